@@ -1,0 +1,68 @@
+"""What a lesson imports: the target, the problems, the stages, the judge and the X-ray, each loaded on first use.
+
+``from dwlab import cuda, stage, check, xray`` needs neither a GPU nor ipywidgets nor matplotlib; importing ``dwlab``
+alone loads nothing but this file.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import types
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from dwlab.check import check
+    from dwlab.problems import PAPER, DepthwiseConv1d
+    from dwlab.simt import xray
+    from dwlab.stages import stage, stages
+    from dwlab.target import banner, cuda, mode
+
+__version__ = "0.1.0"
+
+__all__ = ["PAPER", "DepthwiseConv1d", "banner", "check", "cuda", "mode", "stage", "stages", "xray"]
+
+# Public name -> the module that has it.
+_HOMES = {
+    "PAPER": "dwlab.problems",
+    "DepthwiseConv1d": "dwlab.problems",
+    "banner": "dwlab.target",
+    "check": "dwlab.check",
+    "cuda": "dwlab.target",
+    "mode": "dwlab.target",
+    "stage": "dwlab.stages",
+    "stages": "dwlab.stages",
+    "xray": "dwlab.simt",
+}
+
+# Modules named like the one function that people want of them.
+_CALLABLE = {"check", "stages"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'dwlab' has no attribute {name!r}; it has {', '.join(__all__)}")
+    value = getattr(importlib.import_module(_HOMES[name]), name)
+    # Importing dwlab.check has set the attribute to the callable module: hand that out, now as later.
+    return globals().get(name, value)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
+class _Package(types.ModuleType):
+    """Makes ``dwlab.check`` and ``dwlab.stages`` callable modules.
+
+    The import system sets a package's attribute to the submodule once that is loaded, so ``from dwlab import check``
+    would give a function or a module depending on what was imported before. A module that can be called is both.
+    """
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in _CALLABLE and isinstance(value, types.ModuleType) and hasattr(value, name):
+            function = getattr(value, name)
+            value.__class__ = type("CallableModule", (types.ModuleType,), {"__call__": staticmethod(function)})
+        super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package

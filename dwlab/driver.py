@@ -1,0 +1,119 @@
+"""What this machine's CUDA driver says of itself, asked through ctypes: works before any package is installed."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+_COMPUTE_CAPABILITY_MAJOR, _COMPUTE_CAPABILITY_MINOR = 75, 76  # CUdevice_attribute, cuda.h
+
+# The answers of cuInit that a student can meet, CUresult in cuda.h, with what to do about each.
+_INIT_ERRORS = {
+    100: "the driver sees no GPU",
+    101: "CUDA_VISIBLE_DEVICES names a GPU that does not exist",
+    34: "the driver library is a stub: the real libcuda.so.1 comes with the driver, not with the toolkit",
+    46: "the GPU is busy in exclusive mode or was lost",
+    803: "the driver's library and its kernel module are of different versions: reboot after a driver update",
+    804: "CUDA forward-compatibility libraries are on the path, but this GPU does not support them",
+    802: "the system is not ready: on machines with NVSwitch the fabric manager must run",
+    999: "the driver failed to start: often the nvidia_uvm module is not loaded (try: sudo modprobe nvidia-uvm)",
+}
+
+
+@dataclass(frozen=True)
+class Device:
+    """One GPU: its name and compute capability (major, minor)."""
+
+    name: str
+    compute_capability: tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Driver:
+    """The CUDA driver, as far as it answers.
+
+    found: a driver library could be loaded. cuda: the newest CUDA that it supports (major, minor), None if it did not
+    say. release: the driver's own release such as "580.159", Linux only.
+    problem: why no GPU can be used ("" if one can).
+    """
+
+    found: bool = False
+    cuda: tuple[int, int] | None = None
+    release: str | None = None
+    devices: tuple[Device, ...] = field(default=())
+    problem: str = "no NVIDIA driver is installed"
+
+    @property
+    def usable(self) -> bool:
+        return not self.problem and bool(self.devices)
+
+    @property
+    def toolkit(self) -> int | None:
+        """The CUDA generation to install for this driver: 12, 13, or None if neither can run.
+
+        CUDA 13's compiler starts at compute capability 7.5 (CUDA 13.0 release notes): a Pascal or Volta GPU keeps
+        CUDA 12 even under a driver that would run 13.
+        """
+        if not self.usable or self.cuda is None or self.cuda < (12, 0):
+            return None
+        if self.cuda >= (13, 0) and min(device.compute_capability for device in self.devices) >= (7, 5):
+            return 13
+        return 12
+
+
+def _library() -> ctypes.CDLL | None:
+    if sys.platform == "win32":
+        names = ["nvcuda.dll"]
+    else:
+        # Under WSL the driver lives outside the loader's usual path on some distributions.
+        names = ["libcuda.so.1", "/usr/lib/wsl/lib/libcuda.so.1"]
+    for name in names:
+        try:
+            return ctypes.CDLL(name)
+        except OSError:
+            continue
+    return None
+
+
+def _release() -> str | None:
+    """The kernel module's release, from /proc/driver/nvidia/version (Linux)."""
+    try:
+        first = Path("/proc/driver/nvidia/version").read_text(encoding="utf-8", errors="replace").splitlines()[0]
+    except (OSError, IndexError):
+        return None
+    return next((word for word in first.split() if word[:1].isdigit() and "." in word), None)
+
+
+def query() -> Driver:
+    """Ask the driver for its version and its GPUs. Never raises; what failed is in ``problem``."""
+    library = _library()
+    if library is None:
+        return Driver()
+    release = _release()
+    version = ctypes.c_int(0)
+    cuda = None
+    if library.cuDriverGetVersion(ctypes.byref(version)) == 0:
+        cuda = (version.value // 1000, version.value % 1000 // 10)
+    status = library.cuInit(0)
+    if status:
+        why = _INIT_ERRORS.get(status, "the driver failed to start")
+        if status == 100 and os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1"):
+            why = f"CUDA_VISIBLE_DEVICES={os.environ['CUDA_VISIBLE_DEVICES']!r} hides every GPU"
+        return Driver(True, cuda, release, (), f"{why} (cuInit returned {status})")
+    count = ctypes.c_int(0)
+    library.cuDeviceGetCount(ctypes.byref(count))
+    devices = []
+    for ordinal in range(count.value):
+        handle, name = ctypes.c_int(0), ctypes.create_string_buffer(256)
+        if library.cuDeviceGet(ctypes.byref(handle), ordinal) or library.cuDeviceGetName(name, len(name), handle):
+            continue
+        capability = []
+        for attribute in (_COMPUTE_CAPABILITY_MAJOR, _COMPUTE_CAPABILITY_MINOR):
+            value = ctypes.c_int(0)
+            library.cuDeviceGetAttribute(ctypes.byref(value), attribute, handle)
+            capability.append(value.value)
+        devices.append(Device(name.value.decode("utf-8", "replace"), (capability[0], capability[1])))
+    return Driver(True, cuda, release, tuple(devices), "" if devices else "the driver sees no GPU")
