@@ -1,0 +1,330 @@
+"""The meter windows: real files as they are, and odd files made here."""
+
+import gzip
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dwlab import meters
+from dwlab.meters import (
+    Hourly,
+    MeterError,
+    Series,
+    hourly,
+    mend_exchanged_days,
+    read_series,
+    windows,
+    without_leading_zeros,
+)
+
+
+def write(tmp_path: Path, text: str, name: str = "meter.csv") -> Path:
+    path = tmp_path / name
+    if name.endswith(".gz"):
+        path.write_bytes(gzip.compress(text.encode()))
+    else:
+        path.write_text(text, encoding="utf-8")
+    return path
+
+
+def series(start: str, values, minutes: int = 30) -> Series:
+    times = np.datetime64(start, "m") + np.arange(len(values)) * np.timedelta64(minutes, "m")
+    return Series("meter", times, np.asarray(values, dtype=float))
+
+
+def hours_of(start: str, values) -> Hourly:
+    return Hourly("meter", np.datetime64(start, "h"), np.asarray(values, dtype=float))
+
+
+# the shipped files ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def shipped():
+    return meters.load_windows()
+
+
+def test_shipped_windows_have_the_documented_shapes(shipped):
+    n = len(shipped)
+    assert n > 1500
+    assert shipped.features.shape == (n, 4, 48) and shipped.features.dtype == np.float32
+    assert shipped.load.shape == (n, 48) and shipped.load.dtype == np.float32
+    assert shipped.start.shape == (n,) and shipped.meter.shape == (n,)
+    assert set(shipped.meter) == {0, 1, 2} and shipped.names == ("meter 0", "meter 1", "meter 2")
+    assert np.isfinite(shipped.features).all() and np.isfinite(shipped.load).all()
+
+
+def test_shipped_features_are_in_their_units(shipped):
+    hour, day, warm, past = shipped.features.transpose(1, 0, 2)
+    assert set(np.unique(hour)) == set(range(24)) and set(np.unique(day)) == set(range(7))
+    assert -10 < warm.min() < 0 and 30 < warm.max() < 40
+    assert past.min() >= 0
+    # past load is the load one hour earlier
+    assert np.array_equal(past[:, 1:], shipped.load[:, :-1])
+    # hour and day are those of the start
+    assert np.array_equal(hour[:, 0], shipped.start.astype(int) % 24)
+    assert np.array_equal(day[:, 0], [d.weekday() for d in shipped.start.astype("datetime64[s]").astype(object)])
+
+
+def test_a_window_can_be_found_again_in_the_file(shipped):
+    raw = gzip.decompress((meters.DATA / meters.METERS[0][0]).read_bytes()).decode().splitlines()
+    values = {line.split(",")[0][:13]: float(line.split(",")[1]) for line in raw[1:]}
+    i = 321
+    for h in range(48):
+        key = str(shipped.start[i] + np.timedelta64(h, "h")).replace("T", " ")
+        assert shipped.load[i, h] == np.float32(values[key])
+
+
+def test_the_notes_beside_the_data_are_true():
+    first = [read_series(meters.DATA / m[0], name=f"meter {i}") for i, m in enumerate(meters.METERS)]
+    assert [len(s.times) for s in first] == [23508, 22536, 35468]
+    assert meters._breaks(first[2].times) == 23 and meters._breaks(first[0].times) == 0
+    mended = mend_exchanged_days(first[2])
+    assert (str(mended.times[0]), str(mended.times[-1])) == ("2012-02-20T13:00", "2014-02-28T00:00")
+    assert meters._breaks(mended.times) == 0
+    assert [len(s.times) - len(np.unique(s.times)) for s in first] == [0, 15, 24]
+    assert int((np.diff(mended.times) == np.timedelta64(60, "m")).sum()) == 3
+    for sound in first[:2]:
+        assert mend_exchanged_days(sound) is sound
+    notice = (meters.DATA / "README.md").read_text(encoding="utf-8")
+    assert (
+        "23 breaks" in notice and "Apache License 2.0" in notice and (meters.DATA / "LICENSE-Apache-2.0.txt").exists()
+    )
+    for file in {f for pair in meters.METERS for f in pair}:
+        assert file in notice
+
+
+def test_what_was_mended_and_left_out_is_told(shipped):
+    assert shipped.left_out["no temperature"] > 200  # meter 2 starts eight months before its temperatures
+    assert shipped.left_out["gap in the load"] > 0
+    told = " ".join(shipped.mended)
+    assert "21 zeros" in told and "15 repeated" in told and "24 repeated" in told and "exchanged" in told
+
+
+def test_no_mended_meter_starts_before_its_temperatures():
+    only = meters.load_windows((2,), stride=1)
+    assert only.start[0] >= np.datetime64("2012-10-12T00")
+    assert meters.load_windows((0,)).left_out == {"no temperature": 0, "gap in the load": 0, "both": 0}
+
+
+def test_unknown_meter_is_refused():
+    for bad in ((3,), (-1,), ()):
+        with pytest.raises(ValueError, match="0 to 2"):
+            meters.load_windows(bad)
+
+
+def test_the_data_is_small():
+    assert sum(f.stat().st_size for f in meters.DATA.iterdir()) < 700_000
+
+
+# reading --------------------------------------------------------------------------------------------------------------
+
+
+def test_offsets_blanks_and_other_columns(tmp_path):
+    path = write(
+        tmp_path,
+        ",start,unit,value\n0,2020-04-01 01:00:00+01:00,kWh,1.5\n"
+        "1,2020-04-01 01:00:00+00:00,kWh,\n\n2,2020-04-01T02:00Z,kWh,inf\n",
+    )
+    got = read_series(path)
+    assert [str(t) for t in got.times] == ["2020-04-01T00:00", "2020-04-01T01:00", "2020-04-01T02:00"]
+    assert got.values[0] == 1.5 and np.isnan(got.values[1:]).all()
+
+
+def test_rows_out_of_order_are_sorted(tmp_path):
+    got = read_series(write(tmp_path, "start,value\n2020-01-01 02:00,2\n2020-01-01 00:00,0\n2020-01-01 01:00,1\n"))
+    assert got.values.tolist() == [0, 1, 2]
+
+
+def test_a_byte_order_mark_does_not_hide_the_first_column(tmp_path):
+    assert len(read_series(write(tmp_path, "\ufeffstart,value\n2020-01-01 00:00,1\n")).times) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", "no column 'start'"),
+        ("when,value\n2020-01-01,1\n", "no column 'start'; its columns are \\['when', 'value'\\]"),
+        ("start,value\n", "no rows"),
+        ("start,value\n2020-01-01 00:00,1\nyesterday,1\n", "line 3: 'yesterday' is not an ISO time stamp"),
+        ("start,value\n2020-01-01 00:00:30,1\n", "not on a whole minute"),
+        ("start,value\n2020-01-01 00:00\n", "line 2: 1 columns"),
+    ],
+)
+def test_bad_files_are_named_with_their_line(tmp_path, text, says):
+    with pytest.raises(MeterError, match=says):
+        read_series(write(tmp_path, text))
+
+
+def test_missing_truncated_and_false_archives(tmp_path):
+    with pytest.raises(MeterError, match="not there"):
+        read_series(tmp_path / "none.csv")
+    whole = write(tmp_path, "start,value\n" + "2020-01-01 00:00,1\n" * 5000, "meter.csv.gz")
+    cut = tmp_path / "cut.csv.gz"
+    cut.write_bytes(whole.read_bytes()[:-20])
+    with pytest.raises(MeterError, match="damaged or cut short"):
+        read_series(cut)
+    false = tmp_path / "false.csv.gz"
+    false.write_text("start,value\n")
+    with pytest.raises(MeterError, match="damaged or cut short"):
+        read_series(false)
+
+
+def test_wall_clock_stamps_in_autumn_and_spring(tmp_path):
+    pytest.importorskip("tzdata") if not Path("/usr/share/zoneinfo").exists() else None
+    stamps = ["00:30", "01:00", "01:30", "01:00", "01:30", "02:00"]
+    autumn = "start,value\n" + "".join(f"2020-10-25 {s},{i}\n" for i, s in enumerate(stamps))
+    got = read_series(write(tmp_path, autumn), zone="Europe/London")
+    assert np.array_equal(np.diff(got.times).astype(int), [30] * 5) and got.values.tolist() == [0, 1, 2, 3, 4, 5]
+    with pytest.raises(MeterError, match="does not exist in Europe/London"):
+        read_series(write(tmp_path, "start,value\n2020-03-29 01:30,1\n"), zone="Europe/London")
+    with pytest.raises(ValueError, match="no time zone 'Europe/Atlantis'"):
+        read_series(write(tmp_path, "start,value\n2020-03-29 01:30,1\n"), zone="Europe/Atlantis")
+
+
+# to hours -------------------------------------------------------------------------------------------------------------
+
+
+def test_half_hours_add_up_and_temperatures_average():
+    halves = series("2020-01-01T00:00", [1, 2, 3, 4])
+    assert hourly(halves, "sum").values.tolist() == [3, 7]
+    assert hourly(halves, "mean").values.tolist() == [1.5, 3.5]
+    assert hourly(series("2020-01-01T00:00", np.ones(8), minutes=15), "sum").values.tolist() == [4, 4]
+    assert hourly(series("2020-01-01T05:00", [7, 8], minutes=60), "sum").start == np.datetime64("2020-01-01T05")
+
+
+def test_half_an_hour_is_not_an_hour():
+    got = hourly(series("2020-01-01T00:30", [1, 2, 3, 4]), "sum").values
+    assert np.isnan(got[0]) and got[1] == 5 and np.isnan(got[2])
+
+
+def test_gaps_stay_gaps():
+    whole = series("2020-01-01T00:00", range(12), minutes=60)
+    keep = np.array([0, 1, 2, 6, 7, 8, 9, 10, 11])
+    got = hourly(Series("m", whole.times[keep], whole.values[keep]), "sum").values
+    assert np.isnan(got[3:6]).all() and np.array_equal(got[[2, 6]], [2, 6]) and len(got) == 12
+
+
+def test_repeated_rows_count_once_and_contradictions_are_gaps():
+    times = np.array(
+        ["2020-01-01T00:00", "2020-01-01T00:00", "2020-01-01T01:00", "2020-01-01T02:00", "2020-01-01T02:00"],
+        "datetime64[m]",
+    )
+    got = hourly(Series("m", times, np.array([1.0, 1, 2, 3, 4])), "sum")
+    assert got.values[:2].tolist() == [1, 2] and np.isnan(got.values[2])
+    assert any("2 repeated rows" in n for n in got.mended) and any(
+        "1 stamps with two different values" in n for n in got.mended
+    )
+    twice_nothing = hourly(Series("m", times[:3], np.array([np.nan, np.nan, 2])), "sum")
+    assert not any("different" in n for n in twice_nothing.mended)
+
+
+def test_steps_that_do_not_fit_the_hour_are_refused():
+    with pytest.raises(MeterError, match="7 minutes apart"):
+        hourly(series("2020-01-01T00:00", np.ones(20), minutes=7), "sum")
+    with pytest.raises(MeterError, match="1440 minutes apart"):
+        hourly(series("2020-01-01T00:00", np.ones(20), minutes=1440), "sum")
+    crooked = series("2020-01-01T00:00", np.ones(20))
+    times = crooked.times.copy()
+    times[7] += np.timedelta64(3, "m")
+    with pytest.raises(MeterError, match="03:33 is not a multiple of 30 minutes"):
+        hourly(Series("m", times, crooked.values), "sum")
+    with pytest.raises(ValueError, match="how must be"):
+        hourly(crooked, "median")
+
+
+def test_only_zeros_before_the_first_reading_are_gaps():
+    got = without_leading_zeros(series("2020-01-01T00:00", [0, 0, 1, 0, 0]))
+    assert np.isnan(got.values[:2]).all() and got.values[2:].tolist() == [1, 0, 0]
+    never = without_leading_zeros(series("2020-01-01T00:00", np.zeros(4)))
+    assert np.isnan(never.values).all()
+    used = series("2020-01-01T00:00", [1.0, 0])
+    assert without_leading_zeros(used) is used
+    after_a_blank = without_leading_zeros(series("2020-01-01T00:00", [np.nan, 0, 2]))
+    assert np.isnan(after_a_blank.values[:2]).all()
+
+
+def test_exchanged_days_are_mended_only_when_that_closes_gaps():
+    true = series("2013-01-01T00:00", range(24 * 200), minutes=60)
+    days = true.times.astype("datetime64[D]").astype(object)
+    wrong = np.array([d.replace(day=d.month, month=d.day) if d.day <= 12 else d for d in days], "datetime64[D]")
+    times = wrong + (true.times - true.times.astype("datetime64[D]"))
+    order = np.argsort(times, kind="stable")
+    mended = mend_exchanged_days(Series("m", times[order], true.values[order]))
+    assert np.array_equal(mended.times, true.times) and np.array_equal(mended.values, true.values)
+    assert mend_exchanged_days(true) is true
+    one = series("2013-05-04T00:00", [1.0])
+    assert mend_exchanged_days(one) is one
+
+
+# windows --------------------------------------------------------------------------------------------------------------
+
+
+def test_windows_need_a_past_and_skip_gaps():
+    load = np.arange(200.0)
+    load[100] = np.nan
+    got = windows(hours_of("2020-01-01T00", load), hours_of("2020-01-01T00", np.zeros(200)), hours=10, stride=10)
+    assert got.load[0].tolist() == list(range(1, 11)) and got.features[0, 3].tolist() == list(range(10))
+    # hour 100 is the last of the window from 91, and the past of the one from 101
+    firsts = [int(w[0]) for w in got.load]
+    assert 91 not in firsts and 101 not in firsts and {81, 111} <= set(firsts)
+    assert got.left_out == {"no temperature": 0, "gap in the load": 2, "both": 0}
+
+
+def test_windows_where_temperatures_start_late_and_end_early():
+    load = hours_of("2020-01-01T00", np.ones(100))
+    warm = hours_of("2020-01-02T00", np.arange(30.0))
+    got = windows(load, warm, hours=5, stride=1)
+    assert str(got.start[0]) == "2020-01-02T00" and got.features[0, 2].tolist() == [0, 1, 2, 3, 4]
+    assert got.features[-1, 2, -1] == 29 and len(got) == 26
+    assert got.left_out["no temperature"] == 95 - 26
+
+
+@pytest.mark.parametrize("n", [0, 1, 10, 48])
+def test_a_series_too_short_gives_no_window(n):
+    got = windows(hours_of("2020-01-01T00", np.ones(n)), hours_of("2020-01-01T00", np.ones(50)))
+    assert len(got) == 0 and got.features.shape == (0, 4, 48) and got.load.shape == (0, 48)
+
+
+def test_disjoint_series_and_bad_sizes():
+    got = windows(hours_of("2020-01-01T00", np.ones(60)), hours_of("2010-01-01T00", np.ones(60)))
+    assert len(got) == 0 and got.left_out["no temperature"] == 1
+    for hours, stride in ((0, 1), (48, 0), (-1, 1)):
+        with pytest.raises(ValueError, match="1 or more"):
+            windows(
+                hours_of("2020-01-01T00", np.ones(60)),
+                hours_of("2010-01-01T00", np.ones(60)),
+                hours=hours,
+                stride=stride,
+            )
+
+
+def test_the_clock_of_the_features():
+    july = hours_of("2020-07-05T23", np.ones(60))  # a Sunday in UTC, already Monday in London
+    utc = windows(july, july, hours=2, stride=100)
+    london = windows(july, july, hours=2, stride=100, zone="Europe/London")
+    assert utc.features[0, 0].tolist() == [0, 1] and utc.features[0, 1, 0] == 0
+    assert london.features[0, 0].tolist() == [1, 2]
+    autumn = hours_of("2020-10-24T23", np.ones(10))
+    assert windows(autumn, autumn, hours=4, stride=100, zone="Europe/London").features[0, 0].tolist() == [1, 1, 2, 3]
+    with pytest.raises(ValueError, match="tzdata"):
+        windows(july, july, zone="nowhere")
+
+
+def test_standardised_features_and_a_constant_one(shipped):
+    x = shipped.standardised()
+    assert np.allclose(x.mean(axis=(0, 2)), 0, atol=1e-4) and np.allclose(x.std(axis=(0, 2)), 1, atol=1e-4)
+    july = hours_of("2020-07-05T23", np.ones(60))
+    assert np.array_equal(windows(july, july, hours=2).standardised()[:, 2:], np.zeros((3, 2, 2)))
+
+
+def test_projection_is_seeded_mixes_and_refuses_nonsense(shipped):
+    x = meters.project(shipped.standardised()[:8], 5, seed=3)
+    assert x.shape == (8, 5, 48) and x.dtype == np.float32 and x.flags.c_contiguous
+    assert np.array_equal(x, meters.project(shipped.standardised()[:8], 5, seed=3))
+    assert not np.array_equal(x, meters.project(shipped.standardised()[:8], 5, seed=4))
+    assert np.abs(meters.project(np.ones((1, 4, 2)), 100)).max() <= 4 / np.sqrt(4)
+    for bad, channels in ((np.ones((4, 48)), 8), (np.ones((0, 4, 48)), 8), (np.ones((1, 4, 48)), 0)):
+        with pytest.raises(ValueError, match="must be"):
+            meters.project(bad, channels)
