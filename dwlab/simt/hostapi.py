@@ -1,0 +1,1456 @@
+"""The host side of numba.cuda's API, over NumPy storage.
+
+A device array here is memory of its own: ``to_device`` and ``copy_to_host`` copy, and a forgotten copy shows, as it
+does on a GPU. Everything is done when its call returns, so streams and events have nothing to wait for; they exist so that a
+program written for a GPU runs unchanged. Time does not exist: ``elapsed_time`` raises.
+
+What the interpreter uses:
+
+* ``DeviceNDArray.storage``: the NumPy array that holds the data (a view with the array's shape, strides and dtype),
+* ``DeviceNDArray.allocation`` and ``.offset``: which allocation it lies in and how many bytes from its start. An
+  allocation starts 256-byte aligned, as cudaMalloc's do; two arrays alias if they share one,
+* ``DeviceNDArray.written``: a bool array of the same shape, False where nothing has written yet, or None if everything
+  was written,
+* ``kernel_argument(value)``: what a kernel gets for a host value, and how its result comes back.
+
+Behaviour follows Numba-CUDA 0.30 (numba.cuda.cudadrv.devicearray, .api and .kernels.reduction), error types included.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import copy as copy_module
+import itertools
+import math
+import os
+import warnings
+import weakref
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dwlab import occupancy
+from dwlab.simt import options
+
+__all__ = [
+    "DeviceNDArray",
+    "DeviceRecord",
+    "Event",
+    "In",
+    "InOut",
+    "ManagedNDArray",
+    "MappedNDArray",
+    "Out",
+    "Reduce",
+    "Stream",
+    "as_cuda_array",
+    "close",
+    "cuda_error",
+    "current_context",
+    "default_stream",
+    "defer_cleanup",
+    "detect",
+    "device_array",
+    "device_array_like",
+    "event",
+    "event_elapsed_time",
+    "external_stream",
+    "from_cuda_array_interface",
+    "get_current_device",
+    "gpus",
+    "is_available",
+    "is_bfloat16_supported",
+    "is_cuda_array",
+    "is_float16_supported",
+    "is_fp8_supported",
+    "is_supported_version",
+    "legacy_default_stream",
+    "list_devices",
+    "managed_array",
+    "mapped",
+    "mapped_array",
+    "mapped_array_like",
+    "open_ipc_array",
+    "per_thread_default_stream",
+    "pinned",
+    "pinned_array",
+    "pinned_array_like",
+    "profile_start",
+    "profile_stop",
+    "profiling",
+    "reduce",
+    "require_context",
+    "select_device",
+    "stream",
+    "synchronize",
+    "to_device",
+]
+
+ALIGNMENT = 256  # bytes; what cudaMalloc guarantees
+_POISON = 0xFF  # every byte of fresh memory: NaN as a float, -1 as a signed integer; the same in every run
+
+
+# --- memory --------------------------------------------------------------------------------------
+
+
+class Allocation:
+    """A piece of device memory.
+
+    ``buffer``: its bytes (uint8), 256-byte aligned. ``written``: a bool a byte, or None when all bytes were written.
+    """
+
+    __slots__ = ("__weakref__", "buffer", "nbytes", "written")
+
+    def __init__(self, nbytes: int, *, written: bool) -> None:
+        self.nbytes = nbytes
+        try:
+            raw = np.empty(nbytes + ALIGNMENT, np.uint8)
+            # One flag a byte, so that views with another item size stay right.
+            self.written = None if written else np.zeros(nbytes, np.bool_)
+        except MemoryError:
+            raise MemoryError(
+                f"the simulated GPU keeps device arrays in this machine's memory, and {_bytes_text(nbytes)} for one "
+                f"more did not fit beside the {_bytes_text(_allocated_bytes())} already there; use a smaller shape, or "
+                "delete arrays that are no longer needed"
+            ) from None
+        start = -raw.ctypes.data % ALIGNMENT
+        self.buffer = raw[start : start + nbytes]
+        if not written:
+            self.buffer.fill(_POISON)
+        _live_allocations.add(self)
+
+
+_live_allocations: weakref.WeakSet[Allocation] = weakref.WeakSet()
+
+
+def _allocated_bytes() -> int:
+    return sum(a.nbytes for a in _live_allocations)
+
+
+def _bytes_text(count: float) -> str:
+    for unit in ("bytes", "KiB", "MiB"):
+        if count < 1024:
+            return f"{count:.0f} {unit}" if unit == "bytes" else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.1f} GiB"
+
+
+def _shape_strides_dtype(
+    shape: Any, strides: Any, dtype: Any, order: str
+) -> tuple[tuple[int, ...], tuple[int, ...], np.dtype]:
+    """Check and complete what describes an array, as Numba does: shape an int or a tuple of ints, order "C" or "F"."""
+    dtype = np.dtype(dtype)
+    if dtype.hasobject:
+        raise TypeError(f"a device array cannot hold Python objects (dtype {dtype}); use a number type")
+    if isinstance(shape, int):
+        shape = (shape,)
+    elif isinstance(shape, (tuple, list)):
+        shape = tuple(shape)
+    elif isinstance(shape, np.ndarray) and shape.ndim == 1:
+        shape = tuple(shape.tolist())
+    else:
+        raise TypeError(
+            f"shape must be an integer or tuple of integers, got {type(shape).__name__} ({shape!r}); "
+            "a NumPy scalar is neither: int(n) makes it one"
+        )
+    for extent in shape:
+        if isinstance(extent, (bool, np.bool_)) or not isinstance(extent, (int, np.integer)):
+            raise TypeError(f"shape elements must be integers, got {type(extent).__name__} in {shape!r}")
+        if extent < 0:
+            raise ValueError(f"shape elements must not be negative, got {shape!r}")
+    shape = tuple(int(extent) for extent in shape)
+    if order not in ("C", "F"):
+        raise ValueError(f"must be either C/F order, got {order!r}")
+    if isinstance(strides, int):
+        strides = (strides,)
+    if not strides:
+        strides = [dtype.itemsize] * len(shape)
+        axes = range(len(shape) - 2, -1, -1) if order == "C" else range(1, len(shape))
+        for axis in axes:
+            inner = axis + 1 if order == "C" else axis - 1
+            strides[axis] = strides[inner] * shape[inner]
+    strides = tuple(int(s) for s in strides)
+    if len(strides) != len(shape):
+        raise ValueError(f"strides not match ndim: {strides} for shape {shape}")
+    if any(s < 0 for s in strides):
+        raise ValueError(f"an allocation cannot have negative strides, got {strides}")
+    return shape, strides, dtype
+
+
+def _extent_bytes(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> int:
+    """Bytes from the first to the last element, the last included; 0 for an empty array."""
+    if 0 in shape:
+        return 0
+    return sum((n - 1) * s for n, s in zip(shape, strides, strict=True)) + itemsize
+
+
+def _array_over(buffer: np.ndarray, shape: tuple[int, ...], strides: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    if 0 in shape:
+        return np.ndarray(shape, dtype)
+    return np.ndarray(shape, dtype, buffer=buffer, strides=strides)
+
+
+def _contiguous_strides_like(ary: Any) -> tuple[int, ...] | None:
+    """Strides of a dense array with its axes in memory in the sequence of ``ary``'s; None if C or F order will do."""
+    flags = ary.flags
+    if flags["C_CONTIGUOUS"] or flags["F_CONTIGUOUS"] or ary.ndim <= 1:
+        return None
+    strides = [0] * ary.ndim
+    step = ary.dtype.itemsize
+    for axis in sorted(range(ary.ndim), key=lambda a: ary.strides[a]):
+        strides[axis] = step
+        step *= ary.shape[axis]
+    return tuple(strides)
+
+
+def _order_like(ary: Any) -> str:
+    return "F" if ary.flags["F_CONTIGUOUS"] and not ary.flags["C_CONTIGUOUS"] else "C"
+
+
+_NOT_CONTIGUOUS = (
+    "Array contains non-contiguous buffer and cannot be transferred as a single memory region. "
+    "Please ensure contiguous buffer with numpy .ascontiguousarray()"
+)
+
+
+def _core(ary: np.ndarray) -> np.ndarray:
+    """``ary`` without its repeated (stride 0) axes: the part of a broadcast array that is memory."""
+    if not ary.strides or not ary.size:
+        return ary
+    return ary[tuple(0 if stride == 0 else slice(None) for stride in ary.strides)]
+
+
+def _require_contiguous(ary: np.ndarray) -> None:
+    core = np.asarray(_core(ary))
+    if not (core.flags.c_contiguous or core.flags.f_contiguous):
+        raise ValueError(f"{_NOT_CONTIGUOUS}; shape {ary.shape}, strides {ary.strides}")
+
+
+def _require_compatible(ary1: np.ndarray, ary2: np.ndarray) -> None:
+    """Both arrays must have the same dtype, and the same shape and strides but for axes of length 1."""
+    if ary1.dtype != ary2.dtype:
+        raise TypeError(f"incompatible dtype: {ary1.dtype} vs. {ary2.dtype}")
+    squeezed1, squeezed2 = np.squeeze(ary1), np.squeeze(ary2)
+    if squeezed1.shape != squeezed2.shape:
+        raise ValueError(f"incompatible shape: {ary1.shape} vs. {ary2.shape}")
+    if ary1.size and squeezed1.strides != squeezed2.strides:
+        raise ValueError(f"incompatible strides: {ary1.strides} vs. {ary2.strides}")
+
+
+def _check_stream(stream: Any) -> Any:
+    if isinstance(stream, Stream) or stream is None or (isinstance(stream, (int, np.integer)) and stream == 0):
+        return stream
+    raise TypeError(f"stream must be 0 or a stream made by cuda.stream(), got {stream!r}")
+
+
+# --- device arrays -------------------------------------------------------------------------------
+
+
+class _DeviceBase:
+    """What device arrays and records share: data in ``storage``, a place in an allocation, a default stream."""
+
+    __cuda_memory__ = True
+    __cuda_ndarray__ = True
+
+    def __init__(self, storage: np.ndarray, allocation: Allocation, stream: Any = 0) -> None:
+        self.storage = storage
+        self.allocation = allocation
+        self.stream = _check_stream(stream)
+
+    @property
+    def offset(self) -> int:
+        """Bytes from the start of the allocation to this array's first element."""
+        if self.storage.size == 0 or self.allocation.nbytes == 0:
+            return 0
+        return self.storage.ctypes.data - self.allocation.buffer.ctypes.data
+
+    @property
+    def written(self) -> np.ndarray | None:
+        """Bool array of this array's shape, shared by all views of the allocation: False where nothing has written yet.
+
+        None when all of the allocation was written. Assign through it (``a.written[...] = True``); a flag stands for
+        the first byte of its element. ``view`` with another item size ends the tracking of an allocation that has been
+        written in part.
+        """
+        flags = self.allocation.written
+        if flags is None:
+            return None
+        storage = self.storage
+        if storage.size == 0:
+            return np.ones(storage.shape, np.bool_)
+        return np.ndarray(storage.shape, np.bool_, buffer=flags, offset=self.offset, strides=storage.strides)
+
+    def _mark_written(self) -> None:
+        flags = self.allocation.written
+        if flags is None or self.storage.size == 0:
+            return
+        if self.storage.nbytes >= self.allocation.nbytes and 0 not in self.storage.strides:
+            self.allocation.written = None
+        else:
+            self.written[...] = True
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.storage.shape
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        return self.storage.strides
+
+    @property
+    def dtype(self) -> np.dtype:
+        return self.storage.dtype
+
+    @property
+    def ndim(self) -> int:
+        return self.storage.ndim
+
+    @property
+    def size(self) -> int:
+        return self.storage.size
+
+    @property
+    def itemsize(self) -> int:
+        return self.storage.itemsize
+
+    @property
+    def nbytes(self) -> int:
+        return self.storage.nbytes
+
+    @property
+    def alloc_size(self) -> int:
+        """Bytes from the first to the last element, gaps between elements included."""
+        return _extent_bytes(self.shape, tuple(abs(s) for s in self.strides), self.dtype.itemsize)
+
+    @property
+    def flags(self) -> dict[str, bool]:
+        """``C_CONTIGUOUS`` and ``F_CONTIGUOUS``, as Numba's device arrays have them (a broadcast array is neither)."""
+        broadcast = self.size != 0 and 0 in self.strides
+        flags = self.storage.flags
+        return {
+            "C_CONTIGUOUS": bool(flags.c_contiguous) and not broadcast,
+            "F_CONTIGUOUS": bool(flags.f_contiguous) and not broadcast,
+        }
+
+    def is_c_contiguous(self) -> bool:
+        return self.flags["C_CONTIGUOUS"]
+
+    def is_f_contiguous(self) -> bool:
+        return self.flags["F_CONTIGUOUS"]
+
+    def bind(self, stream: Any = 0) -> _DeviceBase:
+        """The same array (not a copy) with another default stream."""
+        clone = copy_module.copy(self)
+        clone.stream = _check_stream(stream)
+        return clone
+
+    def __copy__(self) -> _DeviceBase:
+        return type(self)(self.storage, self.allocation, self.stream)
+
+    def _view(self, storage: np.ndarray, stream: Any = 0) -> DeviceNDArray:
+        return DeviceNDArray(storage, self.allocation, stream or self.stream)
+
+    def copy_to_device(self, ary: Any, stream: Any = 0) -> None:
+        """Copy ``ary`` (host or device) into this array.
+
+        Raises TypeError on another dtype, ValueError on another shape or memory layout or a non-contiguous array.
+        """
+        _check_stream(stream)
+        if not hasattr(ary, "size") or not hasattr(ary, "dtype"):
+            raise TypeError(f"copy_to_device needs an array, got {type(ary).__name__}; numpy.asarray makes one")
+        if ary.size == 0:
+            return
+        _require_contiguous(self.storage)
+        target = _core(self.storage)
+        if isinstance(ary, _DeviceBase):
+            _require_contiguous(ary.storage)
+            source = _core(ary.storage)
+        else:
+            source = np.array(_core(np.asarray(ary)), order="C" if target.flags.c_contiguous else "F", copy=None)
+        _require_compatible(target, source)
+        np.copyto(target, source.reshape(target.shape))
+        if isinstance(ary, _DeviceBase) and (flags := ary.written) is not None:
+            if (mine := self.written) is not None:
+                _core(mine)[...] = _core(flags).reshape(target.shape)
+        else:
+            self._mark_written()
+
+    def copy_to_host(self, ary: np.ndarray | None = None, stream: Any = 0) -> np.ndarray:
+        """Copy this array to ``ary``, or to a new array of the same layout; return the host array.
+
+        Raises TypeError on another dtype, ValueError on another shape or memory layout.
+        """
+        _check_stream(stream)
+        if any(s < 0 for s in self.strides):
+            raise NotImplementedError(f"D->H copy not implemented for negative strides: {self.strides}")
+        if ary is None:
+            return self.storage.copy(order="K")
+        if isinstance(ary, _DeviceBase):
+            raise TypeError("copy_to_host copies to a host array, got a device array; use copy_to_device on the target")
+        if not isinstance(ary, np.ndarray):
+            raise TypeError(f"copy_to_host copies to a NumPy array, got {type(ary).__name__}")
+        _require_compatible(self.storage, ary)
+        np.copyto(ary, self.storage.reshape(ary.shape))
+        return ary
+
+    def get_ipc_handle(self) -> None:
+        raise NotImplementedError("the simulated GPU's memory cannot be shared with another process")
+
+    @property
+    def T(self) -> DeviceNDArray:
+        return self.transpose()
+
+    def transpose(self, axes: Any = None) -> DeviceNDArray:
+        """A transposed *copy* of a 2-D array, as Numba makes it (one kernel, new memory)."""
+        if axes is not None and tuple(axes) == tuple(range(self.ndim)):
+            return self
+        if self.ndim != 2:
+            raise NotImplementedError(f"transposing a non-2D DeviceNDArray isn't supported, got {self.ndim}-D")
+        if axes is not None and set(axes) != {0, 1}:
+            raise ValueError(f"invalid axes list {axes!r}")
+        result = device_array(self.shape[::-1], self.dtype, stream=self.stream)
+        result.storage[...] = self.storage.T
+        if (flags := self.written) is None:
+            result._mark_written()
+        else:
+            result.written[...] = flags.T
+        return result
+
+    def squeeze(self, axis: Any = None, stream: Any = 0) -> DeviceNDArray:
+        """A view without axes of length 1 (all of them, or those named)."""
+        try:
+            return self._view(np.squeeze(self.storage, axis), stream)
+        except ValueError:
+            raise ValueError(
+                f"cannot select an axis to squeeze out which has size not equal to one: axis {axis}, shape {self.shape}"
+            ) from None
+
+    def view(self, dtype: Any) -> DeviceNDArray:
+        """The same bytes read as another dtype; for another item size the array must be C-contiguous."""
+        dtype = np.dtype(dtype)
+        if dtype.itemsize != self.dtype.itemsize:
+            if self.ndim == 0:
+                raise ValueError("changing the dtype of a 0-d array is only supported if the item size stays the same")
+            if not self.is_c_contiguous():
+                raise ValueError("To change to a dtype of a different size, the array must be C-contiguous")
+            if self.shape[-1] * self.dtype.itemsize % dtype.itemsize:
+                raise ValueError(
+                    "When changing to a larger dtype, its size must be a divisor of the total size in bytes of the "
+                    f"last axis of the array: {self.shape[-1]} elements of {self.dtype.itemsize} bytes are no multiple "
+                    f"of {dtype.itemsize} bytes"
+                )
+            # A flag stands for an element's first byte, so it says nothing about elements that start elsewhere.
+            self.allocation.written = None
+        return self._view(self.storage.view(dtype))
+
+
+class DeviceNDArray(_DeviceBase):
+    """An array in the simulated GPU's memory. Made by ``to_device``, ``device_array`` and their like."""
+
+    def __repr__(self) -> str:
+        return f"<DeviceNDArray shape={self.shape} dtype={self.dtype} strides={self.strides} (simulated GPU)>"
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError("len() of a 0-d device array")
+        return self.shape[0]
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        if copy is False:
+            raise ValueError("`copy=False` is not supported. A copy is always created.")
+        host = self.copy_to_host()
+        return host if dtype is None else host.astype(dtype)
+
+    def reshape(self, *newshape: Any, order: str = "C") -> DeviceNDArray:
+        """A view of another shape. NotImplementedError if it cannot be had without copying."""
+        if len(newshape) == 1 and isinstance(newshape[0], (tuple, list)):
+            newshape = tuple(newshape[0])
+        if order not in ("C", "F", "A"):
+            raise ValueError(f"order not C|F|A: {order!r}")
+        if sum(n < 0 for n in newshape) > 1:
+            raise ValueError(f"can only specify one unknown dimension, got {newshape}")
+        known = math.prod(n for n in newshape if n >= 0)
+        if any(n < 0 for n in newshape):
+            if known == 0 or self.size % known:
+                raise ValueError(
+                    f"cannot infer valid shape for unknown dimension: {newshape} from {self.size} elements"
+                )
+        elif known != self.size:
+            raise ValueError(f"reshape changes the size of the array: {self.shape} to {newshape}")
+        return self._view(self._without_copy(self.storage.reshape(newshape, order=order), "reshape"))
+
+    def ravel(self, order: str = "C", stream: Any = 0) -> DeviceNDArray:
+        """A 1-D view of a contiguous array. NotImplementedError if it cannot be had without copying."""
+        if order not in ("C", "F", "A"):
+            raise ValueError(f"order not C|F|A: {order!r}")
+        flags = self.flags
+        if not (order in "CA" and flags["C_CONTIGUOUS"] or order in "FA" and flags["F_CONTIGUOUS"]):
+            raise NotImplementedError("ravel on non-contiguous array")
+        return self._view(self._without_copy(self.storage.ravel(order=order), "ravel"), stream)
+
+    def _without_copy(self, storage: np.ndarray, what: str) -> np.ndarray:
+        if storage.size and not np.may_share_memory(storage, self.storage):
+            raise NotImplementedError(f"{what} would require copy: shape {self.shape}, strides {self.strides}")
+        return storage
+
+    def split(self, section: int, stream: Any = 0) -> Iterator[DeviceNDArray]:
+        """Views of ``section`` elements each; the last may be shorter."""
+        if self.ndim != 1:
+            raise ValueError("only support 1d array")
+        if self.strides[0] != self.dtype.itemsize:
+            raise ValueError("only support unit stride")
+        for begin in range(0, self.size, section):
+            yield self._view(self.storage[begin : begin + section], stream)
+
+    @staticmethod
+    def _check_index(item: Any) -> None:
+        for part in item if isinstance(item, tuple) else (item,):
+            if isinstance(part, (bool, np.bool_)) or not isinstance(part, (int, np.integer, slice)):
+                raise TypeError(
+                    f"a device array is indexed with integers and slices, got {type(part).__name__} ({part!r}); "
+                    "copy_to_host() first for anything else"
+                )
+
+    def __getitem__(self, item: Any) -> Any:
+        return self.getitem(item)
+
+    def getitem(self, item: Any, stream: Any = 0) -> Any:
+        """A view for slices; for a single element its value, copied to the host."""
+        _check_stream(stream)
+        if isinstance(item, str) and self.dtype.names:
+            if item not in self.dtype.names:
+                raise KeyError(item)
+            return self._view(self.storage[item], stream)
+        self._check_index(item)
+        parts = item if isinstance(item, tuple) else (item,)
+        if len(parts) > self.ndim:
+            raise IndexError(f"{len(parts) - self.ndim} extra indices given: {item!r} for a {self.ndim}-D array")
+        if len(parts) == self.ndim and not any(isinstance(part, slice) for part in parts):
+            if self.dtype.names:
+                return DeviceRecord(self.storage[(*parts, ...)], self.allocation, self.stream)
+            return self.storage[item]
+        return self._view(self.storage[item], stream)
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        self.setitem(key, value)
+
+    def setitem(self, key: Any, value: Any, stream: Any = 0) -> None:
+        """Assign to a slice or an element; ``value`` may be host or device data, broadcast where its axis is 1 long."""
+        _check_stream(stream)
+        self._check_index(key)
+        parts = key if isinstance(key, tuple) else (key,)
+        if len(parts) > self.ndim:
+            raise IndexError(f"{len(parts) - self.ndim} extra indices given: {key!r} for a {self.ndim}-D array")
+        key = (*parts, ...)  # keeps a single element a 0-d view
+        target = self.storage[key]
+        source = value.storage if isinstance(value, _DeviceBase) else np.asarray(value)
+        if not isinstance(value, _DeviceBase):
+            _require_contiguous(source)
+        if source.ndim > target.ndim:
+            raise ValueError(f"Can't assign {source.ndim}-D array to {target.ndim}-D self")
+        for axis, (extent, got) in enumerate(zip(target.shape[::-1], source.shape[::-1], strict=False)):
+            if got not in (1, extent):
+                raise ValueError(
+                    f"Can't copy sequence with size {got} to array axis {target.ndim - 1 - axis} "
+                    f"with dimension {extent}"
+                )
+        if source.dtype.kind == "c" and target.dtype.kind not in "c":
+            raise TypeError(f"cannot assign {source.dtype} to {target.dtype}: the imaginary part has no place")
+        with np.errstate(all="ignore"):
+            np.copyto(target, source, casting="unsafe")
+        if (flags := self.written) is not None:
+            from_flags = value.written if isinstance(value, _DeviceBase) else None
+            flags[key] = True if from_flags is None else from_flags
+
+
+class DeviceRecord(_DeviceBase):
+    """One element of a structured dtype in device memory; fields are read and assigned by name."""
+
+    def __init__(self, storage: np.ndarray, allocation: Allocation, stream: Any = 0) -> None:
+        super().__init__(storage.reshape(()), allocation, stream)
+
+    def __repr__(self) -> str:
+        return f"<DeviceRecord dtype={self.dtype} (simulated GPU)>"
+
+    def __getitem__(self, field: str) -> Any:
+        return self.getitem(field)
+
+    def getitem(self, field: str, stream: Any = 0) -> Any:
+        """The field's value, a view of a sub-array field, or the record of a nested one."""
+        part = self.storage[field]
+        if part.dtype.names and part.ndim == 0:
+            return DeviceRecord(part, self.allocation, stream or self.stream)
+        return part[()] if part.ndim == 0 else self._view(part, stream)
+
+    def __setitem__(self, field: str, value: Any) -> None:
+        self.setitem(field, value)
+
+    def setitem(self, field: str, value: Any, stream: Any = 0) -> None:
+        _check_stream(stream)
+        self.storage[field] = value
+        self._mark_written()
+
+
+class _HostVisible(np.ndarray):
+    """Host memory that kernels reach directly: a NumPy array whose ``storage`` is itself."""
+
+    __cuda_memory__ = True
+    __cuda_ndarray__ = True
+    written = None
+    stream = 0
+
+    def __array_finalize__(self, parent: Any) -> None:
+        self.allocation = getattr(parent, "allocation", None)
+
+    @property
+    def storage(self) -> np.ndarray:
+        return self.view(np.ndarray)
+
+    @property
+    def offset(self) -> int:
+        """Bytes from the start of the allocation to the first element; 0 for an array that left its allocation."""
+        if self.allocation is None or self.size == 0:
+            return 0
+        offset = self.ctypes.data - self.allocation.buffer.ctypes.data
+        return offset if 0 <= offset < self.allocation.nbytes else 0
+
+    def copy_to_host(self, ary: np.ndarray | None = None, stream: Any = 0) -> np.ndarray:
+        _check_stream(stream)
+        if ary is None:
+            return np.array(self.storage, order="K")
+        _require_compatible(self.storage, ary)
+        np.copyto(ary, self.storage.reshape(ary.shape))
+        return ary
+
+    def copy_to_device(self, ary: Any, stream: Any = 0) -> None:
+        _check_stream(stream)
+        source = ary.storage if isinstance(ary, _DeviceBase) else np.asarray(ary)
+        if source.size:
+            _require_compatible(self.storage, source)
+            np.copyto(self.storage, source.reshape(self.shape))
+
+
+class MappedNDArray(_HostVisible):
+    """Host memory mapped into the device's addresses (``mapped_array``)."""
+
+
+class ManagedNDArray(_HostVisible):
+    """Memory that host and device share (``managed_array``)."""
+
+
+def _allocate(shape: Any, strides: Any, dtype: Any, order: str, *, written: bool) -> tuple[np.ndarray, Allocation]:
+    shape, strides, dtype = _shape_strides_dtype(shape, strides, dtype, order)
+    allocation = Allocation(_extent_bytes(shape, strides, dtype.itemsize), written=written)
+    storage = _array_over(allocation.buffer, shape, strides, dtype)
+    if storage.dtype == np.bool_ and not written:
+        storage.fill(True)  # 0xFF is not a bool
+    return storage, allocation
+
+
+def device_array(
+    shape: Any, dtype: Any = np.float64, strides: Any = None, order: str = "C", stream: Any = 0
+) -> DeviceNDArray:
+    """A device array of the given shape and dtype. Its contents are undefined (here: every bit set, NaN as a float)."""
+    storage, allocation = _allocate(shape, strides, dtype, order, written=False)
+    return DeviceNDArray(storage, allocation, stream)
+
+
+def device_array_like(ary: Any, stream: Any = 0) -> DeviceNDArray:
+    """A device array with the shape, dtype and memory order of ``ary``, its contents undefined."""
+    return device_array(ary.shape, ary.dtype, _contiguous_strides_like(ary), _order_like(ary), stream)
+
+
+def to_device(obj: Any, stream: Any = 0, copy: bool = True, to: DeviceNDArray | None = None) -> Any:
+    """Copy an array (or scalar, or record) to device memory of its own and return the device array.
+
+    A device array is returned as it is. ``copy=False`` allocates only; ``to`` names an existing device array to copy
+    into. Raises ValueError if ``obj`` is not contiguous.
+    """
+    _check_stream(stream)
+    if to is not None:
+        if copy:
+            to.copy_to_device(obj, stream=stream)
+        return to
+    if isinstance(obj, (_DeviceBase, _HostVisible)):
+        return obj
+    if isinstance(obj, np.void) and obj.dtype.names:
+        storage, allocation = _allocate((), None, obj.dtype, "C", written=copy)
+        if copy:
+            storage[()] = obj
+        return DeviceRecord(storage, allocation, stream)
+    host = np.asarray(obj)
+    _require_contiguous(host)
+    storage, allocation = _allocate(host.shape, host.strides, host.dtype, "C", written=copy)
+    if copy and host.size:
+        np.copyto(_core(storage), _core(host))
+    return DeviceNDArray(storage, allocation, stream)
+
+
+def pinned_array(shape: Any, dtype: Any = np.float64, strides: Any = None, order: str = "C") -> np.ndarray:
+    """A host array, its contents undefined. (With a GPU its pages would be locked, for faster, asynchronous copies.)"""
+    return _allocate(shape, strides, dtype, order, written=False)[0]
+
+
+def pinned_array_like(ary: Any) -> np.ndarray:
+    return pinned_array(ary.shape, ary.dtype, _contiguous_strides_like(ary), _order_like(ary))
+
+
+def _host_visible(kind: type, shape: Any, strides: Any, dtype: Any, order: str, stream: Any) -> Any:
+    _check_stream(stream)
+    storage, allocation = _allocate(shape, strides, dtype, order, written=False)
+    allocation.written = None  # the host writes to it unseen
+    result = storage.view(kind)
+    result.allocation = allocation
+    return result
+
+
+def mapped_array(
+    shape: Any,
+    dtype: Any = np.float64,
+    strides: Any = None,
+    order: str = "C",
+    stream: Any = 0,
+    portable: bool = False,
+    wc: bool = False,
+) -> MappedNDArray:
+    """A host array that kernels read and write directly. ``portable`` and ``wc`` change nothing here."""
+    return _host_visible(MappedNDArray, shape, strides, dtype, order, stream)
+
+
+def mapped_array_like(ary: Any, stream: Any = 0, portable: bool = False, wc: bool = False) -> MappedNDArray:
+    return mapped_array(ary.shape, ary.dtype, _contiguous_strides_like(ary), _order_like(ary), stream, portable, wc)
+
+
+def managed_array(
+    shape: Any,
+    dtype: Any = np.float64,
+    strides: Any = None,
+    order: str = "C",
+    stream: Any = 0,
+    attach_global: bool = True,
+) -> ManagedNDArray:
+    """An array that host and kernels share. ``attach_global`` changes nothing here."""
+    return _host_visible(ManagedNDArray, shape, strides, dtype, order, stream)
+
+
+def _require_host_array(ary: Any, what: str) -> None:
+    if not isinstance(ary, np.ndarray):
+        raise TypeError(f"{what} takes NumPy arrays, got {type(ary).__name__}")
+
+
+@contextlib.contextmanager
+def pinned(*arrays: np.ndarray) -> Iterator[None]:
+    """Lock the pages of host arrays while the block runs. Here it only checks that they are host arrays."""
+    for ary in arrays:
+        _require_host_array(ary, "pinned")
+    yield
+
+
+@contextlib.contextmanager
+def mapped(*arrays: np.ndarray, stream: Any = 0) -> Iterator[Any]:
+    """Device arrays over the memory of host arrays, while the block runs: one array, or a list for several."""
+    views = []
+    for ary in arrays:
+        _require_host_array(ary, "mapped")
+        _require_contiguous(ary)
+        allocation = Allocation(0, written=True)
+        if ary.size:
+            allocation.buffer = _core(np.asarray(ary)).ravel(order="K").view(np.uint8)
+            allocation.nbytes = allocation.buffer.nbytes
+        views.append(DeviceNDArray(ary.view(np.ndarray), allocation, stream))
+    yield views[0] if len(views) == 1 else views
+
+
+def is_cuda_array(obj: Any) -> bool:
+    """Whether ``obj`` lies in the simulated GPU's memory (or announces GPU memory by ``__cuda_array_interface__``)."""
+    return isinstance(obj, (_DeviceBase, _HostVisible)) or hasattr(obj, "__cuda_array_interface__")
+
+
+def as_cuda_array(obj: Any, sync: bool = True) -> DeviceNDArray:
+    """The device array that ``obj`` is. Memory of a real GPU is refused: the simulated one cannot reach it."""
+    if isinstance(obj, (_DeviceBase, _HostVisible)):
+        return obj
+    if hasattr(obj, "__cuda_array_interface__"):
+        raise TypeError(
+            f"{type(obj).__name__} lies in a real GPU's memory, which the simulated GPU cannot reach; "
+            "copy it to the host and use cuda.to_device, or run with DWLAB_TARGET=gpu"
+        )
+    raise TypeError(
+        f"*obj* doesn't implement the cuda array interface: {type(obj).__name__}; cuda.to_device copies host data"
+    )
+
+
+def from_cuda_array_interface(desc: dict, owner: Any = None, sync: bool = True) -> None:
+    raise TypeError("a __cuda_array_interface__ describes a real GPU's memory, which the simulated GPU cannot reach")
+
+
+@contextlib.contextmanager
+def open_ipc_array(handle: Any, shape: Any, dtype: Any, strides: Any = None, offset: int = 0) -> Iterator[None]:
+    raise NotImplementedError("the simulated GPU's memory cannot be shared with another process")
+    yield
+
+
+# --- kernel arguments ----------------------------------------------------------------------------
+
+
+class ArgHint:
+    """Says how a host array given to a kernel travels. ``value``: the array."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+
+class In(ArgHint):
+    """Copied to the device before the launch, not back."""
+
+
+class Out(ArgHint):
+    """Not copied to the device, only back after the launch."""
+
+
+class InOut(ArgHint):
+    """Copied both ways: what a plain host array gets."""
+
+
+def kernel_argument(value: Any, stream: Any = 0) -> tuple[Any, Callable[[], None] | None]:
+    """What a kernel launch passes for a host value, and what to call after the launch to bring results back (or None).
+
+    Device arrays pass as they are; mapped and managed arrays as device arrays over their own memory; NumPy arrays are
+    copied to the device and, unless marked ``cuda.In``, back. Scalars and tuples pass unchanged (a tuple's arrays are
+    treated likewise). Raises ValueError for a non-contiguous NumPy array, as Numba-CUDA cannot transfer one.
+    """
+    hint = InOut
+    if isinstance(value, ArgHint):
+        hint, value = type(value), value.value
+    if isinstance(value, _DeviceBase):
+        return value, None
+    if isinstance(value, _HostVisible):
+        allocation = value.allocation
+        if allocation is None or (value.size and not np.may_share_memory(value, allocation.buffer)):
+            with mapped(value.storage) as view:
+                return view, None
+        return DeviceNDArray(value.storage, allocation, stream), None
+    if isinstance(value, np.ndarray):
+        device = to_device(value, stream=stream, copy=hint is not Out)
+        if hint is In:
+            return device, None
+        if not value.flags.writeable:
+            # Numba types such an array as read-only, so no kernel that compiles has anything to bring back.
+            return device, None
+        return device, lambda: np.copyto(_core(value), _core(device.storage))
+    if isinstance(value, tuple):
+        pairs = [kernel_argument(item, stream) for item in value]
+        calls = [after for _, after in pairs if after is not None]
+        items = [item for item, _ in pairs]
+        packed = type(value)(*items) if hasattr(value, "_fields") else tuple(items)
+        return packed, (lambda: [call() for call in calls] and None) if calls else None
+    if hint is not InOut:
+        raise TypeError(f"cuda.{hint.__name__} takes an array, got {type(value).__name__}")
+    return value, None
+
+
+# --- streams and events --------------------------------------------------------------------------
+
+_LEGACY, _PER_THREAD = 1, 2  # CUDA's reserved handles
+_stream_handles = itertools.count(0x1000)
+
+
+class Stream:
+    """A queue of work. Work here is done when its call returns, so the queue is always empty."""
+
+    def __init__(self, handle: int, external: bool = False) -> None:
+        self.handle = handle
+        self.external = external
+
+    def __int__(self) -> int:
+        return self.handle
+
+    def __repr__(self) -> str:
+        names = {
+            0: "<Default CUDA stream>",
+            _LEGACY: "<Legacy default CUDA stream>",
+            _PER_THREAD: "<Per-thread default CUDA stream>",
+        }
+        if self.handle in names:
+            return names[self.handle]
+        return f"<{'External ' if self.external else ''}CUDA stream {self.handle:d}>"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Stream) and other.handle == self.handle
+
+    def __hash__(self) -> int:
+        return hash(self.handle)
+
+    def synchronize(self) -> None:
+        """Wait for the work in this stream."""
+
+    @contextlib.contextmanager
+    def auto_synchronize(self) -> Iterator[Stream]:
+        """Synchronize at the end of the block."""
+        yield self
+        self.synchronize()
+
+    def add_callback(self, callback: Callable[[Stream, int, Any], None], arg: Any = None) -> None:
+        """Call ``callback(stream, status, arg)`` after the work before it: now. What it raises becomes a warning."""
+        try:
+            callback(self, 0, arg)
+        except Exception as error:
+            warnings.warn(f"Exception in stream callback: {error}", stacklevel=2)
+
+    def async_done(self) -> asyncio.Future:
+        """An awaitable that resolves to this stream when the work before it is done. Needs a running event loop."""
+        future = asyncio.get_running_loop().create_future()
+        future.set_result(self)
+        return future
+
+
+def stream() -> Stream:
+    """A new stream."""
+    return Stream(next(_stream_handles))
+
+
+def default_stream() -> Stream:
+    return Stream(0)
+
+
+def legacy_default_stream() -> Stream:
+    return Stream(_LEGACY)
+
+
+def per_thread_default_stream() -> Stream:
+    return Stream(_PER_THREAD)
+
+
+def external_stream(ptr: int) -> Stream:
+    """A stream object for a handle made elsewhere. ``ptr``: an integer."""
+    if isinstance(ptr, bool) or not isinstance(ptr, (int, np.integer)):
+        raise TypeError(f"external_stream takes a stream's address, an integer; got {type(ptr).__name__}")
+    return Stream(int(ptr), external=True)
+
+
+class NoTimeError(options.SimtError, RuntimeError):
+    """A time was asked for on the simulated GPU."""
+
+
+def _no_time(what: str) -> NoTimeError:
+    return NoTimeError(
+        f"there is no time here: the simulated GPU counts what a kernel does but has no clock, so {what} has no "
+        "answer. "
+        "Measured times are in dwlab's records (python -m dwlab records); on a GPU, run with DWLAB_TARGET=gpu"
+    )
+
+
+class Event:
+    """A point in a stream. Everything before it is done, always."""
+
+    def __init__(self, timing: bool = True) -> None:
+        self.timing = timing
+
+    def query(self) -> bool:
+        """Whether the work before the event is done: True."""
+        return True
+
+    def record(self, stream: Any = 0) -> None:
+        _check_stream(stream)
+
+    def synchronize(self) -> None:
+        """Wait for the work before the event."""
+
+    def wait(self, stream: Any = 0) -> None:
+        _check_stream(stream)
+
+    def elapsed_time(self, evtend: Event) -> float:
+        """Raises NoTimeError: there is no time here."""
+        raise _no_time("Event.elapsed_time")
+
+
+def event(timing: bool = True) -> Event:
+    """A new event."""
+    return Event(timing)
+
+
+def event_elapsed_time(evtstart: Event, evtend: Event) -> float:
+    """Raises NoTimeError: there is no time here."""
+    raise _no_time("cuda.event_elapsed_time")
+
+
+def synchronize() -> None:
+    """Wait for all work of the device. It is done already."""
+
+
+# --- the device ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Model:
+    """The GPU whose size the simulated one has: name, SMs, L2 cache in bytes, float32 rate over float64 rate."""
+
+    name: str
+    sms: int
+    l2_bytes: int
+    float32_to_float64: int
+
+
+_KIB, _MIB = 1024, 1024 * 1024
+# One product for each compute capability. Source: NVIDIA's architecture white papers and data sheets of these products.
+_MODELS: dict[tuple[int, int], _Model] = {
+    (6, 0): _Model("Tesla P100", 56, 4 * _MIB, 2),
+    (6, 1): _Model("GeForce GTX 1080", 20, 2 * _MIB, 32),
+    (7, 0): _Model("Tesla V100", 80, 6 * _MIB, 2),
+    (7, 5): _Model("Tesla T4", 40, 4 * _MIB, 32),
+    (8, 0): _Model("A100", 108, 40 * _MIB, 2),
+    (8, 6): _Model("A10", 72, 6 * _MIB, 32),
+    (8, 9): _Model("L4", 58, 48 * _MIB, 64),
+    (9, 0): _Model("H200", 132, 50 * _MIB, 2),
+    (10, 0): _Model("B200", 148, 126 * _MIB, 2),
+    (12, 0): _Model("GeForce RTX 5090", 170, 96 * _MIB, 64),
+}
+
+
+def _nearest(table: dict[tuple[int, int], Any], compute_capability: tuple[int, int]) -> Any:
+    """The entry of the newest compute capability that is not above this one; of the oldest if all are."""
+    below = [key for key in table if key <= compute_capability]
+    return table[max(below) if below else min(table)]
+
+
+class MemoryInfo(NamedTuple):
+    """Bytes of device memory."""
+
+    free: int
+    total: int
+
+
+class Device:
+    """The simulated GPU. Attributes in capitals are CUDA's device attributes, as far as they mean something here."""
+
+    id = 0
+    uuid = "GPU-00000000-0000-0000-0000-000000000000"
+
+    def __repr__(self) -> str:
+        return f"<CUDA device 0 '{self.name}'>"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Device)
+
+    def __hash__(self) -> int:
+        return hash(Device)
+
+    @property
+    def compute_capability(self) -> tuple[int, int]:
+        """(major, minor), from the options in force."""
+        return tuple(options.current().compute_capability)
+
+    @property
+    def name(self) -> str:
+        major, minor = self.compute_capability
+        return f"dwlab.simt, a simulated GPU of compute capability {major}.{minor}"
+
+    @property
+    def supports_float16(self) -> bool:
+        return True
+
+    @property
+    def supports_bfloat16(self) -> bool:
+        return False
+
+    @property
+    def supports_fp8(self) -> bool:
+        return False
+
+    def __getattr__(self, name: str) -> Any:
+        if not name.isupper():
+            raise AttributeError(f"the simulated device has no attribute {name!r}")
+        values = self.attributes()
+        if name not in values:
+            raise AttributeError(f"the simulated device has no attribute {name}; it has {', '.join(sorted(values))}")
+        return values[name]
+
+    def attributes(self) -> dict[str, int]:
+        """CUDA's device attributes by name (bytes, elements, counts, as CUDA gives them)."""
+        major, minor = self.compute_capability
+        model = _nearest(_MODELS, (major, minor))
+        limits = _nearest(occupancy.LIMITS, (major, minor))
+        return {
+            "ASYNC_ENGINE_COUNT": 0,
+            "CAN_MAP_HOST_MEMORY": 1,
+            "COMPUTE_CAPABILITY_MAJOR": major,
+            "COMPUTE_CAPABILITY_MINOR": minor,
+            "CONCURRENT_KERNELS": 0,
+            "COOPERATIVE_LAUNCH": 1,
+            "GLOBAL_MEMORY_BUS_WIDTH": 0,
+            "KERNEL_EXEC_TIMEOUT": 0,
+            "L2_CACHE_SIZE": model.l2_bytes,
+            "MANAGED_MEMORY": 1,
+            "MAX_BLOCKS_PER_MULTIPROCESSOR": limits.blocks_per_sm,
+            "MAX_BLOCK_DIM_X": limits.block_dims[0],
+            "MAX_BLOCK_DIM_Y": limits.block_dims[1],
+            "MAX_BLOCK_DIM_Z": limits.block_dims[2],
+            "MAX_GRID_DIM_X": 2**31 - 1,
+            "MAX_GRID_DIM_Y": 65535,
+            "MAX_GRID_DIM_Z": 65535,
+            "MAX_REGISTERS_PER_BLOCK": limits.registers_per_block,
+            "MAX_REGISTERS_PER_MULTIPROCESSOR": limits.registers_per_sm,
+            "MAX_SHARED_MEMORY_PER_BLOCK": limits.shared_per_block,
+            "MAX_SHARED_MEMORY_PER_BLOCK_OPTIN": limits.shared_per_block_optin,
+            "MAX_SHARED_MEMORY_PER_MULTIPROCESSOR": limits.shared_per_sm,
+            "MAX_THREADS_PER_BLOCK": limits.threads_per_block,
+            "MAX_THREADS_PER_MULTIPROCESSOR": limits.threads_per_sm,
+            "MULTIPROCESSOR_COUNT": model.sms,
+            "PCI_BUS_ID": 0,
+            "PCI_DEVICE_ID": 0,
+            "PCI_DOMAIN_ID": 0,
+            "RESERVED_SHARED_MEMORY_PER_BLOCK": limits.shared_reserved,
+            "SINGLE_TO_DOUBLE_PRECISION_PERF_RATIO": model.float32_to_float64,
+            "TCC_DRIVER": 0,
+            "TOTAL_CONSTANT_MEMORY": 64 * _KIB,
+            "UNIFIED_ADDRESSING": 1,
+            "WARP_SIZE": 32,
+        }
+
+    def get_device_identity(self) -> dict[str, int]:
+        return {"pci_domain_id": 0, "pci_bus_id": 0, "pci_device_id": 0}
+
+    def get_primary_context(self) -> Context:
+        return _context
+
+    def release_primary_context(self) -> None:
+        """Nothing to release."""
+
+    def reset(self) -> None:
+        """Nothing to reset: arrays live as long as they are referred to."""
+
+
+class Context:
+    """The one context of the simulated GPU."""
+
+    def __init__(self, device: Device) -> None:
+        self.device = device
+
+    def __repr__(self) -> str:
+        return "<CUDA context of the simulated device 0>"
+
+    def __enter__(self) -> Context:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        return None
+
+    def push(self) -> None:
+        """Make current; it is."""
+
+    def pop(self) -> None:
+        """Undo ``push``."""
+
+    def prepare_for_use(self) -> None:
+        """Nothing to prepare."""
+
+    def reset(self) -> None:
+        """Nothing to reset: arrays live as long as they are referred to."""
+
+    def synchronize(self) -> None:
+        """Wait for all work; it is done."""
+
+    def get_memory_info(self) -> MemoryInfo:
+        """Free and total bytes: of this machine's memory, where the simulated GPU's arrays live."""
+        try:
+            page = os.sysconf("SC_PAGE_SIZE")
+            total = page * os.sysconf("SC_PHYS_PAGES")
+        except (AttributeError, ValueError, OSError):
+            raise NotImplementedError(
+                "this operating system does not say how much memory the machine has, nor can the simulated GPU"
+            ) from None
+        try:
+            free = page * os.sysconf("SC_AVPHYS_PAGES")
+        except (ValueError, OSError):  # macOS does not tell
+            free = max(0, total - _allocated_bytes())
+        return MemoryInfo(free, total)
+
+    def create_stream(self) -> Stream:
+        return stream()
+
+    def create_external_stream(self, ptr: int) -> Stream:
+        return external_stream(ptr)
+
+    def get_default_stream(self) -> Stream:
+        return default_stream()
+
+    def get_legacy_default_stream(self) -> Stream:
+        return legacy_default_stream()
+
+    def get_per_thread_default_stream(self) -> Stream:
+        return per_thread_default_stream()
+
+    def create_event(self, timing: bool = True) -> Event:
+        return Event(timing)
+
+    @contextlib.contextmanager
+    def defer_cleanup(self) -> Iterator[None]:
+        yield
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        raise AttributeError(
+            f"the simulated GPU's context has no {name}: it keeps arrays in host memory and loads no modules"
+        )
+
+
+class _DeviceManager:
+    """An entry of ``cuda.gpus``: the device's attributes, and ``with cuda.gpus[0]:``."""
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "_device":
+            raise AttributeError(name)
+        return getattr(self._device, name)
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, *exception: object) -> None:
+        return None
+
+    def __str__(self) -> str:
+        return f"<Managed Device {self._device.id}>"
+
+
+class _DeviceList:
+    """``cuda.gpus``: the one simulated device."""
+
+    def __init__(self, device: Device) -> None:
+        self.lst = [_DeviceManager(device)]
+
+    def __getitem__(self, devnum: Any) -> Any:
+        if isinstance(devnum, slice):
+            return self.lst[devnum]
+        if int(devnum) not in (0, -1):
+            raise IndexError(f"there is no device {devnum}: the simulated machine has one GPU, number 0")
+        return self.lst[0]
+
+    def __iter__(self) -> Iterator[_DeviceManager]:
+        return iter(self.lst)
+
+    def __len__(self) -> int:
+        return 1
+
+    def __str__(self) -> str:
+        return ", ".join(str(entry) for entry in self.lst)
+
+    @property
+    def current(self) -> _DeviceManager:
+        return self.lst[0]
+
+
+_device = Device()
+_context = Context(_device)
+gpus = _DeviceList(_device)
+
+
+def current_context(devnum: int | None = None) -> Context:
+    """The context of a device (there is one, number 0)."""
+    if devnum is not None:
+        gpus[devnum]
+    return _context
+
+
+def require_context(function: Callable) -> Callable:
+    """Decorator of functions that need a context. One is always there."""
+    return function
+
+
+def select_device(device_id: int) -> Device:
+    """Make a device current and return it. IndexError for any but 0."""
+    gpus[device_id]
+    return _device
+
+
+def get_current_device() -> Device:
+    return _device
+
+
+def list_devices() -> _DeviceList:
+    return gpus
+
+
+def close() -> None:
+    """Numba destroys its contexts here. There is nothing to destroy."""
+
+
+def detect() -> bool:
+    """Print what the simulated GPU is. Returns True: one supported device."""
+    major, minor = _device.compute_capability
+    print("Found 1 CUDA devices")
+    print(f"id 0    {_device.name:>20} {'[SUPPORTED]':>40}")
+    for key, value in (
+        ("Compute Capability", f"{major}.{minor}"),
+        ("Simulated on", "this machine's CPU, by dwlab.simt"),
+        ("Sized like", _nearest(_MODELS, (major, minor)).name),
+        ("FP16 Support", "Yes"),
+        ("BF16 Support", "No"),
+        ("FP8 Support", "No"),
+    ):
+        print(f"{key:>40}: {value}")
+    print("Summary:")
+    print("\t1/1 devices are supported")
+    return True
+
+
+def is_available() -> bool:
+    """True: the simulated GPU is always there."""
+    return True
+
+
+def is_supported_version() -> bool:
+    return True
+
+
+def cuda_error() -> None:
+    """The error that kept CUDA from starting: None."""
+    return
+
+
+def is_float16_supported() -> bool:
+    return True
+
+
+def is_bfloat16_supported() -> bool:
+    return False
+
+
+def is_fp8_supported() -> bool:
+    return False
+
+
+@contextlib.contextmanager
+def defer_cleanup() -> Iterator[None]:
+    """Hold back deallocation in the block. Python's own reference counting does the work here."""
+    yield
+
+
+def profile_start() -> None:
+    """Start a profiler's collection. There is none; simt.xray counts."""
+
+
+def profile_stop() -> None:
+    """Stop a profiler's collection."""
+
+
+@contextlib.contextmanager
+def profiling() -> Iterator[None]:
+    profile_start()
+    yield
+    profile_stop()
+
+
+# --- reduction -----------------------------------------------------------------------------------
+
+_WARP, _WARPS = 32, 4
+
+
+class Reduce:
+    """A reduction by any binary function: ``total = cuda.reduce(lambda a, b: a + b)``, then ``total(array)``.
+
+    Elements are combined in the sequence of Numba-CUDA's reduction (blocks of four warps, a tree within a warp), so
+    that floating-point sums are rounded as they are on a GPU.
+    """
+
+    _kernels: dict[tuple[Any, np.dtype], Any] = {}
+
+    def __init__(self, functor: Callable[[Any, Any], Any]) -> None:
+        self._functor = functor
+
+    def _kernel(self, dtype: np.dtype) -> Any:
+        key = self._functor, dtype
+        if key not in Reduce._kernels:
+            Reduce._kernels[key] = _reduction_kernel(self._functor, dtype)
+        return Reduce._kernels[key]
+
+    def __call__(self, arr: Any, size: int | None = None, res: Any = None, init: Any = 0, stream: Any = 0) -> Any:
+        """Reduce a 1-D host or device array.
+
+        ``size``: only the first so many elements. ``init``: one more value to combine, converted to the array's dtype;
+        what an empty array gives. ``res``: a device array that gets the result in its first element; then None is
+        returned.
+        """
+        if not hasattr(arr, "ndim") or arr.ndim != 1:
+            raise TypeError(f"only support 1D array, got {getattr(arr, 'ndim', type(arr).__name__)}")
+        if size is not None:
+            arr = arr[:size]
+        init = arr.dtype.type(init)
+        if arr.size < 1:
+            return init
+        kernel = self._kernel(np.dtype(arr.dtype))
+        block = _WARP * _WARPS
+        full = arr.size // block * block
+        blocks = min(full // block, 2 * _WARP)
+        partials = device_array(blocks + (full < arr.size), arr.dtype)
+        if full:
+            kernel[blocks, block, stream](arr[:full], partials[:blocks], init, True)
+        if full < arr.size:
+            kernel[1, arr.size - full, stream](arr[full:], partials[blocks:], init, not blocks)
+        if partials.size > 1:
+            kernel[1, partials.size, stream](partials, partials, init, False)
+        if res is None:
+            return partials[0]
+        res[:1].copy_to_device(partials[:1], stream=stream)
+        return None
+
+
+reduce = Reduce
+
+
+def _reduction_kernel(functor: Callable[[Any, Any], Any], dtype: np.dtype) -> Any:
+    """Kernel (values, partials, init, use_init): one partial result a block, of 128 threads or fewer."""
+    from numba.np.numpy_support import from_dtype
+
+    from dwlab.simt import cuda
+
+    combine = cuda.jit(device=True)(functor)
+    element = from_dtype(dtype)
+    warp, warps = _WARP, _WARPS
+
+    @cuda.jit
+    def reduce_block(values, partials, init, use_init):
+        scratch = cuda.shared.array((4, 33), element)
+        thread = cuda.threadIdx.x
+        lane = thread % warp
+        row = thread // warp
+        count = values.size
+        first = thread + cuda.blockIdx.x * cuda.blockDim.x
+        value = values[first]
+        for i in range(first + cuda.gridsize(1), count, cuda.gridsize(1)):
+            value = combine(value, values[i])
+        scratch[row, lane] = value
+        cuda.syncthreads()
+        # A warp whose end is the block's end is folded in sequence, unless the block has all four warps.
+        if cuda.blockDim.x == warp * warps or (row + 1) * warp < count:
+            width = warp // 2
+            while width > 0:
+                if lane < width:
+                    value = combine(scratch[row, lane], scratch[row, lane + width])
+                cuda.syncwarp()
+                if lane < width:
+                    scratch[row, lane] = value
+                cuda.syncwarp()
+                width //= 2
+        elif lane == 0:
+            for i in range(1, count - row * warp):
+                scratch[row, 0] = combine(scratch[row, 0], scratch[row, i])
+        cuda.syncthreads()
+        if thread == 0:
+            if cuda.blockDim.x == warp * warps:
+                value = combine(combine(scratch[0, 0], scratch[2, 0]), combine(scratch[1, 0], scratch[3, 0]))
+            else:
+                value = scratch[0, 0]
+                for i in range(1, (cuda.blockDim.x + warp - 1) // warp):
+                    value = combine(value, scratch[i, 0])
+            if use_init and cuda.blockIdx.x == 0:
+                value = combine(value, init)
+            partials[cuda.blockIdx.x] = value
+
+    return reduce_block
