@@ -1,8 +1,8 @@
 """The host side of numba.cuda's API, over NumPy storage.
 
 A device array here is memory of its own: ``to_device`` and ``copy_to_host`` copy, and a forgotten copy shows, as it
-does on a GPU. Everything is done when its call returns, so streams and events have nothing to wait for; they exist so that a
-program written for a GPU runs unchanged. Time does not exist: ``elapsed_time`` raises.
+does on a GPU. Everything is done when its call returns, so streams and events have nothing to wait for; they exist so
+that a program written for a GPU runs unchanged. Time does not exist: ``elapsed_time`` raises.
 
 What the interpreter uses:
 
@@ -110,7 +110,7 @@ class Allocation:
             raw = np.empty(nbytes + ALIGNMENT, np.uint8)
             # One flag a byte, so that views with another item size stay right.
             self.written = None if written else np.zeros(nbytes, np.bool_)
-        except MemoryError:
+        except (MemoryError, ValueError, OverflowError):  # the last two: more bytes than an address can count
             raise MemoryError(
                 f"the simulated GPU keeps device arrays in this machine's memory, and {_bytes_text(nbytes)} for one "
                 f"more did not fit beside the {_bytes_text(_allocated_bytes())} already there; use a smaller shape, or "
@@ -131,11 +131,11 @@ def _allocated_bytes() -> int:
 
 
 def _bytes_text(count: float) -> str:
-    for unit in ("bytes", "KiB", "MiB"):
+    for unit in ("bytes", "KiB", "MiB", "GiB"):
         if count < 1024:
             return f"{count:.0f} {unit}" if unit == "bytes" else f"{count:.1f} {unit}"
         count /= 1024
-    return f"{count:.1f} GiB"
+    return f"{count:,.1f} TiB"
 
 
 def _shape_strides_dtype(
@@ -220,7 +220,7 @@ def _core(ary: np.ndarray) -> np.ndarray:
     """``ary`` without its repeated (stride 0) axes: the part of a broadcast array that is memory."""
     if not ary.strides or not ary.size:
         return ary
-    return ary[tuple(0 if stride == 0 else slice(None) for stride in ary.strides)]
+    return ary[(*(0 if stride == 0 else slice(None) for stride in ary.strides), ...)]
 
 
 def _require_contiguous(ary: np.ndarray) -> None:

@@ -1,0 +1,670 @@
+"""The host side of the simulated GPU behaves as Numba-CUDA's: memory, copies, views, streams, events, the device."""
+
+import asyncio
+import gc
+import warnings
+
+import numpy as np
+import pytest
+
+from dwlab import occupancy
+from dwlab.simt import hostapi, options
+from dwlab.simt import hostapi as cuda
+
+
+def test_everything_listed_exists_and_nothing_public_is_unlisted():
+    for name in hostapi.__all__:
+        assert hasattr(hostapi, name), name
+    assert len(set(hostapi.__all__)) == len(hostapi.__all__)
+
+
+# --- transfers -----------------------------------------------------------------------------------
+
+
+def test_a_device_array_is_memory_of_its_own():
+    host = np.arange(10, dtype=np.float32)
+    device = cuda.to_device(host)
+    host[:] = -1
+    assert device.copy_to_host().tolist() == list(range(10))
+    back = device.copy_to_host()
+    back[:] = 7
+    assert device.copy_to_host().tolist() == list(range(10))
+    assert not np.shares_memory(device.storage, host)
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.arange(24.0).reshape(2, 3, 4),
+        np.asfortranarray(np.arange(12).reshape(3, 4)),
+        np.array(3.5),
+        np.zeros((0, 4), np.int8),
+        np.arange(6, dtype=np.complex64),
+        np.array([True, False, True]),
+        np.arange(5, dtype=np.float16),
+        np.broadcast_to(np.arange(4), (3, 4)),
+        np.arange(12).reshape(3, 4).transpose(),
+        np.zeros(3, dtype=[("a", "i4"), ("b", "f8", 2)]),
+    ],
+    ids=lambda a: f"{a.dtype.kind}{a.shape}",
+)
+def test_round_trip_keeps_values_dtype_shape_and_layout(array):
+    device = cuda.to_device(array)
+    back = device.copy_to_host()
+    assert back.dtype == array.dtype and back.shape == array.shape
+    assert back.tobytes() == array.tobytes()
+    assert (device.strides, device.size, device.ndim, device.nbytes) == (
+        array.strides,
+        array.size,
+        array.ndim,
+        array.nbytes,
+    )
+    assert back.flags.f_contiguous == array.flags.f_contiguous or 0 in array.strides
+
+
+def test_to_device_takes_scalars_and_lists_and_leaves_device_arrays_alone():
+    assert cuda.to_device(3).copy_to_host() == 3
+    assert cuda.to_device([1, 2]).dtype == np.int64
+    device = cuda.to_device(np.ones(3))
+    assert cuda.to_device(device) is device
+
+
+def test_to_device_into_an_existing_array():
+    target = cuda.device_array(4, np.int32)
+    assert cuda.to_device(np.arange(4, dtype=np.int32), to=target) is target
+    assert target.copy_to_host().tolist() == [0, 1, 2, 3]
+    assert cuda.to_device(np.zeros(4, np.int32), copy=False, to=target) is target
+    assert target.copy_to_host().tolist() == [0, 1, 2, 3]
+
+
+def test_to_device_without_copy_only_allocates():
+    device = cuda.to_device(np.zeros(4, np.float32), copy=False)
+    assert device.shape == (4,) and np.isnan(device.copy_to_host()).all()
+
+
+def test_non_contiguous_host_arrays_are_refused():
+    with pytest.raises(ValueError, match="non-contiguous buffer"):
+        cuda.to_device(np.arange(10)[::2])
+    with pytest.raises(ValueError, match="ascontiguousarray"):
+        cuda.to_device(np.zeros((4, 4))[:, 1:3])
+
+
+def test_object_arrays_are_refused():
+    with pytest.raises(TypeError, match="Python objects"):
+        cuda.to_device(np.array([object()]))
+
+
+def test_copy_to_device_checks_dtype_shape_and_layout():
+    device = cuda.device_array((3, 4), np.float32)
+    with pytest.raises(TypeError, match="incompatible dtype: float32 vs. float64"):
+        device.copy_to_device(np.zeros((3, 4)))
+    with pytest.raises(ValueError, match=r"incompatible shape: \(3, 4\) vs. \(4, 3\)"):
+        device.copy_to_device(np.zeros((4, 3), np.float32))
+    with pytest.raises(ValueError, match="incompatible shape"):
+        device.copy_to_device(np.zeros(12, np.float32))
+    with pytest.raises(TypeError, match="needs an array, got list"):
+        device.copy_to_device([1.0])
+    device.copy_to_device(np.asfortranarray(np.arange(12, dtype=np.float32).reshape(3, 4)))
+    assert device.copy_to_host().tolist() == np.arange(12).reshape(3, 4).tolist()
+
+
+def test_copy_to_device_from_device_checks_strides():
+    c_order = cuda.to_device(np.arange(12.0).reshape(3, 4))
+    f_order = cuda.device_array((3, 4), order="F")
+    with pytest.raises(ValueError, match="incompatible strides"):
+        f_order.copy_to_device(c_order)
+    other = cuda.device_array((3, 4))
+    other.copy_to_device(c_order)
+    assert other.copy_to_host().tolist() == np.arange(12.0).reshape(3, 4).tolist()
+
+
+def test_axes_of_length_one_do_not_matter_to_copies():
+    device = cuda.device_array((1, 5))
+    device.copy_to_device(np.arange(5.0))
+    out = np.zeros((5, 1))
+    device.copy_to_host(out)
+    assert out.ravel().tolist() == [0, 1, 2, 3, 4]
+
+
+def test_copying_nothing_is_allowed_whatever_the_shape():
+    cuda.device_array(3).copy_to_device(np.zeros((0, 7)))
+
+
+def test_copy_to_host_into_an_array():
+    device = cuda.to_device(np.arange(4, dtype=np.int16))
+    out = np.zeros(4, np.int16)
+    assert device.copy_to_host(out) is out and out.tolist() == [0, 1, 2, 3]
+    with pytest.raises(TypeError, match="incompatible dtype: int16 vs. int32"):
+        device.copy_to_host(np.zeros(4, np.int32))
+    with pytest.raises(ValueError, match="incompatible shape"):
+        device.copy_to_host(np.zeros(5, np.int16))
+    with pytest.raises(ValueError, match="incompatible strides"):
+        device.copy_to_host(np.zeros(8, np.int16)[::2])
+    with pytest.raises(TypeError, match="device array"):
+        device.copy_to_host(cuda.device_array(4, np.int16))
+    read_only = np.zeros(4, np.int16)
+    read_only.flags.writeable = False
+    with pytest.raises(ValueError, match="read-only"):
+        device.copy_to_host(read_only)
+
+
+def test_numpy_sees_a_copy():
+    device = cuda.to_device(np.arange(3.0))
+    seen = np.asarray(device)
+    seen[:] = 9
+    assert device.copy_to_host().tolist() == [0, 1, 2]
+    assert np.asarray(device, dtype=np.float32).dtype == np.float32
+    with pytest.raises(ValueError, match="copy is always created"):
+        np.array(device, copy=False)
+
+
+# --- allocation ----------------------------------------------------------------------------------
+
+
+def test_device_array_defaults_orders_and_strides():
+    assert cuda.device_array(5).dtype == np.float64
+    assert cuda.device_array((2, 3), np.int8).strides == (3, 1)
+    assert cuda.device_array((2, 3), np.int8, order="F").strides == (1, 2)
+    padded = cuda.device_array((2, 3), np.float32, strides=(16, 4))
+    assert padded.strides == (16, 4) and padded.alloc_size == 28 and padded.nbytes == 24
+    assert not padded.is_c_contiguous()
+    assert cuda.device_array(()).shape == ()
+    with pytest.raises(TypeError, match="len"):
+        len(cuda.device_array(()))
+
+
+@pytest.mark.parametrize("shape", [2.5, "12", (2, 2.5), np.float64(3), None, {}, (True, 2), np.int64(3)])
+def test_a_shape_that_is_none_is_refused(shape):
+    with pytest.raises(TypeError, match="shape"):
+        cuda.device_array(shape)
+
+
+def test_a_bad_size_order_or_stride_is_refused():
+    with pytest.raises(ValueError, match="negative"):
+        cuda.device_array(-1)
+    with pytest.raises(ValueError, match="C/F order"):
+        cuda.device_array((2, 2), order="A")
+    with pytest.raises(ValueError, match="strides not match ndim"):
+        cuda.device_array((2, 2), strides=(8,))
+    with pytest.raises(TypeError):
+        cuda.device_array(3, dtype="not a type")
+
+
+def test_too_large_an_array_says_how_much_was_needed():
+    with pytest.raises(MemoryError, match=r"TiB|GiB.*smaller shape"):
+        cuda.device_array(1 << 60)
+
+
+def test_device_array_like_keeps_dtype_and_order():
+    assert cuda.device_array_like(np.zeros((3, 4), np.int16)).strides == (8, 2)
+    assert cuda.device_array_like(np.zeros((3, 4), np.int16, order="F")).strides == (2, 6)
+    permuted = np.zeros((2, 3, 4)).transpose(1, 0, 2)
+    assert cuda.device_array_like(permuted).strides == permuted.strides
+    sliced = np.zeros((2, 3, 8)).transpose(1, 0, 2)[:, :, ::2]
+    assert cuda.device_array_like(sliced).strides == (32, 96, 8)
+    assert cuda.device_array_like(cuda.device_array((2, 3), order="F")).is_f_contiguous()
+
+
+def test_fresh_memory_is_poison_and_the_same_in_every_run():
+    assert np.isnan(cuda.device_array(8, np.float32).copy_to_host()).all()
+    assert np.isnan(cuda.device_array(8, np.complex128).copy_to_host()).all()
+    assert (cuda.device_array(8, np.int32).copy_to_host() == -1).all()
+    assert cuda.device_array(8, np.bool_).copy_to_host().tolist() == [True] * 8
+
+
+def test_allocations_start_at_256_bytes_and_slices_remember_their_offset():
+    for size in (1, 3, 1000):
+        device = cuda.device_array(size, np.int8)
+        assert device.storage.ctypes.data % 256 == 0 and device.offset == 0
+    device = cuda.to_device(np.arange(40, dtype=np.float32).reshape(4, 10))
+    assert device[1:].offset == 40 and device[2, 3:].offset == 92 and device[::-1].offset == 120
+    assert device[1:].allocation is device.allocation
+    assert device.copy_to_host().ctypes.data != device.storage.ctypes.data
+
+
+def test_what_nothing_has_written_is_known():
+    device = cuda.device_array((2, 4), np.float32)
+    assert device.written.shape == (2, 4) and not device.written.any()
+    device[0] = 1.0
+    assert device.written.tolist() == [[True] * 4, [False] * 4]
+    device[1, 1:3].copy_to_device(np.zeros(2, np.float32))
+    assert device[1].written.tolist() == [False, True, True, False]
+    device[1].written[0] = True
+    assert device.written[1, 0]
+    copy = cuda.device_array((2, 4), np.float32)
+    copy.copy_to_device(device)
+    assert copy.written.tolist() == device.written.tolist()
+    device.copy_to_device(np.zeros((2, 4), np.float32))
+    assert device.written is None
+    assert cuda.to_device(np.zeros(3)).written is None
+
+
+def test_reading_unwritten_memory_as_another_dtype_is_never_called_unwritten():
+    device = cuda.device_array(4, np.float32)
+    device[:2] = 0.0
+    assert device.view(np.int32).written.tolist() == [True, True, False, False]
+    assert device.view(np.uint8).written is None
+
+
+def test_memory_is_freed_with_the_array():
+    gc.collect()
+    before = hostapi._allocated_bytes()
+    device = cuda.device_array(1 << 20, np.uint8)
+    view = device[10:]
+    assert hostapi._allocated_bytes() == before + (1 << 20)
+    del device
+    assert hostapi._allocated_bytes() == before + (1 << 20)
+    del view
+    assert hostapi._allocated_bytes() == before
+
+
+def test_memory_info():
+    info = cuda.current_context().get_memory_info()
+    free, total = info
+    assert 0 <= free <= total and total > 1 << 28
+
+
+# --- views ---------------------------------------------------------------------------------------
+
+HOST = np.arange(60).reshape(3, 4, 5)
+
+
+@pytest.mark.parametrize(
+    "index",
+    [
+        slice(1, 3),
+        slice(None),
+        (slice(None), 2),
+        (1, slice(1, 3), slice(None, None, 2)),
+        (-1,),
+        -2,
+        (slice(None), slice(None), 0),
+        (0, 1),
+        slice(2, 1),
+        (np.int32(1), slice(0, 4, 3)),
+        (slice(None, None, -1), 1),
+    ],
+    ids=str,
+)
+def test_slices_are_views_with_numpys_values(index):
+    device = cuda.to_device(HOST)
+    view = device[index]
+    assert isinstance(view, cuda.DeviceNDArray)
+    assert view.shape == HOST[index].shape and view.strides == HOST[index].strides
+    assert view.storage.tolist() == HOST[index].tolist()
+    if view.size:
+        view.storage[...] = -5
+        assert (device.copy_to_host()[index] == -5).all()
+
+
+@pytest.mark.parametrize("index", [(0, 0, 0), (2, 3, 4), (-1, -1, -1), (1, np.int64(2), 3)])
+def test_an_element_is_its_value_on_the_host(index):
+    value = cuda.to_device(HOST)[index]
+    assert value == HOST[index] and isinstance(value, np.int64)
+
+
+def test_bad_indices_are_refused():
+    device = cuda.to_device(HOST)
+    for index in [(3, 0, 0), (0, -5, 0), 17]:
+        with pytest.raises(IndexError):
+            device[index]
+    with pytest.raises(IndexError, match="1 extra indices"):
+        device[0, 0, 0, 0]
+    for index in [None, Ellipsis, [0, 1], np.array([True, False, True]), 1.0, True, (0, None), "x"]:
+        with pytest.raises(TypeError, match="integers and slices"):
+            device[index]
+        with pytest.raises(TypeError, match="integers and slices"):
+            device[index] = 0
+
+
+def test_a_negative_stride_cannot_be_copied_to_the_host():
+    with pytest.raises(NotImplementedError, match="negative strides"):
+        cuda.to_device(np.arange(4))[::-1].copy_to_host()
+
+
+def test_iteration_and_len():
+    device = cuda.to_device(np.arange(6).reshape(3, 2))
+    assert len(device) == 3
+    assert [row.copy_to_host().tolist() for row in device] == [[0, 1], [2, 3], [4, 5]]
+
+
+def test_assignment():
+    device = cuda.to_device(np.zeros((3, 4), np.int32))
+    device[1] = 5
+    device[0, 1] = 7.9  # cast as a kernel would
+    device[2, :2] = np.array([8, 9], np.int8)
+    device[:, 3:] = cuda.to_device(np.array([[1], [2], [3]], np.int32))
+    assert device.copy_to_host().tolist() == [[0, 7, 0, 1], [5, 5, 5, 2], [8, 9, 0, 3]]
+    with pytest.raises(ValueError, match="Can't copy sequence with size 3 to array axis 1 with dimension 4"):
+        device[:] = np.zeros(3, np.int32)
+    with pytest.raises(ValueError, match="Can't assign 2-D array to 1-D self"):
+        device[0] = np.zeros((1, 4), np.int32)
+    with pytest.raises(ValueError, match="Can't assign 1-D array to 0-D self"):
+        device[0, 0] = np.zeros(1, np.int32)
+    with pytest.raises(TypeError, match="imaginary"):
+        device[0] = 1j
+    with pytest.raises(IndexError):
+        device[3] = 1
+    with pytest.raises(ValueError, match="non-contiguous"):
+        device[0] = np.zeros(8, np.int32)[::2]
+
+
+def test_reshape_and_ravel_are_views():
+    device = cuda.to_device(np.arange(24))
+    shaped = device.reshape(2, 3, 4)
+    assert shaped.shape == (2, 3, 4) and shaped.allocation is device.allocation
+    assert device.reshape((4, -1)).shape == (4, 6)
+    assert shaped.ravel().shape == (24,)
+    assert shaped.reshape(24).storage.tolist() == list(range(24))
+    assert device.reshape(4, 6, order="F")[1, 0] == 1
+    for bad, match in [((5, 5), "changes the size"), ((-1, -1), "one unknown"), ((7, -1), "cannot infer")]:
+        with pytest.raises(ValueError, match=match):
+            device.reshape(*bad)
+    with pytest.raises(NotImplementedError, match="require copy"):
+        shaped[:, :, 1:3].reshape(12)
+    with pytest.raises(NotImplementedError, match="non-contiguous"):
+        shaped[:, 0, :].ravel()
+    with pytest.raises(NotImplementedError, match="non-contiguous"):
+        cuda.to_device(np.zeros((2, 3), order="F")).ravel()
+    assert cuda.to_device(np.zeros((2, 3), order="F")).ravel(order="F").shape == (6,)
+
+
+def test_transpose_is_a_copy_of_a_matrix():
+    host = np.arange(6.0).reshape(2, 3)
+    device = cuda.to_device(host)
+    turned = device.T
+    assert turned.is_c_contiguous() and turned.copy_to_host().tolist() == host.T.tolist()
+    device[0, 1] = -1.0
+    assert turned[1, 0] == 1.0
+    assert device.transpose((0, 1)) is device
+    assert device.transpose((1, 0)).shape == (3, 2)
+    with pytest.raises(ValueError, match="invalid axes"):
+        device.transpose((0, 2))
+    with pytest.raises(NotImplementedError, match="non-2D"):
+        cuda.device_array((2, 2, 2)).transpose()
+    fresh = cuda.device_array((2, 2))
+    fresh[0, 1] = 1.0
+    assert fresh.T.written.tolist() == [[False, False], [True, False]]
+
+
+def test_squeeze_and_view():
+    device = cuda.to_device(np.arange(6, dtype=np.float32).reshape(1, 6, 1))
+    assert device.squeeze().shape == (6,) and device.squeeze(0).shape == (6, 1)
+    assert device.squeeze((0, 2)).shape == (6,)
+    with pytest.raises(ValueError, match="size not equal to one"):
+        device.squeeze(1)
+    flat = device.squeeze()
+    assert flat.view(np.int32).copy_to_host().tolist() == np.arange(6, dtype=np.float32).view(np.int32).tolist()
+    assert flat.view(np.float64).shape == (3,) and flat.view(np.uint8).shape == (24,)
+    with pytest.raises(ValueError, match="divisor"):
+        flat[:3].view(np.float64)
+    with pytest.raises(ValueError, match="C-contiguous"):
+        flat[::2].view(np.uint8)
+
+
+def test_split():
+    parts = list(cuda.to_device(np.arange(10)).split(4))
+    assert [p.copy_to_host().tolist() for p in parts] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
+    with pytest.raises(ValueError, match="1d"):
+        list(cuda.device_array((2, 2)).split(1))
+    with pytest.raises(ValueError, match="unit stride"):
+        list(cuda.device_array(8)[::2].split(1))
+
+
+def test_contiguity():
+    device = cuda.to_device(HOST)
+    assert device.is_c_contiguous() and not device.is_f_contiguous()
+    assert device[1].is_c_contiguous() and not device[:, 1].is_c_contiguous()
+    assert device.flags == {"C_CONTIGUOUS": True, "F_CONTIGUOUS": False}
+    broadcast = cuda.to_device(np.broadcast_to(np.arange(1.0), (3, 1)))
+    assert broadcast.flags == {"C_CONTIGUOUS": False, "F_CONTIGUOUS": False}
+    assert cuda.device_array((0, 3)).is_c_contiguous() and cuda.device_array((0, 3)).is_f_contiguous()
+
+
+def test_records():
+    dtype = np.dtype([("x", "f4"), ("n", "i4"), ("v", "f8", 3)])
+    host = np.zeros(2, dtype)
+    host[1] = (1.5, 7, (1, 2, 3))
+    device = cuda.to_device(host)
+    assert isinstance(device[1], cuda.DeviceRecord)
+    assert device[1]["x"] == 1.5 and device[1]["v"].copy_to_host().tolist() == [1, 2, 3]
+    device[1]["n"] = 9
+    assert device.copy_to_host()["n"].tolist() == [0, 9]
+    assert cuda.to_device(host[1])["n"] == 7
+    assert device["x"].copy_to_host().tolist() == [0, 1.5]
+
+
+# --- pinned, mapped, managed ---------------------------------------------------------------------
+
+
+def test_pinned_arrays_are_host_arrays():
+    pinned = cuda.pinned_array((2, 3), np.float32, order="F")
+    assert type(pinned) is np.ndarray and pinned.flags.f_contiguous and pinned.shape == (2, 3)
+    assert cuda.pinned_array_like(np.zeros(3, np.int8)).dtype == np.int8
+    with cuda.pinned(np.zeros(3), np.zeros(4)):
+        pass
+    with pytest.raises(TypeError, match="NumPy arrays, got list"):
+        with cuda.pinned([1]):
+            pass
+
+
+@pytest.mark.parametrize("make", [cuda.mapped_array, cuda.managed_array])
+def test_mapped_and_managed_arrays_are_seen_by_both_sides(make):
+    shared = make((4, 2), np.int32)
+    assert isinstance(shared, np.ndarray)
+    shared[:] = 3
+    assert shared.storage.tolist() == [[3, 3]] * 4
+    shared.storage[1] = 5
+    assert shared[1].tolist() == [5, 5] and (shared + 1)[1, 0] == 6
+    argument, after = hostapi.kernel_argument(shared)
+    assert after is None and np.shares_memory(argument.storage, shared)
+    part, _ = hostapi.kernel_argument(shared[1:])
+    assert part.offset == 8 and part.allocation is argument.allocation
+    away, _ = hostapi.kernel_argument(shared + 1)
+    assert away.allocation is not argument.allocation and away.storage[1, 0] == 6
+
+
+def test_mapped_array_like():
+    assert cuda.mapped_array_like(np.zeros((2, 3), np.float32, order="F")).strides == (4, 8)
+
+
+def test_mapped_context_gives_device_views_of_host_arrays():
+    one, two = np.zeros(3), np.ones((2, 2), np.int32)
+    with cuda.mapped(one) as view:
+        view[:] = 4.0
+    assert one.tolist() == [4, 4, 4]
+    with cuda.mapped(one, two, stream=cuda.stream()) as views:
+        assert [v.shape for v in views] == [(3,), (2, 2)]
+        views[1][0] = 9
+    assert two.tolist() == [[9, 9], [1, 1]]
+
+
+def test_what_is_a_cuda_array():
+    device = cuda.device_array(3)
+    assert cuda.is_cuda_array(device) and cuda.is_cuda_array(cuda.mapped_array(2))
+    assert not cuda.is_cuda_array(np.zeros(3)) and not cuda.is_cuda_array([1])
+    assert cuda.as_cuda_array(device) is device
+    with pytest.raises(TypeError, match="doesn't implement the cuda array interface"):
+        cuda.as_cuda_array(np.zeros(3))
+
+    class OnRealGpu:
+        __cuda_array_interface__ = {"shape": (1,), "typestr": "<f4", "data": (16, False), "version": 3}
+
+    with pytest.raises(TypeError, match="real GPU's memory.*DWLAB_TARGET=gpu"):
+        cuda.as_cuda_array(OnRealGpu())
+    assert not hasattr(device, "__cuda_array_interface__"), "would pass a host address off as a GPU's"
+
+
+# --- kernel arguments ----------------------------------------------------------------------------
+
+
+def test_host_arrays_go_to_the_device_and_back():
+    host = np.arange(4.0)
+    device, after = hostapi.kernel_argument(host)
+    device.storage[:] *= 2
+    assert host.tolist() == [0, 1, 2, 3]
+    after()
+    assert host.tolist() == [0, 2, 4, 6]
+
+
+def test_argument_hints():
+    host = np.arange(4.0)
+    device, after = hostapi.kernel_argument(cuda.In(host))
+    assert after is None and device.storage.tolist() == host.tolist() and device.written is None
+    device, after = hostapi.kernel_argument(cuda.Out(host))
+    assert not device.written.any() and np.isnan(device.storage).all()
+    device.storage[:] = 1
+    after()
+    assert host.tolist() == [1, 1, 1, 1]
+    device, after = hostapi.kernel_argument(cuda.InOut(host))
+    assert device.storage.tolist() == [1, 1, 1, 1] and after is not None
+    with pytest.raises(TypeError, match="cuda.In takes an array"):
+        hostapi.kernel_argument(cuda.In(3))
+
+
+def test_other_arguments_pass():
+    device = cuda.device_array(3)
+    assert hostapi.kernel_argument(device) == (device, None)
+    assert hostapi.kernel_argument(3) == (3, None)
+    assert hostapi.kernel_argument((1, 2.5)) == ((1, 2.5), None)
+    host = np.zeros(2)
+    (_, inner), after = hostapi.kernel_argument((1, host))
+    inner.storage[:] = 5
+    after()
+    assert host.tolist() == [5, 5]
+    read_only = np.zeros(2)
+    read_only.flags.writeable = False
+    assert hostapi.kernel_argument(read_only)[1] is None
+    with pytest.raises(ValueError, match="non-contiguous"):
+        hostapi.kernel_argument(np.zeros(8)[::2])
+
+
+# --- streams and events --------------------------------------------------------------------------
+
+
+def test_streams():
+    one, two = cuda.stream(), cuda.stream()
+    assert one != two and int(one) != int(two) and one and "CUDA stream" in repr(one)
+    assert repr(cuda.default_stream()) == "<Default CUDA stream>"
+    assert repr(cuda.legacy_default_stream()) == "<Legacy default CUDA stream>"
+    assert repr(cuda.per_thread_default_stream()) == "<Per-thread default CUDA stream>"
+    assert repr(cuda.external_stream(4660)) == "<External CUDA stream 4660>"
+    with pytest.raises(TypeError, match="integer"):
+        cuda.external_stream("0x12")
+    one.synchronize()
+    with one.auto_synchronize() as inside:
+        assert inside is one
+    device = cuda.to_device(np.zeros(3), stream=one)
+    assert device.stream is one and device[1:].stream is one and device.bind(two).stream is two
+    assert np.shares_memory(device.bind(two).storage, device.storage)
+    device.copy_to_host(stream=two)
+    with pytest.raises(TypeError, match="stream must be"):
+        device.copy_to_host(stream="fast")
+    with pytest.raises(TypeError, match="stream must be"):
+        cuda.to_device(np.zeros(3), stream=3)
+
+
+def test_stream_callbacks():
+    calls = []
+    stream = cuda.stream()
+    stream.add_callback(lambda *args: calls.append(args), "word")
+    assert calls == [(stream, 0, "word")]
+
+    def fails(stream, status, arg):
+        raise RuntimeError("no")
+
+    with pytest.warns(UserWarning, match="Exception in stream callback: no"):
+        stream.add_callback(fails)
+
+    async def wait():
+        return await stream.async_done()
+
+    assert asyncio.run(wait()) is stream
+
+
+def test_events_know_order_but_no_time():
+    start, end = cuda.event(), cuda.event(timing=False)
+    start.record()
+    end.record(stream=cuda.stream())
+    end.wait(cuda.stream())
+    end.synchronize()
+    assert end.query() is True
+    for ask in (lambda: start.elapsed_time(end), lambda: cuda.event_elapsed_time(start, end)):
+        with pytest.raises(RuntimeError, match="no time here.*records") as caught:
+            ask()
+        assert isinstance(caught.value, options.SimtError)
+
+
+def test_calls_with_nothing_to_do_do_nothing():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        cuda.synchronize()
+        cuda.profile_start()
+        cuda.profile_stop()
+        cuda.close()
+        with cuda.profiling(), cuda.defer_cleanup(), cuda.current_context().defer_cleanup():
+            cuda.current_context().synchronize()
+    assert cuda.require_context(test_streams) is test_streams
+
+
+# --- the device ----------------------------------------------------------------------------------
+
+
+def test_the_one_device():
+    assert cuda.is_available() is True and cuda.cuda_error() is None and cuda.is_supported_version()
+    assert len(cuda.gpus) == 1 and len(cuda.list_devices()) == 1
+    with cuda.gpus[0]:
+        pass
+    device = cuda.get_current_device()
+    assert cuda.select_device(0) == device == cuda.current_context().device
+    assert isinstance(device.name, str) and device.id == 0 and device.uuid.startswith("GPU-")
+    assert device.WARP_SIZE == 32 and device.MAX_THREADS_PER_BLOCK == 1024
+    assert device.MAX_SHARED_MEMORY_PER_BLOCK == 49152
+    assert (device.MAX_BLOCK_DIM_X, device.MAX_BLOCK_DIM_Y, device.MAX_BLOCK_DIM_Z) == (1024, 1024, 64)
+    assert device.MULTIPROCESSOR_COUNT > 0 and cuda.gpus[0].MULTIPROCESSOR_COUNT == device.MULTIPROCESSOR_COUNT
+    assert device.attributes()["WARP_SIZE"] == 32 and cuda.gpus.current.id == 0
+    for bad in (1, -2):
+        with pytest.raises(IndexError, match="one GPU, number 0"):
+            cuda.select_device(bad)
+    with pytest.raises(AttributeError, match="NO_SUCH_THING.*WARP_SIZE"):
+        device.NO_SUCH_THING  # noqa: B018
+    with pytest.raises(AttributeError):
+        cuda.current_context().memalloc  # noqa: B018
+
+
+@pytest.mark.parametrize("capability", sorted(occupancy.LIMITS))
+def test_the_device_has_the_limits_of_the_stated_compute_capability(capability):
+    with options.using(options.Options(compute_capability=capability)):
+        device = cuda.get_current_device()
+        limits = occupancy.limits(capability)
+        assert device.compute_capability == capability
+        assert f"{capability[0]}.{capability[1]}" in device.name
+        assert device.MAX_THREADS_PER_MULTIPROCESSOR == limits.threads_per_sm
+        assert device.MAX_SHARED_MEMORY_PER_BLOCK_OPTIN == limits.shared_per_block_optin
+        assert device.MAX_SHARED_MEMORY_PER_MULTIPROCESSOR == limits.shared_per_sm
+        assert (device.COMPUTE_CAPABILITY_MAJOR, device.COMPUTE_CAPABILITY_MINOR) == capability
+
+
+def test_detect_says_that_it_is_simulated(capsys):
+    assert cuda.detect() is True
+    text = capsys.readouterr().out
+    assert "Found 1 CUDA devices" in text and "simulated" in text.lower()
+
+
+def test_host_code_written_for_a_gpu_meets_no_surprise_in_the_context():
+    context = cuda.current_context()
+    assert repr(context.get_default_stream()) == "<Default CUDA stream>"
+    assert context.create_event().query() and context.create_stream() != context.create_stream()
+    with context:
+        context.push()
+        context.pop()
+    context.reset()
+
+
+@pytest.mark.parametrize("attempt", [lambda: cuda.device_array(3).get_ipc_handle()])
+def test_sharing_with_other_processes_is_refused(attempt):
+    with pytest.raises(NotImplementedError, match="another process"):
+        attempt()
+    with pytest.raises(NotImplementedError, match="another process"):
+        with cuda.open_ipc_array(b"", 3, np.float32):
+            pass
