@@ -1,0 +1,156 @@
+"""What a widget shows, as a value: a figure, its text, its numbers. Sliders only choose which value is shown.
+
+A Panel renders as HTML (picture and tables side by side, one under the other where the place is narrow), as Markdown
+and as plain text; the last two need no matplotlib, and none needs ipywidgets or a running kernel.
+"""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from dwlab.simt.picture import as_img
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of text under column heads. Columns whose cells all begin with a digit or a sign are set to the right."""
+
+    caption: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+    def __post_init__(self) -> None:
+        for row in self.rows:
+            if len(row) != len(self.columns):
+                raise ValueError(f"row {row} has {len(row)} cells; the table has {len(self.columns)} columns")
+
+    def _numeric(self, column: int) -> bool:
+        cells = [row[column] for row in self.rows if row[column] not in ("", "-")]
+        return bool(cells) and all(cell[0].isdigit() or cell[0] in "+-×" for cell in cells)
+
+    def text(self) -> str:
+        """Columns lined up by spaces."""
+        lines = [self.columns, *self.rows]
+        widths = [max(len(line[i]) for line in lines) for i in range(len(self.columns))]
+        right = [self._numeric(i) for i in range(len(self.columns))]
+
+        def line(cells: Sequence[str]) -> str:
+            padded = [
+                cell.rjust(width) if to_right else cell.ljust(width)
+                for cell, width, to_right in zip(cells, widths, right, strict=True)
+            ]
+            return "  ".join(padded).rstrip()
+
+        rule = "  ".join("-" * width for width in widths)
+        return "\n".join([self.caption, line(self.columns), rule, *(line(row) for row in self.rows)])
+
+    def markdown(self) -> str:
+        """A Markdown table under its caption."""
+
+        def line(cells: Sequence[str]) -> str:
+            return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+        rule = ["---:" if self._numeric(i) else "---" for i in range(len(self.columns))]
+        return "\n".join([f"**{self.caption}**", "", line(self.columns), line(rule), *(line(row) for row in self.rows)])
+
+    def html(self) -> str:
+        """A table element with a caption and column heads for screen readers."""
+
+        def cells(row: Sequence[str], tag: str) -> str:
+            parts = []
+            for i, cell in enumerate(row):
+                side = "right" if self._numeric(i) else "left"
+                name, more = (tag, "") if i or tag == "th" else ("th", ' scope="row"')
+                if tag == "th":
+                    more = ' scope="col"'
+                style = f"text-align:{side};padding:2px 8px;font-weight:{'bold' if tag == 'th' else 'normal'}"
+                parts.append(f'<{name}{more} style="{style}">{html.escape(cell)}</{name}>')
+            return "<tr>" + "".join(parts) + "</tr>"
+
+        body = "".join(cells(row, "td") for row in self.rows)
+        head = '<caption style="text-align:left;font-weight:bold;padding:2px 8px">'
+        return (
+            '<div style="overflow-x:auto;max-width:100%"><table style="border-collapse:collapse;font-size:13px">'
+            f"{head}{html.escape(self.caption)}</caption><thead>{cells(self.columns, 'th')}</thead>"
+            f"<tbody>{body}</tbody></table></div>"
+        )
+
+
+@dataclass(frozen=True)
+class Panel:
+    """A figure with its alt text, its tables, and what must be said in words.
+
+    problems: what is wrong with the values chosen, one sentence each. notes: how to read the numbers.
+    draw: makes the figure; render: its PNG, where there is a faster way than drawing it afresh. `figure()` is None for
+    a panel that has only words, such as one for an expression that cannot be read.
+    """
+
+    title: str
+    alt: str
+    tables: tuple[Table, ...] = ()
+    problems: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    draw: Callable[[], Figure] | None = field(default=None, repr=False, compare=False)
+    render: Callable[[], bytes] | None = field(default=None, repr=False, compare=False)
+
+    def figure(self) -> Figure | None:
+        """A fresh matplotlib figure."""
+        return self.draw() if self.draw else None
+
+    def png(self) -> bytes | None:
+        """The figure as PNG bytes."""
+        if self.render:
+            return self.render()
+        from dwlab.simt.picture import as_png
+
+        return as_png(self.draw()) if self.draw else None
+
+    def text(self) -> str:
+        """All of it in words and plain tables."""
+        parts = [self.title, *(f"! {problem}" for problem in self.problems), self.alt]
+        return "\n\n".join([*filter(None, parts), *(table.text() for table in self.tables), *self.notes])
+
+    __str__ = text
+
+    def markdown(self) -> str:
+        """All of it in words and Markdown tables."""
+        parts = [f"### {self.title}", *(f"**Not possible:** {problem}" for problem in self.problems), self.alt]
+        return "\n\n".join([*filter(None, parts), *(table.markdown() for table in self.tables), *self.notes])
+
+    def html(self) -> str:
+        """Picture beside tables; they wrap under each other in a narrow place."""
+        png = self.png()
+        parts = []
+        for problem in self.problems:
+            parts.append(
+                '<p role="alert" style="border-left:4px solid #D55E00;padding:2px 8px;margin:4px 0">'
+                f"<b>Not possible:</b> {html.escape(problem)}</p>"
+            )
+        # A white ground under picture and tables keeps both readable in a dark theme.
+        parts.append(
+            '<div style="display:flex;flex-wrap:wrap;gap:12px;align-items:flex-start;background:white;color:black">'
+        )
+        if png:
+            parts.append(f'<div style="flex:0 1 auto;max-width:100%">{as_img(png, self.alt)}</div>')
+        parts.append('<div style="flex:1 1 280px;min-width:0;max-width:100%;line-height:1.35">')
+        parts.extend(table.html() for table in self.tables)
+        parts.extend(
+            f'<p style="font-size:13px;margin:6px 8px;max-width:60em">{html.escape(note)}</p>' for note in self.notes
+        )
+        parts.append("</div></div>")
+        return "".join(parts)
+
+    _repr_html_ = html
+    _repr_markdown_ = markdown
+
+
+def sentence(error: Exception) -> str:
+    """An exception's message as a sentence."""
+    message = str(error).strip() or type(error).__name__
+    return message[0].upper() + message[1:]

@@ -1,0 +1,400 @@
+"""The traffic calculator: what a tile and its halo cost in bytes, shared memory and occupancy.
+
+    view(DepthwiseConv1d(16384, 128, 48, 48), tile=64, rows=4).text()
+
+The kernel that is counted: a block takes `rows` rows of one channel and `tile` outputs of each. It copies the inputs
+that these outputs need, and the channel's K weights, to shared memory; then it computes and writes the outputs. Every
+copy runs along memory: 32 lanes, 32 neighbouring elements, beginning at the segment's first element; each warp's share
+is one request. The inputs of a tile are its own elements and a halo of K-1, which the neighbouring tile reads too.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dwlab.occupancy import LIMITS, SOURCE, Occupancy, occupancy
+from dwlab.problems import PAPER, DepthwiseConv1d, ProblemError
+from dwlab.simt.picture import COLOURS, LANES, SECTOR, with_alt
+from dwlab.widgets._panel import Panel, Table, sentence
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+MOST_TILE = 1 << 20  # elements; beyond any shared memory, and a bound on the work of counting
+
+
+@dataclass(frozen=True)
+class Tiling:
+    """What a tiled kernel moves and holds. Bytes and counts of the whole launch, unless said.
+
+    tiles: along one row. blocks: of the grid. loaded: elements of x that the tiles of one row load, halos counted each
+    time. x_bytes, halo_bytes, w_bytes, y_bytes: asked of global memory; halo_bytes is the part of x's bytes that was
+    loaded before by another tile. load_requests, load_sectors, store_requests, store_sectors: as the X-ray counts
+    them. unstaged_bytes: what one load for each factor of each product would ask. shared_bytes: of one block.
+    """
+
+    problem: DepthwiseConv1d
+    tile: int
+    rows: int
+    tiles: int
+    blocks: int
+    loaded: int
+    x_bytes: int
+    halo_bytes: int
+    w_bytes: int
+    y_bytes: int
+    load_requests: int
+    load_sectors: int
+    store_requests: int
+    store_sectors: int
+    unstaged_bytes: int
+    shared_bytes: int
+
+    @property
+    def bytes_asked(self) -> int:
+        """Bytes that the lanes ask for: x with its halos, w and y."""
+        return self.x_bytes + self.w_bytes + self.y_bytes
+
+    @property
+    def bytes_moved(self) -> int:
+        """32 bytes for each sector of each request."""
+        return SECTOR * (self.load_sectors + self.store_sectors)
+
+    @property
+    def reuse(self) -> float:
+        """Products an element of x takes part in, on average, each time it was loaded."""
+        return self.problem.taps / self.loaded
+
+    @property
+    def redundant(self) -> float:
+        """Part of the loaded elements of x that a neighbouring tile loads too, 0 to 1."""
+        return 1 - self.problem.L / self.loaded
+
+
+def _whole(name: str, value: object, most: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or not 1 <= value <= most:
+        raise ProblemError(f"{name} is {value!r}; it must be a whole number from 1 to {most:,}")
+    return int(value)
+
+
+def _requests(starts: np.ndarray, low: np.ndarray, high: np.ndarray, bases: np.ndarray, weight: np.ndarray, size: int):
+    """(requests, sectors) of copying segments by warps.
+
+    starts: (S,) nominal first element of each segment; low, high: (S,) the part of it inside the row. bases: (C,) byte
+    address, modulo the sector, of each class of rows; weight: (C,) rows in the class. size: bytes an element.
+    """
+    chunks = int(-(-np.max(high - starts) // LANES))
+    first = starts[:, None] + LANES * np.arange(chunks)
+    a = np.maximum(first, low[:, None])
+    b = np.minimum(first + LANES, high[:, None])
+    a, b = a[b > a], b[b > a]
+    sectors = 0
+    for base, rows in zip(bases.tolist(), weight.tolist(), strict=True):
+        span = (base + b * size - 1) // SECTOR - (base + a * size) // SECTOR + 1
+        sectors += int(span.sum()) * rows
+    return int(a.size) * int(weight.sum()), sectors
+
+
+def _classes(rows: int, pitch: int) -> tuple[np.ndarray, np.ndarray]:
+    """Rows that begin `pitch` bytes apart, by their address modulo the sector: (addresses, number of rows each)."""
+    period = SECTOR // math.gcd(SECTOR, pitch)
+    numbers = np.arange(min(period, rows), dtype=np.int64)
+    return numbers * pitch % SECTOR, (rows - 1 - numbers) // period + 1
+
+
+def tiling(problem: DepthwiseConv1d, tile: int, rows: int = 1) -> Tiling:
+    """Counts the kernel described above. Raises ProblemError for a tile or a number of rows below 1."""
+    p, size = problem, problem.itemsize
+    tile = _whole("tile", tile, MOST_TILE)
+    rows = _whole("rows", rows, MOST_TILE)
+    t0 = np.arange(0, p.L, tile, dtype=np.int64)
+    t1 = np.minimum(t0 + tile, p.L)
+    start = t0 - p.left
+    low, high = np.maximum(start, 0), np.minimum(t1 + p.shift, p.L)
+    loaded = int((high - low).sum())
+    tiles = len(t0)
+    groups = -(-p.B // rows)
+
+    bases, weight = _classes(p.B * p.H, p.L * size)
+    x_requests, x_sectors = _requests(start, low, high, bases, weight, size)
+    y_requests, y_sectors = _requests(t0, t0, t1, bases, weight, size)
+    filters, weight = _classes(p.H, p.K * size)
+    zero, end = np.zeros(1, np.int64), np.full(1, p.K, np.int64)
+    w_requests, w_sectors = _requests(zero, zero, end, filters, weight * groups * tiles, size)
+
+    everyone = p.B * p.H * size
+    return Tiling(
+        problem=p,
+        tile=tile,
+        rows=rows,
+        tiles=tiles,
+        blocks=p.H * groups * tiles,
+        loaded=loaded,
+        x_bytes=everyone * loaded,
+        halo_bytes=everyone * (loaded - p.L),
+        w_bytes=p.H * groups * tiles * p.K * size,
+        y_bytes=everyone * p.L,
+        load_requests=x_requests + w_requests,
+        load_sectors=x_sectors + w_sectors,
+        store_requests=y_requests,
+        store_sectors=y_sectors,
+        unstaged_bytes=everyone * (2 * p.taps + p.L),
+        shared_bytes=size * (rows * (tile + p.K - 1) + p.K),
+    )
+
+
+def amount(count: float) -> str:
+    """Bytes in words: 805 MB, 1.61 GB."""
+    for unit, size in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if count >= size * 0.9995:
+            return f"{count / size:.3g} {unit}" if count < size * 999.5 else f"{count / size:,.0f} {unit}"
+    return f"{count:,.0f} B"
+
+
+def _describe(t: Tiling, o: Occupancy, threads: int, registers: int, cc: str) -> str:
+    p = t.problem
+    text = (
+        f"Three charts. A row of {p.L:,} elements is cut into {t.tiles:,} tile{'s' if t.tiles > 1 else ''} of "
+        f"{t.tile:,} outputs; with halos of {p.K - 1:,} the tiles load {t.loaded:,} elements, "
+        f"{100 * t.redundant:.0f} % of them for the second time or more. Bytes asked: {amount(t.bytes_asked)}, against "
+        f"{amount(p.compulsory_bytes())} compulsory. "
+    )
+    if o.exceeded:
+        return text + f"On compute capability {cc} this block does not run."
+    return text + (
+        f"On compute capability {cc}, {o.blocks_per_sm} block{'s' if o.blocks_per_sm != 1 else ''} of {threads:,} "
+        f"threads, {registers} registers each and {t.shared_bytes:,} bytes of shared memory live on an SM, "
+        f"limited by {' and '.join(o.limited_by)}."
+    )
+
+
+def _tables(t: Tiling, o: Occupancy, threads: int) -> tuple[Table, ...]:
+    p = t.problem
+    least = p.compulsory_bytes()
+
+    def row(name: str, count: int) -> tuple[str, str, str]:
+        return name, amount(count), f"{count / least:.3g}"
+
+    traffic = Table(
+        "Global memory, whole launch",
+        ("what", "bytes", "of compulsory"),
+        (
+            row("compulsory: x, w, y once", least),
+            row("x, first time", t.x_bytes - t.halo_bytes),
+            row("x, halos again", t.halo_bytes),
+            row("w, for every block", t.w_bytes),
+            row("y", t.y_bytes),
+            row("tiled kernel asks", t.bytes_asked),
+            row("moved, in 32-byte sectors", t.bytes_moved),
+            row("without shared memory", t.unstaged_bytes),
+        ),
+    )
+    tile = Table(
+        "The tile",
+        ("what", "value", "unit"),
+        (
+            ("tiles of a row", f"{t.tiles:,}", ""),
+            ("blocks", f"{t.blocks:,}", ""),
+            ("loaded for a row", f"{t.loaded:,}", f"elements of {p.L:,}"),
+            ("redundant halo", f"{100 * t.redundant:.1f}", "% of what is loaded"),
+            ("reuse factor", f"{t.reuse:.3g}", "products for each load of x"),
+            ("shared memory", f"{t.shared_bytes:,}", "bytes a block"),
+            ("sectors a request", f"{t.load_sectors / t.load_requests:.3g}", "loads; 4 is ideal for 32 lanes"),
+        ),
+    )
+    rows = [(name, f"{count}") for name, count in o.by.items()]
+    rows.append(("all together", f"{o.blocks_per_sm}"))
+    occupied = Table("Blocks on one SM, by what limits them", ("resource", "blocks"), tuple(rows))
+    warps = Table(
+        "Occupancy",
+        ("what", "value"),
+        (
+            ("resident warps", f"{o.warps_per_sm} of {o.max_warps_per_sm}"),
+            ("occupancy", f"{100 * o.fraction:.0f} %"),
+            ("resident threads", f"{o.blocks_per_sm * threads:,}"),
+        ),
+    )
+    return traffic, tile, occupied, warps
+
+
+SHOWN = 7  # tiles drawn one under the other
+
+
+def _draw(t: Tiling, o: Occupancy, cc: str, alt: str) -> Figure:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    p = t.problem
+    blue, orange, green, pink = COLOURS[:4]
+    figure = Figure(figsize=(5.6, 6.0), dpi=100)
+    FigureCanvasAgg(figure)
+    cut, moved, held = (figure.add_axes(box) for box in ((0.1, 0.69, 0.87, 0.225), (0.2, 0.335, 0.77, 0.19),
+                                                         (0.2, 0.05, 0.77, 0.17)))  # fmt: skip
+    for axes in (cut, moved, held):
+        axes.tick_params(labelsize=8, length=2)
+        for side in ("top", "right"):
+            axes.spines[side].set_visible(False)
+
+    t0 = [k * t.tile for k in range(min(t.tiles, SHOWN))]
+    edge = {"edgecolor": "white", "linewidth": 0.8}
+    for place, a in enumerate(t0):
+        b = min(a + t.tile, p.L)
+        left, right = max(a - p.left, 0), min(b + p.shift, p.L)
+        halos = [(x, width) for x, width in ((left, a - left), (b, right - b)) if width]
+        cut.broken_barh(halos, (place - 0.38, 0.76), facecolor=orange, hatch="////", **edge)
+        cut.broken_barh([(a, b - a)], (place - 0.38, 0.76), facecolor=blue, **edge)
+    more = t.tiles - len(t0)
+    cut.set_ylim(max(len(t0), 4) - 0.5 + (0.9 if more else 0), -0.6)
+    cut.set_yticks(range(len(t0)), [str(k) for k in range(len(t0))])
+    end = min(p.L, t0[-1] + t.tile + p.shift)
+    cut.set_xlim(0, end)
+    if more:
+        cut.text(end / 2, len(t0) - 0.05, f"and {more:,} more tile{'s' if more > 1 else ''}", fontsize=8, ha="center",
+                 va="center")  # fmt: skip
+    cut.set_ylabel("tile", fontsize=8)
+    cut.set_xlabel("element of x along the row", fontsize=8, labelpad=1)
+    figure.text(0.01, 0.985, "What each tile loads of a row", fontsize=10, fontweight="bold", va="top")
+    _key(figure, 0.945, (("its own elements", blue, ""), ("halo, loaded by a neighbour too", orange, "////")))
+
+    parts = (
+        ("x once", blue, "", t.x_bytes - t.halo_bytes, p.nbytes()["x"]),
+        ("x halo again", orange, "////", t.halo_bytes, 0),
+        ("w", green, "....", t.w_bytes, p.nbytes()["w"]),
+        ("y", pink, "\\\\\\\\", t.y_bytes, p.nbytes()["y"]),
+    )
+    left = np.zeros(2)
+    for _, colour, hatch, tiled, least in parts:
+        widths = np.array([tiled, least], dtype=float)
+        moved.barh([0, 1], widths, left=left, color=colour, hatch=hatch, height=0.62, **edge)
+        left += widths
+    moved.set_ylim(1.5, -0.5)
+    moved.set_yticks([0, 1], ["tiled", "compulsory"])
+    moved.set_xlim(0, left.max() * 1.22)
+    moved.set_xticks([])
+    moved.spines["bottom"].set_visible(False)
+    for place, total in enumerate(left):
+        moved.text(total + left.max() * 0.015, place, amount(total), fontsize=8, va="center")
+    figure.text(0.01, 0.605, "Bytes asked of global memory", fontsize=10, fontweight="bold", va="top")
+    _key(figure, 0.565, tuple(part[:3] for part in parts))
+
+    names = list(o.by)
+    counts = [o.by[name] for name in names]
+    tightest = [not o.exceeded and name in o.limited_by for name in names]
+    held.barh(
+        range(4),
+        counts,
+        color=[orange if tight else "#BBBBBB" for tight in tightest],
+        hatch=["////" if tight else "" for tight in tightest],
+        height=0.66,
+        **edge,
+    )
+    most = max(counts)
+    for place, (count, tight) in enumerate(zip(counts, tightest, strict=True)):
+        label = f"{count} ← the limit" if tight else f"{count}"
+        held.text(count + most * 0.015, place, label, fontsize=8, va="center", fontweight="bold" if tight else "normal")
+    held.set_ylim(3.5, -0.5)
+    held.set_yticks(range(4), names)
+    held.set_xlim(0, max(most * 1.25, 1))
+    held.set_xticks([])
+    held.spines["bottom"].set_visible(False)
+    title = f"Blocks on one SM that each resource allows (cc {cc})"
+    if o.exceeded:
+        title = f"This block does not run (cc {cc}): a limit is exceeded"
+    figure.text(0.01, 0.265, title, fontsize=10, fontweight="bold", va="top")
+    return with_alt(figure, alt)
+
+
+def _key(figure: Figure, y: float, entries: tuple[tuple[str, str, str], ...]) -> None:
+    """A legend in one line."""
+    from matplotlib.patches import Rectangle
+
+    x = 0.03
+    for label, colour, hatch in entries:
+        box = Rectangle((x, y - 0.018), 0.035, 0.018, transform=figure.transFigure, facecolor=colour, hatch=hatch,
+                        edgecolor="white", linewidth=0)  # fmt: skip
+        figure.add_artist(box)
+        figure.text(x + 0.045, y - 0.009, label, fontsize=8, va="center")
+        x += 0.075 + 0.0155 * len(label)
+
+
+def view(
+    problem: DepthwiseConv1d,
+    tile: int,
+    rows: int = 1,
+    threads: int = 128,
+    registers: int = 32,
+    compute_capability: tuple[int, int] | str = (9, 0),
+) -> Panel:
+    """Charts, tables and words for a tile.
+
+    tile: outputs of a row that a block computes. rows: rows of a block. threads: of a block. registers: of a thread.
+    Numbers that cannot be used make a panel that says why; limits that the block exceeds are named in `problems`.
+    """
+    title = f"{problem}, tile {tile}, rows {rows}"
+    try:
+        t = tiling(problem, tile, rows)
+        o = occupancy(threads, registers, t.shared_bytes, compute_capability)
+    except ValueError as error:
+        return Panel(title=title, alt="", problems=(sentence(error) + ".",))
+    cc = compute_capability if isinstance(compute_capability, str) else "{}.{}".format(*compute_capability)
+    alt = _describe(t, o, threads, registers, cc)
+    notes = [
+        "Counted: a block copies what its outputs need to shared memory once, 32 neighbouring elements a request. "
+        "Sectors are counted for each request; caches are not considered, so of the halos and weights that other "
+        "blocks read too, a part comes from L2 and not from DRAM.",
+        f"Limits: {SOURCE}.",
+    ]
+    return Panel(
+        title=title,
+        alt=alt,
+        tables=_tables(t, o, threads),
+        problems=o.exceeded,
+        notes=(*o.notes, *notes),
+        draw=lambda: _draw(t, o, cc, alt),
+    )
+
+
+def traffic_calculator(
+    problem: DepthwiseConv1d = PAPER,
+    tile: int = 16,
+    rows: int = 4,
+    threads: int = 128,
+    registers: int = 32,
+    compute_capability: tuple[int, int] | str = (9, 0),
+):
+    """The traffic calculator for a notebook: sliders over `view`. Needs ipywidgets.
+
+    B, H and padding stay as the problem has them; L, K (halo + 1) and the rest move.
+    """
+    from dwlab.widgets._face import Control, face, widgets
+
+    w = widgets()
+    cc = compute_capability if isinstance(compute_capability, str) else "{}.{}".format(*compute_capability)
+
+    def slider(value: int, least: int, most: int, step: int = 1):
+        return w.IntSlider(value=value, min=min(least, value), max=max(most, value), step=step)
+
+    controls = {
+        "L": Control("row L, elements", slider(problem.L, 1, 1024)),
+        "halo": Control("halo K-1, elements", slider(problem.K - 1, 0, 255)),
+        "tile": Control("tile, outputs", slider(tile, 1, 512)),
+        "rows": Control("rows a block", slider(rows, 1, 64)),
+        "threads": Control("threads a block", slider(threads, 32, 1024, 32)),
+        "registers": Control("registers a thread", slider(registers, 16, 255)),
+        "padding": Control("padding", w.ToggleButtons(options=["causal", "same"], value="causal")),
+        "compute_capability": Control(
+            "compute capability", w.Dropdown(options=["{}.{}".format(*key) for key in LIMITS], value=cc)
+        ),
+    }
+    if problem.padding in ("causal", "same"):
+        controls["padding"].widget.value = problem.padding
+
+    def show(L, halo, tile, rows, threads, registers, padding, compute_capability) -> Panel:
+        chosen = replace(problem, L=L, K=halo + 1, padding=padding)
+        return view(chosen, tile, rows, threads, registers, compute_capability)
+
+    return face("Traffic calculator", controls, show)

@@ -1,0 +1,409 @@
+"""The warp viewer: which sectors or banks the 32 lanes of a warp touch, for an index expression.
+
+    view("lane * 2 + 1", itemsize=4).text()
+
+`indices` reads the expression without ever running it as Python: its syntax tree may hold whole numbers, `lane`, the
+names that are given, arithmetic (+ - * // % **), bit operations (& | ^ ~ << >>), comparisons, and/or/not and `a if c
+else b`. Everything else is refused with the part that is not understood. Division and remainder of negative numbers are
+Python's, which are Numba's too.
+"""
+
+from __future__ import annotations
+
+import ast
+import keyword
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from dwlab.simt.picture import ITEMSIZES, LANES, Counts, counts, describe, headline, picture
+from dwlab.widgets._panel import Panel, Table, sentence
+
+LONGEST = 200  # characters of an expression
+BIGGEST = 2**63  # indices are 64-bit whole numbers
+
+SPACES = ("global", "shared")
+
+EXAMPLES: tuple[tuple[str, str], ...] = (
+    ("one after the other", "lane"),
+    ("every second element", "lane * 2"),
+    ("off by one", "lane + 1"),
+    ("a column of a matrix 48 wide", "lane * 48"),
+    ("a column of a matrix 33 wide", "lane * 33"),
+    ("one element for all", "0"),
+    ("8 by 4, padded to 33", "(lane % 8) * 33 + lane // 8"),
+    ("exclusive or", "lane ^ 5"),
+)
+"""Expressions worth a look: (what it is, expression)."""
+
+
+class ExpressionError(ValueError):
+    """An expression that cannot be read or has no value for some lane; the message says which part and what to do."""
+
+
+@dataclass(frozen=True)
+class Access:
+    """One access of one warp, as `dwlab.simt.picture` draws it. addresses: bytes; None for a lane that is off."""
+
+    space: str
+    itemsize: int
+    addresses: tuple[int | None, ...]
+    array: str = "x"
+    line: int = 0
+    kind: str = "access"
+
+
+_ALLOWED = "use whole numbers, lane, + - * // % ** & | ^ ~ << >>, comparisons, and, or, not, 'a if c else b'"
+_NODES = {
+    ast.Call: "a call",
+    ast.Attribute: "an attribute (a dot)",
+    ast.Subscript: "an array element (write only what stands between its brackets)",
+    ast.Lambda: "a lambda",
+    ast.NamedExpr: "an assignment",
+    ast.List: "a list",
+    ast.Tuple: "a comma",
+    ast.Dict: "braces",
+    ast.Set: "braces",
+    ast.JoinedStr: "a string",
+    ast.Starred: "a star",
+}
+
+
+def _power(a: int, b: int) -> int:
+    if b < 0:
+        raise ExpressionError(f"{a} ** {b} is not a whole number")
+    if b > 64 and abs(a) > 1:
+        raise ExpressionError(f"{a} ** {b} does not fit a 64-bit whole number")
+    return a**b
+
+
+def _shift(a: int, b: int, left: bool) -> int:
+    if not 0 <= b < 64:
+        raise ExpressionError(f"a shift by {b}: the count must lie in 0..63")
+    return a << b if left else a >> b
+
+
+_BINARY: dict[type, Callable[[int, int], int]] = {
+    ast.Add: lambda a, b: a + b,
+    ast.Sub: lambda a, b: a - b,
+    ast.Mult: lambda a, b: a * b,
+    ast.FloorDiv: lambda a, b: a // b,
+    ast.Mod: lambda a, b: a % b,
+    ast.Pow: _power,
+    ast.BitAnd: lambda a, b: a & b,
+    ast.BitOr: lambda a, b: a | b,
+    ast.BitXor: lambda a, b: a ^ b,
+    ast.LShift: lambda a, b: _shift(a, b, True),
+    ast.RShift: lambda a, b: _shift(a, b, False),
+}
+_COMPARE: dict[type, Callable[[int, int], bool]] = {
+    ast.Lt: lambda a, b: a < b,
+    ast.LtE: lambda a, b: a <= b,
+    ast.Gt: lambda a, b: a > b,
+    ast.GtE: lambda a, b: a >= b,
+    ast.Eq: lambda a, b: a == b,
+    ast.NotEq: lambda a, b: a != b,
+}
+_UNARY: dict[type, Callable[[int], int]] = {
+    ast.UAdd: lambda a: a,
+    ast.USub: lambda a: -a,
+    ast.Invert: lambda a: ~a,
+    ast.Not: lambda a: int(not a),
+}
+
+
+def parse(expression: str, names: tuple[str, ...] = ()) -> ast.expr:
+    """The syntax tree of an index expression over `lane` and `names`. Raises ExpressionError for anything else."""
+    if not isinstance(expression, str):
+        raise ExpressionError(f"the expression is {expression!r}; write it as text, for example 'lane * 2'")
+    text = expression.strip()
+    if not text:
+        raise ExpressionError("the expression is empty; write an index, for example lane * 2")
+    if len(text) > LONGEST:
+        raise ExpressionError(f"the expression has {len(text):,} characters; at most {LONGEST} are read")
+    for name in names:
+        if not name.isidentifier() or keyword.iskeyword(name) or name == "lane":
+            raise ExpressionError(f"{name!r} cannot be the name of a parameter")
+    try:
+        tree = ast.parse(text, mode="eval")
+    except SyntaxError as error:
+        place = f" at character {error.offset}" if error.offset and 0 < error.offset <= len(text) else ""
+        raise ExpressionError(f"{text!r} is not an expression: {error.msg}{place}") from None
+    except (ValueError, MemoryError, RecursionError):
+        raise ExpressionError(f"{text!r} cannot be read; write it simpler") from None
+    _check(tree.body, text, ("lane", *names))
+    return tree.body
+
+
+def _check(node: ast.expr, text: str, names: tuple[str, ...]) -> None:
+    part = ast.get_source_segment(text, node) or text
+    children: list[ast.expr] = []
+    match node:
+        case ast.Constant(value=bool()) | ast.Constant(value=int()):
+            if node.value >= BIGGEST:
+                raise ExpressionError(f"{part!r} does not fit a 64-bit whole number")
+        case ast.Constant(value=float()):
+            raise ExpressionError(f"{part!r} has a fraction; an index is a whole number")
+        case ast.Name():
+            if node.id not in names:
+                raise ExpressionError(f"{node.id!r} is not known; known: {', '.join(names)}")
+        case ast.BinOp(op=ast.Div()):
+            raise ExpressionError(f"{part!r}: '/' gives a fraction; use '//' for a whole number")
+        case ast.BinOp() if type(node.op) in _BINARY:
+            children = [node.left, node.right]
+        case ast.UnaryOp() if type(node.op) in _UNARY:
+            children = [node.operand]
+        case ast.Compare() if all(type(op) in _COMPARE for op in node.ops):
+            children = [node.left, *node.comparators]
+        case ast.BoolOp():
+            children = list(node.values)
+        case ast.IfExp():
+            children = [node.test, node.body, node.orelse]
+        case _:
+            what = _NODES.get(type(node), "what is not arithmetic")
+            raise ExpressionError(f"{part!r}: {what} cannot be used here; {_ALLOWED}")
+    for child in children:
+        _check(child, text, names)
+
+
+def _value(node: ast.expr, names: Mapping[str, int]) -> int:
+    match node:
+        case ast.Constant():
+            value = int(node.value)
+        case ast.Name():
+            value = names[node.id]
+        case ast.BinOp():
+            value = _BINARY[type(node.op)](_value(node.left, names), _value(node.right, names))
+        case ast.UnaryOp():
+            value = _UNARY[type(node.op)](_value(node.operand, names))
+        case ast.Compare():
+            left, value = _value(node.left, names), 1
+            for op, comparator in zip(node.ops, node.comparators, strict=True):
+                right = _value(comparator, names)
+                if not _COMPARE[type(op)](left, right):
+                    value = 0
+                    break
+                left = right
+        case ast.BoolOp():
+            for child in node.values:
+                value = _value(child, names)
+                if bool(value) != isinstance(node.op, ast.And):
+                    break
+        case ast.IfExp():
+            value = _value(node.body if _value(node.test, names) else node.orelse, names)
+    if not -BIGGEST <= value < BIGGEST:
+        raise ExpressionError("the result does not fit a 64-bit whole number")
+    return value
+
+
+def indices(expression: str, parameters: Mapping[str, int] | None = None) -> tuple[int, ...]:
+    """The value of the expression for lanes 0 to 31. Raises ExpressionError, naming the lane where one has no value."""
+    parameters = dict(parameters or {})
+    tree = parse(expression, tuple(parameters))
+    values = []
+    for lane in range(LANES):
+        try:
+            values.append(_value(tree, {**parameters, "lane": lane}))
+        except ZeroDivisionError:
+            raise ExpressionError(f"{expression.strip()!r} divides by zero for lane {lane}") from None
+        except ExpressionError as error:
+            raise ExpressionError(f"{expression.strip()!r}, lane {lane}: {error}") from None
+    return tuple(values)
+
+
+def read_parameters(text: str) -> dict[str, int]:
+    """Parameters written as "pitch = 33, tile = 64". Raises ExpressionError for anything else."""
+    found: dict[str, int] = {}
+    for part in filter(None, (part.strip() for part in re.split(r"[,;\n]", text))):
+        name, equals, value = (piece.strip() for piece in part.partition("="))
+        if not equals:
+            raise ExpressionError(f"{part!r} is not a parameter; write it as name = number")
+        if not name.isidentifier() or keyword.iskeyword(name) or name == "lane":
+            raise ExpressionError(f"{name!r} cannot be the name of a parameter")
+        try:
+            found[name] = int(value.replace("_", ""))
+        except ValueError:
+            raise ExpressionError(f"{part!r}: a parameter is a whole number") from None
+        if not -BIGGEST <= found[name] < BIGGEST:
+            raise ExpressionError(f"{part!r} does not fit a 64-bit whole number")
+    return found
+
+
+def access(
+    expression: str,
+    itemsize: int = 4,
+    offset: int = 0,
+    space: str = "global",
+    active: str = "1",
+    parameters: Mapping[str, int] | None = None,
+    array: str = "x",
+    kind: str = "access",
+) -> Access:
+    """The access `array[expression]` of one warp.
+
+    itemsize: bytes of an element. offset: bytes from the start of the array, which lies on a 256-byte boundary.
+    active: an expression; a lane takes part where it is not 0. Raises ExpressionError for expressions that cannot be
+    read, for an address before the array, and for one that is no multiple of the itemsize (a GPU stops there).
+    """
+    if isinstance(itemsize, bool) or itemsize not in ITEMSIZES:
+        raise ExpressionError(f"itemsize is {itemsize!r}; one lane accesses 1, 2, 4, 8 or 16 bytes at a time")
+    if isinstance(offset, bool) or not isinstance(offset, int) or offset < 0:
+        raise ExpressionError(f"the offset is {offset!r}; it is a whole number of bytes, 0 or more")
+    if space not in SPACES:
+        raise ExpressionError(f"the memory is {space!r}; known: {', '.join(SPACES)}")
+    found = indices(expression, parameters)
+    mask = indices(active, parameters)
+    addresses: list[int | None] = []
+    for lane, (index, on) in enumerate(zip(found, mask, strict=True)):
+        if not on:
+            addresses.append(None)
+            continue
+        address = offset + index * itemsize
+        if address < 0:
+            raise ExpressionError(
+                f"lane {lane} has index {index:,}, before the start of the array; "
+                "raise the offset, or switch the lane off (active: lane > 0, say)"
+            )
+        if address % itemsize:
+            raise ExpressionError(
+                f"lane {lane} wants {itemsize} bytes at byte {address:,}, which is not a multiple of {itemsize}: "
+                "a GPU stops with 'misaligned address'. Choose an offset that is a multiple of the itemsize"
+            )
+        addresses.append(address)
+    return Access(space, itemsize, tuple(addresses), array, 0, kind)
+
+
+def numbers(one: Access) -> Table:
+    """What the access costs, as a table."""
+    count: Counts = counts(one)
+    rows = [
+        ("requests", f"{count.requests}", "warps' accesses with an active lane"),
+        ("active lanes", f"{count.active_lanes}", "of 32"),
+        ("bytes used", f"{count.bytes_used:,}", "distinct bytes that lanes ask for"),
+    ]
+    if one.space == "shared":
+        rows += [
+            ("wavefronts", f"{count.wavefronts}", "passes over the 32 banks"),
+            ("ideal wavefronts", f"{count.ideal_wavefronts}", "one a phase: 32 lanes, 16 at 8 bytes, 8 at 16 bytes"),
+            ("bank conflicts", f"{count.bank_conflicts}", "wavefronts beyond the ideal"),
+        ]
+    else:
+        percent = f"{100 * count.bytes_used / count.bytes_moved:.0f} %" if count.bytes_moved else "-"
+        rows += [
+            ("sectors", f"{count.sectors}", "distinct 32-byte sectors"),
+            ("ideal sectors", f"{count.ideal_sectors}", "bytes used / 32, rounded up"),
+            ("bytes moved", f"{count.bytes_moved:,}", "32 for each sector"),
+            ("used of moved", percent, "bytes used / bytes moved"),
+        ]
+    return Table("What it costs", ("count", "value", "what it is"), tuple(rows))
+
+
+def lanes(one: Access) -> Table:
+    """Lane by lane: address, and the sector, or the bank and row. Lanes with a constant step are one row."""
+    rows: list[tuple[str, ...]] = []
+    shared = one.space == "shared"
+    run: list[int] = []
+
+    def place(address: int) -> str:
+        if shared:
+            return f"bank {address // 4 % 32}, row {address // 128}"
+        return f"sector {address // 32}"
+
+    def flush() -> None:
+        if not run:
+            return
+        first, last = one.addresses[run[0]], one.addresses[run[-1]]
+        name = f"{run[0]}" if len(run) == 1 else f"{run[0]}-{run[-1]}"
+        if first is None:
+            rows.append((name, "off", "-"))
+        elif len(run) == 1:
+            rows.append((name, f"{first:,}", place(first)))
+        else:
+            step = one.addresses[run[1]] - first
+            ends = place(first) if place(first) == place(last) else f"{place(first)} to {place(last)}"
+            rows.append((name, f"{first:,} + {step:,}·i" if step else f"{first:,}", ends))
+
+    for lane, address in enumerate(one.addresses):
+        if run:
+            previous = one.addresses[run[-1]]
+            steady = (address is None) == (previous is None)
+            if steady and address is not None and len(run) > 1:
+                steady = address - previous == one.addresses[run[1]] - one.addresses[run[0]]
+            if not steady:
+                flush()
+                run = []
+        run.append(lane)
+    flush()
+    where = "bank and 128-byte row" if shared else "32-byte sector"
+    return Table("Where the lanes go", ("lanes", "byte", where), tuple(rows))
+
+
+def view(
+    expression: str,
+    itemsize: int = 4,
+    offset: int = 0,
+    space: str = "global",
+    active: str = "1",
+    parameters: Mapping[str, int] | None = None,
+    array: str = "x",
+    kind: str = "access",
+) -> Panel:
+    """Picture, tables and words for one access; the arguments are those of `access`.
+
+    An expression that cannot be used makes a panel that says why: nothing is raised.
+    """
+    title = f"{array}[{str(expression).strip()[:LONGEST]}], {itemsize} bytes a lane, {space} memory"
+    try:
+        one = access(expression, itemsize, offset, space, active, parameters, array, kind)
+    except ExpressionError as error:
+        return Panel(title=title, alt="", problems=(sentence(error) + ".",))
+    return Panel(
+        title=f"{title}: {headline(one)}",
+        alt=describe(one),
+        tables=(numbers(one), lanes(one)),
+        draw=lambda: picture(one),
+    )
+
+
+def warp_viewer(
+    expression: str = "lane",
+    itemsize: int = 4,
+    offset: int = 0,
+    space: str = "global",
+    active: str = "1",
+    parameters: Mapping[str, int] | None = None,
+):
+    """The warp viewer for a notebook: text fields for the index, sliders for the rest. Needs ipywidgets."""
+    from dwlab.widgets._face import Control, face, widgets
+
+    w = widgets()
+    given = ", ".join(f"{name} = {value}" for name, value in (parameters or {}).items())
+    sizes = [(f"{size} byte{'s' if size > 1 else ''}", size) for size in ITEMSIZES]
+    controls = {
+        "expression": Control("index", w.Text(value=expression, continuous_update=True, placeholder="lane * 2 + 1")),
+        "example": Control("examples", w.Dropdown(options=[("choose", ""), *((f"{b}: {a}", b) for a, b in EXAMPLES)])),
+        "active": Control("lane active if", w.Text(value=active, placeholder="lane < 20")),
+        "parameters": Control("names", w.Text(value=given, placeholder="pitch = 33, tile = 64")),
+        "itemsize": Control("element", w.Dropdown(options=sizes, value=itemsize)),
+        "offset": Control("array offset, bytes", w.IntSlider(value=offset, min=0, max=256, step=1)),
+        "space": Control("memory", w.ToggleButtons(options=list(SPACES), value=space)),
+    }
+
+    def show(expression, active, parameters, itemsize, offset, space, **_) -> Panel:
+        try:
+            names = read_parameters(parameters)
+        except ExpressionError as error:
+            return Panel(title="Names", alt="", problems=(sentence(error) + ".",))
+        return view(expression, itemsize, offset, space, active, names)
+
+    made = face("Warp viewer", controls, show)
+    example = controls["example"].widget
+    text = controls["expression"].widget
+
+    def choose(change) -> None:
+        if change["new"]:
+            text.value = change["new"]
+            example.value = ""
+
+    example.observe(choose, names="value")
+    return made
