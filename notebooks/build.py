@@ -1,0 +1,393 @@
+"""Builds the lessons and the exercises: `python notebooks/build.py [--check] [NAMES]`.
+
+A name is a lesson (`01`, `01_the_operator`) or an exercise (`01_2`, `01_2_floor_time`); without names, everything is
+built. A lesson is executed as it is built, in the mode of this machine (DWLAB_TARGET decides, as always). `--check`
+builds and executes nothing: it says what differs from its source and ends with status 1 if anything does.
+
+**A lesson** is written in notebooks/src/NN_topic.py, in jupytext's percent format: `# %%` starts a code cell, `# %%
+[markdown]` a text cell (its lines are comments), and tags stand behind: `# %% tags=["nbval-ignore-output"]`. Built into
+notebooks/NN_topic.ipynb.
+
+Tags, and there are no others:
+- `stage:OP/PATH/NAME`: the cell stays empty in the source; the build fills in the text of that stage's file
+(`Stage.source()`).
+- `nbval-ignore-output`: nbval runs the cell and does not compare what it shows. For everything that is measured, that
+depends on the mode, or that draws. All other cells are compared, on GPU runners too: what they show must be the same in
+both modes, on every run, and with every version of NumPy and matplotlib. So: whole numbers, rounded numbers, counts of
+the interpreter.
+- `raises-exception`: the cell must raise; nbval compares the kind of error and its text.
+
+Text cells may hold regions that the build writes, between `<!-- begin:NAME -->` and `<!-- end:NAME -->`; in the source
+nothing stands between the two. NAME is a table of dwlab.records (`ceilings`, `depthwise1d/forward`, ...:
+`records.tables()`), or `exercise:01_2`: title, task and file of an exercise, from its solution's docstring.
+
+The moves of a lesson, each a heading: goals, time (about 20 minutes) and what came before; the question; **predict**
+(the student writes numbers into a code cell; its stored values are a first guess, often a wrong one, never compared);
+**build** the kernel; **check**; **x-ray**; **measure**; **explain** the gap; **exercises** (a `grade("NN_k")` cell
+each, tagged `nbval-ignore-output`, since a student's own files change what it shows). A judgement is a call that
+raises, such as `check(...).raise_if_wrong()`. A figure is shown with alt text and has its numbers in a table beside it;
+its colours come from dwlab's palette.
+
+**An exercise** is written once, in solutions/NN_k_topic.py, and generated into exercises/NN_k_topic.py:
+- between `### BEGIN SOLUTION` and `### END SOLUTION` stands the answer; the exercise has a stub there, by default one
+line that raises NotImplementedError and says what to do;
+- after `### BEGIN STUB`, as the last part of that region and commented out, may stand another stub;
+- the docstring is the task: its first line the title, then the text that the lesson shows;
+- `judge(answer)` is the check (dwlab.exercises has its tools), and the last lines make the file runnable from a shell.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import difflib
+import functools
+import hashlib
+import os
+import re
+import sys
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+
+import nbformat
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+NOTEBOOKS, SOURCES, EXERCISES, SOLUTIONS = (ROOT / p for p in ("notebooks", "notebooks/src", "exercises", "solutions"))
+TAGS = {"nbval-ignore-output", "raises-exception"}
+CELL_TIMEOUT_S = 120
+METADATA = {
+    "kernelspec": {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"},
+    "language_info": {"name": "python"},
+}
+
+
+class BuildError(Exception):
+    """A source that cannot be built: says which file, which line or cell, and what is wrong."""
+
+
+# lessons: source -> notebook without outputs
+
+
+def lesson(source: Path) -> nbformat.NotebookNode:
+    """The notebook of one source file, complete but for its outputs and execution counts."""
+    import jupytext
+
+    read = jupytext.read(source, fmt="py:percent")
+    cells, seen = [], {}
+    for number, cell in enumerate(read.cells, 1):
+        where = f"{source.name}, cell {number}"
+        tags = cell.metadata.get("tags", [])
+        unknown = [t for t in tags if t not in TAGS and not t.startswith("stage:")]
+        if unknown:
+            raise BuildError(f"{where}: there is no tag {unknown[0]!r}; tags are {sorted(TAGS)} and stage:OP/PATH/NAME")
+        stages = [t.removeprefix("stage:") for t in tags if t.startswith("stage:")]
+        text = cell.source
+        if stages:
+            if text.strip():
+                raise BuildError(f"{where}: a cell tagged stage: is filled by the build and must be empty here")
+            text = stage_source(stages[0], where)
+        elif cell.cell_type == "markdown":
+            text = fill_regions(text, where)
+        if cell.cell_type == "code" and not text.strip():
+            raise BuildError(f"{where}: an empty code cell is never executed; write something or take it out")
+        # The same text always has the same id, so a diff shows the cells that changed and no others.
+        digest = hashlib.sha1(f"{source.stem}\n{cell.cell_type}\n{cell.source}\n{tags}".encode()).hexdigest()[:12]
+        seen[digest] = seen.get(digest, 0) + 1
+        made = {"code": nbformat.v4.new_code_cell, "markdown": nbformat.v4.new_markdown_cell}[cell.cell_type](text)
+        made["id"] = digest if seen[digest] == 1 else f"{digest}-{seen[digest]}"
+        if tags:
+            made.metadata["tags"] = list(tags)
+        cells.append(made)
+    return nbformat.v4.new_notebook(cells=cells, metadata=METADATA)
+
+
+def stage_source(name: str, where: str) -> str:
+    """The text that a lesson shows of a stage."""
+    from dwlab.stages import stage
+
+    try:
+        return stage(name).source().strip("\n")
+    except (KeyError, ValueError, LookupError) as error:
+        raise BuildError(f"{where}: {error}") from None
+
+
+def fill_regions(text: str, where: str) -> str:
+    """Write the tables of dwlab.records and the exercises that a text cell marks."""
+    from dwlab import records
+
+    tasks = {f"exercise:{exercise_id(s)}": functools.partial(task, s) for s in SOLUTIONS.glob("*.py")}
+    try:
+        return records.fill(text, {**records.tables(), **tasks}) if "<!-- " in text else text
+    except records.RecordError as error:
+        raise BuildError(f"{where}: {error}") from None
+
+
+def exercise_id(solution: Path) -> str:
+    """ "01_2" of 01_2_topic.py."""
+    match = re.match(r"\d\d_\d+(?=_)", solution.name)
+    if not match:
+        raise BuildError(f"solutions/{solution.name}: an exercise's file is called NN_k_topic.py")
+    return match[0]
+
+
+def task(solution: Path) -> str:
+    """Title, task and file of an exercise, as Markdown."""
+    name, file = exercise_id(solution), f"exercises/{solution.name}"
+    title, _, text = (ast.get_docstring(ast.parse(solution.read_text(encoding="utf-8"))) or "").partition("\n")
+    return (
+        f"### {title.rstrip('.')}\n\n{text.strip()}\n\n"
+        f"Write your answer in [`{file}`](../{file}), save it, and run the cell below "
+        f'(from a shell: `python {file}`). For a second hint: `grade("{name}", hint=2)`.'
+    )
+
+
+# lessons: running and cleaning
+
+
+def execute(notebook: nbformat.NotebookNode, name: str) -> None:
+    """Run every cell in place; BuildError names the first cell that raises without saying that it would."""
+    from nbclient import NotebookClient
+    from nbclient.exceptions import CellExecutionError, CellTimeoutError
+
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    # A student's shell may have asked for colours or a plotting window; a lesson's outputs depend on neither.
+    client = NotebookClient(
+        notebook,
+        timeout=CELL_TIMEOUT_S,
+        kernel_name=METADATA["kernelspec"]["name"],
+        resources={"metadata": {"path": str(NOTEBOOKS)}},
+        record_timing=False,
+        store_widget_state=False,
+        coalesce_streams=True,
+    )
+    try:
+        client.execute()
+    except (CellExecutionError, CellTimeoutError) as error:
+        raise BuildError(f"{name}: a cell failed\n{textwrap.indent(str(error), '    ')}") from None
+
+
+def clean(notebook: nbformat.NotebookNode, name: str) -> None:
+    """Take out of the outputs what differs between machines and runs."""
+    notebook.metadata = nbformat.from_dict(METADATA)
+    for cell in notebook.cells:
+        cell.metadata = nbformat.from_dict({"tags": cell.metadata["tags"]} if cell.metadata.get("tags") else {})
+        if cell.cell_type != "code":
+            continue
+        for output in cell.outputs:
+            if "metadata" in output:
+                output["metadata"] = nbformat.from_dict({})
+            if "data" in output:
+                # A widget's model lives in the kernel that made it; the text beside it stays.
+                output["data"].pop("application/vnd.jupyter.widget-view+json", None)
+        cell.outputs = [
+            o for o in cell.outputs if o.output_type not in ("display_data", "execute_result") or o.get("data")
+        ]
+        ignored = "nbval-ignore-output" in cell.metadata.get("tags", [])
+        cell.outputs = [
+            nbformat.from_dict(_without_paths(o, ignored, f"{name}, In [{cell.execution_count}]")) for o in cell.outputs
+        ]
+
+
+def _without_paths(value: object, ignored: bool, where: str) -> object:
+    """`value` with this machine's paths shortened; in a cell that nbval compares they are an error instead."""
+    if isinstance(value, dict):
+        return {k: v if k == "image/png" else _without_paths(v, ignored, where) for k, v in value.items()}
+    if isinstance(value, list):
+        return [_without_paths(v, ignored, where) for v in value]
+    if not isinstance(value, str):
+        return value
+    short = re.sub(r"(?:/private)?(?:/tmp|/var/folders)[^\s'\"<>]*?ipykernel_\d+[/\\]\d+\.py", "<cell>", value)
+    short = short.replace(str(ROOT) + os.sep, "").replace(str(ROOT), ".")
+    for prefix in {sys.prefix, sys.base_prefix, str(Path.home())} - {"/", "/usr"}:
+        short = short.replace(prefix, "~")
+    if short != value and not ignored:
+        raise BuildError(
+            f"{where}: nbval could never match this output elsewhere, it holds a path of this machine:\n"
+            f"    {value.strip()[:400]}"
+        )
+    return short
+
+
+def write_lesson(source: Path) -> Path:
+    """Build, execute and save one lesson."""
+    notebook = lesson(source)
+    execute(notebook, source.stem)
+    clean(notebook, source.stem)
+    nbformat.validate(notebook)
+    target = NOTEBOOKS / f"{source.stem}.ipynb"
+    _save(target, nbformat.writes(notebook).rstrip("\n") + "\n")
+    return target
+
+
+def lesson_differences(source: Path) -> Iterator[str]:
+    """What the notebook of `source` has otherwise than its source and stages say; nothing if it is up to date."""
+    target = NOTEBOOKS / f"{source.stem}.ipynb"
+    if not target.exists():
+        yield f"{target.name} is not built"
+        return
+    want, have = lesson(source), nbformat.read(target, as_version=4)
+    keys = [
+        [(c["id"], c.cell_type, c.source, tuple(c.metadata.get("tags", []))) for c in n.cells] for n in (want, have)
+    ]
+    for tag, i, j, k, m in difflib.SequenceMatcher(a=keys[1], b=keys[0], autojunk=False).get_opcodes():
+        if tag != "equal":
+            shown = next((key[2] for key in (keys[1][i:j] or keys[0][k:m])), "").strip().split("\n")[0]
+            word = {"replace": "changed", "delete": "no longer in the source", "insert": "missing in the notebook"}[tag]
+            yield f"{target.name}: {max(j - i, m - k)} cell(s) {word}, from the one that starts: {shown[:80]}"
+    for cell in have.cells:
+        if cell.cell_type == "code" and cell.execution_count is None:
+            yield f"{target.name}: a cell was never executed: {cell.source.strip()[:80]}"
+            break
+
+
+# exercises
+
+
+def exercise(text: str, name: str) -> str:
+    """The exercise of solution `name` (01_2_topic). BuildError names the line of a marker without its partner."""
+    short = re.sub(r"(\d\d_\d+)_.*", r"\1", name)
+    out: list[str] = []
+    stub: list[str] | None = None
+    begin = 0
+    regions = 0
+    for number, line in enumerate(text.split("\n"), 1):
+        marker = line.strip()
+        if marker.startswith("###") and marker not in ("### BEGIN SOLUTION", "### BEGIN STUB", "### END SOLUTION"):
+            raise BuildError(
+                f"{name}, line {number}: {marker!r} is no marker; write BEGIN SOLUTION, BEGIN STUB or END SOLUTION"
+            )
+        if marker == "### BEGIN SOLUTION":
+            if begin:
+                raise BuildError(f"{name}, line {number}: a solution begins inside the one of line {begin}")
+            begin, stub, indent = number, None, line[: len(line) - len(line.lstrip())]
+            regions += 1
+        elif marker == "### BEGIN STUB":
+            if not begin or stub is not None:
+                raise BuildError(f"{name}, line {number}: a stub begins outside a solution, or twice in one")
+            stub = []
+        elif marker == "### END SOLUTION":
+            if not begin:
+                raise BuildError(f"{name}, line {number}: a solution ends that never began")
+            default = f'raise NotImplementedError("{short} is not solved yet: replace this line with your code")'
+            out += [f"{indent}# Your code here.", *(stub if stub is not None else [indent + default])]
+            begin = 0
+        elif not begin:
+            out.append(line)
+        elif stub is not None:
+            if marker and not marker.startswith("#"):
+                raise BuildError(f"{name}, line {number}: a line of the stub is not commented out")
+            bare = line[len(indent) :]
+            stub.append((indent + (bare[2:] if bare.startswith("# ") else bare[1:])).rstrip())
+    if begin:
+        raise BuildError(f"{name}, line {begin}: the solution that begins here does not end")
+    if not regions:
+        raise BuildError(f"{name} has no region ### BEGIN SOLUTION ... ### END SOLUTION, so there is nothing to solve")
+    made = "\n".join(out)
+    for what, code in (("solution", text), ("exercise", made)):
+        try:
+            ast.parse(code)
+        except SyntaxError as error:
+            raise BuildError(f"{name}: the {what} is not Python: line {error.lineno}: {error.msg}") from None
+    return made
+
+
+def write_exercise(solution: Path) -> Path:
+    """Generate and save one exercise."""
+    target = EXERCISES / solution.name
+    _save(target, exercise(solution.read_text(encoding="utf-8"), solution.stem))
+    return target
+
+
+def exercise_differences(solution: Path) -> Iterator[str]:
+    """Why exercises/ does not hold what `solution` generates; nothing if it does."""
+    target = EXERCISES / solution.name
+    want = exercise(solution.read_text(encoding="utf-8"), solution.stem)
+    if not target.exists():
+        yield f"exercises/{target.name} is not built"
+    elif (have := target.read_text(encoding="utf-8")) != want:
+        pairs = zip(have.split("\n") + [""], want.split("\n") + [""], strict=False)
+        line = next((i for i, (a, b) in enumerate(pairs, 1) if a != b), 1)
+        yield f"exercises/{target.name} is not what solutions/{solution.name} generates, from line {line}"
+
+
+def _save(target: Path, text: str) -> None:
+    """Write whole or not at all, and leave a file that is right already untouched."""
+    if target.exists() and target.read_text(encoding="utf-8") == text:
+        return
+    target.parent.mkdir(exist_ok=True)
+    part = target.with_name(target.name + ".part")
+    part.write_text(text, encoding="utf-8", newline="\n")
+    os.replace(part, target)
+
+
+# the command
+
+
+def sources() -> list[Path]:
+    """The files that things are built from: solutions first, since lessons show their tasks."""
+    return [*sorted(SOLUTIONS.glob("[0-9][0-9]_*.py")), *sorted(SOURCES.glob("[0-9][0-9]_*.py"))]
+
+
+def chosen(names: list[str]) -> list[Path]:
+    """The sources that `names` mean; all without names. BuildError for a name that means none."""
+    every = sources()
+    picked = []
+    for name in names:
+        bare = Path(name).name.split(".")[0]
+        # 01 is a lesson and 01_2 an exercise; a lesson's topic does not start with a digit
+        found = [
+            s
+            for s in every
+            if s.stem == bare or (s.stem.startswith(bare + "_") and (len(bare) != 2 or s.parent == SOURCES))
+        ]
+        if not found:
+            near = difflib.get_close_matches(bare, [s.stem for s in every], n=1, cutoff=0.3)
+            raise BuildError(f"no lesson or exercise is called {name!r}" + (f"; is it {near[0]}?" if near else ""))
+        picked += found
+    return [s for s in every if s in picked] if names else every
+
+
+def orphans() -> Iterator[str]:
+    """Notebooks and exercises that no source makes."""
+    for folder, pattern, home in ((NOTEBOOKS, "*.ipynb", SOURCES), (EXERCISES, "*.py", SOLUTIONS)):
+        for file in sorted(folder.glob(pattern)):
+            if not (home / f"{file.stem}.py").exists():
+                yield f"{folder.name}/{file.name} has no source in {home.relative_to(ROOT)}"
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python notebooks/build.py", description="Build lessons and exercises from their sources."
+    )
+    parser.add_argument(
+        "names", nargs="*", metavar="NAME", help="lessons (01) or exercises (01_2); all if none is given"
+    )
+    parser.add_argument(
+        "--check",
+        action="store_true",
+        help="build nothing; say what differs from its source, status 1 if anything does",
+    )
+    options = parser.parse_args(arguments)
+    try:
+        picked = chosen(options.names)
+        if options.check:
+            found = [
+                d for s in picked for d in (lesson_differences(s) if s.parent == SOURCES else exercise_differences(s))
+            ]
+            found += [] if options.names else list(orphans())
+            print("\n".join(found) if found else f"{len(picked)} lessons and exercises are what their sources say")
+            return 1 if found else 0
+        for source in picked:
+            made = write_lesson(source) if source.parent == SOURCES else write_exercise(source)
+            print(made.relative_to(ROOT), flush=True)
+    except BuildError as error:
+        print(f"build: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,51 @@
+"""Exercise 00_1: the change from hour to hour
+
+A meter reports the energy of each hour. Write a kernel that says how much each hour differs from the one before it:
+`change[i] = kwh[i] - kwh[i - 1]`. The first hour has no past, so `change[0] = 0`.
+
+One thread computes one element. The number of hours is not always a multiple of the block size, and no thread may
+touch an element that does not exist, before the first or after the last. A warp's accesses must be coalesced.
+"""
+
+import numpy as np
+
+from dwlab import cuda, xray
+from dwlab.exercises import agree, coalesced, kernel, launched, poisoned, run
+
+
+@cuda.jit
+def hourly_change(kwh, change):
+    ### BEGIN SOLUTION
+    i = cuda.grid(1)
+    if i < kwh.size:
+        if i == 0:
+            change[i] = 0
+        else:
+            change[i] = kwh[i] - kwh[i - 1]
+    ### END SOLUTION
+
+
+HINTS = (
+    "i = cuda.grid(1) numbers the threads of all blocks: 0, 1, 2, ... How many threads are there, and how many hours?",
+    "Guard both ends: `if i < kwh.size:` around everything, and a case of its own for i == 0. kwh[-1] is no error to "
+    "the hardware: it reads whatever lies before the array.",
+    "if i < kwh.size: then, if i == 0: change[i] = 0, else: change[i] = kwh[i] - kwh[i - 1]",
+)
+
+
+def judge(answer):
+    """Right for sizes around warps and blocks, no access outside the arrays, coalesced."""
+    hourly_change = kernel(answer, "hourly_change")
+    block = 128
+    for hours in (1, 2, 31, 32, 33, 127, 128, 129, 1000):
+        kwh = np.random.default_rng(hours).uniform(0, 3, hours).astype(np.float32)
+        change = poisoned(hours)
+        launched(hourly_change, -(-hours // block), block, kwh, change, hints=HINTS)
+        agree(change, np.diff(kwh, prepend=kwh[0]), f"{hours} hours", hints=HINTS)
+    kwh = np.ones(1024, np.float32)
+    counted = coalesced(xray(hourly_change, 8, block, kwh, poisoned(1024)))
+    return f"Right for nine sizes, and coalesced: {counted}."
+
+
+if __name__ == "__main__":
+    run(__file__)

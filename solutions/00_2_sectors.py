@@ -1,0 +1,69 @@
+"""Exercise 00_2: four ways to read
+
+Memory moves in sectors of 32 bytes that start at multiples of 32. A float32 takes 4 bytes, an array starts at a
+multiple of 256 bytes, and a warp is 32 threads. In each kernel of the file, thread `i` of one warp reads one element of
+`x`: `x[31 - i]`, `x[i + 1]`, `x[2 * i]` and `x[7]`. How many sectors does that one request of the warp move? Write the
+four numbers down before you run the check.
+"""
+
+import numpy as np
+
+from dwlab import cuda, xray
+from dwlab.exercises import predicted, run
+
+
+@cuda.jit
+def backwards(x, y):
+    i = cuda.grid(1)
+    y[i] = x[31 - i]
+
+
+@cuda.jit
+def one_further(x, y):
+    i = cuda.grid(1)
+    y[i] = x[i + 1]
+
+
+@cuda.jit
+def every_second(x, y):
+    i = cuda.grid(1)
+    y[i] = x[2 * i]
+
+
+@cuda.jit
+def the_same(x, y):
+    i = cuda.grid(1)
+    y[i] = x[7]
+
+
+# Sectors that the warp's request for x moves in each kernel.
+### BEGIN SOLUTION
+sectors_backwards = 4
+sectors_one_further = 5
+sectors_every_second = 8
+sectors_the_same = 1
+### BEGIN STUB
+# sectors_backwards = None
+# sectors_one_further = None
+# sectors_every_second = None
+# sectors_the_same = None
+### END SOLUTION
+
+
+def judge(answer):
+    """Each number is compared with what the interpreter counts."""
+    hints = (
+        "Only the set of sectors counts, not the order in which the threads ask. 32 bytes hold 8 float32.",
+        "Write the byte addresses of threads 0 and 31 down, divide by 32, and count the sectors between them that "
+        "any thread asks for.",
+    )
+    for kernel in (backwards, one_further, every_second, the_same):
+        report = xray(kernel, 1, 32, np.zeros(64, np.float32), np.zeros(32, np.float32))
+        said = predicted(
+            answer, f"sectors_{kernel.py_func.__name__}", report.totals.global_load_sectors, "sectors", hints
+        )
+    return f"All four as counted; the last: {said}."
+
+
+if __name__ == "__main__":
+    run(__file__)
