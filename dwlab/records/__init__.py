@@ -1,0 +1,714 @@
+"""What was measured: one JSON file for each run beside this module, written once and never changed.
+
+A file holds the schema's number, the environment (GPU, driver, versions, git revision, date, clocks), the ceilings
+measured in the same run, the peers tried and the measurements. It names no user, no host and no absolute path.
+
+``load_all()`` reads them all, ``best(...)`` finds the row to show, ``table(...)`` renders rows for a lesson, and
+``fill(text)`` renews the tables between ``<!-- begin:NAME -->`` and ``<!-- end:NAME -->`` in a Markdown file.
+Every failure is a RecordError with one sentence on what is wrong and what to do; no failure changes a file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import dataclasses
+import getpass
+import json
+import math
+import os
+import platform
+import re
+import sys
+import tempfile
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+SCHEMA = 1
+FOLDER = Path(__file__).parent
+
+
+class RecordError(RuntimeError):
+    """A record that cannot be read or written; the message says why and what to do."""
+
+
+class RecordWarning(UserWarning):
+    """A record file that was left out because it could not be read."""
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """One stage on one problem, timed on one GPU.
+
+    time_us: median of one launch, with p10_us and p90_us over ``rounds`` rounds of ``launches`` launches each.
+    effective_gbps: compulsory_bytes / time, in 1e9 bytes a second; copy_gbps: the device copy measured in the same
+    run (bytes read plus bytes written); fraction_of_copy: their ratio. flops: multiplications and additions of the
+    taps inside the signal; intensity: flops / compulsory_bytes. predicted_bytes: what the stage's formula says that
+    its warps ask for, 32 bytes a sector. speedup_vs_naive: the naive stage's time over this one, same run and problem.
+    peer, peer_time_us, speedup_vs_peer: the fastest library that computed the same, None where none was measured.
+    kernel_sha256: of the stage's text, so that a row measured on an earlier text can be told.
+    """
+
+    gpu: str
+    date: str
+    op: str
+    path: str
+    stage: str
+    problem: Mapping[str, Any]
+    dtype: str
+    time_us: float
+    p10_us: float
+    p90_us: float
+    rounds: int
+    launches: int
+    method: str
+    cold: str
+    compulsory_bytes: int
+    effective_gbps: float
+    copy_gbps: float
+    fraction_of_copy: float
+    flops: int
+    intensity: float
+    speedup_vs_naive: float | None = None
+    peer: str | None = None
+    peer_time_us: float | None = None
+    speedup_vs_peer: float | None = None
+    predicted_bytes: int | None = None
+    order: int | None = None
+    kernel_sha256: str | None = None
+    note: str = ""
+    file: str = ""
+
+    @property
+    def id(self) -> str:
+        """The stage's id, such as "depthwise1d/forward/naive"."""
+        return f"{self.op}/{self.path}/{self.stage}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON, in the order of the fields."""
+        return dataclasses.asdict(self) | {"problem": dict(self.problem)}
+
+
+# Fields of a Measurement that the file keeps once for the whole run, or that only the reader knows.
+_SHARED = {"gpu", "date", "copy_gbps", "file"}
+_FIELDS = {f.name: f for f in dataclasses.fields(Measurement)}
+_REQUIRED = [n for n, f in _FIELDS.items() if f.default is dataclasses.MISSING and n not in _SHARED]
+_POSITIVE = ("time_us", "p10_us", "p90_us", "effective_gbps", "fraction_of_copy", "compulsory_bytes", "flops")
+_TEXTS = ("op", "path", "stage", "dtype", "method", "cold")
+
+
+@dataclass(frozen=True)
+class Record:
+    """One run: what a record file holds."""
+
+    file: str
+    environment: Mapping[str, Any]
+    ceilings: Mapping[str, Any]
+    measurements: tuple[Measurement, ...]
+    peers: tuple[Mapping[str, Any], ...] = ()
+    machine: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def date(self) -> str:
+        return str(self.environment["date"])
+
+    @property
+    def gpu(self) -> str:
+        return str(self.environment["gpu"])
+
+    def problems(self) -> tuple[dict[str, Any], ...]:
+        """The problems measured, in the order in which they were; the first is the run's main one."""
+        found: list[dict[str, Any]] = []
+        for row in self.measurements:
+            if dict(row.problem) not in found:
+                found.append(dict(row.problem))
+        return tuple(found)
+
+    def where(self) -> str:
+        """Device, versions and date in one line: what every table says of itself."""
+        env = self.environment
+        parts = [self.gpu]
+        if env.get("compute_capability"):
+            parts[0] += " (compute capability {}.{})".format(*env["compute_capability"])
+        names = {
+            "driver": "driver",
+            "cuda": "CUDA",
+            "python": "Python",
+            "numba": "numba",
+            "numba_cuda": "numba-cuda",
+            "torch": "PyTorch",
+        }
+        parts += [f"{label} {env[key]}" for key, label in names.items() if env.get(key)]
+        parts.append(self.date[:10])
+        return ", ".join(parts)
+
+
+# ---------------------------------------------------------------------------------------------------------- reading
+
+
+def read_run(path: str | os.PathLike[str]) -> Record:
+    """One record file. Raises RecordError; the file is left as it is."""
+    path = Path(path)
+    data = _load(path)
+    name = path.name
+    schema = data.get("schema")
+    if not isinstance(schema, int) or isinstance(schema, bool) or schema < 1:
+        raise RecordError(f"{name} is JSON but no dwlab record: its 'schema' is {schema!r}, not a number from 1 up")
+    if schema > SCHEMA:
+        raise RecordError(
+            f"{name} was written by a newer dwlab (schema {schema}; this one reads up to {SCHEMA}). "
+            "Update dwlab to read it; the file is left as it is"
+        )
+    environment = _part(data, "environment", dict, name)
+    ceilings = _part(data, "ceilings", dict, name)
+    rows = _part(data, "measurements", list, name)
+    for key in ("gpu", "date"):
+        if not isinstance(environment.get(key), str) or not environment[key]:
+            raise RecordError(f"{name} is damaged: environment.{key} is {environment.get(key)!r}, not a text")
+    try:
+        datetime.fromisoformat(environment["date"])
+    except ValueError:
+        raise RecordError(f"{name} is damaged: environment.date {environment['date']!r} is no ISO date") from None
+    copy = _number(ceilings.get("copy_gbps"), f"{name} is damaged: ceilings.copy_gbps")
+    shared = {"gpu": environment["gpu"], "date": environment["date"], "copy_gbps": copy, "file": name}
+    return Record(
+        file=name,
+        environment=environment,
+        ceilings=ceilings,
+        measurements=tuple(_measurement(row, i, shared) for i, row in enumerate(rows)),
+        peers=tuple(data.get("peers") or ()),
+        machine=data.get("machine") or {},
+    )
+
+
+def read(path: str | os.PathLike[str]) -> list[Measurement]:
+    """The measurements of one record file. Raises RecordError; the file is left as it is."""
+    return list(read_run(path).measurements)
+
+
+def load_runs(
+    folder: str | os.PathLike[str] | None = None, on_error: Callable[[RecordError], None] | None = None
+) -> list[Record]:
+    """Every run recorded in a folder (the package's own if None), oldest first.
+
+    One bad file does not hide the others: it is left out, and its error goes to ``on_error`` (a RecordWarning if None).
+    """
+    folder = Path(folder) if folder is not None else FOLDER
+    try:
+        paths = sorted(p for p in folder.iterdir() if p.suffix == ".json" and not p.name.startswith("."))
+    except OSError as error:
+        raise RecordError(f"the records in {folder.name!r} cannot be listed: {_why(error)}") from error
+    runs = []
+    for path in paths:
+        try:
+            runs.append(read_run(path))
+        except RecordError as error:
+            if on_error is not None:
+                on_error(error)
+            else:
+                warnings.warn(str(error), RecordWarning, stacklevel=2)
+    return sorted(runs, key=lambda run: (_instant(run.date), run.file))
+
+
+def load_all(
+    folder: str | os.PathLike[str] | None = None, on_error: Callable[[RecordError], None] | None = None
+) -> list[Measurement]:
+    """Every recorded measurement, oldest run first; bad files as in ``load_runs``."""
+    return [row for run in load_runs(folder, on_error) for row in run.measurements]
+
+
+def best(
+    op: str | None = None,
+    path: str | None = None,
+    stage: str | None = None,
+    problem: Any = None,
+    *,
+    gpu: str | None = None,
+    rows: Iterable[Measurement] | None = None,
+) -> Measurement | None:
+    """The row to show: of the newest run that has any that fits, the fastest; None if nothing fits.
+
+    problem: a problem of dwlab.problems or a mapping of its fields. rows: where to look (all records if None).
+    """
+    wanted = None if problem is None else describe_problem(problem)
+    fits = [
+        row
+        for row in (load_all() if rows is None else rows)
+        if (op is None or row.op == op)
+        and (path is None or row.path == path)
+        and (stage is None or row.stage == stage)
+        and (gpu is None or row.gpu == gpu)
+        and (wanted is None or dict(row.problem) == wanted)
+    ]
+    if not fits:
+        return None
+    newest = max(_instant(row.date) for row in fits)
+    return min((row for row in fits if _instant(row.date) == newest), key=lambda row: row.time_us)
+
+
+def describe_problem(problem: Any) -> dict[str, Any]:
+    """A problem's fields without its dtype, which a measurement keeps apart; a mapping is copied."""
+    fields = dict(problem) if isinstance(problem, Mapping) else dataclasses.asdict(problem)
+    return {key: value for key, value in fields.items() if key != "dtype"}
+
+
+def shape_text(problem: Any) -> str:
+    """A problem in one short text: "B=16384 H=128 L=48 K=48 padding=causal"."""
+    return " ".join(f"{key}={value}" for key, value in describe_problem(problem).items())
+
+
+def _load(path: Path) -> dict[str, Any]:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise RecordError(
+            f"{path.name} is not JSON (it is not even text): it is no record, move it elsewhere"
+        ) from None
+    except OSError as error:
+        raise RecordError(f"{path.name} cannot be read: {_why(error)}") from error
+    if not text.strip():
+        raise RecordError(
+            f"{path.name} is truncated: it is empty. Copy it again from where it was written, or delete it"
+        )
+    try:
+        data = json.loads(text, parse_constant=_no_constant)
+    except json.JSONDecodeError as error:
+        body = text.strip()
+        if body.startswith("{") and (not body.endswith("}") or error.pos >= len(text.rstrip())):
+            raise RecordError(
+                f"{path.name} is truncated: it ends in the middle, after {len(text)} characters. "
+                "Copy it again from where it was written, or delete it; other records are not touched"
+            ) from error
+        raise RecordError(
+            f"{path.name} is not JSON ({error.msg}, line {error.lineno} column {error.colno}): "
+            "restore it (git checkout), or move it elsewhere if it is no record"
+        ) from error
+    except ValueError as error:
+        raise RecordError(f"{path.name} is damaged: {error}; restore it (git checkout) or delete it") from error
+    if not isinstance(data, dict):
+        raise RecordError(f"{path.name} is JSON but no dwlab record: it is a {type(data).__name__}, not an object")
+    return data
+
+
+def _no_constant(text: str) -> float:
+    raise ValueError(f"it holds {text}, which no measurement is")
+
+
+def _part(data: Mapping[str, Any], key: str, kind: type, name: str) -> Any:
+    if not isinstance(data.get(key), kind):
+        what = "is missing" if key not in data else f"is a {type(data[key]).__name__}"
+        raise RecordError(f"{name} is damaged: its {key!r} {what}; restore it (git checkout) or delete it")
+    return data[key]
+
+
+def _number(value: Any, what: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value <= 0:
+        raise RecordError(f"{what} is {value!r}, not a positive number")
+    return value
+
+
+def _measurement(row: Any, index: int, shared: Mapping[str, Any]) -> Measurement:
+    what = f"{shared['file']} is damaged: measurement {index}"
+    if not isinstance(row, dict):
+        raise RecordError(f"{what} is a {type(row).__name__}, not an object")
+    missing = [name for name in _REQUIRED if name not in row]
+    if missing:
+        raise RecordError(f"{what} lacks {', '.join(missing)}")
+    for name in _POSITIVE:
+        _number(row[name], f"{what}: {name}")
+    for name in _TEXTS:
+        if not isinstance(row[name], str):
+            raise RecordError(f"{what}: {name} is {row[name]!r}, not a text")
+    if not isinstance(row["problem"], dict):
+        raise RecordError(f"{what}: problem is {row['problem']!r}, not an object")
+    known = {name: value for name, value in row.items() if name in _FIELDS}
+    return Measurement(**{**known, **shared})
+
+
+def _instant(date: str) -> float:
+    moment = datetime.fromisoformat(date)
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+
+
+def _why(error: OSError) -> str:
+    if isinstance(error, PermissionError):
+        return "no permission. Change the file's permissions (chmod u+rw), or copy it to a folder of your own"
+    if isinstance(error, FileNotFoundError):
+        return "there is no such file. See what there is: python -m dwlab records"
+    if isinstance(error, IsADirectoryError):
+        return "it is a folder; name a file in it"
+    if isinstance(error, NotADirectoryError):
+        return "a part of its path is a file, not a folder"
+    return (error.strerror or type(error).__name__).lower()
+
+
+# ---------------------------------------------------------------------------------------------------------- writing
+
+
+def file_name(environment: Mapping[str, Any], attempt: int = 0) -> str:
+    """A file's name from when and on what it was measured: "20261121T101500Z-nvidia-h200.json"."""
+    moment = re.sub(r"[^0-9TZ]", "", str(environment["date"]).replace("+00:00", "Z"))
+    gpu = re.sub(r"[^a-z0-9]+", "-", str(environment["gpu"]).lower()).strip("-") or "gpu"
+    return f"{moment}-{gpu}{f'-{attempt}' if attempt else ''}.json"
+
+
+def check_writable(path: str | os.PathLike[str]) -> None:
+    """Raises RecordError if ``write`` to this file or folder would fail: asked before an hour of measuring."""
+    path = Path(path)
+    folder = path if os.path.isdir(path) else path.parent  # os.path: a folder that may not be searched is no folder
+    if folder != path and os.path.exists(path):
+        raise RecordError(f"{path.name} exists, and a record is never overwritten: name a new file, or a folder")
+    try:
+        handle, temporary = tempfile.mkstemp(prefix=".record-", dir=folder)
+        os.close(handle)
+        os.unlink(temporary)
+    except OSError as error:
+        raise RecordError(_cannot_write(path, error)) from error
+
+
+def write(
+    path: str | os.PathLike[str],
+    rows: Sequence[Measurement | Mapping[str, Any]],
+    environment: Mapping[str, Any],
+    ceilings: Mapping[str, Any],
+    *,
+    peers: Sequence[Mapping[str, Any]] = (),
+    machine: Mapping[str, Any] | None = None,
+) -> Path:
+    """Writes one run as a new file and returns its path.
+
+    path: a file that does not exist yet, or a folder, in which the file is named by date and GPU. The text goes to a
+    temporary file first and gets its name in one step, so a reader sees all of it or nothing, and writers need no
+    lock. What names the user, the host or an absolute path is taken out. Raises RecordError if the file exists, cannot
+    be written, or would not be read back.
+    """
+    path = Path(path)
+    shared = _SHARED
+    content = {
+        "schema": SCHEMA,
+        "environment": dict(environment),
+        "ceilings": dict(ceilings),
+        "machine": dict(machine or {}),
+        "peers": [dict(peer) for peer in peers],
+        "measurements": [
+            {k: v for k, v in (row.to_dict() if isinstance(row, Measurement) else row).items() if k not in shared}
+            for row in rows
+        ],
+    }
+    try:
+        text = json.dumps(_scrubbed(content), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    except (TypeError, ValueError) as error:
+        raise RecordError(f"the run cannot be written as JSON: {error}. Nothing was written") from error
+    is_folder = os.path.isdir(path)
+    folder = path if is_folder else path.parent
+    try:
+        handle, temporary = tempfile.mkstemp(prefix=".record-", suffix=".tmp", dir=folder)
+    except OSError as error:
+        raise RecordError(_cannot_write(path, error)) from error
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as stream:
+            stream.write(text)
+            stream.flush()
+            os.fsync(stream.fileno())
+        # mkstemp makes files for the owner alone; a record is for everybody, as far as the umask goes.
+        umask = os.umask(0)
+        os.umask(umask)
+        os.chmod(temporary, 0o666 & ~umask)
+        read_run(temporary)
+        attempt = 0
+        while True:
+            target = folder / file_name(environment, attempt) if is_folder else path
+            try:
+                _give_name(temporary, target)
+                return target
+            except FileExistsError:
+                if not is_folder:
+                    raise RecordError(
+                        f"{path.name} exists, and a record is never overwritten: name a new file, or a folder"
+                    ) from None
+                attempt += 1
+    except OSError as error:
+        raise RecordError(_cannot_write(path, error)) from error
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(temporary)
+
+
+def _give_name(temporary: str, target: Path) -> None:
+    """The temporary file gets its name, which must be free: FileExistsError otherwise."""
+    try:
+        os.link(temporary, target)
+    except FileExistsError:
+        raise
+    except OSError:
+        # No hard links here (FAT, some network drives): take the name, then put the whole content in its place.
+        os.close(os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
+        os.replace(temporary, target)
+
+
+def _cannot_write(path: Path, error: OSError) -> str:
+    if isinstance(error, PermissionError):
+        why = "no permission. Name a file in a folder of your own"
+    elif isinstance(error, FileNotFoundError):
+        why = f"there is no folder {path.parent.name!r}. Make it first"
+    elif isinstance(error, NotADirectoryError):
+        why = f"{path.parent.name!r} is a file, not a folder"
+    else:
+        why = (error.strerror or type(error).__name__).lower()
+    return f"the record {path.name!r} cannot be written: {why}"
+
+
+_POSIX_PATH = re.compile(r"(?<![\w.:/])~?/(?:[^\s/'\":,;()]+/)+([^\s/'\":,;()]*)")
+_WINDOWS_PATH = re.compile(r"\b[A-Za-z]:\\(?:[^\s\\'\":,;()]+\\)*([^\s\\'\":,;()]*)")
+
+
+def _scrubbed(value: Any) -> Any:
+    """The value with absolute paths cut to their last part, and user and host names taken out of its texts."""
+    if isinstance(value, Mapping):
+        return {key: _scrubbed(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_scrubbed(item) for item in value]
+    if not isinstance(value, str):
+        return value
+    text = _WINDOWS_PATH.sub(r"\1", _POSIX_PATH.sub(r"\1", value))
+    for name, stand_in in ((_user(), "<user>"), (platform.node(), "<host>")):
+        if len(name) >= 4 and name not in ("root", "localhost"):
+            text = re.sub(rf"(?<![\w-]){re.escape(name)}(?![\w-])", stand_in, text)
+    return text
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):
+        return ""
+
+
+# ----------------------------------------------------------------------------------------------------------- tables
+
+
+class Markdown(str):
+    """Markdown text that a notebook renders and a terminal prints."""
+
+    def _repr_markdown_(self) -> str:
+        return str(self)
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+def table(
+    op: str = "depthwise1d",
+    path: str = "forward",
+    problem: Any = None,
+    *,
+    gpu: str | None = None,
+    runs: Sequence[Record] | None = None,
+) -> Markdown:
+    """The newest recorded run of one op and path on one problem, a row a stage, with device, versions and date.
+
+    problem: None for the run's main problem. A stage that loses to its peer is marked slower. Where nothing is
+    recorded, a sentence says so.
+    """
+    for run in reversed(load_runs() if runs is None else list(runs)):
+        rows = [row for row in run.measurements if row.op == op and row.path == path]
+        if not rows or (gpu is not None and run.gpu != gpu):
+            continue
+        wanted = dict(rows[0].problem) if problem is None else describe_problem(problem)
+        rows = [row for row in rows if dict(row.problem) == wanted]
+        if rows:
+            return Markdown(_run_table(run, sorted(rows, key=lambda row: (row.order or 0, row.stage))))
+    shape = f" at {shape_text(problem)}" if problem is not None else ""
+    return Markdown(f"Nothing is recorded for {op}/{path}{shape}. On a GPU: `python -m dwlab study --record FILE`.\n")
+
+
+def _run_table(run: Record, rows: Sequence[Measurement]) -> str:
+    peer = next((row.peer for row in rows if row.peer), None)
+    copy = _round(run.ceilings["copy_gbps"])
+    head = ["stage", "time (µs)", "p10 to p90 (µs)", "effective GB/s", "of copy", "× naive"]
+    if peer:
+        head.append("× peer")
+    lines = [_line(head), _line(["---"] + ["---:"] * (len(head) - 1))]
+    for row in rows:
+        cells = [
+            row.stage,
+            _round(row.time_us),
+            f"{_round(row.p10_us)} to {_round(row.p90_us)}",
+            _round(row.effective_gbps),
+            f"{100 * row.fraction_of_copy:.1f} %",
+            _times(row.speedup_vs_naive),
+        ]
+        if peer:
+            cells.append(_times(row.speedup_vs_peer, slower=True))
+        lines.append(_line(cells))
+    if peer:
+        time_us = next(row.peer_time_us for row in rows if row.peer)
+        lines.append(_line([f"peer: {peer}", _round(time_us)] + [""] * (len(head) - 2)))
+    first = rows[0]
+    lines += [
+        "",
+        f"{shape_text(first.problem)}, {first.dtype}. Effective GB/s counts the {first.compulsory_bytes / 1e6:,.1f} MB "
+        f"that must move at least; a device copy in the same run moved {copy} GB/s.",
+        f"Measured on {run.where()}.",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def shapes_table(
+    op: str = "depthwise1d", path: str = "forward", *, gpu: str | None = None, runs: Sequence[Record] | None = None
+) -> Markdown:
+    """The newest recorded run of one op and path, a row a stage and problem."""
+    for run in reversed(load_runs() if runs is None else list(runs)):
+        rows = [row for row in run.measurements if row.op == op and row.path == path]
+        if not rows or (gpu is not None and run.gpu != gpu):
+            continue
+        lines = [
+            _line(["problem", "stage", "time (µs)", "effective GB/s", "of copy", "× naive", "× peer"]),
+            _line(["---", "---", "---:", "---:", "---:", "---:", "---:"]),
+        ]
+        for row in rows:
+            cells = [shape_text(row.problem), row.stage, _round(row.time_us), _round(row.effective_gbps)]
+            cells += [f"{100 * row.fraction_of_copy:.1f} %", _times(row.speedup_vs_naive)]
+            lines.append(_line([*cells, _times(row.speedup_vs_peer, slower=True)]))
+        peers = sorted({row.peer for row in rows if row.peer})
+        if peers:
+            lines += ["", f"Peer: the fastest of {', '.join(peers)}, for each problem."]
+        lines += ["", f"{rows[0].dtype}. Measured on {run.where()}.", ""]
+        return Markdown("\n".join(lines))
+    return Markdown(f"Nothing is recorded for {op}/{path}. On a GPU: `python -m dwlab study --record FILE`.\n")
+
+
+def ceilings_table(runs: Sequence[Record] | None = None) -> Markdown:
+    """The newest measured ceilings of each recorded GPU."""
+    newest = {run.gpu: run for run in (load_runs() if runs is None else runs)}
+    if not newest:
+        return Markdown("Nothing is recorded. On a GPU: `python -m dwlab study --record FILE`.\n")
+    lines = [
+        _line(["GPU", "copy (GB/s)", "L2 read (GB/s)", "FP32 FMA (TFLOP/s)", "plain launch (µs)", "measured with"]),
+        _line(["---", "---:", "---:", "---:", "---:", "---"]),
+    ]
+    for gpu, run in sorted(newest.items()):
+        values = [run.ceilings.get(key) for key in ("copy_gbps", "l2_gbps", "fma_tflops", "launch_us")]
+        cells = ["" if value is None else _round(value) for value in values]
+        lines.append(_line([gpu, *cells, run.where().removeprefix(gpu).lstrip(", ")]))
+    return Markdown("\n".join(lines) + "\n")
+
+
+def tables(runs: Sequence[Record] | None = None) -> dict[str, Callable[[], str]]:
+    """Name between the markers -> what makes its text, for every op and path recorded."""
+    runs = load_runs() if runs is None else list(runs)
+    pairs = {(row.op, row.path) for run in runs for row in run.measurements} | {("depthwise1d", "forward")}
+    made: dict[str, Callable[[], str]] = {"ceilings": lambda: ceilings_table(runs)}
+    for op, path in sorted(pairs):
+        made[f"{op}/{path}"] = lambda op=op, path=path: table(op, path, runs=runs)
+        made[f"{op}/{path}/shapes"] = lambda op=op, path=path: shapes_table(op, path, runs=runs)
+    return made
+
+
+_MARK = re.compile(r"<!-- (begin|end):([^\s>]+) -->")
+
+
+def fill(text: str, made: Mapping[str, Callable[[], str]] | None = None) -> str:
+    """The text with what stands between each pair of markers made anew.
+
+    Markers are ``<!-- begin:NAME -->`` and ``<!-- end:NAME -->``; the names are those of ``tables()``. Raises
+    RecordError for a name that does not exist and for markers that do not pair.
+    """
+    made = tables() if made is None else made
+    out: list[str] = []
+    position, opened = 0, ""
+    for mark in _MARK.finditer(text):
+        kind, name = mark.groups()
+        if kind == "begin":
+            if opened:
+                raise RecordError(f"<!-- begin:{name} --> stands inside {opened!r}: close that one first")
+            if name not in made:
+                raise RecordError(f"no table is named {name!r}: there are {', '.join(sorted(made))}")
+            out.append(text[position : mark.end()])
+            out.append("\n" + made[name]().strip("\n") + "\n")
+            opened = name
+        else:
+            if opened != name:
+                raise RecordError(f"<!-- end:{name} --> closes no table that is open ({opened or 'none'})")
+            out.append(mark.group())
+            opened = ""
+        position = mark.end()
+    if opened:
+        raise RecordError(f"<!-- begin:{opened} --> has no <!-- end:{opened} -->")
+    return "".join([*out, text[position:]])
+
+
+def _line(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cells) + " |"
+
+
+def _round(value: float | None) -> str:
+    """Four significant digits at least, thousands separated: 8,884 and 193.7 and 2.514."""
+    if value is None:
+        return ""
+    digits = max(0, 3 - math.floor(math.log10(abs(value)))) if value else 0
+    return f"{value:,.{digits}f}"
+
+
+def _times(value: float | None, slower: bool = False) -> str:
+    if value is None:
+        return ""
+    return f"{value:,.2f}" + (" (slower)" if slower and value < 1 else "")
+
+
+# ---------------------------------------------------------------------------------------------------------- command
+
+
+def main(args: argparse.Namespace) -> int:
+    """``python -m dwlab records [--json]``: a row a measurement; exit status 1 if a file could not be read."""
+    errors: list[RecordError] = []
+    try:
+        rows = load_all(getattr(args, "folder", None), errors.append)
+    except RecordError as error:
+        rows, errors = [], [error]
+    if getattr(args, "json", False):
+        print(json.dumps([row.to_dict() for row in rows], indent=1, ensure_ascii=False))
+    elif not rows:
+        print("Nothing is recorded yet. On a GPU: python -m dwlab study --record FILE")
+    else:
+        print(_rows_text(rows))
+    for error in errors:
+        print(f"error: {error}", file=sys.stderr)
+    return 1 if errors else 0
+
+
+def _rows_text(rows: Sequence[Measurement]) -> str:
+    head = ["gpu", "date", "stage", "problem", "dtype", "time µs", "eff. GB/s", "of copy", "× naive", "× peer", "peer"]
+    body = [
+        [
+            row.gpu,
+            row.date[:10],
+            row.id,
+            shape_text(row.problem),
+            row.dtype,
+            _round(row.time_us),
+            _round(row.effective_gbps),
+            f"{100 * row.fraction_of_copy:.1f} %",
+            _times(row.speedup_vs_naive),
+            _times(row.speedup_vs_peer),
+            row.peer or "",
+        ]
+        for row in rows
+    ]
+    return columns(head, body, left={0, 1, 2, 3, 4, 10})
+
+
+def columns(head: Sequence[str], body: Sequence[Sequence[str]], left: Iterable[int] = (0,)) -> str:
+    """Rows of text in aligned columns; the columns in ``left`` are aligned left, the others right."""
+    left = set(left)
+    widths = [max(len(row[i]) for row in [head, *body]) for i in range(len(head))]
+    lines = []
+    for row in [head, ["-" * width for width in widths], *body]:
+        cells = [c.ljust(w) if i in left else c.rjust(w) for i, (c, w) in enumerate(zip(row, widths, strict=True))]
+        lines.append("  ".join(cells).rstrip())
+    return "\n".join(lines)

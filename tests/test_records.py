@@ -1,0 +1,457 @@
+"""Records: what is written is read back, what is damaged is refused with one clear error, nothing is ever lost."""
+
+import argparse
+import contextlib
+import dataclasses
+import json
+import os
+import pathlib
+import platform
+import shutil
+import tempfile
+import threading
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dwlab import records
+from dwlab.problems import PAPER, DepthwiseConv1d
+from dwlab.records import Measurement, RecordError, RecordWarning
+
+ENVIRONMENT = {
+    "gpu": "NVIDIA H200",
+    "compute_capability": [9, 0],
+    "driver": "580.159",
+    "cuda": "13.0",
+    "numba_cuda": "0.30.4",
+    "torch": "2.11.0",
+    "git_revision": "abc",
+    "date": "2026-11-21T10:11:12+00:00",
+    "clocks": {"sm_mhz": 1980.0},
+}
+CEILINGS = {"copy_gbps": 4130.0, "l2_gbps": 6500.0, "fma_tflops": 60.0, "launch_us": 19.0}
+
+
+def row(stage="naive", time_us=8884.0, problem=PAPER, naive_us=8884.0, order=1, **more):
+    size = problem.compulsory_bytes("forward")
+    gbps = size / time_us / 1e3
+    return Measurement(
+        gpu="NVIDIA H200", date=ENVIRONMENT["date"], op="depthwise1d", path="forward", stage=stage,
+        problem=records.describe_problem(problem), dtype="float32", time_us=time_us, p10_us=0.99 * time_us,
+        p90_us=1.02 * time_us, rounds=15, launches=3, method="events", cold="cold: 805.3 MB, 13.4 times the L2",
+        compulsory_bytes=size, effective_gbps=gbps, copy_gbps=4130.0, fraction_of_copy=gbps / 4130,
+        flops=problem.flops, intensity=problem.flops / size, speedup_vs_naive=naive_us / time_us, order=order, **more,
+    )  # fmt: skip
+
+
+ROWS = (
+    row(),
+    row("shared", 1200.0, order=3, peer="PyTorch 2.11.0 conv1d", peer_time_us=2771.0, speedup_vs_peer=2771 / 1200),
+)
+
+
+def write(path, rows=ROWS, **environment):
+    return records.write(path, rows, ENVIRONMENT | environment, CEILINGS)
+
+
+# ---------------------------------------------------------------------------------------------------- round trip
+
+
+def test_what_is_written_is_read_back(tmp_path):
+    path = write(tmp_path / "run.json")
+    read = records.read(path)
+    assert [dataclasses.replace(r, file="") for r in read] == list(ROWS)
+    assert {r.file for r in read} == {"run.json"}
+    run = records.read_run(path)
+    assert run.environment["driver"] == "580.159" and run.ceilings["l2_gbps"] == 6500.0
+    assert json.loads(path.read_text())["schema"] == records.SCHEMA
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    time_us=st.floats(1e-3, 1e9),
+    sizes=st.tuples(st.integers(1, 9999), st.integers(1, 512), st.integers(1, 4096), st.integers(1, 99)),
+    note=st.text(st.characters(blacklist_categories=("Cs",), blacklist_characters="/\\~<>"), max_size=30),
+)
+def test_any_measurement_survives(tmp_path_factory, time_us, sizes, note):
+    wanted = row(time_us=time_us, problem=DepthwiseConv1d(*sizes, "same"), note=note)
+    (read,) = records.read(write(tmp_path_factory.mktemp("r") / "x.json", [wanted]))
+    if note in read.note:  # the note may have held this machine's name
+        assert dataclasses.replace(read, file="") == wanted
+
+
+def test_a_folder_gets_a_new_file_named_by_date_and_gpu(tmp_path):
+    first, second = write(tmp_path), write(tmp_path)
+    assert first.name == "20261121T101112Z-nvidia-h200.json"
+    assert second.name == "20261121T101112Z-nvidia-h200-1.json"
+    assert len(records.load_all(tmp_path)) == 4
+    assert sorted(p.name for p in tmp_path.iterdir()) == sorted([first.name, second.name])
+
+
+def test_an_existing_file_is_never_overwritten(tmp_path):
+    path = tmp_path / "run.json"
+    path.write_text("precious")
+    for attempt in (lambda: write(path), lambda: records.check_writable(path)):
+        with pytest.raises(RecordError, match="exists, and a record is never overwritten"):
+            attempt()
+    assert path.read_text() == "precious"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_many_writers_at_once_lose_nothing(tmp_path):
+    barrier = threading.Barrier(8)
+
+    def one():
+        barrier.wait()
+        for _ in range(5):
+            write(tmp_path)
+
+    threads = [threading.Thread(target=one) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(records.load_all(tmp_path)) == 8 * 5 * len(ROWS)
+
+
+def test_without_hard_links_a_file_is_still_written_and_never_overwritten(tmp_path, monkeypatch):
+    def no_links(*_):
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", no_links)
+    path = write(tmp_path / "run.json")
+    assert len(records.read(path)) == 2
+    with pytest.raises(RecordError, match="exists"):
+        write(path)
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_write_that_breaks_off_leaves_nothing_behind(tmp_path, monkeypatch):
+    def full(_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(RecordError, match="no space left on device"):
+        write(tmp_path / "run.json")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), -1.0, 0.0])
+def test_a_measurement_that_is_no_number_is_not_written(tmp_path, bad):
+    with pytest.raises(RecordError):
+        write(tmp_path / "run.json", [dataclasses.replace(ROWS[0], time_us=bad)])
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_is_missing_or_a_file_is_an_error(tmp_path):
+    with pytest.raises(RecordError, match="there is no folder 'none'"):
+        write(tmp_path / "none" / "run.json")
+    with pytest.raises(RecordError, match="there is no folder 'none'"):
+        records.check_writable(tmp_path / "none" / "run.json")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RecordError, match="'file' is a file, not a folder"):
+        records.check_writable(tmp_path / "file" / "run.json")
+
+
+@contextlib.contextmanager
+def as_nobody():
+    """Root may write anywhere: permissions are tested as an ordinary user."""
+    if os.name != "posix":
+        pytest.skip("POSIX permissions")
+    if os.geteuid() != 0:
+        yield
+        return
+    os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
+@pytest.mark.parametrize("reachable", [True, False])
+def test_no_permission_is_one_clear_error(tmp_path, reachable):
+    # pytest's own folders cannot even be entered by others; a folder that can be entered fails later, at the write.
+    if reachable:
+        tmp_path = pathlib.Path(tempfile.mkdtemp())
+    path = write(tmp_path / "run.json")
+    path.chmod(0)
+    tmp_path.chmod(0o555)
+    try:
+        with as_nobody():
+            for attempt in (lambda: write(tmp_path / "new.json"), lambda: records.check_writable(tmp_path / "n.json")):
+                with pytest.raises(RecordError, match="(no permission|permission denied)"):
+                    attempt()
+            with pytest.raises(RecordError, match="cannot be read: no permission"):
+                records.read(path)
+    finally:
+        tmp_path.chmod(0o755)
+        path.chmod(0o644)
+    assert len(records.read(path)) == 2
+    if reachable:
+        shutil.rmtree(tmp_path)
+
+
+# ---------------------------------------------------------------------------------------------------- damaged files
+
+
+def test_a_file_cut_off_anywhere_is_called_truncated(tmp_path):
+    whole = write(tmp_path / "run.json").read_text().rstrip()
+    cut = tmp_path / "cut.json"
+    for end in range(0, len(whole), 7):
+        cut.write_text(whole[:end])
+        with pytest.raises(RecordError, match="cut.json is truncated.*(Copy it again|delete it)"):
+            records.read(cut)
+        assert cut.read_text() == whole[:end]
+
+
+def test_a_newer_schema_is_refused_and_left(tmp_path):
+    path = write(tmp_path / "run.json")
+    text = path.read_text().replace(f'"schema": {records.SCHEMA}', f'"schema": {records.SCHEMA + 2}')
+    path.write_text(text)
+    with pytest.raises(RecordError, match=f"newer dwlab .schema {records.SCHEMA + 2}; this one reads up to.*Update"):
+        records.read(path)
+    assert path.read_text() == text
+
+
+@pytest.mark.parametrize(
+    "content, message",
+    [
+        (b"hello", "not JSON"),
+        (b"time,gpu\n1,2\n", "not JSON"),
+        (b'{"schema": 1, "x": tru}', "not JSON"),
+        (b"\xff\xfe\x00\x01", "not even text"),
+        (b"", "truncated: it is empty"),
+        (b"  \n", "truncated: it is empty"),
+        (b"[1, 2]", "a list, not an object"),
+        (b"3", "a int, not an object"),
+        (b"{}", "'schema' is None"),
+        (b'{"schema": "1"}', "'schema' is '1'"),
+        (b'{"schema": true}', "'schema' is True"),
+        (b'{"schema": 0}', "'schema' is 0"),
+        (b'{"schema": 1}', "'environment' is missing"),
+        (b'{"schema": 1, "environment": []}', "'environment' is a list"),
+    ],
+)
+def test_what_is_no_record_is_refused(tmp_path, content, message):
+    path = tmp_path / "x.json"
+    path.write_bytes(content)
+    with pytest.raises(RecordError, match=message):
+        records.read(path)
+    assert path.read_bytes() == content
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        (lambda d: d["environment"].pop("gpu"), "environment.gpu is None"),
+        (lambda d: d["environment"].update(date="yesterday"), "'yesterday' is no ISO date"),
+        (lambda d: d["ceilings"].update(copy_gbps=0), "ceilings.copy_gbps is 0"),
+        (lambda d: d["ceilings"].pop("copy_gbps"), "ceilings.copy_gbps is None"),
+        (lambda d: d["measurements"][1].pop("time_us"), "measurement 1 lacks time_us"),
+        (lambda d: d["measurements"][0].update(time_us="fast"), "measurement 0: time_us is 'fast'"),
+        (lambda d: d["measurements"][0].update(flops=True), "flops is True"),
+        (lambda d: d["measurements"][0].update(problem="paper"), "problem is 'paper'"),
+        (lambda d: d["measurements"][0].update(stage=7), "stage is 7, not a text"),
+        (lambda d: d["measurements"].append(None), "measurement 2 is a NoneType"),
+        (lambda d: d["measurements"][0].update(time_us=float("nan")), "holds NaN"),
+    ],
+)
+def test_a_record_with_a_damaged_part_says_which(tmp_path, change, message):
+    path = write(tmp_path / "run.json")
+    data = json.loads(path.read_text())
+    change(data)
+    path.write_text(json.dumps(data))
+    with pytest.raises(RecordError, match=message):
+        records.read(path)
+
+
+def test_a_missing_file_and_a_folder_are_errors(tmp_path):
+    with pytest.raises(RecordError, match="there is no such file"):
+        records.read(tmp_path / "none.json")
+    with pytest.raises(RecordError, match="it is a folder"):
+        records.read(tmp_path)
+
+
+def test_fields_that_a_later_dwlab_adds_are_ignored(tmp_path):
+    path = write(tmp_path / "run.json")
+    data = json.loads(path.read_text())
+    data["measurements"][0]["joules"] = 3
+    data["weather"] = "fine"
+    path.write_text(json.dumps(data))
+    assert len(records.read(path)) == 2
+
+
+def test_one_bad_file_does_not_hide_the_others(tmp_path):
+    write(tmp_path)
+    (tmp_path / "bad.json").write_text("{")
+    (tmp_path / "notes.txt").write_text("not a record")
+    with pytest.warns(RecordWarning, match="bad.json is truncated"):
+        assert len(records.load_all(tmp_path)) == 2
+    errors = []
+    assert len(records.load_all(tmp_path, errors.append)) == 2
+    assert len(errors) == 1
+
+
+# ---------------------------------------------------------------------------------------------------- privacy
+
+
+def test_no_user_host_or_path_gets_into_a_record(tmp_path, monkeypatch):
+    monkeypatch.setattr(records, "_user", lambda: "ada.lovelace")
+    monkeypatch.setattr(platform, "node", lambda: "node-17.example.org")
+    note = r"built in /home/ada.lovelace/dwlab/x.py by ada.lovelace on node-17.example.org, C:\Users\ada\y.cu, ~/a/b.py"
+    path = write(tmp_path / "run.json", [dataclasses.replace(ROWS[0], note=note)], driver="/opt/nvidia/580")
+    text = path.read_text()
+    for secret in ("ada", "node-17", "/home", "Users", "/opt", "~/"):
+        assert secret not in text
+    assert records.read(path)[0].note == "built in x.py by <user> on <host>, y.cu, b.py"
+
+
+@pytest.mark.parametrize("text", ["depthwise1d/forward/naive", "1.5 FLOP/B", "GB/s", "and/or", "https://a.org/b/c"])
+def test_texts_that_are_no_paths_stay(tmp_path, text):
+    path = write(tmp_path / "run.json", [dataclasses.replace(ROWS[0], note=text)])
+    assert records.read(path)[0].note == text
+
+
+# ---------------------------------------------------------------------------------------------------- queries
+
+
+def test_best_is_the_fastest_of_the_newest_run_that_fits(tmp_path):
+    write(tmp_path, [row("naive", 100.0), row("shared", 10.0)])
+    write(tmp_path, [row("naive", 200.0), row("warp_tiled", 20.0)], date="2026-11-22T00:00:00+00:00")
+    write(tmp_path, [row("naive", 1.0)], date="2026-11-20T23:00:00-05:00", gpu="Tesla T4")
+    rows = records.load_all(tmp_path)
+    assert records.best("depthwise1d", "forward", rows=rows).stage == "warp_tiled"
+    assert records.best("depthwise1d", "forward", "naive", rows=rows).time_us == 200.0
+    assert records.best("depthwise1d", "forward", "shared", PAPER, rows=rows).time_us == 10.0
+    assert records.best("depthwise1d", "forward", "naive", gpu="Tesla T4", rows=rows).time_us == 1.0
+    assert records.best("depthwise1d", "forward", "naive", DepthwiseConv1d(1, 1, 1, 1), rows=rows) is None
+    assert records.best("depthwise1d", "weight_grad", rows=rows) is None
+
+
+def test_a_problem_is_found_by_what_it_is_not_by_its_dtype_field(tmp_path):
+    problem = DepthwiseConv1d(16381, 127, 47, 31, "same")
+    rows = [row(problem=problem)]
+    assert records.best(problem=problem, rows=rows) is rows[0]
+    assert records.best(problem=dataclasses.replace(problem, padding="causal"), rows=rows) is None
+    assert records.shape_text(problem) == str(problem)
+
+
+# ---------------------------------------------------------------------------------------------------- tables
+
+
+def runs(tmp_path):
+    write(tmp_path)
+    return records.load_runs(tmp_path)
+
+
+def test_a_table_says_device_versions_date_and_who_loses(tmp_path):
+    slow = row("slow", 5542.0, order=2, peer="PyTorch 2.11.0 conv1d", peer_time_us=2771.0, speedup_vs_peer=0.5)
+    write(tmp_path, [*ROWS, slow])
+    text = records.table(runs=records.load_runs(tmp_path))
+    lines = text.splitlines()
+    firsts = [line.split(" | ")[0] for line in lines[2:6]]
+    assert firsts == ["| naive", "| slow", "| shared", "| peer: PyTorch 2.11.0 conv1d"]
+    assert "0.50 (slower)" in lines[3]
+    assert "2,771" in lines[5]
+    for said in ("NVIDIA H200 (compute capability 9.0)", "driver 580.159", "numba-cuda 0.30.4", "2026-11-21", "4,130"):
+        assert said in text
+    assert "16.2 %" in lines[4]  # 805.3 MB in 1200 µs is 671 GB/s of 4,130
+
+
+def test_a_table_of_nothing_is_a_sentence():
+    for text in (records.table(runs=[]), records.shapes_table(runs=[]), records.ceilings_table(runs=[])):
+        assert text.startswith("Nothing is recorded") and "python -m dwlab study" in text
+
+
+def test_tables_between_markers_are_renewed_and_the_rest_stays(tmp_path):
+    text = "# A\n<!-- begin:depthwise1d/forward -->\nold\n<!-- end:depthwise1d/forward -->\ntail\n"
+    made = records.tables(runs(tmp_path))
+    filled = records.fill(text, made)
+    assert filled.startswith("# A\n<!-- begin:depthwise1d/forward -->\n| stage |")
+    assert filled.endswith("<!-- end:depthwise1d/forward -->\ntail\n")
+    assert "old" not in filled
+    assert records.fill(filled, made) == filled
+    assert records.fill("no markers", made) == "no markers"
+
+
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        ("<!-- begin:nothing -->\n<!-- end:nothing -->", "no table is named 'nothing': there are ceilings, dep"),
+        ("<!-- begin:ceilings -->\n", "has no <!-- end:ceilings"),
+        ("<!-- end:ceilings -->", "closes no table"),
+        ("<!-- begin:ceilings --><!-- begin:depthwise1d/forward -->", "stands inside 'ceilings'"),
+        ("<!-- begin:ceilings --><!-- end:depthwise1d/forward -->", "closes no table that is open .ceilings"),
+    ],
+)
+def test_markers_that_do_not_pair_are_errors(tmp_path, text, message):
+    with pytest.raises(RecordError, match=message):
+        records.fill(text, records.tables(runs(tmp_path)))
+
+
+def test_numbers_keep_four_digits():
+    assert [records._round(v) for v in (8884.4, 805.306, 41.27, 2.514, 0.0412, 25293.0)] == [
+        "8,884", "805.3", "41.27", "2.514", "0.04120", "25,293",
+    ]  # fmt: skip
+
+
+# ---------------------------------------------------------------------------------------------------- command
+
+
+def command(tmp_path, capsys, json=False):
+    status = records.main(argparse.Namespace(folder=tmp_path, json=json))
+    return status, *capsys.readouterr()
+
+
+def test_the_command_lists_a_row_a_measurement(tmp_path, capsys):
+    write(tmp_path)
+    status, out, err = command(tmp_path, capsys, json=True)
+    listed = json.loads(out)
+    assert status == 0 and err == "" and len(listed) == 2
+    for key in (
+        "gpu", "date", "op", "path", "stage", "problem", "dtype", "time_us", "effective_gbps", "copy_gbps",
+        "fraction_of_copy", "speedup_vs_naive", "speedup_vs_peer", "peer",
+    ):  # fmt: skip
+        assert key in listed[1]
+    assert listed[1]["problem"] == {"B": 16384, "H": 128, "L": 48, "K": 48, "padding": "causal"}
+    status, out, err = command(tmp_path, capsys)
+    assert "depthwise1d/forward/shared" in out and "B=16384 H=128 L=48 K=48 padding=causal" in out
+
+
+def test_the_command_shows_what_it_can_and_names_what_it_cannot(tmp_path, capsys):
+    write(tmp_path)
+    (tmp_path / "bad.json").write_text("{")
+    status, out, err = command(tmp_path, capsys, json=True)
+    assert status == 1 and len(json.loads(out)) == 2
+    assert err.count("error:") == 1 and "bad.json is truncated" in err
+
+
+def test_the_command_without_records_says_how_to_make_one(tmp_path, capsys):
+    status, out, err = command(tmp_path, capsys)
+    assert status == 0 and "python -m dwlab study --record" in out
+    assert command(tmp_path, capsys, json=True)[1].strip() == "[]"
+    status, out, err = command(tmp_path / "none", capsys)
+    assert status == 1 and "cannot be listed" in err
+
+
+# ---------------------------------------------------------------------------------------------------- what is committed
+
+
+def test_the_committed_records_read_and_agree_with_themselves():
+    errors = []
+    for run in records.load_runs(on_error=errors.append):
+        naive = {}
+        for r in run.measurements:
+            problem = DepthwiseConv1d(**r.problem)
+            assert r.compulsory_bytes == problem.compulsory_bytes(r.path) and r.flops == problem.flops
+            assert r.effective_gbps == pytest.approx(r.compulsory_bytes / r.time_us / 1e3, rel=1e-6)
+            assert r.fraction_of_copy == pytest.approx(r.effective_gbps / r.copy_gbps, rel=1e-6)
+            assert r.p10_us <= r.time_us <= r.p90_us
+            if r.stage == "naive":
+                naive[r.path, str(problem)] = r.time_us
+            if r.speedup_vs_naive is not None:
+                assert r.speedup_vs_naive == pytest.approx(naive[r.path, str(problem)] / r.time_us, rel=1e-6)
+            if r.peer is not None:
+                assert r.speedup_vs_peer == pytest.approx(r.peer_time_us / r.time_us, rel=1e-6)
+    assert errors == []

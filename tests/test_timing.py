@@ -1,0 +1,209 @@
+"""The timing protocol on a fake GPU with its own two clocks, host and device: the kernel's true time must come back."""
+
+import itertools
+import math
+
+import pytest
+
+from dwlab import target, timing
+from dwlab.timing import GraphUnavailable, TimingError, time_launches
+
+
+class FakeGpu:
+    """A host that needs launch_us to enqueue a kernel, and a device that runs what is enqueued in order.
+
+    A kernel starts once it is enqueued and the one before it has ended. An event has the time at which the device
+    reaches it. A replayed graph costs the host one replay_us for all its kernels. A kernel's time is ``kernel_us``, or
+    what that function says of its how-manieth run it is.
+    """
+
+    def __init__(self, kernel_us, launch_us=20.0, replay_us=8.0, graphs=True, gap_us=0.0):
+        self.kernel_us = kernel_us if callable(kernel_us) else lambda _: kernel_us
+        self.launch_us, self.replay_us, self.graphs, self.gap_us = launch_us, replay_us, graphs, gap_us
+        self.host = self.device = 0.0
+        self.runs = 0
+        self.capturing = None
+        self.launched = []
+
+    def launch(self, fn):
+        fn(self)
+
+    def enqueue(self, name="kernel"):
+        """What a launch function calls: one kernel."""
+        if self.capturing is not None:
+            self.capturing.append(name)
+            return
+        self.host += self.launch_us
+        self._run(name)
+
+    def _run(self, name):
+        self.launched.append(name)
+        self.device = max(self.device, self.host) + self.kernel_us(self.runs) + self.gap_us
+        self.runs += 1
+
+    def elapsed_us(self, before, body):
+        before()
+        start = max(self.device, self.host)
+        body()
+        stop = max(self.device, self.host)
+        self.host = stop
+        return stop - start
+
+    def graph(self, body):
+        if not self.graphs:
+            raise GraphUnavailable("this fake has none")
+        self.capturing = []
+        body()
+        nodes, self.capturing = self.capturing, None
+
+        def replay():
+            self.host += self.replay_us
+            for name in nodes:
+                self._run(name)
+
+        return replay
+
+    def synchronize(self):
+        self.host = self.device = max(self.host, self.device)
+
+
+def launch(gpu):
+    gpu.enqueue()
+
+
+@pytest.mark.parametrize("kernel_us", [1.5, 3, 12, 39, 41, 60, 244, 2_771, 8_884, 250_000])
+def test_a_kernels_time_comes_back_whatever_the_hosts_launches_cost(kernel_us):
+    timed = time_launches(launch, clock=FakeGpu(kernel_us))
+    assert timed.median_us == pytest.approx(kernel_us, rel=0.01)
+    assert timed.p10_us <= timed.median_us <= timed.p90_us
+    assert timed.note == ""
+
+
+@pytest.mark.parametrize("kernel_us, method", [(3, "graph"), (39, "graph"), (41, "events"), (500, "events")])
+def test_short_kernels_are_timed_in_a_graph(kernel_us, method):
+    assert time_launches(launch, clock=FakeGpu(kernel_us)).method == method
+
+
+def test_without_graphs_a_short_kernel_is_timed_by_events_and_says_so():
+    timed = time_launches(launch, clock=FakeGpu(3, graphs=False))
+    assert timed.method == "events"
+    assert "without a graph" in timed.note and "this fake has none" in timed.note
+    assert timed.median_us == pytest.approx(20, rel=0.01)  # the host's time, which is why the note is there
+
+
+def test_a_long_kernel_has_no_note_where_graphs_are_missing():
+    assert time_launches(launch, clock=FakeGpu(500, graphs=False)).note == ""
+
+
+def test_compilation_in_the_first_launch_is_not_measured():
+    gpu = FakeGpu(lambda run: 900_000 if run == 0 else 100)
+    timed = time_launches(launch, clock=gpu)
+    assert timed.p90_us == pytest.approx(100)
+
+
+def test_each_function_of_a_sequence_is_warmed_up_and_launched_equally_often():
+    gpu = FakeGpu(100)
+    names = ["a", "b", "c", "d", "e"]
+    functions = [lambda g, name=name: g.enqueue(name) for name in names]
+    time_launches(functions, clock=gpu)
+    assert gpu.launched[:5] == names
+    # In turn, without a break, over warm-up, pilot and all rounds: no set of buffers is used twice in a row.
+    expected = itertools.cycle(names)
+    assert all(name == next(expected) for name in gpu.launched)
+
+
+def test_a_graph_holds_whole_turns_of_all_functions():
+    gpu = FakeGpu(3)
+    names = ["a", "b", "c", "d", "e"]
+    timed = time_launches([lambda g, n=n: g.enqueue(n) for n in names], clock=gpu)
+    assert timed.method == "graph"
+    assert timed.launches % len(names) == 0
+    tail = gpu.launched[-timed.launches :]
+    assert all(tail.count(name) == timed.launches // len(names) for name in names)
+
+
+def test_median_and_percentiles_are_those_of_the_rounds():
+    # Rounds of one 10 ms kernel each: its duration cycles, so the rounds' times are known.
+    gpu = FakeGpu(lambda run: 10_000 + 100 * (run % 11))
+    timed = time_launches(launch, rounds=11, min_seconds=0.0, clock=gpu)
+    assert timed.launches == 1 and timed.rounds == 11
+    assert 10_000 <= timed.p10_us < timed.median_us < timed.p90_us <= 11_000
+    assert timed.spread == pytest.approx((timed.p90_us - timed.p10_us) / timed.median_us)
+
+
+def test_one_slow_round_does_not_move_the_median():
+    slow = iter(range(10**9))
+    gpu = FakeGpu(lambda run: 50_000 if next(slow) == 20 else 10_000)
+    assert time_launches(launch, rounds=15, min_seconds=0.0, clock=gpu).median_us == pytest.approx(10_000)
+
+
+def test_the_measured_time_is_at_least_what_was_asked_for():
+    timed = time_launches(launch, rounds=10, min_seconds=0.5, clock=FakeGpu(300))
+    assert timed.rounds * timed.launches * timed.median_us >= 0.5e6
+
+
+def test_a_launch_on_another_stream_is_found_out():
+    class Idle(FakeGpu):
+        def elapsed_us(self, before, body):
+            super().elapsed_us(before, body)
+            return 0.0
+
+    with pytest.raises(TimingError, match="another stream"):
+        time_launches(launch, clock=Idle(50))
+
+
+@pytest.mark.parametrize("broken", [math.nan, math.inf, -3.0])
+def test_events_that_make_no_sense_are_an_error(broken):
+    class Broken(FakeGpu):
+        def elapsed_us(self, before, body):
+            return broken
+
+    with pytest.raises(TimingError, match="events"):
+        time_launches(launch, clock=Broken(50))
+
+
+def test_too_few_rounds_and_nothing_to_time_are_errors():
+    with pytest.raises(TimingError, match="rounds=2"):
+        time_launches(launch, rounds=2, clock=FakeGpu(50))
+    with pytest.raises(TimingError, match="empty"):
+        time_launches([], clock=FakeGpu(50))
+
+
+def test_an_error_in_a_launch_is_not_swallowed():
+    def broken(gpu):
+        raise ZeroDivisionError("kernel")
+
+    with pytest.raises(ZeroDivisionError):
+        time_launches(broken, clock=FakeGpu(50))
+
+
+@pytest.mark.skipif(target.mode == "gpu", reason="what simulated mode answers")
+def test_simulated_mode_has_no_time_and_says_where_times_are():
+    launches = []
+    with pytest.raises(TimingError, match=r"simulated mode.*python -m dwlab records"):
+        time_launches(launches.append)
+    assert launches == []
+
+
+def test_sets_of_buffers_exceed_the_cache():
+    l2 = 60_000_000
+    assert timing.sets_for(805_000_000, l2) == 1
+    assert timing.sets_for(10_000_000, l2) * 10_000_000 >= 3 * l2
+    assert timing.sets_for(1, l2) == timing.MAX_SETS
+    assert timing.sets_for(100, 0) == 1
+    with pytest.raises(TimingError, match="0 bytes"):
+        timing.sets_for(0, l2)
+
+
+def test_the_cache_state_is_said_as_it_is():
+    l2 = 60_000_000
+    assert timing.cache_state(805_000_000, l2) == "cold: 805.0 MB, 13.4 times the L2"
+    assert timing.cache_state(10_000_000, l2, 18) == "cold: 180.0 MB in 18 sets, 3.0 times the L2"
+    assert timing.cache_state(1_000_000, l2).startswith("warm: 1.0 MB, 0.02 times")
+    assert timing.cache_state(119_999_999, l2).startswith("warm")
+    assert timing.cache_state(120_000_000, l2).startswith("cold")
+
+
+def test_a_timing_prints_its_time_spread_method_and_cache():
+    text = str(timing.Timing(244.123, 243.9, 245.5, 15, 20, "events", "cold: 805.0 MB, 13.4 times the L2", "a note"))
+    assert text == "244.12 µs (243.90 to 245.50, events, cold: 805.0 MB, 13.4 times the L2); a note"
