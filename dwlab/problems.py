@@ -1,0 +1,193 @@
+"""What is computed: shapes, FLOPs, compulsory bytes and seeded inputs of each problem. Pure NumPy and integers."""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+Path = Literal["forward", "input_grad", "weight_grad"]
+PATHS: tuple[Path, ...] = ("forward", "input_grad", "weight_grad")
+
+# Path -> the kernel's array arguments in order; the last one is what the kernel writes.
+_ARRAYS: dict[str, tuple[str, ...]] = {
+    "forward": ("x", "w", "y"),
+    "input_grad": ("dy", "w", "dx"),
+    "weight_grad": ("dy", "x", "dw"),
+}
+
+
+class ProblemError(ValueError):
+    """A size, padding, dtype, path or problem name that cannot be used; the message says which and what can."""
+
+
+def nearest(name: str, known: tuple[str, ...]) -> str:
+    """A sentence for an error message: the known name nearest to `name`, and all of them where they are few."""
+    if not known:
+        return "None is known."
+    folded = {one.lower(): one for one in known}
+    match = difflib.get_close_matches(name.lower(), list(folded), n=1, cutoff=0.0)
+    sentence = f"The nearest is {folded[match[0]]!r}."
+    return sentence if len(known) > 8 else f"{sentence} Known: {', '.join(known)}."
+
+
+@dataclass(frozen=True)
+class DepthwiseConv1d:
+    """Depthwise 1-D convolution: every channel h has its own filter w[h] of K taps.
+
+        forward:      y[b, h, t]  = sum_j w[h, j] * x[b, h, t + shift - j]
+        input_grad:   dx[b, h, s] = sum_j w[h, j] * dy[b, h, s - shift + j]
+        weight_grad:  dw[h, j]    = sum_b sum_t dy[b, h, t] * x[b, h, t + shift - j]
+
+    B batch entries, H channels, L time steps, K taps, all >= 1. What lies outside a row counts as zero and takes no
+    part. `padding` says how many zeros stand to the left of a row: "causal" has K-1 (no output sees the future;
+    shift = 0), "same" has (K-1)//2 as PyTorch's padding="same" (whose weights are these, reversed), an int 0..K-1
+    is the count itself. The row keeps its length. shift = K-1-left.
+
+    Raises ProblemError for a size below 1, an unknown or impossible padding, or a dtype other than float32.
+    """
+
+    B: int
+    H: int
+    L: int
+    K: int
+    padding: str | int = "causal"
+    dtype: str = "float32"
+
+    def __post_init__(self) -> None:
+        for name in ("B", "H", "L", "K"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
+                raise ProblemError(f"{name} must be a whole number, not {value!r}")
+            if value < 1:
+                raise ProblemError(f"{name} must be at least 1, not {value}")
+            object.__setattr__(self, name, int(value))
+        if isinstance(self.padding, str):
+            if self.padding not in ("causal", "same"):
+                raise ProblemError(
+                    f"padding {self.padding!r} is unknown: use 'causal', 'same', or the number of zeros to the left"
+                )
+        elif isinstance(self.padding, bool) or not isinstance(self.padding, (int, np.integer)):
+            raise ProblemError(f"padding must be 'causal', 'same' or a whole number, not {self.padding!r}")
+        elif not 0 <= self.padding < self.K:
+            raise ProblemError(f"padding must lie in 0..K-1 = 0..{self.K - 1}, not {self.padding}")
+        else:
+            object.__setattr__(self, "padding", int(self.padding))
+        if self.dtype != "float32":
+            raise ProblemError(f"dtype {self.dtype!r} is not supported: use 'float32'")
+
+    def __str__(self) -> str:
+        return f"B={self.B} H={self.H} L={self.L} K={self.K} padding={self.padding}"
+
+    @property
+    def op(self) -> str:
+        """The folder of this problem's stages."""
+        return "depthwise1d"
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of one element."""
+        return np.dtype(self.dtype).itemsize
+
+    @property
+    def left(self) -> int:
+        """Zeros to the left of a row."""
+        if self.padding == "causal":
+            return self.K - 1
+        if self.padding == "same":
+            return (self.K - 1) // 2
+        return int(self.padding)
+
+    @property
+    def shift(self) -> int:
+        """How far into the future tap 0 looks: K-1-left."""
+        return self.K - 1 - self.left
+
+    @property
+    def taps(self) -> int:
+        """Products of one row whose x lies inside the row: the pairs (t, j) with 0 <= t + shift - j < L."""
+        offset = abs(self.shift - np.arange(self.K, dtype=np.int64))
+        return int(np.maximum(self.L - offset, 0).sum())
+
+    @property
+    def flops_dense(self) -> int:
+        """2*B*H*L*K: a multiplication and an addition per tap, taps in the padding counted too. Same for each path."""
+        return 2 * self.B * self.H * self.L * self.K
+
+    @property
+    def flops(self) -> int:
+        """As flops_dense, without the taps that fall in the padding. Same for each path."""
+        return 2 * self.B * self.H * self.taps
+
+    def arrays(self, path: str = "forward") -> tuple[str, ...]:
+        """Names of the kernel's array arguments, in order."""
+        if path not in _ARRAYS:
+            raise ProblemError(f"there is no path {path!r}. {nearest(path, PATHS)}")
+        return _ARRAYS[path]
+
+    def outputs(self, path: str = "forward") -> tuple[str, ...]:
+        """Names of the arrays that the kernel writes."""
+        return self.arrays(path)[-1:]
+
+    def shapes(self, path: str = "forward") -> dict[str, tuple[int, ...]]:
+        """Array name -> shape. Rows (B, H, L), filters (H, K)."""
+        return {name: (self.H, self.K) if "w" in name else (self.B, self.H, self.L) for name in self.arrays(path)}
+
+    def nbytes(self, path: str = "forward") -> dict[str, int]:
+        """Array name -> bytes."""
+        return {name: self.itemsize * int(np.prod(shape, dtype=object)) for name, shape in self.shapes(path).items()}
+
+    def compulsory_bytes(self, path: str = "forward") -> int:
+        """Bytes that any kernel must move: each input read once, each output written once."""
+        return sum(self.nbytes(path).values())
+
+    def inputs(self, path: str = "forward", seed: int = 0) -> dict[str, np.ndarray]:
+        """Seeded inputs: array name -> float32 array, uniform in [-1, 2).
+
+        The mean is not zero and nothing is symmetric, so that a lost term, a wrong sign or a reversed filter shows.
+        """
+        names = [name for name in self.arrays(path) if name not in self.outputs(path)]
+        made = {}
+        for order, name in enumerate(names):
+            values = np.random.default_rng([seed, order]).random(self.shapes(path)[name], dtype=np.float32)
+            values *= 3
+            values -= 1
+            made[name] = values
+        return made
+
+
+PAPER = DepthwiseConv1d(16384, 128, 48, 48)
+"""The shape of Babak & Schaller, arXiv 2604.25422: S4ConvD on windows of 48 hours. Causal padding is our choice."""
+
+SMALL = DepthwiseConv1d(4, 16, 48, 48)
+"""The paper's rows, few enough to be interpreted: 64 of them."""
+
+PROBLEMS: dict[str, DepthwiseConv1d] = {
+    "paper": PAPER,
+    "small": SMALL,
+    "long": DepthwiseConv1d(2, 8, 1000, 33, "same"),
+}
+
+
+def problem(text: str) -> DepthwiseConv1d:
+    """The problem of a name in PROBLEMS, or of sizes: "B,H,L,K" or "B,H,L,K,padding".
+
+    Raises ProblemError with the nearest name for a name that is not there.
+    """
+    if text in PROBLEMS:
+        return PROBLEMS[text]
+    parts = [part.strip() for part in text.split(",")]
+    if len(parts) in (4, 5):
+        try:
+            sizes = [int(part) for part in parts[:4]]
+        except ValueError:
+            raise ProblemError(f"problem {text!r}: B, H, L and K must be whole numbers, as in 4,16,48,48") from None
+        if len(parts) == 4:
+            return DepthwiseConv1d(*sizes)
+        number = parts[4].lstrip("-").isdigit()
+        return DepthwiseConv1d(*sizes, padding=int(parts[4]) if number else parts[4])
+    raise ProblemError(
+        f"there is no problem {text!r}. {nearest(text, tuple(PROBLEMS))} Or give sizes: B,H,L,K or B,H,L,K,padding."
+    )

@@ -1,0 +1,92 @@
+"""The answer to each problem in float64, and how far a float32 kernel may be from it. Pure NumPy."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from dwlab.problems import DepthwiseConv1d, ProblemError
+
+_SIGNIFICAND_BITS = {"float32": 24}
+
+
+def reference(problem: DepthwiseConv1d, path: str, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Output name -> float64 array, by the sums in DepthwiseConv1d's docstring, taken tap by tap.
+
+    Products whose x (or dy) lies outside its row are left out, not multiplied by zero: an infinity in w stays where
+    its taps are. Raises ProblemError for an input that is missing or has another shape.
+    """
+    given = _checked(problem, path, inputs)
+    if path == "forward":
+        return {"y": correlate(given["x"], given["w"], problem.shift)}
+    if path == "input_grad":
+        # dx[s] = sum_j w[j] dy[s - shift + j]: the forward sum with the filter reversed and (K-1) - shift ahead.
+        return {"dx": correlate(given["dy"], given["w"][:, ::-1], problem.K - 1 - problem.shift)}
+    dy, x = given["dy"], given["x"]
+    dw = np.zeros((problem.H, problem.K))
+    for j in range(problem.K):
+        start, stop, ahead = _span(problem.L, problem.shift - j)
+        if start < stop:
+            dw[:, j] = np.einsum("bht,bht->h", dy[:, :, start:stop], x[:, :, start + ahead : stop + ahead])
+    return {"dw": dw}
+
+
+def correlate(x: np.ndarray, w: np.ndarray, shift: int) -> np.ndarray:
+    """y[b, h, t] = sum_j w[h, j] * x[b, h, t + shift - j] in float64; x (B, H, L), w (H, K). Outside x is nothing."""
+    x = np.asarray(x, np.float64)
+    y = np.zeros(x.shape)
+    length = x.shape[2]
+    for j in range(w.shape[1]):
+        start, stop, ahead = _span(length, shift - j)
+        if start < stop:
+            y[:, :, start:stop] += w[:, j, None].astype(np.float64) * x[:, :, start + ahead : stop + ahead]
+    return y
+
+
+def _span(length: int, ahead: int) -> tuple[int, int, int]:
+    """The outputs t in [start, stop) for which t + ahead lies in [0, length)."""
+    return max(0, -ahead), min(length, length - ahead), ahead
+
+
+def _checked(problem: DepthwiseConv1d, path: str, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    shapes = problem.shapes(path)
+    given = {}
+    for name in problem.arrays(path):
+        if name in problem.outputs(path):
+            continue
+        if name not in inputs:
+            raise ProblemError(f"{path} needs an input {name!r}; given: {', '.join(inputs) or 'none'}")
+        array = np.asarray(inputs[name], np.float64)
+        if array.shape != shapes[name]:
+            raise ProblemError(f"{name} has shape {array.shape}, but {problem} needs {shapes[name]}")
+        given[name] = array
+    return given
+
+
+def reduction_length(problem: DepthwiseConv1d, path: str) -> int:
+    """The most terms that one output sums up."""
+    problem.arrays(path)
+    inside = min(problem.K, problem.L)
+    return problem.B * problem.L if path == "weight_grad" else inside
+
+
+def tolerance(problem: DepthwiseConv1d, path: str) -> float:
+    """Greatest |kernel - reference| allowed, as a fraction of the sum of the absolute values of the terms.
+
+    With unit roundoff u (2**-24 for float32) and n terms, any order of summation is off by at most about n*u of that
+    sum. For long sums that is far more than happens: roundings are then taken as random and 8*sqrt(n)*u is allowed
+    (Higham & Mary, "A new approach to probabilistic rounding error analysis", SIAM J. Sci. Comput. 41, 2019).
+    Two roundings more are allowed for the product and the final store.
+    """
+    n = reduction_length(problem, path)
+    return (2 + min(n, 8 * math.sqrt(n))) * 2.0 ** -_SIGNIFICAND_BITS[problem.dtype]
+
+
+def allowed_error(problem: DepthwiseConv1d, path: str, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Output name -> greatest allowed |kernel - reference| of each element: tolerance times the sum of |terms|."""
+    absolute = {name: np.abs(np.asarray(array, np.float64)) for name, array in inputs.items()}
+    # An output without a term, or with denormal ones only, may still be off by the smallest normal number.
+    least = float(np.finfo(problem.dtype).tiny)
+    sums = reference(problem, path, absolute)
+    return {name: tolerance(problem, path) * total + least for name, total in sums.items()}

@@ -1,0 +1,140 @@
+"""Global-memory traffic: what a stage's formula predicts, what the interpreter counts, what a GPU's counters said.
+
+Requests and sectors as dwlab.simt counts them: a request is one warp executing one global access with at least one
+active lane; its sectors are the distinct 32-byte pieces that its lanes touch. Nothing between the warp and the sectors
+is assumed to cache, so a sector asked for twice counts twice. Arrays start at a multiple of 256 bytes. Elements are
+float32: 8 to a sector. The formulas beside the kernels are put together from the functions here, which know shapes and
+alignment only and share no code with the interpreter.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dwlab.problems import SMALL, DepthwiseConv1d
+
+if TYPE_CHECKING:
+    from dwlab.stages import Stage
+
+SECTOR_BYTES = 32
+SECTOR_ELEMENTS = 8
+WARP = 32
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """Requests and sectors of all global loads and all global stores of a launch.
+
+    `exact`: the formula claims to equal the count; otherwise it is an estimate.
+    """
+
+    load_requests: int
+    load_sectors: int
+    store_requests: int
+    store_sectors: int
+    exact: bool = True
+
+    def __post_init__(self) -> None:
+        for name in ("load_requests", "load_sectors", "store_requests", "store_sectors"):
+            object.__setattr__(self, name, int(getattr(self, name)))  # NumPy's integers are not JSON's
+
+    @property
+    def requests(self) -> int:
+        """Loads and stores."""
+        return self.load_requests + self.store_requests
+
+    @property
+    def sectors(self) -> int:
+        """Loads and stores."""
+        return self.load_sectors + self.store_sectors
+
+    @property
+    def bytes_moved(self) -> int:
+        """32 bytes for each sector."""
+        return SECTOR_BYTES * self.sectors
+
+    @property
+    def sectors_per_request(self) -> float:
+        """4 is the best that a full warp of 4-byte accesses can do."""
+        return self.sectors / self.requests if self.requests else 0.0
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {
+            "load_requests": self.load_requests,
+            "load_sectors": self.load_sectors,
+            "store_requests": self.store_requests,
+            "store_sectors": self.store_sectors,
+            "bytes_moved": self.bytes_moved,
+            "exact": self.exact,
+        }
+
+
+def run_sectors(first: Any, count: Any) -> np.ndarray:
+    """Sectors of `count` neighbouring elements from element `first` on; 0 where count is 0. Arrays broadcast."""
+    first, count = np.asarray(first, np.int64), np.asarray(count, np.int64)
+    return np.where(count > 0, (first + count - 1) // SECTOR_ELEMENTS - first // SECTOR_ELEMENTS + 1, 0)
+
+
+def phases(count: int, pitch: int) -> np.ndarray:
+    """How many of the elements 0, pitch, 2*pitch, … (count-1)*pitch lie at each of the 8 places in a sector."""
+    index = np.arange(SECTOR_ELEMENTS)
+    # The place of the i-th depends on i modulo 8 alone.
+    repeats = (count - index + SECTOR_ELEMENTS - 1) // SECTOR_ELEMENTS
+    found = np.zeros(SECTOR_ELEMENTS, np.int64)
+    np.add.at(found, (index * (pitch % SECTOR_ELEMENTS)) % SECTOR_ELEMENTS, np.maximum(repeats, 0))
+    return found
+
+
+def rows_sectors(rows: int, pitch: int, first: Any, count: Any) -> int:
+    """Sectors of the same runs in every one of `rows` rows, `pitch` elements apart: run i starts `first[i]` into it."""
+    return sum(
+        int(rows_here) * int(run_sectors(place + np.asarray(first, np.int64), count).sum())
+        for place, rows_here in enumerate(phases(rows, pitch))
+        if rows_here
+    )
+
+
+def pieces(n: int, size: int) -> list[tuple[int, int, int]]:
+    """Groups of `size` among n things, alike ones together: (start of the first, things in a group, how many groups).
+
+    Full groups are alike if their starts are equal modulo 8, so that their elements lie alike in their sectors. What
+    is left over makes a smaller group of its own.
+    """
+    full, left = divmod(n, size)
+    alike: dict[int, tuple[int, int]] = {}
+    for group in range(min(full, SECTOR_ELEMENTS)):
+        start = group * size
+        known, times = alike.get(start % SECTOR_ELEMENTS, (start, 0))
+        alike[start % SECTOR_ELEMENTS] = (known, times - (group - full) // SECTOR_ELEMENTS)
+    return [(start, size, times) for start, times in alike.values()] + ([(full * size, left, 1)] if left else [])
+
+
+def warp_traffic(elements: Any) -> np.ndarray:
+    """[requests, sectors] of accesses by whole blocks: elements (accesses, threads), -1 where a thread takes no part.
+
+    Threads stand in hardware order; each 32 neighbours are a warp.
+    """
+    sectors = _sectors_of_warps(np.atleast_2d(np.asarray(elements, np.int64)))
+    return np.array([np.count_nonzero(sectors), sectors.sum()])
+
+
+def sectors_by_place(elements: Any) -> np.ndarray:
+    """Sectors of one access with all its elements moved on by 0, 1, … 7: 8 numbers. -1 as in warp_traffic."""
+    elements = np.asarray(elements, np.int64)
+    moved = elements + np.arange(SECTOR_ELEMENTS)[:, None]
+    return _sectors_of_warps(np.where(elements < 0, -1, moved)).sum(axis=1)
+
+
+def _sectors_of_warps(elements: np.ndarray) -> np.ndarray:
+    """Distinct sectors of each warp: (accesses, threads) -> (accesses, warps)."""
+    accesses, threads = elements.shape
+    padded = np.full((accesses, -(-threads // WARP) * WARP), -1, np.int64)
+    padded[:, :threads] = np.where(elements < 0, -1, elements // SECTOR_ELEMENTS)
+    lanes = np.sort(padded.reshape(accesses, -1, WARP), axis=2)
+    fresh = lanes >= 0
+    fresh[..., 1:] &= lanes[..., 1:] != lanes[..., :-1]
+    return fresh.sum(axis=2)
