@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import errno
 import hashlib
 import json
 import os
@@ -141,11 +142,12 @@ def _make_venv(folder: Path) -> None:
 
 
 def _read_only(folder: Path, error: OSError) -> Stop:
+    if os.access(ROOT, os.W_OK):
+        return Stop(f"Cannot write {folder}: {error.strerror or error}. Choose another folder: VENV=/path/to/folder")
     return Stop(
-        f"Cannot write {folder}: {error.strerror or error}.\n"
-        f"Copy the workbook to a place of your own and start it there:\n"
-        f"  cp -r {shlex.quote(str(ROOT))} ~/dwlab && cd ~/dwlab && make lab\n"
-        f"or, to keep only the environment elsewhere: make lab VENV=~/dwlab-venv"
+        f"Cannot write in {ROOT}: {error.strerror or error}.\n"
+        f"Copy the workbook to a place of your own and run the same command there:\n"
+        f"  cp -r {shlex.quote(str(ROOT))} ~/dwlab && cd ~/dwlab"
     )
 
 
@@ -181,8 +183,8 @@ def explain_pip(output: str, variables: dict[str, str]) -> str:
         )
     if "No matching distribution found" in output or "Could not find a version" in output:
         return (
-            f"A package has no build for this Python ({THIS_PYTHON}) and system ({sys.platform}). Python 3.11 to 3.13 on "
-            "64-bit Linux, macOS (arm64) and 64-bit Windows have them all."
+            f"A package has no build for this Python ({THIS_PYTHON}) and system ({sys.platform}). Python 3.11 to 3.13 "
+            "on 64-bit Linux and Windows and on macOS (arm64) have them all."
         )
     if "Permission denied" in output or "Read-only file system" in output:
         return "pip may not write into the environment. Choose another folder for it: VENV=/path/to/folder"
@@ -238,6 +240,8 @@ def ensure(folder: Path, needed: frozenset[str], exact: bool, modules: Sequence[
         state = read_state(folder)  # the make that held the lock may have done the work
         try:
             if version is None:
+                if not os.access(ROOT, os.W_OK):  # an editable install writes its metadata beside the package
+                    raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
                 _make_venv(folder)
                 state, version = None, THIS_PYTHON
             inputs = inputs_of(ROOT, version)
@@ -300,7 +304,8 @@ def jupyter_arguments(
     platform: str, variables: dict[str, str], *, root: Path, superuser: bool, wsl: bool, snap: bool
 ) -> list[str]:
     """JupyterLab's command line on this machine, after ``python -m jupyterlab``."""
-    arguments = [FIRST_LESSON, f"--ServerApp.root_dir={root}"]
+    # An address rather than a file to open: so the address printed where no browser starts leads to the lesson too.
+    arguments = [f"--ServerApp.root_dir={root}", f"--LabApp.default_url=/lab/tree/{FIRST_LESSON}"]
     if superuser:
         arguments.append("--allow-root")  # rented GPUs and containers often have no other user
     if not wants_browser(platform, variables, wsl):
