@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dwlab.check import check
+    from dwlab.exercises import grade
     from dwlab.problems import PAPER, DepthwiseConv1d
     from dwlab.simt import xray
     from dwlab.stages import stage, stages
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-__all__ = ["PAPER", "DepthwiseConv1d", "banner", "check", "cuda", "mode", "stage", "stages", "xray"]
+__all__ = ["PAPER", "DepthwiseConv1d", "banner", "check", "cuda", "grade", "mode", "stage", "stages", "xray"]
 
 # Public name -> the module that has it.
 _HOMES = {
@@ -29,6 +30,7 @@ _HOMES = {
     "banner": "dwlab.target",
     "check": "dwlab.check",
     "cuda": "dwlab.target",
+    "grade": "dwlab.exercises",
     "mode": "dwlab.target",
     "stage": "dwlab.stages",
     "stages": "dwlab.stages",

@@ -167,6 +167,18 @@ def recorded(runs: Sequence[records.Record] | None = None) -> dict[str, Machine]
     return found
 
 
+def shown() -> Machine:
+    """The GPU that a lesson shows, with its ceilings: in gpu mode the present one, measured now (a few seconds); else
+    the one recorded last, and where nothing is recorded the H200 by its datasheet. `ceilings.source` says which.
+    """
+    from dwlab import target
+
+    if target.mode == "gpu":
+        return measure(quick=True)
+    found = recorded()
+    return list(found.values())[-1] if found else known()["NVIDIA H200"]
+
+
 # ------------------------------------------------------------------------------------------------------ the present GPU
 
 
