@@ -1,0 +1,1390 @@
+"""Executes a kernel's syntax tree in lockstep over all lanes of a batch of blocks.
+
+Control flow becomes masks: an `if` runs each side for the lanes that take it, a loop goes on until no lane is left in
+it. Because whole blocks advance together, a barrier has nothing to wait for; what a missing barrier would break on a
+GPU is found by shadow memory instead (trace.track).
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import math
+import operator
+from dataclasses import dataclass, field
+from types import BuiltinFunctionType, FunctionType, ModuleType
+
+import numpy as np
+
+from dwlab.simt import intrinsics, source, trace, types
+from dwlab.simt.intrinsics import Group, Method
+from dwlab.simt.memory import AnyArray, Array, Lanes, LocalArray, LocalView, Mask, Range, Record, Root, join
+from dwlab.simt.names import NAMES, DeviceName
+from dwlab.simt.options import Hazard, HazardError, KernelError, Options, SimtError, StepLimitError, UnsupportedError
+
+_BINARY = {
+    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod, ast.Pow: operator.pow, ast.BitAnd: operator.and_,
+    ast.BitOr: operator.or_, ast.BitXor: operator.xor, ast.LShift: operator.lshift, ast.RShift: operator.rshift,
+}  # fmt: skip
+_COMPARE = {
+    ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+}  # fmt: skip
+_UNARY = {ast.USub: operator.neg, ast.UAdd: operator.pos, ast.Invert: operator.invert}
+_DIVISIONS = {operator.floordiv, operator.mod}
+
+# NumPy functions that are no floating-point operation.
+_FREE_UFUNCS = frozenset(
+    ("absolute", "fabs", "negative", "positive", "sign", "floor", "ceil", "trunc", "rint", "maximum", "minimum",
+     "fmax", "fmin", "copysign", "conjugate", "isnan", "isinf", "isfinite", "signbit")
+)  # fmt: skip
+
+_WAY_ROUND = {
+    "Try": "exceptions cannot be caught in a kernel; test the condition with `if`",
+    "TryStar": "exceptions cannot be caught in a kernel; test the condition with `if`",
+    "With": "there is nothing to close in a kernel",
+    "Lambda": "write a function with @cuda.jit(device=True)",
+    "FunctionDef": "define it outside the kernel with @cuda.jit(device=True)",
+    "ClassDef": "use arrays and scalars",
+    "ListComp": "fill a cuda.local.array in a loop",
+    "SetComp": "fill a cuda.local.array in a loop",
+    "DictComp": "fill a cuda.local.array in a loop",
+    "GeneratorExp": "write the loop out",
+    "Dict": "use an array",
+    "Set": "use an array",
+    "List": "use a tuple, or cuda.local.array for something that changes",
+    "JoinedStr": "print takes values: print(a, b)",
+    "Yield": "a kernel cannot be a generator; write results to an array",
+    "YieldFrom": "a kernel cannot be a generator; write results to an array",
+    "Await": "a kernel is not a coroutine",
+    "Global": "globals are constants in a kernel; pass an array to change something",
+    "Nonlocal": "closure variables are constants in a kernel; pass an array to change something",
+    "Import": "import outside the kernel",
+    "ImportFrom": "import outside the kernel",
+    "Match": "use if / elif",
+    "Starred": "name the elements",
+}
+
+
+@dataclass
+class LineRecord:
+    """What one source line did so far."""
+
+    warps: int = 0
+    lanes: int = 0
+    divergent: int = 0
+    flops: int = 0
+    flops64: int = 0
+    barriers: int = 0
+
+
+@dataclass
+class Trace:
+    """Everything counted over a launch. accesses: (function file, line, array, space, kind, itemsize) -> counts."""
+
+    lines: dict[tuple[str, int], LineRecord] = field(default_factory=dict)
+    texts: dict[tuple[str, int], str] = field(default_factory=dict)
+    accesses: dict[tuple, np.ndarray] = field(default_factory=dict)
+    patterns: dict[tuple, tuple] = field(default_factory=dict)
+    hazards: dict[tuple, Hazard] = field(default_factory=dict)
+
+
+class Frame:
+    """The variables of one call. `partial`: for a variable that only some lanes have set, those lanes."""
+
+    __slots__ = ("source", "names", "partial", "entry", "returns", "loops")
+
+    def __init__(self, src: source.Source, names: dict[str, object], entry: Mask):
+        self.source = src
+        self.names = names
+        self.partial: dict[str, Mask] = {}
+        self.entry = entry
+        self.returns: list[tuple[Mask, object]] = []
+        self.loops: list[tuple[list[Mask], list[Mask]]] = []
+
+
+class Execution:
+    """One launch of one kernel: state shared by its batches, and the batch that runs now."""
+
+    def __init__(
+        self,
+        src: source.Source,
+        grid: tuple[int, int, int],
+        block: tuple[int, int, int],
+        options: Options,
+        dynamic_shared: int,
+    ):
+        self.source = src
+        self.grid = grid
+        self.block = block
+        self.options = options
+        self.dynamic_shared = dynamic_shared
+        self.threads = block[0] * block[1] * block[2]
+        self.padded = -(-self.threads // 32) * 32
+        self.blocks_total = grid[0] * grid[1] * grid[2]
+        self.trace = Trace()
+        self.tracing = options.trace
+        self.hunting = options.hazards != "off"
+        self.events: list[tuple[int, str | None]] = [(0, None)]
+        self.event_numbers: dict[tuple, int] = {}
+        self.access_number = 0
+        self.constants: dict[int, Array] = {}
+        self.fences = np.zeros((1, 1), np.int32)
+        self.fenced_blocks = np.zeros(1, np.bool_)
+        self.uses_fences = False
+        thread = np.arange(self.padded, dtype=np.int32)
+        self.thread_index = (
+            (thread % block[0])[None, :],
+            (thread // block[0] % block[1])[None, :],
+            (thread // (block[0] * block[1]))[None, :],
+        )
+        self.address_space = 0
+        self.arrays: dict[str, Array] = {}
+        self.roots: list[Root] = []
+        self._dispatch_expr: dict[type, object] = {}
+        self._dispatch_stmt: dict[type, object] = {}
+
+    # ----------------------------------------------------------------- batches
+
+    def new_root(self, space: str, data: np.ndarray) -> Root:
+        """A root at the next free 256-byte aligned address."""
+        root = Root(space, data, self.address_space)
+        self.address_space += -(-max(1, len(data)) // 256) * 256 + 256
+        root.touched = np.zeros((root.address % 32 + len(data)) // 32 + 2, np.bool_)
+        self.roots.append(root)
+        return root
+
+    def run_batch(self, first: int, count: int, arguments: list[object]) -> None:
+        """Executes blocks first .. first + count - 1."""
+        self.nb = count
+        self.lanes_shape = (count, self.padded)
+        numbers = np.arange(first, first + count, dtype=np.int64)
+        self.block_numbers = numbers
+        gx, gy, _ = self.grid
+        self.block_index = tuple(
+            np.int32(axis[0]) if (axis == axis[0]).all() else axis.astype(np.int32)[:, None]
+            for axis in (numbers % gx, numbers // gx % gy, numbers // (gx * gy))
+        )
+        self.epoch = np.zeros(count, np.int32)
+        self.warp_epoch = np.zeros((count, self.padded // 32), np.int32)
+        self.grid_epoch = 0
+        self.shared: dict[int, Array] = {}
+        self.shared_used = 0
+        self.local: dict[int, LocalArray] = {}
+        self.dynamic_root: Root | None = None
+        self.rows = np.arange(count, dtype=np.int64)[:, None]
+        self.steps = 0
+        real = None if self.padded == self.threads else (np.arange(self.padded) < self.threads)[None, :]
+        self.alive = Mask(real, self.lanes_shape)
+        frame = Frame(self.source, dict(zip(self.source.parameters, arguments, strict=True)), self.alive)
+        self.frames = [frame]
+        self.frame = frame
+        self.mask = self.alive
+        self.node: ast.AST = self.source.body[0]
+        try:
+            with np.errstate(all="ignore"):
+                self.block_of(self.source.body, self.alive)
+        except SimtError:
+            raise
+        except RecursionError:
+            raise UnsupportedError(f"{self.where()}: device functions call each other without end") from None
+        except MemoryError:
+            raise
+        except (TypeError, ValueError, IndexError, AttributeError, NameError, OverflowError) as error:
+            raise UnsupportedError(f"{self.where()}: {type(error).__name__}: {error}") from error
+        for _, value in frame.returns:
+            if value is not None:
+                raise UnsupportedError(f"{self.source.name}: a kernel returns nothing; write the result to an array")
+
+    def where(self, node: ast.AST | None = None) -> str:
+        """Where execution stands, for messages."""
+        line = getattr(node or self.node, "lineno", 0)
+        text = self.frame.source.text.get(line, "").strip()
+        return f"{self.frame.source.name}, line {line}: `{text}`"
+
+    def refuse(self, node: ast.AST, reason: str, way_round: str = "") -> UnsupportedError:
+        """The error for something that cannot be run."""
+        return UnsupportedError(f"{self.where(node)}: {reason}" + (f"; {way_round}" if way_round else ""))
+
+    # ----------------------------------------------------------------- lines, hazards
+
+    def line(self, node: ast.AST) -> LineRecord:
+        key = (self.frame.source.file, node.lineno)
+        record = self.trace.lines.get(key)
+        if record is None:
+            record = self.trace.lines[key] = LineRecord()
+            self.trace.texts[key] = self.frame.source.text.get(node.lineno, "")
+        return record
+
+    def count_flops(self, node: ast.AST, dtype: np.dtype, each: int) -> None:
+        """Adds `each` floating-point operations per active lane to the node's line."""
+        if each and self.tracing:
+            record = self.line(node)
+            done = each * self.mask.lanes
+            record.flops += done
+            if dtype in (types.FLOAT64, types.COMPLEX128):
+                record.flops64 += done
+
+    def thread_name(self, block: int, lane: int) -> str:
+        """ "thread (x, y, z) of block (x, y, z)", without trailing ones that the launch does not have."""
+        lane = min(lane, self.threads - 1)
+        gx, gy, gz = self.grid
+        place = (block % gx, block // gx % gy, block // (gx * gy))
+        thread = tuple(int(axis[0, lane]) for axis in self.thread_index)
+        dims = max([i + 1 for i, n in enumerate(self.block) if n > 1] or [1])
+        grid_dims = max([i + 1 for i, n in enumerate(self.grid) if n > 1] or [1])
+
+        def text(p: tuple, n: int) -> str:
+            return str(int(p[0])) if n == 1 else "(" + ", ".join(str(int(v)) for v in p[:n]) + ")"
+
+        return f"thread {text(thread, dims)} of block {text(place, grid_dims)}"
+
+    def first_lane(self, where: np.ndarray) -> tuple[int, int]:
+        """(batch row, lane) of the first True."""
+        row, lane = np.argwhere(np.broadcast_to(where, self.lanes_shape))[0]
+        return int(row), int(lane)
+
+    def hazard(
+        self,
+        kind: str,
+        node_line: int,
+        array: str | None,
+        message: str,
+        threads: str,
+        other_line: int | None = None,
+        fatal: bool = False,
+    ) -> None:
+        """Records a hazard once per kind, line, array and other line; raises or warns as the options say."""
+        key = (kind, node_line, array, other_line)
+        if key in self.trace.hazards:
+            return
+        found = Hazard(kind, node_line, array, message, threads, other_line)
+        self.trace.hazards[key] = found
+        if self.options.hazards == "raise" or (fatal and self.options.hazards == "off"):
+            raise HazardError((found,))
+
+    # ----------------------------------------------------------------- statements
+
+    def block_of(self, statements: list[ast.stmt], mask: Mask) -> Mask | None:
+        """Runs statements for the lanes of `mask`; returns the lanes that reach the end."""
+        current: Mask | None = mask
+        for statement in statements:
+            self.steps += 1
+            if self.steps > self.options.step_limit:
+                self.node = statement
+                raise StepLimitError(
+                    f"{self.where()}: still running after {self.options.step_limit} statements: does this loop end? "
+                    "(simt.Options(step_limit=…) allows more)"
+                )
+            self.mask = current
+            self.node = statement
+            if self.tracing:
+                record = self.line(statement)
+                record.warps += current.warps
+                record.lanes += current.lanes
+            handler = self._dispatch_stmt.get(type(statement))
+            if handler is None:
+                handler = getattr(self, "do_" + type(statement).__name__, None)
+                if handler is None:
+                    raise self.unsupported(statement)
+                self._dispatch_stmt[type(statement)] = handler
+            current = handler(statement)
+            if current is None:
+                return None
+        return current
+
+    def unsupported(self, node: ast.AST) -> UnsupportedError:
+        name = type(node).__name__
+        return self.refuse(node, f"{name} is not something a Numba-CUDA kernel can use here", _WAY_ROUND.get(name, ""))
+
+    def do_Pass(self, node: ast.Pass) -> Mask:
+        return self.mask
+
+    def do_Expr(self, node: ast.Expr) -> Mask:
+        if not isinstance(node.value, ast.Constant):
+            self.discard = node.value  # an atomic whose old value nobody wants
+            self.eval(node.value)
+            self.discard = None
+        return self.mask
+
+    discard: ast.AST | None = None
+
+    def do_Assign(self, node: ast.Assign) -> Mask:
+        value = self.eval(node.value)
+        for target in node.targets:
+            self.store(target, value)
+        return self.mask
+
+    def do_AnnAssign(self, node: ast.AnnAssign) -> Mask:
+        if node.value is not None:
+            self.store(node.target, self.eval(node.value))
+        return self.mask
+
+    def do_AugAssign(self, node: ast.AugAssign) -> Mask:
+        op = _BINARY.get(type(node.op))
+        if op is None:
+            raise self.refuse(node, "this operator is not available in a kernel")
+        target = node.target
+        if isinstance(target, ast.Subscript):
+            array, indices = self.subscript_parts(target)
+            old = self.load(array, indices, target)
+            new = self.apply(op, old, self.eval(node.value), node)
+            self.write(array, indices, self.number(new, node), target)
+        elif isinstance(target, ast.Name):
+            self.assign(target.id, self.apply(op, self.eval(_as_load(target)), self.eval(node.value), node))
+        else:
+            self.store(target, self.apply(op, self.eval(_as_load(target)), self.eval(node.value), node))
+        return self.mask
+
+    def do_Delete(self, node: ast.Delete) -> Mask:
+        return self.mask
+
+    def do_If(self, node: ast.If) -> Mask | None:
+        mask = self.mask
+        yes, no = self.branch(self.condition(node.test), mask, node)
+        first = self.block_of(node.body, yes) if yes is not None else None
+        second = no
+        if no is not None and node.orelse:
+            second = self.block_of(node.orelse, no)
+        return join(first, second, mask)
+
+    def branch(self, condition: Lanes, mask: Mask, node: ast.AST) -> tuple[Mask | None, Mask | None]:
+        """Splits a mask and counts the warps that diverge."""
+        yes, no = mask.split(condition)
+        if self.tracing and yes is not None and no is not None and yes.array.shape[1] > 1:
+            rows = yes.array.shape[0]
+            wide = np.ascontiguousarray(np.broadcast_to(yes.array, (rows, self.padded)))
+            divergent = trace.count_divergent(wide, mask.rows(rows) if rows in (1, self.nb) else mask.full)
+            self.line(node).divergent += int(divergent) * (self.nb // rows)
+        return yes, no
+
+    def do_While(self, node: ast.While) -> Mask | None:
+        whole = active = self.mask
+        left: Mask | None = None
+        breaks: list[Mask] = []
+        first = True
+        while active is not None:
+            if not first:
+                self.again(node, active)
+            first = False
+            self.mask = active
+            yes, no = self.branch(self.condition(node.test), active, node)
+            left = join(left, no)
+            if yes is None:
+                break
+            active = self.loop_body(node.body, yes, breaks)
+        return self.loop_end(node, left, breaks, whole)
+
+    def again(self, node: ast.stmt, active: Mask) -> None:
+        """A loop header executed once more."""
+        self.steps += 1
+        self.node = node
+        if self.steps > self.options.step_limit:
+            raise StepLimitError(
+                f"{self.where()}: still running after {self.options.step_limit} statements: does this loop end? "
+                "(simt.Options(step_limit=…) allows more)"
+            )
+        if self.tracing:
+            record = self.line(node)
+            record.warps += active.warps
+            record.lanes += active.lanes
+
+    def loop_body(self, body: list[ast.stmt], mask: Mask, breaks: list[Mask]) -> Mask | None:
+        """Runs a loop body once; returns the lanes that go round again."""
+        continues: list[Mask] = []
+        self.frame.loops.append((breaks, continues))
+        through = self.block_of(body, mask)
+        self.frame.loops.pop()
+        for other in continues:
+            through = join(through, other, mask)
+        return through
+
+    def loop_end(self, node: ast.For | ast.While, left: Mask | None, breaks: list[Mask], whole: Mask) -> Mask | None:
+        if left is not None and node.orelse:
+            left = self.block_of(node.orelse, left)
+        for other in breaks:
+            left = join(left, other, whole)
+        if left is not None and left is not whole and left.lanes == whole.lanes:
+            return whole
+        return left
+
+    def do_For(self, node: ast.For) -> Mask | None:
+        whole = active = self.mask
+        items = self.eval(node.iter)
+        breaks: list[Mask] = []
+        left: Mask | None = None
+        if isinstance(items, Range) and not all(b.ndim == 0 for b in (items.start, items.stop, items.step)):
+            index = types.cast(items.start, items.dtype)
+            step = types.cast(items.step, items.dtype)
+            self.bad_step(items.step, node)
+            first = True
+            while active is not None:
+                if not first:
+                    self.again(node, active)
+                first = False
+                self.mask = active
+                going = np.where(step > 0, index < items.stop, index > items.stop)
+                yes, no = self.branch(going if going.ndim else np.bool_(going), active, node)
+                left = join(left, no)
+                if yes is None:
+                    break
+                self.mask = yes
+                self.store(node.target, index)
+                active = self.loop_body(node.body, yes, breaks)
+                index = index + step
+            return self.loop_end(node, left, breaks, whole)
+        first = True
+        for item in self.iterate(items, node):
+            if not first:
+                self.again(node, active)
+            first = False
+            self.mask = active
+            self.store(node.target, item)
+            active = self.loop_body(node.body, active, breaks)
+            if active is None:
+                break
+        return self.loop_end(node, active, breaks, whole)
+
+    def bad_step(self, step: Lanes, node: ast.AST) -> None:
+        if (step == 0).any():
+            raise self.refuse(node, "range() with a step of 0")
+
+    def iterate(self, items: object, node: ast.For):  # noqa: ANN201 (a generator of values)
+        if isinstance(items, Range):
+            self.bad_step(items.step, node)
+            for i in range(int(items.start), int(items.stop), int(items.step)):
+                yield items.dtype.type(i)
+        elif isinstance(items, (tuple, list)):
+            yield from items
+        elif isinstance(items, (Array, LocalArray, LocalView)) and items.shape[0].ndim == 0:
+            for i in range(int(items.shape[0])):
+                yield self.load(items, (np.int64(i),), node)
+        else:
+            raise self.refuse(node, "a kernel loops over range(), a tuple or an array")
+
+    def do_Break(self, node: ast.Break) -> None:
+        self.frame.loops[-1][0].append(self.mask)
+
+    def do_Continue(self, node: ast.Continue) -> None:
+        self.frame.loops[-1][1].append(self.mask)
+
+    def do_Return(self, node: ast.Return) -> None:
+        value = self.eval(node.value) if node.value is not None else None
+        self.frame.returns.append((self.mask, value))
+        if len(self.frames) == 1:  # the kernel itself: these threads have exited
+            self.alive = self.alive.without(self.mask.full) or Mask(
+                np.zeros((1, self.padded), np.bool_), self.lanes_shape
+            )
+
+    def do_Assert(self, node: ast.Assert) -> Mask:
+        _, no = self.mask.split(self.condition(node.test))
+        if no is not None:
+            text = node.msg.value if isinstance(node.msg, ast.Constant) else ast.unparse(node.test)
+            raise KernelError(f"{self.where(node)}: assertion failed ({text}) in {self.first_name(no)}")
+        return self.mask
+
+    def do_Raise(self, node: ast.Raise) -> None:
+        what = ast.unparse(node.exc) if node.exc is not None else "an exception"
+        raise KernelError(f"{self.where(node)}: {what} raised in {self.first_name(self.mask)}")
+
+    def first_name(self, mask: Mask) -> str:
+        row, lane = self.first_lane(mask.full)
+        return self.thread_name(int(self.block_numbers[row]), lane)
+
+    # ----------------------------------------------------------------- variables
+
+    def store(self, target: ast.expr, value: object) -> None:
+        """Assigns to a name, a tuple of targets, an array element or a record field."""
+        if isinstance(target, ast.Name):
+            self.assign(target.id, value)
+        elif isinstance(target, (ast.Tuple, ast.List)):
+            items = self.unpack(value, target)
+            if any(isinstance(t, ast.Starred) for t in target.elts):
+                raise self.unsupported(ast.Starred(lineno=target.lineno))
+            if len(items) != len(target.elts):
+                raise self.refuse(target, f"{len(items)} values for {len(target.elts)} names")
+            for part, item in zip(target.elts, items, strict=True):
+                self.store(part, item)
+        elif isinstance(target, ast.Subscript):
+            array, indices = self.subscript_parts(target)
+            self.write(array, indices, self.number(value, target), target)
+        elif isinstance(target, ast.Attribute):
+            record = self.eval(target.value)
+            if not isinstance(record, Record):
+                raise self.refuse(target, "attributes cannot be set in a kernel")
+            self.write(record.array.field(target.attr), record.indices, self.number(value, target), target)
+        else:
+            raise self.unsupported(target)
+
+    def unpack(self, value: object, node: ast.AST) -> list[object]:
+        if isinstance(value, (tuple, list)):
+            return list(value)
+        if isinstance(value, (Array, LocalArray, LocalView)) and len(value.shape) == 1:
+            return [self.load(value, (np.int64(i),), node) for i in range(int(value.shape[0]))]
+        raise self.refuse(node, "only a tuple can be unpacked")
+
+    def assign(self, name: str, value: object) -> None:
+        frame, mask = self.frame, self.mask
+        if isinstance(value, (int, float, complex)):
+            value = types.literal(value)
+        names, partial = frame.names, frame.partial
+        if mask is frame.entry:
+            names[name] = value
+            partial.pop(name, None)
+        elif name not in names:
+            names[name] = value
+            partial[name] = mask
+        elif partial.get(name) is mask:
+            names[name] = value
+        else:
+            names[name] = self.merge(mask, value, names[name], name)
+            seen = partial.get(name)
+            if seen is not None:
+                union = seen.full | mask.full
+                partial[name] = Mask(union, mask.shape)
+
+    def merge(self, mask: Mask, new: object, old: object, name: str) -> object:
+        """`new` where the mask is active, `old` elsewhere."""
+        if new is old or mask.array is None:
+            return new
+        if isinstance(new, (np.generic, np.ndarray)) and isinstance(old, (np.generic, np.ndarray)):
+            dtype = types.unify(new.dtype, old.dtype)
+            return np.where(mask.array, types.cast(new, dtype), types.cast(old, dtype))
+        if isinstance(new, tuple) and isinstance(old, tuple) and len(new) == len(old):
+            return tuple(self.merge(mask, a, b, name) for a, b in zip(new, old, strict=True))
+        if isinstance(new, Array) and isinstance(old, Array) and new.root is old.root and new.strides == old.strides:
+            shape = tuple(self.merge(mask, a, b, name) for a, b in zip(new.shape, old.shape, strict=True))
+            return Array(
+                new.root, new.name, new.dtype, shape, new.strides, self.merge(mask, new.offset, old.offset, name)
+            )
+        if type(new) is type(old) and not isinstance(new, (Array, LocalArray, LocalView)) and new == old:
+            return new
+        raise self.refuse(self.node, f"{name!r} holds different kinds of things in different threads")
+
+    # ----------------------------------------------------------------- expressions
+
+    def eval(self, node: ast.expr) -> object:
+        handler = self._dispatch_expr.get(type(node))
+        if handler is None:
+            handler = getattr(self, "on_" + type(node).__name__, None)
+            if handler is None:
+                raise self.unsupported(node)
+            self._dispatch_expr[type(node)] = handler
+        return handler(node)
+
+    def number(self, value: object, node: ast.AST) -> Lanes:
+        """Checks that a value is a number."""
+        if isinstance(value, (np.ndarray, np.generic)):
+            return value
+        if isinstance(value, (bool, int, float, complex)):
+            return types.literal(value)
+        if isinstance(value, (Array, LocalArray, LocalView)):
+            raise self.refuse(node, f"{value.name} is an array here", "index it down to one element")
+        if value is None:
+            raise self.refuse(node, "None is not a number (does the function return a value on every path?)")
+        raise self.refuse(node, f"{_describe(value)} is not a number")
+
+    def value(self, node: ast.expr) -> Lanes:
+        result = self.eval(node)
+        return result if isinstance(result, (np.ndarray, np.generic)) else self.number(result, node)
+
+    def condition(self, node: ast.expr) -> Lanes:
+        result = self.eval(node)
+        if isinstance(result, tuple):
+            return np.bool_(len(result) > 0)
+        if result is None:
+            return np.bool_(False)
+        return types.truth(self.number(result, node))
+
+    def on_Constant(self, node: ast.Constant) -> object:
+        value = node.value
+        if isinstance(value, (bool, int, float, complex)):
+            return types.literal(value)
+        return value
+
+    def on_Name(self, node: ast.Name) -> object:
+        frame = self.frame
+        names = frame.names
+        if node.id in names:
+            seen = frame.partial.get(node.id)
+            if seen is not None and seen is not self.mask and self.hunting:
+                missing = self.mask.without(seen.full)
+                if missing is not None:
+                    self.hazard(
+                        "uninitialised", node.lineno, node.id,
+                        f"{node.id!r} was never set in {self.first_name(missing)}", self.first_name(missing),
+                    )  # fmt: skip
+            return names[node.id]
+        if node.id in frame.source.local_names:
+            raise self.refuse(node, f"variable {node.id!r} is used before it is set")
+        try:
+            value = frame.source.lookup(node.id)
+        except NameError as error:
+            raise self.refuse(node, str(error)) from None
+        return self.constant(value, node.id, node)
+
+    def constant(self, value: object, name: str, node: ast.AST) -> object:
+        """What a global, closure variable or module attribute is inside a kernel."""
+        if isinstance(value, (bool, int, float, complex, np.generic)) and not isinstance(value, np.void):
+            return types.literal(value)
+        if isinstance(value, tuple):
+            return tuple(self.constant(v, name, node) for v in value)
+        if isinstance(value, np.ndarray):
+            return self.constant_array(value, name)
+        device = _device_name(value)
+        if device is not None:
+            return self.special(device, node)
+        if isinstance(value, (list, dict, set)):
+            raise self.refuse(
+                node, f"{name!r} is a {type(value).__name__}", "use a tuple or a NumPy array for constants"
+            )
+        if hasattr(value, "allocation") and hasattr(value, "storage"):
+            raise self.refuse(node, f"{name!r} is a device array outside the kernel", "pass it as an argument")
+        return value
+
+    def constant_array(self, value: np.ndarray, name: str) -> Array:
+        array = self.constants.get(id(value))
+        if array is None:
+            data = np.ascontiguousarray(value)
+            root = self.new_root("const", data.reshape(-1).view(np.uint8).copy())
+            strides = tuple(int(s) // value.itemsize for s in data.strides)
+            array = Array(root, name, value.dtype, tuple(np.int64(n) for n in value.shape), strides)
+            self.constants[id(value)] = array
+            self.keep = (*getattr(self, "keep", ()), value)
+        return array
+
+    def special(self, name: DeviceName, node: ast.AST) -> object:
+        """laneid and warpsize are values; the other names stay as they are."""
+        if name.path == "warpsize":
+            return np.int32(32)
+        if name.path == "laneid":
+            return (np.arange(self.padded, dtype=np.int32) % 32)[None, :]
+        return name
+
+    def axis(self, name: DeviceName) -> Lanes | None:
+        """threadIdx.x and its relatives."""
+        which, _, axis = name.path.partition(".")
+        if axis not in ("x", "y", "z"):
+            return None
+        k = "xyz".index(axis)
+        if which == "threadIdx":
+            return self.thread_index[k] if self.block[k] > 1 else np.int32(0)
+        if which == "blockIdx":
+            return self.block_index[k]
+        if which in ("blockDim", "gridDim"):
+            return np.int32((self.block if which == "blockDim" else self.grid)[k])
+        return None
+
+    def on_Attribute(self, node: ast.Attribute) -> object:
+        base = self.eval(node.value)
+        name = node.attr
+        if isinstance(base, DeviceName):
+            child = getattr(base, name, None)
+            if isinstance(child, DeviceName):
+                value = self.axis(child)
+                return child if value is None else value
+            raise self.refuse(node, f"cuda.{base.path} has no {name!r}")
+        if isinstance(base, ModuleType):
+            if _is_cuda(base):
+                if base.__name__.endswith(".cg") and name == "this_grid":
+                    return NAMES["cg"].this_grid
+                if name in NAMES:
+                    return self.special(NAMES[name], node)
+                raise self.refuse(node, f"cuda.{name} cannot be used inside a kernel here")
+            try:
+                return self.constant(getattr(base, name), name, node)
+            except AttributeError:
+                raise self.refuse(node, f"module {base.__name__} has no {name!r}") from None
+        if isinstance(base, (Array, LocalArray, LocalView)):
+            return self.array_attribute(base, name, node)
+        if isinstance(base, Record):
+            if base.array.dtype.fields is None or name not in base.array.dtype.fields:
+                raise self.refuse(node, f"{base.array.name} has no field {name!r}")
+            return self.load(base.array.field(name), base.indices, node)
+        if isinstance(base, (np.ndarray, np.generic)):
+            if name in ("real", "imag"):
+                return (
+                    getattr(base, name) if base.dtype.kind == "c" else (base if name == "real" else base.dtype.type(0))
+                )
+            if name == "conjugate":
+                return Method(lambda run, node: np.conjugate(base))
+            raise self.refuse(node, f"a number has no {name!r} in a kernel")
+        if isinstance(base, Group) and name == "sync":
+            return Method(Execution.grid_sync)
+        if isinstance(base, tuple) and hasattr(base, "_fields") and name in base._fields:
+            return getattr(base, name)
+        if isinstance(base, np.dtype) and name == "type":
+            return base
+        raise self.refuse(node, f"{_describe(base)} has no {name!r} in a kernel")
+
+    def array_attribute(self, array: AnyArray, name: str, node: ast.AST) -> object:
+        if name == "shape":
+            return array.shape
+        if name == "size":
+            return np.int64(math.prod(int(n) for n in array.shape))
+        if name == "ndim":
+            return np.int64(len(array.shape))
+        if name == "dtype":
+            return array.dtype
+        if name == "itemsize":
+            return np.int64(array.dtype.itemsize)
+        if name == "nbytes":
+            return np.int64(math.prod(int(n) for n in array.shape) * array.dtype.itemsize)
+        if name == "strides":
+            return tuple(np.int64(s * array.dtype.itemsize) for s in array.strides)
+        if name == "T" and isinstance(array, Array):
+            return Array(array.root, array.name, array.dtype, array.shape[::-1], array.strides[::-1], array.offset)
+        if isinstance(array, Array) and array.dtype.fields and name in array.dtype.fields:
+            return array.field(name)
+        raise self.refuse(node, f"{array.name}.{name} is not available in a kernel", "write the loop out")
+
+    def on_Tuple(self, node: ast.Tuple) -> tuple:
+        if any(isinstance(e, ast.Starred) for e in node.elts):
+            raise self.unsupported(next(e for e in node.elts if isinstance(e, ast.Starred)))
+        return tuple(self.eval(e) for e in node.elts)
+
+    def on_NamedExpr(self, node: ast.NamedExpr) -> object:
+        value = self.eval(node.value)
+        self.assign(node.target.id, value)
+        return value
+
+    def on_UnaryOp(self, node: ast.UnaryOp) -> object:
+        if isinstance(node.op, ast.Not):
+            return np.logical_not(self.condition(node.operand))
+        return types.unary(_UNARY[type(node.op)], self.value(node.operand))
+
+    def on_BinOp(self, node: ast.BinOp) -> object:
+        op = _BINARY.get(type(node.op))
+        if op is None:
+            raise self.refuse(node, "the @ operator is not available in a kernel", "write the product's loop out")
+        return self.apply(op, self.eval(node.left), self.eval(node.right), node)
+
+    def apply(self, op: object, left: object, right: object, node: ast.AST) -> object:
+        """left op right, counted."""
+        if isinstance(left, tuple) and isinstance(right, tuple) and op is operator.add:
+            return left + right
+        left, right = self.number(left, node), self.number(right, node)
+        if op in _DIVISIONS and right.dtype.kind in "iub" and left.dtype.kind in "iub":
+            zero = right == 0
+            if zero.any():
+                bad, _ = self.mask.split(zero)
+                if bad is not None:
+                    who = self.first_name(bad)
+                    self.hazard("division by zero", node.lineno, None, f"integer division by 0 in {who}", who)
+        result = types.binary(op, left, right)
+        if self.tracing and result.dtype.kind in "fc":
+            self.count_flops(node, result.dtype, types.flops(op, result.dtype))
+        return result
+
+    def on_Compare(self, node: ast.Compare) -> object:
+        left = self.eval(node.left)
+        result: Lanes | None = None
+        outer = self.mask
+        for op, right_node in zip(node.ops, node.comparators, strict=True):
+            right = self.eval(right_node)
+            one = self.compare(op, left, right, node)
+            result = one if result is None else np.logical_and(result, one)
+            left = right
+            if result.ndim == 0 and not result:
+                break
+            if len(node.ops) > 1:
+                going, _ = outer.split(result)
+                if going is None:
+                    break
+                self.mask = going
+        self.mask = outer
+        return result
+
+    def compare(self, op: ast.cmpop, left: object, right: object, node: ast.AST) -> Lanes:
+        if isinstance(op, (ast.Is, ast.IsNot)):
+            same = left is right or (left is None and right is None)
+            return np.bool_(same if isinstance(op, ast.Is) else not same)
+        if isinstance(op, (ast.In, ast.NotIn)):
+            if not isinstance(right, tuple):
+                raise self.refuse(node, "`in` works on a tuple only")
+            found = np.bool_(False)
+            for item in right:
+                found = np.logical_or(found, self.compare(ast.Eq(), left, item, node))
+            return found if isinstance(op, ast.In) else np.logical_not(found)
+        if isinstance(left, tuple) and isinstance(right, tuple):
+            if not isinstance(op, (ast.Eq, ast.NotEq)):
+                raise self.refuse(node, "tuples can be compared with == and != only")
+            same = np.bool_(len(left) == len(right))
+            for a, b in zip(left, right, strict=False):
+                same = np.logical_and(same, self.compare(ast.Eq(), a, b, node))
+            return same if isinstance(op, ast.Eq) else np.logical_not(same)
+        if isinstance(left, (str, np.dtype)) or left is None or right is None:
+            equal = np.bool_(left == right)
+            return equal if isinstance(op, ast.Eq) else np.logical_not(equal)
+        return types.binary(_COMPARE[type(op)], self.number(left, node), self.number(right, node))
+
+    def on_BoolOp(self, node: ast.BoolOp) -> object:
+        """`and` / `or`: the right side runs only in the lanes that need it."""
+        outer = self.mask
+        is_and = isinstance(node.op, ast.And)
+        result = self.number(self.eval(node.values[0]), node)
+        for part in node.values[1:]:
+            so_far = types.truth(result)
+            need, _ = outer.split(so_far if is_and else np.logical_not(so_far))
+            if need is None:
+                break
+            self.mask = need
+            value = self.number(self.eval(part), node)
+            self.mask = outer
+            if value.dtype == types.BOOL and result.dtype == types.BOOL:
+                result = np.logical_and(result, value) if is_and else np.logical_or(result, value)
+            else:
+                dtype = types.unify(result.dtype, value.dtype)
+                take = so_far if is_and else np.logical_not(so_far)
+                result = np.where(take, types.cast(value, dtype), types.cast(result, dtype))
+                result = result if result.ndim else dtype.type(result)
+        self.mask = outer
+        return result
+
+    def on_IfExp(self, node: ast.IfExp) -> object:
+        outer = self.mask
+        yes, no = self.branch(self.condition(node.test), outer, node)
+        values = []
+        for side, part in ((yes, node.body), (no, node.orelse)):
+            if side is not None:
+                self.mask = side
+                values.append(self.eval(part))
+            else:
+                values.append(_constant_of(part))
+        self.mask = outer
+        first, second = values
+        if yes is None or no is None:
+            taken, other = (second, first) if yes is None else (first, second)
+            if other is not None and isinstance(taken, (np.ndarray, np.generic)):
+                return types.cast(taken, types.unify(taken.dtype, other.dtype))
+            return taken
+        return self.merge(yes, first, second, "the conditional expression")
+
+    def on_Slice(self, node: ast.Slice) -> slice:
+        parts = [self.value(p) if p is not None else None for p in (node.lower, node.upper, node.step)]
+        return slice(*parts)
+
+    def on_Subscript(self, node: ast.Subscript) -> object:
+        base = self.eval(node.value)
+        if isinstance(base, tuple):
+            index = self.eval(node.slice)
+            if isinstance(index, slice):
+                return base[slice(*(None if p is None else int(p) for p in (index.start, index.stop, index.step)))]
+            index = self.number(index, node)
+            if index.ndim:
+                raise self.refuse(node, "a tuple's index must be the same in every thread", "use cuda.local.array")
+            try:
+                return base[int(index)]
+            except IndexError:
+                raise self.refuse(node, f"index {int(index)} of a tuple of {len(base)}") from None
+        if isinstance(base, Record):
+            key = self.eval(node.slice)
+            return self.load(base.array.field(key), base.indices, node)
+        if isinstance(base, (Array, LocalArray, LocalView)):
+            return self.load(base, self.indices_of(node), node)
+        raise self.refuse(node, f"{_describe(base)} cannot be indexed")
+
+    def indices_of(self, node: ast.Subscript) -> tuple:
+        index = self.eval(node.slice)
+        return index if isinstance(index, tuple) else (index,)
+
+    def subscript_parts(self, node: ast.Subscript) -> tuple[AnyArray, tuple]:
+        base = self.eval(node.value)
+        if isinstance(base, tuple):
+            raise self.refuse(node, "tuples cannot be changed", "use cuda.local.array")
+        if isinstance(base, Record):
+            return base.array.field(self.eval(node.slice)), base.indices
+        if not isinstance(base, (Array, LocalArray, LocalView)):
+            raise self.refuse(node, f"{_describe(base)} cannot be indexed")
+        return base, self.indices_of(node)
+
+    # ----------------------------------------------------------------- memory
+
+    def locate(self, array: AnyArray, indices: tuple, node: ast.AST) -> tuple[object, Mask | None]:
+        """(element numbers, lanes in bounds), or (a view, mask) for slices or fewer indices than dimensions."""
+        if Ellipsis in [i for i in indices if not isinstance(i, (np.ndarray, np.generic))]:
+            at = next(k for k, i in enumerate(indices) if i is Ellipsis)
+            fill = len(array.shape) - len(indices) + 1
+            indices = indices[:at] + (slice(None),) * fill + indices[at + 1 :]
+        if len(indices) > len(array.shape):
+            raise self.refuse(
+                node, f"{array.name} has {len(array.shape)} dimensions and is given {len(indices)} indices"
+            )
+        element: Lanes = array.offset
+        shape, strides = [], []
+        mask: Mask | None = self.mask
+        for axis, index in enumerate(indices):
+            extent, stride = array.shape[axis], array.strides[axis]
+            if isinstance(index, slice):
+                start, length, step = self.slice_bounds(index, extent, node)
+                element = element + start * np.int64(stride)
+                shape.append(length)
+                strides.append(stride * int(step))
+                continue
+            index = self.number(index, node)
+            if index.dtype.kind not in "iub":
+                raise self.refuse(node, f"an index must be an integer, not {index.dtype}", "int32(…) converts")
+            if index.dtype != types.INT64:
+                index = index.astype(np.int64)
+            low, high = (index, index) if index.ndim == 0 else (index.min(), index.max())
+            if low < 0 or (high >= extent if extent.ndim == 0 else (index >= extent).any()):
+                index, mask = self.out_of_range(array, axis, index, extent, mask, node)
+                if mask is None:
+                    return element, None
+            element = element + (index if stride == 1 else index * np.int64(stride))
+        if len(indices) == len(array.shape) and not shape:
+            return element, mask
+        shape += list(array.shape[len(indices) :])
+        strides += list(array.strides[len(indices) :])
+        if isinstance(array, Array):
+            return Array(array.root, array.name, array.dtype, tuple(shape), tuple(strides), element), mask
+        base = array if isinstance(array, LocalArray) else array.base
+        return LocalView(base, tuple(shape), tuple(strides), element), mask
+
+    def slice_bounds(self, index: slice, extent: Lanes, node: ast.AST) -> tuple[Lanes, Lanes, np.int64]:
+        step = np.int64(1) if index.step is None else index.step
+        if step.ndim or step < 1:
+            raise self.refuse(node, "a slice in a kernel needs a positive step that is the same in every thread")
+
+        def bound(value: Lanes | None, default: Lanes) -> Lanes:
+            if value is None:
+                return default
+            value = value.astype(np.int64)
+            value = np.where(value < 0, np.maximum(value + extent, 0), np.minimum(value, extent))
+            return value if value.ndim else np.int64(value)
+
+        start, stop = bound(index.start, np.int64(0)), bound(index.stop, extent)
+        length = np.maximum(stop - start + step - 1, 0) // step
+        return start, length if length.ndim else np.int64(length), np.int64(step)
+
+    def out_of_range(
+        self, array: AnyArray, axis: int, index: Lanes, extent: Lanes, mask: Mask, node: ast.AST
+    ) -> tuple[Lanes, Mask | None]:
+        """Reports negative and out-of-bounds indices of active lanes; returns wrapped indices, and the lanes left."""
+        size = "" if extent.ndim else f" (size {int(extent)})"
+        literal = isinstance(node, ast.Subscript) and _literal_index(node, axis)
+        negative, _ = mask.split(index < 0)
+        if negative is not None:
+            row, lane = self.first_lane(negative.full)
+            value = int(np.broadcast_to(index, self.lanes_shape)[row, lane])
+            who = self.thread_name(int(self.block_numbers[row]), lane)
+            wrapped = np.where(index < 0, index + extent, index)
+            index = wrapped if wrapped.ndim else np.int64(wrapped)
+            if not literal:
+                self.hazard(
+                    "negative index", node.lineno, array.name,
+                    f"{array.name}: index {value} on axis {axis}{size} in {who}; Numba counts it from the end", who,
+                )  # fmt: skip
+        bad, good = mask.split((index >= extent) | (index < 0))
+        if bad is not None:
+            row, lane = self.first_lane(bad.full)
+            value = int(np.broadcast_to(index, self.lanes_shape)[row, lane])
+            who = self.thread_name(int(self.block_numbers[row]), lane)
+            self.hazard(
+                "out of bounds", node.lineno, array.name,
+                f"{array.name}: index {value} on axis {axis}{size} in {who}", who, fatal=True,
+            )  # fmt: skip
+            return index, good
+        return index, mask
+
+    def load(self, array: AnyArray, indices: tuple, node: ast.AST) -> object:
+        """An element in every lane, or a view."""
+        element, mask = self.locate(array, indices, node)
+        if isinstance(element, (Array, LocalView)):
+            return element
+        if mask is None:
+            return array.dtype.type(0)
+        if isinstance(array, Array) and array.dtype.fields is not None:
+            return Record(array, indices)
+        if not isinstance(array, Array):
+            return self.load_local(array, element, mask, node)
+        self.note(array, element, mask, trace.LOAD, node)
+        flat = array.root.view(array.dtype)
+        if array.root.row_bytes:
+            element = element + self.rows * np.int64(array.root.row_bytes // array.dtype.itemsize)
+            if self.nb == 1 and element.shape == (1, 1):
+                element = element[0, 0]
+        if element.ndim == 0:
+            return flat[element]
+        return flat.take(element, mode="clip")
+
+    def write(self, array: AnyArray, indices: tuple, value: Lanes, node: ast.AST) -> None:
+        """Stores a value in every active lane; of two writers the later lane wins."""
+        element, mask = self.locate(array, indices, node)
+        if isinstance(element, (Array, LocalView)):
+            raise self.refuse(node, "a whole row or slice cannot be assigned at once here", "write the loop out")
+        if mask is None:
+            return
+        if value.dtype.kind == "c" and array.dtype.kind != "c":
+            raise self.refuse(node, f"a complex value does not fit into {array.name} ({array.dtype})", "take .real")
+        value = types.cast(value, array.dtype)
+        if not isinstance(array, Array):
+            self.write_local(array, element, value, mask, node)
+            return
+        if array.space == "const":
+            raise self.refuse(
+                node, f"{array.name} is a constant in the kernel", "pass it as an argument to write to it"
+            )
+        self.note(array, element, mask, trace.STORE, node)
+        flat = array.root.view(array.dtype)
+        if array.root.row_bytes:
+            element = element + self.rows * np.int64(array.root.row_bytes // array.dtype.itemsize)
+        if mask.array is None and element.shape == self.lanes_shape:
+            flat[element] = value
+        else:
+            active = mask.full
+            flat[np.broadcast_to(element, self.lanes_shape)[active]] = (
+                value if value.ndim == 0 else np.broadcast_to(value, self.lanes_shape)[active]
+            )
+
+    def load_local(self, array: LocalArray | LocalView, element: Lanes, mask: Mask, node: ast.AST) -> Lanes:
+        base = array if isinstance(array, LocalArray) else array.base
+        self.count_local(base, mask, "load", node)
+        if element.ndim == 0:
+            value, written = base.storage[int(element)].copy(), base.written[int(element)]
+        else:
+            index = np.clip(np.broadcast_to(element, self.lanes_shape), 0, len(base.storage) - 1)[None]
+            value = np.take_along_axis(base.storage, index, 0)[0]
+            written = np.take_along_axis(base.written, index, 0)[0]
+        if self.hunting and not written.all():
+            missing = mask.without(written)
+            if missing is not None:
+                who = self.first_name(missing)
+                self.hazard(
+                    "uninitialised", node.lineno, base.name,
+                    f"{base.name} is read before it was written, in {who}", who,
+                )  # fmt: skip
+        return value
+
+    def write_local(
+        self, array: LocalArray | LocalView, element: Lanes, value: Lanes, mask: Mask, node: ast.AST
+    ) -> None:
+        base = array if isinstance(array, LocalArray) else array.base
+        self.count_local(base, mask, "store", node)
+        if element.ndim == 0:
+            k = int(element)
+            if mask.array is None:
+                base.storage[k] = value
+                base.written[k] = True
+            else:
+                np.copyto(base.storage[k], value, where=mask.array)
+                np.copyto(base.written[k], True, where=mask.array)
+            return
+        rows, lanes = np.nonzero(mask.full)
+        where = np.broadcast_to(element, self.lanes_shape)[rows, lanes]
+        base.storage[where, rows, lanes] = (
+            value if value.ndim == 0 else np.broadcast_to(value, self.lanes_shape)[rows, lanes]
+        )
+        base.written[where, rows, lanes] = True
+
+    # ----------------------------------------------------------------- counting
+
+    def access_record(self, array: AnyArray, kind: str, node: ast.AST) -> tuple[tuple, np.ndarray]:
+        key = (self.frame.source.file, node.lineno, array.name, array.space, kind, array.dtype.itemsize)
+        record = self.trace.accesses.get(key)
+        if record is None:
+            record = self.trace.accesses[key] = np.zeros(8, np.int64)
+            self.trace.texts.setdefault(key[:2], self.frame.source.text.get(node.lineno, ""))
+        return key, record
+
+    def count_local(self, array: LocalArray, mask: Mask, kind: str, node: ast.AST) -> None:
+        if self.tracing:
+            _, record = self.access_record(array, kind, node)
+            record[0] += mask.warps
+            record[3] += mask.lanes * array.dtype.itemsize
+            record[6] += mask.lanes
+
+    _KINDS = ("load", "store", "atomic")
+
+    def note(self, array: Array, element: Lanes, mask: Mask, kind: int, node: ast.AST) -> None:
+        """Counts an access and checks it for races and unwritten reads."""
+        if self.tracing:
+            self.count(array, element, mask, self._KINDS[kind], node)
+        root = array.root
+        if self.hunting and root.tracked:
+            self.hunt(array, element, mask, kind, node)
+
+    def count(self, array: Array, element: Lanes, mask: Mask, kind: str, node: ast.AST) -> None:
+        key, record = self.access_record(array, kind, node)
+        root = array.root
+        itemsize = array.dtype.itemsize
+        rows = max(1 if element.ndim == 0 else element.shape[0], 1 if mask.array is None else mask.array.shape[0])
+        address = np.empty((rows, self.padded), np.int64)
+        np.multiply(element, itemsize, out=address)
+        if root.address:
+            address += root.address
+        active = mask.rows(rows)
+        if root.space == "shared":
+            counted = trace.count_shared(address, active, itemsize)
+            fields = (0, 4, 5, 3, 6, 7)  # requests, wavefronts, ideal, used, lanes, collisions
+        else:
+            counted = trace.count_global(address, active, itemsize, root.address // 32, root.touched)
+            fields = (0, 1, 2, 3, 6, 7)
+        times = self.nb // rows
+        for at, n in zip(fields, counted, strict=True):
+            record[at] += n * times
+        if key not in self.trace.patterns:
+            row, lane = np.argwhere(active)[0]
+            start = lane // 32 * 32
+            place = slice(start, start + 32)
+            self.trace.patterns[key] = tuple(
+                int(a) if on else None for a, on in zip(address[row, place], active[row, place], strict=True)
+            )
+
+    def event(self, node: ast.AST, array: str) -> int:
+        key = (self.frame.source.file, node.lineno, array)
+        number = self.event_numbers.get(key)
+        if number is None:
+            number = self.event_numbers[key] = len(self.events)
+            self.events.append((node.lineno, array))
+        return number
+
+    def hunt(self, array: Array, element: Lanes, mask: Mask, kind: int, node: ast.AST) -> None:
+        """Feeds shadow memory with this access and reports what it finds."""
+        root = array.root
+        span = root.granules(array.dtype.itemsize)
+        self.access_number += 1
+        wide = np.ascontiguousarray(np.broadcast_to(element, self.lanes_shape))
+        found = np.zeros((6, 5), np.int64)
+        if kind == trace.ATOMIC and self.uses_fences and root.space == "global":
+            self.fenced_blocks[self.block_numbers[mask.full.any(axis=1)]] = True
+        total = trace.track(
+            root.shadow, wide, mask.full, span, bool(root.row_bytes), kind, self.event(node, array.name),
+            self.access_number, self.block_numbers, self.epoch, self.warp_epoch, self.grid_epoch,
+            self.fences, self.fenced_blocks, root.check_unwritten, found,
+        )  # fmt: skip
+        if not total:
+            return
+        for hazard in range(1, 6):
+            if found[hazard, 0]:
+                self.report_found(array, hazard, found[hazard], node)
+
+    def report_found(self, array: Array, hazard: int, found: np.ndarray, node: ast.AST) -> None:
+        _, element, me, other, event = (int(v) for v in found)
+        mine = self.thread_name((me - 1) // self.padded, (me - 1) % self.padded)
+        place = f"{array.name} element {self.place(array, element)}"
+        if hazard == trace.UNWRITTEN:
+            self.hazard(
+                "uninitialised", node.lineno, array.name, f"{mine} reads {place}, which nothing has written", mine
+            )
+            return
+        theirs = self.thread_name((other - 1) // self.padded, (other - 1) % self.padded)
+        if hazard == trace.TWO_WRITERS:
+            self.hazard(
+                "two writers", node.lineno, array.name, f"{theirs} and {mine} both write {place} at once",
+                f"{theirs}; {mine}", node.lineno,
+            )  # fmt: skip
+            return
+        other_line, _ = self.events[event]
+        verbs = {
+            trace.RACE_READ_AFTER_WRITE: ("reads", "wrote"),
+            trace.RACE_WRITE_AFTER_WRITE: ("writes", "wrote"),
+            trace.RACE_WRITE_AFTER_READ: ("writes", "read"),
+        }[hazard]
+        same_block = (me - 1) // self.padded == (other - 1) // self.padded
+        same_warp = same_block and (me - 1) % self.padded // 32 == (other - 1) % self.padded // 32
+        need = "cuda.syncwarp()" if same_warp else "cuda.syncthreads()" if same_block else "another launch or an atomic"
+        self.hazard(
+            "race", node.lineno, array.name,
+            f"{mine} {verbs[0]} {place}, which {theirs} {verbs[1]} on line {other_line}, with nothing to order the two "
+            f"(it takes {need})",
+            f"{theirs}; {mine}", other_line,
+        )  # fmt: skip
+
+    @staticmethod
+    def place(array: Array, element: int) -> str:
+        """An element number as indices of the array, when it is a plain one."""
+        if array.offset.ndim or any(n.ndim for n in array.shape):
+            return str(element)
+        rest = element - int(array.offset)
+        out = []
+        for stride in sorted(array.strides, reverse=True):
+            out.append(rest // stride if stride else 0)
+            rest = rest % stride if stride else rest
+        if rest or tuple(sorted(array.strides, reverse=True)) != tuple(array.strides):
+            return str(element)
+        return "[" + ", ".join(map(str, out)) + "]"
+
+    # ----------------------------------------------------------------- barriers
+
+    def barrier(self, node: ast.AST) -> None:
+        """__syncthreads: every thread of the block that has not exited must be here."""
+        if self.tracing:
+            self.line(node).barriers += self.blocks_in(self.mask)
+        if self.hunting and self.mask.lanes != self.alive.lanes:
+            here = self.mask.full
+            alive = self.alive.full
+            partial = (here.any(axis=1) & (alive & ~here).any(axis=1))[:, None] & alive & ~here
+            if partial.any():
+                row, lane = self.first_lane(partial)
+                who = self.thread_name(int(self.block_numbers[row]), lane)
+                self.hazard(
+                    "divergent barrier", node.lineno, None,
+                    f"a barrier that not every thread of the block reaches: {who} is elsewhere", who,
+                )  # fmt: skip
+        self.epoch[self.mask.full.any(axis=1)] += 1
+
+    def blocks_in(self, mask: Mask) -> int:
+        return self.nb if mask.array is None else int(np.count_nonzero(mask.full.any(axis=1)))
+
+    def warp_barrier(self, node: ast.AST) -> None:
+        by_warp = self.mask.full.reshape(self.nb, -1, 32).any(axis=2)
+        self.warp_epoch[by_warp] += 1
+
+    def grid_sync(self, node: ast.AST) -> None:
+        """A barrier over the whole grid; the batch holds every block."""
+        if self.tracing:
+            self.line(node).barriers += self.nb
+        if self.mask.lanes != self.alive.lanes:
+            who = self.first_name(self.alive.without(self.mask.full))
+            self.hazard(
+                "divergent barrier", node.lineno, None,
+                f"a grid barrier that not every thread reaches: {who} is elsewhere", who,
+            )  # fmt: skip
+        self.grid_epoch = int(self.epoch.max()) + 1
+        self.epoch[:] = self.grid_epoch
+
+    # ----------------------------------------------------------------- calls
+
+    def on_Call(self, node: ast.Call) -> object:
+        function = self.eval(node.func)
+        if any(isinstance(a, ast.Starred) for a in node.args) or any(k.arg is None for k in node.keywords):
+            raise self.refuse(node, "calls with * or ** arguments")
+        if isinstance(function, DeviceName):
+            return intrinsics.device_call(self, function, node)
+        if isinstance(function, Method):
+            return function.function(self, node)
+        meaning = intrinsics.meaning(function)
+        arguments = [self.eval(a) for a in node.args]
+        keywords = {k.arg: self.eval(k.value) for k in node.keywords}
+        self.node = node
+        if meaning is not None:
+            return meaning(self, node, *arguments, **keywords)
+        python = getattr(function, "py_func", None)
+        if python is not None:
+            return self.call(python, arguments, keywords, node)
+        dtype = types.as_dtype(function)
+        if dtype is not None:
+            if len(arguments) != 1 or keywords:
+                raise self.refuse(node, f"{dtype}() takes one number")
+            return types.cast(self.number(arguments[0], node), dtype)
+        if isinstance(function, np.ufunc):
+            return self.ufunc(function, arguments, node)
+        if isinstance(function, (BuiltinFunctionType, type)) and intrinsics.is_builtin(function):
+            return intrinsics.builtin_call(self, function, arguments, keywords, node)
+        if getattr(math, getattr(function, "__name__", ""), None) is function:
+            result, each = types.math_call(function, [self.number(a, node) for a in arguments])
+            out = result[0] if isinstance(result, tuple) else result
+            self.count_flops(node, out.dtype, each)
+            return result
+        if isinstance(function, FunctionType):
+            where = (function.__module__ or "").split(".")[0]
+            if where == "numpy":
+                raise self.refuse(node, f"numpy.{function.__name__} is not available in a kernel", "write the loop out")
+            raise self.refuse(
+                node, f"{function.__name__} is a plain Python function", "decorate it with @cuda.jit(device=True)"
+            )
+        raise self.refuse(node, f"{_describe(function)} cannot be called in a kernel")
+
+    def ufunc(self, function: np.ufunc, arguments: list[object], node: ast.AST) -> Lanes:
+        values = [self.number(a, node) for a in arguments]
+        if len(values) != function.nin or function.nout != 1:
+            raise self.refuse(node, f"numpy.{function.__name__} takes {function.nin} number(s) here")
+        result = function(*values)
+        if result.dtype.kind in "fc" and function.__name__ not in _FREE_UFUNCS:
+            self.count_flops(node, result.dtype, 1)
+        return result
+
+    def call(self, python: FunctionType, arguments: list[object], keywords: dict[str, object], node: ast.AST) -> object:
+        """Runs a device function for the active lanes."""
+        src = source.read(python)
+        if len(self.frames) > 200:
+            raise self.refuse(node, f"{src.name} calls itself more than 200 levels deep")
+        names = dict(zip(src.parameters, arguments, strict=False))
+        if len(arguments) > len(src.parameters):
+            raise self.refuse(node, f"{src.name} takes {len(src.parameters)} arguments, {len(arguments)} are given")
+        for key, value in keywords.items():
+            if key not in src.parameters or key in names:
+                raise self.refuse(node, f"{src.name} has no free parameter {key!r}")
+            names[key] = value
+        for name in src.parameters:
+            if name not in names:
+                if name not in src.defaults:
+                    raise self.refuse(node, f"{src.name} is missing its argument {name!r}")
+                names[name] = self.constant(src.defaults[name], name, node)
+        mask = self.mask
+        caller = self.frame
+        frame = Frame(src, names, mask)
+        self.frames.append(frame)
+        self.frame = frame
+        discard, self.discard = self.discard, None
+        try:
+            through = self.block_of(src.body, mask)
+        except SimtError:
+            raise
+        finally:
+            self.frames.pop()
+            self.frame = caller
+            self.mask = mask
+            self.discard = discard
+        if not frame.returns:
+            return None
+        if through is not None and any(v is not None for _, v in frame.returns):
+            raise self.refuse(node, f"{src.name} returns a value on some paths only")
+        (_, result), *others = reversed(frame.returns)
+        for lanes, value in others:
+            if value is None and result is None:
+                continue
+            if value is None or result is None:
+                raise self.refuse(node, f"{src.name} returns a value on some paths only")
+            result = self.merge(lanes, value, result, f"{src.name}'s result")
+        return result
+
+
+def _as_load(target: ast.expr) -> ast.expr:
+    loaded = ast.copy_location(type(target)(**{f: getattr(target, f) for f in target._fields}), target)
+    loaded.ctx = ast.Load()
+    return loaded
+
+
+def _constant_of(node: ast.expr) -> Lanes | None:
+    """The value of a literal (with a sign), else None."""
+    with contextlib.suppress(ValueError):
+        value = ast.literal_eval(node)
+        if isinstance(value, (bool, int, float, complex)):
+            return types.literal(value)
+    return None
+
+
+def _literal_index(node: ast.Subscript, axis: int) -> bool:
+    index = node.slice.elts[axis] if isinstance(node.slice, ast.Tuple) and axis < len(node.slice.elts) else node.slice
+    return _constant_of(index) is not None
+
+
+def _describe(value: object) -> str:
+    if isinstance(value, str):
+        return "a string"
+    if isinstance(value, ModuleType):
+        return f"module {value.__name__}"
+    return getattr(value, "__name__", type(value).__name__)
+
+
+def _is_cuda(module: ModuleType) -> bool:
+    return module.__name__.startswith(("numba.cuda", "numba_cuda", "dwlab.simt.cuda"))
+
+
+def _device_name(value: object) -> DeviceName | None:
+    """The DeviceName that an object of numba.cuda (or of the facade) stands for, if any."""
+    if isinstance(value, DeviceName):
+        return value
+    if isinstance(value, ModuleType) or hasattr(value, "py_func"):
+        return None
+    home = getattr(value, "__module__", None) or ""
+    if not isinstance(home, str) or not home.startswith(("numba.cuda", "numba_cuda")):
+        return None
+    name = getattr(value, "__qualname__", None) or getattr(value, "__name__", "")
+    found: object = None
+    for part in str(name).split("."):
+        found = NAMES.get(part) if found is None else getattr(found, part, None)
+    return found if isinstance(found, DeviceName) else None

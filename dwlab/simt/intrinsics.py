@@ -1,0 +1,729 @@
+"""What a kernel may call: cuda.* names, Python's builtins, and functions that others register a meaning for.
+
+Every function here takes the Execution first, then the call's syntax node, then the evaluated arguments.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import operator
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dwlab.simt import trace, types
+from dwlab.simt.memory import Array, Lanes, LocalArray, LocalView, Mask, Range, Root
+from dwlab.simt.names import DeviceName
+from dwlab.simt.options import LaunchError
+
+if TYPE_CHECKING:
+    from dwlab.simt.interpreter import Execution
+
+FULL = 0xFFFFFFFF
+
+
+@dataclass(frozen=True)
+class Group:
+    """What cg.this_grid() gives."""
+
+
+@dataclass(frozen=True)
+class Method:
+    """A bound method that a kernel may call: called as function(run, node)."""
+
+    function: Callable
+
+
+_meanings: dict[int, tuple[object, Callable]] = {}
+
+
+def register_meaning(function: object, meaning: Callable) -> None:
+    """Tells dwlab.simt what a foreign function (an inline-PTX intrinsic, say) does, lane by lane.
+
+    meaning(run, node, *arguments) gets the Execution, the call's syntax node and the argument values, and returns the
+    result in every lane.
+    """
+    _meanings[id(function)] = (function, meaning)
+
+
+def meaning(function: object) -> Callable | None:
+    """The registered meaning of a function, or None."""
+    entry = _meanings.get(id(function))
+    return entry[1] if entry is not None and entry[0] is function else None
+
+
+# --------------------------------------------------------------------- builtins
+
+
+def _range(run: Execution, node: ast.Call, *arguments: object) -> Range:
+    values = [run.number(a, node) for a in arguments]
+    if not 1 <= len(values) <= 3:
+        raise run.refuse(node, "range() takes one to three integers")
+    if any(v.dtype.kind not in "iub" for v in values):
+        raise run.refuse(node, "range() takes integers", "int32(…) converts")
+    dtypes = {v.dtype for v in values}
+    small = all(d.kind == "b" or (d.itemsize <= 4 and d.kind == "i") for d in dtypes)
+    dtype = types.INT32 if small else types.UINT64 if all(d.kind == "u" for d in dtypes) else types.INT64
+    start, stop, step = dtype.type(0), values[0], dtype.type(1)
+    if len(values) > 1:
+        start, stop = values[0], values[1]
+    if len(values) > 2:
+        step = values[2]
+    return Range(start, stop, step, dtype)
+
+
+def _extreme(run: Execution, node: ast.Call, function: Callable, arguments: list[object]) -> Lanes:
+    """min() and max(): as Numba compiles them, `b if b < a else a`, so the first argument wins for NaN."""
+    items = list(arguments[0]) if len(arguments) == 1 and isinstance(arguments[0], tuple) else arguments
+    values = [run.number(a, node) for a in items]
+    if not values:
+        raise run.refuse(node, f"{function.__name__}() of nothing")
+    dtype = types.unify(*(v.dtype for v in values))
+    compare = operator.lt if function is min else operator.gt
+    best = types.cast(values[0], dtype)
+    for value in values[1:]:
+        value = types.cast(value, dtype)
+        best = np.where(compare(value, best), value, best)
+        best = best if best.ndim else dtype.type(best)
+    return best
+
+
+def _round(run: Execution, node: ast.Call, value: Lanes, digits: Lanes | None = None) -> Lanes:
+    if digits is not None:
+        if digits.ndim:
+            raise run.refuse(node, "round()'s number of digits must be the same in every thread")
+        return np.round(value, int(digits))
+    return types.cast(np.rint(value), types.INT64) if value.dtype.kind == "f" else value
+
+
+def _zip(run: Execution, node: ast.Call, items: list[object]) -> tuple:
+    return tuple(zip(*(run.unpack(i, node) for i in items), strict=False))
+
+
+def _print(run: Execution, node: ast.Call, arguments: list[object]) -> None:
+    """One line per active thread, in thread order."""
+    shape = run.lanes_shape
+    columns = []
+    for value in arguments:
+        if isinstance(value, (np.ndarray, np.generic)):
+            columns.append(np.broadcast_to(value, shape))
+        elif isinstance(value, str) or value is None:
+            columns.append(value)
+        else:
+            raise run.refuse(node, "print takes numbers and literal strings")
+    for row, lane in np.argwhere(run.mask.full):
+        builtins.print(*(c[row, lane] if isinstance(c, np.ndarray) else c for c in columns))
+
+
+_PLAIN_BUILTINS = (
+    range, min, max, abs, round, pow, divmod, len, print, enumerate, zip, tuple, sum, slice, isinstance, reversed,
+)  # fmt: skip
+
+
+def is_builtin(function: object) -> bool:
+    """Whether builtin_call handles it."""
+    return function in types.BUILTIN_CASTS or function in _PLAIN_BUILTINS
+
+
+def builtin_call(run: Execution, function: Callable, arguments: list[object], keywords: dict, node: ast.Call) -> object:
+    """A call of one of Python's builtins."""
+    if keywords and function is not enumerate:
+        raise run.refuse(node, f"{function.__name__}() takes no keyword arguments in a kernel")
+    if function is range:
+        return _range(run, node, *arguments)
+    if function is print:
+        return _print(run, node, arguments)
+    if function in (min, max):
+        return _extreme(run, node, function, arguments)
+    if function in types.BUILTIN_CASTS:
+        if len(arguments) == 2 and function is complex:
+            real, imag = (types.cast(run.number(a, node), types.FLOAT64) for a in arguments)
+            return real + np.complex128(1j) * imag
+        if len(arguments) != 1:
+            raise run.refuse(node, f"{function.__name__}() takes one number")
+        return types.builtin_cast(function, run.number(arguments[0], node))
+    if function is len:
+        (thing,) = arguments
+        if isinstance(thing, tuple):
+            return np.int64(len(thing))
+        if isinstance(thing, (Array, LocalArray, LocalView)):
+            return thing.shape[0]
+        raise run.refuse(node, "len() of something that is neither a tuple nor an array")
+    if function is abs:
+        value = run.number(arguments[0], node)
+        return (
+            np.abs(value)
+            if value.dtype.kind in "fc"
+            else types.cast(np.abs(value), types.call_type(abs, value.dtype)[1])
+        )
+    if function is round:
+        return _round(run, node, *(run.number(a, node) for a in arguments))
+    if function is pow:
+        return run.apply(operator.pow, *arguments, node)
+    if function is divmod:
+        return run.apply(operator.floordiv, *arguments, node), run.apply(operator.mod, *arguments, node)
+    if function is enumerate:
+        start = int(keywords.get("start", arguments[1] if len(arguments) > 1 else 0))
+        return tuple((np.int64(start + i), v) for i, v in enumerate(run.unpack(arguments[0], node)))
+    if function is zip:
+        return _zip(run, node, arguments)
+    if function is reversed:
+        return tuple(reversed(run.unpack(arguments[0], node)))
+    if function is tuple:
+        return tuple(run.unpack(arguments[0], node)) if arguments else ()
+    if function is sum:
+        total = run.number(arguments[1], node) if len(arguments) > 1 else types.literal(0)
+        for value in run.unpack(arguments[0], node):
+            total = run.apply(operator.add, total, value, node)
+        return total
+    if function is slice:
+        parts = [None if a is None else run.number(a, node) for a in arguments]
+        return slice(*parts)
+    raise run.refuse(node, f"{function.__name__}() is not available in a kernel here")
+
+
+# --------------------------------------------------------------------- arrays made in a kernel
+
+
+def _constant_expression(node: ast.expr, parameters: frozenset[str]) -> bool:
+    """Whether a shape is one that Numba can take: literals, single names, and tuples of these."""
+    if isinstance(node, (ast.Tuple, ast.List)):
+        return all(_constant_expression(e, parameters) for e in node.elts)
+    if isinstance(node, ast.Name):
+        return node.id not in parameters
+    if isinstance(node, ast.Attribute):
+        return True
+    return not any(isinstance(n, (ast.Name, ast.Call, ast.Subscript)) for n in ast.walk(node))
+
+
+def _array_arguments(run: Execution, node: ast.Call, what: str) -> tuple[tuple[int, ...], np.dtype, int]:
+    given = {k.arg: k.value for k in node.keywords}
+    for name, value in zip(("shape", "dtype", "alignment"), node.args, strict=False):
+        given[name] = value
+    if "shape" not in given or "dtype" not in given:
+        raise run.refuse(node, f"{what}.array needs a shape and a dtype")
+    if not _constant_expression(given["shape"], frozenset(run.frame.source.parameters)):
+        raise run.refuse(
+            given["shape"], f"the shape of a {what} array must be a literal or the name of a global constant",
+            "compute it outside the kernel: N = …",
+        )  # fmt: skip
+    shape = run.eval(given["shape"])
+    shape = shape if isinstance(shape, tuple) else (shape,)
+    sizes = []
+    for n in shape:
+        n = run.number(n, node)
+        if n.ndim or n.dtype.kind not in "iu":
+            raise run.refuse(node, f"the shape of a {what} array must be constant integers")
+        if n < 0:
+            raise run.refuse(node, f"the shape of a {what} array must not be negative")
+        sizes.append(int(n))
+    dtype = run.eval(given["dtype"])
+    dtype = np.dtype(dtype) if isinstance(dtype, str) else types.as_dtype(dtype)
+    if dtype is None:
+        raise run.refuse(node, f"{ast.unparse(given['dtype'])} is not a dtype", "use e.g. numba.float32")
+    alignment = int(run.number(run.eval(given["alignment"]), node)) if "alignment" in given else dtype.itemsize
+    if alignment < 1 or alignment & (alignment - 1):
+        raise run.refuse(node, f"alignment {alignment} is not a power of two")
+    return tuple(sizes), dtype, max(alignment, dtype.alignment)
+
+
+def _name_of(run: Execution, node: ast.Call, default: str) -> str:
+    """The variable that a `name = cuda.shared.array(…)` statement sets."""
+    statement = run.node
+    if isinstance(statement, ast.Assign) and statement.value is node and isinstance(statement.targets[0], ast.Name):
+        return statement.targets[0].id
+    return default
+
+
+def _strides(shape: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(int(np.prod(shape[i + 1 :], dtype=np.int64)) for i in range(len(shape)))
+
+
+def shared_array(run: Execution, node: ast.Call) -> Array:
+    """cuda.shared.array: one array per block and call site; shape 0 is the dynamic shared memory from its start."""
+    made = run.shared.get(id(node))
+    if made is not None:
+        return made
+    shape, dtype, alignment = _array_arguments(run, node, "shared")
+    name = _name_of(run, node, "shared")
+    if shape == (0,):
+        array = _dynamic_shared(run, node, dtype, name)
+    else:
+        nbytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+        start = -(-run.shared_used // alignment) * alignment
+        run.shared_used = start + nbytes
+        if run.shared_used > 48 * 1024:
+            raise LaunchError(
+                f"{run.where(node)}: {run.shared_used} bytes of static shared memory; a block may declare at "
+                "most 49152: make the tile smaller, or use dynamic shared memory (shape 0, size given at launch)"
+            )
+        row = max(16, -(-nbytes // 16) * 16)
+        array = Array(_shared_root(run, row, start), name, dtype, tuple(np.int64(n) for n in shape), _strides(shape))
+    run.shared[id(node)] = array
+    return array
+
+
+def _shared_root(run: Execution, row: int, start: int) -> Root:
+    root = Root("shared", np.full(run.nb * row, 0xFF, np.uint8), start, row)
+    root.tracked = True
+    root.check_unwritten = True
+    return root
+
+
+def _dynamic_shared(run: Execution, node: ast.Call, dtype: np.dtype, name: str) -> Array:
+    size = run.dynamic_shared
+    if run.dynamic_root is None:
+        row = max(16, -(-size // 16) * 16)
+        run.dynamic_root = _shared_root(run, row, 0)
+    return Array(run.dynamic_root, name, dtype, (np.int64(size // dtype.itemsize),), (1,))
+
+
+def local_array(run: Execution, node: ast.Call) -> LocalArray:
+    """cuda.local.array: one array per thread and call site (per call, in a device function)."""
+    shape, dtype, _ = _array_arguments(run, node, "local")
+    key = (id(node), len(run.frames))
+    array = run.local.get(key)
+    if array is None:
+        if 0 in shape:
+            raise run.refuse(node, "a local array needs at least one element")
+        nbytes = int(np.prod(shape)) * dtype.itemsize
+        if nbytes > 512 * 1024:
+            raise LaunchError(f"{run.where(node)}: {nbytes} bytes of local memory per thread; the limit is 524288")
+        array = run.local[key] = LocalArray(_name_of(run, node, "local"), shape, dtype, run.lanes_shape)
+    return array
+
+
+def const_array(run: Execution, node: ast.Call) -> Array:
+    """cuda.const.array_like: a NumPy array of the enclosing scope in constant memory."""
+    value = run.eval(node.args[0])
+    if not isinstance(value, Array) or value.space != "const":
+        raise run.refuse(node, "const.array_like takes a NumPy array that is a global or closure variable")
+    return value
+
+
+# --------------------------------------------------------------------- position
+
+
+def _grid(run: Execution, node: ast.Call) -> object:
+    ndim = _dimension(run, node)
+    out = tuple(
+        types.cast(run.thread_index[k] if run.block[k] > 1 else np.int32(0), types.INT64)
+        + types.cast(run.block_index[k], types.INT64) * np.int64(run.block[k])
+        for k in range(ndim)
+    )
+    return out[0] if ndim == 1 else out
+
+
+def _gridsize(run: Execution, node: ast.Call) -> object:
+    ndim = _dimension(run, node)
+    out = tuple(np.int64(run.block[k] * run.grid[k]) for k in range(ndim))
+    return out[0] if ndim == 1 else out
+
+
+def _dimension(run: Execution, node: ast.Call) -> int:
+    if len(node.args) != 1 or not isinstance(node.args[0], ast.Constant) or node.args[0].value not in (1, 2, 3):
+        raise run.refuse(node, "give the number of dimensions as a literal 1, 2 or 3")
+    return node.args[0].value
+
+
+# --------------------------------------------------------------------- barriers and fences
+
+
+def _syncthreads(run: Execution, node: ast.Call) -> None:
+    run.barrier(node)
+
+
+def _syncthreads_vote(run: Execution, node: ast.Call, predicate: object, how: str) -> Lanes:
+    value = run.number(predicate, node)
+    if value.dtype.kind not in "iub":
+        raise run.refuse(node, "the predicate must be an integer or a bool")
+    run.barrier(node)
+    yes = np.broadcast_to(types.truth(value), run.lanes_shape) & run.mask.full
+    if how == "count":
+        result = yes.sum(axis=1, dtype=np.int32)
+    elif how == "or":
+        result = yes.any(axis=1).astype(np.int32)
+    else:
+        result = (yes | ~run.mask.full).all(axis=1).astype(np.int32)
+    return np.int32(result[0]) if run.nb == 1 else result[:, None]
+
+
+def _syncwarp(run: Execution, node: ast.Call, *mask: object) -> None:
+    if mask:
+        _participants(run, node, run.number(mask[0], node))
+    run.warp_barrier(node)
+
+
+def _fence(run: Execution, node: ast.Call) -> None:
+    if run.hunting and run.uses_fences:
+        run.fences[run.block_numbers] += run.mask.full
+
+
+# --------------------------------------------------------------------- warp operations
+
+
+def _warps(run: Execution, value: Lanes) -> np.ndarray:
+    """A value as (NB, warps, 32)."""
+    return np.broadcast_to(value, run.lanes_shape).reshape(run.nb, -1, 32)
+
+
+def _participants(run: Execution, node: ast.Call, mask: Lanes) -> np.ndarray:
+    """Lanes that the member mask names, (NB, warps, 32); reports named lanes not here and callers not named."""
+    bits = (np.broadcast_to(mask, run.lanes_shape).astype(np.int64) & FULL).reshape(run.nb, -1, 32)
+    lane = np.arange(32)
+    active = _warps(run, run.mask.full)
+    if run.hunting:
+        own = (bits >> lane) & 1
+        outside = (active & (own == 0)).reshape(run.lanes_shape)
+        if outside.any():
+            who = run.first_name(Mask(outside, run.lanes_shape))
+            run.hazard(
+                "inactive lane", node.lineno, None, f"{who} takes part, but the member mask does not name it", who
+            )
+        # One active lane speaks for its warp: what it names must be here, unless it has exited.
+        named = np.zeros(active.shape, np.bool_)
+        first = active.argmax(axis=2)
+        speaker = np.take_along_axis(bits, first[:, :, None], 2)[:, :, 0]
+        named = ((speaker[:, :, None] >> lane) & 1).astype(np.bool_) & active.any(axis=2)[:, :, None]
+        absent = (named & ~active & _warps(run, run.alive.full)).reshape(run.lanes_shape)
+        if absent.any():
+            who = run.first_name(Mask(absent, run.lanes_shape))
+            run.hazard(
+                "inactive lane", node.lineno, None, f"the member mask names {who}, which does not reach this line", who
+            )
+    return ((bits >> lane) & 1).astype(np.bool_) & active
+
+
+def _shuffle(run: Execution, node: ast.Call, how: str, member: object, value: object, amount: object) -> Lanes:
+    _participants(run, node, run.number(member, node))
+    value = run.number(value, node)
+    if value.dtype.itemsize < 4 and value.dtype.kind in "iub":
+        value = types.cast(value, types.INT32)
+    amount = types.cast(run.number(amount, node), types.INT64)
+    lane = np.arange(32)
+    shift = _warps(run, amount)
+    if how == "shfl_sync":
+        target = shift & 31
+    elif how == "shfl_up_sync":
+        target = lane - shift
+    elif how == "shfl_down_sync":
+        target = lane + shift
+    else:
+        target = lane ^ shift
+    inside = (target >= 0) & (target < 32)
+    target = np.where(inside, target, lane)
+    if run.hunting:
+        active = _warps(run, run.mask.full)
+        silent = active & ~np.take_along_axis(active, target, 2)
+        if silent.any():
+            who = run.first_name(Mask(silent.reshape(run.lanes_shape), run.lanes_shape))
+            run.hazard("inactive lane", node.lineno, None, f"{who} reads from a lane that is not active here", who)
+    return np.take_along_axis(_warps(run, value), target, 2).reshape(run.lanes_shape)
+
+
+def _spread(run: Execution, per_warp: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """(NB, warps) to every lane."""
+    return np.repeat(per_warp.astype(dtype), 32, axis=1)
+
+
+def _vote(run: Execution, node: ast.Call, how: str, member: object, predicate: object) -> Lanes:
+    named = _participants(run, node, run.number(member, node))
+    yes = _warps(run, types.truth(run.number(predicate, node))) & named
+    if how == "ballot_sync":
+        bits = (yes.astype(np.uint64) << np.arange(32, dtype=np.uint64)).sum(axis=2)
+        return _spread(run, bits.astype(np.uint32).view(np.int32), np.dtype(np.int32))
+    if how == "any_sync":
+        result = yes.any(axis=2)
+    elif how == "all_sync":
+        result = (yes | ~named).all(axis=2)
+    else:
+        result = (yes | ~named).all(axis=2) | ~yes.any(axis=2)
+    return _spread(run, result, types.BOOL)
+
+
+def _match(run: Execution, node: ast.Call, how: str, member: object, value: object) -> object:
+    named = _participants(run, node, run.number(member, node))
+    lanes = _warps(run, run.number(value, node))
+    equal = (lanes[:, :, :, None] == lanes[:, :, None, :]) & named[:, :, None, :] & named[:, :, :, None]
+    weights = np.uint64(1) << np.arange(32, dtype=np.uint64)
+    bits = (equal * weights).sum(axis=3).astype(np.uint32)
+    if how == "match_any_sync":
+        return bits.reshape(run.lanes_shape).view(np.int32)
+    everyone = (named * weights).sum(axis=2).astype(np.uint32)
+    same = (bits == everyone[:, :, None]).reshape(run.lanes_shape)
+    result = np.where(same, _spread(run, everyone, np.dtype(np.uint32)), np.uint32(0)).view(np.int32)
+    return result, same
+
+
+def _activemask(run: Execution, node: ast.Call) -> Lanes:
+    active = _warps(run, run.mask.full)
+    bits = (active.astype(np.uint64) << np.arange(32, dtype=np.uint64)).sum(axis=2)
+    return _spread(run, bits, np.dtype(np.uint32))
+
+
+def _lanemask_lt(run: Execution, node: ast.Call) -> Lanes:
+    lane = np.arange(run.padded) % 32
+    return ((np.uint64(1) << lane.astype(np.uint64)) - np.uint64(1)).astype(np.uint32)[None, :]
+
+
+# --------------------------------------------------------------------- bits and arithmetic
+
+
+def _unsigned(value: Lanes) -> tuple[Lanes, int]:
+    bits = value.dtype.itemsize * 8
+    return value.astype(np.dtype(f"u{value.dtype.itemsize}")), bits
+
+
+def _integer(run: Execution, node: ast.Call, value: object, smallest: int = 1) -> Lanes:
+    value = run.number(value, node)
+    if value.dtype.kind not in "iu":
+        raise run.refuse(node, f"an integer is needed, not {value.dtype}")
+    return (
+        value if value.dtype.itemsize >= smallest else value.astype(np.int32 if value.dtype.kind == "i" else np.uint32)
+    )
+
+
+def _popc(run: Execution, node: ast.Call, value: object) -> Lanes:
+    value = _integer(run, node, value)
+    return np.bitwise_count(_unsigned(value)[0]).astype(value.dtype)
+
+
+def _brev(run: Execution, node: ast.Call, value: object) -> Lanes:
+    value, bits = _unsigned(_integer(run, node, value, 4))
+    out = np.zeros_like(value)
+    one = value.dtype.type(1)
+    for k in range(bits):
+        bit = (value >> value.dtype.type(k)) & one
+        out = out | (bit << value.dtype.type(bits - 1 - k))
+    return out
+
+
+def _clz(run: Execution, node: ast.Call, value: object) -> Lanes:
+    original = _integer(run, node, value)
+    value, bits = _unsigned(original)
+    count = np.zeros_like(value)
+    still = np.ones(value.shape, np.bool_)
+    for k in range(bits - 1, -1, -1):
+        still = still & (((value >> value.dtype.type(k)) & value.dtype.type(1)) == 0)
+        count = count + still.astype(value.dtype)
+    return count.astype(original.dtype)
+
+
+def _ffs(run: Execution, node: ast.Call, value: object) -> Lanes:
+    value, _ = _unsigned(_integer(run, node, value))
+    lowest = value & (~value + value.dtype.type(1))
+    below = np.bitwise_count(lowest - value.dtype.type(1)).astype(np.uint32) + np.uint32(1)
+    out = np.where(value == 0, np.uint32(0), below)
+    return out if out.ndim else np.uint32(out)
+
+
+def _selp(run: Execution, node: ast.Call, test: object, yes: object, no: object) -> Lanes:
+    yes, no = run.number(yes, node), run.number(no, node)
+    dtype = types.unify(yes.dtype, no.dtype)
+    out = np.where(types.truth(run.number(test, node)), types.cast(yes, dtype), types.cast(no, dtype))
+    return out if out.ndim else dtype.type(out)
+
+
+def _fma(run: Execution, node: ast.Call, a: object, b: object, c: object) -> Lanes:
+    """Fused multiply-add, rounded once: float32 goes through float64 (exact product), float64 through long double."""
+    values = [run.number(v, node) for v in (a, b, c)]
+    dtype = types.unify(*(v.dtype for v in values))
+    dtype = dtype if dtype.kind == "f" else types.FLOAT64
+    wide = np.dtype(np.float64) if dtype.itemsize <= 4 else np.dtype(np.longdouble)
+    x, y, z = (types.cast(v, dtype).astype(wide) for v in values)
+    run.count_flops(node, dtype, 2)
+    return (x * y + z).astype(dtype)
+
+
+def _cbrt(run: Execution, node: ast.Call, value: object) -> Lanes:
+    value = run.number(value, node)
+    value = value if value.dtype.kind == "f" else types.cast(value, types.FLOAT64)
+    run.count_flops(node, value.dtype, 1)
+    return np.cbrt(value)
+
+
+_HALF = {
+    "hadd": np.add, "hsub": np.subtract, "hmul": np.multiply, "hdiv": np.true_divide, "hneg": np.negative,
+    "habs": np.abs,
+    "hmin": np.minimum, "hmax": np.maximum, "heq": np.equal, "hne": np.not_equal, "hgt": np.greater,
+    "hge": np.greater_equal, "hlt": np.less, "hle": np.less_equal, "hsqrt": np.sqrt, "hexp": np.exp, "hlog": np.log,
+    "hsin": np.sin, "hcos": np.cos, "hfloor": np.floor, "hceil": np.ceil, "htrunc": np.trunc, "hexp2": np.exp2,
+    "hlog2": np.log2, "hlog10": np.log10, "hrcp": np.reciprocal,
+}  # fmt: skip
+
+
+def _half(run: Execution, node: ast.Call, name: str, arguments: list[object]) -> Lanes:
+    values = [types.cast(run.number(a, node), types.FLOAT16) for a in arguments]
+    if name == "hfma":
+        wide = [v.astype(np.float64) for v in values]
+        run.count_flops(node, types.FLOAT16, 2)
+        return (wide[0] * wide[1] + wide[2]).astype(np.float16)
+    if name == "hrsqrt":
+        return (np.float16(1) / np.sqrt(values[0])).astype(np.float16)
+    result = _HALF[name](*values)
+    if result.dtype.kind == "f":
+        run.count_flops(node, types.FLOAT16, 1)
+    return result
+
+
+# --------------------------------------------------------------------- atomics
+
+_COMMUTING = {
+    "add": np.add, "sub": np.subtract, "max": np.maximum, "min": np.minimum, "and_": np.bitwise_and,
+    "or_": np.bitwise_or, "xor": np.bitwise_xor, "nanmax": np.fmax, "nanmin": np.fmin,
+}  # fmt: skip
+
+
+def _step(name: str, old: np.ndarray, value: np.ndarray, compare: np.ndarray | None) -> np.ndarray:
+    """What one atomic leaves behind, element by element."""
+    if name == "exch":
+        return value
+    if name == "inc":
+        return np.where(old >= value, old.dtype.type(0), old + old.dtype.type(1))
+    if name == "dec":
+        return np.where((old == 0) | (old > value), value, old - old.dtype.type(1))
+    if name in ("cas", "compare_and_swap"):
+        return np.where(old == compare, value, old)
+    return _COMMUTING[name](old, value)
+
+
+def atomic_call(run: Execution, node: ast.Call, name: str) -> Lanes:
+    """One atomic: lanes act one after the other, in thread order; returns the old values."""
+    wanted = node is not run.discard
+    arguments = [run.eval(a) for a in node.args]
+    if any(isinstance(a, Array) is False and isinstance(a, (LocalArray, LocalView)) for a in arguments[:1]):
+        raise run.refuse(node, "atomics work on global and shared arrays, not on local ones")
+    array = arguments[0] if arguments else None
+    if not isinstance(array, Array):
+        raise run.refuse(node, f"the first argument of atomic.{name} must be an array")
+    if array.space == "const":
+        raise run.refuse(node, f"{array.name} is a constant in the kernel", "pass it as an argument to write to it")
+    compare = None
+    if name == "compare_and_swap":
+        index: object = (np.int64(0),) * len(array.shape)
+        if len(arguments) != 3:
+            raise run.refuse(node, "atomic.compare_and_swap takes (array, old, value)")
+        compare, value = arguments[1], arguments[2]
+    elif name == "cas":
+        if len(arguments) != 4:
+            raise run.refuse(node, "atomic.cas takes (array, index, old, value)")
+        index, compare, value = arguments[1], arguments[2], arguments[3]
+    else:
+        if len(arguments) != 3:
+            raise run.refuse(node, f"atomic.{name} takes (array, index, value)")
+        index, value = arguments[1], arguments[2]
+    indices = index if isinstance(index, tuple) else (index,)
+    dtype = array.dtype
+    if name in ("inc", "dec") and dtype.kind != "u":
+        raise run.refuse(node, f"atomic.{name} needs an unsigned integer array, not {dtype}")
+    if name in ("and_", "or_", "xor", "cas", "compare_and_swap") and dtype.kind not in "iu":
+        raise run.refuse(node, f"atomic.{name} needs an integer array, not {dtype}")
+    element, mask = run.locate(array, indices, node)
+    if isinstance(element, Array):
+        raise run.refuse(node, f"atomic.{name} needs an index for every dimension of {array.name}")
+    if mask is None:
+        return dtype.type(0)
+    run.note(array, element, mask, trace.ATOMIC, node)
+    flat = array.root.view(dtype)
+    if array.root.row_bytes:
+        element = element + run.rows * np.int64(array.root.row_bytes // dtype.itemsize)
+    active = mask.full
+    where = np.broadcast_to(element, run.lanes_shape)[active]
+    operand = np.broadcast_to(types.cast(run.number(value, node), dtype), run.lanes_shape)[active]
+    expected = None
+    if compare is not None:
+        expected = np.broadcast_to(types.cast(run.number(compare, node), dtype), run.lanes_shape)[active]
+    if not wanted and name in _COMMUTING:
+        _COMMUTING[name].at(flat, where, operand)
+        return dtype.type(0)
+    old = _one_by_one(name, flat, where, operand, expected)
+    result = np.zeros(run.lanes_shape, dtype)
+    result[active] = old
+    return result
+
+
+def _one_by_one(
+    name: str, flat: np.ndarray, where: np.ndarray, operand: np.ndarray, expected: np.ndarray | None
+) -> np.ndarray:
+    """Applies an atomic lane after lane; lanes on different elements go together."""
+    order = np.argsort(where, kind="stable")
+    place = where[order]
+    new_group = np.ones(len(place), np.bool_)
+    new_group[1:] = place[1:] != place[:-1]
+    starts = np.flatnonzero(new_group)
+    group = np.cumsum(new_group) - 1
+    rank = np.arange(len(place)) - starts[group]
+    old = np.empty(len(place), flat.dtype)
+    if name in ("add", "sub") and flat.dtype.kind in "iu":  # running sums wrap around as the atomics do
+        step = operand[order] if name == "add" else (np.zeros((), flat.dtype) - operand[order])
+        total = np.cumsum(step, dtype=flat.dtype)
+        before = total - step
+        old = (flat[place] + before - before[starts][group]).astype(flat.dtype)
+        ends = np.append(starts[1:], len(place)) - 1
+        flat[place[ends]] = (old[ends] + step[ends]).astype(flat.dtype)
+    else:
+        for turn in range(int(rank.max()) + 1 if len(rank) else 0):
+            now = rank == turn
+            at = place[now]
+            lanes = order[now]
+            old[now] = flat[at]
+            flat[at] = _step(name, flat[at], operand[lanes], None if expected is None else expected[lanes])
+    result = np.empty_like(old)
+    result[order] = old
+    return result
+
+
+# --------------------------------------------------------------------- dispatch
+
+_SIMPLE: dict[str, Callable] = {
+    "syncthreads": _syncthreads, "syncwarp": _syncwarp, "threadfence": _fence, "threadfence_block": _fence,
+    "threadfence_system": _fence, "activemask": _activemask, "lanemask_lt": _lanemask_lt, "popc": _popc, "brev": _brev,
+    "clz": _clz, "ffs": _ffs, "selp": _selp, "fma": _fma, "cbrt": _cbrt,
+}  # fmt: skip
+_VOTES = {"ballot_sync", "any_sync", "all_sync", "eq_sync"}
+_BLOCK_VOTES = {"syncthreads_count": "count", "syncthreads_and": "and", "syncthreads_or": "or"}
+
+
+def device_call(run: Execution, name: DeviceName, node: ast.Call) -> object:
+    """A call of a cuda.* name."""
+    path = name.path
+    if path == "grid":
+        return _grid(run, node)
+    if path == "gridsize":
+        return _gridsize(run, node)
+    if path == "shared.array":
+        return shared_array(run, node)
+    if path == "local.array":
+        return local_array(run, node)
+    if path == "const.array_like":
+        return const_array(run, node)
+    if path.startswith("atomic."):
+        return atomic_call(run, node, name.__name__)
+    if path == "cg.this_grid":
+        return Group()
+    if node.keywords:
+        raise run.refuse(node, f"cuda.{path} takes no keyword arguments")
+    arguments = [run.eval(a) for a in node.args]
+    if path.startswith("fp16."):
+        return _half(run, node, name.__name__, arguments)
+    if path == "nanosleep":
+        return None
+    try:
+        if path in _BLOCK_VOTES:
+            return _syncthreads_vote(run, node, *arguments, how=_BLOCK_VOTES[path])
+        if path.startswith("shfl"):
+            return _shuffle(run, node, path, *arguments)
+        if path in _VOTES:
+            return _vote(run, node, path, *arguments)
+        if path.startswith("match"):
+            return _match(run, node, path, *arguments)
+        if path in _SIMPLE:
+            return _SIMPLE[path](run, node, *arguments)
+    except TypeError as error:
+        if "argument" in str(error):
+            raise run.refuse(node, f"cuda.{path} does not take {len(arguments)} arguments") from None
+        raise
+    raise run.refuse(node, f"cuda.{path} cannot be called")

@@ -1,0 +1,449 @@
+"""Kernels as objects: cuda.jit, kernel[grid, block](…), and `xray`, which runs any kernel on copies and counts."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import functools
+import math
+import warnings
+from collections.abc import Callable, Sequence
+from types import FunctionType
+
+import numpy as np
+from numba.core import sigutils
+from numba.core import types as nt
+
+from dwlab.simt import hostapi, limits, report, source, types
+from dwlab.simt.interpreter import Execution
+from dwlab.simt.memory import Array, Root
+from dwlab.simt.options import (
+    HazardError,
+    HazardWarning,
+    LaunchError,
+    Options,
+    UnsupportedError,
+    current,
+)
+
+# Compiler options of numba.cuda.jit that change speed, not meaning.
+_COMPILER_OPTIONS = frozenset(
+    ("inline", "forceinline", "fastmath", "max_registers", "opt", "debug", "lineinfo", "cache", "launch_bounds", "link",
+     "lto", "boundscheck", "extensions", "fma", "prec_div", "prec_sqrt", "ftz", "nopython",
+     "shared_memory_carveout")
+)  # fmt: skip
+
+
+# --------------------------------------------------------------------- arguments
+
+
+class Binder:
+    """Turns launch arguments into what the kernel sees, and knows which allocation each array lies in."""
+
+    def __init__(self, run: Execution, copies: bool):
+        self.run = run
+        self.copies = copies
+        self.roots: dict[int, tuple[hostapi.Allocation, Root]] = {}
+        self.after: list[Callable[[], None]] = []
+        self.float64 = False
+        self._copied: dict[int, hostapi.Allocation] = {}
+
+    def bind(self, value: object, name: str, wanted: nt.Type | None = None) -> object:
+        """One argument; `wanted` is its type in an explicit signature."""
+        if isinstance(value, np.void):
+            raise LaunchError(f"argument {name!r}: a single record cannot be passed here; pass an array of length 1")
+        if isinstance(value, (bool, int, float, complex, np.generic)):
+            number = types.literal(value)
+            if wanted is not None and not isinstance(wanted, nt.Array):
+                number = types.cast(number, types.dtype_of(wanted))
+            return number
+        if value is None:
+            return None
+        if isinstance(value, tuple):
+            items = [self.bind(v, f"{name}[{i}]") for i, v in enumerate(value)]
+            return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
+        device = self.device_array(value, name)
+        array = self.array(device, name)
+        if isinstance(wanted, nt.Array) and (
+            wanted.ndim != device.ndim or types.dtype_of(wanted.dtype) != device.dtype
+        ):
+            raise TypeError(
+                f"argument {name!r} is {device.dtype} with {device.ndim} dimension(s); the signature says {wanted}"
+            )
+        return array
+
+    def device_array(self, value: object, name: str) -> hostapi.DeviceNDArray:
+        """The simulated device array for a launch argument (for `xray`: a copy of it)."""
+        if not isinstance(value, hostapi.DeviceNDArray) and hasattr(value, "copy_to_host"):
+            value = value.copy_to_host()  # a real device's array
+        elif not isinstance(value, np.ndarray) and hasattr(value, "__cuda_array_interface__"):
+            from numba import cuda
+
+            value = cuda.as_cuda_array(value).copy_to_host()
+        try:
+            device, after = hostapi.kernel_argument(value)
+        except ValueError as error:
+            raise ValueError(f"argument {name!r}: {error}") from None
+        if not isinstance(device, hostapi.DeviceNDArray):
+            raise TypeError(
+                f"argument {name!r} is a {type(value).__name__}; a kernel takes numbers, tuples and arrays"
+            )
+        if self.copies:
+            return self.copy_of(device) if after is None else device
+        if after is not None:
+            self.after.append(after)
+        return device
+
+    def copy_of(self, device: hostapi.DeviceNDArray) -> hostapi.DeviceNDArray:
+        """The same view into a copy of its allocation."""
+        old = device.allocation
+        new = self._copied.get(id(old))
+        if new is None:
+            new = hostapi.Allocation(old.nbytes, written=True)
+            new.buffer[...] = old.buffer
+            new.written = None if old.written is None else old.written.copy()
+            self._copied[id(old)] = new
+        if device.size == 0:
+            return device
+        storage = np.ndarray(
+            device.shape, device.dtype, buffer=new.buffer, offset=device.offset, strides=device.strides
+        )
+        return hostapi.DeviceNDArray(storage, new)
+
+    def array(self, device: hostapi.DeviceNDArray, name: str) -> Array:
+        allocation = device.allocation
+        itemsize = device.dtype.itemsize
+        entry = self.roots.get(id(allocation))
+        if entry is None:
+            root = self.run.new_root("global", allocation.buffer)
+            root.initial = allocation.written
+            root.check_unwritten = allocation.written is not None
+            entry = self.roots[id(allocation)] = (allocation, root)
+        root = entry[1]
+        if device.offset % itemsize or any(s % itemsize for s in device.strides):
+            raise UnsupportedError(f"argument {name!r}: its elements are not aligned to their size ({itemsize} bytes)")
+        if device.dtype.fields is None:
+            root.granule = math.gcd(root.granule, itemsize)
+        else:
+            root.granule = math.gcd(root.granule, *(f[0].itemsize for f in device.dtype.fields.values()))
+        if device.dtype in (types.FLOAT64, types.COMPLEX128):
+            self.float64 = True
+        return Array(
+            root=root,
+            name=name,
+            dtype=device.dtype,
+            shape=tuple(np.int64(n) for n in device.shape),
+            strides=tuple(s // itemsize for s in device.strides),
+            offset=np.int64(device.offset // itemsize),
+        )
+
+    def finish(self) -> None:
+        """Brings results back to host arrays, and remembers which memory was written."""
+        for allocation, root in self.roots.values():
+            if allocation.written is None:
+                continue
+            if root.shadow is None:
+                if not self.run.hunting:
+                    allocation.written = None
+                continue
+            flags = np.repeat(root.shadow["written"][0], root.granule)
+            allocation.written[: len(flags)] = flags
+            if flags.all() and len(flags) == allocation.nbytes:
+                allocation.written = None
+        for call in self.after:
+            call()
+
+
+# --------------------------------------------------------------------- what a kernel needs
+
+
+@dataclasses.dataclass(frozen=True)
+class Needs:
+    """What can be seen of a kernel before it runs: on-chip bytes, and features that change how it is run."""
+
+    static_shared: int
+    local: int
+    grid_sync: bool
+    fences: bool
+
+
+def needs(src: source.Source) -> Needs:
+    """Looks through a kernel and the device functions it names."""
+    total = {"shared": 0, "local": 0}
+    features: set[str] = set()
+    seen: set[FunctionType] = set()
+
+    def size(node: ast.Call, one: source.Source) -> int:
+        given = {k.arg: k.value for k in node.keywords} | dict(zip(("shape", "dtype"), node.args, strict=False))
+        if "shape" not in given or "dtype" not in given:
+            return 0
+        parts = given["shape"].elts if isinstance(given["shape"], (ast.Tuple, ast.List)) else [given["shape"]]
+        count = 1
+        for part in parts:
+            value = part.value if isinstance(part, ast.Constant) else source.static_value(part, one.lookup)
+            for n in value if isinstance(value, tuple) else (value,):
+                count *= n if isinstance(n, (int, np.integer)) else 1
+        dtype = types.as_dtype(source.static_value(given["dtype"], one.lookup))
+        return int(count) * (dtype.itemsize if dtype is not None else 8)
+
+    def visit(one: source.Source) -> None:
+        if one.function in seen:
+            return
+        seen.add(one.function)
+        for node in (n for statement in one.body for n in ast.walk(statement)):
+            if isinstance(node, ast.Attribute):
+                features.add(node.attr)
+            elif isinstance(node, ast.Name):
+                features.add(node.id)
+            if isinstance(node, ast.Call):
+                place = ast.unparse(node.func)
+                for space in total:
+                    if place.endswith(f"{space}.array"):
+                        total[space] += size(node, one)
+                target = source.static_value(node.func, one.lookup)
+                if hasattr(target, "py_func"):
+                    visit(source.read(target.py_func))
+
+    visit(src)
+    return Needs(
+        total["shared"], total["local"], "this_grid" in features, any(f.startswith("threadfence") for f in features)
+    )
+
+
+# --------------------------------------------------------------------- running
+
+
+def execute(
+    function: FunctionType,
+    grid: object,
+    block: object,
+    arguments: Sequence[object],
+    shared_bytes: int = 0,
+    options: Options | None = None,
+    copies: bool = False,
+    signatures: Sequence[Sequence[nt.Type]] = (),
+) -> tuple[Execution, Binder]:
+    """Runs a kernel over its whole grid. Raises LaunchError, UnsupportedError, HazardError or KernelError."""
+    options = options or current()
+    src = source.read(function)
+    grid, block = limits.dim3(grid, "grid"), limits.dim3(block, "block")
+    wanted = needs(src)
+    shared_bytes = int(shared_bytes)
+    limits.check_launch(grid, block, wanted.static_shared, shared_bytes, options.compute_capability)
+    if len(arguments) + len(src.defaults) < len(src.parameters) or len(arguments) > len(src.parameters):
+        raise TypeError(
+            f"{src.name} takes {len(src.parameters)} argument(s) ({', '.join(src.parameters)}); {len(arguments)} given"
+        )
+    run = Execution(src, grid, block, options, shared_bytes)
+    binder = Binder(run, copies)
+    chosen = _choose(signatures, arguments) if signatures else [None] * len(src.parameters)
+    bound = [
+        binder.bind(value, name, want) for value, name, want in zip(arguments, src.parameters, chosen, strict=False)
+    ]
+    bound += [binder.bind(src.defaults[name], name) for name in src.parameters[len(bound) :]]
+    for name, value in zip(src.parameters, bound, strict=True):
+        for array in _arrays(value):
+            if run.hunting and (name in src.written or array.root.check_unwritten):
+                array.root.tracked = True
+    run.arrays = {array.name: array for value in bound for array in _arrays(value)}
+    if wanted.fences:
+        run.uses_fences = True
+        run.fences = np.zeros((run.blocks_total, run.padded), np.int32)
+        run.fenced_blocks = np.zeros(run.blocks_total, np.bool_)
+    batch = _batch(run, wanted, shared_bytes, options)
+    try:
+        for first in range(0, run.blocks_total, batch):
+            run.run_batch(first, min(batch, run.blocks_total - first), bound)
+    finally:
+        binder.finish()
+    return run, binder
+
+
+def _arrays(value: object) -> list[Array]:
+    """The arrays in an argument, those in tuples included."""
+    if isinstance(value, tuple):
+        return [array for item in value for array in _arrays(item)]
+    return [value] if isinstance(value, Array) else []
+
+
+def _choose(signatures: Sequence[Sequence[nt.Type]], arguments: Sequence[object]) -> Sequence[nt.Type]:
+    for one in signatures:
+        if len(one) == len(arguments) and all(
+            not isinstance(t, nt.Array)
+            or (hasattr(a, "ndim") and a.ndim == t.ndim and np.dtype(a.dtype) == types.dtype_of(t.dtype))
+            for t, a in zip(one, arguments, strict=True)
+        ):
+            return one
+    given = ", ".join(
+        f"{a.dtype}[{a.ndim}-D]" if hasattr(a, "ndim") and a.ndim else type(a).__name__ for a in arguments
+    )
+    raise TypeError(
+        f"no signature of the kernel takes ({given}); it has {' and '.join(str(tuple(s)) for s in signatures)}"
+    )
+
+
+def _batch(run: Execution, wanted: Needs, shared_bytes: int, options: Options) -> int:
+    """Blocks to run at once: up to options.lanes threads within the memory budget; all of them for a grid barrier."""
+    shadow = 16 if run.hunting else 1  # shadow bytes per shared byte, and the byte itself
+    per_block = (wanted.static_shared + shared_bytes) * shadow + run.padded * (wanted.local * 2 + 256)
+    most = max(1, options.memory_budget // max(1, per_block))
+    if wanted.grid_sync:
+        if run.blocks_total > most:
+            raise LaunchError(
+                f"a grid barrier needs all {run.blocks_total} blocks at once, about "
+                f"{run.blocks_total * per_block >> 20} MiB here; the memory budget is "
+                f"{options.memory_budget >> 20} MiB: launch fewer blocks"
+            )
+        return run.blocks_total
+    return max(1, min(run.blocks_total, most, options.lanes // run.padded))
+
+
+class Kernel:
+    """What @cuda.jit makes: a kernel to be launched with kernel[grid, block](…), or a device function."""
+
+    def __init__(self, function: FunctionType, device: bool = False, signatures: Sequence[Sequence[nt.Type]] = ()):
+        self.py_func = function
+        self.device = device
+        self.arg_types = tuple(tuple(s) for s in signatures)
+        functools.update_wrapper(self, function)
+
+    def __getitem__(self, configuration: object) -> Configured:
+        if self.device:
+            raise TypeError(f"{self.__name__} is a device function: call it from a kernel, do not launch it")
+        parts = configuration if isinstance(configuration, tuple) else (configuration,)
+        if not 2 <= len(parts) <= 5:
+            raise ValueError(
+                "a launch needs kernel[grid, block], optionally with a stream and dynamic shared memory bytes"
+            )
+        grid, block, stream, shared = (*parts, 0, 0)[:4]
+        return self.configure(grid, block, stream, shared)
+
+    def configure(self, griddim: object, blockdim: object, stream: object = 0, sharedmem: int = 0) -> Configured:
+        """The same as kernel[griddim, blockdim, stream, sharedmem]."""
+        return Configured(self, limits.dim3(griddim, "grid"), limits.dim3(blockdim, "block"), sharedmem)
+
+    def forall(self, ntasks: int, tpb: int = 0, stream: object = 0, sharedmem: int = 0) -> ForAll:
+        """A launch with at least `ntasks` threads in one dimension; `tpb` threads a block (0: chosen here)."""
+        if ntasks < 0:
+            raise ValueError(f"Can't create ForAll with negative task count: {ntasks}")
+        return ForAll(self, ntasks, tpb, sharedmem)
+
+    def specialize(self, *args: object) -> Kernel:
+        """The kernel itself: there is nothing to compile."""
+        return self
+
+    def __call__(self, *args: object) -> None:
+        if self.device:
+            raise TypeError(f"{self.__name__} is a device function and can be called from a kernel only")
+        raise ValueError(
+            "Kernel launch configuration was not specified. Use the syntax:\n\n"
+            f"{self.__name__}[blockspergrid, threadsperblock](…)"
+        )
+
+    def __getattr__(self, name: str) -> object:
+        if name.startswith(("inspect_", "get_")) or name in ("overloads", "compile", "extensions", "stats"):
+            raise AttributeError(
+                f"{name} is about compiled code; the laptop GPU executes Python source and compiles nothing"
+            )
+        raise AttributeError(name)
+
+    def __repr__(self) -> str:
+        return f"<{'device function' if self.device else 'kernel'} {self.__name__} on the laptop GPU>"
+
+
+@dataclasses.dataclass(frozen=True)
+class Configured:
+    """A kernel with its launch configuration; calling it runs it to the end."""
+
+    kernel: Kernel
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    sharedmem: int = 0
+
+    def __call__(self, *args: object) -> None:
+        run, _ = execute(
+            self.kernel.py_func, self.grid, self.block, args, self.sharedmem, signatures=self.kernel.arg_types
+        )
+        if run.options.hazards == "warn":
+            for hazard in run.trace.hazards.values():
+                warnings.warn(f"{self.kernel.__name__}, {hazard}", HazardWarning, stacklevel=2)
+
+
+@dataclasses.dataclass(frozen=True)
+class ForAll:
+    """kernel.forall(n): chooses the grid when called."""
+
+    kernel: Kernel
+    ntasks: int
+    tpb: int = 0
+    sharedmem: int = 0
+
+    def __call__(self, *args: object) -> None:
+        if self.ntasks == 0:
+            return
+        threads = self.tpb or 128
+        self.kernel[-(-self.ntasks // threads), threads, 0, self.sharedmem](*args)
+
+
+def jit(
+    func_or_sig: object = None, device: bool = False, **options: object
+) -> Kernel | Callable[[FunctionType], Kernel]:
+    """cuda.jit in all its forms: bare, with options, with one signature or several, for kernels and device functions.
+
+    Compiler options (fastmath, max_registers, launch_bounds, …) are accepted and change nothing here. Raises TypeError
+    for an option that numba.cuda.jit does not have.
+    """
+    for gone in ("argtypes", "restype", "bind"):
+        if gone in options:
+            raise TypeError(f"cuda.jit has no option {gone!r} any more; give a signature instead")
+    if unknown := set(options) - _COMPILER_OPTIONS - {"signature"}:
+        raise TypeError(f"cuda.jit has no option {sorted(unknown)[0]!r}")
+    func_or_sig = options.get("signature", func_or_sig)
+    if isinstance(func_or_sig, FunctionType):
+        return Kernel(func_or_sig, device)
+    if isinstance(func_or_sig, Kernel):
+        raise TypeError("this function has been through cuda.jit already")
+    signatures = []
+    if func_or_sig is not None:
+        if callable(func_or_sig) and not sigutils.is_signature(func_or_sig):
+            raise TypeError(f"cuda.jit takes a Python function, not {type(func_or_sig).__name__}")
+        given = func_or_sig if isinstance(func_or_sig, list) else [func_or_sig]
+        for one in given:
+            arguments, result = sigutils.normalize_signature(one)
+            if result not in (None, nt.void) and not device:
+                raise TypeError("CUDA kernel must have void return type.")
+            signatures.append(arguments)
+    return lambda function: Kernel(function, device, () if device else signatures)
+
+
+def xray(
+    kernel: object,
+    grid: object,
+    block: object,
+    *args: object,
+    shared_bytes: int = 0,
+    options: Options | None = None,
+) -> report.Report:
+    """Runs any kernel on copies of its arguments and reports what it did, line by line and array by array.
+
+    kernel: what @cuda.jit made, in either mode, or a plain function.  grid, block: as in kernel[grid, block].
+    args: numbers, tuples, NumPy arrays, device arrays; left as they were.  shared_bytes: dynamic shared memory.
+    options: see Options; hazards are collected in the report instead of raised unless `options` says otherwise.
+    Returns a Report. Raises LaunchError, UnsupportedError, StepLimitError or KernelError.
+    """
+    if options is None:
+        options = dataclasses.replace(current(), hazards="report", trace=True)
+    elif not options.trace:
+        options = dataclasses.replace(options, trace=True)
+    function = getattr(kernel, "py_func", kernel)
+    if isinstance(kernel, Configured):
+        raise TypeError("give the kernel itself, and its grid and block as arguments: xray(kernel, grid, block, …)")
+    if getattr(kernel, "device", False) is True:
+        raise TypeError(f"{kernel.__name__} is a device function: x-ray a kernel that calls it")
+    if not isinstance(function, FunctionType):
+        raise TypeError(f"xray takes a kernel, not {type(kernel).__name__}")
+    run, binder = execute(function, grid, block, args, shared_bytes, options, copies=True)
+    return report.build(run, binder.float64)
+
+
+__all__ = ["Configured", "HazardError", "Kernel", "execute", "jit", "xray"]

@@ -1,0 +1,230 @@
+"""Arrays as a simulated kernel sees them, and the masks that say which lanes are active.
+
+Lanes are laid out as (blocks of the batch, threads of a block padded to whole warps). A value is a NumPy scalar (the
+same in every lane) or an array that broadcasts to that layout: (1, T), (NB, 1) or (NB, T).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from dwlab.simt import trace
+from dwlab.simt.options import UnsupportedError
+
+Lanes = np.generic | np.ndarray
+
+
+class Mask:
+    """Active lanes. `array` broadcasts to (NB, T); None means every lane."""
+
+    __slots__ = ("array", "shape", "_lanes", "_warps", "_full")
+
+    def __init__(self, array: np.ndarray | None, shape: tuple[int, int]):
+        self.array = array
+        self.shape = shape
+        self._lanes = self._warps = self._full = None
+
+    @property
+    def lanes(self) -> int:
+        """Number of active lanes."""
+        if self._lanes is None:
+            total = self.shape[0] * self.shape[1]
+            if self.array is None:
+                self._lanes = total
+            else:
+                self._lanes = int(np.count_nonzero(self.array)) * (total // self.array.size)
+        return self._lanes
+
+    @property
+    def warps(self) -> int:
+        """Number of warps with an active lane."""
+        if self._warps is None:
+            blocks, threads = self.shape
+            if self.array is None:
+                self._warps = blocks * threads // 32
+            elif self.array.shape[1] == 1:
+                self._warps = int(np.count_nonzero(self.array)) * threads // 32
+            else:
+                rows = self.array.shape[0]
+                by_warp = self.array.reshape(rows, -1, 32).any(axis=2)
+                self._warps = int(np.count_nonzero(by_warp)) * (blocks // rows)
+        return self._warps
+
+    def rows(self, count: int) -> np.ndarray:
+        """The mask as a contiguous (count, T) array; count is 1 (the mask must not differ between blocks) or NB."""
+        if count == self.shape[0]:
+            return self.full
+        if self.array is None:
+            return np.ones((1, self.shape[1]), np.bool_)
+        return np.ascontiguousarray(np.broadcast_to(self.array, (1, self.shape[1])))
+
+    @property
+    def full(self) -> np.ndarray:
+        """The mask as a contiguous (NB, T) array."""
+        if self._full is None:
+            if self.array is None:
+                self._full = np.ones(self.shape, np.bool_)
+            else:
+                self._full = np.ascontiguousarray(np.broadcast_to(self.array, self.shape))
+        return self._full
+
+    def split(self, condition: Lanes) -> tuple[Mask | None, Mask | None]:
+        """(lanes where the condition holds, the others); None for an empty side, self for a side with all lanes."""
+        if condition.ndim == 0:
+            return (self, None) if condition else (None, self)
+        yes = condition if self.array is None else self.array & condition
+        if not yes.any():
+            return None, self
+        no = ~condition if self.array is None else np.greater(self.array, condition)
+        if not no.any():
+            return self, None
+        return Mask(yes, self.shape), Mask(no, self.shape)
+
+    def without(self, other: np.ndarray) -> Mask | None:
+        """These lanes less the others; None if none is left."""
+        return self.split(~other)[0]
+
+
+def join(first: Mask | None, second: Mask | None, whole: Mask | None = None) -> Mask | None:
+    """The union of two disjoint masks; `whole` itself when that is what they make up."""
+    if first is None or second is None:
+        return first or second
+    if whole is not None and first.lanes + second.lanes == whole.lanes:
+        return whole
+    return Mask(first.array | second.array, first.shape)
+
+
+class Root:
+    """One allocation: bytes, an address, and what is known of it.
+
+    space: "global", "shared" or "const".  data: uint8, flat; shared memory holds `row_bytes` bytes for each block.
+    granule: bytes per shadow record.  tracked: whether races and unwritten reads are looked for.
+    """
+
+    def __init__(self, space: str, data: np.ndarray, address: int, row_bytes: int = 0):
+        self.space = space
+        self.data = data
+        self.address = address
+        self.row_bytes = row_bytes
+        self.granule = 0
+        self.tracked = False
+        self.check_unwritten = False
+        self.shadow: np.ndarray | None = None
+        self.initial: np.ndarray | None = None  # a flag a byte: written before the launch
+        self.touched: np.ndarray | None = None
+        self._views: dict[np.dtype, np.ndarray] = {}
+
+    def view(self, dtype: np.dtype) -> np.ndarray:
+        """All of it as elements of `dtype`."""
+        out = self._views.get(dtype)
+        if out is None:
+            out = self._views[dtype] = self.data[: len(self.data) // dtype.itemsize * dtype.itemsize].view(dtype)
+        return out
+
+    def granules(self, itemsize: int) -> int:
+        """Shadow granules per element of this size; refines the shadow when an element is smaller than a granule."""
+        if self.granule == 0:
+            self.granule = itemsize
+        if itemsize % self.granule:
+            finer = int(np.gcd(itemsize, self.granule))
+            if self.shadow is not None:
+                self.shadow = np.repeat(self.shadow, self.granule // finer, axis=1)
+            self.granule = finer
+        if self.shadow is None:
+            rows = len(self.data) // self.row_bytes if self.row_bytes else 1
+            length = (self.row_bytes or len(self.data)) // self.granule
+            self.shadow = np.zeros((rows, length), trace.SHADOW)
+            if self.initial is not None:
+                self.shadow["written"][0] = self.initial[:: self.granule][:length]
+            elif not self.check_unwritten:
+                self.shadow["written"] = True
+        return itemsize // self.granule
+
+
+@dataclass(frozen=True)
+class Array:
+    """An array in global, shared or constant memory. Strides and offset count elements; both may differ by lane."""
+
+    root: Root
+    name: str
+    dtype: np.dtype
+    shape: tuple[Lanes, ...]
+    strides: tuple[int, ...]
+    offset: Lanes = field(default_factory=lambda: np.int64(0))
+
+    @property
+    def space(self) -> str:
+        return self.root.space
+
+    def field(self, name: str) -> Array:
+        """The array of one field of a structured dtype."""
+        dtype, start = self.dtype.fields[name][:2]
+        if self.dtype.itemsize % dtype.itemsize or start % dtype.itemsize or dtype.subdtype:
+            raise UnsupportedError(f"field {name!r} of {self.name} is not aligned: make the dtype with align=True")
+        ratio = self.dtype.itemsize // dtype.itemsize
+        return replace(
+            self,
+            name=f"{self.name}.{name}",
+            dtype=dtype,
+            strides=tuple(s * ratio for s in self.strides),
+            offset=self.offset * ratio + np.int64(start // dtype.itemsize),
+        )
+
+
+class LocalArray:
+    """A thread's own array: storage (elements, NB, T), and which elements were written."""
+
+    space = "local"
+
+    def __init__(self, name: str, shape: tuple[int, ...], dtype: np.dtype, lanes: tuple[int, int]):
+        self.name = name
+        self.dtype = dtype
+        self.shape = tuple(np.int64(n) for n in shape)
+        size = int(np.prod(shape)) if shape else 1
+        self.strides = tuple(int(np.prod(shape[i + 1 :])) for i in range(len(shape)))
+        self.offset = np.int64(0)
+        self.storage = np.zeros((size, *lanes), dtype)
+        self.written = np.zeros((size, *lanes), np.bool_)
+
+
+@dataclass(frozen=True)
+class LocalView:
+    """Part of a LocalArray (one or more leading indices fixed)."""
+
+    base: LocalArray
+    shape: tuple[Lanes, ...]
+    strides: tuple[int, ...]
+    offset: Lanes
+
+    space = "local"
+
+    @property
+    def name(self) -> str:
+        return self.base.name
+
+    @property
+    def dtype(self) -> np.dtype:
+        return self.base.dtype
+
+
+AnyArray = Array | LocalArray | LocalView
+
+
+@dataclass(frozen=True)
+class Record:
+    """One element of an array of a structured dtype; its fields are read and written in place."""
+
+    array: Array
+    indices: tuple[Lanes, ...]
+
+
+@dataclass(frozen=True)
+class Range:
+    """range(start, stop, step) whose bounds may differ by lane."""
+
+    start: Lanes
+    stop: Lanes
+    step: Lanes
+    dtype: np.dtype

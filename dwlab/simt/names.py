@@ -1,0 +1,49 @@
+"""The names that mean something inside a kernel (threadIdx, syncthreads, atomic.add …), as objects for `cuda.*`."""
+
+from __future__ import annotations
+
+
+class DeviceName:
+    """A name with a meaning inside a kernel only. `path` is its dotted name after `cuda.`."""
+
+    def __init__(self, path: str, children: tuple[str, ...] = ()):
+        self.path = path
+        self.__name__ = path.rpartition(".")[2]
+        for child in children:
+            setattr(self, child, DeviceName(f"{path}.{child}"))
+
+    def __call__(self, *args: object, **kwargs: object) -> None:
+        raise RuntimeError(
+            f"cuda.{self.path} works inside a kernel only; launch the kernel with kernel[grid, block](...)"
+        )
+
+    def __repr__(self) -> str:
+        return f"<cuda.{self.path}>"
+
+
+_AXES = ("x", "y", "z")
+_ATOMICS = (
+    "add", "sub", "and_", "or_", "xor", "inc", "dec", "exch", "max", "min", "nanmax", "nanmin",
+    "compare_and_swap", "cas",
+)  # fmt: skip
+_HALF = (
+    "hadd", "hsub", "hmul", "hdiv", "hfma", "hneg", "habs", "hmin", "hmax", "heq", "hne", "hgt", "hge", "hlt", "hle",
+    "hsqrt", "hexp", "hlog", "hsin", "hcos", "hrcp", "hrsqrt", "hfloor", "hceil", "htrunc", "hexp2", "hlog2", "hlog10",
+)  # fmt: skip
+_PLAIN = (
+    "grid", "gridsize", "laneid", "warpsize", "syncthreads", "syncthreads_count", "syncthreads_and", "syncthreads_or",
+    "syncwarp", "shfl_sync", "shfl_up_sync", "shfl_down_sync", "shfl_xor_sync", "ballot_sync", "any_sync", "all_sync",
+    "eq_sync", "match_any_sync", "match_all_sync", "activemask", "lanemask_lt", "threadfence", "threadfence_block",
+    "threadfence_system", "selp", "popc", "brev", "clz", "ffs", "fma", "cbrt", "nanosleep",
+)  # fmt: skip
+
+NAMES: dict[str, DeviceName] = {name: DeviceName(name) for name in _PLAIN}
+NAMES |= {name: DeviceName(name, _AXES) for name in ("threadIdx", "blockIdx", "blockDim", "gridDim")}
+NAMES |= {
+    "shared": DeviceName("shared", ("array",)),
+    "local": DeviceName("local", ("array",)),
+    "const": DeviceName("const", ("array_like",)),
+    "atomic": DeviceName("atomic", _ATOMICS),
+    "cg": DeviceName("cg", ("this_grid",)),
+    "fp16": DeviceName("fp16", _HALF),
+}

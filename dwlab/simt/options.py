@@ -1,0 +1,110 @@
+"""What a simulated launch may be told, and what it can complain about."""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+HAZARD_MODES = ("raise", "warn", "report", "off")
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a kernel is executed on the laptop GPU.
+
+    hazards: "raise" stops at the first hazard, "warn" prints each once and goes on, "report" only collects them
+        (what `xray` does), "off" does not look for races and uninitialised reads (out-of-bounds accesses still raise).
+    trace: count requests, sectors, wavefronts, FLOPs.
+    compute_capability: whose hardware limits hold, as (major, minor).
+    step_limit: statements that one batch of blocks may execute before the kernel is taken to run for ever.
+    memory_budget: bytes that the simulated on-chip state of one batch of blocks may take on the host.
+    lanes: threads executed at once, at most (whole blocks; at least one block).
+    """
+
+    hazards: str = "raise"
+    trace: bool = False
+    compute_capability: tuple[int, int] = (9, 0)
+    step_limit: int = 400_000
+    memory_budget: int = 1 << 30
+    lanes: int = 1 << 16
+
+    def __post_init__(self) -> None:
+        if self.hazards not in HAZARD_MODES:
+            raise ValueError(f"hazards={self.hazards!r}: choose one of {', '.join(HAZARD_MODES)}")
+        for name in ("step_limit", "memory_budget", "lanes"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}={getattr(self, name)}: must be at least 1")
+
+
+_STANDARD = Options()
+_default: contextvars.ContextVar[Options] = contextvars.ContextVar("simt_options")
+
+
+def current() -> Options:
+    """The options that a plain launch uses now."""
+    return _default.get(_STANDARD)
+
+
+@contextlib.contextmanager
+def using(options: Options) -> Iterator[Options]:
+    """Makes `options` the default of the launches inside the `with` block."""
+    token = _default.set(options)
+    try:
+        yield options
+    finally:
+        _default.reset(token)
+
+
+@dataclass(frozen=True)
+class Hazard:
+    """Something a GPU would not promise to do, found at one source line.
+
+    kind: "race", "two writers", "divergent barrier", "out of bounds", "negative index", "uninitialised",
+        "inactive lane" or "division by zero".
+    line, other_line: source lines; other_line is the earlier access of a race, else None.
+    array: the array's name in the kernel, or None.   threads: who, as text.
+    """
+
+    kind: str
+    line: int
+    array: str | None
+    message: str
+    threads: str
+    other_line: int | None = None
+
+    def __str__(self) -> str:
+        return f"line {self.line}: {self.kind}: {self.message}"
+
+
+class SimtError(Exception):
+    """Anything that the laptop GPU refuses or finds wrong."""
+
+
+class UnsupportedError(SimtError):
+    """The kernel uses something that dwlab.simt does not run: says the line, the reason, and a way round if any."""
+
+
+class LaunchError(SimtError, ValueError):
+    """A launch that no GPU of the stated compute capability would accept."""
+
+
+class StepLimitError(SimtError):
+    """The kernel executed more statements than the step limit allows: most likely it never ends."""
+
+
+class KernelError(SimtError):
+    """A `raise` or a failed `assert` inside the kernel, with the thread that reached it."""
+
+
+class HazardError(SimtError):
+    """One or more hazards; `.hazards` holds them."""
+
+    def __init__(self, hazards: tuple[Hazard, ...]):
+        self.hazards = tuple(hazards)
+        super().__init__("\n".join(str(h) for h in self.hazards))
+
+
+class HazardWarning(UserWarning):
+    """A hazard, in mode "warn"."""

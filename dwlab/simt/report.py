@@ -1,0 +1,343 @@
+"""What a launch did: the X-ray's result, as data, JSON, text, HTML and pictures."""
+
+from __future__ import annotations
+
+import html
+import json
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dwlab.simt import source
+from dwlab.simt.options import Hazard, HazardError
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from dwlab.simt.interpreter import Execution
+
+
+@dataclass(frozen=True)
+class Access:
+    """All accesses of one kind to one array on one source line.
+
+    requests: warps that executed it.  sectors, ideal_sectors: 32-byte sectors touched, and the fewest that could hold
+    the distinct bytes asked for (global and const).  bytes_used: distinct bytes asked for, warp by warp.  bytes_moved:
+    32 × sectors.  wavefronts, ideal_wavefronts, bank_conflicts: shared memory.  active_lanes: lanes that took part.
+    collisions: lanes beyond the first on the same element of one request (for atomics: what is serialised).
+    """
+
+    line: int
+    array: str
+    space: str
+    kind: str
+    itemsize: int
+    requests: int = 0
+    sectors: int = 0
+    ideal_sectors: int = 0
+    bytes_used: int = 0
+    bytes_moved: int = 0
+    wavefronts: int = 0
+    ideal_wavefronts: int = 0
+    bank_conflicts: int = 0
+    active_lanes: int = 0
+    collisions: int = 0
+    file: str = ""
+
+    @property
+    def sectors_per_request(self) -> float:
+        return self.sectors / self.requests if self.requests else 0.0
+
+
+@dataclass(frozen=True)
+class Line:
+    """One source line.
+
+    warps: times a warp executed it.  active_lanes: lanes active in these, summed.  divergent: warps whose lanes parted
+    here.  flops: floating-point operations (flops64: those in float64).  barriers: blocks that passed one.
+    """
+
+    line: int
+    text: str
+    warps: int = 0
+    active_lanes: int = 0
+    divergent: int = 0
+    flops: int = 0
+    flops64: int = 0
+    barriers: int = 0
+    file: str = ""
+
+
+@dataclass(frozen=True)
+class Totals:
+    """Sums over a launch. `requests`, `sectors`, `bytes_moved`, `bytes_used`: global memory only, atomics included."""
+
+    requests: int = 0
+    sectors: int = 0
+    ideal_sectors: int = 0
+    global_load_requests: int = 0
+    global_load_sectors: int = 0
+    global_store_requests: int = 0
+    global_store_sectors: int = 0
+    global_atomic_sectors: int = 0
+    bytes_moved: int = 0
+    bytes_used: int = 0
+    shared_requests: int = 0
+    shared_wavefronts: int = 0
+    bank_conflicts: int = 0
+    atomics: int = 0
+    collisions: int = 0
+    flops: int = 0
+    flops64: int = 0
+    barriers: int = 0
+    divergent: int = 0
+    footprint_bytes: int = 0
+    sectors_per_request: float = 0.0
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """The byte address of each lane of one warp, the first that made this access; None where a lane was inactive."""
+
+    space: str
+    itemsize: int
+    addresses: tuple[int | None, ...]
+    array: str
+    line: int
+    kind: str
+
+
+@dataclass(frozen=True)
+class Report:
+    """The X-ray of one launch. Counts assume no cache between a warp and its sectors: each request counts its own.
+
+    footprint: array name -> distinct 32-byte sectors that the launch touched (what memory must deliver at least once).
+    float64_leaks: lines that compute in float64 although no argument is a float64 array.
+    """
+
+    kernel: str
+    file: str
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    shared_bytes: int
+    compute_capability: tuple[int, int]
+    accesses: tuple[Access, ...]
+    lines: tuple[Line, ...]
+    hazards: tuple[Hazard, ...]
+    totals: Totals
+    footprint: dict[str, int]
+    float64_leaks: tuple[Line, ...] = ()
+    patterns: dict[tuple[int, str, str], Pattern] = field(default_factory=dict, repr=False, compare=False)
+
+    def raise_hazards(self) -> None:
+        """Raises HazardError if there is any hazard."""
+        if self.hazards:
+            raise HazardError(self.hazards)
+
+    def array(self, name: str, kind: str | None = None) -> Access:
+        """The accesses to one array summed over lines; kind: "load", "store", "atomic" or None for all. line is 0."""
+        chosen = [a for a in self.accesses if a.array == name and kind in (None, a.kind)]
+        if not chosen:
+            known = ", ".join(sorted({a.array for a in self.accesses})) or "none"
+            raise KeyError(f"no {kind or 'access'} of {name!r} was made; arrays accessed: {known}")
+        numbers = [n for n, v in asdict(chosen[0]).items() if isinstance(v, int) and n not in ("line", "itemsize")]
+        return Access(
+            line=0, array=name, space=chosen[0].space, kind=kind or "all", itemsize=chosen[0].itemsize,
+            **{n: sum(getattr(a, n) for a in chosen) for n in numbers},
+        )  # fmt: skip
+
+    def pattern(self, line: int, array: str, kind: str | None = None) -> Pattern:
+        """The addresses of one warp for an access. Raises KeyError with the accesses there are."""
+        for (at, name, what), found in self.patterns.items():
+            if at == line and name == array and kind in (None, what):
+                return found
+        known = "; ".join(f"line {at}: {what} {name}" for at, name, what in self.patterns) or "none"
+        raise KeyError(f"no access to {array!r} on line {line} was traced; there are: {known}")
+
+    def picture(self, line: int, array: str, kind: str | None = None) -> Figure:
+        """Draws one warp's lanes against sectors or banks (needs matplotlib)."""
+        from dwlab.simt.picture import picture
+
+        return picture(self.pattern(line, array, kind))
+
+    def to_dict(self) -> dict:
+        """Plain data; `json.dumps` takes it."""
+        data = asdict(self)
+        del data["patterns"]
+        data["hazards"] = [asdict(h) for h in self.hazards]
+        return data
+
+    def to_json(self) -> str:
+        """The report as JSON."""
+        return json.dumps(self.to_dict(), indent=1)
+
+    def rows(self) -> list[list[str]]:
+        """The table's rows, a line's accesses below it; all text."""
+        out = []
+        for line in self.lines:
+            lanes = f"{line.active_lanes / line.warps:.4g}" if line.warps else ""
+            flops = f"{line.flops:,}" + (" f64" if line.flops64 else "") if line.flops else ""
+            notes = [f"{line.divergent} divergent"] if line.divergent else []
+            notes += [f"{line.barriers} barriers"] if line.barriers else []
+            out.append(
+                [str(line.line), line.text.strip(), f"{line.warps:,}", lanes, flops, "", "", "", ", ".join(notes)]
+            )
+            for a in self.accesses:
+                if a.line != line.line or a.file != line.file:
+                    continue
+                if a.space == "shared":
+                    cost, per, ideal = a.wavefronts, a.wavefronts, a.ideal_wavefronts
+                    used = f"{a.bank_conflicts:,} conflicts"
+                elif a.space == "local":
+                    out.append(["", f"  {a.kind} {a.array} (local)", f"{a.requests:,}", "", "", "", "", "", ""])
+                    continue
+                else:
+                    cost, per, ideal = a.sectors, a.sectors, a.ideal_sectors
+                    used = f"{100 * a.bytes_used / a.bytes_moved:.0f} % used" if a.bytes_moved else ""
+                if a.kind == "atomic" and a.collisions:
+                    used += f", {a.collisions:,} collisions"
+                ratio = f"{per / a.requests:.4g} (ideal {ideal / a.requests:.4g})" if a.requests else ""
+                out.append(
+                    ["", f"  {a.kind} {a.array} ({a.space})", f"{a.requests:,}",
+                     f"{a.active_lanes / a.requests:.4g}", "", f"{cost:,}", ratio, used, ""]
+                )  # fmt: skip
+        return out
+
+    HEADERS = ("line", "source", "warps", "lanes", "FLOPs", "sectors|waves", "per request", "bytes", "notes")
+
+    def summary(self) -> list[str]:
+        """Totals and hazards, a sentence a line."""
+        t = self.totals
+        out = [
+            f"global: {t.requests:,} requests, {t.sectors:,} sectors = {t.bytes_moved:,} bytes "
+            f"({t.sectors_per_request:.4g} sectors per request); {t.bytes_used:,} bytes used; "
+            f"footprint {t.footprint_bytes:,} bytes",
+        ]
+        if t.shared_requests:
+            out.append(
+                f"shared: {t.shared_requests:,} requests, {t.shared_wavefronts:,} wavefronts, "
+                f"{t.bank_conflicts:,} bank conflicts"
+            )
+        work = f"{t.flops:,} FLOPs"
+        if t.flops64:
+            work += f" ({t.flops64:,} in float64)"
+        out.append(f"{work}; {t.barriers:,} barriers; {t.divergent:,} divergent branches")
+        if t.atomics:
+            out.append(f"atomics: {t.atomics:,} requests, {t.collisions:,} collisions")
+        for line in self.float64_leaks:
+            out.append(f"float64 leak on line {line.line}: {line.flops64:,} operations in `{line.text.strip()}`")
+        out += [f"HAZARD {h}" for h in self.hazards] or ["no hazards"]
+        return out
+
+    def table(self) -> str:
+        """The report as text."""
+        rows = [list(self.HEADERS), *self.rows()]
+        rows = [[cell if k != 1 else cell[:60] for k, cell in enumerate(row)] for row in rows]
+        widths = [max(len(row[k]) for row in rows) for k in range(len(self.HEADERS))]
+        left = {1, 8}
+        text = []
+        for row in rows:
+            cells = [c.ljust(w) if k in left else c.rjust(w) for k, (c, w) in enumerate(zip(row, widths, strict=True))]
+            text.append("  ".join(cells).rstrip())
+        text.insert(1, "-" * max(map(len, text)))
+        head = f"{self.kernel} ({self.file}), grid {_dims(self.grid)}, block {_dims(self.block)}"
+        if self.shared_bytes:
+            head += f", {self.shared_bytes:,} bytes of shared memory per block"
+        return "\n".join([head, *text, "", *self.summary()])
+
+    __str__ = table
+
+    def _repr_html_(self) -> str:
+        head = "".join(f"<th>{html.escape(h)}</th>" for h in self.HEADERS)
+        body = []
+        for row in self.rows():
+            cells = "".join(
+                f'<td style="text-align:{"left" if k in (1, 8) else "right"};white-space:pre">'
+                f"{'<code>' * (k == 1)}{html.escape(c)}{'</code>' * (k == 1)}</td>"
+                for k, c in enumerate(row)
+            )
+            body.append(f"<tr>{cells}</tr>")
+        notes = "".join(f"<li>{html.escape(s)}</li>" for s in self.summary())
+        title = html.escape(f"{self.kernel}, grid {_dims(self.grid)}, block {_dims(self.block)}")
+        return (
+            f'<div style="overflow-x:auto"><table><caption>{title}</caption><thead><tr>{head}</tr></thead>'
+            f"<tbody>{''.join(body)}</tbody></table></div><ul>{notes}</ul>"
+        )
+
+
+def _dims(dims: tuple[int, int, int]) -> str:
+    used = max([k + 1 for k, n in enumerate(dims) if n > 1] or [1])
+    return str(dims[0]) if used == 1 else str(dims[:used])
+
+
+def build(run: Execution, float64_arrays: bool) -> Report:
+    """The Report of a finished Execution."""
+    accesses = []
+    for (path, line, array, space, kind, itemsize), n in sorted(run.trace.accesses.items()):
+        requests, sectors, ideal, used, waves, ideal_waves, lanes, collisions = (int(v) for v in n)
+        accesses.append(
+            Access(
+                line=line, array=array, space=space, kind=kind, itemsize=itemsize, requests=requests, sectors=sectors,
+                ideal_sectors=ideal, bytes_used=used, bytes_moved=32 * sectors, wavefronts=waves,
+                ideal_wavefronts=ideal_waves, bank_conflicts=waves - ideal_waves, active_lanes=lanes,
+                collisions=collisions, file=source.short_file(path),
+            )
+        )  # fmt: skip
+    lines = []
+    for (path, number), r in sorted(run.trace.lines.items()):
+        text = run.trace.texts.get((path, number), "")
+        lines.append(
+            Line(number, text, r.warps, r.lanes, r.divergent, r.flops, r.flops64, r.barriers, source.short_file(path))
+        )
+    footprint: dict[str, int] = {}
+    names = {id(a.root): name for name, a in run.arrays.items()}
+    for root in run.roots:
+        if root.space == "global" and id(root) in names:
+            footprint[names[id(root)]] = int(np.count_nonzero(root.touched))
+
+    def total(attribute: str, space: str = "global", kind: str | None = None) -> int:
+        return sum(getattr(a, attribute) for a in accesses if a.space == space and kind in (None, a.kind))
+
+    requests, sectors = total("requests"), total("sectors")
+    totals = Totals(
+        requests=requests,
+        sectors=sectors,
+        ideal_sectors=total("ideal_sectors"),
+        global_load_requests=total("requests", kind="load"),
+        global_load_sectors=total("sectors", kind="load"),
+        global_store_requests=total("requests", kind="store"),
+        global_store_sectors=total("sectors", kind="store"),
+        global_atomic_sectors=total("sectors", kind="atomic"),
+        bytes_moved=32 * sectors,
+        bytes_used=total("bytes_used"),
+        shared_requests=total("requests", "shared"),
+        shared_wavefronts=total("wavefronts", "shared"),
+        bank_conflicts=total("bank_conflicts", "shared"),
+        atomics=sum(a.requests for a in accesses if a.kind == "atomic"),
+        collisions=sum(a.collisions for a in accesses if a.kind == "atomic"),
+        flops=sum(x.flops for x in lines),
+        flops64=sum(x.flops64 for x in lines),
+        barriers=sum(x.barriers for x in lines),
+        divergent=sum(x.divergent for x in lines),
+        footprint_bytes=32 * sum(footprint.values()),
+        sectors_per_request=sectors / requests if requests else 0.0,
+    )
+    return Report(
+        kernel=run.source.name,
+        file=source.short_file(run.source.file),
+        grid=run.grid,
+        block=run.block,
+        shared_bytes=run.shared_used + run.dynamic_shared,
+        compute_capability=run.options.compute_capability,
+        accesses=tuple(accesses),
+        lines=tuple(lines),
+        hazards=tuple(run.trace.hazards.values()),
+        totals=totals,
+        footprint=footprint,
+        float64_leaks=() if float64_arrays else tuple(x for x in lines if x.flops64),
+        patterns={
+            (line, array, kind): Pattern(space, itemsize, addresses, array, line, kind)
+            for (_, line, array, space, kind, itemsize), addresses in run.trace.patterns.items()
+        },
+    )

@@ -1,0 +1,172 @@
+"""From a function to its source: syntax tree, true line numbers, and what its free names stand for."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import functools
+import inspect
+import linecache
+import os
+import textwrap
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from types import FunctionType
+
+from dwlab.simt.options import UnsupportedError
+
+
+@dataclass(frozen=True)
+class Source:
+    """One kernel or device function, ready to be executed.
+
+    body: its statements.  parameters: names in order.  defaults: name -> value.  text: line number -> source line.
+    written: parameters that the body may write to (stores, atomics, or passed on to another function).
+    """
+
+    function: FunctionType
+    name: str
+    file: str
+    parameters: tuple[str, ...]
+    defaults: dict[str, object]
+    body: list[ast.stmt]
+    text: dict[int, str] = field(repr=False)
+    written: frozenset[str] = frozenset()
+    local_names: frozenset[str] = frozenset()
+
+    def lookup(self, name: str) -> object:
+        """The value of a name that is not local: closure, then globals, then builtins. Raises NameError."""
+        return _lookup(self.function, name)
+
+
+def _lookup(function: FunctionType, name: str) -> object:
+    code = function.__code__
+    if name in code.co_freevars:
+        try:
+            return function.__closure__[code.co_freevars.index(name)].cell_contents
+        except ValueError:
+            raise NameError(f"name {name!r} is not set yet in the enclosing function") from None
+    if name in function.__globals__:
+        return function.__globals__[name]
+    if hasattr(builtins, name):
+        return getattr(builtins, name)
+    raise NameError(f"name {name!r} is not defined")
+
+
+def _base_name(node: ast.expr) -> str | None:
+    while isinstance(node, (ast.Subscript, ast.Attribute)):
+        node = node.value
+    return node.id if isinstance(node, ast.Name) else None
+
+
+def static_value(node: ast.expr, lookup: Callable[[str], object]) -> object:
+    """What a name or dotted name stands for without running the kernel; None if that is not known."""
+    try:
+        if isinstance(node, ast.Name):
+            return lookup(node.id)
+        if isinstance(node, ast.Attribute):
+            return getattr(static_value(node.value, lookup), node.attr, None)
+    except NameError:
+        pass
+    return None
+
+
+def _written(body: list[ast.stmt], parameters: tuple[str, ...], lookup: Callable[[str], object]) -> frozenset[str]:
+    """Parameters whose arrays may be written: by a store, an atomic, in another function, or through an alias."""
+    names: set[str | None] = set()
+    aliases: list[tuple[ast.expr, ast.expr]] = []
+    for node in (n for statement in body for n in ast.walk(statement)):
+        if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store):
+            names.add(_base_name(node))
+        elif isinstance(node, ast.Call):
+            target = static_value(node.func, lookup)
+            if isinstance(target, FunctionType) or hasattr(target, "py_func"):
+                names.update(_base_name(a) for a in [*node.args, *(k.value for k in node.keywords)])
+            elif "atomic" in ast.unparse(node.func) and node.args:
+                names.add(_base_name(node.args[0]))
+            elif target is None:  # not known before it runs: take it that it writes
+                names.update(_base_name(a) for a in node.args)
+        elif isinstance(node, (ast.Assign, ast.NamedExpr, ast.AnnAssign)) and node.value is not None:
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            aliases.extend((t, node.value) for t in targets)
+    before = -1
+    while len(names) != before:
+        before = len(names)
+        for target, value in aliases:
+            if any(isinstance(n, ast.Name) and n.id in names for n in ast.walk(target)):
+                parts = value.elts if isinstance(value, ast.Tuple) else [value]
+                parts = [q for p in parts for q in ([p.body, p.orelse] if isinstance(p, ast.IfExp) else [p])]
+                names.update(_base_name(p) for p in parts)
+    return frozenset(names & set(parameters))
+
+
+def _find(tree: ast.Module, function: FunctionType, first: int) -> ast.FunctionDef:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef) and node.name == function.__name__:
+            start = min([node.lineno, *(d.lineno for d in node.decorator_list)])
+            if start + first - 1 == function.__code__.co_firstlineno or first == function.__code__.co_firstlineno:
+                return node
+    raise UnsupportedError(f"no `def {function.__name__}` was found in its source")
+
+
+def _lines(function: FunctionType) -> tuple[list[str], int]:
+    """Source lines and first line number; a file changed on disk since import is read anew by linecache."""
+    try:
+        return inspect.getsourcelines(function)
+    except (OSError, TypeError) as error:
+        raise UnsupportedError(
+            f"the source of {function.__name__!r} is not available ({error}); dwlab.simt reads Python source: define "
+            "the kernel in a file or a notebook cell, not in exec() or a console line"
+        ) from None
+
+
+@functools.lru_cache(maxsize=512)
+def _parsed(code: object, function: FunctionType) -> Source:
+    lines, first = _lines(function)
+    try:
+        tree = ast.parse(textwrap.dedent("".join(lines)))
+    except SyntaxError:  # a lambda, or a fragment
+        raise UnsupportedError(f"{function.__name__!r} must be a plain `def`, not a lambda or a fragment") from None
+    node = _find(tree, function, first)
+    if isinstance(node, ast.AsyncFunctionDef):
+        raise UnsupportedError(f"{function.__name__!r} is async; a kernel is a plain `def`")
+    ast.increment_lineno(node, first - 1)
+    arguments = node.args
+    if arguments.vararg or arguments.kwarg or arguments.kwonlyargs:
+        raise UnsupportedError(
+            f"line {node.lineno}: {function.__name__!r}: *args, **kwargs and keyword-only parameters"
+        )
+    parameters = tuple(a.arg for a in [*arguments.posonlyargs, *arguments.args])
+    signature = inspect.signature(function)
+    defaults = {n: p.default for n, p in signature.parameters.items() if p.default is not inspect.Parameter.empty}
+    stored = {
+        n.id
+        for s in node.body
+        for n in ast.walk(s)
+        if isinstance(n, ast.Name) and isinstance(n.ctx, (ast.Store, ast.Del))
+    }
+    return Source(
+        function=function,
+        name=function.__name__,
+        file=function.__code__.co_filename,
+        parameters=parameters,
+        defaults=defaults,
+        body=node.body,
+        text={first + i: line.rstrip() for i, line in enumerate(lines)},
+        written=_written(node.body, parameters, functools.partial(_lookup, function)),
+        local_names=frozenset(stored | set(parameters)),
+    )
+
+
+def read(function: FunctionType) -> Source:
+    """The Source of a Python function. Raises UnsupportedError when it cannot be read or is not a plain function."""
+    if not isinstance(function, FunctionType):
+        raise UnsupportedError(f"{function!r} is not a Python function")
+    linecache.checkcache(function.__code__.co_filename)
+    return _parsed(function.__code__, function)
+
+
+def short_file(path: str) -> str:
+    """A file's name without its folders; a notebook cell is called so."""
+    name = os.path.basename(path)
+    return "notebook cell" if name.startswith("<ipython") or "ipykernel" in path else name
