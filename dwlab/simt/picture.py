@@ -31,8 +31,8 @@ ROW = BANKS * WORD  # bytes; words 128 bytes apart share a bank
 ITEMSIZES = (1, 2, 4, 8, 16)
 """What one lane can read or write in one access, in bytes."""
 
-# Okabe-Ito, in an order in which neighbours differ in lightness as well as hue: readable when printed in grey.
-COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#7A6A00", "#333333")
+# Okabe and Ito's palette with two darker ones, in an order in which neighbours differ in lightness too, for print in grey.
+COLOURS = ("#0072B2", "#E69F00", "#009E73", "#7A6A00", "#CC79A7", "#333333", "#D55E00", "#56B4E9")
 LINES = ("solid", (0, (5, 1.5)), (0, (1.2, 1.2)), (0, (6, 1.5, 1.2, 1.5)))
 HATCHES = ("", "////", "....", "\\\\\\\\", "xxxx", "----", "++++", "||||")
 PHASES = ("#222222", "#0072B2", "#A84F00", "#3B8C77")
@@ -210,7 +210,11 @@ def _sector_lanes(pattern: AccessPattern) -> dict[int, list[int]]:
 
 
 def as_png(figure: Figure) -> bytes:
-    """A figure with an Agg canvas as PNG bytes, at its own size and resolution."""
+    """A figure as PNG bytes, at its own size and resolution."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    if not isinstance(figure.canvas, FigureCanvasAgg):
+        FigureCanvasAgg(figure)
     figure.canvas.draw()
     return encode(figure.canvas.buffer_rgba())
 
