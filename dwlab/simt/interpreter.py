@@ -8,19 +8,19 @@ GPU is found by shadow memory instead (trace.track).
 from __future__ import annotations
 
 import ast
-import contextlib
 import math
 import operator
-from dataclasses import dataclass, field
 from types import BuiltinFunctionType, FunctionType, ModuleType
 
 import numpy as np
 
 from dwlab.simt import intrinsics, source, trace, types
+from dwlab.simt.access import Accesses, constant_of, describe
 from dwlab.simt.intrinsics import Group, Method
-from dwlab.simt.memory import AnyArray, Array, Lanes, LocalArray, LocalView, Mask, Range, Record, Root, join
+from dwlab.simt.memory import AnyArray, Array, Lanes, LocalArray, LocalView, Mask, Range, Record, join
 from dwlab.simt.names import NAMES, DeviceName
-from dwlab.simt.options import Hazard, HazardError, KernelError, Options, SimtError, StepLimitError, UnsupportedError
+from dwlab.simt.options import KernelError, SimtError, StepLimitError, UnsupportedError
+from dwlab.simt.state import Frame
 
 _BINARY = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
@@ -67,121 +67,17 @@ _WAY_ROUND = {
 }
 
 
-@dataclass
-class LineRecord:
-    """What one source line did so far."""
+class Execution(Accesses):
+    """Runs a kernel's statements and expressions."""
 
-    warps: int = 0
-    lanes: int = 0
-    divergent: int = 0
-    flops: int = 0
-    flops64: int = 0
-    barriers: int = 0
-
-
-@dataclass
-class Trace:
-    """Everything counted over a launch. accesses: (function file, line, array, space, kind, itemsize) -> counts."""
-
-    lines: dict[tuple[str, int], LineRecord] = field(default_factory=dict)
-    texts: dict[tuple[str, int], str] = field(default_factory=dict)
-    accesses: dict[tuple, np.ndarray] = field(default_factory=dict)
-    patterns: dict[tuple, tuple] = field(default_factory=dict)
-    hazards: dict[tuple, Hazard] = field(default_factory=dict)
-
-
-class Frame:
-    """The variables of one call. `partial`: for a variable that only some lanes have set, those lanes."""
-
-    __slots__ = ("source", "names", "partial", "entry", "returns", "loops")
-
-    def __init__(self, src: source.Source, names: dict[str, object], entry: Mask):
-        self.source = src
-        self.names = names
-        self.partial: dict[str, Mask] = {}
-        self.entry = entry
-        self.returns: list[tuple[Mask, object]] = []
-        self.loops: list[tuple[list[Mask], list[Mask]]] = []
-
-
-class Execution:
-    """One launch of one kernel: state shared by its batches, and the batch that runs now."""
-
-    def __init__(
-        self,
-        src: source.Source,
-        grid: tuple[int, int, int],
-        block: tuple[int, int, int],
-        options: Options,
-        dynamic_shared: int,
-    ):
-        self.source = src
-        self.grid = grid
-        self.block = block
-        self.options = options
-        self.dynamic_shared = dynamic_shared
-        self.threads = block[0] * block[1] * block[2]
-        self.padded = -(-self.threads // 32) * 32
-        self.blocks_total = grid[0] * grid[1] * grid[2]
-        self.trace = Trace()
-        self.tracing = options.trace
-        self.hunting = options.hazards != "off"
-        self.events: list[tuple[int, str | None]] = [(0, None)]
-        self.event_numbers: dict[tuple, int] = {}
-        self.access_number = 0
-        self.constants: dict[int, Array] = {}
-        self.fences = np.zeros((1, 1), np.int32)
-        self.fenced_blocks = np.zeros(1, np.bool_)
-        self.uses_fences = False
-        thread = np.arange(self.padded, dtype=np.int32)
-        self.thread_index = (
-            (thread % block[0])[None, :],
-            (thread // block[0] % block[1])[None, :],
-            (thread // (block[0] * block[1]))[None, :],
-        )
-        self.address_space = 0
-        self.arrays: dict[str, Array] = {}
-        self.roots: list[Root] = []
+    def __init__(self, *launch: object):
+        super().__init__(*launch)
         self._dispatch_expr: dict[type, object] = {}
         self._dispatch_stmt: dict[type, object] = {}
 
-    # ----------------------------------------------------------------- batches
-
-    def new_root(self, space: str, data: np.ndarray) -> Root:
-        """A root at the next free 256-byte aligned address."""
-        root = Root(space, data, self.address_space)
-        self.address_space += -(-max(1, len(data)) // 256) * 256 + 256
-        root.touched = np.zeros((root.address % 32 + len(data)) // 32 + 2, np.bool_)
-        self.roots.append(root)
-        return root
-
     def run_batch(self, first: int, count: int, arguments: list[object]) -> None:
         """Executes blocks first .. first + count - 1."""
-        self.nb = count
-        self.lanes_shape = (count, self.padded)
-        numbers = np.arange(first, first + count, dtype=np.int64)
-        self.block_numbers = numbers
-        gx, gy, _ = self.grid
-        self.block_index = tuple(
-            np.int32(axis[0]) if (axis == axis[0]).all() else axis.astype(np.int32)[:, None]
-            for axis in (numbers % gx, numbers // gx % gy, numbers // (gx * gy))
-        )
-        self.epoch = np.zeros(count, np.int32)
-        self.warp_epoch = np.zeros((count, self.padded // 32), np.int32)
-        self.grid_epoch = 0
-        self.shared: dict[int, Array] = {}
-        self.shared_used = 0
-        self.local: dict[int, LocalArray] = {}
-        self.dynamic_root: Root | None = None
-        self.rows = np.arange(count, dtype=np.int64)[:, None]
-        self.steps = 0
-        real = None if self.padded == self.threads else (np.arange(self.padded) < self.threads)[None, :]
-        self.alive = Mask(real, self.lanes_shape)
-        frame = Frame(self.source, dict(zip(self.source.parameters, arguments, strict=True)), self.alive)
-        self.frames = [frame]
-        self.frame = frame
-        self.mask = self.alive
-        self.node: ast.AST = self.source.body[0]
+        frame = self.begin_batch(first, count, arguments)
         try:
             with np.errstate(all="ignore"):
                 self.block_of(self.source.body, self.alive)
@@ -196,73 +92,6 @@ class Execution:
         for _, value in frame.returns:
             if value is not None:
                 raise UnsupportedError(f"{self.source.name}: a kernel returns nothing; write the result to an array")
-
-    def where(self, node: ast.AST | None = None) -> str:
-        """Where execution stands, for messages."""
-        line = getattr(node or self.node, "lineno", 0)
-        text = self.frame.source.text.get(line, "").strip()
-        return f"{self.frame.source.name}, line {line}: `{text}`"
-
-    def refuse(self, node: ast.AST, reason: str, way_round: str = "") -> UnsupportedError:
-        """The error for something that cannot be run."""
-        return UnsupportedError(f"{self.where(node)}: {reason}" + (f"; {way_round}" if way_round else ""))
-
-    # ----------------------------------------------------------------- lines, hazards
-
-    def line(self, node: ast.AST) -> LineRecord:
-        key = (self.frame.source.file, node.lineno)
-        record = self.trace.lines.get(key)
-        if record is None:
-            record = self.trace.lines[key] = LineRecord()
-            self.trace.texts[key] = self.frame.source.text.get(node.lineno, "")
-        return record
-
-    def count_flops(self, node: ast.AST, dtype: np.dtype, each: int) -> None:
-        """Adds `each` floating-point operations per active lane to the node's line."""
-        if each and self.tracing:
-            record = self.line(node)
-            done = each * self.mask.lanes
-            record.flops += done
-            if dtype in (types.FLOAT64, types.COMPLEX128):
-                record.flops64 += done
-
-    def thread_name(self, block: int, lane: int) -> str:
-        """ "thread (x, y, z) of block (x, y, z)", without trailing ones that the launch does not have."""
-        lane = min(lane, self.threads - 1)
-        gx, gy, gz = self.grid
-        place = (block % gx, block // gx % gy, block // (gx * gy))
-        thread = tuple(int(axis[0, lane]) for axis in self.thread_index)
-        dims = max([i + 1 for i, n in enumerate(self.block) if n > 1] or [1])
-        grid_dims = max([i + 1 for i, n in enumerate(self.grid) if n > 1] or [1])
-
-        def text(p: tuple, n: int) -> str:
-            return str(int(p[0])) if n == 1 else "(" + ", ".join(str(int(v)) for v in p[:n]) + ")"
-
-        return f"thread {text(thread, dims)} of block {text(place, grid_dims)}"
-
-    def first_lane(self, where: np.ndarray) -> tuple[int, int]:
-        """(batch row, lane) of the first True."""
-        row, lane = np.argwhere(np.broadcast_to(where, self.lanes_shape))[0]
-        return int(row), int(lane)
-
-    def hazard(
-        self,
-        kind: str,
-        node_line: int,
-        array: str | None,
-        message: str,
-        threads: str,
-        other_line: int | None = None,
-        fatal: bool = False,
-    ) -> None:
-        """Records a hazard once per kind, line, array and other line; raises or warns as the options say."""
-        key = (kind, node_line, array, other_line)
-        if key in self.trace.hazards:
-            return
-        found = Hazard(kind, node_line, array, message, threads, other_line)
-        self.trace.hazards[key] = found
-        if self.options.hazards == "raise" or (fatal and self.options.hazards == "off"):
-            raise HazardError((found,))
 
     # ----------------------------------------------------------------- statements
 
@@ -573,18 +402,6 @@ class Execution:
             self._dispatch_expr[type(node)] = handler
         return handler(node)
 
-    def number(self, value: object, node: ast.AST) -> Lanes:
-        """Checks that a value is a number."""
-        if isinstance(value, (np.ndarray, np.generic)):
-            return value
-        if isinstance(value, (bool, int, float, complex)):
-            return types.literal(value)
-        if isinstance(value, (Array, LocalArray, LocalView)):
-            raise self.refuse(node, f"{value.name} is an array here", "index it down to one element")
-        if value is None:
-            raise self.refuse(node, "None is not a number (does the function return a value on every path?)")
-        raise self.refuse(node, f"{_describe(value)} is not a number")
-
     def value(self, node: ast.expr) -> Lanes:
         result = self.eval(node)
         return result if isinstance(result, (np.ndarray, np.generic)) else self.number(result, node)
@@ -716,7 +533,7 @@ class Execution:
             return getattr(base, name)
         if isinstance(base, np.dtype) and name == "type":
             return base
-        raise self.refuse(node, f"{_describe(base)} has no {name!r} in a kernel")
+        raise self.refuse(node, f"{describe(base)} has no {name!r} in a kernel")
 
     def array_attribute(self, array: AnyArray, name: str, node: ast.AST) -> object:
         if name == "shape":
@@ -851,7 +668,7 @@ class Execution:
                 self.mask = side
                 values.append(self.eval(part))
             else:
-                values.append(_constant_of(part))
+                values.append(constant_of(part))
         self.mask = outer
         first, second = values
         if yes is None or no is None:
@@ -883,7 +700,7 @@ class Execution:
             return self.load(base.array.field(key), base.indices, node)
         if isinstance(base, (Array, LocalArray, LocalView)):
             return self.load(base, self.indices_of(node), node)
-        raise self.refuse(node, f"{_describe(base)} cannot be indexed")
+        raise self.refuse(node, f"{describe(base)} cannot be indexed")
 
     def indices_of(self, node: ast.Subscript) -> tuple:
         index = self.eval(node.slice)
@@ -896,354 +713,8 @@ class Execution:
         if isinstance(base, Record):
             return base.array.field(self.eval(node.slice)), base.indices
         if not isinstance(base, (Array, LocalArray, LocalView)):
-            raise self.refuse(node, f"{_describe(base)} cannot be indexed")
+            raise self.refuse(node, f"{describe(base)} cannot be indexed")
         return base, self.indices_of(node)
-
-    # ----------------------------------------------------------------- memory
-
-    def locate(self, array: AnyArray, indices: tuple, node: ast.AST) -> tuple[object, Mask | None]:
-        """(element numbers, lanes in bounds), or (a view, mask) for slices or fewer indices than dimensions."""
-        if Ellipsis in [i for i in indices if not isinstance(i, (np.ndarray, np.generic))]:
-            at = next(k for k, i in enumerate(indices) if i is Ellipsis)
-            fill = len(array.shape) - len(indices) + 1
-            indices = indices[:at] + (slice(None),) * fill + indices[at + 1 :]
-        if len(indices) > len(array.shape):
-            raise self.refuse(
-                node, f"{array.name} has {len(array.shape)} dimensions and is given {len(indices)} indices"
-            )
-        element: Lanes = array.offset
-        shape, strides = [], []
-        mask: Mask | None = self.mask
-        for axis, index in enumerate(indices):
-            extent, stride = array.shape[axis], array.strides[axis]
-            if isinstance(index, slice):
-                start, length, step = self.slice_bounds(index, extent, node)
-                element = element + start * np.int64(stride)
-                shape.append(length)
-                strides.append(stride * int(step))
-                continue
-            index = self.number(index, node)
-            if index.dtype.kind not in "iub":
-                raise self.refuse(node, f"an index must be an integer, not {index.dtype}", "int32(…) converts")
-            if index.dtype != types.INT64:
-                index = index.astype(np.int64)
-            low, high = (index, index) if index.ndim == 0 else (index.min(), index.max())
-            if low < 0 or (high >= extent if extent.ndim == 0 else (index >= extent).any()):
-                index, mask = self.out_of_range(array, axis, index, extent, mask, node)
-                if mask is None:
-                    return element, None
-            element = element + (index if stride == 1 else index * np.int64(stride))
-        if len(indices) == len(array.shape) and not shape:
-            return element, mask
-        shape += list(array.shape[len(indices) :])
-        strides += list(array.strides[len(indices) :])
-        if isinstance(array, Array):
-            return Array(array.root, array.name, array.dtype, tuple(shape), tuple(strides), element), mask
-        base = array if isinstance(array, LocalArray) else array.base
-        return LocalView(base, tuple(shape), tuple(strides), element), mask
-
-    def slice_bounds(self, index: slice, extent: Lanes, node: ast.AST) -> tuple[Lanes, Lanes, np.int64]:
-        step = np.int64(1) if index.step is None else index.step
-        if step.ndim or step < 1:
-            raise self.refuse(node, "a slice in a kernel needs a positive step that is the same in every thread")
-
-        def bound(value: Lanes | None, default: Lanes) -> Lanes:
-            if value is None:
-                return default
-            value = value.astype(np.int64)
-            value = np.where(value < 0, np.maximum(value + extent, 0), np.minimum(value, extent))
-            return value if value.ndim else np.int64(value)
-
-        start, stop = bound(index.start, np.int64(0)), bound(index.stop, extent)
-        length = np.maximum(stop - start + step - 1, 0) // step
-        return start, length if length.ndim else np.int64(length), np.int64(step)
-
-    def out_of_range(
-        self, array: AnyArray, axis: int, index: Lanes, extent: Lanes, mask: Mask, node: ast.AST
-    ) -> tuple[Lanes, Mask | None]:
-        """Reports negative and out-of-bounds indices of active lanes; returns wrapped indices, and the lanes left."""
-        size = "" if extent.ndim else f" (size {int(extent)})"
-        literal = isinstance(node, ast.Subscript) and _literal_index(node, axis)
-        negative, _ = mask.split(index < 0)
-        if negative is not None:
-            row, lane = self.first_lane(negative.full)
-            value = int(np.broadcast_to(index, self.lanes_shape)[row, lane])
-            who = self.thread_name(int(self.block_numbers[row]), lane)
-            wrapped = np.where(index < 0, index + extent, index)
-            index = wrapped if wrapped.ndim else np.int64(wrapped)
-            if not literal:
-                self.hazard(
-                    "negative index", node.lineno, array.name,
-                    f"{array.name}: index {value} on axis {axis}{size} in {who}; Numba counts it from the end", who,
-                )  # fmt: skip
-        bad, good = mask.split((index >= extent) | (index < 0))
-        if bad is not None:
-            row, lane = self.first_lane(bad.full)
-            value = int(np.broadcast_to(index, self.lanes_shape)[row, lane])
-            who = self.thread_name(int(self.block_numbers[row]), lane)
-            self.hazard(
-                "out of bounds", node.lineno, array.name,
-                f"{array.name}: index {value} on axis {axis}{size} in {who}", who, fatal=True,
-            )  # fmt: skip
-            return index, good
-        return index, mask
-
-    def load(self, array: AnyArray, indices: tuple, node: ast.AST) -> object:
-        """An element in every lane, or a view."""
-        element, mask = self.locate(array, indices, node)
-        if isinstance(element, (Array, LocalView)):
-            return element
-        if mask is None:
-            return array.dtype.type(0)
-        if isinstance(array, Array) and array.dtype.fields is not None:
-            return Record(array, indices)
-        if not isinstance(array, Array):
-            return self.load_local(array, element, mask, node)
-        self.note(array, element, mask, trace.LOAD, node)
-        flat = array.root.view(array.dtype)
-        if array.root.row_bytes:
-            element = element + self.rows * np.int64(array.root.row_bytes // array.dtype.itemsize)
-            if self.nb == 1 and element.shape == (1, 1):
-                element = element[0, 0]
-        if element.ndim == 0:
-            return flat[element]
-        return flat.take(element, mode="clip")
-
-    def write(self, array: AnyArray, indices: tuple, value: Lanes, node: ast.AST) -> None:
-        """Stores a value in every active lane; of two writers the later lane wins."""
-        element, mask = self.locate(array, indices, node)
-        if isinstance(element, (Array, LocalView)):
-            raise self.refuse(node, "a whole row or slice cannot be assigned at once here", "write the loop out")
-        if mask is None:
-            return
-        if value.dtype.kind == "c" and array.dtype.kind != "c":
-            raise self.refuse(node, f"a complex value does not fit into {array.name} ({array.dtype})", "take .real")
-        value = types.cast(value, array.dtype)
-        if not isinstance(array, Array):
-            self.write_local(array, element, value, mask, node)
-            return
-        if array.space == "const":
-            raise self.refuse(
-                node, f"{array.name} is a constant in the kernel", "pass it as an argument to write to it"
-            )
-        self.note(array, element, mask, trace.STORE, node)
-        flat = array.root.view(array.dtype)
-        if array.root.row_bytes:
-            element = element + self.rows * np.int64(array.root.row_bytes // array.dtype.itemsize)
-        if mask.array is None and element.shape == self.lanes_shape:
-            flat[element] = value
-        else:
-            active = mask.full
-            flat[np.broadcast_to(element, self.lanes_shape)[active]] = (
-                value if value.ndim == 0 else np.broadcast_to(value, self.lanes_shape)[active]
-            )
-
-    def load_local(self, array: LocalArray | LocalView, element: Lanes, mask: Mask, node: ast.AST) -> Lanes:
-        base = array if isinstance(array, LocalArray) else array.base
-        self.count_local(base, mask, "load", node)
-        if element.ndim == 0:
-            value, written = base.storage[int(element)].copy(), base.written[int(element)]
-        else:
-            index = np.clip(np.broadcast_to(element, self.lanes_shape), 0, len(base.storage) - 1)[None]
-            value = np.take_along_axis(base.storage, index, 0)[0]
-            written = np.take_along_axis(base.written, index, 0)[0]
-        if self.hunting and not written.all():
-            missing = mask.without(written)
-            if missing is not None:
-                who = self.first_name(missing)
-                self.hazard(
-                    "uninitialised", node.lineno, base.name,
-                    f"{base.name} is read before it was written, in {who}", who,
-                )  # fmt: skip
-        return value
-
-    def write_local(
-        self, array: LocalArray | LocalView, element: Lanes, value: Lanes, mask: Mask, node: ast.AST
-    ) -> None:
-        base = array if isinstance(array, LocalArray) else array.base
-        self.count_local(base, mask, "store", node)
-        if element.ndim == 0:
-            k = int(element)
-            if mask.array is None:
-                base.storage[k] = value
-                base.written[k] = True
-            else:
-                np.copyto(base.storage[k], value, where=mask.array)
-                np.copyto(base.written[k], True, where=mask.array)
-            return
-        rows, lanes = np.nonzero(mask.full)
-        where = np.broadcast_to(element, self.lanes_shape)[rows, lanes]
-        base.storage[where, rows, lanes] = (
-            value if value.ndim == 0 else np.broadcast_to(value, self.lanes_shape)[rows, lanes]
-        )
-        base.written[where, rows, lanes] = True
-
-    # ----------------------------------------------------------------- counting
-
-    def access_record(self, array: AnyArray, kind: str, node: ast.AST) -> tuple[tuple, np.ndarray]:
-        key = (self.frame.source.file, node.lineno, array.name, array.space, kind, array.dtype.itemsize)
-        record = self.trace.accesses.get(key)
-        if record is None:
-            record = self.trace.accesses[key] = np.zeros(8, np.int64)
-            self.trace.texts.setdefault(key[:2], self.frame.source.text.get(node.lineno, ""))
-        return key, record
-
-    def count_local(self, array: LocalArray, mask: Mask, kind: str, node: ast.AST) -> None:
-        if self.tracing:
-            _, record = self.access_record(array, kind, node)
-            record[0] += mask.warps
-            record[3] += mask.lanes * array.dtype.itemsize
-            record[6] += mask.lanes
-
-    _KINDS = ("load", "store", "atomic")
-
-    def note(self, array: Array, element: Lanes, mask: Mask, kind: int, node: ast.AST) -> None:
-        """Counts an access and checks it for races and unwritten reads."""
-        if self.tracing:
-            self.count(array, element, mask, self._KINDS[kind], node)
-        root = array.root
-        if self.hunting and root.tracked:
-            self.hunt(array, element, mask, kind, node)
-
-    def count(self, array: Array, element: Lanes, mask: Mask, kind: str, node: ast.AST) -> None:
-        key, record = self.access_record(array, kind, node)
-        root = array.root
-        itemsize = array.dtype.itemsize
-        rows = max(1 if element.ndim == 0 else element.shape[0], 1 if mask.array is None else mask.array.shape[0])
-        address = np.empty((rows, self.padded), np.int64)
-        np.multiply(element, itemsize, out=address)
-        if root.address:
-            address += root.address
-        active = mask.rows(rows)
-        if root.space == "shared":
-            counted = trace.count_shared(address, active, itemsize)
-            fields = (0, 4, 5, 3, 6, 7)  # requests, wavefronts, ideal, used, lanes, collisions
-        else:
-            counted = trace.count_global(address, active, itemsize, root.address // 32, root.touched)
-            fields = (0, 1, 2, 3, 6, 7)
-        times = self.nb // rows
-        for at, n in zip(fields, counted, strict=True):
-            record[at] += n * times
-        if key not in self.trace.patterns:
-            row, lane = np.argwhere(active)[0]
-            start = lane // 32 * 32
-            place = slice(start, start + 32)
-            self.trace.patterns[key] = tuple(
-                int(a) if on else None for a, on in zip(address[row, place], active[row, place], strict=True)
-            )
-
-    def event(self, node: ast.AST, array: str) -> int:
-        key = (self.frame.source.file, node.lineno, array)
-        number = self.event_numbers.get(key)
-        if number is None:
-            number = self.event_numbers[key] = len(self.events)
-            self.events.append((node.lineno, array))
-        return number
-
-    def hunt(self, array: Array, element: Lanes, mask: Mask, kind: int, node: ast.AST) -> None:
-        """Feeds shadow memory with this access and reports what it finds."""
-        root = array.root
-        span = root.granules(array.dtype.itemsize)
-        self.access_number += 1
-        wide = np.ascontiguousarray(np.broadcast_to(element, self.lanes_shape))
-        found = np.zeros((6, 5), np.int64)
-        if kind == trace.ATOMIC and self.uses_fences and root.space == "global":
-            self.fenced_blocks[self.block_numbers[mask.full.any(axis=1)]] = True
-        total = trace.track(
-            root.shadow, wide, mask.full, span, bool(root.row_bytes), kind, self.event(node, array.name),
-            self.access_number, self.block_numbers, self.epoch, self.warp_epoch, self.grid_epoch,
-            self.fences, self.fenced_blocks, root.check_unwritten, found,
-        )  # fmt: skip
-        if not total:
-            return
-        for hazard in range(1, 6):
-            if found[hazard, 0]:
-                self.report_found(array, hazard, found[hazard], node)
-
-    def report_found(self, array: Array, hazard: int, found: np.ndarray, node: ast.AST) -> None:
-        _, element, me, other, event = (int(v) for v in found)
-        mine = self.thread_name((me - 1) // self.padded, (me - 1) % self.padded)
-        place = f"{array.name} element {self.place(array, element)}"
-        if hazard == trace.UNWRITTEN:
-            self.hazard(
-                "uninitialised", node.lineno, array.name, f"{mine} reads {place}, which nothing has written", mine
-            )
-            return
-        theirs = self.thread_name((other - 1) // self.padded, (other - 1) % self.padded)
-        if hazard == trace.TWO_WRITERS:
-            self.hazard(
-                "two writers", node.lineno, array.name, f"{theirs} and {mine} both write {place} at once",
-                f"{theirs}; {mine}", node.lineno,
-            )  # fmt: skip
-            return
-        other_line, _ = self.events[event]
-        verbs = {
-            trace.RACE_READ_AFTER_WRITE: ("reads", "wrote"),
-            trace.RACE_WRITE_AFTER_WRITE: ("writes", "wrote"),
-            trace.RACE_WRITE_AFTER_READ: ("writes", "read"),
-        }[hazard]
-        same_block = (me - 1) // self.padded == (other - 1) // self.padded
-        same_warp = same_block and (me - 1) % self.padded // 32 == (other - 1) % self.padded // 32
-        need = "cuda.syncwarp()" if same_warp else "cuda.syncthreads()" if same_block else "another launch or an atomic"
-        self.hazard(
-            "race", node.lineno, array.name,
-            f"{mine} {verbs[0]} {place}, which {theirs} {verbs[1]} on line {other_line}, with nothing to order the two "
-            f"(it takes {need})",
-            f"{theirs}; {mine}", other_line,
-        )  # fmt: skip
-
-    @staticmethod
-    def place(array: Array, element: int) -> str:
-        """An element number as indices of the array, when it is a plain one."""
-        if array.offset.ndim or any(n.ndim for n in array.shape):
-            return str(element)
-        rest = element - int(array.offset)
-        out = []
-        for stride in sorted(array.strides, reverse=True):
-            out.append(rest // stride if stride else 0)
-            rest = rest % stride if stride else rest
-        if rest or tuple(sorted(array.strides, reverse=True)) != tuple(array.strides):
-            return str(element)
-        return "[" + ", ".join(map(str, out)) + "]"
-
-    # ----------------------------------------------------------------- barriers
-
-    def barrier(self, node: ast.AST) -> None:
-        """__syncthreads: every thread of the block that has not exited must be here."""
-        if self.tracing:
-            self.line(node).barriers += self.blocks_in(self.mask)
-        if self.hunting and self.mask.lanes != self.alive.lanes:
-            here = self.mask.full
-            alive = self.alive.full
-            partial = (here.any(axis=1) & (alive & ~here).any(axis=1))[:, None] & alive & ~here
-            if partial.any():
-                row, lane = self.first_lane(partial)
-                who = self.thread_name(int(self.block_numbers[row]), lane)
-                self.hazard(
-                    "divergent barrier", node.lineno, None,
-                    f"a barrier that not every thread of the block reaches: {who} is elsewhere", who,
-                )  # fmt: skip
-        self.epoch[self.mask.full.any(axis=1)] += 1
-
-    def blocks_in(self, mask: Mask) -> int:
-        return self.nb if mask.array is None else int(np.count_nonzero(mask.full.any(axis=1)))
-
-    def warp_barrier(self, node: ast.AST) -> None:
-        by_warp = self.mask.full.reshape(self.nb, -1, 32).any(axis=2)
-        self.warp_epoch[by_warp] += 1
-
-    def grid_sync(self, node: ast.AST) -> None:
-        """A barrier over the whole grid; the batch holds every block."""
-        if self.tracing:
-            self.line(node).barriers += self.nb
-        if self.mask.lanes != self.alive.lanes:
-            who = self.first_name(self.alive.without(self.mask.full))
-            self.hazard(
-                "divergent barrier", node.lineno, None,
-                f"a grid barrier that not every thread reaches: {who} is elsewhere", who,
-            )  # fmt: skip
-        self.grid_epoch = int(self.epoch.max()) + 1
-        self.epoch[:] = self.grid_epoch
 
     # ----------------------------------------------------------------- calls
 
@@ -1285,7 +756,7 @@ class Execution:
             raise self.refuse(
                 node, f"{function.__name__} is a plain Python function", "decorate it with @cuda.jit(device=True)"
             )
-        raise self.refuse(node, f"{_describe(function)} cannot be called in a kernel")
+        raise self.refuse(node, f"{describe(function)} cannot be called in a kernel")
 
     def ufunc(self, function: np.ufunc, arguments: list[object], node: ast.AST) -> Lanes:
         values = [self.number(a, node) for a in arguments]
@@ -1346,28 +817,6 @@ def _as_load(target: ast.expr) -> ast.expr:
     loaded = ast.copy_location(type(target)(**{f: getattr(target, f) for f in target._fields}), target)
     loaded.ctx = ast.Load()
     return loaded
-
-
-def _constant_of(node: ast.expr) -> Lanes | None:
-    """The value of a literal (with a sign), else None."""
-    with contextlib.suppress(ValueError):
-        value = ast.literal_eval(node)
-        if isinstance(value, (bool, int, float, complex)):
-            return types.literal(value)
-    return None
-
-
-def _literal_index(node: ast.Subscript, axis: int) -> bool:
-    index = node.slice.elts[axis] if isinstance(node.slice, ast.Tuple) and axis < len(node.slice.elts) else node.slice
-    return _constant_of(index) is not None
-
-
-def _describe(value: object) -> str:
-    if isinstance(value, str):
-        return "a string"
-    if isinstance(value, ModuleType):
-        return f"module {value.__name__}"
-    return getattr(value, "__name__", type(value).__name__)
 
 
 def _is_cuda(module: ModuleType) -> bool:

@@ -1,0 +1,394 @@
+"""Loads, stores and barriers: bounds, counting, and the search for races."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+from types import ModuleType
+
+import numpy as np
+
+from dwlab.simt import trace, types
+from dwlab.simt.memory import AnyArray, Array, Lanes, LocalArray, LocalView, Mask, Record
+from dwlab.simt.state import State
+
+
+class Accesses(State):
+    """What a kernel's lanes do to memory."""
+
+    def number(self, value: object, node: ast.AST) -> Lanes:
+        """Checks that a value is a number."""
+        if isinstance(value, (np.ndarray, np.generic)):
+            return value
+        if isinstance(value, (bool, int, float, complex)):
+            return types.literal(value)
+        if isinstance(value, (Array, LocalArray, LocalView)):
+            raise self.refuse(node, f"{value.name} is an array here", "index it down to one element")
+        if value is None:
+            raise self.refuse(node, "None is not a number (does the function return a value on every path?)")
+        raise self.refuse(node, f"{describe(value)} is not a number")
+
+    def locate(self, array: AnyArray, indices: tuple, node: ast.AST) -> tuple[object, Mask | None]:
+        """(element numbers, lanes in bounds), or (a view, mask) for slices or fewer indices than dimensions."""
+        if Ellipsis in [i for i in indices if not isinstance(i, (np.ndarray, np.generic))]:
+            at = next(k for k, i in enumerate(indices) if i is Ellipsis)
+            fill = len(array.shape) - len(indices) + 1
+            indices = indices[:at] + (slice(None),) * fill + indices[at + 1 :]
+        if len(indices) > len(array.shape):
+            raise self.refuse(
+                node, f"{array.name} has {len(array.shape)} dimensions and is given {len(indices)} indices"
+            )
+        element: Lanes = array.offset
+        shape, strides = [], []
+        mask: Mask | None = self.mask
+        for axis, index in enumerate(indices):
+            extent, stride = array.shape[axis], array.strides[axis]
+            if isinstance(index, slice):
+                start, length, step = self.slice_bounds(index, extent, node)
+                element = element + start * np.int64(stride)
+                shape.append(length)
+                strides.append(stride * int(step))
+                continue
+            index = self.number(index, node)
+            if index.dtype.kind not in "iub":
+                raise self.refuse(node, f"an index must be an integer, not {index.dtype}", "int32(…) converts")
+            if index.dtype != types.INT64:
+                index = index.astype(np.int64)
+            low, high = (index, index) if index.ndim == 0 else (index.min(), index.max())
+            if low < 0 or (high >= extent if extent.ndim == 0 else (index >= extent).any()):
+                index, mask = self.out_of_range(array, axis, index, extent, mask, node)
+                if mask is None:
+                    return element, None
+            element = element + (index if stride == 1 else index * np.int64(stride))
+        if len(indices) == len(array.shape) and not shape:
+            return element, mask
+        shape += list(array.shape[len(indices) :])
+        strides += list(array.strides[len(indices) :])
+        if isinstance(array, Array):
+            return Array(array.root, array.name, array.dtype, tuple(shape), tuple(strides), element), mask
+        base = array if isinstance(array, LocalArray) else array.base
+        return LocalView(base, tuple(shape), tuple(strides), element), mask
+
+    def slice_bounds(self, index: slice, extent: Lanes, node: ast.AST) -> tuple[Lanes, Lanes, np.int64]:
+        step = np.int64(1) if index.step is None else index.step
+        if step.ndim or step < 1:
+            raise self.refuse(node, "a slice in a kernel needs a positive step that is the same in every thread")
+
+        def bound(value: Lanes | None, default: Lanes) -> Lanes:
+            if value is None:
+                return default
+            value = value.astype(np.int64)
+            value = np.where(value < 0, np.maximum(value + extent, 0), np.minimum(value, extent))
+            return value if value.ndim else np.int64(value)
+
+        start, stop = bound(index.start, np.int64(0)), bound(index.stop, extent)
+        length = np.maximum(stop - start + step - 1, 0) // step
+        return start, length if length.ndim else np.int64(length), np.int64(step)
+
+    def out_of_range(
+        self, array: AnyArray, axis: int, index: Lanes, extent: Lanes, mask: Mask, node: ast.AST
+    ) -> tuple[Lanes, Mask | None]:
+        """Reports negative and out-of-bounds indices of active lanes; returns wrapped indices, and the lanes left."""
+        size = "" if extent.ndim else f" (size {int(extent)})"
+        literal = isinstance(node, ast.Subscript) and _literal_index(node, axis)
+        negative, _ = mask.split(index < 0)
+        if negative is not None:
+            row, lane = self.first_lane(negative.full)
+            value = int(np.broadcast_to(index, self.lanes_shape)[row, lane])
+            who = self.thread_name(int(self.block_numbers[row]), lane)
+            wrapped = np.where(index < 0, index + extent, index)
+            index = wrapped if wrapped.ndim else np.int64(wrapped)
+            if not literal:
+                self.hazard(
+                    "negative index", node.lineno, array.name,
+                    f"{array.name}: index {value} on axis {axis}{size} in {who}; Numba counts it from the end", who,
+                )  # fmt: skip
+        bad, good = mask.split((index >= extent) | (index < 0))
+        if bad is not None:
+            row, lane = self.first_lane(bad.full)
+            value = int(np.broadcast_to(index, self.lanes_shape)[row, lane])
+            who = self.thread_name(int(self.block_numbers[row]), lane)
+            self.hazard(
+                "out of bounds", node.lineno, array.name,
+                f"{array.name}: index {value} on axis {axis}{size} in {who}", who, fatal=True,
+            )  # fmt: skip
+            return index, good
+        return index, mask
+
+    def load(self, array: AnyArray, indices: tuple, node: ast.AST) -> object:
+        """An element in every lane, or a view."""
+        element, mask = self.locate(array, indices, node)
+        if isinstance(element, (Array, LocalView)):
+            return element
+        if mask is None:
+            return array.dtype.type(0)
+        if isinstance(array, Array) and array.dtype.fields is not None:
+            return Record(array, indices)
+        if not isinstance(array, Array):
+            return self.load_local(array, element, mask, node)
+        self.note(array, element, mask, trace.LOAD, node)
+        flat = array.root.view(array.dtype)
+        if array.root.row_bytes:
+            element = element + self.rows * np.int64(array.root.row_bytes // array.dtype.itemsize)
+            if self.nb == 1 and element.shape == (1, 1):
+                element = element[0, 0]
+        if element.ndim == 0:
+            return flat[element]
+        return flat.take(element, mode="clip")
+
+    def write(self, array: AnyArray, indices: tuple, value: Lanes, node: ast.AST) -> None:
+        """Stores a value in every active lane; of two writers the later lane wins."""
+        element, mask = self.locate(array, indices, node)
+        if isinstance(element, (Array, LocalView)):
+            raise self.refuse(node, "a whole row or slice cannot be assigned at once here", "write the loop out")
+        if mask is None:
+            return
+        if value.dtype.kind == "c" and array.dtype.kind != "c":
+            raise self.refuse(node, f"a complex value does not fit into {array.name} ({array.dtype})", "take .real")
+        value = types.cast(value, array.dtype)
+        if not isinstance(array, Array):
+            self.write_local(array, element, value, mask, node)
+            return
+        if array.space == "const":
+            raise self.refuse(
+                node, f"{array.name} is a constant in the kernel", "pass it as an argument to write to it"
+            )
+        self.note(array, element, mask, trace.STORE, node)
+        flat = array.root.view(array.dtype)
+        if array.root.row_bytes:
+            element = element + self.rows * np.int64(array.root.row_bytes // array.dtype.itemsize)
+        if mask.array is None and element.shape == self.lanes_shape:
+            flat[element] = value
+        else:
+            active = mask.full
+            flat[np.broadcast_to(element, self.lanes_shape)[active]] = (
+                value if value.ndim == 0 else np.broadcast_to(value, self.lanes_shape)[active]
+            )
+
+    def load_local(self, array: LocalArray | LocalView, element: Lanes, mask: Mask, node: ast.AST) -> Lanes:
+        base = array if isinstance(array, LocalArray) else array.base
+        self.count_local(base, mask, "load", node)
+        if element.ndim == 0:
+            value, written = base.storage[int(element)].copy(), base.written[int(element)]
+        else:
+            index = np.clip(np.broadcast_to(element, self.lanes_shape), 0, len(base.storage) - 1)[None]
+            value = np.take_along_axis(base.storage, index, 0)[0]
+            written = np.take_along_axis(base.written, index, 0)[0]
+        if self.hunting and not written.all():
+            missing = mask.without(written)
+            if missing is not None:
+                who = self.first_name(missing)
+                self.hazard(
+                    "uninitialised", node.lineno, base.name,
+                    f"{base.name} is read before it was written, in {who}", who,
+                )  # fmt: skip
+        return value
+
+    def write_local(
+        self, array: LocalArray | LocalView, element: Lanes, value: Lanes, mask: Mask, node: ast.AST
+    ) -> None:
+        base = array if isinstance(array, LocalArray) else array.base
+        self.count_local(base, mask, "store", node)
+        if element.ndim == 0:
+            k = int(element)
+            if mask.array is None:
+                base.storage[k] = value
+                base.written[k] = True
+            else:
+                np.copyto(base.storage[k], value, where=mask.array)
+                np.copyto(base.written[k], True, where=mask.array)
+            return
+        rows, lanes = np.nonzero(mask.full)
+        where = np.broadcast_to(element, self.lanes_shape)[rows, lanes]
+        base.storage[where, rows, lanes] = (
+            value if value.ndim == 0 else np.broadcast_to(value, self.lanes_shape)[rows, lanes]
+        )
+        base.written[where, rows, lanes] = True
+
+    # ----------------------------------------------------------------- counting
+
+    def access_record(self, array: AnyArray, kind: str, node: ast.AST) -> tuple[tuple, np.ndarray]:
+        key = (self.frame.source.file, node.lineno, array.name, array.space, kind, array.dtype.itemsize)
+        record = self.trace.accesses.get(key)
+        if record is None:
+            record = self.trace.accesses[key] = np.zeros(8, np.int64)
+            self.trace.texts.setdefault(key[:2], self.frame.source.text.get(node.lineno, ""))
+        return key, record
+
+    def count_local(self, array: LocalArray, mask: Mask, kind: str, node: ast.AST) -> None:
+        if self.tracing:
+            _, record = self.access_record(array, kind, node)
+            record[0] += mask.warps
+            record[3] += mask.lanes * array.dtype.itemsize
+            record[6] += mask.lanes
+
+    _KINDS = ("load", "store", "atomic")
+
+    def note(self, array: Array, element: Lanes, mask: Mask, kind: int, node: ast.AST) -> None:
+        """Counts an access and checks it for races and unwritten reads."""
+        if self.tracing:
+            self.count(array, element, mask, self._KINDS[kind], node)
+        root = array.root
+        if self.hunting and root.tracked:
+            self.hunt(array, element, mask, kind, node)
+
+    def count(self, array: Array, element: Lanes, mask: Mask, kind: str, node: ast.AST) -> None:
+        key, record = self.access_record(array, kind, node)
+        root = array.root
+        itemsize = array.dtype.itemsize
+        rows = max(1 if element.ndim == 0 else element.shape[0], 1 if mask.array is None else mask.array.shape[0])
+        address = np.empty((rows, self.padded), np.int64)
+        np.multiply(element, itemsize, out=address)
+        if root.address:
+            address += root.address
+        active = mask.rows(rows)
+        if root.space == "shared":
+            counted = trace.count_shared(address, active, itemsize)
+            fields = (0, 4, 5, 3, 6, 7)  # requests, wavefronts, ideal, used, lanes, collisions
+        else:
+            counted = trace.count_global(address, active, itemsize, root.address // 32, root.touched)
+            fields = (0, 1, 2, 3, 6, 7)
+        times = self.nb // rows
+        for at, n in zip(fields, counted, strict=True):
+            record[at] += n * times
+        if key not in self.trace.patterns:
+            row, lane = np.argwhere(active)[0]
+            start = lane // 32 * 32
+            place = slice(start, start + 32)
+            self.trace.patterns[key] = tuple(
+                int(a) if on else None for a, on in zip(address[row, place], active[row, place], strict=True)
+            )
+
+    def event(self, node: ast.AST, array: str) -> int:
+        key = (self.frame.source.file, node.lineno, array)
+        number = self.event_numbers.get(key)
+        if number is None:
+            number = self.event_numbers[key] = len(self.events)
+            self.events.append((node.lineno, array))
+        return number
+
+    def hunt(self, array: Array, element: Lanes, mask: Mask, kind: int, node: ast.AST) -> None:
+        """Feeds shadow memory with this access and reports what it finds."""
+        root = array.root
+        span = root.granules(array.dtype.itemsize)
+        self.access_number += 1
+        wide = np.ascontiguousarray(np.broadcast_to(element, self.lanes_shape))
+        found = np.zeros((6, 5), np.int64)
+        if kind == trace.ATOMIC and self.uses_fences and root.space == "global":
+            self.fenced_blocks[self.block_numbers[mask.full.any(axis=1)]] = True
+        total = trace.track(
+            root.shadow, wide, mask.full, span, bool(root.row_bytes), kind, self.event(node, array.name),
+            self.access_number, self.block_numbers, self.epoch, self.warp_epoch, self.grid_epoch,
+            self.fences, self.fenced_blocks, root.check_unwritten, found,
+        )  # fmt: skip
+        if not total:
+            return
+        for hazard in range(1, 6):
+            if found[hazard, 0]:
+                self.report_found(array, hazard, found[hazard], node)
+
+    def report_found(self, array: Array, hazard: int, found: np.ndarray, node: ast.AST) -> None:
+        _, element, me, other, event = (int(v) for v in found)
+        mine = self.thread_name((me - 1) // self.padded, (me - 1) % self.padded)
+        place = f"{array.name} element {self.place(array, element)}"
+        if hazard == trace.UNWRITTEN:
+            self.hazard(
+                "uninitialised", node.lineno, array.name, f"{mine} reads {place}, which nothing has written", mine
+            )
+            return
+        theirs = self.thread_name((other - 1) // self.padded, (other - 1) % self.padded)
+        if hazard == trace.TWO_WRITERS:
+            self.hazard(
+                "two writers", node.lineno, array.name, f"{theirs} and {mine} both write {place} at once",
+                f"{theirs}; {mine}", node.lineno,
+            )  # fmt: skip
+            return
+        other_line, _ = self.events[event]
+        verbs = {
+            trace.RACE_READ_AFTER_WRITE: ("reads", "wrote"),
+            trace.RACE_WRITE_AFTER_WRITE: ("writes", "wrote"),
+            trace.RACE_WRITE_AFTER_READ: ("writes", "read"),
+        }[hazard]
+        same_block = (me - 1) // self.padded == (other - 1) // self.padded
+        same_warp = same_block and (me - 1) % self.padded // 32 == (other - 1) % self.padded // 32
+        need = "cuda.syncwarp()" if same_warp else "cuda.syncthreads()" if same_block else "another launch or an atomic"
+        self.hazard(
+            "race", node.lineno, array.name,
+            f"{mine} {verbs[0]} {place}, which {theirs} {verbs[1]} on line {other_line}, with nothing to order the two "
+            f"(it takes {need})",
+            f"{theirs}; {mine}", other_line,
+        )  # fmt: skip
+
+    @staticmethod
+    def place(array: Array, element: int) -> str:
+        """An element number as indices of the array, when it is a plain one."""
+        if array.offset.ndim or any(n.ndim for n in array.shape):
+            return str(element)
+        rest = element - int(array.offset)
+        out = []
+        for stride in sorted(array.strides, reverse=True):
+            out.append(rest // stride if stride else 0)
+            rest = rest % stride if stride else rest
+        if rest or tuple(sorted(array.strides, reverse=True)) != tuple(array.strides):
+            return str(element)
+        return "[" + ", ".join(map(str, out)) + "]"
+
+    def barrier(self, node: ast.AST) -> None:
+        """__syncthreads: every thread of the block that has not exited must be here."""
+        if self.tracing:
+            self.line(node).barriers += self.blocks_in(self.mask)
+        if self.hunting and self.mask.lanes != self.alive.lanes:
+            here = self.mask.full
+            alive = self.alive.full
+            partial = (here.any(axis=1) & (alive & ~here).any(axis=1))[:, None] & alive & ~here
+            if partial.any():
+                row, lane = self.first_lane(partial)
+                who = self.thread_name(int(self.block_numbers[row]), lane)
+                self.hazard(
+                    "divergent barrier", node.lineno, None,
+                    f"a barrier that not every thread of the block reaches: {who} is elsewhere", who,
+                )  # fmt: skip
+        self.epoch[self.mask.full.any(axis=1)] += 1
+
+    def blocks_in(self, mask: Mask) -> int:
+        return self.nb if mask.array is None else int(np.count_nonzero(mask.full.any(axis=1)))
+
+    def warp_barrier(self, node: ast.AST) -> None:
+        by_warp = self.mask.full.reshape(self.nb, -1, 32).any(axis=2)
+        self.warp_epoch[by_warp] += 1
+
+    def grid_sync(self, node: ast.AST) -> None:
+        """A barrier over the whole grid; the batch holds every block."""
+        if self.tracing:
+            self.line(node).barriers += self.nb
+        if self.mask.lanes != self.alive.lanes:
+            who = self.first_name(self.alive.without(self.mask.full))
+            self.hazard(
+                "divergent barrier", node.lineno, None,
+                f"a grid barrier that not every thread reaches: {who} is elsewhere", who,
+            )  # fmt: skip
+        self.grid_epoch = int(self.epoch.max()) + 1
+        self.epoch[:] = self.grid_epoch
+
+
+def constant_of(node: ast.expr) -> Lanes | None:
+    """The value of a literal (with a sign), else None."""
+    with contextlib.suppress(ValueError):
+        value = ast.literal_eval(node)
+        if isinstance(value, (bool, int, float, complex)):
+            return types.literal(value)
+    return None
+
+
+def _literal_index(node: ast.Subscript, axis: int) -> bool:
+    index = node.slice.elts[axis] if isinstance(node.slice, ast.Tuple) and axis < len(node.slice.elts) else node.slice
+    return constant_of(index) is not None
+
+
+def describe(value: object) -> str:
+    """What a value is, for messages."""
+    if isinstance(value, str):
+        return "a string"
+    if isinstance(value, ModuleType):
+        return f"module {value.__name__}"
+    return getattr(value, "__name__", type(value).__name__)

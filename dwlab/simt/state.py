@@ -1,0 +1,191 @@
+"""The state of one launch: its grid, the batch of blocks that runs now, what was counted, what was found."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from dwlab.simt import source, types
+from dwlab.simt.memory import Array, LocalArray, Mask, Root
+from dwlab.simt.options import Hazard, HazardError, Options, UnsupportedError
+
+
+@dataclass
+class LineRecord:
+    """What one source line did so far."""
+
+    warps: int = 0
+    lanes: int = 0
+    divergent: int = 0
+    flops: int = 0
+    flops64: int = 0
+    barriers: int = 0
+
+
+@dataclass
+class Trace:
+    """Everything counted over a launch. accesses: (function file, line, array, space, kind, itemsize) -> counts."""
+
+    lines: dict[tuple[str, int], LineRecord] = field(default_factory=dict)
+    texts: dict[tuple[str, int], str] = field(default_factory=dict)
+    accesses: dict[tuple, np.ndarray] = field(default_factory=dict)
+    patterns: dict[tuple, tuple] = field(default_factory=dict)
+    hazards: dict[tuple, Hazard] = field(default_factory=dict)
+
+
+class Frame:
+    """The variables of one call. `partial`: for a variable that only some lanes have set, those lanes."""
+
+    __slots__ = ("source", "names", "partial", "entry", "returns", "loops")
+
+    def __init__(self, src: source.Source, names: dict[str, object], entry: Mask):
+        self.source = src
+        self.names = names
+        self.partial: dict[str, Mask] = {}
+        self.entry = entry
+        self.returns: list[tuple[Mask, object]] = []
+        self.loops: list[tuple[list[Mask], list[Mask]]] = []
+
+
+class State:
+    """One launch of one kernel: what its batches share, and the batch that runs now."""
+
+    def __init__(
+        self,
+        src: source.Source,
+        grid: tuple[int, int, int],
+        block: tuple[int, int, int],
+        options: Options,
+        dynamic_shared: int,
+    ):
+        self.source = src
+        self.grid = grid
+        self.block = block
+        self.options = options
+        self.dynamic_shared = dynamic_shared
+        self.threads = block[0] * block[1] * block[2]
+        self.padded = -(-self.threads // 32) * 32
+        self.blocks_total = grid[0] * grid[1] * grid[2]
+        self.trace = Trace()
+        self.tracing = options.trace
+        self.hunting = options.hazards != "off"
+        self.events: list[tuple[int, str | None]] = [(0, None)]
+        self.event_numbers: dict[tuple, int] = {}
+        self.access_number = 0
+        self.constants: dict[int, Array] = {}
+        self.fences = np.zeros((1, 1), np.int32)
+        self.fenced_blocks = np.zeros(1, np.bool_)
+        self.uses_fences = False
+        thread = np.arange(self.padded, dtype=np.int32)
+        self.thread_index = (
+            (thread % block[0])[None, :],
+            (thread // block[0] % block[1])[None, :],
+            (thread // (block[0] * block[1]))[None, :],
+        )
+        self.address_space = 0
+        self.arrays: dict[str, Array] = {}
+        self.roots: list[Root] = []
+
+    def new_root(self, space: str, data: np.ndarray) -> Root:
+        """A root at the next free 256-byte aligned address."""
+        root = Root(space, data, self.address_space)
+        self.address_space += -(-max(1, len(data)) // 256) * 256 + 256
+        root.touched = np.zeros((root.address % 32 + len(data)) // 32 + 2, np.bool_)
+        self.roots.append(root)
+        return root
+
+    def begin_batch(self, first: int, count: int, arguments: list[object]) -> Frame:
+        """Sets up blocks first .. first + count - 1, nothing executed yet; returns the kernel's frame."""
+        self.nb = count
+        self.lanes_shape = (count, self.padded)
+        numbers = np.arange(first, first + count, dtype=np.int64)
+        self.block_numbers = numbers
+        gx, gy, _ = self.grid
+        self.block_index = tuple(
+            np.int32(axis[0]) if (axis == axis[0]).all() else axis.astype(np.int32)[:, None]
+            for axis in (numbers % gx, numbers // gx % gy, numbers // (gx * gy))
+        )
+        self.epoch = np.zeros(count, np.int32)
+        self.warp_epoch = np.zeros((count, self.padded // 32), np.int32)
+        self.grid_epoch = 0
+        self.shared: dict[int, Array] = {}
+        self.shared_used = 0
+        self.local: dict[int, LocalArray] = {}
+        self.dynamic_root: Root | None = None
+        self.rows = np.arange(count, dtype=np.int64)[:, None]
+        self.steps = 0
+        real = None if self.padded == self.threads else (np.arange(self.padded) < self.threads)[None, :]
+        self.alive = Mask(real, self.lanes_shape)
+        frame = Frame(self.source, dict(zip(self.source.parameters, arguments, strict=True)), self.alive)
+        self.frames = [frame]
+        self.frame = frame
+        self.mask = self.alive
+        self.node: ast.AST = self.source.body[0]
+        return frame
+
+    def where(self, node: ast.AST | None = None) -> str:
+        """Where execution stands, for messages."""
+        line = getattr(node or self.node, "lineno", 0)
+        text = self.frame.source.text.get(line, "").strip()
+        return f"{self.frame.source.name}, line {line}: `{text}`"
+
+    def refuse(self, node: ast.AST, reason: str, way_round: str = "") -> UnsupportedError:
+        """The error for something that cannot be run."""
+        return UnsupportedError(f"{self.where(node)}: {reason}" + (f"; {way_round}" if way_round else ""))
+
+    def line(self, node: ast.AST) -> LineRecord:
+        key = (self.frame.source.file, node.lineno)
+        record = self.trace.lines.get(key)
+        if record is None:
+            record = self.trace.lines[key] = LineRecord()
+            self.trace.texts[key] = self.frame.source.text.get(node.lineno, "")
+        return record
+
+    def count_flops(self, node: ast.AST, dtype: np.dtype, each: int) -> None:
+        """Adds `each` floating-point operations per active lane to the node's line."""
+        if each and self.tracing:
+            record = self.line(node)
+            done = each * self.mask.lanes
+            record.flops += done
+            if dtype in (types.FLOAT64, types.COMPLEX128):
+                record.flops64 += done
+
+    def thread_name(self, block: int, lane: int) -> str:
+        """ "thread (x, y, z) of block (x, y, z)", without trailing ones that the launch does not have."""
+        lane = min(lane, self.threads - 1)
+        gx, gy, gz = self.grid
+        place = (block % gx, block // gx % gy, block // (gx * gy))
+        thread = tuple(int(axis[0, lane]) for axis in self.thread_index)
+        dims = max([i + 1 for i, n in enumerate(self.block) if n > 1] or [1])
+        grid_dims = max([i + 1 for i, n in enumerate(self.grid) if n > 1] or [1])
+
+        def text(p: tuple, n: int) -> str:
+            return str(int(p[0])) if n == 1 else "(" + ", ".join(str(int(v)) for v in p[:n]) + ")"
+
+        return f"thread {text(thread, dims)} of block {text(place, grid_dims)}"
+
+    def first_lane(self, where: np.ndarray) -> tuple[int, int]:
+        """(batch row, lane) of the first True."""
+        row, lane = np.argwhere(np.broadcast_to(where, self.lanes_shape))[0]
+        return int(row), int(lane)
+
+    def hazard(
+        self,
+        kind: str,
+        node_line: int,
+        array: str | None,
+        message: str,
+        threads: str,
+        other_line: int | None = None,
+        fatal: bool = False,
+    ) -> None:
+        """Records a hazard once per kind, line, array and other line; raises or warns as the options say."""
+        key = (kind, node_line, array, other_line)
+        if key in self.trace.hazards:
+            return
+        found = Hazard(kind, node_line, array, message, threads, other_line)
+        self.trace.hazards[key] = found
+        if self.options.hazards == "raise" or (fatal and self.options.hazards == "off"):
+            raise HazardError((found,))
