@@ -18,10 +18,25 @@ if TYPE_CHECKING:
     from dwlab.simt import xray
     from dwlab.stages import stage, stages
     from dwlab.target import banner, cuda, mode
+    from dwlab.widgets import roofline_explorer, traffic_calculator, warp_viewer
 
 __version__ = "0.1.0"
 
-__all__ = ["PAPER", "DepthwiseConv1d", "banner", "check", "cuda", "grade", "mode", "stage", "stages", "xray"]
+__all__ = [
+    "PAPER",
+    "DepthwiseConv1d",
+    "banner",
+    "check",
+    "cuda",
+    "grade",
+    "mode",
+    "roofline_explorer",
+    "stage",
+    "stages",
+    "traffic_calculator",
+    "warp_viewer",
+    "xray",
+]
 
 # Public name -> the module that has it.
 _HOMES = {
@@ -32,8 +47,11 @@ _HOMES = {
     "cuda": "dwlab.target",
     "grade": "dwlab.exercises",
     "mode": "dwlab.target",
+    "roofline_explorer": "dwlab.widgets",
     "stage": "dwlab.stages",
     "stages": "dwlab.stages",
+    "traffic_calculator": "dwlab.widgets",
+    "warp_viewer": "dwlab.widgets",
     "xray": "dwlab.simt",
 }
 
