@@ -105,9 +105,9 @@ def count_shared(address, mask, itemsize):
     for row in range(address.shape[0]):
         for start in range(0, address.shape[1], 32):
             active = 0
+            distinct = 0  # elements, over all phases: what two phases ask for is used once
             for phase in range(phases):
                 n = 0
-                distinct = 0
                 for lane in range(start + phase * per_phase, start + (phase + 1) * per_phase):
                     if not mask[row, lane]:
                         continue
@@ -120,9 +120,11 @@ def count_shared(address, mask, itemsize):
                             break
                     if seen:
                         collisions += 1
-                        continue
-                    elements[distinct] = a
-                    distinct += 1
+                        if phases == 1:
+                            continue
+                    else:
+                        elements[distinct] = a
+                        distinct += 1
                     for k in range(words_each):
                         word = a // 4 + k
                         known = False
@@ -133,9 +135,8 @@ def count_shared(address, mask, itemsize):
                         if not known:
                             words[n] = word
                             n += 1
-                if distinct == 0:
+                if n == 0:
                     continue
-                used += distinct * itemsize
                 load[:] = 0
                 most = 0
                 for i in range(n):
@@ -148,6 +149,7 @@ def count_shared(address, mask, itemsize):
             if active:
                 requests += 1
                 lanes += active
+                used += distinct * itemsize
     return requests, wavefronts, ideal, used, lanes, collisions
 
 
