@@ -31,7 +31,7 @@ ROW = BANKS * WORD  # bytes; words 128 bytes apart share a bank
 ITEMSIZES = (1, 2, 4, 8, 16)
 """What one lane can read or write in one access, in bytes."""
 
-# Okabe and Ito's palette with two darker ones, in an order in which neighbours differ in lightness too, for print in grey.
+# Okabe and Ito's palette and two darker colours; neighbours differ in lightness too, for print in grey.
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#7A6A00", "#CC79A7", "#333333", "#D55E00", "#56B4E9")
 LINES = ("solid", (0, (5, 1.5)), (0, (1.2, 1.2)), (0, (6, 1.5, 1.2, 1.5)))
 HATCHES = ("", "////", "....", "\\\\\\\\", "xxxx", "----", "++++", "||||")

@@ -153,4 +153,4 @@ class Panel:
 def sentence(error: Exception) -> str:
     """An exception's message as a sentence."""
     message = str(error).strip() or type(error).__name__
-    return message[0].upper() + message[1:]
+    return message[0].upper() + message[1:] + ("" if message[-1] in ".!?" else ".")

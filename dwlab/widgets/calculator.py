@@ -229,7 +229,7 @@ def _draw(t: Tiling, o: Occupancy, cc: str, alt: str) -> Figure:
     from matplotlib.figure import Figure
 
     p = t.problem
-    blue, orange, green, pink = COLOURS[:4]
+    blue, orange, green, olive = COLOURS[:4]
     figure = Figure(figsize=(5.6, 6.0), dpi=100)
     FigureCanvasAgg(figure)
     cut, moved, held = (figure.add_axes(box) for box in ((0.1, 0.69, 0.87, 0.225), (0.2, 0.335, 0.77, 0.19),
@@ -264,7 +264,7 @@ def _draw(t: Tiling, o: Occupancy, cc: str, alt: str) -> Figure:
         ("x once", blue, "", t.x_bytes - t.halo_bytes, p.nbytes()["x"]),
         ("x halo again", orange, "////", t.halo_bytes, 0),
         ("w", green, "....", t.w_bytes, p.nbytes()["w"]),
-        ("y", pink, "\\\\\\\\", t.y_bytes, p.nbytes()["y"]),
+        ("y", olive, "\\\\\\\\", t.y_bytes, p.nbytes()["y"]),
     )
     left = np.zeros(2)
     for _, colour, hatch, tiled, least in parts:
@@ -339,7 +339,7 @@ def view(
         t = tiling(problem, tile, rows)
         o = occupancy(threads, registers, t.shared_bytes, compute_capability)
     except ValueError as error:
-        return Panel(title=title, alt="", problems=(sentence(error) + ".",))
+        return Panel(title=title, alt="", problems=(sentence(error),))
     cc = compute_capability if isinstance(compute_capability, str) else "{}.{}".format(*compute_capability)
     alt = _describe(t, o, threads, registers, cc)
     notes = [

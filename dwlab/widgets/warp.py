@@ -14,8 +14,8 @@ import ast
 import keyword
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
+from dwlab.simt import Pattern
 from dwlab.simt.picture import ITEMSIZES, LANES, Counts, counts, describe, headline, picture
 from dwlab.widgets._panel import Panel, Table, sentence
 
@@ -39,18 +39,6 @@ EXAMPLES: tuple[tuple[str, str], ...] = (
 
 class ExpressionError(ValueError):
     """An expression that cannot be read or has no value for some lane; the message says which part and what to do."""
-
-
-@dataclass(frozen=True)
-class Access:
-    """One access of one warp, as `dwlab.simt.picture` draws it. addresses: bytes; None for a lane that is off."""
-
-    space: str
-    itemsize: int
-    addresses: tuple[int | None, ...]
-    array: str = "x"
-    line: int = 0
-    kind: str = "access"
 
 
 _ALLOWED = "use whole numbers, lane, + - * // % ** & | ^ ~ << >>, comparisons, and, or, not, 'a if c else b'"
@@ -238,7 +226,7 @@ def access(
     parameters: Mapping[str, int] | None = None,
     array: str = "x",
     kind: str = "access",
-) -> Access:
+) -> Pattern:
     """The access `array[expression]` of one warp.
 
     itemsize: bytes of an element. offset: bytes from the start of the array, which lies on a 256-byte boundary.
@@ -270,10 +258,10 @@ def access(
                 "a GPU stops with 'misaligned address'. Choose an offset that is a multiple of the itemsize"
             )
         addresses.append(address)
-    return Access(space, itemsize, tuple(addresses), array, 0, kind)
+    return Pattern(space, itemsize, tuple(addresses), array, 0, kind)
 
 
-def numbers(one: Access) -> Table:
+def numbers(one: Pattern) -> Table:
     """What the access costs, as a table."""
     count: Counts = counts(one)
     rows = [
@@ -298,7 +286,7 @@ def numbers(one: Access) -> Table:
     return Table("What it costs", ("count", "value", "what it is"), tuple(rows))
 
 
-def lanes(one: Access) -> Table:
+def lanes(one: Pattern) -> Table:
     """Lane by lane: address, and the sector, or the bank and row. Lanes with a constant step are one row."""
     rows: list[tuple[str, ...]] = []
     shared = one.space == "shared"
@@ -356,7 +344,7 @@ def view(
     try:
         one = access(expression, itemsize, offset, space, active, parameters, array, kind)
     except ExpressionError as error:
-        return Panel(title=title, alt="", problems=(sentence(error) + ".",))
+        return Panel(title=title, alt="", problems=(sentence(error),))
     return Panel(
         title=f"{title}: {headline(one)}",
         alt=describe(one),
@@ -393,7 +381,7 @@ def warp_viewer(
         try:
             names = read_parameters(parameters)
         except ExpressionError as error:
-            return Panel(title="Names", alt="", problems=(sentence(error) + ".",))
+            return Panel(title="Names", alt="", problems=(sentence(error),))
         return view(expression, itemsize, offset, space, active, names)
 
     made = face("Warp viewer", controls, show)

@@ -1,0 +1,44 @@
+"""Sliders over pure functions: the roofline explorer, the warp viewer, the traffic calculator.
+
+Each has a function that makes a value, and a face for a notebook that shows the value of its sliders:
+
+    roofline.view(machine, problem, tile, rows)           roofline_explorer()
+    warp.view("lane * 2 + 1", itemsize=4)                 warp_viewer("lane * 2 + 1")
+    calculator.view(problem, tile, rows)                  traffic_calculator(problem, tile)
+
+The value is a Panel: `.figure()` is a matplotlib figure, `.alt` says what is shown, `.tables` hold its numbers,
+`.text()`, `.markdown()` and `.html()` all of it. Importing this package loads neither ipywidgets nor matplotlib.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from dwlab.widgets._panel import Panel, Table
+    from dwlab.widgets.calculator import traffic_calculator
+    from dwlab.widgets.roofline import roofline_explorer
+    from dwlab.widgets.warp import warp_viewer
+
+__all__ = ["Panel", "Table", "calculator", "roofline", "roofline_explorer", "traffic_calculator", "warp", "warp_viewer"]
+
+_HOMES = {
+    "Panel": "_panel",
+    "Table": "_panel",
+    "roofline_explorer": "roofline",
+    "traffic_calculator": "calculator",
+    "warp_viewer": "warp",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(importlib.import_module(f"dwlab.widgets.{_HOMES[name]}"), name)
+    if name in __all__:
+        return importlib.import_module(f"dwlab.widgets.{name}")
+    raise AttributeError(f"module 'dwlab.widgets' has no attribute {name!r}; it has {', '.join(__all__)}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

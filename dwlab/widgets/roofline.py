@@ -1,0 +1,428 @@
+"""The roofline explorer: where the stages' traffic puts them under the ceilings of a GPU, for sizes that one chooses.
+
+    view(machine.known()["NVIDIA A10"], DepthwiseConv1d(1024, 128, 48, 48), tile=16).text()
+
+A prediction is made of two numbers of a stage's own formula and of the machine's ceilings, nothing else. Where the L2
+bandwidth was measured, the least of three limits holds:
+
+- the bytes that the warps ask for, 32 for each sector, come from L2 if L1 catches nothing: l2_gbps × FLOP per byte
+  asked;
+- the compulsory bytes come from device memory: copy_gbps × FLOP per compulsory byte;
+- the FMA peak.
+
+A datasheet has no L2 bandwidth. Then no cache is assumed at all: copy_gbps × FLOP per byte asked, and the FMA peak. No
+time is made up: recorded points come from the records of that GPU and exactly these sizes.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from dwlab import machine as machines
+from dwlab import records
+from dwlab.machine import Machine, attainable
+from dwlab.problems import PAPER, DepthwiseConv1d
+from dwlab.records import Measurement
+from dwlab.roofline import COLOURS, MARKERS, ridge
+from dwlab.simt.picture import encode, with_alt
+from dwlab.widgets._panel import Panel, Table, sentence
+from dwlab.widgets.calculator import amount, tiling
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from dwlab.stages import Stage
+
+LEFT, RIGHT = 0.02, 500.0  # FLOP per byte, the figure's edges
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """One stage on one GPU at one size.
+
+    bytes_asked: 32 bytes for each sector of each request. intensity: FLOP for each of them. gflops: the least of the
+    limits; limited_by: which one. recorded_gflops: what was measured on this GPU at this size, or None. problem: why
+    the stage cannot run these sizes, or "" (then the numbers are 0).
+    """
+
+    name: str
+    bytes_asked: int
+    intensity: float
+    gflops: float
+    limited_by: str
+    recorded_gflops: float | None = None
+    problem: str = ""
+
+
+@dataclass(frozen=True)
+class Exploration:
+    """What the explorer shows. compulsory: FLOP for each compulsory byte, the same for all stages; roof: GFLOP/s that
+    the memory and the FMA peak allow there. others: sizes that are recorded on this GPU."""
+
+    machine: Machine
+    problem: DepthwiseConv1d
+    tile: int
+    rows: int
+    compulsory: float
+    roof: float
+    points: tuple[Prediction, ...]
+    recorded_on: str = ""
+    others: tuple[str, ...] = ()
+
+
+UNCACHED = "device memory, no cache"
+
+
+def predict(machine: Machine, problem: DepthwiseConv1d, bytes_asked: int) -> tuple[float, str]:
+    """(GFLOP/s, what limits) of a kernel that asks for this many bytes. Raises MachineError without ceilings."""
+    ceilings = machine.ceilings
+    if ceilings is None:
+        raise machines.MachineError(f"no ceilings are known for {machine.name}: measure them (dwlab.machine.measure())")
+    asked, compulsory = problem.flops / bytes_asked, problem.flops / problem.compulsory_bytes()
+    if ceilings.l2_gbps:
+        limits = [(ceilings.copy_gbps * compulsory, "device memory"), (ceilings.l2_gbps * asked, "L2")]
+    else:
+        limits = [(ceilings.copy_gbps * asked, UNCACHED)]
+    if ceilings.fma_tflops:
+        limits.append((1e3 * ceilings.fma_tflops, "FMA"))
+    return min(limits)
+
+
+def explore(
+    machine: Machine,
+    problem: DepthwiseConv1d,
+    tile: int = 16,
+    rows: int = 4,
+    stages: Sequence[Stage] | None = None,
+    rows_recorded: Iterable[Measurement] | None = None,
+) -> Exploration:
+    """Predictions for the forward stages and for a tiled kernel with this tile (see dwlab.widgets.calculator).
+
+    rows_recorded: measurements to look in (all records if None). Raises MachineError for a machine without ceilings,
+    ProblemError for a tile or rows below 1.
+    """
+    if stages is None:
+        from dwlab.stages import stages as registered
+
+        stages = registered("depthwise1d", "forward")
+    measured = [
+        row
+        for row in (records.load_all() if rows_recorded is None else rows_recorded)
+        if row.gpu == machine.name and (row.op, row.path) == ("depthwise1d", "forward") and row.dtype == problem.dtype
+    ]
+    wanted = records.describe_problem(problem)
+    here = [row for row in measured if dict(row.problem) == wanted]
+
+    def point(name: str, bytes_asked: Callable[[], int]) -> Prediction:
+        try:
+            asked = bytes_asked()
+        except ValueError as error:  # a stage that these sizes do not suit
+            return Prediction(name, 0, 0.0, 0.0, "", problem=sentence(error))
+        gflops, limit = predict(machine, problem, asked)
+        found = records.best(stage=name, rows=here)
+        reached = found.flops / found.time_us / 1e3 if found else None
+        return Prediction(name, asked, problem.flops / asked, gflops, limit, reached)
+
+    points = [point(one.name, lambda one=one: one.traffic(problem).bytes_moved) for one in stages]
+    points.append(point(f"tile {tile} × {rows}", lambda: tiling(problem, tile, rows).bytes_moved))
+    compulsory = problem.flops / problem.compulsory_bytes()
+    newest = records.best(rows=here)
+    return Exploration(
+        machine=machine,
+        problem=problem,
+        tile=tile,
+        rows=rows,
+        compulsory=compulsory,
+        roof=machine.attainable(compulsory),
+        points=tuple(points),
+        recorded_on=f"{newest.gpu}, {newest.date[:10]}" if newest else "",
+        others=tuple(dict.fromkeys(records.shape_text(row.problem) for row in measured)),
+    )
+
+
+def _kind(machine: Machine) -> str:
+    return "measured" if machine.ceilings.measured else "datasheet"
+
+
+def _describe(e: Exploration) -> str:
+    c = e.machine.ceilings
+    roofs = [f"device memory {c.copy_gbps:,.0f} GB/s"]
+    if c.l2_gbps:
+        roofs.append(f"L2 {c.l2_gbps:,.0f} GB/s")
+    if c.fma_tflops:
+        roofs.append(f"float32 FMA {c.fma_tflops:,.1f} TFLOP/s")
+    parts = []
+    for p in e.points:
+        if p.problem:
+            parts.append(f"{p.name} cannot run these sizes")
+            continue
+        text = f"{p.name} at {p.intensity:.3g} FLOP a byte, {p.gflops:,.0f} GFLOP/s limited by {p.limited_by}"
+        parts.append(text + (f", recorded {p.recorded_gflops:,.0f}" if p.recorded_gflops else ""))
+    return (
+        f"Roofline of {e.machine.name} for {e.problem}: GFLOP/s against FLOP for each byte, both logarithmic. Ceilings "
+        f"({_kind(e.machine)}): {', '.join(roofs)}. Compulsory bytes alone allow {e.compulsory:.3g} FLOP a byte and "
+        f"{e.roof:,.0f} GFLOP/s. Predictions: {'; '.join(parts)}."
+    )
+
+
+def _table(e: Exploration) -> Table:
+    rows = []
+    for p in e.points:
+        if p.problem:
+            rows.append((p.name, "-", "-", "-", "-", "cannot run"))
+            continue
+        recorded = f"{p.recorded_gflops:,.0f}" if p.recorded_gflops else "-"
+        rows.append((p.name, amount(p.bytes_asked), f"{p.intensity:.3g}", f"{p.gflops:,.0f}", recorded, p.limited_by))
+    least = e.problem.compulsory_bytes()
+    rows.append(("compulsory bytes only", amount(least), f"{e.compulsory:.3g}", f"{e.roof:,.0f}", "-", "the roof"))
+    return Table(
+        "Predicted from traffic formulas; recorded where it was measured",
+        ("stage", "bytes asked", "FLOP/B", "GFLOP/s predicted", "GFLOP/s recorded", "limit"),
+        tuple(rows),
+    )
+
+
+class _Drawing:
+    """The figure of one machine and one list of names: ceilings, axes and legend stand; only the points move.
+
+    `png` restores the standing part's pixels and draws the moving artists over them, which is several times faster
+    than drawing a logarithmic plot afresh.
+    """
+
+    def __init__(self, machine: Machine, count: int, animated: bool) -> None:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+        from matplotlib.ticker import FuncFormatter, NullFormatter
+
+        c = machine.ceilings
+        self.figure = Figure(figsize=(5.6, 5.4), dpi=100)
+        FigureCanvasAgg(self.figure)
+        ax = self.axes = self.figure.add_axes((0.14, 0.325, 0.815, 0.62))
+        peak = 1e3 * c.fma_tflops if c.fma_tflops else attainable(RIGHT, c)
+        ax.set(xscale="log", yscale="log", xlim=(LEFT, RIGHT), ylim=(c.copy_gbps * LEFT, 4 * peak))
+        self.bottom = c.copy_gbps * LEFT
+        plain = FuncFormatter(lambda value, _: f"{value:,.0f}" if value >= 1 else f"{value:g}")
+        for axis in (ax.xaxis, ax.yaxis):
+            axis.set_major_formatter(plain)
+            axis.set_minor_formatter(NullFormatter())
+        ax.tick_params(labelsize=8)
+        ax.grid(which="major", color="0.9", linewidth=0.7)
+        ax.set_axisbelow(True)
+        ax.set_xlabel("FLOP for each byte moved", fontsize=9, labelpad=1)
+        ax.set_ylabel("GFLOP/s", fontsize=9, labelpad=1)
+        ax.set_title(f"{machine.name}, ceilings: {_kind(machine)}", fontsize=10, loc="left", fontweight="bold")
+
+        def roof(gbps: float, memory: str, **style) -> None:
+            knee = ridge(c, memory) or RIGHT
+            xs = [LEFT, min(knee, RIGHT), RIGHT]
+            ax.plot(xs, [attainable(x, c, memory) for x in xs], color="black", **style)
+
+        roof(c.copy_gbps, "dram", linewidth=1.8)
+        lines = [("solid", f"device memory {c.copy_gbps:,.0f} GB/s")]
+        if c.l2_gbps:
+            roof(c.l2_gbps, "l2", linewidth=1.3, linestyle="--")
+            lines.append(("--", f"L2 {c.l2_gbps:,.0f} GB/s"))
+        if c.fma_tflops:
+            ax.text(RIGHT * 0.9, peak * 1.15, f"FMA peak {c.fma_tflops:,.1f} TFLOP/s", fontsize=8, ha="right")
+
+        # One legend for the lines, set by hand so that it never covers a point.
+        key = self.figure.add_axes((0.02, 0.0, 0.96, 0.235))
+        key.set(xlim=(0, 1), ylim=(0, 1))
+        key.axis("off")
+        key.plot([0.0, 0.05], [0.93, 0.93], color="black", linewidth=1.8)
+        key.text(0.065, 0.93, lines[0][1], fontsize=8, va="center")
+        if len(lines) > 1:
+            key.plot([0.5, 0.55], [0.93, 0.93], color="black", linewidth=1.3, linestyle="--")
+            key.text(0.565, 0.93, lines[1][1], fontsize=8, va="center")
+        key.plot([0.0, 0.05], [0.78, 0.78], color="#666666", linewidth=1.2, linestyle=":")
+        key.text(0.065, 0.78, "compulsory bytes", fontsize=8, va="center")
+        key.plot([0.51], [0.78], "o", color="white", markeredgecolor="black", markersize=7)
+        key.text(0.53, 0.78, "hollow: predicted", fontsize=8, va="center")
+        key.plot([0.76], [0.78], "o", color="black", markersize=7)
+        key.text(0.78, 0.78, "filled: recorded", fontsize=8, va="center")
+
+        self.moving = []
+
+        def add(axes, xs, ys, **style):
+            artist = axes.plot(xs, ys, animated=animated, **style)[0]
+            self.moving.append(artist)
+            return artist
+
+        self.least = add(ax, [1, 1], [self.bottom, 1], color="#666666", linewidth=1.2, linestyle=":", zorder=2.5)
+        self.tails, self.gaps, self.predicted, self.recorded, self.labels = [], [], [], [], []
+        for i in range(count):
+            colour, marker = COLOURS[i % len(COLOURS)], MARKERS[i % len(MARKERS)]
+            look = {"linestyle": "none", "marker": marker, "markeredgecolor": colour, "zorder": 4}
+            # Stages with the same traffic stand on the same spot: the later ones lie inside the earlier ones.
+            look["markersize"] = max(7.0, 15.0 - 2 * i)
+            self.tails.append(add(ax, [1, 1], [1, 1], color=colour, linewidth=1.4, zorder=3))
+            self.gaps.append(add(ax, [1, 1], [1, 1], color=colour, linewidth=0.9, linestyle="--", zorder=3))
+            self.predicted.append(add(ax, [1], [1], markerfacecolor="none", markeredgewidth=2, **look))
+            self.recorded.append(add(ax, [1], [1], markerfacecolor=colour, **look | {"markersize": 9}))
+            look["markersize"] = 9
+            column, row = i % 2, i // 2
+            x, y = 0.01 + 0.5 * column, 0.58 - 0.17 * row
+            add(key, [x + 0.01], [y], markerfacecolor="white", markeredgewidth=2, **look)
+            text = key.text(x + 0.045, y, "", fontsize=8, va="center", animated=animated)
+            self.moving.append(text)
+            self.labels.append(text)
+        self.background = None
+
+    def place(self, e: Exploration) -> None:
+        """Moves the artists to where the exploration has them."""
+
+        def inside(x: float) -> float:
+            return min(max(x, LEFT * 1.1), RIGHT / 1.1)
+
+        self.least.set_data([inside(e.compulsory)] * 2, [self.bottom, e.roof])
+        for i, p in enumerate(e.points):
+            shown, measured = not p.problem, p.recorded_gflops is not None
+            x, y = inside(p.intensity), max(p.gflops, self.bottom * 1.1)
+            self.predicted[i].set_data([x], [y])
+            self.predicted[i].set_visible(shown)
+            # From the bytes asked of L2 to the compulsory bytes of device memory: one height, two roofs.
+            self.tails[i].set_data([x, inside(e.compulsory)], [y, y])
+            self.tails[i].set_visible(shown and e.machine.ceilings.l2_gbps is not None)
+            self.recorded[i].set_visible(shown and measured)
+            self.gaps[i].set_visible(shown and measured)
+            if measured:
+                z = max(p.recorded_gflops, self.bottom * 1.1)
+                self.recorded[i].set_data([x], [z])
+                self.gaps[i].set_data([x, x], [y, z])
+            self.labels[i].set_text(f"{p.name}: {p.gflops:,.0f} GFLOP/s" if shown else f"{p.name}: cannot run")
+
+    def png(self, e: Exploration) -> bytes:
+        canvas = self.figure.canvas
+        if self.background is None:
+            canvas.draw()
+            self.background = canvas.copy_from_bbox(self.figure.bbox)
+        self.place(e)
+        canvas.restore_region(self.background)
+        for artist in sorted(self.moving, key=lambda one: one.get_zorder()):
+            artist.axes.draw_artist(artist)
+        return encode(canvas.buffer_rgba())
+
+
+@functools.lru_cache(maxsize=4)
+def _standing(machine: Machine, count: int) -> _Drawing:
+    return _Drawing(machine, count, animated=True)
+
+
+def _draw(e: Exploration, alt: str) -> Figure:
+    drawing = _Drawing(e.machine, len(e.points), animated=False)
+    drawing.place(e)
+    return with_alt(drawing.figure, alt)
+
+
+def view(
+    machine: Machine,
+    problem: DepthwiseConv1d = PAPER,
+    tile: int = 16,
+    rows: int = 4,
+    stages: Sequence[Stage] | None = None,
+    rows_recorded: Iterable[Measurement] | None = None,
+) -> Panel:
+    """Figure, table and words; the arguments are those of `explore`. What cannot be explored says why in `problems`."""
+    title = f"{machine.name}: {problem}"
+    try:
+        e = explore(machine, problem, tile, rows, stages, rows_recorded)
+    except (ValueError, machines.MachineError) as error:
+        return Panel(title=title, alt="", problems=(sentence(error),))
+    alt = _describe(e)
+    return Panel(
+        title=title,
+        alt=alt,
+        tables=(_table(e),),
+        problems=tuple(f"{p.name}: {p.problem}" for p in e.points if p.problem),
+        notes=_notes(e),
+        draw=lambda: _draw(e, alt),
+        render=lambda: _standing(e.machine, len(e.points)).png(e),
+    )
+
+
+def _notes(e: Exploration) -> tuple[str, ...]:
+    c = e.machine.ceilings
+    notes = []
+    if c.l2_gbps:
+        notes.append(
+            "Each stage is a line at one height: its marker stands at the FLOP for each byte that its warps ask for, "
+            "and may not rise above the L2 roof; its other end stands at the FLOP for each compulsory byte, and may "
+            "not rise above the roof of device memory. L1 is taken to catch nothing: a recorded point above its "
+            "prediction has L1 to thank."
+        )
+    else:
+        notes.append(
+            "A stage stands at the FLOP for each byte that its warps ask for, and each of these bytes is taken to "
+            "come from device memory: the L2 bandwidth of this GPU is not known. Caches catch some of the bytes, so a "
+            "kernel can be faster than this, up to the roof above the dotted line."
+        )
+    size, l2 = e.problem.compulsory_bytes(), e.machine.l2_bytes
+    if l2 and size <= l2:
+        notes.append(
+            f"The arrays ({amount(size)}) fit the L2 ({amount(l2)}): a repeated launch finds them there, and device "
+            "memory is no ceiling."
+        )
+    if e.recorded_on:
+        notes.append(f"Recorded: {e.recorded_on}.")
+    elif e.others:
+        notes.append(f"Nothing is recorded for these sizes; recorded on this GPU: {'; '.join(e.others)}.")
+    else:
+        notes.append("Nothing is recorded for this GPU.")
+    notes.append(f"Ceilings: {c.source}.")
+    return tuple(notes)
+
+
+def choices() -> dict[str, Callable[[], Machine]]:
+    """Label -> GPU: recorded ones first, then the one in this machine (measured when chosen), then common ones."""
+    found: dict[str, Callable[[], Machine]] = {}
+    for name, one in machines.recorded().items():
+        found[f"{name} (recorded)"] = lambda one=one: one
+    from dwlab import target
+
+    if target.mode == "gpu":
+        found["the GPU in this machine (measured now)"] = functools.cache(lambda: machines.measure(quick=True))
+    for name, one in machines.known().items():
+        found[f"{name} (datasheet)"] = lambda one=one: one
+    return found
+
+
+def roofline_explorer(problem: DepthwiseConv1d = PAPER, tile: int = 16, rows: int = 4, gpu: str | None = None):
+    """The roofline explorer for a notebook: sliders over `view`. Needs ipywidgets.
+
+    gpu: a part of the name of the GPU to begin with; the first recorded one if None.
+    """
+    from dwlab.widgets._face import Control, face, widgets
+
+    w = widgets()
+    found = choices()
+    first = next((label for label in found if gpu is None or gpu.lower() in label.lower()), None)
+    if first is None:
+        raise ValueError(f"no GPU is called {gpu!r}; there are {', '.join(found)}")
+
+    def powers(value: int, most: int):
+        options = sorted({value, *(1 << k for k in range(most.bit_length()))})
+        return w.SelectionSlider(options=[(f"{one:,}", one) for one in options], value=value)
+
+    def slider(value: int, most: int):
+        return w.IntSlider(value=value, min=1, max=max(most, value))
+
+    controls = {
+        "gpu": Control("GPU", w.Dropdown(options=list(found), value=first)),
+        "B": Control("batch B", powers(problem.B, 1 << 16)),
+        "H": Control("channels H", powers(problem.H, 1 << 11)),
+        "L": Control("row L, elements", slider(problem.L, 1024)),
+        "K": Control("taps K", slider(problem.K, 256)),
+        "tile": Control("tile, outputs", slider(tile, 512)),
+        "rows": Control("rows a block", slider(rows, 64)),
+    }
+    measured = records.load_all()
+
+    def show(gpu, B, H, L, K, tile, rows) -> Panel:
+        padding = problem.padding if isinstance(problem.padding, str) else min(problem.padding, K - 1)
+        chosen = replace(problem, B=B, H=H, L=L, K=K, padding=padding)
+        return view(found[gpu](), chosen, tile, rows, rows_recorded=measured)
+
+    return face("Roofline explorer", controls, show)

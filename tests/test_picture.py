@@ -1,0 +1,220 @@
+"""The picture of a warp's access: its arithmetic against known answers and the interpreter's, and what is drawn."""
+
+import io
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dwlab.simt import Pattern
+from dwlab.simt import picture as pic
+
+OFF = None
+
+
+def access(space, itemsize, addresses, array="x"):
+    return Pattern(space, itemsize, tuple(addresses), array, 12, "load")
+
+
+def pattern(space, itemsize, byte_of_lane):
+    return access(space, itemsize, (byte_of_lane(lane) for lane in range(32)))
+
+
+GLOBAL = [
+    # name, itemsize, byte of lane, sectors, ideal, bytes used
+    ("one after the other", 4, lambda i: 4 * i, 4, 4, 128),
+    ("misaligned by one element", 4, lambda i: 4 * i + 4, 5, 4, 128),
+    ("misaligned by a whole sector", 4, lambda i: 4 * i + 32, 4, 4, 128),
+    ("backwards", 4, lambda i: 4 * (31 - i), 4, 4, 128),
+    ("every second", 4, lambda i: 8 * i, 8, 4, 128),
+    ("a column", 4, lambda i: 4 * 48 * i, 32, 4, 128),
+    ("one for all", 4, lambda i: 64, 1, 1, 4),
+    ("8 rows of 4", 4, lambda i: 4 * (i % 4) + 192 * (i // 4), 8, 4, 128),
+    ("bytes", 1, lambda i: i, 1, 1, 32),
+    ("bytes across an edge", 1, lambda i: i + 31, 2, 1, 32),
+    ("16 bytes a lane", 16, lambda i: 16 * i, 16, 16, 512),
+    ("16 bytes, every second", 16, lambda i: 32 * i, 32, 16, 512),
+    ("only lane 7", 4, lambda i: 0 if i == 7 else OFF, 1, 1, 4),
+]
+
+
+@pytest.mark.parametrize("name, itemsize, byte, sectors, ideal, used", GLOBAL, ids=[row[0] for row in GLOBAL])
+def test_sectors_of_known_patterns(name, itemsize, byte, sectors, ideal, used):
+    count = pic.counts(pattern("global", itemsize, byte))
+    assert (count.requests, count.sectors, count.ideal_sectors, count.bytes_used) == (1, sectors, ideal, used)
+    assert count.bytes_moved == 32 * sectors
+    assert count.wavefronts == count.bank_conflicts == 0
+
+
+SHARED = [
+    # name, itemsize, byte of lane, wavefronts, ideal
+    ("one after the other", 4, lambda i: 4 * i, 1, 1),
+    ("broadcast", 4, lambda i: 4, 1, 1),
+    ("stride 2", 4, lambda i: 8 * i, 2, 1),
+    ("stride 3", 4, lambda i: 12 * i, 1, 1),
+    ("stride 16", 4, lambda i: 64 * i, 16, 1),
+    ("column of 32", 4, lambda i: 128 * i, 32, 1),
+    ("column of 33", 4, lambda i: 132 * i, 1, 1),
+    ("bytes share words", 1, lambda i: i, 1, 1),
+    ("halves share words", 2, lambda i: 2 * i, 1, 1),
+    ("8 bytes", 8, lambda i: 8 * i, 2, 2),
+    ("8 bytes, first half only", 8, lambda i: 8 * i if i < 16 else OFF, 1, 1),
+    ("8 bytes, second half only", 8, lambda i: 8 * i if i >= 16 else OFF, 1, 1),
+    ("8 bytes, stride 2", 8, lambda i: 16 * i, 4, 2),
+    ("8 bytes, broadcast", 8, lambda i: 8, 2, 2),
+    ("16 bytes", 16, lambda i: 16 * i, 4, 4),
+    ("16 bytes, a quarter", 16, lambda i: 16 * i if 8 <= i < 16 else OFF, 1, 1),
+    ("16 bytes, stride 4", 16, lambda i: 64 * i, 16, 4),
+]
+
+
+@pytest.mark.parametrize("name, itemsize, byte, waves, ideal", SHARED, ids=[row[0] for row in SHARED])
+def test_banks_of_known_patterns(name, itemsize, byte, waves, ideal):
+    count = pic.counts(pattern("shared", itemsize, byte))
+    assert (count.wavefronts, count.ideal_wavefronts, count.bank_conflicts) == (waves, ideal, waves - ideal)
+    assert count.sectors == count.bytes_moved == 0
+
+
+@pytest.mark.parametrize("space", ["global", "shared"])
+def test_no_active_lane_is_no_request(space):
+    none = pattern(space, 4, lambda i: OFF)
+    assert pic.counts(none) == pic.Counts(0, 0, 0)
+    assert "no lane is active" in pic.describe(none)
+    assert pic.as_png(pic.picture(none))
+
+
+def test_what_no_warp_does_is_refused():
+    with pytest.raises(ValueError, match="itemsize is 12"):
+        pic.counts(pattern("global", 12, lambda i: 12 * i))
+    with pytest.raises(ValueError, match="has 31"):
+        pic.counts(access("global", 4, range(31)))
+    with pytest.raises(ValueError, match="has 33"):
+        pic.picture(access("shared", 4, range(33)))
+
+
+addresses = st.lists(st.one_of(st.none(), st.integers(0, 3000)), min_size=32, max_size=32)
+
+
+@settings(max_examples=150, deadline=None)
+@given(addresses, st.sampled_from(pic.ITEMSIZES), st.sampled_from(["global", "shared"]))
+def test_agrees_with_the_interpreters_counting(elements, itemsize, space):
+    from dwlab.simt import trace
+
+    bytes_ = tuple(None if element is None else element * itemsize for element in elements)
+    count = pic.counts(access(space, itemsize, bytes_))
+    where = np.array([[0 if byte is None else byte for byte in bytes_]], dtype=np.int64)
+    mask = np.array([[byte is not None for byte in bytes_]])
+    if space == "shared":
+        requests, waves, ideal, used, lanes, _ = trace.count_shared(where, mask, itemsize)
+        assert (count.wavefronts, count.ideal_wavefronts) == (waves, ideal)
+    else:
+        touched = np.zeros(2000, dtype=bool)
+        requests, sectors, ideal, used, lanes, _ = trace.count_global(where, mask, itemsize, 0, touched)
+        assert (count.sectors, count.ideal_sectors) == (sectors, ideal)
+        assert count.sectors == touched.sum()
+    assert (count.requests, count.bytes_used, count.active_lanes) == (requests, used, lanes)
+
+
+@settings(max_examples=100, deadline=None)
+@given(addresses, st.sampled_from(pic.ITEMSIZES))
+def test_what_must_hold_of_any_access(elements, itemsize):
+    bytes_ = tuple(None if element is None else element * itemsize for element in elements)
+    far = pic.counts(access("global", itemsize, bytes_))
+    assert far.ideal_sectors <= far.sectors <= 32 * max(1, itemsize // 4)
+    assert far.bytes_used <= far.bytes_moved
+    moved = tuple(None if byte is None else byte + 32 * 1000 for byte in bytes_)
+    assert pic.counts(access("global", itemsize, moved)) == far
+    near = pic.counts(access("shared", itemsize, bytes_))
+    assert near.ideal_wavefronts <= near.wavefronts
+    shifted = tuple(None if byte is None else byte + 128 * 7 for byte in bytes_)
+    assert pic.counts(access("shared", itemsize, shifted)) == near
+    for one in (access("global", itemsize, bytes_), access("shared", itemsize, bytes_)):
+        assert pic.headline(one) in pic.describe(one) or far.requests == 0
+
+
+def test_alt_text_says_what_the_picture_shows():
+    text = pic.describe(pattern("global", 4, lambda i: 4 * i + 4))
+    assert text == (
+        "One warp, line 12, load of x, 4 bytes a lane, global memory, all 32 lanes: 5 sectors (ideal 4), "
+        "128 of 160 bytes used (80 %). Each sector serves 1 to 8 lanes. They are neighbours in memory."
+    )
+    text = pic.describe(pattern("shared", 4, lambda i: 8 * i if i < 20 else OFF))
+    assert "20 active lanes (0-19)" in text and "2 wavefronts (ideal 1), 1 bank conflict." in text
+    assert "Banks 0, 2, 4, 6 are each asked for 2 different words at the same time." in text
+    assert "No bank is asked for two words" in pic.describe(pattern("shared", 4, lambda i: 132 * i))
+
+
+DRAWN = [
+    *(("global", row[1], row[2]) for row in GLOBAL),
+    *(("shared", row[1], row[2]) for row in SHARED),
+    ("global", 4, lambda i: 10**12 + 4 * i),
+    ("global", 4, lambda i: -64 + 4 * i),
+    ("global", 16, lambda i: 8 + 48 * i),  # no GPU would: every lane across two sectors
+    ("shared", 4, lambda i: 10**6 + 132 * i),
+    ("local", 4, lambda i: 4 * i),
+    ("const", 4, lambda i: 0),
+]
+
+
+@pytest.mark.parametrize("space, itemsize, byte", DRAWN)
+def test_every_access_can_be_drawn(space, itemsize, byte):
+    from PIL import Image
+
+    one = pattern(space, itemsize, byte)
+    figure = pic.picture(one)
+    assert figure.alt == pic.describe(one)
+    image = Image.open(io.BytesIO(pic.as_png(figure)))
+    assert image.size == (560, 640)
+    assert len(image.getcolors(1 << 20)) > 10
+    texts = [text.get_text() for text in figure.texts]
+    assert pic.headline(one) in texts
+    labels = {text.get_text() for text in figure.axes[0].texts}
+    active = [lane for lane in range(32) if one.addresses[lane] is not None]
+    assert {str(lane) for lane in active} <= labels
+
+
+def test_nothing_is_cut_off():
+    for space, itemsize, byte in DRAWN:
+        figure = pic.picture(pattern(space, itemsize, byte))
+        figure.canvas.draw()
+        width, height = figure.canvas.get_width_height()
+        for text in [*figure.texts, *figure.axes[0].texts]:
+            box = text.get_window_extent()
+            assert box.x0 >= 0 and box.x1 <= width and box.y0 >= 0 and box.y1 <= height, (text.get_text(), box)
+
+
+def test_a_conflict_is_marked():
+    labels = [text.get_text() for text in pic.picture(pattern("shared", 4, lambda i: 128 * i)).axes[0].texts]
+    assert "×32" in labels
+    labels = [text.get_text() for text in pic.picture(pattern("shared", 4, lambda i: 132 * i)).axes[0].texts]
+    assert not any(label.startswith("×") for label in labels)
+
+
+def test_the_alt_text_is_in_the_html():
+    one = access("global", 4, (4 * lane for lane in range(32)), array='"><script>')
+    shown = pic.picture(one)._repr_html_()
+    assert shown.startswith('<img alt="One warp, ') and 'src="data:image/png;base64,' in shown
+    assert "<script>" not in shown
+
+
+def lightness(colour):
+    """CIE L*, 0 to 100."""
+    from matplotlib.colors import to_rgb
+
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in to_rgb(colour)]
+    return 116 * np.dot((0.2126, 0.7152, 0.0722), linear) ** (1 / 3) - 16
+
+
+def test_neighbouring_colours_differ_in_lightness():
+    light = [lightness(colour) for colour in pic.COLOURS]
+    for place, value in enumerate(light):
+        assert abs(value - light[place - 1]) > 10
+    assert len(set(pic.HATCHES)) == len(pic.COLOURS) == len(set(pic.COLOURS))
+
+
+def test_importing_it_needs_no_matplotlib():
+    code = "import sys, dwlab.simt.picture; sys.exit('matplotlib' in sys.modules or 'PIL' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

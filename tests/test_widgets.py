@@ -1,0 +1,722 @@
+"""The widgets: their arithmetic against brute force and counted kernels, their figures, words and faces."""
+
+import io
+import re
+import subprocess
+import sys
+import time
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from dwlab import machine as machines
+from dwlab.machine import Ceilings
+from dwlab.problems import PAPER, DepthwiseConv1d, ProblemError
+from dwlab.simt import Pattern
+from dwlab.simt.picture import as_png, counts
+from dwlab.widgets import calculator, roofline, warp
+from dwlab.widgets._panel import Panel, Table
+
+
+@pytest.mark.parametrize("name", ["", ".warp", ".calculator", ".roofline"])
+def test_importing_loads_no_figures_and_no_widgets(name):
+    code = f"import sys, dwlab.widgets{name}; sys.exit(bool({{'matplotlib', 'ipywidgets', 'PIL'}} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_the_package_has_its_faces():
+    import dwlab.widgets as package
+
+    for name in package.__all__:
+        assert getattr(package, name) is not None
+    assert set(package.__all__) <= set(dir(package))
+    with pytest.raises(AttributeError, match="no attribute 'warp_viewr'; it has"):
+        package.warp_viewr  # noqa: B018
+
+
+def test_without_ipywidgets_the_words_remain():
+    code = (
+        "import sys; sys.modules['ipywidgets'] = None; sys.modules['matplotlib'] = None\n"
+        "from dwlab.widgets import warp, calculator, roofline\n"
+        "from dwlab.problems import PAPER\n"
+        "from dwlab.machine import known\n"
+        "assert 'sectors' in warp.view('lane').text()\n"
+        "assert 'reuse factor' in calculator.view(PAPER, 16).markdown()\n"
+        "assert 'FLOP/B' in roofline.view(known()['NVIDIA A10'], PAPER, stages=()).text()\n"
+        "try: warp.warp_viewer()\n"
+        "except ImportError as error: assert 'pip install ipywidgets' in str(error)\n"
+        "else: raise SystemExit('no error')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+# --------------------------------------------------------------------------------------------------------- expressions
+
+
+@pytest.mark.parametrize(
+    "expression, of_lane",
+    [
+        ("lane", lambda i: i),
+        (" lane*2+1 ", lambda i: 2 * i + 1),
+        ("(lane%8)*33 + lane//8", lambda i: (i % 8) * 33 + i // 8),
+        ("lane ^ 5", lambda i: i ^ 5),
+        ("(lane << 3) | lane >> 2", lambda i: (i << 3) | i >> 2),
+        ("~lane & 31", lambda i: ~i & 31),
+        ("-lane + 31", lambda i: 31 - i),
+        ("lane ** 2", lambda i: i**2),
+        ("lane if lane < 16 else 31 - lane", lambda i: i if i < 16 else 31 - i),
+        ("(lane < 20) * lane", lambda i: i if i < 20 else 0),
+        ("4 <= lane < 8", lambda i: int(4 <= i < 8)),
+        ("lane > 3 and lane", lambda i: i if i > 3 else 0),
+        ("lane > 3 or 7", lambda i: 1 if i > 3 else 7),
+        ("not lane", lambda i: int(not i)),
+        ("lane - (-7) // 2 + (-7) % 3", lambda i: i + 4 + 2),
+        ("pitch * lane + tile", lambda i: 33 * i + 64),
+        ("1_000 + 0x10", lambda i: 1016),
+        ("True", lambda i: 1),
+        ("2 ** 62", lambda i: 2**62),
+        ("1 ** 4000000000", lambda i: 1),
+    ],
+)
+def test_expressions_have_pythons_values(expression, of_lane):
+    assert warp.indices(expression, {"pitch": 33, "tile": 64}) == tuple(of_lane(lane) for lane in range(32))
+
+
+REFUSED = [
+    ("", "empty"),
+    ("   ", "empty"),
+    ("lane / 2", "use '//'"),
+    ("1.5", "fraction"),
+    ("1e3", "fraction"),
+    ("2j", "not arithmetic"),
+    ("'a' * 3", "not arithmetic"),
+    ("f'{lane}'", "a string"),
+    ("None", "not arithmetic"),
+    ("...", "not arithmetic"),
+    ("x", "'x' is not known; known: lane, pitch"),
+    ("Lane", "'Lane' is not known"),
+    ("__import__('os')", "a call"),
+    ("(lambda: lane)()", "a call"),
+    ("lambda: lane", "a lambda"),
+    ("lane.real", "an attribute"),
+    ("().__class__.__bases__", "an attribute"),
+    ("x[lane]", "an array element"),
+    ("[lane]", "a list"),
+    ("lane, 1", "a comma"),
+    ("{lane}", "braces"),
+    ("{lane: 1}", "braces"),
+    ("*lane", "not an expression|a star"),
+    ("[i for i in range(3)]", "not arithmetic"),
+    ("lane in (1, 2)", "not arithmetic"),
+    ("lane is 1", "not arithmetic"),
+    ("lane @ lane", "not arithmetic"),
+    ("(y := lane)", "an assignment"),
+    ("lane = 2", "not an expression"),
+    ("lane +", "not an expression"),
+    ("lane lane", "not an expression"),
+    ("import os", "not an expression"),
+    ("lane; lane", "not an expression"),
+    ("(" * 150, "not an expression|cannot be read"),
+    ("\x00", "not an expression|cannot be read"),
+    ("lane\n", None),
+    ("lane // 0", "divides by zero for lane 0"),
+    ("5 % (lane - 3)", "divides by zero for lane 3"),
+    ("2 ** 63", "does not fit"),
+    ("9" * 30, "does not fit"),
+    ("lane ** 99", r"lane 2: 2 \*\* 99 does not fit"),
+    ("9 ** 9 ** 9 ** 9", "does not fit"),
+    ("lane ** -1", "is not a whole number"),
+    ("1 << 64", "0..63"),
+    ("1 << lane << 40", "does not fit"),
+    ("1 >> (lane - 1)", "lane 0: a shift by -1"),
+    ("lane" + "+1" * 99, "at most 200"),
+]
+
+
+@pytest.mark.parametrize("expression, words", REFUSED, ids=[repr(row[0])[:24] for row in REFUSED])
+def test_everything_else_is_refused_with_a_reason(expression, words):
+    if words is None:
+        assert warp.indices(expression, {"pitch": 33}) == tuple(range(32))
+        return
+    with pytest.raises(warp.ExpressionError, match=words):
+        warp.indices(expression, {"pitch": 33})
+    panel = warp.view(expression, parameters={"pitch": 33})
+    assert panel.problems and panel.draw is None
+    assert re.search(words, panel.problems[0], re.IGNORECASE)
+    assert "Not possible" in panel.html() and panel.problems[0] in panel.text()
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.text(alphabet="lane0123456789+-*/%()<>=&|^~ .,[]'ifelseandornot\n\\_:λ\x00", max_size=60))
+@example("lane" * 50)
+def test_no_text_raises_anything_but_an_expression_error(text):
+    start = time.perf_counter()
+    try:
+        values = warp.indices(text)
+    except warp.ExpressionError as error:
+        assert str(error)
+    else:
+        assert len(values) == 32 and all(type(value) is int and -(2**63) <= value < 2**63 for value in values)
+    assert time.perf_counter() - start < 1
+
+
+pieces = st.recursive(
+    st.one_of(st.just("lane"), st.integers(0, 40).map(str)),
+    lambda inner: st.one_of(
+        st.tuples(inner, st.sampled_from("+ - * // % & | ^ < <= == != > >= and or".split()), inner).map(
+            lambda t: f"({t[0]} {t[1]} {t[2]})"
+        ),
+        st.tuples(st.sampled_from(("-", "~", "not ")), inner).map(lambda t: f"({t[0]}{t[1]})"),
+        st.tuples(inner, inner, inner).map(lambda t: f"({t[0]} if {t[1]} else {t[2]})"),
+    ),
+    max_leaves=10,
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(pieces)
+def test_generated_expressions_agree_with_python(expression):
+    try:
+        expected = [int(eval(expression, {"lane": lane})) for lane in range(32)]
+    except ZeroDivisionError:
+        expected = None
+    if len(expression) > warp.LONGEST or (expected and not all(-(2**63) <= value < 2**63 for value in expected)):
+        return
+    if expected is None:
+        with pytest.raises(warp.ExpressionError, match="divides by zero"):
+            warp.indices(expression)
+    else:
+        assert list(warp.indices(expression)) == expected
+
+
+def test_parameters_are_read():
+    assert warp.read_parameters("") == {}
+    assert warp.read_parameters(" pitch = 33, tile=1_024 ;n = -2\n") == {"pitch": 33, "tile": 1024, "n": -2}
+
+
+@pytest.mark.parametrize(
+    "text, words",
+    [
+        ("pitch", "name = number"),
+        ("pitch = 3.5", "whole number"),
+        ("pitch = lane", "whole number"),
+        ("2p = 3", "cannot be the name"),
+        ("lane = 3", "cannot be the name"),
+        ("if = 3", "cannot be the name"),
+        ("p = 99999999999999999999", "does not fit"),
+    ],
+)
+def test_parameters_that_are_none(text, words):
+    with pytest.raises(warp.ExpressionError, match=words):
+        warp.read_parameters(text)
+
+
+# --------------------------------------------------------------------------------------------------------- warp viewer
+
+
+def test_an_access_has_addresses_in_bytes():
+    one = warp.access("lane * 2 + 1", itemsize=4, offset=16, active="lane < 3")
+    assert one.addresses[:4] == (20, 28, 36, None)
+    assert warp.access("0", itemsize=16).addresses == (0,) * 32
+
+
+@pytest.mark.parametrize(
+    "arguments, words",
+    [
+        ({"itemsize": 3}, "itemsize is 3"),
+        ({"itemsize": True}, "itemsize is True"),
+        ({"itemsize": 32}, "1, 2, 4, 8 or 16"),
+        ({"offset": -4}, "offset is -4"),
+        ({"offset": 1.5}, "offset is 1.5"),
+        ({"offset": 2}, "lane 0 wants 4 bytes at byte 2.*misaligned address"),
+        ({"space": "texture"}, "known: global, shared"),
+        ({"expression": "lane - 3"}, "lane 0 has index -3, before the start"),
+        ({"active": "lane <"}, "not an expression"),
+        ({"active": ""}, "empty"),
+    ],
+)
+def test_an_access_that_cannot_be_is_said_to_be(arguments, words):
+    with pytest.raises(warp.ExpressionError, match=words):
+        warp.access(**{"expression": "lane", **arguments})
+
+
+def test_an_inactive_lane_may_have_any_index():
+    one = warp.access("lane - 3", active="lane >= 3")
+    assert one.addresses[:4] == (None, None, None, 0)
+    shifted = warp.access("lane - 3", offset=12)
+    assert shifted.addresses[0] == 0
+
+
+def test_the_tables_hold_the_counts():
+    one = warp.access("lane * 33", space="shared")
+    cells = {row[0]: row[1] for row in warp.numbers(one).rows}
+    assert cells["wavefronts"] == "1" and cells["bank conflicts"] == "0" and cells["bytes used"] == "128"
+    one = warp.access("lane + 1")
+    cells = {row[0]: row[1] for row in warp.numbers(one).rows}
+    assert (cells["sectors"], cells["ideal sectors"], cells["bytes moved"]) == ("5", "4", "160")
+    assert cells["used of moved"] == "80 %"
+    nobody = {row[0]: row[1] for row in warp.numbers(warp.access("lane", active="0")).rows}
+    assert nobody["requests"] == "0" and nobody["used of moved"] == "-"
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.one_of(st.none(), st.integers(0, 6)), min_size=32, max_size=32), st.booleans())
+def test_the_lane_table_tells_each_lane_once(elements, shared):
+    addresses = tuple(None if e is None else 4 * e for e in elements)
+    one = Pattern("shared" if shared else "global", 4, addresses, "x", 0, "load")
+    told = {}
+    for lanes, byte, _ in warp.lanes(one).rows:
+        first, _, last = lanes.partition("-")
+        for lane in range(int(first), int(last or first) + 1):
+            if byte == "off":
+                told[lane] = None
+            else:
+                start, _, step = byte.partition(" + ")
+                told[lane] = int(start) + (lane - int(first)) * int(step.partition("·")[0] or 0)
+    assert [told[lane] for lane in range(32)] == list(one.addresses)
+
+
+@pytest.mark.parametrize("label, expression", warp.EXAMPLES)
+@pytest.mark.parametrize("space", warp.SPACES)
+def test_every_example_can_be_shown(label, expression, space):
+    panel = warp.view(expression, space=space)
+    assert not panel.problems and panel.png()[:4] == b"\x89PNG"
+    assert panel.alt in panel.text() and panel.alt in panel.markdown()
+
+
+def test_huge_indices_are_drawn():
+    panel = warp.view("lane * 100000000000000")
+    assert not panel.problems and "32 sectors" in panel.title and panel.png()
+
+
+# -------------------------------------------------------------------------------------------------- traffic calculator
+
+
+def brute_force(p, tile, rows):
+    """Requests and sectors of the calculator's kernel, address by address."""
+    size = p.itemsize
+    load = store = load_sectors = store_sectors = loaded = w_bytes = 0
+
+    def request(base, elements):
+        return len({(base + size * e) // 32 for e in elements})
+
+    for r in range(p.B * p.H):
+        for t0 in range(0, p.L, tile):
+            outputs = range(t0, min(t0 + tile, p.L))
+            needed = range(t0 - p.left, outputs[-1] + p.shift + 1)
+            for first in range(needed.start, needed.stop, 32):
+                lanes = [e for e in range(first, min(first + 32, needed.stop)) if 0 <= e < p.L]
+                loaded += len(lanes)
+                if lanes:
+                    load += 1
+                    load_sectors += request(r * p.L * size, lanes)
+            for first in range(t0, outputs.stop, 32):
+                store += 1
+                store_sectors += request(r * p.L * size, range(first, min(first + 32, outputs.stop)))
+    for h in range(p.H):
+        for _ in range(-(-p.B // rows) * -(-p.L // tile)):
+            w_bytes += p.K * size
+            for first in range(0, p.K, 32):
+                load += 1
+                load_sectors += request(h * p.K * size, range(first, min(first + 32, p.K)))
+    return load, load_sectors, store, store_sectors, loaded * size, w_bytes
+
+
+@settings(max_examples=120, deadline=None)
+@given(
+    st.integers(1, 3),
+    st.integers(1, 4),
+    st.integers(1, 90),
+    st.integers(1, 40),
+    st.integers(1, 100),
+    st.integers(1, 4),
+    st.sampled_from(["causal", "same", 0]),
+)
+@example(1, 1, 1, 1, 1, 1, "causal")
+@example(2, 3, 48, 48, 48, 1, "causal")
+@example(1, 2, 5, 40, 1, 2, "same")
+def test_the_tiles_traffic_is_counted_exactly(B, H, L, K, tile, rows, padding):
+    p = DepthwiseConv1d(B, H, L, K, padding)
+    t = calculator.tiling(p, tile, rows)
+    counted = (t.load_requests, t.load_sectors, t.store_requests, t.store_sectors, t.x_bytes, t.w_bytes)
+    assert counted == brute_force(p, tile, rows)
+    assert t.blocks == H * -(-B // rows) * -(-L // tile)
+    assert 0 <= t.redundant < 1 and t.halo_bytes == t.x_bytes - p.nbytes()["x"]
+    assert t.bytes_asked <= t.bytes_moved and t.y_bytes == p.nbytes()["y"]
+
+
+def test_a_tile_as_long_as_the_row_loads_nothing_twice():
+    t = calculator.tiling(PAPER, 48)
+    assert t.redundant == 0 and t.halo_bytes == 0 and t.reuse == pytest.approx(24.5)
+    assert t.x_bytes == PAPER.nbytes()["x"]
+    assert t.shared_bytes == 4 * (48 + 47 + 48)
+
+
+def test_a_kernel_that_works_so_is_counted_so():
+    """The formula against the X-ray of a kernel that does what the calculator's words say."""
+    from numba import float32
+
+    from dwlab import simt
+    from dwlab.target import cuda
+
+    p, tile, rows = DepthwiseConv1d(3, 2, 45, 7, "same"), 20, 2
+    left, last, taps = p.left, p.shift, p.K
+    length = p.L
+    batch, channels = p.B, p.H
+    shape = (rows, tile + taps - 1)
+
+    @cuda.jit
+    def kernel(x, w, y):
+        staged = cuda.shared.array(shape, float32)
+        weights = cuda.shared.array(taps, float32)
+        lane, r = cuda.threadIdx.x, cuda.threadIdx.y
+        h = cuda.blockIdx.y
+        b = cuda.blockIdx.z * rows + r
+        t0 = cuda.blockIdx.x * tile
+        if r == 0:
+            for j in range(lane, taps, 32):
+                weights[j] = w[h, j]
+        end = min(t0 + tile, length) + last
+        for i in range(lane, tile + taps - 1, 32):
+            s = t0 - left + i
+            staged[r, i] = 0
+            if b < batch and s >= 0 and s < length and s < end:
+                staged[r, i] = x[b, h, s]
+        cuda.syncthreads()
+        for i in range(lane, tile, 32):
+            if b < batch and t0 + i < length:
+                total = np.float32(0)
+                for j in range(taps):
+                    total += weights[j] * staged[r, i + taps - 1 - j]
+                y[b, h, t0 + i] = total
+
+    arrays = p.inputs()
+    y = np.zeros((batch, channels, length), np.float32)
+    grid = (-(-length // tile), channels, -(-batch // rows))
+    report = simt.xray(kernel, grid, (32, rows), arrays["x"], arrays["w"], y)
+    t = calculator.tiling(p, tile, rows)
+    totals = report.totals
+    assert not report.hazards
+    assert (totals.global_load_requests, totals.global_load_sectors) == (t.load_requests, t.load_sectors)
+    assert (totals.global_store_requests, totals.global_store_sectors) == (t.store_requests, t.store_sectors)
+    assert totals.bytes_moved == t.bytes_moved
+
+
+@pytest.mark.parametrize("tile, rows", [(0, 1), (-1, 1), (2.0, 1), (True, 1), ("8", 1), (1 << 21, 1), (8, 0), (8, 1.5)])
+def test_a_tile_that_is_none_is_refused(tile, rows):
+    with pytest.raises(ProblemError, match="must be a whole number from 1"):
+        calculator.tiling(PAPER, tile, rows)
+    panel = calculator.view(PAPER, tile, rows)
+    assert panel.problems and panel.draw is None
+
+
+def test_limits_are_said_plainly():
+    panel = calculator.view(DepthwiseConv1d(4, 4, 20000, 5), tile=16384, rows=4)
+    assert any("bytes of shared memory a block: compute capability 9.0 allows 232,448" in one for one in panel.problems)
+    assert "does not run" in panel.alt and panel.png()
+    panel = calculator.view(DepthwiseConv1d(4, 4, 20000, 5), tile=13000, rows=1)
+    assert not panel.problems and any("must be dynamic shared memory" in note for note in panel.notes)
+    panel = calculator.view(PAPER, 16, threads=2048, registers=300)
+    assert len(panel.problems) == 3
+    panel = calculator.view(PAPER, 16, compute_capability="1.3")
+    assert "known: 6.0" in panel.problems[0] and panel.draw is None
+
+
+CALCULATED = [
+    (PAPER, 16, {}),
+    (PAPER, 48, {"rows": 8}),
+    (PAPER, 1, {"rows": 64}),
+    (DepthwiseConv1d(1, 1, 1, 1), 1, {}),
+    (DepthwiseConv1d(16, 128, 1000, 33, "same"), 64, {"rows": 4, "compute_capability": "8.6"}),
+    (DepthwiseConv1d(1 << 16, 2048, 1024, 256), 512, {"rows": 64, "registers": 255, "threads": 1024}),
+]
+
+
+@pytest.mark.parametrize("problem, tile, more", CALCULATED)
+def test_the_calculators_figure(problem, tile, more):
+    panel = calculator.view(problem, tile, **more)
+    figure = panel.figure()
+    assert figure.alt == panel.alt and f"{calculator.tiling(problem, tile).tiles:,} tile" in panel.alt
+    check_figure(figure)
+    for table in panel.tables:
+        assert table.text() in panel.text() and table.markdown() in panel.markdown()
+        assert all(cell.strip() == cell for row in table.rows for cell in row)
+
+
+@pytest.mark.parametrize(
+    "count, words",
+    [(0, "0 B"), (999, "999 B"), (1000, "1 kB"), (1234, "1.23 kB"), (805_306_368, "805 MB"), (20.1e9, "20.1 GB"),
+     (999_600, "1 MB"), (3.2e15, "3,200 TB")],
+)  # fmt: skip
+def test_amounts(count, words):
+    assert calculator.amount(count) == words
+
+
+def check_figure(figure):
+    """Drawable, with no text cut off at the figure's edge."""
+    from matplotlib.text import Text
+
+    assert as_png(figure)[:4] == b"\x89PNG"
+    width, height = figure.canvas.get_width_height()
+    for text in figure.findobj(Text):
+        if text.get_visible() and text.get_text() and not text.get_animated():
+            box = text.get_window_extent()
+            inside = box.x0 >= -1 and box.x1 <= width + 1 and box.y0 >= -1 and box.y1 <= height + 1
+            assert inside or tick_outside(figure, text), (text.get_text(), box.bounds)
+
+
+def tick_outside(figure, text):
+    """A tick beyond the axes' limits is laid out but not drawn."""
+    for axes in figure.axes:
+        for axis in (axes.xaxis, axes.yaxis):
+            low, high = sorted(axis.get_view_interval())
+            for tick in (*axis.majorTicks, *axis.minorTicks):
+                if text is tick.label1 and not low <= tick.get_loc() <= high:
+                    return True
+    return False
+
+
+# --------------------------------------------------------------------------------------------------- roofline explorer
+
+GPU = machines.Machine(
+    name="Test GPU",
+    compute_capability=(9, 0),
+    sms=100,
+    memory_bytes=10**11,
+    l2_bytes=50_000_000,
+    shared_per_sm=228 * 1024,
+    shared_per_block=227 * 1024,
+    registers_per_sm=65536,
+    threads_per_sm=2048,
+    blocks_per_sm=32,
+    ceilings=Ceilings(4000.0, 8000.0, 60.0, 20.0, True, "made up for this test"),
+)
+PLAIN = machines.known()["NVIDIA A10"]
+
+
+def stand_in(name, bytes_moved):
+    return SimpleNamespace(name=name, traffic=lambda problem: SimpleNamespace(bytes_moved=bytes_moved(problem)))
+
+
+def refuse(problem):
+    raise ProblemError(f"no {problem.K} taps")
+
+
+STAGES = (
+    stand_in("greedy", lambda p: 20 * p.compulsory_bytes()),
+    stand_in("thrifty", lambda p: p.compulsory_bytes()),
+)
+
+
+def row(stage, time_us, problem=PAPER, gpu="Test GPU", date="2026-01-02T03:04:05+00:00"):
+    shape = {"B": problem.B, "H": problem.H, "L": problem.L, "K": problem.K, "padding": problem.padding}
+    return SimpleNamespace(gpu=gpu, op="depthwise1d", path="forward", stage=stage, problem=shape, dtype="float32",
+                           flops=problem.flops, time_us=time_us, date=date)  # fmt: skip
+
+
+def test_the_least_ceiling_is_the_prediction():
+    intensity = PAPER.flops / PAPER.compulsory_bytes()
+    e = roofline.explore(GPU, PAPER, 16, 4, STAGES, ())
+    greedy, thrifty, tile = e.points
+    assert greedy.limited_by == "L2" and greedy.gflops == pytest.approx(8000 * intensity / 20)
+    assert thrifty.limited_by == "device memory" and thrifty.gflops == pytest.approx(4000 * intensity)
+    assert tile.name == "tile 16 × 4" and tile.bytes_asked == calculator.tiling(PAPER, 16, 4).bytes_moved
+    assert e.compulsory == pytest.approx(intensity) and e.roof == pytest.approx(4000 * intensity)
+    wide = DepthwiseConv1d(64, 64, 4096, 256)
+    assert [p.limited_by for p in roofline.explore(GPU, wide, 512, 1, STAGES[1:], ()).points] == ["FMA", "FMA"]
+
+
+def test_without_an_l2_ceiling_no_cache_is_assumed():
+    e = roofline.explore(PLAIN, PAPER, 16, 4, STAGES, ())
+    intensity = PAPER.flops / PAPER.compulsory_bytes()
+    assert e.points[0].limited_by == roofline.UNCACHED
+    assert e.points[0].gflops == pytest.approx(PLAIN.ceilings.copy_gbps * intensity / 20)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.integers(1, 1 << 16), st.integers(1, 2048), st.integers(1, 1024), st.integers(1, 256), st.integers(1, 512),
+    st.sampled_from([GPU, PLAIN]),
+)  # fmt: skip
+def test_no_prediction_is_above_its_roofs(B, H, L, K, tile, machine):
+    e = roofline.explore(machine, DepthwiseConv1d(B, H, L, K), tile, 4, STAGES, ())
+    c = machine.ceilings
+    for p in e.points:
+        assert p.gflops <= 1e3 * c.fma_tflops * 1.000001
+        assert p.gflops <= (c.l2_gbps or c.copy_gbps) * p.intensity * 1.000001
+        assert p.gflops <= e.roof * 1.000001
+        assert p.bytes_asked >= 0.99 * e.problem.compulsory_bytes() - 64 or p.name == "thrifty"
+
+
+def test_recorded_points_are_of_this_gpu_and_these_sizes():
+    rows = [
+        row("greedy", 5000.0, date="2025-01-01T00:00:00+00:00"),
+        row("greedy", 1000.0),
+        row("thrifty", 1.0, gpu="Another GPU"),
+        row("thrifty", 1.0, problem=DepthwiseConv1d(2, 2, 2, 2)),
+    ]
+    e = roofline.explore(GPU, PAPER, 16, 4, STAGES, rows)
+    assert e.points[0].recorded_gflops == pytest.approx(PAPER.flops / 1000 / 1e3)
+    assert e.points[1].recorded_gflops is None
+    assert e.recorded_on == "Test GPU, 2026-01-02"
+    other = roofline.view(GPU, DepthwiseConv1d(4, 4, 4, 4), 2, 1, STAGES, rows)
+    assert any("Nothing is recorded for these sizes" in note and "B=16384" in note for note in other.notes)
+    assert any("Nothing is recorded for this GPU" in note for note in roofline.view(PLAIN, PAPER, 2, 1, (), rows).notes)
+
+
+def test_a_stage_that_cannot_run_is_named_and_the_others_stay():
+    panel = roofline.view(GPU, PAPER, 16, 4, (*STAGES, SimpleNamespace(name="picky", traffic=refuse)), ())
+    assert panel.problems == ("picky: No 48 taps.",)
+    assert "picky cannot run these sizes" in panel.alt and "greedy" in panel.alt
+    check_figure(panel.figure())
+
+
+def test_a_machine_without_ceilings_is_refused():
+    from dataclasses import replace
+
+    panel = roofline.view(replace(GPU, ceilings=None), PAPER, 16, 4, STAGES, ())
+    assert panel.draw is None and "no ceilings are known for Test GPU" in panel.problems[0].replace("No", "no")
+    assert roofline.view(GPU, PAPER, 0, 4, STAGES, ()).problems
+
+
+def pixels(png):
+    from PIL import Image
+
+    return np.asarray(Image.open(io.BytesIO(png))).astype(int)
+
+
+@pytest.mark.parametrize("machine", [GPU, PLAIN], ids=["measured", "datasheet"])
+def test_the_quick_picture_is_the_figure(machine):
+    rows = [row("greedy", 5000.0), row("thrifty", 300.0)]
+    for problem in (PAPER, DepthwiseConv1d(2, 8, 100, 3), DepthwiseConv1d(1, 1, 1, 1), PAPER):
+        panel = roofline.view(machine, problem, 16, 4, STAGES, rows)
+        figure = panel.figure()
+        check_figure(figure)
+        assert figure.alt == panel.alt
+        differing = np.abs(pixels(panel.png()) - pixels(as_png(figure))).max(axis=-1) > 0
+        # Where the dotted line meets the frame, the order of drawing shows in a pixel or two.
+        assert differing.sum() <= 8
+
+
+def test_every_known_gpu_can_be_shown():
+    for label, one in roofline.choices().items():
+        if "this machine" in label:
+            continue
+        panel = roofline.view(one(), PAPER, 16, 4, STAGES, ())
+        assert not panel.problems and panel.figure() is not None
+        assert one().ceilings.source in panel.notes[-1]
+
+
+def test_the_registered_stages_are_shown():
+    from dwlab.stages import stages
+
+    names = [one.name for one in stages("depthwise1d", "forward")]
+    panel = roofline.view(PLAIN, DepthwiseConv1d(64, 32, 48, 48))
+    assert [row[0] for row in panel.tables[0].rows] == [*names, "tile 16 × 4", "compulsory bytes only"]
+    assert not panel.problems
+
+
+# ----------------------------------------------------------------------------------------------------- panels and faces
+
+
+def test_tables_in_three_forms():
+    table = Table("A <caption>", ("name", "value"), (("a|b", "1"), ("<c>", "20")))
+    assert table.text().splitlines() == ["A <caption>", "name  value", "----  -----", "a|b       1", "<c>      20"]
+    assert "| a\\|b | 1 |" in table.markdown() and "| --- | ---: |" in table.markdown()
+    assert "&lt;c&gt;" in table.html() and "A &lt;caption&gt;" in table.html() and 'scope="col"' in table.html()
+    with pytest.raises(ValueError, match="has 1 cells"):
+        Table("wrong", ("a", "b"), (("only one",),))
+
+
+def test_a_panel_without_a_figure_has_words():
+    panel = Panel("Title", "", problems=("It is <wrong>.",))
+    assert panel.figure() is None and panel.png() is None
+    assert "It is &lt;wrong&gt;." in panel.html() and "<img" not in panel.html()
+    assert "It is <wrong>." in panel.text() and "It is <wrong>." in panel.markdown()
+
+
+def test_the_picture_carries_its_alt_text():
+    panel = warp.view("lane * 2")
+    assert f'<img alt="{panel.alt}"' in panel.html()
+
+
+@pytest.fixture
+def viewer():
+    pytest.importorskip("ipywidgets")
+    return warp.warp_viewer("lane * 2")
+
+
+def test_the_warp_viewer_follows_its_controls(viewer):
+    assert counts(warp.access("lane * 2")).sectors == 8 and "8 sectors" in viewer.panel.title
+    viewer.controls["expression"].value = "lane * pitch"
+    assert "'pitch' is not known" in viewer.panel.problems[0]
+    assert "not known" in viewer.output.value and 'aria-hidden="true"' in viewer.output.value
+    viewer.controls["parameters"].value = "pitch = 33"
+    assert "32 sectors" in viewer.panel.title and 'aria-hidden="true"' not in viewer.output.value
+    viewer.controls["space"].value = "shared"
+    assert "0 bank conflicts" in viewer.panel.title
+    viewer.controls["itemsize"].value = 16
+    assert "wavefronts" in viewer.panel.title
+    viewer.controls["offset"].value = 3
+    assert "misaligned address" in viewer.panel.problems[0]
+    viewer.controls["offset"].value = 16
+    viewer.controls["active"].value = "lane < 0"
+    assert "no request" in viewer.panel.title
+    viewer.controls["parameters"].value = "pitch"
+    assert "name = number" in viewer.panel.problems[0]
+
+
+def test_an_example_is_taken_over(viewer):
+    viewer.controls["example"].value = "lane ^ 5"
+    assert viewer.controls["expression"].value == "lane ^ 5" and "lane ^ 5" in viewer.panel.title
+    assert viewer.controls["example"].value == ""
+
+
+def test_nothing_is_raised_into_the_page(viewer, monkeypatch):
+    monkeypatch.setattr(viewer, "_show", lambda **_: 1 / 0)
+    viewer.controls["offset"].value = 64
+    assert "ZeroDivisionError" in viewer.output.value
+
+
+def test_a_face_has_a_picture_for_readers_without_widgets(viewer):
+    bundle = viewer._repr_mimebundle_()
+    assert "application/vnd.jupyter.widget-view+json" in bundle
+    assert bundle["text/html"] == viewer.panel.html() and bundle["text/plain"] == viewer.panel.text()
+
+
+def test_every_control_has_a_label_tied_to_it(viewer):
+    for face in (viewer, calculator.traffic_calculator(), roofline.roofline_explorer()):
+        for control in face.controls.values():
+            assert control.description and control.layout.min_width == "0" and control.layout.width == "auto"
+
+
+def test_the_calculators_face_follows_its_controls():
+    pytest.importorskip("ipywidgets")
+    face = calculator.traffic_calculator()
+    assert "tile 16" in face.panel.title
+    face.controls["tile"].value = 48
+    face.controls["halo"].value = 0
+    assert "K=1 " in face.panel.title and "tile 48" in face.panel.title
+    face.controls["padding"].value = "same"
+    face.controls["registers"].value = 255
+    face.controls["threads"].value = 1024
+    assert "registers a block" in face.panel.problems[0] and "Not possible" in face.output.value
+    face.controls["compute_capability"].value = "7.5"
+    assert "7.5" in face.panel.alt
+
+
+def test_the_explorers_face_follows_its_controls():
+    pytest.importorskip("ipywidgets")
+    face = roofline.roofline_explorer(gpu="a10 ")
+    assert face.panel.title.startswith("NVIDIA A10: B=16384")
+    face.controls["K"].value = 7
+    face.controls["B"].value = 64
+    assert "B=64 H=128 L=48 K=7" in face.panel.title
+    face.controls["gpu"].value = next(one for one in face.controls["gpu"].options if "P100" in one)
+    assert face.panel.title.startswith("Tesla P100")
+    with pytest.raises(ValueError, match="no GPU is called 'abacus'"):
+        roofline.roofline_explorer(gpu="abacus")
