@@ -556,9 +556,9 @@ def predicted(
         side = "more" if counted > value else "fewer"
         raise Wrong(
             f"`{name}`: you predicted {value:,.6g} {unit}; {side} were counted.",
-            (*hints, f"{counted:,.6g} were counted."),
+            (*hints, f"{counted:,.6g} {unit} were counted."),
         )
-    return f"`{name}`: {counted:,.6g} {unit} counted, as you predicted"
+    return f"`{name}`: counted {counted:,.6g} {unit}"
 
 
 def _given(answer: ModuleType, name: str) -> Any:

@@ -10,7 +10,7 @@ The check runs a kernel on the interpreter and counts.
 """
 
 from dwlab import DepthwiseConv1d, stage, xray
-from dwlab.exercises import predicted, run
+from dwlab.exercises import poisoned, predicted, run
 
 # Your code here.
 flops = None
@@ -18,41 +18,30 @@ compulsory = None
 microseconds = None
 
 
+HINTS = {
+    "flops": (
+        "Hour 0 has one tap inside its window, hour 1 has two, and so on until all K are inside.",
+        "Of a row's L*K taps, 1 + 2 + ... + (K-1) fall before the window. Two FLOPs for each one that is left.",
+    ),
+    "compulsory": ("x and y have B*H*L elements each, w has H*K. A float32 takes 4 bytes.",),
+    "microseconds": ("Bytes over bytes per second; a microsecond is 10^-6 s.",),
+}
+
+
 def judge(answer):
-    """FLOPs and touched bytes as the interpreter counts them on the naive stage; the time to one part in a hundred."""
+    """FLOPs and touched bytes as counted on a kernel of this shape; the time to one part in a hundred."""
     problem = DepthwiseConv1d(6, 4, 168, 24)
-    naive = stage("depthwise1d/forward/naive")
-    arrays = problem.inputs("forward")
-    launch = naive.launch(problem)
-    report = xray(
-        naive.kernel, launch.grid, launch.block, *naive.args(problem, arrays), shared_bytes=launch.shared_bytes
-    )
-    touched = report.totals.footprint_bytes
-    predicted(
-        answer,
-        "flops",
-        report.totals.flops,
-        "FLOPs",
-        (
-            "Hour 0 has one tap inside its window, hour 1 has two, and so on until all K are inside.",
-            "Of a row's L*K taps, 1 + 2 + ... + (K-1) fall before the window. Two FLOPs for each one that is left.",
-        ),
-    )
-    predicted(
-        answer,
-        "compulsory",
-        touched,
-        "bytes",
-        ("x and y have B*H*L elements each, w has H*K. A float32 takes 4 bytes.",),
-    )
-    return predicted(
-        answer,
-        "microseconds",
-        touched / 1e12 * 1e6,
-        "µs",
-        ("Bytes over bytes per second; a microsecond is 10^-6 s.",),
-        tolerance=0.01,
-    )
+    plain = stage("depthwise1d/forward/coalesced")
+    arrays = problem.inputs("forward") | {"y": poisoned(6, 4, 168)}
+    launch = plain.launch(problem)
+    counted = xray(plain.kernel, launch.grid, launch.block, *plain.args(problem, arrays)).totals
+    touched = counted.footprint_bytes
+    said = [
+        predicted(answer, "flops", counted.flops, "FLOPs", HINTS["flops"]),
+        predicted(answer, "compulsory", touched, "bytes", HINTS["compulsory"]),
+        predicted(answer, "microseconds", touched / 1e12 * 1e6, "µs", HINTS["microseconds"], tolerance=0.01),
+    ]
+    return "; ".join(said) + "."
 
 
 if __name__ == "__main__":

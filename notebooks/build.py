@@ -139,7 +139,7 @@ def task(solution: Path) -> str:
     title, _, text = (ast.get_docstring(ast.parse(solution.read_text(encoding="utf-8"))) or "").partition("\n")
     return (
         f"### {title.rstrip('.')}\n\n{text.strip()}\n\n"
-        f"Write your answer in [`{file}`](../{file}), save it, and run the cell below "
+        f"Write your answer in [{file}](../{file}), save it, and run the cell below "
         f'(from a shell: `python {file}`). For a second hint: `grade("{name}", hint=2)`.'
     )
 
@@ -162,11 +162,13 @@ def execute(notebook: nbformat.NotebookNode, name: str) -> None:
         record_timing=False,
         store_widget_state=False,
         coalesce_streams=True,
+        extra_arguments=["--IPKernelApp.log_level=40"],
     )
     try:
         client.execute()
     except (CellExecutionError, CellTimeoutError) as error:
-        raise BuildError(f"{name}: a cell failed\n{textwrap.indent(str(error), '    ')}") from None
+        text = re.sub(r"\x1b\[[0-9;]*m", "", str(error))
+        raise BuildError(f"{name}: a cell failed\n{textwrap.indent(text, '    ')}") from None
 
 
 def clean(notebook: nbformat.NotebookNode, name: str) -> None:

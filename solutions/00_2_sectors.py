@@ -57,12 +57,12 @@ def judge(answer):
         "Write the byte addresses of threads 0 and 31 down, divide by 32, and count the sectors between them that "
         "any thread asks for.",
     )
+    said = []
     for kernel in (backwards, one_further, every_second, the_same):
         report = xray(kernel, 1, 32, np.zeros(64, np.float32), np.zeros(32, np.float32))
-        said = predicted(
-            answer, f"sectors_{kernel.py_func.__name__}", report.totals.global_load_sectors, "sectors", hints
-        )
-    return f"All four as counted; the last: {said}."
+        name, sectors = f"sectors_{kernel.py_func.__name__}", report.totals.global_load_sectors
+        said.append(predicted(answer, name, sectors, "sectors", hints))
+    return "; ".join(said) + "."
 
 
 if __name__ == "__main__":

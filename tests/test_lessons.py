@@ -1,0 +1,281 @@
+"""The lessons as files: built from their sources, executed, comparable on any machine. And the tool that builds them.
+
+What the cells show is compared by `pytest --nbval notebooks/`, not here.
+"""
+
+import importlib.util
+import re
+import textwrap
+from pathlib import Path
+
+import nbformat
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+SPEC = importlib.util.spec_from_file_location("build", ROOT / "notebooks" / "build.py")
+build = importlib.util.module_from_spec(SPEC)
+SPEC.loader.exec_module(build)
+
+SOURCES = sorted((ROOT / "notebooks" / "src").glob("*.py"))
+LESSONS = [ROOT / "notebooks" / f"{s.stem}.ipynb" for s in SOURCES]
+IDS = [s.stem for s in SOURCES]
+# Absolute paths of Linux, macOS, Windows, and of a kernel's temporary files.
+PATH = re.compile(r"(?<![\w.~/:])/(?:home|root|Users|tmp|work|var|opt|private|mnt|srv)/\w|\b[A-Z]:\\\w|ipykernel_\d")
+
+
+def code(notebook):
+    return [c for c in notebook.cells if c.cell_type == "code"]
+
+
+def tags(cell):
+    return cell.metadata.get("tags", [])
+
+
+def texts(cell):
+    """The text of all outputs but pictures."""
+    for output in cell.outputs:
+        yield output.get("text", "")
+        for kind, data in output.get("data", {}).items():
+            if not kind.startswith("image/"):
+                yield re.sub(r"data:image/png;base64,[A-Za-z0-9+/=]*", "", data)
+
+
+@pytest.fixture(params=LESSONS, ids=IDS)
+def lesson(request):
+    return nbformat.read(request.param, as_version=4)
+
+
+# every lesson
+
+
+def test_there_are_lessons_and_each_notebook_has_a_source():
+    assert SOURCES
+    assert list(build.orphans()) == []
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=IDS)
+def test_a_notebook_is_what_its_source_and_its_stages_say(source):
+    assert list(build.lesson_differences(source)) == []
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=IDS)
+def test_kernel_cells_are_the_text_of_their_stage_files(source):
+    built = nbformat.read(ROOT / "notebooks" / f"{source.stem}.ipynb", as_version=4)
+    tagged = re.findall(r"stage:([\w/]+)", source.read_text(encoding="utf-8"))
+    cells = {t.removeprefix("stage:"): c for c in code(built) for t in tags(c) if t.startswith("stage:")}
+    assert sorted(tagged) == sorted(cells)
+    for name, cell in cells.items():
+        op, path, stage = name.split("/")
+        (file,) = (ROOT / "dwlab" / op).glob(f"{path}_*_{stage}.py")
+        assert cell.source and cell.source in file.read_text(encoding="utf-8")
+
+
+def test_a_notebook_is_valid_and_small(lesson):
+    nbformat.validate(lesson)
+    assert len(nbformat.writes(lesson)) < 1_500_000
+
+
+def test_every_code_cell_was_executed_in_order(lesson):
+    # nbval compares nothing in a cell without a count
+    assert [c.execution_count for c in code(lesson)] == list(range(1, len(code(lesson)) + 1))
+
+
+def test_every_lesson_compares_something(lesson):
+    compared = [c for c in code(lesson) if "nbval-ignore-output" not in tags(c) and c.outputs]
+    assert len(compared) >= 5
+
+
+def test_no_error_is_stored_but_where_one_is_meant(lesson):
+    for cell in code(lesson):
+        errors = [o for o in cell.outputs if o.output_type == "error"]
+        assert bool(errors) == ("raises-exception" in tags(cell)), cell.source
+
+
+def test_no_output_and_no_text_holds_a_path_of_a_machine(lesson):
+    for cell in lesson.cells:
+        for text in [cell.source, *(texts(cell) if cell.cell_type == "code" else ())]:
+            assert not PATH.search(text), PATH.search(text)
+
+
+def test_compared_cells_show_text_only_and_nothing_of_the_mode(lesson):
+    for cell in code(lesson):
+        if "nbval-ignore-output" in tags(cell):
+            continue
+        for output in cell.outputs:
+            assert output.output_type in ("stream", "error") or set(output.data) == {"text/plain"}, cell.source
+            assert output.get("name", "stdout") == "stdout", "a warning would differ between versions"
+        assert not re.search(r"\bmode\b|shown\(\)|measure\(|time_launches|records\.", cell.source), cell.source
+        assert not re.search(r"0x[0-9a-f]{6,}|\bµs ±", "".join(texts(cell)))
+
+
+def test_predictions_are_shown_in_cells_that_are_not_compared(lesson):
+    # a student's own numbers must not fail the lesson
+    names = {n for c in code(lesson) for n in re.findall(r"^(predicted_\w+) *=", c.source, re.M)}
+    assert names, "a lesson asks for a prediction"
+    for cell in code(lesson):
+        used = {n for n in names if re.search(rf"\b{n}\b(?! *=[^=])", cell.source)}
+        assert not used or "nbval-ignore-output" in tags(cell), (used, cell.source)
+
+
+def test_pictures_have_alt_text_and_nothing_is_drawn_past_it(lesson):
+    for cell in code(lesson):
+        for output in cell.outputs:
+            data = output.get("data", {})
+            assert "image/png" not in data, "show a figure through with_alt(figure, text)"
+            for image in re.findall(r"<img[^>]*>", data.get("text/html", "")):
+                alt = re.search(r"alt=(['\"])(.*?)\1", image)
+                assert alt and len(alt[2]) > 40
+
+
+@pytest.mark.parametrize("number", sorted({s.stem[:2] for s in SOURCES}))
+def test_a_lesson_has_the_moves(number):
+    (path,) = (ROOT / "notebooks").glob(f"{number}_*.ipynb")
+    text = "\n".join(c.source for c in nbformat.read(path, as_version=4).cells if c.cell_type == "markdown")
+    headings = re.findall(r"^#+ (.*)$", text, re.M)
+    for move in ("Question", "Predict", "Build", "Check", "X-ray", "Measure", "Explain", "Exercises"):
+        assert any(h.lower().startswith(move.lower()) for h in headings), f"{path.name} has no heading {move}"
+    for word in ("**Time**", "**Before**", "**Afterwards you can**"):
+        assert word in text
+    asked = set(re.findall(r"<!-- begin:exercise:(\d\d_\d+) -->", text))
+    assert asked == {f.stem[:4] for f in (ROOT / "solutions").glob(f"{number}_*.py")} and len(asked) >= 2
+
+
+def test_links_lead_somewhere(lesson):
+    later = re.compile(r"1\d_\w+\.ipynb")  # a next lesson may be named before it is written
+    for cell in lesson.cells:
+        text = re.sub(r"`[^`]*`", "", cell.source) if cell.cell_type == "markdown" else ""
+        for link in re.findall(r"\]\(([^)#:]+)\)", text):
+            written = (ROOT / "notebooks" / "src" / link).with_suffix(".py").exists()
+            assert (ROOT / "notebooks" / link).exists() or (later.fullmatch(link) and not written), link
+
+
+# the tool
+
+
+@pytest.fixture
+def workshop(tmp_path, monkeypatch):
+    """The tool in a folder of its own."""
+    for name in ("NOTEBOOKS", "SOURCES", "EXERCISES", "SOLUTIONS"):
+        folder = tmp_path / getattr(build, name).relative_to(ROOT)
+        folder.mkdir(parents=True, exist_ok=True)
+        monkeypatch.setattr(build, name, folder)
+    monkeypatch.setattr(build, "ROOT", tmp_path)
+    return tmp_path
+
+
+def write(folder: Path, name: str, text: str) -> Path:
+    path = folder / name
+    path.write_text(textwrap.dedent(text).lstrip("\n"), encoding="utf-8")
+    return path
+
+
+LESSON = """
+    # %% [markdown]
+    # # A lesson
+
+    # %%
+    a = 6
+
+    # %% tags=["nbval-ignore-output"]
+    print(a * 7)
+"""
+
+
+def test_a_lesson_is_built_executed_and_then_up_to_date(workshop, capsys):
+    source = write(build.SOURCES, "90_small.py", LESSON)
+    assert build.main([]) == 0 and "90_small.ipynb" in capsys.readouterr().out
+    notebook = nbformat.read(workshop / "notebooks" / "90_small.ipynb", as_version=4)
+    assert [c.cell_type for c in notebook.cells] == ["markdown", "code", "code"]
+    assert [c.execution_count for c in code(notebook)] == [1, 2]
+    assert notebook.cells[2].outputs[0].text == "42\n" and tags(notebook.cells[2]) == ["nbval-ignore-output"]
+    assert set(notebook.metadata) == {"kernelspec", "language_info"}
+    assert build.main(["--check"]) == 0
+
+    before = (workshop / "notebooks" / "90_small.ipynb").read_text()
+    write(build.SOURCES, "90_small.py", LESSON.replace("a = 6", "a = 5"))
+    capsys.readouterr()
+    assert build.main(["--check"]) == 1
+    assert "90_small.ipynb: 1 cell(s) changed, from the one that starts: a = 6" in capsys.readouterr().out
+    assert (workshop / "notebooks" / "90_small.ipynb").read_text() == before, "--check writes nothing"
+    ids = [c["id"] for c in build.lesson(source).cells]
+    assert [c["id"] for c in notebook.cells][::2] == ids[::2], "cells that did not change keep their ids"
+
+
+def test_check_names_what_is_missing_and_what_is_left_over(workshop, capsys):
+    write(build.SOURCES, "90_small.py", LESSON)
+    write(build.NOTEBOOKS, "91_orphan.ipynb", "{}")
+    write(build.EXERCISES, "91_1_orphan.py", "")
+    assert build.main(["--check"]) == 1
+    said = capsys.readouterr().out
+    assert "90_small.ipynb is not built" in said
+    assert "notebooks/91_orphan.ipynb has no source in notebooks/src" in said
+    assert "exercises/91_1_orphan.py has no source in solutions" in said
+
+
+def test_a_failing_cell_is_named_and_nothing_is_written(workshop, capsys):
+    write(build.SOURCES, "90_small.py", LESSON.replace("a * 7", "a / 0"))
+    assert build.main(["90"]) == 1
+    said = capsys.readouterr().err
+    assert "90_small" in said and "ZeroDivisionError" in said and "\x1b" not in said
+    assert not (workshop / "notebooks" / "90_small.ipynb").exists()
+
+
+def test_a_cell_that_is_meant_to_raise_may(workshop):
+    text = LESSON.replace("nbval-ignore-output", "raises-exception").replace("a * 7", "a / 0")
+    write(build.SOURCES, "90_small.py", text)
+    assert build.main(["90"]) == 0
+    notebook = nbformat.read(workshop / "notebooks" / "90_small.ipynb", as_version=4)
+    assert notebook.cells[2].outputs[0].ename == "ZeroDivisionError"
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (('"nbval-ignore-output"', '"nbval-ignore-outputs"'), "there is no tag 'nbval-ignore-outputs'"),
+        (("a = 6", ""), "an empty code cell"),
+        (("%%\n    a = 6", '%% tags=["stage:depthwise1d/forward/naive"]\n    a = 6'), "must be empty here"),
+        (("%%\n    a = 6", '%% tags=["stage:depthwise1d/forward/naif"]'), "cell 2: there is no stage .*naive"),
+        (("# # A lesson", "# <!-- begin:no/such/table -->\n    # <!-- end:no/such/table -->"), "no table is named"),
+        (("# # A lesson", "# <!-- begin:ceilings -->"), "has no <!-- end:ceilings -->"),
+    ],
+)
+def test_sources_that_cannot_be_built_are_refused(workshop, capsys, change, says):
+    assert change[0] in LESSON
+    write(build.SOURCES, "90_small.py", LESSON.replace(*change))
+    assert build.main(["90"]) == 1
+    assert re.search(says, capsys.readouterr().err)
+
+
+def test_stage_text_and_tables_are_filled_in(workshop):
+    text = LESSON.replace("%%\n    a = 6", '%% tags=["stage:depthwise1d/forward/naive"]')
+    text = text.replace("# # A lesson", "# <!-- begin:ceilings -->\n    # <!-- end:ceilings -->")
+    notebook = build.lesson(write(build.SOURCES, "90_small.py", text))
+    assert "@cuda.jit" in notebook.cells[1].source
+    shown = notebook.cells[0].source
+    assert shown.startswith("<!-- begin:ceilings -->\n") and len(shown.splitlines()) > 2
+
+
+def test_paths_are_taken_out_of_ignored_cells_and_refused_in_compared_ones(workshop, capsys):
+    shown = LESSON.replace("print(a * 7)", "print(__import__('os').path.abspath('x'))")
+    write(build.SOURCES, "90_small.py", shown)
+    assert build.main(["90"]) == 0
+    notebook = nbformat.read(workshop / "notebooks" / "90_small.ipynb", as_version=4)
+    assert notebook.cells[2].outputs[0].text.strip() == str(Path("notebooks/x"))
+    write(build.SOURCES, "90_small.py", shown.replace(' tags=["nbval-ignore-output"]', ""))
+    assert build.main(["90"]) == 1
+    assert "holds a path of this machine" in capsys.readouterr().err
+
+
+def test_unknown_names_get_the_nearest(workshop, capsys):
+    write(build.SOURCES, "90_small.py", LESSON)
+    assert build.main(["90_smal1"]) == 1
+    assert "is it 90_small?" in capsys.readouterr().err
+
+
+def test_a_number_means_the_lesson_and_not_its_exercises(workshop):
+    write(build.SOURCES, "90_small.py", LESSON)
+    write(build.SOLUTIONS, "90_1_sum.py", "")
+    assert [s.name for s in build.chosen(["90"])] == ["90_small.py"]
+    assert [s.name for s in build.chosen(["90_1"])] == ["90_1_sum.py"]
+    assert [s.name for s in build.chosen(["notebooks/90_small.ipynb"])] == ["90_small.py"]
+    assert [s.name for s in build.chosen([])] == ["90_1_sum.py", "90_small.py"]
