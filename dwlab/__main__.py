@@ -1,0 +1,234 @@
+"""``python -m dwlab``: doctor, stages, xray, study, records, grade.
+
+The parser is here, the work in the rooms. Exit status: 0 if all is well, 1 if something that was judged is not (a
+problem that stops work, a check that fails, an exercise not solved), 2 for a command that cannot be carried out as
+given: one line on stderr says why and what to do. 130 after Ctrl-C, 141 if the reader of a pipe went away.
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import io
+import json
+import math
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any, NoReturn
+
+from dwlab import __version__
+
+# Threads that `xray` interprets in well under a minute. Counts grow in proportion with B, so a small B shows the same.
+XRAY_THREADS = 1 << 22
+
+
+class UserError(Exception):
+    """A command that cannot be carried out as given."""
+
+
+class _Parser(argparse.ArgumentParser):
+    """Errors in one line, without the usage text; remembers its options, to name the nearest."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self.options: list[str] = []
+        super().__init__(*args, allow_abbrev=False, formatter_class=argparse.RawDescriptionHelpFormatter, **kwargs)
+
+    def add_argument(self, *args: Any, **kwargs: Any) -> argparse.Action:
+        action = super().add_argument(*args, **kwargs)
+        self.options += action.option_strings
+        return action
+
+    def error(self, message: str) -> NoReturn:
+        raise UserError(f"{message} (see: {self.prog} --help)")
+
+
+def _nearest(name: str, known: Sequence[str]) -> str:
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.4)
+    return f"; is it {near[0]}?" if near else f"; there are {', '.join(known)}"
+
+
+def _parsers() -> tuple[_Parser, dict[str, _Parser]]:
+    parser = _Parser(
+        prog="python -m dwlab",
+        description="The workbook's tools. Each command has its own --help.",
+    )
+    parser.add_argument("--version", action="version", version=f"dwlab {__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")
+    made: dict[str, _Parser] = {}
+
+    def command(name: str, summary: str, text: str = "", examples: str = "") -> _Parser:
+        made[name] = commands.add_parser(name, help=summary, description=text or summary, epilog=examples)
+        made[name].add_argument("--json", action="store_true", help="print JSON")
+        return made[name]
+
+    command(
+        "doctor",
+        "what this machine runs lessons on, and what to mend",
+        "Shows mode, GPU, driver, toolkit and versions, runs a small kernel in each mode that can run,\n"
+        "and names a fix for each problem found. Status 1 if a problem stops work.",
+    )
+
+    one = command("stages", "the kernels, in the order in which they were made faster")
+    one.add_argument("--op", help="only of this operator, such as depthwise1d")
+    one.add_argument("--path", help="only of this path, such as forward")
+
+    one = command(
+        "xray",
+        "what a stage does to memory, counted line by line",
+        "Runs a stage on the interpreter and prints, for each line and array: requests, 32-byte sectors\n"
+        "against the ideal, shared-memory wavefronts, bank conflicts, divergence, FLOPs; and any hazard.\n"
+        "For kernels of your own, in Python: dwlab.xray(kernel, grid, block, *arguments).",
+        "example: python -m dwlab xray depthwise1d/forward/coalesced --problem 1,16,100,48",
+    )
+    one.add_argument("stage", metavar="OP/PATH/STAGE", help="as `stages` lists them")
+    one.add_argument(
+        "--problem", default="small", metavar="P", help="a name, or B,H,L,K or B,H,L,K,PADDING (default: %(default)s)"
+    )
+
+    one = command(
+        "study",
+        "every stage checked, counted and, on a GPU, timed",
+        "Judges every stage, compares the traffic that its formula predicts with what the interpreter\n"
+        "counts, and on a GPU times it against the ceilings measured in the same run.\n"
+        "Status 1 if a check fails.",
+        "example: python -m dwlab study --op depthwise1d --path forward --quick",
+    )
+    one.add_argument("--op", help="only of this operator")
+    one.add_argument("--path", help="only of this path")
+    one.add_argument("--problem", action="append", metavar="P", help="a name, or B,H,L,K[,PADDING]; may be repeated")
+    one.add_argument("--quick", action="store_true", help="smaller problem, fewer rounds")
+    one.add_argument("--record", metavar="FILE", help="on a GPU: write what was measured to FILE")
+
+    command("records", "what was measured: a row a measurement, with GPU and date")
+
+    one = command(
+        "grade",
+        "judge exercises: one's own, or a folder of handed-in files",
+        "Judges the named exercises, or all of exercises/. Each answer runs in a process of its own, with\n"
+        "a time limit. Status 1 if one is not solved.",
+        "examples: python -m dwlab grade 10_1 --hint 2\n"
+        "          python -m dwlab grade --all handed_in/    (STUDENT/10_1_….py or STUDENT_10_1_….py)",
+    )
+    one.add_argument("names", nargs="*", metavar="EXERCISE", help="a number such as 10_1, a name or a file")
+    one.add_argument("--all", metavar="DIR", help="judge every Python file below DIR")
+    one.add_argument("--solutions", action="store_true", help="judge the workbook's own solutions")
+    one.add_argument("--hint", type=int, metavar="N", help="show N hints for an answer that is wrong")
+    return parser, made
+
+
+def parse(arguments: Sequence[str]) -> argparse.Namespace:
+    """The command line's meaning. Raises UserError, with the nearest name for a command or option that is wrong."""
+    parser, commands = _parsers()
+    first = next((word for word in arguments if not word.startswith("-")), None)
+    if first is not None and first not in commands:
+        raise UserError(f"there is no command {first!r}{_nearest(first, tuple(commands))}")
+    options, rest = parser.parse_known_args(arguments)
+    if options.command is None:
+        if rest:
+            raise UserError(f"there is no option {rest[0]!r}{_nearest(rest[0], ('--help', '--version'))}")
+        parser.print_help()
+        raise SystemExit(0)
+    if rest:
+        if rest[0].startswith("-"):
+            near = _nearest(rest[0], commands[options.command].options)
+            raise UserError(f"{options.command} has no option {rest[0]!r}{near}")
+        raise UserError(f"{options.command} takes no {rest[0]!r} (see: python -m dwlab {options.command} --help)")
+    return options
+
+
+def _stages(options: argparse.Namespace) -> int:
+    from dwlab import records, stages
+
+    wanted = {one.id for one in stages.stages(options.op, options.path)}
+    rows = [row for row in stages.describe() if row["id"] in wanted]
+    if options.json:
+        print(json.dumps(rows, indent=1, ensure_ascii=False))
+    else:
+        print(records.columns(["stage", "what it does"], [[row["id"], row["summary"]] for row in rows], (0, 1)))
+    return 0
+
+
+def _xray(options: argparse.Namespace) -> int:
+    import numpy as np
+
+    from dwlab import problems, simt, stages
+
+    stage = stages.stage(options.stage)
+    problem = problems.problem(options.problem)
+    launch = stage.launch(problem)
+    threads = launch.threads * math.prod(launch.grid)
+    if threads > XRAY_THREADS:
+        raise UserError(
+            f"{stage.id} starts {threads:,} threads on {problem}, and beyond {XRAY_THREADS:,} the interpreter takes "
+            "minutes: give a smaller B, the counts grow in proportion with it"
+        )
+    arrays = problem.inputs(stage.path) | {
+        name: np.full(problem.shapes(stage.path)[name], np.nan, problem.dtype) for name in problem.outputs(stage.path)
+    }
+    report = simt.xray(
+        stage.kernel, launch.grid, launch.block, *stage.args(problem, arrays), shared_bytes=launch.shared_bytes
+    )
+    if options.json:
+        head = {"stage": stage.id, "problem": asdict(problem)}
+        print(json.dumps(head | report.to_dict(), indent=1, ensure_ascii=False))
+    else:
+        print(f"{stage.id} on {problem}\n{report}")
+    return 1 if report.hazards else 0
+
+
+def _run(options: argparse.Namespace) -> int:
+    """Carries out one command; a room is imported only when its command is given."""
+    if options.command == "stages":
+        return _stages(options)
+    if options.command == "xray":
+        return _xray(options)
+    if options.command == "doctor":
+        from dwlab import doctor as room
+    elif options.command == "study":
+        from dwlab import study as room
+    elif options.command == "records":
+        from dwlab import records as room
+    else:
+        from dwlab import exercises as room
+    return room.main(options)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs one command and returns the exit status."""
+    _safe_output()
+    try:
+        status = _run(parse(sys.argv[1:] if arguments is None else arguments))
+        sys.stdout.flush()
+        return status
+    except BrokenPipeError:
+        # The reader (head, less) has what it wanted. Without this, Python complains once more while it ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+    except KeyboardInterrupt:
+        print("stopped", file=sys.stderr)
+        return 130
+    except ModuleNotFoundError as error:
+        if (error.name or "").startswith("dwlab"):
+            raise
+        print(f"dwlab: {error.name} is not installed: run make lab, or pip install -e . in its folder", file=sys.stderr)
+        return 2
+    except Exception as error:
+        # The rooms' own errors are written for people. Anything else is a fault of ours, and its traceback is wanted.
+        if type(error).__module__ != __name__ and not type(error).__module__.startswith("dwlab."):
+            raise
+        print(f"dwlab: {' '.join(str(error).split())}", file=sys.stderr)
+        return 2
+
+
+def _safe_output() -> None:
+    """Makes every character printable: Windows gives a pipe the old code page, which has no × and no µ."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            plain_pipe = not stream.isatty() and "PYTHONIOENCODING" not in os.environ
+            stream.reconfigure(encoding="utf-8" if plain_pipe else stream.encoding, errors="replace")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
