@@ -387,7 +387,8 @@ def _kernels() -> dict[str, Any]:
 
 
 _THREADS = 256
-_CHUNK = 4 * 4 * _THREADS  # floats that one block of the copy and of the L2 read takes: 16 KiB
+_CHUNK = 4 * 4 * _THREADS  # floats that one block of the copy and of the L2 read takes at a time
+CHUNK_BYTES = 4 * _CHUNK
 
 
 def _copies(machine: Machine, how: Mapping[str, Any]) -> tuple[dict[str, timing.Timing], int]:
@@ -396,10 +397,10 @@ def _copies(machine: Machine, how: Mapping[str, Any]) -> tuple[dict[str, timing.
 
     free = cuda.current_context().get_memory_info()[0]
     # A quarter of what is free at most: the fastest copy of a GPU with little memory is still larger than its L2.
-    blocks = min(COPY_BYTES // 2, free // 8) // (4 * _CHUNK)
+    blocks = min(COPY_BYTES // 2, free // 8) // CHUNK_BYTES
     count = blocks * _CHUNK
     if blocks < 1:
-        raise MachineError(f"the copy needs {4 * _CHUNK * 8:,} bytes of free GPU memory; {free:,} are free")
+        raise MachineError(f"the copy needs {8 * CHUNK_BYTES:,} bytes of free GPU memory; {free:,} are free")
     values = np.random.default_rng(7).random(count, dtype=np.float32)
     source, target = cuda.to_device(values), cuda.device_array(count, np.float32)
     kernel = _kernels()["copy"]
@@ -436,14 +437,21 @@ def _torch_copy(source: Any, target: Any) -> dict[str, timing.Launch]:
     return {"PyTorch's copy_": way}
 
 
+def l2_walk(l2_bytes: int) -> tuple[int, int]:
+    """(chunks, stride) of the L2 read: chunks fill an eighth of the L2; steps of stride, modulo chunks, reach them all.
+
+    The stride is about an eighth of the chunks, so that blocks side by side do not follow each other's reads.
+    """
+    chunks = max(1, l2_bytes // 8 // CHUNK_BYTES)
+    return chunks, next(s for s in range(max(1, chunks // 8), chunks + 1) if math.gcd(s, chunks) == 1) % chunks
+
+
 def _l2_gbps(machine: Machine, how: Mapping[str, Any]) -> float | None:
     from dwlab.target import cuda
 
     if not machine.l2_bytes:
         return None
-    chunks = max(1, machine.l2_bytes // 8 // (4 * _CHUNK))
-    # A stride without a common factor: each block walks through every chunk.
-    stride = next(s for s in range(max(1, chunks // 8), chunks + 1) if math.gcd(s, chunks) == 1) % chunks
+    chunks, stride = l2_walk(machine.l2_bytes)
     blocks, repeats = machine.sms * (machine.threads_per_sm // _THREADS), 256
     source = cuda.to_device(np.random.default_rng(8).random(chunks * _CHUNK, dtype=np.float32))
     found = cuda.to_device(np.zeros(1, np.float32))
@@ -452,10 +460,10 @@ def _l2_gbps(machine: Machine, how: Mapping[str, Any]) -> float | None:
     scalars = (np.int32(chunks), np.int32(stride), np.int32(repeats), np.float32(-1))
     timed = timing.time_launches(
         lambda stream: kernel[blocks, _THREADS, stream](source, found, *scalars),
-        cold=f"warm on purpose: {chunks * _CHUNK * 4 / 1e6:,.1f} MB in L2",
+        cold=f"warm on purpose: {chunks * CHUNK_BYTES / 1e6:,.1f} MB in L2",
         **how,
     )
-    return _gbps(blocks * repeats * _CHUNK * 4, timed)
+    return _gbps(blocks * repeats * CHUNK_BYTES, timed)
 
 
 def _fma_tflops(machine: Machine, how: Mapping[str, Any]) -> float:

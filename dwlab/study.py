@@ -1,0 +1,744 @@
+"""``python -m dwlab study``: every stage checked, its traffic predicted and counted, and on a GPU timed.
+
+Check, time, check again on fresh inputs. Effective bandwidth counts a problem's compulsory bytes, so a stage that moves
+more never looks faster. The ceilings are measured in the same run as the stages. Without a GPU the columns of time hold
+what was recorded, labelled, or nothing. A stage fails if the judge rejects it, if an exact traffic formula differs from
+the count, if its output at the measured shape is wrong, or if its point lies above a ceiling.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Protocol
+
+import numpy as np
+
+from dwlab import machine as machines
+from dwlab import peers, problems, records, references, roofline, stages, timing
+from dwlab.machine import Ceilings, Machine
+from dwlab.peers import Peer
+from dwlab.problems import DepthwiseConv1d
+from dwlab.records import Markdown, Measurement
+from dwlab.stages import Stage
+from dwlab.timing import Timing
+
+PROBLEM = problems.PAPER
+QUICK_PROBLEM = replace(problems.PAPER, B=1024)
+COUNTED_OUTPUTS = 4096  # outputs of the problem that the interpreter counts, at most
+
+
+class StudyError(RuntimeError):
+    """A study that cannot be made as asked; the message says what to do."""
+
+
+class OutOfMemory(StudyError):
+    """The GPU's memory is too small for the problem; the message says how much is needed and what would fit."""
+
+
+class WrongResult(RuntimeError):
+    """A kernel whose output at the measured shape is wrong."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One stage on one problem.
+
+    passed: judged right, counted as predicted, right at the measured shape and under its ceilings; verdict: why not.
+    flops: of the taps inside the signal. intensity: flops / compulsory bytes. predicted_bytes: 32 bytes for each
+    sector that the stage's formula predicts its warps ask for; intensity_asked: flops / predicted_bytes.
+    counted_bytes and counted_prediction: what the interpreter counted, and the formula said, on ``counted_problem``.
+    measured: the timing with all that follows from it, from this run or from a record; source says which ("": none).
+    """
+
+    op: str
+    path: str
+    order: int
+    stage: str
+    problem: dict[str, Any]
+    dtype: str
+    passed: bool
+    verdict: str
+    flops: int
+    compulsory_bytes: int
+    intensity: float
+    predicted_bytes: int
+    intensity_asked: float
+    counted_problem: dict[str, Any]
+    counted_bytes: int
+    counted_prediction: int
+    measured: Measurement | None = None
+    source: str = ""
+
+    @property
+    def id(self) -> str:
+        return f"{self.op}/{self.path}/{self.stage}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON; the measurement's own fields stand beside the row's, null where nothing was timed."""
+        row = {k: v for k, v in asdict(self).items() if k != "measured"}
+        keys = (
+            "gpu", "date", "time_us", "p10_us", "p90_us", "rounds", "launches", "method", "cold", "note",
+            "effective_gbps", "copy_gbps", "fraction_of_copy", "speedup_vs_naive", "peer", "peer_time_us",
+            "speedup_vs_peer",
+        )  # fmt: skip
+        return row | {key: getattr(self.measured, key) if self.measured else None for key in keys}
+
+
+@dataclass(frozen=True)
+class Study:
+    """A study's rows, with the machine that they were measured on (None if nothing was) and the peers tried."""
+
+    mode: str
+    rows: tuple[Row, ...]
+    machine: Machine | None = None
+    environment: dict[str, Any] | None = None
+    peers: tuple[dict[str, Any], ...] = ()
+
+    @property
+    def passed(self) -> bool:
+        return all(row.passed for row in self.rows)
+
+    def measurements(self) -> list[Measurement]:
+        """What was measured in this run, of stages that are right."""
+        return [row.measured for row in self.rows if row.measured and row.passed and row.source == "measured"]
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "mode": self.mode,
+            "passed": self.passed,
+            "environment": self.environment,
+            "machine": self.machine.to_dict() if self.machine else None,
+            "ceilings": self.machine.ceilings.to_dict() if self.machine and self.machine.ceilings else None,
+            "peers": list(self.peers),
+            "rows": [row.to_dict() for row in self.rows],
+        }
+
+    def write(self, path: Any) -> Any:
+        """Records what was measured as a new file; see dwlab.records.write. Raises StudyError if nothing was."""
+        if self.environment is None or self.machine is None or self.machine.ceilings is None:
+            raise StudyError("nothing was measured, so there is nothing to record: a record needs a GPU")
+        return records.write(
+            path,
+            self.measurements(),
+            self.environment,
+            self.machine.ceilings.to_dict(),
+            peers=self.peers,
+            machine=self.machine.to_dict(),
+        )
+
+    def _cells(self) -> tuple[list[str], list[list[str]]]:
+        head = ["stage", "check", "time µs", "eff. GB/s", "of copy", "× naive", "× peer", "FLOP/B"]
+        head += ["FLOP/B asked", "predicted MB", "counted kB", "formula kB"]
+        body = []
+        for row in self.rows:
+            m = row.measured
+            body.append(
+                [
+                    row.stage,
+                    "right" if row.passed else "WRONG",
+                    records._round(m.time_us) if m else "",
+                    records._round(m.effective_gbps) if m else "",
+                    f"{100 * m.fraction_of_copy:.1f} %" if m else "",
+                    records._times(m.speedup_vs_naive) if m else "",
+                    records._times(m.speedup_vs_peer) if m else "",
+                    f"{row.intensity:.3g}",
+                    f"{row.intensity_asked:.3g}",
+                    f"{row.predicted_bytes / 1e6:,.1f}",
+                    f"{row.counted_bytes / 1e3:,.1f}",
+                    f"{row.counted_prediction / 1e3:,.1f}",
+                ]
+            )
+        return head, body
+
+    def _groups(self) -> list[tuple[str, list[int]]]:
+        """Rows of one path and problem belong to one table: (its title, the rows' indices)."""
+        groups: dict[str, list[int]] = {}
+        for i, row in enumerate(self.rows):
+            title = f"{row.op}/{row.path}  {records.shape_text(row.problem)}  {row.dtype}"
+            groups.setdefault(title, []).append(i)
+        return list(groups.items())
+
+    def notes(self, indices: Sequence[int] | None = None) -> list[str]:
+        """What the numbers are: where they were measured, on which problem they were counted, and what failed."""
+        rows = self.rows if indices is None else [self.rows[i] for i in indices]
+        found = []
+        counted = {records.shape_text(row.counted_problem) for row in rows}
+        found.append(
+            "FLOP/B: FLOP for each compulsory byte, and for each byte that the warps ask for. predicted: what they ask "
+            "for, by the stage's formula. counted: by the interpreter, with the formula beside it, at "
+            f"{', '.join(sorted(counted))}."
+        )
+        sources = {row.source for row in rows}
+        if self.mode == "gpu" and self.machine and self.machine.ceilings:
+            found.append(f"Measured on {self.machine.name}: {self.machine.ceilings.source}.")
+        else:
+            recorded = sorted(source for source in sources if source)
+            if recorded:
+                found.append(f"Nothing is timed in simulated mode. Times, GB/s and ratios are {', '.join(recorded)}.")
+            if "" in sources:
+                found.append("Nothing is timed in simulated mode; an empty cell has no record of this problem.")
+        named = sorted({row.measured.peer for row in rows if row.measured and row.measured.peer})
+        if named:
+            found.append(f"peer: {', '.join(named)}.")
+        found += [f"{row.id}: {row.verdict}" for row in rows if not row.passed]
+        return found
+
+    def table(self) -> str:
+        """The study as text, a table for each path and problem."""
+        head, body = self._cells()
+        parts = []
+        for title, indices in self._groups():
+            parts += [title, records.columns(head, [body[i] for i in indices], left={0, 1}), *self.notes(indices), ""]
+        return "\n".join(parts).rstrip()
+
+    def __str__(self) -> str:
+        return self.table()
+
+    def markdown(self) -> Markdown:
+        """The study as Markdown tables."""
+        head, body = self._cells()
+        lines = []
+        for title, indices in self._groups():
+            lines += [f"**{title}**", "", "| " + " | ".join(head) + " |"]
+            lines.append("| --- | --- |" + " ---: |" * (len(head) - 2))
+            lines += ["| " + " | ".join(body[i]) + " |" for i in indices]
+            lines += ["", *(f"{note}  " for note in self.notes(indices)), ""]
+        return Markdown("\n".join(lines))
+
+    def _repr_markdown_(self) -> str:
+        return str(self.markdown())
+
+
+# ------------------------------------------------------------------------------------------------------------- benches
+
+
+class Prepared(Protocol):
+    """A problem with its buffers on the device."""
+
+    def time(self, stage: Stage) -> Timing:
+        """Check, time, check again on fresh inputs. Raises WrongResult."""
+
+    def peers(self) -> list[Peer]:
+        """The libraries' times for the same."""
+
+
+class Bench(Protocol):
+    """What a study needs to time stages; GpuBench is the GPU's."""
+
+    machine: Machine
+
+    def prepare(self, problem: DepthwiseConv1d, path: str) -> Any:
+        """A context manager around a Prepared. Raises OutOfMemory."""
+
+    def environment(self) -> dict[str, Any]:
+        """Where this is, for a record."""
+
+
+class GpuBench:
+    """The present GPU with its measured ceilings. Raises TimingError in simulated mode."""
+
+    def __init__(self, *, quick: bool = False) -> None:
+        self.clock = timing.DeviceClock()
+        self.machine = machines.measure(quick=quick, clock=self.clock)
+        self.how = {"rounds": 5, "min_seconds": 0.05} if quick else {"rounds": 15, "min_seconds": 0.2}
+
+    def environment(self) -> dict[str, Any]:
+        return machines.environment(self.machine)
+
+    @contextmanager
+    def prepare(self, problem: DepthwiseConv1d, path: str) -> Iterator[Prepared]:
+        from dwlab.target import cuda
+
+        size = problem.compulsory_bytes(path)
+        sets = timing.sets_for(size, self.machine.l2_bytes or 0)
+        free = cuda.current_context().get_memory_info()[0]
+        check_memory(problem, path, sets, free)
+        try:
+            prepared = _OnGpu(self, problem, path, sets)
+        except Exception as error:
+            if is_out_of_memory(error):
+                raise OutOfMemory(memory_message(problem, path, sets, free)) from error
+            raise
+        try:
+            yield prepared
+        finally:
+            prepared.close()
+
+
+class _OnGpu:
+    """A problem's buffers on the GPU: several sets where one would fit the L2."""
+
+    def __init__(self, bench: GpuBench, problem: DepthwiseConv1d, path: str, sets: int) -> None:
+        from dwlab.target import cuda
+
+        self.bench, self.problem, self.path, self.seed = bench, problem, path, 0
+        self.cold = timing.cache_state(problem.compulsory_bytes(path), bench.machine.l2_bytes or 0, sets)
+        self.sets: list[dict[str, Any]] = []
+        self.inputs: dict[str, np.ndarray] = {}
+        shapes = problem.shapes(path)
+        self.poison = {name: np.full(shapes[name], np.nan, problem.dtype) for name in problem.outputs(path)}
+        for _ in range(sets):
+            self.sets.append({name: cuda.device_array(shapes[name], problem.dtype) for name in problem.arrays(path)})
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Fresh inputs in every set; the first set's stay on the host, for the check."""
+        for i, arrays in enumerate(self.sets):
+            self.seed += 1
+            made = self.problem.inputs(self.path, seed=self.seed)
+            for name, values in made.items():
+                arrays[name].copy_to_device(values)
+            if i == 0:
+                self.inputs = made
+
+    def check(self, stage: Stage) -> None:
+        """Runs the stage once on poisoned outputs. Raises WrongResult."""
+        from dwlab.target import cuda
+
+        arrays = self.sets[0]
+        for name, values in self.poison.items():
+            arrays[name].copy_to_device(values)
+        stage.run(self.problem, arrays)
+        cuda.synchronize()
+        for name in self.problem.outputs(self.path):
+            wrong = spot_check(self.problem, self.path, self.inputs, name, arrays[name].copy_to_host())
+            if wrong:
+                raise WrongResult(f"{stage.id} at {self.problem}: {wrong}")
+
+    def time(self, stage: Stage) -> Timing:
+        self.check(stage)
+        how = stage.launch(self.problem)
+        launches: list[timing.Launch] = []
+        for arrays in self.sets:
+            args = stage.args(self.problem, arrays)
+            launches.append(
+                lambda stream, args=args: stage.kernel[how.grid, how.block, stream, how.shared_bytes](*args)
+            )
+        timed = timing.time_launches(launches, cold=self.cold, clock=self.bench.clock, **self.bench.how)
+        self.refresh()
+        self.check(stage)
+        return timed
+
+    def peers(self) -> list[Peer]:
+        name = self.problem.outputs(self.path)[0]
+
+        def verify(values: np.ndarray) -> str:
+            return spot_check(self.problem, self.path, self.inputs, name, values, relative=1e-5)
+
+        return peers.measure(self.problem, self.path, self.sets, verify, cold=self.cold, **self.bench.how)
+
+    def close(self) -> None:
+        """Gives the buffers back."""
+        from dwlab.target import cuda
+
+        self.sets.clear()
+        cuda.synchronize()
+        cuda.current_context().deallocations.clear()
+
+
+def spot_check(
+    problem: DepthwiseConv1d,
+    path: str,
+    inputs: dict[str, np.ndarray],
+    name: str,
+    values: np.ndarray,
+    relative: float | None = None,
+) -> str:
+    """What is wrong with an output at a shape too large for a whole reference; "" if nothing was found.
+
+    Every element must be finite (outputs are poisoned with NaN beforehand). Some channels, and for paths that do not
+    sum over the batch some entries, the first and the last among them, are held against float64: within the
+    reference's tolerance, or, for other orders of summation, within ``relative`` in ‖out - ref‖ / ‖ref‖.
+    """
+    expected = problem.shapes(path)[name]
+    if values.shape != expected:
+        return f"{name} has shape {values.shape}, not {expected}"
+    bad = values.size - int(np.count_nonzero(np.isfinite(values)))
+    if bad:
+        where = tuple(int(i) for i in np.argwhere(~np.isfinite(values))[0])
+        return f"{bad:,} of {values.size:,} elements of {name} were not written or are not finite, the first at {where}"
+    channels = _sample(problem.H, 4)
+    entries = np.arange(problem.B) if path == "weight_grad" else _sample(problem.B, 8)
+    small = replace(problem, B=len(entries), H=len(channels))
+
+    def part(key: str, array: np.ndarray) -> np.ndarray:
+        return array[channels] if "w" in key else array[np.ix_(entries, channels)]
+
+    few = {key: part(key, array) for key, array in inputs.items()}
+    got = part(name, values).astype(np.float64)
+    wanted = references.reference(small, path, few)[name]
+    if relative is not None:
+        error = float(np.linalg.norm(got - wanted) / np.linalg.norm(wanted))
+        return "" if error <= relative else f"{name} is off by {error:.1e} of its norm; {relative:.0e} is allowed"
+    excess = np.abs(got - wanted) - references.allowed_error(small, path, few)[name]
+    if (excess <= 0).all():
+        return ""
+    at = np.unravel_index(int(np.argmax(excess)), excess.shape)
+    full = (
+        [int(channels[at[0]]), int(at[1])] if "w" in name else [int(entries[at[0]]), int(channels[at[1]]), int(at[2])]
+    )
+    return f"{name}{full} is {got[at]:.7g}, not {wanted[at]:.7g}"
+
+
+def _sample(n: int, most: int) -> np.ndarray:
+    """Up to ``most`` of 0..n-1, ascending: the first, the last, and others by chance."""
+    if n <= most:
+        return np.arange(n)
+    inner = np.random.default_rng(n).choice(np.arange(1, n - 1), most - 2, replace=False)
+    return np.array([0, *sorted(inner), n - 1])
+
+
+# ------------------------------------------------------------------------------------------------------------- memory
+
+
+def memory_needed(problem: DepthwiseConv1d, path: str, sets: int = 1) -> int:
+    """Bytes of GPU memory that timing takes: the arrays, once for each set of buffers."""
+    return sets * problem.compulsory_bytes(path)
+
+
+def check_memory(problem: DepthwiseConv1d, path: str, sets: int, free: int) -> None:
+    """Raises OutOfMemory if the arrays do not fit into 95 % of the free bytes."""
+    if memory_needed(problem, path, sets) > 0.95 * free:
+        raise OutOfMemory(memory_message(problem, path, sets, free))
+
+
+def memory_message(problem: DepthwiseConv1d, path: str, sets: int, free: int) -> str:
+    """How much is needed, how much is free, and a smaller shape that fits."""
+    names = ", ".join(problem.arrays(path))
+    need = f"{problem} needs {memory_needed(problem, path, sets) / 1e6:,.1f} MB of GPU memory for {names}"
+    fits = smaller(problem, path, free)
+    if fits is None:
+        return f"{need}; {free / 1e6:,.1f} MB are free, too little for any shape: close what else uses the GPU"
+    shape = ",".join(str(value) for value in (fits.B, fits.H, fits.L, fits.K, fits.padding))
+    return (
+        f"{need}; {free / 1e6:,.1f} MB are free. "
+        f"This fits: --problem {shape} ({memory_needed(fits, path) / 1e6:,.1f} MB)"
+    )
+
+
+def smaller(problem: DepthwiseConv1d, path: str, free: int) -> DepthwiseConv1d | None:
+    """The problem with B, then H, then L halved until it takes at most half of the free bytes; None if none does."""
+    for size in ("B", "H", "L"):
+        while memory_needed(problem, path) > 0.5 * free and getattr(problem, size) > 1:
+            problem = replace(problem, **{size: getattr(problem, size) // 2})
+    return problem if memory_needed(problem, path) <= 0.5 * free else None
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an error of numba.cuda or PyTorch says that the GPU's memory is used up."""
+    return "OUT_OF_MEMORY" in str(error).upper() or "OUTOFMEMORY" in type(error).__name__.upper()
+
+
+# ------------------------------------------------------------------------------------------------------------- study
+
+
+def counted_problem(problem: DepthwiseConv1d, outputs: int = COUNTED_OUTPUTS) -> DepthwiseConv1d:
+    """The problem with few enough rows to be interpreted: same L, K and padding where a row fits into ``outputs``."""
+    L = min(problem.L, outputs)
+    H = min(problem.H, 16, max(1, outputs // L))
+    B = min(problem.B, 4, max(1, outputs // (H * L)))
+    return replace(problem, B=B, H=H, L=L)
+
+
+def count(stage: Stage, problem: DepthwiseConv1d) -> tuple[int, str]:
+    """What the interpreter counts of a stage on a problem: global bytes moved, and how an exact formula differs.
+
+    The second is "" where the formula is an estimate or agrees.
+    """
+    from dwlab import simt
+
+    arrays = dict(problem.inputs(stage.path))
+    for name in problem.outputs(stage.path):
+        arrays[name] = np.full(problem.shapes(stage.path)[name], np.nan, problem.dtype)
+    how = stage.launch(problem)
+    args = stage.args(problem, arrays)
+    total = simt.xray(stage.kernel, how.grid, how.block, *args, shared_bytes=how.shared_bytes).totals
+    formula = stage.traffic(problem)
+    pairs = {
+        "load requests": (total.global_load_requests, formula.load_requests),
+        "load sectors": (total.global_load_sectors, formula.load_sectors),
+        "store requests": (total.global_store_requests, formula.store_requests),
+        "store sectors": (total.global_store_sectors, formula.store_sectors),
+    }
+    differ = [f"{what} {counted:,} counted, {said:,} predicted" for what, (counted, said) in pairs.items() if
+              counted != said] if formula.exact else []  # fmt: skip
+    return total.bytes_moved, "; ".join(differ)
+
+
+def study(
+    op: str | None = None,
+    path: str | None = None,
+    problem: DepthwiseConv1d | Sequence[DepthwiseConv1d] | None = None,
+    quick: bool = False,
+    *,
+    bench: Bench | None = None,
+    mode: str | None = None,
+    judge: Callable[[Stage], Any] | None = None,
+    counter: Callable[[Stage, DepthwiseConv1d], tuple[int, str]] = count,
+    chosen: Sequence[Stage] | None = None,
+    runs: Sequence[records.Record] | None = None,
+    progress: Callable[[str], None] = lambda what: None,
+) -> Study:
+    """Every stage of an op and path, on one problem or several.
+
+    problem: the paper's if None, or with ``quick`` a smaller one. quick: fewer rounds, no peers. bench: what times the
+    stages; the present GPU in gpu mode, nothing in simulated mode. judge, counter, chosen, runs: the judge of kernels,
+    the counter of traffic, the stages and the records to use in place of the project's. progress: told what is next.
+    Raises StageError for an op or path that does not exist, OutOfMemory for a problem too large for the GPU.
+    """
+    if mode is None:
+        from dwlab import target
+
+        mode = target.mode
+    todo = stages.stages(op, path) if chosen is None else tuple(chosen)
+    if judge is None:
+        from dwlab.check import check as judge
+    if problem is None:
+        shapes: tuple[DepthwiseConv1d, ...] = (QUICK_PROBLEM if quick and mode == "gpu" else PROBLEM,)
+    else:
+        shapes = (problem,) if isinstance(problem, DepthwiseConv1d) else tuple(problem)
+    runs = records.load_runs() if runs is None and mode != "gpu" else list(runs or ())
+
+    judged: dict[str, str] = {}
+    for stage in todo:
+        progress(f"check {stage.name}")
+        judged[stage.id] = _judged(judge, stage)
+    if bench is None and mode == "gpu":
+        progress("ceilings")
+        bench = GpuBench(quick=quick)
+
+    rows: list[Row] = []
+    tried: list[dict[str, Any]] = []
+    for shape in shapes:
+        small = counted_problem(shape)
+        for one_path in dict.fromkeys(stage.path for stage in todo):
+            here = [stage for stage in todo if stage.path == one_path]
+            made = []
+            for stage in here:
+                progress(f"count {stage.name}")
+                counted, differs = counter(stage, small)
+                made.append(_row(stage, shape, small, judged[stage.id], counted, differs))
+            if bench is None:
+                made = [_with_record(row, runs) for row in made]
+            else:
+                made, ran = _timed(bench, here, made, shape, quick, progress)
+                tried += ran
+            rows += made
+    if bench is None:
+        return Study(mode, tuple(rows))
+    environment = bench.environment()
+    rows = [
+        replace(row, measured=replace(row.measured, date=environment["date"])) if row.measured else row for row in rows
+    ]
+    return Study(mode, tuple(rows), bench.machine, environment, tuple(tried))
+
+
+def steps(todo: Sequence[Stage], shapes: int, mode: str) -> int:
+    """How often a study of these stages on so many problems tells its progress."""
+    paths = len({stage.path for stage in todo})
+    counted = len(todo) * (1 + shapes)
+    return counted if mode != "gpu" else 1 + counted + shapes * (len(todo) + paths)
+
+
+def _judged(judge: Callable[[Stage], Any], stage: Stage) -> str:
+    """ "" if the judge passes the stage, else its verdict in one line."""
+    verdict = judge(stage)
+    if verdict.passed:
+        return ""
+    lines = [line.strip() for line in str(verdict).splitlines() if line.strip()]
+    return lines[0] if lines else "rejected"
+
+
+def _row(stage: Stage, shape: DepthwiseConv1d, small: DepthwiseConv1d, wrong: str, counted: int, differs: str) -> Row:
+    size, asked = shape.compulsory_bytes(stage.path), stage.traffic(shape).bytes_moved
+    verdict = wrong or (f"traffic at {small}: {differs}" if differs else "")
+    return Row(
+        op=stage.op,
+        path=stage.path,
+        order=stage.order,
+        stage=stage.name,
+        problem=records.describe_problem(shape),
+        dtype=shape.dtype,
+        passed=not verdict,
+        verdict=verdict or "right",
+        flops=shape.flops,
+        compulsory_bytes=size,
+        intensity=shape.flops / size,
+        predicted_bytes=asked,
+        intensity_asked=shape.flops / asked,
+        counted_problem=records.describe_problem(small),
+        counted_bytes=counted,
+        counted_prediction=stage.traffic(small).bytes_moved,
+    )
+
+
+def _with_record(row: Row, runs: Sequence[records.Record]) -> Row:
+    """The row with its newest recorded measurement, if there is one."""
+    for run in reversed(runs):
+        found = records.best(row.op, row.path, row.stage, row.problem, rows=run.measurements)
+        if found:
+            return replace(row, measured=found, source=f"recorded on {run.where()}")
+    return row
+
+
+def _timed(
+    bench: Bench,
+    here: Sequence[Stage],
+    rows: Sequence[Row],
+    shape: DepthwiseConv1d,
+    quick: bool,
+    progress: Callable[[str], None],
+) -> tuple[list[Row], list[dict[str, Any]]]:
+    """The rows with their measurements, and the peers tried."""
+    ceilings = bench.machine.ceilings
+    if ceilings is None:
+        raise StudyError(f"no ceilings were measured for {bench.machine.name}")
+    made = list(rows)
+    times: dict[int, Timing] = {}
+    with bench.prepare(shape, here[0].path) as prepared:
+        for i, stage in enumerate(here):
+            progress(f"time {stage.name}")
+            if not made[i].passed:
+                continue  # a wrong kernel's time means nothing
+            try:
+                times[i] = prepared.time(stage)
+            except WrongResult as error:
+                made[i] = replace(made[i], passed=False, verdict=str(error))
+        progress("peers")
+        ran = [] if quick else prepared.peers()
+    peer = peers.fastest(ran)
+    naive_us = next((timed.median_us for i, timed in times.items() if here[i].name == "naive"), None)
+    for i, timed in times.items():
+        measured = measurement(here[i], shape, timed, ceilings, bench.machine.name, naive_us, peer, made[i])
+        try:
+            roofline.points([measured], ceilings)
+        except roofline.RooflineError as error:
+            made[i] = replace(made[i], passed=False, verdict=str(error))
+        made[i] = replace(made[i], measured=measured, source="measured")
+    listed = [one.to_dict() | {"path": here[0].path, "shape": records.describe_problem(shape)} for one in ran]
+    return made, listed
+
+
+def measurement(
+    stage: Stage,
+    shape: DepthwiseConv1d,
+    timed: Timing,
+    ceilings: Ceilings,
+    gpu: str,
+    naive_us: float | None,
+    peer: Peer | None,
+    row: Row,
+) -> Measurement:
+    """A record's row from a timing. The date is the record's own, and empty until it is written."""
+    import hashlib
+
+    gbps = row.compulsory_bytes / timed.median_us / 1e3
+    peer_us = peer.time.median_us if peer and peer.time else None
+    return Measurement(
+        gpu=gpu,
+        date="",
+        op=stage.op,
+        path=stage.path,
+        stage=stage.name,
+        problem=records.describe_problem(shape),
+        dtype=shape.dtype,
+        time_us=timed.median_us,
+        p10_us=timed.p10_us,
+        p90_us=timed.p90_us,
+        rounds=timed.rounds,
+        launches=timed.launches,
+        method=timed.method,
+        cold=timed.cold,
+        compulsory_bytes=row.compulsory_bytes,
+        effective_gbps=gbps,
+        copy_gbps=ceilings.copy_gbps,
+        fraction_of_copy=gbps / ceilings.copy_gbps,
+        flops=row.flops,
+        intensity=row.intensity,
+        speedup_vs_naive=naive_us / timed.median_us if naive_us else None,
+        peer=peer.name if peer_us else None,
+        peer_time_us=peer_us,
+        speedup_vs_peer=peer_us / timed.median_us if peer_us else None,
+        predicted_bytes=row.predicted_bytes,
+        order=stage.order,
+        kernel_sha256=hashlib.sha256(stage.source().encode()).hexdigest(),
+        note=timed.note,
+    )
+
+
+# ------------------------------------------------------------------------------------------------------------- command
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of ``python -m dwlab study``."""
+    parser.add_argument("--op", help="only the stages of this op, such as depthwise1d")
+    parser.add_argument("--path", help="only the stages of this path: forward, input_grad or weight_grad")
+    parser.add_argument(
+        "--problem",
+        action="append",
+        metavar="SHAPE",
+        help="a name (paper, small, …) or B,H,L,K or B,H,L,K,padding; may be given several times",
+    )
+    parser.add_argument("--quick", action="store_true", help="fewer rounds, a smaller shape, no peers")
+    parser.add_argument("--record", metavar="FILE", help="write what was measured to a new file, or into a folder")
+    parser.add_argument("--json", action="store_true", help="the whole study as JSON")
+
+
+def main(args: argparse.Namespace) -> int:
+    """``python -m dwlab study``. Exit status 1 if a check fails, 2 if the study could not be made as asked."""
+    from dwlab import target
+
+    record = getattr(args, "record", None)
+    quick = bool(getattr(args, "quick", False))
+    try:
+        if record:
+            if target.mode != "gpu":
+                raise StudyError(
+                    f"--record needs a GPU: nothing is measured in simulated mode ({target.reason}). "
+                    "What others measured: python -m dwlab records"
+                )
+            records.check_writable(record)
+        op, path, texts = (getattr(args, name, None) for name in ("op", "path", "problem"))
+        shapes = [problems.problem(text) for text in texts] if texts else None
+        todo = stages.stages(op, path)
+        with _progress(steps(todo, len(shapes or [1]), target.mode)) as progress:
+            made = study(problem=shapes, quick=quick, mode=target.mode, chosen=todo, progress=progress)
+    except (
+        StudyError, stages.StageError, problems.ProblemError, records.RecordError, timing.TimingError,
+        machines.MachineError,
+    ) as error:  # fmt: skip
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    print(json.dumps(made.to_dict(), indent=1, ensure_ascii=False) if getattr(args, "json", False) else made.table())
+    if record:
+        try:
+            written = made.write(record)
+            print(f"recorded: {written.name}", file=sys.stderr)
+        except (records.RecordError, StudyError) as error:
+            # The measurements are already on stdout or can be had again; say so rather than lose them silently.
+            print(f"error: {error}", file=sys.stderr)
+            if not getattr(args, "json", False):
+                print("The measurements follow, so that they are not lost:", file=sys.stderr)
+                print(json.dumps(made.to_dict(), ensure_ascii=False), file=sys.stderr)
+            return 2
+    return 0 if made.passed else 1
+
+
+@contextmanager
+def _progress(total: int) -> Iterator[Callable[[str], None]]:
+    """A progress bar on a terminal; quiet in a pipe."""
+    from tqdm import tqdm
+
+    # disable=None: tqdm keeps quiet where stderr is no terminal.
+    with tqdm(total=total, disable=None, file=sys.stderr, leave=False, unit="step") as bar:
+
+        def told(what: str) -> None:
+            bar.set_description_str(what)
+            bar.update()
+
+        yield told

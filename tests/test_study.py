@@ -1,0 +1,493 @@
+"""The study: what is timed, what is refused, what is said, with a fake device whose times are known."""
+
+import argparse
+import contextlib
+import dataclasses
+import json
+import re
+import types
+
+import numpy as np
+import pytest
+
+from dwlab import peers, problems, records, references, stages, study, target, timing
+from dwlab.machine import Ceilings, known
+from dwlab.peers import Peer
+from dwlab.problems import PAPER, DepthwiseConv1d
+from dwlab.study import Study, StudyError, WrongResult
+from dwlab.timing import Timing
+
+CEILINGS = Ceilings(4000.0, 6500.0, 60.0, 19.0, True, "measured; a fake")
+MACHINE = dataclasses.replace(known()["NVIDIA H200"], l2_bytes=60 * 1024**2, ceilings=CEILINGS)
+TIMES = {"naive": 8000.0, "coalesced": 4000.0, "shared": 800.0, "warp_tiled": 400.0}
+ENVIRONMENT = {"gpu": MACHINE.name, "compute_capability": [9, 0], "date": "2026-11-21T10:11:12+00:00"}
+
+
+def timed(us):
+    return Timing(us, 0.99 * us, 1.01 * us, 15, 10, "events", "cold: 805.3 MB, 12.8 times the L2")
+
+
+class FakeBench:
+    """A device with known times; remembers what it was asked to do."""
+
+    machine = MACHINE
+
+    def __init__(self, times=TIMES, wrong=(), peer_us=2800.0):
+        self.times, self.wrong, self.peer_us, self.log = times, wrong, peer_us, []
+
+    @contextlib.contextmanager
+    def prepare(self, problem, path):
+        self.log.append(("prepare", str(problem), path))
+        yield self
+        self.log.append(("close", str(problem), path))
+
+    def time(self, stage):
+        self.log.append(("time", stage.name))
+        if stage.name in self.wrong:
+            raise WrongResult(f"{stage.id}: y[0, 0, 0] is 1, not 2")
+        return timed(self.times[stage.name])
+
+    def peers(self):
+        self.log.append(("peers",))
+        ways = [Peer("PyTorch 2.11.0 FFT", "FFT", timed(4000.0)), Peer("PyTorch 2.11.0 bmm", "bmm", failure="out of")]
+        return ways + [Peer("PyTorch 2.11.0 conv1d", "conv1d", timed(self.peer_us))]
+
+    def environment(self):
+        return dict(ENVIRONMENT)
+
+
+def right(stage):
+    return types.SimpleNamespace(passed=True)
+
+
+def rejecting(name, text="race on y at line 3\nmore"):
+    class Wrong:
+        passed = False
+
+        def __str__(self):
+            return text
+
+    return lambda stage: Wrong() if stage.name == name else right(stage)
+
+
+def make(bench=None, **more):
+    options = {"bench": bench or FakeBench(), "mode": "gpu", "judge": right, "counter": lambda s, p: (0, "")} | more
+    return study.study("depthwise1d", "forward", **options)
+
+
+def by_name(made):
+    return {row.stage: row for row in made.rows}
+
+
+# ---------------------------------------------------------------------------------------------------- on a GPU
+
+
+def test_every_registered_stage_is_studied_in_order():
+    assert [row.id for row in make().rows] == [one.id for one in stages.stages("depthwise1d", "forward")]
+
+
+def test_bandwidth_speedup_and_fraction_follow_from_time_and_compulsory_bytes():
+    row = by_name(make())["shared"].measured
+    size = 4 * (2 * 16384 * 128 * 48 + 128 * 48)
+    assert row.compulsory_bytes == size
+    assert row.effective_gbps == pytest.approx(size / 800e-6 / 1e9)
+    assert row.fraction_of_copy == pytest.approx(size / 800e-6 / 1e9 / 4000)
+    assert row.speedup_vs_naive == pytest.approx(10)
+    assert (row.peer, row.peer_time_us, row.speedup_vs_peer) == ("PyTorch 2.11.0 conv1d", 2800.0, pytest.approx(3.5))
+
+
+def test_a_stage_that_asks_for_more_bytes_does_not_look_faster():
+    made = by_name(make(FakeBench(dict.fromkeys(TIMES, 1000.0))))
+    assert made["naive"].predicted_bytes > 20 * made["shared"].predicted_bytes
+    assert made["naive"].measured.effective_gbps == made["shared"].measured.effective_gbps
+
+
+def test_the_peer_is_the_fastest_that_ran_and_all_are_kept():
+    made = make()
+    assert [one["name"] for one in made.peers] == ["PyTorch 2.11.0 FFT", "PyTorch 2.11.0 bmm", "PyTorch 2.11.0 conv1d"]
+    assert made.peers[1]["failure"] == "out of" and made.peers[1]["time"] is None
+    assert made.peers[0]["shape"] == records.describe_problem(PAPER)
+
+
+def test_a_stage_that_loses_to_its_peer_says_so(tmp_path):
+    made = make(FakeBench(peer_us=300.0))
+    made.write(tmp_path / "run.json")
+    assert "0.75 (slower)" in records.table(runs=records.load_runs(tmp_path))
+
+
+def test_quick_measures_no_peers():
+    bench = FakeBench()
+    made = make(bench, quick=True)
+    assert ("peers",) not in bench.log
+    assert made.rows[0].measured.peer is None and made.rows[0].measured.speedup_vs_peer is None
+    assert made.rows[0].problem["B"] == study.QUICK_PROBLEM.B
+
+
+def test_a_kernel_that_the_judge_rejects_is_not_timed():
+    bench = FakeBench()
+    made = make(bench, judge=rejecting("shared"))
+    assert ("time", "shared") not in bench.log and ("time", "warp_tiled") in bench.log
+    row = by_name(made)["shared"]
+    assert not made.passed and not row.passed and row.measured is None
+    assert row.verdict == "race on y at line 3"
+    assert "WRONG" in made.table() and "depthwise1d/forward/shared: race on y at line 3" in made.table()
+
+
+def test_a_kernel_that_is_wrong_at_the_measured_shape_has_no_time():
+    made = make(FakeBench(wrong=("warp_tiled",)))
+    row = by_name(made)["warp_tiled"]
+    assert not made.passed and row.measured is None and "is 1, not 2" in row.verdict
+    assert by_name(made)["shared"].passed
+
+
+def test_a_count_that_differs_from_an_exact_formula_fails():
+    def counter(stage, problem):
+        return 64, "load sectors 5 counted, 4 predicted" if stage.name == "coalesced" else ""
+
+    row = by_name(make(counter=counter))["coalesced"]
+    assert not row.passed and "load sectors 5 counted, 4 predicted" in row.verdict and row.measured is None
+
+
+def test_a_point_above_its_ceiling_fails_and_is_not_recorded():
+    made = make(FakeBench(TIMES | {"warp_tiled": 150.0}))  # 805 MB in 150 µs: 5.4 TB/s of a 4 TB/s copy
+    row = by_name(made)["warp_tiled"]
+    assert not made.passed and "bandwidth ceiling" in row.verdict
+    assert [one.stage for one in made.measurements()] == ["naive", "coalesced", "shared"]
+
+
+def test_without_a_naive_time_there_is_no_speedup():
+    made = make(FakeBench(wrong=("naive",)))
+    assert by_name(made)["shared"].measured.speedup_vs_naive is None
+
+
+def test_several_problems_each_have_their_own_buffers_naive_and_table():
+    bench = FakeBench()
+    shapes = [DepthwiseConv1d(4096, 128, 192, 48), DepthwiseConv1d(16381, 127, 47, 31, "same")]
+    made = make(bench, problem=shapes)
+    assert [entry for entry in bench.log if entry[0] != "time"] == [
+        (what, *rest)
+        for shape in shapes
+        for what, *rest in [("prepare", str(shape), "forward"), ("peers",), ("close", str(shape), "forward")]
+    ]
+    assert len(made.rows) == 8 and len(made.table().split("\n\n")) == 2
+    for shape in shapes:
+        assert str(shape) in made.table() and str(shape) in made.markdown()
+
+
+def test_what_is_written_is_what_was_measured(tmp_path):
+    made = make()
+    path = made.write(tmp_path / "run.json")
+    run = records.read_run(path)
+    assert [dataclasses.replace(row, file="") for row in run.measurements] == made.measurements()
+    assert run.measurements[0].date == ENVIRONMENT["date"]
+    assert run.ceilings["copy_gbps"] == 4000.0 and run.machine["sms"] == 132
+    assert len(run.peers) == 3
+    kernel = stages.stage("depthwise1d/forward/naive").source()
+    import hashlib
+
+    assert run.measurements[0].kernel_sha256 == hashlib.sha256(kernel.encode()).hexdigest()
+
+
+# ---------------------------------------------------------------------------------------------------- simulated
+
+
+def simulated(runs=(), **more):
+    options = {"mode": "simulated", "judge": right, "runs": runs, "counter": lambda s, p: (0, "")} | more
+    return study.study("depthwise1d", "forward", **options)
+
+
+def test_in_simulated_mode_nothing_is_timed_and_empty_cells_say_so():
+    made = simulated()
+    assert made.passed and all(row.measured is None and row.source == "" for row in made.rows)
+    assert "Nothing is timed in simulated mode; an empty cell has no record" in made.table()
+    assert "µs" in made.table() and not re.search(r"\d µs", made.table())
+    for row in made.to_dict()["rows"]:
+        assert row["time_us"] is None and row["effective_gbps"] is None and row["peer"] is None
+    with pytest.raises(StudyError, match="nothing was measured.*needs a GPU"):
+        made.write("unused.json")
+
+
+def test_in_simulated_mode_recorded_times_are_shown_and_labelled(tmp_path):
+    make().write(tmp_path / "run.json")
+    made = simulated(records.load_runs(tmp_path))
+    row = by_name(made)["shared"]
+    assert row.measured.time_us == 800.0
+    assert row.source == "recorded on NVIDIA H200 (compute capability 9.0), 2026-11-21"
+    assert "Nothing is timed in simulated mode. Times, GB/s and ratios are recorded on NVIDIA H200" in made.table()
+    assert made.measurements() == []
+    other = simulated(records.load_runs(tmp_path), problem=DepthwiseConv1d(8, 8, 48, 48))
+    assert all(row.measured is None for row in other.rows)
+
+
+@pytest.mark.skipif(target.mode == "gpu", reason="what simulated mode answers")
+def test_the_gpus_bench_refuses_simulated_mode():
+    with pytest.raises(timing.TimingError, match="simulated mode"):
+        study.GpuBench()
+
+
+def test_each_stages_formula_equals_the_interpreters_count():
+    small = study.counted_problem(PAPER)
+    for stage in stages.stages("depthwise1d", "forward"):
+        counted, differs = study.count(stage, small)
+        assert differs == "" and counted == stage.traffic(small).bytes_moved
+
+
+def test_a_formula_that_is_off_by_one_sector_is_caught():
+    stage = stages.stage("depthwise1d/forward/shared")
+
+    def off(problem):
+        said = stage.traffic(problem)
+        return dataclasses.replace(said, load_sectors=said.load_sectors + 1, exact=True)
+
+    counted, differs = study.count(dataclasses.replace(stage, traffic=off), problems.SMALL)
+    assert re.fullmatch(r"load sectors [\d,]+ counted, [\d,]+ predicted", differs)
+
+
+def test_the_counted_problem_is_small_and_keeps_what_matters():
+    assert study.counted_problem(PAPER) == problems.SMALL
+    for problem in (
+        DepthwiseConv1d(1, 1, 1, 1),
+        DepthwiseConv1d(9, 300, 5000, 7, "same"),
+        DepthwiseConv1d(2, 3, 4096, 4),
+    ):
+        small = study.counted_problem(problem)
+        assert small.B * small.H * small.L <= study.COUNTED_OUTPUTS
+        assert (small.K, small.padding) == (problem.K, problem.padding)
+        assert small.B <= problem.B and small.H <= problem.H and small.L <= problem.L
+
+
+def test_progress_is_told_as_often_as_it_said():
+    for shapes in (None, [PAPER, problems.SMALL]):
+        told = []
+        todo = stages.stages("depthwise1d", "forward")
+        make(problem=shapes, progress=told.append)
+        # The bench was given, so its ceilings were not measured.
+        assert len(told) == study.steps(todo, len(shapes or [1]), "gpu") - 1
+        told = []
+        simulated(problem=shapes, progress=told.append)
+        assert len(told) == study.steps(todo, len(shapes or [1]), "simulated")
+
+
+# ---------------------------------------------------------------------------------------------------- memory
+
+
+def test_too_large_a_problem_says_how_much_and_names_a_shape_that_fits():
+    with pytest.raises(study.OutOfMemory) as caught:
+        study.check_memory(PAPER, "forward", 1, 512_000_000)
+    text = str(caught.value)
+    assert "needs 805.3 MB of GPU memory for x, w, y" in text and "512.0 MB are free" in text
+    shape = re.search(r"--problem (\S+) \(([\d.]+) MB\)", text)
+    fits = problems.problem(shape[1])
+    assert study.memory_needed(fits, "forward") <= 256_000_000
+    assert float(shape[2]) == pytest.approx(study.memory_needed(fits, "forward") / 1e6, abs=0.05)
+    study.check_memory(fits, "forward", 1, 512_000_000)
+
+
+def test_the_sets_that_rotate_are_counted_too():
+    problem = DepthwiseConv1d(64, 128, 48, 48)
+    study.check_memory(problem, "forward", 1, 10_000_000)
+    with pytest.raises(study.OutOfMemory, match="MB of GPU memory"):
+        study.check_memory(problem, "forward", 60, 10_000_000)
+
+
+def test_a_gpu_with_no_memory_at_all_has_no_shape():
+    assert study.smaller(PAPER, "forward", 1000) is not None
+    with pytest.raises(study.OutOfMemory, match="too little for any shape"):
+        study.check_memory(PAPER, "forward", 1, 5)
+
+
+def test_one_long_row_is_shortened_at_last():
+    fits = study.smaller(DepthwiseConv1d(1, 1, 10**9, 4), "forward", 10**8)
+    assert fits.L < 10**9 and study.memory_needed(fits, "forward") <= 5 * 10**7
+
+
+@pytest.mark.parametrize(
+    "error, is_one",
+    [
+        (RuntimeError("[2] Call to cuMemAlloc results in CUDA_ERROR_OUT_OF_MEMORY"), True),
+        (type("OutOfMemoryError", (RuntimeError,), {})("CUDA"), True),
+        (RuntimeError("[700] CUDA_ERROR_ILLEGAL_ADDRESS"), False),
+    ],
+)
+def test_out_of_memory_is_told_from_other_errors(error, is_one):
+    assert study.is_out_of_memory(error) is is_one
+
+
+# ---------------------------------------------------------------------------------------------------- spot check
+
+SPOT = DepthwiseConv1d(40, 9, 31, 7, "same")
+
+
+def solved(problem=SPOT, path="forward"):
+    inputs = problem.inputs(path, seed=3)
+    (name,) = problem.outputs(path)
+    return inputs, name, references.reference(problem, path, inputs)[name].astype(np.float32)
+
+
+@pytest.mark.parametrize("path", problems.PATHS)
+@pytest.mark.parametrize("problem", [SPOT, DepthwiseConv1d(1, 1, 1, 1), DepthwiseConv1d(3, 20, 5, 9)])
+def test_a_right_output_passes(problem, path):
+    inputs, name, values = solved(problem, path)
+    assert study.spot_check(problem, path, inputs, name, values) == ""
+    assert study.spot_check(problem, path, inputs, name, values, relative=1e-5) == ""
+
+
+@pytest.mark.parametrize("at", [(0, 0, 0), (39, 8, 30), (0, 8, 15), (39, 0, 1)])
+def test_a_wrong_corner_is_found(at):
+    inputs, name, values = solved()
+    values[at] += 1
+    assert study.spot_check(SPOT, "forward", inputs, name, values).startswith(f"y{list(at)} is ")
+
+
+def test_one_unwritten_element_anywhere_is_found():
+    inputs, name, values = solved()
+    values[17, 4, 9] = np.nan
+    wrong = study.spot_check(SPOT, "forward", inputs, name, values)
+    assert wrong == "1 of 11,160 elements of y were not written or are not finite, the first at (17, 4, 9)"
+
+
+def test_a_reversed_filter_and_a_wrong_shape_are_found():
+    inputs, name, values = solved()
+    flipped = dict(inputs, w=inputs["w"][:, ::-1].copy())
+    for relative in (None, 1e-5):
+        assert study.spot_check(SPOT, "forward", flipped, name, values, relative) != ""
+    assert "has shape (40, 9, 30)" in study.spot_check(SPOT, "forward", inputs, name, values[:, :, :-1])
+
+
+def test_tf32_accuracy_is_not_good_enough_for_a_peer():
+    inputs, name, values = solved()
+    # TF32 keeps 10 bits of the significand: products are off by about 2**-11 each.
+    rough = {key: (array.view(np.uint32) & np.uint32(0xFFFFE000)).view(np.float32) for key, array in inputs.items()}
+    less = references.reference(SPOT, "forward", rough)["y"].astype(np.float32)
+    assert "of its norm" in study.spot_check(SPOT, "forward", inputs, name, less, relative=1e-5)
+
+
+# ---------------------------------------------------------------------------------------------------- peers
+
+
+def test_the_fastest_peer_is_one_that_ran():
+    assert peers.fastest([]) is None
+    assert peers.fastest([Peer("a", "a", failure="out of GPU memory")]) is None
+    assert peers.fastest([Peer("a", "a", timed(3.0)), Peer("b", "b", timed(2.0)), Peer("c", "c")]).name == "b"
+
+
+@pytest.mark.parametrize(
+    "least, length", [(1, 2), (2, 2), (7, 8), (95, 96), (97, 100), (121, 128), (3119, 3200), (4050, 4050)]
+)
+def test_fast_lengths_of_ffts(least, length):
+    assert peers.fast_length(least) == length
+
+
+@pytest.mark.parametrize("number, text", [(91002, "9.10.2"), (8907, "8.9.7"), (90100, "9.1.0"), (None, "absent")])
+def test_cudnn_versions(number, text):
+    assert peers._cudnn_version(number) == text
+
+
+SHAPES = [
+    DepthwiseConv1d(3, 5, 48, 48),
+    DepthwiseConv1d(2, 3, 31, 8, "same"),
+    DepthwiseConv1d(2, 4, 17, 5, 0),
+    DepthwiseConv1d(2, 4, 17, 5, 3),
+    DepthwiseConv1d(1, 1, 1, 1),
+    DepthwiseConv1d(2, 3, 4, 9, 2),
+    DepthwiseConv1d(1, 2, peers.TOEPLITZ_LENGTH + 1, 3),
+]
+
+
+@pytest.mark.parametrize("problem", SHAPES, ids=str)
+def test_every_way_of_pytorch_computes_the_same(problem):
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed: its ways are not checked here")
+    inputs = problem.inputs(seed=5)
+    tensors = [torch.from_numpy(inputs[name]) for name in ("x", "w")]
+    ways = peers.ways(problem)
+    assert any(way.startswith("conv1d:") for way in ways) and any(way.startswith("FFT") for way in ways)
+    for way, prepare in ways.items():
+        values = prepare(*tensors)().contiguous().numpy()
+        assert study.spot_check(problem, "forward", inputs, "y", values, relative=1e-5) == "", way
+
+
+# ---------------------------------------------------------------------------------------------------- command
+
+
+def run(capsys, **options):
+    defaults = {"op": None, "path": None, "problem": None, "quick": False, "record": None, "json": False}
+    status = study.main(argparse.Namespace(**defaults | options))
+    return status, *capsys.readouterr()
+
+
+def test_the_parser_has_the_options():
+    parser = argparse.ArgumentParser()
+    study.add_arguments(parser)
+    args = parser.parse_args(
+        ["--op", "depthwise1d", "--problem", "paper", "--problem", "4,16,48,48", "--quick", "--json"]
+    )
+    assert (args.op, args.problem, args.quick, args.json, args.record) == (
+        "depthwise1d", ["paper", "4,16,48,48"], True, True, None,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"op": "depthwis1d"}, "'depthwise1d'"),
+        ({"path": "forwad"}, "'forward'"),
+        ({"problem": ["papr"]}, "'paper'"),
+        ({"problem": ["4,16,0,48"]}, "L must be at least 1, not 0"),
+        ({"problem": ["4,16,48,0"]}, "K must be at least 1"),
+        ({"problem": ["4,16,48,8,-1"]}, "padding must lie in 0..K-1"),
+    ],
+)
+def test_names_and_sizes_that_do_not_exist_are_one_clear_error(capsys, options, message):
+    status, out, err = run(capsys, **options)
+    assert status == 2 and out == "" and err.startswith("error: ") and err.count("\n") == 1
+    assert message in err
+
+
+@pytest.mark.skipif(target.mode == "gpu", reason="what simulated mode answers")
+def test_a_record_without_a_gpu_is_refused_before_any_work(capsys, tmp_path):
+    status, out, err = run(capsys, record=str(tmp_path / "x.json"))
+    assert status == 2 and "--record needs a GPU" in err and "python -m dwlab records" in err
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(target.mode == "gpu", reason="takes a GPU's time: tests/test_gpu.py")
+def test_the_command_in_simulated_mode(capsys):
+    status, out, err = run(capsys, problem=["small"], json=True)
+    made = json.loads(out)
+    assert status == 0 and made["passed"] is True and made["mode"] == "simulated" and made["ceilings"] is None
+    assert [row["stage"] for row in made["rows"]] == [one.name for one in stages.stages()]
+    for row in made["rows"]:
+        assert row["predicted_bytes"] == row["counted_bytes"] == row["counted_prediction"]
+    assert err == ""  # no progress bar in a pipe
+
+
+def test_a_failed_check_is_exit_status_1(capsys, monkeypatch):
+    failed = make(judge=rejecting("naive"))
+    monkeypatch.setattr(study, "study", lambda *a, **k: failed)
+    status, out, err = run(capsys)
+    assert status == 1 and "WRONG" in out
+
+
+def test_what_cannot_be_recorded_is_not_lost(capsys, monkeypatch, tmp_path):
+    made = make()
+    monkeypatch.setattr(target, "mode", "gpu", raising=False)
+    monkeypatch.setattr(study, "study", lambda *a, **k: made)
+    path = tmp_path / "sub"
+    path.mkdir()
+
+    def vanish(*_, **__):
+        raise records.RecordError("the record 'run.json' cannot be written: no space left on device")
+
+    monkeypatch.setattr(Study, "write", vanish)
+    status, out, err = run(capsys, record=str(path / "run.json"))
+    assert status == 2 and "no space left" in err
+    saved = json.loads(err[err.index("{") :])
+    assert saved["rows"][0]["time_us"] == 8000.0
+
+
+def test_an_existing_record_is_refused_before_any_work(capsys, monkeypatch, tmp_path):
+    (tmp_path / "run.json").write_text("precious")
+    monkeypatch.setattr(target, "mode", "gpu", raising=False)
+    monkeypatch.setattr(study, "study", lambda *a, **k: pytest.fail("it measured first"))
+    status, out, err = run(capsys, record=str(tmp_path / "run.json"))
+    assert status == 2 and "never overwritten" in err
