@@ -7,6 +7,7 @@ alone loads nothing but this file.
 from __future__ import annotations
 
 import importlib
+import inspect
 import sys
 import types
 from typing import TYPE_CHECKING, Any
@@ -82,6 +83,7 @@ class _Package(types.ModuleType):
         if name in _CALLABLE and isinstance(value, types.ModuleType) and hasattr(value, name):
             function = getattr(value, name)
             value.__class__ = type("CallableModule", (types.ModuleType,), {"__call__": staticmethod(function)})
+            value.__signature__ = inspect.signature(function)  # what Shift+Tab shows
         super().__setattr__(name, value)
 
 

@@ -1,0 +1,294 @@
+"""Which GPU the kernels run on: the decision, what keeps a GPU from use, the banner, and what importing dwlab loads."""
+
+import ctypes
+import json
+import os
+import subprocess
+import sys
+import types
+
+import pytest
+
+import dwlab
+from dwlab import driver, target
+
+H200 = driver.Device("NVIDIA H200", (9, 0))
+PASCAL = driver.Device("Tesla P100-PCIE-16GB", (6, 0))
+
+
+def a_driver(cuda=(13, 0), devices=(H200,), problem=""):
+    return driver.Driver(True, cuda, "580.159", devices, problem)
+
+
+def in_a_process(code, **variables):
+    """Runs code in a fresh Python with DWLAB_TARGET and NUMBA_ENABLE_CUDASIM as given; returns the finished process."""
+    environment = {k: v for k, v in os.environ.items() if k not in (target.VARIABLE, "NUMBA_ENABLE_CUDASIM")}
+    environment["PYTHONPATH"] = os.pathsep.join(p for p in sys.path if p)
+    return subprocess.run(
+        [sys.executable, "-c", code], env=environment | variables, capture_output=True, text=True, timeout=120
+    )
+
+
+@pytest.mark.parametrize("requested", [None, "", "  "])
+def test_unset_the_machine_decides(requested):
+    assert target.decide(requested, "") == target.Target("gpu", "a usable GPU is here")
+    assert target.decide(requested, "no driver") == target.Target("simulated", "no driver")
+
+
+@pytest.mark.parametrize("requested", ["simulated", "SIMULATED", " simulated "])
+@pytest.mark.parametrize("problem", ["", "no driver"])
+def test_simulated_can_always_be_had(requested, problem):
+    assert target.decide(requested, problem).mode == "simulated"
+
+
+def test_gpu_asked_for_and_there():
+    assert target.decide("GPU", "").mode == "gpu"
+
+
+def test_gpu_asked_for_and_not_there_says_why_and_what_to_do():
+    words = r"DWLAB_TARGET=gpu.*the driver sees no GPU.*Unset DWLAB_TARGET.*doctor"
+    with pytest.raises(target.TargetError, match=words):
+        target.decide("gpu", "the driver sees no GPU")
+
+
+@pytest.mark.parametrize("problem", ["", "no driver"])
+def test_what_is_no_mode_is_named(problem):
+    with pytest.raises(target.TargetError, match=r"'cuda' is not a mode.*'gpu' or 'simulated'"):
+        target.decide("cuda", problem)
+
+
+def test_no_usable_driver_is_the_problem():
+    assert target.gpu_problem(driver.Driver()) == "no NVIDIA driver is installed"
+    assert target.gpu_problem(a_driver(devices=(), problem="the driver sees no GPU")) == "the driver sees no GPU"
+
+
+def test_numba_cuda_not_installed_names_the_extra_for_this_driver(monkeypatch):
+    monkeypatch.setattr(target.importlib.util, "find_spec", lambda name: None)
+    assert "gpu-cu13" in target.gpu_problem(a_driver())
+    assert "gpu-cu12" in target.gpu_problem(a_driver(cuda=(12, 4)))
+    assert "gpu-cu12" in target.gpu_problem(a_driver(devices=(PASCAL,)))
+
+
+@pytest.fixture
+def numba_cuda(monkeypatch):
+    """Lets a test say what `numba.cuda` is, with numba-cuda installed and Numba's own simulator off."""
+    monkeypatch.setattr(target.importlib.util, "find_spec", lambda name: object())
+    monkeypatch.setattr(target, "cuda_simulator_on", lambda: False)
+
+    def put(**attributes):
+        module = types.ModuleType("numba.cuda")
+        vars(module).update(attributes)
+        monkeypatch.setitem(sys.modules, "numba.cuda", module)
+        import numba
+
+        monkeypatch.setattr(numba, "cuda", module, raising=False)
+
+    return put
+
+
+def test_a_gpu_that_numba_can_use_is_no_problem(numba_cuda):
+    numba_cuda(is_available=lambda: True)
+    assert target.gpu_problem(a_driver()) == ""
+
+
+def test_a_missing_compiler_is_named(numba_cuda):
+    numba_cuda(is_available=lambda: False)
+    assert "libNVVM" in target.gpu_problem(a_driver())
+
+
+def test_a_numba_cuda_that_fails_is_a_reason_not_an_error(numba_cuda):
+    def broken():
+        raise AttributeError("module 'numpy' has no attribute 'row_stack'")
+
+    numba_cuda(is_available=broken)
+    assert "AttributeError: module 'numpy' has no attribute 'row_stack'" in target.gpu_problem(a_driver())
+
+
+def test_numbas_own_simulator_is_not_taken_for_a_gpu(numba_cuda, monkeypatch):
+    numba_cuda(is_available=lambda: True)
+    monkeypatch.setattr(target, "cuda_simulator_on", lambda: True)
+    assert "NUMBA_ENABLE_CUDASIM" in target.gpu_problem(a_driver())
+
+
+@pytest.mark.parametrize("value, on", [("1", True), ("0", False), ("", False)])
+def test_the_simulator_variable_counts_before_numba_is_imported(monkeypatch, value, on):
+    monkeypatch.delitem(sys.modules, "numba.core.config", raising=False)
+    monkeypatch.setenv("NUMBA_ENABLE_CUDASIM", value)
+    assert target.cuda_simulator_on() is on
+
+
+def test_what_numba_was_imported_with_counts_after(monkeypatch):
+    monkeypatch.setitem(sys.modules, "numba.core.config", types.SimpleNamespace(ENABLE_CUDASIM=0))
+    monkeypatch.setenv("NUMBA_ENABLE_CUDASIM", "1")
+    assert target.cuda_simulator_on() is False
+
+
+def test_the_banner_of_the_laptop_says_that_nothing_is_timed(monkeypatch):
+    monkeypatch.setattr(target, "_decided", target.Target("simulated", "the driver sees no GPU"))
+    text = repr(target.banner())
+    assert text.startswith(f"dwlab {dwlab.__version__} · simulated: the driver sees no GPU\n")
+    assert "Nothing is timed here" in text
+
+
+def test_the_banner_of_a_gpu_names_it(monkeypatch):
+    monkeypatch.setattr(target, "_decided", target.Target("gpu", ""))
+    monkeypatch.setattr(driver, "query", a_driver)
+    monkeypatch.setattr(target.importlib.metadata, "version", lambda name: {"numba-cuda": "0.30.4"}[name])
+    line = str(target.banner()).splitlines()[0]
+    for part in ("gpu: NVIDIA H200", "compute capability 9.0", "driver 580.159 (CUDA 13.0)", "numba-cuda 0.30.4"):
+        assert part in line
+
+
+def test_a_lesson_in_simulated_mode_loads_neither_numba_cuda_nor_widgets_nor_matplotlib():
+    code = (
+        "import sys, json, dwlab\n"
+        "before = sorted(m for m in sys.modules if m.startswith(('dwlab', 'numpy', 'numba')))\n"
+        "from dwlab import cuda, mode, target; import dwlab.simt.cuda\n"
+        "loaded = [m for m in ('numba.cuda', 'ipywidgets', 'matplotlib') if m in sys.modules]\n"
+        "print(json.dumps([before, mode, target.mode, cuda is dwlab.simt.cuda, loaded, target.decided_for()]))"
+    )
+    done = in_a_process(code, DWLAB_TARGET="simulated")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == [["dwlab"], "simulated", "simulated", True, [], "simulated"]
+
+
+def test_gpu_asked_for_without_one_is_one_clear_error():
+    done = in_a_process("from dwlab import cuda", DWLAB_TARGET="gpu", CUDA_VISIBLE_DEVICES="")
+    assert done.returncode == 1
+    assert done.stderr.strip().splitlines()[-1].startswith("dwlab.target.TargetError: DWLAB_TARGET=gpu, but no GPU can")
+
+
+@pytest.mark.parametrize("name", ["check", "stages"])
+def test_a_module_named_like_its_function_is_callable_whichever_import_comes_first(name):
+    code = (
+        f"import inspect, dwlab.{name} as module; from dwlab import {name}; from dwlab.{name} import {name} as f\n"
+        f"assert module is {name} and inspect.ismodule(module) and callable(module)\n"
+        "assert inspect.signature(module) == inspect.signature(f)\n"
+        f"from dwlab import stages; assert [s.id for s in stages('depthwise1d')][0].startswith('depthwise1d/')"
+    )
+    done = in_a_process(code, DWLAB_TARGET="simulated")
+    assert done.returncode == 0, done.stderr
+
+
+def test_every_public_name_is_there_and_nothing_else_is_claimed():
+    assert sorted(dwlab.__all__) == sorted(dwlab._HOMES) == sorted(set(dwlab.__all__))
+    for name in dwlab.__all__:
+        assert getattr(dwlab, name) is not None
+    assert set(dwlab.__all__) <= set(dir(dwlab))
+    with pytest.raises(AttributeError, match=r"no attribute 'chek'; it has .*check"):
+        dwlab.chek  # noqa: B018
+    with pytest.raises(AttributeError, match="no attribute 'mod'"):
+        target.mod  # noqa: B018
+
+
+# --- the driver, asked through a library that answers as told ---------------------------------------------------------
+
+
+class Library:
+    """libcuda's five functions, answering as told; devices are (name, major, minor)."""
+
+    def __init__(self, version=13000, init=0, devices=(("NVIDIA H200", 9, 0),)):
+        self.version, self.init, self.devices = version, init, devices
+
+    def cuDriverGetVersion(self, pointer):
+        pointer._obj.value = self.version
+        return 0
+
+    def cuInit(self, flags):
+        return self.init
+
+    def cuDeviceGetCount(self, pointer):
+        pointer._obj.value = len(self.devices)
+        return 0
+
+    def cuDeviceGet(self, pointer, ordinal):
+        pointer._obj.value = ordinal
+        return 0
+
+    def cuDeviceGetName(self, buffer, size, handle):
+        buffer.value = self.devices[handle.value][0].encode()
+        return 0
+
+    def cuDeviceGetAttribute(self, pointer, attribute, handle):
+        pointer._obj.value = self.devices[handle.value][attribute - 74]
+        return 0
+
+
+def asked(monkeypatch, library, release=None):
+    monkeypatch.setattr(driver, "_library", lambda: library)
+    monkeypatch.setattr(driver, "_release", lambda: release)
+    return driver.query()
+
+
+def test_a_driver_with_a_gpu(monkeypatch):
+    found = asked(monkeypatch, Library(12040, devices=(("A", 8, 0), ("B", 6, 1))), "550.54.15")
+    assert found == driver.Driver(
+        True, (12, 4), "550.54.15", (driver.Device("A", (8, 0)), driver.Device("B", (6, 1))), ""
+    )
+    assert found.usable
+
+
+def test_no_driver_library(monkeypatch):
+    found = asked(monkeypatch, None)
+    assert (found.found, found.usable, found.toolkit) == (False, False, None)
+
+
+@pytest.mark.parametrize(
+    "status, words", [(100, "sees no GPU"), (803, "reboot"), (999, "nvidia_uvm"), (12345, "failed to start")]
+)
+def test_a_driver_that_does_not_start_says_why_with_its_number(monkeypatch, status, words):
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    found = asked(monkeypatch, Library(init=status))
+    assert words in found.problem and f"cuInit returned {status}" in found.problem
+    assert found.found and found.cuda == (13, 0) and not found.usable
+
+
+def test_a_hidden_gpu_is_not_called_missing(monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    assert "CUDA_VISIBLE_DEVICES='' hides every GPU" in asked(monkeypatch, Library(init=100)).problem
+
+
+def test_a_driver_without_devices_is_not_usable(monkeypatch):
+    assert asked(monkeypatch, Library(devices=())).problem == "the driver sees no GPU"
+
+
+@pytest.mark.parametrize(
+    "cuda, devices, toolkit",
+    [
+        ((13, 0), (H200,), 13),
+        ((13, 2), (H200, PASCAL), 12),  # CUDA 13's compiler does not know Pascal
+        ((12, 9), (H200,), 12),
+        ((11, 8), (H200,), None),
+        (None, (H200,), None),
+        ((13, 0), (), None),
+    ],
+)
+def test_the_toolkit_for_a_driver_and_its_gpus(cuda, devices, toolkit):
+    assert a_driver(cuda, devices, "" if devices else "the driver sees no GPU").toolkit == toolkit
+
+
+def test_the_release_is_read_from_the_kernel_module(monkeypatch, tmp_path):
+    version = tmp_path / "version"
+    version.write_text("NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.159.03  Release Build\nGCC 12\n")
+    monkeypatch.setattr(driver, "Path", lambda place: version)
+    assert driver._release() == "580.159.03"
+    version.write_text("")
+    assert driver._release() is None
+    version.unlink()
+    assert driver._release() is None
+
+
+def test_the_library_is_looked_for_where_wsl_has_it(monkeypatch):
+    tried = []
+
+    def load(name):
+        tried.append(name)
+        raise OSError(name)
+
+    monkeypatch.setattr(ctypes, "CDLL", load)
+    monkeypatch.setattr(sys, "platform", "linux")
+    assert driver._library() is None
+    assert tried == ["libcuda.so.1", "/usr/lib/wsl/lib/libcuda.so.1"]
+    monkeypatch.setattr(sys, "platform", "win32")
+    assert driver._library() is None
+    assert tried[2:] == ["nvcuda.dll"]
