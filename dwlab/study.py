@@ -448,7 +448,7 @@ def counted_problem(problem: DepthwiseConv1d, outputs: int = COUNTED_OUTPUTS) ->
 def count(stage: Stage, problem: DepthwiseConv1d) -> tuple[int, str]:
     """What the interpreter counts of a stage on a problem: global bytes moved, and how an exact formula differs.
 
-    The second is "" where the formula is an estimate or agrees.
+    The second is "" where the formula is an estimate or agrees; it says so where the interpreter cannot run the kernel.
     """
     from dwlab import simt
 
@@ -457,7 +457,10 @@ def count(stage: Stage, problem: DepthwiseConv1d) -> tuple[int, str]:
         arrays[name] = np.full(problem.shapes(stage.path)[name], np.nan, problem.dtype)
     how = stage.launch(problem)
     args = stage.args(problem, arrays)
-    total = simt.xray(stage.kernel, how.grid, how.block, *args, shared_bytes=how.shared_bytes).totals
+    try:
+        total = simt.xray(stage.kernel, how.grid, how.block, *args, shared_bytes=how.shared_bytes).totals
+    except simt.SimtError as error:
+        return 0, f"it cannot be counted: {error}"
     formula = stage.traffic(problem)
     pairs = {
         "load requests": (total.global_load_requests, formula.load_requests),
@@ -551,7 +554,9 @@ def _judged(judge: Callable[[Stage], Any], stage: Stage) -> str:
     if verdict.passed:
         return ""
     lines = [line.strip() for line in str(verdict).splitlines() if line.strip()]
-    return lines[0] if lines else "rejected"
+    # The first line says how many problems failed, the first finding what is wrong.
+    found = [line.removeprefix("- ") for line in lines if line.startswith("- ")]
+    return "; ".join([*lines[:1], *found[:1]]) or "rejected"
 
 
 def _row(stage: Stage, shape: DepthwiseConv1d, small: DepthwiseConv1d, wrong: str, counted: int, differs: str) -> Row:
@@ -674,57 +679,32 @@ def measurement(
 # ------------------------------------------------------------------------------------------------------------- command
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of ``python -m dwlab study``."""
-    parser.add_argument("--op", help="only the stages of this op, such as depthwise1d")
-    parser.add_argument("--path", help="only the stages of this path: forward, input_grad or weight_grad")
-    parser.add_argument(
-        "--problem",
-        action="append",
-        metavar="SHAPE",
-        help="a name (paper, small, …) or B,H,L,K or B,H,L,K,padding; may be given several times",
-    )
-    parser.add_argument("--quick", action="store_true", help="fewer rounds, a smaller shape, no peers")
-    parser.add_argument("--record", metavar="FILE", help="write what was measured to a new file, or into a folder")
-    parser.add_argument("--json", action="store_true", help="the whole study as JSON")
-
-
 def main(args: argparse.Namespace) -> int:
-    """``python -m dwlab study``. Exit status 1 if a check fails, 2 if the study could not be made as asked."""
+    """``python -m dwlab study``: 0, or 1 if a check fails. Errors of names, sizes, memory and records are raised.
+
+    Whether the record can be written is asked before anything is measured. If it then cannot be written all the same,
+    the measurements go to stderr as JSON, and the status is 2.
+    """
     from dwlab import target
 
-    record = getattr(args, "record", None)
-    quick = bool(getattr(args, "quick", False))
-    try:
-        if record:
-            if target.mode != "gpu":
-                raise StudyError(
-                    f"--record needs a GPU: nothing is measured in simulated mode ({target.reason}). "
-                    "What others measured: python -m dwlab records"
-                )
-            records.check_writable(record)
-        op, path, texts = (getattr(args, name, None) for name in ("op", "path", "problem"))
-        shapes = [problems.problem(text) for text in texts] if texts else None
-        todo = stages.stages(op, path)
-        with _progress(steps(todo, len(shapes or [1]), target.mode)) as progress:
-            made = study(problem=shapes, quick=quick, mode=target.mode, chosen=todo, progress=progress)
-    except (
-        StudyError, stages.StageError, problems.ProblemError, records.RecordError, timing.TimingError,
-        machines.MachineError,
-    ) as error:  # fmt: skip
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    print(json.dumps(made.to_dict(), indent=1, ensure_ascii=False) if getattr(args, "json", False) else made.table())
-    if record:
+    if args.record:
+        if target.mode != "gpu":
+            raise StudyError(
+                f"--record needs a GPU: nothing is measured in simulated mode ({target.reason}). "
+                "What others measured: python -m dwlab records"
+            )
+        records.check_writable(args.record)
+    shapes = [problems.problem(text) for text in args.problem] if args.problem else None
+    todo = stages.stages(args.op, args.path)
+    with _progress(steps(todo, len(shapes or [1]), target.mode)) as progress:
+        made = study(problem=shapes, quick=args.quick, mode=target.mode, chosen=todo, progress=progress)
+    print(json.dumps(made.to_dict(), indent=1, ensure_ascii=False) if args.json else made.table())
+    if args.record:
         try:
-            written = made.write(record)
-            print(f"recorded: {written.name}", file=sys.stderr)
-        except (records.RecordError, StudyError) as error:
-            # The measurements are already on stdout or can be had again; say so rather than lose them silently.
-            print(f"error: {error}", file=sys.stderr)
-            if not getattr(args, "json", False):
-                print("The measurements follow, so that they are not lost:", file=sys.stderr)
-                print(json.dumps(made.to_dict(), ensure_ascii=False), file=sys.stderr)
+            print(f"recorded: {made.write(args.record).name}", file=sys.stderr)
+        except records.RecordError as error:
+            print(f"dwlab: {error}. What was measured follows, so that it is not lost:", file=sys.stderr)
+            print(json.dumps(made.to_dict(), ensure_ascii=False), file=sys.stderr)
             return 2
     return 0 if made.passed else 1
 

@@ -424,7 +424,7 @@ def test_the_command_shows_what_it_can_and_names_what_it_cannot(tmp_path, capsys
     (tmp_path / "bad.json").write_text("{")
     status, out, err = command(tmp_path, capsys, json=True)
     assert status == 1 and len(json.loads(out)) == 2
-    assert err.count("error:") == 1 and "bad.json is truncated" in err
+    assert err.count("dwlab:") == 1 and "bad.json is truncated" in err
 
 
 def test_the_command_without_records_says_how_to_make_one(tmp_path, capsys):

@@ -1,6 +1,5 @@
 """The study: what is timed, what is refused, what is said, with a fake device whose times are known."""
 
-import argparse
 import contextlib
 import dataclasses
 import json
@@ -409,50 +408,40 @@ def test_every_way_of_pytorch_computes_the_same(problem):
 # ---------------------------------------------------------------------------------------------------- command
 
 
-def run(capsys, **options):
-    defaults = {"op": None, "path": None, "problem": None, "quick": False, "record": None, "json": False}
-    status = study.main(argparse.Namespace(**defaults | options))
+def run(capsys, *arguments):
+    from dwlab.__main__ import main
+
+    status = main(["study", *map(str, arguments)])
     return status, *capsys.readouterr()
 
 
-def test_the_parser_has_the_options():
-    parser = argparse.ArgumentParser()
-    study.add_arguments(parser)
-    args = parser.parse_args(
-        ["--op", "depthwise1d", "--problem", "paper", "--problem", "4,16,48,48", "--quick", "--json"]
-    )
-    assert (args.op, args.problem, args.quick, args.json, args.record) == (
-        "depthwise1d", ["paper", "4,16,48,48"], True, True, None,
-    )  # fmt: skip
-
-
 @pytest.mark.parametrize(
-    "options, message",
+    "arguments, message",
     [
-        ({"op": "depthwis1d"}, "'depthwise1d'"),
-        ({"path": "forwad"}, "'forward'"),
-        ({"problem": ["papr"]}, "'paper'"),
-        ({"problem": ["4,16,0,48"]}, "L must be at least 1, not 0"),
-        ({"problem": ["4,16,48,0"]}, "K must be at least 1"),
-        ({"problem": ["4,16,48,8,-1"]}, "padding must lie in 0..K-1"),
+        (["--op", "depthwis1d"], "'depthwise1d'"),
+        (["--path", "forwad"], "'forward'"),
+        (["--problem", "papr"], "'paper'"),
+        (["--problem", "4,16,0,48"], "L must be at least 1, not 0"),
+        (["--problem", "4,16,48,0"], "K must be at least 1"),
+        (["--problem", "4,16,48,8,-1"], "padding must lie in 0..K-1"),
     ],
 )
-def test_names_and_sizes_that_do_not_exist_are_one_clear_error(capsys, options, message):
-    status, out, err = run(capsys, **options)
-    assert status == 2 and out == "" and err.startswith("error: ") and err.count("\n") == 1
-    assert message in err
+def test_names_and_sizes_that_do_not_exist_are_one_clear_error(capsys, arguments, message):
+    status, out, err = run(capsys, *arguments)
+    assert status == 2 and out == "" and err.count("\n") == 1
+    assert message in err and "Traceback" not in err
 
 
 @pytest.mark.skipif(target.mode == "gpu", reason="what simulated mode answers")
 def test_a_record_without_a_gpu_is_refused_before_any_work(capsys, tmp_path):
-    status, out, err = run(capsys, record=str(tmp_path / "x.json"))
+    status, out, err = run(capsys, "--record", tmp_path / "x.json")
     assert status == 2 and "--record needs a GPU" in err and "python -m dwlab records" in err
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.skipif(target.mode == "gpu", reason="takes a GPU's time: tests/test_gpu.py")
 def test_the_command_in_simulated_mode(capsys):
-    status, out, err = run(capsys, problem=["small"], json=True)
+    status, out, err = run(capsys, "--problem", "small", "--json")
     made = json.loads(out)
     assert status == 0 and made["passed"] is True and made["mode"] == "simulated" and made["ceilings"] is None
     assert [row["stage"] for row in made["rows"]] == [one.name for one in stages.stages()]
@@ -468,18 +457,48 @@ def test_a_failed_check_is_exit_status_1(capsys, monkeypatch):
     assert status == 1 and "WRONG" in out
 
 
+def test_the_real_judge_rejects_a_kernel_and_the_study_says_why():
+    from dwlab import cuda
+
+    @cuda.jit
+    def reversed_filter(x, w, y, shift):
+        b, h, t = cuda.grid(3)
+        if b < y.shape[0] and h < y.shape[1] and t < y.shape[2]:
+            acc = 0.0
+            for j in range(w.shape[1]):
+                s = t + shift - j
+                if s >= 0 and s < x.shape[2]:
+                    acc += w[h, w.shape[1] - 1 - j] * x[b, h, s]
+            y[b, h, t] = acc
+
+    wrong = stages.stage("depthwise1d/forward/naive").with_kernel(reversed_filter)
+    made = study.study(problem=problems.SMALL, mode="simulated", chosen=[wrong], runs=[])
+    assert not made.passed and not made.rows[0].passed
+    assert "depthwise1d/forward/naive: FAILED" in made.table() and "; " in made.rows[0].verdict
+
+
+def test_a_kernel_that_cannot_be_counted_says_why():
+    from dwlab import cuda
+
+    @cuda.jit
+    def endless(x, w, y, shift):
+        while True:
+            shift += 1
+
+    counted, differs = study.count(stages.stage("depthwise1d/forward/naive").with_kernel(endless), problems.SMALL)
+    assert counted == 0 and differs.startswith("it cannot be counted: ")
+
+
 def test_what_cannot_be_recorded_is_not_lost(capsys, monkeypatch, tmp_path):
     made = make()
     monkeypatch.setattr(target, "mode", "gpu", raising=False)
     monkeypatch.setattr(study, "study", lambda *a, **k: made)
-    path = tmp_path / "sub"
-    path.mkdir()
 
-    def vanish(*_, **__):
+    def full(*_, **__):
         raise records.RecordError("the record 'run.json' cannot be written: no space left on device")
 
-    monkeypatch.setattr(Study, "write", vanish)
-    status, out, err = run(capsys, record=str(path / "run.json"))
+    monkeypatch.setattr(Study, "write", full)
+    status, out, err = run(capsys, "--record", tmp_path / "run.json")
     assert status == 2 and "no space left" in err
     saved = json.loads(err[err.index("{") :])
     assert saved["rows"][0]["time_us"] == 8000.0
@@ -489,5 +508,5 @@ def test_an_existing_record_is_refused_before_any_work(capsys, monkeypatch, tmp_
     (tmp_path / "run.json").write_text("precious")
     monkeypatch.setattr(target, "mode", "gpu", raising=False)
     monkeypatch.setattr(study, "study", lambda *a, **k: pytest.fail("it measured first"))
-    status, out, err = run(capsys, record=str(tmp_path / "run.json"))
+    status, out, err = run(capsys, "--record", tmp_path / "run.json")
     assert status == 2 and "never overwritten" in err

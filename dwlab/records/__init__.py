@@ -678,7 +678,7 @@ def main(args: argparse.Namespace) -> int:
     else:
         print(_rows_text(rows))
     for error in errors:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"dwlab: {error}", file=sys.stderr)
     return 1 if errors else 0
 
 
