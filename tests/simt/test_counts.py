@@ -1,0 +1,717 @@
+"""Counts equal analytic counts, exactly, for families of access patterns.
+
+The expected numbers come from formulas, or from ``sectors_of`` and ``wavefronts_of`` below, which enumerate one warp's
+byte addresses in plain Python from the definitions. Nothing here is computed by the code under test.
+"""
+
+import math
+
+import numpy as np
+import pytest
+from numba import complex128, float32, float64, int8, int16, int32
+
+from dwlab import simt
+from dwlab.simt import cuda
+
+DTYPES = {1: np.int8, 2: np.int16, 4: np.float32, 8: np.float64, 16: np.complex128}
+NUMBA = {1: int8, 2: int16, 4: float32, 8: float64, 16: complex128}
+
+
+def access(report, array, kind, space="global"):
+    """The one access of this kind to this array."""
+    found = [a for a in report.accesses if (a.array, a.kind, a.space) == (array, kind, space)]
+    assert len(found) == 1, f"{array} {kind} {space}: {found} of {report.accesses}"
+    return found[0]
+
+
+def sectors_of(addresses, itemsize):
+    """Distinct 32-byte sectors of one warp's byte addresses."""
+    return {s for a in addresses for s in range(a // 32, (a + itemsize - 1) // 32 + 1)}
+
+
+def expect_global(entry, warps, itemsize):
+    """Check an access against the byte addresses of each warp's active lanes."""
+    warps = [list(w) for w in warps]
+    warps = [w for w in warps if w]
+    distinct = [len(set(w)) for w in warps]
+    assert entry.itemsize == itemsize
+    assert entry.requests == len(warps)
+    assert entry.active_lanes == sum(map(len, warps))
+    assert entry.sectors == sum(len(sectors_of(w, itemsize)) for w in warps)
+    assert entry.bytes_moved == 32 * entry.sectors
+    assert entry.bytes_used == itemsize * sum(distinct)
+    assert entry.ideal_sectors == sum(-(-n * itemsize // 32) for n in distinct)
+
+
+def wavefronts_of(addresses, itemsize):
+    """Passes of shared memory for one warp; ``addresses`` has 32 entries, None for an inactive lane."""
+    lanes_a_phase = 32 if itemsize <= 4 else 128 // itemsize
+    total = ideal = 0
+    for start in range(0, 32, lanes_a_phase):
+        words = {
+            (a + b) // 4
+            for a in addresses[start : start + lanes_a_phase]
+            if a is not None
+            for b in range(0, itemsize, min(4, itemsize))
+        }
+        if words:
+            banks = [w % 32 for w in words]
+            total += max(banks.count(b) for b in set(banks))
+            ideal += 1
+    return total, ideal
+
+
+def warps_of(grid, block):
+    """Lists of (block index, thread index), 32 lanes each, in the hardware's sequence: x fastest, then y, then z."""
+    for bz in range(grid[2]):
+        for by in range(grid[1]):
+            for bx in range(grid[0]):
+                threads = [
+                    ((bx, by, bz), (x, y, z)) for z in range(block[2]) for y in range(block[1]) for x in range(block[0])
+                ]
+                for start in range(0, len(threads), 32):
+                    yield threads[start : start + 32]
+
+
+# --- one dimension: stride, offset, size of an element, number of threads --------------------------
+
+
+@cuda.jit
+def gather(x, y, stride, offset):
+    i = cuda.grid(1)
+    j = i * stride + offset
+    if j < x.size:
+        y[i] = x[j]
+
+
+def strided_sectors(first, lanes, step, itemsize):
+    """Sectors of ``lanes`` elements, ``step`` bytes apart: all between the first and the last if no gap skips one."""
+    if step >= 32:
+        return lanes
+    return (first + (lanes - 1) * step + itemsize - 1) // 32 - first // 32 + 1
+
+
+@pytest.mark.parametrize("itemsize", DTYPES)
+@pytest.mark.parametrize("stride", [1, 2, 3, 4, 5, 7, 8, 16, 31, 32, 33])
+def test_strided_load(itemsize, stride):
+    threads, grid = 96, 2
+    x = np.zeros(threads * grid * stride, DTYPES[itemsize])
+    y = np.zeros(threads * grid, DTYPES[itemsize])
+    report = simt.xray(gather, grid, threads, x, y, stride, 0)
+    load = access(report, "x", "load")
+    step = stride * itemsize
+    assert load.requests == 6 and load.active_lanes == 192
+    assert load.sectors == sum(strided_sectors(w * 32 * step, 32, step, itemsize) for w in range(6))
+    assert load.ideal_sectors == 6 * itemsize and load.bytes_used == 192 * itemsize
+    assert load.bytes_moved == 32 * load.sectors
+    store = access(report, "y", "store")
+    assert (store.sectors, store.ideal_sectors, store.requests) == (6 * itemsize, 6 * itemsize, 6)
+
+
+@pytest.mark.parametrize("itemsize", DTYPES)
+@pytest.mark.parametrize("offset", [0, 1, 2, 3, 5, 7, 8, 15, 16, 31, 32, 33])
+def test_misaligned_load(itemsize, offset):
+    x = np.zeros(256 + offset, DTYPES[itemsize])
+    y = np.zeros(256, DTYPES[itemsize])
+    load = access(simt.xray(gather, 2, 128, x, y, 1, offset), "x", "load")
+    first = offset * itemsize
+    straddles = 0 if first % 32 == 0 else 1
+    assert load.requests == 8
+    assert load.sectors == 8 * (itemsize + straddles)
+    assert load.ideal_sectors == 8 * itemsize
+
+
+@pytest.mark.parametrize("threads", [1, 31, 32, 33, 50, 64, 100, 1000, 1024])
+@pytest.mark.parametrize("size", [1, 7, 1000, 2500])
+def test_partial_warps_and_guards(threads, size):
+    grid = -(-size // threads)
+    report = simt.xray(gather, grid, threads, np.zeros(size, np.float32), np.zeros(grid * threads, np.float32), 1, 0)
+    warps = [
+        [4 * (b * threads + t) for t in range(start, min(start + 32, threads)) if b * threads + t < size]
+        for b in range(grid)
+        for start in range(0, threads, 32)
+    ]
+    expect_global(access(report, "x", "load"), warps, 4)
+    expect_global(access(report, "y", "store"), warps, 4)
+    assert access(report, "x", "load").active_lanes == size
+
+
+@pytest.mark.parametrize("start", [0, 1, 3, 8, 13])
+@pytest.mark.parametrize("step", [1, 2, 5])
+def test_slices_of_device_arrays_keep_their_place(start, step):
+    base = cuda.to_device(np.zeros(1000, np.float32))
+    part = base[start : start + 64 * step : step]
+    load = access(simt.xray(gather, 1, 64, part, np.zeros(64, np.float32), 1, 0), "x", "load")
+    expect_global(load, [[4 * (start + step * (32 * w + k)) for k in range(32)] for w in range(2)], 4)
+
+
+def test_slices_of_host_arrays_are_copied_to_an_aligned_place():
+    host = np.zeros(200, np.float32)[3:67]
+    load = access(simt.xray(gather, 1, 64, host, np.zeros(64, np.float32), 1, 0), "x", "load")
+    assert load.sectors == 8
+
+
+@pytest.mark.parametrize("group", [1, 2, 4, 8, 16, 32, 3, 5])
+def test_broadcast(group):
+    @cuda.jit
+    def spread(x, y, group):
+        i = cuda.grid(1)
+        y[i] = x[i // group]
+
+    report = simt.xray(spread, 2, 64, np.zeros(128, np.float32), np.zeros(128, np.float32), group)
+    warps = [[4 * (i // group) for i in range(w, w + 32)] for w in range(0, 128, 32)]
+    expect_global(access(report, "x", "load"), warps, 4)
+    if 32 % group == 0:
+        assert access(report, "x", "load").bytes_used == 4 * 128 // group
+
+
+def test_one_address_for_all_lanes_is_one_sector():
+    report = simt.xray(gather, 4, 64, np.zeros(1, np.float64), np.zeros(256), 0, 0)
+    load = access(report, "x", "load")
+    assert (load.requests, load.sectors, load.bytes_used, load.ideal_sectors, load.active_lanes) == (8, 8, 64, 8, 256)
+
+
+def test_reversed_and_permuted_lanes_touch_the_same_sectors():
+    @cuda.jit
+    def permute(x, y, p):
+        i = cuda.grid(1)
+        y[i] = x[p[i]]
+
+    for p in (np.arange(64)[::-1].copy(), np.arange(64) ^ 21, np.random.default_rng(1).permutation(64)):
+        report = simt.xray(permute, 1, 64, np.zeros(64, np.float32), np.zeros(64, np.float32), p)
+        expect_global(access(report, "x", "load"), [[4 * int(j) for j in p[:32]], [4 * int(j) for j in p[32:]]], 4)
+        assert access(report, "p", "load").sectors == 16
+
+
+# --- two and three dimensions ---------------------------------------------------------------------
+
+
+@cuda.jit
+def copy2d(x, y):
+    i, j = cuda.grid(2)
+    if i < x.shape[1] and j < x.shape[0]:
+        y[j, i] = x[j, i]
+
+
+@cuda.jit
+def transpose(x, y):
+    i, j = cuda.grid(2)
+    if i < x.shape[1] and j < x.shape[0]:
+        y[i, j] = x[j, i]
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("shape", [(32, 32), (33, 40), (7, 100), (64, 5)])
+@pytest.mark.parametrize("block", [(32, 4), (8, 8), (16, 3), (5, 7), (1, 32)])
+@pytest.mark.parametrize("kernel", [copy2d, transpose], ids=["copy", "transpose"])
+def test_two_dimensions(kernel, shape, block, order):
+    rows, columns = shape
+    grid = (-(-columns // block[0]), -(-rows // block[1]))
+    x = np.zeros(shape, np.float32, order=order)
+    y = np.zeros(shape if kernel is copy2d else shape[::-1], np.float32)
+    report = simt.xray(kernel, grid, block, x, y)
+    loads, stores = [], []
+    for warp in warps_of((*grid, 1), (*block, 1)):
+        places = [(b[0] * block[0] + t[0], b[1] * block[1] + t[1]) for b, t in warp]
+        places = [(i, j) for i, j in places if i < columns and j < rows]
+        loads.append([4 * (j * columns + i) if order == "C" else 4 * (i * rows + j) for i, j in places])
+        stores.append([4 * (j * columns + i) if kernel is copy2d else 4 * (i * rows + j) for i, j in places])
+    expect_global(access(report, "x", "load"), loads, 4)
+    expect_global(access(report, "y", "store"), stores, 4)
+
+
+@pytest.mark.parametrize("side", [32, 64, 96])
+def test_naive_transpose_in_closed_form(side):
+    x = np.zeros((side, side), np.float32)
+    report = simt.xray(transpose, (side // 32, side // 8), (32, 8), x, x.copy())
+    warps = side * side // 32
+    assert access(report, "x", "load").sectors == 4 * warps
+    assert access(report, "y", "store").sectors == 32 * warps
+    assert report.totals.sectors == 36 * warps
+    assert report.totals.bytes_moved == 32 * 36 * warps
+    assert report.totals.global_load_requests == report.totals.global_store_requests == warps
+
+
+@pytest.mark.parametrize("block", [(4, 4, 4), (3, 5, 2), (32, 2, 2), (2, 1, 40), (10, 10, 10)])
+def test_three_dimensional_blocks_fill_warps_x_first(block):
+    @cuda.jit
+    def fill(y):
+        i, j, k = cuda.grid(3)
+        if i < y.shape[2] and j < y.shape[1] and k < y.shape[0]:
+            y[k, j, i] = 1.0
+
+    shape = (7, 9, 11)
+    grid = tuple(-(-n // b) for n, b in zip(shape[::-1], block, strict=True))
+    report = simt.xray(fill, grid, block, np.zeros(shape, np.float32))
+    expected = []
+    for warp in warps_of(grid, block):
+        places = [tuple(b[d] * block[d] + t[d] for d in range(3)) for b, t in warp]
+        expected.append([4 * ((k * 9 + j) * 11 + i) for i, j, k in places if i < 11 and j < 9 and k < 7])
+    expect_global(access(report, "y", "store"), expected, 4)
+
+
+def test_arrays_with_gaps_between_rows():
+    padded = cuda.device_array((8, 24), np.float32, strides=(128, 4))
+    padded[:] = 0.0
+    report = simt.xray(copy2d, (1, 2), (24, 4), padded, np.zeros((8, 24), np.float32))
+    warps = []
+    for j0 in (0, 4):
+        lanes = [(t % 24, j0 + t // 24) for t in range(96)]
+        warps += [[j * 128 + i * 4 for i, j in lanes[w : w + 32]] for w in (0, 32, 64)]
+    expect_global(access(report, "x", "load"), warps, 4)
+
+
+# --- predicated warps, loops, divergence ----------------------------------------------------------
+
+
+def test_only_active_lanes_count():
+    @cuda.jit
+    def every_third(x, y):
+        i = cuda.grid(1)
+        if i % 3 == 0:
+            y[i] = x[i]
+
+    report = simt.xray(every_third, 2, 64, np.zeros(128, np.float32), np.zeros(128, np.float32))
+    warps = [[4 * i for i in range(w, w + 32) if i % 3 == 0] for w in range(0, 128, 32)]
+    expect_global(access(report, "x", "load"), warps, 4)
+
+
+def test_a_warp_without_active_lanes_makes_no_request():
+    @cuda.jit
+    def one_warp(x, y):
+        i = cuda.grid(1)
+        if i >= 32 and i < 64:
+            y[i] = x[i]
+
+    report = simt.xray(one_warp, 4, 64, np.zeros(256, np.float32), np.zeros(256, np.float32))
+    assert access(report, "x", "load").requests == 1
+    assert report.totals.requests == 2 and report.totals.sectors == 8
+
+
+def lines_with(report, text):
+    found = [line for line in report.lines if text in line.text]
+    assert len(found) == 1, (text, report.lines)
+    return found[0]
+
+
+def test_a_loop_whose_length_differs_by_lane():
+    @cuda.jit
+    def triangle(x, y):
+        i = cuda.grid(1)
+        total = float32(0.0)
+        for j in range(i + 1):
+            total += x[j]
+        y[i] = total
+
+    report = simt.xray(triangle, 1, 64, np.ones(64, np.float32), np.zeros(64, np.float32))
+    load = access(report, "x", "load")
+    # Iteration j is executed by the lanes i >= j: warp 0 for j < 32, warp 1 for j < 64, all reading x[j].
+    assert load.requests == 32 + 64
+    assert load.sectors == 32 + 64
+    assert load.active_lanes == 64 * 65 // 2
+    assert lines_with(report, "total += ").flops == 64 * 65 // 2
+    assert lines_with(report, "total += ").active_lanes == 64 * 65 // 2
+    assert lines_with(report, "total += ").warps == 96
+
+
+@pytest.mark.parametrize("threshold", [0, 1, 16, 32, 40, 64, 100, 128])
+def test_divergence(threshold):
+    @cuda.jit
+    def branch(y, threshold):
+        i = cuda.grid(1)
+        if i < threshold:
+            y[i] = 1.0
+        else:
+            y[i] = 2.0
+
+    report = simt.xray(branch, 1, 128, np.zeros(128, np.float32), threshold)
+    warps_of_then = -(-threshold // 32)
+    warps_of_else = (128 - threshold + 31) // 32
+    for text, warps, lanes in (("= 1.0", warps_of_then, threshold), ("= 2.0", warps_of_else, 128 - threshold)):
+        lines = [line for line in report.lines if text in line.text]
+        assert sum(line.warps for line in lines) == warps and sum(line.active_lanes for line in lines) == lanes
+    assert lines_with(report, "if i <").divergent == (threshold % 32 != 0)
+    assert lines_with(report, "if i <").warps == 4
+    assert report.totals.divergent == (threshold % 32 != 0)
+
+
+def test_divergence_by_lane_parity():
+    @cuda.jit
+    def parity(y):
+        i = cuda.grid(1)
+        if i % 2:
+            y[i] = 1.0
+
+    assert simt.xray(parity, 3, 64, np.zeros(192, np.float32)).totals.divergent == 6
+
+
+def test_a_partial_warp_does_not_diverge_by_its_missing_lanes():
+    @cuda.jit
+    def guard(y):
+        i = cuda.grid(1)
+        if i < y.size:
+            y[i] = 1.0
+
+    assert simt.xray(guard, 1, 40, np.zeros(40, np.float32)).totals.divergent == 0
+    assert simt.xray(guard, 1, 64, np.zeros(40, np.float32)).totals.divergent == 1
+
+
+# --- FLOPs ----------------------------------------------------------------------------------------
+
+
+def test_flops():
+    @cuda.jit
+    def arithmetic(x, y, a):
+        i = cuda.grid(1)
+        if i < x.size:
+            s = x[i]
+            s = s + a
+            s = s - a
+            s = s * a
+            s = cuda.fma(s, a, a)
+            y[i] = s / a
+
+    n = 100
+    report = simt.xray(arithmetic, 4, 32, np.ones(n, np.float32), np.ones(n, np.float32), np.float32(2))
+    assert report.totals.flops == 6 * n and report.totals.flops64 == 0
+    assert lines_with(report, "s + a").flops == n
+    assert lines_with(report, "fma").flops == 2 * n
+
+
+def test_integer_arithmetic_is_no_flop():
+    @cuda.jit
+    def integers(x, y):
+        i = cuda.grid(1)
+        y[i] = (x[i] * 3 + i) // 2 - (i << 2)
+
+    assert simt.xray(integers, 1, 32, np.ones(32, np.int32), np.ones(32, np.int32)).totals.flops == 0
+
+
+def test_convolution_flops():
+    @cuda.jit
+    def convolve(x, w, y):
+        t = cuda.grid(1)
+        if t < y.size:
+            total = float32(0.0)
+            for j in range(w.size):
+                if t >= j:
+                    total += w[j] * x[t - j]
+            y[t] = total
+
+    size, taps = 100, 7
+    x, w, y = (np.ones(n, np.float32) for n in (size, taps, size))
+    report = simt.xray(convolve, 2, 64, x, w, y)
+    inside = sum(min(t + 1, taps) for t in range(size))
+    assert report.totals.flops == 2 * inside and report.totals.flops64 == 0
+
+
+def test_float64_leak_is_counted():
+    @cuda.jit
+    def leak(x, y):
+        i = cuda.grid(1)
+        total = 0.0
+        for _ in range(4):
+            total += x[i]
+        y[i] = total
+
+    report = simt.xray(leak, 1, 32, np.ones(32, np.float32), np.ones(32, np.float32))
+    assert report.totals.flops64 == 4 * 32
+    assert lines_with(report, "total += ").flops64 == 4 * 32
+
+
+# --- shared memory --------------------------------------------------------------------------------
+
+
+def make_tile(width, dtype, column):
+    """Kernel: a warp writes a row of a (32, width) tile and reads a column (or a row) of it."""
+
+    @cuda.jit
+    def tile_kernel(x, y):
+        tile = cuda.shared.array((32, width), dtype)
+        tx = cuda.threadIdx.x
+        ty = cuda.threadIdx.y
+        tile[ty, tx] = x[ty, tx]
+        cuda.syncthreads()
+        if column:
+            y[ty, tx] = tile[tx, ty]
+        else:
+            y[ty, tx] = tile[ty, tx]
+
+    return tile_kernel
+
+
+@pytest.mark.parametrize("itemsize", DTYPES)
+@pytest.mark.parametrize("width", [32, 33, 34, 36, 40])
+@pytest.mark.parametrize("column", [True, False])
+def test_tiles_with_and_without_padding(itemsize, width, column):
+    if 32 * width * itemsize > 48 * 1024:
+        pytest.skip("over 48 KB of static shared memory")
+    data = np.zeros((32, 32), DTYPES[itemsize])
+    report = simt.xray(make_tile(width, NUMBA[itemsize], column), 1, (32, 32), data, data.copy())
+    store = access(report, "tile", "store", "shared")
+    load = access(report, "tile", "load", "shared")
+    rows = [wavefronts_of([itemsize * (ty * width + tx) for tx in range(32)], itemsize) for ty in range(32)]
+    columns = [wavefronts_of([itemsize * (tx * width + ty) for tx in range(32)], itemsize) for ty in range(32)]
+    for entry, expected in ((store, rows), (load, columns if column else rows)):
+        assert entry.requests == 32 and entry.active_lanes == 1024
+        assert entry.wavefronts == sum(w for w, _ in expected)
+        assert entry.ideal_wavefronts == sum(i for _, i in expected)
+        assert entry.bank_conflicts == entry.wavefronts - entry.ideal_wavefronts
+        assert entry.bytes_used == 1024 * itemsize
+    assert report.totals.shared_requests == 64
+    assert report.totals.shared_wavefronts == store.wavefronts + load.wavefronts
+    assert report.totals.bank_conflicts == store.bank_conflicts + load.bank_conflicts
+    assert report.totals.sectors == 2 * 32 * itemsize
+
+
+@pytest.mark.parametrize("width", range(1, 41))
+def test_bank_conflicts_of_a_column_are_the_greatest_common_divisor(width):
+    @cuda.jit
+    def column(y):
+        tile = cuda.shared.array((32, width), float32)
+        t = cuda.threadIdx.x
+        tile[t, 0] = float32(t)
+        cuda.syncwarp()
+        y[t] = tile[t, 0]
+
+    report = simt.xray(column, 3, 32, np.zeros(32, np.float32))
+    assert access(report, "tile", "store", "shared").wavefronts == 3 * math.gcd(width, 32)
+    assert access(report, "tile", "load", "shared").bank_conflicts == 3 * (math.gcd(width, 32) - 1)
+
+
+@pytest.mark.parametrize("itemsize", DTYPES)
+@pytest.mark.parametrize(
+    "pattern", ["broadcast", "pairs", "odd lanes", "low half", "third quarter", "reversed", "none"]
+)
+def test_shared_patterns(itemsize, pattern):
+    element = NUMBA[itemsize]
+    table = {
+        "broadcast": [5] * 32,
+        "pairs": [t // 2 for t in range(32)],
+        "odd lanes": [t if t % 2 else None for t in range(32)],
+        "low half": [2 * t if t < 16 else None for t in range(32)],
+        "third quarter": [3 * t if 16 <= t < 24 else None for t in range(32)],
+        "reversed": [31 - t for t in range(32)],
+        "none": [None] * 32,
+    }[pattern]
+    index = np.array([-1 if i is None else i for i in table], np.int32)
+
+    @cuda.jit
+    def pick(index, y):
+        tile = cuda.shared.array(128, element)
+        t = cuda.threadIdx.x
+        for k in range(4):
+            tile[32 * k + t] = 0
+        cuda.syncwarp()
+        if index[t] >= 0:
+            y[t] = tile[index[t]]
+
+    report = simt.xray(pick, 1, 32, index, np.zeros(32, DTYPES[itemsize]))
+    if pattern == "none":
+        assert not [a for a in report.accesses if (a.array, a.kind) == ("tile", "load") and a.requests]
+        return
+    load = access(report, "tile", "load", "shared")
+    wavefronts, ideal = wavefronts_of([None if i is None else itemsize * i for i in table], itemsize)
+    assert (load.wavefronts, load.ideal_wavefronts, load.requests) == (wavefronts, ideal, 1)
+    assert load.bytes_used == itemsize * len({i for i in table if i is not None})
+
+
+def test_64_and_128_bit_rows_need_no_more_than_their_phases():
+    for itemsize, phases in ((4, 1), (8, 2), (16, 4)):
+        data = np.zeros((32, 32), DTYPES[itemsize])
+        report = simt.xray(make_tile(32, NUMBA[itemsize], False), 1, (32, 32), data, data.copy())
+        store = access(report, "tile", "store", "shared")
+        assert store.wavefronts == store.ideal_wavefronts == 32 * phases and store.bank_conflicts == 0
+
+
+def test_two_shared_arrays_are_counted_apart():
+    @cuda.jit
+    def two(y):
+        a = cuda.shared.array(32, float32)
+        b = cuda.shared.array((32, 32), float32)
+        t = cuda.threadIdx.x
+        a[t] = 1.0
+        b[t, 0] = 2.0
+        cuda.syncwarp()
+        y[t] = a[t] + b[t, 0]
+
+    report = simt.xray(two, 1, 32, np.zeros(32, np.float32))
+    assert access(report, "a", "store", "shared").wavefronts == 1
+    assert access(report, "b", "store", "shared").wavefronts == 32
+
+
+def test_dynamic_shared_memory_is_counted_too():
+    @cuda.jit
+    def dynamic(y, step):
+        tile = cuda.shared.array(0, float32)
+        t = cuda.threadIdx.x
+        tile[t * step] = 1.0
+        cuda.syncwarp()
+        y[t] = tile[t * step]
+
+    for step in (1, 2, 3, 32):
+        report = simt.xray(dynamic, 1, 32, np.zeros(32, np.float32), step, shared_bytes=4 * 32 * step)
+        assert access(report, "tile", "load", "shared").wavefronts == math.gcd(step, 32)
+        assert report.shared_bytes == 4 * 32 * step
+
+
+# --- barriers, atomics ----------------------------------------------------------------------------
+
+
+def test_barriers_are_counted_once_for_each_block():
+    @cuda.jit
+    def wait(y, times):
+        for _ in range(times):
+            cuda.syncthreads()
+        y[cuda.grid(1)] = 1.0
+
+    report = simt.xray(wait, 3, 64, np.zeros(192, np.float32), 5)
+    assert report.totals.barriers == lines_with(report, "syncthreads").barriers
+    assert report.totals.barriers == 3 * 5
+
+
+@pytest.mark.parametrize("targets", [1, 2, 8, 32, 100])
+def test_atomic_collisions(targets):
+    @cuda.jit
+    def histogram(counts, targets):
+        i = cuda.grid(1)
+        cuda.atomic.add(counts, i % targets, 1)
+
+    report = simt.xray(histogram, 2, 128, np.zeros(targets, np.int32), targets)
+    warps = [[4 * (i % targets) for i in range(w, w + 32)] for w in range(0, 256, 32)]
+    entry = access(report, "counts", "atomic")
+    expect_global(entry, warps, 4)
+    assert entry.collisions == sum(32 - len(set(w)) for w in warps)
+    assert report.totals.collisions == entry.collisions
+    assert report.totals.global_atomic_sectors == entry.sectors
+    assert report.totals.global_load_requests == report.totals.global_store_requests == 0
+
+
+def test_atomics_in_shared_memory():
+    @cuda.jit
+    def histogram(x, counts):
+        local = cuda.shared.array(32, int32)
+        t = cuda.threadIdx.x
+        local[t] = 0
+        cuda.syncthreads()
+        cuda.atomic.add(local, x[t], 1)
+        cuda.syncthreads()
+        counts[t] = local[t]
+
+    report = simt.xray(histogram, 1, 32, np.arange(32) // 4, np.zeros(32, np.int32))
+    entry = access(report, "local", "atomic", "shared")
+    assert entry.requests == 1 and entry.active_lanes == 32 and entry.collisions == 24
+    assert report.totals.global_atomic_sectors == 0
+
+
+# --- footprint and totals -------------------------------------------------------------------------
+
+
+def test_footprint_counts_each_sector_once():
+    @cuda.jit
+    def window(x, y, taps):
+        i = cuda.grid(1)
+        total = float32(0.0)
+        for j in range(taps):
+            total += x[i + j]
+        y[i] = total
+
+    n, taps = 256, 9
+    report = simt.xray(window, 4, 64, np.zeros(n + taps, np.float32), np.zeros(n, np.float32), taps)
+    assert report.footprint["x"] == -(-(n + taps - 1) // 8)
+    assert report.footprint["y"] == n // 8
+    assert report.totals.footprint_bytes == 32 * (report.footprint["x"] + report.footprint["y"])
+    load = access(report, "x", "load")
+    assert load.sectors == sum(8 * (4 if j % 8 == 0 else 5) for j in range(taps))
+
+
+def test_footprint_of_a_strided_access():
+    report = simt.xray(gather, 1, 64, np.zeros(64 * 16, np.float32), np.zeros(64, np.float32), 16, 0)
+    assert report.footprint == {"x": 64, "y": 8}
+
+
+def test_totals_are_sums_over_accesses():
+    data = np.zeros((32, 32), np.float32)
+    no_hazards = simt.Options(hazards="off")  # four blocks write the same output
+    report = simt.xray(make_tile(32, float32, True), 4, (32, 32), data, data.copy(), options=no_hazards)
+    on_chip = [a for a in report.accesses if a.space == "shared"]
+    off_chip = [a for a in report.accesses if a.space == "global"]
+    totals = report.totals
+    assert totals.requests == sum(a.requests for a in off_chip) == 2 * 4 * 32
+    assert totals.sectors == sum(a.sectors for a in off_chip)
+    assert totals.bytes_used == sum(a.bytes_used for a in off_chip)
+    assert totals.bytes_moved == 32 * totals.sectors
+    assert totals.ideal_sectors == sum(a.ideal_sectors for a in off_chip)
+    assert totals.sectors_per_request == totals.sectors / totals.requests
+    assert totals.shared_wavefronts == sum(a.wavefronts for a in on_chip) == 4 * (32 + 32 * 32)
+
+
+@pytest.mark.parametrize("lanes", [32, 100, 4096])
+def test_counts_do_not_depend_on_how_many_blocks_run_at_once(lanes):
+    x, y = np.zeros((50, 70), np.float32), np.zeros((70, 50), np.float32)
+    few = simt.xray(transpose, (5, 7), (16, 8), x, y, options=simt.Options(lanes=lanes))
+    many = simt.xray(transpose, (5, 7), (16, 8), x, y)
+    assert few.to_dict() == many.to_dict()
+
+
+def test_xray_changes_nothing():
+    x, y = np.ones(64, np.float32), np.zeros(64, np.float32)
+    device = cuda.to_device(y)
+    simt.xray(gather, 1, 64, x, y, 1, 0)
+    simt.xray(gather, 1, 64, x, device, 1, 0)
+    assert not y.any() and not device.copy_to_host().any()
+
+
+def test_pattern_shows_the_first_warp():
+    report = simt.xray(gather, 2, 64, np.zeros(512, np.float32), np.zeros(128, np.float32), 4, 0)
+    load = access(report, "x", "load")
+    pattern = report.pattern(load.line, "x")
+    assert len(pattern.addresses) == 32 and pattern.itemsize == 4 and pattern.space == "global"
+    assert [a - pattern.addresses[0] for a in pattern.addresses] == [16 * k for k in range(32)]
+    assert pattern.addresses[0] % 256 == 0
+    partial = simt.xray(gather, 1, 20, np.zeros(20, np.float32), np.zeros(20, np.float32), 1, 0)
+    assert partial.pattern(access(partial, "x", "load").line, "x").addresses[20:] == (None,) * 12
+
+
+def test_plain_functions_and_numba_dispatchers_are_xrayed_alike():
+    def plain(x, y):
+        i = cuda.grid(1)
+        y[i] = x[i]
+
+    class Dispatcher:  # what numba.cuda.jit returns has this attribute
+        py_func = staticmethod(plain)
+
+    x, y = np.zeros(64, np.float32), np.zeros(64, np.float32)
+    reports = [simt.xray(k, 1, 64, x, y) for k in (plain, cuda.jit(plain), Dispatcher())]
+    assert len({r.totals for r in reports}) == 1 and reports[0].totals.sectors == 16
+
+
+def test_the_report_can_be_read():
+    import json
+
+    report = simt.xray(gather, 2, 64, np.zeros(512, np.float32), np.zeros(128, np.float32), 4, 0)
+    data = json.loads(report.to_json())
+    assert data == json.loads(json.dumps(report.to_dict()))
+    assert data["totals"]["sectors"] == report.totals.sectors
+    table = str(report)
+    assert table == report.table() and "gather" in table and "y[i] = x[j]" in table
+    html = report._repr_html_()
+    assert "<table" in html and "gather" in html
+
+
+def test_constant_and_local_arrays_are_not_global_traffic():
+    weights = np.arange(4, dtype=np.float32)
+
+    @cuda.jit
+    def mixed(x, y):
+        w = cuda.const.array_like(weights)
+        local = cuda.local.array(4, float32)
+        i = cuda.grid(1)
+        for j in range(4):
+            local[j] = w[j]
+        y[i] = x[i] * local[3]
+
+    report = simt.xray(mixed, 1, 64, np.ones(64, np.float32), np.zeros(64, np.float32))
+    assert report.totals.sectors == 16 and report.totals.requests == 4
+    assert set(report.footprint) == {"x", "y"}
+    assert {a.space for a in report.accesses} <= {"global", "local", "const"}

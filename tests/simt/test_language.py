@@ -1,0 +1,1597 @@
+"""Numba-CUDA as it is written runs: one small kernel for each feature, with the result that a GPU would give."""
+
+import math
+
+import numba
+import numpy as np
+import pytest
+from numba import boolean, complex64, float32, float64, int8, int16, int32, int64, uint8, uint32, void
+from numba.types import float16
+
+from dwlab import simt
+from dwlab.simt import cuda
+
+FULL = 0xFFFFFFFF
+GLOBAL_NUMBER = 3
+GLOBAL_TUPLE = (2, 3, 5)
+GLOBAL_TABLE = np.arange(10, 20, dtype=np.float32)
+TILE = 8
+
+
+def run(kernel, size=32, dtype=np.int64, *, grid=1, block=None, args=(), shared=0):
+    """Launch over an output of ``size`` zeros, given first; return the output."""
+    out = np.zeros(size, dtype)
+    kernel[grid, block or (size if isinstance(size, int) else size[0]), 0, shared](out, *args)
+    return out
+
+
+# --- jit in all its forms -------------------------------------------------------------------------
+
+
+@cuda.jit
+def bare(out):
+    out[cuda.grid(1)] = 1
+
+
+@cuda.jit()
+def called(out):
+    out[cuda.grid(1)] = 1
+
+
+@cuda.jit(void(int64[:]))
+def one_signature(out):
+    out[cuda.grid(1)] = 1
+
+
+@cuda.jit("void(int64[:])")
+def text_signature(out):
+    out[cuda.grid(1)] = 1
+
+
+@cuda.jit("(int64[::1],)")
+def text_without_result(out):
+    out[cuda.grid(1)] = 1
+
+
+@cuda.jit([void(int64[:]), void(float32[:])])
+def several_signatures(out):
+    out[cuda.grid(1)] = 1
+
+
+@cuda.jit((int64[:],))
+def tuple_signature(out):
+    out[cuda.grid(1)] = 1
+
+
+@cuda.jit(fastmath=True, max_registers=32, opt=True, debug=False, lineinfo=True, cache=False)
+def with_options(out):
+    out[cuda.grid(1)] = 1
+
+
+@cuda.jit(launch_bounds=(128, 2))
+def with_bounds(out):
+    out[cuda.grid(1)] = 1
+
+
+FORMS = [
+    bare,
+    called,
+    one_signature,
+    text_signature,
+    text_without_result,
+    several_signatures,
+    tuple_signature,
+    with_options,
+    with_bounds,
+]
+
+
+@pytest.mark.parametrize("kernel", FORMS, ids=lambda k: k.__name__)
+def test_forms_of_jit(kernel):
+    assert run(kernel).tolist() == [1] * 32
+
+
+def test_a_signature_converts_scalar_arguments():
+    @cuda.jit(void(float64[:], float32))
+    def keep(out, value):
+        out[cuda.grid(1)] = value
+
+    assert run(keep, 1, np.float64, args=(0.1,))[0] == np.float64(np.float32(0.1))
+
+
+def test_a_signature_refuses_other_arrays():
+    @cuda.jit(void(float32[:]))
+    def keep(out):
+        out[cuda.grid(1)] = 1
+
+    with pytest.raises((TypeError, simt.SimtError)):
+        run(keep, 4, np.int32)
+
+
+def test_jit_of_a_function_by_call():
+    def plain(out):
+        out[cuda.grid(1)] = 2
+
+    assert run(cuda.jit(plain)).tolist() == [2] * 32
+    assert cuda.jit(plain).py_func is plain
+
+
+# --- launches -------------------------------------------------------------------------------------
+
+
+def test_launch_forms():
+    out = np.zeros(64, np.int64)
+    stream = cuda.stream()
+    device = cuda.to_device(out)
+    bare[2, 32](device)
+    bare[(2,), (32,)](device)
+    bare[(2, 1), (32, 1)](device)
+    bare[(2, 1, 1), [32, 1, 1]](device)
+    bare[np.int64(2), np.int32(32)](device)
+    bare[2, 32, stream](device)
+    bare[2, 32, stream, 128](device)
+    bare[2, 32, 0, 0](device)
+    configured = bare.configure(2, 32, stream=stream, sharedmem=16)
+    configured(device)
+    assert device.copy_to_host().tolist() == [1] * 64
+    bare[2, 32](out)
+    assert out.tolist() == [1] * 64
+
+
+def test_forall():
+    @cuda.jit
+    def double(out, x):
+        i = cuda.grid(1)
+        if i < out.size:
+            out[i] = 2 * x[i]
+
+    x = np.arange(1000)
+    out = np.zeros(1000, np.int64)
+    double.forall(1000)(out, x)
+    assert (out == 2 * x).all()
+    out[:] = 0
+    double.forall(1000, tpb=64, stream=cuda.stream())(out, x)
+    assert (out == 2 * x).all()
+    double.forall(0)(out, x)
+
+
+def test_a_kernel_without_launch_configuration_says_so():
+    with pytest.raises((ValueError, simt.SimtError), match=r"\[.*grid|blockspergrid|configuration"):
+        bare(np.zeros(3, np.int64))
+
+
+def test_wrong_number_of_arguments():
+    with pytest.raises(TypeError, match="argument"):
+        bare[1, 1]()
+    with pytest.raises(TypeError, match="argument"):
+        bare[1, 1](np.zeros(1, np.int64), 2)
+
+
+def test_default_arguments():
+    @cuda.jit
+    def add(out, amount=5):
+        out[cuda.grid(1)] = amount
+
+    assert run(add, 2).tolist() == [5, 5]
+    assert run(add, 2, args=(6,)).tolist() == [6, 6]
+
+
+def test_argument_hints():
+    @cuda.jit
+    def add_one(x, y):
+        i = cuda.grid(1)
+        y[i] = x[i] + 1
+        x[i] = -1
+
+    x, y = np.arange(4), np.zeros(4, np.int64)
+    add_one[1, 4](cuda.In(x), cuda.Out(y))
+    assert x.tolist() == [0, 1, 2, 3] and y.tolist() == [1, 2, 3, 4]
+    add_one[1, 4](cuda.InOut(x), y)
+    assert x.tolist() == [-1] * 4
+
+
+def test_a_kernel_returns_nothing():
+    @cuda.jit
+    def gives(out):
+        return out[0]
+
+    with pytest.raises((TypeError, simt.SimtError), match="return"):
+        gives[1, 1](np.zeros(1))
+
+
+# --- where a thread is ----------------------------------------------------------------------------
+
+
+def test_indices_in_three_dimensions():
+    @cuda.jit
+    def where(out):
+        x, y, z = cuda.grid(3)
+        sx, sy, sz = cuda.gridsize(3)
+        out[z, y, x, 0] = cuda.threadIdx.x + 10 * cuda.threadIdx.y + 100 * cuda.threadIdx.z
+        out[z, y, x, 1] = cuda.blockIdx.x + 10 * cuda.blockIdx.y + 100 * cuda.blockIdx.z
+        out[z, y, x, 2] = cuda.blockDim.x + 10 * cuda.blockDim.y + 100 * cuda.blockDim.z
+        out[z, y, x, 3] = cuda.gridDim.x + 10 * cuda.gridDim.y + 100 * cuda.gridDim.z
+        out[z, y, x, 4] = sx + 100 * sy + 10000 * sz
+
+    grid, block = (3, 2, 2), (4, 3, 2)
+    out = np.zeros((4, 6, 12, 5), np.int64)
+    where[grid, block](out)
+    z, y, x = np.indices((4, 6, 12))
+    assert (out[..., 0] == x % 4 + 10 * (y % 3) + 100 * (z % 2)).all()
+    assert (out[..., 1] == x // 4 + 10 * (y // 3) + 100 * (z // 2)).all()
+    assert (out[..., 2] == 4 + 30 + 200).all() and (out[..., 3] == 3 + 20 + 200).all()
+    assert (out[..., 4] == 12 + 600 + 40000).all()
+
+
+def test_grid_in_one_and_two_dimensions():
+    @cuda.jit
+    def where(out):
+        i, j = cuda.grid(2)
+        n, m = cuda.gridsize(2)
+        out[j, i] = i + 100 * j + 10000 * cuda.gridsize(1) + 1000000 * m
+
+    out = np.zeros((6, 8), np.int64)
+    where[(2, 3), (4, 2)](out)
+    j, i = np.indices((6, 8))
+    assert (out == i + 100 * j + 80000 + 6000000).all()
+
+
+def test_lane_and_warp_size():
+    @cuda.jit
+    def lanes(out):
+        t = cuda.threadIdx.x + cuda.threadIdx.y * cuda.blockDim.x
+        out[t] = cuda.laneid + 100 * cuda.warpsize
+
+    out = np.zeros(70, np.int64)
+    lanes[1, (10, 7)](out)
+    assert out.tolist() == [t % 32 + 3200 for t in range(70)]
+
+
+# --- functions, closures, globals -----------------------------------------------------------------
+
+
+@cuda.jit(device=True)
+def square(x):
+    return x * x
+
+
+@cuda.jit("float64(float64, float64)", device=True)
+def mean(a, b):
+    return (a + b) / 2
+
+
+@cuda.jit(device=True, inline=True)
+def swap(a, b):
+    return b, a
+
+
+@cuda.jit(device=True)
+def fill_with(array, value):
+    for i in range(array.shape[0]):
+        array[i] = value
+
+
+@cuda.jit(device=True)
+def sign(x):
+    if x > 0:
+        return 1
+    if x < 0:
+        return -1
+    return 0
+
+
+@cuda.jit
+def undecorated_helper(x):
+    return x + 1
+
+
+def test_device_functions():
+    @cuda.jit
+    def use(out, x):
+        i = cuda.grid(1)
+        a, b = swap(square(x[i]), 1.0)
+        out[i] = mean(a, b)
+
+    x = np.arange(8.0)
+    assert run(use, 8, np.float64, args=(x,)).tolist() == ((x * x + 1) / 2).tolist()
+
+
+def test_device_functions_return_early_lane_by_lane():
+    @cuda.jit
+    def use(out, x):
+        i = cuda.grid(1)
+        out[i] = sign(x[i])
+
+    x = np.array([-3, 0, 4, -1, 0])
+    assert run(use, 5, args=(x,)).tolist() == [-1, 0, 1, -1, 0]
+
+
+def test_device_functions_write_to_arrays():
+    @cuda.jit
+    def use(out):
+        local = cuda.local.array(4, int64)
+        fill_with(local, cuda.grid(1))
+        out[cuda.grid(1)] = local[0] + local[3]
+
+    assert run(use, 4).tolist() == [0, 2, 4, 6]
+
+
+def test_device_functions_with_keywords_and_defaults():
+    @cuda.jit(device=True)
+    def scaled(x, factor=2, offset=0):
+        return x * factor + offset
+
+    @cuda.jit
+    def use(out):
+        i = cuda.grid(1)
+        out[i] = scaled(i) + 100 * scaled(i, offset=1) + 10000 * scaled(i, 3)
+
+    assert run(use, 3).tolist() == [100, 2 + 300 + 30000, 4 + 500 + 60000]
+
+
+def test_a_device_function_that_calls_itself():
+    @cuda.jit(device=True)
+    def factorial(n):
+        if n <= 1:
+            return 1
+        return n * factorial(n - 1)
+
+    @cuda.jit
+    def use(out):
+        i = cuda.grid(1)
+        out[i] = factorial(i)
+
+    assert run(use, 6).tolist() == [1, 1, 2, 6, 24, 120]
+
+
+def test_closures_and_globals_are_constants():
+    def make(factor, table):
+        @cuda.jit
+        def use(out):
+            i = cuda.grid(1)
+            out[i] = factor * i + GLOBAL_NUMBER + GLOBAL_TUPLE[1] + table[i % 2] + GLOBAL_TABLE[i]
+
+        return use
+
+    assert run(make(100, (7, 8)), 4, np.float64).tolist() == [23, 125, 225, 327]
+
+
+def test_attributes_of_modules():
+    @cuda.jit
+    def use(out):
+        out[0] = math.pi + np.e + numba.float32(0.5)
+
+    assert run(use, 1, np.float64)[0] == math.pi + np.e + 0.5
+
+
+# --- memory spaces --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "dtype",
+    [np.bool_, np.int8, np.uint8, np.int16, np.uint16, np.int32, np.uint32, np.int64, np.uint64]
+    + [np.float16, np.float32, np.float64, np.complex64, np.complex128],
+    ids=lambda d: d.__name__,
+)
+def test_shared_and_local_arrays_of_every_dtype(dtype):
+    element = numba.from_dtype(np.dtype(dtype))
+
+    @cuda.jit
+    def reverse(x, out):
+        tile = cuda.shared.array(32, element)
+        own = cuda.local.array(shape=2, dtype=element)
+        t = cuda.threadIdx.x
+        tile[t] = x[t]
+        cuda.syncthreads()
+        own[0] = tile[31 - t]
+        own[1] = own[0]
+        out[t] = own[1]
+
+    x = np.arange(32).astype(dtype)
+    out = np.zeros(32, dtype)
+    reverse[1, 32](x, out)
+    assert (out == x[::-1]).all()
+
+
+def test_shared_array_of_a_numpy_dtype():
+    @cuda.jit
+    def use(out):
+        tile = cuda.shared.array(32, np.float32)
+        other = cuda.shared.array(shape=(2, 32), dtype=np.int32)
+        t = cuda.threadIdx.x
+        tile[t] = 0.1
+        other[1, t] = 2.9
+        out[t] = tile[t] + other[1, t]
+
+    assert run(use, 32, np.float64)[0] == np.float64(np.float32(0.1)) + 2
+
+
+def test_shared_arrays_shape_attributes_and_alignment():
+    @cuda.jit
+    def use(out):
+        tile = cuda.shared.array(shape=(TILE, 3, 2), dtype=float32, alignment=16)
+        own = cuda.local.array((2, 5), int8, alignment=16)
+        out[0] = tile.shape[0] * 100 + tile.shape[1] * 10 + tile.shape[2]
+        out[1] = tile.size
+        out[2] = tile.ndim
+        out[3] = own.size
+        out[4] = len(tile)
+
+    assert run(use, 5, block=1).tolist() == [832, 48, 3, 10, 8]
+
+
+def test_each_block_has_its_own_shared_memory():
+    @cuda.jit
+    def use(out):
+        box = cuda.shared.array(1, int64)
+        if cuda.threadIdx.x == 0:
+            box[0] = cuda.blockIdx.x
+        cuda.syncthreads()
+        out[cuda.grid(1)] = box[0]
+
+    assert run(use, 128, grid=4, block=32).tolist() == [i // 32 for i in range(128)]
+
+
+def test_dynamic_shared_memory_is_one_buffer():
+    @cuda.jit
+    def use(out):
+        floats = cuda.shared.array(shape=0, dtype=float32)
+        ints = cuda.shared.array(0, int32)
+        t = cuda.threadIdx.x
+        if t == 0:
+            floats[2] = 1.0
+            out[0] = ints[2]
+            out[1] = floats.size
+
+    out = run(use, 2, block=2, shared=32)
+    assert out.tolist() == [np.float32(1).view(np.int32), 8]
+
+
+def test_slices_of_dynamic_shared_memory():
+    @cuda.jit
+    def use(out):
+        buffer = cuda.shared.array(0, float32)
+        first = buffer[:32]
+        second = buffer[32:]
+        t = cuda.threadIdx.x
+        first[t] = t
+        second[t] = 100 + t
+        cuda.syncthreads()
+        out[t] = buffer[t] + second[31 - t]
+
+    assert run(use, 32, np.float32, shared=256).tolist() == [131] * 32
+
+
+def test_constant_memory():
+    weights = np.array([[1.5, 2.5], [3.5, 4.5]], np.float32)
+
+    @cuda.jit
+    def use(out):
+        w = cuda.const.array_like(weights)
+        i = cuda.grid(1)
+        out[i] = w[i // 2, i % 2]
+
+    assert run(use, 4, np.float32).tolist() == [1.5, 2.5, 3.5, 4.5]
+
+
+def test_views_and_rows_of_arrays():
+    @cuda.jit
+    def use(x, out):
+        i = cuda.grid(1)
+        row = x[i]
+        part = x[i, 1:3]
+        column = x[:, 0]
+        backwards = row[::-1]
+        out[i] = row[0] + 10 * part[1] + 100 * column[2] + 1000 * backwards[0] + 10000 * part.shape[0]
+
+    x = np.arange(12).reshape(3, 4)
+    out = np.zeros(3, np.int64)
+    use[1, 3](x, out)
+    assert out.tolist() == [x[i, 0] + 10 * x[i, 2] + 100 * x[2, 0] + 1000 * x[i, 3] + 20000 for i in range(3)]
+
+
+def test_negative_constant_index_is_the_end_as_in_numba():
+    @cuda.jit
+    def use(x, out):
+        out[0] = x[-1]
+        out[1] = x.shape[-1]
+
+    x, out = np.arange(5), np.zeros(2, np.int64)
+    with simt.using(simt.Options(hazards="off")):
+        use[1, 1](x, out)
+    assert out.tolist() == [4, 5]
+
+
+def test_fortran_and_strided_arrays():
+    @cuda.jit
+    def copy(x, out):
+        i, j = cuda.grid(2)
+        out[i, j] = x[i, j]
+
+    x = np.asfortranarray(np.arange(12).reshape(3, 4))
+    out = np.zeros((3, 4), np.int64)
+    copy[1, (3, 4)](x, out)
+    assert (out == x).all()
+    device = cuda.to_device(np.arange(48).reshape(6, 8))
+    copy[1, (3, 4)](device[::2, ::2], out)
+    assert (out == np.arange(48).reshape(6, 8)[::2, ::2]).all()
+    target = cuda.to_device(np.zeros((6, 8), np.int64))
+    copy[1, (3, 4)](x, target[1::2, 4:])
+    assert (target.copy_to_host()[1::2, 4:] == x).all() and target.copy_to_host()[0::2].sum() == 0
+
+
+def test_0d_arrays_and_len():
+    @cuda.jit
+    def use(x, y, out):
+        out[0] = x[()] + len(y)
+        out[1] = y.size
+
+    out = np.zeros(2)
+    use[1, 1](np.array(2.5), np.zeros((3, 2)), out)
+    assert out.tolist() == [5.5, 6]
+
+
+def test_records():
+    dtype = np.dtype([("x", np.float32), ("n", np.int32)], align=True)
+
+    @cuda.jit
+    def use(points, out):
+        i = cuda.grid(1)
+        points[i].x += 1.0
+        points[i]["n"] = i
+        out[i] = points[i].x * points.x[i]
+
+    points = np.zeros(4, dtype)
+    points["x"] = [1, 2, 3, 4]
+    out = np.zeros(4, np.float32)
+    use[1, 4](points, out)
+    assert points["x"].tolist() == [2, 3, 4, 5] and points["n"].tolist() == [0, 1, 2, 3]
+    assert out.tolist() == [4, 9, 16, 25]
+
+
+# --- barriers and votes ---------------------------------------------------------------------------
+
+
+def test_block_wide_votes():
+    @cuda.jit
+    def vote(out, limit):
+        t = cuda.threadIdx.x
+        out[t, 0] = cuda.syncthreads_count(t < limit)
+        out[t, 1] = cuda.syncthreads_and(t < limit)
+        out[t, 2] = cuda.syncthreads_or(t < limit)
+
+    for limit in (0, 1, 50, 70):
+        out = np.zeros((70, 3), np.int64)
+        vote[1, 70](out, limit)
+        assert (out[:, 0] == limit).all()
+        assert ((out[:, 1] != 0) == (limit == 70)).all() and ((out[:, 2] != 0) == (limit > 0)).all()
+
+
+def test_shuffles():
+    @cuda.jit
+    def shuffle(x, out):
+        t = cuda.threadIdx.x
+        v = x[t]
+        out[0, t] = cuda.shfl_sync(FULL, v, 5)
+        out[1, t] = cuda.shfl_up_sync(FULL, v, 3)
+        out[2, t] = cuda.shfl_down_sync(FULL, v, 3)
+        out[3, t] = cuda.shfl_xor_sync(FULL, v, 6)
+        out[4, t] = cuda.shfl_sync(FULL, v, (t * 7) % 32)
+        out[5, t] = cuda.shfl_sync(FULL, v, 37)
+
+    lanes = np.arange(32)
+    for dtype in (np.int32, np.int64, np.uint32, np.uint64, np.float32, np.float64):
+        x = (lanes * 3 + 1).astype(dtype)
+        out = np.zeros((6, 32), dtype)
+        shuffle[1, 32](x, out)
+        expected = [
+            x[np.full(32, 5)],
+            x[np.where(lanes < 3, lanes, lanes - 3)],
+            x[np.where(lanes + 3 > 31, lanes, lanes + 3)],
+            x[lanes ^ 6],
+            x[lanes * 7 % 32],
+            x[np.full(32, 37 % 32)],
+        ]
+        assert (out == np.array(expected)).all(), dtype
+
+
+def test_shuffles_keep_to_their_warp():
+    @cuda.jit
+    def shuffle(out):
+        t = cuda.threadIdx.x
+        out[t] = cuda.shfl_sync(FULL, t, 0)
+
+    assert run(shuffle, 96).tolist() == [t // 32 * 32 for t in range(96)]
+
+
+def test_warp_sum_by_shuffles():
+    @cuda.jit
+    def total(x, out):
+        v = x[cuda.grid(1)]
+        offset = 16
+        while offset > 0:
+            v += cuda.shfl_down_sync(FULL, v, offset)
+            offset //= 2
+        if cuda.laneid == 0:
+            out[cuda.grid(1) // 32] = v
+
+    x = np.arange(128)
+    out = np.zeros(4, np.int64)
+    total[2, 64](x, out)
+    assert out.tolist() == x.reshape(4, 32).sum(1).tolist()
+
+
+def test_warp_votes():
+    @cuda.jit
+    def vote(x, out):
+        t = cuda.threadIdx.x
+        p = x[t] > 2
+        out[0, t] = cuda.ballot_sync(FULL, p)
+        out[1, t] = cuda.any_sync(FULL, p)
+        out[2, t] = cuda.all_sync(FULL, p)
+        out[3, t] = cuda.eq_sync(FULL, p)
+        out[4, t] = cuda.activemask()
+
+    for x in (np.zeros(32), np.arange(32.0), np.full(32, 9.0)):
+        out = np.zeros((5, 32), np.int64)
+        vote[1, 32](x, out)
+        p = x > 2
+        assert (out[0] & FULL == sum(1 << int(i) for i in np.flatnonzero(p))).all()
+        assert ((out[1] != 0) == p.any()).all() and ((out[2] != 0) == p.all()).all()
+        assert ((out[3] != 0) == (p.all() or not p.any())).all()
+        assert (out[4] & FULL == FULL).all()
+
+
+def test_match():
+    @cuda.jit
+    def match(x, out):
+        t = cuda.threadIdx.x
+        out[0, t] = cuda.match_any_sync(FULL, x[t])
+        mask, same = cuda.match_all_sync(FULL, x[t])
+        out[1, t] = mask
+        out[2, t] = same
+
+    for x in (np.arange(32, dtype=np.int32) // 5, np.full(32, 7, np.int32)):
+        out = np.zeros((3, 32), np.int64)
+        match[1, 32](x, out)
+        expected = [sum(1 << k for k in range(32) if x[k] == x[t]) for t in range(32)]
+        assert (out[0] & FULL).tolist() == expected
+        same = len(set(x.tolist())) == 1
+        assert ((out[1] & FULL) == (FULL if same else 0)).all() and ((out[2] != 0) == same).all()
+
+
+def test_votes_among_active_lanes():
+    @cuda.jit
+    def half(out):
+        t = cuda.threadIdx.x
+        out[t] = 0
+        if t < 16:
+            out[t] = cuda.activemask()
+            cuda.syncwarp(0xFFFF)
+            out[t] += cuda.ballot_sync(0xFFFF, t % 2 == 0) << 32
+
+    out = run(half, 32)
+    assert out[:16].tolist() == [0xFFFF + (0x5555 << 32)] * 16 and not out[16:].any()
+
+
+def test_activemask_of_a_partial_warp():
+    @cuda.jit
+    def mask(out):
+        out[cuda.threadIdx.x] = cuda.activemask()
+
+    assert run(mask, 10).tolist() == [0x3FF] * 10
+
+
+def test_lanemask():
+    @cuda.jit
+    def mask(out):
+        out[cuda.threadIdx.x] = cuda.lanemask_lt()
+
+    assert (run(mask, 32) & FULL).tolist() == [(1 << t) - 1 for t in range(32)]
+
+
+def test_grid_wide_barrier():
+    @cuda.jit
+    def shift(x, out):
+        grid = cuda.cg.this_grid()
+        i = cuda.grid(1)
+        x[i] = i * i
+        grid.sync()
+        out[i] = x[x.size - 1 - i]
+
+    x, out = np.zeros(256, np.int64), np.zeros(256, np.int64)
+    shift[4, 64](x, out)
+    assert out.tolist() == [(255 - i) ** 2 for i in range(256)]
+
+
+def test_fences_and_sleep_are_accepted():
+    @cuda.jit
+    def fence(out):
+        cuda.threadfence()
+        cuda.threadfence_block()
+        cuda.threadfence_system()
+        cuda.nanosleep(10)
+        out[cuda.grid(1)] = 1
+
+    assert run(fence).sum() == 32
+
+
+# --- atomics --------------------------------------------------------------------------------------
+
+
+@cuda.jit
+def atomic_add(values, table, old):
+    i = cuda.grid(1)
+    old[i] = cuda.atomic.add(table, i % 3, values[i])
+
+
+@cuda.jit
+def atomic_sub(values, table, old):
+    i = cuda.grid(1)
+    old[i] = cuda.atomic.sub(table, i % 3, values[i])
+
+
+@cuda.jit
+def atomic_max(values, table, old):
+    i = cuda.grid(1)
+    old[i] = cuda.atomic.max(table, i % 3, values[i])
+
+
+@cuda.jit
+def atomic_min(values, table, old):
+    i = cuda.grid(1)
+    old[i] = cuda.atomic.min(table, i % 3, values[i])
+
+
+@cuda.jit
+def atomic_nanmax(values, table, old):
+    i = cuda.grid(1)
+    old[i] = cuda.atomic.nanmax(table, i % 3, values[i])
+
+
+@cuda.jit
+def atomic_nanmin(values, table, old):
+    i = cuda.grid(1)
+    old[i] = cuda.atomic.nanmin(table, i % 3, values[i])
+
+
+@cuda.jit
+def atomic_and(values, table, old):
+    i = cuda.grid(1)
+    old[i] = cuda.atomic.and_(table, i % 3, values[i])
+
+
+@cuda.jit
+def atomic_or(values, table, old):
+    i = cuda.grid(1)
+    old[i] = cuda.atomic.or_(table, i % 3, values[i])
+
+
+@cuda.jit
+def atomic_xor(values, table, old):
+    i = cuda.grid(1)
+    old[i] = cuda.atomic.xor(table, i % 3, values[i])
+
+
+@cuda.jit
+def atomic_inc(values, table, old):
+    i = cuda.grid(1)
+    old[i] = cuda.atomic.inc(table, i % 3, values[i])
+
+
+@cuda.jit
+def atomic_dec(values, table, old):
+    i = cuda.grid(1)
+    old[i] = cuda.atomic.dec(table, i % 3, values[i])
+
+
+@cuda.jit
+def atomic_exch(values, table, old):
+    i = cuda.grid(1)
+    old[i] = cuda.atomic.exch(table, i % 3, values[i])
+
+
+INTEGERS = [np.int32, np.int64, np.uint32, np.uint64]
+UNSIGNED = [np.uint32, np.uint64]
+FLOATS = [np.float32, np.float64]
+
+# Kernel, what one update does, dtypes.
+ATOMICS = [
+    (atomic_add, lambda old, v: old + v, INTEGERS + FLOATS),
+    (atomic_sub, lambda old, v: old - v, [np.int32, np.int64, *FLOATS]),
+    (atomic_max, max, INTEGERS + FLOATS),
+    (atomic_min, min, INTEGERS + FLOATS),
+    (atomic_nanmax, max, INTEGERS + FLOATS),
+    (atomic_nanmin, min, INTEGERS + FLOATS),
+    (atomic_and, lambda old, v: old & v, INTEGERS),
+    (atomic_or, lambda old, v: old | v, INTEGERS),
+    (atomic_xor, lambda old, v: old ^ v, INTEGERS),
+    (atomic_inc, lambda old, v: 0 if old >= v else old + 1, UNSIGNED),
+    (atomic_dec, lambda old, v: v if old == 0 or old > v else old - 1, UNSIGNED),
+    (atomic_exch, lambda old, v: v, INTEGERS),
+]
+
+
+@pytest.mark.parametrize("kernel, operation, dtypes", ATOMICS, ids=lambda v: getattr(v, "__name__", ""))
+def test_atomics(kernel, operation, dtypes):
+    for dtype in dtypes:
+        values = (np.arange(96) * 37 % 50 + 1).astype(dtype)
+        table = np.array([20, 30, 12], dtype)
+        old = np.zeros(96, dtype)
+        before = table.copy()
+        kernel[3, 32](values, table, old)
+        # Whatever the sequence, each slot's olds and its result are those of *one* sequence of the 32 updates.
+        for slot in range(3):
+            mine = list(range(slot, 96, 3))
+            state, left = before[slot].item(), mine
+            while left:
+                nxt = [i for i in left if old[i].item() == state]
+                assert nxt, (dtype, slot, state)
+                # Among threads that saw the same value, one whose operand changes nothing goes first.
+                nxt.sort(key=lambda i: operation(state, values[i].item()) != state)
+                state = operation(state, values[nxt[0]].item())
+                left = [i for i in left if i != nxt[0]]
+            assert table[slot].item() == state, (dtype, slot)
+
+
+def test_atomic_of_nan():
+    @cuda.jit
+    def use(x, out):
+        i = cuda.grid(1)
+        cuda.atomic.nanmax(out, 0, x[i])
+        cuda.atomic.nanmin(out, 1, x[i])
+
+    x = np.array([1.0, np.nan, 3.0, -2.0])
+    out = np.array([np.nan, np.nan])
+    use[1, 4](x, out)
+    assert out.tolist() == [3, -2]
+
+
+def test_atomics_on_two_dimensions_and_shared_memory():
+    @cuda.jit
+    def use(out):
+        box = cuda.shared.array((2, 2), int32)
+        t = cuda.threadIdx.x
+        if t < 4:
+            box[t // 2, t % 2] = 0
+        cuda.syncthreads()
+        cuda.atomic.add(box, (t % 2, 1), 2)
+        cuda.syncthreads()
+        if t == 0:
+            cuda.atomic.add(out, (0, 1), box[0, 1])
+            cuda.atomic.add(out, (1, 0), box[1, 0] + box[1, 1])
+
+    out = np.zeros((2, 2), np.int32)
+    use[3, 64](out)
+    assert out.tolist() == [[0, 192], [192, 0]]
+
+
+def test_compare_and_swap():
+    @cuda.jit
+    def use(flag, slots, out):
+        i = cuda.grid(1)
+        out[i] = cuda.atomic.compare_and_swap(flag, 0, i + 1)
+        cuda.atomic.cas(slots, i, 5, 9)
+
+    flag, slots, out = np.zeros(1, np.int32), np.array([5, 6, 5, 7], np.int32), np.zeros(4, np.int32)
+    use[1, 4](flag, slots, out)
+    winners = [i for i in range(4) if out[i] == 0]
+    assert len(winners) == 1 and flag[0] == winners[0] + 1
+    assert all(out[i] == flag[0] for i in range(4) if i not in winners)
+    assert slots.tolist() == [9, 6, 9, 7]
+
+
+# --- numbers --------------------------------------------------------------------------------------
+
+
+def test_bits():
+    @cuda.jit
+    def bits(x, out):
+        i = cuda.grid(1)
+        out[i, 0] = cuda.popc(x[i])
+        out[i, 1] = cuda.clz(x[i])
+        out[i, 2] = cuda.ffs(x[i])
+        out[i, 3] = cuda.brev(x[i])
+
+    for dtype, width in ((np.uint32, 32), (np.int32, 32), (np.uint64, 64), (np.int64, 64)):
+        x = np.array([0, 1, 2, 0b10110, 255, 2**31 - 1, 7 << 20]).astype(dtype)
+        out = np.zeros((len(x), 4), np.uint64)
+        bits[1, len(x)](x, out)
+        for i, value in enumerate(int(v) for v in x):
+            text = format(value, f"0{width}b")
+            assert out[i, 0] == text.count("1")
+            assert out[i, 1] == width - value.bit_length()
+            assert out[i, 2] == (value & -value).bit_length()
+            assert int(out[i, 3]) % 2**width == int(text[::-1], 2)
+
+
+def test_bits_of_negative_numbers():
+    @cuda.jit
+    def bits(x, out):
+        i = cuda.grid(1)
+        out[0, i] = cuda.popc(x[i])
+        out[1, i] = cuda.clz(x[i])
+        out[2, i] = cuda.ffs(x[i])
+
+    out = np.zeros((3, 2), np.int64)
+    bits[1, 2](np.array([-1, -8], np.int32), out)
+    assert out.tolist() == [[32, 29], [0, 0], [1, 4]]
+
+
+def test_selp_fma_cbrt():
+    @cuda.jit
+    def use(x, out):
+        i = cuda.grid(1)
+        out[i, 0] = cuda.selp(x[i] > 2, x[i], -1.0)
+        out[i, 1] = cuda.fma(x[i], x[i], 1.0)
+        out[i, 2] = cuda.cbrt(x[i])
+
+    x = np.array([1.0, 8.0, 27.0, -8.0])
+    out = np.zeros((4, 3))
+    use[1, 4](x, out)
+    assert out[:, 0].tolist() == [-1, 8, 27, -1] and out[:, 1].tolist() == (x * x + 1).tolist()
+    np.testing.assert_allclose(out[:, 2], [1, 2, 3, -2], rtol=1e-15)
+
+
+def test_fma_rounds_once():
+    @cuda.jit
+    def use(a, b, c, out):
+        i = cuda.grid(1)
+        out[i] = cuda.fma(a[i], b[i], c[i])
+
+    eps = np.float32(2.0**-12)
+    a = np.array([1 + eps], np.float32)
+    out = np.zeros(1, np.float32)
+    use[1, 1](a, a, np.array([-(1 + 2 * eps)], np.float32), out)
+    assert out[0] == eps * eps
+    eps = 2.0**-30
+    out = np.zeros(1)
+    use[1, 1](np.array([1 + eps]), np.array([1 + eps]), np.array([-(1 + 2 * eps)]), out)
+    assert out[0] == eps * eps
+
+
+UNARY_MATH = {
+    "acos": np.arccos, "acosh": lambda x: np.arccosh(x + 1), "asin": np.arcsin, "asinh": np.arcsinh, "atan": np.arctan,
+    "atanh": np.arctanh, "ceil": np.ceil, "cos": np.cos, "cosh": np.cosh, "degrees": np.degrees, "exp": np.exp,
+    "expm1": np.expm1, "fabs": np.fabs, "floor": np.floor, "log": np.log, "log10": np.log10, "log1p": np.log1p,
+    "log2": np.log2, "radians": np.radians, "sin": np.sin, "sinh": np.sinh, "sqrt": np.sqrt, "tan": np.tan,
+    "tanh": np.tanh, "trunc": np.trunc,
+}  # fmt: skip
+
+
+@cuda.jit
+def unary_math(x, out):
+    i = cuda.grid(1)
+    v = x[i]
+    out[0, i] = math.acos(v)
+    out[1, i] = math.acosh(v + 1)
+    out[2, i] = math.asin(v)
+    out[3, i] = math.asinh(v)
+    out[4, i] = math.atan(v)
+    out[5, i] = math.atanh(v)
+    out[6, i] = math.ceil(v)
+    out[7, i] = math.cos(v)
+    out[8, i] = math.cosh(v)
+    out[9, i] = math.degrees(v)
+    out[10, i] = math.exp(v)
+    out[11, i] = math.expm1(v)
+    out[12, i] = math.fabs(v)
+    out[13, i] = math.floor(v)
+    out[14, i] = math.log(v)
+    out[15, i] = math.log10(v)
+    out[16, i] = math.log1p(v)
+    out[17, i] = math.log2(v)
+    out[18, i] = math.radians(v)
+    out[19, i] = math.sin(v)
+    out[20, i] = math.sinh(v)
+    out[21, i] = math.sqrt(v)
+    out[22, i] = math.tan(v)
+    out[23, i] = math.tanh(v)
+    out[24, i] = math.trunc(v)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_math(dtype):
+    x = np.linspace(0.05, 0.95, 16).astype(dtype)
+    out = np.zeros((len(UNARY_MATH), 16), dtype)
+    unary_math[1, 16](x, out)
+    for row, (name, function) in zip(out, UNARY_MATH.items(), strict=True):
+        np.testing.assert_allclose(row, function(x), rtol=4 * np.finfo(dtype).eps, err_msg=name)
+
+
+def test_math_of_two_arguments_and_predicates():
+    @cuda.jit
+    def use(x, y, out):
+        i = cuda.grid(1)
+        out[i, 0] = math.atan2(x[i], y[i])
+        out[i, 1] = math.copysign(x[i], y[i])
+        out[i, 2] = math.fmod(x[i], y[i])
+        out[i, 3] = math.hypot(x[i], y[i])
+        out[i, 4] = math.pow(abs(x[i]), y[i])
+        out[i, 5] = math.isnan(x[i]) + 2 * math.isinf(x[i]) + 4 * math.isfinite(x[i])
+        out[i, 6] = math.erf(y[i]) + math.erfc(y[i])
+        out[i, 7] = math.gamma(y[i] * y[i]) + math.lgamma(y[i] * y[i])
+        out[i, 8] = math.ldexp(x[i], 3)
+
+    x = np.array([1.0, -2.5, np.inf, np.nan, 5.5])
+    y = np.array([2.0, -1.0, 1.5, 2.0, -3.0])
+    out = np.zeros((5, 9))
+    use[1, 5](x, y, out)
+    with np.errstate(all="ignore"):
+        expected = [np.arctan2(x, y), np.copysign(x, y), np.fmod(x, y), np.hypot(x, y), np.abs(x) ** y]
+    for column, values in enumerate(expected):
+        np.testing.assert_allclose(out[:, column], values, rtol=1e-15)
+    assert out[:, 5].tolist() == [4, 4, 2, 1, 4]
+    np.testing.assert_allclose(out[:, 6], 1.0, rtol=1e-15)
+    np.testing.assert_allclose(out[:, 7], [math.gamma(v * v) + math.lgamma(v * v) for v in y], rtol=1e-13)
+    np.testing.assert_allclose(out[:, 8], x * 8)
+
+
+def test_modf_and_frexp():
+    @cuda.jit
+    def use(x, out):
+        i = cuda.grid(1)
+        fraction, whole = math.modf(x[i])
+        mantissa, exponent = math.frexp(x[i])
+        out[i, 0] = fraction
+        out[i, 1] = whole
+        out[i, 2] = mantissa
+        out[i, 3] = exponent
+
+    out = np.zeros((2, 4))
+    use[1, 2](np.array([2.75, -10.5]), out)
+    assert out.tolist() == [[0.75, 2, 0.6875, 2], [-0.5, -10, -0.65625, 4]]
+
+
+def test_builtins():
+    @cuda.jit
+    def use(x, out):
+        i = cuda.grid(1)
+        v = x[i]
+        out[i, 0] = abs(v)
+        out[i, 1] = min(v, 3)
+        out[i, 2] = max(v, 3, -v)
+        out[i, 3] = int(v)
+        out[i, 4] = float(i) / 2
+        out[i, 5] = bool(v)
+        out[i, 6] = pow(v, 2)
+        out[i, 7] = round(v)
+        q, r = divmod(i, 3)
+        out[i, 8] = 10 * q + r
+        out[i, 9] = v**2 + v**-1
+        out[i, 10] = 7 // 2 + -7 // 2 + 7 % 3 + -7 % 3
+
+    x = np.array([-2.5, 0.5, 1.5, 4.25, 7.0])
+    out = np.zeros((5, 11))
+    use[1, 5](x, out)
+    for i, v in enumerate(x.tolist()):
+        expected = [abs(v), min(v, 3), max(v, 3, -v), int(v), i / 2, bool(v), v * v, round(v), 10 * (i // 3) + i % 3]
+        assert out[i].tolist() == [*expected, v**2 + v**-1, 3 - 4 + 1 + 2], i
+
+
+def test_numpy_scalar_functions():
+    @cuda.jit
+    def use(x, out):
+        i = cuda.grid(1)
+        v = x[i]
+        out[i, 0] = np.sqrt(v)
+        out[i, 1] = np.exp(v)
+        out[i, 2] = np.sin(v) + np.cos(v) + np.tan(v)
+        out[i, 3] = np.log(v) + np.log2(v) + np.log10(v)
+        out[i, 4] = np.floor(v) + np.ceil(v)
+        out[i, 5] = np.abs(-v)
+        out[i, 6] = np.minimum(v, 0.5) + np.maximum(v, 0.25)
+        out[i, 7] = np.arctan2(v, 2.0)
+        out[i, 8] = np.float32(v)
+        out[i, 9] = np.int32(v * 10)
+
+    x = np.linspace(0.1, 2.0, 8)
+    out = np.zeros((8, 10))
+    use[1, 8](x, out)
+    expected = [
+        np.sqrt(x), np.exp(x), np.sin(x) + np.cos(x) + np.tan(x), np.log(x) + np.log2(x) + np.log10(x),
+        np.floor(x) + np.ceil(x), x, np.minimum(x, 0.5) + np.maximum(x, 0.25), np.arctan2(x, 2.0),
+        x.astype(np.float32), (x * 10).astype(np.int32),
+    ]  # fmt: skip
+    np.testing.assert_allclose(out, np.array(expected).T, rtol=1e-14)
+
+
+def test_casts_by_numba_types():
+    @cuda.jit
+    def use(x, out):
+        i = cuda.grid(1)
+        out[i, 0] = float32(x[i])
+        out[i, 1] = int32(x[i])
+        out[i, 2] = uint8(int32(x[i]))
+        out[i, 3] = int8(int64(x[i]))
+        out[i, 4] = float64(float16(x[i]))
+        out[i, 5] = boolean(x[i])
+        out[i, 6] = uint32(int64(x[i]))
+        out[i, 7] = int16(70000)
+
+    x = np.array([300.7, -1.2, 0.1, 2.0])
+    out = np.zeros((4, 8))
+    use[1, 4](x, out)
+    with np.errstate(all="ignore"):
+        for i, v in enumerate(x):
+            whole = int(v)
+            assert out[i].tolist() == [
+                float(np.float32(v)),
+                whole,
+                whole % 256,
+                (whole + 128) % 256 - 128,
+                float(np.float16(v)),
+                1.0,
+                whole % 2**32,
+                70000 - 65536,
+            ]
+
+
+def test_float16():
+    @cuda.jit
+    def use(x, y, out):
+        i = cuda.grid(1)
+        out[i] = x[i] * y[i] + x[i]
+
+    x = np.array([0.1, 1.5, 1000], np.float16)
+    out = np.zeros(3, np.float16)
+    use[1, 3](x, x[::-1].copy(), out)
+    assert out.tolist() == (x * x[::-1] + x).tolist()
+
+
+def test_float16_functions():
+    @cuda.jit
+    def use(x, y, out):
+        i = cuda.grid(1)
+        out[0, i] = cuda.fp16.hadd(x[i], y[i])
+        out[1, i] = cuda.fp16.hsub(x[i], y[i])
+        out[2, i] = cuda.fp16.hmul(x[i], y[i])
+        out[3, i] = cuda.fp16.hneg(x[i])
+        out[4, i] = cuda.fp16.habs(y[i])
+        out[5, i] = cuda.fp16.hmax(x[i], y[i])
+        out[6, i] = cuda.fp16.hmin(x[i], y[i])
+        out[7, i] = cuda.fp16.hfma(x[i], y[i], x[i])
+
+    x, y = np.array([1.5, 2.0, -3.0], np.float16), np.array([-0.5, 0.25, 4.0], np.float16)
+    out = np.zeros((8, 3), np.float16)
+    use[1, 3](x, y, out)
+    expected = [x + y, x - y, x * y, -x, np.abs(y), np.maximum(x, y), np.minimum(x, y), x * y + x]
+    assert out.tolist() == np.array(expected).tolist()
+
+
+def test_complex():
+    @cuda.jit
+    def use(z, out, parts):
+        i = cuda.grid(1)
+        v = z[i] * (1 + 2j) + complex64(1j)
+        out[i] = v / z[i]
+        parts[i, 0] = v.real
+        parts[i, 1] = v.imag
+        parts[i, 2] = abs(v)
+        out[i] += v.conjugate()
+
+    z = np.array([1 + 1j, 2 - 3j, -0.5j])
+    out, parts = np.zeros(3, complex), np.zeros((3, 3))
+    use[1, 3](z, out, parts)
+    v = z * (1 + 2j) + 1j
+    np.testing.assert_allclose(out, v / z + v.conjugate(), rtol=1e-15)
+    np.testing.assert_allclose(parts, np.stack([v.real, v.imag, abs(v)], 1), rtol=1e-15)
+
+
+# --- statements -----------------------------------------------------------------------------------
+
+
+def test_loops_with_break_continue_and_else():
+    @cuda.jit
+    def search(x, out):
+        i = cuda.grid(1)
+        found = -1
+        for j in range(x.shape[1]):
+            if x[i, j] < 0:
+                continue
+            if x[i, j] == 7:
+                found = j
+                break
+        else:
+            found = -2
+        steps = 0
+        n = i + 3
+        while n != 1:
+            if n % 2 == 0:
+                n //= 2
+            else:
+                n = 3 * n + 1
+            steps += 1
+            if steps > 100:
+                break
+        else:
+            steps += 1000
+        out[i, 0] = found
+        out[i, 1] = steps
+
+    x = np.array([[1, -7, 7], [7, 7, 7], [1, 2, 3], [-7, -7, -7]])
+    out = np.zeros((4, 2), np.int64)
+    search[1, 4](x, out)
+    assert out[:, 0].tolist() == [2, 0, -2, -2]
+
+    def collatz(n):
+        steps = 0
+        while n != 1:
+            n = n // 2 if n % 2 == 0 else 3 * n + 1
+            steps += 1
+        return steps
+
+    assert out[:, 1].tolist() == [collatz(n) + 1000 for n in (3, 4, 5, 6)]
+
+
+def test_ranges():
+    @cuda.jit
+    def ranges(out):
+        i = cuda.grid(1)
+        total = 0
+        for a in range(i):
+            total += a
+        for b in range(2, i + 2):
+            total += 10 * b
+        for c in range(10, i, -3):
+            total += 100 * c
+        for d in range(i, 20, 4):
+            total += 1000 * d
+        out[i] = total
+
+    expected = [
+        sum(range(i)) + 10 * sum(range(2, i + 2)) + 100 * sum(range(10, i, -3)) + 1000 * sum(range(i, 20, 4))
+        for i in range(15)
+    ]
+    assert run(ranges, 15).tolist() == expected
+
+
+def test_a_loop_variable_keeps_its_last_value():
+    @cuda.jit
+    def last(out):
+        i = cuda.grid(1)
+        j = -1
+        for j in range(i):  # noqa: B007
+            pass
+        out[i] = j
+
+    assert run(last, 4).tolist() == [-1, 0, 1, 2]
+
+
+def test_nested_loops_and_breaks():
+    @cuda.jit
+    def nested(out):
+        i = cuda.grid(1)
+        count = 0
+        for a in range(10):
+            for b in range(10):
+                if b > a:
+                    break
+                if (a + b) % 2 == i % 2:
+                    continue
+                count += 1
+            if a == i:
+                break
+        out[i] = count
+
+    expected = []
+    for i in range(8):
+        count = 0
+        for a in range(i + 1):
+            count += sum((a + b) % 2 != i % 2 for b in range(a + 1))
+        expected.append(count)
+    assert run(nested, 8).tolist() == expected
+
+
+def test_early_return():
+    @cuda.jit
+    def early(out):
+        i = cuda.grid(1)
+        if i % 2:
+            return
+        out[i] = 1
+        for j in range(10):
+            if j == i:
+                return
+        out[i] = 2
+
+    assert run(early, 14).tolist() == [0 if i % 2 else 1 if i < 10 else 2 for i in range(14)]
+
+
+def test_conditions():
+    @cuda.jit
+    def conditions(out):
+        i = cuda.grid(1)
+        a = 1 if i < 3 else 2 if i < 6 else 3
+        b = 0 < i <= 4 != 3
+        c = i > 2 and i < 7 or i == 9
+        d = not (i == 5)
+        e = (i or 100) + (i and 50)
+        out[i] = a + 10 * b + 100 * c + 1000 * d + 10000 * e
+
+    def expected(i):
+        a = 1 if i < 3 else 2 if i < 6 else 3
+        return a + 10 * (0 < i <= 4) + 100 * (2 < i < 7 or i == 9) + 1000 * (i != 5) + 10000 * ((i or 100) + (i and 50))
+
+    assert run(conditions, 10).tolist() == [expected(i) for i in range(10)]
+
+
+def test_conditions_guard_what_follows():
+    @cuda.jit
+    def guarded(x, out):
+        i = cuda.grid(1)
+        if i < x.size and x[i] > 1:
+            out[i] = x[i]
+        else:
+            out[i] = x[i] if i < x.size else -1
+
+    out = np.zeros(8, np.int64)
+    guarded[1, 8](np.arange(4), out)
+    assert out.tolist() == [0, 1, 2, 3, -1, -1, -1, -1]
+
+
+def test_elif_chains():
+    @cuda.jit
+    def chain(out):
+        i = cuda.grid(1)
+        if i == 0:
+            out[i] = 10
+        elif i < 3:
+            out[i] = 20
+        elif i < 5:
+            pass
+        else:
+            out[i] = 40
+
+    assert run(chain, 6).tolist() == [10, 20, 20, 0, 0, 40]
+
+
+def test_augmented_assignment():
+    @cuda.jit
+    def augmented(out):
+        i = cuda.grid(1)
+        v = 100
+        v += i
+        v -= 1
+        v *= 3
+        v //= 2
+        v %= 97
+        v <<= 3
+        v >>= 1
+        v |= 1
+        v &= 0xFE | 1
+        v ^= 5
+        v **= 2
+        out[i] += v
+        out[i] -= 1
+
+    expected = []
+    for i in range(6):
+        v = (((100 + i - 1) * 3 // 2 % 97) << 3 >> 1 | 1) & 0xFF
+        expected.append((v ^ 5) ** 2 - 1)
+    assert run(augmented, 6).tolist() == expected
+
+
+def test_tuples():
+    @cuda.jit
+    def tuples(out, pair, shape):
+        i = cuda.grid(1)
+        a, b = i, 2 * i
+        a, b = b, a
+        t = (a, b, 3.5)
+        x, (y, z) = t[2], (t[0], t[1])
+        n, m = shape
+        out[i] = x + y + z + pair[0] + pair[1] + n * m + len(t)
+
+    out = np.zeros(4)
+    tuples[1, 4](out, (10, 0.25), np.zeros((2, 3)).shape)
+    assert out.tolist() == [3.5 + 3 * i + 10.25 + 6 + 3 for i in range(4)]
+
+
+def test_looping_over_tuples_and_arrays():
+    @cuda.jit
+    def loops(out):
+        i = cuda.grid(1)
+        total = 0
+        for v in (1, 2, 3):
+            total += v
+        for v in GLOBAL_TUPLE:
+            total += 10 * v
+        for k, v in enumerate((5, 6)):
+            total += 100 * k * v
+        for a, b in zip((1, 2), (3, 4)):  # noqa: B905 (Numba's zip has no strict)
+            total += 1000 * a * b
+        out[i] = total
+
+    out = np.zeros(2, np.int64)
+    loops[1, 2](out)
+    assert out.tolist() == [6 + 100 + 600 + 11000] * 2
+
+
+def test_chained_assignment_and_annotations():
+    @cuda.jit
+    def assign(out):
+        i = cuda.grid(1)
+        a = b = i + 1
+        c: int = a * b
+        out[i] = c
+
+    assert run(assign, 3).tolist() == [1, 4, 9]
+
+
+def test_walrus():
+    @cuda.jit
+    def walrus(out):
+        i = cuda.grid(1)
+        if (j := i * 2) > 4:
+            out[i] = j
+
+    assert run(walrus, 5).tolist() == [0, 0, 0, 6, 8]
+
+
+def test_docstrings_comments_and_asserts():
+    @cuda.jit
+    def documented(out):
+        """Does little."""
+        i = cuda.grid(1)
+        # a comment
+        assert i >= 0
+        out[i] = 1; out[i] += 1  # noqa: E702  # fmt: skip
+
+    assert run(documented, 3).tolist() == [2, 2, 2]
+
+
+def test_bitwise_and_shifts():
+    @cuda.jit
+    def bits(x, out):
+        i = cuda.grid(1)
+        out[i] = (x[i] & 0xF0) | (x[i] << 8) ^ ~x[i] & (x[i] >> 2)
+
+    x = np.array([0, 1, 77, 200, -5], np.int64)
+    out = np.zeros(5, np.int64)
+    bits[1, 5](x, out)
+    assert out.tolist() == ((x & 0xF0) | (x << 8) ^ ~x & (x >> 2)).tolist()
+
+
+def test_print(capsys):
+    @cuda.jit
+    def say(out):
+        i = cuda.grid(1)
+        if i == 3:
+            print("thread", i, 1.5)
+        out[i] = i
+
+    run(say, 8)
+    assert capsys.readouterr().out.split() == ["thread", "3", "1.5"]
+
+
+def test_print_of_every_thread(capsys):
+    @cuda.jit
+    def say(out):
+        print(cuda.grid(1))
+
+    run(say, 5)
+    assert sorted(capsys.readouterr().out.split()) == ["0", "1", "2", "3", "4"]
+
+
+def test_is_none():
+    @cuda.jit
+    def optional(out, extra):
+        i = cuda.grid(1)
+        if extra is None:
+            out[i] = 1
+        else:
+            out[i] = 2
+
+    assert run(optional, 2, args=(None,)).tolist() == [1, 1]
+    assert run(optional, 2, args=(3,)).tolist() == [2, 2]
+
+
+def test_decorated_local_names_for_cuda():
+    from dwlab.simt import cuda as gpu
+
+    @gpu.jit
+    def renamed(out):
+        out[gpu.grid(1)] = gpu.blockDim.x
+
+    assert run(renamed, 4).tolist() == [4] * 4
+
+
+def test_names_imported_from_cuda():
+    from dwlab.simt.cuda import grid, jit, shared, syncthreads, threadIdx
+
+    @jit
+    def imported(out):
+        tile = shared.array(32, int64)
+        tile[threadIdx.x] = grid(1)
+        syncthreads()
+        out[grid(1)] = tile[31 - threadIdx.x]
+
+    assert run(imported, 32).tolist() == list(range(31, -1, -1))
+
+
+def test_a_kernel_from_a_notebook_cell():
+    import linecache
+
+    text = "@cuda.jit\ndef cell(out):\n    i = cuda.grid(1)\n    out[i] = 3 * i\n"
+    name = "<ipython-input-7-abcdef>"
+    linecache.cache[name] = (len(text), None, text.splitlines(True), name)
+    space = {"cuda": cuda}
+    exec(compile(text, name, "exec"), space)
+    assert run(space["cell"], 4).tolist() == [0, 3, 6, 9]
+
+
+def test_two_kernels_with_one_name_are_told_apart():
+    def make(n):
+        if n == 1:
+
+            @cuda.jit
+            def kernel(out):
+                out[cuda.grid(1)] = 1
+        else:
+
+            @cuda.jit
+            def kernel(out):
+                out[cuda.grid(1)] = 2
+
+        return kernel
+
+    assert run(make(1), 1)[0] == 1 and run(make(2), 1)[0] == 2
+
+
+# --- reduction ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [1, 2, 31, 32, 33, 64, 100, 127, 128, 129, 200, 1000, 8192, 8193, 20000])
+def test_reduce(size):
+    total = cuda.reduce(lambda a, b: a + b)
+    x = np.arange(size, dtype=np.int64) * 3 - 100
+    assert total(x) == x.sum()
+    assert total(cuda.to_device(x), init=7) == x.sum() + 7
+
+
+def test_reduce_with_other_functions_sizes_and_results():
+    @cuda.reduce
+    def largest(a, b):
+        return a if a > b else b
+
+    x = np.random.default_rng(0).permutation(1000).astype(np.float32)
+    assert largest(x, init=-1.0) == 999 and largest(x[::-1].copy(), size=3, init=-5.0) == x[::-1][:3].max()
+    product = cuda.Reduce(lambda a, b: a * b)
+    assert product(np.full(40, 2, np.int64), init=1) == 2**40
+    result = cuda.device_array(3, np.float32)
+    result[:] = -1.0
+    assert largest(cuda.to_device(x), res=result, stream=cuda.stream()) is None
+    assert result.copy_to_host().tolist() == [999, -1, -1]
+    assert largest(np.zeros(0, np.float32), init=4.0) == 4.0
+    with pytest.raises(TypeError, match="only support 1D array"):
+        largest(np.zeros((2, 2), np.float32))
+
+
+def test_reduce_adds_in_the_sequence_of_numbas_reduction():
+    x = np.random.default_rng(5).standard_normal(1000).astype(np.float32)
+
+    def tree(values):
+        values = list(values)
+        width = len(values) // 2
+        while width:
+            values[:width] = [np.float32(a + b) for a, b in zip(values[:width], values[width : 2 * width], strict=True)]
+            width //= 2
+        return values[0]
+
+    def block(values):
+        warps = [tree(values[w : w + 32]) for w in range(0, 128, 32)]
+        return np.float32(np.float32(warps[0] + warps[2]) + np.float32(warps[1] + warps[3]))
+
+    def fold(values):
+        total = values[0]
+        for v in values[1:]:
+            total = np.float32(total + v)
+        return total
+
+    # 7 blocks of 128, then a block of 104: three full warps and one of 8, then the 8 partial sums in sequence.
+    rest = x[896:]
+    partials = [block(x[b : b + 128]) for b in range(0, 896, 128)]
+    partials[0] = np.float32(partials[0] + np.float32(0.5))
+    partials.append(fold([tree(rest[w : w + 32]) for w in (0, 32, 64)] + [fold(rest[96:])]))
+    assert cuda.reduce(lambda a, b: a + b)(x, init=0.5) == fold(partials)

@@ -1,0 +1,578 @@
+"""Numbers have Numba's types: results equal what numba.njit computes, for every pair of dtypes and every operator."""
+
+import itertools
+import math
+import operator
+
+import numba
+import numba.core.registry
+import numba.np.numpy_support
+import numpy as np
+import pytest
+from numba import float32, float64, int8, int16, int32, int64, uint8, uint16, uint32, uint64
+from numba.core.errors import TypingError
+
+from dwlab import simt
+from dwlab.simt import cuda
+
+NAMES = ["bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float32", "float64"]
+ALL_PAIRS = list(itertools.product(NAMES, NAMES))
+# Compiling takes time: numba.njit itself is asked for every combination in one order or the other, without int16 and
+# uint16, which take the same paths as their neighbours. `oracle` knows the rest, and is held to njit here.
+COMPILED_PAIRS = [
+    (a, b) if (i + j) % 2 else (b, a)
+    for (i, a), (j, b) in itertools.combinations_with_replacement(enumerate(NAMES), 2)
+    if not {a, b} & {"int16", "uint16"}
+]
+
+
+def operands(name, other):
+    """Values at the edges of the type, none of them zero, paired with values of the other type."""
+
+    def edges(name):
+        if name == "bool":
+            return [True]
+        if name.startswith("float"):
+            return [1.0, -1.5, 0.1, 3.0, -7.25, 1e10, 2.5]
+        info = np.iinfo(name)
+        low = [info.min, info.min + 1, -1, -7] if info.min else []
+        return [1, 2, 3, 5, 100, info.max, info.max - 1, *low]
+
+    pairs = list(itertools.product(edges(name), edges(other)))
+    return np.array([p[0] for p in pairs], name), np.array([p[1] for p in pairs], other)
+
+
+def arithmetic(a, b, real, whole, n):
+    for i in range(n):
+        r0 = a[i] + b[i]
+        real[0, i] = r0
+        whole[0, i] = r0
+        r1 = a[i] - b[i]
+        real[1, i] = r1
+        whole[1, i] = r1
+        r2 = a[i] * b[i]
+        real[2, i] = r2
+        whole[2, i] = r2
+        r3 = a[i] / b[i]
+        real[3, i] = r3
+        whole[3, i] = r3
+        r4 = a[i] // b[i]
+        real[4, i] = r4
+        whole[4, i] = r4
+        r5 = a[i] % b[i]
+        real[5, i] = r5
+        whole[5, i] = r5
+        real[6, i] = a[i] == b[i]
+        real[7, i] = a[i] != b[i]
+        real[8, i] = a[i] < b[i]
+        real[9, i] = a[i] <= b[i]
+        real[10, i] = a[i] > b[i]
+        real[11, i] = a[i] >= b[i]
+        r12 = min(a[i], b[i])
+        real[12, i] = r12
+        whole[12, i] = r12
+        r13 = max(a[i], b[i])
+        real[13, i] = r13
+        whole[13, i] = r13
+
+
+def bitwise(a, b, real, whole, n):
+    for i in range(n):
+        r0 = a[i] & b[i]
+        real[0, i] = r0
+        whole[0, i] = r0
+        r1 = a[i] | b[i]
+        real[1, i] = r1
+        whole[1, i] = r1
+        r2 = a[i] ^ b[i]
+        real[2, i] = r2
+        whole[2, i] = r2
+        r3 = a[i] << (b[i] & 7)
+        real[3, i] = r3
+        whole[3, i] = r3
+        r4 = a[i] >> (b[i] & 7)
+        real[4, i] = r4
+        whole[4, i] = r4
+
+
+def on_device(function):
+    """The same body as a kernel, one thread an element."""
+    import ast
+    import inspect
+    import linecache
+    import textwrap
+
+    tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
+    body = tree.body[0].body[0].body  # of the loop
+    tree.body[0].body = [*ast.parse("i = cuda.grid(1)\nif i >= n:\n    return").body, *body]
+    text = ast.unparse(ast.fix_missing_locations(tree))
+    name = f"<{function.__name__} on the device>"
+    linecache.cache[name] = (len(text), None, text.splitlines(True), name)
+    space = {"cuda": cuda}
+    exec(compile(text, name, "exec"), space)
+    return cuda.jit(space[function.__name__])
+
+
+DEVICE_ARITHMETIC, DEVICE_BITWISE = on_device(arithmetic), on_device(bitwise)
+
+
+OPERATORS = {
+    arithmetic: [operator.add, operator.sub, operator.mul, operator.truediv, operator.floordiv, operator.mod]
+    + [operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge],
+    bitwise: [operator.and_, operator.or_, operator.xor, operator.lshift, operator.rshift],
+}
+
+
+def oracle(operation, a, b):
+    """The result as Numba's typing rules and exact arithmetic give it: operands converted, result wrapped around."""
+    types = numba.core.registry.cpu_target.typing_context
+    types.refresh()
+    signature = types.resolve_function_type(operation, (numba.from_dtype(a.dtype), numba.from_dtype(b.dtype)), {})
+    result = numba.np.numpy_support.as_dtype(signature.return_type)
+    left, right = (numba.np.numpy_support.as_dtype(t) for t in signature.args)
+    if operation in (operator.lshift, operator.rshift):
+        b = b & b.dtype.type(7)
+    if result.kind in "iu":
+        left = right = result
+    a, b = a.astype(left), b.astype(right)
+    if result.kind in "iu":
+        wrap = 2 ** (8 * result.itemsize)
+        exact = [operation(int(x), int(y)) % wrap for x, y in zip(a, b, strict=True)]
+        return np.array(exact, np.uint64).astype(f"u{result.itemsize}").view(result)
+    if operation is operator.truediv and left.kind in "iu":
+        a, b = a.astype(np.float64), b.astype(np.float64)
+    return operation(a, b).astype(result)
+
+
+def simulate(function, a, b):
+    """(results as float64, results as int64), a row for each operator."""
+    n, rows = len(a), 14 if function is arithmetic else 5
+    out = np.zeros((rows, n)), np.zeros((rows, n), np.int64)
+    (DEVICE_ARITHMETIC if function is arithmetic else DEVICE_BITWISE)[-(-n // 32), 32](a, b, *out, n)
+    return out
+
+
+def whole(values):
+    """As int64 where that is defined: whole numbers as they are, floats where they fit, else 0."""
+    if values.dtype.kind in "iub":
+        return values.astype(np.int64)
+    return np.where(np.abs(values) < 2.0**62, values, 0).astype(np.int64)
+
+
+def is_integral(*dtypes):
+    return all(d.kind in "iub" for d in dtypes)
+
+
+def checked_operands(left, right):
+    a, b = operands(left, right)
+    if is_integral(a.dtype, b.dtype):
+        # The most negative number over -1 does not fit; what comes out differs between processors.
+        keep = ~((b.astype(np.float64) == -1) & (a.astype(np.float64) < -100))
+        a, b = a[keep], b[keep]
+    return a, b
+
+
+@pytest.mark.parametrize("function", [arithmetic, bitwise], ids=lambda f: f.__name__)
+@pytest.mark.parametrize("left, right", ALL_PAIRS)
+def test_all_pairs_of_types(function, left, right):
+    a, b = checked_operands(left, right)
+    if function is bitwise and not is_integral(a.dtype, b.dtype):
+        with pytest.raises(simt.UnsupportedError):
+            simulate(function, a, b)
+        return
+    reals, wholes = simulate(function, a, b)
+    for row, operation in enumerate(OPERATORS[function]):
+        expected = oracle(operation, a, b)
+        np.testing.assert_array_equal(reals[row], expected.astype(np.float64), err_msg=operation.__name__)
+        if expected.dtype != np.bool_:
+            fits = is_integral(expected.dtype) | (np.abs(expected.astype(np.float64)) < 2.0**62)
+            np.testing.assert_array_equal(np.where(fits, wholes[row], 0), whole(expected), err_msg=operation.__name__)
+
+
+@pytest.mark.parametrize("function", [arithmetic, bitwise], ids=lambda f: f.__name__)
+@pytest.mark.parametrize("left, right", COMPILED_PAIRS)
+def test_pairs_of_types_compiled_by_numba(function, left, right):
+    a, b = checked_operands(left, right)
+    if function is bitwise and not is_integral(a.dtype, b.dtype):
+        return
+    reals, wholes = simulate(function, a, b)
+    compiled_reals, compiled_wholes = np.zeros_like(reals), np.zeros_like(wholes)
+    numba.njit(function)(a, b, compiled_reals, compiled_wholes, len(a))
+    np.testing.assert_array_equal(reals, compiled_reals)
+    fits = is_integral(a.dtype, b.dtype) | (np.abs(compiled_reals) < 2.0**62)
+    np.testing.assert_array_equal(np.where(fits, wholes, 0), np.where(fits, compiled_wholes, 0))
+    for row, operation in enumerate(OPERATORS[function]):
+        np.testing.assert_array_equal(oracle(operation, a, b).astype(np.float64), compiled_reals[row])
+
+
+@pytest.mark.parametrize("left, right", [("float32", "int32"), ("int8", "float64"), ("float32", "float32")])
+def test_bits_of_floats_are_refused_as_numba_refuses_them(left, right):
+    a, b = operands(left, right)
+    out = np.zeros((5, len(a)))
+    with pytest.raises(TypingError):
+        numba.njit(bitwise)(a, b, out, out, len(a))
+    with pytest.raises(simt.UnsupportedError, match=f"(?s)line 2.*{left}.*{right}|and_"):
+        DEVICE_BITWISE[1, 32](a, b, out, out, len(a))
+
+
+# --- expressions with literals, casts, builtins, math ----------------------------------------------
+
+EXPRESSIONS = """
+f + 1
+f * 2
+2 * f
+f / 2
+f * 0.5
+f + float32(1)
+f * float32(0.1) + f
+f ** 2
+f ** 2.0
+f ** k
+j ** k
+i ** (k & 7)
+f // 1
+f % 1
+-f
+abs(f)
+i + 1
+i * i
+i * 3 + j
+i / 2
+i // 2
+i % 7
+i ** 2
+-i
+~i
+not i
+i << 20
+i >> 1
+i & 255
+i + f
+i * f
+j + f
+j * 0.1
+u + 1
+u - 10
+u * u
+-u
+~u
+b + b
+b * f
+b & True
+-b
+k + 1
+k * k
+k - 200
+-k
+s + s
+s * s
+int32(i * 100000)
+int32(j)
+int16(j)
+uint8(k)
+uint8(i)
+int8(300)
+float32(j)
+float32(d)
+float32(0.1)
+float64(f)
+float32(f * d)
+int64(d)
+int32(f)
+uint32(i)
+uint32(i) + 1
+uint64(j)
+int64(u) - 10
+int32(1) + int32(2)
+int32(2147483647) + int32(1)
+int32(2147483647) * 2
+uint8(200) + uint8(100)
+float32(1) / float32(3)
+float32(1) / 3
+1 / 3
+int32(1) / int32(3)
+math.sqrt(f)
+math.sqrt(d)
+math.sqrt(i)
+math.sin(f)
+math.exp(f)
+math.atan2(f, d)
+math.hypot(f, f)
+math.copysign(f, d)
+math.fabs(f)
+np.sqrt(f)
+np.sqrt(i)
+np.exp(d)
+np.float32(d)
+np.int32(j)
+np.floor(f)
+np.minimum(f, d)
+np.maximum(i, j)
+np.abs(i)
+min(i, j)
+max(f, 0)
+max(f, float32(0))
+min(i, 3.5)
+max(k, u)
+abs(i)
+abs(k)
+round(d)
+round(f)
+int(f)
+int(d)
+float(i)
+float(f)
+bool(f)
+pow(f, 2)
+pow(d, 0.5)
+f if b else d
+i if b else f
+k if b else i
+(i + j) * f - d / 3
+(f + f) * (f - 1)
+f < d
+i == j
+i < u
+k > 5
+0 < i < 5
+i and j
+i or f
+1 << 40
+5 % 3 - 7 // 2
+2 ** 10
+-7 // 2
+-7 % 3
+7.5 // 2
+-7.5 % 2
+1e10
+""".strip().splitlines()
+
+SCOPE = {
+    "math": math, "np": np, "float32": float32, "float64": float64, "int8": int8, "int16": int16, "int32": int32,
+    "int64": int64, "uint8": uint8, "uint16": uint16, "uint32": uint32, "uint64": uint64,
+}  # fmt: skip
+# name: (type, values)
+VARIABLES = {
+    "f": (float32, [0.1, -2.7, 3.0]),
+    "d": (float64, [0.3, 7.7, -1e-3]),
+    "i": (int32, [3, -2147483648, 2147483647]),
+    "j": (int64, [5, -(2**62), 2**40 + 7]),
+    "u": (uint32, [7, 4294967295, 2147483648]),
+    "k": (int8, [5, -128, 127]),
+    "s": (int16, [300, -32768, 32767]),
+    "b": (numba.boolean, [True, False, True]),
+}
+
+
+def load(text, scope, name):
+    import linecache
+
+    filename = f"<{name}>"
+    linecache.cache[filename] = (len(text), None, text.splitlines(True), filename)
+    space = dict(scope)
+    exec(compile(text, filename, "exec"), space)
+    return space[name]
+
+
+def test_expressions():
+    """All expressions, compiled as one function by numba.njit, and run as one kernel."""
+    body = "".join(f"    r{n} = {e}\n    real[{n}, t] = r{n}\n" for n, e in enumerate(EXPRESSIONS))
+    head = "(real, t, f, d, i, j, u, k, s, b):\n"
+    compiled = numba.njit(load("def compiled" + head + body, SCOPE, "compiled"))
+    names = ", ".join(f"{v}_" for v in VARIABLES)
+    unpack = "    t = cuda.grid(1)\n" + "".join(f"    {v} = {v}_[t]\n" for v in VARIABLES)
+    kernel = cuda.jit(load(f"def simulated(real, {names}):\n{unpack}{body}", {**SCOPE, "cuda": cuda}, "simulated"))
+
+    arrays = [np.array(v, str(t) if t is not numba.boolean else "bool") for t, v in VARIABLES.values()]
+    expected, got = np.zeros((len(EXPRESSIONS), 3)), np.zeros((len(EXPRESSIONS), 3))
+    for t in range(3):
+        compiled(expected, t, *(a[t] for a in arrays))
+    kernel[1, 3](got, *arrays)
+    wrong = []
+    for e, want, have in zip(EXPRESSIONS, expected, got, strict=True):
+        # Library functions may differ in the last bit of their own precision; everything else must not.
+        loose = any(name in e for name in ("sin", "exp", "atan2", "hypot", "**", "pow"))
+        close = np.allclose(have, want, rtol=2e-7 if "f" in e else 1e-15, equal_nan=True) if loose else False
+        if not (close or np.array_equal(have, want, equal_nan=True)):
+            wrong.append(f"{e}: Numba {want.tolist()}, here {have.tolist()}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_rounding_functions_have_cudas_types_not_the_cpus():
+    """math.floor of a float is a float in Numba-CUDA (its CPU side gives int64)."""
+
+    @cuda.jit
+    def use(f, out):
+        i = cuda.grid(1)
+        out[0, i] = math.floor(f[i]) / 3
+        out[1, i] = math.ceil(f[i]) * float32(0.1)
+        out[2, i] = math.trunc(f[i]) + float32(0.1)
+
+    f = np.array([1e30, 2.5, -1.5], np.float32)
+    out = np.zeros((3, 3))
+    use[1, 3](f, out)
+    assert out[0].tolist() == [float(np.floor(v)) / 3 for v in f]
+    assert out[1].tolist() == [float(np.ceil(v) * np.float32(0.1)) for v in f]
+    assert out[2].tolist() == [float(np.trunc(v) + np.float32(0.1)) for v in f]
+
+
+def test_a_float_is_no_index():
+    @cuda.jit
+    def use(x, out):
+        out[0] = x[math.floor(2.5)]
+
+    with pytest.raises(simt.UnsupportedError, match="(?s)float.*int"):
+        use[1, 1](np.zeros(4), np.zeros(1))
+
+
+# --- variables ------------------------------------------------------------------------------------
+
+
+def agree(function, *arrays):
+    """Run a body (out, *arrays, i) compiled on the CPU and simulated; return both outputs."""
+    compiled = numba.njit(function)
+    text_kernel = load(
+        "def kernel(out, " + ", ".join(f"a{n}" for n in range(len(arrays))) + "):\n"
+        "    i = cuda.grid(1)\n"
+        "    body(out, " + ", ".join(f"a{n}" for n in range(len(arrays))) + ", i)\n",
+        {"cuda": cuda, "body": cuda.jit(device=True)(function)},
+        "kernel",
+    )
+    size = len(arrays[0])
+    outs = [np.zeros(size), np.zeros(size)]
+    for i in range(size):
+        compiled(outs[0], *arrays, i)
+    cuda.jit(text_kernel)[1, size](outs[1], *arrays)
+    np.testing.assert_array_equal(outs[1], outs[0])
+    return outs[1]
+
+
+def test_a_float64_accumulator_really_is_one():
+    def body(out, x, i):
+        acc = 0.0
+        for _ in range(10):
+            acc += x[i] * x[i]
+        out[i] = acc
+
+    def narrow(out, x, i):
+        acc = float32(0.0)
+        for _ in range(10):
+            acc += x[i] * x[i]
+        out[i] = acc
+
+    x = np.array([0.1, 1e-4, 3.3], np.float32)
+    assert (agree(body, x) != agree(narrow, x)).any()
+
+
+def test_sums_of_int32_are_int64():
+    def body(out, x, i):
+        total = int32(0)
+        for _ in range(3):
+            total += x[i]
+        product = x[i] * x[i]
+        out[i] = total + product
+
+    assert agree(body, np.array([2**31 - 1, -(2**31), 5], np.int32))[0] > 2**61
+
+
+def test_integers_wrap_around():
+    def body(out, x, i):
+        v = x[i] * x[i] * x[i]
+        w = int32(x[i] * x[i])
+        out[i] = v % 1000003 + w
+
+    agree(body, np.array([2**40 + 1, 3037000500, -(2**62)], np.int64))
+
+
+def test_one_variable_has_one_type_over_all_branches():
+    def body(out, x, i):
+        if x[i] > 2:
+            v = 2**53 + 1
+        else:
+            v = 0.5
+        out[i] = v - 2**53
+
+    # v is float64 in every branch, so 2**53 + 1 is rounded where it is assigned.
+    assert agree(body, np.array([1, 2, 3, 4])).tolist() == [0.5 - 2**53, 0.5 - 2**53, 0, 0]
+
+
+def test_one_variable_has_one_type_over_all_iterations():
+    def body(out, x, i):
+        v = 2**53 + 1
+        for _ in range(x[i]):
+            v = v * 1.0
+        out[i] = v - 2**53
+
+    agree(body, np.array([0, 1, 2]))
+
+
+def test_stores_convert_to_the_arrays_type():
+    @cuda.jit
+    def store(x, bytes_, halves, singles, flags):
+        i = cuda.grid(1)
+        bytes_[i] = int64(x[i])
+        halves[i] = x[i]
+        singles[i] = x[i]
+        flags[i] = x[i] > 0
+
+    x = np.array([3.7, -1.2, 255.9, 1000.0])
+    bytes_, halves, singles, flags = (np.zeros(4, t) for t in (np.uint8, np.float16, np.float32, np.bool_))
+    store[1, 4](x, bytes_, halves, singles, flags)
+    assert bytes_.tolist() == [3, 255, 255, 1000 % 256]
+    assert halves.tolist() == x.astype(np.float16).tolist() and singles.tolist() == x.astype(np.float32).tolist()
+    assert flags.tolist() == [True, False, True, True]
+
+
+def test_scalar_arguments_have_the_types_that_numba_gives_them():
+    @cuda.jit
+    def use(out, a, b, c, d, e):
+        out[0] = a * out[0]  # Python float: float64
+        out[1] = b * out[1]  # np.float32
+        out[2] = c + c  # np.int32: the sum is int64
+        out[3] = d // 2  # Python int
+        out[4] = e + 1  # Python bool
+
+    out = np.array([0.1, 0.1, 0, 0, 0], np.float32)
+    use[1, 1](out, 0.3, np.float32(0.3), np.int32(2**31 - 1), 7, True)
+    tenth = np.float32(0.1)
+    assert out[0] == np.float32(0.3 * float(tenth)) and out[1] == np.float32(0.3) * tenth
+    assert out[2] == np.float32(2**32 - 2) and out[3] == 3 and out[4] == 2
+
+
+def test_thread_indices_are_int32_but_their_products_int64():
+    @cuda.jit
+    def use(out):
+        i = cuda.threadIdx.x
+        out[i] = (i + 2147483647) * 2 + cuda.blockDim.x * 2147483647
+
+    out = np.zeros(2, np.int64)
+    use[1, 2](out)
+    assert out.tolist() == [(i + 2147483647) * 2 + 2 * 2147483647 for i in range(2)]
+
+
+def test_uint64_literals():
+    def body(out, x, i):
+        out[i] = (x[i] ^ 0xFFFFFFFFFFFFFFFF) & 0xFF
+
+    agree(body, np.array([1, 2, 2**63], np.uint64))
+
+
+def test_float32_kernels_can_be_written_without_float64():
+    @cuda.jit
+    def clean(x, y, a):
+        i = cuda.grid(1)
+        acc = float32(0.0)
+        for _ in range(4):
+            acc = cuda.fma(x[i], a, acc)
+        y[i] = acc * float32(0.5) + math.sqrt(x[i])
+
+    @cuda.jit
+    def leaky(x, y, a):
+        i = cuda.grid(1)
+        y[i] = x[i] * 2 + a
+
+    x = np.ones(32, np.float32)
+    a = np.float32(2)
+    assert simt.xray(clean, 1, 32, x, x.copy(), a).totals.flops64 == 0
+    # The literal 2 is an int64, and float32 * int64 is float64 in Numba: both operations leak.
+    assert simt.xray(leaky, 1, 32, x, x.copy(), a).totals.flops64 == 64
