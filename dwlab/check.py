@@ -1,0 +1,654 @@
+"""The judge of a kernel: runs it on problems chosen to break it, and says what is wrong and where to look.
+
+    check("depthwise1d/forward/shared")                       a stage, on the family of problems below
+    check(stage("depthwise1d/forward/shared").with_kernel(k)) a kernel in a stage's launch
+    check(k, launch=lambda problem: Launch(...))              a kernel with a launch of its own
+    check(k, PAPER, launch=...)                               one problem, cut down to a few rows
+    verdict.raise_if_wrong()
+
+Every array stands between two guard bands of NaN, outputs are filled with NaN before the launch, and the result is
+compared with the float64 reference within the rounding that float32 allows. On the laptop GPU races, divergent
+barriers, out-of-bounds and negative indices, uninitialised reads and two writers of one element fail a kernel even
+where its output is right. A kernel that passes gets the same text in either mode.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import html
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from dwlab import diagnosis, references
+from dwlab import problems as _problems
+from dwlab.diagnosis import Finding
+from dwlab.problems import DepthwiseConv1d
+from dwlab.stages import Launch, Stage, StageError, limits
+from dwlab.stages import stage as _stage
+
+GUARD = 1024
+"""float32 elements before and after each array. A multiple of 64, so that arrays start 256-byte aligned."""
+
+POISON = np.uint32(0x7FC0DEAD)
+"""Bits of the NaN in guard bands and outputs: a quiet NaN that arithmetic on a GPU never makes (that is 0x7FFFFFFF)."""
+
+_FILL = 1024.0  # a filling that is no NaN, for the second run of a wrong kernel
+_DIAGNOSED = 12  # wrong cases that are looked into; the others are only counted
+_SHOWN = 2  # findings about the output that a verdict names
+
+_LOOK = {
+    "race": "two threads use one address without a barrier between: syncthreads() (within a warp: syncwarp()) belongs "
+    "after the staging, and again before what was staged is overwritten",
+    "two writers": "two threads store to one element: which thread owns which output?",
+    "divergent barrier": "every thread of the block must reach the barrier: move it out of the if, and let no thread "
+    "return before it",
+    "out of bounds": "guard the access: is the index below the array's length for the last block and thread?",
+    "negative index": "a negative index counts from the end of the axis in Numba: test for it before the access",
+    "uninitialised": "something is read that no thread has written: is the whole window staged, the halo too, and are "
+    "zeros stored where it lies outside the row?",
+    "inactive lane": "a shuffle reads from a lane that takes no part: do all lanes of the mask get there?",
+    "division by zero": "a divisor is 0 for some thread",
+    "launch": "the launch itself: grid and block within the hardware's limits",
+}
+
+
+class CheckError(ValueError):
+    """The judge was asked for something that it cannot judge; the message says what to do."""
+
+
+class CheckFailed(AssertionError):
+    """A kernel that is wrong. `.verdict` says how."""
+
+    def __init__(self, verdict: Verdict):
+        self.verdict = verdict
+        super().__init__(str(verdict))
+
+
+@dataclass(frozen=True)
+class Case:
+    """One problem, why it is among the cases, and the seed of its inputs."""
+
+    problem: DepthwiseConv1d
+    why: str
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class CaseResult:
+    """What happened on one case.
+
+    findings: what is certain. hazards: what the laptop GPU found. faults: for each fault of the output what would
+    account for it, best first. wrong: wrong outputs of `size`. ran: False if there is no output to judge.
+    """
+
+    case: Case
+    passed: bool
+    findings: tuple[Finding, ...] = ()
+    hazards: tuple[Any, ...] = ()
+    faults: tuple[tuple[Finding, ...], ...] = ()
+    wrong: int = 0
+    size: int = 0
+    ran: bool = True
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What the judge found. `str()` for a terminal, HTML in a notebook; `hints` go from the symptom to the place."""
+
+    subject: str
+    path: str
+    results: tuple[CaseResult, ...]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def passed(self) -> bool:
+        """Whether every case passed."""
+        return all(result.passed for result in self.results)
+
+    @property
+    def failures(self) -> tuple[CaseResult, ...]:
+        """The cases that failed, the smallest first as they were run."""
+        return tuple(result for result in self.results if not result.passed)
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """What is wrong, each pattern once: hazards, what else is certain, and what best accounts for the outputs."""
+        certain: dict[str, Finding] = {}
+        for result in self.failures:
+            for one in _as_findings(result.hazards):
+                certain.setdefault(one.pattern, one)
+        for result in self.failures:
+            for one in result.findings:
+                certain.setdefault(one.pattern, one)
+        likely = diagnosis.explain([fault for result in self.failures for fault in result.faults])
+        return (*certain.values(), *likely[: _SHOWN if not certain else 1])
+
+    @property
+    def patterns(self) -> tuple[str, ...]:
+        """The short names of what is wrong."""
+        return tuple(one.pattern for one in self.findings)
+
+    @property
+    def contrast(self) -> str:
+        """The simplest rule that tells the failing problems from the passing ones; "" if there is none."""
+        if self.passed or any(not result.ran for result in self.results):
+            return ""
+        return diagnosis.contrast([r.case.problem for r in self.results], [not r.passed for r in self.results])
+
+    @property
+    def hints(self) -> tuple[str, ...]:
+        """Hints in steps: the smallest failing problem, what is wrong, what failing problems share, where to look."""
+        if self.passed:
+            return ()
+        first = self.failures[0]
+        steps = [f"Try it on the smallest problem that fails: {first.case.problem} ({first.case.why})."]
+        steps += [f"What is wrong: {one}." for one in self.findings[:2]]
+        if self.contrast:
+            steps.append(f"It fails exactly where {self.contrast}.")
+        steps += [f"Where to look: {one.look}{'' if one.look.endswith('?') else '.'}" for one in self.findings[:2]]
+        return tuple(steps)
+
+    def hint(self, step: int = 1) -> str:
+        """The step-th hint, counted from 1; the last one for a step beyond it."""
+        if not self.hints:
+            return "Nothing is wrong."
+        return self.hints[min(max(step, 1), len(self.hints)) - 1]
+
+    def raise_if_wrong(self) -> Verdict:
+        """Raises CheckFailed unless everything passed; otherwise returns the verdict."""
+        if not self.passed:
+            raise CheckFailed(self)
+        return self
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {
+            "subject": self.subject,
+            "path": self.path,
+            "passed": self.passed,
+            "cases": len(self.results),
+            "failed": len(self.failures),
+            "patterns": list(self.patterns),
+            "hints": list(self.hints),
+            "notes": list(self.notes),
+        }
+
+    def __str__(self) -> str:
+        lines = [_headline(self)]
+        if self.passed:
+            lines.append(f"on {_ranges([r.case.problem for r in self.results])}")
+        else:
+            first = self.failures[0]
+            lines.append(f"first on {first.case.problem} ({first.case.why})")
+            if first.size:
+                lines.append(f"{first.wrong} of {first.size} outputs wrong there")
+            lines += [f"- {one}" for one in self.findings]
+            if self.contrast:
+                lines.append(f"It fails exactly where {self.contrast}.")
+            lines.append(f"Hints: verdict.hint(1) to verdict.hint({len(self.hints)}).")
+        lines += [f"note: {note}" for note in self.notes]
+        return "\n".join(lines)
+
+    __repr__ = __str__
+
+    def table(self) -> str:
+        """A line for each case: passed or what is wrong, the problem, why it is there."""
+        return "\n".join(
+            f"{'ok    ' if r.passed else 'FAILED'}  {str(r.case.problem):44s}  {r.case.why}"
+            + ("" if r.passed else f": {_summary(r)}")
+            for r in self.results
+        )
+
+    def _repr_html_(self) -> str:
+        rows = "".join(
+            f"<tr><td>{'passed' if r.passed else '<b>failed</b>'}</td><td>{html.escape(str(r.case.problem))}</td>"
+            f"<td style='text-align:left'>{html.escape(r.case.why)}</td>"
+            f"<td style='text-align:left'>{'' if r.passed else html.escape(_summary(r))}</td></tr>"
+            for r in self.results
+        )
+        items = [html.escape(str(one)) for one in self.findings]
+        if self.contrast:
+            items.append(html.escape(f"It fails exactly where {self.contrast}."))
+        items += [f"note: {html.escape(note)}" for note in self.notes]
+        steps = "".join(f"<li>{html.escape(hint)}</li>" for hint in self.hints)
+        return (
+            f"<p><b>{html.escape(_headline(self))}</b></p>"
+            + (f"<ul>{''.join(f'<li>{item}</li>' for item in items)}</ul>" if items else "")
+            + (f"<details><summary>hints</summary><ol>{steps}</ol></details>" if steps else "")
+            + f"<details><summary>{len(self.results)} problems</summary><table>"
+            "<tr><th>result</th><th>problem</th><th>why it is here</th><th>what is wrong</th></tr>"
+            f"{rows}</table></details>"
+        )
+
+
+def _headline(verdict: Verdict) -> str:
+    count = len(verdict.results)
+    problems = "1 problem" if count == 1 else f"{count} problems"
+    if verdict.passed:
+        return f"passed: {verdict.subject}, {verdict.path}, {problems}"
+    return f"FAILED: {verdict.subject}, {verdict.path}, {len(verdict.failures)} of {problems}"
+
+
+def _ranges(problems: Sequence[DepthwiseConv1d]) -> str:
+    if len(problems) == 1:
+        return str(problems[0])
+    parts = []
+    for name in "BHLK":
+        sizes = [getattr(p, name) for p in problems]
+        parts.append(f"{name} {min(sizes)}" + (f" to {max(sizes)}" if min(sizes) < max(sizes) else ""))
+    paddings = dict.fromkeys(str(p.padding) for p in problems)
+    return f"{', '.join(parts)}, padding {', '.join(paddings)}"
+
+
+def _summary(result: CaseResult) -> str:
+    likely = [fault[0] for fault in result.faults]
+    names = dict.fromkeys(one.pattern for one in (*_as_findings(result.hazards), *result.findings, *likely))
+    return "; ".join(names) or f"{result.wrong} of {result.size} outputs wrong"
+
+
+def _as_findings(hazards: Iterable[Any]) -> list[Finding]:
+    return [
+        Finding(one.kind, f"line {one.line}: {one.message}", _LOOK.get(one.kind, "the line that is named"))
+        for one in hazards
+    ]
+
+
+# ---- cases
+
+_FAMILY = (
+    (1, 1, 1, 1, "causal", "one product"),
+    (1, 1, 8, 3, "causal", "one short row"),
+    (1, 1, 7, 3, "same", "one short row, odd"),
+    (2, 3, 5, 1, "causal", "one tap"),
+    (2, 3, 6, 4, 1, "padding between causal and same"),
+    (2, 3, 29, 4, 0, "no padding to the left"),
+    (2, 3, 31, 5, "causal", "a warp less one"),
+    (2, 3, 32, 5, "same", "a warp"),
+    (2, 3, 33, 5, "same", "a warp and one"),
+    (2, 3, 5, 9, "causal", "K > L"),
+    (1, 2, 20, 70, "same", "K > L, many taps"),
+    (3, 2, 48, 48, "causal", "the paper's row"),
+    (3, 2, 48, 48, "same", "the paper's row"),
+    (1, 2, 63, 7, "same", "two warps less one"),
+    (1, 2, 64, 8, "causal", "two warps"),
+    (2, 1, 65, 6, "same", "two warps and one"),
+    (1, 2, 95, 13, "causal", "three warps less one"),
+    (1, 2, 96, 12, "same", "three warps"),
+    (1, 2, 97, 11, "same", "three warps and one"),
+    (1, 1, 127, 16, "same", "four warps less one"),
+    (1, 1, 129, 17, "causal", "four warps and one"),
+    (2, 2, 40, 31, "same", "31 taps"),
+    (2, 2, 50, 33, "causal", "33 taps"),
+    (1, 2, 71, 47, "same", "47 taps"),
+    (1, 2, 53, 49, "causal", "49 taps"),
+    (1, 1, 66, 63, "same", "63 taps"),
+    (1, 1, 70, 65, "same", "65 taps"),
+    (1, 1, 101, 97, "causal", "97 taps"),
+    (19, 11, 13, 4, "same", "several blocks of b and h"),
+    (70, 3, 9, 2, "causal", "many batch entries"),
+    (3, 37, 5, 3, "same", "many channels"),
+    (1, 2, 300, 37, "same", "several blocks of t"),
+)
+
+
+def cases(problem: DepthwiseConv1d | None = None, block: tuple[int, ...] = ()) -> tuple[Case, ...]:
+    """The problems a kernel is judged on, the smallest first.
+
+    Without a problem: sizes 1, odd and prime; around 32, 64, 96 and 128 in time; around 32, 48, 64 and 96 taps; K > L;
+    several blocks in each direction; causal, same and other paddings; and lengths around the edges of `block`. With
+    one: its L, K and padding on few rows, and on one row, with fresh inputs.
+    """
+    if problem is not None:
+        few = replace(problem, B=min(problem.B, 9), H=min(problem.H, 5))
+        one = replace(problem, B=1, H=1)
+        chosen = [Case(one, "one row"), Case(few, "the problem" if few == problem else f"{problem} on fewer rows")]
+        return tuple([*chosen[few == one :], Case(few, "fresh inputs", seed=1)])
+    family = [Case(DepthwiseConv1d(B, H, L, K, padding), why) for B, H, L, K, padding, why in _FAMILY]
+    lengths = {case.problem.L for case in family}
+    for edge in dict.fromkeys(size for size in block if 1 < size <= 512):
+        for length, why in ((edge - 1, "the block's edge less one"), (edge, "the block's edge"), (edge + 1, "and one")):
+            if length not in lengths:
+                lengths.add(length)
+                why = why if why != "and one" else "the block's edge and one"
+                family.append(Case(DepthwiseConv1d(1, 2, length, 5, "same"), f"{why}: {length}"))
+    return tuple(family)
+
+
+# ---- judging
+
+
+def check(
+    subject: Stage | str | Any,
+    problem: DepthwiseConv1d | str | None = None,
+    *,
+    path: str = "forward",
+    launch: Callable[[DepthwiseConv1d], Launch] | None = None,
+) -> Verdict:
+    """Judges a stage, a stage's id, or a kernel with its launch (problem -> Launch).
+
+    path: what a bare kernel computes. problem: judge on this one only (also by name, or "B,H,L,K"); its B and H are cut
+    down, because rows are alike. A wrong kernel is no exception: it is in the verdict. Raises CheckError for what is
+    neither a stage nor a kernel or lacks a launch, StageError or ProblemError for an unknown name.
+    """
+    judged, name = _subject(subject, path, launch)
+    if isinstance(problem, str):
+        problem = _problems.problem(problem)
+    small = cases(problem)[0].problem
+    try:
+        block = judged.launch(small).block
+    except Exception:  # the launch is judged with the cases
+        block = ()
+    results: list[CaseResult] = []
+    for case in cases(problem, block):
+        diagnose = sum(not result.passed for result in results) < _DIAGNOSED
+        results.append(_judge(judged, case, diagnose))
+        if not results[-1].ran:
+            break
+    notes = _notes(judged, cases(problem)[-1].problem if problem else _NOTED) if results[-1].ran else ()
+    return Verdict(name, f"{judged.op}/{judged.path}", tuple(results), notes)
+
+
+_NOTED = DepthwiseConv1d(2, 3, 33, 5, "same")
+
+
+def _subject(subject: Any, path: str, launch: Callable | None) -> tuple[Stage, str]:
+    if isinstance(subject, str):
+        subject = _stage(subject)
+    if isinstance(subject, Stage):
+        listed = _stage(subject.id)
+        judged = subject if launch is None else replace(subject, launch=launch)
+        return judged, subject.id if subject.kernel is listed.kernel else _name(subject.kernel)
+    if not hasattr(subject, "py_func") or not hasattr(type(subject), "__getitem__"):
+        raise CheckError(
+            f"{subject!r} is neither a stage nor a kernel: give a stage, its id, or a function decorated with @cuda.jit"
+        )
+    if launch is None:
+        raise CheckError(
+            f"a kernel needs a launch: check({_name(subject)}, launch=lambda problem: Launch(grid, block, "
+            "(problem.shift,))), or put it into a stage's: check(stage(ID).with_kernel(kernel))"
+        )
+    DepthwiseConv1d(1, 1, 1, 1).arrays(path)
+    nowhere = Stage("depthwise1d", path, 0, _name(subject), "", subject, launch, lambda _: None, "")
+    return nowhere, _name(subject)
+
+
+def _name(kernel: Any) -> str:
+    return getattr(getattr(kernel, "py_func", kernel), "__name__", type(kernel).__name__)
+
+
+def _judge(judged: Stage, case: Case, diagnose: bool) -> CaseResult:
+    """Runs one case and says what is wrong with it."""
+    problem = case.problem
+    try:
+        how = judged.launch(problem)
+    except StageError as error:
+        return _not_run(case, Finding("launch", str(error), _LOOK["launch"]))
+    except Exception as error:
+        return _not_run(case, Finding("raises", f"the launch function raised {_said(error)}", "the launch function"))
+    if not isinstance(how, Launch):
+        told = f"the launch function returned {type(how).__name__}, not a Launch"
+        return _not_run(case, Finding("launch", told, "return Launch(grid, block, scalars)"))
+    over = limits(how)
+    if over:
+        return _not_run(case, Finding("launch", over[0], _LOOK["launch"]))
+    inputs = problem.inputs(judged.path, case.seed)
+    hazards: tuple[Any, ...] = ()
+    try:
+        try:
+            run = _run(judged, problem, how, inputs, POISON)
+        except Exception as error:
+            hazards = _hazards(error)
+            if not hazards:
+                raise
+            if not diagnose:
+                return CaseResult(case, False, hazards=hazards)
+            hazards = _all_hazards(judged, problem, how, inputs) or hazards
+            try:
+                run = _run(judged, problem, how, inputs, POISON, lenient=True)
+            except Exception as again:
+                if not _hazards(again):
+                    raise
+                return CaseResult(case, False, hazards=hazards)
+    except Exception as error:
+        return _not_run(case, _why_not(error))
+    return _compare(judged, case, how, inputs, run, hazards, diagnose)
+
+
+def _not_run(case: Case, finding: Finding) -> CaseResult:
+    return CaseResult(case, False, (finding,), ran=False)
+
+
+def _said(error: BaseException) -> str:
+    text = " ".join(str(error).split())
+    return f"{type(error).__name__}: {text[:400]}{'…' if len(text) > 400 else ''}"
+
+
+def _why_not(error: Exception) -> Finding:
+    from dwlab import simt
+
+    if isinstance(error, simt.StepLimitError):
+        return Finding(
+            "does not end", f"the kernel did not end: {error}", "which loop's condition never becomes false?"
+        )
+    if isinstance(error, simt.UnsupportedError):
+        return Finding("cannot be interpreted", str(error), "the construct in the message")
+    if isinstance(error, simt.LaunchError):
+        return Finding("launch", str(error), _LOOK["launch"])
+    text = str(error)
+    if "ILLEGAL_ADDRESS" in text or "illegal memory access" in text:
+        return Finding(
+            "out of bounds",
+            "the GPU stopped the kernel: it accessed memory that is not its own. The process must be restarted",
+            "run the same check with DWLAB_TARGET=simulated: it names the line and the thread",
+        )
+    return Finding("raises", f"the kernel raised {_said(error)}", "the message, and the line that it names")
+
+
+@dataclass(frozen=True)
+class _Run:
+    output: np.ndarray
+    trespasses: tuple[str, ...]
+
+
+def _run(
+    judged: Stage,
+    problem: DepthwiseConv1d,
+    how: Launch,
+    inputs: dict[str, np.ndarray],
+    filling: np.uint32 | float,
+    lenient: bool = False,
+) -> _Run:
+    """One launch between guard bands, the output filled with bits or a number. lenient: hazards do not raise."""
+    from dwlab.target import cuda
+
+    shapes, outputs = problem.shapes(judged.path), problem.outputs(judged.path)
+    before, device, views = {}, {}, []
+    for name in problem.arrays(judged.path):
+        size = int(np.prod(shapes[name]))
+        flat = np.full(size + 2 * GUARD, POISON, np.uint32).view(np.float32)
+        if name in inputs:
+            flat[GUARD : GUARD + size] = inputs[name].ravel()
+        elif isinstance(filling, float):
+            flat[GUARD : GUARD + size] = filling
+        before[name] = flat
+        device[name] = cuda.to_device(flat)
+        views.append(device[name][GUARD : GUARD + size].reshape(shapes[name]))
+    with _options(problem, lenient), warnings.catch_warnings():
+        # Numba's word on grids too small to fill a GPU: these problems are small on purpose.
+        warnings.filterwarnings("ignore", message="Grid size .* low occupancy")
+        judged.kernel[how.grid, how.block, 0, how.shared_bytes](*views, *how.scalars)
+        cuda.synchronize()
+    trespasses = []
+    for name, flat in before.items():
+        after = device[name].copy_to_host()
+        changed = flat.view(np.uint32) != after.view(np.uint32)
+        if name in outputs:
+            output = after[GUARD:-GUARD].reshape(shapes[name])
+            changed[GUARD:-GUARD] = False
+        for part, where in (
+            (changed[:GUARD], "before"),
+            (changed[-GUARD:], "behind"),
+            (changed[GUARD:-GUARD], "in the input"),
+        ):
+            if part.any():
+                trespasses.append(f"{int(part.sum())} elements {where} {name} were overwritten")
+    return _Run(output, tuple(trespasses))
+
+
+def _options(problem: DepthwiseConv1d, lenient: bool) -> contextlib.AbstractContextManager:
+    """Hazards on, and a step limit that fits the problem; nothing on a GPU."""
+    from dwlab import simt, target
+
+    if target.mode == "gpu":
+        return contextlib.nullcontext()
+    steps = 100_000 + 100 * problem.L * problem.K
+    return simt.using(simt.Options(hazards="off" if lenient else "raise", step_limit=steps))
+
+
+def _hazards(error: Exception) -> tuple[Any, ...]:
+    from dwlab import simt
+
+    return error.hazards if isinstance(error, simt.HazardError) else ()
+
+
+def _xray(judged: Stage, problem: DepthwiseConv1d, how: Launch, inputs: dict[str, np.ndarray]) -> Any:
+    from dwlab import simt
+
+    shapes = problem.shapes(judged.path)
+    arrays = [inputs[n] if n in inputs else np.zeros(shapes[n], np.float32) for n in problem.arrays(judged.path)]
+    steps = 100_000 + 100 * problem.L * problem.K
+    options = simt.Options(hazards="report", trace=True, step_limit=steps)
+    kernel, shared = judged.kernel, how.shared_bytes
+    return simt.xray(kernel, how.grid, how.block, *arrays, *how.scalars, shared_bytes=shared, options=options)
+
+
+def _all_hazards(
+    judged: Stage, problem: DepthwiseConv1d, how: Launch, inputs: dict[str, np.ndarray]
+) -> tuple[Any, ...]:
+    try:
+        return tuple(_xray(judged, problem, how, inputs).hazards)
+    except Exception:  # the first hazard is known all the same
+        return ()
+
+
+def _notes(judged: Stage, problem: DepthwiseConv1d) -> tuple[str, ...]:
+    """What is no error but worth a word: float64 arithmetic in a float32 kernel. The same in both modes."""
+    try:
+        report = _xray(judged, problem, judged.launch(problem), problem.inputs(judged.path))
+    except Exception:  # what the interpreter cannot run gets no note
+        return ()
+    leaks = [line for line in report.lines if line.flops64]
+    return tuple(f"line {one.line} computes in float64: {one.text.strip()}" for one in leaks)
+
+
+def _compare(
+    judged: Stage,
+    case: Case,
+    how: Launch,
+    inputs: dict[str, np.ndarray],
+    run: _Run,
+    hazards: tuple[Any, ...],
+    diagnose: bool,
+) -> CaseResult:
+    problem, path = case.problem, judged.path
+    name = problem.outputs(path)[0]
+    want = references.reference(problem, path, inputs)[name]
+    allowed = references.allowed_error(problem, path, inputs)[name]
+    wrong = diagnosis.wrong_mask(run.output, want, allowed)
+    look = "a kernel may write its output and nothing else: guard the store, and check its index"
+    findings = tuple(Finding("wrote outside its output", text, look) for text in run.trespasses)
+    passed = not (findings or hazards or wrong.any())
+    faults = ()
+    if wrong.any() and diagnose:
+        faults = _diagnose(judged, case, how, inputs, run, want, allowed)
+    return CaseResult(case, passed, findings, hazards, faults, int(wrong.sum()), wrong.size)
+
+
+def _diagnose(
+    judged: Stage,
+    case: Case,
+    how: Launch,
+    inputs: dict[str, np.ndarray],
+    run: _Run,
+    want: np.ndarray,
+    allowed: np.ndarray,
+) -> tuple[tuple[Finding, ...], ...]:
+    refilled = None
+    with contextlib.suppress(Exception):  # the second run only helps to say what is wrong
+        again = _run(judged, case.problem, how, inputs, POISON, lenient=True)
+        if not np.array_equal(again.output.view(np.uint32), run.output.view(np.uint32)):
+            look = "threads race: run the check with DWLAB_TARGET=simulated, which names the lines"
+            return ((Finding("runs differ", "two runs on the same inputs gave different outputs", look),),)
+        refilled = _run(judged, case.problem, how, inputs, _FILL, lenient=True).output
+    evidence = diagnosis.Evidence(
+        problem=case.problem,
+        path=judged.path,
+        inputs=inputs,
+        got=run.output,
+        want=want,
+        allowed=allowed,
+        unwritten=run.output.view(np.uint32) == POISON,
+        block=how.block,
+        refilled=refilled,
+        fill=_FILL,
+    )
+    return diagnosis.diagnose(evidence)
+
+
+# ---- outputs of full size
+
+
+def check_output(
+    problem: DepthwiseConv1d,
+    path: str,
+    inputs: dict[str, np.ndarray],
+    output: np.ndarray,
+    *,
+    rows: int = 64,
+    seed: int = 0,
+    subject: str = "output",
+) -> Verdict:
+    """Judges an output that is there already, of any size: no NaN anywhere, and `rows` rows against the reference.
+
+    The first and the last row and randomly chosen ones are compared (for weight_grad: channels, up to 4 of them).
+    inputs, output: host arrays. Raises ProblemError or ValueError for arrays that do not fit the problem.
+    """
+    name = problem.outputs(path)[0]
+    if output.shape != problem.shapes(path)[name]:
+        raise ValueError(f"{name} has shape {output.shape}; {problem} needs {problem.shapes(path)[name]}")
+    case = Case(problem, f"{rows} rows of it" if path != "weight_grad" else "some channels of it", seed)
+    nan = np.isnan(output)
+    if nan.any():
+        words = diagnosis.region(nan)[0][2]
+        text = f"{int(nan.sum())} of {nan.size} elements of {name} are NaN: {words}"
+        found = Finding("NaN in the output", text, "never written, or computed from memory that was never written")
+        return Verdict(
+            subject, f"depthwise1d/{path}", (CaseResult(case, False, (found,), (), int(nan.sum()), nan.size),)
+        )
+    random = np.random.default_rng(seed)
+    if path == "weight_grad":
+        channels = np.unique([0, problem.H - 1, *random.integers(0, problem.H, 2)])
+        part = replace(problem, H=len(channels))
+        some = {key: np.ascontiguousarray(array[:, channels]) for key, array in inputs.items()}
+        got = output[channels]
+    else:
+        total = problem.B * problem.H
+        chosen = np.unique([0, total - 1, *random.integers(0, total, max(0, min(rows, total) - 2))])
+        b, h = np.divmod(chosen, problem.H)
+        part = replace(problem, B=1, H=len(chosen))
+        some = {key: array[h] if key == "w" else array[b, h][None] for key, array in inputs.items()}
+        got = output[b, h][None]
+    want = references.reference(part, path, some)[name]
+    # The tolerance of the whole problem: a weight gradient's sums are as long as they were.
+    allowed = references.allowed_error(part, path, some)[name]
+    wrong = diagnosis.wrong_mask(got, want, allowed)
+    faults = ()
+    if wrong.any():
+        evidence = diagnosis.Evidence(part, path, some, got, want, allowed, np.zeros(got.shape, bool))
+        faults = diagnosis.diagnose(evidence)
+    result = CaseResult(case, not wrong.any(), faults=faults, wrong=int(wrong.sum()), size=wrong.size)
+    return Verdict(subject, f"depthwise1d/{path}", (result,))

@@ -1,0 +1,672 @@
+"""What is wrong with an output: pure functions from arrays to a named pattern and to where one should look.
+
+Two kinds of evidence are read. *Values*: a handful of mistakes that people make (filter reversed, window off by one, a
+row wrapping around, the last taps left out, a sum not reset) are computed in float64, and named if the kernel's output
+is one of them. *Places*: the mask of wrong elements is described by the simplest rule that produces it (the first n,
+every p-th, the last of each tile of p).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from dwlab.problems import DepthwiseConv1d
+from dwlab.references import correlate
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that is wrong. pattern: its short name; text: what was seen; look: where to look.
+
+    key: what two findings must share to be the same one, seen twice; the pattern if nothing else is said.
+    """
+
+    pattern: str
+    text: str
+    look: str
+    key: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.pattern}: {self.text}"
+
+    @property
+    def identity(self) -> str:
+        """key, or the pattern."""
+        return self.key or self.pattern
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """One run of a kernel and what it should have given.
+
+    got: the output as it came back; want, allowed: the float64 reference and the error it allows, elementwise.
+    unwritten: mask of elements that still hold the poison. block: the launch's threads, as tiles to think of.
+    refilled: the output of the same run over an output filled with `fill`, if there was one.
+    """
+
+    problem: DepthwiseConv1d
+    path: str
+    inputs: dict[str, np.ndarray]
+    got: np.ndarray
+    want: np.ndarray
+    allowed: np.ndarray
+    unwritten: np.ndarray
+    block: tuple[int, ...] = ()
+    refilled: np.ndarray | None = None
+    fill: float = 0.0
+    wrong: np.ndarray = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "wrong", wrong_mask(self.got, self.want, self.allowed))
+
+
+def wrong_mask(got: np.ndarray, want: np.ndarray, allowed: np.ndarray) -> np.ndarray:
+    """Where got is farther than allowed from want. NaN is always wrong."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        return ~(np.abs(got.astype(np.float64) - want) <= allowed)
+
+
+def diagnose(evidence: Evidence) -> tuple[tuple[Finding, ...], ...]:
+    """What is wrong with one output: for each separate fault the findings that would account for it, best first.
+
+    A small problem seldom decides between them; `explain` does, over several.
+    """
+    if not evidence.wrong.any():
+        return ()
+    added = tuple(_added_to_output(evidence))
+    if added:
+        return (added,)
+    faults = []
+    if (evidence.wrong & evidence.unwritten).any():
+        faults.append(tuple(_unwritten(evidence)))
+    if (evidence.wrong & ~evidence.unwritten).any():
+        particular = (*_values(evidence), *_places(evidence))
+        faults.append(particular or (_anywhere(evidence),))
+    return tuple(faults)
+
+
+def explain(faults: Sequence[tuple[Finding, ...]], least: float = 0.25) -> tuple[Finding, ...]:
+    """The fewest findings that account for the faults: again and again the one that accounts for most of the rest.
+
+    Between equals, the one that stands first in its fault. Its text is that of the first fault that has it. After the
+    first, a finding that accounts for less than `least` of all faults is left out.
+    """
+    left = [fault for fault in faults if fault]
+    enough = least * len(left)
+    chosen: list[Finding] = []
+    while left:
+        votes: dict[str, int] = {}
+        rank: dict[str, int] = {}
+        for fault in left:
+            for place, name in enumerate(dict.fromkeys(one.identity for one in fault)):
+                votes[name] = votes.get(name, 0) + 1
+                rank[name] = rank.get(name, 0) + place
+        best = max(votes, key=lambda name: (votes[name], -rank[name]))
+        if chosen and votes[best] < enough:
+            break
+        chosen.append(next(one for fault in left for one in fault if one.identity == best))
+        left = [fault for fault in left if all(one.identity != best for one in fault)]
+    return tuple(chosen)
+
+
+# ---- places
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A description of a set of indices 0..n-1.
+
+    kind: "none", "all", "one", "first", "last", "from", "tile", "scattered". A "tile" rule repeats with `period` and
+    takes `count` elements from place `start` of each tile; `first_tile` says whether tile 0 is hit too. "first" and
+    "last" take `count` elements; "one" and "from" begin at `start`.
+    """
+
+    kind: str
+    count: int = 0
+    start: int = 0
+    period: int = 0
+    first_tile: bool = True
+
+    @property
+    def every_second(self) -> bool:
+        """Whether whole tiles of half the period are hit, one and then one not."""
+        half = self.period // 2
+        return (
+            self.kind == "tile"
+            and half > 1
+            and (self.start, self.count, self.period)
+            in (
+                (half, half, 2 * half),
+                (0, half, 2 * half),
+            )
+        )
+
+    def words(self, name: str, n: int) -> str:
+        """In English, `name` being what is indexed."""
+        some = "" if self.count == 1 else f" {self.count}"
+        if self.kind == "all":
+            return f"every {name}"
+        if self.kind == "one":
+            return f"{name} = {self.start} of 0..{n - 1}"
+        if self.kind in ("first", "last"):
+            return f"the {self.kind}{some} of {n} along {name}"
+        if self.kind == "from":
+            return f"{name} = {self.start} and beyond"
+        if self.kind == "tile":
+            if self.every_second:
+                which = "second" if self.start else "first"
+                return f"every second tile of {self.period // 2} along {name}, beginning with the {which}"
+            elements = "element" if self.count == 1 else "elements"
+            later = "" if self.first_tile else " but the first"
+            if self.start == 0:
+                return f"the first{some} {elements} of each tile of {self.period} along {name}{later}"
+            if self.start + self.count == self.period:
+                return f"the last{some} {elements} of each tile of {self.period} along {name}{later}"
+            return f"{self.count} {elements} from place {self.start} of each tile of {self.period} along {name}{later}"
+        return f"scattered {name}"
+
+
+def rules_of(mask: np.ndarray, tiles: Sequence[int] = ()) -> list[Rule]:
+    """All rules that give this one-dimensional mask, the simplest first. `tiles`: tile sizes that may be meant.
+
+    A tile need not be seen twice: the mask {31} of 33 is "one", and it is also the last of each tile of 32.
+    """
+    n = len(mask)
+    hits = np.flatnonzero(mask)
+    if len(hits) == 0:
+        return [Rule("none")]
+    if len(hits) == n:
+        return [Rule("all", count=n)]
+    found = []
+    contiguous = hits[-1] - hits[0] + 1 == len(hits)
+    if contiguous and hits[0] == 0:
+        found.append(Rule("first", count=len(hits)))
+    elif contiguous and hits[-1] == n - 1:
+        found.append(Rule("last", count=len(hits)) if len(hits) <= n // 2 else Rule("from", start=int(hits[0])))
+    likely = [*tiles, *(2 * size for size in tiles)]
+    # An unlikely period must be seen in full twice.
+    for period in dict.fromkeys([*likely, *range(2, n // 2 + 1)]):
+        rule = _tile_rule(mask, hits, period)
+        if rule and (period in likely or rule.first_tile or n >= 3 * period):
+            found.append(rule)
+    if not found and len(hits) == 1:
+        found.append(Rule("one", start=int(hits[0])))
+    return found or [Rule("scattered", count=len(hits))]
+
+
+def _tile_rule(mask: np.ndarray, hits: np.ndarray, period: int) -> Rule | None:
+    n = len(mask)
+    first_tile = bool(hits[0] < period)
+    places = np.unique(hits % period)
+    if period < 2 or n <= period - first_tile or len(places) == period or places[-1] - places[0] + 1 != len(places):
+        return None
+    index = np.arange(n)
+    if not np.array_equal(mask, np.isin(index % period, places) & (first_tile | (index >= period))):
+        return None
+    start, count = int(places[0]), len(places)
+    # Half a tile that the row's end cuts short is taken for a whole one.
+    if 2 * start == period and hits[-1] == n - 1 and n < 2 * period:
+        count = period - start
+    return Rule("tile", count, start, period, first_tile)
+
+
+def region(mask: np.ndarray, tiles: Sequence[int] = ()) -> list[tuple[str, Rule, str]]:
+    """The ways to describe a mask over (b, h, t) or (h, j), the simplest first: (axis, rule, words).
+
+    Where it does not depend on one axis alone, the axis is "", and the words say how many elements it has and where the
+    first is.
+    """
+    names = "bht" if mask.ndim == 3 else "hj"
+    if mask.all():
+        return [("all", Rule("all", count=mask.size), "every element")]
+    for axis in reversed(range(mask.ndim)):
+        line = mask.any(axis=tuple(a for a in range(mask.ndim) if a != axis))
+        shape = [1] * mask.ndim
+        shape[axis] = -1
+        if np.array_equal(np.broadcast_to(line.reshape(shape), mask.shape), mask):
+            return [(names[axis], rule, rule.words(names[axis], len(line))) for rule in rules_of(line, tiles)]
+    if mask.ndim == 3:
+        rows = mask.reshape(-1, mask.shape[2])
+        if np.array_equal(rows.all(axis=1), rows.any(axis=1)):
+            return [("row", rule, rule.words("row = b*H + h", len(rows))) for rule in rules_of(rows.all(axis=1), tiles)]
+    first = tuple(int(i) for i in np.argwhere(mask)[0])
+    where = ", ".join(f"{name}={i}" for name, i in zip(names, first, strict=True))
+    words = f"{int(mask.sum())} of {mask.size} elements, the first at {where}"
+    return [("", Rule("scattered", count=int(mask.sum())), words)]
+
+
+def _tiles(evidence: Evidence) -> list[int]:
+    usual = [size for size in evidence.block if size > 1]
+    return list(dict.fromkeys([*usual, 32, 64, 96, 128, 48, 16, 8]))
+
+
+def _unwritten(evidence: Evidence) -> list[Finding]:
+    """Elements that still hold the poison."""
+    name = evidence.problem.outputs(evidence.path)[0]
+    found = []
+    for axis, rule, words in region(evidence.unwritten & evidence.wrong, _tiles(evidence)):
+        text = f"never written in {name} (the NaN from before the launch is still there): {words}"
+        if axis == "all":
+            look = f"does the store reach {name}, and is the guard before it true for some thread?"
+            found.append(Finding("nothing written", f"no element of {name} was written", look))
+        elif rule.kind in ("last", "from"):
+            look = (
+                f"threads are missing for the tail along {axis}: round the grid up, -(-n // tile), and look at the "
+                "guard (< n, not < n - 1)"
+            )
+            found.append(Finding("tail not written", text, look))
+        elif rule.kind == "first":
+            found.append(Finding("head not written", text, f"where does the first index along {axis} come from?"))
+        elif rule.every_second:
+            look = (
+                "does a block start at index * tile, with the tile that it really covers, and is the grid large enough?"
+            )
+            found.append(Finding("every second tile not written", text, look, f"second unwritten {rule.period}"))
+        elif rule.kind == "tile":
+            look = "a tile has more outputs than threads that store them: which thread should store these?"
+            key = f"part unwritten {rule.period} {rule.start}"
+            found.append(Finding("part of each tile not written", text, look, key))
+    words = region(evidence.unwritten & evidence.wrong)[0][2]
+    text = f"never written in {name} (the NaN from before the launch is still there): {words}"
+    return found or [Finding("not written", text, "which thread should store these, and what keeps it from it?")]
+
+
+def _places(evidence: Evidence) -> list[Finding]:
+    """Wrong elements that were written, by where they are."""
+    mask = evidence.wrong & ~evidence.unwritten
+    problem = evidence.problem
+    left, right = (problem.left, problem.shift) if evidence.path == "forward" else (problem.shift, problem.left)
+    found = []
+    for axis, rule, words in region(mask, _tiles(evidence)):
+        text = _seen(evidence, mask, words)
+        if axis == "t" and rule.kind == "first" and rule.count <= left:
+            look = f"their windows reach before the row (the first {left} do): the padding, the test for negative times"
+            found.append(Finding("left border wrong", text, look))
+        elif axis == "t" and rule.kind == "last" and rule.count <= right:
+            look = f"their windows reach beyond the row (the last {right} do): the padding, the test against L"
+            found.append(Finding("right border wrong", text, look))
+        if axis == "t" and rule.kind == "tile":
+            edge = "first" if rule.start == 0 else "last" if rule.start + rule.count == rule.period else ""
+            if rule.every_second:
+                look = "what differs from tile to tile? The tile's start, and what is staged for it"
+                found.append(Finding("every second tile wrong", text, look, f"second wrong {rule.period}"))
+            elif edge:
+                side = "before it" if edge == "first" else "behind it"
+                look = f"the halo load: the {edge} outputs of a tile use x from {side}, or from its very edge"
+                found.append(Finding(f"{edge} of each tile wrong", text, look, f"{edge} wrong {rule.period}"))
+            else:
+                look = "which threads compute these, and what do they read?"
+                key = f"part wrong {rule.period} {rule.start}"
+                found.append(Finding("part of each tile wrong", text, look, key))
+        elif axis == "t" and rule.kind in ("from", "last"):
+            look = "the first outputs of a row are right: what depends on the tile's start?"
+            found.append(Finding("wrong beyond the first tile", text, look))
+        elif axis in ("b", "h", "row") and rule.kind in ("from", "last"):
+            look = f"the first {axis} is right: how {axis} enters each index, and what is kept from the row before"
+            found.append(Finding(f"wrong beyond the first {axis}", text, look))
+    return found
+
+
+def _anywhere(evidence: Evidence) -> Finding:
+    """Wrong, without a rule to it."""
+    mask = evidence.wrong & ~evidence.unwritten
+    axis, _, words = region(mask)[0]
+    text = _seen(evidence, mask, words)
+    if axis == "all":
+        look = "by hand, on the smallest problem that fails: which x and which w does one output use?"
+        return Finding("all wrong", text, look)
+    return Finding("some wrong", text, "what do these elements have in common that the others have not?")
+
+
+def _seen(evidence: Evidence, mask: np.ndarray, words: str) -> str:
+    text = f"wrong: {words}; {_example(evidence, mask)}"
+    if np.isnan(evidence.got[mask]).all():
+        text += "; they are NaN: something was read that is outside the arrays or was never written"
+    return text
+
+
+def _example(evidence: Evidence, mask: np.ndarray) -> str:
+    place = tuple(int(i) for i in np.argwhere(mask)[0])
+    name = evidence.problem.outputs(evidence.path)[0]
+    index = ", ".join(map(str, place))
+    return f"{name}[{index}] is {evidence.got[place]:.6g}, should be {evidence.want[place]:.6g}"
+
+
+# ---- values
+
+
+@dataclass(frozen=True)
+class _Guess:
+    pattern: str
+    output: np.ndarray
+    text: str
+    look: str
+
+
+def _values(evidence: Evidence) -> list[Finding]:
+    """The mistakes whose output the kernel's output is."""
+    mask = evidence.wrong & ~evidence.unwritten
+    return [
+        Finding(guess.pattern, f"{guess.text}; {_example(evidence, mask)}", guess.look)
+        for guess in _guesses(evidence)
+        if _is(evidence, guess.output)
+    ]
+
+
+def _is(evidence: Evidence, output: np.ndarray) -> bool:
+    """Whether the written part of the kernel's output is this one, and this one is not the reference."""
+    written = ~evidence.unwritten
+    got, other, want = (a[written] for a in (evidence.got.astype(np.float64), output, evidence.want))
+    # What a wrong kernel sums up may be larger than what the right one does.
+    close = 8 * float(evidence.allowed.max())
+    both = np.isfinite(got) & np.isfinite(other)
+    if not np.array_equal(np.isfinite(got), np.isfinite(other)) or not both.any():
+        return False
+    scale = max(1.0, float(np.abs(other[both]).max()) / max(float(np.abs(want).max()), 1e-30))
+    return bool(np.abs(got - other)[both].max() <= close * scale) and not bool(
+        np.abs(other - want)[both].max() <= 2 * close and both.all()
+    )
+
+
+def _guesses(evidence: Evidence) -> Iterator[_Guess]:
+    yield from _simple_guesses(evidence)
+    if evidence.path in ("forward", "input_grad"):
+        yield from _window_guesses(evidence)
+        yield from _index_guesses(evidence)
+        yield from _tap_guesses(evidence)
+        yield from _filter_guesses(evidence)
+        yield from _sum_guesses(evidence)
+    yield from _late_guesses(evidence)
+
+
+def _operands(evidence: Evidence) -> tuple[str, np.ndarray, np.ndarray, int]:
+    """(name, x, w, shift) with which the path is a forward pass."""
+    problem = evidence.problem
+    if evidence.path == "input_grad":
+        w = np.asarray(evidence.inputs["w"], np.float64)[:, ::-1]
+        return "dy", np.asarray(evidence.inputs["dy"], np.float64), w, problem.K - 1 - problem.shift
+    w = np.asarray(evidence.inputs["w"], np.float64)
+    return "x", np.asarray(evidence.inputs["x"], np.float64), w, problem.shift
+
+
+def _simple_guesses(evidence: Evidence) -> Iterator[_Guess]:
+    want = evidence.want
+    yield _Guess(
+        "all zero", np.zeros_like(want), "every output is 0", "is anything ever added to the sum that is stored?"
+    )
+    for factor, words in ((2.0, "twice"), (-1.0, "minus"), (0.5, "half")):
+        yield _Guess(
+            "wrong factor",
+            factor * want,
+            f"every output is {words} what it should be",
+            "is each product added once, with its sign?",
+        )
+
+
+def _window_guesses(evidence: Evidence) -> Iterator[_Guess]:
+    name, x, w, shift = _operands(evidence)
+    K = w.shape[1]
+    yield _Guess(
+        "weights reversed",
+        correlate(x, w[:, ::-1], shift),
+        "this is the correlation, not the convolution: the filter is applied the other way round",
+        f"w[h, j] belongs to {name}[b, h, t + shift - j]: as j goes up, time goes down",
+    )
+    yield _Guess(
+        "time runs the wrong way",
+        correlate(x, w[:, ::-1], shift + K - 1),
+        f"each output uses {name}[t + shift + j] where it should use {name}[t + shift - j]",
+        "the sign of j in the time index",
+    )
+    for off in (1, -1, 2, -2):
+        yield _Guess(
+            "shifted by one" if abs(off) == 1 else "shifted",
+            correlate(x, w, shift + off),
+            f"every window lies {abs(off)} too far to the {'right' if off > 0 else 'left'}",
+            "the time index: is it t + shift - j, and does the staged window begin where the reading expects it?",
+        )
+        yield _Guess(
+            "stored shifted",
+            _moved(evidence.want, off),
+            f"every output is stored {abs(off)} too far to the {'right' if off > 0 else 'left'}",
+            "the index of the store",
+        )
+    for other, words in (
+        (0, "causal"),
+        (K - 1 - (K - 1) // 2, "same"),
+        (K - 1 - K // 2, "same"),
+        (K - 1, "no zeros left"),
+    ):
+        if other != shift:
+            yield _Guess(
+                "wrong padding",
+                correlate(x, w, other),
+                f"the output is that of another padding ({words}): shift {other} where it should be {shift}",
+                "where does shift enter the time index?",
+            )
+
+
+def _moved(array: np.ndarray, off: int) -> np.ndarray:
+    moved = np.full_like(array, np.nan)
+    if abs(off) < array.shape[-1]:
+        source, target = (slice(None, -off), slice(off, None)) if off > 0 else (slice(-off, None), slice(None, off))
+        moved[..., target] = array[..., source]
+    return moved
+
+
+def _index_guesses(evidence: Evidence) -> Iterator[_Guess]:
+    """Mistakes about what stands beside the row."""
+    name, x, w, shift = _operands(evidence)
+    B, H, L = x.shape
+    K = w.shape[1]
+    time = np.arange(L)[:, None] + shift - np.arange(K)
+
+    def summed(values: np.ndarray) -> np.ndarray:
+        return np.einsum("bhtj,hj->bht", values, w)
+
+    yield _Guess(
+        "row wraps around",
+        summed(x[:, :, time % L]),
+        f"times outside a row are taken from its other end: {name}[b, h, -1] is the last element",
+        "test the time index on both sides before it is used: a negative index counts from the end",
+    )
+    if time.min() >= -L:
+        yield _Guess(
+            "row wraps around",
+            summed(np.where(time < L, x[:, :, np.where(time < L, time, 0)], 0.0)),
+            f"negative times are taken from the row's end: {name}[b, h, -1] is the last element",
+            "test for negative times before the index is used: a negative index counts from the end",
+        )
+    yield _Guess(
+        "border repeated",
+        summed(x[:, :, np.clip(time, 0, L - 1)]),
+        "times outside a row are taken from its border element",
+        "outside the row counts as zero: leave the product out, do not clamp the index",
+    )
+    flat = np.arange(B * H)[:, None, None] * L + time
+    inside = (flat >= 0) & (flat < x.size)
+    values = np.where(inside, x.ravel()[np.where(inside, flat, 0)], np.nan).reshape(B, H, L, K)
+    for fill in (np.nan, 0.0):
+        yield _Guess(
+            "reads the next row",
+            summed(np.where(np.isnan(values), fill, values)),
+            "times outside a row are taken from the row before or after it in memory",
+            "test the time index against 0 and L before it is added to the row's start",
+        )
+
+
+def _tap_guesses(evidence: Evidence) -> Iterator[_Guess]:
+    """Mistakes about which taps are summed."""
+    _, x, w, shift = _operands(evidence)
+    K = w.shape[1]
+
+    def only(taps: np.ndarray) -> np.ndarray:
+        return correlate(x, np.where(taps, w, 0.0), shift)
+
+    j = np.arange(K)
+    if evidence.path == "input_grad":
+        j = j[::-1]
+    yield _Guess(
+        "last tap missing", only(j < K - 1), f"tap K-1 = {K - 1} is left out", "the upper end of the loop over taps"
+    )
+    yield _Guess("first tap missing", only(j > 0), "tap 0 is left out", "the lower end of the loop over taps")
+    for chunk in dict.fromkeys([*_tiles(evidence), 64, 48, 32, 24, 16, 12, 8, 6, 4, 3, 2]):
+        if chunk < K and K % chunk:
+            yield _Guess(
+                "last taps missing",
+                only(j < K - K % chunk),
+                f"the last K % {chunk} = {K % chunk} taps are left out",
+                f"the loop over taps goes in steps of {chunk}: who does the rest, and does the range round up?",
+            )
+        if chunk < K:
+            yield _Guess(
+                "first chunk only",
+                only(j < chunk),
+                f"only the first {chunk} of {K} taps are summed",
+                "is there a loop over chunks of the filter, and does it run to K?",
+            )
+            yield _Guess(
+                "sum reset at each chunk",
+                only(j >= (K - 1) // chunk * chunk),
+                f"only the last chunk of taps (from {(K - 1) // chunk * chunk} on) is in the output",
+                "the sum must be set to 0 before the loop over chunks, not inside it",
+            )
+
+
+def _filter_guesses(evidence: Evidence) -> Iterator[_Guess]:
+    """Mistakes about whose filter or row is used."""
+    name, x, w, shift = _operands(evidence)
+    B, H, _ = x.shape
+    if H > 1:
+        yield _Guess(
+            "one filter for all channels",
+            correlate(x, np.broadcast_to(w[:1], w.shape), shift),
+            "every channel uses the filter of channel 0",
+            "the first index of w",
+        )
+        row = np.arange(B * H)
+        for words, channel in (("row // H", row // H % H), ("row // B", row // B % H), ("row % B", row % B % H)):
+            output = np.stack(
+                [
+                    correlate(x.reshape(1, B * H, -1)[:, [r]], w[[c]], shift)[0, 0]
+                    for r, c in zip(row, channel, strict=True)
+                ]
+            )
+            yield _Guess(
+                "wrong filter",
+                output.reshape(x.shape),
+                f"row b*H + h uses the filter of channel {words}",
+                "h = row % H and b = row // H",
+            )
+    if B > 1:
+        yield _Guess(
+            "one batch entry for all",
+            correlate(np.broadcast_to(x[:1], x.shape), w, shift),
+            f"every batch entry is computed from {name}[0]",
+            f"the first index of {name}",
+        )
+
+
+def _sum_guesses(evidence: Evidence) -> Iterator[_Guess]:
+    """Sums that are not set back to zero."""
+    want = evidence.want
+    L = want.shape[2]
+    look = "set the sum to 0 for each output, inside the loop over outputs"
+    for tile in [*_tiles(evidence), 1, *range(2, 12)]:
+        if tile < L:
+            summed = want.copy()
+            for t in range(tile, L):
+                summed[..., t] += summed[..., t - tile]
+            yield _Guess(
+                "accumulator not reset", summed, f"each tile of {tile} outputs has the sums before it added", look
+            )
+    for axis, name in ((0, "b"), (1, "h")):
+        if want.shape[axis] > 1:
+            yield _Guess(
+                "accumulator not reset",
+                np.cumsum(want, axis=axis),
+                f"each {name} has the outputs of the {name} before it added",
+                look,
+            )
+
+
+def _late_guesses(evidence: Evidence) -> Iterator[_Guess]:
+    """Weak signs, asked for last."""
+    written = ~evidence.unwritten
+    got, want = evidence.got.astype(np.float64), evidence.want
+    if not np.isfinite(got[written]).all():
+        return
+    scale = float(evidence.allowed.max()) * 2.0**24
+    if written.all() and np.abs(got - want).max() <= 2.0**-7 * max(float(np.abs(want).max()), scale * 2.0**-24):
+        yield _Guess(
+            "inexact",
+            got,
+            f"close, but {np.abs(got - want).max():.2g} off, more than float32 sums of this length are",
+            "is something kept or summed in less than float32?",
+        )
+    if written.all() and evidence.wrong.any():
+        sorted_got, sorted_want = np.sort(got, axis=None), np.sort(want, axis=None)
+        if np.abs(sorted_got - sorted_want).max() <= 4 * float(evidence.allowed.max()):
+            yield _Guess(
+                "right values in wrong places",
+                got,
+                "the outputs are right, but stored in each other's places",
+                "the index of the store: which output did this thread compute?",
+            )
+
+
+def _added_to_output(evidence: Evidence) -> Iterator[Finding]:
+    """The kernel adds to what the output held before: seen when the run is repeated on a known filling."""
+    if evidence.refilled is None:
+        return
+    stale = evidence.wrong & ~wrong_mask(
+        evidence.refilled.astype(np.float64) - evidence.fill,
+        evidence.want,
+        evidence.allowed + abs(evidence.fill) * 2.0**-22,
+    )
+    if stale.any() and stale.sum() == evidence.wrong.sum():
+        name = evidence.problem.outputs(evidence.path)[0]
+        yield Finding(
+            "adds to the output",
+            f"{name} = what it held before + the right result",
+            f"store with =, not +=, or set {name} to 0 before: nothing may be expected of its first contents",
+        )
+
+
+# ---- cases against each other
+
+
+def contrast(problems: Sequence[DepthwiseConv1d], failed: Sequence[bool]) -> str:
+    """The simplest rule that holds for every failing problem and for no passing one; "" if there is none.
+
+    Asked only where something failed and something passed.
+    """
+    failed = list(failed)
+    if all(failed) or not any(failed):
+        return ""
+    for words, holds in _rules(problems):
+        if [holds(problem) for problem in problems] == failed:
+            return words
+    return ""
+
+
+def _rules(problems: Sequence[DepthwiseConv1d]) -> Iterator[tuple[str, Callable[[DepthwiseConv1d], bool]]]:
+    yield "shift > 0 (padding is not causal)", lambda p: p.shift > 0
+    yield "left > 0 (windows reach before the row)", lambda p: p.left > 0
+    yield "K > L", lambda p: p.K > p.L
+    for name in "BHLK":
+        for size in sorted({getattr(p, name) for p in problems})[:-1]:
+            yield f"{name} > {size}", lambda p, name=name, size=size: getattr(p, name) > size
+    for size in (2, 4, 8, 16, 32, 64, 96, 128):
+        yield f"L > {size} and not a multiple of it", lambda p, size=size: p.L > size and p.L % size != 0
+    for name in "BHLK":
+        for size in (2, 3, 4, 5, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128):
+            yield (
+                f"{name} is not a multiple of {size}",
+                lambda p, name=name, size=size: getattr(p, name) % size != 0,
+            )
+    for size in sorted({p.B * p.H for p in problems})[:-1]:
+        yield f"B*H > {size}", lambda p, size=size: p.B * p.H > size
