@@ -1,11 +1,12 @@
-# make lab    JupyterLab on the first lesson
-# make test   every check, in the mode that this machine has
+# make lab      JupyterLab on the first lesson
+# make test     every check, in the mode that this machine has
+# make install  only the environment that the two need
 #
-# Both make .venv on first use and install into it what pyproject.toml says, in the versions of constraints.txt.
+# All make .venv on first use and install into it what pyproject.toml says, in the versions of constraints.txt.
 #   PYTHON=/path/to/python3.12   the Python to make .venv with
 #   VENV=/path/to/folder         another folder for it; VENV=none: install nothing, use PYTHON with what it has
 #   ARGS="--port 9000"           handed on to JupyterLab
-# make pin    (maintainers) write constraints.txt anew, with the oldest supported Python
+# make pin      (maintainers) write constraints.txt anew, with the oldest supported Python
 
 SHELL = /bin/sh
 PYTHON ?=
@@ -32,7 +33,7 @@ if [ -z "$$chosen" ]; then \
 fi
 endef
 
-.PHONY: lab test pin
+.PHONY: lab test install pin
 
-lab test pin:
+lab test install pin:
 	@$(FIND_PYTHON); exec "$$chosen" -m dwlab.lab $@ --venv="$(VENV)" $(if $(PYTHON),--exact)

@@ -1,4 +1,4 @@
-"""``make lab``, ``make test`` and ``make pin``: the virtual environment, and what is started in it.
+"""``make lab``, ``make test``, ``make install`` and ``make pin``: the environment, and what is started in it.
 
 Standard library only: this runs before anything is installed, with whatever Python the Makefile found.
 """
@@ -377,9 +377,9 @@ class Step:
 
 STEPS = (
     Step("lint", ("ruff", "check", ".")),
-    Step("unit tests and exercise checks", ("pytest", "-q", "tests")),
+    Step("tests", ("pytest", "-q", "tests")),
     Step("lessons", ("pytest", "-q", "--nbval", "--nbval-current-env", "notebooks/")),
-    Step("solutions", ("dwlab", "grade", "--all", "solutions")),
+    Step("exercises, solved", ("dwlab", "grade", "--solutions")),
 )
 
 
@@ -387,7 +387,7 @@ def test(python: Path, steps: Sequence[Step] = STEPS) -> int:
     """Runs every step, the later ones too when one fails; returns 1 if any failed."""
     variables = {**os.environ, "JUPYTER_PREFER_ENV_PATH": "1", "PYTHONPATH": _with_root(os.environ.get("PYTHONPATH"))}
     results = []
-    _run(python, ("dwlab", "doctor"), variables)
+    _doctor(python, variables)
     for step in steps:
         _say(f"\n== {step.name}: python -m {shlex.join(step.arguments)}")
         started = time.monotonic()
@@ -399,6 +399,11 @@ def test(python: Path, steps: Sequence[Step] = STEPS) -> int:
     failed = sum(status != 0 for _, status, _ in results)
     print(f"make test: {len(results) - failed} passed, {failed} failed")
     return 1 if failed else 0
+
+
+def _doctor(python: Path, variables: dict[str, str]) -> None:
+    """Shows the mode and the versions that the tests run with; a problem that stops work fails their steps."""
+    _run(python, ("dwlab", "doctor"), variables)
 
 
 def _with_root(path: str | None) -> str:
@@ -459,6 +464,11 @@ def pin() -> int:
     return 0
 
 
+def _installed(python: Path) -> int:
+    _say(f"Ready: {python}")
+    return 0
+
+
 # --- the command ------------------------------------------------------------------------------------------------------
 
 
@@ -468,7 +478,7 @@ def _say(text: str) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m dwlab.lab", description="What `make lab` and `make test` run.")
-    parser.add_argument("command", choices=["lab", "test", "pin"])
+    parser.add_argument("command", choices=["lab", "test", "install", "pin"])
     parser.add_argument("--venv", default="", help="folder of the environment (default .venv); 'none': use this Python")
     parser.add_argument("--exact", action="store_true", help="the environment must be of this Python's version")
     options = parser.parse_args(arguments)
@@ -477,13 +487,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise Stop(f"dwlab needs Python {', '.join(PYTHONS)}; this is {THIS_PYTHON} ({sys.executable})")
         if options.command == "pin":
             return pin()
-        run: Callable[[Path], int] = lab if options.command == "lab" else test
+        run: Callable[[Path], int] = {"lab": lab, "test": test, "install": _installed}[options.command]
         if options.venv == "none":
             return run(Path(sys.executable))
         folder = Path(options.venv).expanduser().absolute() if options.venv else ROOT / ".venv"
-        needed = gpu_extra(driver.query()) | ({"dev"} if options.command == "test" else frozenset())
+        needed = gpu_extra(driver.query()) | (frozenset() if options.command == "lab" else {"dev"})
         modules = ("dwlab", "jupyterlab", "numba", "matplotlib", "ipywidgets")
-        if options.command == "test":
+        if options.command != "lab":
             modules += ("pytest", "nbval", "ruff", "hypothesis")
         return run(ensure(folder, needed, options.exact, modules))
     except Stop as stop:
