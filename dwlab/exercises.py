@@ -1,5 +1,4 @@
-"""The judge of exercises: `grade("01_2")` in a lesson, `python exercises/01_2_….py` or `python -m dwlab grade` in a
-shell.
+"""The judge of exercises: `grade("01_2")` in a lesson, `python exercises/01_2_….py` or `python -m dwlab grade` else.
 
 An exercise is one Python file that the student completes. Each is judged in a process of its own with a time limit, so
 a file that raises, runs for ever, prints rubbish or ends Python harms no other: it gets one clear line. Beside the
@@ -7,9 +6,10 @@ answer stands `judge(answer)`, which gets the student's module and returns a sen
 raises `Wrong` with hints in steps. The judge that counts is the workbook's own copy (solutions/, else exercises/), not
 the one in a handed-in file.
 
-The second half of this module are the tools that judges are made of: `kernel`, `outputs`, `agree`, `coalesced`,
-`predicted`, `convolves`. They run kernels on the interpreter in either mode, so the judgement of memory behaviour is
-the same on a laptop and on a GPU.
+The second half of this module are the tools that judges are made of: `kernel` takes a kernel out of the answer,
+`launched` and `agree` judge its results, `convolves` a convolution by `dwlab.check`; `coalesced`, `moves_at_most` and
+`float32_only` judge an x-ray (`counted` makes that of a convolution), `predicted` a number. All but `convolves` run
+kernels on the interpreter in either mode, so memory behaviour is judged alike on a laptop and on a GPU.
 """
 
 from __future__ import annotations
@@ -494,6 +494,34 @@ def agree(got: np.ndarray, want: np.ndarray, what: str, tolerance: float = 1e-6,
         f"{int((~close).sum())} of {want.size} elements are wrong.",
         hints,
     )
+
+
+def convolves(kernel: Any, launch: Callable[[Any], Any], problem: Any = None, path: str = "forward") -> str:
+    """Wrong unless `dwlab.check` passes the kernel with this launch (problem -> Launch); its hints are the judge's.
+
+    Without a problem, on the whole family of shapes. Returns the sentence for a judge to end with.
+    """
+    from dwlab.check import check
+
+    verdict = check(kernel, problem, path=path, launch=launch)
+    if not verdict.passed:
+        first = verdict.failures[0].case
+        found = "; ".join(str(one).rstrip(".") for one in verdict.findings[:2])
+        raise Wrong(
+            f"{len(verdict.failures)} of {len(verdict.results)} problems, first {first.problem}: {found}.",
+            verdict.hints,
+        )
+    return f"Right on {len(verdict.results)} problems"
+
+
+def counted(kernel: Any, launch: Callable[[Any], Any], problem: Any, path: str = "forward") -> Any:
+    """The `xray` of a kernel on a problem, started by `launch` (problem -> Launch), with seeded inputs."""
+    from dwlab import xray
+
+    arrays = problem.inputs(path) | {name: poisoned(*problem.shapes(path)[name]) for name in problem.outputs(path)}
+    how = launch(problem)
+    args = (*(arrays[name] for name in problem.arrays(path)), *how.scalars)
+    return xray(kernel, how.grid, how.block, *args, shared_bytes=how.shared_bytes)
 
 
 COALESCE = (

@@ -12,7 +12,7 @@ no more than it has to. Keep it in float32.
 import numpy as np
 
 from dwlab import cuda, xray
-from dwlab.exercises import agree, coalesced, float32_only, kernel, launched, run
+from dwlab.exercises import agree, coalesced, float32_only, kernel, launched, moves_at_most, run
 
 
 @cuda.jit
@@ -46,7 +46,13 @@ def judge(answer):
     x = np.ones((4, 8, 64), np.float32)
     report = xray(skip, (2, 8, 4), 32, x, np.ones(8, np.float32), x.copy())
     float32_only(report)
-    return f"Right for five shapes, in float32, and coalesced: {coalesced(report)}."
+    moved = moves_at_most(
+        report,
+        3 * x.nbytes + 64 * 32,
+        "x and y read once, y written once, and a sector of d for each of 64 warps",
+        HINTS,
+    )
+    return f"Right for five shapes, in float32, {moved}, {coalesced(report)}."
 
 
 if __name__ == "__main__":

@@ -9,8 +9,8 @@ Write down
 The check runs a kernel on the interpreter and counts.
 """
 
-from dwlab import DepthwiseConv1d, stage, xray
-from dwlab.exercises import poisoned, predicted, run
+from dwlab import DepthwiseConv1d, stage
+from dwlab.exercises import counted, predicted, run
 
 ### BEGIN SOLUTION
 flops = 2 * 6 * 4 * (168 * 24 - 24 * 23 // 2)
@@ -37,12 +37,10 @@ def judge(answer):
     """FLOPs and touched bytes as counted on a kernel of this shape; the time to one part in a hundred."""
     problem = DepthwiseConv1d(6, 4, 168, 24)
     plain = stage("depthwise1d/forward/coalesced")
-    arrays = problem.inputs("forward") | {"y": poisoned(6, 4, 168)}
-    launch = plain.launch(problem)
-    counted = xray(plain.kernel, launch.grid, launch.block, *plain.args(problem, arrays)).totals
-    touched = counted.footprint_bytes
+    totals = counted(plain.kernel, plain.launch, problem).totals
+    touched = totals.footprint_bytes
     said = [
-        predicted(answer, "flops", counted.flops, "FLOPs", HINTS["flops"]),
+        predicted(answer, "flops", totals.flops, "FLOPs", HINTS["flops"]),
         predicted(answer, "compulsory", touched, "bytes", HINTS["compulsory"]),
         predicted(answer, "microseconds", touched / 1e12 * 1e6, "µs", HINTS["microseconds"], tolerance=0.01),
     ]

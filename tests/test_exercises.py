@@ -1,0 +1,510 @@
+"""Exercises: the unsolved fail with their message, the solutions pass, wrong answers are told what is wrong."""
+
+import importlib.util
+import json
+import os
+import re
+import subprocess
+import sys
+import textwrap
+import time
+from argparse import Namespace
+from pathlib import Path
+
+import pytest
+
+from dwlab import exercises
+from dwlab.exercises import Result, Results
+
+ROOT = Path(__file__).resolve().parents[1]
+SPEC = importlib.util.spec_from_file_location("build", ROOT / "notebooks" / "build.py")
+build = importlib.util.module_from_spec(SPEC)
+SPEC.loader.exec_module(build)
+
+SOLUTIONS = sorted((ROOT / "solutions").glob("*.py"))
+IDS = [build.exercise_id(s) for s in SOLUTIONS]
+
+
+def answered(exercise: str, code: str) -> str:
+    """The text of an exercise with `code` in the place of its (only) solution."""
+    (solution,) = (ROOT / "solutions").glob(f"{exercise}_*.py")
+    text = solution.read_text(encoding="utf-8")
+    begin, end = text.index("### BEGIN SOLUTION"), text.index("### END SOLUTION")
+    column = begin - text.rindex("\n", 0, begin) - 1
+    body = textwrap.indent(textwrap.dedent(code).strip(), " " * column)
+    return text[: begin - column] + body + text[end + len("### END SOLUTION") :]
+
+
+def judged(tmp_path: Path, exercise: str, text: str | bytes, **options) -> Result:
+    path = tmp_path / f"{exercise}_answer.py"
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return exercises.grade(path, **options)
+
+
+# every exercise
+
+
+@pytest.fixture(scope="module")
+def unsolved() -> Results:
+    return exercises.grade()
+
+
+@pytest.fixture(scope="module")
+def solved() -> Results:
+    return exercises.grade_files([("", i, s) for i, s in zip(IDS, SOLUTIONS, strict=True)])
+
+
+def test_every_solution_makes_one_exercise_and_nothing_else_lies_there():
+    assert IDS == sorted(exercises.known()) and len(IDS) >= 4
+    assert [f.name for f in sorted((ROOT / "exercises").glob("*.py"))] == [s.name for s in SOLUTIONS]
+
+
+@pytest.mark.parametrize("solution", SOLUTIONS, ids=IDS)
+def test_an_exercise_is_what_its_solution_generates(solution):
+    assert list(build.exercise_differences(solution)) == []
+
+
+@pytest.mark.parametrize("solution", SOLUTIONS, ids=IDS)
+def test_an_exercise_holds_nothing_of_the_solution(solution):
+    text = solution.read_text(encoding="utf-8")
+    exercise = (ROOT / "exercises" / solution.name).read_text(encoding="utf-8")
+    assert "### " not in exercise and "# Your code here." in exercise
+    for region in re.findall(r"### BEGIN SOLUTION\n(.*?)\n *### (?:BEGIN STUB|END SOLUTION)", text, re.S):
+        assert region not in exercise
+
+
+@pytest.mark.parametrize("exercise", IDS)
+def test_an_unsolved_exercise_fails_with_its_message(unsolved, exercise):
+    (result,) = [r for r in unsolved if r.exercise == exercise]
+    text = next((ROOT / "exercises").glob(f"{exercise}_*.py")).read_text(encoding="utf-8").split("\n")
+    assert result.status == "unsolved" and not result.passed
+    if stub := re.match(
+        rf"Line (\d+) of {result.file} still holds the stub: replace it with your code", result.message
+    ):
+        assert text[int(stub[1]) - 1].strip().startswith(f'raise NotImplementedError("{exercise} is not solved yet')
+    else:
+        name = re.match(r"`(\w+)` is still None: write your prediction down", result.message)[1]
+        assert f"{name} = None" in text
+    assert str(result).startswith(f"{exercise}: not solved yet.")
+
+
+@pytest.mark.parametrize("exercise", IDS)
+def test_a_solution_passes_and_is_told_why(solved, exercise):
+    (result,) = [r for r in solved if r.exercise == exercise]
+    assert result.passed, str(result)
+    assert result.message and not result.hints and result.output == ""
+    result.raise_if_wrong()
+
+
+def test_each_lesson_has_a_kernel_and_a_prediction():
+    for lesson in sorted({i[:2] for i in IDS}):
+        texts = [s.read_text(encoding="utf-8") for s in SOLUTIONS if s.name.startswith(lesson)]
+        assert len(texts) >= 2
+        assert any("kernel(answer" in t for t in texts), f"{lesson}: no exercise asks for a kernel"
+        assert any("predicted(" in t for t in texts), f"{lesson}: no exercise asks for a number"
+
+
+# wrong answers
+
+WRONG = [
+    (
+        "00_1",
+        "a thread past the end",
+        "i = cuda.grid(1)\nchange[i] = kwh[i] - kwh[i - 1]",
+        r"out of bounds|negative index",
+    ),
+    (
+        "00_1",
+        "reads before the start",
+        "i = cuda.grid(1)\nif i < kwh.size:\n    change[i] = kwh[i] - kwh[i - 1]",
+        r"negative index: kwh",
+    ),
+    (
+        "00_1",
+        "the first hour forgotten",
+        "i = cuda.grid(1)\nif 0 < i < kwh.size:\n    change[i] = kwh[i] - kwh[i - 1]",
+        r"1 hours: element \[0\] was never written; 0 is right. 1 of 1 elements are wrong",
+    ),
+    (
+        "00_1",
+        "the wrong sign",
+        "i = cuda.grid(1)\nif i < kwh.size:\n    change[i] = 0 if i == 0 else kwh[i - 1] - kwh[i]",
+        r"2 hours: element \[1\] is",
+    ),
+    (
+        "00_1",
+        "uncoalesced",
+        """
+        i = cuda.threadIdx.x * cuda.gridDim.x + cuda.blockIdx.x
+        if i < kwh.size:
+            change[i] = 0 if i == 0 else kwh[i] - kwh[i - 1]
+        """,
+        r"Line \d+, load of kwh: 2,046 sectors in 64 requests, 32\.0 sectors per request; 4\.0 would hold it",
+    ),
+    ("00_1", "a barrier in the dark", "i = cuda.grid(1)\nif i == 0:\n    cuda.syncthreads()", r"divergent barrier"),
+    ("00_1", "nothing at all", "pass", r"1 hours: element \[0\] was never written"),
+    (
+        "01_1",
+        "double precision",
+        "t = cuda.grid(1)\nh = cuda.blockIdx.y\nb = cuda.blockIdx.z\n"
+        "if t < x.shape[2]:\n    y[b, h, t] += 1.0 * d[h] * x[b, h, t]",
+        r"Line \d+, `y\[b, h, t\] \+= 1\.0 \* d\[h\] \* x\[b, h, t\]`: [\d,]+ float64 operations",
+    ),
+    (
+        "01_1",
+        "no guard",
+        "t = cuda.grid(1)\ny[cuda.blockIdx.z, cuda.blockIdx.y, t] += d[cuda.blockIdx.y] * "
+        "x[cuda.blockIdx.z, cuda.blockIdx.y, t]",
+        r"out of bounds",
+    ),
+    (
+        "01_1",
+        "one thread does the row",
+        "if cuda.grid(1) == 0:\n    for t in range(x.shape[2]):\n"
+        "        y[cuda.blockIdx.z, cuda.blockIdx.y, t] += d[cuda.blockIdx.y] * "
+        "x[cuda.blockIdx.z, cuda.blockIdx.y, t]",
+        r"262,144 bytes are moved; 26,624 are enough: x and y read once",
+    ),
+    (
+        "00_2",
+        "one number of four",
+        "sectors_backwards = 4\nsectors_one_further = 4\nsectors_every_second = 8\nsectors_the_same = 1",
+        r"`sectors_one_further`: you predicted 4 sectors; more were counted",
+    ),
+    (
+        "01_2",
+        "the dense count",
+        "flops = 2 * 6 * 4 * 168 * 24\ncompulsory = 32640\nmicroseconds = 0.03264",
+        r"`flops`: you predicted 193,536 FLOPs; fewer were counted",
+    ),
+    (
+        "01_2",
+        "milliseconds",
+        "flops = 180288\ncompulsory = 32640\nmicroseconds = 3.264e-5",
+        r"`microseconds`: you predicted 3\.264e-05 µs; more were counted",
+    ),
+]
+
+
+@pytest.mark.parametrize(("exercise", "what", "code", "says"), WRONG, ids=[f"{w[0]}: {w[1]}" for w in WRONG])
+def test_a_wrong_answer_is_told_what_is_wrong(batch, exercise, what, code, says):
+    result = batch[exercise, what]
+    assert result.status == "wrong", str(result)
+    assert re.search(says, result.message), result.message
+    assert result.hints, "a wrong answer gets a hint"
+    with pytest.raises(AssertionError, match=exercise):
+        result.raise_if_wrong()
+
+
+def test_another_right_answer_passes(tmp_path):
+    code = """
+        i = cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x
+        if i >= kwh.size:
+            return
+        before = kwh[i] if i == 0 else kwh[i - 1]
+        change[i] = kwh[i] - before
+        """
+    assert judged(tmp_path, "00_1", answered("00_1", code)).passed
+
+
+def test_hints_come_in_steps(tmp_path):
+    text = answered("00_1", "pass")
+    first, second, last = (str(judged(tmp_path, "00_1", text, hint=n)) for n in (1, 2, 99))
+    assert "hint 1 of 3" in first and "hint 2 of 3" not in first and 'grade("00_1", hint=2)' in first
+    assert "hint 2 of 3" in second and 'grade("00_1", hint=3)' in second
+    assert "hint 3 of 3" in last and "next hint" not in last
+
+
+def test_the_count_is_told_by_the_last_hint_only(tmp_path):
+    text = answered("00_2", "sectors_backwards = 99\nsectors_one_further = sectors_every_second = sectors_the_same = 1")
+    result = judged(tmp_path, "00_2", text)
+    assert "4" not in result.message.split("`", 2)[2] and result.hints[-1] == "4 sectors were counted."
+    assert not any("4 sectors" in hint for hint in result.hints[:-1])
+
+
+PREDICTIONS = [
+    ("None", "unsolved", "still None"),
+    ("...", "unsolved", "still Ellipsis"),
+    ("'four'", "wrong", r"`sectors_backwards` is 'four' \(str\); it must be a number"),
+    ("True", "wrong", "must be a number"),
+    ("float('nan')", "wrong", "must be a number"),
+    ("[4]", "wrong", "must be a number"),
+    ("'x' * 1000", "wrong", r"`sectors_backwards` is 'x{36}\.\.\. \(str\)"),
+    ("np.int64(4)", "passed", ""),
+    ("4.0", "passed", ""),
+]
+
+
+@pytest.mark.parametrize(("value", "status", "says"), PREDICTIONS)
+def test_what_a_prediction_may_be(batch, value, status, says):
+    result = batch["00_2", value]
+    assert result.status == status and re.search(says, result.message), str(result)
+
+
+# files that misbehave
+
+KERNEL = "\n\n@cuda.jit\ndef hourly_change(kwh, change):\n    {}\n"
+HEAD = "import os, sys\nfrom dwlab import cuda\n"
+BAD = [
+    ("a syntax error", "def f(:\n", "syntax", r"Line 1: .* in `def f\(:`"),
+    ("an indentation error", "x = 1\n  y = 2\n", "syntax", r"Line 2: unexpected indent"),
+    ("a null byte", "x = 1\0\n", "syntax", r"null byte"),
+    ("not text", b"\xff\xfe\x00x", "missing", r"not UTF-8"),
+    ("nothing", "", "wrong", r"no `hourly_change` any more"),
+    ("an error at import", "a = 1\nb = a / 0\n", "error", r"Line 2, `b = a / 0`: ZeroDivisionError: division by zero"),
+    ("a module that is not there", "import nosuchthing\n", "error", r"Line 1, .*ModuleNotFoundError.*nosuchthing"),
+    ("an error without text", "raise KeyError\n", "error", r"Line 1, `raise KeyError`: KeyError$"),
+    ("sys.exit", "import sys\nsys.exit(0)\n", "error", r"SystemExit"),
+    ("the end of Python", "import os\nos._exit(0)\n", "error", r"Python ended \(exit status 0\)"),
+    ("a signal", "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n", "error", r"Python ended \(signal 9\)"),
+    ("deep recursion", "def f(): f()\nf()\n", "error", r"RecursionError"),
+    ("a plain function", "def hourly_change(kwh, change):\n    pass\n", "wrong", r"@cuda.jit above it is missing"),
+    ("a number for a kernel", "hourly_change = 7\n", "wrong", r"`hourly_change` is 7 \(int\); it must be a kernel"),
+    ("too few parameters", HEAD + "@cuda.jit\ndef hourly_change(kwh):\n    pass\n", "error|wrong", r"argument"),
+    (
+        "an endless kernel",
+        HEAD + KERNEL.format("while cuda.grid(1) == 0:\n        change[0] = 1"),
+        "timeout",
+        r"does not end",
+    ),
+    ("what kernels cannot do", HEAD + KERNEL.format("open('x')"), "wrong", r"does not run as it should: .*open"),
+    ("an unknown name", HEAD + KERNEL.format("change[cuda.grid(1)] = nosuchname"), "wrong|error", r"nosuchname"),
+]
+
+
+@pytest.fixture(scope="module")
+def batch(tmp_path_factory) -> dict[tuple[str, str], Result]:
+    """(exercise, what) -> the result of each file of WRONG, PREDICTIONS and BAD, judged together."""
+    rest = "\nsectors_one_further = 5\nsectors_every_second = 8\nsectors_the_same = 1"
+    texts = {(exercise, what): answered(exercise, code) for exercise, what, code, _ in WRONG}
+    texts |= {("00_2", v): answered("00_2", f"sectors_backwards = {v}{rest}") for v, _, _ in PREDICTIONS}
+    texts |= {("00_1", what): text for what, text, _, _ in BAD}
+    files = []
+    for n, ((exercise, what), text) in enumerate(texts.items()):
+        path = tmp_path_factory.mktemp(f"answer{n}") / f"{exercise}_answer.py"
+        path.write_bytes(text if isinstance(text, bytes) else text.encode())
+        files.append((what, exercise, path))
+    return {(r.exercise, r.student): r for r in exercises.grade_files(files, time_limit=30)}
+
+
+@pytest.mark.parametrize(("what", "text", "status", "says"), BAD, ids=[b[0] for b in BAD])
+def test_a_file_that_misbehaves_gets_one_clear_line(batch, what, text, status, says):
+    result = batch["00_1", what]
+    assert re.fullmatch(status, result.status), str(result)
+    assert re.search(says, result.message), result.message
+    assert "\n" not in result.message and "Traceback" not in str(result)
+
+
+def test_an_endless_file_is_stopped_and_what_it_started_too(tmp_path):
+    late = tmp_path / "late.py"
+    late.write_text(f"import time\ntime.sleep(3)\nopen({str(tmp_path / 'alive')!r}, 'w')\n")
+    text = f"import subprocess, sys\nsubprocess.Popen([sys.executable, {str(late)!r}])\nwhile True: pass\n"
+    start = time.monotonic()
+    result = judged(tmp_path, "00_1", text, time_limit=1.5)
+    assert result.status == "timeout" and "stopped after 1.5 s" in result.message
+    assert time.monotonic() - start < 10
+    if os.name == "posix":
+        time.sleep(2.5)
+        assert not (tmp_path / "alive").exists()
+
+
+def test_rubbish_on_the_screen_is_cut_short_and_judged_all_the_same(tmp_path):
+    rubbish = "import sys\nfor i in range(300000): print('rubbish', i)\nsys.stdout.buffer.write(bytes(range(256)))\n"
+    text = answered("00_1", "pass").replace('"""\n\nimport', f'"""\n\n{rubbish}\nimport', 1)
+    result = judged(tmp_path, "00_1", text)
+    assert result.status == "wrong" and "never written" in result.message
+    assert result.output.startswith("rubbish 0\n") and len(result.output) < 2_100
+    assert result.output.endswith("(more was printed)")
+    control = judged(tmp_path, "00_1", "print('\\x1b[31mred\\x1b[0m \\x07')\n")
+    assert control.output == "?[31mred?[0m ?\n"
+
+
+def test_the_judge_in_a_handed_in_file_does_not_count(tmp_path):
+    text = answered("00_1", "pass") + "\n\ndef judge(answer):\n    return 'all is well'\n"
+    assert judged(tmp_path, "00_1", text).status == "wrong"
+
+
+def test_a_file_leaves_nothing_behind(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    judged(tmp_path, "00_1", "open('left_behind', 'w').write('x')\n")
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["00_1_answer.py"]
+
+
+# thirty submissions
+
+
+@pytest.fixture(scope="module")
+def thirty(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("handed in")
+    unsolved, right = (
+        (ROOT / home / "00_1_change.py").read_text(encoding="utf-8") for home in ("exercises", "solutions")
+    )
+    for n in range(28):
+        home = folder / f"student {n:02}"
+        home.mkdir()
+        (home / "00_1_change.py").write_text(right if n < 3 else unsolved, encoding="utf-8")
+    (folder / "student 03" / "00_1_change.py").write_text("def f(:\n")
+    (folder / "student 04" / "00_1_change.py").write_text("while True: pass\n")
+    (folder / "student 05" / "00_1_change.py").write_text("print('x' * 100000)\nraise SystemExit\n")
+    (folder / "zoë_00_2_sectors.py").write_text((ROOT / "solutions" / "00_2_sectors.py").read_text(encoding="utf-8"))
+    (folder / "yan-00_1-final(2).py").write_text((ROOT / "exercises" / "00_1_change.py").read_text(encoding="utf-8"))
+    (folder / "homework.py").write_text("print(1)\n")
+    (folder / "student 00" / ".ipynb_checkpoints").mkdir()
+    (folder / "student 00" / ".ipynb_checkpoints" / "00_1_change-checkpoint.py").write_text("broken(")
+    (folder / "student 00" / "notes.txt").write_text("not Python")
+    return folder, exercises.grade_folder(folder, time_limit=4)
+
+
+def test_thirty_files_are_judged_whatever_some_do(thirty):
+    _, results = thirty
+    status = {(r.student, r.exercise): r.status for r in results}
+    assert len(results) == 31
+    assert status["student 00", "00_1"] == "passed" and sum(s == "passed" for s in status.values()) == 4
+    assert status["student 03", "00_1"] == "syntax"
+    assert status["student 04", "00_1"] == "timeout"
+    assert status["student 05", "00_1"] == "error"
+    assert status["zoë", "00_2"] == "passed"
+    assert status["yan", "00_1"] == "unsolved"
+    assert status["", ""] == "unknown"
+    assert not results.passed
+
+
+def test_the_table_has_a_row_a_student_and_a_line_a_problem(thirty):
+    _, results = thirty
+    text = str(results)
+    rows = text.split("\n")
+    assert re.match(r"student +00_1 +00_2 +passed$", rows[0])
+    assert re.search(r"^student 00 +passed +- +1 of 2$", text, re.M)
+    assert re.search(r"^zoë +- +passed +1 of 2$", text, re.M)
+    assert re.search(r"^student 03: 00_1_change.py: not Python. Line 1: ", text, re.M)
+    assert re.search(r"^homework.py: not an exercise. Its name holds no exercise number; there are 00_1, ", text, re.M)
+    assert rows[-1] == "4 of 31 passed"
+    assert "<table>" in results._repr_html_() and "zoë" in results._repr_html_()
+
+
+def test_the_json_is_complete(thirty):
+    _, results = thirty
+    read = json.loads(json.dumps(results.to_dict()))
+    assert len(read) == 31
+    assert set(read[0]) >= {"student", "exercise", "file", "status", "message", "hints", "seconds"}
+
+
+def test_html_is_escaped():
+    bad = Result("00_1", "<b>.py", "error", "<script>alert(1)</script>", student="<i>")
+    assert "<script>" not in Results((bad,))._repr_html_() and "<i>" not in Results((bad,))._repr_html_()
+
+
+# the command line
+
+
+def command(**options):
+    return exercises.main(Namespace(**{"names": [], "all": None, "json": False, "solutions": False, **options}))
+
+
+def test_commands_and_their_status(tmp_path, capsys):
+    assert command(names=["00_2"]) == 1
+    assert "00_2: not solved yet. `sectors_backwards` is still None" in capsys.readouterr().out
+    assert command(names=["00_2"], solutions=True) == 0
+    assert capsys.readouterr().out.startswith("00_2: passed.")
+    assert command(names=["00_1_change", "00_2"], json=True, solutions=True) == 0
+    read = json.loads(capsys.readouterr().out)
+    assert [r["exercise"] for r in read] == ["00_1", "00_2"] and all(r["status"] == "passed" for r in read)
+    assert command(names=["00_2"], json=True) == 1
+    assert json.loads(capsys.readouterr().out)[0]["status"] == "unsolved"
+
+
+def test_names_and_folders_that_do_not_exist(tmp_path, capsys):
+    for options, says in (
+        ({"names": ["00_9"]}, "no exercise is called '00_9'; is it 00_"),
+        ({"names": ["sectrs"]}, "no exercise is called 'sectrs'"),
+        ({"all": str(tmp_path / "nowhere")}, "nowhere is not a folder"),
+        ({"all": str(tmp_path)}, "holds no Python file"),
+        ({"all": str(tmp_path), "names": ["00_1"]}, "not both"),
+    ):
+        assert command(**options) == 2
+        assert says in capsys.readouterr().err
+    with pytest.raises(exercises.GradeError, match="no exercise"):
+        exercises.grade("nonsense")
+
+
+def test_a_missing_file_is_said_to_be_missing(monkeypatch, tmp_path):
+    monkeypatch.setattr(exercises, "EXERCISES", tmp_path)
+    result = exercises.grade("00_1")
+    assert result.status == "missing" and "00_1_change.py cannot be read: no such file" in result.message
+    monkeypatch.setattr(exercises, "SOLUTIONS", tmp_path)
+    with pytest.raises(exercises.GradeError, match="there are no exercises"):
+        exercises.grade("00_1")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "says"), [([], 1, "not solved yet"), (["--hint", "x"], 2, "invalid int")]
+)
+def test_an_exercise_runs_from_a_shell_in_any_folder(tmp_path, arguments, status, says):
+    done = subprocess.run(
+        [sys.executable, ROOT / "exercises" / "00_2_sectors.py", *arguments],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == status and says in done.stdout + done.stderr
+
+
+def test_a_wrong_answer_in_a_shell_is_told_how_to_see_more(tmp_path):
+    path = tmp_path / "00_1_change.py"
+    path.write_text(answered("00_1", "pass"), encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, path], env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True
+    )
+    assert done.returncode == 1 and "For the next hint: python 00_1_change.py --hint 2" in done.stdout
+
+
+# the generator
+
+
+def test_stubs_default_and_given():
+    text = textwrap.dedent(
+        '''
+        """T"""
+        def f():
+            ### BEGIN SOLUTION
+            return 1
+            ### END SOLUTION
+
+        ### BEGIN SOLUTION
+        a = 2
+        ### BEGIN STUB
+        # a = None
+        #
+        # b = [
+        #     3,
+        # ]
+        ### END SOLUTION
+        '''
+    )
+    made = build.exercise(text, "77_3_topic")
+    assert 'def f():\n    # Your code here.\n    raise NotImplementedError("77_3 is not solved yet' in made
+    assert "# Your code here.\na = None\n\nb = [\n    3,\n]\n" in made
+    assert "return 1" not in made and "###" not in made
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("x = 1\n", "no region"),
+        ("### BEGIN SOLUTION\nx = 1\n", "line 1: the solution that begins here does not end"),
+        ("x = 1\n### END SOLUTION\n", "line 2: a solution ends that never began"),
+        (
+            "### BEGIN SOLUTION\n### BEGIN SOLUTION\n### END SOLUTION\n",
+            "line 2: a solution begins inside the one of line 1",
+        ),
+        ("### BEGIN STUB\n", "line 1: a stub begins outside"),
+        ("### BEGIN SOLUTION\nx = 1\n### BEGIN STUB\nx = 2\n### END SOLUTION\n", "line 4: a line of the stub is not"),
+        ("### BEGIN SOLUTIONS\n", "line 1: '### BEGIN SOLUTIONS' is no marker"),
+        ("### BEGIN SOLUTION\nx = (\n### END SOLUTION\n", "the solution is not Python: line 2"),
+        ("if 1:\n### BEGIN SOLUTION\n    x = 1\n### END SOLUTION\n", "the exercise is not Python"),
+    ],
+)
+def test_markers_that_do_not_pair_are_named_with_their_line(text, says):
+    with pytest.raises(build.BuildError, match=re.escape(says)):
+        build.exercise(text, "77_3_topic")
