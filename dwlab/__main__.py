@@ -20,7 +20,7 @@ from typing import Any, NoReturn
 
 from dwlab import __version__
 
-# Threads that `xray` interprets in well under a minute. Counts grow in proportion with B, so a small B shows the same.
+# Threads that `xray` interprets in well under a minute. Counts are about in proportion to B: a small B shows the same.
 XRAY_THREADS = 1 << 22
 
 
@@ -101,7 +101,13 @@ def _parsers() -> tuple[_Parser, dict[str, _Parser]]:
     one.add_argument("--quick", action="store_true", help="smaller problem, fewer rounds")
     one.add_argument("--record", metavar="FILE", help="on a GPU: write what was measured to FILE")
 
-    command("records", "what was measured: a row a measurement, with GPU and date")
+    command(
+        "records",
+        "what was measured: a row a measurement, with GPU and date",
+        "Lists what dwlab/records/ holds: time, effective bandwidth and its fraction of the copy measured in\n"
+        "the same run, speedup over the naive stage and over the fastest library.\n"
+        "Status 1 if a file there cannot be read.",
+    )
 
     one = command(
         "grade",
@@ -162,7 +168,7 @@ def _xray(options: argparse.Namespace) -> int:
     if threads > XRAY_THREADS:
         raise UserError(
             f"{stage.id} starts {threads:,} threads on {problem}, and beyond {XRAY_THREADS:,} the interpreter takes "
-            "minutes: give a smaller B, the counts grow in proportion with it"
+            "minutes: give a smaller B, the counts are about in proportion to it"
         )
     arrays = problem.inputs(stage.path) | {
         name: np.full(problem.shapes(stage.path)[name], np.nan, problem.dtype) for name in problem.outputs(stage.path)
