@@ -288,6 +288,8 @@ class _OnGpu:
 
     def refresh(self) -> None:
         """Fresh inputs in every set; the first set's stay on the host, for the check."""
+        from dwlab.target import cuda
+
         for i, arrays in enumerate(self.sets):
             self.seed += 1
             made = self.problem.inputs(self.path, seed=self.seed)
@@ -295,6 +297,8 @@ class _OnGpu:
                 arrays[name].copy_to_device(values)
             if i == 0:
                 self.inputs = made
+        # The stream that is timed does not wait for the default one.
+        cuda.synchronize()
 
     def check(self, stage: Stage) -> None:
         """Runs the stage once on poisoned outputs. Raises WrongResult."""
