@@ -147,7 +147,11 @@ def __getattr__(name: str) -> Any:
     if name in ("mode", "reason"):
         value: Any = getattr(_decision(), name)
     elif name == "cuda":
-        value = importlib.import_module("numba.cuda" if _decision().mode == "gpu" else "dwlab.simt.cuda")
+        gpu = _decision().mode == "gpu"
+        value = importlib.import_module("numba.cuda" if gpu else "dwlab.simt.cuda")
+        if gpu and "NUMBA_CUDA_LOW_OCCUPANCY_WARNINGS" not in os.environ:
+            # Lessons launch few blocks on purpose; a warning would also make their output differ between the modes.
+            importlib.import_module("numba.cuda.core.config").CUDA_LOW_OCCUPANCY_WARNINGS = 0
     else:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     globals()[name] = value
