@@ -69,14 +69,17 @@ class Table:
                 name, more = (tag, "") if i or tag == "th" else ("th", ' scope="row"')
                 if tag == "th":
                     more = ' scope="col"'
-                style = f"text-align:{side};padding:2px 8px;font-weight:{'bold' if tag == 'th' else 'normal'}"
+                wrap = "nowrap" if side == "right" or i == 0 else "normal;min-width:7em"
+                weight = "bold" if tag == "th" else "normal"
+                style = f"text-align:{side};white-space:{wrap};padding:2px 8px;font-weight:{weight}"
                 parts.append(f'<{name}{more} style="{style}">{html.escape(cell)}</{name}>')
             return "<tr>" + "".join(parts) + "</tr>"
 
         body = "".join(cells(row, "td") for row in self.rows)
         head = '<caption style="text-align:left;font-weight:bold;padding:2px 8px">'
         return (
-            '<div style="overflow-x:auto;max-width:100%"><table style="border-collapse:collapse;font-size:13px">'
+            '<div style="overflow-x:auto;max-width:100%;margin-bottom:10px">'
+            '<table style="border-collapse:collapse;font-size:13px">'
             f"{head}{html.escape(self.caption)}</caption><thead>{cells(self.columns, 'th')}</thead>"
             f"<tbody>{body}</tbody></table></div>"
         )
@@ -126,7 +129,8 @@ class Panel:
     def html(self) -> str:
         """Picture beside tables; they wrap under each other in a narrow place."""
         png = self.png()
-        parts = []
+        # The place decides the width, never a wide table in it.
+        parts = ['<div style="contain:inline-size;width:100%">']
         for problem in self.problems:
             parts.append(
                 '<p role="alert" style="border-left:4px solid #D55E00;padding:2px 8px;margin:4px 0">'
@@ -138,16 +142,18 @@ class Panel:
         )
         if png:
             parts.append(f'<div style="flex:0 1 auto;max-width:100%">{as_img(png, self.alt)}</div>')
-        parts.append('<div style="flex:1 1 280px;min-width:0;max-width:100%;line-height:1.35">')
+        parts.append('<div style="flex:1 1 260px;min-width:0;max-width:100%;line-height:1.35">')
         parts.extend(table.html() for table in self.tables)
         parts.extend(
             f'<p style="font-size:13px;margin:6px 8px;max-width:60em">{html.escape(note)}</p>' for note in self.notes
         )
-        parts.append("</div></div>")
+        parts.append("</div></div></div>")
         return "".join(parts)
 
     _repr_html_ = html
-    _repr_markdown_ = markdown
+
+    def _repr_pretty_(self, printer, cycle: bool) -> None:
+        printer.text(self.text())
 
 
 def sentence(error: Exception) -> str:

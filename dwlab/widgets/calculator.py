@@ -385,7 +385,7 @@ def traffic_calculator(
         "rows": Control("rows a block", slider(rows, 1, 64)),
         "threads": Control("threads a block", slider(threads, 32, 1024, 32)),
         "registers": Control("registers a thread", slider(registers, 16, 255)),
-        "padding": Control("padding", w.ToggleButtons(options=["causal", "same"], value="causal")),
+        "padding": Control("padding", w.Dropdown(options=["causal", "same"], value="causal")),
         "compute_capability": Control(
             "compute capability", w.Dropdown(options=["{}.{}".format(*key) for key in LIMITS], value=cc)
         ),

@@ -7,7 +7,7 @@ bandwidth was measured, the least of three limits holds:
 
 - the bytes that the warps ask for, 32 for each sector, come from L2 if L1 catches nothing: l2_gbps × FLOP per byte
   asked;
-- the compulsory bytes come from device memory: copy_gbps × FLOP per compulsory byte;
+- the compulsory bytes come from DRAM: copy_gbps × FLOP per compulsory byte;
 - the FMA peak.
 
 A datasheet has no L2 bandwidth. Then no cache is assumed at all: copy_gbps × FLOP per byte asked, and the FMA peak. No
@@ -73,7 +73,8 @@ class Exploration:
     others: tuple[str, ...] = ()
 
 
-UNCACHED = "device memory, no cache"
+DRAM = "DRAM"
+UNCACHED = "DRAM, no cache"
 
 
 def predict(machine: Machine, problem: DepthwiseConv1d, bytes_asked: int) -> tuple[float, str]:
@@ -83,7 +84,7 @@ def predict(machine: Machine, problem: DepthwiseConv1d, bytes_asked: int) -> tup
         raise machines.MachineError(f"no ceilings are known for {machine.name}: measure them (dwlab.machine.measure())")
     asked, compulsory = problem.flops / bytes_asked, problem.flops / problem.compulsory_bytes()
     if ceilings.l2_gbps:
-        limits = [(ceilings.copy_gbps * compulsory, "device memory"), (ceilings.l2_gbps * asked, "L2")]
+        limits = [(ceilings.copy_gbps * compulsory, DRAM), (ceilings.l2_gbps * asked, "L2")]
     else:
         limits = [(ceilings.copy_gbps * asked, UNCACHED)]
     if ceilings.fma_tflops:
@@ -149,7 +150,7 @@ def _kind(machine: Machine) -> str:
 
 def _describe(e: Exploration) -> str:
     c = e.machine.ceilings
-    roofs = [f"device memory {c.copy_gbps:,.0f} GB/s"]
+    roofs = [f"DRAM {c.copy_gbps:,.0f} GB/s"]
     if c.l2_gbps:
         roofs.append(f"L2 {c.l2_gbps:,.0f} GB/s")
     if c.fma_tflops:
@@ -221,7 +222,7 @@ class _Drawing:
             ax.plot(xs, [attainable(x, c, memory) for x in xs], color="black", **style)
 
         roof(c.copy_gbps, "dram", linewidth=1.8)
-        lines = [("solid", f"device memory {c.copy_gbps:,.0f} GB/s")]
+        lines = [("solid", f"DRAM {c.copy_gbps:,.0f} GB/s")]
         if c.l2_gbps:
             roof(c.l2_gbps, "l2", linewidth=1.3, linestyle="--")
             lines.append(("--", f"L2 {c.l2_gbps:,.0f} GB/s"))
@@ -283,7 +284,7 @@ class _Drawing:
             x, y = inside(p.intensity), max(p.gflops, self.bottom * 1.1)
             self.predicted[i].set_data([x], [y])
             self.predicted[i].set_visible(shown)
-            # From the bytes asked of L2 to the compulsory bytes of device memory: one height, two roofs.
+            # From the bytes asked of L2 to the compulsory bytes of DRAM: one height, two roofs.
             self.tails[i].set_data([x, inside(e.compulsory)], [y, y])
             self.tails[i].set_visible(shown and e.machine.ceilings.l2_gbps is not None)
             self.recorded[i].set_visible(shown and measured)
@@ -350,13 +351,13 @@ def _notes(e: Exploration) -> tuple[str, ...]:
         notes.append(
             "Each stage is a line at one height: its marker stands at the FLOP for each byte that its warps ask for, "
             "and may not rise above the L2 roof; its other end stands at the FLOP for each compulsory byte, and may "
-            "not rise above the roof of device memory. L1 is taken to catch nothing: a recorded point above its "
+            "not rise above the roof of DRAM. L1 is taken to catch nothing: a recorded point above its "
             "prediction has L1 to thank."
         )
     else:
         notes.append(
             "A stage stands at the FLOP for each byte that its warps ask for, and each of these bytes is taken to "
-            "come from device memory: the L2 bandwidth of this GPU is not known. Caches catch some of the bytes, so a "
+            "come from DRAM: the L2 bandwidth of this GPU is not known. Caches catch some of the bytes, so a "
             "kernel can be faster than this, up to the roof above the dotted line."
         )
     size, l2 = e.problem.compulsory_bytes(), e.machine.l2_bytes

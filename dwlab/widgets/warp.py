@@ -374,7 +374,7 @@ def warp_viewer(
         "parameters": Control("names", w.Text(value=given, placeholder="pitch = 33, tile = 64")),
         "itemsize": Control("element", w.Dropdown(options=sizes, value=itemsize)),
         "offset": Control("array offset, bytes", w.IntSlider(value=offset, min=0, max=256, step=1)),
-        "space": Control("memory", w.ToggleButtons(options=list(SPACES), value=space)),
+        "space": Control("memory", w.Dropdown(options=list(SPACES), value=space)),
     }
 
     def show(expression, active, parameters, itemsize, offset, space, **_) -> Panel:
