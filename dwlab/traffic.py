@@ -9,6 +9,7 @@ alignment only and share no code with the interpreter.
 
 from __future__ import annotations
 
+import html
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -138,3 +139,86 @@ def _sectors_of_warps(elements: np.ndarray) -> np.ndarray:
     fresh = lanes >= 0
     fresh[..., 1:] &= lanes[..., 1:] != lanes[..., :-1]
     return fresh.sum(axis=2)
+
+
+# ---- predicted against counted
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A stage's traffic on a problem: what its formula predicts and what the interpreter counts.
+
+    `agrees`: for an exact formula, whether all four numbers are equal; an estimate is never held to them.
+    """
+
+    stage: str
+    problem: DepthwiseConv1d
+    predicted: Traffic
+    counted: Traffic
+
+    @property
+    def agrees(self) -> bool:
+        return not self.differences
+
+    @property
+    def differences(self) -> tuple[str, ...]:
+        """The numbers in which an exact formula is wrong, as text."""
+        if not self.predicted.exact:
+            return ()
+        return tuple(f"{name}: {p} predicted, {c} counted" for name, p, c in self._rows() if p != c)
+
+    def _rows(self) -> list[tuple[str, int, int]]:
+        names = ("load_requests", "load_sectors", "store_requests", "store_sectors", "bytes_moved")
+        return [(name.replace("_", " "), getattr(self.predicted, name), getattr(self.counted, name)) for name in names]
+
+    def raise_if_different(self) -> Comparison:
+        """Raises AssertionError if an exact formula is wrong; otherwise returns itself."""
+        if not self.agrees:
+            raise AssertionError(f"{self.stage} on {self.problem}: {'; '.join(self.differences)}")
+        return self
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        predicted, counted = self.predicted.to_dict(), self.counted.to_dict()
+        return {"stage": self.stage, "problem": str(self.problem), "predicted": predicted, "counted": counted}
+
+    def __str__(self) -> str:
+        claim = "exact" if self.predicted.exact else "estimate"
+        lines = [f"{self.stage} on {self.problem}", f"{'':16}{f'predicted ({claim})':>22}{'counted':>16}"]
+        lines += [f"{name:16}{p:>22,}{c:>16,}" for name, p, c in self._rows()]
+        return "\n".join(lines)
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        rows = "".join(f"<tr><th>{name}</th><td>{p:,}</td><td>{c:,}</td></tr>" for name, p, c in self._rows())
+        claim = "exact" if self.predicted.exact else "estimate"
+        caption = html.escape(f"{self.stage} on {self.problem}")
+        return (
+            f"<table><caption>{caption}</caption><tr><th></th><th>predicted ({claim})</th><th>counted</th></tr>"
+            f"{rows}</table>"
+        )
+
+
+def compare(stage: Stage | str, problem: DepthwiseConv1d = SMALL) -> Comparison:
+    """A stage's prediction beside the interpreter's count, in either mode.
+
+    The problem is interpreted thread by thread, so keep it to some 100,000 outputs. Raises StageError for an unknown
+    id, and what `simt.xray` raises for a kernel that it cannot run.
+    """
+    from dwlab import simt, stages
+
+    chosen = stages.stage(stage) if isinstance(stage, str) else stage
+    arrays = problem.inputs(chosen.path)
+    for name in problem.outputs(chosen.path):
+        arrays[name] = np.full(problem.shapes(chosen.path)[name], np.nan, problem.dtype)
+    how = chosen.launch(problem)
+    args = chosen.args(problem, arrays)
+    totals = simt.xray(chosen.kernel, how.grid, how.block, *args, shared_bytes=how.shared_bytes).totals
+    counted = Traffic(
+        totals.global_load_requests,
+        totals.global_load_sectors,
+        totals.global_store_requests,
+        totals.global_store_sectors,
+    )
+    return Comparison(chosen.id, problem, chosen.traffic(problem), counted)

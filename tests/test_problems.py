@@ -1,0 +1,147 @@
+import dataclasses
+import re
+
+import numpy as np
+import pytest
+
+from dwlab.problems import PAPER, PATHS, PROBLEMS, SMALL, DepthwiseConv1d, ProblemError, nearest, problem
+
+
+def test_the_papers_problem_has_the_papers_numbers():
+    # papers.md: 805 MB compulsory, 9.66 GFLOP dense, 4.93 GFLOP in causal taps, 786,432 terms of a weight gradient.
+    assert PAPER.shapes("forward") == {"x": (16384, 128, 48), "w": (128, 48), "y": (16384, 128, 48)}
+    assert PAPER.compulsory_bytes("forward") == 4 * (2 * 16384 * 128 * 48 + 128 * 48)
+    assert PAPER.flops_dense == 2 * 16384 * 128 * 48 * 48
+    assert PAPER.flops == 2 * 16384 * 128 * (48 * 49 // 2)
+
+
+@pytest.mark.parametrize(
+    ("K", "padding", "left", "shift"),
+    [
+        (1, "causal", 0, 0),
+        (1, "same", 0, 0),
+        (5, "causal", 4, 0),
+        (5, "same", 2, 2),
+        (4, "same", 1, 2),  # PyTorch's padding="same" puts the odd zero to the right
+        (4, 0, 0, 3),
+        (4, 3, 3, 0),
+    ],
+)
+def test_padding(K, padding, left, shift):
+    p = DepthwiseConv1d(1, 1, 9, K, padding)
+    assert (p.left, p.shift) == (left, shift)
+
+
+@pytest.mark.parametrize("padding", ["causal", "same", 0, 2])
+@pytest.mark.parametrize(("L", "K"), [(1, 3), (5, 3), (3, 7), (8, 8), (20, 5)])
+def test_taps_are_the_products_inside_the_row(L, K, padding):
+    p = DepthwiseConv1d(2, 3, L, K, padding)
+    inside = sum(0 <= t + p.shift - j < L for t in range(L) for j in range(K))
+    assert p.taps == inside
+    assert p.flops == 2 * 2 * 3 * inside
+    assert p.flops <= p.flops_dense
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_arrays_inputs_and_outputs_fit_together(path):
+    p = DepthwiseConv1d(2, 3, 5, 4)
+    inputs = p.inputs(path)
+    assert (*inputs, *p.outputs(path)) != () and set(inputs) | set(p.outputs(path)) == set(p.arrays(path))
+    assert {name: array.shape for name, array in inputs.items()}.items() <= p.shapes(path).items()
+    assert all(array.dtype == np.float32 and array.flags.c_contiguous for array in inputs.values())
+    assert p.compulsory_bytes(path) == 4 * (2 * 2 * 3 * 5 + 3 * 4)
+
+
+def test_array_names_of_each_path():
+    assert [PAPER.arrays(path) for path in PATHS] == [("x", "w", "y"), ("dy", "w", "dx"), ("dy", "x", "dw")]
+    assert [PAPER.outputs(path) for path in PATHS] == [("y",), ("dx",), ("dw",)]
+    assert PAPER.shapes("weight_grad")["dw"] == (128, 48)
+
+
+def test_inputs_are_seeded_and_asymmetric():
+    p = DepthwiseConv1d(3, 4, 50, 9)
+    a, b, c = p.inputs("forward", 0), p.inputs("forward", 0), p.inputs("forward", 1)
+    assert all(np.array_equal(a[name], b[name]) for name in a)
+    assert not any(np.array_equal(a[name], c[name]) for name in a)
+    assert not np.array_equal(a["w"], a["w"][:, ::-1])
+    assert a["x"].min() < 0 < a["x"].max() and abs(a["x"].mean()) > 0.3
+    # Two arrays of one seed are not the same numbers again.
+    assert not np.array_equal(a["x"].ravel()[:36], a["w"].ravel())
+
+
+def test_sizes_beyond_32_bits_are_counted_in_full():
+    huge = DepthwiseConv1d(2**20, 2**20, 2**10, 3)
+    assert huge.compulsory_bytes("forward") == 4 * (2 * 2**50 + 3 * 2**20)
+    assert huge.flops_dense == 2 * 3 * 2**50
+
+
+@pytest.mark.parametrize(
+    ("sizes", "message"),
+    [
+        ({"K": 0}, "K must be at least 1, not 0"),
+        ({"L": 0}, "L must be at least 1, not 0"),
+        ({"B": -3}, "B must be at least 1, not -3"),
+        ({"H": 2.5}, "H must be a whole number, not 2.5"),
+        ({"L": True}, "L must be a whole number, not True"),
+        ({"L": "48"}, "L must be a whole number, not '48'"),
+        ({"padding": -1}, "padding must lie in 0..K-1 = 0..2, not -1"),
+        ({"padding": 3}, "padding must lie in 0..K-1 = 0..2, not 3"),
+        ({"padding": "valid"}, "padding 'valid' is unknown"),
+        ({"padding": 1.0}, "padding must be 'causal', 'same' or a whole number, not 1.0"),
+        ({"padding": None}, "padding must be 'causal', 'same' or a whole number, not None"),
+        ({"dtype": "float16"}, "dtype 'float16' is not supported"),
+    ],
+)
+def test_bad_sizes_give_one_clear_error(sizes, message):
+    with pytest.raises(ProblemError, match=re.escape(message)):
+        DepthwiseConv1d(**({"B": 1, "H": 1, "L": 8, "K": 3} | sizes))
+
+
+def test_numpy_integers_become_plain_ones():
+    p = DepthwiseConv1d(np.int64(2), np.int32(3), 8, 3, np.int64(1))
+    assert p == DepthwiseConv1d(2, 3, 8, 3, 1) and type(p.B) is int and type(p.padding) is int
+
+
+def test_a_problem_is_a_value():
+    assert hash(DepthwiseConv1d(1, 2, 3, 3)) == hash(DepthwiseConv1d(1, 2, 3, 3))
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        SMALL.B = 7
+
+
+@pytest.mark.parametrize("path", ["backward", "Forward", ""])
+def test_an_unknown_path_is_named_with_the_nearest(path):
+    with pytest.raises(ProblemError, match="there is no path .* The nearest is 'forward'|The nearest"):
+        PAPER.arrays(path)
+
+
+def test_problems_by_name_and_by_sizes():
+    assert problem("paper") is PAPER and problem("small") is SMALL
+    assert problem("2,3,40,5") == DepthwiseConv1d(2, 3, 40, 5)
+    assert problem(" 2, 3, 40, 5, same ") == DepthwiseConv1d(2, 3, 40, 5, "same")
+    assert problem("2,3,40,5,1") == DepthwiseConv1d(2, 3, 40, 5, 1)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("papier", "there is no problem 'papier'. The nearest is 'paper'"),
+        ("", "there is no problem ''"),
+        ("1,2,3", "there is no problem '1,2,3'"),
+        ("a,b,c,d", "B, H, L and K must be whole numbers"),
+        ("1,2,3,0", "K must be at least 1"),
+        ("1,2,3,3,-1", "padding must lie in"),
+    ],
+)
+def test_bad_problem_texts(text, message):
+    with pytest.raises(ProblemError, match=re.escape(message)):
+        problem(text)
+
+
+def test_nearest_ignores_case_and_lists_few():
+    assert nearest("PAPER", ("paper", "small")) == "The nearest is 'paper'. Known: paper, small."
+    assert nearest("x", tuple(f"name{i}" for i in range(20))).count(".") == 1
+    assert nearest("x", ()) == "None is known."
+
+
+def test_every_named_problem_is_usable():
+    assert all(one.flops > 0 and str(one) for one in PROBLEMS.values())

@@ -1,0 +1,136 @@
+import numpy as np
+import pytest
+
+from dwlab.problems import PAPER, PATHS, DepthwiseConv1d, ProblemError
+from dwlab.references import allowed_error, correlate, reduction_length, reference, tolerance
+
+SHAPES = [(1, 1, 1, 1), (2, 3, 7, 3), (2, 2, 3, 8), (1, 2, 9, 4), (3, 1, 6, 6)]
+PADDINGS = ["causal", "same", 0]
+
+
+def by_definition(p, path, inputs):
+    """The sums as DepthwiseConv1d's docstring has them, one product at a time."""
+    out = np.zeros(p.shapes(path)[p.outputs(path)[0]])
+    for b in range(p.B):
+        for h in range(p.H):
+            for t in range(p.L):
+                for j in range(p.K):
+                    s = t + p.shift - j
+                    if not 0 <= s < p.L:
+                        continue
+                    if path == "forward":
+                        out[b, h, t] += float(inputs["w"][h, j]) * float(inputs["x"][b, h, s])
+                    elif path == "input_grad":
+                        out[b, h, s] += float(inputs["w"][h, j]) * float(inputs["dy"][b, h, t])
+                    else:
+                        out[h, j] += float(inputs["dy"][b, h, t]) * float(inputs["x"][b, h, s])
+    return out
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("padding", PADDINGS)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_reference_is_the_definition(shape, padding, path):
+    p = DepthwiseConv1d(*shape, padding)
+    inputs = p.inputs(path)
+    (name,) = p.outputs(path)
+    got = reference(p, path, inputs)[name]
+    assert got.dtype == np.float64
+    np.testing.assert_allclose(got, by_definition(p, path, inputs), rtol=1e-13, atol=1e-13)
+
+
+def test_forward_is_numpys_convolution_where_causal():
+    p = DepthwiseConv1d(2, 3, 20, 7)
+    inputs = p.inputs("forward")
+    y = reference(p, "forward", inputs)["y"]
+    for b in range(2):
+        for h in range(3):
+            want = np.convolve(inputs["x"][b, h].astype(np.float64), inputs["w"][h].astype(np.float64))[:20]
+            np.testing.assert_allclose(y[b, h], want, rtol=1e-13, atol=1e-13)
+
+
+@pytest.mark.parametrize("padding", PADDINGS)
+@pytest.mark.parametrize("path", ["input_grad", "weight_grad"])
+def test_gradients_are_the_gradients_of_forward(path, padding):
+    # <dy, forward(x + e)> - <dy, forward(x)> is linear in e: exact differences, not small ones.
+    p = DepthwiseConv1d(2, 3, 8, 5, padding)
+    rng = np.random.default_rng(7)
+    x, w = rng.standard_normal((2, 3, 8)), rng.standard_normal((3, 5))
+    dy = rng.standard_normal((2, 3, 8))
+    if path == "input_grad":
+        gradient, point = reference(p, path, {"dy": dy, "w": w})["dx"], x
+        value = lambda e: (dy * reference(p, "forward", {"x": x + e, "w": w})["y"]).sum()  # noqa: E731
+    else:
+        gradient, point = reference(p, path, {"dy": dy, "x": x})["dw"], w
+        value = lambda e: (dy * reference(p, "forward", {"x": x, "w": w + e})["y"]).sum()  # noqa: E731
+    for index in np.ndindex(point.shape):
+        e = np.zeros(point.shape)
+        e[index] = 1.0
+        assert gradient[index] == pytest.approx(value(e) - value(np.zeros(point.shape)), abs=1e-10)
+
+
+def test_outside_the_row_is_nothing_even_for_infinite_weights():
+    p = DepthwiseConv1d(1, 1, 4, 3)
+    w = np.array([[1.0, np.inf, 2.0]])
+    y = reference(p, "forward", {"x": np.ones((1, 1, 4)), "w": w})["y"][0, 0]
+    assert y[0] == 1.0 and np.isinf(y[1:]).all()
+
+
+def test_correlate_far_outside_is_zero():
+    assert not correlate(np.ones((1, 1, 3)), np.ones((1, 2)), 50).any()
+
+
+def test_bad_inputs_say_which():
+    p = DepthwiseConv1d(1, 2, 5, 3)
+    with pytest.raises(ProblemError, match="forward needs an input 'w'"):
+        reference(p, "forward", {"x": np.zeros((1, 2, 5))})
+    with pytest.raises(ProblemError, match=r"x has shape \(2, 5\)"):
+        reference(p, "forward", {"x": np.zeros((2, 5)), "w": np.zeros((2, 3))})
+    with pytest.raises(ProblemError, match="there is no path 'sideways'"):
+        reference(p, "sideways", {})
+
+
+def test_tolerance_follows_the_reduction_length():
+    short, long = DepthwiseConv1d(1, 1, 9, 3), DepthwiseConv1d(1, 1, 99, 48)
+    assert tolerance(short, "forward") == 5 * 2.0**-24
+    assert tolerance(short, "forward") < tolerance(long, "forward")
+    assert reduction_length(PAPER, "weight_grad") == 786_432
+    # A worst case of 786,432 roundings would let half the sum be wrong.
+    assert tolerance(PAPER, "weight_grad") < 1e-3
+    assert reduction_length(DepthwiseConv1d(1, 1, 5, 100), "forward") == 5
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("order", ["up", "down"])
+def test_float32_in_any_order_is_allowed_and_a_lost_term_is_not(path, order):
+    p = DepthwiseConv1d(4, 2, 40, 33, "same")
+    inputs = p.inputs(path, seed=3)
+    (name,) = p.outputs(path)
+    want, allowed = reference(p, path, inputs)[name], allowed_error(p, path, inputs)[name]
+    steps = slice(None) if order == "up" else slice(None, None, -1)
+    got = np.zeros(want.shape, np.float32)
+    if path == "weight_grad":
+        flat = [(b, t) for b in range(p.B) for t in range(p.L)][steps]
+        for b, t in flat:
+            for j in range(p.K):
+                s = t + p.shift - j
+                if 0 <= s < p.L:
+                    got[:, j] += inputs["dy"][b, :, t] * inputs["x"][b, :, s]
+    else:
+        signal = inputs["x" if path == "forward" else "dy"]
+        for j in list(range(p.K))[steps]:
+            for t in range(p.L):
+                s = t + p.shift - j if path == "forward" else t - p.shift + j
+                if 0 <= s < p.L:
+                    got[:, :, t] += inputs["w"][:, j] * signal[:, :, s]
+    assert (np.abs(got - want) <= allowed).all()
+    lost = want.copy()
+    lost[..., -1] -= allowed[..., -1] / tolerance(p, path) / 1000  # a thousandth of the terms' size
+    assert (np.abs(lost - want) > allowed)[..., -1].all()
+
+
+def test_an_output_without_terms_must_be_zero():
+    p = DepthwiseConv1d(1, 1, 1, 9, 0)  # only tap 8 lies inside
+    inputs = p.inputs("forward")
+    inputs["w"][:, 8] = 0
+    assert allowed_error(p, "forward", inputs)["y"].max() < 1e-37
