@@ -564,7 +564,10 @@ def float32_only(report: Any, hints: Sequence[str] = ()) -> None:
         if line.flops64:
             raise Wrong(
                 f"Line {line.line}, `{line.text.strip()}`: {line.flops64:,} float64 operations.",
-                hints or ("A literal such as 2.0 is float64, and so is all that it touches. Write float32(2.0).",),
+                hints or (
+                    "In Numba 2.0 is a float64, and an int64 such as 2 times a float32 is a float64 as well.",
+                    "Write float32(2.0), and start sums at float32(0).",
+                ),
             )
 
 

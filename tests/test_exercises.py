@@ -11,9 +11,11 @@ import time
 from argparse import Namespace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from dwlab import exercises
+import dwlab
+from dwlab import cuda, exercises, xray
 from dwlab.exercises import Result, Results
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -457,6 +459,95 @@ def test_a_wrong_answer_in_a_shell_is_told_how_to_see_more(tmp_path):
         [sys.executable, path], env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True
     )
     assert done.returncode == 1 and "For the next hint: python 00_1_change.py --hint 2" in done.stdout
+
+
+# the tools of judges
+
+
+@cuda.jit
+def _double(x, y):
+    i = cuda.grid(1)
+    if i < x.size:
+        y[i] = x[i] + x[i]
+
+
+@cuda.jit
+def _scattered(x, y):
+    i = cuda.threadIdx.x
+    y[8 * i] = x[i] * 2.0
+
+
+X = np.arange(64, dtype=np.float32)
+
+
+def test_launched_runs_on_the_interpreter_and_writes_into_the_arrays():
+    y = exercises.poisoned(64)
+    exercises.launched(_double, 2, 32, X, y)
+    exercises.agree(y, 2 * X, "doubling")
+    with pytest.raises(exercises.Wrong, match="out of bounds") as wrong:
+        exercises.launched(_scattered, 1, 32, X, y, hints=("look",))
+    assert wrong.value.hints == ("look",)
+
+
+def test_poisoned_arrays_are_wrong_everywhere():
+    assert np.isnan(exercises.poisoned(3, 2)).all() and exercises.poisoned(3, 2).shape == (3, 2)
+    assert (exercises.poisoned(3, dtype="int32") == np.iinfo(np.int32).min).all()
+
+
+@pytest.mark.parametrize(
+    ("got", "want", "says"),
+    [
+        ([1.0, 2.0], [1.0, 2.0, 3.0], r"has shape \(2,\); it must have \(3,\)"),
+        ([[1.0, 2.0], [3.0, 5.0]], [[1.0, 2.0], [3.0, 4.0]], r"element \[1, 1\] is 5; 4 is right. 1 of 4"),
+        ([np.nan, 1.0], [0.0, 1.0], r"element \[0\] was never written; 0 is right"),
+        ([np.inf, 1.0], [0.0, 1.0], r"element \[0\] is inf"),
+        ([1.0, 1.001], [1.0, 1.0], r"element \[1\] is 1\.001"),
+    ],
+)
+def test_agree_names_the_first_difference(got, want, says):
+    with pytest.raises(exercises.Wrong, match=says):
+        exercises.agree(np.array(got), np.array(want), "it")
+
+
+def test_agree_accepts_rounding_infinities_and_nans_that_are_meant():
+    exercises.agree(np.array([1.0000001, np.inf, np.nan]), np.array([1.0, np.inf, np.nan]), "it")
+    exercises.agree(np.zeros(0), np.zeros(0), "nothing")
+
+
+def test_judging_an_xray():
+    good, bad = xray(_double, 2, 32, X, X.copy()), xray(_scattered, 1, 32, X, np.zeros(256, np.float32))
+    assert exercises.coalesced(good) == "4.0 sectors per request (16 in 4)"
+    assert exercises.coalesced(bad, ["x"]).startswith("4.0")
+    with pytest.raises(
+        exercises.Wrong, match="store of y: 32 sectors in 1 requests, 32.0 sectors per request; 4.0 would"
+    ):
+        exercises.coalesced(bad)
+    with pytest.raises(exercises.Wrong, match="never touches z"):
+        exercises.coalesced(good, ["z"])
+    assert exercises.moves_at_most(good, 512, "") == "512 bytes moved"
+    with pytest.raises(exercises.Wrong, match="512 bytes are moved; 511 are enough: that is so"):
+        exercises.moves_at_most(good, 511, "that is so")
+    exercises.float32_only(good)
+    with pytest.raises(exercises.Wrong, match=r"`y\[8 \* i\] = x\[i\] \* 2.0`: 32 float64 operations"):
+        exercises.float32_only(bad)
+
+
+def test_judging_a_convolution():
+    stage = dwlab.stage("depthwise1d/forward/coalesced")
+    problem = dwlab.DepthwiseConv1d(2, 3, 40, 5)
+    assert exercises.convolves(stage.kernel, stage.launch, problem).startswith("Right on")
+    report = exercises.counted(stage.kernel, stage.launch, problem)
+    assert report.totals.flops == problem.flops and not report.hazards
+
+    @cuda.jit
+    def forgets(x, w, y, shift):
+        t = cuda.blockIdx.y * cuda.blockDim.x + cuda.threadIdx.x
+        if cuda.blockIdx.x == 0 and cuda.threadIdx.y == 0 and t < y.shape[2]:
+            y[0, 0, t] = x[0, 0, t] * w[0, 0]
+
+    with pytest.raises(exercises.Wrong, match=r"of \d+ problems, first B=1 H=1 L=40 K=5") as wrong:
+        exercises.convolves(forgets, stage.launch, problem)
+    assert len(wrong.value.hints) >= 3
 
 
 # the generator
