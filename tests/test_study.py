@@ -8,8 +8,9 @@ import types
 
 import numpy as np
 import pytest
+from test_timing import FakeGpu
 
-from dwlab import peers, problems, records, references, stages, study, target, timing
+from dwlab import peers, problems, records, references, simt, stages, study, target, timing
 from dwlab.machine import Ceilings, known
 from dwlab.peers import Peer
 from dwlab.problems import PAPER, DepthwiseConv1d
@@ -267,6 +268,103 @@ def test_progress_is_told_as_often_as_it_said():
         assert len(told) == study.steps(todo, len(shapes or [1]), "simulated")
 
 
+# ---------------------------------------------------------------------------------------------------- the GPU's bench
+# Its buffers and checks on the interpreter, with a clock of known times.
+
+
+class Clock(FakeGpu):
+    """Really launches what it is given, and takes 500 µs for it."""
+
+    def launch(self, fn):
+        fn(0)
+        self.enqueue()
+
+
+class Meddling:
+    """The naive kernel, and after ``honest`` launches something else: what a kernel that cheats a timer would do."""
+
+    def __init__(self, honest, meddle):
+        self.kernel, self.honest, self.meddle, self.launches = NAIVE.kernel, honest, meddle, 0
+
+    def __getitem__(self, how):
+        def launch(*args):
+            self.launches += 1
+            self.kernel[how](*args)
+            if self.launches > self.honest:
+                self.meddle(args[2])
+
+        return launch
+
+
+NAIVE = stages.stage("depthwise1d/forward/naive")
+TINY = DepthwiseConv1d(2, 3, 8, 5)
+on_interpreter = pytest.mark.skipif(target.mode == "gpu", reason="runs the bench on the interpreter")
+
+
+def bench_run(kernel=None, machine=MACHINE, problem=TINY):
+    bench = study.GpuBench(quick=True, clock=Clock(500.0), machine=machine)
+    stage = NAIVE.with_kernel(kernel) if kernel else NAIVE
+    with bench.prepare(problem, "forward") as prepared:
+        return prepared, prepared.time(stage), prepared.peers()
+
+
+@on_interpreter
+def test_the_bench_checks_times_and_checks_again_on_fresh_inputs():
+    prepared, timed, _ = bench_run(problem=DepthwiseConv1d(2, 3, 8, 5))
+    assert timed.median_us == pytest.approx(500)
+    assert prepared.seed == 2 * timing.MAX_SETS  # every set was filled twice, each time with other numbers
+    assert prepared.sets == []
+
+
+@on_interpreter
+def test_the_sets_are_as_many_as_exceed_the_cache():
+    small_cache = dataclasses.replace(MACHINE, l2_bytes=2 * TINY.compulsory_bytes("forward"))
+    prepared, timed, _ = bench_run(machine=small_cache)
+    assert prepared.seed == 2 * 6 and timed.cold.startswith("cold: 0.0 MB in 6 sets, 3.0 times")
+
+
+def scribble(y):
+    y[0, 0, 0] = 1e9
+
+
+def stale(y):
+    y[:] = FIRST
+
+
+FIRST = references.reference(TINY, "forward", TINY.inputs(seed=1))["y"].astype(np.float32)
+
+
+@on_interpreter
+@pytest.mark.parametrize(
+    "honest, meddle",
+    [(0, scribble), (1, scribble), (1, stale), (0, stale)],
+    ids=["wrong at once", "wrong after the check", "stale after the check", "always the first answer"],
+)
+def test_a_kernel_that_is_right_only_while_it_is_watched_is_caught(honest, meddle):
+    with pytest.raises(WrongResult, match="depthwise1d/forward/naive at B=2 H=3 L=8 K=5"):
+        bench_run(Meddling(honest, meddle))
+
+
+@on_interpreter
+def test_a_kernel_that_writes_nothing_is_caught():
+    class Nothing:
+        def __getitem__(self, how):
+            return lambda *args: None
+
+    with pytest.raises(WrongResult, match="48 of 48 elements of y were not written"):
+        bench_run(Nothing())
+
+
+@on_interpreter
+def test_a_whole_study_on_the_bench():
+    bench = study.GpuBench(quick=True, clock=Clock(500.0), machine=dataclasses.replace(MACHINE, l2_bytes=1000))
+    made = make(bench, problem=problems.SMALL)
+    assert made.passed
+    for row in made.rows:
+        assert row.measured.time_us == pytest.approx(500) and row.measured.method == "events"
+        assert row.measured.peer is None or row.measured.peer.startswith("PyTorch")
+
+
 # ---------------------------------------------------------------------------------------------------- memory
 
 
@@ -485,7 +583,8 @@ def test_a_kernel_that_cannot_be_counted_says_why():
         while True:
             shift += 1
 
-    counted, differs = study.count(stages.stage("depthwise1d/forward/naive").with_kernel(endless), problems.SMALL)
+    with simt.using(simt.Options(step_limit=1000)):
+        counted, differs = study.count(NAIVE.with_kernel(endless), problems.SMALL)
     assert counted == 0 and differs.startswith("it cannot be counted: ")
 
 
