@@ -143,6 +143,58 @@ def test_the_gpu_workflow_times_the_cells_and_names_the_gpu():
         assert words in text
 
 
+# --- the README -------------------------------------------------------------------------------------------------------
+
+
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_the_readmes_tables_are_those_of_the_records():
+    from dwlab import records
+
+    assert records.fill(README) == README, "run: python benchmarks/fill_tables.py README.md"
+
+
+def test_the_readmes_kernel_is_xrayed_as_it_says(capsys, monkeypatch, tmp_path):
+    code = re.search(r"```python\n(.*?)```", README, re.S)[1]
+    (tmp_path / "mine.py").write_text(code, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    import mine
+
+    # 128 warps: each reads a column of 32 rows, one sector a lane, and writes 32 neighbouring elements, four sectors.
+    assert mine.report.array("a", "load").sectors == 128 * 32
+    assert mine.report.array("b", "store").sectors == 128 * 4
+    assert "b[j, i] = a[i, j]" in capsys.readouterr().out
+
+
+def test_the_readmes_map_names_every_room():
+    rows = re.search(r"## The map\n\n```\n(.*?)```", README, re.S)[1].splitlines()
+    top = [row.split()[0] for row in rows if not row.startswith(" ")]
+    assert all((ROOT / name).exists() for name in top)
+    named = {word.strip(";,:") for row in rows if row.startswith("  ") for word in row.split()}
+    named = {word for word in named if word.endswith((".py", "/"))}
+    assert all((ROOT / "dwlab" / name).exists() for name in named)
+    ignored = {"__pycache__"}
+    rooms = {p.name + "/" * p.is_dir() for p in (ROOT / "dwlab").iterdir() if p.name not in ignored}
+    assert rooms - named == set()
+
+
+def test_the_readme_lists_every_lesson():
+    listed = set(re.findall(r"^\| `(\d\d_\w+)` \|", README, re.M))
+    assert {path.stem for path in (ROOT / "notebooks").glob("[0-9]*.ipynb")} <= listed
+
+
+def test_the_readmes_commands_are_understood():
+    from dwlab.__main__ import parse
+
+    commands = re.findall(r"python -m dwlab (?!\.)([^`\n>]+)", README)
+    assert len(commands) >= 6
+    for command in commands:
+        parse(command.split())
+    targets = re.search(r"^\.PHONY: (.*)$", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M)[1].split()
+    assert set(re.findall(r"\bmake (lab|test|install|pin|\w+(?=`))", README)) <= set(targets)
+
+
 # --- which extras, which environment ----------------------------------------------------------------------------------
 
 
