@@ -12,6 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from dwlab import machine as machines
+from dwlab import records
 from dwlab.machine import Ceilings
 from dwlab.problems import PAPER, DepthwiseConv1d, ProblemError
 from dwlab.simt import Pattern
@@ -190,6 +191,20 @@ def test_generated_expressions_agree_with_python(expression):
             warp.indices(expression)
     else:
         assert list(warp.indices(expression)) == expected
+
+
+def test_no_warning_reaches_the_page(recwarn):
+    assert warp.indices("1if lane else 2")[:2] == (2, 1)
+    assert warp.view("'\\d'").problems
+    assert not recwarn.list
+
+
+def test_parameters_may_be_numpys_but_not_fractions():
+    assert warp.indices("n", {"n": np.int32(7)}) == (7,) * 32
+    with pytest.raises(warp.ExpressionError, match="n is 1.5"):
+        warp.indices("n", {"n": 1.5})
+    with pytest.raises(warp.ExpressionError, match="'lane' cannot be the name"):
+        warp.indices("lane", {"lane": 3})
 
 
 def test_parameters_are_read():
@@ -413,6 +428,12 @@ def test_a_tile_that_is_none_is_refused(tile, rows):
     assert panel.problems and panel.draw is None
 
 
+def test_what_would_take_long_is_refused():
+    with pytest.raises(ProblemError, match="use a larger tile"):
+        calculator.tiling(DepthwiseConv1d(1, 1, 10**8, 3), 1)
+    assert calculator.tiling(DepthwiseConv1d(1, 1, 10**8, 3), 1 << 20).tiles == 96
+
+
 def test_limits_are_said_plainly():
     panel = calculator.view(DepthwiseConv1d(4, 4, 20000, 5), tile=16384, rows=4)
     assert any("bytes of shared memory a block: compute capability 9.0 allows 232,448" in one for one in panel.problems)
@@ -599,6 +620,17 @@ def test_the_quick_picture_is_the_figure(machine):
         differing = np.abs(pixels(quick) - pixels(figure)).max(axis=-1) > 0
         # Where the dotted line meets the frame, the order of drawing shows in a pixel or two.
         assert differing.sum() <= 8
+
+
+def test_records_that_cannot_be_read_do_not_close_the_explorer(monkeypatch):
+    pytest.importorskip("ipywidgets")
+
+    def fail(*_):
+        raise records.RecordError("no permission. Change the file's permissions")
+
+    monkeypatch.setattr(records, "load_runs", fail)
+    face = roofline.roofline_explorer()
+    assert any("No permission" in one for one in face.panel.problems) and face.panel.draw
 
 
 def test_every_known_gpu_can_be_shown():

@@ -24,7 +24,8 @@ from dwlab.widgets._panel import Panel, Table, sentence
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-MOST_TILE = 1 << 20  # elements; beyond any shared memory, and a bound on the work of counting
+MOST_TILE = 1 << 20  # elements; beyond any shared memory
+MOST_WORK = 1 << 22  # requests of one row: what is counted in a moment
 
 
 @dataclass(frozen=True)
@@ -107,10 +108,17 @@ def _classes(rows: int, pitch: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def tiling(problem: DepthwiseConv1d, tile: int, rows: int = 1) -> Tiling:
-    """Counts the kernel described above. Raises ProblemError for a tile or a number of rows below 1."""
+    """Counts the kernel described above.
+
+    Raises ProblemError for a tile or a number of rows below 1, and for rows of so many tiles that counting would take
+    long.
+    """
     p, size = problem, problem.itemsize
     tile = _whole("tile", tile, MOST_TILE)
     rows = _whole("rows", rows, MOST_TILE)
+    work = -(-p.L // tile) * -(-(min(tile, p.L) + p.K - 1) // LANES)
+    if work > MOST_WORK:
+        raise ProblemError(f"a row of {p.L:,} elements in tiles of {tile:,} is {work:,} requests: use a larger tile")
     t0 = np.arange(0, p.L, tile, dtype=np.int64)
     t1 = np.minimum(t0 + tile, p.L)
     start = t0 - p.left

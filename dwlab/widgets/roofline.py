@@ -17,7 +17,7 @@ time is made up: recorded points come from the records of that GPU and exactly t
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -376,10 +376,11 @@ def _notes(e: Exploration) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def choices() -> dict[str, Callable[[], Machine]]:
-    """Label -> GPU: recorded ones first, then the one in this machine (measured when chosen), then common ones."""
+def choices(recorded: Mapping[str, Machine] | None = None) -> dict[str, Callable[[], Machine]]:
+    """Label -> GPU: recorded ones first (those given, or all), then the one in this machine, measured when it is
+    chosen, then common ones."""
     found: dict[str, Callable[[], Machine]] = {}
-    for name, one in machines.recorded().items():
+    for name, one in (machines.recorded() if recorded is None else recorded).items():
         found[f"{name} (recorded)"] = lambda one=one: one
     from dwlab import target
 
@@ -398,7 +399,12 @@ def roofline_explorer(problem: DepthwiseConv1d = PAPER, tile: int = 16, rows: in
     from dwlab.widgets._face import Control, face, widgets
 
     w = widgets()
-    found = choices()
+    failed = ()
+    try:
+        measured, recorded = records.load_all(), machines.recorded()
+    except records.RecordError as error:  # the explorer is of use without records
+        measured, recorded, failed = [], {}, (sentence(error),)
+    found = choices(recorded)
     first = next((label for label in found if gpu is None or gpu.lower() in label.lower()), None)
     if first is None:
         raise ValueError(f"no GPU is called {gpu!r}; there are {', '.join(found)}")
@@ -419,11 +425,11 @@ def roofline_explorer(problem: DepthwiseConv1d = PAPER, tile: int = 16, rows: in
         "tile": Control("tile, outputs", slider(tile, 512)),
         "rows": Control("rows a block", slider(rows, 64)),
     }
-    measured = records.load_all()
 
     def show(gpu, B, H, L, K, tile, rows) -> Panel:
         padding = problem.padding if isinstance(problem.padding, str) else min(problem.padding, K - 1)
         chosen = replace(problem, B=B, H=H, L=L, K=K, padding=padding)
-        return view(found[gpu](), chosen, tile, rows, rows_recorded=measured)
+        panel = view(found[gpu](), chosen, tile, rows, rows_recorded=measured)
+        return replace(panel, problems=panel.problems + failed)
 
     return face("Roofline explorer", controls, show)

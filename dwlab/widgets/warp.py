@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import ast
 import keyword
+import operator
 import re
+import warnings
 from collections.abc import Callable, Mapping
 
 from dwlab.simt import Pattern
@@ -113,7 +115,9 @@ def parse(expression: str, names: tuple[str, ...] = ()) -> ast.expr:
         if not name.isidentifier() or keyword.iskeyword(name) or name == "lane":
             raise ExpressionError(f"{name!r} cannot be the name of a parameter")
     try:
-        tree = ast.parse(text, mode="eval")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # "1if lane else 2" and such: the page has no place for them
+            tree = ast.parse(text, mode="eval")
     except SyntaxError as error:
         place = f" at character {error.offset}" if error.offset and 0 < error.offset <= len(text) else ""
         raise ExpressionError(f"{text!r} is not an expression: {error.msg}{place}") from None
@@ -186,12 +190,17 @@ def _value(node: ast.expr, names: Mapping[str, int]) -> int:
 
 def indices(expression: str, parameters: Mapping[str, int] | None = None) -> tuple[int, ...]:
     """The value of the expression for lanes 0 to 31. Raises ExpressionError, naming the lane where one has no value."""
-    parameters = dict(parameters or {})
-    tree = parse(expression, tuple(parameters))
+    given: dict[str, int] = {}
+    for name, number in (parameters or {}).items():
+        try:
+            given[name] = operator.index(number)
+        except TypeError:
+            raise ExpressionError(f"{name} is {number!r}; a parameter is a whole number") from None
+    tree = parse(expression, tuple(given))
     values = []
     for lane in range(LANES):
         try:
-            values.append(_value(tree, {**parameters, "lane": lane}))
+            values.append(_value(tree, {**given, "lane": lane}))
         except ZeroDivisionError:
             raise ExpressionError(f"{expression.strip()!r} divides by zero for lane {lane}") from None
         except ExpressionError as error:
