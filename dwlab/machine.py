@@ -152,6 +152,15 @@ def known() -> dict[str, Machine]:
     return {machine.name: machine for machine in _TABLE}
 
 
+def datasheet(name: str) -> Machine | None:
+    """The known GPU that a driver calls by this name ("NVIDIA GeForce RTX 4090", "Tesla P100-PCIE-16GB"), or None."""
+
+    def plain(text: str) -> str:
+        return text.lower().removeprefix("nvidia ").replace("-", " ")
+
+    return next((machine for machine in _TABLE if plain(machine.name) == plain(name)), None)
+
+
 def recorded(runs: Sequence[records.Record] | None = None) -> dict[str, Machine]:
     """Name -> GPU with the ceilings of its newest record; empty where nothing is recorded."""
     found: dict[str, Machine] = {}

@@ -9,6 +9,7 @@ the count, if its output at the measured shape is wrong, or if its point lies ab
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -538,7 +539,7 @@ def study(
                 counted, differs = counter(stage, small)
                 made.append(_row(stage, shape, small, judged[stage.id], counted, differs))
             if bench is None:
-                made = [_with_record(row, runs) for row in made]
+                made = [_with_record(row, kernel_digest(stage), runs) for row, stage in zip(made, here, strict=True)]
             else:
                 made, ran = _timed(bench, here, made, shape, quick, progress)
                 tried += ran
@@ -593,12 +594,18 @@ def _row(stage: Stage, shape: DepthwiseConv1d, small: DepthwiseConv1d, wrong: st
     )
 
 
-def _with_record(row: Row, runs: Sequence[records.Record]) -> Row:
-    """The row with its newest recorded measurement, if there is one."""
+def kernel_digest(stage: Stage) -> str:
+    """SHA-256 of the stage's constants and kernel, by which a record tells what it measured."""
+    return hashlib.sha256(stage.source().encode()).hexdigest()
+
+
+def _with_record(row: Row, digest: str, runs: Sequence[records.Record]) -> Row:
+    """The row with its newest recorded measurement, if there is one; said where its kernel was another then."""
     for run in reversed(runs):
         found = records.best(row.op, row.path, row.stage, row.problem, rows=run.measurements)
         if found:
-            return replace(row, measured=found, source=f"recorded on {run.where()}")
+            older = "" if found.kernel_sha256 == digest else f" (of an earlier {row.stage} kernel)"
+            return replace(row, measured=found, source=f"recorded on {run.where()}{older}")
     return row
 
 
@@ -651,8 +658,6 @@ def measurement(
     row: Row,
 ) -> Measurement:
     """A record's row from a timing. The date is the record's own, and empty until it is written."""
-    import hashlib
-
     gbps = row.compulsory_bytes / timed.median_us / 1e3
     peer_us = peer.time.median_us if peer and peer.time else None
     return Measurement(
@@ -682,7 +687,7 @@ def measurement(
         speedup_vs_peer=peer_us / timed.median_us if peer_us else None,
         predicted_bytes=row.predicted_bytes,
         order=stage.order,
-        kernel_sha256=hashlib.sha256(stage.source().encode()).hexdigest(),
+        kernel_sha256=kernel_digest(stage),
         note=timed.note,
     )
 

@@ -443,7 +443,7 @@ def test_ceilings_are_plausible():
     measured = machine.measure(quick=True)
     ceilings = measured.ceilings
     assert ceilings.measured and ceilings.source.startswith("measured; copy of ")
-    known = machine.known().get(measured.name)
+    known = machine.datasheet(measured.name)
     if known is not None:
         assert 0.5 * known.ceilings.copy_gbps < ceilings.copy_gbps < known.ceilings.copy_gbps
         assert 0.6 * known.ceilings.fma_tflops < ceilings.fma_tflops < 1.1 * known.ceilings.fma_tflops

@@ -85,6 +85,27 @@ def test_the_papers_gpus_and_todays_are_known():
     } <= names  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    "drivers, ours",
+    [
+        ("NVIDIA H200", "NVIDIA H200"),
+        ("NVIDIA GeForce RTX 4090", "GeForce RTX 4090"),
+        ("GeForce GTX 1660", "GeForce GTX 1660"),
+        ("Tesla P100-PCIE-16GB", "Tesla P100 PCIe 16GB"),
+        ("NVIDIA A100-SXM4-80GB", "NVIDIA A100-SXM4-80GB"),
+    ],
+)
+def test_a_gpu_is_found_by_its_drivers_name(drivers, ours):
+    assert machine.datasheet(drivers).name == ours
+
+
+@pytest.mark.parametrize(
+    "name", ["NVIDIA H100 PCIe", "GeForce GTX 1660 Ti", "H20", "", "NVIDIA A100-SXM4-40GB MIG 1g.5gb"]
+)
+def test_a_gpu_that_is_another_is_not_taken_for_it(name):
+    assert machine.datasheet(name) is None
+
+
 # Cores of one SM by compute capability: CUDA C++ Programming Guide, arithmetic instruction throughput, float32.
 CORES = {(6, 0): 64, (7, 0): 64, (7, 5): 64, (8, 0): 64, (8, 6): 128, (8, 7): 128, (8, 9): 128, (9, 0): 128}
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import hashlib
 import json
 import re
 import types
@@ -183,8 +184,6 @@ def test_what_is_written_is_what_was_measured(tmp_path):
     assert run.ceilings["copy_gbps"] == 4000.0 and run.machine["sms"] == 132
     assert len(run.peers) == 3
     kernel = stages.stage("depthwise1d/forward/naive").source()
-    import hashlib
-
     assert run.measurements[0].kernel_sha256 == hashlib.sha256(kernel.encode()).hexdigest()
 
 
@@ -217,6 +216,16 @@ def test_in_simulated_mode_recorded_times_are_shown_and_labelled(tmp_path):
     assert made.measurements() == []
     other = simulated(records.load_runs(tmp_path), problem=DepthwiseConv1d(8, 8, 48, 48))
     assert all(row.measured is None for row in other.rows)
+
+
+def test_a_record_of_an_earlier_kernel_is_said_to_be_one(tmp_path):
+    path = make().write(tmp_path / "run.json")
+    data = json.loads(path.read_text())
+    data["measurements"][2]["kernel_sha256"] = "0" * 64
+    path.write_text(json.dumps(data))
+    made = by_name(simulated(records.load_runs(tmp_path)))
+    assert made["shared"].source.endswith("2026-11-21 (of an earlier shared kernel)")
+    assert made["naive"].source.endswith("2026-11-21")
 
 
 @pytest.mark.skipif(target.mode == "gpu", reason="what simulated mode answers")
