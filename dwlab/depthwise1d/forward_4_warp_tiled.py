@@ -13,6 +13,9 @@ and never for the block; the price is a copy of the filter for each row. The out
 more, so that neighbouring lanes store neighbouring outputs: stored from where they were computed, they would touch
 three times the sectors.
 
+A chunk is always 48 taps, shorter ones are filled up with zeros: every loop has a literal length, so that the compiler
+unrolls it. For few taps that is wasted work, and for long rows the halo is as wide as the tile.
+
 Traffic: each warp loads its filter, and its window of x, once for each tile of 48 outputs and chunk of 48 taps.
 """
 
@@ -27,7 +30,7 @@ WARPS = 8  # warps of a block, each with a row of its own
 EACH = 3  # neighbouring outputs of a lane
 TILE = 48  # outputs of a warp at a time: 16 lanes * EACH
 CHUNK = 48  # taps staged at a time
-UNROLL = 12  # taps without a branch between them, a multiple of EACH; a chunk is cut to a multiple of 2 * UNROLL
+HALF = 24  # taps of a half-warp
 SPAN = 96  # words of x that a warp stages: TILE + CHUNK
 X_WORDS = WARPS * SPAN
 W_WORDS = WARPS * CHUNK
@@ -42,6 +45,8 @@ def kernel(x, w, y, shift):
     x0 = uint32(cuda.threadIdx.y * SPAN)  # where this warp's part begins
     w0 = uint32(cuda.threadIdx.y * CHUNK)
     mine = uint32(x0 + lane % 16 * EACH)
+    p = uint32(mine + half * HALF)  # this lane's first x and first weight
+    q = uint32(w0 + half * HALF)
     length = uint32(x.shape[2])
     taps = uint32(w.shape[1])
     row = uint32(cuda.blockIdx.x * WARPS + cuda.threadIdx.y)
@@ -54,39 +59,32 @@ def kernel(x, w, y, shift):
         y0 = y1 = y2 = float32(0)
         j0 = uint32(0)
         while j0 < taps:
-            n = min(uint32(CHUNK), uint32((taps - j0 + 2 * UNROLL - 1) // (2 * UNROLL) * (2 * UNROLL)))
             for m in range(2):
                 i = uint32(lane + 32 * m)
-                j = uint32(j0 + n - 1 - i)  # the filter reversed; past its end: zeros
+                j = uint32(j0 + CHUNK - 1 - i)  # the filter reversed; past its end: zeros
                 value = float32(0)
-                if i < n and j < taps:
+                if i < CHUNK and j < taps:
                     value = w[h, j]
-                if i < n:
+                if i < CHUNK:
                     w_staged[w0 + i] = value
             for m in range(3):
                 i = uint32(lane + 32 * m)
-                s = uint32(t0 + shift - j0 - n + i)  # left of the row: wraps to a huge number
+                s = uint32(t0 + shift - j0 - CHUNK + i)  # left of the row: wraps to a huge number
                 value = float32(0)
-                if i < n + TILE and s < length:
+                if s < length:
                     value = x[b, h, s]
                 x_staged[x0 + i] = value
             cuda.syncwarp()
-            p = uint32(mine + half * (n // 2))
-            q = uint32(w0 + half * (n // 2))
-            stop = uint32(q + n // 2)
             u0 = x_staged[p + 1]
             u1 = x_staged[p + 2]
-            while q < stop:
-                for k in range(UNROLL):
-                    f = w_staged[q + k]
-                    u2 = x_staged[p + 3 + k]
-                    y0 += f * u0
-                    y1 += f * u1
-                    y2 += f * u2
-                    u0 = u1
-                    u1 = u2
-                p = uint32(p + UNROLL)
-                q = uint32(q + UNROLL)
+            for k in range(HALF):
+                f = w_staged[q + k]
+                u2 = x_staged[p + 3 + k]
+                y0 += f * u0
+                y1 += f * u1
+                y2 += f * u2
+                u0 = u1
+                u1 = u2
             cuda.syncwarp()
             j0 = uint32(j0 + CHUNK)
         y0 += cuda.shfl_xor_sync(0xFFFFFFFF, y0, 16)
@@ -110,12 +108,10 @@ def traffic(problem):
     m = 32 * np.arange(SPAN // 32)  # the first i of each of a warp's accesses
     t0 = np.arange(0, L, TILE)[:, None, None]
     j0 = np.arange(0, K, CHUNK)[:, None]
-    n = np.minimum(CHUNK, -(-(K - j0) // (2 * UNROLL)) * (2 * UNROLL))
-    w_first = np.maximum(0, j0 + n - 32 - m)  # the taps of an access, lowest first
-    w_first = np.maximum(w_first, j0)
-    w_count = np.clip(np.minimum(K, j0 + n - m) - w_first, 0, 32)
-    x_first = t0 + problem.shift - j0 - n + m
-    x_stop = np.minimum(np.minimum(L, x_first + 32), t0 + problem.shift - j0 + TILE)
+    w_first = np.maximum(j0, j0 + CHUNK - 32 - m)  # the lowest tap of each access to the filter, and how many
+    w_count = np.clip(np.minimum(K, j0 + CHUNK - m) - w_first, 0, 32)
+    x_first = t0 + problem.shift - j0 - CHUNK + m
+    x_stop = np.minimum(L, x_first + 32)
     x_first = np.maximum(0, x_first)
     x_count = np.maximum(0, x_stop - x_first)
     y_count = np.clip(np.minimum(TILE, L - t0) - m, 0, 32)
