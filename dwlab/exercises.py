@@ -462,10 +462,11 @@ def launched(kernel: Any, grid: Any, block: Any, *args: Any, shared_bytes: int =
     Fill outputs with NaN beforehand (`poisoned`), so that an element that is never written cannot be right by luck.
     """
     from dwlab import simt
+    from dwlab.simt import cuda as interpreter
 
     try:
         with simt.using(simt.Options(hazards="raise")):
-            simt.cuda.jit(kernel.py_func)[grid, block, 0, shared_bytes](*args)
+            interpreter.jit(kernel.py_func)[grid, block, 0, shared_bytes](*args)
     except simt.HazardError as error:
         raise Wrong(f"{error.hazards[0]}", hints) from None
 

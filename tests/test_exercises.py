@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from numba import float32
 
 import dwlab
 from dwlab import cuda, exercises, xray
@@ -468,7 +469,7 @@ def test_a_wrong_answer_in_a_shell_is_told_how_to_see_more(tmp_path):
 def _double(x, y):
     i = cuda.grid(1)
     if i < x.size:
-        y[i] = x[i] + x[i]
+        y[i] = x[i] * float32(2)
 
 
 @cuda.jit
