@@ -74,12 +74,6 @@ def kernel(x, w, y, shift):
         y[b, h, t0 + tx] = acc
 
 
-def block_of(problem):
-    """Threads along t and rows of a block: as wide as the row up to 64, then as many rows as 256 threads hold."""
-    width = min(WIDTH, max(LEAST, problem.L))
-    return width, min(THREADS // width, problem.B)
-
-
 def traffic(problem):
     B, H, L, K, shift = problem.B, problem.H, problem.L, problem.K, problem.shift
     width, rows = block_of(problem)
@@ -106,6 +100,12 @@ def traffic(problem):
                     inside = (base >= 0) & (s >= 0) & (s < L) & (i < width + n)
                     loads += times * warp_traffic(np.where(inside, base + s, -1))
     return Traffic(*loads.tolist(), *stores.tolist())
+
+
+def block_of(problem):
+    """Threads along t and rows of a block: as wide as the row up to 64, then as many rows as 256 threads hold."""
+    width = min(WIDTH, max(LEAST, problem.L))
+    return width, min(THREADS // width, problem.B)
 
 
 @register(kernel=kernel, traffic=traffic)

@@ -1,0 +1,167 @@
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from dwlab import simt, target
+from dwlab.problems import SMALL, DepthwiseConv1d
+from dwlab.references import allowed_error, reference
+from dwlab.stages import stages
+
+STAGES = stages("depthwise1d", "forward")
+IDS = [one.name for one in STAGES]
+
+
+def run(one, problem, seed=0):
+    """(output, largest allowed error exceeded by): arrays in one allocation each, output filled with NaN."""
+    inputs = problem.inputs(one.path, seed)
+    (name,) = problem.outputs(one.path)
+    arrays = dict(inputs, **{name: np.full(problem.shapes(one.path)[name], np.nan, np.float32)})
+    one.run(problem, arrays)
+    want = reference(problem, one.path, inputs)[name]
+    allowed = allowed_error(problem, one.path, inputs)[name]
+    excess = np.where(np.isnan(arrays[name]), np.inf, np.abs(arrays[name] - want) / allowed)
+    return arrays[name], float(excess.max())
+
+
+sizes = st.tuples(
+    st.integers(1, 20), st.integers(1, 20), st.integers(1, 140), st.integers(1, 140), st.floats(0, 1), st.integers(0, 3)
+)
+
+
+@pytest.mark.parametrize("one", STAGES, ids=IDS)
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(size=sizes)
+def test_any_shape_and_padding(one, size):
+    B, H, L, K, where, seed = size
+    _, excess = run(one, DepthwiseConv1d(B, H, L, K, int(where * (K - 1))), seed)
+    assert excess <= 1
+
+
+@pytest.mark.parametrize("one", STAGES, ids=IDS)
+@pytest.mark.parametrize(
+    "problem",
+    [
+        DepthwiseConv1d(70_000, 1, 1, 1),  # more than a grid has places in y or z
+        DepthwiseConv1d(1, 70_000, 1, 2, "same"),
+        DepthwiseConv1d(1, 1, 9_000, 2),
+        DepthwiseConv1d(1, 1, 3, 700),
+        DepthwiseConv1d(1, 1, 700, 300, "same"),
+    ],
+    ids=str,
+)
+def test_long_in_one_direction(one, problem):
+    with simt.using(simt.Options(hazards="off")):
+        assert run(one, problem)[1] <= 1
+
+
+# A stage that fills a filter up with zero taps multiplies x by them: how far a NaN then reaches, in taps.
+FILLED_UP_TO = {"warp_tiled": 48}
+
+
+@pytest.mark.parametrize("one", STAGES, ids=IDS)
+def test_infinities_and_nans_stay_in_their_windows(one):
+    problem = DepthwiseConv1d(2, 2, 150, 7, "same")
+    inputs = problem.inputs(one.path)
+    inputs["x"][0, 1, 70] = np.nan
+    inputs["x"][1, 0, 100] = np.inf
+    y = np.zeros(problem.shapes(one.path)["y"], np.float32)
+    one.run(problem, dict(inputs, y=y))
+
+    def reached(taps):
+        return {(0, 1, 67 + i) for i in range(taps)} | {(1, 0, 97 + i) for i in range(taps)}
+
+    odd = {tuple(map(int, i)) for i in np.argwhere(~np.isfinite(y))}
+    assert reached(7) <= odd <= reached(FILLED_UP_TO.get(one.name, 7))
+
+
+@pytest.mark.parametrize("one", STAGES, ids=IDS)
+def test_two_runs_give_the_same_bits(one):
+    problem = DepthwiseConv1d(3, 4, 100, 33, "same")
+    assert run(one, problem)[0].tobytes() == run(one, problem)[0].tobytes()
+
+
+def xray(one, problem):
+    arrays = dict(problem.inputs(one.path), y=np.full(problem.shapes(one.path)["y"], np.nan, np.float32))
+    how = one.launch(problem)
+    return simt.xray(one.kernel, how.grid, how.block, *one.args(problem, arrays), shared_bytes=how.shared_bytes)
+
+
+@pytest.mark.parametrize("one", STAGES, ids=IDS)
+@pytest.mark.parametrize(
+    "problem",
+    [SMALL, DepthwiseConv1d(3, 2, 100, 70, "same"), DepthwiseConv1d(40, 3, 9, 5), DepthwiseConv1d(1, 1, 193, 97)],
+    ids=str,
+)
+def test_no_hazard_no_bank_conflict_and_no_float64_but_naives(one, problem):
+    report = xray(one, problem)
+    assert report.hazards == ()
+    assert report.totals.bank_conflicts == 0
+    assert (report.totals.flops64 > 0) == (one.name == "naive")
+    assert report.totals.flops + report.totals.flops64 >= problem.flops
+
+
+def test_each_stage_keeps_its_promise():
+    """What the docstrings say of one stage against the one before, counted on the paper's rows."""
+    naive, coalesced, shared, warp = (xray(one, SMALL) for one in STAGES[:4])
+
+    def per_request(report, array):
+        lines = [a for a in report.accesses if a.array == array and a.space == "global"]
+        return sum(a.sectors for a in lines) / sum(a.requests for a in lines)
+
+    assert per_request(naive, "y") == 16.0  # B = 4: half of the 8 batch entries that a warp spans
+    assert per_request(xray(STAGES[0], DepthwiseConv1d(8, 8, 16, 3)), "y") == 32.0
+    assert per_request(coalesced, "w") == 1.0 and per_request(coalesced, "x") <= 5.0
+    assert shared.totals.global_load_sectors < coalesced.totals.global_load_sectors / 20
+    assert shared.totals.barriers > 0 and warp.totals.shared_wavefronts < shared.totals.shared_wavefronts
+    assert not any("syncthreads" in line.text for line in warp.lines)
+
+
+def test_a_shared_window_is_loaded_once():
+    # 48 taps and 48 times: each x and each y once, and the filter once a block (shared) or once a row (warp_tiled).
+    shared, warp = (one.traffic(SMALL) for one in STAGES[2:4])
+    rows = SMALL.B * SMALL.H
+    assert shared.store_sectors == warp.store_sectors == rows * 48 // 8
+    assert shared.load_sectors == rows * 6 + SMALL.H * 6
+    assert warp.load_sectors == rows * 6 + rows * 6
+
+
+COMPILE = """
+import json, sys
+try:
+    from numba import cuda, types
+    import dwlab.target
+    dwlab.target.cuda = cuda
+    from dwlab.stages import stages
+    found = {}
+    for one in stages("depthwise1d", "forward"):
+        array = {2: types.Array(types.float32, 2, "C"), 3: types.Array(types.float32, 3, "C")}
+        text, _ = cuda.compile_ptx(one.kernel.py_func, (array[3], array[2], array[3], types.int64), cc=(9, 0))
+        found[one.name] = {"f64": ".f64" in text, "local": ".local" in text or "__local_depot" in text}
+    print("RESULT", json.dumps(found))
+except Exception as error:
+    print("CANNOT", type(error).__name__, str(error).splitlines()[0] if str(error) else "")
+"""
+
+
+def test_compiled_for_hopper_nothing_spills_and_only_naive_computes_in_float64():
+    done = subprocess.run([sys.executable, "-c", COMPILE], capture_output=True, text=True, timeout=300)
+    last = done.stdout.strip().splitlines()[-1] if done.stdout.strip() else f"CANNOT {done.stderr[-200:]}"
+    if last.startswith("CANNOT"):
+        pytest.skip(f"no CUDA compiler here: {last[7:200]}")
+    found = json.loads(last.removeprefix("RESULT "))
+    assert list(found) == IDS
+    assert {name: one["f64"] for name, one in found.items()} == {name: name == "naive" for name in IDS}
+    assert not any(one["local"] for one in found.values())
+
+
+@pytest.mark.skipif(target.mode != "gpu", reason="needs a GPU: registers and local memory of the compiled kernels")
+@pytest.mark.parametrize("one", STAGES, ids=IDS)
+def test_on_the_gpu_nothing_is_in_local_memory(one):
+    run(one, SMALL)
+    assert set(one.kernel.get_local_mem_per_thread().values()) == {0}
+    assert max(one.kernel.get_regs_per_thread().values()) <= 64

@@ -1,0 +1,241 @@
+import json
+import re
+import types
+
+import numpy as np
+import pytest
+
+from dwlab import stages
+from dwlab.problems import DepthwiseConv1d
+from dwlab.references import reference
+from dwlab.stages import Launch, StageError, check_arrays, limits, register, stage
+from dwlab.target import cuda
+
+FORWARD = ["naive", "coalesced", "shared", "warp_tiled"]
+
+
+def arrays_of(problem, path="forward"):
+    made = dict(problem.inputs(path))
+    for name in problem.outputs(path):
+        made[name] = np.full(problem.shapes(path)[name], np.nan, np.float32)
+    return made
+
+
+def test_the_forward_stages_in_order():
+    listed = stages.stages("depthwise1d", "forward")
+    assert [one.name for one in listed][:4] == FORWARD
+    assert [one.order for one in listed] == list(range(1, len(listed) + 1))
+    assert all(one.id == f"depthwise1d/forward/{one.name}" for one in listed)
+    assert all(one.file == f"dwlab/depthwise1d/forward_{one.order}_{one.name}.py" for one in listed)
+
+
+def test_paths_without_stages_are_empty_and_unknown_ones_are_errors():
+    assert stages.stages(path="input_grad") == tuple(s for s in stages.stages() if s.path == "input_grad")
+    with pytest.raises(StageError, match="there is no path 'forwards'. The nearest is 'forward'"):
+        stages.stages(path="forwards")
+    with pytest.raises(StageError, match="there is no op 'depthwise'. The nearest is 'depthwise1d'"):
+        stages.stages("depthwise")
+
+
+@pytest.mark.parametrize(
+    ("id", "nearest"),
+    [
+        ("depthwise1d/forward/coalesed", "depthwise1d/forward/coalesced"),
+        ("warp_tiled", "depthwise1d/forward/warp_tiled"),
+        ("", "depthwise1d/forward/"),
+        ("DEPTHWISE1D/FORWARD/NAIVE", "depthwise1d/forward/naive"),
+    ],
+)
+def test_an_unknown_stage_is_named_with_the_nearest(id, nearest):
+    with pytest.raises(StageError, match=f"there is no stage {id!r}. The nearest is '{nearest}"):
+        stage(id)
+
+
+def test_describe_is_json_with_what_the_command_line_promises():
+    rows = json.loads(json.dumps(stages.describe()))
+    assert [row["id"] for row in rows] == [one.id for one in stages.stages()]
+    assert all({"op", "path", "order", "name", "file"} <= row.keys() for row in rows)
+    assert rows[0]["summary"].startswith("Naive: ")
+
+
+def test_every_stage_says_in_one_line_what_it_is():
+    for one in stages.stages():
+        assert re.fullmatch(r"[A-Z][\w-]+: .*\.", one.summary), one.summary
+
+
+def test_source_is_the_constants_and_the_kernel():
+    for one in stages.stages():
+        text = one.source()
+        compile(text, one.file, "exec")
+        assert "@cuda.jit\ndef kernel(" in text
+        for not_shown in ("import ", "def traffic", "def launch", "@register", '"""'):
+            assert not_shown not in text, (one.id, not_shown)
+    assert stage("depthwise1d/forward/coalesced").source().startswith("TILE = 32")
+
+
+@pytest.mark.parametrize("name", FORWARD)
+def test_run_writes_the_answer_in_place(name):
+    problem = DepthwiseConv1d(2, 3, 21, 5, "same")
+    arrays = arrays_of(problem)
+    stage(f"depthwise1d/forward/{name}").run(problem, arrays)
+    want = reference(problem, "forward", problem.inputs("forward"))["y"]
+    np.testing.assert_allclose(arrays["y"], want, rtol=1e-5, atol=1e-5)
+    np.testing.assert_array_equal(arrays["x"], problem.inputs("forward")["x"])
+
+
+def test_run_takes_device_arrays_and_views_of_them():
+    problem = DepthwiseConv1d(2, 3, 16, 3)
+    host = arrays_of(problem)
+    device = {name: cuda.to_device(np.concatenate([array, array])) for name, array in host.items()}
+    views = {name: device[name][: len(host[name])] for name in host}
+    stage("depthwise1d/forward/shared").run(problem, views)
+    got = views["y"].copy_to_host()
+    np.testing.assert_allclose(got, reference(problem, "forward", host)["y"], rtol=1e-5, atol=1e-5)
+    assert np.isnan(device["y"].copy_to_host()[2:]).all()
+
+
+def test_with_kernel_keeps_the_launch():
+    @cuda.jit
+    def mine(x, w, y, shift):
+        if cuda.threadIdx.x == 0 and cuda.threadIdx.y == 0:
+            y[0, 0, 0] = 7.0
+
+    replaced = stage("depthwise1d/forward/coalesced").with_kernel(mine)
+    assert replaced.id == "depthwise1d/forward/coalesced" and replaced.kernel is mine
+    assert stage("depthwise1d/forward/coalesced").kernel is not mine
+    problem = DepthwiseConv1d(1, 1, 1, 1)
+    arrays = arrays_of(problem)
+    replaced.run(problem, arrays)
+    assert arrays["y"] == 7.0
+
+
+PROBLEM = DepthwiseConv1d(2, 3, 10, 4)
+
+
+def changed(**changes):
+    return {**arrays_of(PROBLEM), **changes}
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        (changed(x=np.zeros((6, 10), np.float32)), "x has 2 dimensions (6, 10)"),
+        (changed(w=np.zeros(4, np.float32)), "w has 1 dimensions (4,)"),
+        (changed(x=np.zeros((2, 3, 11), np.float32)), "x has shape (2, 3, 11); B=2 H=3 L=10 K=4 padding=causal needs"),
+        (changed(w=np.zeros((4, 3), np.float32)), "w has shape (4, 3)"),
+        (changed(y=np.zeros((2, 3, 9), np.float32)), "y has shape (2, 3, 9)"),
+        (changed(x=np.zeros((2, 3, 10))), "x is float64; float32 is needed: x.astype('float32')"),
+        (changed(w=np.zeros((3, 4), np.int32)), "w is int32"),
+        (changed(x=np.zeros((10, 3, 2), np.float32).T), "x is not C-contiguous"),
+        (changed(x=np.zeros((2, 3, 20), np.float32)[:, :, ::2]), "numpy.ascontiguousarray(x)"),
+        (changed(y=np.zeros((2, 4, 10), np.float32)[:, :3]), "y is not C-contiguous"),
+        (changed(w=[[1.0] * 4] * 3), "w is a list, not an array"),
+        (changed(w=None), "w is a NoneType, not an array"),
+        (changed(dw=np.zeros((3, 4), np.float32)), "forward has no array 'dw': it takes x, w, y"),
+        ({"x": np.zeros((2, 3, 10), np.float32)}, "forward needs an array 'w' of shape (3, 4); given: x"),
+        ({}, "given: none"),
+    ],
+)
+def test_arrays_that_do_not_fit_give_one_clear_error_and_start_nothing(arrays, message):
+    before = {name: np.copy(array) for name, array in arrays.items() if isinstance(array, np.ndarray)}
+    with pytest.raises(StageError, match=re.escape(message)):
+        stage("depthwise1d/forward/naive").run(PROBLEM, arrays)
+    for name, array in before.items():
+        np.testing.assert_array_equal(arrays[name], array)
+
+
+def test_strides_of_axes_of_length_one_do_not_matter():
+    p = DepthwiseConv1d(1, 3, 10, 1)
+    x = np.zeros((2, 3, 10), np.float32)[::2]
+    w = np.zeros((3, 2), np.float32)[:, :1]
+    assert x.strides[0] != 3 * 10 * 4
+    with pytest.raises(StageError, match="w is not C-contiguous"):
+        check_arrays(p, "forward", {"x": x, "w": w, "y": np.zeros_like(x)})
+    check_arrays(p, "forward", {"x": x, "w": np.ascontiguousarray(w), "y": np.zeros((1, 3, 10), np.float32)})
+
+
+@pytest.mark.parametrize(
+    ("launch", "message"),
+    [
+        (Launch((1,), (1025,)), "1025 in x; the hardware's limit is 1024"),
+        (Launch((1,), (32, 33)), "1056 threads; the hardware's limit is 1024"),
+        (Launch((1,), (1, 1, 65)), "65 in z; the hardware's limit is 64"),
+        (Launch((1, 65536), (1,)), "65536 in y; the hardware's limit is 65535"),
+        (Launch((1, 1, 65536), (1,)), "65536 in z"),
+        (Launch((2**31,), (1,)), f"{2**31} in x"),
+        (Launch((0,), (1,)), "0 in x; the least is 1"),
+        (Launch((1,), (-1,)), "-1 in x; the least is 1"),
+        (Launch((), (1,)), "0 dimensions"),
+        (Launch((1, 1, 1, 1), (1,)), "4 dimensions"),
+    ],
+)
+def test_limits_name_what_no_gpu_starts(launch, message):
+    assert any(message in found for found in limits(launch))
+
+
+def test_the_largest_launches_are_within_the_limits():
+    assert limits(Launch((2**31 - 1, 65535, 65535), (16, 1, 64))) == ()
+    assert limits(Launch((1,), (1024,))) == () and limits(Launch((1,), (1, 1024, 1))) == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "problem", "message"),
+    [
+        ("naive", DepthwiseConv1d(1, 524_281, 1, 1), "65536 in y"),
+        ("naive", DepthwiseConv1d(1, 1, 524_281, 1), "65536 in z"),
+        ("coalesced", DepthwiseConv1d(1, 1, 65535 * 32 + 1, 1), "65536 in y"),
+        ("shared", DepthwiseConv1d(1, 1, 65535 * 64 + 1, 1), "65536 in y"),
+        ("coalesced", DepthwiseConv1d(2**16, 2**16, 1, 1), "B*H = 4294967296 does not fit"),
+        ("shared", DepthwiseConv1d(2**16, 2**16, 1, 1), "B*H = 4294967296 does not fit"),
+        ("warp_tiled", DepthwiseConv1d(2**16, 2**16, 1, 1), "B*H = 4294967296 does not fit"),
+        ("warp_tiled", DepthwiseConv1d(1, 1, 2**31, 2**31), "L+K = 4294967296 does not fit"),
+    ],
+)
+def test_problems_beyond_a_stage_are_refused_with_the_number(name, problem, message):
+    with pytest.raises(StageError, match=re.escape(message)):
+        stage(f"depthwise1d/forward/{name}").launch(problem)
+
+
+@pytest.mark.parametrize("name", FORWARD)
+@pytest.mark.parametrize(
+    "problem",
+    [
+        DepthwiseConv1d(16384, 128, 48, 48),
+        DepthwiseConv1d(1_000_000, 1, 1, 1),
+        DepthwiseConv1d(1, 500_000, 2, 3),
+        DepthwiseConv1d(1, 1, 500_000, 1000),
+        DepthwiseConv1d(70_000, 70, 5, 5, "same"),
+    ],
+)
+def test_large_problems_of_every_direction_are_launched(name, problem):
+    assert limits(stage(f"depthwise1d/forward/{name}").launch(problem)) == ()
+
+
+def stage_module(tmp_path, monkeypatch, name):
+    """A launch function that seems to come from a file of this name in the package."""
+    module = types.ModuleType(f"dwlab.depthwise1d.{name}")
+    monkeypatch.setitem(__import__("sys").modules, module.__name__, module)
+    monkeypatch.setattr(stages, "_PACKAGE", tmp_path)
+    file = tmp_path / "depthwise1d" / f"{name}.py"
+    code = compile("def launch(problem): return Launch((1,), (1,))", str(file), "exec")
+    namespace = {"Launch": Launch, "__name__": module.__name__}
+    exec(code, namespace)
+    return namespace["launch"]
+
+
+def test_register_reads_op_path_order_and_name_from_the_file(tmp_path, monkeypatch):
+    monkeypatch.setattr(stages, "_registry", {})
+    launch = stage_module(tmp_path, monkeypatch, "weight_grad_3_two_pass")
+    register(kernel=None, traffic=None)(launch)
+    (made,) = stages._registry.values()
+    assert (made.op, made.path, made.order, made.name) == ("depthwise1d", "weight_grad", 3, "two_pass")
+
+
+def test_register_refuses_misnamed_files_and_two_stages_of_one_name(tmp_path, monkeypatch):
+    monkeypatch.setattr(stages, "_registry", {})
+    with pytest.raises(StageError, match="forwards_1_naive.py is no stage file"):
+        register(kernel=None, traffic=None)(stage_module(tmp_path, monkeypatch, "forwards_1_naive"))
+    register(kernel=None, traffic=None)(stage_module(tmp_path, monkeypatch, "forward_1_same"))
+    register(kernel=None, traffic=None)(stage_module(tmp_path, monkeypatch, "forward_1_same"))  # a reload is no clash
+    with pytest.raises(StageError, match="two stages are called depthwise1d/forward/same"):
+        register(kernel=None, traffic=None)(stage_module(tmp_path, monkeypatch, "forward_2_same"))
