@@ -13,8 +13,8 @@ and never for the block; the price is a copy of the filter for each row. The out
 more, so that neighbouring lanes store neighbouring outputs: stored from where they were computed, they would touch
 three times the sectors.
 
-A chunk is always 48 taps, shorter ones are filled up with zeros: every loop has a literal length, so that the compiler
-unrolls it. For few taps that is wasted work, and for long rows the halo is as wide as the tile.
+A whole chunk of 48 taps has a loop of literal length, so that the compiler unrolls it; what is left of a filter goes
+through a plain loop. The window is 48 + 48 wide for any chunk, so for few taps most of the halo is loaded in vain.
 
 Traffic: each warp loads its filter, and its window of x, once for each tile of 48 outputs and chunk of 48 taps.
 """
@@ -45,8 +45,6 @@ def kernel(x, w, y, shift):
     x0 = uint32(cuda.threadIdx.y * SPAN)  # where this warp's part begins
     w0 = uint32(cuda.threadIdx.y * CHUNK)
     mine = uint32(x0 + lane % 16 * EACH)
-    p = uint32(mine + half * HALF)  # this lane's first x and first weight
-    q = uint32(w0 + half * HALF)
     length = uint32(x.shape[2])
     taps = uint32(w.shape[1])
     row = uint32(cuda.blockIdx.x * WARPS + cuda.threadIdx.y)
@@ -61,7 +59,7 @@ def kernel(x, w, y, shift):
         while j0 < taps:
             for m in range(2):
                 i = uint32(lane + 32 * m)
-                j = uint32(j0 + CHUNK - 1 - i)  # the filter reversed; past its end: zeros
+                j = uint32(j0 + CHUNK - 1 - i)  # the filter reversed
                 value = float32(0)
                 if i < CHUNK and j < taps:
                     value = w[h, j]
@@ -75,16 +73,35 @@ def kernel(x, w, y, shift):
                     value = x[b, h, s]
                 x_staged[x0 + i] = value
             cuda.syncwarp()
-            u0 = x_staged[p + 1]
-            u1 = x_staged[p + 2]
-            for k in range(HALF):
-                f = w_staged[q + k]
-                u2 = x_staged[p + 3 + k]
-                y0 += f * u0
-                y1 += f * u1
-                y2 += f * u2
-                u0 = u1
-                u1 = u2
+            n = min(uint32(CHUNK), uint32(taps - j0))
+            if n == CHUNK:
+                p = uint32(mine + half * HALF)
+                q = uint32(w0 + half * HALF)
+                u0 = x_staged[p + 1]
+                u1 = x_staged[p + 2]
+                for k in range(HALF):
+                    f = w_staged[q + k]
+                    u2 = x_staged[p + 3 + k]
+                    y0 += f * u0
+                    y1 += f * u1
+                    y2 += f * u2
+                    u0 = u1
+                    u1 = u2
+            else:  # the same for n taps, about half of them each; a multiple of 3 apart, for the banks
+                share = min(n, uint32((n + 5) // 6 * 3))
+                i = uint32(CHUNK - n + half * share)
+                stop = uint32(CHUNK - (1 - half) * (n - share))
+                u0 = x_staged[mine + i + 1]
+                u1 = x_staged[mine + i + 2]
+                while i < stop:
+                    f = w_staged[w0 + i]
+                    u2 = x_staged[mine + i + 3]
+                    y0 += f * u0
+                    y1 += f * u1
+                    y2 += f * u2
+                    u0 = u1
+                    u1 = u2
+                    i = uint32(i + 1)
             cuda.syncwarp()
             j0 = uint32(j0 + CHUNK)
         y0 += cuda.shfl_xor_sync(0xFFFFFFFF, y0, 16)
