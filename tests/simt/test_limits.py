@@ -1,0 +1,271 @@
+"""What the hardware does not launch is not launched here: blocks, grids and shared memory, by compute capability."""
+
+import numpy as np
+import pytest
+from numba import float32, float64, int8, int32
+
+from dwlab import occupancy, simt
+from dwlab.simt import cuda
+
+
+@cuda.jit
+def count(y):
+    cuda.atomic.add(y, 0, 1)
+
+
+def threads_run(grid, block):
+    y = np.zeros(1, np.int64)
+    count[grid, block](y)
+    return int(y[0])
+
+
+@pytest.mark.parametrize(
+    "block", [1, 32, 1024, (1024,), (1, 1024), (1, 1, 64), (32, 32), (16, 16, 4), (2, 8, 64), (31, 33), (1023, 1, 1)]
+)
+def test_blocks_up_to_the_limits(block):
+    assert threads_run(2, block) == 2 * int(np.prod(block))
+
+
+@pytest.mark.parametrize(
+    "block, words",
+    [
+        (1025, "1025.*1024"),
+        ((1024, 2), "2048.*1024"),
+        ((32, 33), "1056.*1024"),
+        ((1, 1, 65), "65.*64"),
+        ((2, 2, 128), "128.*64"),
+        ((8, 8, 32), "2048.*1024"),
+        (100000, "100000.*1024"),
+    ],
+)
+def test_blocks_over_the_limits(block, words):
+    for launch in (lambda: threads_run(1, block), lambda: simt.xray(count, 1, block, np.zeros(1, np.int64))):
+        with pytest.raises(simt.LaunchError, match=words):
+            launch()
+
+
+@pytest.mark.parametrize("grid", [1, 300, (1, 65535), (1, 1, 65535), (3, 5, 7), 65536])
+def test_grids_up_to_the_limits(grid):
+    assert threads_run(grid, 1) == int(np.prod(grid))
+
+
+@pytest.mark.parametrize(
+    "grid, words", [((1, 65536), "65536.*65535"), ((1, 1, 70000), "70000.*65535"), (2**31, "2147483648.*2147483647")]
+)
+def test_grids_over_the_limits(grid, words):
+    with pytest.raises(simt.LaunchError, match=words):
+        threads_run(grid, 1)
+
+
+@pytest.mark.parametrize("size", [0, -1, (0, 4), (4, 0), (1, 1, 0)])
+def test_empty_launches(size):
+    for grid, block in ((size, 32), (1, size)):
+        with pytest.raises((simt.LaunchError, ValueError), match="at least 1|positive"):
+            threads_run(grid, block)
+
+
+@pytest.mark.parametrize("size", [1.5, 32.0, "32", None, (1, 1, 1, 1), (), (2, 2.5), [1, None], np.float32(3)])
+def test_sizes_that_are_no_integers(size):
+    for grid, block in ((size, 32), (1, size)):
+        with pytest.raises((simt.LaunchError, ValueError, TypeError), match="integer|sequence|launch|grid|block"):
+            threads_run(grid, block)
+
+
+def test_a_launch_error_is_a_value_error_too_and_runs_nothing():
+    y = np.zeros(1, np.int64)
+    with pytest.raises(ValueError) as caught:
+        count[1, 2000](y)
+    assert isinstance(caught.value, simt.SimtError) and y[0] == 0
+
+
+# --- shared memory --------------------------------------------------------------------------------
+
+
+def static(elements, dtype):
+    @cuda.jit
+    def kernel(y):
+        tile = cuda.shared.array(elements, dtype)
+        tile[0] = 1
+        y[0] = tile[0]
+
+    return kernel
+
+
+@pytest.mark.parametrize("dtype, size", [(float32, 4), (float64, 8), (int8, 1), (int32, 4)])
+def test_static_shared_memory_up_to_48_kib(dtype, size):
+    static(48 * 1024 // size, dtype)[1, 1](np.zeros(1))
+    with pytest.raises(simt.LaunchError, match=f"{48 * 1024 + size}.*49152"):
+        static(48 * 1024 // size + 1, dtype)[1, 1](np.zeros(1))
+
+
+def test_static_shared_memory_is_added_up():
+    @cuda.jit(device=True)
+    def more(t):
+        tile = cuda.shared.array(1025, float32)
+        tile[t] = float32(1.0)
+        return tile[t]
+
+    @cuda.jit
+    def kernel(y):
+        one = cuda.shared.array((64, 64), float32)
+        two = cuda.shared.array((64, 112), float32)
+        one[0, 0] = 1.0
+        two[0, 0] = 2.0
+        y[0] = one[0, 0] + two[0, 0]
+
+    @cuda.jit
+    def over(y):
+        one = cuda.shared.array((64, 64), float32)
+        two = cuda.shared.array((64, 112), float32)
+        one[0, 0] = 1.0
+        two[0, 0] = 2.0
+        y[0] = one[0, 0] + two[0, 0] + more(0)
+
+    kernel[1, 1](np.zeros(1))
+    simt.xray(kernel, 1, 1, np.zeros(1))
+    with pytest.raises(simt.LaunchError, match="49152"):
+        over[1, 1](np.zeros(1))
+
+
+def test_a_shared_array_in_a_loop_is_one_array():
+    @cuda.jit
+    def kernel(y):
+        for k in range(20):
+            tile = cuda.shared.array(1024, float64)
+            tile[0] = k
+            y[0] = tile[0]
+
+    y = np.zeros(1)
+    kernel[1, 1](y)
+    assert y[0] == 19
+
+
+@cuda.jit
+def dynamic(y):
+    tile = cuda.shared.array(0, float32)
+    tile[tile.size - 1] = 1.0
+    y[0] = tile.size
+
+
+@pytest.mark.parametrize("capability", sorted(occupancy.LIMITS))
+def test_dynamic_shared_memory_up_to_the_compute_capabilitys_limit(capability):
+    most = occupancy.limits(capability).shared_per_block_optin
+    y = np.zeros(1)
+    with simt.using(simt.Options(compute_capability=capability)):
+        dynamic[1, 1, 0, most](y)
+        assert y[0] == most // 4
+        with pytest.raises(simt.LaunchError, match=f"{most + 4}.*{capability[0]}.{capability[1]}.*{most}"):
+            dynamic[1, 1, 0, most + 4](y)
+
+
+def test_static_and_dynamic_shared_memory_share_the_limit():
+    @cuda.jit
+    def both(y):
+        fixed = cuda.shared.array(1024, float32)
+        buffer = cuda.shared.array(0, float32)
+        fixed[0] = 1.0
+        buffer[0] = 2.0
+        y[0] = fixed[0] + buffer[0]
+
+    y = np.zeros(1)
+    with simt.using(simt.Options(compute_capability=(8, 6))):
+        both[1, 1, 0, 95 * 1024](y)
+        assert y[0] == 3
+        with pytest.raises(simt.LaunchError, match="8.6"):
+            both[1, 1, 0, 95 * 1024 + 4](y)
+
+
+def test_bad_amounts_of_dynamic_shared_memory():
+    with pytest.raises((simt.LaunchError, ValueError), match="-4"):
+        dynamic[1, 1, 0, -4](np.zeros(1))
+    with pytest.raises(simt.HazardError, match="out of bounds|negative"):
+        dynamic[1, 1](np.zeros(1))
+    with pytest.raises((simt.LaunchError, ValueError), match="-4"):
+        simt.xray(dynamic, 1, 1, np.zeros(1), shared_bytes=-4)
+
+
+def test_a_compute_capability_that_nobody_knows():
+    with pytest.raises((simt.LaunchError, ValueError), match="1, 3.*9.0"):
+        with simt.using(simt.Options(compute_capability=(1, 3))):
+            threads_run(1, 1)
+
+
+def test_the_limit_that_a_kernel_was_compiled_for():
+    @cuda.jit(launch_bounds=128)
+    def bounded(y):
+        y[cuda.threadIdx.x] = 1.0
+
+    bounded[1, 128](np.zeros(128))
+    with pytest.raises(simt.LaunchError, match="256.*launch_bounds.*128|launch_bounds.*128.*256"):
+        bounded[1, 256](np.zeros(256))
+
+
+def test_local_memory_of_a_thread_is_limited_to_512_kib():
+    @cuda.jit
+    def kernel(y):
+        own = cuda.local.array(70_000, float64)
+        own[0] = 1.0
+        y[0] = own[0]
+
+    with pytest.raises(simt.LaunchError, match="560,?000.*524,?288"):
+        kernel[1, 1](np.zeros(1))
+
+
+def test_constant_memory_is_limited_to_64_kib():
+    table = np.zeros(20_000, np.float32)
+
+    @cuda.jit
+    def kernel(y):
+        weights = cuda.const.array_like(table)
+        y[0] = weights[0]
+
+    with pytest.raises(simt.LaunchError, match="80,?000.*65,?536"):
+        kernel[1, 1](np.zeros(1))
+
+
+# --- batches --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "options",
+    [simt.Options(lanes=1), simt.Options(lanes=100), simt.Options(memory_budget=1), simt.Options(memory_budget=50_000)],
+    ids=str,
+)
+def test_results_do_not_depend_on_how_many_blocks_run_at_once(options):
+    @cuda.jit
+    def reverse(x, y):
+        tile = cuda.shared.array(64, float32)
+        own = cuda.local.array(3, float32)
+        t = cuda.threadIdx.x
+        i = cuda.grid(1)
+        tile[t] = x[i]
+        cuda.syncthreads()
+        for k in range(3):
+            own[k] = tile[63 - t] * float32(k)
+        y[i] = own[2]
+
+    x = np.arange(64 * 20, dtype=np.float32)
+    y = np.zeros_like(x)
+    with simt.using(options):
+        reverse[20, 64](x, y)
+    assert (y == 2 * x.reshape(20, 64)[:, ::-1].ravel()).all()
+
+
+def test_a_large_launch_stays_within_its_budget():
+    import tracemalloc
+
+    @cuda.jit
+    def scale(x, y):
+        i = cuda.grid(1)
+        if i < x.size:
+            y[i] = x[i] * float32(2.0)
+
+    x = cuda.to_device(np.ones(1 << 20, np.float32))
+    y = cuda.device_array_like(x)
+    scale[1, 32](x, y)
+    tracemalloc.start()
+    scale[4096, 256](x, y)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert (y.copy_to_host() == 2).all()
+    assert peak < 400 << 20
