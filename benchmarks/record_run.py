@@ -54,7 +54,7 @@ def main() -> int:
     for path in written:
         run = records.read_run(path)
         print(f"{path.name}\n\n{records.ceilings_table([run])}\n{records.table(runs=[run])}")
-        print(records.shapes_table(runs=[run]))
+        print(f"{records.shapes_table(runs=[run])}\n{records.traffic_table(runs=[run])}")
     if not written:
         print("nothing")
     for title, status, seconds in steps:

@@ -19,8 +19,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from dwlab import counters, peers, problems, records, references, roofline, stages, timing
 from dwlab import machine as machines
-from dwlab import peers, problems, records, references, roofline, stages, timing
+from dwlab.counters import Counters, CountersError
 from dwlab.machine import Ceilings, Machine
 from dwlab.peers import Peer
 from dwlab.problems import DepthwiseConv1d
@@ -92,13 +93,18 @@ class Row:
 
 @dataclass(frozen=True)
 class Study:
-    """A study's rows, with the machine that they were measured on (None if nothing was) and the peers tried."""
+    """A study's rows, with the machine that they were measured on (None if nothing was) and the peers tried.
+
+    counters: the hardware's counters (dwlab.counters); uncounted: why there are none on a GPU.
+    """
 
     mode: str
     rows: tuple[Row, ...]
     machine: Machine | None = None
     environment: dict[str, Any] | None = None
     peers: tuple[dict[str, Any], ...] = ()
+    counters: tuple[dict[str, Any], ...] = ()
+    uncounted: str = ""
 
     @property
     def passed(self) -> bool:
@@ -116,6 +122,8 @@ class Study:
             "machine": self.machine.to_dict() if self.machine else None,
             "ceilings": self.machine.ceilings.to_dict() if self.machine and self.machine.ceilings else None,
             "peers": list(self.peers),
+            "counters": list(self.counters),
+            "uncounted": self.uncounted,
             "rows": [row.to_dict() for row in self.rows],
         }
 
@@ -130,6 +138,7 @@ class Study:
             self.machine.ceilings.to_dict(),
             peers=self.peers,
             machine=self.machine.to_dict(),
+            counters=self.counters,
         )
 
     def _cells(self) -> tuple[list[str], list[list[str]]]:
@@ -195,6 +204,10 @@ class Study:
         parts = []
         for title, indices in self._groups():
             parts += [title, records.columns(head, [body[i] for i in indices], left={0, 1}), *self.notes(indices), ""]
+        if self.counters:
+            parts += ["counted by the hardware, beside each stage's formula", counters.table(self.counters), ""]
+        elif self.uncounted:
+            parts += [f"No hardware counters: {self.uncounted}.", ""]
         return "\n".join(parts).rstrip()
 
     def __str__(self) -> str:
@@ -239,6 +252,9 @@ class Bench(Protocol):
     def environment(self) -> dict[str, Any]:
         """Where this is, for a record."""
 
+    def counters(self, todo: Sequence[Stage], shapes: Sequence[DepthwiseConv1d]) -> list[Counters]:
+        """What the hardware counts. Raises CountersError where it cannot be asked."""
+
 
 class GpuBench:
     """The present GPU with its measured ceilings. Raises TimingError in simulated mode.
@@ -255,6 +271,9 @@ class GpuBench:
 
     def environment(self) -> dict[str, Any]:
         return machines.environment(self.machine)
+
+    def counters(self, todo: Sequence[Stage], shapes: Sequence[DepthwiseConv1d]) -> list[Counters]:
+        return counters.measure(todo, shapes)
 
     @contextmanager
     def prepare(self, problem: DepthwiseConv1d, path: str) -> Iterator[Prepared]:
@@ -550,14 +569,33 @@ def study(
     rows = [
         replace(row, measured=replace(row.measured, date=environment["date"])) if row.measured else row for row in rows
     ]
-    return Study(mode, tuple(rows), bench.machine, environment, tuple(tried))
+    counted_by_gpu: list[dict[str, Any]] = []
+    uncounted = "left out for --quick" if quick else ""
+    right = [stage for stage in todo if all(row.passed for row in rows if row.id == stage.id) and _registered(stage)]
+    if not quick and right:
+        progress("hardware counters")
+        try:
+            # The main problem, and the small one at which the interpreter counted.
+            wanted = (shapes[0], counted_problem(shapes[0]))
+            counted_by_gpu = [one.to_dict() for one in bench.counters(right, wanted)]
+        except CountersError as error:
+            uncounted = str(error)
+    return Study(mode, tuple(rows), bench.machine, environment, tuple(tried), tuple(counted_by_gpu), uncounted)
 
 
-def steps(todo: Sequence[Stage], shapes: int, mode: str) -> int:
+def _registered(stage: Stage) -> bool:
+    """Whether this is the stage that its id names: the process that ncu watches finds stages by their ids."""
+    try:
+        return stages.stage(stage.id).kernel is stage.kernel
+    except stages.StageError:
+        return False
+
+
+def steps(todo: Sequence[Stage], shapes: int, mode: str, quick: bool = False) -> int:
     """How often a study of these stages on so many problems tells its progress."""
     paths = len({stage.path for stage in todo})
     counted = len(todo) * (1 + shapes)
-    return counted if mode != "gpu" else 1 + counted + shapes * (len(todo) + paths)
+    return counted if mode != "gpu" else 1 + counted + shapes * (len(todo) + paths) + (not quick)
 
 
 def _judged(judge: Callable[[Stage], Any], stage: Stage) -> str:
@@ -712,7 +750,7 @@ def main(args: argparse.Namespace) -> int:
         records.check_writable(args.record)
     shapes = [problems.problem(text) for text in args.problem] if args.problem else None
     todo = stages.stages(args.op, args.path)
-    with _progress(steps(todo, len(shapes or [1]), target.mode)) as progress:
+    with _progress(steps(todo, len(shapes or [1]), target.mode, args.quick)) as progress:
         made = study(problem=shapes, quick=args.quick, mode=target.mode, chosen=todo, progress=progress)
     print(json.dumps(made.to_dict(), indent=1, ensure_ascii=False) if args.json else made.table())
     if args.record:

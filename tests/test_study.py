@@ -12,12 +12,14 @@ import pytest
 from test_timing import FakeGpu
 
 from dwlab import peers, problems, records, references, simt, stages, study, target, timing
+from dwlab.counters import Counters, CountersError
 from dwlab.machine import Ceilings, known
 from dwlab.peers import Peer
 from dwlab.problems import PAPER, DepthwiseConv1d
 from dwlab.study import Study, StudyError, WrongResult
 from dwlab.timing import Timing
 
+NAIVE = stages.stage("depthwise1d/forward/naive")
 CEILINGS = Ceilings(4000.0, 6500.0, 60.0, 19.0, True, "measured; a fake")
 MACHINE = dataclasses.replace(known()["NVIDIA H200"], l2_bytes=60 * 1024**2, ceilings=CEILINGS)
 TIMES = {"naive": 8000.0, "coalesced": 4000.0, "shared": 800.0, "warp_tiled": 400.0}
@@ -28,13 +30,22 @@ def timed(us):
     return Timing(us, 0.99 * us, 1.01 * us, 15, 10, "events", "cold: 805.3 MB, 12.8 times the L2")
 
 
+def counted(stage, shape):
+    said = stage.traffic(shape).to_dict()
+    sums = {key: said[key] for key in ("load_requests", "load_sectors", "store_requests", "store_sectors")}
+    return Counters(
+        stage.op, stage.path, stage.name, records.describe_problem(shape), said, **sums,
+        l2_read_sectors=12, dram_read_bytes=400_000_000, dram_write_bytes=390_000_000, shared_bank_conflicts=7,
+    )  # fmt: skip
+
+
 class FakeBench:
     """A device with known times; remembers what it was asked to do."""
 
     machine = MACHINE
 
-    def __init__(self, times=TIMES, wrong=(), peer_us=2800.0):
-        self.times, self.wrong, self.peer_us, self.log = times, wrong, peer_us, []
+    def __init__(self, times=TIMES, wrong=(), peer_us=2800.0, ncu=""):
+        self.times, self.wrong, self.peer_us, self.ncu, self.log = times, wrong, peer_us, ncu, []
 
     @contextlib.contextmanager
     def prepare(self, problem, path):
@@ -55,6 +66,12 @@ class FakeBench:
 
     def environment(self):
         return dict(ENVIRONMENT)
+
+    def counters(self, todo, shapes):
+        self.log.append(("counters",))
+        if self.ncu:
+            raise CountersError(self.ncu)
+        return [counted(stage, shape) for shape in shapes for stage in todo]
 
 
 def right(stage):
@@ -169,8 +186,8 @@ def test_several_problems_each_have_their_own_buffers_naive_and_table():
         (what, *rest)
         for shape in shapes
         for what, *rest in [("prepare", str(shape), "forward"), ("peers",), ("close", str(shape), "forward")]
-    ]
-    assert len(made.rows) == 8 and len(made.table().split("\n\n")) == 2
+    ] + [("counters",)]
+    assert len(made.rows) == 8 and len(made.table().split("\n\n")) == 3  # and one of counters
     for shape in shapes:
         assert str(shape) in made.table() and str(shape) in made.markdown()
 
@@ -185,6 +202,35 @@ def test_what_is_written_is_what_was_measured(tmp_path):
     assert len(run.peers) == 3
     kernel = stages.stage("depthwise1d/forward/naive").source()
     assert run.measurements[0].kernel_sha256 == hashlib.sha256(kernel.encode()).hexdigest()
+
+
+def test_the_hardwares_counters_are_kept_shown_and_recorded(tmp_path):
+    made = make()
+    assert len(made.counters) == 2 * len(made.rows)  # at the measured shape and at the one that the interpreter counted
+    assert {one["problem"]["B"] for one in made.counters} == {PAPER.B, problems.SMALL.B}
+    assert "counted by the hardware" in made.table()
+    run = records.read_run(made.write(tmp_path / "run.json"))
+    assert [dict(one) for one in run.counters] == json.loads(json.dumps(made.counters))
+    text = records.traffic_table(runs=[run])
+    naive = next(line for line in text.splitlines() if "| naive |" in line)
+    sectors = f"{NAIVE.traffic(PAPER).load_sectors:,}"
+    assert naive.count(sectors) == 2 and "400.0" in naive and "Nsight Compute" in text
+    assert records.tables([run])["depthwise1d/forward/traffic"]() == text
+
+
+def test_where_counters_cannot_be_read_the_study_says_why_and_goes_on(tmp_path):
+    made = make(FakeBench(ncu="this user may not read the GPU's counters"))
+    assert made.passed and made.counters == ()
+    assert "No hardware counters: this user may not read" in made.table()
+    run = records.read_run(made.write(tmp_path / "run.json"))
+    assert records.traffic_table(runs=[run]).startswith("No hardware counters are recorded")
+
+
+def test_a_kernel_that_is_wrong_or_not_registered_is_not_given_to_the_profiler():
+    made = make(FakeBench(wrong=("shared",)))
+    assert "shared" not in {one["stage"] for one in made.counters}
+    other = [NAIVE.with_kernel(object())]
+    assert make(chosen=other).counters == ()
 
 
 # ---------------------------------------------------------------------------------------------------- simulated
@@ -273,6 +319,9 @@ def test_progress_is_told_as_often_as_it_said():
         # The bench was given, so its ceilings were not measured.
         assert len(told) == study.steps(todo, len(shapes or [1]), "gpu") - 1
         told = []
+        make(problem=shapes, progress=told.append, quick=True)
+        assert len(told) == study.steps(todo, len(shapes or [1]), "gpu", quick=True) - 1
+        told = []
         simulated(problem=shapes, progress=told.append)
         assert len(told) == study.steps(todo, len(shapes or [1]), "simulated")
 
@@ -305,7 +354,6 @@ class Meddling:
         return launch
 
 
-NAIVE = stages.stage("depthwise1d/forward/naive")
 TINY = DepthwiseConv1d(2, 3, 8, 5)
 on_interpreter = pytest.mark.skipif(target.mode == "gpu", reason="runs the bench on the interpreter")
 

@@ -1,7 +1,8 @@
 """What was measured: one JSON file for each run beside this module, written once and never changed.
 
 A file holds the schema's number, the environment (GPU, driver, versions, git revision, date, clocks), the ceilings
-measured in the same run, the peers tried and the measurements. It names no user, no host and no absolute path.
+measured in the same run, the peers tried, the hardware's counters where they could be read, and the measurements. It
+names no user, no host and no absolute path.
 
 ``load_all()`` reads them all, ``best(...)`` finds the row to show, ``table(...)`` renders rows for a lesson, and
 ``fill(text)`` renews the tables between ``<!-- begin:NAME -->`` and ``<!-- end:NAME -->`` in a Markdown file.
@@ -111,6 +112,7 @@ class Record:
     measurements: tuple[Measurement, ...]
     peers: tuple[Mapping[str, Any], ...] = ()
     machine: Mapping[str, Any] = field(default_factory=dict)
+    counters: tuple[Mapping[str, Any], ...] = ()
 
     @property
     def date(self) -> str:
@@ -182,6 +184,7 @@ def read_run(path: str | os.PathLike[str]) -> Record:
         measurements=tuple(_measurement(row, i, shared) for i, row in enumerate(rows)),
         peers=tuple(data.get("peers") or ()),
         machine=data.get("machine") or {},
+        counters=tuple(data.get("counters") or ()),
     )
 
 
@@ -378,6 +381,7 @@ def write(
     *,
     peers: Sequence[Mapping[str, Any]] = (),
     machine: Mapping[str, Any] | None = None,
+    counters: Sequence[Mapping[str, Any]] = (),
 ) -> Path:
     """Writes one run as a new file and returns its path.
 
@@ -394,6 +398,7 @@ def write(
         "ceilings": dict(ceilings),
         "machine": dict(machine or {}),
         "peers": [dict(peer) for peer in peers],
+        "counters": [dict(one) for one in counters],
         "measurements": [
             {k: v for k, v in (row.to_dict() if isinstance(row, Measurement) else row).items() if k not in shared}
             for row in rows
@@ -599,6 +604,34 @@ def ceilings_table(runs: Sequence[Record] | None = None) -> Markdown:
     return Markdown("\n".join(lines) + "\n")
 
 
+def traffic_table(
+    op: str = "depthwise1d", path: str = "forward", *, gpu: str | None = None, runs: Sequence[Record] | None = None
+) -> Markdown:
+    """Predicted traffic beside the hardware's counters, of the newest run that has them; a row a stage and problem."""
+    for run in reversed(load_runs() if runs is None else list(runs)):
+        rows = [one for one in run.counters if one["op"] == op and one["path"] == path]
+        if not rows or (gpu is not None and run.gpu != gpu):
+            continue
+        head = ["problem", "stage", "load sectors, formula", "hardware", "store sectors, formula", "hardware"]
+        head += ["sectors/request, hardware", "DRAM read (MB)", "DRAM written (MB)", "shared bank conflicts"]
+        lines = [_line(head), _line(["---", "---"] + ["---:"] * (len(head) - 2))]
+        for one in rows:
+            cells = [shape_text(one["problem"]), one["stage"]]
+            for key in ("load_sectors", "store_sectors"):
+                cells += [f"{one['predicted'][key]:,}", f"{one[key]:,}"]
+            requests = one["load_requests"] + one["store_requests"]
+            sectors = one["load_sectors"] + one["store_sectors"]
+            cells.append(f"{sectors / requests:.2f}" if requests else "")
+            cells += [f"{one[key] / 1e6:,.1f}" for key in ("dram_read_bytes", "dram_write_bytes")]
+            lines.append(_line([*cells, f"{one['shared_bank_conflicts']:,}"]))
+        lines += ["", f"Counted by Nsight Compute, one launch each. Measured on {run.where()}.", ""]
+        return Markdown("\n".join(lines))
+    return Markdown(
+        f"No hardware counters are recorded for {op}/{path}. "
+        "On a GPU with Nsight Compute: `python -m dwlab study --record FILE`.\n"
+    )
+
+
 def tables(runs: Sequence[Record] | None = None) -> dict[str, Callable[[], str]]:
     """Name between the markers -> what makes its text, for every op and path recorded."""
     runs = load_runs() if runs is None else list(runs)
@@ -606,6 +639,7 @@ def tables(runs: Sequence[Record] | None = None) -> dict[str, Callable[[], str]]
     made: dict[str, Callable[[], str]] = {"ceilings": lambda: ceilings_table(runs)}
     for op, path in sorted(pairs):
         made[f"{op}/{path}"] = lambda op=op, path=path: table(op, path, runs=runs)
+        made[f"{op}/{path}/traffic"] = lambda op=op, path=path: traffic_table(op, path, runs=runs)
         made[f"{op}/{path}/shapes"] = lambda op=op, path=path: shapes_table(op, path, runs=runs)
     return made
 
