@@ -1,0 +1,184 @@
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dwlab.problems import PAPER, SMALL, DepthwiseConv1d
+from dwlab.stages import StageError, stages
+from dwlab.traffic import (
+    Comparison,
+    Traffic,
+    compare,
+    phases,
+    pieces,
+    rows_sectors,
+    run_sectors,
+    sectors_by_place,
+    warp_traffic,
+)
+
+STAGES = stages("depthwise1d", "forward")
+IDS = [one.name for one in STAGES]
+
+
+# ---- the pieces that formulas are made of
+
+
+@given(first=st.integers(0, 100), count=st.integers(0, 70))
+def test_run_sectors_counts_the_sectors_of_a_run(first, count):
+    assert int(run_sectors(first, count)) == len({element // 8 for element in range(first, first + count)})
+
+
+@given(count=st.integers(0, 60), pitch=st.integers(0, 40))
+def test_phases_are_the_places_of_multiples(count, pitch):
+    assert phases(count, pitch).tolist() == [sum(i * pitch % 8 == place for i in range(count)) for place in range(8)]
+
+
+@settings(deadline=None)
+@given(
+    rows=st.integers(1, 30),
+    pitch=st.integers(1, 40),
+    runs=st.lists(st.tuples(st.integers(0, 40), st.integers(0, 40)), min_size=1, max_size=4),
+)
+def test_rows_sectors_sums_over_rows(rows, pitch, runs):
+    first, count = np.array(runs).T
+    brute = sum(len({(row * pitch + f + i) // 8 for i in range(c)}) for row in range(rows) for f, c in runs)
+    assert rows_sectors(rows, pitch, first, count) == brute
+
+
+@given(n=st.integers(1, 200), size=st.integers(1, 40))
+def test_pieces_cover_everything_once_and_join_only_alike_groups(n, size):
+    found = pieces(n, size)
+    assert sum(count * times for _, count, times in found) == n
+    full = [start for start, count, _ in found if count == size and start + size <= n // size * size]
+    assert len({start % 8 for start in full}) == len(full)
+    for start, count, times in found:
+        alike = [g for g in range(n // size) if g * size % 8 == start % 8]
+        if count == size:
+            assert times == len(alike)
+        else:
+            assert (start, count, times) == (n - n % size, n % size, 1)
+
+
+def test_warp_traffic_counts_each_warp_by_itself():
+    threads = np.arange(64)
+    assert warp_traffic(threads).tolist() == [2, 8]  # two coalesced warps
+    assert warp_traffic(threads + 4).tolist() == [2, 10]  # each straddles one sector more
+    assert warp_traffic(threads * 8).tolist() == [2, 64]
+    assert warp_traffic(threads * 0).tolist() == [2, 2]  # the same sector, once for each warp
+    assert warp_traffic(np.where(threads < 32, threads, -1)).tolist() == [1, 4]
+    assert warp_traffic(np.arange(40)).tolist() == [2, 5]  # the last warp has 8 threads
+    assert warp_traffic(np.full((3, 32), -1)).tolist() == [0, 0]
+    assert warp_traffic([[5, 100, 5, -1], [-1, 7, 8, -1]]).tolist() == [2, 4]
+
+
+def test_sectors_by_place_moves_the_whole_access():
+    assert sectors_by_place(np.arange(32)).tolist() == [4] + [5] * 7
+    assert sectors_by_place(np.array([0, 8, -1])).tolist() == [2] * 8
+    assert sectors_by_place(np.array([0, 7, -1])).tolist() == [1] + [2] * 7
+
+
+# ---- the formulas
+
+
+def shape(B, H, L, K, padding="causal"):
+    return DepthwiseConv1d(B, H, L, K, padding)
+
+
+CASES = [
+    SMALL,
+    shape(1, 1, 1, 1),
+    shape(2, 3, 7, 3),
+    shape(2, 3, 7, 3, "same"),
+    shape(9, 2, 5, 9),
+    shape(5, 4, 3, 2, "same"),
+    shape(17, 9, 8, 8),
+    shape(33, 2, 12, 4, "same"),
+    shape(3, 7, 33, 49, "same"),
+    shape(1, 2, 97, 130),
+    shape(2, 2, 200, 70, 0),
+    shape(70, 3, 9, 2),
+    shape(3, 37, 5, 3, "same"),
+    shape(1, 1, 300, 33),
+    shape(2, 1, 64, 64),
+    shape(11, 1, 31, 1),
+]
+
+
+@pytest.mark.parametrize("problem", CASES, ids=str)
+@pytest.mark.parametrize("one", STAGES, ids=IDS)
+def test_predicted_is_counted(one, problem):
+    compare(one, problem).raise_if_different()
+
+
+@pytest.mark.parametrize("one", STAGES, ids=IDS)
+@settings(max_examples=20, deadline=None)
+@given(B=st.integers(1, 40), H=st.integers(1, 20), L=st.integers(1, 140), K=st.integers(1, 110), where=st.floats(0, 1))
+def test_predicted_is_counted_for_any_shape(one, B, H, L, K, where):
+    if B * H * L * K > 2_000_000:
+        B = max(1, 2_000_000 // (H * L * K))
+    compare(one, DepthwiseConv1d(B, H, L, K, int(where * (K - 1)))).raise_if_different()
+
+
+@pytest.mark.parametrize("one", STAGES, ids=IDS)
+def test_formulas_at_the_papers_shape(one):
+    traffic = one.traffic(PAPER)
+    assert traffic.exact
+    # The paper's rows are 6 sectors, its batch is a multiple of every block's: 1/4096 of it counts 1/4096.
+    part = one.traffic(DepthwiseConv1d(16384 // 1024, 128, 48, 48))
+    if one.name != "shared":  # 5 entries a block do not divide 16
+        assert traffic.load_sectors == 1024 * part.load_sectors and traffic.requests == 1024 * part.requests
+    compulsory = PAPER.compulsory_bytes("forward") // 32
+    assert traffic.sectors >= compulsory
+    assert traffic.store_sectors >= 16384 * 128 * 48 // 8
+
+
+def test_the_papers_shape_gets_less_from_stage_to_stage_until_the_filter_is_copied():
+    naive, coalesced, shared, warp = (one.traffic(PAPER) for one in STAGES[:4])
+    assert naive.bytes_moved > 4 * coalesced.bytes_moved > 80 * shared.bytes_moved
+    # warp_tiled copies the filter for each row: 6 sectors more a row than shared, at most.
+    assert 0 < warp.load_sectors - shared.load_sectors < 6 * 16384 * 128
+    assert shared.bytes_moved < 1.15 * PAPER.compulsory_bytes("forward")
+
+
+@pytest.mark.parametrize("one", STAGES, ids=IDS)
+def test_formulas_of_huge_problems_are_quick_and_whole(one):
+    traffic = one.traffic(DepthwiseConv1d(100_000, 1000, 60, 100))
+    assert type(traffic.load_sectors) is int and traffic.load_sectors > 100_000 * 1000 * 60 // 8
+
+
+# ---- Traffic and Comparison
+
+
+def test_traffic_sums_and_json():
+    traffic = Traffic(np.int64(3), 12, 2, np.int64(4), exact=False)
+    assert (traffic.requests, traffic.sectors, traffic.bytes_moved) == (5, 16, 512)
+    assert traffic.sectors_per_request == 3.2
+    assert json.loads(json.dumps(traffic.to_dict()))["bytes_moved"] == 512
+    assert Traffic(0, 0, 0, 0).sectors_per_request == 0.0
+
+
+def test_a_wrong_formula_is_told_and_an_estimate_is_not():
+    counted = Traffic(10, 40, 1, 4)
+    wrong = Comparison("a/b/c", SMALL, Traffic(10, 41, 1, 4), counted)
+    assert wrong.differences == ("load sectors: 41 predicted, 40 counted", "bytes moved: 1440 predicted, 1408 counted")
+    with pytest.raises(AssertionError, match="a/b/c on B=4 .*load sectors: 41 predicted, 40 counted"):
+        wrong.raise_if_different()
+    estimate = Comparison("a/b/c", SMALL, Traffic(10, 41, 1, 4, exact=False), counted)
+    assert estimate.agrees and estimate.raise_if_different() is estimate
+
+
+def test_a_comparison_shows_both_columns():
+    found = compare("depthwise1d/forward/coalesced", DepthwiseConv1d(1, 2, 40, 3))
+    assert found.agrees
+    text, page = str(found), found._repr_html_()
+    assert f"{found.counted.load_sectors:,}" in text and "predicted (exact)" in text
+    assert page.count("<tr>") == 6 and f"<td>{found.counted.load_sectors:,}</td>" in page
+    assert json.loads(json.dumps(found.to_dict()))["counted"]["load_sectors"] == found.counted.load_sectors
+
+
+def test_compare_names_the_nearest_stage():
+    with pytest.raises(StageError, match="The nearest is 'depthwise1d/forward/naive'"):
+        compare("depthwise1d/forward/naiv")
