@@ -389,9 +389,10 @@ def spot_check(
     expected = problem.shapes(path)[name]
     if values.shape != expected:
         return f"{name} has shape {values.shape}, not {expected}"
-    bad = values.size - int(np.count_nonzero(np.isfinite(values)))
+    finite = np.isfinite(values)
+    bad = values.size - int(np.count_nonzero(finite))
     if bad:
-        where = tuple(int(i) for i in np.argwhere(~np.isfinite(values))[0])
+        where = tuple(int(i) for i in np.unravel_index(int(np.argmin(finite)), values.shape))
         return f"{bad:,} of {values.size:,} elements of {name} were not written or are not finite, the first at {where}"
     channels = _sample(problem.H, 4)
     entries = np.arange(problem.B) if path == "weight_grad" else _sample(problem.B, 8)
