@@ -1,39 +1,43 @@
 """Builds the lessons and the exercises: `python notebooks/build.py [--check] [NAMES]`.
 
-A name is a lesson (`01`, `01_the_operator`) or an exercise (`01_2`, `01_2_floor_time`); without names, everything is
-built. A lesson is executed as it is built, in the mode of this machine (DWLAB_TARGET decides, as always). `--check`
-builds and executes nothing: it says what differs from its source and ends with status 1 if anything does.
+A name is a lesson (`01`, `01_the_operator`) or an exercise (`01_2`, `01_2_floor`); without names, everything is built.
+A lesson is executed as it is built, in the mode of this machine (DWLAB_TARGET decides, as always). `--check` builds and
+executes nothing: it says what differs from its source and ends with status 1 if anything does. What is written here is
+held by tests/test_lessons.py and tests/test_exercises.py.
 
-**A lesson** is written in notebooks/src/NN_topic.py, in jupytext's percent format: `# %%` starts a code cell, `# %%
-[markdown]` a text cell (its lines are comments), and tags stand behind: `# %% tags=["nbval-ignore-output"]`. Built into
-notebooks/NN_topic.ipynb.
-
-Tags, and there are no others:
-- `stage:OP/PATH/NAME`: the cell stays empty in the source; the build fills in the text of that stage's file
-(`Stage.source()`).
+**A lesson** is written in notebooks/src/NN_topic.py, in jupytext's percent format: `# %%` starts a code cell,
+`# %% [markdown]` a text cell (its lines are comments), and tags stand behind: `# %% tags=["nbval-ignore-output"]`.
+It is built into notebooks/NN_topic.ipynb. There are three kinds of tags:
+- `stage:OP/PATH/NAME`: the cell stays empty in the source; the build fills in the text of that stage's file, constants
+  and kernel (`Stage.source()`). An earlier cell imports what it needs: `cuda`, and `float32`, `int32` from numba.
 - `nbval-ignore-output`: nbval runs the cell and does not compare what it shows. For everything that is measured, that
-depends on the mode, or that draws. All other cells are compared, on GPU runners too: what they show must be the same in
-both modes, on every run, and with every version of NumPy and matplotlib. So: whole numbers, rounded numbers, counts of
-the interpreter.
+  depends on the mode or on the records, that shows a student's prediction, or that draws.
 - `raises-exception`: the cell must raise; nbval compares the kind of error and its text.
+
+All other cells are compared, on GPU runners too. What they show must be the same in both modes, on every run, and with
+every version of NumPy and matplotlib: text on stdout, whole or rounded numbers, counts of the interpreter, no warnings.
 
 Text cells may hold regions that the build writes, between `<!-- begin:NAME -->` and `<!-- end:NAME -->`; in the source
 nothing stands between the two. NAME is a table of dwlab.records (`ceilings`, `depthwise1d/forward`, ...:
 `records.tables()`), or `exercise:01_2`: title, task and file of an exercise, from its solution's docstring.
 
-The moves of a lesson, each a heading: goals, time (about 20 minutes) and what came before; the question; **predict**
-(the student writes numbers into a code cell; its stored values are a first guess, often a wrong one, never compared);
-**build** the kernel; **check**; **x-ray**; **measure**; **explain** the gap; **exercises** (a `grade("NN_k")` cell
-each, tagged `nbval-ignore-output`, since a student's own files change what it shows). A judgement is a call that
-raises, such as `check(...).raise_if_wrong()`. A figure is shown with alt text and has its numbers in a table beside it;
-its colours come from dwlab's palette.
+The moves, each a heading that starts with its word: a table with **Time** (about 20 minutes), **Before** and
+**Afterwards you can**; Question; Predict (the student writes numbers into names `predicted_...`; what is stored is a
+first guess, often a wrong one); Build; Check; X-ray; Measure; Explain, the gap between prediction and measurement;
+Exercises, each with its region and a cell `grade("NN_k")`, which is not compared, since students change those files.
+The naive way fails first, where it can be seen. A judgement is a call that raises: `check(...).raise_if_wrong()`,
+`report.raise_hazards()`, `assert`. A figure goes through `dwlab.simt.picture.with_alt(figure, text)`, has its numbers
+in a table that is printed beside it, and takes its colours and line styles from dwlab.simt.picture.
 
 **An exercise** is written once, in solutions/NN_k_topic.py, and generated into exercises/NN_k_topic.py:
 - between `### BEGIN SOLUTION` and `### END SOLUTION` stands the answer; the exercise has a stub there, by default one
-line that raises NotImplementedError and says what to do;
-- after `### BEGIN STUB`, as the last part of that region and commented out, may stand another stub;
+  line that raises NotImplementedError and says what to do;
+- after `### BEGIN STUB`, as the last part of that region and commented out, may stand another stub, such as `# a = None`
+  for a number to predict;
 - the docstring is the task: its first line the title, then the text that the lesson shows;
-- `judge(answer)` is the check (dwlab.exercises has its tools), and the last lines make the file runnable from a shell.
+- `judge(answer)` is the check. It gets the student's module, returns a sentence saying what was found right, or raises
+  `Wrong` with hints in steps; dwlab.exercises has the tools, which raise it themselves;
+- the last lines make the file runnable: `if __name__ == "__main__": run(__file__)`.
 """
 
 from __future__ import annotations

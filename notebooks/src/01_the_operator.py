@@ -15,9 +15,9 @@ banner()
 # %% [markdown]
 # ## Question
 #
-# S4ConvD (arXiv 2502.21035) predicts the energy use of buildings from windows of 48 hours. Most of its arithmetic is one
-# operator: a convolution of every channel with a filter of its own, a **depthwise** convolution. A study of its CUDA
-# kernels (Babak & Schaller, arXiv 2604.25422) holds everything fixed but the kernel, and makes it 3.26 times as fast†.
+# S4ConvD (arXiv 2502.21035) predicts the energy use of buildings from windows of 48 hours. Each of its blocks starts with a
+# convolution of every channel with a filter of its own: a **depthwise** convolution. A study of its CUDA kernels (Babak &
+# Schaller, arXiv 2604.25422) holds everything fixed but the kernel, and makes the convolution 3.26 times as fast†.
 #
 # **How fast could it be at most?** If that can be known beforehand, one knows when to stop.
 #
@@ -242,7 +242,7 @@ print("the formulas agree")
 from dwlab import stage, xray
 
 kernel = stage("depthwise1d/forward/coalesced")
-print(f"{'problem':32} {'FLOPs: formula':>15} {'counted':>10} {'bytes: compulsory':>18} {'touched':>8} {'moved':>9}")
+print(f"{'problem':35} {'FLOPs: formula':>15} {'counted':>10} {'bytes: compulsory':>18} {'touched':>8} {'moved':>9}")
 for small in (
     DepthwiseConv1d(2, 4, 48, 48),
     DepthwiseConv1d(2, 4, 48, 5),
@@ -253,7 +253,7 @@ for small in (
     launch = kernel.launch(small)
     totals = xray(kernel.kernel, launch.grid, launch.block, *kernel.args(small, arrays)).totals
     print(
-        f"{str(small):32} {small.flops:15,} {totals.flops:10,} {small.compulsory_bytes('forward'):18,} "
+        f"{str(small):35} {small.flops:15,} {totals.flops:10,} {small.compulsory_bytes('forward'):18,} "
         f"{totals.footprint_bytes:8,} {totals.bytes_moved:9,}"
     )
     assert totals.flops == small.flops
@@ -352,7 +352,7 @@ else:
 #
 # ## Where does it turn?
 #
-# With longer filters there is more arithmetic for the same bytes. In a long window (L = 4096, dense taps), at how many taps
+# With longer filters there is more arithmetic for the same bytes. In a long window (L = 4096), at how many taps
 # does arithmetic begin to bind on an H200, whose data sheet puts the ridge at 14 FLOP/B? Predict, then run.
 
 # %%
