@@ -305,7 +305,8 @@ def jupyter_arguments(
 ) -> list[str]:
     """JupyterLab's command line on this machine, after ``python -m jupyterlab``."""
     # An address rather than a file to open: so the address printed where no browser starts leads to the lesson too.
-    arguments = [f"--ServerApp.root_dir={root}", f"--LabApp.default_url=/lab/tree/{FIRST_LESSON}"]
+    # A workspace of its own: the default one opens the tabs of whatever else this person uses JupyterLab for.
+    arguments = [f"--ServerApp.root_dir={root}", f"--LabApp.default_url=/lab/workspaces/dwlab/tree/{FIRST_LESSON}"]
     if superuser:
         arguments.append("--allow-root")  # rented GPUs and containers often have no other user
     if not wants_browser(platform, variables, wsl):

@@ -424,7 +424,7 @@ def arguments(platform="linux", variables=None, superuser=False, wsl=False, snap
 def test_the_lab_opens_on_the_first_lesson():
     assert arguments(variables={"DISPLAY": ":0"}) == [
         f"--ServerApp.root_dir={Path('/course/dw lab')}",
-        "--LabApp.default_url=/lab/tree/notebooks/00_start_here.ipynb",
+        "--LabApp.default_url=/lab/workspaces/dwlab/tree/notebooks/00_start_here.ipynb",
     ]
 
 
