@@ -37,7 +37,7 @@ POISON = np.uint32(0x7FC0DEAD)
 """Bits of the NaN in guard bands and outputs: a quiet NaN that arithmetic on a GPU never makes (that is 0x7FFFFFFF)."""
 
 _FILL = 1024.0  # a filling that is no NaN, for the second run of a wrong kernel
-_DIAGNOSED = 12  # wrong cases that are looked into; the others are only counted
+_DIAGNOSED = 12  # wrong cases that are looked into; others are only counted, or not run if all the first are wrong
 _SHOWN = 2  # findings about the output that a verdict names
 
 _LOOK = {
@@ -120,7 +120,10 @@ class Verdict:
         certain: dict[str, Finding] = {}
         for result in self.failures:
             for one in _as_findings(result.hazards):
-                certain.setdefault(one.pattern, one)
+                known = certain.setdefault(one.pattern, one)
+                # Of two races, the one that only a barrier of the block would mend: it mends the other too.
+                if "syncthreads" in one.text and "syncthreads" not in known.text:
+                    certain[one.pattern] = one
         for result in self.failures:
             for one in result.findings:
                 certain.setdefault(one.pattern, one)
@@ -344,10 +347,11 @@ def check(
         block = ()
     results: list[CaseResult] = []
     for case in cases(problem, block):
-        diagnose = sum(not result.passed for result in results) < _DIAGNOSED
-        results.append(_judge(judged, case, diagnose))
-        if not results[-1].ran:
-            break
+        failed = sum(not result.passed for result in results)
+        results.append(_judge(judged, case, diagnose=failed < _DIAGNOSED))
+        hopeless = failed + 1 == _DIAGNOSED == len(results) and not results[-1].passed
+        if hopeless or not results[-1].ran:
+            break  # the others would say the same
     notes = _notes(judged, cases(problem)[-1].problem if problem else _NOTED) if results[-1].ran else ()
     return Verdict(name, f"{judged.op}/{judged.path}", tuple(results), notes)
 
@@ -579,11 +583,11 @@ def _diagnose(
 ) -> tuple[tuple[Finding, ...], ...]:
     refilled = None
     with contextlib.suppress(Exception):  # the second run only helps to say what is wrong
-        again = _run(judged, case.problem, how, inputs, POISON, lenient=True)
-        if not np.array_equal(again.output.view(np.uint32), run.output.view(np.uint32)):
+        refilled = _run(judged, case.problem, how, inputs, _FILL, lenient=True).output
+        settled = ~np.isnan(run.output)
+        if not np.array_equal(refilled[settled], run.output[settled]):
             look = "threads race: run the check with DWLAB_TARGET=simulated, which names the lines"
             return ((Finding("runs differ", "two runs on the same inputs gave different outputs", look),),)
-        refilled = _run(judged, case.problem, how, inputs, _FILL, lenient=True).output
     evidence = diagnosis.Evidence(
         problem=case.problem,
         path=judged.path,

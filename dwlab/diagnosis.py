@@ -134,15 +134,8 @@ class Rule:
     def every_second(self) -> bool:
         """Whether whole tiles of half the period are hit, one and then one not."""
         half = self.period // 2
-        return (
-            self.kind == "tile"
-            and half > 1
-            and (self.start, self.count, self.period)
-            in (
-                (half, half, 2 * half),
-                (0, half, 2 * half),
-            )
-        )
+        whole_tiles = self.count == half and self.start in (0, half) and self.period == 2 * half
+        return self.kind == "tile" and self.first_tile and half > 1 and whole_tiles
 
     def words(self, name: str, n: int) -> str:
         """In English, `name` being what is indexed."""
@@ -201,15 +194,15 @@ def _tile_rule(mask: np.ndarray, hits: np.ndarray, period: int) -> Rule | None:
     n = len(mask)
     first_tile = bool(hits[0] < period)
     places = np.unique(hits % period)
-    if period < 2 or n <= period - first_tile or len(places) == period or places[-1] - places[0] + 1 != len(places):
+    start, count = int(places[0]), len(places)
+    if period < 2 or count == period or places[-1] - start + 1 != count:
         return None
+    if n < period:
+        # Of the tile of twice the size only the beginning is seen: take its second half, cut short, for a whole one.
+        return Rule("tile", period - start, start, period) if 2 * start == period and hits[-1] == n - 1 else None
     index = np.arange(n)
     if not np.array_equal(mask, np.isin(index % period, places) & (first_tile | (index >= period))):
         return None
-    start, count = int(places[0]), len(places)
-    # Half a tile that the row's end cuts short is taken for a whole one.
-    if 2 * start == period and hits[-1] == n - 1 and n < 2 * period:
-        count = period - start
     return Rule("tile", count, start, period, first_tile)
 
 
@@ -660,7 +653,7 @@ def _rules(problems: Sequence[DepthwiseConv1d]) -> Iterator[tuple[str, Callable[
     for name in "BHLK":
         for size in sorted({getattr(p, name) for p in problems})[:-1]:
             yield f"{name} > {size}", lambda p, name=name, size=size: getattr(p, name) > size
-    for size in (2, 4, 8, 16, 32, 64, 96, 128):
+    for size in (32, 64, 96, 128, 48, 16, 8, 4, 2):
         yield f"L > {size} and not a multiple of it", lambda p, size=size: p.L > size and p.L % size != 0
     for name in "BHLK":
         for size in (2, 3, 4, 5, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128):

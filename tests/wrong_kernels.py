@@ -32,6 +32,24 @@ class Wrong:
     def name(self):
         return self.kernel.py_func.__name__
 
+    @property
+    def harmless(self):
+        """Whether a GPU may run it: it compiles, ends, stays inside its arrays, and does the same each time."""
+        return self.pattern not in HAZARDOUS and self.name != "shared_too_large"
+
+
+HAZARDOUS = {
+    "race",
+    "two writers",
+    "divergent barrier",
+    "out of bounds",
+    "negative index",
+    "uninitialised",
+    "does not end",
+    "raises",
+    "cannot be interpreted",
+}
+
 
 FAMILY: list[Wrong] = []
 

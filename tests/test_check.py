@@ -1,0 +1,591 @@
+import json
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numba import float32
+from wrong_kernels import FAMILY, TILE, WIDE, by_row, by_tile
+
+from dwlab import diagnosis, target
+from dwlab.check import GUARD, POISON, CheckError, CheckFailed, cases, check
+from dwlab.diagnosis import Evidence, Finding, contrast, diagnose, explain, region, rules_of
+from dwlab.problems import PAPER, DepthwiseConv1d, ProblemError
+from dwlab.references import allowed_error, correlate, reference
+from dwlab.stages import Launch, StageError, stage, stages
+from dwlab.target import cuda
+
+simulated = pytest.mark.skipif(target.mode == "gpu", reason="hazards are found on the laptop GPU only")
+
+# ---- wrong kernels
+
+
+@pytest.mark.parametrize("wrong", FAMILY, ids=lambda wrong: wrong.name)
+def test_every_wrong_kernel_is_rejected_for_the_right_reason(wrong):
+    if target.mode == "gpu" and not wrong.harmless:
+        pytest.skip("a GPU must not run it")
+    verdict = check(wrong.kernel, launch=wrong.launch)
+    assert not verdict.passed
+    assert verdict.patterns[0] == wrong.pattern, f"{verdict}\n{verdict.table()}"
+    assert wrong.also in f"{verdict} {' '.join(verdict.hints)}"
+    assert str(verdict).startswith(f"FAILED: {wrong.name}, depthwise1d/forward, {len(verdict.failures)} of ")
+    assert len(verdict.hints) >= 3
+
+
+def test_the_family_is_large_and_has_no_twins():
+    names = [wrong.name for wrong in FAMILY]
+    assert len(names) >= 40 and len(set(names)) == len(names)
+    assert len({wrong.pattern for wrong in FAMILY}) >= 25
+
+
+@simulated
+def test_hazards_name_line_threads_and_array():
+    by_name = {wrong.name: wrong for wrong in FAMILY}
+    race = check(by_name["no_barrier_after_staging"].kernel, launch=by_name["no_barrier_after_staging"].launch)
+    assert re.search(r"race: line \d+: .*tile.*syncthreads", str(race))
+    outside = check(by_name["no_guard"].kernel, launch=by_name["no_guard"].launch)
+    assert re.search(r"out of bounds: line \d+: .*\by\b", str(outside))
+
+
+# ---- right kernels
+
+
+@pytest.mark.parametrize("one", stages("depthwise1d", "forward"), ids=lambda one: one.name)
+def test_every_stage_passes_by_object_and_by_id(one):
+    verdict = check(one)
+    assert verdict.passed, verdict
+    assert str(verdict) == str(check(one.id))
+    assert verdict.findings == verdict.hints == verdict.failures == () and verdict.contrast == ""
+
+
+@cuda.jit
+def returns_before_barrier(x, w, y, shift):
+    """Threads that have ended do not take part in a barrier: correct, if not pretty."""
+    tile = cuda.shared.array(WIDE, float32)
+    t, row = cuda.grid(2)
+    b, h = row // y.shape[1], row % y.shape[1]
+    if t >= y.shape[2]:
+        return
+    tile[cuda.threadIdx.x] = x[b, h, t]
+    cuda.syncthreads()
+    acc = float32(0)
+    for j in range(w.shape[1]):
+        i = cuda.threadIdx.x + shift - j
+        s = t + shift - j
+        if s >= 0 and s < x.shape[2]:
+            acc += w[h, j] * (tile[i] if 0 <= i < WIDE else x[b, h, s])
+    y[b, h, t] = acc
+
+
+@cuda.jit
+def grid_stride(x, w, y, shift):
+    for t in range(cuda.grid(1), y.shape[2], cuda.gridsize(1)):
+        for b in range(y.shape[0]):
+            for h in range(y.shape[1]):
+                acc = float32(0)
+                for j in range(w.shape[1]):
+                    s = t + shift - j
+                    if s >= 0 and s < x.shape[2]:
+                        acc += w[h, j] * x[b, h, s]
+                y[b, h, t] = acc
+
+
+@cuda.jit
+def taps_backwards_in_float64(x, w, y, shift):
+    t, row = cuda.grid(2)
+    b, h = row // y.shape[1], row % y.shape[1]
+    if t < y.shape[2]:
+        acc = 0.0
+        for j in range(w.shape[1] - 1, -1, -1):
+            s = t + shift - j
+            if s >= 0 and s < x.shape[2]:
+                acc += w[h, j] * x[b, h, s]
+        y[b, h, t] = acc
+
+
+@pytest.mark.parametrize(
+    ("kernel", "launch"),
+    [
+        (returns_before_barrier, by_tile(WIDE)),
+        (grid_stride, lambda problem: Launch((2,), (7,), (problem.shift,))),
+        (taps_backwards_in_float64, by_tile(TILE)),
+    ],
+    ids=["returns_before_barrier", "grid_stride", "taps_backwards_in_float64"],
+)
+def test_right_kernels_of_other_kinds_pass(kernel, launch):
+    check(kernel, launch=launch).raise_if_wrong()
+
+
+def test_a_float64_leak_is_a_note_and_no_failure():
+    verdict = check(taps_backwards_in_float64, launch=by_tile(TILE))
+    assert verdict.passed and len(verdict.notes) == 1
+    assert "computes in float64: acc += w[h, j] * x[b, h, s]" in str(verdict)
+    assert check("depthwise1d/forward/coalesced").notes == ()
+    assert "note: line" in str(check("depthwise1d/forward/naive"))
+
+
+# ---- the text
+
+
+def test_a_passing_verdict_is_the_same_each_time_and_names_no_mode():
+    one, two = check("depthwise1d/forward/shared"), check("depthwise1d/forward/shared")
+    assert (str(one), one.table(), one._repr_html_()) == (str(two), two.table(), two._repr_html_())
+    assert str(one) == (
+        "passed: depthwise1d/forward/shared, depthwise1d/forward, 32 problems\n"
+        "on B 1 to 70, H 1 to 37, L 1 to 300, K 1 to 97, padding causal, same, 1, 0"
+    )
+    assert not re.search(r"gpu|simulat|simt|laptop|time", str(one) + one.table(), re.IGNORECASE)
+
+
+def wrong(name):
+    return next(one for one in FAMILY if one.name == name)
+
+
+def test_a_failing_verdict_says_what_where_and_how_to_go_on():
+    verdict = check(wrong("shift_forgotten").kernel, launch=wrong("shift_forgotten").launch)
+    lines = str(verdict).splitlines()
+    assert lines[1] == "first on B=1 H=1 L=7 K=3 padding=same (one short row, odd)"
+    assert re.match(r"\d+ of 7 outputs wrong there", lines[2])
+    assert lines[3].startswith("- wrong padding: the output is that of another padding")
+    assert "It fails exactly where shift > 0 (padding is not causal)." in lines
+    assert verdict.hint(1).startswith("Try it on the smallest problem that fails")
+    assert verdict.hint(99) == verdict.hints[-1] == "Where to look: where does shift enter the time index?"
+    assert verdict.hint(0) == verdict.hint(1)
+    with pytest.raises(CheckFailed) as failed:
+        verdict.raise_if_wrong()
+    assert str(failed.value) == str(verdict) and failed.value.verdict is verdict
+    assert isinstance(failed.value, AssertionError)
+
+
+def test_a_passing_verdict_is_returned_and_has_no_hint():
+    verdict = check("depthwise1d/forward/coalesced")
+    assert verdict.raise_if_wrong() is verdict and verdict.hint() == "Nothing is wrong."
+
+
+def test_html_shows_every_case_and_escapes():
+    verdict = check(wrong("guard_one_short").kernel, launch=wrong("guard_one_short").launch)
+    page = verdict._repr_html_()
+    assert page.count("<tr>") == 1 + len(verdict.results)
+    assert "(&lt; n, not &lt; n - 1)" in page and "(< n" not in page
+    assert page.count("<b>failed</b>") == len(verdict.failures)
+    assert "K &gt; L" in check("depthwise1d/forward/naive")._repr_html_()
+
+
+def test_json_has_what_a_program_needs():
+    verdict = check(wrong("first_tap").kernel, launch=wrong("first_tap").launch)
+    record = json.loads(json.dumps(verdict.to_dict()))
+    assert record["patterns"][0] == "first tap missing" and record["passed"] is False
+    assert record["failed"] == len(verdict.failures) and record["cases"] == len(verdict.results)
+
+
+# ---- cases
+
+
+def test_the_family_of_cases_has_what_the_design_asks_for():
+    found = [case.problem for case in cases()]
+    assert {p.padding for p in found} >= {"causal", "same", 0, 1}
+    lengths, taps = {p.L for p in found}, {p.K for p in found}
+    for edge in (32, 64, 96):
+        assert {edge - 1, edge, edge + 1} <= lengths
+    assert {1, 5, 7, 13, 29, 31, 97} <= lengths and {1, 31, 33, 47, 49, 63, 65} <= taps
+    assert any(p.K > p.L for p in found) and any(p.B > 64 for p in found) and any(p.H > 32 for p in found)
+    assert len(set(found)) == len(found)
+    assert found[0] == DepthwiseConv1d(1, 1, 1, 1)
+
+
+def test_the_edges_of_the_block_are_added():
+    lengths = {case.problem.L for case in cases(block=(24, 4, 1))}
+    assert {23, 24, 25, 3, 4, 5} <= lengths
+    assert len(cases(block=(32, 1))) == len(cases())
+    assert len(cases(block=(1024,))) == len(cases())  # rows of 1024 would take longer than they tell
+
+
+def test_one_problem_is_cut_down_to_few_rows_and_gets_fresh_inputs():
+    chosen = cases(PAPER)
+    assert [case.problem.B for case in chosen] == [1, 9, 9] and {case.problem.K for case in chosen} == {48}
+    assert [case.seed for case in chosen] == [0, 0, 1]
+    single = DepthwiseConv1d(1, 1, 9, 3)
+    assert [case.problem for case in cases(single)] == [single, single]
+    verdict = check("depthwise1d/forward/warp_tiled", PAPER)
+    assert verdict.passed and len(verdict.results) == 3
+    assert "on B 1 to 9, H 1 to 5, L 48, K 48, padding causal" in str(verdict)
+
+
+def test_a_problem_by_name_and_by_sizes():
+    assert check("depthwise1d/forward/naive", "small").passed
+    assert check("depthwise1d/forward/naive", "2,2,9,3,same").passed
+    with pytest.raises(ProblemError, match="The nearest is 'small'"):
+        check("depthwise1d/forward/naive", "smal")
+
+
+def test_a_mistake_that_the_one_problem_does_not_show_passes_there():
+    forgotten = wrong("shift_forgotten")
+    assert check(forgotten.kernel, "2,2,9,3", launch=forgotten.launch).passed
+    assert not check(forgotten.kernel, "2,2,9,3,same", launch=forgotten.launch).passed
+
+
+# ---- bad input
+
+
+def test_what_cannot_be_judged_gives_one_clear_error():
+    with pytest.raises(StageError, match="there is no stage 'depthwise1d/forward/tiled'. The nearest is"):
+        check("depthwise1d/forward/tiled")
+    with pytest.raises(CheckError, match="42 is neither a stage nor a kernel"):
+        check(42)
+    with pytest.raises(CheckError, match="decorated with @cuda.jit"):
+        check(lambda x, w, y, shift: None, launch=by_tile())
+    with pytest.raises(CheckError, match=r"a kernel needs a launch: check\(grid_stride, launch="):
+        check(grid_stride)
+    with pytest.raises(ProblemError, match="there is no path 'backward'"):
+        check(grid_stride, launch=by_tile(), path="backward")
+
+
+@pytest.mark.parametrize("returned", [None, (1, 32), 7])
+def test_a_launch_function_must_return_a_launch(returned):
+    verdict = check(grid_stride, launch=lambda problem: returned)
+    assert verdict.patterns == ("launch",)
+    assert f"the launch function returned {type(returned).__name__}, not a Launch" in str(verdict)
+    assert len(verdict.results) == 1  # nothing else was tried
+
+
+def test_a_launch_that_fails_on_some_problems_only_is_told():
+    def launch(problem):
+        if problem.K > 48:
+            raise StageError("more than 48 taps do not fit")
+        return Launch((2,), (7,), (problem.shift,))
+
+    verdict = check(grid_stride, launch=launch)
+    assert verdict.patterns == ("launch",) and "more than 48 taps do not fit" in str(verdict)
+    assert verdict.failures[0].case.problem.K > 48
+
+
+def test_a_stage_around_another_kernel_carries_that_kernels_name():
+    inside = stage("depthwise1d/forward/coalesced").with_kernel(wrong("weights_reversed").kernel)
+    verdict = check(replace(inside, launch=wrong("weights_reversed").launch))
+    assert verdict.subject == "weights_reversed" and verdict.patterns == ("weights reversed",)
+
+
+class FakeKernel:
+    """A kernel whose launch is a Python function over the views that the judge passes."""
+
+    def __init__(self, function):
+        self.py_func = function
+
+    def __getitem__(self, configuration):
+        return self.py_func
+
+
+def by_numpy(x, w, y, shift):
+    y.copy_to_device(correlate(x.copy_to_host(), w.copy_to_host(), shift).astype(np.float32))
+
+
+def test_guard_bands_see_a_store_just_outside():
+    def before(x, w, y, shift):
+        by_numpy(x, w, y, shift)
+        np.lib.stride_tricks.as_strided(y.storage.ravel(), (1,), (4,))  # the output itself is left as it is
+        address = y.storage.__array_interface__["data"][0]
+        np.ctypeslib.as_array((__import__("ctypes").c_float * 1).from_address(address - 4))[0] = 1.0
+
+    def behind(x, w, y, shift):
+        by_numpy(x, w, y, shift)
+        address = w.storage.__array_interface__["data"][0] + w.nbytes
+        np.ctypeslib.as_array((__import__("ctypes").c_float * 1).from_address(address + 4 * (GUARD - 1)))[0] = 1.0
+
+    if target.mode == "gpu":
+        pytest.skip("writes host memory")
+    for function, text in ((before, "1 elements before y"), (behind, "1 elements behind w")):
+        verdict = check(FakeKernel(function), "2,2,9,3", launch=by_row())
+        assert verdict.patterns == ("wrote outside its output",) and text in str(verdict)
+
+
+def test_an_output_that_changes_from_run_to_run_is_told():
+    runs = []
+
+    def noisy(x, w, y, shift):
+        runs.append(1)
+        by_numpy(x, w, y, shift)
+        y.copy_to_device(y.copy_to_host() + np.float32(len(runs)))
+
+    assert check(FakeKernel(noisy), "2,2,9,3", launch=by_row()).patterns == ("runs differ",)
+
+
+def test_the_poison_is_a_quiet_nan_that_arithmetic_does_not_make():
+    poison = np.array([POISON], np.uint32).view(np.float32)
+    assert np.isnan(poison).all()
+    with np.errstate(invalid="ignore"):
+        made = np.array([np.inf], np.float32) - np.array([np.inf], np.float32)
+    assert made.view(np.uint32)[0] != POISON
+
+
+# ---- diagnosis: places
+
+
+def mask(text):
+    return np.array([c == "x" for c in text])
+
+
+@pytest.mark.parametrize(
+    ("text", "tiles", "kinds"),
+    [
+        ("....", (), ["none"]),
+        ("xxxx", (), ["all"]),
+        ("x...", (), ["first"]),
+        ("xx......", (), ["first"]),
+        (".......x", (), ["last"]),
+        (".....xxx", (), ["last"]),
+        ("..xxxxxx", (), ["from"]),
+        ("...x....", (), ["one"]),
+        ("..x.xx.....", (), ["scattered"]),
+        ("...x...x...x", (), ["tile"]),
+        ("...x...x", (4,), ["tile"]),
+        ("....x...x...", (4,), ["tile"]),
+        ("....xxxx....xxxx", (), ["tile"]),
+    ],
+)
+def test_rules_of_a_mask(text, tiles, kinds):
+    assert [rule.kind for rule in rules_of(mask(text), tiles)][: len(kinds)] == kinds
+
+
+@pytest.mark.parametrize(
+    ("text", "tiles", "words"),
+    [
+        ("x.......", (), "the first of 8 along t"),
+        ("xx......", (), "the first 2 of 8 along t"),
+        (".......x", (), "the last of 8 along t"),
+        ("...x...x...x...x", (), "the last element of each tile of 4 along t"),
+        ("..xx..xx..xx..xx..xx", (), "every second tile of 2 along t, beginning with the second"),
+        (".xxx.xxx.xxx", (), "the last 3 elements of each tile of 4 along t"),
+        ("x...x...x...", (), "the first element of each tile of 4 along t"),
+        ("....xx..xx..xx..", (4,), "the first 2 elements of each tile of 4 along t but the first"),
+        (".x...x...x...x..", (), "1 element from place 1 of each tile of 4 along t"),
+        ("xxxx....xxxx....", (), "every second tile of 4 along t, beginning with the first"),
+        ("...x....", (), "t = 3 of 0..7"),
+        ("..xxxxxx", (), "t = 2 and beyond"),
+    ],
+)
+def test_words_of_a_rule(text, tiles, words):
+    assert rules_of(mask(text), tiles)[0].words("t", len(text)) == words
+
+
+def test_a_tile_need_not_be_seen_twice_if_it_is_likely():
+    once = mask("." * 31 + "x" + ".")
+    assert [rule.words("t", 33) for rule in rules_of(once, (32,))] == ["the last element of each tile of 32 along t"]
+    assert [rule.kind for rule in rules_of(once)] == ["one"]
+    cut = rules_of(mask("." * 32 + "x"), (32,))
+    assert {"last", "tile"} == {rule.kind for rule in cut} and any(rule.every_second for rule in cut)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(st.booleans(), min_size=1, max_size=40), st.lists(st.integers(2, 20), max_size=3))
+def test_every_rule_gives_back_its_mask(bits, tiles):
+    hits, n = np.array(bits), len(bits)
+    index = np.arange(n)
+    for rule in rules_of(hits, tiles):
+        if rule.kind == "tile":
+            place = index % rule.period
+            again = (
+                (place >= rule.start) & (place < rule.start + rule.count) & (rule.first_tile | (index >= rule.period))
+            )
+        else:
+            again = {
+                "none": index < 0,
+                "all": index >= 0,
+                "one": index == rule.start,
+                "first": index < rule.count,
+                "last": index >= n - rule.count,
+                "from": index >= rule.start,
+                "scattered": hits,
+            }[rule.kind]
+        assert np.array_equal(again, hits), rule
+        assert rule.words("t", n)
+
+
+def test_region_finds_the_axis():
+    base = np.zeros((3, 4, 8), bool)
+    for index, axis in (((..., slice(6, 8)), "t"), ((slice(2, 3),), "b"), ((slice(None), slice(3, 4)), "h")):
+        one = base.copy()
+        one[index] = True
+        assert region(one)[0][0] == axis
+    rows = base.copy()
+    rows.reshape(12, 8)[5:7] = True
+    assert region(rows)[0][0] == "row"
+    one = base.copy()
+    one[1, 2, 3] = True
+    assert region(one) == [("", diagnosis.Rule("scattered", count=1), "1 of 96 elements, the first at b=1, h=2, t=3")]
+    assert region(~base)[0][2] == "every element"
+    assert region(np.array([[False, True], [False, True]]))[0][0] == "j"
+
+
+# ---- diagnosis: values
+
+
+def evidence(change, problem=None, path="forward", **more):
+    problem = problem or DepthwiseConv1d(3, 2, 41, 6, "same")
+    inputs = problem.inputs(path)
+    (name,) = problem.outputs(path)
+    want = reference(problem, path, inputs)[name]
+    got = np.asarray(change(problem, inputs, want.copy()), np.float32)
+    unwritten = got.view(np.uint32) == POISON
+    return Evidence(problem, path, inputs, got, want, allowed_error(problem, path, inputs)[name], unwritten, **more)
+
+
+def first(found):
+    return found[0][0].pattern
+
+
+def test_a_right_output_has_no_finding():
+    assert diagnose(evidence(lambda p, i, want: want)) == ()
+
+
+@pytest.mark.parametrize(
+    ("change", "pattern"),
+    [
+        (lambda p, i, y: correlate(i["x"], i["w"][:, ::-1], p.shift), "weights reversed"),
+        (lambda p, i, y: correlate(i["x"], i["w"], p.shift - 1), "shifted by one"),
+        (lambda p, i, y: correlate(i["x"], i["w"], p.shift + 2), "shifted"),
+        (lambda p, i, y: correlate(i["x"], i["w"][:, :-1], p.shift), "last tap missing"),
+        (lambda p, i, y: np.roll(y.reshape(-1), 17).reshape(y.shape), "right values in wrong places"),
+        (lambda p, i, y: y * 2, "wrong factor"),
+        (lambda p, i, y: -y, "wrong factor"),
+        (lambda p, i, y: y * 0, "all zero"),
+        (lambda p, i, y: y * (1 + 1e-4), "inexact"),
+        (lambda p, i, y: np.cumsum(y, axis=2), "accumulator not reset"),
+        (lambda p, i, y: np.cumsum(y, axis=0), "accumulator not reset"),
+        (lambda p, i, y: correlate(i["x"], i["w"][[0, 0]], p.shift), "one filter for all channels"),
+        (lambda p, i, y: np.random.default_rng(5).random(y.shape), "all wrong"),
+    ],
+)
+def test_values_are_recognised(change, pattern):
+    assert first(diagnose(evidence(change))) == pattern
+
+
+def from_neighbours(p, inputs, fill):
+    """x read at row * L + time without a test, `fill` standing before and behind the whole array."""
+    flat = np.concatenate([np.full(p.K, fill), inputs["x"].ravel(), np.full(p.K, fill)])
+    row = np.arange(p.B * p.H)[:, None, None] * p.L
+    time = np.arange(p.L)[:, None] + p.shift - np.arange(p.K)
+    values = flat[p.K + row + time].reshape(p.B, p.H, p.L, p.K)
+    return np.einsum("bhtj,hj->bht", values, inputs["w"].astype(np.float64))
+
+
+@pytest.mark.parametrize("fill", [0.0, np.nan])
+def test_reading_the_next_row_is_recognised_with_and_without_nan_around(fill):
+    assert first(diagnose(evidence(lambda p, i, y: from_neighbours(p, i, fill)))) == "reads the next row"
+
+
+@pytest.mark.parametrize(
+    ("change", "pattern"),
+    [
+        (lambda p, i, dx: correlate(i["dy"], i["w"], p.K - 1 - p.shift), "weights reversed"),
+        (lambda p, i, dx: correlate(i["dy"], i["w"][:, ::-1], p.K - p.shift), "shifted by one"),
+        (lambda p, i, dx: dx * 2, "wrong factor"),
+    ],
+)
+def test_the_input_gradient_is_diagnosed_too(change, pattern):
+    assert first(diagnose(evidence(change, path="input_grad"))) == pattern
+
+
+def test_the_weight_gradient_is_diagnosed_by_place_and_factor():
+    assert first(diagnose(evidence(lambda p, i, dw: dw / 2, path="weight_grad"))) == "wrong factor"
+
+    def last_tap(p, i, dw):
+        dw[:, -1] = np.array([POISON], np.uint32).view(np.float32)
+        return dw
+
+    found = diagnose(evidence(last_tap, path="weight_grad"))
+    assert first(found) == "tail not written" and "along j" in found[0][0].text
+
+
+def test_unwritten_and_wrong_are_two_faults():
+    def both(p, i, y):
+        y = y.astype(np.float32)
+        y[..., -3:] = np.array([POISON], np.uint32).view(np.float32)
+        y[..., 0] += 1
+        return y
+
+    found = diagnose(evidence(both))
+    assert [fault[0].pattern for fault in found] == ["tail not written", "left border wrong"]
+
+
+def test_adding_to_the_output_is_seen_by_the_second_filling():
+    def nothing_but_nan(p, i, y):
+        return np.full(y.shape, np.array([POISON], np.uint32).view(np.float32))
+
+    right = evidence(lambda p, i, y: y)
+    refilled = (right.want + 1024.0).astype(np.float32)
+    assert first(diagnose(evidence(nothing_but_nan, refilled=refilled, fill=1024.0))) == "adds to the output"
+    untouched = np.full(refilled.shape, np.float32(1024.0))
+    assert first(diagnose(evidence(nothing_but_nan, refilled=untouched, fill=1024.0))) == "nothing written"
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    sizes=st.tuples(st.integers(1, 4), st.integers(1, 4), st.integers(1, 12), st.integers(1, 9)),
+    seed=st.integers(0, 2**32 - 1),
+    kind=st.sampled_from(["noise", "nan", "poison", "inf", "some"]),
+    path=st.sampled_from(["forward", "input_grad", "weight_grad"]),
+)
+def test_any_wrong_output_gets_a_finding_and_none_raises(sizes, seed, kind, path):
+    def spoil(p, i, y):
+        rng = np.random.default_rng(seed)
+        y = y.astype(np.float32)
+        hit = rng.random(y.shape) < 0.4
+        hit.flat[0] = True
+        spoiled = {
+            "noise": rng.normal(50, 20, y.shape).astype(np.float32),
+            "nan": np.float32(np.nan),
+            "poison": np.array([POISON], np.uint32).view(np.float32)[0],
+            "inf": np.float32(np.inf),
+            "some": y + np.float32(3),
+        }[kind]
+        return np.where(hit, spoiled, y).astype(np.float32)
+
+    found = diagnose(evidence(spoil, DepthwiseConv1d(*sizes), path))
+    assert found and all(fault for fault in found)
+    assert all(one.text and one.look and str(one).startswith(one.pattern) for fault in found for one in fault)
+
+
+# ---- diagnosis: over several cases
+
+
+def finding(pattern, key=""):
+    return Finding(pattern, f"text of {pattern}", "look", key)
+
+
+def test_explain_takes_what_accounts_for_most():
+    a, b, c = finding("a"), finding("b"), finding("c")
+    assert explain([(a, b), (b,), (c, b)]) == (b,)
+    assert explain([(a,), (b,)]) == (a, b)
+    assert explain([(a, b), (a, b)]) == (a,)  # between equals, the first
+    assert explain([]) == explain([()]) == ()
+    assert explain([(a,)] * 9 + [(b,)]) == (a,)  # one in ten is left out
+    assert explain([(finding("a", "1"),), (finding("a", "2"),), (finding("a", "2"),)])[0].key == "2"
+
+
+def problems(*sizes):
+    return [DepthwiseConv1d(1, 1, length, taps, padding) for length, taps, padding in sizes]
+
+
+@pytest.mark.parametrize(
+    ("failed", "words"),
+    [
+        ([False, True, True, False], "shift > 0 (padding is not causal)"),
+        ([False, False, False, True], "L > 33"),
+        ([False, False, True, True], "L > 32"),
+        ([True] * 4, ""),
+        ([False] * 4, ""),
+        ([True, False, False, False], ""),
+    ],
+)
+def test_contrast_tells_failing_from_passing(failed, words):
+    chosen = problems((8, 3, "causal"), (32, 3, "same"), (33, 5, "same"), (64, 5, "causal"))
+    assert contrast(chosen, failed) == words
+
+
+def test_contrast_finds_multiples():
+    chosen = problems((8, 3, "causal"), (16, 3, "causal"), (33, 4, "causal"), (64, 8, "causal"))
+    assert contrast(chosen, [True, True, False, False]) == "K is not a multiple of 2"
+    chosen = problems((8, 4, "causal"), (32, 4, "causal"), (33, 4, "causal"), (64, 4, "causal"), (65, 4, "causal"))
+    assert contrast(chosen, [False, False, True, False, True]) == "L > 32 and not a multiple of it"
