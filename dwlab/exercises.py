@@ -44,6 +44,7 @@ import numpy as np
 ROOT = Path(__file__).resolve().parents[1]
 EXERCISES, SOLUTIONS = ROOT / "exercises", ROOT / "solutions"
 TIME_LIMIT_S = 60
+STEP_LIMIT = 100_000  # statements of a kernel on the small inputs of a judge; more than that and it never ends
 SHOWN_OUTPUT = 2_000  # characters of a student's own prints that are kept
 _ID = re.compile(r"(?<!\d)(\d\d_\d+)(?!\d)")
 # What a status means, in the order in which a teacher wants to know.
@@ -465,7 +466,7 @@ def launched(kernel: Any, grid: Any, block: Any, *args: Any, shared_bytes: int =
     from dwlab.simt import cuda as interpreter
 
     try:
-        with simt.using(simt.Options(hazards="raise")):
+        with simt.using(simt.Options(hazards="raise", step_limit=STEP_LIMIT)):
             interpreter.jit(kernel.py_func)[grid, block, 0, shared_bytes](*args)
     except simt.HazardError as error:
         raise Wrong(f"{error.hazards[0]}", hints) from None

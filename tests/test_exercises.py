@@ -87,7 +87,7 @@ def test_an_unsolved_exercise_fails_with_its_message(unsolved, exercise):
         assert text[int(stub[1]) - 1].strip().startswith(f'raise NotImplementedError("{exercise} is not solved yet')
     else:
         name = re.match(r"`(\w+)` is still None: write your prediction down", result.message)[1]
-        assert f"{name} = None" in text
+        assert any(re.match(rf"[^#=]*\b{name}\b[^#=]*=.*\bNone\b", line) for line in text)
     assert str(result).startswith(f"{exercise}: not solved yet.")
 
 
@@ -277,17 +277,27 @@ BAD = [
 
 @pytest.fixture(scope="module")
 def batch(tmp_path_factory) -> dict[tuple[str, str], Result]:
-    """(exercise, what) -> the result of each file of WRONG, PREDICTIONS and BAD, judged together."""
+    """(exercise, what) -> the result of each file of WRONG, PREDICTIONS and BAD.
+
+    Answers that harm nobody are judged in this process, which saves most of the time; BAD as students' files are.
+    """
     rest = "\nsectors_one_further = 5\nsectors_every_second = 8\nsectors_the_same = 1"
     texts = {(exercise, what): answered(exercise, code) for exercise, what, code, _ in WRONG}
     texts |= {("00_2", v): answered("00_2", f"sectors_backwards = {v}{rest}") for v, _, _ in PREDICTIONS}
+    harmless = set(texts)
     texts |= {("00_1", what): text for what, text, _, _ in BAD}
-    files = []
+    results, files = {}, []
     for n, ((exercise, what), text) in enumerate(texts.items()):
         path = tmp_path_factory.mktemp(f"answer{n}") / f"{exercise}_answer.py"
         path.write_bytes(text if isinstance(text, bytes) else text.encode())
-        files.append((what, exercise, path))
-    return {(r.exercise, r.student): r for r in exercises.grade_files(files, time_limit=30)}
+        if (exercise, what) in harmless:
+            found = exercises._judge(path, exercises.known()[exercise])
+            results[exercise, what] = Result(
+                exercise, path.name, found["status"], found["message"], hints=found["hints"]
+            )
+        else:
+            files.append((what, exercise, path))
+    return results | {(r.exercise, r.student): r for r in exercises.grade_files(files, time_limit=30)}
 
 
 @pytest.mark.parametrize(("what", "text", "status", "says"), BAD, ids=[b[0] for b in BAD])
