@@ -303,12 +303,12 @@ def cases(problem: DepthwiseConv1d | None = None, block: tuple[int, ...] = ()) -
 
     Without a problem: sizes 1, odd and prime; around 32, 64, 96 and 128 in time; around 32, 48, 64 and 96 taps; K > L;
     several blocks in each direction; causal, same and other paddings; and lengths around the edges of `block`. With
-    one: its L, K and padding on few rows, and on one row, with fresh inputs.
+    one: its K and padding on one row, on few rows, and on these with fresh inputs; rows beyond 2048 are shortened.
     """
     if problem is not None:
-        few = replace(problem, B=min(problem.B, 9), H=min(problem.H, 5))
-        one = replace(problem, B=1, H=1)
-        chosen = [Case(one, "one row"), Case(few, "the problem" if few == problem else f"{problem} on fewer rows")]
+        few = _cut_down(problem)
+        one = replace(few, B=1, H=1)
+        chosen = [Case(one, "one row"), Case(few, "the problem" if few == problem else f"{problem}, cut down")]
         return tuple([*chosen[few == one :], Case(few, "fresh inputs", seed=1)])
     family = [Case(DepthwiseConv1d(B, H, L, K, padding), why) for B, H, L, K, padding, why in _FAMILY]
     lengths = {case.problem.L for case in family}
@@ -319,6 +319,16 @@ def cases(problem: DepthwiseConv1d | None = None, block: tuple[int, ...] = ()) -
                 why = why if why != "and one" else "the block's edge and one"
                 family.append(Case(DepthwiseConv1d(1, 2, length, 5, "same"), f"{why}: {length}"))
     return tuple(family)
+
+
+def _cut_down(problem: DepthwiseConv1d) -> DepthwiseConv1d:
+    """Few rows, and a long row cut so that its end still lies where it lay in its warp, block or tile."""
+    length = (
+        problem.L if problem.L <= 2048 else 1024 + problem.L % 768
+    )  # 768: a multiple of 32, 48, 64, 96, 128 and 256
+    taps = min(problem.K, 1024)
+    padding = problem.padding if isinstance(problem.padding, str) else min(problem.padding, taps - 1)
+    return replace(problem, B=min(problem.B, 9), H=min(problem.H, 5), L=length, K=taps, padding=padding)
 
 
 # ---- judging
@@ -333,8 +343,8 @@ def check(
 ) -> Verdict:
     """Judges a stage, a stage's id, or a kernel with its launch (problem -> Launch).
 
-    path: what a bare kernel computes. problem: judge on this one only (also by name, or "B,H,L,K"); its B and H are cut
-    down, because rows are alike. A wrong kernel is no exception: it is in the verdict. Raises CheckError for what is
+    path: what a bare kernel computes. problem: judge on this one only (also by name, or "B,H,L,K"); it is cut
+    down to what can be interpreted, because rows are alike. A wrong kernel is no exception: it is in the verdict. Raises CheckError for what is
     neither a stage nor a kernel or lacks a launch, StageError or ProblemError for an unknown name.
     """
     judged, name = _subject(subject, path, launch)

@@ -213,6 +213,14 @@ def test_one_problem_is_cut_down_to_few_rows_and_gets_fresh_inputs():
     assert "on B 1 to 9, H 1 to 5, L 48, K 48, padding causal" in str(verdict)
 
 
+def test_long_rows_are_shortened_and_end_where_they_ended():
+    for length in (2048, 2049, 100_003, 1_000_000):
+        chosen = cases(DepthwiseConv1d(4, 4, length, 2000, 1999))[-1].problem
+        assert chosen.L <= 2048 and (chosen.K, chosen.padding) == (1024, 1023)
+        assert length <= 2048 or (chosen.L - length - 1024) % 768 == 0
+    assert check("depthwise1d/forward/warp_tiled", DepthwiseConv1d(1000, 1000, 1_000_000, 5, "same")).passed
+
+
 def test_a_problem_by_name_and_by_sizes():
     assert check("depthwise1d/forward/naive", "small").passed
     assert check("depthwise1d/forward/naive", "2,2,9,3,same").passed
