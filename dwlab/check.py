@@ -343,9 +343,9 @@ def check(
 ) -> Verdict:
     """Judges a stage, a stage's id, or a kernel with its launch (problem -> Launch).
 
-    path: what a bare kernel computes. problem: judge on this one only (also by name, or "B,H,L,K"); it is cut
-    down to what can be interpreted, because rows are alike. A wrong kernel is no exception: it is in the verdict. Raises CheckError for what is
-    neither a stage nor a kernel or lacks a launch, StageError or ProblemError for an unknown name.
+    path: what a bare kernel computes. problem: judge on this one only (also by name, or "B,H,L,K"), cut down to what can
+    be interpreted, because rows are alike. A wrong kernel is no exception: it is in the verdict. Raises CheckError for
+    what is neither a stage nor a kernel or lacks a launch, StageError or ProblemError for an unknown name.
     """
     judged, name = _subject(subject, path, launch)
     if isinstance(problem, str):
