@@ -528,7 +528,7 @@ def test_voting_barriers_diverge_too():
     def vote(y):
         t = cuda.threadIdx.x
         if t < 40:
-            y[t] = cuda.syncthreads_count(t > 3)
+            y[t] = cuda.syncthreads_count(1)
 
     found(vote, 1, 64, ones(), kind="divergent barrier", at="syncthreads_count")
 

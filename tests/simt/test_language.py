@@ -126,7 +126,7 @@ def test_launch_forms():
     bare[2, 32](device)
     bare[(2,), (32,)](device)
     bare[(2, 1), (32, 1)](device)
-    bare[(2, 1, 1), [32, 1, 1]](device)
+    bare[(2, 1, 1), (32, 1, 1)](device)
     bare[np.int64(2), np.int32(32)](device)
     bare[2, 32, stream](device)
     bare[2, 32, stream, 128](device)
@@ -556,9 +556,10 @@ def test_block_wide_votes():
     @cuda.jit
     def vote(out, limit):
         t = cuda.threadIdx.x
-        out[t, 0] = cuda.syncthreads_count(t < limit)
-        out[t, 1] = cuda.syncthreads_and(t < limit)
-        out[t, 2] = cuda.syncthreads_or(t < limit)
+        below = int32(t < limit)  # Numba's predicates of barriers are integers
+        out[t, 0] = cuda.syncthreads_count(below)
+        out[t, 1] = cuda.syncthreads_and(below)
+        out[t, 2] = cuda.syncthreads_or(below)
 
     for limit in (0, 1, 50, 70):
         out = np.zeros((70, 3), np.int64)
@@ -580,7 +581,7 @@ def test_shuffles():
         out[5, t] = cuda.shfl_sync(FULL, v, 37)
 
     lanes = np.arange(32)
-    for dtype in (np.int32, np.int64, np.uint32, np.uint64, np.float32, np.float64):
+    for dtype in (np.int32, np.int64, np.float32, np.float64):
         x = (lanes * 3 + 1).astype(dtype)
         out = np.zeros((6, 32), dtype)
         shuffle[1, 32](x, out)
@@ -1070,30 +1071,58 @@ def test_builtins():
 
 
 def test_numpy_scalar_functions():
+    """The ones that Numba-CUDA 0.30 compiles; test_refusals has those that it does not."""
+
     @cuda.jit
     def use(x, out):
         i = cuda.grid(1)
         v = x[i]
-        out[i, 0] = np.sqrt(v)
-        out[i, 1] = np.exp(v)
-        out[i, 2] = np.sin(v) + np.cos(v) + np.tan(v)
-        out[i, 3] = np.log(v) + np.log2(v) + np.log10(v)
-        out[i, 4] = np.floor(v) + np.ceil(v)
-        out[i, 5] = np.abs(-v)
-        out[i, 6] = np.minimum(v, 0.5) + np.maximum(v, 0.25)
-        out[i, 7] = np.arctan2(v, 2.0)
-        out[i, 8] = np.float32(v)
-        out[i, 9] = np.int32(v * 10)
+        out[i, 0] = np.sin(v) + np.cos(v) + np.tan(v)
+        out[i, 1] = np.log(v) + np.log2(v) + np.log10(v)
+        out[i, 2] = np.arcsin(v) + np.arccos(v) + np.arctan(v) + np.arctan2(v, 2.0)
+        out[i, 3] = np.sinh(v) + np.cosh(v) + np.tanh(v) + np.arcsinh(v) + np.arctanh(v) + np.arccosh(v + 1)
+        out[i, 4] = np.hypot(v, 1.0) + np.deg2rad(v) + np.rad2deg(v) + np.radians(v) + np.degrees(v)
+        out[i, 5] = np.minimum(v, 0.5) + np.maximum(v, 0.25) + np.fmin(v, 0.3) + np.fmax(v, 0.6)
+        out[i, 6] = np.isnan(v) + 2 * np.less(v, 0.5) + 4 * np.logical_and(v > 0.2, v < 0.7)
+        out[i, 7] = np.float32(v) + np.int32(v * 10) + np.true_divide(v, 3)
+        out[i, 8] = np.bitwise_and(i, 3) + np.left_shift(i, 2) + np.invert(i) + np.bitwise_xor(i, 5)
 
-    x = np.linspace(0.1, 2.0, 8)
-    out = np.zeros((8, 10))
+    x = np.linspace(0.1, 0.9, 8)
+    out = np.zeros((8, 9))
     use[1, 8](x, out)
+    i = np.arange(8)
     expected = [
-        np.sqrt(x), np.exp(x), np.sin(x) + np.cos(x) + np.tan(x), np.log(x) + np.log2(x) + np.log10(x),
-        np.floor(x) + np.ceil(x), x, np.minimum(x, 0.5) + np.maximum(x, 0.25), np.arctan2(x, 2.0),
-        x.astype(np.float32), (x * 10).astype(np.int32),
-    ]  # fmt: skip
+        np.sin(x) + np.cos(x) + np.tan(x),
+        np.log(x) + np.log2(x) + np.log10(x),
+        np.arcsin(x) + np.arccos(x) + np.arctan(x) + np.arctan2(x, 2.0),
+        np.sinh(x) + np.cosh(x) + np.tanh(x) + np.arcsinh(x) + np.arctanh(x) + np.arccosh(x + 1),
+        np.hypot(x, 1.0) + 2 * np.deg2rad(x) + 2 * np.rad2deg(x),
+        np.minimum(x, 0.5) + np.maximum(x, 0.25) + np.fmin(x, 0.3) + np.fmax(x, 0.6),
+        2 * (x < 0.5) + 4 * ((x > 0.2) & (x < 0.7)),
+        x.astype(np.float32) + (x * 10).astype(np.int32) + x / 3,
+        (i & 3) + (i << 2) + ~i + (i ^ 5),
+    ]
     np.testing.assert_allclose(out, np.array(expected).T, rtol=1e-14)
+
+
+def test_types_of_cudas_own_functions():
+    """As Numba-CUDA 0.30 types them: they decide the value once it is stored to something wider."""
+
+    @cuda.jit
+    def use(out):
+        out[0] = cuda.ballot_sync(FULL, True)  # int32
+        out[1] = cuda.activemask()  # uint32
+        out[2] = cuda.match_any_sync(FULL, int32(1))  # int32
+        out[3] = cuda.brev(int32(1))  # uint32
+        out[4] = cuda.lanemask_lt() + (cuda.grid(1) + 2**40) * 0  # uint32
+        out[5] = cuda.popc(int64(-1))
+        out[6] = cuda.clz(int64(1))
+        out[7] = cuda.any_sync(FULL, True) + cuda.all_sync(FULL, True)  # bool + bool is an int64
+
+    with simt.using(simt.Options(hazards="off")):  # every thread writes the same
+        out = np.zeros(8, np.int64)
+        use[1, 32](out)
+    assert out.tolist() == [-1, FULL, -1, 2**31, 2**31 - 1, 64, 63, 2]
 
 
 def test_casts_by_numba_types():
@@ -1419,16 +1448,6 @@ def test_chained_assignment_and_annotations():
     assert run(assign, 3).tolist() == [1, 4, 9]
 
 
-def test_walrus():
-    @cuda.jit
-    def walrus(out):
-        i = cuda.grid(1)
-        if (j := i * 2) > 4:
-            out[i] = j
-
-    assert run(walrus, 5).tolist() == [0, 0, 0, 6, 8]
-
-
 def test_docstrings_comments_and_asserts():
     @cuda.jit
     def documented(out):
@@ -1498,16 +1517,14 @@ def test_decorated_local_names_for_cuda():
 
 
 def test_names_imported_from_cuda():
-    from dwlab.simt.cuda import grid, jit, shared, syncthreads, threadIdx
+    from dwlab.simt.cuda import grid, jit, syncthreads, threadIdx
 
     @jit
     def imported(out):
-        tile = shared.array(32, int64)
-        tile[threadIdx.x] = grid(1)
         syncthreads()
-        out[grid(1)] = tile[31 - threadIdx.x]
+        out[grid(1)] = threadIdx.x + 1
 
-    assert run(imported, 32).tolist() == list(range(31, -1, -1))
+    assert run(imported, 4).tolist() == [1, 2, 3, 4]
 
 
 def test_a_kernel_from_a_notebook_cell():

@@ -225,6 +225,65 @@ def test_functions_that_a_kernel_cannot_call():
     refused(mathless, at="math.prod", reason="prod")
 
 
+# NumPy's names that Numba-CUDA 0.30 does not compile in a kernel, though numba.njit does: on a GPU the kernel fails.
+NOT_ON_CUDA = {
+    "sqrt": "math.sqrt", "exp": "math.exp", "expm1": "math.expm1", "log1p": "math.log1p", "floor": "math.floor",
+    "ceil": "math.ceil", "trunc": "math.trunc", "fabs": "math.fabs", "abs": "abs", "absolute": "abs", "sign": "",
+    "square": "", "cbrt": "cuda.cbrt", "rint": "", "negative": "", "exp2": "", "reciprocal": "", "isinf": "math.isinf",
+    "isfinite": "math.isfinite", "round": "round",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NOT_ON_CUDA)
+def test_numpy_functions_that_cuda_does_not_have(name):
+    import linecache
+
+    text = f"def kernel(y):\n    y[0] = np.{name}(y[0])\n"
+    linecache.cache["<" + name + ">"] = (len(text), None, text.splitlines(True), "<" + name + ">")
+    space = {"np": np}
+    exec(compile(text, "<" + name + ">", "exec"), space)
+    with pytest.raises(simt.UnsupportedError, match=f"line 2.*{name}.*{NOT_ON_CUDA[name]}"):
+        simt.xray(cuda.jit(space["kernel"]), 1, 1, np.ones(1))
+
+
+def test_operators_spelt_as_numpy_functions():
+    @cuda.jit
+    def add(y):
+        y[0] = np.add(y[0], 1.0)
+
+    @cuda.jit
+    def power(y):
+        y[0] = np.power(y[0], 2)
+
+    refused(add, np.ones(1), at="np.add(", reason="add", block=1)
+    refused(power, np.ones(1), at="np.power(", reason="power", block=1)
+
+
+def test_types_that_cudas_own_functions_do_not_take():
+    @cuda.jit
+    def shuffle(x, y):
+        y[cuda.threadIdx.x] = cuda.shfl_sync(0xFFFFFFFF, x[cuda.threadIdx.x], 0)
+
+    @cuda.jit
+    def vote(y):
+        y[cuda.threadIdx.x] = cuda.syncthreads_count(cuda.threadIdx.x > 3)
+
+    @cuda.jit
+    def select(y):
+        y[cuda.threadIdx.x] = cuda.selp(cuda.threadIdx.x > 3, 1, 2.0)
+
+    @cuda.jit
+    def logarithm(y):
+        y[cuda.threadIdx.x] = math.log(y[cuda.threadIdx.x], 2.0)
+
+    for dtype in (np.int8, np.uint32, np.uint64, np.complex64):
+        name = np.dtype(dtype).name
+        refused(shuffle, np.ones(32, dtype), np.ones(32, dtype), at="shfl_sync", reason=f"shfl_sync.*{name}", block=32)
+    refused(vote, at="syncthreads_count", reason="syncthreads_count.*bool.*int")
+    refused(select, at="selp", reason="selp.*(int64|float64)")
+    refused(logarithm, at="math.log(", reason="log")
+
+
 def test_host_side_calls_inside_a_kernel():
     @cuda.jit
     def kernel(y):

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from numba import float32, float64, int8, int16, int32, int64, uint8, uint16, uint32, uint64
 from numba.core.errors import TypingError
+from numba.types import float16
 
 from dwlab import simt
 from dwlab.simt import cuda
@@ -300,15 +301,18 @@ math.atan2(f, d)
 math.hypot(f, f)
 math.copysign(f, d)
 math.fabs(f)
-np.sqrt(f)
-np.sqrt(i)
-np.exp(d)
 np.float32(d)
 np.int32(j)
-np.floor(f)
 np.minimum(f, d)
+np.log(f * f)
+np.sin(i)
+np.arctan(f)
+np.fmax(f, 1)
+np.true_divide(i, j)
+np.isnan(f)
+np.logical_not(i)
+np.deg2rad(f)
 np.maximum(i, j)
-np.abs(i)
 min(i, j)
 max(f, 0)
 max(f, float32(0))
@@ -414,6 +418,40 @@ def test_rounding_functions_have_cudas_types_not_the_cpus():
     assert out[0].tolist() == [float(np.floor(v)) / 3 for v in f]
     assert out[1].tolist() == [float(np.ceil(v) * np.float32(0.1)) for v in f]
     assert out[2].tolist() == [float(np.trunc(v) + np.float32(0.1)) for v in f]
+
+
+def test_precision_of_cudas_own_functions():
+    @cuda.jit
+    def use(f, out):
+        i = cuda.grid(1)
+        third = f[i] / float32(3)
+        out[0, i] = cuda.fma(third, third, third)  # float32
+        out[1, i] = cuda.fma(third, 2, third)  # float64: 2 is an int64
+        out[2, i] = math.pow(third, int32(2)) / float32(3)  # float32 (on the CPU: float64)
+        out[3, i] = cuda.shfl_sync(0xFFFFFFFF, third, 0) / float32(3)  # float32
+        out[4, i] = cuda.selp(i > 1, third, third) / float32(3)  # float32
+        out[5, i] = float16(third) * 2.0 + 1  # float64
+        out[6, i] = float16(third) * third  # float32
+        out[7, i] = float16(third) * float16(third)  # float16
+
+    f = np.arange(1, 33, dtype=np.float32)
+    out = np.zeros((8, 32))
+    use[1, 32](f, out)
+    three, t = np.float32(3), f / np.float32(3)
+    t64, t16 = t.astype(np.float64), t.astype(np.float16)
+    expected = [
+        (t64 * t64 + t64).astype(np.float32),
+        t64 * 2 + t64,
+        (t64 * t64).astype(np.float32) / three,
+        np.full(32, t[0] / three),
+        t / three,
+        t16.astype(np.float64) * 2 + 1,
+        t16.astype(np.float32) * t,
+        t16 * t16,
+    ]
+    assert out[2] == pytest.approx(expected[2], rel=2e-7)
+    for row in (0, 1, 3, 4, 5, 6, 7):
+        assert out[row].tolist() == expected[row].astype(np.float64).tolist(), row
 
 
 def test_a_float_is_no_index():
