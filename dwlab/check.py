@@ -323,9 +323,8 @@ def cases(problem: DepthwiseConv1d | None = None, block: tuple[int, ...] = ()) -
 
 def _cut_down(problem: DepthwiseConv1d) -> DepthwiseConv1d:
     """Few rows, and a long row cut so that its end still lies where it lay in its warp, block or tile."""
-    length = (
-        problem.L if problem.L <= 2048 else 1024 + problem.L % 768
-    )  # 768: a multiple of 32, 48, 64, 96, 128 and 256
+    step = 768  # a multiple of 32, 48, 64, 96, 128 and 256
+    length = problem.L if problem.L <= 2048 else step + problem.L % step
     taps = min(problem.K, 1024)
     padding = problem.padding if isinstance(problem.padding, str) else min(problem.padding, taps - 1)
     return replace(problem, B=min(problem.B, 9), H=min(problem.H, 5), L=length, K=taps, padding=padding)
@@ -343,7 +342,7 @@ def check(
 ) -> Verdict:
     """Judges a stage, a stage's id, or a kernel with its launch (problem -> Launch).
 
-    path: what a bare kernel computes. problem: judge on this one only (also by name, or "B,H,L,K"), cut down to what can
+    path: what a bare kernel computes. problem: judge on this one only (or its name, or "B,H,L,K"), cut down to what can
     be interpreted, because rows are alike. A wrong kernel is no exception: it is in the verdict. Raises CheckError for
     what is neither a stage nor a kernel or lacks a launch, StageError or ProblemError for an unknown name.
     """
