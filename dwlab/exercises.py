@@ -372,7 +372,7 @@ def main(args: argparse.Namespace) -> int:
             hint = getattr(args, "hint", None) or 1
             if len(picked) == 1 and not args.json:
                 one = judge_file(picked[0][1], picked[0][0], hint=hint)
-                print(one.text("python -m dwlab grade {exercise} --hint {hint}"))
+                print(one.text(f"python -m dwlab grade {(names or picked[0])[0]} --hint {{hint}}"))
                 return 0 if one.passed else 1
             results = grade_files([("", i, f) for i, f in picked])
     except GradeError as error:
@@ -469,7 +469,8 @@ def launched(kernel: Any, grid: Any, block: Any, *args: Any, shared_bytes: int =
         with simt.using(simt.Options(hazards="raise", step_limit=STEP_LIMIT)):
             interpreter.jit(kernel.py_func)[grid, block, 0, shared_bytes](*args)
     except simt.HazardError as error:
-        raise Wrong(f"{error.hazards[0]}", hints) from None
+        text = str(error.hazards[0])
+        raise Wrong(f"{text[0].upper()}{text[1:]}.", hints) from None
 
 
 def poisoned(*shape: int, dtype: str = "float32") -> np.ndarray:

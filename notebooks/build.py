@@ -156,8 +156,8 @@ def execute(notebook: nbformat.NotebookNode, name: str) -> None:
     from nbclient import NotebookClient
     from nbclient.exceptions import CellExecutionError, CellTimeoutError
 
+    os.environ.setdefault("JUPYTER_PREFER_ENV_PATH", "1")  # the kernel of this Python, not one of the user's others
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-    # A student's shell may have asked for colours or a plotting window; a lesson's outputs depend on neither.
     client = NotebookClient(
         notebook,
         timeout=CELL_TIMEOUT_S,

@@ -27,8 +27,8 @@ def hourly_change(kwh, change):
 
 HINTS = (
     "i = cuda.grid(1) numbers the threads of all blocks: 0, 1, 2, ... How many threads are there, and how many hours?",
-    "Guard both ends: `if i < kwh.size:` around everything, and a case of its own for i == 0. kwh[-1] is no error to "
-    "the hardware: it reads whatever lies before the array.",
+    "Guard both ends: `if i < kwh.size:` around everything, and a case of its own for i == 0. kwh[-1] is no error in "
+    "Numba: it is the last element.",
     "if i < kwh.size: then, if i == 0: change[i] = 0, else: change[i] = kwh[i] - kwh[i - 1]",
 )
 
