@@ -1,6 +1,10 @@
-"""Numba-CUDA as it is written runs: one small kernel for each feature, with the result that a GPU would give."""
+"""Numba-CUDA as it is written runs: one small kernel for each feature, with the result that a GPU would give.
+
+With DWLAB_LANGUAGE_TESTS=numba the same kernels run on numba.cuda and its GPU: test_language_on_gpu.py does that.
+"""
 
 import math
+import os
 
 import numba
 import numpy as np
@@ -9,7 +13,13 @@ from numba import boolean, complex64, float32, float64, int8, int16, int32, int6
 from numba.types import float16
 
 from dwlab import simt
-from dwlab.simt import cuda
+
+ON_GPU = os.environ.get("DWLAB_LANGUAGE_TESTS") == "numba"
+if ON_GPU:
+    from numba import cuda
+else:
+    from dwlab.simt import cuda
+only_simulated = pytest.mark.skipif(ON_GPU, reason="a GPU prints to the process's own stdout, unseen by Python")
 
 FULL = 0xFFFFFFFF
 GLOBAL_NUMBER = 3
@@ -997,7 +1007,7 @@ def test_math(dtype):
     out = np.zeros((len(UNARY_MATH), 16), dtype)
     unary_math[1, 16](x, out)
     for row, (name, function) in zip(out, UNARY_MATH.items(), strict=True):
-        np.testing.assert_allclose(row, function(x), rtol=4 * np.finfo(dtype).eps, err_msg=name)
+        np.testing.assert_allclose(row, function(x), rtol=8 * np.finfo(dtype).eps, err_msg=name)
 
 
 def test_math_of_two_arguments_and_predicates():
@@ -1023,7 +1033,7 @@ def test_math_of_two_arguments_and_predicates():
     for column, values in enumerate(expected):
         np.testing.assert_allclose(out[:, column], values, rtol=1e-15)
     assert out[:, 5].tolist() == [4, 4, 2, 1, 4]
-    np.testing.assert_allclose(out[:, 6], 1.0, rtol=1e-15)
+    np.testing.assert_allclose(out[:, 6], 1.0, rtol=1e-14)
     np.testing.assert_allclose(out[:, 7], [math.gamma(v * v) + math.lgamma(v * v) for v in y], rtol=1e-13)
     np.testing.assert_allclose(out[:, 8], x * 8)
 
@@ -1162,7 +1172,7 @@ def test_float16():
         i = cuda.grid(1)
         out[i] = x[i] * y[i] + x[i]
 
-    x = np.array([0.1, 1.5, 1000], np.float16)
+    x = np.array([0.5, 1.5, 3], np.float16)  # exact, so that it does not matter whether the compiler fuses the two
     out = np.zeros(3, np.float16)
     use[1, 3](x, x[::-1].copy(), out)
     assert out.tolist() == (x * x[::-1] + x).tolist()
@@ -1203,7 +1213,7 @@ def test_complex():
     out, parts = np.zeros(3, complex), np.zeros((3, 3))
     use[1, 3](z, out, parts)
     v = z * (1 + 2j) + 1j
-    np.testing.assert_allclose(out, v / z + v.conjugate(), rtol=1e-15)
+    np.testing.assert_allclose(out, v / z + v.conjugate(), rtol=1e-14)
     np.testing.assert_allclose(parts, np.stack([v.real, v.imag, abs(v)], 1), rtol=1e-15)
 
 
@@ -1472,6 +1482,7 @@ def test_bitwise_and_shifts():
     assert out.tolist() == ((x & 0xF0) | (x << 8) ^ ~x & (x >> 2)).tolist()
 
 
+@only_simulated
 def test_print(capsys):
     @cuda.jit
     def say(out):
@@ -1484,6 +1495,7 @@ def test_print(capsys):
     assert capsys.readouterr().out.split() == ["thread", "3", "1.5"]
 
 
+@only_simulated
 def test_print_of_every_thread(capsys):
     @cuda.jit
     def say(out):
@@ -1507,7 +1519,7 @@ def test_is_none():
 
 
 def test_decorated_local_names_for_cuda():
-    from dwlab.simt import cuda as gpu
+    gpu = cuda
 
     @gpu.jit
     def renamed(out):
@@ -1517,7 +1529,7 @@ def test_decorated_local_names_for_cuda():
 
 
 def test_names_imported_from_cuda():
-    from dwlab.simt.cuda import grid, jit, syncthreads, threadIdx
+    grid, jit, syncthreads, threadIdx = cuda.grid, cuda.jit, cuda.syncthreads, cuda.threadIdx
 
     @jit
     def imported(out):
