@@ -390,7 +390,7 @@ def _simple_guesses(evidence: Evidence) -> Iterator[_Guess]:
     yield _Guess(
         "all zero", np.zeros_like(want), "every output is 0", "is anything ever added to the sum that is stored?"
     )
-    for factor, words in ((2.0, "twice"), (-1.0, "minus"), (0.5, "half")):
+    for factor, words in ((2.0, "twice"), (-1.0, "the negative of"), (0.5, "half")):
         yield _Guess(
             "wrong factor",
             factor * want,
@@ -402,16 +402,21 @@ def _simple_guesses(evidence: Evidence) -> Iterator[_Guess]:
 def _window_guesses(evidence: Evidence) -> Iterator[_Guess]:
     name, x, w, shift = _operands(evidence)
     K = w.shape[1]
+    right, wrong = f"{name}[t + shift - j]", f"{name}[t + shift + j]"
+    if evidence.path == "input_grad":
+        right, wrong = f"{name}[s - shift + j]", f"{name}[s - shift - j]"
     yield _Guess(
         "weights reversed",
         correlate(x, w[:, ::-1], shift),
-        "this is the correlation, not the convolution: the filter is applied the other way round",
-        f"w[h, j] belongs to {name}[b, h, t + shift - j]: as j goes up, time goes down",
+        f"the filter is applied the other way round, w[K-1-j] where w[j] belongs to {right}",
+        "which way does time go as j goes up?",
     )
+    # Tap 0 stays where it is, the others go to its other side.
+    other_way = shift + K - 1 if evidence.path == "forward" else shift - (K - 1)
     yield _Guess(
         "time runs the wrong way",
-        correlate(x, w[:, ::-1], shift + K - 1),
-        f"each output uses {name}[t + shift + j] where it should use {name}[t + shift - j]",
+        correlate(x, w[:, ::-1], other_way),
+        f"each output uses {wrong} where it should use {right}",
         "the sign of j in the time index",
     )
     for off in (1, -1, 2, -2):
@@ -419,7 +424,7 @@ def _window_guesses(evidence: Evidence) -> Iterator[_Guess]:
             "shifted by one" if abs(off) == 1 else "shifted",
             correlate(x, w, shift + off),
             f"every window lies {abs(off)} too far to the {'right' if off > 0 else 'left'}",
-            "the time index: is it t + shift - j, and does the staged window begin where the reading expects it?",
+            f"the time index: is it that of {right}, and does a staged window begin where it is expected to?",
         )
         yield _Guess(
             "stored shifted",
@@ -592,8 +597,7 @@ def _late_guesses(evidence: Evidence) -> Iterator[_Guess]:
     got, want = evidence.got.astype(np.float64), evidence.want
     if not np.isfinite(got[written]).all():
         return
-    scale = float(evidence.allowed.max()) * 2.0**24
-    if written.all() and np.abs(got - want).max() <= 2.0**-7 * max(float(np.abs(want).max()), scale * 2.0**-24):
+    if written.all() and np.abs(got - want).max() <= 2.0**-7 * np.abs(want).max():
         yield _Guess(
             "inexact",
             got,

@@ -488,6 +488,7 @@ def test_reading_the_next_row_is_recognised_with_and_without_nan_around(fill):
     [
         (lambda p, i, dx: correlate(i["dy"], i["w"], p.K - 1 - p.shift), "weights reversed"),
         (lambda p, i, dx: correlate(i["dy"], i["w"][:, ::-1], p.K - p.shift), "shifted by one"),
+        (lambda p, i, dx: correlate(i["dy"], i["w"], -p.shift), "time runs the wrong way"),  # dy[s - shift - j]
         (lambda p, i, dx: dx * 2, "wrong factor"),
     ],
 )
