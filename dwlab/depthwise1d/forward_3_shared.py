@@ -1,9 +1,10 @@
 """Shared: a block stages its windows of x, with their halo, and its filter in shared memory, and re-reads them there.
 
-The one idea is reuse on chip. A block takes one channel, some batch entries (rows) and up to 64 times of each; shorter
-rows are packed side by side, so that no lane idles. An x then comes from global memory once for a tile, not once for
-each tap, and the filter once for all rows of the block. Filters come in chunks of up to 64 taps, so that any K fits:
-the window of a chunk is the tile and, to its left, as many times as the chunk has taps.
+The one idea is reuse on chip. A block takes one channel, some batch entries (rows) and up to 64 times of each. Shorter
+rows are packed side by side, 5 rows of 48 into 240 threads: of 8 warps only the last is half idle. An x then comes from
+global memory once for a tile, not once for each tap, and the filter once for all rows of the block. Filters come in
+chunks of up to 64 taps, so that any K fits: the window of a chunk is the tile and, to its left, as many times as the
+chunk has taps.
 
 The filter is staged reversed, which makes the convolution a walk with both indices going up, by a literal number of
 steps: the compiler unrolls it and puts the offsets into the instructions. A row of x_tile is 64 words longer than the
