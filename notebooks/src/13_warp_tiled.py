@@ -1,0 +1,483 @@
+# %% [markdown]
+# # 13 · Warp-tiled
+#
+# | | |
+# | --- | --- |
+# | **Time** | about 20 minutes |
+# | **Before** | [12 · Shared memory](12_shared_memory.ipynb) |
+# | **Afterwards you can** | let one warp do a row alone, without a barrier of the block · keep values in registers, so that one read serves several products · choose the number of outputs of a lane by its bank conflicts · add up over lanes with a shuffle · say from counts where a kernel wins, and where it must lose |
+
+# %% tags=["nbval-ignore-output"]
+from dwlab import banner
+
+banner()
+
+# %% [markdown]
+# ## Question
+#
+# The kernel of lesson 12 waits for shared memory. Each product of a lane reads two values there, a weight and an x, and
+# both are used once. Registers are faster than any memory, and a thread has up to 255 of them. **How can a value that was
+# read once serve several products?**
+#
+# The windows here have four days, 96 hours, and the filters 24 taps. What does lesson 12's kernel read for them?
+
+# %%
+import numpy as np
+
+from dwlab import DepthwiseConv1d, stage, xray
+from dwlab.meters import load_windows, project
+
+x = project(load_windows(meters=(0,), hours=96).standardised()[:4], channels=16)
+problem = DepthwiseConv1d(*x.shape, K=24)
+w = problem.inputs()["w"]
+
+
+def look(kernel, launch, x=x, w=w, problem=problem):
+    """The x-ray of a kernel on these windows; it writes to a copy."""
+    how = launch(problem)
+    return xray(kernel, how.grid, how.block, x, w, np.full_like(x, np.nan), *how.scalars)
+
+
+def reads(report, problem):
+    """Wavefronts of all loads from shared memory, for one row."""
+    waves = sum(a.wavefronts for a in report.accesses if (a.space, a.kind) == ("shared", "load"))
+    return waves / (problem.B * problem.H)
+
+
+shared = stage("depthwise1d/forward/shared")
+products = 96 * 24
+before = reads(look(shared.kernel, shared.launch), problem)
+print(f"{products:,} products a row, {before:.0f} wavefronts: {products / before:.0f} products a wavefront")
+
+# %% [markdown]
+# Two wavefronts for 32 products would make 144. The rest goes to lanes without an output: 96 hours are a tile of 64 and
+# half of another.
+#
+# ## Predict
+#
+# Now one warp takes a whole row of 96, and each lane computes **three neighbouring outputs**. At a tap, output t needs the
+# weight f and one x, output t + 1 the same weight and the next x, output t + 2 the x after that. At the next tap, everything
+# moves on by one. Write down:
+#
+# - how many wavefronts such a row reads (two reads a product would be 144);
+# - how many times faster than lesson 12's kernel a kernel of this kind is, at the study's shape of 48 hours and 48 taps.
+
+# %%
+predicted_reads = 144
+predicted_times_faster = 3.0
+
+# %% [markdown]
+# ## Build
+#
+# The idea alone, for rows of 96 and 24 taps. `u0`, `u1` and `u2` are the three x that a lane holds. A tap reads **one** new
+# x and **one** weight, makes three products, and passes the x on: what was the second is the first next time.
+
+# %%
+from numba import float32, uint32
+
+from dwlab import cuda
+from dwlab.stages import Launch
+
+SHARE = 4  # rows of a block, one warp each
+ROW = 96  # 32 lanes, three outputs each
+TAPS = 24
+WINDOW = ROW + TAPS - 1
+
+
+@cuda.jit
+def three_each(x, w, y, shift):
+    window = cuda.shared.array((SHARE, WINDOW), float32)
+    weights = cuda.shared.array((SHARE, TAPS), float32)
+    lane = cuda.threadIdx.x
+    warp = cuda.threadIdx.y
+    row = cuda.blockIdx.x * SHARE + warp
+    if row >= x.shape[0] * x.shape[1]:
+        return
+    b = row // x.shape[1]
+    h = row % x.shape[1]
+    for k in range(lane, WINDOW, 32):
+        s = shift - (TAPS - 1) + k
+        window[warp, k] = x[b, h, s] if 0 <= s < ROW else float32(0)
+    if lane < TAPS:
+        weights[warp, lane] = w[h, TAPS - 1 - lane]  # reversed, so that both indices go up
+    cuda.syncwarp()
+    t = 3 * lane
+    y0 = y1 = y2 = float32(0)
+    u0 = window[warp, t]
+    u1 = window[warp, t + 1]
+    for j in range(TAPS):
+        f = weights[warp, j]
+        u2 = window[warp, t + 2 + j]
+        y0 += f * u0
+        y1 += f * u1
+        y2 += f * u2
+        u0 = u1
+        u1 = u2
+    y[b, h, t] = y0
+    y[b, h, t + 1] = y1
+    y[b, h, t + 2] = y2
+
+
+def by_warp(problem):
+    rows = problem.B * problem.H
+    return Launch(grid=(-(-rows // SHARE),), block=(32, SHARE), scalars=(problem.shift,))
+
+
+idea = look(three_each, by_warp)
+idea.raise_hazards()
+now = reads(idea, problem)
+print(f"{products:,} products a row, {now:.0f} wavefronts: {products / now:.0f} products a wavefront")
+print(f"bank conflicts: {idea.totals.bank_conflicts}, barriers of the block: {idea.totals.barriers}")
+
+# %% tags=["nbval-ignore-output"]
+print(f"read for a row: {now:g} wavefronts; you predicted {predicted_reads}")
+
+# %% [markdown]
+# Two wavefronts a tap, 24 taps, and two more for the first `u0` and `u1`. They serve 96 products a tap.
+#
+# Note what is *not* there: `syncthreads`. A warp stages its own row and its own copy of the filter, and reads nothing of
+# another warp's. So it waits for its 32 lanes only, with `syncwarp`, and a warp without a row may return at once. The
+# price: with each row its filter is copied again.
+#
+# ### Why three?
+#
+# More outputs a lane would be more products a wavefront. But lanes that are `each` outputs apart read words that are `each`
+# apart, and shared memory has 32 banks. How many wavefronts does one read of the window take with **four** outputs a lane?
+
+# %%
+predicted_wavefronts_of_four = 1
+
+# %%
+from dwlab.simt.picture import counts, describe
+from dwlab.widgets.warp import access
+
+print(f"{'outputs':>8}{'32 lanes on a row':>22}{'':12}{'16 lanes, twice':>22}")
+print(f"{'a lane':>8}{'wavefronts':>12}{'products a wavefront':>22}{'wavefronts':>12}{'products a wavefront':>22}")
+found = {}
+for each in range(1, 8):
+    cells = []
+    for expression in ("each * lane", "each * (lane % 16) + 24 * (lane // 16)"):
+        waves = counts(access(expression, space="shared", parameters={"each": each})).wavefronts
+        cells += [waves, 32 * each / (waves + 1)]  # and one wavefront for the weight
+    found[each] = cells[0]
+    print(f"{each:8}{cells[0]:12}{cells[1]:22.1f}{cells[2]:12}{cells[3]:22.1f}")
+
+# %% tags=["nbval-ignore-output"]
+print(f"four outputs a lane: {found[4]} wavefronts; you predicted {predicted_wavefronts_of_four}")
+
+# %% [markdown]
+# An odd number has no factor in common with 32, so all lanes hit different banks. Two outputs a lane cost a second
+# wavefront, four cost four, and much of the gain is lost. Look at the patterns: try `2 * lane` and `4 * lane`, too.
+
+# %% tags=["nbval-ignore-output"]
+from dwlab.widgets import warp_viewer
+
+warp_viewer("3 * lane", space="shared")
+
+# %% [markdown]
+# The table has two more columns. A row of the study has 48 hours: 16 lanes with three outputs each. The other 16 need not
+# be idle. They compute **the same outputs from the other half of the taps**, 24 words further on; in the end the two halves
+# are added. With three outputs a lane the halves do not disturb each other: where both want a bank, they want the same word.
+#
+# Five would be better still, and seven: for rows of 80 or 112. The number of outputs has to fit the row.
+#
+# ### A shuffle
+#
+# Lane l and lane l + 16 each hold half of a sum. `shfl_xor_sync` gives a lane the value that another lane has in its
+# register: of the lane whose number differs in the bits of the last argument. No memory, no barrier; but all lanes that
+# the mask names must take part.
+
+# %%
+@cuda.jit
+def add_halves(parts, sums):
+    lane = cuda.threadIdx.x
+    part = parts[lane]
+    part += cuda.shfl_xor_sync(0xFFFFFFFF, part, 16)
+    sums[lane] = part
+
+
+parts = cuda.to_device(np.arange(32, dtype=np.float32))
+sums = cuda.device_array_like(parts)
+add_halves[1, 32](parts, sums)
+for lane in (0, 1, 15, 16, 17):
+    print(f"lane {lane:2}: {lane} + {lane ^ 16} = {sums.copy_to_host()[lane]:g}")
+
+# %% [markdown]
+# ### The stage
+#
+# Half-warps, three outputs a lane, a shuffle at the end, any shape: a long row is taken 48 outputs at a time, a long filter
+# 48 taps at a time. One thing is new behind the shuffle: the outputs go back to shared memory before they are stored. The
+# x-ray will show why.
+
+# %% tags=["stage:depthwise1d/forward/warp_tiled"]
+
+# %% [markdown]
+# ## Check
+
+# %%
+from dwlab import check
+
+warp_tiled = stage("depthwise1d/forward/warp_tiled").with_kernel(kernel)
+print(check(three_each, problem, launch=by_warp).raise_if_wrong())
+print(check(warp_tiled).raise_if_wrong())
+
+# %% [markdown]
+# Two ways to get the waiting wrong. First nothing where `syncwarp` should be; then the barrier of the block in its place, out
+# of caution, inside the guard. Six rows here, so the second block has two warps without one.
+
+# %%
+def waiting(for_block):
+    @cuda.jit
+    def wrong(x, w, y, shift):
+        window = cuda.shared.array((SHARE, WINDOW), float32)
+        lane = cuda.threadIdx.x
+        warp = cuda.threadIdx.y
+        row = cuda.blockIdx.x * SHARE + warp
+        if row < x.shape[0] * x.shape[1]:
+            b = row // x.shape[1]
+            h = row % x.shape[1]
+            for k in range(lane, WINDOW, 32):
+                s = shift - (TAPS - 1) + k
+                window[warp, k] = x[b, h, s] if 0 <= s < ROW else float32(0)
+            if for_block:
+                cuda.syncthreads()
+            for t in range(lane, ROW, 32):
+                acc = float32(0)
+                for j in range(TAPS):
+                    acc += w[h, j] * window[warp, t + TAPS - 1 - j]
+                y[b, h, t] = acc
+
+    return wrong
+
+
+six = DepthwiseConv1d(3, 2, 96, 24)
+for for_block in (False, True):
+    print("syncthreads" if for_block else "nothing")
+    for hazard in look(waiting(for_block), by_warp, x[:3, :2].copy(), w[:2], six).hazards:
+        print("   ", hazard)
+
+# %% [markdown]
+# - Without `syncwarp` lanes read what other lanes of their warp may not have written yet. Up to compute capability 6 the
+#   lanes of a warp moved in step, and such kernels seemed right. Since 7.0 each lane may go its own way.
+# - With `syncthreads` inside the guard two warps never come to the barrier, and the others may wait for ever.
+#
+# ## X-ray
+#
+# First the idea, its global accesses:
+
+# %%
+for a in idea.accesses:
+    if a.space == "global":
+        print(f"line {a.line}: {a.kind:5} {a.array}: {a.sectors / a.requests:5.2f} sectors a request, {a.ideal_sectors / a.requests:.2f} would hold it")
+
+# %% [markdown]
+# The loads are fine. The stores are not: a lane's outputs are neighbours, so at one moment the *lanes* store outputs that are
+# three apart, and three stores touch the same 12 sectors. The stage passes its outputs through shared memory once more;
+# then neighbouring lanes store neighbouring outputs. It costs a few wavefronts a row and saves two thirds of the sectors.
+#
+# Now the stage and lesson 12's kernel on rows of 48 hours with 48 taps:
+
+# %%
+x48 = project(load_windows(meters=(0,)).standardised()[:20], channels=4)
+small = DepthwiseConv1d(*x48.shape, K=48)
+rows = small.B * small.H
+seen = {one.name: look(one.kernel, one.launch, x48, small.inputs()["w"], small) for one in (shared, warp_tiled)}
+
+print(f"{'a row':34}" + "".join(f"{name:>12}" for name in seen))
+for what, number in (
+    ("wavefronts, loads", lambda r: reads(r, small)),
+    ("wavefronts, stores", lambda r: r.totals.shared_wavefronts / rows - reads(r, small)),
+    ("bank conflicts", lambda r: r.totals.bank_conflicts / rows),
+    ("barriers of the block", lambda r: r.totals.barriers / rows),
+    ("sectors of x", lambda r: r.array("x").sectors / rows),
+    ("sectors of w", lambda r: r.array("w").sectors / rows),
+    ("sectors of y", lambda r: r.array("y").sectors / rows),
+):
+    print(f"{what:34}" + "".join(f"{number(report):12.1f}" for report in seen.values()))
+for report in seen.values():
+    report.raise_hazards()
+
+# %% [markdown]
+# Wavefronts fall to well under half. The copies of the filter show, too: 48 weights are 6 sectors, as much as a row of x, and
+# now they come with every row. The picture is the read of a new x in the loop: two half-warps, three words from lane to lane.
+
+# %% tags=["nbval-ignore-output"]
+from dwlab.simt.picture import picture
+
+report = seen["warp_tiled"]
+loop = max((a for a in report.accesses if (a.array, a.kind) == ("x_staged", "load")), key=lambda a: a.requests)
+picture(report.pattern(loop.line, "x_staged", "load"))
+
+# %%
+print(describe(report.pattern(loop.line, "x_staged", "load")))
+
+# %% [markdown]
+# ## Measure
+#
+# In `gpu` mode the next cell times both kernels on your GPU at the study's shape. In `simulated` mode it shows what is
+# recorded.
+
+# %% tags=["nbval-ignore-output"]
+from dwlab import PAPER, machine, mode, records, study
+
+compulsory = PAPER.compulsory_bytes("forward")
+times = {}
+if mode == "gpu":
+    bench = study.GpuBench(quick=True)
+    gpu = bench.machine
+    with bench.prepare(PAPER, "forward") as prepared:
+        times = {one.name: prepared.time(one).median_us for one in (shared, warp_tiled)}
+else:
+    gpu = machine.shown()
+    recorded = {one.name: records.best(one.op, one.path, one.name, PAPER, gpu=gpu.name) for one in (shared, warp_tiled)}
+    times = {name: row.time_us for name, row in recorded.items() if row}
+
+print(f"{gpu.name}: {gpu.ceilings.source}")
+print(PAPER)
+for name, us in times.items():
+    print(f"{name:12}{us:10,.0f} µs, {compulsory / us / gpu.ceilings.copy_gbps / 1e3:6.1%} of copy speed")
+if len(times) == 2:
+    faster = times["shared"] / times["warp_tiled"]
+    print(f"warp_tiled is {faster:.2f} times as fast as shared; you predicted {predicted_times_faster:g}")
+else:
+    print("No time is recorded yet. On a GPU: python -m dwlab study --record FILE")
+print(f"the study's own two, on a P100: 16.36 ms and 10.46 ms†, a ratio of {16.36 / 10.46:.2f}")
+
+# %% [markdown]
+# † from secondary digests of arXiv 2604.25422, not its own text.
+#
+# The records, all stages:
+#
+# <!-- begin:depthwise1d/forward -->
+# <!-- end:depthwise1d/forward -->
+#
+# ## Explain
+#
+# Wavefronts fell by a factor; the time fell by less. As in lesson 12, the count becomes a time: one wavefront a clock and
+# multiprocessor. And the time becomes clocks: those that a multiprocessor has for one row.
+
+# %% tags=["nbval-ignore-output"]
+every = PAPER.B * PAPER.H
+clock = gpu.sm_mhz or np.nan
+print(f"{gpu.name}: {gpu.sms} multiprocessors, clock", f"up to {clock:,.0f} MHz" if gpu.sm_mhz else "not known")
+copied = compulsory / gpu.ceilings.copy_gbps / 1e3
+print(f"{'':12}{'wavefronts':>12}{'predicted':>14}{'measured':>14}{'clocks for a row':>20}")
+for name, one in seen.items():
+    waves = one.totals.shared_wavefronts / rows
+    measured = f"{times[name]:11,.0f} µs{times[name] * clock * gpu.sms / every:20.1f}" if name in times else ""
+    print(f"{name:12}{waves:12.1f}{waves * every / gpu.sms / clock:11,.0f} µs{measured}")
+print(f"{'copy speed':12}{'':12}{copied:11,.0f} µs{'':14}{copied * clock * gpu.sms / every:20.1f}")
+
+# %% [markdown]
+# Where `shared` spends its clocks on wavefronts, `warp_tiled` needs more clocks for a row than it has wavefronts. They
+# are no longer what it waits for. What else does it do? A multiprocessor (since compute capability 7.0) issues four
+# instructions of warps in a clock. The interpreter knows some that must be there: a multiply-add for each 32 products, and
+# every access to memory.
+
+# %%
+counted = seen["warp_tiled"]
+adds = sum(line.flops for line in counted.lines) / 2 / 32 / rows
+accesses = (counted.totals.requests + counted.totals.shared_requests) / rows
+print(f"a row: {adds:.0f} multiply-adds and {accesses:.0f} accesses of a warp, {(adds + accesses) / 4:.0f} clocks if four start in each")
+
+# %% [markdown]
+# That does not fill the time either. The rest is what a formula does not show: the addresses, the tests for the ends of
+# the row and of the filter, the loops; and waiting. A warp loads, waits for memory, computes, and stores, one after the
+# other, and only other warps fill the gaps. So there is room left up to the copy speed, and it does not lie in traffic any
+# more. The stages after this one take it: several rows for one copy of a filter, accesses of 16 bytes, more outputs in
+# registers, and loads that are on their way while the arithmetic runs.
+#
+# ## Where does it lose?
+#
+# A warp tile of 48 outputs and 48 taps is made for this study. Lesson 12's kernel fits its tile to the problem. With few
+# taps there is little to reuse, and the staging costs the same. **With how many taps does `warp_tiled` begin to need fewer
+# wavefronts than `shared`, in rows of 48?** And with 48 taps, **from which length of row on?** Write both down.
+
+# %%
+predicted_taps = 2
+predicted_length = 8
+
+# %%
+def both(length, taps):
+    """Wavefronts and sectors a row, of shared and of warp_tiled."""
+    p = DepthwiseConv1d(120, 1, length, taps)
+    data, cells = p.inputs(), []
+    for one in (shared, warp_tiled):
+        count = look(one.kernel, one.launch, data["x"], data["w"], p).totals
+        cells += [count.shared_wavefronts / p.B, count.sectors / p.B]
+    return cells
+
+
+tables = {"K": [(48, k) for k in (1, 2, 3, 4, 5, 6, 8, 12, 24, 48)], "L": [(n, 48) for n in (8, 12, 16, 20, 24, 32, 48, 64, 96)]}
+crossover = {}
+for name, shapes in tables.items():
+    print(f"{name:>5}{'shared: wavefronts':>21}{'sectors':>9}{'warp_tiled: wavefronts':>25}{'sectors':>9}   a row each")
+    for length, taps in shapes:
+        size = taps if name == "K" else length
+        cells = both(length, taps)
+        print(f"{size:5}{cells[0]:21.1f}{cells[1]:9.1f}{cells[2]:25.1f}{cells[3]:9.1f}")
+        if cells[2] < cells[0]:
+            crossover.setdefault(name, size)
+
+# %% tags=["nbval-ignore-output"]
+print(f"rows of 48: warp_tiled needs fewer wavefronts from K = {crossover['K']} on; you predicted {predicted_taps}")
+print(f"48 taps: warp_tiled needs fewer wavefronts from L = {crossover['L']} on; you predicted {predicted_length}")
+
+# %% [markdown]
+# A row of 8 or 16 leaves most lanes of the tile without an output, and every row pays for the whole tile. `shared` packs
+# short rows side by side. A row of 64 needs two tiles, the second a third full.
+#
+# Does the time follow? In `gpu` mode the next cell measures; in `simulated` mode it shows those of the shapes that are
+# recorded.
+
+# %% tags=["nbval-ignore-output"]
+def recorded_us(one, p):
+    row = records.best(one.op, one.path, one.name, p, gpu=gpu.name)
+    return row.time_us if row else None
+
+
+print(f"{'problem':44}{'shared':>12}{'warp_tiled':>14}   µs")
+for length, taps in ((48, 3), (48, 6), (48, 12), (48, 48), (16, 48), (64, 48), (1000, 48), (1000, 3)):
+    if mode == "gpu":
+        p = DepthwiseConv1d(2048 * 48 // length, 128, length, taps)
+        with bench.prepare(p, "forward") as prepared:
+            pair = [prepared.time(one).median_us for one in (shared, warp_tiled)]
+        print(f"{str(p):44}{pair[0]:12,.1f}{pair[1]:14,.1f}")
+        continue
+    for p in sorted({DepthwiseConv1d(*(r.problem[n] for n in "BHLK"), r.problem["padding"]) for r in records.load_all()}, key=str):
+        if (p.L, p.K) == (length, taps):
+            pair = [recorded_us(one, p) for one in (shared, warp_tiled)]
+            if all(pair):
+                print(f"{str(p):44}{pair[0]:12,.1f}{pair[1]:14,.1f}")
+
+# %% [markdown]
+# Where the two differ much in wavefronts, the time follows them. Where both need few, as with three taps, neither waits for
+# them, and the order may be either: then it is the sectors, the instructions and the waiting that decide. A count says what
+# must happen; only a clock says what it was waiting for.
+#
+# ## Exercises
+#
+# <!-- begin:exercise:13_1 -->
+# <!-- end:exercise:13_1 -->
+
+# %% tags=["nbval-ignore-output"]
+from dwlab import grade
+
+grade("13_1")
+
+# %% [markdown]
+# <!-- begin:exercise:13_2 -->
+# <!-- end:exercise:13_2 -->
+
+# %% tags=["nbval-ignore-output"]
+grade("13_2")
+
+# %% [markdown]
+# <!-- begin:exercise:13_3 -->
+# <!-- end:exercise:13_3 -->
+
+# %% tags=["nbval-ignore-output"]
+grade("13_3")
+
+# %% [markdown]
+# This was the last of the study's four ways. The paper ends here; the workbook does not.

@@ -1,0 +1,89 @@
+"""Exercise 12_1: the peak of the last 24 hours
+
+What a connection costs often depends on its peak. Write the kernel `daily_peak(kwh, peak)`: `kwh` and `peak` are
+(meters, hours) float32, and `peak[m, t]` is the largest of kwh[m, t - 23] to kwh[m, t]. Near the start there are fewer
+hours: take those that exist.
+
+It is launched with blocks of 64 threads, `cuda.blockIdx.y` is the meter, and `cuda.blockIdx.x` the tile of 64 hours.
+Each block shall load what it needs once, to shared memory, coalesced and without a bank conflict. A house with solar
+panels feeds energy back, so a reading may be negative, and 0 is no harmless filling.
+"""
+
+import math  # noqa: F401
+
+import numpy as np
+from numba import float32  # noqa: F401
+
+from dwlab import cuda, xray
+from dwlab.exercises import Wrong, agree, coalesced, kernel, launched, poisoned, run
+
+TILE = 64  # hours of a block, one a thread
+HOURS = 24  # of a window
+WINDOW = TILE + HOURS - 1
+
+
+@cuda.jit
+def daily_peak(kwh, peak):
+    ### BEGIN SOLUTION
+    window = cuda.shared.array(WINDOW, float32)
+    i = cuda.threadIdx.x
+    m = cuda.blockIdx.y
+    t0 = cuda.blockIdx.x * TILE
+    for k in range(i, WINDOW, TILE):
+        t = t0 - (HOURS - 1) + k
+        window[k] = kwh[m, t] if 0 <= t < kwh.shape[1] else float32(-math.inf)
+    cuda.syncthreads()
+    if t0 + i < peak.shape[1]:
+        highest = window[i]
+        for k in range(i + 1, i + HOURS):
+            highest = max(highest, window[k])
+        peak[m, t0 + i] = highest
+    ### END SOLUTION
+
+
+HINTS = (
+    "It is the kernel `tiled` of the lesson with a maximum in the place of the sum: stage 64 + 23 hours, wait, then "
+    "look for the largest.",
+    "Hours outside the row must not win: stage float32(-math.inf) for them. syncthreads() stands between copying and "
+    "reading, where all 64 threads pass, also those without an hour.",
+    "for k in range(threadIdx.x, WINDOW, TILE): window[k] = kwh[m, t0 - 23 + k], or -inf. Thread i then looks at "
+    "window[i] to window[i + 23].",
+)
+
+
+def judge(answer):
+    """Right for lengths around a tile, no hazard; each element loaded once for a tile, coalesced, no bank conflict."""
+    daily_peak = kernel(answer, "daily_peak")
+    for meters, hours in ((1, 1), (2, 23), (1, 24), (3, 63), (2, 64), (2, 65), (1, 168), (2, 200)):
+        kwh = np.random.default_rng(hours).uniform(0, 3, (meters, hours)).astype(np.float32)
+        kwh[:, : max(1, hours // 3)] -= 4  # noon, with the sun
+        peak, grid = poisoned(meters, hours), (-(-hours // TILE), meters)
+        want = np.stack([kwh[:, max(0, t - HOURS + 1) : t + 1].max(axis=1) for t in range(hours)], axis=1)
+        launched(daily_peak, grid, TILE, kwh, peak, hints=HINTS)
+        agree(peak, want, f"{meters} meters, {hours} hours", tolerance=0, hints=HINTS)
+    hours = 5 * TILE
+    report = xray(daily_peak, (5, 4), TILE, np.ones((4, hours), np.float32), poisoned(4, hours))
+    coalesced(report, hints=HINTS)
+    loads = report.array("kwh", "load").active_lanes
+    enough = 4 * (hours + 4 * (HOURS - 1))
+    if loads > enough:
+        raise Wrong(
+            f"{loads:,} elements of kwh are loaded for 4 meters of {hours} hours; {enough:,} are enough: "
+            f"each tile of {TILE} and its halo of {HOURS - 1} once.",
+            HINTS,
+        )
+    if report.totals.bank_conflicts:
+        worst = max(report.accesses, key=lambda a: a.bank_conflicts)
+        raise Wrong(
+            f"Line {worst.line}, {worst.kind} of {worst.array}: {worst.wavefronts:,} wavefronts in {worst.requests:,} "
+            f"requests, {worst.bank_conflicts:,} bank conflicts.",
+            ("Which words of the shared array do lanes 0 and 1 read at one moment? Neighbours are best.",),
+        )
+    return (
+        f"Right for eight sizes. {loads:,} elements loaded for {4 * hours:,} hours, "
+        f"{report.totals.shared_wavefronts:,} wavefronts, no bank conflict."
+    )
+
+
+if __name__ == "__main__":
+    run(__file__)

@@ -1,0 +1,109 @@
+"""Exercise 13_3: three outputs a lane, stored by neighbours
+
+The kernel `smooth(x, w, y)` convolves rows with one filter of 16 taps: `y[r, t]` is the sum of w[j] * x[r, t - j], for
+x and y of shape (rows, L), with L at most 96. A warp takes a row; the file stages x, with 15 zeros before it and zeros
+behind it, and the filter in reverse. Write the rest: three neighbouring outputs a lane, x kept in registers, as
+`three_each` does in the lesson.
+
+Then the part that `three_each` lacks: lanes that are neighbours shall *store* neighbours. The outputs pass through
+shared memory once more, as in the stage; `window` is free for it once every lane has read what it needs. The check
+counts wavefronts, bank conflicts and sectors, and finds races within the warp.
+"""
+
+import numpy as np
+from numba import float32
+
+from dwlab import cuda, xray
+from dwlab.exercises import Wrong, agree, coalesced, float32_only, kernel, launched, poisoned, run
+
+WARPS = 4  # rows of a block
+ROW = 96  # outputs of a warp, three a lane
+TAPS = 16
+WINDOW = ROW + TAPS - 1
+
+
+@cuda.jit
+def smooth(x, w, y):
+    window = cuda.shared.array((WARPS, WINDOW), float32)
+    weights = cuda.shared.array((WARPS, TAPS), float32)
+    lane = cuda.threadIdx.x
+    warp = cuda.threadIdx.y
+    row = cuda.blockIdx.x * WARPS + warp
+    if row >= x.shape[0]:
+        return
+    for k in range(lane, WINDOW, 32):
+        s = k - (TAPS - 1)
+        window[warp, k] = x[row, s] if 0 <= s < x.shape[1] else float32(0)
+    if lane < TAPS:
+        weights[warp, lane] = w[TAPS - 1 - lane]
+    ### BEGIN SOLUTION
+    cuda.syncwarp()
+    t = 3 * lane
+    y0 = y1 = y2 = float32(0)
+    u0 = window[warp, t]
+    u1 = window[warp, t + 1]
+    for j in range(TAPS):
+        f = weights[warp, j]
+        u2 = window[warp, t + 2 + j]
+        y0 += f * u0
+        y1 += f * u1
+        y2 += f * u2
+        u0 = u1
+        u1 = u2
+    cuda.syncwarp()
+    window[warp, t] = y0
+    window[warp, t + 1] = y1
+    window[warp, t + 2] = y2
+    cuda.syncwarp()
+    for s in range(lane, y.shape[1], 32):
+        y[row, s] = window[warp, s]
+    ### END SOLUTION
+
+
+HINTS = (
+    "The loop is that of `three_each`: read u0 and u1 before it, one weight and one new x at each tap.",
+    "Three waits: after the staging, before window is overwritten with outputs, and before other lanes read these.",
+    "After the loop: syncwarp; window[warp, t] = y0 and so on; syncwarp; then for s in range(lane, y.shape[1], 32): "
+    "y[row, s] = window[warp, s].",
+)
+
+
+def judge(answer):
+    """Right for lengths up to 96, no hazard; reads, bank conflicts, block barriers and stores as announced."""
+    smooth = kernel(answer, "smooth")
+    w = np.random.default_rng(1).normal(size=TAPS).astype(np.float32)
+    for rows, length in ((1, 1), (2, 15), (3, 32), (5, 48), (4, 95), (9, 96)):
+        x = np.random.default_rng(length).normal(size=(rows, length)).astype(np.float32)
+        y = poisoned(rows, length)
+        want = np.stack([np.convolve(one, w.astype(np.float64))[:length] for one in x])
+        launched(smooth, -(-rows // WARPS), (32, WARPS), x, w, y, hints=HINTS)
+        agree(y, want, f"{rows} rows of {length}", tolerance=1e-5, hints=HINTS)
+    report = xray(smooth, 2, (32, WARPS), np.ones((8, ROW), np.float32), w, poisoned(8, ROW))
+    reads = sum(a.wavefronts for a in report.accesses if (a.space, a.kind) == ("shared", "load")) / 8
+    enough = 2 * TAPS + 2 + 3
+    if report.totals.bank_conflicts:
+        worst = max(report.accesses, key=lambda a: a.bank_conflicts)
+        raise Wrong(
+            f"Line {worst.line}, {worst.kind} of {worst.array}: {worst.wavefronts:,} wavefronts in {worst.requests:,} "
+            f"requests, {worst.bank_conflicts:,} bank conflicts.",
+            ("Lanes three words apart read 32 different banks. How far apart are they on this line?",),
+        )
+    if reads > enough:
+        raise Wrong(
+            f"A row's loads from shared memory take {reads:g} wavefronts; {enough} are enough: a weight and a new x "
+            f"for each of {TAPS} taps, two x before the loop, three reads of outputs.",
+            HINTS,
+        )
+    coalesced(report, ["y"], hints=HINTS[1:])
+    if report.totals.barriers:
+        raise Wrong(f"{report.totals.barriers:,} barriers of the block; a warp that works alone needs none.", HINTS[1:])
+    float32_only(report)
+    stores = report.array("y", "store")
+    return (
+        f"Right for six sizes. A row's loads from shared memory take {reads:g} wavefronts, without a conflict; "
+        f"{stores.sectors / stores.requests:.1f} sectors for each store."
+    )
+
+
+if __name__ == "__main__":
+    run(__file__)
