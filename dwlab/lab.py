@@ -104,6 +104,13 @@ def gpu_extra(found: driver.Driver) -> frozenset[str]:
     return frozenset({f"gpu-cu{found.toolkit}"}) if found.toolkit else frozenset()
 
 
+def compiler_bound(found: driver.Driver) -> tuple[str, ...]:
+    """A requirement that keeps the CUDA compiler from being newer than the driver, () if none is to be installed."""
+    if not found.toolkit or found.cuda is None or found.cuda[0] != found.toolkit:
+        return ()  # a driver of the next generation runs every compiler of this one
+    return (f"cuda-toolkit<{found.cuda[0]}.{found.cuda[1] + 1}",)
+
+
 @contextlib.contextmanager
 def _one_at_a_time(root: Path) -> Iterator[None]:
     """Holds a lock while something is installed, so that `make lab` and `make test` side by side do not collide."""
@@ -181,7 +188,7 @@ def explain_pip(output: str, variables: dict[str, str]) -> str:
             "HTTPS_PROXY=http://host:port. Without a network, bring a folder of wheels (pip download, where there "
             "is one) and set PIP_NO_INDEX=1 PIP_FIND_LINKS=/path/to/wheels."
         )
-    if "No matching distribution found" in output or "Could not find a version" in output:
+    if any(word in output for word in ("No matching distribution", "Could not find a version", "ResolutionImpossible")):
         return (
             f"A package has no build for this Python ({THIS_PYTHON}) and system ({sys.platform}). Python 3.11 to 3.13 "
             "on 64-bit Linux and Windows and on macOS (arm64) have them all."
@@ -201,10 +208,10 @@ def _pip(python: Path, arguments: Sequence[str]) -> tuple[int, str]:
     return done.returncode, done.stderr
 
 
-def _install(python: Path, extras: frozenset[str]) -> None:
+def _install(python: Path, extras: frozenset[str], bounds: tuple[str, ...]) -> None:
     target = str(ROOT) + (f"[{','.join(sorted(extras))}]" if extras else "")
     constraints = ["--constraint", str(CONSTRAINTS)] if CONSTRAINTS.exists() else []
-    status, output = _pip(python, ["install", *constraints, "--editable", target])
+    status, output = _pip(python, ["install", *constraints, "--editable", target, *bounds])
     if status:
         raise Stop("Installing failed. " + explain_pip(output, dict(os.environ)))
 
@@ -223,37 +230,42 @@ def _can_start(python: Path, modules: Sequence[str]) -> bool:
     return subprocess.run([python, "-c", "import " + ", ".join(modules)], cwd=ROOT, capture_output=True).returncode == 0
 
 
-def ensure(folder: Path, needed: frozenset[str], exact: bool, modules: Sequence[str]) -> Path:
+def ensure(
+    folder: Path, needed: frozenset[str], exact: bool, modules: Sequence[str], bounds: tuple[str, ...] = ()
+) -> Path:
     """The environment's Python, with the package and the needed extras installed; installs only what changed.
 
     exact: the environment must be of the running Python's version (the person named one). modules: what must import
-    for an environment that cannot be brought up to date to be used all the same.
+    for an environment that cannot be brought up to date to be used all the same. bounds: further requirements.
     """
     python = python_in(folder)
-    version = version_of(python)
-    if version is not None and exact and version != THIS_PYTHON:
-        version = None  # another Python was asked for: make it anew
-    state = read_state(folder)
-    if version is not None and state and state.inputs == inputs_of(ROOT, version) and needed <= state.extras:
+
+    def current() -> tuple[str | None, State | None, bool]:
+        version, state = version_of(python), read_state(folder)
+        if exact and version != THIS_PYTHON:
+            version = None  # another Python was asked for: make it anew
+        ready = bool(version and state and state.inputs == inputs_of(ROOT, version) and needed <= state.extras)
+        return version, state, ready
+
+    if current()[2]:
         return python
     with _one_at_a_time(ROOT):
-        state = read_state(folder)  # the make that held the lock may have done the work
+        version, state, ready = current()  # the make that held the lock may have done the work
+        if ready:
+            return python
         try:
             if version is None:
                 if not os.access(ROOT, os.W_OK):  # an editable install writes its metadata beside the package
                     raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
                 _make_venv(folder)
                 state, version = None, THIS_PYTHON
-            inputs = inputs_of(ROOT, version)
-            if state and state.inputs == inputs and needed <= state.extras:
-                return python
             extras = wanted_extras(state.extras if state else frozenset(), needed)
             what = f" with {', '.join(sorted(extras))}" if extras else ""
             _say(f"Installing dwlab{what} into {folder}; the first time takes a few minutes.")
             (folder / "dwlab-installed.json").unlink(missing_ok=True)
-            _install_or_less(python, extras)
+            installed = _install_or_less(python, extras, bounds)
             _settings(folder)
-            write_state(folder, State(inputs, extras))
+            write_state(folder, State(inputs_of(ROOT, version), installed))
         except PermissionError as error:
             if not _usable(python, modules):
                 raise _read_only(folder, error) from None
@@ -271,16 +283,20 @@ def _usable(python: Path, modules: Sequence[str]) -> bool:
     return python.exists() and version_of(python) is not None and _can_start(python, modules)
 
 
-def _install_or_less(python: Path, extras: frozenset[str]) -> None:
-    """Installs the extras; if the GPU's compiler is what fails, installs the rest, so that the lessons still run."""
-    try:
-        _install(python, extras)
-    except Stop as stop:
-        rest = frozenset(name for name in extras if not name.startswith("gpu-"))
-        if rest == extras or "build for this Python" not in str(stop):
-            raise
+def _install_or_less(python: Path, extras: frozenset[str], bounds: tuple[str, ...]) -> frozenset[str]:
+    """Installs the extras and returns them; if the GPU's compiler fails, the rest, so that lessons run."""
+    rest = frozenset(name for name in extras if not name.startswith("gpu-"))
+    ways = [(extras, bounds), (extras, ()), (rest, ())] if rest != extras else [(extras, ())]
+    for number, (chosen, bound) in enumerate(ways, 1):
+        try:
+            _install(python, chosen, bound)
+            break
+        except Stop as stop:
+            if number == len(ways) or "build for this Python" not in str(stop):
+                raise
+    if chosen != extras:
         _say("The GPU's compiler has no build for this system: going on without it, on the simulated GPU.")
-        _install(python, rest)
+    return chosen
 
 
 # --- make lab ---------------------------------------------------------------------------------------------------------
@@ -492,11 +508,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.venv == "none":
             return run(Path(sys.executable))
         folder = Path(options.venv).expanduser().absolute() if options.venv else ROOT / ".venv"
-        needed = gpu_extra(driver.query()) | (frozenset() if options.command == "lab" else {"dev"})
+        found = driver.query()
+        needed = gpu_extra(found) | (frozenset() if options.command == "lab" else {"dev"})
         modules = ("dwlab", "jupyterlab", "numba", "matplotlib", "ipywidgets")
         if options.command != "lab":
             modules += ("pytest", "nbval", "ruff", "hypothesis")
-        return run(ensure(folder, needed, options.exact, modules))
+        return run(ensure(folder, needed, options.exact, modules, compiler_bound(found)))
     except Stop as stop:
         _say(str(stop))
         return 2

@@ -1,5 +1,6 @@
 """The set-up: what the files promise each other, and what `make lab` and `make test` do and say on many machines."""
 
+import contextlib
 import errno
 import json
 import os
@@ -206,6 +207,15 @@ def test_the_gpu_extra_follows_the_driver():
     assert {"gpu-cu12", "gpu-cu13"} <= set(extras())
 
 
+def test_the_compiler_is_never_newer_than_the_driver():
+    h200, p100 = (driver.Device("NVIDIA H200", (9, 0)),), (driver.Device("Tesla P100", (6, 0)),)
+    assert lab.compiler_bound(driver.Driver()) == ()
+    assert lab.compiler_bound(driver.Driver(True, (13, 0), None, h200, "")) == ("cuda-toolkit<13.1",)
+    assert lab.compiler_bound(driver.Driver(True, (12, 9), None, h200, "")) == ("cuda-toolkit<12.10",)
+    assert lab.compiler_bound(driver.Driver(True, (13, 0), None, p100, "")) == ()
+    assert lab.compiler_bound(driver.Driver(True, (11, 8), None, h200, "")) == ()
+
+
 def test_extras_add_up_but_for_the_compiler_of_another_generation():
     assert lab.wanted_extras(frozenset({"dev"}), frozenset()) == {"dev"}
     assert lab.wanted_extras(frozenset({"dev", "gpu-cu12"}), frozenset({"gpu-cu13"})) == {"dev", "gpu-cu13"}
@@ -255,7 +265,7 @@ def checkout(tmp_path, monkeypatch):
         lab.python_in(folder).symlink_to(sys.executable)
 
     monkeypatch.setattr(lab, "_make_venv", make)
-    monkeypatch.setattr(lab, "_install", lambda python, extras: calls.append(",".join(sorted(extras))))
+    monkeypatch.setattr(lab, "_install", lambda python, extras, bounds: calls.append(",".join(sorted(extras))))
     monkeypatch.setattr(lab, "version_of", lambda python: lab.THIS_PYTHON if python.exists() else None)
     return root, calls
 
@@ -285,13 +295,13 @@ def test_installs_once_and_again_only_when_something_changed(checkout):
 def test_an_install_that_broke_off_is_done_again(checkout, monkeypatch):
     root, calls = checkout
 
-    def interrupted(python, extras):
+    def interrupted(python, extras, bounds):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(lab, "_install", interrupted)
     with pytest.raises(KeyboardInterrupt):
         ensure(root)
-    monkeypatch.setattr(lab, "_install", lambda python, extras: calls.append("installed"))
+    monkeypatch.setattr(lab, "_install", lambda python, extras, bounds: calls.append("installed"))
     ensure(root)
     assert calls == ["make", "installed"]
 
@@ -318,7 +328,7 @@ def test_without_a_network_an_environment_that_works_is_used_as_it_is(checkout, 
     ensure(root)
     (root / "pyproject.toml").write_text("[project] # changed", encoding="utf-8")
 
-    def offline(python, extras):
+    def offline(python, extras, bounds):
         raise lab.Stop("The package index cannot be reached")
 
     monkeypatch.setattr(lab, "_install", offline)
@@ -326,7 +336,7 @@ def test_without_a_network_an_environment_that_works_is_used_as_it_is(checkout, 
     assert "Going on with what" in capsys.readouterr().err
     with pytest.raises(lab.Stop, match="cannot be reached"):
         ensure(root, modules=("no_such_module_anywhere",))
-    monkeypatch.setattr(lab, "_install", lambda python, extras: calls.append("later"))
+    monkeypatch.setattr(lab, "_install", lambda python, extras, bounds: calls.append("later"))
     ensure(root)
     assert calls[-1] == "later"  # with the network back, the update is made
 
@@ -334,15 +344,49 @@ def test_without_a_network_an_environment_that_works_is_used_as_it_is(checkout, 
 def test_a_gpu_compiler_without_a_build_does_not_stop_the_lab(checkout, monkeypatch, capsys):
     root, calls = checkout
 
-    def install(python, extras):
-        calls.append(",".join(sorted(extras)))
+    def install(python, extras, bounds):
+        calls.append(",".join(sorted(extras)) + "".join(bounds))
         if "gpu-cu13" in extras:
             raise lab.Stop("Installing failed. " + lab.explain_pip("ERROR: No matching distribution found for x", {}))
 
     monkeypatch.setattr(lab, "_install", install)
-    ensure(root, "dev", "gpu-cu13")
-    assert calls == ["make", "dev,gpu-cu13", "dev"]
+    needed = frozenset({"dev", "gpu-cu13"})
+    lab.ensure(root / ".venv", needed, False, ("json",), ("cuda-toolkit<13.1",))
+    assert calls == ["make", "dev,gpu-cu13cuda-toolkit<13.1", "dev,gpu-cu13", "dev"]
     assert "going on without it" in capsys.readouterr().err
+    assert lab.read_state(root / ".venv").extras == {"dev"}  # so the next make tries again
+
+
+def test_the_network_failing_is_not_taken_for_a_missing_build(checkout, monkeypatch):
+    root, calls = checkout
+
+    def install(python, extras, bounds):
+        calls.append("tried")
+        raise lab.Stop("Installing failed. " + lab.explain_pip(REFUSED, {}))
+
+    monkeypatch.setattr(lab, "_install", install)
+    with pytest.raises(lab.Stop, match="cannot be reached"):
+        ensure(root, "gpu-cu13", modules=("no_such_module_anywhere",))
+    assert calls == ["make", "tried"]
+
+
+def test_two_makes_at_once_install_once(checkout, monkeypatch):
+    root, calls = checkout
+    real = lab._one_at_a_time
+
+    @contextlib.contextmanager
+    def slow_lock(place):
+        with real(place):
+            if not calls:  # while this one waited, the other did all the work
+                monkeypatch.setattr(lab, "_one_at_a_time", real)
+                calls.append("other")
+                ensure(root, "dev")
+            yield
+
+    monkeypatch.setattr(lab, "_one_at_a_time", slow_lock)
+    monkeypatch.setattr("fcntl.flock", lambda file, how: None)
+    ensure(root, "dev")
+    assert calls == ["other", "make", "dev"]
 
 
 def test_a_read_only_checkout_says_what_to_do(checkout, monkeypatch):
