@@ -1,0 +1,54 @@
+"""Exercise 10_1: the mean window
+
+What does an hour of the window look like on average? Write the kernel `mean_window(x, mean)`: x is (B, H, L) float32,
+and `mean[h, t]` is the mean of x[b, h, t] over all windows b. One thread computes one element of `mean`.
+
+It is launched with blocks of (32, 8) threads and enough blocks in both directions, whichever of your indices you take
+from which of `cuda.grid(2)`. So there are more threads than elements. The check looks at the answer, at which threads
+share a warp, and for float64: the kernel has a sum and a division, and both can leak.
+"""
+
+import numpy as np
+from numba import float32  # noqa: F401
+
+from dwlab import cuda, xray
+from dwlab.exercises import agree, coalesced, float32_only, kernel, launched, poisoned, run
+
+
+@cuda.jit
+def mean_window(x, mean):
+    # Your code here.
+    raise NotImplementedError("10_1 is not solved yet: replace this line with your code")
+
+
+HINTS = (
+    "The lanes of a warp are 32 neighbours in threadIdx.x, and the first number that cuda.grid(2) gives runs along x. "
+    "Which index of x[b, h, t] runs along memory?",
+    "t, h = cuda.grid(2), a guard for both, and a loop over b.",
+    "A sum that starts at 0.0 is float64, and so is a float32 divided by an integer such as x.shape[0]. float32(0) and "
+    "float32(x.shape[0]) are not.",
+)
+
+
+def launch_of(H, L):
+    """Grid and block: enough threads in x and in y for either index."""
+    most = max(H, L)
+    return (-(-most // 32), -(-most // 8)), (32, 8)
+
+
+def judge(answer):
+    """Right for odd shapes, no hazard, coalesced, float32 only."""
+    mean_window = kernel(answer, "mean_window")
+    for B, H, L in ((1, 1, 1), (3, 5, 31), (2, 33, 32), (7, 3, 48), (4, 9, 65)):
+        x = np.random.default_rng(B * 100 + L).normal(3, 1, (B, H, L)).astype(np.float32)
+        mean = poisoned(H, L)
+        launched(mean_window, *launch_of(H, L), x, mean, hints=HINTS)
+        agree(mean, x.astype(np.float64).mean(axis=0), f"B={B} H={H} L={L}", hints=HINTS)
+    report = xray(mean_window, *launch_of(16, 64), np.ones((4, 16, 64), np.float32), poisoned(16, 64))
+    said = coalesced(report, hints=HINTS)
+    float32_only(report, hints=HINTS[2:])
+    return f"Right for five shapes, in float32, and coalesced: {said}."
+
+
+if __name__ == "__main__":
+    run(__file__)

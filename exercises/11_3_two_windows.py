@@ -1,0 +1,59 @@
+"""Exercise 11_3: two windows for one weight
+
+The lesson's kernel makes two requests for each product: one for x, one for w. Two windows of the same channel need the
+same weight. Write the kernel `two_windows(x, w, y, shift)`, in which a thread computes hour t of windows b and b + 1,
+and reads each `w[h, j]` once for both: three requests for two products.
+
+It is launched with a grid of (ceil(ceil(B/2)·H / 8), ceil(L/32)) blocks of (32, 8) threads, and `shift` is what it is in
+the lesson: tap j of hour t reads hour t + shift - j. B may be odd. The check looks at the answer on the judge's problems,
+at the sectors of each request, for float64, and counts the requests.
+"""
+
+from numba import float32  # noqa: F401
+
+from dwlab import DepthwiseConv1d, cuda, stage
+from dwlab.exercises import Wrong, coalesced, convolves, counted, float32_only, kernel, run
+from dwlab.stages import Launch
+
+
+@cuda.jit
+def two_windows(x, w, y, shift):
+    # Your code here.
+    raise NotImplementedError("11_3 is not solved yet: replace this line with your code")
+
+
+HINTS = (
+    "pair = cuda.blockIdx.x * 8 + cuda.threadIdx.y numbers pairs of windows by channels: which b and h is that?",
+    "Read the weight into a variable, then use the variable twice. Text that says w[h, j] twice may read it twice.",
+    "Two sums, one for each window, both float32. The second window may not exist: test b + 1 < x.shape[0] once.",
+)
+
+
+def launch_of(problem):
+    """Warps of 32 hours, for pairs of windows by channels."""
+    pairs = -(-problem.B // 2) * problem.H
+    return Launch((-(-pairs // 8), -(-problem.L // 32)), (32, 8), (problem.shift,))
+
+
+def judge(answer):
+    """Right on the judge's problems, coalesced, float32 only, at most three requests where the lesson's has four."""
+    two_windows = kernel(answer, "two_windows")
+    said = convolves(two_windows, launch_of)
+    problem = DepthwiseConv1d(8, 4, 48, 48)
+    report = counted(two_windows, launch_of, problem)
+    coalesced(report)
+    float32_only(report, hints=HINTS[2:])
+    plain = stage("depthwise1d/forward/coalesced")
+    before = plain.traffic(problem).load_requests
+    after = report.totals.global_load_requests
+    if after > before * 3 / 4:
+        raise Wrong(
+            f"{after:,} load requests; the lesson's kernel makes {before:,} here, and three quarters of them, "
+            f"{before * 3 // 4:,}, are enough.",
+            HINTS,
+        )
+    return f"{said}, in float32, coalesced, and {after:,} load requests in place of {before:,}."
+
+
+if __name__ == "__main__":
+    run(__file__)

@@ -1,0 +1,388 @@
+# %% [markdown]
+# # 10 · Naive
+#
+# | | |
+# | --- | --- |
+# | **Time** | about 20 minutes |
+# | **Before** | [01 · The operator](01_the_operator.ipynb) |
+# | **Afterwards you can** | say which threads make up a warp, and which addresses they ask for · read an x-ray line by line · predict a kernel's requests and bytes by a formula · find float64 where none was meant, and say what it costs · tell bytes that warps ask for from bytes that memory delivers |
+
+# %% tags=["nbval-ignore-output"]
+from dwlab import banner
+
+banner()
+
+# %% [markdown]
+# ## Question
+#
+# Lesson 01 found a floor: no kernel is faster than its compulsory bytes. Now the first kernel, one thread for each output.
+# It is written as the matrix product in Numba's documentation is: `cuda.grid` gives a thread its indices, in the order of
+# the array's axes; a sum starts at `0.`; a loop adds to it. It will be right. **Why is it far above its floor?**
+#
+# The input is 64 of lesson 01's windows, in 16 channels.
+
+# %%
+import numpy as np
+
+from dwlab import DepthwiseConv1d
+from dwlab.meters import load_windows, project
+
+problem = DepthwiseConv1d(B=64, H=16, L=48, K=48, padding="causal")
+x = project(load_windows().standardised()[:64], channels=16)
+w = problem.inputs()["w"]
+y = np.full_like(x, np.nan)
+print(problem)
+print("x", x.shape, "w", w.shape, "y", y.shape)
+
+# %% [markdown]
+# ## Predict
+#
+# `b, h, t = cuda.grid(3)` takes the window b from the thread's x, the channel h from its y, the hour t from its z. The
+# block has 8 threads in each direction. Within a block threads are numbered with x running fastest, then y, then z; the
+# first 32 numbers are the first warp, the next 32 the second. In memory it is the last index that runs fastest: t.
+#
+# For each tap j, a thread reads `w[h, j]` and `x[b, h, t - j]`. Write down:
+#
+# - how many different rows (b, h) there are among the 32 threads of a warp;
+# - how many sectors of 32 bytes one request of a warp moves, for x and for w;
+# - how many times its compulsory bytes the whole kernel asks for, if caches are left aside;
+# - which part of its FLOPs is done in float64, from 0 to 1;
+# - how many times its floor the kernel takes.
+
+# %%
+predicted_rows = 1
+predicted_x_sectors = 4
+predicted_w_sectors = 1
+predicted_times_compulsory = 2.0
+predicted_float64 = 0.0
+predicted_times_floor = 2.0
+
+# %% [markdown]
+# ## Build
+#
+# `shift` is 0 for causal padding; `s` is the hour that tap j reads.
+
+# %%
+from dwlab import cuda
+
+# %% tags=["stage:depthwise1d/forward/naive"]
+
+# %% [markdown]
+# Which outputs do the 32 lanes of the first warp compute? The numbering, written out:
+
+# %%
+lane = np.arange(32)
+b, h, t = lane % 8, lane // 8 % 8, lane // 64  # number = b + 8 * (h + 8 * t)
+for name, index in (("lane", lane), ("b", b), ("h", h), ("t", t)):
+    print(f"{name:>4}", *(f"{i:2}" for i in index))
+rows = len(set(zip(b, h)))
+print(f"{rows} different rows")
+
+# %% [markdown]
+# Every lane has a row of its own, and all have the same hour. In memory two neighbouring windows of a channel lie
+# 16 · 48 elements apart here, two neighbouring channels 48.
+#
+# ## Check
+#
+# `check` is the judge of kernels: it runs them on 32 problems that are small and awkward, and compares with a float64
+# reference. `stage` finds a kernel of the workbook with its launch; `with_kernel` puts the one of this notebook into it.
+
+# %%
+from dwlab import check, stage
+
+naive = stage("depthwise1d/forward/naive").with_kernel(kernel)
+print(check(naive).raise_if_wrong())
+
+# %% [markdown]
+# The judge adds a note; we come back to it. What does it say of a kernel that is wrong? This one tests only one end of
+# the row, as anyone might who thinks of an index beyond the end.
+
+# %%
+@cuda.jit
+def half_guarded(x, w, y, shift):
+    b, h, t = cuda.grid(3)
+    if b < y.shape[0] and h < y.shape[1] and t < y.shape[2]:
+        acc = 0.0
+        for j in range(w.shape[1]):
+            s = t + shift - j
+            if s < x.shape[2]:
+                acc += w[h, j] * x[b, h, s]
+        y[b, h, t] = acc
+
+
+verdict = check(naive.with_kernel(half_guarded))
+assert not verdict.passed
+print(f"right on {sum(r.passed for r in verdict.results)} of {len(verdict.results)} problems")
+
+# %% tags=["nbval-ignore-output"]
+print(verdict)
+
+# %% [markdown]
+# A negative index is no error in Numba: as in Python, it counts from the end of the axis. So the first hours of a window
+# read its last ones. That is the circle of lesson 01, made in another way, and on a GPU nothing warns of it. The problems
+# that pass are those where no tap lies before the row.
+#
+# ## X-ray
+
+# %% tags=["nbval-ignore-output"]
+from dwlab import xray
+
+how = naive.launch(problem)
+report = xray(kernel, how.grid, how.block, x, w, y, *how.scalars)
+report.raise_hazards()
+report
+
+# %% [markdown]
+# Read it from the top.
+#
+# - `b, h, t = …`, `if b < …`: each warp once, with all 32 lanes.
+# - `for j …` runs K times for each warp. `if s >= 0 …` lets about half of these through, the taps inside the row. All lanes
+#   of a warp share t, so all go the same way: no branch is divergent.
+# - `acc += …` makes two requests. For w the 32 lanes hold 4 channels, so 4 sectors. For x every lane has a row of its own,
+#   so 32 sectors, where 128 bytes in one piece would fit 4. Of 32 bytes moved, 4 are used.
+# - `y[b, h, t] = acc` has the same fault, once for each output.
+# - Half of the FLOPs are marked float64.
+#
+# The picture of the first request for x: each lane's arrow ends in another sector, far from its neighbours.
+
+# %% tags=["nbval-ignore-output"]
+from dwlab.simt.picture import describe, picture
+
+line = next(a.line for a in report.accesses if a.array == "x")
+picture(report.pattern(line, "x"))
+
+# %%
+for array in ("x", "w"):
+    print(describe(report.pattern(line, array)))
+
+# %% [markdown]
+# ### The bill, by a formula
+#
+# Windows come in eights and channels in fours, so there are B·H/32 warps for each of the L hours. A warp whose hour has n
+# taps inside the row makes 2n requests of 4 and 32 sectors, and one store of 32 sectors. Over a row's hours the n add up
+# to the number of taps that lesson 01 counted:
+
+# %%
+def bill(p):
+    """Requests and sectors of the naive kernel: causal, B a multiple of 8, H of 4, 8 <= K <= L."""
+    warps = p.B * p.H // 32
+    taps = p.L * p.K - p.K * (p.K - 1) // 2
+    return warps * (2 * taps + p.L), warps * ((4 + 32) * taps + 32 * p.L)
+
+
+totals = report.totals
+requests, sectors = bill(problem)
+print(f"{'':18}{'formula':>12}{'counted':>12}")
+print(f"{'requests':18}{requests:12,}{totals.requests:12,}")
+print(f"{'sectors':18}{sectors:12,}{totals.sectors:12,}")
+print(f"{'bytes':18}{32 * sectors:12,}{totals.bytes_moved:12,}")
+assert (requests, sectors) == (totals.requests, totals.sectors)
+
+# %% [markdown]
+# A formula that agrees with the count may be trusted at a shape that nobody would interpret. `traffic` is such a formula
+# for any shape; it stands in each stage's file, and the tests hold it against the interpreter. At the study's shape:
+
+# %%
+from dwlab import PAPER
+
+asked = naive.traffic(PAPER)
+assert (asked.requests, asked.sectors) == bill(PAPER)
+compulsory = PAPER.compulsory_bytes("forward")
+print(PAPER)
+print(f"{asked.requests:,} requests, {asked.sectors_per_request:.1f} sectors in each")
+for name, size in (("asked for", asked.bytes_moved), ("compulsory", compulsory)):
+    print(f"{name:10} {size / 1e9:7.3f} GB, {PAPER.flops / size:.3f} FLOP for each byte")
+print(f"{asked.bytes_moved / compulsory:.0f} times as many bytes asked for as compulsory")
+
+# %% tags=["nbval-ignore-output"]
+loads = {a.array: a for a in report.accesses if a.kind == "load"}
+print(f"{'':34}{'you':>10}{'counted':>10}")
+for name, yours, counted in (
+    ("rows in a warp", predicted_rows, rows),
+    ("sectors a request, x", predicted_x_sectors, loads["x"].sectors_per_request),
+    ("sectors a request, w", predicted_w_sectors, loads["w"].sectors_per_request),
+    ("bytes asked for over compulsory", predicted_times_compulsory, asked.bytes_moved / compulsory),
+    ("part of the FLOPs in float64", predicted_float64, totals.flops64 / totals.flops),
+):
+    print(f"{name:34}{yours:10,.4g}{counted:10,.4g}")
+
+# %% [markdown]
+# These are the bytes that warps *ask* for: what passes between the threads and the first cache. A later lesson reads
+# the hardware counters of a GPU beside them.
+#
+# ### The leak
+#
+# `0.0` is a float64, in Numba as in Python, and so is everything that is added to it. The product `w * x` of two float32
+# is float32; it is then widened and added in float64, once for each tap. The report names the line:
+
+# %%
+for leak in report.float64_leaks:
+    print(f"{leak.text.strip()}: {leak.flops64:,} of {leak.flops:,} FLOPs in float64")
+
+# %% [markdown]
+# What does that cost? It depends on the GPU. NVIDIA states how many float64 additions a multiprocessor finishes in a
+# clock, against float32 (CUDA C++ Programming Guide, throughput of arithmetic instructions): half as many on the cards
+# for data centres, 1 in 32 or 64 on the others. Take the FMA rate of the data sheets, and only the additions; the
+# conversions come on top. How many times its floor does the leak alone take on each?
+
+# %%
+from dwlab import machine
+
+# How many times fewer in float64 than in float32, by compute capability.
+FEWER = {(6, 0): 2, (7, 0): 2, (7, 5): 32, (8, 0): 2, (8, 6): 64, (8, 9): 64, (9, 0): 2}
+
+additions = PAPER.flops // 2
+print(f"{additions:,} float64 additions")
+print(f"{'GPU (data sheet)':24}{'additions (µs)':>16}{'floor (µs)':>12}{'ratio':>8}")
+for known in machine.known().values():
+    if known.compute_capability in FEWER:
+        float32_us = additions / (known.ceilings.fma_tflops / 2 * 1e6)  # an FMA counts as two
+        float64_us = float32_us * FEWER[known.compute_capability]
+        floor = compulsory / known.ceilings.copy_gbps / 1e3
+        print(f"{known.name:24}{float64_us:16,.0f}{floor:12,.0f}{float64_us / floor:8.1f}")
+
+# %% [markdown]
+# On a GeForce this one literal costs more than all of the memory. On a card for data centres it can hide behind whatever
+# the kernel waits for. The cure is one word.
+
+# %%
+from numba import float32
+
+
+@cuda.jit
+def naive_float32(x, w, y, shift):
+    b, h, t = cuda.grid(3)
+    if b < y.shape[0] and h < y.shape[1] and t < y.shape[2]:
+        acc = float32(0)
+        for j in range(w.shape[1]):
+            s = t + shift - j
+            if s >= 0 and s < x.shape[2]:
+                acc += w[h, j] * x[b, h, s]
+        y[b, h, t] = acc
+
+
+check(naive.with_kernel(naive_float32)).raise_if_wrong()
+cured = xray(naive_float32, how.grid, how.block, x, w, y, *how.scalars)
+print(f"float64: {cured.totals.flops64} FLOPs; sectors: {cured.totals.sectors:,}, before: {totals.sectors:,}")
+
+# %% [markdown]
+# ## Measure
+#
+# In `gpu` mode the next cell measures this GPU's ceilings and times both kernels at the study's shape: check, time, check
+# again on fresh inputs. In `simulated` mode it takes what is recorded; a kernel that exists only in this notebook has no
+# record.
+
+# %% tags=["nbval-ignore-output"]
+from dwlab import mode, records, study
+
+times = {}
+if mode == "gpu":
+    bench = study.GpuBench(quick=True)
+    gpu = bench.machine
+    with bench.prepare(PAPER, "forward") as prepared:
+        times["naive"] = prepared.time(naive).median_us
+        times["naive, float32"] = prepared.time(naive.with_kernel(naive_float32)).median_us
+else:
+    gpu = machine.shown()
+    row = records.best("depthwise1d", "forward", "naive", PAPER, gpu=gpu.name)
+    if row:
+        times["naive"] = row.time_us
+
+print(f"{gpu.name}: {gpu.ceilings.source}")
+print(PAPER)
+floor_us = compulsory / gpu.ceilings.copy_gbps / 1e3
+print(f"{'floor':16}{floor_us:10,.0f} µs")
+for name, us in times.items():
+    print(f"{name:16}{us:10,.0f} µs, {us / floor_us:.0f} times the floor", end="")
+    print(f"; you predicted {predicted_times_floor:g}" if name == "naive" else "")
+if not times:
+    print("No time is recorded yet. On a GPU: python -m dwlab study --record FILE")
+
+# %% [markdown]
+# ## Explain
+#
+# Two bills are on the table: all bytes asked for, and the compulsory ones. Each, at copy speed, is a time. Where does the
+# measured one lie? And how much of what the warps asked for can the memory have delivered at most?
+
+# %% tags=["nbval-ignore-output"]
+copy_gbps, l2_gbps, us = gpu.ceilings.copy_gbps, gpu.ceilings.l2_gbps, times.get("naive")
+print(f"{'compulsory bytes at copy speed':34}{floor_us:10,.0f} µs")
+if us:
+    print(f"{'measured':34}{us:10,.0f} µs")
+print(f"{'all bytes asked for at copy speed':34}{asked.bytes_moved / copy_gbps / 1e3:10,.0f} µs")
+if us:
+    print(f"\nasked for: {asked.bytes_moved / us / 1e3:,.0f} GB/s", end="")
+    print(f"; device memory copies {copy_gbps:,.0f}", end="")
+    print(f", the L2 cache delivers {l2_gbps:,.0f}" if l2_gbps else "")
+    for name, gbps in (("device memory", copy_gbps), ("the L2 cache", l2_gbps)):
+        if gbps:
+            part = gbps * us * 1e3 / asked.bytes_moved
+            print(f"at most {100 * min(1, part):.0f} % of that came from {name}")
+    in_turn = us * gpu.sms / asked.requests * 1e3
+    print(f"a multiprocessor has {in_turn:.1f} ns for a request", end="")
+    print(f", so {in_turn / asked.sectors_per_request:.2f} ns for a sector")
+
+# %% [markdown]
+# The same in the roofline. With its compulsory bytes the kernel lies far below the roof. With the bytes that it asks for it
+# would lie *above*, and the roofline refuses: memory cannot have delivered them.
+
+# %% tags=["nbval-ignore-output"]
+from dwlab import roofline
+
+if us:
+    point = roofline.point("naive", PAPER.flops, compulsory, us, gpu.ceilings)
+    try:
+        roofline.point("naive, by the bytes asked for", PAPER.flops, asked.bytes_moved, us, gpu.ceilings)
+    except roofline.RooflineError as error:
+        print(error)
+roofline.for_machine(gpu, (point,) if us else ())
+
+# %% [markdown]
+# Where did the bytes come from, then? Eight taps in a row read the same 32 sectors, one element further left each time.
+# If the first cache (L1, one for each multiprocessor) keeps a sector for as long as a block runs, the L2 delivers it once
+# for each block that reads it. A block has 8 hours of 64 rows, and its windows reach back to hour 0: the blocks of the
+# k-th eight hours read k sectors of each row of x, and of each of their 8 filters. There are six such eights in a row.
+
+# %%
+groups = (PAPER.B // 8) * (PAPER.H // 8)  # of 8 windows by 8 channels
+l2_to_l1 = 32 * groups * (64 + 8) * sum(range(1, PAPER.L // 8 + 1))
+memory_to_l2 = 4 * (PAPER.B * PAPER.H * PAPER.L + PAPER.H * PAPER.K)
+asked_of_l1 = 32 * asked.load_sectors
+for name, size in (("asked of L1", asked_of_l1), ("L2 to L1", l2_to_l1), ("memory to L2", memory_to_l2)):
+    print(f"{name:14}{size / 1e9:8.2f} GB of reads")
+
+# %% [markdown]
+# - The kernel asks for a hundred times its compulsory bytes. Caches hide most of that: device memory and L2 need not move
+#   much more than they must.
+# - What no cache hides is the asking. Each request of a warp must find 32 sectors in 32 places, where 4 in a row would hold
+#   as much.
+# - Half of its FLOPs are float64. Whether that shows depends on the GPU, and on what else the kernel waits for.
+# - None of this is visible in the arithmetic, or in the answer. It follows from which thread computes what: 32 lanes, 32
+#   rows. The next lesson gives a warp one row, and its lanes neighbours in it.
+#
+# ## Exercises
+#
+# <!-- begin:exercise:10_1 -->
+# <!-- end:exercise:10_1 -->
+
+# %% tags=["nbval-ignore-output"]
+from dwlab import grade
+
+grade("10_1")
+
+# %% [markdown]
+# <!-- begin:exercise:10_2 -->
+# <!-- end:exercise:10_2 -->
+
+# %% tags=["nbval-ignore-output"]
+grade("10_2")
+
+# %% [markdown]
+# <!-- begin:exercise:10_3 -->
+# <!-- end:exercise:10_3 -->
+
+# %% tags=["nbval-ignore-output"]
+grade("10_3")
+
+# %% [markdown]
+# **Next:** [11 · Coalesced](11_coalesced.ipynb): the same arithmetic, with the lanes of a warp side by side.

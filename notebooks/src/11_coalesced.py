@@ -1,0 +1,464 @@
+# %% [markdown]
+# # 11 · Coalesced
+#
+# | | |
+# | --- | --- |
+# | **Time** | about 20 minutes |
+# | **Before** | [10 · Naive](10_naive.ipynb) |
+# | **Afterwards you can** | map threads to an array so that a warp reads a run · count requests as well as bytes, and say how many lanes work in each · tell effective bandwidth from bytes asked for · find out that a kernel does not wait for memory any more · compare two mappings by counts, and know what counts leave out |
+
+# %% tags=["nbval-ignore-output"]
+from dwlab import banner
+
+banner()
+
+# %% [markdown]
+# ## Question
+#
+# In the naive kernel the 32 lanes of a warp had 32 different rows, and a request for x moved 32 sectors. Now a warp gets
+# one row, and its lanes 32 neighbouring hours of it. The arithmetic stays, each output still has a thread of its own, and
+# the windows are still read tap by tap. **Sectors fall about tenfold. Does the time?**
+
+# %%
+import numpy as np
+
+from dwlab import PAPER, DepthwiseConv1d, check, cuda, stage, xray
+from dwlab.meters import load_windows, project
+
+problem = DepthwiseConv1d(B=64, H=16, L=48, K=48, padding="causal")
+arrays = problem.inputs() | {"x": project(load_windows().standardised()[:64], channels=16)}
+arrays["y"] = np.full_like(arrays["x"], np.nan)
+
+naive = stage("depthwise1d/forward/naive")
+
+
+def look(stage, problem=problem, arrays=arrays):
+    """The x-ray of a stage on a problem."""
+    how = stage.launch(problem)
+    report = xray(stage.kernel, how.grid, how.block, *stage.args(problem, arrays))
+    report.raise_hazards()
+    return report
+
+
+before = look(naive)
+print(f"naive: {before.totals.requests:,} requests, {before.totals.sectors_per_request:.1f} sectors in each")
+
+# %% [markdown]
+# ## Predict
+#
+# Compared with the naive kernel, in whole kernels, at the study's shape with its rows of 48 hours. Write down:
+#
+# - sectors of a request, on average over x and w (naive: 18.3);
+# - requests of this kernel for each one of the naive kernel;
+# - bytes that the naive kernel asks for, for each one of this kernel;
+# - lanes that work in a request for x, on average (naive: 32);
+# - how many times faster it is;
+# - how many times faster it would be if the mapping alone changed, and no type.
+
+# %%
+predicted_sectors = 4.0
+predicted_requests = 1.0
+predicted_bytes = 10.0
+predicted_lanes = 32.0
+predicted_speedup = 10.0
+predicted_speedup_by_mapping = 10.0
+
+# %% [markdown]
+# ## Build
+#
+# The mapping: threadIdx.x, along which lanes are numbered, runs over t, the axis that is contiguous in memory. A warp has a
+# tile of 32 hours of one row, a block 8 rows.
+#
+# Two habits come along. The sum is a `float32`. Indices are `uint32`: Numba's own int64 takes two registers, and several
+# instructions where one would do. An hour before the row is then no negative number but a huge one, so that one
+# comparison tests both ends.
+
+# %%
+from numba import float32, uint32
+
+print(f"in uint32, 0 - 1 is {(0 - 1) % 2**32:,}; below 48: {(0 - 1) % 2**32 < 48}")
+
+# %% tags=["stage:depthwise1d/forward/coalesced"]
+
+# %% [markdown]
+# ## Check
+
+# %%
+coalesced = stage("depthwise1d/forward/coalesced").with_kernel(kernel)
+print(check(coalesced).raise_if_wrong())
+
+# %% [markdown]
+# A row of 48 takes two tiles, so 16 lanes of the second tile have no hour. What if their guard is forgotten?
+
+# %%
+@cuda.jit
+def unguarded(x, w, y, shift):
+    t = uint32(cuda.blockIdx.y * TILE + cuda.threadIdx.x)
+    row = uint32(cuda.blockIdx.x * ROWS + cuda.threadIdx.y)
+    b = uint32(row // uint32(x.shape[1]))
+    h = uint32(row % uint32(x.shape[1]))
+    if b < x.shape[0]:
+        acc = float32(0)
+        for j in range(w.shape[1]):
+            s = uint32(t + shift - j)
+            if s < x.shape[2]:
+                acc += w[h, j] * x[b, h, s]
+        y[b, h, t] = acc
+
+
+verdict = check(coalesced.with_kernel(unguarded))
+assert not verdict.passed
+lengths = sorted({r.case.problem.L for r in verdict.results if r.passed})
+print(f"wrong on {len(verdict.failures)} of {len(verdict.results)} problems; right where L is one of {lengths}")
+
+# %% tags=["nbval-ignore-output"]
+print(verdict)
+
+# %% [markdown]
+# Idle lanes that store write into the next row, where another warp may write at the same moment. Only rows that fill their
+# tiles escape, and a test with L = 64 alone would have passed it.
+#
+# ## X-ray
+
+# %% tags=["nbval-ignore-output"]
+after = look(coalesced)
+after
+
+# %% [markdown]
+# Line by line, against lesson 10:
+#
+# - `w[h, j]`: all lanes of a warp have the same channel and read the same element, one sector.
+# - `x[b, h, s]`: one run of neighbours. 32 of them are 4 sectors, or 5 if the run starts inside one. Here runs are shorter:
+#   in the first tile they are cut off at the start of the row, and the second tile has 16 hours. So 2.45 on average, where
+#   2.1 could hold the elements.
+# - `y[b, h, t] = acc`: two tiles of a row, 4 sectors and 2, the fewest that can hold them.
+# - The column `lanes` says how many take part. In the loads it is far from 32. We come back to it.
+# - No line is marked float64.
+
+# %% tags=["nbval-ignore-output"]
+from dwlab.simt.picture import describe, picture
+
+line = next(a.line for a in after.accesses if a.array == "x")
+picture(after.pattern(line, "x"))
+
+# %%
+print(describe(after.pattern(line, "x")))
+
+# %% [markdown]
+# Side by side, the loads of both kernels:
+
+# %%
+def loads(report):
+    """Requests, sectors and working lanes of the global loads of a report."""
+    seen = [a for a in report.accesses if a.kind == "load"]
+    return tuple(sum(getattr(a, name) for a in seen) for name in ("requests", "sectors", "active_lanes"))
+
+
+print(f"{'':24}{'for each request:':>26}")
+print(f"{'':12}{'requests':>10}{'sectors':>11}{'sectors':>9}{'lanes':>7}{'FLOPs':>7}")
+for name, report in (("naive", before), ("coalesced", after)):
+    requests, sectors, lanes = loads(report)
+    print(f"{name:12}{requests:10,}{sectors:11,}{sectors / requests:9.2f}", end="")
+    print(f"{lanes / requests:7.1f}{report.totals.flops / requests:7.1f}")
+assert before.totals.flops == after.totals.flops
+
+# %% [markdown]
+# A request moves a tenth of the sectors. But there are *more than twice as many*, for the same FLOPs. Where do they come from?
+#
+# In the naive kernel all lanes share the hour. A warp whose hour has n taps inside its row makes n pairs of requests, each
+# with 32 lanes at work. Now the lanes have 32 different hours. As soon as one of them has the tap inside, the warp makes
+# the request, for that lane alone if need be. And the second tile of a row of 48 is half empty from the start. Counted for
+# one row of 48 hours and 48 taps:
+
+# %%
+t, j = np.arange(48), np.arange(48)[:, None]
+inside = t - j >= 0  # tap j of hour t lies in the row
+pairs_naive = np.count_nonzero(inside) / 32
+pairs_coalesced = sum(np.count_nonzero(inside[:, t // 32 == tile].any(axis=1)) for tile in (0, 1))
+print(f"{np.count_nonzero(inside)} products; pairs of requests for them, lanes at work in each:")
+for name, pairs in (("naive", pairs_naive), ("coalesced", pairs_coalesced)):
+    print(f"{name:12}{pairs:6.2f}{np.count_nonzero(inside) / pairs:6.1f}")
+
+rows = PAPER.B * PAPER.H  # of the study's shape
+asked = {"naive": naive.traffic(PAPER), "coalesced": coalesced.traffic(PAPER)}
+assert asked["naive"].load_requests == 2 * rows * pairs_naive
+assert asked["coalesced"].load_requests == 2 * rows * pairs_coalesced
+print(f"\n{PAPER}")
+for name, traffic in asked.items():
+    print(f"{name:12}{traffic.requests:13,} requests {traffic.sectors:15,} sectors", end="")
+    print(f"{traffic.bytes_moved / 1e9:7.1f} GB asked for")
+
+# %% tags=["nbval-ignore-output"]
+one, two = asked["naive"], asked["coalesced"]
+x_loads = after.array("x", "load")
+print(f"{'':34}{'you':>8}{'counted':>10}")
+for name, yours, counted in (
+    ("sectors in a request", predicted_sectors, two.sectors_per_request),
+    ("requests, coalesced over naive", predicted_requests, two.requests / one.requests),
+    ("bytes, naive over coalesced", predicted_bytes, one.bytes_moved / two.bytes_moved),
+    ("lanes in a request for x", predicted_lanes, x_loads.active_lanes / x_loads.requests),
+):
+    print(f"{name:34}{yours:8.4g}{counted:10.4g}")
+
+# %% [markdown]
+# ## Measure
+#
+# Two things changed: the mapping, and the types of sum and indices. Exercise 10_2 showed how to tell them apart, since the
+# block alone decides which threads share a warp. With blocks of (1, 1, 64) the lanes of the *naive* kernel run over t:
+
+# %%
+from dataclasses import replace
+
+from dwlab.stages import Launch
+
+
+def lanes_over_t(problem):
+    return Launch((problem.B, problem.H, -(-problem.L // 64)), (1, 1, 64), (problem.shift,))
+
+
+by_block = replace(naive, launch=lanes_over_t, name="by block")
+assert loads(look(by_block)) == loads(after)
+asked["by block"] = asked["coalesced"]
+print("naive kernel, blocks of (1, 1, 64): requests, sectors and lanes as in the coalesced kernel")
+
+# %% [markdown]
+# In `gpu` mode all three are timed on this GPU at the study's shape; in `simulated` mode the times are the recorded ones.
+# Effective bandwidth is *compulsory* bytes over time: it says how much of the task is done in a second. Bytes asked for
+# over time say how busy the way from the caches to the threads is.
+
+# %% tags=["nbval-ignore-output"]
+from dwlab import machine, mode, records, study
+
+times = {}
+if mode == "gpu":
+    bench = study.GpuBench(quick=True)
+    gpu = bench.machine
+    with bench.prepare(PAPER, "forward") as prepared:
+        times = {kind.name: prepared.time(kind).median_us for kind in (naive, by_block, coalesced)}
+else:
+    gpu = machine.shown()
+    found = {name: records.best("depthwise1d", "forward", name, PAPER, gpu=gpu.name) for name in asked}
+    times = {name: row.time_us for name, row in found.items() if row}
+
+compulsory = PAPER.compulsory_bytes("forward")
+print(f"{gpu.name}: {gpu.ceilings.source}")
+print(PAPER)
+if len(times) < 2:
+    times = {}
+    print("No times are recorded yet. On a GPU: python -m dwlab study --record FILE")
+else:
+    print(f"{'':12}{'time (µs)':>10}{'effective GB/s':>16}{'asked GB/s':>12}")
+    for name, us in times.items():
+        print(f"{name:12}{us:10,.0f}{compulsory / us / 1e3:16,.0f}{asked[name].bytes_moved / us / 1e3:12,.0f}")
+    speedup = times["naive"] / times["coalesced"]
+    print(f"\n{speedup:.2f} times faster; you predicted {predicted_speedup:g}")
+    if "by block" in times:
+        alone = times["naive"] / times["by block"]
+        print(f"by the mapping alone: {alone:.2f} times; you predicted {predicted_speedup_by_mapping:g}")
+    print(f"device copy: {gpu.ceilings.copy_gbps:,.0f} GB/s", end="")
+    print(f", reads from L2: {gpu.ceilings.l2_gbps:,.0f} GB/s" if gpu.ceilings.l2_gbps else "")
+
+# %% [markdown]
+# ## Explain
+#
+# It asks for a fifth of the bytes, and is nowhere near five times as fast. Look at the last column: the naive kernel got
+# more bytes a second out of the same caches than this one asks for. So bytes are not what it waits for.
+#
+# The line `by block`, which only `gpu` mode has, is the mapping alone. On an H200 it loses: a fifth of the bytes, and more
+# time than the naive kernel. Only together with float32 and uint32 does the mapping pay.
+#
+# Split the time differently: time = requests × time for each. A multiprocessor has its share of the requests; how many
+# clocks does it take for one? The clock follows from the FMA ceiling: FMA lanes × 2 FLOPs × clock × multiprocessors.
+
+# %% tags=["nbval-ignore-output"]
+lanes_of_sm = 64 if gpu.compute_capability in ((6, 0), (7, 0), (7, 5), (8, 0)) else 128
+ghz = gpu.ceilings.fma_tflops * 1e3 / (2 * lanes_of_sm * gpu.sms)
+print(f"{gpu.name}: {gpu.sms} multiprocessors at about {ghz:.2f} GHz")
+clocks = {name: us * 1e3 * ghz * gpu.sms / asked[name].requests for name, us in times.items()}
+for name, each in clocks.items():
+    print(f"{name:12}{each:6.1f} clocks of a multiprocessor for a request")
+if times:
+    more = two.requests / one.requests
+    cheaper = clocks["naive"] / clocks["coalesced"]
+    print(f"coalesced: a request is {cheaper:.2f} times cheaper, there are {more:.2f} times as many:", end=" ")
+    print(f"{cheaper / more:.2f} times faster")
+
+# %% [markdown]
+# What are those clocks spent on? A multiprocessor starts at most four instructions of warps in a clock, whatever they are.
+# A product of one warp is one FMA. Around it stand two loads, the two comparisons, two counters, the jump, and the
+# arithmetic that makes an address of b, h and s. How many instructions could have started in the measured time, for each
+# step of the loop?
+
+# %%
+loop = [part for part in after.lines if part.warps > 10 * after.lines[0].warps]
+products = next(part.warps for part in loop if part.flops)
+print(*(f"{part.warps:8,}  {part.text.strip()}" for part in loop), sep="\n")
+print(f"{sum(part.warps for part in loop) / products:.1f} statements for each product of a warp")
+
+# %% tags=["nbval-ignore-output"]
+def slots(us, warps):
+    """Instructions that could start in `us` µs for each step of the loops of `warps` warps."""
+    return 4 * ghz * 1e3 * gpu.sms * us / (warps * PAPER.K)
+
+
+tiles = rows * 2  # a warp each
+if times:
+    fma_us = PAPER.flops / gpu.ceilings.fma_tflops / 1e6
+    print("instructions that could start for each step of the loop; one is the FMA:")
+    for name, us in times.items():
+        print(f"{name:12}{slots(us, rows * PAPER.L // 32 if name == 'naive' else tiles):6.0f}")
+    print(f"the arithmetic alone, with all lanes at work: {fma_us:,.0f} µs of {times['coalesced']:,.0f} µs")
+
+# %% [markdown]
+# - Effective bandwidth rose because the kernel became faster. The bytes that it asks for each second fell. The two need not
+#   move together; only the first says how good a kernel is, only the second whether the caches are at their limit.
+# - Coalescing made each request cheap. What is left is their number: two for each FMA, with fewer than half of the lanes at
+#   work, and around them the instructions that count, compare and make addresses. The kernel waits for its own
+#   instructions. That is why types matter: an index in int64, or a sum in float64, is several instructions where one
+#   would do, in every step.
+# - So the next saving must come from making fewer steps and fewer requests: read x and w once, keep them close, use them
+#   many times.
+#
+# ## Where does it turn?
+#
+# Idle lanes look like waste that is easily removed: number all outputs through, and give lane i of the grid output i. Rows
+# then lie packed across warps, and all lanes work. The price: a warp may hold the end of one row and the start of the next,
+# so two elements of w and two runs of x, and there is a division to find t.
+#
+# First predict. Filters of 16 taps, rows of these lengths: where does the packed kernel move `fewer`, `equal` or `more`
+# sectors than the aligned one? And how many times faster is it at the study's shape?
+
+# %%
+predicted_packed = {24: "fewer", 32: "fewer", 48: "fewer", 56: "fewer", 64: "fewer", 100: "fewer"}
+predicted_packed_speedup = 1.5
+
+# %%
+@cuda.jit
+def packed(x, w, y, shift):
+    i = uint32(cuda.grid(1))
+    length = uint32(x.shape[2])
+    taps = uint32(w.shape[1])
+    row = uint32(i // length)
+    t = uint32(i % length)
+    b = uint32(row // uint32(x.shape[1]))
+    h = uint32(row % uint32(x.shape[1]))
+    if b < x.shape[0]:
+        acc = float32(0)
+        s = uint32(t + shift)
+        j = uint32(0)
+        while j < taps:
+            if s < length:
+                acc += w[h, j] * x[b, h, s]
+            s = uint32(s - 1)
+            j = uint32(j + 1)
+        y[b, h, t] = acc
+
+
+def packed_launch(problem):
+    return Launch((-(-problem.B * problem.H * problem.L // 256),), (256,), (problem.shift,))
+
+
+in_packs = replace(coalesced, kernel=packed, launch=packed_launch, name="packed")
+check(packed, launch=packed_launch).raise_if_wrong()
+counts = {}
+print(f"{'':4}{'lanes/request':^18}{'requests':^18}{'sectors':^18}")
+print(f"{'L':4}" + f"{'aligned':>9}{'packed':>9}" * 3)
+for L in (24, 32, 48, 56, 64, 100):
+    small = DepthwiseConv1d(8, 8, L, 16)
+    given = small.inputs() | {"y": np.full((8, 8, L), np.nan, np.float32)}
+    counts[L] = [loads(look(mapping, small, given)) for mapping in (coalesced, in_packs)]
+    (r1, s1, a1), (r2, s2, a2) = counts[L]
+    print(f"{L:<4}{a1 / r1:9.1f}{a2 / r2:9.1f}{r1:9,}{r2:9,}{s1:9,}{s2:9,}")
+
+# %% tags=["nbval-ignore-output"]
+for L, ((_, aligned_sectors, _), (_, packed_sectors, _)) in counts.items():
+    change = packed_sectors - aligned_sectors
+    word = "equal" if not change else "more" if change > 0 else "fewer"
+    percent = 100 * change / aligned_sectors
+    print(f"L = {L:3}: you said {predicted_packed[L]}, counted {word} ({percent:+.0f} %)")
+
+# %% [markdown]
+# - Where L is a multiple of 32 both do the same.
+# - Requests fall wherever it is not, most where the last tile was nearly empty.
+# - Sectors hardly fall, and at 24 and 56 they rise. An idle lane asks for nothing, so it costs no sector. But a row that
+#   a warp's edge cuts in two needs its element of w in both warps, and the runs of x on both sides share a sector.
+#
+# With rows of 48 there is less to ask for and no more to move: packing should win. In `gpu` mode the next cells ask the
+# clock. They time a third kernel, too: the packed one with its rows taken out before the loop, so that the indices in the
+# loop have one axis. For the interpreter the two are the same.
+
+# %%
+@cuda.jit
+def packed_rows(x, w, y, shift):
+    i = uint32(cuda.grid(1))
+    length = uint32(x.shape[2])
+    taps = uint32(w.shape[1])
+    row = uint32(i // length)
+    t = uint32(i % length)
+    b = uint32(row // uint32(x.shape[1]))
+    h = uint32(row % uint32(x.shape[1]))
+    if b < x.shape[0]:
+        x_row = x[b, h]
+        w_row = w[h]
+        acc = float32(0)
+        s = uint32(t + shift)
+        j = uint32(0)
+        while j < taps:
+            if s < length:
+                acc += w_row[j] * x_row[s]
+            s = uint32(s - 1)
+            j = uint32(j + 1)
+        y[b, h, t] = acc
+
+
+in_packed_rows = replace(in_packs, kernel=packed_rows, name="packed, rows out")
+check(packed_rows, launch=packed_launch).raise_if_wrong()
+assert look(in_packed_rows).totals == look(in_packs).totals
+fewer = 1 - loads(look(in_packs))[0] / loads(after)[0]
+print(f"both packed kernels: the same counts; at K = 48, {100 * fewer:.0f} % fewer requests than aligned")
+
+# %% tags=["nbval-ignore-output"]
+if mode == "gpu":
+    with bench.prepare(PAPER, "forward") as prepared:
+        packed_times = {kind.name: prepared.time(kind).median_us for kind in (in_packs, in_packed_rows)}
+    print(f"{gpu.name}, {PAPER}; you predicted that packed is {predicted_packed_speedup:g} times faster")
+    print(f"{'':18}{'time (µs)':>10}{'times faster':>14}{'instructions for a step':>25}")
+    for name, us, warps in (
+        ("coalesced", times["coalesced"], tiles),
+        *((name, us, rows * PAPER.L // 32) for name, us in packed_times.items()),
+    ):
+        print(f"{name:18}{us:10,.0f}{times['coalesced'] / us:14.2f}{slots(us, warps):25.0f}")
+else:
+    print("The packed kernels exist in this notebook only: they are timed in gpu mode, and have no record.")
+
+# %% [markdown]
+# On an H200, packing as first written is an optimisation that loses: the compiler makes the whole address of
+# `x[b, h, s]` anew in each step. With the rows taken out it wins, at the same counts. So count first, since counts need
+# no GPU and explain much. Then measure, because a count of memory knows nothing of the instructions around it.
+#
+# ## Exercises
+#
+# <!-- begin:exercise:11_1 -->
+# <!-- end:exercise:11_1 -->
+
+# %% tags=["nbval-ignore-output"]
+from dwlab import grade
+
+grade("11_1")
+
+# %% [markdown]
+# <!-- begin:exercise:11_2 -->
+# <!-- end:exercise:11_2 -->
+
+# %% tags=["nbval-ignore-output"]
+grade("11_2")
+
+# %% [markdown]
+# <!-- begin:exercise:11_3 -->
+# <!-- end:exercise:11_3 -->
+
+# %% tags=["nbval-ignore-output"]
+grade("11_3")
+
+# %% [markdown]
+# **Next:** [12 · Shared memory](12_shared_memory.ipynb): what is read once can be used many times.
