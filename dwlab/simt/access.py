@@ -70,20 +70,23 @@ class Accesses(State):
         return LocalView(base, tuple(shape), tuple(strides), element), mask
 
     def slice_bounds(self, index: slice, extent: Lanes, node: ast.AST) -> tuple[Lanes, Lanes, np.int64]:
+        """(first element, number of elements, step) of a slice of an axis, by Python's rules."""
         step = np.int64(1) if index.step is None else index.step
-        if step.ndim or step < 1:
-            raise self.refuse(node, "a slice in a kernel needs a positive step that is the same in every thread")
+        if step.ndim or step == 0:
+            raise self.refuse(node, "a slice in a kernel needs a step that is not 0 and the same in every thread")
+        step = np.int64(step)
+        low, high = (np.int64(0), extent) if step > 0 else (np.int64(-1), extent - np.int64(1))
 
         def bound(value: Lanes | None, default: Lanes) -> Lanes:
             if value is None:
                 return default
             value = value.astype(np.int64)
-            value = np.where(value < 0, np.maximum(value + extent, 0), np.minimum(value, extent))
+            value = np.clip(np.where(value < 0, value + extent, value), low, high)
             return value if value.ndim else np.int64(value)
 
-        start, stop = bound(index.start, np.int64(0)), bound(index.stop, extent)
-        length = np.maximum(stop - start + step - 1, 0) // step
-        return start, length if length.ndim else np.int64(length), np.int64(step)
+        start, stop = bound(index.start, low if step > 0 else high), bound(index.stop, high if step > 0 else low)
+        length = np.maximum((stop - start + step - np.sign(step)) // step, 0)
+        return start, length if length.ndim else np.int64(length), step
 
     def out_of_range(
         self, array: AnyArray, axis: int, index: Lanes, extent: Lanes, mask: Mask, node: ast.AST
@@ -153,6 +156,8 @@ class Accesses(State):
             raise self.refuse(
                 node, f"{array.name} is a constant in the kernel", "pass it as an argument to write to it"
             )
+        if array.root.read_only:
+            raise self.refuse(node, f"{array.name} is read-only on the host", "pass an array that may be written")
         self.note(array, element, mask, trace.STORE, node)
         flat = array.root.view(array.dtype)
         if array.root.row_bytes:
@@ -273,7 +278,7 @@ class Accesses(State):
         span = root.granules(array.dtype.itemsize)
         self.access_number += 1
         wide = np.ascontiguousarray(np.broadcast_to(element, self.lanes_shape))
-        found = np.zeros((6, 5), np.int64)
+        found = np.zeros((5, 5), np.int64)
         if kind == trace.ATOMIC and self.uses_fences and root.space == "global":
             self.fenced_blocks[self.block_numbers[mask.full.any(axis=1)]] = True
         total = trace.track(
@@ -283,11 +288,10 @@ class Accesses(State):
         )  # fmt: skip
         if not total:
             return
-        for hazard in range(1, 6):
-            if found[hazard, 0]:
-                self.report_found(array, hazard, found[hazard], node)
+        for hazard in np.flatnonzero(found[:, 0]):
+            self.report_found(array, int(hazard), kind, found[hazard], node)
 
-    def report_found(self, array: Array, hazard: int, found: np.ndarray, node: ast.AST) -> None:
+    def report_found(self, array: Array, hazard: int, kind: int, found: np.ndarray, node: ast.AST) -> None:
         _, element, me, other, event = (int(v) for v in found)
         mine = self.thread_name((me - 1) // self.padded, (me - 1) % self.padded)
         place = f"{array.name} element {self.place(array, element)}"
@@ -304,17 +308,14 @@ class Accesses(State):
             )  # fmt: skip
             return
         other_line, _ = self.events[event]
-        verbs = {
-            trace.RACE_READ_AFTER_WRITE: ("reads", "wrote"),
-            trace.RACE_WRITE_AFTER_WRITE: ("writes", "wrote"),
-            trace.RACE_WRITE_AFTER_READ: ("writes", "read"),
-        }[hazard]
+        does = ("reads", "writes", "updates")[kind]
+        did = ("wrote", "read", "updated (atomic)")[hazard]
         same_block = (me - 1) // self.padded == (other - 1) // self.padded
         same_warp = same_block and (me - 1) % self.padded // 32 == (other - 1) % self.padded // 32
         need = "cuda.syncwarp()" if same_warp else "cuda.syncthreads()" if same_block else "another launch or an atomic"
         self.hazard(
             "race", node.lineno, array.name,
-            f"{mine} {verbs[0]} {place}, which {theirs} {verbs[1]} on line {other_line}, with nothing to order the two "
+            f"{mine} {does} {place}, which {theirs} {did} on line {other_line}, with nothing to order the two "
             f"(it takes {need})",
             f"{theirs}; {mine}", other_line,
         )  # fmt: skip

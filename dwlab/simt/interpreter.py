@@ -34,11 +34,19 @@ _COMPARE = {
 _UNARY = {ast.USub: operator.neg, ast.UAdd: operator.pos, ast.Invert: operator.invert}
 _DIVISIONS = {operator.floordiv, operator.mod}
 
+_PYTHON_ERRORS = (TypeError, ValueError, IndexError, AttributeError, NameError, OverflowError)
+# NumPy's functions that Numba-CUDA has.
+_CUDA_UFUNCS = frozenset(
+    (
+        "arccos arccosh arcsin arcsinh arctan arctan2 arctanh bitwise_and bitwise_or bitwise_xor conjugate cos cosh "
+        "deg2rad degrees divide equal fmax fmin greater greater_equal hypot invert isnan left_shift less less_equal "
+        "log log10 log2 logical_and logical_not logical_or logical_xor maximum minimum not_equal rad2deg radians "
+        "right_shift sin sinh tan tanh"
+    ).split()
+)
+_INSTEAD = {"absolute": "abs(…)", "cbrt": "cuda.cbrt(…)", "round": "round(…)"}
 # NumPy functions that are no floating-point operation.
-_FREE_UFUNCS = frozenset(
-    ("absolute", "fabs", "negative", "positive", "sign", "floor", "ceil", "trunc", "rint", "maximum", "minimum",
-     "fmax", "fmin", "copysign", "conjugate", "isnan", "isinf", "isfinite", "signbit")
-)  # fmt: skip
+_FREE_UFUNCS = frozenset("conjugate fmax fmin isnan maximum minimum".split())
 
 _WAY_ROUND = {
     "Try": "exceptions cannot be caught in a kernel; test the condition with `if`",
@@ -87,7 +95,7 @@ class Execution(Accesses):
             raise UnsupportedError(f"{self.where()}: device functions call each other without end") from None
         except MemoryError:
             raise
-        except (TypeError, ValueError, IndexError, AttributeError, NameError, OverflowError) as error:
+        except _PYTHON_ERRORS as error:
             raise UnsupportedError(f"{self.where()}: {type(error).__name__}: {error}") from error
         for _, value in frame.returns:
             if value is not None:
@@ -690,7 +698,7 @@ class Execution(Accesses):
                 return base[slice(*(None if p is None else int(p) for p in (index.start, index.stop, index.step)))]
             index = self.number(index, node)
             if index.ndim:
-                raise self.refuse(node, "a tuple's index must be the same in every thread", "use cuda.local.array")
+                return self.pick(base, index, node)
             try:
                 return base[int(index)]
             except IndexError:
@@ -701,6 +709,26 @@ class Execution(Accesses):
         if isinstance(base, (Array, LocalArray, LocalView)):
             return self.load(base, self.indices_of(node), node)
         raise self.refuse(node, f"{describe(base)} cannot be indexed")
+
+    def pick(self, items: tuple, index: Lanes, node: ast.Subscript) -> Lanes:
+        """An element of a tuple of numbers of one type, by an index that differs between threads."""
+        if not all(isinstance(v, (np.ndarray, np.generic)) for v in items) or len({v.dtype for v in items}) != 1:
+            raise self.refuse(
+                node,
+                "a tuple of different types needs an index that is the same in every thread",
+                "use cuda.local.array",
+            )
+        index = types.cast(index, types.INT64)
+        outside, _ = self.mask.split((index >= len(items)) | (index < -len(items)))
+        if outside is not None:
+            who = self.first_name(outside)
+            text = f"index outside a tuple of {len(items)} in {who}"
+            self.hazard("out of bounds", node.lineno, None, text, who, fatal=True)
+        index = np.where(index < 0, index + len(items), index)
+        result = items[0]
+        for k, value in enumerate(items[1:], 1):
+            result = np.where(index == k, value, result)
+        return result
 
     def indices_of(self, node: ast.Subscript) -> tuple:
         index = self.eval(node.slice)
@@ -752,7 +780,9 @@ class Execution(Accesses):
         if isinstance(function, FunctionType):
             where = (function.__module__ or "").split(".")[0]
             if where == "numpy":
-                raise self.refuse(node, f"numpy.{function.__name__} is not available in a kernel", "write the loop out")
+                instead = _INSTEAD.get(function.__name__)
+                way_round = f"use {instead}" if instead else "write the loop out"
+                raise self.refuse(node, f"Numba-CUDA has no numpy.{function.__name__}", way_round)
             raise self.refuse(
                 node, f"{function.__name__} is a plain Python function", "decorate it with @cuda.jit(device=True)"
             )
@@ -760,6 +790,10 @@ class Execution(Accesses):
 
     def ufunc(self, function: np.ufunc, arguments: list[object], node: ast.AST) -> Lanes:
         values = [self.number(a, node) for a in arguments]
+        name = function.__name__
+        if name not in _CUDA_UFUNCS:
+            instead = _INSTEAD.get(name) or (f"math.{name}(…)" if hasattr(math, name) else "write it with operators")
+            raise self.refuse(node, f"Numba-CUDA has no numpy.{name}", f"use {instead}")
         if len(values) != function.nin or function.nout != 1:
             raise self.refuse(node, f"numpy.{function.__name__} takes {function.nin} number(s) here")
         result = function(*values)
@@ -794,6 +828,8 @@ class Execution(Accesses):
             through = self.block_of(src.body, mask)
         except SimtError:
             raise
+        except _PYTHON_ERRORS as error:
+            raise UnsupportedError(f"{self.where()}: {type(error).__name__}: {error}") from error
         finally:
             self.frames.pop()
             self.frame = caller

@@ -301,6 +301,10 @@ def const_array(run: Execution, node: ast.Call) -> Array:
     value = run.eval(node.args[0])
     if not isinstance(value, Array) or value.space != "const":
         raise run.refuse(node, "const.array_like takes a NumPy array that is a global or closure variable")
+    run.constant_memory[id(value.root)] = len(value.root.data)
+    total = sum(run.constant_memory.values())
+    if total > 64 * 1024:
+        raise LaunchError(f"{run.where(node)}: {total:,} bytes of constant memory; a kernel has at most {64 * 1024:,}")
     return value
 
 
@@ -338,8 +342,8 @@ def _syncthreads(run: Execution, node: ast.Call) -> None:
 
 def _syncthreads_vote(run: Execution, node: ast.Call, predicate: object, how: str) -> Lanes:
     value = run.number(predicate, node)
-    if value.dtype.kind not in "iub":
-        raise run.refuse(node, "the predicate must be an integer or a bool")
+    if value.dtype.kind not in "iu":
+        raise run.refuse(node, f"syncthreads_{how} does not take {value.dtype}", "int32(…) converts")
     run.barrier(node)
     yes = np.broadcast_to(types.truth(value), run.lanes_shape) & run.mask.full
     if how == "count":
@@ -400,8 +404,8 @@ def _participants(run: Execution, node: ast.Call, mask: Lanes) -> np.ndarray:
 def _shuffle(run: Execution, node: ast.Call, how: str, member: object, value: object, amount: object) -> Lanes:
     _participants(run, node, run.number(member, node))
     value = run.number(value, node)
-    if value.dtype.itemsize < 4 and value.dtype.kind in "iub":
-        value = types.cast(value, types.INT32)
+    if value.dtype not in (types.INT32, types.INT64, types.FLOAT32, types.FLOAT64):
+        raise run.refuse(node, f"{how} takes int32, int64, float32 or float64, not {value.dtype}", "convert the value")
     amount = types.cast(run.number(amount, node), types.INT64)
     lane = np.arange(32)
     shift = _warps(run, amount)
@@ -522,9 +526,10 @@ def _ffs(run: Execution, node: ast.Call, value: object) -> Lanes:
 
 def _selp(run: Execution, node: ast.Call, test: object, yes: object, no: object) -> Lanes:
     yes, no = run.number(yes, node), run.number(no, node)
-    dtype = types.unify(yes.dtype, no.dtype)
-    out = np.where(types.truth(run.number(test, node)), types.cast(yes, dtype), types.cast(no, dtype))
-    return out if out.ndim else dtype.type(out)
+    if yes.dtype != no.dtype:
+        raise run.refuse(node, f"selp needs two values of one type, not {yes.dtype} and {no.dtype}")
+    out = np.where(types.truth(run.number(test, node)), yes, no)
+    return out if out.ndim else yes.dtype.type(out)
 
 
 def _fma(run: Execution, node: ast.Call, a: object, b: object, c: object) -> Lanes:
@@ -601,6 +606,8 @@ def atomic_call(run: Execution, node: ast.Call, name: str) -> Lanes:
         raise run.refuse(node, f"the first argument of atomic.{name} must be an array")
     if array.space == "const":
         raise run.refuse(node, f"{array.name} is a constant in the kernel", "pass it as an argument to write to it")
+    if array.root.read_only:
+        raise run.refuse(node, f"{array.name} is read-only on the host", "pass an array that may be written")
     compare = None
     if name == "compare_and_swap":
         index: object = (np.int64(0),) * len(array.shape)

@@ -64,6 +64,8 @@ class Binder:
             return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
         device = self.device_array(value, name)
         array = self.array(device, name)
+        if isinstance(value, np.ndarray) and not value.flags.writeable:
+            array.root.read_only = True
         if isinstance(wanted, nt.Array) and (
             wanted.ndim != device.ndim or types.dtype_of(wanted.dtype) != device.dtype
         ):
@@ -113,6 +115,8 @@ class Binder:
     def array(self, device: hostapi.DeviceNDArray, name: str) -> Array:
         allocation = device.allocation
         itemsize = device.dtype.itemsize
+        if not device.dtype.isnative:
+            raise TypeError(f"argument {name!r}: dtype {device.dtype} has the other byte order; use .astype")
         entry = self.roots.get(id(allocation))
         if entry is None:
             root = self.run.new_root("global", allocation.buffer)
@@ -146,7 +150,7 @@ class Binder:
                 if not self.run.hunting:
                     allocation.written = None
                 continue
-            flags = np.repeat(root.shadow["written"][0], root.granule)
+            flags = np.repeat(root.shadow["written"][0, :, 0], root.granule)
             allocation.written[: len(flags)] = flags
             if flags.all() and len(flags) == allocation.nbytes:
                 allocation.written = None
@@ -221,6 +225,7 @@ def execute(
     shared_bytes: int = 0,
     options: Options | None = None,
     copies: bool = False,
+    launch_bounds: int | None = None,
     signatures: Sequence[Sequence[nt.Type]] = (),
 ) -> tuple[Execution, Binder]:
     """Runs a kernel over its whole grid. Raises LaunchError, UnsupportedError, HazardError or KernelError."""
@@ -229,6 +234,8 @@ def execute(
     grid, block = limits.dim3(grid, "grid"), limits.dim3(block, "block")
     wanted = needs(src)
     shared_bytes = int(shared_bytes)
+    if launch_bounds and math.prod(block) > launch_bounds:
+        raise LaunchError(f"block {block} has {math.prod(block)} threads; the kernel has launch_bounds={launch_bounds}")
     limits.check_launch(grid, block, wanted.static_shared, shared_bytes, options.compute_capability)
     if len(arguments) + len(src.defaults) < len(src.parameters) or len(arguments) > len(src.parameters):
         raise TypeError(
@@ -301,9 +308,16 @@ def _batch(run: Execution, wanted: Needs, shared_bytes: int, options: Options) -
 class Kernel:
     """What @cuda.jit makes: a kernel to be launched with kernel[grid, block](…), or a device function."""
 
-    def __init__(self, function: FunctionType, device: bool = False, signatures: Sequence[Sequence[nt.Type]] = ()):
+    def __init__(
+        self,
+        function: FunctionType,
+        device: bool = False,
+        signatures: Sequence[Sequence[nt.Type]] = (),
+        launch_bounds: int | tuple[int, ...] | None = None,
+    ):
         self.py_func = function
         self.device = device
+        self.most_threads = launch_bounds[0] if isinstance(launch_bounds, tuple) else launch_bounds
         self.arg_types = tuple(tuple(s) for s in signatures)
         functools.update_wrapper(self, function)
 
@@ -362,7 +376,13 @@ class Configured:
 
     def __call__(self, *args: object) -> None:
         run, _ = execute(
-            self.kernel.py_func, self.grid, self.block, args, self.sharedmem, signatures=self.kernel.arg_types
+            self.kernel.py_func,
+            self.grid,
+            self.block,
+            args,
+            self.sharedmem,
+            launch_bounds=self.kernel.most_threads,
+            signatures=self.kernel.arg_types,
         )
         if run.options.hazards == "warn":
             for hazard in run.trace.hazards.values():
@@ -398,9 +418,12 @@ def jit(
             raise TypeError(f"cuda.jit has no option {gone!r} any more; give a signature instead")
     if unknown := set(options) - _COMPILER_OPTIONS - {"signature"}:
         raise TypeError(f"cuda.jit has no option {sorted(unknown)[0]!r}")
+    if options.get("boundscheck"):
+        raise NotImplementedError("bounds checking is not supported for CUDA; dwlab.simt always checks bounds")
     func_or_sig = options.get("signature", func_or_sig)
+    bounds = options.get("launch_bounds")
     if isinstance(func_or_sig, FunctionType):
-        return Kernel(func_or_sig, device)
+        return Kernel(func_or_sig, device, launch_bounds=bounds)
     if isinstance(func_or_sig, Kernel):
         raise TypeError("this function has been through cuda.jit already")
     signatures = []
@@ -413,7 +436,7 @@ def jit(
             if result not in (None, nt.void) and not device:
                 raise TypeError("CUDA kernel must have void return type.")
             signatures.append(arguments)
-    return lambda function: Kernel(function, device, () if device else signatures)
+    return lambda function: Kernel(function, device, () if device else signatures, bounds)
 
 
 def xray(
@@ -442,7 +465,8 @@ def xray(
         raise TypeError(f"{kernel.__name__} is a device function: x-ray a kernel that calls it")
     if not isinstance(function, FunctionType):
         raise TypeError(f"xray takes a kernel, not {type(kernel).__name__}")
-    run, binder = execute(function, grid, block, args, shared_bytes, options, copies=True)
+    bounds = getattr(kernel, "most_threads", None)
+    run, binder = execute(function, grid, block, args, shared_bytes, options, copies=True, launch_bounds=bounds)
     return report.build(run, binder.float64)
 
 

@@ -111,6 +111,7 @@ class Root:
         self.granule = 0
         self.tracked = False
         self.check_unwritten = False
+        self.read_only = False
         self.shadow: np.ndarray | None = None
         self.initial: np.ndarray | None = None  # a flag a byte: written before the launch
         self.touched: np.ndarray | None = None
@@ -135,11 +136,11 @@ class Root:
         if self.shadow is None:
             rows = len(self.data) // self.row_bytes if self.row_bytes else 1
             length = (self.row_bytes or len(self.data)) // self.granule
-            self.shadow = np.zeros((rows, length), trace.SHADOW)
+            self.shadow = np.zeros((rows, length, 3), trace.ACCESS)
             if self.initial is not None:
-                self.shadow["written"][0] = self.initial[:: self.granule][:length]
+                self.shadow["written"][0, :, trace.WRITE] = self.initial[:: self.granule][:length]
             elif not self.check_unwritten:
-                self.shadow["written"] = True
+                self.shadow["written"][:, :, trace.WRITE] = True
         return itemsize // self.granule
 
 

@@ -34,8 +34,9 @@ class Options:
         if self.hazards not in HAZARD_MODES:
             raise ValueError(f"hazards={self.hazards!r}: choose one of {', '.join(HAZARD_MODES)}")
         for name in ("step_limit", "memory_budget", "lanes"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}={getattr(self, name)}: must be at least 1")
+            value = getattr(self, name)
+            if not isinstance(value, int) or value < 1:
+                raise ValueError(f"{name}={value!r}: must be an integer of at least 1")
 
 
 _STANDARD = Options()

@@ -8,7 +8,6 @@ import functools
 import inspect
 import linecache
 import os
-import textwrap
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import FunctionType
@@ -100,37 +99,51 @@ def _written(body: list[ast.stmt], parameters: tuple[str, ...], lookup: Callable
     return frozenset(names & set(parameters))
 
 
-def _find(tree: ast.Module, function: FunctionType, first: int) -> ast.FunctionDef:
-    for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef) and node.name == function.__name__:
-            start = min([node.lineno, *(d.lineno for d in node.decorator_list)])
-            if start + first - 1 == function.__code__.co_firstlineno or first == function.__code__.co_firstlineno:
-                return node
-    raise UnsupportedError(f"no `def {function.__name__}` was found in its source")
+@functools.lru_cache(maxsize=64)
+def _tree(text: str) -> ast.Module:
+    return ast.parse(text)
 
 
-def _lines(function: FunctionType) -> tuple[list[str], int]:
-    """Source lines and first line number; a file changed on disk since import is read anew by linecache."""
-    try:
-        return inspect.getsourcelines(function)
-    except (OSError, TypeError) as error:
+def _same_code(node: ast.Lambda, function: FunctionType) -> bool:
+    code = compile(ast.Expression(node), "<lambda>", "eval").co_consts[0]
+    return (code.co_code, code.co_names) == (function.__code__.co_code, function.__code__.co_names)
+
+
+def _find(function: FunctionType) -> tuple[ast.FunctionDef | ast.Lambda, list[str]]:
+    """The function's syntax node, with line numbers as in its file, and the file's lines."""
+    name, path, first = function.__name__, function.__code__.co_filename, function.__code__.co_firstlineno
+    linecache.checkcache(path)
+    lines = linecache.getlines(path, function.__globals__)
+    if not lines:
         raise UnsupportedError(
-            f"the source of {function.__name__!r} is not available ({error}); dwlab.simt reads Python source: define "
-            "the kernel in a file or a notebook cell, not in exec() or a console line"
+            f"the source of {name!r} is not available; dwlab.simt reads Python source: define the kernel in a file or "
+            "a notebook cell, not in exec() or a console line"
+        )
+    try:
+        tree = _tree("".join(lines))
+    except SyntaxError as error:
+        raise UnsupportedError(
+            f"the source of {name!r} does not parse any more ({error}): did its file change? Import it anew"
         ) from None
+    lambdas = []
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.name == name:
+            if min([node.lineno, *(d.lineno for d in node.decorator_list)]) == first:
+                if isinstance(node, ast.AsyncFunctionDef):
+                    raise UnsupportedError(f"{name!r} is async; a kernel is a plain `def`")
+                return node, lines
+        elif isinstance(node, ast.Lambda) and name == "<lambda>" and node.lineno == first:
+            lambdas.append(node)
+    if len(lambdas) > 1:
+        lambdas = [node for node in lambdas if _same_code(node, function)] or lambdas
+    if lambdas:
+        return lambdas[0], lines
+    raise UnsupportedError(f"no {name!r} was found on line {first} of its source: did the file change? Import it anew")
 
 
 @functools.lru_cache(maxsize=512)
 def _parsed(code: object, function: FunctionType) -> Source:
-    lines, first = _lines(function)
-    try:
-        tree = ast.parse(textwrap.dedent("".join(lines)))
-    except SyntaxError:  # a lambda, or a fragment
-        raise UnsupportedError(f"{function.__name__!r} must be a plain `def`, not a lambda or a fragment") from None
-    node = _find(tree, function, first)
-    if isinstance(node, ast.AsyncFunctionDef):
-        raise UnsupportedError(f"{function.__name__!r} is async; a kernel is a plain `def`")
-    ast.increment_lineno(node, first - 1)
+    node, lines = _find(function)
     arguments = node.args
     if arguments.vararg or arguments.kwarg or arguments.kwonlyargs:
         raise UnsupportedError(
@@ -139,11 +152,11 @@ def _parsed(code: object, function: FunctionType) -> Source:
     parameters = tuple(a.arg for a in [*arguments.posonlyargs, *arguments.args])
     signature = inspect.signature(function)
     defaults = {n: p.default for n, p in signature.parameters.items() if p.default is not inspect.Parameter.empty}
+    body = node.body
+    if isinstance(node, ast.Lambda):
+        body = [ast.copy_location(ast.Return(node.body), node.body)]
     stored = {
-        n.id
-        for s in node.body
-        for n in ast.walk(s)
-        if isinstance(n, ast.Name) and isinstance(n.ctx, (ast.Store, ast.Del))
+        n.id for s in body for n in ast.walk(s) if isinstance(n, ast.Name) and isinstance(n.ctx, (ast.Store, ast.Del))
     }
     return Source(
         function=function,
@@ -151,9 +164,9 @@ def _parsed(code: object, function: FunctionType) -> Source:
         file=function.__code__.co_filename,
         parameters=parameters,
         defaults=defaults,
-        body=node.body,
-        text={first + i: line.rstrip() for i, line in enumerate(lines)},
-        written=_written(node.body, parameters, functools.partial(_lookup, function)),
+        body=body,
+        text={n: lines[n - 1].rstrip() for n in range(function.__code__.co_firstlineno, (node.end_lineno or 1) + 1)},
+        written=_written(body, parameters, functools.partial(_lookup, function)),
         local_names=frozenset(stored | set(parameters)),
     )
 
@@ -162,7 +175,6 @@ def read(function: FunctionType) -> Source:
     """The Source of a Python function. Raises UnsupportedError when it cannot be read or is not a plain function."""
     if not isinstance(function, FunctionType):
         raise UnsupportedError(f"{function!r} is not a Python function")
-    linecache.checkcache(function.__code__.co_filename)
     return _parsed(function.__code__, function)
 
 

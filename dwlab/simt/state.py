@@ -75,6 +75,7 @@ class State:
         self.event_numbers: dict[tuple, int] = {}
         self.access_number = 0
         self.constants: dict[int, Array] = {}
+        self.constant_memory: dict[int, int] = {}
         self.fences = np.zeros((1, 1), np.int32)
         self.fenced_blocks = np.zeros(1, np.bool_)
         self.uses_fences = False

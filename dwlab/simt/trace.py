@@ -171,29 +171,91 @@ def count_divergent(condition, mask):
     return divergent
 
 
-# Shadow memory: what is known of the last write and of the reads since, for each granule of an array.
-SHADOW = np.dtype(
+# Shadow memory keeps, for each granule of an array, three records: the last plain write, the reads since, the atomics
+# since. Reads and atomics are sets; `many` says how far theirs reaches.
+ACCESS = np.dtype(
     [
-        ("writer", np.int32),  # thread number + 1 within the launch (global) or block (shared); 0: none
-        ("write_block", np.int32),
-        ("write_epoch", np.int32),
-        ("write_warp_epoch", np.int32),
-        ("write_event", np.int32),
-        ("write_access", np.int32),  # number of the access that wrote: two lanes of one access are "two writers"
-        ("write_fence", np.int32),
-        ("write_atomic", np.bool_),
-        ("written", np.bool_),
-        ("many", np.int8),  # readers: 0 one thread, 1 several lanes of one warp, 2 several warps, 3 several blocks
-        ("reader", np.int32),
-        ("read_block", np.int32),
-        ("read_epoch", np.int32),
-        ("read_warp_epoch", np.int32),
-        ("read_event", np.int32),
+        ("thread", np.int32),  # number of the latest thread within the launch, + 1; 0: none
+        ("block", np.int32),
+        ("epoch", np.int32),  # barriers that its block had passed
+        ("warp_epoch", np.int32),  # syncwarps that its warp had passed
+        ("event", np.int32),  # the place in the source
+        ("access", np.int32),  # running number: two lanes of one access are two writers
+        ("fence", np.int32),  # fences that the thread had executed
+        ("far_thread", np.int32),
+        ("far_event", np.int32),
+        ("many", np.int8),  # 0: one thread, 1: several lanes of one warp, 2: several warps, 3: several blocks
+        ("written", np.bool_),  # of the write record: whether anything was ever written
     ]
 )
-
+WRITE, READ, UPDATE = 0, 1, 2
 LOAD, STORE, ATOMIC = 0, 1, 2
-RACE_READ_AFTER_WRITE, RACE_WRITE_AFTER_WRITE, RACE_WRITE_AFTER_READ, TWO_WRITERS, UNWRITTEN = 1, 2, 3, 4, 5
+# What `track` finds: a race with an earlier write, read or atomic; two lanes storing at once; a read of what nothing
+# wrote.
+RACE_WITH_WRITE, RACE_WITH_READ, RACE_WITH_ATOMIC, TWO_WRITERS, UNWRITTEN = 0, 1, 2, 3, 4
+
+
+@numba.njit
+def _clash(seen, me, block, now, warp_now, lanes, grid_epoch):
+    """Whether nothing orders the access(es) `seen` before one by thread `me`."""
+    if seen.thread == 0:
+        return False
+    if seen.many == 3 or seen.block != block:
+        return seen.epoch >= grid_epoch
+    if seen.epoch != now:
+        return False
+    if seen.many == 2 or (seen.thread - 1) // 32 != (me - 1) // 32:
+        return True
+    if seen.many == 0 and seen.thread == me:
+        return False
+    return seen.warp_epoch == warp_now
+
+
+@numba.njit
+def _remember(seen, me, block, now, warp_now, event, grid_epoch):
+    """Adds thread `me` to a set of accesses, dropping those that are ordered before it anyway.
+
+    The latest access is kept whole; of the others one from farther away (another lane, warp or block, as `many` says).
+    """
+    far = True  # whether the access that was the latest so far becomes the one from farther away
+    if seen.thread == 0 or seen.epoch < grid_epoch:
+        seen.many = 0
+    elif seen.block != block:
+        seen.many = 3
+    elif seen.many == 3:
+        far = False
+    elif seen.epoch != now:
+        seen.many = 0
+    elif (seen.thread - 1) // 32 != (me - 1) // 32:
+        seen.many = 2
+    elif seen.many == 2:
+        far = False
+    elif seen.warp_epoch != warp_now:
+        seen.many = 0
+    elif seen.thread != me:
+        seen.many = 1
+    else:
+        far = False
+    if far:
+        seen.far_thread = seen.thread
+        seen.far_event = seen.event
+    seen.thread = me
+    seen.block = block
+    seen.epoch = now
+    seen.warp_epoch = warp_now
+    seen.event = event
+
+
+@numba.njit
+def _culprit(seen, me, block):
+    """(thread, event) of an access in the set that is not ordered before thread `me`."""
+    if seen.many == 3:
+        latest = seen.block != block
+    elif seen.many == 2:
+        latest = (seen.thread - 1) // 32 != (me - 1) // 32
+    else:
+        latest = seen.many == 0 or seen.thread != me
+    return (seen.thread, seen.event) if latest else (seen.far_thread, seen.far_event)
 
 
 @_compiled
@@ -203,13 +265,13 @@ def track(
 ):  # fmt: skip
     """Updates shadow memory with one access and notes the first hazard of each type.
 
-    shadow: (rows, granules) SHADOW records; per_row: one row per block (shared) or one row for all (global).
+    shadow: (rows, granules, 3) ACCESS records; per_row: one row per block (shared) or one row for all (global).
     element: (B, T) int64 element numbers; span: granules per element.  kind: LOAD, STORE or ATOMIC.
     event: number of the source place; access: running number of this access.
     blocks: (B,) block numbers; epoch: (B,) barriers passed; warp_epoch: (B, T / 32) syncwarps passed; grid_epoch: epoch
     at the last grid-wide barrier. fences: (blocks, T) threadfences executed by each thread of the launch, or (1, 1) if
     there are none; fenced_blocks: (blocks,) whether a block has executed a global atomic.
-    found: (6, 5) int64, row r = (count, granule's element, this thread, other thread, other event) of hazard r.
+    found: (5, 5) int64, row r = (count, element, this thread, other thread, other event) of hazard r.
     Returns the number of hazards.
     """
     total = 0
@@ -225,112 +287,49 @@ def track(
             me = block * lanes + t + 1
             warp_now = warp_epoch[b, t // 32]
             for g in range(element[b, t] * span, element[b, t] * span + span):
-                s = shadow[row, g]
-                hazard = 0
-                other = 0
-                other_event = 0
-                writer = s.writer
-                ordered = True
-                if writer != 0 and writer != me:
-                    if s.write_block == block:
-                        if s.write_epoch == now:
-                            same_warp = (writer - 1) % lanes // 32 == t // 32
-                            ordered = same_warp and s.write_warp_epoch != warp_now
-                    else:
-                        ordered = s.write_epoch < grid_epoch
-                    if not ordered and with_fences and fenced_blocks[block]:
-                        home = (writer - 1) // lanes
-                        ordered = fences[home, (writer - 1) % lanes] > s.write_fence
-                if kind == 0:
-                    if check_unwritten and not s.written:
-                        hazard = 5
-                    elif not ordered:
-                        hazard = 1
-                        other = writer
-                        other_event = s.write_event
-                    if s.reader == 0 or s.reader == me:
-                        fresh = s.reader == 0 or s.read_epoch != now
-                        if fresh or (s.many == 1 and s.read_warp_epoch != warp_now):
-                            s.many = 0
-                        s.reader = me
-                        s.read_block = block
-                        s.read_epoch = now
-                        s.read_warp_epoch = warp_now
-                        s.read_event = event
-                    elif s.read_block != block:
-                        if s.read_epoch < grid_epoch:
-                            s.many = 0
-                        else:
-                            s.many = 3
-                        s.reader = me
-                        s.read_block = block
-                        s.read_epoch = now
-                        s.read_warp_epoch = warp_now
-                        s.read_event = event
-                    elif s.read_epoch != now:
-                        if s.many != 3:
-                            s.many = 0
-                        s.reader = me
-                        s.read_epoch = now
-                        s.read_warp_epoch = warp_now
-                        s.read_event = event
-                    elif (s.reader - 1) % lanes // 32 == t // 32:
-                        if s.many < 2:
-                            if s.read_warp_epoch != warp_now:
-                                s.many = 0
-                                s.reader = me
-                            else:
-                                s.many = 1
-                        s.read_warp_epoch = warp_now
-                        s.read_event = event
-                    else:
-                        if s.many < 2:
-                            s.many = 2
-                else:
-                    if writer != 0 and writer != me and s.write_access == access:
-                        if kind == 1:
-                            hazard = 4
-                            other = writer
-                            other_event = event
-                    elif not ordered and not (kind == 2 and s.write_atomic):
-                        hazard = 2
-                        other = writer
-                        other_event = s.write_event
-                    elif s.reader != 0:
-                        clash = False
-                        if s.many == 3:
-                            clash = True
-                        elif s.read_block != block:
-                            clash = s.read_epoch >= grid_epoch
-                        elif s.read_epoch == now:
-                            if s.many == 2:
-                                clash = True
-                            elif (s.reader - 1) % lanes // 32 != t // 32:
-                                clash = True
-                            elif s.many == 1 or s.reader != me:
-                                clash = s.read_warp_epoch == warp_now
-                        if clash:
-                            hazard = 3
-                            other = s.reader
-                            other_event = s.read_event
-                    s.writer = me
-                    s.write_block = block
-                    s.write_epoch = now
-                    s.write_warp_epoch = warp_now
-                    s.write_event = event
-                    s.write_access = access
-                    s.write_atomic = kind == 2
-                    s.written = True
-                    s.reader = 0
-                    s.many = 0
-                    if with_fences:
-                        s.write_fence = fences[block, t]
-                if hazard:
+                write = shadow[row, g, 0]
+                read = shadow[row, g, 1]
+                update = shadow[row, g, 2]
+                hazard = -1
+                other = write
+                if kind != 1 and check_unwritten and not write.written:
+                    hazard = 4
+                elif kind == 1 and write.thread != 0 and write.thread != me and write.access == access:
+                    hazard = 3
+                elif _clash(write, me, block, now, warp_now, lanes, grid_epoch):
+                    hazard = 0
+                    if with_fences and fenced_blocks[block]:  # published by a fence, and this block has synchronised
+                        home = (write.thread - 1) // lanes
+                        if fences[home, (write.thread - 1) % lanes] > write.fence:
+                            hazard = -1
+                if hazard == -1 and kind != 2 and _clash(update, me, block, now, warp_now, lanes, grid_epoch):
+                    hazard = 2
+                    other = update
+                if hazard == -1 and kind != 0 and _clash(read, me, block, now, warp_now, lanes, grid_epoch):
+                    hazard = 1
+                    other = read
+                if hazard >= 0:
                     total += 1
                     if found[hazard, 0] == 0:
                         found[hazard, 1] = g // span
                         found[hazard, 2] = me
-                        found[hazard, 3] = other
-                        found[hazard, 4] = other_event
+                        found[hazard, 3], found[hazard, 4] = _culprit(other, me, block)
                     found[hazard, 0] += 1
+                if kind == 0:
+                    _remember(read, me, block, now, warp_now, event, grid_epoch)
+                elif kind == 2:
+                    _remember(update, me, block, now, warp_now, event, grid_epoch)
+                    write.written = True
+                else:
+                    write.thread = me
+                    write.block = block
+                    write.epoch = now
+                    write.warp_epoch = warp_now
+                    write.event = event
+                    write.access = access
+                    write.written = True
+                    if with_fences:
+                        write.fence = fences[block, t]
+                    read.thread = 0
+                    update.thread = 0
     return total

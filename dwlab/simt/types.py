@@ -33,7 +33,6 @@ _UFUNCS: dict[Callable, np.ufunc] = {
     operator.neg: np.negative, operator.pos: np.positive, operator.invert: np.invert,
 }  # fmt: skip
 _COMPARISONS = {operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge}
-_SHIFTS = {operator.lshift, operator.rshift}
 _COUNTED = {operator.add, operator.sub, operator.mul, operator.truediv, operator.floordiv, operator.mod, operator.pow}
 
 Value = np.generic | np.ndarray
@@ -122,18 +121,25 @@ def _binary_rule(op: Callable, left: np.dtype, right: np.dtype) -> tuple[np.ufun
         common = np.promote_types(left, right)
         return _UFUNCS[op], common, common, BOOL
     (a, b), result = call_type(op, left, right)
-    if op in _SHIFTS:
-        b = a
-    elif op is operator.pow and result.kind in "fc":
-        a = b = result
-    elif op is operator.truediv:
-        a = b = result
+    if result.kind in "iu" or op in (operator.pow, operator.truediv):
+        a = b = result  # integers are widened first, so that only the result wraps around
     return _UFUNCS[op], a, b, result
+
+
+def _integer_power(base: Value, exponent: Value) -> Value:
+    """base ** exponent of one integer type; a negative exponent gives 0, and ±1 for a base of ±1."""
+    if exponent.dtype.kind == "u" or not (exponent < 0).any():
+        return np.power(base, exponent)
+    small = np.where(base == 1, 1, np.where(base == -1, 1 - 2 * (exponent & 1), 0))
+    out = np.where(exponent < 0, small, np.power(base, np.maximum(exponent, 0))).astype(base.dtype)
+    return out if out.ndim else base.dtype.type(out)
 
 
 def binary(op: Callable, left: Value, right: Value) -> Value:
     """`left op right` with Numba's types; integers wrap around."""
     ufunc, a, b, result = _binary_rule(op, left.dtype, right.dtype)
+    if op is operator.pow and result.kind in "iu":
+        return _integer_power(cast(left, a), cast(right, b))
     out = ufunc(left if left.dtype == a else cast(left, a), right if right.dtype == b else cast(right, b))
     return out if out.dtype == result else out.astype(result)
 
@@ -142,8 +148,9 @@ def unary(op: Callable, value: Value) -> Value:
     """`-x`, `+x` or `~x` with Numba's types."""
     if value.dtype == FLOAT16:
         return _UFUNCS[op](value)
-    (a,), result = call_type(op, value.dtype)
-    return cast(_UFUNCS[op](cast(value, a)), result)
+    (wanted,), result = call_type(op, value.dtype)
+    wanted = result if wanted == BOOL else wanted  # Numba negates in the operand's own width, then widens
+    return cast(_UFUNCS[op](cast(value, wanted)), result)
 
 
 def flops(op: Callable, dtype: np.dtype) -> int:
