@@ -17,7 +17,17 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 
 # The paper's shape, longer rows, a short filter on long rows, and odd sizes: all near 805 MB, far above any L2.
-SHAPES = ("paper", "4096,128,192,48", "256,128,3072,4", "16381,127,47,31,same")
+SHAPES = (
+    "paper",
+    "4096,128,192,48",
+    "256,128,3072,4",
+    "16381,127,47,31,same",
+    "16384,128,48,3",
+    "49152,128,16,48",
+    "12288,128,64,48",
+    "786,128,1000,48",
+    "786,128,1000,3",
+)
 
 
 def step(title: str, *command: str) -> tuple[str, int, float]:
