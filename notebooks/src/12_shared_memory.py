@@ -316,11 +316,10 @@ for pitch in (32, 33):
     by_channel = np.full(hourly.shape[::-1], np.nan, np.float32)
     turn = xray(turner(pitch), (2, 3), (32, 32), hourly, by_channel)
     turn.raise_hazards()
-    for a in turn.accesses:
-        if a.space == "shared":
-            print(f"pitch {pitch}: {a.kind:5} {a.requests} requests, {a.wavefronts:5,} wavefronts, {a.bank_conflicts:5,} conflicts")
-        if (a.space, a.kind) == ("shared", "load"):
-            columns[pitch] = turn.pattern(a.line, "tile", "load"), a.wavefronts // a.requests
+    for a in (one for one in turn.accesses if one.array == "tile"):
+        print(f"pitch {pitch}: {a.requests} {a.kind:5} requests", end=": ")
+        print(f"{a.wavefronts:5,} wavefronts, {a.bank_conflicts:5,} conflicts")
+        columns[pitch] = turn.pattern(a.line, "tile"), a.wavefronts // a.requests  # the load, after the store
 
 # %% tags=["nbval-ignore-output"]
 print(f"a column with pitch 32: {columns[32][1]} wavefronts; you predicted {predicted_column_wavefronts}")
@@ -376,8 +375,8 @@ elif not times:
 #
 # ## Explain
 #
-# The traffic fell by much more than the time. Nearly all that is asked for is compulsory now, and still the kernel is far
-# from copy speed. Something else has become the **bottleneck**. Count what the inner loop does: each product of a lane
+# Nearly all that is asked for is compulsory now, and yet on an H200 the kernel is far from copy speed: the traffic fell by
+# much more than the time. Something else has become the **bottleneck**. Count what the inner loop does: each product of a lane
 # reads shared memory twice, once for the weight and once for x. A row of 48 outputs is a warp and a half; 48 taps; two
 # reads: 1.5 · 48 · 2 = 144 wavefronts at least, plus what the staging writes. What was counted:
 
@@ -453,7 +452,8 @@ for width, together in ((8, 24), (16, 12), (32, 6), (48, 4), (48, 5), (64, 3), (
 # %% tags=["nbval-ignore-output"]
 best = min(tried, key=lambda block: tried[block][0])
 print(f"fewest wavefronts at L = 48: tile {best[0]}, {best[1]} windows together")
-print(f"you predicted tile {predicted_best_tile}, and {predicted_best_windows} windows of 48 together")
+print(f"you predicted tile {predicted_best_tile}, and {predicted_best_windows} windows of 48 together; ", end="")
+print("the stage's own launch takes {} × {}".format(*shared.launch(PAPER).block))
 if mode == "gpu":
     from dataclasses import replace
 
@@ -465,8 +465,8 @@ if mode == "gpu":
 # %% [markdown]
 # - A tile of 32 or 64 does not divide a row of 48: a quarter of its lanes has nothing to do, and the wavefronts go up by a
 #   third. At 96 half of them are idle. In a row of 1000 that hardly matters.
-# - A tile of 8 needs about as few wavefronts as one of 48, but twice the sectors and more: nearly all of what it loads is
-#   halo. Measured, it loses by more than its wavefronts say: it spends its instructions on copying.
+# - A tile of 8 needs about as few wavefronts as one of 48, but twice the sectors: most of what it loads is halo. On a GPU it
+#   loses by more than its wavefronts say, because it spends its instructions on copying.
 # - Five windows of 48 together save a little of the filter's traffic, which no longer matters, and leave half a warp idle
 #   in each block, which does. An optimisation of what is not the bottleneck can lose.
 #

@@ -268,7 +268,8 @@ for for_block in (False, True):
 # %%
 for a in idea.accesses:
     if a.space == "global":
-        print(f"line {a.line}: {a.kind:5} {a.array}: {a.sectors / a.requests:5.2f} sectors a request, {a.ideal_sectors / a.requests:.2f} would hold it")
+        print(f"line {a.line}: {a.kind:5} {a.array}: {a.sectors / a.requests:5.2f} sectors a request", end=", ")
+        print(f"{a.ideal_sectors / a.requests:.2f} would hold it")
 
 # %% [markdown]
 # The loads are fine. The stores are not: a lane's outputs are neighbours, so at one moment the *lanes* store outputs that are
@@ -369,8 +370,8 @@ for name, one in seen.items():
 print(f"{'copy speed':12}{'':12}{copied:11,.0f} µs{'':14}{copied * clock * gpu.sms / every:20.1f}")
 
 # %% [markdown]
-# Where `shared` spends its clocks on wavefronts, `warp_tiled` needs more clocks for a row than it has wavefronts. They
-# are no longer what it waits for. What else does it do? A multiprocessor (since compute capability 7.0) issues four
+# On an H200 `shared` spends its clocks on wavefronts. `warp_tiled` needs many more clocks for a row than it has wavefronts:
+# they are no longer what it waits for. What else does it do? A multiprocessor (since compute capability 7.0) issues four
 # instructions of warps in a clock. The interpreter knows some that must be there: a multiply-add for each 32 products, and
 # every access to memory.
 
@@ -378,7 +379,8 @@ print(f"{'copy speed':12}{'':12}{copied:11,.0f} µs{'':14}{copied * clock * gpu.
 counted = seen["warp_tiled"]
 adds = sum(line.flops for line in counted.lines) / 2 / 32 / rows
 accesses = (counted.totals.requests + counted.totals.shared_requests) / rows
-print(f"a row: {adds:.0f} multiply-adds and {accesses:.0f} accesses of a warp, {(adds + accesses) / 4:.0f} clocks if four start in each")
+print(f"a row: {adds:.0f} multiply-adds and {accesses:.0f} accesses of a warp", end=", ")
+print(f"{(adds + accesses) / 4:.0f} clocks if four start in each")
 
 # %% [markdown]
 # That does not fill the time either. The rest is what a formula does not show: the addresses, the tests for the ends of
@@ -427,33 +429,34 @@ print(f"48 taps: warp_tiled needs fewer wavefronts from L = {crossover['L']} on;
 # A row of 8 or 16 leaves most lanes of the tile without an output, and every row pays for the whole tile. `shared` packs
 # short rows side by side. A row of 64 needs two tiles, the second a third full.
 #
-# Does the time follow? In `gpu` mode the next cell measures; in `simulated` mode it shows those of the shapes that are
-# recorded.
+# Does the time follow? In `gpu` mode the next cell measures some shapes; in `simulated` mode it shows those that are
+# recorded. Beside the time stand the clocks that a multiprocessor had for a row, and the wavefronts as counted.
 
 # %% tags=["nbval-ignore-output"]
-def recorded_us(one, p):
-    row = records.best(one.op, one.path, one.name, p, gpu=gpu.name)
-    return row.time_us if row else None
-
-
-print(f"{'problem':44}{'shared':>12}{'warp_tiled':>14}   µs")
-for length, taps in ((48, 3), (48, 6), (48, 12), (48, 48), (16, 48), (64, 48), (1000, 48), (1000, 3)):
-    if mode == "gpu":
+pairs = {}
+if mode == "gpu":
+    for length, taps in ((48, 3), (48, 6), (48, 12), (48, 48), (16, 48), (64, 48), (1000, 48), (1000, 3)):
         p = DepthwiseConv1d(2048 * 48 // length, 128, length, taps)
         with bench.prepare(p, "forward") as prepared:
-            pair = [prepared.time(one).median_us for one in (shared, warp_tiled)]
-        print(f"{str(p):44}{pair[0]:12,.1f}{pair[1]:14,.1f}")
-        continue
-    for p in sorted({DepthwiseConv1d(*(r.problem[n] for n in "BHLK"), r.problem["padding"]) for r in records.load_all()}, key=str):
-        if (p.L, p.K) == (length, taps):
-            pair = [recorded_us(one, p) for one in (shared, warp_tiled)]
-            if all(pair):
-                print(f"{str(p):44}{pair[0]:12,.1f}{pair[1]:14,.1f}")
+            pairs[p] = {one.name: prepared.time(one).median_us for one in (shared, warp_tiled)}
+else:
+    for row in records.load_all():
+        if (row.op, row.path, row.gpu) == ("depthwise1d", "forward", gpu.name):
+            pairs.setdefault(DepthwiseConv1d(**row.problem), {})[row.stage] = row.time_us
+
+print(f"{'':>44}{'shared':>27}{'warp_tiled':>27}")
+print(f"{'problem':44}" + f"{'µs':>9}{'clocks':>8}{'counted':>10}" * 2)
+for p, us in pairs.items():
+    if {"shared", "warp_tiled"} <= us.keys():
+        waves = both(p.L, p.K)[::2]
+        cells = [(us[name], us[name] * clock * gpu.sms / (p.B * p.H)) for name in ("shared", "warp_tiled")]
+        print(f"{str(p):44}" + "".join(f"{t:9,.0f}{c:8,.0f}{w:10,.0f}" for (t, c), w in zip(cells, waves)))
 
 # %% [markdown]
-# Where the two differ much in wavefronts, the time follows them. Where both need few, as with three taps, neither waits for
-# them, and the order may be either: then it is the sectors, the instructions and the waiting that decide. A count says what
-# must happen; only a clock says what it was waiting for.
+# A kernel whose clocks are near its wavefronts waits for them, and there the count predicts which of the two is faster. Where
+# both have many more clocks than wavefronts, as with three taps, neither waits for shared memory. Staging, addresses and
+# waiting decide then, and the crossover on the clock lies elsewhere than in the count. `warp_tiled` pays about the same
+# clocks for every tile, full or not. A count says what must happen; only a clock says what it was waiting for.
 #
 # ## Exercises
 #
