@@ -186,6 +186,117 @@ WRONG = [
         "flops = 180288\ncompulsory = 32640\nmicroseconds = 3.264e-5",
         r"`microseconds`: you predicted 3\.264e-05 µs; more were counted",
     ),
+    (
+        "10_1",
+        "uncoalesced",
+        """
+        h, t = cuda.grid(2)
+        if h < mean.shape[0] and t < mean.shape[1]:
+            acc = float32(0)
+            for b in range(x.shape[0]):
+                acc += x[b, h, t]
+            mean[h, t] = acc / float32(x.shape[0])
+        """,
+        r"load of x: [\d,]+ sectors in [\d,]+ requests, 16\.0 sectors per request; 2\.0 would hold it",
+    ),
+    (
+        "10_1",
+        "a sum in double precision",
+        """
+        t, h = cuda.grid(2)
+        if h < mean.shape[0] and t < mean.shape[1]:
+            acc = 0.0
+            for b in range(x.shape[0]):
+                acc += x[b, h, t]
+            mean[h, t] = acc / x.shape[0]
+        """,
+        r"Line \d+, `acc \+= x\[b, h, t\]`: [\d,]+ float64 operations",
+    ),
+    (
+        "10_1",
+        "divided by an integer",
+        """
+        t, h = cuda.grid(2)
+        if h < mean.shape[0] and t < mean.shape[1]:
+            acc = float32(0)
+            for b in range(x.shape[0]):
+                acc += x[b, h, t]
+            mean[h, t] = acc / x.shape[0]
+        """,
+        r"Line \d+, `mean\[h, t\] = acc / x\.shape\[0\]`: [\d,]+ float64 operations",
+    ),
+    (
+        "10_2",
+        "channels as if they were neighbours",
+        "x_sectors_b, w_sectors_b = 32, 1\nx_sectors_h, w_sectors_h = 32, 4\nx_sectors_t, w_sectors_t = 4, 1",
+        r"`w_sectors_h`: you predicted 4 sectors; more were counted",
+    ),
+    (
+        "10_3",
+        "all taps",
+        "requests = 4 * (2 * 96 * 16 + 96)\nbytes_moved = 0\nfloat64 = 0",
+        r"`requests`: you predicted 12,672 requests; fewer were counted",
+    ),
+    (
+        "11_1",
+        "lanes over hours",
+        """
+        t, h = cuda.grid(2)
+        b = cuda.blockIdx.z
+        if t < y.shape[1] and h < y.shape[2]:
+            acc = float32(0)
+            for j in range(min(t + 1, w.shape[0])):
+                acc += w[j, h] * x[b, t - j, h]
+            y[b, t, h] = acc
+        """,
+        r"load of x: [\d,]+ sectors in [\d,]+ requests, 14\.7 sectors per request; 2\.1 would hold it",
+    ),
+    (
+        "11_2",
+        "every tap of every tile",
+        "load_requests = 2 * 32 * 3 * 40\nlanes = 20\nstore_sectors = 320",
+        r"`load_requests`: you predicted 7,680 requests; fewer were counted",
+    ),
+    (
+        "11_3",
+        "the weight read twice",
+        """
+        t = cuda.blockIdx.y * 32 + cuda.threadIdx.x
+        pair = cuda.blockIdx.x * 8 + cuda.threadIdx.y
+        h = pair % x.shape[1]
+        for k in range(2):
+            b = 2 * (pair // x.shape[1]) + k
+            if b < x.shape[0] and t < x.shape[2]:
+                acc = float32(0)
+                for j in range(w.shape[1]):
+                    s = t + shift - j
+                    if 0 <= s < x.shape[2]:
+                        acc += w[h, j] * x[b, h, s]
+                y[b, h, t] = acc
+        """,
+        r"5,120 load requests; the lesson's kernel makes 5,120 here, and three quarters of them, 3,840, are enough",
+    ),
+    (
+        "11_3",
+        "the second window of an odd number",
+        """
+        t = cuda.blockIdx.y * 32 + cuda.threadIdx.x
+        pair = cuda.blockIdx.x * 8 + cuda.threadIdx.y
+        b = 2 * (pair // x.shape[1])
+        h = pair % x.shape[1]
+        if b < x.shape[0] and t < x.shape[2]:
+            one = two = float32(0)
+            for j in range(w.shape[1]):
+                s = t + shift - j
+                if 0 <= s < x.shape[2]:
+                    weight = w[h, j]
+                    one += weight * x[b, h, s]
+                    two += weight * x[b + 1, h, s]
+            y[b, h, t] = one
+            y[b + 1, h, t] = two
+        """,
+        r"out of bounds: line \d+: x: index 1 on axis 0 \(size 1\)",
+    ),
 ]
 
 

@@ -125,12 +125,14 @@ print(verdict)
 # ## X-ray
 
 # %% tags=["nbval-ignore-output"]
+from IPython.display import display
+
 from dwlab import xray
 
 how = naive.launch(problem)
 report = xray(kernel, how.grid, how.block, x, w, y, *how.scalars)
 report.raise_hazards()
-report
+display(report)
 
 # %% [markdown]
 # Read it from the top.

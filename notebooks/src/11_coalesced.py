@@ -121,8 +121,10 @@ print(verdict)
 # ## X-ray
 
 # %% tags=["nbval-ignore-output"]
+from IPython.display import display
+
 after = look(coalesced)
-after
+display(after)
 
 # %% [markdown]
 # Line by line, against lesson 10:
