@@ -198,6 +198,13 @@ def explain_pip(output: str, variables: dict[str, str]) -> str:
     return "pip's message above says why. After mending it, run the same command again."
 
 
+def _forget_other_places() -> None:
+    """Drops what a shell may have set that mixes other packages into the environment, or sends ours elsewhere."""
+    for name in ("PYTHONPATH", "PYTHONHOME", "PIP_TARGET", "PIP_PREFIX"):
+        os.environ.pop(name, None)
+    os.environ["PIP_USER"] = "0"  # also against pip's configuration file
+
+
 def _pip(python: Path, arguments: Sequence[str]) -> tuple[int, str]:
     """Runs pip and returns its status and its messages, which are shown only when it fails."""
     quiet = [] if sys.stdout.isatty() else ["--quiet"]  # its progress is for a terminal
@@ -508,6 +515,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.venv == "none":
             return run(Path(sys.executable))
         folder = Path(options.venv).expanduser().absolute() if options.venv else ROOT / ".venv"
+        _forget_other_places()
         found = driver.query()
         needed = gpu_extra(found) | (frozenset() if options.command == "lab" else {"dev"})
         modules = ("dwlab", "jupyterlab", "numba", "matplotlib", "ipywidgets")

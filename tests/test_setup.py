@@ -389,6 +389,13 @@ def test_two_makes_at_once_install_once(checkout, monkeypatch):
     assert calls == ["other", "make", "dev"]
 
 
+def test_settings_that_lead_elsewhere_are_dropped(monkeypatch):
+    given = {"PYTHONPATH": "/opt/ros", "PYTHONHOME": "/x", "PIP_TARGET": "/y", "PIP_USER": "1", "PIP_INDEX_URL": "https://z"}
+    monkeypatch.setattr(lab.os, "environ", dict(given))
+    lab._forget_other_places()
+    assert lab.os.environ == {"PIP_USER": "0", "PIP_INDEX_URL": "https://z"}
+
+
 def test_a_read_only_checkout_says_what_to_do(checkout, monkeypatch):
     root, calls = checkout
     monkeypatch.setattr(lab.os, "access", lambda path, how: Path(path) != root)
