@@ -457,10 +457,14 @@ print("the stage's own launch takes {} × {}".format(*shared.launch(PAPER).block
 if mode == "gpu":
     from dataclasses import replace
 
-    with bench.prepare(PAPER, "forward") as prepared:
+    few = replace(PAPER, B=2048)
+    with bench.prepare(few, "forward") as prepared:
         for (width, together), (wavefronts, _) in tried.items():
             us = prepared.time(replace(shared, launch=blocks_of(width, together))).median_us
-            print(f"{width:3} × {together:2}: {us:8,.0f} µs; the wavefronts alone {wavefront_us(wavefronts):8,.0f} µs")
+            clocks = us * (gpu.sm_mhz or np.nan) * gpu.sms / (few.B * few.H)
+            print(f"{width:3} × {together:2}: {us:8,.1f} µs, {clocks:5.0f} clocks for a row, {wavefronts:5.0f} wavefronts")
+else:
+    print("In gpu mode this cell times them, too.")
 
 # %% [markdown]
 # - A tile of 32 or 64 does not divide a row of 48: a quarter of its lanes has nothing to do, and the wavefronts go up by a
