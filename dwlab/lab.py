@@ -30,7 +30,7 @@ FIRST_LESSON = "notebooks/00_start_here.ipynb"
 PYTHONS = ("3.11", "3.12", "3.13")
 THIS_PYTHON = f"{sys.version_info[0]}.{sys.version_info[1]}"
 # Seen after `make test` on Linux with Python 3.11, without and with a GPU extra, rounded up.
-DISK_GB = {"": 1.5, "gpu": 3.5}
+DISK_GB = {"": 1, "gpu": 1.5}
 
 
 class Stop(Exception):
