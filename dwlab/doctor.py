@@ -25,9 +25,9 @@ from dwlab import __version__, target
 from dwlab import driver as _driver
 
 # Distributions whose versions a report needs. Without the first group no lesson runs.
-NEEDED = ("numba", "numpy", "matplotlib", "ipywidgets", "jupyterlab")
+NEEDED = ("numba", "numpy", "matplotlib", "ipywidgets")
 TESTING = ("pytest", "nbval")
-OTHERS = ("jupyterlab_widgets", "ipykernel", "llvmlite", "numba-cuda", "cuda-bindings", "cuda-core", "torch")
+OTHERS = ("jupyterlab", "jupyterlab_widgets", "ipykernel", "llvmlite", "numba-cuda", "cuda-bindings", "cuda-core", "torch")
 PYTHONS = ((3, 11), (3, 13))  # first and last supported, as pyproject.toml says
 NUMPY_LIMIT = (2, 5)  # numba-cuda 0.30 imports np.row_stack, which NumPy 2.5 removed
 PROBE_SECONDS = 120
@@ -120,9 +120,7 @@ def python_version(facts: Facts) -> Problem | None:
 
 
 def missing_packages(facts: Facts) -> Problem | None:
-    # Colab has a notebook interface of its own.
-    needed = [name for name in NEEDED if not (facts.colab and name == "jupyterlab")]
-    missing = [name for name in needed if facts.versions.get(name) is None]
+    missing = [name for name in NEEDED if facts.versions.get(name) is None]
     if not missing:
         return None
     return Problem(
@@ -130,6 +128,17 @@ def missing_packages(facts: Facts) -> Problem | None:
         f"Not installed: {', '.join(missing)}.",
         "Run make lab, or in the workbook's folder: pip install -e .",
         stops=True,
+    )
+
+
+def no_jupyterlab(facts: Facts) -> Problem | None:
+    if facts.versions.get("jupyterlab") is not None or facts.colab:  # Colab has a notebook interface of its own
+        return None
+    return Problem(
+        "no JupyterLab",
+        "JupyterLab is not installed. Lessons run in any other notebook program, and under pytest --nbval.",
+        "Run make lab, or in the workbook's folder: pip install -e .",
+        stops=False,
     )
 
 
@@ -147,6 +156,8 @@ def missing_test_packages(facts: Facts) -> Problem | None:
 
 def numpy_too_new(facts: Facts) -> Problem | None:
     if facts.versions.get("numba-cuda") is None or _numbers(facts.versions.get("numpy")) < NUMPY_LIMIT:
+        return None
+    if facts.kernels.get("gpu", Kernel()).right:  # somebody has patched one of the two
         return None
     return Problem(
         "numpy too new",
@@ -394,6 +405,7 @@ def gpu_kernel_failed(facts: Facts) -> Problem | None:
 DETECTORS: tuple[Callable[[Facts], Problem | None], ...] = (
     python_version,
     missing_packages,
+    no_jupyterlab,
     missing_test_packages,
     numpy_too_new,
     target_not_a_mode,

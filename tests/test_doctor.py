@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from dwlab import doctor, driver, target
-from dwlab.doctor import Facts, Kernel
+from dwlab.doctor import Facts, Kernel, numpy_too_new
 
 H200 = driver.Device("NVIDIA H200", (9, 0))
 P100 = driver.Device("Tesla P100-PCIE-16GB", (6, 0))
@@ -68,9 +68,10 @@ CASES = [
     (replace(LAPTOP, python=(3, 10)), "python version", True, ["3.10", "3.11 to 3.13", "PYTHON="]),
     (replace(LAPTOP, python=(3, 14)), "python version", True, ["3.14"]),
     (with_versions(LAPTOP, numba=None, ipywidgets=None), "packages missing", True, ["numba, ipywidgets", "make lab"]),
+    (with_versions(LAPTOP, jupyterlab=None), "no JupyterLab", False, ["pytest --nbval", "make lab"]),
     (with_versions(LAPTOP, nbval=None), "test packages missing", False, ["nbval", "make test"]),
-    (with_versions(STATION, numpy="2.5.0"), "numpy too new", True, ["0.30.4", "2.5.0", 'pip install "numpy<2.5"']),
-    (with_versions(COLAB, numpy="2.10.1"), "numpy too new", True, ['%pip install "numpy<2.5"', "Restart session"]),
+    (with_versions(failing(STATION), numpy="2.5.0"), "numpy too new", True, ["0.30.4", "2.5.0", 'pip install "numpy<2.5"']),
+    (with_versions(failing(COLAB), numpy="2.10.1"), "numpy too new", True, ['%pip install "numpy<2.5"', "Restart session"]),
     (with_versions(LAPTOP, numba__cuda="0.30.4", numpy="2.5.1"), "numpy too new", False, ["2.5.1"]),
     (replace(LAPTOP, requested="gup", mode="", target_error="…"), "target not a mode", True, ["'gup'", "Unset"]),
     (replace(LAPTOP, requested="gpu", mode=""), "gpu asked for, none usable", True, ["no NVIDIA driver", "Unset"]),
@@ -256,3 +257,8 @@ def test_the_python_versions_are_those_of_pyproject():
     first, last = doctor.PYTHONS
     assert f'requires-python = ">={first[0]}.{first[1]},<{last[0]}.{last[1] + 1}"' in text
     assert f'"numpy>=2.0,<{doctor.NUMPY_LIMIT[0]}.{doctor.NUMPY_LIMIT[1]}"' in text
+
+
+def test_a_gpu_kernel_that_ran_overrules_the_versions():
+    assert numpy_too_new(with_versions(STATION, numpy="2.5.0")) is None
+    assert numpy_too_new(with_versions(failing(STATION), numpy="2.5.0")).stops

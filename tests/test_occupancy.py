@@ -194,7 +194,7 @@ def test_agrees_with_the_driver():
 
     device = cuda.get_current_device()
     (compiled,) = kernel.overloads.values()
-    registers = next(iter(kernel.get_regs_per_thread().values()))
+    registers = compiled.regs_per_thread
     function = compiled._codelibrary.get_cufunc()
     context = cuda.current_context()
     for threads in (32, 33, 96, 128, 256, 512, 1024):
