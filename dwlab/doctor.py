@@ -27,7 +27,8 @@ from dwlab import driver as _driver
 # Distributions whose versions a report needs. Without the first group no lesson runs.
 NEEDED = ("numba", "numpy", "matplotlib", "ipywidgets")
 TESTING = ("pytest", "nbval")
-OTHERS = ("jupyterlab", "jupyterlab_widgets", "ipykernel", "llvmlite", "numba-cuda", "cuda-bindings", "cuda-core", "torch")
+JUPYTER = ("jupyterlab", "jupyterlab_widgets", "ipykernel")
+OTHERS = (*JUPYTER, "llvmlite", "numba-cuda", "cuda-bindings", "cuda-core", "torch")
 PYTHONS = ((3, 11), (3, 13))  # first and last supported, as pyproject.toml says
 NUMPY_LIMIT = (2, 5)  # numba-cuda 0.30 imports np.row_stack, which NumPy 2.5 removed
 PROBE_SECONDS = 120
