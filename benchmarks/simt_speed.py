@@ -6,7 +6,7 @@ Both sides run the same kernel text on the same arrays: a depthwise convolution,
 as a newcomer writes it (naive) and with the input row and the taps staged in shared memory (shared). dwlab.simt runs it
 as an X-ray, with tracing and hazard detection on. Numba's simulator runs in a process of its own, with
 NUMBA_ENABLE_CUDASIM=1, and counts nothing. Both outputs are compared with a float64 reference. Times are wall clock:
-the better of two launches for dwlab.simt (the first compiles its counting loops), one for Numba's simulator.
+the best of five launches for dwlab.simt (the first may compile its counting loops), one for Numba's simulator.
 
 --quick takes one window instead of eleven, on both sides.
 """
@@ -110,7 +110,7 @@ def run_simt(kernel: str, batch: int) -> tuple[float, np.ndarray]:
     y = np.zeros_like(x)
     grid, block = launch(kernel, batch)
     seconds = []
-    for _ in range(2):
+    for _ in range(5):
         start = time.perf_counter()
         report = simt.xray(globals()[kernel], grid, block, x, w, y)
         seconds.append(time.perf_counter() - start)
