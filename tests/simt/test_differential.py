@@ -19,10 +19,12 @@ from numba_simulator import Simulator
 from dwlab import simt
 from dwlab.simt import cuda
 
+# The same examples in every run; DWLAB_FUZZ=2000 tries that many new ones.
+FUZZ = int(os.environ.get("DWLAB_FUZZ", 0))
 SETTINGS = settings(
-    max_examples=40,
+    max_examples=FUZZ or 40,
     deadline=None,
-    derandomize="CI" in os.environ,
+    derandomize=not FUZZ,
     database=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],
 )
