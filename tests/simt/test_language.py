@@ -3,6 +3,7 @@
 With DWLAB_LANGUAGE_TESTS=numba the same kernels run on numba.cuda and its GPU: test_language_on_gpu.py does that.
 """
 
+import cmath
 import math
 import os
 
@@ -107,6 +108,15 @@ def test_a_signature_converts_scalar_arguments():
         out[cuda.grid(1)] = value
 
     assert run(keep, 1, np.float64, args=(0.1,))[0] == np.float64(np.float32(0.1))
+
+
+def test_of_several_signatures_the_best_is_taken():
+    @cuda.jit(["(float64[::1], float32, float32)", "(float64[::1], float64, float64)"])
+    def add(out, x, y):
+        out[0] = x + y
+
+    assert run(add, 1, np.float64, args=(np.float32(1), np.float32(2**-25)))[0] == 1.0
+    assert run(add, 1, np.float64, args=(1.0, 2**-25))[0] == 1.0 + 2**-25
 
 
 def test_a_signature_refuses_other_arrays():
@@ -339,6 +349,23 @@ def test_device_functions_with_keywords_and_defaults():
     assert run(use, 3).tolist() == [100, 2 + 300 + 30000, 4 + 500 + 60000]
 
 
+def test_a_device_functions_signature_converts():
+    @cuda.jit("(int64, int64)", device=True)
+    def whole(a, b):
+        return a + b
+
+    @cuda.jit("float32(float64)", device=True)
+    def single(x):
+        return x / 3.0
+
+    @cuda.jit
+    def use(out):
+        out[0] = whole(1.5, 2.5)
+        out[1] = single(1.0)
+
+    assert run(use, 2, np.float64, block=1).tolist() == [3.0, float(np.float32(1 / 3))]
+
+
 def test_a_device_function_that_calls_itself():
     @cuda.jit(device=True)
     def factorial(n):
@@ -364,6 +391,22 @@ def test_closures_and_globals_are_constants():
         return use
 
     assert run(make(100, (7, 8)), 4, np.float64).tolist() == [23, 125, 225, 327]
+
+
+def test_globals_are_those_of_the_first_launch():
+    """Numba compiles them in: a changed global means nothing until the kernel is defined anew."""
+    import linecache
+
+    text = "def use(out):\n    i = cuda.grid(1)\n    out[i] = FACTOR * TABLE[i] + SHAPE[1]\n"
+    linecache.cache["<globals>"] = (len(text), None, text.splitlines(True), "<globals>")
+    space = {"cuda": cuda, "FACTOR": 2, "TABLE": np.array([1.0, 10.0]), "SHAPE": (0, 5)}
+    exec(compile(text, "<globals>", "exec"), space)
+    kernel = cuda.jit(space["use"])
+    assert run(kernel, 2, np.float64).tolist() == [7, 25]
+    space["FACTOR"], space["SHAPE"] = 3, (0, 6)
+    space["TABLE"][:] = 100.0
+    assert run(kernel, 2, np.float64).tolist() == [7, 25]
+    assert run(cuda.jit(space["use"]), 2, np.float64).tolist() == [306, 306]
 
 
 def test_attributes_of_modules():
@@ -421,13 +464,15 @@ def test_shared_arrays_shape_attributes_and_alignment():
     def use(out):
         tile = cuda.shared.array(shape=(TILE, 3, 2), dtype=float32, alignment=16)
         own = cuda.local.array((2, 5), int8, alignment=16)
+        plain = cuda.local.array(3, int32, alignment=None)
         out[0] = tile.shape[0] * 100 + tile.shape[1] * 10 + tile.shape[2]
         out[1] = tile.size
         out[2] = tile.ndim
         out[3] = own.size
         out[4] = len(tile)
+        out[5] = plain.size
 
-    assert run(use, 5, block=1).tolist() == [832, 48, 3, 10, 8]
+    assert run(use, 6, block=1).tolist() == [832, 48, 3, 10, 8, 3]
 
 
 def test_each_block_has_its_own_shared_memory():
@@ -1038,6 +1083,32 @@ def test_math_of_two_arguments_and_predicates():
     np.testing.assert_allclose(out[:, 8], x * 8)
 
 
+def test_complex_functions():
+    @cuda.jit
+    def use(z, out):
+        i = cuda.grid(1)
+        out[i] = cmath.sqrt(z[i]) + cmath.exp(z[i]) + cmath.log(z[i]) + cmath.sin(z[i]) * cmath.phase(z[i])
+
+    z = np.array([1 + 1j, -2 - 3j, 0.5j])
+    out = np.zeros(3, complex)
+    use[1, 3](z, out)
+    np.testing.assert_allclose(out, np.sqrt(z) + np.exp(z) + np.log(z) + np.sin(z) * np.angle(z), rtol=1e-13)
+
+
+def test_remainder_and_bit_count():
+    @cuda.jit
+    def use(x, out):
+        i = cuda.grid(1)
+        out[0, i] = math.remainder(x[i], 3.0)
+        out[1, i] = int64(x[i]).bit_count()
+
+    x = np.array([5.5, 4.5, -7.0])
+    out = np.zeros((2, 3))
+    use[1, 3](x, out)
+    assert out[0].tolist() == [math.remainder(v, 3.0) for v in x]
+    assert out[1, :2].tolist() == [2, 1]
+
+
 def test_modf_and_frexp():
     @cuda.jit
     def use(x, out):
@@ -1529,12 +1600,12 @@ def test_decorated_local_names_for_cuda():
 
 
 def test_names_imported_from_cuda():
-    grid, jit, syncthreads, threadIdx = cuda.grid, cuda.jit, cuda.syncthreads, cuda.threadIdx
+    grid, jit, syncthreads = cuda.grid, cuda.jit, cuda.syncthreads
 
     @jit
     def imported(out):
         syncthreads()
-        out[grid(1)] = threadIdx.x + 1
+        out[grid(1)] = grid(1) + 1
 
     assert run(imported, 4).tolist() == [1, 2, 3, 4]
 
