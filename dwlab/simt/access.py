@@ -278,7 +278,7 @@ class Accesses(State):
         span = root.granules(array.dtype.itemsize)
         self.access_number += 1
         wide = np.ascontiguousarray(np.broadcast_to(element, self.lanes_shape))
-        found = np.zeros((5, 5), np.int64)
+        found = np.zeros((5, 6), np.int64)
         if kind == trace.ATOMIC and self.uses_fences and root.space == "global":
             self.fenced_blocks[self.block_numbers[mask.full.any(axis=1)]] = True
         total = trace.track(
@@ -292,7 +292,7 @@ class Accesses(State):
             self.report_found(array, int(hazard), kind, found[hazard], node)
 
     def report_found(self, array: Array, hazard: int, kind: int, found: np.ndarray, node: ast.AST) -> None:
-        _, element, me, other, event = (int(v) for v in found)
+        _, element, me, other, event, _ = (int(v) for v in found)
         mine = self.thread_name((me - 1) // self.padded, (me - 1) % self.padded)
         place = f"{array.name} element {self.place(array, element)}"
         if hazard == trace.UNWRITTEN:

@@ -14,7 +14,7 @@ import numpy as np
 from numba.core import sigutils
 from numba.core import types as nt
 
-from dwlab.simt import hostapi, limits, report, source, types
+from dwlab.simt import hostapi, limits, report, source, trace, types
 from dwlab.simt.interpreter import Execution
 from dwlab.simt.memory import Array, Root
 from dwlab.simt.options import (
@@ -252,6 +252,7 @@ def execute(
         for array in _arrays(value):
             if run.hunting and (name in src.written or array.root.check_unwritten):
                 array.root.tracked = True
+    _check_shadow(run, options)
     run.arrays = {array.name: array for value in bound for array in _arrays(value)}
     if wanted.fences:
         run.uses_fences = True
@@ -264,6 +265,17 @@ def execute(
     finally:
         binder.finish()
     return run, binder
+
+
+def _check_shadow(run: Execution, options: Options) -> None:
+    """Refuses a launch whose written arrays are too large to be watched for races."""
+    watched = sum(len(r.data) // r.granule * 3 * trace.ACCESS.itemsize for r in run.roots if r.tracked and r.granule)
+    if watched > options.watch_budget:
+        raise LaunchError(
+            f"watching the written arrays for races takes {watched >> 20} MiB here; the limit is "
+            f"{options.watch_budget >> 20} MiB: run a smaller shape, or choose simt.Options(watch_budget=…) or "
+            "simt.Options(hazards='off')"
+        )
 
 
 def _arrays(value: object) -> list[Array]:
@@ -291,7 +303,7 @@ def _choose(signatures: Sequence[Sequence[nt.Type]], arguments: Sequence[object]
 
 def _batch(run: Execution, wanted: Needs, shared_bytes: int, options: Options) -> int:
     """Blocks to run at once: up to options.lanes threads within the memory budget; all of them for a grid barrier."""
-    shadow = 16 if run.hunting else 1  # shadow bytes per shared byte, and the byte itself
+    shadow = 1 + 3 * trace.ACCESS.itemsize // 4 if run.hunting else 1  # host bytes per shared byte, for 4-byte elements
     per_block = (wanted.static_shared + shared_bytes) * shadow + run.padded * (wanted.local * 2 + 256)
     most = max(1, options.memory_budget // max(1, per_block))
     if wanted.grid_sync:

@@ -20,6 +20,7 @@ class Options:
     compute_capability: whose hardware limits hold, as (major, minor).
     step_limit: statements that one batch of blocks may execute before the kernel is taken to run for ever.
     memory_budget: bytes that the simulated on-chip state of one batch of blocks may take on the host.
+    watch_budget: bytes that watching the written arrays for races may take on the host (about 30 for each of theirs).
     lanes: threads executed at once, at most (whole blocks; at least one block).
     """
 
@@ -28,12 +29,13 @@ class Options:
     compute_capability: tuple[int, int] = (9, 0)
     step_limit: int = 400_000
     memory_budget: int = 1 << 30
+    watch_budget: int = 4 << 30
     lanes: int = 1 << 16
 
     def __post_init__(self) -> None:
         if self.hazards not in HAZARD_MODES:
             raise ValueError(f"hazards={self.hazards!r}: choose one of {', '.join(HAZARD_MODES)}")
-        for name in ("step_limit", "memory_budget", "lanes"):
+        for name in ("step_limit", "memory_budget", "watch_budget", "lanes"):
             value = getattr(self, name)
             if not isinstance(value, int) or value < 1:
                 raise ValueError(f"{name}={value!r}: must be an integer of at least 1")

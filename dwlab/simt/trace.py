@@ -271,7 +271,8 @@ def track(
     blocks: (B,) block numbers; epoch: (B,) barriers passed; warp_epoch: (B, T / 32) syncwarps passed; grid_epoch: epoch
     at the last grid-wide barrier. fences: (blocks, T) threadfences executed by each thread of the launch, or (1, 1) if
     there are none; fenced_blocks: (blocks,) whether a block has executed a global atomic.
-    found: (5, 5) int64, row r = (count, element, this thread, other thread, other event) of hazard r.
+    found: (5, 6) int64, row r = (count, element, this thread, other thread, other event, in different warps) of hazard
+    r; a pair in different warps is named before one within a warp, as the barrier that it needs helps both.
     Returns the number of hazards.
     """
     total = 0
@@ -310,10 +311,14 @@ def track(
                     other = read
                 if hazard >= 0:
                     total += 1
-                    if found[hazard, 0] == 0:
+                    thread, place = _culprit(other, me, block)
+                    far = (thread - 1) // 32 != (me - 1) // 32
+                    if found[hazard, 0] == 0 or (far and found[hazard, 5] == 0):
                         found[hazard, 1] = g // span
                         found[hazard, 2] = me
-                        found[hazard, 3], found[hazard, 4] = _culprit(other, me, block)
+                        found[hazard, 3] = thread
+                        found[hazard, 4] = place
+                        found[hazard, 5] = far
                     found[hazard, 0] += 1
                 if kind == 0:
                     _remember(read, me, block, now, warp_now, event, grid_epoch)
