@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dwlab import records
+from dwlab import machine, records, roofline
 from dwlab.problems import PAPER, DepthwiseConv1d
 from dwlab.records import Measurement, RecordError, RecordWarning
 
@@ -231,6 +231,7 @@ def test_a_newer_schema_is_refused_and_left(tmp_path):
         (b'{"schema": 0}', "'schema' is 0"),
         (b'{"schema": 1}', "'environment' is missing"),
         (b'{"schema": 1, "environment": []}', "'environment' is a list"),
+        (b"[" * 100_000, "recursion|nested"),
     ],
 )
 def test_what_is_no_record_is_refused(tmp_path, content, message):
@@ -255,15 +256,65 @@ def test_what_is_no_record_is_refused(tmp_path, content, message):
         (lambda d: d["measurements"][0].update(stage=7), "stage is 7, not a text"),
         (lambda d: d["measurements"].append(None), "measurement 2 is a NoneType"),
         (lambda d: d["measurements"][0].update(time_us=float("nan")), "holds NaN"),
+        (lambda d: d["measurements"][0].update(speedup_vs_peer="fast"), "speedup_vs_peer is 'fast'"),
+        (lambda d: d["measurements"][1].update(peer_time_us=None), "its peer 'PyTorch 2.11.0 conv1d' has no peer_time"),
+        (lambda d: d["measurements"][0].update(intensity=-1), "intensity is -1"),
+        (lambda d: d["measurements"][0].update(order="1"), "order is '1'"),
+        (lambda d: d["environment"].update(compute_capability=9), "compute_capability is 9, not two whole"),
+        (lambda d: d["ceilings"].update(fma_tflops="60"), "ceilings.fma_tflops is '60'"),
+        (lambda d: d.update(machine="H200"), "its 'machine' is a str"),
+        (lambda d: d.update(machine={"sms": "many"}), "machine.sms is 'many'"),
+        (lambda d: d.update(peers=5), "its 'peers' is a int"),
+        (lambda d: d.update(counters=[3]), "counters 0 is a int"),
+        (lambda d: d.update(counters=[{"op": "depthwise1d"}]), "counters 0 lacks path, stage"),
     ],
 )
 def test_a_record_with_a_damaged_part_says_which(tmp_path, change, message):
     path = write(tmp_path / "run.json")
     data = json.loads(path.read_text())
     change(data)
-    path.write_text(json.dumps(data))
-    with pytest.raises(RecordError, match=message):
+    text = json.dumps(data)
+    path.write_text(text)
+    with pytest.raises(RecordError, match=message) as error:
         records.read(path)
+    assert "estore it (git checkout)" in str(error.value) and path.name in str(error.value)
+    assert path.read_text() == text
+
+
+def places(value, place=()):
+    """Every place in JSON data, the first of each list standing for all."""
+    yield place
+    items = value.items() if isinstance(value, dict) else enumerate(value[:1]) if isinstance(value, list) else ()
+    for key, inner in items:
+        yield from places(inner, (*place, key))
+
+
+@pytest.mark.parametrize("wrong", [None, "x", -1, 0, True, [], {}, [1], {"a": 1}])
+def test_whatever_stands_anywhere_in_a_record_is_refused_or_shown(tmp_path, wrong):
+    """No damage gets as far as a table: a file is refused with a RecordError, or everything made of it can be made."""
+    whole = json.loads(next(records.FOLDER.glob("*.json")).read_text())
+    whole |= {key: whole[key][:2] for key in ("measurements", "peers", "counters")}
+    path = tmp_path / "run.json"
+    refused = 0
+    for place in list(places(whole))[1:]:
+        data = json.loads(json.dumps(whole))
+        inner = data
+        for key in place[:-1]:
+            inner = inner[key]
+        inner[place[-1]] = wrong
+        path.write_text(json.dumps(data))
+        try:
+            run = records.read_run(path)
+        except RecordError:
+            refused += 1
+            continue
+        for make in records.tables([run]).values():
+            assert make()
+        machine.recorded([run])
+        with contextlib.suppress(roofline.RooflineError):  # nothing recorded of the op, or above its ceiling
+            roofline.show(runs=[run])
+        assert records.main(argparse.Namespace(json=False, folder=tmp_path)) == 0
+    assert refused > 20
 
 
 def test_a_missing_file_and_a_folder_are_errors(tmp_path):

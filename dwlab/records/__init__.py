@@ -98,8 +98,14 @@ class Measurement:
 _SHARED = {"gpu", "date", "copy_gbps", "file"}
 _FIELDS = {f.name: f for f in dataclasses.fields(Measurement)}
 _REQUIRED = [n for n, f in _FIELDS.items() if f.default is dataclasses.MISSING and n not in _SHARED]
-_POSITIVE = ("time_us", "p10_us", "p90_us", "effective_gbps", "fraction_of_copy", "compulsory_bytes", "flops")
+_POSITIVE = ("time_us", "p10_us", "p90_us", "effective_gbps", "fraction_of_copy", "compulsory_bytes", "flops",
+             "intensity", "rounds", "launches")  # fmt: skip
+_POSITIVE_OR_NONE = ("speedup_vs_naive", "peer_time_us", "speedup_vs_peer", "predicted_bytes", "order")
 _TEXTS = ("op", "path", "stage", "dtype", "method", "cold")
+# What a row of hardware counters must have to be shown.
+_SECTORS = ("load_sectors", "store_sectors")
+_COUNTED = ("load_requests", "store_requests", "dram_read_bytes", "dram_write_bytes", "shared_bank_conflicts")
+_ELSEWHERE = "Move it out of the records' folder"
 
 
 @dataclass(frozen=True)
@@ -159,33 +165,21 @@ def read_run(path: str | os.PathLike[str]) -> Record:
     name = path.name
     schema = data.get("schema")
     if not isinstance(schema, int) or isinstance(schema, bool) or schema < 1:
-        raise RecordError(f"{name} is JSON but no dwlab record: its 'schema' is {schema!r}, not a number from 1 up")
+        raise RecordError(
+            f"{name} is JSON but no dwlab record: its 'schema' is {schema!r}, not a number from 1 up. {_ELSEWHERE}"
+        )
     if schema > SCHEMA:
         raise RecordError(
             f"{name} was written by a newer dwlab (schema {schema}; this one reads up to {SCHEMA}). "
             "Update dwlab to read it; the file is left as it is"
         )
-    environment = _part(data, "environment", dict, name)
-    ceilings = _part(data, "ceilings", dict, name)
-    rows = _part(data, "measurements", list, name)
-    for key in ("gpu", "date"):
-        if not isinstance(environment.get(key), str) or not environment[key]:
-            raise RecordError(f"{name} is damaged: environment.{key} is {environment.get(key)!r}, not a text")
     try:
-        datetime.fromisoformat(environment["date"])
-    except ValueError:
-        raise RecordError(f"{name} is damaged: environment.date {environment['date']!r} is no ISO date") from None
-    copy = _number(ceilings.get("copy_gbps"), f"{name} is damaged: ceilings.copy_gbps")
-    shared = {"gpu": environment["gpu"], "date": environment["date"], "copy_gbps": copy, "file": name}
-    return Record(
-        file=name,
-        environment=environment,
-        ceilings=ceilings,
-        measurements=tuple(_measurement(row, i, shared) for i, row in enumerate(rows)),
-        peers=tuple(data.get("peers") or ()),
-        machine=data.get("machine") or {},
-        counters=tuple(data.get("counters") or ()),
-    )
+        return _record(data, name)
+    except _Damage as damage:
+        raise RecordError(
+            f"{name} is damaged: {damage}. Restore it (git checkout), copy it again from where it was written, "
+            "or delete it; the file is left as it is"
+        ) from None
 
 
 def read(path: str | os.PathLike[str]) -> list[Measurement]:
@@ -290,10 +284,12 @@ def _load(path: Path) -> dict[str, Any]:
             f"{path.name} is not JSON ({error.msg}, line {error.lineno} column {error.colno}): "
             "restore it (git checkout), or move it elsewhere if it is no record"
         ) from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise RecordError(f"{path.name} is damaged: {error}; restore it (git checkout) or delete it") from error
     if not isinstance(data, dict):
-        raise RecordError(f"{path.name} is JSON but no dwlab record: it is a {type(data).__name__}, not an object")
+        raise RecordError(
+            f"{path.name} is JSON but no dwlab record: it is a {type(data).__name__}, not an object. {_ELSEWHERE}"
+        )
     return data
 
 
@@ -301,35 +297,120 @@ def _no_constant(text: str) -> float:
     raise ValueError(f"it holds {text}, which no measurement is")
 
 
-def _part(data: Mapping[str, Any], key: str, kind: type, name: str) -> Any:
-    if not isinstance(data.get(key), kind):
-        what = "is missing" if key not in data else f"is a {type(data[key]).__name__}"
-        raise RecordError(f"{name} is damaged: its {key!r} {what}; restore it (git checkout) or delete it")
-    return data[key]
+class _Damage(ValueError):
+    """What is wrong in a record, without the file's name and without what to do."""
+
+
+def _record(data: Mapping[str, Any], name: str) -> Record:
+    """A file's content, once every part that a table or a plot uses is of the kind it should be. Raises _Damage."""
+    environment = _part(data, "environment", dict)
+    ceilings = _part(data, "ceilings", dict)
+    rows = _part(data, "measurements", list)
+    for key in ("gpu", "date"):
+        if not isinstance(environment.get(key), str) or not environment[key]:
+            raise _Damage(f"environment.{key} is {environment.get(key)!r}, not a text")
+    try:
+        datetime.fromisoformat(environment["date"])
+    except ValueError:
+        raise _Damage(f"environment.date {environment['date']!r} is no ISO date") from None
+    _capability(environment, "environment")
+    copy = _number(ceilings.get("copy_gbps"), "ceilings.copy_gbps")
+    for key in ("l2_gbps", "fma_tflops", "launch_us"):
+        if ceilings.get(key) is not None:
+            _number(ceilings[key], f"ceilings.{key}")
+    machine = _part(data, "machine", dict, {})
+    _capability(machine, "machine")
+    for key, value in machine.items():
+        if key not in ("name", "compute_capability") and value is not None:
+            _number(value, f"machine.{key}")
+    shared = {"gpu": environment["gpu"], "date": environment["date"], "copy_gbps": copy, "file": name}
+    return Record(
+        file=name,
+        environment=environment,
+        ceilings=ceilings,
+        measurements=tuple(_measurement(row, i, shared) for i, row in enumerate(rows)),
+        peers=tuple(_part(data, "peers", list, [])),
+        machine=machine,
+        counters=tuple(_counted(one, i) for i, one in enumerate(_part(data, "counters", list, []))),
+    )
+
+
+def _part(data: Mapping[str, Any], key: str, kind: type, default: Any = None) -> Any:
+    """A part of a record; the default, if there is one, where it is missing or null."""
+    value = data.get(key)
+    if value is None and default is not None:
+        return default
+    if not isinstance(value, kind):
+        raise _Damage(f"its {key!r} {'is missing' if key not in data else f'is a {type(value).__name__}'}")
+    return value
+
+
+def _capability(part: Mapping[str, Any], what: str) -> None:
+    value = part.get("compute_capability")
+    if value is None:
+        return
+    pair = isinstance(value, list) and len(value) == 2
+    if not pair or any(isinstance(one, bool) or not isinstance(one, int) for one in value):
+        raise _Damage(f"{what}.compute_capability is {value!r}, not two whole numbers")
 
 
 def _number(value: Any, what: str) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value <= 0:
-        raise RecordError(f"{what} is {value!r}, not a positive number")
+        raise _Damage(f"{what} is {value!r}, not a positive number")
+    return value
+
+
+def _count(value: Any, what: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise _Damage(f"{what} is {value!r}, not a count")
+    return value
+
+
+def _object(value: Any, names: Iterable[str], what: str) -> dict[str, Any]:
+    """An object that has these fields, and a problem that is an object if that is one of them."""
+    if not isinstance(value, dict):
+        raise _Damage(f"{what} is a {type(value).__name__}, not an object")
+    missing = [name for name in names if name not in value]
+    if missing:
+        raise _Damage(f"{what} lacks {', '.join(missing)}")
+    if "problem" in value and not isinstance(value["problem"], dict):
+        raise _Damage(f"{what}: problem is {value['problem']!r}, not an object")
     return value
 
 
 def _measurement(row: Any, index: int, shared: Mapping[str, Any]) -> Measurement:
-    what = f"{shared['file']} is damaged: measurement {index}"
-    if not isinstance(row, dict):
-        raise RecordError(f"{what} is a {type(row).__name__}, not an object")
-    missing = [name for name in _REQUIRED if name not in row]
-    if missing:
-        raise RecordError(f"{what} lacks {', '.join(missing)}")
+    what = f"measurement {index}"
+    _object(row, _REQUIRED, what)
     for name in _POSITIVE:
         _number(row[name], f"{what}: {name}")
+    for name in _POSITIVE_OR_NONE:
+        if row.get(name) is not None:
+            _number(row[name], f"{what}: {name}")
     for name in _TEXTS:
         if not isinstance(row[name], str):
-            raise RecordError(f"{what}: {name} is {row[name]!r}, not a text")
-    if not isinstance(row["problem"], dict):
-        raise RecordError(f"{what}: problem is {row['problem']!r}, not an object")
+            raise _Damage(f"{what}: {name} is {row[name]!r}, not a text")
+    for name in ("peer", "kernel_sha256", "note"):
+        if row.get(name) is not None and not isinstance(row[name], str):
+            raise _Damage(f"{what}: {name} is {row[name]!r}, not a text")
+    if row.get("peer") and row.get("peer_time_us") is None:
+        raise _Damage(f"{what}: its peer {row['peer']!r} has no peer_time_us")
     known = {name: value for name, value in row.items() if name in _FIELDS}
     return Measurement(**{**known, **shared})
+
+
+def _counted(one: Any, index: int) -> dict[str, Any]:
+    """What the hardware counted of one launch: dwlab.counters.Counters as a mapping."""
+    what = f"counters {index}"
+    _object(one, ("op", "path", "stage", "problem", "predicted", *_COUNTED, *_SECTORS), what)
+    for name in ("op", "path", "stage"):
+        if not isinstance(one[name], str):
+            raise _Damage(f"{what}: {name} is {one[name]!r}, not a text")
+    for name in (*_COUNTED, *_SECTORS):
+        _count(one[name], f"{what}: {name}")
+    predicted = _object(one["predicted"], _SECTORS, f"{what}: predicted")
+    for name in _SECTORS:
+        _count(predicted[name], f"{what}: predicted.{name}")
+    return one
 
 
 def _instant(date: str) -> float:
