@@ -114,9 +114,19 @@ def test_predictions_are_shown_in_cells_that_are_not_compared(lesson):
     # a student's own numbers must not fail the lesson
     names = {n for c in code(lesson) for n in re.findall(r"^(predicted_\w+) *=", c.source, re.M)}
     assert names, "a lesson asks for a prediction"
+    shown = set()
     for cell in code(lesson):
         used = {n for n in names if re.search(rf"\b{n}\b(?! *=[^=])", cell.source)}
         assert not used or "nbval-ignore-output" in tags(cell), (used, cell.source)
+        shown |= used
+    assert shown == names, "each prediction is set beside what was counted or measured"
+
+
+def test_a_prediction_is_written_down_in_a_cell_of_its_own(lesson):
+    # or its answer would appear with it
+    for cell in code(lesson):
+        if re.search(r"^predicted_\w+ *=", cell.source, re.M):
+            assert not cell.outputs, cell.source
 
 
 def test_pictures_have_alt_text_and_nothing_is_drawn_past_it(lesson):

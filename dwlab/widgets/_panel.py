@@ -69,8 +69,10 @@ class Table:
                 name, more = (tag, "") if i or tag == "th" else ("th", ' scope="row"')
                 if tag == "th":
                     more = ' scope="col"'
-                wrap = "nowrap" if side == "right" or i == 0 else "normal;min-width:7em"
-                weight = "bold" if tag == "th" else "normal"
+                # Heads of numbers may break, or a narrow place would hide the last column.
+                wrap = "nowrap" if i == 0 or (side == "right" and tag == "td") else "normal"
+                wrap += ";min-width:7em" if side == "left" and i else ""
+                weight = "bold;vertical-align:bottom" if tag == "th" else "normal"
                 style = f"text-align:{side};white-space:{wrap};padding:2px 8px;font-weight:{weight}"
                 parts.append(f'<{name}{more} style="{style}">{html.escape(cell)}</{name}>')
             return "<tr>" + "".join(parts) + "</tr>"

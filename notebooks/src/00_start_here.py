@@ -3,7 +3,7 @@
 #
 # | | |
 # | --- | --- |
-# | **Time** | about 20 minutes |
+# | **Time** | about 20 minutes, then the exercises |
 # | **Before** | some Python and NumPy; nothing about GPUs |
 # | **Afterwards you can** | say where your kernels run and what that machine can do at most · write, launch and check a kernel · read an x-ray: requests, sectors, bytes · do an exercise |
 #
@@ -11,7 +11,8 @@
 # there is one, kernels run on it and are timed. Where there is none, they run on `dwlab.simt`, an interpreter that
 # executes them as a GPU would, in warps of 32 threads, and counts what they do. The counts are the same in both modes.
 #
-# Run the cells from top to bottom with Shift+Enter. Change what you like, and run again.
+# Run the cells from top to bottom with Shift+Enter. Change what you like, and run again. Messages count the lines of a
+# cell from its first; View > Show Line Numbers shows them.
 
 # %% [markdown]
 # ## Where am I?
@@ -34,8 +35,8 @@ print(doctor.examine())
 
 # %% [markdown]
 # What can a machine do at most? Four ceilings are measured, each by a kernel that does nothing else: copying from memory
-# to memory, reading from the L2 cache, multiplying and adding, and starting a kernel at all. In `gpu` mode the next cell
-# measures yours, which takes a few seconds. In `simulated` mode there is no time, so it shows a GPU from the records, with
+# to memory, reading from the L2 cache (the last before memory, shared by the whole GPU), multiplying and adding, and
+# starting a kernel at all. In `gpu` mode the next cell measures yours, which takes a few seconds. In `simulated` mode there is no time, so it shows a GPU from the records, with
 # the date and the versions it was measured with.
 
 # %% tags=["nbval-ignore-output"]
@@ -173,11 +174,22 @@ print("the first six in W:", *(f"{power:.0f}" for power in watts[:6]))
 # %% [markdown]
 # ## X-ray
 #
-# The report counts, for each source line and each array, how many requests the warps made, how many sectors those moved,
-# and how many would have been enough.
+# The report has a row for each source line, and under it one for each access to memory.
+#
+# - `warps`: how many times a warp ran the line; for an access that is its requests.
+# - `lanes`: how many threads of the warp took part, on average.
+# - `FLOPs`: additions and multiplications of all threads together.
+# - `sectors|waves`: the sectors that the requests moved. (In shared memory these are wavefronts, which lesson 12 explains.)
+# - `per request`: sectors of one request, and in brackets how many could have held its bytes.
+# - `bytes`: how much of what was moved the warps had asked for.
+#
+# Below stand the sums. The `footprint` is what was touched at all, each sector counted once. A branch is *divergent* if
+# some threads of a warp take it and others do not.
 
-# %%
-print(report)
+# %% tags=["nbval-ignore-output"]
+from IPython.display import display
+
+display(report)
 
 # %% [markdown]
 # The numbers of this report can be used in code. How many sectors did a request for `kwh` move, and what did you predict?
@@ -210,13 +222,13 @@ print(describe(report.pattern(line, "kwh")))
 # ## The same reads, spread out
 #
 # Now the reading at noon of each day: 24 hours apart, so 96 bytes apart. The kernel looks just as innocent. Predict
-# first: how many sectors does a request of a full warp move, and what part of the bytes moved is used?
+# first: how many sectors does a request of a full warp move, and what part of the bytes moved is used, from 0 to 1?
 
 # %%
 predicted_noon_sectors = 4
 predicted_noon_used = 1.0
 
-
+# %%
 @cuda.jit
 def noon_watts(kwh, watts):
     day = cuda.grid(1)
@@ -232,6 +244,14 @@ for access in spread.accesses:
         f"{access.kind:5} {access.array:5}: {access.requests} requests, {access.sectors} sectors, "
         f"{access.bytes_used} of {access.bytes_moved} bytes used"
     )
+
+# %% tags=["nbval-ignore-output"]
+from dwlab.simt.picture import counts
+
+reads = next(a for a in spread.accesses if a.array == "kwh")
+full = counts(spread.pattern(reads.line, "kwh"))
+print(f"sectors of a full warp: {full.sectors}; you predicted {predicted_noon_sectors}")
+print(f"part used: {reads.bytes_used / reads.bytes_moved:g}; you predicted {predicted_noon_used:g}")
 
 # %% [markdown]
 # 40 days are 40 threads, so two warps: a full one and one with 8 threads at work. Every reading lies in a sector of its

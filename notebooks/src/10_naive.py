@@ -3,7 +3,7 @@
 #
 # | | |
 # | --- | --- |
-# | **Time** | about 20 minutes |
+# | **Time** | about 20 minutes, then the exercises |
 # | **Before** | [01 · The operator](01_the_operator.ipynb) |
 # | **Afterwards you can** | say which threads make up a warp, and which addresses they ask for · read an x-ray line by line · predict a kernel's requests and bytes by a formula · find float64 where none was meant, and say what it costs · tell bytes that warps ask for from bytes that memory delivers |
 
@@ -73,8 +73,9 @@ from dwlab import cuda
 # %%
 lane = np.arange(32)
 b, h, t = lane % 8, lane // 8 % 8, lane // 64  # number = b + 8 * (h + 8 * t)
-for name, index in (("lane", lane), ("b", b), ("h", h), ("t", t)):
-    print(f"{name:>4}", *(f"{i:2}" for i in index))
+for half in (lane[:16], lane[16:]):
+    for name, index in (("lane", lane), ("b", b), ("h", h), ("t", t)):
+        print(f"{name:>4}", *(f"{i:2}" for i in index[half]))
 rows = len(set(zip(b, h)))
 print(f"{rows} different rows")
 
@@ -209,9 +210,31 @@ for name, yours, counted in (
     print(f"{name:34}{yours:10,.4g}{counted:10,.4g}")
 
 # %% [markdown]
-# These are the bytes that warps *ask* for: what passes between the threads and the first cache. A later lesson reads
-# the hardware counters of a GPU beside them.
-#
+# These are the bytes that warps *ask* for: what passes between the threads and the first cache. A GPU has counters for
+# that, too. What they said when the records were made stands beside the formula:
+
+# %% tags=["nbval-ignore-output"]
+from dwlab import records
+
+ours = ("depthwise1d", "forward", "naive", PAPER)
+counters, recorded_on = next(
+    (
+        (c, run.where())
+        for run in reversed(records.load_runs())
+        for c in run.counters
+        if (c["op"], c["path"], c["stage"], DepthwiseConv1d(**c["problem"])) == ours
+    ),
+    (None, ""),
+)
+if counters:
+    print(recorded_on)
+    print(f"{'':18}{'formula':>16}{'hardware':>16}")
+    for what in ("load_requests", "load_sectors", "store_requests", "store_sectors"):
+        print(f"{what.replace('_', ' '):18}{getattr(asked, what):16,}{counters[what]:16,}")
+else:
+    print("No counters are recorded.")
+
+# %% [markdown]
 # ### The leak
 #
 # `0.0` is a float64, in Numba as in Python, and so is everything that is added to it. The product `w * x` of two float32
@@ -222,10 +245,11 @@ for leak in report.float64_leaks:
     print(f"{leak.text.strip()}: {leak.flops64:,} of {leak.flops:,} FLOPs in float64")
 
 # %% [markdown]
-# What does that cost? It depends on the GPU. NVIDIA states how many float64 additions a multiprocessor finishes in a
-# clock, against float32 (CUDA C++ Programming Guide, throughput of arithmetic instructions): half as many on the cards
-# for data centres, 1 in 32 or 64 on the others. Take the FMA rate of the data sheets, and only the additions; the
-# conversions come on top. How many times its floor does the leak alone take on each?
+# What does that cost? It depends on the GPU. A GPU consists of **multiprocessors**, an H200 of 132; each block runs on
+# one. NVIDIA states how many float64 additions a multiprocessor finishes in a clock, against float32, for each compute
+# capability, its number for a generation (CUDA C++ Programming Guide, throughput of arithmetic instructions): half as
+# many on the cards for data centres, 1 in 32 or 64 on the others. Take the rate of multiply-adds (FMA) from the data
+# sheets, and only the additions; the conversions come on top. How many times its floor does the leak alone take on each?
 
 # %%
 from dwlab import machine
@@ -275,7 +299,7 @@ print(f"float64: {cured.totals.flops64} FLOPs; sectors: {cured.totals.sectors:,}
 # record.
 
 # %% tags=["nbval-ignore-output"]
-from dwlab import mode, records, study
+from dwlab import mode, study
 
 times = {}
 if mode == "gpu":
@@ -344,18 +368,39 @@ roofline.for_machine(gpu, (point,) if us else ())
 # If the first cache (L1, one for each multiprocessor) keeps a sector for as long as a block runs, the L2 delivers it once
 # for each block that reads it. A block has 8 hours of 64 rows, and its windows reach back to hour 0: the blocks of the
 # k-th eight hours read k sectors of each row of x, and of each of their 8 filters. There are six such eights in a row.
+#
+# The L2 serves all multiprocessors. Hours are the last axis of the grid, so blocks start with the first eight hours of
+# all windows, then come the second eight. In between all of x passes by, 403 MB, more than an L2 holds. So each of these
+# six passes has to get its k sectors of each row from memory again. If memory delivers sectors in pairs, 64 bytes at a
+# time, an odd k costs one more.
 
 # %%
 groups = (PAPER.B // 8) * (PAPER.H // 8)  # of 8 windows by 8 channels
-l2_to_l1 = 32 * groups * (64 + 8) * sum(range(1, PAPER.L // 8 + 1))
-memory_to_l2 = 4 * (PAPER.B * PAPER.H * PAPER.L + PAPER.H * PAPER.K)
-asked_of_l1 = 32 * asked.load_sectors
-for name, size in (("asked of L1", asked_of_l1), ("L2 to L1", l2_to_l1), ("memory to L2", memory_to_l2)):
-    print(f"{name:14}{size / 1e9:8.2f} GB of reads")
+passes = range(1, PAPER.L // 8 + 1)
+bill_of_reads = {
+    "asked of L1": 32 * asked.load_sectors,
+    "L2 to L1": 32 * groups * (64 + 8) * sum(passes),
+    "memory to L2, each pass anew": 32 * PAPER.B * PAPER.H * sum(passes),
+    "the same, in pairs": 64 * PAPER.B * PAPER.H * sum(-(-k // 2) for k in passes),
+    "memory to L2, x and w once": 4 * (PAPER.B * PAPER.H * PAPER.L + PAPER.H * PAPER.K),
+}
+for name, size in bill_of_reads.items():
+    print(f"{name:30}{size / 1e9:8.2f} GB")
+
+# %% tags=["nbval-ignore-output"]
+if counters:
+    print(recorded_on)
+    print(f"{'L2 to L1, by the counters':30}{32 * counters['l2_read_sectors'] / 1e9:8.2f} GB")
+    print(f"{'memory to L2, by the counters':30}{counters['dram_read_bytes'] / 1e9:8.2f} GB")
+else:
+    print("No counters are recorded.")
 
 # %% [markdown]
-# - The kernel asks for a hundred times its compulsory bytes. Caches hide most of that: device memory and L2 need not move
-#   much more than they must.
+# On an H200 the counters confirm the passes and the pairs. L2 delivers more than the formula says: L1 does not keep every
+# sector for as long as a block runs.
+#
+# - The kernel asks for a hundred times its compulsory bytes. Caches hide most of that: of 89 GB loaded, about two come from
+#   the L2 and 1.6 from memory. Even those are four times what must be read.
 # - What no cache hides is the asking. Each request of a warp must find 32 sectors in 32 places, where 4 in a row would hold
 #   as much.
 # - Half of its FLOPs are float64. Whether that shows depends on the GPU, and on what else the kernel waits for.

@@ -3,7 +3,7 @@
 #
 # | | |
 # | --- | --- |
-# | **Time** | about 20 minutes |
+# | **Time** | about 20 minutes, then the exercises |
 # | **Before** | [10 · Naive](10_naive.ipynb) |
 # | **Afterwards you can** | map threads to an array so that a warp reads a run · count requests as well as bytes, and say how many lanes work in each · tell effective bandwidth from bytes asked for · find out that a kernel does not wait for memory any more · compare two mappings by counts, and know what counts leave out |
 
@@ -17,7 +17,7 @@ banner()
 #
 # In the naive kernel the 32 lanes of a warp had 32 different rows, and a request for x moved 32 sectors. Now a warp gets
 # one row, and its lanes 32 neighbouring hours of it. The arithmetic stays, each output still has a thread of its own, and
-# the windows are still read tap by tap. **Sectors fall about tenfold. Does the time?**
+# the windows are still read tap by tap. **The sectors of a request fall about tenfold. Does the time?**
 
 # %%
 import numpy as np
@@ -48,7 +48,7 @@ print(f"naive: {before.totals.requests:,} requests, {before.totals.sectors_per_r
 #
 # Compared with the naive kernel, in whole kernels, at the study's shape with its rows of 48 hours. Write down:
 #
-# - sectors of a request, on average over x and w (naive: 18.3);
+# - sectors of a request, on average over all loads and stores (naive: 18.3);
 # - requests of this kernel for each one of the naive kernel;
 # - bytes that the naive kernel asks for, for each one of this kernel;
 # - lanes that work in a request for x, on average (naive: 32);

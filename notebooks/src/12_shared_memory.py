@@ -3,7 +3,7 @@
 #
 # | | |
 # | --- | --- |
-# | **Time** | about 20 minutes |
+# | **Time** | about 20 minutes, then the exercises |
 # | **Before** | [11 · Coalesced](11_coalesced.ipynb) |
 # | **Afterwards you can** | stage a tile and its halo in shared memory · say what a barrier orders, and find one that is missing · predict how much a tile saves from its width and the number of taps · count bank conflicts, and take them away by padding · predict a time from counted wavefronts |
 
@@ -270,7 +270,9 @@ for one in (coalesced, shared):
 # bank delivers one word, to all lanes that want it. So a request takes one wavefront if no bank is asked for two different
 # words, and as many as the busiest bank has words to deliver if not. Wavefronts beyond the first are **bank conflicts**.
 #
-# The stage has none: 32 lanes read 32 neighbouring words of `x_tile`, and all read the same word of `w_tile`.
+# The stage has none: 32 lanes read 32 neighbouring words of `x_tile`, and all read the same word of `w_tile`. A GPU's own
+# counter may show some all the same (the README has an H200's, few beside the wavefronts): shared memory and the first
+# cache are one unit, and other accesses pass through it. The interpreter counts what the addresses make necessary.
 
 # %% tags=["nbval-ignore-output"]
 from dwlab.simt.picture import describe, picture
@@ -435,7 +437,8 @@ def blocks_of(width, together):
 
 
 tried = {}
-print(f"{'block':>8}{'warps':>8}{'L = 48: wavefronts':>21}{'sectors':>9}{'L = 1000: wavefronts':>24}{'sectors':>9}   a row each")
+print(f"{'a row each:':>16}{'L = 48':>12}{'':9}{'L = 1000':>12}")
+print(f"{'block':>8}{'warps':>8}" + f"{'wavefronts':>12}{'sectors':>9}" * 2)
 for width, together in ((8, 24), (16, 12), (32, 6), (48, 4), (48, 5), (64, 3), (96, 2)):
     cells = []
     for length in (48, 1000):
@@ -445,8 +448,8 @@ for width, together in ((8, 24), (16, 12), (32, 6), (48, 4), (48, 5), (64, 3), (
         cells.append((count.shared_wavefronts / p.B, count.sectors / p.B))
     tried[width, together] = cells[0]
     print(
-        f"{f'{width} × {together}':>8}{width * together / 32:8g}{cells[0][0]:21.1f}{cells[0][1]:9.1f}"
-        f"{cells[1][0]:24.1f}{cells[1][1]:9.1f}"
+        f"{f'{width} × {together}':>8}{width * together / 32:8g}{cells[0][0]:12.1f}{cells[0][1]:9.1f}"
+        f"{cells[1][0]:12.1f}{cells[1][1]:9.1f}"
     )
 
 # %% tags=["nbval-ignore-output"]

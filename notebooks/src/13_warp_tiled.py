@@ -3,7 +3,7 @@
 #
 # | | |
 # | --- | --- |
-# | **Time** | about 20 minutes |
+# | **Time** | about 20 minutes, then the exercises |
 # | **Before** | [12 · Shared memory](12_shared_memory.ipynb) |
 # | **Afterwards you can** | let one warp do a row alone, without a barrier of the block · keep values in registers, so that one read serves several products · choose the number of outputs of a lane by its bank conflicts · add up over lanes with a shuffle · say from counts where a kernel wins, and where it must lose |
 
@@ -386,8 +386,8 @@ print(f"{(adds + accesses) / 4:.0f} clocks if four start in each")
 # That does not fill the time either. The rest is what a formula does not show: the addresses, the tests for the ends of
 # the row and of the filter, the loops; and waiting. A warp loads, waits for memory, computes, and stores, one after the
 # other, and only other warps fill the gaps. So there is room left up to the copy speed, and it does not lie in traffic any
-# more. The stages after this one take it: several rows for one copy of a filter, accesses of 16 bytes, more outputs in
-# registers, and loads that are on their way while the arithmetic runs.
+# more. Ways to take it: several rows for one copy of a filter, accesses of 16 bytes, more outputs in registers, and loads
+# that are on their way while the arithmetic runs.
 #
 # ## Where does it lose?
 #
@@ -413,11 +413,12 @@ def both(length, taps):
 tables = {"K": [(48, k) for k in (1, 2, 3, 4, 5, 6, 8, 12, 24, 48)], "L": [(n, 48) for n in (8, 12, 16, 20, 24, 32, 48, 64, 96)]}
 crossover = {}
 for name, shapes in tables.items():
-    print(f"{name:>5}{'shared: wavefronts':>21}{'sectors':>9}{'warp_tiled: wavefronts':>25}{'sectors':>9}   a row each")
+    print(f"{'a row each:':16}{'shared':>9}{'warp_tiled':>21}")
+    print(f"{name:>5}" + f"{'wavefronts':>12}{'sectors':>9}" * 2)
     for length, taps in shapes:
         size = taps if name == "K" else length
         cells = both(length, taps)
-        print(f"{size:5}{cells[0]:21.1f}{cells[1]:9.1f}{cells[2]:25.1f}{cells[3]:9.1f}")
+        print(f"{size:5}{cells[0]:12.1f}{cells[1]:9.1f}{cells[2]:12.1f}{cells[3]:9.1f}")
         if cells[2] < cells[0]:
             crossover.setdefault(name, size)
 
@@ -444,22 +445,23 @@ else:
         if (row.op, row.path, row.gpu) == ("depthwise1d", "forward", gpu.name):
             pairs.setdefault(DepthwiseConv1d(**row.problem), {})[row.stage] = row.time_us
 
-print(f"{'':>44}{'shared':>27}{'warp_tiled':>27}")
-print(f"{'problem':44}" + f"{'µs':>9}{'clocks':>8}{'counted':>10}" * 2)
+print(f"{'':39}{'shared':>7}{'warp_tiled':>28}")
+print(f"{'problem':39}" + f"{'µs':>7}{'clocks':>8}{'counted':>9}" * 2)
 for p, us in pairs.items():
     if {"shared", "warp_tiled"} <= us.keys():
         waves = both(p.L, p.K)[::2]
         cells = [(us[name], us[name] * clock * gpu.sms / (p.B * p.H)) for name in ("shared", "warp_tiled")]
-        print(f"{str(p):44}" + "".join(f"{t:9,.0f}{c:8,.0f}{w:10,.0f}" for (t, c), w in zip(cells, waves)))
+        print(f"{str(p):39}" + "".join(f"{t:7,.0f}{c:8,.0f}{w:9,.0f}" for (t, c), w in zip(cells, waves)))
 
 # %% [markdown]
 # On an H200:
 #
-# - `shared` with many taps has about as many clocks for a row as wavefronts. It waits for them, and its time can be predicted.
+# - `shared` with 48 taps has about as many clocks for a row as wavefronts. It waits for them, and its time can be predicted.
 # - `warp_tiled` pays about the same clocks for every tile of 48, full or not, and they are more than its wavefronts. So on the
 #   clock it wins only where `shared` has more wavefronts than that: at longer rows than the count says.
 # - With three or four taps neither waits for shared memory. Staging, addresses and waiting decide, and the two are close.
-# - With 31 taps `warp_tiled` takes its plain loop, which is not unrolled: its wavefronts are half as many, and it loses.
+# - With 31 taps both leave their unrolled loops: `shared` for the 15 taps beyond 16, `warp_tiled` for all. Both have far more
+#   clocks for a row than wavefronts, and `warp_tiled` loses although it has half as many of them.
 #
 # A count says what must happen; only a clock says what it was waiting for.
 #
@@ -488,4 +490,4 @@ grade("13_2")
 grade("13_3")
 
 # %% [markdown]
-# This was the last of the study's four ways. The paper ends here; the workbook does not.
+# This was the last of the study's four ways.
