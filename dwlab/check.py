@@ -337,17 +337,18 @@ def check(
     subject: Stage | str | Any,
     problem: DepthwiseConv1d | str | None = None,
     *,
-    path: str = "forward",
+    path: str | None = None,
     launch: Callable[[DepthwiseConv1d], Launch] | None = None,
 ) -> Verdict:
     """Judges a stage, a stage's id, or a kernel with its launch (problem -> Launch).
 
-    path: what a bare kernel computes. problem: judge on this one only (or its name, or "B,H,L,K"), cut down to what can
-    be interpreted, because rows are alike. A wrong kernel is no exception: it is in the verdict. Raises CheckError for
-    what is neither a stage nor a kernel or lacks a launch, StageError or ProblemError for an unknown name.
+    path: what a bare kernel computes ("forward" if None); a stage has its own. problem: judge on this one only (or its
+    name, or "B,H,L,K"), cut down to what can be interpreted, because rows are alike. A wrong kernel is no exception: it
+    is in the verdict. Raises CheckError for what is neither a stage nor a kernel, lacks a launch, or has another path,
+    StageError or ProblemError for an unknown name.
     """
     judged, name = _subject(subject, path, launch)
-    if isinstance(problem, str):
+    if problem is not None:
         problem = _problems.problem(problem)
     small = cases(problem)[0].problem
     try:
@@ -368,14 +369,21 @@ def check(
 _NOTED = DepthwiseConv1d(2, 3, 33, 5, "same")
 
 
-def _subject(subject: Any, path: str, launch: Callable | None) -> tuple[Stage, str]:
+def _subject(subject: Any, path: str | None, launch: Callable | None) -> tuple[Stage, str]:
+    if launch is not None and not callable(launch):
+        raise CheckError(f"launch={launch!r} is no function: give one that takes a problem and returns a Launch")
     if isinstance(subject, str):
         subject = _stage(subject)
     if isinstance(subject, Stage):
         listed = _stage(subject.id)
+        if path is not None and path != subject.path:
+            raise CheckError(f"{subject.id} computes {subject.path}, not {path!r}: leave path out")
+        if not _is_kernel(subject.kernel):
+            raise CheckError(f"{subject.kernel!r} is no kernel: decorate a function with @cuda.jit")
         judged = subject if launch is None else replace(subject, launch=launch)
         return judged, subject.id if subject.kernel is listed.kernel else _name(subject.kernel)
-    if not hasattr(subject, "py_func") or not hasattr(type(subject), "__getitem__"):
+    path = path or "forward"
+    if not _is_kernel(subject):
         raise CheckError(
             f"{subject!r} is neither a stage nor a kernel: give a stage, its id, or a function decorated with @cuda.jit"
         )
@@ -387,6 +395,11 @@ def _subject(subject: Any, path: str, launch: Callable | None) -> tuple[Stage, s
     DepthwiseConv1d(1, 1, 1, 1).arrays(path)
     nowhere = Stage("depthwise1d", path, 0, _name(subject), "", subject, launch, lambda _: None, "")
     return nowhere, _name(subject)
+
+
+def _is_kernel(subject: Any) -> bool:
+    """Whether this was decorated with @cuda.jit, in either mode."""
+    return hasattr(subject, "py_func") and hasattr(type(subject), "__getitem__")
 
 
 def _name(kernel: Any) -> str:

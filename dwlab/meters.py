@@ -112,10 +112,13 @@ def project(features: np.ndarray, channels: int, seed: int = 0) -> np.ndarray:
 def load_windows(
     meters: tuple[int, ...] = (0, 1, 2), hours: int = HOURS, stride: int = 24, zone: str = "UTC"
 ) -> Windows:
-    """The windows of the shipped meters, one after the other; `zone` is the clock of the hour and day features."""
-    unknown = [m for m in meters if m not in range(len(METERS))]
-    if unknown or not meters:
-        raise ValueError(f"meters must be some of 0 to {len(METERS) - 1}, not {tuple(meters)}")
+    """The windows of the shipped meters, one after the other; `zone` is the clock of the hour and day features.
+
+    Raises ValueError for meters that are not there, and MeterError as ``windows`` does.
+    """
+    chosen = meters if isinstance(meters, (tuple, list)) else ()
+    if not chosen or any(m not in range(len(METERS)) for m in chosen):
+        raise ValueError(f"meters must be a tuple of some of 0 to {len(METERS) - 1}, such as (0,), not {meters!r}")
     parts = []
     for m in meters:
         load_file, temperature_file = METERS[m]

@@ -28,7 +28,7 @@ def nearest(name: str, known: tuple[str, ...]) -> str:
     if not known:
         return "None is known."
     folded = {one.lower(): one for one in known}
-    match = difflib.get_close_matches(name.lower(), list(folded), n=1, cutoff=0.0)
+    match = difflib.get_close_matches(str(name).lower(), list(folded), n=1, cutoff=0.0)
     sentence = f"The nearest is {folded[match[0]]!r}."
     return sentence if len(known) > 8 else f"{sentence} Known: {', '.join(known)}."
 
@@ -147,11 +147,20 @@ class DepthwiseConv1d:
         """Seeded inputs: array name -> float32 array, uniform in [-1, 2).
 
         The mean is not zero and nothing is symmetric, so that a lost term, a wrong sign or a reversed filter shows.
+        Raises ProblemError for a seed that is no whole number from 0 up, and where the arrays do not fit into memory.
         """
+        if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
+            raise ProblemError(f"seed must be a whole number from 0 up, not {seed!r}")
         names = [name for name in self.arrays(path) if name not in self.outputs(path)]
         made = {}
         for order, name in enumerate(names):
-            values = np.random.default_rng([seed, order]).random(self.shapes(path)[name], dtype=np.float32)
+            try:
+                values = np.random.default_rng([seed, order]).random(self.shapes(path)[name], dtype=np.float32)
+            except (MemoryError, ValueError):  # NumPy's words for too large, and for larger than any address
+                size = self.nbytes(path)[name] / 1e9
+                raise ProblemError(
+                    f"{name} of {self} takes {size:,.1f} GB, more than this machine's memory: use smaller sizes"
+                ) from None
             values *= 3
             values -= 1
             made[name] = values
@@ -171,11 +180,15 @@ PROBLEMS: dict[str, DepthwiseConv1d] = {
 }
 
 
-def problem(text: str) -> DepthwiseConv1d:
-    """The problem of a name in PROBLEMS, or of sizes: "B,H,L,K" or "B,H,L,K,padding".
+def problem(text: str | DepthwiseConv1d) -> DepthwiseConv1d:
+    """The problem of a name in PROBLEMS, or of sizes: "B,H,L,K" or "B,H,L,K,padding". A problem is returned as it is.
 
     Raises ProblemError with the nearest name for a name that is not there.
     """
+    if isinstance(text, DepthwiseConv1d):
+        return text
+    if not isinstance(text, str):
+        raise ProblemError(f"{text!r} is no problem: give a DepthwiseConv1d, a name such as 'small', or 'B,H,L,K'")
     if text in PROBLEMS:
         return PROBLEMS[text]
     parts = [part.strip() for part in text.split(",")]

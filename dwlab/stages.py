@@ -13,6 +13,7 @@ import ast
 import functools
 import importlib
 import inspect
+import operator
 import re
 import sys
 from collections.abc import Callable
@@ -41,12 +42,28 @@ class StageError(ValueError):
 
 @dataclass(frozen=True)
 class Launch:
-    """How a kernel is started: blocks, threads, scalar arguments after the arrays, bytes of dynamic shared memory."""
+    """How a kernel is started: blocks, threads, scalar arguments after the arrays, bytes of dynamic shared memory.
+
+    A single size may be given as a number, as Numba takes it. Raises StageError for a size that is no whole number
+    and for scalars that are no tuple; what no GPU would start is for ``limits`` to say.
+    """
 
     grid: tuple[int, ...]
     block: tuple[int, ...]
     scalars: tuple[Any, ...] = ()
     shared_bytes: int = 0
+
+    def __post_init__(self) -> None:
+        for what in ("grid", "block"):
+            given = getattr(self, what)
+            sizes = tuple(given) if isinstance(given, (tuple, list)) else (given,)
+            object.__setattr__(self, what, tuple(_whole(size, what, given) for size in sizes))
+        if not isinstance(self.scalars, (tuple, list)):
+            raise StageError(f"scalars={self.scalars!r} is no tuple: one scalar is written (shift,), with its comma")
+        object.__setattr__(self, "scalars", tuple(self.scalars))
+        object.__setattr__(self, "shared_bytes", _whole(self.shared_bytes, "shared_bytes", self.shared_bytes))
+        if self.shared_bytes < 0:
+            raise StageError(f"shared_bytes must be 0 or more, not {self.shared_bytes}")
 
     @property
     def threads(self) -> int:
@@ -57,6 +74,13 @@ class Launch:
     def blocks(self) -> int:
         """Blocks of the grid."""
         return _product(self.grid)
+
+
+def _whole(size: Any, what: str, given: Any) -> int:
+    if isinstance(size, bool) or not hasattr(type(size), "__index__"):
+        hint = " (use // for division)" if isinstance(size, float) else ""
+        raise StageError(f"{what}={given!r}: {size!r} is not a whole number{hint}")
+    return operator.index(size)
 
 
 def fits_uint32(problem: DepthwiseConv1d) -> int:
@@ -253,6 +277,8 @@ def stages(op: str | None = None, path: str | None = None) -> tuple[Stage, ...]:
 def stage(id: str) -> Stage:
     """The stage with this id (OP/PATH/NAME). Raises StageError with the nearest id if there is none."""
     _load()
+    if not isinstance(id, str):
+        raise StageError(f"{id!r} is no stage's id: give a text such as {next(iter(_registry))!r}")
     if id not in _registry:
         raise StageError(f"there is no stage {id!r}. {nearest(id, tuple(_registry))}")
     return _registry[id]

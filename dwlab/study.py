@@ -537,6 +537,8 @@ def study(
         shapes: tuple[DepthwiseConv1d, ...] = (QUICK_PROBLEM if quick and mode == "gpu" else PROBLEM,)
     else:
         shapes = (problem,) if isinstance(problem, DepthwiseConv1d) else tuple(problem)
+        if not shapes or not all(isinstance(shape, DepthwiseConv1d) for shape in shapes):
+            raise StudyError(f"{problem!r} is no problem, nor a sequence of some: give a dwlab.DepthwiseConv1d")
     runs = records.load_runs() if runs is None and mode != "gpu" else list(runs or ())
 
     judged: dict[str, str] = {}

@@ -1,10 +1,11 @@
 """How a kernel is timed: events around launches enqueued back to back, or around replays of a CUDA graph.
 
-One plain launch from Python costs the host about 20 µs, so a kernel that runs for less time than that would be timed
-by the host's speed and not the GPU's. Kernels below GRAPH_BELOW_US are therefore put into a CUDA graph, many launches
-to a graph, and the graph is replayed. Longer kernels are enqueued back to back behind work that keeps the GPU busy
-while the host catches up. Either way two events on the stream bound the launches, and their distance over the number
-of launches is one round. A timing is the median of several rounds, with the 10th and 90th percentile as its spread.
+A plain launch from Python costs the host time too (`launch_us` among the ceilings of a record), so a kernel that runs
+for less than that would be timed by the host's speed and not the GPU's. Kernels below GRAPH_BELOW_US are therefore put
+into a CUDA graph, many launches to a graph, and the graph is replayed. Longer kernels are enqueued back to back behind
+work that keeps the GPU busy while the host catches up. Either way two events on the stream bound the launches, and
+their distance over the number of launches is one round. A timing is the median of several rounds, with the 10th and
+90th percentile as its spread.
 
 Only a GPU has time. In simulated mode ``time_launches`` raises TimingError and names where recorded times are.
 """
@@ -22,10 +23,11 @@ import numpy as np
 Launch = Callable[[Any], object]
 """Enqueues one launch on the stream it is given, and returns without waiting for it."""
 
-GRAPH_BELOW_US = 40.0  # twice the host's cost of a plain launch
+GRAPH_BELOW_US = 40.0  # above the host's cost of a plain launch on a slow host too
 GRAPH_NODES = 32  # launches in one graph, at least: the replay itself (a few µs of host time) is shared among them
 HEAD_START_US = 400.0  # work enqueued ahead of the first event, so that the GPU never waits for the host
-ROUND_US = 5_000.0  # one round lasts at least this long: an event's resolution is 0.5 µs
+# One round lasts at least this long: events resolve about 0.5 µs (CUDA Runtime API, cudaEventElapsedTime).
+ROUND_US = 5_000.0
 MAX_LAUNCHES = 4_096  # in one round
 MAX_SETS = 64
 

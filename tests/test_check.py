@@ -248,6 +248,15 @@ def test_what_cannot_be_judged_gives_one_clear_error():
         check(grid_stride)
     with pytest.raises(ProblemError, match="there is no path 'backward'"):
         check(grid_stride, launch=by_tile(), path="backward")
+    with pytest.raises(CheckError, match="launch=32 is no function: give one that takes a problem"):
+        check(grid_stride, launch=32)
+    naive = stage("depthwise1d/forward/naive")
+    with pytest.raises(CheckError, match="depthwise1d/forward/naive computes forward, not 'weight_grad'"):
+        check(naive, path="weight_grad")
+    with pytest.raises(CheckError, match="3 is no kernel: decorate a function with @cuda.jit"):
+        check(naive.with_kernel(3))
+    with pytest.raises(ProblemError, match="7 is no problem: give a DepthwiseConv1d"):
+        check(naive, 7)
 
 
 @pytest.mark.parametrize("returned", [None, (1, 32), 7])

@@ -109,7 +109,7 @@ def test_no_mended_meter_starts_before_its_temperatures():
 
 
 def test_unknown_meter_is_refused():
-    for bad in ((3,), (-1,), ()):
+    for bad in (5, (3,), (-1,), ()):
         with pytest.raises(ValueError, match="0 to 2"):
             meters.load_windows(bad)
 

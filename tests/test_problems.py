@@ -137,6 +137,24 @@ def test_bad_problem_texts(text, message):
         problem(text)
 
 
+@pytest.mark.parametrize("given", [None, 3, (1, 1, 8, 3)])
+def test_what_is_no_problem_is_refused(given):
+    with pytest.raises(ProblemError, match="is no problem: give a DepthwiseConv1d, a name such as 'small'"):
+        problem(given)
+    assert problem(SMALL) is SMALL
+
+
+@pytest.mark.parametrize("seed", [-1, 1.5, "7", None, True])
+def test_a_seed_is_a_whole_number(seed):
+    with pytest.raises(ProblemError, match=re.escape(f"seed must be a whole number from 0 up, not {seed!r}")):
+        SMALL.inputs(seed=seed)
+
+
+def test_inputs_beyond_the_memory_say_how_much_they_take():
+    with pytest.raises(ProblemError, match=r"x of B=1000000000 .* takes 400,000,000,0.*GB, more than this machine"):
+        DepthwiseConv1d(10**9, 10**9, 100, 3).inputs()
+
+
 def test_nearest_ignores_case_and_lists_few():
     assert nearest("PAPER", ("paper", "small")) == "The nearest is 'paper'. Known: paper, small."
     assert nearest("x", tuple(f"name{i}" for i in range(20))).count(".") == 1

@@ -173,6 +173,35 @@ def test_limits_name_what_no_gpu_starts(launch, message):
     assert any(message in found for found in limits(launch))
 
 
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        (((1.5,), (32,)), "grid=(1.5,): 1.5 is not a whole number (use // for division)"),
+        (((1,), ("32",)), "block=('32',): '32' is not a whole number"),
+        (((1,), (True,)), "True is not a whole number"),
+        ((None, (32,)), "grid=None"),
+        (((1,), (32,), 5), "scalars=5 is no tuple: one scalar is written (shift,), with its comma"),
+        (((1,), (32,), (), 0.5), "shared_bytes=0.5"),
+        (((1,), (32,), (), -4), "shared_bytes must be 0 or more, not -4"),
+    ],
+)
+def test_a_launch_of_other_things_than_whole_numbers_is_refused(fields, message):
+    with pytest.raises(StageError, match=re.escape(message)):
+        Launch(*fields)
+
+
+def test_a_launch_takes_single_sizes_and_numpy_integers_as_numba_does():
+    made = Launch(np.int64(3), 32, [1])
+    assert made == Launch((3,), (32,), (1,)) and type(made.grid[0]) is int
+    assert (made.blocks, made.threads) == (3, 32)
+
+
+@pytest.mark.parametrize("id", [None, 3, ["depthwise1d/forward/naive"]])
+def test_a_stages_id_is_a_text(id):
+    with pytest.raises(StageError, match="is no stage's id: give a text such as 'depthwise1d/forward/naive'"):
+        stage(id)
+
+
 def test_the_largest_launches_are_within_the_limits():
     assert limits(Launch((2**31 - 1, 65535, 65535), (16, 1, 64))) == ()
     assert limits(Launch((1,), (1024,))) == () and limits(Launch((1,), (1, 1024, 1))) == ()

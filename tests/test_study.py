@@ -588,6 +588,12 @@ def test_names_and_sizes_that_do_not_exist_are_one_clear_error(capsys, arguments
 
 
 @pytest.mark.skipif(target.mode == "gpu", reason="what simulated mode answers")
+@pytest.mark.parametrize("given", ["small", [], [(1, 2, 8, 3)]])
+def test_what_is_no_problem_is_refused(given):
+    with pytest.raises(StudyError, match="is no problem, nor a sequence of some"):
+        study.study(problem=given)
+
+
 def test_a_record_without_a_gpu_is_refused_before_any_work(capsys, tmp_path):
     status, out, err = run(capsys, "--record", tmp_path / "x.json")
     assert status == 2 and "--record needs a GPU" in err and "python -m dwlab records" in err
