@@ -8,6 +8,8 @@ GPU is found by shadow memory instead (trace.track).
 from __future__ import annotations
 
 import ast
+import cmath
+import enum
 import math
 import operator
 from types import BuiltinFunctionType, FunctionType, ModuleType
@@ -33,6 +35,7 @@ _COMPARE = {
 }  # fmt: skip
 _UNARY = {ast.USub: operator.neg, ast.UAdd: operator.pos, ast.Invert: operator.invert}
 _DIVISIONS = {operator.floordiv, operator.mod}
+_OPERATORS = {*_BINARY.values(), *_COMPARE.values(), *_UNARY.values()}
 
 _PYTHON_ERRORS = (TypeError, ValueError, IndexError, AttributeError, NameError, OverflowError)
 # NumPy's functions that Numba-CUDA has.
@@ -443,11 +446,22 @@ class Execution(Accesses):
             return names[node.id]
         if node.id in frame.source.local_names:
             raise self.refuse(node, f"variable {node.id!r} is used before it is set")
+        return self.constant(self.outer_value(node.id, node), node.id, node)
+
+    def outer_value(self, name: str, node: ast.Name) -> object:
+        """A global or closure variable. Numbers, tuples and arrays keep the value that they had at the first launch."""
+        key = (self.frame.source.function, name)
+        if key in self.frozen:
+            return self.frozen[key]
         try:
-            value = frame.source.lookup(node.id)
+            value = self.frame.source.lookup(name)
         except NameError as error:
             raise self.refuse(node, str(error)) from None
-        return self.constant(value, node.id, node)
+        if isinstance(value, np.ndarray):
+            value = value.copy()
+        if isinstance(value, (bool, int, float, complex, np.generic, tuple, np.ndarray)):
+            self.frozen[key] = value
+        return value
 
     def constant(self, value: object, name: str, node: ast.AST) -> object:
         """What a global, closure variable or module attribute is inside a kernel."""
@@ -532,6 +546,8 @@ class Execution(Accesses):
                 return (
                     getattr(base, name) if base.dtype.kind == "c" else (base if name == "real" else base.dtype.type(0))
                 )
+            if name == "bit_count" and base.dtype.kind in "iu":
+                return Method(lambda run, node: np.bitwise_count(np.abs(base)).astype(np.int64))
             if name == "conjugate":
                 return Method(lambda run, node: np.conjugate(base))
             raise self.refuse(node, f"a number has no {name!r} in a kernel")
@@ -541,6 +557,10 @@ class Execution(Accesses):
             return getattr(base, name)
         if isinstance(base, np.dtype) and name == "type":
             return base
+        if isinstance(base, enum.Enum) and name == "value":
+            return self.constant(base.value, name, node)
+        if isinstance(base, type) and issubclass(base, enum.Enum) and name in base.__members__:
+            return self.constant(base[name], name, node)
         raise self.refuse(node, f"{describe(base)} has no {name!r} in a kernel")
 
     def array_attribute(self, array: AnyArray, name: str, node: ast.AST) -> object:
@@ -762,7 +782,9 @@ class Execution(Accesses):
             return meaning(self, node, *arguments, **keywords)
         python = getattr(function, "py_func", None)
         if python is not None:
-            return self.call(python, arguments, keywords, node)
+            return self.call(python, arguments, keywords, node, getattr(function, "device_signature", None))
+        if isinstance(function, BuiltinFunctionType) and function in _OPERATORS:
+            return self.operator_call(function, arguments, node)
         dtype = types.as_dtype(function)
         if dtype is not None:
             if len(arguments) != 1 or keywords:
@@ -776,6 +798,10 @@ class Execution(Accesses):
             result, each = types.math_call(function, [self.number(a, node) for a in arguments])
             out = result[0] if isinstance(result, tuple) else result
             self.count_flops(node, out.dtype, each)
+            return result
+        if getattr(cmath, getattr(function, "__name__", ""), None) is function:
+            result = types.cmath_call(function, [self.number(a, node) for a in arguments])
+            self.count_flops(node, (result[0] if isinstance(result, tuple) else result).dtype, 1)
             return result
         if isinstance(function, FunctionType):
             where = (function.__module__ or "").split(".")[0]
@@ -801,9 +827,26 @@ class Execution(Accesses):
             self.count_flops(node, result.dtype, 1)
         return result
 
-    def call(self, python: FunctionType, arguments: list[object], keywords: dict[str, object], node: ast.AST) -> object:
-        """Runs a device function for the active lanes."""
+    def operator_call(self, function: object, arguments: list[object], node: ast.AST) -> object:
+        """operator.add(a, b) and its relatives."""
+        if len(arguments) == 1:
+            return types.unary(function, self.number(arguments[0], node))
+        if function in _COMPARE.values():
+            return types.binary(function, *(self.number(a, node) for a in arguments))
+        return self.apply(function, *arguments, node)
+
+    def call(
+        self,
+        python: FunctionType,
+        arguments: list[object],
+        keywords: dict[str, object],
+        node: ast.AST,
+        signature: tuple | None = None,
+    ) -> object:
+        """Runs a device function for the active lanes; a `signature` (argument types, result type) converts."""
         src = source.read(python)
+        if signature is not None and len(signature[0]) == len(arguments):
+            arguments = [self.convert(a, t) for a, t in zip(arguments, signature[0], strict=True)]
         if len(self.frames) > 200:
             raise self.refuse(node, f"{src.name} calls itself more than 200 levels deep")
         names = dict(zip(src.parameters, arguments, strict=False))
@@ -846,7 +889,13 @@ class Execution(Accesses):
             if value is None or result is None:
                 raise self.refuse(node, f"{src.name} returns a value on some paths only")
             result = self.merge(lanes, value, result, f"{src.name}'s result")
-        return result
+        return result if signature is None else self.convert(result, signature[1])
+
+    @staticmethod
+    def convert(value: object, wanted: object) -> object:
+        """A number as the type that a signature gives it; anything else as it is."""
+        dtype = types.as_dtype(wanted)
+        return value if dtype is None or not isinstance(value, (np.ndarray, np.generic)) else types.cast(value, dtype)
 
 
 def _as_load(target: ast.expr) -> ast.expr:

@@ -224,7 +224,8 @@ def _array_arguments(run: Execution, node: ast.Call, what: str) -> tuple[tuple[i
     dtype = np.dtype(dtype) if isinstance(dtype, str) else types.as_dtype(dtype)
     if dtype is None:
         raise run.refuse(node, f"{ast.unparse(given['dtype'])} is not a dtype", "use e.g. numba.float32")
-    alignment = int(run.number(run.eval(given["alignment"]), node)) if "alignment" in given else dtype.itemsize
+    alignment = run.eval(given["alignment"]) if "alignment" in given else None
+    alignment = dtype.itemsize if alignment is None else int(run.number(alignment, node))
     if alignment < 1 or alignment & (alignment - 1):
         raise run.refuse(node, f"alignment {alignment} is not a power of two")
     return tuple(sizes), dtype, max(alignment, dtype.alignment)
@@ -556,7 +557,7 @@ _HALF = {
     "hmin": np.minimum, "hmax": np.maximum, "heq": np.equal, "hne": np.not_equal, "hgt": np.greater,
     "hge": np.greater_equal, "hlt": np.less, "hle": np.less_equal, "hsqrt": np.sqrt, "hexp": np.exp, "hlog": np.log,
     "hsin": np.sin, "hcos": np.cos, "hfloor": np.floor, "hceil": np.ceil, "htrunc": np.trunc, "hexp2": np.exp2,
-    "hlog2": np.log2, "hlog10": np.log10, "hrcp": np.reciprocal,
+    "hlog2": np.log2, "hlog10": np.log10, "hrint": np.rint, "hrcp": np.reciprocal,
 }  # fmt: skip
 
 
@@ -566,6 +567,8 @@ def _half(run: Execution, node: ast.Call, name: str, arguments: list[object]) ->
         wide = [v.astype(np.float64) for v in values]
         run.count_flops(node, types.FLOAT16, 2)
         return (wide[0] * wide[1] + wide[2]).astype(np.float16)
+    if name == "hexp10":
+        return np.power(np.float16(10), values[0]).astype(np.float16)
     if name == "hrsqrt":
         return (np.float16(1) / np.sqrt(values[0])).astype(np.float16)
     result = _HALF[name](*values)

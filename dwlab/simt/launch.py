@@ -87,9 +87,7 @@ class Binder:
         except ValueError as error:
             raise ValueError(f"argument {name!r}: {error}") from None
         if not isinstance(device, hostapi.DeviceNDArray):
-            raise TypeError(
-                f"argument {name!r} is a {type(value).__name__}; a kernel takes numbers, tuples and arrays"
-            )
+            raise TypeError(f"argument {name!r} is a {type(value).__name__}; a kernel takes numbers, tuples and arrays")
         if self.copies:
             return self.copy_of(device) if after is None else device
         if after is not None:
@@ -225,8 +223,7 @@ def execute(
     shared_bytes: int = 0,
     options: Options | None = None,
     copies: bool = False,
-    launch_bounds: int | None = None,
-    signatures: Sequence[Sequence[nt.Type]] = (),
+    kernel: Kernel | None = None,
 ) -> tuple[Execution, Binder]:
     """Runs a kernel over its whole grid. Raises LaunchError, UnsupportedError, HazardError or KernelError."""
     options = options or current()
@@ -234,8 +231,10 @@ def execute(
     grid, block = limits.dim3(grid, "grid"), limits.dim3(block, "block")
     wanted = needs(src)
     shared_bytes = int(shared_bytes)
-    if launch_bounds and math.prod(block) > launch_bounds:
-        raise LaunchError(f"block {block} has {math.prod(block)} threads; the kernel has launch_bounds={launch_bounds}")
+    if kernel is not None and kernel.most_threads and math.prod(block) > kernel.most_threads:
+        raise LaunchError(
+            f"block {block} has {math.prod(block)} threads; the kernel has launch_bounds={kernel.most_threads}"
+        )
     limits.check_launch(grid, block, wanted.static_shared, shared_bytes, options.compute_capability)
     if len(arguments) + len(src.defaults) < len(src.parameters) or len(arguments) > len(src.parameters):
         raise TypeError(
@@ -243,7 +242,11 @@ def execute(
         )
     run = Execution(src, grid, block, options, shared_bytes)
     binder = Binder(run, copies)
-    chosen = _choose(signatures, arguments) if signatures else [None] * len(src.parameters)
+    chosen: Sequence[nt.Type | None] = [None] * len(src.parameters)
+    if kernel is not None:
+        run.frozen = kernel.frozen.setdefault(tuple(_argument_type(a) for a in arguments), {})
+        if kernel.arg_types:
+            chosen = _choose(kernel.arg_types, arguments)
     bound = [
         binder.bind(value, name, want) for value, name, want in zip(arguments, src.parameters, chosen, strict=False)
     ]
@@ -285,19 +288,46 @@ def _arrays(value: object) -> list[Array]:
     return [value] if isinstance(value, Array) else []
 
 
-def _choose(signatures: Sequence[Sequence[nt.Type]], arguments: Sequence[object]) -> Sequence[nt.Type]:
-    for one in signatures:
-        if len(one) == len(arguments) and all(
-            not isinstance(t, nt.Array)
-            or (hasattr(a, "ndim") and a.ndim == t.ndim and np.dtype(a.dtype) == types.dtype_of(t.dtype))
-            for t, a in zip(one, arguments, strict=True)
-        ):
-            return one
-    given = ", ".join(
-        f"{a.dtype}[{a.ndim}-D]" if hasattr(a, "ndim") and a.ndim else type(a).__name__ for a in arguments
+def _argument_type(value: object) -> nt.Type:
+    """The Numba type of a launch argument, arrays as C-contiguous ones."""
+    if hasattr(value, "ndim") and hasattr(value, "dtype") and not isinstance(value, np.generic):
+        return nt.Array(types.numba_type(np.dtype(value.dtype).newbyteorder("=")), value.ndim, "C")
+    if isinstance(value, tuple):
+        return nt.Tuple([_argument_type(v) for v in value])
+    return (
+        types.numba_type(types.literal(value).dtype)
+        if isinstance(value, (bool, int, float, complex, np.generic))
+        else nt.none
     )
+
+
+def _choose(signatures: Sequence[Sequence[nt.Type]], arguments: Sequence[object]) -> Sequence[nt.Type]:
+    """The signature that Numba would take for these arguments: the one that converts least."""
+    given = tuple(_argument_type(a) for a in arguments)
+    cases = [s for s in signatures if len(s) == len(given)]
+
+    def cost(case: Sequence[nt.Type]) -> tuple[int, ...] | None:
+        counts = [0, 0, 0]  # unsafe conversions, safe ones, promotions
+        for have, want in zip(given, case, strict=True):
+            if isinstance(want, nt.Array) or isinstance(have, nt.Array):
+                if not (isinstance(want, nt.Array) and isinstance(have, nt.Array)):
+                    return None
+                if (have.dtype, have.ndim) != (want.dtype, want.ndim):
+                    return None
+                continue
+            how = types.context().can_convert(have, want)
+            if how is None:
+                return None
+            if how.name != "exact":
+                counts[("unsafe", "safe", "promote").index(how.name)] += 1
+        return tuple(counts)
+
+    ranked = sorted(((c, k) for k, case in enumerate(cases) if (c := cost(case)) is not None))
+    if ranked:
+        return cases[ranked[0][1]]
     raise TypeError(
-        f"no signature of the kernel takes ({given}); it has {' and '.join(str(tuple(s)) for s in signatures)}"
+        f"no signature of the kernel takes ({', '.join(map(str, given))}); it has "
+        f"{' and '.join(str(tuple(s)) for s in signatures)}"
     )
 
 
@@ -326,8 +356,11 @@ class Kernel:
         device: bool = False,
         signatures: Sequence[Sequence[nt.Type]] = (),
         launch_bounds: int | tuple[int, ...] | None = None,
+        device_signature: tuple[tuple[nt.Type, ...], nt.Type | None] | None = None,
     ):
         self.py_func = function
+        self.device_signature = device_signature
+        self.frozen: dict[tuple, dict] = {}  # what globals were at the first launch with arguments of these types
         self.device = device
         self.most_threads = launch_bounds[0] if isinstance(launch_bounds, tuple) else launch_bounds
         self.arg_types = tuple(tuple(s) for s in signatures)
@@ -387,15 +420,7 @@ class Configured:
     sharedmem: int = 0
 
     def __call__(self, *args: object) -> None:
-        run, _ = execute(
-            self.kernel.py_func,
-            self.grid,
-            self.block,
-            args,
-            self.sharedmem,
-            launch_bounds=self.kernel.most_threads,
-            signatures=self.kernel.arg_types,
-        )
+        run, _ = execute(self.kernel.py_func, self.grid, self.block, args, self.sharedmem, kernel=self.kernel)
         if run.options.hazards == "warn":
             for hazard in run.trace.hazards.values():
                 warnings.warn(f"{self.kernel.__name__}, {hazard}", HazardWarning, stacklevel=2)
@@ -447,8 +472,10 @@ def jit(
             arguments, result = sigutils.normalize_signature(one)
             if result not in (None, nt.void) and not device:
                 raise TypeError("CUDA kernel must have void return type.")
-            signatures.append(arguments)
-    return lambda function: Kernel(function, device, () if device else signatures, bounds)
+            signatures.append((arguments, result))
+    if device:
+        return lambda function: Kernel(function, True, device_signature=signatures[0] if signatures else None)
+    return lambda function: Kernel(function, False, [arguments for arguments, _ in signatures], bounds)
 
 
 def xray(
@@ -477,8 +504,8 @@ def xray(
         raise TypeError(f"{kernel.__name__} is a device function: x-ray a kernel that calls it")
     if not isinstance(function, FunctionType):
         raise TypeError(f"xray takes a kernel, not {type(kernel).__name__}")
-    bounds = getattr(kernel, "most_threads", None)
-    run, binder = execute(function, grid, block, args, shared_bytes, options, copies=True, launch_bounds=bounds)
+    known = kernel if isinstance(kernel, Kernel) else None
+    run, binder = execute(function, grid, block, args, shared_bytes, options, copies=True, kernel=known)
     return report.build(run, binder.float64)
 
 

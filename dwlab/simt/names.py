@@ -28,7 +28,8 @@ _ATOMICS = (
 )  # fmt: skip
 _HALF = (
     "hadd", "hsub", "hmul", "hdiv", "hfma", "hneg", "habs", "hmin", "hmax", "heq", "hne", "hgt", "hge", "hlt", "hle",
-    "hsqrt", "hexp", "hlog", "hsin", "hcos", "hrcp", "hrsqrt", "hfloor", "hceil", "htrunc", "hexp2", "hlog2", "hlog10",
+    "hsqrt", "hexp", "hlog", "hsin", "hcos", "hrcp", "hrsqrt", "hfloor", "hceil", "htrunc", "hrint", "hexp2", "hexp10",
+    "hlog2", "hlog10",
 )  # fmt: skip
 _PLAIN = (
     "grid", "gridsize", "laneid", "warpsize", "syncthreads", "syncthreads_count", "syncthreads_and", "syncthreads_or",

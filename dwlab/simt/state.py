@@ -76,6 +76,7 @@ class State:
         self.access_number = 0
         self.constants: dict[int, Array] = {}
         self.constant_memory: dict[int, int] = {}
+        self.frozen: dict[tuple, object] = {}
         self.fences = np.zeros((1, 1), np.int32)
         self.fenced_blocks = np.zeros(1, np.bool_)
         self.uses_fences = False

@@ -7,6 +7,7 @@ The rules are not repeated here: they are asked of numba.core.typing, so `int32 
 from __future__ import annotations
 
 import builtins
+import cmath
 import functools
 import math
 import operator
@@ -179,13 +180,14 @@ def truth(value: Value) -> Value:
 
 
 _NO_UFUNC = {math.erf, math.erfc, math.gamma, math.lgamma}
+_REMAINDER = np.vectorize(math.remainder, otypes=[np.float64])
 _MATH: dict[Callable, Callable] = {
     getattr(math, name): getattr(np, name if hasattr(np, name) else name.replace("a", "arc", 1))
     for name in (
         "sqrt exp log log2 log10 log1p expm1 sin cos tan asin acos atan atan2 sinh cosh tanh asinh acosh atanh fabs "
         "floor ceil trunc fmod hypot copysign isnan isinf isfinite degrees radians"
     ).split()
-} | {math.pow: np.power}
+} | {math.pow: np.power, math.nextafter: np.nextafter}
 _FREE_MATH = {math.fabs, math.floor, math.ceil, math.trunc, math.copysign, math.isnan, math.isinf, math.isfinite}
 
 
@@ -212,10 +214,34 @@ def math_call(function: Callable, args: list[Value]) -> tuple[Value | tuple, int
     if function in _NO_UFUNC:
         value = np.vectorize(function, otypes=[np.float64])(cast(values[0], FLOAT64))
         return cast(value if value.ndim else np.float64(value), dtype), 1
+    if function is math.remainder:
+        return cast(np.asarray(_REMAINDER(*(cast(v, FLOAT64) for v in values)))[()], dtype), 1
     target = _MATH.get(function)
     if target is None:
         raise UnsupportedError(f"math.{function.__name__} is not available in Numba-CUDA kernels")
     return target(*values), 0 if function in _FREE_MATH else 1
+
+
+_CMATH: dict[Callable, Callable] = {
+    getattr(cmath, name): getattr(np, name if hasattr(np, name) else name.replace("a", "arc", 1))
+    for name in (
+        "sqrt exp log log10 sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh isnan isinf isfinite"
+    ).split()
+} | {cmath.phase: np.angle}
+
+
+def cmath_call(function: Callable, args: list[Value]) -> Value | tuple:
+    """A function of the `cmath` module; complex64 stays so."""
+    narrow = all(a.dtype in (FLOAT32, np.complex64) for a in args)
+    values = [cast(a, np.dtype(np.complex64) if narrow else COMPLEX128) for a in args]
+    if function is cmath.polar:
+        return np.abs(values[0]), np.angle(values[0])
+    if function is cmath.rect:
+        radius, angle = (v.real for v in values)
+        return radius * (np.cos(angle) + values[0].dtype.type(1j) * np.sin(angle))
+    if function not in _CMATH or len(values) != 1:
+        raise UnsupportedError(f"cmath.{function.__name__} of {len(values)} number(s) is not available in kernels")
+    return _CMATH[function](values[0])
 
 
 BUILTIN_CASTS = {builtins.int, builtins.float, builtins.bool, builtins.complex}

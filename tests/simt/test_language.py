@@ -5,6 +5,7 @@ With DWLAB_LANGUAGE_TESTS=numba the same kernels run on numba.cuda and its GPU: 
 
 import cmath
 import math
+import operator
 import os
 
 import numba
@@ -1695,3 +1696,12 @@ def test_reduce_adds_in_the_sequence_of_numbas_reduction():
     partials[0] = np.float32(partials[0] + np.float32(0.5))
     partials.append(fold([tree(rest[w : w + 32]) for w in (0, 32, 64)] + [fold(rest[96:])]))
     assert cuda.reduce(lambda a, b: a + b)(x, init=0.5) == fold(partials)
+
+
+def test_operators_as_functions():
+    @cuda.jit
+    def use(out):
+        i = cuda.grid(1)
+        out[i] = operator.add(i, 1) * operator.neg(i) + operator.lt(i, 2)
+
+    assert run(use, 4).tolist() == [1, -1, -6, -12]
