@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import cmath
+import difflib
 import enum
 import math
 import operator
@@ -530,7 +531,10 @@ class Execution(Accesses):
                     return NAMES["cg"].this_grid
                 if name in NAMES:
                     return self.special(NAMES[name], node)
-                raise self.refuse(node, f"cuda.{name} cannot be used inside a kernel here")
+                near = difflib.get_close_matches(name, NAMES, 1)
+                raise self.refuse(
+                    node, f"cuda.{name} cannot be used inside a kernel", f"is it cuda.{near[0]}?" if near else ""
+                )
             try:
                 return self.constant(getattr(base, name), name, node)
             except AttributeError:

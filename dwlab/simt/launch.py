@@ -6,6 +6,7 @@ import ast
 import dataclasses
 import functools
 import math
+import os
 import warnings
 from collections.abc import Callable, Sequence
 from types import FunctionType
@@ -22,6 +23,7 @@ from dwlab.simt.options import (
     HazardWarning,
     LaunchError,
     Options,
+    SimtError,
     UnsupportedError,
     current,
 )
@@ -347,6 +349,19 @@ def _batch(run: Execution, wanted: Needs, shared_bytes: int, options: Options) -
     return max(1, min(run.blocks_total, most, options.lanes // run.padded))
 
 
+def _execute_briefly(*arguments: object, **options: object) -> tuple[Execution, Binder]:
+    """`execute`, whose errors show the launch and the kernel's line, not the interpreter's own frames.
+
+    DWLAB_TRACEBACK=full in the environment shows all of them.
+    """
+    try:
+        return execute(*arguments, **options)
+    except (SimtError, TypeError, ValueError) as error:
+        if os.environ.get("DWLAB_TRACEBACK") == "full":
+            raise
+        raise error.with_traceback(None) from None
+
+
 class Kernel:
     """What @cuda.jit makes: a kernel to be launched with kernel[grid, block](…), or a device function."""
 
@@ -420,7 +435,7 @@ class Configured:
     sharedmem: int = 0
 
     def __call__(self, *args: object) -> None:
-        run, _ = execute(self.kernel.py_func, self.grid, self.block, args, self.sharedmem, kernel=self.kernel)
+        run, _ = _execute_briefly(self.kernel.py_func, self.grid, self.block, args, self.sharedmem, kernel=self.kernel)
         if run.options.hazards == "warn":
             for hazard in run.trace.hazards.values():
                 warnings.warn(f"{self.kernel.__name__}, {hazard}", HazardWarning, stacklevel=2)
@@ -505,7 +520,7 @@ def xray(
     if not isinstance(function, FunctionType):
         raise TypeError(f"xray takes a kernel, not {type(kernel).__name__}")
     known = kernel if isinstance(kernel, Kernel) else None
-    run, binder = execute(function, grid, block, args, shared_bytes, options, copies=True, kernel=known)
+    run, binder = _execute_briefly(function, grid, block, args, shared_bytes, options, copies=True, kernel=known)
     return report.build(run, binder.float64)
 
 

@@ -27,7 +27,7 @@ class Options:
     hazards: str = "raise"
     trace: bool = False
     compute_capability: tuple[int, int] = (9, 0)
-    step_limit: int = 400_000
+    step_limit: int = 200_000
     memory_budget: int = 1 << 30
     watch_budget: int = 4 << 30
     lanes: int = 1 << 16

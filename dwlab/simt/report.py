@@ -249,11 +249,14 @@ class Report:
     __str__ = table
 
     def _repr_html_(self) -> str:
-        head = "".join(f"<th>{html.escape(h)}</th>" for h in self.HEADERS)
+        sides = ["left" if k in (1, 8) else "right" for k in range(len(self.HEADERS))]
+        head = "".join(
+            f'<th style="text-align:{side}">{html.escape(h)}</th>' for h, side in zip(self.HEADERS, sides, strict=True)
+        )
         body = []
         for row in self.rows():
             cells = "".join(
-                f'<td style="text-align:{"left" if k in (1, 8) else "right"};white-space:pre">'
+                f'<td style="text-align:{sides[k]};white-space:pre">'
                 f"{'<code>' * (k == 1)}{html.escape(c)}{'</code>' * (k == 1)}</td>"
                 for k, c in enumerate(row)
             )

@@ -587,3 +587,14 @@ def test_calling_device_names_on_the_host_says_so():
 @cuda.jit(device=True)
 def device_only(x):
     return x
+
+
+def test_errors_show_the_launch_and_not_the_interpreter():
+    @cuda.jit
+    def kernel(y):
+        y[cuda.gird(1)] = 1.0
+
+    for run in (lambda: kernel[1, 1](np.zeros(1)), lambda: simt.xray(kernel, 1, 1, np.zeros(1))):
+        with pytest.raises(simt.UnsupportedError, match=r"is it cuda\.grid\?") as caught:
+            run()
+        assert len(caught.traceback) <= 4
