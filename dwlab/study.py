@@ -539,7 +539,8 @@ def study(
         shapes = (problem,) if isinstance(problem, DepthwiseConv1d) else tuple(problem)
         if not shapes or not all(isinstance(shape, DepthwiseConv1d) for shape in shapes):
             raise StudyError(f"{problem!r} is no problem, nor a sequence of some: give a dwlab.DepthwiseConv1d")
-    runs = records.load_runs() if runs is None and mode != "gpu" else list(runs or ())
+    if runs is None:
+        runs = [] if mode == "gpu" else records.load_runs()
 
     judged: dict[str, str] = {}
     for stage in todo:
@@ -753,8 +754,10 @@ def main(args: argparse.Namespace) -> int:
         records.check_writable(args.record)
     shapes = [problems.problem(text) for text in args.problem] if args.problem else None
     todo = stages.stages(args.op, args.path)
+    # A record that cannot be read is named, and the others serve.
+    runs = [] if target.mode == "gpu" else records.load_runs(on_error=lambda e: print(f"dwlab: {e}", file=sys.stderr))
     with _progress(steps(todo, len(shapes or [1]), target.mode, args.quick)) as progress:
-        made = study(problem=shapes, quick=args.quick, mode=target.mode, chosen=todo, progress=progress)
+        made = study(problem=shapes, quick=args.quick, mode=target.mode, chosen=todo, runs=runs, progress=progress)
     print(json.dumps(made.to_dict(), indent=1, ensure_ascii=False) if args.json else made.table())
     if args.record:
         try:

@@ -3,8 +3,10 @@
 import contextlib
 import dataclasses
 import hashlib
+import io
 import json
 import re
+import sys
 import types
 
 import numpy as np
@@ -587,13 +589,13 @@ def test_names_and_sizes_that_do_not_exist_are_one_clear_error(capsys, arguments
     assert message in err and "Traceback" not in err
 
 
-@pytest.mark.skipif(target.mode == "gpu", reason="what simulated mode answers")
 @pytest.mark.parametrize("given", ["small", [], [(1, 2, 8, 3)]])
 def test_what_is_no_problem_is_refused(given):
     with pytest.raises(StudyError, match="is no problem, nor a sequence of some"):
         study.study(problem=given)
 
 
+@pytest.mark.skipif(target.mode == "gpu", reason="what simulated mode answers")
 def test_a_record_without_a_gpu_is_refused_before_any_work(capsys, tmp_path):
     status, out, err = run(capsys, "--record", tmp_path / "x.json")
     assert status == 2 and "--record needs a GPU" in err and "python -m dwlab records" in err
@@ -609,6 +611,33 @@ def test_the_command_in_simulated_mode(capsys):
     for row in made["rows"]:
         assert row["predicted_bytes"] == row["counted_bytes"] == row["counted_prediction"]
     assert err == ""  # no progress bar in a pipe
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+@pytest.mark.parametrize(("stream", "shown"), [(Terminal(), True), (io.StringIO(), False)])
+def test_progress_is_a_bar_on_a_terminal_and_nothing_in_a_pipe(monkeypatch, stream, shown):
+    monkeypatch.setattr(sys, "stderr", stream)
+    with study._progress(2) as progress:
+        progress("check naive")
+        progress("count naive")
+    assert ("check naive" in stream.getvalue()) is shown
+    assert shown or stream.getvalue() == ""
+
+
+@pytest.mark.skipif(target.mode == "gpu", reason="a study on a GPU reads no records")
+def test_a_record_that_cannot_be_read_is_named_and_the_others_are_shown(capsys, monkeypatch, tmp_path):
+    whole = next(records.FOLDER.glob("*.json")).read_text()
+    (tmp_path / "whole.json").write_text(whole)
+    (tmp_path / "cut.json").write_text(whole[:2000])
+    monkeypatch.setattr(records, "FOLDER", tmp_path)
+    status, out, err = run(capsys, "--problem", "paper")
+    assert status == 0 and "recorded on NVIDIA H200" in out
+    assert err.startswith("dwlab: cut.json is truncated") and err.count("\n") == 1
+    assert (tmp_path / "cut.json").read_text() == whole[:2000]
 
 
 def test_a_failed_check_is_exit_status_1(capsys, monkeypatch):
