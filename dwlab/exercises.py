@@ -19,6 +19,7 @@ import ast
 import difflib
 import html
 import importlib.util
+import itertools
 import json
 import math
 import numbers
@@ -30,6 +31,7 @@ import sys
 import tempfile
 import threading
 import time
+import tokenize
 import traceback
 import warnings
 from collections.abc import Callable, Iterable, Sequence
@@ -130,12 +132,14 @@ class Results:
         """Header and rows: a student a row and an exercise a column; with one student, an exercise a row."""
         students = list(dict.fromkeys(r.student for r in self.results))
         names = sorted({r.exercise for r in self.results if r.exercise})
-        cell = {(r.student, r.exercise): STATUS[r.status] for r in self.results}
+        cell: dict[tuple[str, str], list[str]] = {}
+        for r in self.results:  # more than one, if a file was handed in twice
+            cell.setdefault((r.student, r.exercise), []).append(STATUS[r.status])
         if len(students) <= 1:
-            return ["exercise", "result"], [[n, cell[students[0], n]] for n in names]
+            return ["exercise", "result"], [[n, " / ".join(cell[students[0], n])] for n in names]
         rows = []
         for s in students:
-            marks = [cell.get((s, n), "-") for n in names]
+            marks = [" / ".join(cell.get((s, n), ["-"])) for n in names]
             rows.append([s or "(no name)", *marks, f"{marks.count('passed')} of {len(names)}"])
         return ["student", *names, "passed"], rows
 
@@ -198,8 +202,13 @@ def grade(what: str | Path | None = None, hint: int = 1, time_limit: float = TIM
     return judge_file(file, exercise, hint=hint, time_limit=time_limit)
 
 
-def grade_folder(folder: str | Path, time_limit: float = TIME_LIMIT_S) -> Results:
-    """Judge every Python file below `folder`: handed in as STUDENT/01_2_topic.py or as STUDENT_01_2_topic.py."""
+def grade_folder(
+    folder: str | Path, time_limit: float = TIME_LIMIT_S, told: Callable[[int, int], None] | None = None
+) -> Results:
+    """Judge every Python file below `folder`: handed in as STUDENT/01_2_topic.py or as STUDENT_01_2_topic.py.
+
+    told: called after each file with how many are judged, of how many.
+    """
     folder = Path(folder)
     if not folder.is_dir():
         raise GradeError(f"{folder} is not a folder: give the one that holds the handed-in files")
@@ -214,7 +223,8 @@ def grade_folder(folder: str | Path, time_limit: float = TIME_LIMIT_S) -> Result
         found.append((student, ids[0][1] if ids else "", file))
     if not found:
         raise GradeError(f"{folder} holds no Python file")
-    return grade_files(found, time_limit=time_limit)
+    judged = itertools.count(1)
+    return grade_files(found, time_limit=time_limit, done=told and (lambda: told(next(judged), len(found))))
 
 
 def grade_files(
@@ -246,14 +256,12 @@ def judge_file(file: Path, exercise: str, student: str = "", hint: int = 1, time
         return Result(exercise, file.name, status, message, student, tuple(hints), hint, output, seconds)
 
     try:
-        text = file.read_text(encoding="utf-8")
+        text = _source(file)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             tree = ast.parse(text)
-    except (OSError, UnicodeDecodeError) as error:
-        reason = (
-            "it is not UTF-8 text" if isinstance(error, UnicodeDecodeError) else (error.strerror or str(error)).lower()
-        )
+    except (OSError, UnicodeError) as error:
+        reason = "it is not UTF-8 text" if isinstance(error, UnicodeError) else (error.strerror or str(error)).lower()
         return result("missing", f"{file.name} cannot be read: {reason}.")
     except SyntaxError as error:
         shown = f" in `{error.text.strip()}`" if error.text and error.text.strip() else ""
@@ -279,6 +287,15 @@ def judge_file(file: Path, exercise: str, student: str = "", hint: int = 1, time
         except (OSError, ValueError):
             ended = f"signal {-status}" if status < 0 else f"exit status {status}"
             return result("error", f"Python ended ({ended}) before the answer was judged.", output=output)
+
+
+def _source(file: Path) -> str:
+    """The text as Python would read it: some editors write a byte order mark, or name another encoding on top."""
+    try:
+        with tokenize.open(file) as opened:
+            return opened.read()
+    except SyntaxError as error:  # an encoding that there is not, or a first line that is no text
+        raise UnicodeError(str(error)) from None
 
 
 def _run(command: list[str], folder: str, time_limit: float) -> tuple[int | None, str]:
@@ -366,7 +383,7 @@ def main(args: argparse.Namespace) -> int:
         if folder:
             if names:
                 raise GradeError(f"give names or --all DIR, not both: {', '.join(names)}")
-            results = grade_folder(folder)
+            results = grade_folder(folder, told=_progress if sys.stderr.isatty() else None)
         else:
             picked = [_find(n, home) for n in names] or [(i, home / f.name) for i, f in known().items()]
             hint = getattr(args, "hint", None) or 1
@@ -380,6 +397,11 @@ def main(args: argparse.Namespace) -> int:
         return 2
     print(json.dumps(results.to_dict(), indent=1, ensure_ascii=False) if args.json else results)
     return 0 if results.passed else 1
+
+
+def _progress(judged: int, files: int) -> None:
+    end = "\n" if judged == files else ""
+    print(f"\r{judged} of {files} files judged", end=end, file=sys.stderr, flush=True)
 
 
 def run(file: str) -> None:
@@ -611,6 +633,7 @@ if __name__ == "__main__":
     from dwlab import exercises
 
     _answer, _checker, _result = map(Path, sys.argv[1:])
+    sys.argv = [str(_answer)]  # what a student's file sees when it is run; where the verdict goes is not its business
     _result.write_text(json.dumps(exercises._judge(_answer, _checker)), encoding="utf-8")
     sys.stdout.flush()
     os._exit(0)  # threads or exit handlers of a student's file have no say any more

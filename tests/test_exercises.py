@@ -448,6 +448,37 @@ def test_the_judge_in_a_handed_in_file_does_not_count(tmp_path):
     assert judged(tmp_path, "00_1", text).status == "wrong"
 
 
+def test_a_file_is_not_told_where_its_verdict_goes(tmp_path):
+    forged = "import json, os, sys\nopen(sys.argv[3], 'w').write('{}')\nos._exit(0)\n"
+    result = judged(tmp_path, "00_1", forged)
+    assert result.status == "error" and "IndexError" in result.message
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda text: b"\xef\xbb\xbf" + text.replace("\n", "\r\n").encode(),
+        lambda text: "# coding: latin-1\n# für Zoë\n".encode("latin-1") + text.encode("latin-1"),
+    ],
+    ids=["byte order mark and CRLF", "another encoding, named"],
+)
+def test_a_file_is_read_as_python_reads_it(tmp_path, write):
+    path = tmp_path / "00_2_answer.py"
+    path.write_bytes(write((ROOT / "solutions" / "00_2_sectors.py").read_text(encoding="utf-8")))
+    assert exercises.judge_file(path, "00_2").passed
+
+
+def test_a_file_handed_in_twice_shows_both_results(tmp_path):
+    for name, home in (("00_2_sectors.py", "solutions"), ("00_2_sectors (1).py", "exercises")):
+        (tmp_path / "mia").mkdir(exist_ok=True)
+        (tmp_path / "mia" / name).write_text((ROOT / home / "00_2_sectors.py").read_text(encoding="utf-8"))
+    told = []
+    results = exercises.grade_folder(tmp_path, told=lambda judged, files: told.append((judged, files)))
+    _, ((exercise, cell),) = results.rows()
+    assert exercise == "00_2" and sorted(cell.split(" / ")) == ["not solved yet", "passed"]
+    assert sorted(told) == [(1, 2), (2, 2)]
+
+
 def test_a_file_leaves_nothing_behind(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     judged(tmp_path, "00_1", "open('left_behind', 'w').write('x')\n")
