@@ -95,16 +95,6 @@ def test_nonsense_is_refused_with_the_value(arguments, words):
         occupancy(*arguments)
 
 
-def test_agrees_with_the_interpreters_limits():
-    from dwlab.simt import limits as launch_limits
-
-    for cc, lim in LIMITS.items():
-        assert launch_limits.limits(cc).shared_per_block == lim.shared_per_block_optin
-        assert launch_limits.STATIC_SHARED == lim.shared_per_block
-        assert launch_limits.MAX_THREADS == lim.threads_per_block
-        assert launch_limits.MAX_BLOCK == lim.block_dims
-
-
 def test_compute_capability_as_text():
     assert limits(" 8.6 ") is limits((8, 6))
 
