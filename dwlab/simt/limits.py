@@ -39,7 +39,9 @@ def check_launch(grid: tuple, block: tuple, static_shared: int, dynamic_shared: 
     device = limits(cc)
     threads = block[0] * block[1] * block[2]
     if threads > device.threads_per_block:
-        raise LaunchError(f"block {block} has {threads} threads; a block holds at most {device.threads_per_block}: make it smaller")
+        raise LaunchError(
+            f"block {block} has {threads} threads; a block holds at most {device.threads_per_block}: make it smaller"
+        )
     for axis, size, most in zip("xyz", block, device.block_dims, strict=True):
         if size > most:
             raise LaunchError(f"block {block}: its {axis} size {size} is over the limit of {most}")
