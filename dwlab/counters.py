@@ -65,6 +65,7 @@ class Counters:
     shared_bank_conflicts: int
 
     def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
         return asdict(self)
 
 

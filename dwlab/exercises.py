@@ -83,6 +83,7 @@ class Result:
 
     @property
     def passed(self) -> bool:
+        """Whether the answer is right."""
         return self.status == "passed"
 
     def raise_if_wrong(self) -> None:
@@ -116,6 +117,7 @@ class Results:
 
     @property
     def passed(self) -> bool:
+        """Whether every answer is right."""
         return all(r.passed for r in self.results)
 
     def __iter__(self):

@@ -54,6 +54,7 @@ class Ceilings:
     source: str = ""
 
     def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
         return asdict(self)
 
 

@@ -33,6 +33,7 @@ class Peer:
     failure: str = ""
 
     def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
         return asdict(self)
 
 

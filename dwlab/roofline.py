@@ -220,9 +220,11 @@ class Roofline:
 
     @property
     def alt(self) -> str:
+        """The figure in words."""
         return alt_text(self.points, self.ceilings, self.name)
 
     def figure(self) -> Figure:
+        """The figure, drawn anew."""
         return plot(self.points, self.ceilings, title=self.name)
 
     def png(self) -> bytes:
@@ -232,6 +234,7 @@ class Roofline:
         return buffer.getvalue()
 
     def table(self) -> Markdown:
+        """A row a point."""
         return table(self.points)
 
     def __str__(self) -> str:

@@ -78,6 +78,7 @@ class Row:
 
     @property
     def id(self) -> str:
+        """The stage's id, such as "depthwise1d/forward/naive"."""
         return f"{self.op}/{self.path}/{self.stage}"
 
     def to_dict(self) -> dict[str, Any]:
@@ -108,6 +109,7 @@ class Study:
 
     @property
     def passed(self) -> bool:
+        """Whether every stage is right."""
         return all(row.passed for row in self.rows)
 
     def measurements(self) -> list[Measurement]:
@@ -115,6 +117,7 @@ class Study:
         return [row.measured for row in self.rows if row.measured and row.passed and row.source == "measured"]
 
     def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
         return {
             "mode": self.mode,
             "passed": self.passed,

@@ -158,6 +158,7 @@ class Comparison:
 
     @property
     def agrees(self) -> bool:
+        """Whether the formula is an estimate, or right in every number."""
         return not self.differences
 
     @property

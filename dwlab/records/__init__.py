@@ -122,10 +122,12 @@ class Record:
 
     @property
     def date(self) -> str:
+        """When it was measured, an ISO date."""
         return str(self.environment["date"])
 
     @property
     def gpu(self) -> str:
+        """The GPU, as its driver names it."""
         return str(self.environment["gpu"])
 
     def problems(self) -> tuple[dict[str, Any], ...]:

@@ -24,6 +24,8 @@ from dwlab.widgets._panel import Panel, Table, sentence
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from dwlab.widgets._face import Face
+
 MOST_TILE = 1 << 20  # elements; beyond any shared memory
 MOST_WORK = 1 << 22  # requests of one row: what is counted in a moment
 
@@ -373,7 +375,7 @@ def traffic_calculator(
     threads: int = 128,
     registers: int = 32,
     compute_capability: tuple[int, int] | str = (9, 0),
-):
+) -> Face:
     """The traffic calculator for a notebook: sliders over `view`. Needs ipywidgets.
 
     B, H and padding stay as the problem has them; L, K (halo + 1) and the rest move.

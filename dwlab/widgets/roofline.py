@@ -34,6 +34,8 @@ from dwlab.widgets.calculator import amount, tiling
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from dwlab.widgets._face import Face
+
     from dwlab.stages import Stage
 
 LEFT, RIGHT = 0.02, 500.0  # FLOP per byte, the figure's edges
@@ -391,7 +393,7 @@ def choices(recorded: Mapping[str, Machine] | None = None) -> dict[str, Callable
     return found
 
 
-def roofline_explorer(problem: DepthwiseConv1d = PAPER, tile: int = 16, rows: int = 4, gpu: str | None = None):
+def roofline_explorer(problem: DepthwiseConv1d = PAPER, tile: int = 16, rows: int = 4, gpu: str | None = None) -> Face:
     """The roofline explorer for a notebook: sliders over `view`. Needs ipywidgets.
 
     gpu: a part of the name of the GPU to begin with; the first recorded one if None.

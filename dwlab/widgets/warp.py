@@ -16,10 +16,14 @@ import operator
 import re
 import warnings
 from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 from dwlab.simt import Pattern
 from dwlab.simt.picture import ITEMSIZES, LANES, Counts, counts, describe, headline, picture
 from dwlab.widgets._panel import Panel, Table, sentence
+
+if TYPE_CHECKING:
+    from dwlab.widgets._face import Face
 
 LONGEST = 200  # characters of an expression
 BIGGEST = 2**63  # indices are 64-bit whole numbers
@@ -369,7 +373,7 @@ def warp_viewer(
     space: str = "global",
     active: str = "1",
     parameters: Mapping[str, int] | None = None,
-):
+) -> Face:
     """The warp viewer for a notebook: text fields for the index, sliders for the rest. Needs ipywidgets."""
     from dwlab.widgets._face import Control, face, widgets
 
