@@ -34,9 +34,8 @@ from dwlab.widgets.calculator import amount, tiling
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from dwlab.widgets._face import Face
-
     from dwlab.stages import Stage
+    from dwlab.widgets._face import Face
 
 LEFT, RIGHT = 0.02, 500.0  # FLOP per byte, the figure's edges
 
