@@ -32,6 +32,8 @@ from dwlab.timing import Timing
 PROBLEM = problems.PAPER
 QUICK_PROBLEM = replace(problems.PAPER, B=1024)
 COUNTED_OUTPUTS = 4096  # outputs of the problem that the interpreter counts, at most
+COUNTED_TAPS = 4096  # taps of it, at most
+MOST_PRODUCTS = 2**30  # L*K of a problem: the formulas look at each warp and tap of a row
 
 
 class StudyError(RuntimeError):
@@ -477,7 +479,9 @@ def counted_problem(problem: DepthwiseConv1d, outputs: int = COUNTED_OUTPUTS) ->
     L = min(problem.L, outputs)
     H = min(problem.H, 16, max(1, outputs // L))
     B = min(problem.B, 4, max(1, outputs // (H * L)))
-    return replace(problem, B=B, H=H, L=L)
+    K = min(problem.K, COUNTED_TAPS)
+    padding = problem.padding if isinstance(problem.padding, str) else min(problem.padding, K - 1)
+    return replace(problem, B=B, H=H, L=L, K=K, padding=padding)
 
 
 def count(stage: Stage, problem: DepthwiseConv1d) -> tuple[int, str]:
@@ -542,6 +546,12 @@ def study(
         shapes = (problem,) if isinstance(problem, DepthwiseConv1d) else tuple(problem)
         if not shapes or not all(isinstance(shape, DepthwiseConv1d) for shape in shapes):
             raise StudyError(f"{problem!r} is no problem, nor a sequence of some: give a dwlab.DepthwiseConv1d")
+    for shape in shapes:
+        if shape.L * shape.K > MOST_PRODUCTS:
+            raise StudyError(
+                f"{shape} has L*K = {shape.L * shape.K:,}; a study predicts traffic up to {MOST_PRODUCTS:,}: "
+                "give a smaller L or K"
+            )
     if runs is None:
         runs = [] if mode == "gpu" else records.load_runs()
 

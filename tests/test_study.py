@@ -313,6 +313,17 @@ def test_the_counted_problem_is_small_and_keeps_what_matters():
         assert small.B <= problem.B and small.H <= problem.H and small.L <= problem.L
 
 
+@pytest.mark.parametrize("sizes", [(1, 1, 48, 10**8), (1, 1, 10**10, 3), (10**5, 4, 10**5, 10**5)])
+def test_rows_too_long_to_predict_are_refused_at_once(sizes):
+    with pytest.raises(StudyError, match="L.K = .* give a smaller L or K"):
+        make(problem=DepthwiseConv1d(*sizes))
+
+
+def test_the_counted_problem_has_few_taps_and_a_padding_that_fits():
+    small = study.counted_problem(DepthwiseConv1d(1, 1, 48, 10**6, 9000))
+    assert (small.L, small.K, small.padding) == (48, study.COUNTED_TAPS, study.COUNTED_TAPS - 1)
+
+
 def test_progress_is_told_as_often_as_it_said():
     for shapes in (None, [PAPER, problems.SMALL]):
         told = []
