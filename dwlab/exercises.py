@@ -25,6 +25,7 @@ import math
 import numbers
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -415,7 +416,8 @@ def run(file: str) -> None:
     except GradeError as error:
         sys.exit(str(error))
     result = judge_file(Path(file), exercise, hint=parser.parse_args().hint)
-    print(result.text(f"python {Path(file).name} --hint {{hint}}"))
+    typed = shlex.quote(sys.argv[0]).replace("{", "{{").replace("}", "}}")
+    print(result.text(f"python {typed} --hint {{hint}}"))
     sys.exit(0 if result.passed else 1)
 
 

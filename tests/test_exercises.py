@@ -4,6 +4,7 @@ import importlib.util
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 import textwrap
@@ -606,12 +607,20 @@ def test_an_exercise_runs_from_a_shell_in_any_folder(tmp_path, arguments, status
 
 
 def test_a_wrong_answer_in_a_shell_is_told_how_to_see_more(tmp_path):
-    path = tmp_path / "00_1_change.py"
+    path = tmp_path / "my exercises" / "00_1_change.py"
+    path.parent.mkdir()
     path.write_text(answered("00_1", "pass"), encoding="utf-8")
     done = subprocess.run(
-        [sys.executable, path], env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True
+        [sys.executable, path.relative_to(tmp_path)],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
     )
-    assert done.returncode == 1 and "For the next hint: python 00_1_change.py --hint 2" in done.stdout
+    assert done.returncode == 1
+    # as it was typed: it works in the same folder
+    typed = shlex.quote(str(path.relative_to(tmp_path)))
+    assert f"For the next hint: python {typed} --hint 2" in done.stdout
 
 
 # the tools of judges

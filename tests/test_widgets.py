@@ -654,6 +654,14 @@ def test_the_registered_stages_are_shown():
 # ----------------------------------------------------------------------------------------------------- panels and faces
 
 
+def test_only_numbers_keep_to_one_line_so_that_a_narrow_place_hides_no_column():
+    table = Table("t", ("what it is", "GFLOP/s recorded", "bound by"), (("compulsory bytes only", "1,200", "L2"),))
+    styles = re.findall(r'style="([^"]*)"', table.html())
+    assert sum("nowrap" in style for style in styles) == 1
+    empty = Table("t", ("what", "recorded"), (("a", "-"), ("b", "-")))
+    assert empty.text().splitlines()[-1].endswith("       -"), "where nothing is recorded the column stays a number's"
+
+
 def test_tables_in_three_forms():
     table = Table("A <caption>", ("name", "value"), (("a|b", "1"), ("<c>", "20")))
     assert table.text().splitlines() == ["A <caption>", "name  value", "----  -----", "a|b       1", "<c>      20"]

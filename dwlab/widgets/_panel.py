@@ -31,7 +31,7 @@ class Table:
                 raise ValueError(f"row {row} has {len(row)} cells; the table has {len(self.columns)} columns")
 
     def _numeric(self, column: int) -> bool:
-        cells = [row[column] for row in self.rows if row[column] not in ("", "-")]
+        cells = [row[column] for row in self.rows if row[column]]
         return bool(cells) and all(cell[0].isdigit() or cell[0] in "+-×" for cell in cells)
 
     def text(self) -> str:
@@ -69,9 +69,9 @@ class Table:
                 name, more = (tag, "") if i or tag == "th" else ("th", ' scope="row"')
                 if tag == "th":
                     more = ' scope="col"'
-                # Heads of numbers may break, or a narrow place would hide the last column.
-                wrap = "nowrap" if i == 0 or (side == "right" and tag == "td") else "normal"
-                wrap += ";min-width:7em" if side == "left" and i else ""
+                # Only numbers never break: in a narrow place the last columns would be hidden.
+                widest = max(len(line[i]) for line in self.rows) if self.rows else 0
+                wrap = "nowrap" if side == "right" and tag == "td" else f"normal;min-width:{min(7, 0.6 * widest):g}em"
                 weight = "bold;vertical-align:bottom" if tag == "th" else "normal"
                 style = f"text-align:{side};white-space:{wrap};padding:2px 8px;font-weight:{weight}"
                 parts.append(f'<{name}{more} style="{style}">{html.escape(cell)}</{name}>')
