@@ -20,8 +20,10 @@ from typing import Any, NoReturn
 
 from dwlab import __version__
 
-# Threads that `xray` interprets in well under a minute. Counts are about in proportion to B: a small B shows the same.
+# Threads, and products of all threads, that `xray` interprets in about a minute. Counts are about in proportion to B: a
+# small B shows the same.
 XRAY_THREADS = 1 << 22
+XRAY_PRODUCTS = 1 << 31
 
 
 class UserError(Exception):
@@ -169,6 +171,12 @@ def _xray(options: argparse.Namespace) -> int:
         raise UserError(
             f"{stage.id} starts {threads:,} threads on {problem}, and beyond {XRAY_THREADS:,} the interpreter takes "
             "minutes: give a smaller B, the counts are about in proportion to it"
+        )
+    products = problem.B * problem.H * problem.taps
+    if products > XRAY_PRODUCTS:
+        raise UserError(
+            f"{problem} has {products:,} products, and beyond {XRAY_PRODUCTS:,} the interpreter takes minutes: give a "
+            "smaller B, H or K"
         )
     arrays = problem.inputs(stage.path) | {
         name: np.full(problem.shapes(stage.path)[name], np.nan, problem.dtype) for name in problem.outputs(stage.path)

@@ -287,7 +287,10 @@ def ensure(
 
 
 def _usable(python: Path, modules: Sequence[str]) -> bool:
-    return python.exists() and version_of(python) is not None and _can_start(python, modules)
+    try:
+        return python.exists() and version_of(python) is not None and _can_start(python, modules)
+    except PermissionError:  # a copied .venv whose Python lies in somebody else's private folder
+        return False
 
 
 def _install_or_less(python: Path, extras: frozenset[str], bounds: tuple[str, ...]) -> frozenset[str]:

@@ -81,6 +81,11 @@ def test_xray_counts_four_blocks_as_four_times_one(run):
     assert sectors(8) == 4 * sectors(2)
 
 
+def test_xray_refuses_long_filters_on_few_threads(run):
+    status, out, err = run("xray", NAIVE, "--problem", "8,8,64000,2000")
+    assert (status, out) == (2, "") and "8,064,064,000 products" in err and "smaller B, H or K" in err
+
+
 def test_xray_refuses_what_takes_minutes(run):
     status, out, err = run("xray", NAIVE, "--problem", "paper")
     assert (status, out) == (2, "") and "give a smaller B" in err

@@ -586,7 +586,12 @@ class Execution(Accesses):
             return Array(array.root, array.name, array.dtype, array.shape[::-1], array.strides[::-1], array.offset)
         if isinstance(array, Array) and array.dtype.fields and name in array.dtype.fields:
             return array.field(name)
-        raise self.refuse(node, f"{array.name}.{name} is not available in a kernel", "write the loop out")
+        method = callable(getattr(np.ndarray, name, None))
+        raise self.refuse(
+            node,
+            f"{array.name}.{name} is not available in a kernel",
+            "write the loop out" if method else "arrays have shape, size, ndim, dtype, strides and itemsize",
+        )
 
     def on_Tuple(self, node: ast.Tuple) -> tuple:
         if any(isinstance(e, ast.Starred) for e in node.elts):

@@ -35,6 +35,9 @@ class Options:
     def __post_init__(self) -> None:
         if self.hazards not in HAZARD_MODES:
             raise ValueError(f"hazards={self.hazards!r}: choose one of {', '.join(HAZARD_MODES)}")
+        cc = self.compute_capability
+        if not (isinstance(cc, tuple) and len(cc) == 2 and all(isinstance(n, int) for n in cc)):
+            raise ValueError(f"compute_capability={cc!r}: give two integers, e.g. (9, 0)")
         for name in ("step_limit", "memory_budget", "watch_budget", "lanes"):
             value = getattr(self, name)
             if not isinstance(value, int) or value < 1:

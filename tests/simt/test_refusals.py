@@ -556,6 +556,7 @@ def test_errors_leave_the_arguments_alone():
         {"hazards": None},
         {"compute_capability": (3, 5)},
         {"compute_capability": "9.0x"},
+        {"compute_capability": 9},
         {"no_such_option": 1},
     ],
     ids=str,
