@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from copies import needs_solutions, worked_on
 from numba import float32
 
 import dwlab
@@ -27,6 +28,19 @@ SPEC.loader.exec_module(build)
 
 SOLUTIONS = sorted((ROOT / "solutions").glob("*.py"))
 IDS = [build.exercise_id(s) for s in SOLUTIONS]
+pytestmark = needs_solutions
+
+
+@pytest.fixture(scope="module", autouse=True)
+def given(tmp_path_factory):
+    """The exercises as they are given out, in a folder that takes the place of exercises/: some may be solved there."""
+    folder = tmp_path_factory.mktemp("exercises")
+    for solution in SOLUTIONS:
+        text = build.exercise(solution.read_text(encoding="utf-8"), solution.stem)
+        (folder / solution.name).write_text(text, encoding="utf-8")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(exercises, "EXERCISES", folder)
+        yield folder
 
 
 def answered(exercise: str, code: str) -> str:
@@ -65,22 +79,25 @@ def test_every_solution_makes_one_exercise_and_nothing_else_lies_there():
 
 @pytest.mark.parametrize("solution", SOLUTIONS, ids=IDS)
 def test_an_exercise_is_what_its_solution_generates(solution):
-    assert list(build.exercise_differences(solution)) == []
+    differences = list(build.exercise_differences(solution))
+    if differences and worked_on(ROOT / "exercises" / solution.name):
+        pytest.skip("it was worked on here")
+    assert differences == []
 
 
 @pytest.mark.parametrize("solution", SOLUTIONS, ids=IDS)
-def test_an_exercise_holds_nothing_of_the_solution(solution):
+def test_an_exercise_holds_nothing_of_the_solution(given, solution):
     text = solution.read_text(encoding="utf-8")
-    exercise = (ROOT / "exercises" / solution.name).read_text(encoding="utf-8")
+    exercise = (given / solution.name).read_text(encoding="utf-8")
     assert "### " not in exercise and "# Your code here." in exercise
     for region in re.findall(r"### BEGIN SOLUTION\n(.*?)\n *### (?:BEGIN STUB|END SOLUTION)", text, re.S):
         assert region not in exercise
 
 
 @pytest.mark.parametrize("exercise", IDS)
-def test_an_unsolved_exercise_fails_with_its_message(unsolved, exercise):
+def test_an_unsolved_exercise_fails_with_its_message(given, unsolved, exercise):
     (result,) = [r for r in unsolved if r.exercise == exercise]
-    text = next((ROOT / "exercises").glob(f"{exercise}_*.py")).read_text(encoding="utf-8").split("\n")
+    text = next(given.glob(f"{exercise}_*.py")).read_text(encoding="utf-8").split("\n")
     assert result.status == "unsolved" and not result.passed
     if stub := re.match(
         rf"Line (\d+) of {result.file} still holds the stub: replace it with your code", result.message
@@ -469,10 +486,10 @@ def test_a_file_is_read_as_python_reads_it(tmp_path, write):
     assert exercises.judge_file(path, "00_2").passed
 
 
-def test_a_file_handed_in_twice_shows_both_results(tmp_path):
-    for name, home in (("00_2_sectors.py", "solutions"), ("00_2_sectors (1).py", "exercises")):
+def test_a_file_handed_in_twice_shows_both_results(given, tmp_path):
+    for name, home in (("00_2_sectors.py", ROOT / "solutions"), ("00_2_sectors (1).py", given)):
         (tmp_path / "mia").mkdir(exist_ok=True)
-        (tmp_path / "mia" / name).write_text((ROOT / home / "00_2_sectors.py").read_text(encoding="utf-8"))
+        (tmp_path / "mia" / name).write_text((home / "00_2_sectors.py").read_text(encoding="utf-8"))
     told = []
     results = exercises.grade_folder(tmp_path, told=lambda judged, files: told.append((judged, files)))
     _, ((exercise, cell),) = results.rows()
@@ -490,10 +507,10 @@ def test_a_file_leaves_nothing_behind(tmp_path, monkeypatch):
 
 
 @pytest.fixture(scope="module")
-def thirty(tmp_path_factory):
+def thirty(given, tmp_path_factory):
     folder = tmp_path_factory.mktemp("handed in")
     unsolved, right = (
-        (ROOT / home / "00_1_change.py").read_text(encoding="utf-8") for home in ("exercises", "solutions")
+        (home / "00_1_change.py").read_text(encoding="utf-8") for home in (given, ROOT / "solutions")
     )
     for n in range(28):
         home = folder / f"student {n:02}"
@@ -503,7 +520,7 @@ def thirty(tmp_path_factory):
     (folder / "student 04" / "00_1_change.py").write_text("while True: pass\n")
     (folder / "student 05" / "00_1_change.py").write_text("print('x' * 100000)\nraise SystemExit\n")
     (folder / "zoë_00_2_sectors.py").write_text((ROOT / "solutions" / "00_2_sectors.py").read_text(encoding="utf-8"))
-    (folder / "yan-00_1-final(2).py").write_text((ROOT / "exercises" / "00_1_change.py").read_text(encoding="utf-8"))
+    (folder / "yan-00_1-final(2).py").write_text(unsolved, encoding="utf-8")
     (folder / "homework.py").write_text("print(1)\n")
     (folder / "student 00" / ".ipynb_checkpoints").mkdir()
     (folder / "student 00" / ".ipynb_checkpoints" / "00_1_change-checkpoint.py").write_text("broken(")
@@ -595,9 +612,9 @@ def test_a_missing_file_is_said_to_be_missing(monkeypatch, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "status", "says"), [([], 1, "not solved yet"), (["--hint", "x"], 2, "invalid int")]
 )
-def test_an_exercise_runs_from_a_shell_in_any_folder(tmp_path, arguments, status, says):
+def test_an_exercise_runs_from_a_shell_in_any_folder(given, tmp_path, arguments, status, says):
     done = subprocess.run(
-        [sys.executable, ROOT / "exercises" / "00_2_sectors.py", *arguments],
+        [sys.executable, given / "00_2_sectors.py", *arguments],
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,

@@ -3,9 +3,12 @@
 import re
 
 import pytest
+from copies import needs_solutions
 from test_exercises import answered
 
 from dwlab import exercises
+
+pytestmark = needs_solutions
 
 WRONG = [
     (
