@@ -483,6 +483,18 @@ def kernel(answer: ModuleType, name: str) -> Any:
     raise Wrong(f"`{name}` is {_described(found)}; it must be a kernel: a function with @cuda.jit above it.")
 
 
+# The first hint, if that is what a kernel does: an exercise's own hints lead to its idea, not to this.
+HAZARD_HINTS = {
+    "out of bounds": "Some threads have nothing to do there. Which test must stand before that line, for which index?",
+    "negative index": "Numba counts a negative index from the end, without a word. Test for it before that line.",
+    "race": "What one thread writes and another reads needs a barrier in between: cuda.syncwarp() for the lanes of one "
+    "warp, cuda.syncthreads() for all threads of a block.",
+    "divergent barrier": "Every thread must come to the barrier: take it out of the guard, and guard the work instead.",
+    "uninitialised": "Nothing has been written there yet. Which line should have done it, and in which thread?",
+    "two writers": "Two threads write the same element. Which of their indices should differ, and does not?",
+}
+
+
 def launched(kernel: Any, grid: Any, block: Any, *args: Any, shared_bytes: int = 0, hints: Sequence[str] = ()) -> None:
     """Run a kernel on the interpreter; its results are in the NumPy arrays of `args` then. A hazard is Wrong.
 
@@ -495,8 +507,9 @@ def launched(kernel: Any, grid: Any, block: Any, *args: Any, shared_bytes: int =
         with simt.using(simt.Options(hazards="raise", step_limit=STEP_LIMIT)):
             interpreter.jit(kernel.py_func)[grid, block, 0, shared_bytes](*args)
     except simt.HazardError as error:
-        text = str(error.hazards[0])
-        raise Wrong(f"{text[0].upper()}{text[1:]}.", hints) from None
+        text, kind = str(error.hazards[0]), error.hazards[0].kind
+        first = (HAZARD_HINTS[kind],) if kind in HAZARD_HINTS else ()
+        raise Wrong(f"{text[0].upper()}{text[1:]}.", (*first, *hints)) from None
 
 
 def poisoned(*shape: int, dtype: str = "float32") -> np.ndarray:
