@@ -179,7 +179,8 @@ def _xray(options: argparse.Namespace) -> int:
             "smaller B, H or K"
         )
     arrays = problem.inputs(stage.path) | {
-        name: np.full(problem.shapes(stage.path)[name], np.nan, problem.dtype) for name in problem.outputs(stage.path)
+        name: np.full(problem.shapes(stage.path)[name], 0 if launch.zero else np.nan, problem.dtype)
+        for name in problem.outputs(stage.path)
     }
     report = simt.xray(
         stage.kernel, launch.grid, launch.block, *stage.args(problem, arrays), shared_bytes=launch.shared_bytes

@@ -27,7 +27,7 @@ from dwlab import diagnosis, references
 from dwlab import problems as _problems
 from dwlab.diagnosis import Finding
 from dwlab.problems import DepthwiseConv1d
-from dwlab.stages import Launch, Stage, StageError, limits
+from dwlab.stages import ByShape, Launch, Stage, StageError, fill_zero, limits
 from dwlab.stages import stage as _stage
 
 GUARD = 1024
@@ -47,6 +47,7 @@ _LOOK = {
     "divergent barrier": "every thread of the block must reach the barrier: move it out of the if, and let no thread "
     "return before it",
     "out of bounds": "guard the access: is the index below the array's length for the last block and thread?",
+    "misaligned": "16 bytes are moved at 16-byte addresses only: is the index a multiple of 4 for every thread?",
     "negative index": "a negative index counts from the end of the axis in Numba: test for it before the access",
     "uninitialised": "something is read that no thread has written: is the whole window staged, the halo too, and are "
     "zeros stored where it lies outside the row?",
@@ -297,20 +298,27 @@ _FAMILY = (
     (1, 2, 300, 37, "same", "several blocks of t"),
 )
 
+# So many channels and entries that a block which works through the batch must go round more than once.
+_FAMILY_OF = {"weight_grad": ((40, 1100, 2, 3, "same", "more rows than blocks"),)}
 
-def cases(problem: DepthwiseConv1d | None = None, block: tuple[int, ...] = ()) -> tuple[Case, ...]:
+
+def cases(
+    problem: DepthwiseConv1d | None = None, block: tuple[int, ...] = (), path: str = "forward"
+) -> tuple[Case, ...]:
     """The problems a kernel is judged on, the smallest first.
 
     Without a problem: sizes 1, odd and prime; around 32, 64, 96 and 128 in time; around 32, 48, 64 and 96 taps; K > L;
-    several blocks in each direction; causal, same and other paddings; and lengths around the edges of `block`. With
-    one: its K and padding on one row, on few rows, and on these with fresh inputs; rows beyond 2048 are shortened.
+    several blocks in each direction; causal, same and other paddings; lengths around the edges of `block`; and for
+    weight_grad a batch through which a block must go more than once. With one: its K and padding on one row, on few
+    rows, and on these with fresh inputs; rows beyond 2048 are shortened.
     """
     if problem is not None:
         few = _cut_down(problem)
         one = replace(few, B=1, H=1)
         chosen = [Case(one, "one row"), Case(few, "the problem" if few == problem else f"{problem}, cut down")]
         return tuple([*chosen[few == one :], Case(few, "fresh inputs", seed=1)])
-    family = [Case(DepthwiseConv1d(B, H, L, K, padding), why) for B, H, L, K, padding, why in _FAMILY]
+    chosen = (*_FAMILY, *_FAMILY_OF.get(path, ()))
+    family = [Case(DepthwiseConv1d(B, H, L, K, padding), why) for B, H, L, K, padding, why in chosen]
     lengths = {case.problem.L for case in family}
     for edge in dict.fromkeys(size for size in block if 1 < size <= 512):
         for length, why in ((edge - 1, "the block's edge less one"), (edge, "the block's edge"), (edge + 1, "and one")):
@@ -356,7 +364,7 @@ def check(
     except Exception:  # the launch is judged with the cases
         block = ()
     results: list[CaseResult] = []
-    for case in cases(problem, block):
+    for case in cases(problem, block, judged.path):
         failed = sum(not result.passed for result in results)
         results.append(_judge(judged, case, diagnose=failed < _DIAGNOSED))
         hopeless = failed + 1 == _DIAGNOSED == len(results) and not results[-1].passed
@@ -398,8 +406,8 @@ def _subject(subject: Any, path: str | None, launch: Callable | None) -> tuple[S
 
 
 def _is_kernel(subject: Any) -> bool:
-    """Whether this was decorated with @cuda.jit, in either mode."""
-    return hasattr(subject, "py_func") and hasattr(type(subject), "__getitem__")
+    """Whether this was decorated with @cuda.jit, in either mode, or makes such kernels for each shape."""
+    return hasattr(type(subject), "__getitem__") and (hasattr(subject, "py_func") or isinstance(subject, ByShape))
 
 
 def _name(kernel: Any) -> str:
@@ -503,9 +511,11 @@ def _run(
         before[name] = flat
         device[name] = cuda.to_device(flat)
         views.append(device[name][GUARD : GUARD + size].reshape(shapes[name]))
-    with _options(problem, lenient), warnings.catch_warnings():
+    with _options(problem, judged.path, lenient), warnings.catch_warnings():
         # Numba's word on grids too small to fill a GPU: these problems are small on purpose.
         warnings.filterwarnings("ignore", message="Grid size .* low occupancy")
+        if how.zero:
+            fill_zero(views[-1])
         judged.kernel[how.grid, how.block, 0, how.shared_bytes](*views, *how.scalars)
         cuda.synchronize()
     trespasses = []
@@ -525,14 +535,18 @@ def _run(
     return _Run(output, tuple(trespasses))
 
 
-def _options(problem: DepthwiseConv1d, lenient: bool) -> contextlib.AbstractContextManager:
+def _options(problem: DepthwiseConv1d, path: str, lenient: bool) -> contextlib.AbstractContextManager:
     """Hazards on, and a step limit that fits the problem; nothing on a GPU."""
     from dwlab import simt, target
 
     if target.mode == "gpu":
         return contextlib.nullcontext()
-    steps = 100_000 + 100 * problem.L * problem.K
-    return simt.using(simt.Options(hazards="off" if lenient else "raise", step_limit=steps))
+    return simt.using(simt.Options(hazards="off" if lenient else "raise", step_limit=_steps(problem, path)))
+
+
+def _steps(problem: DepthwiseConv1d, path: str) -> int:
+    """Far more steps than a thread needs that computes a row, or with one that computes one element of dw."""
+    return 100_000 + 100 * problem.L * (max(problem.K, problem.B) if path == "weight_grad" else problem.K)
 
 
 def _hazards(error: Exception) -> tuple[Any, ...]:
@@ -546,8 +560,7 @@ def _xray(judged: Stage, problem: DepthwiseConv1d, how: Launch, inputs: dict[str
 
     shapes = problem.shapes(judged.path)
     arrays = [inputs[n] if n in inputs else np.zeros(shapes[n], np.float32) for n in problem.arrays(judged.path)]
-    steps = 100_000 + 100 * problem.L * problem.K
-    options = simt.Options(hazards="report", trace=True, step_limit=steps)
+    options = simt.Options(hazards="report", trace=True, step_limit=_steps(problem, judged.path))
     kernel, shared = judged.kernel, how.shared_bytes
     return simt.xray(kernel, how.grid, how.block, *arrays, *how.scalars, shared_bytes=shared, options=options)
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from dwlab.problems import DepthwiseConv1d
-from dwlab.references import correlate
+from dwlab.references import correlate, tap_sums
 
 
 @dataclass(frozen=True)
@@ -281,14 +281,19 @@ def _places(evidence: Evidence) -> list[Finding]:
         elif axis == "t" and rule.kind == "last" and rule.count <= right:
             look = f"their windows reach beyond the row (the last {right} do): the padding, the test against L"
             found.append(Finding("right border wrong", text, look))
-        if axis == "t" and rule.kind == "tile":
+        elif axis == "j" and rule.kind in ("first", "last", "from"):
+            which = "first" if rule.kind == "first" else "last"
+            look = "what depends on j: where the tap's window of x begins, and whether all of it is staged"
+            found.append(Finding(f"{which} taps wrong", text, look))
+        if axis in ("t", "j") and rule.kind == "tile":
             edge = "first" if rule.start == 0 else "last" if rule.start + rule.count == rule.period else ""
             if rule.every_second:
                 look = "what differs from tile to tile? The tile's start, and what is staged for it"
                 found.append(Finding("every second tile wrong", text, look, f"second wrong {rule.period}"))
             elif edge:
                 side = "before it" if edge == "first" else "behind it"
-                look = f"the halo load: the {edge} outputs of a tile use x from {side}, or from its very edge"
+                name = "dy" if evidence.path == "input_grad" else "x"
+                look = f"the halo load: the {edge} outputs of a tile use {name} from {side}, or from its very edge"
                 found.append(Finding(f"{edge} of each tile wrong", text, look, f"{edge} wrong {rule.period}"))
             else:
                 look = "which threads compute these, and what do they read?"
@@ -309,7 +314,8 @@ def _anywhere(evidence: Evidence) -> Finding:
     axis, _, words = region(mask)[0]
     text = _seen(evidence, mask, words)
     if axis == "all":
-        look = "by hand, on the smallest problem that fails: which x and which w does one output use?"
+        which = " and which ".join(evidence.problem.arrays(evidence.path)[:2])
+        look = f"by hand, on the smallest problem that fails: which {which} does one output use?"
         return Finding("all wrong", text, look)
     return Finding("some wrong", text, "what do these elements have in common that the others have not?")
 
@@ -372,6 +378,10 @@ def _guesses(evidence: Evidence) -> Iterator[_Guess]:
         yield from _tap_guesses(evidence)
         yield from _filter_guesses(evidence)
         yield from _sum_guesses(evidence)
+    else:
+        yield from _reduction_guesses(evidence)
+        yield from _alignment_guesses(evidence)
+        yield from _owner_guesses(evidence)
     yield from _late_guesses(evidence)
 
 
@@ -419,6 +429,20 @@ def _window_guesses(evidence: Evidence) -> Iterator[_Guess]:
         f"each output uses {wrong} where it should use {right}",
         "the sign of j in the time index",
     )
+    if evidence.path == "input_grad":
+        yield _Guess(
+            "forward pass computed",
+            correlate(x, w[:, ::-1], evidence.problem.shift),
+            f"the output is the forward pass of dy: {name}[s + shift - j] is used where {right} belongs",
+            "in the gradient time runs the other way: y[t] took x[t + shift - j], so dx[s] takes dy[s - shift + j]",
+        )
+    if evidence.problem.shift:
+        yield _Guess(
+            "wrong sign of shift",
+            correlate(x, w, shift + (-2 if evidence.path == "forward" else 2) * evidence.problem.shift),
+            f"shift enters the time index with the wrong sign; {right} is right",
+            "the sign of shift in the time index",
+        )
     for off in (1, -1, 2, -2):
         yield _Guess(
             "shifted by one" if abs(off) == 1 else "shifted",
@@ -432,18 +456,20 @@ def _window_guesses(evidence: Evidence) -> Iterator[_Guess]:
             f"every output is stored {abs(off)} too far to the {'right' if off > 0 else 'left'}",
             "the index of the store",
         )
-    for other, words in (
-        (0, "causal"),
-        (K - 1 - (K - 1) // 2, "same"),
-        (K - 1 - K // 2, "same"),
-        (K - 1, "no zeros left"),
-    ):
-        if other != shift:
-            yield _Guess(
-                "wrong padding",
-                correlate(x, w, other),
-                f"the output is that of another padding ({words}): shift {other} where it should be {shift}",
-                "where does shift enter the time index?",
+    for other, words in _other_shifts(evidence.problem):
+        ahead = other if evidence.path == "forward" else K - 1 - other
+        yield _Guess("wrong padding", correlate(x, w, ahead), words, "where does shift enter the time index?")
+
+
+def _other_shifts(problem: DepthwiseConv1d) -> Iterator[tuple[int, str]]:
+    """The shifts of other paddings, and what to say where the output is that of one."""
+    K = problem.K
+    named = ((0, "causal"), (K - 1 - (K - 1) // 2, "same"), (K - 1 - K // 2, "same"), (K - 1, "no zeros left"))
+    for other, words in named:
+        if other != problem.shift:
+            yield (
+                other,
+                f"the output is that of another padding ({words}): shift {other} where it should be {problem.shift}",
             )
 
 
@@ -591,6 +617,200 @@ def _sum_guesses(evidence: Evidence) -> Iterator[_Guess]:
             )
 
 
+# ---- values of the weight gradient: what is summed, which x goes with which dy, whose sum it is
+
+
+def _signals(evidence: Evidence) -> tuple[np.ndarray, np.ndarray]:
+    return np.asarray(evidence.inputs["dy"], np.float64), np.asarray(evidence.inputs["x"], np.float64)
+
+
+def _reduction_guesses(evidence: Evidence) -> Iterator[_Guess]:
+    """Terms that never reach the sum."""
+    dy, x = _signals(evidence)
+    problem = evidence.problem
+    B, L, K, shift = problem.B, problem.L, problem.K, problem.shift
+
+    def entries(kept: np.ndarray) -> np.ndarray:
+        return tap_sums(dy[kept], x[kept], K, shift)
+
+    def times(kept: np.ndarray) -> np.ndarray:
+        return tap_sums(np.where(kept, dy, 0.0), x, K, shift)
+
+    b, t = np.arange(B), np.arange(L)
+    over_b, over_t = "the loop over batch entries", "the loop over times"
+    if B > 1:
+        reset = "the sum must be set to 0 once for each output, before the loop over batch entries"
+        yield _Guess("one batch entry only", entries(b < 1), "only batch entry 0 is summed", over_b)
+        yield _Guess("sum reset at each batch entry", entries(b == B - 1), "only the last batch entry is in dw", reset)
+        yield _Guess("last batch entry missing", entries(b < B - 1), f"entry B-1 = {B - 1} is left out", over_b)
+        yield _Guess("first batch entry missing", entries(b > 0), "batch entry 0 is left out", over_b)
+        for words, size in (("B", B), ("B*L", B * L)):
+            if size > 2:
+                yield _Guess(
+                    "mean in place of sum", evidence.want / size, f"dw is divided by {words} = {size}", "sum, not mean"
+                )
+    if L > 1:
+        yield _Guess("last time missing", times(t < L - 1), f"t = L-1 = {L - 1} is left out", over_t)
+        yield _Guess("first time missing", times(t > 0), "t = 0 is left out", over_t)
+    for step in (16, 8, 4, 2, 1):
+        if step < L:
+            yield _Guess(
+                "partial sums lost",
+                times(t & step == 0),
+                f"only lanes without {step} in their number are summed: times t with t & {step} = 0",
+                f"the shuffles that add the lanes: is there one for each of 16, 8, 4, 2, 1? {step} is missing",
+            )
+    for size in dict.fromkeys([*_tiles(evidence), 64, 24]):
+        if L > 1:  # of a short row, too, one thread may have no time but the first
+            yield _Guess(
+                "partial sums lost",
+                times(t % size == 0),
+                f"only the first of each {size} times is summed, as if one thread of {size} stored its own sum",
+                "the threads' partial sums must be added before one of them stores",
+            )
+        if size < L:
+            yield _Guess(
+                "last times missing",
+                times(t < L - L % size),
+                f"the last L % {size} = {L % size} times are left out",
+                f"the loop over times goes in steps of {size}: who does the rest, and does the range round up?",
+            )
+            yield _Guess(
+                "first tile of times only",
+                times(t < size),
+                f"only the first {size} of {L} times are summed",
+                "is there a loop over the tiles of a row, and does it run to L?",
+            )
+            yield _Guess(
+                "sum reset at each tile",
+                times(t >= (L - 1) // size * size),
+                f"only the last tile of times (from {(L - 1) // size * size} on) is in dw",
+                "the sum must be set to 0 once for each output, not for each tile",
+            )
+    for size in dict.fromkeys([*_tiles(evidence), 64, 12, 8, 6, 5, 4, 3, 2]):
+        if size < B:
+            yield _Guess(
+                "first batch entries only",
+                entries(b < size),
+                f"only the first {size} of {B} batch entries are summed",
+                f"{over_b}: does a block that has done its {size} go on to the next ones?",
+            )
+            yield _Guess(
+                "last batch entries missing",
+                entries(b < B - B % size),
+                f"the last B % {size} = {B % size} batch entries are left out",
+                f"{over_b} goes in steps of {size}: does it round up?",
+            )
+
+
+def _alignment_guesses(evidence: Evidence) -> Iterator[_Guess]:
+    """The wrong x for a dy."""
+    dy, x = _signals(evidence)
+    problem, want = evidence.problem, evidence.want
+    B, H, L, K, shift = problem.B, problem.H, problem.L, problem.K, problem.shift
+    right = "x[t + shift - j]"
+    yield _Guess(
+        "weights reversed",
+        want[:, ::-1],
+        "tap j has the sum of tap K-1-j",
+        f"which tap does a thread own, and is its x {right}?",
+    )
+    yield _Guess(
+        "time runs the wrong way",
+        tap_sums(dy, x, K, shift + K - 1)[:, ::-1],
+        f"each product uses x[t + shift + j] where it should use {right}",
+        "the sign of j in the time index",
+    )
+    yield _Guess(
+        "dy and x exchanged",
+        tap_sums(x, dy, K, shift),
+        "the products are x[t] * dy[t + shift - j]",
+        "the kernel's arguments are dy, x, dw in this order",
+    )
+    if shift:
+        yield _Guess(
+            "wrong sign of shift",
+            tap_sums(dy, x, K, -shift),
+            f"shift enters the time index with the wrong sign; {right} is right",
+            "the sign of shift in the time index",
+        )
+    for off in (1, -1, 2, -2):
+        yield _Guess(
+            "shifted by one" if abs(off) == 1 else "shifted",
+            tap_sums(dy, x, K, shift + off),
+            f"every x lies {abs(off)} too far to the {'right' if off > 0 else 'left'}",
+            f"the time index: is it that of {right}, and does a staged window begin where it is expected to?",
+        )
+        yield _Guess(
+            "stored shifted",
+            _moved(want, off),
+            f"every sum is stored {abs(off)} taps too far to the {'right' if off > 0 else 'left'}",
+            "the index of the store",
+        )
+    for other, words in _other_shifts(problem):
+        yield _Guess("wrong padding", tap_sums(dy, x, K, other), words, "where does shift enter the time index?")
+    time = np.arange(L)[:, None] + shift - np.arange(K)
+
+    def summed(values: np.ndarray) -> np.ndarray:
+        return np.einsum("bht,bhtj->hj", dy, values)
+
+    yield _Guess(
+        "row wraps around",
+        summed(x[:, :, time % L]),
+        "times outside a row are taken from its other end: x[b, h, -1] is the last element",
+        "test the time index on both sides before it is used: a negative index counts from the end",
+    )
+    yield _Guess(
+        "border repeated",
+        summed(x[:, :, np.clip(time, 0, L - 1)]),
+        "times outside a row are taken from its border element",
+        "outside the row counts as zero: leave the product out, do not clamp the index",
+    )
+    flat = np.arange(B * H)[:, None, None] * L + time
+    inside = (flat >= 0) & (flat < x.size)
+    for fill in (np.nan, 0.0):
+        values = np.where(inside, x.ravel()[np.where(inside, flat, 0)], fill).reshape(B, H, L, K)
+        yield _Guess(
+            "reads the next row",
+            summed(values),
+            "times outside a row are taken from the row before or after it in memory",
+            "test the time index against 0 and L before it is added to the row's start",
+        )
+
+
+def _owner_guesses(evidence: Evidence) -> Iterator[_Guess]:
+    """The wrong channel's rows, or another output's sum added."""
+    dy, x = _signals(evidence)
+    problem, want = evidence.problem, evidence.want
+    B, H, L, K, shift = problem.B, problem.H, problem.L, problem.K, problem.shift
+    if H > 1:
+        for name, pair in (("dy and x", (dy[:, :1], x[:, :1])), ("x", (dy, x[:, :1])), ("dy", (dy[:, :1], x))):
+            ours, theirs = np.broadcast_arrays(*pair)
+            yield _Guess(
+                "one channel for all",
+                np.broadcast_to(tap_sums(ours, theirs, K, shift), want.shape),
+                f"every channel is computed from channel 0 of {name}",
+                f"the second index of {name}",
+            )
+        if B > 1:
+            ours, theirs = (a.reshape(H, B, L).transpose(1, 0, 2) for a in (dy, x))
+            yield _Guess(
+                "batch and channel exchanged",
+                tap_sums(ours, theirs, K, shift),
+                "row h*B + b is taken where row b*H + h belongs",
+                "h = row % H and b = row // H",
+            )
+    look = "set the sum to 0 for each output, inside the loop over outputs"
+    for axis, name in ((1, "j"), (0, "h")):
+        if want.shape[axis] > 1:
+            yield _Guess(
+                "accumulator not reset",
+                np.cumsum(want, axis=axis),
+                f"each {name} has the sums of the {name} before it added",
+                look,
+            )
+
+
 def _late_guesses(evidence: Evidence) -> Iterator[_Guess]:
     """Weak signs, asked for last."""
     written = ~evidence.unwritten
@@ -629,7 +849,7 @@ def _added_to_output(evidence: Evidence) -> Iterator[Finding]:
         yield Finding(
             "adds to the output",
             f"{name} = what it held before + the right result",
-            f"store with =, not +=, or set {name} to 0 before: nothing may be expected of its first contents",
+            f"store with =, not +=, or let {name} be set to 0 before: Launch(…, zero=True) where blocks add to it",
         )
 
 

@@ -23,13 +23,7 @@ def reference(problem: DepthwiseConv1d, path: str, inputs: dict[str, np.ndarray]
     if path == "input_grad":
         # dx[s] = sum_j w[j] dy[s - shift + j]: the forward sum with the filter reversed and (K-1) - shift ahead.
         return {"dx": correlate(given["dy"], given["w"][:, ::-1], problem.K - 1 - problem.shift)}
-    dy, x = given["dy"], given["x"]
-    dw = np.zeros((problem.H, problem.K))
-    for j in range(problem.K):
-        start, stop, ahead = _span(problem.L, problem.shift - j)
-        if start < stop:
-            dw[:, j] = np.einsum("bht,bht->h", dy[:, :, start:stop], x[:, :, start + ahead : stop + ahead])
-    return {"dw": dw}
+    return {"dw": tap_sums(given["dy"], given["x"], problem.K, problem.shift)}
 
 
 def correlate(x: np.ndarray, w: np.ndarray, shift: int) -> np.ndarray:
@@ -42,6 +36,17 @@ def correlate(x: np.ndarray, w: np.ndarray, shift: int) -> np.ndarray:
         if start < stop:
             y[:, :, start:stop] += w[:, j, None].astype(np.float64) * x[:, :, start + ahead : stop + ahead]
     return y
+
+
+def tap_sums(dy: np.ndarray, x: np.ndarray, taps: int, shift: int) -> np.ndarray:
+    """dw[h, j] = sum_b sum_t dy[b, h, t] * x[b, h, t + shift - j] in float64; dy, x (B, H, L). Outside x is nothing."""
+    dy, x = np.asarray(dy, np.float64), np.asarray(x, np.float64)
+    dw = np.zeros((dy.shape[1], taps))
+    for j in range(taps):
+        start, stop, ahead = _span(dy.shape[2], shift - j)
+        if start < stop:
+            dw[:, j] = np.einsum("bht,bht->h", dy[:, :, start:stop], x[:, :, start + ahead : stop + ahead])
+    return dw
 
 
 def _span(length: int, ahead: int) -> tuple[int, int, int]:

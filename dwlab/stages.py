@@ -16,6 +16,7 @@ import inspect
 import operator
 import re
 import sys
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -35,6 +36,8 @@ MAX_GRID = (2**31 - 1, 65535, 65535)
 MAX_BLOCK = (1024, 1024, 64)
 MAX_THREADS = 1024
 
+_ZERO_THREADS = 256  # of a block that sets an output to 0
+
 
 class StageError(ValueError):
     """A stage that does not exist, or arrays or a launch that a stage cannot use; the message says what to do."""
@@ -44,6 +47,7 @@ class StageError(ValueError):
 class Launch:
     """How a kernel is started: blocks, threads, scalar arguments after the arrays, bytes of dynamic shared memory.
 
+    zero: the kernel adds to its outputs (blocks meet there by atomics), so they are set to 0 before each start.
     A single size may be given as a number, as Numba takes it. Raises StageError for a size that is no whole number
     and for scalars that are no tuple; what no GPU would start is for ``limits`` to say.
     """
@@ -52,6 +56,7 @@ class Launch:
     block: tuple[int, ...]
     scalars: tuple[Any, ...] = ()
     shared_bytes: int = 0
+    zero: bool = False
 
     def __post_init__(self) -> None:
         for what in ("grid", "block"):
@@ -81,6 +86,45 @@ def _whole(size: Any, what: str, given: Any) -> int:
         hint = " (use // for division)" if isinstance(size, float) else ""
         raise StageError(f"{what}={given!r}: {size!r} is not a whole number{hint}")
     return operator.index(size)
+
+
+def _any_problem(problem: DepthwiseConv1d) -> bool:
+    return True
+
+
+class ByShape:
+    """A kernel that is made for each shape (L, K, shift), and then kept. Launched like any other: kernel[grid, block].
+
+    make: (L, K, shift) -> kernel, with the shape built into its text as constants. Problems that its stage does not
+    support get the kernel of the stage that it names in their place.
+    """
+
+    supports: Callable[[DepthwiseConv1d], bool] = staticmethod(_any_problem)
+    otherwise: str = ""
+
+    def __init__(self, make: Callable[[int, int, int], Any]):
+        self.make = functools.cache(make)
+        functools.update_wrapper(self, make)
+
+    def for_problem(self, problem: DepthwiseConv1d) -> Any:
+        """The kernel for a problem."""
+        if not self.supports(problem):
+            return stage(self.otherwise).kernel_for(problem)
+        return self.make(problem.L, problem.K, problem.shift)
+
+    def choose(self, *args: Any) -> Any:
+        """The kernel for these arguments: rows (B, H, L), filters (H, K), a third array, and the shift."""
+        rows, filters, _, shift = args
+        taps = int(filters.shape[-1])
+        return self.for_problem(DepthwiseConv1d(*(int(n) for n in rows.shape), taps, taps - 1 - int(shift)))
+
+    def __getitem__(self, configuration: Any) -> Callable[..., None]:
+        return lambda *args: self.choose(*args)[configuration](*args)
+
+
+def by_shape(make: Callable[[int, int, int], Any]) -> ByShape:
+    """Decorates a function that makes a stage's kernel for a shape."""
+    return ByShape(make)
 
 
 def fits_uint32(problem: DepthwiseConv1d) -> int:
@@ -120,7 +164,12 @@ def limits(launch: Launch) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Stage:
-    """One kernel of a path: how to start it on a problem, and the memory traffic that it should cause."""
+    """One kernel of a path: how to start it on a problem, and the memory traffic that it should cause.
+
+    supports: problem -> whether the stage's idea applies to it. It runs any other problem too, by handing it to another
+    stage's kernel: right, but not what a study of this stage is about. aligned: bytes of which a device array's address
+    must be a multiple.
+    """
 
     op: str
     path: str
@@ -131,36 +180,91 @@ class Stage:
     launch: Callable[[DepthwiseConv1d], Launch]
     traffic: Callable[[DepthwiseConv1d], Traffic]
     summary: str
+    supports: Callable[[DepthwiseConv1d], bool] = _any_problem
+    aligned: int = 1
 
     @property
     def id(self) -> str:
         """OP/PATH/NAME, for example "depthwise1d/forward/naive"."""
         return f"{self.op}/{self.path}/{self.name}"
 
+    def kernel_for(self, problem: DepthwiseConv1d) -> Any:
+        """The kernel that runs a problem: `kernel` itself, or what it makes for the problem's shape."""
+        return self.kernel.for_problem(problem) if isinstance(self.kernel, ByShape) else self.kernel
+
     def with_kernel(self, kernel: Any) -> Stage:
         """This stage's launch around another kernel."""
+        if isinstance(kernel, ByShape) and isinstance(self.kernel, ByShape):
+            kernel.supports, kernel.otherwise = self.kernel.supports, self.kernel.otherwise
         return replace(self, kernel=kernel)
 
     def args(self, problem: DepthwiseConv1d, arrays: dict[str, Any]) -> tuple[Any, ...]:
         """The kernel's arguments: the arrays in the path's order, then the launch's scalars.
 
-        Raises StageError for an array that is missing, has another shape or dtype, or is not C-contiguous.
+        Raises StageError for an array that is missing, has another shape or dtype, is not C-contiguous, or begins at
+        an address that the kernel's instructions cannot take.
         """
         checked = check_arrays(problem, self.path, arrays)
+        if self.aligned > 1 and self.supports(problem):
+            for name, array in zip(problem.arrays(self.path), checked, strict=True):
+                _check_address(name, array, self)
         return (*checked, *self.launch(problem).scalars)
 
     def run(self, problem: DepthwiseConv1d, arrays: dict[str, Any], stream: Any = 0) -> None:
         """Starts the kernel. `arrays`: name -> host or device array; the outputs are written in place.
 
-        Raises StageError before anything starts if the arrays or the launch cannot be used.
+        Outputs to which the kernel adds are set to 0 before. Raises StageError before anything starts if the arrays or
+        the launch cannot be used.
+        """
+        self.starter(problem, arrays)(stream)
+
+    def starter(self, problem: DepthwiseConv1d, arrays: dict[str, Any]) -> Callable[[Any], None]:
+        """All that `run` does, prepared: a function of the stream that only zeroes, where asked for, and starts.
+
+        Raises StageError as `run` does.
         """
         args = self.args(problem, arrays)
         how = self.launch(problem)
-        self.kernel[how.grid, how.block, stream, how.shared_bytes](*args)
+        outputs = [arrays[name] for name in problem.outputs(self.path)] if how.zero else []
+
+        def start(stream: Any = 0) -> None:
+            for array in outputs:
+                fill_zero(array, stream)
+            self.kernel[how.grid, how.block, stream, how.shared_bytes](*args)
+
+        return start
 
     def source(self) -> str:
         """What a lesson shows: the constants and the kernel, as they stand in the stage's file."""
         return _source((_PACKAGE.parent / self.file).read_text(encoding="utf-8"))
+
+
+@functools.cache
+def _zero_kernel() -> Any:
+    from dwlab.target import cuda
+
+    @cuda.jit
+    def zero(array):
+        i = cuda.grid(1)
+        if i < array.size:
+            array[i] = 0
+
+    return zero
+
+
+@functools.lru_cache(64)
+def _zero(blocks: int, stream: Any) -> Any:
+    """The zeroing kernel, ready to be called on an array."""
+    with warnings.catch_warnings():
+        # Numba's word on grids too small to fill a GPU: an output of a few thousand elements has no more blocks.
+        warnings.filterwarnings("ignore", message="Grid size .* low occupancy")
+        return _zero_kernel()[blocks, _ZERO_THREADS, stream]
+
+
+def fill_zero(array: Any, stream: Any = 0) -> None:
+    """Sets a C-contiguous host or device array to 0, in order with what else runs on the stream."""
+    flat = array.reshape(_product(array.shape))
+    _zero(-(-flat.size // _ZERO_THREADS), stream)(flat)
 
 
 def check_arrays(problem: DepthwiseConv1d, path: str, arrays: dict[str, Any]) -> tuple[Any, ...]:
@@ -189,6 +293,18 @@ def check_arrays(problem: DepthwiseConv1d, path: str, arrays: dict[str, Any]) ->
     return tuple(arrays[name] for name in names)
 
 
+def _check_address(name: str, array: Any, one: Stage) -> None:
+    """A view into a device array may begin anywhere; host arrays are copied to an aligned place."""
+    interface = getattr(array, "__cuda_array_interface__", None)
+    # A simulated device array has no address, but its place in an allocation that is aligned.
+    address = interface["data"][0] if interface is not None else getattr(array, "offset", 0)
+    if address % one.aligned:
+        raise StageError(
+            f"{name} begins at an address that is no multiple of {one.aligned} bytes, as {one.id} needs: "
+            "pass a copy of this view, or use another stage"
+        )
+
+
 def _c_contiguous(array: Any) -> bool:
     strides = getattr(array, "strides", None)
     if strides is None:
@@ -213,12 +329,25 @@ def _source(text: str) -> str:
 _registry: dict[str, Stage] = {}
 
 
-def register(*, kernel: Any, traffic: Callable[[DepthwiseConv1d], Traffic]) -> Callable[[Callable], Callable]:
+def register(
+    *,
+    kernel: Any,
+    traffic: Callable[[DepthwiseConv1d], Traffic],
+    supports: Callable[[DepthwiseConv1d], bool] | None = None,
+    otherwise: str = "",
+    aligned: int = 1,
+) -> Callable[[Callable], Callable]:
     """Decorates a stage file's `launch` and puts the stage on the list.
 
-    The launch that comes back raises StageError where its grid would be beyond the hardware's limits.
-    Raises StageError if the file's name is not PATH_ORDER_NAME.py or another stage has the same id.
+    supports, otherwise: for a kernel made by_shape that is not for every problem: which ones it is for, and the id of
+    the stage that takes the others. aligned: bytes of which the arrays' addresses must be multiples. The launch that
+    comes back raises StageError where its grid would be beyond the hardware's limits. Raises StageError if the file's
+    name is not PATH_ORDER_NAME.py, another stage has the same id, or only one of supports and otherwise is given.
     """
+    if (supports is None) != (otherwise == ""):
+        raise StageError("a stage that does not support every problem names the stage that does: otherwise=ID")
+    if supports is not None:
+        kernel.supports, kernel.otherwise = supports, otherwise
 
     def decorate(launch: Callable[[DepthwiseConv1d], Launch]) -> Callable[[DepthwiseConv1d], Launch]:
         file = Path(inspect.getfile(launch)).resolve()
@@ -229,11 +358,18 @@ def register(*, kernel: Any, traffic: Callable[[DepthwiseConv1d], Traffic]) -> C
 
         @functools.wraps(launch)
         def checked(problem: DepthwiseConv1d) -> Launch:
+            if supports is not None and not supports(problem):
+                return stage(otherwise).launch(problem)
             how = launch(problem)
             over = limits(how)
             if over:
                 raise StageError(f"{made.id} cannot run {problem}: {over[0]}. Use smaller sizes or another stage.")
             return how
+
+        def formula(problem: DepthwiseConv1d) -> Traffic:
+            if supports is not None and not supports(problem):
+                return stage(otherwise).traffic(problem)
+            return traffic(problem)
 
         made = Stage(
             op=file.parent.name,
@@ -243,8 +379,10 @@ def register(*, kernel: Any, traffic: Callable[[DepthwiseConv1d], Traffic]) -> C
             file=file.relative_to(_PACKAGE.parent).as_posix(),
             kernel=kernel,
             launch=checked,
-            traffic=traffic,
+            traffic=formula if supports is not None else traffic,
             summary=(module.__doc__ or "").strip().split("\n")[0],
+            supports=supports or _any_problem,
+            aligned=aligned,
         )
         other = _registry.get(made.id)
         if other is not None and other.file != made.file:

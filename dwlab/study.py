@@ -346,13 +346,9 @@ class _OnGpu:
 
     def time(self, stage: Stage) -> Timing:
         self.check(stage)
-        how = stage.launch(self.problem)
         launches: list[timing.Launch] = []
         for arrays in self.sets:
-            args = stage.args(self.problem, arrays)
-            launches.append(
-                lambda stream, args=args: stage.kernel[how.grid, how.block, stream, how.shared_bytes](*args)
-            )
+            launches.append(stage.starter(self.problem, arrays))
         timed = timing.time_launches(launches, cold=self.cold, clock=self.bench.clock, **self.bench.how)
         self.refresh()
         self.check(stage)
@@ -489,27 +485,18 @@ def count(stage: Stage, problem: DepthwiseConv1d) -> tuple[int, str]:
 
     The second is "" where the formula is an estimate or agrees; it says so where the interpreter cannot run the kernel.
     """
-    from dwlab import simt
+    from dwlab import simt, traffic
 
-    arrays = dict(problem.inputs(stage.path))
-    for name in problem.outputs(stage.path):
-        arrays[name] = np.full(problem.shapes(stage.path)[name], np.nan, problem.dtype)
-    how = stage.launch(problem)
-    args = stage.args(problem, arrays)
     try:
-        total = simt.xray(stage.kernel, how.grid, how.block, *args, shared_bytes=how.shared_bytes).totals
+        found = traffic.Comparison(stage.id, problem, stage.traffic(problem), traffic.count(stage, problem))
     except simt.SimtError as error:
         return 0, f"it cannot be counted: {error}"
-    formula = stage.traffic(problem)
-    pairs = {
-        "load requests": (total.global_load_requests, formula.load_requests),
-        "load sectors": (total.global_load_sectors, formula.load_sectors),
-        "store requests": (total.global_store_requests, formula.store_requests),
-        "store sectors": (total.global_store_sectors, formula.store_sectors),
-    }
-    differ = [f"{what} {counted:,} counted, {said:,} predicted" for what, (counted, said) in pairs.items() if
-              counted != said] if formula.exact else []  # fmt: skip
-    return total.bytes_moved, "; ".join(differ)
+    differ = [
+        f"{name.replace('_', ' ')} {counted:,} counted, {said:,} predicted"
+        for name in traffic.COUNTS
+        if (counted := getattr(found.counted, name)) != (said := getattr(found.predicted, name))
+    ]
+    return found.counted.bytes_moved, "; ".join(differ) if found.predicted.exact else ""
 
 
 def study(
@@ -568,7 +555,8 @@ def study(
     for shape in shapes:
         small = counted_problem(shape)
         for one_path in dict.fromkeys(stage.path for stage in todo):
-            here = [stage for stage in todo if stage.path == one_path]
+            # A stage that is not for this shape would run another stage's kernel: that one has a row of its own.
+            here = [stage for stage in todo if stage.path == one_path and stage.supports(shape)]
             made = []
             for stage in here:
                 progress(f"count {stage.name}")

@@ -23,13 +23,16 @@ if TYPE_CHECKING:
 SECTOR_BYTES = 32
 SECTOR_ELEMENTS = 8
 WARP = 32
+COUNTS = ("load_requests", "load_sectors", "store_requests", "store_sectors", "atomic_requests", "atomic_sectors")
+"""The fields of Traffic that are numbers."""
 
 
 @dataclass(frozen=True)
 class Traffic:
-    """Requests and sectors of all global loads and all global stores of a launch.
+    """Requests and sectors of all global loads, stores and atomics of a launch.
 
-    `exact`: the formula claims to equal the count; otherwise it is an estimate.
+    `exact`: the formula claims to equal the count; otherwise it is an estimate. What sets an output to 0 before the
+    launch is no part of it.
     """
 
     load_requests: int
@@ -37,20 +40,22 @@ class Traffic:
     store_requests: int
     store_sectors: int
     exact: bool = True
+    atomic_requests: int = 0
+    atomic_sectors: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("load_requests", "load_sectors", "store_requests", "store_sectors"):
+        for name in COUNTS:
             object.__setattr__(self, name, int(getattr(self, name)))  # NumPy's integers are not JSON's
 
     @property
     def requests(self) -> int:
-        """Loads and stores."""
-        return self.load_requests + self.store_requests
+        """Loads, stores and atomics."""
+        return self.load_requests + self.store_requests + self.atomic_requests
 
     @property
     def sectors(self) -> int:
-        """Loads and stores."""
-        return self.load_sectors + self.store_sectors
+        """Loads, stores and atomics."""
+        return self.load_sectors + self.store_sectors + self.atomic_sectors
 
     @property
     def bytes_moved(self) -> int:
@@ -69,6 +74,8 @@ class Traffic:
             "load_sectors": self.load_sectors,
             "store_requests": self.store_requests,
             "store_sectors": self.store_sectors,
+            "atomic_requests": self.atomic_requests,
+            "atomic_sectors": self.atomic_sectors,
             "bytes_moved": self.bytes_moved,
             "exact": self.exact,
         }
@@ -88,6 +95,19 @@ def phases(count: int, pitch: int) -> np.ndarray:
     found = np.zeros(SECTOR_ELEMENTS, np.int64)
     np.add.at(found, (index * (pitch % SECTOR_ELEMENTS)) % SECTOR_ELEMENTS, np.maximum(repeats, 0))
     return found
+
+
+def residues(first: Any, stop: Any) -> np.ndarray:
+    """How many of the whole numbers first <= n < stop leave 0, 1, … 7 modulo 8: one axis more than `first`, of 8.
+
+    Nothing where stop <= first. A table of sectors by place, times this, sums up accesses at neighbouring elements.
+    """
+    first = np.asarray(first, np.int64)[..., None]
+    stop = np.maximum(first, np.asarray(stop, np.int64)[..., None])
+    place = np.arange(SECTOR_ELEMENTS)
+    return (stop - place + SECTOR_ELEMENTS - 1) // SECTOR_ELEMENTS - (first - place + SECTOR_ELEMENTS - 1) // (
+        SECTOR_ELEMENTS
+    )
 
 
 def rows_sectors(rows: int, pitch: int, first: Any, count: Any) -> int:
@@ -148,7 +168,7 @@ def _sectors_of_warps(elements: np.ndarray) -> np.ndarray:
 class Comparison:
     """A stage's traffic on a problem: what its formula predicts and what the interpreter counts.
 
-    `agrees`: for an exact formula, whether all four numbers are equal; an estimate is never held to them.
+    `agrees`: for an exact formula, whether all numbers are equal; an estimate is never held to them.
     """
 
     stage: str
@@ -169,8 +189,11 @@ class Comparison:
         return tuple(f"{name}: {p} predicted, {c} counted" for name, p, c in self._rows() if p != c)
 
     def _rows(self) -> list[tuple[str, int, int]]:
-        names = ("load_requests", "load_sectors", "store_requests", "store_sectors", "bytes_moved")
-        return [(name.replace("_", " "), getattr(self.predicted, name), getattr(self.counted, name)) for name in names]
+        rows = [
+            (name.replace("_", " "), getattr(self.predicted, name), getattr(self.counted, name))
+            for name in (*COUNTS, "bytes_moved")
+        ]
+        return [row for row in rows if not row[0].startswith("atomic") or any(row[1:])]  # few kernels have atomics
 
     def raise_if_different(self) -> Comparison:
         """Raises AssertionError if an exact formula is wrong; otherwise returns itself."""
@@ -207,19 +230,31 @@ def compare(stage: Stage | str, problem: DepthwiseConv1d = SMALL) -> Comparison:
     The problem is interpreted thread by thread, so keep it to some 100,000 outputs. Raises StageError for an unknown
     id, and what `simt.xray` raises for a kernel that it cannot run.
     """
-    from dwlab import simt, stages
+    from dwlab import stages
 
     chosen = stages.stage(stage) if isinstance(stage, str) else stage
-    arrays = problem.inputs(chosen.path)
-    for name in problem.outputs(chosen.path):
-        arrays[name] = np.full(problem.shapes(chosen.path)[name], np.nan, problem.dtype)
-    how = chosen.launch(problem)
-    args = chosen.args(problem, arrays)
-    totals = simt.xray(chosen.kernel, how.grid, how.block, *args, shared_bytes=how.shared_bytes).totals
-    counted = Traffic(
+    return Comparison(chosen.id, problem, chosen.traffic(problem), count(chosen, problem))
+
+
+def count(stage: Stage, problem: DepthwiseConv1d) -> Traffic:
+    """What the interpreter counts of a stage on a problem. Raises what `simt.xray` raises."""
+    from dwlab import simt
+
+    arrays = problem.inputs(stage.path)
+    how = stage.launch(problem)
+    for name in problem.outputs(stage.path):
+        arrays[name] = np.full(problem.shapes(stage.path)[name], 0 if how.zero else np.nan, problem.dtype)
+    args = stage.args(problem, arrays)
+    return of_totals(simt.xray(stage.kernel, how.grid, how.block, *args, shared_bytes=how.shared_bytes).totals)
+
+
+def of_totals(totals: Any) -> Traffic:
+    """The traffic in an X-ray's totals."""
+    return Traffic(
         totals.global_load_requests,
         totals.global_load_sectors,
         totals.global_store_requests,
         totals.global_store_sectors,
+        atomic_requests=totals.requests - totals.global_load_requests - totals.global_store_requests,
+        atomic_sectors=totals.global_atomic_sectors,
     )
-    return Comparison(chosen.id, problem, chosen.traffic(problem), counted)

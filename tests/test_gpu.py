@@ -56,9 +56,12 @@ def test_each_stage_gives_on_the_gpu_what_the_interpreter_gives(stage, problem):
         stage.with_kernel(kernel).run(problem, arrays)
         return [arrays[name] for name in problem.outputs(stage.path)]
 
-    for ours, gpus in zip(run(simt.jit(stage.kernel.py_func)), run(stage.kernel), strict=True):
+    kernel = stage.kernel_for(problem)
+    for ours, gpus in zip(run(simt.jit(kernel.py_func)), run(kernel), strict=True):
         # The compiler may fuse multiplications and additions, so the last bits may differ: 2**-20 is sixteen of them.
-        np.testing.assert_allclose(gpus, ours, rtol=2.0**-20, atol=2.0**-16)
+        # Atomics of long sums come in any order as well.
+        rtol = 2.0**-17 if stage.path == "weight_grad" else 2.0**-20
+        np.testing.assert_allclose(gpus, ours, rtol=rtol, atol=2.0**-16)
 
 
 @needs_gpu
@@ -68,7 +71,7 @@ def test_no_stage_spills_to_local_memory(stage):
     for name in problems.SMALL.outputs(stage.path):
         arrays[name] = np.zeros(problems.SMALL.shapes(stage.path)[name], np.float32)
     stage.run(problems.SMALL, arrays)
-    assert set(stage.kernel.get_local_mem_per_thread().values()) == {0}
+    assert set(stage.kernel_for(problems.SMALL).get_local_mem_per_thread().values()) == {0}
 
 
 # ---------------------------------------------------------------------------------------------------- bit for bit

@@ -129,6 +129,19 @@ def test_float32_in_any_order_is_allowed_and_a_lost_term_is_not(path, order):
     assert (np.abs(lost - want) > allowed)[..., -1].all()
 
 
+@pytest.mark.parametrize("partial_sums", [1, 32, 64 * 2], ids=["naive", "coalesced", "warp_tiled"])
+def test_the_papers_longest_sum_in_float32_is_allowed_and_a_thousandth_lost_is_not(partial_sums):
+    # 786,432 terms of one output, one after the other in as many partial sums as a stage makes of them.
+    p = DepthwiseConv1d(PAPER.B, 1, PAPER.L, 1)
+    inputs = p.inputs("weight_grad")
+    want, allowed = reference(p, "weight_grad", inputs)["dw"][0, 0], allowed_error(p, "weight_grad", inputs)["dw"][0, 0]
+    terms = (inputs["dy"] * inputs["x"]).reshape(-1, partial_sums)
+    got = np.cumsum(terms, axis=0, dtype=np.float32)[-1].sum(dtype=np.float32)
+    assert 0 < abs(got - want) <= allowed
+    lost = terms.sum(dtype=np.float64) - terms[: max(1, len(terms) // 300)].sum(dtype=np.float64)
+    assert abs(lost - want) > allowed
+
+
 def test_an_output_without_terms_must_be_zero():
     p = DepthwiseConv1d(1, 1, 1, 9, 0)  # only tap 8 lies inside
     inputs = p.inputs("forward")

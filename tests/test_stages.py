@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dwlab import stages
-from dwlab.problems import DepthwiseConv1d
+from dwlab.problems import PAPER, DepthwiseConv1d
 from dwlab.references import reference
 from dwlab.stages import Launch, StageError, check_arrays, limits, register, stage
 from dwlab.target import cuda
@@ -29,7 +29,14 @@ def test_the_forward_stages_in_order():
     assert all(one.file == f"dwlab/depthwise1d/forward_{one.order}_{one.name}.py" for one in listed)
 
 
-def test_paths_without_stages_are_empty_and_unknown_ones_are_errors():
+@pytest.mark.parametrize("path", ["input_grad", "weight_grad"])
+def test_the_gradients_have_the_same_four_stages(path):
+    listed = stages.stages("depthwise1d", path)
+    assert [one.name for one in listed][:4] == FORWARD
+    assert all(one.file == f"dwlab/depthwise1d/{path}_{one.order}_{one.name}.py" for one in listed)
+
+
+def test_paths_are_kept_apart_and_unknown_ones_are_errors():
     assert stages.stages(path="input_grad") == tuple(s for s in stages.stages() if s.path == "input_grad")
     with pytest.raises(StageError, match="there is no path 'forwards'. The nearest is 'forward'"):
         stages.stages(path="forwards")
@@ -42,7 +49,7 @@ def test_paths_without_stages_are_empty_and_unknown_ones_are_errors():
     [
         ("depthwise1d/forward/coalesed", "depthwise1d/forward/coalesced"),
         ("warp_tiled", "depthwise1d/forward/warp_tiled"),
-        ("", "depthwise1d/forward/"),
+        ("", "depthwise1d/"),
         ("DEPTHWISE1D/FORWARD/NAIVE", "depthwise1d/forward/naive"),
     ],
 )
@@ -67,7 +74,12 @@ def test_source_is_the_constants_and_the_kernel():
     for one in stages.stages():
         text = one.source()
         compile(text, one.file, "exec")
-        assert "@cuda.jit\ndef kernel(" in text
+        # A stage made by shape has its kernel inside the function that makes it.
+        indent = "    " if isinstance(one.kernel, stages.ByShape) else ""
+        takes = ", ".join(PAPER.arrays(one.path))
+        kernel = rf"^{indent}@cuda\.jit\n{indent}def kernel\({takes}, shift(, \w+)*\):"
+        assert len(re.findall(kernel, text, re.M)) == 1, one.id
+        assert bool(indent) == bool(re.search(r"^@by_shape\ndef kernel\(", text, re.M)), one.id
         for not_shown in ("import ", "def traffic", "def launch", "@register", '"""'):
             assert not_shown not in text, (one.id, not_shown)
     assert stage("depthwise1d/forward/coalesced").source().startswith("TILE = 32")
@@ -268,3 +280,57 @@ def test_register_refuses_misnamed_files_and_two_stages_of_one_name(tmp_path, mo
     register(kernel=None, traffic=None)(stage_module(tmp_path, monkeypatch, "forward_1_same"))  # a reload is no clash
     with pytest.raises(StageError, match="two stages are called depthwise1d/forward/same"):
         register(kernel=None, traffic=None)(stage_module(tmp_path, monkeypatch, "forward_2_same"))
+
+
+def test_a_stage_that_is_not_for_every_problem_names_the_one_that_is(tmp_path, monkeypatch):
+    monkeypatch.setattr(stages, "_registry", {})
+    launch = stage_module(tmp_path, monkeypatch, "forward_1_some")
+    for half in ({"supports": lambda problem: True}, {"otherwise": "depthwise1d/forward/naive"}):
+        with pytest.raises(StageError, match="names the stage that does"):
+            register(kernel=None, traffic=None, **half)(launch)
+
+
+def test_a_kernel_by_shape_is_made_once_a_shape_and_launched_by_its_arguments():
+    made = []
+
+    @stages.by_shape
+    def kernel(L, K, SHIFT):
+        made.append((L, K, SHIFT))
+
+        @cuda.jit
+        def kernel(x, w, y, shift):
+            y[0, 0, 0] = 100 * L + K
+
+        return kernel
+
+    some = stages.stage("depthwise1d/forward/wide").with_kernel(kernel)
+    for problem in (DepthwiseConv1d(1, 1, 8, 4), DepthwiseConv1d(2, 1, 8, 4), DepthwiseConv1d(1, 1, 8, 4, "same")):
+        arrays = arrays_of(problem)
+        some.kernel[1, 1](*some.args(problem, arrays))
+        assert arrays["y"][0, 0, 0] == 804
+    assert made == [(8, 4, 0), (8, 4, 2)]
+    assert some.kernel_for(problem) is some.kernel.make(8, 4, 2)
+    # Shapes that the stage is not for still go to the other stage.
+    odd = DepthwiseConv1d(1, 1, 7, 3)
+    assert some.kernel_for(odd) is stages.stage("depthwise1d/forward/registers").kernel_for(odd)
+
+
+def test_every_stage_but_those_made_by_shape_is_for_every_problem():
+    odd = DepthwiseConv1d(2, 3, 1001, 777, 5)
+    forward = stages.stages("depthwise1d", "forward")
+    assert [one.name for one in forward if not one.supports(odd)] == ["registers", "wide"]
+    assert all(one.supports(DepthwiseConv1d(3, 5, 48, 48)) for one in forward)
+
+
+def test_a_view_that_begins_at_an_odd_address_is_refused_before_anything_starts():
+    problem = DepthwiseConv1d(2, 3, 8, 4)
+    arrays = {name: cuda.to_device(array) for name, array in arrays_of(problem).items()}
+    long = cuda.to_device(np.zeros(2 * 3 * 8 + 8, np.float32))
+    wide = stage("depthwise1d/forward/wide")
+    for start in (0, 4, 8):
+        wide.run(problem, {**arrays, "x": long[start : start + 48].reshape(2, 3, 8)})
+    for start in (1, 2, 3, 7):
+        odd = long[start : start + 48].reshape(2, 3, 8)
+        with pytest.raises(StageError, match="x begins at an address that is no multiple of 16 bytes"):
+            wide.run(problem, {**arrays, "x": odd})
+        stage("depthwise1d/forward/registers").run(problem, {**arrays, "x": odd})

@@ -13,6 +13,7 @@ from dwlab.traffic import (
     compare,
     phases,
     pieces,
+    residues,
     rows_sectors,
     run_sectors,
     sectors_by_place,
@@ -34,6 +35,13 @@ def test_run_sectors_counts_the_sectors_of_a_run(first, count):
 @given(count=st.integers(0, 60), pitch=st.integers(0, 40))
 def test_phases_are_the_places_of_multiples(count, pitch):
     assert phases(count, pitch).tolist() == [sum(i * pitch % 8 == place for i in range(count)) for place in range(8)]
+
+
+@given(first=st.integers(-30, 30), count=st.integers(-5, 40))
+def test_residues_are_the_places_of_a_run(first, count):
+    assert residues(first, first + count).tolist() == [
+        sum(n % 8 == place for n in range(first, first + count)) for place in range(8)
+    ]
 
 
 @settings(deadline=None)
@@ -177,6 +185,20 @@ def test_a_comparison_shows_both_columns():
     assert f"{found.counted.load_sectors:,}" in text and "predicted (exact)" in text
     assert page.count("<tr>") == 6 and f"<td>{found.counted.load_sectors:,}</td>" in page
     assert json.loads(json.dumps(found.to_dict()))["counted"]["load_sectors"] == found.counted.load_sectors
+
+
+def test_atomics_are_counted_and_shown_where_there_are_any():
+    traffic = Traffic(3, 12, 2, 4, atomic_requests=np.int64(5), atomic_sectors=7)
+    assert (traffic.requests, traffic.sectors, traffic.bytes_moved) == (10, 23, 736)
+    assert json.loads(json.dumps(traffic.to_dict()))["atomic_sectors"] == 7
+    wrong = Comparison("a/b/c", SMALL, traffic, Traffic(3, 12, 2, 4))
+    assert wrong.differences[:2] == (
+        "atomic requests: 5 predicted, 0 counted",
+        "atomic sectors: 7 predicted, 0 counted",
+    )
+    found = compare("depthwise1d/weight_grad/warp_tiled", DepthwiseConv1d(2, 2, 40, 3))
+    assert found.counted.atomic_requests == 4 and found.counted.store_requests == 0
+    assert "atomic sectors" in str(found) and "atomic" not in str(compare("depthwise1d/forward/naive"))
 
 
 def test_compare_names_the_nearest_stage():

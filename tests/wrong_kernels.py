@@ -21,12 +21,13 @@ WINDOW = 160
 
 @dataclass(frozen=True)
 class Wrong:
-    """kernel and launch; pattern: what the judge must name first; also: what else it must say somewhere."""
+    """kernel and launch; pattern: what the judge must name first; also: what else it must say somewhere; its path."""
 
     kernel: Any
     launch: Any
     pattern: str
     also: str = ""
+    path: str = "forward"
 
     @property
     def name(self):

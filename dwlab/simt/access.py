@@ -8,7 +8,7 @@ from types import ModuleType
 
 import numpy as np
 
-from dwlab.simt import trace, types
+from dwlab.simt import trace, types, wide
 from dwlab.simt.memory import AnyArray, Array, Lanes, LocalArray, LocalView, Mask, Record
 from dwlab.simt.state import State
 
@@ -275,14 +275,16 @@ class Accesses(State):
     def hunt(self, array: Array, element: Lanes, mask: Mask, kind: int, node: ast.AST) -> None:
         """Feeds shadow memory with this access and reports what it finds."""
         root = array.root
+        if root.in_flight is not None:
+            wide.in_flight(self, array, element, mask, node)
         span = root.granules(array.dtype.itemsize)
         self.access_number += 1
-        wide = np.ascontiguousarray(np.broadcast_to(element, self.lanes_shape))
+        lanes = np.ascontiguousarray(np.broadcast_to(element, self.lanes_shape))
         found = np.zeros((5, 6), np.int64)
         if kind == trace.ATOMIC and self.uses_fences and root.space == "global":
             self.fenced_blocks[self.block_numbers[mask.full.any(axis=1)]] = True
         total = trace.track(
-            root.shadow, wide, mask.full, span, bool(root.row_bytes), kind, self.event(node, array.name),
+            root.shadow, lanes, mask.full, span, bool(root.row_bytes), kind, self.event(node, array.name),
             self.access_number, self.block_numbers, self.epoch, self.warp_epoch, self.grid_epoch,
             self.fences, self.fenced_blocks, root.check_unwritten, found,
         )  # fmt: skip

@@ -115,6 +115,7 @@ class Root:
         self.shadow: np.ndarray | None = None
         self.initial: np.ndarray | None = None  # a flag a byte: written before the launch
         self.touched: np.ndarray | None = None
+        self.in_flight: np.ndarray | None = None  # for each 4-byte word of each block: the copy on its way there, or 0
         self._views: dict[np.dtype, np.ndarray] = {}
 
     def view(self, dtype: np.dtype) -> np.ndarray:

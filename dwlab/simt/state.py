@@ -116,6 +116,8 @@ class State:
         self.shared_used = 0
         self.local: dict[int, LocalArray] = {}
         self.dynamic_root: Root | None = None
+        self.copies: list = []  # asynchronous copies on their way (dwlab.simt.wide)
+        self.groups: int | np.ndarray = 0  # groups of copies that each lane has committed
         self.rows = np.arange(count, dtype=np.int64)[:, None]
         self.steps = 0
         real = None if self.padded == self.threads else (np.arange(self.padded) < self.threads)[None, :]

@@ -1,0 +1,238 @@
+"""Accesses of four float32 at once, and copies to shared memory that arrive later: their meaning, lane by lane.
+
+A wide access counts as one access of 16 bytes a lane (shared memory serves it quarter-warp by quarter-warp) and is
+looked at for races on each of its four elements. Lanes with a misaligned index, or with any of the four outside the
+array, are reported and take no further part: the hardware would stop the kernel.
+
+An asynchronous copy is tracked as a store twice: when it starts (nothing may still read or write its destination) and
+when its thread has waited for it (from there other threads need a barrier, as after any store). In between its
+destination is in flight, and whoever touches it races.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dwlab.simt import trace, types
+from dwlab.simt.memory import Array, Lanes, Mask
+
+if TYPE_CHECKING:
+    from dwlab.simt.interpreter import Execution
+
+WIDTH = 4
+_WIDE = np.dtype("V16")
+
+
+@dataclass
+class Copy:
+    """A copy in flight. element: of the destination, with `lanes` those that still wait for it; group: -1 uncommitted.
+
+    values: (4, blocks, threads). line: where it was started.
+    """
+
+    array: Array
+    element: np.ndarray
+    lanes: np.ndarray
+    group: np.ndarray
+    values: np.ndarray
+    node: ast.AST
+
+
+def load(name: str, space: str) -> Callable:
+    """The meaning of a load of four."""
+
+    def meaning(run: Execution, node: ast.Call, array: object, index: object) -> tuple[Lanes, ...]:
+        element, mask = _locate(run, node, name, space, array, index)
+        if mask is None:
+            return (np.float32(0),) * WIDTH
+        _note(run, array, element, mask, trace.LOAD, node)
+        return tuple(_fetch(run, array, element))
+
+    return meaning
+
+
+def store(name: str, space: str) -> Callable:
+    """The meaning of a store of four."""
+
+    def meaning(run: Execution, node: ast.Call, array: object, index: object, *values: object) -> None:
+        if len(values) != WIDTH:
+            raise TypeError(f"{name} takes (array, index) and 4 values")  # worded by the interpreter
+        wide = np.stack(
+            [np.broadcast_to(types.cast(run.number(v, node), types.FLOAT32), run.lanes_shape) for v in values]
+        )
+        element, mask = _locate(run, node, name, space, array, index)
+        if mask is None:
+            return
+        _writable(run, node, array)
+        _note(run, array, element, mask, trace.STORE, node)
+        _put(run, array, element, mask.full, wide)
+
+    return meaning
+
+
+def copy_async(run: Execution, node: ast.Call, shared: object, i: object, source: object, j: object) -> None:
+    """Starts a copy: the source is read now, the destination is in flight until its thread has waited."""
+    outer = run.mask
+    origin, mask = _locate(run, node, "ptx.copy4_async", "global", source, j)
+    if mask is None:
+        return
+    run.mask = mask
+    element, mask = _locate(run, node, "ptx.copy4_async", "shared", shared, i)
+    run.mask = outer
+    if mask is None:
+        return
+    _note(run, source, origin, mask, trace.LOAD, node)
+    values = np.stack([np.broadcast_to(v, run.lanes_shape) for v in _fetch(run, source, origin)])
+    _note(run, shared, element, mask, trace.STORE, node)
+    element = np.ascontiguousarray(np.broadcast_to(element, run.lanes_shape))
+    lanes = mask.full.copy()
+    if shared.root.in_flight is None:
+        shared.root.in_flight = np.zeros((run.nb, shared.root.row_bytes // 4), np.int32)
+    _mark(run, shared, element, lanes, run.event(node, shared.name))
+    run.copies.append(Copy(shared, element, lanes, np.full(run.lanes_shape, -1, np.int32), values, node))
+
+
+def commit(run: Execution, node: ast.Call) -> None:
+    """Puts each active lane's uncommitted copies into its next group."""
+    now = run.mask.full
+    for one in run.copies:
+        one.group[now & one.lanes & (one.group < 0)] = -2
+        fresh = one.group == -2
+        one.group[fresh] = np.broadcast_to(run.groups, run.lanes_shape)[fresh]
+    run.groups = np.broadcast_to(run.groups, run.lanes_shape) + now.astype(np.int32)
+
+
+def wait(run: Execution, node: ast.Call, groups: object) -> None:
+    """Lands the copies of all groups but each active lane's youngest `groups`."""
+    groups = run.number(groups, node)
+    if not isinstance(node.args[0], ast.Constant) or groups.dtype.kind != "i" or groups < 0:
+        raise run.refuse(node, "ptx.wait takes a literal number of groups, 0 or more", "ptx.wait(0) waits for all")
+    oldest_left = np.broadcast_to(run.groups, run.lanes_shape) - int(groups)
+    waiting = run.mask.full
+    for one in run.copies:
+        done = waiting & one.lanes & (one.group >= 0) & (one.group < oldest_left)
+        if not done.any():
+            continue
+        _mark(run, one.array, one.element, done, 0)
+        one.lanes &= ~done
+        mask = Mask(done, run.lanes_shape)
+        _hunt(run, one.array, one.element, mask, trace.STORE, one.node)
+        _put(run, one.array, one.element, done, one.values)
+    run.copies = [one for one in run.copies if one.lanes.any()]
+
+
+def in_flight(run: Execution, array: Array, element: np.ndarray, mask: Mask, node: ast.AST) -> None:
+    """Reports lanes that touch elements which a copy may still be writing. `element`: in elements of the array."""
+    ratio = max(1, array.dtype.itemsize // 4)
+    word = np.broadcast_to(element, run.lanes_shape) * array.dtype.itemsize // 4
+    for k in range(ratio):
+        rows = np.broadcast_to(run.rows, run.lanes_shape)
+        event = np.where(mask.full, array.root.in_flight[rows, np.where(mask.full, word + k, 0)], 0)
+        if not event.any():
+            continue
+        row, lane = run.first_lane(event != 0)
+        who = run.thread_name(int(run.block_numbers[row]), lane)
+        at = int(np.broadcast_to(element, run.lanes_shape)[row, lane])
+        line, _ = run.events[int(event[row, lane])]
+        run.hazard(
+            "race", node.lineno, array.name,
+            f"{who} touches {array.name} element {run.place(array, at)} while the asynchronous copy of line {line} is "
+            "on its way there (it takes ptx.commit() and ptx.wait(0) first)", who, line,
+        )  # fmt: skip
+        return
+
+
+def _locate(
+    run: Execution, node: ast.Call, name: str, space: str, array: object, index: object
+) -> tuple[Lanes, Mask | None]:
+    """(number of the first of the four elements within the allocation, lanes in bounds and aligned)."""
+    if not isinstance(array, Array) or array.space != space:
+        kind = f"a {array.space} array" if hasattr(array, "space") else "no array"
+        raise run.refuse(node, f"{name} takes a {space} array; this is {kind}")
+    if array.dtype != types.FLOAT32:
+        raise run.refuse(node, f"{name} takes a float32 array; {array.name} is {array.dtype}")
+    step = 1
+    for extent, stride in zip(reversed(array.shape), reversed(array.strides), strict=True):
+        if stride != step and not (extent.ndim == 0 and extent == 1):
+            raise run.refuse(node, f"{name} takes a C-contiguous array; {array.name} is not")
+        step = step * int(extent) if extent.ndim == 0 else step * extent
+    index = run.number(index, node)
+    if index.dtype.kind not in "iu":
+        raise run.refuse(node, f"an index must be an integer, not {index.dtype}", "int32(…) converts")
+    index = index.astype(np.int64)
+    mask: Mask | None = run.mask
+    bad, mask = mask.split((index < 0) | (index + WIDTH > step))
+    if bad is not None:
+        who, value = _first(run, bad, index)
+        size = "" if np.ndim(step) else f" (size {int(step)})"
+        run.hazard(
+            "out of bounds", node.lineno, array.name,
+            f"{array.name}: elements {value} to {value + WIDTH - 1}{size} in {who}", who, fatal=True,
+        )  # fmt: skip
+        if mask is None or mask is bad:
+            return array.offset, None
+    element = array.offset + index
+    bad, mask = mask.split((element * 4 + array.root.address) % 16 != 0)
+    if bad is not None:
+        who, value = _first(run, bad, index)
+        start = "" if value % WIDTH else f" ({array.name} itself does not start at a multiple of 16 bytes)"
+        run.hazard(
+            "misaligned", node.lineno, array.name,
+            f"{array.name}: index {value} in {who} is not at a multiple of 16 bytes{start}; "
+            f"{name} takes indices that are multiples of {WIDTH}", who, fatal=True,
+        )  # fmt: skip
+        if mask is None or mask is bad:
+            return element, None
+    return element, mask
+
+
+def _first(run: Execution, mask: Mask, index: Lanes) -> tuple[str, int]:
+    row, lane = run.first_lane(mask.full)
+    return run.thread_name(int(run.block_numbers[row]), lane), int(np.broadcast_to(index, run.lanes_shape)[row, lane])
+
+
+def _writable(run: Execution, node: ast.Call, array: Array) -> None:
+    if array.root.read_only:
+        raise run.refuse(node, f"{array.name} is read-only on the host", "pass an array that may be written")
+
+
+def _note(run: Execution, array: Array, element: Lanes, mask: Mask, kind: int, node: ast.AST) -> None:
+    """Counts one access of 16 bytes a lane, and hunts on each of the four elements."""
+    if run.tracing:
+        whole = Array(array.root, array.name, _WIDE, (np.int64(0),), (1,))
+        run.count(whole, element // WIDTH, mask, run._KINDS[kind], node)
+    _hunt(run, array, element, mask, kind, node)
+
+
+def _hunt(run: Execution, array: Array, element: Lanes, mask: Mask, kind: int, node: ast.AST) -> None:
+    if run.hunting and array.root.tracked:
+        for k in range(WIDTH):
+            run.hunt(array, element + np.int64(k), mask, kind, node)
+
+
+def _rows(run: Execution, array: Array, element: Lanes) -> Lanes:
+    return element + run.rows * np.int64(array.root.row_bytes // 4) if array.root.row_bytes else element
+
+
+def _fetch(run: Execution, array: Array, element: Lanes) -> list[Lanes]:
+    flat = array.root.view(types.FLOAT32)
+    element = _rows(run, array, element)
+    return [flat.take(element + k, mode="clip") for k in range(WIDTH)]
+
+
+def _put(run: Execution, array: Array, element: Lanes, lanes: np.ndarray, values: np.ndarray) -> None:
+    where = np.broadcast_to(_rows(run, array, element), run.lanes_shape)[lanes]
+    flat = array.root.view(types.FLOAT32)
+    for k in range(WIDTH):
+        flat[where + k] = values[k][lanes]
+
+
+def _mark(run: Execution, array: Array, element: np.ndarray, lanes: np.ndarray, event: int) -> None:
+    rows = np.broadcast_to(run.rows, run.lanes_shape)[lanes]
+    for k in range(WIDTH):
+        array.root.in_flight[rows, element[lanes] + k] = event

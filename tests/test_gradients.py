@@ -1,0 +1,421 @@
+"""The stages of input_grad and weight_grad: right for any shape, clean, counted as predicted; and how sums meet."""
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from test_traffic import CASES
+from wrong_gradients import GRADIENTS
+
+from dwlab import simt, study, target
+from dwlab.__main__ import main
+from dwlab.check import cases, check
+from dwlab.diagnosis import Evidence, diagnose
+from dwlab.problems import PAPER, SMALL, DepthwiseConv1d
+from dwlab.references import allowed_error, reference, tap_sums
+from dwlab.stages import StageError, fill_zero, limits, stage, stages
+from dwlab.target import cuda
+from dwlab.traffic import compare
+
+STAGES = [*stages("depthwise1d", "input_grad"), *stages("depthwise1d", "weight_grad")]
+IDS = [f"{one.path}-{one.name}" for one in STAGES]
+each_stage = pytest.mark.parametrize("one", STAGES, ids=IDS)
+
+
+def run(one, problem, seed=0, inputs=None, before=np.nan):
+    """(output, greatest error as a fraction of the allowed one); the output is filled with `before`."""
+    inputs = problem.inputs(one.path, seed) if inputs is None else inputs
+    (name,) = problem.outputs(one.path)
+    arrays = dict(inputs, **{name: np.full(problem.shapes(one.path)[name], before, np.float32)})
+    one.run(problem, arrays)
+    want = reference(problem, one.path, inputs)[name]
+    allowed = allowed_error(problem, one.path, inputs)[name]
+    excess = np.where(np.isnan(arrays[name]), np.inf, np.abs(arrays[name] - want) / allowed)
+    return arrays[name], float(excess.max())
+
+
+def xray(one, problem):
+    how, arrays = one.launch(problem), dict(problem.inputs(one.path))
+    for name in problem.outputs(one.path):
+        arrays[name] = np.full(problem.shapes(one.path)[name], 0 if how.zero else np.nan, np.float32)
+    return simt.xray(one.kernel, how.grid, how.block, *one.args(problem, arrays), shared_bytes=how.shared_bytes)
+
+
+# ---- any shape
+
+
+@each_stage
+@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    size=st.tuples(st.integers(1, 12), st.integers(1, 20), st.integers(1, 130), st.integers(1, 130)),
+    where=st.floats(0, 1),
+    seed=st.integers(0, 3),
+)
+def test_any_shape_and_padding(one, size, where, seed):
+    B, H, L, K = size
+    if one.name == "naive" and one.path == "weight_grad":
+        B, L = min(B, 5), min(L, 70)  # one thread goes through all of them, one after the other
+    assert run(one, DepthwiseConv1d(B, H, L, K, int(where * (K - 1))), seed)[1] <= 1
+
+
+@each_stage
+@pytest.mark.parametrize(
+    "problem",
+    [
+        DepthwiseConv1d(1, 70_000, 1, 2, "same"),  # more than a grid has places in y or z
+        DepthwiseConv1d(1, 1, 700, 2),
+        DepthwiseConv1d(700, 1, 1, 1),
+        DepthwiseConv1d(1, 1, 3, 700),
+        DepthwiseConv1d(1, 1, 200, 300, "same"),
+    ],
+    ids=str,
+)
+def test_long_in_one_direction(one, problem):
+    with simt.using(simt.Options(hazards="off")):
+        assert run(one, problem)[1] <= 1
+
+
+@pytest.mark.parametrize("name", ["coalesced", "shared", "warp_tiled"])
+@pytest.mark.parametrize(
+    "problem",
+    [
+        DepthwiseConv1d(1_500, 2, 3, 2),
+        DepthwiseConv1d(9, 1100, 2, 64, "same"),  # one block a channel, which goes round three times
+        DepthwiseConv1d(7, 3000, 3, 2),  # two warps a channel, which go round four and three times
+        DepthwiseConv1d(3, 9000, 2, 3, "same"),  # one warp a channel
+    ],
+    ids=str,
+)
+def test_long_sums_and_more_rows_than_blocks(name, problem):
+    with simt.using(simt.Options(hazards="off")):
+        assert run(stage(f"depthwise1d/weight_grad/{name}"), problem)[1] <= 1
+
+
+def test_the_shapes_above_make_blocks_and_warps_go_round():
+    shared, warp = (stage(f"depthwise1d/weight_grad/{name}") for name in ("shared", "warp_tiled"))
+    for problem, splits in ((DepthwiseConv1d(9, 1100, 2, 64, "same"), 1), (PAPER, 16)):
+        how = shared.launch(problem)
+        assert how.scalars == (problem.shift, splits) and splits * how.block[1] < problem.B
+    for problem, splits in ((DepthwiseConv1d(7, 3000, 3, 2), 2), (DepthwiseConv1d(3, 9000, 2, 3, "same"), 1)):
+        assert warp.launch(problem).scalars == (problem.shift, splits) and splits < problem.B
+    assert warp.launch(PAPER).scalars == (0, 64)
+
+
+@each_stage
+@pytest.mark.parametrize(
+    "problem",
+    [
+        PAPER,
+        DepthwiseConv1d(1_000_000, 1, 1, 1),
+        DepthwiseConv1d(1, 500_000, 2, 3),
+        DepthwiseConv1d(1, 1, 500_000, 1000),
+        DepthwiseConv1d(70_000, 70, 5, 5, "same"),
+    ],
+    ids=str,
+)
+def test_large_problems_of_every_direction_are_launched(one, problem):
+    assert limits(one.launch(problem)) == ()
+
+
+@pytest.mark.parametrize("one", [one for one in STAGES if one.name != "naive"], ids=lambda one: one.id)
+def test_problems_beyond_32_bits_are_refused(one):
+    with pytest.raises(StageError, match="B\\*H = 4294967296 does not fit"):
+        one.launch(DepthwiseConv1d(2**16, 2**16, 1, 1))
+    with pytest.raises(StageError, match="L\\+K = 4294967296 does not fit"):
+        one.launch(DepthwiseConv1d(1, 1, 2**31, 2**31))
+
+
+@pytest.mark.parametrize("name", ["naive", "coalesced", "shared", "warp_tiled"])
+def test_the_three_paths_are_adjoint(name):
+    # <dy, y(x, w)> = <dx(dy, w), x> = <dw(dy, x), w>: each path against the others, without the reference.
+    problem = DepthwiseConv1d(3, 4, 61, 50, "same")
+    x, w = (problem.inputs("forward", 1)[key] for key in ("x", "w"))
+    dy = problem.inputs("input_grad", 2)["dy"]
+    products = []
+    inputs = {"forward": {"x": x, "w": w}, "input_grad": {"dy": dy, "w": w}, "weight_grad": {"dy": dy, "x": x}}
+    for (path, arrays), other in zip(inputs.items(), (dy, x, w), strict=True):
+        output = run(stage(f"depthwise1d/{path}/{name}"), problem, inputs=arrays)[0]
+        products.append(float((output.astype(np.float64) * other).sum()))
+    assert products == pytest.approx([products[0]] * 3, rel=1e-5)
+
+
+# ---- what is not finite
+
+
+@pytest.mark.parametrize("one", stages("depthwise1d", "input_grad"), ids=lambda one: one.name)
+def test_infinities_and_nans_in_dy_stay_in_their_windows(one):
+    problem = DepthwiseConv1d(2, 2, 150, 7, "same")
+    inputs = problem.inputs(one.path)
+    inputs["dy"][0, 1, 70] = np.nan
+    inputs["dy"][1, 0, 100] = np.inf
+    dx = np.zeros(problem.shapes(one.path)["dx"], np.float32)
+    one.run(problem, dict(inputs, dx=dx))
+    odd = {tuple(map(int, i)) for i in np.argwhere(~np.isfinite(dx))}
+    assert odd == {(0, 1, s) for s in range(67, 74)} | {(1, 0, s) for s in range(97, 104)}
+
+
+@pytest.mark.parametrize("one", stages("depthwise1d", "weight_grad"), ids=lambda one: one.name)
+def test_nans_stay_in_their_channel_and_in_the_taps_that_see_them(one):
+    problem = DepthwiseConv1d(2, 3, 150, 7)
+    inputs = problem.inputs(one.path)
+    inputs["dy"][0, 0, 70] = np.nan  # in the middle: every tap pairs it with an x
+    inputs["x"][1, 2, 149] = np.nan  # the last: only tap 0 pairs it with a dy inside the row
+    dw = np.zeros(problem.shapes(one.path)["dw"], np.float32)
+    one.run(problem, dict(inputs, dw=dw))
+    assert {tuple(map(int, i)) for i in np.argwhere(np.isnan(dw))} == {(0, j) for j in range(7)} | {(2, 0)}
+
+
+# ---- clean, and the promises of the docstrings
+
+
+@each_stage
+@pytest.mark.parametrize(
+    "problem",
+    [SMALL, DepthwiseConv1d(3, 2, 100, 70, "same"), DepthwiseConv1d(40, 3, 9, 5), DepthwiseConv1d(1, 1, 194, 98)],
+    ids=str,
+)
+def test_no_hazard_no_bank_conflict_and_no_float64_but_naives(one, problem):
+    report = xray(one, problem)
+    assert report.hazards == ()
+    assert report.totals.bank_conflicts == 0
+    assert (report.totals.flops64 > 0) == (one.name == "naive")
+    assert report.totals.flops + report.totals.flops64 >= problem.flops
+
+
+@pytest.mark.parametrize("K", [8, 9, 12, 13, 31, 33, 49, 63])
+def test_shared_weight_gradient_has_no_bank_conflict_whatever_its_width(K):
+    report = xray(stage("depthwise1d/weight_grad/shared"), DepthwiseConv1d(33, 1, 37, K, "same"))
+    assert report.totals.bank_conflicts == 0 and report.hazards == ()
+
+
+def per_request(report, array):
+    lines = [a for a in report.accesses if a.array == array and a.space == "global"]
+    return sum(a.sectors for a in lines) / sum(a.requests for a in lines)
+
+
+def test_each_stage_of_input_grad_keeps_its_promise():
+    naive, coalesced, shared, warp = (xray(one, SMALL) for one in STAGES[:4])
+    assert per_request(xray(STAGES[0], DepthwiseConv1d(8, 8, 16, 3)), "dx") == 32.0
+    assert per_request(naive, "dx") == 16.0  # B = 4: half of the 8 batch entries that a warp spans
+    assert per_request(coalesced, "w") == 1.0 and per_request(coalesced, "dy") <= 5.0
+    assert shared.totals.global_load_sectors < coalesced.totals.global_load_sectors / 15
+    assert shared.totals.barriers > 0 and warp.totals.shared_wavefronts < shared.totals.shared_wavefronts
+    assert not any("syncthreads" in line.text for line in warp.lines)
+    rows = SMALL.B * SMALL.H
+    assert STAGES[2].traffic(SMALL).load_sectors == rows * 6 + SMALL.H * 6
+    assert STAGES[3].traffic(SMALL).load_sectors == rows * 6 + rows * 6
+
+
+def test_each_stage_of_weight_grad_keeps_its_promise():
+    naive, coalesced, shared, warp = (xray(one, SMALL) for one in stages("depthwise1d", "weight_grad")[:4])
+    assert per_request(naive, "dy") == 16.0 and 16.0 < per_request(naive, "x") < 20.0
+    assert per_request(coalesced, "dy") <= 5.0 and per_request(coalesced, "x") <= 5.0
+    assert shared.totals.global_load_sectors < coalesced.totals.global_load_sectors / 25
+    assert shared.totals.barriers > 0 and warp.totals.shared_wavefronts < shared.totals.shared_wavefronts / 2
+    assert not any("syncthreads" in line.text for line in warp.lines)
+    # 48 taps and 48 times: each dy and each x once.
+    rows = SMALL.B * SMALL.H
+    for name in ("shared", "warp_tiled"):
+        traffic = stage(f"depthwise1d/weight_grad/{name}").traffic(PAPER)
+        assert traffic.load_sectors == PAPER.B * PAPER.H * 12
+        assert 0 < traffic.atomic_sectors < traffic.load_sectors / 50
+    assert warp.totals.global_load_sectors == rows * 12
+
+
+# ---- predicted and counted
+
+
+@each_stage
+@pytest.mark.parametrize("problem", CASES, ids=str)
+def test_predicted_is_counted(one, problem):
+    compare(one, problem).raise_if_different()
+
+
+@each_stage
+@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(B=st.integers(1, 40), H=st.integers(1, 20), L=st.integers(1, 140), K=st.integers(1, 110), where=st.floats(0, 1))
+def test_predicted_is_counted_for_any_shape(one, B, H, L, K, where):
+    most = 400 if one.name == "naive" and one.path == "weight_grad" else 2_000_000 // (H * K)
+    B = max(1, min(B, most // L))
+    compare(one, DepthwiseConv1d(B, H, L, K, int(where * (K - 1)))).raise_if_different()
+
+
+@pytest.mark.parametrize("name", ["shared", "warp_tiled"])
+@pytest.mark.parametrize("problem", [DepthwiseConv1d(9, 1100, 2, 64, "same"), DepthwiseConv1d(7, 3000, 3, 2)], ids=str)
+def test_predicted_is_counted_where_blocks_go_round(name, problem):
+    compare(stage(f"depthwise1d/weight_grad/{name}"), problem).raise_if_different()
+
+
+@each_stage
+def test_formulas_are_exact_whole_and_quick_at_large_shapes(one):
+    assert one.traffic(PAPER).exact
+    traffic = one.traffic(DepthwiseConv1d(100_000, 1000, 60, 100))
+    assert type(traffic.load_sectors) is int and traffic.load_sectors > 100_000 * 1000 * 60 // 8
+    assert one.traffic(PAPER).sectors >= (PAPER.compulsory_bytes(one.path) - 4 * PAPER.H * PAPER.K) // 32
+
+
+@pytest.mark.parametrize("path", ["input_grad", "weight_grad"])
+def test_the_papers_shape_gets_less_from_naive_to_shared(path):
+    naive, coalesced, shared, warp = (one.traffic(PAPER) for one in stages("depthwise1d", path)[:4])
+    assert naive.bytes_moved > 3 * coalesced.bytes_moved > 50 * shared.bytes_moved
+    assert max(shared.bytes_moved, warp.bytes_moved) < 1.6 * PAPER.compulsory_bytes(path)
+
+
+# ---- how sums meet
+
+
+def test_only_the_stages_that_meet_by_atomics_are_zeroed_and_they_say_so():
+    zeroed = {one.id for one in stages() if one.launch(SMALL).zero}
+    assert zeroed == {"depthwise1d/weight_grad/shared", "depthwise1d/weight_grad/warp_tiled"}
+    for one in STAGES:
+        text = " ".join(__import__(one.file[:-3].replace("/", "."), fromlist=["x"]).__doc__.lower().split())
+        assert "deterministic" in text and ("not deterministic" in text) == (one.id in zeroed), one.id
+
+
+@each_stage
+def test_what_the_output_held_before_does_not_matter(one):
+    problem = DepthwiseConv1d(3, 4, 50, 33, "same")
+    first, again = run(one, problem)[0], run(one, problem, before=1e30)[0]
+    if one.launch(problem).zero and target.mode == "gpu":  # atomics come in any order
+        np.testing.assert_allclose(first, again, rtol=1e-4, atol=1e-4)
+    else:
+        assert first.tobytes() == again.tobytes()
+
+
+def test_a_starter_starts_again_and_again_from_zero():
+    problem, one = DepthwiseConv1d(3, 4, 50, 33, "same"), stage("depthwise1d/weight_grad/warp_tiled")
+    arrays = {name: cuda.to_device(array) for name, array in problem.inputs(one.path).items()}
+    arrays["dw"] = cuda.to_device(np.full((4, 33), np.nan, np.float32))
+    start = one.starter(problem, arrays)
+    for _ in range(3):
+        start(0)
+    cuda.synchronize()
+    want = reference(problem, one.path, problem.inputs(one.path))["dw"]
+    np.testing.assert_allclose(arrays["dw"].copy_to_host(), want, rtol=1e-4, atol=1e-4)
+
+
+def test_fill_zero_keeps_to_its_array():
+    host = np.full((3, 5, 70), 7, np.float32)
+    fill_zero(host)
+    assert not host.any()
+    device = cuda.to_device(np.full(1000, 7, np.float32))
+    fill_zero(device[100:700].reshape(3, 200))
+    cuda.synchronize()
+    after = device.copy_to_host()
+    assert not after[100:700].any() and (after[:100] == 7).all() and (after[700:] == 7).all()
+
+
+# ---- the judge
+
+
+@each_stage
+def test_every_stage_passes_the_judge(one):
+    verdict = check(one)
+    assert verdict.passed, verdict
+    assert len(verdict.notes) == (one.name == "naive")
+
+
+@each_stage
+def test_every_stage_passes_on_the_papers_problem(one):
+    assert check(one, PAPER).passed
+
+
+@pytest.mark.parametrize("wrong", GRADIENTS, ids=lambda wrong: wrong.name)
+def test_every_wrong_kernel_is_rejected_for_the_right_reason(wrong):
+    if target.mode == "gpu" and not wrong.harmless:
+        pytest.skip("a GPU must not run it")
+    verdict = check(wrong.kernel, launch=wrong.launch, path=wrong.path)
+    assert not verdict.passed
+    assert verdict.patterns[0] == wrong.pattern, f"{verdict}\n{verdict.table()}"
+    assert wrong.also in f"{verdict} {' '.join(verdict.hints)}"
+    assert str(verdict).startswith(f"FAILED: {wrong.name}, depthwise1d/{wrong.path}, {len(verdict.failures)} of ")
+
+
+def test_the_family_has_no_twins():
+    names = [wrong.name for wrong in GRADIENTS]
+    assert len(set(names)) == len(names) >= 30
+    assert len({wrong.pattern for wrong in GRADIENTS}) >= 22
+
+
+def test_weight_grad_is_judged_where_a_block_goes_round_and_the_others_are_not():
+    more = {case.problem for case in cases(path="weight_grad")} - {case.problem for case in cases()}
+    assert more == {DepthwiseConv1d(40, 1100, 2, 3, "same")}
+    assert cases(path="input_grad") == cases()
+
+
+@pytest.mark.parametrize(
+    ("spoil", "pattern"),
+    [
+        (lambda i, dw: np.cumsum(dw, axis=1), "accumulator not reset"),
+        (lambda i, dw: np.cumsum(dw, axis=0), "accumulator not reset"),
+        (lambda i, dw: tap_sums(i["dy"][:-1], i["x"][:-1], 6, 3), "last batch entry missing"),
+        (lambda i, dw: tap_sums(i["dy"][1:], i["x"][1:], 6, 3), "first batch entry missing"),
+        (lambda i, dw: tap_sums(i["dy"][:4], i["x"][:4], 6, 3), "first batch entries only"),
+        (lambda i, dw: tap_sums(i["dy"] * (np.arange(70) > 0), i["x"], 6, 3), "first time missing"),
+        (lambda i, dw: tap_sums(i["dy"] * (np.arange(70) < 64), i["x"], 6, 3), "last times missing"),
+        (lambda i, dw: tap_sums(i["dy"] * (np.arange(70) >= 64), i["x"], 6, 3), "sum reset at each tile"),
+        (lambda i, dw: tap_sums(i["dy"] * (np.arange(70) & 2 == 0), i["x"], 6, 3), "partial sums lost"),
+        (lambda i, dw: dw / 6, "mean in place of sum"),
+        (lambda i, dw: np.roll(dw, 1, axis=0), "right values in wrong places"),
+        (lambda i, dw: np.concatenate([np.full((3, 1), np.nan), dw[:, :-1]], axis=1), "stored shifted"),
+        (lambda i, dw: tap_sums(*(i[k].reshape(3, 6, 70).transpose(1, 0, 2) for k in ("dy", "x")), 6, 3),
+         "batch and channel exchanged"),
+    ],
+)  # fmt: skip
+def test_values_of_the_weight_gradient_are_recognised(spoil, pattern):
+    problem = DepthwiseConv1d(6, 3, 70, 6, "same")
+    inputs = problem.inputs("weight_grad")
+    want = reference(problem, "weight_grad", inputs)["dw"]
+    got = np.asarray(spoil(inputs, want), np.float32)
+    allowed = allowed_error(problem, "weight_grad", inputs)["dw"]
+    found = diagnose(Evidence(problem, "weight_grad", inputs, got, want, allowed, np.zeros(want.shape, bool)))
+    assert found[0][0].pattern == pattern, found
+
+
+@pytest.mark.parametrize(
+    ("places", "pattern", "words"),
+    [
+        ((..., slice(0, 2)), "first taps wrong", "the first 2 of 40 along j"),
+        ((..., slice(37, 40)), "last taps wrong", "the last 3 of 40 along j"),
+        ((..., slice(7, 40, 8)), "last of each tile wrong", "the last element of each tile of 8 along j"),
+        ((slice(2, 3),), "wrong beyond the first h", "the last of 3 along h"),
+    ],
+)
+def test_places_in_the_weight_gradient_are_named(places, pattern, words):
+    problem = DepthwiseConv1d(2, 3, 9, 40, "same")
+    inputs = problem.inputs("weight_grad")
+    want = reference(problem, "weight_grad", inputs)["dw"]
+    got = want.astype(np.float32)
+    got[places] += 3 + np.random.default_rng(1).random(got[places].shape, np.float32)
+    allowed = allowed_error(problem, "weight_grad", inputs)["dw"]
+    found = diagnose(Evidence(problem, "weight_grad", inputs, got, want, allowed, np.zeros(want.shape, bool)))
+    assert found[0][0].pattern == pattern and words in found[0][0].text, found
+
+
+# ---- the command line
+
+
+@pytest.mark.parametrize("path", ["input_grad", "weight_grad"])
+def test_study_of_a_gradient(path, capsys):
+    status = main(["study", "--path", path, "--problem", "8,16,48,48", "--quick", "--json"])
+    made = json.loads(capsys.readouterr().out)
+    assert status == 0 and made["passed"]
+    assert [row["stage"] for row in made["rows"]] == [one.name for one in stages("depthwise1d", path)]
+    assert all(row["counted_bytes"] == row["counted_prediction"] > 0 for row in made["rows"])
+
+
+@each_stage
+def test_xray_of_a_gradient(one, capsys):
+    assert main(["xray", one.id, "--problem", "2,3,40,5,same", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["hazards"] == []
+
+
+def test_a_wrong_atomic_count_is_told_by_the_study():
+    from dataclasses import replace
+
+    one = stage("depthwise1d/weight_grad/shared")
+    off = replace(one, traffic=lambda problem: replace(one.traffic(problem), atomic_sectors=1))
+    assert "atomic sectors 1" not in study.count(one, SMALL)[1]
+    assert study.count(off, SMALL)[1].endswith("counted, 1 predicted")

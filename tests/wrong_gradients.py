@@ -1,0 +1,551 @@
+"""Gradient kernels that are wrong, each in one way, and the pattern that the judge must name.
+
+Those of input_grad take (dy, w, dx, shift) and give each element one thread. Those of weight_grad take
+(dy, x, dw, shift); what they divide among threads, and how the sums meet, is what goes wrong.
+"""
+
+from numba import float32, int32
+from numba.types import float16
+from wrong_kernels import Wrong, by_tile
+
+from dwlab.stages import Launch
+from dwlab.target import cuda
+
+GRADIENTS: list[Wrong] = []
+LANES = 32
+TAPS = 160
+
+
+def wrong_dx(pattern, launch=None, also=""):
+    def add(kernel):
+        GRADIENTS.append(Wrong(kernel, launch or by_tile(), pattern, also, "input_grad"))
+        return kernel
+
+    return add
+
+
+def per_output(problem):
+    """A thread for each element of dw: 8 taps and 4 channels a block."""
+    return Launch((-(-problem.K // 8), -(-problem.H // 4)), (8, 4), (problem.shift,))
+
+
+def per_warp(problem):
+    """A warp for each element of dw."""
+    return Launch((problem.K, problem.H), (LANES,), (problem.shift,))
+
+
+def per_row(zero):
+    """A block for each row (b, h), a thread for each tap: the rows' sums meet in dw."""
+    return lambda problem: Launch((problem.B, problem.H), (TAPS,), (problem.shift,), zero=zero)
+
+
+def wrong_dw(pattern, launch=per_output, also=""):
+    def add(kernel):
+        GRADIENTS.append(Wrong(kernel, launch, pattern, also, "weight_grad"))
+        return kernel
+
+    return add
+
+
+# ---- input_grad
+
+
+@wrong_dx("weights reversed")
+@cuda.jit
+def dx_filter_reversed(dy, w, dx, shift):
+    s, row = cuda.grid(2)
+    b, h = row // dx.shape[1], row % dx.shape[1]
+    if s < dx.shape[2]:
+        acc = float32(0)
+        for j in range(w.shape[1]):
+            t = s - shift + j
+            if t >= 0 and t < dy.shape[2]:
+                acc += w[h, w.shape[1] - 1 - j] * dy[b, h, t]
+        dx[b, h, s] = acc
+
+
+@wrong_dx("forward pass computed")
+@cuda.jit
+def dx_is_forward(dy, w, dx, shift):
+    s, row = cuda.grid(2)
+    b, h = row // dx.shape[1], row % dx.shape[1]
+    if s < dx.shape[2]:
+        acc = float32(0)
+        for j in range(w.shape[1]):
+            t = s + shift - j
+            if t >= 0 and t < dy.shape[2]:
+                acc += w[h, j] * dy[b, h, t]
+        dx[b, h, s] = acc
+
+
+@wrong_dx("time runs the wrong way", also="dy[s - shift - j]")
+@cuda.jit
+def dx_j_subtracted(dy, w, dx, shift):
+    s, row = cuda.grid(2)
+    b, h = row // dx.shape[1], row % dx.shape[1]
+    if s < dx.shape[2]:
+        acc = float32(0)
+        for j in range(w.shape[1]):
+            t = s - shift - j
+            if t >= 0 and t < dy.shape[2]:
+                acc += w[h, j] * dy[b, h, t]
+        dx[b, h, s] = acc
+
+
+@wrong_dx("wrong sign of shift", also="shift > 0")
+@cuda.jit
+def dx_shift_added(dy, w, dx, shift):
+    s, row = cuda.grid(2)
+    b, h = row // dx.shape[1], row % dx.shape[1]
+    if s < dx.shape[2]:
+        acc = float32(0)
+        for j in range(w.shape[1]):
+            t = s + shift + j
+            if t >= 0 and t < dy.shape[2]:
+                acc += w[h, j] * dy[b, h, t]
+        dx[b, h, s] = acc
+
+
+@wrong_dx("wrong padding", also="(causal): shift 0")
+@cuda.jit
+def dx_shift_forgotten(dy, w, dx, shift):
+    s, row = cuda.grid(2)
+    b, h = row // dx.shape[1], row % dx.shape[1]
+    if s < dx.shape[2]:
+        acc = float32(0)
+        for j in range(w.shape[1]):
+            t = s + j
+            if t < dy.shape[2]:
+                acc += w[h, j] * dy[b, h, t]
+        dx[b, h, s] = acc
+
+
+@wrong_dx("last tap missing")
+@cuda.jit
+def dx_last_tap(dy, w, dx, shift):
+    s, row = cuda.grid(2)
+    b, h = row // dx.shape[1], row % dx.shape[1]
+    if s < dx.shape[2]:
+        acc = float32(0)
+        for j in range(max(1, w.shape[1] - 1)):
+            t = s - shift + j
+            if t >= 0 and t < dy.shape[2]:
+                acc += w[h, j] * dy[b, h, t]
+        dx[b, h, s] = acc
+
+
+@wrong_dx("last of each tile wrong", also="use dy from behind it")
+@cuda.jit
+def dx_no_halo(dy, w, dx, shift):
+    tile = cuda.shared.array(LANES, float32)
+    s, row = cuda.grid(2)
+    b, h = row // dx.shape[1], row % dx.shape[1]
+    tile[cuda.threadIdx.x] = dy[b, h, s] if s < dy.shape[2] else float32(0)
+    cuda.syncthreads()
+    if s < dx.shape[2]:
+        acc = float32(0)
+        for j in range(w.shape[1]):
+            i = cuda.threadIdx.x - shift + j
+            t = s - shift + j
+            if t >= 0 and t < dy.shape[2]:
+                if i < 0:
+                    acc += w[h, j] * dy[b, h, t]
+                elif i < LANES:
+                    acc += w[h, j] * tile[i]
+        dx[b, h, s] = acc
+
+
+@wrong_dx("out of bounds")
+@cuda.jit
+def dx_no_upper_test(dy, w, dx, shift):
+    s, row = cuda.grid(2)
+    b, h = row // dx.shape[1], row % dx.shape[1]
+    if s < dx.shape[2]:
+        acc = float32(0)
+        for j in range(w.shape[1]):
+            t = s - shift + j
+            if t >= 0:
+                acc += w[h, j] * dy[b, h, t]
+        dx[b, h, s] = acc
+
+
+@wrong_dx("one filter for all channels", also="H > 1")
+@cuda.jit
+def dx_first_filter(dy, w, dx, shift):
+    s, row = cuda.grid(2)
+    b, h = row // dx.shape[1], row % dx.shape[1]
+    if s < dx.shape[2]:
+        acc = float32(0)
+        for j in range(w.shape[1]):
+            t = s - shift + j
+            if t >= 0 and t < dy.shape[2]:
+                acc += w[0, j] * dy[b, h, t]
+        dx[b, h, s] = acc
+
+
+# ---- weight_grad: which x goes with which dy
+
+
+@wrong_dw("time runs the wrong way", also="x[t + shift + j]")
+@cuda.jit
+def dw_j_added(dy, x, dw, shift):
+    j, h = cuda.grid(2)
+    if h < dw.shape[0] and j < dw.shape[1]:
+        acc = float32(0)
+        for b in range(dy.shape[0]):
+            for t in range(dy.shape[2]):
+                s = t + shift + j
+                if s >= 0 and s < x.shape[2]:
+                    acc += dy[b, h, t] * x[b, h, s]
+        dw[h, j] = acc
+
+
+@wrong_dw("dy and x exchanged")
+@cuda.jit
+def dw_operands_exchanged(x, dy, dw, shift):
+    j, h = cuda.grid(2)
+    if h < dw.shape[0] and j < dw.shape[1]:
+        acc = float32(0)
+        for b in range(dy.shape[0]):
+            for t in range(dy.shape[2]):
+                s = t + shift - j
+                if s >= 0 and s < x.shape[2]:
+                    acc += dy[b, h, t] * x[b, h, s]
+        dw[h, j] = acc
+
+
+@wrong_dw("weights reversed")
+@cuda.jit
+def dw_taps_reversed(dy, x, dw, shift):
+    j, h = cuda.grid(2)
+    if h < dw.shape[0] and j < dw.shape[1]:
+        acc = float32(0)
+        for b in range(dy.shape[0]):
+            for t in range(dy.shape[2]):
+                s = t + shift - j
+                if s >= 0 and s < x.shape[2]:
+                    acc += dy[b, h, t] * x[b, h, s]
+        dw[h, dw.shape[1] - 1 - j] = acc
+
+
+@wrong_dw("shifted by one")
+@cuda.jit
+def dw_off_by_one(dy, x, dw, shift):
+    j, h = cuda.grid(2)
+    if h < dw.shape[0] and j < dw.shape[1]:
+        acc = float32(0)
+        for b in range(dy.shape[0]):
+            for t in range(dy.shape[2]):
+                s = t + shift - j - 1
+                if s >= 0 and s < x.shape[2]:
+                    acc += dy[b, h, t] * x[b, h, s]
+        dw[h, j] = acc
+
+
+@wrong_dw("wrong padding", also="shift > 0")
+@cuda.jit
+def dw_shift_forgotten(dy, x, dw, shift):
+    j, h = cuda.grid(2)
+    if h < dw.shape[0] and j < dw.shape[1]:
+        acc = float32(0)
+        for b in range(dy.shape[0]):
+            for t in range(j, dy.shape[2]):
+                acc += dy[b, h, t] * x[b, h, t - j]
+        dw[h, j] = acc
+
+
+@wrong_dw("wrong sign of shift", also="shift > 0")
+@cuda.jit
+def dw_shift_subtracted(dy, x, dw, shift):
+    j, h = cuda.grid(2)
+    if h < dw.shape[0] and j < dw.shape[1]:
+        acc = float32(0)
+        for b in range(dy.shape[0]):
+            for t in range(dy.shape[2]):
+                s = t - shift - j
+                if s >= 0 and s < x.shape[2]:
+                    acc += dy[b, h, t] * x[b, h, s]
+        dw[h, j] = acc
+
+
+@wrong_dw("border repeated")
+@cuda.jit
+def dw_index_clamped(dy, x, dw, shift):
+    j, h = cuda.grid(2)
+    if h < dw.shape[0] and j < dw.shape[1]:
+        acc = float32(0)
+        for b in range(dy.shape[0]):
+            for t in range(dy.shape[2]):
+                acc += dy[b, h, t] * x[b, h, min(max(t + shift - j, 0), x.shape[2] - 1)]
+        dw[h, j] = acc
+
+
+@wrong_dw("row wraps around")
+@cuda.jit
+def dw_index_modulo(dy, x, dw, shift):
+    j, h = cuda.grid(2)
+    if h < dw.shape[0] and j < dw.shape[1]:
+        acc = float32(0)
+        for b in range(dy.shape[0]):
+            for t in range(dy.shape[2]):
+                acc += dy[b, h, t] * x[b, h, (t + shift - j) % x.shape[2]]
+        dw[h, j] = acc
+
+
+@wrong_dw("negative index")
+@cuda.jit
+def dw_no_lower_test(dy, x, dw, shift):
+    j, h = cuda.grid(2)
+    if h < dw.shape[0] and j < dw.shape[1]:
+        acc = float32(0)
+        for b in range(dy.shape[0]):
+            for t in range(dy.shape[2]):
+                s = t + shift - j
+                if s < x.shape[2]:
+                    acc += dy[b, h, t] * x[b, h, s]
+        dw[h, j] = acc
+
+
+# ---- weight_grad: what is summed
+
+
+@wrong_dw("one batch entry only", also="B > 1")
+@cuda.jit
+def dw_first_entry(dy, x, dw, shift):
+    j, h = cuda.grid(2)
+    if h < dw.shape[0] and j < dw.shape[1]:
+        acc = float32(0)
+        for t in range(dy.shape[2]):
+            s = t + shift - j
+            if s >= 0 and s < x.shape[2]:
+                acc += dy[0, h, t] * x[0, h, s]
+        dw[h, j] = acc
+
+
+@wrong_dw("sum reset at each batch entry", also="B > 1")
+@cuda.jit
+def dw_reset_by_entry(dy, x, dw, shift):
+    j, h = cuda.grid(2)
+    if h < dw.shape[0] and j < dw.shape[1]:
+        acc = float32(0)
+        for b in range(dy.shape[0]):
+            acc = float32(0)
+            for t in range(dy.shape[2]):
+                s = t + shift - j
+                if s >= 0 and s < x.shape[2]:
+                    acc += dy[b, h, t] * x[b, h, s]
+        dw[h, j] = acc
+
+
+@wrong_dw("last time missing")
+@cuda.jit
+def dw_last_time(dy, x, dw, shift):
+    j, h = cuda.grid(2)
+    if h < dw.shape[0] and j < dw.shape[1]:
+        acc = float32(0)
+        for b in range(dy.shape[0]):
+            for t in range(max(1, dy.shape[2] - 1)):
+                s = t + shift - j
+                if s >= 0 and s < x.shape[2]:
+                    acc += dy[b, h, t] * x[b, h, s]
+        dw[h, j] = acc
+
+
+@wrong_dw("mean in place of sum", also="B*L")
+@cuda.jit
+def dw_mean(dy, x, dw, shift):
+    j, h = cuda.grid(2)
+    if h < dw.shape[0] and j < dw.shape[1]:
+        acc = float32(0)
+        for b in range(dy.shape[0]):
+            for t in range(dy.shape[2]):
+                s = t + shift - j
+                if s >= 0 and s < x.shape[2]:
+                    acc += dy[b, h, t] * x[b, h, s]
+        dw[h, j] = acc / float32(dy.shape[0] * dy.shape[2])
+
+
+@wrong_dw("one channel for all", also="H > 1")
+@cuda.jit
+def dw_first_channel(dy, x, dw, shift):
+    j, h = cuda.grid(2)
+    if h < dw.shape[0] and j < dw.shape[1]:
+        acc = float32(0)
+        for b in range(dy.shape[0]):
+            for t in range(dy.shape[2]):
+                s = t + shift - j
+                if s >= 0 and s < x.shape[2]:
+                    acc += dy[b, h, t] * x[b, 0, s]
+        dw[h, j] = acc
+
+
+@wrong_dw("inexact")
+@cuda.jit
+def dw_half_precision(dy, x, dw, shift):
+    j, h = cuda.grid(2)
+    if h < dw.shape[0] and j < dw.shape[1]:
+        acc = float32(0)
+        for b in range(dy.shape[0]):
+            for t in range(dy.shape[2]):
+                s = t + shift - j
+                if s >= 0 and s < x.shape[2]:
+                    acc += float32(float16(dy[b, h, t])) * float32(float16(x[b, h, s]))
+        dw[h, j] = acc
+
+
+@wrong_dw("all wrong")
+@cuda.jit
+def dw_whole_numbers(dy, x, dw, shift):
+    j, h = cuda.grid(2)
+    if h < dw.shape[0] and j < dw.shape[1]:
+        acc = int32(0)
+        for b in range(dy.shape[0]):
+            for t in range(dy.shape[2]):
+                s = t + shift - j
+                if s >= 0 and s < x.shape[2]:
+                    acc += int32(dy[b, h, t] * x[b, h, s] * 100)
+        dw[h, j] = acc
+
+
+# ---- weight_grad: how partial sums meet
+
+
+@wrong_dw("partial sums lost", per_warp, also="16 is missing")
+@cuda.jit
+def dw_one_shuffle_missing(dy, x, dw, shift):
+    j, h = cuda.blockIdx.x, cuda.blockIdx.y
+    acc = float32(0)
+    for b in range(dy.shape[0]):
+        for t in range(cuda.threadIdx.x, dy.shape[2], LANES):
+            s = t + shift - j
+            if s >= 0 and s < x.shape[2]:
+                acc += dy[b, h, t] * x[b, h, s]
+    for step in (8, 4, 2, 1):
+        acc += cuda.shfl_xor_sync(0xFFFFFFFF, acc, step)
+    if cuda.threadIdx.x == 0:
+        dw[h, j] = acc
+
+
+@wrong_dw("partial sums lost", per_warp, also="the first of each 32 times")
+@cuda.jit
+def dw_lane_0_stores_its_own(dy, x, dw, shift):
+    j, h = cuda.blockIdx.x, cuda.blockIdx.y
+    acc = float32(0)
+    for b in range(dy.shape[0]):
+        for t in range(cuda.threadIdx.x, dy.shape[2], LANES):
+            s = t + shift - j
+            if s >= 0 and s < x.shape[2]:
+                acc += dy[b, h, t] * x[b, h, s]
+    if cuda.threadIdx.x == 0:
+        dw[h, j] = acc
+
+
+@wrong_dw("first tile of times only", per_warp, also="L > 32")
+@cuda.jit
+def dw_one_tile(dy, x, dw, shift):
+    j, h = cuda.blockIdx.x, cuda.blockIdx.y
+    acc = float32(0)
+    t = cuda.threadIdx.x
+    for b in range(dy.shape[0]):
+        s = t + shift - j
+        if t < dy.shape[2] and s >= 0 and s < x.shape[2]:
+            acc += dy[b, h, t] * x[b, h, s]
+    for step in (16, 8, 4, 2, 1):
+        acc += cuda.shfl_xor_sync(0xFFFFFFFF, acc, step)
+    if cuda.threadIdx.x == 0:
+        dw[h, j] = acc
+
+
+@wrong_dw("two writers", per_warp)
+@cuda.jit
+def dw_all_lanes_store(dy, x, dw, shift):
+    j, h = cuda.blockIdx.x, cuda.blockIdx.y
+    acc = float32(0)
+    for b in range(dy.shape[0]):
+        for t in range(cuda.threadIdx.x, dy.shape[2], LANES):
+            s = t + shift - j
+            if s >= 0 and s < x.shape[2]:
+                acc += dy[b, h, t] * x[b, h, s]
+    dw[h, j] = acc
+
+
+@wrong_dw("race", per_row(zero=True), also="atomic")
+@cuda.jit
+def dw_added_without_atomics(dy, x, dw, shift):
+    b, h, j = cuda.blockIdx.x, cuda.blockIdx.y, cuda.threadIdx.x
+    if j < dw.shape[1]:
+        acc = float32(0)
+        for t in range(dy.shape[2]):
+            s = t + shift - j
+            if s >= 0 and s < x.shape[2]:
+                acc += dy[b, h, t] * x[b, h, s]
+        dw[h, j] += acc
+
+
+@wrong_dw("two writers", per_row(zero=False))
+@cuda.jit
+def dw_last_block_wins(dy, x, dw, shift):
+    b, h, j = cuda.blockIdx.x, cuda.blockIdx.y, cuda.threadIdx.x
+    if j < dw.shape[1]:
+        acc = float32(0)
+        for t in range(dy.shape[2]):
+            s = t + shift - j
+            if s >= 0 and s < x.shape[2]:
+                acc += dy[b, h, t] * x[b, h, s]
+        dw[h, j] = acc
+
+
+@wrong_dw("adds to the output", per_row(zero=False), also="zero=True")
+@cuda.jit
+def dw_not_zeroed(dy, x, dw, shift):
+    b, h, j = cuda.blockIdx.x, cuda.blockIdx.y, cuda.threadIdx.x
+    if j < dw.shape[1]:
+        acc = float32(0)
+        for t in range(dy.shape[2]):
+            s = t + shift - j
+            if s >= 0 and s < x.shape[2]:
+                acc += dy[b, h, t] * x[b, h, s]
+        cuda.atomic.add(dw, (h, j), acc)
+
+
+@wrong_dw("wrong factor", per_row(zero=True), also="twice")
+@cuda.jit
+def dw_added_twice(dy, x, dw, shift):
+    b, h, j = cuda.blockIdx.x, cuda.blockIdx.y, cuda.threadIdx.x
+    if j < dw.shape[1]:
+        acc = float32(0)
+        for t in range(dy.shape[2]):
+            s = t + shift - j
+            if s >= 0 and s < x.shape[2]:
+                acc += dy[b, h, t] * x[b, h, s]
+        cuda.atomic.add(dw, (h, j), acc)
+        cuda.atomic.add(dw, (h, j), acc)
+
+
+@wrong_dw("last batch entries missing", lambda p: Launch((-(-p.B // 4), p.H), (TAPS,), (p.shift,), zero=True))
+@cuda.jit
+def dw_entries_by_four(dy, x, dw, shift):
+    h, j = cuda.blockIdx.y, cuda.threadIdx.x
+    first = cuda.blockIdx.x * 4
+    if j < dw.shape[1] and (first + 4 <= dy.shape[0] or dy.shape[0] < 4):
+        acc = float32(0)
+        for b in range(first, min(first + 4, dy.shape[0])):
+            for t in range(dy.shape[2]):
+                s = t + shift - j
+                if s >= 0 and s < x.shape[2]:
+                    acc += dy[b, h, t] * x[b, h, s]
+        cuda.atomic.add(dw, (h, j), acc)
+
+
+@wrong_dw("tail not written", lambda p: Launch((max(1, p.K // 8), -(-p.H // 4)), (8, 4), (p.shift,)), also="along j")
+@cuda.jit
+def dw_taps_rounded_down(dy, x, dw, shift):
+    j, h = cuda.grid(2)
+    if h < dw.shape[0] and j < dw.shape[1]:
+        acc = float32(0)
+        for b in range(dy.shape[0]):
+            for t in range(dy.shape[2]):
+                s = t + shift - j
+                if s >= 0 and s < x.shape[2]:
+                    acc += dy[b, h, t] * x[b, h, s]
+        dw[h, j] = acc
