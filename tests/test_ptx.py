@@ -320,9 +320,6 @@ def test_each_of_the_four_elements_can_race(k):
     assert found.kind == "race" and "syncwarp" in found.message and f"element [{31 * 4 + k}]" in found.message
 
 
-@pytest.mark.skipif(
-    target.mode == "gpu", reason="in gpu mode xray does not see that ptx.store4 writes its array: a gap of dwlab.simt"
-)
 def test_two_lanes_that_store_the_same_four_are_two_writers():
     @cuda.jit
     def store(y):
@@ -540,3 +537,18 @@ def test_each_is_one_line_of_ptx():
     ):  # fmt: skip
         assert last.count(line) == times, line
     assert "__local_depot" not in last and ".f64" not in last
+
+
+def test_what_a_numba_intrinsic_is_given_counts_as_written():
+    """In gpu mode ptx's functions are intrinsics of Numba: their arrays must be watched for races like any other."""
+    from numba.extending import intrinsic
+
+    from dwlab.simt import source
+
+    @intrinsic
+    def put(typing_context, array, index, value): ...
+
+    def kernel(x, y):
+        put(y, 0, x[0])
+
+    assert "y" in source.read(kernel).written

@@ -79,7 +79,8 @@ def _written(body: list[ast.stmt], parameters: tuple[str, ...], lookup: Callable
             names.add(_base_name(node))
         elif isinstance(node, ast.Call):
             target = static_value(node.func, lookup)
-            if isinstance(target, FunctionType) or hasattr(target, "py_func"):
+            if isinstance(target, FunctionType) or hasattr(target, "py_func") or hasattr(target, "_defn"):
+                # a function, one that went through cuda.jit, or a Numba intrinsic (inline PTX, say)
                 names.update(_base_name(a) for a in [*node.args, *(k.value for k in node.keywords)])
             elif "atomic" in ast.unparse(node.func) and node.args:
                 names.add(_base_name(node.args[0]))
