@@ -159,8 +159,6 @@ def _stages(options: argparse.Namespace) -> int:
 
 
 def _xray(options: argparse.Namespace) -> int:
-    import numpy as np
-
     from dwlab import problems, simt, stages
 
     stage = stages.stage(options.stage)
@@ -178,13 +176,8 @@ def _xray(options: argparse.Namespace) -> int:
             f"{problem} has {products:,} products, and beyond {XRAY_PRODUCTS:,} the interpreter takes minutes: give a "
             "smaller B, H or K"
         )
-    arrays = problem.inputs(stage.path) | {
-        name: np.full(problem.shapes(stage.path)[name], 0 if launch.zero else np.nan, problem.dtype)
-        for name in problem.outputs(stage.path)
-    }
-    report = simt.xray(
-        stage.kernel, launch.grid, launch.block, *stage.args(problem, arrays), shared_bytes=launch.shared_bytes
-    )
+    kernel, args = stage.kernel_for(problem), stage.example(problem)
+    report = simt.xray(kernel, launch.grid, launch.block, *args, shared_bytes=launch.shared_bytes)
     if options.json:
         head = {"stage": stage.id, "problem": asdict(problem)}
         print(json.dumps(head | report.to_dict(), indent=1, ensure_ascii=False))

@@ -27,7 +27,7 @@ from dwlab import diagnosis, references
 from dwlab import problems as _problems
 from dwlab.diagnosis import Finding
 from dwlab.problems import DepthwiseConv1d
-from dwlab.stages import ByShape, Launch, Stage, StageError, fill_zero, limits
+from dwlab.stages import ByShape, Launch, Stage, StageError, add_parts, fill_zero, limits
 from dwlab.stages import stage as _stage
 
 GUARD = 1024
@@ -36,6 +36,7 @@ GUARD = 1024
 POISON = np.uint32(0x7FC0DEAD)
 """Bits of the NaN in guard bands and outputs: a quiet NaN that arithmetic on a GPU never makes (that is 0x7FFFFFFF)."""
 
+_PARTS = "parts"  # the workspace of a launch in parts, among the arrays' names
 _FILL = 1024.0  # a filling that is no NaN, for the second run of a wrong kernel
 _DIAGNOSED = 12  # wrong cases that are looked into; others are only counted, or not run if all the first are wrong
 _SHOWN = 2  # findings about the output that a verdict names
@@ -407,7 +408,7 @@ def _subject(subject: Any, path: str | None, launch: Callable | None) -> tuple[S
 
 def _is_kernel(subject: Any) -> bool:
     """Whether this was decorated with @cuda.jit, in either mode, or makes such kernels for each shape."""
-    return hasattr(type(subject), "__getitem__") and (hasattr(subject, "py_func") or isinstance(subject, ByShape))
+    return isinstance(subject, ByShape) or (hasattr(type(subject), "__getitem__") and hasattr(subject, "py_func"))
 
 
 def _name(kernel: Any) -> str:
@@ -484,7 +485,7 @@ def _why_not(error: Exception) -> Finding:
 
 @dataclass(frozen=True)
 class _Run:
-    output: np.ndarray
+    outputs: dict[str, np.ndarray]
     trespasses: tuple[str, ...]
 
 
@@ -500,8 +501,12 @@ def _run(
     from dwlab.target import cuda
 
     shapes, outputs = problem.shapes(judged.path), problem.outputs(judged.path)
-    before, device, views = {}, {}, []
-    for name in problem.arrays(judged.path):
+    names = list(problem.arrays(judged.path))
+    if how.parts:
+        shapes = shapes | {_PARTS: (how.parts, *shapes[names[-1]])}
+        names.append(_PARTS)
+    before, device, views = {}, {}, {}
+    for name in names:
         size = int(np.prod(shapes[name]))
         flat = np.full(size + 2 * GUARD, POISON, np.uint32).view(np.float32)
         if name in inputs:
@@ -510,20 +515,26 @@ def _run(
             flat[GUARD : GUARD + size] = filling
         before[name] = flat
         device[name] = cuda.to_device(flat)
-        views.append(device[name][GUARD : GUARD + size].reshape(shapes[name]))
+        views[name] = device[name][GUARD : GUARD + size].reshape(shapes[name])
+    args = [views[name] for name in problem.arrays(judged.path)]
+    output = args[-1]
+    if how.parts:
+        args[-1] = views[_PARTS]
     with _options(problem, judged.path, lenient), warnings.catch_warnings():
         # Numba's word on grids too small to fill a GPU: these problems are small on purpose.
         warnings.filterwarnings("ignore", message="Grid size .* low occupancy")
         if how.zero:
-            fill_zero(views[-1])
-        judged.kernel[how.grid, how.block, 0, how.shared_bytes](*views, *how.scalars)
+            fill_zero(output)
+        judged.kernel_for(problem)[how.grid, how.block, 0, how.shared_bytes](*args, *how.scalars)
+        if how.parts:
+            add_parts(args[-1], output)
         cuda.synchronize()
-    trespasses = []
+    found, trespasses = {}, []
     for name, flat in before.items():
         after = device[name].copy_to_host()
         changed = flat.view(np.uint32) != after.view(np.uint32)
-        if name in outputs:
-            output = after[GUARD:-GUARD].reshape(shapes[name])
+        if name in outputs or name == _PARTS:
+            found[name] = after[GUARD:-GUARD].reshape(shapes[name])
             changed[GUARD:-GUARD] = False
         for part, where in (
             (changed[:GUARD], "before"),
@@ -532,7 +543,7 @@ def _run(
         ):
             if part.any():
                 trespasses.append(f"{int(part.sum())} elements {where} {name} were overwritten")
-    return _Run(output, tuple(trespasses))
+    return _Run(found, tuple(trespasses))
 
 
 def _options(problem: DepthwiseConv1d, path: str, lenient: bool) -> contextlib.AbstractContextManager:
@@ -546,7 +557,8 @@ def _options(problem: DepthwiseConv1d, path: str, lenient: bool) -> contextlib.A
 
 def _steps(problem: DepthwiseConv1d, path: str) -> int:
     """Far more steps than a thread needs that computes a row, or with one that computes one element of dw."""
-    return 100_000 + 100 * problem.L * (max(problem.K, problem.B) if path == "weight_grad" else problem.K)
+    reduces = "dw" in problem.outputs(path)
+    return 100_000 + 100 * problem.L * (max(problem.K, problem.B) if reduces else problem.K)
 
 
 def _hazards(error: Exception) -> tuple[Any, ...]:
@@ -560,8 +572,10 @@ def _xray(judged: Stage, problem: DepthwiseConv1d, how: Launch, inputs: dict[str
 
     shapes = problem.shapes(judged.path)
     arrays = [inputs[n] if n in inputs else np.zeros(shapes[n], np.float32) for n in problem.arrays(judged.path)]
+    if how.parts:
+        arrays[-1] = np.zeros((how.parts, *arrays[-1].shape), np.float32)
     options = simt.Options(hazards="report", trace=True, step_limit=_steps(problem, judged.path))
-    kernel, shared = judged.kernel, how.shared_bytes
+    kernel, shared = judged.kernel_for(problem), how.shared_bytes
     return simt.xray(kernel, how.grid, how.block, *arrays, *how.scalars, shared_bytes=shared, options=options)
 
 
@@ -594,17 +608,19 @@ def _compare(
     diagnose: bool,
 ) -> CaseResult:
     problem, path = case.problem, judged.path
-    name = problem.outputs(path)[0]
-    want = references.reference(problem, path, inputs)[name]
-    allowed = references.allowed_error(problem, path, inputs)[name]
-    wrong = diagnosis.wrong_mask(run.output, want, allowed)
+    want = references.reference(problem, path, inputs)
+    allowed = references.allowed_error(problem, path, inputs)
     look = "a kernel may write its output and nothing else: guard the store, and check its index"
     findings = tuple(Finding("wrote outside its output", text, look) for text in run.trespasses)
-    passed = not (findings or hazards or wrong.any())
-    faults = ()
-    if wrong.any() and diagnose:
-        faults = _diagnose(judged, case, how, inputs, run, want, allowed)
-    return CaseResult(case, passed, findings, hazards, faults, int(wrong.sum()), wrong.size)
+    faults: tuple[tuple[Finding, ...], ...] = ()
+    wrong = size = 0
+    for name in problem.outputs(path):
+        off = diagnosis.wrong_mask(run.outputs[name], want[name], allowed[name])
+        wrong, size = wrong + int(off.sum()), size + off.size
+        if off.any() and diagnose:
+            faults += _diagnose(judged, case, how, inputs, run, name, want[name], allowed[name])
+    passed = not (findings or hazards or wrong)
+    return CaseResult(case, passed, findings, hazards, faults, wrong, size)
 
 
 def _diagnose(
@@ -613,24 +629,25 @@ def _diagnose(
     how: Launch,
     inputs: dict[str, np.ndarray],
     run: _Run,
+    name: str,
     want: np.ndarray,
     allowed: np.ndarray,
 ) -> tuple[tuple[Finding, ...], ...]:
     refilled = None
     with contextlib.suppress(Exception):  # the second run only helps to say what is wrong
-        refilled = _run(judged, case.problem, how, inputs, _FILL, lenient=True).output
-        settled = ~np.isnan(run.output)
-        if not np.array_equal(refilled[settled], run.output[settled]):
+        refilled = _run(judged, case.problem, how, inputs, _FILL, lenient=True).outputs[name]
+        settled = ~np.isnan(run.outputs[name])
+        if not np.array_equal(refilled[settled], run.outputs[name][settled]):
             look = "threads race: run the check with DWLAB_TARGET=simulated, which names the lines"
             return ((Finding("runs differ", "two runs on the same inputs gave different outputs", look),),)
     evidence = diagnosis.Evidence(
         problem=case.problem,
-        path=judged.path,
+        path=case.problem.alone(name),
         inputs=inputs,
-        got=run.output,
+        got=run.outputs[name],
         want=want,
         allowed=allowed,
-        unwritten=run.output.view(np.uint32) == POISON,
+        unwritten=run.outputs[name].view(np.uint32) == POISON,
         block=how.block,
         refilled=refilled,
         fill=_FILL,

@@ -8,15 +8,17 @@ from typing import Literal
 
 import numpy as np
 
-Path = Literal["forward", "input_grad", "weight_grad"]
-PATHS: tuple[Path, ...] = ("forward", "input_grad", "weight_grad")
+Path = Literal["forward", "input_grad", "weight_grad", "backward"]
+PATHS: tuple[Path, ...] = ("forward", "input_grad", "weight_grad", "backward")
 
-# Path -> the kernel's array arguments in order; the last one is what the kernel writes.
+# Path -> the kernel's array arguments in order; the last ones are what the kernel writes.
 _ARRAYS: dict[str, tuple[str, ...]] = {
     "forward": ("x", "w", "y"),
     "input_grad": ("dy", "w", "dx"),
     "weight_grad": ("dy", "x", "dw"),
+    "backward": ("dy", "x", "w", "dx", "dw"),
 }
+_OUTPUTS = {"y": "forward", "dx": "input_grad", "dw": "weight_grad"}  # and the path that computes it alone
 
 
 class ProblemError(ValueError):
@@ -40,6 +42,7 @@ class DepthwiseConv1d:
         forward:      y[b, h, t]  = sum_j w[h, j] * x[b, h, t + shift - j]
         input_grad:   dx[b, h, s] = sum_j w[h, j] * dy[b, h, s - shift + j]
         weight_grad:  dw[h, j]    = sum_b sum_t dy[b, h, t] * x[b, h, t + shift - j]
+        backward:     dx and dw, from one pass over dy and x
 
     B batch entries, H channels, L time steps, K taps, all >= 1. What lies outside a row counts as zero and takes no
     part. `padding` says how many zeros stand to the left of a row: "causal" has K-1 (no output sees the future;
@@ -113,13 +116,17 @@ class DepthwiseConv1d:
 
     @property
     def flops_dense(self) -> int:
-        """2*B*H*L*K: a multiplication and an addition per tap, taps in the padding counted too. Same for each path."""
+        """2*B*H*L*K: a multiplication and an addition per tap, taps in the padding counted too; for each output."""
         return 2 * self.B * self.H * self.L * self.K
 
     @property
     def flops(self) -> int:
-        """As flops_dense, without the taps that fall in the padding. Same for each path."""
+        """As flops_dense, without the taps that fall in the padding. Same for each path but backward."""
         return 2 * self.B * self.H * self.taps
+
+    def flops_of(self, path: str) -> int:
+        """`flops` of a path: backward's are those of both gradients."""
+        return self.flops * len(self.outputs(path))
 
     def arrays(self, path: str = "forward") -> tuple[str, ...]:
         """Names of the kernel's array arguments, in order."""
@@ -129,7 +136,11 @@ class DepthwiseConv1d:
 
     def outputs(self, path: str = "forward") -> tuple[str, ...]:
         """Names of the arrays that the kernel writes."""
-        return self.arrays(path)[-1:]
+        return tuple(name for name in self.arrays(path) if name in _OUTPUTS)
+
+    def alone(self, name: str) -> str:
+        """The path that computes this output and no other: "dw" -> "weight_grad"."""
+        return _OUTPUTS[name]
 
     def shapes(self, path: str = "forward") -> dict[str, tuple[int, ...]]:
         """Array name -> shape. Rows (B, H, L), filters (H, K)."""

@@ -18,12 +18,16 @@ def reference(problem: DepthwiseConv1d, path: str, inputs: dict[str, np.ndarray]
     its taps are. Raises ProblemError for an input that is missing or has another shape.
     """
     given = _checked(problem, path, inputs)
-    if path == "forward":
-        return {"y": correlate(given["x"], given["w"], problem.shift)}
-    if path == "input_grad":
-        # dx[s] = sum_j w[j] dy[s - shift + j]: the forward sum with the filter reversed and (K-1) - shift ahead.
-        return {"dx": correlate(given["dy"], given["w"][:, ::-1], problem.K - 1 - problem.shift)}
-    return {"dw": tap_sums(given["dy"], given["x"], problem.K, problem.shift)}
+    found = {}
+    for name in problem.outputs(path):
+        if name == "y":
+            found[name] = correlate(given["x"], given["w"], problem.shift)
+        elif name == "dx":
+            # dx[s] = sum_j w[j] dy[s - shift + j]: the forward sum with the filter reversed and (K-1) - shift ahead.
+            found[name] = correlate(given["dy"], given["w"][:, ::-1], problem.K - 1 - problem.shift)
+        else:
+            found[name] = tap_sums(given["dy"], given["x"], problem.K, problem.shift)
+    return found
 
 
 def correlate(x: np.ndarray, w: np.ndarray, shift: int) -> np.ndarray:
@@ -71,9 +75,8 @@ def _checked(problem: DepthwiseConv1d, path: str, inputs: dict[str, np.ndarray])
 
 def reduction_length(problem: DepthwiseConv1d, path: str) -> int:
     """The most terms that one output sums up."""
-    problem.arrays(path)
     inside = min(problem.K, problem.L)
-    return problem.B * problem.L if path == "weight_grad" else inside
+    return problem.B * problem.L if "dw" in problem.outputs(path) else inside
 
 
 def tolerance(problem: DepthwiseConv1d, path: str) -> float:
@@ -94,4 +97,4 @@ def allowed_error(problem: DepthwiseConv1d, path: str, inputs: dict[str, np.ndar
     # An output without a term, or with denormal ones only, may still be off by the smallest normal number.
     least = float(np.finfo(problem.dtype).tiny)
     sums = reference(problem, path, absolute)
-    return {name: tolerance(problem, path) * total + least for name, total in sums.items()}
+    return {name: tolerance(problem, problem.alone(name)) * total + least for name, total in sums.items()}

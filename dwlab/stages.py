@@ -22,6 +22,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from dwlab.problems import PATHS, DepthwiseConv1d, nearest
 
 if TYPE_CHECKING:
@@ -37,6 +39,7 @@ MAX_BLOCK = (1024, 1024, 64)
 MAX_THREADS = 1024
 
 _ZERO_THREADS = 256  # of a block that sets an output to 0
+_SUM_LANES, _SUM_SHARES = 32, 32  # elements that a block of the adding kernel sums up, and threads for each
 
 
 class StageError(ValueError):
@@ -47,7 +50,9 @@ class StageError(ValueError):
 class Launch:
     """How a kernel is started: blocks, threads, scalar arguments after the arrays, bytes of dynamic shared memory.
 
-    zero: the kernel adds to its outputs (blocks meet there by atomics), so they are set to 0 before each start.
+    zero: the kernel adds to its last output (blocks meet there by atomics), so that is set to 0 before each start.
+    parts: the kernel does not write its last output but that many partial sums of it, which are added up afterwards, in
+    an order that is always the same: the kernel's last array is a workspace (parts, *output's shape) of float32.
     A single size may be given as a number, as Numba takes it. Raises StageError for a size that is no whole number
     and for scalars that are no tuple; what no GPU would start is for ``limits`` to say.
     """
@@ -57,6 +62,7 @@ class Launch:
     scalars: tuple[Any, ...] = ()
     shared_bytes: int = 0
     zero: bool = False
+    parts: int = 0
 
     def __post_init__(self) -> None:
         for what in ("grid", "block"):
@@ -67,8 +73,12 @@ class Launch:
             raise StageError(f"scalars={self.scalars!r} is no tuple: one scalar is written (shift,), with its comma")
         object.__setattr__(self, "scalars", tuple(self.scalars))
         object.__setattr__(self, "shared_bytes", _whole(self.shared_bytes, "shared_bytes", self.shared_bytes))
-        if self.shared_bytes < 0:
-            raise StageError(f"shared_bytes must be 0 or more, not {self.shared_bytes}")
+        object.__setattr__(self, "parts", _whole(self.parts, "parts", self.parts))
+        for what in ("shared_bytes", "parts"):
+            if getattr(self, what) < 0:
+                raise StageError(f"{what} must be 0 or more, not {getattr(self, what)}")
+        if self.zero and self.parts:
+            raise StageError(f"a launch with parts={self.parts} writes its last output whole: zero does not go with it")
 
     @property
     def threads(self) -> int:
@@ -93,7 +103,7 @@ def _any_problem(problem: DepthwiseConv1d) -> bool:
 
 
 class ByShape:
-    """A kernel that is made for each shape (L, K, shift), and then kept. Launched like any other: kernel[grid, block].
+    """A kernel that is made for each shape (L, K, shift), and then kept. What is launched is for_problem(problem).
 
     make: (L, K, shift) -> kernel, with the shape built into its text as constants. Problems that its stage does not
     support get the kernel of the stage that it names in their place.
@@ -111,15 +121,6 @@ class ByShape:
         if not self.supports(problem):
             return stage(self.otherwise).kernel_for(problem)
         return self.make(problem.L, problem.K, problem.shift)
-
-    def choose(self, *args: Any) -> Any:
-        """The kernel for these arguments: rows (B, H, L), filters (H, K), a third array, and the shift."""
-        rows, filters, _, shift = args
-        taps = int(filters.shape[-1])
-        return self.for_problem(DepthwiseConv1d(*(int(n) for n in rows.shape), taps, taps - 1 - int(shift)))
-
-    def __getitem__(self, configuration: Any) -> Callable[..., None]:
-        return lambda *args: self.choose(*args)[configuration](*args)
 
 
 def by_shape(make: Callable[[int, int, int], Any]) -> ByShape:
@@ -213,26 +214,52 @@ class Stage:
     def run(self, problem: DepthwiseConv1d, arrays: dict[str, Any], stream: Any = 0) -> None:
         """Starts the kernel. `arrays`: name -> host or device array; the outputs are written in place.
 
-        Outputs to which the kernel adds are set to 0 before. Raises StageError before anything starts if the arrays or
-        the launch cannot be used.
+        An output to which the kernel adds is set to 0 before; one that it leaves in parts is added up after. Raises
+        StageError before anything starts if the arrays or the launch cannot be used.
         """
         self.starter(problem, arrays)(stream)
 
-    def starter(self, problem: DepthwiseConv1d, arrays: dict[str, Any]) -> Callable[[Any], None]:
-        """All that `run` does, prepared: a function of the stream that only zeroes, where asked for, and starts.
+    def starter(
+        self, problem: DepthwiseConv1d, arrays: dict[str, Any], workspace: Any = None
+    ) -> Callable[[Any], None]:
+        """All that `run` does, prepared: a function of the stream that only starts kernels.
 
-        Raises StageError as `run` does.
+        workspace: a device array for a launch's parts (see `workspace_shape`), made here if None. Raises StageError as
+        `run` does.
         """
         args = self.args(problem, arrays)
-        how = self.launch(problem)
-        outputs = [arrays[name] for name in problem.outputs(self.path)] if how.zero else []
+        how, kernel = self.launch(problem), self.kernel_for(problem)
+        names = problem.arrays(self.path)
+        output = arrays[names[-1]]
+        if how.parts:
+            workspace = _workspace(self.workspace_shape(problem), workspace)
+            args = (*args[: len(names) - 1], workspace, *args[len(names) :])
 
         def start(stream: Any = 0) -> None:
-            for array in outputs:
-                fill_zero(array, stream)
-            self.kernel[how.grid, how.block, stream, how.shared_bytes](*args)
+            if how.zero:
+                fill_zero(output, stream)
+            kernel[how.grid, how.block, stream, how.shared_bytes](*args)
+            if how.parts:
+                add_parts(workspace, output, stream)
 
         return start
+
+    def workspace_shape(self, problem: DepthwiseConv1d) -> tuple[int, ...]:
+        """Shape of the float32 workspace that a launch in parts needs; () if it needs none."""
+        how = self.launch(problem)
+        last = problem.arrays(self.path)[-1]
+        return (how.parts, *problem.shapes(self.path)[last]) if how.parts else ()
+
+    def example(self, problem: DepthwiseConv1d, seed: int = 0) -> tuple[Any, ...]:
+        """Arguments of one launch of the kernel, in host memory: seeded inputs, outputs of NaN (of 0 if added to)."""
+        how = self.launch(problem)
+        arrays: dict[str, Any] = dict(problem.inputs(self.path, seed))
+        for name in problem.outputs(self.path):
+            arrays[name] = np.full(problem.shapes(self.path)[name], 0 if how.zero else np.nan, problem.dtype)
+        args = list(self.args(problem, arrays))
+        if how.parts:
+            args[len(arrays) - 1] = np.full(self.workspace_shape(problem), np.nan, np.float32)
+        return tuple(args)
 
     def source(self) -> str:
         """What a lesson shows: the constants and the kernel, as they stand in the stage's file."""
@@ -265,6 +292,68 @@ def fill_zero(array: Any, stream: Any = 0) -> None:
     """Sets a C-contiguous host or device array to 0, in order with what else runs on the stream."""
     flat = array.reshape(_product(array.shape))
     _zero(-(-flat.size // _ZERO_THREADS), stream)(flat)
+
+
+@functools.cache
+def _sum_kernel() -> Any:
+    from numba import float32, uint32
+
+    from dwlab.target import cuda
+
+    @cuda.jit
+    def add_up(parts, output):
+        sums = cuda.shared.array((_SUM_SHARES, _SUM_LANES), float32)
+        lane, share = cuda.threadIdx.x, cuda.threadIdx.y
+        i = uint32(cuda.blockIdx.x * _SUM_LANES + lane)
+        n = uint32(parts.shape[0])
+        part = uint32(share)
+        a = b = c = d = float32(0)  # four sums, so that four loads are on their way at once
+        if i < output.size:
+            while part + 3 * _SUM_SHARES < n:
+                a += parts[part, i]
+                b += parts[uint32(part + _SUM_SHARES), i]
+                c += parts[uint32(part + 2 * _SUM_SHARES), i]
+                d += parts[uint32(part + 3 * _SUM_SHARES), i]
+                part = uint32(part + 4 * _SUM_SHARES)
+            while part < n:
+                a += parts[part, i]
+                part = uint32(part + _SUM_SHARES)
+        sums[share, lane] = (a + b) + (c + d)
+        cuda.syncthreads()
+        if share == 0 and i < output.size:
+            total = sums[0, lane]
+            for other in range(1, _SUM_SHARES):
+                total += sums[other, lane]
+            output[i] = total
+
+    return add_up
+
+
+@functools.lru_cache(64)
+def _sum(blocks: int, stream: Any) -> Any:
+    """The adding kernel, ready to be called on the parts and the output."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Grid size .* low occupancy")
+        return _sum_kernel()[blocks, (_SUM_LANES, _SUM_SHARES), stream]
+
+
+def add_parts(parts: Any, output: Any, stream: Any = 0) -> None:
+    """output = sum of parts[0], parts[1], …, in an order that is always the same.
+
+    parts: (n, *output's shape), both C-contiguous; in order with what else runs on the stream.
+    """
+    flat = output.reshape(_product(output.shape))
+    _sum(-(-flat.size // _SUM_LANES), stream)(parts.reshape(parts.shape[0], flat.size), flat)
+
+
+def _workspace(shape: tuple[int, ...], given: Any) -> Any:
+    from dwlab.target import cuda
+
+    if given is None:
+        return cuda.device_array(shape, np.float32)
+    if tuple(given.shape) != shape or str(given.dtype) != "float32" or not _c_contiguous(given):
+        raise StageError(f"the workspace is {given.dtype} {tuple(given.shape)}; contiguous float32 {shape} is needed")
+    return given
 
 
 def check_arrays(problem: DepthwiseConv1d, path: str, arrays: dict[str, Any]) -> tuple[Any, ...]:

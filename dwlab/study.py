@@ -387,6 +387,7 @@ def spot_check(
     sum over the batch some entries, the first and the last among them, are held against float64: within the
     reference's tolerance, or, for other orders of summation, within ``relative`` in ‖out - ref‖ / ‖ref‖.
     """
+    path = problem.alone(name)
     expected = problem.shapes(path)[name]
     if values.shape != expected:
         return f"{name} has shape {values.shape}, not {expected}"

@@ -240,12 +240,9 @@ def count(stage: Stage, problem: DepthwiseConv1d) -> Traffic:
     """What the interpreter counts of a stage on a problem. Raises what `simt.xray` raises."""
     from dwlab import simt
 
-    arrays = problem.inputs(stage.path)
-    how = stage.launch(problem)
-    for name in problem.outputs(stage.path):
-        arrays[name] = np.full(problem.shapes(stage.path)[name], 0 if how.zero else np.nan, problem.dtype)
-    args = stage.args(problem, arrays)
-    return of_totals(simt.xray(stage.kernel, how.grid, how.block, *args, shared_bytes=how.shared_bytes).totals)
+    how, args = stage.launch(problem), stage.example(problem)
+    kernel = stage.kernel_for(problem)
+    return of_totals(simt.xray(kernel, how.grid, how.block, *args, shared_bytes=how.shared_bytes).totals)
 
 
 def of_totals(totals: Any) -> Traffic:

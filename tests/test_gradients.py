@@ -37,10 +37,8 @@ def run(one, problem, seed=0, inputs=None, before=np.nan):
 
 
 def xray(one, problem):
-    how, arrays = one.launch(problem), dict(problem.inputs(one.path))
-    for name in problem.outputs(one.path):
-        arrays[name] = np.full(problem.shapes(one.path)[name], 0 if how.zero else np.nan, np.float32)
-    return simt.xray(one.kernel, how.grid, how.block, *one.args(problem, arrays), shared_bytes=how.shared_bytes)
+    how, kernel = one.launch(problem), one.kernel_for(problem)
+    return simt.xray(kernel, how.grid, how.block, *one.example(problem), shared_bytes=how.shared_bytes)
 
 
 # ---- any shape

@@ -122,9 +122,8 @@ def test_two_runs_give_the_same_bits(one):
 
 
 def xray(one, problem):
-    arrays = dict(problem.inputs(one.path), y=np.full(problem.shapes(one.path)["y"], np.nan, np.float32))
-    how = one.launch(problem)
-    return simt.xray(one.kernel, how.grid, how.block, *one.args(problem, arrays), shared_bytes=how.shared_bytes)
+    how, kernel = one.launch(problem), one.kernel_for(problem)
+    return simt.xray(kernel, how.grid, how.block, *one.example(problem), shared_bytes=how.shared_bytes)
 
 
 @pytest.mark.parametrize("one", STAGES, ids=IDS)

@@ -15,16 +15,14 @@ Predicted: the bytes are near the compulsory ones and the instructions few (1,17
 that what is left is the memory's speed: more than 90 % of what a copy reaches.
 """
 
-import math
-
 import numpy as np
 from numba import float32, uint32
 
 from dwlab import ptx
-from dwlab.depthwise1d import straight_line
+from dwlab.depthwise1d import rows, straight_line
 from dwlab.stages import Launch, by_shape, fits_uint32, register
 from dwlab.target import cuda
-from dwlab.traffic import Traffic, warp_traffic
+from dwlab.traffic import Traffic
 
 ROWS = 32  # rows of a block, one a lane
 MOST = 64  # longest row and filter: both are held in registers
@@ -32,98 +30,55 @@ MOST = 64  # longest row and filter: both are held in registers
 
 @by_shape
 def kernel(L, K, SHIFT):
-    QUADS = L // 4  # 16-byte pieces of a row, and of a filter
-    W_QUADS = K // 4
-    GAP = 1 - QUADS % 2  # pieces between two rows in shared memory: then rows are an odd number apart
-    PITCH = 4 * (QUADS + GAP)
-    WORDS = ROWS * PITCH
-    ALL = ROWS * QUADS
-    TURN = QUADS // math.gcd(QUADS, 32)  # so many of a lane's pieces on, it is at the same place of a row again
-    ROUNDS = QUADS // TURN
-    SPAN = 32 * TURN // QUADS * PITCH  # and so many words further in shared memory
-    convolve = straight_line.row(L, K, SHIFT)
+    return rows_kernel(L, K, straight_line.row_to_tile(L, K, SHIFT))
 
-    @cuda.jit(device=True, forceinline=True)
-    def bring(tile, x, start, lane, pieces):
-        for q in range(ROUNDS):
-            for p in range(TURN):
-                i = uint32(lane + uint32(32 * p))
-                at = uint32((i + i // uint32(QUADS) * uint32(GAP)) * uint32(4))
-                if uint32(i + uint32(32 * TURN * q)) < pieces:
-                    ptx.copy4_async(tile, uint32(at + uint32(SPAN * q)), x, start + 128 * (p + TURN * q))
 
-    @cuda.jit(device=True, forceinline=True)
-    def take(tile, y, start, lane, pieces):
-        for q in range(ROUNDS):
-            for p in range(TURN):
-                i = uint32(lane + uint32(32 * p))
-                at = uint32((i + i // uint32(QUADS) * uint32(GAP)) * uint32(4))
-                if uint32(i + uint32(32 * TURN * q)) < pieces:
-                    a, b, c, d = ptx.load4_shared(tile, uint32(at + uint32(SPAN * q)))
-                    ptx.store4(y, start + 128 * (p + TURN * q), a, b, c, d)
+def rows_kernel(L, K, convolve):
+    WORDS = ROWS * rows.pitch(L)
+    PITCH = rows.pitch(L)
+    W_WORDS = rows.filter_words(K)
+    bring, read, take, filters = rows.bring(L), rows.read(L), rows.take(L), rows.filters(K)
 
     @cuda.jit
     def kernel(x, w, y, shift):
         tile = cuda.shared.array(WORDS, float32, 16)
+        w_tile = cuda.shared.array(W_WORDS, float32, 16)
         taps = cuda.local.array(K, float32)
         inputs = cuda.local.array(L, float32)
-        sums = cuda.local.array(L, float32)
-        zero = float32(0)
         lane = uint32(cuda.threadIdx.x & 31)  # the compiler may know that it is below 32
         first = uint32(uint32(cuda.blockIdx.x) * uint32(ROWS))  # the block's first row, of all B*H
-        rows = min(uint32(ROWS), uint32(uint32(x.shape[0] * x.shape[1]) - first))
-        start = np.int64(first) * L + np.int64(lane * uint32(4))  # the lane's first 4 elements of x and y
+        mine = min(uint32(ROWS), uint32(uint32(x.shape[0] * x.shape[1]) - first))  # rows of this block
         own = uint32(lane * uint32(PITCH))  # the lane's own row in shared memory
-        filter_start = np.int64(uint32(first + lane) % uint32(x.shape[1])) * K
-        for m in range(W_QUADS):
-            taps[4 * m], taps[4 * m + 1], taps[4 * m + 2], taps[4 * m + 3] = ptx.load4(w, filter_start + 4 * m)
-        if rows == ROWS:  # every block but the last: no piece is asked for
-            bring(tile, x, start, lane, uint32(ALL))
-        else:
-            bring(tile, x, start, lane, uint32(rows * uint32(QUADS)))
-            for m in range(QUADS):
-                if lane >= rows:  # a lane without a row convolves zeros
-                    ptx.store4_shared(tile, uint32(own + uint32(4 * m)), zero, zero, zero, zero)
+        filters(taps, w, first, lane, w_tile)
+        bring(tile, uint32(0), x, np.int64(first) * L, lane, mine)
         ptx.commit()
         ptx.wait(0)
         cuda.syncwarp()
-        for m in range(QUADS):
-            a, b, c, d = ptx.load4_shared(tile, uint32(own + uint32(4 * m)))
-            inputs[4 * m], inputs[4 * m + 1], inputs[4 * m + 2], inputs[4 * m + 3] = a, b, c, d
-        for t in range(L):
-            sums[t] = zero
-        convolve(sums, taps, inputs)
-        for m in range(QUADS):
-            a, b, c, d = sums[4 * m], sums[4 * m + 1], sums[4 * m + 2], sums[4 * m + 3]
-            ptx.store4_shared(tile, uint32(own + uint32(4 * m)), a, b, c, d)
+        read(inputs, tile, own)
+        convolve(tile, own, taps, inputs)
         cuda.syncwarp()
-        if rows == ROWS:
-            take(tile, y, start, lane, uint32(ALL))
-        else:
-            take(tile, y, start, lane, uint32(rows * uint32(QUADS)))
+        take(tile, uint32(0), y, np.int64(first) * L, lane, mine)
 
     return kernel
 
 
 def traffic(problem):
-    rows, H, L, K = problem.B * problem.H, problem.H, problem.L, problem.K
-    full, left = divmod(rows, ROWS)
+    n, H, L, K = problem.B * problem.H, problem.H, problem.L, problem.K  # n rows
+    full, left = divmod(n, ROWS)
     requests = full * (L // 4) + -(-left * L // 128)
-    sectors = -(-rows * L // 8)  # a block's x start at a multiple of 128 bytes
-    blocks = -(-rows // ROWS)
-    first, times = np.unique(ROWS * np.arange(blocks) % H, return_counts=True)  # each block's first channel
-    lane, piece = np.arange(ROWS), 4 * np.arange(K // 4)[:, None]
-    filters = [warp_traffic((h + lane) % H * K + piece)[1] for h in first]  # lanes beyond the last row load one too
+    sectors = -(-n * L // 8)  # a block's x start at a multiple of 128 bytes
+    blocks = -(-n // ROWS)
+    w_requests, w_sectors = rows.filters_traffic(H, K, ROWS * np.arange(blocks))  # lanes beyond the last row ask too
     return Traffic(
-        load_requests=requests + blocks * (K // 4),
-        load_sectors=sectors + int(times @ filters),
+        load_requests=requests + w_requests,
+        load_sectors=sectors + w_sectors,
         store_requests=requests,
         store_sectors=sectors,
     )
 
 
 def supports(problem):
-    return problem.L <= MOST and problem.K <= MOST and problem.L % 4 == 0 and problem.K % 4 == 0
+    return problem.L <= MOST and problem.K <= MOST and problem.L % 4 == 0
 
 
 @register(kernel=kernel, traffic=traffic, supports=supports, otherwise="depthwise1d/forward/registers", aligned=16)

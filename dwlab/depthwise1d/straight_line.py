@@ -1,8 +1,8 @@
-"""One row's convolution as straight-line code for a fixed shape, with everything in registers.
+"""One row's sums as straight-line code for a fixed shape, with everything in registers.
 
 A register has no address: an array stays in registers only if each of its indices is known when the kernel is
 compiled. Numba unrolls a loop of literal length if it is short, up to some 8 x 8 products, and 48 x 48 it does not.
-So the row is cut into blocks of 8 outputs by 8 taps, each a device function with its place built in, and these are
+So the row is cut into blocks of 8 times by 8 taps, each a device function with its place built in, and these are
 called one after the other. Where a block crosses the edge of the triangle t + shift - j >= 0 (or the row's end) its
 conditions are constants, and the compiler drops the products outside: what is left are exactly the problem's taps.
 """
@@ -10,55 +10,347 @@ conditions are constants, and the compiler drops the products outside: what is l
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
+from numba import float32, uint32
+
+from dwlab import ptx
 from dwlab.target import cuda
 
-BLOCK = 8  # outputs, and taps, of a block
+BLOCK = 8  # times, and taps, of a block
+
+
+def places(L: int, K: int, shift: int) -> list[tuple[int, int]]:
+    """The blocks (t0, j0) that hold a product. The last times come first, as then each x is soon done with."""
+    found = []
+    for t0 in reversed(range(0, L, BLOCK)):
+        for j0 in range(0, K, BLOCK):
+            first = t0 + shift - j0 - (BLOCK - 1)  # the x that this block reads: 15 from here on
+            if first < L and first + 2 * (BLOCK - 1) >= 0:
+                found.append((t0, j0))
+    return found
 
 
 @functools.cache
 def row(L: int, K: int, shift: int) -> Any:
     """The device function add(y, w, x): y[t] += w[j] * x[t + shift - j] for all t < L, j < K with x inside the row.
 
-    y, w and x are local arrays of L, K and L float32. Outputs come last one first, as then each x is soon done with.
+    y, w and x are local arrays of L, K and L float32.
     """
-    blocks = []
-    for t0 in reversed(range(0, L, BLOCK)):
-        for j0 in range(0, K, BLOCK):
-            first = t0 + shift - j0 - (BLOCK - 1)  # the x that this block reads: 15 from here on
-            if first < L and first + 2 * (BLOCK - 1) >= 0:
-                blocks.append(block(t0, j0, L, K, shift))
-    return in_turn(blocks)
+    return in_turn([block(t0, j0, L, K, shift, L, 0) for t0, j0 in places(L, K, shift)])
 
 
-def block(t0: int, j0: int, L: int, K: int, shift: int) -> Any:
-    """The products of the outputs t0 … t0+7 and the taps j0 … j0+7."""
+@functools.cache
+def row_to_tile(L: int, K: int, shift: int, reverse: bool = False) -> Any:
+    """The device function set(tile, at, w, x): y[t] as in `row` to word `at + t` of the shared array `tile`.
+
+    w and x are local arrays of K and L float32. 8 outputs are summed up in registers at a time. reverse: the filter is
+    taken from its last tap on.
+    """
+    starts = list(reversed(range(0, L, BLOCK)))
+    return in_turn([_outputs_of_8(L, K, shift, t0, reverse) for t0 in starts], arguments=4)
+
+
+def _outputs_of_8(L: int, K: int, shift: int, t0: int, reverse: bool) -> Any:
+    here = [block(0, j0, min(BLOCK, L - t0), K, shift, L, t0, reverse) for t, j0 in places(L, K, shift) if t == t0]
+    products = in_turn(here or [_nothing])
+    quads = min(BLOCK, L - t0) // 4
+
+    @cuda.jit(device=True, forceinline=True)
+    def store(tile, at, w, x):
+        y = cuda.local.array(BLOCK, float32)
+        for i in range(BLOCK):
+            y[i] = float32(0)
+        products(y, w, x)
+        for m in range(quads):
+            a, b, c, d = y[4 * m], y[4 * m + 1], y[4 * m + 2], y[4 * m + 3]
+            ptx.store4_shared(tile, uint32(at + uint32(t0 + 4 * m)), a, b, c, d)
+
+    return store
+
+
+def block(t0: int, j0: int, L: int, K: int, shift: int, x_length: int, ahead: int, reverse: bool = False) -> Any:
+    """The products of y[t0 … t0+7] and the taps j0 … j0+7, both within L and K; y[t] stands for the time t + ahead."""
+    first, step = (K - 1, -1) if reverse else (0, 1)
 
     @cuda.jit(device=True, forceinline=True)
     def add(y, w, x):
         for j in range(BLOCK):
             for i in range(BLOCK):
-                s = t0 + i + shift - j0 - j
-                if t0 + i < L and j0 + j < K and 0 <= s and s < L:
-                    y[t0 + i] += w[j0 + j] * x[s]
+                s = ahead + t0 + i + shift - j0 - j
+                if t0 + i < L and j0 + j < K and 0 <= s and s < x_length:
+                    y[t0 + i] += w[first + step * (j0 + j)] * x[s]
 
     return add
 
 
-def in_turn(calls: list[Any]) -> Any:
-    """The device function that makes all these calls, one after the other.
+@functools.cache
+def taps(L: int, K: int, shift: int, s0: int) -> Any:
+    """The device function add(dw, dy, x): dw[j] += dy[t] * x[s - s0] for s0 <= s < s0+8, t = s - shift + j in the row.
+
+    dw and dy are local arrays of K and L float32; x holds only the 8 elements from s0 on.
+    """
+
+    def products(j0: int) -> Any:
+        @cuda.jit(device=True, forceinline=True)
+        def add(dw, dy, x):
+            for j in range(BLOCK):
+                for i in range(BLOCK):
+                    t = s0 + i - shift + j0 + j
+                    if s0 + i < L and j0 + j < K and 0 <= t and t < L:
+                        dw[j0 + j] += dy[t] * x[i]
+
+        return add
+
+    return in_turn([products(j0) for j0 in range(0, K, BLOCK) if s0 - shift + j0 < L and s0 - shift + j0 + 14 >= 0])
+
+
+@functools.cache
+def row_taps(L: int, K: int, shift: int) -> Any:
+    """The device function add(dw, dy, tile, at): the weight gradient of a row, whose x begin at word `at` of `tile`.
+
+    dw and dy are local arrays of K and L float32, `tile` is shared; x is read 8 elements at a time.
+    """
+    return in_turn([_taps_of_8(L, K, shift, s0) for s0 in range(0, L, BLOCK) if reached(L, K, shift, s0)], arguments=4)
+
+
+def reached(L: int, K: int, shift: int, s0: int) -> bool:
+    """Whether the x from s0 on take part in any product."""
+    return s0 - shift < L and s0 - shift + K - 1 + BLOCK - 1 >= 0
+
+
+def _taps_of_8(L: int, K: int, shift: int, s0: int) -> Any:
+    products = taps(L, K, shift, s0)
+    quads = min(BLOCK, L - s0) // 4
+
+    @cuda.jit(device=True, forceinline=True)
+    def add(dw, dy, tile, at):
+        x = cuda.local.array(BLOCK, float32)
+        for m in range(quads):
+            a, b, c, d = ptx.load4_shared(tile, uint32(at + uint32(s0 + 4 * m)))
+            x[4 * m], x[4 * m + 1], x[4 * m + 2], x[4 * m + 3] = a, b, c, d
+        products(dw, dy, x)
+
+    return add
+
+
+@functools.cache
+def row_backward(L: int, K: int, shift: int) -> Any:
+    """The device function add(dw, dy, tile, at, filters, w_at): both gradients of a row.
+
+    dw and dy are local arrays of K and L float32; x begins at word `at` of the shared array `tile` and is overwritten
+    with dx; the filter begins at word `w_at` of `filters`. x and dx pass through 8 registers each.
+    """
+    return in_turn([_backward_of_8(L, K, shift, s0) for s0 in range(0, L, BLOCK)], arguments=6)
+
+
+def _backward_of_8(L: int, K: int, shift: int, s0: int) -> Any:
+    quads = min(BLOCK, L - s0) // 4
+    sums_of_taps = taps(L, K, shift, s0) if reached(L, K, shift, s0) else _nothing
+    tap_blocks = [j0 for j0 in range(0, K, BLOCK) if s0 - shift + j0 < L and s0 - shift + j0 + 14 >= 0]
+    products = in_turn([_products_with_dy(L, K, shift, s0, j0) for j0 in tap_blocks], arguments=4) if tap_blocks else _nothing_4
+
+    @cuda.jit(device=True, forceinline=True)
+    def add(dw, dy, tile, at, filters, w_at):
+        x = cuda.local.array(BLOCK, float32)
+        dx = cuda.local.array(BLOCK, float32)
+        for m in range(quads):
+            a, b, c, d = ptx.load4_shared(tile, uint32(at + uint32(s0 + 4 * m)))
+            x[4 * m], x[4 * m + 1], x[4 * m + 2], x[4 * m + 3] = a, b, c, d
+        for i in range(BLOCK):
+            dx[i] = float32(0)
+        sums_of_taps(dw, dy, x)
+        products(dx, dy, filters, w_at)
+        for m in range(quads):
+            a, b, c, d = dx[4 * m], dx[4 * m + 1], dx[4 * m + 2], dx[4 * m + 3]
+            ptx.store4_shared(tile, uint32(at + uint32(s0 + 4 * m)), a, b, c, d)
+
+    return add
+
+
+def _products_with_dy(L: int, K: int, shift: int, s0: int, j0: int) -> Any:
+    quads = -(-min(BLOCK, K - j0) // 4)
+
+    @cuda.jit(device=True, forceinline=True)
+    def add(dx, dy, filters, w_at):
+        w = cuda.local.array(BLOCK, float32)
+        for m in range(quads):
+            a, b, c, d = ptx.load4_shared(filters, uint32(w_at + uint32(j0 + 4 * m)))
+            w[4 * m], w[4 * m + 1], w[4 * m + 2], w[4 * m + 3] = a, b, c, d
+        for j in range(BLOCK):
+            for i in range(BLOCK):
+                t = s0 + i - shift + j0 + j
+                if s0 + i < L and j0 + j < K and 0 <= t and t < L:
+                    dx[i] += w[j] * dy[t]
+
+    return add
+
+
+@cuda.jit(device=True, forceinline=True)
+def _nothing(a, b, c):
+    pass
+
+
+@cuda.jit(device=True, forceinline=True)
+def _nothing_4(a, b, c, d):
+    pass
+
+
+@functools.cache
+def strip(each: int, L: int, K: int, shift: int, left: int) -> Any:
+    """The device function add(sums, tile, own, filters, w0, t0): sums[i] += w[j] * x[t0 + i + shift - j] for all taps.
+
+    sums is a local array of `each` float32, for the times from t0 on, a multiple of 4; x[t0] is word own + left of the
+    shared array `tile`, and what lies outside the row is zero; w[0] is word w0 of the shared array `filters`.
+    """
+    last, base, size = _window(each, K, shift)
+
+    def block(j0: int) -> Any:
+        taps, lower, pieces = _step(last, K, shift, j0)
+        top = lower - base
+
+        @cuda.jit(device=True, forceinline=True)
+        def add(sums, x, tile, own, filters, w0, t0):
+            w = cuda.local.array(BLOCK, float32)
+            for m in range(2 if taps > 4 else 1):
+                at = uint32(w0 + uint32(j0 + 4 * m))
+                w[4 * m], w[4 * m + 1], w[4 * m + 2], w[4 * m + 3] = ptx.load4_shared(filters, at)
+            for m in range(pieces):
+                a, b, c, d = ptx.load4_shared(tile, uint32(own + uint32(left + lower + 4 * m)))
+                inside = uint32(t0 + uint32((lower + 4 * m) % 2**32)) < L  # left of the row: wraps to a huge number
+                x[top + 4 * m] = a if inside else float32(0)
+                x[top + 4 * m + 1] = b if inside else float32(0)
+                x[top + 4 * m + 2] = c if inside else float32(0)
+                x[top + 4 * m + 3] = d if inside else float32(0)
+            for j in range(taps):
+                for i in range(each):
+                    sums[i] += w[j] * x[i + shift - (j0 + j) - base]
+
+        return add
+
+    blocks = in_turn([block(j0) for j0 in range(0, K, BLOCK)], arguments=7)
+
+    @cuda.jit(device=True, forceinline=True)
+    def add(sums, tile, own, filters, w0, t0):
+        x = cuda.local.array(size, float32)
+        blocks(sums, x, tile, own, filters, w0, t0)
+
+    return add
+
+
+def _window(each: int, K: int, shift: int) -> tuple[int, int, int]:
+    """The x that `each` neighbouring outputs need, counted from their first: (the last, the first, how many).
+
+    They are read in whole pieces of 4, the last ones first.
+    """
+    last, base = each + shift - 1, (shift - (K - 1)) // 4 * 4
+    return last, base, (last // 4 + 1) * 4 - base
+
+
+def _step(last: int, K: int, shift: int, j0: int) -> tuple[int, int, int]:
+    """8 taps on, from j0: (how many taps, the first x that they need and no tap before did, pieces of 4 from there)."""
+    taps = min(BLOCK, K - j0)
+    upper = last // 4 * 4 + 4 if j0 == 0 else (shift - (j0 - 1)) // 4 * 4
+    lower = (shift - (j0 + taps - 1)) // 4 * 4
+    return taps, lower, (upper - lower) // 4
+
+
+@functools.cache
+def strip_taps(each: int, K: int, shift: int, left: int) -> Any:
+    """The device function add(dw, dy, tile, own): dw[j] += dy[i] * x[i + shift - j] for all i < each and all taps.
+
+    dw and dy are local arrays of K and `each` float32; x[0] is word own + left of the shared array `tile`.
+    """
+    last, base, size = _window(each, K, shift)
+
+    def block(j0: int) -> Any:
+        taps, lower, pieces = _step(last, K, shift, j0)
+        top = lower - base
+
+        @cuda.jit(device=True, forceinline=True)
+        def add(dw, dy, x, tile, own, _):
+            for m in range(pieces):
+                a, b, c, d = ptx.load4_shared(tile, uint32(own + uint32(left + lower + 4 * m)))
+                x[top + 4 * m], x[top + 4 * m + 1], x[top + 4 * m + 2], x[top + 4 * m + 3] = a, b, c, d
+            for j in range(taps):
+                for i in range(each):
+                    dw[j0 + j] += dy[i] * x[i + shift - (j0 + j) - base]
+
+        return add
+
+    blocks = in_turn([block(j0) for j0 in range(0, K, BLOCK)], arguments=6)
+
+    @cuda.jit(device=True, forceinline=True)
+    def add(dw, dy, tile, own):
+        x = cuda.local.array(size, float32)
+        blocks(dw, dy, x, tile, own, own)
+
+    return add
+
+
+@functools.cache
+def warp_sums(K: int) -> Any:
+    """The device function add(sums, lane, out): out[m] of lane l becomes the warp's sum of sums[32*m + l].
+
+    sums and out are local arrays of K and 2 float32. A tree: each tap takes 5 shuffles, after which all lanes have it.
+    """
+
+    def block(j0: int) -> Any:
+        @cuda.jit(device=True, forceinline=True)
+        def add(sums, lane, out):
+            for j in range(BLOCK):
+                if j0 + j < K:
+                    total = sums[j0 + j]
+                    total += cuda.shfl_xor_sync(0xFFFFFFFF, total, 16)
+                    total += cuda.shfl_xor_sync(0xFFFFFFFF, total, 8)
+                    total += cuda.shfl_xor_sync(0xFFFFFFFF, total, 4)
+                    total += cuda.shfl_xor_sync(0xFFFFFFFF, total, 2)
+                    total += cuda.shfl_xor_sync(0xFFFFFFFF, total, 1)
+                    if lane == (j0 + j) % 32:
+                        out[(j0 + j) // 32] = total
+
+        return add
+
+    return in_turn([block(j0) for j0 in range(0, K, BLOCK)])
+
+
+def in_turn(calls: list[Callable[..., None]], arguments: int = 3) -> Any:
+    """The device function that makes all these calls, one after the other, with the same 3, 4, 6 or 7 arguments.
 
     Halves of halves, not a chain: Numba compiles a function where another first calls it, and so each level is a level
     of Python's recursion.
     """
     if len(calls) == 1:
         return calls[0]
-    first, second = in_turn(calls[: len(calls) // 2]), in_turn(calls[len(calls) // 2 :])
+    half = len(calls) // 2
+    first, second = in_turn(calls[:half], arguments), in_turn(calls[half:], arguments)
+    if arguments == 3:
 
-    @cuda.jit(device=True, forceinline=True)
-    def both(y, w, x):
-        first(y, w, x)
-        second(y, w, x)
+        @cuda.jit(device=True, forceinline=True)
+        def both(a, b, c):
+            first(a, b, c)
+            second(a, b, c)
+
+    elif arguments == 4:
+
+        @cuda.jit(device=True, forceinline=True)
+        def both(a, b, c, d):
+            first(a, b, c, d)
+            second(a, b, c, d)
+
+    elif arguments == 6:
+
+        @cuda.jit(device=True, forceinline=True)
+        def both(a, b, c, d, e, f):
+            first(a, b, c, d, e, f)
+            second(a, b, c, d, e, f)
+
+    else:
+
+        @cuda.jit(device=True, forceinline=True)
+        def both(a, b, c, d, e, f, g):
+            first(a, b, c, d, e, f, g)
+            second(a, b, c, d, e, f, g)
 
     return both

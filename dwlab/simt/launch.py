@@ -512,9 +512,6 @@ def xray(
         options = dataclasses.replace(current(), hazards="report", trace=True)
     elif not options.trace:
         options = dataclasses.replace(options, trace=True)
-    choose = getattr(kernel, "choose", None)
-    if choose is not None:  # a kernel that is made for its arguments
-        kernel = choose(*args)
     function = getattr(kernel, "py_func", kernel)
     if isinstance(kernel, Configured):
         raise TypeError("give the kernel itself, and its grid and block as arguments: xray(kernel, grid, block, …)")

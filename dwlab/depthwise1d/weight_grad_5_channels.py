@@ -1,0 +1,110 @@
+"""Channels: one lane per channel; the sums of all its taps stay in registers through the whole batch.
+
+The stage before walks row by row, staging each row for 32 lanes, and reads shared memory twice for 96 products. Here a
+lane has a row of its own: its 48 dy and its 48 sums in registers, its x 8 at a time, and 1,176 multiply-adds between
+them with no index and no loop (straight_line.py). A warp's 32 rows follow each other in memory, so they come 16 bytes
+an instruction (rows.py). Then the warp goes on to 32 rows of other batch entries, as far ahead as needed for each lane
+to meet its own channel again: the sums never leave the registers.
+
+What a lane has in the end is a part: 32 * warps / H parts for each channel, written side by side and added up by a
+second kernel in an order that is always the same. No atomics: the same bits in every run. A share of the batch as
+large as possible keeps the parts few; warps enough to fill a GPU's multiprocessors keep it small: 1,056 warps.
+
+Predicted: dy and x once, and the parts, 2 % of that at the paper's shape, out and in; the multiply-adds are forward's.
+So it waits for memory, and writes next to nothing: about the time of a copy of dy and x, plus a second launch.
+"""
+
+import math
+
+import numpy as np
+from numba import float32, uint32
+
+from dwlab import ptx
+from dwlab.depthwise1d import rows, straight_line
+from dwlab.stages import Launch, by_shape, fits_uint32, register
+from dwlab.target import cuda
+from dwlab.traffic import Traffic
+
+ROWS = 32  # rows of a warp, one a lane
+MOST = 64  # longest row and filter: both are held in registers
+WARPS = 2  # of a block
+BLOCKS = 1056  # that share the batch, if it has so many rows: 8 for each multiprocessor of an H200
+
+
+@by_shape
+def kernel(L, K, SHIFT):
+    PITCH = rows.pitch(L)
+    X_WORDS = ROWS * PITCH  # of a warp
+    DY_WORDS = ROWS * max(PITCH, K)  # the sums pass through dy's tile
+    ALL_X, ALL_DY = WARPS * X_WORDS, WARPS * DY_WORDS
+    bring, read, put_parts = rows.bring(L), rows.read(L), rows.put_parts(K, WARPS)
+    accumulate = straight_line.row_taps(L, K, SHIFT)
+
+    @cuda.jit
+    def kernel(dy, x, parts, shift):
+        x_tile = cuda.shared.array(ALL_X, float32, 16)
+        dy_tile = cuda.shared.array(ALL_DY, float32, 16)
+        sums = cuda.local.array(K, float32)
+        back = cuda.local.array(L, float32)
+        lane, warp = uint32(cuda.threadIdx.x & 31), uint32(cuda.threadIdx.y)
+        x0, dy0 = uint32(warp * uint32(X_WORDS)), uint32(warp * uint32(DY_WORDS))  # where this warp's tiles begin
+        own = uint32(lane * uint32(PITCH))
+        total = uint32(x.shape[0] * x.shape[1])
+        step = uint32(uint32(cuda.gridDim.x) * uint32(ROWS))  # a whole number of times H, if anything is left there
+        mine = uint32(uint32(cuda.blockIdx.x) * uint32(ROWS))  # the block's first row of parts, and of dy and x
+        first = uint32(mine + warp * step)
+        for j in range(K):
+            sums[j] = float32(0)
+        while first < total:
+            n = min(uint32(ROWS), uint32(total - first))
+            bring(dy_tile, dy0, dy, np.int64(first) * L, lane, n)
+            bring(x_tile, x0, x, np.int64(first) * L, lane, n)
+            ptx.commit()
+            ptx.wait(0)
+            cuda.syncwarp()
+            read(back, dy_tile, uint32(dy0 + own))
+            accumulate(sums, back, x_tile, uint32(x0 + own))
+            cuda.syncwarp()
+            first = uint32(first + uint32(WARPS) * step)
+        put_parts(sums, parts, mine, dy_tile, uint32(0), uint32(DY_WORDS))
+
+    return kernel
+
+
+def blocks_of(problem, blocks=BLOCKS):
+    """Blocks of the grid: 32 rows of each are a whole number of times H, or there is one for each 32 rows."""
+    step = problem.H // math.gcd(problem.H, ROWS)
+    return min(max(blocks // step, 1) * step, -(-problem.B * problem.H // ROWS))
+
+
+def parts_of(problem, blocks=BLOCKS):
+    """Partial sums of each element of dw."""
+    return min(problem.B, ROWS * blocks_of(problem, blocks) // problem.H)
+
+
+def traffic(problem, blocks=BLOCKS):
+    n, L, K = problem.B * problem.H, problem.L, problem.K  # n rows
+    full, left = divmod(n, ROWS)
+    parts = parts_of(problem, blocks) * problem.H
+    return Traffic(
+        load_requests=2 * (full * (L // 4) + -(-left * L // 128)),
+        load_sectors=2 * -(-n * L // 8),
+        store_requests=parts // ROWS * K + -(-(parts % ROWS) * K // 32),
+        store_sectors=-(-parts * K // 8),
+    )
+
+
+def supports(problem):
+    return problem.L <= MOST and problem.K <= MOST and problem.L % 4 == 0
+
+
+@register(
+    kernel=kernel,
+    traffic=traffic,
+    supports=supports,
+    otherwise="depthwise1d/weight_grad/warp_tiled",
+    aligned=16,
+)
+def launch(problem):
+    fits_uint32(problem)
+    return Launch((blocks_of(problem),), (ROWS, WARPS), (problem.shift,), parts=parts_of(problem))
