@@ -30,15 +30,14 @@ BLOCKS = 792  # that share the batch, if it has so many rows: 6 for each multipr
 
 @by_shape
 def kernel(L, K, SHIFT):
-    PITCH = rows.pitch(L)
     W_ROUND = -(-K // 4) * 4
-    W_PITCH = rows.pitch(W_ROUND)
-    X_WORDS = ROWS * PITCH  # of a warp
-    DY_WORDS = ROWS * max(PITCH, K)  # filters come, and the sums go, through dy's tile
+    W_PITCH = 4 * (W_ROUND // 4 | 1)  # an odd number of pieces: 8 filters' same pieces lie in different banks
+    X_WORDS = ROWS * L  # of a warp
+    DY_WORDS = ROWS * max(L, K)  # filters come, and the sums go, through dy's tile
     ALL_X, ALL_DY, ALL_W = WARPS * X_WORDS, WARPS * DY_WORDS, ROWS * W_PITCH
     bring, read, take = rows.bring(L), rows.read(L), rows.take(L)
     filters, put_parts = rows.filters(K), rows.put_parts(K, WARPS)
-    both_gradients = straight_line.row_backward(L, K, SHIFT)
+    both_gradients, swizzle = straight_line.row_backward(L, K, SHIFT), rows.swizzle(L)
 
     @cuda.jit
     def kernel(dy, x, w, dx, parts, shift):
@@ -49,7 +48,8 @@ def kernel(L, K, SHIFT):
         back = cuda.local.array(L, float32)
         lane, warp = uint32(cuda.threadIdx.x & 31), uint32(cuda.threadIdx.y)
         x0, dy0 = uint32(warp * uint32(X_WORDS)), uint32(warp * uint32(DY_WORDS))  # where this warp's tiles begin
-        own, own_w = uint32(lane * uint32(PITCH)), uint32(lane * uint32(W_PITCH))
+        own, s = uint32(lane * uint32(L)), swizzle(lane)  # the lane's own row in a tile
+        own_w = uint32(lane * uint32(W_PITCH))
         total = uint32(x.shape[0] * x.shape[1])
         step = uint32(uint32(cuda.gridDim.x) * uint32(ROWS))  # a whole number of times H, if anything is left there
         mine = uint32(uint32(cuda.blockIdx.x) * uint32(ROWS))  # the block's first row of parts, and of dy and x
@@ -70,8 +70,8 @@ def kernel(L, K, SHIFT):
             ptx.commit()
             ptx.wait(0)
             cuda.syncwarp()
-            read(back, dy_tile, uint32(dy0 + own))
-            both_gradients(sums, back, x_tile, uint32(x0 + own), w_tile, own_w)
+            read(back, dy_tile, uint32(dy0 + own), s)
+            both_gradients(sums, back, x_tile, uint32(x0 + own), s, w_tile, own_w)
             cuda.syncwarp()
             take(x_tile, x0, dx, np.int64(first) * L, lane, n)
             cuda.syncwarp()

@@ -34,10 +34,11 @@ def kernel(L, K, SHIFT):
 
 
 def rows_kernel(L, K, convolve):
-    WORDS = ROWS * rows.pitch(L)
-    PITCH = rows.pitch(L)
+    WORDS = ROWS * L
+    ALIGNED = K % 4 == 0
     W_WORDS = rows.filter_words(K)
     bring, read, take, filters = rows.bring(L), rows.read(L), rows.take(L), rows.filters(K)
+    swizzle = rows.swizzle(L)
 
     @cuda.jit
     def kernel(x, w, y, shift):
@@ -48,14 +49,17 @@ def rows_kernel(L, K, convolve):
         lane = uint32(cuda.threadIdx.x & 31)  # the compiler may know that it is below 32
         first = uint32(uint32(cuda.blockIdx.x) * uint32(ROWS))  # the block's first row, of all B*H
         mine = min(uint32(ROWS), uint32(uint32(x.shape[0] * x.shape[1]) - first))  # rows of this block
-        own = uint32(lane * uint32(PITCH))  # the lane's own row in shared memory
-        filters(taps, w, first, lane, w_tile)
+        own, s = uint32(lane * uint32(L)), swizzle(lane)  # the lane's own row in shared memory
+        if ALIGNED:  # asked for first, used last; filters that pass through shared memory would be waited for
+            filters(taps, w, first, lane, w_tile)
         bring(tile, uint32(0), x, np.int64(first) * L, lane, mine)
         ptx.commit()
+        if not ALIGNED:
+            filters(taps, w, first, lane, w_tile)
         ptx.wait(0)
         cuda.syncwarp()
-        read(inputs, tile, own)
-        convolve(tile, own, taps, inputs)
+        read(inputs, tile, own, s)
+        convolve(tile, own, s, taps, inputs)
         cuda.syncwarp()
         take(tile, uint32(0), y, np.int64(first) * L, lane, mine)
 

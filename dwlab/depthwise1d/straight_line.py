@@ -16,6 +16,7 @@ from typing import Any
 from numba import float32, uint32
 
 from dwlab import ptx
+from dwlab.depthwise1d import rows
 from dwlab.target import cuda
 
 BLOCK = 8  # times, and taps, of a block
@@ -43,29 +44,28 @@ def row(L: int, K: int, shift: int) -> Any:
 
 @functools.cache
 def row_to_tile(L: int, K: int, shift: int, reverse: bool = False) -> Any:
-    """The device function set(tile, at, w, x): y[t] as in `row` to word `at + t` of the shared array `tile`.
+    """The device function set(tile, own, s, w, x): y[t] as in `row`, to a lane's own row in the shared array `tile`.
 
-    w and x are local arrays of K and L float32. 8 outputs are summed up in registers at a time. reverse: the filter is
-    taken from its last tap on.
+    own, s: where the row begins, and its swizzle (rows.py). w and x are local arrays of K and L float32. 8 outputs are
+    summed up in registers at a time. reverse: the filter is taken from its last tap on.
     """
-    starts = list(reversed(range(0, L, BLOCK)))
-    return in_turn([_outputs_of_8(L, K, shift, t0, reverse) for t0 in starts], arguments=4)
+    return in_turn([_outputs_of_8(L, K, shift, t0, reverse) for t0 in range(0, L, BLOCK)], arguments=5)
 
 
 def _outputs_of_8(L: int, K: int, shift: int, t0: int, reverse: bool) -> Any:
     here = [block(0, j0, min(BLOCK, L - t0), K, shift, L, t0, reverse) for t, j0 in places(L, K, shift) if t == t0]
-    products = in_turn(here or [_nothing])
-    quads = min(BLOCK, L - t0) // 4
+    products = in_turn(here)
+    quads, place = min(BLOCK, L - t0) // 4, rows.piece(L)
 
     @cuda.jit(device=True, forceinline=True)
-    def store(tile, at, w, x):
+    def store(tile, own, s, w, x):
         y = cuda.local.array(BLOCK, float32)
         for i in range(BLOCK):
             y[i] = float32(0)
         products(y, w, x)
         for m in range(quads):
-            a, b, c, d = y[4 * m], y[4 * m + 1], y[4 * m + 2], y[4 * m + 3]
-            ptx.store4_shared(tile, uint32(at + uint32(t0 + 4 * m)), a, b, c, d)
+            at = place(own, s, t0 // 4 + m)
+            ptx.store4_shared(tile, at, y[4 * m], y[4 * m + 1], y[4 * m + 2], y[4 * m + 3])
 
     return store
 
@@ -108,28 +108,23 @@ def taps(L: int, K: int, shift: int, s0: int) -> Any:
 
 @functools.cache
 def row_taps(L: int, K: int, shift: int) -> Any:
-    """The device function add(dw, dy, tile, at): the weight gradient of a row, whose x begin at word `at` of `tile`.
+    """The device function add(dw, dy, tile, own, s): the weight gradient of a row, its x a lane's own row in `tile`.
 
-    dw and dy are local arrays of K and L float32, `tile` is shared; x is read 8 elements at a time.
+    own, s: as in row_to_tile. dw and dy are local arrays of K and L float32; x is read 8 elements at a time.
     """
-    return in_turn([_taps_of_8(L, K, shift, s0) for s0 in range(0, L, BLOCK) if reached(L, K, shift, s0)], arguments=4)
-
-
-def reached(L: int, K: int, shift: int, s0: int) -> bool:
-    """Whether the x from s0 on take part in any product."""
-    return s0 - shift < L and s0 - shift + K - 1 + BLOCK - 1 >= 0
+    return in_turn([_taps_of_8(L, K, shift, s0) for s0 in range(0, L, BLOCK)], arguments=5)
 
 
 def _taps_of_8(L: int, K: int, shift: int, s0: int) -> Any:
     products = taps(L, K, shift, s0)
-    quads = min(BLOCK, L - s0) // 4
+    quads, place = min(BLOCK, L - s0) // 4, rows.piece(L)
 
     @cuda.jit(device=True, forceinline=True)
-    def add(dw, dy, tile, at):
+    def add(dw, dy, tile, own, s):
         x = cuda.local.array(BLOCK, float32)
         for m in range(quads):
-            a, b, c, d = ptx.load4_shared(tile, uint32(at + uint32(s0 + 4 * m)))
-            x[4 * m], x[4 * m + 1], x[4 * m + 2], x[4 * m + 3] = a, b, c, d
+            at = place(own, s, s0 // 4 + m)
+            x[4 * m], x[4 * m + 1], x[4 * m + 2], x[4 * m + 3] = ptx.load4_shared(tile, at)
         products(dw, dy, x)
 
     return add
@@ -137,34 +132,34 @@ def _taps_of_8(L: int, K: int, shift: int, s0: int) -> Any:
 
 @functools.cache
 def row_backward(L: int, K: int, shift: int) -> Any:
-    """The device function add(dw, dy, tile, at, filters, w_at): both gradients of a row.
+    """The device function add(dw, dy, tile, own, s, filters, w_at): both gradients of a row.
 
-    dw and dy are local arrays of K and L float32; x begins at word `at` of the shared array `tile` and is overwritten
+    dw and dy are local arrays of K and L float32; x is a lane's own row in `tile`, as in row_to_tile, and is overwritten
     with dx; the filter begins at word `w_at` of `filters`. x and dx pass through 8 registers each.
     """
-    return in_turn([_backward_of_8(L, K, shift, s0) for s0 in range(0, L, BLOCK)], arguments=6)
+    return in_turn([_backward_of_8(L, K, shift, s0) for s0 in range(0, L, BLOCK)], arguments=7)
 
 
 def _backward_of_8(L: int, K: int, shift: int, s0: int) -> Any:
-    quads = min(BLOCK, L - s0) // 4
-    sums_of_taps = taps(L, K, shift, s0) if reached(L, K, shift, s0) else _nothing
-    tap_blocks = [j0 for j0 in range(0, K, BLOCK) if s0 - shift + j0 < L and s0 - shift + j0 + 14 >= 0]
-    products = in_turn([_products_with_dy(L, K, shift, s0, j0) for j0 in tap_blocks], arguments=4) if tap_blocks else _nothing_4
+    quads, place = min(BLOCK, L - s0) // 4, rows.piece(L)
+    sums_of_taps = taps(L, K, shift, s0)
+    here = [j0 for j0 in range(0, K, BLOCK) if s0 - shift + j0 < L and s0 - shift + j0 + 14 >= 0]
+    products = in_turn([_products_with_dy(L, K, shift, s0, j0) for j0 in here], arguments=4)
 
     @cuda.jit(device=True, forceinline=True)
-    def add(dw, dy, tile, at, filters, w_at):
+    def add(dw, dy, tile, own, s, filters, w_at):
         x = cuda.local.array(BLOCK, float32)
         dx = cuda.local.array(BLOCK, float32)
         for m in range(quads):
-            a, b, c, d = ptx.load4_shared(tile, uint32(at + uint32(s0 + 4 * m)))
-            x[4 * m], x[4 * m + 1], x[4 * m + 2], x[4 * m + 3] = a, b, c, d
+            at = place(own, s, s0 // 4 + m)
+            x[4 * m], x[4 * m + 1], x[4 * m + 2], x[4 * m + 3] = ptx.load4_shared(tile, at)
         for i in range(BLOCK):
             dx[i] = float32(0)
         sums_of_taps(dw, dy, x)
         products(dx, dy, filters, w_at)
         for m in range(quads):
-            a, b, c, d = dx[4 * m], dx[4 * m + 1], dx[4 * m + 2], dx[4 * m + 3]
-            ptx.store4_shared(tile, uint32(at + uint32(s0 + 4 * m)), a, b, c, d)
+            at = place(own, s, s0 // 4 + m)
+            ptx.store4_shared(tile, at, dx[4 * m], dx[4 * m + 1], dx[4 * m + 2], dx[4 * m + 3])
 
     return add
 
@@ -185,16 +180,6 @@ def _products_with_dy(L: int, K: int, shift: int, s0: int, j0: int) -> Any:
                     dx[i] += w[j] * dy[t]
 
     return add
-
-
-@cuda.jit(device=True, forceinline=True)
-def _nothing(a, b, c):
-    pass
-
-
-@cuda.jit(device=True, forceinline=True)
-def _nothing_4(a, b, c, d):
-    pass
 
 
 @functools.cache
@@ -316,13 +301,15 @@ def warp_sums(K: int) -> Any:
 
 
 def in_turn(calls: list[Callable[..., None]], arguments: int = 3) -> Any:
-    """The device function that makes all these calls, one after the other, with the same 3, 4, 6 or 7 arguments.
+    """The device function that makes all these calls, one after the other, with the same 3 to 7 arguments.
 
     Halves of halves, not a chain: Numba compiles a function where another first calls it, and so each level is a level
     of Python's recursion.
     """
     if len(calls) == 1:
         return calls[0]
+    if not calls:
+        return _nothing(arguments)
     half = len(calls) // 2
     first, second = in_turn(calls[:half], arguments), in_turn(calls[half:], arguments)
     if arguments == 3:
@@ -339,6 +326,13 @@ def in_turn(calls: list[Callable[..., None]], arguments: int = 3) -> Any:
             first(a, b, c, d)
             second(a, b, c, d)
 
+    elif arguments == 5:
+
+        @cuda.jit(device=True, forceinline=True)
+        def both(a, b, c, d, e):
+            first(a, b, c, d, e)
+            second(a, b, c, d, e)
+
     elif arguments == 6:
 
         @cuda.jit(device=True, forceinline=True)
@@ -354,3 +348,19 @@ def in_turn(calls: list[Callable[..., None]], arguments: int = 3) -> Any:
             second(a, b, c, d, e, f, g)
 
     return both
+
+
+def _nothing(arguments: int) -> Any:
+    if arguments == 3:
+
+        @cuda.jit(device=True, forceinline=True)
+        def nothing(a, b, c):
+            pass
+
+    else:
+
+        @cuda.jit(device=True, forceinline=True)
+        def nothing(a, b, c, d):
+            pass
+
+    return nothing

@@ -28,17 +28,16 @@ from dwlab.traffic import Traffic
 ROWS = 32  # rows of a warp, one a lane
 MOST = 64  # longest row and filter: both are held in registers
 WARPS = 2  # of a block
-BLOCKS = 1056  # that share the batch, if it has so many rows: 8 for each multiprocessor of an H200
+BLOCKS = 528  # that share the batch, if it has so many rows: 4 for each multiprocessor of an H200
 
 
 @by_shape
 def kernel(L, K, SHIFT):
-    PITCH = rows.pitch(L)
-    X_WORDS = ROWS * PITCH  # of a warp
-    DY_WORDS = ROWS * max(PITCH, K)  # the sums pass through dy's tile
+    X_WORDS = ROWS * L  # of a warp
+    DY_WORDS = ROWS * max(L, K)  # the sums pass through dy's tile
     ALL_X, ALL_DY = WARPS * X_WORDS, WARPS * DY_WORDS
     bring, read, put_parts = rows.bring(L), rows.read(L), rows.put_parts(K, WARPS)
-    accumulate = straight_line.row_taps(L, K, SHIFT)
+    accumulate, swizzle = straight_line.row_taps(L, K, SHIFT), rows.swizzle(L)
 
     @cuda.jit
     def kernel(dy, x, parts, shift):
@@ -48,7 +47,7 @@ def kernel(L, K, SHIFT):
         back = cuda.local.array(L, float32)
         lane, warp = uint32(cuda.threadIdx.x & 31), uint32(cuda.threadIdx.y)
         x0, dy0 = uint32(warp * uint32(X_WORDS)), uint32(warp * uint32(DY_WORDS))  # where this warp's tiles begin
-        own = uint32(lane * uint32(PITCH))
+        own, s = uint32(lane * uint32(L)), swizzle(lane)  # the lane's own row in a tile
         total = uint32(x.shape[0] * x.shape[1])
         step = uint32(uint32(cuda.gridDim.x) * uint32(ROWS))  # a whole number of times H, if anything is left there
         mine = uint32(uint32(cuda.blockIdx.x) * uint32(ROWS))  # the block's first row of parts, and of dy and x
@@ -62,8 +61,8 @@ def kernel(L, K, SHIFT):
             ptx.commit()
             ptx.wait(0)
             cuda.syncwarp()
-            read(back, dy_tile, uint32(dy0 + own))
-            accumulate(sums, back, x_tile, uint32(x0 + own))
+            read(back, dy_tile, uint32(dy0 + own), s)
+            accumulate(sums, back, x_tile, uint32(x0 + own), s)
             cuda.syncwarp()
             first = uint32(first + uint32(WARPS) * step)
         put_parts(sums, parts, mine, dy_tile, uint32(0), uint32(DY_WORDS))

@@ -72,10 +72,12 @@ def kernel(L, K, SHIFT):
             sums[j] = float32(0)
         pitch = uint32(H * uint32(L))  # elements from a row to the same channel's next; launch() has seen that 32 fit
         item = split
-        items = uint32(uint32(uint32(B + uint32(ROWS - 1)) // uint32(ROWS)) * uint32(SEGMENTS))
+        groups = uint32(uint32(B + uint32(ROWS - 1)) // uint32(ROWS))
+        items = uint32(groups * uint32(SEGMENTS))  # all groups' first segments, then their second ones, …
         while item < items:
-            b = uint32(uint32(item // uint32(SEGMENTS)) * uint32(ROWS))
-            t0 = uint32(uint32(item % uint32(SEGMENTS)) * uint32(SPAN))
+            segment = uint32(item // groups) if SEGMENTS > 1 else uint32(0)
+            b = uint32(uint32(item - segment * groups) * uint32(ROWS))
+            t0 = uint32(segment * uint32(SPAN))
             row = (np.int64(b) * np.int64(H) + np.int64(h)) * L
             entries = min(uint32(ROWS), uint32(B - b))
             bring(dy_tile, dy, row, pitch, entries, t0, SPAN, DY_WORDS, DY_TURNS, lane)
