@@ -1,20 +1,29 @@
 """Checks and measures this machine's GPU in one go, and records it: ``python benchmarks/record_run.py [FOLDER]``.
 
-Runs the doctor, the tests that need a GPU, and the study at the paper's shape and three others, with PyTorch as the
-peer where it is installed; writes one new record into FOLDER (the project's own records if none is given) and prints
-its tables last. Exit status 1 if any step failed. In a checkout without .git, set DWLAB_REVISION to the git revision.
+Runs the doctor, the tests that need a GPU, and the study of every path: all stages at the paper's shape with the
+hardware's counters, and at eight other shapes the stages that are meant for the memory roof, with PyTorch as the peer
+where it is installed. Writes one new record into FOLDER (the project's own records if none is given), with what the
+tests said of interpreter and GPU, and prints its tables last. Exit status 1 if any step failed. In a checkout without
+.git, set DWLAB_REVISION to the git revision.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import re
 import subprocess
 import sys
+import tempfile
 import time
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
 
 # The paper's shape, longer rows, a short filter on long rows, and odd sizes: all near 805 MB, far above any L2.
 SHAPES = (
@@ -28,6 +37,13 @@ SHAPES = (
     "786,128,1000,48",
     "786,128,1000,3",
 )
+LAST_OF_THE_PAPER = 4  # the order of warp_tiled: stages beyond it are meant for the roof
+# Test function -> what it compares, for the record.
+COMPARED = {
+    "test_each_stage_passes_the_judge_on_the_gpu": "the judge of kernels on the GPU, a stage each",
+    "test_each_stage_gives_on_the_gpu_what_the_interpreter_gives": "a stage's output, GPU and interpreter, to rounding",
+    "test_the_interpreter_has_the_gpus_bits": "integer kernels, GPU and interpreter, bit for bit",
+}
 
 
 def step(title: str, *command: str) -> tuple[str, int, float]:
@@ -40,36 +56,147 @@ def step(title: str, *command: str) -> tuple[str, int, float]:
     return title, status, time.monotonic() - started
 
 
+def outcomes(junit: Path) -> list[tuple[str, str, str]]:
+    """What pytest's XML says: (test function, its parameter, "passed", "failed" or "skipped"); empty without it."""
+    try:
+        root = ElementTree.parse(junit).getroot()
+    except (OSError, ElementTree.ParseError):
+        return []
+    found = []
+    for case in root.iter("testcase"):
+        match = re.match(r"([^\[]+)(?:\[(.*)\])?$", case.get("name", ""), re.DOTALL)
+        kinds = {child.tag for child in case}
+        outcome = "failed" if kinds & {"failure", "error"} else "skipped" if "skipped" in kinds else "passed"
+        found.append((match[1], match[2] or "", outcome))
+    return found
+
+
+def comparisons(tests: Sequence[tuple[str, str, str]]) -> list[dict[str, Any]]:
+    """Rows of the record's section."""
+    rows = []
+    for test, name in COMPARED.items():
+        ended = [outcome for function, _, outcome in tests if function == test]
+        if ended:
+            rows.append({"name": name} | {kind: ended.count(kind) for kind in ("passed", "failed", "skipped")})
+    return rows
+
+
+def judged(tests: Sequence[tuple[str, str, str]]) -> set[str]:
+    """The ids of the stages that the judge has passed on this GPU a moment ago."""
+    return {stage for test, stage, outcome in tests if test == next(iter(COMPARED)) and outcome == "passed"}
+
+
+def chosen(todo: Sequence[Any], shape: Any, main: bool) -> list[Any]:
+    """The stages to time at a shape: all at the main one, elsewhere those for the roof and each path's last."""
+    here = [stage for stage in todo if stage.supports(shape)]
+    if main:
+        return here
+    last = {stage.path: stage for stage in here}
+    return [stage for stage in here if stage.order > LAST_OF_THE_PAPER or last[stage.path] is stage]
+
+
+def measure(
+    shapes: Sequence[Any],
+    paths: Sequence[str],
+    passed: set[str],
+    seconds: float,
+    quick: bool,
+    told: Callable[[str], None],
+) -> tuple[Any, list[str]]:
+    """The study of all shapes, with notes on what it leaves out: no shape begins after so many seconds."""
+    from dwlab import stages, study
+    from dwlab.check import check
+
+    started = time.monotonic()
+    todo = [stage for path in paths for stage in stages.stages(path=path)]
+    plan = [(shape, chosen(todo, shape, i == 0)) for i, shape in enumerate(shapes)]
+
+    def judge(stage: Any) -> Any:
+        return check(stage) if stage.id not in passed else _Passed()
+
+    bench = study.GpuBench(quick=quick)
+    told(f"ceilings: {time.monotonic() - started:.0f} s")
+    made, left_out = None, []
+    for i, (shape, here) in enumerate(plan):
+        if made and time.monotonic() - started > seconds:
+            left_out.append(str(shape))
+            continue
+        one = study.study(
+            problem=shape, quick=quick, bench=bench, mode="gpu", judge=judge, chosen=here, hardware=i == 0, runs=[]
+        )
+        made = one if made is None else replace(made, rows=made.rows + one.rows, peers=made.peers + one.peers)
+        told(f"{shape}: {len(here)} stages, {time.monotonic() - started:.0f} s in all")
+    date = made.environment["date"]  # one record has one date
+    rows = [replace(row, measured=replace(row.measured, date=date)) if row.measured else row for row in made.rows]
+    notes = []
+    if len(shapes) > 1:
+        notes.append(
+            f"At shapes other than {shapes[0]} only the stages beyond warp_tiled and the last that is for the shape "
+            "were timed."
+        )
+    if left_out:
+        notes.append(f"Left out after {seconds:g} s: {'; '.join(left_out)}.")
+    return replace(made, rows=tuple(rows)), notes
+
+
+class _Passed:
+    passed = True
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("folder", nargs="?", default=str(ROOT / "dwlab" / "records"), help="where the record goes")
     parser.add_argument("--quick", action="store_true", help="one small shape, few rounds, no peers: to try it out")
+    parser.add_argument("--no-tests", action="store_true", help="leave out the doctor and the tests on the GPU")
+    parser.add_argument("--path", action="append", help="only this path; may be repeated (all if not given)")
+    parser.add_argument("--seconds", type=float, default=300, help="no new shape after so long (default: %(default)s)")
     options = parser.parse_args()
     folder = Path(options.folder).resolve()
     folder.mkdir(parents=True, exist_ok=True)
-    before = set(folder.glob("*.json"))
+    os.environ["DWLAB_TARGET"] = "gpu"
 
-    shapes = ["--quick"] if options.quick else [word for shape in SHAPES for word in ("--problem", shape)]
-    steps = [
-        step("doctor", "-m", "dwlab", "doctor"),
-        step("tests on the GPU", "-m", "pytest", "-q", "-ra", "-p", "no:cacheprovider", "tests/test_gpu.py"),
-        step("study", "-m", "dwlab", "study", *shapes, "--record", str(folder)),
-    ]
+    from dwlab import problems, records, report, study
 
-    sys.path.insert(0, str(ROOT))
-    from dwlab import records
+    steps, tests = [], []
+    if not options.no_tests:
+        with tempfile.TemporaryDirectory() as temporary:
+            junit = Path(temporary) / "tests.xml"
+            steps.append(step("doctor", "-m", "dwlab", "doctor"))
+            command = [
+                "-m",
+                "pytest",
+                "-q",
+                "-ra",
+                "-p",
+                "no:cacheprovider",
+                f"--junitxml={junit}",
+                "tests/test_gpu.py",
+            ]
+            steps.append(step("tests on the GPU", *command))
+            tests = outcomes(junit)
+
+    print("\n=== study", flush=True)
+    started = time.monotonic()
+    shapes = [study.QUICK_PROBLEM] if options.quick else [problems.problem(shape) for shape in SHAPES]
+    paths = options.path or list(problems.PATHS)
+    made, notes = measure(
+        shapes, paths, judged(tests), options.seconds, options.quick, lambda what: print(what, flush=True)
+    )
+    print(made.table())
+    file = made.write(folder, sections={"comparisons": comparisons(tests)} if tests else {}, notes=notes)
+    steps.append(("study", 0 if made.passed else 1, time.monotonic() - started))
 
     print("\n=== what was recorded")
-    written = sorted(set(folder.glob("*.json")) - before)
-    for path in written:
-        run = records.read_run(path)
-        print(f"{path.name}\n\n{records.ceilings_table([run])}\n{records.table(runs=[run])}")
-        print(f"{records.shapes_table(runs=[run])}\n{records.traffic_table(runs=[run])}")
-    if not written:
-        print("nothing")
+    run = records.read_run(file)
+    print(f"{file.name}\n\n{records.ceilings_table([run])}\n{report.totals_table(runs=[run])}")
+    for path in paths:
+        print(f"{path}\n\n{records.table(path=path, runs=[run])}\n{records.traffic_table(path=path, runs=[run])}")
+        print(records.shapes_table(path=path, runs=[run]))
+    if tests:
+        print(records.comparisons_table([run]))
     for title, status, seconds in steps:
         print(f"{title}: {'passed' if status == 0 else f'FAILED (status {status})'}, {seconds:.0f} s")
-    return 0 if written and all(status == 0 for _, status, _ in steps) else 1
+    return 0 if all(status == 0 for _, status, _ in steps) else 1
 
 
 if __name__ == "__main__":

@@ -7,9 +7,9 @@ alone loads nothing but this file.
 from __future__ import annotations
 
 import importlib
-import inspect
 import sys
 import types
+from inspect import signature as _signature  # dwlab.inspect is a module of ours
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -61,6 +61,8 @@ _CALLABLE = {"check", "stages"}
 
 
 def __getattr__(name: str) -> Any:
+    if name == "inspect":
+        return importlib.import_module("dwlab.inspect")
     if name not in _HOMES:
         raise AttributeError(f"module 'dwlab' has no attribute {name!r}; it has {', '.join(__all__)}")
     value = getattr(importlib.import_module(_HOMES[name]), name)
@@ -83,7 +85,7 @@ class _Package(types.ModuleType):
         if name in _CALLABLE and isinstance(value, types.ModuleType) and hasattr(value, name):
             function = getattr(value, name)
             value.__class__ = type("CallableModule", (types.ModuleType,), {"__call__": staticmethod(function)})
-            value.__signature__ = inspect.signature(function)  # what Shift+Tab shows
+            value.__signature__ = _signature(function)  # what Shift+Tab shows
         super().__setattr__(name, value)
 
 

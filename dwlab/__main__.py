@@ -1,4 +1,4 @@
-"""``python -m dwlab``: doctor, stages, xray, study, records, grade.
+"""``python -m dwlab``: doctor, stages, xray, inspect, predict, study, records, grade.
 
 The parser is here, the work in the rooms. Exit status: 0 if all is well, 1 if something that was judged is not (a
 problem that stops work, a check that fails, an exercise not solved), 2 for a command that cannot be carried out as
@@ -90,6 +90,37 @@ def _parsers() -> tuple[_Parser, dict[str, _Parser]]:
     )
 
     one = command(
+        "inspect",
+        "what the compiler makes of a stage, with a GPU or without",
+        "Compiles a stage and prints registers, spills, shared memory, occupancy, float64 instructions and\n"
+        "memory access opcodes; or the code. Needs numba-cuda and its compiler, and no GPU.\n"
+        "For kernels of your own, in Python: dwlab.inspect.compile(kernel, signature=…).",
+        "example: python -m dwlab inspect depthwise1d/forward/wide --cc 8.0 --sass",
+    )
+    one.add_argument("stage", metavar="OP/PATH/STAGE", help="as `stages` lists them")
+    one.add_argument(
+        "--problem", default="paper", metavar="P", help="a name, or B,H,L,K or B,H,L,K,PADDING (default: %(default)s)"
+    )
+    one.add_argument("--cc", metavar="N.N", help="compute capability (default: this GPU's, without one 9.0)")
+    code = one.add_mutually_exclusive_group()
+    code.add_argument("--ptx", action="store_true", help="the PTX, after link-time optimization")
+    code.add_argument("--sass", action="store_true", help="the GPU's own code (needs nvidia-cuda-nvdisasm)")
+
+    one = command(
+        "predict",
+        "how long a stage should take on a GPU, and what binds it",
+        "Predicts a stage's time from its counts and a GPU's ceilings, measured where a record has them, with\n"
+        "the time that each resource alone would need. Nothing is timed.",
+        "examples: python -m dwlab predict depthwise1d/forward/naive --gpu t4\n"
+        "          python -m dwlab predict --compare",
+    )
+    one.add_argument("stage", metavar="OP/PATH/STAGE", nargs="?", help="as `stages` lists them")
+    one.add_argument("--problem", default="paper", metavar="P", help="a name, or B,H,L,K[,PADDING] (default: paper)")
+    one.add_argument("--gpu", default="h200", metavar="NAME", help="such as t4, a100, rtx4090 (default: h200)")
+    one.add_argument("--compare", action="store_true", help="what was recorded beside what is predicted")
+    one.add_argument("--gpus", action="store_true", help="the GPUs that there are, and their ceilings")
+
+    one = command(
         "study",
         "every stage checked, counted and, on a GPU, timed",
         "Judges every stage, compares the traffic that its formula predicts with what the interpreter\n"
@@ -101,15 +132,19 @@ def _parsers() -> tuple[_Parser, dict[str, _Parser]]:
     one.add_argument("--path", help="only of this path")
     one.add_argument("--problem", action="append", metavar="P", help="a name, or B,H,L,K[,PADDING]; may be repeated")
     one.add_argument("--quick", action="store_true", help="smaller problem, fewer rounds")
-    one.add_argument("--record", metavar="FILE", help="on a GPU: write what was measured to FILE")
+    one.add_argument("--record", metavar="FILE", help="on a GPU: write what was measured to FILE, or into a folder")
+    one.add_argument(
+        "--report", metavar="FOLDER", help="tables and roofline as Markdown and PNG; without it, beside the record"
+    )
 
-    command(
+    one = command(
         "records",
         "what was measured: a row a measurement, with GPU and date",
         "Lists what dwlab/records/ holds: time, effective bandwidth and its fraction of the copy measured in\n"
         "the same run, speedup over the naive stage and over the fastest library.\n"
         "Status 1 if a file there cannot be read.",
     )
+    one.add_argument("--grid", action="store_true", help="the newest grid of shapes, a row a shape and path")
 
     one = command(
         "grade",
@@ -194,8 +229,12 @@ def _run(options: argparse.Namespace) -> int:
         return _xray(options)
     if options.command == "doctor":
         from dwlab import doctor as room
+    elif options.command == "inspect":
+        from dwlab import inspect as room
     elif options.command == "study":
         from dwlab import study as room
+    elif options.command == "predict":
+        from dwlab import timemodel as room
     elif options.command == "records":
         from dwlab import records as room
     else:

@@ -1,8 +1,9 @@
-"""What a GPU's own counters say of the stages: requests, sectors, bank conflicts, DRAM bytes, through Nsight Compute.
+"""What a GPU's own counters say of the stages: requests, sectors, bank conflicts, L2 and DRAM, through Nsight Compute.
 
 The third of three numbers that must agree: the traffic that a stage's formula predicts, what the interpreter counts,
 and what the hardware counted. ``measure`` runs ``ncu`` on a child process that launches each stage once on each
-problem, and reads its CSV. Clocks are left as they are. Where ncu is missing or may not read the counters, it says so.
+problem, its own kernel and no other, and reads its CSV. Clocks are left as they are. Where ncu is missing or may not
+read the counters, it says so; a metric that the GPU does not have is None.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import os
 import shutil
 import subprocess
 import sys
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -25,17 +27,31 @@ from dwlab import problems, records, stages
 from dwlab.problems import DepthwiseConv1d
 from dwlab.stages import Stage
 
-# Field of Counters -> Nsight Compute's metric. Sectors are 32 bytes. A request is one warp executing one access.
+# Field of Counters -> Nsight Compute's metrics, added up. Sectors are 32 bytes. A request is one warp executing one
+# access. An atomic whose old value nobody reads is a reduction (red) to the hardware, any other an atom.
 METRICS = {
-    "load_requests": "l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum",
-    "load_sectors": "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum",
-    "store_requests": "l1tex__t_requests_pipe_lsu_mem_global_op_st.sum",
-    "store_sectors": "l1tex__t_sectors_pipe_lsu_mem_global_op_st.sum",
-    "l2_read_sectors": "lts__t_sectors_op_read.sum",
-    "dram_read_bytes": "dram__bytes_read.sum",
-    "dram_write_bytes": "dram__bytes_write.sum",
-    "shared_bank_conflicts": "l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum",
+    "load_requests": ("l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum",),
+    "load_sectors": ("l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum",),
+    "store_requests": ("l1tex__t_requests_pipe_lsu_mem_global_op_st.sum",),
+    "store_sectors": ("l1tex__t_sectors_pipe_lsu_mem_global_op_st.sum",),
+    "atomic_requests": (
+        "l1tex__t_requests_pipe_lsu_mem_global_op_red.sum",
+        "l1tex__t_requests_pipe_lsu_mem_global_op_atom.sum",
+    ),
+    "atomic_sectors": (
+        "l1tex__t_sectors_pipe_lsu_mem_global_op_red.sum",
+        "l1tex__t_sectors_pipe_lsu_mem_global_op_atom.sum",
+    ),
+    "l2_read_sectors": ("lts__t_sectors_op_read.sum",),
+    "l2_write_sectors": ("lts__t_sectors_op_write.sum",),
+    "dram_read_bytes": ("dram__bytes_read.sum",),
+    "dram_write_bytes": ("dram__bytes_write.sum",),
+    "shared_bank_conflicts": ("l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum",),
 }
+_ALL = tuple(metric for metrics in METRICS.values() for metric in metrics)
+
+SECONDS = 600
+"""Longest that ncu may take. Each launch is repeated for each group of counters that fit the hardware at once."""
 
 
 class CountersError(RuntimeError):
@@ -46,8 +62,10 @@ class CountersError(RuntimeError):
 class Counters:
     """One launch of a stage on a problem, as the hardware counted it, with what the stage's formula had predicted.
 
-    Requests, sectors of 32 bytes, bytes. shared_bank_conflicts: wavefronts beyond the least, of loads and stores. What
-    is still in L2 when the kernel ends has not been written to DRAM.
+    Requests, sectors of 32 bytes, bytes; None for what this GPU or its driver does not count. Atomics are reductions
+    and atomics together. l2_write_sectors: stores, and what reductions and atomics wrote. shared_bank_conflicts:
+    wavefronts beyond the least, of loads and stores. What is still in L2 when the kernel ends has not been written to
+    DRAM.
     """
 
     op: str
@@ -55,14 +73,17 @@ class Counters:
     stage: str
     problem: dict[str, Any]
     predicted: dict[str, Any]
-    load_requests: int
-    load_sectors: int
-    store_requests: int
-    store_sectors: int
-    l2_read_sectors: int
-    dram_read_bytes: int
-    dram_write_bytes: int
-    shared_bank_conflicts: int
+    load_requests: int | None
+    load_sectors: int | None
+    store_requests: int | None
+    store_sectors: int | None
+    l2_read_sectors: int | None
+    dram_read_bytes: int | None
+    dram_write_bytes: int | None
+    shared_bank_conflicts: int | None
+    atomic_requests: int | None = None
+    atomic_sectors: int | None = None
+    l2_write_sectors: int | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
@@ -76,7 +97,7 @@ Run = Callable[[Sequence[str], dict[str, str]], "subprocess.CompletedProcess[str
 def measure(
     todo: Sequence[Stage], shapes: Sequence[DepthwiseConv1d], *, run: Run | None = None, ncu: str | None = None
 ) -> list[Counters]:
-    """The counters of each stage on each problem, problem by problem. Raises CountersError.
+    """The counters of each stage on each problem that it is for, problem by problem. Raises CountersError.
 
     todo: registered stages. ncu: the profiler's command, looked for on the PATH if None.
     """
@@ -89,12 +110,12 @@ def measure(
     for shape in shapes:
         child += ["--problem", ",".join(str(v) for v in (shape.B, shape.H, shape.L, shape.K, shape.padding))]
     command = [ncu, "--clock-control", "none", "--target-processes", "all", "--csv", "--print-units", "base"]
-    command += ["--metrics", ",".join(METRICS.values()), *child]
+    command += ["--metrics", ",".join(_ALL), *child]
     root = str(Path(__file__).resolve().parent.parent)
     path = os.pathsep.join(part for part in (root, os.environ.get("PYTHONPATH", "")) if part)
     done = (run or _run)(command, os.environ | {"PYTHONPATH": path, "DWLAB_TARGET": "gpu"})
     launches = parse(done.stdout)
-    expected = [(shape, stage) for shape in shapes for stage in todo]
+    expected = [(shape, stage) for shape in shapes for stage in todo if stage.supports(shape)]
     if "ERR_NVGPUCTRPERM" in done.stdout + done.stderr:
         raise CountersError(
             "this user may not read the GPU's counters (ERR_NVGPUCTRPERM): run as root, or have the driver's "
@@ -112,63 +133,93 @@ def measure(
             stage.name,
             records.describe_problem(shape),
             stage.traffic(shape).to_dict(),
-            **{field: launch[metric] for field, metric in METRICS.items()},
+            **{field: _total(launch, metrics) for field, metrics in METRICS.items()},
         )
         for (shape, stage), launch in zip(expected, launches, strict=True)
     ]
 
 
-def parse(text: str) -> list[dict[str, int]]:
-    """ncu's CSV: for each launch, in order, metric -> value. Launches that lack a metric are left out.
+def _total(launch: dict[str, int | None], metrics: Sequence[str]) -> int | None:
+    """The sum of those metrics that the GPU counted; None if it counted none of them."""
+    counted = [value for metric in metrics if (value := launch.get(metric)) is not None]
+    return sum(counted) if counted else None
 
-    Lines before the header (ncu's own messages, the program's output) are skipped.
+
+def parse(text: str) -> list[dict[str, int | None]]:
+    """ncu's CSV: for each launch, in order, metric -> value, None for "n/a": what this GPU does not count.
+
+    Lines before the header (ncu's own messages, the program's output) and lines that name no metric are skipped.
     """
     lines = text.splitlines()
     start = next((i for i, line in enumerate(lines) if line.startswith('"ID"')), None)
     if start is None:
         return []
-    launches: dict[str, dict[str, int]] = {}
+    launches: dict[str, dict[str, int | None]] = {}
     for row in csv.DictReader(io.StringIO("\n".join(lines[start:]))):
+        if row.get("Metric Name") not in _ALL:
+            continue  # a line of another program between
         try:
-            value = round(float((row.get("Metric Value") or "").replace(",", "")))
+            value: int | None = round(float((row.get("Metric Value") or "").replace(",", "")))
         except ValueError:
-            continue  # "n/a", or a line of another program between
+            value = None
         launches.setdefault(row["ID"], {})[row["Metric Name"]] = value
-    return [launch for launch in launches.values() if set(METRICS.values()) <= set(launch)]
+    return list(launches.values())
 
 
 def _run(command: Sequence[str], environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
     try:
-        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=SECONDS)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise CountersError(f"ncu did not run: {type(error).__name__}") from error
 
 
 def launch_once(stage: Stage, problem: DepthwiseConv1d) -> None:
-    """Launches a stage once on the present GPU and waits: what the child process does under ncu."""
+    """Launches a stage once on the present GPU and waits: what the child process does under ncu.
+
+    Arrays are zeroed on the host, and a workspace of parts is left as it comes out: ncu is to see the stage's own
+    kernel and no other.
+    """
     from dwlab.target import cuda
 
-    arrays = {name: cuda.to_device(values) for name, values in problem.inputs(stage.path).items()}
-    for name in problem.outputs(stage.path):
-        arrays[name] = cuda.to_device(np.zeros(problem.shapes(stage.path)[name], problem.dtype))
-    how, args = stage.launch(problem), stage.args(problem, arrays)
-    stage.kernel[how.grid, how.block, 0, how.shared_bytes](*args)  # `run` might zero before, by a launch of its own
+    how, names = stage.launch(problem), problem.arrays(stage.path)
+    # No kernel counts differently for other numbers, and zeros are quick to have.
+    shapes = problem.shapes(stage.path)
+    arrays = {name: cuda.to_device(np.zeros(shapes[name], problem.dtype)) for name in names}
+    args = list(stage.args(problem, arrays))
+    if how.parts:
+        args[len(names) - 1] = cuda.device_array(stage.workspace_shape(problem), np.float32)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Grid size .* low occupancy")  # Numba's word on small problems
+        stage.kernel_for(problem)[how.grid, how.block, 0, how.shared_bytes](*args)
     cuda.synchronize()
 
 
+# Field and heading.
+_COLUMNS = (("load_requests", "load requests"), ("load_sectors", "load sectors"), ("store_sectors", "store sectors"))
+_ATOMICS = (("atomic_requests", "atomic requests"), ("atomic_sectors", "atomic sectors"))
+
+
 def table(counters: Sequence[Counters | dict[str, Any]]) -> str:
-    """Predicted beside hardware counts as text, a row a stage and problem."""
-    head = ["stage", "problem", "load requests", "predicted", "load sectors", "predicted", "store sectors", "predicted"]
-    head += ["DRAM MB read", "written", "bank conflicts"]
+    """Predicted beside hardware counts as text, a row a stage and problem; atomics where a stage has any."""
+    given = [one.to_dict() if isinstance(one, Counters) else one for one in counters]
+    beside = _COLUMNS + (_ATOMICS if any(c["predicted"].get("atomic_requests") for c in given) else ())
+    head = ["path", "stage", "problem", *(cell for _, name in beside for cell in (name, "predicted"))]
+    head += ["L2 MB read", "written", "DRAM MB read", "written", "bank conflicts"]
     body = []
-    for one in counters:
-        c = one.to_dict() if isinstance(one, Counters) else one
-        cells = [c["stage"], records.shape_text(c["problem"])]
-        for key in ("load_requests", "load_sectors", "store_sectors"):
-            cells += [f"{c[key]:,}", f"{c['predicted'][key]:,}"]
-        cells += [f"{c[key] / 1e6:,.1f}" for key in ("dram_read_bytes", "dram_write_bytes")]
-        body.append([*cells, f"{c['shared_bank_conflicts']:,}"])
-    return records.columns(head, body, left={0, 1})
+    for c in given:
+        cells = [c["path"], c["stage"], records.shape_text(c["problem"])]
+        for key, _ in beside:
+            cells += [_count(c.get(key)), _count(c["predicted"].get(key))]
+        for key, size in (
+            ("l2_read_sectors", 32), ("l2_write_sectors", 32), ("dram_read_bytes", 1), ("dram_write_bytes", 1)
+        ):  # fmt: skip
+            cells.append("n/a" if c.get(key) is None else f"{size * c[key] / 1e6:,.1f}")
+        body.append([*cells, _count(c["shared_bank_conflicts"])])
+    return records.columns(head, body, left={0, 1, 2})
+
+
+def _count(value: int | None) -> str:
+    return "n/a" if value is None else f"{value:,}"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -178,8 +229,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--problem", action="append", required=True)
     options = parser.parse_args(arguments)
     for text in options.problem:
-        for name in options.stage:
-            launch_once(stages.stage(name), problems.problem(text))
+        problem = problems.problem(text)
+        for stage in (stages.stage(name) for name in options.stage):
+            if stage.supports(problem):  # else it would be another stage's kernel that is counted
+                launch_once(stage, problem)
     return 0
 
 

@@ -43,6 +43,7 @@ class Ceilings:
 
     copy_gbps: device copy, 1e9 bytes a second, read plus written (from a datasheet: the memory's peak). l2_gbps: reads
     that hit L2. fma_tflops: float32, a fused multiply-add counted as two. launch_us: host time of one plain launch.
+    shared_gbps: reads from shared memory without a bank conflict, all multiprocessors.
     measured: measured here or in a record, as against a datasheet. source: where the numbers come from.
     """
 
@@ -52,6 +53,7 @@ class Ceilings:
     launch_us: float | None = None
     measured: bool = False
     source: str = ""
+    shared_gbps: float | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
@@ -166,6 +168,8 @@ def recorded(runs: Sequence[records.Record] | None = None) -> dict[str, Machine]
     """Name -> GPU with the ceilings of its newest record; empty where nothing is recorded."""
     found: dict[str, Machine] = {}
     for run in records.load_runs() if runs is None else runs:
+        if not run.ceilings:
+            continue
         fields = {k: v for k, v in run.machine.items() if k in Machine.__dataclass_fields__}
         try:
             machine = Machine(**{**fields, "compute_capability": tuple(fields["compute_capability"])})
@@ -249,8 +253,8 @@ def measure(machine: Machine | None = None, *, quick: bool = False, clock: timin
 
     Each ceiling is a kernel whose result is checked: the copy is the fastest of a 128-bit Numba kernel, the driver's
     own copy and, where PyTorch is installed, its ``copy_``; L2 is 128-bit reads past the L1 of a buffer of an eighth
-    of the L2; FMA is eight independent chains a thread. Raises TimingError in simulated mode, MachineError if a
-    kernel's result is wrong.
+    of the L2; FMA is eight independent chains a thread; shared memory is read 16 bytes a lane.
+    Raises TimingError in simulated mode, MachineError if a kernel's result is wrong.
     """
     clock = clock if clock is not None else timing.DeviceClock()
     machine = machine or present()
@@ -263,6 +267,7 @@ def measure(machine: Machine | None = None, *, quick: bool = False, clock: timin
         l2_gbps=_l2_gbps(machine, how),
         fma_tflops=_fma_tflops(machine, how),
         launch_us=_launch_us(clock),
+        shared_gbps=_shared_gbps(machine, how),
         measured=True,
         source=f"measured; copy of {size / 1e6:,.0f} MB by {fastest} (GB/s: {all_copies})",
     )
@@ -275,13 +280,15 @@ def _gbps(size: int, timed: timing.Timing) -> float:
 
 @functools.cache
 def _kernels() -> dict[str, Any]:
-    """The four kernels that measure ceilings, made when first needed: they exist on a GPU only."""
+    """The kernels that measure ceilings, made when first needed: they exist on a GPU only."""
     from llvmlite import ir
-    from numba import float32, int32, types
+    from numba import float32, int32, types, uint32
     from numba.cuda.extending import intrinsic
 
+    from dwlab import ptx
     from dwlab.target import cuda
 
+    load4_shared = ptx.intrinsics().load4_shared
     four = types.UniTuple(types.float32, 4)
     vector = ir.VectorType(ir.FloatType(), 4)
 
@@ -390,15 +397,35 @@ def _kernels() -> dict[str, Any]:
         out[cuda.grid(1)] = ((a0 + a1) + (a2 + a3)) + ((a4 + a5) + (a6 + a7))
 
     @cuda.jit
+    def read_shared(out, repeats):
+        tile = cuda.shared.array(_SHARED_WORDS, float32, 16)
+        thread = uint32(cuda.threadIdx.x)
+        for k in range(_SHARED_WORDS // _THREADS):
+            word = uint32(thread + uint32(_THREADS * k))
+            tile[word] = float32(word % uint32(7))
+        cuda.syncthreads()
+        a = b = c = d = float32(0)
+        for _ in range(repeats):
+            # 16 bytes a lane, four passes of the banks an instruction: the passes are waited for, not the instructions.
+            for k in range(_SHARED_WORDS // (4 * _THREADS)):
+                p, q, r, s = load4_shared(tile, uint32(uint32(4) * thread + uint32(4 * _THREADS * k)))
+                a += p
+                b += q
+                c += r
+                d += s
+        out[cuda.grid(1)] = (a + b) + (c + d)
+
+    @cuda.jit
     def nothing():
         pass
 
-    return {"copy": copy, "read_l2": read_l2, "fma": fma, "nothing": nothing}
+    return {"copy": copy, "read_l2": read_l2, "fma": fma, "read_shared": read_shared, "nothing": nothing}
 
 
 _THREADS = 256
 _CHUNK = 4 * 4 * _THREADS  # floats that one block of the copy and of the L2 read takes at a time
 CHUNK_BYTES = 4 * _CHUNK
+_SHARED_WORDS = 4096  # that a block of the shared-memory read has, and reads in each repeat
 
 
 def _copies(machine: Machine, how: Mapping[str, Any]) -> tuple[dict[str, timing.Timing], int]:
@@ -493,6 +520,22 @@ def _fma_tflops(machine: Machine, how: Mapping[str, Any]) -> float:
         raise MachineError("the FMA kernel's result is wrong: measure again, and mistrust this GPU if it persists")
     flops = blocks * _THREADS * repeats * 16 * 8 * 2
     return flops / timed.median_us / 1e6
+
+
+def _shared_gbps(machine: Machine, how: Mapping[str, Any]) -> float:
+    from dwlab.target import cuda
+
+    blocks, repeats = machine.sms * (machine.threads_per_sm // _THREADS), 2048
+    out = cuda.device_array(blocks * _THREADS, np.float32)
+    kernel = _kernels()["read_shared"]
+    timed = timing.time_launches(
+        lambda stream: kernel[blocks, _THREADS, stream](out, np.int32(repeats)), cold="shared memory only", **how
+    )
+    # Whole numbers below 2**24: exact in float32.
+    sums = (np.arange(_SHARED_WORDS) % 7).reshape(-1, _THREADS, 4).sum(axis=(0, 2))
+    if not np.array_equal(out.copy_to_host(), np.tile(repeats * sums, blocks).astype(np.float32)):
+        raise MachineError("the shared-memory sums are wrong: measure again, and mistrust this GPU if they persist")
+    return _gbps(4 * blocks * repeats * _SHARED_WORDS, timed)
 
 
 def _launch_us(clock: timing.Clock, launches: int = 500, repeats: int = 5) -> float:

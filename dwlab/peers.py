@@ -1,7 +1,8 @@
 """What PyTorch does for the same problem, given its best: every way that it has, its best layout, algorithm search on.
 
-Float32 throughout, TF32 off. Inputs are laid out as each way likes them before anything is timed, and filters are
-reversed or transformed as its convention wants; what is timed is the operator. Each way's result is held against the
+Float32 throughout, TF32 off. Inputs are laid out as each way likes them before anything is timed, filters are reversed
+or transformed and x is padded as its convention wants (training has the padded x from the forward pass); what is timed
+is the operator, and for a gradient only what that path asks for. Each way's result is held against the
 float64 reference before its time counts. Times follow dwlab.timing, in PyTorch's own CUDA graphs for short ones.
 """
 
@@ -12,8 +13,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
-
-import numpy as np
 
 from dwlab import timing
 from dwlab.problems import DepthwiseConv1d
@@ -37,9 +36,19 @@ class Peer:
         return asdict(self)
 
 
-def fastest(peers: Sequence[Peer]) -> Peer | None:
-    """The peer with the least median; None if none ran."""
-    ran = [peer for peer in peers if peer.time is not None]
+LIBRARY_WAYS = ("conv1d", "conv2d", "FFT")
+"""How the ways that a user finds in PyTorch begin: its convolutions in either layout, and its FFT. The others are ours,
+put together from its matrix products."""
+
+
+def kind(way: str) -> str:
+    """A way's first word: "conv1d", "conv2d", "FFT" or "bmm"."""
+    return way.split(":")[0].split()[0]
+
+
+def fastest(peers: Sequence[Peer], kinds: Sequence[str] = ()) -> Peer | None:
+    """The peer with the least median, of these kinds only if any are given; None if none ran."""
+    ran = [peer for peer in peers if peer.time is not None and (not kinds or kind(peer.way) in kinds)]
     return min(ran, key=lambda peer: peer.time.median_us) if ran else None
 
 
@@ -56,104 +65,240 @@ def measure(
     problem: DepthwiseConv1d,
     path: str,
     sets: Sequence[Mapping[str, Any]],
-    verify: Callable[[np.ndarray], str],
+    verify: Callable[[dict[str, Any]], str],
     *,
     cold: str,
-    rounds: int = 15,
-    min_seconds: float = 0.2,
+    only: Sequence[str] = (),
+    **how: Any,
 ) -> list[Peer]:
-    """Every way that PyTorch has for this problem and path, timed; an empty list for a path that it is not tried on.
+    """Every way that PyTorch has for this problem and path, timed.
 
-    sets: dicts of device arrays (CUDA array interface) to rotate among. verify: given the output for the first set on
-    the host, says what is wrong with it, "" if nothing.
+    sets: dicts of device arrays (CUDA array interface) to rotate among. verify: given the outputs for the first
+    set, name -> tensor, says what is wrong with them, "" if nothing. only: kinds of ways to try, all if none are given.
+    how: what dwlab.timing.time_launches takes. An empty list without PyTorch and a GPU.
     """
-    if path != "forward" or not available():
+    if not available():
         return []
     import torch
 
     clock = TorchClock()
+    names = [name for name in problem.arrays(path) if name not in problem.outputs(path)]
     found = []
     with _full_precision(), torch.inference_mode():
-        for way, prepare in ways(problem).items():
+        for way, prepare in ways(problem, path).items():
+            if only and kind(way) not in only:
+                continue
             name = f"PyTorch {torch.__version__.split('+')[0]} {way.split(':')[0]}"
-            if "conv" in way.split(":")[0]:
+            if "conv" in kind(way):
                 name += f" (cuDNN {_cudnn_version(torch.backends.cudnn.version())})"
             try:
-                calls = [prepare(*(torch.as_tensor(s[key], device="cuda") for key in ("x", "w"))) for s in sets]
-                wrong = verify(calls[0]().contiguous().cpu().numpy())
+                made = [prepare(**{key: torch.as_tensor(s[key], device="cuda") for key in names}) for s in sets]
+                call, outputs = made[0]
+                wrong = verify(outputs(call()))
                 if wrong:
                     found.append(Peer(name, way, failure=f"its result is wrong: {wrong}"))
                     continue
-                launches = [lambda stream, call=call: call() for call in calls]
-                timed = timing.time_launches(launches, cold=cold, clock=clock, rounds=rounds, min_seconds=min_seconds)
-                found.append(Peer(name, way, timed))
+                launches = [lambda stream, call=call: call() for call, _ in made]
+                found.append(Peer(name, way, timing.time_launches(launches, cold=cold, clock=clock, **how)))
             except torch.OutOfMemoryError:
                 found.append(Peer(name, way, failure="out of GPU memory"))
             except RuntimeError as error:
                 found.append(Peer(name, way, failure=f"it does not run: {str(error).splitlines()[0]}"))
             finally:
-                calls = launches = None
+                made = call = outputs = launches = None
                 torch.cuda.synchronize()
                 torch.cuda.empty_cache()
     return found
 
 
 Call = Callable[[], Any]
+"""What is timed: gives tensors of any strides, as they come out of the library."""
+
+Outputs = Callable[[Any], dict[str, Any]]
+"""From what a Call gives to the path's outputs by name, for the check: slices, reversals of few elements; untimed."""
+
+Prepare = Callable[..., tuple[Call, Outputs]]
 
 
-def ways(problem: DepthwiseConv1d) -> dict[str, Callable[[Any, Any], Call]]:
-    """How PyTorch can compute the forward path: text -> prepare(x, w), which gives the call to be timed.
+def ways(problem: DepthwiseConv1d, path: str = "forward") -> dict[str, Prepare]:
+    """How PyTorch can compute a path: text -> prepare(x=…, w=…, dy=…), of the path's inputs, which are tensors.
 
-    The call returns y, (B, H, L), as a tensor of any strides. x (B, H, L) and w (H, K) are tensors.
+    conv1d and conv2d (channels last) are aten's convolution and, for gradients, its convolution_backward with only the
+    outputs asked for, on a padded x; input_grad is tried as the forward convolution that it is as well.
     """
+    problem.arrays(path)  # the error for a path that does not exist
+    made = {"forward": _forward, "input_grad": _input_grad}.get(path)
+    found = made(problem) if made else {}
+    if path != "forward":
+        found |= _convolution_backward(problem, path)
+    found["FFT: rfft, product, irfft"] = _fft(problem, path)
+    if problem.L <= TOEPLITZ_LENGTH:
+        found["bmm: a matrix product a channel"] = _bmm(problem, path)
+    return found
+
+
+def _sliced(name: str, left: int, pad: int, length: int) -> Outputs:
+    """The output of a convolution that was padded by ``pad`` on both sides, where ``left`` was wanted."""
+    first = pad - left
+    return lambda out: {name: out.reshape(out.shape[0], out.shape[1], -1)[..., first : first + length]}
+
+
+def _forward(problem: DepthwiseConv1d) -> dict[str, Prepare]:
+    left, right = problem.left, problem.shift
+    found = _convolutions(problem, "x", "y", left, right, reverse=True)
+    if left != right:
+        found["conv1d padded first: NCL, F.pad"] = _padded_first(problem, left, right)
+    return found
+
+
+def _input_grad(problem: DepthwiseConv1d) -> dict[str, Prepare]:
+    """dx[s] = sum_j w[j] dy[s - shift + j]: a convolution of dy with the filter as it is, padded the other way."""
+    return _convolutions(problem, "dy", "dx", problem.shift, problem.left, reverse=False)
+
+
+def _convolutions(
+    problem: DepthwiseConv1d, source: str, name: str, left: int, right: int, reverse: bool
+) -> dict[str, Prepare]:
+    """Zeros on both sides as many as the longer side needs: no copy of the rows, and a slice of what comes out."""
+    import torch
+    import torch.nn.functional as F
+
+    B, H, L, K = problem.B, problem.H, problem.L, problem.K
+    both = max(left, right)
+    outputs = _sliced(name, left, both, L)
+
+    def taps(w: Any) -> Any:
+        return (w.flip(-1) if reverse else w).reshape(H, 1, K).contiguous()
+
+    def conv1d(w: Any, **rows: Any) -> tuple[Call, Outputs]:
+        x, wf = rows[source], taps(w)
+        return lambda: F.conv1d(x, wf, padding=both, groups=H), outputs
+
+    def conv2d(w: Any, **rows: Any) -> tuple[Call, Outputs]:
+        x4 = rows[source].reshape(B, H, 1, L).to(memory_format=torch.channels_last)
+        w4 = taps(w).reshape(H, 1, 1, K).to(memory_format=torch.channels_last)
+        return lambda: F.conv2d(x4, w4, padding=(0, both), groups=H), outputs
+
+    return {"conv1d: NCL, padded on both sides": conv1d, "conv2d: channels last": conv2d}
+
+
+def _padded_first(problem: DepthwiseConv1d, left: int, right: int) -> Prepare:
+    import torch.nn.functional as F
+
+    H, K = problem.H, problem.K
+
+    def prepare(x: Any, w: Any) -> tuple[Call, Outputs]:
+        wf = w.flip(-1).reshape(H, 1, K).contiguous()
+        return lambda: F.conv1d(F.pad(x, (left, right)), wf, groups=H), lambda y: {"y": y}
+
+    return prepare
+
+
+def _convolution_backward(problem: DepthwiseConv1d, path: str) -> dict[str, Prepare]:
+    """aten::convolution_backward of y = conv1d(padded x, reversed w), in both layouts."""
     import torch
     import torch.nn.functional as F
 
     B, H, L, K = problem.B, problem.H, problem.L, problem.K
     left, right = problem.left, problem.shift
-    # Zeros on both sides as many as the longer side needs: no copy of x, and y is a slice of what comes out.
-    both = max(left, right)
-    y_of = slice(both - left, both - left + L)
+    wanted = problem.outputs(path)
+    mask = ["dx" in wanted, "dw" in wanted, False]
+    backward = torch.ops.aten.convolution_backward
 
-    def flipped(w: Any) -> Any:
-        return w.flip(-1).reshape(H, 1, K).contiguous()
+    def outputs(grads: Any) -> dict[str, Any]:
+        found = {}
+        if mask[0]:
+            found["dx"] = grads[0].reshape(B, H, L + K - 1)[..., left : left + L]
+        if mask[1]:
+            found["dw"] = grads[1].reshape(H, K).flip(-1)
+        return found
 
-    def conv1d(x: Any, w: Any) -> Call:
-        wf = flipped(w)
-        return lambda: F.conv1d(x, wf, padding=both, groups=H)[..., y_of]
+    def made(dims: int, layout: Any) -> Prepare:
+        ones, zeros = [1] * dims, [0] * dims
 
-    def conv1d_padded(x: Any, w: Any) -> Call:
-        wf = flipped(w)
-        return lambda: F.conv1d(F.pad(x, (left, right)), wf, groups=H)
+        def shaped(rows: Any) -> Any:
+            return rows if dims == 1 else rows.unsqueeze(2)
 
-    def conv2d_channels_last(x: Any, w: Any) -> Call:
-        x4 = x.reshape(B, H, 1, L).to(memory_format=torch.channels_last)
-        w4 = flipped(w).reshape(H, 1, 1, K).to(memory_format=torch.channels_last)
-        return lambda: F.conv2d(x4, w4, padding=(0, both), groups=H)[..., y_of].reshape(B, H, L)
+        def prepare(dy: Any, x: Any = None, w: Any = None) -> tuple[Call, Outputs]:
+            # What a mask leaves out is asked for its shape only, but must be there.
+            x = torch.empty((B, H, L), device=dy.device) if x is None else x
+            w = torch.empty((H, K), device=dy.device) if w is None else w
+            g = shaped(dy).contiguous(memory_format=layout)
+            xp = shaped(F.pad(x, (left, right))).contiguous(memory_format=layout)
+            wf = shaped(w.flip(-1).reshape(H, 1, K)).contiguous(memory_format=layout)
+            return lambda: backward(g, xp, wf, None, ones, zeros, ones, False, zeros, H, mask), outputs
 
-    def fft(x: Any, w: Any) -> Call:
-        n = fast_length(L + K - 1)
-        y = slice(problem.shift, problem.shift + L)
-        return lambda: torch.fft.irfft(torch.fft.rfft(x, n) * torch.fft.rfft(w, n), n)[..., y]
+        return prepare
 
-    def toeplitz(x: Any, w: Any) -> Call:
-        # y[b,h,:] = x[b,h,:] @ T[h] with T[h,s,t] = w[h, t + shift - s]: a matrix product for each channel.
-        j = torch.arange(L, device=x.device)[None, :] + problem.shift - torch.arange(L, device=x.device)[:, None]
-        inside = (j >= 0) & (j < K)
-        matrices = torch.where(inside, w[:, j.clamp(0, K - 1)], torch.zeros((), device=x.device))
-        rows = x.transpose(0, 1)
-        return lambda: torch.bmm(rows, matrices).transpose(0, 1)
-
-    found: dict[str, Callable[[Any, Any], Call]] = {
-        "conv1d: NCL, padded on both sides": conv1d,
-        "conv2d: channels last": conv2d_channels_last,
-        "FFT: rfft, product, irfft": fft,
+    return {
+        "conv1d backward: NCL": made(1, torch.contiguous_format),
+        "conv2d backward: channels last": made(2, torch.channels_last),
     }
-    if left != right:
-        found["conv1d padded first: NCL, F.pad"] = conv1d_padded
-    if L <= TOEPLITZ_LENGTH:
-        found["bmm: one Toeplitz matrix a channel, made beforehand"] = toeplitz
-    return found
+
+
+def _fft(problem: DepthwiseConv1d, path: str) -> Prepare:
+    """Products of spectra, long enough that nothing wraps around. dw is summed over the batch before the last step."""
+    import torch
+
+    L, K, shift = problem.L, problem.K, problem.shift
+    n = fast_length(L + K - 1)
+    rfft, irfft = torch.fft.rfft, torch.fft.irfft
+
+    def prepare(x: Any = None, w: Any = None, dy: Any = None) -> tuple[Call, Outputs]:
+        if path == "forward":
+            return lambda: irfft(rfft(x, n) * rfft(w, n), n), lambda y: {"y": y[..., shift : shift + L]}
+        wr = None if w is None else w.flip(-1).contiguous()
+        lag = None if x is None else (shift - torch.arange(K, device=x.device)) % n
+
+        def call() -> tuple[Any, Any]:
+            d = rfft(dy, n)
+            dx = None if wr is None else irfft(d * rfft(wr, n), n)
+            dw = None if x is None else irfft((d.conj() * rfft(x, n)).sum(0), n)
+            return dx, dw
+
+        def outputs(grads: tuple[Any, Any]) -> dict[str, Any]:
+            dx, dw = grads
+            found = {} if dx is None else {"dx": dx[..., K - 1 - shift : K - 1 - shift + L]}
+            return found if dw is None else found | {"dw": dw[:, lag]}
+
+        return call, outputs
+
+    return prepare
+
+
+def _bmm(problem: DepthwiseConv1d, path: str) -> Prepare:
+    """A matrix product for each channel: rows times a Toeplitz matrix made beforehand, T[h,s,t] = w[h, t + shift - s].
+
+    y = x T, dx = dy T'; for dw the L*L sums x' dy of all pairs of times, whose diagonals are then added up.
+    """
+    import torch
+
+    L, K, shift = problem.L, problem.K, problem.shift
+
+    def prepare(x: Any = None, w: Any = None, dy: Any = None) -> tuple[Call, Outputs]:
+        device = (x if dy is None else dy).device
+        t = torch.arange(L, device=device)
+        if w is not None:
+            j = t[None, :] + shift - t[:, None]
+            matrices = torch.where((j >= 0) & (j < K), w[:, j.clamp(0, K - 1)], torch.zeros((), device=device))
+        if path == "forward":
+            rows = x.transpose(0, 1)
+            return lambda: torch.bmm(rows, matrices).transpose(0, 1), lambda y: {"y": y}
+        grads = dy.transpose(0, 1)
+        if x is not None:
+            columns = x.permute(1, 2, 0)
+            s = t[None, :] + shift - torch.arange(K, device=device)[:, None]  # (K, L): the time of x for tap j
+            inside = ((s >= 0) & (s < L)).to(dy.dtype)
+            place = s.clamp(0, L - 1) * L + t[None, :]
+
+        def call() -> tuple[Any, Any]:
+            dx = None if w is None else torch.bmm(grads, matrices.transpose(1, 2)).transpose(0, 1)
+            dw = None if x is None else (torch.bmm(columns, grads).reshape(-1, L * L)[:, place] * inside).sum(-1)
+            return dx, dw
+
+        return call, lambda both: {k: v for k, v in zip(("dx", "dw"), both, strict=True) if v is not None}
+
+    return prepare
 
 
 def fast_length(least: int) -> int:

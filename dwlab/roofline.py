@@ -145,8 +145,10 @@ def plot(points: Sequence[Point], ceilings: Ceilings, *, title: str = "", ax: Ax
 
     for i, p in enumerate(points):
         ax.plot(
-            p.intensity, p.gflops, ls="none", marker=MARKERS[i % len(MARKERS)], ms=9, color=COLOURS[i % len(COLOURS)],
-            mec="black", mew=0.8, label=f"{p.label}: {100 * p.fraction:.1f} % of its roof", zorder=3,
+            # The eighth point has the first one's colour and the second one's marker.
+            p.intensity, p.gflops, ls="none", marker=MARKERS[(i + i // len(COLOURS)) % len(MARKERS)],
+            ms=9, color=COLOURS[i % len(COLOURS)], mec="black", mew=0.8, zorder=3,
+            label=f"{p.label}: {100 * p.fraction:.1f} % of its roof",
         )  # fmt: skip
     ax.legend(loc="lower right", fontsize=8, framealpha=0.95)
     plain = FuncFormatter(lambda value, _: f"{value:,.0f}" if value >= 1 else f"{value:g}")

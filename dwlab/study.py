@@ -9,17 +9,21 @@ the count, if its output at the measured shape is wrong, or if its point lies ab
 from __future__ import annotations
 
 import argparse
+import functools
 import hashlib
 import json
+import math
 import sys
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 
-from dwlab import counters, peers, problems, records, references, roofline, stages, timing
+from dwlab import counters, peers, problems, records, references, report, roofline, stages, timing
 from dwlab import machine as machines
 from dwlab.counters import Counters, CountersError
 from dwlab.machine import Ceilings, Machine
@@ -33,6 +37,9 @@ PROBLEM = problems.PAPER
 QUICK_PROBLEM = replace(problems.PAPER, B=1024)
 COUNTED_OUTPUTS = 4096  # outputs of the problem that the interpreter counts, at most
 COUNTED_TAPS = 4096  # taps of it, at most
+TIMING = {"rounds": 15, "min_seconds": 0.2, "most_seconds": 1.5}
+QUICK_TIMING = {"rounds": 5, "min_seconds": 0.05, "most_seconds": 0.5}
+MOVED_ON = 2**26  # bytes of a problem from which fresh inputs are the last ones moved on
 MOST_PRODUCTS = 2**30  # L*K of a problem: the formulas look at each warp and tap of a row
 
 
@@ -132,8 +139,11 @@ class Study:
             "rows": [row.to_dict() for row in self.rows],
         }
 
-    def write(self, path: Any) -> Any:
-        """Records what was measured as a new file; see dwlab.records.write. Raises StudyError if nothing was."""
+    def write(self, path: Any, **more: Any) -> Any:
+        """Records what was measured as a new file; more: sections and notes for it. See dwlab.records.write.
+
+        Raises StudyError if nothing was measured.
+        """
         if self.environment is None or self.machine is None or self.machine.ceilings is None:
             raise StudyError("nothing was measured, so there is nothing to record: a record needs a GPU")
         return records.write(
@@ -144,6 +154,7 @@ class Study:
             peers=self.peers,
             machine=self.machine.to_dict(),
             counters=self.counters,
+            **more,
         )
 
     def _cells(self) -> tuple[list[str], list[list[str]]]:
@@ -272,7 +283,7 @@ class GpuBench:
     ) -> None:
         self.clock = clock or timing.DeviceClock()
         self.machine = machine or machines.measure(quick=quick, clock=self.clock)
-        self.how = {"rounds": 5, "min_seconds": 0.05} if quick else {"rounds": 15, "min_seconds": 0.2}
+        self.how = QUICK_TIMING if quick else TIMING
 
     def environment(self) -> dict[str, Any]:
         return machines.environment(self.machine)
@@ -311,7 +322,8 @@ class _OnGpu:
         self.sets: list[dict[str, Any]] = []
         self.inputs: dict[str, np.ndarray] = {}
         shapes = problem.shapes(path)
-        self.poison = {name: np.full(shapes[name], np.nan, problem.dtype) for name in problem.outputs(path)}
+        # Pages of the host that are touched once serve for every check.
+        self.host = {name: np.full(shapes[name], np.nan, problem.dtype) for name in problem.outputs(path)}
         for _ in range(sets):
             self.sets.append({name: cuda.device_array(shapes[name], problem.dtype) for name in problem.arrays(path)})
         self.refresh()
@@ -322,7 +334,7 @@ class _OnGpu:
 
         for i, arrays in enumerate(self.sets):
             self.seed += 1
-            made = self.problem.inputs(self.path, seed=self.seed)
+            made = self._fresh()
             for name, values in made.items():
                 arrays[name].copy_to_device(values)
             if i == 0:
@@ -330,17 +342,30 @@ class _OnGpu:
         # The stream that is timed does not wait for the default one.
         cuda.synchronize()
 
+    def _fresh(self) -> dict[str, np.ndarray]:
+        """Inputs that differ from the last ones everywhere. Large ones are the last, each moved on by chance: random
+        numbers take longer to make than everything else here.
+        """
+        if not self.inputs or self.problem.compulsory_bytes(self.path) < MOVED_ON:
+            return self.problem.inputs(self.path, seed=self.seed)
+        rng = np.random.default_rng(self.seed)
+        return {
+            name: np.roll(values.reshape(-1), int(rng.integers(1, max(2, values.size)))).reshape(values.shape)
+            for name, values in self.inputs.items()
+        }
+
     def check(self, stage: Stage) -> None:
         """Runs the stage once on poisoned outputs. Raises WrongResult."""
         from dwlab.target import cuda
 
         arrays = self.sets[0]
-        for name, values in self.poison.items():
-            arrays[name].copy_to_device(values)
+        for name in self.host:
+            _poison(arrays[name])
         stage.run(self.problem, arrays)
         cuda.synchronize()
-        for name in self.problem.outputs(self.path):
-            wrong = spot_check(self.problem, self.path, self.inputs, name, arrays[name].copy_to_host())
+        for name, values in self.host.items():
+            arrays[name].copy_to_host(values)
+            wrong = spot_check(self.problem, self.path, self.inputs, name, values)
             if wrong:
                 raise WrongResult(f"{stage.id} at {self.problem}: {wrong}")
 
@@ -355,10 +380,15 @@ class _OnGpu:
         return timed
 
     def peers(self) -> list[Peer]:
-        name = self.problem.outputs(self.path)[0]
-
-        def verify(values: np.ndarray) -> str:
-            return spot_check(self.problem, self.path, self.inputs, name, values, relative=1e-5)
+        def verify(tensors: dict[str, Any]) -> str:
+            for name, tensor in tensors.items():
+                values = tensor.contiguous().cpu().numpy()
+                # Sums over the batch are long, and a library may take them in any order.
+                relative = 1e-4 if name == "dw" else 1e-5
+                wrong = spot_check(self.problem, self.path, self.inputs, name, values, relative)
+                if wrong:
+                    return wrong
+            return ""
 
         return peers.measure(self.problem, self.path, self.sets, verify, cold=self.cold, **self.bench.how)
 
@@ -371,6 +401,27 @@ class _OnGpu:
         pending = getattr(cuda.current_context(), "deallocations", None)
         if pending is not None:  # Numba frees late, and PyTorch cannot make it
             pending.clear()
+
+
+@functools.cache
+def _poison_kernel() -> Any:
+    from dwlab.target import cuda
+
+    @cuda.jit
+    def poison(array, value):
+        i = cuda.grid(1)
+        if i < array.size:
+            array[i] = value
+
+    return poison
+
+
+def _poison(array: Any) -> None:
+    """Fills a C-contiguous device array with NaN."""
+    flat = array.reshape(math.prod(array.shape))
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Grid size .* low occupancy")  # Numba's word on small arrays
+        _poison_kernel()[-(-flat.size // 256), 256](flat, np.float32(np.nan))
 
 
 def spot_check(
@@ -403,7 +454,7 @@ def spot_check(
     def part(key: str, array: np.ndarray) -> np.ndarray:
         return array[channels] if "w" in key else array[np.ix_(entries, channels)]
 
-    few = {key: part(key, array) for key, array in inputs.items()}
+    few = {key: part(key, array) for key, array in inputs.items() if key in problem.arrays(path)}
     got = part(name, values).astype(np.float64)
     wanted = references.reference(small, path, few)[name]
     if relative is not None:
@@ -512,13 +563,15 @@ def study(
     counter: Callable[[Stage, DepthwiseConv1d], tuple[int, str]] = count,
     chosen: Sequence[Stage] | None = None,
     runs: Sequence[records.Record] | None = None,
+    hardware: bool = True,
     progress: Callable[[str], None] = lambda what: None,
 ) -> Study:
     """Every stage of an op and path, on one problem or several.
 
     problem: the paper's if None, or with ``quick`` a smaller one. quick: fewer rounds, no peers. bench: what times the
     stages; the present GPU in gpu mode, nothing in simulated mode. judge, counter, chosen, runs: the judge of kernels,
-    the counter of traffic, the stages and the records to use in place of the project's. progress: told what is next.
+    the counter of traffic, the stages and the records to use in place of the project's. hardware: ask for the GPU's own
+    counters too. progress: told what is next.
     Raises StageError for an op or path that does not exist, OutOfMemory for a problem too large for the GPU.
     """
     if mode is None:
@@ -576,9 +629,9 @@ def study(
         replace(row, measured=replace(row.measured, date=environment["date"])) if row.measured else row for row in rows
     ]
     counted_by_gpu: list[dict[str, Any]] = []
-    uncounted = "left out for --quick" if quick else ""
+    uncounted = "left out for --quick" if quick else "" if hardware else "not asked for"
     right = [stage for stage in todo if all(row.passed for row in rows if row.id == stage.id) and _registered(stage)]
-    if not quick and right:
+    if not uncounted and right:
         progress("hardware counters")
         try:
             # The main problem, and the small one at which the interpreter counted.
@@ -627,11 +680,11 @@ def _row(stage: Stage, shape: DepthwiseConv1d, small: DepthwiseConv1d, wrong: st
         dtype=shape.dtype,
         passed=not verdict,
         verdict=verdict or "right",
-        flops=shape.flops,
+        flops=shape.flops_of(stage.path),
         compulsory_bytes=size,
-        intensity=shape.flops / size,
+        intensity=shape.flops_of(stage.path) / size,
         predicted_bytes=asked,
-        intensity_asked=shape.flops / asked,
+        intensity_asked=shape.flops_of(stage.path) / asked,
         counted_problem=records.describe_problem(small),
         counted_bytes=counted,
         counted_prediction=stage.traffic(small).bytes_moved,
@@ -742,18 +795,23 @@ def measurement(
 def main(args: argparse.Namespace) -> int:
     """``python -m dwlab study``: 0, or 1 if a check fails. Errors of names, sizes, memory and records are raised.
 
+    A record gets its report, Markdown and PNG, beside it, or in the folder that --report names. --report alone writes
+    that of the newest record.
     Whether the record can be written is asked before anything is measured. If it then cannot be written all the same,
     the measurements go to stderr as JSON, and the status is 2.
     """
     from dwlab import target
 
-    if args.record:
-        if target.mode != "gpu":
+    if args.record or args.report:
+        if target.mode != "gpu" and args.record:
             raise StudyError(
                 f"--record needs a GPU: nothing is measured in simulated mode ({target.reason}). "
                 "What others measured: python -m dwlab records"
             )
-        records.check_writable(args.record)
+        if args.report:
+            _make_folder(args.report)
+        if args.record:
+            records.check_writable(args.record)
     shapes = [problems.problem(text) for text in args.problem] if args.problem else None
     todo = stages.stages(args.op, args.path)
     # A record that cannot be read is named, and the others serve.
@@ -763,12 +821,30 @@ def main(args: argparse.Namespace) -> int:
     print(json.dumps(made.to_dict(), indent=1, ensure_ascii=False) if args.json else made.table())
     if args.record:
         try:
-            print(f"recorded: {made.write(args.record).name}", file=sys.stderr)
+            path = made.write(args.record)
+            print(f"recorded: {path.name}", file=sys.stderr)
         except records.RecordError as error:
             print(f"dwlab: {error}. What was measured follows, so that it is not lost:", file=sys.stderr)
             print(json.dumps(made.to_dict(), ensure_ascii=False), file=sys.stderr)
             return 2
+        run: records.Record | None = records.read_run(path)
+        # The project's own records hold nothing but records.
+        folder = args.report or (None if path.resolve().parent == records.FOLDER.resolve() else path.parent)
+    else:
+        folder = args.report
+        run = report.newest() if folder else None
+        if folder and run is None:
+            raise StudyError("--report writes what a record holds, and none is of the paper's shape: add --record FILE")
+    if folder:
+        print(f"reported: {', '.join(one.name for one in report.write(run, folder))}", file=sys.stderr)
     return 0 if made.passed else 1
+
+
+def _make_folder(path: str) -> None:
+    try:
+        Path(path).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StudyError(f"--report {path}: no folder can be there ({error.strerror})") from error
 
 
 @contextmanager

@@ -159,6 +159,7 @@ def time_launches(
     *,
     rounds: int = 15,
     min_seconds: float = 0.2,
+    most_seconds: float = math.inf,
     cold: str = "",
     clock: Clock | None = None,
     graph_below_us: float = GRAPH_BELOW_US,
@@ -168,8 +169,9 @@ def time_launches(
     fn: ``fn(stream)`` enqueues one launch; a sequence of such functions is launched in turn, which with one function
     for each set of buffers keeps the inputs out of the cache (see ``sets_for``). Compilation and module loading belong
     to the warm-up, which launches every function before anything is timed.
-    rounds: how often to measure. min_seconds: the measured time in all, at least. cold: the cache's state in words
-    (``cache_state``), kept with the timing.
+    rounds: how often to measure. min_seconds: the measured time in all, at least. most_seconds: a slow launch is
+    measured in fewer rounds, 3 at least, so that all of them take about this long at most. cold: the cache's state in
+    words (``cache_state``), kept with the timing.
     Raises TimingError in simulated mode, and if the device's events make no sense.
     """
     functions: tuple[Launch, ...] = (fn,) if callable(fn) else tuple(fn)
@@ -213,6 +215,8 @@ def time_launches(
         return run
 
     launches = steps * per_step
+    if math.isfinite(most_seconds):
+        rounds = max(3, min(rounds, int(1e6 * most_seconds / (pilot_us * per_step * (steps + ahead)))))
     samples = [_positive(clock.elapsed_us(repeat(ahead), repeat(steps))) / launches for _ in range(rounds)]
     p10, median, p90 = (float(value) for value in np.percentile(samples, [10, 50, 90]))
     return Timing(median, p10, p90, rounds, launches, method, cold or "cache state not stated", note)

@@ -136,7 +136,7 @@ def test_version_and_help(run):
     assert run("--version")[:2] == (0, f"dwlab {dwlab.__version__}\n")
     status, out, _ = run("--help")
     assert status == 0
-    for command in ("doctor", "stages", "xray", "study", "records", "grade"):
+    for command in ("doctor", "stages", "xray", "inspect", "predict", "study", "records", "grade"):
         assert command in out
         status, text, _ = run(command, "--help")
         assert status == 0 and "--json" in text and len(text) > 200 and max(map(len, text.splitlines())) <= 100
@@ -150,7 +150,7 @@ def test_version_and_help(run):
     "arguments, words",
     [
         (["studdy"], "there is no command 'studdy'; is it study?"),
-        (["zzz"], "there are doctor, stages, xray, study, records, grade"),
+        (["zzz"], "there are doctor, stages, xray, inspect, predict, study, records, grade"),
         (["--vers"], "is it --version?"),
         (["stages", "--jsn"], "stages has no option '--jsn'; is it --json?"),
         (["stages", "--js"], "is it --json?"),
@@ -160,6 +160,11 @@ def test_version_and_help(run):
         (["xray", NAIVE, "--problem", "smal"], "The nearest is 'small'"),
         (["xray", NAIVE, "--problem", "4,16,0,48"], "L"),
         (["xray", NAIVE, "--problem", "4,16,48,48,-3"], "padding"),
+        (["inspect"], "OP/PATH/STAGE (see: python -m dwlab inspect --help)"),
+        (["inspect", "depthwise1d/forward/naiv"], "The nearest is 'depthwise1d/forward/naive'"),
+        (["inspect", NAIVE, "--cc", "9"], "write it as '9.0'"),
+        (["inspect", NAIVE, "--cc", "9.9"], "is not in the table; known: 6.0"),
+        (["inspect", NAIVE, "--ptx", "--sass"], "not allowed with argument --ptx"),
         (["stages", "--op", "depthwise2"], "The nearest is 'depthwise1d'"),
         (["stages", "--path", "forwards"], "The nearest is 'forward'"),
         (["study", "--op", "depthwise2"], "The nearest is 'depthwise1d'"),

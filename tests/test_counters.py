@@ -26,7 +26,7 @@ def line(launch, metric, value, unit="sector"):
 def output(launches=4, skip=()):
     lines = ["==PROF== Connected to process 41", "==PROF== Profiling kernel: 0%....100%", HEAD]
     for launch in range(launches):
-        for i, metric in enumerate(METRICS.values()):
+        for i, metric in enumerate(metric for metrics in METRICS.values() for metric in metrics):
             if (launch, i) not in skip:
                 lines.append(line(launch, metric, f"{1000 * launch + 1_234_000 + i:,}"))
     return "\n".join(lines) + "\n"
@@ -51,7 +51,10 @@ def test_each_launch_belongs_to_its_stage_and_problem():
         ("naive", 48), ("coalesced", 48), ("naive", 31), ("coalesced", 31),
     ]  # fmt: skip
     assert [one.load_requests for one in found] == [1_234_000, 1_235_000, 1_236_000, 1_237_000]
-    assert found[3].shared_bank_conflicts == 1_237_007
+    assert found[3].shared_bank_conflicts == 1_237_012
+    # Reductions and atomics are two metrics each, and one number.
+    assert found[1].atomic_requests == 1_235_004 + 1_235_005 and found[1].atomic_sectors == 1_235_006 + 1_235_007
+    assert (found[0].l2_read_sectors, found[0].l2_write_sectors) == (1_234_008, 1_234_009)
     assert found[2].predicted == TODO[0].traffic(SHAPES[1]).to_dict()
 
 
@@ -95,7 +98,6 @@ def test_a_user_who_may_not_read_counters_is_told_what_to_do():
     [
         (Ncu(output(3)), "3 of 4 launches"),
         (Ncu(output(5)), "5 of 4 launches"),
-        (Ncu(output(skip={(1, 2)})), "3 of 4 launches"),
         (Ncu(output(), "Traceback\nValueError: no", 1), "status 1 and 4 of 4 launches; it said: ValueError: no"),
         (Ncu(""), "0 of 4 launches; it said: no output"),
         (Ncu("no kernels were profiled"), "it said: no kernels were profiled"),
@@ -106,10 +108,27 @@ def test_an_answer_that_is_not_whole_is_not_used(ncu, message):
         counters.measure(TODO, SHAPES, run=ncu, ncu="ncu")
 
 
-def test_values_that_are_no_numbers_leave_a_launch_out():
-    text = output(2).replace('"1,234,003"', '"n/a"')
-    assert len(counters.parse(text)) == 1
+def test_a_metric_that_this_gpu_does_not_count_is_none_and_its_launch_stays():
+    text = output(skip={(0, 2)}).replace('"1,235,003"', '"n/a"').replace('"1,235,004"', '"n/a"')
+    found = counters.measure(TODO, SHAPES, run=Ncu(text), ncu="ncu")
+    assert len(found) == 4
+    assert found[0].store_requests is None and found[0].store_sectors == 1_234_003
+    assert found[1].store_sectors is None and found[1].store_requests == 1_235_002
+    assert found[1].atomic_requests == 1_235_005  # of two metrics, the one that there is
+    assert "n/a" in counters.table(found)
     assert counters.parse("") == [] and counters.parse(HEAD) == []
+
+
+def test_lines_of_other_programs_and_other_metrics_are_no_launches():
+    strange = line(9, "gpu__time_duration.sum", "17") + "\nhello, world\n"
+    assert len(counters.parse(output(2) + strange)) == 2
+
+
+def test_a_stage_that_is_not_for_a_problem_is_not_counted_there():
+    wide = stages.stage("depthwise1d/forward/wide")
+    ncu = Ncu(output(3))
+    found = counters.measure([TODO[0], wide], SHAPES, run=ncu, ncu="ncu")
+    assert [(one.stage, one.problem["L"]) for one in found] == [("naive", 48), ("wide", 48), ("naive", 31)]
 
 
 def test_the_child_launches_each_stage_on_each_problem(monkeypatch):
@@ -120,12 +139,38 @@ def test_the_child_launches_each_stage_on_each_problem(monkeypatch):
     assert launched == [("naive", 4), ("shared", 4), ("naive", 2), ("shared", 2)]
 
 
-def test_one_launch_runs_the_kernel():
-    counters.launch_once(TODO[0], DepthwiseConv1d(1, 2, 5, 3))
+def test_the_child_leaves_out_a_stage_that_is_not_for_a_problem(monkeypatch):
+    launched = []
+    monkeypatch.setattr(counters, "launch_once", lambda stage, problem: launched.append((stage.name, problem.L)))
+    arguments = ["--stage", "depthwise1d/forward/naive", "--stage", "depthwise1d/forward/wide"]
+    assert counters.main([*arguments, "--problem", "small", "--problem", "2,3,31,7,same"]) == 0
+    assert launched == [("naive", 48), ("wide", 48), ("naive", 31)]
+
+
+@pytest.mark.parametrize("stage", stages.stages(), ids=lambda stage: stage.id)
+def test_one_launch_runs_the_stages_own_kernel_and_no_other(stage, monkeypatch):
+    def refused(*args):
+        pytest.fail("ncu would count this launch too")
+
+    monkeypatch.setattr(stages, "fill_zero", refused)
+    monkeypatch.setattr(stages, "add_parts", refused)
+    launched = []
+    kernel = stage.kernel_for(DepthwiseConv1d(1, 4, 8, 4))
+
+    class Kernel:
+        py_func = kernel.py_func
+
+        def __getitem__(self, how):
+            return lambda *args: (launched.append(how), kernel[how](*args))
+
+    monkeypatch.setattr(type(stage), "kernel_for", lambda self, problem: Kernel())
+    counters.launch_once(stage, DepthwiseConv1d(1, 4, 8, 4))
+    assert len(launched) == 1
 
 
 def test_the_table_puts_the_formula_beside_the_hardware():
     found = counters.measure(TODO, SHAPES, run=Ncu(output()), ncu="ncu")
     text = counters.table(found)
     assert counters.table([one.to_dict() for one in found]) == text
+    assert "atomic" not in text  # forward has none
     assert "1,234,001" in text and f"{TODO[0].traffic(SHAPES[0]).load_sectors:,}" in text

@@ -7,6 +7,7 @@ import math
 import platform
 import subprocess
 
+import numpy as np
 import pytest
 
 from dwlab import machine, occupancy, records, target, timing
@@ -236,3 +237,24 @@ def test_the_l2_reads_of_every_block_walk_through_all_chunks():
                 at -= chunks
         assert seen == set(range(chunks))
         assert chunks * machine.CHUNK_BYTES <= l2 / 4
+
+
+def test_the_shared_memory_ceilings_kernel_reads_every_word_without_a_conflict(monkeypatch):
+    """Its kernel, on the interpreter: the sums that the measurement demands, and one pass for every 128 bytes."""
+    pytest.importorskip("numba.cuda.extending", reason="the ceilings' kernels are made with numba-cuda")
+    from dwlab import ptx, simt
+
+    if target.mode == "gpu":
+        pytest.skip("here the kernel itself is measured: tests/test_gpu.py")
+    made = machine._kernels.__wrapped__()["read_shared"]
+    function = made.py_func
+    cells = dict(zip(function.__code__.co_freevars, function.__closure__, strict=True))
+    monkeypatch.setattr(cells["load4_shared"], "cell_contents", ptx.load4_shared)
+    threads, words, repeats = machine._THREADS, machine._SHARED_WORDS, 3
+    out = np.zeros(2 * threads, np.float32)
+    made[2, threads](out, np.int32(repeats))
+    sums = (np.arange(words) % 7).reshape(-1, threads, 4).sum(axis=(0, 2))
+    assert np.array_equal(out, np.tile(repeats * sums, 2))
+    report = simt.xray(made, 2, threads, out, np.int32(repeats))
+    assert report.totals.bank_conflicts == 0 and not report.hazards
+    assert report.array("tile", "load").wavefronts == 2 * repeats * words // 32

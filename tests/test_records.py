@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dwlab import machine, records, roofline
-from dwlab.problems import PAPER, DepthwiseConv1d
+from dwlab.problems import PAPER, PATHS, DepthwiseConv1d
 from dwlab.records import Measurement, RecordError, RecordWarning
 
 ENVIRONMENT = {
@@ -415,6 +415,13 @@ def test_a_table_of_nothing_is_a_sentence():
         assert text.startswith("Nothing is recorded") and "python -m dwlab study" in text
 
 
+def test_every_path_has_its_table_before_anything_is_recorded():
+    made = records.tables([])
+    for path in PATHS:
+        assert made[f"depthwise1d/{path}"]().startswith(f"Nothing is recorded for depthwise1d/{path}. On a GPU")
+        assert "depthwise1d/" in made[f"depthwise1d/{path}/traffic"]() and made[f"depthwise1d/{path}/shapes"]()
+
+
 def test_tables_between_markers_are_renewed_and_the_rest_stays(tmp_path):
     text = "# A\n<!-- begin:depthwise1d/forward -->\nold\n<!-- end:depthwise1d/forward -->\ntail\n"
     made = records.tables(runs(tmp_path))
@@ -429,7 +436,7 @@ def test_tables_between_markers_are_renewed_and_the_rest_stays(tmp_path):
 @pytest.mark.parametrize(
     "text, message",
     [
-        ("<!-- begin:nothing -->\n<!-- end:nothing -->", "no table is named 'nothing': there are ceilings, dep"),
+        ("<!-- begin:nothing -->\n<!-- end:nothing -->", "no table is named 'nothing': there are ceilings, comparisons, dep"),
         ("<!-- begin:ceilings -->\n", "has no <!-- end:ceilings"),
         ("<!-- end:ceilings -->", "closes no table"),
         ("<!-- begin:ceilings --><!-- begin:depthwise1d/forward -->", "stands inside 'ceilings'"),

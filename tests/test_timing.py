@@ -207,3 +207,10 @@ def test_the_cache_state_is_said_as_it_is():
 def test_a_timing_prints_its_time_spread_method_and_cache():
     text = str(timing.Timing(244.123, 243.9, 245.5, 15, 20, "events", "cold: 805.0 MB, 13.4 times the L2", "a note"))
     assert text == "244.12 µs (243.90 to 245.50, events, cold: 805.0 MB, 13.4 times the L2); a note"
+
+
+@pytest.mark.parametrize("kernel_us, rounds", [(96_000.0, 5), (400_000.0, 3), (500.0, 15)])
+def test_a_slow_kernel_is_measured_in_fewer_rounds(kernel_us, rounds):
+    timed = time_launches(lambda gpu: gpu.enqueue(), clock=FakeGpu(kernel_us), min_seconds=0.2, most_seconds=1.0)
+    assert timed.rounds == rounds
+    assert timed.median_us == pytest.approx(kernel_us, rel=0.01)

@@ -29,6 +29,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from dwlab.problems import PATHS
+
 SCHEMA = 1
 FOLDER = Path(__file__).parent
 
@@ -102,15 +104,38 @@ _POSITIVE = ("time_us", "p10_us", "p90_us", "effective_gbps", "fraction_of_copy"
              "intensity", "rounds", "launches")  # fmt: skip
 _POSITIVE_OR_NONE = ("speedup_vs_naive", "peer_time_us", "speedup_vs_peer", "predicted_bytes", "order")
 _TEXTS = ("op", "path", "stage", "dtype", "method", "cold")
-# What a row of hardware counters must have to be shown.
+# What a row of hardware counters must have to be shown; null for what that GPU does not count.
 _SECTORS = ("load_sectors", "store_sectors")
 _COUNTED = ("load_requests", "store_requests", "dram_read_bytes", "dram_write_bytes", "shared_bank_conflicts")
+_COUNTED_LATER = ("atomic_requests", "atomic_sectors", "l2_read_sectors", "l2_write_sectors")  # not in every record
+
+# Parts of a record that a run may have beside its measurements: name -> what each row has, and of what kind. A kind
+# that ends in "?" may be null or missing. grid: one path of one shape, with the stage that dispatch chose for it;
+# *_bound_us: the least time that the copy bandwidth and the FMA rate allow. sanitizer: one of compute-sanitizer's tools
+# over one stage.
+# reduction_error: a sum against float64; terms: of each output; error: the greatest |out - ref| of all outputs over the
+# sum of the terms' absolute values; norm_error: of the whole output. comparisons: tests that hold the interpreter
+# against a GPU.
+SECTIONS: dict[str, dict[str, str]] = {
+    "grid": {
+        "op": "text", "path": "text", "problem": "object", "dtype": "text", "stage": "text", "time_us": "positive?",
+        "p10_us": "positive?", "p90_us": "positive?", "fraction_of_copy": "positive?", "copy_bound_us": "positive",
+        "fma_bound_us": "positive?", "peer": "text?", "peer_time_us": "positive?", "speedup_vs_peer": "positive?",
+        "cold": "text?", "failure": "text?",
+    },
+    "sanitizer": {"tool": "text", "stage": "text", "clean": "flag", "message": "text?", "version": "text?"},
+    "reduction_error": {
+        "op": "text", "path": "text", "stage": "text", "problem": "object", "terms": "positive", "error": "number",
+        "norm_error": "number", "allowed": "positive", "runs": "positive", "repeatable": "flag",
+    },
+    "comparisons": {"name": "text", "passed": "count", "failed": "count", "skipped": "count"},
+}  # fmt: skip
 _ELSEWHERE = "Move it out of the records' folder"
 
 
 @dataclass(frozen=True)
 class Record:
-    """One run: what a record file holds."""
+    """One run: what a record file holds. sections: those of SECTIONS that it has; notes: what was left out, and why."""
 
     file: str
     environment: Mapping[str, Any]
@@ -119,6 +144,8 @@ class Record:
     peers: tuple[Mapping[str, Any], ...] = ()
     machine: Mapping[str, Any] = field(default_factory=dict)
     counters: tuple[Mapping[str, Any], ...] = ()
+    sections: Mapping[str, tuple[Mapping[str, Any], ...]] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
     @property
     def date(self) -> str:
@@ -316,7 +343,14 @@ def _record(data: Mapping[str, Any], name: str) -> Record:
     except ValueError:
         raise _Damage(f"environment.date {environment['date']!r} is no ISO date") from None
     _capability(environment, "environment")
-    copy = _number(ceilings.get("copy_gbps"), "ceilings.copy_gbps")
+    sections = {
+        name: tuple(_row(one, fields, f"{name} {i}") for i, one in enumerate(_part(data, name, list)))
+        for name, fields in SECTIONS.items()
+        if data.get(name) is not None
+    }
+    # A run of the sanitizer, say, measures no ceilings.
+    needed = rows or ceilings or sections.get("grid") or not any(sections.values())
+    copy = _number(ceilings.get("copy_gbps"), "ceilings.copy_gbps") if needed else 0.0
     for key in ("l2_gbps", "fma_tflops", "launch_us"):
         if ceilings.get(key) is not None:
             _number(ceilings[key], f"ceilings.{key}")
@@ -334,6 +368,8 @@ def _record(data: Mapping[str, Any], name: str) -> Record:
         peers=tuple(_part(data, "peers", list, [])),
         machine=machine,
         counters=tuple(_counted(one, i) for i, one in enumerate(_part(data, "counters", list, []))),
+        sections=sections,
+        notes=tuple(_text(one, f"notes {i}") for i, one in enumerate(_part(data, "notes", list, []))),
     )
 
 
@@ -380,6 +416,35 @@ def _object(value: Any, names: Iterable[str], what: str) -> dict[str, Any]:
     return value
 
 
+def _text(value: Any, what: str) -> str:
+    if not isinstance(value, str):
+        raise _Damage(f"{what} is {value!r}, not a text")
+    return value
+
+
+def _row(row: Any, fields: Mapping[str, str], what: str) -> dict[str, Any]:
+    """A row of one of SECTIONS."""
+    _object(row, [name for name, kind in fields.items() if not kind.endswith("?")], what)
+    for name, kind in fields.items():
+        value, here = row.get(name), f"{what}: {name}"
+        if kind.endswith("?") and value is None:
+            continue
+        kind = kind.rstrip("?")
+        if kind == "text":
+            _text(value, here)
+        elif kind == "positive":
+            _number(value, here)
+        elif kind == "count":
+            _count(value, here)
+        elif kind == "flag" and not isinstance(value, bool):
+            raise _Damage(f"{here} is {value!r}, not true or false")
+        elif kind == "number" and (
+            isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf
+        ):
+            raise _Damage(f"{here} is {value!r}, not a number from 0 up")
+    return row
+
+
 def _measurement(row: Any, index: int, shared: Mapping[str, Any]) -> Measurement:
     what = f"measurement {index}"
     _object(row, _REQUIRED, what)
@@ -407,11 +472,13 @@ def _counted(one: Any, index: int) -> dict[str, Any]:
     for name in ("op", "path", "stage"):
         if not isinstance(one[name], str):
             raise _Damage(f"{what}: {name} is {one[name]!r}, not a text")
-    for name in (*_COUNTED, *_SECTORS):
-        _count(one[name], f"{what}: {name}")
+    for name in (*_COUNTED, *_SECTORS, *_COUNTED_LATER):
+        if one.get(name) is not None:
+            _count(one[name], f"{what}: {name}")
     predicted = _object(one["predicted"], _SECTORS, f"{what}: predicted")
-    for name in _SECTORS:
-        _count(predicted[name], f"{what}: predicted.{name}")
+    for name in (*_SECTORS, "load_requests", "atomic_requests", "atomic_sectors"):
+        if name in _SECTORS or predicted.get(name) is not None:
+            _count(predicted[name], f"{what}: predicted.{name}")
     return one
 
 
@@ -465,6 +532,8 @@ def write(
     peers: Sequence[Mapping[str, Any]] = (),
     machine: Mapping[str, Any] | None = None,
     counters: Sequence[Mapping[str, Any]] = (),
+    sections: Mapping[str, Sequence[Mapping[str, Any]]] | None = None,
+    notes: Sequence[str] = (),
 ) -> Path:
     """Writes one run as a new file and returns its path.
 
@@ -475,6 +544,9 @@ def write(
     """
     path = Path(path)
     shared = _SHARED
+    unknown = [name for name in sections or {} if name not in SECTIONS]
+    if unknown:
+        raise RecordError(f"a record has no part {unknown[0]!r}: there are {', '.join(SECTIONS)}")
     content = {
         "schema": SCHEMA,
         "environment": dict(environment),
@@ -486,6 +558,8 @@ def write(
             {k: v for k, v in (row.to_dict() if isinstance(row, Measurement) else row).items() if k not in shared}
             for row in rows
         ],
+        **{name: [dict(one) for one in found] for name, found in (sections or {}).items()},
+        **({"notes": list(notes)} if notes else {}),
     }
     try:
         text = json.dumps(_scrubbed(content), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
@@ -673,7 +747,7 @@ def shapes_table(
 
 def ceilings_table(runs: Sequence[Record] | None = None) -> Markdown:
     """The newest measured ceilings of each recorded GPU."""
-    newest = {run.gpu: run for run in (load_runs() if runs is None else runs)}
+    newest = {run.gpu: run for run in (load_runs() if runs is None else runs) if run.ceilings}
     if not newest:
         return Markdown("Nothing is recorded. On a GPU: `python -m dwlab study --record FILE`.\n")
     lines = [
@@ -695,18 +769,23 @@ def traffic_table(
         rows = [one for one in run.counters if one["op"] == op and one["path"] == path]
         if not rows or (gpu is not None and run.gpu != gpu):
             continue
-        head = ["problem", "stage", "load sectors, formula", "hardware", "store sectors, formula", "hardware"]
-        head += ["sectors/request, hardware", "DRAM read (MB)", "DRAM written (MB)", "shared bank conflicts"]
+        kinds = ["load", "store"] + ["atomic"] * any(one["predicted"].get("atomic_sectors") for one in rows)
+        head = ["problem", "stage"]
+        head += [cell for kind in kinds for cell in (f"{kind} sectors, formula", "hardware")]
+        head += ["sectors/request, hardware", "L2 read (MB)", "L2 written (MB)", "DRAM read (MB)", "DRAM written (MB)"]
+        head.append("shared bank conflicts")
         lines = [_line(head), _line(["---", "---"] + ["---:"] * (len(head) - 2))]
         for one in rows:
             cells = [shape_text(one["problem"]), one["stage"]]
-            for key in ("load_sectors", "store_sectors"):
-                cells += [f"{one['predicted'][key]:,}", f"{one[key]:,}"]
-            requests = one["load_requests"] + one["store_requests"]
-            sectors = one["load_sectors"] + one["store_sectors"]
+            for kind in kinds:
+                key = f"{kind}_sectors"
+                cells += [f"{one['predicted'].get(key) or 0:,}", _counted_text(one.get(key))]
+            requests = sum(one.get(f"{kind}_requests") or 0 for kind in kinds)
+            sectors = sum(one.get(f"{kind}_sectors") or 0 for kind in kinds)
             cells.append(f"{sectors / requests:.2f}" if requests else "")
-            cells += [f"{one[key] / 1e6:,.1f}" for key in ("dram_read_bytes", "dram_write_bytes")]
-            lines.append(_line([*cells, f"{one['shared_bank_conflicts']:,}"]))
+            cells += [_counted_text(one.get(key), 32) for key in ("l2_read_sectors", "l2_write_sectors")]
+            cells += [_counted_text(one.get(key), 1) for key in ("dram_read_bytes", "dram_write_bytes")]
+            lines.append(_line([*cells, _counted_text(one["shared_bank_conflicts"])]))
         lines += ["", f"Counted by Nsight Compute, one launch each. Measured on {run.where()}.", ""]
         return Markdown("\n".join(lines))
     return Markdown(
@@ -715,16 +794,187 @@ def traffic_table(
     )
 
 
+def _counted_text(value: int | None, nbytes: int = 0) -> str:
+    """A count, or with the bytes of each the MB of them; "" for what was not counted."""
+    if value is None:
+        return ""
+    return f"{nbytes * value / 1e6:,.1f}" if nbytes else f"{value:,}"
+
+
+def _newest(section: str, runs: Sequence[Record] | None) -> Record | None:
+    """The newest run that has rows of a section."""
+    return next(
+        (run for run in reversed(load_runs() if runs is None else list(runs)) if run.sections.get(section)), None
+    )
+
+
+def grid_table(runs: Sequence[Record] | None = None) -> Markdown:
+    """Every path of every shape of the newest grid: the chosen stage beside PyTorch's best, the losses too."""
+    run = _newest("grid", runs)
+    if run is None:
+        return Markdown(f"No grid of shapes is recorded. {_HOW['grid']}\n")
+    head = [
+        "path",
+        "problem",
+        "stage",
+        "time (µs)",
+        "of copy",
+        "of FMA rate",
+        "of bound",
+        "peer",
+        "peer (µs)",
+        "× peer",
+    ]
+    lines = [_line(head + [""]), _line(["---"] * 3 + ["---:"] * 4 + ["---"] + ["---:"] * 2 + ["---"])]
+    for one in run.sections["grid"]:
+        time_us, fma = one.get("time_us"), one.get("fma_bound_us")
+        bound = max(one["copy_bound_us"], fma or 0)
+        cells = [one["path"], shape_text(one["problem"]), one["stage"], _round(time_us)]
+        cells += [
+            _percent(limit / time_us if time_us and limit else None) for limit in (one["copy_bound_us"], fma, bound)
+        ]
+        cells += [one.get("peer") or "", _round(one.get("peer_time_us")), _times(one.get("speedup_vs_peer"))]
+        lines.append(_line([*cells, one.get("failure") or _result(one)]))
+    lines += ["", *(f"{note}  " for note in run.notes), *([""] if run.notes else [])]
+    lines += [
+        "of copy: compulsory bytes at the measured copy bandwidth, over the time. of FMA rate: taps inside the signal "
+        f"at the measured rate, over the time. of bound: the larger of the two. Measured on {run.where()}.",
+        "",
+    ]
+    return Markdown("\n".join(lines))
+
+
+def grid_summary(runs: Sequence[Record] | None = None) -> Markdown:
+    """The newest grid, a row a path: shapes won and lost, and the fractions reached where the launch is large."""
+    run = _newest("grid", runs)
+    if run is None:
+        return Markdown(f"No grid of shapes is recorded. {_HOW['grid']}\n")
+    head = ["path", "shapes", "faster than the peer", "slower", "no peer or no time", "× peer, least", "median", "most"]
+    head += ["of bound, median", "large launches at 85 % of copy"]
+    lines = [_line(head), _line(["---"] + ["---:"] * (len(head) - 1))]
+    rows = run.sections["grid"]
+    for path in dict.fromkeys(one["path"] for one in rows):
+        here = [one for one in rows if one["path"] == path]
+        ratios = sorted(one["speedup_vs_peer"] for one in here if one.get("speedup_vs_peer"))
+        timed = [one for one in here if one.get("time_us")]
+        bounds = sorted(max(one["copy_bound_us"], one.get("fma_bound_us") or 0) / one["time_us"] for one in timed)
+        # Where the FMA rate allows 85 % of the copy bandwidth, and a launch lasts long enough to fill the GPU.
+        large = [one for one in timed if one["copy_bound_us"] >= GRID_LARGE_US]
+        large = [one for one in large if 0.85 * (one.get("fma_bound_us") or 0) <= one["copy_bound_us"]]
+        reached = sum(one["copy_bound_us"] / one["time_us"] >= 0.85 for one in large)
+        won = sum(ratio >= 1 for ratio in ratios)
+        cells = [path, str(len(here)), str(won), str(len(ratios) - won), str(len(here) - len(ratios))]
+        cells += [_times(ratios[i]) if ratios else "" for i in (0, len(ratios) // 2, -1)]
+        cells += [_percent(bounds[len(bounds) // 2] if bounds else None), f"{reached} of {len(large)}"]
+        lines.append(_line(cells))
+    lines += ["", *(f"{note}  " for note in run.notes), *([""] if run.notes else [])]
+    lines += [f"large: {GRID_LARGE_US:g} µs or more at the copy bandwidth. Every shape, the losses too: "
+              f"`python -m dwlab records --grid`. Measured on {run.where()}.", ""]  # fmt: skip
+    return Markdown("\n".join(lines))
+
+
+GRID_LARGE_US = 20.0
+"""From this time at copy bandwidth on, a launch of the grid counts as large: its start and end are a small part."""
+
+
+def _result(one: Mapping[str, Any]) -> str:
+    ratio = one.get("speedup_vs_peer")
+    return "" if ratio is None else "won" if ratio >= 1 else "LOST"
+
+
+def sanitizer_table(runs: Sequence[Record] | None = None) -> Markdown:
+    """What compute-sanitizer said of each stage in the newest run of it: a column a tool."""
+    run = _newest("sanitizer", runs)
+    if run is None:
+        return Markdown(f"No run of compute-sanitizer is recorded. {_HOW['sanitizer']}\n")
+    rows = run.sections["sanitizer"]
+    tools = list(dict.fromkeys(one["tool"] for one in rows))
+    lines = [_line(["stage", *tools]), _line(["---"] * (1 + len(tools)))]
+    for stage in dict.fromkeys(one["stage"] for one in rows):
+        said = {one["tool"]: one for one in rows if one["stage"] == stage}
+        cells = [
+            "" if tool not in said else "clean" if said[tool]["clean"] else said[tool].get("message") or "errors"
+            for tool in tools
+        ]
+        lines.append(_line([stage, *cells]))
+    versions = ", ".join(dict.fromkeys(one["version"] for one in rows if one.get("version")))
+    lines += ["", *(f"{note}  " for note in run.notes), *([""] if run.notes else [])]
+    lines += [f"{versions + '. ' if versions else ''}Run on {run.where()}.", ""]
+    return Markdown("\n".join(lines))
+
+
+def reduction_error_table(runs: Sequence[Record] | None = None) -> Markdown:
+    """The error of long sums against float64 in the newest run of it, a row a number of terms and stage."""
+    run = _newest("reduction_error", runs)
+    if run is None:
+        return Markdown(f"No errors of long sums are recorded. {_HOW['reduction_error']}\n")
+    head = ["terms", "stage", "greatest error / sum of magnitudes", "of what is allowed", "‖error‖ / ‖dw‖"]
+    head.append("same bits each run")
+    lines = [_line(head), _line(["---:", "---", "---:", "---:", "---:", "---"])]
+    for one in run.sections["reduction_error"]:
+        same = "yes" if one["repeatable"] else "no"
+        cells = [
+            f"{one['terms']:,}",
+            f"{one['path']}/{one['stage']}",
+            f"{one['error']:.1e}",
+            _percent(one["error"] / one["allowed"]),
+        ]
+        lines.append(_line([*cells, f"{one['norm_error']:.1e}", f"{same} ({one['runs']} runs)"]))
+    lines += ["", f"Against float64. Measured on {run.where()}.", ""]
+    return Markdown("\n".join(lines))
+
+
+def comparisons_table(runs: Sequence[Record] | None = None) -> Markdown:
+    """How the interpreter's results compared with a GPU's in the newest run that compared them."""
+    run = _newest("comparisons", runs)
+    if run is None:
+        return Markdown(f"No comparison with a GPU is recorded. {_HOW['comparisons']}\n")
+    lines = [_line(["comparison", "passed", "failed", "skipped"]), _line(["---", "---:", "---:", "---:"])]
+    for one in run.sections["comparisons"]:
+        lines.append(_line([one["name"], *(f"{one[key]:,}" for key in ("passed", "failed", "skipped"))]))
+    return Markdown("\n".join([*lines, "", f"Run on {run.where()}.", ""]))
+
+
+_HOW = {
+    "grid": "On a GPU: `python benchmarks/shape_grid.py`.",
+    "sanitizer": "On a GPU: `python benchmarks/sanitize.py`.",
+    "reduction_error": "On a GPU: `python benchmarks/reduction_error.py`.",
+    "comparisons": "On a GPU: `python benchmarks/record_run.py`.",
+}
+
+
+def _percent(fraction: float | None) -> str:
+    return "" if fraction is None else f"{100 * fraction:.1f} %"
+
+
 def tables(runs: Sequence[Record] | None = None) -> dict[str, Callable[[], str]]:
-    """Name between the markers -> what makes its text, for every op and path recorded."""
+    """Name between the markers -> what makes its text: every op and path recorded, and all paths of depthwise1d."""
+    from dwlab import report  # which is built on this module
+
     runs = load_runs() if runs is None else list(runs)
-    pairs = {(row.op, row.path) for run in runs for row in run.measurements} | {("depthwise1d", "forward")}
-    made: dict[str, Callable[[], str]] = {"ceilings": lambda: ceilings_table(runs)}
+    pairs = {(row.op, row.path) for run in runs for row in run.measurements} | {("depthwise1d", p) for p in PATHS}
+    made: dict[str, Callable[[], str]] = {
+        "ceilings": lambda: ceilings_table(runs),
+        "grid": lambda: grid_table(runs),
+        "grid/summary": lambda: grid_summary(runs),
+        "sanitizer": lambda: sanitizer_table(runs),
+        "reduction_error": lambda: reduction_error_table(runs),
+        "comparisons": lambda: comparisons_table(runs),
+        "depthwise1d/total": lambda: report.totals_table(runs=runs),
+        "depthwise1d/bandwidth": lambda: report.bandwidth_table(runs=runs),
+        "predicted": lambda: _predicted(runs),
+    }
     for op, path in sorted(pairs):
         made[f"{op}/{path}"] = lambda op=op, path=path: table(op, path, runs=runs)
         made[f"{op}/{path}/traffic"] = lambda op=op, path=path: traffic_table(op, path, runs=runs)
         made[f"{op}/{path}/shapes"] = lambda op=op, path=path: shapes_table(op, path, runs=runs)
     return made
+
+
+def _predicted(runs: Sequence[Record]) -> str:
+    from dwlab import timemodel  # it stands above the records and reads them
+
+    return timemodel.table(runs)
 
 
 _MARK = re.compile(r"<!-- (begin|end):([^\s>]+) -->")
@@ -782,8 +1032,13 @@ def _times(value: float | None, slower: bool = False) -> str:
 
 
 def main(args: argparse.Namespace) -> int:
-    """``python -m dwlab records [--json]``: a row a measurement; exit status 1 if a file could not be read."""
+    """``python -m dwlab records [--json] [--grid]``: a row a measurement, or a row a shape of the newest grid.
+
+    Exit status 1 if a file could not be read.
+    """
     errors: list[RecordError] = []
+    if getattr(args, "grid", False):
+        return _print_grid(args, errors)
     try:
         rows = load_all(getattr(args, "folder", None), errors.append)
     except RecordError as error:
@@ -794,6 +1049,21 @@ def main(args: argparse.Namespace) -> int:
         print("Nothing is recorded yet. On a GPU: python -m dwlab study --record FILE")
     else:
         print(_rows_text(rows))
+    for error in errors:
+        print(f"dwlab: {error}", file=sys.stderr)
+    return 1 if errors else 0
+
+
+def _print_grid(args: argparse.Namespace, errors: list[RecordError]) -> int:
+    try:
+        runs = load_runs(getattr(args, "folder", None), errors.append)
+    except RecordError as error:
+        runs, errors = [], [error]
+    if getattr(args, "json", False):
+        run = _newest("grid", runs)
+        print(json.dumps(list(run.sections["grid"]) if run else [], indent=1, ensure_ascii=False))
+    else:
+        print(grid_table(runs))
     for error in errors:
         print(f"dwlab: {error}", file=sys.stderr)
     return 1 if errors else 0

@@ -226,6 +226,7 @@ def execute(
     options: Options | None = None,
     copies: bool = False,
     kernel: Kernel | None = None,
+    kind: type[Execution] = Execution,
 ) -> tuple[Execution, Binder]:
     """Runs a kernel over its whole grid. Raises LaunchError, UnsupportedError, HazardError or KernelError."""
     options = options or current()
@@ -242,7 +243,7 @@ def execute(
         raise TypeError(
             f"{src.name} takes {len(src.parameters)} argument(s) ({', '.join(src.parameters)}); {len(arguments)} given"
         )
-    run = Execution(src, grid, block, options, shared_bytes)
+    run = kind(src, grid, block, options, shared_bytes)
     binder = Binder(run, copies)
     chosen: Sequence[nt.Type | None] = [None] * len(src.parameters)
     if kernel is not None:
@@ -372,8 +373,10 @@ class Kernel:
         signatures: Sequence[Sequence[nt.Type]] = (),
         launch_bounds: int | tuple[int, ...] | None = None,
         device_signature: tuple[tuple[nt.Type, ...], nt.Type | None] | None = None,
+        options: dict[str, object] | None = None,
     ):
         self.py_func = function
+        self.options = options or {}  # the compiler's, of no effect here
         self.device_signature = device_signature
         self.frozen: dict[tuple, dict] = {}  # what globals were at the first launch with arguments of these types
         self.device = device
@@ -474,8 +477,9 @@ def jit(
         raise NotImplementedError("bounds checking is not supported for CUDA; dwlab.simt always checks bounds")
     func_or_sig = options.get("signature", func_or_sig)
     bounds = options.get("launch_bounds")
+    kept = {name: value for name, value in options.items() if name != "signature"}
     if isinstance(func_or_sig, FunctionType):
-        return Kernel(func_or_sig, device, launch_bounds=bounds)
+        return Kernel(func_or_sig, device, launch_bounds=bounds, options=kept)
     if isinstance(func_or_sig, Kernel):
         raise TypeError("this function has been through cuda.jit already")
     signatures = []
@@ -489,8 +493,9 @@ def jit(
                 raise TypeError("CUDA kernel must have void return type.")
             signatures.append((arguments, result))
     if device:
-        return lambda function: Kernel(function, True, device_signature=signatures[0] if signatures else None)
-    return lambda function: Kernel(function, False, [arguments for arguments, _ in signatures], bounds)
+        own = signatures[0] if signatures else None
+        return lambda function: Kernel(function, True, device_signature=own, options=kept)
+    return lambda function: Kernel(function, False, [arguments for arguments, _ in signatures], bounds, options=kept)
 
 
 def xray(
@@ -512,6 +517,20 @@ def xray(
         options = dataclasses.replace(current(), hazards="report", trace=True)
     elif not options.trace:
         options = dataclasses.replace(options, trace=True)
+    run, float64 = run_counted(kernel, grid, block, args, shared_bytes, options)
+    return report.build(run, float64)
+
+
+def run_counted(
+    kernel: object,
+    grid: object,
+    block: object,
+    args: Sequence[object],
+    shared_bytes: int,
+    options: Options,
+    kind: type[Execution] = Execution,
+) -> tuple[Execution, bool]:
+    """(what a launch on copies of its arguments left, whether an argument is a float64 array). Errors as `xray`'s."""
     function = getattr(kernel, "py_func", kernel)
     if isinstance(kernel, Configured):
         raise TypeError("give the kernel itself, and its grid and block as arguments: xray(kernel, grid, block, …)")
@@ -520,8 +539,10 @@ def xray(
     if not isinstance(function, FunctionType):
         raise TypeError(f"xray takes a kernel, not {type(kernel).__name__}")
     known = kernel if isinstance(kernel, Kernel) else None
-    run, binder = _execute_briefly(function, grid, block, args, shared_bytes, options, copies=True, kernel=known)
-    return report.build(run, binder.float64)
+    run, binder = _execute_briefly(
+        function, grid, block, args, shared_bytes, options, copies=True, kernel=known, kind=kind
+    )
+    return run, binder.float64
 
 
 __all__ = ["Configured", "HazardError", "Kernel", "execute", "jit", "xray"]

@@ -491,3 +491,5 @@ grade("13_3")
 
 # %% [markdown]
 # This was the last of the study's four ways.
+#
+# **Next:** [20 · Input gradient](20_input_gradient.ipynb): the way back through the same convolution.

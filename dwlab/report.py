@@ -1,0 +1,276 @@
+"""The paper's table repeated: time per path, total and speedups on a recorded GPU, beside what the paper printed.
+
+Made from a record, so that it can be made anywhere and any time. ``totals_table`` is the table, ``roofline_figure``
+the roofline of every path, ``write`` puts both and the tables of each path beside the record as Markdown and PNG.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dwlab import peers, records, roofline
+from dwlab.machine import Ceilings
+from dwlab.problems import PAPER, PATHS
+from dwlab.records import Markdown, Measurement, Record
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+PUBLISHED: Mapping[str, Any] = {
+    "source": (
+        "Babak & Schaller, CUDA Kernel Optimization and Counter-Free Performance Analysis for Depthwise Convolution in "
+        "Cloud Environments, arXiv 2604.25422 (2026)"
+    ),
+    "gpu": "Tesla P100 16 GB (732 GB/s)",
+    "ms": {
+        "naive": {"forward": 29.97, "input_grad": 30.25, "weight_grad": 73.26, "total": 133.47},
+        "coalesced": {"forward": 28.23, "input_grad": 28.78, "weight_grad": 49.64, "total": 106.65},
+        "shared": {"forward": 16.36, "input_grad": 16.03, "weight_grad": 34.17, "total": 66.57},
+        "warp_tiled": {"forward": 10.46, "input_grad": 10.61, "weight_grad": 19.91, "total": 40.99},
+    },
+    "effective_gbps": {"coalesced": 42.0, "shared": 75.0, "warp_tiled": 115.0},
+}
+"""The paper's own figures: milliseconds of each path and their total as printed, and effective bandwidths (1e9 bytes a
+second, rounded there). They were taken from digests of the paper, not from its text; the shape is B=16,384 H=128 L=48
+K=48, float32, and the padding is not known. Totals are the paper's, and differ from the sums by rounding."""
+
+THREE = ("forward", "input_grad", "weight_grad")
+"""The paths that a training step needs, and that the paper adds up."""
+
+
+def _rows(run: Record, problem: Any) -> dict[str, dict[str, Measurement]]:
+    """Path -> stage -> measurement, at one problem."""
+    wanted = records.describe_problem(problem)
+    found: dict[str, dict[str, Measurement]] = {}
+    for row in sorted(run.measurements, key=lambda row: row.order or 0):
+        if row.op == "depthwise1d" and dict(row.problem) == wanted:
+            found.setdefault(row.path, {})[row.stage] = row
+    return found
+
+
+def _peer_us(run: Record, path: str, problem: Any, kinds: Sequence[str] = ()) -> tuple[float, str] | None:
+    """The fastest peer of these kinds (all if none are given): its time, and its way."""
+    wanted = records.describe_problem(problem)
+    ran = []
+    for peer in run.peers:
+        time = peer.get("time")
+        way = peer.get("way")
+        if not isinstance(time, Mapping) or not isinstance(way, str) or peer.get("path") != path:
+            continue
+        median = time.get("median_us")
+        if isinstance(median, bool) or not isinstance(median, int | float) or median <= 0:
+            continue
+        if peer.get("shape") == wanted and (not kinds or peers.kind(way) in kinds):
+            ran.append((float(median), way.split(":")[0]))
+    return min(ran) if ran else None
+
+
+def totals(run: Record, problem: Any = PAPER) -> dict[str, dict[str, float]]:
+    """Row -> path -> µs, with "total" where all of its paths were measured.
+
+    Rows: each stage that every path has; "best", the fastest stage of each path; "best, fused backward", the fastest
+    forward and the fastest backward; "PyTorch, conv1d/conv2d/FFT", the fastest of its convolutions in either layout and
+    its FFT for each path; "PyTorch, any way", with our matrix products too; and their fused forms.
+    """
+    found = _rows(run, problem)
+    made: dict[str, dict[str, float]] = {}
+    for stage in found.get("forward", {}):
+        if all(stage in found.get(path, {}) for path in THREE):
+            made[stage] = {path: found[path][stage].time_us for path in THREE}
+    best = {path: min(row.time_us for row in rows.values()) for path, rows in found.items()}
+    made["best"] = {path: best[path] for path in THREE if path in best}
+    made["best, fused backward"] = {path: best[path] for path in ("forward", "backward") if path in best}
+    for label, kinds in (("PyTorch, conv1d/conv2d/FFT", peers.LIBRARY_WAYS), ("PyTorch, any way", ())):
+        times = {path: peer[0] for path in PATHS if (peer := _peer_us(run, path, problem, kinds))}
+        made[label] = {path: times[path] for path in THREE if path in times}
+        made[f"{label}, fused backward"] = {path: times[path] for path in ("forward", "backward") if path in times}
+    for row in made.values():
+        if set(row) >= set(THREE) or set(row) >= {"forward", "backward"}:
+            row["total"] = sum(row.values())
+    # A fused row says nothing without its backward.
+    return {label: row for label, row in made.items() if row and ("backward" in row or "fused" not in label)}
+
+
+def totals_table(problem: Any = PAPER, *, gpu: str | None = None, runs: Sequence[Record] | None = None) -> Markdown:
+    """The paper's table for the newest run with all three paths at a problem, with the paper's own figures beside."""
+    run = newest(problem, gpu=gpu, runs=runs)
+    if run is None:
+        return Markdown(
+            f"No run with {', '.join(THREE)} at {records.shape_text(problem)} is recorded. "
+            "On a GPU: `python -m dwlab study --record FOLDER`.\n"
+        )
+    made = totals(run, problem)
+    naive = made.get("naive", {}).get("total")
+    published = PUBLISHED["ms"]
+    paper = records.describe_problem(problem) == records.describe_problem(PAPER)
+    columns = [path for path in PATHS if any(path in row for row in made.values())]
+    head = ["variant", *(f"{path} (ms)" for path in columns), "total (ms)", "× naive"]
+    if paper:
+        head += ["P100: forward", "input_grad", "weight_grad", "total (ms)", "× naive"]
+    lines = [records._line(head), records._line(["---"] + ["---:"] * (len(head) - 1))]
+    for label, row in made.items():
+        cells = [label, *(_ms(row.get(path)) for path in columns), _ms(row.get("total"))]
+        cells.append(records._times(naive / row["total"]) if naive and "total" in row else "")
+        if paper:
+            theirs = published.get(label, {})
+            cells += [_printed(theirs.get(key)) for key in (*THREE, "total")]
+            cells.append(records._times(published["naive"]["total"] / theirs["total"]) if theirs else "")
+        lines.append(records._line(cells))
+    lines += ["", *_ratios(made)]
+    lines.append(f"{records.shape_text(problem)}, {_dtype(run, problem)}. Measured on {run.where()}.")
+    if paper:
+        lines.append(
+            f"P100: as printed for a {PUBLISHED['gpu']} by {PUBLISHED['source']}, from digests of it; its padding is "
+            "not known."
+        )
+    return Markdown("\n".join([*lines, ""]))
+
+
+def _ratios(made: Mapping[str, Mapping[str, float]]) -> list[str]:
+    """What the best stages gain over PyTorch and over naive, in a sentence each."""
+    said = []
+    for label, other in (
+        ("the naive ones", "naive"),
+        ("PyTorch's best of conv1d, conv2d and FFT for each path", "PyTorch, conv1d/conv2d/FFT"),
+        ("the best of all its ways, our matrix products of it too", "PyTorch, any way"),
+    ):
+        theirs, ours = made.get(other, {}).get("total"), made.get("best", {}).get("total")
+        fused = made.get("best, fused backward", {}).get("total")
+        if theirs and ours:
+            text = f"The best stages of the three paths are together {theirs / ours:,.2f} times as fast as {label}"
+            if fused:
+                # Theirs may be fused too, where that is faster.
+                least = min(theirs, made.get(f"{other}, fused backward", {}).get("total", theirs))
+                text += f", with the fused backward {least / fused:,.2f} times"
+                text += "" if least == theirs else " (theirs fused as well, which is faster)"
+            said.append(text + ".  ")
+    return said
+
+
+def bandwidth_table(problem: Any = PAPER, *, gpu: str | None = None, runs: Sequence[Record] | None = None) -> Markdown:
+    """Effective bandwidth and place under the roof of every stage and path, the paper's beside."""
+    run = newest(problem, gpu=gpu, runs=runs)
+    if run is None:
+        return Markdown("Nothing is recorded. On a GPU: `python -m dwlab study --record FOLDER`.\n")
+    ceilings = _ceilings(run)
+    paper = records.describe_problem(problem) == records.describe_problem(PAPER)
+    head = ["path", "stage", "time (µs)", "effective GB/s", "of copy", "FLOP/B", "GFLOP/s", "of roof"]
+    head += ["P100, forward: GB/s"] if paper else []
+    lines = [records._line(head), records._line(["---"] * 2 + ["---:"] * (len(head) - 2))]
+    for path, rows in _by_path(run, problem):
+        for row, point in zip(rows, roofline.points(rows, ceilings), strict=True):
+            cells = [path, row.stage, records._round(row.time_us), records._round(row.effective_gbps)]
+            cells += [records._percent(row.fraction_of_copy), f"{row.intensity:.2f}", f"{point.gflops:,.0f}"]
+            cells.append(records._percent(point.fraction))
+            if paper:
+                theirs = PUBLISHED["effective_gbps"].get(row.stage) if path == "forward" else None
+                cells.append("" if theirs is None else f"about {theirs:.0f}")
+            lines.append(records._line(cells))
+    lines += ["", f"Bandwidth and FLOP/B count compulsory bytes. Measured on {run.where()}.", ""]
+    return Markdown("\n".join(lines))
+
+
+def newest(problem: Any = PAPER, *, gpu: str | None = None, runs: Sequence[Record] | None = None) -> Record | None:
+    """The newest run that has the paper's three paths at a problem; if none has, the newest with any path there."""
+    given = list(reversed(records.load_runs() if runs is None else list(runs)))
+    given = [run for run in given if gpu is None or run.gpu == gpu]
+    whole = (run for run in given if set(_rows(run, problem)) >= set(THREE))
+    some = (run for run in given if _rows(run, problem))
+    return next(whole, None) or next(some, None)
+
+
+def _by_path(run: Record, problem: Any) -> list[tuple[str, list[Measurement]]]:
+    found = _rows(run, problem)
+    return [(path, list(found[path].values())) for path in PATHS if path in found]
+
+
+def _ceilings(run: Record) -> Ceilings:
+    fields = {k: v for k, v in run.ceilings.items() if k in Ceilings.__dataclass_fields__}
+    return Ceilings(**{**fields, "measured": True})
+
+
+def _dtype(run: Record, problem: Any) -> str:
+    return next(row.dtype for rows in _rows(run, problem).values() for row in rows.values())
+
+
+def _ms(us: float | None) -> str:
+    return "" if us is None else records._round(us / 1e3)
+
+
+def _printed(ms: float | None) -> str:
+    return "" if ms is None else f"{ms:.2f}"
+
+
+# -------------------------------------------------------------------------------------------------------------- files
+
+
+def roofline_figure(run: Record, problem: Any = PAPER) -> Figure:
+    """The roofline of a run at a problem, a panel a path: on one line of intensity, paths would hide each other."""
+    from matplotlib.figure import Figure
+
+    groups = _by_path(run, problem)
+    ceilings = _ceilings(run)
+    down = -(-len(groups) // 2)
+    across = min(2, len(groups))
+    figure = Figure(figsize=(6.6 * across, 4.9 * down), dpi=110, layout="constrained")
+    axes = figure.subplots(down, across, squeeze=False).ravel()
+    for ax, (path, rows) in zip(axes, groups, strict=False):
+        roofline.plot(roofline.points(rows, ceilings), ceilings, title=path, ax=ax)
+    for ax in axes[len(groups) :]:
+        ax.set_visible(False)
+    figure.suptitle(f"{run.gpu}, {records.shape_text(problem)}, {run.date[:10]}", fontsize=11)
+    return figure
+
+
+def alt_text(run: Record, problem: Any = PAPER) -> str:
+    """The figure in words."""
+    ceilings = _ceilings(run)
+    return " ".join(
+        roofline.alt_text(roofline.points(rows, ceilings), ceilings, path) for path, rows in _by_path(run, problem)
+    )
+
+
+def markdown(run: Record, png: str = "", problem: Any = None) -> Markdown:
+    """The whole report of a run. png: the figure's file name, if there is one. problem: its main one if None."""
+    problem = _main_problem(run) if problem is None else problem
+    parts = [f"# Depthwise convolution on {run.gpu}", "", "## The paper's table, repeated", ""]
+    parts += [totals_table(problem, runs=[run]), "## Effective bandwidth and roofline", ""]
+    parts += [bandwidth_table(problem, runs=[run])]
+    if png:
+        parts += [f"![{alt_text(run, problem)}]({png})", ""]
+    parts += ["## Ceilings", "", records.ceilings_table([run])]
+    for path in dict.fromkeys(row.path for row in run.measurements):
+        parts += [f"## {path}", "", records.table(path=path, problem=problem, runs=[run])]
+        parts += [records.traffic_table(path=path, runs=[run])]
+        if len(run.problems()) > 1:
+            parts += [records.shapes_table(path=path, runs=[run])]
+    parts += [f"{note}\n" for note in run.notes]
+    return Markdown("\n".join(parts).rstrip() + "\n")
+
+
+def _main_problem(run: Record) -> dict[str, Any]:
+    listed = run.problems()
+    paper = records.describe_problem(PAPER)
+    return paper if paper in listed or not listed else listed[0]
+
+
+def write(run: Record, folder: str | os.PathLike[str]) -> tuple[Path, Path]:
+    """Writes a run's report into a folder, as STEM.md and STEM.png with the record's own stem: the two paths.
+
+    Raises records.RecordError where the folder cannot be written to; files of that name are replaced, because the
+    record says the same for ever.
+    """
+    folder = Path(folder)
+    stem = Path(run.file).stem
+    text, picture = folder / f"{stem}.md", folder / f"{stem}.png"
+    problem = _main_problem(run)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        roofline_figure(run, problem).savefig(picture, format="png", metadata={"Software": None})
+        text.write_text(markdown(run, picture.name, problem), encoding="utf-8")
+    except OSError as error:
+        raise records.RecordError(f"the report {text.name!r} cannot be written: {error.strerror or error}") from error
+    return text, picture

@@ -1,0 +1,60 @@
+"""Exercise 20_3: what forward can learn from its gradient
+
+In a causal row of 48 hours the coalesced kernel of forward goes through 32 + 48 taps, its gradient through 48 + 16
+only: the gradient's half-empty tile lies where few taps are inside. Write `short_tile_first(x, w, y, shift)`, a
+*forward* kernel whose tiles of 32 hours begin at the row's end: if one is short, it is the first.
+
+It is launched as the stage is: blocks of (32, 8) threads, a row (b, h) of all B*H for each `cuda.threadIdx.y`, numbered
+`cuda.blockIdx.x * 8 + cuda.threadIdx.y`; `cuda.blockIdx.y` is the tile, and `cuda.gridDim.y` the number of tiles of a
+row. It must be right for any shape and padding. The check counts requests.
+"""
+
+from numba import float32  # noqa: F401
+
+from dwlab import DepthwiseConv1d, cuda
+from dwlab.exercises import Wrong, coalesced, convolves, counted, float32_only, kernel, run
+from dwlab.stages import Launch
+
+TILE = 32
+ROWS = 8
+
+
+@cuda.jit
+def short_tile_first(x, w, y, shift):
+    # Your code here.
+    raise NotImplementedError("20_3 is not solved yet: replace this line with your code")
+
+
+HINTS = (
+    "The tiles cover gridDim.y * 32 hours, the row may have fewer. Let what is too much lie before hour 0.",
+    "t = blockIdx.y * 32 + threadIdx.x - missing. Which threads have no hour then, and what must they not do?",
+    "missing = cuda.gridDim.y * TILE - x.shape[2]; where t < 0 or the row is beyond B*H there is nothing to do. The "
+    "loop is that of any forward kernel: s = t + shift - j, if it lies inside the row.",
+)
+
+
+def launch(problem):
+    """As the coalesced stage: 8 rows of a block, tiles along y."""
+    rows = problem.B * problem.H
+    return Launch((-(-rows // ROWS), -(-problem.L // TILE)), (TILE, ROWS), (problem.shift,))
+
+
+def judge(answer):
+    """Right for every shape of the judge's family, as few requests as announced, coalesced, float32."""
+    short_tile_first = kernel(answer, "short_tile_first")
+    said = convolves(short_tile_first, launch)
+    for L, K, taps in ((48, 48, 16 + 48), (80, 40, 16 + 40 + 40)):
+        report = counted(short_tile_first, launch, DepthwiseConv1d(4, 8, L, K))
+        float32_only(report)
+        coalesced(report)
+        requests, enough = report.totals.global_load_requests, 2 * 4 * 8 * taps
+        if requests > enough:
+            raise Wrong(
+                f"L={L} K={K}, 32 rows: {requests:,} requests load x and w; {enough:,} are enough, {taps} taps a row.",
+                HINTS,
+            )
+    return f"{said}; at L=48 K=48 a row goes through 64 taps, as its gradient does."
+
+
+if __name__ == "__main__":
+    run(__file__)

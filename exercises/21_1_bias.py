@@ -1,0 +1,67 @@
+"""Exercise 21_1: the gradient of a bias, in parts
+
+If a layer adds a bias to each channel, its gradient is db[h], the sum of dy[b, h, t] over all windows b and hours t.
+Write the first of two passes: the kernel `bias_parts(dy, parts)`, with dy (B, H, L) and parts (P, H). A block adds up
+every P-th window of its channel, h = `cuda.blockIdx.x`: windows p, p + P, p + 2 P and so on, p = `cuda.blockIdx.y`, and
+writes one number, parts[p, h]. The second pass adds the P parts in their order.
+
+Blocks have (32, 4) threads, so four warps share a block's windows. Their sums meet in shuffles and in shared memory:
+no atomics, so that the result is the same, bit for bit, on every run. Each dy is loaded once, coalesced.
+"""
+
+import numpy as np
+from numba import float32  # noqa: F401
+
+from dwlab import cuda, xray
+from dwlab.exercises import Wrong, agree, coalesced, float32_only, kernel, launched, poisoned, run
+
+WARPS = 4
+EVERY_LANE = 0xFFFFFFFF
+
+
+@cuda.jit
+def bias_parts(dy, parts):
+    # Your code here.
+    raise NotImplementedError("21_1 is not solved yet: replace this line with your code")
+
+
+HINTS = (
+    "Deal the block's windows out to its warps: warp i takes p + i * P, then goes on in steps of 4 * P. Its lanes run "
+    "along the hours, as in exercise 13_1.",
+    "Five shuffles give every lane the sum of its warp. One lane of each warp stores it to shared memory, the block "
+    "waits, and one thread adds four numbers.",
+    "for b in range(p + warp * parts.shape[0], dy.shape[0], WARPS * parts.shape[0]): for t in range(lane, dy.shape[2], "
+    "32): acc += dy[b, h, t]. A part without a window is 0, and must be written, too.",
+)
+
+
+def judge(answer):
+    """Right for odd shapes, each part its windows' sum; no hazard, no atomics, dy loaded once, coalesced, float32."""
+    bias_parts = kernel(answer, "bias_parts")
+    for B, H, L, P in ((1, 1, 1, 1), (3, 2, 31, 5), (9, 3, 48, 1), (13, 2, 65, 3), (40, 2, 33, 4)):
+        dy = np.random.default_rng(L).uniform(-1, 2, (B, H, L)).astype(np.float32)
+        parts = poisoned(P, H)
+        want = np.stack([dy[p::P].sum(axis=(0, 2), dtype=np.float64) for p in range(P)])
+        launched(bias_parts, (H, P), (32, WARPS), dy, parts, hints=HINTS)
+        agree(parts, want, f"B={B} H={H} L={L} P={P}", tolerance=1e-5, hints=HINTS)
+    B, H, L, P = 64, 2, 96, 4
+    report = xray(bias_parts, (H, P), (32, WARPS), np.ones((B, H, L), np.float32), poisoned(P, H))
+    if report.totals.atomics:
+        raise Wrong(
+            f"{report.totals.atomics:,} requests for atomics: they come in any order, so the last bits would change.",
+            HINTS[1:],
+        )
+    coalesced(report, ["dy"], hints=HINTS)
+    requests, enough = report.array("dy", "load").requests, B * H * L // 32
+    if requests > enough:
+        raise Wrong(f"{requests:,} requests load dy; {enough:,} are enough: 32 lanes load 32 hours at a time.", HINTS)
+    if not report.totals.shared_requests:
+        raise Wrong(
+            "The warps of a block never meet: no shared memory is used. Does one warp do the work of four?", HINTS
+        )
+    float32_only(report)
+    return f"Right for five shapes, without atomics; {requests:,} requests load dy, as few as can be."
+
+
+if __name__ == "__main__":
+    run(__file__)

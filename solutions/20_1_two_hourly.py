@@ -1,0 +1,83 @@
+"""Exercise 20_1: back through every second hour
+
+A layer may give an output for every second hour only: y[b, h, t] is the sum of w[h, j] * x[b, h, 2 * t - j] over the K
+taps, causal, for t = 0, 1, ... up to the last 2 * t inside the row. So y has (L + 1) // 2 hours where x has L. Write
+the kernel `two_hourly_grad(dy, w, dx)` of its input gradient: which t does x[s] go into, and with which tap?
+
+A thread computes one element of dx, no atomics. It is launched with blocks of 64 threads, enough of them along s;
+`cuda.blockIdx.y` is the channel and `cuda.blockIdx.z` the window. For a given s half of the taps contribute nothing:
+do not go through those. Loads of dy are counted.
+"""
+
+import numpy as np
+from numba import float32  # noqa: F401
+
+from dwlab import cuda, xray
+from dwlab.exercises import Wrong, agree, coalesced, float32_only, kernel, launched, poisoned, run
+
+THREADS = 64
+
+
+@cuda.jit
+def two_hourly_grad(dy, w, dx):
+    ### BEGIN SOLUTION
+    s = cuda.grid(1)
+    h = cuda.blockIdx.y
+    b = cuda.blockIdx.z
+    if s < dx.shape[2]:
+        acc = float32(0)
+        for t in range((s + 1) // 2, dy.shape[2]):
+            j = 2 * t - s
+            if j >= w.shape[1]:
+                break
+            acc += w[h, j] * dy[b, h, t]
+        dx[b, h, s] = acc
+    ### END SOLUTION
+
+
+HINTS = (
+    "y[t] takes x[s] with the tap j for which 2 * t - j = s. For which t is that a tap, 0 to K - 1?",
+    "j = 2 * t - s. The first t is the least with 2 * t >= s, (s + 1) // 2; then j grows by 2 with each t.",
+    "for t in range((s + 1) // 2, dy.shape[2]): j = 2 * t - s; stop at j >= K; acc += w[h, j] * dy[b, h, t]. The sum "
+    "starts at float32(0), and a thread with s beyond the row has nothing to do.",
+)
+
+
+def wanted(dy, w, length):
+    """dx in float64, output by output: each gives to the x that it took."""
+    dx = np.zeros((*dy.shape[:2], length))
+    for t in range(dy.shape[2]):
+        for j in range(min(w.shape[1], 2 * t + 1)):
+            dx[:, :, 2 * t - j] += w[:, j].astype(np.float64) * dy[:, :, t]
+    return dx
+
+
+def judge(answer):
+    """Right for odd shapes, no hazard, no atomics, dy loaded for half of the taps, coalesced, float32."""
+    two_hourly_grad = kernel(answer, "two_hourly_grad")
+    for B, H, L, K in ((1, 1, 1, 1), (1, 1, 2, 3), (2, 3, 31, 4), (1, 2, 64, 7), (2, 2, 65, 48), (3, 1, 130, 5)):
+        random = np.random.default_rng(L)
+        dy = random.uniform(-1, 2, (B, H, (L + 1) // 2)).astype(np.float32)
+        w = random.uniform(-1, 2, (H, K)).astype(np.float32)
+        dx = poisoned(B, H, L)
+        launched(two_hourly_grad, (-(-L // THREADS), H, B), THREADS, dy, w, dx, hints=HINTS)
+        agree(dx, wanted(dy, w, L), f"B={B} H={H} L={L} K={K}", hints=HINTS)
+    taps = 16
+    inputs = np.ones((4, 8, 64), np.float32), np.ones((8, taps), np.float32)
+    report = xray(two_hourly_grad, (2, 8, 4), THREADS, *inputs, np.zeros((4, 8, 128), np.float32))
+    if report.totals.atomics:
+        raise Wrong(f"{report.totals.atomics:,} atomics; an element of dx has one thread, which keeps its sum.", HINTS)
+    said = coalesced(report, hints=HINTS)
+    warps = 4 * 8 * 128 // 32
+    requests, enough = report.array("dy", "load").requests, warps * (taps // 2 + 1)
+    if requests > enough:
+        raise Wrong(
+            f"{requests:,} requests load dy; {enough:,} are enough: of {taps} taps each lane has {taps // 2}.",
+            HINTS[1:],
+        )
+    float32_only(report)
+    return f"Right for six shapes, {requests:,} requests for dy, and coalesced: {said}."
+
+
+if __name__ == "__main__":
+    run(__file__)

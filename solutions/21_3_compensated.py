@@ -1,0 +1,77 @@
+"""Exercise 21_3: a long sum in float32 that loses nothing
+
+Each addition to a long sum rounds off the low digits of what is added. But what was lost can be computed, and be given
+back with the next term: compensated summation (W. Kahan, "Further remarks on reducing truncation errors", 1965). For a
+sum `acc`, a term and the correction `lost` so far:
+
+    given = term - lost
+    total = acc + given
+    lost = (total - acc) - given
+    acc = total
+
+`lost` is zero in exact arithmetic, and no compiler may take it away: Numba keeps every operation, unless fastmath asks
+otherwise. Write the kernel `column_sums(terms, sums)`: terms is (n, columns), and sums[c] the sum of column c, one
+thread a column, in float32 throughout. It is launched with blocks of 64 threads.
+"""
+
+import numpy as np
+from numba import float32  # noqa: F401
+
+from dwlab import cuda, xray
+from dwlab.exercises import Wrong, agree, coalesced, float32_only, kernel, launched, poisoned, run
+
+THREADS = 64
+
+
+@cuda.jit
+def column_sums(terms, sums):
+    ### BEGIN SOLUTION
+    c = cuda.grid(1)
+    if c < sums.size:
+        acc = float32(0)
+        lost = float32(0)
+        for i in range(terms.shape[0]):
+            given = terms[i, c] - lost
+            total = acc + given
+            lost = (total - acc) - given
+            acc = total
+        sums[c] = acc
+    ### END SOLUTION
+
+
+HINTS = (
+    "First a plain sum: c = cuda.grid(1), a guard, a loop over the rows. Then the four lines of the task in its loop.",
+    "`lost` is what was added too much: the next term is made smaller by it. Both start at float32(0).",
+    "given = terms[i, c] - lost; total = acc + given; lost = (total - acc) - given; acc = total. After the loop: "
+    "sums[c] = acc.",
+)
+
+
+def judge(answer):
+    """Right for odd shapes and no hazard; float32 only; the error of a long sum that of one rounding or two."""
+    column_sums = kernel(answer, "column_sums")
+    for n, columns in ((1, 1), (7, 33), (100, 65)):
+        terms = np.random.default_rng(n).uniform(-1, 2, (n, columns)).astype(np.float32)
+        sums = poisoned(columns)
+        launched(column_sums, -(-columns // THREADS), THREADS, terms, sums, hints=HINTS)
+        agree(sums, terms.sum(axis=0, dtype=np.float64), f"{n} terms, {columns} columns", tolerance=1e-5, hints=HINTS)
+    n, columns = 4096, 64
+    terms = np.random.default_rng(0).uniform(0, 1, (n, columns)).astype(np.float32)
+    sums = poisoned(columns)
+    report = xray(column_sums, 1, THREADS, terms[:64].copy(), sums)
+    float32_only(report, hints=HINTS)
+    coalesced(report, ["terms"])
+    launched(column_sums, 1, THREADS, terms, sums, hints=HINTS)
+    exact = terms.sum(axis=0, dtype=np.float64)
+    error, enough = float(np.abs(sums / exact - 1).max()), 2 * 2.0**-24
+    if not error <= enough:
+        raise Wrong(
+            f"{n:,} terms: the greatest relative error is {error:.1e}; {enough:.1e} is two roundings, and enough.",
+            HINTS,
+        )
+    plain = float(np.abs(np.cumsum(terms, axis=0, dtype=np.float32)[-1] / exact - 1).max())
+    return f"Right for three shapes; {n:,} terms: a relative error of {error:.0e}, where a plain sum has {plain:.0e}."
+
+
+if __name__ == "__main__":
+    run(__file__)

@@ -1,0 +1,10 @@
+"""Whether kernels can be compiled here: with a GPU or without, it takes numba-cuda and the compiler of its extras."""
+
+import pytest
+
+from dwlab import inspect
+from dwlab.stages import stages
+
+needs_compiler = pytest.mark.skipif(
+    inspect.missing() != "", reason=f"none of the {len(stages())} stages is compiled here: {inspect.missing()}"
+)

@@ -1,0 +1,223 @@
+"""What a launch occupies, against numbers counted by hand."""
+
+import numpy as np
+import pytest
+
+from dwlab import simt, stages
+from dwlab.problems import DepthwiseConv1d
+from dwlab.simt import cuda, jit
+from dwlab.simt.cost import ADDRESS, PREDICATED, cost
+
+
+def lanes(n=64):
+    return np.arange(n, dtype=np.float32)
+
+
+@jit
+def copy(x, y):
+    i = cuda.grid(1)
+    y[i] = x[i]
+
+
+@jit
+def strided(x, y, step):
+    i = cuda.threadIdx.x
+    y[i] = x[i * step]
+
+
+def test_a_copy_waits_once_a_warp_and_fetches_each_sector_once():
+    made = cost(copy, 2, 64, lanes(128), np.zeros(128, np.float32))
+    assert (made.warps, made.blocks, made.threads) == (4, 2, 64)
+    assert (made.load_passes, made.store_passes, made.load_lines, made.store_lines) == (4, 4, 4, 4)
+    assert (made.waits, made.misses, made.most_waits) == (4, 4, 1)
+    assert made.instructions == 4 * 2 * (1 + ADDRESS)
+    assert made.reuse["x"].fetched == made.reuse["x"].distinct == 16 and made.reuse["x"].again == 0
+    assert made.fetched == 16
+
+
+@pytest.mark.parametrize(
+    "step, passes, lines", [(1, 1, 1), (2, 2, 2), (3, 1, 3), (16, 16, 16), (32, 32, 32), (33, 1, 32)]
+)
+def test_a_global_request_costs_the_passes_of_its_busiest_bank_and_its_lines(step, passes, lines):
+    made = cost(strided, 1, 32, lanes(33 * 32), np.zeros(32, np.float32), np.int32(step))
+    assert (made.load_passes, made.load_lines, made.store_passes) == (passes, lines, 1)
+
+
+@jit
+def together(x, y):
+    i = cuda.threadIdx.x
+    a = x[i]
+    b = x[i + 32]
+    y[i] = a + b
+
+
+@jit
+def in_turn(x, y):
+    i = cuda.threadIdx.x
+    a = x[i]
+    y[i] = a
+    b = x[i + 32]
+    y[i + 32] = b
+
+
+@jit
+def through_local(x, y):
+    i = cuda.threadIdx.x
+    held = cuda.local.array(2, np.float32)
+    for k in range(2):
+        held[k] = x[i + 32 * k]
+    for k in range(2):
+        y[i + 32 * k] = held[k]
+
+
+@jit
+def where_there_is_one(x, y):
+    i = cuda.threadIdx.x
+    value = np.float32(0)
+    if i < 16:
+        value = x[i]
+    y[i] = value
+
+
+@pytest.mark.parametrize(
+    "kernel, waits, misses", [(together, 1, 1), (in_turn, 2, 2), (through_local, 1, 1), (where_there_is_one, 1, 1)]
+)
+def test_loads_that_are_on_their_way_together_are_waited_for_together(kernel, waits, misses):
+    made = cost(kernel, 1, 32, lanes(), np.zeros(64, np.float32))
+    assert (made.waits, made.misses) == (waits, misses)
+
+
+@jit
+def again(x, y):
+    i = cuda.threadIdx.x
+    total = x[i]
+    total += np.float32(1)
+    total += x[i]
+    y[i] = total
+
+
+def test_what_the_block_has_read_is_in_the_l1():
+    made = cost(again, 3, 32, lanes(), np.zeros(32, np.float32))
+    assert (made.waits, made.misses) == (6, 3)
+    one = made.reuse["x"]
+    assert (one.fetched, one.again, one.gap, one.distinct) == (12, 8, 1.0, 4)
+
+
+def test_blocks_are_counted_alike_in_one_batch_and_in_many():
+    whole = cost(again, 3, 32, lanes(), np.zeros(32, np.float32))
+    options = simt.Options(hazards="off", trace=True, lanes=32)
+    assert cost(again, 3, 32, lanes(), np.zeros(32, np.float32), options=options).reuse == whole.reuse
+
+
+@jit
+def one_warp_loads(x, y):
+    i = cuda.threadIdx.x
+    if i < 32:
+        a = x[i]
+        y[i] = a
+    cuda.syncthreads()
+
+
+def test_a_block_waits_for_its_slowest_warp():
+    made = cost(one_warp_loads, 2, 128, lanes(), np.zeros(32, np.float32))
+    assert (made.waits, made.misses, made.most_waits) == (8, 8, 1)
+
+
+@jit
+def fused(x, y):
+    i = cuda.threadIdx.x
+    a = x[i]
+    y[i] = a + a * a
+
+
+@jit
+def apart(x, y):
+    i = cuda.threadIdx.x
+    a = x[i]
+    b = a * a
+    y[i] = a + b
+
+
+@jit
+def in_double(x, y):
+    i = cuda.threadIdx.x
+    total = 0.0
+    total += x[i] * x[i + 1]
+    y[i] = total
+
+
+def test_arithmetic_has_its_units():
+    x, y = lanes(), np.zeros(32, np.float32)
+    assert cost(fused, 1, 32, x, y).instructions32 == 1
+    assert cost(apart, 1, 32, x, y).instructions32 == 2
+    double = cost(in_double, 1, 32, x, y)
+    assert double.instructions32 == 1 and double.instructions64 == 2  # a conversion and a sum
+
+
+@jit
+def repeats(x, y):
+    i = np.uint32(cuda.threadIdx.x)
+    for _ in range(4):
+        y[i] = x[np.uint32(i * np.uint32(3)) % np.uint32(64)]
+
+
+@jit
+def once(x, y):
+    i = np.uint32(cuda.threadIdx.x)
+    for _ in range(1):
+        y[i] = x[np.uint32(i * np.uint32(3)) % np.uint32(64)]
+
+
+def test_what_is_computed_twice_is_paid_once_and_a_literal_loop_is_unrolled():
+    x, y = lanes(), np.zeros(32, np.float32)
+    accesses = 2 * (1 + ADDRESS)
+    first, four = cost(once, 1, 32, x, y).instructions, cost(repeats, 1, 32, x, y).instructions
+    assert first > accesses and four - first == 3 * accesses
+
+
+@jit
+def counted_loop(x, y, n):
+    i = cuda.threadIdx.x
+    for _ in range(n):
+        y[i] = x[i]
+
+
+def test_a_loop_of_unknown_length_costs_its_steps():
+    x, y = lanes(), np.zeros(32, np.float32)
+    two, six = (cost(counted_loop, 1, 32, x, y, n).instructions for n in (2, 6))
+    assert six - two > 4 * 2 * (1 + ADDRESS)
+
+
+@jit
+def short_body(x, y):
+    i = cuda.threadIdx.x
+    if i < 32:
+        y[i] = np.float32(1)
+
+
+def test_a_short_body_is_issued_by_warps_that_do_not_take_it():
+    x, y = lanes(), np.zeros(32, np.float32)
+    assert 1 + ADDRESS <= PREDICATED
+    one, four = cost(short_body, 1, 32, x, y).instructions, cost(short_body, 1, 128, x, y).instructions
+    assert four == 4 * one
+
+
+def test_asynchronous_copies_are_seen_and_waited_for():
+    problem = DepthwiseConv1d(2, 16, 48, 48)
+    stage = stages.stage("depthwise1d/forward/wide")
+    how = stage.launch(problem)
+    made = cost(stage.kernel_for(problem), how.grid, how.block, *stage.example(problem), shared_bytes=how.shared_bytes)
+    assert made.asynchronous and made.waits == 1 and made.local_words == 3 * 48
+
+
+@pytest.mark.parametrize("stage", stages.stages(), ids=lambda stage: stage.id)
+def test_the_xray_beside_the_cost_is_the_xray(stage):
+    problem = DepthwiseConv1d(3, 5, 12, 4)
+    how = stage.launch(problem)
+    given = (stage.kernel_for(problem), how.grid, how.block, *stage.example(problem))
+    made, report = cost(*given, shared_bytes=how.shared_bytes), simt.xray(*given, shared_bytes=how.shared_bytes)
+    assert made.report.totals == report.totals
+    assert made.shared_passes == report.totals.shared_wavefronts
+    assert {name: one.distinct for name, one in made.reuse.items()} == {
+        name: report.footprint[name] for name in made.reuse
+    }

@@ -1,0 +1,355 @@
+"""The scripts that record a GPU: what they plan, how they read others' answers, what they write. No GPU needed."""
+
+import importlib.util
+import pathlib
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from test_records import CEILINGS, ENVIRONMENT
+
+from dwlab import problems, records, references, stages, target
+from dwlab.problems import PAPER, DepthwiseConv1d
+from dwlab.records import RecordError
+
+FOLDER = pathlib.Path(__file__).parent.parent / "benchmarks"
+on_interpreter = pytest.mark.skipif(target.mode == "gpu", reason="runs on the interpreter; a GPU has the script itself")
+
+
+def script(name):
+    spec = importlib.util.spec_from_file_location(f"benchmarks_{name}", FOLDER / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+record_run, shape_grid, sanitize, reduction_error = map(
+    script, ("record_run", "shape_grid", "sanitize", "reduction_error")
+)
+
+
+def test_every_stage_is_timed_at_the_papers_shape_and_those_for_the_roof_elsewhere():
+    todo = stages.stages()
+    assert record_run.chosen(todo, PAPER, True) == [stage for stage in todo if stage.supports(PAPER)]
+    for shape in map(problems.problem, record_run.SHAPES[1:]):
+        here = record_run.chosen(todo, shape, False)
+        assert {stage.path for stage in here} == {stage.path for stage in todo}  # each path has one at least
+        assert all(stage.supports(shape) for stage in here)
+        assert not any(stage.name in ("naive", "coalesced", "shared") for stage in here if stage.path != "backward")
+
+
+JUNIT = """<?xml version="1.0"?><testsuites><testsuite>
+<testcase name="test_each_stage_passes_the_judge_on_the_gpu[depthwise1d/forward/naive]"/>
+<testcase name="test_each_stage_passes_the_judge_on_the_gpu[depthwise1d/forward/wide]"><failure>no</failure></testcase>
+<testcase name="test_the_interpreter_has_the_gpus_bits[wraps_32]"/>
+<testcase name="test_the_interpreter_has_the_gpus_bits[votes]"><skipped/></testcase>
+<testcase name="test_something_else"/>
+</testsuite></testsuites>"""
+
+
+def test_what_the_tests_said_is_recorded_and_stands_for_the_judge(tmp_path):
+    (tmp_path / "tests.xml").write_text(JUNIT)
+    tests = record_run.outcomes(tmp_path / "tests.xml")
+    assert record_run.judged(tests) == {"depthwise1d/forward/naive"}
+    rows = record_run.comparisons(tests)
+    assert [(row["passed"], row["failed"], row["skipped"]) for row in rows] == [(1, 1, 0), (1, 0, 1)]
+    run = records.read_run(records.write(tmp_path, [], ENVIRONMENT, {}, sections={"comparisons": rows}))
+    assert "| integer kernels, GPU and interpreter, bit for bit | 1 | 0 | 1 |" in records.comparisons_table([run])
+
+
+def test_tests_that_ended_without_a_word_stand_for_nothing(tmp_path):
+    (tmp_path / "cut.xml").write_text(JUNIT[:200])
+    for name in ("none.xml", "cut.xml"):
+        tests = record_run.outcomes(tmp_path / name)
+        assert tests == [] and record_run.judged(tests) == set() and record_run.comparisons(tests) == []
+
+
+def test_the_tests_that_are_recorded_exist():
+    text = (FOLDER.parent / "tests" / "test_gpu.py").read_text()
+    for name in record_run.COMPARED:
+        assert f"def {name}(" in text
+
+
+# ---------------------------------------------------------------------------------------------------- the grid
+
+
+def test_the_grid_has_every_length_and_filter_and_every_size():
+    shapes = [shape for group in shape_grid.grid() for shape in group]
+    assert {(one.L, one.K) for one in shapes} == {(L, K) for L in shape_grid.LENGTHS for K in shape_grid.TAPS}
+    assert len(set(shapes)) == len(shapes)
+    for size in shape_grid.SIZES:
+        near = [one for one in shapes if 0.7 < one.B * one.H * one.L / size < 1.4]
+        assert {one.L for one in near} == set(shape_grid.LENGTHS)
+        assert {one.padding for one in near} == {"causal", "same"}
+    full = [shape for group in shape_grid.grid(full=True) for shape in group]
+    assert len(set(full)) == 2 * 10 * 7 * 3 and set(shapes) < set(full)
+
+
+def test_the_grid_is_in_the_same_order_each_time_and_shares_kernels():
+    assert shape_grid.grid() == shape_grid.grid()
+    for group in shape_grid.grid(full=True):
+        assert len({(one.L, one.K, one.shift) for one in group}) == 1
+
+
+MACHINE = {"l2_bytes": 60_000_000, "copy_gbps": 4000.0, "fma_tflops": 60.0}
+
+
+def test_a_row_knows_the_least_time_that_copy_and_arithmetic_allow():
+    stage = stages.stage("depthwise1d/forward/naive")
+    row = shape_grid.planned([stage], PAPER, "forward", MACHINE)
+    assert row["copy_bound_us"] == pytest.approx(201.3, abs=0.1) and row["fma_bound_us"] == pytest.approx(82.2, abs=0.1)
+    assert row["stage"] == "naive" and row["cold"].startswith("cold")
+    both = shape_grid.planned([stage, stage], PAPER, "backward", MACHINE)
+    assert both["fma_bound_us"] == pytest.approx(2 * row["fma_bound_us"])
+    assert both["stage"] == "forward/naive, forward/naive"
+    small = shape_grid.planned([stage], DepthwiseConv1d(16, 128, 48, 4), "forward", MACHINE)
+    assert small["cold"].startswith("warm") and shape_grid.sets_of(PAPER, "forward", MACHINE) == 1
+    assert shape_grid.sets_of(DepthwiseConv1d(1627, 128, 48, 4), "forward", MACHINE) == 3
+
+
+@pytest.mark.parametrize("path", problems.PATHS)
+def test_what_is_looked_at_on_the_gpu_shows_a_wrong_element(path):
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed: the grid needs it")
+    problem = DepthwiseConv1d(9, 7, 31, 5, "same")
+    inputs = problem.inputs(path, seed=1)
+    outputs = references.reference(problem, path, inputs)
+    arrays = {name: torch.from_numpy(np.asarray(v, np.float32)) for name, v in {**inputs, **outputs}.items()}
+    assert shape_grid.wrong(shape_grid.looked_at(problem, path, arrays)) == ""
+    for name in problem.outputs(path):
+        arrays[name][-1] += 1
+        assert shape_grid.wrong(shape_grid.looked_at(problem, path, arrays)).startswith(name)
+        arrays[name][-1] -= 1
+
+
+@on_interpreter
+@pytest.mark.parametrize("path", problems.PATHS)
+def test_the_chosen_stages_write_every_output(path):
+    problem = DepthwiseConv1d(3, 2, 8, 4)
+    inputs = problem.inputs(path, seed=2)
+    arrays = dict(inputs)
+    for name in problem.outputs(path):
+        arrays[name] = np.full(problem.shapes(path)[name], np.nan, np.float32)
+    shape_grid.starter(shape_grid.choice(problem, path), problem, arrays)(0)
+    wanted, allowed = (f(problem, path, inputs) for f in (references.reference, references.allowed_error))
+    for name, values in wanted.items():
+        assert (np.abs(arrays[name] - values) <= allowed[name]).all()
+
+
+def grid_row(path="forward", time_us=300.0, peer_us=600.0, **more):
+    row = {
+        "op": "depthwise1d", "path": path, "problem": records.describe_problem(PAPER), "dtype": "float32",
+        "stage": "wide", "time_us": time_us, "p10_us": time_us, "p90_us": time_us, "fraction_of_copy": 200 / time_us,
+        "copy_bound_us": 200.0, "fma_bound_us": 80.0, "peer": "PyTorch conv1d", "peer_time_us": peer_us,
+        "speedup_vs_peer": peer_us / time_us, "cold": "cold",
+    }  # fmt: skip
+    return row | more
+
+
+WRONG = {
+    key: value for key, value in grid_row().items() if not key.startswith(("time", "p10", "p90", "peer", "sp", "fra"))
+} | {"failure": "WRONG: y[0, 0, 0] is 1, not 2"}
+
+
+def grid_run(tmp_path, rows):
+    written = records.write(tmp_path, [], ENVIRONMENT, CEILINGS, sections={"grid": rows}, notes=["A thinned grid."])
+    return records.read_run(written)
+
+
+def test_the_grid_shows_every_shape_the_losses_and_the_wrong_ones_too(tmp_path):
+    run = grid_run(tmp_path, [grid_row(), grid_row(peer_us=150.0), WRONG, grid_row("weight_grad", 220.0)])
+    text = records.grid_table([run])
+    assert text.count("| won |") == 2 and text.count("| LOST |") == 1 and "WRONG: y[0, 0, 0]" in text
+    assert "66.7 %" in text and "26.7 %" in text and "A thinned grid." in text
+    summary = records.grid_summary([run])
+    forward = next(line for line in summary.splitlines() if line.startswith("| forward |"))
+    # Three shapes: one faster, one slower, one without a time; least, middle and greatest ratio; none at 85 % of copy.
+    assert forward.startswith("| forward | 3 | 1 | 1 | 1 | 0.50 | 2.00 | 2.00 |") and forward.endswith("| 0 of 2 |")
+    assert "| weight_grad | 1 | 1 | 0 | 0 |" in summary and "| 1 of 1 |" in summary
+    assert records.tables([run])["grid/summary"]() == summary
+
+
+def test_shapes_whose_arithmetic_takes_longer_than_a_copy_are_not_held_against_it(tmp_path):
+    run = grid_run(tmp_path, [grid_row(fma_bound_us=400.0, time_us=500.0)])
+    assert records.grid_summary([run]).splitlines()[2].endswith("| 80.0 % | 0 of 0 |")
+
+
+def test_the_command_shows_the_grid(tmp_path, capsys):
+    import argparse
+    import json
+
+    grid_run(tmp_path, [grid_row()])
+    assert records.main(argparse.Namespace(folder=tmp_path, json=False, grid=True)) == 0
+    assert "| won |" in capsys.readouterr().out
+    assert records.main(argparse.Namespace(folder=tmp_path, json=True, grid=True)) == 0
+    assert json.loads(capsys.readouterr().out)[0]["stage"] == "wide"
+    assert records.main(argparse.Namespace(folder=tmp_path / "none", json=False, grid=True)) == 1
+
+
+# ---------------------------------------------------------------------------------------------------- the sanitizer
+
+CLEAN = "========= COMPUTE-SANITIZER\n========= ERROR SUMMARY: 0 errors\n"
+RACES = "========= COMPUTE-SANITIZER\n========= RACECHECK SUMMARY: 0 hazards displayed (0 errors, 0 warnings)\n"
+INVALID = (
+    "========= COMPUTE-SANITIZER\n========= Invalid __global__ read of size 4 bytes\n=========     at kernel+0x70\n"
+    "========= ERROR SUMMARY: 1 error\n"
+)
+
+
+def ended(status, stdout, stderr=""):
+    return subprocess.CompletedProcess([], status, stdout, stderr)
+
+
+@pytest.mark.parametrize(
+    "done, clean, message",
+    [
+        (ended(0, CLEAN), True, ""),
+        (ended(0, RACES), True, ""),
+        (ended(97, INVALID), False, "Invalid __global__ read of size 4 bytes"),
+        (ended(0, INVALID), False, "Invalid __global__ read"),
+        (ended(98, CLEAN, "naive at B=1: y is wrong"), False, "status 98: naive at B=1: y is wrong"),
+        (ended(0, ""), False, "status 0: no output"),
+        (ended(124, "", "it took longer than 240 s"), False, "longer than 240 s"),
+    ],
+)
+def test_only_a_run_that_says_so_is_clean(done, clean, message):
+    found, said = sanitize.verdict(done)
+    assert found is clean and message in said and bool(said) is not clean
+
+
+def test_the_stage_with_the_error_is_found_by_running_each_alone():
+    asked = []
+
+    def run(command):
+        ids = command[command.index("--child") + 1 :]
+        asked.append(ids)
+        return ended(97, INVALID) if "b" in ids else ended(0, CLEAN)
+
+    rows = sanitize.rows_of("memcheck", ["a", "b", "c"], "compute-sanitizer 2025.3", run)
+    assert asked == [["a", "b", "c"], ["a"], ["b"], ["c"]]
+    assert [row["clean"] for row in rows] == [True, False, True]
+    assert rows[1]["message"].startswith("Invalid") and rows[0]["version"] == "compute-sanitizer 2025.3"
+
+
+def test_the_command_of_a_tool_ends_with_an_error_where_it_finds_one():
+    command = sanitize.command("racecheck", ["a"])
+    assert command[:5] == ["compute-sanitizer", "--tool", "racecheck", "--error-exitcode", "97"]
+    assert command[-2:] == ["--child", "a"]
+
+
+def test_the_sanitizers_table_has_a_column_a_tool(tmp_path):
+    rows = [
+        {"tool": tool, "stage": stage, "clean": (tool, stage) != ("racecheck", "b"), "version": "v1"}
+        for tool in sanitize.TOOLS
+        for stage in "ab"
+    ]
+    rows[3]["message"] = "Race reported between two writes"
+    run = records.read_run(records.write(tmp_path, [], ENVIRONMENT, {}, sections={"sanitizer": rows}))
+    text = records.sanitizer_table([run])
+    assert "| stage | memcheck | racecheck | initcheck |" in text and "| a | clean | clean | clean |" in text
+    assert "| b | clean | Race reported between two writes | clean |" in text and "v1. Run on NVIDIA H200" in text
+
+
+@on_interpreter
+def test_the_child_runs_stages_and_sees_a_wrong_result(monkeypatch, capsys):
+    monkeypatch.setattr(sanitize, "SHAPES", ("2,3,5,9,same",))
+    assert sanitize.child(["depthwise1d/forward/naive", "depthwise1d/weight_grad/warp_tiled"]) == 0
+    monkeypatch.setattr(references, "allowed_error", lambda p, path, i: {name: -1.0 for name in p.outputs(path)})
+    assert sanitize.child(["depthwise1d/forward/naive"]) == sanitize.WRONG
+    assert "y is wrong" in capsys.readouterr().err
+
+
+# ---------------------------------------------------------------------------------------------------- long sums
+
+
+@on_interpreter
+def test_errors_of_long_sums_are_those_of_every_stage_that_makes_dw(tmp_path):
+    rows = reduction_error.rows_of((1, 3), channels=4)
+    makers = [one for one in stages.stages() if "dw" in problems.PAPER.outputs(one.path)]
+    assert {(row["path"], row["stage"]) for row in rows} == {(one.path, one.name) for one in makers}
+    assert {row["terms"] for row in rows} == {48, 144}
+    for row in rows:
+        assert 0 < row["error"] <= row["allowed"] and row["repeatable"] and row["runs"] == 5
+    run = records.read_run(records.write(tmp_path, [], ENVIRONMENT, {}, sections={"reduction_error": rows}))
+    assert "| 144 | weight_grad/naive |" in records.reduction_error_table([run])
+
+
+def test_bits_that_change_and_a_wrong_sum_are_seen():
+    class Stage:
+        op, path, name = "depthwise1d", "weight_grad", "unsteady"
+        runs = 0
+
+        def run(self, problem, arrays):
+            Stage.runs += 1
+            arrays["dw"].copy_to_device(np.float32(wanted + (1e-3 if Stage.runs == 3 else 0)))
+
+    problem = DepthwiseConv1d(5, 2, 8, 3)
+    inputs = problem.inputs("weight_grad", seed=1)
+    wanted, absolute = reduction_error.exact(problem, inputs)
+    np.testing.assert_allclose(wanted, references.reference(problem, "weight_grad", inputs)["dw"])
+    row = reduction_error.measure(Stage(), problem, inputs, (wanted, absolute))
+    assert row["repeatable"] is False and row["error"] == pytest.approx((1e-3 / absolute).max(), rel=0.01)
+
+
+def test_long_sums_in_pieces_are_the_same_sums(monkeypatch):
+    problem = DepthwiseConv1d(5, 2, 8, 3)
+    inputs = problem.inputs("weight_grad", seed=1)
+    whole = reduction_error.exact(problem, inputs)
+    monkeypatch.setattr(reduction_error, "ROWS_AT_ONCE", 2)
+    for one, other in zip(whole, reduction_error.exact(problem, inputs), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-12)
+
+
+# ---------------------------------------------------------------------------------------------------- their records
+
+
+def test_a_run_without_measurements_needs_no_ceilings_but_hides_none(tmp_path):
+    old = records.write(tmp_path, [], ENVIRONMENT, CEILINGS, sections={"grid": [grid_row()]})
+    rows = [{"name": "a", "passed": 1, "failed": 0, "skipped": 0}]
+    later = {**ENVIRONMENT, "date": "2026-11-22T00:00:00+00:00"}
+    records.write(tmp_path, [], later, {}, sections={"comparisons": rows})
+    runs = records.load_runs(tmp_path)
+    assert [bool(run.ceilings) for run in runs] == [True, False]
+    assert "4,130" in records.ceilings_table(runs)
+    assert records.read_run(old).sections["grid"][0]["stage"] == "wide"
+    for make in records.tables(runs).values():
+        assert make()
+
+
+@pytest.mark.parametrize(
+    "section, change, message",
+    [
+        ("grid", {"problem": "paper"}, "problem is 'paper'"),
+        ("grid", {"time_us": -1.0}, "grid 0: time_us is -1.0"),
+        ("grid", {"peer": 3}, "grid 0: peer is 3, not a text"),
+        ("comparisons", {"passed": -1}, "passed is -1, not a count"),
+        ("comparisons", {"name": None}, "name is None"),
+        ("sanitizer", {"clean": "yes"}, "clean is 'yes', not true or false"),
+        ("reduction_error", {"error": -1.0}, "error is -1.0, not a number from 0 up"),
+        ("reduction_error", {"terms": 0}, "terms is 0"),
+    ],
+)
+def test_a_damaged_row_is_named(tmp_path, section, change, message):
+    whole = {
+        "grid": grid_row(),
+        "comparisons": {"name": "a", "passed": 1, "failed": 0, "skipped": 0},
+        "sanitizer": {"tool": "memcheck", "stage": "a", "clean": True},
+        "reduction_error": {
+            "op": "depthwise1d", "path": "weight_grad", "stage": "a", "problem": {}, "terms": 48, "error": 0.0,
+            "norm_error": 0.0, "allowed": 1e-5, "runs": 5, "repeatable": True,
+        },
+    }[section]  # fmt: skip
+    records.write(tmp_path, [], ENVIRONMENT, CEILINGS, sections={section: [whole]})
+    with pytest.raises(RuntimeError, match=message):
+        records.write(tmp_path, [], ENVIRONMENT, CEILINGS, sections={section: [whole | change]})
+
+
+def test_parts_that_are_not_known_are_refused(tmp_path):
+    with pytest.raises(RecordError, match="a record has no part 'weather'"):
+        records.write(tmp_path, [], ENVIRONMENT, CEILINGS, sections={"weather": []})
+
+
+def test_the_project_describes_its_scripts():
+    for module in (record_run, shape_grid, sanitize, reduction_error):
+        assert "[FOLDER]" in module.__doc__

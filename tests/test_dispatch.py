@@ -1,0 +1,403 @@
+"""One function a path: right for each stage and kind of array, the stage it says, and bad input named. No torch."""
+
+import dataclasses
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dwlab import dispatch, stages
+from dwlab.dispatch import DispatchError, best
+from dwlab.problems import PATHS, DepthwiseConv1d
+from dwlab.references import allowed_error, reference
+from dwlab.target import cuda
+
+ROOT = Path(__file__).resolve().parent.parent
+ODD = DepthwiseConv1d(3, 5, 13, 7, "same")
+WIDE = DepthwiseConv1d(2, 5, 16, 8)  # 16 bytes go into its rows, and into its filters
+STAGES = stages.stages()
+
+
+def inputs_of(problem, seed=3):
+    """x, w and dy of a problem."""
+    return {
+        **problem.inputs("forward", seed),
+        "dy": problem.inputs("weight_grad", seed + 1)["dy"],
+    }
+
+
+def call(path, problem, arrays, **more):
+    """The outputs of a path's function, by name."""
+    x, w, dy = (arrays.get(name) for name in ("x", "w", "dy"))
+    more = {"padding": problem.padding, **more}
+    if path == "forward":
+        return {"y": dispatch.forward(x, w, **more)}
+    if path == "input_grad":
+        return {"dx": dispatch.input_grad(dy, w, **more)}
+    if path == "weight_grad":
+        return {"dw": dispatch.weight_grad(dy, x, problem.K, **more)}
+    return dict(zip(("dx", "dw"), dispatch.backward(dy, x, w, **more), strict=True))
+
+
+def assert_right(problem, got, arrays):
+    for name, array in got.items():
+        path = {"y": "forward", "dx": "input_grad", "dw": "weight_grad"}[name]
+        inputs = {key: value for key, value in arrays.items() if key in problem.arrays(path)}
+        error = np.abs(array - reference(problem, path, inputs)[name])
+        assert array.dtype == np.float32
+        assert (error <= allowed_error(problem, path, inputs)[name]).all(), name
+
+
+@pytest.fixture
+def started(monkeypatch):
+    """The ids of the stages that calls started."""
+    ids = []
+    start = dispatch._start
+    monkeypatch.setattr(
+        dispatch, "_start", lambda plans, *rest: (ids.extend(one.stage.id for one in plans), start(plans, *rest))
+    )
+    return ids
+
+
+# ---------------------------------------------------------------------------------------------------- right
+
+
+@pytest.mark.parametrize(
+    "problem",
+    [
+        ODD,
+        WIDE,
+        DepthwiseConv1d(1, 1, 1, 1),
+        DepthwiseConv1d(2, 3, 9, 12, 4),  # more taps than times
+        DepthwiseConv1d(2, 3, 68, 5, "same"),  # longer than a lane holds
+        DepthwiseConv1d(40, 2, 8, 3),
+        DepthwiseConv1d(1, 33, 4, 70),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("path", PATHS)
+def test_each_path_in_each_kind(path, problem):
+    host = inputs_of(problem)
+    got = call(path, problem, host)
+    assert all(type(array) is np.ndarray for array in got.values())
+    assert_right(problem, got, host)
+    device = {name: cuda.to_device(array) for name, array in host.items()}
+    again = call(path, problem, device)
+    assert all(cuda.is_cuda_array(array) for array in again.values())
+    assert_right(problem, {name: array.copy_to_host() for name, array in again.items()}, host)
+    for name, array in inputs_of(problem).items():
+        np.testing.assert_array_equal(host[name], array)
+        np.testing.assert_array_equal(device[name].copy_to_host(), array)
+
+
+@pytest.mark.parametrize("one", STAGES, ids=lambda one: one.id)
+@pytest.mark.parametrize("problem", [ODD, WIDE], ids=str)
+def test_each_stage_by_name_does_what_its_own_run_does(one, problem, started):
+    host = inputs_of(problem)
+    got = call(one.path, problem, host, stage=one.name)
+    assert_right(problem, got, host)
+    if one.supports(problem):
+        assert started == [one.id]
+    else:
+        assert started != [one.id] and stages.stage(started[0]).supports(problem)
+    arrays = {name: cuda.to_device(host[name]) for name in problem.arrays(one.path) if name in host}
+    outputs = {name: cuda.device_array(array.shape, np.float32) for name, array in got.items()}
+    one.run(problem, arrays | outputs)
+    for name, array in outputs.items():
+        # Sums that meet by atomics come in any order on a GPU.
+        np.testing.assert_allclose(got[name], array.copy_to_host(), rtol=2.0**-17, atol=2.0**-16)
+
+
+def test_ids_and_stages_name_a_stage_too(started):
+    host = inputs_of(ODD)
+    one = stages.stage("depthwise1d/forward/naive")
+    for wanted in ("naive", one.id, one):
+        assert_right(ODD, call("forward", ODD, host, stage=wanted), host)
+    assert started == [one.id] * 3
+
+
+def test_outputs_are_written_where_they_are_given():
+    host = inputs_of(WIDE)
+    for path in PATHS:
+        for bring, take in ((np.array, np.array), (cuda.to_device, lambda array: array.copy_to_host())):
+            arrays = {name: bring(array) for name, array in host.items()}
+            want = {name: take(array) for name, array in call(path, WIDE, arrays).items()}
+            places = {name: bring(np.full_like(array, np.nan)) for name, array in want.items()}
+            got = call(path, WIDE, arrays, **places)
+            for name, array in got.items():
+                assert array is places[name]
+                np.testing.assert_allclose(take(array), want[name], rtol=2.0**-17, atol=2.0**-16)
+
+
+def test_one_of_two_outputs_may_be_given():
+    host = inputs_of(ODD)
+    dw = np.full((ODD.H, ODD.K), np.nan, np.float32)
+    got = call("backward", ODD, host, dw=dw)
+    assert got["dw"] is dw
+    assert_right(ODD, got, host)
+
+
+def test_a_stream_of_ones_own():
+    host = inputs_of(ODD)
+    stream = cuda.stream()
+    for path in PATHS:
+        assert_right(ODD, call(path, ODD, host, stream=stream), host)
+        device = {name: cuda.to_device(array, stream=stream) for name, array in host.items()}
+        got = call(path, ODD, device, stream=stream)
+        stream.synchronize()
+        assert_right(ODD, {name: array.copy_to_host() for name, array in got.items()}, host)
+
+
+def test_views_of_device_arrays_that_begin_anywhere(started):
+    """Stages that move 16 bytes at a time cannot take them, and are passed over."""
+    host = inputs_of(WIDE)
+    whole = cuda.to_device(np.concatenate([[np.float32(7)], host["x"].ravel()]).astype(np.float32))
+    device = {"x": whole[1:].reshape(host["x"].shape), "w": cuda.to_device(host["w"])}
+    got = call("forward", WIDE, device)["y"].copy_to_host()
+    assert_right(WIDE, {"y": got}, host)
+    assert started == [best(WIDE, "forward", aligned=4).id]
+    assert stages.stage(started[0]).aligned <= 4 < best(WIDE, "forward").aligned
+
+
+def test_torch_is_not_imported():
+    code = (
+        "import sys, numpy as np; from dwlab import dispatch\n"
+        "y = dispatch.forward(np.ones((1, 1, 2), np.float32), np.ones((1, 2), np.float32))\n"
+        "assert y.tolist() == [[[1, 2]]] and 'torch' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
+
+
+# ---------------------------------------------------------------------------------------------------- the stage
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("problem", [ODD, WIDE, DepthwiseConv1d(2, 3, 200, 9), DepthwiseConv1d(2, 3, 9, 200)], ids=str)
+def test_best_is_the_latest_stage_that_takes_the_problem_one_for_short_rows_first(path, problem):
+    listed = [one for one in STAGES if one.path == path and one.supports(problem)]
+    if path == "backward":
+        assert listed[0].name == "naive"
+        listed = listed[1:]
+    if not listed:
+        with pytest.raises(DispatchError, match=f"no stage of {path} takes {problem}"):
+            best(problem, path)
+        return
+    chosen = best(problem, path)
+    long_rows = dataclasses.replace(problem, L=2**20)
+    assert chosen in listed
+    for other in listed:
+        if other.supports(long_rows) == chosen.supports(long_rows):
+            assert other.order <= chosen.order
+        else:
+            assert other.supports(long_rows)
+    if any(one.aligned == 1 for one in listed):
+        assert best(problem, path, aligned=1).aligned == 1
+
+
+def test_best_passes_over_what_the_hardware_would_not_start():
+    many_taps = DepthwiseConv1d(1, 2, 3, 10**8)
+    one = best(many_taps, "weight_grad")
+    assert one.launch(many_taps).blocks
+    with pytest.raises(stages.StageError, match="the hardware's limit is 65535"):
+        stages.stage("depthwise1d/weight_grad/warp_tiled").launch(many_taps)
+    rows = DepthwiseConv1d(1, 2**32, 1, 1)
+    with pytest.raises(DispatchError, match=f"no stage of forward takes {rows} with arrays aligned to 256 bytes: "):
+        best(rows, "forward")
+
+
+def test_a_named_stage_that_the_hardware_would_not_start():
+    x, w = np.ones((1, 8 * 65535 + 1, 1), np.float32), np.ones((8 * 65535 + 1, 1), np.float32)
+    with pytest.raises(DispatchError, match="naive cannot run B=1 H=524281 .* the hardware's limit is 65535"):
+        dispatch.forward(x, w, stage="naive")
+
+
+def test_best_knows_its_paths():
+    for ask in (best, lambda _, path: dispatch.ranking(path), dispatch.launches):
+        with pytest.raises(DispatchError, match="there is no path 'forwards'. The nearest is 'forward'"):
+            ask(ODD, "forwards")
+
+
+def test_both_gradients_come_from_one_launch_only_where_that_is_not_the_naive_one(started):
+    for problem in (ODD, WIDE):
+        apart = best(problem, "input_grad"), best(problem, "weight_grad")
+        listed = [one for one in dispatch.ranking("backward") if one.supports(problem)]
+        assert dispatch.launches(problem, "backward") == (tuple(listed[:1]) or apart)
+        host = inputs_of(problem)
+        assert_right(problem, call("backward", problem, host), host)
+        assert started == [one.id for one in dispatch.launches(problem, "backward")]
+        started.clear()
+    assert len(dispatch.launches(ODD, "backward")) == 2 and len(dispatch.launches(WIDE, "backward")) == 1
+    assert len(dispatch.launches(WIDE, "backward", aligned=4)) == 2  # the fused one moves 16 bytes at a time
+
+
+def test_a_launch_is_prepared_once_for_a_shape():
+    prepared = []
+    naive = stages.stage("depthwise1d/forward/naive")
+
+    def launch(problem):
+        prepared.append(problem)
+        return naive.launch(problem)
+
+    counting = dataclasses.replace(naive, launch=launch)
+    host = inputs_of(ODD)
+    call("forward", ODD, host, stage=counting)
+    once = len(prepared)
+    assert set(prepared) == {ODD}
+    for _ in range(3):
+        call("forward", ODD, host, stage=counting)
+    assert len(prepared) == once
+    call("forward", WIDE, inputs_of(WIDE), stage=counting)
+    assert set(prepared[once:]) == {WIDE}
+
+
+# ---------------------------------------------------------------------------------------------------- bad input
+
+B, H, L, K = ODD.B, ODD.H, ODD.L, ODD.K
+GOOD = inputs_of(ODD)
+
+
+class Foreign:
+    """GPU memory of another library."""
+
+    __cuda_array_interface__ = {"shape": (1,), "typestr": "<f4", "data": (0, False), "version": 3}
+
+
+def frozen(array):
+    array = array.copy()
+    array.flags.writeable = False
+    return array
+
+
+@pytest.mark.parametrize(
+    ("path", "changed", "message"),
+    [
+        ("forward", {"x": GOOD["x"].tolist()}, "x is a builtins.list: pass a NumPy array, a Numba device array or a"),
+        ("forward", {"x": None}, "x is a builtins.NoneType: pass"),
+        ("forward", {"w": Foreign()}, "w is a test_dispatch.Foreign: pass cuda.as_cuda_array(w)"),
+        ("forward", {"w": cuda.to_device(GOOD["w"])}, "x is a NumPy array and w a Numba device array: pass arrays of"),
+        ("forward", {"x": GOOD["x"][0]}, f"x has shape {(H, L)}; (B, H, L) is needed"),
+        ("forward", {"w": GOOD["w"][0]}, f"w has shape {(K,)}; (H, K) is needed"),
+        ("forward", {"w": GOOD["w"][:, None]}, f"w has shape {(H, 1, K)}; (H, K) is needed; PyTorch's conv1d has"),
+        ("forward", {"x": GOOD["x"][:0]}, f"x has shape {(0, H, L)}: every size must be at least 1"),
+        ("input_grad", {"w": GOOD["w"][:, :0]}, f"w has shape {(H, 0)}: every size must be at least 1"),
+        ("forward", {"w": GOOD["w"][:4]}, f"x has {H} channels {(B, H, L)} and w 4 {(4, K)}"),
+        ("forward", {"w": np.ones((L, K), np.float32)}, "is it (B, L, H)? Then pass x with its axes 1 and 2 exchanged"),
+        ("input_grad", {"w": np.ones((K, H), np.float32)}, "is w (K, H)? Then pass w.T, made contiguous"),
+        ("weight_grad", {"x": GOOD["x"][:2]}, f"dy has shape {(B, H, L)} and x {(2, H, L)}: both are (B, H, L)"),
+        ("backward", {"x": GOOD["x"][:2]}, f"dy has shape {(B, H, L)} and x {(2, H, L)}: both are (B, H, L)"),
+        ("forward", {"x": GOOD["x"].astype(float)}, "x is float64; float32 is needed: pass x.astype('float32')"),
+        ("forward", {"w": GOOD["w"].astype(">f4")}, "w is >f4; float32 is needed: pass w.astype('float32')"),
+        ("weight_grad", {"x": GOOD["x"].astype(int)}, "x is int64; float32 is needed: pass x.astype('float32')"),
+        (
+            "forward",
+            {"x": cuda.to_device(GOOD["x"].astype(float)), "w": cuda.to_device(GOOD["w"])},
+            "x is float64; float32 is needed: pass cuda.to_device(x.copy_to_host().astype('float32'))",
+        ),
+        (
+            "forward",
+            {"x": np.ones((B, L, H), np.float32).transpose(0, 2, 1)},
+            "x is not C-contiguous, its axes 1 and 2 are exchanged, as by transpose(1, 2): pass "
+            "numpy.ascontiguousarray(x)",
+        ),
+        (
+            "forward",
+            {"x": np.broadcast_to(np.float32(1), (B, H, L))},
+            "x is not C-contiguous, it repeats elements (strides (0, 0, 0)): pass numpy.ascontiguousarray(x)",
+        ),
+        (
+            "forward",
+            {"x": np.ones((B, H, 2 * L), np.float32)[..., ::2]},
+            "x is not C-contiguous (strides (130, 26, 2))",
+        ),
+        (
+            "forward",
+            {"x": cuda.to_device(np.ones((B, H, 2 * L), np.float32))[:, :, ::2], "w": cuda.to_device(GOOD["w"])},
+            "x is not C-contiguous (strides (130, 26, 2)): pass a device array whose rows follow each other in memory",
+        ),
+        ("forward", {"padding": "valid"}, "padding 'valid' is unknown: use 'causal', 'same', or the number of zeros"),
+        ("forward", {"padding": K}, f"padding must lie in 0..K-1 = 0..{K - 1}, not {K}"),
+        ("forward", {"padding": True}, "padding must be 'causal', 'same' or a whole number, not True"),
+        ("forward", {"padding": [1]}, "padding must be 'causal', 'same' or a whole number, not [1]"),
+        ("forward", {"padding": None}, "padding must be 'causal', 'same' or a whole number, not None"),
+        ("forward", {"stage": "naiv"}, "there is no stage 'naiv' of forward. The nearest is 'naive'"),
+        ("forward", {"stage": "depthwise1d/input_grad/naive"}, "there is no stage 'depthwise1d/input_grad/naive' of"),
+        ("backward", {"stage": "nothing"}, "there is no stage 'nothing' of backward."),
+        (
+            "forward",
+            {"stage": stages.stage("depthwise1d/input_grad/naive")},
+            "depthwise1d/input_grad/naive is a stage of input_grad, not of forward",
+        ),
+        ("forward", {"stage": ["naive"]}, "stage=['naive']: give a stage's name or id, a Stage, or None for the best"),
+        ("forward", {"y": np.empty((B, H, L + 1), np.float32)}, f"y has shape {(B, H, L + 1)}; {(B, H, L)} is needed"),
+        ("weight_grad", {"dw": np.empty((H, K + 1), np.float32)}, f"dw has shape {(H, K + 1)}; {(H, K)} is needed"),
+        ("input_grad", {"dx": np.empty((B, H, L))}, "dx is float64; float32 is needed: pass dx.astype('float32')"),
+        ("forward", {"y": cuda.to_device(GOOD["x"])}, "x is a NumPy array and y a Numba device array: pass arrays of"),
+        ("forward", {"y": frozen(GOOD["x"])}, "y is read-only and cannot take the result: pass a copy of it, or leave"),
+        (
+            "forward",
+            {"y": np.empty((B, L, H), np.float32).transpose(0, 2, 1)},
+            "y is not C-contiguous and cannot take the result: pass one that is",
+        ),
+        ("forward", {"y": GOOD["x"]}, "y overlaps x in memory, and a kernel reads one while it writes the other: pass"),
+        ("backward", {"dx": GOOD["dy"]}, "dx overlaps dy in memory"),
+    ],
+)
+def test_bad_input_is_named_with_its_value_and_what_to_do(path, changed, message):
+    arrays = {name: changed.get(name, array) for name, array in GOOD.items()}
+    more = {name: value for name, value in changed.items() if name not in GOOD}
+    with pytest.raises(DispatchError, match=re.escape(message)):
+        call(path, ODD, arrays, **more)
+
+
+@pytest.mark.parametrize(
+    ("taps", "message"),
+    [(0, "taps must be at least 1, not 0"), (2.0, "taps must be a whole number, not 2.0"), (True, "not True")],
+)
+def test_taps_are_a_whole_number(taps, message):
+    with pytest.raises(DispatchError, match=re.escape(message)):
+        dispatch.weight_grad(GOOD["dy"], GOOD["x"], taps)
+
+
+def test_overlaps_are_seen_in_part_and_on_the_device():
+    both = cuda.to_device(np.zeros(2 * B * H * L, np.float32))
+    x, w = both[: B * H * L].reshape(B, H, L), cuda.to_device(GOOD["w"])
+    with pytest.raises(DispatchError, match="y overlaps x in memory"):
+        dispatch.forward(x, w, y=both[B * H * L - 1 : -1].reshape(B, H, L))
+    y = both[B * H * L :].reshape(B, H, L)  # the next byte is free
+    assert dispatch.forward(x, w, y=y) is y
+    dx = np.empty(GOOD["dy"].size + 1, np.float32)
+    with pytest.raises(DispatchError, match="dx overlaps dw in memory|dw overlaps dx in memory"):
+        call("backward", ODD, GOOD, dx=dx[:-1].reshape(B, H, L), dw=dx[-H * K :].reshape(H, K))
+
+
+def test_a_named_stage_says_which_addresses_it_needs():
+    (first, *_) = [one for one in dispatch.ranking("forward") if one.aligned > 4 and one.supports(WIDE)]
+    host = inputs_of(WIDE)
+    whole = cuda.to_device(np.zeros(host["x"].size + 1, np.float32))
+    x, w = whole[1:].reshape(host["x"].shape), cuda.to_device(host["w"])
+    message = f"{first.id} needs arrays that begin at a multiple of {first.aligned} bytes, and one here begins at a"
+    with pytest.raises(DispatchError, match=re.escape(message)):
+        dispatch.forward(x, w, stage=first.name)
+
+
+def test_nothing_is_written_before_everything_is_checked():
+    y = np.full((B, H, L), np.nan, np.float32)
+    with pytest.raises(DispatchError):
+        dispatch.forward(GOOD["x"], GOOD["w"], y=y, stage="nothing")
+    assert np.isnan(y).all()
+
+
+# ---------------------------------------------------------------------------------------------------- the README
+
+
+def test_the_readmes_example():
+    section = (ROOT / "README.md").read_text(encoding="utf-8").split("## Call the kernels")[1].split("\n## ")[0]
+    found = {}
+    exec(re.search(r"```python\n(.*?)```", section, re.S)[1], found)
+    problem = DepthwiseConv1d(2, 4, 48, 7)
+    assert_right(problem, {"y": found["y"]}, {"x": found["x"], "w": found["w"]})
+    arrays = {"dy": found["y"], "x": found["x"], "w": found["w"]}
+    assert_right(problem, {"dx": found["dx"], "dw": found["dw"]}, arrays)

@@ -1,0 +1,185 @@
+"""The paper's table repeated: totals, speedups and denominators from a record whose numbers are known."""
+
+import argparse
+import dataclasses
+
+import pytest
+from test_records import CEILINGS, ENVIRONMENT, row
+
+from dwlab import problems, records, report, study, target
+from dwlab.problems import PAPER, DepthwiseConv1d
+
+TIMES = {
+    "forward": {"naive": 8000.0, "shared": 1200.0, "wide": 250.0},
+    "input_grad": {"naive": 9000.0, "shared": 1300.0, "wide": 260.0},
+    "weight_grad": {"naive": 96000.0, "shared": 2500.0, "channels": 300.0},
+    "backward": {"naive": 99000.0, "channels": 420.0},
+}
+PEERS = {
+    "forward": {"conv1d: NCL": 2800.0, "FFT: rfft": 4000.0, "bmm: Toeplitz": 450.0},
+    "input_grad": {"conv2d backward: channels last": 6000.0, "conv1d: NCL": 2900.0, "bmm: a matrix": 460.0},
+    "weight_grad": {"conv1d backward: NCL": 18000.0, "FFT: rfft": 5000.0},
+    "backward": {"conv1d backward: NCL": 24000.0, "FFT: rfft": 7000.0},
+}
+
+
+def measured(path, stage, us, order, problem=PAPER):
+    size, flops = problem.compulsory_bytes(path), problem.flops_of(path)
+    gbps = size / us / 1e3
+    return dataclasses.replace(
+        row(stage, us, problem, order=order), path=path, compulsory_bytes=size, flops=flops, intensity=flops / size,
+        effective_gbps=gbps, fraction_of_copy=gbps / 4130, speedup_vs_naive=TIMES[path]["naive"] / us,
+    )  # fmt: skip
+
+
+def tried(problem=PAPER, paths=PEERS):
+    return [
+        {"name": way.split(":")[0], "way": way, "path": path, "shape": records.describe_problem(problem), "failure": "",
+         "time": {"median_us": us}}
+        for path in paths for way, us in PEERS[path].items()
+    ]  # fmt: skip
+
+
+def run_of(tmp_path, paths=TIMES, problem=PAPER, **more):
+    rows = [
+        measured(path, stage, us, i + 1, problem) for path in paths for i, (stage, us) in enumerate(TIMES[path].items())
+    ]
+    return records.read_run(records.write(tmp_path, rows, ENVIRONMENT, CEILINGS, peers=tried(problem, paths), **more))
+
+
+def test_totals_add_up_the_three_paths_and_best_takes_the_fastest_stage_of_each(tmp_path):
+    made = report.totals(run_of(tmp_path))
+    assert made["naive"]["total"] == 8000 + 9000 + 96000
+    assert made["best"] == {"forward": 250.0, "input_grad": 260.0, "weight_grad": 300.0, "total": 810.0}
+    assert made["best, fused backward"] == {"forward": 250.0, "backward": 420.0, "total": 670.0}
+    assert "wide" not in made and "channels" not in made  # not of every path
+
+
+def test_the_totals_of_pytorch_are_the_best_of_each_path_with_and_without_our_matrix_products(tmp_path):
+    made = report.totals(run_of(tmp_path))
+    assert made["PyTorch, conv1d/conv2d/FFT"]["total"] == 2800 + 2900 + 5000
+    assert made["PyTorch, any way"]["total"] == 450 + 460 + 5000
+    assert made["PyTorch, any way, fused backward"]["total"] == 450 + 7000
+
+
+def test_peers_of_another_shape_and_those_that_failed_are_no_denominator(tmp_path):
+    others = tried(DepthwiseConv1d(1, 2, 3, 4))
+    failed = [one | {"time": None, "failure": "out of GPU memory"} for one in tried()]
+    rows = [measured("forward", "naive", 8000.0, 1)]
+    path = records.write(tmp_path, rows, ENVIRONMENT, CEILINGS, peers=[*others, *failed])
+    assert set(report.totals(records.read_run(path))) == {"best"}
+
+
+def test_the_table_has_the_papers_figures_and_says_what_is_divided_by_what(tmp_path):
+    text = report.totals_table(runs=[run_of(tmp_path)])
+    naive = next(line for line in text.splitlines() if line.startswith("| naive |"))
+    assert naive.endswith("| 113.0 | 1.00 | 29.97 | 30.25 | 73.26 | 133.47 | 1.00 |")
+    shared = next(line for line in text.splitlines() if line.startswith("| shared |"))
+    assert shared.endswith("| 16.36 | 16.03 | 34.17 | 66.57 | 2.00 |") and "| 22.60 |" in shared
+    best = next(line for line in text.splitlines() if line.startswith("| best |"))
+    assert best.endswith("| 139.51 |  |  |  |  |  |")  # 113,000 / 810
+    assert "13.21 times as fast as PyTorch's best of conv1d, conv2d and FFT" in text  # 10,700 / 810
+    assert "7.30 times as fast as the best of all its ways" in text  # 5,910 / 810
+    # PyTorch's forward and its fused backward take 9,800 together, and 10,700 apart.
+    assert "with the fused backward 14.63 times (theirs fused as well, which is faster)" in text
+    for said in ("arXiv 2604.25422", "P100", "padding is not known", "NVIDIA H200", "2026-11-21"):
+        assert said in text
+
+
+def test_the_papers_own_ratio_follows_from_its_figures():
+    ms = report.PUBLISHED["ms"]
+    assert ms["naive"]["total"] / ms["warp_tiled"]["total"] == pytest.approx(3.26, abs=0.005)
+    for figures in ms.values():
+        assert sum(figures[path] for path in report.THREE) == pytest.approx(figures["total"], abs=0.05)
+
+
+def test_another_shape_has_no_column_of_the_paper(tmp_path):
+    problem = DepthwiseConv1d(16381, 127, 47, 31, "same")
+    text = report.totals_table(problem, runs=[run_of(tmp_path, problem=problem)])
+    assert "P100" not in text and "L=47" in text
+    assert "about" not in report.bandwidth_table(problem, runs=[run_of(tmp_path, problem=problem)])
+
+
+def test_a_run_of_one_path_has_no_total_and_a_run_with_all_is_preferred(tmp_path):
+    whole = run_of(tmp_path)
+    part = run_of(tmp_path, paths=("forward",))
+    assert report.newest(runs=[whole, part]) is whole
+    assert report.newest(runs=[part]) is part and "total" not in report.totals(part)["best"]
+    assert report.totals_table(runs=[part]).count("| 113.0 |") == 0
+    for text in (report.totals_table(runs=[]), report.bandwidth_table(runs=[])):
+        assert "ecorded" in text and "python -m dwlab study --record" in text
+
+
+def test_every_stage_has_its_bandwidth_beside_the_papers(tmp_path):
+    text = report.bandwidth_table(runs=[run_of(tmp_path)])
+    lines = text.splitlines()[2:]
+    assert sum(line.startswith("| ") for line in lines) == sum(map(len, TIMES.values()))
+    assert next(line for line in lines if line.startswith("| forward | shared")).endswith("| about 75 |")
+    backward = next(line for line in lines if line.startswith("| backward | channels"))
+    assert f"{2 * PAPER.flops / PAPER.compulsory_bytes('backward'):.2f}" in backward
+
+
+def test_the_report_is_markdown_and_a_png_beside_the_record(tmp_path):
+    run = run_of(tmp_path, notes=["Some shapes were left out."])
+    text, picture = report.write(run, tmp_path)
+    assert {text.stem, picture.stem} == {run.file.removesuffix(".json")}
+    assert picture.read_bytes().startswith(b"\x89PNG") and picture.stat().st_size > 20_000
+    said = text.read_text()
+    assert f"]({picture.name})" in said and "Some shapes were left out." in said
+    for path in problems.PATHS:
+        assert f"## {path}\n" in said
+    # Every path has a panel of its own, and the words beside it.
+    figure = report.roofline_figure(run)
+    assert [ax.get_title(loc="left") for ax in figure.axes] == list(problems.PATHS)
+    assert report.alt_text(run).count("Roofline of") == 4
+    assert report.write(run, tmp_path / "new") == (tmp_path / "new" / text.name, tmp_path / "new" / picture.name)
+
+
+def test_a_folder_that_cannot_be_written_is_one_clear_error(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(records.RecordError, match="the report .* cannot be written"):
+        report.write(run_of(tmp_path), tmp_path / "file" / "folder")
+
+
+def arguments(**more):
+    given = {"op": None, "path": "forward", "problem": ["small"], "quick": False, "json": False}
+    return argparse.Namespace(**given | {"record": None, "report": None} | more)
+
+
+@pytest.fixture
+def made(monkeypatch):
+    from test_study import make
+
+    one = make()
+    monkeypatch.setattr(study, "study", lambda *a, **k: one)
+    monkeypatch.setattr(target, "mode", "gpu", raising=False)
+    return one
+
+
+def test_a_record_gets_its_report_beside_it(made, tmp_path, capsys):
+    assert study.main(arguments(record=str(tmp_path))) == 0
+    assert sorted(path.suffix for path in tmp_path.iterdir()) == [".json", ".md", ".png"]
+    assert "recorded: 2026" in capsys.readouterr().err
+
+
+def test_the_projects_records_get_a_report_only_where_one_is_asked_for(made, tmp_path, monkeypatch, capsys):
+    folder = tmp_path / "records"
+    folder.mkdir()
+    monkeypatch.setattr(records, "FOLDER", folder)
+    assert study.main(arguments(record=str(folder))) == 0
+    assert [path.suffix for path in folder.iterdir()] == [".json"]
+    assert study.main(arguments(record=str(folder), report=str(tmp_path / "report"))) == 0
+    assert sorted(path.suffix for path in (tmp_path / "report").iterdir()) == [".md", ".png"]
+    assert {path.suffix for path in folder.iterdir()} == {".json"}
+    # Without a new record, of the newest one.
+    assert study.main(arguments(report=str(tmp_path / "later"))) == 0
+    assert sorted(path.suffix for path in (tmp_path / "later").iterdir()) == [".md", ".png"]
+
+
+def test_a_report_of_nothing_and_a_folder_that_cannot_be_are_errors(made, tmp_path, monkeypatch):
+    monkeypatch.setattr(records, "FOLDER", tmp_path)
+    with pytest.raises(study.StudyError, match="--report writes what a record holds"):
+        study.main(arguments(report=str(tmp_path / "report")))
+    (tmp_path / "file").write_text("")
+    with pytest.raises(study.StudyError, match="no folder can be there"):
+        study.main(arguments(report=str(tmp_path / "file")))

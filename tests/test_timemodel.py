@@ -1,0 +1,394 @@
+"""Predicted times: by hand on a toy GPU, monotonic in what is moved, scaled up exactly, and near what was recorded."""
+
+import dataclasses
+import itertools
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dwlab import __main__ as cli
+from dwlab import gpus, machine, problems, records, stages, timemodel
+from dwlab.machine import Ceilings, Machine
+from dwlab.problems import PAPER, DepthwiseConv1d
+from dwlab.timemodel import Counts, Fetch, TimeModelError, of_counts, predict, smooth, spearman, times
+
+FORWARD = "depthwise1d/forward/"
+STEPS = tuple(f"{FORWARD}{name}" for name in ("naive", "coalesced", "shared", "warp_tiled"))
+
+
+def toy(**changes):
+    """2 multiprocessors at 1,000 MHz: a clock is a nanosecond."""
+    ceilings = Ceilings(100.0, l2_gbps=200.0, launch_us=1.0, measured=True, source="a toy")
+    gpu = Machine("toy", (9, 0), 2, 10**9, 1 << 20, 233472, 232448, 65536, 2048, 32, sm_mhz=1000.0, ceilings=ceilings)
+    known = {k: v for k, v in changes.items() if k in Ceilings.__dataclass_fields__}
+    rest = {k: v for k, v in changes.items() if k not in known}
+    return dataclasses.replace(gpu, ceilings=dataclasses.replace(ceilings, **known), **rest)
+
+
+def some(**changes):
+    """40 blocks of 2 warps, with round numbers of everything."""
+    made = Counts(
+        blocks=40, threads=64, shared_bytes=0, local_words=0, instructions=80_000, instructions32=16_000,
+        instructions64=4_000, global_passes=6_000, global_lines=5_000, store_passes=1_000, shared_passes=3_000,
+        waits=0, misses=0, chain=1.0, through_bytes=64_000, compulsory_bytes=1_000_000,
+        arrays=(Fetch(10_000, 10_000),),
+    )  # fmt: skip
+    return dataclasses.replace(made, **changes)
+
+
+# --- by hand ----------------------------------------------------------------------------------------------------------
+
+
+def test_each_resources_time_is_what_one_reckons_by_hand():
+    found = times(some(), toy(), residents=32)
+    assert tuple(found) == timemodel.FIELDS
+    assert found["dram"] == pytest.approx(1_000_000 / 100e3)  # bytes over GB/s, in µs
+    assert found["l2"] == pytest.approx((10_000 * 32 + 64_000) / 200e3)
+    assert found["l1"] == pytest.approx((6_000 + 1_000 + 3_000) / (2 * 1000))  # a pass a clock, 2 multiprocessors
+    assert found["issue"] == pytest.approx(80_000 / (2 * 4 * 1000))
+    assert found["fp32"] == pytest.approx(16_000 / (2 * 4 * 1000))  # 128 lanes are 4 warps
+    assert found["fp64"] == pytest.approx(4_000 / (2 * 2 * 1000))
+    assert found["latency"] == pytest.approx(80_000 * timemodel.STEP_CYCLES / 80 / 1000)  # all 80 warps are resident
+    assert (found["launch"], found["atomics"]) == (1.0, 0.0)
+
+
+def test_waits_cost_what_is_as_far_away_as_the_data():
+    hits = times(some(instructions=0, waits=800), toy(), 32)["latency"]
+    assert hits == pytest.approx(10 * timemodel.L1_CYCLES / 1000)
+    away = times(some(instructions=0, waits=800, misses=800), toy(), 32)["latency"]
+    assert away == pytest.approx(10 * timemodel.DRAM_NS / 1000)
+    warm = times(some(instructions=0, waits=800, misses=800), toy(), 32, cold=False)
+    assert warm["latency"] == pytest.approx(10 * timemodel.L2_CYCLES / 1000) and warm["dram"] == 0
+    too_large = times(some(compulsory_bytes=2 << 20), toy(), 32, cold=False)
+    assert too_large["dram"] > 0
+
+
+def test_few_blocks_wait_for_the_longest_warp_and_leave_multiprocessors_idle():
+    assert times(some(chain=3.0), toy(), 32)["latency"] == pytest.approx(3 * times(some(), toy(), 32)["latency"])
+    many = some(blocks=4000, chain=3.0)
+    assert times(many, toy(), 32)["latency"] == times(dataclasses.replace(many, chain=1.0), toy(), 32)["latency"]
+    assert times(some(blocks=1), toy(), 32)["issue"] == pytest.approx(2 * times(some(), toy(), 32)["issue"])
+
+
+def test_lines_bind_where_a_request_touches_more_of_them_than_banks_need():
+    assert times(some(global_lines=30_000), toy(), 32)["l1"] == pytest.approx(
+        (30_000 / timemodel.LINES_PER_CLOCK + 4_000) / 2000
+    )
+
+
+def test_what_is_read_again_comes_from_memory_if_the_l2_cannot_hold_so_long():
+    block = 32 * 10_000 / 40  # bytes that a block fetches
+    near = Fetch(10_000, 5_000, 5_000, gap=(1 << 20) / block - 1)
+    far = Fetch(10_000, 5_000, 5_000, gap=(1 << 20) / block + 1)
+    assert times(some(arrays=(near,)), toy(), 32)["dram"] == pytest.approx(10.0)
+    assert times(some(arrays=(far,)), toy(), 32)["dram"] == pytest.approx(10.0 + 5_000 * 32 / 100e3)
+
+
+def test_blocks_side_by_side_wait_for_memory_together():
+    shared = Fetch(10_000, 1_000, 9_000, gap=4)
+    assert shared.at_once(1) == 1_000 and shared.at_once(8) == 2_000 and shared.at_once(1000) == 10_000
+    assert Fetch(10, 10).at_once(1000) == 10
+
+
+def test_additions_to_one_address_come_one_after_the_other():
+    one, many = (
+        times(some(atomic_lanes=1e6, atomic_addresses=n), toy(), 32)["atomics"] for n in (1, 1000)
+    )
+    assert one == pytest.approx(1000.0) and many < one
+
+
+def test_measured_ceilings_replace_the_clocks():
+    shared = times(some(), toy(shared_gbps=128.0), 32)  # half of what 2 multiprocessors at 1,000 MHz could do
+    assert shared["l1"] == pytest.approx(2 * times(some(), toy(), 32)["l1"])
+    fma = times(some(), toy(fma_tflops=0.256), 32)
+    assert fma["fp32"] == pytest.approx(2 * times(some(), toy(), 32)["fp32"])
+
+
+def test_the_smooth_maximum_lies_between_the_largest_and_the_sum():
+    values = [3.0, 4.0, 0.0]
+    assert smooth(values, 2.0) == pytest.approx(5.0)
+    assert max(values) < smooth(values) < sum(values)
+    assert smooth(values, 1.0) == pytest.approx(7.0) and smooth(values, 200.0) == pytest.approx(4.0)
+    assert smooth([]) == smooth([0.0]) == 0.0
+
+
+@pytest.mark.parametrize(
+    "changes, bound",
+    [
+        ({"compulsory_bytes": 10**9}, "dram"),
+        ({"through_bytes": 10**9}, "l2"),
+        ({"shared_passes": 10**9}, "l1"),
+        ({"instructions": 10**9, "blocks": 10**6}, "issue"),
+        ({"instructions64": 10**9}, "fp64"),
+        ({"waits": 10**9, "misses": 10**9}, "latency"),
+        ({"atomic_lanes": 1e9}, "atomics"),
+        ({"compulsory_bytes": 8, "arrays": (), "instructions": 1, "shared_passes": 0, "through_bytes": 0,
+          "global_passes": 0, "global_lines": 0, "store_passes": 0, "instructions32": 0, "instructions64": 0},
+         "launch"),
+    ],
+)  # fmt: skip
+def test_the_bound_is_the_largest(changes, bound):
+    made = of_counts("a/b/c", problems.SMALL, some(**changes), toy())
+    assert made.bound == bound and made.total_us >= made.resources[bound]
+    assert f"{bound}" in str(made) and "<- binds" in str(made)
+
+
+AMOUNTS = ("instructions", "instructions32", "instructions64", "global_passes", "global_lines", "store_passes",
+           "shared_passes", "through_bytes", "compulsory_bytes")  # fmt: skip
+
+
+@pytest.mark.parametrize("name", AMOUNTS)
+def test_more_work_is_never_faster(name):
+    base = of_counts("a", PAPER, some(), toy()).total_us
+    more = of_counts("a", PAPER, some(**{name: 10 * getattr(some(), name)}), toy()).total_us
+    assert more >= base
+
+
+@pytest.mark.parametrize("name", ["copy_gbps", "l2_gbps"])
+@pytest.mark.parametrize("stage", STEPS)
+def test_half_the_bandwidth_is_at_least_as_slow(stage, name):
+    gpu = gpus.find("h200")
+    half = dataclasses.replace(gpu.ceilings, **{name: getattr(gpu.ceilings, name) / 2})
+    whole, slower = predict(stage, "small", gpu), predict(stage, "small", dataclasses.replace(gpu, ceilings=half))
+    assert slower.total_us > whole.total_us
+
+
+# --- rank correlation -------------------------------------------------------------------------------------------------
+
+
+def test_spearman():
+    assert spearman([1, 2, 3], [10, 200, 3000]) == pytest.approx(1)
+    assert spearman([1, 2, 3], [3, 2, 1]) == pytest.approx(-1)
+    assert spearman([1, 2, 3, 4], [1, 3, 2, 4]) == pytest.approx(1 - 6 * 2 / (4 * 15))
+    assert spearman([1, 1, 2], [5, 5, 9]) == pytest.approx(1)  # equal values share a rank
+    for wrong in (([1], [1]), ([1, 2], [1]), ([1, 1], [1, 2])):
+        with pytest.raises(TimeModelError, match="rank correlation needs"):
+            spearman(*wrong)
+
+
+# --- scaled up --------------------------------------------------------------------------------------------------------
+
+LARGER = DepthwiseConv1d(96, 48, 24, 7)  # cut down in B and H, and still small enough to be counted whole
+
+
+@pytest.mark.parametrize("stage", stages.stages(), ids=lambda stage: stage.id)
+def test_counts_scaled_up_are_those_of_the_whole_problem(stage):
+    few = timemodel.cut_down(LARGER)
+    assert few.B * few.H < LARGER.B * LARGER.H
+    made = timemodel.counts(stage, LARGER)
+    whole, how = timemodel.count(stage, LARGER)
+    exact = timemodel.scaled(stage, LARGER, LARGER, whole)
+    assert (made.blocks, made.threads) == (how.blocks, how.threads)
+    for name in ("global_passes", "global_lines", "store_passes", "shared_passes", "instructions", "fetched_sectors"):
+        wanted = getattr(exact, name)
+        # What a block does once for all of its rows, and partly filled blocks, are not in proportion to the rows.
+        assert getattr(made, name) == pytest.approx(wanted, rel=0.03, abs=1), name
+
+
+@pytest.mark.parametrize("stage", stages.stages(), ids=lambda stage: stage.id)
+def test_rows_are_alike_by_the_formulas_too(stage):
+    """The paper's requests and sectors, from the formula at the cut-down problem times the rows that were left out."""
+    few = timemodel.cut_down(PAPER)
+    ratio = PAPER.B * PAPER.H / (few.B * few.H)
+    for name in ("load_requests", "load_sectors", "store_requests", "store_sectors"):
+        if name.startswith("load") or stage.path != "weight_grad":  # its outputs do not grow with the batch
+            wanted = getattr(stage.traffic(PAPER), name)
+            assert ratio * getattr(stage.traffic(few), name) == pytest.approx(wanted, rel=0.02), name
+
+
+@pytest.mark.parametrize(
+    "problem",
+    [PAPER, DepthwiseConv1d(16381, 127, 47, 31, "same"), DepthwiseConv1d(256, 128, 3072, 4), problems.SMALL,
+     DepthwiseConv1d(1, 1, 1, 1), DepthwiseConv1d(7, 3, 100_003, 5), DepthwiseConv1d(2, 100_003, 5, 3)],
+)  # fmt: skip
+def test_a_cut_down_problem_has_rows_like_the_problems(problem):
+    few = timemodel.cut_down(problem)
+    assert (few.K, few.padding, few.dtype) == (problem.K, problem.padding, problem.dtype)
+    assert few.B <= problem.B and few.H <= problem.H and few.L <= problem.L
+    assert (problem.L - few.L) % timemodel.CUT_PERIOD == 0 and (problem.H - few.H) % 16 == 0
+    assert few.B * few.H <= max(timemodel.CUT_ROWS[1], 8 * few.H) and few.L <= timemodel.CUT_LENGTH
+
+
+# --- GPUs -------------------------------------------------------------------------------------------------------------
+
+
+def test_every_gpu_of_the_table_has_what_a_prediction_takes():
+    for short, full in gpus.NAMES.items():
+        assert full in machine.known()
+        gpu = gpus.find(short)
+        assert gpu.ceilings.copy_gbps and gpu.ceilings.l2_gbps and gpu.ceilings.source
+        assert 1000 < gpus.boost_mhz(gpu) < 3000
+        assert predict(STEPS[0], "small", gpu).total_us > 0
+        assert f"| {short} |" in gpus.table()
+
+
+def test_a_recorded_gpu_has_its_measured_ceilings_and_the_others_less_than_their_datasheets():
+    run = next(run for run in records.load_runs() if machine.datasheet(run.gpu))
+    assert gpus.find(run.gpu).ceilings.measured and gpus.find(run.gpu).ceilings.copy_gbps == pytest.approx(
+        records.load_runs()[-1].ceilings["copy_gbps"]
+    )
+    reached = gpus.efficiency([run])
+    sheet = machine.datasheet(run.gpu)
+    assert reached.copy == pytest.approx(run.ceilings["copy_gbps"] / sheet.ceilings.copy_gbps)
+    t4 = gpus.find("t4", [run])
+    assert t4.ceilings.copy_gbps == pytest.approx(reached.copy * machine.known()["Tesla T4"].ceilings.copy_gbps)
+    assert not t4.ceilings.measured and "expected, not measured" in t4.ceilings.source and run.gpu in t4.ceilings.source
+
+
+def test_without_records_the_datasheets_stand():
+    t4 = gpus.find("t4", [])
+    assert t4.ceilings.copy_gbps == machine.known()["Tesla T4"].ceilings.copy_gbps
+    assert gpus.efficiency([]) is None
+    made = of_counts("a/b/c", PAPER, some(), t4)
+    assert made.resources["l2"] == 0 and "datasheet" in made.source
+
+
+def test_wrong_gpus_are_named_with_the_nearest():
+    with pytest.raises(gpus.GpuError, match=r"there is no GPU 'rtx4091'. The nearest is 'rtx4090'"):
+        gpus.find("rtx4091")
+    with pytest.raises(gpus.GpuError, match="give a name such as 't4'"):
+        gpus.find(4090)
+    with pytest.raises(gpus.GpuError, match=r"compute capability \(3, 5\)"):
+        gpus.lanes((3, 5))
+    with pytest.raises(gpus.GpuError, match="sms of toy is None, not a positive number"):
+        gpus.find(toy(sms=None))
+    with pytest.raises(gpus.GpuError, match="l2_gbps of toy is -1"):
+        gpus.find(toy(l2_gbps=-1))
+    bare = dataclasses.replace(toy(), ceilings=None)
+    with pytest.raises(gpus.GpuError, match="no ceilings are known for toy"):
+        gpus.find(bare)
+
+
+def test_ceilings_alone_stand_for_an_h200s():
+    made = predict(STEPS[0], "small", Ceilings(1.0, l2_gbps=2.0, measured=True, source="mine"))
+    assert made.source == "mine" and made.resources["dram"] == pytest.approx(
+        predict(STEPS[0], "small", "h200").resources["dram"] * gpus.find("h200").ceilings.copy_gbps
+    )
+
+
+# --- what cannot be predicted -----------------------------------------------------------------------------------------
+
+
+def test_a_gpu_without_the_instructions_says_so():
+    copying = next(s for s in stages.stages() if timemodel.counts(s, problems.SMALL).asynchronous)
+    for short in ("t4", "p100", "v100"):
+        with pytest.raises(TimeModelError, match=r"needs compute capability 8\.0; .* has [67]\.[05]"):
+            predict(copying, "small", short)
+    assert predict(copying, "small", "a100").total_us > 0
+
+
+def test_a_block_that_does_not_fit_says_what_is_exceeded():
+    with pytest.raises(TimeModelError, match=r"does not run on Tesla T4: .* bytes of shared memory"):
+        of_counts("a/b/c", PAPER, some(shared_bytes=70_000), gpus.find("t4"))
+    with pytest.raises(TimeModelError, match="300 registers a thread"):
+        predict(STEPS[0], "small", registers=300)
+
+
+def test_wrong_names_are_the_rooms_own_errors():
+    with pytest.raises(stages.StageError, match="nearest is 'depthwise1d/forward/naive'"):
+        predict("depthwise1d/forward/naiv")
+    with pytest.raises(problems.ProblemError, match="The nearest is 'paper'"):
+        predict(STEPS[0], "papr")
+
+
+# --- against what was measured ----------------------------------------------------------------------------------------
+
+MOST_SHAPES = 12  # of a run, in the order in which they were measured: some ten seconds
+
+
+@pytest.fixture(scope="module")
+def compared():
+    run = next((run for run in reversed(records.load_runs()) if run.gpu == "NVIDIA H200"), None)
+    if run is None:
+        pytest.skip("no H200 is recorded")
+    shapes = run.problems()[:MOST_SHAPES]
+    return timemodel.compare([run], keep=lambda one: one.id in STEPS and dict(one.problem) in shapes)
+
+
+def test_predictions_are_near_what_an_h200_measured(compared):
+    assert len(compared.rows) >= 8 and not compared.left_out
+    assert compared.rank_correlation >= 0.95
+    assert compared.median_error <= 0.25
+    assert compared.summary() in str(compared) and compared.summary() in compared._repr_html_()
+
+
+def test_no_stage_is_tuned_for(compared):
+    """Constants fitted without a stage predict that stage: the median error stays within the target and a little."""
+    gpu = gpus.find("NVIDIA H200")
+
+    def errors(rows, overlap, lines, step, dram):
+        logs = []
+        for row in rows:
+            made = timemodel.counts(stages.stage(row.stage), row.problem)
+            parts = times(
+                made, gpu, row.prediction.residents, lines_per_clock=lines, step_cycles=step, dram_ns=dram
+            )
+            logs.append(abs(np.log(smooth(parts.values(), overlap) / row.measured_us)))
+        return logs
+
+    grid = list(itertools.product((2.0, 2.5, 3.0, 4.0), (1.5, 2.5, 4.0), (1.0, 2.0, 3.0), (450.0, 600.0)))
+    for stage in STEPS:
+        others = [row for row in compared.rows if row.stage != stage]
+        left_out = [row for row in compared.rows if row.stage == stage]
+        best = min(grid, key=lambda constants: np.mean(errors(others, *constants)))
+        assert np.median(errors(left_out, *best)) < np.log(1.35), (stage, best)
+
+
+def test_the_model_names_no_stage():
+    for name in ("timemodel.py", "gpus.py", "simt/cost.py"):
+        code = (Path(timemodel.__file__).parent / name).read_text(encoding="utf-8")
+        code = re.sub(r'"""(.|\n)*?"""|#.*', "", code)
+        for one in stages.stages():
+            assert one.id not in code
+            assert one.name == "shared" or f'"{one.name}"' not in code  # shared is a memory space too
+
+
+def test_a_comparison_needs_measurements():
+    empty = timemodel.compare([])
+    assert empty.rows == () and empty.summary() == "Nothing was compared."
+    assert empty.to_dict()["rank_correlation"] is None
+    paper = records.describe_problem(PAPER)
+    few = timemodel.compare(keep=lambda one: one.id == STEPS[0] and dict(one.problem) == paper)
+    assert "too few for a rank correlation" in few.summary()
+    with pytest.raises(TimeModelError, match="nothing is compared"):
+        _ = empty.median_error
+
+
+def test_a_measurement_that_cannot_be_predicted_is_left_out_with_its_reason():
+    run = records.load_runs()[-1]
+    strange = dataclasses.replace(run.measurements[0], stage="no_such_stage")
+    made = timemodel.compare([dataclasses.replace(run, measurements=(strange,))])
+    assert made.rows == () and "no_such_stage" in made.left_out[0]
+    strange = dataclasses.replace(run.measurements[0], problem={"B": 1, "sides": 3})
+    made = timemodel.compare([dataclasses.replace(run, measurements=(strange,))])
+    assert made.rows == () and "is no problem" in made.left_out[0]
+
+
+def test_the_readmes_table_names_the_error_and_where_it_was_measured():
+    text = timemodel.table()
+    assert "median error" in text and "Measured on" in text and "| forward/naive |" in text
+    assert "Nothing is recorded" in timemodel.table([])
+
+
+# --- shown ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_prediction_is_text_html_and_json():
+    made = predict(STEPS[1], "small", "t4")
+    assert "Tesla T4" in str(made) and "µs, predicted" in str(made) and "expected, not measured" in str(made)
+    assert made.bound + " (binds)" in made._repr_html_()
+    data = json.loads(json.dumps(made.to_dict()))
+    assert data["resources"].keys() == set(timemodel.FIELDS) and data["bound"] == made.bound
+
+
+def test_the_command(capsys):
+    assert cli.main(["predict", STEPS[0], "--problem", "small", "--gpu", "t4"]) == 0
+    assert "Tesla T4" in capsys.readouterr().out
+    assert cli.main(["predict", STEPS[0], "--problem", "small", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["stage"] == STEPS[0]
+    assert cli.main(["predict", "--gpus"]) == 0 and "| t4 |" in capsys.readouterr().out
+    assert cli.main(["predict"]) == 2 and "which stage?" in capsys.readouterr().err
+    assert cli.main(["predict", STEPS[0], "--gpu", "t5"]) == 2 and "The nearest is 't4'" in capsys.readouterr().err

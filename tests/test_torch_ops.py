@@ -1,0 +1,460 @@
+"""The convolution as an operator of PyTorch's: values, gradients, stages, bad input. On CPU tensors in simulated mode.
+
+Skipped as a whole without PyTorch.
+"""
+
+import ctypes
+import math
+import re
+import types
+import weakref
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="needs PyTorch: pip install '.[torch]'")
+
+from torch.autograd.gradcheck import GradcheckError  # noqa: E402
+
+from dwlab import dispatch, stages, target  # noqa: E402
+from dwlab.dispatch import DispatchError  # noqa: E402
+from dwlab.problems import PATHS, DepthwiseConv1d  # noqa: E402
+from dwlab.references import allowed_error, reference  # noqa: E402
+from dwlab.torch_ops import depthwise_conv1d, fft_conv1d, reference_conv1d  # noqa: E402
+
+if target.mode == "gpu" and not torch.cuda.is_available():
+    pytest.skip("dwlab is in gpu mode and this PyTorch sees no GPU: install one for CUDA", allow_module_level=True)
+
+DEVICE = "cuda" if target.mode == "gpu" else "cpu"
+ODD = DepthwiseConv1d(3, 5, 13, 7, "same")
+WIDE = DepthwiseConv1d(2, 5, 16, 8)  # 16 bytes go into its rows, and into its filters
+PROBLEMS = [ODD, WIDE, DepthwiseConv1d(2, 3, 9, 12, 4), DepthwiseConv1d(1, 1, 1, 1)]
+NAMES = tuple(dict.fromkeys(one.name for one in stages.stages()))
+
+
+def tensors_of(problem, grad=True, seed=5):
+    """x and w as leaves, and dy."""
+    arrays = {**problem.inputs("forward", seed), "dy": problem.inputs("weight_grad", seed + 1)["dy"]}
+    x, w, dy = (torch.from_numpy(arrays[name]).to(DEVICE) for name in ("x", "w", "dy"))
+    return x.requires_grad_(grad), w.requires_grad_(grad), dy
+
+
+def assert_right(problem, tensors, **got):
+    """Each result within the rounding that float32 allows of the float64 answer."""
+    x, w, dy = (tensor.detach().cpu().numpy() for tensor in tensors)
+    for name, tensor in got.items():
+        path = {"y": "forward", "dx": "input_grad", "dw": "weight_grad"}[name]
+        inputs = {key: value for key, value in (("x", x), ("w", w), ("dy", dy)) if key in problem.arrays(path)}
+        error = np.abs(tensor.detach().cpu().numpy() - reference(problem, path, inputs)[name])
+        assert tensor.dtype == torch.float32 and tensor.device.type == DEVICE
+        assert (error <= allowed_error(problem, path, inputs)[name]).all(), name
+
+
+@pytest.fixture
+def started(monkeypatch):
+    """The ids of the stages that calls started."""
+    ids = []
+    start = dispatch._start
+    monkeypatch.setattr(
+        dispatch, "_start", lambda plans, *rest: (ids.extend(one.stage.id for one in plans), start(plans, *rest))
+    )
+    return ids
+
+
+def real(path, name, problem):
+    """The id of the stage that runs a problem in the place of a named one; the best one's where a path has no such."""
+    for one in stages.stages(path=path):
+        if one.name == name:
+            while not one.supports(problem):
+                one = stages.stage(one.kernel.otherwise)
+            return one.id
+    return dispatch.best(problem, path).id
+
+
+def best_backward(problem):
+    """The ids that a call for both gradients starts if nothing is said."""
+    return [one.id for one in dispatch.launches(problem, "backward")]
+
+
+# ---------------------------------------------------------------------------------------------------- right
+
+
+@pytest.mark.parametrize("problem", PROBLEMS, ids=str)
+def test_value_and_gradients_are_pytorchs(problem):
+    x, w, dy = tensors_of(problem)
+    y = depthwise_conv1d(x, w, problem.padding)
+    assert y.shape == x.shape and y.is_contiguous() and y.requires_grad
+    dx, dw = torch.autograd.grad(y, (x, w), dy)
+    assert_right(problem, (x, w, dy), y=y, dx=dx, dw=dw)
+
+    exact = [tensor.detach().double().requires_grad_() for tensor in (x, w)]
+    theirs = reference_conv1d(*exact, problem.padding)
+    for ours, wanted in zip((y, dx, dw), (theirs, *torch.autograd.grad(theirs, exact, dy.double())), strict=True):
+        torch.testing.assert_close(ours.double(), wanted, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("problem", PROBLEMS, ids=str)
+def test_pytorchs_own_forms_are_the_same_operator(problem):
+    x, w, dy = (tensor.double() for tensor in tensors_of(problem, grad=False))
+    host = {"x": x.cpu().numpy(), "w": w.cpu().numpy()}
+    want = torch.from_numpy(reference(problem, "forward", host)["y"])
+    for form in (reference_conv1d, fft_conv1d):
+        torch.testing.assert_close(form(x, w, problem.padding).cpu(), want, rtol=1e-12, atol=1e-12)
+    x.requires_grad_()
+    w.requires_grad_()
+    one, other = (torch.autograd.grad(f(x, w, problem.padding), (x, w), dy) for f in (reference_conv1d, fft_conv1d))
+    for a, b in zip(one, other, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-11, atol=1e-11)
+
+
+@pytest.mark.parametrize("padding", ["causal", "same"])
+@pytest.mark.parametrize("K", [3, 4])
+def test_gradients_by_finite_differences(padding, K):
+    """The operator is linear in x and in w, so that a difference has no error but rounding, however far apart the two
+    points are: with whole numbers nothing is rounded in float32, and the gradients must be met exactly."""
+    generator = torch.Generator().manual_seed(1)
+    x = torch.randint(-9, 10, (2, 1, 4), generator=generator).float().to(DEVICE).requires_grad_()
+    w = torch.randint(-9, 10, (1, K), generator=generator).float().to(DEVICE).requires_grad_()
+    operator = lambda x, w: depthwise_conv1d(x, w, padding)  # noqa: E731
+    with pytest.warns(UserWarning, match="double precision"):  # gradcheck's word on any float32
+        assert torch.autograd.gradcheck(operator, (x, w), eps=1.0, atol=0.0, rtol=0.0)
+
+
+def test_finite_differences_find_a_gradient_that_is_wrong(monkeypatch):
+    x, w = (torch.ones(shape, device=DEVICE, requires_grad=True) for shape in ((1, 1, 3), (1, 2)))
+    monkeypatch.setattr(dispatch, "backward", lambda dy, x, w, **_: (dy, torch.ones_like(w)))
+    with pytest.raises(GradcheckError), pytest.warns(UserWarning, match="double precision"):
+        torch.autograd.gradcheck(depthwise_conv1d, (x, w), eps=1.0, atol=0.0, rtol=0.0)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("problem", [ODD, WIDE], ids=str)
+def test_each_stage_name_runs_on_every_path_that_has_it(name, problem, started):
+    x, w, dy = tensors_of(problem)
+    y = depthwise_conv1d(x, w, problem.padding, stages=name)
+    dx, dw = torch.autograd.grad(y, (x, w), dy)
+    assert_right(problem, (x, w, dy), y=y, dx=dx, dw=dw)
+    having = {one.path for one in stages.stages() if one.name == name}
+    apart = [real(path, name, problem) for path in ("input_grad", "weight_grad")]
+    if having >= {"input_grad", "weight_grad"}:
+        gradients = apart
+    elif "backward" in having:
+        gradients = [real("backward", name, problem)]
+    else:
+        gradients = apart if having & {"input_grad", "weight_grad"} else best_backward(problem)
+    assert started == [real("forward", name, problem), *gradients]
+
+
+@pytest.mark.parametrize("one", stages.stages(), ids=lambda one: one.id)
+def test_each_stage_by_its_path(one, started):
+    x, w, dy = tensors_of(WIDE)
+    y = depthwise_conv1d(x, w, stages={one.path: one.name})
+    dx, dw = torch.autograd.grad(y, (x, w), dy)
+    assert_right(WIDE, (x, w, dy), y=y, dx=dx, dw=dw)
+    ids = {path: dispatch.best(WIDE, path).id for path in ("forward", "input_grad", "weight_grad")}
+    ids[one.path] = real(one.path, one.name, WIDE)
+    if one.path == "backward":
+        assert started == [ids["forward"], ids["backward"]]
+    elif one.path == "forward":
+        assert started == [ids["forward"], *best_backward(WIDE)]
+    else:
+        assert started == [ids["forward"], ids["input_grad"], ids["weight_grad"]]
+
+
+def test_paths_named_without_a_stage_run_the_best(started):
+    x, w, dy = tensors_of(WIDE)
+    depthwise_conv1d(x, w, stages={"forward": None, "input_grad": None}).backward(dy)
+    assert started == [dispatch.best(WIDE, path).id for path in ("forward", "input_grad", "weight_grad")]
+
+
+# ---------------------------------------------------------------------------------------------------- as an operator
+
+
+def test_only_the_gradients_that_are_needed_are_computed(started):
+    x, w, dy = tensors_of(ODD)
+    best = {path: dispatch.best(ODD, path).id for path in ("forward", "input_grad", "weight_grad")}
+    depthwise_conv1d(x, w.detach(), "same").backward(dy)
+    depthwise_conv1d(x.detach(), w, "same").backward(dy)
+    assert started == [best["forward"], best["input_grad"], best["forward"], best["weight_grad"]]
+    assert_right(ODD, (x, w, dy), dx=x.grad, dw=w.grad)
+    assert not depthwise_conv1d(x.detach(), w.detach(), "same").requires_grad
+    with torch.no_grad():
+        assert not depthwise_conv1d(x, w, "same").requires_grad
+
+
+def test_gradients_that_arrive_in_any_layout():
+    x, w, dy = tensors_of(ODD)
+    depthwise_conv1d(x, w, "same").sum().backward()  # one element, repeated
+    assert_right(ODD, (x, w, torch.ones_like(x)), dx=x.grad, dw=w.grad)
+    x.grad = w.grad = None
+    depthwise_conv1d(x, w, "same").transpose(1, 2).backward(dy.transpose(1, 2).contiguous())
+    assert_right(ODD, (x, w, dy), dx=x.grad, dw=w.grad)
+
+
+def test_gradients_add_up_in_a_larger_graph():
+    x, w, dy = tensors_of(ODD)
+    hidden = torch.tanh(depthwise_conv1d(x, w, "same"))
+    loss = (depthwise_conv1d(hidden, w, "same") * dy).sum()
+    dx, dw = torch.autograd.grad(loss, (x, w))
+    exact = [tensor.detach().double().requires_grad_() for tensor in (x, w)]
+    hidden = torch.tanh(reference_conv1d(*exact, "same"))
+    loss = (reference_conv1d(hidden, exact[1], "same") * dy.double()).sum()
+    for ours, theirs in zip((dx, dw), torch.autograd.grad(loss, exact), strict=True):
+        torch.testing.assert_close(ours.double(), theirs, rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize("of", ["x", "w", "dy"])
+def test_a_gradient_of_a_gradient_is_refused(of):
+    """Also where what it would flow to is not dy: dx depends on w, and dw on x."""
+    x, w, dy = tensors_of(ODD, grad=False)
+    leaf = {"x": x, "w": w, "dy": dy}[of].requires_grad_()
+    x, w = x + 0 * leaf.sum(), w + 0 * leaf.sum()
+    grads = torch.autograd.grad(depthwise_conv1d(x, w, "same"), (x, w), dy, create_graph=True)
+    plain = [tensor.detach().requires_grad_() for tensor in (x, w)]
+    want = torch.autograd.grad(depthwise_conv1d(*plain, "same"), plain, dy)
+    for grad, wanted in zip(grads, want, strict=True):
+        torch.testing.assert_close(grad.detach(), wanted.detach(), rtol=1e-6, atol=1e-5)
+        with pytest.raises(RuntimeError, match="can be differentiated once, and a gradient of its gradient was asked"):
+            grad.sum().backward(retain_graph=True)
+
+
+def test_autocast_runs_in_float32():
+    x, w, dy = tensors_of(ODD)
+    with torch.autocast(DEVICE, dtype=torch.bfloat16):
+        half = x.detach().bfloat16().requires_grad_()
+        y = depthwise_conv1d(half, w, "same")
+        assert y.dtype == torch.float32
+    y.backward(dy)
+    assert half.grad.dtype == torch.bfloat16 and w.grad.dtype == torch.float32
+    rounded = half.detach().float()
+    assert_right(ODD, (rounded, w, dy), y=y, dw=w.grad)
+    want = reference(ODD, "input_grad", {"dy": dy.cpu().numpy(), "w": w.detach().cpu().numpy()})["dx"]
+    np.testing.assert_allclose(half.grad.float().cpu().numpy(), want, rtol=2.0**-8, atol=1e-5)  # rounded to bfloat16
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning", "ignore::FutureWarning")
+def test_torch_compile_leaves_it_as_it_is():
+    x, w, dy = tensors_of(ODD)
+    compiled = torch.compile(lambda x, w: 2 * depthwise_conv1d(x, w, "same"), backend="eager")
+    y = compiled(x, w)
+    y.backward(dy)
+    assert_right(ODD, (x, w, 2 * dy), y=y / 2, dx=x.grad, dw=w.grad)
+
+
+# ---------------------------------------------------------------------------------------------------- dispatch
+
+
+@pytest.mark.parametrize("problem", [ODD, WIDE], ids=str)
+def test_dispatch_takes_tensors_and_gives_tensors(problem):
+    x, w, dy = tensors_of(problem, grad=False)
+    y = dispatch.forward(x, w, padding=problem.padding)
+    dx = dispatch.input_grad(dy, w, padding=problem.padding)
+    dw = dispatch.weight_grad(dy, x, problem.K, padding=problem.padding)
+    assert_right(problem, (x, w, dy), y=y, dx=dx, dw=dw)
+    dx, dw = dispatch.backward(dy, x, w, padding=problem.padding)
+    assert_right(problem, (x, w, dy), dx=dx, dw=dw)
+
+
+def test_dispatch_writes_into_the_tensors_that_are_given():
+    x, w, dy = tensors_of(ODD, grad=False)
+    dx, dw = torch.full_like(x, torch.nan), torch.full_like(w, torch.nan)
+    places = dx.data_ptr(), dw.data_ptr()
+    got = dispatch.backward(dy, x, w, padding="same", dx=dx, dw=dw)
+    assert got[0] is dx and got[1] is dw and (dx.data_ptr(), dw.data_ptr()) == places
+    assert_right(ODD, (x, w, dy), dx=dx, dw=dw)
+
+
+def test_autograd_knows_that_a_given_tensor_was_written():
+    x, w, dy = tensors_of(ODD, grad=False)
+    factor = torch.ones_like(x, requires_grad=True)
+    loss = (factor * dy).sum()  # needs dy again, for factor's gradient
+    dispatch.forward(x, w, padding="same", y=dy)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.backward()
+
+
+def test_parameters_and_inference_tensors_are_tensors():
+    x, w, dy = tensors_of(ODD, grad=False)
+    with torch.inference_mode():
+        y = dispatch.forward(x.clone(), torch.nn.Parameter(w), padding="same", y=torch.empty_like(x))
+    assert_right(ODD, (x, w, dy), y=y.clone())
+
+
+@pytest.fixture
+def as_on_a_gpu(monkeypatch):
+    """The way that tensors take on a GPU, with dwlab.simt in its place: kernels write to the tensors' own memory."""
+    if target.mode == "gpu":
+        pytest.skip("this stands in for a GPU, and there is one: tests/test_gpu_torch.py")
+    made = []
+
+    def device_array_at(memory):
+        interface = memory.__cuda_array_interface__
+        made.append(interface)
+        data = (ctypes.c_char * (4 * math.prod(interface["shape"]))).from_address(interface["data"][0])
+        with target.cuda.mapped(np.frombuffer(data, interface["typestr"]).reshape(interface["shape"])) as array:
+            return array
+
+    def refuse(*_, **__):
+        raise AssertionError("memory outside torch's allocator")
+
+    monkeypatch.setattr(target, "mode", "gpu")
+    monkeypatch.setattr(target.cuda, "as_cuda_array", device_array_at)
+    monkeypatch.setattr(target.cuda, "device_array", refuse)
+    monkeypatch.setattr(target.cuda, "to_device", refuse)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda: types.SimpleNamespace(cuda_stream=4711))
+    monkeypatch.setattr(dispatch, "_check_tensors", lambda tensors: None)
+    dispatch._array_at.cache_clear()
+    yield made
+    dispatch._array_at.cache_clear()
+
+
+@pytest.mark.parametrize("one", stages.stages(), ids=lambda one: one.id)
+def test_on_a_gpu_kernels_would_write_to_the_tensors_own_memory(one, as_on_a_gpu, monkeypatch):
+    streams = []
+    start = dispatch._start
+    monkeypatch.setattr(dispatch, "_start", lambda *args: (streams.append(args[2]), start(*args)))
+    empty, add_parts, made, held = torch.empty, stages.add_parts, [], []
+
+    def watched_empty(*args, **more):
+        tensor = empty(*args, **more)
+        made.append(weakref.ref(tensor))
+        return tensor
+
+    def watched_add_parts(*args):
+        held.extend(reference() is not None for reference in made)
+        add_parts(*args)
+
+    monkeypatch.setattr(torch, "empty", watched_empty)
+    monkeypatch.setattr(stages, "add_parts", watched_add_parts)
+    x, w, dy = tensors_of(WIDE, grad=False)
+    sources = {"forward": (x, w), "input_grad": (dy, w), "weight_grad": (dy, x, WIDE.K), "backward": (dy, x, w)}
+    got = getattr(dispatch, one.path)(*sources[one.path], stage=one.name)
+    names = [name for name in WIDE.arrays(one.path) if name not in ("x", "w") and (name != "dy")]
+    outputs = dict(zip(names, got if one.path == "backward" else (got,), strict=True))
+    assert_right(WIDE, (x, w, dy), **outputs)
+    addresses = {interface["data"][0] for interface in as_on_a_gpu}
+    tensors = {"x": x, "w": w, "dy": dy, **outputs}
+    workspaces = bool(one.launch(WIDE).parts)
+    assert held == workspaces * [True] * (len(outputs) + 1), "the workspace must outlive the call's last launch"
+    for name in WIDE.arrays(one.path)[:-1]:
+        assert tensors[name].data_ptr() in addresses
+    assert len(addresses) == len(WIDE.arrays(one.path)) + workspaces
+    assert [int(stream) for stream in streams] == [4711]
+
+
+def test_on_a_gpu_arrays_would_be_made_once_for_an_address(as_on_a_gpu):
+    x, w, dy = tensors_of(WIDE)
+    y = depthwise_conv1d(x, w)
+    dx, dw = torch.autograd.grad(y, (x, w), dy)
+    assert_right(WIDE, (x, w, dy), y=y, dx=dx, dw=dw)
+    for _ in range(2):
+        made = len(as_on_a_gpu)
+        dispatch.forward(x.detach(), w.detach(), y=y.detach())
+    assert len(as_on_a_gpu) == made
+
+
+# ---------------------------------------------------------------------------------------------------- bad input
+
+B, H, L, K = ODD.B, ODD.H, ODD.L, ODD.K
+X, W, DY = tensors_of(ODD, grad=False)
+OTHER = "cpu" if DEVICE == "cuda" else "meta"
+MOVE = "x.cuda()" if DEVICE == "cuda" else "x.cpu(), or set DWLAB_TARGET=gpu before Python starts"
+
+BAD = [
+    ({"x": X.double()}, "x is float64; float32 is needed: pass x.float()"),
+    ({"w": W.double()}, "w is float64; float32 is needed: pass w.float()"),
+    ({"x": X.long()}, "x is int64; float32 is needed: pass x.float()"),
+    ({"x": X.to(torch.complex64)}, "x is complex64; float32 is needed: pass x.float()"),
+    ({"x": X.to(OTHER)}, f"x is on {OTHER} and dwlab runs in {target.mode} mode: pass {MOVE}"),
+    ({"w": W.to(OTHER)}, f"w is on {OTHER} and dwlab runs in {target.mode} mode: pass w"),
+    ({"x": X.transpose(1, 2).contiguous().transpose(1, 2)}, "x is not C-contiguous, its axes 1 and 2 are exchanged"),
+    ({"x": X[:1].expand(B, H, L)}, "x is not C-contiguous, it repeats elements"),
+    ({"w": torch.ones(K, H, device=DEVICE).T}, "w is not C-contiguous (strides (1, 5)): pass w.contiguous()"),
+    ({"x": X.new_ones(B, H, 2 * L)[..., ::2]}, "x is not C-contiguous (strides (130, 26, 2)): pass x.contiguous()"),
+    ({"x": X[:0]}, f"x has shape {(0, H, L)}: every size must be at least 1"),
+    ({"w": W[:, :0]}, f"w has shape {(H, 0)}: every size must be at least 1"),
+    ({"x": X[0]}, f"x has shape {(H, L)}; (B, H, L) is needed"),
+    ({"w": W[:, None]}, f"w has shape {(H, 1, K)}; (H, K) is needed; PyTorch's conv1d has these filters reversed"),
+    ({"x": X[:, 1:].contiguous()}, f"x has 4 channels {(B, 4, L)} and w 5 {(H, K)}"),
+    ({"x": X.to_sparse()}, "x is torch.sparse_coo: pass x.to_dense()"),
+    (
+        {"x": torch.imag(X.to(torch.complex64).conj())[:1, :1, :1], "w": W[:1]},
+        "x is a view that stands for its negative: pass x.resolve_neg()",
+    ),
+    ({"padding": "reflect"}, "padding 'reflect' is unknown"),
+    ({"padding": -1}, f"padding must lie in 0..K-1 = 0..{K - 1}, not -1"),
+]
+
+
+@pytest.mark.parametrize(("changed", "message"), BAD)
+@pytest.mark.parametrize("function", [dispatch.forward, depthwise_conv1d], ids=["dispatch", "operator"])
+def test_bad_tensors_are_named_with_what_to_do(function, changed, message):
+    given = {"x": X, "w": W, "padding": "same", **changed}
+    with pytest.raises(DispatchError, match=re.escape(message)):
+        function(**given)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_16_bits_are_for_problems_that_have_them(dtype):
+    name = str(dtype).removeprefix("torch.")
+    if name in dispatch._dtypes():
+        pytest.skip(f"{name} is a dtype of problems: what it computes is tested with the others")
+    with pytest.raises(DispatchError, match=re.escape(f"x is {name}; float32 is needed: pass x.float()")):
+        dispatch.forward(X.to(dtype), W.to(dtype))
+
+
+@pytest.mark.parametrize(
+    ("path", "changed", "message"),
+    [
+        ("forward", {"x": X.numpy(force=True)}, "x is a NumPy array and w a torch tensor: pass arrays of one kind"),
+        ("forward", {"y": np.ones((B, H, L), np.float32)}, "x is a torch tensor and y a NumPy array: pass arrays of"),
+        ("forward", {"y": X}, "y overlaps x in memory"),
+        ("forward", {"y": torch.empty(B, H, L, dtype=torch.float64, device=DEVICE)}, "y is float64; float32 is needed"),
+        ("forward", {"y": torch.empty(B, H, L, device=OTHER)}, f"y is on {OTHER} and dwlab runs in"),
+        ("forward", {"y": torch.empty(B, L, H, device=DEVICE).mT}, "y is not C-contiguous and cannot take the result"),
+        ("forward", {"y": torch.empty(B, H, L, device=DEVICE, requires_grad=True)}, "y requires grad, and what is"),
+        ("forward", {"stream": 7}, "stream=7 with torch tensors: they run on torch's current stream; use `with torch"),
+        ("input_grad", {"w": W.clone().requires_grad_()}, "w requires grad, and what is computed here has no gradient"),
+        ("backward", {"dy": DY.clone().requires_grad_()}, "use dwlab.torch_ops.depthwise_conv1d, or pass dy.detach()"),
+    ],
+)
+def test_bad_tensors_of_dispatch(path, changed, message):
+    given = {"x": X, "w": W, "dy": DY, **changed}
+    names = {"forward": ("x", "w"), "input_grad": ("dy", "w"), "backward": ("dy", "x", "w")}[path]
+    more = {name: value for name, value in changed.items() if name not in names}
+    with pytest.raises(DispatchError, match=re.escape(message)):
+        getattr(dispatch, path)(*(given[name] for name in names), padding="same", **more)
+
+
+def test_grad_may_be_switched_off_for_dispatch():
+    x, w, dy = tensors_of(ODD)
+    with torch.no_grad():
+        assert_right(ODD, (x, w, dy), y=dispatch.forward(x, w, padding="same"))
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("nave", "no path has a stage 'nave'. The nearest is 'naive'"),
+        ({"forwards": "naive"}, "stages has a path 'forwards'. The nearest is 'forward'"),
+        ({1: "naive"}, "stages has a path 1."),
+        ({"forward": "nave"}, "there is no stage 'nave' of forward. The nearest is 'naive'"),
+        ({"weight_grad": "wid"}, "there is no stage 'wid' of weight_grad."),
+        ({"forward": 3}, "stages['forward'] is 3: give a stage's name, or None for the best one"),
+        (["naive"], "stages=['naive']: give a stage's name, a mapping from path to name, or None"),
+    ],
+)
+def test_stages_that_do_not_exist(given, message):
+    with pytest.raises(DispatchError, match=re.escape(message)):
+        depthwise_conv1d(X, W, "same", stages=given)
+
+
+def test_the_operator_takes_tensors_only():
+    with pytest.raises(DispatchError, match=re.escape("x is a ndarray: pass a torch tensor (dwlab.dispatch.forward")):
+        depthwise_conv1d(X.numpy(force=True), W)
+    for form in (reference_conv1d, fft_conv1d):
+        with pytest.raises(DispatchError, match="x has shape"):
+            form(X[0], W)
+        with pytest.raises(DispatchError, match="padding must lie in"):
+            form(X, W, K)
+    assert set(PATHS) >= {"forward", "input_grad", "weight_grad"}
