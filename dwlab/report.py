@@ -56,6 +56,8 @@ def _peer_us(run: Record, path: str, problem: Any, kinds: Sequence[str] = ()) ->
     wanted = records.describe_problem(problem)
     ran = []
     for peer in run.peers:
+        if not isinstance(peer, Mapping):  # a damaged record's
+            continue
         time = peer.get("time")
         way = peer.get("way")
         if not isinstance(time, Mapping) or not isinstance(way, str) or peer.get("path") != path:

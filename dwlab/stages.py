@@ -231,16 +231,19 @@ class Stage:
         how, kernel = self.launch(problem), self.kernel_for(problem)
         names = problem.arrays(self.path)
         output = arrays[names[-1]]
+        if how.zero or how.parts:
+            output = output.reshape(_product(output.shape))  # once: it takes longer than a launch
         if how.parts:
             workspace = _workspace(self.workspace_shape(problem), workspace)
             args = (*args[: len(names) - 1], workspace, *args[len(names) :])
+            parts = workspace.reshape(how.parts, output.size)
 
         def start(stream: Any = 0) -> None:
             if how.zero:
                 fill_zero(output, stream)
             kernel[how.grid, how.block, stream, how.shared_bytes](*args)
             if how.parts:
-                add_parts(workspace, output, stream)
+                add_parts(parts, output, stream)
 
         return start
 
@@ -290,7 +293,7 @@ def _zero(blocks: int, stream: Any) -> Any:
 
 def fill_zero(array: Any, stream: Any = 0) -> None:
     """Sets a C-contiguous host or device array to 0, in order with what else runs on the stream."""
-    flat = array.reshape(_product(array.shape))
+    flat = array if array.ndim == 1 else array.reshape(_product(array.shape))
     _zero(-(-flat.size // _ZERO_THREADS), stream)(flat)
 
 
@@ -342,8 +345,11 @@ def add_parts(parts: Any, output: Any, stream: Any = 0) -> None:
 
     parts: (n, *output's shape), both C-contiguous; in order with what else runs on the stream.
     """
-    flat = output.reshape(_product(output.shape))
-    _sum(-(-flat.size // _SUM_LANES), stream)(parts.reshape(parts.shape[0], flat.size), flat)
+    if output.ndim > 1:
+        output = output.reshape(_product(output.shape))
+    if parts.ndim > 2:
+        parts = parts.reshape(parts.shape[0], output.size)
+    _sum(-(-output.size // _SUM_LANES), stream)(parts, output)
 
 
 def _workspace(shape: tuple[int, ...], given: Any) -> Any:

@@ -23,7 +23,7 @@ import numpy as np
 Launch = Callable[[Any], object]
 """Enqueues one launch on the stream it is given, and returns without waiting for it."""
 
-GRAPH_BELOW_US = 40.0  # above the host's cost of a plain launch on a slow host too
+GRAPH_BELOW_US = 500.0  # far above the host's cost of a launch, in two kernels and on a slow host too (some 100 µs)
 GRAPH_NODES = 32  # launches in one graph, at least: the replay itself (a few µs of host time) is shared among them
 HEAD_START_US = 400.0  # work enqueued ahead of the first event, so that the GPU never waits for the host
 # One round lasts at least this long: events resolve about 0.5 µs (CUDA Runtime API, cudaEventElapsedTime).
