@@ -36,7 +36,7 @@ def kernel(L, K, SHIFT):
     DY_WORDS = ROWS * max(L, K)  # filters come, and the sums go, through dy's tile
     ALL_X, ALL_DY, ALL_W = WARPS * X_WORDS, WARPS * DY_WORDS, ROWS * W_PITCH
     bring, read, take = rows.bring(L), rows.read(L), rows.take(L)
-    filters, put_parts = rows.filters(K), rows.put_parts(K, WARPS)
+    ask_filters, turn_filters, put_parts = rows.ask_filters(K), rows.turn_filters(K), rows.put_parts(K, WARPS)
     both_gradients, swizzle = straight_line.row_backward(L, K, SHIFT), rows.swizzle(L)
 
     @cuda.jit
@@ -55,7 +55,8 @@ def kernel(L, K, SHIFT):
         mine = uint32(uint32(cuda.blockIdx.x) * uint32(ROWS))  # the block's first row of parts, and of dy and x
         first = uint32(mine + warp * step)
         if warp == 0:
-            filters(sums, w, mine, lane, dy_tile)
+            ask_filters(sums, w, mine, lane)
+            turn_filters(sums, lane, dy_tile)
             for j in range(K):
                 w_tile[uint32(own_w + uint32(j))] = sums[j]
             for j in range(K, W_ROUND):

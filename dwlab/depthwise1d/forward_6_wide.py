@@ -35,10 +35,9 @@ def kernel(L, K, SHIFT):
 
 def rows_kernel(L, K, convolve):
     WORDS = ROWS * L
-    ALIGNED = K % 4 == 0
     W_WORDS = rows.filter_words(K)
-    bring, read, take, filters = rows.bring(L), rows.read(L), rows.take(L), rows.filters(K)
-    swizzle = rows.swizzle(L)
+    bring, read, take, swizzle = rows.bring(L), rows.read(L), rows.take(L), rows.swizzle(L)
+    ask_filters, turn_filters = rows.ask_filters(K), rows.turn_filters(K)
 
     @cuda.jit
     def kernel(x, w, y, shift):
@@ -50,12 +49,10 @@ def rows_kernel(L, K, convolve):
         first = uint32(uint32(cuda.blockIdx.x) * uint32(ROWS))  # the block's first row, of all B*H
         mine = min(uint32(ROWS), uint32(uint32(x.shape[0] * x.shape[1]) - first))  # rows of this block
         own, s = uint32(lane * uint32(L)), swizzle(lane)  # the lane's own row in shared memory
-        if ALIGNED:  # asked for first, used last; filters that pass through shared memory would be waited for
-            filters(taps, w, first, lane, w_tile)
+        ask_filters(taps, w, first, lane)
         bring(tile, uint32(0), x, np.int64(first) * L, lane, mine)
         ptx.commit()
-        if not ALIGNED:
-            filters(taps, w, first, lane, w_tile)
+        turn_filters(taps, lane, w_tile)
         ptx.wait(0)
         cuda.syncwarp()
         read(inputs, tile, own, s)

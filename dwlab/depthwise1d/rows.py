@@ -137,16 +137,16 @@ def read(n: int) -> Any:
 
 
 @functools.cache
-def filters(K: int) -> Any:
-    """filters(taps, w, first, lane, tile): the filter of row first + lane into the local array `taps`.
+def ask_filters(K: int) -> Any:
+    """ask_filters(taps, w, first, lane): loads the filters of 32 rows from `first` on, K elements a lane; w (H, K).
 
-    w (H, K). K a multiple of 4: each lane loads its own, 16 bytes at a time. Else 16 bytes would not be aligned, and
-    the 32 filters pass through `tile`, 32 * K words of shared memory, loaded by neighbouring lanes.
+    K a multiple of 4: each lane loads its own row's, 16 bytes at a time. Else these would not be aligned, and lanes load
+    neighbouring elements of all 32; `turn_filters` gives each lane its own.
     """
     if K % 4 == 0:
 
         @cuda.jit(device=True, forceinline=True)
-        def filters(taps, w, first, lane, tile):
+        def ask_filters(taps, w, first, lane):
             start = np.int64(uint32(first + lane) % uint32(w.shape[0])) * K
             for m in range(K // 4):
                 taps[4 * m], taps[4 * m + 1], taps[4 * m + 2], taps[4 * m + 3] = ptx.load4(w, start + 4 * m)
@@ -154,31 +154,50 @@ def filters(K: int) -> Any:
     else:
 
         @cuda.jit(device=True, forceinline=True)
-        def filters(taps, w, first, lane, tile):
+        def ask_filters(taps, w, first, lane):
             H = uint32(w.shape[0])
             h0 = uint32(first % H)
             if h0 + 32 <= H:  # neighbouring channels: no division by H, which would take its time
                 for m in range(K):
                     i = uint32(lane + uint32(32 * m))
-                    tile[i] = w[uint32(h0 + i // uint32(K)), uint32(i % uint32(K))]
+                    taps[m] = w[uint32(h0 + i // uint32(K)), uint32(i % uint32(K))]
             else:
                 for m in range(K):
                     i = uint32(lane + uint32(32 * m))
-                    tile[i] = w[uint32(uint32(h0 + i // uint32(K)) % H), uint32(i % uint32(K))]
+                    taps[m] = w[uint32(uint32(h0 + i // uint32(K)) % H), uint32(i % uint32(K))]
+
+    return ask_filters
+
+
+@functools.cache
+def turn_filters(K: int) -> Any:
+    """turn_filters(taps, lane, tile): after it, each lane has its own row's filter; tile: `filter_words` of a warp."""
+    if K % 4 == 0:
+
+        @cuda.jit(device=True, forceinline=True)
+        def turn_filters(taps, lane, tile):
+            pass
+
+    else:
+
+        @cuda.jit(device=True, forceinline=True)
+        def turn_filters(taps, lane, tile):
+            for m in range(K):
+                tile[uint32(lane + uint32(32 * m))] = taps[m]
             cuda.syncwarp()
             for j in range(K):
                 taps[j] = tile[uint32(lane * uint32(K) + uint32(j))]
 
-    return filters
+    return turn_filters
 
 
 def filter_words(K: int) -> int:
-    """Words of the tile that `filters` needs."""
+    """Words of shared memory that `turn_filters` needs."""
     return 32 * K if K % 4 else 4
 
 
 def filters_traffic(H: int, K: int, first: Any) -> tuple[int, int]:
-    """Requests and sectors of `filters` in warps whose first rows are `first`."""
+    """Requests and sectors of `ask_filters` in warps whose first rows are `first`."""
     channels, times = np.unique(np.asarray(first) % H, return_counts=True)
     if K % 4 == 0:
         lane, piece = np.arange(ROWS), 4 * np.arange(K // 4)[:, None]
