@@ -25,7 +25,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-# The paper's shape and padding on both sides, a short filter on long rows, odd sizes: all near 805 MB, far above any L2.
+# The paper's shape, padding on both sides, a short filter on long rows, odd sizes: all near 805 MB, above any L2.
 SHAPES = (
     "paper",
     "16384,128,48,48,same",

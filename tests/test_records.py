@@ -436,7 +436,7 @@ def test_tables_between_markers_are_renewed_and_the_rest_stays(tmp_path):
 @pytest.mark.parametrize(
     "text, message",
     [
-        ("<!-- begin:nothing -->\n<!-- end:nothing -->", "no table is named 'nothing': there are ceilings, comparisons, dep"),
+        ("<!-- begin:nothing -->\n<!-- end:nothing -->", "no table is named 'nothing': there are ceilings, compar"),
         ("<!-- begin:ceilings -->\n", "has no <!-- end:ceilings"),
         ("<!-- end:ceilings -->", "closes no table"),
         ("<!-- begin:ceilings --><!-- begin:depthwise1d/forward -->", "stands inside 'ceilings'"),

@@ -6,8 +6,9 @@ x in shared memory 8 at a time: the 8 x meet all dy for dw, then the 8 dx of the
 the filter, and take the place of these x in shared memory, whence the warp stores them. The filter stays in shared
 memory: 48 more registers would halve the warps that a multiprocessor holds.
 
-As in weight_grad's `channels` a warp goes through the batch 32 rows at a time, and its 32 lanes' sums are parts, added
-up by a second kernel in an order that is always the same: deterministic, without atomics.
+As in weight_grad's `channels` a warp goes through the batch 32 rows at a time, a block's two warps have the same
+channels and share their filters, and the blocks' sums are parts, added up by a second kernel in an order that is always
+the same: deterministic, without atomics. 792 blocks are 12 warps on each multiprocessor of an H200, as many as fit.
 
 Predicted: 2,352 multiply-adds and some 420 wavefronts of shared memory for 32 rows of 48, both under the time that
 18 kB take from memory at copy speed: bound by memory, if the loads of some warps overlap the sums of others.

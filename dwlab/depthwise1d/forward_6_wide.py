@@ -2,14 +2,16 @@
 
 The stage before moves 4 bytes a lane with each instruction, row by row: in and out of shared memory and of global
 memory, some 700 instructions for a warp's 32 rows of 48. Here a lane moves 4 neighbouring elements at a time, and rows
-follow each other without a gap, so 84 instructions do. The rows of x go to shared memory asynchronously, past the
-registers: the warp asks for its filters, starts all its copies at once, and waits once. Rows lie an odd number of 16
-bytes apart in shared memory, so that the 8 lanes that it serves together find their rows in different banks; only
-where a row ends among 8 lanes that copy do two of them meet in a bank.
+follow each other without a gap, so 84 instructions do (rows.py). The rows of x go to shared memory asynchronously, past
+the registers: the warp asks for its filters, starts all its copies at once, and waits once. In shared memory, too, rows
+follow each other without a gap, as asynchronous copies like it; so that the 8 lanes that it serves together find their
+rows in different banks, the pieces of a row change places among themselves. 8 outputs are summed up in registers at a
+time and take the place of x.
 
 One warp a block, and a block for every 32 rows: no block waits for another warp, and the multiprocessors always have
 blocks to start, whose loads overlap the arithmetic of others. Traffic: x and y once. Each lane loads its own filter,
-16 bytes from each of 32 filters at a time: two requests share each sector (the L1 cache has it).
+16 bytes from each of 32 filters at a time: two requests share each sector (the L1 cache has it). Filters whose length
+is no multiple of 4 are loaded by neighbouring lanes and turned in shared memory.
 
 Predicted: the bytes are near the compulsory ones and the instructions few (1,176 of some 1,350 are multiply-adds), so
 that what is left is the memory's speed: more than 90 % of what a copy reaches.

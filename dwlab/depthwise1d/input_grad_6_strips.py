@@ -1,7 +1,7 @@
 """Strips: forward's kernel for long rows, with the filter reversed: 20 neighbouring dx of a row in each lane.
 
-What `wide` does for short rows: dx is the forward sum of dy with v[j] = w[K-1-j] and the halo on the other side. Only the
-places of the products in the unrolled text differ. Deterministic.
+What `wide` does for short rows: dx is the forward sum of dy with v[j] = w[K-1-j] and the halo on the other side. Only
+the places of the products in the unrolled text differ. Deterministic.
 
 Predicted: forward's bytes and instructions, so forward's time.
 """

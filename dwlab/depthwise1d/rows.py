@@ -27,7 +27,7 @@ ROWS = 32  # one a lane
 
 @functools.cache
 def swizzle(n: int) -> Any:
-    """swizzle(row): what the number of a piece is combined with (^), so that 8 rows' same pieces lie in 8 banks' groups.
+    """swizzle(row): what a piece's number is combined with (^), so that the same piece of 8 rows lies in 8 places.
 
     Below the largest power of two, up to 8, that divides the pieces of a row, so it never leaves the row.
     """
@@ -140,8 +140,8 @@ def read(n: int) -> Any:
 def ask_filters(K: int) -> Any:
     """ask_filters(taps, w, first, lane): loads the filters of 32 rows from `first` on, K elements a lane; w (H, K).
 
-    K a multiple of 4: each lane loads its own row's, 16 bytes at a time. Else these would not be aligned, and lanes load
-    neighbouring elements of all 32; `turn_filters` gives each lane its own.
+    K a multiple of 4: each lane loads its own row's, 16 bytes at a time. Else these would not be aligned, and lanes
+    load neighbouring elements of all 32; `turn_filters` gives each lane its own.
     """
     if K % 4 == 0:
 
@@ -210,7 +210,7 @@ def filters_traffic(H: int, K: int, first: Any) -> tuple[int, int]:
 
 @functools.cache
 def put_parts(K: int, warps: int) -> Any:
-    """put_parts(sums, parts, first, tile, base, pitch): the K sums of each lane, added over the block's warps, to parts.
+    """put_parts(sums, parts, first, tile, base, pitch): each lane's K sums, added over the warps, to parts.
 
     parts (n, H, K); lane l of every warp has a sum for its row first + l; rows beyond the last stay away. They pass
     through shared memory, 32 * K words from `base` on for the first warp and `pitch` words further for each other.

@@ -134,8 +134,8 @@ def _taps_of_8(L: int, K: int, shift: int, s0: int) -> Any:
 def row_backward(L: int, K: int, shift: int) -> Any:
     """The device function add(dw, dy, tile, own, s, filters, w_at): both gradients of a row.
 
-    dw and dy are local arrays of K and L float32; x is a lane's own row in `tile`, as in row_to_tile, and is overwritten
-    with dx; the filter begins at word `w_at` of `filters`. x and dx pass through 8 registers each.
+    dw and dy are local arrays of K and L float32; x is a lane's own row in `tile`, as in row_to_tile, and dx takes its
+    place; the filter begins at word `w_at` of `filters`. x and dx pass through 8 registers each.
     """
     return in_turn([_backward_of_8(L, K, shift, s0) for s0 in range(0, L, BLOCK)], arguments=7)
 

@@ -6,12 +6,14 @@ them with no index and no loop (straight_line.py). A warp's 32 rows follow each 
 an instruction (rows.py). Then the warp goes on to 32 rows of other batch entries, as far ahead as needed for each lane
 to meet its own channel again: the sums never leave the registers.
 
-What a lane has in the end is a part: 32 * warps / H parts for each channel, written side by side and added up by a
-second kernel in an order that is always the same. No atomics: the same bits in every run. A share of the batch as
-large as possible keeps the parts few; warps enough to fill a GPU's multiprocessors keep it small: 1,056 warps.
+A block's two warps have the same channels, and their sums meet in shared memory; what a block has in the end is a part:
+32 * blocks / H parts for each element of dw, written side by side and added up by a second kernel in an order that is
+always the same. Registers, block, parts: three levels, no atomics, the same bits in every run. Few blocks keep the
+parts few; 528 are enough for 8 warps on each multiprocessor of an H200, 2 for each of its 4 schedulers: warps that they
+cannot share evenly cost up to a fifth.
 
-Predicted: dy and x once, and the parts, 2 % of that at the paper's shape, out and in; the multiply-adds are forward's.
-So it waits for memory, and writes next to nothing: about the time of a copy of dy and x, plus a second launch.
+Predicted: dy and x once, and the parts, 0.4 % of that at the paper's shape; the multiply-adds are forward's. So it
+waits for memory, and only reads: at least as fast as a copy of as many bytes.
 """
 
 import math
