@@ -171,7 +171,7 @@ def test_spearman():
 
 # --- scaled up --------------------------------------------------------------------------------------------------------
 
-LARGER = DepthwiseConv1d(96, 48, 24, 7)  # cut down in B and H, and still small enough to be counted whole
+LARGER = DepthwiseConv1d(128, 64, 16, 7)  # cut down in B and H, and still small enough to be counted whole
 
 
 @pytest.mark.parametrize("stage", stages.stages(), ids=lambda stage: stage.id)
@@ -185,7 +185,7 @@ def test_counts_scaled_up_are_those_of_the_whole_problem(stage):
     for name in ("global_passes", "global_lines", "store_passes", "shared_passes", "instructions", "fetched_sectors"):
         wanted = getattr(exact, name)
         # What a block does once for all of its rows, and partly filled blocks, are not in proportion to the rows.
-        assert getattr(made, name) == pytest.approx(wanted, rel=0.03, abs=1), name
+        assert getattr(made, name) == pytest.approx(wanted, rel=0.05, abs=1), name
 
 
 @pytest.mark.parametrize("stage", stages.stages(), ids=lambda stage: stage.id)
@@ -193,10 +193,23 @@ def test_rows_are_alike_by_the_formulas_too(stage):
     """The paper's requests and sectors, from the formula at the cut-down problem times the rows that were left out."""
     few = timemodel.cut_down(PAPER)
     ratio = PAPER.B * PAPER.H / (few.B * few.H)
+    if stage.launch(PAPER).blocks < 0.5 * ratio * stage.launch(few).blocks:
+        pytest.skip("its blocks walk through shares of the batch: what each does once is counted apart")
     for name in ("load_requests", "load_sectors", "store_requests", "store_sectors"):
-        if name.startswith("load") or stage.path != "weight_grad":  # its outputs do not grow with the batch
-            wanted = getattr(stage.traffic(PAPER), name)
-            assert ratio * getattr(stage.traffic(few), name) == pytest.approx(wanted, rel=0.02), name
+        wanted = getattr(stage.traffic(PAPER), name)
+        assert ratio * getattr(stage.traffic(few), name) == pytest.approx(wanted, rel=0.02), name
+
+
+@pytest.mark.parametrize("name", ["shared", "warp_tiled"])
+def test_walking_blocks_work_is_a_part_done_once_and_a_share(name):
+    """From two small batches, against a larger one that is interpreted whole."""
+    stage = stages.stage(f"depthwise1d/weight_grad/{name}")
+    larger = DepthwiseConv1d(2560, 32, 8, 48)
+    few = timemodel.cut_down(larger)
+    found = timemodel.walked(stage, few, larger)
+    whole, _ = timemodel.count(stage, larger)
+    for what in ("instructions", "instructions32", "shared_passes", "waits"):
+        assert found[what] == pytest.approx(getattr(whole, what), rel=0.03, abs=1), what
 
 
 @pytest.mark.parametrize(
@@ -208,7 +221,7 @@ def test_a_cut_down_problem_has_rows_like_the_problems(problem):
     few = timemodel.cut_down(problem)
     assert (few.K, few.padding, few.dtype) == (problem.K, problem.padding, problem.dtype)
     assert few.B <= problem.B and few.H <= problem.H and few.L <= problem.L
-    assert (problem.L - few.L) % timemodel.CUT_PERIOD == 0 and (problem.H - few.H) % 16 == 0
+    assert (problem.L - few.L) % timemodel.CUT_PERIOD == 0 and (problem.H - few.H) % 32 == 0
     assert few.B * few.H <= max(timemodel.CUT_ROWS[1], 8 * few.H) and few.L <= timemodel.CUT_LENGTH
 
 

@@ -22,7 +22,9 @@ is an interpreter of its own, so that an X-ray is as fast as before. All counts 
 from __future__ import annotations
 
 import ast
+import functools
 import operator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -46,7 +48,8 @@ RANGE = 12
 
 PREDICATED = 18
 """Most instructions of an `if` without a jump: they are issued although no lane takes them. Compiled so: the loop of
-the coalesced forward stage, which is counted as 17; that of the naive stage, counted as 21, is jumped over."""
+the coalesced forward stage, which is counted as 17; that of the naive stage, counted as 21, is jumped over. Only these
+two were looked at: where between them the compiler decides, and by what else, is not known."""
 
 KEPT = 1024
 """Results of operations that are remembered: what is computed a second time from the same values costs nothing."""
@@ -115,8 +118,9 @@ class _Flight:
 class Costing(Execution):
     """An Execution that counts what Cost holds."""
 
-    def __init__(self, *launch: object):
+    def __init__(self, *launch: object, only: int = 0):
         super().__init__(*launch)
+        self.only = only if 0 < only < self.blocks_total else self.blocks_total
         self.issued = self.issued32 = self.issued64 = 0
         self.asynchronous = False
         self.passes = dict.fromkeys(("load", "store", "atomic", "shared"), 0)
@@ -133,6 +137,14 @@ class Costing(Execution):
         self.number_of_loads = 0
 
     # ----------------------------------------------------------------- batches
+
+    def portions(self, most: int) -> Iterator[tuple[int, int]]:
+        if self.only == self.blocks_total:
+            yield from super().portions(most)
+        else:
+            middle = (self.blocks_total - self.only) // 2
+            stop = middle + self.only
+            yield from ((first, min(most, stop - first)) for first in range(middle, stop, most))
 
     def run_batch(self, first: int, count: int, arguments: list[object]) -> None:
         self.seen: dict[int, np.ndarray] = {}
@@ -442,13 +454,16 @@ def cost(
     *args: object,
     shared_bytes: int = 0,
     options: Options | None = None,
+    only: int = 0,
 ) -> Cost:
     """Runs any kernel on copies of its arguments and counts what it would occupy. Arguments and errors as `xray`'s.
 
-    Hazards are not looked for unless `options` says so.
+    Hazards are not looked for unless `options` says so. only: run so many blocks, from the middle of the grid, and
+    count those alone (0: all); what they share with others is then not seen.
     """
     run, float64 = launch.run_counted(
-        kernel, grid, block, args, shared_bytes, options or Options(hazards="off", trace=True), Costing
+        kernel, grid, block, args, shared_bytes, options or Options(hazards="off", trace=True),
+        functools.partial(Costing, only=only),
     )
     names = {id(array.root): name for name, array in run.arrays.items()}
     reuse = {}
@@ -471,8 +486,8 @@ def cost(
         waits=run.waits,
         misses=run.misses,
         most_waits=run.most,
-        warps=run.blocks_total * (run.padded // 32),
-        blocks=run.blocks_total,
+        warps=run.only * (run.padded // 32),
+        blocks=run.only,
         threads=run.threads,
         shared_bytes=report.shared_bytes,
         local_words=run.words,

@@ -226,7 +226,7 @@ def execute(
     options: Options | None = None,
     copies: bool = False,
     kernel: Kernel | None = None,
-    kind: type[Execution] = Execution,
+    kind: Callable[..., Execution] = Execution,
 ) -> tuple[Execution, Binder]:
     """Runs a kernel over its whole grid. Raises LaunchError, UnsupportedError, HazardError or KernelError."""
     options = options or current()
@@ -266,8 +266,8 @@ def execute(
         run.fenced_blocks = np.zeros(run.blocks_total, np.bool_)
     batch = _batch(run, wanted, shared_bytes, options)
     try:
-        for first in range(0, run.blocks_total, batch):
-            run.run_batch(first, min(batch, run.blocks_total - first), bound)
+        for first, count in run.portions(batch):
+            run.run_batch(first, count, bound)
     finally:
         binder.finish()
     return run, binder
@@ -517,8 +517,21 @@ def xray(
         options = dataclasses.replace(current(), hazards="report", trace=True)
     elif not options.trace:
         options = dataclasses.replace(options, trace=True)
-    run, float64 = run_counted(kernel, grid, block, args, shared_bytes, options)
-    return report.build(run, float64)
+    function, known = _function_of(kernel)
+    run, binder = _execute_briefly(function, grid, block, args, shared_bytes, options, copies=True, kernel=known)
+    return report.build(run, binder.float64)
+
+
+def _function_of(kernel: object) -> tuple[FunctionType, Kernel | None]:
+    """The Python function of a kernel, and the kernel if it is one of ours. Raises TypeError for anything else."""
+    function = getattr(kernel, "py_func", kernel)
+    if isinstance(kernel, Configured):
+        raise TypeError("give the kernel itself, and its grid and block as arguments: xray(kernel, grid, block, …)")
+    if getattr(kernel, "device", False) is True:
+        raise TypeError(f"{kernel.__name__} is a device function: x-ray a kernel that calls it")
+    if not isinstance(function, FunctionType):
+        raise TypeError(f"xray takes a kernel, not {type(kernel).__name__}")
+    return function, kernel if isinstance(kernel, Kernel) else None
 
 
 def run_counted(
@@ -528,17 +541,10 @@ def run_counted(
     args: Sequence[object],
     shared_bytes: int,
     options: Options,
-    kind: type[Execution] = Execution,
+    kind: Callable[..., Execution] = Execution,
 ) -> tuple[Execution, bool]:
     """(what a launch on copies of its arguments left, whether an argument is a float64 array). Errors as `xray`'s."""
-    function = getattr(kernel, "py_func", kernel)
-    if isinstance(kernel, Configured):
-        raise TypeError("give the kernel itself, and its grid and block as arguments: xray(kernel, grid, block, …)")
-    if getattr(kernel, "device", False) is True:
-        raise TypeError(f"{kernel.__name__} is a device function: x-ray a kernel that calls it")
-    if not isinstance(function, FunctionType):
-        raise TypeError(f"xray takes a kernel, not {type(kernel).__name__}")
-    known = kernel if isinstance(kernel, Kernel) else None
+    function, known = _function_of(kernel)
     run, binder = _execute_briefly(
         function, grid, block, args, shared_bytes, options, copies=True, kernel=known, kind=kind
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -97,6 +98,11 @@ class State:
         root.touched = np.zeros((root.address % 32 + len(data)) // 32 + 2, np.bool_)
         self.roots.append(root)
         return root
+
+    def portions(self, most: int) -> Iterator[tuple[int, int]]:
+        """(first block, blocks) of each batch of at most `most` blocks."""
+        for first in range(0, self.blocks_total, most):
+            yield first, min(most, self.blocks_total - first)
 
     def begin_batch(self, first: int, count: int, arguments: list[object]) -> Frame:
         """Sets up blocks first .. first + count - 1, nothing executed yet; returns the kernel's frame."""

@@ -207,7 +207,14 @@ def test_asynchronous_copies_are_seen_and_waited_for():
     stage = stages.stage("depthwise1d/forward/wide")
     how = stage.launch(problem)
     made = cost(stage.kernel_for(problem), how.grid, how.block, *stage.example(problem), shared_bytes=how.shared_bytes)
-    assert made.asynchronous and made.waits == 1 and made.local_words == 3 * 48
+    assert made.asynchronous and made.waits == 1 and made.local_words > 48  # a row, at least, in registers
+
+
+def test_some_blocks_alone_are_counted_from_the_middle_of_the_grid():
+    x, y = lanes(32 * 9), np.zeros(32 * 9, np.float32)
+    whole, some = cost(copy, 9, 32, x, y), cost(copy, 9, 32, x, y, only=3)
+    assert (some.blocks, some.warps) == (3, 3) and 3 * some.instructions == whole.instructions
+    assert some.reuse["x"].fetched == 12 and cost(copy, 9, 32, x, y, only=99).blocks == 9
 
 
 @pytest.mark.parametrize("stage", stages.stages(), ids=lambda stage: stage.id)
