@@ -1,4 +1,4 @@
-"""``python -m dwlab``: doctor, stages, xray, inspect, predict, study, records, grade.
+"""``python -m dwlab``: doctor, stages, xray, inspect, predict, study, records, train, grade.
 
 The parser is here, the work in the rooms. Exit status: 0 if all is well, 1 if something that was judged is not (a
 problem that stops work, a check that fails, an exercise not solved), 2 for a command that cannot be carried out as
@@ -147,6 +147,34 @@ def _parsers() -> tuple[_Parser, dict[str, _Parser]]:
     one.add_argument("--grid", action="store_true", help="the newest grid of shapes, a row a shape and path")
 
     one = command(
+        "train",
+        "S4ConvD on meter windows, with any stage as its convolution",
+        "Trains the model of dwlab.s4convd (needs PyTorch) and prints its loss curve. A checkpoint survives\n"
+        "Ctrl-C and kill; --resume goes on from it as if nothing had happened.",
+        "example: python -m dwlab train --epochs 5 --checkpoint run.pt --plot loss.png",
+    )
+    one.add_argument("--epochs", type=int, default=1, metavar="N", help="passes over the windows (default: 1)")
+    one.add_argument("--steps", type=int, metavar="N", help="stop after N steps in all, whatever --epochs says")
+    one.add_argument("--batch", type=int, default=64, metavar="B", help="windows of a step (default: %(default)s)")
+    one.add_argument("--channels", type=int, default=128, metavar="H", help="default: %(default)s")
+    one.add_argument("--blocks", type=int, default=4, metavar="N", help="default: %(default)s")
+    one.add_argument("--learning-rate", type=float, default=0.01, metavar="R", help="default: %(default)s")
+    one.add_argument("--seed", type=int, default=0, metavar="S", help="default: %(default)s")
+    one.add_argument(
+        "--stage", metavar="NAME", help="best, a stage such as naive, or torch, torch_inside, fft, toeplitz (PyTorch's)"
+    )
+    one.add_argument("--device", choices=("cpu", "cuda"), help="default: cuda in gpu mode, else cpu")
+    one.add_argument(
+        "--data", nargs=2, metavar=("LOAD", "TEMPERATURE"), help="two CSV files (default: the shipped meters)"
+    )
+    one.add_argument("--stride", type=int, default=24, metavar="HOURS", help="between windows (default: %(default)s)")
+    one.add_argument("--zone", default="UTC", help="clock of stamps without an offset, such as Europe/London")
+    one.add_argument("--checkpoint", metavar="FILE", help="save the training there")
+    one.add_argument("--save-every", type=int, default=50, metavar="N", help="steps (default: %(default)s)")
+    one.add_argument("--resume", action="store_true", help="go on from the checkpoint")
+    one.add_argument("--plot", metavar="PNG", help="draw the loss curve")
+
+    one = command(
         "grade",
         "judge exercises: one's own, or a folder of handed-in files",
         "Judges the named exercises, or all of exercises/. Each answer runs in a process of its own, with\n"
@@ -237,6 +265,8 @@ def _run(options: argparse.Namespace) -> int:
         from dwlab import timemodel as room
     elif options.command == "records":
         from dwlab import records as room
+    elif options.command == "train":
+        from dwlab import training as room
     else:
         from dwlab import exercises as room
     return room.main(options)

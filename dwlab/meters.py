@@ -11,9 +11,13 @@ from __future__ import annotations
 import csv
 import gzip
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta, tzinfo
+from itertools import pairwise
 from pathlib import Path
+from typing import TextIO
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import numpy as np
@@ -27,6 +31,9 @@ METERS = (
     ("uk-electricity-hdd-only-hourly-sample-1.csv.gz", "uk-tempC-sample-1_2.csv.gz"),
     ("uk-electricity-hdd-only-hourly-sample-2.csv.gz", "uk-tempC-sample-1_2.csv.gz"),
 )
+# What a file of one's own may call its columns.
+TIME_COLUMNS = ("start", "dt", "time", "timestamp", "datetime", "date")
+VALUE_COLUMNS = ("value", "kwh", "tempc", "load", "temperature", "meter_reading", "air_temperature")
 _HOUR = np.timedelta64(1, "h")
 _MINUTE = np.timedelta64(1, "m")
 
@@ -145,39 +152,72 @@ def read_series(
     """Read one CSV file, plain or gzipped: a column of ISO time stamps and one of numbers; other columns are ignored.
 
     A stamp with an offset is taken at its word. One without is a wall clock of `zone`; where that clock shows an hour
-    twice, the second row of that stamp is the second hour. An empty, non-numeric or infinite value is a gap. Raises
-    MeterError with file and line.
+    twice, the second row of that stamp is the second hour (the first, in a file that begins with its newest row). An
+    empty, non-numeric or infinite value is a gap. Raises MeterError with file and line.
     """
     path = Path(path)
     name = name or path.name.split(".")[0]
     wall = _zone(zone)
-    times, values, seen = [], [], set()
+    stamps, values, places = [], [], []
+    with _opened(path) as file:
+        rows = csv.reader(file)
+        header = [h.strip() for h in next(rows, [])]
+        missing = [c for c in (time, value) if c not in header]
+        if missing:
+            raise MeterError(f"{path.name} has no column {missing[0]!r}; its columns are {header}")
+        i, j = header.index(time), header.index(value)
+        for row in rows:
+            if not row:
+                continue
+            if len(row) <= max(i, j):
+                raise MeterError(
+                    f"{path.name}, line {rows.line_num}: {len(row)} columns where the header has {len(header)}"
+                )
+            places.append(f"{path.name}, line {rows.line_num}")
+            stamps.append(_stamp(row[i], places[-1]))
+            values.append(_number(row[j]))
+    if not stamps:
+        raise MeterError(f"{path.name} has a header and no rows")
+    if _newest_first(stamps):
+        stamps, values, places = stamps[::-1], values[::-1], places[::-1]
+    seen: set[datetime] = set()
+    times = np.array([_utc(s, wall, seen, where) for s, where in zip(stamps, places, strict=True)], "datetime64[m]")
+    order = np.argsort(times, kind="stable")
+    return Series(name, times[order], np.array(values)[order])
+
+
+def columns_of(path: str | Path) -> tuple[str, str]:
+    """The time and the value column of a file that calls them by one of the usual names (TIME_COLUMNS, VALUE_COLUMNS).
+
+    Raises MeterError where it has none of them, or more than one, and names its columns.
+    """
+    path = Path(path)
+    with _opened(path) as file:
+        header = [h.strip() for h in next(csv.reader(file), [])]
+    found = []
+    for what, names in (("time", TIME_COLUMNS), ("value", VALUE_COLUMNS)):
+        there = [h for h in header if h.lower() in names]
+        if len(there) != 1:
+            raise MeterError(
+                f"{path.name} has {len(there) or 'no'} {what} column{'s' * (len(there) > 1)} among {header}: call one, "
+                f"and only one, {', '.join(names)}"
+            )
+        found += there
+    return found[0], found[1]
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[TextIO]:
+    """The file's text. What goes wrong while it is read becomes a MeterError with the file's name."""
     try:
         with (gzip.open if path.suffix == ".gz" else open)(path, "rt", encoding="utf-8-sig", newline="") as file:
-            rows = csv.reader(file)
-            header = [h.strip() for h in next(rows, [])]
-            missing = [c for c in (time, value) if c not in header]
-            if missing:
-                raise MeterError(f"{path.name} has no column {missing[0]!r}; its columns are {header}")
-            i, j = header.index(time), header.index(value)
-            for row in rows:
-                if not row:
-                    continue
-                if len(row) <= max(i, j):
-                    raise MeterError(
-                        f"{path.name}, line {rows.line_num}: {len(row)} columns where the header has {len(header)}"
-                    )
-                times.append(_utc(row[i], wall, seen, f"{path.name}, line {rows.line_num}"))
-                values.append(_number(row[j]))
+            yield file
     except FileNotFoundError:
         raise MeterError(f"{path.name} is not there: looked in {path.parent}") from None
     except (EOFError, zlib.error, gzip.BadGzipFile, UnicodeDecodeError) as error:
         raise MeterError(f"{path.name} is damaged or cut short ({error}): fetch it again") from None
-    if not times:
-        raise MeterError(f"{path.name} has a header and no rows")
-    stamps, readings = np.array(times, dtype="datetime64[m]"), np.array(values)
-    order = np.argsort(stamps, kind="stable")
-    return Series(name, stamps[order], readings[order])
+    except OSError as error:
+        raise MeterError(f"{path.name} cannot be read: {(error.strerror or str(error)).lower()}") from None
 
 
 def mend_exchanged_days(series: Series) -> Series:
@@ -321,14 +361,25 @@ def _zone(name: str) -> ZoneInfo | tzinfo:
         ) from None
 
 
-def _utc(text: str, wall: ZoneInfo | tzinfo, seen: set[datetime], where: str) -> datetime:
-    """The stamp as a naive UTC datetime on a whole minute; `seen` holds the wall-clock stamps read so far."""
+def _stamp(text: str, where: str) -> datetime:
+    """The time stamp as it is written, on a whole minute."""
     try:
         stamp = datetime.fromisoformat(text.strip())
     except ValueError:
         raise MeterError(f"{where}: {text!r} is not an ISO time stamp such as 2020-04-01 01:00:00+00:00") from None
     if stamp.second or stamp.microsecond:
         raise MeterError(f"{where}: {text!r} is not on a whole minute")
+    return stamp
+
+
+def _newest_first(stamps: list[datetime]) -> bool:
+    """Whether a file's rows go back in time, by most of its steps; the clocks' change turns a few of them round."""
+    steps = [b - a for a, b in pairwise(s.replace(tzinfo=None) for s in stamps)]
+    return sum(step < timedelta(0) for step in steps) > sum(step > timedelta(0) for step in steps)
+
+
+def _utc(stamp: datetime, wall: ZoneInfo | tzinfo, seen: set[datetime], where: str) -> datetime:
+    """The stamp as a naive UTC datetime; `seen` holds the wall-clock stamps of the rows before it in time."""
     if stamp.tzinfo is None:
         first = stamp.replace(tzinfo=wall)
         if wall is not UTC:
@@ -337,7 +388,7 @@ def _utc(text: str, wall: ZoneInfo | tzinfo, seen: set[datetime], where: str) ->
             seen.add(stamp)
             if first.astimezone(UTC).astimezone(wall).replace(tzinfo=None) != stamp:
                 raise MeterError(
-                    f"{where}: {text!r} does not exist in {wall.key}: the clock jumps over it; are the stamps UTC?"
+                    f"{where}: '{stamp}' does not exist in {wall.key}: the clock jumps over it; are the stamps UTC?"
                 )
         stamp = first
     return stamp.astimezone(UTC).replace(tzinfo=None)

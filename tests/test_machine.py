@@ -250,11 +250,10 @@ def test_the_shared_memory_ceilings_kernel_reads_every_word_without_a_conflict(m
     function = made.py_func
     cells = dict(zip(function.__code__.co_freevars, function.__closure__, strict=True))
     monkeypatch.setattr(cells["load4_shared"], "cell_contents", ptx.load4_shared)
-    threads, words, repeats = machine._THREADS, machine._SHARED_WORDS, 3
+    threads, words, repeats = machine._THREADS, machine._SHARED_WORDS, machine._THREADS
     out = np.zeros(2 * threads, np.float32)
     made[2, threads](out, np.int32(repeats))
-    sums = (np.arange(words) % 7).reshape(-1, threads, 4).sum(axis=(0, 2))
-    assert np.array_equal(out, np.tile(repeats * sums, 2))
+    assert set(out) == {(np.arange(words) % 7).sum()}  # in 256 turns each thread reads every word once
     report = simt.xray(made, 2, threads, out, np.int32(repeats))
     assert report.totals.bank_conflicts == 0 and not report.hazards
     assert report.array("tile", "load").wavefronts == 2 * repeats * words // 32

@@ -968,6 +968,9 @@ def tables(runs: Sequence[Record] | None = None) -> dict[str, Callable[[], str]]
         made[f"{op}/{path}"] = lambda op=op, path=path: table(op, path, runs=runs)
         made[f"{op}/{path}/traffic"] = lambda op=op, path=path: traffic_table(op, path, runs=runs)
         made[f"{op}/{path}/shapes"] = lambda op=op, path=path: shapes_table(op, path, runs=runs)
+    from dwlab.records import epochs  # it needs this module
+
+    made["epoch"] = epochs.table
     return made
 
 

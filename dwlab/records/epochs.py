@@ -1,0 +1,232 @@
+"""What an epoch of training took with each convolution: one JSON file for each run, in training/ beside this module.
+
+A file holds the environment, the experiment (model, batch, steps, seed) and, for each way to convolve, only what was
+measured: seconds of the epoch, milliseconds of a step and of the convolution alone, and the loss of every step. Shares,
+speedups and Amdahl's prediction are computed from these when a table is made.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from dwlab import records
+from dwlab.records import Markdown, RecordError
+
+FOLDER = records.FOLDER / "training"
+KIND = "epoch"
+NAIVE = "naive"
+COMMAND = "python benchmarks/epoch_time.py"
+NOTHING = f"No epoch is recorded yet. On a GPU with PyTorch: `{COMMAND}`.\n"
+
+
+@dataclass(frozen=True)
+class Way:
+    """One convolution in the training that is otherwise the same.
+
+    way: as dwlab.s4convd calls it; ours: whether its kernels are dwlab's; kernels: path -> stage, for ours. epoch_s:
+    seconds of the epoch, by the clock of the host after the GPU was done; step_ms, p10_ms, p90_ms: a step, by events,
+    over the epoch's steps; graph_ms: a step replayed from a CUDA graph, None where none was made, and then note says
+    why. forward_ms, backward_ms: one convolution alone, and both its gradients; calls: convolutions in a step.
+    peak_gb: memory that PyTorch held at most. losses: of each step.
+    """
+
+    way: str
+    ours: bool
+    epoch_s: float
+    step_ms: float
+    p10_ms: float
+    p90_ms: float
+    forward_ms: float
+    backward_ms: float
+    calls: int
+    losses: tuple[float, ...]
+    kernels: Mapping[str, str] = field(default_factory=dict)
+    graph_ms: float | None = None
+    peak_gb: float | None = None
+    note: str = ""
+
+    @property
+    def convolution_ms(self) -> float:
+        """Milliseconds of a step that are the convolution's, from its time alone."""
+        return self.calls * (self.forward_ms + self.backward_ms)
+
+    @property
+    def share(self) -> float:
+        """The convolution's part of a step."""
+        return self.convolution_ms / self.step_ms
+
+    def predicted_ms(self, naive: Way) -> float:
+        """A step by Amdahl's law: the naive one with its convolution exchanged for this one."""
+        return naive.step_ms - naive.convolution_ms + self.convolution_ms
+
+    def loss_difference(self, naive: Way) -> float:
+        """The greatest difference between the two loss curves, relative to the naive one's."""
+        return max(abs(a - b) / abs(b) for a, b in zip(self.losses, naive.losses, strict=True))
+
+
+_NUMBERS = ("epoch_s", "step_ms", "p10_ms", "p90_ms", "forward_ms", "backward_ms", "calls")
+
+
+@dataclass(frozen=True)
+class EpochRun:
+    """One experiment: what a file holds. failed: way -> why it could not be measured."""
+
+    file: str
+    environment: Mapping[str, Any]
+    experiment: Mapping[str, Any]
+    ways: tuple[Way, ...]
+    failed: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def naive(self) -> Way | None:
+        """What the others are compared with."""
+        return next((one for one in self.ways if one.way == NAIVE), None)
+
+    def fastest(self, ours: bool) -> Way | None:
+        """The way of ours, or of PyTorch's, with the shortest epoch."""
+        return min((one for one in self.ways if one.ours == ours), key=lambda one: one.epoch_s, default=None)
+
+    def where(self) -> str:
+        """Device, versions and date in one line."""
+        return records.Record(self.file, self.environment, {}, ()).where()
+
+
+def write(
+    path: str | os.PathLike[str],
+    environment: Mapping[str, Any],
+    experiment: Mapping[str, Any],
+    ways: Sequence[Way],
+    failed: Mapping[str, str] | None = None,
+) -> Path:
+    """Writes one run as a new file, whole or not at all, and returns its path; in a folder, named by date and GPU.
+
+    Raises RecordError if the file exists, cannot be written, or would not be read back.
+    """
+    content = {
+        "schema": records.SCHEMA,
+        "kind": KIND,
+        "environment": dict(environment),
+        "experiment": dict(experiment),
+        "failed": dict(failed or {}),
+        "ways": [vars(one) | {"losses": list(one.losses), "kernels": dict(one.kernels)} for one in ways],
+    }
+    try:
+        text = json.dumps(records._scrubbed(content), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    except (TypeError, ValueError) as error:
+        raise RecordError(f"the epoch cannot be written as JSON: {error}. Nothing was written") from error
+    path = Path(path)
+    target = path / f"{records.file_name(environment).removesuffix('.json')}-epoch.json" if path.is_dir() else path
+    records.check_writable(target)
+    handle, temporary = tempfile.mkstemp(prefix=".record-", suffix=".tmp", dir=target.parent)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as stream:
+            stream.write(text)
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.chmod(temporary, 0o644)
+        read(temporary)
+        records._give_name(temporary, target)
+    except FileExistsError:
+        raise RecordError(f"{target.name} exists, and a record is never overwritten: name a new file") from None
+    except OSError as error:
+        raise RecordError(f"the record {target.name!r} cannot be written: {error.strerror}") from error
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(temporary)
+    return target
+
+
+def read(path: str | os.PathLike[str]) -> EpochRun:
+    """One file. Raises RecordError, saying what is wrong; the file is left as it is."""
+    path = Path(path)
+    data = records._load(path)
+    if data.get("kind") != KIND or data.get("schema") != records.SCHEMA:
+        raise RecordError(
+            f"{path.name} is no record of an epoch: its kind is {data.get('kind')!r} and its schema "
+            f"{data.get('schema')!r}, not {KIND!r} and {records.SCHEMA}. Move it elsewhere"
+        )
+    try:
+        for key in ("environment", "experiment"):
+            records._part(data, key, dict)
+        for key in ("gpu", "date"):
+            if not isinstance(data["environment"].get(key), str):
+                raise records._Damage(f"environment.{key} is {data['environment'].get(key)!r}, not a text")
+        ways = tuple(_way(row, i) for i, row in enumerate(records._part(data, "ways", list)))
+        if len({len(one.losses) for one in ways}) > 1:
+            raise records._Damage("its loss curves differ in length")
+        failed = records._part(data, "failed", dict, {})
+    except records._Damage as damage:
+        raise RecordError(f"{path.name} is damaged: {damage}. Restore it (git checkout), or delete it") from None
+    return EpochRun(path.name, data["environment"], data["experiment"], ways, failed)
+
+
+def _way(row: Any, index: int) -> Way:
+    what = f"way {index}"
+    records._object(row, ("way", "ours", "losses", *_NUMBERS), what)
+    for name in _NUMBERS:
+        records._number(row[name], f"{what}: {name}")
+    for name in ("graph_ms", "peak_gb"):
+        if row.get(name) is not None:
+            records._number(row[name], f"{what}: {name}")
+    losses = row["losses"]
+    if not isinstance(row["way"], str) or not isinstance(row["ours"], bool):
+        raise records._Damage(f"{what}: way is {row['way']!r} and ours {row['ours']!r}, not a text and a truth")
+    if not isinstance(losses, list) or not losses:
+        raise records._Damage(f"{what}: losses is {losses!r:.40}, not a list of numbers")
+    for loss in losses:
+        records._number(loss, f"{what}: a loss")
+    known = {name: value for name, value in row.items() if name in Way.__dataclass_fields__}
+    return Way(**known | {"losses": tuple(losses)})
+
+
+def load_all(folder: str | os.PathLike[str] | None = None) -> list[EpochRun]:
+    """Every epoch recorded, oldest first; [] where there is none. Raises RecordError for a file that cannot be read."""
+    folder = Path(folder) if folder is not None else FOLDER
+    runs = [read(path) for path in sorted(folder.glob("*.json"))]
+    return sorted(runs, key=lambda run: (records._instant(run.environment["date"]), run.file))
+
+
+def table(runs: Sequence[EpochRun] | None = None) -> Markdown:
+    """The newest recorded epoch, a row a way, slowest first: time, Amdahl's prediction, loss curves."""
+    runs = load_all() if runs is None else list(runs)
+    if not runs:
+        return Markdown(NOTHING)
+    run, naive = runs[-1], runs[-1].naive
+    head = ["convolution", "epoch (s)", "step (ms)", "in a graph (ms)", "convolution (ms)", "its share", "× naive"]
+    head += ["Amdahl's × naive", "loss curve differs by"]
+    lines = [records._line(head), records._line(["---"] + ["---:"] * (len(head) - 1))]
+    for one in sorted(run.ways, key=lambda one: -one.epoch_s):
+        cells = [label(one), *(records._round(x) for x in (one.epoch_s, one.step_ms, one.graph_ms))]
+        cells += [records._round(one.convolution_ms), f"{100 * one.share:.0f} %"]
+        if naive:
+            cells += [f"{naive.epoch_s / one.epoch_s:.2f}", f"{naive.step_ms / one.predicted_ms(naive):.2f}"]
+            cells.append("" if one is naive else f"{one.loss_difference(naive):.1e}")
+        else:
+            cells += ["", "", ""]
+        lines.append(records._line(cells))
+    made = run.experiment
+    lines += ["", *(f"{way} was not measured: {why}." for way, why in run.failed.items())]
+    lines += [
+        f"An epoch here is {made['steps']} steps of {made['batch']:,} windows, drawn from {made['windows']:,}; "
+        f"{made['blocks']} blocks of {made['channels']} channels, {made['hours']} hours, {made['taps']} taps; "
+        f"{made['precision']}; seed {made['seed']}. Steps run eagerly; beside them, replayed from a CUDA graph. The "
+        "convolution's time is that of the operator and its two gradients alone, times the blocks. Amdahl's law takes "
+        "the naive step and exchanges its convolution.",
+        f"Measured on {run.where()}.",
+        "",
+    ]
+    return Markdown("\n".join(lines))
+
+
+def label(one: Way) -> str:
+    """What a table calls a way: ours by the stages' name, PyTorch's with their owner's."""
+    if not one.ours:
+        return f"PyTorch: {one.way}"
+    return f"best ({', '.join(dict.fromkeys(one.kernels.values()))})" if one.way == "best" and one.kernels else one.way

@@ -1,0 +1,122 @@
+"""Exercise 24_3: a checkpoint that survives
+
+Write `save(path, state)`: `state` is a dictionary of names to NumPy arrays, `path` the name of a file. If the program
+is killed in the middle, or the disk is full, what was saved under that name before must still be there, whole.
+
+And write `load(path)`, which gives the same dictionary back, the same bits and dtypes. If the file was cut short or a
+bit of it was changed since, it raises ValueError, and never gives wrong arrays back.
+
+numpy.savez writes such a dictionary into anything that has a `write`, io.BytesIO() too.
+"""
+
+import hashlib  # noqa: F401
+import io  # noqa: F401
+import os
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+from dwlab.exercises import Wrong, run
+
+
+# Your code here.
+def save(path, state):
+    raise NotImplementedError("24_3 is not solved yet: replace this line with your code")
+
+
+def load(path):
+    raise NotImplementedError("24_3 is not solved yet: replace this line with your code")
+
+HINTS = (
+    "open(path, 'wb') empties the file at once. Write to a file beside it, and give that one the name at the end.",
+    "os.replace(part, path) gives the name in one step: a reader sees the old file or the new one. Before it, flush "
+    "and os.fsync, or the name may reach the disk before the content does.",
+    "Write hashlib.sha256(body).digest() before the body; load compares, before it looks at anything else.",
+)
+
+
+def judge(answer):
+    """Round trip; a write that fails at any point; every truncation; bits flipped anywhere."""
+    save, load = (getattr(answer, name, None) for name in ("save", "load"))
+    for name, one in (("save", save), ("load", load)):
+        if not callable(one):
+            raise Wrong(f"`{name}` is {one!r}; it must be a function.", HINTS)
+    random = np.random.default_rng(24)
+    first = {"w": random.normal(size=(3, 5)).astype(np.float32), "step": np.int64(7), "losses": random.random(9)}
+    second = {name: value + 1 for name, value in first.items()}
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "run.npz")
+        for state in (first, second, first):
+            save(path, state)
+            _same(load(path), state, "after save and load")
+        _survives(save, load, path, first, second)
+        whole = Path(path).read_bytes()
+        damaged = [whole[:n] for n in range(0, len(whole), 1 + len(whole) // 40)]
+        for place in range(0, len(whole), 1 + len(whole) // 60):
+            damaged.append(whole[:place] + bytes([whole[place] ^ 4]) + whole[place + 1 :])
+        for content in damaged:
+            Path(path).write_bytes(content)
+            what = "with a bit changed" if len(content) == len(whole) else f"cut after {len(content)} bytes"
+            _refused(load, path, what)
+    return f"The old state survives every failure, and {len(damaged)} damaged files were refused."
+
+
+def _same(got, want, when):
+    if not isinstance(got, dict) or set(got) != set(want):
+        raise Wrong(f"{when}: load gave {str(got)[:60]}; the names must be {', '.join(want)}.", HINTS)
+    for name, value in want.items():
+        if np.asarray(got[name]).dtype != np.asarray(value).dtype or not np.array_equal(got[name], value):
+            raise Wrong(f"{when}: {name} is not what was saved.", HINTS)
+
+
+class _Stopped(BaseException):
+    pass
+
+
+def _survives(save, load, path, old, new):
+    """Stops a save when it first calls for the disk, and when it renames: the old state must still be there."""
+    real = {"replace": os.replace, "rename": os.rename, "fsync": os.fsync}
+    asked = set()
+
+    def stop(name):
+        def stopped(*args, **more):
+            asked.add(name)
+            raise _Stopped
+
+        return stopped
+
+    for name in real:
+        setattr(os, name, stop(name))
+        try:
+            save(path, new)
+        except _Stopped:
+            pass
+        finally:
+            setattr(os, name, real[name])
+        if name in asked:
+            try:
+                found = load(path)
+            except Exception as error:
+                raise Wrong(f"A save was stopped at os.{name}, and load then raised {error!r}.", HINTS) from None
+            _same(found, old, f"a save was stopped at os.{name}")
+        else:
+            save(path, old)
+    if not asked & {"replace", "rename"}:
+        raise Wrong("save writes over the file itself: if it is stopped half-way, the old state is gone.", HINTS)
+    if "fsync" not in asked:
+        raise Wrong("save gives the name before it is sure that the content is on the disk.", HINTS[1:])
+
+
+def _refused(load, path, what):
+    try:
+        load(path)
+    except ValueError:
+        return
+    except Exception as error:
+        raise Wrong(f"A file {what}: load raised {type(error).__name__}, not ValueError.", HINTS[2:]) from None
+    raise Wrong(f"A file {what}: load gave something back.", HINTS[2:])
+
+
+if __name__ == "__main__":
+    run(__file__)

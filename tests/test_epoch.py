@@ -1,0 +1,255 @@
+"""The epoch with each convolution: what is measured, with a stand-in for the GPU's clock, and what the record says."""
+
+import dataclasses
+import importlib.util
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dwlab import records, target, training
+from dwlab.records import RecordError, epochs
+from dwlab.records.epochs import Way
+from dwlab.training import Config, Data
+
+ROOT = Path(__file__).resolve().parents[1]
+needs_torch = pytest.mark.skipif(
+    importlib.util.find_spec("torch") is None, reason="PyTorch is not installed: pip install -e '.[torch]'"
+)
+ENVIRONMENT = {"gpu": "Test GPU", "date": "2026-11-21T10:00:00+00:00", "torch": "2.11.0"}
+EXPERIMENT = {
+    "steps": 3, "batch": 16384, "windows": 45000, "blocks": 4, "channels": 128, "hours": 48, "taps": 48, "seed": 0,
+    "precision": "float32, TF32 off",
+}  # fmt: skip
+
+
+def way(
+    name, ours=True, epoch_s=6.0, step_ms=2000.0, forward_ms=100.0, backward_ms=200.0, losses=(3.0, 2.0, 1.0), **more
+):
+    return Way(name, ours, epoch_s, step_ms, step_ms, step_ms, forward_ms, backward_ms, 4, tuple(losses), **more)
+
+
+NAIVE = way("naive")
+FAST = way(
+    "best", epoch_s=2.4, step_ms=800.0, forward_ms=5.0, backward_ms=10.0, losses=(3.0, 2.0, 1.0001), graph_ms=790.0,
+    kernels={"forward": "wide", "backward": "channels"},
+)  # fmt: skip
+LIBRARY = way("torch", ours=False, epoch_s=3.0, step_ms=1000.0, forward_ms=25.0, backward_ms=50.0)
+WAYS = [FAST, LIBRARY, NAIVE]
+
+
+def test_amdahls_law():
+    # 4 * 300 ms of 2,000 are the convolution; with 4 * 15 in their place 860 are left
+    assert NAIVE.convolution_ms == 1200 and NAIVE.share == 0.6
+    assert FAST.predicted_ms(NAIVE) == 860 and NAIVE.predicted_ms(NAIVE) == 2000
+    share, faster = NAIVE.share, NAIVE.convolution_ms / FAST.convolution_ms
+    assert NAIVE.step_ms / FAST.predicted_ms(NAIVE) == pytest.approx(1 / (1 - share + share / faster))
+
+
+def test_the_curves_distance_is_the_greatest_relative_one():
+    assert FAST.loss_difference(NAIVE) == pytest.approx(1e-4) and NAIVE.loss_difference(NAIVE) == 0
+    with pytest.raises(ValueError):
+        way("short", losses=(1.0,)).loss_difference(NAIVE)
+
+
+def test_a_record_is_read_back_as_it_was_written(tmp_path):
+    path = epochs.write(tmp_path, ENVIRONMENT, EXPERIMENT, WAYS, {"fft": "out of memory"})
+    assert path.name == "20261121T100000Z-test-gpu-epoch.json"
+    run = epochs.read(path)
+    assert list(run.ways) == WAYS and run.failed == {"fft": "out of memory"} and run.experiment == EXPERIMENT
+    assert run.naive == NAIVE and run.fastest(ours=True) == FAST and run.fastest(ours=False) == LIBRARY
+    assert epochs.load_all(tmp_path) == [run]
+    with pytest.raises(RecordError, match="exists, and a record is never overwritten"):
+        epochs.write(path, ENVIRONMENT, EXPERIMENT, WAYS)
+    with pytest.raises(RecordError, match="there is no folder 'none'"):
+        epochs.write(tmp_path / "none" / "a.json", ENVIRONMENT, EXPERIMENT, WAYS)
+    assert [p.name for p in tmp_path.iterdir()] == [path.name]
+
+
+def test_the_table_says_what_was_measured_and_what_follows(tmp_path):
+    run = epochs.read(epochs.write(tmp_path, ENVIRONMENT, EXPERIMENT, WAYS, {"fft": "out of memory"}))
+    lines = epochs.table([run]).splitlines()
+    assert [line.split(" | ")[0].strip("| ") for line in lines[2:5]] == [
+        "naive",
+        "PyTorch: torch",
+        "best (wide, channels)",
+    ]
+    assert lines[2].split(" | ")[1:-1] == ["6.000", "2,000", "", "1,200", "60 %", "1.00", "1.00"]
+    assert lines[4].strip("| ").split(" | ")[1:] == [
+        "2.400",
+        "800.0",
+        "790.0",
+        "60.00",
+        "8 %",
+        "2.50",
+        "2.33",
+        "1.0e-04",
+    ]
+    text = "\n".join(lines)
+    assert "3 steps of 16,384 windows, drawn from 45,000" in text and "fft was not measured: out of memory." in text
+    assert text.splitlines()[-1] == "Measured on Test GPU, PyTorch 2.11.0, 2026-11-21."
+
+
+def test_without_a_record_the_table_says_so(monkeypatch, tmp_path):
+    assert "No epoch is recorded yet" in epochs.table([]) and "benchmarks/epoch_time.py" in epochs.table([])
+    monkeypatch.setattr(epochs, "FOLDER", tmp_path / "none")
+    text = "<!-- begin:epoch -->\nold\n<!-- end:epoch -->"
+    assert records.fill(text) == f"<!-- begin:epoch -->\n{epochs.NOTHING.strip()}\n<!-- end:epoch -->"
+
+
+def test_the_newest_run_is_shown(tmp_path):
+    for hour, losses in ((11, (9.0, 9.0, 9.0)), (9, (1.0, 1.0, 1.0))):
+        environment = ENVIRONMENT | {"date": f"2026-11-21T{hour:02}:00:00+00:00", "gpu": f"GPU {hour}"}
+        epochs.write(tmp_path, environment, EXPERIMENT, [dataclasses.replace(NAIVE, losses=losses)])
+    assert [run.environment["gpu"] for run in epochs.load_all(tmp_path)] == ["GPU 9", "GPU 11"]
+    assert "GPU 11" in epochs.table(epochs.load_all(tmp_path))
+
+
+def test_the_projects_own_records_can_be_read():
+    for run in epochs.load_all():
+        assert run.naive is not None and run.fastest(ours=False) is not None and not run.failed
+        assert max(one.loss_difference(run.naive) for one in run.ways) <= 1e-3
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda d: d.update(kind="study"), "no record of an epoch: its kind is 'study'"),
+        (lambda d: d.update(schema=2), "its schema 2"),
+        (lambda d: d.pop("ways"), "'ways' is missing"),
+        (lambda d: d["environment"].pop("gpu"), "environment.gpu is None"),
+        (lambda d: d["ways"][1].pop("epoch_s"), "way 1 lacks epoch_s"),
+        (lambda d: d["ways"][0].update(step_ms=0), "way 0: step_ms is 0, not a positive number"),
+        (lambda d: d["ways"][0].update(graph_ms="fast"), "way 0: graph_ms is 'fast'"),
+        (lambda d: d["ways"][2]["losses"].pop(), "loss curves differ in length"),
+        (lambda d: d["ways"][2].update(losses=[]), "losses is \\[\\]"),
+        (lambda d: d["ways"][2].update(ours=1), "ours 1, not a text and a truth"),
+    ],
+)
+def test_damaged_records_are_named(tmp_path, change, says):
+    path = epochs.write(tmp_path, ENVIRONMENT, EXPERIMENT, WAYS)
+    data = json.loads(path.read_text())
+    change(data)
+    path.write_text(json.dumps(data))
+    with pytest.raises(RecordError, match=says):
+        epochs.read(path)
+
+
+def test_a_loss_that_is_no_number_is_not_recorded(tmp_path):
+    with pytest.raises(RecordError, match="cannot be written as JSON"):
+        epochs.write(tmp_path, ENVIRONMENT, EXPERIMENT, [way("naive", losses=(1.0, float("nan"), 1.0))])
+    assert list(tmp_path.iterdir()) == []
+
+
+# the experiment -------------------------------------------------------------------------------------------------------
+
+
+class StandIn:
+    """A clock that runs the work and invents the time: one ms for each call."""
+
+    def __init__(self):
+        self.graphs = 0
+
+    def run(self, one, count):
+        for i in range(count):
+            one(i)
+        return count / 1e3, [1.0] * count
+
+    def captured(self, one):
+        self.graphs += 1
+        return one
+
+    def peak_gb(self):
+        return 1.5
+
+
+@pytest.fixture
+def small(monkeypatch):
+    """A configuration and data of some dozen numbers, for which threads would only wait; few rounds."""
+    import torch
+
+    from dwlab import epoch
+
+    for name in ("WARM_UP", "GRAPH_STEPS", "ROUNDS"):
+        monkeypatch.setattr(epoch, name, 1)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    random = np.random.default_rng(3)
+    data = Data(random.normal(size=(7, 4, 9)).astype(np.float32), random.random((7, 9), np.float32), "made")
+    yield Config(channels=3, blocks=2, states=2, taps=5, batch=2, dropout=0.2), data
+    torch.set_num_threads(threads)
+
+
+@needs_torch
+@pytest.mark.skipif(target.mode == "gpu", reason="kernels take CPU tensors in simulated mode only")
+def test_every_way_trains_alike(small):
+    from dwlab import epoch, s4convd
+
+    config, data = small
+    clock = StandIn()
+    made, failed = epoch.study(config, data, epoch.ways(), 5, clock=clock)
+    assert failed == {} and [one.way for one in made] == list(epoch.ways()) and made[0].way == "naive"
+    assert clock.graphs == len(made)
+    alone = training.train(dataclasses.replace(config, epoch_steps=5, stage="naive"), data, epochs=1)
+    assert made[0].losses == alone.losses, "the experiment trains as the command does"
+    for one in made:
+        assert one.loss_difference(made[0]) < 1e-4 and len(one.losses) == 5
+        assert one.ours == (one.way not in s4convd.LIBRARY) == bool(one.kernels)
+        assert (one.epoch_s, one.step_ms, one.graph_ms, one.calls, one.peak_gb) == (0.005, 1.0, 1.0, 2, 1.5)
+    assert made[0].kernels == {path: "naive" for path in ("forward", "input_grad", "weight_grad")}
+    best = next(one for one in made if one.way == "best")
+    assert set(best.kernels) in ({"forward", "backward"}, set(made[0].kernels))
+
+
+@needs_torch
+def test_a_wrong_convolution_is_not_timed_but_named(small, monkeypatch):
+    from dwlab import epoch, s4convd
+
+    config, data = small
+
+    def late(x, w):  # one hour late
+        return s4convd.toeplitz(x.roll(1, -1), w)
+
+    def broken(x, w):
+        raise RuntimeError("no such\nkernel")
+
+    for name, one in (("fft", late), ("torch_inside", broken)):
+        monkeypatch.setitem(s4convd.LIBRARY, name, one)
+    made, failed = epoch.study(config, data, ("torch", "fft", "torch_inside", "toeplitz"), 4, clock=StandIn())
+    assert [one.way for one in made] == ["torch", "toeplitz"]
+    assert "from those of torch: one of them is wrong" in failed["fft"] and failed["torch_inside"] == "no such kernel"
+
+
+@needs_torch
+def test_a_step_that_cannot_be_captured_says_why(small):
+    from dwlab import epoch
+
+    class NoGraphs(StandIn):
+        def captured(self, one):
+            raise RuntimeError("operation not permitted\nwhen stream is capturing")
+
+    one = epoch.measure(*small, "torch", 3, clock=NoGraphs())
+    assert one.graph_ms is None and one.note == "the step could not be captured: operation not permitted"
+    assert epoch.measure(*small, "torch", 3, graphs=False, clock=StandIn()).note == "no graph was asked for"
+
+
+@needs_torch
+@pytest.mark.skipif(target.mode == "gpu", reason="a GPU is here")
+def test_nothing_is_timed_without_a_gpu(small):
+    from dwlab import epoch
+
+    with pytest.raises(epoch.EpochError, match="nothing is timed in simulated mode"):
+        epoch.study(*small, ("torch",), 3)
+
+
+@needs_torch
+@pytest.mark.skipif(target.mode != "gpu", reason="needs a GPU: compares the loss curves of all ways on it")
+def test_on_a_gpu_curves_coincide_and_steps_are_captured():
+    from dwlab import epoch
+
+    data = training.load_data()
+    made, failed = epoch.study(Config(batch=64, device="cuda"), data, epoch.ways(), 6)
+    assert failed == {} and len(made) == len(epoch.ways())
+    assert [one.way for one in made if one.graph_ms is None] == []
+    assert max(one.loss_difference(made[0]) for one in made) < 1e-4

@@ -1,0 +1,583 @@
+"""Training: the same losses however often it is stopped, and what stops it says why."""
+
+import dataclasses
+import hashlib
+import io
+import json
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dwlab import meters, target, training
+from dwlab.meters import MeterError
+from dwlab.training import CheckpointError, Config, Data, NotFinite, TrainingError
+
+try:
+    import torch
+except ModuleNotFoundError:
+    torch = None
+needs_torch = pytest.mark.skipif(torch is None, reason="PyTorch is not installed: pip install -e '.[torch]'")
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def made(windows=11, hours=9, seed=0):
+    """Windows that no meter read."""
+    random = np.random.default_rng(seed)
+    features = random.normal(size=(windows, 4, hours)).astype(np.float32)
+    return Data(features, random.uniform(0, 2, (windows, hours)).astype(np.float32), f"made {windows} {hours} {seed}")
+
+
+DATA = made()
+# 5 steps an epoch; dropout on, so that its random state matters
+TINY = Config(channels=3, blocks=1, states=2, taps=5, batch=2, dropout=0.3, seed=7)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread():
+    """Tensors of some dozen numbers: threads would only wait for each other."""
+    if torch is None:
+        yield
+        return
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture
+def through():
+    """The losses of 12 steps without a stop: two epochs and a bit."""
+    return training.train(TINY, DATA, steps=12).losses
+
+
+# the data -------------------------------------------------------------------------------------------------------------
+
+
+def hours(start, values, name="load.csv", column="value", **changes):
+    first = np.datetime64(start)
+    rows = [f"{first + i * np.timedelta64(1, 'h')},{v}" for i, v in enumerate(values)]
+    return f"start,{column}\n" + "\n".join(rows) + "\n"
+
+
+@pytest.fixture
+def files(tmp_path):
+    def write(load, warm):
+        (tmp_path / "load.csv").write_text(load)
+        (tmp_path / "warm.csv").write_text(warm)
+        return tmp_path / "load.csv", tmp_path / "warm.csv"
+
+    return write
+
+
+def test_the_shipped_windows_as_training_data():
+    data = training.load_data()
+    assert data.features.shape == (len(data), 4, 48) and data.load.shape == (len(data), 48) and len(data) > 1500
+    assert abs(data.features.mean()) < 1e-4 and data.load.min() >= 0
+    assert "24 repeated rows" in " ".join(data.about) and "267 for no temperature" in data.about[-1]
+    assert data.digest != training.load_data(zone="Europe/London").digest
+
+
+def test_files_of_ones_own_with_gaps_duplicates_and_the_clocks_change(files):
+    # A wall clock of London, hour by hour over the night of 25 October 2020, which has 01:00 twice.
+    stamps = [f"2020-10-{d:02d} {h:02d}:00" for d in range(22, 29) for h in range(24)]
+    stamps.insert(stamps.index("2020-10-25 01:00"), "2020-10-25 01:00")
+    rows = [f"{stamp},{1 + i % 7}" for i, stamp in enumerate(stamps)]
+    warm = "dt,tempC\n" + "".join(f"{stamp},{i / 10}\n" for i, stamp in enumerate(stamps))
+    whole = training.load_data(
+        files("start,value\n" + "\n".join(rows), warm), hours=24, stride=24, zone="Europe/London"
+    )
+    assert len(whole) == 7 and whole.about == ()
+    # newest first: the same data
+    back = training.load_data(files("start,value\n" + "\n".join(rows[::-1]), warm), hours=24, zone="Europe/London")
+    assert back.digest == whole.digest
+    # a row repeated counts once, one contradicted is a gap, one left out too
+    repeated = rows[:30] + rows[29:]
+    again = training.load_data(files("start,value\n" + "\n".join(repeated), warm), hours=24, zone="Europe/London")
+    assert again.digest == whole.digest and "1 repeated rows" in again.about[0]
+    broken = [*rows[:30], "2020-10-23 05:00,99", *rows[30:125], *rows[126:]]
+    left = training.load_data(files("start,value\n" + "\n".join(broken), warm), hours=24, zone="Europe/London")
+    assert len(left) == 5 and any("two different values" in line for line in left.about)
+    assert left.about[-1] == "windows left out: 2 for gap in the load"
+    with pytest.raises(MeterError, match="line 3: '2020-03-29 01:00:00' does not exist in Europe/London"):
+        training.load_data(files("start,value\n2020-03-29 00:00,1\n2020-03-29 01:00,1\n", warm), zone="Europe/London")
+
+
+def test_data_that_cannot_be_trained_on_is_named(files):
+    warm = hours("2020-01-01T00", range(200), column="tempC")
+    with pytest.raises(TrainingError, match=r"load has a load of -3 kWh in the hour from 2020-01-03T02 \(UTC\)"):
+        training.load_data(files(hours("2020-01-01T00", [1] * 50 + [-3] + [1] * 149), warm))
+    with pytest.raises(TrainingError, match="load gives no window without a gap .left out: none"):
+        training.load_data(files(hours("2020-01-01T00", [1] * 48), warm))
+    with pytest.raises(TrainingError, match="left out: 3 for no temperature"):
+        training.load_data(files(hours("2010-01-01T00", [1] * 97), warm))
+    with pytest.raises(TrainingError, match="two files, load and temperature, not 1"):
+        training.load_data(["load.csv"])
+    with pytest.raises(MeterError, match=r"load.csv has no value column among \['start', 'watts'\]: call one.*kwh"):
+        training.load_data(files(hours("2020-01-01T00", [1], column="watts"), warm))
+    with pytest.raises(MeterError, match="has 2 value columns among"):
+        training.load_data(files("start,value,kWh\n2020-01-01,1,1\n", warm))
+    with pytest.raises(MeterError, match="none.csv is not there"):
+        training.load_data(["none.csv", "none.csv"])
+
+
+def test_an_epoch_is_a_permutation_and_another_each_time():
+    config = dataclasses.replace(TINY, batch=3)
+    first, second = training.order(config, 11, 0), training.order(config, 11, 1)
+    assert first.shape == (3, 3) and len(set(first.ravel())) == 9
+    assert not np.array_equal(first, second) and np.array_equal(first, training.order(config, 11, 0))
+    assert not np.array_equal(first, training.order(dataclasses.replace(config, seed=8), 11, 0))
+    # more steps than windows: one permutation after another
+    long = training.order(dataclasses.replace(config, epoch_steps=9), 11, 0).ravel()
+    assert len(long) == 27 and set(long[:11]) == set(long[11:22]) == set(range(11))
+    with pytest.raises(TrainingError, match="a batch of 64 is more than the 11 windows"):
+        training.order(Config(), 11, 0)
+
+
+# the training ---------------------------------------------------------------------------------------------------------
+
+
+@needs_torch
+def test_the_loss_falls_and_the_seed_decides():
+    config = dataclasses.replace(TINY, dropout=0.0, learning_rate=0.05)
+    one, two = (training.train(config, DATA, epochs=12).losses for _ in range(2))
+    assert one == two and len(one) == 60
+    assert np.mean(one[-10:]) < 0.8 * np.mean(one[:10])
+    assert training.train(dataclasses.replace(config, seed=8), DATA, steps=3).losses != one[:3]
+
+
+@needs_torch
+def test_pytorchs_random_state_is_left_alone():
+    torch.manual_seed(3)
+    want = torch.rand(2)
+    torch.manual_seed(3)
+    training.train(TINY, DATA, steps=2)
+    assert torch.equal(torch.rand(2), want)
+
+
+@needs_torch
+@pytest.mark.parametrize("stage", ["naive", "best", "fft", "toeplitz"])
+def test_loss_curves_of_the_ways_coincide(stage, through):
+    if stage in ("naive", "best") and target.mode == "gpu":
+        pytest.skip("kernels train CPU tensors in simulated mode only; benchmarks/epoch_time.py compares on a GPU")
+    got = training.train(dataclasses.replace(TINY, stage=stage), DATA, steps=12).losses
+    np.testing.assert_allclose(got, through, rtol=2e-4)
+
+
+@needs_torch
+@pytest.mark.parametrize("stop", [1, 4, 5, 7, 11])
+def test_ctrl_c_saves_and_a_resume_is_bit_for_bit_the_same(tmp_path, through, stop):
+    file = tmp_path / "run.pt"
+
+    def interrupt(step, total, loss):
+        assert total == 12
+        if step == stop:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    handler = signal.getsignal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt):
+        training.train(TINY, DATA, steps=12, checkpoint=file, told=interrupt)
+    assert signal.getsignal(signal.SIGINT) is handler
+    saved = training.load(file)
+    assert (saved["step"], saved["epoch"], saved["place"]) == (stop, *divmod(stop, 5))
+    rest = training.train(TINY, DATA, steps=12, checkpoint=file, resume=True)
+    assert rest.losses == through and rest.resumed_at == stop
+    assert training.load(file)["step"] == 12
+
+
+@needs_torch
+@pytest.mark.skipif(os.name != "posix", reason="Windows has no SIGTERM that a program can answer")
+def test_a_scheduler_that_ends_the_training_is_answered(tmp_path, through):
+    file = tmp_path / "run.pt"
+    with pytest.raises(SystemExit) as end:
+        training.train(TINY, DATA, steps=12, checkpoint=file, told=lambda *_: os.kill(os.getpid(), signal.SIGTERM))
+    assert end.value.code == 143 and training.load(file)["step"] == 1
+    assert training.train(TINY, DATA, steps=12, checkpoint=file, resume=True).losses == through
+
+
+@needs_torch
+def test_a_killed_training_resumes_as_if_nothing_had_happened(tmp_path):
+    steps, file = 4000, tmp_path / "run.pt"
+    script = f"""
+        import sys
+        sys.path[:0] = {[str(ROOT), str(ROOT / "tests")]!r}
+        from test_training import DATA, TINY, torch, training
+        torch.set_num_threads(1)
+        training.train(TINY, DATA, steps={steps}, checkpoint={str(file)!r}, save_every=1)
+    """
+    child = subprocess.Popen([sys.executable, "-c", textwrap.dedent(script)], stderr=subprocess.PIPE)
+    try:
+        deadline = time.monotonic() + 60
+        while not file.exists():
+            assert child.poll() is None, child.stderr.read().decode()
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        time.sleep(0.3)  # some tens of steps, each with a save: it is killed in the middle of one
+        assert child.poll() is None
+    finally:
+        child.kill()
+        child.wait()
+        child.stderr.close()
+    done = training.load(file)["step"]
+    assert 0 < done < steps
+    rest = training.train(TINY, DATA, steps=done + 6, checkpoint=file, resume=True)
+    assert rest.resumed_at == done
+    assert rest.losses == training.train(TINY, DATA, steps=done + 6).losses
+    assert [p.name for p in tmp_path.iterdir()] == ["run.pt"], "what was half written is gone"
+
+
+@needs_torch
+@pytest.mark.skipif(target.mode != "gpu", reason="needs a GPU: resumes a training on it")
+def test_on_a_gpu_a_resumed_training_goes_on(tmp_path):
+    file, config = tmp_path / "run.pt", dataclasses.replace(TINY, device="cuda", stage="best")
+    straight = training.train(config, DATA, steps=12).losses
+    first = training.train(config, DATA, steps=7, checkpoint=file).losses
+    rest = training.train(config, DATA, steps=12, checkpoint=file, resume=True)
+    assert rest.resumed_at == 7 and rest.losses[:7] == first
+    np.testing.assert_allclose(rest.losses, straight, rtol=1e-5)  # dropout went on where it was
+
+
+@needs_torch
+def test_more_epochs_may_be_asked_of_a_finished_training(tmp_path, through):
+    file = tmp_path / "run.pt"
+    assert training.train(TINY, DATA, epochs=2, checkpoint=file).losses == through[:10]
+    assert training.train(TINY, DATA, epochs=2, checkpoint=file, resume=True).resumed_at == 10
+    assert training.train(TINY, DATA, steps=12, checkpoint=file, resume=True).losses == through
+
+
+# what stops it --------------------------------------------------------------------------------------------------------
+
+
+@needs_torch
+def test_a_loss_that_is_nan_stops_at_its_step_and_keeps_the_checkpoint(tmp_path):
+    features = DATA.features.copy()
+    seventh = training.order(TINY, 11, 1)[1]  # step 7: in the second epoch the second
+    before = training.order(TINY, 11, 0).ravel().tolist() + training.order(TINY, 11, 1)[0].tolist()
+    poisoned = next(i for i in seventh if i not in before) if set(seventh) - set(before) else None
+    if poisoned is None:  # every window was seen before: then the first step that meets it is known as well
+        poisoned = seventh[0]
+    step = 1 + next(
+        i for i, batch in enumerate(np.array(before + seventh.tolist()).reshape(-1, 2)) if poisoned in batch
+    )
+    features[poisoned, 0, 3] = np.nan
+    file = tmp_path / "run.pt"
+    epoch, place = divmod(step - 1, 5)
+    says = rf"the loss is nan at step {step} \(epoch {epoch + 1}, step {place + 1} of 5\)"
+    with pytest.raises(NotFinite, match=says):
+        training.train(TINY, dataclasses.replace(DATA, features=features), steps=12)
+    if step > 1:
+        with pytest.raises(NotFinite, match="run.pt holds the last good state"):
+            training.train(TINY, dataclasses.replace(DATA, features=features), steps=12, checkpoint=file, save_every=1)
+        saved = training.load(file)
+        assert saved["step"] == step - 1
+        assert all(torch.isfinite(value).all() for value in saved["model"].values())
+
+
+@needs_torch
+def test_a_training_that_diverges_says_at_which_step(tmp_path):
+    wild = dataclasses.replace(TINY, learning_rate=1e12)
+    losses = []
+    with pytest.raises(NotFinite) as error:
+        training.train(
+            wild, DATA, steps=50, checkpoint=tmp_path / "run.pt", told=lambda step, total, loss: losses.append(loss)
+        )
+    assert f"at step {len(losses) + 1} " in str(error.value) and "no checkpoint had been saved yet" in str(error.value)
+    assert np.isfinite(losses).all() and not (tmp_path / "run.pt").exists()
+
+
+@needs_torch
+def test_a_gradient_that_is_infinite_stops_before_the_parameters(monkeypatch):
+    real = training.backward
+
+    def poisoned(state, features, load):
+        loss = real(state, features, load)
+        if state.step == 2:
+            state.model.readout.bias.grad[0] = float("inf")
+        return loss
+
+    monkeypatch.setattr(training, "backward", poisoned)
+    with pytest.raises(NotFinite, match="the norm of the gradient is inf at step 3 .*no checkpoint was asked for"):
+        training.train(TINY, DATA, steps=5)
+
+
+@needs_torch
+def test_parameters_that_are_not_finite_are_never_saved(tmp_path):
+    file = tmp_path / "run.pt"
+    training.train(TINY, DATA, steps=2, checkpoint=file)
+    whole = file.read_bytes()
+    state = training.start(TINY)
+    with torch.no_grad():
+        state.model.readout.weight[0, 1] = float("nan")
+    with pytest.raises(NotFinite, match="readout.weight is not finite; run.pt was not written over"):
+        training.save(file, state, TINY, 5)
+    assert file.read_bytes() == whole
+
+
+# checkpoints ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def saved(tmp_path):
+    file = tmp_path / "run.pt"
+    training.train(TINY, DATA, steps=3, checkpoint=file)
+    return file
+
+
+def resume(file, config=TINY, data=DATA):
+    return training.train(config, data, steps=5, checkpoint=file, resume=True)
+
+
+@needs_torch
+@pytest.mark.parametrize("part", [0, 0.001, 0.01, 0.5, 0.9, 0.9999])
+def test_a_truncated_checkpoint_is_refused_and_left(saved, part):
+    whole = saved.read_bytes()
+    saved.write_bytes(whole[: int(part * len(whole))])
+    with pytest.raises(CheckpointError, match="run.pt is .*(damaged|empty).*Restore a copy of it, or delete it"):
+        resume(saved)
+    assert saved.read_bytes() == whole[: int(part * len(whole))]
+
+
+@needs_torch
+def test_a_flipped_bit_in_a_parameter_is_found(saved):
+    whole = bytearray(saved.read_bytes())
+    weight = training.load(saved)["model"]["readout.weight"].numpy().tobytes()
+    whole[whole.index(weight) + 2] ^= 0x10
+    saved.write_bytes(whole)
+    with pytest.raises(CheckpointError, match="run.pt is cut short or damaged: its content does not fit its checksum"):
+        resume(saved)
+
+
+@needs_torch
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("stage", "fft"), ("channels", 4), ("blocks", 2), ("states", 3), ("taps", 6), ("dropout", 0.2), ("batch", 3),
+        ("epoch_steps", 4), ("learning_rate", 0.02), ("momentum", 0.5), ("seed", 8),
+    ],
+)  # fmt: skip
+def test_another_configuration_is_refused_by_the_field_that_differs(saved, field, value):
+    other = dataclasses.replace(TINY, **{field: value})
+    says = (
+        f"run.pt is of another configuration: {field} is {getattr(TINY, field)!r} in the checkpoint and {value!r} now"
+    )
+    with pytest.raises(CheckpointError, match=says):
+        resume(saved, other)
+
+
+@needs_torch
+def test_other_data_is_refused(saved):
+    with pytest.raises(CheckpointError, match="another configuration: data is 'made 11 9 0'.*'made 11 9 1' now"):
+        resume(saved, data=made(seed=1))
+
+
+def sealed(content):
+    """A file that looks like a checkpoint, with any content."""
+    body = io.BytesIO()
+    torch.save(content, body)
+    return f"{training.FORMAT} {hashlib.sha256(body.getvalue()).hexdigest()}\n".encode() + body.getvalue()
+
+
+@needs_torch
+def test_what_is_no_checkpoint_is_refused_and_not_executed(saved, tmp_path):
+    ran = tmp_path / "ran"
+
+    class Evil:
+        def __reduce__(self):
+            return Path.touch, (ran,)
+
+    for content, says in (
+        (sealed({"config": Evil()}), "holds something that save.. never wrote .UnpicklingError"),
+        (sealed([1]), r"its 'config' is \[1\]"),
+        (pickle.dumps(Evil()), "no checkpoint of this dwlab, or damaged: it starts with"),
+        (b"a letter", "it starts with b'a letter', not with 'dwlab checkpoint 1'"),
+        (b"dwlab checkpoint 2 abc\n", "it starts with b'dwlab checkpoint 2 abc'"),
+    ):
+        saved.write_bytes(content)
+        with pytest.raises(CheckpointError, match=says):
+            resume(saved)
+    assert not ran.exists()
+
+
+@needs_torch
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda c: c.pop("optimizer"), "its 'optimizer' is None"),
+        (lambda c: c.update(step=2), "3 losses, step 2, epoch 0 and place 3 do not fit each other"),
+        (lambda c: c["model"].pop("readout.bias"), "readout.bias"),
+        (lambda c: c.update(random_cpu=None), "is damaged"),
+    ],
+)
+def test_a_checkpoint_whose_parts_do_not_fit(saved, change, says):
+    content = training.load(saved)
+    change(content)
+    saved.write_bytes(sealed(content))
+    with pytest.raises(CheckpointError, match=says):
+        resume(saved)
+
+
+@needs_torch
+def test_a_full_disk_leaves_the_checkpoint_before(saved, monkeypatch):
+    whole = saved.read_bytes()
+
+    def full(handle):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(CheckpointError, match="'run.pt' cannot be written: no space left on device.*is untouched"):
+        resume(saved)
+    assert saved.read_bytes() == whole and [p.name for p in saved.parent.iterdir()] == ["run.pt"]
+
+
+@needs_torch
+def test_files_that_are_in_the_way(saved, tmp_path):
+    with pytest.raises(CheckpointError, match="run.pt exists: go on from it with resume, or name another file"):
+        training.train(TINY, DATA, steps=3, checkpoint=saved)
+    with pytest.raises(CheckpointError, match="no checkpoint '.*none.pt': start without resume"):
+        resume(tmp_path / "none.pt")
+    with pytest.raises(CheckpointError, match="is a folder"):
+        resume(tmp_path)
+    with pytest.raises(CheckpointError, match="there is no folder"):
+        training.train(TINY, DATA, steps=3, checkpoint=tmp_path / "none" / "run.pt")
+    with pytest.raises(CheckpointError, match="name its file"):
+        training.train(TINY, DATA, steps=3, resume=True)
+
+
+@needs_torch
+@pytest.mark.skipif(getattr(os, "geteuid", lambda: 0)() == 0, reason="root may write anywhere")
+def test_a_folder_that_may_not_be_written(saved):
+    saved.parent.chmod(0o500)
+    try:
+        with pytest.raises(CheckpointError, match="'run.pt' cannot be written: permission denied"):
+            resume(saved)
+    finally:
+        saved.parent.chmod(0o700)
+
+
+# bad values -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("batch", 0), ("channels", 1.5), ("epoch_steps", 0), ("seed", -1), ("seed", 2**63), ("learning_rate", 0.0),
+        ("learning_rate", float("nan")), ("momentum", 1.0), ("dropout", -0.1), ("device", "tpu"),
+    ],
+)  # fmt: skip
+def test_values_that_make_no_sense(field, value):
+    with pytest.raises(TrainingError, match=f"{field} must .*not {value!r}"):
+        dataclasses.replace(TINY, **{field: value})
+
+
+@needs_torch
+@pytest.mark.parametrize("what", [{"steps": 0}, {"epochs": 0}, {"save_every": 0}])
+def test_nothing_to_do_is_refused(what):
+    with pytest.raises(TrainingError, match=f"{next(iter(what))} must be a whole number from 1 up, not 0"):
+        training.train(TINY, DATA, **what)
+
+
+@needs_torch
+def test_kernels_where_they_cannot_run():
+    if target.mode == "gpu":
+        with pytest.raises(TrainingError, match="stage naive runs on the GPU: use --device cuda"):
+            training.train(dataclasses.replace(TINY, stage="naive"), DATA)
+        return
+    with pytest.raises(TrainingError, match="a step has 115,605,504 products.*--blocks, or --stage torch|takes long"):
+        training.check_stage(dataclasses.replace(TINY, stage="naive", channels=128, batch=100, blocks=4, taps=48), 48)
+    if not torch.cuda.is_available():
+        with pytest.raises(TrainingError, match="device cuda: PyTorch sees no GPU here"):
+            training.train(dataclasses.replace(TINY, device="cuda"), DATA)
+
+
+# the command ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def run(capsys, monkeypatch):
+    """Runs train on a few windows of the first meter: (status, stdout, stderr)."""
+    from dwlab import __main__ as cli
+
+    few = meters.load_windows((0,), stride=24 * 90)
+    monkeypatch.setattr(meters, "load_windows", lambda **_: few)
+
+    def command(*arguments):
+        small = ("--channels", "2", "--blocks", "1", "--batch", "4", "--device", "cpu")
+        status = cli.main(("train", *small, *arguments))
+        return status, *capsys.readouterr()
+
+    return command
+
+
+@needs_torch
+def test_the_command_trains_saves_resumes_and_draws(run, tmp_path):
+    file, picture = tmp_path / "run.pt", tmp_path / "loss.png"
+    status, out, err = run("--epochs", "2", "--checkpoint", str(file), "--plot", str(picture))
+    assert status == 0 and "11 windows of 48 hours" in out and "convolution: torch, on cpu" in out, (out, err)
+    assert out.count("\n") == 6 and picture.read_bytes().startswith(b"\x89PNG")
+    status, out, _ = run("--epochs", "3", "--checkpoint", str(file), "--resume", "--json")
+    told = json.loads(out)
+    assert status == 0 and told["resumed_at"] == 4 and told["steps"] == 6 == len(told["losses"])
+    assert told["config"]["batch"] == 4 and told["windows"] == 11 and told["epochs"] == 3
+    status, out, _ = run("--epochs", "3", "--checkpoint", str(file), "--resume")
+    assert status == 0 and "all 6 steps are done" in out and "resumed after step 6" in out
+
+
+@needs_torch
+def test_the_command_takes_readings_of_ones_own(run, files):
+    load, warm = files(hours("2020-01-01T00", [1, 2, 0, 3] * 60), hours("2020-01-01T00", range(240), column="tempC"))
+    status, out, _ = run("--data", str(load), str(warm), "--stride", "12")
+    assert status == 0 and "16 windows of 48 hours" in out and out.splitlines()[-1].split()[0] == "4"
+
+
+@needs_torch
+@pytest.mark.skipif(os.name != "posix", reason="Windows has no SIGINT for another process")
+def test_ctrl_c_ends_the_command_with_its_status(tmp_path):
+    file = tmp_path / "run.pt"
+    arguments = "--channels 2 --blocks 1 --batch 4 --device cpu --stage torch --epochs 1000 --save-every 1".split()
+    command = [sys.executable, "-m", "dwlab", "train", *arguments, "--checkpoint", str(file)]
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    child = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    try:
+        deadline = time.monotonic() + 100
+        while not file.exists():
+            assert child.poll() is None and time.monotonic() < deadline
+            time.sleep(0.01)
+        child.send_signal(signal.SIGINT)
+        _, said = child.communicate(timeout=60)
+    finally:
+        child.kill()
+    assert child.returncode == 130 and said == b"stopped\n"
+    assert training.load(file)["step"] >= 1
+
+
+@needs_torch
+def test_wrong_commands_get_one_line(run, tmp_path):
+    file = tmp_path / "run.pt"
+    assert run("--checkpoint", str(file))[0] == 0
+    for arguments, says in (
+        (("--stage", "naif"), "no convolution 'naif'. The nearest is 'naive'"),
+        (("--checkpoint", str(file)), "exists: go on from it with resume"),
+        (("--checkpoint", str(file), "--resume", "--seed", "3"), "seed is 0 in the checkpoint and 3 now"),
+        (("--plot", str(tmp_path / "loss.xyz")), "needs an ending that names its kind"),
+        (("--plot", str(tmp_path / "none" / "loss.png")), "there is no folder"),
+        (("--batch", "400"), "a batch of 400 is more than the 11 windows"),
+        (("--data", "none.csv", "none.csv"), "none.csv is not there"),
+        (("--learning-rate", "nan"), "learning_rate must be a positive number"),
+    ):
+        status, out, err = run(*arguments)
+        assert status == 2 and says in err and err.count("\n") == 1 and "Traceback" not in err, err
+
+
+def test_without_pytorch_the_extra_is_named(run, monkeypatch):
+    import importlib.util
+
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *_: None)
+    status, out, err = run()
+    assert (status, out) == (2, "") and "PyTorch is not installed: run pip install -e '.[torch]'" in err
