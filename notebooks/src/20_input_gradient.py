@@ -475,24 +475,26 @@ if not later:
 # %% [markdown]
 # ## Explain
 #
-# Lesson 11 found that the coalesced kernel waits for its own instructions, and that these go with its requests. So a fifth
-# fewer requests should be a fifth less time, in this kernel alone. What remains beside that is what no formula counts: which
-# instructions the compiler makes of the two loops, and how it orders them.
+# Lesson 11 found that the coalesced kernel waits for its own instructions. If these went with its requests, a fifth fewer
+# requests would be a fifth less time, in this kernel alone. The next cell holds that against the measurement, and beside it
+# counts the instructions themselves: the interpreter's, as the time model of lesson 23 takes them.
 
 # %% tags=["nbval-ignore-output"]
+from dwlab import timemodel
+
 for name in both:
     forth, back = (times[path][name] for path in ("forward", "input_grad"))
     asked = ways[name][1].requests / ways[name][0].requests
-    each = [us * 1e3 * gpu.sms / traffic.requests for us, traffic in zip((forth, back), ways[name])]
-    print(f"{name:12} by its requests {asked:.2f}, measured {back / forth:.2f};", end=" ")
-    print(f"a multiprocessor has {each[0]:.2f} ns for a request forward, {each[1]:.2f} ns back")
+    few = [timemodel.counts(stage(f"depthwise1d/{path}/{name}"), PAPER).instructions for path in times]
+    print(f"{name:12} by its requests {asked:.2f}, by its instructions {few[1] / few[0]:.2f}, measured {back / forth:.2f}")
 if not both:
     print("No time of both ways is recorded yet.")
 
 # %% [markdown]
-# - Where the ratio is that of the requests, the kernel spends its time on them, whatever they carry.
-# - Where the requests are equal and the time is not, the reason lies in the instructions.
-# - The study found no such difference in its coalesced kernel†. How that cuts a row into tiles is not known.
+# - The requests were the wrong count. A step of the loop in which no lane has anything to load still costs its tests, its
+#   index and its jump: the load is skipped, the step is not. Instructions go with the steps, and these are equally many.
+# - So a count predicts a time only if it counts what the kernel waits for. Lesson 23 asks that of every stage.
+# - The study found no difference in its coalesced kernel either†. How that cuts a row into tiles is not known.
 #
 # ## Where does it turn?
 #
