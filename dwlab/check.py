@@ -612,12 +612,18 @@ def _compare(
     allowed = references.allowed_error(problem, path, inputs)
     look = "a kernel may write its output and nothing else: guard the store, and check its index"
     findings = tuple(Finding("wrote outside its output", text, look) for text in run.trespasses)
+    unwritten = run.outputs[_PARTS].view(np.uint32) == POISON if how.parts else np.zeros(0, bool)
+    if unwritten.any():
+        text = f"{int(unwritten.sum())} of {unwritten.size} elements of the {how.parts} parts were never written"
+        look = "all parts are added up: a block that has nothing to add stores 0 in its part"
+        findings += (Finding("parts not written", text, look),)
     faults: tuple[tuple[Finding, ...], ...] = ()
     wrong = size = 0
     for name in problem.outputs(path):
         off = diagnosis.wrong_mask(run.outputs[name], want[name], allowed[name])
         wrong, size = wrong + int(off.sum()), size + off.size
-        if off.any() and diagnose:
+        explained = unwritten.any() and name == problem.arrays(path)[-1]
+        if off.any() and diagnose and not explained:
             faults += _diagnose(judged, case, how, inputs, run, name, want[name], allowed[name])
     passed = not (findings or hazards or wrong)
     return CaseResult(case, passed, findings, hazards, faults, wrong, size)

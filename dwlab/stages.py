@@ -258,7 +258,9 @@ class Stage:
         how = self.launch(problem)
         arrays: dict[str, Any] = dict(problem.inputs(self.path, seed))
         for name in problem.outputs(self.path):
-            arrays[name] = np.full(problem.shapes(self.path)[name], 0 if how.zero else np.nan, problem.dtype)
+            arrays[name] = np.full(problem.shapes(self.path)[name], np.nan, problem.dtype)
+        if how.zero:
+            arrays[name].fill(0)  # the last one
         args = list(self.args(problem, arrays))
         if how.parts:
             args[len(arrays) - 1] = np.full(self.workspace_shape(problem), np.nan, np.float32)
@@ -511,7 +513,7 @@ def stage(id: str) -> Stage:
     """The stage with this id (OP/PATH/NAME). Raises StageError with the nearest id if there is none."""
     _load()
     if not isinstance(id, str):
-        raise StageError(f"{id!r} is no stage's id: give a text such as {next(iter(_registry))!r}")
+        raise StageError(f"{id!r} is no stage's id: give a text such as {stages()[0].id!r}")
     if id not in _registry:
         raise StageError(f"there is no stage {id!r}. {nearest(id, tuple(_registry))}")
     return _registry[id]

@@ -14,7 +14,7 @@ from dwlab.check import GUARD, POISON, CheckError, CheckFailed, cases, check
 from dwlab.diagnosis import Evidence, Finding, contrast, diagnose, explain, region, rules_of
 from dwlab.problems import PAPER, DepthwiseConv1d, ProblemError
 from dwlab.references import allowed_error, correlate, reference
-from dwlab.stages import Launch, StageError, stage, stages
+from dwlab.stages import Launch, StageError, by_shape, stage, stages
 from dwlab.target import cuda
 
 simulated = pytest.mark.skipif(target.mode == "gpu", reason="hazards are found on the laptop GPU only")
@@ -246,8 +246,8 @@ def test_what_cannot_be_judged_gives_one_clear_error():
         check(lambda x, w, y, shift: None, launch=by_tile())
     with pytest.raises(CheckError, match=r"a kernel needs a launch: check\(grid_stride, launch="):
         check(grid_stride)
-    with pytest.raises(ProblemError, match="there is no path 'backward'"):
-        check(grid_stride, launch=by_tile(), path="backward")
+    with pytest.raises(ProblemError, match="there is no path 'backwards'. The nearest is 'backward'"):
+        check(grid_stride, launch=by_tile(), path="backwards")
     with pytest.raises(CheckError, match="launch=32 is no function: give one that takes a problem"):
         check(grid_stride, launch=32)
     naive = stage("depthwise1d/forward/naive")
@@ -257,6 +257,50 @@ def test_what_cannot_be_judged_gives_one_clear_error():
         check(naive.with_kernel(3))
     with pytest.raises(ProblemError, match="7 is no problem: give a DepthwiseConv1d"):
         check(naive, 7)
+
+
+def test_a_kernel_made_by_shape_is_judged_as_what_it_makes():
+    made = set()
+
+    @by_shape
+    def row_by_row(L, K, SHIFT):
+        made.add((L, K, SHIFT))
+
+        @cuda.jit
+        def kernel(x, w, y, shift):
+            b, h, t = cuda.blockIdx.x, cuda.blockIdx.y, cuda.threadIdx.x
+            while t < L:
+                acc = float32(0)
+                for j in range(K):
+                    if 0 <= t + SHIFT - j < L:
+                        acc += w[h, j] * x[b, h, t + SHIFT - j]
+                y[b, h, t] = acc
+                t += cuda.blockDim.x
+
+        return kernel
+
+    def launch(problem):
+        return Launch((problem.B, problem.H), (32,), (problem.shift,))
+
+    with pytest.raises(CheckError, match=r"a kernel needs a launch: check\(row_by_row, launch="):
+        check(row_by_row)
+    verdict = check(row_by_row, launch=launch)
+    assert verdict.passed and verdict.subject == "row_by_row"
+    assert made == {(r.case.problem.L, r.case.problem.K, r.case.problem.shift) for r in verdict.results}
+
+    @by_shape
+    def too_few_taps(L, K, SHIFT):
+        return row_by_row.make(L, max(1, K - 1), SHIFT)
+
+    verdict = check(too_few_taps, launch=launch)
+    assert verdict.patterns == ("last tap missing",) and verdict.subject == "too_few_taps"
+
+    @by_shape
+    def nothing_made(L, K, SHIFT):
+        raise ValueError(f"no kernel for L={L}")
+
+    verdict = check(nothing_made, "1,1,9,3", launch=launch)
+    assert verdict.patterns == ("raises",) and "no kernel for L=9" in str(verdict)
 
 
 @pytest.mark.parametrize("returned", [None, (1, 32), 7])

@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+from bank_conflicts import expected
 from compiler import needs_compiler
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -50,7 +51,7 @@ def test_any_shape_and_padding(one, size):
 def test_shapes_that_kernels_are_made_for(step, B, H, L, K, where, seed):
     problem = DepthwiseConv1d(B, H, L * step, K * step, int(where * (K * step - 1)))
     registers, wide = STAGES[4:6]
-    assert registers.supports(problem) and wide.supports(problem) == (L * step % 4 == K * step % 4 == 0)
+    assert registers.supports(problem) and wide.supports(problem) == (L * step % 4 == 0)
     for one in (registers, wide) if step == 4 else (registers,):
         assert run(one, problem, seed)[1] <= 1
         report = xray(one, problem)
@@ -63,17 +64,20 @@ def test_shapes_that_kernels_are_made_for(step, B, H, L, K, where, seed):
 @pytest.mark.parametrize(
     ("problem", "kernel_of"),
     [
-        (DepthwiseConv1d(2, 3, 64, 64), {"registers": "registers", "wide": "wide"}),
-        (DepthwiseConv1d(2, 3, 62, 4), {"registers": "registers", "wide": "registers"}),
-        (DepthwiseConv1d(2, 3, 4, 63), {"registers": "registers", "wide": "registers"}),
-        (DepthwiseConv1d(2, 3, 65, 4), {"registers": "warp_tiled", "wide": "warp_tiled"}),
-        (DepthwiseConv1d(2, 3, 4, 68, "same"), {"registers": "warp_tiled", "wide": "warp_tiled"}),
+        (DepthwiseConv1d(2, 3, 64, 64), ("registers", "wide", "strips")),
+        (DepthwiseConv1d(2, 3, 62, 4), ("registers", "registers", "warp_tiled")),
+        (DepthwiseConv1d(2, 3, 4, 63), ("registers", "wide", "strips")),
+        (DepthwiseConv1d(2, 3, 65, 4), ("warp_tiled", "warp_tiled", "warp_tiled")),
+        (DepthwiseConv1d(2, 3, 68, 4), ("warp_tiled", "warp_tiled", "strips")),
+        (DepthwiseConv1d(2, 3, 4, 65, "same"), ("warp_tiled", "warp_tiled", "strips")),
+        (DepthwiseConv1d(2, 3, 4, 128), ("warp_tiled", "warp_tiled", "strips")),
+        (DepthwiseConv1d(2, 3, 4, 129), ("warp_tiled", "warp_tiled", "warp_tiled")),
     ],
     ids=str,
 )
 def test_a_shape_that_a_stage_is_not_for_gets_another_stages_kernel(problem, kernel_of):
     by_name = {one.name: one for one in STAGES}
-    for name, other in kernel_of.items():
+    for name, other in zip(("registers", "wide", "strips"), kernel_of, strict=True):
         one, taken = by_name[name], by_name[other]
         assert one.supports(problem) == (name == other)
         assert one.kernel_for(problem) is taken.kernel_for(problem)
@@ -132,8 +136,9 @@ def xray(one, problem):
 def test_no_hazard_no_bank_conflict_and_no_float64_but_naives(one, problem):
     report = xray(one, problem)
     assert report.hazards == ()
-    # Copied out and in by pieces of 16 bytes, 8 a phase, the end of a row of 12 falls into one phase of three.
-    assert report.totals.bank_conflicts == (2 * 32 if one.name == "wide" and problem == SMALL else 0)
+    # strips has some where a row is no multiple of 20 (bank_conflicts.py says which, test_roof.py tries more shapes).
+    stated = expected(one, problem) if one.aligned == 16 and one.supports(problem) else 0
+    assert report.totals.bank_conflicts == stated and (stated == 0 or one.name == "strips")
     assert (report.totals.flops64 > 0) == (one.name == "naive")
     assert report.totals.flops + report.totals.flops64 >= problem.flops
 

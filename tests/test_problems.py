@@ -49,13 +49,38 @@ def test_arrays_inputs_and_outputs_fit_together(path):
     assert (*inputs, *p.outputs(path)) != () and set(inputs) | set(p.outputs(path)) == set(p.arrays(path))
     assert {name: array.shape for name, array in inputs.items()}.items() <= p.shapes(path).items()
     assert all(array.dtype == np.float32 and array.flags.c_contiguous for array in inputs.values())
-    assert p.compulsory_bytes(path) == 4 * (2 * 2 * 3 * 5 + 3 * 4)
+    rows, filters = (3, 2) if path == "backward" else (2, 1)
+    assert p.compulsory_bytes(path) == 4 * (rows * 2 * 3 * 5 + filters * 3 * 4)
+    # What a kernel writes are its last arguments, and nothing is both read and written.
+    assert p.arrays(path) == (*inputs, *p.outputs(path))
 
 
 def test_array_names_of_each_path():
-    assert [PAPER.arrays(path) for path in PATHS] == [("x", "w", "y"), ("dy", "w", "dx"), ("dy", "x", "dw")]
-    assert [PAPER.outputs(path) for path in PATHS] == [("y",), ("dx",), ("dw",)]
-    assert PAPER.shapes("weight_grad")["dw"] == (128, 48)
+    assert [PAPER.arrays(path) for path in PATHS] == [
+        ("x", "w", "y"), ("dy", "w", "dx"), ("dy", "x", "dw"), ("dy", "x", "w", "dx", "dw"),
+    ]  # fmt: skip
+    assert [PAPER.outputs(path) for path in PATHS] == [("y",), ("dx",), ("dw",), ("dx", "dw")]
+    assert PAPER.shapes("weight_grad")["dw"] == PAPER.shapes("backward")["dw"] == (128, 48)
+    assert PAPER.shapes("backward")["dx"] == (16384, 128, 48)
+
+
+def test_each_output_has_a_path_that_computes_it_alone():
+    for path in PATHS:
+        for name in PAPER.outputs(path):
+            alone = PAPER.alone(name)
+            assert PAPER.outputs(alone) == (name,) and (alone == path or path == "backward")
+            assert PAPER.shapes(alone)[name] == PAPER.shapes(path)[name]
+
+
+@pytest.mark.parametrize("padding", ["causal", "same", 0])
+def test_backward_does_the_work_of_both_gradients_and_reads_dy_once(padding):
+    p = DepthwiseConv1d(2, 3, 9, 5, padding)
+    assert p.flops_of("backward") == p.flops_of("input_grad") + p.flops_of("weight_grad") == 2 * p.flops
+    assert p.flops_of("forward") == p.flops
+    apart = p.compulsory_bytes("input_grad") + p.compulsory_bytes("weight_grad")
+    assert p.compulsory_bytes("backward") == apart - p.nbytes("weight_grad")["dy"]
+    with pytest.raises(ProblemError, match="there is no path 'both'"):
+        p.flops_of("both")
 
 
 def test_inputs_are_seeded_and_asymmetric():
@@ -108,10 +133,13 @@ def test_a_problem_is_a_value():
         SMALL.B = 7
 
 
-@pytest.mark.parametrize("path", ["backward", "Forward", ""])
-def test_an_unknown_path_is_named_with_the_nearest(path):
-    with pytest.raises(ProblemError, match="there is no path .* The nearest is 'forward'|The nearest"):
-        PAPER.arrays(path)
+@pytest.mark.parametrize(
+    ("path", "near"), [("backwards", "backward"), ("Forward", "forward"), ("weight-grad", "weight_grad"), ("", "")]
+)
+def test_an_unknown_path_is_named_with_the_nearest(path, near):
+    for asked in (PAPER.arrays, PAPER.outputs, PAPER.shapes, PAPER.nbytes, PAPER.inputs):
+        with pytest.raises(ProblemError, match=f"there is no path {path!r}. The nearest is '{near}.*Known: forward"):
+            asked(path)
 
 
 def test_problems_by_name_and_by_sizes():

@@ -9,8 +9,9 @@ PADDINGS = ["causal", "same", 0]
 
 
 def by_definition(p, path, inputs):
-    """The sums as DepthwiseConv1d's docstring has them, one product at a time."""
-    out = np.zeros(p.shapes(path)[p.outputs(path)[0]])
+    """The sums as DepthwiseConv1d's docstring has them, one product at a time; path: one with one output."""
+    (name,) = p.outputs(path)
+    out = np.zeros(p.shapes(path)[name])
     for b in range(p.B):
         for h in range(p.H):
             for t in range(p.L):
@@ -33,10 +34,11 @@ def by_definition(p, path, inputs):
 def test_reference_is_the_definition(shape, padding, path):
     p = DepthwiseConv1d(*shape, padding)
     inputs = p.inputs(path)
-    (name,) = p.outputs(path)
-    got = reference(p, path, inputs)[name]
-    assert got.dtype == np.float64
-    np.testing.assert_allclose(got, by_definition(p, path, inputs), rtol=1e-13, atol=1e-13)
+    got = reference(p, path, inputs)
+    assert tuple(got) == p.outputs(path)
+    for name, values in got.items():
+        assert values.dtype == np.float64
+        np.testing.assert_allclose(values, by_definition(p, p.alone(name), inputs), rtol=1e-13, atol=1e-13)
 
 
 def test_forward_is_numpys_convolution_where_causal():
@@ -100,7 +102,21 @@ def test_tolerance_follows_the_reduction_length():
     assert reduction_length(DepthwiseConv1d(1, 1, 5, 100), "forward") == 5
 
 
-@pytest.mark.parametrize("path", PATHS)
+def test_backward_is_judged_as_each_gradient_alone():
+    p = DepthwiseConv1d(3, 2, 20, 7, "same")
+    inputs = p.inputs("backward", 5)
+    got, allowed = reference(p, "backward", inputs), allowed_error(p, "backward", inputs)
+    assert tuple(got) == tuple(allowed) == ("dx", "dw")
+    for name in ("dx", "dw"):
+        alone = p.alone(name)
+        few = {key: inputs[key] for key in p.arrays(alone) if key in inputs}
+        np.testing.assert_array_equal(got[name], reference(p, alone, few)[name])
+        np.testing.assert_array_equal(allowed[name], allowed_error(p, alone, few)[name])
+    with pytest.raises(ProblemError, match="backward needs an input 'w'"):
+        reference(p, "backward", {"dy": inputs["dy"], "x": inputs["x"]})
+
+
+@pytest.mark.parametrize("path", [path for path in PATHS if path != "backward"])
 @pytest.mark.parametrize("order", ["up", "down"])
 def test_float32_in_any_order_is_allowed_and_a_lost_term_is_not(path, order):
     p = DepthwiseConv1d(4, 2, 40, 33, "same")

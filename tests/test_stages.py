@@ -1,14 +1,15 @@
 import json
 import re
 import types
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from dwlab import stages
-from dwlab.problems import PAPER, DepthwiseConv1d
-from dwlab.references import reference
-from dwlab.stages import Launch, StageError, check_arrays, limits, register, stage
+from dwlab.problems import PAPER, PATHS, SMALL, DepthwiseConv1d
+from dwlab.references import allowed_error, reference
+from dwlab.stages import Launch, StageError, add_parts, check_arrays, limits, register, stage
 from dwlab.target import cuda
 
 FORWARD = ["naive", "coalesced", "shared", "warp_tiled"]
@@ -27,6 +28,14 @@ def test_the_forward_stages_in_order():
     assert [one.order for one in listed] == list(range(1, len(listed) + 1))
     assert all(one.id == f"depthwise1d/forward/{one.name}" for one in listed)
     assert all(one.file == f"dwlab/depthwise1d/forward_{one.order}_{one.name}.py" for one in listed)
+
+
+def test_stages_are_listed_by_path_in_the_order_of_paths():
+    listed = stages.stages()
+    assert list(dict.fromkeys(one.path for one in listed)) == list(PATHS)
+    for path in PATHS:
+        orders = [one.order for one in stages.stages(path=path)]
+        assert orders == list(range(1, len(orders) + 1))
 
 
 @pytest.mark.parametrize("path", ["input_grad", "weight_grad"])
@@ -70,18 +79,29 @@ def test_every_stage_says_in_one_line_what_it_is():
         assert re.fullmatch(r"[A-Z][\w-]+: .*\.", one.summary), one.summary
 
 
+def read(file):
+    return (Path(stages.__file__).parent.parent / file).read_text(encoding="utf-8")
+
+
 def test_source_is_the_constants_and_the_kernel():
     for one in stages.stages():
         text = one.source()
         compile(text, one.file, "exec")
         # A stage made by shape has its kernel inside the function that makes it.
         indent = "    " if isinstance(one.kernel, stages.ByShape) else ""
-        takes = ", ".join(PAPER.arrays(one.path))
-        kernel = rf"^{indent}@cuda\.jit\n{indent}def kernel\({takes}, shift(, \w+)*\):"
-        assert len(re.findall(kernel, text, re.M)) == 1, one.id
+        takes = list(PAPER.arrays(one.path))
+        if one.launch(PAPER).parts:  # what such a launch writes are the parts
+            takes[-1] = "parts"
+        kernel = rf"^{indent}@cuda\.jit\n{indent}def kernel\({', '.join(takes)}, shift(, \w+)*\):"
+        if re.search(r"return forward\.\w+_kernel\(", text):  # the forward stage's kernel, with another filter
+            assert one.path == "input_grad" and f"forward_{one.order + 1}_{one.name}" in read(one.file)
+            assert "@cuda.jit" not in text and f"def {one.name}" not in text
+        else:
+            assert len(re.findall(kernel, text, re.M)) == 1, one.id
         assert bool(indent) == bool(re.search(r"^@by_shape\ndef kernel\(", text, re.M)), one.id
-        for not_shown in ("import ", "def traffic", "def launch", "@register", '"""'):
+        for not_shown in ("import ", "def traffic", "def launch", "@register"):
             assert not_shown not in text, (one.id, not_shown)
+        assert not re.search('^"""', text, re.M), one.id  # the file's docstring; a function may have its own
     assert stage("depthwise1d/forward/coalesced").source().startswith("TILE = 32")
 
 
@@ -195,6 +215,11 @@ def test_limits_name_what_no_gpu_starts(launch, message):
         (((1,), (32,), 5), "scalars=5 is no tuple: one scalar is written (shift,), with its comma"),
         (((1,), (32,), (), 0.5), "shared_bytes=0.5"),
         (((1,), (32,), (), -4), "shared_bytes must be 0 or more, not -4"),
+        (((1,), (32,), (), 0, False, -1), "parts must be 0 or more, not -1"),
+        (((1,), (32,), (), 0, False, 2.0), "parts=2.0: 2.0 is not a whole number (use // for division)"),
+        (((1,), (32,), (), 0, False, True), "parts=True: True is not a whole number"),
+        (((1,), (32,), (), 0, False, None), "parts=None: None is not a whole number"),
+        (((1,), (32,), (), 0, True, 3), "a launch with parts=3 writes its last output whole: zero does not go with it"),
     ],
 )
 def test_a_launch_of_other_things_than_whole_numbers_is_refused(fields, message):
@@ -336,3 +361,177 @@ def test_a_view_that_begins_at_an_odd_address_is_refused_before_anything_starts(
         with pytest.raises(StageError, match="x begins at an address that is no multiple of 16 bytes"):
             wide.run(problem, {**arrays, "x": odd})
         stage("depthwise1d/forward/registers").run(problem, {**arrays, "x": odd})
+
+
+@pytest.mark.parametrize("one", [one for one in stages.stages() if one.aligned == 16], ids=lambda one: one.id)
+def test_every_array_of_a_stage_that_moves_16_bytes_must_begin_at_16(one):
+    problem = DepthwiseConv1d(2, 3, 8, 4)
+    host = arrays_of(problem, one.path)
+    arrays = {name: cuda.to_device(array) for name, array in host.items()}
+    for name, array in host.items():
+        message = f"^{name} begins at an address that is no multiple of 16 bytes, as {one.id} needs"
+        for start in (1, 2, 3):
+            odd = cuda.to_device(np.zeros(array.size + 4, np.float32))[start : start + array.size]
+            with pytest.raises(StageError, match=message):
+                one.run(problem, {**arrays, name: odd.reshape(array.shape)})
+    for name in problem.outputs(one.path):
+        assert np.isnan(arrays[name].copy_to_host()).all()  # nothing started
+    # A shape that the stage hands over needs no alignment.
+    other = DepthwiseConv1d(2, 3, 7, 4)
+    arrays = {name: cuda.to_device(array) for name, array in arrays_of(other, one.path).items()}
+    first = other.arrays(one.path)[0]
+    long = cuda.to_device(np.concatenate([[0], host_ravel(other, one.path, first)]).astype(np.float32))
+    one.run(other, {**arrays, first: long[1:].reshape(2, 3, 7)})
+    judge_outputs(other, one.path, {name: arrays[name].copy_to_host() for name in other.outputs(one.path)})
+
+
+def host_ravel(problem, path, name):
+    return problem.inputs(path)[name].ravel()
+
+
+def judge_outputs(problem, path, got):
+    inputs = problem.inputs(path)
+    want, allowed = reference(problem, path, inputs), allowed_error(problem, path, inputs)
+    for name in problem.outputs(path):
+        assert (np.abs(got[name] - want[name]) <= allowed[name]).all(), name  # NaN is never below
+
+
+# ---- a launch in parts
+
+SUMMED = [one for one in stages.stages() if one.launch(SMALL).parts]
+
+
+def test_which_stages_leave_parts():
+    assert {one.id for one in SUMMED} >= {"depthwise1d/weight_grad/channels", "depthwise1d/backward/channels"}
+    assert all(one.path in ("weight_grad", "backward") for one in SUMMED)
+
+
+@pytest.mark.parametrize("size", [1, 31, 32, 33, 6144])
+@pytest.mark.parametrize("n", [1, 2, 31, 32, 33, 127, 128, 129, 1000])
+def test_parts_are_added_up_each_once(n, size):
+    if n * size > 200_000:
+        size = 70
+    # Whole numbers, each below 2**24 as their sum: right is right to the bit, and no part is taken twice or left out.
+    parts = np.random.default_rng([n, size]).integers(0, 2**24 // n, (n, size)).astype(np.float32)
+    output = np.full(size, np.nan, np.float32)
+    add_parts(parts, output)
+    np.testing.assert_array_equal(output, parts.sum(axis=0, dtype=np.float64))
+
+
+@pytest.mark.parametrize("n", [3, 129, 700])
+def test_parts_are_added_in_an_order_that_is_always_the_same(n):
+    parts = ((np.random.default_rng(n).random((n, 5, 9)) - 0.3) * 1000).astype(np.float32)
+    outputs = [np.zeros((5, 9), np.float32) for _ in range(3)]
+    add_parts(parts, outputs[0])
+    device = cuda.to_device(parts), cuda.to_device(outputs[1])
+    add_parts(*device)
+    add_parts(device[0], outputs[2])
+    assert outputs[0].tobytes() == device[1].copy_to_host().tobytes() == outputs[2].tobytes()
+    allowed = n * 2.0**-24 * np.abs(parts).sum(axis=0, dtype=np.float64)
+    assert (np.abs(outputs[0] - parts.sum(axis=0, dtype=np.float64)) <= allowed).all()
+
+
+def test_adding_parts_keeps_to_its_output_and_shows_a_part_that_was_not_written():
+    parts = np.ones((4, 40), np.float32)
+    parts[2, 7] = np.nan
+    around = cuda.to_device(np.full(60, 9, np.float32))
+    add_parts(parts, around[10:50])
+    after = around.copy_to_host()
+    assert (after[:10] == 9).all() and (after[50:] == 9).all()
+    assert np.argwhere(np.isnan(after)).tolist() == [[17]]
+    assert (np.delete(after[10:50], 7) == 4).all()
+
+
+@pytest.mark.parametrize("one", SUMMED, ids=lambda one: one.id)
+def test_the_workspace_of_a_launch_in_parts(one):
+    problem = DepthwiseConv1d(3, 5, 24, 7, "same")
+    n = one.launch(problem).parts
+    shape = one.workspace_shape(problem)
+    assert n >= 1 and shape == (n, 5, 7)
+    arrays = {name: cuda.to_device(array) for name, array in arrays_of(problem, one.path).items()}
+    for workspace, words in (
+        (cuda.device_array((n + 1, 5, 7), np.float32), f"the workspace is float32 {(n + 1, 5, 7)}; "),
+        (cuda.device_array((n * 5, 7), np.float32), f"the workspace is float32 {(n * 5, 7)}; "),
+        (cuda.device_array(shape, np.float64), f"the workspace is float64 {shape}; "),
+        (np.zeros((7, 5, n), np.float32).T, "the workspace is float32 "),
+    ):
+        with pytest.raises(StageError, match=re.escape(f"contiguous float32 {shape} is needed")) as told:
+            one.starter(problem, arrays, workspace)
+        assert words in str(told.value)
+    # A given one is used, whatever it held, and may be used again.
+    workspace = cuda.to_device(np.full(shape, np.nan, np.float32))
+    start = one.starter(problem, arrays, workspace)
+    bits = set()
+    for _ in range(3):
+        start(0)
+        cuda.synchronize()
+        got = {name: arrays[name].copy_to_host() for name in problem.outputs(one.path)}
+        judge_outputs(problem, one.path, got)
+        bits.add(b"".join(array.tobytes() for array in got.values()))
+    assert len(bits) == 1
+    kept = workspace.copy_to_host()
+    np.testing.assert_allclose(kept.sum(axis=0), got["dw"], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("one", stages.stages(), ids=lambda one: one.id)
+def test_run_and_example_on_host_and_device_arrays(one):
+    problem = DepthwiseConv1d(2, 3, 20, 6, 2)
+    how = one.launch(problem)
+    assert one.workspace_shape(problem) == ((how.parts, 3, 6) if how.parts else ())
+    host = arrays_of(problem, one.path)
+    one.run(problem, host)
+    device = {name: cuda.to_device(array) for name, array in arrays_of(problem, one.path).items()}
+    one.run(problem, device)
+    cuda.synchronize()
+    for got in (host, {name: array.copy_to_host() for name, array in device.items()}):
+        judge_outputs(problem, one.path, got)
+        for name, array in problem.inputs(one.path).items():
+            np.testing.assert_array_equal(got[name], array)
+    # example: the kernel's own arguments; what it adds to is 0, what it must write is NaN, a workspace too.
+    args = one.example(problem)
+    names = problem.arrays(one.path)
+    assert args[len(names) :] == how.scalars
+    for name, array in zip(names, args[: len(names)], strict=True):
+        last = name == names[-1]
+        assert array.shape == (one.workspace_shape(problem) if last and how.parts else problem.shapes(one.path)[name])
+        assert array.dtype == np.float32
+        if name in problem.outputs(one.path):
+            assert (array == 0).all() if last and how.zero else np.isnan(array).all(), name
+    kernel = one.kernel_for(problem)
+    kernel[how.grid, how.block, 0, how.shared_bytes](*args)
+    made = dict(zip(names, args, strict=False))
+    if how.parts:
+        made[names[-1]] = made[names[-1]].sum(axis=0, dtype=np.float64)
+    judge_outputs(problem, one.path, made)
+
+
+def test_a_fused_kernel_that_adds_is_zeroed_in_its_last_output_only():
+    problem = DepthwiseConv1d(2, 3, 20, 6)
+
+    @cuda.jit
+    def nothing(dy, x, w, dx, dw, shift):
+        return
+
+    arrays = arrays_of(problem, "backward")
+    stage("depthwise1d/backward/naive").with_kernel(nothing).run(problem, arrays)
+    assert np.isnan(arrays["dx"]).all() and (arrays["dw"] == 0).all()
+
+
+@pytest.mark.parametrize(
+    ("id", "problem", "message"),
+    [
+        *((id, DepthwiseConv1d(2**16, 2**15, 60, 3), f"{3 * 2**31} strips do not fit the kernel's 32-bit indices")
+          for id in ("forward/strips", "input_grad/strips")),
+        ("weight_grad/strips", DepthwiseConv1d(1, 2**15, 2**12, 3), "32*H*L of B=1 H=32768 L=4096 K=3 padding=causal"),
+        *((id, DepthwiseConv1d(2**16, 2**16, 4, 1), "B*H = 4294967296 does not fit the kernel's 32-bit")
+          for id in ("forward/wide", "forward/strips", "input_grad/wide", "input_grad/strips", "weight_grad/channels",
+                     "weight_grad/strips", "backward/channels", "backward/naive")),
+        *((id, DepthwiseConv1d(1, 1, 2**32 - 4, 4), "L+K = 4294967296 does not fit the kernel's 32-bit")
+          for id in ("forward/strips", "input_grad/strips", "weight_grad/strips")),
+    ],
+)  # fmt: skip
+def test_what_does_not_fit_32_bits_is_refused_before_any_memory_is_asked_for(id, problem, message):
+    one = stage(f"depthwise1d/{id}")
+    for ask in (one.launch, one.workspace_shape, one.example):
+        with pytest.raises(StageError, match=re.escape(message)):
+            ask(problem)

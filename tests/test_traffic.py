@@ -134,10 +134,15 @@ def test_predicted_is_counted_for_any_shape(one, B, H, L, K, where):
 def test_formulas_at_the_papers_shape(one):
     traffic = one.traffic(PAPER)
     assert traffic.exact
-    # The paper's rows are 6 sectors, its batch is a multiple of every block's: 1/4096 of it counts 1/4096.
+    # The paper's rows are 6 sectors, its batch is a multiple of every block's: 1/1024 of it counts 1/1024.
     part = one.traffic(DepthwiseConv1d(16384 // 1024, 128, 48, 48))
+    # strips: where the problem begins no halo of 48 is loaded, and in the last block no filter of a 12th row, which the
+    # others load too: 6 sectors each, and one of the requests of 32 words of filters.
+    edges = (1, 6 + 6) if one.name == "strips" else (0, 0)
     if one.name != "shared":  # 5 entries a block do not divide 16
-        assert traffic.load_sectors == 1024 * part.load_sectors and traffic.requests == 1024 * part.requests
+        assert traffic.load_requests == 1024 * part.load_requests + 1023 * edges[0]
+        assert traffic.load_sectors == 1024 * part.load_sectors + 1023 * edges[1]
+        assert traffic.store_requests == 1024 * part.store_requests
     compulsory = PAPER.compulsory_bytes("forward") // 32
     assert traffic.sectors >= compulsory
     assert traffic.store_sectors >= 16384 * 128 * 48 // 8

@@ -1,7 +1,8 @@
 """Gradient kernels that are wrong, each in one way, and the pattern that the judge must name.
 
 Those of input_grad take (dy, w, dx, shift) and give each element one thread. Those of weight_grad take
-(dy, x, dw, shift); what they divide among threads, and how the sums meet, is what goes wrong.
+(dy, x, dw, shift); what they divide among threads, and how the sums meet, is what goes wrong. Those of backward take
+(dy, x, w, dx, dw, shift): one output is wrong, or the other, or both, or the parts of the last.
 """
 
 from numba import float32, int32
@@ -549,3 +550,135 @@ def dw_taps_rounded_down(dy, x, dw, shift):
                 if s >= 0 and s < x.shape[2]:
                     acc += dy[b, h, t] * x[b, h, s]
         dw[h, j] = acc
+
+
+# ---- backward: dx and dw of one kernel, a thread for each channel
+
+
+def per_channel(problem, parts=0):
+    return Launch((-(-problem.H // LANES),), (LANES,), (problem.shift,), parts=parts)
+
+
+def wrong_both(pattern, launch=per_channel, also=""):
+    def add(kernel):
+        GRADIENTS.append(Wrong(kernel, launch, pattern, also, "backward"))
+        return kernel
+
+    return add
+
+
+@cuda.jit(device=True)
+def channel_dx(dy, w, dx, shift, h):
+    for b in range(dy.shape[0]):
+        for s in range(dy.shape[2]):
+            acc = float32(0)
+            for j in range(w.shape[1]):
+                t = s - shift + j
+                if t >= 0 and t < dy.shape[2]:
+                    acc += w[h, j] * dy[b, h, t]
+            dx[b, h, s] = acc
+
+
+@cuda.jit(device=True)
+def tap_sum(dy, x, shift, h, j):
+    acc = float32(0)
+    for b in range(dy.shape[0]):
+        for t in range(dy.shape[2]):
+            s = t + shift - j
+            if s >= 0 and s < x.shape[2]:
+                acc += dy[b, h, t] * x[b, h, s]
+    return acc
+
+
+@wrong_both("weights reversed")
+@cuda.jit
+def both_dx_reversed(dy, x, w, dx, dw, shift):
+    h = cuda.grid(1)
+    if h < w.shape[0]:
+        for b in range(dy.shape[0]):
+            for s in range(dy.shape[2]):
+                acc = float32(0)
+                for j in range(w.shape[1]):
+                    t = s - shift + j
+                    if t >= 0 and t < dy.shape[2]:
+                        acc += w[h, w.shape[1] - 1 - j] * dy[b, h, t]
+                dx[b, h, s] = acc
+        for j in range(w.shape[1]):
+            dw[h, j] = tap_sum(dy, x, shift, h, j)
+
+
+@wrong_both("wrong factor", also="twice")
+@cuda.jit
+def both_dw_doubled(dy, x, w, dx, dw, shift):
+    h = cuda.grid(1)
+    if h < w.shape[0]:
+        channel_dx(dy, w, dx, shift, h)
+        for j in range(w.shape[1]):
+            dw[h, j] = 2 * tap_sum(dy, x, shift, h, j)
+
+
+@wrong_both("nothing written", also="no element of dw")
+@cuda.jit
+def both_dw_forgotten(dy, x, w, dx, dw, shift):
+    h = cuda.grid(1)
+    if h < w.shape[0]:
+        channel_dx(dy, w, dx, shift, h)
+
+
+@wrong_both("all zero")
+@cuda.jit
+def both_zero(dy, x, w, dx, dw, shift):
+    h = cuda.grid(1)
+    if h < w.shape[0]:
+        for b in range(dy.shape[0]):
+            for s in range(dy.shape[2]):
+                dx[b, h, s] = 0
+        for j in range(w.shape[1]):
+            dw[h, j] = 0
+
+
+@wrong_both("wrote outside its output", also="in the input x were overwritten")
+@cuda.jit
+def both_dx_over_x(dy, x, w, dx, dw, shift):
+    h = cuda.grid(1)
+    if h < w.shape[0]:
+        for j in range(w.shape[1]):
+            dw[h, j] = tap_sum(dy, x, shift, h, j)
+        channel_dx(dy, w, dx, shift, h)
+        channel_dx(dy, w, x, shift, h)
+
+
+def in_two_parts(problem):
+    return per_channel(problem, parts=2)
+
+
+@wrong_both("parts not written", in_two_parts, also="1 of 2 elements of the 2 parts")
+@cuda.jit
+def parts_one_not_written(dy, x, w, dx, parts, shift):
+    h = cuda.grid(1)
+    if h < w.shape[0]:
+        channel_dx(dy, w, dx, shift, h)
+        for j in range(w.shape[1]):
+            parts[0, h, j] = tap_sum(dy, x, shift, h, j)
+
+
+@wrong_both("wrong factor", in_two_parts, also="twice")
+@cuda.jit
+def parts_all_in_each(dy, x, w, dx, parts, shift):
+    h = cuda.grid(1)
+    if h < w.shape[0]:
+        channel_dx(dy, w, dx, shift, h)
+        for j in range(w.shape[1]):
+            parts[0, h, j] = parts[1, h, j] = tap_sum(dy, x, shift, h, j)
+
+
+@wrong_both("out of bounds", in_two_parts, also="axis 0")
+@cuda.jit
+def parts_beyond_the_last(dy, x, w, dx, parts, shift):
+    h = cuda.grid(1)
+    if h < w.shape[0]:
+        channel_dx(dy, w, dx, shift, h)
+        for j in range(w.shape[1]):
+            parts[0, h, j] = tap_sum(dy, x, shift, h, j)
+            parts[1, h, j] = 0
+            parts[2, h, j] = 0

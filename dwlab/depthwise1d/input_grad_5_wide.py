@@ -1,9 +1,9 @@
 """Wide: forward's kernel at the roof, for an input gradient is a forward with its filter reversed.
 
 dx[s] = sum_j w[j] dy[s - shift + j]: with v[j] = w[K-1-j] and shift' = K-1 - shift this is the sum that computes y,
-with dy in place of x. So nothing is built anew: 32 rows a warp, 16 bytes an instruction, rows past the registers into shared
-memory, the triangle unrolled (forward's `wide`); only the places of the products in the unrolled text differ, and
-reversing the filter costs nothing, as it is done when the text is made. Deterministic.
+with dy in place of x. So nothing is built anew: 32 rows a warp, 16 bytes an instruction, rows past the registers into
+shared memory, the triangle unrolled (forward's `wide`); only the places of the products in the unrolled text differ,
+and reversing the filter costs nothing, as it is done when the text is made. Deterministic.
 
 Predicted: forward's bytes and forward's instructions, so forward's time: more than 90 % of what a copy reaches.
 """

@@ -1,0 +1,117 @@
+"""The roof stages at awkward shapes: right, clean, counted as predicted, bank conflicts as their layouts have them."""
+
+import numpy as np
+import pytest
+from bank_conflicts import expected
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from dwlab import simt
+from dwlab.problems import DepthwiseConv1d
+from dwlab.references import allowed_error, reference
+from dwlab.stages import stages
+from dwlab.traffic import compare
+
+ROOF = [one for one in stages("depthwise1d") if one.aligned == 16]
+ROWS = [one for one in ROOF if one.name in ("wide", "channels")]
+STRIPS = [one for one in ROOF if one.name == "strips"]
+each = {"ids": lambda it: it.id.removeprefix("depthwise1d/") if hasattr(it, "id") else str(it)}
+
+
+def judge(one, problem):
+    """Runs the stage twice: within the allowed error, the same bits, inputs untouched, no hazard, traffic as told."""
+    inputs, bits = problem.inputs(one.path), set()
+    want, allowed = reference(problem, one.path, inputs), allowed_error(problem, one.path, inputs)
+    for before in (np.nan, 1e30):
+        arrays = {name: array.copy() for name, array in inputs.items()}
+        for name in problem.outputs(one.path):
+            arrays[name] = np.full(problem.shapes(one.path)[name], before, np.float32)
+        one.run(problem, arrays)
+        for name, right in want.items():
+            assert (np.abs(arrays[name] - right) <= allowed[name]).all(), name  # NaN is never below
+        for name, array in inputs.items():
+            np.testing.assert_array_equal(arrays[name], array)
+        bits.add(b"".join(arrays[name].tobytes() for name in want))
+    assert len(bits) == 1
+    how = one.launch(problem)
+    args = one.example(problem)
+    report = simt.xray(one.kernel_for(problem), how.grid, how.block, *args, shared_bytes=how.shared_bytes)
+    assert report.hazards == () and report.totals.flops64 == 0
+    assert report.totals.bank_conflicts == expected(one, problem)
+    compare(one, problem).raise_if_different()
+
+
+# Every H, L and K of the lists below once, with rows that are no multiple of 32, one batch entry, and all paddings.
+@pytest.mark.parametrize("one", ROWS, **each)
+@pytest.mark.parametrize(
+    "problem",
+    [
+        DepthwiseConv1d(1, 1, 4, 1),
+        DepthwiseConv1d(1, 2, 8, 2, "same"),
+        DepthwiseConv1d(1, 31, 12, 3, 0),
+        DepthwiseConv1d(3, 33, 16, 5, 2),
+        DepthwiseConv1d(1, 37, 20, 31, "same"),
+        DepthwiseConv1d(1, 128, 24, 2),
+        DepthwiseConv1d(33, 1, 28, 6, 5),
+        DepthwiseConv1d(1, 2, 32, 48, 0),
+        DepthwiseConv1d(1, 1, 40, 7, "same"),
+        DepthwiseConv1d(2, 3, 44, 49, 17),
+        DepthwiseConv1d(1, 33, 48, 48),
+        DepthwiseConv1d(1, 2, 56, 63, "same"),
+        DepthwiseConv1d(1, 31, 60, 3),
+        DepthwiseConv1d(1, 1, 64, 64, 31),
+    ],
+    **each,
+)
+def test_rows_of_every_length(one, problem):
+    assert one.supports(problem)
+    judge(one, problem)
+
+
+@pytest.mark.parametrize("one", STRIPS, **each)
+@pytest.mark.parametrize(
+    "problem",
+    [
+        DepthwiseConv1d(1, 1, 4, 1),
+        DepthwiseConv1d(1, 37, 16, 2, "same"),
+        DepthwiseConv1d(2, 31, 20, 3),
+        DepthwiseConv1d(1, 33, 24, 5, 0),
+        DepthwiseConv1d(1, 128, 40, 48),
+        DepthwiseConv1d(1, 2, 636, 3, "same"),
+        DepthwiseConv1d(2, 1, 640, 31),
+        DepthwiseConv1d(1, 2, 644, 7, 6),
+        DepthwiseConv1d(1, 1, 1000, 49, "same"),
+        DepthwiseConv1d(1, 1, 1280, 5),
+        DepthwiseConv1d(1, 1, 1284, 64, 0),
+        DepthwiseConv1d(5, 2, 8, 63, 40),
+        DepthwiseConv1d(1, 3, 60, 65, "same"),
+        DepthwiseConv1d(1, 1, 20, 128, 90),
+    ],
+    **each,
+)
+def test_strips_of_every_length(one, problem):
+    if not one.supports(problem):
+        assert one.path == "weight_grad" and problem.K > 64
+        pytest.skip("weight_grad's strips hold 64 taps at most: test_gradients.py sees what takes more")
+    judge(one, problem)
+
+
+@pytest.mark.parametrize("one", ROOF, **each)
+@pytest.mark.parametrize(("L", "K"), [(4, 129), (61, 3), (68, 65), (1001, 5)])
+def test_any_other_shape_is_handed_over_with_launch_traffic_and_kernel(one, L, K):
+    problem = DepthwiseConv1d(2, 3, L, K, "same")
+    if one.supports(problem):
+        assert one.name == "strips" and L % 4 == 0 and K <= (64 if one.path == "weight_grad" else 128)
+        return
+    taken = [other for other in stages("depthwise1d", one.path) if other.kernel_for(problem) is one.kernel_for(problem)]
+    by = next(other for other in taken if other.supports(problem))
+    assert one not in (by,) and one.launch(problem) == by.launch(problem)
+    assert one.traffic(problem) == by.traffic(problem) and one.workspace_shape(problem) == by.workspace_shape(problem)
+    compare(one, problem).raise_if_different()
+
+
+@pytest.mark.parametrize("one", ROOF, **each)
+@settings(max_examples=2, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+@given(B=st.integers(1, 5), H=st.integers(1, 40), L=st.integers(1, 8), K=st.integers(1, 24), where=st.floats(0, 1))
+def test_any_shape_that_a_stage_is_for(one, B, H, L, K, where):
+    judge(one, DepthwiseConv1d(B, H, 4 * L, K, int(where * (K - 1))))
