@@ -101,8 +101,12 @@ def measure(
     seconds: float,
     quick: bool,
     told: Callable[[str], None],
+    alone: bool = False,
 ) -> tuple[Any, list[str]]:
-    """The study of all shapes, with notes on what it leaves out: no shape begins after so many seconds."""
+    """The study of all shapes, with notes on what it leaves out: no shape begins after so many seconds.
+
+    quick: few rounds, no peers. alone: all rounds, but neither peers nor counters.
+    """
     from dwlab import stages, study
     from dwlab.check import check
 
@@ -124,8 +128,9 @@ def measure(
             left_out.append(str(shape))
             continue
         one = study.study(
-            problem=shape, quick=quick, bench=bench, mode="gpu", judge=judge, chosen=here, hardware=i == 0, runs=[]
-        )
+            problem=shape, quick=quick or alone, bench=bench, mode="gpu", judge=judge, chosen=here,
+            hardware=i == 0, runs=[],
+        )  # fmt: skip
         made = one if made is None else replace(made, rows=made.rows + one.rows, peers=made.peers + one.peers)
         told(f"{shape}: {len(here)} stages, {time.monotonic() - started:.0f} s in all")
     date = made.environment["date"]  # one record has one date
@@ -149,6 +154,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("folder", nargs="?", default=str(ROOT / "dwlab" / "records"), help="where the record goes")
     parser.add_argument("--quick", action="store_true", help="one small shape, few rounds, no peers: to try it out")
+    parser.add_argument("--sixteen", action="store_true", help="only the paper's shape with rows of 16 bits, no peers")
     parser.add_argument("--no-tests", action="store_true", help="leave out the doctor and the tests on the GPU")
     parser.add_argument("--path", action="append", help="only this path; may be repeated (all if not given)")
     parser.add_argument("--seconds", type=float, default=300, help="no new shape after so long (default: %(default)s)")
@@ -180,10 +186,13 @@ def main() -> int:
     print("\n=== study", flush=True)
     started = time.monotonic()
     shapes = [study.QUICK_PROBLEM] if options.quick else [problems.problem(shape) for shape in SHAPES]
+    if options.sixteen:
+        shapes = [replace(problems.PAPER, dtype=dtype) for dtype in ("float16", "bfloat16")]
     paths = options.path or list(problems.PATHS)
     made, notes = measure(
-        shapes, paths, judged(tests), options.seconds, options.quick, lambda what: print(what, flush=True)
-    )
+        shapes, paths, judged(tests), options.seconds, options.quick, lambda what: print(what, flush=True),
+        alone=options.sixteen,
+    )  # fmt: skip
     print(made.table())
     file = made.write(folder, sections={"comparisons": comparisons(tests)} if tests else {}, notes=notes)
     steps.append(("study", 0 if made.passed else 1, time.monotonic() - started))
