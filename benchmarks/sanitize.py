@@ -87,7 +87,7 @@ def child(ids: Sequence[str]) -> int:
             inputs = problem.inputs(stage.path, seed=3)
             arrays = {name: cuda.to_device(values) for name, values in inputs.items()}
             for name in problem.outputs(stage.path):
-                arrays[name] = cuda.to_device(np.full(problem.shapes(stage.path)[name], np.nan, problem.dtype))
+                arrays[name] = cuda.to_device(problem.nans(name, stage.path))
             stage.run(problem, arrays)
             cuda.synchronize()
             wanted = references.reference(problem, stage.path, inputs)

@@ -26,15 +26,18 @@ import numpy as np
 from dwlab import diagnosis, references
 from dwlab import problems as _problems
 from dwlab.diagnosis import Finding
-from dwlab.problems import DepthwiseConv1d
-from dwlab.stages import ByShape, Launch, Stage, StageError, add_parts, fill_zero, limits
+from dwlab.problems import NAN_BITS, DepthwiseConv1d, decode, encode
+from dwlab.stages import ByShape, Launch, Stage, StageError, add_parts, fill_zero, limits, words
 from dwlab.stages import stage as _stage
 
 GUARD = 1024
-"""float32 elements before and after each array. A multiple of 64, so that arrays start 256-byte aligned."""
+"""Elements before and after each array. A multiple of 128, so that arrays start 256-byte aligned."""
 
 POISON = np.uint32(0x7FC0DEAD)
-"""Bits of the NaN in guard bands and outputs: a quiet NaN that arithmetic on a GPU never makes (that is 0x7FFFFFFF)."""
+"""Bits of the NaN in guard bands and outputs: a quiet NaN that arithmetic on a GPU never makes (that is 0x7FFFFFFF).
+
+In arrays of 16-bit elements it is dwlab.problems.NAN_BITS.
+"""
 
 _PARTS = "parts"  # the workspace of a launch in parts, among the arrays' names
 _FILL = 1024.0  # a filling that is no NaN, for the second run of a wrong kernel
@@ -299,12 +302,32 @@ _FAMILY = (
     (1, 2, 300, 37, "same", "several blocks of t"),
 )
 
+# For rows of 16 bits, which only stages at the roof take: whole pieces of 8, at most 64.
+_FAMILY_16 = (
+    (1, 1, 8, 1, "causal", "one piece of 16 bytes, one tap"),
+    (1, 1, 8, 3, "same", "one piece"),
+    (2, 3, 16, 4, 1, "padding between causal and same"),
+    (2, 3, 24, 4, 0, "no padding to the left"),
+    (2, 3, 8, 20, "causal", "K > L"),
+    (1, 31, 40, 7, "same", "a warp of rows less one"),
+    (2, 16, 56, 5, "causal", "a warp of rows"),
+    (3, 11, 32, 9, "same", "a warp of rows and one"),
+    (3, 2, 48, 48, "causal", "the paper's row"),
+    (3, 2, 48, 48, "same", "the paper's row"),
+    (2, 5, 64, 64, "same", "the longest row and filter"),
+    (5, 13, 24, 33, "same", "33 taps, two warps of rows and one"),
+    (70, 3, 8, 2, "causal", "many batch entries"),
+)
+
 # So many channels and entries that a block which works through the batch must go round more than once.
 _FAMILY_OF = {"weight_grad": ((40, 1100, 2, 3, "same", "more rows than blocks"),)}
 
 
 def cases(
-    problem: DepthwiseConv1d | None = None, block: tuple[int, ...] = (), path: str = "forward"
+    problem: DepthwiseConv1d | None = None,
+    block: tuple[int, ...] = (),
+    path: str = "forward",
+    dtype: str = "float32",
 ) -> tuple[Case, ...]:
     """The problems a kernel is judged on, the smallest first.
 
@@ -318,6 +341,8 @@ def cases(
         one = replace(few, B=1, H=1)
         chosen = [Case(one, "one row"), Case(few, "the problem" if few == problem else f"{problem}, cut down")]
         return tuple([*chosen[few == one :], Case(few, "fresh inputs", seed=1)])
+    if dtype != "float32":
+        return tuple(Case(DepthwiseConv1d(*sizes, dtype), why) for *sizes, why in _FAMILY_16)
     chosen = (*_FAMILY, *_FAMILY_OF.get(path, ()))
     family = [Case(DepthwiseConv1d(B, H, L, K, padding), why) for B, H, L, K, padding, why in chosen]
     lengths = {case.problem.L for case in family}
@@ -348,30 +373,39 @@ def check(
     *,
     path: str | None = None,
     launch: Callable[[DepthwiseConv1d], Launch] | None = None,
+    dtype: str | None = None,
 ) -> Verdict:
     """Judges a stage, a stage's id, or a kernel with its launch (problem -> Launch).
 
     path: what a bare kernel computes ("forward" if None); a stage has its own. problem: judge on this one only (or its
-    name, or "B,H,L,K"), cut down to what can be interpreted, because rows are alike. A wrong kernel is no exception: it
-    is in the verdict. Raises CheckError for what is neither a stage nor a kernel, lacks a launch, or has another path,
+    name, or "B,H,L,K"), cut down to what can be interpreted, because rows are alike. dtype: how rows are stored; None
+    for float32, or for the problem's. A wrong kernel is no exception: it is in the verdict. Raises CheckError for what
+    is neither a stage nor a kernel, lacks a launch, has another path or is not written for rows of that dtype,
     StageError or ProblemError for an unknown name.
     """
     judged, name = _subject(subject, path, launch)
     if problem is not None:
         problem = _problems.problem(problem)
-    small = cases(problem)[0].problem
+        problem = problem if dtype is None else replace(problem, dtype=dtype)
+    small = cases(problem, dtype=dtype or "float32")[0].problem
+    if small.dtype not in judged.dtypes:
+        raise CheckError(
+            f"{name} takes rows of {', '.join(judged.dtypes)}, not of {small.dtype}; a kernel for all of them is made "
+            "by a function of (L, K, SHIFT, DTYPE), decorated with @by_shape"
+        )
     try:
         block = judged.launch(small).block
     except Exception:  # the launch is judged with the cases
         block = ()
     results: list[CaseResult] = []
-    for case in cases(problem, block, judged.path):
+    for case in cases(problem, block, judged.path, dtype or "float32"):
         failed = sum(not result.passed for result in results)
         results.append(_judge(judged, case, diagnose=failed < _DIAGNOSED))
         hopeless = failed + 1 == _DIAGNOSED == len(results) and not results[-1].passed
         if hopeless or not results[-1].ran:
             break  # the others would say the same
-    notes = _notes(judged, cases(problem)[-1].problem if problem else _NOTED) if results[-1].ran else ()
+    noted = cases(problem)[-1].problem if problem else _NOTED if small.dtype == "float32" else small
+    notes = _notes(judged, noted) if results[-1].ran else ()
     return Verdict(name, f"{judged.op}/{judged.path}", tuple(results), notes)
 
 
@@ -508,15 +542,17 @@ def _run(
     before, device, views = {}, {}, {}
     for name in names:
         size = int(np.prod(shapes[name]))
-        flat = np.full(size + 2 * GUARD, POISON, np.uint32).view(np.float32)
+        dtype = "float32" if name == _PARTS else problem.dtype_of(name)
+        flat = _poisoned(size + 2 * GUARD, dtype)
         if name in inputs:
             flat[GUARD : GUARD + size] = inputs[name].ravel()
         elif isinstance(filling, float):
-            flat[GUARD : GUARD + size] = filling
+            flat[GUARD : GUARD + size] = encode(np.float32(filling), dtype)
         before[name] = flat
         device[name] = cuda.to_device(flat)
         views[name] = device[name][GUARD : GUARD + size].reshape(shapes[name])
-    args = [views[name] for name in problem.arrays(judged.path)]
+    kernel = judged.kernel_for(problem)  # refuses rows that cannot be seen as words
+    args = [words(problem, name, views[name]) for name in problem.arrays(judged.path)]
     output = args[-1]
     if how.parts:
         args[-1] = views[_PARTS]
@@ -525,14 +561,14 @@ def _run(
         warnings.filterwarnings("ignore", message="Grid size .* low occupancy")
         if how.zero:
             fill_zero(output)
-        judged.kernel_for(problem)[how.grid, how.block, 0, how.shared_bytes](*args, *how.scalars)
+        kernel[how.grid, how.block, 0, how.shared_bytes](*args, *how.scalars)
         if how.parts:
             add_parts(args[-1], output)
         cuda.synchronize()
     found, trespasses = {}, []
     for name, flat in before.items():
         after = device[name].copy_to_host()
-        changed = flat.view(np.uint32) != after.view(np.uint32)
+        changed = _bits(flat) != _bits(after)
         if name in outputs or name == _PARTS:
             found[name] = after[GUARD:-GUARD].reshape(shapes[name])
             changed[GUARD:-GUARD] = False
@@ -544,6 +580,16 @@ def _run(
             if part.any():
                 trespasses.append(f"{int(part.sum())} elements {where} {name} were overwritten")
     return _Run(found, tuple(trespasses))
+
+
+def _poisoned(size: int, dtype: str) -> np.ndarray:
+    if dtype == "float32":
+        return np.full(size, POISON, np.uint32).view(np.float32)
+    return np.full(size, NAN_BITS, np.uint16).view(_problems.storage(dtype))
+
+
+def _bits(array: np.ndarray) -> np.ndarray:
+    return array.view(np.uint32 if array.dtype.itemsize == 4 else np.uint16)
 
 
 def _options(problem: DepthwiseConv1d, path: str, lenient: bool) -> contextlib.AbstractContextManager:
@@ -571,7 +617,9 @@ def _xray(judged: Stage, problem: DepthwiseConv1d, how: Launch, inputs: dict[str
     from dwlab import simt
 
     shapes = problem.shapes(judged.path)
-    arrays = [inputs[n] if n in inputs else np.zeros(shapes[n], np.float32) for n in problem.arrays(judged.path)]
+    names = problem.arrays(judged.path)
+    arrays = [inputs[n] if n in inputs else np.zeros(shapes[n], problem.storage_of(n)) for n in names]
+    arrays = [words(problem, name, array) for name, array in zip(names, arrays, strict=True)]
     if how.parts:
         arrays[-1] = np.zeros((how.parts, *arrays[-1].shape), np.float32)
     options = simt.Options(hazards="report", trace=True, step_limit=_steps(problem, judged.path))
@@ -620,7 +668,8 @@ def _compare(
     faults: tuple[tuple[Finding, ...], ...] = ()
     wrong = size = 0
     for name in problem.outputs(path):
-        off = diagnosis.wrong_mask(run.outputs[name], want[name], allowed[name])
+        got = decode(run.outputs[name], problem.dtype_of(name))
+        off = diagnosis.wrong_mask(got, want[name], allowed[name])
         wrong, size = wrong + int(off.sum()), size + off.size
         explained = unwritten.any() and name == problem.arrays(path)[-1]
         if off.any() and diagnose and not explained:
@@ -639,21 +688,22 @@ def _diagnose(
     want: np.ndarray,
     allowed: np.ndarray,
 ) -> tuple[tuple[Finding, ...], ...]:
-    refilled = None
+    dtype = case.problem.dtype_of(name)
+    got, refilled = decode(run.outputs[name], dtype), None
     with contextlib.suppress(Exception):  # the second run only helps to say what is wrong
-        refilled = _run(judged, case.problem, how, inputs, _FILL, lenient=True).outputs[name]
-        settled = ~np.isnan(run.outputs[name])
-        if not np.array_equal(refilled[settled], run.outputs[name][settled]):
+        refilled = decode(_run(judged, case.problem, how, inputs, _FILL, lenient=True).outputs[name], dtype)
+        settled = ~np.isnan(got)
+        if not np.array_equal(refilled[settled], got[settled]):
             look = "threads race: run the check with DWLAB_TARGET=simulated, which names the lines"
             return ((Finding("runs differ", "two runs on the same inputs gave different outputs", look),),)
     evidence = diagnosis.Evidence(
         problem=case.problem,
         path=case.problem.alone(name),
-        inputs=inputs,
-        got=run.outputs[name],
+        inputs={key: decode(array, case.problem.dtype_of(key)) for key, array in inputs.items()},
+        got=got,
         want=want,
         allowed=allowed,
-        unwritten=run.outputs[name].view(np.uint32) == POISON,
+        unwritten=_bits(run.outputs[name]) == (POISON if dtype == "float32" else NAN_BITS),
         block=how.block,
         refilled=refilled,
         fill=_FILL,

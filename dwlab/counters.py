@@ -108,7 +108,8 @@ def measure(
     for stage in todo:
         child += ["--stage", stage.id]
     for shape in shapes:
-        child += ["--problem", ",".join(str(v) for v in (shape.B, shape.H, shape.L, shape.K, shape.padding))]
+        text = ",".join(str(v) for v in (shape.B, shape.H, shape.L, shape.K, shape.padding))
+        child += ["--problem", text if shape.dtype == "float32" else f"{text},{shape.dtype}"]
     command = [ncu, "--clock-control", "none", "--target-processes", "all", "--csv", "--print-units", "base"]
     command += ["--metrics", ",".join(_ALL), *child]
     root = str(Path(__file__).resolve().parent.parent)
@@ -184,7 +185,7 @@ def launch_once(stage: Stage, problem: DepthwiseConv1d) -> None:
     how, names = stage.launch(problem), problem.arrays(stage.path)
     # No kernel counts differently for other numbers, and zeros are quick to have.
     shapes = problem.shapes(stage.path)
-    arrays = {name: cuda.to_device(np.zeros(shapes[name], problem.dtype)) for name in names}
+    arrays = {name: cuda.to_device(np.zeros(shapes[name], problem.storage_of(name))) for name in names}
     args = list(stage.args(problem, arrays))
     if how.parts:
         args[len(names) - 1] = cuda.device_array(stage.workspace_shape(problem), np.float32)

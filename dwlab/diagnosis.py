@@ -64,9 +64,9 @@ class Evidence:
 
 
 def wrong_mask(got: np.ndarray, want: np.ndarray, allowed: np.ndarray) -> np.ndarray:
-    """Where got is farther than allowed from want. NaN is always wrong."""
+    """Where got is farther than allowed from want. NaN is always wrong; an infinity is right where it is wanted."""
     with np.errstate(invalid="ignore", over="ignore"):
-        return ~(np.abs(got.astype(np.float64) - want) <= allowed)
+        return ~((np.abs(got.astype(np.float64) - want) <= allowed) | (got == want))
 
 
 def diagnose(evidence: Evidence) -> tuple[tuple[Finding, ...], ...]:

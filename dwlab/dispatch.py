@@ -5,7 +5,9 @@
     dw = weight_grad(dy, x, taps=48)
     dx, dw = backward(dy, x, w)           # or both from one pass over dy and x
 
-Rows x, y, dy, dx are (B, H, L), filters w, dw (H, K), C-contiguous, all of one dtype and one kind:
+Rows x, y, dy, dx are (B, H, L), filters w, dw (H, K), C-contiguous, all of one kind. Filters are float32, rows all
+float32, float16 or bfloat16, whose bits NumPy and Numba arrays hold in uint16 (dwlab.problems.encode); the arithmetic
+is float32. Rows of 16 bits are for stages that hold them whole (L a multiple of 8). Kinds of arrays:
 
 - *NumPy arrays* are copied to the GPU, and the result back, each time: for trying things out.
 - *Numba device arrays* stay where they are. The launch is enqueued on `stream` (0 if None) and not waited for. Outputs
@@ -37,7 +39,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from dwlab import stages, target
-from dwlab.problems import PATHS, DepthwiseConv1d, ProblemError, nearest
+from dwlab.problems import DTYPES, PATHS, DepthwiseConv1d, ProblemError, nearest
 from dwlab.stages import Launch, Stage, StageError
 
 Array = TypeVar("Array")
@@ -46,7 +48,6 @@ Array = TypeVar("Array")
 _HOST, _DEVICE, _TORCH = "NumPy array", "Numba device array", "torch tensor"
 _OPERATOR = "dwlab.torch_ops.depthwise_conv1d"
 _ALIGNED = 256  # bytes: what every allocator gives at least; more is not looked for
-_DTYPES = ("float32", "float16", "bfloat16")
 
 
 class DispatchError(ValueError):
@@ -165,7 +166,10 @@ def best(problem: DepthwiseConv1d, path: str, aligned: int = _ALIGNED) -> Stage:
             refused = refused or f": {error}"
             continue
         return one
-    raise DispatchError(f"no stage of {path} takes {problem} with arrays aligned to {aligned} bytes{refused}")
+    rows = ""
+    if problem.dtype != "float32":
+        rows = "; rows of 16 bits need L a multiple of 8, and on some paths L and K up to 64: or pass float32 rows"
+    raise DispatchError(f"no stage of {path} takes {problem} with arrays aligned to {aligned} bytes{refused}{rows}")
 
 
 def launches(problem: DepthwiseConv1d, path: str, aligned: int = _ALIGNED) -> tuple[Stage, ...]:
@@ -188,6 +192,7 @@ class _Plan:
     names: tuple[str, ...]
     kernel: Any
     launch: Launch
+    problem: DepthwiseConv1d
     workspace: tuple[int, ...]  # the shape of the launch's parts, () if there are none
 
 
@@ -203,7 +208,7 @@ def _plans(problem: DepthwiseConv1d, path: str, wanted: str | Stage | None, alig
 
 def _plan(problem: DepthwiseConv1d, one: Stage) -> _Plan:
     names = problem.arrays(one.path)
-    return _Plan(one, names, one.kernel_for(problem), one.launch(problem), one.workspace_shape(problem))
+    return _Plan(one, names, one.kernel_for(problem), one.launch(problem), problem, one.workspace_shape(problem))
 
 
 def _named(problem: DepthwiseConv1d, path: str, wanted: str | Stage, aligned: int) -> Stage:
@@ -218,6 +223,11 @@ def _named(problem: DepthwiseConv1d, path: str, wanted: str | Stage, aligned: in
         if chosen is None:
             known = nearest(wanted, tuple(one.name for one in listed))
             raise DispatchError(f"there is no stage {wanted!r} of {path}. {known}")
+    if problem.dtype != "float32" and not chosen.supports(problem):
+        try:
+            chosen.launch(problem)
+        except StageError as error:  # which says what does take such rows
+            raise DispatchError(str(error)) from None
     while not chosen.supports(problem):
         chosen = stages.stage(chosen.kernel.otherwise)
     if chosen.aligned > aligned:
@@ -251,18 +261,18 @@ def _call(
     if kind == _TORCH:
         return _call_torch(path, problem, inputs, outputs, given, wanted, stream)
     cuda, stream = target.cuda, 0 if stream is None else stream
-    dtype = next(iter(inputs.values())).dtype
+    kinds = {name: problem.storage_of(name) for name in outputs}
     shapes = {name: _shape(problem, name) for name in outputs}
     if kind == _DEVICE:
-        made = {name: cuda.device_array(shapes[name], dtype) for name in outputs if name not in given}
+        made = {name: cuda.device_array(shapes[name], kinds[name]) for name in outputs if name not in given}
         device = {**arrays, **made}
         _start(_plans(problem, path, wanted, _alignment(arrays.values())), device, stream)
         return tuple(device[name] for name in outputs)
     plans = _plans(problem, path, wanted, _ALIGNED)
     device = {name: cuda.to_device(array, stream=stream) for name, array in inputs.items()}
-    device |= {name: cuda.device_array(shapes[name], dtype) for name in outputs}
+    device |= {name: cuda.device_array(shapes[name], kinds[name]) for name in outputs}
     _start(plans, device, stream)
-    results = {name: np.empty(shapes[name], dtype) if array is None else array for name, array in outputs.items()}
+    results = {name: np.empty(shapes[name], kinds[name]) if array is None else array for name, array in outputs.items()}
     for name, array in results.items():
         device[name].copy_to_host(array, stream=stream)
     if stream:
@@ -287,12 +297,17 @@ def _call_torch(
         )
     like = next(iter(inputs.values()))
     results = {
-        name: torch.empty(_shape(problem, name), dtype=like.dtype, device=like.device) if array is None else array
+        name: torch.empty(_shape(problem, name), dtype=getattr(torch, problem.dtype_of(name)), device=like.device)
+        if array is None
+        else array
         for name, array in outputs.items()
     }
     tensors = {**inputs, **results}
     if target.mode != "gpu":
-        host = {name: tensor.detach().numpy() for name, tensor in tensors.items()}
+        host = {
+            name: (tensor.detach().view(torch.uint16) if tensor.dtype == torch.bfloat16 else tensor.detach()).numpy()
+            for name, tensor in tensors.items()
+        }
         _call(
             path,
             {name: host[name] for name in inputs},
@@ -319,12 +334,13 @@ def _start(plans: tuple[_Plan, ...], arrays: Mapping[str, Any], stream: Any, tor
     for plan in plans:
         *sources, output = (arrays[name] for name in plan.names)
         if torch is None:
-            written = flat = output
+            *sources, written = (stages.words(plan.problem, name, arrays[name]) for name in plan.names)
+            flat = output
             if plan.workspace:
                 written = parts = target.cuda.device_array(plan.workspace, np.float32)
         else:
-            sources, flat = [_array_of(source) for source in sources], _array_of(output, (output.numel(),))
-            written = _array_of(output)
+            *sources, written = (_words_of(plan.problem, name, arrays[name]) for name in plan.names)
+            flat = _array_of(output, (output.numel(),)) if plan.launch.zero or plan.workspace else written
             if plan.workspace:
                 # Held until the kernels are enqueued. Then torch may hand it on, to work later on the same stream.
                 workspace = torch.empty(plan.workspace, dtype=torch.float32, device=output.device)
@@ -341,6 +357,14 @@ def _start(plans: tuple[_Plan, ...], arrays: Mapping[str, Any], stream: Any, tor
 def _array_of(tensor: Any, shape: tuple[int, ...] | None = None) -> Any:
     """The tensor's memory as a device array, which does not keep it: for launches within a call that does."""
     return _array_at(tensor.device.index, tensor.data_ptr(), shape or tuple(tensor.shape), _dtype(tensor))
+
+
+def _words_of(problem: DepthwiseConv1d, name: str, tensor: Any) -> Any:
+    """The tensor's memory as kernels get it (stages.words)."""
+    if problem.dtype_of(name) == "float32":
+        return _array_of(tensor)
+    B, H, L = tensor.shape
+    return _array_at(tensor.device.index, tensor.data_ptr(), (B, H, L // 2), "float32")
 
 
 @functools.lru_cache(4096)
@@ -399,25 +423,14 @@ def _problem(B: int, H: int, L: int, K: int, padding: str | int, dtype: str) -> 
     return DepthwiseConv1d(B, H, L, K, padding, dtype)
 
 
-@functools.cache
-def _dtypes() -> tuple[str, ...]:
-    """The dtypes that problems have."""
-    found = []
-    for dtype in _DTYPES:
-        try:
-            DepthwiseConv1d(1, 1, 1, 1, dtype=dtype)
-        except ProblemError:
-            continue
-        found.append(dtype)
-    return tuple(found)
-
-
 def _shape(problem: DepthwiseConv1d, name: str) -> tuple[int, ...]:
     return (problem.H, problem.K) if "w" in name else (problem.B, problem.H, problem.L)
 
 
 def _dtype(array: Any) -> str:
-    return str(array.dtype).removeprefix("torch.")
+    """The dtype's name, "bfloat16" for the uint16 in which NumPy and Numba arrays hold its bits."""
+    name = str(array.dtype)
+    return "bfloat16" if name == "uint16" else name.removeprefix("torch.")
 
 
 def _problem_of(path: str, inputs: Mapping[str, Any], padding: str | int, taps: int | None) -> DepthwiseConv1d:
@@ -450,7 +463,7 @@ def _problem_of(path: str, inputs: Mapping[str, Any], padding: str | int, taps: 
         K = taps
     dtype = _dtype(inputs[first])
     for name, array in inputs.items():
-        _check_dtype(name, array, dtype if dtype in _dtypes() else "float32")
+        _check_dtype(name, array, dtype if dtype in DTYPES and "w" not in name else "float32")
     try:
         hashable = isinstance(padding, (str, int, np.integer)) and isinstance(K, (int, np.integer))
         make = _problem if hashable else DepthwiseConv1d
@@ -465,6 +478,10 @@ def _check_dtype(name: str, array: Any, wanted: str) -> None:
         return
     if _kind(name, array) == _TORCH:
         cast = f"{name}.float()" if wanted == "float32" else f"{name}.to(torch.{wanted})"
+    elif wanted == "bfloat16":
+        cast = f"dwlab.problems.encode({name}, 'bfloat16'), the bits in uint16"
+    elif dtype == "bfloat16":
+        cast = f"dwlab.problems.decode({name}, 'bfloat16')"
     elif _kind(name, array) == _HOST:
         cast = f"{name}.astype('{wanted}')"
     else:
@@ -479,7 +496,7 @@ def _check(kind: str, problem: DepthwiseConv1d, path: str, arrays: Mapping[str, 
     for name, array in given.items():
         if tuple(array.shape) != _shape(problem, name):
             raise DispatchError(f"{name} has shape {tuple(array.shape)}; {_shape(problem, name)} is needed")
-        _check_dtype(name, array, problem.dtype)
+        _check_dtype(name, array, problem.dtype_of(name))
         if kind == _HOST and not array.flags.writeable:
             raise DispatchError(f"{name} is read-only and cannot take the result: pass a copy of it, or leave it out")
     for name, array in arrays.items():

@@ -267,8 +267,10 @@ def table(
     chosen = stage_list.stages() if stages is None else [stages] if isinstance(stages, str) else list(stages)
     chosen = [stage_list.stage(one) if isinstance(one, str) else one for one in chosen]
     shape = problem_named(problem)
-    found = _compile([_job(one, shape, None, None, 0) for one in chosen], wanted, origin)
-    refused = {one.id: why for one, why in zip(chosen, found, strict=True) if isinstance(why, str)}
+    taken = [one for one in chosen if shape.dtype in one.dtypes]
+    found = _compile([_job(one, shape, None, None, 0) for one in taken], wanted, origin)
+    refused = {one.id: f"it does not take rows of {shape.dtype}" for one in chosen if one not in taken}
+    refused |= {one.id: why for one, why in zip(taken, found, strict=True) if isinstance(why, str)}
     return Table(shape, wanted, tuple(one for one in found if isinstance(one, Compiled)), refused, origin)
 
 
@@ -340,7 +342,8 @@ def _job(kernel: Any, problem: Any, signature: Any, block: Any, shared_bytes: in
 def _stage_job(one: stage_list.Stage, problem: DepthwiseConv1d) -> _Job:
     how = one.launch(problem)
     registered = any(one.id == other.id and one.kernel is other.kernel for other in stage_list.stages())
-    arrays = [(problem.dtype, len(shape), "C") for shape in problem.shapes(one.path).values()]
+    # float32 whatever the rows are: those of 16-bit elements are given to kernels as words of two.
+    arrays = [("float32", len(shape), "C") for shape in problem.shapes(one.path).values()]
     if how.parts:  # then the kernel's last array is a workspace of one more dimension
         arrays[-1] = ("float32", arrays[-1][1] + 1, "C")
     notes = () if one.supports(problem) else ("not made for this problem: another stage's kernel runs it",)

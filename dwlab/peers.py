@@ -92,7 +92,7 @@ def measure(
             if "conv" in kind(way):
                 name += f" (cuDNN {_cudnn_version(torch.backends.cudnn.version())})"
             try:
-                made = [prepare(**{key: torch.as_tensor(s[key], device="cuda") for key in names}) for s in sets]
+                made = [prepare(**{key: _tensor(problem, key, s[key]) for key in names}) for s in sets]
                 call, outputs = made[0]
                 wrong = verify(outputs(call()))
                 if wrong:
@@ -109,6 +109,16 @@ def measure(
                 torch.cuda.synchronize()
                 torch.cuda.empty_cache()
     return found
+
+
+def _tensor(problem: DepthwiseConv1d, name: str, array: Any) -> Any:
+    """A device array as a tensor. PyTorch wants filters of the rows' dtype, so they are rounded to it, untimed."""
+    import torch
+
+    if problem.dtype_of(name) == "bfloat16":
+        return torch.as_tensor(array.view("int16"), device="cuda").view(torch.bfloat16)
+    tensor = torch.as_tensor(array, device="cuda")
+    return tensor if problem.dtype == "float32" else tensor.to(getattr(torch, problem.dtype))
 
 
 Call = Callable[[], Any]
@@ -221,8 +231,8 @@ def _convolution_backward(problem: DepthwiseConv1d, path: str) -> dict[str, Prep
 
         def prepare(dy: Any, x: Any = None, w: Any = None) -> tuple[Call, Outputs]:
             # What a mask leaves out is asked for its shape only, but must be there.
-            x = torch.empty((B, H, L), device=dy.device) if x is None else x
-            w = torch.empty((H, K), device=dy.device) if w is None else w
+            x = torch.empty((B, H, L), device=dy.device, dtype=dy.dtype) if x is None else x
+            w = torch.empty((H, K), device=dy.device, dtype=dy.dtype) if w is None else w
             g = shaped(dy).contiguous(memory_format=layout)
             xp = shaped(F.pad(x, (left, right))).contiguous(memory_format=layout)
             wf = shaped(w.flip(-1).reshape(H, 1, K)).contiguous(memory_format=layout)

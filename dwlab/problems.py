@@ -18,11 +18,47 @@ _ARRAYS: dict[str, tuple[str, ...]] = {
     "weight_grad": ("dy", "x", "dw"),
     "backward": ("dy", "x", "w", "dx", "dw"),
 }
+DTYPES = ("float32", "float16", "bfloat16")
+"""How rows may be stored. Filters, their gradient and all arithmetic are float32."""
+
+NAN_BITS = np.uint16(0x7FED)
+"""A NaN of float16 and of bfloat16 that arithmetic on a GPU never makes (that is 0x7FFF): what poisons 16-bit rows."""
+
 _OUTPUTS = {"y": "forward", "dx": "input_grad", "dw": "weight_grad"}  # and the path that computes it alone
 
 
 class ProblemError(ValueError):
     """A size, padding, dtype, path or problem name that cannot be used; the message says which and what can."""
+
+
+def storage(dtype: str) -> np.dtype:
+    """NumPy's dtype for a storage type. NumPy has no bfloat16: such arrays are uint16 and hold its bits."""
+    return np.dtype(np.uint16 if dtype == "bfloat16" else dtype)
+
+
+def encode(values: np.ndarray, dtype: str) -> np.ndarray:
+    """float32 values -> an array of `storage(dtype)`, each rounded to the nearest, of two as near to the even one.
+
+    Beyond the largest number of the type (float16: 65,504) it is infinite. Every NaN becomes 0x7FFF in bfloat16.
+    """
+    values = np.asarray(values, np.float32)
+    if dtype != "bfloat16":
+        with np.errstate(over="ignore"):
+            return values.astype(storage(dtype), copy=False)
+    bits = values.view(np.uint32)
+    rounded = bits >> np.uint32(16)
+    rounded &= np.uint32(1)  # the last bit kept: with a half in what is cut off, only an odd one is rounded up
+    rounded += np.uint32(0x7FFF)
+    rounded += bits
+    rounded >>= np.uint32(16)
+    return np.where(np.isnan(values), np.uint16(0x7FFF), rounded.astype(np.uint16))
+
+
+def decode(array: np.ndarray, dtype: str) -> np.ndarray:
+    """The values of an array of `storage(dtype)`, exactly: float32 if it is stored in 16 bits, else as they are."""
+    if dtype == "bfloat16" and array.dtype == np.uint16:
+        return (array.astype(np.uint32) << np.uint32(16)).view(np.float32)
+    return array.astype(np.float32) if array.dtype == np.float16 else array
 
 
 def nearest(name: str, known: tuple[str, ...]) -> str:
@@ -49,7 +85,11 @@ class DepthwiseConv1d:
     shift = 0), "same" has (K-1)//2 as PyTorch's padding="same" (whose weights are these, reversed), an int 0..K-1
     is the count itself. The row keeps its length. shift = K-1-left.
 
-    Raises ProblemError for a size below 1, an unknown or impossible padding, or a dtype other than float32.
+    `dtype` is how rows (x, y, dy, dx) are stored: "float32", "float16" or "bfloat16", of which NumPy arrays hold the
+    bits in uint16 (`encode`, `decode`). Filters and their gradient are float32: they are few, and dw sums up a batch.
+    Whatever the rows are, kernels compute and sum up in float32, and round once, when they store a row.
+
+    Raises ProblemError for a size below 1, an unknown or impossible padding, or an unknown dtype.
     """
 
     B: int
@@ -78,11 +118,12 @@ class DepthwiseConv1d:
             raise ProblemError(f"padding must lie in 0..K-1 = 0..{self.K - 1}, not {self.padding}")
         else:
             object.__setattr__(self, "padding", int(self.padding))
-        if self.dtype != "float32":
-            raise ProblemError(f"dtype {self.dtype!r} is not supported: use 'float32'")
+        if self.dtype not in DTYPES:
+            raise ProblemError(f"dtype {self.dtype!r} is not supported: use {', '.join(map(repr, DTYPES))}")
 
     def __str__(self) -> str:
-        return f"B={self.B} H={self.H} L={self.L} K={self.K} padding={self.padding}"
+        text = f"B={self.B} H={self.H} L={self.L} K={self.K} padding={self.padding}"
+        return text if self.dtype == "float32" else f"{text} {self.dtype}"
 
     @property
     def op(self) -> str:
@@ -91,8 +132,8 @@ class DepthwiseConv1d:
 
     @property
     def itemsize(self) -> int:
-        """Bytes of one element."""
-        return np.dtype(self.dtype).itemsize
+        """Bytes of one element of a row."""
+        return storage(self.dtype).itemsize
 
     @property
     def left(self) -> int:
@@ -146,16 +187,32 @@ class DepthwiseConv1d:
         """Array name -> shape. Rows (B, H, L), filters (H, K)."""
         return {name: (self.H, self.K) if "w" in name else (self.B, self.H, self.L) for name in self.arrays(path)}
 
+    def dtype_of(self, name: str) -> str:
+        """How an array is stored: `dtype` for rows (x, y, dy, dx), "float32" for filters (w, dw)."""
+        return "float32" if "w" in name else self.dtype
+
+    def storage_of(self, name: str) -> np.dtype:
+        """NumPy's dtype of an array: uint16 where it holds bfloat16."""
+        return storage(self.dtype_of(name))
+
+    def nans(self, name: str, path: str = "forward") -> np.ndarray:
+        """An array of the path full of NaN, in its storage."""
+        shape, kind = self.shapes(path)[name], self.storage_of(name)
+        return np.full(shape, NAN_BITS, np.uint16).view(kind) if kind.itemsize == 2 else np.full(shape, np.nan, kind)
+
     def nbytes(self, path: str = "forward") -> dict[str, int]:
         """Array name -> bytes."""
-        return {name: self.itemsize * int(np.prod(shape, dtype=object)) for name, shape in self.shapes(path).items()}
+        return {
+            name: self.storage_of(name).itemsize * int(np.prod(shape, dtype=object))
+            for name, shape in self.shapes(path).items()
+        }
 
     def compulsory_bytes(self, path: str = "forward") -> int:
         """Bytes that any kernel must move: each input read once, each output written once."""
         return sum(self.nbytes(path).values())
 
     def inputs(self, path: str = "forward", seed: int = 0) -> dict[str, np.ndarray]:
-        """Seeded inputs: array name -> float32 array, uniform in [-1, 2).
+        """Seeded inputs: array name -> array in its storage, uniform in [-1, 2) and rounded to the storage type.
 
         The mean is not zero and nothing is symmetric, so that a lost term, a wrong sign or a reversed filter shows.
         Raises ProblemError for a seed that is no whole number from 0 up, and where the arrays do not fit into memory.
@@ -174,7 +231,7 @@ class DepthwiseConv1d:
                 ) from None
             values *= 3
             values -= 1
-            made[name] = values
+            made[name] = encode(values, self.dtype_of(name))
         return made
 
 
@@ -192,7 +249,9 @@ PROBLEMS: dict[str, DepthwiseConv1d] = {
 
 
 def problem(text: str | DepthwiseConv1d) -> DepthwiseConv1d:
-    """The problem of a name in PROBLEMS, or of sizes: "B,H,L,K" or "B,H,L,K,padding". A problem is returned as it is.
+    """The problem of a name in PROBLEMS, or of sizes: "B,H,L,K", "B,H,L,K,padding" or "B,H,L,K,padding,dtype".
+
+    A problem is returned as it is.
 
     Raises ProblemError with the nearest name for a name that is not there.
     """
@@ -203,7 +262,7 @@ def problem(text: str | DepthwiseConv1d) -> DepthwiseConv1d:
     if text in PROBLEMS:
         return PROBLEMS[text]
     parts = [part.strip() for part in text.split(",")]
-    if len(parts) in (4, 5):
+    if len(parts) in (4, 5, 6):
         try:
             sizes = [int(part) for part in parts[:4]]
         except ValueError:
@@ -211,7 +270,8 @@ def problem(text: str | DepthwiseConv1d) -> DepthwiseConv1d:
         if len(parts) == 4:
             return DepthwiseConv1d(*sizes)
         number = parts[4].lstrip("-").isdigit()
-        return DepthwiseConv1d(*sizes, padding=int(parts[4]) if number else parts[4])
+        return DepthwiseConv1d(*sizes, int(parts[4]) if number else parts[4], *parts[5:])
     raise ProblemError(
-        f"there is no problem {text!r}. {nearest(text, tuple(PROBLEMS))} Or give sizes: B,H,L,K or B,H,L,K,padding."
+        f"there is no problem {text!r}. {nearest(text, tuple(PROBLEMS))} "
+        "Or give sizes: B,H,L,K or B,H,L,K,padding or B,H,L,K,padding,dtype."
     )

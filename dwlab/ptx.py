@@ -8,14 +8,20 @@
     commit()                                     makes a group of this thread's copies so far (cp.async.commit_group)
     wait(n)                                      until at most the n youngest groups are on their way, n a literal
                                                  (cp.async.wait_group)
+    halves(word) -> low, high                    the two float16 in the 32 bits of a float32, as float32 (cvt.f32.f16)
+    join_halves(low, high) -> word               and back: rounded to nearest, even ones at ties (cvt.rn.f16x2.f32)
+    bfloats(word) -> low, high                   the same for two bfloat16 (their bits are a float32's upper half)
+    join_bfloats(low, high) -> word              and back (cvt.rn.bf16x2.f32)
+
+Rows of 16 bits are moved as float32 words of two elements: instructions that only move bits do not ask what they are.
 
 Arrays are float32 and C-contiguous. An index counts elements from the array's first one, through all its dimensions,
 and is a multiple of 4: the hardware takes 16 bytes at 16-byte addresses only. After wait(0) a thread sees its own
 copies; other threads see them after a barrier that follows (cuda.syncwarp, cuda.syncthreads).
 
 In gpu mode these are Numba intrinsics around inline PTX; in simulated mode dwlab.simt executes what they mean, counts
-it and finds what is wrong (dwlab.simt.wide). Source: PTX ISA 8.7, "ld", "st", "cp.async". Copies need compute
-capability 8.0 or higher.
+it and finds what is wrong (dwlab.simt.wide, dwlab.simt.narrow). Source: PTX ISA 8.7, "ld", "st", "cp.async", "cvt".
+Copies and join_bfloats need compute capability 8.0 or higher.
 """
 
 from __future__ import annotations
@@ -24,10 +30,11 @@ from types import SimpleNamespace
 from typing import Any, NoReturn
 
 from dwlab import target
-from dwlab.simt import wide
+from dwlab.simt import narrow, wide
 from dwlab.simt.intrinsics import register_meaning
 
 NAMES = ("load4", "store4", "load4_shared", "store4_shared", "copy4_async", "commit", "wait")
+NAMES += ("halves", "join_halves", "bfloats", "join_bfloats")
 
 
 def load4(array: Any, index: int) -> tuple[float, float, float, float]:
@@ -63,6 +70,26 @@ def commit() -> None:
 def wait(groups: int) -> None:
     """Waits until at most this many of the thread's groups, its youngest, are still on their way."""
     _outside("wait")
+
+
+def halves(word: float) -> tuple[float, float]:
+    """The float16 in a word's lower 16 bits, and the one in its upper 16 bits, both exactly, as float32."""
+    _outside("halves")
+
+
+def join_halves(low: float, high: float) -> float:
+    """The word with two float32 rounded to float16 in its lower and upper 16 bits; from 65,520 on they are infinite."""
+    _outside("join_halves")
+
+
+def bfloats(word: float) -> tuple[float, float]:
+    """The bfloat16 in a word's lower 16 bits, and the one in its upper 16 bits, both exactly, as float32."""
+    _outside("bfloats")
+
+
+def join_bfloats(low: float, high: float) -> float:
+    """The word with two float32 rounded to bfloat16 in its lower and upper 16 bits."""
+    _outside("join_bfloats")
 
 
 def _outside(name: str) -> NoReturn:
@@ -171,7 +198,54 @@ def intrinsics() -> SimpleNamespace:
 
         return types.void(groups), generate
 
+    two = types.UniTuple(types.float32, 2)
+
+    def numbers(name: str, *given: Any) -> None:
+        for one in given:
+            if one != types.float32:
+                raise errors.TypingError(f"ptx.{name} takes float32, not {one}: float32(…) converts")
+
+    def convert(builder: Any, returns: Any, text: str, constraints: str, *operands: Any) -> Any:
+        shape = ir.FunctionType(returns, [one.type for one in operands])
+        return builder.call(ir.InlineAsm(shape, text, constraints, side_effect=False), list(operands))
+
+    def split(name: str) -> Any:
+        @intrinsic
+        def halves(typing: Any, word: Any) -> Any:
+            numbers(name, word)
+
+            def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+                bits = builder.bitcast(args[0], i32)
+                if name == "halves":
+                    text = "{ .reg .b16 l, h; mov.b32 {l, h}, $2; cvt.f32.f16 $0, l; cvt.f32.f16 $1, h; }"
+                    found = convert(builder, ir.LiteralStructType([f32] * 2), text, "=f,=f,r", bits)
+                    return cgutils.pack_array(builder, [builder.extract_value(found, k) for k in range(2)])
+                low = builder.shl(bits, ir.Constant(i32, 16))
+                high = builder.and_(bits, ir.Constant(i32, 0xFFFF0000))
+                return cgutils.pack_array(builder, [builder.bitcast(one, f32) for one in (low, high)])
+
+            return two(word), generate
+
+        return halves
+
+    def join(name: str, kind: str) -> Any:
+        @intrinsic
+        def joined(typing: Any, low: Any, high: Any) -> Any:
+            numbers(name, low, high)
+
+            def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+                text = f"cvt.rn.{kind}x2.f32 $0, $1, $2;"  # the first operand goes to the upper half
+                return builder.bitcast(convert(builder, i32, text, "=r,f,f", args[1], args[0]), f32)
+
+            return types.float32(low, high), generate
+
+        return joined
+
     return SimpleNamespace(
+        halves=split("halves"),
+        join_halves=join("join_halves", "f16"),
+        bfloats=split("bfloats"),
+        join_bfloats=join("join_bfloats", "bf16"),
         load4=loads("load4", "global"),
         store4=stores("store4", "global"),
         load4_shared=loads("load4_shared", "shared"),
@@ -190,6 +264,10 @@ _MEANINGS = SimpleNamespace(
     copy4_async=wide.copy_async,
     commit=wide.commit,
     wait=wide.wait,
+    halves=narrow.halves,
+    join_halves=narrow.join_halves,
+    bfloats=narrow.bfloats,
+    join_bfloats=narrow.join_bfloats,
 )
 
 if target.mode == "gpu":

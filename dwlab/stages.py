@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dwlab.problems import PATHS, DepthwiseConv1d, nearest
+from dwlab.problems import DTYPES, PATHS, DepthwiseConv1d, nearest
 
 if TYPE_CHECKING:
     from dwlab.traffic import Traffic
@@ -37,6 +37,8 @@ _FILE = re.compile(rf"^({'|'.join(PATHS)})_(\d+)_(\w+)\.py$")
 MAX_GRID = (2**31 - 1, 65535, 65535)
 MAX_BLOCK = (1024, 1024, 64)
 MAX_THREADS = 1024
+
+_FLOAT32 = ("float32",)
 
 _ZERO_THREADS = 256  # of a block that sets an output to 0
 _SUM_LANES, _SUM_SHARES = 32, 32  # elements that a block of the adding kernel sums up, and threads for each
@@ -105,25 +107,38 @@ def _any_problem(problem: DepthwiseConv1d) -> bool:
 class ByShape:
     """A kernel that is made for each shape (L, K, shift), and then kept. What is launched is for_problem(problem).
 
-    make: (L, K, shift) -> kernel, with the shape built into its text as constants. Problems that its stage does not
-    support get the kernel of the stage that it names in their place.
+    make: (L, K, shift) -> kernel, with the shape built into its text as constants; or (L, K, shift, dtype) -> kernel,
+    for rows of every storage type. Problems that its stage does not support get the kernel of the stage that it names
+    in their place.
+
+    Kernels get rows of 16-bit elements as float32 words, two elements in each (`words`).
     """
 
     supports: Callable[[DepthwiseConv1d], bool] = staticmethod(_any_problem)
     otherwise: str = ""
 
-    def __init__(self, make: Callable[[int, int, int], Any]):
+    def __init__(self, make: Callable[..., Any]):
         self.make = functools.cache(make)
+        self.dtypes = DTYPES if len(inspect.signature(make).parameters) == 4 else _FLOAT32
         functools.update_wrapper(self, make)
 
     def for_problem(self, problem: DepthwiseConv1d) -> Any:
         """The kernel for a problem."""
         if not self.supports(problem):
             return stage(self.otherwise).kernel_for(problem)
-        return self.make(problem.L, problem.K, problem.shift)
+        shape = (problem.L, problem.K, problem.shift)
+        return self.make(*shape) if self.dtypes is _FLOAT32 else self.make(*shape, problem.dtype)
 
 
-def by_shape(make: Callable[[int, int, int], Any]) -> ByShape:
+def words(problem: DepthwiseConv1d, name: str, array: Any) -> Any:
+    """The array as kernels get it: one of 16-bit elements as float32 words, two elements in each, its memory the same.
+
+    Instructions that move 16 bytes do not ask what is in them. array: NumPy's or a device array.
+    """
+    return array if problem.dtype_of(name) == "float32" else array.view(np.float32)
+
+
+def by_shape(make: Callable[..., Any]) -> ByShape:
     """Decorates a function that makes a stage's kernel for a shape."""
     return ByShape(make)
 
@@ -167,8 +182,9 @@ def limits(launch: Launch) -> tuple[str, ...]:
 class Stage:
     """One kernel of a path: how to start it on a problem, and the memory traffic that it should cause.
 
-    supports: problem -> whether the stage's idea applies to it. It runs any other problem too, by handing it to another
-    stage's kernel: right, but not what a study of this stage is about. aligned: bytes of which a device array's address
+    supports: problem -> whether the stage's idea applies to it. It runs any other float32 problem too, by handing it to
+    another stage's kernel: right, but not what a study of this stage is about. Rows of 16 bits it does not hand on:
+    that is a StageError, which names the stages that take them. aligned: bytes of which a device array's address
     must be a multiple.
     """
 
@@ -190,8 +206,27 @@ class Stage:
         return f"{self.op}/{self.path}/{self.name}"
 
     def kernel_for(self, problem: DepthwiseConv1d) -> Any:
-        """The kernel that runs a problem: `kernel` itself, or what it makes for the problem's shape."""
+        """The kernel that runs a problem: `kernel` itself, or what it makes for the shape. Raises StageError."""
+        self._takes(problem)
         return self.kernel.for_problem(problem) if isinstance(self.kernel, ByShape) else self.kernel
+
+    @property
+    def dtypes(self) -> tuple[str, ...]:
+        """Storage types of the rows that the kernel is written for."""
+        return self.kernel.dtypes if isinstance(self.kernel, ByShape) else _FLOAT32
+
+    def _takes(self, problem: DepthwiseConv1d) -> None:
+        if problem.dtype == "float32" or (problem.dtype in self.dtypes and self.supports(problem)):
+            return
+        others = [one for one in stages(self.op, self.path) if problem.dtype in one.dtypes]
+        here = [one.id for one in others if one.supports(problem)]
+        if here:
+            raise StageError(f"{self.id} does not take {problem}: use {' or '.join(here)}, or float32 rows")
+        raise StageError(
+            f"{self.id} does not take {problem}, and no other stage does. {problem.dtype} rows are for "
+            f"{', '.join(one.id for one in others) or 'none of them'}, with rows of whole 16 bytes (L a multiple of 8) "
+            "and of sizes that their registers hold: use other sizes, or float32 rows"
+        )
 
     def with_kernel(self, kernel: Any) -> Stage:
         """This stage's launch around another kernel."""
@@ -209,7 +244,9 @@ class Stage:
         if self.aligned > 1 and self.supports(problem):
             for name, array in zip(problem.arrays(self.path), checked, strict=True):
                 _check_address(name, array, self)
-        return (*checked, *self.launch(problem).scalars)
+        how = self.launch(problem)  # refuses what the stage does not take, before rows are looked at as words
+        passed = (words(problem, name, array) for name, array in zip(problem.arrays(self.path), checked, strict=True))
+        return (*passed, *how.scalars)
 
     def run(self, problem: DepthwiseConv1d, arrays: dict[str, Any], stream: Any = 0) -> None:
         """Starts the kernel. `arrays`: name -> host or device array; the outputs are written in place.
@@ -219,9 +256,7 @@ class Stage:
         """
         self.starter(problem, arrays)(stream)
 
-    def starter(
-        self, problem: DepthwiseConv1d, arrays: dict[str, Any], workspace: Any = None
-    ) -> Callable[[Any], None]:
+    def starter(self, problem: DepthwiseConv1d, arrays: dict[str, Any], workspace: Any = None) -> Callable[[Any], None]:
         """All that `run` does, prepared: a function of the stream that only starts kernels.
 
         workspace: a device array for a launch's parts (see `workspace_shape`), made here if None. Raises StageError as
@@ -258,7 +293,7 @@ class Stage:
         how = self.launch(problem)
         arrays: dict[str, Any] = dict(problem.inputs(self.path, seed))
         for name in problem.outputs(self.path):
-            arrays[name] = np.full(problem.shapes(self.path)[name], np.nan, problem.dtype)
+            arrays[name] = problem.nans(name, self.path)
         if how.zero:
             arrays[name].fill(0)  # the last one
         args = list(self.args(problem, arrays))
@@ -380,8 +415,14 @@ def check_arrays(problem: DepthwiseConv1d, path: str, arrays: dict[str, Any]) ->
             raise StageError(f"{name} has {len(array.shape)} dimensions {tuple(array.shape)}; {problem} needs {shape}")
         if tuple(array.shape) != shape:
             raise StageError(f"{name} has shape {tuple(array.shape)}; {problem} needs {shape}")
-        if str(array.dtype) != problem.dtype:
-            raise StageError(f"{name} is {array.dtype}; {problem.dtype} is needed: {name}.astype('{problem.dtype}')")
+        wanted = problem.dtype_of(name)
+        if str(array.dtype) != str(problem.storage_of(name)):
+            if wanted == "bfloat16":
+                raise StageError(
+                    f"{name} is {array.dtype}; bfloat16 is needed, its bits in uint16: "
+                    f"dwlab.problems.encode({name}, 'bfloat16')"
+                )
+            raise StageError(f"{name} is {array.dtype}; {wanted} is needed: {name}.astype('{wanted}')")
         if not _c_contiguous(array):
             raise StageError(
                 f"{name} is not C-contiguous, its rows do not follow each other in memory: "
@@ -437,14 +478,20 @@ def register(
     """Decorates a stage file's `launch` and puts the stage on the list.
 
     supports, otherwise: for a kernel made by_shape that is not for every problem: which ones it is for, and the id of
-    the stage that takes the others. aligned: bytes of which the arrays' addresses must be multiples. The launch that
-    comes back raises StageError where its grid would be beyond the hardware's limits. Raises StageError if the file's
-    name is not PATH_ORDER_NAME.py, another stage has the same id, or only one of supports and otherwise is given.
+    the stage that takes the others, if their rows are float32. aligned: bytes of which the arrays' addresses must be
+    multiples. The launch that comes back raises StageError where its grid would be beyond the hardware's limits, and
+    for rows of 16 bits that the stage does not take. Raises StageError if the file's name is not PATH_ORDER_NAME.py,
+    another stage has the same id, or only one of supports and otherwise is given.
     """
     if (supports is None) != (otherwise == ""):
         raise StageError("a stage that does not support every problem names the stage that does: otherwise=ID")
+    dtypes = kernel.dtypes if isinstance(kernel, ByShape) else _FLOAT32
+
+    def applies(problem: DepthwiseConv1d) -> bool:
+        return problem.dtype in dtypes and (supports is None or supports(problem))
+
     if supports is not None:
-        kernel.supports, kernel.otherwise = supports, otherwise
+        kernel.supports, kernel.otherwise = applies, otherwise
 
     def decorate(launch: Callable[[DepthwiseConv1d], Launch]) -> Callable[[DepthwiseConv1d], Launch]:
         file = Path(inspect.getfile(launch)).resolve()
@@ -455,7 +502,8 @@ def register(
 
         @functools.wraps(launch)
         def checked(problem: DepthwiseConv1d) -> Launch:
-            if supports is not None and not supports(problem):
+            made._takes(problem)
+            if not applies(problem):
                 return stage(otherwise).launch(problem)
             how = launch(problem)
             over = limits(how)
@@ -464,9 +512,8 @@ def register(
             return how
 
         def formula(problem: DepthwiseConv1d) -> Traffic:
-            if supports is not None and not supports(problem):
-                return stage(otherwise).traffic(problem)
-            return traffic(problem)
+            made._takes(problem)
+            return traffic(problem) if applies(problem) else stage(otherwise).traffic(problem)
 
         made = Stage(
             op=file.parent.name,
@@ -476,9 +523,9 @@ def register(
             file=file.relative_to(_PACKAGE.parent).as_posix(),
             kernel=kernel,
             launch=checked,
-            traffic=formula if supports is not None else traffic,
+            traffic=formula,
             summary=(module.__doc__ or "").strip().split("\n")[0],
-            supports=supports or _any_problem,
+            supports=applies,
             aligned=aligned,
         )
         other = _registry.get(made.id)

@@ -323,9 +323,10 @@ class _OnGpu:
         self.inputs: dict[str, np.ndarray] = {}
         shapes = problem.shapes(path)
         # Pages of the host that are touched once serve for every check.
-        self.host = {name: np.full(shapes[name], np.nan, problem.dtype) for name in problem.outputs(path)}
+        self.host = {name: problem.nans(name, path) for name in problem.outputs(path)}
+        kinds = {name: problem.storage_of(name) for name in problem.arrays(path)}
         for _ in range(sets):
-            self.sets.append({name: cuda.device_array(shapes[name], problem.dtype) for name in problem.arrays(path)})
+            self.sets.append({name: cuda.device_array(shapes[name], kinds[name]) for name in kinds})
         self.refresh()
 
     def refresh(self) -> None:
@@ -382,9 +383,12 @@ class _OnGpu:
     def peers(self) -> list[Peer]:
         def verify(tensors: dict[str, Any]) -> str:
             for name, tensor in tensors.items():
-                values = tensor.contiguous().cpu().numpy()
-                # Sums over the batch are long, and a library may take them in any order.
-                relative = 1e-4 if name == "dw" else 1e-5
+                values = tensor.contiguous().float().cpu().numpy()
+                # Sums over the batch are long, and a library may take them in any order. In 16 bits it rounds the
+                # filters and every result, dw too.
+                relative = {"float16": 2.0**-9, "bfloat16": 2.0**-6}.get(self.problem.dtype)
+                if relative is None:
+                    relative = 1e-4 if name == "dw" else 1e-5
                 wrong = spot_check(self.problem, self.path, self.inputs, name, values, relative)
                 if wrong:
                     return wrong
@@ -417,11 +421,13 @@ def _poison_kernel() -> Any:
 
 
 def _poison(array: Any) -> None:
-    """Fills a C-contiguous device array with NaN."""
-    flat = array.reshape(math.prod(array.shape))
+    """Fills a C-contiguous device array of float32, or of float16's or bfloat16's bits, with NaN."""
+    flat, value = array.reshape(math.prod(array.shape)), np.float32(np.nan)
+    if array.dtype.itemsize == 2:
+        flat, value = flat.view(np.uint16), problems.NAN_BITS
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Grid size .* low occupancy")  # Numba's word on small arrays
-        _poison_kernel()[-(-flat.size // 256), 256](flat, np.float32(np.nan))
+        _poison_kernel()[-(-flat.size // 256), 256](flat, value)
 
 
 def spot_check(
@@ -442,7 +448,10 @@ def spot_check(
     expected = problem.shapes(path)[name]
     if values.shape != expected:
         return f"{name} has shape {values.shape}, not {expected}"
-    finite = np.isfinite(values)
+    stored = problem.dtype_of(name)
+    # In 16 bits all ones in the exponent's place is no finite number: no float32 is made of every element.
+    ones = {"float16": 0x7C00, "bfloat16": 0x7F80}.get(stored if values.dtype.itemsize == 2 else "")
+    finite = np.isfinite(values) if ones is None else (values.view(np.uint16) & np.uint16(ones)) != ones
     bad = values.size - int(np.count_nonzero(finite))
     if bad:
         where = tuple(int(i) for i in np.unravel_index(int(np.argmin(finite)), values.shape))
@@ -455,7 +464,7 @@ def spot_check(
         return array[channels] if "w" in key else array[np.ix_(entries, channels)]
 
     few = {key: part(key, array) for key, array in inputs.items() if key in problem.arrays(path)}
-    got = part(name, values).astype(np.float64)
+    got = problems.decode(part(name, values), stored).astype(np.float64)
     wanted = references.reference(small, path, few)[name]
     if relative is not None:
         error = float(np.linalg.norm(got - wanted) / np.linalg.norm(wanted))
@@ -596,10 +605,13 @@ def study(
     if runs is None:
         runs = [] if mode == "gpu" else records.load_runs()
 
-    judged: dict[str, str] = {}
+    judged: dict[tuple[str, str], str] = {}
+    dtypes = dict.fromkeys(shape.dtype for shape in shapes)
     for stage in todo:
         progress(f"check {stage.name}")
-        judged[stage.id] = _judged(judge, stage)
+        for dtype in dtypes:
+            if dtype in stage.dtypes:
+                judged[stage.id, dtype] = _judged(judge, stage, dtype)
     if bench is None and mode == "gpu":
         progress("ceilings")
         bench = GpuBench(quick=quick)
@@ -615,7 +627,7 @@ def study(
             for stage in here:
                 progress(f"count {stage.name}")
                 counted, differs = counter(stage, small)
-                made.append(_row(stage, shape, small, judged[stage.id], counted, differs))
+                made.append(_row(stage, shape, small, judged[stage.id, shape.dtype], counted, differs))
             if bench is None:
                 made = [_with_record(row, kernel_digest(stage), runs) for row, stage in zip(made, here, strict=True)]
             else:
@@ -657,9 +669,9 @@ def steps(todo: Sequence[Stage], shapes: int, mode: str, quick: bool = False) ->
     return counted if mode != "gpu" else 1 + counted + shapes * (len(todo) + paths) + (not quick)
 
 
-def _judged(judge: Callable[[Stage], Any], stage: Stage) -> str:
-    """ "" if the judge passes the stage, else its verdict in one line."""
-    verdict = judge(stage)
+def _judged(judge: Callable[..., Any], stage: Stage, dtype: str) -> str:
+    """ "" if the judge passes the stage on rows of this dtype, else its verdict in one line."""
+    verdict = judge(stage) if dtype == "float32" else judge(stage, dtype=dtype)
     if verdict.passed:
         return ""
     lines = [line.strip() for line in str(verdict).splitlines() if line.strip()]
@@ -699,7 +711,8 @@ def kernel_digest(stage: Stage) -> str:
 def _with_record(row: Row, digest: str, runs: Sequence[records.Record]) -> Row:
     """The row with its newest recorded measurement, if there is one; said where its kernel was another then."""
     for run in reversed(runs):
-        found = records.best(row.op, row.path, row.stage, row.problem, rows=run.measurements)
+        alike = [one for one in run.measurements if one.dtype == row.dtype]
+        found = records.best(row.op, row.path, row.stage, row.problem, rows=alike)
         if found:
             older = "" if found.kernel_sha256 == digest else f" (of an earlier {row.stage} kernel)"
             return replace(row, measured=found, source=f"recorded on {run.where()}{older}")

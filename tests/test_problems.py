@@ -114,7 +114,8 @@ def test_sizes_beyond_32_bits_are_counted_in_full():
         ({"padding": "valid"}, "padding 'valid' is unknown"),
         ({"padding": 1.0}, "padding must be 'causal', 'same' or a whole number, not 1.0"),
         ({"padding": None}, "padding must be 'causal', 'same' or a whole number, not None"),
-        ({"dtype": "float16"}, "dtype 'float16' is not supported"),
+        ({"dtype": "float64"}, "dtype 'float64' is not supported: use 'float32', 'float16', 'bfloat16'"),
+        ({"dtype": np.float16}, "dtype <class 'numpy.float16'> is not supported"),
     ],
 )
 def test_bad_sizes_give_one_clear_error(sizes, message):

@@ -30,15 +30,16 @@ BLOCKS = 792  # that share the batch, if it has so many rows: 6 for each multipr
 
 
 @by_shape
-def kernel(L, K, SHIFT):
+def kernel(L, K, SHIFT, DTYPE):
+    N = rows.words(L, DTYPE)  # of a row: rows of 16 bits have two elements in each
     W_ROUND = -(-K // 4) * 4
     W_PITCH = 4 * (W_ROUND // 4 | 1)  # an odd number of pieces: 8 filters' same pieces lie in different banks
-    X_WORDS = ROWS * L  # of a warp
-    DY_WORDS = ROWS * max(L, K)  # filters come, and the sums go, through dy's tile
+    X_WORDS = ROWS * N  # of a warp
+    DY_WORDS = ROWS * max(N, K)  # filters come, and the sums go, through dy's tile
     ALL_X, ALL_DY, ALL_W = WARPS * X_WORDS, WARPS * DY_WORDS, ROWS * W_PITCH
-    bring, read, take = rows.bring(L), rows.read(L), rows.take(L)
+    bring, read, take = rows.bring(N), rows.read(L, DTYPE), rows.take(N)
     ask_filters, turn_filters, put_parts = rows.ask_filters(K), rows.turn_filters(K), rows.put_parts(K, WARPS)
-    both_gradients, swizzle = straight_line.row_backward(L, K, SHIFT), rows.swizzle(L)
+    both_gradients, swizzle = straight_line.row_backward(L, K, SHIFT, DTYPE), rows.swizzle(N)
 
     @cuda.jit
     def kernel(dy, x, w, dx, parts, shift):
@@ -49,7 +50,7 @@ def kernel(L, K, SHIFT):
         back = cuda.local.array(L, float32)
         lane, warp = uint32(cuda.threadIdx.x & 31), uint32(cuda.threadIdx.y)
         x0, dy0 = uint32(warp * uint32(X_WORDS)), uint32(warp * uint32(DY_WORDS))  # where this warp's tiles begin
-        own, s = uint32(lane * uint32(L)), swizzle(lane)  # the lane's own row in a tile
+        own, s = uint32(lane * uint32(N)), swizzle(lane)  # the lane's own row in a tile
         own_w = uint32(lane * uint32(W_PITCH))
         total = uint32(x.shape[0] * x.shape[1])
         step = uint32(uint32(cuda.gridDim.x) * uint32(ROWS))  # a whole number of times H, if anything is left there
@@ -67,15 +68,15 @@ def kernel(L, K, SHIFT):
             sums[j] = float32(0)
         while first < total:
             n = min(uint32(ROWS), uint32(total - first))
-            bring(dy_tile, dy0, dy, np.int64(first) * L, lane, n)
-            bring(x_tile, x0, x, np.int64(first) * L, lane, n)
+            bring(dy_tile, dy0, dy, np.int64(first) * N, lane, n)
+            bring(x_tile, x0, x, np.int64(first) * N, lane, n)
             ptx.commit()
             ptx.wait(0)
             cuda.syncwarp()
             read(back, dy_tile, uint32(dy0 + own), s)
             both_gradients(sums, back, x_tile, uint32(x0 + own), s, w_tile, own_w)
             cuda.syncwarp()
-            take(x_tile, x0, dx, np.int64(first) * L, lane, n)
+            take(x_tile, x0, dx, np.int64(first) * N, lane, n)
             cuda.syncwarp()
             first = uint32(first + uint32(WARPS) * step)
         put_parts(sums, parts, mine, dy_tile, uint32(0), uint32(DY_WORDS))
@@ -84,15 +85,16 @@ def kernel(L, K, SHIFT):
 
 
 def traffic(problem):
-    n, H, L, K = problem.B * problem.H, problem.H, problem.L, problem.K  # n rows
+    n, H, K = problem.B * problem.H, problem.H, problem.K  # n rows
+    words = rows.words(problem.L, problem.dtype)  # of a row
     full, left = divmod(n, ROWS)
     alone = weight_grad.traffic(problem, BLOCKS)
     w_requests, w_sectors = rows.filters_traffic(H, K, ROWS * np.arange(weight_grad.blocks_of(problem, BLOCKS)))
     return Traffic(
         load_requests=alone.load_requests + w_requests,
         load_sectors=alone.load_sectors + w_sectors,
-        store_requests=alone.store_requests + full * (L // 4) + -(-left * L // 128),
-        store_sectors=alone.store_sectors + -(-n * L // 8),
+        store_requests=alone.store_requests + full * (words // 4) + -(-left * words // 128),
+        store_sectors=alone.store_sectors + -(-n * words // 8),
     )
 
 

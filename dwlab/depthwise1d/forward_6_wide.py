@@ -13,6 +13,9 @@ blocks to start, whose loads overlap the arithmetic of others. Traffic: x and y 
 16 bytes from each of 32 filters at a time: two requests share each sector (the L1 cache has it). Filters whose length
 is no multiple of 4 are loaded by neighbouring lanes and turned in shared memory.
 
+Rows of float16 or bfloat16 are moved as words of two elements, by the same instructions, half as many. A lane makes
+float32 of its row when it reads it and rounds its sums when it writes them; in between nothing differs.
+
 Predicted: the bytes are near the compulsory ones and the instructions few (1,176 of some 1,350 are multiply-adds), so
 that what is left is the memory's speed: more than 90 % of what a copy reaches.
 """
@@ -31,14 +34,15 @@ MOST = 64  # longest row and filter: both are held in registers
 
 
 @by_shape
-def kernel(L, K, SHIFT):
-    return rows_kernel(L, K, straight_line.row_to_tile(L, K, SHIFT))
+def kernel(L, K, SHIFT, DTYPE):
+    return rows_kernel(L, K, DTYPE, straight_line.row_to_tile(L, K, SHIFT, dtype=DTYPE))
 
 
-def rows_kernel(L, K, convolve):
-    WORDS = ROWS * L
+def rows_kernel(L, K, DTYPE, convolve):
+    N = rows.words(L, DTYPE)  # of a row
+    WORDS = ROWS * N
     W_WORDS = rows.filter_words(K)
-    bring, read, take, swizzle = rows.bring(L), rows.read(L), rows.take(L), rows.swizzle(L)
+    bring, read, take, swizzle = rows.bring(N), rows.read(L, DTYPE), rows.take(N), rows.swizzle(N)
     ask_filters, turn_filters = rows.ask_filters(K), rows.turn_filters(K)
 
     @cuda.jit
@@ -50,9 +54,9 @@ def rows_kernel(L, K, convolve):
         lane = uint32(cuda.threadIdx.x & 31)  # the compiler may know that it is below 32
         first = uint32(uint32(cuda.blockIdx.x) * uint32(ROWS))  # the block's first row, of all B*H
         mine = min(uint32(ROWS), uint32(uint32(x.shape[0] * x.shape[1]) - first))  # rows of this block
-        own, s = uint32(lane * uint32(L)), swizzle(lane)  # the lane's own row in shared memory
+        own, s = uint32(lane * uint32(N)), swizzle(lane)  # the lane's own row in shared memory
         ask_filters(taps, w, first, lane)
-        bring(tile, uint32(0), x, np.int64(first) * L, lane, mine)
+        bring(tile, uint32(0), x, np.int64(first) * N, lane, mine)
         ptx.commit()
         turn_filters(taps, lane, w_tile)
         ptx.wait(0)
@@ -60,16 +64,17 @@ def rows_kernel(L, K, convolve):
         read(inputs, tile, own, s)
         convolve(tile, own, s, taps, inputs)
         cuda.syncwarp()
-        take(tile, uint32(0), y, np.int64(first) * L, lane, mine)
+        take(tile, uint32(0), y, np.int64(first) * N, lane, mine)
 
     return kernel
 
 
 def traffic(problem):
-    n, H, L, K = problem.B * problem.H, problem.H, problem.L, problem.K  # n rows
+    n, H, K = problem.B * problem.H, problem.H, problem.K  # n rows
+    words = rows.words(problem.L, problem.dtype)  # of a row
     full, left = divmod(n, ROWS)
-    requests = full * (L // 4) + -(-left * L // 128)
-    sectors = -(-n * L // 8)  # a block's x start at a multiple of 128 bytes
+    requests = full * (words // 4) + -(-left * words // 128)
+    sectors = -(-n * words // 8)  # a block's x start at a multiple of 128 bytes
     blocks = -(-n // ROWS)
     w_requests, w_sectors = rows.filters_traffic(H, K, ROWS * np.arange(blocks))  # lanes beyond the last row ask too
     return Traffic(
@@ -81,7 +86,7 @@ def traffic(problem):
 
 
 def supports(problem):
-    return problem.L <= MOST and problem.K <= MOST and problem.L % 4 == 0
+    return problem.L <= MOST and problem.K <= MOST and rows.takes(problem)
 
 
 @register(kernel=kernel, traffic=traffic, supports=supports, otherwise="depthwise1d/forward/registers", aligned=16)

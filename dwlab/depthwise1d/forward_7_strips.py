@@ -10,6 +10,8 @@ so that neighbouring lanes store neighbouring 16 bytes.
 
 The filters of the warp's rows stand beside the tile, 16 bytes aligned: the lanes of a row read the same 4 weights.
 
+Rows of 16 bits are moved as words of two elements; a piece is then 8 of them, and a strip 3 pieces, 24 outputs.
+
 Predicted: x and y once but for the halos, (640 + K - 1) / 640 of x; as long as K multiply-adds for each 8 bytes leave
 the arithmetic units time, memory decides: about 90 % of a copy up to K = 31, and the units' own limit beyond.
 """
@@ -19,32 +21,40 @@ from numba import float32, uint32
 
 from dwlab import ptx
 from dwlab.depthwise1d import straight_line
+from dwlab.depthwise1d.rows import put_piece, takes, words
 from dwlab.stages import Launch, StageError, by_shape, fits_uint32, register
 from dwlab.target import cuda
 from dwlab.traffic import Traffic, run_sectors, warp_traffic
 
-EACH = 20  # outputs of a lane
+OUTPUTS = {"float32": 20, "float16": 24, "bfloat16": 24}  # of a lane: an odd number of pieces of 16 bytes
 MOST = 128  # taps
 
 
 @by_shape
-def kernel(L, K, SHIFT):
-    return strips_kernel(L, K, SHIFT)
+def kernel(L, K, SHIFT, DTYPE):
+    return strips_kernel(L, K, SHIFT, DTYPE)
 
 
-def strips_kernel(L, K, SHIFT, reverse=False):
+def halo(K, shift, dtype):
+    """Words to the left and to the right of a warp's strips, in whole pieces."""
+    piece = 4 if dtype == "float32" else 8
+    return -(-(K - 1 - shift) // piece) * 4, -(-shift // piece) * 4
+
+
+def strips_kernel(L, K, SHIFT, DTYPE, reverse=False):
+    EACH = OUTPUTS[DTYPE]
     STRIPS = -(-L // EACH)  # of a row
-    LEFT = -(-(K - 1 - SHIFT) // 4) * 4  # halo, in whole pieces
-    RIGHT = -(-SHIFT // 4) * 4
-    WORDS = 32 * EACH + LEFT + RIGHT
+    N, STEP = words(L, DTYPE), words(EACH, DTYPE)  # of a row, of a strip
+    LEFT, RIGHT = halo(K, SHIFT, DTYPE)
+    WORDS = 32 * STEP + LEFT + RIGHT
     PIECES = -(-WORDS // 128)
-    OUT_PIECES = -(-32 * EACH // 128)
-    QUADS = EACH // 4
+    OUT_PIECES = -(-32 * STEP // 128)
+    QUADS = STEP // 4
     W_PITCH = -(-K // 4) * 4
     W_ROWS = 30 // STRIPS + 2  # rows of which a block has strips, at most
     W_WORDS = W_ROWS * W_PITCH
     W_TURNS = -(-W_WORDS // 32)
-    convolve = straight_line.strip(EACH, L, K, SHIFT, LEFT)
+    convolve, put = straight_line.strip(EACH, L, K, SHIFT, LEFT, DTYPE), put_piece(DTYPE)
 
     @cuda.jit
     def kernel(x, w, y, shift):
@@ -56,12 +66,12 @@ def strips_kernel(L, K, SHIFT, reverse=False):
         rows = uint32(uint32(x.shape[0]) * H)
         strip = uint32(uint32(cuda.blockIdx.x) * uint32(32))  # the block's first one, of all rows
         row0 = uint32(strip // uint32(STRIPS))
-        start = uint32(uint32(strip - row0 * uint32(STRIPS)) * uint32(EACH))  # and where it begins in its row
-        begin = np.int64(row0) * L + np.int64(start)
+        start = uint32(uint32(strip - row0 * uint32(STRIPS)) * uint32(STEP))  # and where it begins in its row
+        begin = np.int64(row0) * N + np.int64(start)
         beyond = uint32(uint32(strip + uint32(32)) // uint32(STRIPS))
-        stop = uint32(uint32(strip + uint32(32) - beyond * uint32(STRIPS)) * uint32(EACH))
-        end = np.int64(beyond) * L + np.int64(stop)
-        total = np.int64(rows) * L
+        stop = uint32(uint32(strip + uint32(32) - beyond * uint32(STRIPS)) * uint32(STEP))
+        end = np.int64(beyond) * N + np.int64(stop)
+        total = np.int64(rows) * N
         end = min(end, total)
         source = begin - LEFT + np.int64(lane * uint32(4))
         for p in range(PIECES):
@@ -87,8 +97,8 @@ def strips_kernel(L, K, SHIFT, reverse=False):
                 w_tile[i] = f
         own_row = uint32(uint32(strip + lane) // uint32(STRIPS))
         r = uint32(own_row - row0)
-        t0 = uint32(uint32(strip + lane - own_row * uint32(STRIPS)) * uint32(EACH))
-        own = uint32(r * uint32(L) + t0 - start)  # the lane's place in the tile of outputs; its x lie LEFT further
+        t0 = uint32(uint32(strip + lane - own_row * uint32(STRIPS)) * uint32(STEP))
+        own = uint32(r * uint32(N) + t0 - start)  # the lane's place in the tile of outputs; its x lie LEFT further
         kept = own_row < rows
         if not kept:  # a lane without a strip computes the block's first one again
             own = r = uint32(0)
@@ -99,9 +109,8 @@ def strips_kernel(L, K, SHIFT, reverse=False):
         convolve(sums, tile, own, w_tile, uint32(r * uint32(W_PITCH)), t0)
         cuda.syncwarp()
         for m in range(QUADS):
-            if kept and t0 + 4 * m < L:
-                a, b, c, d = sums[4 * m], sums[4 * m + 1], sums[4 * m + 2], sums[4 * m + 3]
-                ptx.store4_shared(tile, uint32(own + uint32(4 * m)), a, b, c, d)
+            if kept and t0 + 4 * m < N:
+                put(tile, uint32(own + uint32(4 * m)), sums, m)
         cuda.syncwarp()
         target = begin + np.int64(lane * uint32(4))
         for p in range(OUT_PIECES):
@@ -113,18 +122,20 @@ def strips_kernel(L, K, SHIFT, reverse=False):
 
 
 def traffic(problem, reverse=False):
-    H, L, K, shift = problem.H, problem.L, problem.K, problem.shift
+    H, K, shift = problem.H, problem.K, problem.shift
     if reverse:
         shift = K - 1 - shift
-    rows, strips = problem.B * H, -(-L // EACH)
-    left, right = -(-(K - 1 - shift) // 4) * 4, -(-shift // 4) * 4
+    each = OUTPUTS[problem.dtype]
+    rows, strips = problem.B * H, -(-problem.L // each)
+    n, step = words(problem.L, problem.dtype), words(each, problem.dtype)  # of a row, of a strip
+    left, right = halo(K, shift, problem.dtype)
     strip = 32 * np.arange(-(-rows * strips // 32))  # each block's first
-    place = [np.minimum(s // strips * L + s % strips * EACH, rows * L) for s in (strip, strip + 32)]
+    place = [np.minimum(s // strips * n + s % strips * step, rows * n) for s in (strip, strip + 32)]
     begin, end = place
-    m = 128 * np.arange(-(-(32 * EACH + left + right) // 128))[:, None]
+    m = 128 * np.arange(-(-(32 * step + left + right) // 128))[:, None]
     first = np.maximum(begin - left + m, 0)
-    stop = np.minimum(np.minimum(begin - left + m + 128, end + right), rows * L)
-    stop = np.minimum(stop, begin + 32 * EACH + right)
+    stop = np.minimum(np.minimum(begin - left + m + 128, end + right), rows * n)
+    stop = np.minimum(stop, begin + 32 * step + right)
     x_count = np.maximum(stop - first, 0)
     y_first = begin + m
     y_count = np.clip(end - y_first, 0, 128)
@@ -156,12 +167,12 @@ def _counted(values, times):
 
 
 def supports(problem):
-    return problem.K <= MOST and problem.L % 4 == 0
+    return problem.K <= MOST and takes(problem)
 
 
 @register(kernel=kernel, traffic=traffic, supports=supports, otherwise="depthwise1d/forward/warp_tiled", aligned=16)
 def launch(problem):
-    strips = fits_uint32(problem) * -(-problem.L // EACH)
+    strips = fits_uint32(problem) * -(-problem.L // OUTPUTS[problem.dtype])
     if strips >= 2**32:
         raise StageError(f"{strips} strips do not fit the kernel's 32-bit indices: use smaller sizes than {problem}")
     return Launch(grid=(-(-strips // 32),), block=(32,), scalars=(problem.shift,))

@@ -14,8 +14,9 @@ from dwlab.stages import by_shape, register
 
 
 @by_shape
-def kernel(L, K, SHIFT):
-    return forward.rows_kernel(L, K, straight_line.row_to_tile(L, K, K - 1 - SHIFT, reverse=True))
+def kernel(L, K, SHIFT, DTYPE):
+    convolve = straight_line.row_to_tile(L, K, K - 1 - SHIFT, reverse=True, dtype=DTYPE)
+    return forward.rows_kernel(L, K, DTYPE, convolve)
 
 
 def traffic(problem):

@@ -11,8 +11,8 @@ from dwlab.stages import by_shape, register
 
 
 @by_shape
-def kernel(L, K, SHIFT):
-    return forward.strips_kernel(L, K, K - 1 - SHIFT, reverse=True)
+def kernel(L, K, SHIFT, DTYPE):
+    return forward.strips_kernel(L, K, K - 1 - SHIFT, DTYPE, reverse=True)
 
 
 def traffic(problem):

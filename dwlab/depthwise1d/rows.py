@@ -6,7 +6,10 @@ same number in 8 rows lie in different banks only if a row has an odd number of 
 of a row change places within groups of 2, 4 or 8: piece p of row r lies where p ^ s(r) would (`swizzle`). A gap between
 rows would do as well, but asynchronous copies into rows with gaps are slower: 199 µs against 183 for 805 MB on an H200.
 
-Each function here makes a device function for n, a multiple of 4.
+Rows are moved as float32 words, whatever they hold: n words, a multiple of 4. With elements of 16 bits a word has two
+of them (`words`), and a piece 8; only reading and writing elements (`read_8`, `write_8`) asks what they are.
+
+Each function here makes a device function for n words, or for rows of L elements of a storage type.
 """
 
 from __future__ import annotations
@@ -19,10 +22,23 @@ import numpy as np
 from numba import float32, uint32
 
 from dwlab import ptx
+from dwlab.problems import DepthwiseConv1d
 from dwlab.target import cuda
 from dwlab.traffic import warp_traffic
 
 ROWS = 32  # one a lane
+UNPACK = {"float16": ptx.halves, "bfloat16": ptx.bfloats}  # a word -> its two elements, as float32
+PACK = {"float16": ptx.join_halves, "bfloat16": ptx.join_bfloats}
+
+
+def words(L: int, dtype: str) -> int:
+    """float32 words of a row of L elements: a multiple of 4 is what this module takes."""
+    return L if dtype == "float32" else L // 2
+
+
+def takes(problem: DepthwiseConv1d) -> bool:
+    """Whether the problem's rows are whole pieces of 16 bytes."""
+    return problem.L * problem.itemsize % 16 == 0
 
 
 @functools.cache
@@ -123,9 +139,22 @@ def take(n: int) -> Any:
 
 
 @functools.cache
-def read(n: int) -> Any:
+def read(L: int, dtype: str = "float32") -> Any:
     """read(values, tile, own, s): a lane's own row into the local array `values`; own, s: as in `piece`."""
-    place = piece(n)
+    n = words(L, dtype)
+    place, unpack = piece(n), UNPACK.get(dtype)
+    if unpack is not None:
+
+        @cuda.jit(device=True, forceinline=True)
+        def read(values, tile, own, s):
+            for m in range(n // 4):
+                a, b, c, d = ptx.load4_shared(tile, place(own, s, m))
+                values[8 * m], values[8 * m + 1] = unpack(a)
+                values[8 * m + 2], values[8 * m + 3] = unpack(b)
+                values[8 * m + 4], values[8 * m + 5] = unpack(c)
+                values[8 * m + 6], values[8 * m + 7] = unpack(d)
+
+        return read
 
     @cuda.jit(device=True, forceinline=True)
     def read(values, tile, own, s):
@@ -134,6 +163,103 @@ def read(n: int) -> Any:
             values[4 * m], values[4 * m + 1], values[4 * m + 2], values[4 * m + 3] = ptx.load4_shared(tile, at)
 
     return read
+
+
+@functools.cache
+def read_8(L: int, first: int, dtype: str) -> Any:
+    """read(x, tile, own, s): the 8 elements from the first-th on, or 4 if the row ends there, of a lane's own row."""
+    place, unpack = piece(words(L, dtype)), UNPACK.get(dtype)
+    if unpack is None:
+        quads = min(8, L - first) // 4
+
+        @cuda.jit(device=True, forceinline=True)
+        def read(x, tile, own, s):
+            for m in range(quads):
+                at = place(own, s, first // 4 + m)
+                x[4 * m], x[4 * m + 1], x[4 * m + 2], x[4 * m + 3] = ptx.load4_shared(tile, at)
+
+    else:
+
+        @cuda.jit(device=True, forceinline=True)
+        def read(x, tile, own, s):
+            a, b, c, d = ptx.load4_shared(tile, place(own, s, first // 8))
+            x[0], x[1] = unpack(a)
+            x[2], x[3] = unpack(b)
+            x[4], x[5] = unpack(c)
+            x[6], x[7] = unpack(d)
+
+    return read
+
+
+@functools.cache
+def write_8(L: int, first: int, dtype: str) -> Any:
+    """write(y, tile, own, s): the local array y into the elements that read_8 reads; 16 bits are rounded to here."""
+    place, pack = piece(words(L, dtype)), PACK.get(dtype)
+    if pack is None:
+        quads = min(8, L - first) // 4
+
+        @cuda.jit(device=True, forceinline=True)
+        def write(y, tile, own, s):
+            for m in range(quads):
+                at = place(own, s, first // 4 + m)
+                ptx.store4_shared(tile, at, y[4 * m], y[4 * m + 1], y[4 * m + 2], y[4 * m + 3])
+
+    else:
+
+        @cuda.jit(device=True, forceinline=True)
+        def write(y, tile, own, s):
+            at = place(own, s, first // 8)
+            ptx.store4_shared(tile, at, pack(y[0], y[1]), pack(y[2], y[3]), pack(y[4], y[5]), pack(y[6], y[7]))
+
+    return write
+
+
+@functools.cache
+def get_piece(dtype: str) -> Any:
+    """get(x, first, tile, at, inside): the piece at word `at` of the tile into x[first …], or zeros if not `inside`."""
+    unpack = UNPACK.get(dtype)
+    if unpack is None:
+
+        @cuda.jit(device=True, forceinline=True)
+        def get(x, first, tile, at, inside):
+            a, b, c, d = ptx.load4_shared(tile, at)
+            x[first] = a if inside else float32(0)
+            x[first + 1] = b if inside else float32(0)
+            x[first + 2] = c if inside else float32(0)
+            x[first + 3] = d if inside else float32(0)
+
+    else:
+
+        @cuda.jit(device=True, forceinline=True)
+        def get(x, first, tile, at, inside):
+            a, b, c, d = ptx.load4_shared(tile, at)
+            x[first], x[first + 1] = unpack(a if inside else float32(0))
+            x[first + 2], x[first + 3] = unpack(b if inside else float32(0))
+            x[first + 4], x[first + 5] = unpack(c if inside else float32(0))
+            x[first + 6], x[first + 7] = unpack(d if inside else float32(0))
+
+    return get
+
+
+@functools.cache
+def put_piece(dtype: str) -> Any:
+    """put(tile, at, y, m): the m-th 4 elements of the local array y, or 8 of 16 bits, to word `at` of the tile."""
+    pack = PACK.get(dtype)
+    if pack is None:
+
+        @cuda.jit(device=True, forceinline=True)
+        def put(tile, at, y, m):
+            ptx.store4_shared(tile, at, y[4 * m], y[4 * m + 1], y[4 * m + 2], y[4 * m + 3])
+
+    else:
+
+        @cuda.jit(device=True, forceinline=True)
+        def put(tile, at, y, m):
+            a, b = pack(y[8 * m], y[8 * m + 1]), pack(y[8 * m + 2], y[8 * m + 3])
+            c, d = pack(y[8 * m + 4], y[8 * m + 5]), pack(y[8 * m + 6], y[8 * m + 7])
+            ptx.store4_shared(tile, at, a, b, c, d)
+
+    return put
 
 
 @functools.cache

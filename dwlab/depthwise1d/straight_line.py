@@ -43,19 +43,18 @@ def row(L: int, K: int, shift: int) -> Any:
 
 
 @functools.cache
-def row_to_tile(L: int, K: int, shift: int, reverse: bool = False) -> Any:
+def row_to_tile(L: int, K: int, shift: int, reverse: bool = False, dtype: str = "float32") -> Any:
     """The device function set(tile, own, s, w, x): y[t] as in `row`, to a lane's own row in the shared array `tile`.
 
     own, s: where the row begins, and its swizzle (rows.py). w and x are local arrays of K and L float32. 8 outputs are
-    summed up in registers at a time. reverse: the filter is taken from its last tap on.
+    summed up in registers at a time. reverse: the filter is taken from its last tap on. dtype: of the row in the tile.
     """
-    return in_turn([_outputs_of_8(L, K, shift, t0, reverse) for t0 in range(0, L, BLOCK)], arguments=5)
+    return in_turn([_outputs_of_8(L, K, shift, t0, reverse, dtype) for t0 in range(0, L, BLOCK)], arguments=5)
 
 
-def _outputs_of_8(L: int, K: int, shift: int, t0: int, reverse: bool) -> Any:
+def _outputs_of_8(L: int, K: int, shift: int, t0: int, reverse: bool, dtype: str) -> Any:
     here = [block(0, j0, min(BLOCK, L - t0), K, shift, L, t0, reverse) for t, j0 in places(L, K, shift) if t == t0]
-    products = in_turn(here)
-    quads, place = min(BLOCK, L - t0) // 4, rows.piece(L)
+    products, write = in_turn(here), rows.write_8(L, t0, dtype)
 
     @cuda.jit(device=True, forceinline=True)
     def store(tile, own, s, w, x):
@@ -63,9 +62,7 @@ def _outputs_of_8(L: int, K: int, shift: int, t0: int, reverse: bool) -> Any:
         for i in range(BLOCK):
             y[i] = float32(0)
         products(y, w, x)
-        for m in range(quads):
-            at = place(own, s, t0 // 4 + m)
-            ptx.store4_shared(tile, at, y[4 * m], y[4 * m + 1], y[4 * m + 2], y[4 * m + 3])
+        write(y, tile, own, s)
 
     return store
 
@@ -107,41 +104,38 @@ def taps(L: int, K: int, shift: int, s0: int) -> Any:
 
 
 @functools.cache
-def row_taps(L: int, K: int, shift: int) -> Any:
+def row_taps(L: int, K: int, shift: int, dtype: str = "float32") -> Any:
     """The device function add(dw, dy, tile, own, s): the weight gradient of a row, its x a lane's own row in `tile`.
 
-    own, s: as in row_to_tile. dw and dy are local arrays of K and L float32; x is read 8 elements at a time.
+    own, s, dtype: as in row_to_tile. dw and dy are local arrays of K and L float32; x is read 8 elements at a time.
     """
-    return in_turn([_taps_of_8(L, K, shift, s0) for s0 in range(0, L, BLOCK)], arguments=5)
+    return in_turn([_taps_of_8(L, K, shift, s0, dtype) for s0 in range(0, L, BLOCK)], arguments=5)
 
 
-def _taps_of_8(L: int, K: int, shift: int, s0: int) -> Any:
-    products = taps(L, K, shift, s0)
-    quads, place = min(BLOCK, L - s0) // 4, rows.piece(L)
+def _taps_of_8(L: int, K: int, shift: int, s0: int, dtype: str) -> Any:
+    products, read = taps(L, K, shift, s0), rows.read_8(L, s0, dtype)
 
     @cuda.jit(device=True, forceinline=True)
     def add(dw, dy, tile, own, s):
         x = cuda.local.array(BLOCK, float32)
-        for m in range(quads):
-            at = place(own, s, s0 // 4 + m)
-            x[4 * m], x[4 * m + 1], x[4 * m + 2], x[4 * m + 3] = ptx.load4_shared(tile, at)
+        read(x, tile, own, s)
         products(dw, dy, x)
 
     return add
 
 
 @functools.cache
-def row_backward(L: int, K: int, shift: int) -> Any:
+def row_backward(L: int, K: int, shift: int, dtype: str = "float32") -> Any:
     """The device function add(dw, dy, tile, own, s, filters, w_at): both gradients of a row.
 
     dw and dy are local arrays of K and L float32; x is a lane's own row in `tile`, as in row_to_tile, and dx takes its
     place; the filter begins at word `w_at` of `filters`. x and dx pass through 8 registers each.
     """
-    return in_turn([_backward_of_8(L, K, shift, s0) for s0 in range(0, L, BLOCK)], arguments=7)
+    return in_turn([_backward_of_8(L, K, shift, s0, dtype) for s0 in range(0, L, BLOCK)], arguments=7)
 
 
-def _backward_of_8(L: int, K: int, shift: int, s0: int) -> Any:
-    quads, place = min(BLOCK, L - s0) // 4, rows.piece(L)
+def _backward_of_8(L: int, K: int, shift: int, s0: int, dtype: str) -> Any:
+    read, write = rows.read_8(L, s0, dtype), rows.write_8(L, s0, dtype)
     sums_of_taps = taps(L, K, shift, s0)
     here = [j0 for j0 in range(0, K, BLOCK) if s0 - shift + j0 < L and s0 - shift + j0 + 14 >= 0]
     products = in_turn([_products_with_dy(L, K, shift, s0, j0) for j0 in here], arguments=4)
@@ -150,16 +144,12 @@ def _backward_of_8(L: int, K: int, shift: int, s0: int) -> Any:
     def add(dw, dy, tile, own, s, filters, w_at):
         x = cuda.local.array(BLOCK, float32)
         dx = cuda.local.array(BLOCK, float32)
-        for m in range(quads):
-            at = place(own, s, s0 // 4 + m)
-            x[4 * m], x[4 * m + 1], x[4 * m + 2], x[4 * m + 3] = ptx.load4_shared(tile, at)
+        read(x, tile, own, s)
         for i in range(BLOCK):
             dx[i] = float32(0)
         sums_of_taps(dw, dy, x)
         products(dx, dy, filters, w_at)
-        for m in range(quads):
-            at = place(own, s, s0 // 4 + m)
-            ptx.store4_shared(tile, at, dx[4 * m], dx[4 * m + 1], dx[4 * m + 2], dx[4 * m + 3])
+        write(dx, tile, own, s)
 
     return add
 
@@ -183,17 +173,19 @@ def _products_with_dy(L: int, K: int, shift: int, s0: int, j0: int) -> Any:
 
 
 @functools.cache
-def strip(each: int, L: int, K: int, shift: int, left: int) -> Any:
+def strip(each: int, L: int, K: int, shift: int, left: int, dtype: str = "float32") -> Any:
     """The device function add(sums, tile, own, filters, w0, t0): sums[i] += w[j] * x[t0 + i + shift - j] for all taps.
 
-    sums is a local array of `each` float32, for the times from t0 on, a multiple of 4; x[t0] is word own + left of the
-    shared array `tile`, and what lies outside the row is zero; w[0] is word w0 of the shared array `filters`.
+    sums is a local array of `each` float32, for the times from t0 on, which begin a piece of 16 bytes; x[t0] is word
+    own + left of the shared array `tile`, and what lies outside the row is zero; w[0] is word w0 of the shared array
+    `filters`. t0, own and left count float32 words, of which one holds two elements of 16 bits.
     """
-    last, base, size = _window(each, K, shift)
+    size_of_piece, words, get = (4 if dtype == "float32" else 8), rows.words(L, dtype), rows.get_piece(dtype)
+    last, base, size = _window(each, K, shift, size_of_piece)
 
     def block(j0: int) -> Any:
-        taps, lower, pieces = _step(last, K, shift, j0)
-        top = lower - base
+        taps, lower, pieces = _step(last, K, shift, j0, size_of_piece)
+        top, word = lower - base, lower * 4 // size_of_piece
 
         @cuda.jit(device=True, forceinline=True)
         def add(sums, x, tile, own, filters, w0, t0):
@@ -202,12 +194,9 @@ def strip(each: int, L: int, K: int, shift: int, left: int) -> Any:
                 at = uint32(w0 + uint32(j0 + 4 * m))
                 w[4 * m], w[4 * m + 1], w[4 * m + 2], w[4 * m + 3] = ptx.load4_shared(filters, at)
             for m in range(pieces):
-                a, b, c, d = ptx.load4_shared(tile, uint32(own + uint32(left + lower + 4 * m)))
-                inside = uint32(t0 + uint32((lower + 4 * m) % 2**32)) < L  # left of the row: wraps to a huge number
-                x[top + 4 * m] = a if inside else float32(0)
-                x[top + 4 * m + 1] = b if inside else float32(0)
-                x[top + 4 * m + 2] = c if inside else float32(0)
-                x[top + 4 * m + 3] = d if inside else float32(0)
+                at = uint32(own + uint32(left + word + 4 * m))
+                inside = uint32(t0 + uint32((word + 4 * m) % 2**32)) < words  # left of the row: wraps to a huge number
+                get(x, top + size_of_piece * m, tile, at, inside)
             for j in range(taps):
                 for i in range(each):
                     sums[i] += w[j] * x[i + shift - (j0 + j) - base]
@@ -224,21 +213,21 @@ def strip(each: int, L: int, K: int, shift: int, left: int) -> Any:
     return add
 
 
-def _window(each: int, K: int, shift: int) -> tuple[int, int, int]:
+def _window(each: int, K: int, shift: int, piece: int = 4) -> tuple[int, int, int]:
     """The x that `each` neighbouring outputs need, counted from their first: (the last, the first, how many).
 
-    They are read in whole pieces of 4, the last ones first.
+    They are read in whole pieces of 4 or 8, the last ones first.
     """
-    last, base = each + shift - 1, (shift - (K - 1)) // 4 * 4
-    return last, base, (last // 4 + 1) * 4 - base
+    last, base = each + shift - 1, (shift - (K - 1)) // piece * piece
+    return last, base, (last // piece + 1) * piece - base
 
 
-def _step(last: int, K: int, shift: int, j0: int) -> tuple[int, int, int]:
-    """8 taps on, from j0: (how many taps, the first x that they need and no tap before did, pieces of 4 from there)."""
+def _step(last: int, K: int, shift: int, j0: int, piece: int = 4) -> tuple[int, int, int]:
+    """8 taps on, from j0: (how many taps, the first x that they need and no tap before did, pieces from there on)."""
     taps = min(BLOCK, K - j0)
-    upper = last // 4 * 4 + 4 if j0 == 0 else (shift - (j0 - 1)) // 4 * 4
-    lower = (shift - (j0 + taps - 1)) // 4 * 4
-    return taps, lower, (upper - lower) // 4
+    upper = last // piece * piece + piece if j0 == 0 else (shift - (j0 - 1)) // piece * piece
+    lower = (shift - (j0 + taps - 1)) // piece * piece
+    return taps, lower, (upper - lower) // piece
 
 
 @functools.cache

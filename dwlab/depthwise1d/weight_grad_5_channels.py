@@ -34,12 +34,13 @@ BLOCKS = 528  # that share the batch, if it has so many rows: 4 for each multipr
 
 
 @by_shape
-def kernel(L, K, SHIFT):
-    X_WORDS = ROWS * L  # of a warp
-    DY_WORDS = ROWS * max(L, K)  # the sums pass through dy's tile
+def kernel(L, K, SHIFT, DTYPE):
+    N = rows.words(L, DTYPE)  # of a row: rows of 16 bits have two elements in each
+    X_WORDS = ROWS * N  # of a warp
+    DY_WORDS = ROWS * max(N, K)  # the sums pass through dy's tile
     ALL_X, ALL_DY = WARPS * X_WORDS, WARPS * DY_WORDS
-    bring, read, put_parts = rows.bring(L), rows.read(L), rows.put_parts(K, WARPS)
-    accumulate, swizzle = straight_line.row_taps(L, K, SHIFT), rows.swizzle(L)
+    bring, read, put_parts = rows.bring(N), rows.read(L, DTYPE), rows.put_parts(K, WARPS)
+    accumulate, swizzle = straight_line.row_taps(L, K, SHIFT, DTYPE), rows.swizzle(N)
 
     @cuda.jit
     def kernel(dy, x, parts, shift):
@@ -49,7 +50,7 @@ def kernel(L, K, SHIFT):
         back = cuda.local.array(L, float32)
         lane, warp = uint32(cuda.threadIdx.x & 31), uint32(cuda.threadIdx.y)
         x0, dy0 = uint32(warp * uint32(X_WORDS)), uint32(warp * uint32(DY_WORDS))  # where this warp's tiles begin
-        own, s = uint32(lane * uint32(L)), swizzle(lane)  # the lane's own row in a tile
+        own, s = uint32(lane * uint32(N)), swizzle(lane)  # the lane's own row in a tile
         total = uint32(x.shape[0] * x.shape[1])
         step = uint32(uint32(cuda.gridDim.x) * uint32(ROWS))  # a whole number of times H, if anything is left there
         mine = uint32(uint32(cuda.blockIdx.x) * uint32(ROWS))  # the block's first row of parts, and of dy and x
@@ -58,8 +59,8 @@ def kernel(L, K, SHIFT):
             sums[j] = float32(0)
         while first < total:
             n = min(uint32(ROWS), uint32(total - first))
-            bring(dy_tile, dy0, dy, np.int64(first) * L, lane, n)
-            bring(x_tile, x0, x, np.int64(first) * L, lane, n)
+            bring(dy_tile, dy0, dy, np.int64(first) * N, lane, n)
+            bring(x_tile, x0, x, np.int64(first) * N, lane, n)
             ptx.commit()
             ptx.wait(0)
             cuda.syncwarp()
@@ -84,19 +85,20 @@ def parts_of(problem, blocks=BLOCKS):
 
 
 def traffic(problem, blocks=BLOCKS):
-    n, L, K = problem.B * problem.H, problem.L, problem.K  # n rows
+    n, K = problem.B * problem.H, problem.K  # n rows
+    words = rows.words(problem.L, problem.dtype)  # of a row
     full, left = divmod(n, ROWS)
     parts = parts_of(problem, blocks) * problem.H
     return Traffic(
-        load_requests=2 * (full * (L // 4) + -(-left * L // 128)),
-        load_sectors=2 * -(-n * L // 8),
+        load_requests=2 * (full * (words // 4) + -(-left * words // 128)),
+        load_sectors=2 * -(-n * words // 8),
         store_requests=parts // ROWS * K + -(-(parts % ROWS) * K // 32),
         store_sectors=-(-parts * K // 8),
     )
 
 
 def supports(problem):
-    return problem.L <= MOST and problem.K <= MOST and problem.L % 4 == 0
+    return problem.L <= MOST and problem.K <= MOST and rows.takes(problem)
 
 
 @register(

@@ -258,9 +258,11 @@ def best(
 ) -> Measurement | None:
     """The row to show: of the newest run that has any that fits, the fastest; None if nothing fits.
 
-    problem: a problem of dwlab.problems or a mapping of its fields. rows: where to look (all records if None).
+    problem: a problem of dwlab.problems, of which rows of its dtype fit, or a mapping of its fields. rows: where to
+    look (all records if None).
     """
     wanted = None if problem is None else describe_problem(problem)
+    dtype = getattr(problem, "dtype", None)
     fits = [
         row
         for row in (load_all() if rows is None else rows)
@@ -269,6 +271,7 @@ def best(
         and (stage is None or row.stage == stage)
         and (gpu is None or row.gpu == gpu)
         and (wanted is None or dict(row.problem) == wanted)
+        and (dtype is None or row.dtype == dtype)
     ]
     if not fits:
         return None

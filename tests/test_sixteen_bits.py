@@ -1,0 +1,519 @@
+"""Rows of float16 and bfloat16: packing and rounding, the stages that take them, and what does not."""
+
+import re
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from compiler import needs_compiler
+from numba import float32
+
+from dwlab import dispatch, inspect, ptx, references, simt, study, target
+from dwlab.check import CheckError, check
+from dwlab.diagnosis import wrong_mask
+from dwlab.dispatch import DispatchError
+from dwlab.problems import DTYPES, NAN_BITS, SMALL, DepthwiseConv1d, decode, encode, problem, storage
+from dwlab.references import allowed_error, reference
+from dwlab.stages import Launch, StageError, by_shape, check_arrays, stage, stages
+from dwlab.target import cuda
+from dwlab.traffic import compare
+
+SIXTEEN = ("float16", "bfloat16")
+TAKERS = [one for one in stages() if "float16" in one.dtypes]
+each_dtype = pytest.mark.parametrize("dtype", SIXTEEN)
+each_taker = pytest.mark.parametrize("one", TAKERS, ids=lambda one: one.id)
+
+PATTERNS = np.arange(2**16, dtype=np.uint16)
+
+
+def values_of(bits, dtype):
+    """float64 values of 16-bit patterns, from the definition of the two formats: sign, exponent, fraction."""
+    width, bias = {"float16": (10, 15), "bfloat16": (7, 127)}[dtype]
+    bits = np.asarray(bits).astype(np.int64)
+    exponent, fraction = bits >> width & (1 << 15 - width) - 1, bits & (1 << width) - 1
+    normal = np.ldexp(1.0 + fraction / 2**width, exponent - bias)
+    found = np.where(exponent == 0, np.ldexp(fraction / 2**width, 1 - bias), normal)
+    top = exponent == (1 << 15 - width) - 1
+    found = np.where(top, np.where(fraction == 0, np.inf, np.nan), found)
+    return np.where(bits >> 15, -found, found)
+
+
+def roundings(dtype):
+    """(float32 values, the pattern to which each rounds): between each two neighbours half way, and next to there."""
+    infinite = {"float16": 0x7C00, "bfloat16": 0x7F80}[dtype]
+    low = np.arange(infinite, dtype=np.uint16)
+    lower, upper = values_of(low, dtype), values_of(low + 1, dtype)
+    upper[-1] = 2 * lower[-1] - values_of(low[-1:] - 1, dtype)[0]  # where the next number would be, if not infinity
+    middle = ((lower + upper) / 2).astype(np.float32)
+    assert (middle == (lower + upper) / 2).all()
+    even = np.where(low % 2, low + 1, low)
+    below, above = np.nextafter(middle, np.float32(0)), np.nextafter(middle, np.float32(np.inf))
+    values = np.concatenate([middle, below, above, lower.astype(np.float32)])
+    bits = np.concatenate([even, low, low + 1, low]).astype(np.uint16)
+    return np.concatenate([values, -values]), np.concatenate([bits, bits | 0x8000])
+
+
+# ---- the instructions
+
+
+@cuda.jit
+def split_halves(words, low, high):
+    i = cuda.grid(1)
+    if i < words.size:
+        low[i], high[i] = ptx.halves(words[i])
+
+
+@cuda.jit
+def split_bfloats(words, low, high):
+    i = cuda.grid(1)
+    if i < words.size:
+        low[i], high[i] = ptx.bfloats(words[i])
+
+
+@cuda.jit
+def join_halves(low, high, words):
+    i = cuda.grid(1)
+    if i < words.size:
+        words[i] = ptx.join_halves(low[i], high[i])
+
+
+@cuda.jit
+def join_bfloats(low, high, words):
+    i = cuda.grid(1)
+    if i < words.size:
+        words[i] = ptx.join_bfloats(low[i], high[i])
+
+
+SPLIT = {"float16": split_halves, "bfloat16": split_bfloats}
+JOIN = {"float16": join_halves, "bfloat16": join_bfloats}
+
+
+def joined(dtype, low, high):
+    words = np.zeros(low.size, np.float32)
+    JOIN[dtype][-(-low.size // 256), 256](low, high, words)
+    return words.view(np.uint16).reshape(-1, 2).T
+
+
+@each_dtype
+def test_all_patterns_come_out_of_either_half_as_they_are(dtype):
+    other = PATTERNS[::-1].copy()
+    words = np.stack([PATTERNS, other], axis=1).reshape(-1).view(np.float32)
+    low, high = np.zeros(2**16, np.float32), np.zeros(2**16, np.float32)
+    SPLIT[dtype][2**8, 2**8](words, low, high)
+    np.testing.assert_array_equal(low, values_of(PATTERNS, dtype))  # NaN where NaN is wanted
+    np.testing.assert_array_equal(high, values_of(other, dtype))
+    zeros = low == 0
+    assert (np.signbit(low) == (PATTERNS >= 0x8000))[zeros].all()
+    # And back: what was a number has the same bits.
+    for back, given in zip(joined(dtype, low, high), (PATTERNS, other), strict=True):
+        nan = np.isnan(values_of(given, dtype))
+        np.testing.assert_array_equal(np.where(nan, 0x7FFF, given), back)
+
+
+@each_dtype
+def test_packing_rounds_to_the_nearest_and_ties_to_the_even_one(dtype):
+    values, bits = roundings(dtype)
+    other = np.roll(values, 1)
+    low, high = joined(dtype, values, other)
+    np.testing.assert_array_equal(low, bits)
+    np.testing.assert_array_equal(high, np.roll(bits, 1))
+    np.testing.assert_array_equal(encode(values, dtype).view(np.uint16), bits)
+    special = np.array([np.inf, -np.inf, np.finfo(np.float32).max, 1e-45, -1e-45, np.nan], np.float32)
+    infinite = {"float16": 0x7C00, "bfloat16": 0x7F80}[dtype]
+    want = [infinite, infinite | 0x8000, infinite, 0, 0x8000, 0x7FFF]
+    np.testing.assert_array_equal(joined(dtype, special, special)[0], want)
+
+
+@each_dtype
+def test_encode_and_decode_are_each_others_inverse(dtype):
+    stored = PATTERNS.view(storage(dtype))
+    values = decode(stored, dtype)
+    assert values.dtype == np.float32
+    np.testing.assert_array_equal(values, values_of(PATTERNS, dtype))
+    again = encode(values, dtype)
+    number = ~np.isnan(values)
+    np.testing.assert_array_equal(again.view(np.uint16)[number], PATTERNS[number])
+    assert np.isnan(decode(again, dtype)[~number]).all()
+    assert np.isnan(decode(np.array([NAN_BITS]).view(storage(dtype)), dtype)).all()
+    for plain in (np.float32(1) / 3, np.float64(1) / 3):  # values that are no bits stay what they are
+        assert decode(np.array([plain]), dtype)[0] == plain
+
+
+def test_what_is_no_float32_is_refused():
+    @cuda.jit
+    def wrong(words, low):
+        low[0] = ptx.join_halves(words[0], 1)
+
+    with pytest.raises(Exception, match="ptx.join_halves takes float32, not int64"):
+        wrong[1, 1](np.zeros(1, np.float32), np.zeros(1, np.float32))
+    if target.mode == "simulated":
+        for name, given in (("halves", (1.0,)), ("bfloats", (1.0,)), ("join_halves", (1.0, 2.0))):
+            with pytest.raises(TypeError, match=f"ptx.{name} is an instruction: call it in a kernel"):
+                getattr(ptx, name)(*given)
+
+
+# ---- problems and references
+
+
+def test_rows_are_stored_in_16_bits_and_filters_are_not():
+    for dtype in SIXTEEN:
+        p = DepthwiseConv1d(2, 3, 8, 4, "same", dtype)
+        assert {name: p.dtype_of(name) for name in p.arrays("backward")} == {
+            "dy": dtype, "x": dtype, "w": "float32", "dx": dtype, "dw": "float32",
+        }  # fmt: skip
+        assert p.itemsize == 2 and p.nbytes("forward") == {"x": 96, "w": 48, "y": 96}
+        assert p.compulsory_bytes("backward") == 3 * 96 + 2 * 48
+        inputs, full = p.inputs("backward", 3), replace(p, dtype="float32").inputs("backward", 3)
+        assert inputs["w"].tobytes() == full["w"].tobytes()
+        assert inputs["x"].dtype == storage(dtype) and inputs["x"].tobytes() == encode(full["x"], dtype).tobytes()
+        assert np.isnan(decode(p.nans("dx", "backward"), dtype)).all()
+        assert np.isnan(p.nans("dw", "backward")).all() and p.nans("dw", "backward").dtype == np.float32
+        assert problem(f"2,3,8,4,same,{dtype}") == p and str(p).endswith(f"padding=same {dtype}")
+    assert set(DTYPES) == {"float32", *SIXTEEN} and "float32" not in str(SMALL)
+
+
+@each_dtype
+@pytest.mark.parametrize("path", ["forward", "backward"])
+def test_the_reference_takes_the_rounded_values_and_allows_the_rounding_of_the_result(dtype, path):
+    p = DepthwiseConv1d(3, 2, 40, 9, "same", dtype)
+    inputs = p.inputs(path, 1)
+    values = {name: decode(array, p.dtype_of(name)).astype(np.float64) for name, array in inputs.items()}
+    want, allowed = reference(p, path, inputs), allowed_error(p, path, inputs)
+    same = reference(replace(p, dtype="float32"), path, values)
+    plain = allowed_error(replace(p, dtype="float32"), path, values)
+    for name in p.outputs(path):
+        np.testing.assert_array_equal(want[name], same[name])
+        if name == "dw":
+            np.testing.assert_array_equal(allowed[name], plain[name])
+            continue
+        right = decode(encode(want[name], dtype), dtype)
+        assert not wrong_mask(right, want[name], allowed[name]).any()
+        # Cut off in place of rounded, or one unit off: not within half a unit.
+        bits = encode(want[name], dtype).view(np.uint16)
+        cut = np.where(np.abs(right) > np.abs(want[name]), bits - 1, bits).astype(np.uint16)
+        off = decode(cut.view(storage(dtype)), dtype)
+        assert wrong_mask(off, want[name], allowed[name]).mean() > 0.3
+        assert wrong_mask(decode((bits + 1).view(storage(dtype)), dtype), want[name], allowed[name]).mean() > 0.9
+
+
+@each_dtype
+def test_sums_in_16_bits_are_not_right(dtype):
+    p = DepthwiseConv1d(2, 2, 64, 48, "same", dtype)
+    inputs = p.inputs()
+    x, total = decode(inputs["x"], dtype), np.zeros((2, 2, 64), np.float32)
+    for j in range(p.K):
+        for t in range(p.L):
+            s = t + p.shift - j
+            if 0 <= s < p.L:
+                total[..., t] += inputs["w"][:, j] * x[..., s]
+        total = decode(encode(total, dtype), dtype)
+    want, allowed = reference(p, "forward", inputs)["y"], allowed_error(p, "forward", inputs)["y"]
+    assert wrong_mask(total, want, allowed).mean() > 0.5
+
+
+def test_float16_that_overflows_is_infinite_and_small_ones_are_denormal():
+    p = DepthwiseConv1d(1, 1, 8, 1, dtype="float16")
+    x = np.array([[[1, 2, 65504, 65504, -65504, 2**-14, 2**-24, 3 * 2**-24]]], np.float16)
+    for factor, y in ((1.0, x.ravel()), (2.0, [2, 4, np.inf, np.inf, -np.inf, 2**-13, 2**-23, 3 * 2**-23])):
+        inputs = {"x": x, "w": np.full((1, 1), factor, np.float32)}
+        want, allowed = reference(p, "forward", inputs)["y"], allowed_error(p, "forward", inputs)["y"]
+        np.testing.assert_array_equal(want.ravel(), y)
+        made = p.nans("y")
+        stage("depthwise1d/forward/wide").run(p, dict(inputs, y=made))
+        np.testing.assert_array_equal(made.ravel(), y)
+        assert not wrong_mask(made, want, allowed).any()
+    assert wrong_mask(np.where(np.isinf(made), np.float16(65504), made), want, allowed).sum() == 3
+    assert wrong_mask(-made, want, allowed).all()
+    # A third of the smallest number, twice: 0 and 1 times it.
+    inputs = {"x": np.full((1, 1, 8), 2**-24, np.float16), "w": np.full((1, 1), 1 / 3, np.float32)}
+    for got, right in ((0.0, True), (2**-24, False), (2**-23, False)):
+        off = wrong_mask(np.full((1, 1, 8), got), *(f(p, "forward", inputs)["y"] for f in (reference, allowed_error)))
+        assert off.all() != right and off.any() != right
+    # Where it is not sure on which side of 65,520 float32's sum falls, either is right.
+    inputs = {"x": np.full((1, 1, 8), 65504, np.float16), "w": np.full((1, 1), 65520 / 65504, np.float32)}
+    for got in (65504, np.inf):
+        got = np.full((1, 1, 8), got)
+        assert not wrong_mask(got, *(f(p, "forward", inputs)["y"] for f in (reference, allowed_error))).any()
+
+
+# ---- the stages
+
+
+def test_the_stages_at_the_roof_take_16_bits_on_every_path():
+    assert [one.id.removeprefix("depthwise1d/") for one in TAKERS] == [
+        "forward/wide", "forward/strips", "input_grad/wide", "input_grad/strips",
+        "weight_grad/channels", "backward/channels",
+    ]  # fmt: skip
+    assert all(one.dtypes == DTYPES for one in TAKERS)
+
+
+@each_taker
+@each_dtype
+def test_the_judge_passes_them(one, dtype):
+    # One of the two on the whole family, the other on the paper's row and one more: what differs is one conversion.
+    if (one.path in ("forward", "weight_grad")) == (dtype == "float16") and one.name != "strips":
+        check(one, dtype=dtype).raise_if_wrong()
+    else:
+        for text in (f"3,11,48,48,causal,{dtype}", f"2,3,16,5,same,{dtype}"):
+            check(one, text).raise_if_wrong()
+
+
+@each_taker
+@each_dtype
+@pytest.mark.parametrize("sizes", [(4, 16, 48, 48), (3, 5, 40, 7, "same"), (35, 1, 8, 3), (2, 33, 64, 4, 1)], ids=str)
+def test_traffic_is_what_the_formula_says(one, dtype, sizes):
+    p = replace(DepthwiseConv1d(*sizes), dtype=dtype)
+    found = compare(one, p).raise_if_different()
+    full = one.traffic(replace(p, dtype="float32"))
+    rows = p.B * p.H * p.L
+    passes = len([name for name in p.arrays(one.path) if "w" not in name])
+    if rows % 16 == 0 and one.name != "strips":  # half the sectors of the rows, and the same ones for filters and sums
+        assert full.sectors - found.predicted.sectors == passes * rows // 16
+
+
+@each_taker
+def test_their_rows_meet_in_no_more_banks_than_float32s(one):
+    def xray(p):
+        how = one.launch(p)
+        return simt.xray(one.kernel_for(p), how.grid, how.block, *one.example(p), shared_bytes=how.shared_bytes)
+
+    for p in (replace(SMALL, dtype="float16"), replace(SMALL, L=64, K=8, dtype="bfloat16")):
+        half, full = xray(p), xray(replace(p, dtype="float32"))
+        assert half.hazards == () and half.totals.flops64 == 0
+        if one.name != "strips":  # which are of other lengths, and so is the work beyond the row's end
+            assert half.totals.flops == full.totals.flops
+        assert half.totals.bank_conflicts <= full.totals.bank_conflicts
+        assert half.totals.shared_wavefronts < full.totals.shared_wavefronts
+
+
+@pytest.mark.parametrize("one", [one for one in TAKERS if one.name == "strips"], ids=lambda one: one.id)
+@pytest.mark.parametrize(
+    "sizes",
+    [(1, 1, 8, 1, 0), (2, 3, 24, 4, 0), (2, 3, 72, 9, 2), (3, 2, 1000, 33, "same"), (1, 2, 200, 128, "causal"),
+     (5, 3, 8, 20, 7), (1, 1, 768, 12, "same"), (1, 1, 776, 12, "causal")],
+    ids=str,
+)  # fmt: skip
+def test_strips_of_16_bits_are_cut_anywhere(one, sizes):
+    for dtype in SIXTEEN if sizes[2] == 72 else ("bfloat16",):
+        p = DepthwiseConv1d(*sizes, dtype)
+        check(one, p).raise_if_wrong()
+        compare(one, p).raise_if_different()
+
+
+def test_two_paths_in_16_bits_are_adjoint():
+    p = DepthwiseConv1d(3, 4, 56, 50, "same", "bfloat16")
+    inputs = p.inputs("backward", 5)
+    rows = {name: decode(inputs[name], p.dtype).astype(np.float64) for name in ("dy", "x")}
+    dx, dw = dispatch.backward(inputs["dy"], inputs["x"], inputs["w"], padding="same")
+    y = dispatch.forward(inputs["x"], inputs["w"], padding="same")
+    size = float(np.abs(rows["dy"]).sum() * np.abs(rows["x"]).mean() * 20)
+    products = [(decode(y, p.dtype) * rows["dy"]).sum(), (decode(dx, p.dtype) * rows["x"]).sum()]
+    products.append((dw.astype(np.float64) * inputs["w"]).sum())
+    assert np.ptp(products) < 2**-8 * size and abs(products[0]) > 2**-5 * size
+
+
+def nothing(L, K, SHIFT, DTYPE):
+    @cuda.jit
+    def kernel(x, w, y, shift):
+        if x.shape[2] < 0:
+            y[0, 0, 0] = float32(0)
+
+    return kernel
+
+
+def beyond(L, K, SHIFT, DTYPE):
+    @cuda.jit
+    def kernel(x, w, y, shift):
+        word = ptx.join_halves(float32(1), float32(2))
+        for i in range(x.shape[2]):
+            y[0, 0, i] = word
+            x[0, 0, i] = word
+
+    return kernel
+
+
+@each_dtype
+def test_the_judge_sees_what_is_wrong_in_16_bits(dtype):
+    wide = stage("depthwise1d/forward/wide")
+    verdict = check(wide.with_kernel(by_shape(nothing)), f"2,3,8,3,same,{dtype}")
+    assert not verdict.passed and "written" in " ".join(verdict.patterns)
+    verdict = check(wide.with_kernel(by_shape(beyond)), f"1,1,8,3,same,{dtype}")
+    assert not verdict.passed and "wrote outside its output" in verdict.patterns
+
+
+def test_a_kernel_that_is_not_written_for_16_bits_is_not_judged_on_them():
+    with pytest.raises(CheckError, match="depthwise1d/forward/naive takes rows of float32, not of float16"):
+        check("depthwise1d/forward/naive", dtype="float16")
+    some = stage("depthwise1d/forward/wide").with_kernel(by_shape(lambda L, K, SHIFT: None))
+    assert some.dtypes == ("float32",)
+    with pytest.raises(StageError, match="does not take .* bfloat16: use depthwise1d/forward/wide or "):
+        some.kernel_for(replace(SMALL, dtype="bfloat16"))
+
+
+@pytest.mark.parametrize("one", [one for one in stages() if one not in TAKERS], ids=lambda one: one.id)
+def test_other_stages_say_which_stage_takes_16_bits(one):
+    p = replace(SMALL, dtype="float16")
+    taker = next(other for other in TAKERS if other.path == one.path)
+    assert not one.supports(p)
+    arrays = p.inputs(one.path) | {name: p.nans(name, one.path) for name in p.outputs(one.path)}
+    for act in (one.launch, one.traffic, one.kernel_for, one.example, lambda p: one.run(p, arrays)):
+        with pytest.raises(StageError, match=re.escape(f"{one.id} does not take {p}: use {taker.id}")):
+            act(p)
+
+
+@each_taker
+@pytest.mark.parametrize("change", [{"L": 47}, {"L": 44}, {"L": 2044}, {"K": 129}], ids=str)
+def test_rows_of_16_bits_that_no_stage_takes_are_refused_not_handed_on(one, change):
+    p = replace(SMALL, dtype="bfloat16", **change)
+    for act in (one.launch, one.traffic, one.kernel_for):
+        with pytest.raises(StageError, match=re.escape(f"{one.id} does not take {p}, and no other stage does")):
+            act(p)
+    with pytest.raises(DispatchError, match="rows of 16 bits need L a multiple of 8"):
+        dispatch.best(p, one.path)
+    one.launch(replace(p, dtype="float32"))  # float32 still is handed on
+
+
+def test_rows_of_16_bits_go_to_the_stage_that_takes_them():
+    for path in ("forward", "input_grad"):
+        wide = stage(f"depthwise1d/{path}/wide")
+        for change in ({"L": 72}, {"K": 65}):
+            p = replace(SMALL, dtype="float16", **change)
+            assert dispatch.best(p, path).name == "strips"
+            with pytest.raises(StageError, match=f"wide does not take .*: use depthwise1d/{path}/strips, or float32"):
+                wide.launch(p)
+        assert dispatch.best(replace(SMALL, dtype="float16"), path) is wide
+    assert dispatch.launches(replace(SMALL, dtype="bfloat16"), "backward")[0].name == "channels"
+
+
+def test_arrays_of_another_dtype_are_refused():
+    for dtype, given, message in (
+        ("float16", np.float32, "x is float32; float16 is needed: x.astype('float16')"),
+        ("bfloat16", np.float16, "x is float16; bfloat16 is needed, its bits in uint16: dwlab.problems.encode(x,"),
+        ("float32", np.float16, "x is float16; float32 is needed: x.astype('float32')"),
+    ):
+        p = DepthwiseConv1d(1, 2, 8, 3, dtype=dtype)
+        arrays = dict(p.inputs(), x=np.zeros((1, 2, 8), given), y=p.nans("y"))
+        with pytest.raises(StageError, match=re.escape(message)):
+            check_arrays(p, "forward", arrays)
+    p = DepthwiseConv1d(1, 2, 8, 3, dtype="float16")
+    with pytest.raises(StageError, match="w is float16; float32 is needed"):
+        check_arrays(p, "forward", {"x": p.inputs()["x"], "w": np.zeros((2, 3), np.float16), "y": p.nans("y")})
+
+
+# ---- dispatch, study, inspection
+
+
+@each_dtype
+@pytest.mark.parametrize("kind", ["NumPy", "device", "torch"])
+def test_dispatch_takes_rows_of_16_bits_of_every_kind(dtype, kind):
+    p = DepthwiseConv1d(3, 5, 48, 7, "same", dtype)
+    inputs = p.inputs("backward", 2)
+    if kind == "torch":
+        torch = pytest.importorskip("torch")
+        place = "cuda" if target.mode == "gpu" else "cpu"
+
+        def there(a):
+            tensor = torch.from_numpy(a.view(np.int16)).view(torch.bfloat16) if a.dtype == np.uint16 else a
+            return torch.as_tensor(tensor).to(place)
+
+        def back(tensor):
+            return tensor.float().cpu().numpy()
+
+    else:
+        there, back = (cuda.to_device, lambda a: a.copy_to_host()) if kind == "device" else (np.copy, np.asarray)
+    dy, x, w = (there(inputs[name]) for name in ("dy", "x", "w"))
+    y = dispatch.forward(x, w, padding="same")
+    into = dispatch.input_grad(dy, w, padding="same", dx=there(p.nans("dx", "backward")))
+    got = {"y": y, "dx": into, "dw": dispatch.weight_grad(dy, x, 7, padding="same")}
+    both = dispatch.backward(dy, x, w, padding="same")
+    for name, array in (*got.items(), *zip(("dx", "dw"), both, strict=True)):
+        path = p.alone(name)
+        given = {key: inputs[key] for key in p.arrays(path) if key in inputs}
+        assert str(array.dtype).removeprefix("torch.") in (p.dtype_of(name), str(p.storage_of(name)))
+        values = decode(back(array), p.dtype_of(name))
+        assert not wrong_mask(values, reference(p, path, given)[name], allowed_error(p, path, given)[name]).any()
+
+
+def test_dispatch_refuses_filters_of_16_bits_and_mixed_rows():
+    p = DepthwiseConv1d(3, 5, 48, 7, dtype="bfloat16")
+    given = p.inputs("backward")
+    for path, arrays, message in (
+        (
+            "forward",
+            {"x": given["x"], "w": encode(given["w"], "bfloat16")},
+            "w is bfloat16; float32 is needed: pass dw",
+        ),
+        ("backward", given | {"dy": np.zeros((3, 5, 48), np.float16)}, "x is bfloat16; float16 is needed"),
+        (
+            "forward",
+            {"x": given["x"], "w": given["w"], "y": np.zeros((3, 5, 48), np.float32)},
+            "y is float32; bfloat16",
+        ),
+        (
+            "forward",
+            {"x": given["x"], "w": given["w"], "stage": "coalesced"},
+            "use depthwise1d/forward/wide or depthwise1d/forward/strips, or",
+        ),
+    ):
+        with pytest.raises(DispatchError, match=re.escape(message)):
+            getattr(dispatch, path)(**arrays)
+
+
+@each_dtype
+def test_the_study_counts_judges_and_spot_checks_them(dtype):
+    p = DepthwiseConv1d(64, 16, 48, 5, "same", dtype)
+    asked = []
+
+    def judge(one, dtype="float32"):
+        asked.append((one.name, dtype))
+        return SimpleNamespace(passed=True)
+
+    made = study.study(path="forward", problem=p, mode="simulated", judge=judge, runs=[])
+    assert asked == [("wide", dtype), ("strips", dtype)]
+    assert [row.stage for row in made.rows] == ["wide", "strips"]
+    row = made.rows[0]
+    assert row.passed and row.dtype == dtype and row.compulsory_bytes == p.compulsory_bytes() == 2 * 2 * 49152 + 320
+    bench = SimpleNamespace(machine=SimpleNamespace(l2_bytes=0))
+    for one in TAKERS:
+        small = replace(p, B=8)
+        prepared = study._OnGpu(bench, small, one.path, 1)
+        prepared.check(one)  # poisoned, run, held against the reference
+        name = p.outputs(one.path)[0]
+        values = prepared.host[name]
+        assert study.spot_check(small, one.path, prepared.inputs, name, values) == ""
+        study._poison(prepared.sets[0][name])
+        poisoned = prepared.sets[0][name].copy_to_host()
+        assert np.isnan(decode(poisoned, p.dtype_of(name))).all()
+        text = study.spot_check(small, one.path, prepared.inputs, name, poisoned)
+        assert text.startswith(f"{values.size:,} of {values.size:,} elements of {name} were not written")
+        bad = values.copy()
+        bad.reshape(-1)[-1] = encode(np.float32(900), p.dtype_of(name))
+        assert "not" in study.spot_check(small, one.path, prepared.inputs, name, bad)
+
+
+@needs_compiler
+@pytest.mark.parametrize(("dtype", "cc"), [("float16", "8.0"), ("bfloat16", "9.0")])
+def test_compiled_nothing_spills_and_two_elements_are_converted_at_once(dtype, cc):
+    p = DepthwiseConv1d(64, 32, 16, 4, "same", dtype)
+    kind = {"float16": "f16x2", "bfloat16": "bf16x2"}[dtype]
+    for one in (stage("depthwise1d/forward/wide"), stage("depthwise1d/backward/channels")):
+        found = inspect.compile(one, problem=p, cc=cc)
+        assert (found.spill_stores, found.local_bytes, found.float64_instructions) == (0, 0, 0)
+        assert found.ptx.count(f"cvt.rn.{kind}.f32") == p.L // 2
+    table = inspect.table(["depthwise1d/forward/naive", one.id], p, cc)
+    assert table.refused == {"depthwise1d/forward/naive": f"it does not take rows of {dtype}"}
+
+
+def test_the_tolerance_in_16_bits_is_float32s_and_half_a_unit():
+    assert references.tolerance(SMALL, "forward") == references.tolerance(replace(SMALL, dtype="float16"), "forward")
+    size, error = np.array([1.0, 1.5, 2.0, 2**-14, 2**-20, 0.0]), np.zeros(6)
+    unit = {"float16": [2**-10, 2**-10, 2**-9, 2**-24, 2**-24, 2**-24]}
+    unit["bfloat16"] = [2**-7, 2**-7, 2**-6, 2**-21, 2**-27, 2.0**-133]
+    for dtype in SIXTEEN:
+        np.testing.assert_array_equal(references._and_rounded(size, error, dtype), np.array(unit[dtype]) / 2)
+
+
+def test_a_launch_of_ones_own_is_for_float32():
+    with pytest.raises(CheckError, match="takes rows of float32"):
+        check(split_halves, replace(SMALL, dtype="float16"), launch=lambda p: Launch(1, 32))
