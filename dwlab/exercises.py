@@ -6,7 +6,7 @@ answer stands `judge(answer)`, which gets the student's module and returns a sen
 raises `Wrong` with hints in steps. The judge that counts is the workbook's own copy (solutions/, else exercises/), not
 the one in a handed-in file.
 
-The second half of this module are the tools that judges are made of: `kernel` takes a kernel out of the answer,
+The second half of this module are the tools that judges are made of: `kernel` and `function` take one out of an answer,
 `launched` and `agree` judge its results, `convolves` a convolution by `dwlab.check`; `coalesced`, `moves_at_most` and
 `float32_only` judge an x-ray (`counted` makes that of a convolution), `predicted` a number. All but `convolves` run
 kernels on the interpreter in either mode, so memory behaviour is judged alike on a laptop and on a GPU.
@@ -481,6 +481,16 @@ def kernel(answer: ModuleType, name: str) -> Any:
     if callable(found):
         raise Wrong(f"`{name}` is a plain Python function: the line @cuda.jit above it is missing.")
     raise Wrong(f"`{name}` is {_described(found)}; it must be a kernel: a function with @cuda.jit above it.")
+
+
+def function(answer: ModuleType, name: str) -> Callable[..., Any]:
+    """The student's plain function `name`; Wrong says what is in its place."""
+    found = _given(answer, name)
+    if hasattr(found, "py_func"):
+        raise Wrong(f"`{name}` is a kernel; it must be a plain Python function: take @cuda.jit away.")
+    if not callable(found):
+        raise Wrong(f"`{name}` is {_described(found)}; it must be a function.")
+    return found
 
 
 # The first hint, if that is what a kernel does: an exercise's own hints lead to its idea, not to this.

@@ -25,8 +25,8 @@ def script(name):
     return module
 
 
-record_run, shape_grid, sanitize, reduction_error = map(
-    script, ("record_run", "shape_grid", "sanitize", "reduction_error")
+record_run, shape_grid, sanitize, reduction_error, roof_tries = map(
+    script, ("record_run", "shape_grid", "sanitize", "reduction_error", "roof_tries")
 )
 
 
@@ -301,6 +301,91 @@ def test_long_sums_in_pieces_are_the_same_sums(monkeypatch):
         np.testing.assert_allclose(one, other, rtol=1e-12)
 
 
+# ---------------------------------------------------------------------------------------------------- the tries
+
+TRIES = [
+    {"group": "copy", "name": "1 × 16 bytes", "bytes": 8e8, "time_us": 200.0, "p10_us": 199.0, "p90_us": 201.0,
+     "gbps": 4000.0, "registers": 16, "note": "blocks of 256 threads"},
+    {"group": "copy", "name": "8 × 16 bytes", "bytes": 8e8, "time_us": 250.0, "p10_us": 249.0, "p90_us": 251.0,
+     "gbps": 3200.0, "note": ""},
+    {"group": "read", "name": "in bulk", "bytes": 8e8, "failure": "needs compute capability 9.0"},
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def small_data():
+    if target.mode == "gpu":
+        pytest.skip("runs on the interpreter; a GPU has the script itself")
+    return roof_tries.data(DepthwiseConv1d(16, 32, 48, 48), times=2, processors=1)
+
+
+def each_kernel(on):
+    """One try of each kernel that the interpreter can run: of those that differ in the number of blocks, seven."""
+    found = {}
+    for one in roof_tries.tries(on.problem, on.processors, long_row=96):
+        key = one.group if one.group.startswith("blocks") else (one.group, one.name)
+        if one.capability <= (8, 0) and (key not in found or one.name == "7 blocks"):
+            found[key] = one
+    return list(found.values())
+
+
+def test_every_try_computes_what_it_says_and_a_wrong_element_is_seen(small_data):
+    todo = each_kernel(small_data)
+    assert tuple(dict.fromkeys(one.group for one in todo)) == records.TRIES
+    judges = [(one, one.prepare(small_data)[1]) for one in todo]
+    assert {one.name: said for one, wrong in judges if (said := wrong())} == {}
+    kept = small_data.x[:1].copy_to_host()
+    small_data.x[:1].copy_to_device(kept + 2)
+    small_data.dy[:1].copy_to_device(np.ones(1, np.float32))
+    try:
+        # The fused backward takes the interpreter longest, and has weight_grad's judge.
+        assert [one.name for one, wrong in judges if not one.group.endswith("backward") and not wrong()] == []
+    finally:
+        small_data.x[:1].copy_to_device(kept)
+        small_data.dy[:1].copy_to_device(small_data.part["dy"][:1])
+
+
+def test_a_try_that_fails_has_a_reason_and_no_time(small_data):
+    def prepare(on):
+        raise ValueError("no such shape\nmore")
+
+    one = roof_tries.Try("read", "a", 8, prepare)
+    assert roof_tries.measure(one, small_data, None) == {
+        "group": "read", "name": "a", "bytes": 8, "note": "", "failure": "ValueError: no such shape",
+    }  # fmt: skip
+    one = roof_tries.Try("read", "a", 8, lambda on: (None, lambda: "the sum is 1.0, not 2.0", None))
+    assert roof_tries.measure(one, small_data, None)["failure"] == "WRONG: the sum is 1.0, not 2.0"
+
+
+def test_other_outputs_a_lane_are_for_the_tries_alone():
+    before = roof_tries.forward_7_strips.EACH
+    with pytest.raises(ZeroDivisionError), roof_tries.outputs_a_lane(12):
+        assert roof_tries.forward_7_strips.EACH == 12
+        raise ZeroDivisionError
+    assert roof_tries.forward_7_strips.EACH == before
+
+
+def test_a_batch_that_is_no_repetition_is_refused():
+    with pytest.raises(ValueError, match="a batch of 9 is not 2 times"):
+        roof_tries.data(DepthwiseConv1d(9, 32, 48, 48), times=2, processors=1)
+
+
+def test_the_tables_of_tries_hold_each_against_the_fastest_of_its_group(tmp_path):
+    notes = ["3 of 6 tries were not reached in 38 s.", "Another run's words."]
+    written = records.write(tmp_path, [], ENVIRONMENT, {}, sections={"tries": TRIES}, notes=notes)
+    runs = [records.read_run(written)]
+    whole, copy = records.tries_table(runs), records.tries_table(runs, "copy")
+    assert "| copy | 8 × 16 bytes |  | 250.0 | 249.0 to 251.0 | 3,200 | 80.0 % |  |" in whole
+    assert "| read | in bulk |  | needs compute capability 9.0 |" in whole and "not reached" in whole
+    assert "| 1 × 16 bytes | blocks of 256 threads | 200.0 | 199.0 to 201.0 | 4,000 | 100.0 % | 16 |" in copy
+    assert "in bulk" not in copy and "Another run" not in whole
+    assert records.tables(runs)["tries"]() == whole
+    with pytest.raises(RecordError, match="no group of tries is called 'cpoy': there are copy, read"):
+        records.tries_table(runs, "cpoy")
+    assert "The newest tries have none of 'outputs a lane'" in records.tries_table(runs, "outputs a lane")
+    assert "No tries are recorded. On a GPU: `python benchmarks/roof_tries.py`." in records.tries_table([])
+
+
 # ---------------------------------------------------------------------------------------------------- their records
 
 
@@ -328,12 +413,15 @@ def test_a_run_without_measurements_needs_no_ceilings_but_hides_none(tmp_path):
         ("sanitizer", {"clean": "yes"}, "clean is 'yes', not true or false"),
         ("reduction_error", {"error": -1.0}, "error is -1.0, not a number from 0 up"),
         ("reduction_error", {"terms": 0}, "terms is 0"),
+        ("tries", {"bytes": None}, "tries 0: bytes is None, not a positive number"),
+        ("tries", {"gbps": 0}, "tries 0: gbps is 0"),
     ],
 )
 def test_a_damaged_row_is_named(tmp_path, section, change, message):
     whole = {
         "grid": grid_row(),
         "comparisons": {"name": "a", "passed": 1, "failed": 0, "skipped": 0},
+        "tries": TRIES[0],
         "sanitizer": {"tool": "memcheck", "stage": "a", "clean": True},
         "reduction_error": {
             "op": "depthwise1d", "path": "weight_grad", "stage": "a", "problem": {}, "terms": 48, "error": 0.0,
@@ -351,5 +439,5 @@ def test_parts_that_are_not_known_are_refused(tmp_path):
 
 
 def test_the_project_describes_its_scripts():
-    for module in (record_run, shape_grid, sanitize, reduction_error):
+    for module in (record_run, shape_grid, sanitize, reduction_error, roof_tries):
         assert "[FOLDER]" in module.__doc__

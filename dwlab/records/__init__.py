@@ -112,7 +112,7 @@ _COUNTED_LATER = ("atomic_requests", "atomic_sectors", "l2_read_sectors", "l2_wr
 # Parts of a record that a run may have beside its measurements: name -> what each row has, and of what kind. A kind
 # that ends in "?" may be null or missing. grid: one path of one shape, with the stage that dispatch chose for it;
 # *_bound_us: the least time that the copy bandwidth and the FMA rate allow. sanitizer: one of compute-sanitizer's tools
-# over one stage.
+# over one stage. tries: one small kernel of benchmarks/roof_tries.py; bytes: that it must move, and gbps by that.
 # reduction_error: a sum against float64; terms: of each output; error: the greatest |out - ref| of all outputs over the
 # sum of the terms' absolute values; norm_error: of the whole output. comparisons: tests that hold the interpreter
 # against a GPU.
@@ -129,6 +129,10 @@ SECTIONS: dict[str, dict[str, str]] = {
         "norm_error": "number", "allowed": "positive", "runs": "positive", "repeatable": "flag",
     },
     "comparisons": {"name": "text", "passed": "count", "failed": "count", "skipped": "count"},
+    "tries": {
+        "group": "text", "name": "text", "bytes": "positive", "time_us": "positive?", "p10_us": "positive?",
+        "p90_us": "positive?", "gbps": "positive?", "registers": "count?", "note": "text?", "failure": "text?",
+    },
 }  # fmt: skip
 _ELSEWHERE = "Move it out of the records' folder"
 
@@ -938,7 +942,52 @@ def comparisons_table(runs: Sequence[Record] | None = None) -> Markdown:
     return Markdown("\n".join([*lines, "", f"Run on {run.where()}.", ""]))
 
 
+TRIES = ("copy", "read", "gap or swizzle", "order of outputs", "blocks of weight_grad", "blocks of backward",
+         "outputs a lane")  # fmt: skip
+"""The groups of benchmarks/roof_tries.py."""
+
+
+def tries_table(runs: Sequence[Record] | None = None, group: str | None = None) -> Markdown:
+    """What was tried on the way to the roof in the newest run of it: every group, or one.
+
+    of the fastest: the least time of the group, over the time. Raises RecordError for a group that there is not.
+    """
+    run = _newest("tries", runs)
+    if run is None:
+        return Markdown(f"No tries are recorded. {_HOW['tries']}\n")
+    groups: dict[str, list[Mapping[str, Any]]] = {}
+    for one in run.sections["tries"]:
+        groups.setdefault(one["group"], []).append(one)
+    if group is not None and group not in (*TRIES, *groups):
+        raise RecordError(f"no group of tries is called {group!r}: there are {', '.join(TRIES)}")
+    if group is not None and group not in groups:
+        return Markdown(f"The newest tries have none of {group!r}. {_HOW['tries']}\n")
+    chosen = groups if group is None else {group: groups[group]}
+    head = ["try", "how", "time (µs)", "10 % to 90 %", "GB/s", "of the fastest", "registers"]
+    if group is None:
+        head.insert(0, "group")
+    lines = [_line(head), _line(["---"] * (len(head) - 5) + ["---:"] * 5)]
+    for name, rows in chosen.items():
+        least = min((one["time_us"] for one in rows if one.get("time_us")), default=None)
+        for one in rows:
+            time_us, p10, p90 = (one.get(key) for key in ("time_us", "p10_us", "p90_us"))
+            cells = [] if group is not None else [name]
+            cells += [one["name"], one.get("note") or "", _round(time_us) if time_us else one.get("failure") or ""]
+            cells.append(f"{_round(p10)} to {_round(p90)}" if p10 and p90 else "")
+            cells += [_round(one.get("gbps")), _percent(least / time_us if least and time_us else None)]
+            lines.append(_line([*cells, "" if one.get("registers") is None else str(one["registers"])]))
+    notes = [note for note in run.notes if "tries" in note]
+    lines += ["", *(f"{note}  " for note in notes), *([""] if notes else [])]
+    lines += [
+        "GB/s: of the bytes that must be moved. Single experiments, each result checked, of a few hundredths of a "
+        f"second each: differences within the spread mean nothing. Measured on {run.where()}.",
+        "",
+    ]
+    return Markdown("\n".join(lines))
+
+
 _HOW = {
+    "tries": "On a GPU: `python benchmarks/roof_tries.py`.",
     "grid": "On a GPU: `python benchmarks/shape_grid.py`.",
     "sanitizer": "On a GPU: `python benchmarks/sanitize.py`.",
     "reduction_error": "On a GPU: `python benchmarks/reduction_error.py`.",
@@ -963,6 +1012,7 @@ def tables(runs: Sequence[Record] | None = None) -> dict[str, Callable[[], str]]
         "sanitizer": lambda: sanitizer_table(runs),
         "reduction_error": lambda: reduction_error_table(runs),
         "comparisons": lambda: comparisons_table(runs),
+        "tries": lambda: tries_table(runs),
         "depthwise1d/total": lambda: report.totals_table(runs=runs),
         "depthwise1d/bandwidth": lambda: report.bandwidth_table(runs=runs),
         "predicted": lambda: _predicted(runs),

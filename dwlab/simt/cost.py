@@ -12,7 +12,10 @@ is an interpreter of its own, so that an X-ray is as fast as before. All counts 
 - *passes*: how often the 32 four-byte banks that L1 and shared memory have in common must be read for an access, a
   global one too. *lines*: distinct 128-byte lines of a global request: each is looked up among the L1's tags.
 - *waits*: how often a warp stops because a value is used that was loaded from global memory and is not there yet. Loads
-  that are on their way together are waited for together. *misses*: waits in which the block touched a sector that it
+  that are on their way together are waited for together. A store to shared memory does not stop a warp: in code without
+  a loop's branch the compiler moves later loads of global memory before it (as compiled for forward/strips: 18 loads,
+  then 18 stores), until a barrier or a read of shared memory; and an asynchronous copy is waited for by `wait` alone,
+  as no register waits for it. *misses*: waits in which the block touched a sector that it
   had not touched before, so that the L1 cannot have it.
 - *fetched*: for each array, sectors that blocks touched, each once a block: what leaves the L2 if a block keeps in the
   L1 what it has read, and blocks share nothing. *again*: those that an earlier block had touched; *gap*: how many
@@ -75,7 +78,8 @@ class Cost:
     load_passes, store_passes, atomic_passes and the lines: of global accesses. shared_passes: as Access.wavefronts.
     instructions32: additions, products and fused multiply-adds in float32. instructions64: those in float64, which have
     units of their own, conversions to it included. asynchronous: whether there are copies past the registers.
-    local_words: 4-byte words of local arrays that a thread has.
+    local_words: 4-byte words of local arrays that hold something still needed, most at a time. atomic_repeats: lanes
+    whose atomic has the address of another lane of the request: the hardware serves each singly, a sector each.
     """
 
     instructions: int
@@ -87,6 +91,7 @@ class Cost:
     load_lines: int
     store_lines: int
     atomic_lines: int
+    atomic_repeats: int
     shared_passes: int
     waits: int
     misses: int
@@ -115,6 +120,63 @@ class _Flight:
         self.number, self.warps, self.missed = number, warps, missed
 
 
+class _Life:
+    """How many 4-byte words of local arrays hold, at the same time, what is still to be read.
+
+    A word lives from a write to the last read before the next write. A number that the compiler knows (a sum's first
+    zero) needs no register. An array whose index is not known when the kernel is compiled lives as a whole.
+    """
+
+    __slots__ = ("clock", "arrays", "open", "spans", "whole", "over")
+
+    def __init__(self) -> None:
+        self.clock, self.over = 0, False
+        self.arrays: dict[int, LocalArray] = {}  # kept, so that their ids stay theirs
+        self.open: dict[tuple[int, int], list[int]] = {}  # array, element -> written at, last read at
+        self.spans: list[tuple[int, int, int]] = []  # from, to, words
+        self.whole: dict[int, int] = {}
+
+    def done(self) -> _Life:
+        """Nothing more is written down."""
+        self.over = True
+        return self
+
+    def close(self, key: tuple[int, int]) -> None:
+        begin, end = self.open.pop(key, (0, -1))
+        if end > begin:
+            self.spans.append((begin, end, self.arrays[key[0]].dtype.itemsize // 4))
+
+    def write(self, base: LocalArray, element: Lanes, constant: bool) -> None:
+        if self.over or not self.fixed(base, element):
+            return
+        key = (id(base), int(element))
+        self.close(key)
+        if not constant:
+            self.open[key] = [self.clock, -1]
+
+    def read(self, base: LocalArray, element: Lanes) -> None:
+        if self.over or not self.fixed(base, element):
+            return
+        span = self.open.get((id(base), int(element)))
+        if span is not None:
+            span[1] = self.clock
+
+    def fixed(self, base: LocalArray, element: Lanes) -> bool:
+        self.clock += 1
+        self.arrays[id(base)] = base
+        if element.ndim:
+            self.whole[id(base)] = len(base.storage) * base.dtype.itemsize // 4
+        return not element.ndim
+
+    def most(self) -> int:
+        """The most words at the same time."""
+        for key in list(self.open):
+            self.close(key)
+        events = sorted([(begin, words) for begin, _, words in self.spans] + [(end, -w) for _, end, w in self.spans])
+        living = np.cumsum([0] + [change for _, change in events])
+        return int(living.max()) + sum(self.whole.values())
+
+
 class Costing(Execution):
     """An Execution that counts what Cost holds."""
 
@@ -124,6 +186,7 @@ class Costing(Execution):
         self.issued = self.issued32 = self.issued64 = 0
         self.asynchronous = False
         self.passes = dict.fromkeys(("load", "store", "atomic", "shared"), 0)
+        self.repeats = 0
         self.tags = dict.fromkeys(("load", "store", "atomic"), 0)
         self.waits = self.misses = self.most = 0
         self.bodies: dict[int, float] = {}  # an if's statements -> instructions of a warp that runs them
@@ -132,6 +195,7 @@ class Costing(Execution):
         self.fetched: dict[int, list[float]] = {}  # root -> fetched, again, sum of gaps
         self.last_block: dict[int, np.ndarray] = {}
         self.words = 0
+        self.life: _Life | None = None
         self.brackets = 0
         self.narrow = False  # whether an integer type of 32 bits at most is being converted to
         self.number_of_loads = 0
@@ -152,17 +216,19 @@ class Costing(Execution):
         self.flights: list[_Flight] = []
         self.landing: list[_Flight] = []  # of asynchronous copies
         self.fresh: _Flight | None = None
+        self.put_off: _Flight | None = None  # the last load that a store to shared memory waits for
         self.warp_waits = np.zeros((count, self.padded // 32), np.int64)
         self.warp_misses = np.zeros((count, self.padded // 32), np.int64)
         self.values: dict[tuple, tuple] = {}
+        self.life = _Life() if self.life is None else self.life.done()  # batches are alike
         super().run_batch(first, count, arguments)
+        self.catch_up()
         self.values.clear()
         self.together()
         self.waits += int(self.warp_waits.sum())
         self.misses += int(self.warp_misses.sum())
         self.most = max(self.most, int(self.warp_waits.max()))
-        words = sum(int(np.prod([int(n) for n in one.shape])) * one.dtype.itemsize // 4 for one in self.local.values())
-        self.words = max(self.words, words)
+        self.words = max(self.words, self.life.most())
         for root in self.roots:
             seen = self.seen.get(id(root))
             if seen is not None:
@@ -174,6 +240,7 @@ class Costing(Execution):
             counted[:] = counted.max(axis=1, keepdims=True)
 
     def barrier(self, node: ast.AST) -> None:
+        self.catch_up()
         super().barrier(node)
         self.together()
 
@@ -290,8 +357,10 @@ class Costing(Execution):
     def again(self, node: ast.stmt, active: Mask) -> None:
         super().again(node, active)
         if isinstance(node, ast.While):
+            self.catch_up()
             self.issued += 2 * active.warps  # its counter and the branch back; the test is counted where it is made
         elif isinstance(node.iter, ast.Call) and not all(self.known(a) for a in node.iter.args):
+            self.catch_up()
             self.issued += RANGE * active.warps
 
     def indices_of(self, node: ast.Subscript) -> tuple:
@@ -315,6 +384,7 @@ class Costing(Execution):
         self.brackets, self.narrow = brackets, narrow
         if isinstance(function, DeviceName) and ("sync" in function.path or "fence" in function.path):
             self.issue()
+            self.catch_up()
         if self.fresh is not None:  # a load inside the call: of what it returns, or an asynchronous copy
             if result is None and len(self.copies) > copies:
                 self.asynchronous = True
@@ -355,8 +425,12 @@ class Costing(Execution):
         if array.space == "shared":
             self.issued += mask.warps
             self.passes["shared"] += trace.count_shared(address, active, itemsize)[1]
-            if kind == "store" and itemsize == 16 and self.fresh is None and self.flights:
-                self.wait(self.flights[-1])  # four registers that a wide load filled
+            if kind == "store" and itemsize == 16 and self.fresh is None:
+                filled = [one for one in self.flights if not any(one is copy for copy in self.landing)]
+                if filled:  # four registers that a wide load filled; a copy past the registers fills none
+                    self.put_off = filled[-1]
+            elif kind == "load":
+                self.catch_up()
             return
         # A wide access has one index, and most often its constant part goes into the instruction.
         self.issued += mask.warps * (1 + (ADDRESS if itemsize < 16 else 1))
@@ -365,6 +439,9 @@ class Costing(Execution):
         self.passes[kind] += trace.count_shared(address, active, itemsize)[1]
         warps = active.reshape(self.nb, -1, 32)
         self.tags[kind] += _distinct(np.where(active, address // 128, -1))
+        if kind == "atomic":
+            lanes = np.where(active, address, -1)
+            self.repeats += int(np.count_nonzero(active)) - _distinct(lanes)
         if kind != "load":
             return
         root = array.root
@@ -389,10 +466,20 @@ class Costing(Execution):
 
     def write(self, array: object, indices: tuple, value: Lanes, node: ast.AST) -> None:
         if isinstance(array, Array):
-            self.use(value)
+            entry = self.pending.get(id(value))
+            if entry is not None and array.space == "shared":
+                self.put_off = entry[1]
+            else:
+                self.use(value)
         super().write(array, indices, value, node)
 
     # ----------------------------------------------------------------- waits
+
+    def catch_up(self) -> None:
+        """The stores to shared memory happen, and what they store must be there."""
+        if self.put_off is not None:
+            self.wait(self.put_off)
+            self.put_off = None
 
     def use(self, value: object) -> None:
         """A value is needed: whoever still waits for it waits here."""
@@ -427,10 +514,13 @@ class Costing(Execution):
         super().write_local(array, element, value, mask, node)
         base = array if isinstance(array, LocalArray) else array.base
         self.follow(value, base)
+        self.life.write(base, element, constant=np.ndim(value) == 0)
 
     def load_local(self, array: object, element: Lanes, mask: Mask, node: ast.AST) -> Lanes:
         result = super().load_local(array, element, mask, node)
-        self.follow(array if isinstance(array, LocalArray) else array.base, result)
+        base = array if isinstance(array, LocalArray) else array.base
+        self.follow(base, result)
+        self.life.read(base, element)
         return result
 
 
@@ -482,6 +572,7 @@ def cost(
         load_lines=run.tags["load"],
         store_lines=run.tags["store"],
         atomic_lines=run.tags["atomic"],
+        atomic_repeats=run.repeats,
         shared_passes=run.passes["shared"],
         waits=run.waits,
         misses=run.misses,

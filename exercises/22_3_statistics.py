@@ -1,0 +1,82 @@
+"""Exercise 22_3: mean and variance of a channel, the same bits each run
+
+x is (B, H, 128). Write two kernels for the mean and the variance of each channel, over all its B windows of 128 hours:
+
+- `first_pass(x, parts)`: block (h, p) is one warp; it adds up windows p, p + P, p + 2 P, … of channel h and writes two
+  numbers, parts[p, h, 0] and parts[p, h, 1]. parts is (P, H, 2). A lane loads four hours with one `ptx.load4`.
+- `second_pass(x, parts, found)`: one thread a channel, in blocks of 64, adds up the P parts in their order, and writes
+  found[h, 0], the mean, and found[h, 1], the variance (the mean of the squares of the distances from the mean).
+
+The two numbers of a part are the sum of d and the sum of d * d, with d = x[b, h, t] - x[0, h, 0]: distances from an
+element of the channel, not from zero. The variance is then mean(d * d) - mean(d) * mean(d). With x itself in the place
+of d, channels whose mean is large would lose all digits in this difference. All in float32, and without atomics.
+"""
+
+import numpy as np
+from numba import float32  # noqa: F401
+
+from dwlab import cuda, ptx, xray  # noqa: F401
+from dwlab.exercises import Wrong, agree, float32_only, kernel, launched, poisoned, run
+
+LENGTH = 128
+THREADS = 64  # of a block of the second pass
+EVERY_LANE = 0xFFFFFFFF
+
+
+@cuda.jit
+def first_pass(x, parts):
+    # Your code here.
+    raise NotImplementedError("22_3 is not solved yet: replace this line with your code")
+
+
+@cuda.jit
+def second_pass(x, parts, found):
+    # Your code here.
+    raise NotImplementedError("22_3 is not solved yet: replace this line with your code")
+
+
+HINTS = (
+    "first_pass: all 32 lanes read x[0, h, 0] once. In the loop over windows, lane l loads the four hours from 4 * l "
+    "on: ptx.load4(x, (w * x.shape[1] + h) * LENGTH + 4 * lane). Two sums stay in registers until the loop is over.",
+    "After the loop five shuffles give each lane the sums of the warp, and one lane writes them. A part without a "
+    "window is 0, and must be written, too.",
+    "second_pass: h = cuda.grid(1), a guard, a loop over parts.shape[0]; count = float32(x.shape[0] * LENGTH); mean = "
+    "total / count; found[h, 0] = x[0, h, 0] + mean; found[h, 1] = squares / count - mean * mean.",
+)
+
+
+def judge(answer):
+    """Right for odd shapes and for a large mean; no hazard, no atomics; 16 bytes a lane; float32 only."""
+    first_pass, second_pass = kernel(answer, "first_pass"), kernel(answer, "second_pass")
+    for B, H, P, mean in ((1, 1, 1, 0), (3, 2, 5, 1), (9, 65, 2, -3), (20, 3, 4, 1000)):
+        x = (mean + np.random.default_rng(B).uniform(-1, 1, (B, H, LENGTH))).astype(np.float32)
+        parts, found = poisoned(P, H, 2), poisoned(H, 2)
+        what = f"B={B} H={H} P={P}, values around {mean}"
+        launched(first_pass, (H, P), 32, x, parts, hints=HINTS)
+        far = x.astype(np.float64) - x[0, :, 0].astype(np.float64)[:, None]
+        both = np.stack([far.sum(axis=2), np.square(far).sum(axis=2)], axis=-1)  # of each window and channel
+        sums = np.stack([both[p::P].sum(axis=0) for p in range(P)])
+        agree(parts, sums, f"parts, {what}", tolerance=1e-5, hints=HINTS)
+        launched(second_pass, -(-H // THREADS), THREADS, x, parts, found, hints=HINTS[2:])
+        exact = x.astype(np.float64)
+        agree(found[:, 0], exact.mean(axis=(0, 2)), f"mean, {what}", tolerance=1e-5, hints=HINTS[2:])
+        agree(found[:, 1], exact.var(axis=(0, 2)), f"variance, {what}", tolerance=1e-4, hints=HINTS[2:])
+    B, H, P = 32, 2, 4
+    x, parts, found = np.ones((B, H, LENGTH), np.float32), poisoned(P, H, 2), poisoned(H, 2)
+    reports = [xray(first_pass, (H, P), 32, x, parts), xray(second_pass, 1, THREADS, x, parts, found)]
+    for report in reports:
+        if report.totals.atomics:
+            raise Wrong("Atomics come in any order, so the last bits would change from run to run.", HINTS[1:])
+        float32_only(report)
+    requests, enough = reports[0].array("x", "load").requests, B * H + H * P
+    if requests > enough:
+        raise Wrong(
+            f"{requests} requests load x; {enough} are enough: one a window and channel, 16 bytes a lane, and one for "
+            "x[0, h, 0] in each block.",
+            HINTS,
+        )
+    return f"Right for four shapes, also around 1000; {requests} requests load x, {B} windows of {H} channels."
+
+
+if __name__ == "__main__":
+    run(__file__)

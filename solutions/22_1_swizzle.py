@@ -1,0 +1,75 @@
+"""Exercise 22_1: a swizzle for rows of any length
+
+Rows of n elements (float32, n a multiple of 4) follow each other in shared memory without a gap. Row r begins at word
+r * n and has n / 4 pieces of 16 bytes; piece m of row r is to lie where piece m ^ s would, s = swizzle(r, n). Write
+`swizzle(row, n)`, a plain function of two whole numbers, so that
+
+- each row keeps its pieces: for all m < n / 4, m ^ s < n / 4 as well;
+- eight lanes find their pieces in eight different groups of four banks: for each m, and for rows 8 k to 8 k + 7, the
+  numbers r * n / 4 + (m ^ s), modulo 8, are all different.
+
+For n = 64, with 16 pieces a row, row % 8 will do. Think of which lengths need nothing, and what the others have in
+common with 8.
+"""
+
+from math import gcd  # noqa: F401
+
+from dwlab.exercises import Unsolved, Wrong, run
+
+
+def swizzle(row, n):
+    ### BEGIN SOLUTION
+    together = gcd(n // 4, 8)  # pieces that may change places; rows that would meet in a group
+    return row * together // 8 % together
+    ### END SOLUTION
+
+
+HINTS = (
+    "Rows 0 to 7 begin in groups r * n / 4 mod 8. For n = 44, 48, 56, 64: how many different ones are there, and "
+    "after how many rows do they come again?",
+    "With g = gcd(n / 4, 8) the groups come again after 8 / g rows, so g rows share each. These need g different "
+    "values of s, the others may have the same. And g divides n / 4: what lies below g never leaves a row.",
+    "s = row // (8 // g) % g",
+)
+LENGTHS = range(4, 257, 4)
+ROWS = range(64)
+
+
+def judge(answer):
+    """Whole numbers; every row keeps its pieces; eight lanes meet in no group, for every length, row and piece."""
+    swizzle = getattr(answer, "swizzle", None)
+    if not callable(swizzle):
+        raise Wrong(f"`swizzle` is {swizzle!r}; it must be a function of row and n.", HINTS)
+    for n in LENGTHS:
+        pieces = n // 4
+        s = [_whole(swizzle(row, n), row, n) for row in ROWS]
+        for row in ROWS:
+            for m in range(pieces):
+                if not 0 <= m ^ s[row] < pieces:
+                    raise Wrong(
+                        f"n = {n}, row {row}: swizzle is {s[row]}, so piece {m} would lie at {m ^ s[row]}; the "
+                        f"last of a row is piece {pieces - 1}.",
+                        HINTS[1:],
+                    )
+        for first in range(0, len(ROWS), 8):
+            for m in range(pieces):
+                groups = [(row * pieces + (m ^ s[row])) % 8 for row in range(first, first + 8)]
+                if len(set(groups)) < 8:
+                    raise Wrong(
+                        f"n = {n}, piece {m} of rows {first} to {first + 7} lies in groups "
+                        f"{' '.join(map(str, groups))}: {len(set(groups))} different ones, not 8.",
+                        HINTS,
+                    )
+    return f"Right for {len(LENGTHS)} lengths from {LENGTHS[0]} to {LENGTHS[-1]}: eight lanes, eight groups."
+
+
+def _whole(value, row, n):
+    if value is None or value is Ellipsis:
+        raise Unsolved(f"swizzle({row}, {n}) is still {value}.")
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise Wrong(f"swizzle({row}, {n}) is {value!r}; it must be a whole number: // divides whole numbers.", HINTS)
+    return int(value)
+
+
+if __name__ == "__main__":
+    run(__file__)

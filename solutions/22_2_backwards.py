@@ -1,0 +1,80 @@
+"""Exercise 22_2: rows backwards, 16 bytes at a time
+
+y[r, t] = x[r, 127 - t], for rows of 128 float32. Write the kernel `backwards(x, y)`: x and y have the shape (R, 128), a
+block is one warp and takes row `cuda.blockIdx.x`. Lanes 0 to 31 bring the row to shared memory with asynchronous copies
+of 16 bytes, without touching a register; then each lane takes its four elements from there, and stores them with one
+instruction:
+
+    ptx.copy4_async(tile, i, x, j)          starts tile[i : i + 4] = x[j : j + 4]
+    ptx.commit(), ptx.wait(0)               ends a group of copies; waits for all of this lane's groups
+    a, b, c, d = ptx.load4_shared(tile, i)
+    ptx.store4(y, j, a, b, c, d)
+
+i and j count elements from the array's first one, through all its dimensions. A lane that reads what another lane has
+brought needs more than its own wait.
+"""
+
+import numpy as np
+from numba import float32  # noqa: F401
+
+from dwlab import cuda, ptx, xray  # noqa: F401
+from dwlab.exercises import Wrong, agree, kernel, launched, poisoned, run
+
+LENGTH = 128
+
+
+@cuda.jit
+def backwards(x, y):
+    ### BEGIN SOLUTION
+    tile = cuda.shared.array(LENGTH, float32, 16)
+    lane = cuda.threadIdx.x
+    row = cuda.blockIdx.x
+    ptx.copy4_async(tile, 4 * lane, x, LENGTH * row + 4 * lane)
+    ptx.commit()
+    ptx.wait(0)
+    cuda.syncwarp()
+    a, b, c, d = ptx.load4_shared(tile, LENGTH - 4 - 4 * lane)
+    ptx.store4(y, LENGTH * row + 4 * lane, d, c, b, a)
+    ### END SOLUTION
+
+
+HINTS = (
+    "tile = cuda.shared.array(LENGTH, float32, 16): the 16 aligns it to 16 bytes. Lane l brings piece l and wants "
+    "piece 31 - l, its four elements in the other order.",
+    "After the copy: commit, then wait, and then a barrier of the warp, since the piece that a lane wants was brought "
+    "by another lane.",
+    "ptx.copy4_async(tile, 4 * lane, x, LENGTH * row + 4 * lane); ptx.commit(); ptx.wait(0); cuda.syncwarp(); then "
+    "load4_shared from LENGTH - 4 - 4 * lane, and store4 d, c, b, a.",
+)
+
+
+def judge(answer):
+    """Right, no hazard; one asynchronous copy, one read and one store of 16 bytes a lane for each row."""
+    backwards = kernel(answer, "backwards")
+    for R in (1, 2, 7, 33):
+        x = np.random.default_rng(R).uniform(-1, 2, (R, LENGTH)).astype(np.float32)
+        y = poisoned(R, LENGTH)
+        launched(backwards, R, 32, x, y, hints=HINTS)
+        agree(y, x[:, ::-1], f"{R} rows", tolerance=0, hints=HINTS)
+    R = 8
+    report = xray(backwards, R, 32, np.ones((R, LENGTH), np.float32), poisoned(R, LENGTH))
+    for array, kind, what in (("x", "load", "load x"), ("y", "store", "store y")):
+        found = report.array(array, kind).requests
+        if found > R:
+            raise Wrong(f"{found} requests {what}, for {R} rows; {R} are enough: 16 bytes a lane.", HINTS)
+    shared = [a for a in report.accesses if a.space == "shared"]
+    reads = sum(a.requests for a in shared if a.kind == "load")
+    copied = {a.line for a in shared if a.kind == "store"} & {a.line for a in report.accesses if a.array == "x"}
+    if not copied:
+        raise Wrong("The row does not come by asynchronous copies: x is loaded on one line, stored on another.", HINTS)
+    if reads > R or report.totals.bank_conflicts:
+        raise Wrong(
+            f"{reads} requests read shared memory for {R} rows, with {report.totals.bank_conflicts} bank conflicts; "
+            f"{R} requests without any are enough.",
+            HINTS,
+        )
+    return f"Right for four sizes; {R} rows in {R} requests for x, {reads} reads of shared memory and {R} stores."
+
+
+if __name__ == "__main__":
+    run(__file__)
