@@ -210,6 +210,78 @@ def test_asynchronous_copies_are_seen_and_waited_for():
     assert made.asynchronous and made.waits == 1 and made.local_words > 48  # a row, at least, in registers
 
 
+@jit
+def staged(x, y, turns):
+    tile = cuda.shared.array(128, np.float32)
+    i = cuda.threadIdx.x
+    for k in range(4):
+        tile[i + 32 * k] = x[i + 32 * k]
+    cuda.syncwarp()
+    for k in range(turns):
+        tile[i + 32 * k] = x[i + 32 * k + 128]
+    cuda.syncwarp()
+    y[i] = tile[i]
+
+
+def test_stores_to_shared_memory_stop_a_warp_only_where_a_loop_is_not_unrolled():
+    x, y = lanes(256), np.zeros(32, np.float32)
+    none, three = (cost(staged, 1, 32, x, y, turns) for turns in (np.int32(0), np.int32(3)))
+    assert none.waits == 1 and none.misses == 1  # four loads on their way together
+    assert three.waits == 1 + 3
+
+
+def test_what_is_stored_beside_copies_past_the_registers_waits_for_none_of_them():
+    problem = DepthwiseConv1d(20, 4, 48, 48)  # its halo is zeros, stored 16 bytes at a time
+    stage = stages.stage("depthwise1d/weight_grad/strips")
+    how = stage.launch(problem)
+    args = stage.example(problem)
+    made = cost(stage.kernel_for(problem), how.grid, how.block, *args, shared_bytes=how.shared_bytes)
+    assert made.asynchronous and made.waits == made.warps
+
+
+@jit
+def one_after_the_other(x, y):
+    first = cuda.local.array(4, np.float32)
+    second = cuda.local.array(4, np.float32)
+    zeros = cuda.local.array(8, np.float32)
+    i = cuda.threadIdx.x
+    for k in range(8):
+        zeros[k] = np.float32(0)
+    for k in range(4):
+        first[k] = x[i + k]
+    for k in range(4):
+        y[i] = first[k] + zeros[k]
+    for k in range(4):
+        second[k] = x[i + k]
+    for k in range(3):
+        y[i] = second[k]
+
+
+@jit
+def by_lane(x, y):
+    held = cuda.local.array(6, np.float32)
+    i = cuda.threadIdx.x
+    held[i % 6] = x[i]
+    y[i] = held[i % 6]
+
+
+def test_registers_are_counted_by_what_is_still_needed():
+    x, y = lanes(), np.zeros(32, np.float32)
+    assert cost(one_after_the_other, 2, 32, x, y).local_words == 4  # arrays share registers; known zeros need none
+    assert cost(by_lane, 2, 32, x, y).local_words == 6
+
+
+@jit
+def adds(y, step):
+    cuda.atomic.add(y, cuda.threadIdx.x // step, np.float32(1))
+
+
+@pytest.mark.parametrize("step, repeats", [(1, 0), (4, 24), (32, 31)])
+def test_lanes_that_add_to_an_address_of_another_lane_are_counted(step, repeats):
+    made = cost(adds, 2, 32, np.zeros(32, np.float32), np.int32(step))
+    assert made.atomic_repeats == 2 * repeats
+
+
 def test_some_blocks_alone_are_counted_from_the_middle_of_the_grid():
     x, y = lanes(32 * 9), np.zeros(32 * 9, np.float32)
     whole, some = cost(copy, 9, 32, x, y), cost(copy, 9, 32, x, y, only=3)
