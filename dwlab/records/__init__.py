@@ -676,15 +676,16 @@ def table(
     problem: Any = None,
     *,
     gpu: str | None = None,
+    dtype: str = "float32",
     runs: Sequence[Record] | None = None,
 ) -> Markdown:
     """The newest recorded run of one op and path on one problem, a row a stage, with device, versions and date.
 
-    problem: None for the run's main problem. A stage that loses to its peer is marked slower. Where nothing is
+    problem: None for the run's main problem. dtype: the rows' storage type. A stage that loses to its peer is marked slower. Where nothing is
     recorded, a sentence says so.
     """
     for run in reversed(load_runs() if runs is None else list(runs)):
-        rows = [row for row in run.measurements if row.op == op and row.path == path]
+        rows = [row for row in run.measurements if (row.op, row.path, row.dtype) == (op, path, dtype)]
         if not rows or (gpu is not None and run.gpu != gpu):
             continue
         wanted = dict(rows[0].problem) if problem is None else describe_problem(problem)
@@ -731,9 +732,9 @@ def _run_table(run: Record, rows: Sequence[Measurement]) -> str:
 def shapes_table(
     op: str = "depthwise1d", path: str = "forward", *, gpu: str | None = None, runs: Sequence[Record] | None = None
 ) -> Markdown:
-    """The newest recorded run of one op and path, a row a stage and problem."""
+    """The newest recorded run of one op and path with float32, a row a stage and problem."""
     for run in reversed(load_runs() if runs is None else list(runs)):
-        rows = [row for row in run.measurements if row.op == op and row.path == path]
+        rows = [row for row in run.measurements if (row.op, row.path, row.dtype) == (op, path, "float32")]
         if not rows or (gpu is not None and run.gpu != gpu):
             continue
         lines = [
@@ -1017,6 +1018,9 @@ def tables(runs: Sequence[Record] | None = None) -> dict[str, Callable[[], str]]
         "depthwise1d/bandwidth": lambda: report.bandwidth_table(runs=runs),
         "predicted": lambda: _predicted(runs),
     }
+    for op, path, dtype in sorted({(row.op, row.path, row.dtype) for run in runs for row in run.measurements}):
+        if dtype != "float32":
+            made[f"{op}/{path}/{dtype}"] = lambda op=op, path=path, dtype=dtype: table(op, path, dtype=dtype, runs=runs)
     for op, path in sorted(pairs):
         made[f"{op}/{path}"] = lambda op=op, path=path: table(op, path, runs=runs)
         made[f"{op}/{path}/traffic"] = lambda op=op, path=path: traffic_table(op, path, runs=runs)
