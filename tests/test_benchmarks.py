@@ -358,11 +358,11 @@ def test_a_try_that_fails_has_a_reason_and_no_time(small_data):
 
 
 def test_other_outputs_a_lane_are_for_the_tries_alone():
-    before = roof_tries.forward_7_strips.EACH
+    before = dict(roof_tries.forward_7_strips.OUTPUTS)
     with pytest.raises(ZeroDivisionError), roof_tries.outputs_a_lane(12):
-        assert roof_tries.forward_7_strips.EACH == 12
+        assert roof_tries.forward_7_strips.OUTPUTS["float32"] == 12
         raise ZeroDivisionError
-    assert roof_tries.forward_7_strips.EACH == before
+    assert roof_tries.forward_7_strips.OUTPUTS == before
 
 
 def test_a_batch_that_is_no_repetition_is_refused():
