@@ -501,7 +501,7 @@ def test_the_committed_records_read_and_agree_with_themselves():
     for run in records.load_runs(on_error=errors.append):
         naive = {}
         for r in run.measurements:
-            problem = DepthwiseConv1d(**r.problem)
+            problem = DepthwiseConv1d(**r.problem, dtype=r.dtype)
             assert r.compulsory_bytes == problem.compulsory_bytes(r.path) and r.flops == problem.flops_of(r.path)
             assert r.effective_gbps == pytest.approx(r.compulsory_bytes / r.time_us / 1e3, rel=1e-6)
             assert r.fraction_of_copy == pytest.approx(r.effective_gbps / r.copy_gbps, rel=1e-6)

@@ -329,7 +329,8 @@ def test_predictions_are_near_what_an_h200_measured(compared):
 def test_no_stage_is_tuned_for(compared):
     """Constants fitted without a stage predict that stage: the median error stays within the target and a little."""
     grid = list(itertools.product((2.0, 2.5, 3.0, 4.0), (1.5, 2.5, 4.0), (1.0, 2.0, 3.0), (450.0, 600.0)))
-    gpu = gpus.find("NVIDIA H200")
+    runs = [run for run in records.load_runs() if any(one.dtype == "float32" for one in run.measurements)]
+    gpu = gpus.find("NVIDIA H200", runs[-1:])  # with the ceilings of the run that most rows are from
     logs = np.empty((len(grid), len(compared.rows)))
     for k, row in enumerate(compared.rows):
         made = timemodel.counts(stages.stage(row.stage), row.problem)

@@ -679,4 +679,11 @@ grade("22_2")
 grade("22_3")
 
 # %% [markdown]
+# <!-- begin:exercise:22_4 -->
+# <!-- end:exercise:22_4 -->
+
+# %% tags=["nbval-ignore-output"]
+grade("22_4")
+
+# %% [markdown]
 # All four paths are at their roofs, for float32. What is left to save are the bytes themselves.
