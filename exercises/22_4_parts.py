@@ -1,7 +1,7 @@
 """Exercise 22_4: an estimate of parts
 
-`weight_grad/channels` on B = 512 windows, H = 48 channels, L = 32, K = 16. The kernel takes as many blocks as it may, 528.
-Each of a block's two warps goes through the rows 32 at a time. Write down, for the whole launch:
+`weight_grad/channels` on B = 512 windows, H = 48 channels, L = 32, K = 16. The kernel takes as many blocks as it may,
+528. Each of a block's two warps goes through the rows 32 at a time. Write down, for the whole launch:
 - `requests`: loads of 16 bytes a lane that the warps make for dy and x together;
 - `parts`: partial sums that are left of each element of dw, to be added up by the second kernel;
 - `part_bytes`: bytes of all parts, as they are written once and read once.
@@ -22,7 +22,7 @@ def judge(answer):
     made = channels.launch(problem)
     hints = (
         "A row of 32 is 8 pieces of 16 bytes, and 32 rows of one array are brought by 8 requests of a warp.",
-        "A block's warps have the same 32 channels, counted on through the rows; its sums make one part of these 32 rows.",
+        "A block's warps have the same 32 rows of channels; its sums make one part of these 32.",
     )
     found = [
         predicted(answer, "requests", channels.traffic(problem).load_requests, "requests", hints),

@@ -681,8 +681,8 @@ def table(
 ) -> Markdown:
     """The newest recorded run of one op and path on one problem, a row a stage, with device, versions and date.
 
-    problem: None for the run's main problem. dtype: the rows' storage type. A stage that loses to its peer is marked slower. Where nothing is
-    recorded, a sentence says so.
+    problem: None for the run's main problem. dtype: the rows' storage type. A stage that loses to its peer is marked
+    slower. Where nothing is recorded, a sentence says so.
     """
     for run in reversed(load_runs() if runs is None else list(runs)):
         rows = [row for row in run.measurements if (row.op, row.path, row.dtype) == (op, path, dtype)]
