@@ -43,10 +43,10 @@ THREE = ("forward", "input_grad", "weight_grad")
 
 def _rows(run: Record, problem: Any) -> dict[str, dict[str, Measurement]]:
     """Path -> stage -> measurement, at one problem."""
-    wanted = records.describe_problem(problem)
+    wanted, dtype = records.describe_problem(problem), _dtype(run, problem)
     found: dict[str, dict[str, Measurement]] = {}
     for row in sorted(run.measurements, key=lambda row: row.order or 0):
-        if row.op == "depthwise1d" and dict(row.problem) == wanted:
+        if row.op == "depthwise1d" and dict(row.problem) == wanted and row.dtype == dtype:
             found.setdefault(row.path, {})[row.stage] = row
     return found
 
@@ -195,7 +195,9 @@ def _ceilings(run: Record) -> Ceilings:
 
 
 def _dtype(run: Record, problem: Any) -> str:
-    return next(row.dtype for rows in _rows(run, problem).values() for row in rows.values())
+    """How the rows are stored: as a problem says; where it is only its sizes, in float32, if the run has any of that."""
+    kinds = [row.dtype for row in run.measurements] or ["float32"]
+    return getattr(problem, "dtype", "float32" if "float32" in kinds else kinds[0])
 
 
 def _ms(us: float | None) -> str:
@@ -245,7 +247,7 @@ def markdown(run: Record, png: str = "", problem: Any = None) -> Markdown:
         parts += [f"![{alt_text(run, problem)}]({png})", ""]
     parts += ["## Ceilings", "", records.ceilings_table([run])]
     for path in dict.fromkeys(row.path for row in run.measurements):
-        parts += [f"## {path}", "", records.table(path=path, problem=problem, runs=[run])]
+        parts += [f"## {path}", "", records.table(path=path, problem=problem, dtype=_dtype(run, problem), runs=[run])]
         parts += [records.traffic_table(path=path, runs=[run])]
         if len(run.problems()) > 1:
             parts += [records.shapes_table(path=path, runs=[run])]

@@ -267,12 +267,12 @@ def show(
     gpu: str | None = None,
     runs: Sequence[records.Record] | None = None,
 ) -> Roofline:
-    """The newest recorded run of an op and path on a problem (its main one if None) under its own ceilings.
+    """The newest run of an op and path in float32 on a problem (its main one if None) under its own ceilings.
 
     Raises RooflineError where nothing is recorded.
     """
     for run in reversed(records.load_runs() if runs is None else list(runs)):
-        rows = [row for row in run.measurements if row.op == op and row.path == path]
+        rows = [row for row in run.measurements if (row.op, row.path, row.dtype) == (op, path, "float32")]
         if not rows or (gpu is not None and run.gpu != gpu):
             continue
         wanted = dict(rows[0].problem) if problem is None else records.describe_problem(problem)
