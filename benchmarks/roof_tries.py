@@ -169,7 +169,7 @@ def apart(gap: int) -> Layout:
 @functools.cache
 def swizzled() -> Layout:
     """As the stages have it: the swizzle of most pieces follows from an earlier one's."""
-    return Layout(L, rows_of._place(L), rows_of.piece(L), rows_of.swizzle(L))
+    return Layout(L, rows_of.place(L), rows_of.piece(L), rows_of.swizzle(L))
 
 
 @functools.cache

@@ -32,7 +32,7 @@ sys.path.insert(0, str(ROOT))
 
 import numpy as np  # noqa: E402
 
-from dwlab import peers, problems, records, stages, study, timing  # noqa: E402
+from dwlab import dispatch, peers, problems, records, stages, study, timing  # noqa: E402
 from dwlab.problems import DepthwiseConv1d  # noqa: E402
 
 LENGTHS = (48, 64, 96, 128, 256, 512, 1000, 1024, 4096, 16384)
@@ -70,15 +70,6 @@ def grid(full: bool = False) -> list[list[DepthwiseConv1d]]:
             groups.append([shape(L, K, size, ("causal", "same")[(i + j) % 2]) for size in sizes])
     random.Random(2026).shuffle(groups)
     return groups
-
-
-def choice(problem: DepthwiseConv1d, path: str) -> tuple[Any, ...]:
-    """The stages that a call of dispatch's function of this path starts, one after the other: one, mostly."""
-    try:
-        from dwlab import dispatch
-    except ImportError:
-        return ([stage for stage in stages.stages(path=path) if stage.supports(problem)][-1],)
-    return dispatch.launches(problem, path)
 
 
 def starter(chosen: Sequence[Any], problem: DepthwiseConv1d, arrays: dict[str, Any]) -> Callable[[Any], None]:
@@ -227,7 +218,7 @@ def work(tasks: Any, results: Any, gpu: Any, machine: dict[str, Any], paths: tup
             except queue.Empty:
                 return
             rows, measured = [], []
-            plan = [(problem, path, choice(problem, path)) for problem in group for path in paths]
+            plan = [(problem, path, dispatch.launches(problem, path)) for problem in group for path in paths]
             for problem, _, chosen in plan:
                 for stage in chosen:
                     with contextlib.suppress(Exception):  # what does not compile says so when it is launched

@@ -27,7 +27,7 @@ from dwlab import diagnosis, references
 from dwlab import problems as _problems
 from dwlab.diagnosis import Finding
 from dwlab.problems import NAN_BITS, DepthwiseConv1d, decode, encode
-from dwlab.stages import ByShape, Launch, Stage, StageError, add_parts, fill_zero, limits, words
+from dwlab.stages import ByShape, Launch, Stage, StageError, enqueue, limits, words
 from dwlab.stages import stage as _stage
 
 GUARD = 1024
@@ -559,11 +559,7 @@ def _run(
     with _options(problem, judged.path, lenient), warnings.catch_warnings():
         # Numba's word on grids too small to fill a GPU: these problems are small on purpose.
         warnings.filterwarnings("ignore", message="Grid size .* low occupancy")
-        if how.zero:
-            fill_zero(output)
-        kernel[how.grid, how.block, 0, how.shared_bytes](*args, *how.scalars)
-        if how.parts:
-            add_parts(args[-1], output)
+        enqueue(how, kernel, (*args, *how.scalars), output, views.get(_PARTS))
         cuda.synchronize()
     found, trespasses = {}, []
     for name, flat in before.items():

@@ -333,6 +333,7 @@ def _start(plans: tuple[_Plan, ...], arrays: Mapping[str, Any], stream: Any, tor
     """
     for plan in plans:
         *sources, output = (arrays[name] for name in plan.names)
+        parts = None
         if torch is None:
             *sources, written = (stages.words(plan.problem, name, arrays[name]) for name in plan.names)
             flat = output
@@ -346,12 +347,8 @@ def _start(plans: tuple[_Plan, ...], arrays: Mapping[str, Any], stream: Any, tor
                 workspace = torch.empty(plan.workspace, dtype=torch.float32, device=output.device)
                 written = _array_of(workspace)
                 parts = _array_of(workspace, (plan.workspace[0], output.numel()))
-        launch = plan.launch
-        if launch.zero:
-            stages.fill_zero(flat, stream)
-        plan.kernel[launch.grid, launch.block, stream, launch.shared_bytes](*sources, written, *launch.scalars)
-        if plan.workspace:
-            stages.add_parts(parts, flat, stream)
+        args = (*sources, written, *plan.launch.scalars)
+        stages.enqueue(plan.launch, plan.kernel, args, flat, parts, stream)
 
 
 def _array_of(tensor: Any, shape: tuple[int, ...] | None = None) -> Any:

@@ -195,7 +195,7 @@ def _ceilings(run: Record) -> Ceilings:
 
 
 def _dtype(run: Record, problem: Any) -> str:
-    """How the rows are stored: as a problem says; where it is only its sizes, in float32, if the run has any of that."""
+    """How the rows are stored: as a problem says; where it is only sizes, in float32, if the run has any of that."""
     kinds = [row.dtype for row in run.measurements] or ["float32"]
     return getattr(problem, "dtype", "float32" if "float32" in kinds else kinds[0])
 

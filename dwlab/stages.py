@@ -17,7 +17,7 @@ import operator
 import re
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -265,22 +265,14 @@ class Stage:
         args = self.args(problem, arrays)
         how, kernel = self.launch(problem), self.kernel_for(problem)
         names = problem.arrays(self.path)
-        output = arrays[names[-1]]
+        output, parts = arrays[names[-1]], None
         if how.zero or how.parts:
             output = output.reshape(_product(output.shape))  # once: it takes longer than a launch
         if how.parts:
             workspace = _workspace(self.workspace_shape(problem), workspace)
             args = (*args[: len(names) - 1], workspace, *args[len(names) :])
             parts = workspace.reshape(how.parts, output.size)
-
-        def start(stream: Any = 0) -> None:
-            if how.zero:
-                fill_zero(output, stream)
-            kernel[how.grid, how.block, stream, how.shared_bytes](*args)
-            if how.parts:
-                add_parts(parts, output, stream)
-
-        return start
+        return lambda stream=0: enqueue(how, kernel, args, output, parts, stream)
 
     def workspace_shape(self, problem: DepthwiseConv1d) -> tuple[int, ...]:
         """Shape of the float32 workspace that a launch in parts needs; () if it needs none."""
@@ -387,6 +379,19 @@ def add_parts(parts: Any, output: Any, stream: Any = 0) -> None:
     if parts.ndim > 2:
         parts = parts.reshape(parts.shape[0], output.size)
     _sum(-(-output.size // _SUM_LANES), stream)(parts, output)
+
+
+def enqueue(how: Launch, kernel: Any, args: Sequence[Any], output: Any, parts: Any = None, stream: Any = 0) -> None:
+    """Starts a launch whole: its output set to 0 if the kernel adds to it, the kernel, its parts added up.
+
+    args: all of the kernel's, the workspace in place of the output if it leaves parts. output: the last array of the
+    path, C-contiguous. parts: the workspace, (parts, *output's shape) or (parts, output's size).
+    """
+    if how.zero:
+        fill_zero(output, stream)
+    kernel[how.grid, how.block, stream, how.shared_bytes](*args)
+    if how.parts:
+        add_parts(parts, output, stream)
 
 
 def _workspace(shape: tuple[int, ...], given: Any) -> Any:

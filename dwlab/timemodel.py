@@ -18,8 +18,8 @@ is counted once.
   measured (Ceilings.shared_gbps); a global request takes at least a clock for every LINES_PER_CLOCK 128-byte lines.
 - issue: instructions, 4 warps a clock and multiprocessor (2 on 6.0). fp32: multiply-adds at their measured rate, or the
   expected one. fp64: its units.
-- atomics: lanes of a request that add to the same address are served one by one (hardware counted a sector for each:
-  2.47e9 in backward/naive), ATOMIC_CYCLES clocks each. Where the time goes, in the multiprocessor or the L2, one
+- atomics: lanes of a request that add to the same address are served one by one (hardware counted a sector for each
+  in backward/naive), ATOMIC_CYCLES clocks each. Where the time goes, in the multiprocessor or the L2, one
   measurement cannot say; for other shapes and GPUs it is a guess.
 - latency: a warp's life, its waits and its instructions one after the other, over the warps that are resident. Blocks
   that run side by side and read the same wait for device memory together.
@@ -38,14 +38,13 @@ the record of 14:35: of that stage this is no prediction. How many instructions 
 compiled code (ADDRESS, RANGE, PREDICATED in dwlab.simt.cost).
 
 Rules: most were found by looking at where the first record's times were missed. The record of 14:35 was predicted
-before it was made, with rank correlation 0.940 and a median error of 23 % at the paper's shape. With it in view, these
+before it was made, less well than now. With it in view, these
 rules were changed, for all stages, each for a reason outside of the times: stores to shared memory no longer stop a
 warp in straight-line code and asynchronous copies are no longer waited for by stores (compiled code of forward/strips);
 registers are counted by what is still needed, not by all that is declared (the compiler's 73, not 136); lanes that add
 to one address are served singly (hardware counters); the legs above. So that record, too, is no independent test.
 A test refits the first four constants without each stage in turn, and predicts that stage.
-Still missed by 25 % and more at the paper's shape: forward/registers, weight_grad/warp_tiled and weight_grad/strips
-(too fast), weight_grad/coalesced (too slow); at others, forward stages 2 to 4 with 3 or 4 taps (too fast).
+What is still missed, and by how much: `python -m dwlab predict --compare`.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from numba import float32, uint32
 
 from dwlab import ptx
 from dwlab.depthwise1d import straight_line
-from dwlab.depthwise1d.rows import put_piece, takes, words
+from dwlab.depthwise1d.rows import store_piece, takes, words
 from dwlab.stages import Launch, StageError, by_shape, fits_uint32, register
 from dwlab.target import cuda
 from dwlab.traffic import Traffic, run_sectors, warp_traffic
@@ -54,7 +54,7 @@ def strips_kernel(L, K, SHIFT, DTYPE, reverse=False):
     W_ROWS = 30 // STRIPS + 2  # rows of which a block has strips, at most
     W_WORDS = W_ROWS * W_PITCH
     W_TURNS = -(-W_WORDS // 32)
-    convolve, put = straight_line.strip(EACH, L, K, SHIFT, LEFT, DTYPE), put_piece(DTYPE)
+    convolve, put = straight_line.strip(EACH, L, K, SHIFT, LEFT, DTYPE), store_piece(DTYPE)
 
     @cuda.jit
     def kernel(x, w, y, shift):

@@ -4,10 +4,10 @@ The rows follow each other without a gap, in global memory and in shared memory,
 pieces of 16 bytes. But then a lane reads its own row, and shared memory serves 8 lanes together: the 8 pieces with the
 same number in 8 rows lie in different banks only if a row has an odd number of pieces. With an even number the pieces
 of a row change places within groups of 2, 4 or 8: piece p of row r lies where p ^ s(r) would (`swizzle`). A gap between
-rows would do as well, but asynchronous copies into rows with gaps are slower: 199 µs against 183 for 805 MB on an H200.
+rows would do as well, but asynchronous copies into rows with gaps are slower (benchmarks/roof_tries.py has both).
 
 Rows are moved as float32 words, whatever they hold: n words, a multiple of 4. With elements of 16 bits a word has two
-of them (`words`), and a piece 8; only reading and writing elements (`read_8`, `write_8`) asks what they are.
+of them (`words`), and a piece 8; only reading and writing elements (`read`, `write`) asks what they are.
 
 Each function here makes a device function for n words, or for rows of L elements of a storage type.
 """
@@ -28,6 +28,7 @@ from dwlab.traffic import warp_traffic
 
 ROWS = 32  # one a lane
 UNPACK = {"float16": ptx.halves, "bfloat16": ptx.bfloats}  # a word -> its two elements, as float32
+PIECE = {"float32": 4, "float16": 8, "bfloat16": 8}  # elements of 16 bytes
 PACK = {"float16": ptx.join_halves, "bfloat16": ptx.join_bfloats}
 
 
@@ -73,7 +74,7 @@ def piece(n: int) -> Any:
 
 
 @functools.cache
-def _place(n: int) -> Any:
+def place(n: int) -> Any:
     """place(lane, p): the word at which a lane's p-th piece of 32 rows begins: piece lane + 32 * p of all.
 
     After `turn` pieces a lane is at the same place of a row some rows further down. If these are a multiple of 8, the
@@ -85,11 +86,11 @@ def _place(n: int) -> Any:
         turn = quads
 
     @cuda.jit(device=True, forceinline=True)
-    def place(lane, p):
+    def place_of(lane, p):
         i = uint32(lane + uint32(32 * (p % turn)))
         return uint32((i ^ swizzled(uint32(i // uint32(quads)))) * uint32(4) + uint32(128 * (p - p % turn)))
 
-    return place
+    return place_of
 
 
 @functools.cache
@@ -99,18 +100,18 @@ def bring(n: int) -> Any:
     base: word of the tile where the first row goes. start: number of the first element in `source`. The copies are not
     waited for.
     """
-    quads, place = n // 4, _place(n)
+    quads, place_of = n // 4, place(n)
 
     @cuda.jit(device=True, forceinline=True)
     def bring(tile, base, source, start, lane, rows):
         zero = float32(0)
         if rows == ROWS:  # nearly always: no piece is asked for
             for p in range(quads):
-                ptx.copy4_async(tile, uint32(base + place(lane, p)), source, start + 4 * lane + 128 * p)
+                ptx.copy4_async(tile, uint32(base + place_of(lane, p)), source, start + 4 * lane + 128 * p)
         else:
             for p in range(quads):
                 if lane + 32 * p < rows * quads:
-                    ptx.copy4_async(tile, uint32(base + place(lane, p)), source, start + 4 * lane + 128 * p)
+                    ptx.copy4_async(tile, uint32(base + place_of(lane, p)), source, start + 4 * lane + 128 * p)
             if lane >= rows:
                 for m in range(quads):
                     ptx.store4_shared(tile, uint32(base + lane * uint32(n) + uint32(4 * m)), zero, zero, zero, zero)
@@ -121,145 +122,98 @@ def bring(n: int) -> Any:
 @functools.cache
 def take(n: int) -> Any:
     """take(tile, base, target, start, lane, rows): stores `rows` rows, 1 to 32, from element `start` of `target` on."""
-    quads, place = n // 4, _place(n)
+    quads, place_of = n // 4, place(n)
 
     @cuda.jit(device=True, forceinline=True)
     def take(tile, base, target, start, lane, rows):
         if rows == ROWS:
             for p in range(quads):
-                a, b, c, d = ptx.load4_shared(tile, uint32(base + place(lane, p)))
+                a, b, c, d = ptx.load4_shared(tile, uint32(base + place_of(lane, p)))
                 ptx.store4(target, start + 4 * lane + 128 * p, a, b, c, d)
         else:
             for p in range(quads):
                 if lane + 32 * p < rows * quads:
-                    a, b, c, d = ptx.load4_shared(tile, uint32(base + place(lane, p)))
+                    a, b, c, d = ptx.load4_shared(tile, uint32(base + place_of(lane, p)))
                     ptx.store4(target, start + 4 * lane + 128 * p, a, b, c, d)
 
     return take
 
 
 @functools.cache
-def read(L: int, dtype: str = "float32") -> Any:
-    """read(values, tile, own, s): a lane's own row into the local array `values`; own, s: as in `piece`."""
-    n = words(L, dtype)
-    place, unpack = piece(n), UNPACK.get(dtype)
-    if unpack is not None:
+def read(L: int, dtype: str = "float32", first: int = 0, most: int = 0) -> Any:
+    """read(values, tile, own, s): a lane's own row into the local array `values`; own, s: as in `piece`.
 
-        @cuda.jit(device=True, forceinline=True)
-        def read(values, tile, own, s):
-            for m in range(n // 4):
-                a, b, c, d = ptx.load4_shared(tile, place(own, s, m))
-                values[8 * m], values[8 * m + 1] = unpack(a)
-                values[8 * m + 2], values[8 * m + 3] = unpack(b)
-                values[8 * m + 4], values[8 * m + 5] = unpack(c)
-                values[8 * m + 6], values[8 * m + 7] = unpack(d)
-
-        return read
+    first, most: only the elements from the first-th on, a multiple of 8, and at most so many of them, if not 0.
+    """
+    each = PIECE[dtype]
+    begin, pieces = first // each, min(most or L, L - first) // each
+    at, elements = piece(words(L, dtype)), spread(dtype)
 
     @cuda.jit(device=True, forceinline=True)
     def read(values, tile, own, s):
-        for m in range(n // 4):
-            at = place(own, s, m)
-            values[4 * m], values[4 * m + 1], values[4 * m + 2], values[4 * m + 3] = ptx.load4_shared(tile, at)
+        for m in range(pieces):
+            a, b, c, d = ptx.load4_shared(tile, at(own, s, begin + m))
+            elements(values, each * m, a, b, c, d)
 
     return read
 
 
 @functools.cache
-def read_8(L: int, first: int, dtype: str) -> Any:
-    """read(x, tile, own, s): the 8 elements from the first-th on, or 4 if the row ends there, of a lane's own row."""
-    place, unpack = piece(words(L, dtype)), UNPACK.get(dtype)
-    if unpack is None:
-        quads = min(8, L - first) // 4
+def write(L: int, dtype: str, first: int, most: int) -> Any:
+    """write(values, tile, own, s): the local array `values` to where `read` reads it; 16 bits are rounded to here."""
+    each = PIECE[dtype]
+    begin, pieces = first // each, min(most, L - first) // each
+    at, store = piece(words(L, dtype)), store_piece(dtype)
 
-        @cuda.jit(device=True, forceinline=True)
-        def read(x, tile, own, s):
-            for m in range(quads):
-                at = place(own, s, first // 4 + m)
-                x[4 * m], x[4 * m + 1], x[4 * m + 2], x[4 * m + 3] = ptx.load4_shared(tile, at)
-
-    else:
-
-        @cuda.jit(device=True, forceinline=True)
-        def read(x, tile, own, s):
-            a, b, c, d = ptx.load4_shared(tile, place(own, s, first // 8))
-            x[0], x[1] = unpack(a)
-            x[2], x[3] = unpack(b)
-            x[4], x[5] = unpack(c)
-            x[6], x[7] = unpack(d)
-
-    return read
-
-
-@functools.cache
-def write_8(L: int, first: int, dtype: str) -> Any:
-    """write(y, tile, own, s): the local array y into the elements that read_8 reads; 16 bits are rounded to here."""
-    place, pack = piece(words(L, dtype)), PACK.get(dtype)
-    if pack is None:
-        quads = min(8, L - first) // 4
-
-        @cuda.jit(device=True, forceinline=True)
-        def write(y, tile, own, s):
-            for m in range(quads):
-                at = place(own, s, first // 4 + m)
-                ptx.store4_shared(tile, at, y[4 * m], y[4 * m + 1], y[4 * m + 2], y[4 * m + 3])
-
-    else:
-
-        @cuda.jit(device=True, forceinline=True)
-        def write(y, tile, own, s):
-            at = place(own, s, first // 8)
-            ptx.store4_shared(tile, at, pack(y[0], y[1]), pack(y[2], y[3]), pack(y[4], y[5]), pack(y[6], y[7]))
+    @cuda.jit(device=True, forceinline=True)
+    def write(values, tile, own, s):
+        for m in range(pieces):
+            store(tile, at(own, s, begin + m), values, m)
 
     return write
 
 
 @functools.cache
-def get_piece(dtype: str) -> Any:
-    """get(x, first, tile, at, inside): the piece at word `at` of the tile into x[first …], or zeros if not `inside`."""
+def spread(dtype: str) -> Any:
+    """spread(x, first, a, b, c, d): the elements in the four words of a piece, into x[first …] as float32."""
     unpack = UNPACK.get(dtype)
     if unpack is None:
 
         @cuda.jit(device=True, forceinline=True)
-        def get(x, first, tile, at, inside):
-            a, b, c, d = ptx.load4_shared(tile, at)
-            x[first] = a if inside else float32(0)
-            x[first + 1] = b if inside else float32(0)
-            x[first + 2] = c if inside else float32(0)
-            x[first + 3] = d if inside else float32(0)
+        def spread(x, first, a, b, c, d):
+            x[first], x[first + 1], x[first + 2], x[first + 3] = a, b, c, d
 
     else:
 
         @cuda.jit(device=True, forceinline=True)
-        def get(x, first, tile, at, inside):
-            a, b, c, d = ptx.load4_shared(tile, at)
-            x[first], x[first + 1] = unpack(a if inside else float32(0))
-            x[first + 2], x[first + 3] = unpack(b if inside else float32(0))
-            x[first + 4], x[first + 5] = unpack(c if inside else float32(0))
-            x[first + 6], x[first + 7] = unpack(d if inside else float32(0))
+        def spread(x, first, a, b, c, d):
+            x[first], x[first + 1] = unpack(a)
+            x[first + 2], x[first + 3] = unpack(b)
+            x[first + 4], x[first + 5] = unpack(c)
+            x[first + 6], x[first + 7] = unpack(d)
 
-    return get
+    return spread
 
 
 @functools.cache
-def put_piece(dtype: str) -> Any:
-    """put(tile, at, y, m): the m-th 4 elements of the local array y, or 8 of 16 bits, to word `at` of the tile."""
+def store_piece(dtype: str) -> Any:
+    """store(tile, at, y, m): the m-th 4 elements of the local array y, or 8 of 16 bits, to word `at` of the tile."""
     pack = PACK.get(dtype)
     if pack is None:
 
         @cuda.jit(device=True, forceinline=True)
-        def put(tile, at, y, m):
+        def store(tile, at, y, m):
             ptx.store4_shared(tile, at, y[4 * m], y[4 * m + 1], y[4 * m + 2], y[4 * m + 3])
 
     else:
 
         @cuda.jit(device=True, forceinline=True)
-        def put(tile, at, y, m):
+        def store(tile, at, y, m):
             a, b = pack(y[8 * m], y[8 * m + 1]), pack(y[8 * m + 2], y[8 * m + 3])
             c, d = pack(y[8 * m + 4], y[8 * m + 5]), pack(y[8 * m + 6], y[8 * m + 7])
             ptx.store4_shared(tile, at, a, b, c, d)
 
-    return put
+    return store
 
 
 @functools.cache

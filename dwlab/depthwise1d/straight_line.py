@@ -33,6 +33,11 @@ def places(L: int, K: int, shift: int) -> list[tuple[int, int]]:
     return found
 
 
+def taps_of(L: int, K: int, shift: int, s0: int) -> list[int]:
+    """The blocks of taps (each its first one) that the 8 elements of x from s0 on meet some dy of the row with."""
+    return [j0 for j0 in range(0, K, BLOCK) if -2 * (BLOCK - 1) <= s0 - shift + j0 < L]
+
+
 @functools.cache
 def row(L: int, K: int, shift: int) -> Any:
     """The device function add(y, w, x): y[t] += w[j] * x[t + shift - j] for all t < L, j < K with x inside the row.
@@ -54,7 +59,7 @@ def row_to_tile(L: int, K: int, shift: int, reverse: bool = False, dtype: str = 
 
 def _outputs_of_8(L: int, K: int, shift: int, t0: int, reverse: bool, dtype: str) -> Any:
     here = [block(0, j0, min(BLOCK, L - t0), K, shift, L, t0, reverse) for t, j0 in places(L, K, shift) if t == t0]
-    products, write = in_turn(here), rows.write_8(L, t0, dtype)
+    products, write = in_turn(here), rows.write(L, dtype, t0, BLOCK)
 
     @cuda.jit(device=True, forceinline=True)
     def store(tile, own, s, w, x):
@@ -100,7 +105,7 @@ def taps(L: int, K: int, shift: int, s0: int) -> Any:
 
         return add
 
-    return in_turn([products(j0) for j0 in range(0, K, BLOCK) if s0 - shift + j0 < L and s0 - shift + j0 + 14 >= 0])
+    return in_turn([products(j0) for j0 in taps_of(L, K, shift, s0)])
 
 
 @functools.cache
@@ -113,7 +118,7 @@ def row_taps(L: int, K: int, shift: int, dtype: str = "float32") -> Any:
 
 
 def _taps_of_8(L: int, K: int, shift: int, s0: int, dtype: str) -> Any:
-    products, read = taps(L, K, shift, s0), rows.read_8(L, s0, dtype)
+    products, read = taps(L, K, shift, s0), rows.read(L, dtype, s0, BLOCK)
 
     @cuda.jit(device=True, forceinline=True)
     def add(dw, dy, tile, own, s):
@@ -135,10 +140,10 @@ def row_backward(L: int, K: int, shift: int, dtype: str = "float32") -> Any:
 
 
 def _backward_of_8(L: int, K: int, shift: int, s0: int, dtype: str) -> Any:
-    read, write = rows.read_8(L, s0, dtype), rows.write_8(L, s0, dtype)
+    read, write = rows.read(L, dtype, s0, BLOCK), rows.write(L, dtype, s0, BLOCK)
     sums_of_taps = taps(L, K, shift, s0)
-    here = [j0 for j0 in range(0, K, BLOCK) if s0 - shift + j0 < L and s0 - shift + j0 + 14 >= 0]
-    products = in_turn([_products_with_dy(L, K, shift, s0, j0) for j0 in here], arguments=4)
+    here = [_products_with_dy(L, K, shift, s0, j0) for j0 in taps_of(L, K, shift, s0)]
+    products = in_turn(here, arguments=4)
 
     @cuda.jit(device=True, forceinline=True)
     def add(dw, dy, tile, own, s, filters, w_at):
@@ -180,7 +185,7 @@ def strip(each: int, L: int, K: int, shift: int, left: int, dtype: str = "float3
     own + left of the shared array `tile`, and what lies outside the row is zero; w[0] is word w0 of the shared array
     `filters`. t0, own and left count float32 words, of which one holds two elements of 16 bits.
     """
-    size_of_piece, words, get = (4 if dtype == "float32" else 8), rows.words(L, dtype), rows.get_piece(dtype)
+    size_of_piece, words, elements = rows.PIECE[dtype], rows.words(L, dtype), rows.spread(dtype)
     last, base, size = _window(each, K, shift, size_of_piece)
 
     def block(j0: int) -> Any:
@@ -196,7 +201,10 @@ def strip(each: int, L: int, K: int, shift: int, left: int, dtype: str = "float3
             for m in range(pieces):
                 at = uint32(own + uint32(left + word + 4 * m))
                 inside = uint32(t0 + uint32((word + 4 * m) % 2**32)) < words  # left of the row: wraps to a huge number
-                get(x, top + size_of_piece * m, tile, at, inside)
+                a, b, c, d = ptx.load4_shared(tile, at)
+                a, b = a if inside else float32(0), b if inside else float32(0)
+                c, d = c if inside else float32(0), d if inside else float32(0)
+                elements(x, top + size_of_piece * m, a, b, c, d)
             for j in range(taps):
                 for i in range(each):
                     sums[i] += w[j] * x[i + shift - (j0 + j) - base]
