@@ -53,7 +53,10 @@ def test_each_stage_gives_on_the_gpu_what_the_interpreter_gives(stage, problem):
         arrays = problem.inputs(stage.path, seed=11)
         for name in problem.outputs(stage.path):
             arrays[name] = np.full(problem.shapes(stage.path)[name], np.nan, np.float32)
-        stage.with_kernel(kernel).run(problem, arrays)
+        # On the host, where the interpreter and the GPU alike find what the other wrote.
+        shape = stage.workspace_shape(problem)
+        workspace = np.full(shape, np.nan, np.float32) if shape else None
+        stage.with_kernel(kernel).starter(problem, arrays, workspace)(0)
         return [arrays[name] for name in problem.outputs(stage.path)]
 
     kernel = stage.kernel_for(problem)
@@ -417,7 +420,7 @@ def test_a_copy_of_twice_the_size_takes_twice_as_long():
     count = 1 << 26  # 512 MB moved: far above any L2
     one, two = timed(count), timed(2 * count)
     assert two.median_us / one.median_us == pytest.approx(2, rel=0.08)
-    assert one.method == "events" and one.spread < 0.2
+    assert one.method == ("graph" if one.median_us < timing.GRAPH_BELOW_US else "events") and one.spread < 0.2
 
 
 @needs_gpu
