@@ -10,6 +10,7 @@ tests said of interpreter and GPU, and prints its tables last. Exit status 1 if 
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
 import re
 import subprocess
@@ -201,9 +202,10 @@ def main() -> int:
     print("\n=== what was recorded")
     run = records.read_run(file)
     print(f"{file.name}\n\n{records.ceilings_table([run])}\n{report.totals_table(runs=[run])}")
-    for path in paths:
-        print(f"{path}\n\n{records.table(path=path, runs=[run])}\n{records.traffic_table(path=path, runs=[run])}")
-        print(records.shapes_table(path=path, runs=[run]))
+    for path, dtype in itertools.product(paths, dict.fromkeys(shape.dtype for shape in shapes)):
+        one = {"path": path, "dtype": dtype, "runs": [run]}
+        print(f"{path}, {dtype}\n\n{records.table(**one)}\n{records.traffic_table(**one)}")
+        print(records.shapes_table(**one))
     if tests:
         print(records.comparisons_table([run]))
     for title, status, seconds in steps:

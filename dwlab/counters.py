@@ -84,6 +84,7 @@ class Counters:
     atomic_requests: int | None = None
     atomic_sectors: int | None = None
     l2_write_sectors: int | None = None
+    dtype: str = "float32"
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
@@ -134,6 +135,7 @@ def measure(
             stage.name,
             records.describe_problem(shape),
             stage.traffic(shape).to_dict(),
+            dtype=shape.dtype,
             **{field: _total(launch, metrics) for field, metrics in METRICS.items()},
         )
         for (shape, stage), launch in zip(expected, launches, strict=True)
@@ -208,7 +210,9 @@ def table(counters: Sequence[Counters | dict[str, Any]]) -> str:
     head += ["L2 MB read", "written", "DRAM MB read", "written", "bank conflicts"]
     body = []
     for c in given:
+        stored = c.get("dtype", "float32")
         cells = [c["path"], c["stage"], records.shape_text(c["problem"])]
+        cells[-1] += "" if stored == "float32" else f" {stored}"
         for key, _ in beside:
             cells += [_count(c.get(key)), _count(c["predicted"].get(key))]
         for key, size in (

@@ -52,8 +52,8 @@ def _rows(run: Record, problem: Any) -> dict[str, dict[str, Measurement]]:
 
 
 def _peer_us(run: Record, path: str, problem: Any, kinds: Sequence[str] = ()) -> tuple[float, str] | None:
-    """The fastest peer of these kinds (all if none are given): its time, and its way."""
-    wanted = records.describe_problem(problem)
+    """The fastest peer of these kinds (all if none are given): its time, and its way. Without a dtype: float32."""
+    wanted, dtype = records.describe_problem(problem), _dtype(run, problem)
     ran = []
     for peer in run.peers:
         if not isinstance(peer, Mapping):  # a damaged record's
@@ -65,7 +65,9 @@ def _peer_us(run: Record, path: str, problem: Any, kinds: Sequence[str] = ()) ->
         median = time.get("median_us")
         if isinstance(median, bool) or not isinstance(median, int | float) or median <= 0:
             continue
-        if peer.get("shape") == wanted and (not kinds or peers.kind(way) in kinds):
+        if (peer.get("shape"), peer.get("dtype", "float32")) != (wanted, dtype):
+            continue
+        if not kinds or peers.kind(way) in kinds:
             ran.append((float(median), way.split(":")[0]))
     return min(ran) if ran else None
 
@@ -176,12 +178,16 @@ def bandwidth_table(problem: Any = PAPER, *, gpu: str | None = None, runs: Seque
 
 
 def newest(problem: Any = PAPER, *, gpu: str | None = None, runs: Sequence[Record] | None = None) -> Record | None:
-    """The newest run that has the paper's three paths at a problem; if none has, the newest with any path there."""
+    """The newest run that has the paper's three paths at a problem; if none has, the newest with any path there.
+
+    Where the problem is only its sizes, a run in float32 goes before all others.
+    """
     given = list(reversed(records.load_runs() if runs is None else list(runs)))
-    given = [run for run in given if gpu is None or run.gpu == gpu]
+    given = [run for run in given if (gpu is None or run.gpu == gpu) and _rows(run, problem)]
+    if not hasattr(problem, "dtype"):
+        given = [run for run in given if _dtype(run, problem) == "float32"] or given
     whole = (run for run in given if set(_rows(run, problem)) >= set(THREE))
-    some = (run for run in given if _rows(run, problem))
-    return next(whole, None) or next(some, None)
+    return next(whole, None) or next(iter(given), None)
 
 
 def _by_path(run: Record, problem: Any) -> list[tuple[str, list[Measurement]]]:
@@ -195,9 +201,10 @@ def _ceilings(run: Record) -> Ceilings:
 
 
 def _dtype(run: Record, problem: Any) -> str:
-    """How the rows are stored: as a problem says; where it is only sizes, in float32, if the run has any of that."""
-    kinds = [row.dtype for row in run.measurements] or ["float32"]
-    return getattr(problem, "dtype", "float32" if "float32" in kinds else kinds[0])
+    """How the rows are stored: as a problem says; where it is only its sizes, in float32, if the run has any there."""
+    wanted = records.describe_problem(problem)
+    kinds = [row.dtype for row in run.measurements if row.op == "depthwise1d" and dict(row.problem) == wanted]
+    return getattr(problem, "dtype", "float32" if "float32" in kinds or not kinds else kinds[0])
 
 
 def _ms(us: float | None) -> str:
@@ -247,10 +254,12 @@ def markdown(run: Record, png: str = "", problem: Any = None) -> Markdown:
         parts += [f"![{alt_text(run, problem)}]({png})", ""]
     parts += ["## Ceilings", "", records.ceilings_table([run])]
     for path in dict.fromkeys(row.path for row in run.measurements):
-        parts += [f"## {path}", "", records.table(path=path, problem=problem, dtype=_dtype(run, problem), runs=[run])]
-        parts += [records.traffic_table(path=path, runs=[run])]
-        if len(run.problems()) > 1:
-            parts += [records.shapes_table(path=path, runs=[run])]
+        parts += [f"## {path}", ""]
+        for dtype in dict.fromkeys(row.dtype for row in run.measurements if row.path == path):
+            parts += [records.table(path=path, problem=problem, dtype=dtype, runs=[run])]
+            parts += [records.traffic_table(path=path, dtype=dtype, runs=[run])]
+            if len(run.problems()) > 1:
+                parts += [records.shapes_table(path=path, dtype=dtype, runs=[run])]
     parts += [f"{note}\n" for note in run.notes]
     return Markdown("\n".join(parts).rstrip() + "\n")
 

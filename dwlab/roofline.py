@@ -267,12 +267,14 @@ def show(
     gpu: str | None = None,
     runs: Sequence[records.Record] | None = None,
 ) -> Roofline:
-    """The newest run of an op and path in float32 on a problem (its main one if None) under its own ceilings.
+    """The newest run of an op and path on a problem (its main one if None) under its own ceilings.
 
-    Raises RooflineError where nothing is recorded.
+    Of one storage type: the problem's, and float32 where that is only its sizes or None. Raises RooflineError where
+    nothing is recorded.
     """
+    dtype = getattr(problem, "dtype", "float32")
     for run in reversed(records.load_runs() if runs is None else list(runs)):
-        rows = [row for row in run.measurements if (row.op, row.path, row.dtype) == (op, path, "float32")]
+        rows = [row for row in run.measurements if (row.op, row.path, row.dtype) == (op, path, dtype)]
         if not rows or (gpu is not None and run.gpu != gpu):
             continue
         wanted = dict(rows[0].problem) if problem is None else records.describe_problem(problem)
@@ -280,7 +282,7 @@ def show(
         if rows:
             fields = {k: v for k, v in run.ceilings.items() if k in Ceilings.__dataclass_fields__}
             ceilings = Ceilings(**{**fields, "measured": True})
-            shape = records.shape_text(wanted)
+            shape = records.shape_text(wanted) + ("" if dtype == "float32" else f", {dtype}")
             return Roofline(points(rows, ceilings), ceilings, f"{run.gpu}, {shape}", f"Measured on {run.where()}.")
     on = f" on {gpu}" if gpu else ""
     raise RooflineError(f"nothing is recorded for {op}/{path}{on}. On a GPU: python -m dwlab study --record FILE")

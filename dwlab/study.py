@@ -753,7 +753,8 @@ def _timed(
         except roofline.RooflineError as error:
             made[i] = replace(made[i], passed=False, verdict=str(error))
         made[i] = replace(made[i], measured=measured, source="measured")
-    listed = [one.to_dict() | {"path": here[0].path, "shape": records.describe_problem(shape)} for one in ran]
+    shown = {"path": here[0].path, "shape": records.describe_problem(shape), "dtype": shape.dtype}
+    listed = [one.to_dict() | shown for one in ran]
     return made, listed
 
 

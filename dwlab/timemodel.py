@@ -531,7 +531,7 @@ class Comparison:
         return [
             [
                 row.stage.removeprefix("depthwise1d/"),
-                records.shape_text(row.problem),
+                records.shape_text(row.problem) + ("" if row.problem.dtype == "float32" else f" {row.problem.dtype}"),
                 _us(row.measured_us),
                 _us(row.prediction.total_us),
                 f"{100 * row.error:+.0f} %",
@@ -607,7 +607,7 @@ def _problem(row: records.Measurement) -> DepthwiseConv1d:
 
 
 def table(runs: Sequence[records.Record] | None = None) -> records.Markdown:
-    """Predicted beside measured at each newest run's main problem, as Markdown for the README."""
+    """Predicted beside measured at each newest run's main problem, of one storage type, as Markdown for the README."""
     runs = records.load_runs() if runs is None else list(runs)
     if not any(run.measurements for run in runs):
         return records.Markdown("Nothing is recorded. On a GPU: `python -m dwlab study --record FILE`.\n")
@@ -616,14 +616,15 @@ def table(runs: Sequence[records.Record] | None = None) -> records.Markdown:
     newest |= {run.gpu: run for run in runs if any(row.dtype == "float32" for row in run.measurements)}
     parts = []
     for run in newest.values():
-        main = dict(run.problems()[0])
-        made = compare([run], keep=lambda one, main=main: dict(one.problem) == main)
+        main = min(run.measurements, key=lambda row: row.dtype != "float32")  # the first with float32, or the first
+        made = compare([run], keep=lambda one, main=main: (one.problem, one.dtype) == (main.problem, main.dtype))
         lines = [["stage", "measured (µs)", "predicted (µs)", "error", "bound by"], ["---"] + ["---:"] * 3 + ["---"]]
         lines += [[cells[0], *cells[2:]] for cells in made.cells()]
         text = "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
         if not made.rows:
             text = f"Nothing of it can be predicted: {made.left_out[0]}."
-        parts.append(f"{text}\n\n{records.shape_text(main)}. {made.summary()}\nMeasured on {run.where()}.\n")
+        shape = records.shape_text(main.problem) + ("" if main.dtype == "float32" else f", {main.dtype}")
+        parts.append(f"{text}\n\n{shape}. {made.summary()}\nMeasured on {run.where()}.\n")
     return records.Markdown("\n".join(parts))
 
 

@@ -15,6 +15,7 @@ TIMES = {
     "weight_grad": {"naive": 96000.0, "shared": 2500.0, "channels": 300.0},
     "backward": {"naive": 99000.0, "channels": 420.0},
 }
+HALF = dataclasses.replace(PAPER, dtype="float16")
 PEERS = {
     "forward": {"conv1d: NCL": 2800.0, "FFT: rfft": 4000.0, "bmm: Toeplitz": 450.0},
     "input_grad": {"conv2d backward: channels last": 6000.0, "conv1d: NCL": 2900.0, "bmm: a matrix": 460.0},
@@ -29,13 +30,14 @@ def measured(path, stage, us, order, problem=PAPER):
     return dataclasses.replace(
         row(stage, us, problem, order=order), path=path, compulsory_bytes=size, flops=flops, intensity=flops / size,
         effective_gbps=gbps, fraction_of_copy=gbps / 4130, speedup_vs_naive=TIMES[path]["naive"] / us,
+        dtype=problem.dtype,
     )  # fmt: skip
 
 
 def tried(problem=PAPER, paths=PEERS):
     return [
         {"name": way.split(":")[0], "way": way, "path": path, "shape": records.describe_problem(problem), "failure": "",
-         "time": {"median_us": us}}
+         "dtype": problem.dtype, "time": {"median_us": us}}
         for path in paths for way, us in PEERS[path].items()
     ]  # fmt: skip
 
@@ -108,6 +110,59 @@ def test_a_run_of_one_path_has_no_total_and_a_run_with_all_is_preferred(tmp_path
     assert report.totals_table(runs=[part]).count("| 113.0 |") == 0
     for text in (report.totals_table(runs=[]), report.bandwidth_table(runs=[])):
         assert "ecorded" in text and "python -m dwlab study --record" in text
+
+
+def counted(problem, sectors):
+    """What the hardware counted of forward/naive, as a record holds it."""
+    some = {"load_requests": 8, "load_sectors": sectors, "store_requests": 1, "store_sectors": 4}
+    more = dict.fromkeys(("dram_read_bytes", "dram_write_bytes", "shared_bank_conflicts"), 0)
+    named = {"op": "depthwise1d", "path": "forward", "stage": "naive", "problem": records.describe_problem(problem)}
+    return named | some | more | {"predicted": some} | ({} if problem is PAPER else {"dtype": problem.dtype})
+
+
+def test_a_newer_run_in_16_bits_replaces_no_table_of_float32(tmp_path):
+    whole = run_of(tmp_path, counters=[counted(PAPER, 32)])
+    half = run_of(tmp_path, problem=HALF, counters=[counted(HALF, 16)])
+    sizes = records.describe_problem(PAPER)
+    for problem in (PAPER, sizes):
+        assert report.newest(problem, runs=[whole, half]) is whole
+        # Float32 of one path only goes before all paths in 16 bits.
+        part = run_of(tmp_path, paths=("forward",))
+        assert report.newest(problem, runs=[part, half]) is part
+    assert report.newest(HALF, runs=[half, whole]) is half and report.newest(sizes, runs=[half]) is half
+    assert report.newest(PAPER, runs=[half]) is None
+    alone, both = records.tables([whole]), records.tables([whole, half])
+    assert {name for name in both if name not in alone} == {f"depthwise1d/{path}/float16" for path in TIMES}
+    for name in alone:
+        if name.startswith("depthwise1d/"):
+            assert both[name]() == alone[name](), name
+    assert "float16" in both["depthwise1d/forward/float16"]()
+    assert report.totals_table(sizes, runs=[half]).count("float16") == 1
+
+
+def test_a_run_of_two_storage_types_keeps_them_apart(tmp_path):
+    rows = [
+        measured(path, stage, times * us, i + 1, problem)
+        for times, problem in ((3, PAPER), (1, HALF))
+        for path in TIMES
+        for i, (stage, us) in enumerate(TIMES[path].items())
+    ]
+    tries = [one | {"time": {"median_us": 5e5}} for one in tried(PAPER)] + tried(HALF)
+    counters = [counted(PAPER, 32), counted(HALF, 16)]
+    run = records.read_run(records.write(tmp_path, rows, ENVIRONMENT, CEILINGS, peers=tries, counters=counters))
+    for problem in (PAPER, records.describe_problem(PAPER)):
+        made = report.totals(run, problem)
+        assert made["naive"]["forward"] == 24000.0 and made["PyTorch, any way"]["forward"] == 5e5
+        assert len(report.alt_text(run, problem).split("shared")) == 1 + 3
+    made = report.totals(run, HALF)
+    assert made["naive"]["forward"] == 8000.0 and made["PyTorch, any way"]["forward"] == 450.0
+    for dtype, problem in (("float32", PAPER), ("float16", HALF)):
+        assert f", {dtype}. Effective" in records.table(problem=problem, runs=[run])
+        text = records.traffic_table(dtype=dtype, runs=[run])
+        assert text.count("| naive |") == 1 and ("| 32 |" in text) == (dtype == "float32")
+        assert records.shapes_table(dtype=dtype, runs=[run]).count("| naive |") == 1
+        for path in TIMES:
+            assert records.table(path=path, dtype=dtype, runs=[run]) in report.markdown(run)
 
 
 def test_every_stage_has_its_bandwidth_beside_the_papers(tmp_path):

@@ -1,5 +1,6 @@
 """The roofline's maths, and that the plot says what the numbers say."""
 
+import dataclasses
 import io
 
 import numpy as np
@@ -7,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dwlab import roofline
+from dwlab import records, roofline
 from dwlab.machine import Ceilings, MachineError, attainable, known
+from dwlab.problems import PAPER
 from dwlab.roofline import Roofline, RooflineError, point
 
 CEILINGS = Ceilings(4000.0, 6500.0, 60.0, 19.0, True, "measured; a fake")
@@ -171,3 +173,18 @@ def test_an_empty_roofline_says_so():
 def test_where_nothing_is_recorded_the_roofline_says_what_to_do():
     with pytest.raises(RooflineError, match="nothing is recorded for depthwise1d/forward.*--record"):
         roofline.show(runs=[])
+
+
+def test_the_roofline_keeps_to_one_storage_type(tmp_path):
+    from test_report import HALF, run_of
+
+    whole, half = run_of(tmp_path), run_of(tmp_path, problem=HALF)
+    both = dataclasses.replace(half, measurements=half.measurements + whole.measurements)
+    for runs in ([whole, half], [both]):
+        for problem in (None, PAPER, records.describe_problem(PAPER)):
+            shown = roofline.show(problem=problem, runs=runs)
+            assert shown.points == roofline.show(runs=[whole]).points and "float16" not in shown.name
+        shown = roofline.show(problem=HALF, runs=runs)
+        assert shown.points == roofline.show(problem=HALF, runs=[half]).points and "float16" in shown.name
+    with pytest.raises(RooflineError, match="nothing is recorded"):
+        roofline.show(runs=[half])

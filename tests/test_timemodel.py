@@ -398,6 +398,18 @@ def test_the_readmes_table_names_the_error_and_where_it_was_measured():
     assert "Nothing is recorded" in timemodel.table([])
 
 
+def test_the_readmes_table_keeps_to_one_storage_type():
+    whole, half = (
+        next(run for run in reversed(records.load_runs()) if {one.dtype for one in run.measurements} == {dtype})
+        for dtype in ("float32", "float16")
+    )
+    alone = timemodel.table([whole])
+    assert timemodel.table([whole, half]) == alone and "float16" not in alone
+    assert timemodel.table([dataclasses.replace(whole, measurements=half.measurements + whole.measurements)]) == alone
+    assert "float16" in timemodel.table([half])
+    assert all("float16" in cells[1] for cells in timemodel.compare([half]).cells())
+
+
 # --- shown ------------------------------------------------------------------------------------------------------------
 
 

@@ -473,10 +473,11 @@ def _measurement(row: Any, index: int, shared: Mapping[str, Any]) -> Measurement
 
 
 def _counted(one: Any, index: int) -> dict[str, Any]:
-    """What the hardware counted of one launch: dwlab.counters.Counters as a mapping."""
+    """What the hardware counted of one launch: dwlab.counters.Counters as a mapping. Without a dtype: float32."""
     what = f"counters {index}"
     _object(one, ("op", "path", "stage", "problem", "predicted", *_COUNTED, *_SECTORS), what)
-    for name in ("op", "path", "stage"):
+    one = {"dtype": "float32"} | one
+    for name in ("op", "path", "stage", "dtype"):
         if not isinstance(one[name], str):
             raise _Damage(f"{what}: {name} is {one[name]!r}, not a text")
     for name in (*_COUNTED, *_SECTORS, *_COUNTED_LATER):
@@ -676,14 +677,16 @@ def table(
     problem: Any = None,
     *,
     gpu: str | None = None,
-    dtype: str = "float32",
+    dtype: str | None = None,
     runs: Sequence[Record] | None = None,
 ) -> Markdown:
     """The newest recorded run of one op and path on one problem, a row a stage, with device, versions and date.
 
-    problem: None for the run's main problem. dtype: the rows' storage type. A stage that loses to its peer is marked
-    slower. Where nothing is recorded, a sentence says so.
+    problem: None for the run's main problem. dtype: the rows' storage type; if None the problem's, and float32 where
+    that is only its sizes. A stage that loses to its peer is marked slower. Where nothing is recorded, a sentence says
+    so.
     """
+    dtype = getattr(problem, "dtype", "float32") if dtype is None else dtype
     for run in reversed(load_runs() if runs is None else list(runs)):
         rows = [row for row in run.measurements if (row.op, row.path, row.dtype) == (op, path, dtype)]
         if not rows or (gpu is not None and run.gpu != gpu):
@@ -730,11 +733,16 @@ def _run_table(run: Record, rows: Sequence[Measurement]) -> str:
 
 
 def shapes_table(
-    op: str = "depthwise1d", path: str = "forward", *, gpu: str | None = None, runs: Sequence[Record] | None = None
+    op: str = "depthwise1d",
+    path: str = "forward",
+    *,
+    gpu: str | None = None,
+    dtype: str = "float32",
+    runs: Sequence[Record] | None = None,
 ) -> Markdown:
-    """The newest recorded run of one op and path with float32, a row a stage and problem."""
+    """The newest recorded run of one op and path with rows of one storage type, a row a stage and problem."""
     for run in reversed(load_runs() if runs is None else list(runs)):
-        rows = [row for row in run.measurements if (row.op, row.path, row.dtype) == (op, path, "float32")]
+        rows = [row for row in run.measurements if (row.op, row.path, row.dtype) == (op, path, dtype)]
         if not rows or (gpu is not None and run.gpu != gpu):
             continue
         lines = [
@@ -770,11 +778,19 @@ def ceilings_table(runs: Sequence[Record] | None = None) -> Markdown:
 
 
 def traffic_table(
-    op: str = "depthwise1d", path: str = "forward", *, gpu: str | None = None, runs: Sequence[Record] | None = None
+    op: str = "depthwise1d",
+    path: str = "forward",
+    *,
+    gpu: str | None = None,
+    dtype: str = "float32",
+    runs: Sequence[Record] | None = None,
 ) -> Markdown:
-    """Predicted traffic beside the hardware's counters, of the newest run that has them; a row a stage and problem."""
+    """Predicted traffic beside the hardware's counters, of the newest run that has them; a row a stage and problem.
+
+    dtype: the rows' storage type.
+    """
     for run in reversed(load_runs() if runs is None else list(runs)):
-        rows = [one for one in run.counters if one["op"] == op and one["path"] == path]
+        rows = [one for one in run.counters if (one["op"], one["path"], one["dtype"]) == (op, path, dtype)]
         if not rows or (gpu is not None and run.gpu != gpu):
             continue
         kinds = ["load", "store"] + ["atomic"] * any(one["predicted"].get("atomic_sectors") for one in rows)
@@ -794,7 +810,8 @@ def traffic_table(
             cells += [_counted_text(one.get(key), 32) for key in ("l2_read_sectors", "l2_write_sectors")]
             cells += [_counted_text(one.get(key), 1) for key in ("dram_read_bytes", "dram_write_bytes")]
             lines.append(_line([*cells, _counted_text(one["shared_bank_conflicts"])]))
-        lines += ["", f"Counted by Nsight Compute, one launch each. Measured on {run.where()}.", ""]
+        stored = "" if dtype == "float32" else f"{dtype}. "
+        lines += ["", f"{stored}Counted by Nsight Compute, one launch each. Measured on {run.where()}.", ""]
         return Markdown("\n".join(lines))
     return Markdown(
         f"No hardware counters are recorded for {op}/{path}. "
