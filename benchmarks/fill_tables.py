@@ -12,7 +12,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from dwlab import records  # noqa: E402
+from dwlab import records, report  # noqa: E402
 
 
 def main() -> int:
@@ -21,14 +21,14 @@ def main() -> int:
     parser.add_argument("--check", action="store_true", help="change nothing; status 1 if a file is out of date")
     parser.add_argument("--names", action="store_true", help="list the tables that there are")
     options = parser.parse_args()
-    made = records.tables()
+    made = report.tables()
     if options.names:
         print("\n".join(sorted(made)))
     stale = 0
     for file in options.files:
         try:
             old = file.read_text(encoding="utf-8")
-            new = records.fill(old, made)
+            new = report.fill(old, made)
         except (OSError, records.RecordError) as error:
             print(f"{file}: {error}", file=sys.stderr)
             return 2

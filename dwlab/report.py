@@ -2,19 +2,23 @@
 
 Made from a record, so that it can be made anywhere and any time. ``totals_table`` is the table, ``roofline_figure``
 the roofline of every path, ``write`` puts both and the tables of each path beside the record as Markdown and PNG.
+``tables()`` names every table that can be made of records, ``fill(text)`` renews those between
+``<!-- begin:NAME -->`` and ``<!-- end:NAME -->`` in a Markdown file.
 """
 
 from __future__ import annotations
 
+import functools
 import os
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dwlab import peers, records, roofline
+from dwlab import peers, records, roofline, timemodel
 from dwlab.machine import Ceilings
 from dwlab.problems import PAPER, PATHS
-from dwlab.records import Markdown, Measurement, Record
+from dwlab.records import Markdown, Measurement, Record, epochs
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -213,6 +217,69 @@ def _ms(us: float | None) -> str:
 
 def _printed(ms: float | None) -> str:
     return "" if ms is None else f"{ms:.2f}"
+
+
+# ------------------------------------------------------------------------------------------------------------- tables
+
+
+def tables(runs: Sequence[Record] | None = None) -> dict[str, Callable[[], str]]:
+    """Name between the markers -> what makes its text: every op and path recorded, and all paths of depthwise1d."""
+    runs = records.load_runs() if runs is None else list(runs)
+    pairs = {(row.op, row.path) for run in runs for row in run.measurements} | {("depthwise1d", p) for p in PATHS}
+    made: dict[str, Callable[[], str]] = {
+        "ceilings": lambda: records.ceilings_table(runs),
+        "grid": lambda: records.grid_table(runs),
+        "grid/summary": lambda: records.grid_summary(runs),
+        "sanitizer": lambda: records.sanitizer_table(runs),
+        "reduction_error": lambda: records.reduction_error_table(runs),
+        "comparisons": lambda: records.comparisons_table(runs),
+        "tries": lambda: records.tries_table(runs),
+        "depthwise1d/total": lambda: totals_table(runs=runs),
+        "depthwise1d/bandwidth": lambda: bandwidth_table(runs=runs),
+        "predicted": lambda: timemodel.table(runs),
+    }
+    for op, path, dtype in sorted({(row.op, row.path, row.dtype) for run in runs for row in run.measurements}):
+        if dtype != "float32":
+            made[f"{op}/{path}/{dtype}"] = functools.partial(records.table, op, path, dtype=dtype, runs=runs)
+    for op, path in sorted(pairs):
+        made[f"{op}/{path}"] = functools.partial(records.table, op, path, runs=runs)
+        made[f"{op}/{path}/traffic"] = functools.partial(records.traffic_table, op, path, runs=runs)
+        made[f"{op}/{path}/shapes"] = functools.partial(records.shapes_table, op, path, runs=runs)
+    made["epoch"] = epochs.table
+    return made
+
+
+_MARK = re.compile(r"<!-- (begin|end):([^\s>]+) -->")
+
+
+def fill(text: str, made: Mapping[str, Callable[[], str]] | None = None) -> str:
+    """The text with what stands between each pair of markers made anew.
+
+    Markers are ``<!-- begin:NAME -->`` and ``<!-- end:NAME -->``; the names are those of ``tables()``. Raises
+    records.RecordError for a name that does not exist and for markers that do not pair.
+    """
+    made = tables() if made is None else made
+    out: list[str] = []
+    position, opened = 0, ""
+    for mark in _MARK.finditer(text):
+        kind, name = mark.groups()
+        if kind == "begin":
+            if opened:
+                raise records.RecordError(f"<!-- begin:{name} --> stands inside {opened!r}: close that one first")
+            if name not in made:
+                raise records.RecordError(f"no table is named {name!r}: there are {', '.join(sorted(made))}")
+            out.append(text[position : mark.end()])
+            out.append("\n" + made[name]().strip("\n") + "\n")
+            opened = name
+        else:
+            if opened != name:
+                raise records.RecordError(f"<!-- end:{name} --> closes no table that is open ({opened or 'none'})")
+            out.append(mark.group())
+            opened = ""
+        position = mark.end()
+    if opened:
+        raise records.RecordError(f"<!-- begin:{opened} --> has no <!-- end:{opened} -->")
+    return "".join([*out, text[position:]])
 
 
 # -------------------------------------------------------------------------------------------------------------- files

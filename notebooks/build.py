@@ -18,8 +18,8 @@ All other cells are compared, on GPU runners too. What they show must be the sam
 every version of NumPy and matplotlib: text on stdout, whole or rounded numbers, counts of the interpreter, no warnings.
 
 Text cells may hold regions that the build writes, between `<!-- begin:NAME -->` and `<!-- end:NAME -->`; in the source
-nothing stands between the two. NAME is a table of dwlab.records (`ceilings`, `depthwise1d/forward`, ...:
-`records.tables()`), or `exercise:01_2`: title, task and file of an exercise, from its solution's docstring.
+nothing stands between the two. NAME is a table of dwlab.report (`ceilings`, `depthwise1d/forward`, ...:
+`report.tables()`), or `exercise:01_2`: title, task and file of an exercise, from its solution's docstring.
 
 The moves, each a heading that starts with its word: a table with **Time** (about 20 minutes), **Before** and
 **Afterwards you can**; Question; Predict (the student writes numbers into names `predicted_...`; what is stored is a
@@ -119,12 +119,12 @@ def stage_source(name: str, where: str) -> str:
 
 
 def fill_regions(text: str, where: str) -> str:
-    """Write the tables of dwlab.records and the exercises that a text cell marks."""
-    from dwlab import records
+    """Write the tables of dwlab.report and the exercises that a text cell marks."""
+    from dwlab import records, report
 
     tasks = {f"exercise:{exercise_id(s)}": functools.partial(task, s) for s in SOLUTIONS.glob("*.py")}
     try:
-        return records.fill(text, {**records.tables(), **tasks}) if "<!-- " in text else text
+        return report.fill(text, {**report.tables(), **tasks}) if "<!-- " in text else text
     except records.RecordError as error:
         raise BuildError(f"{where}: {error}") from None
 

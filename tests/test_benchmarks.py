@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from test_records import CEILINGS, ENVIRONMENT
 
-from dwlab import dispatch, problems, records, references, stages, target
+from dwlab import dispatch, problems, records, references, report, stages, target
 from dwlab.problems import PAPER, DepthwiseConv1d
 from dwlab.records import RecordError
 
@@ -167,7 +167,7 @@ def test_the_grid_shows_every_shape_the_losses_and_the_wrong_ones_too(tmp_path):
     # Three shapes: one faster, one slower, one without a time; least, middle and greatest ratio; none at 85 % of copy.
     assert forward.startswith("| forward | 3 | 1 | 1 | 1 | 0.50 | 2.00 | 2.00 |") and forward.endswith("| 0 of 2 |")
     assert "| weight_grad | 1 | 1 | 0 | 0 |" in summary and "| 1 of 1 |" in summary
-    assert records.tables([run])["grid/summary"]() == summary
+    assert report.tables([run])["grid/summary"]() == summary
 
 
 def test_shapes_whose_arithmetic_takes_longer_than_a_copy_are_not_held_against_it(tmp_path):
@@ -379,7 +379,7 @@ def test_the_tables_of_tries_hold_each_against_the_fastest_of_its_group(tmp_path
     assert "| read | in bulk |  | needs compute capability 9.0 |" in whole and "not reached" in whole
     assert "| 1 × 16 bytes | blocks of 256 threads | 200.0 | 199.0 to 201.0 | 4,000 | 100.0 % | 16 |" in copy
     assert "in bulk" not in copy and "Another run" not in whole
-    assert records.tables(runs)["tries"]() == whole
+    assert report.tables(runs)["tries"]() == whole
     with pytest.raises(RecordError, match="no group of tries is called 'cpoy': there are copy, read"):
         records.tries_table(runs, "cpoy")
     assert "The newest tries have none of 'outputs a lane'" in records.tries_table(runs, "outputs a lane")
@@ -398,7 +398,7 @@ def test_a_run_without_measurements_needs_no_ceilings_but_hides_none(tmp_path):
     assert [bool(run.ceilings) for run in runs] == [True, False]
     assert "4,130" in records.ceilings_table(runs)
     assert records.read_run(old).sections["grid"][0]["stage"] == "wide"
-    for make in records.tables(runs).values():
+    for make in report.tables(runs).values():
         assert make()
 
 

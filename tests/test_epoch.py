@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dwlab import records, target, training
+from dwlab import report, target, training
 from dwlab.records import RecordError, epochs
 from dwlab.records.epochs import Way
 from dwlab.training import Config, Data
@@ -95,7 +95,7 @@ def test_without_a_record_the_table_says_so(monkeypatch, tmp_path):
     assert "No epoch is recorded yet" in epochs.table([]) and "benchmarks/epoch_time.py" in epochs.table([])
     monkeypatch.setattr(epochs, "FOLDER", tmp_path / "none")
     text = "<!-- begin:epoch -->\nold\n<!-- end:epoch -->"
-    assert records.fill(text) == f"<!-- begin:epoch -->\n{epochs.NOTHING.strip()}\n<!-- end:epoch -->"
+    assert report.fill(text) == f"<!-- begin:epoch -->\n{epochs.NOTHING.strip()}\n<!-- end:epoch -->"
 
 
 def test_the_newest_run_is_shown(tmp_path):

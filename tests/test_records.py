@@ -1,6 +1,7 @@
 """Records: what is written is read back, what is damaged is refused with one clear error, nothing is ever lost."""
 
 import argparse
+import ast
 import contextlib
 import dataclasses
 import json
@@ -15,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dwlab import machine, records, roofline
+from dwlab import machine, records, report, roofline
 from dwlab.problems import PAPER, PATHS, DepthwiseConv1d
 from dwlab.records import Measurement, RecordError, RecordWarning
 
@@ -308,13 +309,22 @@ def test_whatever_stands_anywhere_in_a_record_is_refused_or_shown(tmp_path, wron
         except RecordError:
             refused += 1
             continue
-        for make in records.tables([run]).values():
+        for make in report.tables([run]).values():
             assert make()
         machine.recorded([run])
         with contextlib.suppress(roofline.RooflineError):  # nothing recorded of the op, or above its ceiling
             roofline.show(runs=[run])
         assert records.main(argparse.Namespace(json=False, folder=tmp_path)) == 0
     assert refused > 20
+
+
+def test_the_records_import_nothing_that_is_made_of_them():
+    for file in sorted(records.FOLDER.glob("*.py")):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "dwlab":
+                named = {f"{node.module}.{one.name}" for one in node.names}
+                assert all((name + ".").startswith("dwlab.records.") for name in named), (file.name, named)
+            assert not isinstance(node, ast.Import) or "dwlab" not in {one.name.split(".")[0] for one in node.names}
 
 
 def test_a_missing_file_and_a_folder_are_errors(tmp_path):
@@ -416,7 +426,7 @@ def test_a_table_of_nothing_is_a_sentence():
 
 
 def test_every_path_has_its_table_before_anything_is_recorded():
-    made = records.tables([])
+    made = report.tables([])
     for path in PATHS:
         assert made[f"depthwise1d/{path}"]().startswith(f"Nothing is recorded for depthwise1d/{path}. On a GPU")
         assert "depthwise1d/" in made[f"depthwise1d/{path}/traffic"]() and made[f"depthwise1d/{path}/shapes"]()
@@ -424,13 +434,13 @@ def test_every_path_has_its_table_before_anything_is_recorded():
 
 def test_tables_between_markers_are_renewed_and_the_rest_stays(tmp_path):
     text = "# A\n<!-- begin:depthwise1d/forward -->\nold\n<!-- end:depthwise1d/forward -->\ntail\n"
-    made = records.tables(runs(tmp_path))
-    filled = records.fill(text, made)
+    made = report.tables(runs(tmp_path))
+    filled = report.fill(text, made)
     assert filled.startswith("# A\n<!-- begin:depthwise1d/forward -->\n| stage |")
     assert filled.endswith("<!-- end:depthwise1d/forward -->\ntail\n")
     assert "old" not in filled
-    assert records.fill(filled, made) == filled
-    assert records.fill("no markers", made) == "no markers"
+    assert report.fill(filled, made) == filled
+    assert report.fill("no markers", made) == "no markers"
 
 
 @pytest.mark.parametrize(
@@ -445,7 +455,7 @@ def test_tables_between_markers_are_renewed_and_the_rest_stays(tmp_path):
 )
 def test_markers_that_do_not_pair_are_errors(tmp_path, text, message):
     with pytest.raises(RecordError, match=message):
-        records.fill(text, records.tables(runs(tmp_path)))
+        report.fill(text, report.tables(runs(tmp_path)))
 
 
 def test_numbers_keep_four_digits():

@@ -131,7 +131,7 @@ def test_a_newer_run_in_16_bits_replaces_no_table_of_float32(tmp_path):
         assert report.newest(problem, runs=[part, half]) is part
     assert report.newest(HALF, runs=[half, whole]) is half and report.newest(sizes, runs=[half]) is half
     assert report.newest(PAPER, runs=[half]) is None
-    alone, both = records.tables([whole]), records.tables([whole, half])
+    alone, both = report.tables([whole]), report.tables([whole, half])
     assert {name for name in both if name not in alone} == {f"depthwise1d/{path}/float16" for path in TIMES}
     for name in alone:
         if name.startswith("depthwise1d/"):

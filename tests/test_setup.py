@@ -158,9 +158,9 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 def test_the_readmes_tables_are_those_of_the_records():
-    from dwlab import records
+    from dwlab import report
 
-    assert records.fill(README) == README, "run: python benchmarks/fill_tables.py README.md"
+    assert report.fill(README) == README, "run: python benchmarks/fill_tables.py README.md"
 
 
 def test_the_readmes_kernel_is_xrayed_as_it_says(capsys, monkeypatch, tmp_path):

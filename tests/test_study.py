@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from test_timing import FakeGpu
 
-from dwlab import peers, problems, records, references, simt, stages, study, target, timing
+from dwlab import peers, problems, records, references, report, simt, stages, study, target, timing
 from dwlab.counters import Counters, CountersError
 from dwlab.machine import Ceilings, known
 from dwlab.peers import Peer
@@ -223,7 +223,7 @@ def test_the_hardwares_counters_are_kept_shown_and_recorded(tmp_path):
     naive = next(line for line in text.splitlines() if "| naive |" in line)
     sectors = f"{NAIVE.traffic(PAPER).load_sectors:,}"
     assert naive.count(sectors) == 2 and "400.0" in naive and "Nsight Compute" in text
-    assert records.tables([run])["depthwise1d/forward/traffic"]() == text
+    assert report.tables([run])["depthwise1d/forward/traffic"]() == text
 
 
 def test_where_counters_cannot_be_read_the_study_says_why_and_goes_on(tmp_path):

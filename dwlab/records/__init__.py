@@ -4,8 +4,7 @@ A file holds the schema's number, the environment (GPU, driver, versions, git re
 measured in the same run, the peers tried, the hardware's counters where they could be read, and the measurements. It
 names no user, no host and no absolute path.
 
-``load_all()`` reads them all, ``best(...)`` finds the row to show, ``table(...)`` renders rows for a lesson, and
-``fill(text)`` renews the tables between ``<!-- begin:NAME -->`` and ``<!-- end:NAME -->`` in a Markdown file.
+``load_all()`` reads them all, ``best(...)`` finds the row to show, ``table(...)`` renders rows for a lesson.
 Every failure is a RecordError with one sentence on what is wrong and what to do; no failure changes a file.
 """
 
@@ -28,8 +27,6 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
-
-from dwlab.problems import PATHS
 
 SCHEMA = 1
 FOLDER = Path(__file__).parent
@@ -1015,76 +1012,6 @@ _HOW = {
 
 def _percent(fraction: float | None) -> str:
     return "" if fraction is None else f"{100 * fraction:.1f} %"
-
-
-def tables(runs: Sequence[Record] | None = None) -> dict[str, Callable[[], str]]:
-    """Name between the markers -> what makes its text: every op and path recorded, and all paths of depthwise1d."""
-    from dwlab import report  # which is built on this module
-
-    runs = load_runs() if runs is None else list(runs)
-    pairs = {(row.op, row.path) for run in runs for row in run.measurements} | {("depthwise1d", p) for p in PATHS}
-    made: dict[str, Callable[[], str]] = {
-        "ceilings": lambda: ceilings_table(runs),
-        "grid": lambda: grid_table(runs),
-        "grid/summary": lambda: grid_summary(runs),
-        "sanitizer": lambda: sanitizer_table(runs),
-        "reduction_error": lambda: reduction_error_table(runs),
-        "comparisons": lambda: comparisons_table(runs),
-        "tries": lambda: tries_table(runs),
-        "depthwise1d/total": lambda: report.totals_table(runs=runs),
-        "depthwise1d/bandwidth": lambda: report.bandwidth_table(runs=runs),
-        "predicted": lambda: _predicted(runs),
-    }
-    for op, path, dtype in sorted({(row.op, row.path, row.dtype) for run in runs for row in run.measurements}):
-        if dtype != "float32":
-            made[f"{op}/{path}/{dtype}"] = lambda op=op, path=path, dtype=dtype: table(op, path, dtype=dtype, runs=runs)
-    for op, path in sorted(pairs):
-        made[f"{op}/{path}"] = lambda op=op, path=path: table(op, path, runs=runs)
-        made[f"{op}/{path}/traffic"] = lambda op=op, path=path: traffic_table(op, path, runs=runs)
-        made[f"{op}/{path}/shapes"] = lambda op=op, path=path: shapes_table(op, path, runs=runs)
-    from dwlab.records import epochs  # it needs this module
-
-    made["epoch"] = epochs.table
-    return made
-
-
-def _predicted(runs: Sequence[Record]) -> str:
-    from dwlab import timemodel  # it stands above the records and reads them
-
-    return timemodel.table(runs)
-
-
-_MARK = re.compile(r"<!-- (begin|end):([^\s>]+) -->")
-
-
-def fill(text: str, made: Mapping[str, Callable[[], str]] | None = None) -> str:
-    """The text with what stands between each pair of markers made anew.
-
-    Markers are ``<!-- begin:NAME -->`` and ``<!-- end:NAME -->``; the names are those of ``tables()``. Raises
-    RecordError for a name that does not exist and for markers that do not pair.
-    """
-    made = tables() if made is None else made
-    out: list[str] = []
-    position, opened = 0, ""
-    for mark in _MARK.finditer(text):
-        kind, name = mark.groups()
-        if kind == "begin":
-            if opened:
-                raise RecordError(f"<!-- begin:{name} --> stands inside {opened!r}: close that one first")
-            if name not in made:
-                raise RecordError(f"no table is named {name!r}: there are {', '.join(sorted(made))}")
-            out.append(text[position : mark.end()])
-            out.append("\n" + made[name]().strip("\n") + "\n")
-            opened = name
-        else:
-            if opened != name:
-                raise RecordError(f"<!-- end:{name} --> closes no table that is open ({opened or 'none'})")
-            out.append(mark.group())
-            opened = ""
-        position = mark.end()
-    if opened:
-        raise RecordError(f"<!-- begin:{opened} --> has no <!-- end:{opened} -->")
-    return "".join([*out, text[position:]])
 
 
 def _line(cells: Sequence[str]) -> str:
