@@ -222,7 +222,7 @@ counters, recorded_on = next(
         (c, run.where())
         for run in reversed(records.load_runs())
         for c in run.counters
-        if (c["op"], c["path"], c["stage"], DepthwiseConv1d(**c["problem"])) == ours
+        if (c["op"], c["path"], c["stage"], DepthwiseConv1d(**c["problem"], dtype=c["dtype"])) == ours
     ),
     (None, ""),
 )

@@ -443,7 +443,7 @@ if mode == "gpu":
 else:
     for row in records.load_all():
         if (row.op, row.path, row.gpu) == ("depthwise1d", "forward", gpu.name):
-            pairs.setdefault(DepthwiseConv1d(**row.problem), {})[row.stage] = row.time_us
+            pairs.setdefault(DepthwiseConv1d(**row.problem, dtype=row.dtype), {})[row.stage] = row.time_us
 
 print(f"{'':39}{'shared':>7}{'warp_tiled':>28}")
 print(f"{'problem':39}" + f"{'µs':>7}{'clocks':>8}{'counted':>9}" * 2)

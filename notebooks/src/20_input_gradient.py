@@ -423,6 +423,7 @@ for path, traffic in zip(("forward", "input_grad"), ways["coalesced"]):
 
 # %% tags=["nbval-ignore-output"]
 from dwlab import machine, mode, records, study
+from dwlab.report import PUBLISHED
 
 times = {"forward": {}, "input_grad": {}}
 if mode == "gpu":
@@ -449,8 +450,7 @@ for name in both:
 if not both:
     print("No time of both ways is recorded yet. On a GPU: python -m dwlab study --record FILE")
 print("the study's own ratios, on a P100†:", end=" ")
-study_ms = {"naive": (29.97, 30.25), "coalesced": (28.23, 28.78), "shared": (16.36, 16.03), "warp_tiled": (10.46, 10.61)}
-print(", ".join(f"{name} {back / forth:.2f}" for name, (forth, back) in study_ms.items()))
+print(", ".join(f"{name} {ms['input_grad'] / ms['forward']:.2f}" for name, ms in PUBLISHED["ms"].items()))
 
 # %% [markdown]
 # † from secondary digests of arXiv 2604.25422, not its own text.

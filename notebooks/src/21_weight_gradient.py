@@ -495,6 +495,7 @@ print(f"you predicted {predicted_least} and {predicted_greatest}")
 from dataclasses import replace
 
 from dwlab import records, study
+from dwlab.report import PUBLISHED
 
 
 def shared_among(count):
@@ -548,8 +549,7 @@ for name, us in times.items():
 if not times:
     print("No time is recorded yet. On a GPU: python -m dwlab study --record FILE")
 print("the study's own, on a P100†, weight gradient over forward:", end=" ")
-study_ms = {"naive": (29.97, 73.26), "coalesced": (28.23, 49.64), "shared": (16.36, 34.17), "warp_tiled": (10.46, 19.91)}
-print(", ".join(f"{name} {back / forth:.2f}" for name, (forth, back) in study_ms.items()))
+print(", ".join(f"{name} {ms['weight_grad'] / ms['forward']:.2f}" for name, ms in PUBLISHED["ms"].items()))
 
 # %% [markdown]
 # † from secondary digests of arXiv 2604.25422, not its own text.

@@ -200,12 +200,11 @@ def apart(row, kind):
     return hardware / formula - 1 if formula and hardware is not None else None
 
 
-counted_run = next((run for run in reversed(records.load_runs()) if run.counters), None)
-counted = [
-    row
-    for row in (counted_run.counters if counted_run else ())
-    if dict(row["problem"]) == records.describe_problem(PAPER)
-]
+counted_run, counted = None, []
+for run in records.load_runs():
+    rows = [row for row in run.counters if (row["problem"], row["dtype"]) == (records.describe_problem(PAPER), PAPER.dtype)]
+    if rows:
+        counted_run, counted = run, rows
 differ = {}
 if counted:
     print(counted_run.where())
