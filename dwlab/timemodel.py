@@ -34,7 +34,8 @@ is measured; issue, fp32 and fp64, as a multiply-add that is issued is computed.
 Constants: OVERLAP, LINES_PER_CLOCK, STEP_CYCLES and DRAM_NS were fitted, on a grid, by the mean error of forward stages
 1 to 4 at the nine shapes of the H200's record of 2026-11-21 10:41 (DRAM_NS, which it hardly decides, with a few timings
 of the gradient stages in view), and have not been changed since. ATOMIC_CYCLES is from one time, backward/naive's, of
-the record of 14:35: of that stage this is no prediction, and its time in the record of 16:42 is far shorter. How many instructions a statement becomes was read from
+the record of 14:35: of that stage this is no prediction, and its time in the record of 16:42 is far shorter. How many
+instructions a statement becomes was read from
 compiled code (ADDRESS, RANGE, PREDICATED in dwlab.simt.cost).
 
 Rules: most were found by looking at where the first record's times were missed. The record of 14:35 was predicted
