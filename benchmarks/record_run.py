@@ -112,7 +112,7 @@ def measure(
     from dwlab.check import check
 
     started = time.monotonic()
-    todo = [stage for path in paths for stage in stages.stages(path=path)]
+    todo = [stage for path in paths for stage in stages.stages("depthwise1d", path=path)]
     plan = [(shape, chosen(todo, shape, i == 0)) for i, shape in enumerate(shapes)]
 
     def judge(stage: Any, dtype: str = "float32") -> Any:

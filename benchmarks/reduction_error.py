@@ -70,7 +70,7 @@ def measure(stage: Any, problem: DepthwiseConv1d, inputs: dict[str, np.ndarray],
 
 def rows_of(batches: Sequence[int], channels: int = CHANNELS) -> list[dict[str, Any]]:
     """A row a batch and stage that computes dw."""
-    todo = [stage for path in problems.PATHS for stage in stages.stages(path=path)]
+    todo = [stage for path in problems.PATHS for stage in stages.stages("depthwise1d", path=path)]
     rows = []
     for B in batches:
         problem = DepthwiseConv1d(B, channels, problems.PAPER.L, problems.PAPER.K)

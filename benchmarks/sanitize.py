@@ -127,9 +127,11 @@ def main() -> int:
 
     started = time.monotonic()
     version = version_of(sanitizer)
-    paths = [path for path in options.path or problems.PATHS if stages.stages(path=path)]
+    paths = [path for path in options.path or problems.PATHS if stages.stages("depthwise1d", path=path)]
     tasks = [
-        (tool, [stage.id for stage in stages.stages(path=path)]) for tool in options.tool or TOOLS for path in paths
+        (tool, [stage.id for stage in stages.stages("depthwise1d", path)])
+        for tool in options.tool or TOOLS
+        for path in paths
     ]
     with ThreadPoolExecutor(max(2, min(len(tasks), (os.cpu_count() or 2) - 2))) as pool:
         found = list(pool.map(lambda task: rows_of(*task, version, _run), tasks))

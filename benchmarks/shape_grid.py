@@ -265,7 +265,7 @@ def main() -> int:
     print(f"ceilings: {time.monotonic() - started:.0f} s", flush=True)
     given = {"l2_bytes": machine.l2_bytes, "copy_gbps": machine.ceilings.copy_gbps}
     given["fma_tflops"] = machine.ceilings.fma_tflops
-    paths = tuple(path for path in options.path or problems.PATHS if stages.stages(path=path))
+    paths = tuple(path for path in options.path or problems.PATHS if stages.stages("depthwise1d", path=path))
     groups = grid(options.full)[: options.most]
     context = multiprocessing.get_context("spawn")
     tasks, results, gpu = context.Queue(), context.Queue(), context.Lock()

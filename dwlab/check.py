@@ -25,8 +25,9 @@ import numpy as np
 
 from dwlab import diagnosis, references
 from dwlab import problems as _problems
+from dwlab.cases import Case, cases, layer_cases
 from dwlab.diagnosis import Finding
-from dwlab.problems import NAN_BITS, DepthwiseConv1d, decode, encode
+from dwlab.problems import NAN_BITS, DepthwiseConv1d, Problem, decode, encode
 from dwlab.stages import ByShape, Launch, Stage, StageError, enqueue, limits, words
 from dwlab.stages import stage as _stage
 
@@ -71,15 +72,6 @@ class CheckFailed(AssertionError):
     def __init__(self, verdict: Verdict):
         self.verdict = verdict
         super().__init__(str(verdict))
-
-
-@dataclass(frozen=True)
-class Case:
-    """One problem, why it is among the cases, and the seed of its inputs."""
-
-    problem: DepthwiseConv1d
-    why: str
-    seed: int = 0
 
 
 @dataclass(frozen=True)
@@ -144,6 +136,8 @@ class Verdict:
     def contrast(self) -> str:
         """The simplest rule that tells the failing problems from the passing ones; "" if there is none."""
         if self.passed or any(not result.ran for result in self.results):
+            return ""
+        if not isinstance(self.results[0].case.problem, DepthwiseConv1d):
             return ""
         return diagnosis.contrast([r.case.problem for r in self.results], [not r.passed for r in self.results])
 
@@ -245,6 +239,9 @@ def _ranges(problems: Sequence[DepthwiseConv1d]) -> str:
     if len(problems) == 1:
         return str(problems[0])
     parts = []
+    if not isinstance(problems[0], DepthwiseConv1d):
+        kinds = dict.fromkeys(f"{p.layout} {p.dtype}" for p in problems)
+        return f"{problems[0]} to {problems[-1]}; {', '.join(kinds)}"
     for name in "BHLK":
         sizes = [getattr(p, name) for p in problems]
         parts.append(f"{name} {min(sizes)}" + (f" to {max(sizes)}" if min(sizes) < max(sizes) else ""))
@@ -263,105 +260,6 @@ def _as_findings(hazards: Iterable[Any]) -> list[Finding]:
         Finding(one.kind, f"line {one.line}: {one.message}", _LOOK.get(one.kind, "the line that is named"))
         for one in hazards
     ]
-
-
-# ---- cases
-
-_FAMILY = (
-    (1, 1, 1, 1, "causal", "one product"),
-    (1, 1, 8, 3, "causal", "one short row"),
-    (1, 1, 7, 3, "same", "one short row, odd"),
-    (2, 3, 5, 1, "causal", "one tap"),
-    (2, 3, 6, 4, 1, "padding between causal and same"),
-    (2, 3, 29, 4, 0, "no padding to the left"),
-    (2, 3, 31, 5, "causal", "a warp less one"),
-    (2, 3, 32, 5, "same", "a warp"),
-    (2, 3, 33, 5, "same", "a warp and one"),
-    (2, 3, 5, 9, "causal", "K > L"),
-    (1, 2, 20, 70, "same", "K > L, many taps"),
-    (3, 2, 48, 48, "causal", "the paper's row"),
-    (3, 2, 48, 48, "same", "the paper's row"),
-    (1, 2, 63, 7, "same", "two warps less one"),
-    (1, 2, 64, 8, "causal", "two warps"),
-    (2, 1, 65, 6, "same", "two warps and one"),
-    (1, 2, 95, 13, "causal", "three warps less one"),
-    (1, 2, 96, 12, "same", "three warps"),
-    (1, 2, 97, 11, "same", "three warps and one"),
-    (1, 1, 127, 16, "same", "four warps less one"),
-    (1, 1, 129, 17, "causal", "four warps and one"),
-    (2, 2, 40, 31, "same", "31 taps"),
-    (2, 2, 50, 33, "causal", "33 taps"),
-    (1, 2, 71, 47, "same", "47 taps"),
-    (1, 2, 53, 49, "causal", "49 taps"),
-    (1, 1, 66, 63, "same", "63 taps"),
-    (1, 1, 70, 65, "same", "65 taps"),
-    (1, 1, 101, 97, "causal", "97 taps"),
-    (19, 11, 13, 4, "same", "several blocks of b and h"),
-    (70, 3, 9, 2, "causal", "many batch entries"),
-    (3, 37, 5, 3, "same", "many channels"),
-    (1, 2, 300, 37, "same", "several blocks of t"),
-)
-
-# For rows of 16 bits, which only stages at the roof take: whole pieces of 8, at most 64.
-_FAMILY_16 = (
-    (1, 1, 8, 1, "causal", "one piece of 16 bytes, one tap"),
-    (1, 1, 8, 3, "same", "one piece"),
-    (2, 3, 16, 4, 1, "padding between causal and same"),
-    (2, 3, 24, 4, 0, "no padding to the left"),
-    (2, 3, 8, 20, "causal", "K > L"),
-    (1, 31, 40, 7, "same", "a warp of rows less one"),
-    (2, 16, 56, 5, "causal", "a warp of rows"),
-    (3, 11, 32, 9, "same", "a warp of rows and one"),
-    (3, 2, 48, 48, "causal", "the paper's row"),
-    (3, 2, 48, 48, "same", "the paper's row"),
-    (2, 5, 64, 64, "same", "the longest row and filter"),
-    (5, 13, 24, 33, "same", "33 taps, two warps of rows and one"),
-    (70, 3, 8, 2, "causal", "many batch entries"),
-)
-
-# So many channels and entries that a block which works through the batch must go round more than once.
-_FAMILY_OF = {"weight_grad": ((40, 1100, 2, 3, "same", "more rows than blocks"),)}
-
-
-def cases(
-    problem: DepthwiseConv1d | None = None,
-    block: tuple[int, ...] = (),
-    path: str = "forward",
-    dtype: str = "float32",
-) -> tuple[Case, ...]:
-    """The problems a kernel is judged on, the smallest first.
-
-    Without a problem: sizes 1, odd and prime; around 32, 64, 96 and 128 in time; around 32, 48, 64 and 96 taps; K > L;
-    several blocks in each direction; causal, same and other paddings; lengths around the edges of `block`; and for
-    weight_grad a batch through which a block must go more than once. With one: its K and padding on one row, on few
-    rows, and on these with fresh inputs; rows beyond 2048 are shortened.
-    """
-    if problem is not None:
-        few = _cut_down(problem)
-        one = replace(few, B=1, H=1)
-        chosen = [Case(one, "one row"), Case(few, "the problem" if few == problem else f"{problem}, cut down")]
-        return tuple([*chosen[few == one :], Case(few, "fresh inputs", seed=1)])
-    if dtype != "float32":
-        return tuple(Case(DepthwiseConv1d(*sizes, dtype), why) for *sizes, why in _FAMILY_16)
-    chosen = (*_FAMILY, *_FAMILY_OF.get(path, ()))
-    family = [Case(DepthwiseConv1d(B, H, L, K, padding), why) for B, H, L, K, padding, why in chosen]
-    lengths = {case.problem.L for case in family}
-    for edge in dict.fromkeys(size for size in block if 1 < size <= 512):
-        for length, why in ((edge - 1, "the block's edge less one"), (edge, "the block's edge"), (edge + 1, "and one")):
-            if length not in lengths:
-                lengths.add(length)
-                why = why if why != "and one" else "the block's edge and one"
-                family.append(Case(DepthwiseConv1d(1, 2, length, 5, "same"), f"{why}: {length}"))
-    return tuple(family)
-
-
-def _cut_down(problem: DepthwiseConv1d) -> DepthwiseConv1d:
-    """Few rows, and a long row cut so that its end still lies where it lay in its warp, block or tile."""
-    step = 768  # a multiple of 32, 48, 64, 96, 128 and 256
-    length = problem.L if problem.L <= 2048 else step + problem.L % step
-    taps = min(problem.K, 1024)
-    padding = problem.padding if isinstance(problem.padding, str) else min(problem.padding, taps - 1)
-    return replace(problem, B=min(problem.B, 9), H=min(problem.H, 5), L=length, K=taps, padding=padding)
 
 
 # ---- judging
@@ -384,6 +282,8 @@ def check(
     StageError or ProblemError for an unknown name.
     """
     judged, name = _subject(subject, path, launch)
+    if judged.op != "depthwise1d":
+        return _check_layers(judged, name, problem, dtype)
     if problem is not None:
         problem = _problems.problem(problem)
         problem = problem if dtype is None else replace(problem, dtype=dtype)
@@ -397,16 +297,35 @@ def check(
         block = judged.launch(small).block
     except Exception:  # the launch is judged with the cases
         block = ()
+    results = _judge_all(judged, cases(problem, block, judged.path, dtype or "float32"))
+    noted = cases(problem)[-1].problem if problem else _NOTED if small.dtype == "float32" else small
+    notes = _notes(judged, noted) if results[-1].ran else ()
+    return Verdict(name, f"{judged.op}/{judged.path}", tuple(results), notes)
+
+
+def _check_layers(judged: Stage, name: str, problem: Problem | None, dtype: str | None) -> Verdict:
+    """Of a stage of layers: on the problem, or on those of its op, path and storage types that it supports."""
+    if problem is not None:
+        chosen = cases(problem if dtype is None else replace(problem, dtype=dtype))
+    else:
+        listed = layer_cases(judged.op, judged.path, judged.dtypes if dtype is None else (dtype,))
+        chosen = tuple(case for case in listed if judged.supports(case.problem))
+    if not chosen:
+        raise CheckError(f"{name} supports none of the problems in {dtype}: it takes {', '.join(judged.dtypes)}")
+    results = _judge_all(judged, chosen)
+    notes = _notes(judged, chosen[0].problem) if results[-1].ran else ()
+    return Verdict(name, f"{judged.op}/{judged.path}", tuple(results), notes)
+
+
+def _judge_all(judged: Stage, chosen: Sequence[Case]) -> list[CaseResult]:
     results: list[CaseResult] = []
-    for case in cases(problem, block, judged.path, dtype or "float32"):
+    for case in chosen:
         failed = sum(not result.passed for result in results)
         results.append(_judge(judged, case, diagnose=failed < _DIAGNOSED))
         hopeless = failed + 1 == _DIAGNOSED == len(results) and not results[-1].passed
         if hopeless or not results[-1].ran:
             break  # the others would say the same
-    noted = cases(problem)[-1].problem if problem else _NOTED if small.dtype == "float32" else small
-    notes = _notes(judged, noted) if results[-1].ran else ()
-    return Verdict(name, f"{judged.op}/{judged.path}", tuple(results), notes)
+    return results
 
 
 _NOTED = DepthwiseConv1d(2, 3, 33, 5, "same")
@@ -525,7 +444,7 @@ class _Run:
 
 def _run(
     judged: Stage,
-    problem: DepthwiseConv1d,
+    problem: Problem,
     how: Launch,
     inputs: dict[str, np.ndarray],
     filling: np.uint32 | float,
@@ -547,12 +466,12 @@ def _run(
         if name in inputs:
             flat[GUARD : GUARD + size] = inputs[name].ravel()
         elif isinstance(filling, float):
-            flat[GUARD : GUARD + size] = encode(np.float32(filling), dtype)
+            flat[GUARD : GUARD + size] = 77 if flat.dtype.kind == "i" else encode(np.float32(filling), dtype)
         before[name] = flat
         device[name] = cuda.to_device(flat)
         views[name] = device[name][GUARD : GUARD + size].reshape(shapes[name])
     kernel = judged.kernel_for(problem)  # refuses rows that cannot be seen as words
-    args = [words(problem, name, views[name]) for name in problem.arrays(judged.path)]
+    args = [words(problem, name, views[name], judged.view) for name in problem.slots(judged.path)]
     output = args[-1]
     if how.parts:
         args[-1] = views[_PARTS]
@@ -579,16 +498,20 @@ def _run(
 
 
 def _poisoned(size: int, dtype: str) -> np.ndarray:
-    if dtype == "float32":
-        return np.full(size, POISON, np.uint32).view(np.float32)
-    return np.full(size, NAN_BITS, np.uint16).view(_problems.storage(dtype))
+    kind = _problems.storage(dtype)
+    return np.full(size, _poison(dtype), f"u{kind.itemsize}").view(kind)
+
+
+def _poison(dtype: str) -> int:
+    """The bits of an element that nobody has written. int8 and int32 have no NaN: a number that is seldom right."""
+    return int({"float32": POISON, "int32": 0xAAAAAAAA, "int8": 0xAA}.get(dtype, NAN_BITS))
 
 
 def _bits(array: np.ndarray) -> np.ndarray:
-    return array.view(np.uint32 if array.dtype.itemsize == 4 else np.uint16)
+    return array.view(f"u{array.dtype.itemsize}")
 
 
-def _options(problem: DepthwiseConv1d, path: str, lenient: bool) -> contextlib.AbstractContextManager:
+def _options(problem: Problem, path: str, lenient: bool) -> contextlib.AbstractContextManager:
     """Hazards on, and a step limit that fits the problem; nothing on a GPU."""
     from dwlab import simt, target
 
@@ -597,8 +520,10 @@ def _options(problem: DepthwiseConv1d, path: str, lenient: bool) -> contextlib.A
     return simt.using(simt.Options(hazards="off" if lenient else "raise", step_limit=_steps(problem, path)))
 
 
-def _steps(problem: DepthwiseConv1d, path: str) -> int:
+def _steps(problem: Problem, path: str) -> int:
     """Far more steps than a thread needs that computes a row, or with one that computes one element of dw."""
+    if not isinstance(problem, DepthwiseConv1d):
+        return 100_000 + 10 * problem.flops
     reduces = "dw" in problem.outputs(path)
     return 100_000 + 100 * problem.L * (max(problem.K, problem.B) if reduces else problem.K)
 
@@ -609,13 +534,13 @@ def _hazards(error: Exception) -> tuple[Any, ...]:
     return error.hazards if isinstance(error, simt.HazardError) else ()
 
 
-def _xray(judged: Stage, problem: DepthwiseConv1d, how: Launch, inputs: dict[str, np.ndarray]) -> Any:
+def _xray(judged: Stage, problem: Problem, how: Launch, inputs: dict[str, np.ndarray]) -> Any:
     from dwlab import simt
 
     shapes = problem.shapes(judged.path)
-    names = problem.arrays(judged.path)
+    names = problem.slots(judged.path)
     arrays = [inputs[n] if n in inputs else np.zeros(shapes[n], problem.storage_of(n)) for n in names]
-    arrays = [words(problem, name, array) for name, array in zip(names, arrays, strict=True)]
+    arrays = [words(problem, name, array, judged.view) for name, array in zip(names, arrays, strict=True)]
     if how.parts:
         arrays[-1] = np.zeros((how.parts, *arrays[-1].shape), np.float32)
     options = simt.Options(hazards="report", trace=True, step_limit=_steps(problem, judged.path))
@@ -624,7 +549,7 @@ def _xray(judged: Stage, problem: DepthwiseConv1d, how: Launch, inputs: dict[str
 
 
 def _all_hazards(
-    judged: Stage, problem: DepthwiseConv1d, how: Launch, inputs: dict[str, np.ndarray]
+    judged: Stage, problem: Problem, how: Launch, inputs: dict[str, np.ndarray]
 ) -> tuple[Any, ...]:
     try:
         return tuple(_xray(judged, problem, how, inputs).hazards)
@@ -632,7 +557,7 @@ def _all_hazards(
         return ()
 
 
-def _notes(judged: Stage, problem: DepthwiseConv1d) -> tuple[str, ...]:
+def _notes(judged: Stage, problem: Problem) -> tuple[str, ...]:
     """What is no error but worth a word: float64 arithmetic in a float32 kernel. The same in both modes."""
     try:
         report = _xray(judged, problem, judged.launch(problem), problem.inputs(judged.path))
@@ -699,7 +624,7 @@ def _diagnose(
         got=got,
         want=want,
         allowed=allowed,
-        unwritten=_bits(run.outputs[name]) == (POISON if dtype == "float32" else NAN_BITS),
+        unwritten=_bits(run.outputs[name]) == _poison(dtype),
         block=how.block,
         refilled=refilled,
         fill=_FILL,

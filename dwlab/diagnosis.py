@@ -83,7 +83,9 @@ def diagnose(evidence: Evidence) -> tuple[tuple[Finding, ...], ...]:
     if (evidence.wrong & evidence.unwritten).any():
         faults.append(tuple(_unwritten(evidence)))
     if (evidence.wrong & ~evidence.unwritten).any():
-        particular = (*_values(evidence), *_places(evidence))
+        # What its values look like is known of the one-dimensional sums alone.
+        values = _values(evidence) if isinstance(evidence.problem, DepthwiseConv1d) else ()
+        particular = (*values, *_places(evidence))
         faults.append(particular or (_anywhere(evidence),))
     return tuple(faults)
 

@@ -145,7 +145,7 @@ def ranking(path: str) -> tuple[Stage, ...]:
     """
     if path not in PATHS:
         raise DispatchError(f"there is no path {path!r}. {nearest(path, PATHS)}")
-    listed = stages.stages(path=path)[1 if path == "backward" else 0 :]
+    listed = stages.stages("depthwise1d", path=path)[1 if path == "backward" else 0 :]
     return tuple(sorted(listed, key=lambda one: (one.supports(_LONG), -one.order)))
 
 
@@ -218,7 +218,7 @@ def _named(problem: DepthwiseConv1d, path: str, wanted: str | Stage, aligned: in
         if wanted.path != path:
             raise DispatchError(f"{wanted.id} is a stage of {wanted.path}, not of {path}")
     else:
-        listed = stages.stages(path=path)
+        listed = stages.stages("depthwise1d", path=path)
         chosen = next((one for one in listed if wanted in (one.name, one.id)), None)
         if chosen is None:
             known = nearest(wanted, tuple(one.name for one in listed))

@@ -46,7 +46,7 @@ from dwlab import driver, target
 from dwlab import occupancy as occupancy_rules
 from dwlab import stages as stage_list
 from dwlab.occupancy import Occupancy
-from dwlab.problems import DepthwiseConv1d
+from dwlab.problems import DepthwiseConv1d, Problem
 from dwlab.problems import problem as problem_named
 
 DEFAULT_CC = (9, 0)  # where there is no GPU to ask: the H200 that the records come from
@@ -264,7 +264,9 @@ def table(
     Raises as `compile` does, but for what one stage alone cannot do.
     """
     wanted, origin = _capability(cc)
-    chosen = stage_list.stages() if stages is None else [stages] if isinstance(stages, str) else list(stages)
+    if stages is None:
+        stages = stage_list.stages("depthwise1d")
+    chosen = [stages] if isinstance(stages, str) else list(stages)
     chosen = [stage_list.stage(one) if isinstance(one, str) else one for one in chosen]
     shape = problem_named(problem)
     taken = [one for one in chosen if shape.dtype in one.dtypes]
@@ -342,8 +344,8 @@ def _job(kernel: Any, problem: Any, signature: Any, block: Any, shared_bytes: in
 def _stage_job(one: stage_list.Stage, problem: DepthwiseConv1d) -> _Job:
     how = one.launch(problem)
     registered = any(one.id == other.id and one.kernel is other.kernel for other in stage_list.stages())
-    # float32 whatever the rows are: those of 16-bit elements are given to kernels as words of two.
-    arrays = [("float32", len(shape), "C") for shape in problem.shapes(one.path).values()]
+    shapes = problem.shapes(one.path)
+    arrays = [_array(one, problem, name, shapes[name]) for name in problem.slots(one.path)]
     if how.parts:  # then the kernel's last array is a workspace of one more dimension
         arrays[-1] = ("float32", arrays[-1][1] + 1, "C")
     notes = () if one.supports(problem) else ("not made for this problem: another stage's kernel runs it",)
@@ -357,6 +359,13 @@ def _stage_job(one: stage_list.Stage, problem: DepthwiseConv1d) -> _Job:
         shared_bytes=how.shared_bytes,
         notes=notes,
     )
+
+
+def _array(one: stage_list.Stage, problem: Problem, name: str, shape: tuple[int, ...]) -> tuple[str, int, str]:
+    """What stages.words makes of an array: (dtype, dimensions, layout)."""
+    if problem.op == "depthwise1d" or one.view == "words":  # 16-bit elements come as words of two
+        return ("float32", 1 if one.view == "words" else len(shape), "C")
+    return (str(problem.storage_of(name)), 1 if one.view == "flat" else len(shape), "C")
 
 
 def _argument(value: Any) -> Any:

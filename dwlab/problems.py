@@ -11,6 +11,9 @@ import numpy as np
 Path = Literal["forward", "input_grad", "weight_grad", "backward"]
 PATHS: tuple[Path, ...] = ("forward", "input_grad", "weight_grad", "backward")
 
+KINDS = ("dwpw", "pwdw", "pwpw")
+"""Paths of fused layers: which two a kernel joins, dw for depthwise and pw for pointwise, the first one first."""
+
 # Path -> the kernel's array arguments in order; the last ones are what the kernel writes.
 _ARRAYS: dict[str, tuple[str, ...]] = {
     "forward": ("x", "w", "y"),
@@ -71,8 +74,74 @@ def nearest(name: str, known: tuple[str, ...]) -> str:
     return sentence if len(known) > 8 else f"{sentence} Known: {', '.join(known)}."
 
 
+class Problem:
+    """What every problem can do, given its arrays, outputs, shapes and how each is stored.
+
+    A frozen dataclass below it has op, dtype, arrays(path), outputs(path), shapes(path), dtype_of(name), flops_of(path)
+    and _values(name, rng, path).
+    """
+
+    main_path = "forward"  # what is meant where no path is given
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of one element of x."""
+        return storage(self.dtype).itemsize
+
+    def alone(self, name: str) -> str:
+        """The path that computes this output and no other, if there are several."""
+        return self.main_path
+
+    def slots(self, path: str | None = None) -> tuple[str, ...]:
+        """The array in each of the kernel's places. Layers have a place for each array that there could be."""
+        return self.arrays(path or self.main_path)
+
+    def storage_of(self, name: str) -> np.dtype:
+        """NumPy's dtype of an array: uint16 where it holds bfloat16."""
+        return storage(self.dtype_of(name))
+
+    def nans(self, name: str, path: str | None = None) -> np.ndarray:
+        """An array of the path full of NaN, in its storage; of -86 (0xAA) where that has no NaN."""
+        shape, kind = self.shapes(path or self.main_path)[name], self.storage_of(name)
+        if kind.kind == "i":
+            return np.full(shape, -86, kind)
+        return np.full(shape, NAN_BITS, np.uint16).view(kind) if kind.itemsize == 2 else np.full(shape, np.nan, kind)
+
+    def nbytes(self, path: str | None = None) -> dict[str, int]:
+        """Array name -> bytes."""
+        return {
+            name: self.storage_of(name).itemsize * int(np.prod(shape, dtype=object))
+            for name, shape in self.shapes(path or self.main_path).items()
+        }
+
+    def compulsory_bytes(self, path: str | None = None) -> int:
+        """Bytes that any kernel must move: each input read once, each output written once."""
+        return sum(self.nbytes(path).values())
+
+    def inputs(self, path: str | None = None, seed: int = 0) -> dict[str, np.ndarray]:
+        """Seeded inputs: array name -> array in its storage, floating numbers uniform in [-1, 2) and rounded to it.
+
+        The mean is not zero and nothing is symmetric, so that a lost term, a wrong sign or a reversed filter shows.
+        Raises ProblemError for a seed that is no whole number from 0 up, and where the arrays do not fit into memory.
+        """
+        if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
+            raise ProblemError(f"seed must be a whole number from 0 up, not {seed!r}")
+        path = path or self.main_path
+        names = [name for name in self.arrays(path) if name not in self.outputs(path)]
+        made = {}
+        for order, name in enumerate(names):
+            try:
+                made[name] = self._values(name, np.random.default_rng([seed, order]), path)
+            except (MemoryError, ValueError):  # NumPy's words for too large, and for larger than any address
+                size = self.nbytes(path)[name] / 1e9
+                raise ProblemError(
+                    f"{name} of {self} takes {size:,.1f} GB, more than this machine's memory: use smaller sizes"
+                ) from None
+        return made
+
+
 @dataclass(frozen=True)
-class DepthwiseConv1d:
+class DepthwiseConv1d(Problem):
     """Depthwise 1-D convolution: every channel h has its own filter w[h] of K taps.
 
         forward:      y[b, h, t]  = sum_j w[h, j] * x[b, h, t + shift - j]
@@ -131,11 +200,6 @@ class DepthwiseConv1d:
         return "depthwise1d"
 
     @property
-    def itemsize(self) -> int:
-        """Bytes of one element of a row."""
-        return storage(self.dtype).itemsize
-
-    @property
     def left(self) -> int:
         """Zeros to the left of a row."""
         if self.padding == "causal":
@@ -191,48 +255,11 @@ class DepthwiseConv1d:
         """How an array is stored: `dtype` for rows (x, y, dy, dx), "float32" for filters (w, dw)."""
         return "float32" if "w" in name else self.dtype
 
-    def storage_of(self, name: str) -> np.dtype:
-        """NumPy's dtype of an array: uint16 where it holds bfloat16."""
-        return storage(self.dtype_of(name))
-
-    def nans(self, name: str, path: str = "forward") -> np.ndarray:
-        """An array of the path full of NaN, in its storage."""
-        shape, kind = self.shapes(path)[name], self.storage_of(name)
-        return np.full(shape, NAN_BITS, np.uint16).view(kind) if kind.itemsize == 2 else np.full(shape, np.nan, kind)
-
-    def nbytes(self, path: str = "forward") -> dict[str, int]:
-        """Array name -> bytes."""
-        return {
-            name: self.storage_of(name).itemsize * int(np.prod(shape, dtype=object))
-            for name, shape in self.shapes(path).items()
-        }
-
-    def compulsory_bytes(self, path: str = "forward") -> int:
-        """Bytes that any kernel must move: each input read once, each output written once."""
-        return sum(self.nbytes(path).values())
-
-    def inputs(self, path: str = "forward", seed: int = 0) -> dict[str, np.ndarray]:
-        """Seeded inputs: array name -> array in its storage, uniform in [-1, 2) and rounded to the storage type.
-
-        The mean is not zero and nothing is symmetric, so that a lost term, a wrong sign or a reversed filter shows.
-        Raises ProblemError for a seed that is no whole number from 0 up, and where the arrays do not fit into memory.
-        """
-        if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
-            raise ProblemError(f"seed must be a whole number from 0 up, not {seed!r}")
-        names = [name for name in self.arrays(path) if name not in self.outputs(path)]
-        made = {}
-        for order, name in enumerate(names):
-            try:
-                values = np.random.default_rng([seed, order]).random(self.shapes(path)[name], dtype=np.float32)
-            except (MemoryError, ValueError):  # NumPy's words for too large, and for larger than any address
-                size = self.nbytes(path)[name] / 1e9
-                raise ProblemError(
-                    f"{name} of {self} takes {size:,.1f} GB, more than this machine's memory: use smaller sizes"
-                ) from None
-            values *= 3
-            values -= 1
-            made[name] = encode(values, self.dtype_of(name))
-        return made
+    def _values(self, name: str, rng: np.random.Generator, path: str) -> np.ndarray:
+        values = rng.random(self.shapes(path)[name], dtype=np.float32)
+        values *= 3
+        values -= 1
+        return encode(values, self.dtype_of(name))
 
 
 PAPER = DepthwiseConv1d(16384, 128, 48, 48)
@@ -248,14 +275,14 @@ PROBLEMS: dict[str, DepthwiseConv1d] = {
 }
 
 
-def problem(text: str | DepthwiseConv1d) -> DepthwiseConv1d:
+def problem(text: str | Problem) -> Problem:
     """The problem of a name in PROBLEMS, or of sizes: "B,H,L,K", "B,H,L,K,padding" or "B,H,L,K,padding,dtype".
 
     A problem is returned as it is.
 
     Raises ProblemError with the nearest name for a name that is not there.
     """
-    if isinstance(text, DepthwiseConv1d):
+    if isinstance(text, Problem):
         return text
     if not isinstance(text, str):
         raise ProblemError(f"{text!r} is no problem: give a DepthwiseConv1d, a name such as 'small', or 'B,H,L,K'")

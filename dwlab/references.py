@@ -1,4 +1,7 @@
-"""The answer to each problem in float64, and how far a kernel that computes in float32 may be from it. Pure NumPy."""
+"""The answer to each problem in float64, and how far a kernel that computes in float32 may be from it. Pure NumPy.
+
+int8 layers have exact answers, and no kernel may be off.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from dwlab.problems import DepthwiseConv1d, ProblemError, decode
+from dwlab.layers import DepthwiseConv2d, Pointwise
+from dwlab.problems import DepthwiseConv1d, Problem, ProblemError, decode
 
 # Bits of the significand, the one that is not stored counted too; the smallest normal number is 2**_LEAST_EXPONENT.
 _SIGNIFICAND_BITS = {"float32": 24, "float16": 11, "bfloat16": 8}
@@ -15,7 +19,7 @@ _LEAST_EXPONENT = {"float16": -14, "bfloat16": -126}
 _INFINITE = {"float16": 65_520.0}  # from here on a float16 is infinite: halfway from its largest number to the next
 
 
-def reference(problem: DepthwiseConv1d, path: str, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+def reference(problem: Problem, path: str, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Output name -> float64 array, by the sums in DepthwiseConv1d's docstring, taken tap by tap.
 
     Products whose x (or dy) lies outside its row are left out, not multiplied by zero: an infinity in w stays where
@@ -23,6 +27,8 @@ def reference(problem: DepthwiseConv1d, path: str, inputs: dict[str, np.ndarray]
     infinite. Raises ProblemError for an input that is missing or has another shape.
     """
     given = _checked(problem, path, inputs)
+    if not isinstance(problem, DepthwiseConv1d):
+        return {"y": _layers(problem, given)[0]}
     found = {}
     for name in problem.outputs(path):
         if name == "y":
@@ -67,7 +73,7 @@ def _span(length: int, ahead: int) -> tuple[int, int, int]:
     return max(0, -ahead), min(length, length - ahead), ahead
 
 
-def _checked(problem: DepthwiseConv1d, path: str, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+def _checked(problem: Problem, path: str, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     shapes = problem.shapes(path)
     given = {}
     for name in problem.arrays(path):
@@ -100,12 +106,14 @@ def tolerance(problem: DepthwiseConv1d, path: str) -> float:
     return (2 + min(n, 8 * math.sqrt(n))) * 2.0 ** -_SIGNIFICAND_BITS["float32"]
 
 
-def allowed_error(problem: DepthwiseConv1d, path: str, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+def allowed_error(problem: Problem, path: str, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Output name -> greatest allowed |kernel - reference| of each element.
 
     That is the tolerance times the sum of |terms|, and for an output stored in 16 bits half a unit in the last place of
     the greatest sum that this allows: its rounding. Where such a sum may or may not round to infinity, both are right.
     """
+    if not isinstance(problem, DepthwiseConv1d):
+        return {"y": _layers(problem, _checked(problem, path, inputs))[1]}
     absolute = {
         name: np.abs(decode(np.asarray(array), problem.dtype_of(name)).astype(np.float64))
         for name, array in inputs.items()
@@ -132,3 +140,92 @@ def _and_rounded(size: np.ndarray, error: np.ndarray, dtype: str) -> np.ndarray:
     if most is None:
         return allowed
     return np.where((size + error >= most) & (size - error < most), np.inf, allowed)
+
+
+# ---- layers of image networks
+
+_STEEPEST = {"none": 1.0, "relu": 1.0, "relu6": 1.0, "gelu": 1.13}  # how much an activation may enlarge an error
+
+
+def _layers(problem: Problem, given: dict[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """(y, its allowed error) of a layer, or of two that are fused.
+
+    Between fused layers a kernel may keep float32 or round to the storage type: the error allows for either.
+    """
+    if problem.op != "fused":
+        return _layer(problem, given, given["x"], np.zeros(1))
+    one: dict[str, np.ndarray] = {}
+    two: dict[str, np.ndarray] = {}
+    for name, array in given.items():
+        first = name == "x" or name.endswith("1")
+        (one if first else two)[problem.layer_of(name)[1]] = array
+    between, error = _layer(problem.first, one, one["x"], np.zeros(1), exact=True)
+    return _layer(problem.second, two, between, error)
+
+
+def _layer(
+    layer: DepthwiseConv2d | Pointwise,
+    given: dict[str, np.ndarray],
+    x: np.ndarray,
+    error: np.ndarray,
+    exact: bool = False,
+) -> tuple[np.ndarray, np.ndarray]:
+    """(y, allowed error) for an x that may itself be off by `error`. exact: y is not rounded, though a kernel may."""
+    axis = (slice(None), None, None) if layer.layout == "NCHW" else (slice(None),)
+    total = _convolved(layer, x - layer.zero_x, given["w"])
+    bias = given["b"][axis] if layer.bias else np.zeros(1)
+    if layer.dtype == "int8":
+        sums = (total + bias).astype(np.float32)
+        low = layer.zero_y if layer.activation == "relu" else -128
+        scaled = np.rint(sums * given["m"].astype(np.float32)[axis]).astype(np.float64) + layer.zero_y
+        return np.clip(scaled, low, 127), np.zeros(total.shape)
+    size = _convolved(layer, np.abs(x) + error, np.abs(given["w"])) + np.abs(bias)
+    n = layer.terms + layer.bias
+    unit = 2.0 ** -_SIGNIFICAND_BITS["float32"]
+    allowed = (2 + min(n, 8 * math.sqrt(n))) * unit * size
+    if np.any(error):
+        allowed = allowed + _convolved(layer, np.broadcast_to(error, x.shape), np.abs(given["w"]))
+    y = _activated(total + bias, layer.activation)
+    allowed = _STEEPEST[layer.activation] * allowed + 8 * unit * np.abs(y) * (layer.activation == "gelu")
+    if layer.residual:
+        y = y + given["r"]
+        allowed = allowed + unit * (np.abs(y) + np.abs(given["r"]))
+    allowed = allowed + float(np.finfo(np.float32).tiny)
+    if layer.dtype != "float32":
+        allowed = _and_rounded(np.abs(y), allowed, layer.dtype)
+        most = _INFINITE.get(layer.dtype)
+        if most is not None and not exact:
+            y = np.where(np.abs(y) >= most, np.copysign(np.inf, y), y)
+    return y, allowed
+
+
+def _convolved(layer: DepthwiseConv2d | Pointwise, x: np.ndarray, w: np.ndarray) -> np.ndarray:
+    """The layer's sums of products in float64, without bias and activation; in its layout."""
+    x, w = np.asarray(x, np.float64), np.asarray(w, np.float64)
+    if isinstance(layer, Pointwise):
+        return np.einsum("nchw,fc->nfhw", x, w, optimize=True) if layer.layout == "NCHW" else x @ w.T
+    pad, step = layer.padding, layer.stride
+    nchw = layer.layout == "NCHW"
+    sides = ((0, 0), (0, 0), (pad, pad), (pad, pad)) if nchw else ((0, 0), (pad, pad), (pad, pad), (0, 0))
+    padded = np.pad(x, sides)
+    y = np.zeros(layer.shapes()["y"])
+    for i in range(layer.K):
+        for j in range(layer.K):
+            rows = slice(i, i + step * (layer.P - 1) + 1, step)
+            columns = slice(j, j + step * (layer.Q - 1) + 1, step)
+            if nchw:
+                y += w[:, i, j, None, None] * padded[:, :, rows, columns]
+            else:
+                y += w[i, j] * padded[:, rows, columns]
+    return y
+
+
+def _activated(values: np.ndarray, activation: str) -> np.ndarray:
+    if activation == "relu":
+        return np.maximum(values, 0)
+    if activation == "relu6":
+        return np.clip(values, 0, 6)
+    if activation == "gelu":
+        erf = np.frompyfunc(math.erf, 1, 1)
+        return 0.5 * values * (1 + erf(values / math.sqrt(2)).astype(np.float64))
+    return values

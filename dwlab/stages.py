@@ -24,13 +24,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dwlab.problems import DTYPES, PATHS, DepthwiseConv1d, nearest
+from dwlab.problems import DTYPES, KINDS, PATHS, DepthwiseConv1d, Problem, nearest
 
 if TYPE_CHECKING:
     from dwlab.traffic import Traffic
 
 _PACKAGE = Path(__file__).parent
-_FILE = re.compile(rf"^({'|'.join(PATHS)})_(\d+)_(\w+)\.py$")
+_FILE = re.compile(rf"^({'|'.join(PATHS + KINDS)})_(\d+)_(\w+)\.py$")
 
 # The same for every GPU that Numba supports (CUDA C++ Programming Guide, table "Technical Specifications per Compute
 # Capability"): most blocks of a grid and most threads of a block in x, y and z, most threads of a block.
@@ -108,8 +108,8 @@ class ByShape:
     """A kernel that is made for each shape (L, K, shift), and then kept. What is launched is for_problem(problem).
 
     make: (L, K, shift) -> kernel, with the shape built into its text as constants; or (L, K, shift, dtype) -> kernel,
-    for rows of every storage type. Problems that its stage does not support get the kernel of the stage that it names
-    in their place.
+    for rows of every storage type; or (layer of one image) -> kernel. Problems that its stage does not support get the
+    kernel of the stage that it names in their place.
 
     Kernels get rows of 16-bit elements as float32 words, two elements in each (`words`).
     """
@@ -119,27 +119,43 @@ class ByShape:
 
     def __init__(self, make: Callable[..., Any]):
         self.make = functools.cache(make)
-        self.dtypes = DTYPES if len(inspect.signature(make).parameters) == 4 else _FLOAT32
+        self.parameters = len(inspect.signature(make).parameters)
+        self.dtypes = DTYPES if self.parameters == 4 else _FLOAT32
         functools.update_wrapper(self, make)
 
     def for_problem(self, problem: DepthwiseConv1d) -> Any:
         """The kernel for a problem."""
         if not self.supports(problem):
             return stage(self.otherwise).kernel_for(problem)
+        if self.parameters == 1:
+            return self.make(problem.kernel_key)
         shape = (problem.L, problem.K, problem.shift)
         return self.make(*shape) if self.dtypes is _FLOAT32 else self.make(*shape, problem.dtype)
 
 
-def words(problem: DepthwiseConv1d, name: str, array: Any) -> Any:
-    """The array as kernels get it: one of 16-bit elements as float32 words, two elements in each, its memory the same.
+def dtypes_of(kernel: Any) -> tuple[str, ...]:
+    """Storage types of the rows that a kernel is written for, as far as it says."""
+    return kernel.dtypes if isinstance(kernel, ByShape) else _FLOAT32
 
-    Instructions that move 16 bytes do not ask what is in them. array: NumPy's or a device array.
+
+VIEWS = ("shaped", "flat", "words")
+"""How a kernel gets its arrays: as they are, as one row of elements, or as one row of float32 words, their memory the
+same. Instructions that move 16 bytes do not ask what is in them."""
+
+
+def words(problem: Problem, name: str, array: Any, view: str = "shaped") -> Any:
+    """The array as kernels get it. array: NumPy's or a device array; view: one of VIEWS.
+
+    Rows of a DepthwiseConv1d stored in 16 bits are always words, two elements in each, along the last axis.
     """
-    return array if problem.dtype_of(name) == "float32" else array.view(np.float32)
+    if view != "shaped":
+        flat = array.reshape(_product(array.shape))
+        return flat if view == "flat" or flat.dtype == np.float32 else flat.view(np.float32)
+    return array if problem.dtype_of(name) == "float32" or problem.op != "depthwise1d" else array.view(np.float32)
 
 
 def by_shape(make: Callable[..., Any]) -> ByShape:
-    """Decorates a function that makes a stage's kernel for a shape."""
+    """Decorates a function that makes a stage's kernel for a shape, or, of one parameter, for a layer of one image."""
     return ByShape(make)
 
 
@@ -197,8 +213,10 @@ class Stage:
     launch: Callable[[DepthwiseConv1d], Launch]
     traffic: Callable[[DepthwiseConv1d], Traffic]
     summary: str
-    supports: Callable[[DepthwiseConv1d], bool] = _any_problem
+    supports: Callable[[Problem], bool] = _any_problem
     aligned: int = 1
+    dtypes: tuple[str, ...] = _FLOAT32
+    view: str = "shaped"
 
     @property
     def id(self) -> str:
@@ -210,14 +228,16 @@ class Stage:
         self._takes(problem)
         return self.kernel.for_problem(problem) if isinstance(self.kernel, ByShape) else self.kernel
 
-    @property
-    def dtypes(self) -> tuple[str, ...]:
-        """Storage types of the rows that the kernel is written for."""
-        return self.kernel.dtypes if isinstance(self.kernel, ByShape) else _FLOAT32
-
     def _takes(self, problem: DepthwiseConv1d) -> None:
-        if problem.dtype == "float32" or (problem.dtype in self.dtypes and self.supports(problem)):
+        if problem.op != self.op:
+            raise StageError(f"{self.id} computes {self.op}; {problem} is a problem of {problem.op}")
+        if problem.op == "depthwise1d" and problem.dtype == "float32":
+            return  # what the stage does not support another one runs
+        if problem.dtype in self.dtypes and self.supports(problem):
             return
+        if problem.op != "depthwise1d":
+            here = [one.id for one in stages(self.op, self.path) if one.supports(problem)]
+            raise StageError(f"{self.id} does not take {problem}: use {' or '.join(here) or 'other sizes'}")
         others = [one for one in stages(self.op, self.path) if problem.dtype in one.dtypes]
         here = [one.id for one in others if one.supports(problem)]
         if here:
@@ -232,7 +252,7 @@ class Stage:
         """This stage's launch around another kernel."""
         if isinstance(kernel, ByShape) and isinstance(self.kernel, ByShape):
             kernel.supports, kernel.otherwise = self.kernel.supports, self.kernel.otherwise
-        return replace(self, kernel=kernel)
+        return replace(self, kernel=kernel, dtypes=dtypes_of(kernel) if self.op == "depthwise1d" else self.dtypes)
 
     def args(self, problem: DepthwiseConv1d, arrays: dict[str, Any]) -> tuple[Any, ...]:
         """The kernel's arguments: the arrays in the path's order, then the launch's scalars.
@@ -245,7 +265,8 @@ class Stage:
             for name, array in zip(problem.arrays(self.path), checked, strict=True):
                 _check_address(name, array, self)
         how = self.launch(problem)  # refuses what the stage does not take, before rows are looked at as words
-        passed = (words(problem, name, array) for name, array in zip(problem.arrays(self.path), checked, strict=True))
+        given = dict(zip(problem.arrays(self.path), checked, strict=True))
+        passed = (words(problem, name, given[name], self.view) for name in problem.slots(self.path))
         return (*passed, *how.scalars)
 
     def run(self, problem: DepthwiseConv1d, arrays: dict[str, Any], stream: Any = 0) -> None:
@@ -476,33 +497,42 @@ def register(
     *,
     kernel: Any,
     traffic: Callable[[DepthwiseConv1d], Traffic],
-    supports: Callable[[DepthwiseConv1d], bool] | None = None,
+    supports: Callable[[Problem], bool] | None = None,
     otherwise: str = "",
     aligned: int = 1,
+    dtypes: tuple[str, ...] = (),
+    view: str = "shaped",
 ) -> Callable[[Callable], Callable]:
     """Decorates a stage file's `launch` and puts the stage on the list.
 
     supports, otherwise: for a kernel made by_shape that is not for every problem: which ones it is for, and the id of
     the stage that takes the others, if their rows are float32. aligned: bytes of which the arrays' addresses must be
     multiples. The launch that comes back raises StageError where its grid would be beyond the hardware's limits, and
-    for rows of 16 bits that the stage does not take. Raises StageError if the file's name is not PATH_ORDER_NAME.py,
-    another stage has the same id, or only one of supports and otherwise is given.
+    for rows of 16 bits that the stage does not take. Stages of layers take only what they support, of `dtypes`, and get
+    their arrays in a `view` (see VIEWS). Raises StageError if the file's name is not PATH_ORDER_NAME.py, another stage
+    has the same id, or it is not said which stage runs a DepthwiseConv1d that this one does not support.
     """
-    if (supports is None) != (otherwise == ""):
-        raise StageError("a stage that does not support every problem names the stage that does: otherwise=ID")
-    dtypes = kernel.dtypes if isinstance(kernel, ByShape) else _FLOAT32
+    if otherwise and supports is None:
+        raise StageError(f"otherwise={otherwise!r} is for problems that the stage does not support: say which it does")
+    if view not in VIEWS:
+        raise StageError(f"view={view!r} is unknown. {nearest(view, VIEWS)}")
+    dtypes = dtypes or dtypes_of(kernel)
 
-    def applies(problem: DepthwiseConv1d) -> bool:
+    def applies(problem: Problem) -> bool:
         return problem.dtype in dtypes and (supports is None or supports(problem))
 
-    if supports is not None:
+    if otherwise:
         kernel.supports, kernel.otherwise = applies, otherwise
 
     def decorate(launch: Callable[[DepthwiseConv1d], Launch]) -> Callable[[DepthwiseConv1d], Launch]:
         file = Path(inspect.getfile(launch)).resolve()
         match = _FILE.match(file.name)
         if not match:
-            raise StageError(f"{file.name} is no stage file: its name must be PATH_ORDER_NAME.py, PATH one of {PATHS}")
+            raise StageError(
+                f"{file.name} is no stage file: its name must be PATH_ORDER_NAME.py, PATH one of {PATHS + KINDS}"
+            )
+        if supports is not None and not otherwise and file.parent.name == "depthwise1d":
+            raise StageError("a stage that does not support every problem names the stage that does: otherwise=ID")
         module = sys.modules[launch.__module__]
 
         @functools.wraps(launch)
@@ -532,6 +562,8 @@ def register(
             summary=(module.__doc__ or "").strip().split("\n")[0],
             supports=applies,
             aligned=aligned,
+            dtypes=dtypes,
+            view=view,
         )
         other = _registry.get(made.id)
         if other is not None and other.file != made.file:
@@ -555,10 +587,10 @@ def stages(op: str | None = None, path: str | None = None) -> tuple[Stage, ...]:
     ops = tuple(sorted({one.op for one in _registry.values()}))
     if op is not None and op not in ops:
         raise StageError(f"there is no op {op!r}. {nearest(op, ops)}")
-    if path is not None and path not in PATHS:
-        raise StageError(f"there is no path {path!r}. {nearest(path, PATHS)}")
+    if path is not None and path not in PATHS + KINDS:
+        raise StageError(f"there is no path {path!r}. {nearest(path, PATHS + KINDS)}")
     chosen = [one for one in _registry.values() if op in (None, one.op) and path in (None, one.path)]
-    return tuple(sorted(chosen, key=lambda one: (one.op, PATHS.index(one.path), one.order)))
+    return tuple(sorted(chosen, key=lambda one: (one.op, (PATHS + KINDS).index(one.path), one.order)))
 
 
 def stage(id: str) -> Stage:

@@ -159,7 +159,7 @@ def _by_path(given: tuple[tuple[str, str | None], ...]) -> _Chosen:
 
 
 def _stage_names(path: str) -> tuple[str, ...]:
-    return tuple(one.name for one in stage_list.stages(path=path))
+    return tuple(one.name for one in stage_list.stages("depthwise1d", path=path))
 
 
 # ---------------------------------------------------------------------------------------------------- PyTorch's own

@@ -134,12 +134,12 @@ def pieces(n: int, size: int) -> list[tuple[int, int, int]]:
     return [(start, size, times) for start, times in alike.values()] + ([(full * size, left, 1)] if left else [])
 
 
-def warp_traffic(elements: Any) -> np.ndarray:
+def warp_traffic(elements: Any, per_sector: int = SECTOR_ELEMENTS) -> np.ndarray:
     """[requests, sectors] of accesses by whole blocks: elements (accesses, threads), -1 where a thread takes no part.
 
-    Threads stand in hardware order; each 32 neighbours are a warp.
+    Threads stand in hardware order; each 32 neighbours are a warp. per_sector: elements of 32 bytes, 8 of float32.
     """
-    sectors = _sectors_of_warps(np.atleast_2d(np.asarray(elements, np.int64)))
+    sectors = _sectors_of_warps(np.atleast_2d(np.asarray(elements, np.int64)), per_sector)
     return np.array([np.count_nonzero(sectors), sectors.sum()])
 
 
@@ -150,11 +150,11 @@ def sectors_by_place(elements: Any) -> np.ndarray:
     return _sectors_of_warps(np.where(elements < 0, -1, moved)).sum(axis=1)
 
 
-def _sectors_of_warps(elements: np.ndarray) -> np.ndarray:
+def _sectors_of_warps(elements: np.ndarray, per_sector: int = SECTOR_ELEMENTS) -> np.ndarray:
     """Distinct sectors of each warp: (accesses, threads) -> (accesses, warps)."""
     accesses, threads = elements.shape
     padded = np.full((accesses, -(-threads // WARP) * WARP), -1, np.int64)
-    padded[:, :threads] = np.where(elements < 0, -1, elements // SECTOR_ELEMENTS)
+    padded[:, :threads] = np.where(elements < 0, -1, elements // per_sector)
     lanes = np.sort(padded.reshape(accesses, -1, WARP), axis=2)
     fresh = lanes >= 0
     fresh[..., 1:] &= lanes[..., 1:] != lanes[..., :-1]

@@ -31,7 +31,7 @@ record_run, shape_grid, sanitize, reduction_error, roof_tries = map(
 
 
 def test_every_stage_is_timed_at_the_papers_shape_and_those_for_the_roof_elsewhere():
-    todo = stages.stages()
+    todo = stages.stages("depthwise1d")
     assert record_run.chosen(todo, PAPER, True) == [stage for stage in todo if stage.supports(PAPER)]
     for shape in map(problems.problem, record_run.SHAPES[1:]):
         here = record_run.chosen(todo, shape, False)
@@ -266,7 +266,7 @@ def test_the_child_runs_stages_and_sees_a_wrong_result(monkeypatch, capsys):
 @on_interpreter
 def test_errors_of_long_sums_are_those_of_every_stage_that_makes_dw(tmp_path):
     rows = reduction_error.rows_of((1, 3), channels=4)
-    makers = [one for one in stages.stages() if "dw" in problems.PAPER.outputs(one.path)]
+    makers = [one for one in stages.stages("depthwise1d") if "dw" in problems.PAPER.outputs(one.path)]
     assert {(row["path"], row["stage"]) for row in rows} == {(one.path, one.name) for one in makers}
     assert {row["terms"] for row in rows} == {48, 144}
     for row in rows:

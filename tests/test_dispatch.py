@@ -18,7 +18,7 @@ from dwlab.target import cuda
 ROOT = Path(__file__).resolve().parent.parent
 ODD = DepthwiseConv1d(3, 5, 13, 7, "same")
 WIDE = DepthwiseConv1d(2, 5, 16, 8)  # 16 bytes go into its rows, and into its filters
-STAGES = stages.stages()
+STAGES = stages.stages("depthwise1d")
 
 
 def inputs_of(problem, seed=3):

@@ -20,7 +20,7 @@ from dwlab.target import cuda
 from dwlab.traffic import compare
 
 SIXTEEN = ("float16", "bfloat16")
-TAKERS = [one for one in stages() if "float16" in one.dtypes]
+TAKERS = [one for one in stages("depthwise1d") if "float16" in one.dtypes]
 each_dtype = pytest.mark.parametrize("dtype", SIXTEEN)
 each_taker = pytest.mark.parametrize("one", TAKERS, ids=lambda one: one.id)
 
@@ -351,7 +351,7 @@ def test_a_kernel_that_is_not_written_for_16_bits_is_not_judged_on_them():
         some.kernel_for(replace(SMALL, dtype="bfloat16"))
 
 
-@pytest.mark.parametrize("one", [one for one in stages() if one not in TAKERS], ids=lambda one: one.id)
+@pytest.mark.parametrize("one", [one for one in stages("depthwise1d") if one not in TAKERS], ids=lambda one: one.id)
 def test_other_stages_say_which_stage_takes_16_bits(one):
     p = replace(SMALL, dtype="float16")
     taker = next(other for other in TAKERS if other.path == one.path)

@@ -171,7 +171,7 @@ def test_spearman():
 LARGER = DepthwiseConv1d(128, 64, 16, 7)  # cut down in B and H, and still small enough to be counted whole
 
 
-@pytest.mark.parametrize("stage", stages.stages(), ids=lambda stage: stage.id)
+@pytest.mark.parametrize("stage", stages.stages("depthwise1d"), ids=lambda stage: stage.id)
 def test_counts_scaled_up_are_those_of_the_whole_problem(stage):
     few = timemodel.cut_down(LARGER)
     assert few.B * few.H < LARGER.B * LARGER.H
@@ -185,7 +185,7 @@ def test_counts_scaled_up_are_those_of_the_whole_problem(stage):
         assert getattr(made, name) == pytest.approx(wanted, rel=0.05, abs=1), name
 
 
-@pytest.mark.parametrize("stage", stages.stages(), ids=lambda stage: stage.id)
+@pytest.mark.parametrize("stage", stages.stages("depthwise1d"), ids=lambda stage: stage.id)
 def test_rows_are_alike_by_the_formulas_too(stage):
     """The paper's requests and sectors, from the formula at the cut-down problem times the rows that were left out."""
     few = timemodel.cut_down(PAPER)
@@ -284,7 +284,7 @@ def test_ceilings_alone_stand_for_an_h200s():
 
 
 def test_a_gpu_without_the_instructions_says_so():
-    copying = next(s for s in stages.stages() if timemodel.counts(s, problems.SMALL).asynchronous)
+    copying = next(s for s in stages.stages("depthwise1d") if timemodel.counts(s, problems.SMALL).asynchronous)
     for short in ("t4", "p100", "v100"):
         with pytest.raises(TimeModelError, match=r"needs compute capability 8\.0; .* has [67]\.[05]"):
             predict(copying, "small", short)
@@ -367,7 +367,7 @@ def test_the_model_names_no_stage():
     for name in ("timemodel.py", "gpus.py", "simt/cost.py"):
         code = (Path(timemodel.__file__).parent / name).read_text(encoding="utf-8")
         code = re.sub(r'"""(.|\n)*?"""|#.*', "", code)
-        for one in stages.stages():
+        for one in stages.stages("depthwise1d"):
             assert one.id not in code
             assert one.name == "shared" or f'"{one.name}"' not in code  # shared is a memory space too
 

@@ -29,7 +29,7 @@ DEVICE = "cuda" if target.mode == "gpu" else "cpu"
 ODD = DepthwiseConv1d(3, 5, 13, 7, "same")
 WIDE = DepthwiseConv1d(2, 5, 16, 8)  # 16 bytes go into its rows, and into its filters
 PROBLEMS = [ODD, WIDE, DepthwiseConv1d(2, 3, 9, 12, 4), DepthwiseConv1d(1, 1, 1, 1)]
-NAMES = tuple(dict.fromkeys(one.name for one in stages.stages()))
+NAMES = tuple(dict.fromkeys(one.name for one in stages.stages("depthwise1d")))
 
 
 def tensors_of(problem, grad=True, seed=5):
@@ -63,7 +63,7 @@ def started(monkeypatch):
 
 def real(path, name, problem):
     """The id of the stage that runs a problem in the place of a named one; the best one's where a path has no such."""
-    for one in stages.stages(path=path):
+    for one in stages.stages("depthwise1d", path=path):
         if one.name == name:
             while not one.supports(problem):
                 one = stages.stage(one.kernel.otherwise)
@@ -134,7 +134,7 @@ def test_each_stage_name_runs_on_every_path_that_has_it(name, problem, started):
     y = depthwise_conv1d(x, w, problem.padding, stages=name)
     dx, dw = torch.autograd.grad(y, (x, w), dy)
     assert_right(problem, (x, w, dy), y=y, dx=dx, dw=dw)
-    having = {one.path for one in stages.stages() if one.name == name}
+    having = {one.path for one in stages.stages("depthwise1d") if one.name == name}
     apart = [real(path, name, problem) for path in ("input_grad", "weight_grad")]
     if having >= {"input_grad", "weight_grad"}:
         gradients = apart
@@ -145,7 +145,7 @@ def test_each_stage_name_runs_on_every_path_that_has_it(name, problem, started):
     assert started == [real("forward", name, problem), *gradients]
 
 
-@pytest.mark.parametrize("one", stages.stages(), ids=lambda one: one.id)
+@pytest.mark.parametrize("one", stages.stages("depthwise1d"), ids=lambda one: one.id)
 def test_each_stage_by_its_path(one, started):
     x, w, dy = tensors_of(WIDE)
     y = depthwise_conv1d(x, w, stages={one.path: one.name})
@@ -308,7 +308,7 @@ def as_on_a_gpu(monkeypatch):
     dispatch._array_at.cache_clear()
 
 
-@pytest.mark.parametrize("one", stages.stages(), ids=lambda one: one.id)
+@pytest.mark.parametrize("one", stages.stages("depthwise1d"), ids=lambda one: one.id)
 def test_on_a_gpu_kernels_would_write_to_the_tensors_own_memory(one, as_on_a_gpu, monkeypatch):
     streams = []
     start = dispatch._start

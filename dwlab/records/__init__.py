@@ -282,6 +282,8 @@ def best(
 
 def describe_problem(problem: Any) -> dict[str, Any]:
     """A problem's fields without its dtype, which a measurement keeps apart; a mapping is copied."""
+    if hasattr(problem, "fields"):  # layers that are fused say it in words
+        return problem.fields()
     fields = dict(problem) if isinstance(problem, Mapping) else dataclasses.asdict(problem)
     return {key: value for key, value in fields.items() if key != "dtype"}
 

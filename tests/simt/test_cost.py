@@ -289,7 +289,7 @@ def test_some_blocks_alone_are_counted_from_the_middle_of_the_grid():
     assert some.reuse["x"].fetched == 12 and cost(copy, 9, 32, x, y, only=99).blocks == 9
 
 
-@pytest.mark.parametrize("stage", stages.stages(), ids=lambda stage: stage.id)
+@pytest.mark.parametrize("stage", stages.stages("depthwise1d"), ids=lambda stage: stage.id)
 def test_the_xray_beside_the_cost_is_the_xray(stage):
     problem = DepthwiseConv1d(3, 5, 12, 4)
     how = stage.launch(problem)

@@ -1,0 +1,1 @@
+"""Depthwise convolution in two dimensions: one file per stage."""

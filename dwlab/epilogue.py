@@ -1,0 +1,111 @@
+"""What a layer does with a sum before it is stored: bias, activation, residual; in int8, requantisation.
+
+Each function makes a device function for a layer; what the layer does not have costs no instruction.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import Any
+
+from numba import float32, int32
+
+from dwlab.layers import DepthwiseConv2d, Pointwise
+from dwlab.target import cuda
+
+
+@functools.cache
+def activate(activation: str) -> Any:
+    """activate(value): of float32, one of layers.ACTIVATIONS."""
+    root = 1 / math.sqrt(2)
+    if activation == "relu":
+
+        @cuda.jit(device=True, forceinline=True)
+        def activate(value):
+            return max(value, float32(0))
+
+    elif activation == "relu6":
+
+        @cuda.jit(device=True, forceinline=True)
+        def activate(value):
+            return min(max(value, float32(0)), float32(6))
+
+    elif activation == "gelu":
+
+        @cuda.jit(device=True, forceinline=True)
+        def activate(value):
+            return float32(0.5) * value * (float32(1) + math.erf(value * float32(root)))
+
+    else:
+
+        @cuda.jit(device=True, forceinline=True)
+        def activate(value):
+            return value
+
+    return activate
+
+
+def finish(layer: DepthwiseConv2d | Pointwise) -> Any:
+    """finish(total, b, r, c, at): activation(total + b[c]) + r[at], float32; b and r one row of elements each."""
+    return _finish(layer.bias, layer.activation, layer.residual)
+
+
+@functools.cache
+def _finish(bias: bool, activation: str, residual: bool) -> Any:
+    activated = activate(activation)
+    if bias and residual:
+
+        @cuda.jit(device=True, forceinline=True)
+        def finish(total, b, r, c, at):
+            return activated(total + float32(b[c])) + float32(r[at])
+
+    elif bias:
+
+        @cuda.jit(device=True, forceinline=True)
+        def finish(total, b, r, c, at):
+            return activated(total + float32(b[c]))
+
+    elif residual:
+
+        @cuda.jit(device=True, forceinline=True)
+        def finish(total, b, r, c, at):
+            return activated(total) + float32(r[at])
+
+    else:
+
+        @cuda.jit(device=True, forceinline=True)
+        def finish(total, b, r, c, at):
+            return activated(total)
+
+    return finish
+
+
+def requantise(layer: DepthwiseConv2d | Pointwise) -> Any:
+    """requantise(total, b, m, c): clamp(rint(float32(total + b[c]) * m[c]) + zero_y, low, 127), an int32.
+
+    total: int32, the sum of (x - zero_x) * w. b int32 and m float32 (channels,).
+    """
+    return _requantise(layer.bias, layer.zero_y, layer.zero_y if layer.activation == "relu" else -128)
+
+
+@functools.cache
+def _requantise(bias: bool, zero: int, low: int) -> Any:
+    @cuda.jit(device=True, forceinline=True)
+    def scaled(total, m, c):
+        # round() of an int would be Python's; of a float32 it is rint: to the nearest, halves to even.
+        return min(max(int32(round(float32(total) * m[c])) + int32(zero), int32(low)), int32(127))
+
+    if not bias:
+
+        @cuda.jit(device=True, forceinline=True)
+        def requantise(total, b, m, c):
+            return scaled(total, m, c)
+
+    else:
+
+        @cuda.jit(device=True, forceinline=True)
+        def requantise(total, b, m, c):
+            return scaled(int32(total + b[c]), m, c)
+
+    return requantise

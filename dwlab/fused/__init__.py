@@ -1,0 +1,1 @@
+"""Two layers in one kernel: one file per stage."""

@@ -1,0 +1,1 @@
+"""Pointwise convolution: one file per stage."""

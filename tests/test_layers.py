@@ -1,0 +1,191 @@
+"""Layers of image networks: shapes, FLOPs, references and the judge, each against sums written out here."""
+
+import numpy as np
+import pytest
+
+from dwlab import cases, references, stages, traffic
+from dwlab.check import check
+from dwlab.layers import DepthwiseConv2d, Fused, Pointwise
+from dwlab.problems import ProblemError, decode
+
+
+def by_loops(layer, given):
+    """y of a float32 or int8 layer, one output after the other, in NCHW."""
+    nchw = layer.layout == "NCHW"
+    x = given["x"].astype(np.float64) if nchw else given["x"].astype(np.float64).transpose(0, 3, 1, 2)
+    x = x - layer.zero_x
+    y = np.zeros((layer.N, layer.channels_out, layer.P, layer.Q))
+    for n, f, p, q in np.ndindex(y.shape):
+        total = float(given["b"][f]) if layer.bias else 0.0
+        if isinstance(layer, Pointwise):
+            total += sum(float(given["w"][f, c]) * x[n, c, p, q] for c in range(layer.C))
+        else:
+            for i in range(layer.K):
+                for j in range(layer.K):
+                    h, v = p * layer.stride + i - layer.padding, q * layer.stride + j - layer.padding
+                    if 0 <= h < layer.H and 0 <= v < layer.W:
+                        w = given["w"][f, i, j] if nchw else given["w"][i, j, f]
+                        total += float(w) * x[n, f, h, v]
+        y[n, f, p, q] = total
+    return y
+
+
+LAYERS = (
+    DepthwiseConv2d(2, 3, 5, 4, 3, bias=True),
+    DepthwiseConv2d(1, 2, 6, 7, 5, 2, layout="NHWC"),
+    DepthwiseConv2d(1, 2, 6, 7, 2, 3, 1),
+    DepthwiseConv2d(1, 2, 5, 5, 3, 1, 0, layout="NHWC", bias=True),
+    Pointwise(2, 3, 5, 2, 3, bias=True),
+    Pointwise(1, 4, 2, 3, 1, layout="NHWC"),
+)
+
+
+@pytest.mark.parametrize("layer", LAYERS, ids=str)
+def test_the_reference_is_the_sum_in_the_docstring(layer):
+    given = layer.inputs(seed=3)
+    y = references.reference(layer, "forward", given)["y"]
+    assert y.shape == layer.shapes()["y"]
+    y = y if layer.layout == "NCHW" else y.transpose(0, 3, 1, 2)
+    np.testing.assert_allclose(y, by_loops(layer, given), rtol=1e-12)
+
+
+@pytest.mark.parametrize("layer", LAYERS[:1] + LAYERS[4:5], ids=str)
+def test_flops_count_the_taps_inside(layer):
+    ones = {name: np.ones(shape) for name, shape in layer.shapes().items() if name in ("x", "w")}
+    bare = type(layer)(**{**vars(layer), "bias": False})
+    assert bare.flops == 2 * by_loops(bare, ones).sum()
+
+
+def test_int8_is_rounded_to_even_and_cut_off():
+    layer = Pointwise(1, 1, 1, 1, 4, dtype="int8", bias=True, zero_x=2, zero_y=-3)
+    given = {
+        "x": np.array([[[[2, 3, 102, -98]]]], np.int8),
+        "w": np.array([[5]], np.int8),
+        "b": np.array([2], np.int32),
+        "m": np.array([0.5], np.float32),
+    }
+    y = references.reference(layer, "forward", given)["y"]
+    # sums 2, 7, 502, -498: halves 1, 3.5 -> 4, 251, -249; less 3; in -128..127
+    assert y.ravel().tolist() == [-2, 1, 127, -128]
+    relu = Pointwise(1, 1, 1, 1, 4, dtype="int8", bias=True, activation="relu", zero_x=2, zero_y=-3)
+    assert references.reference(relu, "forward", given)["y"].ravel().tolist() == [-2, 1, 127, -3]
+    assert not references.allowed_error(layer, "forward", given)["y"].any()
+
+
+@pytest.mark.parametrize("activation", ["none", "relu", "relu6", "gelu"])
+def test_activations_and_the_residual_follow_the_sum(activation):
+    layer = Pointwise(1, 2, 3, 2, 2, activation=activation, residual=True)
+    given = layer.inputs(seed=1)
+    plain = by_loops(layer, given)
+    torch = pytest.importorskip("torch", reason="PyTorch's activations are the peer here")
+    wanted = {"relu": torch.relu, "relu6": torch.nn.functional.relu6, "gelu": torch.nn.functional.gelu}
+    y = wanted.get(activation, lambda t: t)(torch.from_numpy(plain)).numpy() + given["r"]
+    np.testing.assert_allclose(references.reference(layer, "forward", given)["y"], y, rtol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "int8"])
+@pytest.mark.parametrize("path", ["dwpw", "pwdw", "pwpw"])
+def test_fused_layers_are_one_after_the_other(path, dtype):
+    for case in cases.layer_cases("fused", path, (dtype,)):
+        problem = case.problem
+        given = problem.inputs(seed=2)
+        one = {own: given[n] for n in given for layer, own in [problem.layer_of(n)] if n == "x" or n.endswith("1")}
+        two = {own: given[n] for n in given for _, own in [problem.layer_of(n)] if n != "x" and not n.endswith("1")}
+        between = references.reference(problem.first, "forward", one)["y"]
+        if dtype == "int8":
+            between = between.astype(np.int8)
+            second = references.reference(problem.second, "forward", {**two, "x": between})["y"]
+            assert np.array_equal(second, references.reference(problem, path, given)["y"])
+            continue
+        wide = type(problem.second)(**{**vars(problem.second), "dtype": "float32"})
+        two = {name: decode(array, dtype) for name, array in two.items()}
+        second = references.reference(wide, "forward", {**two, "x": between})["y"]
+        y, allowed = (f(problem, path, given)["y"] for f in (references.reference, references.allowed_error))
+        assert (np.abs(y - second) <= allowed).all() and (allowed > 0).all()
+        # It must not allow for anything: bfloat16 has 8 bits.
+        assert np.median(allowed) < (0.1 if dtype == "bfloat16" else 0.02) * np.abs(y).mean() + 1e-3
+
+
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+def test_pytorch_agrees_on_the_convolution(layout):
+    torch = pytest.importorskip("torch", reason="PyTorch's convolution is the peer here")
+    layer = DepthwiseConv2d(2, 6, 9, 8, 3, 2, layout=layout, bias=True)
+    given = {name: torch.from_numpy(array) for name, array in layer.inputs(seed=4).items()}
+    x, w = given["x"], given["w"]
+    if layout == "NHWC":
+        x, w = x.permute(0, 3, 1, 2), w.permute(2, 0, 1)
+    y = torch.nn.functional.conv2d(x, w[:, None], given["b"], stride=2, padding=1, groups=6).numpy()
+    ours = references.reference(layer, "forward", layer.inputs(seed=4))["y"]
+    np.testing.assert_allclose(ours if layout == "NCHW" else ours.transpose(0, 3, 1, 2), y, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: DepthwiseConv2d(1, 0, 4, 4, 3), "C must be at least 1, not 0"),
+        (lambda: DepthwiseConv2d(1, 2, 4, 4, 3, 1.5), "stride must be a whole number, not 1.5"),
+        (lambda: DepthwiseConv2d(1, 2, 4, 4, 3, padding=3), "padding must lie in 0..K-1 = 0..2"),
+        (lambda: DepthwiseConv2d(1, 2, 2, 9, 5, padding=1), "maps of 2 x 9 with padding 1 are smaller than K=5"),
+        (lambda: Pointwise(1, 2, 3, 4, 4, layout="NHCW"), "layout 'NHCW' is unknown. The nearest is 'NHWC'"),
+        (lambda: Pointwise(1, 2, 3, 4, 4, dtype="float61"), "dtype 'float61' is unknown. The nearest is 'float16'"),
+        (lambda: Pointwise(1, 2, 3, 4, 4, activation="relu7"), "activation 'relu7' is unknown"),
+        (lambda: Pointwise(1, 2, 3, 4, 4, zero_x=3), "zero_x = 3 is for int8; this layer is float32"),
+        (lambda: Pointwise(1, 2, 3, 4, 4, dtype="int8", zero_x=300), "zero_x must be a whole number from -128 to 127"),
+        (lambda: Pointwise(1, 2, 3, 4, 4, dtype="int8", residual=True), "no residual"),
+        (lambda: Fused(Pointwise(1, 2, 3, 4, 4), Pointwise(1, 4, 3, 4, 4)), r"gives \(N, C, H, W\) = \(1, 3, 4, 4\)"),
+        (lambda: Fused(DepthwiseConv2d(1, 2, 4, 4, 3), DepthwiseConv2d(1, 2, 4, 4, 3)), "two depthwise layers"),
+        (lambda: Fused(Pointwise(1, 2, 3, 4, 4), Pointwise(1, 3, 3, 4, 4, "NHWC")), "differ in layout"),
+        (
+            lambda: Fused(Pointwise(1, 2, 2, 4, 4, residual=True), Pointwise(1, 2, 3, 4, 4)),
+            "first layer has a residual",
+        ),
+        (lambda: Pointwise(1, 2, 3, 4, 4).arrays("dwpw"), "pointwise has no path 'dwpw'"),
+    ],
+)
+def test_impossible_layers_say_what_is_wrong(make, said):
+    with pytest.raises(ProblemError, match=said):
+        make()
+
+
+LISTED = [one for one in stages.stages() if one.op != "depthwise1d"]
+
+
+def judged_on(one):
+    listed = cases.layer_cases(one.op, one.path, one.dtypes)
+    return [case.problem for case in listed if one.supports(case.problem)]
+
+
+@pytest.mark.parametrize("one", LISTED, ids=lambda one: one.id)
+def test_each_stage_of_layers_passes_the_judge(one):
+    verdict = check(one).raise_if_wrong()
+    assert len(verdict.results) >= 5  # a stage that takes hardly any problem is judged on hardly any
+
+
+@pytest.mark.parametrize("one", LISTED, ids=lambda one: one.id)
+def test_each_formula_of_layers_equals_the_count(one):
+    for problem in judged_on(one):
+        found = traffic.compare(one, problem).raise_if_different()
+        assert found.predicted.exact
+
+
+@pytest.mark.parametrize("one", LISTED, ids=lambda one: one.id)
+def test_a_stage_of_layers_refuses_what_it_does_not_support(one):
+    with pytest.raises(stages.StageError, match="is a problem of depthwise1d"):
+        one.launch(__import__("dwlab").PAPER)
+
+
+def test_a_wrong_kernel_of_a_layer_is_rejected():
+    naive = stages.stage("depthwise2d/forward/naive")
+
+    @stages.by_shape
+    def kernel(layer):
+        return (
+            naive.kernel_for(type(layer)(**{**vars(layer), "stride": 1}))
+            if layer.stride == 2
+            else (naive.kernel_for(layer))
+        )
+
+    verdict = check(naive.with_kernel(kernel))
+    assert not verdict.passed and {r.case.problem.stride for r in verdict.failures} == {2}
+    with pytest.raises(AssertionError, match="stride 2"):
+        verdict.raise_if_wrong()
