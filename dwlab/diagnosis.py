@@ -208,13 +208,15 @@ def _tile_rule(mask: np.ndarray, hits: np.ndarray, period: int) -> Rule | None:
     return Rule("tile", count, start, period, first_tile)
 
 
-def region(mask: np.ndarray, tiles: Sequence[int] = ()) -> list[tuple[str, Rule, str]]:
+def region(mask: np.ndarray, tiles: Sequence[int] = (), names: str = "") -> list[tuple[str, Rule, str]]:
     """The ways to describe a mask over (b, h, t) or (h, j), the simplest first: (axis, rule, words).
+
+    names: a letter for each axis, where they are others.
 
     Where it does not depend on one axis alone, the axis is "", and the words say how many elements it has and where the
     first is.
     """
-    names = "bht" if mask.ndim == 3 else "hj"
+    names = names or ("bht" if mask.ndim == 3 else "hj")
     if mask.all():
         return [("all", Rule("all", count=mask.size), "every element")]
     for axis in reversed(range(mask.ndim)):
@@ -233,6 +235,13 @@ def region(mask: np.ndarray, tiles: Sequence[int] = ()) -> list[tuple[str, Rule,
     return [("", Rule("scattered", count=int(mask.sum())), words)]
 
 
+def _axes(evidence: Evidence) -> str:
+    """A letter for each axis of an output: of a map image, row and column of the output, and channel."""
+    if isinstance(evidence.problem, DepthwiseConv1d):
+        return ""
+    return "ncpq" if evidence.problem.layout == "NCHW" else "npqc"
+
+
 def _tiles(evidence: Evidence) -> list[int]:
     usual = [size for size in evidence.block if size > 1]
     return list(dict.fromkeys([*usual, 32, 64, 96, 128, 48, 16, 8]))
@@ -242,7 +251,7 @@ def _unwritten(evidence: Evidence) -> list[Finding]:
     """Elements that still hold the poison."""
     name = evidence.problem.outputs(evidence.path)[0]
     found = []
-    for axis, rule, words in region(evidence.unwritten & evidence.wrong, _tiles(evidence)):
+    for axis, rule, words in region(evidence.unwritten & evidence.wrong, _tiles(evidence), _axes(evidence)):
         text = f"never written in {name} (the NaN from before the launch is still there): {words}"
         if axis == "all":
             look = f"does the store reach {name}, and is the guard before it true for some thread?"
@@ -264,7 +273,7 @@ def _unwritten(evidence: Evidence) -> list[Finding]:
             look = "a tile has more outputs than threads that store them: which thread should store these?"
             key = f"part unwritten {rule.period} {rule.start}"
             found.append(Finding("part of each tile not written", text, look, key))
-    words = region(evidence.unwritten & evidence.wrong)[0][2]
+    words = region(evidence.unwritten & evidence.wrong, names=_axes(evidence))[0][2]
     text = f"never written in {name} (the NaN from before the launch is still there): {words}"
     return found or [Finding("not written", text, "which thread should store these, and what keeps it from it?")]
 
@@ -273,6 +282,8 @@ def _places(evidence: Evidence) -> list[Finding]:
     """Wrong elements that were written, by where they are."""
     mask = evidence.wrong & ~evidence.unwritten
     problem = evidence.problem
+    if not isinstance(problem, DepthwiseConv1d):
+        return _places_in_a_map(evidence, mask)
     left, right = (problem.left, problem.shift) if evidence.path == "forward" else (problem.shift, problem.left)
     found = []
     for axis, rule, words in region(mask, _tiles(evidence)):
@@ -310,10 +321,28 @@ def _places(evidence: Evidence) -> list[Finding]:
     return found
 
 
+def _places_in_a_map(evidence: Evidence, mask: np.ndarray) -> list[Finding]:
+    """As _places, of layers: rows p, columns q and channels c of the output."""
+    found = []
+    for axis, rule, words in region(mask, _tiles(evidence), _axes(evidence)):
+        text = _seen(evidence, mask, words)
+        if axis in ("p", "q") and rule.kind in ("first", "last"):
+            look = f"their windows reach beyond the map's edge: the padding, and the test of the {axis} that they read"
+            found.append(Finding("border wrong", text, look))
+        elif axis in ("p", "q", "c") and rule.kind == "tile":
+            look = f"what differs along {axis} within a tile: what is staged for it, and its halo?"
+            key = f"part wrong {axis} {rule.period} {rule.start}"
+            found.append(Finding("part of each tile wrong", text, look, key))
+        elif axis in ("n", "c") and rule.kind in ("from", "last"):
+            look = f"the first {axis} is right: how {axis} enters each index"
+            found.append(Finding(f"wrong beyond the first {axis}", text, look))
+    return found
+
+
 def _anywhere(evidence: Evidence) -> Finding:
     """Wrong, without a rule to it."""
     mask = evidence.wrong & ~evidence.unwritten
-    axis, _, words = region(mask)[0]
+    axis, _, words = region(mask, names=_axes(evidence))[0]
     text = _seen(evidence, mask, words)
     if axis == "all":
         which = " and which ".join(evidence.problem.arrays(evidence.path)[:2])

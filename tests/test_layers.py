@@ -1,12 +1,16 @@
 """Layers of image networks: shapes, FLOPs, references and the judge, each against sums written out here."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
+from numba import float32
 
-from dwlab import cases, references, stages, traffic
+from dwlab import PAPER, cases, references, stages, traffic
 from dwlab.check import check
 from dwlab.layers import DepthwiseConv2d, Fused, Pointwise
 from dwlab.problems import ProblemError, decode
+from dwlab.target import cuda
 
 
 def by_loops(layer, given):
@@ -171,21 +175,53 @@ def test_each_formula_of_layers_equals_the_count(one):
 @pytest.mark.parametrize("one", LISTED, ids=lambda one: one.id)
 def test_a_stage_of_layers_refuses_what_it_does_not_support(one):
     with pytest.raises(stages.StageError, match="is a problem of depthwise1d"):
-        one.launch(__import__("dwlab").PAPER)
+        one.launch(PAPER)
 
 
-def test_a_wrong_kernel_of_a_layer_is_rejected():
+def wrong(change):
+    """The naive stage, made for a layer with something changed."""
     naive = stages.stage("depthwise2d/forward/naive")
 
     @stages.by_shape
     def kernel(layer):
-        return (
-            naive.kernel_for(type(layer)(**{**vars(layer), "stride": 1}))
-            if layer.stride == 2
-            else (naive.kernel_for(layer))
-        )
+        return naive.kernel_for(replace(layer, **change(layer)))
 
-    verdict = check(naive.with_kernel(kernel))
-    assert not verdict.passed and {r.case.problem.stride for r in verdict.failures} == {2}
-    with pytest.raises(AssertionError, match="stride 2"):
+    return check(naive.with_kernel(kernel))
+
+
+def test_a_kernel_without_its_activation_is_rejected():
+    verdict = wrong(lambda layer: {"activation": "none"})
+    assert not verdict.passed and {r.case.problem.activation for r in verdict.failures} == {"relu", "relu6", "gelu"}
+    with pytest.raises(AssertionError, match="depthwise2d"):
         verdict.raise_if_wrong()
+
+
+def test_a_kernel_that_takes_the_other_layout_is_rejected():
+    swapped = {"NCHW": "NHWC", "NHWC": "NCHW"}
+    verdict = wrong(lambda layer: {"layout": swapped[layer.layout]})
+    assert not verdict.passed and all(r.case.problem.C > 1 for r in verdict.failures)
+
+
+def test_the_judge_names_a_border_of_the_map():
+    naive = stages.stage("depthwise2d/forward/naive")
+
+    @stages.by_shape
+    def kernel(layer):
+        K, PAD, H, W, Q = layer.K, layer.padding, layer.H, layer.W, layer.Q
+
+        @cuda.jit
+        def kernel(x, w, b, m, r, y):  # one channel, stride 1; as if column 0 lay outside the map
+            i = cuda.grid(1)
+            if i < y.size:
+                total = float32(0)
+                for k in range(K * K):
+                    h, v = i // Q + k // K - PAD, i % Q + k % K - PAD
+                    if 0 <= h and h < H and 0 < v and v < W:
+                        total += w[k] * x[h * W + v]
+                y[i] = total
+
+        return kernel
+
+    verdict = check(naive.with_kernel(kernel), DepthwiseConv2d(1, 1, 6, 9, 3))
+    assert verdict.patterns == ("border wrong",)
+    assert "the first 2 of 9 along q" in str(verdict) and "padding" in verdict.hint(3)
