@@ -94,7 +94,7 @@ class Problem:
 
     def slots(self, path: str | None = None) -> tuple[str, ...]:
         """The array in each of the kernel's places. Layers have a place for each array that there could be."""
-        return self.arrays(path or self.main_path)
+        return self.arrays(self.main_path if path is None else path)
 
     def storage_of(self, name: str) -> np.dtype:
         """NumPy's dtype of an array: uint16 where it holds bfloat16."""
@@ -102,7 +102,7 @@ class Problem:
 
     def nans(self, name: str, path: str | None = None) -> np.ndarray:
         """An array of the path full of NaN, in its storage; of -86 (0xAA) where that has no NaN."""
-        shape, kind = self.shapes(path or self.main_path)[name], self.storage_of(name)
+        shape, kind = self.shapes(self.main_path if path is None else path)[name], self.storage_of(name)
         if kind.kind == "i":
             return np.full(shape, -86, kind)
         return np.full(shape, NAN_BITS, np.uint16).view(kind) if kind.itemsize == 2 else np.full(shape, np.nan, kind)
@@ -111,7 +111,7 @@ class Problem:
         """Array name -> bytes."""
         return {
             name: self.storage_of(name).itemsize * int(np.prod(shape, dtype=object))
-            for name, shape in self.shapes(path or self.main_path).items()
+            for name, shape in self.shapes(self.main_path if path is None else path).items()
         }
 
     def compulsory_bytes(self, path: str | None = None) -> int:
@@ -126,7 +126,7 @@ class Problem:
         """
         if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
             raise ProblemError(f"seed must be a whole number from 0 up, not {seed!r}")
-        path = path or self.main_path
+        path = self.main_path if path is None else path
         names = [name for name in self.arrays(path) if name not in self.outputs(path)]
         made = {}
         for order, name in enumerate(names):

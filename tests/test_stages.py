@@ -50,8 +50,8 @@ def test_paths_are_kept_apart_and_unknown_ones_are_errors():
     assert stages.stages("depthwise1d", path="input_grad") == tuple(s for s in every if s.path == "input_grad")
     with pytest.raises(StageError, match="there is no path 'forwards'. The nearest is 'forward'"):
         stages.stages("depthwise1d", path="forwards")
-    with pytest.raises(StageError, match="there is no op 'depthwise'. The nearest is 'depthwise1d'"):
-        stages.stages("depthwise")
+    with pytest.raises(StageError, match="there is no op 'depthwise1'. The nearest is 'depthwise1d'"):
+        stages.stages("depthwise1")
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_paths_are_kept_apart_and_unknown_ones_are_errors():
     [
         ("depthwise1d/forward/coalesed", "depthwise1d/forward/coalesced"),
         ("warp_tiled", "depthwise1d/forward/warp_tiled"),
-        ("", "depthwise1d/"),
+        ("", "depthwise"),
         ("DEPTHWISE1D/FORWARD/NAIVE", "depthwise1d/forward/naive"),
     ],
 )
