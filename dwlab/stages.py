@@ -513,7 +513,7 @@ def register(
     has the same id, or it is not said which stage runs a DepthwiseConv1d that this one does not support.
     """
     if otherwise and supports is None:
-        raise StageError(f"otherwise={otherwise!r} names the stage that does what this one does not: say what, supports=")
+        raise StageError(f"otherwise={otherwise!r} names the stage that does what this one does not: supports=?")
     if view not in VIEWS:
         raise StageError(f"view={view!r} is unknown. {nearest(view, VIEWS)}")
     dtypes = dtypes or dtypes_of(kernel)

@@ -79,7 +79,8 @@ def _compare(got, problem, us):
 
 def _bandwidth(got, want, problem, us, name, total):
     """What such a bandwidth may have counted; "" if nobody knows."""
-    asked = sum(one.traffic(problem).bytes_moved for path in us for one in stages("depthwise1d", path=path) if one.name == name)
+    alike = [one for path in us for one in stages("depthwise1d", path) if one.name == name]
+    asked = sum(one.traffic(problem).bytes_moved for one in alike)
     each = [problem.compulsory_bytes(path) / times[name] / 1e3 for path, times in us.items()]
     if _same(got, asked / total / 1e3):
         return "These are the bytes that the kernel asks for: one that asks for more would look better."
