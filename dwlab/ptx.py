@@ -13,28 +13,84 @@
     bfloats(word) -> low, high                   the same for two bfloat16 (their bits are a float32's upper half)
     join_bfloats(low, high) -> word              and back (cvt.rn.bf16x2.f32)
 
+    tf32(x)                                      float32 rounded to tf32's 10 bits of fraction (cvt.rna.tf32.f32)
+    mma_tf32(c0 … c3, a0 … a3, b0, b1)           D = A B + C of 16 x 8 by 8 x 8 numbers, a whole warp's instruction
+                                                 (mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32)
+    mma_f16, mma_bf16                            the same of 16 x 16 by 16 x 8 (mma.sync.aligned.m16n8k16 …)
+    mma_s8                                       the same of 16 x 32 by 32 x 8 int8 (mma.sync.aligned.m16n8k32 …)
+    ldmatrix_x4(array, index) -> 4 words         four 8 x 8 matrices of 16-bit elements out of shared memory, as mma
+    ldmatrix_x4_trans                            takes them, and transposed (ldmatrix.sync.aligned.m8n8.x4.shared.b16)
+    dp4a(a, b, c) -> int32                       c + the products of four int8 with four int8 (dp4a.s32.s32)
+    rint(x) -> int32                             the nearest whole number, even ones at ties (cvt.rni.s32.f32)
+    pack_s8(a, b, c, d) -> int32                 four int32 as int8 of one word, saturated (cvt.pack.sat.s8.s32.b32)
+    prmt(a, b, selector) -> int32                any four of the eight bytes of a and b (prmt.b32)
+    word_of_float, float_of_word                 the same 32 bits as int32 and as float32 (no instruction)
+
 Rows of 16 bits are moved as float32 words of two elements: instructions that only move bits do not ask what they are.
+int8, four in a word, are moved as float32 words too, and computed with as int32: word_of_float and float_of_word lead
+from one to the other.
+
+The matrices of an mma lie across a warp's lanes. With g = lane // 4 and t = lane % 4:
+
+    word   of    row or column   words along k          number  of    row      column
+    a0     A     row g           t                      c0      C, D  g        2t
+    a1     A     row g + 8       t                      c1      C, D  g        2t + 1
+    a2     A     row g           t + 4                  c2      C, D  g + 8    2t
+    a3     A     row g + 8       t + 4                  c3      C, D  g + 8    2t + 1
+    b0     B     column g        t
+    b1     B     column g        t + 4
+
+A word is what lies at k = word (tf32), at k = 2 word and 2 word + 1 (16 bits), at k = 4 word to 4 word + 3 (int8); the
+first one lies in its lowest bits. So A is wanted with its rows' elements next to each other along k, and B with its
+columns': a layer's filters (F, C) are B as they are, F its columns. The 32 lanes must come to the instruction together.
+Products are exact; the order of the sum and its roundings are the hardware's own: compare with a tolerance.
+mma_tf32 looks at an operand's upper 19 bits only, as if the rest were 0: a float32 is cut off, tf32(x) rounds it. With
+h = tf32(x) and l = tf32(x - h) for both operands, the three products l h, h l and h h, added in this order, are near
+float32.
 
 Arrays are float32 and C-contiguous. An index counts elements from the array's first one, through all its dimensions,
 and is a multiple of 4: the hardware takes 16 bytes at 16-byte addresses only. After wait(0) a thread sees its own
 copies; other threads see them after a barrier that follows (cuda.syncwarp, cuda.syncthreads).
 
 In gpu mode these are Numba intrinsics around inline PTX; in simulated mode dwlab.simt executes what they mean, counts
-it and finds what is wrong (dwlab.simt.wide, dwlab.simt.narrow). Source: PTX ISA 8.7, "ld", "st", "cp.async", "cvt".
-Copies and join_bfloats need compute capability 8.0 or higher.
+it and finds what is wrong (dwlab.simt.wide, narrow, tensor). Source: PTX ISA 8.7, "ld", "st", "cp.async", "cvt",
+"mma", "ldmatrix", "dp4a", "prmt", "cvt.pack". Where an instruction is missing on a GPU (`needs`), compiling says so.
 """
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, NoReturn
 
 from dwlab import target
-from dwlab.simt import narrow, wide
+from dwlab.simt import narrow, tensor, wide
 from dwlab.simt.intrinsics import register_meaning
 
 NAMES = ("load4", "store4", "load4_shared", "store4_shared", "copy4_async", "commit", "wait")
 NAMES += ("halves", "join_halves", "bfloats", "join_bfloats")
+NAMES += ("tf32", "mma_tf32", "mma_f16", "mma_bf16", "mma_s8", "ldmatrix_x4", "ldmatrix_x4_trans")
+NAMES += ("dp4a", "rint", "pack_s8", "prmt", "word_of_float", "float_of_word")
+
+_AMPERE = ("copy4_async", "commit", "wait", "join_bfloats", "tf32", "mma_tf32", "mma_f16", "mma_bf16", "mma_s8")
+_NEEDS = dict.fromkeys(_AMPERE, (8, 0)) | dict.fromkeys(("ldmatrix_x4", "ldmatrix_x4_trans"), (7, 5))
+_NEEDS |= {"pack_s8": (7, 2), "dp4a": (6, 1)}
+
+
+def needs(name: str) -> tuple[int, int]:
+    """The least compute capability that has an instruction of NAMES. Raises ValueError for another name."""
+    if name not in NAMES:
+        raise ValueError(f"there is no ptx.{name}; there are {', '.join(NAMES)}")
+    return _NEEDS.get(name, (5, 0))
+
+
+def lacks(name: str, compute_capability: tuple[int, ...]) -> str:
+    """What to say of an instruction that a GPU does not have; "" if it has it."""
+    least, here = needs(name), tuple(compute_capability[:2])
+    if here >= least:
+        return ""
+    return f"ptx.{name} needs compute capability {least[0]}.{least[1]}; this GPU has {here[0]}.{here[1]}"
 
 
 def load4(array: Any, index: int) -> tuple[float, float, float, float]:
@@ -92,6 +148,102 @@ def join_bfloats(low: float, high: float) -> float:
     _outside("join_bfloats")
 
 
+def tf32(x: float) -> float:
+    """x rounded to 10 bits of fraction, halves away from 0: the 13 bits below are 0."""
+    _outside("tf32")
+
+
+Four = tuple[float, float, float, float]
+
+
+def mma_tf32(
+    c0: float, c1: float, c2: float, c3: float, a0: float, a1: float, a2: float, a3: float, b0: float, b1: float
+) -> Four:
+    """D = A B + C, A (16, 8) and B (8, 8) of tf32, C and D (16, 8) of float32; the module says which lane has what.
+
+    a0: (g, t), a1: (g + 8, t), a2: (g, t + 4), a3: (g + 8, t + 4) of A; b0: (t, g), b1: (t + 4, g) of B.
+    """
+    _outside("mma_tf32")
+
+
+def mma_f16(
+    c0: float, c1: float, c2: float, c3: float, a0: float, a1: float, a2: float, a3: float, b0: float, b1: float
+) -> Four:
+    """D = A B + C, A (16, 16) and B (16, 8) of float16, C and D (16, 8) of float32; a0 to b1 words of two.
+
+    a0: (g, 2t) and (g, 2t + 1), a1: row g + 8, a2: columns 2t + 8 and 2t + 9, a3: both, of A; b0: (2t, g) and
+    (2t + 1, g), b1: (2t + 8, g) and (2t + 9, g) of B.
+    """
+    _outside("mma_f16")
+
+
+def mma_bf16(
+    c0: float, c1: float, c2: float, c3: float, a0: float, a1: float, a2: float, a3: float, b0: float, b1: float
+) -> Four:
+    """As mma_f16, of bfloat16."""
+    _outside("mma_bf16")
+
+
+def mma_s8(
+    c0: int, c1: int, c2: int, c3: int, a0: int, a1: int, a2: int, a3: int, b0: int, b1: int
+) -> tuple[int, int, int, int]:
+    """D = A B + C, A (16, 32) and B (32, 8) of int8, C and D (16, 8) of int32, all passed as int32; sums wrap around.
+
+    a0: (g, 4t) to (g, 4t + 3), a1: row g + 8, a2: columns from 4t + 16, a3: both, of A; b0: (4t, g) to (4t + 3, g),
+    b1: from (4t + 16, g) of B.
+    """
+    _outside("mma_s8")
+
+
+def ldmatrix_x4(array: Any, index: int) -> Four:
+    """Four matrices of 8 rows of 4 words, out of a shared array: lane 8 m + r gives where row r of matrix m begins.
+
+    Each lane gets, of each matrix, word t of row g (a word's two 16-bit elements are columns 2t and 2t + 1). With
+    matrices 0 to 3 = rows 0-7 and 8-15 of words 0-3, then of words 4-7, these are a0 to a3 of any mma. index: a
+    multiple of 4. The rows of a matrix are read at once: 8 rows whose starts, in 16 bytes, differ modulo 8 have no
+    bank conflict.
+    """
+    _outside("ldmatrix_x4")
+
+
+def ldmatrix_x4_trans(array: Any, index: int) -> Four:
+    """As ldmatrix_x4, each 8 x 8 matrix of 16-bit elements transposed: a lane gets column g of rows 2t and 2t + 1."""
+    _outside("ldmatrix_x4_trans")
+
+
+def dp4a(a: int, b: int, c: int) -> int:
+    """c + a[0] b[0] + a[1] b[1] + a[2] b[2] + a[3] b[3], a and b words of four int8, all int32; the sum wraps."""
+    _outside("dp4a")
+
+
+def rint(x: float) -> int:
+    """The int32 nearest to a float32, of two as near the even one; beyond int32 its end, of a NaN 0."""
+    _outside("rint")
+
+
+def pack_s8(a: int, b: int, c: int, d: int) -> int:
+    """Four int32, each held within -128 to 127, as the int8 of a word: a lowest, d highest (two instructions)."""
+    _outside("pack_s8")
+
+
+def prmt(a: int, b: int, selector: int) -> int:
+    """The word whose byte k is number (selector >> 4 k) & 7 of the bytes of a (0 to 3) and b (4 to 7).
+
+    Bit 3 of a choice gives that byte's sign in all 8 bits. int32(0x6420) takes bytes 0 and 2 of a, then of b.
+    """
+    _outside("prmt")
+
+
+def word_of_float(x: float) -> int:
+    """The bits of a float32 as an int32."""
+    _outside("word_of_float")
+
+
+def float_of_word(word: int) -> float:
+    """The float32 that has the bits of an int32."""
+    _outside("float_of_word")
+
+
 def _outside(name: str) -> NoReturn:
     raise TypeError(f"ptx.{name} is an instruction: call it in a kernel")
 
@@ -100,6 +252,7 @@ def intrinsics() -> SimpleNamespace:
     """The functions above as Numba-CUDA intrinsics. Needs numba-cuda, and no GPU."""
     from llvmlite import ir
     from numba.core import cgutils, errors, types
+    from numba.core.targetconfig import ConfigStack
     from numba.cuda.extending import intrinsic
 
     f32, i32, i64, void = ir.FloatType(), ir.IntType(32), ir.IntType(64), ir.VoidType()
@@ -111,6 +264,12 @@ def intrinsics() -> SimpleNamespace:
             raise errors.TypingError(f"ptx.{name} takes a C-contiguous float32 array, not {array}")
         if not isinstance(index, types.Integer):
             raise errors.TypingError(f"ptx.{name} takes an integer index, not {index}")
+
+    def available(name: str) -> None:
+        flags = ConfigStack.top_or_none()
+        why = lacks(name, getattr(flags, "compute_capability", None) or needs(name))
+        if why:
+            raise errors.TypingError(why)
 
     def address(context: Any, builder: Any, kind: Any, array: Any, index_type: Any, index: Any, shared: bool) -> Any:
         """Byte address of an element: 32 bits within shared memory, 64 in global memory."""
@@ -166,6 +325,7 @@ def intrinsics() -> SimpleNamespace:
 
     @intrinsic
     def copy(typing: Any, shared: Any, i: Any, source: Any, j: Any) -> Any:
+        available("copy4_async")
         checked("copy4_async", shared, i)
         checked("copy4_async", source, j)
 
@@ -179,6 +339,8 @@ def intrinsics() -> SimpleNamespace:
 
     @intrinsic
     def commit_group(typing: Any) -> Any:
+        available("commit")
+
         def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             line(builder, void, "cp.async.commit_group;", "")
             return context.get_dummy_value()
@@ -187,6 +349,7 @@ def intrinsics() -> SimpleNamespace:
 
     @intrinsic
     def wait_group(typing: Any, groups: Any) -> Any:
+        available("wait")
         if not isinstance(groups, types.IntegerLiteral):  # Numba asks again with the literal's value
             raise errors.RequireLiteralValue("ptx.wait takes a literal number of groups")
         if groups.literal_value < 0:
@@ -200,14 +363,15 @@ def intrinsics() -> SimpleNamespace:
 
     two = types.UniTuple(types.float32, 2)
 
-    def numbers(name: str, *given: Any) -> None:
+    def numbers(name: str, *given: Any, kind: Any = types.float32) -> None:
         for one in given:
-            if one != types.float32:
-                raise errors.TypingError(f"ptx.{name} takes float32, not {one}: float32(…) converts")
+            if one != kind:
+                raise errors.TypingError(f"ptx.{name} takes {kind}, not {one}: {kind}(…) converts")
 
-    def convert(builder: Any, returns: Any, text: str, constraints: str, *operands: Any) -> Any:
+    def convert(builder: Any, returns: Any, text: str, constraints: str, *operands: Any, attrs: tuple = ()) -> Any:
         shape = ir.FunctionType(returns, [one.type for one in operands])
-        return builder.call(ir.InlineAsm(shape, text, constraints, side_effect=False), list(operands))
+        asm = ir.InlineAsm(shape, text, constraints, side_effect=False)
+        return builder.call(asm, list(operands), attrs=("readnone", *attrs))
 
     def split(name: str) -> Any:
         @intrinsic
@@ -231,6 +395,7 @@ def intrinsics() -> SimpleNamespace:
     def join(name: str, kind: str) -> Any:
         @intrinsic
         def joined(typing: Any, low: Any, high: Any) -> Any:
+            available(name)
             numbers(name, low, high)
 
             def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -241,7 +406,95 @@ def intrinsics() -> SimpleNamespace:
 
         return joined
 
+    def plain(name: str, text: str, returns: Any, *takes: Any) -> Any:
+        """An instruction on numbers alone; in `text` the result is $0. Numba asks how many arguments it has."""
+        letter = {types.float32: "f", types.int32: "r"}
+        constraints = ",".join([f"={letter[returns]}", *(letter[one] for one in takes)])
+        wanted = {types.float32: f32, types.int32: i32}[returns]
+
+        def typed(given: tuple) -> Any:
+            available(name)
+            for one, kind in zip(given, takes, strict=True):
+                numbers(name, one, kind=kind)
+
+            def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+                if not text:
+                    return builder.bitcast(args[0], wanted)
+                return convert(builder, wanted, text, constraints, *args)
+
+            return returns(*takes), generate
+
+        def one(typing: Any, a: Any) -> Any:
+            return typed((a,))
+
+        def three(typing: Any, a: Any, b: Any, c: Any) -> Any:
+            return typed((a, b, c))
+
+        def four_of(typing: Any, a: Any, b: Any, c: Any, d: Any) -> Any:
+            return typed((a, b, c, d))
+
+        made = {1: one, 3: three, 4: four_of}[len(takes)]
+        made.__name__ = name  # for Numba's messages
+        return intrinsic(made)
+
+    def product(name: str, shape: str) -> Any:
+        kind, number, letter = (types.int32, i32, "r") if name == "mma_s8" else (types.float32, f32, "f")
+        places = "{$0, $1, $2, $3}, {$8, $9, $10, $11}, {$12, $13}, {$4, $5, $6, $7};"
+        constraints = ",".join([f"={letter}"] * 4 + [letter] * 4 + ["r"] * 6)
+
+        @intrinsic
+        def mma(
+            typing: Any, c0: Any, c1: Any, c2: Any, c3: Any, a0: Any, a1: Any, a2: Any, a3: Any, b0: Any, b1: Any
+        ) -> Any:
+            available(name)
+            numbers(name, c0, c1, c2, c3, a0, a1, a2, a3, b0, b1, kind=kind)
+
+            def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+                words = [builder.bitcast(one, i32) for one in args[4:]]
+                text, returns = f"mma.sync.aligned.{shape} {places}", ir.LiteralStructType([number] * 4)
+                found = convert(builder, returns, text, constraints, *args[:4], *words, attrs=("convergent",))
+                return cgutils.pack_array(builder, [builder.extract_value(found, k) for k in range(4)])
+
+            return types.UniTuple(kind, 4)(*[kind] * 10), generate
+
+        return mma
+
+    def matrices(name: str, how: str) -> Any:
+        text = f"ldmatrix.sync.aligned.m8n8.x4{how}.shared.b16 {{$0, $1, $2, $3}}, [$4];"
+
+        @intrinsic
+        def load(typing: Any, array: Any, index: Any) -> Any:
+            available(name)
+            checked(name, array, index)
+
+            def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+                at = address(context, builder, array, args[0], index, args[1], True)
+                found = line(builder, ir.LiteralStructType([i32] * 4), text, "=r,=r,=r,=r,r", at)
+                words = [builder.bitcast(builder.extract_value(found, k), f32) for k in range(4)]
+                return cgutils.pack_array(builder, words)
+
+            return four(array, index), generate
+
+        return load
+
+    whole, real = types.int32, types.float32
+    packed = "{ .reg .b32 w; cvt.pack.sat.s8.s32.b32 w, $4, $3, 0; cvt.pack.sat.s8.s32.b32 $0, $2, $1, w; }"
+    rounded = "{ .reg .b32 w; cvt.rna.tf32.f32 w, $1; mov.b32 $0, w; }"
+
     return SimpleNamespace(
+        tf32=plain("tf32", rounded, real, real),
+        mma_tf32=product("mma_tf32", "m16n8k8.row.col.f32.tf32.tf32.f32"),
+        mma_f16=product("mma_f16", "m16n8k16.row.col.f32.f16.f16.f32"),
+        mma_bf16=product("mma_bf16", "m16n8k16.row.col.f32.bf16.bf16.f32"),
+        mma_s8=product("mma_s8", "m16n8k32.row.col.s32.s8.s8.s32"),
+        ldmatrix_x4=matrices("ldmatrix_x4", ""),
+        ldmatrix_x4_trans=matrices("ldmatrix_x4_trans", ".trans"),
+        dp4a=plain("dp4a", "dp4a.s32.s32 $0, $1, $2, $3;", whole, whole, whole, whole),
+        rint=plain("rint", "cvt.rni.s32.f32 $0, $1;", whole, real),
+        pack_s8=plain("pack_s8", packed, whole, whole, whole, whole, whole),
+        prmt=plain("prmt", "prmt.b32 $0, $1, $2, $3;", whole, whole, whole, whole),
+        word_of_float=plain("word_of_float", "", whole, real),
+        float_of_word=plain("float_of_word", "", real, whole),
         halves=split("halves"),
         join_halves=join("join_halves", "f16"),
         bfloats=split("bfloats"),
@@ -268,9 +521,36 @@ _MEANINGS = SimpleNamespace(
     join_halves=narrow.join_halves,
     bfloats=narrow.bfloats,
     join_bfloats=narrow.join_bfloats,
+    tf32=narrow.tf32,
+    mma_tf32=tensor.product("ptx.mma_tf32", "tf32"),
+    mma_f16=tensor.product("ptx.mma_f16", "float16"),
+    mma_bf16=tensor.product("ptx.mma_bf16", "bfloat16"),
+    mma_s8=tensor.product("ptx.mma_s8", "int8"),
+    ldmatrix_x4=tensor.matrices("ptx.ldmatrix_x4", transposed=False),
+    ldmatrix_x4_trans=tensor.matrices("ptx.ldmatrix_x4_trans", transposed=True),
+    dp4a=narrow.dp4a,
+    rint=narrow.rint,
+    pack_s8=narrow.pack_s8,
+    prmt=narrow.prmt,
+    word_of_float=narrow.word_of_float,
+    float_of_word=narrow.float_of_word,
 )
+
+
+def _where_it_exists(name: str, meaning: Callable) -> Callable:
+    """The meaning, and the refusal where the GPU that simt stands for does not have the instruction."""
+
+    @functools.wraps(meaning)
+    def checked(run: Any, node: Any, *arguments: object) -> object:
+        why = lacks(name, run.options.compute_capability)
+        if why:
+            raise run.refuse(node, why)
+        return meaning(run, node, *arguments)
+
+    return checked if name in _NEEDS else meaning
+
 
 if target.mode == "gpu":
     globals().update(vars(intrinsics()))
 for _name in NAMES:
-    register_meaning(globals()[_name], getattr(_MEANINGS, _name))
+    register_meaning(globals()[_name], _where_it_exists(_name, getattr(_MEANINGS, _name)))

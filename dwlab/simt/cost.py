@@ -27,7 +27,7 @@ from __future__ import annotations
 import ast
 import functools
 import operator
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -80,6 +80,11 @@ class Cost:
     units of their own, conversions to it included. asynchronous: whether there are copies past the registers.
     local_words: 4-byte words of local arrays that hold something still needed, most at a time. atomic_repeats: lanes
     whose atomic has the address of another lane of the request: the hardware serves each singly, a sector each.
+
+    tensor: matrix products of the tensor cores (ptx.mma_…), each one instruction of `instructions`. How long one keeps
+    a tensor core, of which a multiprocessor has four, is for a time model to say. The four shapes are made so that all
+    take as long: at the rates of NVIDIA's A100 architecture paper (512 tf32 multiply-adds a cycle and multiprocessor,
+    twice that in 16 bits, four times in int8) 8 cycles on 8.0; on 9.0, whose rates are twice as high, 4 at the best.
     """
 
     instructions: int
@@ -104,6 +109,7 @@ class Cost:
     asynchronous: bool
     reuse: dict[str, Reuse]
     report: Report
+    tensor: int = 0
 
     @property
     def fetched(self) -> int:
@@ -183,7 +189,7 @@ class Costing(Execution):
     def __init__(self, *launch: object, only: int = 0):
         super().__init__(*launch)
         self.only = only if 0 < only < self.blocks_total else self.blocks_total
-        self.issued = self.issued32 = self.issued64 = 0
+        self.issued = self.issued32 = self.issued64 = self.tensor = 0
         self.asynchronous = False
         self.passes = dict.fromkeys(("load", "store", "atomic", "shared"), 0)
         self.repeats = 0
@@ -290,6 +296,13 @@ class Costing(Execution):
                 self.issued64 += (1 + conversions) * self.mask.warps
                 self.issue(conversions)
         return result
+
+    def operate(self, operands: Iterable[object], instructions: int = 1, unit: str = "") -> None:
+        for one in operands:
+            self.use(one)
+        self.issue(instructions)
+        if unit == "tensor":
+            self.tensor += instructions * self.mask.warps
 
     def keep_value(self, key: tuple, *objects: object) -> None:
         """What was computed is not computed again. The operands are kept, so that their ids stay theirs."""
@@ -585,5 +598,5 @@ def cost(
         asynchronous=run.asynchronous,
         reuse=reuse,
         report=report,
+        tensor=run.tensor,
     )
-

@@ -1,6 +1,7 @@
-"""Two numbers of 16 bits in the 32 bits of a float32: what packing and unpacking them mean, lane by lane.
+"""Numbers of fewer than 32 bits: two of 16 bits or four int8 in a word, a float32 rounded to tf32, lane by lane.
 
-Rounding is to the nearest, of two as near to the even one. A NaN stays a NaN; packed, it is 0x7FFF, as on the hardware.
+Rounding is to the nearest, of two as near to the even one (tf32: to the one further from 0). A NaN stays a NaN; packed,
+it is 0x7FFF, as on the hardware.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _NAN = np.uint32(0x7FFF)
 
 def halves(run: Execution, node: ast.Call, word: object) -> tuple[Lanes, Lanes]:
     """The float16 in the lower and in the upper 16 bits, as float32."""
-    bits = _bits(_float32(run, node, "ptx.halves", word))
+    bits = bits_of(float32(run, node, "ptx.halves", word))
     low, high = bits & np.uint32(0xFFFF), bits >> np.uint32(16)
     with np.errstate(invalid="ignore"):  # a signalling NaN
         return tuple(half.astype(np.uint16).view(np.float16).astype(np.float32) for half in (low, high))
@@ -34,7 +35,7 @@ def join_halves(run: Execution, node: ast.Call, low: object, high: object) -> La
 
 def bfloats(run: Execution, node: ast.Call, word: object) -> tuple[Lanes, Lanes]:
     """The bfloat16 in the lower and in the upper 16 bits, as float32."""
-    bits = _bits(_float32(run, node, "ptx.bfloats", word))
+    bits = bits_of(float32(run, node, "ptx.bfloats", word))
     return (bits << np.uint32(16)).view(np.float32), (bits & np.uint32(0xFFFF0000)).view(np.float32)
 
 
@@ -43,19 +44,99 @@ def join_bfloats(run: Execution, node: ast.Call, low: object, high: object) -> L
     return _joined(run, node, "ptx.join_bfloats", low, high, _bfloat16)
 
 
+def tf32(run: Execution, node: ast.Call, x: object) -> Lanes:
+    """Rounded to 10 bits behind the binary point; the 13 bits below are 0."""
+    x = float32(run, node, "ptx.tf32", x)
+    run.operate([x], instructions=2)  # as compiled: a sum, and a comparison that leaves a NaN alone
+    with np.errstate(over="ignore"):  # a NaN's bits, which are not used
+        bits = bits_of(x) + np.uint32(0x1000) & np.uint32(0xFFFFE000)
+    return np.where(np.isnan(x), np.float32(np.nan), bits.view(np.float32))[()]
+
+
+def dp4a(run: Execution, node: ast.Call, a: object, b: object, c: object) -> Lanes:
+    """c and the four products of a's and b's int8; the sum wraps around."""
+    a, b, c = (int32(run, node, "ptx.dp4a", value) for value in (a, b, c))
+    run.operate([a, b, c])
+    run.count_flops(node, types.INT32, 8)
+    total = c
+    with np.errstate(over="ignore"):
+        for k in range(4):
+            total = total + _byte(a, k) * _byte(b, k)
+    return total
+
+
+def pack_s8(run: Execution, node: ast.Call, *numbers: object) -> Lanes:
+    """Four int32, each held within -128 to 127, as the int8 of a word, the first one lowest."""
+    numbers = [int32(run, node, "ptx.pack_s8", one) for one in numbers]
+    if len(numbers) != 4:
+        raise run.refuse(node, f"ptx.pack_s8 takes 4 numbers, not {len(numbers)}")
+    run.operate(numbers, instructions=2)
+    word = np.int32(0)
+    for k, one in enumerate(numbers):
+        word = word | (np.clip(one, np.int32(-128), np.int32(127)) & np.int32(0xFF)) << np.int32(8 * k)
+    return word
+
+
+def prmt(run: Execution, node: ast.Call, a: object, b: object, selector: object) -> Lanes:
+    """A word of four bytes chosen from the eight of a (0 to 3) and b (4 to 7)."""
+    a, b, selector = (int32(run, node, "ptx.prmt", value) for value in (a, b, selector))
+    run.operate([a, b, selector])
+    shape = np.broadcast(a, b, selector).shape
+    every = np.stack([np.broadcast_to(one, shape) for one in (a, b)], axis=-1).view(np.uint8)
+    word = np.zeros(shape, np.uint32)
+    for k in range(4):
+        choice = np.broadcast_to(selector >> np.int32(4 * k), shape)
+        byte = np.take_along_axis(every, (choice & 7).astype(np.int64)[..., None], -1)[..., 0]
+        sign = np.where(byte > 127, np.uint8(255), np.uint8(0))
+        word |= np.where(choice & 8, sign, byte).astype(np.uint32) << np.uint32(8 * k)
+    return word.view(np.int32)[()]
+
+
+def rint(run: Execution, node: ast.Call, x: object) -> Lanes:
+    """The nearest int32, of two as near the even one; what is beyond int32 becomes its end, a NaN 0."""
+    x = float32(run, node, "ptx.rint", x)
+    run.operate([x])
+    near = np.nan_to_num(np.rint(x.astype(np.float64)), nan=0.0)
+    return np.clip(near, -(2.0**31), 2.0**31 - 1).astype(np.int32)
+
+
+def word_of_float(run: Execution, node: ast.Call, x: object) -> Lanes:
+    """The bits of a float32 as int32."""
+    return float32(run, node, "ptx.word_of_float", x).view(np.int32)
+
+
+def float_of_word(run: Execution, node: ast.Call, word: object) -> Lanes:
+    """The float32 with these bits."""
+    return int32(run, node, "ptx.float_of_word", word).view(np.float32)
+
+
+def _byte(word: Lanes, k: int) -> Lanes:
+    """int8 number k of a word, as int32."""
+    return word << np.int32(24 - 8 * k) >> np.int32(24)
+
+
 def _joined(run: Execution, node: ast.Call, name: str, low: object, high: object, rounded: object) -> Lanes:
-    low, high = (rounded(_float32(run, node, name, value)) for value in (low, high))
+    low, high = (rounded(float32(run, node, name, value)) for value in (low, high))
     return (low | high << np.uint32(16)).view(np.float32)
 
 
-def _float32(run: Execution, node: ast.Call, name: str, value: object) -> Lanes:
+def float32(run: Execution, node: ast.Call, name: str, value: object) -> Lanes:
+    """The value, or the refusal of what is no float32."""
     value = run.number(value, node)
     if value.dtype != types.FLOAT32:
         raise run.refuse(node, f"{name} takes float32, not {value.dtype}", "float32(…) converts")
     return value
 
 
-def _bits(value: Lanes) -> np.ndarray:
+def int32(run: Execution, node: ast.Call, name: str, value: object) -> Lanes:
+    """The value, or the refusal of what is no int32."""
+    value = run.number(value, node)
+    if value.dtype != types.INT32:
+        raise run.refuse(node, f"{name} takes int32, not {value.dtype}", "int32(…) converts")
+    return value
+
+
+def bits_of(value: Lanes) -> np.ndarray:
     return np.asarray(value, np.float32).view(np.uint32)
 
 
@@ -66,7 +147,7 @@ def _float16(value: Lanes) -> np.ndarray:
 
 
 def _bfloat16(value: Lanes) -> np.ndarray:
-    bits = _bits(value)
+    bits = bits_of(value)
     odd = bits >> np.uint32(16) & np.uint32(1)  # with a half in what is cut off, only an odd one is rounded up
     with np.errstate(over="ignore"):  # a NaN's bits, which are not used
         rounded = bits + (np.uint32(0x7FFF) + odd) >> np.uint32(16)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -161,6 +161,12 @@ class State:
             record.flops += done
             if dtype in (types.FLOAT64, types.COMPLEX128):
                 record.flops64 += done
+
+    def operate(self, operands: Iterable[object], instructions: int = 1, unit: str = "") -> None:
+        """An instruction on these values that is no operator of Python; `unit`: "tensor" of the tensor cores.
+
+        Nothing here: for those who count instructions (dwlab.simt.cost).
+        """
 
     def thread_name(self, block: int, lane: int) -> str:
         """ "thread (x, y, z) of block (x, y, z)", without trailing ones that the launch does not have."""

@@ -47,7 +47,7 @@ def load(name: str, space: str) -> Callable:
     """The meaning of a load of four."""
 
     def meaning(run: Execution, node: ast.Call, array: object, index: object) -> tuple[Lanes, ...]:
-        element, mask = _locate(run, node, name, space, array, index)
+        element, mask = locate(run, node, name, space, array, index)
         if mask is None:
             return (np.float32(0),) * WIDTH
         _note(run, array, element, mask, trace.LOAD, node)
@@ -65,7 +65,7 @@ def store(name: str, space: str) -> Callable:
         wide = np.stack(
             [np.broadcast_to(types.cast(run.number(v, node), types.FLOAT32), run.lanes_shape) for v in values]
         )
-        element, mask = _locate(run, node, name, space, array, index)
+        element, mask = locate(run, node, name, space, array, index)
         if mask is None:
             return
         _writable(run, node, array)
@@ -78,11 +78,11 @@ def store(name: str, space: str) -> Callable:
 def copy_async(run: Execution, node: ast.Call, shared: object, i: object, source: object, j: object) -> None:
     """Starts a copy: the source is read now, the destination is in flight until its thread has waited."""
     outer = run.mask
-    origin, mask = _locate(run, node, "ptx.copy4_async", "global", source, j)
+    origin, mask = locate(run, node, "ptx.copy4_async", "global", source, j)
     if mask is None:
         return
     run.mask = mask
-    element, mask = _locate(run, node, "ptx.copy4_async", "shared", shared, i)
+    element, mask = locate(run, node, "ptx.copy4_async", "shared", shared, i)
     run.mask = outer
     if mask is None:
         return
@@ -147,7 +147,7 @@ def in_flight(run: Execution, array: Array, element: np.ndarray, mask: Mask, nod
         return
 
 
-def _locate(
+def locate(
     run: Execution, node: ast.Call, name: str, space: str, array: object, index: object
 ) -> tuple[Lanes, Mask | None]:
     """(number of the first of the four elements within the allocation, lanes in bounds and aligned)."""
@@ -201,11 +201,16 @@ def _writable(run: Execution, node: ast.Call, array: Array) -> None:
         raise run.refuse(node, f"{array.name} is read-only on the host", "pass an array that may be written")
 
 
-def _note(run: Execution, array: Array, element: Lanes, mask: Mask, kind: int, node: ast.AST) -> None:
-    """Counts one access of 16 bytes a lane, and hunts on each of the four elements."""
+def tally(run: Execution, array: Array, element: Lanes, mask: Mask, kind: int, node: ast.AST) -> None:
+    """Counts one access of 16 bytes a lane."""
     if run.tracing:
         whole = Array(array.root, array.name, _WIDE, (np.int64(0),), (1,))
         run.count(whole, element // WIDTH, mask, run._KINDS[kind], node)
+
+
+def _note(run: Execution, array: Array, element: Lanes, mask: Mask, kind: int, node: ast.AST) -> None:
+    """Counts one access of 16 bytes a lane, and hunts on each of the four elements."""
+    tally(run, array, element, mask, kind, node)
     _hunt(run, array, element, mask, kind, node)
 
 

@@ -1,0 +1,124 @@
+"""Instructions that a warp executes as one: products of small matrices, and loads of their parts from shared memory.
+
+In words of 32 bits all four products have one layout. With g = lane // 4 and t = lane % 4, A is 16 rows of 8 words, B
+8 columns of 8 words, C and D 16 rows of 8 numbers:
+
+    a0: row g, word t        a1: row g + 8, word t    a2: row g, word t + 4    a3: row g + 8, word t + 4
+    b0: column g, word t     b1: column g, word t + 4
+    c0: row g, column 2t     c1: row g, column 2t + 1     c2, c3: the same of row g + 8
+
+A word holds one tf32, two float16 or bfloat16, or four int8 that follow each other along k, the first one lowest. The
+hardware multiplies exactly, and adds up in an order and with a rounding that are not promised; here sums are made in
+float64 and rounded once. Every lane of the warp takes part: otherwise the hardware promises nothing.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dwlab.simt import narrow, trace, types, wide
+from dwlab.simt.memory import Array, Lanes, Mask
+
+if TYPE_CHECKING:
+    from dwlab.simt.interpreter import Execution
+
+ROWS, COLUMNS, WORDS = 16, 8, 8
+_KEPT = np.uint32(0xFFFFE000)  # of a tf32 operand: sign, exponent, 10 bits; what is below is not looked at
+
+
+def product(name: str, kind: str) -> Callable:
+    """The meaning of D = A B + C. kind: what A's and B's words hold, "tf32", "float16", "bfloat16" or "int8"."""
+    per_word = {"tf32": 1, "float16": 2, "bfloat16": 2, "int8": 4}[kind]
+    whole = kind == "int8"
+
+    def meaning(run: Execution, node: ast.Call, *given: object) -> tuple[Lanes, ...]:
+        if len(given) != 10:
+            raise run.refuse(node, f"{name} takes c0 to c3, a0 to a3, b0 and b1, not {len(given)} values")
+        checked = narrow.int32 if whole else narrow.float32
+        lanes = [checked(run, node, name, value) for value in given]
+        whole_warps(run, node, name)
+        run.operate(lanes, unit="tensor")
+        run.count_flops(node, types.FLOAT32, 2 * ROWS * COLUMNS * WORDS * per_word // 32)
+        parts = [np.broadcast_to(one, run.lanes_shape).reshape(-1, 8, 4) for one in lanes]
+        c = np.stack(parts[:4], axis=-1)  # (warps, g, t, number)
+        a = np.empty((len(c), ROWS, WORDS), np.uint32)
+        for k, part in enumerate(parts[4:8]):
+            a[:, k % 2 * 8 : k % 2 * 8 + 8, k // 2 * 4 : k // 2 * 4 + 4] = part.view(np.uint32)
+        b = np.concatenate([part.view(np.uint32) for part in parts[8:]], axis=2)
+        with np.errstate(invalid="ignore", over="ignore"):
+            d = np.matmul(elements(a, kind), elements(b, kind).swapaxes(1, 2))
+            d = d.reshape(len(c), 2, 8, 4, 2).transpose(0, 2, 3, 1, 4).reshape(c.shape)
+            d = d.astype(np.int32) + c if whole else (d + c).astype(np.float32)
+        return tuple(np.ascontiguousarray(d[..., k]).reshape(run.lanes_shape) for k in range(4))
+
+    return meaning
+
+
+def elements(words: np.ndarray, kind: str) -> np.ndarray:
+    """What the words hold, along their last axis: float64, exactly."""
+    if kind == "tf32":
+        return (words & _KEPT).view(np.float32).astype(np.float64)
+    if kind == "bfloat16":
+        halves = words.view(np.uint16).astype(np.uint32)
+        return (halves << np.uint32(16)).view(np.float32).astype(np.float64)
+    return words.view(kind).astype(np.float64)
+
+
+def matrices(name: str, transposed: bool) -> Callable:
+    """The meaning of ldmatrix.x4: lane 8 m + r names where row r of matrix m begins; four words a lane come back."""
+
+    def meaning(run: Execution, node: ast.Call, array: object, index: object) -> tuple[Lanes, ...]:
+        whole_warps(run, node, name)
+        element, mask = wide.locate(run, node, name, "shared", array, index)
+        if mask is None:
+            return (np.float32(0),) * 4
+        wide.tally(run, array, element, mask, trace.LOAD, node)
+        start = np.where(mask.full, element, 0).reshape(run.nb, -1, 4, 8)  # a misplaced row is reported; read another
+        return tuple(_matrix(run, array, start[:, :, m], mask, node, transposed) for m in range(4))
+
+    return meaning
+
+
+def _matrix(run: Execution, array: Array, start: np.ndarray, mask: Mask, node: ast.AST, transposed: bool) -> Lanes:
+    """One matrix in the lanes that get it. start: (blocks, warps, 8), the element at which each row begins."""
+    g, t = np.arange(32) // 4, np.arange(32) % 4
+    if not transposed:  # row g, its elements 2t and 2t + 1
+        return _words(run, array, start[:, :, g] + t, mask, node).view(np.float32)
+    halves = []
+    for row in (2 * t, 2 * t + 1):  # and here both of column g
+        word = _words(run, array, start[:, :, row] + g // 2, mask, node)
+        halves.append(word >> np.tile(g % 2 * 16, run.padded // 32).astype(np.uint32) & np.uint32(0xFFFF))
+    return (halves[0] | halves[1] << np.uint32(16)).view(np.float32)
+
+
+def _words(run: Execution, array: Array, element: np.ndarray, mask: Mask, node: ast.AST) -> np.ndarray:
+    """A word for each lane, looked at for races as what that lane reads."""
+    element = np.ascontiguousarray(element.reshape(run.lanes_shape))
+    if run.hunting and array.root.tracked:
+        run.hunt(array, element, mask, trace.LOAD, node)
+    flat = array.root.view(types.UINT32)
+    return flat.take(element + run.rows * np.int64(array.root.row_bytes // 4), mode="clip")
+
+
+def whole_warps(run: Execution, node: ast.Call, name: str) -> None:
+    """Reports a warp of which some lanes are here and some are not."""
+    if not run.hunting:
+        return
+    active = run.mask.full.reshape(run.nb, -1, 32)
+    absent = (active.any(axis=2, keepdims=True) & ~active).reshape(run.lanes_shape)
+    if not absent.any():
+        return
+    row, lane = run.first_lane(absent)
+    if lane >= run.threads:
+        who = f"a warp of {run.threads % 32} threads, the last of block {run.block}"
+        why = "make the block a multiple of 32 threads"
+    else:
+        who = run.thread_name(int(run.block_numbers[row]), lane)
+        why = "it is elsewhere or has returned"
+    run.hazard(
+        "inactive lane", node.lineno, None, f"{name} takes all 32 lanes of a warp, and {who} is not here: {why}", who
+    )

@@ -1,0 +1,619 @@
+"""Matrix products of a warp, and instructions on int8 and tf32: against NumPy, counted, refused, compiled."""
+
+import functools
+
+import numpy as np
+import pytest
+from compiler import needs_compiler
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numba import float32, float64, int32, int64, uint32
+
+from dwlab import inspect, ptx, simt, target
+from dwlab.problems import encode
+from dwlab.simt.cost import cost
+from dwlab.target import cuda
+
+ROW, COLUMN = 16, 8
+TILE = 1024  # words
+PADDED = 16 * 12  # words of 16 rows of 8, 12 words apart
+KINDS = {"tf32": 8, "float16": 16, "bfloat16": 16, "int8": 32}
+"""What the words hold -> k of one instruction."""
+INSTRUCTIONS = {
+    "tf32": ptx.mma_tf32, "float16": ptx.mma_f16, "bfloat16": ptx.mma_bf16, "int8": ptx.mma_s8,
+}  # fmt: skip
+FACE = np.array([0x7F800000, 0xFF800000, 0x7FC00000], np.uint32).view(np.float32)  # infinity, -infinity, NaN
+
+
+def few_examples(most):
+    return settings(max_examples=most if target.mode == "simulated" else 2, deadline=None)
+
+
+@functools.cache
+def product(kind):
+    """A kernel whose warp i makes d[i] = a[i] b[i]^T + c[i] of words (n, 16, 8) and (n, 8, 8), numbers (n, 16, 8)."""
+    mma = INSTRUCTIONS[kind]
+    number = int32 if kind == "int8" else float32
+
+    @cuda.jit
+    def multiply(a, b, c, d):
+        warp = cuda.grid(1) // 32
+        g, t = cuda.laneid // 4, cuda.laneid % 4
+        if warp < a.shape[0]:
+            c0, c1 = number(c[warp, g, 2 * t]), number(c[warp, g, 2 * t + 1])
+            c2, c3 = number(c[warp, g + 8, 2 * t]), number(c[warp, g + 8, 2 * t + 1])
+            a0, a1 = a[warp, g, t], a[warp, g + 8, t]
+            a2, a3 = a[warp, g, t + 4], a[warp, g + 8, t + 4]
+            b0, b1 = b[warp, g, t], b[warp, g, t + 4]
+            c0, c1, c2, c3 = mma(c0, c1, c2, c3, a0, a1, a2, a3, b0, b1)
+            d[warp, g, 2 * t] = c0
+            d[warp, g, 2 * t + 1] = c1
+            d[warp, g + 8, 2 * t] = c2
+            d[warp, g + 8, 2 * t + 1] = c3
+
+    return multiply
+
+
+def operands(kind, rng, shape):
+    """(numbers as float64 or int64, the words that hold them)."""
+    if kind == "int8":
+        numbers = rng.integers(-128, 128, shape).astype(np.int8)
+        return numbers.astype(np.int64), numbers.view(np.int32)
+    numbers = rng.standard_normal(shape).astype(np.float32)
+    if kind == "tf32":
+        bits = numbers.view(np.uint32) & np.uint32(0xFFFFE000)
+        return bits.view(np.float32).astype(np.float64), numbers  # the instruction cuts off what is below
+    if kind == "float16":
+        return numbers.astype(np.float16).astype(np.float64), numbers.astype(np.float16).view(np.float32)
+    stored = encode(numbers, "bfloat16")
+    return (stored.astype(np.uint32) << 16).view(np.float32).astype(np.float64), stored.view(np.float32)
+
+
+def multiplied(kind, seed=0, n=1, block=64):
+    """(d as computed, d as it should be, the largest sum of magnitudes)."""
+    rng = np.random.default_rng(seed)
+    a, a_words = operands(kind, rng, (n, ROW, KINDS[kind]))
+    b, b_words = operands(kind, rng, (n, COLUMN, KINDS[kind]))
+    if kind == "int8":
+        c = rng.integers(-(2**31), 2**31, (n, ROW, COLUMN)).astype(np.int32)
+    else:
+        c = rng.standard_normal((n, ROW, COLUMN)).astype(np.float32)
+    d = np.zeros_like(c)
+    product(kind)[-(-n * 32 // block), block](a_words, b_words, c, d)
+    want = np.matmul(a, b.swapaxes(1, 2)) + c
+    return d, want, float((np.matmul(abs(a), abs(b).swapaxes(1, 2)) + abs(c.astype(np.float64))).max())
+
+
+# ---- what they compute, in either mode
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "int8"])
+@few_examples(6)
+@given(seed=st.integers(0, 99), n=st.integers(1, 5))
+def test_a_product_of_numbers_with_a_point(kind, seed, n):
+    got, want, most = multiplied(kind, seed, n)
+    np.testing.assert_allclose(got, want, rtol=0, atol=2**-21 * most)
+
+
+@few_examples(6)
+@given(seed=st.integers(0, 99), n=st.integers(1, 5))
+def test_a_product_of_bytes_is_exact_and_wraps_around(seed, n):
+    got, want, _ = multiplied("int8", seed, n)
+    np.testing.assert_array_equal(got, want.astype(np.int32))
+
+
+def test_the_least_bytes_go_over_no_edge():
+    low = np.full((1, ROW, 32), -128, np.int8)
+    d = np.zeros((1, ROW, COLUMN), np.int32)
+    product("int8")[1, 32](low.view(np.int32), low[:, :8].view(np.int32), d, d)
+    assert (d == 32 * 128 * 128).all()
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "int8"])
+def test_infinity_and_nan_stay_in_their_row(kind):
+    numbers = np.ones((1, ROW, KINDS[kind]), np.float32)
+    numbers[0, 3:6, 5] = FACE
+    ones = np.ones((1, COLUMN, KINDS[kind]), np.float32)
+    if kind != "tf32":
+        store = (lambda x: x.astype(np.float16)) if kind == "float16" else (lambda x: encode(x, "bfloat16"))
+        numbers, ones = store(numbers).view(np.float32), store(ones).view(np.float32)
+    d = np.zeros((1, ROW, COLUMN), np.float32)
+    product(kind)[1, 32](numbers, ones, d, d)
+    assert (d[0, 3] == np.inf).all() and (d[0, 4] == -np.inf).all() and np.isnan(d[0, 5]).all()
+    assert (np.delete(d[0], [3, 4, 5], axis=0) == KINDS[kind]).all()
+
+
+@cuda.jit
+def three_products(a, b, d):
+    """d = a b^T of float32 (16, 8) and (8, 8): in one product of tf32 cut off, one of tf32 rounded, and in three."""
+    g, t = cuda.laneid // 4, cuda.laneid % 4
+    nil = float32(0)
+    a0, a1, a2, a3 = a[g, t], a[g + 8, t], a[g, t + 4], a[g + 8, t + 4]
+    b0, b1 = b[g, t], b[g, t + 4]
+    h0, h1, h2, h3 = ptx.tf32(a0), ptx.tf32(a1), ptx.tf32(a2), ptx.tf32(a3)
+    l0, l1, l2, l3 = ptx.tf32(a0 - h0), ptx.tf32(a1 - h1), ptx.tf32(a2 - h2), ptx.tf32(a3 - h3)
+    i0, i1 = ptx.tf32(b0), ptx.tf32(b1)
+    k0, k1 = ptx.tf32(b0 - i0), ptx.tf32(b1 - i1)
+    d[0, g, 2 * t], x, y, z = ptx.mma_tf32(nil, nil, nil, nil, a0, a1, a2, a3, b0, b1)
+    d[1, g, 2 * t], x, y, z = ptx.mma_tf32(nil, nil, nil, nil, h0, h1, h2, h3, i0, i1)
+    c0, c1, c2, c3 = ptx.mma_tf32(nil, nil, nil, nil, l0, l1, l2, l3, i0, i1)
+    c0, c1, c2, c3 = ptx.mma_tf32(c0, c1, c2, c3, h0, h1, h2, h3, k0, k1)
+    d[2, g, 2 * t], x, y, z = ptx.mma_tf32(c0, c1, c2, c3, h0, h1, h2, h3, i0, i1)
+
+
+def test_three_products_of_tf32_are_near_float32():
+    rng = np.random.default_rng(0)
+    a, b = (1 + rng.random((rows, 8), dtype=np.float32) for rows in (ROW, COLUMN))
+    d = np.zeros((3, ROW, COLUMN), np.float32)
+    three_products[1, 32](a, b, d)
+    want = a.astype(np.float64) @ b.T.astype(np.float64)
+    cut, rounded, three = (abs(one - want)[:8, ::2].max() / want.max() for one in d)
+    assert three < 2**-20 < rounded < cut < 2**-9
+
+
+def number_kernel(function, takes, gives):
+    """A kernel: y[i] = function(x[0, i], x[1, i] …)."""
+    count = takes
+
+    @cuda.jit
+    def one(x, y):
+        i = cuda.grid(1)
+        if i < y.shape[0]:
+            y[i] = function(x[0, i])
+
+    @cuda.jit
+    def three(x, y):
+        i = cuda.grid(1)
+        if i < y.shape[0]:
+            y[i] = function(x[0, i], x[1, i], x[2, i])
+
+    @cuda.jit
+    def four(x, y):
+        i = cuda.grid(1)
+        if i < y.shape[0]:
+            y[i] = function(x[0, i], x[1, i], x[2, i], x[3, i])
+
+    kernel = {1: one, 3: three, 4: four}[count]
+
+    def run(*x):
+        y = np.zeros(len(x[0]), gives)
+        kernel[-(-len(y) // 64), 64](np.stack(x), y)
+        return y
+
+    return run
+
+
+def test_tf32_rounds_halves_away_from_zero():
+    step = 2.0**-10
+    x = np.array([1, 1 + step / 2, 1 + 0.49 * step, 1 + 1.5 * step, -1 - step / 2, 0, -0.0, 3.4028235e38, *FACE])
+    x = x.astype(np.float32)
+    got = number_kernel(ptx.tf32, 1, np.float32)(x)
+    inf, nan = np.inf, np.nan
+    want = [1, 1 + step, 1, 1 + 2 * step, -1 - step, 0, -0.0, inf, inf, -inf, nan]
+    np.testing.assert_array_equal(got, np.array(want, np.float32))
+    assert np.signbit(got[6])
+    rest = np.random.default_rng(0).standard_normal(1000).astype(np.float32)
+    got = number_kernel(ptx.tf32, 1, np.float32)(rest)
+    assert not (got.view(np.uint32) & 0x1FFF).any()
+    assert (abs(got - rest) <= 2.0**-11 * 2.0 ** np.floor(np.log2(abs(rest)))).all()
+
+
+@few_examples(10)
+@given(seed=st.integers(0, 999))
+def test_dp4a_adds_four_products_and_wraps_around(seed):
+    rng = np.random.default_rng(seed)
+    a, b = rng.integers(-128, 128, (2, 100, 4)).astype(np.int8)
+    c = rng.integers(-(2**31), 2**31, 100).astype(np.int32)
+    c[:2] = 2**31 - 1, -(2**31)
+    a[0], b[0], a[1], b[1] = -128, -128, -128, 127
+    want = (c + (a.astype(np.int64) * b).sum(axis=1)).astype(np.int32)
+    run = number_kernel(ptx.dp4a, 3, np.int32)
+    np.testing.assert_array_equal(run(a.view(np.int32)[:, 0], b.view(np.int32)[:, 0], c), want)
+
+
+def test_pack_s8_holds_numbers_within_a_byte():
+    edges = [-(2**31), -129, -128, -127, -1, 0, 1, 126, 127, 128, 2**31 - 1]
+    numbers = np.array(np.meshgrid(*[edges] * 4)).reshape(4, -1).astype(np.int32)
+    got = number_kernel(ptx.pack_s8, 4, np.int32)(*numbers)
+    np.testing.assert_array_equal(got.view(np.int8).reshape(-1, 4), np.clip(numbers, -128, 127).T)
+
+
+def test_rint_is_the_nearest_whole_number():
+    x = np.array([0.5, 1.5, -0.5, -1.5, 2.4999998, 8388607.5, 2e9, 2147483520, 3e9, -3e9, 1e-40, *FACE], np.float32)
+    want = [0, 2, 0, -2, 2, 8388608, 2000000000, 2147483520, 2**31 - 1, -(2**31), 0, 2**31 - 1, -(2**31), 0]
+    np.testing.assert_array_equal(number_kernel(ptx.rint, 1, np.int32)(x), want)
+
+
+@few_examples(10)
+@given(seed=st.integers(0, 999))
+def test_prmt_takes_any_bytes(seed):
+    rng = np.random.default_rng(seed)
+    a, b, selector = rng.integers(-(2**31), 2**31, (3, 64)).astype(np.int32)
+    selector[:3] = 0x3210, 0x7654, 0x6420
+    every = np.stack([a, b], axis=1).view(np.uint8)
+    want = np.zeros((64, 4), np.uint8)
+    for i in range(64):
+        for k in range(4):
+            choice = int(selector[i]) >> 4 * k & 15
+            byte = every[i, choice & 7]
+            want[i, k] = byte if choice < 8 else 255 if byte > 127 else 0
+    got = number_kernel(ptx.prmt, 3, np.int32)(a, b, selector)
+    np.testing.assert_array_equal(got.view(np.uint8).reshape(-1, 4), want)
+
+
+def test_bits_go_from_one_type_to_the_other_and_back():
+    bits = np.array([0, 1, -1, 0x7F800001, 0x3F800000, -(2**31)], np.int32)  # a signalling NaN among them
+    words = number_kernel(ptx.float_of_word, 1, np.float32)(bits)
+    np.testing.assert_array_equal(words.view(np.int32), bits)
+    np.testing.assert_array_equal(number_kernel(ptx.word_of_float, 1, np.int32)(words), bits)
+
+
+# ---- matrices out of shared memory
+
+
+@functools.cache
+def loader(name):
+    load = getattr(ptx, name)
+
+    @cuda.jit
+    def read(x, where, y):
+        tile = cuda.shared.array(TILE, float32, 16)
+        lane = cuda.threadIdx.x
+        for m in range(TILE // 32):
+            tile[m * 32 + lane] = x[m * 32 + lane]
+        cuda.syncwarp()
+        y[0, lane], y[1, lane], y[2, lane], y[3, lane] = load(tile, where[lane])
+
+    return read
+
+
+def matrix_words(pitch=32, seed=None):
+    """(1024 words with 2048 different halves, where each lane's row begins)."""
+    x = np.arange(TILE * 2).astype(np.uint16).view(np.float32)
+    where = np.arange(32) * pitch
+    return x, np.random.default_rng(seed).permutation(where) if seed is not None else where
+
+
+@pytest.mark.parametrize("seed", [None, 0, 1])
+def test_four_matrices_are_read_as_they_lie(seed):
+    x, where = matrix_words(seed=seed)
+    y = np.zeros((4, 32), np.float32)
+    loader("ldmatrix_x4")[1, 32](x, where, y)
+    lane = np.arange(32)
+    for m in range(4):
+        want = x[where[8 * m + lane // 4] + lane % 4]
+        np.testing.assert_array_equal(y[m].view(np.int32), want.view(np.int32))
+
+
+@pytest.mark.parametrize("seed", [None, 0, 1])
+def test_four_matrices_are_read_transposed(seed):
+    x, where = matrix_words(seed=seed)
+    y = np.zeros((4, 32), np.float32)
+    loader("ldmatrix_x4_trans")[1, 32](x, where, y)
+    halves = x.view(np.uint16)
+    for m in range(4):
+        matrix = np.stack([halves[2 * start : 2 * start + 8] for start in where[8 * m : 8 * m + 8]])
+        np.testing.assert_array_equal(y[m].view(np.uint16).reshape(8, 8), matrix.T)
+
+
+@pytest.mark.parametrize(("pitch", "wavefronts"), [(4, 4), (8, 8), (12, 4), (16, 16), (20, 4), (32, 32), (28, 4)])
+def test_eight_rows_are_read_at_once(pitch, wavefronts):
+    x, where = matrix_words(pitch)
+    report = simt.xray(loader("ldmatrix_x4"), 1, 32, x, where, np.zeros((4, 32), np.float32))
+    assert report.hazards == ()
+    (load,) = [a for a in report.accesses if (a.array, a.kind) == ("tile", "load")]
+    assert (load.requests, load.itemsize, load.bytes_used, load.active_lanes) == (1, 16, 512, 32)
+    assert (load.wavefronts, load.ideal_wavefronts, load.bank_conflicts) == (wavefronts, 4, wavefronts - 4)
+
+
+def test_the_first_words_of_a_tile_are_an_mma_s_operand():
+    """Rows 0 to 15 of 8 words, padded to 12: matrices in the order that a0 to a3 have."""
+
+    @cuda.jit
+    def multiply(a, b, d):
+        tile = cuda.shared.array(PADDED, float32, 16)
+        lane = uint32(cuda.threadIdx.x)
+        g, t = lane // 4, lane % 4
+        for m in range(4):
+            tile[(m * 4 + lane // 8) * 12 + lane % 8] = a[m * 4 + lane // 8, lane % 8]
+        cuda.syncwarp()
+        a0, a1, a2, a3 = ptx.ldmatrix_x4(tile, lane % 16 * 12 + lane // 16 * 4)
+        nil = float32(0)
+        d[g, 2 * t], d[g, 2 * t + 1], d[g + 8, 2 * t], d[g + 8, 2 * t + 1] = ptx.mma_f16(
+            nil, nil, nil, nil, a0, a1, a2, a3, b[g, t], b[g, t + 4]
+        )
+
+    rng = np.random.default_rng(0)
+    (a, a_words), (b, b_words) = operands("float16", rng, (ROW, 16)), operands("float16", rng, (COLUMN, 16))
+    d = np.zeros((ROW, COLUMN), np.float32)
+    multiply[1, 32](a_words, b_words, d)
+    np.testing.assert_allclose(d, a @ b.T, atol=1e-5)
+    report = simt.xray(multiply, 1, 32, a_words, b_words, d)
+    assert report.hazards == () and report.totals.flops == 2 * ROW * COLUMN * 16
+
+
+# ---- what is counted
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_operations_of_a_product(kind):
+    c = np.zeros((3, ROW, COLUMN), np.int32 if kind == "int8" else np.float32)
+    words = np.zeros((3, ROW, 8), c.dtype)
+    args = (words, words[:, :8].copy(), c, c.copy())
+    report = simt.xray(product(kind), 2, 64, *args)
+    assert report.totals.flops == 3 * 2 * ROW * COLUMN * KINDS[kind] and report.totals.flops64 == 0
+    counted = cost(product(kind), 2, 64, *args)
+    assert counted.tensor == 3 and counted.misses > 0
+
+
+def test_a_product_is_one_instruction_and_waits_for_its_operands():
+    def times(n):
+        @cuda.jit
+        def repeated(x, y):
+            c0 = c1 = c2 = c3 = float32(0)
+            word = x[cuda.threadIdx.x]
+            for _ in range(n):
+                c0, c1, c2, c3 = ptx.mma_f16(c0, c1, c2, c3, word, word, word, word, word, word)
+            y[cuda.threadIdx.x] = c0
+
+        return cost(repeated, 1, 32, np.zeros(32, np.float32), np.zeros(32, np.float32))
+
+    one, five = times(1), times(5)
+    assert five.instructions - one.instructions == five.tensor - one.tensor == 4
+    assert one.most_waits == five.most_waits == 1
+
+
+def test_dp4a_is_eight_operations_a_lane():
+    @cuda.jit
+    def add(x, y):
+        i = cuda.threadIdx.x
+        y[i] = ptx.dp4a(x[i], x[i], int32(0))
+
+    x = np.zeros(64, np.int32)
+    assert simt.xray(add, 1, 64, x, x.copy()).totals.flops == 64 * 8
+    assert cost(add, 1, 64, x, x.copy()).tensor == 0
+
+
+# ---- which mistakes are found
+
+
+def found(kernel, *args, block=32):
+    return simt.xray(kernel, 1, block, *args).hazards
+
+
+def zeros(*shape):
+    return np.zeros(shape, np.float32)
+
+
+def test_a_warp_that_has_parted_is_named():
+    @cuda.jit
+    def parted(x, y):
+        nil = float32(0)
+        i = cuda.threadIdx.x
+        if i != 5:
+            y[i], a, b, c = ptx.mma_tf32(nil, nil, nil, nil, x[i], x[i], x[i], x[i], x[i], x[i])
+
+    (one,) = found(parted, zeros(32), zeros(32))
+    assert one.kind == "inactive lane" and "thread 5 of block 0 is not here" in one.message
+    assert "ptx.mma_tf32 takes all 32 lanes of a warp" in one.message
+
+
+def test_a_thread_that_has_returned_is_named():
+    @cuda.jit
+    def returned(x, y):
+        i = cuda.threadIdx.x
+        if i >= 40:
+            return
+        y[i] = ptx.mma_s8(int32(0), int32(0), int32(0), int32(0), x[i], x[i], x[i], x[i], x[i], x[i])[0]
+
+    x = np.zeros(64, np.int32)
+    (one,) = found(returned, x, x.copy(), block=64)
+    assert one.kind == "inactive lane" and "thread 40 of block 0 is not here" in one.message
+
+
+def test_whole_warps_may_go_other_ways():
+    @cuda.jit
+    def one_warp(x, y):
+        nil = float32(0)
+        i = cuda.threadIdx.x
+        if i // 32 == 1:
+            y[i] = ptx.mma_f16(nil, nil, nil, nil, x[i], x[i], x[i], x[i], x[i], x[i])[0]
+
+    assert found(one_warp, zeros(96), zeros(96), block=96) == ()
+
+
+def test_a_block_that_is_no_whole_number_of_warps_is_named():
+    @cuda.jit
+    def load(y):
+        tile = cuda.shared.array(256, float32, 16)
+        i = cuda.threadIdx.x
+        for m in range(8):
+            tile[m * 32 + i % 32] = 0
+        cuda.syncthreads()
+        y[i] = ptx.ldmatrix_x4(tile, 4 * (i % 32))[0]
+
+    kinds = {one.kind: one.message for one in found(load, zeros(48), block=48)}
+    assert "a warp of 16 threads" in kinds["inactive lane"] and "multiple of 32" in kinds["inactive lane"]
+
+
+def matrix_fault(index_of, size=128, array=float32):
+    @cuda.jit
+    def load(y):
+        tile = cuda.shared.array(size, array, 16)
+        i = cuda.threadIdx.x
+        for m in range(i, size, 32):
+            tile[m] = 0
+        cuda.syncwarp()
+        y[i] = ptx.ldmatrix_x4(tile, index_of(i))[0]
+
+    return found(load, zeros(32))
+
+
+def test_a_row_that_begins_at_an_odd_place_is_named():
+    @cuda.jit(device=True)
+    def odd(i):
+        return 4 * i + 2 * (i == 9)
+
+    (one,) = matrix_fault(odd, 132)
+    assert one.kind == "misaligned" and "index 38 in thread 9 of block 0" in one.message
+    assert "ptx.ldmatrix_x4 takes indices that are multiples of 4" in one.message
+
+
+def test_a_row_outside_the_array_is_named():
+    @cuda.jit(device=True)
+    def plain(i):
+        return 4 * i
+
+    (one,) = matrix_fault(plain, 126)
+    assert one.kind == "out of bounds" and "elements 124 to 127 (size 126) in thread 31" in one.message
+
+
+def test_matrices_of_other_arrays_are_refused():
+    @cuda.jit(device=True)
+    def plain(i):
+        return 4 * i
+
+    @cuda.jit
+    def of_global(x, y):
+        y[cuda.threadIdx.x] = ptx.ldmatrix_x4(x, 4 * cuda.threadIdx.x)[0]
+
+    with pytest.raises(simt.UnsupportedError, match="ptx.ldmatrix_x4 takes a float32 array; tile is float64"):
+        matrix_fault(plain, array=float64)
+    with pytest.raises(simt.UnsupportedError, match="takes a shared array; this is a global array"):
+        found(of_global, zeros(128), zeros(32))
+
+
+@pytest.mark.parametrize("name", ["ldmatrix_x4", "ldmatrix_x4_trans"])
+def test_a_row_that_another_lane_reads_needs_a_barrier(name):
+    load = getattr(ptx, name)
+
+    @cuda.jit
+    def own(y):
+        tile = cuda.shared.array(128, float32, 16)
+        i = cuda.threadIdx.x
+        ptx.store4_shared(tile, 4 * i, float32(1), float32(2), float32(3), float32(4))
+        y[i] = load(tile, 4 * i)[0]  # its own row, but its words go to four lanes
+
+    (one,) = found(own, zeros(32))
+    assert one.kind == "race" and "cuda.syncwarp()" in one.message
+
+
+def test_a_matrix_that_is_still_on_its_way_is_named():
+    @cuda.jit
+    def early(x, y):
+        tile = cuda.shared.array(128, float32, 16)
+        i = cuda.threadIdx.x
+        ptx.copy4_async(tile, 4 * i, x, 4 * i)
+        ptx.commit()
+        y[i] = ptx.ldmatrix_x4(tile, 4 * i)[0]
+        ptx.wait(0)
+
+    (one, *_) = found(early, zeros(128), zeros(32))
+    assert one.kind == "race" and "while the asynchronous copy" in one.message
+
+
+def test_what_nothing_wrote_is_found():
+    @cuda.jit
+    def unwritten(y):
+        tile = cuda.shared.array(128, float32, 16)
+        i = cuda.threadIdx.x
+        y[i] = ptx.ldmatrix_x4(tile, 4 * i)[0]
+
+    (one,) = found(unwritten, zeros(32))
+    assert one.kind == "uninitialised"
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda x: ptx.dp4a(int32(x), int32(x), 0), "ptx.dp4a takes int32, not int64"),
+        (lambda x: ptx.dp4a(float32(x), int32(x), int32(0)), "ptx.dp4a takes int32, not float32"),
+        (lambda x: ptx.pack_s8(int32(x), int64(x), int32(0), int32(0)), "ptx.pack_s8 takes int32, not int64"),
+        (lambda x: ptx.rint(float64(x)), "ptx.rint takes float32, not float64"),
+        (lambda x: ptx.tf32(0.5), "ptx.tf32 takes float32, not float64"),
+        (lambda x: ptx.word_of_float(int32(x)), "ptx.word_of_float takes float32, not int32"),
+        (lambda x: ptx.float_of_word(float32(x)), "ptx.float_of_word takes int32, not float32"),
+        (
+            lambda x: ptx.mma_tf32(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0),
+            "ptx.mma_tf32 takes float32, not float64",
+        ),
+        (
+            lambda x: ptx.mma_s8(
+                float32(0), float32(0), float32(0), float32(0), int32(0), int32(0), int32(0), int32(0), int32(0),
+                int32(0),
+            ),
+            "ptx.mma_s8 takes int32, not float32",
+        ),
+        (lambda x: ptx.mma_f16(float32(x), float32(x)), "takes c0 to c3, a0 to a3, b0 and b1, not 2 values"),
+        (lambda x: ptx.pack_s8(int32(x)), "takes 4 numbers, not 1"),
+    ],
+)  # fmt: skip
+def test_numbers_of_another_type_are_refused(call, says):
+    @cuda.jit
+    def kernel(x, y):
+        called(x)
+        y[0] = 0
+
+    called = cuda.jit(device=True)(call)
+    with pytest.raises(simt.UnsupportedError, match=says):
+        found(kernel, 1, zeros(32))
+
+
+# ---- which GPU has them
+
+
+def test_a_gpu_without_the_instruction_says_so():
+    assert ptx.needs("mma_tf32") == (8, 0) and ptx.needs("ldmatrix_x4") == (7, 5) and ptx.needs("load4") == (5, 0)
+    assert ptx.lacks("mma_tf32", (7, 5)) == "ptx.mma_tf32 needs compute capability 8.0; this GPU has 7.5"
+    assert ptx.lacks("mma_tf32", (8, 0)) == ptx.lacks("mma_tf32", (9, 0)) == ptx.lacks("ldmatrix_x4", (7, 5)) == ""
+    with pytest.raises(ValueError, match="there is no ptx.mma_f64"):
+        ptx.needs("mma_f64")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_simt_stands_for_a_gpu_of_its_compute_capability(kind):
+    words = np.zeros((1, ROW, 8), np.int32 if kind == "int8" else np.float32)
+    old = simt.Options(compute_capability=(7, 5))
+    with pytest.raises(simt.UnsupportedError, match="needs compute capability 8.0; this GPU has 7.5"):
+        simt.xray(product(kind), 1, 32, words, words[:, :8].copy(), words, words.copy(), options=old)
+
+
+@cuda.jit
+def each_once(x, y):
+    tile = cuda.shared.array(128, float32, 16)
+    i = uint32(cuda.threadIdx.x)
+    ptx.store4_shared(tile, 4 * i, x[i], x[i], x[i], x[i])
+    cuda.syncwarp()
+    a, b, c, d = ptx.ldmatrix_x4(tile, 4 * i)
+    e, f, g, h = ptx.ldmatrix_x4_trans(tile, 4 * i)
+    a, b, c, d = ptx.mma_f16(a, b, c, d, a, b, c, d, e, f)
+    a, b, c, d = ptx.mma_bf16(a, b, c, d, a, b, c, d, e, f)
+    a, b, c, d = ptx.mma_tf32(a, b, c, d, ptx.tf32(a), b, c, d, e, f)
+    p, q, r = ptx.rint(a), ptx.word_of_float(b), ptx.word_of_float(c)
+    s, t = ptx.word_of_float(g), ptx.word_of_float(h)
+    p, q, r, s = ptx.mma_s8(p, q, r, s, p, q, r, s, t, t)
+    p = ptx.prmt(ptx.dp4a(p, q, r), s, r)
+    y[i] = ptx.float_of_word(ptx.pack_s8(p, q, r, s)) + d
+
+
+@needs_compiler
+@pytest.mark.parametrize("cc", ["8.0", "9.0"])
+def test_each_is_compiled_to_its_instruction(cc):
+    made = inspect.compile(each_once, signature="void(float32[::1], float32[::1])", cc=cc)
+    if made.sass is None:
+        pytest.skip(f"no SASS here: {made.sass_missing}")
+    for opcode, times in {
+        "HMMA.16816.F32": 1, "HMMA.16816.F32.BF16": 1, "HMMA.1688.F32.TF32": 1, "IMMA.16832.S8.S8": 1,
+        "LDSM.16.M88.4": 1, "LDSM.16.MT88.4": 1, "IDP.4A.S8.S8": 1, "I2IP.S8.S32.SAT": 2,
+    }.items():  # fmt: skip
+        assert made.opcodes.get(opcode) == times, (opcode, made.opcodes)
+    for start in ("F2I", "PRMT"):
+        assert sum(n for name, n in made.opcodes.items() if name.startswith(start)) == 1, (start, made.opcodes)
+    assert made.spill_stores == made.spill_loads == made.float64_instructions == 0
+    assert made.ptx.count("cvt.rna.tf32.f32") == 1
+
+
+@needs_compiler
+def test_a_gpu_that_is_too_old_is_told_by_the_compiler():
+    with pytest.raises(inspect.InspectError, match="needs compute capability 8.0; this GPU has 7.5"):
+        inspect.compile(each_once, signature="void(float32[::1], float32[::1])", cc="7.5")
