@@ -1,12 +1,18 @@
-"""What this machine's CUDA driver says of itself, asked through ctypes: works before any package is installed."""
+"""What this machine's CUDA driver says of itself, asked through ctypes: works before any package is installed.
+
+And the one thing that a kernel must ask of it before it starts: `allow_shared`, through numba-cuda.
+"""
 
 from __future__ import annotations
 
 import ctypes
 import os
 import sys
+import weakref
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 _COMPUTE_CAPABILITY_MAJOR, _COMPUTE_CAPABILITY_MINOR = 75, 76  # CUdevice_attribute, cuda.h
 
@@ -117,3 +123,49 @@ def query() -> Driver:
             capability.append(value.value)
         devices.append(Device(name.value.decode("utf-8", "replace"), (capability[0], capability[1])))
     return Driver(True, cuda, release, tuple(devices), "" if devices else "the driver sees no GPU")
+
+
+SHARED_UNASKED = 48 * 1024
+"""Bytes of shared memory that a block gets without asking (CUDA C++ Programming Guide, "Shared Memory")."""
+
+# kernel -> (argument types, device) -> bytes of dynamic shared memory that it may be started with
+_allowed: weakref.WeakKeyDictionary[Any, dict[tuple, int]] = weakref.WeakKeyDictionary()
+
+
+def allow_shared(kernel: Any, args: Sequence[Any], nbytes: int) -> None:
+    """Lets a kernel start with `nbytes` of dynamic shared memory, also where that is more than 48 KiB a block.
+
+    kernel: of numba.cuda.jit; for one of dwlab.simt, which holds launches to the same limits, there is nothing to do.
+    args: what it is to be started with; it is compiled for them if it is not yet. The driver is asked once for each
+    compiled form and device, and again only for more. Raises ValueError if the GPU does not give a block so much.
+    """
+    if nbytes <= 0 or not hasattr(kernel, "overloads"):
+        return
+    device, types = _current_device(), tuple(kernel.typeof_pyval(one) for one in args)
+    allowed, key = _allowed.setdefault(kernel, {}), (types, device.id)
+    if allowed.get(key, 0) >= nbytes:
+        return
+    function = kernel.compile(types)._codelibrary.get_cufunc()
+    static = function.attrs.shared
+    if static + nbytes > SHARED_UNASKED:
+        most = device.MAX_SHARED_MEMORY_PER_BLOCK_OPTIN
+        if static + nbytes > most:
+            raise ValueError(
+                f"{kernel.__name__}: {static + nbytes:,} bytes of shared memory a block ({static:,} static); this GPU "
+                f"gives {most:,}: make the tile smaller"
+            )
+        _raise_limit(function, nbytes, device)
+    allowed[key] = nbytes
+
+
+def _current_device() -> Any:
+    from numba import cuda
+
+    return cuda.get_current_device()
+
+
+def _raise_limit(function: Any, nbytes: int, device: Any) -> None:
+    from numba.cuda.cudadrv import driver
+
+    attribute = driver.binding.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+    driver.driver.cuKernelSetAttribute(attribute, nbytes, function.handle, device.id)
