@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 
 from dwlab import problems, records, stages
+from dwlab.driver import allow_shared
 from dwlab.problems import DepthwiseConv1d
 from dwlab.stages import Stage
 
@@ -193,7 +194,9 @@ def launch_once(stage: Stage, problem: DepthwiseConv1d) -> None:
         args[len(names) - 1] = cuda.device_array(stage.workspace_shape(problem), np.float32)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Grid size .* low occupancy")  # Numba's word on small problems
-        stage.kernel_for(problem)[how.grid, how.block, 0, how.shared_bytes](*args)
+        kernel = stage.kernel_for(problem)
+        allow_shared(kernel, args, how.shared_bytes)
+        kernel[how.grid, how.block, 0, how.shared_bytes](*args)
     cuda.synchronize()
 
 

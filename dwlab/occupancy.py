@@ -191,7 +191,8 @@ def occupancy(
     elif shared_bytes > lim.shared_per_block:
         notes.append(
             f"{shared_bytes:,} bytes of shared memory is over {lim.shared_per_block:,}: a static array of this size "
-            "does not compile; it must be dynamic shared memory, and the kernel's attribute must be raised first."
+            "does not compile; it must be dynamic shared memory, and the kernel's attribute must be raised first "
+            "(dwlab.driver.allow_shared; a stage's launch does it)."
         )
 
     blocks = 0 if exceeded else min(by.values())

@@ -24,6 +24,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dwlab.driver import allow_shared
+from dwlab.occupancy import LIMITS
 from dwlab.problems import DTYPES, KINDS, PATHS, DepthwiseConv1d, Problem, nearest
 
 if TYPE_CHECKING:
@@ -37,6 +39,7 @@ _FILE = re.compile(rf"^({'|'.join(PATHS + KINDS)})_(\d+)_(\w+)\.py$")
 MAX_GRID = (2**31 - 1, 65535, 65535)
 MAX_BLOCK = (1024, 1024, 64)
 MAX_THREADS = 1024
+MAX_SHARED = max(one.shared_per_block_optin for one in LIMITS.values())  # bytes of a block, on the GPU that gives most
 
 _FLOAT32 = ("float32",)
 
@@ -191,6 +194,8 @@ def limits(launch: Launch) -> tuple[str, ...]:
                 found.append(f"the {what} {sizes} has {size} in {axis}; the hardware's limit is {limit}")
     if not found and launch.threads > MAX_THREADS:
         found.append(f"the block {launch.block} has {launch.threads} threads; the hardware's limit is {MAX_THREADS}")
+    if launch.shared_bytes > MAX_SHARED:
+        found.append(f"{launch.shared_bytes:,} bytes of shared memory a block; no GPU gives more than {MAX_SHARED:,}")
     return tuple(found)
 
 
@@ -410,6 +415,7 @@ def enqueue(how: Launch, kernel: Any, args: Sequence[Any], output: Any, parts: A
     """
     if how.zero:
         fill_zero(output, stream)
+    allow_shared(kernel, args, how.shared_bytes)
     kernel[how.grid, how.block, stream, how.shared_bytes](*args)
     if how.parts:
         add_parts(parts, output, stream)
