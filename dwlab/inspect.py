@@ -643,6 +643,9 @@ def explain(error: str, cc: tuple[int, int]) -> str:
             f"it uses the instruction {feature[1]}, which needs compute capability {_dotted(least)} or higher, "
             f"not {_dotted(cc)}"
         )
+    ours = re.search(r"ptx\.\w+ needs compute capability [\d.]+\d", error)
+    if ours:
+        return f"{ours[0]} or higher, not {_dotted(cc)}"
     shared = re.search(r"uses too much shared data \((0x[0-9a-f]+) bytes, (0x[0-9a-f]+) max\)", error)
     if shared:
         asked, most = (int(number, 16) for number in shared.groups())
