@@ -1,0 +1,224 @@
+"""Layer tables: shapes that chain, sizes that others counted, and the graph that says what may be fused."""
+
+import pytest
+
+from dwlab import networks
+from dwlab.layers import DepthwiseConv2d, Pointwise
+from dwlab.networks import INPUT, NETWORKS, NetworkError, Operation, macs, network, weights
+from dwlab.problems import ProblemError
+
+CNNS = ("mobilenet_v1", "mobilenet_v2", "xception", "proxylessnas")
+
+
+def written(problem):
+    return problem.N, getattr(problem, "F", problem.C), problem.P, problem.Q
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize("resolution, dtype", [(224, "float16"), (160, "int8")])
+def test_each_layer_reads_what_another_wrote(name, resolution, dtype):
+    made = network(name, batch=3, layout="NHWC", dtype=dtype, resolution=resolution)
+    maps = {}
+    for layer in made.layers:
+        problem = layer.problem
+        assert (problem.N, problem.layout, problem.dtype) == (3, "NHWC", dtype)
+        if layer.input != INPUT:
+            assert maps[layer.input] == (problem.N, problem.C, problem.H, problem.W), layer
+        assert problem.residual == bool(layer.residual)
+        if layer.residual not in ("", INPUT):
+            assert maps[layer.residual] == written(problem), layer
+        assert layer.name not in maps and layer.name.startswith(layer.block)
+        maps[layer.name] = written(problem)
+    # Nothing is computed in vain.
+    assert [layer.name for layer in made.layers if not made.readers(layer.name)] == [made.layers[-1].name]
+
+
+@pytest.mark.parametrize("name", CNNS)
+def test_a_classifier_reads_the_image_and_writes_1000_classes(name):
+    made = network(name, batch=2)
+    assert made.layers[0].problem.C == 3 and made.layers[0].problem.H == 224
+    assert written(made.layers[-1].problem) == (2, 1000, 1, 1)
+    assert made.layer("head.mean").problem.H == 7
+
+
+# Published totals, with every parameter of the batch norms: what each channel behind a convolution has of its own.
+# torchvision's table of models: MobileNet_V2_Weights, 3,504,872 (2 a channel); Keras' Xception.summary(): 22,910,480
+# (4 a channel); MobileNetV1 of arXiv 1704.04861, table 8: 4.2 million.
+def behind(made, depthwise):
+    convolutions = [
+        layer.problem
+        for layer in made.layers
+        if isinstance(layer.problem, Pointwise)
+        or getattr(layer.problem, "op", "") == "conv2d"
+        or (depthwise and isinstance(layer.problem, DepthwiseConv2d))
+    ]
+    return sum(written(problem)[1] for problem in convolutions)
+
+
+def test_as_many_parameters_as_the_literature_counts():
+    v2 = network("mobilenet_v2")
+    assert v2.weights + 2 * behind(v2, depthwise=True) + 1000 == 3_504_872
+    xception = network("xception")
+    assert xception.weights + 4 * behind(xception, depthwise=False) + 1000 == 22_910_480
+    v1 = network("mobilenet_v1")
+    assert round((v1.weights + 2 * behind(v1, depthwise=True) + 1000) / 1e6, 1) == 4.2
+
+
+def test_mobilenet_v1_spends_its_work_where_its_paper_says():
+    """arXiv 1704.04861, tables 2 and 4: 569 million multiply-adds; shares of them, and of the parameters."""
+    made = network("mobilenet_v1")
+    assert round(made.macs / 1e6) == 569
+    for kind, of_macs, of_weights in ((Pointwise, 94.86, 74.59), (DepthwiseConv2d, 3.06, 1.06)):
+        problems = [layer.problem for layer in made.layers if isinstance(layer.problem, kind)]
+        assert 100 * sum(map(macs, problems)) / made.macs == pytest.approx(of_macs, abs=0.2)
+        assert 100 * sum(map(weights, problems)) / made.weights == pytest.approx(of_weights, abs=0.2)
+
+
+def test_multiply_adds_of_depthwise_and_pointwise_layers_by_hand():
+    # MobileNetV1's stages, (channels in, channels out, map written): 9 and `channels out` products for each element.
+    table = [
+        (32, 64, 112), (64, 128, 56), (128, 128, 56), (128, 256, 28), (256, 256, 28), (256, 512, 14),
+        *[(512, 512, 14)] * 5, (512, 1024, 7), (1024, 1024, 7),
+    ]  # fmt: skip
+    made = network("mobilenet_v1")
+    planned = [layer.problem for layer in made.layers if layer.planned]
+    assert sum(map(macs, planned)) == sum(size * size * c * (9 + f) for c, f, size in table)
+    assert sum(map(weights, planned)) == sum(c * (9 + f) for c, f, _ in table)
+    assert round(network("mobilenet_v2").macs / 1e6) == 301  # torchvision: 0.30 GFLOPS
+    assert network("mobilenet_v2", batch=4).macs == 4 * network("mobilenet_v2").macs
+
+
+def shape_of(made, name):
+    problem = made.layer(name).problem
+    return problem.C, written(problem)[1], problem.H, problem.P
+
+
+def test_maps_of_xception():
+    """Layers of the source's list, at 224 pixels: (channels, filters, map read, map written)."""
+    made = network("xception")
+    assert shape_of(made, "1.pointwise1") == (64, 128, 109, 109)
+    assert shape_of(made, "2.pointwise1") == (128, 256, 55, 55) and shape_of(made, "2.pool") == (256, 256, 55, 28)
+    assert shape_of(made, "3.pointwise2") == (728, 728, 28, 28) and shape_of(made, "12.pointwise2")[1:3] == (1024, 14)
+    assert shape_of(made, "13.pointwise1") == (1024, 1536, 7, 7)
+    assert shape_of(made, "13.pointwise2") == (1536, 2048, 7, 7)
+    assert sum(isinstance(layer.problem, DepthwiseConv2d) for layer in made.layers) == 34
+    assert shape_of(made, "2.shortcut") == (128, 256, 28, 28)
+
+
+def test_feed_forward_blocks_of_transformers():
+    for name, width in {"ceit_t": 192, "ceit_s": 384, "ceit_b": 768}.items():
+        blocks = network(name).blocks
+        assert len(blocks) == 12
+        for block in blocks.values():
+            assert [layer.channels for layer in block] == [(width, 4 * width), (4 * width,) * 2, (4 * width, width)]
+            assert {layer.problem.H for layer in block} == {14}
+    maps = {layer.problem.H: layer.problem.C for layer in network("cmt_s").layers if layer.name.endswith("expand")}
+    assert maps == {56: 64, 28: 128, 14: 256, 7: 512}
+
+
+def test_proxylessnas_has_its_widths():
+    made = network("proxylessnas")
+    hidden = [layer.problem.C for layer in made.layers if layer.name.endswith(".depthwise")]
+    assert hidden == [32, 72, 96, 168, 336, 336, 672, 384, 384, 768, 1536, 1536, 1536, 1536]
+    assert made.layer("head.expand").channels == (432, 1280)
+    adds = [layer.block for layer in made.layers if layer.residual]
+    assert adds == ["4", "6", "8", "9", "11", "12", "13"]
+
+
+# ---------------------------------------------------------------------------------------------- what may be fused
+
+
+def index(made, name):
+    return made.layers.index(made.layer(name))
+
+
+def test_mobilenet_v1_is_one_chain():
+    (chain,) = network("mobilenet_v1").chains
+    assert len(chain) == 26
+
+
+def test_a_map_that_a_shortcut_needs_is_not_fused_away():
+    made = network("mobilenet_v2")
+    assert made.joint(index(made, "2.expand")) == "" == made.joint(index(made, "2.depthwise"))
+    assert made.joint(index(made, "1.project")) == ""  # 16 channels become 24: no shortcut
+    assert made.joint(index(made, "2.project")) == "3.project adds what 2.project writes"
+    # The next block strides, so nobody else needs the map; but it is a sum, and a fused kernel adds at its end only.
+    assert made.joint(index(made, "3.project")) == "3.project adds a map, which only a last layer can"
+    assert {len(chain) for chain in made.chains} == {3, 4, 5}
+
+
+def test_pools_and_shortcuts_of_xception_are_not_crossed():
+    made = network("xception")
+    assert made.joint(index(made, "1.shortcut")) == "1.depthwise1 reads stem.2"
+    assert made.joint(index(made, "1.pointwise2")) == "1.pool is no depthwise or pointwise layer"
+    assert [layer.name for layer in made.chains[-1]] == [
+        "13.depthwise1", "13.pointwise1", "13.depthwise2", "13.pointwise2",
+    ]  # fmt: skip
+    assert [len(chain) for chain in made.chains] == [1, 4, 1, 4, 1, 4, *[6] * 8, 1, 4, 4]
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_chains_hold_every_planned_layer_once(name):
+    made = network(name)
+    assert [layer for chain in made.chains for layer in chain] == [layer for layer in made.layers if layer.planned]
+    for chain in made.chains:
+        for first, second in zip(chain, chain[1:], strict=False):
+            assert second.input == first.name and made.readers(first.name) == (second.name,)
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_int8_layers_have_what_int8_can(name):
+    """Same layers, same work; GELU and the sums with shortcuts are operations behind them."""
+    made, plain = network(name, dtype="int8"), network(name)
+    assert made.macs == plain.macs
+    activations = [layer.problem.activation for layer in plain.layers if layer.planned]
+    kinds = [layer.problem.op for layer in made.layers]
+    assert kinds.count("gelu") == activations.count("gelu")
+    assert kinds.count("add") == sum(layer.planned and bool(layer.residual) for layer in plain.layers)
+    assert {layer.problem.activation for layer in made.layers} <= {"none", "relu"}
+    if name == "mobilenet_v2":
+        assert made.layer("3.project.add").residual == "2.project"
+        assert made.layer("4.expand").input == "3.project.add"
+
+
+# ------------------------------------------------------------------------------------------------- text and bad input
+
+
+def test_a_table_prints():
+    made = network("mobilenet_v2", batch=8)
+    lines = str(made).splitlines()
+    assert lines[0].startswith("mobilenet_v2, batch 8, NCHW, float32, 224 pixels: 54 layers, 2,406 M multiply-adds")
+    assert len(lines) == 4 + 54 and "DW 3×3 s2 96@112→56" in str(made)
+    assert made._repr_markdown_().count("\n| ") == 2 + 54
+    assert str(made.layers[0]) == "stem: conv2d 3×3 s2 3→32@224"
+
+
+def test_what_is_not_there_is_answered_with_the_nearest():
+    with pytest.raises(NetworkError, match="no network 'mobilnet_v2'. The nearest is 'mobilenet_v2'"):
+        network("mobilnet_v2")
+    with pytest.raises(NetworkError, match="mobilenet_v2 has no layer '2.depthwize'. The nearest is '2.depthwise'"):
+        network("mobilenet_v2").layer("2.depthwize")
+    with pytest.raises(NetworkError, match="no operation 'maxpool'. The nearest is 'max_pool'"):
+        Operation("maxpool", 1, 1, 1, 4, 4)
+    with pytest.raises(NetworkError, match="has no layers 53 and 54: it has 54"):
+        network("mobilenet_v2").joint(53)
+
+
+@pytest.mark.parametrize("resolution", [0, -224, 224.0, True, "224", None])
+def test_a_resolution_is_a_whole_number(resolution):
+    with pytest.raises(NetworkError, match=r"resolution .* takes a whole number of pixels, such as 224"):
+        networks.network.__wrapped__("mobilenet_v1", resolution=resolution)
+
+
+def test_a_resolution_too_small_or_that_does_not_divide_is_refused():
+    with pytest.raises(NetworkError, match=r"no output on a map of 1×1: take a larger resolution"):
+        network("xception", resolution=3)
+    with pytest.raises(NetworkError, match="resolution 100: cmt_s takes a multiple of 32 pixels"):
+        network("cmt_s", resolution=100)
+
+
+@pytest.mark.parametrize("wrong", [{"batch": 0}, {"layout": "CHWN"}, {"dtype": "float64"}])
+def test_what_no_layer_can_have_is_refused(wrong):
+    for name in ("mobilenet_v1", "ceit_t"):
+        with pytest.raises((ProblemError, NetworkError)):
+            network(name, **wrong)
