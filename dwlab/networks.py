@@ -210,7 +210,7 @@ class Network:
         others = [name for name in self.readers(first.name) if name != second.name]
         if others or second.residual == first.name:
             return f"{others[0] if others else second.name} adds what {first.name} writes"
-        return f"{first.name} adds a map, which only a last layer can" if first.residual else ""
+        return f"{first.name} adds a map, which only a last layer can" if first.problem.residual else ""
 
     @property
     def blocks(self) -> dict[str, tuple[Layer, ...]]:
@@ -479,9 +479,9 @@ def network(name: str, batch: int = 1, layout: str = "NCHW", dtype: str = "float
     ProblemError for a batch, layout or dtype that no layer can have.
     """
     if name not in _TABLES:
-        raise NetworkError(
-            f"there is no network {name!r}. {nearest(str(name), NETWORKS)} There are {', '.join(NETWORKS)}"
-        )
+        raise NetworkError(f"there is no network {name!r}. {nearest(str(name), NETWORKS)}")
+    if isinstance(batch, bool) or not isinstance(batch, int) or batch < 1:
+        raise NetworkError(f"batch {batch!r}: it is a whole number of images, at least 1")
     table, channels, multiple = _TABLES[name]
     if isinstance(resolution, bool) or not isinstance(resolution, int) or resolution < 1 or resolution % multiple:
         whole = "a whole number of pixels" if multiple == 1 else f"a multiple of {multiple} pixels"

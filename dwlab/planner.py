@@ -1,0 +1,1134 @@
+"""FusePlanner: which layers of a network to put into one kernel, and with which tiles.
+
+`plan("mobilenet_v2", "t4")` decides for each depthwise and pointwise layer whether it is a kernel of its own or shares
+one with its neighbour, so that the map between the two never reaches global memory. Five things make it up:
+
+**Accesses** (GMA, global memory accesses). How many elements the blocks of a kernel read and write, for each array, as
+a function of the tile that a block computes: `dw`, `pw`, `dwpw`, `pwdw` (PWDW and PWDW_R), `pwpw`. Derived term by term
+beside each function; the tests count every element of every block and find the same numbers. A block asks for an
+element once and keeps it; another block asks for it again. Whether such an access ends in the L2 or in device memory is
+the third thing.
+
+**Limits**, from the GPU in bytes of the layer's dtype: what a block stages in shared memory against what a block may
+have; that and its accumulators against the multiprocessor's L1; multiply-adds that a fused kernel does more than the
+layers apart, against a bound. With objective "gma" also at least as many blocks as multiprocessors, as the paper has
+it; with "time" too few blocks cost time instead.
+
+**L2**. Where the maps that a kernel reads and writes fit into the L2 together, they stay there from the kernel that
+writes them to the one that reads them, fused or not: then fusion saves accesses to the L2 and a launch, but hardly any
+device memory traffic. `Module.dram_bytes` counts by this rule, and a plan says of each map between fused layers whether
+it would have stayed.
+
+**Time**: memory (the slower of device memory at the copy's bandwidth and the accesses at the L2's), multiply-adds at
+their ceiling and the waits of a block's stages, smoothed as in `timemodel`, and KERNEL_US for each kernel. Bytes alone
+call every fusion a gain that saves some, also one that leaves most multiprocessors idle, computes a map twice or goes
+through a hundred stages one after the other; and none that saves only a launch. Time weighs all of it in one unit. So
+"time" is the objective, unless "gma", the paper's, is asked for.
+
+**The plan**: layers are a path, modules are pieces of it, costs add up; so dynamic programming over the path finds the
+best of all partitions exactly, and no layer can lie in two modules (the paper judges pairs alone, where it can).
+
+Modules and the search (tile sides and filters double) follow Qararyah, Azhar, Maleki and Trancoso, "Fusing Depthwise
+and Pointwise Convolutions for Efficient Inference on GPUs", arXiv 2404.19331; models, limits and choice are our own.
+"""
+
+from __future__ import annotations
+
+import functools
+import html
+import json
+import math
+from argparse import Namespace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from dwlab import gpus, machine, networks, records, timemodel
+from dwlab.layers import DepthwiseConv2d, Pointwise
+from dwlab.machine import Machine
+from dwlab.networks import Network, macs, summary, weights
+from dwlab.problems import nearest
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+STEP = 32
+"""Channels (of sums, and pixels of PWDW's first layer) of which a block stages values at a time."""
+
+OUTPUTS = 128
+"""Outputs that a block has at least, where there are so many: a warp for each of a multiprocessor's four schedulers."""
+
+RESIDENT = 8
+"""Blocks on a multiprocessor at most, as of 256 threads each."""
+
+STAGE_CYCLES = timemodel.L2_CYCLES
+"""Clocks that a block waits at each stage: values from the L2, which the next stage's arithmetic needs."""
+
+NEAR = 0.05
+"""Predicted times that differ by less are no reason to read more: of such tiles the one with fewest bytes is taken."""
+
+KERNEL_US = 2.0
+"""What a kernel of a CUDA graph costs beside its work: its start, and the wait for its last block. An assumption."""
+
+REDUNDANT = 1.0
+"""Multiply-adds that a fused kernel may do more, as a fraction of those of its layers."""
+
+OBJECTIVES = ("time", "gma")
+
+# CUDA C++ Programming Guide and tuning guides, "unified data cache": KiB of an SM that L1 and shared memory share. 6.0
+# and 6.1 have them apart: the sum.
+L1_KIB: dict[tuple[int, int], int] = {
+    (6, 0): 88, (6, 1): 144, (7, 0): 128, (7, 5): 96, (8, 0): 192, (8, 6): 128, (8, 7): 192, (8, 9): 128, (9, 0): 256,
+    (10, 0): 256, (10, 3): 256, (12, 0): 128, (12, 1): 128,
+}  # fmt: skip
+"""Compute capability -> on-chip memory of a multiprocessor."""
+
+# NVIDIA's whitepapers of each architecture: dense, 16-bit factors, float32 sums; 8.6 and 8.9 of the professional cards.
+TENSOR_FMAS: dict[tuple[int, int], int] = {
+    (7, 0): 512, (7, 5): 512, (8, 0): 1024, (8, 6): 512, (8, 7): 1024, (8, 9): 512, (9, 0): 2048, (10, 0): 4096,
+}  # fmt: skip
+"""Compute capability -> multiply-adds a clock and multiprocessor on tensor cores; where not listed, none are used."""
+
+Conv = DepthwiseConv2d | Pointwise
+
+
+class PlanError(ValueError):
+    """A plan that cannot be made; the message says which limit is in the way, or what to give."""
+
+
+# ------------------------------------------------------------------------------------------------------------ accesses
+
+
+@dataclass(frozen=True)
+class Tile:
+    """What a block computes: channels of the last layer's output on rows × columns pixels of one image.
+
+    For pointwise kernels pixels have no neighbours: they stand in a line (`line`), rows is 1.
+    """
+
+    channels: int
+    rows: int
+    columns: int
+
+    @property
+    def pixels(self) -> int:
+        """Rows × columns."""
+        return self.rows * self.columns
+
+    def __str__(self) -> str:
+        return f"{self.channels}×{self.rows}×{self.columns}"
+
+
+@dataclass(frozen=True)
+class Accesses:
+    """What a kernel does with a tile. elements: array -> elements that its blocks read or write in global memory.
+
+    depthwise_macs, pointwise_macs: multiply-adds, with what is done more than once. shared: what a block stages ->
+    elements. accumulators: sums that a block keeps while it runs over channels, 4 bytes each. stages: how often a block
+    waits for what it reads before it can go on.
+    """
+
+    kind: str
+    tile: Tile
+    blocks: int
+    elements: Mapping[str, int]
+    depthwise_macs: int
+    pointwise_macs: int
+    shared: Mapping[str, int]
+    accumulators: int = 0
+    stages: int = 1
+
+    @property
+    def gma(self) -> int:
+        """Elements of all arrays."""
+        return sum(self.elements.values())
+
+    @property
+    def macs(self) -> int:
+        """Multiply-adds of all layers."""
+        return self.depthwise_macs + self.pointwise_macs
+
+
+def tiles(size: int, tile: int) -> int:
+    """How many tiles cover a size: the last may be a part of one."""
+    return -(-size // tile)
+
+
+@functools.lru_cache(1 << 14)
+def rows_read(size: int, outputs: int, tile: int, K: int, stride: int, padding: int) -> int:
+    """Rows of a map that blocks read in all, with `tile` output rows a block; the same for columns.
+
+    Output row p reads the rows p·s - a … p·s - a + K - 1 (stride s, padding a) that lie in 0 … size-1. The tile of rows
+    p … q reads their union, without gap if K >= s: from max(0, p·s - a) up to min(size, q·s - a + K). Two neighbouring
+    tiles both read K - s rows, so n tiles read
+
+        R = R₁ + (n - 1)·(K - s)
+
+    rows, R₁ those that a single tile would, as long as no shared row lies in the padding. Of a small last tile, with
+    K >= 5, some do; hence the sum over the tiles and not the formula. With K < s nothing is shared, and rows between
+    the taps are not read.
+    """
+    total = 0
+    for first in range(0, outputs, tile):
+        last = min(first + tile, outputs) - 1
+        if K >= stride:
+            total += max(0, min(size, last * stride - padding + K) - max(0, first * stride - padding))
+        else:
+            starts = [p * stride - padding for p in range(first, last + 1)]
+            total += sum(max(0, min(size, start + K) - max(0, start)) for start in starts)
+    return total
+
+
+def _pixels_read(layer: DepthwiseConv2d, tile: Tile) -> int:
+    """Pixels of one channel of one image that blocks read in all: a tile reads a rectangle, so rows times columns.
+
+    The product holds the corners, which four tiles read: (n_h - 1)(n_w - 1)(K - s)² pixels more than rows and columns
+    counted each for themselves.
+    """
+    return rows_read(layer.H, layer.P, tile.rows, layer.K, layer.stride, layer.padding) * rows_read(
+        layer.W, layer.Q, tile.columns, layer.K, layer.stride, layer.padding
+    )
+
+
+def _spatial(layer: DepthwiseConv2d, tile: Tile) -> int:
+    """N · n_h · n_w: tiles of all images."""
+    return layer.N * tiles(layer.P, tile.rows) * tiles(layer.Q, tile.columns)
+
+
+def line(layer: Pointwise) -> tuple[int, int]:
+    """How pixels stand in lines from which tiles are cut: (lines, pixels of each).
+
+    In NHWC all pixels of all images follow each other: one line. In NCHW a channel's pixels end with its image.
+    """
+    return (1, layer.N * layer.H * layer.W) if layer.layout == "NHWC" else (layer.N, layer.H * layer.W)
+
+
+def _line_tiles(layer: Pointwise, tile: Tile) -> int:
+    lines, pixels = line(layer)
+    return lines * tiles(pixels, tile.columns)
+
+
+def _filters(layer: Conv, times: int, which: str = "") -> dict[str, int]:
+    """Accesses to a layer's w, b and m if all its filters are read `times` times."""
+    each = {"w": weights(layer), "b": layer.channels_out, "m": layer.channels_out}
+    return {name + which: times * each[name] for name in layer.arrays() if name in each}
+
+
+def _outputs(layer: Conv) -> dict[str, int]:
+    """y is written once, and r read once, by the block that computes it: blocks share no output."""
+    size = layer.N * layer.channels_out * layer.P * layer.Q
+    return {name: size for name in ("r", "y") if name in layer.arrays()}
+
+
+def _staged(layer: DepthwiseConv2d, tile: Tile) -> int:
+    """Pixels of a depthwise tile's input, at most: what lies in the padding is not kept."""
+    rows = min((tile.rows - 1) * layer.stride + layer.K, layer.H)
+    return rows * min((tile.columns - 1) * layer.stride + layer.K, layer.W)
+
+
+def dw(layer: DepthwiseConv2d, tile: Tile) -> Accesses:
+    """Depthwise: a block computes a tile of some channels.
+
+    x: N · C · R_h · R_w     each channel is in one group of channels, so only halos are read twice (`rows_read`)
+    w: N · n_h · n_w · C·K²  the groups together have all filters, and each tile of each image needs them
+    y: N · C · P · Q
+    """
+    spatial = _spatial(layer, tile)
+    return Accesses(
+        "dw",
+        tile,
+        spatial * tiles(layer.C, tile.channels),
+        {"x": layer.N * layer.C * _pixels_read(layer, tile), **_filters(layer, spatial), **_outputs(layer)},
+        macs(layer),
+        0,
+        {"input": tile.channels * _staged(layer, tile), "filters": tile.channels * layer.K**2},
+    )
+
+
+def pw(layer: Pointwise, tile: Tile) -> Accesses:
+    """Pointwise: a block computes some filters on a run of pixels, and sums over channels in steps.
+
+        x: n_f · N·C·H·W   a run is read by each of the n_f groups of filters, and by no other run's blocks
+        w: n_p · F·C       the groups together have all filters, and each of the n_p runs needs them
+        y: N · F · H · W
+
+    A last group with fewer filters still reads the whole run: n_f is rounded up, not F / F_tile.
+    """
+    runs, groups = _line_tiles(layer, tile), tiles(layer.F, tile.channels)
+    step = min(STEP, layer.C)
+    return Accesses(
+        "pw",
+        tile,
+        runs * groups,
+        {"x": groups * layer.N * layer.C * layer.H * layer.W, **_filters(layer, runs), **_outputs(layer)},
+        0,
+        macs(layer),
+        {"input": step * tile.pixels, "filters": step * tile.channels},
+        tile.channels * tile.pixels,
+        tiles(layer.C, STEP),
+    )
+
+
+def dwpw(first: DepthwiseConv2d, second: Pointwise, tile: Tile) -> Accesses:
+    """DWPW: a block computes all depthwise channels of a tile, keeps them, and sums over them for some filters.
+
+        x:  n_f · N · C · R_h · R_w      each of the n_f groups of filters needs all channels of the tile with its halo
+        w1: n_f · N · n_h · n_w · C·K²   and all depthwise filters: every block has them all
+        w2: N · n_h · n_w · F·C          the groups together have all pointwise filters, and each tile needs them
+        y:  N · F · P · Q
+
+    The depthwise layer is computed n_f times.
+    """
+    spatial, groups = _spatial(first, tile), tiles(second.F, tile.channels)
+    step = min(STEP, first.C)
+    return Accesses(
+        "dwpw",
+        tile,
+        spatial * groups,
+        {
+            "x": groups * first.N * first.C * _pixels_read(first, tile),
+            **_filters(first, groups * spatial, "1"),
+            **_filters(second, spatial, "2"),
+            **_outputs(second),
+        },
+        groups * macs(first),
+        macs(second),
+        {
+            "between": first.C * tile.pixels,
+            "input": step * _staged(first, tile),
+            "filters": step * (first.K**2 + tile.channels),
+        },
+        tile.channels * tile.pixels,
+        2 * tiles(first.C, STEP),
+    )
+
+
+def pwdw(first: Pointwise, second: DepthwiseConv2d, tile: Tile) -> Accesses:
+    """PWDW and PWDW_R: a block computes some pointwise filters on the pixels that its depthwise tile needs, keeps them,
+    and computes these channels' depthwise tile. PWDW: the tile is the whole map, nothing is computed twice.
+
+        x:  n_f · N · C · R_h · R_w   pixels with their halo (`rows_read`: outside of the map there is nothing to
+                                      compute), all channels of them, for each of the n_f groups of filters
+        w1: N · n_h · n_w · F·C       the groups together have all filters, pointwise
+        w2: N · n_h · n_w · F·K²      and depthwise; each tile needs them
+        y:  N · F · P · Q
+
+    The pointwise layer is computed on R_h · R_w pixels of each image, of H · W.
+    """
+    spatial, groups = _spatial(second, tile), tiles(first.F, tile.channels)
+    pixels = first.N * _pixels_read(second, tile)
+    whole = (tile.rows, tile.columns) == (second.P, second.Q)
+    return Accesses(
+        "pwdw" if whole else "pwdw_r",
+        tile,
+        spatial * groups,
+        {
+            "x": groups * first.C * pixels,
+            **_filters(first, spatial, "1"),
+            **_filters(second, spatial, "2"),
+            **_outputs(second),
+        },
+        macs(second),
+        first.F * first.C * pixels,
+        {
+            "between": tile.channels * _staged(second, tile),
+            "input": STEP * min(STEP, first.C),
+            "filters": tile.channels * (first.C + second.K**2),
+        },
+        stages=tiles(_staged(second, tile), STEP) * tiles(first.C, STEP) + 1,
+    )
+
+
+def pwpw(first: Pointwise, second: Pointwise, tile: Tile) -> Accesses:
+    """PWPW: a block computes all of the first layer's filters on a run of pixels, keeps them, and sums over them for
+    some of the second's.
+
+        x:  n_f · N·C·H·W        each of the second's n_f groups of filters needs all channels of the run
+        w1: n_f · n_p · F₁·C     and all of the first's filters: every block has them all
+        w2: n_p · F₂·F₁          the groups together have all of the second's filters, and each run needs them
+        y:  N · F₂ · H · W
+
+    The first layer is computed n_f times.
+    """
+    runs, groups = _line_tiles(first, tile), tiles(second.F, tile.channels)
+    return Accesses(
+        "pwpw",
+        tile,
+        runs * groups,
+        {
+            "x": groups * first.N * first.C * first.H * first.W,
+            **_filters(first, groups * runs, "1"),
+            **_filters(second, runs, "2"),
+            **_outputs(second),
+        },
+        0,
+        groups * macs(first) + macs(second),
+        {
+            "between": first.F * tile.pixels,
+            "input": first.C * tile.pixels,
+            "filters": min(STEP, first.F) * (min(STEP, first.C) + tile.channels),
+        },
+        tile.channels * tile.pixels,
+        tiles(first.F, STEP) * (tiles(first.C, STEP) + 1),
+    )
+
+
+# --------------------------------------------------------------------------------------------------------------- tiles
+
+
+def doubling(size: int, least: int = 1) -> tuple[int, ...]:
+    """least, 2·least, 4·least, … below `size`, and `size` itself."""
+    found, value = [], min(least, size)
+    while value < size:
+        found.append(value)
+        value *= 2
+    return (*found, size)
+
+
+def _map_tiles(layer: DepthwiseConv2d, channels: Iterable[int]) -> Iterable[Tile]:
+    """Tiles of a depthwise layer's output."""
+    return (Tile(c, h, w) for c in channels for h in doubling(layer.P) for w in doubling(layer.Q))
+
+
+def _line_tile_sizes(layer: Pointwise, filters: int) -> Iterable[Tile]:
+    """Runs of a pointwise layer's pixels."""
+    return (Tile(f, 1, m) for f in doubling(filters, 8) for m in doubling(line(layer)[1], 8))
+
+
+def _whole(layer: DepthwiseConv2d, tile: Tile) -> bool:
+    return (tile.rows, tile.columns) == (layer.P, layer.Q)
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kernel that the planner knows: the layers that it takes ("dw", "pw"), its accesses, and the tiles to try."""
+
+    name: str
+    takes: tuple[str, ...]
+    accesses: Callable[..., Accesses]
+    tiles: Callable[..., Iterable[Tile]]
+
+
+KINDS: dict[str, Kind] = {
+    kind.name: kind
+    for kind in (
+        Kind("dw", ("dw",), dw, lambda one: _map_tiles(one, doubling(one.C))),
+        Kind("pw", ("pw",), pw, lambda one: _line_tile_sizes(one, one.F)),
+        Kind("dwpw", ("dw", "pw"), dwpw, lambda one, two: _map_tiles(one, doubling(two.F, 8))),
+        Kind("pwdw", ("pw", "dw"), pwdw, lambda one, two: (Tile(c, two.P, two.Q) for c in doubling(two.C))),
+        Kind(
+            "pwdw_r",
+            ("pw", "dw"),
+            pwdw,
+            lambda one, two: (tile for tile in _map_tiles(two, doubling(two.C, 8)) if not _whole(two, tile)),
+        ),
+        Kind("pwpw", ("pw", "pw"), pwpw, lambda one, two: _line_tile_sizes(one, two.F)),
+    )
+}
+"""Name -> kernel. Those of one layer, then the modules. A module of three layers is one more entry."""
+
+FUSED = tuple(name for name, kind in KINDS.items() if len(kind.takes) > 1)
+"""The modules."""
+
+NAMES = {"dw": "DW", "pw": "PW", "dwpw": "DWPW", "pwdw": "PWDW", "pwdw_r": "PWDW_R", "pwpw": "PWPW"}
+
+
+def _pattern(layers: Sequence[Conv]) -> tuple[str, ...]:
+    return tuple("dw" if isinstance(layer, DepthwiseConv2d) else "pw" for layer in layers)
+
+
+# ------------------------------------------------------------------------------------------------- bytes, limits, time
+
+
+@dataclass(frozen=True)
+class Module:
+    """A kernel for one or more neighbouring layers, with its tile, on a GPU.
+
+    gma_bytes: all accesses, which at least the L2 serves. dram_bytes: those that go to device memory. shared_bytes: of
+    a block. time_us: predicted. redundant: multiply-adds more than the layers apart, as a fraction. between_bytes: of
+    the maps that are never stored.
+    """
+
+    layers: tuple[Conv, ...]
+    accesses: Accesses
+    gma_bytes: int
+    dram_bytes: int
+    shared_bytes: int
+    time_us: float
+    redundant: float
+    between_bytes: int
+
+    @property
+    def kind(self) -> str:
+        """Its name in KINDS."""
+        return self.accesses.kind
+
+    @property
+    def tile(self) -> Tile:
+        """What a block computes."""
+        return self.accesses.tile
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        tile = self.tile
+        return {
+            "kind": self.kind,
+            "tile": {"channels": tile.channels, "rows": tile.rows, "columns": tile.columns},
+            "blocks": self.accesses.blocks,
+            "elements": dict(self.accesses.elements),
+            "gma_bytes": self.gma_bytes,
+            "dram_bytes": self.dram_bytes,
+            "shared_bytes": self.shared_bytes,
+            "predicted_us": self.time_us,
+            "redundant": self.redundant,
+            "between_bytes": self.between_bytes,
+        }
+
+
+@functools.lru_cache(1 << 12)
+def sizes(layers: tuple[Conv, ...]) -> dict[str, tuple[int, int]]:
+    """Array -> (bytes, bytes of an element), named as `layers.Fused` names them. Kept for the next call."""
+    found = {}
+    for number, layer in enumerate(layers, 1):
+        for name, size in layer.nbytes().items():
+            if (name == "x" and number > 1) or (name in "ry" and number < len(layers)):
+                continue
+            suffix = str(number) if len(layers) > 1 and name not in "xry" else ""
+            found[name + suffix] = size, layer.storage_of(name).itemsize
+    return found
+
+
+def stays(layers: tuple[Conv, ...], l2_bytes: int) -> bool:
+    """Whether the maps that a kernel reads and writes (x, r, y) fit into the L2 together."""
+    return sum(size for name, (size, _) in sizes(layers).items() if name in "xry") <= l2_bytes
+
+
+def dram_bytes(layers: tuple[Conv, ...], accesses: Accesses, l2_bytes: int) -> int:
+    """Bytes that go to or come from device memory; the other accesses end in the L2.
+
+    Maps: none if they stay in the L2, where the layer before left them; else each element that is asked for once,
+    since blocks that share a halo or a run of pixels run at about the same time. Filters: once, if those of an array
+    fit; else as often as they are read.
+    """
+    total, in_l2 = 0, stays(layers, l2_bytes)
+    for name, (size, each) in sizes(layers).items():
+        if name in "xry":
+            total += 0 if in_l2 else min(size, each * accesses.elements[name])
+        else:
+            total += size if size <= l2_bytes else each * accesses.elements[name]
+    return total
+
+
+def pointwise_rate(gpu: Machine, dtype: str) -> float:
+    """Pointwise multiply-adds over those of float32: on tensor cores in 16 bits, and twice as many in int8.
+
+    Without tensor cores int8 takes dp4a, four a lane, and 16 bits are computed in float32.
+    """
+    if dtype == "float32":
+        return 1.0
+    # TU116 and TU117, sold as GTX 16xx, are of compute capability 7.5 without tensor cores (NVIDIA's specifications).
+    tensor = 0 if " GTX 16" in f" {gpu.name}" else TENSOR_FMAS.get(tuple(gpu.compute_capability), 0)
+    fp32 = gpus.lanes(gpu.compute_capability)[0]
+    if dtype == "int8":
+        return max(4.0, 2 * tensor / fp32)
+    return max(1.0, tensor / fp32)
+
+
+def time_us(accesses: Accesses, gma: int, dram: int, shared: int, gpu: Machine, dtype: str, kernel_us: float) -> float:
+    """Predicted time of a kernel in a CUDA graph. gma, dram: bytes; shared: bytes of a block. gpu: with ceilings
+    (`gpus.find`).
+
+    Blocks go over the multiprocessors in waves; in the last, or only one, some have none: what a multiprocessor does,
+    accesses and multiply-adds, takes longer by full waves over blocks. Device memory is kept busy by fewer. Blocks that
+    are resident together wait together.
+    """
+    ceilings = gpu.ceilings
+    idle = tiles(accesses.blocks, gpu.sms) * gpu.sms / accesses.blocks
+    memory = dram / ceilings.copy_gbps / 1e3
+    if ceilings.l2_gbps:
+        memory = max(memory, idle * gma / ceilings.l2_gbps / 1e3)
+    arithmetic = 0.0
+    if ceilings.fma_tflops:
+        alike = accesses.depthwise_macs + accesses.pointwise_macs / pointwise_rate(gpu, dtype)
+        arithmetic = idle * 2 * alike / ceilings.fma_tflops / 1e6
+    resident = max(1, min(RESIDENT, gpu.shared_per_sm // max(1, shared)))
+    waits = tiles(accesses.blocks, gpu.sms * resident) * accesses.stages * STAGE_CYCLES / gpus.boost_mhz(gpu)
+    return timemodel.smooth([memory, arithmetic, waits]) + kernel_us
+
+
+def l1_bytes(gpu: Machine) -> int:
+    """On-chip memory of a multiprocessor that L1 and shared memory share."""
+    return 1024 * L1_KIB.get(tuple(gpu.compute_capability), gpu.shared_per_sm // 1024)
+
+
+@dataclass(frozen=True)
+class Rules:
+    """How a plan is made. objective: "time" or "gma". redundant: most multiply-adds more in a fused kernel, a fraction.
+
+    modules: kinds of fused kernels that may be used, none for layers apart. kernel_us: what each kernel costs beside
+    its work, µs.
+    Raises PlanError for what these cannot be.
+    """
+
+    objective: str = "time"
+    redundant: float = REDUNDANT
+    modules: tuple[str, ...] = FUSED
+    kernel_us: float = KERNEL_US
+
+    def __post_init__(self) -> None:
+        if self.objective not in OBJECTIVES:
+            raise PlanError(f"there is no objective {self.objective!r}. {nearest(str(self.objective), OBJECTIVES)}")
+        for name in ("redundant", "kernel_us"):
+            value = getattr(self, name)
+            number = isinstance(value, (int, float)) and not isinstance(value, bool)
+            if not number or not math.isfinite(value) or value < 0:
+                raise PlanError(f"{name} is {value!r}; it must be a number from 0 up")
+        object.__setattr__(self, "modules", tuple(self.modules))
+        for name in self.modules:
+            if name not in FUSED:
+                raise PlanError(f"there is no module {name!r}. {nearest(str(name), FUSED)}")
+
+    def cost(self, module: Module) -> float:
+        """What a plan adds up: predicted µs, or bytes of accesses."""
+        return module.time_us if self.objective == "time" else module.gma_bytes
+
+
+@functools.lru_cache(1 << 12)
+def best(kind: str, layers: tuple[Conv, ...], gpu: Machine, rules: Rules = Rules()) -> Module | str:
+    """The best tile for a kernel of these layers on a GPU; or, where no tile fits, which limit is in the way.
+
+    gpu: with ceilings. Of tiles that are as good, or within NEAR in time, the one with fewest bytes, then most blocks.
+    """
+    made = KINDS[kind]
+    candidates = [_module(made.accesses(*layers, tile), layers, gpu, rules) for tile in made.tiles(*layers)]
+    fused, last = len(layers) > 1, layers[-1]
+    enough = min(OUTPUTS, last.channels_out * last.P * last.Q)
+    candidates = [one for one in candidates if one.tile.channels * one.tile.pixels >= enough]
+    if not candidates:
+        return f"a part of the map ({last.P} × {last.Q}) has no {enough} outputs for a block"
+    least = min(candidates, key=lambda one: one.shared_bytes)
+    candidates = [one for one in candidates if one.shared_bytes <= gpu.shared_per_block]
+    if not candidates:
+        return (
+            f"shared memory: the least tile ({least.tile}) needs {least.shared_bytes:,} bytes a block, "
+            f"{gpu.name} allows {gpu.shared_per_block:,}"
+        )
+    least = min(candidates, key=_on_chip)
+    candidates = [one for one in candidates if _on_chip(one) <= l1_bytes(gpu)]
+    if not candidates:
+        return (
+            f"L1: the least tile ({least.tile}) needs {_on_chip(least):,} bytes with its accumulators, "
+            f"{gpu.name} has {l1_bytes(gpu):,}"
+        )
+    least = min(candidates, key=lambda one: one.redundant)
+    candidates = [one for one in candidates if not fused or one.redundant <= rules.redundant]
+    if not candidates:
+        return (
+            f"redundant work: {100 * least.redundant:.0f} % more multiply-adds at least (tile {least.tile}), "
+            f"{100 * rules.redundant:.0f} % are allowed"
+        )
+    if rules.objective == "gma":
+        most = max(one.accesses.blocks for one in candidates)
+        if fused and most < gpu.sms:
+            return f"blocks: {most:,} at most, {gpu.name} has {gpu.sms} multiprocessors"
+        # A layer must be computed somehow: if no tile gives every multiprocessor a block, those with the most do.
+        candidates = [one for one in candidates if one.accesses.blocks >= min(most, gpu.sms)]
+    enough = min(map(rules.cost, candidates)) * (1 + NEAR * (rules.objective == "time"))
+    candidates = [one for one in candidates if rules.cost(one) <= enough]
+    return min(candidates, key=lambda one: (one.gma_bytes, -one.accesses.blocks))
+
+
+def _on_chip(module: Module) -> int:
+    return module.shared_bytes + 4 * module.accesses.accumulators
+
+
+def _module(accesses: Accesses, layers: tuple[Conv, ...], gpu: Machine, rules: Rules) -> Module:
+    each = {name: size for name, (_, size) in sizes(layers).items()}
+    gma = sum(each[name] * count for name, count in accesses.elements.items())
+    dram = dram_bytes(layers, accesses, gpu.l2_bytes or 0)
+    shared = layers[0].itemsize * sum(accesses.shared.values())
+    return Module(
+        layers=layers,
+        accesses=accesses,
+        gma_bytes=gma,
+        dram_bytes=dram,
+        shared_bytes=shared,
+        time_us=time_us(accesses, gma, dram, shared, gpu, layers[0].dtype, rules.kernel_us),
+        redundant=accesses.macs / sum(map(macs, layers)) - 1,
+        between_bytes=sum(sizes((layer,))["y"][0] for layer in layers[:-1]),
+    )
+
+
+# ---------------------------------------------------------------------------------------------------------------- plan
+
+
+@dataclass(frozen=True)
+class Step:
+    """One kernel of a plan. layers: names. apart: the same layers as kernels of their own, each at its best.
+
+    in_l2: whether the maps between would have stayed in the L2 anyway. note: why a layer is not fused with the next.
+    """
+
+    layers: tuple[str, ...]
+    module: Module
+    apart: tuple[Module, ...]
+    in_l2: bool = False
+    note: str = ""
+
+    @property
+    def fused(self) -> bool:
+        """Whether it is of more than one layer."""
+        return len(self.layers) > 1
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        apart = [one.to_dict() for one in self.apart]
+        return {"layers": list(self.layers), "module": self.module.to_dict(), "apart": apart, "in_l2": self.in_l2,
+                "note": self.note}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two neighbours that may be fused: their best module, or which limit is in the way. chosen: in the plan."""
+
+    layers: tuple[str, str]
+    module: Module | None
+    apart: tuple[Module, Module]
+    chosen: bool
+    limit: str = ""
+
+    @property
+    def gain_us(self) -> float | None:
+        """Predicted time that fusing the two saves."""
+        return None if self.module is None else sum(one.time_us for one in self.apart) - self.module.time_us
+
+    @property
+    def saved_bytes(self) -> int | None:
+        """Accesses that fusing the two saves, bytes."""
+        return None if self.module is None else sum(one.gma_bytes for one in self.apart) - self.module.gma_bytes
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {
+            "layers": list(self.layers),
+            "chosen": self.chosen,
+            "module": None if self.module is None else self.module.to_dict(),
+            "predicted_gain_us": self.gain_us,
+            "saved_bytes": self.saved_bytes,
+            "limit": self.limit,
+        }
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Which layers of a network share a kernel on a GPU, with tiles; what it should bring.
+
+    pairs: all neighbours that may be fused, whether they are or not.
+    """
+
+    network: Network
+    gpu: Machine
+    rules: Rules
+    steps: tuple[Step, ...]
+    pairs: tuple[Pair, ...]
+
+    @property
+    def cost(self) -> float:
+        """What was made least: µs or bytes."""
+        return sum(self.rules.cost(step.module) for step in self.steps)
+
+    def total(self, what: str, apart: bool = False) -> float:
+        """Sum over the plan's kernels, or over the layers apart, of "gma_bytes", "dram_bytes", "time_us" or "macs"."""
+        modules = [one for step in self.steps for one in (step.apart if apart else (step.module,))]
+        return sum(one.accesses.macs if what == "macs" else getattr(one, what) for one in modules)
+
+    @property
+    def redundant(self) -> float:
+        """Multiply-adds more than the layers apart, as a fraction of theirs."""
+        return self.total("macs") / self.total("macs", apart=True) - 1
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        made = self.network
+        totals = {
+            name: {"apart": self.total(field, apart=True), "plan": self.total(field)}
+            for name, field in (("gma_bytes",) * 2, ("dram_bytes",) * 2, ("predicted_us", "time_us"), ("macs",) * 2)
+        }
+        return {
+            "network": made.name,
+            "batch": made.batch,
+            "layout": made.layout,
+            "dtype": made.dtype,
+            "resolution": made.resolution,
+            "gpu": self.gpu.to_dict(),
+            "ceilings": self.gpu.ceilings.to_dict(),
+            "objective": self.rules.objective,
+            "totals": totals,
+            "redundant": self.redundant,
+            "steps": [step.to_dict() for step in self.steps],
+            "pairs": [pair.to_dict() for pair in self.pairs],
+        }
+
+    def summary(self) -> str:
+        """What the plan is and what it should bring, in sentences."""
+        made, fused = self.network, sum(step.fused for step in self.steps)
+        layers = sum(len(step.layers) for step in self.steps)
+        before, after = self.total("time_us", apart=True), self.total("time_us")
+        least = {"time": "least predicted time", "gma": "fewest bytes accessed"}[self.rules.objective]
+        text = (
+            f"{made.name} on {self.gpu.name}, batch {made.batch}, {made.layout}, {made.dtype}; {least}: "
+            f"{layers} layers in {len(self.steps)} kernels, {fused} of them fused. "
+            f"Accesses {self._change('gma_bytes')}, device memory {self._change('dram_bytes')}; "
+            f"{_percent(self.redundant)} multiply-adds. Predicted, not measured: "
+            f"{before:,.0f} µs apart, {after:,.0f} µs as planned."
+        )
+        stayed = sum(step.in_l2 for step in self.steps if step.fused)
+        if stayed:
+            l2 = f"the L2 ({self.gpu.l2_bytes / 2**20:g} MiB)"
+            text += f" Of the {fused} fused kernels {stayed} keep a map out of {l2} that would have stayed there: "
+            text += "these save accesses to the L2 and a kernel's start, but hardly any device memory traffic."
+        return text
+
+    def _change(self, what: str) -> str:
+        before, after = self.total(what, apart=True), self.total(what)
+        return f"{_mb(before)} MB → {_mb(after)} MB" + (f" ({_percent(after / before - 1)})" if before else "")
+
+    HEAD = ("layer", "what", "kernel", "tile", "blocks", "MB apart", "MB", "DRAM MB apart", "DRAM MB", "MAC",
+            "µs apart", "µs", "note")  # fmt: skip
+
+    def rows(self) -> list[list[str]]:
+        """The table's rows as text: one for each layer; a fused kernel's own numbers stand with its first."""
+        rows = []
+        for step in self.steps:
+            module = step.module
+            for number, (name, apart) in enumerate(zip(step.layers, step.apart, strict=True)):
+                first = number == 0
+                own = [
+                    str(module.tile), f"{module.accesses.blocks:,}", _mb(apart.gma_bytes), _mb(module.gma_bytes),
+                    _mb(apart.dram_bytes), _mb(module.dram_bytes), _percent(module.redundant) if step.fused else "",
+                    f"{apart.time_us:,.1f}", f"{module.time_us:,.1f}",
+                ]  # fmt: skip
+                if not first:
+                    own = [cell if place in (2, 4, 7) else "" for place, cell in enumerate(own)]
+                kernel = NAMES[module.kind] if first else "└ " + NAMES[module.kind]
+                rows.append([name, summary(apart.layers[0]), kernel, *own, self._note(step) if first else ""])
+        return rows
+
+    def _note(self, step: Step) -> str:
+        if not step.fused:
+            return step.note
+        size = f"{_mb(step.module.between_bytes)} MB between"
+        if not self.gpu.l2_bytes:
+            return f"{size}, L2's size unknown"
+        return f"{size}, would stay in L2" if step.in_l2 else size
+
+    LEGEND = (
+        "MB: all that blocks read and write, by the model of accesses. DRAM MB: of it, what reaches device memory. "
+        "MAC: multiply-adds that are done more. Tile: channels×rows×columns of a block's output."
+    )
+
+    def table(self) -> records.Markdown:
+        """The plan as Markdown."""
+        lines = [self.HEAD, ["---"] * 4 + ["---:"] * 8 + ["---"], *self.rows()]
+        text = "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
+        return records.Markdown(f"{self.summary()}\n\n{text}\n\n{self.LEGEND}\n")
+
+    def __str__(self) -> str:
+        text = records.columns(self.HEAD, self.rows(), left=(0, 1, 2, 3, 12))
+        return "\n".join([self.summary(), "", text, "", self.LEGEND, f"Ceilings: {self.gpu.ceilings.source}"])
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        def row(cells: Sequence[str], tag: str) -> str:
+            return "<tr>" + "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in cells) + "</tr>"
+
+        body = "".join(row(cells, "td") for cells in self.rows())
+        return (
+            f"<table><caption>{html.escape(self.summary())}</caption>{row(self.HEAD, 'th')}{body}</table>"
+            f"<p>{html.escape(self.LEGEND)} Ceilings: {html.escape(self.gpu.ceilings.source)}</p>"
+        )
+
+
+def _mb(size: float) -> str:
+    return f"{size / 1e6:,.2f}"
+
+
+def _percent(fraction: float) -> str:
+    return f"{100 * fraction:+.0f} %" if abs(fraction) >= 0.005 else "+0 %"
+
+
+def chain(layers: Sequence[Conv]) -> Network:
+    """A network of these layers, one after the other, named "1", "2", …; one that does not take what the layer before
+    it gives starts anew. Raises PlanError for what is no such layer, and for none.
+    """
+    made: list[networks.Layer] = []
+    for number, layer in enumerate(layers, 1):
+        if not isinstance(layer, (DepthwiseConv2d, Pointwise)):
+            raise PlanError(f"{layer!r} is no layer: a chain is made of DepthwiseConv2d and Pointwise")
+        reads = networks.INPUT
+        if made:
+            one = made[-1].problem
+            given = (one.N, one.channels_out, one.P, one.Q, one.layout, one.dtype, one.zero_y)
+            if given == (layer.N, layer.C, layer.H, layer.W, layer.layout, layer.dtype, layer.zero_x):
+                reads = str(number - 1)
+        made.append(networks.Layer(str(number), "chain", layer, reads))
+    if not made:
+        raise PlanError("there is no layer: give at least one")
+    first = layers[0]
+    return Network("chain", tuple(made), first.N, first.layout, first.dtype, first.H)
+
+
+def find(gpu: str | Machine) -> Machine:
+    """The GPU to plan for, with ceilings: as `gpus.find` has it; "present" is the one in this machine.
+
+    The present one has the ceilings of its record or datasheet; one that has neither is measured (a few seconds).
+    Raises GpuError with the nearest name, and MachineError where no GPU is present.
+    """
+    if not isinstance(gpu, str) or gpu.strip().lower() != "present":
+        return gpus.find(gpu)
+    here = machine.present()
+    recorded = machine.recorded().get(here.name)
+    if recorded is not None:
+        return gpus.find(replace(here, ceilings=recorded.ceilings))
+    try:
+        return gpus.find(here)
+    except gpus.GpuError:
+        return gpus.find(machine.measure(here, quick=True))
+
+
+def plan(
+    layers: str | Network | Sequence[Conv],
+    gpu: str | Machine = "h200",
+    *,
+    dtype: str | None = None,
+    batch: int | None = None,
+    layout: str | None = None,
+    rules: Rules | None = None,
+) -> Plan:
+    """The best partition of a network's layers into kernels on a GPU; about a second.
+
+    layers: a name in networks.NETWORKS, taken in dtype (float32), batch (1) and layout (NCHW); or a Network, or layers
+    that follow each other, which have their own. gpu: as `find` takes it.
+
+    With c(i, j) the least cost of one kernel for layers i … j-1, the best plan of the first j layers costs
+
+        best(0) = 0,  best(j) = min over i < j of best(i) + c(i, j)
+
+    since what follows layer j does not depend on how the layers before it were cut.
+    Raises NetworkError and GpuError for unknown names, and PlanError, with the limit, for a layer that no tile fits.
+    """
+    rules = rules or Rules()
+    asked = {"dtype": dtype, "batch": batch, "layout": layout}
+    given = {name: value for name, value in asked.items() if value is not None}
+    if isinstance(layers, str):
+        made = networks.network(layers, **given)
+    elif given:
+        raise PlanError(f"the layers have their own {', '.join(given)}: leave it out, or give a network's name")
+    else:
+        made = layers if isinstance(layers, Network) else chain(layers)
+    gpu = find(gpu)
+    apart = [_alone(layer, gpu, rules) for layer in made.layers]
+    planned = [index for index, one in enumerate(apart) if one is not None]
+    least: list[float] = [0.0]
+    cuts: list[tuple[int, Module | None]] = [(0, None)]
+    for end in range(1, len(made.layers) + 1):
+        alone = apart[end - 1]
+        cost, cut = least[end - 1] + (rules.cost(alone) if alone else 0.0), (end - 1, alone)
+        for length in {len(KINDS[kind].takes) for kind in rules.modules}:
+            module = _fused(made, end - length, length, gpu, rules)[0] if end >= length else None
+            if module is not None and least[end - length] + rules.cost(module) < cost:
+                cost, cut = least[end - length] + rules.cost(module), (end - length, module)
+        least.append(cost)
+        cuts.append(cut)
+    pieces = []
+    end = len(made.layers)
+    while end:
+        start, module = cuts[end]
+        if module is not None:
+            pieces.append((start, end, module))
+        end = start
+    pieces.reverse()
+    chosen = {start for start, end, _ in pieces if end - start == 2}
+    pairs = {
+        start: _pair(made, start, apart, start in chosen, gpu, rules)
+        for start in planned[:-1]
+        if start + 1 < len(made.layers) and not made.joint(start)
+    }
+    taken = {start for start, end, _ in pieces if end - start == 1}
+    steps = []
+    for start, end, module in pieces:
+        kernels = tuple(apart[start:end])
+        names = tuple(layer.name for layer in made.layers[start:end])
+        note = _why(made, start, pairs, taken) if end - start == 1 else ""
+        inside = end - start > 1 and all(stays(one.layers, gpu.l2_bytes or 0) for one in kernels)
+        steps.append(Step(names, module, kernels, inside, note))
+    return Plan(made, gpu, rules, tuple(steps), tuple(pairs.values()))
+
+
+def _alone(layer: networks.Layer, gpu: Machine, rules: Rules) -> Module | None:
+    """A layer as a kernel of its own; None for one that is not planned."""
+    if not layer.planned:
+        return None
+    found = best(*_pattern([layer.problem]), (layer.problem,), gpu, rules)
+    if isinstance(found, str):
+        raise PlanError(f"no tile fits {layer}. {found[0].upper() + found[1:]}")
+    return found
+
+
+def _fused(made: Network, start: int, length: int, gpu: Machine, rules: Rules) -> tuple[Module | None, str]:
+    """The best module of `length` layers from `start` on; or None, and which limit is in the way.
+
+    No limit, "", where the graph or the rules forbid it.
+    """
+    if length < 2 or any(made.joint(index) for index in range(start, start + length - 1)):
+        return None, ""
+    layers = tuple(layer.problem for layer in made.layers[start : start + length])
+    kinds = [kind for kind in rules.modules if KINDS[kind].takes == _pattern(layers)]
+    found = {kind: best(kind, layers, gpu, rules) for kind in kinds}
+    modules = [one for one in found.values() if isinstance(one, Module)]
+    if modules:
+        return min(modules, key=lambda one: (rules.cost(one), one.gma_bytes)), ""
+    return None, "; ".join(f"{NAMES[kind]}: {limit}" for kind, limit in found.items())
+
+
+def _pair(made: Network, start: int, apart: Sequence[Module], chosen: bool, gpu: Machine, rules: Rules) -> Pair:
+    module, limit = _fused(made, start, 2, gpu, rules)
+    names = tuple(layer.name for layer in made.layers[start : start + 2])
+    if module is None and not limit:
+        limit = "no module of the two is allowed"
+    return Pair(names, module, tuple(apart[start : start + 2]), chosen, limit)
+
+
+def _why(made: Network, start: int, pairs: Mapping[int, Pair], taken: set[int]) -> str:
+    """Why a layer that is alone is not fused with the next, in a few words."""
+    if start + 1 >= len(made.layers) or not made.layers[start + 1].planned:
+        return ""
+    if start not in pairs:
+        return made.joint(start)
+    pair = pairs[start]
+    if pair.module is None:
+        return pair.limit
+    if start + 1 not in taken:
+        return "the next is better fused with the one after it"
+    return f"{NAMES[pair.module.kind]} with the next: {-pair.gain_us:+.1f} µs, {-pair.saved_bytes / 1e6:+.2f} MB"
+
+
+# ------------------------------------------------------------------------------------------------------------- picture
+
+COLOURS = {"dwpw": "#56B4E9", "pwdw": "#E69F00", "pwdw_r": "#F0E442", "pwpw": "#CC79A7"}
+"""Of the modules: from Okabe and Ito's palette, told apart with any colour vision; hatches for print in grey."""
+
+HATCHES = {"dwpw": "", "pwdw": "//", "pwdw_r": "..", "pwpw": "xx"}
+
+PER_ROW = 13
+"""Layers in a row of the picture."""
+
+
+def draw(made: Plan, width: float = 11.0) -> Figure:
+    """The network's layers as boxes, row after row; layers that share a kernel stand in one frame. A line joins a layer
+    to the next where that reads it.
+
+    width: inches. The figure's `alt` is `describe(made)`; a notebook shows both.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+    from matplotlib.patches import FancyBboxPatch, Patch
+
+    from dwlab.simt.picture import with_alt
+
+    step_of = {name: step for step in made.steps for name in step.layers}
+    rows = _picture_rows(made)
+    figure = Figure(figsize=(width, 0.7 + 0.92 * len(rows)), dpi=110)
+    FigureCanvasAgg(figure)
+    axes = figure.add_axes((0.005, 0.005, 0.99, 1 - 0.32 / (0.7 + 0.92 * len(rows))))
+    axes.set(xlim=(-0.1, PER_ROW + 0.1), ylim=(len(rows) + 0.25, -0.05))
+    axes.axis("off")
+    axes.set_title(_title(made), fontsize=10, loc="left")
+    for y, row in enumerate(rows):
+        for x, layer in enumerate(row):
+            step = step_of.get(layer.name)
+            if step and step.fused and step.layers[0] == layer.name:
+                kind = step.module.kind
+                frame = FancyBboxPatch(
+                    (x + 0.03, y + 0.05), len(step.layers) - 0.06, 0.86, boxstyle="round,pad=0,rounding_size=0.06",
+                    facecolor=COLOURS[kind], hatch=HATCHES[kind], edgecolor="black", lw=1.6,
+                )  # fmt: skip
+                axes.add_patch(frame)
+            box = FancyBboxPatch(
+                (x + 0.08, y + 0.13), 0.84, 0.7, boxstyle="round,pad=0,rounding_size=0.04",
+                facecolor="white" if layer.planned else "0.9", edgecolor="0.35", lw=0.8, zorder=3,
+            )  # fmt: skip
+            axes.add_patch(box)
+            axes.text(x + 0.5, y + 0.48, _box_text(layer), ha="center", va="center", fontsize=6.2, zorder=4)
+            if x + 1 < len(row) and row[x + 1].input == layer.name:
+                axes.plot([x + 0.92, x + 1.08], [y + 0.48] * 2, color="0.35", lw=0.8, zorder=2)
+    used = [kind for kind in COLOURS if any(step.module.kind == kind for step in made.steps)]
+    patches = [
+        Patch(facecolor=COLOURS[kind], hatch=HATCHES[kind], edgecolor="black", label=f"{NAMES[kind]}, one kernel")
+        for kind in used
+    ]
+    patches += [Patch(facecolor="white", edgecolor="0.35", label="a kernel of its own")]
+    patches += [Patch(facecolor="0.9", edgecolor="0.35", label="not planned")]
+    axes.legend(handles=patches, loc="lower left", ncols=len(patches), fontsize=8, frameon=False, borderpad=0)
+    return with_alt(figure, describe(made))
+
+
+def _picture_rows(made: Plan) -> list[list[networks.Layer]]:
+    """Layers in rows of at most PER_ROW, none ending inside a kernel."""
+    inside = {name for step in made.steps for name in step.layers[1:]}
+    pieces: list[list[networks.Layer]] = []
+    for layer in made.network.layers:
+        if layer.name in inside:
+            pieces[-1].append(layer)
+        else:
+            pieces.append([layer])
+    rows: list[list[networks.Layer]] = [[]]
+    for piece in pieces:
+        if len(rows[-1]) + len(piece) > PER_ROW:
+            rows.append([])
+        rows[-1] += piece
+    return rows
+
+
+def _box_text(layer: networks.Layer) -> str:
+    """The layer's name, what it is, and on which map."""
+    block, _, role = layer.name.partition(".")
+    return "\n".join([f"{block} {role}".strip(), *summary(layer.problem).rsplit(" ", 1)])
+
+
+def _title(made: Plan) -> str:
+    network, fused = made.network, sum(step.fused for step in made.steps)
+    return (
+        f"{network.name} on {made.gpu.name}, batch {network.batch}, {network.dtype}: "
+        f"{len(made.steps)} kernels, {fused} of them fused; accesses {made._change('gma_bytes')}, predicted"
+    )
+
+
+def describe(made: Plan) -> str:
+    """The picture in words, for those who cannot see it."""
+    fused = [f"{' and '.join(step.layers)} as {NAMES[step.module.kind]}" for step in made.steps if step.fused]
+    text = f"{_title(made)}. A chain of {len(made.network.layers)} boxes, one for each layer; "
+    return text + (f"in one frame are {'; '.join(fused)}." if fused else "no two stand in one frame.")
+
+
+# ------------------------------------------------------------------------------------------------------------- command
+
+
+def main(options: Namespace) -> int:
+    """``python -m dwlab plan``: the table of a network's plan, its JSON, or its picture."""
+    rules = Rules(options.objective)
+    made = plan(
+        options.network, options.gpu, dtype=options.dtype, batch=options.batch, layout=options.layout, rules=rules
+    )
+    if options.picture:
+        try:
+            draw(made).savefig(
+                options.picture, format="png", metadata={"Software": None, "Description": describe(made)}
+            )
+        except OSError as error:
+            raise PlanError(
+                f"cannot write {options.picture}: {error.strerror}; give a file in a folder that is there"
+            ) from None
+    print(json.dumps(made.to_dict(), indent=1, ensure_ascii=False) if options.json else made)
+    return 0

@@ -1,0 +1,600 @@
+"""FusePlanner: models of accesses against a count of every element, the best plan against all plans, limits, texts."""
+
+import dataclasses
+import itertools
+import json
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dwlab import __main__ as cli
+from dwlab import gpus, machine, networks, planner
+from dwlab.layers import DepthwiseConv2d, Fused, Pointwise
+from dwlab.planner import FUSED, KINDS, Module, PlanError, Rules, Tile, best, plan
+
+GPUS = ("gtx1660", "a4000", "orin", "t4", "a100", "h100", "h200")
+
+# ------------------------------------------------------------------------------------- accesses, element by element
+
+
+def needs(layer, output):
+    """What one output (n, channel, p, q) of a layer reads: elements of its input, and of its filters by array."""
+    n, channel, p, q = output
+    bias = {name: {channel} for name in ("b", "m") if name in layer.arrays()}
+    if isinstance(layer, Pointwise):
+        return {(n, c, p, q) for c in range(layer.C)}, {"w": {(channel, c) for c in range(layer.C)}} | bias
+    taps = list(itertools.product(range(layer.K), repeat=2))
+    places = [(p * layer.stride + i - layer.padding, q * layer.stride + j - layer.padding) for i, j in taps]
+    inside = {(n, channel, h, w) for h, w in places if 0 <= h < layer.H and 0 <= w < layer.W}
+    # A tap that meets nothing but padding in one place meets the map in another: a block has its filters whole.
+    return inside, {"w": {(channel, *tap) for tap in taps}} | bias
+
+
+def blocks_of(kind, layers, tile):
+    """The outputs of each block, as sets of (n, channel, p, q)."""
+    last = layers[-1]
+
+    def cut(size, step):
+        return [range(start, min(start + step, size)) for start in range(0, size, step)]
+
+    groups = cut(last.channels_out, tile.channels)
+    if kind in ("pw", "pwpw"):
+        pixels = list(itertools.product(range(last.N), range(last.H), range(last.W)))
+        area = last.H * last.W
+        lines = [pixels] if last.layout == "NHWC" else [pixels[i : i + area] for i in range(0, len(pixels), area)]
+        runs = [line[run.start : run.stop] for line in lines for run in cut(len(line), tile.columns)]
+    else:
+        runs = [
+            [(n, p, q) for p in rows for q in columns]
+            for n in range(last.N)
+            for rows in cut(last.P, tile.rows)
+            for columns in cut(last.Q, tile.columns)
+        ]
+    return [{(n, c, p, q) for n, p, q in run for c in group} for run in runs for group in groups]
+
+
+def counted(kind, layers, tile):
+    """Array -> accesses, work by layer, blocks, and the most elements between two layers that a block needs."""
+    found, work, between = {}, [0] * len(layers), 0
+    blocks = blocks_of(kind, layers, tile)
+    for outputs in blocks:
+        for name in ("y", "r"):
+            if name in layers[-1].arrays():
+                found[name] = found.get(name, 0) + len(outputs)
+        for index in reversed(range(len(layers))):
+            layer, suffix = layers[index], "" if len(layers) == 1 else str(index + 1)
+            inputs, filters = set(), {}
+            for output in outputs:
+                read, own = needs(layer, output)
+                inputs |= read
+                for name, elements in own.items():
+                    filters.setdefault(name, set()).update(elements)
+            for name, elements in filters.items():
+                found[name + suffix] = found.get(name + suffix, 0) + len(elements)
+            work[index] += len(outputs) * (layer.C if isinstance(layer, Pointwise) else layer.K**2)
+            outputs = inputs
+            if index:
+                between = max(between, len(inputs))
+        found["x"] = found.get("x", 0) + len(outputs)
+    return found, work, len(blocks), between
+
+
+small = st.integers(1, 6)
+
+
+@st.composite
+def kernels(draw):
+    """(kind, layers, tile) of any kernel that the planner knows, on a small map."""
+    kind = draw(st.sampled_from(sorted(KINDS)))
+    dtype = draw(st.sampled_from(["float32", "float16", "int8"]))
+    layout = draw(st.sampled_from(["NCHW", "NHWC"]))
+    n, channels, h, w = draw(st.integers(1, 2)), draw(small), draw(st.integers(1, 9)), draw(st.integers(1, 9))
+    layers = []
+    for number, what in enumerate(KINDS[kind].takes):
+        last = number == len(KINDS[kind].takes) - 1
+        more = {
+            "layout": layout,
+            "dtype": dtype,
+            "bias": draw(st.booleans()),
+            "residual": last and dtype != "int8" and draw(st.booleans()),
+        }
+        if what == "pw":
+            layers.append(Pointwise(n, channels, draw(small), h, w, **more))
+        else:
+            K, stride = draw(st.sampled_from([1, 2, 3, 5])), draw(st.integers(1, 3))
+            padding = draw(st.integers(0, K - 1))
+            if min(h, w) + 2 * padding < K:
+                padding = K - 1
+            if min(h, w) + 2 * padding < K:
+                K, padding = 1, 0
+            layers.append(DepthwiseConv2d(n, channels, h, w, K, stride, padding, **more))
+        channels, h, w = layers[-1].channels_out, layers[-1].P, layers[-1].Q
+    if kind == "pwdw":
+        tile = Tile(draw(small), h, w)
+    elif kind in ("pw", "pwpw"):
+        tile = Tile(draw(small), 1, draw(st.integers(1, 2 * h * w)))
+    else:
+        tile = Tile(draw(small), draw(st.integers(1, h + 1)), draw(st.integers(1, w + 1)))
+    return kind, tuple(layers), tile
+
+
+@settings(max_examples=150, deadline=None)
+@given(kernels())
+def test_the_models_count_what_blocks_read_and_write(case):
+    kind, layers, tile = case
+    model = KINDS[kind].accesses(*layers, tile)
+    found, work, blocks, between = counted(kind, layers, tile)
+    assert dict(model.elements) == found
+    assert model.gma == sum(found.values())
+    assert model.blocks == blocks
+    depthwise = [isinstance(layer, DepthwiseConv2d) for layer in layers]
+    assert model.depthwise_macs == sum(w for w, yes in zip(work, depthwise, strict=True) if yes)
+    assert model.pointwise_macs == sum(w for w, yes in zip(work, depthwise, strict=True) if not yes)
+    assert model.shared.get("between", 0) >= between
+    # The array's names and sizes are those of the problem itself.
+    problem = Fused(*layers) if len(layers) == 2 else layers[0]
+    expected = {name: (size, problem.storage_of(name).itemsize) for name, size in problem.nbytes().items()}
+    assert planner.sizes(layers) == expected
+
+
+@settings(max_examples=25, deadline=None)
+@given(kernels())
+def test_every_tile_that_is_tried_is_a_tile(case):
+    kind, layers, _ = case
+    tried = list(KINDS[kind].tiles(*layers))
+    assert len(tried) == len(set(tried))
+    for tile in tried:
+        model = KINDS[kind].accesses(*layers, tile)
+        assert model.kind == kind and min(tile.channels, tile.rows, tile.columns) >= 1
+        assert all(model.elements[name] >= size // each for name, (size, each) in planner.sizes(layers).items()
+                   if name != "x"), "less than once"  # fmt: skip
+    if kind == "pwdw_r":
+        assert (layers[-1].P, layers[-1].Q) not in {(tile.rows, tile.columns) for tile in tried}
+
+
+def test_halos_in_closed_form_where_none_lies_in_the_padding():
+    for size, tile, K, stride in itertools.product((14, 28), (4, 7), (3, 5, 7), (1, 2)):
+        outputs = (size + 2 * (K // 2) - K) // stride + 1
+        n = planner.tiles(outputs, tile)
+        whole = planner.rows_read(size, outputs, outputs, K, stride, K // 2)
+        closed = whole + (n - 1) * (K - stride)
+        read = planner.rows_read(size, outputs, tile, K, stride, K // 2)
+        assert read <= closed
+        last = outputs - (n - 1) * tile  # rows of the last tile: with enough of them, all shared rows are of the map
+        if (last - 1) * stride + 1 + K // 2 >= K - stride:
+            assert read == closed, (size, tile, K, stride)
+    # A last tile of one row shares three rows with the one before: two of them are padding.
+    assert planner.rows_read(9, 9, 4, 5, 1, 2) == 9 + 2 * 4 - 1
+
+
+def test_corners_are_read_by_four_tiles():
+    layer = DepthwiseConv2d(1, 1, 8, 8, 3)
+    assert planner.dw(layer, Tile(1, 4, 4)).elements["x"] == (8 + 2) ** 2 == 64 + 2 * 2 * 8 + 2 * 2
+
+
+def test_pwdw_on_chip_saves_the_ideal_of_mobilenet_v2s_first_expanded_pair():
+    """With the 96 channels on chip and nothing read twice, maps of 16@112 → 96@112 → 96@56: 82.8 % are saved."""
+    first, second = Pointwise(1, 16, 96, 112, 112), DepthwiseConv2d(1, 96, 112, 112, 3, 2)
+    fused = planner.pwdw(first, second, Tile(96, 56, 56)).elements
+    apart = [planner.pw(first, Tile(96, 1, 112 * 112)).elements, planner.dw(second, Tile(96, 56, 56)).elements]
+    maps = sum(one["x"] + one["y"] for one in apart)
+    assert round(100 * (1 - (fused["x"] + fused["y"]) / maps), 1) == 82.8
+
+
+def test_each_group_of_filters_reads_all_depthwise_filters():
+    first, second = DepthwiseConv2d(1, 16, 8, 8, 3), Pointwise(1, 16, 32, 8, 8)
+    one, four = (planner.dwpw(first, second, Tile(f, 4, 4)) for f in (32, 8))
+    assert one.elements["w1"] == 4 * 16 * 9 and four.elements["w1"] == 4 * one.elements["w1"]
+    assert four.elements["w2"] == one.elements["w2"] == 4 * 16 * 32
+    assert four.depthwise_macs == 4 * one.depthwise_macs
+
+
+# ------------------------------------------------------------------------------------------- limits and bytes on chip
+
+
+def test_shared_memory_is_counted_in_bytes_of_the_dtype():
+    gpu = gpus.find("t4")
+    for dtype, each in {"float32": 4, "float16": 2, "bfloat16": 2, "int8": 1}.items():
+        layers = DepthwiseConv2d(1, 64, 56, 56, 3, dtype=dtype), Pointwise(1, 64, 128, 56, 56, dtype=dtype)
+        accesses = planner.dwpw(*layers, Tile(32, 8, 8))
+        made = planner._module(accesses, layers, gpu, Rules())
+        # All channels of the tile, 32 channels of its input with halo, and of their filters and 32 pointwise ones.
+        assert made.shared_bytes == each * (64 * 64 + 32 * 100 + 32 * (9 + 32))
+
+
+def fits(module, gpu):
+    return (
+        module.shared_bytes <= gpu.shared_per_block
+        and module.shared_bytes + 4 * module.accesses.accumulators <= planner.l1_bytes(gpu)
+    )
+
+
+@pytest.mark.parametrize("name", ["gtx1660", "orin", "h200"])
+def test_no_chosen_tile_breaks_a_limit(name):
+    gpu = gpus.find(name)
+    for objective in planner.OBJECTIVES:
+        made = plan("mobilenet_v1", name, dtype="float16", rules=Rules(objective, redundant=0.3))
+        for step in made.steps:
+            assert fits(step.module, gpu) and all(fits(one, gpu) for one in step.apart)
+            assert not step.fused or step.module.redundant <= 0.3
+            if objective == "gma" and step.fused:
+                assert step.module.accesses.blocks >= gpu.sms
+
+
+def test_the_best_tile_is_the_best_of_all_that_fit():
+    gpu, rules = gpus.find("gtx1660"), Rules("gma")
+    layers = (DepthwiseConv2d(1, 64, 28, 28, 3), Pointwise(1, 64, 64, 28, 28))
+    found = best("dwpw", layers, gpu, rules)
+    every = [
+        planner._module(planner.dwpw(*layers, Tile(f, h, w)), layers, gpu, rules)
+        for f, h, w in itertools.product((8, 16, 32, 64), (1, 2, 4, 8, 16, 28), (1, 2, 4, 8, 16, 28))
+    ]
+    allowed = [one for one in every if fits(one, gpu) and one.accesses.blocks >= gpu.sms and one.redundant <= 1]
+    assert found.gma_bytes == min(one.gma_bytes for one in allowed)
+    quick = best("dwpw", layers, gpu, Rules())
+    least = min(one.time_us for one in every if fits(one, gpu) and one.redundant <= 1)
+    assert least <= quick.time_us <= least * (1 + planner.NEAR)
+
+
+@pytest.mark.parametrize(
+    "kind, layers, rules, why",
+    [
+        (
+            "dwpw",
+            (DepthwiseConv2d(1, 60_000, 8, 8, 3), Pointwise(1, 60_000, 256, 8, 8)),
+            Rules(),
+            "shared memory: the least tile (128×1×1) needs 258,688 bytes a block, Tesla T4 allows 65,536",
+        ),
+        (
+            "pwdw_r",
+            (Pointwise(1, 16, 32, 8, 8), DepthwiseConv2d(1, 32, 8, 8, 3)),
+            Rules(redundant=0.01),
+            "redundant work: 16 % more multiply-adds at least (tile 8×4×8), 1 % are allowed",
+        ),
+        (
+            "dwpw",
+            (DepthwiseConv2d(1, 4, 4, 4, 3), Pointwise(1, 4, 8, 4, 4)),
+            Rules("gma"),
+            "blocks: 1 at most, Tesla T4 has 40 multiprocessors",
+        ),
+        (
+            "pwdw_r",
+            (Pointwise(1, 16, 32, 1, 1), DepthwiseConv2d(1, 32, 1, 1, 3)),
+            Rules(),
+            "a part of the map (1 × 1) has no 32 outputs for a block",
+        ),
+    ],
+)
+def test_where_no_tile_fits_the_limit_is_named(kind, layers, rules, why):
+    assert best(kind, layers, gpus.find("t4"), rules) == why
+
+
+def test_the_l1_holds_accumulators_too(monkeypatch):
+    gpu = gpus.find("t4")
+    monkeypatch.setitem(planner.L1_KIB, (7, 5), 2)
+    best.cache_clear()
+    found = best("pw", (Pointwise(1, 64, 512, 64, 64),), gpu)
+    best.cache_clear()
+    assert found.startswith("L1: the least tile (8×1×16) needs 3,584 bytes with its accumulators, Tesla T4 has 2,048")
+
+
+def test_a_layer_that_no_tile_fits_is_an_error_with_the_limit():
+    huge = DepthwiseConv2d(1, 1, 300, 300, 299)
+    with pytest.raises(
+        PlanError, match=r"no tile fits 1: DW 299×299 1@300. Shared memory: the least tile .* a block, "
+    ):
+        plan([huge], "gtx1660")
+
+
+# ------------------------------------------------------------------------------------------------------ L2 and time
+
+
+def test_maps_that_fit_together_stay_in_the_l2():
+    layer = Pointwise(1, 8, 8, 16, 16)  # two maps of 8,192 bytes, 256 of filters
+    accesses = planner.pw(layer, Tile(4, 1, 64))
+    assert accesses.elements == {"x": 2 * 2048, "w": 4 * 64, "y": 2048}
+    assert planner.dram_bytes((layer,), accesses, 16_384) == 256
+    assert planner.dram_bytes((layer,), accesses, 16_383) == 16_384 + 256  # x once: its runs' blocks run together
+    assert planner.dram_bytes((layer,), accesses, 255) == 16_384 + 4 * 256  # filters as often as they are read
+    assert planner.dram_bytes((layer,), accesses, 0) == planner.dram_bytes((layer,), accesses, 255)
+
+
+def test_on_a_large_l2_fusion_saves_no_device_memory_traffic_and_the_plan_says_so():
+    made = plan("mobilenet_v2", "h200")
+    fused = [step for step in made.steps if step.fused]
+    assert fused and all(step.in_l2 for step in fused)
+    assert "would have stayed there" in made.summary() and "would stay in L2" in str(made)
+    for step in fused:
+        apart = sum(one.dram_bytes for one in step.apart)
+        assert step.module.dram_bytes == apart  # the filters alone
+    early = plan("mobilenet_v2", "gtx1660").steps
+    large = next(step for step in early if step.fused)
+    assert not large.in_l2 and large.module.dram_bytes < sum(one.dram_bytes for one in large.apart)
+
+
+def test_a_gpu_whose_l2_is_unknown_keeps_nothing_and_says_so():
+    made = plan("mobilenet_v1", dataclasses.replace(gpus.find("h200"), l2_bytes=None))
+    assert not any(step.in_l2 for step in made.steps)
+    assert "L2's size unknown" in str(made) or not any(step.fused for step in made.steps)
+
+
+def test_time_grows_by_waves_of_blocks_and_with_each_resource():
+    gpu = gpus.find("t4")
+    layer = Pointwise(1, 64, 64, 40, 64)
+    accesses = planner.pw(layer, Tile(64, 1, 64))  # 40 blocks: one for each multiprocessor
+    assert accesses.blocks == gpu.sms
+
+    def time(made=accesses, gma=10**6, dram=0, kernel_us=0.0, dtype="float32"):
+        return planner.time_us(made, gma, dram, 1024, gpu, dtype, kernel_us)
+
+    more = dataclasses.replace(accesses, blocks=41)
+    assert time(more) > 1.5 * time() and time(kernel_us=3.0) == pytest.approx(time() + 3)
+    assert time(dram=10**8) > 10**8 / gpu.ceilings.copy_gbps / 1e3 > 10 * time()
+    assert time(dataclasses.replace(accesses, pointwise_macs=10**9)) > 2e9 / gpu.ceilings.fma_tflops / 1e6
+    assert time(dataclasses.replace(accesses, stages=1000)) > 100
+    assert time(dtype="float16") < time()
+
+
+@pytest.mark.parametrize(
+    "gpu, dtype, rate",
+    [
+        ("h200", "float32", 1), ("h200", "float16", 16), ("a100", "bfloat16", 16), ("t4", "float16", 8),
+        ("t4", "int8", 16), ("gtx1660", "float16", 1), ("gtx1660", "int8", 4), ("p100", "int8", 4),
+    ],
+)  # fmt: skip
+def test_pointwise_layers_run_on_tensor_cores_where_there_are_some(gpu, dtype, rate):
+    assert planner.pointwise_rate(gpus.find(gpu), dtype) == rate
+
+
+def test_tensor_core_rates_are_those_of_datasheets():
+    """Dense 16-bit TFLOP/s: V100 125, T4 65, A100 312, RTX A4000 76.7, L4 121, H100 SXM 989."""
+    for name, tflops in {"v100": 125, "t4": 65, "a100": 312, "a4000": 76.7, "l4": 121, "h100": 989}.items():
+        sheet = machine.known()[gpus.NAMES[name]]
+        made = sheet.ceilings.fma_tflops * planner.pointwise_rate(sheet, "float16")
+        assert made == pytest.approx(tflops, rel=0.09), name
+
+
+# --------------------------------------------------------------------------------------------- the best of all plans
+
+
+@st.composite
+def chains(draw):
+    """Two to six layers that follow each other; at times one that does not, or that adds a map."""
+    channels, size = draw(st.sampled_from([8, 24, 64])), draw(st.sampled_from([7, 14, 28, 56]))
+    made = []
+    for _ in range(draw(st.integers(2, 6))):
+        residual = draw(st.integers(0, 5)) == 0
+        if draw(st.booleans()):
+            made.append(Pointwise(1, channels, draw(st.sampled_from([8, 24, 96])), size, size, residual=residual))
+        else:
+            made.append(DepthwiseConv2d(1, channels, size, size, 3, draw(st.sampled_from([1, 2])), residual=residual))
+        channels, size = made[-1].channels_out, made[-1].P
+        if draw(st.integers(0, 7)) == 0:
+            channels += 8
+    return made
+
+
+def partitions(count):
+    """All ways to cut a path of `count` layers into pieces, each at least 1 long."""
+    for cuts in itertools.product([False, True], repeat=count - 1):
+        ends = [index + 1 for index, cut in enumerate(cuts) if cut] + [count]
+        yield list(zip([0, *ends[:-1]], ends, strict=True))
+
+
+def least_cost(layers, gpu, rules):
+    """The least cost of all partitions, by trying each."""
+
+    def cost(piece):
+        kinds = [kind for kind in KINDS if KINDS[kind].takes == planner._pattern(piece)]
+        if len(piece) > 1:
+            kinds = [kind for kind in kinds if kind in rules.modules]
+            one, two = piece[0], piece[-1]
+            if one.residual or (one.channels_out, one.P, one.Q) != (two.C, two.H, two.W):
+                return math.inf
+        found = [best(kind, tuple(piece), gpu, rules) for kind in kinds]
+        return min((rules.cost(one) for one in found if isinstance(one, Module)), default=math.inf)
+
+    return min(sum(cost(layers[a:b]) for a, b in cuts) for cuts in partitions(len(layers)))
+
+
+@settings(max_examples=30, deadline=None)
+@given(chains(), st.sampled_from(["gtx1660", "h200"]), st.sampled_from(planner.OBJECTIVES), st.booleans())
+def test_no_partition_is_better_than_the_plan(layers, name, objective, few):
+    gpu, rules = gpus.find(name), Rules(objective, modules=FUSED[:2] if few else FUSED)
+    made = plan(layers, gpu, rules=rules)
+    assert made.cost == pytest.approx(least_cost(layers, gpu, rules), rel=1e-12)
+    assert [name for step in made.steps for name in step.layers] == [str(i + 1) for i in range(len(layers))]
+
+
+def test_dynamic_programming_beats_taking_the_best_pair_first():
+    """Three gains in a row, the middle one the largest, the outer two together larger."""
+    layers = [Pointwise(1, 8, 8, 14, 14), DepthwiseConv2d(1, 8, 14, 14, 3)] * 2
+    gains = {(0, 1): 5.0, (1, 2): 7.0, (2, 3): 5.0}
+    gpu, rules = gpus.find("h200"), Rules()
+
+    def fused(made, start, length, *_):
+        gain = gains.get((start, start + 1), 0)
+        pair = tuple(layers[start : start + 2])
+        kind = "pwdw" if start != 1 else "dwpw"
+        one = best(kind, pair, gpu, rules)
+        apart = sum(best(*planner._pattern([layer]), (layer,), gpu, rules).time_us for layer in pair)
+        return dataclasses.replace(one, time_us=apart - gain), ""
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(planner, "_fused", fused)
+        made = plan(layers, gpu, rules=rules)
+    assert [step.layers for step in made.steps] == [("1", "2"), ("3", "4")]
+
+
+@pytest.mark.parametrize("name", networks.NETWORKS)
+def test_a_plan_has_every_layer_once_and_crosses_no_shortcut(name):
+    made = plan(name, "t4", dtype="int8" if name == "xception" else "float32")
+    network = made.network
+    names = [layer.name for step in made.steps for layer in map(network.layer, step.layers)]
+    assert names == [layer.name for layer in network.layers if layer.planned]
+    order = [layer.name for layer in network.layers]
+    for step in made.steps:
+        assert step.module.layers == tuple(network.layer(one).problem for one in step.layers)
+        assert [one.layers[0] for one in step.apart] == list(step.module.layers)
+        for first, second in itertools.pairwise(step.layers):
+            assert order.index(second) == order.index(first) + 1 and not network.joint(order.index(first))
+    assert made.cost <= sum(made.rules.cost(one) for step in made.steps for one in step.apart)
+    assert {pair.layers for pair in made.pairs if pair.chosen} == {step.layers for step in made.steps if step.fused}
+    joints = [i for i in range(len(order) - 1) if not network.joint(i)]
+    assert [pair.layers for pair in made.pairs] == [tuple(order[i : i + 2]) for i in joints]
+
+
+def test_redundant_work_is_shown_and_bounded():
+    free = plan("mobilenet_v2", "h200")
+    bound = plan("mobilenet_v2", "h200", rules=Rules(redundant=0.25))
+    assert max(step.module.redundant for step in free.steps) > 0.25 >= max(s.module.redundant for s in bound.steps)
+    assert 0 < bound.redundant < free.redundant
+    assert free.total("macs") == pytest.approx((1 + free.redundant) * free.total("macs", apart=True))
+    nothing = plan("mobilenet_v2", "h200", rules=Rules(modules=()))
+    assert not any(step.fused for step in nothing.steps) and nothing.redundant == 0
+    assert {pair.limit for pair in nothing.pairs} == {"no module of the two is allowed"}
+
+
+def test_larger_batches_and_smaller_types_change_the_plan():
+    one, many = (plan("mobilenet_v1", "a4000", batch=n) for n in (1, 16))
+    assert many.total("gma_bytes", apart=True) > 8 * one.total("gma_bytes", apart=True)
+    half = plan("mobilenet_v1", "a4000", dtype="float16")
+    assert half.total("gma_bytes", apart=True) < 0.6 * one.total("gma_bytes", apart=True)
+
+
+# ------------------------------------------------------------------------------------------- texts, picture, command
+
+
+def test_a_plan_as_text_markdown_html_and_json():
+    made = plan("mobilenet_v2", "gtx1660")
+    lines = str(made).splitlines()
+    assert lines[0].startswith(
+        "mobilenet_v2 on GeForce GTX 1660, batch 1, NCHW, float32; least predicted time: 51 layers"
+    )
+    assert len(lines) == 2 + 2 + 51 + 3 and "not measured" in lines[0] and "expected, not measured" in lines[-1]
+    table = str(made.table())
+    assert table.count("\n| ") == 2 + 51 and made._repr_html_().count("<tr>") == 52
+    data = json.loads(json.dumps(made.to_dict(), allow_nan=False))
+    assert data["gpu"]["name"] == "GeForce GTX 1660" and len(data["steps"]) == len(made.steps)
+    assert data["totals"]["gma_bytes"] == {
+        "apart": made.total("gma_bytes", apart=True), "plan": made.total("gma_bytes"),
+    }  # fmt: skip
+    pair = next(pair for pair in data["pairs"] if pair["chosen"])
+    assert pair["predicted_gain_us"] > 0 and pair["module"]["kind"] in FUSED
+
+
+def test_what_is_not_fused_says_why():
+    notes = {step.layers[0]: step.note for step in plan("mobilenet_v2", "h200").steps if not step.fused}
+    assert notes["2.project"] == "3.project adds what 2.project writes"
+    assert notes["17.project"].startswith("PWPW with the next: +")
+    assert notes["head.expand"] == ""
+
+
+def test_the_picture_says_in_words_what_it_shows():
+    made = plan("mobilenet_v2", "t4")
+    figure = planner.draw(made)
+    assert figure.alt == planner.describe(made) and figure._repr_html_().startswith("<img alt=")
+    for step in made.steps:
+        if step.fused:
+            assert f"{' and '.join(step.layers)} as {planner.NAMES[step.module.kind]}" in figure.alt
+    (axes,) = figure.axes
+    fused = sum(step.fused for step in made.steps)
+    assert len(axes.patches) == len(made.network.layers) + fused
+    rows = planner._picture_rows(made)
+    assert [layer for row in rows for layer in row] == list(made.network.layers)
+    assert max(map(len, rows)) <= planner.PER_ROW
+    alone = planner.describe(plan("mobilenet_v1", "t4", rules=Rules(modules=())))
+    assert alone.endswith("no two stand in one frame.")
+
+
+@pytest.fixture
+def run(capsys):
+    def command(*arguments):
+        return cli.main(["plan", *arguments]), *capsys.readouterr()
+
+    return command
+
+
+@pytest.mark.parametrize("name", GPUS)
+def test_the_command_plans_for_gpus_that_are_not_here(run, name):
+    status, out, _ = run("mobilenet_v1", "--gpu", name)
+    assert status == 0 and out.startswith(f"mobilenet_v1 on {gpus.find(name).name}, batch 1")
+
+
+def test_the_command_takes_type_batch_layout_and_objective(run, tmp_path):
+    picture = tmp_path / "chain.png"
+    status, out, _ = run(
+        "cmt_s", "--dtype", "float16", "--batch", "4", "--layout", "NHWC", "--objective", "gma", "--json",
+        "--picture", str(picture),
+    )  # fmt: skip
+    data = json.loads(out)
+    assert status == 0 and picture.read_bytes().startswith(b"\x89PNG")
+    assert [data[name] for name in ("network", "dtype", "batch", "layout", "objective")] == [
+        "cmt_s", "float16", 4, "NHWC", "gma",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "arguments, says",
+    [
+        (("mobilenet_v3",), "there is no network 'mobilenet_v3'. The nearest is 'mobilenet_v"),
+        (("xception", "--gpu", "gtx1600"), "there is no GPU 'gtx1600'. The nearest is 'gtx1660'"),
+        (("xception", "--dtype", "float15"), "dtype 'float15' is unknown. The nearest is 'float16'"),
+        (("xception", "--batch", "0"), "batch 0: it is a whole number of images"),
+        (("xception", "--batch", "few"), "argument --batch: invalid int value: 'few'"),
+        (("xception", "--layout", "NHCW"), "layout 'NHCW' is unknown. The nearest is 'N"),
+        (("xception", "--objective", "tme"), "there is no objective 'tme'. The nearest is 'time'"),
+        (("ceit_t", "--picture", "/no/such/folder/x.png"), "cannot write /no/such/folder/x.png: No such file"),
+        ((), "the following arguments are required: NETWORK"),
+    ],
+)
+def test_a_wrong_command_gets_one_line(run, arguments, says):
+    status, out, err = run(*arguments)
+    assert status == 2 and out == "" and err.startswith(f"dwlab: {says}") and err.count("\n") == 1
+
+
+def test_the_present_gpu_has_its_recorded_ceilings(monkeypatch):
+    recorded = gpus.find("h200")
+    here = dataclasses.replace(recorded, ceilings=None, l2_bytes=123_456_789)
+    monkeypatch.setattr(machine, "present", lambda: here)
+    found = planner.find("present")
+    assert found.ceilings == recorded.ceilings and found.l2_bytes == 123_456_789
+    other = dataclasses.replace(machine.known()["Tesla T4"], ceilings=None)
+    monkeypatch.setattr(machine, "present", lambda: other)
+    assert planner.find("Present").ceilings.source.startswith("expected, not measured")
+    unknown = dataclasses.replace(other, name="Some GPU")
+    monkeypatch.setattr(machine, "present", lambda: unknown)
+    monkeypatch.setattr(machine, "measure", lambda gpu, quick: dataclasses.replace(gpu, ceilings=recorded.ceilings))
+    assert planner.find("present").ceilings.measured
+
+
+@pytest.mark.parametrize(
+    "wrong, says",
+    [
+        ({"objective": "bytes"}, "there is no objective 'bytes'"),
+        ({"redundant": -0.1}, "redundant is -0.1; it must be a number from 0 up"),
+        ({"redundant": float("nan")}, "redundant is nan"),
+        ({"kernel_us": "2"}, "kernel_us is '2'"),
+        ({"modules": ("dwpw", "dwdw")}, "there is no module 'dwdw'. The nearest is 'pwdw'"),
+    ],
+)
+def test_rules_that_cannot_be_are_refused(wrong, says):
+    with pytest.raises(PlanError, match=says):
+        Rules(**wrong)
+
+
+def test_a_gpu_may_be_given_by_name_or_as_it_was_found():
+    found = gpus.find("gtx1660")
+    assert plan("mobilenet_v1", found).steps == plan("mobilenet_v1", "gtx1660").steps
+    assert planner.find(found).ceilings == found.ceilings
+
+
+def test_what_is_no_chain_is_refused():
+    with pytest.raises(PlanError, match="there is no layer"):
+        plan([])
+    with pytest.raises(PlanError, match="'x' is no layer"):
+        plan(["x"])
+    with pytest.raises(PlanError, match="the layers have their own dtype: leave it out"):
+        plan(networks.network("ceit_t"), dtype="float16")
