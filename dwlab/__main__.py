@@ -1,4 +1,4 @@
-"""``python -m dwlab``: doctor, stages, xray, inspect, predict, study, records, train, grade.
+"""``python -m dwlab``: doctor, stages, xray, inspect, predict, plan, study, records, train, grade.
 
 The parser is here, the work in the rooms. Exit status: 0 if all is well, 1 if something that was judged is not (a
 problem that stops work, a check that fails, an exercise not solved), 2 for a command that cannot be carried out as
@@ -119,6 +119,25 @@ def _parsers() -> tuple[_Parser, dict[str, _Parser]]:
     one.add_argument("--gpu", default="h200", metavar="NAME", help="such as t4, a100, rtx4090 (default: h200)")
     one.add_argument("--compare", action="store_true", help="what was recorded beside what is predicted")
     one.add_argument("--gpus", action="store_true", help="the GPUs that there are, and their ceilings")
+
+    one = command(
+        "plan",
+        "which layers of a network to put into one kernel",
+        "Decides for each depthwise and pointwise layer of a network whether it shares a kernel with its\n"
+        "neighbour on a GPU, which need not be present: kernel, tile, bytes accessed before and after,\n"
+        "multiply-adds done twice. Nothing is timed.",
+        "examples: python -m dwlab plan mobilenet_v2 --gpu t4 --batch 32\n"
+        "          python -m dwlab plan xception --gpu orin --dtype float16 --picture xception.png",
+    )
+    one.add_argument("network", metavar="NETWORK", help="such as mobilenet_v1, xception, proxylessnas, ceit_t, cmt_s")
+    one.add_argument("--gpu", default="h200", metavar="NAME", help="such as gtx1660, orin, present (default: h200)")
+    one.add_argument("--dtype", default="float32", metavar="TYPE", help="float32, float16, bfloat16 or int8")
+    one.add_argument("--batch", type=int, default=1, metavar="N", help="images (default: %(default)s)")
+    one.add_argument("--layout", default="NCHW", metavar="NAME", help="NCHW or NHWC (default: %(default)s)")
+    one.add_argument(
+        "--objective", default="time", metavar="WHAT", help="least predicted time, or gma: fewest bytes accessed"
+    )
+    one.add_argument("--picture", metavar="PNG", help="draw the chain of layers")
 
     one = command(
         "study",
@@ -263,6 +282,8 @@ def _run(options: argparse.Namespace) -> int:
         from dwlab import study as room
     elif options.command == "predict":
         from dwlab import timemodel as room
+    elif options.command == "plan":
+        from dwlab import planner as room
     elif options.command == "records":
         from dwlab import records as room
     elif options.command == "train":
