@@ -3,11 +3,8 @@
 `plan("mobilenet_v2", "t4")` decides for each depthwise and pointwise layer whether it is a kernel of its own or shares
 one with its neighbour, so that the map between the two never reaches global memory. Five things make it up:
 
-**Accesses** (GMA, global memory accesses). How many elements the blocks of a kernel read and write, for each array, as
-a function of the tile that a block computes: `dw`, `pw`, `dwpw`, `pwdw` (PWDW and PWDW_R), `pwpw`. Derived term by term
-beside each function; the tests count every element of every block and find the same numbers. A block asks for an
-element once and keeps it; another block asks for it again. Whether such an access ends in the L2 or in device memory is
-the third thing.
+**Accesses** (GMA, global memory accesses): what the blocks of a kernel read and write with a given tile, from
+`dwlab.accesses`. Whether such an access ends in the L2 or in device memory is the third thing.
 
 **Limits**, from the GPU in bytes of the layer's dtype: what a block stages in shared memory against what a block may
 have; that and its accumulators against the multiprocessor's L1; multiply-adds that a fused kernel does more than the
@@ -44,16 +41,14 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from dwlab import gpus, machine, networks, records, timemodel
-from dwlab.layers import DepthwiseConv2d, Pointwise
+from dwlab.accesses import Accesses, Conv, Tile, dw, dwpw, line, pw, pwdw, pwpw, sizes, tiles
+from dwlab.layers import DepthwiseConv2d, Fused, Pointwise
 from dwlab.machine import Machine
-from dwlab.networks import Network, macs, summary, weights
+from dwlab.networks import Network, macs, summary
 from dwlab.problems import nearest
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-STEP = 32
-"""Channels (of sums, and pixels of PWDW's first layer) of which a block stages values at a time."""
 
 OUTPUTS = 128
 """Outputs that a block has at least, where there are so many: a warp for each of a multiprocessor's four schedulers."""
@@ -89,288 +84,9 @@ TENSOR_FMAS: dict[tuple[int, int], int] = {
 }  # fmt: skip
 """Compute capability -> multiply-adds a clock and multiprocessor on tensor cores; where not listed, none are used."""
 
-Conv = DepthwiseConv2d | Pointwise
-
 
 class PlanError(ValueError):
     """A plan that cannot be made; the message says which limit is in the way, or what to give."""
-
-
-# ------------------------------------------------------------------------------------------------------------ accesses
-
-
-@dataclass(frozen=True)
-class Tile:
-    """What a block computes: channels of the last layer's output on rows × columns pixels of one image.
-
-    For pointwise kernels pixels have no neighbours: they stand in a line (`line`), rows is 1.
-    """
-
-    channels: int
-    rows: int
-    columns: int
-
-    @property
-    def pixels(self) -> int:
-        """Rows × columns."""
-        return self.rows * self.columns
-
-    def __str__(self) -> str:
-        return f"{self.channels}×{self.rows}×{self.columns}"
-
-
-@dataclass(frozen=True)
-class Accesses:
-    """What a kernel does with a tile. elements: array -> elements that its blocks read or write in global memory.
-
-    depthwise_macs, pointwise_macs: multiply-adds, with what is done more than once. shared: what a block stages ->
-    elements. accumulators: sums that a block keeps while it runs over channels, 4 bytes each. stages: how often a block
-    waits for what it reads before it can go on.
-    """
-
-    kind: str
-    tile: Tile
-    blocks: int
-    elements: Mapping[str, int]
-    depthwise_macs: int
-    pointwise_macs: int
-    shared: Mapping[str, int]
-    accumulators: int = 0
-    stages: int = 1
-
-    @property
-    def gma(self) -> int:
-        """Elements of all arrays."""
-        return sum(self.elements.values())
-
-    @property
-    def macs(self) -> int:
-        """Multiply-adds of all layers."""
-        return self.depthwise_macs + self.pointwise_macs
-
-
-def tiles(size: int, tile: int) -> int:
-    """How many tiles cover a size: the last may be a part of one."""
-    return -(-size // tile)
-
-
-@functools.lru_cache(1 << 14)
-def rows_read(size: int, outputs: int, tile: int, K: int, stride: int, padding: int) -> int:
-    """Rows of a map that blocks read in all, with `tile` output rows a block; the same for columns.
-
-    Output row p reads the rows p·s - a … p·s - a + K - 1 (stride s, padding a) that lie in 0 … size-1. The tile of rows
-    p … q reads their union, without gap if K >= s: from max(0, p·s - a) up to min(size, q·s - a + K). Two neighbouring
-    tiles both read K - s rows, so n tiles read
-
-        R = R₁ + (n - 1)·(K - s)
-
-    rows, R₁ those that a single tile would, as long as no shared row lies in the padding. Of a small last tile, with
-    K >= 5, some do; hence the sum over the tiles and not the formula. With K < s nothing is shared, and rows between
-    the taps are not read.
-    """
-    total = 0
-    for first in range(0, outputs, tile):
-        last = min(first + tile, outputs) - 1
-        if K >= stride:
-            total += max(0, min(size, last * stride - padding + K) - max(0, first * stride - padding))
-        else:
-            starts = [p * stride - padding for p in range(first, last + 1)]
-            total += sum(max(0, min(size, start + K) - max(0, start)) for start in starts)
-    return total
-
-
-def _pixels_read(layer: DepthwiseConv2d, tile: Tile) -> int:
-    """Pixels of one channel of one image that blocks read in all: a tile reads a rectangle, so rows times columns.
-
-    The product holds the corners, which four tiles read: (n_h - 1)(n_w - 1)(K - s)² pixels more than rows and columns
-    counted each for themselves.
-    """
-    return rows_read(layer.H, layer.P, tile.rows, layer.K, layer.stride, layer.padding) * rows_read(
-        layer.W, layer.Q, tile.columns, layer.K, layer.stride, layer.padding
-    )
-
-
-def _spatial(layer: DepthwiseConv2d, tile: Tile) -> int:
-    """N · n_h · n_w: tiles of all images."""
-    return layer.N * tiles(layer.P, tile.rows) * tiles(layer.Q, tile.columns)
-
-
-def line(layer: Pointwise) -> tuple[int, int]:
-    """How pixels stand in lines from which tiles are cut: (lines, pixels of each).
-
-    In NHWC all pixels of all images follow each other: one line. In NCHW a channel's pixels end with its image.
-    """
-    return (1, layer.N * layer.H * layer.W) if layer.layout == "NHWC" else (layer.N, layer.H * layer.W)
-
-
-def _line_tiles(layer: Pointwise, tile: Tile) -> int:
-    lines, pixels = line(layer)
-    return lines * tiles(pixels, tile.columns)
-
-
-def _filters(layer: Conv, times: int, which: str = "") -> dict[str, int]:
-    """Accesses to a layer's w, b and m if all its filters are read `times` times."""
-    each = {"w": weights(layer), "b": layer.channels_out, "m": layer.channels_out}
-    return {name + which: times * each[name] for name in layer.arrays() if name in each}
-
-
-def _outputs(layer: Conv) -> dict[str, int]:
-    """y is written once, and r read once, by the block that computes it: blocks share no output."""
-    size = layer.N * layer.channels_out * layer.P * layer.Q
-    return {name: size for name in ("r", "y") if name in layer.arrays()}
-
-
-def _staged(layer: DepthwiseConv2d, tile: Tile) -> int:
-    """Pixels of a depthwise tile's input, at most: what lies in the padding is not kept."""
-    rows = min((tile.rows - 1) * layer.stride + layer.K, layer.H)
-    return rows * min((tile.columns - 1) * layer.stride + layer.K, layer.W)
-
-
-def dw(layer: DepthwiseConv2d, tile: Tile) -> Accesses:
-    """Depthwise: a block computes a tile of some channels.
-
-    x: N · C · R_h · R_w     each channel is in one group of channels, so only halos are read twice (`rows_read`)
-    w: N · n_h · n_w · C·K²  the groups together have all filters, and each tile of each image needs them
-    y: N · C · P · Q
-    """
-    spatial = _spatial(layer, tile)
-    return Accesses(
-        "dw",
-        tile,
-        spatial * tiles(layer.C, tile.channels),
-        {"x": layer.N * layer.C * _pixels_read(layer, tile), **_filters(layer, spatial), **_outputs(layer)},
-        macs(layer),
-        0,
-        {"input": tile.channels * _staged(layer, tile), "filters": tile.channels * layer.K**2},
-    )
-
-
-def pw(layer: Pointwise, tile: Tile) -> Accesses:
-    """Pointwise: a block computes some filters on a run of pixels, and sums over channels in steps.
-
-        x: n_f · N·C·H·W   a run is read by each of the n_f groups of filters, and by no other run's blocks
-        w: n_p · F·C       the groups together have all filters, and each of the n_p runs needs them
-        y: N · F · H · W
-
-    A last group with fewer filters still reads the whole run: n_f is rounded up, not F / F_tile.
-    """
-    runs, groups = _line_tiles(layer, tile), tiles(layer.F, tile.channels)
-    step = min(STEP, layer.C)
-    return Accesses(
-        "pw",
-        tile,
-        runs * groups,
-        {"x": groups * layer.N * layer.C * layer.H * layer.W, **_filters(layer, runs), **_outputs(layer)},
-        0,
-        macs(layer),
-        {"input": step * tile.pixels, "filters": step * tile.channels},
-        tile.channels * tile.pixels,
-        tiles(layer.C, STEP),
-    )
-
-
-def dwpw(first: DepthwiseConv2d, second: Pointwise, tile: Tile) -> Accesses:
-    """DWPW: a block computes all depthwise channels of a tile, keeps them, and sums over them for some filters.
-
-        x:  n_f · N · C · R_h · R_w      each of the n_f groups of filters needs all channels of the tile with its halo
-        w1: n_f · N · n_h · n_w · C·K²   and all depthwise filters: every block has them all
-        w2: N · n_h · n_w · F·C          the groups together have all pointwise filters, and each tile needs them
-        y:  N · F · P · Q
-
-    The depthwise layer is computed n_f times.
-    """
-    spatial, groups = _spatial(first, tile), tiles(second.F, tile.channels)
-    step = min(STEP, first.C)
-    return Accesses(
-        "dwpw",
-        tile,
-        spatial * groups,
-        {
-            "x": groups * first.N * first.C * _pixels_read(first, tile),
-            **_filters(first, groups * spatial, "1"),
-            **_filters(second, spatial, "2"),
-            **_outputs(second),
-        },
-        groups * macs(first),
-        macs(second),
-        {
-            "between": first.C * tile.pixels,
-            "input": step * _staged(first, tile),
-            "filters": step * (first.K**2 + tile.channels),
-        },
-        tile.channels * tile.pixels,
-        2 * tiles(first.C, STEP),
-    )
-
-
-def pwdw(first: Pointwise, second: DepthwiseConv2d, tile: Tile) -> Accesses:
-    """PWDW and PWDW_R: a block computes some pointwise filters on the pixels that its depthwise tile needs, keeps them,
-    and computes these channels' depthwise tile. PWDW: the tile is the whole map, nothing is computed twice.
-
-        x:  n_f · N · C · R_h · R_w   pixels with their halo (`rows_read`: outside of the map there is nothing to
-                                      compute), all channels of them, for each of the n_f groups of filters
-        w1: N · n_h · n_w · F·C       the groups together have all filters, pointwise
-        w2: N · n_h · n_w · F·K²      and depthwise; each tile needs them
-        y:  N · F · P · Q
-
-    The pointwise layer is computed on R_h · R_w pixels of each image, of H · W.
-    """
-    spatial, groups = _spatial(second, tile), tiles(first.F, tile.channels)
-    pixels = first.N * _pixels_read(second, tile)
-    whole = (tile.rows, tile.columns) == (second.P, second.Q)
-    return Accesses(
-        "pwdw" if whole else "pwdw_r",
-        tile,
-        spatial * groups,
-        {
-            "x": groups * first.C * pixels,
-            **_filters(first, spatial, "1"),
-            **_filters(second, spatial, "2"),
-            **_outputs(second),
-        },
-        macs(second),
-        first.F * first.C * pixels,
-        {
-            "between": tile.channels * _staged(second, tile),
-            "input": STEP * min(STEP, first.C),
-            "filters": tile.channels * (first.C + second.K**2),
-        },
-        stages=tiles(_staged(second, tile), STEP) * tiles(first.C, STEP) + 1,
-    )
-
-
-def pwpw(first: Pointwise, second: Pointwise, tile: Tile) -> Accesses:
-    """PWPW: a block computes all of the first layer's filters on a run of pixels, keeps them, and sums over them for
-    some of the second's.
-
-        x:  n_f · N·C·H·W        each of the second's n_f groups of filters needs all channels of the run
-        w1: n_f · n_p · F₁·C     and all of the first's filters: every block has them all
-        w2: n_p · F₂·F₁          the groups together have all of the second's filters, and each run needs them
-        y:  N · F₂ · H · W
-
-    The first layer is computed n_f times.
-    """
-    runs, groups = _line_tiles(first, tile), tiles(second.F, tile.channels)
-    return Accesses(
-        "pwpw",
-        tile,
-        runs * groups,
-        {
-            "x": groups * first.N * first.C * first.H * first.W,
-            **_filters(first, groups * runs, "1"),
-            **_filters(second, runs, "2"),
-            **_outputs(second),
-        },
-        0,
-        groups * macs(first) + macs(second),
-        {
-            "between": first.F * tile.pixels,
-            "input": first.C * tile.pixels,
-            "filters": min(STEP, first.F) * (min(STEP, first.C) + tile.channels),
-        },
-        tile.channels * tile.pixels,
-        tiles(first.F, STEP) * (tiles(first.C, STEP) + 1),
-    )
 
 
 # --------------------------------------------------------------------------------------------------------------- tiles
@@ -483,19 +199,6 @@ class Module:
             "redundant": self.redundant,
             "between_bytes": self.between_bytes,
         }
-
-
-@functools.lru_cache(1 << 12)
-def sizes(layers: tuple[Conv, ...]) -> dict[str, tuple[int, int]]:
-    """Array -> (bytes, bytes of an element), named as `layers.Fused` names them. Kept for the next call."""
-    found = {}
-    for number, layer in enumerate(layers, 1):
-        for name, size in layer.nbytes().items():
-            if (name == "x" and number > 1) or (name in "ry" and number < len(layers)):
-                continue
-            suffix = str(number) if len(layers) > 1 and name not in "xry" else ""
-            found[name + suffix] = size, layer.storage_of(name).itemsize
-    return found
 
 
 def stays(layers: tuple[Conv, ...], l2_bytes: int) -> bool:
@@ -689,13 +392,19 @@ class Step:
 
 @dataclass(frozen=True)
 class Pair:
-    """Two neighbours that may be fused: their best module, or which limit is in the way. chosen: in the plan."""
+    """Two neighbours that may be fused: their best module, or which limit is in the way.
+
+    fuse: whether the module costs less than the two apart. chosen: whether it is in the plan, where a layer has only
+    one kernel and pairs that share one exclude each other.
+    """
 
     layers: tuple[str, str]
     module: Module | None
     apart: tuple[Module, Module]
     chosen: bool
     limit: str = ""
+
+    fuse: bool = False
 
     @property
     def gain_us(self) -> float | None:
@@ -711,6 +420,7 @@ class Pair:
         """Plain values for JSON."""
         return {
             "layers": list(self.layers),
+            "fuse": self.fuse,
             "chosen": self.chosen,
             "module": None if self.module is None else self.module.to_dict(),
             "predicted_gain_us": self.gain_us,
@@ -858,6 +568,29 @@ def _percent(fraction: float) -> str:
     return f"{100 * fraction:+.0f} %" if abs(fraction) >= 0.005 else "+0 %"
 
 
+def partition(count: int, costs: Mapping[tuple[int, int], float]) -> list[tuple[int, int]]:
+    """The cheapest way to cut a path of `count` layers into pieces. costs: (start, end) of a piece -> its cost.
+
+    With c(i, j) the cost of the piece of layers i … j-1, the best plan of the first j layers costs
+
+        best(0) = 0,  best(j) = min over i < j of best(i) + c(i, j)
+
+    since what follows layer j does not depend on how the layers before it were cut. Of equally good ones the last piece
+    is the shortest. Raises PlanError if the pieces cover no path.
+    """
+    least: list[tuple[float, int]] = [(0.0, 0)]
+    for end in range(1, count + 1):
+        ways = [(least[start][0] + costs[start, end], start) for start in reversed(range(end)) if (start, end) in costs]
+        least.append(min(ways, key=lambda way: way[0], default=(math.inf, 0)))
+    if least[-1][0] == math.inf:
+        raise PlanError(f"no pieces with a cost cover all of the {count} layers: give one for each single layer")
+    pieces, end = [], count
+    while end:
+        pieces.append((least[end][1], end))
+        end = least[end][1]
+    return pieces[::-1]
+
+
 def chain(layers: Sequence[Conv]) -> Network:
     """A network of these layers, one after the other, named "1", "2", …; one that does not take what the layer before
     it gives starts anew. Raises PlanError for what is no such layer, and for none.
@@ -911,11 +644,6 @@ def plan(
     layers: a name in networks.NETWORKS, taken in dtype (float32), batch (1) and layout (NCHW); or a Network, or layers
     that follow each other, which have their own. gpu: as `find` takes it.
 
-    With c(i, j) the least cost of one kernel for layers i … j-1, the best plan of the first j layers costs
-
-        best(0) = 0,  best(j) = min over i < j of best(i) + c(i, j)
-
-    since what follows layer j does not depend on how the layers before it were cut.
     Raises NetworkError and GpuError for unknown names, and PlanError, with the limit, for a layer that no tile fits.
     """
     rules = rules or Rules()
@@ -929,40 +657,25 @@ def plan(
         made = layers if isinstance(layers, Network) else chain(layers)
     gpu = find(gpu)
     apart = [_alone(layer, gpu, rules) for layer in made.layers]
-    planned = [index for index, one in enumerate(apart) if one is not None]
-    least: list[float] = [0.0]
-    cuts: list[tuple[int, Module | None]] = [(0, None)]
-    for end in range(1, len(made.layers) + 1):
-        alone = apart[end - 1]
-        cost, cut = least[end - 1] + (rules.cost(alone) if alone else 0.0), (end - 1, alone)
-        for length in {len(KINDS[kind].takes) for kind in rules.modules}:
-            module = _fused(made, end - length, length, gpu, rules)[0] if end >= length else None
-            if module is not None and least[end - length] + rules.cost(module) < cost:
-                cost, cut = least[end - length] + rules.cost(module), (end - length, module)
-        least.append(cost)
-        cuts.append(cut)
-    pieces = []
-    end = len(made.layers)
-    while end:
-        start, module = cuts[end]
-        if module is not None:
-            pieces.append((start, end, module))
-        end = start
-    pieces.reverse()
-    chosen = {start for start, end, _ in pieces if end - start == 2}
+    kernels: dict[tuple[int, int], Module | None] = {(i, i + 1): one for i, one in enumerate(apart)}
+    for length in {len(KINDS[kind].takes) for kind in rules.modules}:
+        for start in range(len(apart) - length + 1):
+            module = _fused(made, start, length, gpu, rules)[0]
+            if module is not None:
+                kernels[start, start + length] = module
+    costs = {piece: rules.cost(module) if module else 0.0 for piece, module in kernels.items()}
+    pieces = [piece for piece in partition(len(apart), costs) if kernels[piece] is not None]
     pairs = {
-        start: _pair(made, start, apart, start in chosen, gpu, rules)
-        for start in planned[:-1]
-        if start + 1 < len(made.layers) and not made.joint(start)
+        start: _pair(made, start, apart, (start, start + 2) in pieces, gpu, rules)
+        for start in range(len(apart) - 1)
+        if not made.joint(start)
     }
-    taken = {start for start, end, _ in pieces if end - start == 1}
     steps = []
-    for start, end, module in pieces:
-        kernels = tuple(apart[start:end])
+    for start, end in pieces:
         names = tuple(layer.name for layer in made.layers[start:end])
-        note = _why(made, start, pairs, taken) if end - start == 1 else ""
-        inside = end - start > 1 and all(stays(one.layers, gpu.l2_bytes or 0) for one in kernels)
-        steps.append(Step(names, module, kernels, inside, note))
+        note = _why(made, start, pairs, pieces) if end - start == 1 else ""
+        inside = end - start > 1 and all(stays(one.layers, gpu.l2_bytes or 0) for one in apart[start:end])
+        steps.append(Step(names, kernels[start, end], tuple(apart[start:end]), inside, note))
     return Plan(made, gpu, rules, tuple(steps), tuple(pairs.values()))
 
 
@@ -997,10 +710,12 @@ def _pair(made: Network, start: int, apart: Sequence[Module], chosen: bool, gpu:
     names = tuple(layer.name for layer in made.layers[start : start + 2])
     if module is None and not limit:
         limit = "no module of the two is allowed"
-    return Pair(names, module, tuple(apart[start : start + 2]), chosen, limit)
+    two = tuple(apart[start : start + 2])
+    fuse = module is not None and rules.cost(module) < sum(map(rules.cost, two))
+    return Pair(names, module, two, chosen, limit, fuse)
 
 
-def _why(made: Network, start: int, pairs: Mapping[int, Pair], taken: set[int]) -> str:
+def _why(made: Network, start: int, pairs: Mapping[int, Pair], pieces: Sequence[tuple[int, int]]) -> str:
     """Why a layer that is alone is not fused with the next, in a few words."""
     if start + 1 >= len(made.layers) or not made.layers[start + 1].planned:
         return ""
@@ -1009,9 +724,138 @@ def _why(made: Network, start: int, pairs: Mapping[int, Pair], taken: set[int]) 
     pair = pairs[start]
     if pair.module is None:
         return pair.limit
-    if start + 1 not in taken:
+    if (start + 1, start + 2) not in pieces:
         return "the next is better fused with the one after it"
     return f"{NAMES[pair.module.kind]} with the next: {-pair.gain_us:+.1f} µs, {-pair.saved_bytes / 1e6:+.2f} MB"
+
+
+# ---------------------------------------------------------------------------------------------- predicted and measured
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A pair's decision, each pair by itself, beside measured times. regret: time lost by it, as a fraction of the
+    better of the two."""
+
+    pair: Pair
+    apart_us: float
+    fused_us: float
+
+    @property
+    def right(self) -> bool:
+        """Whether the faster of the two was decided for."""
+        return self.regret == 0
+
+    @property
+    def regret(self) -> float:
+        """0 for a right decision."""
+        taken = self.fused_us if self.pair.fuse else self.apart_us
+        return taken / min(self.fused_us, self.apart_us) - 1
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """A plan beside measured times. rows: a pair each, alike ones once. missing: kernels that no time was given for.
+
+    plan_us: all kernels of the plan. best_us: the best partition, had the times been known. None where one is missing.
+    """
+
+    plan: Plan
+    rows: tuple[Judged, ...]
+    missing: tuple[str, ...] = ()
+    plan_us: float | None = None
+    best_us: float | None = None
+
+    @property
+    def regret(self) -> float | None:
+        """What the plan takes longer than the best partition, as a fraction."""
+        return None if self.plan_us is None else self.plan_us / self.best_us - 1
+
+    def summary(self) -> str:
+        """How often the decisions are right, and what the wrong ones cost."""
+        right = sum(row.right for row in self.rows)
+        text = f"{self.plan.network.name} on {self.plan.gpu.name}: {right} of {len(self.rows)} decisions are right"
+        if self.rows:
+            mean = sum(row.regret for row in self.rows) / len(self.rows)
+            text += f", mean regret {100 * mean:.1f} %, the largest {100 * max(row.regret for row in self.rows):.1f} %"
+        if self.regret is not None:
+            text += (
+                f"; the plan takes {self.plan_us:,.1f} µs, the best partition {self.best_us:,.1f} µs: "
+                f"{100 * self.regret:.0f} % more"
+            )
+        return f"{text}."
+
+    HEAD = ("pair", "what", "decision", "measured apart µs", "fused µs", "decision is", "regret")
+
+    def cells(self) -> list[list[str]]:
+        """The table's rows as text."""
+        return [
+            [
+                " + ".join(row.pair.layers),
+                " + ".join(summary(one.layers[0]) for one in row.pair.apart),
+                NAMES[row.pair.module.kind] if row.pair.fuse else "apart",
+                f"{row.apart_us:,.1f}",
+                f"{row.fused_us:,.1f}",
+                "right" if row.right else "wrong",
+                f"{100 * row.regret:.1f} %",
+            ]
+            for row in self.rows
+        ]
+
+    def table(self) -> records.Markdown:
+        """A row a pair, as Markdown."""
+        lines = [self.HEAD, ["---"] * 3 + ["---:"] * 2 + ["---", "---:"], *self.cells()]
+        text = "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
+        return records.Markdown(f"{text}\n\n{self.summary()}\n")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        rows = [
+            row.pair.to_dict() | {"apart_us": row.apart_us, "fused_us": row.fused_us, "right": row.right,
+                                  "regret": row.regret}
+            for row in self.rows
+        ]  # fmt: skip
+        return {"rows": rows, "missing": list(self.missing), "plan_us": self.plan_us, "best_us": self.best_us}
+
+    def __str__(self) -> str:
+        lines = [records.columns(self.HEAD, self.cells(), left=(0, 1, 2, 5)), "", self.summary()]
+        return "\n".join([*lines, *(f"not measured: {one}" for one in self.missing)])
+
+    __repr__ = __str__
+
+
+def judge(made: Plan, times: Mapping[Conv | Fused, float]) -> Judgement:
+    """A plan's decisions beside measured times. times: layer, or two as a Fused -> µs of its fastest kernel.
+
+    Raises PlanError for a time that is no positive number.
+    """
+    for problem, value in times.items():
+        if not math.isfinite(value) or value <= 0:
+            raise PlanError(f"the time of {problem} is {value!r}; it must be a positive number of µs")
+    rows: dict[Fused, Judged] = {}
+    missing: dict[str, None] = {}
+    index = {layer.name: number for number, layer in enumerate(made.network.layers)}
+    costs: dict[tuple[int, int], float] = {}
+    for number, layer in enumerate(made.network.layers):
+        if layer.planned and layer.problem not in times:
+            missing[layer.name] = None
+        else:
+            costs[number, number + 1] = times[layer.problem] if layer.planned else 0.0
+    for pair in made.pairs:
+        first, second = (one.layers[0] for one in pair.apart)
+        fused, start = Fused(first, second), index[pair.layers[0]]
+        if fused not in times:
+            missing[f"{' and '.join(pair.layers)} in one kernel"] = None
+            continue
+        costs[start, start + 2] = times[fused]
+        if first in times and second in times:
+            rows.setdefault(fused, Judged(pair, times[first] + times[second], times[fused]))
+    pieces = [(index[step.layers[0]], index[step.layers[-1]] + 1) for step in made.steps]
+    if any(piece not in costs for piece in pieces) or any((n, n + 1) not in costs for n in range(len(index))):
+        return Judgement(made, tuple(rows.values()), tuple(missing))
+    taken = sum(costs[piece] for piece in pieces)
+    least = sum(costs[piece] for piece in partition(len(index), costs))
+    return Judgement(made, tuple(rows.values()), tuple(missing), taken, least)
 
 
 # ------------------------------------------------------------------------------------------------------------- picture

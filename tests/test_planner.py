@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dwlab import __main__ as cli
-from dwlab import gpus, machine, networks, planner
+from dwlab import accesses, gpus, machine, networks, planner
 from dwlab.layers import DepthwiseConv2d, Fused, Pointwise
 from dwlab.planner import FUSED, KINDS, Module, PlanError, Rules, Tile, best, plan
 
@@ -136,7 +136,7 @@ def test_the_models_count_what_blocks_read_and_write(case):
     # The array's names and sizes are those of the problem itself.
     problem = Fused(*layers) if len(layers) == 2 else layers[0]
     expected = {name: (size, problem.storage_of(name).itemsize) for name, size in problem.nbytes().items()}
-    assert planner.sizes(layers) == expected
+    assert accesses.sizes(layers) == expected
 
 
 @settings(max_examples=25, deadline=None)
@@ -148,7 +148,7 @@ def test_every_tile_that_is_tried_is_a_tile(case):
     for tile in tried:
         model = KINDS[kind].accesses(*layers, tile)
         assert model.kind == kind and min(tile.channels, tile.rows, tile.columns) >= 1
-        assert all(model.elements[name] >= size // each for name, (size, each) in planner.sizes(layers).items()
+        assert all(model.elements[name] >= size // each for name, (size, each) in accesses.sizes(layers).items()
                    if name != "x"), "less than once"  # fmt: skip
     if kind == "pwdw_r":
         assert (layers[-1].P, layers[-1].Q) not in {(tile.rows, tile.columns) for tile in tried}
@@ -157,35 +157,35 @@ def test_every_tile_that_is_tried_is_a_tile(case):
 def test_halos_in_closed_form_where_none_lies_in_the_padding():
     for size, tile, K, stride in itertools.product((14, 28), (4, 7), (3, 5, 7), (1, 2)):
         outputs = (size + 2 * (K // 2) - K) // stride + 1
-        n = planner.tiles(outputs, tile)
-        whole = planner.rows_read(size, outputs, outputs, K, stride, K // 2)
+        n = accesses.tiles(outputs, tile)
+        whole = accesses.rows_read(size, outputs, outputs, K, stride, K // 2)
         closed = whole + (n - 1) * (K - stride)
-        read = planner.rows_read(size, outputs, tile, K, stride, K // 2)
+        read = accesses.rows_read(size, outputs, tile, K, stride, K // 2)
         assert read <= closed
         last = outputs - (n - 1) * tile  # rows of the last tile: with enough of them, all shared rows are of the map
         if (last - 1) * stride + 1 + K // 2 >= K - stride:
             assert read == closed, (size, tile, K, stride)
     # A last tile of one row shares three rows with the one before: two of them are padding.
-    assert planner.rows_read(9, 9, 4, 5, 1, 2) == 9 + 2 * 4 - 1
+    assert accesses.rows_read(9, 9, 4, 5, 1, 2) == 9 + 2 * 4 - 1
 
 
 def test_corners_are_read_by_four_tiles():
     layer = DepthwiseConv2d(1, 1, 8, 8, 3)
-    assert planner.dw(layer, Tile(1, 4, 4)).elements["x"] == (8 + 2) ** 2 == 64 + 2 * 2 * 8 + 2 * 2
+    assert accesses.dw(layer, Tile(1, 4, 4)).elements["x"] == (8 + 2) ** 2 == 64 + 2 * 2 * 8 + 2 * 2
 
 
 def test_pwdw_on_chip_saves_the_ideal_of_mobilenet_v2s_first_expanded_pair():
     """With the 96 channels on chip and nothing read twice, maps of 16@112 → 96@112 → 96@56: 82.8 % are saved."""
     first, second = Pointwise(1, 16, 96, 112, 112), DepthwiseConv2d(1, 96, 112, 112, 3, 2)
-    fused = planner.pwdw(first, second, Tile(96, 56, 56)).elements
-    apart = [planner.pw(first, Tile(96, 1, 112 * 112)).elements, planner.dw(second, Tile(96, 56, 56)).elements]
+    fused = accesses.pwdw(first, second, Tile(96, 56, 56)).elements
+    apart = [accesses.pw(first, Tile(96, 1, 112 * 112)).elements, accesses.dw(second, Tile(96, 56, 56)).elements]
     maps = sum(one["x"] + one["y"] for one in apart)
     assert round(100 * (1 - (fused["x"] + fused["y"]) / maps), 1) == 82.8
 
 
 def test_each_group_of_filters_reads_all_depthwise_filters():
     first, second = DepthwiseConv2d(1, 16, 8, 8, 3), Pointwise(1, 16, 32, 8, 8)
-    one, four = (planner.dwpw(first, second, Tile(f, 4, 4)) for f in (32, 8))
+    one, four = (accesses.dwpw(first, second, Tile(f, 4, 4)) for f in (32, 8))
     assert one.elements["w1"] == 4 * 16 * 9 and four.elements["w1"] == 4 * one.elements["w1"]
     assert four.elements["w2"] == one.elements["w2"] == 4 * 16 * 32
     assert four.depthwise_macs == 4 * one.depthwise_macs
@@ -198,8 +198,7 @@ def test_shared_memory_is_counted_in_bytes_of_the_dtype():
     gpu = gpus.find("t4")
     for dtype, each in {"float32": 4, "float16": 2, "bfloat16": 2, "int8": 1}.items():
         layers = DepthwiseConv2d(1, 64, 56, 56, 3, dtype=dtype), Pointwise(1, 64, 128, 56, 56, dtype=dtype)
-        accesses = planner.dwpw(*layers, Tile(32, 8, 8))
-        made = planner._module(accesses, layers, gpu, Rules())
+        made = planner._module(accesses.dwpw(*layers, Tile(32, 8, 8)), layers, gpu, Rules())
         # All channels of the tile, 32 channels of its input with halo, and of their filters and 32 pointwise ones.
         assert made.shared_bytes == each * (64 * 64 + 32 * 100 + 32 * (9 + 32))
 
@@ -228,7 +227,7 @@ def test_the_best_tile_is_the_best_of_all_that_fit():
     layers = (DepthwiseConv2d(1, 64, 28, 28, 3), Pointwise(1, 64, 64, 28, 28))
     found = best("dwpw", layers, gpu, rules)
     every = [
-        planner._module(planner.dwpw(*layers, Tile(f, h, w)), layers, gpu, rules)
+        planner._module(accesses.dwpw(*layers, Tile(f, h, w)), layers, gpu, rules)
         for f, h, w in itertools.product((8, 16, 32, 64), (1, 2, 4, 8, 16, 28), (1, 2, 4, 8, 16, 28))
     ]
     allowed = [one for one in every if fits(one, gpu) and one.accesses.blocks >= gpu.sms and one.redundant <= 1]
@@ -293,12 +292,12 @@ def test_a_layer_that_no_tile_fits_is_an_error_with_the_limit():
 
 def test_maps_that_fit_together_stay_in_the_l2():
     layer = Pointwise(1, 8, 8, 16, 16)  # two maps of 8,192 bytes, 256 of filters
-    accesses = planner.pw(layer, Tile(4, 1, 64))
-    assert accesses.elements == {"x": 2 * 2048, "w": 4 * 64, "y": 2048}
-    assert planner.dram_bytes((layer,), accesses, 16_384) == 256
-    assert planner.dram_bytes((layer,), accesses, 16_383) == 16_384 + 256  # x once: its runs' blocks run together
-    assert planner.dram_bytes((layer,), accesses, 255) == 16_384 + 4 * 256  # filters as often as they are read
-    assert planner.dram_bytes((layer,), accesses, 0) == planner.dram_bytes((layer,), accesses, 255)
+    made = accesses.pw(layer, Tile(4, 1, 64))
+    assert made.elements == {"x": 2 * 2048, "w": 4 * 64, "y": 2048}
+    assert planner.dram_bytes((layer,), made, 16_384) == 256
+    assert planner.dram_bytes((layer,), made, 16_383) == 16_384 + 256  # x once: its runs' blocks run together
+    assert planner.dram_bytes((layer,), made, 255) == 16_384 + 4 * 256  # filters as often as they are read
+    assert planner.dram_bytes((layer,), made, 0) == planner.dram_bytes((layer,), made, 255)
 
 
 def test_on_a_large_l2_fusion_saves_no_device_memory_traffic_and_the_plan_says_so():
@@ -323,17 +322,17 @@ def test_a_gpu_whose_l2_is_unknown_keeps_nothing_and_says_so():
 def test_time_grows_by_waves_of_blocks_and_with_each_resource():
     gpu = gpus.find("t4")
     layer = Pointwise(1, 64, 64, 40, 64)
-    accesses = planner.pw(layer, Tile(64, 1, 64))  # 40 blocks: one for each multiprocessor
-    assert accesses.blocks == gpu.sms
+    one_wave = accesses.pw(layer, Tile(64, 1, 64))  # 40 blocks: one for each multiprocessor
+    assert one_wave.blocks == gpu.sms
 
-    def time(made=accesses, gma=10**6, dram=0, kernel_us=0.0, dtype="float32"):
+    def time(made=one_wave, gma=10**6, dram=0, kernel_us=0.0, dtype="float32"):
         return planner.time_us(made, gma, dram, 1024, gpu, dtype, kernel_us)
 
-    more = dataclasses.replace(accesses, blocks=41)
+    more = dataclasses.replace(one_wave, blocks=41)
     assert time(more) > 1.5 * time() and time(kernel_us=3.0) == pytest.approx(time() + 3)
     assert time(dram=10**8) > 10**8 / gpu.ceilings.copy_gbps / 1e3 > 10 * time()
-    assert time(dataclasses.replace(accesses, pointwise_macs=10**9)) > 2e9 / gpu.ceilings.fma_tflops / 1e6
-    assert time(dataclasses.replace(accesses, stages=1000)) > 100
+    assert time(dataclasses.replace(one_wave, pointwise_macs=10**9)) > 2e9 / gpu.ceilings.fma_tflops / 1e6
+    assert time(dataclasses.replace(one_wave, stages=1000)) > 100
     assert time(dtype="float16") < time()
 
 
@@ -381,6 +380,28 @@ def partitions(count):
     for cuts in itertools.product([False, True], repeat=count - 1):
         ends = [index + 1 for index, cut in enumerate(cuts) if cut] + [count]
         yield list(zip([0, *ends[:-1]], ends, strict=True))
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers(1, 7), st.data())
+def test_a_partition_is_the_cheapest_of_all(count, data):
+    """Pieces of one to three layers, some of them not allowed; costs that at times are equal."""
+    costs = {
+        (start, start + length): data.draw(st.integers(0, 9)) / 2
+        for length in (1, 2, 3)
+        for start in range(count - length + 1)
+        if length == 1 or data.draw(st.booleans())
+    }
+    every = [sum(costs.get(piece, math.inf) for piece in pieces) for pieces in partitions(count)]
+    found = planner.partition(count, costs)
+    assert sum(costs[piece] for piece in found) == min(every)
+    assert [end for _, end in found[:-1]] == [start for start, _ in found[1:]]
+    assert found[0][0] == 0 and found[-1][1] == count
+
+
+def test_layers_that_no_piece_covers_are_an_error():
+    with pytest.raises(PlanError, match="no pieces with a cost cover all of the 3 layers"):
+        planner.partition(3, {(0, 2): 1.0})
 
 
 def least_cost(layers, gpu, rules):
@@ -462,6 +483,47 @@ def test_larger_batches_and_smaller_types_change_the_plan():
     assert many.total("gma_bytes", apart=True) > 8 * one.total("gma_bytes", apart=True)
     half = plan("mobilenet_v1", "a4000", dtype="float16")
     assert half.total("gma_bytes", apart=True) < 0.6 * one.total("gma_bytes", apart=True)
+
+
+# ---------------------------------------------------------------------------------------------- predicted and measured
+
+
+def test_decisions_are_judged_by_measured_times():
+    first, second, third = (
+        Pointwise(1, 16, 96, 112, 112),
+        DepthwiseConv2d(1, 96, 112, 112, 3, 2),
+        Pointwise(1, 96, 24, 56, 56),
+    )
+    made = plan([first, second, third], "gtx1660")
+    assert [step.layers for step in made.steps] == [("1", "2"), ("3",)]
+    early, late = made.pairs
+    assert early.fuse and early.chosen and not late.chosen
+    measured = {first: 30.0, second: 25.0, third: 10.0, Fused(first, second): 60.0, Fused(second, third): 20.0}
+    judged = planner.judge(made, measured)
+    wrong, other = judged.rows
+    # Apart 55 µs, fused 60: fusing was wrong, and costs 5 of 55.
+    assert (wrong.apart_us, wrong.fused_us, wrong.right) == (55.0, 60.0, False)
+    assert wrong.regret == pytest.approx(5 / 55)
+    assert (other.apart_us, other.fused_us) == (35.0, 20.0) and other.right == late.fuse
+    assert other.regret == (0 if late.fuse else pytest.approx(15 / 20))
+    assert judged.plan_us == 70.0 and judged.best_us == 50.0  # 1, then 2 and 3 as one
+    assert judged.regret == pytest.approx(20 / 50)
+    assert "the plan takes 70.0 µs, the best partition 50.0 µs: 40 % more" in str(judged)
+    assert f"{int(late.fuse)} of 2 decisions are right" in str(judged)
+    assert str(judged.table()).count("\n| ") == 2 + 1
+    data = json.loads(json.dumps(judged.to_dict(), allow_nan=False))
+    assert data["rows"][0]["right"] is False and data["plan_us"] == 70.0
+
+
+def test_what_was_not_measured_is_named_and_judged_by_nothing():
+    layers = [Pointwise(1, 16, 96, 112, 112), DepthwiseConv2d(1, 96, 112, 112, 3, 2)]
+    made = plan(layers, "gtx1660")
+    judged = planner.judge(made, {layers[0]: 30.0, layers[1]: 25.0})
+    assert judged.rows == () and judged.plan_us is None and judged.regret is None
+    assert judged.missing == ("1 and 2 in one kernel",)
+    assert "not measured: 1 and 2 in one kernel" in str(judged)
+    with pytest.raises(PlanError, match="the time of .* is 0.0; it must be a positive number"):
+        planner.judge(made, dict.fromkeys(layers, 0.0))
 
 
 # ------------------------------------------------------------------------------------------- texts, picture, command
