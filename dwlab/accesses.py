@@ -7,7 +7,9 @@ is not read, halos and their corners, tiles at the end that are a part of one, a
 L2 or in device memory is not decided here (`planner.dram_bytes`).
 
 The modules are those of Qararyah, Azhar, Maleki and Trancoso, "Fusing Depthwise and Pointwise Convolutions for
-Efficient Inference on GPUs", arXiv 2404.19331; the models are our own.
+Efficient Inference on GPUs", arXiv 2404.19331; the models are our own. One thing differs, in favour of larger tiles:
+there DWPW and PWPW keep the first layer's outputs whole, of all channels, in shared memory; here sums stay in registers
+while the channels go by in steps, and accesses are the same.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from dwlab.layers import DepthwiseConv2d, Pointwise
 from dwlab.networks import macs, weights
 
 STEP = 32
-"""Channels (of sums, and pixels of PWDW's first layer) of which a block stages values at a time."""
+"""Channels of a sum that a block has on chip at a time."""
 
 Conv = DepthwiseConv2d | Pointwise
 
@@ -196,14 +198,14 @@ def pw(layer: Pointwise, tile: Tile) -> Accesses:
 
 
 def dwpw(first: DepthwiseConv2d, second: Pointwise, tile: Tile) -> Accesses:
-    """DWPW: a block computes all depthwise channels of a tile, keeps them, and sums over them for some filters.
+    """DWPW: a block computes the depthwise channels of a tile, STEP at a time, and sums over them for some filters.
 
         x:  n_f · N · C · R_h · R_w      each of the n_f groups of filters needs all channels of the tile with its halo
         w1: n_f · N · n_h · n_w · C·K²   and all depthwise filters: every block has them all
         w2: N · n_h · n_w · F·C          the groups together have all pointwise filters, and each tile needs them
         y:  N · F · P · Q
 
-    The depthwise layer is computed n_f times.
+    The depthwise layer is computed n_f times. As the sums stay, only a step's channels need to be on chip at a time.
     """
     spatial, groups = _spatial(first, tile), tiles(second.F, tile.channels)
     step = min(STEP, first.C)
@@ -220,18 +222,19 @@ def dwpw(first: DepthwiseConv2d, second: Pointwise, tile: Tile) -> Accesses:
         groups * macs(first),
         macs(second),
         {
-            "between": first.C * tile.pixels,
+            "between": step * tile.pixels,
             "input": step * _staged(first, tile),
             "filters": step * (first.K**2 + tile.channels),
         },
         tile.channels * tile.pixels,
-        2 * tiles(first.C, STEP),
+        tiles(first.C, STEP),
     )
 
 
 def pwdw(first: Pointwise, second: DepthwiseConv2d, tile: Tile) -> Accesses:
-    """PWDW and PWDW_R: a block computes some pointwise filters on the pixels that its depthwise tile needs, keeps them,
-    and computes these channels' depthwise tile. PWDW: the tile is the whole map, nothing is computed twice.
+    """PWDW and PWDW_R: a block computes some pointwise filters on the pixels that its depthwise tile needs, summing
+    over channels in steps; then it computes these filters' depthwise tile. PWDW: the tile is the whole map, nothing is
+    computed twice.
 
         x:  n_f · N · C · R_h · R_w   pixels with their halo (`rows_read`: outside of the map there is nothing to
                                       compute), all channels of them, for each of the n_f groups of filters
@@ -239,11 +242,14 @@ def pwdw(first: Pointwise, second: DepthwiseConv2d, tile: Tile) -> Accesses:
         w2: N · n_h · n_w · F·K²      and depthwise; each tile needs them
         y:  N · F · P · Q
 
-    The pointwise layer is computed on R_h · R_w pixels of each image, of H · W.
+    The pointwise layer is computed on R_h · R_w pixels of each image, of H · W. Its sums are kept while a step's x and
+    filters are on chip; finished, they take their place.
     """
     spatial, groups = _spatial(second, tile), tiles(first.F, tile.channels)
     pixels = first.N * _pixels_read(second, tile)
     whole = (tile.rows, tile.columns) == (second.P, second.Q)
+    between, step = tile.channels * _staged(second, tile), min(STEP, first.C)
+    walk = step * (_staged(second, tile) + tile.channels)
     return Accesses(
         "pwdw" if whole else "pwdw_r",
         tile,
@@ -257,26 +263,28 @@ def pwdw(first: Pointwise, second: DepthwiseConv2d, tile: Tile) -> Accesses:
         macs(second),
         first.F * first.C * pixels,
         {
-            "between": tile.channels * _staged(second, tile),
-            "input": STEP * min(STEP, first.C),
-            "filters": tile.channels * (first.C + second.K**2),
+            "between": between,
+            "input and filters, beyond that": max(0, walk - between),
+            "depthwise filters": tile.channels * second.K**2,
         },
-        stages=tiles(_staged(second, tile), STEP) * tiles(first.C, STEP) + 1,
+        between,
+        tiles(first.C, STEP) + 1,
     )
 
 
 def pwpw(first: Pointwise, second: Pointwise, tile: Tile) -> Accesses:
-    """PWPW: a block computes all of the first layer's filters on a run of pixels, keeps them, and sums over them for
-    some of the second's.
+    """PWPW: a block computes the first layer's filters on a run of pixels, STEP at a time, and sums over them for some
+    of the second's.
 
         x:  n_f · N·C·H·W        each of the second's n_f groups of filters needs all channels of the run
         w1: n_f · n_p · F₁·C     and all of the first's filters: every block has them all
         w2: n_p · F₂·F₁          the groups together have all of the second's filters, and each run needs them
         y:  N · F₂ · H · W
 
-    The first layer is computed n_f times.
+    The first layer is computed n_f times. Each step needs all channels of the run: these stay on chip.
     """
     runs, groups = _line_tiles(first, tile), tiles(second.F, tile.channels)
+    step = min(STEP, first.F)
     return Accesses(
         "pwpw",
         tile,
@@ -290,12 +298,12 @@ def pwpw(first: Pointwise, second: Pointwise, tile: Tile) -> Accesses:
         0,
         groups * macs(first) + macs(second),
         {
-            "between": first.F * tile.pixels,
+            "between": step * tile.pixels,
             "input": first.C * tile.pixels,
-            "filters": min(STEP, first.F) * (min(STEP, first.C) + tile.channels),
+            "filters": step * (first.C + tile.channels),
         },
         tile.channels * tile.pixels,
-        tiles(first.F, STEP) * (tiles(first.C, STEP) + 1),
+        tiles(first.F, STEP) + 1,
     )
 
 

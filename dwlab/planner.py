@@ -223,15 +223,16 @@ def dram_bytes(layers: tuple[Conv, ...], accesses: Accesses, l2_bytes: int) -> i
 
 
 def pointwise_rate(gpu: Machine, dtype: str) -> float:
-    """Pointwise multiply-adds over those of float32: on tensor cores in 16 bits, and twice as many in int8.
+    """Pointwise multiply-adds over those of plain float32: on tensor cores in 16 bits, and twice as many in int8.
 
-    Without tensor cores int8 takes dp4a, four a lane, and 16 bits are computed in float32.
+    float32: from compute capability 8.0 on as three products in TF32, which tensor cores compute at half the rate of 16
+    bits, where that is faster. Without tensor cores int8 takes dp4a, four a lane, and 16 bits are computed in float32.
     """
-    if dtype == "float32":
-        return 1.0
     # TU116 and TU117, sold as GTX 16xx, are of compute capability 7.5 without tensor cores (NVIDIA's specifications).
     tensor = 0 if " GTX 16" in f" {gpu.name}" else TENSOR_FMAS.get(tuple(gpu.compute_capability), 0)
     fp32 = gpus.lanes(gpu.compute_capability)[0]
+    if dtype == "float32":
+        return max(1.0, tensor / 6 / fp32) if tuple(gpu.compute_capability) >= (8, 0) else 1.0
     if dtype == "int8":
         return max(4.0, 2 * tensor / fp32)
     return max(1.0, tensor / fp32)
@@ -822,6 +823,23 @@ class Judgement:
         return "\n".join([*lines, *(f"not measured: {one}" for one in self.missing)])
 
     __repr__ = __str__
+
+
+def measured_times(made: Plan, rows: Iterable[records.Measurement]) -> dict[Conv | Fused, float]:
+    """The least recorded time, µs, of each layer of a plan and each pair that may be fused, on the plan's GPU."""
+    problems = {layer.problem for layer in made.network.layers if layer.planned}
+    problems |= {Fused(*(one.layers[0] for one in pair.apart)) for pair in made.pairs}
+
+    def key(op: str, problem: Any, dtype: str) -> tuple[str, str, str]:
+        return op, records.shape_text(problem), dtype
+
+    wanted = {key(one.op, one, one.dtype): one for one in problems}
+    found: dict[Conv | Fused, float] = {}
+    for row in rows:
+        problem = wanted.get(key(row.op, row.problem, row.dtype)) if row.gpu == made.gpu.name else None
+        if problem is not None:
+            found[problem] = min(row.time_us, found.get(problem, math.inf))
+    return found
 
 
 def judge(made: Plan, times: Mapping[Conv | Fused, float]) -> Judgement:

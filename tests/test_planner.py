@@ -4,6 +4,7 @@ import dataclasses
 import itertools
 import json
 import math
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
@@ -13,6 +14,7 @@ from dwlab import __main__ as cli
 from dwlab import accesses, gpus, machine, networks, planner
 from dwlab.layers import DepthwiseConv2d, Fused, Pointwise
 from dwlab.planner import FUSED, KINDS, Module, PlanError, Rules, Tile, best, plan
+from dwlab.records import describe_problem
 
 GPUS = ("gtx1660", "a4000", "orin", "t4", "a100", "h100", "h200")
 
@@ -199,8 +201,8 @@ def test_shared_memory_is_counted_in_bytes_of_the_dtype():
     for dtype, each in {"float32": 4, "float16": 2, "bfloat16": 2, "int8": 1}.items():
         layers = DepthwiseConv2d(1, 64, 56, 56, 3, dtype=dtype), Pointwise(1, 64, 128, 56, 56, dtype=dtype)
         made = planner._module(accesses.dwpw(*layers, Tile(32, 8, 8)), layers, gpu, Rules())
-        # All channels of the tile, 32 channels of its input with halo, and of their filters and 32 pointwise ones.
-        assert made.shared_bytes == each * (64 * 64 + 32 * 100 + 32 * (9 + 32))
+        # 32 channels of the tile, of its input with halo, of the depthwise filters and of 32 pointwise ones.
+        assert made.shared_bytes == each * 32 * (64 + 100 + 9 + 32)
 
 
 def fits(module, gpu):
@@ -241,10 +243,10 @@ def test_the_best_tile_is_the_best_of_all_that_fit():
     "kind, layers, rules, why",
     [
         (
-            "dwpw",
-            (DepthwiseConv2d(1, 60_000, 8, 8, 3), Pointwise(1, 60_000, 256, 8, 8)),
+            "pwpw",
+            (Pointwise(1, 60_000, 64, 8, 8), Pointwise(1, 64, 16, 8, 8)),
             Rules(),
-            "shared memory: the least tile (128×1×1) needs 258,688 bytes a block, Tesla T4 allows 65,536",
+            "shared memory: the least tile (16×1×8) needs 9,603,072 bytes a block, Tesla T4 allows 65,536",
         ),
         (
             "pwdw_r",
@@ -339,8 +341,9 @@ def test_time_grows_by_waves_of_blocks_and_with_each_resource():
 @pytest.mark.parametrize(
     "gpu, dtype, rate",
     [
-        ("h200", "float32", 1), ("h200", "float16", 16), ("a100", "bfloat16", 16), ("t4", "float16", 8),
-        ("t4", "int8", 16), ("gtx1660", "float16", 1), ("gtx1660", "int8", 4), ("p100", "int8", 4),
+        ("h200", "float32", 16 / 6), ("a4000", "float32", 1), ("t4", "float32", 1), ("h200", "float16", 16),
+        ("a100", "bfloat16", 16), ("t4", "float16", 8), ("t4", "int8", 16), ("gtx1660", "float16", 1),
+        ("gtx1660", "int8", 4), ("p100", "int8", 4),
     ],
 )  # fmt: skip
 def test_pointwise_layers_run_on_tensor_cores_where_there_are_some(gpu, dtype, rate):
@@ -513,6 +516,25 @@ def test_decisions_are_judged_by_measured_times():
     assert str(judged.table()).count("\n| ") == 2 + 1
     data = json.loads(json.dumps(judged.to_dict(), allow_nan=False))
     assert data["rows"][0]["right"] is False and data["plan_us"] == 70.0
+
+
+def test_measured_times_are_found_in_records():
+    layers = [Pointwise(1, 16, 96, 28, 28), DepthwiseConv2d(1, 96, 28, 28, 3, 2)]
+    made = plan(layers, "h200")
+
+    def row(problem, us, gpu="NVIDIA H200", dtype="float32", path="forward"):
+        return SimpleNamespace(
+            gpu=gpu, op=problem.op, path=path, problem=describe_problem(problem), dtype=dtype, time_us=us
+        )
+
+    fused = Fused(*layers)
+    rows = [
+        row(layers[0], 5.0), row(layers[0], 4.0), row(layers[0], 1.0, gpu="Tesla T4"), row(layers[1], 3.0),
+        row(layers[1], 0.5, dtype="float16"), row(fused, 6.0, path="pwdw"),
+        row(dataclasses.replace(layers[1], stride=1), 0.1),
+    ]  # fmt: skip
+    assert planner.measured_times(made, rows) == {layers[0]: 4.0, layers[1]: 3.0, fused: 6.0}
+    assert planner.judge(made, planner.measured_times(made, rows)).plan_us in (6.0, 7.0)
 
 
 def test_what_was_not_measured_is_named_and_judged_by_nothing():
