@@ -303,20 +303,19 @@ def best(kind: str, layers: tuple[Conv, ...], gpu: Machine, rules: Rules = Rules
 
     gpu: with ceilings. Of tiles that are as good, or within NEAR in time, the one with fewest bytes, then most blocks.
     """
-    made = KINDS[kind]
-    candidates = [_module(made.accesses(*layers, tile), layers, gpu, rules) for tile in made.tiles(*layers)]
-    fused, last = len(layers) > 1, layers[-1]
+    made, fused, last = KINDS[kind], len(layers) > 1, layers[-1]
     enough = min(OUTPUTS, last.channels_out * last.P * last.Q)
-    candidates = [one for one in candidates if one.tile.channels * one.tile.pixels >= enough]
-    if not candidates:
+    tried = [made.accesses(*layers, tile) for tile in made.tiles(*layers) if tile.channels * tile.pixels >= enough]
+    if not tried:
         return f"a part of the map ({last.P} × {last.Q}) has no {enough} outputs for a block"
-    least = min(candidates, key=lambda one: one.shared_bytes)
-    candidates = [one for one in candidates if one.shared_bytes <= gpu.shared_per_block]
-    if not candidates:
+    small = [one for one in tried if _shared(layers, one) <= gpu.shared_per_block]
+    if not small:
+        least = min(tried, key=lambda one: _shared(layers, one))
         return (
-            f"shared memory: the least tile ({least.tile}) needs {least.shared_bytes:,} bytes a block, "
+            f"shared memory: the least tile ({least.tile}) needs {_shared(layers, least):,} bytes a block, "
             f"{gpu.name} allows {gpu.shared_per_block:,}"
         )
+    candidates = [_module(one, layers, gpu, rules) for one in small]
     least = min(candidates, key=_on_chip)
     candidates = [one for one in candidates if _on_chip(one) <= l1_bytes(gpu)]
     if not candidates:
@@ -342,7 +341,13 @@ def best(kind: str, layers: tuple[Conv, ...], gpu: Machine, rules: Rules = Rules
     return min(candidates, key=lambda one: (one.gma_bytes, -one.accesses.blocks))
 
 
+def _shared(layers: tuple[Conv, ...], accesses: Accesses) -> int:
+    """Bytes of shared memory of a block."""
+    return layers[0].itemsize * sum(accesses.shared.values())
+
+
 def _on_chip(module: Module) -> int:
+    """These, and four bytes for each sum that is kept."""
     return module.shared_bytes + 4 * module.accesses.accumulators
 
 
@@ -350,7 +355,7 @@ def _module(accesses: Accesses, layers: tuple[Conv, ...], gpu: Machine, rules: R
     each = {name: size for name, (_, size) in sizes(layers).items()}
     gma = sum(each[name] * count for name, count in accesses.elements.items())
     dram = dram_bytes(layers, accesses, gpu.l2_bytes or 0)
-    shared = layers[0].itemsize * sum(accesses.shared.values())
+    shared = _shared(layers, accesses)
     return Module(
         layers=layers,
         accesses=accesses,
@@ -956,7 +961,9 @@ def _picture_rows(made: Plan) -> list[list[networks.Layer]]:
 def _box_text(layer: networks.Layer) -> str:
     """The layer's name, what it is, and on which map."""
     block, _, role = layer.name.partition(".")
-    return "\n".join([f"{block} {role}".strip(), *summary(layer.problem).rsplit(" ", 1)])
+    words = summary(layer.problem).split(" ")
+    lines = [" ".join(words[:-1]), words[-1]] if layer.planned else [words[0], " ".join(words[1:])]
+    return "\n".join([f"{block} {role}".strip(), *(line for line in lines if line != role)])
 
 
 def _title(made: Plan) -> str:
