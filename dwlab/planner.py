@@ -962,8 +962,8 @@ def _box_text(layer: networks.Layer) -> str:
     """The layer's name, what it is, and on which map."""
     block, _, role = layer.name.partition(".")
     words = summary(layer.problem).split(" ")
-    lines = [" ".join(words[:-1]), words[-1]] if layer.planned else [words[0], " ".join(words[1:])]
-    return "\n".join([f"{block} {role}".strip(), *(line for line in lines if line != role)])
+    lines = [" ".join(words[:-1]), words[-1]] if layer.planned else [words[0], " ".join(words[1:-1]), words[-1]]
+    return "\n".join([f"{block} {role}".strip(), *(line for line in lines if line not in ("", role))])
 
 
 def _title(made: Plan) -> str:
