@@ -20,7 +20,8 @@ it would have stayed.
 their ceiling and the waits of a block's stages, smoothed as in `timemodel`, and KERNEL_US for each kernel. Bytes alone
 call every fusion a gain that saves some, also one that leaves most multiprocessors idle, computes a map twice or goes
 through a hundred stages one after the other; and none that saves only a launch. Time weighs all of it in one unit. So
-"time" is the objective, unless "gma", the paper's, is asked for.
+"time" is the objective, unless "gma", the paper's, is asked for. No constant here was fitted to a kernel of these
+layers; what the decisions are worth, `judge` says from measured times.
 
 **The plan**: layers are a path, modules are pieces of it, costs add up; so dynamic programming over the path finds the
 best of all partitions exactly, and no layer can lie in two modules (the paper judges pairs alone, where it can).
