@@ -1,0 +1,337 @@
+"""A warp's matrix product out of shared memory: M x N sums of K products each, in the registers of its 32 lanes.
+
+    tile = tiles.tensor("float32", 32, 32, 32, a_pitch=36, b_pitch=36)     on tensor cores
+    tile = tiles.ffma(8, 8, 4, 16, a_pitch=132, b_pitch=68)                by multiply-adds, float32
+
+    acc = cuda.local.array(SIZE, float32)        SIZE = tile.size, and so on: closure constants of the kernel
+    zero(acc)                                    all sums 0
+    add(acc, a, a0, b, b0, lane)                 acc(m, n) += sum over k < K of A(m, k) B(k, n)
+    row(lane, i), column(lane, i)                which sum acc[i] is: its m and n
+    each(acc, lane, y, b, r, m0, n0)             each = tiles.each(tile, put): hands all sums to put, see there
+
+a and b are shared arrays of float32 words, aligned to 16 bytes; a0 and b0 the words at which this warp's A and B begin,
+multiples of 4; pitches in words, multiples of 4. An operand lies in one of two orders. "k" (each row of A, or each
+column of B, has its k next to each other; 16-bit elements two in a word):
+
+    A(m, k) at word a0 + m * a_pitch + k          (16 bits: k // 2)
+    B(k, n) at word b0 + n * b_pitch + k          (16 bits: k // 2), a layer's filters (F, C) as they are: n = f, k = c
+
+"mn" (for each k, the rows of A or the columns of B next to each other):
+
+    A(m, k) at word a0 + k * a_pitch + m          (16 bits: m // 2)
+    B(k, n) at word b0 + k * b_pitch + n          (16 bits: n // 2), an image in NCHW: k = c, n = pixel
+
+`ffma` takes both operands in order "mn", `tensor` each in either. A barrier before, and one before the operands are
+overwritten, is the caller's. Which pitches have no bank conflict `pitch` says.
+
+What it costs, for each K of 8 and warp: ffma 8 * M * N / 32 FFMA and 2 * (TM + TN) 16-byte reads a lane, 64 against 4
+for each k at 8 x 8. A multiprocessor starts 128 lanes' FFMA and moves 128 bytes of shared memory each cycle, so 8 x 8
+is bound by FFMA, 4 x 4 by shared memory. tensor, float32: 3 mma for each 16 x 8 of the tile, and some 3 instructions
+for each operand's number to split it; 16 bits: one mma for each 16 x 8 and K of 16.
+
+float32 on tensor cores: tf32 has 11 significant bits, too few for a float32 of 24. Each operand is split in two tf32,
+x = h + l, h the upper 11 bits and l what is left, and of the four products three are summed up, l h + h l + h h: l l
+is below the last bit. An error of about 2**-21 of each product is left: within float32's rounding for sums of 16 and
+more.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import Any
+
+from numba import float32, int32, uint32
+
+from dwlab import ptx
+from dwlab.depthwise1d.straight_line import in_turn
+from dwlab.target import cuda
+
+ORDERS = ("k", "mn")
+
+
+@dataclass(frozen=True)
+class WarpTile:
+    """A warp's product: M x N sums of K terms a call.
+
+    size: sums of each lane. run: so many sums, from each multiple of it on, lie in one row and in neighbouring columns,
+    the first one's a multiple of run. zero, add, row, column: device functions; the module says what they do.
+    """
+
+    M: int
+    N: int
+    K: int
+    size: int
+    run: int
+    zero: Any
+    add: Any
+    row: Any
+    column: Any
+
+
+def pitch(least: int, order: str, kind: str) -> int:
+    """The smallest pitch of at least so many words that has no bank conflict.
+
+    order: one of ORDERS. kind: "ffma", or the dtype of a `tensor` product.
+    """
+    if kind == "ffma":
+        return -(-least // 4) * 4  # a warp reads neighbouring pieces of 16 bytes of one k
+    if order == "k" or kind != "float32":
+        return -(-(least - 4) // 8) * 8 + 4  # 8 rows of 16 bytes: an odd number of pieces apart
+    return next(words for words in range(-(-least // 8) * 8, least + 40) if words % 32 in (8, 24))  # 4 rows of 8 words
+
+
+def ffma(TM: int, TN: int, LM: int, K: int, a_pitch: int, b_pitch: int) -> WarpTile:
+    """TM x TN sums of each lane, LM lanes along the rows and 32 / LM along the columns; float32, both in order "mn".
+
+    M = TM * LM, N = TN * 32 / LM. TM, TN and K are multiples of 4. acc[TN * i + j] is row 4 * (i // 4 * LM + lm) + i % 4
+    and column 4 * (j // 4 * LN + ln) + j % 4 of lane LN * lm + ln; run is 4. Both reads of a warp touch each bank once.
+    """
+    if TM % 4 or TN % 4 or K % 4 or 32 % LM or a_pitch % 4 or b_pitch % 4:
+        raise ValueError(f"{TM=}, {TN=}, {K=}, {a_pitch=} and {b_pitch=} must be multiples of 4, and {LM=} divide 32")
+    return _ffma(TM, TN, LM, K, a_pitch, b_pitch)
+
+
+@functools.cache
+def _ffma(TM: int, TN: int, LM: int, K: int, a_pitch: int, b_pitch: int) -> WarpTile:
+    LN = 32 // LM
+
+    @cuda.jit(device=True, forceinline=True)
+    def row(lane, i):
+        return uint32(uint32(4) * (uint32(i // TN // 4 * LM) + lane // uint32(LN)) + uint32(i // TN % 4))
+
+    @cuda.jit(device=True, forceinline=True)
+    def column(lane, i):
+        return uint32(uint32(4) * (uint32(i % TN // 4 * LN) + lane % uint32(LN)) + uint32(i % 4))
+
+    def products(k0: int) -> Any:
+        @cuda.jit(device=True, forceinline=True)
+        def products(acc, a, ai, b, bi):
+            left = cuda.local.array(TM, float32)
+            right = cuda.local.array(TN, float32)
+            for i in range(TM // 4):
+                v0, v1, v2, v3 = ptx.load4_shared(a, uint32(ai + uint32(k0 * a_pitch + 4 * LM * i)))
+                left[4 * i] = v0
+                left[4 * i + 1] = v1
+                left[4 * i + 2] = v2
+                left[4 * i + 3] = v3
+            for j in range(TN // 4):
+                v0, v1, v2, v3 = ptx.load4_shared(b, uint32(bi + uint32(k0 * b_pitch + 4 * LN * j)))
+                right[4 * j] = v0
+                right[4 * j + 1] = v1
+                right[4 * j + 2] = v2
+                right[4 * j + 3] = v3
+            for i in range(TM):
+                for j in range(TN):
+                    acc[TN * i + j] += left[i] * right[j]
+
+        return products
+
+    four = in_turn([products(k0) for k0 in range(4)], arguments=5)
+
+    @cuda.jit(device=True, forceinline=True)
+    def add(acc, a, a0, b, b0, lane):
+        ai = uint32(uint32(a0) + uint32(4) * (lane // uint32(LN)))
+        bi = uint32(uint32(b0) + uint32(4) * (lane % uint32(LN)))
+        for k in range(K // 4):  # a loop of 4 k: their reads overlap their products
+            four(acc, a, uint32(ai + uint32(4 * k * a_pitch)), b, uint32(bi + uint32(4 * k * b_pitch)))
+
+    return WarpTile(TM * LM, TN * LN, K, TM * TN, 4, _zero(TM * TN), add, row, column)
+
+
+def tensor(
+    dtype: str, M: int, N: int, K: int, a_pitch: int, b_pitch: int, a_order: str = "k", b_order: str = "k"
+) -> WarpTile:
+    """M x N sums on tensor cores, of float32 (by three products of tf32), float16 or bfloat16.
+
+    M is a multiple of 16, N of 16, K of 8 (float32) or 16. acc[4 * (N // 8 * i + j) + c] is row 16 i + g + c // 2 * 8
+    and column 8 j + 2 t + c % 2, g = lane // 4 and t = lane % 4; run is 2. All 32 lanes come together.
+    """
+    step = 8 if dtype == "float32" else 16
+    if M % 16 or N % 16 or K % step or a_pitch % 4 or b_pitch % 4:
+        raise ValueError(f"{M=} and {N=} must be multiples of 16, {K=} of {step}, {a_pitch=} and {b_pitch=} of 4")
+    if a_order not in ORDERS or b_order not in ORDERS:
+        raise ValueError(f"a_order={a_order!r} and b_order={b_order!r} must be of {ORDERS}")
+    return _tensor(dtype, M, N, K, a_pitch, b_pitch, a_order, b_order)
+
+
+@functools.cache
+def _tensor(
+    dtype: str, M: int, N: int, K: int, a_pitch: int, b_pitch: int, a_order: str, b_order: str
+) -> WarpTile:
+    MI, NJ, STEPS, FLOAT32 = M // 16, N // 8, K // (8 if dtype == "float32" else 16), dtype == "float32"
+    bring_a, bring_b = _bring_a(MI, a_pitch, a_order, FLOAT32), _bring_b(a_pitch=b_pitch, order=b_order, wide=FLOAT32)
+    LEFT = 4 * MI
+    mma = {"float32": ptx.mma_tf32, "float16": ptx.mma_f16, "bfloat16": ptx.mma_bf16}[dtype]
+
+    @cuda.jit(device=True, forceinline=True)
+    def row(lane, i):
+        return uint32(uint32(i // 4 // NJ * 16 + i % 4 // 2 * 8) + lane // uint32(4))
+
+    @cuda.jit(device=True, forceinline=True)
+    def column(lane, i):
+        return uint32(uint32(i // 4 % NJ * 8 + i % 2) + uint32(2) * (lane % uint32(4)))
+
+    @cuda.jit(device=True, forceinline=True)
+    def product(acc, c, a, i, b0, b1):
+        acc[c], acc[c + 1], acc[c + 2], acc[c + 3] = mma(
+            acc[c], acc[c + 1], acc[c + 2], acc[c + 3], a[4 * i], a[4 * i + 1], a[4 * i + 2], a[4 * i + 3], b0, b1
+        )
+
+    if FLOAT32:
+
+        @cuda.jit(device=True, forceinline=True)
+        def add(acc, a, a0, b, b0, lane):
+            big = cuda.local.array(LEFT, float32)
+            small = cuda.local.array(LEFT, float32)
+            words = cuda.local.array(4, float32)
+            for s in range(STEPS):
+                bring_a(big, a, a0, lane, s)
+                for i in range(LEFT):
+                    whole = big[i]
+                    big[i] = upper(whole)
+                    small[i] = whole - big[i]
+                for j in range(NJ // 2):
+                    bring_b(words, b, b0, lane, s, j)
+                    for h in range(2):
+                        p, q = upper(words[2 * h]), upper(words[2 * h + 1])
+                        u, v = words[2 * h] - p, words[2 * h + 1] - q
+                        for i in range(MI):
+                            product(acc, 4 * (NJ * i + 2 * j + h), small, i, p, q)
+                        for i in range(MI):
+                            product(acc, 4 * (NJ * i + 2 * j + h), big, i, u, v)
+                        for i in range(MI):
+                            product(acc, 4 * (NJ * i + 2 * j + h), big, i, p, q)
+
+    else:
+
+        @cuda.jit(device=True, forceinline=True)
+        def add(acc, a, a0, b, b0, lane):
+            left = cuda.local.array(LEFT, float32)
+            words = cuda.local.array(4, float32)
+            for s in range(STEPS):
+                bring_a(left, a, a0, lane, s)
+                for j in range(NJ // 2):
+                    bring_b(words, b, b0, lane, s, j)
+                    for h in range(2):
+                        for i in range(MI):
+                            product(acc, 4 * (NJ * i + 2 * j + h), left, i, words[2 * h], words[2 * h + 1])
+
+    return WarpTile(M, N, K, 4 * MI * NJ, 2, _zero(4 * MI * NJ), add, row, column)
+
+
+@cuda.jit(device=True, forceinline=True)
+def upper(x):
+    """x rounded to 11 significant bits, halves away from 0: what tf32 holds. One addition and one mask."""
+    return ptx.float_of_word(int32((ptx.word_of_float(x) + int32(0x1000)) & int32(-0x2000)))
+
+
+def _bring_a(MI: int, pitch: int, order: str, wide: bool) -> Any:
+    """bring(words, a, a0, lane, s): a0 to a3 of each 16 rows, of step s: 8 words along k in order "k"."""
+    if order == "k":
+
+        @cuda.jit(device=True, forceinline=True)
+        def bring(words, a, a0, lane, s):
+            at = uint32(uint32(a0) + (lane % uint32(16)) * uint32(pitch) + lane // uint32(16) * uint32(4))
+            for i in range(MI):
+                v0, v1, v2, v3 = ptx.ldmatrix_x4(a, uint32(at + uint32(16 * pitch * i + 8 * s)))
+                words[4 * i] = v0
+                words[4 * i + 1] = v1
+                words[4 * i + 2] = v2
+                words[4 * i + 3] = v3
+
+    elif wide:
+
+        @cuda.jit(device=True, forceinline=True)
+        def bring(words, a, a0, lane, s):
+            at = uint32(uint32(a0) + (lane % uint32(4)) * uint32(pitch) + lane // uint32(4))
+            for i in range(MI):
+                words[4 * i] = a[uint32(at + uint32(8 * pitch * s + 16 * i))]
+                words[4 * i + 1] = a[uint32(at + uint32(8 * pitch * s + 16 * i + 8))]
+                words[4 * i + 2] = a[uint32(at + uint32(8 * pitch * s + 4 * pitch + 16 * i))]
+                words[4 * i + 3] = a[uint32(at + uint32(8 * pitch * s + 4 * pitch + 16 * i + 8))]
+
+    else:
+
+        @cuda.jit(device=True, forceinline=True)
+        def bring(words, a, a0, lane, s):
+            k = uint32(lane % uint32(8) + lane // uint32(16) * uint32(8))
+            at = uint32(uint32(a0) + k * uint32(pitch) + lane // uint32(8) % uint32(2) * uint32(4))
+            for i in range(MI):
+                v0, v1, v2, v3 = ptx.ldmatrix_x4_trans(a, uint32(at + uint32(16 * pitch * s + 8 * i)))
+                words[4 * i] = v0
+                words[4 * i + 1] = v1
+                words[4 * i + 2] = v2
+                words[4 * i + 3] = v3
+
+    return bring
+
+
+def _bring_b(a_pitch: int, order: str, wide: bool) -> Any:
+    """bring(words, b, b0, lane, s, j): b0 and b1 of columns 16 j to 16 j + 7, then of the 8 after them, of step s."""
+    pitch = a_pitch
+    if order == "k":
+
+        @cuda.jit(device=True, forceinline=True)
+        def bring(words, b, b0, lane, s, j):
+            n = uint32(lane % uint32(8) + lane // uint32(16) * uint32(8))
+            at = uint32(uint32(b0) + n * uint32(pitch) + lane // uint32(8) % uint32(2) * uint32(4))
+            words[0], words[1], words[2], words[3] = ptx.ldmatrix_x4(b, uint32(at + uint32(16 * pitch * j + 8 * s)))
+
+    elif wide:
+
+        @cuda.jit(device=True, forceinline=True)
+        def bring(words, b, b0, lane, s, j):
+            at = uint32(uint32(b0) + (lane % uint32(4)) * uint32(pitch) + lane // uint32(4))
+            words[0] = b[uint32(at + uint32(8 * pitch * s + 16 * j))]
+            words[1] = b[uint32(at + uint32(8 * pitch * s + 4 * pitch + 16 * j))]
+            words[2] = b[uint32(at + uint32(8 * pitch * s + 16 * j + 8))]
+            words[3] = b[uint32(at + uint32(8 * pitch * s + 4 * pitch + 16 * j + 8))]
+
+    else:
+
+        @cuda.jit(device=True, forceinline=True)
+        def bring(words, b, b0, lane, s, j):
+            at = uint32(uint32(b0) + (lane % uint32(16)) * uint32(pitch) + lane // uint32(16) * uint32(4))
+            words[0], words[1], words[2], words[3] = ptx.ldmatrix_x4_trans(
+                b, uint32(at + uint32(16 * pitch * s + 8 * j))
+            )
+
+    return bring
+
+
+def each(tile: WarpTile, put: Any) -> Any:
+    """The device function each(acc, lane, y, b, r, m0, n0), which calls `put` for each run of sums, in straight line.
+
+    put(y, b, r, m, n, v0, v1) where tile.run is 2, put(y, b, r, m, n, v0, v1, v2, v3) where it is 4: v0 is the sum of
+    row m - m0 and column n - n0 of the tile, the others those of the columns after it. y, b, r may be any arrays.
+    """
+    row, column = tile.row, tile.column
+
+    def one(i: int) -> Any:
+        if tile.run == 2:
+
+            @cuda.jit(device=True, forceinline=True)
+            def one(acc, lane, y, b, r, m0, n0):
+                put(y, b, r, uint32(m0 + row(lane, i)), uint32(n0 + column(lane, i)), acc[i], acc[i + 1])
+
+        else:
+
+            @cuda.jit(device=True, forceinline=True)
+            def one(acc, lane, y, b, r, m0, n0):
+                m, n = uint32(m0 + row(lane, i)), uint32(n0 + column(lane, i))
+                put(y, b, r, m, n, acc[i], acc[i + 1], acc[i + 2], acc[i + 3])
+
+        return one
+
+    return in_turn([one(i) for i in range(0, tile.size, tile.run)], arguments=7)
+
+
+@functools.cache
+def _zero(size: int) -> Any:
+    @cuda.jit(device=True, forceinline=True)
+    def zero(acc):
+        for i in range(size):
+            acc[i] = float32(0)
+
+    return zero
