@@ -85,7 +85,7 @@ def ffma(TM: int, TN: int, LM: int, K: int, a_pitch: int, b_pitch: int) -> WarpT
     """TM x TN sums of each lane, LM lanes along the rows and 32 / LM along the columns; float32, both in order "mn".
 
     M = TM * LM, N = TN * 32 / LM. TM, TN and K are multiples of 4. acc[TN * i + j] is row 4 * (i // 4 * LM + lm) + i % 4
-    and column 4 * (j // 4 * LN + ln) + j % 4 of lane LN * lm + ln; run is 4. Both reads of a warp touch each bank once.
+    and column 4 * (j // 4 * LN + ln) + j % 4 of lane LN * lm + ln; run is 4. A read of a warp has no conflict.
     """
     if TM % 4 or TN % 4 or K % 4 or 32 % LM or a_pitch % 4 or b_pitch % 4:
         raise ValueError(f"{TM=}, {TN=}, {K=}, {a_pitch=} and {b_pitch=} must be multiples of 4, and {LM=} divide 32")
