@@ -111,8 +111,9 @@ class ByShape:
     """A kernel that is made for each shape (L, K, shift), and then kept. What is launched is for_problem(problem).
 
     make: (L, K, shift) -> kernel, with the shape built into its text as constants; or (L, K, shift, dtype) -> kernel,
-    for rows of every storage type; or (layer of one image) -> kernel. Problems that its stage does not support get the
-    kernel of the stage that it names in their place.
+    for rows of every storage type; or (layer of one image) -> kernel; or (layer of one image, images) -> kernel, for
+    tiles that depend on how many images there are. Problems that its stage does not support get the kernel of the stage
+    that it names in their place.
 
     Kernels get rows of 16-bit elements as float32 words, two elements in each (`words`).
     """
@@ -132,6 +133,8 @@ class ByShape:
             return stage(self.otherwise).kernel_for(problem)
         if self.parameters == 1:
             return self.make(problem.kernel_key)
+        if self.parameters == 2:
+            return self.make(problem.kernel_key, problem.N)
         shape = (problem.L, problem.K, problem.shift)
         return self.make(*shape) if self.dtypes is _FLOAT32 else self.make(*shape, problem.dtype)
 
