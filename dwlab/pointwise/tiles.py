@@ -56,6 +56,7 @@ class WarpTile:
 
     size: sums of each lane. run: so many sums, from each multiple of it on, lie in one row and in neighbouring columns,
     the first one's a multiple of run. zero, add, row, column: device functions; the module says what they do.
+    place(lane, i): row and column once more, of a NumPy array of lanes.
     """
 
     M: int
@@ -67,6 +68,7 @@ class WarpTile:
     add: Any
     row: Any
     column: Any
+    place: Any
 
 
 def pitch(least: int, order: str, kind: str) -> int:
@@ -84,8 +86,8 @@ def pitch(least: int, order: str, kind: str) -> int:
 def ffma(TM: int, TN: int, LM: int, K: int, a_pitch: int, b_pitch: int) -> WarpTile:
     """TM x TN sums of each lane, LM lanes along the rows and 32 / LM along the columns; float32, both in order "mn".
 
-    M = TM * LM, N = TN * 32 / LM. TM, TN and K are multiples of 4. acc[TN * i + j] is row 4 * (i // 4 * LM + lm) + i % 4
-    and column 4 * (j // 4 * LN + ln) + j % 4 of lane LN * lm + ln; run is 4. A read of a warp has no conflict.
+    M = TM * LM, N = TN * 32 / LM. TM, TN and K are multiples of 4. acc[TN * i + j] is row 4 * (i // 4 * LM + lm)
+    + i % 4 and column 4 * (j // 4 * LN + ln) + j % 4 of lane LN * lm + ln; run is 4. A read of a warp has no conflict.
     """
     if TM % 4 or TN % 4 or K % 4 or 32 % LM or a_pitch % 4 or b_pitch % 4:
         raise ValueError(f"{TM=}, {TN=}, {K=}, {a_pitch=} and {b_pitch=} must be multiples of 4, and {LM=} divide 32")
@@ -136,7 +138,10 @@ def _ffma(TM: int, TN: int, LM: int, K: int, a_pitch: int, b_pitch: int) -> Warp
         for k in range(K // 4):  # a loop of 4 k: their reads overlap their products
             four(acc, a, uint32(ai + uint32(4 * k * a_pitch)), b, uint32(bi + uint32(4 * k * b_pitch)))
 
-    return WarpTile(TM * LM, TN * LN, K, TM * TN, 4, _zero(TM * TN), add, row, column)
+    def place(lane: Any, i: int) -> tuple[Any, Any]:
+        return 4 * (i // TN // 4 * LM + lane // LN) + i // TN % 4, 4 * (i % TN // 4 * LN + lane % LN) + i % 4
+
+    return WarpTile(TM * LM, TN * LN, K, TM * TN, 4, _zero(TM * TN), add, row, column, place)
 
 
 def tensor(
@@ -163,14 +168,6 @@ def _tensor(
     bring_a, bring_b = _bring_a(MI, a_pitch, a_order, FLOAT32), _bring_b(a_pitch=b_pitch, order=b_order, wide=FLOAT32)
     LEFT = 4 * MI
     mma = {"float32": ptx.mma_tf32, "float16": ptx.mma_f16, "bfloat16": ptx.mma_bf16}[dtype]
-
-    @cuda.jit(device=True, forceinline=True)
-    def row(lane, i):
-        return uint32(uint32(i // 4 // NJ * 16 + i % 4 // 2 * 8) + lane // uint32(4))
-
-    @cuda.jit(device=True, forceinline=True)
-    def column(lane, i):
-        return uint32(uint32(i // 4 % NJ * 8 + i % 2) + uint32(2) * (lane % uint32(4)))
 
     @cuda.jit(device=True, forceinline=True)
     def product(acc, c, a, i, b0, b1):
@@ -217,7 +214,29 @@ def _tensor(
                         for i in range(MI):
                             product(acc, 4 * (NJ * i + 2 * j + h), left, i, words[2 * h], words[2 * h + 1])
 
-    return WarpTile(M, N, K, 4 * MI * NJ, 2, _zero(4 * MI * NJ), add, row, column)
+    return WarpTile(M, N, K, 4 * MI * NJ, 2, _zero(4 * MI * NJ), add, *_places(NJ))
+
+
+def _places(NJ: int) -> tuple[Any, Any, Any]:
+    """row, column and place of tensor tiles, NJ columns of 16 x 8 sums."""
+
+    @cuda.jit(device=True, forceinline=True)
+    def row(lane, i):
+        return uint32(uint32(i // 4 // NJ * 16 + i % 4 // 2 * 8) + lane // uint32(4))
+
+    @cuda.jit(device=True, forceinline=True)
+    def column(lane, i):
+        return uint32(uint32(i // 4 % NJ * 8 + i % 2) + uint32(2) * (lane % uint32(4)))
+
+    def place(lane: Any, i: int) -> tuple[Any, Any]:
+        return i // 4 // NJ * 16 + i % 4 // 2 * 8 + lane // 4, i // 4 % NJ * 8 + i % 2 + 2 * (lane % 4)
+
+    return row, column, place
+
+
+def fragment() -> WarpTile:
+    """The 16 x 8 sums of one mma, for `each` and `fours`: of a warp that got them otherwise than by `add`."""
+    return WarpTile(16, 8, 0, 4, 2, _zero(4), None, *_places(1))
 
 
 @cuda.jit(device=True, forceinline=True)
@@ -325,6 +344,42 @@ def each(tile: WarpTile, put: Any) -> Any:
         return one
 
     return in_turn([one(i) for i in range(0, tile.size, tile.run)], arguments=7)
+
+
+def fours(tile: WarpTile, put: Any) -> Any:
+    """As `each`, but put always gets four neighbouring columns, the first one's a multiple of 4.
+
+    Sums from tensor cores change lanes for this, two shuffles for four of them: of lanes t and t + 1, t even, the
+    first takes both's sums of row g, the other those of row g + 8. All 32 lanes come together.
+    """
+    if tile.run == 4:
+        return each(tile, put)
+    row, column = tile.row, tile.column
+
+    def one(i: int) -> Any:
+        @cuda.jit(device=True, forceinline=True)
+        def one(acc, lane, y, b, r, m0, n0):
+            odd = (lane & uint32(1)) != uint32(0)
+            p, q = acc[i + 2], acc[i + 3]  # what the neighbour takes
+            if odd:
+                p, q = acc[i], acc[i + 1]
+            p, q = cuda.shfl_xor_sync(0xFFFFFFFF, p, 1), cuda.shfl_xor_sync(0xFFFFFFFF, q, 1)
+            v0, v1, v2, v3 = acc[i], acc[i + 1], p, q
+            m, n = uint32(m0 + row(lane, i)), uint32(n0 + column(lane, i))
+            if odd:
+                v0, v1, v2, v3 = p, q, acc[i + 2], acc[i + 3]
+                m, n = uint32(m + uint32(8)), uint32(n - uint32(2))
+            put(y, b, r, m, n, v0, v1, v2, v3)
+
+        return one
+
+    return in_turn([one(i) for i in range(0, tile.size, 4)], arguments=7)
+
+
+def place_of_four(tile: WarpTile, lane: Any, i: int) -> tuple[Any, Any]:
+    """Row and column of the first of the four sums that each of a NumPy array of lanes puts in `fours`, from acc[i]."""
+    m, n = tile.place(lane, i)
+    return (m, n) if tile.run == 4 else (m + lane % 2 * 8, n - lane % 2 * 2)
 
 
 @functools.cache

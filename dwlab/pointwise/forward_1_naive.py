@@ -1,0 +1,72 @@
+"""Naive: one thread per output, a dot product of C terms, everything from global memory.
+
+Pointwise convolution is a matrix product: every pixel's C channels times the F x C filters. A thread walks along the
+channels of its pixel and of its filter. Threads follow the outputs as they lie in memory. In NCHW neighbouring lanes
+are neighbouring pixels: they read neighbouring x and all the same w. In NHWC they are neighbouring filters of one
+pixel: all read the same x, and w a whole filter apart, a sector for each lane and term.
+
+Two reads serve one multiply-add, and each x is read F times, each w once a pixel.
+
+Traffic: for each channel a request for x and one for w, by every warp.
+"""
+
+import numpy as np
+from numba import float32, uint32
+
+from dwlab import epilogue
+from dwlab.pointwise.blocks import small_indices
+from dwlab.stages import Launch, by_shape, register
+from dwlab.target import cuda
+from dwlab.traffic import Traffic, warp_traffic
+
+THREADS = 256
+
+
+@by_shape
+def kernel(layer):
+    C, F, HW = layer.C, layer.F, layer.H * layer.W
+    NCHW, finish = layer.layout == "NCHW", epilogue.finish(layer)
+
+    @cuda.jit
+    def kernel(x, w, b, m, r, y):
+        at = uint32(cuda.grid(1))
+        if at >= y.size:
+            return
+        if NCHW:
+            f = uint32(at // HW % F)
+            xi, step = uint32(at // (HW * F) * (HW * C) + at % HW), uint32(HW)
+        else:
+            f = uint32(at % F)
+            xi, step = uint32(at // F * C), uint32(1)
+        wi = uint32(f * C)
+        total = float32(0)
+        for _ in range(C):
+            total += float32(w[wi]) * float32(x[xi])
+            wi = uint32(wi + 1)
+            xi = uint32(xi + step)
+        y[at] = finish(total, b, r, f, at)
+
+    return kernel
+
+
+def traffic(layer):
+    C, F, HW = layer.C, layer.F, layer.H * layer.W
+    nchw, outputs, per_sector = layer.layout == "NCHW", layer.N * F * HW, 32 // layer.itemsize
+    load, store = np.zeros(2, np.int64), np.zeros(2, np.int64)
+    for first in range(0, outputs, 1 << 20):
+        at = np.arange(first, min(first + (1 << 20), outputs))
+        f = at // HW % F if nchw else at % F
+        xi = at // (HW * F) * (HW * C) + at % HW if nchw else at // F * C
+        for c in range(C):
+            load += warp_traffic(f * C + c, per_sector) + warp_traffic(xi + c * (HW if nchw else 1), per_sector)
+        if layer.bias:
+            load += warp_traffic(f, per_sector)
+        if layer.residual:
+            load += warp_traffic(at, per_sector)
+        store += warp_traffic(at, per_sector)
+    return Traffic(*load, *store)
+
+
+@register(kernel=kernel, traffic=traffic, supports=small_indices, dtypes=("float32", "float16"), view="flat")
+def launch(layer):
+    return Launch((-(-layer.N * layer.F * layer.H * layer.W // THREADS),), (THREADS,))

@@ -1,0 +1,115 @@
+"""Tensor cores: one instruction of a warp does 1,024 multiply-adds and more, in float32 too, by three products of tf32.
+
+The blocks, and the way of their tiles to shared memory, are those of the stage before; a warp's share of a chunk's
+products is now mma.sync on 16 x 8 sums, its operands read by ldmatrix, four 8 x 8 matrices at a time (tiles.py). In 16
+bits one product does; of float32 each number is split in two tf32, and the three larger of the four products are
+summed up, which leaves float32's accuracy. C is at least 16: in shorter sums float32's own rounding is smaller.
+
+The operands of a warp come in 16-byte pieces that lie in different banks (rows 4 words longer than they need to be),
+three chunks are on their way at a time, and four neighbouring sums, which two lanes hold, change lanes so that each
+lane stores 16 bytes.
+
+How large a block's tile is depends on the layer: large ones read less, each x once for BN filters and each w once for
+BM pixels, but 7 x 7 maps have few tiles, and multiprocessors without a block are lost. `choose` weighs them.
+
+Traffic: in NHWC x once for each BN filters and w once for each BM pixels; y once.
+"""
+
+import functools
+
+from numba import float32, uint32
+
+from dwlab import ptx
+from dwlab.pointwise import blocks, tiles
+from dwlab.stages import Launch, by_shape, register
+from dwlab.target import cuda
+
+DEPTH = 3  # chunks in shared memory at a time: one to compute with, two on their way
+
+
+SHAPES = (  # of a block's tile, rows and columns, and of its warps' tiles
+    (128, 128, 64, 32), (128, 64, 32, 32), (64, 128, 32, 32), (64, 64, 32, 32), (64, 32, 16, 32), (32, 64, 32, 16),
+    (32, 32, 16, 16), (128, 32, 32, 32), (32, 128, 32, 32), (128, 16, 32, 16), (16, 128, 16, 32),
+)  # fmt: skip
+MULTIPROCESSORS = 132
+PER_NS = {"float32": 1500, "float16": 4000, "bfloat16": 4000}  # FLOPs of a multiprocessor, about
+
+
+@by_shape
+def kernel(layer, images):
+    plan = choose(layer, images)
+    load, tile = blocks.load(plan), plan.tile
+    SIZE, zero, add, store = tile.size, tile.zero, tile.add, blocks.store(layer, plan)
+    BM, BN, WM, WN, ACROSS, DOWN = plan.BM, plan.BN, tile.M, tile.N, plan.across, plan.down
+    WARPS, CHUNKS, A_WORDS, A_WARP, B_WARP = plan.BN // tile.N, plan.chunks, plan.a_words, plan.a_warp, plan.b_warp
+    STEP = plan.a_words + plan.b_words
+
+    @cuda.jit
+    def kernel(x, w, b, unused, r, y):
+        shared = cuda.shared.array(0, float32, 16)
+        acc = cuda.local.array(SIZE, float32)
+        thread, block = uint32(cuda.threadIdx.x), uint32(cuda.blockIdx.x)
+        lane, warp = uint32(thread % 32), uint32(thread // 32)
+        image, down, across = uint32(block // (ACROSS * DOWN)), uint32(block // ACROSS % DOWN), uint32(block % ACROSS)
+        warp_m, warp_n = uint32(warp // WARPS), uint32(warp % WARPS)
+        zero(acc)
+        for chunk in range(DEPTH - 1):
+            if chunk < CHUNKS:
+                load(shared, uint32(chunk * STEP), x, w, image, down, across, uint32(chunk), thread)
+            ptx.commit()
+        here, there = uint32(0), uint32((DEPTH - 1) * STEP)
+        for chunk in range(CHUNKS):
+            ptx.wait(1)  # DEPTH - 2
+            cuda.syncthreads()  # this chunk has come for all threads, and all are done with the one before
+            if chunk + (DEPTH - 1) < CHUNKS:
+                load(shared, there, x, w, image, down, across, uint32(chunk + (DEPTH - 1)), thread)
+            ptx.commit()
+            a0, b0 = uint32(here + warp_m * A_WARP), uint32(here + A_WORDS + warp_n * B_WARP)
+            add(acc, shared, a0, shared, b0, lane)
+            there = here
+            here = uint32(0) if here == (DEPTH - 1) * STEP else uint32(here + STEP)
+        m0, n0 = uint32((image * DOWN + down) * BM + warp_m * WM), uint32(across * BN + warp_n * WN)
+        store(acc, lane, y, b, r, m0, n0)
+
+    return kernel
+
+
+@functools.cache
+def choose(layer, images):
+    """The plan of the least time, roughly: what a multiprocessor's blocks compute or move, whichever takes longer."""
+    one = blocks.product(layer, images)
+
+    def cost(shape):
+        BM, BN = shape[:2]
+        count = one.images * -(-one.M // BM) * -(-one.N // BN)
+        products = 2 * BM * BN * one.C / PER_NS[layer.dtype]
+        moved = ((BM + BN) * one.C + BM * BN) * layer.itemsize / 40
+        return -(-count // MULTIPROCESSORS) * (max(products, moved) + 200) + 400
+
+    BM, BN, WM, WN = min(SHAPES, key=cost)
+    steps = -(-one.words // 8)  # of 8 words: a product's K
+    chunk = 8 * (steps if steps <= 4 else 4 if BM + BN <= 128 else 2)
+    a_pitch = tiles.pitch(chunk, "k", layer.dtype)
+    b_pitch = tiles.pitch(BN // one.each if one.nchw else chunk, one.b_order, layer.dtype)
+    tile = tiles.tensor(layer.dtype, WM, WN, chunk * one.each, a_pitch, b_pitch, "k", one.b_order)
+    return blocks.Plan(one, tile, BM, BN, chunk, DEPTH, a_pitch, b_pitch)
+
+
+def traffic(layer):
+    return blocks.traffic(layer, choose(layer.kernel_key, layer.N))
+
+
+def supports(layer):
+    if layer.dtype == "float32":
+        return layer.C >= 16 and layer.C % 4 == 0 and blocks.small_indices(layer)
+    whole = layer.F % 2 == 0 if layer.layout == "NHWC" else layer.F % 2 == 0 and layer.H * layer.W % 8 == 0
+    return layer.C % 8 == 0 and whole and blocks.small_indices(layer)
+
+
+TYPES = ("float32", "float16", "bfloat16")
+
+
+@register(kernel=kernel, traffic=traffic, supports=supports, dtypes=TYPES, view="words", aligned=16)
+def launch(layer):
+    plan = choose(layer.kernel_key, layer.N)
+    return Launch((plan.blocks,), (plan.threads,), shared_bytes=plan.shared_bytes)
