@@ -69,12 +69,16 @@ def small_indices(layer: Pointwise) -> bool:
 
 
 @functools.cache
-def bring(lines: int, words: int, pitch: int, threads: int, limit: int, width: int, source_pitch: int) -> Any:
+def bring(
+    lines: int, words: int, pitch: int, threads: int, limit: int, width: int, source_pitch: int, spread: int = 0
+) -> Any:
     """bring(shared, s0, source, g0, line0, word0, thread): starts copies of `lines` x `words` of a matrix.
 
     shared[s0 + i * pitch + j] = source[g0 + (line0 + i) * source_pitch + word0 + j], and 0 where line0 + i >= limit or
     word0 + j >= width. words, width, source_pitch, s0, g0 and word0 are multiples of 4; ptx.commit is the caller's.
+    spread: so many lines hold every fourth line, from 0 on, then as many those from 1 on (tiles.ffma), and so on.
     """
+    SPREAD = max(1, spread)
     PIECES, TURNS = words // 4, -(-lines * words // 4 // threads)
     EVEN, LINES, WORDS = lines * words // 4 % threads == 0, limit % lines == 0, width % words == 0  # nothing beyond
 
@@ -84,6 +88,8 @@ def bring(lines: int, words: int, pitch: int, threads: int, limit: int, width: i
             piece = uint32(thread + uint32(turn * threads))
             line, word = uint32(piece // uint32(PIECES)), uint32(piece % uint32(PIECES) * uint32(4))
             to = uint32(s0 + line * uint32(pitch) + word)
+            if spread:
+                line = uint32(line % uint32(SPREAD) * uint32(4) + line // uint32(SPREAD))
             line, word = uint32(line + line0), uint32(word + word0)
             if EVEN or piece < uint32(lines * PIECES):
                 if (LINES or line < uint32(limit)) and (WORDS or word < uint32(width)):
@@ -116,8 +122,9 @@ def bring_words(lines: int, words: int, pitch: int, threads: int, limit: int, wi
 
 
 def brought(
-    lines: int, words: int, threads: int, limit: int, width: int, source_pitch: int, wide: bool = True, begin: int = 0
-) -> Any:
+    lines: int, words: int, threads: int, limit: int, width: int, source_pitch: int, wide: bool = True, begin: int = 0,
+    spread: int = 0,
+) -> Any:  # fmt: skip
     """[requests, sectors] of all blocks of `lines` x `words` that tile a matrix of limit x width once, by `bring`.
 
     wide: in pieces of 16 bytes; else `bring_words`. begin: the word at which the matrix begins.
@@ -128,7 +135,10 @@ def brought(
     at = np.where(at < lines * across, at, -1)
     word0 = np.arange(0, width, words)[:, None]
     for line0 in range(0, limit, lines):
-        line, word = at // across + line0, at % across * size + word0
+        line = at // across
+        if spread:
+            line = line % spread * 4 + line // spread
+        line, word = line + line0, at % across * size + word0
         inside = (at >= 0) & (line < limit) & (word < width)
         element = np.where(inside, begin + line * source_pitch + word, -size) // size
         total += warp_traffic(element.reshape(-1, threads), 8 // size)
@@ -140,7 +150,7 @@ class Plan:
     """How blocks of BM x BN outputs go through a layer's sums, `chunk` words of C at a time, `depth` chunks on chip.
 
     across, down: blocks along a product's columns and rows; those along columns come first, then rows, then images.
-    In shared memory a chunk is A's part, a_words, then B's.
+    In shared memory a chunk is A's part, a_words, then B's, whose lines are spread if spread is not 0 (tiles.ffma).
     """
 
     one: Product
@@ -151,6 +161,7 @@ class Plan:
     depth: int
     a_pitch: int
     b_pitch: int
+    spread: int = 0
 
     @property
     def threads(self) -> int:
@@ -200,6 +211,8 @@ class Plan:
     @property
     def b_warp(self) -> int:
         """Words from a warp's part of B to that of the next warp along the columns."""
+        if self.spread:
+            return self.tile.N // 4 * self.b_pitch
         return self.tile.N // self.one.each if self.one.nchw else self.tile.N * self.b_pitch
 
     @property
@@ -220,7 +233,7 @@ def load(plan: Plan) -> Any:
     BM, CHUNK, A_WORDS, IMAGE = plan.BM, plan.chunk, plan.a_words, one.C * one.N // one.each
     if not one.nchw:
         BN = plan.BN
-        bring_b = bring(BN, plan.chunk, plan.b_pitch, plan.threads, one.N, one.words, one.words)
+        bring_b = bring(BN, plan.chunk, plan.b_pitch, plan.threads, one.N, one.words, one.words, plan.spread)
 
         @cuda.jit(device=True, forceinline=True)
         def load(shared, s0, x, w, image, down, across, chunk, thread):
@@ -250,7 +263,7 @@ def traffic(layer: Pointwise, plan: Plan) -> Traffic:
             width, begin = one.N // one.each, image * one.C * one.N // one.each
             shape = (plan.terms, plan.BN // one.each, threads, one.C, width, width, plan.wide, begin)
         else:
-            shape = (plan.BN, plan.chunk, threads, one.N, one.words, one.words)
+            shape = (plan.BN, plan.chunk, threads, one.N, one.words, one.words, True, 0, plan.spread)
         total = total + plan.down * brought(*shape)
     last = finished(layer, plan.tile)
     return Traffic(

@@ -54,6 +54,7 @@ def kernel(layer, images):
         chunk = warp
         while chunk < CHUNKS:
             ask(left, right, x, w, image, uint32(down * M), uint32(across * N), chunk, lane)
+            cuda.syncwarp()  # the compiler would move loads down to where they are used, and wait for each
             compute(acc, left, right)
             chunk = uint32(chunk + BATCH * W)
         for i in range(SIZE):
@@ -78,7 +79,7 @@ def asks(one, M, N, W, BATCH):
 
     left: 4 words of rows g, g + 8, … of each chunk; right: 4 words of columns g, g + 8, …. What lies beyond C is 0.
     """
-    ROWS, COLUMNS, WORDS, WHOLE = M // 8, N // 8, one.words, one.words % CHUNK == 0 
+    ROWS, COLUMNS, WORDS, WHOLE = M // 8, N // 8, one.words, one.words % CHUNK == 0
     LAST_M, LAST_N, SPAN, NCHW = one.M - 1, one.N - 1, one.N, one.nchw
     BEYOND = -(-one.words // CHUNK) % (W * BATCH) != 0 or not WHOLE
 
@@ -119,7 +120,7 @@ def products(dtype, M, N, BATCH):
     upper = tiles.upper
 
     def step(u, i, j, s):  # chunk, 16 rows, 8 columns; the first or the second two words of each lane
-        c, a, o, b = 4 * (i * COLUMNS + j), 4 * (u * ROWS + 2 * i) + 2 * s, 4 * (u * ROWS + 2 * i + 1) + 2 * s, 0
+        c, a, o = 4 * (i * COLUMNS + j), 4 * (u * ROWS + 2 * i) + 2 * s, 4 * (u * ROWS + 2 * i + 1) + 2 * s
         b = 4 * (u * COLUMNS + j) + 2 * s
 
         if FLOAT32:
@@ -151,7 +152,7 @@ def products(dtype, M, N, BATCH):
 
 def batch(M, N):
     """Chunks that a warp asks for at a time: as many as some 64 registers hold."""
-    return max(1, 128 // (M + N) )
+    return max(1, 128 // (M + N))
 
 
 @functools.cache

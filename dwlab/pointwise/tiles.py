@@ -21,7 +21,7 @@ column of B, has its k next to each other; 16-bit elements two in a word):
     A(m, k) at word a0 + k * a_pitch + m          (16 bits: m // 2)
     B(k, n) at word b0 + k * b_pitch + n          (16 bits: n // 2), an image in NCHW: k = c, n = pixel
 
-`ffma` takes both operands in order "mn", `tensor` each in either. A barrier before, and one before the operands are
+`ffma` takes both operands in order "mn" (or as it says), `tensor` each in either. A barrier before, and one before the operands are
 overwritten, is the caller's. Which pitches have no bank conflict `pitch` says.
 
 What it costs, for each K of 8 and warp: ffma 8 * M * N / 32 FFMA and 2 * (TM + TN) 16-byte reads a lane, 64 against 4
@@ -76,22 +76,97 @@ def pitch(least: int, order: str, kind: str) -> int:
 
     order: one of ORDERS. kind: "ffma", or the dtype of a `tensor` product.
     """
-    if kind == "ffma":
+    if kind == "ffma" and order == "mn":
         return -(-least // 4) * 4  # a warp reads neighbouring pieces of 16 bytes of one k
     if order == "k" or kind != "float32":
         return -(-(least - 4) // 8) * 8 + 4  # 8 rows of 16 bytes: an odd number of pieces apart
     return next(words for words in range(-(-least // 8) * 8, least + 40) if words % 32 in (8, 24))  # 4 rows of 8 words
 
 
-def ffma(TM: int, TN: int, LM: int, K: int, a_pitch: int, b_pitch: int) -> WarpTile:
-    """TM x TN sums of each lane, LM lanes along the rows and 32 / LM along the columns; float32, both in order "mn".
+def ffma(
+    TM: int, TN: int, LM: int, K: int, a_pitch: int, b_pitch: int,
+    a_order: str = "mn", b_order: str = "mn", spread: int = 0,
+) -> WarpTile:  # fmt: skip
+    """TM x TN sums of each lane, LM lanes along the rows and 32 / LM along the columns; float32.
 
     M = TM * LM, N = TN * 32 / LM. TM, TN and K are multiples of 4. acc[TN * i + j] is row 4 * (i // 4 * LM + lm)
     + i % 4 and column 4 * (j // 4 * LN + ln) + j % 4 of lane LN * lm + ln; run is 4. A read of a warp has no conflict.
+
+    Orders "mn" and "mn", "k" and "mn", or "k" and "k". With A in order "k" acc[TN * i + j] is row LM * i + lm. With B in
+    order "k" its columns are spread: column 4 * q + e is line spread * e + q, spread lines or more for each e, so that
+    lanes whose columns are four apart read neighbouring lines.
     """
+    orders = (a_order, b_order)
+    if orders not in (("mn", "mn"), ("k", "mn"), ("k", "k")):
+        raise ValueError(f"orders {orders} are none of ('mn', 'mn'), ('k', 'mn') and ('k', 'k')")
+    if b_order == "k" and spread < TN * 32 // LM // 4:
+        raise ValueError(f"{spread=} lines are fewer than a fourth of the tile's columns, {TN * 32 // LM}")
     if TM % 4 or TN % 4 or K % 4 or 32 % LM or a_pitch % 4 or b_pitch % 4:
         raise ValueError(f"{TM=}, {TN=}, {K=}, {a_pitch=} and {b_pitch=} must be multiples of 4, and {LM=} divide 32")
-    return _ffma(TM, TN, LM, K, a_pitch, b_pitch)
+    if orders == ("mn", "mn"):
+        return _ffma(TM, TN, LM, K, a_pitch, b_pitch)
+    return _ffma_k(TM, TN, LM, K, a_pitch, b_pitch, b_order, spread)
+
+
+@functools.cache
+def _ffma_k(TM: int, TN: int, LM: int, K: int, a_pitch: int, b_pitch: int, b_order: str, spread: int) -> WarpTile:
+    LN, RIGHT, TURNED = 32 // LM, 4 * TN, b_order == "k"
+
+    @cuda.jit(device=True, forceinline=True)
+    def row(lane, i):
+        return uint32(uint32(i // TN * LM) + lane // uint32(LN))
+
+    @cuda.jit(device=True, forceinline=True)
+    def column(lane, i):
+        return uint32(uint32(4) * (uint32(i % TN // 4 * LN) + lane % uint32(LN)) + uint32(i % 4))
+
+    def place(lane: Any, i: int) -> tuple[Any, Any]:
+        return i // TN * LM + lane // LN, 4 * (i % TN // 4 * LN + lane % LN) + i % 4
+
+    @cuda.jit(device=True, forceinline=True)
+    def bring(right, b, bi):  # 4 k of the lane's columns: right[TN * k + j]
+        for j in range(TN // 4):
+            for e in range(4):
+                if TURNED:
+                    v0, v1, v2, v3 = ptx.load4_shared(b, uint32(bi + uint32((spread * e + LN * j) * b_pitch)))
+                    right[4 * j + e] = v0
+                    right[TN + 4 * j + e] = v1
+                    right[2 * TN + 4 * j + e] = v2
+                    right[3 * TN + 4 * j + e] = v3
+                else:
+                    v0, v1, v2, v3 = ptx.load4_shared(b, uint32(bi + uint32(e * b_pitch + 4 * LN * j)))
+                    right[TN * e + 4 * j] = v0
+                    right[TN * e + 4 * j + 1] = v1
+                    right[TN * e + 4 * j + 2] = v2
+                    right[TN * e + 4 * j + 3] = v3
+
+    def products(i: int) -> Any:
+        @cuda.jit(device=True, forceinline=True)
+        def products(acc, a, ai, right):
+            v0, v1, v2, v3 = ptx.load4_shared(a, uint32(ai + uint32(i * LM * a_pitch)))
+            for j in range(TN):
+                acc[TN * i + j] += v0 * right[j]
+            for j in range(TN):
+                acc[TN * i + j] += v1 * right[TN + j]
+            for j in range(TN):
+                acc[TN * i + j] += v2 * right[2 * TN + j]
+            for j in range(TN):
+                acc[TN * i + j] += v3 * right[3 * TN + j]
+
+        return products
+
+    rows = in_turn([products(i) for i in range(TM)], arguments=4)
+
+    @cuda.jit(device=True, forceinline=True)
+    def add(acc, a, a0, b, b0, lane):
+        right = cuda.local.array(RIGHT, float32)
+        ai = uint32(uint32(a0) + lane // uint32(LN) * uint32(a_pitch))
+        bi = uint32(uint32(b0) + lane % uint32(LN) * uint32(b_pitch if TURNED else 4))
+        for k in range(K // 4):
+            bring(right, b, uint32(bi + uint32(4 * k * (1 if TURNED else b_pitch))))
+            rows(acc, a, uint32(ai + uint32(4 * k)), right)
+
+    return WarpTile(TM * LM, TN * LN, K, TM * TN, 4, _zero(TM * TN), add, row, column, place)
 
 
 @functools.cache
