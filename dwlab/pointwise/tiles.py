@@ -21,8 +21,8 @@ column of B, has its k next to each other; 16-bit elements two in a word):
     A(m, k) at word a0 + k * a_pitch + m          (16 bits: m // 2)
     B(k, n) at word b0 + k * b_pitch + n          (16 bits: n // 2), an image in NCHW: k = c, n = pixel
 
-`ffma` takes both operands in order "mn" (or as it says), `tensor` each in either. A barrier before, and one before the operands are
-overwritten, is the caller's. Which pitches have no bank conflict `pitch` says.
+`ffma` takes both operands in order "mn" (or as it says), `tensor` each in either. A barrier before, and one before the
+operands are overwritten, is the caller's. Which pitches have no bank conflict `pitch` says.
 
 What it costs, for each K of 8 and warp: ffma 8 * M * N / 32 FFMA and 2 * (TM + TN) 16-byte reads a lane, 64 against 4
 for each k at 8 x 8. A multiprocessor starts 128 lanes' FFMA and moves 128 bytes of shared memory each cycle, so 8 x 8
@@ -92,8 +92,8 @@ def ffma(
     M = TM * LM, N = TN * 32 / LM. TM, TN and K are multiples of 4. acc[TN * i + j] is row 4 * (i // 4 * LM + lm)
     + i % 4 and column 4 * (j // 4 * LN + ln) + j % 4 of lane LN * lm + ln; run is 4. A read of a warp has no conflict.
 
-    Orders "mn" and "mn", "k" and "mn", or "k" and "k". With A in order "k" acc[TN * i + j] is row LM * i + lm. With B in
-    order "k" its columns are spread: column 4 * q + e is line spread * e + q, spread lines or more for each e, so that
+    Orders "mn" and "mn", "k" and "mn", or "k" and "k". With A in order "k" acc[TN * i + j] is row LM * i + lm. With B
+    in order "k" its columns are spread: column 4 * q + e is line spread * e + q, spread lines or more for each e, so that
     lanes whose columns are four apart read neighbouring lines.
     """
     orders = (a_order, b_order)
