@@ -93,8 +93,8 @@ def ffma(
     + i % 4 and column 4 * (j // 4 * LN + ln) + j % 4 of lane LN * lm + ln; run is 4. A read of a warp has no conflict.
 
     Orders "mn" and "mn", "k" and "mn", or "k" and "k". With A in order "k" acc[TN * i + j] is row LM * i + lm. With B
-    in order "k" its columns are spread: column 4 * q + e is line spread * e + q, spread lines or more for each e, so that
-    lanes whose columns are four apart read neighbouring lines.
+    in order "k" its columns are spread: column 4 * q + e is line spread * e + q, spread lines or more for each e, so
+    that lanes whose columns are four apart read neighbouring lines.
     """
     orders = (a_order, b_order)
     if orders not in (("mn", "mn"), ("k", "mn"), ("k", "k")):
