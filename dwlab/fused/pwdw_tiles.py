@@ -1,0 +1,309 @@
+"""How the blocks of a fused pointwise and depthwise kernel share the work out, and what one thread of them does.
+
+A block computes `rows` rows of outputs, over the map's whole width, of some filters of one image. The rows of x that
+they come from lie next to each other in memory, as one run of pixels. The block multiplies this run with its filters,
+`depth` channels at a time: these are on their way to shared memory (asynchronous copies of 16 bytes) while the products
+of those before are summed up in the warps' registers (pointwise/tiles.py). Then the sums, with bias and activation,
+take the place of x in shared memory, and each thread computes outputs of the depthwise layer there, `run` of a column.
+
+A warp has `pixels` x `filters` sums, a block warps_p x warps_f such tiles, and of each `slices` warps that share the
+channels among them. Words are 4 bytes: one float32 or two float16 in neighbouring channels.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import Any
+
+from numba import float32, uint32
+
+from dwlab import epilogue, ptx
+from dwlab.depthwise1d.straight_line import in_turn
+from dwlab.pointwise import tiles as products
+from dwlab.target import cuda
+
+SHARED_WORDS = 227 * 1024 // 4  # most that a block gets, on GPUs of compute capability 9.0
+SMS = 132  # that small problems are spread over
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A way to share out, and what follows from it: see above. Sizes in shared memory are in words."""
+
+    rows: int
+    pixels: int
+    filters: int
+    warps_p: int
+    warps_f: int
+    slices: int
+    depth: int
+    run: int
+    chunks: int
+    stages: int
+    rows_in: int
+    x_pitch: int
+    w_pitch: int
+    pitch: int
+    stage_words: int
+    inner_words: int
+    taps_at: int
+    bias_at: int
+    words: int
+
+    @property
+    def threads(self) -> int:
+        """Of a block."""
+        return 32 * self.warps_p * self.warps_f * self.slices
+
+    @property
+    def block_pixels(self) -> int:
+        """That a block multiplies: its run, and some more that fill its warps' tiles."""
+        return self.pixels * self.warps_p
+
+    @property
+    def block_filters(self) -> int:
+        """Of a block."""
+        return self.filters * self.warps_f
+
+
+def spread(dtype: str) -> int:
+    """Elements of a word."""
+    return 1 if dtype == "float32" else 2
+
+
+def plan_of(pair: Any, rows: int, warp: tuple[int, int], warps: tuple[int, int, int], depth: int, run: int) -> Plan:
+    """The plan with these rows, (pixels, filters) of a warp, (warps_p, warps_f, slices), words of channels a stage."""
+    each, dw = spread(pair.dtype), pair.second
+    rows_in = min(dw.H, (rows - 1) * dw.stride + dw.K)
+    (pixels, filters), (warps_p, warps_f, slices) = warp, warps
+    nchw, P, F = pair.layout == "NCHW", pixels * warps_p, filters * warps_f
+    x_pitch = products.pitch(P if nchw else depth, "mn" if nchw else "k", pair.dtype)
+    w_pitch = products.pitch(depth, "k", pair.dtype)
+    chunks = -(-pair.first.C // (depth * each))
+    stage = (depth * x_pitch if nchw else P * x_pitch) + F * w_pitch
+    # The rows of filters (NCHW) or pixels between the layers: their pitch spreads a warp's stores over the banks.
+    pitch = products.pitch(P, "mn", "float32") if nchw else F // each + 4
+    inner = F * pitch if nchw else P * pitch
+    stages = min(2, chunks)
+    taps_at = max(stages * stage, slices * inner if slices > 1 else inner)
+    bias_at = taps_at + F // each * dw.K**2
+    return Plan(
+        rows, pixels, filters, warps_p, warps_f, slices, depth, run, chunks, stages, rows_in,
+        x_pitch, w_pitch, pitch, stage, inner, taps_at, bias_at, bias_at + F // each,
+    )  # fmt: skip
+
+
+def product(pair: Any, plan: Plan) -> Any:
+    """The warps' matrix product: rows are filters in NCHW, pixels in NHWC."""
+    depth = plan.depth * spread(pair.dtype) // plan.slices
+    if pair.layout == "NCHW":
+        sizes = (plan.filters, plan.pixels, depth, plan.w_pitch, plan.x_pitch)
+        return products.tensor(pair.dtype, *sizes, a_order="k", b_order="mn")
+    return products.tensor(pair.dtype, plan.pixels, plan.filters, depth, plan.x_pitch, plan.w_pitch)
+
+
+@functools.cache
+def bring(pair: Any, plan: Plan) -> Any:
+    """bring(shared, to, x, w, first, pixels, f0, c0): one stage's x and filters on their way to word `to` of shared.
+
+    x, w: words in global memory. first: word of x of the run's first pixel in channel 0; pixels: of the run; f0: the
+    block's first filter; c0: the stage's first channel, in words. What is outside of all these becomes 0.
+    """
+    nchw, T, depth = pair.layout == "NCHW", plan.threads, plan.depth
+    C, F, HW = pair.first.C // spread(pair.dtype), pair.first.F, pair.first.H * pair.first.W
+    PIECES = depth // 4
+    W_PIECES, X_PITCH, W_PITCH = plan.block_filters * PIECES, plan.x_pitch, plan.w_pitch
+    X_WORDS = depth * X_PITCH if nchw else plan.block_pixels * X_PITCH
+    ACROSS = plan.block_pixels // 4 if nchw else PIECES
+    X_PIECES = depth * ACROSS if nchw else plan.block_pixels * ACROSS
+    ALIGNED, ELEMENTS, WIDE = aligned(pair, plan), depth * plan.block_pixels, plan.block_pixels
+    W_ALIGNED, W_ELEMENTS = C % 4 == 0, plan.block_filters * depth
+
+    @cuda.jit(device=True, forceinline=True)
+    def zeros(shared, at):
+        ptx.store4_shared(shared, at, float32(0), float32(0), float32(0), float32(0))
+
+    @cuda.jit(device=True, forceinline=True)
+    def bring_w(shared, to, w, f0, c0):
+        if W_ALIGNED:
+            for i in range(uint32(cuda.threadIdx.x), uint32(W_PIECES), uint32(T)):
+                f = uint32(i // uint32(PIECES))
+                c = uint32(uint32(4) * (i % uint32(PIECES)))
+                at = uint32(to + f * uint32(W_PITCH) + c)
+                if f0 + f < F and c0 + c < C:
+                    ptx.copy4_async(shared, at, w, uint32((f0 + f) * uint32(C) + c0 + c))
+                else:
+                    zeros(shared, at)
+        else:
+            for i in range(uint32(cuda.threadIdx.x), uint32(W_ELEMENTS), uint32(T)):
+                f = uint32(i // uint32(depth))
+                c = uint32(i % uint32(depth))
+                value = float32(0)
+                if f0 + f < F and c0 + c < C:
+                    value = w[uint32((f0 + f) * uint32(C) + c0 + c)]
+                shared[uint32(to + f * uint32(W_PITCH) + c)] = value
+
+    if nchw and ALIGNED:
+
+        @cuda.jit(device=True, forceinline=True)
+        def bring(shared, to, x, w, first, pixels, f0, c0):
+            for i in range(uint32(cuda.threadIdx.x), uint32(X_PIECES), uint32(T)):
+                c = uint32(i // uint32(ACROSS))
+                m = uint32(uint32(4) * (i % uint32(ACROSS)))
+                at = uint32(to + c * uint32(X_PITCH) + m)
+                if m < pixels and c0 + c < C:
+                    ptx.copy4_async(shared, at, x, uint32(first + (c0 + c) * uint32(HW) + m))
+                else:
+                    zeros(shared, at)
+            bring_w(shared, uint32(to + uint32(X_WORDS)), w, f0, c0)
+
+    elif nchw:
+
+        @cuda.jit(device=True, forceinline=True)
+        def bring(shared, to, x, w, first, pixels, f0, c0):
+            for i in range(uint32(cuda.threadIdx.x), uint32(ELEMENTS), uint32(T)):
+                c = uint32(i // uint32(WIDE))
+                m = uint32(i % uint32(WIDE))
+                value = float32(0)
+                if m < pixels and c0 + c < C:
+                    value = x[uint32(first + (c0 + c) * uint32(HW) + m)]
+                shared[uint32(to + c * uint32(X_PITCH) + m)] = value
+            bring_w(shared, uint32(to + uint32(X_WORDS)), w, f0, c0)
+
+    elif ALIGNED:
+
+        @cuda.jit(device=True, forceinline=True)
+        def bring(shared, to, x, w, first, pixels, f0, c0):
+            for i in range(uint32(cuda.threadIdx.x), uint32(X_PIECES), uint32(T)):
+                m = uint32(i // uint32(PIECES))
+                c = uint32(uint32(4) * (i % uint32(PIECES)))
+                at = uint32(to + m * uint32(X_PITCH) + c)
+                if m < pixels and c0 + c < C:
+                    ptx.copy4_async(shared, at, x, uint32(first + m * uint32(C) + c0 + c))
+                else:
+                    zeros(shared, at)
+            bring_w(shared, uint32(to + uint32(X_WORDS)), w, f0, c0)
+
+    else:
+
+        @cuda.jit(device=True, forceinline=True)
+        def bring(shared, to, x, w, first, pixels, f0, c0):
+            for i in range(uint32(cuda.threadIdx.x), uint32(ELEMENTS), uint32(T)):
+                m = uint32(i // uint32(depth))
+                c = uint32(i % uint32(depth))
+                value = float32(0)
+                if m < pixels and c0 + c < C:
+                    value = x[uint32(first + m * uint32(C) + c0 + c)]
+                shared[uint32(to + m * uint32(X_PITCH) + c)] = value
+            bring_w(shared, uint32(to + uint32(X_WORDS)), w, f0, c0)
+
+    return bring
+
+
+def aligned(pair: Any, plan: Plan) -> bool:
+    """Whether a block's run of x begins at, and has, whole pieces of 16 bytes."""
+    H, W, each = pair.first.H, pair.first.W, spread(pair.dtype)
+    if pair.layout == "NHWC":
+        return pair.first.C % (4 * each) == 0
+    return H * W % 4 == 0 and (W % 4 == 0 or plan.rows_in == H)
+
+
+@functools.cache
+def put(pair: Any, plan: Plan) -> Any:
+    """each(acc, lane, shared, shared, shared, m0, n0): a warp's sums to shared memory, where the depthwise layer reads.
+
+    m0, n0: of the warp's tile, as rows and columns of the product; with slices, m0 lies further on by the slice times
+    the rows of the block. One slice: with bias and activation.
+    """
+    nchw, PITCH, BIAS_AT, INNER = pair.layout == "NCHW", plan.pitch, plan.bias_at, plan.inner_words
+    ROWS = plan.block_filters if nchw else plan.block_pixels
+    act, alone, bias = epilogue.activate(pair.first.activation), plan.slices == 1, pair.first.bias
+
+    if pair.dtype != "float32":
+
+        @cuda.jit(device=True, forceinline=True)
+        def store(shared, b, r, m, n, v0, v1):
+            u0, u1 = float32(0), float32(0)
+            if bias:
+                u0, u1 = ptx.halves(shared[uint32(uint32(BIAS_AT) + n // uint32(2))])
+            shared[uint32(m * uint32(PITCH) + n // uint32(2))] = ptx.join_halves(act(v0 + u0), act(v1 + u1))
+
+    elif not alone:
+
+        @cuda.jit(device=True, forceinline=True)
+        def store(shared, b, r, m, n, v0, v1):
+            at = uint32(m * uint32(PITCH) + n)  # ROWS * PITCH words a slice
+            shared[at] = v0
+            shared[uint32(at + uint32(1))] = v1
+
+    elif nchw:
+
+        @cuda.jit(device=True, forceinline=True)
+        def store(shared, b, r, m, n, v0, v1):
+            u = float32(0)
+            if bias:
+                u = shared[uint32(uint32(BIAS_AT) + m)]
+            at = uint32(m * uint32(PITCH) + n)
+            shared[at] = act(v0 + u)
+            shared[uint32(at + uint32(1))] = act(v1 + u)
+
+    else:
+
+        @cuda.jit(device=True, forceinline=True)
+        def store(shared, b, r, m, n, v0, v1):
+            u0, u1 = float32(0), float32(0)
+            if bias:
+                u0 = shared[uint32(uint32(BIAS_AT) + n)]
+                u1 = shared[uint32(uint32(BIAS_AT) + n + uint32(1))]
+            at = uint32(m * uint32(PITCH) + n)
+            shared[at] = act(v0 + u0)
+            shared[uint32(at + uint32(1))] = act(v1 + u1)
+
+    return products.each(product(pair, plan), store)
+
+
+@functools.cache
+def column(pair: Any, plan: Plan) -> Any:
+    """column(sums, w, shared, at, h, v, rows): plan.run outputs of a column; two channels' in 16 bits.
+
+    sums: (run,) or (run, 2) float32, flat; w: the taps, (K*K,) or (K*K, 2). at: word of the first tap's pixel, h and v
+    its row in the tile and its column (beyond the left or upper edge they, too, have wrapped); rows: of the tile.
+    """
+    dw = pair.second
+    K, S, W, RUN = dw.K, dw.stride, dw.W, plan.run
+    STEP = 1 if pair.layout == "NCHW" else plan.pitch  # from pixel to pixel
+    LINE = STEP * W
+
+    def line(i: int) -> Any:
+        if pair.dtype == "float32":
+
+            @cuda.jit(device=True, forceinline=True)
+            def add(sums, w, shared, at, h, v, rows):
+                inside = uint32(h + uint32(i)) < rows
+                for k in range(K):
+                    value = float32(0)
+                    if inside and uint32(v + uint32(k)) < uint32(W):
+                        value = shared[uint32(at + uint32(i * LINE + k * STEP))]
+                    for o in range(RUN):
+                        if 0 <= i - o * S and i - o * S < K:
+                            sums[o] += w[(i - o * S) * K + k] * value
+
+        else:
+
+            @cuda.jit(device=True, forceinline=True)
+            def add(sums, w, shared, at, h, v, rows):
+                inside = uint32(h + uint32(i)) < rows
+                for k in range(K):
+                    word = float32(0)
+                    if inside and uint32(v + uint32(k)) < uint32(W):
+                        word = shared[uint32(at + uint32(i * LINE + k * STEP))]
+                    low, high = ptx.halves(word)
+                    for o in range(RUN):
+                        if 0 <= i - o * S and i - o * S < K:
+                            sums[2 * o] += w[2 * ((i - o * S) * K + k)] * low
+                            sums[2 * o + 1] += w[2 * ((i - o * S) * K + k) + 1] * high
+
+        return add
+
+    return in_turn([line(i) for i in range((RUN - 1) * S + K)], arguments=7)
