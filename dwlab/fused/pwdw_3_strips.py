@@ -211,6 +211,10 @@ def traffic_of(pair, plan):
                 k = c0 + c
                 at = (n * C + k) * H * W + h0 * W + m if nchw else (n * H * W + h0 * W + m) * C + k
                 found = warp_traffic(np.where(on & (m < pixels) & (k < C), at // piece, -1), 8 // piece)
+                if plan.dense:
+                    i, on = turns(DEPTH * H * W // 4)
+                    at = (n * C + c0) * H * W // 4 + i
+                    found = warp_traffic(np.where(on & (c0 * H * W + 4 * i < C * H * W), at, -1), 2)
                 load += found * -(-dw.C // FILTERS)
     return Traffic(*load, *store)
 

@@ -4,7 +4,8 @@ A block computes `rows` rows of outputs, over the map's whole width, of some fil
 they come from lie next to each other in memory, as one run of pixels. The block multiplies this run with its filters,
 `depth` channels at a time: these are on their way to shared memory (asynchronous copies of 16 bytes) while the products
 of those before are summed up in the warps' registers (pointwise/tiles.py). Then the sums, with bias and activation,
-take the place of x in shared memory, and each thread computes outputs of the depthwise layer there, `run` of a column.
+take the place of x in shared memory, and each thread computes outputs of the depthwise layer there, `run` of a column. Where an image's map is one strip of an odd number of pixels (NCHW), `dense` rows of x follow each
+other in shared memory as they do in global memory.
 
 A warp has `pixels` x `filters` sums, a block warps_p x warps_f such tiles, and of each `slices` warps that share the
 channels among them. Words are 4 bytes: one float32 or two float16 in neighbouring channels.
@@ -50,6 +51,7 @@ class Plan:
     taps_at: int
     bias_at: int
     words: int
+    dense: bool
 
     @property
     def threads(self) -> int:
@@ -78,9 +80,11 @@ def plan_of(pair: Any, rows: int, warp: tuple[int, int], warps: tuple[int, int, 
     rows_in = min(dw.H, (rows - 1) * dw.stride + dw.K)
     (pixels, filters), (warps_p, warps_f, slices) = warp, warps
     nchw, P, F = pair.layout == "NCHW", pixels * warps_p, filters * warps_f
-    x_pitch = products.pitch(P if nchw else depth, "mn" if nchw else "k", pair.dtype)
+    dense = nchw and rows_in == dw.H and dw.H * dw.W % 4 and pair.first.C % 4 == 0
+    x_pitch = dw.H * dw.W if dense else products.pitch(P if nchw else depth, "mn" if nchw else "k", pair.dtype)
     w_pitch = products.pitch(depth, "k", pair.dtype)
     chunks = -(-pair.first.C // (depth * each))
+    # A dense stage's last tile reads on into the filters: what it multiplies there no output is.
     stage = (depth * x_pitch if nchw else P * x_pitch) + F * w_pitch
     # The rows of filters (NCHW) or pixels between the layers: their pitch spreads a warp's stores over the banks.
     pitch = products.pitch(P, "mn", "float32") if nchw else F // each + 4
@@ -90,7 +94,7 @@ def plan_of(pair: Any, rows: int, warp: tuple[int, int], warps: tuple[int, int, 
     bias_at = taps_at + F // each * dw.K**2
     return Plan(
         rows, pixels, filters, warps_p, warps_f, slices, depth, run, chunks, stages, rows_in,
-        x_pitch, w_pitch, pitch, stage, inner, taps_at, bias_at, bias_at + F // each,
+        x_pitch, w_pitch, pitch, stage, inner, taps_at, bias_at, bias_at + F // each, bool(dense),
     )  # fmt: skip
 
 
@@ -118,6 +122,7 @@ def bring(pair: Any, plan: Plan) -> Any:
     ACROSS = plan.block_pixels // 4 if nchw else PIECES
     X_PIECES = depth * ACROSS if nchw else plan.block_pixels * ACROSS
     ALIGNED, ELEMENTS, WIDE = aligned(pair, plan), depth * plan.block_pixels, plan.block_pixels
+    DENSE = depth * HW // 4
     W_ALIGNED, W_ELEMENTS = C % 4 == 0, plan.block_filters * depth
 
     @cuda.jit(device=True, forceinline=True)
@@ -144,7 +149,19 @@ def bring(pair: Any, plan: Plan) -> Any:
                     value = w[uint32((f0 + f) * uint32(C) + c0 + c)]
                 shared[uint32(to + f * uint32(W_PITCH) + c)] = value
 
-    if nchw and ALIGNED:
+    if plan.dense:
+
+        @cuda.jit(device=True, forceinline=True)
+        def bring(shared, to, x, w, first, pixels, f0, c0):
+            for i in range(uint32(cuda.threadIdx.x), uint32(DENSE), uint32(T)):
+                j = uint32(uint32(4) * i)
+                if c0 * uint32(HW) + j < uint32(C * HW):
+                    ptx.copy4_async(shared, uint32(to + j), x, uint32(first + c0 * uint32(HW) + j))
+                else:
+                    zeros(shared, uint32(to + j))
+            bring_w(shared, uint32(to + uint32(X_WORDS)), w, f0, c0)
+
+    elif nchw and ALIGNED:
 
         @cuda.jit(device=True, forceinline=True)
         def bring(shared, to, x, w, first, pixels, f0, c0):

@@ -228,8 +228,11 @@ def tensor(
     and column 8 j + 2 t + c % 2, g = lane // 4 and t = lane % 4; run is 2. All 32 lanes come together.
     """
     step = 8 if dtype == "float32" else 16
-    if M % 16 or N % 16 or K % step or a_pitch % 4 or b_pitch % 4:
-        raise ValueError(f"{M=} and {N=} must be multiples of 16, {K=} of {step}, {a_pitch=} and {b_pitch=} of 4")
+    if M % 16 or N % 16 or K % step:
+        raise ValueError(f"{M=} and {N=} must be multiples of 16, {K=} of {step}")
+    for name, words, order in (("a_pitch", a_pitch, a_order), ("b_pitch", b_pitch, b_order)):
+        if words % 4 and (order == "k" or dtype != "float32"):  # float32 in order "mn" is read word by word
+            raise ValueError(f"{name}={words} must be a multiple of 4")
     if a_order not in ORDERS or b_order not in ORDERS:
         raise ValueError(f"a_order={a_order!r} and b_order={b_order!r} must be of {ORDERS}")
     return _tensor(dtype, M, N, K, a_pitch, b_pitch, a_order, b_order)
