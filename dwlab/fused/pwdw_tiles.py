@@ -107,113 +107,123 @@ def product(pair: Any, plan: Plan) -> Any:
     return products.tensor(pair.dtype, plan.pixels, plan.filters, depth, plan.x_pitch, plan.w_pitch)
 
 
-@functools.cache
 def bring(pair: Any, plan: Plan) -> Any:
     """bring(shared, to, x, w, first, pixels, f0, c0): one stage's x and filters on their way to word `to` of shared.
 
     x, w: words in global memory. first: word of x of the run's first pixel in channel 0; pixels: of the run; f0: the
     block's first filter; c0: the stage's first channel, in words. What is outside of all these becomes 0.
     """
-    nchw, T, depth = pair.layout == "NCHW", plan.threads, plan.depth
-    C, F, HW = pair.first.C // spread(pair.dtype), pair.first.F, pair.first.H * pair.first.W
-    PIECES = depth // 4
-    W_PIECES, X_PITCH, W_PITCH = plan.block_filters * PIECES, plan.x_pitch, plan.w_pitch
-    X_WORDS = depth * X_PITCH if nchw else plan.block_pixels * X_PITCH
-    ACROSS = plan.block_pixels // 4 if nchw else PIECES
-    X_PIECES = depth * ACROSS if nchw else plan.block_pixels * ACROSS
-    ALIGNED, ELEMENTS, WIDE = aligned(pair, plan), depth * plan.block_pixels, plan.block_pixels
-    DENSE = depth * HW // 4
-    W_ALIGNED, W_ELEMENTS = C % 4 == 0, plan.block_filters * depth
+    C, F = pair.first.C // spread(pair.dtype), pair.first.F
+    X_WORDS = (plan.depth if pair.layout == "NCHW" else plan.block_pixels) * plan.x_pitch
+    HW = pair.first.H * pair.first.W // (1 if pair.layout == "NHWC" else spread(pair.dtype))
+    kind = "dense" if plan.dense else pair.layout if aligned(pair, plan) else f"odd {pair.layout}"
+    bring_x = bring_pixels(kind, C, HW, plan.block_pixels, plan.depth, plan.x_pitch, plan.threads)
+    bring_w = bring_filters(C, F, plan.block_filters, plan.depth, plan.w_pitch, plan.threads)
 
     @cuda.jit(device=True, forceinline=True)
-    def zeros(shared, at):
-        ptx.store4_shared(shared, at, float32(0), float32(0), float32(0), float32(0))
+    def bring(shared, to, x, w, first, pixels, f0, c0):
+        bring_x(shared, to, x, first, pixels, c0)
+        bring_w(shared, uint32(to + uint32(X_WORDS)), w, f0, c0)
 
-    @cuda.jit(device=True, forceinline=True)
-    def bring_w(shared, to, w, f0, c0):
-        if W_ALIGNED:
-            for i in range(uint32(cuda.threadIdx.x), uint32(W_PIECES), uint32(T)):
-                f = uint32(i // uint32(PIECES))
-                c = uint32(uint32(4) * (i % uint32(PIECES)))
-                at = uint32(to + f * uint32(W_PITCH) + c)
-                if f0 + f < F and c0 + c < C:
-                    ptx.copy4_async(shared, at, w, uint32((f0 + f) * uint32(C) + c0 + c))
-                else:
-                    zeros(shared, at)
-        else:
-            for i in range(uint32(cuda.threadIdx.x), uint32(W_ELEMENTS), uint32(T)):
+    return bring
+
+
+@cuda.jit(device=True, forceinline=True)
+def zeros(shared, at):
+    """shared[at : at + 4] = 0."""
+    ptx.store4_shared(shared, at, float32(0), float32(0), float32(0), float32(0))
+
+
+@functools.cache
+def bring_filters(C: int, F: int, filters: int, depth: int, pitch: int, threads: int) -> Any:
+    """bring(shared, to, w, f0, c0): `depth` words from word c0 on of the filters from f0 on, to rows of shared.
+
+    w: (F, C) words. Asynchronously where C is whole pieces of 16 bytes.
+    """
+    if C % 4:
+
+        @cuda.jit(device=True, forceinline=True)
+        def bring(shared, to, w, f0, c0):
+            for i in range(uint32(cuda.threadIdx.x), uint32(filters * depth), uint32(threads)):
                 f = uint32(i // uint32(depth))
                 c = uint32(i % uint32(depth))
                 value = float32(0)
                 if f0 + f < F and c0 + c < C:
                     value = w[uint32((f0 + f) * uint32(C) + c0 + c)]
-                shared[uint32(to + f * uint32(W_PITCH) + c)] = value
+                shared[uint32(to + f * uint32(pitch) + c)] = value
 
-    if plan.dense:
+    else:
 
         @cuda.jit(device=True, forceinline=True)
-        def bring(shared, to, x, w, first, pixels, f0, c0):
-            for i in range(uint32(cuda.threadIdx.x), uint32(DENSE), uint32(T)):
+        def bring(shared, to, w, f0, c0):
+            for i in range(uint32(cuda.threadIdx.x), uint32(filters * depth // 4), uint32(threads)):
+                f = uint32(i // uint32(depth // 4))
+                c = uint32(uint32(4) * (i % uint32(depth // 4)))
+                at = uint32(to + f * uint32(pitch) + c)
+                if f0 + f < F and c0 + c < C:
+                    ptx.copy4_async(shared, at, w, uint32((f0 + f) * uint32(C) + c0 + c))
+                else:
+                    zeros(shared, at)
+
+    return bring
+
+
+@functools.cache
+def bring_pixels(kind: str, C: int, HW: int, size: int, depth: int, pitch: int, threads: int) -> Any:
+    """bring(shared, to, x, first, pixels, c0): the same of x, `size` words or pixels of a run that has `pixels`.
+
+    kind: "NHWC", rows of `depth` words of a pixel; "NCHW", rows of `size` words of a channel, HW words apart in x;
+    "dense", rows of HW words; "odd …", as they say, but no whole pieces of 16 bytes, and then not asynchronously.
+    """
+    if kind == "dense":
+
+        @cuda.jit(device=True, forceinline=True)
+        def bring(shared, to, x, first, pixels, c0):
+            for i in range(uint32(cuda.threadIdx.x), uint32(depth * HW // 4), uint32(threads)):
                 j = uint32(uint32(4) * i)
                 if c0 * uint32(HW) + j < uint32(C * HW):
                     ptx.copy4_async(shared, uint32(to + j), x, uint32(first + c0 * uint32(HW) + j))
                 else:
                     zeros(shared, uint32(to + j))
-            bring_w(shared, uint32(to + uint32(X_WORDS)), w, f0, c0)
 
-    elif nchw and ALIGNED:
+    elif kind == "NCHW":
 
         @cuda.jit(device=True, forceinline=True)
-        def bring(shared, to, x, w, first, pixels, f0, c0):
-            for i in range(uint32(cuda.threadIdx.x), uint32(X_PIECES), uint32(T)):
-                c = uint32(i // uint32(ACROSS))
-                m = uint32(uint32(4) * (i % uint32(ACROSS)))
-                at = uint32(to + c * uint32(X_PITCH) + m)
+        def bring(shared, to, x, first, pixels, c0):
+            for i in range(uint32(cuda.threadIdx.x), uint32(depth * size // 4), uint32(threads)):
+                c = uint32(i // uint32(size // 4))
+                m = uint32(uint32(4) * (i % uint32(size // 4)))
+                at = uint32(to + c * uint32(pitch) + m)
                 if m < pixels and c0 + c < C:
                     ptx.copy4_async(shared, at, x, uint32(first + (c0 + c) * uint32(HW) + m))
                 else:
                     zeros(shared, at)
-            bring_w(shared, uint32(to + uint32(X_WORDS)), w, f0, c0)
 
-    elif nchw:
-
-        @cuda.jit(device=True, forceinline=True)
-        def bring(shared, to, x, w, first, pixels, f0, c0):
-            for i in range(uint32(cuda.threadIdx.x), uint32(ELEMENTS), uint32(T)):
-                c = uint32(i // uint32(WIDE))
-                m = uint32(i % uint32(WIDE))
-                value = float32(0)
-                if m < pixels and c0 + c < C:
-                    value = x[uint32(first + (c0 + c) * uint32(HW) + m)]
-                shared[uint32(to + c * uint32(X_PITCH) + m)] = value
-            bring_w(shared, uint32(to + uint32(X_WORDS)), w, f0, c0)
-
-    elif ALIGNED:
+    elif kind == "NHWC":
 
         @cuda.jit(device=True, forceinline=True)
-        def bring(shared, to, x, w, first, pixels, f0, c0):
-            for i in range(uint32(cuda.threadIdx.x), uint32(X_PIECES), uint32(T)):
-                m = uint32(i // uint32(PIECES))
-                c = uint32(uint32(4) * (i % uint32(PIECES)))
-                at = uint32(to + m * uint32(X_PITCH) + c)
+        def bring(shared, to, x, first, pixels, c0):
+            for i in range(uint32(cuda.threadIdx.x), uint32(size * depth // 4), uint32(threads)):
+                m = uint32(i // uint32(depth // 4))
+                c = uint32(uint32(4) * (i % uint32(depth // 4)))
+                at = uint32(to + m * uint32(pitch) + c)
                 if m < pixels and c0 + c < C:
                     ptx.copy4_async(shared, at, x, uint32(first + m * uint32(C) + c0 + c))
                 else:
                     zeros(shared, at)
-            bring_w(shared, uint32(to + uint32(X_WORDS)), w, f0, c0)
 
     else:
+        ACROSS, DOWN, ROW, STEP = (size, 1, HW, 1) if kind == "odd NCHW" else (depth, 0, 1, C)
 
         @cuda.jit(device=True, forceinline=True)
-        def bring(shared, to, x, w, first, pixels, f0, c0):
-            for i in range(uint32(cuda.threadIdx.x), uint32(ELEMENTS), uint32(T)):
-                m = uint32(i // uint32(depth))
-                c = uint32(i % uint32(depth))
+        def bring(shared, to, x, first, pixels, c0):
+            for i in range(uint32(cuda.threadIdx.x), uint32(size * depth), uint32(threads)):
+                c = uint32(i // uint32(ACROSS) if DOWN else i % uint32(ACROSS))
+                m = uint32(i % uint32(ACROSS) if DOWN else i // uint32(ACROSS))
                 value = float32(0)
                 if m < pixels and c0 + c < C:
-                    value = x[uint32(first + m * uint32(C) + c0 + c)]
-                shared[uint32(to + m * uint32(X_PITCH) + c)] = value
-            bring_w(shared, uint32(to + uint32(X_WORDS)), w, f0, c0)
+                    value = x[uint32(first + (c0 + c) * uint32(ROW) + m * uint32(STEP))]
+                shared[uint32(to + (c if DOWN else m) * uint32(pitch) + (m if DOWN else c))] = value
 
     return bring
 
