@@ -23,23 +23,46 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from dwlab import counters, peers, problems, records, references, report, roofline, stages, timing
+from dwlab import counters, layer_peers, peers, problems, records, references, report, roofline, stages, timing
 from dwlab import machine as machines
 from dwlab.counters import Counters, CountersError
+from dwlab.layers import ACTIVATIONS, DTYPES, LAYOUTS, DepthwiseConv2d, Fused, Pointwise
 from dwlab.machine import Ceilings, Machine
 from dwlab.peers import Peer
-from dwlab.problems import DepthwiseConv1d
+from dwlab.problems import DepthwiseConv1d, Problem, nearest
 from dwlab.records import Markdown, Measurement
 from dwlab.stages import Stage
 from dwlab.timing import Timing
 
 PROBLEM = problems.PAPER
 QUICK_PROBLEM = replace(problems.PAPER, B=1024)
+
+
+def _mobilenet_v2(layout: str) -> dict[tuple[str, str], Problem]:
+    """The layers of MobileNetV2's third block (C = 24, 144 channels inside, maps of 56 x 56) at batch 32."""
+    how = {"layout": layout, "bias": True}
+    depthwise = DepthwiseConv2d(32, 144, 56, 56, 3, activation="relu6", **how)
+    expand = Pointwise(32, 24, 144, 56, 56, activation="relu6", **how)
+    project = Pointwise(32, 144, 24, 56, 56, **how)
+    return {
+        ("depthwise2d", "forward"): depthwise,
+        ("pointwise", "forward"): project,
+        ("fused", "dwpw"): Fused(depthwise, project),
+        ("fused", "pwdw"): Fused(expand, depthwise),
+        ("fused", "pwpw"): Fused(project, expand),
+    }
+
+
+LAYERS = {key: (one, _mobilenet_v2("NCHW")[key]) for key, one in _mobilenet_v2("NHWC").items()}
+"""Op and path -> the layers that a study takes where it is given none, in both layouts."""
+
 COUNTED_OUTPUTS = 4096  # outputs of the problem that the interpreter counts, at most
+COUNTED_PRODUCTS = 1 << 18  # multiplications of counted layers, about
 COUNTED_TAPS = 4096  # taps of it, at most
 TIMING = {"rounds": 15, "min_seconds": 0.2, "most_seconds": 1.5}
 QUICK_TIMING = {"rounds": 5, "min_seconds": 0.05, "most_seconds": 0.5}
 MOVED_ON = 2**26  # bytes of a problem from which fresh inputs are the last ones moved on
+EXCERPT_PIXELS = 2**21  # elements of x, about, that are held against float64
 MOST_PRODUCTS = 2**30  # L*K of a problem: the formulas look at each warp and tap of a row
 
 
@@ -262,13 +285,13 @@ class Bench(Protocol):
 
     machine: Machine
 
-    def prepare(self, problem: DepthwiseConv1d, path: str) -> Any:
+    def prepare(self, problem: Problem, path: str) -> Any:
         """A context manager around a Prepared. Raises OutOfMemory."""
 
     def environment(self) -> dict[str, Any]:
         """Where this is, for a record."""
 
-    def counters(self, todo: Sequence[Stage], shapes: Sequence[DepthwiseConv1d]) -> list[Counters]:
+    def counters(self, todo: Sequence[Stage], shapes: Sequence[Problem]) -> list[Counters]:
         """What the hardware counts. Raises CountersError where it cannot be asked."""
 
 
@@ -288,11 +311,11 @@ class GpuBench:
     def environment(self) -> dict[str, Any]:
         return machines.environment(self.machine)
 
-    def counters(self, todo: Sequence[Stage], shapes: Sequence[DepthwiseConv1d]) -> list[Counters]:
+    def counters(self, todo: Sequence[Stage], shapes: Sequence[Problem]) -> list[Counters]:
         return counters.measure(todo, shapes)
 
     @contextmanager
-    def prepare(self, problem: DepthwiseConv1d, path: str) -> Iterator[Prepared]:
+    def prepare(self, problem: Problem, path: str) -> Iterator[Prepared]:
         from dwlab.target import cuda
 
         size = problem.compulsory_bytes(path)
@@ -314,7 +337,7 @@ class GpuBench:
 class _OnGpu:
     """A problem's buffers on the GPU: several sets where one would fit the L2."""
 
-    def __init__(self, bench: GpuBench, problem: DepthwiseConv1d, path: str, sets: int) -> None:
+    def __init__(self, bench: GpuBench, problem: Problem, path: str, sets: int) -> None:
         from dwlab.target import cuda
 
         self.bench, self.problem, self.path, self.seed = bench, problem, path, 0
@@ -360,15 +383,24 @@ class _OnGpu:
         from dwlab.target import cuda
 
         arrays = self.sets[0]
-        for name in self.host:
-            _poison(arrays[name])
-        stage.run(self.problem, arrays)
-        cuda.synchronize()
-        for name, values in self.host.items():
-            arrays[name].copy_to_host(values)
-            wrong = spot_check(self.problem, self.path, self.inputs, name, values)
-            if wrong:
-                raise WrongResult(f"{stage.id} at {self.problem}: {wrong}")
+        first: dict[str, np.ndarray] = {}
+        # Whole numbers have no NaN: they are written if they come out the same, whatever was there before.
+        twice = any(values.dtype.kind == "i" for values in self.host.values())
+        for poison in POISONS[: 1 + twice]:
+            for name in self.host:
+                _poison(arrays[name], poison)
+            stage.run(self.problem, arrays)
+            cuda.synchronize()
+            for name, values in self.host.items():
+                arrays[name].copy_to_host(values)
+                wrong = spot_check(self.problem, self.path, self.inputs, name, values)
+                differ = np.count_nonzero(first.get(name, values) != values) if twice else 0
+                if differ:
+                    wrong = f"{differ:,} of {values.size:,} elements of {name} were not written, or differ between runs"
+                if wrong:
+                    raise WrongResult(f"{stage.id} at {self.problem}: {wrong}")
+                if twice:
+                    first[name] = values.copy()
 
     def time(self, stage: Stage) -> Timing:
         self.check(stage)
@@ -381,6 +413,9 @@ class _OnGpu:
         return timed
 
     def peers(self) -> list[Peer]:
+        if not isinstance(self.problem, DepthwiseConv1d):
+            return self._layer_peers()
+
         def verify(tensors: dict[str, Any]) -> str:
             for name, tensor in tensors.items():
                 values = tensor.contiguous().float().cpu().numpy()
@@ -395,6 +430,21 @@ class _OnGpu:
             return ""
 
         return peers.measure(self.problem, self.path, self.sets, verify, cold=self.cold, **self.bench.how)
+
+    def _layer_peers(self) -> list[Peer]:
+        theirs = layer_peers.peer_problem(self.problem)
+        if theirs != self.problem:  # stored otherwise: in buffers of their own
+            if not peers.available():
+                return []
+            with self.bench.prepare(theirs, self.path) as prepared:
+                return prepared.peers()
+
+        def verify(tensors: dict[str, Any]) -> str:
+            values = tensors["y"].contiguous().float().cpu().numpy()
+            allowed = layer_peers.relative_error(self.problem.dtype)
+            return spot_check(self.problem, self.path, self.inputs, "y", values, allowed)
+
+        return layer_peers.measure(self.problem, self.sets, verify, cold=self.cold, compiled=True, **self.bench.how)
 
     def close(self) -> None:
         """Gives the buffers back."""
@@ -420,10 +470,17 @@ def _poison_kernel() -> Any:
     return poison
 
 
-def _poison(array: Any) -> None:
-    """Fills a C-contiguous device array of float32, or of float16's or bfloat16's bits, with NaN."""
+POISONS = (np.int8(-86), np.int8(85))
+"""What int8 outputs hold before a kernel runs, one after the other."""
+
+
+def _poison(array: Any, whole: np.int8 = POISONS[0]) -> None:
+    """Fills a C-contiguous device array of float32, or of float16's or bfloat16's bits, with NaN; of int8 with
+    ``whole``."""
     flat, value = array.reshape(math.prod(array.shape)), np.float32(np.nan)
-    if array.dtype.itemsize == 2:
+    if array.dtype.itemsize == 1:
+        value = whole
+    elif array.dtype.itemsize == 2:
         flat, value = flat.view(np.uint16), problems.NAN_BITS
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Grid size .* low occupancy")  # Numba's word on small arrays
@@ -431,7 +488,7 @@ def _poison(array: Any) -> None:
 
 
 def spot_check(
-    problem: DepthwiseConv1d,
+    problem: Problem,
     path: str,
     inputs: dict[str, np.ndarray],
     name: str,
@@ -441,7 +498,7 @@ def spot_check(
     """What is wrong with an output at a shape too large for a whole reference; "" if nothing was found.
 
     Every element must be finite (outputs are poisoned with NaN beforehand). Some channels, and for paths that do not
-    sum over the batch some entries, the first and the last among them, are held against float64: within the
+    sum over the batch some entries or images, the first and the last among them, are held against float64: within the
     reference's tolerance, or, for other orders of summation, within ``relative`` in ‖out - ref‖ / ‖ref‖.
     """
     path = problem.alone(name)
@@ -456,27 +513,93 @@ def spot_check(
     if bad:
         where = tuple(int(i) for i in np.unravel_index(int(np.argmin(finite)), values.shape))
         return f"{bad:,} of {values.size:,} elements of {name} were not written or are not finite, the first at {where}"
-    channels = _sample(problem.H, 4)
-    entries = np.arange(problem.B) if path == "weight_grad" else _sample(problem.B, 8)
-    small = replace(problem, B=len(entries), H=len(channels))
+    some = excerpt(problem, path, name)
+    few = {key: some.cut(key, array) for key, array in inputs.items() if key in problem.arrays(path)}
+    return some.compare(some.reference(few), problems.decode(some.cut(name, values), stored), relative)
 
-    def part(key: str, array: np.ndarray) -> np.ndarray:
-        return array[channels] if "w" in key else array[np.ix_(entries, channels)]
 
-    few = {key: part(key, array) for key, array in inputs.items() if key in problem.arrays(path)}
-    got = problems.decode(part(name, values), stored).astype(np.float64)
-    wanted = references.reference(small, path, few)[name]
-    if relative is not None:
-        error = float(np.linalg.norm(got - wanted) / np.linalg.norm(wanted))
-        return "" if error <= relative else f"{name} is off by {error:.1e} of its norm; {relative:.0e} is allowed"
-    excess = np.abs(got - wanted) - references.allowed_error(small, path, few)[name]
-    if (excess <= 0).all():
-        return ""
-    at = np.unravel_index(int(np.argmax(excess)), excess.shape)
-    full = (
-        [int(channels[at[0]]), int(at[1])] if "w" in name else [int(entries[at[0]]), int(channels[at[1]]), int(at[2])]
-    )
-    return f"{name}{full} is {got[at]:.7g}, not {wanted[at]:.7g}"
+@dataclass(frozen=True)
+class Excerpt:
+    """A part of a problem that is a problem itself: small, and one of its outputs is a part of the whole's.
+
+    kept: array -> for each axis the places that are kept, ascending.
+    """
+
+    problem: Problem
+    path: str
+    name: str
+    kept: dict[str, tuple[np.ndarray, ...]]
+
+    def cut(self, key: str, array: np.ndarray) -> np.ndarray:
+        """The part of an array of the whole problem."""
+        return array[np.ix_(*self.kept[key])]
+
+    def reference(self, few: dict[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+        """(output in float64, its allowed error) for the parts of the inputs."""
+        return tuple(
+            found(self.problem, self.path, few)[self.name] for found in (references.reference, references.allowed_error)
+        )
+
+    def compare(self, wanted: tuple[np.ndarray, np.ndarray], got: np.ndarray, relative: float | None = None) -> str:
+        """What is wrong with the part of the output that came out, as in ``spot_check``; "" if nothing."""
+        got = got.astype(np.float64)
+        exact, allowed = wanted
+        if relative is not None:
+            size = float(np.linalg.norm(exact))
+            error = float(np.linalg.norm(got - exact)) / size if size else float(np.linalg.norm(got))
+            if error <= relative:
+                return ""
+            return f"{self.name} is off by {error:.1e} of its norm; {relative:.0e} is allowed"
+        excess = np.abs(got - exact) - allowed
+        if (excess <= 0).all():
+            return ""
+        at = np.unravel_index(int(np.argmax(excess)), excess.shape)
+        full = [int(places[i]) for places, i in zip(self.kept[self.name], at, strict=True)]
+        return f"{self.name}{full} is {got[at]:.7g}, not {exact[at]:.7g}"
+
+
+def excerpt(problem: Problem, path: str, name: str) -> Excerpt:
+    """The part of a problem that is held against float64 for one of its outputs.
+
+    Of rows some channels and entries; of layers some images, and some of the channels that come out. The first and the
+    last are always among them.
+    """
+    if isinstance(problem, DepthwiseConv1d):
+        channels = _sample(problem.H, 4)
+        entries = np.arange(problem.B) if path == "weight_grad" else _sample(problem.B, 8)
+        small: Problem = replace(problem, B=len(entries), H=len(channels))
+        cuts = {"w": {0: channels}, "dw": {0: channels}}
+        rows = {key: cuts.get(key, {0: entries, 1: channels}) for key in problem.arrays(path)}
+        return Excerpt(small, path, name, _kept(problem, path, rows))
+    first, last = (problem.first, problem.second) if isinstance(problem, Fused) else (problem, problem)
+    images = _sample(problem.N, max(2, min(8, EXCERPT_PIXELS // (first.C * first.H * first.W))))
+    channels = _sample(last.channels_out, 8)
+    small = resized(problem, N=len(images), out=len(channels))
+    cuts = {}
+    for key in problem.arrays(path):
+        layer, own = problem.layer_of(key) if isinstance(problem, Fused) else (problem, key)
+        # Channels that come out of a depthwise layer are those that go in: of both layers, if it is the last.
+        through = layer is last or isinstance(last, DepthwiseConv2d)
+        of_channels = {"w": 0, "b": 0, "m": 0, "r": 1, "y": 1}
+        of_channels |= {"x": 1} if layer is last and isinstance(layer, DepthwiseConv2d) else {}
+        cuts[key] = {0: images} if own in ("x", "r", "y") else {}
+        if through and own in of_channels:
+            axis = of_channels[own]
+            if own in ("x", "r", "y") and layer.layout == "NHWC":
+                axis = 3
+            elif own == "w" and isinstance(layer, DepthwiseConv2d) and layer.layout == "NHWC":
+                axis = 2
+            cuts[key][axis] = channels
+    return Excerpt(small, path, name, _kept(problem, path, cuts))
+
+
+def _kept(problem: Problem, path: str, cuts: dict[str, dict[int, np.ndarray]]) -> dict[str, tuple[np.ndarray, ...]]:
+    """For every axis of the arrays the places that are kept: all where nothing is cut."""
+    shapes = problem.shapes(path)
+    return {
+        key: tuple(along.get(axis, np.arange(size)) for axis, size in enumerate(shapes[key]))
+        for key, along in cuts.items()
+    }
 
 
 def _sample(n: int, most: int) -> np.ndarray:
@@ -490,37 +613,99 @@ def _sample(n: int, most: int) -> np.ndarray:
 # ------------------------------------------------------------------------------------------------------------- memory
 
 
-def memory_needed(problem: DepthwiseConv1d, path: str, sets: int = 1) -> int:
+def memory_needed(problem: Problem, path: str, sets: int = 1) -> int:
     """Bytes of GPU memory that timing takes: the arrays, once for each set of buffers."""
     return sets * problem.compulsory_bytes(path)
 
 
-def check_memory(problem: DepthwiseConv1d, path: str, sets: int, free: int) -> None:
+def check_memory(problem: Problem, path: str, sets: int, free: int) -> None:
     """Raises OutOfMemory if the arrays do not fit into 95 % of the free bytes."""
     if memory_needed(problem, path, sets) > 0.95 * free:
         raise OutOfMemory(memory_message(problem, path, sets, free))
 
 
-def memory_message(problem: DepthwiseConv1d, path: str, sets: int, free: int) -> str:
+def memory_message(problem: Problem, path: str, sets: int, free: int) -> str:
     """How much is needed, how much is free, and a smaller shape that fits."""
     names = ", ".join(problem.arrays(path))
     need = f"{problem} needs {memory_needed(problem, path, sets) / 1e6:,.1f} MB of GPU memory for {names}"
     fits = smaller(problem, path, free)
     if fits is None:
         return f"{need}; {free / 1e6:,.1f} MB are free, too little for any shape: close what else uses the GPU"
-    shape = ",".join(str(value) for value in (fits.B, fits.H, fits.L, fits.K, fits.padding))
     return (
         f"{need}; {free / 1e6:,.1f} MB are free. "
-        f"This fits: --problem {shape} ({memory_needed(fits, path) / 1e6:,.1f} MB)"
+        f"This fits: --problem {_as_argument(fits)} ({memory_needed(fits, path) / 1e6:,.1f} MB)"
     )
 
 
-def smaller(problem: DepthwiseConv1d, path: str, free: int) -> DepthwiseConv1d | None:
-    """The problem with B, then H, then L halved until it takes at most half of the free bytes; None if none does."""
-    for size in ("B", "H", "L"):
-        while memory_needed(problem, path) > 0.5 * free and getattr(problem, size) > 1:
-            problem = replace(problem, **{size: getattr(problem, size) // 2})
+def _as_argument(problem: Problem) -> str:
+    """The problem as --problem takes it."""
+    if not isinstance(problem, DepthwiseConv1d):
+        return f'"{problem}"'
+    return ",".join(str(value) for value in (problem.B, problem.H, problem.L, problem.K, problem.padding))
+
+
+def smaller(problem: Problem, path: str, free: int) -> Problem | None:
+    """The problem with B, then H, then L halved until it takes at most half of the free bytes; None if none does.
+
+    Of layers N, then height and width, then channels are halved.
+    """
+    if isinstance(problem, DepthwiseConv1d):
+        for size in ("B", "H", "L"):
+            while memory_needed(problem, path) > 0.5 * free and getattr(problem, size) > 1:
+                problem = replace(problem, **{size: getattr(problem, size) // 2})
+    else:
+        for size in SIZES:
+            while memory_needed(problem, path) > 0.5 * free and (less := halved(problem, size)) is not None:
+                problem = less
     return problem if memory_needed(problem, path) <= 0.5 * free else None
+
+
+SIZES = ("N", "map", "C", "between", "out")
+"""What ``halved`` halves of a layer: images, height and width of x, channels of x, between two layers, and of y."""
+
+
+def halved(problem: Problem, size: str) -> Problem | None:
+    """The layer or layers with one of SIZES halved; None where it is 1, belongs to another, or leaves no output."""
+    first, last = (problem.first, problem.second) if isinstance(problem, Fused) else (problem, problem)
+    if size == "map":
+        if max(first.H, first.W) == 1:
+            return None
+        less = {"H": (first.H + 1) // 2, "W": (first.W + 1) // 2}
+    else:
+        now = {"N": first.N, "C": first.C, "between": first.channels_out, "out": last.channels_out}[size]
+        # A depthwise layer's channels have one name; of one layer nothing is between.
+        single = not isinstance(problem, Fused)
+        same = isinstance(last if single or size == "out" else first, DepthwiseConv2d)
+        other = size == "between" and (single or same or isinstance(last, DepthwiseConv2d))
+        if now == 1 or other or (size == "out" and single and same):
+            return None
+        less = {size: now // 2}
+    try:
+        return resized(problem, **less)
+    except problems.ProblemError:  # maps smaller than the filter
+        return None
+
+
+def resized(problem: Problem, **sizes: int) -> Problem:
+    """The layer or layers with other sizes: N, H, W and C of x, channels between two layers, channels out.
+
+    What they do is the same. Raises ProblemError for sizes that no layer can have.
+    """
+    if not isinstance(problem, Fused):
+        out = sizes.pop("out", None)
+        sizes.pop("between", None)
+        if out is not None:
+            sizes["F" if isinstance(problem, Pointwise) else "C"] = out
+        return replace(problem, **sizes)
+    out = sizes.pop("out", None)
+    between = sizes.pop("between", None)
+    if isinstance(problem.second, DepthwiseConv2d) and out is not None:
+        between = out
+    first = resized(problem.first, **sizes, **({} if between is None else {"out": between}))
+    follows = {"N": first.N, "H": first.P, "W": first.Q, "C": first.channels_out}
+    if isinstance(problem.second, Pointwise) and out is not None:
+        follows["out"] = out
+    return Fused(first, resized(problem.second, **follows))
 
 
 def is_out_of_memory(error: BaseException) -> bool:
@@ -531,8 +716,15 @@ def is_out_of_memory(error: BaseException) -> bool:
 # ------------------------------------------------------------------------------------------------------------- study
 
 
-def counted_problem(problem: DepthwiseConv1d, outputs: int = COUNTED_OUTPUTS) -> DepthwiseConv1d:
-    """The problem with few enough rows to be interpreted: same L, K and padding where a row fits into ``outputs``."""
+def counted_problem(
+    problem: Problem, outputs: int = COUNTED_OUTPUTS, supports: Callable[[Problem], bool] = lambda problem: True
+) -> Problem:
+    """The problem with few enough rows to be interpreted: same L, K and padding where a row fits into ``outputs``.
+
+    Of layers fewer images, then smaller maps and fewer channels in turn, as long as ``supports`` says yes to them.
+    """
+    if not isinstance(problem, DepthwiseConv1d):
+        return _counted_layers(problem, outputs, supports)
     L = min(problem.L, outputs)
     H = min(problem.H, 16, max(1, outputs // L))
     B = min(problem.B, 4, max(1, outputs // (H * L)))
@@ -541,7 +733,29 @@ def counted_problem(problem: DepthwiseConv1d, outputs: int = COUNTED_OUTPUTS) ->
     return replace(problem, B=B, H=H, L=L, K=K, padding=padding)
 
 
-def count(stage: Stage, problem: DepthwiseConv1d) -> tuple[int, str]:
+def _counted_layers(problem: Problem, outputs: int, supports: Callable[[Problem], bool]) -> Problem:
+    def few(one: Problem) -> bool:
+        layers = (one.first, one.second) if isinstance(one, Fused) else (one,)
+        made = [layer.N * layer.P * layer.Q * layer.channels_out for layer in layers]
+        products = sum(
+            n * (layer.C if isinstance(layer, Pointwise) else layer.K**2) for n, layer in zip(made, layers, strict=True)
+        )
+        return max(made) <= outputs and products <= COUNTED_PRODUCTS
+
+    halves = ["N"]
+    while halves and not few(problem):
+        for size in tuple(halves):
+            less = halved(problem, size)
+            if less is None or not supports(less):
+                halves.remove(size)
+                # Images are all alike: only one of them is left before anything else gets smaller.
+                halves += SIZES[1:] if size == "N" else ()
+            elif not few(problem):
+                problem = less
+    return problem
+
+
+def count(stage: Stage, problem: Problem) -> tuple[int, str]:
     """What the interpreter counts of a stage on a problem: global bytes moved, and how an exact formula differs.
 
     The second is "" where the formula is an estimate or agrees; it says so where the interpreter cannot run the kernel.
@@ -563,21 +777,22 @@ def count(stage: Stage, problem: DepthwiseConv1d) -> tuple[int, str]:
 def study(
     op: str | None = None,
     path: str | None = None,
-    problem: DepthwiseConv1d | Sequence[DepthwiseConv1d] | None = None,
+    problem: Problem | Sequence[Problem] | None = None,
     quick: bool = False,
     *,
     bench: Bench | None = None,
     mode: str | None = None,
     judge: Callable[[Stage], Any] | None = None,
-    counter: Callable[[Stage, DepthwiseConv1d], tuple[int, str]] = count,
+    counter: Callable[[Stage, Problem], tuple[int, str]] = count,
     chosen: Sequence[Stage] | None = None,
     runs: Sequence[records.Record] | None = None,
     hardware: bool = True,
     progress: Callable[[str], None] = lambda what: None,
 ) -> Study:
-    """Every stage of an op and path, on one problem or several.
+    """Every stage of an op and path, on one problem or several; each problem with the stages of its op.
 
-    problem: the paper's if None, or with ``quick`` a smaller one. quick: fewer rounds, no peers. bench: what times the
+    problem: the paper's and, for each op and path of layers, LAYERS if None; with ``quick`` smaller ones. quick: fewer
+    rounds, no peers. bench: what times the
     stages; the present GPU in gpu mode, nothing in simulated mode. judge, counter, chosen, runs: the judge of kernels,
     the counter of traffic, the stages and the records to use in place of the project's. hardware: ask for the GPU's own
     counters too. progress: told what is next.
@@ -591,13 +806,17 @@ def study(
     if judge is None:
         from dwlab.check import check as judge
     if problem is None:
-        shapes: tuple[DepthwiseConv1d, ...] = (QUICK_PROBLEM if quick and mode == "gpu" else PROBLEM,)
+        shapes = main_problems(todo, quick and mode == "gpu")
     else:
-        shapes = (problem,) if isinstance(problem, DepthwiseConv1d) else tuple(problem)
-        if not shapes or not all(isinstance(shape, DepthwiseConv1d) for shape in shapes):
+        shapes = (problem,) if isinstance(problem, Problem) else tuple(problem)
+        if not shapes or not all(isinstance(shape, Problem) for shape in shapes):
             raise StudyError(f"{problem!r} is no problem, nor a sequence of some: give a dwlab.DepthwiseConv1d")
+        for shape in shapes:
+            if not any(_is_for(stage, shape) for stage in todo):
+                raise StudyError(f"{shape} is a problem of {shape.op}, which none of the stages asked for computes")
+    todo = tuple(stage for stage in todo if any(_is_for(stage, shape) for shape in shapes))
     for shape in shapes:
-        if shape.L * shape.K > MOST_PRODUCTS:
+        if isinstance(shape, DepthwiseConv1d) and shape.L * shape.K > MOST_PRODUCTS:
             raise StudyError(
                 f"{shape} has L*K = {shape.L * shape.K:,}; a study predicts traffic up to {MOST_PRODUCTS:,}: "
                 "give a smaller L or K"
@@ -606,10 +825,9 @@ def study(
         runs = [] if mode == "gpu" else records.load_runs()
 
     judged: dict[tuple[str, str], str] = {}
-    dtypes = dict.fromkeys(shape.dtype for shape in shapes)
     for stage in todo:
         progress(f"check {stage.name}")
-        for dtype in dtypes:
+        for dtype in dict.fromkeys(shape.dtype for shape in shapes if _is_for(stage, shape)):
             if dtype in stage.dtypes:
                 judged[stage.id, dtype] = _judged(judge, stage, dtype)
     if bench is None and mode == "gpu":
@@ -619,15 +837,18 @@ def study(
     rows: list[Row] = []
     tried: list[dict[str, Any]] = []
     for shape in shapes:
-        small = counted_problem(shape)
-        for one_path in dict.fromkeys(stage.path for stage in todo):
+        of_op = [stage for stage in todo if _is_for(stage, shape)]
+        for one_path in dict.fromkeys(stage.path for stage in of_op):
             # A stage that is not for this shape would run another stage's kernel: that one has a row of its own.
-            here = [stage for stage in todo if stage.path == one_path and stage.supports(shape)]
+            here = [stage for stage in of_op if stage.path == one_path and stage.supports(shape)]
             made = []
             for stage in here:
                 progress(f"count {stage.name}")
+                small = counted_problem(shape, supports=stage.supports)
                 counted, differs = counter(stage, small)
                 made.append(_row(stage, shape, small, judged[stage.id, shape.dtype], counted, differs))
+            if not here:
+                continue
             if bench is None:
                 made = [_with_record(row, kernel_digest(stage), runs) for row, stage in zip(made, here, strict=True)]
             else:
@@ -643,11 +864,15 @@ def study(
     counted_by_gpu: list[dict[str, Any]] = []
     uncounted = "left out for --quick" if quick else "" if hardware else "not asked for"
     right = [stage for stage in todo if all(row.passed for row in rows if row.id == stage.id) and _registered(stage)]
+    right = [stage for stage in right if stage.op == "depthwise1d"]  # the profiler's process reads its problems alone
+    main = next((shape for shape in shapes if isinstance(shape, DepthwiseConv1d)), None)
+    if not uncounted and main is None:
+        uncounted = "they are read for depthwise1d only"
     if not uncounted and right:
         progress("hardware counters")
         try:
             # The main problem, and the small one at which the interpreter counted.
-            wanted = (shapes[0], counted_problem(shapes[0]))
+            wanted = (main, counted_problem(main))
             counted_by_gpu = [one.to_dict() for one in bench.counters(right, wanted)]
         except CountersError as error:
             uncounted = str(error)
@@ -662,8 +887,33 @@ def _registered(stage: Stage) -> bool:
         return False
 
 
-def steps(todo: Sequence[Stage], shapes: int, mode: str, quick: bool = False) -> int:
-    """How often a study of these stages on so many problems tells its progress."""
+def _is_for(stage: Stage, problem: Problem) -> bool:
+    """Whether the stage computes this op, and of fused layers these two."""
+    return stage.op == problem.op and (not isinstance(problem, Fused) or stage.path == problem.kind)
+
+
+def main_problems(todo: Sequence[Stage], quick: bool = False) -> tuple[Problem, ...]:
+    """What these stages are studied on where nothing else is asked for. quick: with few rows, and one image."""
+    found: dict[Problem, None] = {}
+    for stage in todo:
+        for one in LAYERS.get((stage.op, stage.path), (PROBLEM,)):
+            if isinstance(one, DepthwiseConv1d):
+                one = QUICK_PROBLEM if quick else one
+            elif quick:
+                one = resized(one, N=1)
+            found[one] = None
+    return tuple(found)
+
+
+def steps(todo: Sequence[Stage], shapes: int | Sequence[Problem], mode: str, quick: bool = False) -> int:
+    """How often a study of these stages on so many problems, or on these, tells its progress."""
+    if not isinstance(shapes, int):
+        pairs = [(stage, shape) for shape in shapes for stage in todo if _is_for(stage, shape)]
+        checked = len({stage.id for stage, _ in pairs})
+        here = [(stage, shape) for stage, shape in pairs if stage.supports(shape)]
+        counters_read = not quick and any(isinstance(shape, DepthwiseConv1d) for shape in shapes)
+        timed = len(here) + len({(stage.path, shape) for stage, shape in here})
+        return checked + len(here) + (1 + timed + counters_read if mode == "gpu" else 0)
     paths = len({stage.path for stage in todo})
     counted = len(todo) * (1 + shapes)
     return counted if mode != "gpu" else 1 + counted + shapes * (len(todo) + paths) + (not quick)
@@ -680,7 +930,7 @@ def _judged(judge: Callable[..., Any], stage: Stage, dtype: str) -> str:
     return "; ".join([*lines[:1], *found[:1]]) or "rejected"
 
 
-def _row(stage: Stage, shape: DepthwiseConv1d, small: DepthwiseConv1d, wrong: str, counted: int, differs: str) -> Row:
+def _row(stage: Stage, shape: Problem, small: Problem, wrong: str, counted: int, differs: str) -> Row:
     size, asked = shape.compulsory_bytes(stage.path), stage.traffic(shape).bytes_moved
     verdict = wrong or (f"traffic at {small}: {differs}" if differs else "")
     return Row(
@@ -723,7 +973,7 @@ def _timed(
     bench: Bench,
     here: Sequence[Stage],
     rows: Sequence[Row],
-    shape: DepthwiseConv1d,
+    shape: Problem,
     quick: bool,
     progress: Callable[[str], None],
 ) -> tuple[list[Row], list[dict[str, Any]]]:
@@ -749,7 +999,7 @@ def _timed(
     for i, timed in times.items():
         measured = measurement(here[i], shape, timed, ceilings, bench.machine.name, naive_us, peer, made[i])
         try:
-            roofline.points([measured], ceilings)
+            roofline.points([measured], roof_of(shape, ceilings))
         except roofline.RooflineError as error:
             made[i] = replace(made[i], passed=False, verdict=str(error))
         made[i] = replace(made[i], measured=measured, source="measured")
@@ -758,9 +1008,14 @@ def _timed(
     return made, listed
 
 
+def roof_of(shape: Problem, ceilings: Ceilings) -> Ceilings:
+    """The ceilings that bind a problem: where there is a pointwise layer, tensor cores may exceed the FMA rate."""
+    return ceilings if shape.op in ("depthwise1d", "depthwise2d") else replace(ceilings, fma_tflops=None)
+
+
 def measurement(
     stage: Stage,
-    shape: DepthwiseConv1d,
+    shape: Problem,
     timed: Timing,
     ceilings: Ceilings,
     gpu: str,
@@ -826,11 +1081,12 @@ def main(args: argparse.Namespace) -> int:
             _make_folder(args.report)
         if args.record:
             records.check_writable(args.record)
-    shapes = [problems.problem(text) for text in args.problem] if args.problem else None
+    shapes = [problem_of(text) for text in args.problem] if args.problem else None
     todo = stages.stages(args.op, args.path)
     # A record that cannot be read is named, and the others serve.
     runs = [] if target.mode == "gpu" else records.load_runs(on_error=lambda e: print(f"dwlab: {e}", file=sys.stderr))
-    with _progress(steps(todo, len(shapes or [1]), target.mode, args.quick)) as progress:
+    asked = shapes or main_problems(todo, args.quick and target.mode == "gpu")
+    with _progress(steps(todo, asked, target.mode, args.quick)) as progress:
         made = study(problem=shapes, quick=args.quick, mode=target.mode, chosen=todo, runs=runs, progress=progress)
     print(json.dumps(made.to_dict(), indent=1, ensure_ascii=False) if args.json else made.table())
     if args.record:
@@ -852,6 +1108,55 @@ def main(args: argparse.Namespace) -> int:
     if folder:
         print(f"reported: {', '.join(one.name for one in report.write(run, folder))}", file=sys.stderr)
     return 0 if made.passed else 1
+
+
+def problem_of(text: str) -> Problem:
+    """What --problem says: as dwlab.problems.problem has it, or a layer as it prints itself.
+
+    "N=1 C=32 H=112 W=112 K=3 stride 2 NHWC bias relu6 float16" is a DepthwiseConv2d, with F and without K it is a
+    Pointwise; two of them with -> between are Fused. Raises ProblemError.
+    """
+    if "=" not in text:
+        return problems.problem(text)
+    parts = text.split("->")
+    if len(parts) > 2:
+        raise problems.ProblemError(f"problem {text!r} has {len(parts)} layers: one, or two with -> between")
+    layers = [_layer_of(part) for part in parts]
+    return layers[0] if len(layers) == 1 else Fused(*layers)
+
+
+def _layer_of(text: str) -> DepthwiseConv2d | Pointwise:
+    given: dict[str, Any] = {}
+    words = text.replace("=", " = ").split()
+    while words:
+        word = words.pop(0)
+        if word in LAYOUTS:
+            given["layout"] = word
+        elif word in DTYPES:
+            given["dtype"] = word
+        elif word in ACTIVATIONS:
+            given["activation"] = word
+        elif word in ("bias", "residual"):
+            given[word] = True
+        elif word in _NUMBERS:
+            if words[:1] == ["="]:
+                words.pop(0)
+            value = words.pop(0) if words else "nothing"
+            if not value.lstrip("-").isdigit():
+                raise problems.ProblemError(f"problem {text.strip()!r}: {word} must be a whole number, not {value}")
+            given[word] = int(value)
+        else:
+            known = (*_NUMBERS, *LAYOUTS, *DTYPES, *ACTIVATIONS, "bias", "residual")
+            raise problems.ProblemError(f"problem {text.strip()!r}: {word!r} is unknown. {nearest(word, known)}")
+    made = Pointwise if "F" in given else DepthwiseConv2d
+    try:
+        return made(**given)
+    except TypeError:
+        wanted = "N, C, F, H and W" if made is Pointwise else "N, C, H, W and K, or with F for a pointwise layer"
+        raise problems.ProblemError(f"problem {text.strip()!r} is no layer: it needs {wanted}, and no more") from None
+
+
+_NUMBERS = ("N", "C", "F", "H", "W", "K", "stride", "padding", "zero_x", "zero_y")
 
 
 def _make_folder(path: str) -> None:

@@ -1,0 +1,408 @@
+"""Each of PyTorch's ways for layers computes what the references say, and the study measures layers."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+from test_study import CEILINGS, MACHINE, Clock, FakeBench, right, run, timed
+from test_timing import FakeGpu
+
+from dwlab import layer_peers, peers, problems, records, references, stages, study, target, timing
+from dwlab.layers import DepthwiseConv2d, Fused, Pointwise
+from dwlab.problems import ProblemError
+from dwlab.study import StudyError, WrongResult
+
+on_interpreter = pytest.mark.skipif(target.mode == "gpu", reason="runs the bench on the interpreter")
+NO_TORCH = "PyTorch is not installed: its ways are not checked here"
+NAIVE = stages.stage("depthwise2d/forward/naive")
+GPU_ONLY = "cudnn_convolution_relu"
+
+
+def pair(kind="dwpw", layout="NCHW", dtype="float32", between="relu", after="none", residual=False, N=2):
+    how = {"layout": layout, "dtype": dtype, "bias": True}
+    if kind == "dwpw":
+        one = DepthwiseConv2d(N, 6, 9, 7, 3, 2, activation=between, **how)
+        return Fused(one, Pointwise(N, 6, 10, one.P, one.Q, activation=after, residual=residual, **how))
+    one = Pointwise(N, 5, 8, 6, 7, activation=between, **how)
+    if kind == "pwpw":
+        return Fused(one, Pointwise(N, 8, 12, 6, 7, activation=after, residual=residual, **how))
+    return Fused(one, DepthwiseConv2d(N, 8, 6, 7, 3, activation=after, residual=residual, **how))
+
+
+SOME = [
+    DepthwiseConv2d(2, 3, 9, 7, 3, bias=True, activation="relu6"),
+    DepthwiseConv2d(2, 4, 8, 7, 5, 2, layout="NHWC", activation="gelu", residual=True),
+    DepthwiseConv2d(1, 4, 6, 6, 3, 1, 0, bias=True, activation="relu"),
+    DepthwiseConv2d(1, 1, 1, 1, 1),
+    Pointwise(3, 5, 7, 4, 3, bias=True, activation="relu"),
+    Pointwise(1, 5, 7, 4, 3, residual=True),
+    Pointwise(2, 6, 4, 3, 5, layout="NHWC", bias=True, activation="relu", residual=True),
+    Pointwise(2, 6, 4, 3, 5, layout="NHWC", bias=True, activation="gelu"),
+    pair("dwpw", residual=True),
+    pair("dwpw", "NHWC", after="relu"),
+    pair("pwdw", "NHWC", between="relu6"),
+    pair("pwdw", after="gelu", N=1),
+    pair("pwpw", between="gelu", residual=True),
+    DepthwiseConv2d(2, 3, 9, 7, 3, layout="NHWC", dtype="float16", bias=True, activation="relu6"),
+    Pointwise(2, 16, 7, 4, 3, dtype="bfloat16", bias=True),
+    pair("dwpw", "NHWC", "float16", residual=True),
+]
+
+
+def tensors(problem, seed=5):
+    import torch
+
+    found = {}
+    for name, values in problem.inputs(problem.main_path, seed).items():
+        tensor = torch.from_numpy(values.view(np.int16) if problem.dtype == "bfloat16" else values)
+        found[name] = layer_peers._tensor(problem, name, tensor)
+    return found
+
+
+@pytest.mark.parametrize("problem", SOME, ids=str)
+def test_every_way_of_pytorch_computes_the_same(problem):
+    torch = pytest.importorskip("torch", reason=NO_TORCH)
+    inputs = problem.inputs(problem.main_path, seed=5)
+    ways = layer_peers.ways(problem)
+    assert {way.rsplit(": ", 1)[1] for way in ways} == set(layer_peers.FORMATS)
+    tried = 0
+    with torch.inference_mode():
+        for way, prepare in ways.items():
+            if GPU_ONLY in way:
+                continue
+            given = tensors(problem)
+            call, outputs = prepare(**given)
+            call()
+            y = outputs(call())["y"].contiguous().float().numpy()
+            allowed = layer_peers.relative_error(problem.dtype)
+            assert study.spot_check(problem, problem.main_path, inputs, "y", y, allowed) == "", way
+            # What is done in place must not touch what is read.
+            for name, before in tensors(problem).items():
+                assert torch.equal(given[name], before), (way, name)
+            tried += 1
+    assert tried >= 2
+
+
+def test_the_ways_are_those_that_there_are():
+    assert set(layer_peers.ways(Pointwise(2, 4, 8, 3, 3, bias=True, activation="relu"))) == {
+        "conv2d: NCHW", "cudnn_convolution_relu: NCHW", "baddbmm: NCHW", "conv2d: channels last",
+        "cudnn_convolution_relu: channels last", "addmm: channels last", "_addmm_activation: channels last",
+    }  # fmt: skip
+    assert set(layer_peers.ways(DepthwiseConv2d(2, 4, 3, 3, 3))) == {"conv2d: NCHW", "conv2d: channels last"}
+    assert "conv2d then addmm: channels last" in layer_peers.ways(pair())
+    assert len(layer_peers.ways(pair())) == 2 * 2 + 2 * 2  # conv2d and cuDNN's, then conv2d and a matrix product
+
+
+def test_int8_is_measured_against_float16():
+    layer = Pointwise(1, 4, 8, 3, 3, dtype="int8", bias=True, activation="relu", zero_x=3, zero_y=-5)
+    with pytest.raises(ValueError, match="PyTorch has no way for .*int8"):
+        layer_peers.ways(layer)
+    other = layer_peers.peer_problem(layer)
+    assert other == Pointwise(1, 4, 8, 3, 3, dtype="float16", bias=True, activation="relu")
+    both = layer_peers.peer_problem(Fused(layer, dataclasses.replace(layer, C=8, zero_x=-5)))
+    assert both.dtype == "float16" and both.first == other
+    assert layer_peers.peer_problem(other) is other
+
+
+def test_a_wrong_result_of_a_peer_has_no_time(monkeypatch):
+    torch = pytest.importorskip("torch", reason=NO_TORCH)
+    monkeypatch.setattr(peers, "available", lambda: True)
+    monkeypatch.setattr(layer_peers, "TorchClock", lambda: FakeGpu(30.0))
+    monkeypatch.setattr(FakeGpu, "launch", lambda self, fn: (fn(None), self.enqueue()), raising=False)
+    layer = Pointwise(2, 4, 8, 3, 3, bias=True, activation="relu")
+    sets = [tensors(layer, seed) for seed in (1, 2)]
+    said = iter(["", "y is off"])
+    found = layer_peers.measure(layer, sets, lambda y: next(said, ""), cold="cold", rounds=3, min_seconds=0.001)
+    assert [one.way for one in found] == list(layer_peers.ways(layer))
+    by_way = {one.way: one for one in found}
+    if not torch.cuda.is_available():
+        assert by_way["cudnn_convolution_relu: NCHW"].failure.startswith("it does not run: ")
+    wrong = [one for one in found if one.failure == "its result is wrong: y is off"]
+    assert len(wrong) == 1 and wrong[0].time is None
+    assert all(one.time is not None for one in found if not one.failure)
+    assert found[0].name.startswith("PyTorch 2") and "conv2d, NCHW (cuDNN " in found[0].name
+
+
+def test_of_two_layers_the_best_ways_of_each_are_timed_together(monkeypatch):
+    torch = pytest.importorskip("torch", reason=NO_TORCH)
+    problem = pair("dwpw", N=1)
+    asked = []
+
+    def fake(launches, **how):
+        for launch in launches:
+            launch(None)
+        asked.append(how["cold"])
+        return timed(len(asked))  # the first way of each layer is its best
+
+    monkeypatch.setattr(timing, "time_launches", fake)
+    monkeypatch.setattr(peers, "available", lambda: True)
+    monkeypatch.setattr(layer_peers, "TorchClock", lambda: None)
+    with torch.inference_mode():
+        assert layer_peers.shortlist(problem, [tensors(problem)], None) == (
+            "conv2d then conv2d: NCHW", "conv2d then conv2d: channels last",
+        )  # fmt: skip
+    asked.clear()
+    found = layer_peers.measure(problem, [tensors(problem), tensors(problem, 7)], lambda y: "", cold="cold")
+    assert [one.way for one in found] == ["conv2d then conv2d: NCHW", "conv2d then conv2d: channels last"]
+    assert asked[-2:] == ["cold", "cold"] and set(asked[:-2]) == {"screening"}
+
+
+def test_no_peers_without_a_gpu(monkeypatch):
+    monkeypatch.setattr(peers, "available", lambda: False)
+    assert layer_peers.measure(SOME[0], [], lambda y: "", cold="") == []
+
+
+# ------------------------------------------------------------------------------------------------------ spot check
+
+
+def solved(problem, seed=3):
+    inputs = problem.inputs(problem.main_path, seed)
+    y = references.reference(problem, problem.main_path, inputs)["y"]
+    return inputs, y.astype(np.int8) if problem.dtype == "int8" else problems.encode(
+        y.astype(np.float32), problem.dtype
+    )
+
+
+MANY = [
+    DepthwiseConv2d(12, 40, 6, 5, 3, bias=True, activation="relu6", residual=True),
+    DepthwiseConv2d(12, 40, 6, 5, 3, 2, layout="NHWC", bias=True),
+    DepthwiseConv2d(3, 20, 6, 5, 3, layout="NHWC", dtype="int8", bias=True, zero_x=3, zero_y=2),
+    Pointwise(12, 7, 40, 3, 2, bias=True, residual=True),
+    Pointwise(12, 7, 40, 3, 2, layout="NHWC", dtype="float16", bias=True),
+    Pointwise(2, 7, 40, 3, 2, dtype="bfloat16"),
+    *(pair(kind, layout, residual=True, N=12) for kind in problems.KINDS for layout in ("NCHW", "NHWC")),
+]
+
+
+@pytest.mark.parametrize("problem", MANY, ids=str)
+def test_a_right_output_passes_and_a_wrong_corner_is_found(problem):
+    inputs, y = solved(problem)
+    path = problem.main_path
+    assert study.spot_check(problem, path, inputs, "y", y) == ""
+    some = study.excerpt(problem, path, "y")
+    assert some.problem.N <= 8 and some.problem.shapes(path)["y"] == some.cut("y", y).shape
+    for at in ((0,) * 4, tuple(size - 1 for size in y.shape)):
+        bad = y.copy()
+        bad[at] = bad[at] + 40 if problem.dtype == "int8" and bad[at] < 80 else 0x4300 if y.dtype == np.uint16 else 77
+        said = study.spot_check(problem, path, inputs, "y", bad)
+        assert said.startswith(f"y{list(at)} is "), said
+
+
+def test_a_map_of_another_shape_and_unwritten_elements_are_found():
+    problem = MANY[0]
+    inputs, y = solved(problem)
+    assert "has shape (12, 40, 6, 4)" in study.spot_check(problem, "forward", inputs, "y", y[..., :-1])
+    y[5, 17, 2, 3] = np.nan  # not among those held against float64
+    said = study.spot_check(problem, "forward", inputs, "y", y)
+    assert said == "1 of 14,400 elements of y were not written or are not finite, the first at (5, 17, 2, 3)"
+    assert "of its norm" in study.spot_check(problem, "forward", inputs, "y", np.ones_like(y), 1e-5)
+
+
+# ------------------------------------------------------------------------------------------------- other sizes
+
+
+@pytest.mark.parametrize("problem", [one for both in study.LAYERS.values() for one in both] + SOME, ids=str)
+def test_the_counted_layers_are_small_and_do_the_same(problem):
+    small = study.counted_problem(problem)
+    layers = (small.first, small.second) if isinstance(small, Fused) else (small,)
+    was = (problem.first, problem.second) if isinstance(problem, Fused) else (problem,)
+    for one, before in zip(layers, was, strict=True):
+        assert one.N * one.P * one.Q * one.channels_out <= study.COUNTED_OUTPUTS
+        kept = ("layout", "dtype", "bias", "activation", "residual") + ("K", "stride", "padding") * hasattr(one, "K")
+        assert all(getattr(one, name) == getattr(before, name) for name in kept)
+    assert small.op == problem.op and small.main_path == problem.main_path
+
+
+def test_the_counted_layer_is_one_that_the_stage_takes():
+    problem = DepthwiseConv2d(32, 144, 56, 56, 3)
+    small = study.counted_problem(problem, supports=lambda one: one.C % 48 == 0 and one.W % 28 == 0)
+    assert (small.C, small.W, small.N) == (48, 28, 1) or small.C % 48 == 0
+    assert study.counted_problem(problem, supports=lambda one: one == problem) == problem
+
+
+def test_halves_of_layers_chain():
+    for problem in (pair("dwpw"), pair("pwdw"), pair("pwpw"), *SOME[:5]):
+        for size in study.SIZES:
+            less = study.halved(problem, size)
+            assert less is None or less.compulsory_bytes() < problem.compulsory_bytes()
+    assert study.halved(pair("dwpw"), "between") is None and study.halved(pair("pwpw"), "between").first.F == 4
+    assert study.halved(pair("pwdw"), "out").second.C == 4
+    assert study.halved(DepthwiseConv2d(1, 1, 1, 1, 1), "map") is None
+
+
+def test_too_large_a_layer_names_one_that_fits():
+    problem = study.LAYERS["fused", "pwdw"][0]
+    with pytest.raises(study.OutOfMemory) as caught:
+        study.check_memory(problem, "pwdw", 1, 20_000_000)
+    text = str(caught.value)
+    assert "MB of GPU memory for x, w1, b1, w2, b2, y" in text
+    fits = study.problem_of(text.split('--problem "')[1].split('"')[0])
+    assert fits.kind == "pwdw" and study.memory_needed(fits, "pwdw") <= 10_000_000
+    with pytest.raises(study.OutOfMemory, match="too little for any shape"):
+        study.check_memory(problem, "pwdw", 1, 100)
+
+
+# ------------------------------------------------------------------------------------------------------- the study
+
+
+def make(todo, problem=None, mode="gpu", **more):
+    bench = (more.pop("bench", None) or FakeBench({"naive": 900.0})) if mode == "gpu" else None
+    options = {"judge": lambda stage, dtype=None: right(stage), "counter": lambda s, p: (0, ""), "runs": []}
+    options["bench"] = bench
+    return study.study(problem=problem, mode=mode, chosen=todo, **options | more)
+
+
+def test_a_layer_is_timed_against_its_compulsory_bytes_and_peer(tmp_path):
+    layer = DepthwiseConv2d(4, 144, 28, 28, 3, layout="NHWC", bias=True)
+    made = make([NAIVE], layer)
+    (row,) = made.rows
+    size = 4 * (2 * 4 * 144 * 28 * 28 + 144 * 9 + 144)
+    assert made.passed and row.measured.compulsory_bytes == size
+    assert row.measured.effective_gbps == pytest.approx(size / 900e-6 / 1e9)
+    assert (row.op, row.path, row.measured.peer_time_us) == ("depthwise2d", "forward", 2800.0)
+    assert made.uncounted == "they are read for depthwise1d only" and "depthwise1d only" in made.table()
+    run_ = records.read_run(made.write(tmp_path))
+    assert run_.measurements[0].problem["layout"] == "NHWC" and run_.measurements[0].op == "depthwise2d"
+    assert "| naive |" in records.table("depthwise2d", "forward", layer, runs=[run_])
+    again = make([NAIVE], layer, "simulated", runs=[run_])
+    assert again.rows[0].source.startswith("recorded on NVIDIA H200")
+
+
+def test_without_a_problem_each_op_has_its_own(monkeypatch):
+    assert {shape.N for shape in study.main_problems([NAIVE])} == {32}
+    assert {shape.N for shape in study.main_problems([NAIVE], quick=True)} == {1}
+    todo = [stages.stage("depthwise1d/forward/naive"), NAIVE]
+    assert study.main_problems(todo) == (study.PROBLEM, *study.LAYERS["depthwise2d", "forward"])
+    small = tuple(dataclasses.replace(TINY, layout=layout) for layout in ("NHWC", "NCHW"))
+    monkeypatch.setitem(study.LAYERS, ("depthwise2d", "forward"), small)
+    monkeypatch.setattr(study, "PROBLEM", problems.SMALL)
+    assert [row.problem["layout"] for row in make([NAIVE]).rows] == ["NHWC", "NCHW"]
+    for shapes in (None, small[:1]):
+        for mode in ("gpu", "simulated"):
+            told = []
+            make(todo, shapes, mode, progress=told.append)
+            # The bench was given, so its ceilings were not measured.
+            assert len(told) == study.steps(todo, shapes or (problems.SMALL, *small), mode) - (mode == "gpu")
+
+
+def test_a_problem_that_no_stage_is_for_is_refused():
+    with pytest.raises(StudyError, match="is a problem of pointwise, which none of the stages asked for computes"):
+        make([NAIVE], Pointwise(1, 2, 3, 4, 5))
+
+
+def test_a_matrix_product_may_exceed_the_rate_of_float32_arithmetic():
+    assert study.roof_of(Pointwise(1, 2, 3, 4, 5), CEILINGS).fma_tflops is None
+    assert study.roof_of(DepthwiseConv2d(1, 2, 3, 4, 3), CEILINGS).fma_tflops == CEILINGS.fma_tflops
+
+
+TINY = DepthwiseConv2d(2, 3, 4, 5, 3, bias=True, activation="relu6", residual=True)
+TINY8 = DepthwiseConv2d(1, 4, 3, 5, 3, layout="NHWC", dtype="int8", bias=True, zero_x=3, zero_y=-2)
+
+
+class Meddling:
+    """A stage's kernel, and after ``honest`` launches something else with the output."""
+
+    def __init__(self, kernel, honest, meddle):
+        self.kernel, self.honest, self.meddle, self.launches = kernel, honest, meddle, 0
+
+    def __getitem__(self, how):
+        def launch(*args):
+            self.launches += 1
+            if self.meddle != "skip":
+                self.kernel[how](*args)
+                if self.launches > self.honest:
+                    self.meddle(args[-1])
+
+        return launch
+
+
+def bench_run(problem, kernel=None, stage=NAIVE):
+    bench = study.GpuBench(quick=True, clock=Clock(500.0), machine=dataclasses.replace(MACHINE, l2_bytes=1000))
+    with bench.prepare(problem, problem.main_path) as prepared:
+        return prepared, prepared.time(stage.with_kernel(kernel) if kernel else stage)
+
+
+@on_interpreter
+def test_the_bench_checks_times_and_checks_layers_again():
+    prepared, found = bench_run(TINY)
+    assert found.median_us == pytest.approx(500) and prepared.seed == 2 * timing.sets_for(TINY.compulsory_bytes(), 1000)
+
+
+def off(y):
+    y[0] += 100
+
+
+@on_interpreter
+@pytest.mark.parametrize(
+    "honest, meddle", [(0, off), (1, off), (0, "skip")], ids=["at once", "later", "writes nothing"]
+)
+def test_a_layer_that_is_wrong_has_no_time(honest, meddle):
+    with pytest.raises(WrongResult, match="depthwise2d/forward/naive at N=2 C=3"):
+        bench_run(TINY, Meddling(NAIVE.kernel_for(TINY), honest, meddle))
+
+
+@on_interpreter
+def test_int8_outputs_that_are_not_written_are_found():
+    """No int8 is NaN: what stays as it was shows when it was something else before."""
+
+    class Lazy:
+        """Knows the answer, and leaves out one element."""
+
+        def __getitem__(self, how):
+            def launch(*args):
+                values = references.reference(TINY8, "forward", prepared.inputs)["y"].astype(np.int8).ravel()
+                y = args[-1]
+                for i in range(values.size):
+                    if i != 7:
+                        y[i] = values[i]
+
+            return launch
+
+    bench = study.GpuBench(quick=True, clock=Clock(500.0), machine=dataclasses.replace(MACHINE, l2_bytes=1000))
+    with bench.prepare(TINY8, "forward") as prepared:
+        stage = dataclasses.replace(NAIVE, dtypes=("int8",), supports=lambda p: True, kernel=Lazy())
+        stage = dataclasses.replace(stage, launch=lambda p: stages.Launch((1,), (1,)), view="flat")
+        with pytest.raises(WrongResult, match=r"y\[.*\] is (-86|85), not|1 of 60 elements of y were not written"):
+            prepared.check(stage)
+
+
+# ------------------------------------------------------------------------------------------------------- command
+
+
+@pytest.mark.parametrize(
+    "problem",
+    [*SOME, *MANY, TINY8],
+    ids=str,
+)
+def test_a_layer_is_read_back_from_how_it_prints_itself(problem):
+    assert study.problem_of(str(problem)) == problem
+
+
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        ("N=1 C=2 H=3 W=4", "it needs N, C, H, W and K"),
+        ("N=1 C=2 H=3 W=4 K=3 F=2", "it needs N, C, F, H and W"),
+        ("N=1 C=x H=3 W=4 K=3", "C must be a whole number, not x"),
+        ("N=1 C=2 H=3 W=4 K=3 NHCW", "'NHCW' is unknown. The nearest is 'NHWC'"),
+        ("N=1 C=2 H=3 W=4 K=3 stride", "stride must be a whole number, not nothing"),
+        ("N=1 C=2 H=3 W=4 K=0", "K must be at least 1"),
+        ("N=1 C=2 H=3 W=4 K=3 -> N=1 C=3 F=2 H=3 W=4", "the first layer gives"),
+        ("N=1 C=2 H=3 W=4 K=3 -> -> ", "3 layers: one, or two"),
+    ],
+)
+def test_what_is_no_layer_is_one_clear_error(capsys, text, message):
+    status, out, err = run(capsys, "--problem", text)
+    assert status == 2 and out == "" and err.count("\n") == 1 and message in err
+    with pytest.raises(ProblemError):
+        study.problem_of(text)
+
+
+@on_interpreter
+def test_the_command_studies_layers_in_simulated_mode(capsys):
+    status, out, err = run(capsys, "--problem", "N=1 C=8 H=7 W=7 K=3 NHWC bias relu6", "--json")
+    made = json.loads(out)
+    assert status == 0 and made["passed"] and {row["op"] for row in made["rows"]} == {"depthwise2d"}
+    for row in made["rows"]:
+        assert row["predicted_bytes"] >= row["counted_bytes"] == row["counted_prediction"] > 0
