@@ -610,14 +610,15 @@ def _problem(row: records.Measurement) -> DepthwiseConv1d:
 def table(runs: Sequence[records.Record] | None = None) -> records.Markdown:
     """Predicted beside measured at each newest run's main problem, of one storage type, as Markdown for the README."""
     runs = records.load_runs() if runs is None else list(runs)
-    if not any(run.measurements for run in runs):
+    rows = {id(run): [row for row in run.measurements if row.op == "depthwise1d"] for run in runs}
+    if not any(rows.values()):
         return records.Markdown("Nothing is recorded. On a GPU: `python -m dwlab study --record FILE`.\n")
     # A run of 16-bit rows alone has too few stages to say much: each GPU's newest with float32, or its newest.
-    newest = {run.gpu: run for run in runs if run.measurements}
-    newest |= {run.gpu: run for run in runs if any(row.dtype == "float32" for row in run.measurements)}
+    newest = {run.gpu: run for run in runs if rows[id(run)]}
+    newest |= {run.gpu: run for run in runs if any(row.dtype == "float32" for row in rows[id(run)])}
     parts = []
     for run in newest.values():
-        main = min(run.measurements, key=lambda row: row.dtype != "float32")  # the first with float32, or the first
+        main = min(rows[id(run)], key=lambda row: row.dtype != "float32")  # the first with float32, or the first
         made = compare([run], keep=lambda one, main=main: (one.problem, one.dtype) == (main.problem, main.dtype))
         lines = [["stage", "measured (µs)", "predicted (µs)", "error", "bound by"], ["---"] + ["---:"] * 3 + ["---"]]
         lines += [[cells[0], *cells[2:]] for cells in made.cells()]
