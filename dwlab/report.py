@@ -9,8 +9,10 @@ the roofline of every path, ``write`` puts both and the tables of each path besi
 from __future__ import annotations
 
 import functools
+import math
 import os
 import re
+import statistics
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -221,6 +223,143 @@ def _printed(ms: float | None) -> str:
     return "" if ms is None else f"{ms:.2f}"
 
 
+# ------------------------------------------------------------------------------------------------------------- layers
+
+
+def layer_text(problem: Any) -> str:
+    """A layer in a few characters, without images, layout and storage type: "DW 3×3 s2 64@112", "PW 64→128@56".
+
+    Two that are fused have + between.
+    """
+    if hasattr(problem, "first"):
+        return f"{layer_text(problem.first)} + {layer_text(problem.second)}"
+    size = str(problem.H) if problem.H == problem.W else f"{problem.H}×{problem.W}"
+    if hasattr(problem, "F"):
+        return f"PW {problem.C}→{problem.F}@{size}"
+    stride = f" s{problem.stride}" if problem.stride > 1 else ""
+    padding = f" p{problem.padding}" if problem.padding != problem.K // 2 else ""
+    return f"DW {problem.K}×{problem.K}{stride}{padding} {problem.C}@{size}"
+
+
+LARGE_US = 20.0
+"""From this time at copy bandwidth on, a layer counts as large: a launch's start and end are a small part of it."""
+
+
+def layers(
+    runs: Sequence[Record] | None = None, gpu: str | None = None
+) -> tuple[list[Mapping[str, Any]], list[Record]]:
+    """(rows, runs): the newest row of each layer, batch and storage type on one GPU, and the runs that they are from.
+
+    gpu: that of the newest run with layers if None.
+    """
+    runs = records.load_runs() if runs is None else list(runs)
+    having = [run for run in runs if run.sections.get("layers") and gpu in (None, run.gpu)]
+    having = [run for run in having if run.gpu == having[-1].gpu]
+    found: dict[tuple[Any, ...], tuple[Mapping[str, Any], Record]] = {}
+    for run in having:
+        for row in run.sections["layers"]:
+            key = tuple(row[name] for name in ("op", "path", "layer", "batch", "dtype"))
+            found[key] = row, run
+    used = [run for run in having if any(one is run for _, one in found.values())]
+    order = {"depthwise2d": 0, "pointwise": 1, "fused": 2}
+
+    def place(row: Mapping[str, Any]) -> tuple[Any, ...]:
+        return (order.get(row["op"], 3), row["path"], -len(row["dtype"]), row["dtype"], row["batch"])
+
+    return sorted((row for row, _ in found.values()), key=place), used
+
+
+_NO_LAYERS = "No layers of image networks are recorded. On a GPU: `python benchmarks/record_layers.py`.\n"
+
+
+def layers_summary(runs: Sequence[Record] | None = None, gpu: str | None = None) -> Markdown:
+    """Our stages against PyTorch's best on layers of image networks, a row an op, storage type and batch; the losses.
+
+    The geometric mean, least and greatest of the peer's time over ours; how many layers are slower, or have no time of
+    ours or no peer; and the fraction of the copy bandwidth, of all layers and of large ones.
+    """
+    rows, used = layers(runs, gpu)
+    if not rows:
+        return Markdown(_NO_LAYERS)
+    head = ["layers of", "dtype", "batch", "layers", "× peer, geometric mean", "least", "greatest", "slower"]
+    head += ["no time or no peer", "of copy, median", "large layers: least", "median", "at 85 % of copy"]
+    lines = [records._line(head), records._line(["---", "---"] + ["---:"] * (len(head) - 2))]
+    groups: dict[tuple[str, str, int], list[Mapping[str, Any]]] = {}
+    for row in rows:
+        groups.setdefault((_op(row), row["dtype"], row["batch"]), []).append(row)
+    for (op, dtype, batch), here in groups.items():
+        ratios = sorted(row["speedup_vs_peer"] for row in here if row.get("speedup_vs_peer"))
+        mean = math.exp(sum(map(math.log, ratios)) / len(ratios)) if ratios else None
+        fractions = [row["fraction_of_copy"] for row in here if row.get("fraction_of_copy")]
+        large = [row["fraction_of_copy"] for row in here if row.get("fraction_of_copy") and _large(row)]
+        cells = [op, dtype, f"{batch}", f"{len(here)}", records._times(mean)]
+        cells += [records._times(ratios[i]) if ratios else "" for i in (0, -1)]
+        cells += [f"{sum(ratio < 1 for ratio in ratios)}", f"{len(here) - len(ratios)}", _median(fractions)]
+        cells += [records._percent(min(large, default=None)), _median(large)]
+        cells.append(f"{sum(one >= 0.85 for one in large)} of {len(large)}" if large else "")
+        lines.append(records._line(cells))
+    lost = [row for row in rows if row.get("speedup_vs_peer") and row["speedup_vs_peer"] < 1]
+    lines.append("")
+    if lost:
+        lines.append(f"Slower than the peer, {len(lost)} of {len(rows)}: " + "; ".join(map(_lost, lost)) + ".  ")
+    failed = [row for row in rows if row.get("failure")]
+    if failed:
+        said = (f"{_name(row)}: {row['failure']}" for row in failed)
+        lines.append(f"Without a time or a peer, or with a wrong stage, {len(failed)}: " + "; ".join(said) + ".  ")
+    lines += _layers_notes(used)
+    return Markdown("\n".join(lines))
+
+
+def layers_table(runs: Sequence[Record] | None = None, gpu: str | None = None) -> Markdown:
+    """Every layer recorded: our fastest stage and layout beside the fastest peer."""
+    rows, used = layers(runs, gpu)
+    if not rows:
+        return Markdown(_NO_LAYERS)
+    head = ["layers of", "layer", "dtype", "batch", "networks", "stage", "layout", "time (µs)", "of copy"]
+    head += ["peer", "peer (µs)", "× peer", ""]
+    lines = [records._line(head), records._line(["---"] * 7 + ["---:"] * 2 + ["---"] + ["---:"] * 2 + ["---"])]
+    for row in rows:
+        cells = [_op(row), row["layer"], row["dtype"], f"{row['batch']}", row["networks"], row.get("stage") or ""]
+        cells += [row.get("layout") or "", records._round(row.get("time_us"))]
+        cells += [records._percent(row.get("fraction_of_copy")), row.get("peer") or ""]
+        cells += [records._round(row.get("peer_time_us")), records._times(row.get("speedup_vs_peer"))]
+        lines.append(records._line([*cells, row.get("failure") or records._result(row)]))
+    lines += ["", *_layers_notes(used)]
+    return Markdown("\n".join(lines))
+
+
+def _layers_notes(used: Sequence[Record]) -> list[str]:
+    notes = dict.fromkeys(note for run in used for note in run.notes)
+    return [
+        *(f"{note}  " for note in notes),
+        "× peer: the fastest of PyTorch's ways over our fastest stage, both in CUDA graphs, each in its best layout; "
+        "int8 against PyTorch's float16. of copy: compulsory bytes over the time, against the copy measured in the "
+        f"same run. large: {LARGE_US:g} µs or more at the copy bandwidth.  ",
+        f"Measured on {'; '.join(dict.fromkeys(run.where() for run in used))}.",
+        "",
+    ]
+
+
+def _op(row: Mapping[str, Any]) -> str:
+    return row["op"] if row["path"] == "forward" else f"{row['op']}/{row['path']}"
+
+
+def _name(row: Mapping[str, Any]) -> str:
+    return f"{row['layer']} ({_op(row)}, {row['dtype']}, batch {row['batch']})"
+
+
+def _lost(row: Mapping[str, Any]) -> str:
+    return f"{_name(row)} {row['speedup_vs_peer']:.2f}"
+
+
+def _large(row: Mapping[str, Any]) -> bool:
+    return row["copy_bound_us"] >= LARGE_US
+
+
+def _median(values: Sequence[float]) -> str:
+    return records._percent(statistics.median(values)) if values else ""
+
+
 # ------------------------------------------------------------------------------------------------------------- tables
 
 
@@ -232,6 +371,8 @@ def tables(runs: Sequence[Record] | None = None) -> dict[str, Callable[[], str]]
         "ceilings": lambda: records.ceilings_table(runs),
         "grid": lambda: records.grid_table(runs),
         "grid/summary": lambda: records.grid_summary(runs),
+        "layers": lambda: layers_table(runs),
+        "layers/summary": lambda: layers_summary(runs),
         "sanitizer": lambda: records.sanitizer_table(runs),
         "reduction_error": lambda: records.reduction_error_table(runs),
         "comparisons": lambda: records.comparisons_table(runs),

@@ -109,16 +109,24 @@ _COUNTED_LATER = ("atomic_requests", "atomic_sectors", "l2_read_sectors", "l2_wr
 # Parts of a record that a run may have beside its measurements: name -> what each row has, and of what kind. A kind
 # that ends in "?" may be null or missing. grid: one path of one shape, with the stage that dispatch chose for it;
 # *_bound_us: the least time that the copy bandwidth and the FMA rate allow. sanitizer: one of compute-sanitizer's tools
-# over one stage. tries: one small kernel of benchmarks/roof_tries.py; bytes: that it must move, and gbps by that.
-# reduction_error: a sum against float64; terms: of each output; error: the greatest |out - ref| of all outputs over the
-# sum of the terms' absolute values; norm_error: of the whole output. comparisons: tests that hold the interpreter
-# against a GPU.
+# over one stage. layers: one layer of an image network, or two of them fused, at a batch: our fastest stage and layout
+# beside the fastest peer. tries: one small kernel of benchmarks/roof_tries.py; bytes: that it must move, and gbps by
+# that. reduction_error: a sum against float64; terms: of each output; error: the greatest |out - ref| of all outputs
+# over the sum of the terms' absolute values; norm_error: of the whole output. comparisons: tests that hold the
+# interpreter against a GPU.
 SECTIONS: dict[str, dict[str, str]] = {
     "grid": {
         "op": "text", "path": "text", "problem": "object", "dtype": "text", "stage": "text", "time_us": "positive?",
         "p10_us": "positive?", "p90_us": "positive?", "fraction_of_copy": "positive?", "copy_bound_us": "positive",
         "fma_bound_us": "positive?", "peer": "text?", "peer_time_us": "positive?", "speedup_vs_peer": "positive?",
         "cold": "text?", "failure": "text?",
+    },
+    "layers": {
+        "op": "text", "path": "text", "layer": "text", "batch": "positive", "dtype": "text", "problem": "object",
+        "networks": "text", "compulsory_bytes": "positive", "copy_bound_us": "positive", "stage": "text?",
+        "layout": "text?", "time_us": "positive?", "p10_us": "positive?", "p90_us": "positive?",
+        "fraction_of_copy": "positive?", "cold": "text?", "peer": "text?", "peer_time_us": "positive?",
+        "speedup_vs_peer": "positive?", "failure": "text?",
     },
     "sanitizer": {"tool": "text", "stage": "text", "clean": "flag", "message": "text?", "version": "text?"},
     "reduction_error": {
@@ -355,7 +363,7 @@ def _record(data: Mapping[str, Any], name: str) -> Record:
         if data.get(name) is not None
     }
     # A run of the sanitizer, say, measures no ceilings.
-    needed = rows or ceilings or sections.get("grid") or not any(sections.values())
+    needed = rows or ceilings or sections.get("grid") or sections.get("layers") or not any(sections.values())
     copy = _number(ceilings.get("copy_gbps"), "ceilings.copy_gbps") if needed else 0.0
     for key in ("l2_gbps", "fma_tflops", "launch_us"):
         if ceilings.get(key) is not None:
@@ -1006,6 +1014,7 @@ def tries_table(runs: Sequence[Record] | None = None, group: str | None = None) 
 _HOW = {
     "tries": "On a GPU: `python benchmarks/roof_tries.py`.",
     "grid": "On a GPU: `python benchmarks/shape_grid.py`.",
+    "layers": "On a GPU: `python benchmarks/record_layers.py`.",
     "sanitizer": "On a GPU: `python benchmarks/sanitize.py`.",
     "reduction_error": "On a GPU: `python benchmarks/reduction_error.py`.",
     "comparisons": "On a GPU: `python benchmarks/record_run.py`.",

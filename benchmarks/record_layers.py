@@ -1,0 +1,592 @@
+"""Our stages against PyTorch's best on the layers of image networks: ``python benchmarks/record_layers.py [FOLDER]``.
+
+Each distinct depthwise layer, pointwise layer and pair of the two that may share a kernel, of MobileNetV1, MobileNetV2,
+Xception and ProxylessNAS-GPU, at batch 1 and 32, in float32 and float16: those with the largest share of their
+network's bytes first, operators and storage types in turn, until the time is over. Ours: the last stages that take the
+layer, in either layout; theirs: what dwlab.layer_peers finds, in either memory format. Both sides run in CUDA graphs on
+several sets of buffers, together larger than the L2 as far as 64 sets are. Results are checked against float64 before a
+time is taken, ours on fresh inputs after it too. Writes one record into FOLDER (the project's own if none is given): a
+measurement for each stage, layout and layer, and in the section `layers` our best beside theirs.
+
+Kernels are compiled in several processes, and one at a time uses the GPU. Exit status 1 if a result was wrong or
+nothing was measured.
+
+examples: record_layers.py --op depthwise2d --op fused/dwpw --dtype float16 --seconds 120
+          record_layers.py --missing          what no record has yet
+          record_layers.py --list             what would be measured, in which order; needs no GPU
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import itertools
+import multiprocessing
+import os
+import queue
+import sys
+import time
+import traceback
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+import numpy as np  # noqa: E402
+
+from dwlab import layer_peers, peers, records, report, roofline, stages, study, timing  # noqa: E402
+from dwlab.layers import DTYPES, LAYOUTS, DepthwiseConv2d, Fused, Pointwise  # noqa: E402
+from dwlab.machine import Ceilings  # noqa: E402
+
+NETWORKS = ("mobilenet_v1", "mobilenet_v2", "xception", "proxylessnas")
+OPS = ("depthwise2d", "pointwise", "fused", "fused/dwpw", "fused/pwdw", "fused/pwpw")
+TURN = ("depthwise2d", "fused", "pointwise")
+HOW = {"rounds": 5, "min_seconds": 0.02, "most_seconds": 0.2}
+FEW_SETS = 8  # of buffers, where even the most would lie in the L2
+ABOVE = 0.1  # how far above the copy bandwidth a layer may be: a copy writes as much as it reads, and reads are faster
+
+Problem = DepthwiseConv2d | Pointwise | Fused
+
+
+@dataclass(frozen=True)
+class Group:
+    """One layer or pair of one storage type: its problem for one image in NHWC, and where it stands in the networks.
+
+    share: of the bytes that its networks' layers must move, in their sum.
+    """
+
+    problem: Problem
+    where: tuple[str, ...]
+    share: float
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """Op, path and storage type."""
+        return self.problem.op, self.problem.main_path, self.problem.dtype
+
+
+# ---------------------------------------------------------------------------------------------------------- the plan
+
+
+def wanted(problem: Problem, ops: Sequence[str]) -> bool:
+    """Whether a problem is of these ops. Two pointwise layers only where they are asked for by name."""
+    if not ops:
+        return problem.main_path != "pwpw"
+    return problem.op in ops or f"{problem.op}/{problem.main_path}" in ops
+
+
+def of_network(name: str, dtype: str) -> list[tuple[str, Problem]]:
+    """(name, problem) of every layer and of every pair that may share a kernel, for one image in NHWC."""
+    from dwlab import networks
+
+    network = networks.network(name, batch=1, layout="NHWC", dtype=dtype)
+    found = [(one.name, one.problem) for one in network.layers if one.planned]
+    for index, (one, two) in enumerate(itertools.pairwise(network.layers)):
+        if not network.joint(index):
+            found.append((f"{one.name} and {two.name}", Fused(one.problem, two.problem)))
+    return found
+
+
+def sizes(problem: Problem) -> tuple[Any, ...]:
+    """What makes layers distinct: their sizes. Activations and residuals do not."""
+    if isinstance(problem, Fused):
+        return (*sizes(problem.first), *sizes(problem.second))
+    names = ("C", "F", "H", "W", "K", "stride", "padding")
+    return (problem.op, problem.dtype, *(getattr(problem, name, 0) for name in names))
+
+
+def plan(ops: Sequence[str], dtypes: Sequence[str], names: Sequence[str] = NETWORKS) -> list[Group]:
+    """The distinct layers and pairs, the largest shares first, ops, paths and storage types in turn."""
+    found: dict[tuple[Any, ...], Group] = {}
+    for dtype, name in itertools.product(dtypes, names):
+        layers = of_network(name, dtype)
+        for op in ("depthwise2d", "pointwise", "fused"):
+            here = [(where, problem) for where, problem in layers if problem.op == op]
+            total = sum(problem.compulsory_bytes(problem.main_path) for _, problem in here)
+            for where, problem in here:
+                if not wanted(problem, ops):
+                    continue
+                share = problem.compulsory_bytes(problem.main_path) / total
+                known = found.get(sizes(problem), Group(problem, (), 0.0))
+                found[sizes(problem)] = replace(
+                    known, where=(*known.where, f"{name} {where}"), share=known.share + share
+                )
+    lines: dict[tuple[str, str, str], list[Group]] = {}
+    for group in sorted(found.values(), key=lambda group: -group.share):
+        lines.setdefault(group.key, []).append(group)
+    keys = sorted(lines, key=lambda key: (DTYPES.index(key[2]), TURN.index(key[0])))
+    in_turn = itertools.zip_longest(*(lines[key] for key in keys))
+    return [group for turn in in_turn for group in turn if group is not None]
+
+
+def variant(problem: Problem, batch: int, layout: str) -> Problem:
+    """The problem for so many images in a layout."""
+    if isinstance(problem, Fused):
+        return Fused(variant(problem.first, batch, layout), variant(problem.second, batch, layout))
+    return replace(problem, N=batch, layout=layout)
+
+
+def candidates(problem: Problem, last: int) -> list[Any]:
+    """The last so many stages that take the problem; all of them for 0."""
+    here = [stage for stage in stages.stages(problem.op, problem.main_path) if stage.supports(problem)]
+    return here[-last:]
+
+
+def in_networks(where: Iterable[str]) -> str:
+    """The networks that have a layer, and how often: "mobilenet_v1 5×, xception"."""
+    counted: dict[str, int] = {}
+    for one in where:
+        name = one.split(" ")[0]
+        counted[name] = counted.get(name, 0) + 1
+    return ", ".join(name if n == 1 else f"{name} {n}×" for name, n in counted.items())
+
+
+def sets_of(nbytes: int, l2_bytes: int) -> int:
+    """Sets of buffers: together larger than the L2; few where even the most would not be."""
+    sets = timing.sets_for(nbytes, l2_bytes)
+    return sets if sets * nbytes >= 2 * l2_bytes else min(sets, FEW_SETS)
+
+
+def compile_ahead(stage: Any, problem: Problem) -> None:
+    """Compiles a stage's kernel for a problem without launching it."""
+    from numba import typeof, types
+    from numba.np.numpy_support import from_dtype
+
+    how, shapes = stage.launch(problem), problem.shapes(stage.path)
+    arrays = []
+    for name in problem.slots(stage.path):
+        kind = types.float32 if stage.view == "words" else from_dtype(problem.storage_of(name))
+        arrays.append(types.Array(kind, len(shapes[name]) if stage.view == "shaped" else 1, "C"))
+    if how.parts:  # the workspace
+        arrays[-1] = types.Array(types.float32, len(shapes[problem.arrays(stage.path)[-1]]) + 1, "C")
+    stage.kernel_for(problem).compile((*arrays, *(typeof(scalar) for scalar in how.scalars)))
+
+
+# ------------------------------------------------------------------------------------------------------- measuring
+
+
+class Prepared:
+    """A problem's two sets of inputs and what a part of their output must be: made without the GPU."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem, self.path = problem, problem.main_path
+        first = problem.inputs(self.path, seed=2026)
+        # The second inputs are the first, moved on: all of them differ, and random numbers take long to make.
+        second = {
+            name: np.roll(values.reshape(-1), 1 + values.size // 3).reshape(values.shape)
+            for name, values in first.items()
+        }
+        self.inputs = (first, second)
+        self.excerpt = study.excerpt(problem, self.path, "y")
+        self.wanted = []
+        for inputs in self.inputs:
+            self.wanted.append(self.excerpt.reference({k: self.excerpt.cut(k, v) for k, v in inputs.items()}))
+
+    def wrong(self, y: Any, number: int, relative: float | None = None) -> str:
+        """What is wrong with an output, a tensor of the problem's shape, for inputs 0 or 1; "" if nothing."""
+        import torch
+
+        if tuple(y.shape) != self.problem.shapes(self.path)["y"]:
+            return f"y has shape {tuple(y.shape)}, not {self.problem.shapes(self.path)['y']}"
+        if y.dtype == torch.int16:
+            y = y.view(torch.bfloat16)
+        if y.is_floating_point() and not bool(torch.isfinite(y).all()):
+            return "y has elements that are not written or not finite"
+        for axis, places in enumerate(self.excerpt.kept["y"]):
+            y = y.index_select(axis, torch.from_numpy(np.asarray(places, np.int64)).to(y.device))
+        values = y.float().cpu().numpy() if y.is_floating_point() else y.cpu().numpy()
+        return self.excerpt.compare(self.wanted[number], values, relative)
+
+
+class Buffers:
+    """A prepared problem on the GPU: sets of tensors, and the same as arrays for kernels."""
+
+    def __init__(self, prepared: Prepared, l2_bytes: int) -> None:
+        import torch
+
+        self.prepared, self.number = prepared, 0
+        problem, path = prepared.problem, prepared.path
+        nbytes = problem.compulsory_bytes(path)
+        sets = sets_of(nbytes, l2_bytes)
+        self.cold = timing.cache_state(nbytes, l2_bytes, sets)
+        y = torch.from_numpy(self._signed(problem.nans("y", path)))
+        first = {name: self._on_gpu(values) for name, values in prepared.inputs[0].items()} | {"y": y.cuda()}
+        self.nans = y.flatten()[:1].cuda()
+        self.sets = [first] + [{name: one.clone() for name, one in first.items()} for _ in range(sets - 1)]
+        torch.cuda.synchronize()
+        self.arrays = [{name: self._array(name, one) for name, one in tensors.items()} for tensors in self.sets]
+
+    @staticmethod
+    def _signed(values: np.ndarray) -> np.ndarray:
+        """bfloat16's bits as PyTorch takes them."""
+        return values.view(np.int16) if values.dtype == np.uint16 else values
+
+    def _on_gpu(self, values: np.ndarray) -> Any:
+        import torch
+
+        return torch.from_numpy(self._signed(np.ascontiguousarray(values))).cuda()
+
+    def _array(self, name: str, tensor: Any) -> Any:
+        from dwlab.target import cuda
+
+        array = cuda.as_cuda_array(tensor)
+        return array.view(np.uint16) if str(array.dtype) == "int16" else array
+
+    def refresh(self) -> None:
+        """The other inputs in the first set."""
+        import torch
+
+        self.number = 1 - self.number
+        for name, values in self.prepared.inputs[self.number].items():
+            self.sets[0][name].copy_(torch.from_numpy(self._signed(np.ascontiguousarray(values))))
+        torch.cuda.synchronize()
+
+    def check(self, start: Any) -> str:
+        """What is wrong after one launch on poisoned outputs; whole numbers are poisoned twice, with two values."""
+        import torch
+
+        from dwlab.target import cuda
+
+        y, before = self.sets[0]["y"], None
+        for poison in (self.nans, ~self.nans) if y.dtype == torch.int8 else (self.nans,):
+            y.copy_(poison.expand_as(y))
+            torch.cuda.synchronize()
+            start(0)
+            cuda.synchronize()
+            said = self.prepared.wrong(y, self.number)
+            if said:
+                return said
+            if before is not None and not torch.equal(before, y):
+                return "y has elements that are not written"
+            before = y.clone() if y.dtype == torch.int8 else None
+        return ""
+
+    def time(self, stage: Any, clock: Any) -> timing.Timing | str:
+        """The stage's time, or what is wrong with its results."""
+        launches = [stage.starter(self.prepared.problem, arrays) for arrays in self.arrays]
+        said = self.check(launches[0])
+        if said:
+            return said
+        timed = timing.time_launches(launches, cold=self.cold, clock=clock, **HOW)
+        self.refresh()
+        said = self.check(launches[0])
+        return f"on fresh inputs: {said}" if said else timed
+
+    def peers(self, compiled: bool) -> list[peers.Peer]:
+        """PyTorch's times. The problem is one that it has: see layer_peers.peer_problem."""
+        problem, number = self.prepared.problem, self.number
+
+        def verify(tensors: dict[str, Any]) -> str:
+            return self.prepared.wrong(tensors["y"], number, layer_peers.relative_error(problem.dtype))
+
+        return layer_peers.measure(problem, self.sets, verify, cold=self.cold, compiled=compiled, **HOW)
+
+
+def measured(
+    stage: Any, problem: Problem, timed: timing.Timing, machine: dict[str, Any], where: Sequence[str]
+) -> records.Measurement:
+    """A record's row, without its peer."""
+    nbytes, copy = problem.compulsory_bytes(problem.main_path), machine["copy_gbps"]
+    gbps = nbytes / timed.median_us / 1e3
+    note = f"{timed.note}; in {in_networks(where)}" if timed.note else f"in {in_networks(where)}"
+    return records.Measurement(
+        gpu="", date="", op=stage.op, path=stage.path, stage=stage.name, problem=records.describe_problem(problem),
+        dtype=problem.dtype, time_us=timed.median_us, p10_us=timed.p10_us, p90_us=timed.p90_us, rounds=timed.rounds,
+        launches=timed.launches, method=timed.method, cold=timed.cold, compulsory_bytes=nbytes, effective_gbps=gbps,
+        copy_gbps=copy, fraction_of_copy=gbps / copy, flops=problem.flops, intensity=problem.flops / nbytes,
+        order=stage.order, kernel_sha256=study.kernel_digest(stage), note=note,
+    )  # fmt: skip
+
+
+def above(row: records.Measurement, problem: Problem, machine: dict[str, Any]) -> str:
+    """Why a time cannot be; "" if it can."""
+    ceilings = Ceilings(machine["copy_gbps"], machine["l2_gbps"], machine["fma_tflops"], measured=True)
+    try:
+        roofline.points([row], study.roof_of(problem, ceilings), tolerance=ABOVE)
+    except roofline.RooflineError as error:
+        return str(error)
+    return ""
+
+
+def layer_row(
+    group: Group,
+    batch: int,
+    tried: Sequence[tuple[Any, Problem, records.Measurement | str]],
+    ran: Sequence[peers.Peer],
+    machine: dict[str, Any],
+) -> dict[str, Any]:
+    """The row of the section `layers`: our fastest stage and layout beside the fastest peer.
+
+    tried: stage, problem, and its measurement or what is wrong with it.
+    """
+    right = [(row.time_us, i) for i, (_, _, row) in enumerate(tried) if isinstance(row, records.Measurement)]
+    wrong = [f"WRONG: {stage.name}, {problem.layout}: {row}" for stage, problem, row in tried if isinstance(row, str)]
+    problem = variant(group.problem, batch, "NHWC")
+    nbytes = problem.compulsory_bytes(problem.main_path)
+    made = {
+        "op": problem.op, "path": problem.main_path, "layer": report.layer_text(problem), "batch": batch,
+        "dtype": problem.dtype, "problem": records.describe_problem(problem), "networks": in_networks(group.where),
+        "copy_bound_us": nbytes / machine["copy_gbps"] / 1e3, "compulsory_bytes": nbytes,
+    }  # fmt: skip
+    failed = wrong
+    if right:
+        stage, problem, row = tried[min(right)[1]]
+        made |= {"problem": records.describe_problem(problem), "stage": stage.name, "layout": problem.layout}
+        made |= {key: getattr(row, key) for key in ("time_us", "p10_us", "p90_us", "fraction_of_copy", "cold")}
+    elif not tried:
+        failed = ["no stage takes it"]
+    peer = peers.fastest(ran)
+    if peer is not None:
+        made |= {"peer": peer.name, "peer_time_us": peer.time.median_us}
+        if right:
+            made["speedup_vs_peer"] = peer.time.median_us / made["time_us"]
+    elif tried:
+        failed = [*failed, "; ".join(f"{one.way}: {one.failure}" for one in ran) or "PyTorch was not tried"]
+    return made | ({"failure": "; ".join(failed)} if failed else {})
+
+
+def measure(group: Group, ready: Sequence[Any], machine: dict[str, Any], clock: Any, compiled: bool) -> dict[str, Any]:
+    """All of a group while this process has the GPU. ready: (batch, [(Prepared, stages)], Prepared for the peers)."""
+    import torch
+
+    made: dict[str, list[Any]] = {"measurements": [], "layers": [], "peers": []}
+    for batch, layouts, theirs in ready:
+        tried: list[tuple[Any, Problem, records.Measurement | str]] = []
+        ran: list[peers.Peer] = []
+        for prepared, chosen in layouts:
+            buffers = None
+            try:
+                buffers = Buffers(prepared, machine["l2_bytes"])
+            except Exception as error:
+                tried += [(stage, prepared.problem, _said(error)) for stage in chosen]
+            for stage in chosen if buffers else ():
+                try:
+                    timed = buffers.time(stage, clock)
+                except Exception as error:
+                    timed = _said(error)
+                if isinstance(timed, timing.Timing):
+                    row = measured(stage, prepared.problem, timed, machine, group.where)
+                    tried.append((stage, prepared.problem, above(row, prepared.problem, machine) or row))
+                else:
+                    tried.append((stage, prepared.problem, timed))
+            if buffers and prepared is theirs:
+                ran = buffers.peers(compiled)
+            buffers = None
+            torch.cuda.empty_cache()  # other processes want the memory
+        if theirs is not None and all(prepared is not theirs for prepared, _ in layouts):  # of another storage type
+            ran = Buffers(theirs, machine["l2_bytes"]).peers(compiled)
+            torch.cuda.empty_cache()
+        peer = peers.fastest(ran)
+        for _, _, row in tried:
+            if isinstance(row, records.Measurement):
+                if peer is not None:
+                    us = peer.time.median_us
+                    row = replace(row, peer=peer.name, peer_time_us=us, speedup_vs_peer=us / row.time_us)
+                made["measurements"].append(row.to_dict())
+        made["layers"].append(layer_row(group, batch, tried, ran, machine))
+        if theirs is not None:
+            shown = {"path": theirs.path, "shape": records.describe_problem(theirs.problem)}
+            made["peers"] += [one.to_dict() | shown | {"dtype": theirs.problem.dtype} for one in ran]
+    return made
+
+
+def _said(error: Exception) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+
+
+def prepare(group: Group, batches: Sequence[int], layouts: Sequence[str], last: int) -> list[Any]:
+    """What `measure` takes of a group: kernels compiled, inputs and references made. The GPU has no part in it."""
+    ready = []
+    for batch in batches:
+        here: list[Any] = []
+        for layout in layouts:
+            problem = variant(group.problem, batch, layout)
+            chosen = candidates(problem, last)
+            for stage in chosen:
+                with contextlib.suppress(Exception):  # what does not compile says so when it is launched
+                    compile_ahead(stage, problem)
+            if chosen:
+                here.append((Prepared(problem), chosen))
+        theirs = None
+        if here:
+            problem = here[0][0].problem
+            other = layer_peers.peer_problem(problem)
+            theirs = here[0][0] if other == problem else Prepared(other)
+        ready.append((batch, here, theirs))
+    return ready
+
+
+def work(tasks: Any, results: Any, gpu: Any, machine: dict[str, Any], options: dict[str, Any]) -> None:
+    """A process: takes groups, compiles, and measures while it holds the GPU."""
+    try:
+        import torch
+
+        clock = timing.DeviceClock()
+        torch.cuda.init()
+        while True:
+            try:
+                group = tasks.get(timeout=2)
+            except queue.Empty:
+                return
+            try:
+                ready = prepare(group, options["batches"], options["layouts"], options["last"])
+                with gpu:
+                    made = measure(group, ready, machine, clock, options["compiled"])
+                    torch.cuda.synchronize()
+            except Exception as error:
+                traceback.print_exc()
+                made = {"measurements": [], "peers": [], "layers": []}
+                for batch in options["batches"]:
+                    row = layer_row(group, batch, [], [], machine)
+                    made["layers"].append(row | {"failure": f"WRONG: {_said(error)}"})
+            results.put(made)
+    except Exception as error:  # this process ends, the others go on
+        traceback.print_exc()
+        results.put(_said(error))
+
+
+# ---------------------------------------------------------------------------------------------------------- command
+
+
+def missing(groups: Sequence[Group], batches: Sequence[int], runs: Sequence[records.Record]) -> list[Group]:
+    """The groups of which some batch is in no record of a layer with a time of ours and theirs."""
+    known = {
+        (row["op"], row["path"], row["dtype"], row["layer"], row["batch"])
+        for run in runs
+        for row in run.sections.get("layers", ())
+        if row.get("speedup_vs_peer")
+    }
+    return [
+        group
+        for group in groups
+        if not all((*group.key, report.layer_text(group.problem), batch) in known for batch in batches)
+    ]
+
+
+def collect(
+    groups: Sequence[Group], machine: dict[str, Any], options: argparse.Namespace, started: float
+) -> tuple[dict[str, list[Any]], list[str]]:
+    """What the processes measured until all is done or the time is over, and notes on what is not there."""
+    context = multiprocessing.get_context("spawn")
+    tasks, results, gpu = context.Queue(), context.Queue(), context.Lock()
+    for group in groups:
+        tasks.put(group)
+    given = {"batches": options.batch, "layouts": options.layout, "last": options.last, "compiled": options.compiled}
+    workers = [
+        context.Process(target=work, args=(tasks, results, gpu, machine, given), daemon=True)
+        for _ in range(min(options.processes, len(groups)))
+    ]
+    for worker in workers:
+        worker.start()
+    made: dict[str, list[Any]] = {"measurements": [], "layers": [], "peers": []}
+    broken, done = [], 0
+    while done < len(groups) and time.monotonic() - started < options.seconds:
+        try:
+            found = results.get(timeout=1)
+        except queue.Empty:
+            if not any(worker.is_alive() for worker in workers):
+                break
+            continue
+        if isinstance(found, str):
+            broken.append(found)
+            continue
+        for name, rows in found.items():
+            made[name] += rows
+        done += 1
+        for row in found["layers"]:
+            said = row.get("failure") or f"{row['time_us']:.2f} µs, × {row['speedup_vs_peer']:.2f}"
+            print(
+                f"{time.monotonic() - started:4.0f} s  {row['op']}/{row['path']} {row['layer']} batch {row['batch']} "
+                f"{row['dtype']} {row.get('stage', '')} {row.get('layout', '')}: {said}",
+                flush=True,
+            )
+    for worker in workers:
+        worker.terminate()
+    for worker in workers:
+        worker.join(10)
+    notes = []
+    if done < len(groups):
+        notes.append(f"{len(groups) - done} of {len(groups)} layers were not reached in {options.seconds:g} s.")
+    notes += [f"A process ended early: {said}." for said in broken]
+    return made, notes
+
+
+def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
+    """The command line. Lists that are not given are the whole ones."""
+    parser = argparse.ArgumentParser(
+        description=__doc__.split("\n")[0], epilog=__doc__.split("\n\n")[-1],
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
+    parser.add_argument("folder", nargs="?", default=str(ROOT / "dwlab" / "records"), help="where the record goes")
+    parser.add_argument("--op", action="append", choices=OPS, help="only these ops; may be repeated")
+    parser.add_argument("--network", action="append", help="only these networks' layers; may be repeated")
+    parser.add_argument("--batch", action="append", type=int, help="images (default: 1 and 32)")
+    parser.add_argument("--dtype", action="append", choices=DTYPES, help="storage type (default: float32 and float16)")
+    parser.add_argument("--layout", action="append", choices=LAYOUTS, help="of our stages (default: both)")
+    parser.add_argument("--last", type=int, default=2, help="try so many of the last stages (default: %(default)s)")
+    parser.add_argument("--all", dest="last", action="store_const", const=0, help="try all stages")
+    parser.add_argument("--compiled", action="store_true", help="torch.compile too: many seconds a layer")
+    parser.add_argument("--seconds", type=float, default=170, help="stop after so long (default: %(default)s)")
+    parser.add_argument("--processes", type=int, default=max(1, min(12, (os.cpu_count() or 2) * 3 // 4)))
+    parser.add_argument("--most", type=int, help="so many layers only")
+    parser.add_argument("--missing", action="store_true", help="only layers that no record has")
+    parser.add_argument("--list", action="store_true", help="list the layers and measure nothing")
+    options = parser.parse_args(given)
+    options.op, options.network = options.op or [], options.network or list(NETWORKS)
+    options.batch, options.layout = options.batch or [1, 32], options.layout or ["NHWC", "NCHW"]
+    options.dtype = options.dtype or ["float32", "float16"]
+    return options
+
+
+def main(given: Sequence[str] | None = None) -> int:
+    started = time.monotonic()
+    options = arguments(given)
+    groups = plan(options.op, options.dtype, options.network)
+    if options.missing:
+        groups = missing(groups, options.batch, records.load_runs())
+    groups = groups[: options.most]
+    if options.list:
+        for group in groups:
+            text = report.layer_text(group.problem)
+            print(f"{'/'.join(group.key)}  {text}  {100 * group.share:.1f} %  {in_networks(group.where)}")
+        print(f"{len(groups)} layers, each at batch {' and '.join(map(str, options.batch))}")
+        return 0
+    folder = Path(options.folder).resolve()
+    folder.mkdir(parents=True, exist_ok=True)
+    records.check_writable(folder)
+    os.environ["DWLAB_TARGET"] = "gpu"
+    os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")  # the processes here are many enough
+
+    from dwlab import machine as machines
+
+    if not peers.available():
+        print("record_layers needs a GPU and PyTorch, the peer that it measures", file=sys.stderr)
+        return 2
+    if not groups:
+        print("there is nothing to measure: every layer asked for is in a record", file=sys.stderr)
+        return 0
+    machine = machines.measure()
+    print(f"ceilings: {time.monotonic() - started:.0f} s; {len(groups)} layers", flush=True)
+    ceilings = machine.ceilings
+    known = {"l2_bytes": machine.l2_bytes or 0, "copy_gbps": ceilings.copy_gbps, "l2_gbps": ceilings.l2_gbps}
+    made, notes = collect(groups, known | {"fma_tflops": ceilings.fma_tflops}, options, started)
+    tried = "All stages" if options.last == 0 else f"The last {options.last} stages"
+    notes.insert(0, f"layers: {tried} that take a layer were tried in {' and '.join(options.layout)}.")
+    if not made["layers"]:
+        print("nothing was measured", *notes, sep="\n", file=sys.stderr)
+        return 1
+    file = records.write(
+        folder, made["measurements"], machines.environment(machine), ceilings.to_dict(), peers=made["peers"],
+        machine=machine.to_dict(), sections={"layers": made["layers"]}, notes=notes,
+    )  # fmt: skip
+    run = records.read_run(file)
+    print(f"\n{file.name}\n\n{report.layers_summary([run])}\n{report.layers_table([run])}")
+    print(f"{time.monotonic() - started:.0f} s")
+    return 1 if any("WRONG" in (row.get("failure") or "") for row in made["layers"]) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,448 @@
+"""The layers of image networks against PyTorch: what is planned, measured, recorded and shown. No GPU needed."""
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+from test_benchmarks import script
+from test_records import CEILINGS, ENVIRONMENT
+from test_study import Clock, timed
+from test_timing import FakeGpu
+
+from dwlab import layer_peers, networks, peers, problems, records, references, report, stages, target, timemodel, timing
+from dwlab.layers import DepthwiseConv2d, Fused, Pointwise
+from dwlab.peers import Peer
+from dwlab.records import RecordError
+
+record_layers = script("record_layers")
+on_interpreter = pytest.mark.skipif(target.mode == "gpu", reason="runs on the interpreter; a GPU has the script itself")
+MACHINE = {"l2_bytes": 4000, "copy_gbps": 4000.0, "l2_gbps": 6500.0, "fma_tflops": 60.0}
+NAIVE = stages.stage("depthwise2d/forward/naive")
+
+
+# ---------------------------------------------------------------------------------------------------------- the plan
+
+
+def test_every_depthwise_and_pointwise_layer_of_the_networks_is_planned_once():
+    groups = record_layers.plan([], ["float32"])
+    for name in record_layers.NETWORKS:
+        for one in networks.network(name, layout="NHWC").layers:
+            if one.planned:
+                same = [
+                    group for group in groups if record_layers.sizes(group.problem) == record_layers.sizes(one.problem)
+                ]
+                assert len(same) == 1 and f"{name} {one.name}" in same[0].where
+    assert {group.key[:2] for group in groups} == {
+        ("depthwise2d", "forward"), ("pointwise", "forward"), ("fused", "dwpw"), ("fused", "pwdw"),
+    }  # fmt: skip
+
+
+def test_pairs_are_those_that_may_share_a_kernel():
+    pairs = [group for group in record_layers.plan(["fused"], ["float32"], ["mobilenet_v2"]) if group.key[1] != "pwpw"]
+    network = networks.network("mobilenet_v2", layout="NHWC")
+    for group in pairs:
+        one, two = group.where[0].removeprefix("mobilenet_v2 ").split(" and ")
+        index = [layer.name for layer in network.layers].index(one)
+        assert network.layers[index + 1].name == two and network.joint(index) == ""
+    # 17 blocks: each projects after its depthwise layer, and all but the first expand before it.
+    assert sum(len(group.where) for group in pairs if group.key[1] == "dwpw") == 17
+    assert sum(len(group.where) for group in pairs if group.key[1] == "pwdw") == 16
+
+
+def test_the_largest_shares_come_first_and_ops_and_types_in_turn():
+    groups = record_layers.plan([], ["float32", "float16"])
+    keys = list(dict.fromkeys(group.key for group in groups))
+    assert [group.key for group in groups[: len(keys)]] == keys and len(keys) == 8
+    assert keys[0] == ("depthwise2d", "forward", "float32") and {key[2] for key in keys[:4]} == {"float32"}
+    for key in keys:
+        shares = [group.share for group in groups if group.key == key]
+        assert shares == sorted(shares, reverse=True)
+    assert record_layers.plan([], ["float32", "float16"]) == groups
+
+
+@pytest.mark.parametrize(
+    "ops, kept",
+    [
+        (["depthwise2d"], {"forward"}),
+        (["fused"], {"dwpw", "pwdw", "pwpw"}),
+        (["fused/pwdw"], {"pwdw"}),
+        (["fused/dwpw", "pointwise"], {"dwpw", "forward"}),
+    ],
+)
+def test_ops_are_filtered(ops, kept):
+    assert {group.key[1] for group in record_layers.plan(ops, ["float32"])} == kept
+
+
+def test_variants_keep_what_the_layers_do():
+    group = record_layers.plan(["fused/dwpw"], ["int8"], ["mobilenet_v1"])[0]
+    made = record_layers.variant(group.problem, 32, "NCHW")
+    assert (made.N, made.layout, made.dtype, made.first.activation) == (
+        32,
+        "NCHW",
+        "int8",
+        group.problem.first.activation,
+    )
+    assert record_layers.variant(made, 1, "NHWC") == group.problem
+
+
+def test_the_last_stages_that_take_a_problem_are_tried():
+    problem = DepthwiseConv2d(1, 8, 7, 7, 3)
+    taking = [stage for stage in stages.stages("depthwise2d", "forward") if stage.supports(problem)]
+    assert record_layers.candidates(problem, 1) == taking[-1:] and record_layers.candidates(problem, 0) == taking
+
+
+def test_sets_exceed_the_cache_or_are_few():
+    assert record_layers.sets_of(10_000_000, 60_000_000) == timing.sets_for(10_000_000, 60_000_000) == 18
+    assert record_layers.sets_of(200_000, 60_000_000) == record_layers.FEW_SETS
+    assert record_layers.sets_of(500_000_000, 60_000_000) == 1
+
+
+def test_networks_are_counted():
+    assert record_layers.in_networks(["a x", "a y", "b z"]) == "a 2×, b"
+
+
+# ------------------------------------------------------------------------------------------------------- measuring
+
+
+@pytest.fixture
+def no_gpu(monkeypatch):
+    """PyTorch's tensors on the host, kernels on the interpreter, clocks whose times are known."""
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed: the script needs it")
+
+    class Peers(FakeGpu):
+        def launch(self, fn):
+            fn(None)
+            self.enqueue()
+
+    monkeypatch.setattr(torch.Tensor, "cuda", lambda self: self)
+    for name in ("synchronize", "empty_cache"):
+        monkeypatch.setattr(torch.cuda, name, lambda: None)
+    monkeypatch.setattr(target.cuda, "as_cuda_array", lambda tensor: tensor.numpy(), raising=False)
+    monkeypatch.setattr(peers, "available", lambda: True)
+    monkeypatch.setattr(layer_peers, "TorchClock", lambda: Peers(1000.0))
+    monkeypatch.setattr(layer_peers, "SCREENING", {"rounds": 3, "min_seconds": 0.001})
+    return Clock(500.0)
+
+
+def group_of(problem):
+    return record_layers.Group(problem, ("mobilenet_v1 1", "xception 2"), 0.1)
+
+
+def run_group(problem, clock, batches=(1,), last=1, compiled=False):
+    group = group_of(problem)
+    ready = record_layers.prepare(group, batches, ("NHWC", "NCHW"), last)
+    return record_layers.measure(group, ready, MACHINE, clock, compiled)
+
+
+LAYER = DepthwiseConv2d(1, 4, 5, 6, 3, layout="NHWC", bias=True, activation="relu6")
+
+
+class Answers:
+    """A kernel that knows the answers to the inputs of these problems; lazy: it leaves out one element."""
+
+    lazy = False
+
+    def __init__(self):
+        self.known = {}
+
+    def learn(self, prepared):
+        for inputs in prepared.inputs:
+            y = references.reference(prepared.problem, "forward", inputs)["y"]
+            kind = prepared.problem.dtype
+            stored = y.astype(np.int8) if kind == "int8" else problems.encode(y.astype(np.float32), kind)
+            self.known[inputs["x"].tobytes()] = stored.ravel()
+
+    def __getitem__(self, how):
+        def launch(*args):
+            y, values = args[-1], self.known[args[0].tobytes()]
+            kept = y[7]
+            y[:] = values
+            y[7] = kept if self.lazy else values[7]
+
+        return launch
+
+
+def answering(monkeypatch, dtype):
+    """A stage of this storage type whose kernel is Answers, the only one in NHWC."""
+    stage = dataclasses.replace(
+        NAIVE, kernel=Answers(), dtypes=(dtype,), supports=lambda p: p.dtype == dtype, view="flat",
+        launch=lambda p: stages.Launch((1,), (1,)),
+    )  # fmt: skip
+    monkeypatch.setattr(record_layers, "candidates", lambda problem, last: [stage] * (problem.layout == "NHWC"))
+    return stage
+
+
+@on_interpreter
+def test_a_layer_is_measured_in_both_layouts_beside_its_peer(no_gpu, tmp_path):
+    made = run_group(LAYER, no_gpu, batches=(1, 2))
+    assert [row["failure"] for row in made["layers"] if "failure" in row] == []
+    assert len(made["measurements"]) == 4 and {row["problem"]["N"] for row in made["measurements"]} == {1, 2}
+    for row in made["measurements"]:
+        assert row["time_us"] == pytest.approx(500) and row["speedup_vs_peer"] == pytest.approx(2)
+        assert row["note"].endswith("in mobilenet_v1, xception") and row["peer"].startswith("PyTorch")
+    for row, batch in zip(made["layers"], (1, 2), strict=True):
+        assert (row["batch"], row["layer"], row["dtype"]) == (batch, "DW 3×3 4@5×6", "float32")
+        assert row["stage"] == record_layers.candidates(LAYER, 1)[0].name and row["layout"] in ("NHWC", "NCHW")
+        assert row["speedup_vs_peer"] == pytest.approx(2) and row["networks"] == "mobilenet_v1, xception"
+    assert {one["way"] for one in made["peers"]} == {"conv2d: NCHW", "conv2d: channels last"}
+    run = records.read_run(
+        records.write(
+            tmp_path,
+            made["measurements"],
+            ENVIRONMENT,
+            CEILINGS,
+            peers=made["peers"],
+            sections={"layers": made["layers"]},
+        )
+    )
+    assert "| depthwise2d | " in report.layers_summary([run]) and len(run.measurements) == 4
+    assert "LAYER" not in report.layers_table([run])
+
+
+class Kernel:
+    """A stage's kernel, and after ``honest`` launches one element less."""
+
+    def __init__(self, kernel, honest, spoil):
+        self.kernel, self.honest, self.spoil, self.launches = kernel, honest, spoil, 0
+
+    def __getitem__(self, how):
+        def launch(*args):
+            self.launches += 1
+            self.kernel[how](*args)
+            if self.launches > self.honest:
+                args[-1][-1] = self.spoil
+
+        return launch
+
+
+@on_interpreter
+@pytest.mark.parametrize(
+    "honest, spoil, said", [(0, 99.0, "is 99, not"), (0, np.nan, "not written"), (1, 99.0, "fresh")]
+)
+def test_a_wrong_stage_has_no_time_and_says_why(no_gpu, monkeypatch, honest, spoil, said):
+    wrong = NAIVE.with_kernel(Kernel(NAIVE.kernel_for(LAYER), honest, spoil))
+    monkeypatch.setattr(record_layers, "candidates", lambda problem, last: [wrong] * (problem.layout == "NHWC"))
+    made = run_group(LAYER, no_gpu)
+    (row,) = made["layers"]
+    assert row["failure"].startswith("WRONG: naive, NHWC: ") and said in row["failure"]
+    assert made["measurements"] == [] and "time_us" not in row and "speedup_vs_peer" not in row
+    assert row["peer"].startswith("PyTorch")
+
+
+@on_interpreter
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "int8"])
+@pytest.mark.parametrize("lazy", [False, True])
+def test_every_storage_type_is_checked_and_int8_stands_beside_float16(no_gpu, monkeypatch, dtype, lazy):
+    problem = dataclasses.replace(LAYER, dtype=dtype, activation="relu")
+    stage = answering(monkeypatch, dtype)
+    ready = record_layers.prepare(group_of(problem), (1,), ("NHWC",), 1)
+    stage.kernel.learn(ready[0][1][0][0])
+    stage.kernel.lazy = lazy
+    made = record_layers.measure(group_of(problem), ready, MACHINE, no_gpu, False)
+    (row,) = made["layers"]
+    assert row["peer_time_us"] == pytest.approx(1000)
+    assert made["peers"][0]["dtype"] == ("float16" if dtype == "int8" else dtype)
+    if lazy:
+        assert row["failure"].startswith("WRONG: naive, NHWC: y") and made["measurements"] == []
+    else:
+        assert row["speedup_vs_peer"] == pytest.approx(2) and "failure" not in row
+
+
+@on_interpreter
+def test_a_layer_that_no_stage_takes_says_so(no_gpu, monkeypatch):
+    monkeypatch.setattr(record_layers, "candidates", lambda problem, last: [])
+    made = run_group(Fused(LAYER, Pointwise(1, 4, 3, 5, 6, layout="NHWC")), no_gpu)
+    assert made["layers"][0]["failure"] == "no stage takes it" and made["peers"] == []
+
+
+def test_a_peer_that_never_ran_is_said():
+    row = record_layers.layer_row(
+        group_of(LAYER), 1, [(NAIVE, LAYER, "y is wrong")], [Peer("a", "conv2d: NCHW", failure="no memory")], MACHINE
+    )
+    assert row["failure"] == "WRONG: naive, NHWC: y is wrong; conv2d: NCHW: no memory"
+
+
+def test_a_time_above_the_ceilings_is_no_time():
+    large = dataclasses.replace(LAYER, N=32, C=128, H=56, W=56)
+    at_copy = large.compulsory_bytes() / 4000e3
+    for us, said in ((1.02 * at_copy, ""), (0.95 * at_copy, ""), (0.8 * at_copy, "bandwidth ceiling")):
+        row = record_layers.measured(NAIVE, large, dataclasses.replace(timed(us), cold="cold"), MACHINE, ["a x"])
+        assert (said in record_layers.above(row, large, MACHINE)) and bool(said) == bool(
+            record_layers.above(row, large, MACHINE)
+        )
+
+
+# --------------------------------------------------------------------------------------------------------- records
+
+
+def row(
+    op="depthwise2d", path="forward", layer="DW 3×3 32@112", batch=32, dtype="float32", us=50.0, peer=100.0, **more
+):
+    made = {
+        "op": op, "path": path, "layer": layer, "batch": batch, "dtype": dtype, "problem": {"N": batch},
+        "networks": "mobilenet_v1", "compulsory_bytes": 160_000_000, "copy_bound_us": 40.0, "stage": "wide",
+        "layout": "NHWC", "time_us": us, "p10_us": us, "p90_us": us, "fraction_of_copy": 40 / us, "cold": "cold",
+        "peer": "PyTorch conv2d", "peer_time_us": peer, "speedup_vs_peer": peer / us,
+    }  # fmt: skip
+    return made | more
+
+
+FAILED = {
+    k: v for k, v in row(layer="DW 5×5 8@7").items() if k not in ("time_us", "p10_us", "p90_us", "speedup_vs_peer")
+}
+FAILED = {k: v for k, v in FAILED.items() if k != "fraction_of_copy"} | {"failure": "no stage takes it"}
+
+
+def recorded(folder, rows, date="2026-11-21T10:11:12+00:00", **more):
+    folder.mkdir(exist_ok=True)
+    return records.read_run(
+        records.write(folder, [], ENVIRONMENT | {"date": date}, CEILINGS, sections={"layers": rows}, **more)
+    )
+
+
+def test_the_summary_has_the_geometric_mean_the_losses_and_the_failures(tmp_path):
+    rows = [
+        row(), row(layer="a", us=80.0, peer=40.0), row(layer="b", us=45.0, peer=360.0), FAILED,
+        row(layer="c", batch=1, us=4.0, peer=6.0, copy_bound_us=2.0, fraction_of_copy=0.5),
+        row("fused", "dwpw", dtype="float16", us=44.0, peer=132.0),
+    ]  # fmt: skip
+    text = report.layers_summary([recorded(tmp_path, rows, notes=["The last 2 stages were tried."])])
+    mean = math.exp((math.log(2) + math.log(0.5) + math.log(8)) / 3)
+    large = next(line for line in text.splitlines() if line.startswith("| depthwise2d | float32 | 32 |"))
+    assert large == (
+        f"| depthwise2d | float32 | 32 | 4 | {mean:.2f} | 0.50 | 8.00 | 1 | 1 | 80.0 % | 50.0 % | 80.0 % | 1 of 3 |"
+    )
+    assert "| depthwise2d | float32 | 1 | 1 | 1.50 | 1.50 | 1.50 | 0 | 0 | 50.0 % |  |  |  |" in text
+    assert "| fused/dwpw | float16 | 32 | 1 | 3.00 |" in text
+    assert "Slower than the peer, 1 of 6: a (depthwise2d, float32, batch 32) 0.50." in text
+    assert "DW 5×5 8@7 (depthwise2d, float32, batch 32): no stage takes it" in text
+    assert "The last 2 stages were tried." in text and "Measured on NVIDIA H200" in text
+    # The order: operators, float32 before float16, batch 1 before 32.
+    assert [line.split(" | ")[2] for line in text.splitlines()[2:5]] == ["1", "32", "32"]
+
+
+def test_every_layer_is_in_the_table_and_both_are_named_for_files(tmp_path):
+    run = recorded(tmp_path, [row(), row(layer="a", us=80.0, peer=40.0), FAILED])
+    text = report.layers_table([run])
+    assert text.count("| won |") == 1 and text.count("| LOST |") == 1 and "no stage takes it" in text
+    made = report.tables([run])
+    assert made["layers"]() == text and made["layers/summary"]() == report.layers_summary([run])
+    filled = report.fill("<!-- begin:layers/summary -->\nold\n<!-- end:layers/summary -->", made)
+    assert "geometric mean" in filled and "old" not in filled
+
+
+def test_the_newest_row_of_each_layer_counts_and_runs_add_up(tmp_path):
+    old = recorded(tmp_path, [row(peer=75.0), row(layer="b")], "2026-11-20T10:00:00+00:00", notes=["old"])
+    new = recorded(tmp_path, [row(), row(layer="c")], notes=["new"])
+    rows, used = report.layers([old, new])
+    assert {one["layer"]: one["speedup_vs_peer"] for one in rows} == {"DW 3×3 32@112": 2.0, "b": 2.0, "c": 2.0}
+    assert used == [old, new]
+    other = dataclasses.replace(new, environment=dict(new.environment) | {"gpu": "NVIDIA T4"})
+    rows, used = report.layers([old, new, other])
+    assert used == [other] and report.layers([old, new, other], "NVIDIA H200")[1] == [old, new]
+    assert "3" in report.layers_summary([old, new]).split("| 32 |")[1][:4]
+
+
+def test_without_records_a_sentence_says_what_to_do(tmp_path):
+    for table in (report.layers_summary, report.layers_table):
+        assert (
+            table([]) == "No layers of image networks are recorded. On a GPU: `python benchmarks/record_layers.py`.\n"
+        )
+
+
+def test_a_row_that_is_no_layer_is_refused(tmp_path):
+    for bad in ({"batch": 0}, {"layer": None}, {"time_us": -1.0}, {"problem": "x"}):
+        with pytest.raises(RecordError, match="layers 0"):
+            recorded(tmp_path, [row() | bad])
+
+
+def test_layers_do_not_hide_the_other_tables(tmp_path, monkeypatch):
+    problem = dataclasses.replace(LAYER, N=32, C=128, H=56, W=56)
+    one = record_layers.measured(NAIVE, problem, timed(900.0), MACHINE, ["mobilenet_v1 x"])
+    written = records.write(tmp_path, [one], ENVIRONMENT, CEILINGS, sections={"layers": [row()]})
+    alone = records.read_run(written)
+    assert "| naive |" in records.table("depthwise2d", "forward", runs=[alone])
+    # The newest run has no row of depthwise1d: what is predicted stays that of the run before.
+    paper = problems.PAPER
+    older = dataclasses.replace(one, op="depthwise1d", problem=records.describe_problem(paper))
+    before = dataclasses.replace(alone, measurements=(older,))
+    seen = []
+
+    def compare(runs, keep):
+        seen.append((runs, [row.op for run in runs for row in run.measurements if keep(row)]))
+        return timemodel.Comparison((), ("nothing",))
+
+    monkeypatch.setattr(timemodel, "compare", compare)
+    timemodel.table([before, alone])
+    assert seen == [([before], ["depthwise1d"])]
+    assert "Nothing is recorded" in timemodel.table([alone])
+
+
+def test_layers_in_a_few_characters():
+    one = DepthwiseConv2d(2, 64, 112, 112, 3, 2, layout="NHWC")
+    assert report.layer_text(one) == "DW 3×3 s2 64@112"
+    assert (
+        report.layer_text(Fused(one, Pointwise(2, 64, 128, 56, 56, layout="NHWC"))) == "DW 3×3 s2 64@112 + PW 64→128@56"
+    )
+    assert report.layer_text(DepthwiseConv2d(1, 8, 9, 7, 3, padding=0)) == "DW 3×3 p0 8@9×7"
+
+
+# --------------------------------------------------------------------------------------------------------- command
+
+
+def test_only_missing_layers_are_asked_for(tmp_path):
+    groups = record_layers.plan(["depthwise2d"], ["float32"])
+    text = report.layer_text(groups[0].problem)
+    run = recorded(tmp_path, [row(layer=text, batch=1), row(layer=text, batch=32)])
+    assert record_layers.missing(groups, [1, 32], [run]) == groups[1:]
+    assert record_layers.missing(groups, [1, 8], [run]) == groups
+    failed = recorded(tmp_path / "f", [{**FAILED, "layer": text, "batch": 1}])
+    assert record_layers.missing(groups, [1], [failed]) == groups
+
+
+def test_what_would_be_measured_is_listed_without_a_gpu(capsys):
+    assert record_layers.main(["--list", "--op", "depthwise2d", "--dtype", "float16", "--most", "3"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 4 and all(line.startswith("depthwise2d/forward/float16  DW 3×3") for line in lines[:3])
+    assert lines[-1] == "3 layers, each at batch 1 and 32"
+
+
+@pytest.mark.skipif(target.mode == "gpu", reason="a GPU would measure")
+def test_without_a_gpu_it_says_so(capsys, tmp_path, monkeypatch):
+    monkeypatch.setattr(peers, "available", lambda: False)
+    monkeypatch.setenv("DWLAB_TARGET", "simulated")
+    assert record_layers.main([str(tmp_path)]) == 2
+    assert "needs a GPU and PyTorch" in capsys.readouterr().err and list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("given", [["--op", "conv"], ["--dtype", "float8"], ["--layout", "NHCW"]])
+def test_unknown_names_are_refused(given, capsys):
+    with pytest.raises(SystemExit):
+        record_layers.arguments(given)
+    assert "invalid choice" in capsys.readouterr().err
+
+
+def test_an_unknown_network_is_named():
+    with pytest.raises(networks.NetworkError, match="mobilenet_v2"):
+        record_layers.plan([], ["float32"], ["mobilenet_v9"])
+
+
+def test_kernels_are_compiled_for_what_they_get(monkeypatch):
+    """The signature that is compiled ahead is the one that a launch asks for: else it would be compiled twice."""
+    numba = pytest.importorskip("numba")
+    asked = []
+
+    class Made:
+        def compile(self, signature):
+            asked.append(signature)
+
+    for view, first in (("flat", "float16"), ("words", "float32"), ("shaped", "float16")):
+        layer = DepthwiseConv2d(1, 8, 7, 7, 3, layout="NHWC", dtype="float16", bias=True)
+        how = {"launch": lambda p: stages.Launch((1,), (32,)), "supports": lambda p: True}
+        stage = dataclasses.replace(NAIVE, dtypes=("float16",), view=view, kernel=Made(), **how)
+        record_layers.compile_ahead(stage, layer)
+        arrays = asked.pop()
+        assert len(arrays) == len(layer.slots()) and str(arrays[0].dtype) == first
+        assert arrays[0].ndim == (4 if view == "shaped" else 1) and isinstance(arrays[0], numba.types.Array)
+        assert arrays[2].ndim == 1  # the bias
