@@ -305,7 +305,7 @@ def above(row: records.Measurement, problem: Problem, machine: dict[str, Any]) -
     """Why a time cannot be; "" if it can."""
     ceilings = Ceilings(machine["copy_gbps"], machine["l2_gbps"], machine["fma_tflops"], measured=True)
     try:
-        roofline.points([row], study.roof_of(problem, ceilings), tolerance=ABOVE)
+        roofline.points([row], report.roof_of(problem.op, ceilings), tolerance=ABOVE)
     except roofline.RooflineError as error:
         return str(error)
     return ""
@@ -558,7 +558,8 @@ def main(given: Sequence[str] | None = None) -> int:
     folder.mkdir(parents=True, exist_ok=True)
     records.check_writable(folder)
     os.environ["DWLAB_TARGET"] = "gpu"
-    os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")  # the processes here are many enough
+    for name in ("TORCHINDUCTOR_COMPILE_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+        os.environ.setdefault(name, "1")  # the processes here are many enough
 
     from dwlab import machine as machines
 

@@ -14,6 +14,7 @@ import os
 import re
 import statistics
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -165,6 +166,8 @@ def _ratios(made: Mapping[str, Mapping[str, float]]) -> list[str]:
 def bandwidth_table(problem: Any = PAPER, *, gpu: str | None = None, runs: Sequence[Record] | None = None) -> Markdown:
     """Effective bandwidth and place under the roof of every stage and path, the paper's beside."""
     run = newest(problem, gpu=gpu, runs=runs)
+    if run is None and runs is not None:  # a run of layers
+        run = next((one for one in reversed(list(runs)) if gpu in (None, one.gpu) and _by_path(one, problem)), None)
     if run is None:
         return Markdown("Nothing is recorded. On a GPU: `python -m dwlab study --record FOLDER`.\n")
     ceilings = _ceilings(run)
@@ -173,7 +176,7 @@ def bandwidth_table(problem: Any = PAPER, *, gpu: str | None = None, runs: Seque
     head += ["P100, forward: GB/s"] if paper else []
     lines = [records._line(head), records._line(["---"] * 2 + ["---:"] * (len(head) - 2))]
     for path, rows in _by_path(run, problem):
-        for row, point in zip(rows, roofline.points(rows, ceilings), strict=True):
+        for row, point in zip(rows, roofline.points(rows, roof_of(rows[0].op, ceilings)), strict=True):
             cells = [path, row.stage, records._round(row.time_us), records._round(row.effective_gbps)]
             cells += [records._percent(row.fraction_of_copy), f"{row.intensity:.2f}", f"{point.gflops:,.0f}"]
             cells.append(records._percent(point.fraction))
@@ -199,8 +202,21 @@ def newest(problem: Any = PAPER, *, gpu: str | None = None, runs: Sequence[Recor
 
 
 def _by_path(run: Record, problem: Any) -> list[tuple[str, list[Measurement]]]:
+    """(path, its rows at a problem); of layers (op and path, its rows)."""
     found = _rows(run, problem)
-    return [(path, list(found[path].values())) for path in PATHS if path in found]
+    if found:
+        return [(path, list(found[path].values())) for path in PATHS if path in found]
+    wanted, dtype = records.describe_problem(problem), _dtype(run, problem)
+    groups: dict[str, list[Measurement]] = {}
+    for row in sorted(run.measurements, key=lambda row: row.order or 0):
+        if row.op != "depthwise1d" and dict(row.problem) == wanted and row.dtype == dtype:
+            groups.setdefault(f"{row.op}/{row.path}", []).append(row)
+    return list(groups.items())
+
+
+def roof_of(op: str, ceilings: Ceilings) -> Ceilings:
+    """The ceilings that bind an op: where there is a pointwise layer, tensor cores may exceed the FMA rate."""
+    return ceilings if op.startswith("depthwise") else replace(ceilings, fma_tflops=None)
 
 
 def _ceilings(run: Record) -> Ceilings:
@@ -211,7 +227,7 @@ def _ceilings(run: Record) -> Ceilings:
 def _dtype(run: Record, problem: Any) -> str:
     """How the rows are stored: as a problem says; where it is only its sizes, in float32, if the run has any there."""
     wanted = records.describe_problem(problem)
-    kinds = [row.dtype for row in run.measurements if row.op == "depthwise1d" and dict(row.problem) == wanted]
+    kinds = [row.dtype for row in run.measurements if dict(row.problem) == wanted]
     return getattr(problem, "dtype", "float32" if "float32" in kinds or not kinds else kinds[0])
 
 
@@ -439,7 +455,8 @@ def roofline_figure(run: Record, problem: Any = PAPER) -> Figure:
     figure = Figure(figsize=(6.6 * across, 4.9 * down), dpi=110, layout="constrained")
     axes = figure.subplots(down, across, squeeze=False).ravel()
     for ax, (path, rows) in zip(axes, groups, strict=False):
-        roofline.plot(roofline.points(rows, ceilings), ceilings, title=path, ax=ax)
+        roof = roof_of(rows[0].op, ceilings)
+        roofline.plot(roofline.points(rows, roof), roof, title=path, ax=ax)
     for ax in axes[len(groups) :]:
         ax.set_visible(False)
     figure.suptitle(f"{run.gpu}, {records.shape_text(problem)}, {run.date[:10]}", fontsize=11)
@@ -450,26 +467,32 @@ def alt_text(run: Record, problem: Any = PAPER) -> str:
     """The figure in words."""
     ceilings = _ceilings(run)
     return " ".join(
-        roofline.alt_text(roofline.points(rows, ceilings), ceilings, path) for path, rows in _by_path(run, problem)
+        roofline.alt_text(roofline.points(rows, roof), roof, path)
+        for path, rows in _by_path(run, problem)
+        for roof in [roof_of(rows[0].op, ceilings)]
     )
 
 
 def markdown(run: Record, png: str = "", problem: Any = None) -> Markdown:
     """The whole report of a run. png: the figure's file name, if there is one. problem: its main one if None."""
     problem = _main_problem(run) if problem is None else problem
-    parts = [f"# Depthwise convolution on {run.gpu}", "", "## The paper's table, repeated", ""]
-    parts += [totals_table(problem, runs=[run]), "## Effective bandwidth and roofline", ""]
-    parts += [bandwidth_table(problem, runs=[run])]
+    parts = [f"# Depthwise convolution on {run.gpu}", ""]
+    if _rows(run, problem):
+        parts += ["## The paper's table, repeated", "", totals_table(problem, runs=[run])]
+    parts += ["## Effective bandwidth and roofline", "", bandwidth_table(problem, runs=[run])]
     if png:
         parts += [f"![{alt_text(run, problem)}]({png})", ""]
     parts += ["## Ceilings", "", records.ceilings_table([run])]
-    for path in dict.fromkeys(row.path for row in run.measurements):
-        parts += [f"## {path}", ""]
-        for dtype in dict.fromkeys(row.dtype for row in run.measurements if row.path == path):
-            parts += [records.table(path=path, problem=problem, dtype=dtype, runs=[run])]
-            parts += [records.traffic_table(path=path, dtype=dtype, runs=[run])]
+    for op, path in dict.fromkeys((row.op, row.path) for row in run.measurements):
+        here = [row for row in run.measurements if (row.op, row.path) == (op, path)]
+        parts += [f"## {path}" if op == "depthwise1d" else f"## {op}/{path}", ""]
+        for dtype in dict.fromkeys(row.dtype for row in here):
+            if op == "depthwise1d" or any(dict(row.problem) == records.describe_problem(problem) for row in here):
+                parts += [records.table(op, path, problem, dtype=dtype, runs=[run])]
+            if op == "depthwise1d":
+                parts += [records.traffic_table(op, path, dtype=dtype, runs=[run])]
             if len(run.problems()) > 1:
-                parts += [records.shapes_table(path=path, dtype=dtype, runs=[run])]
+                parts += [records.shapes_table(op, path, dtype=dtype, runs=[run])]
     parts += [f"{note}\n" for note in run.notes]
     return Markdown("\n".join(parts).rstrip() + "\n")
 

@@ -999,18 +999,13 @@ def _timed(
     for i, timed in times.items():
         measured = measurement(here[i], shape, timed, ceilings, bench.machine.name, naive_us, peer, made[i])
         try:
-            roofline.points([measured], roof_of(shape, ceilings))
+            roofline.points([measured], report.roof_of(shape.op, ceilings))
         except roofline.RooflineError as error:
             made[i] = replace(made[i], passed=False, verdict=str(error))
         made[i] = replace(made[i], measured=measured, source="measured")
     shown = {"path": here[0].path, "shape": records.describe_problem(shape), "dtype": shape.dtype}
     listed = [one.to_dict() | shown for one in ran]
     return made, listed
-
-
-def roof_of(shape: Problem, ceilings: Ceilings) -> Ceilings:
-    """The ceilings that bind a problem: where there is a pointwise layer, tensor cores may exceed the FMA rate."""
-    return ceilings if shape.op in ("depthwise1d", "depthwise2d") else replace(ceilings, fma_tflops=None)
 
 
 def measurement(
