@@ -149,7 +149,12 @@ def _parsers() -> tuple[_Parser, dict[str, _Parser]]:
     )
     one.add_argument("--op", help="only of this operator")
     one.add_argument("--path", help="only of this path")
-    one.add_argument("--problem", action="append", metavar="P", help="a name, or B,H,L,K[,PADDING]; may be repeated")
+    one.add_argument(
+        "--problem",
+        action="append",
+        metavar="P",
+        help="a name, B,H,L,K[,PADDING], or a layer such as 'N=1 C=32 H=56 W=56 K=3 NHWC'; may be repeated",
+    )
     one.add_argument("--quick", action="store_true", help="smaller problem, fewer rounds")
     one.add_argument("--record", metavar="FILE", help="on a GPU: write what was measured to FILE, or into a folder")
     one.add_argument(
