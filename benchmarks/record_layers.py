@@ -131,8 +131,19 @@ def variant(problem: Problem, batch: int, layout: str) -> Problem:
 
 def candidates(problem: Problem, last: int) -> list[Any]:
     """The last so many stages that take the problem; all of them for 0."""
-    here = [stage for stage in stages.stages(problem.op, problem.main_path) if stage.supports(problem)]
+    key = problem.op, problem.main_path
+    here = [stage for stage in stages.stages() if (stage.op, stage.path) == key and stage.supports(problem)]
     return here[-last:]
+
+
+def with_stages(groups: Sequence[Group]) -> tuple[list[Group], list[str]]:
+    """The groups of whose op, path and storage type there are stages at all, and a note on the others."""
+    there = {(stage.op, stage.path, dtype) for stage in stages.stages() for dtype in stage.dtypes}
+    without = dict.fromkeys(
+        f"{op}/{path} in {dtype}" for op, path, dtype in (g.key for g in groups) if (op, path, dtype) not in there
+    )
+    notes = [f"layers: there is no stage yet for {', '.join(without)}."] if without else []
+    return [group for group in groups if group.key in there], notes
 
 
 def in_networks(where: Iterable[str]) -> str:
@@ -538,13 +549,22 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     options.op, options.network = options.op or [], options.network or list(NETWORKS)
     options.batch, options.layout = options.batch or [1, 32], options.layout or ["NHWC", "NCHW"]
     options.dtype = options.dtype or ["float32", "float16"]
+    for name, least in (("batch", 1), ("last", 0), ("processes", 1), ("most", 1)):
+        given = getattr(options, name)
+        for value in given if isinstance(given, list) else [] if given is None else [given]:
+            if value < least:
+                parser.error(f"--{name} {value}: at least {least}")
     return options
 
 
 def main(given: Sequence[str] | None = None) -> int:
     started = time.monotonic()
     options = arguments(given)
-    groups = plan(options.op, options.dtype, options.network)
+    try:
+        groups, notes = with_stages(plan(options.op, options.dtype, options.network))
+    except (ValueError, records.RecordError) as error:  # a network or a size that there is not
+        print(f"record_layers: {error}", file=sys.stderr)
+        return 2
     if options.missing:
         groups = missing(groups, options.batch, records.load_runs())
     groups = groups[: options.most]
@@ -552,7 +572,7 @@ def main(given: Sequence[str] | None = None) -> int:
         for group in groups:
             text = report.layer_text(group.problem)
             print(f"{'/'.join(group.key)}  {text}  {100 * group.share:.1f} %  {in_networks(group.where)}")
-        print(f"{len(groups)} layers, each at batch {' and '.join(map(str, options.batch))}")
+        print(*notes, f"{len(groups)} layers, each at batch {' and '.join(map(str, options.batch))}", sep="\n")
         return 0
     folder = Path(options.folder).resolve()
     folder.mkdir(parents=True, exist_ok=True)
@@ -567,15 +587,16 @@ def main(given: Sequence[str] | None = None) -> int:
         print("record_layers needs a GPU and PyTorch, the peer that it measures", file=sys.stderr)
         return 2
     if not groups:
-        print("there is nothing to measure: every layer asked for is in a record", file=sys.stderr)
+        print("there is nothing to measure: every layer asked for is in a record, or no stage is for it", *notes,
+              sep="\n", file=sys.stderr)  # fmt: skip
         return 0
     machine = machines.measure()
     print(f"ceilings: {time.monotonic() - started:.0f} s; {len(groups)} layers", flush=True)
     ceilings = machine.ceilings
     known = {"l2_bytes": machine.l2_bytes or 0, "copy_gbps": ceilings.copy_gbps, "l2_gbps": ceilings.l2_gbps}
-    made, notes = collect(groups, known | {"fma_tflops": ceilings.fma_tflops}, options, started)
+    made, left_out = collect(groups, known | {"fma_tflops": ceilings.fma_tflops}, options, started)
     tried = "All stages" if options.last == 0 else f"The last {options.last} stages"
-    notes.insert(0, f"layers: {tried} that take a layer were tried in {' and '.join(options.layout)}.")
+    notes = [f"layers: {tried} that take a layer were tried in {' and '.join(options.layout)}.", *notes, *left_out]
     if not made["layers"]:
         print("nothing was measured", *notes, sep="\n", file=sys.stderr)
         return 1

@@ -402,9 +402,9 @@ def test_only_missing_layers_are_asked_for(tmp_path):
 
 
 def test_what_would_be_measured_is_listed_without_a_gpu(capsys):
-    assert record_layers.main(["--list", "--op", "depthwise2d", "--dtype", "float16", "--most", "3"]) == 0
+    assert record_layers.main(["--list", "--op", "depthwise2d", "--dtype", "float32", "--most", "3"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == 4 and all(line.startswith("depthwise2d/forward/float16  DW 3×3") for line in lines[:3])
+    assert len(lines) == 4 and all(line.startswith("depthwise2d/forward/float32  DW 3×3") for line in lines[:3])
     assert lines[-1] == "3 layers, each at batch 1 and 32"
 
 
@@ -423,9 +423,26 @@ def test_unknown_names_are_refused(given, capsys):
     assert "invalid choice" in capsys.readouterr().err
 
 
-def test_an_unknown_network_is_named():
-    with pytest.raises(networks.NetworkError, match="mobilenet_v2"):
-        record_layers.plan([], ["float32"], ["mobilenet_v9"])
+@pytest.mark.parametrize("given", [["--batch", "0"], ["--last", "-1"], ["--processes", "0"], ["--most", "0"]])
+def test_sizes_that_cannot_be_are_refused(given, capsys):
+    with pytest.raises(SystemExit):
+        record_layers.arguments(given)
+    assert f"{given[0]} {given[1]}: at least" in capsys.readouterr().err
+
+
+def test_an_unknown_network_is_named(capsys):
+    assert record_layers.main(["--network", "mobilenet_v9", "--list"]) == 2
+    assert "mobilenet_v" in capsys.readouterr().err
+
+
+def test_ops_without_a_stage_are_left_out_and_said(monkeypatch):
+    monkeypatch.setattr(record_layers.stages, "stages", lambda *a: (NAIVE,))
+    groups = record_layers.plan([], ["float32"])
+    kept, notes = record_layers.with_stages(groups)
+    assert {group.key[0] for group in kept} == {"depthwise2d"}
+    assert notes == [
+        "layers: there is no stage yet for fused/dwpw in float32, fused/pwdw in float32, pointwise/forward in float32."
+    ]
 
 
 def test_kernels_are_compiled_for_what_they_get(monkeypatch):
