@@ -413,9 +413,12 @@ def prepare(group: Group, batches: Sequence[int], layouts: Sequence[str], last: 
     ready = []
     for batch in batches:
         here: list[Any] = []
-        for layout in layouts:
-            problem = variant(group.problem, batch, layout)
-            chosen = candidates(problem, last)
+        problems = [variant(group.problem, batch, layout) for layout in layouts]
+        found = [candidates(problem, last) for problem in problems]
+        # A naive stage takes long, and is the best one only where it is the only one.
+        others = last > 0 and any(stage.order > 1 for chosen in found for stage in chosen)
+        for problem, tried in zip(problems, found, strict=True):
+            chosen = [stage for stage in tried if stage.order > 1 or not others]
             for stage in chosen:
                 with contextlib.suppress(Exception):  # what does not compile says so when it is launched
                     compile_ahead(stage, problem)

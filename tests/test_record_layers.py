@@ -174,7 +174,8 @@ def answering(monkeypatch, dtype):
 
 
 @on_interpreter
-def test_a_layer_is_measured_in_both_layouts_beside_its_peer(no_gpu, tmp_path):
+def test_a_layer_is_measured_in_both_layouts_beside_its_peer(no_gpu, tmp_path, monkeypatch):
+    monkeypatch.setattr(record_layers, "candidates", lambda problem, last: [NAIVE])
     made = run_group(LAYER, no_gpu, batches=(1, 2))
     assert [row["failure"] for row in made["layers"] if "failure" in row] == []
     assert len(made["measurements"]) == 4 and {row["problem"]["N"] for row in made["measurements"]} == {1, 2}
@@ -183,7 +184,7 @@ def test_a_layer_is_measured_in_both_layouts_beside_its_peer(no_gpu, tmp_path):
         assert row["note"].endswith("in mobilenet_v1, xception") and row["peer"].startswith("PyTorch")
     for row, batch in zip(made["layers"], (1, 2), strict=True):
         assert (row["batch"], row["layer"], row["dtype"]) == (batch, "DW 3×3 4@5×6", "float32")
-        assert row["stage"] == record_layers.candidates(LAYER, 1)[0].name and row["layout"] in ("NHWC", "NCHW")
+        assert row["stage"] == "naive" and row["layout"] in ("NHWC", "NCHW")
         assert row["speedup_vs_peer"] == pytest.approx(2) and row["networks"] == "mobilenet_v1, xception"
     assert {one["way"] for one in made["peers"]} == {"conv2d: NCHW", "conv2d: channels last"}
     run = records.read_run(
@@ -247,6 +248,17 @@ def test_every_storage_type_is_checked_and_int8_stands_beside_float16(no_gpu, mo
         assert row["failure"].startswith("WRONG: naive, NHWC: y") and made["measurements"] == []
     else:
         assert row["speedup_vs_peer"] == pytest.approx(2) and "failure" not in row
+
+
+def test_a_naive_stage_is_tried_where_it_is_the_only_one(monkeypatch):
+    better = dataclasses.replace(NAIVE, name="better", order=2)
+    monkeypatch.setattr(record_layers, "compile_ahead", lambda stage, problem: None)
+    for found, wanted in (([NAIVE, better], ["better"]), ([NAIVE], ["naive"])):
+        monkeypatch.setattr(record_layers, "candidates", lambda problem, last, found=found: found)
+        ((_, here, _),) = record_layers.prepare(group_of(LAYER), (1,), ("NHWC",), 2)
+        assert [stage.name for stage in here[0][1]] == wanted
+        ((_, here, _),) = record_layers.prepare(group_of(LAYER), (1,), ("NHWC",), 0)
+        assert [stage.name for stage in here[0][1]] == [stage.name for stage in found]
 
 
 @on_interpreter
