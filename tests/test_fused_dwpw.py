@@ -1,0 +1,193 @@
+"""Fused depthwise and pointwise layers: what tests/test_layers.py, which judges the stages, does not cover."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from dwlab import networks, references, simt, stages, traffic
+from dwlab.check import check
+from dwlab.fused import dwpw_2_stationary, dwpw_3_tensor, dwpw_tiles, dwpw_warps
+from dwlab.layers import DepthwiseConv2d, Fused, Pointwise
+from dwlab.problems import decode
+from dwlab.stages import words
+
+
+def pair(N, C, H, W, K, stride, F, between="relu6", after="none", residual=False, dtype="float32", bias=True):
+    how = {"layout": "NHWC", "dtype": dtype, "bias": bias}
+    one = DepthwiseConv2d(N, C, H, W, K, stride, activation=between, **how)
+    return Fused(one, Pointwise(N, C, F, one.P, one.Q, activation=after, residual=residual, **how))
+
+
+FMA = dwpw_tiles.Tiles(4, 8, 32, 16, 4, 8, 8, 4)
+WARPS = dwpw_warps.Tiles(4, 8, 32, 32, 32)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"lanes_k": 2}, "8 x 4 x 2 lanes are no warp"),
+        ({"filters": 40}, "40 filters are not 8 x 4 x 1"),
+        ({"height": 5}, "40 pixels are more than 4 x 8 x 1"),
+        ({"run": 3}, "a row of 8 pixels is no multiple of runs of 3"),
+        ({"channels": 20}, "64 channels are no multiple of 20"),
+        ({"stages": 12}, "bytes of shared memory are more than 49152"),
+    ],
+)
+def test_tiles_of_multiply_adds_that_do_not_fit_say_which_limit(change, said):
+    assert FMA.why_not(64, 3, 1) == ""
+    assert said in replace(FMA, **change).why_not(64, 3, 1)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"pixels": 40}, "40 pixels, and 32 filters in 1 parts, are no multiples of 16"),
+        ({"warps_f": 4}, "32 filters in 4 parts, are no multiples of 16"),
+        ({"height": 5}, "40 pixels are more than 32 x 1"),
+        ({"run": 3}, "a row of 8 pixels is no multiple of runs of 3"),
+        ({"channels": 24, "warps_k": 2}, "24 channels are no multiple of 8 x 2"),
+        ({"stages": 24}, "bytes of shared memory are more than 232,448"),
+        ({"filters": 160}, "sums are too many for a thread's registers"),
+        ({"warps_p": 20}, "640 threads of 128 registers are too many: 65,536 in all"),
+    ],
+)
+def test_tiles_of_warps_that_do_not_fit_say_which_limit(change, said):
+    assert WARPS.why_not(3, 1, "float32") == ""
+    assert said in replace(WARPS, **change).why_not(3, 1, "float32")
+
+
+def run(stage, problem, tiles):
+    """(what y differs by, in allowed errors; whether the traffic formula equals the count) in simulated mode."""
+    given = problem.inputs("dwpw", 3)
+    arrays = {**given, "y": problem.nans("y", "dwpw")}
+    args = [words(problem, name, arrays[name], "words") for name in problem.slots("dwpw")]
+    how, kernel = stage.launch_of(problem, tiles), stage.make(problem.kernel_key, tiles)
+    seen = simt.xray(kernel, how.grid, how.block, *args, shared_bytes=how.shared_bytes)  # leaves y as it was
+    kernel[how.grid, how.block, 0, how.shared_bytes](*args)
+    want, allowed = (f(problem, "dwpw", given)["y"] for f in (references.reference, references.allowed_error))
+    worst = (np.abs(decode(arrays["y"], problem.dtype).astype(np.float64) - want) / allowed).max()
+    return worst, traffic.of_totals(seen.totals) == stage.traffic_of(problem, tiles)
+
+
+@pytest.mark.skipif(dwpw_3_tensor.cuda.__name__ != "dwlab.simt.cuda", reason="counts instructions: simulated mode only")
+@pytest.mark.parametrize(
+    ("stage", "problem", "tiles"),
+    [
+        # Lanes and warps that share channels, filters that do not fill the block.
+        (
+            dwpw_2_stationary,
+            pair(2, 64, 7, 7, 3, 1, 20, "none", "relu", True),
+            dwpw_tiles.Tiles(1, 7, 16, 64, 7, 4, 1, 4, 8, run=7, stages=1),
+        ),
+        (
+            dwpw_2_stationary,
+            pair(1, 128, 6, 5, 5, 2, 40, "relu", "gelu", True),
+            dwpw_tiles.Tiles(2, 4, 16, 32, 4, 2, 2, 8, 2, warps_k=4, stages=2),
+        ),
+        # Channels that end within a step, warps that share them, rows of a product without a pixel.
+        (
+            dwpw_3_tensor,
+            pair(1, 40, 9, 8, 3, 1, 24, dtype="float32"),
+            dwpw_warps.Tiles(4, 4, 32, 32, 16, warps_f=2, warps_k=2, run=4, stages=3),
+        ),
+        (
+            dwpw_3_tensor,
+            pair(2, 40, 7, 7, 3, 2, 24, "none", "relu", True, dtype="float16", bias=False),
+            dwpw_warps.Tiles(1, 4, 16, 32, 16, warps_k=2, run=2),
+        ),
+        (
+            dwpw_3_tensor,
+            pair(1, 24, 6, 9, 5, 1, 40, "relu", "gelu", True, dtype="bfloat16"),
+            dwpw_warps.Tiles(2, 9, 48, 16, 32, warps_f=1, run=3, stages=1),
+        ),
+    ],
+    ids=lambda one: one.__name__.rpartition(".")[2] if hasattr(one, "__name__") else None,
+)
+def test_tiles_by_hand_are_right_and_their_traffic_is_foreseen(stage, problem, tiles):
+    worst, foreseen = run(stage, problem, tiles)
+    assert worst <= 1  # also false where an output was not written: NaN
+    assert foreseen
+
+
+PAIRS_OF_NETWORKS = sorted(
+    {
+        Fused(one.problem, two.problem)
+        for name in ("mobilenet_v1", "mobilenet_v2")
+        for batch, dtype in ((1, "float32"), (32, "float32"), (32, "float16"))
+        for chain in networks.network(name, batch, "NHWC", dtype).chains
+        for one, two in zip(chain, chain[1:], strict=False)
+        if isinstance(one.problem, DepthwiseConv2d) and isinstance(two.problem, Pointwise)
+    },
+    key=str,
+)
+
+
+def test_there_are_tiles_for_every_pair_of_the_mobilenets():
+    assert len(PAIRS_OF_NETWORKS) >= 3 * 20
+    for problem in PAIRS_OF_NETWORKS:
+        one = problem.first
+        tiles = dwpw_3_tensor.choose(problem)
+        assert tiles is not None and tiles.why_not(one.K, one.stride, one.dtype) == "", problem
+        assert stages.stage("fused/dwpw/tensor").supports(problem)
+        assert not stages.limits(dwpw_3_tensor.launch_of(problem, tiles))
+        if problem.dtype == "float32":
+            chosen = dwpw_2_stationary.choose(problem)
+            assert chosen is not None and chosen.why_not(one.C, one.K, one.stride) == "", problem
+
+
+def test_a_small_batch_gets_more_blocks_an_image():
+    few, many = (pair(N, 960, 7, 7, 3, 1, 160) for N in (1, 32))
+    blocks = [dwpw_3_tensor.launch_of(one, dwpw_3_tensor.choose(one)).blocks / one.N for one in (few, many)]
+    assert blocks[0] > blocks[1]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        pair(1, 6, 5, 5, 3, 1, 8),  # pieces of 4 channels
+        pair(1, 8, 5, 5, 3, 1, 6),  # pieces of 4 filters
+        pair(1, 12, 5, 5, 3, 1, 8, dtype="float16"),  # pieces of 8 channels
+        Fused(DepthwiseConv2d(1, 8, 5, 5, 3), Pointwise(1, 8, 8, 5, 5)),
+    ],
+    ids=str,
+)
+def test_the_tensor_stage_refuses_and_names_another(other):
+    with pytest.raises(stages.StageError, match="fused/dwpw/tensor does not take"):
+        stages.stage("fused/dwpw/tensor").kernel_for(other)
+
+
+def wrong(change, problem):
+    """The verdict on the tensor stage's kernel, made for layers with something changed."""
+    one = stages.stage("fused/dwpw/tensor")
+
+    class Wrong(dwpw_3_tensor.Chosen):
+        def for_problem(self, problem):
+            changed = Fused(*(replace(layer, **change(layer)) for layer in (problem.first, problem.second)))
+            return dwpw_3_tensor.make(changed.kernel_key, dwpw_3_tensor.choose(problem))
+
+    return check(one.with_kernel(Wrong(dwpw_3_tensor.make)), problem)
+
+
+SMALL = pair(1, 16, 6, 7, 3, 1, 16, "relu6", "relu", True)
+
+
+def test_a_kernel_with_nothing_changed_is_accepted():
+    assert wrong(lambda layer: {}, SMALL).passed
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda layer: {"bias": isinstance(layer, Pointwise)},
+        lambda layer: {"bias": isinstance(layer, DepthwiseConv2d)},
+        lambda layer: {"activation": "none"} if isinstance(layer, DepthwiseConv2d) else {},
+        lambda layer: {"activation": "none"} if isinstance(layer, Pointwise) else {},
+        lambda layer: {"residual": False},
+    ],
+    ids=["first bias", "second bias", "between", "after", "residual"],
+)
+def test_a_kernel_that_leaves_something_out_is_rejected(change, dtype):
+    problem = Fused(*(replace(layer, dtype=dtype) for layer in (SMALL.first, SMALL.second)))
+    assert not wrong(change, problem).passed
