@@ -40,13 +40,14 @@ def kernel(pair, plan):
     ITEMS, FW = GROUPS * Q * WORDS_F, F // each
     BIAS, BIAS2, RESIDUAL, HALF = pair.first.bias, dw.bias, dw.residual, pair.dtype != "float32"
     SUMS, TAPS = RUN * each, KK * each
+    MOST = min(255, 65536 // (-(-T // 128) * 128) // 8 * 8)  # registers of a thread, with which a block starts
     product, bring = pwdw_tiles.product(pair, plan), pwdw_tiles.bring(pair, plan)
     put, column = pwdw_tiles.put(pair, plan), pwdw_tiles.column(pair, plan)
     SIZE, zero, add = product.size, product.zero, product.add
     between, after = epilogue.activate(pair.first.activation), epilogue.activate(dw.activation)
     finish = epilogue.finish(dw)
 
-    @cuda.jit
+    @cuda.jit(max_registers=MOST)
     def kernel(x, w1, b1, m1, w2, b2, m2, r, y):
         shared = cuda.shared.array(0, float32, 16)
         acc = cuda.local.array(SIZE, float32)
@@ -63,7 +64,8 @@ def kernel(pair, plan):
         pixels = uint32(rows * uint32(W))
         bring(shared, uint32(0), x, w1, first, pixels, f0, uint32(0))
         ptx.commit()
-        for i in range(thread, uint32(WORDS_F * KK), uint32(T)):
+        i = thread
+        while i < WORDS_F * KK:
             f = uint32(i // uint32(KK) if nchw else i % uint32(WORDS_F))
             tap = uint32(i % uint32(KK) if nchw else i // uint32(WORDS_F))
             value = float32(0)
@@ -73,12 +75,15 @@ def kernel(pair, plan):
                 else:
                     value = w2[uint32(tap * uint32(FW) + f0 // uint32(each) + f)]
             shared[uint32(uint32(TAPS_AT) + i)] = value
+            i = uint32(i + uint32(T))
         if BIAS:
-            for i in range(thread, uint32(WORDS_F), uint32(T)):
+            i = thread
+            while i < WORDS_F:
                 value = float32(0)
                 if f0 // uint32(each) + i < FW:
                     value = b1[uint32(f0 // uint32(each) + i)]
                 shared[uint32(uint32(BIAS_AT) + i)] = value
+                i = uint32(i + uint32(T))
 
         # Products: warp = (slice * warps_f + its filters) * warps_p + its pixels
         part = uint32(warp // uint32(WARPS))
@@ -106,7 +111,8 @@ def kernel(pair, plan):
             put(acc, lane, shared, shared, shared, uint32(part * uint32(INNER_ROWS) + pw), fw)
         cuda.syncthreads()
         if SLICES > 1:
-            for i in range(thread, uint32(INNER_ROWS * INNER_ROW), uint32(T)):
+            i = thread
+            while i < INNER_ROWS * INNER_ROW:
                 m = uint32(i // uint32(INNER_ROW))
                 at = uint32(m * uint32(PITCH) + i % uint32(INNER_ROW))
                 total = shared[at]
@@ -115,12 +121,14 @@ def kernel(pair, plan):
                 if BIAS:
                     total += shared[uint32(uint32(BIAS_AT) + (m if nchw else i % uint32(INNER_ROW)))]
                 shared[at] = between(total)
+                i = uint32(i + uint32(T))
             cuda.syncthreads()
 
         # The depthwise layer
         sums = cuda.local.array(SUMS, float32)
         w = cuda.local.array(TAPS, float32)
-        for i in range(thread, uint32(ITEMS), uint32(T)):
+        i = thread
+        while i < ITEMS:
             f = uint32(i // uint32(Q * GROUPS) if nchw else i % uint32(WORDS_F))
             q = uint32(i % uint32(Q) if nchw else i // uint32(WORDS_F) % uint32(Q))
             g = uint32(i // uint32(Q) % uint32(GROUPS) if nchw else i // uint32(WORDS_F * Q))
@@ -156,6 +164,7 @@ def kernel(pair, plan):
                             else:
                                 yi = uint32(((n * uint32(P) + p + o) * uint32(Q) + q) * uint32(F) + f0 + f)
                             y[yi] = finish(sums[o], b2, r, uint32(f0 + f), yi)
+            i = uint32(i + uint32(T))
 
     return kernel
 

@@ -141,29 +141,37 @@ def bring_filters(C: int, F: int, filters: int, depth: int, pitch: int, threads:
     w: (F, C) words. Asynchronously where C is whole pieces of 16 bytes.
     """
     if C % 4:
+        ITEMS = filters * depth
+        EACH = -(-ITEMS // threads)
 
         @cuda.jit(device=True, forceinline=True)
         def bring(shared, to, w, f0, c0):
-            for i in range(uint32(cuda.threadIdx.x), uint32(filters * depth), uint32(threads)):
-                f = uint32(i // uint32(depth))
-                c = uint32(i % uint32(depth))
-                value = float32(0)
-                if f0 + f < F and c0 + c < C:
-                    value = w[uint32((f0 + f) * uint32(C) + c0 + c)]
-                shared[uint32(to + f * uint32(pitch) + c)] = value
+            for turn in range(EACH):
+                i = uint32(uint32(cuda.threadIdx.x) + uint32(turn * threads))
+                if i < ITEMS:
+                    f = uint32(i // uint32(depth))
+                    c = uint32(i % uint32(depth))
+                    value = float32(0)
+                    if f0 + f < F and c0 + c < C:
+                        value = w[uint32((f0 + f) * uint32(C) + c0 + c)]
+                    shared[uint32(to + f * uint32(pitch) + c)] = value
 
     else:
+        ITEMS = filters * depth // 4
+        EACH = -(-ITEMS // threads)
 
         @cuda.jit(device=True, forceinline=True)
         def bring(shared, to, w, f0, c0):
-            for i in range(uint32(cuda.threadIdx.x), uint32(filters * depth // 4), uint32(threads)):
-                f = uint32(i // uint32(depth // 4))
-                c = uint32(uint32(4) * (i % uint32(depth // 4)))
-                at = uint32(to + f * uint32(pitch) + c)
-                if f0 + f < F and c0 + c < C:
-                    ptx.copy4_async(shared, at, w, uint32((f0 + f) * uint32(C) + c0 + c))
-                else:
-                    zeros(shared, at)
+            for turn in range(EACH):
+                i = uint32(uint32(cuda.threadIdx.x) + uint32(turn * threads))
+                if i < ITEMS:
+                    f = uint32(i // uint32(depth // 4))
+                    c = uint32(uint32(4) * (i % uint32(depth // 4)))
+                    at = uint32(to + f * uint32(pitch) + c)
+                    if f0 + f < F and c0 + c < C:
+                        ptx.copy4_async(shared, at, w, uint32((f0 + f) * uint32(C) + c0 + c))
+                    else:
+                        zeros(shared, at)
 
     return bring
 
@@ -176,54 +184,70 @@ def bring_pixels(kind: str, C: int, HW: int, size: int, depth: int, pitch: int, 
     "dense", rows of HW words; "odd …", as they say, but no whole pieces of 16 bytes, and then not asynchronously.
     """
     if kind == "dense":
+        ITEMS = depth * HW // 4
+        EACH = -(-ITEMS // threads)
 
         @cuda.jit(device=True, forceinline=True)
         def bring(shared, to, x, first, pixels, c0):
-            for i in range(uint32(cuda.threadIdx.x), uint32(depth * HW // 4), uint32(threads)):
-                j = uint32(uint32(4) * i)
-                if c0 * uint32(HW) + j < uint32(C * HW):
-                    ptx.copy4_async(shared, uint32(to + j), x, uint32(first + c0 * uint32(HW) + j))
-                else:
-                    zeros(shared, uint32(to + j))
+            for turn in range(EACH):
+                i = uint32(uint32(cuda.threadIdx.x) + uint32(turn * threads))
+                if i < ITEMS:
+                    j = uint32(uint32(4) * i)
+                    if c0 * uint32(HW) + j < uint32(C * HW):
+                        ptx.copy4_async(shared, uint32(to + j), x, uint32(first + c0 * uint32(HW) + j))
+                    else:
+                        zeros(shared, uint32(to + j))
 
     elif kind == "NCHW":
+        ITEMS = depth * size // 4
+        EACH = -(-ITEMS // threads)
 
         @cuda.jit(device=True, forceinline=True)
         def bring(shared, to, x, first, pixels, c0):
-            for i in range(uint32(cuda.threadIdx.x), uint32(depth * size // 4), uint32(threads)):
-                c = uint32(i // uint32(size // 4))
-                m = uint32(uint32(4) * (i % uint32(size // 4)))
-                at = uint32(to + c * uint32(pitch) + m)
-                if m < pixels and c0 + c < C:
-                    ptx.copy4_async(shared, at, x, uint32(first + (c0 + c) * uint32(HW) + m))
-                else:
-                    zeros(shared, at)
+            for turn in range(EACH):
+                i = uint32(uint32(cuda.threadIdx.x) + uint32(turn * threads))
+                if i < ITEMS:
+                    c = uint32(i // uint32(size // 4))
+                    m = uint32(uint32(4) * (i % uint32(size // 4)))
+                    at = uint32(to + c * uint32(pitch) + m)
+                    if m < pixels and c0 + c < C:
+                        ptx.copy4_async(shared, at, x, uint32(first + (c0 + c) * uint32(HW) + m))
+                    else:
+                        zeros(shared, at)
 
     elif kind == "NHWC":
+        ITEMS = size * depth // 4
+        EACH = -(-ITEMS // threads)
 
         @cuda.jit(device=True, forceinline=True)
         def bring(shared, to, x, first, pixels, c0):
-            for i in range(uint32(cuda.threadIdx.x), uint32(size * depth // 4), uint32(threads)):
-                m = uint32(i // uint32(depth // 4))
-                c = uint32(uint32(4) * (i % uint32(depth // 4)))
-                at = uint32(to + m * uint32(pitch) + c)
-                if m < pixels and c0 + c < C:
-                    ptx.copy4_async(shared, at, x, uint32(first + m * uint32(C) + c0 + c))
-                else:
-                    zeros(shared, at)
+            for turn in range(EACH):
+                i = uint32(uint32(cuda.threadIdx.x) + uint32(turn * threads))
+                if i < ITEMS:
+                    m = uint32(i // uint32(depth // 4))
+                    c = uint32(uint32(4) * (i % uint32(depth // 4)))
+                    at = uint32(to + m * uint32(pitch) + c)
+                    if m < pixels and c0 + c < C:
+                        ptx.copy4_async(shared, at, x, uint32(first + m * uint32(C) + c0 + c))
+                    else:
+                        zeros(shared, at)
 
     else:
         ACROSS, DOWN, ROW, STEP = (size, 1, HW, 1) if kind == "odd NCHW" else (depth, 0, 1, C)
+        ITEMS = size * depth
+        EACH = -(-ITEMS // threads)
 
         @cuda.jit(device=True, forceinline=True)
         def bring(shared, to, x, first, pixels, c0):
-            for i in range(uint32(cuda.threadIdx.x), uint32(size * depth), uint32(threads)):
-                c = uint32(i // uint32(ACROSS) if DOWN else i % uint32(ACROSS))
-                m = uint32(i % uint32(ACROSS) if DOWN else i // uint32(ACROSS))
-                value = float32(0)
-                if m < pixels and c0 + c < C:
-                    value = x[uint32(first + (c0 + c) * uint32(ROW) + m * uint32(STEP))]
-                shared[uint32(to + (c if DOWN else m) * uint32(pitch) + (m if DOWN else c))] = value
+            for turn in range(EACH):
+                i = uint32(uint32(cuda.threadIdx.x) + uint32(turn * threads))
+                if i < ITEMS:
+                    c = uint32(i // uint32(ACROSS) if DOWN else i % uint32(ACROSS))
+                    m = uint32(i % uint32(ACROSS) if DOWN else i // uint32(ACROSS))
+                    value = float32(0)
+                    if m < pixels and c0 + c < C:
+                        value = x[uint32(first + (c0 + c) * uint32(ROW) + m * uint32(STEP))]
+                    shared[uint32(to + (c if DOWN else m) * uint32(pitch) + (m if DOWN else c))] = value
 
     return bring
 

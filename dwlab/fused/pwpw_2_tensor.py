@@ -39,8 +39,9 @@ def kernel(pair, plan):
     bring_x, bring_w1, bring_w2 = pwpw_plan.bring(pair, plan)
     put1, put2 = tiles.each(first, pwpw_plan.lay_down(pair, plan)), tiles.each(second, pwpw_plan.store(pair, plan))
     STEP_P, ROWS = 1 if nchw else C, plan.rows
+    MOST = min(255, 65536 // (-(-T // 128) * 128) // 8 * 8)  # registers of a thread, with which a block starts
 
-    @cuda.jit
+    @cuda.jit(max_registers=MOST)
     def kernel(x, w1, b1, m1, w2, b2, m2, r, y):
         shared = cuda.shared.array(0, float32, 16)
         acc1 = cuda.local.array(SIZE1, float32)
@@ -56,11 +57,13 @@ def kernel(pair, plan):
         pixels = min(uint32(PIXELS), uint32(total - p0))
         start = uint32(n * uint32(C * HW) + p0 * uint32(STEP_P)) if nchw else uint32(p0 * uint32(STEP_P))
         if BIAS:
-            for i in range(thread, uint32(PASSES * GROUP1 // each), uint32(T)):
+            i = thread
+            while i < PASSES * GROUP1 // each:
                 value = float32(0)
                 if i < FW:
                     value = b1[i]
                 shared[uint32(uint32(BIAS_AT) + i)] = value
+                i = uint32(i + uint32(T))
         own_x = uint32(pw if nchw else pw * uint32(X_PITCH))
         own_w1 = uint32(uint32(X_WORDS) + fw * uint32(WARP_1 * W1_PITCH))
         for turn in range(PASSES):
