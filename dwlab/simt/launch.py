@@ -194,19 +194,14 @@ def needs(src: source.Source) -> Needs:
         if one.function in seen:
             return
         seen.add(one.function)
-        for node in (n for statement in one.body for n in ast.walk(statement)):
-            if isinstance(node, ast.Attribute):
-                features.add(node.attr)
-            elif isinstance(node, ast.Name):
-                features.add(node.id)
-            if isinstance(node, ast.Call):
-                place = ast.unparse(node.func)
-                for space in total:
-                    if place.endswith(f"{space}.array"):
-                        total[space] += size(node, one)
-                target = source.static_value(node.func, one.lookup)
-                if hasattr(target, "py_func"):
-                    visit(source.read(target.py_func))
+        features.update(one.syntax.names)
+        for node, place in one.syntax.calls:
+            for space in total:
+                if place.endswith(f"{space}.array"):
+                    total[space] += size(node, one)
+            target = source.static_value(node.func, one.lookup)
+            if hasattr(target, "py_func"):
+                visit(source.read(target.py_func))
 
     visit(src)
     return Needs(

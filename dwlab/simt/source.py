@@ -16,6 +16,22 @@ from dwlab.simt.options import UnsupportedError
 
 
 @dataclass(frozen=True)
+class Syntax:
+    """What a function's statements have in them; the same for all functions that one `def` makes.
+
+    names: names and attributes.  local: names that are set.  stored: names of arrays that are stored to.  calls: each
+    with what it calls as text.  aliases: (target, value) of assignments.
+    """
+
+    body: list[ast.stmt]
+    names: frozenset[str]
+    local: frozenset[str]
+    stored: frozenset[str | None]
+    calls: tuple[tuple[ast.Call, str], ...]
+    aliases: tuple[tuple[ast.expr, ast.expr], ...]
+
+
+@dataclass(frozen=True)
 class Source:
     """One kernel or device function, ready to be executed.
 
@@ -29,6 +45,7 @@ class Source:
     parameters: tuple[str, ...]
     defaults: dict[str, object]
     body: list[ast.stmt]
+    syntax: Syntax = field(repr=False)
     text: dict[int, str] = field(repr=False)
     written: frozenset[str] = frozenset()
     local_names: frozenset[str] = frozenset()
@@ -70,29 +87,43 @@ def static_value(node: ast.expr, lookup: Callable[[str], object]) -> object:
     return None
 
 
-def _written(body: list[ast.stmt], parameters: tuple[str, ...], lookup: Callable[[str], object]) -> frozenset[str]:
+@functools.lru_cache(maxsize=4096)
+def _syntax(node: ast.FunctionDef | ast.Lambda) -> Syntax:
+    body = [ast.copy_location(ast.Return(node.body), node.body)] if isinstance(node, ast.Lambda) else node.body
+    names, local, stored, calls, aliases = set(), set(), set(), [], []
+    for one in (n for statement in body for n in ast.walk(statement)):
+        if isinstance(one, ast.Attribute):
+            names.add(one.attr)
+        elif isinstance(one, ast.Name):
+            names.add(one.id)
+            if isinstance(one.ctx, (ast.Store, ast.Del)):
+                local.add(one.id)
+        elif isinstance(one, ast.Subscript) and isinstance(one.ctx, ast.Store):
+            stored.add(_base_name(one))
+        elif isinstance(one, ast.Call):
+            calls.append((one, ast.unparse(one.func)))
+        elif isinstance(one, (ast.Assign, ast.NamedExpr, ast.AnnAssign)) and one.value is not None:
+            targets = one.targets if isinstance(one, ast.Assign) else [one.target]
+            aliases.extend((t, one.value) for t in targets)
+    return Syntax(body, frozenset(names), frozenset(local), frozenset(stored), tuple(calls), tuple(aliases))
+
+
+def _written(syntax: Syntax, parameters: tuple[str, ...], lookup: Callable[[str], object]) -> frozenset[str]:
     """Parameters whose arrays may be written: by a store, an atomic, in another function, or through an alias."""
-    names: set[str | None] = set()
-    aliases: list[tuple[ast.expr, ast.expr]] = []
-    for node in (n for statement in body for n in ast.walk(statement)):
-        if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store):
-            names.add(_base_name(node))
-        elif isinstance(node, ast.Call):
-            target = static_value(node.func, lookup)
-            if isinstance(target, FunctionType) or hasattr(target, "py_func") or hasattr(target, "_defn"):
-                # a function, one that went through cuda.jit, or a Numba intrinsic (inline PTX, say)
-                names.update(_base_name(a) for a in [*node.args, *(k.value for k in node.keywords)])
-            elif "atomic" in ast.unparse(node.func) and node.args:
-                names.add(_base_name(node.args[0]))
-            elif target is None:  # not known before it runs: take it that it writes
-                names.update(_base_name(a) for a in node.args)
-        elif isinstance(node, (ast.Assign, ast.NamedExpr, ast.AnnAssign)) and node.value is not None:
-            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            aliases.extend((t, node.value) for t in targets)
+    names = set(syntax.stored)
+    for node, text in syntax.calls:
+        target = static_value(node.func, lookup)
+        if isinstance(target, FunctionType) or hasattr(target, "py_func") or hasattr(target, "_defn"):
+            # a function, one that went through cuda.jit, or a Numba intrinsic (inline PTX, say)
+            names.update(_base_name(a) for a in [*node.args, *(k.value for k in node.keywords)])
+        elif "atomic" in text and node.args:
+            names.add(_base_name(node.args[0]))
+        elif target is None:  # not known before it runs: take it that it writes
+            names.update(_base_name(a) for a in node.args)
     before = -1
     while len(names) != before:
         before = len(names)
-        for target, value in aliases:
+        for target, value in syntax.aliases:
             if any(isinstance(n, ast.Name) and n.id in names for n in ast.walk(target)):
                 parts = value.elts if isinstance(value, ast.Tuple) else [value]
                 parts = [q for p in parts for q in ([p.body, p.orelse] if isinstance(p, ast.IfExp) else [p])]
@@ -101,8 +132,16 @@ def _written(body: list[ast.stmt], parameters: tuple[str, ...], lookup: Callable
 
 
 @functools.lru_cache(maxsize=64)
-def _tree(text: str) -> ast.Module:
-    return ast.parse(text)
+def _functions(text: str) -> dict[tuple[str, int], list[ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda]]:
+    """The functions of a file: (name, first line) -> nodes."""
+    found: dict[tuple[str, int], list] = {}
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            first = min([node.lineno, *(d.lineno for d in node.decorator_list)])
+            found.setdefault((node.name, first), []).append(node)
+        elif isinstance(node, ast.Lambda):
+            found.setdefault(("<lambda>", node.lineno), []).append(node)
+    return found
 
 
 def _same_code(node: ast.Lambda, function: FunctionType) -> bool:
@@ -121,24 +160,17 @@ def _find(function: FunctionType) -> tuple[ast.FunctionDef | ast.Lambda, list[st
             "a notebook cell, not in exec() or a console line"
         )
     try:
-        tree = _tree("".join(lines))
+        here = _functions("".join(lines)).get((name, first), [])
     except SyntaxError as error:
         raise UnsupportedError(
             f"the source of {name!r} does not parse any more ({error}): did its file change? Import it anew"
         ) from None
-    lambdas = []
-    for node in ast.walk(tree):
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.name == name:
-            if min([node.lineno, *(d.lineno for d in node.decorator_list)]) == first:
-                if isinstance(node, ast.AsyncFunctionDef):
-                    raise UnsupportedError(f"{name!r} is async; a kernel is a plain `def`")
-                return node, lines
-        elif isinstance(node, ast.Lambda) and name == "<lambda>" and node.lineno == first:
-            lambdas.append(node)
-    if len(lambdas) > 1:
-        lambdas = [node for node in lambdas if _same_code(node, function)] or lambdas
-    if lambdas:
-        return lambdas[0], lines
+    if len(here) > 1 and isinstance(here[0], ast.Lambda):
+        here = [node for node in here if _same_code(node, function)] or here
+    if here and isinstance(here[0], ast.AsyncFunctionDef):
+        raise UnsupportedError(f"{name!r} is async; a kernel is a plain `def`")
+    if here:
+        return here[0], lines
     raise UnsupportedError(f"no {name!r} was found on line {first} of its source: did the file change? Import it anew")
 
 
@@ -153,22 +185,18 @@ def _parsed(code: object, function: FunctionType) -> Source:
     parameters = tuple(a.arg for a in [*arguments.posonlyargs, *arguments.args])
     signature = inspect.signature(function)
     defaults = {n: p.default for n, p in signature.parameters.items() if p.default is not inspect.Parameter.empty}
-    body = node.body
-    if isinstance(node, ast.Lambda):
-        body = [ast.copy_location(ast.Return(node.body), node.body)]
-    stored = {
-        n.id for s in body for n in ast.walk(s) if isinstance(n, ast.Name) and isinstance(n.ctx, (ast.Store, ast.Del))
-    }
+    syntax = _syntax(node)
     return Source(
         function=function,
         name=function.__name__,
         file=function.__code__.co_filename,
         parameters=parameters,
         defaults=defaults,
-        body=body,
+        body=syntax.body,
+        syntax=syntax,
         text={n: lines[n - 1].rstrip() for n in range(function.__code__.co_firstlineno, (node.end_lineno or 1) + 1)},
-        written=_written(body, parameters, functools.partial(_lookup, function)),
-        local_names=frozenset(stored | set(parameters)),
+        written=_written(syntax, parameters, functools.partial(_lookup, function)),
+        local_names=syntax.local | set(parameters),
     )
 
 
