@@ -205,7 +205,8 @@ def traffic_of(pair, plan):
                 for o in range(plan.run):
                     p = p0 + g * plan.run + o
                     now = on & (f < FW) & (p < P) & (g * plan.run + o < plan.rows)
-                    out = warp_traffic(np.where(now, ((n * FW + f) * P + p) * Q + q if nchw else ((n * P + p) * Q + q) * FW + f, -1))
+                    at = ((n * FW + f) * P + p) * Q + q if nchw else ((n * P + p) * Q + q) * FW + f
+                    out = warp_traffic(np.where(now, at, -1))
                     store += out
                     load += dw.residual * out + dw.bias * warp_traffic(np.where(now, f, -1))
     piece = 4 if pwdw_tiles.aligned(pair, plan) else 1

@@ -4,8 +4,9 @@ A block computes `rows` rows of outputs, over the map's whole width, of some fil
 they come from lie next to each other in memory, as one run of pixels. The block multiplies this run with its filters,
 `depth` channels at a time: these are on their way to shared memory (asynchronous copies of 16 bytes) while the products
 of those before are summed up in the warps' registers (pointwise/tiles.py). Then the sums, with bias and activation,
-take the place of x in shared memory, and each thread computes outputs of the depthwise layer there, `run` of a column. Where an image's map is one strip of an odd number of pixels (NCHW), `dense` rows of x follow each
-other in shared memory as they do in global memory.
+take the place of x in shared memory, and each thread computes outputs of the depthwise layer there, `run` of a column.
+Where an image's map is one strip of an odd number of pixels (NCHW), `dense` rows of x follow each other in shared
+memory as they do in global memory.
 
 A warp has `pixels` x `filters` sums, a block warps_p x warps_f such tiles, and of each `slices` warps that share the
 channels among them. Words are 4 bytes: one float32 or two float16 in neighbouring channels.
@@ -267,8 +268,7 @@ def put(pair: Any, plan: Plan) -> Any:
     m0, n0: of the warp's tile, as rows and columns of the product; with slices, m0 lies further on by the slice times
     the rows of the block. One slice: with bias and activation.
     """
-    nchw, PITCH, BIAS_AT, INNER = pair.layout == "NCHW", plan.pitch, plan.bias_at, plan.inner_words
-    ROWS = plan.block_filters if nchw else plan.block_pixels
+    nchw, PITCH, BIAS_AT = pair.layout == "NCHW", plan.pitch, plan.bias_at
     act, alone, bias = epilogue.activate(pair.first.activation), plan.slices == 1, pair.first.bias
 
     if pair.dtype != "float32":
@@ -284,7 +284,7 @@ def put(pair: Any, plan: Plan) -> Any:
 
         @cuda.jit(device=True, forceinline=True)
         def store(shared, b, r, m, n, v0, v1):
-            at = uint32(m * uint32(PITCH) + n)  # ROWS * PITCH words a slice
+            at = uint32(m * uint32(PITCH) + n)  # m counts the rows of all slices
             shared[at] = v0
             shared[uint32(at + uint32(1))] = v1
 

@@ -16,7 +16,7 @@ thrice on tensor cores, some 15 us: bound by memory, below 40 us.
 import numpy as np
 from numba import float32, uint32
 
-from dwlab import epilogue, ptx
+from dwlab import ptx
 from dwlab.fused import pwdw_tiles, pwpw_plan
 from dwlab.pointwise import tiles
 from dwlab.stages import Launch, register

@@ -232,7 +232,7 @@ def plans(pair: Any) -> Iterator[Plan]:
     each, G, F = spread(pair.dtype), pair.second.F, pair.first.F
 
     def depths(channels: int) -> list[int]:
-        words = -(-(-(-channels // each)) // 8) * 8
+        words = math.ceil(channels / (8 * each)) * 8
         return sorted({min(words, depth) for depth in (16, 24, 32, 40, 48, 64)})
 
     for pixels in (16, 32):
