@@ -213,18 +213,20 @@ def traffic_of(pair, plan):
     across = (PIXELS if nchw else DEPTH) // piece
     i, on = turns(across * (DEPTH if nchw else PIXELS))
     c, m = (i // across, piece * (i % across)) if nchw else (piece * (i % across), i // across)
+    dense, dense_on = turns(DEPTH * H * W // 4)
     for n in range(pair.N):
         for p0 in range(0, P, plan.rows):
             h0 = max(p0 * dw.stride - dw.padding, 0)
             pixels = (min((p0 + plan.rows - 1) * dw.stride - dw.padding + dw.K, H) - h0) * W
             for c0 in range(0, C, DEPTH):
-                k = c0 + c
-                at = (n * C + k) * H * W + h0 * W + m if nchw else (n * H * W + h0 * W + m) * C + k
-                found = warp_traffic(np.where(on & (m < pixels) & (k < C), at // piece, -1), 8 // piece)
                 if plan.dense:
-                    i, on = turns(DEPTH * H * W // 4)
-                    at = (n * C + c0) * H * W // 4 + i
-                    found = warp_traffic(np.where(on & (c0 * H * W + 4 * i < C * H * W), at, -1), 2)
+                    rest = (C - c0) * H * W // 4
+                    at = (n * C + c0) * H * W // 4 + dense
+                    found = warp_traffic(np.where(dense_on & (dense < rest), at, -1), 2)
+                else:
+                    k = c0 + c
+                    at = (n * C + k) * H * W + h0 * W + m if nchw else (n * H * W + h0 * W + m) * C + k
+                    found = warp_traffic(np.where(on & (m < pixels) & (k < C), at // piece, -1), 8 // piece)
                 load += found * -(-dw.C // FILTERS)
     return Traffic(*load, *store)
 
@@ -237,6 +239,10 @@ def supports(pair):
 
 @register(kernel=kernel, traffic=traffic, supports=supports, view="words", dtypes=("float32", "float16"), aligned=16)
 def launch(pair):
-    plan = pwdw_plan.choose(pair)
+    return launch_of(pair, pwdw_plan.choose(pair))
+
+
+def launch_of(pair, plan):
+    """The launch with a given plan."""
     grid = (-(-pair.second.C // plan.block_filters), -(-pair.second.P // plan.rows), pair.N)
     return Launch(grid, (plan.threads,), shared_bytes=4 * plan.words)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 from dwlab.fused.pwdw_tiles import SHARED_WORDS, SMS, Plan, plan_of, spread
@@ -20,7 +19,7 @@ MMA_CYCLES = 2.0  # of a multiprocessor for one mma of 16 x 8 x 8 (tf32) or 16 x
 SM_BYTES = 18.0  # of device memory that one multiprocessor's share moves in a cycle
 ARRIVAL = 900  # cycles from asking for a stage's words to having them
 REGISTERS = 128  # of a thread, about
-WARPS = ((32, 32), (16, 32), (32, 16), (16, 16), (64, 32), (32, 64), (64, 16), (48, 32))
+SHAPES = ((32, 32), (16, 32), (32, 16), (16, 16), (64, 32), (32, 64), (64, 16), (48, 32))
 
 
 class ByPlan(ByShape):
@@ -44,7 +43,7 @@ def plans(pair: Any) -> Iterator[Plan]:
     depths = sorted({min(-(-words // 8) * 8, depth) for depth in (16, 24, 32, 40, 48, 64)})
     for rows in sorted({r for r in (1, 2, 3, 4, 5, 6, 7, 8, 10, 14, 16, 28) if r < dw.P} | {dw.P}):
         pixels = min(dw.H, (rows - 1) * dw.stride + dw.K) * dw.W
-        for warp in WARPS:
+        for warp in SHAPES:
             warps_p = -(-pixels // warp[0])
             for warps_f in (1, 2, 4):
                 if warp[1] * warps_f >= 2 * dw.C + 16 or warps_p * warps_f > 16:
@@ -56,7 +55,7 @@ def plans(pair: Any) -> Iterator[Plan]:
                         if depth % (8 * slices) == 0:
                             for run in {min(run, rows) for run in (1, 2, 4, 7)}:
                                 plan = plan_of(pair, rows, warp, (warps_p, warps_f, slices), depth, run)
-                                if plan.words <= SHARED_WORDS:
+                                if not plan.why_not(pair):
                                     yield plan
 
 
@@ -90,8 +89,3 @@ def estimate(pair: Any, plan: Plan) -> float:
     number = blocks(pair, plan)
     share = math.ceil(number / SMS)  # of the busiest multiprocessor
     return max(share * busy + wait / 2, math.ceil(share / resident) * wait, wait) + 0.2 * share * wait / resident
-
-
-def with_batch(pair: Any, N: int) -> Any:
-    """The pair with another number of images."""
-    return type(pair)(replace(pair.first, N=N), replace(pair.second, N=N))

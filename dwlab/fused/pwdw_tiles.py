@@ -27,6 +27,7 @@ from dwlab.target import cuda
 
 SHARED_WORDS = 227 * 1024 // 4  # most that a block gets, on GPUs of compute capability 9.0
 SMS = 132  # that small problems are spread over
+WARPS = 16  # most of a block: their registers, 128 a thread, are all that a multiprocessor has
 
 
 @dataclass(frozen=True)
@@ -68,6 +69,23 @@ class Plan:
     def block_filters(self) -> int:
         """Of a block."""
         return self.filters * self.warps_f
+
+    def why_not(self, pair: Any) -> str:
+        """What keeps this plan from a pair of layers, or ""."""
+        if self.pixels % 16 or self.filters % 16:
+            return f"{self.pixels} pixels or {self.filters} filters of a warp are no multiple of 16"
+        if self.block_pixels < self.rows_in * pair.second.W:
+            need = self.rows_in * pair.second.W
+            return f"{self.rows_in} rows of x, {need} pixels, are more than {self.pixels} x {self.warps_p}"
+        if self.depth % (8 * self.slices):
+            return f"{self.depth} words of channels a stage are no multiple of 8 x {self.slices} slices"
+        if self.slices > 1 and pair.dtype != "float32":
+            return f"{self.slices} slices add up float32, not {pair.dtype}"
+        if self.threads > WARPS * 32:
+            return f"{self.threads} threads are more than {WARPS * 32}"
+        if self.words > SHARED_WORDS:
+            return f"{4 * self.words:,} bytes of shared memory are more than {4 * SHARED_WORDS:,}"
+        return ""
 
 
 def spread(dtype: str) -> int:

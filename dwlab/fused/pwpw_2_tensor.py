@@ -122,7 +122,12 @@ def kernel(pair, plan):
 
 
 def traffic(pair):
-    plan, each, nchw = pwpw_plan.choose(pair), pwdw_tiles.spread(pair.dtype), pair.layout == "NCHW"
+    return traffic_of(pair, pwpw_plan.choose(pair))
+
+
+def traffic_of(pair, plan):
+    """The traffic with a given plan."""
+    each, nchw = pwdw_tiles.spread(pair.dtype), pair.layout == "NCHW"
     C, F, G, HW = pair.first.C // each, pair.first.F, pair.second.F, pair.first.H * pair.first.W
     load, store = np.zeros(2, np.int64), np.zeros(2, np.int64)
     blocks_f, blocks_p, N = launch_grid(pair, plan)
@@ -197,5 +202,9 @@ def supports(pair):
 
 @register(kernel=kernel, traffic=traffic, supports=supports, view="words", dtypes=("float32", "float16"), aligned=16)
 def launch(pair):
-    plan = pwpw_plan.choose(pair)
+    return launch_of(pair, pwpw_plan.choose(pair))
+
+
+def launch_of(pair, plan):
+    """The launch with a given plan."""
     return Launch(launch_grid(pair, plan), (plan.threads,), shared_bytes=4 * plan.words)

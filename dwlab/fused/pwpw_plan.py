@@ -15,7 +15,7 @@ from numba import float32, uint32
 
 from dwlab import epilogue, ptx
 from dwlab.fused.pwdw_plan import ARRIVAL, MMA_CYCLES, REGISTERS, SM_BYTES
-from dwlab.fused.pwdw_tiles import SHARED_WORDS, SMS, bring_filters, bring_pixels, spread
+from dwlab.fused.pwdw_tiles import SHARED_WORDS, SMS, WARPS, bring_filters, bring_pixels, spread
 from dwlab.pointwise import tiles
 from dwlab.stages import ByShape
 from dwlab.target import cuda
@@ -71,6 +71,20 @@ class Plan:
     def group2(self) -> int:
         """Filters of the second layer that a block computes at a time."""
         return self.filters2 * self.warps_f
+
+    @property
+    def why_not(self) -> str:
+        """What keeps any pair of layers from this plan, or ""."""
+        if self.pixels % 16 or self.filters1 % 16 or self.filters2 % 16:
+            sizes = f"{self.pixels} pixels, {self.filters1} or {self.filters2} filters"
+            return f"{sizes} of a warp are no multiple of 16"
+        if self.depth1 % 8 or self.depth2 % 8:
+            return f"{self.depth1} or {self.depth2} words of channels a stage are no multiple of 8"
+        if self.threads > 32 * WARPS:
+            return f"{self.threads} threads are more than {32 * WARPS}"
+        if self.words > SHARED_WORDS:
+            return f"{4 * self.words:,} bytes of shared memory are more than {4 * SHARED_WORDS:,}"
+        return ""
 
 
 def plan_of(pair: Any, warp: tuple[int, int, int], warps: tuple[int, int], depths: tuple[int, int], span: int) -> Plan:
@@ -252,7 +266,7 @@ def plans(pair: Any) -> Iterator[Plan]:
                                 for depth2 in depths(F)[-2:]:
                                     sizes = (pixels, filters1, filters2), (warps_p, warps_f), (depth1, depth2)
                                     plan = plan_of(pair, *sizes, span)
-                                    if plan.words <= SHARED_WORDS:
+                                    if not plan.why_not:
                                         yield plan
 
 
