@@ -11,6 +11,8 @@ the block's filters reads the whole x again, one load for a multiplication and a
 Traffic: C loads of x and of w1 for each pixel and filter between the layers; K x K loads of w2 for each output.
 """
 
+import functools
+
 import numpy as np
 from numba import float32, uint32
 
@@ -80,10 +82,11 @@ def traffic(pair):
     for f0 in range(0, F, filters(pair)):
         mine = min(filters(pair), F - f0)
         f, m, on = _places(mine, HW, f0, nchw)
+        of_w, of_x = moved(f * C, on, sector), moved(m if nchw else m * C, on, sector)
         for c in range(C):
-            load += pair.N * warp_traffic(np.where(on, f * C + c, -1), sector)
+            load += pair.N * of_w(c)
             for n in range(pair.N):
-                load += warp_traffic(np.where(on, (n * C + c) * HW + m if nchw else (n * HW + m) * C + c, -1), sector)
+                load += of_x((n * C + c) * HW if nchw else n * HW * C + c)
         load += pair.N * pair.first.bias * warp_traffic(np.where(on, f, -1), sector)
         f, o, on = _places(mine, PQ, f0, nchw)
         for j in range(dw.K):
@@ -97,6 +100,16 @@ def traffic(pair):
             out = warp_traffic(np.where(on, (n * F + f) * PQ + o if nchw else (n * PQ + o) * F + f, -1), sector)
             load, store = load + dw.residual * out, store + out
     return Traffic(*load, *store)
+
+
+def moved(elements, on, sector):
+    """The function that gives the traffic of accesses at `elements`, all moved on by a number, where `on`."""
+
+    @functools.cache
+    def at_place(by):
+        return warp_traffic(np.where(on, elements + by, -1).reshape(-1, THREADS), sector)
+
+    return lambda by: at_place(by % sector)
 
 
 def _places(mine, size, f0, nchw):

@@ -15,6 +15,7 @@ import numpy as np
 from numba import float32, uint32
 
 from dwlab import epilogue
+from dwlab.fused.pwdw_1_map import moved
 from dwlab.stages import Launch, by_shape, register
 from dwlab.target import cuda
 from dwlab.traffic import Traffic, warp_traffic
@@ -98,9 +99,10 @@ def traffic(pair):
     i, g, m = _places(TH * TW, nchw)
     f, h, v = f0 + g, p0 * S + m // TW - dw.padding, q0 * S + m % TW - dw.padding
     on = (i < FILTERS * TH * TW) & (f < F) & (0 <= h) & (h < H) & (0 <= v) & (v < W)
+    of_w = moved(f * C + 0 * h, on, sector)
+    of_x = moved((n * C * H + h) * W + v if nchw else ((n * H + h) * W + v) * C, on, sector)
     for c in range(C):
-        load += count(f * C + c + 0 * h, on)
-        load += count(((n * C + c) * H + h) * W + v if nchw else ((n * H + h) * W + v) * C + c, on)
+        load += of_w(c) + of_x(c * H * W if nchw else c)
     load += pair.first.bias * count(f, on)
     i, g, o = _places(TP * TQ, nchw)
     f, p, q = f0 + g, p0 + o // TQ, q0 + o % TQ
