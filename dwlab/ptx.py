@@ -149,7 +149,10 @@ def join_bfloats(low: float, high: float) -> float:
 
 
 def tf32(x: float) -> float:
-    """x rounded to 10 bits of fraction, halves away from 0: the 13 bits below are 0."""
+    """x rounded to 10 bits of fraction, halves away from 0: the 13 bits below are 0.
+
+    Of a NaN they are cut off: one with no bit set above them, such as 0x7F800001, becomes an infinity.
+    """
     _outside("tf32")
 
 

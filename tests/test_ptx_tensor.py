@@ -198,6 +198,14 @@ def test_tf32_rounds_halves_away_from_zero():
     assert (abs(got - rest) <= 2.0**-11 * 2.0 ** np.floor(np.log2(abs(rest)))).all()
 
 
+def test_tf32_cuts_off_the_lower_bits_of_a_nan():
+    # 0x7F800001 and 0x7F8005D3 as an H200 gave them; of all, what the code compiled for it does: no sum, only the mask.
+    given = [0x7F800001, 0x7F8005D3, 0x7F801FFF, 0xFF801000, 0x7F802000, 0x7FBFFFFF, 0x7FC00000, 0x7FFFFFFF, 0xFFFFFFFF]
+    wanted = [0x7F800000, 0x7F800000, 0x7F800000, 0xFF800000, 0x7F802000, 0x7FBFE000, 0x7FC00000, 0x7FFFE000, 0xFFFFE000]
+    got = number_kernel(ptx.tf32, 1, np.float32)(np.array(given, np.uint32).view(np.float32))
+    assert [hex(bits) for bits in got.view(np.uint32)] == [hex(bits) for bits in wanted]
+
+
 @few_examples(10)
 @given(seed=st.integers(0, 999))
 def test_dp4a_adds_four_products_and_wraps_around(seed):

@@ -1,7 +1,7 @@
 """Numbers of fewer than 32 bits: two of 16 bits or four int8 in a word, a float32 rounded to tf32, lane by lane.
 
 Rounding is to the nearest, of two as near to the even one (tf32: to the one further from 0). A NaN stays a NaN; packed,
-it is 0x7FFF, as on the hardware.
+it is 0x7FFF, as on the hardware. Only tf32 cuts a NaN's lower bits off, also as the hardware does: see there.
 """
 
 from __future__ import annotations
@@ -45,12 +45,15 @@ def join_bfloats(run: Execution, node: ast.Call, low: object, high: object) -> L
 
 
 def tf32(run: Execution, node: ast.Call, x: object) -> Lanes:
-    """Rounded to 10 bits behind the binary point; the 13 bits below are 0."""
+    """Rounded to 10 bits behind the binary point; the 13 bits below are 0.
+
+    Of a NaN the 13 bits are cut off. One that has no others set, 0x7F800001 to 0x7F801FFF, so becomes an infinity.
+    """
     x = float32(run, node, "ptx.tf32", x)
-    run.operate([x], instructions=2)  # as compiled: a sum, and a comparison that leaves a NaN alone
-    with np.errstate(over="ignore"):  # a NaN's bits, which are not used
-        bits = bits_of(x) + np.uint32(0x1000) & np.uint32(0xFFFFE000)
-    return np.where(np.isnan(x), np.float32(np.nan), bits.view(np.float32))[()]
+    run.operate([x], instructions=2)  # as compiled: a sum, and a comparison that leaves NaNs and infinities alone
+    bits = bits_of(x)
+    half = np.where(np.isfinite(x), np.uint32(0x1000), np.uint32(0))
+    return (bits + half & np.uint32(0xFFFFE000)).view(np.float32)[()]
 
 
 def dp4a(run: Execution, node: ast.Call, a: object, b: object, c: object) -> Lanes:
