@@ -18,6 +18,7 @@ import numpy as np
 from numba import float32, uint32
 
 from dwlab import epilogue, ptx
+from dwlab.depthwise1d.straight_line import in_turn
 from dwlab.layers import Pointwise
 from dwlab.pointwise import tiles
 from dwlab.target import cuda
@@ -358,23 +359,142 @@ def _finisher(activate: Any, bias: bool, residual: bool, dtype: str, M: int, N: 
 def store(layer: Pointwise, plan: Plan) -> Any:
     """store(acc, lane, y, b, r, m0, n0): `finisher` on a warp's sums, m0 = (image * down + block's row) * BM + ….
 
-    By fours in float32, by runs of two in 16 bits.
+    By fours in float32, in 16 bits by eights where these are whole (`eights`), else by runs of two.
     """
     return store_tile(layer, plan.one, plan.tile, plan.down * plan.BM)
 
 
 def store_tile(layer: Pointwise, one: Product, tile: tiles.WarpTile, MP: int) -> Any:
     """As `store`: of any warp tile, m0 counting MP rows for each image."""
+    if by_eights(layer, one, tile):
+        return eights(layer, one, tile, MP)
     put = finisher(layer, one, MP)
     return tiles.fours(tile, put) if layer.dtype == "float32" else tiles.each(tile, put)
 
 
-def finished(layer: Pointwise, tile: tiles.WarpTile) -> Traffic:
-    """The traffic of `finisher` on all of Y, by warps of one tile each that cover it from row and column 0 on.
+def by_eights(layer: Pointwise, one: Product, tile: tiles.WarpTile) -> bool:
+    """Whether a warp's 16-bit sums go out as whole pieces of 16 bytes."""
+    return layer.dtype != "float32" and tile.run == 2 and tile.N % 32 == 0 and one.N % 8 == 0
 
-    By fours in float32, by runs of two in 16 bits.
+
+@cuda.jit(device=True, forceinline=True)
+def turn(lane, p0, p1, p2, p3):
+    """Four lanes' four values turned over: lane t of each four gets those named p_t, the first lane's first."""
+    odd, high = (lane & uint32(1)) != uint32(0), (lane & uint32(2)) != uint32(0)
+    s0, s1 = (p0, p2) if odd else (p1, p3)
+    s0, s1 = cuda.shfl_xor_sync(0xFFFFFFFF, s0, 1), cuda.shfl_xor_sync(0xFFFFFFFF, s1, 1)
+    a0, a1, b0, b1 = (s0, p1, s1, p3) if odd else (p0, s0, p2, s1)
+    s0, s1 = (a0, a1) if high else (b0, b1)
+    s0, s1 = cuda.shfl_xor_sync(0xFFFFFFFF, s0, 2), cuda.shfl_xor_sync(0xFFFFFFFF, s1, 2)
+    return (s0, s1, b0, b1) if high else (a0, a1, s0, s1)
+
+
+def eights(layer: Pointwise, one: Product, tile: tiles.WarpTile, MP: int) -> Any:
+    """As `store_tile`, 16 bytes at a time: the lanes of four trade their sums of 32 columns (`turn`).
+
+    Of eight neighbouring columns four lanes hold two sums each. After the trade a lane has them all, and a store of a
+    warp fills the sectors it touches. A residual's 16 bytes come the same way; then float32 sums are traded.
     """
+    activate = epilogue.activate(layer.activation)
+    return _eights(activate, layer.bias, layer.residual, layer.dtype, one.M, one.N, one.nchw, MP, tile)
+
+
+def _eights(
+    activate: Any, bias: bool, residual: bool, dtype: str, M: int, N: int, nchw: bool, MP: int, tile: tiles.WarpTile
+) -> Any:
+    unpack, pack = UNPACK[dtype], PACK[dtype]
+    NJ = tile.N // 8
+
+    def rows(q: int, i: int, h: int) -> Any:  # 8 rows of 32 columns
+        c = 4 * (NJ * i + q) + 2 * h
+
+        @cuda.jit(device=True, forceinline=True)
+        def rows(acc, more, lane, y, b, r, m0, n0):
+            first = uint32(0)
+            m, t = uint32(m0 + uint32(16 * i + 8 * h) + lane // uint32(4)), uint32(lane % uint32(4))
+            if nchw:
+                first = uint32(m // uint32(MP) * uint32(M))
+                m = uint32(m % uint32(MP))
+                if bias:
+                    value = float32(0)
+                    if m < uint32(M) and uint32(n0 + uint32(8 * q)) < uint32(N):
+                        value, other = unpack(b[uint32(m // uint32(2))])
+                        if m % uint32(2) != uint32(0):
+                            value = other
+                    for e in range(8):
+                        more[e] = value
+            for j in range(4):
+                for e in range(2):
+                    value = acc[c + 4 * j + e]
+                    if bias:
+                        value += more[2 * j + e]
+                    acc[c + 4 * j + e] = activate(value)
+            n = uint32(n0 + uint32(8 * q) + uint32(8) * t)
+            at = uint32((uint32(first + m) * uint32(N) + n) // uint32(2))
+            if residual:
+                u0, u2, u4, u6 = turn(lane, acc[c], acc[c + 4], acc[c + 8], acc[c + 12])
+                u1, u3, u5, u7 = turn(lane, acc[c + 1], acc[c + 5], acc[c + 9], acc[c + 13])
+                if m < uint32(M) and n < uint32(N):
+                    w0, w1, w2, w3 = ptx.load4(r, at)
+                    r0, r1 = unpack(w0)
+                    r2, r3 = unpack(w1)
+                    r4, r5 = unpack(w2)
+                    r6, r7 = unpack(w3)
+                    w0, w1 = pack(u0 + r0, u1 + r1), pack(u2 + r2, u3 + r3)
+                    w2, w3 = pack(u4 + r4, u5 + r5), pack(u6 + r6, u7 + r7)
+                    ptx.store4(y, at, w0, w1, w2, w3)
+            else:
+                w0, w1 = pack(acc[c], acc[c + 1]), pack(acc[c + 4], acc[c + 5])
+                w2, w3 = pack(acc[c + 8], acc[c + 9]), pack(acc[c + 12], acc[c + 13])
+                w0, w1, w2, w3 = turn(lane, w0, w1, w2, w3)
+                if m < uint32(M) and n < uint32(N):
+                    ptx.store4(y, at, w0, w1, w2, w3)
+
+        return rows
+
+    def columns(q: int) -> Any:  # 32 columns, their bias read once
+        every = in_turn([rows(q, i, h) for i in range(tile.M // 16) for h in range(2)], arguments=8)
+
+        @cuda.jit(device=True, forceinline=True)
+        def columns(acc, lane, y, b, r, m0, n0):
+            more = cuda.local.array(8, float32)
+            if bias and not nchw:
+                for j in range(4):
+                    n = uint32(n0 + uint32(8 * (q + j)) + uint32(2) * (lane % uint32(4)))
+                    more[2 * j] = more[2 * j + 1] = float32(0)
+                    if m0 < uint32(M) and n < uint32(N):
+                        more[2 * j], more[2 * j + 1] = unpack(b[uint32(n // uint32(2))])
+            every(acc, more, lane, y, b, r, m0, n0)
+
+        return columns
+
+    return in_turn([columns(q) for q in range(0, NJ, 4)], arguments=7)
+
+
+def _finished_by_eights(layer: Pointwise, one: Product, tile: tiles.WarpTile) -> Traffic:
+    lane = np.arange(32)
+    load, store = np.zeros(2, np.int64), np.zeros(2, np.int64)
+    n0 = np.arange(0, -(-one.N // tile.N) * tile.N, 32)[:, None]
+    rows = np.arange(0, -(-one.M // tile.M) * tile.M, 8)[:, None, None]
+    if layer.bias and not one.nchw:
+        n = n0[..., None] + 8 * np.arange(4)[:, None] + lane % 4 * 2
+        words = warp_traffic(np.where(n < one.N, n // 2, -1).reshape(-1, 32))
+        load += -(-one.M // tile.M) * words
+    m, n = np.broadcast_arrays(rows + lane // 4, n0 + lane % 4 * 8)
+    inside = (m < one.M) & (n < one.N)
+    for image in range(one.images):
+        store += warp_traffic(np.where(inside, ((image * one.M + m) * one.N + n) // 8, -1).reshape(-1, 32), 2)
+        if layer.bias and one.nchw:
+            there = (m < one.M) & (n0 < one.N)
+            load += warp_traffic(np.where(there, m // 2, -1).reshape(-1, 32))
+    return Traffic(*(load + store * layer.residual), *store)
+
+
+def finished(layer: Pointwise, tile: tiles.WarpTile) -> Traffic:
+    """The traffic of `store_tile` on all of Y, by warps of one tile each that cover it from row and column 0 on."""
     one, lane = product(layer), np.arange(32)
+    if by_eights(layer, one, tile):
+        return _finished_by_eights(layer, one, tile)
     load, store = np.zeros(2, np.int64), np.zeros(2, np.int64)
     if layer.dtype == "float32":
         runs, width = [tiles.place_of_four(tile, lane, i) for i in range(0, tile.size, 4)], 4

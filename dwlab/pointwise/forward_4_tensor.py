@@ -27,17 +27,25 @@ from dwlab.target import cuda
 DEPTH = 3  # chunks in shared memory at a time: one to compute with, two on their way
 
 
-SHAPES = (  # of a block's tile, rows and columns, and of its warps' tiles
-    (128, 128, 64, 32), (128, 64, 32, 32), (64, 128, 32, 32), (64, 64, 32, 32), (64, 32, 16, 32), (32, 64, 32, 16),
-    (32, 32, 16, 16), (128, 32, 32, 32), (32, 128, 32, 32), (128, 16, 32, 16), (16, 128, 16, 32),
+SHAPES = (  # of a block's tile, rows and columns, of its warps' tiles, and words of C in a chunk
+    (192, 192, 48, 96, 32), (192, 128, 48, 64, 32), (256, 128, 64, 64, 32), (128, 128, 64, 64, 32),
+    (128, 96, 32, 96, 32), (128, 64, 32, 32, 32), (64, 128, 32, 32, 32), (64, 64, 32, 32, 32), (64, 32, 16, 32, 32),
+    (32, 64, 32, 16, 32), (32, 32, 16, 16, 32), (128, 32, 32, 32, 32), (32, 128, 32, 32, 32), (128, 16, 32, 16, 32),
+    (16, 128, 16, 32, 32),
 )  # fmt: skip
 MULTIPROCESSORS = 132
-PER_NS = {"float32": 1500, "float16": 4000, "bfloat16": 4000}  # FLOPs of a multiprocessor, about
+PER_NS = {"float32": 600, "float16": 3800, "bfloat16": 3800}  # FLOPs that a multiprocessor's mma.sync do, about
+READ, WRITTEN, SHARED = 40, 20, 220  # bytes a ns: all read or write, of each multiprocessor; and its shared memory
+START, CHUNK = 1000, 250  # ns: until the first chunk has come, and from one to the next where nothing else takes longer
 
 
 @by_shape
 def kernel(layer, images):
-    plan = choose(layer, images)
+    return make(layer, choose(layer, images))
+
+
+def make(layer, plan):
+    """The kernel of a layer that goes by this plan."""
     load, tile = blocks.load(plan), plan.tile
     SIZE, zero, add, store = tile.size, tile.zero, tile.add, blocks.store(layer, plan)
     BM, BN, WM, WN, ACROSS, DOWN = plan.BM, plan.BN, tile.M, tile.N, plan.across, plan.down
@@ -76,19 +84,32 @@ def kernel(layer, images):
 
 @functools.cache
 def choose(layer, images):
-    """The plan of the least time, roughly: what a multiprocessor's blocks compute or move, whichever takes longer."""
-    one = blocks.product(layer, images)
+    """The plan of the least time, roughly: products, shared memory or what is read, whichever takes longest."""
 
     def cost(shape):
-        BM, BN = shape[:2]
-        count = one.images * -(-one.M // BM) * -(-one.N // BN)
-        products = 2 * BM * BN * one.C / PER_NS[layer.dtype]
-        moved = ((BM + BN) * one.C + BM * BN) * layer.itemsize / 40
-        return -(-count // MULTIPROCESSORS) * (max(products, moved) + 200) + 400
+        plan = planned(layer, images, *shape)
+        here = -(-plan.blocks // MULTIPROCESSORS)  # blocks of the multiprocessor that has most
+        fit = max(1, min(227 * 1024 // (plan.shared_bytes + 1024), 65536 // (plan.threads * registers(plan.tile))))
+        turns = -(-plan.blocks // (MULTIPROCESSORS * fit))  # blocks one after the other
+        tile, edges = plan.tile, (plan.BM + plan.BN) * plan.chunks * plan.chunk * 4  # bytes of a block's operands
+        products = here * 2 * plan.BM * plan.BN * plan.chunks * plan.terms / PER_NS[layer.dtype]
+        again = edges * (1 + plan.threads / 32 * (tile.M + tile.N) / (plan.BM + plan.BN))  # written once, read by warps
+        read = plan.blocks * edges / (READ * MULTIPROCESSORS)
+        written = here * plan.BM * plan.BN * layer.itemsize / WRITTEN
+        return max(products, here * again / SHARED, read, turns * plan.chunks * CHUNK) + written + turns * START
 
-    BM, BN, WM, WN = min(SHAPES, key=cost)
-    steps = -(-one.words // 8)  # of 8 words: a product's K
-    chunk = 8 * (steps if steps <= 4 else 4 if BM + BN <= 128 else 2)
+    return planned(layer, images, *min(SHAPES, key=cost))
+
+
+def registers(tile):
+    """That a thread takes, about: its sums, two steps' operands, and addresses."""
+    return min(255, tile.size + (tile.M + tile.N) // 2 + 40)
+
+
+def planned(layer, images, BM, BN, WM, WN, most):
+    """The plan of blocks of BM x BN, warps of WM x WN, and chunks of so many words of C, or of all if there are few."""
+    one = blocks.product(layer, images)
+    chunk = min(most, -(-one.words // 8) * 8)  # of 8 words: a product's K
     a_pitch = tiles.pitch(chunk, "k", layer.dtype)
     b_pitch = tiles.pitch(BN // one.each if one.nchw else chunk, one.b_order, layer.dtype)
     tile = tiles.tensor(layer.dtype, WM, WN, chunk * one.each, a_pitch, b_pitch, "k", one.b_order)

@@ -279,20 +279,62 @@ def _tensor(
                             product(acc, 4 * (NJ * i + 2 * j + h), big, i, p, q)
 
     else:
-
-        @cuda.jit(device=True, forceinline=True)
-        def add(acc, a, a0, b, b0, lane):
-            left = cuda.local.array(LEFT, float32)
-            words = cuda.local.array(4, float32)
-            for s in range(STEPS):
-                bring_a(left, a, a0, lane, s)
-                for j in range(NJ // 2):
-                    bring_b(words, b, b0, lane, s, j)
-                    for h in range(2):
-                        for i in range(MI):
-                            product(acc, 4 * (NJ * i + 2 * j + h), left, i, words[2 * h], words[2 * h + 1])
+        add = _ahead(MI, NJ, STEPS, bring_a, bring_b, product)
 
     return WarpTile(M, N, K, 4 * MI * NJ, 2, _zero(4 * MI * NJ), add, *_places(NJ))
+
+
+def _ahead(MI: int, NJ: int, STEPS: int, bring_a: Any, bring_b: Any, product: Any) -> Any:
+    """add of 16-bit elements: the operands of a step are read before the products of the step before.
+
+    Without that each read would be followed by the four products that need it: a warp would wait for shared memory as
+    often as it reads. With it a read has a whole step's products, 8 cycles each, to come. Registers for two steps.
+    """
+    LEFT, EACH = 4 * MI, 4 * MI + 2 * NJ  # words of a step
+
+    def reads(s: int) -> Any:
+        o = s % 2 * EACH
+
+        @cuda.jit(device=True, forceinline=True)
+        def reads(acc, words, a, a0, b, b0, lane):
+            left = cuda.local.array(LEFT, float32)
+            four = cuda.local.array(4, float32)
+            bring_a(left, a, a0, lane, s)
+            for i in range(LEFT):
+                words[o + i] = left[i]
+            for j in range(NJ // 2):
+                bring_b(four, b, b0, lane, s, j)
+                for e in range(4):
+                    words[o + LEFT + 4 * j + e] = four[e]
+
+        return reads
+
+    def products(s: int, i: int) -> Any:
+        o = s % 2 * EACH
+
+        @cuda.jit(device=True, forceinline=True)
+        def products(acc, words, a, a0, b, b0, lane):
+            left = cuda.local.array(4, float32)
+            for e in range(4):
+                left[e] = words[o + 4 * i + e]
+            for j in range(NJ):
+                at = o + LEFT + 2 * j
+                product(acc, 4 * (NJ * i + j), left, 0, words[at], words[at + 1])
+
+        return products
+
+    order = [reads(0)]
+    for s in range(STEPS):
+        order += [reads(s + 1)] * (s + 1 < STEPS) + [products(s, i) for i in range(MI)]
+    steps = in_turn(order, arguments=7)
+    WORDS = EACH * min(2, STEPS)
+
+    @cuda.jit(device=True, forceinline=True)
+    def add(acc, a, a0, b, b0, lane):
+        words = cuda.local.array(WORDS, float32)
+        steps(acc, words, a, a0, b, b0, lane)
+
+    return add
 
 
 def _places(NJ: int) -> tuple[Any, Any, Any]:
