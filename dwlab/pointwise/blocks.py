@@ -409,25 +409,22 @@ def _eights(
         c = 4 * (NJ * i + q) + 2 * h
 
         @cuda.jit(device=True, forceinline=True)
-        def rows(acc, more, lane, y, b, r, m0, n0):
-            first = uint32(0)
+        def rows(acc, lane, y, b, r, m0, n0):  # in NHWC b is what `columns` read
+            first, row_bias = uint32(0), float32(0)
             m, t = uint32(m0 + uint32(16 * i + 8 * h) + lane // uint32(4)), uint32(lane % uint32(4))
             if nchw:
                 first = uint32(m // uint32(MP) * uint32(M))
                 m = uint32(m % uint32(MP))
                 if bias:
-                    value = float32(0)
                     if m < uint32(M) and uint32(n0 + uint32(8 * q)) < uint32(N):
-                        value, other = unpack(b[uint32(m // uint32(2))])
+                        row_bias, other = unpack(b[uint32(m // uint32(2))])
                         if m % uint32(2) != uint32(0):
-                            value = other
-                    for e in range(8):
-                        more[e] = value
+                            row_bias = other
             for j in range(4):
                 for e in range(2):
                     value = acc[c + 4 * j + e]
                     if bias:
-                        value += more[2 * j + e]
+                        value += row_bias if nchw else b[2 * j + e]
                     acc[c + 4 * j + e] = activate(value)
             n = uint32(n0 + uint32(8 * q) + uint32(8) * t)
             at = uint32((uint32(first + m) * uint32(N) + n) // uint32(2))
@@ -453,18 +450,20 @@ def _eights(
         return rows
 
     def columns(q: int) -> Any:  # 32 columns, their bias read once
-        every = in_turn([rows(q, i, h) for i in range(tile.M // 16) for h in range(2)], arguments=8)
+        every = in_turn([rows(q, i, h) for i in range(tile.M // 16) for h in range(2)], arguments=7)
 
         @cuda.jit(device=True, forceinline=True)
         def columns(acc, lane, y, b, r, m0, n0):
-            more = cuda.local.array(8, float32)
-            if bias and not nchw:
+            if nchw or not bias:
+                every(acc, lane, y, b, r, m0, n0)
+            else:
+                more = cuda.local.array(8, float32)
                 for j in range(4):
                     n = uint32(n0 + uint32(8 * (q + j)) + uint32(2) * (lane % uint32(4)))
                     more[2 * j] = more[2 * j + 1] = float32(0)
                     if m0 < uint32(M) and n < uint32(N):
                         more[2 * j], more[2 * j + 1] = unpack(b[uint32(n // uint32(2))])
-            every(acc, more, lane, y, b, r, m0, n0)
+                every(acc, lane, y, more, r, m0, n0)
 
         return columns
 

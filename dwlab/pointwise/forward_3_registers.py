@@ -35,7 +35,11 @@ PER_NS = 350  # FLOPs of a multiprocessor in a ns, about
 
 @by_shape
 def kernel(layer, images):
-    plan = choose(layer, images)
+    return make(layer, choose(layer, images))
+
+
+def make(layer, plan):
+    """The kernel of a layer that goes by this plan."""
     load, tile = blocks.load(plan), plan.tile
     SIZE, zero, add, store = tile.size, tile.zero, tile.add, blocks.store(layer, plan)
     BM, BN, WM, WN, ACROSS, DOWN = plan.BM, plan.BN, tile.M, tile.N, plan.across, plan.down
@@ -84,7 +88,12 @@ def choose(layer, images):
         moved = ((BM + BN) * one.C + BM * BN) * layer.itemsize / 40
         return -(-count // MULTIPROCESSORS) * (max(products, moved) + 200) + 400
 
-    BM, BN, TM, TN = min(SHAPES, key=cost)
+    return planned(layer, images, *min(SHAPES, key=cost))
+
+
+def planned(layer, images, BM, BN, TM, TN):
+    """The plan of blocks of BM x BN outputs, TM x TN a thread."""
+    one = blocks.product(layer, images)
     chunk = one.words if one.words <= 32 else 16
     order, spread = one.b_order, 0 if one.nchw else BN // 4
     a_pitch = tiles.pitch(chunk, "k", "ffma")

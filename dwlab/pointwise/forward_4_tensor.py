@@ -112,7 +112,7 @@ def planned(layer, images, BM, BN, WM, WN, most):
     chunk = min(most, -(-one.words // 8) * 8)  # of 8 words: a product's K
     a_pitch = tiles.pitch(chunk, "k", layer.dtype)
     b_pitch = tiles.pitch(BN // one.each if one.nchw else chunk, one.b_order, layer.dtype)
-    tile = tiles.tensor(layer.dtype, WM, WN, chunk * one.each, a_pitch, b_pitch, "k", one.b_order)
+    tile = tiles.tensor(layer.dtype, WM, WN, chunk * one.each, a_pitch, b_pitch, "k", one.b_order, True)
     return blocks.Plan(one, tile, BM, BN, chunk, DEPTH, a_pitch, b_pitch)
 
 

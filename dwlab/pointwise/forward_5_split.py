@@ -34,7 +34,12 @@ TYPES = ("float32", "float16", "bfloat16")
 
 @by_shape
 def kernel(layer, images):
-    one, (M, N, W) = blocks.product(layer, images), choose(layer, images)
+    return make(layer, images, *choose(layer, images))
+
+
+def make(layer, images, M, N, W):
+    """The kernel with a tile of M x N and so many warps a block."""
+    one = blocks.product(layer, images)
     BATCH, CHUNKS, DOWN, ACROSS = batch(M, N), -(-one.words // CHUNK), -(-one.M // M), -(-one.N // N)
     LEFT, RIGHT, SIZE = BATCH * M // 2, BATCH * N // 2, M * N // 32
     SHARED, PARTS = W * M * N, SIZE // 4
@@ -174,7 +179,12 @@ def choose(layer, images):
 
 
 def traffic(layer):
-    one, (M, N, W) = blocks.product(layer), choose(layer.kernel_key, layer.N)
+    return traffic_of(layer, *choose(layer.kernel_key, layer.N))
+
+
+def traffic_of(layer, M, N, W):
+    """The traffic with a tile of M x N and so many warps a block."""
+    one = blocks.product(layer)
     count = BATCH = batch(M, N)
     chunks, lane = -(-one.words // CHUNK), np.arange(32)
     k, g = np.zeros((0, 32), np.int64), lane // 4

@@ -220,12 +220,16 @@ def _ffma(TM: int, TN: int, LM: int, K: int, a_pitch: int, b_pitch: int) -> Warp
 
 
 def tensor(
-    dtype: str, M: int, N: int, K: int, a_pitch: int, b_pitch: int, a_order: str = "k", b_order: str = "k"
-) -> WarpTile:
+    dtype: str, M: int, N: int, K: int, a_pitch: int, b_pitch: int, a_order: str = "k", b_order: str = "k",
+    ahead: bool = False,
+) -> WarpTile:  # fmt: skip
     """M x N sums on tensor cores, of float32 (by three products of tf32), float16 or bfloat16.
 
     M is a multiple of 16, N of 16, K of 8 (float32) or 16. acc[4 * (N // 8 * i + j) + c] is row 16 i + g + c // 2 * 8
     and column 8 j + 2 t + c % 2, g = lane // 4 and t = lane % 4; run is 2. All 32 lanes come together.
+
+    ahead: in 16 bits operands are read one step of K before their products. That takes (M + N) / 4 more registers, and
+    a warp need not wait for shared memory; otherwise it does, and other warps must fill the time.
     """
     step = 8 if dtype == "float32" else 16
     if M % 16 or N % 16 or K % step:
@@ -235,12 +239,12 @@ def tensor(
             raise ValueError(f"{name}={words} must be a multiple of 4")
     if a_order not in ORDERS or b_order not in ORDERS:
         raise ValueError(f"a_order={a_order!r} and b_order={b_order!r} must be of {ORDERS}")
-    return _tensor(dtype, M, N, K, a_pitch, b_pitch, a_order, b_order)
+    return _tensor(dtype, M, N, K, a_pitch, b_pitch, a_order, b_order, ahead)
 
 
 @functools.cache
 def _tensor(
-    dtype: str, M: int, N: int, K: int, a_pitch: int, b_pitch: int, a_order: str, b_order: str
+    dtype: str, M: int, N: int, K: int, a_pitch: int, b_pitch: int, a_order: str, b_order: str, ahead: bool
 ) -> WarpTile:
     MI, NJ, STEPS, FLOAT32 = M // 16, N // 8, K // (8 if dtype == "float32" else 16), dtype == "float32"
     bring_a, bring_b = _bring_a(MI, a_pitch, a_order, FLOAT32), _bring_b(a_pitch=b_pitch, order=b_order, wide=FLOAT32)
@@ -278,8 +282,22 @@ def _tensor(
                         for i in range(MI):
                             product(acc, 4 * (NJ * i + 2 * j + h), big, i, p, q)
 
-    else:
+    elif ahead:
         add = _ahead(MI, NJ, STEPS, bring_a, bring_b, product)
+
+    else:
+
+        @cuda.jit(device=True, forceinline=True)
+        def add(acc, a, a0, b, b0, lane):
+            left = cuda.local.array(LEFT, float32)
+            words = cuda.local.array(4, float32)
+            for s in range(STEPS):
+                bring_a(left, a, a0, lane, s)
+                for j in range(NJ // 2):
+                    bring_b(words, b, b0, lane, s, j)
+                    for h in range(2):
+                        for i in range(MI):
+                            product(acc, 4 * (NJ * i + 2 * j + h), left, i, words[2 * h], words[2 * h + 1])
 
     return WarpTile(M, N, K, 4 * MI * NJ, 2, _zero(4 * MI * NJ), add, *_places(NJ))
 

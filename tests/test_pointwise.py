@@ -1,0 +1,187 @@
+"""Pointwise layers: tiles handed in, which the judge's small layers never get, and tiles of the networks' layers."""
+
+import functools
+
+import numpy as np
+import pytest
+from compiler import needs_compiler
+
+from dwlab import inspect, networks, references, simt, stages, target, traffic
+from dwlab.layers import Pointwise
+from dwlab.pointwise import blocks, forward_3_registers, forward_4_tensor, forward_5_split
+from dwlab.problems import decode
+from dwlab.stages import words
+
+counts = pytest.mark.skipif(target.mode != "simulated", reason="counts instructions: simulated mode only")
+
+
+def run(layer, kernel, grid, block, shared_bytes=0):
+    """(what y differs by, in allowed errors; what was counted)."""
+    given = layer.inputs(seed=3)
+    arrays = {**given, "y": layer.nans("y")}
+    args = [words(layer, name, arrays.get(name, given["x"]), "words") for name in ("x", "w", "b", "m", "r", "y")]
+    seen = simt.xray(kernel, grid, block, *args, shared_bytes=shared_bytes)  # leaves y as it was
+    kernel[grid, block, 0, shared_bytes](*args)
+    want, allowed = (f(layer, "forward", given)["y"] for f in (references.reference, references.allowed_error))
+    y = decode(arrays["y"], layer.dtype).astype(np.float64)
+    return (np.abs(y - want) / allowed).max(), seen.totals
+
+
+def of(N, C, F, H, W, layout, dtype, bias=True, activation="relu6", residual=False):
+    return Pointwise(N, C, F, H, W, layout, dtype, bias, activation, residual)
+
+
+@counts
+@pytest.mark.parametrize(
+    ("layer", "tile"),
+    [
+        # Rows and columns that end within a tile, a warp's tile and 32 columns; sums that end within a chunk.
+        (of(1, 72, 136, 9, 15, "NHWC", "float16"), (128, 128, 64, 64, 32)),
+        (of(2, 72, 40, 10, 10, "NHWC", "float16", residual=True), (192, 192, 48, 96, 32)),
+        (of(1, 136, 200, 7, 5, "NHWC", "bfloat16", False, "none"), (192, 128, 48, 64, 32)),
+        (of(3, 64, 40, 11, 8, "NHWC", "float16", True, "gelu"), (256, 128, 64, 64, 32)),
+        (of(1, 72, 104, 5, 7, "NHWC", "bfloat16", residual=True), (128, 96, 32, 96, 32)),
+        (of(1, 80, 70, 9, 9, "NHWC", "float16"), (64, 64, 32, 32, 16)),  # rows of y that are no whole pieces
+        (of(2, 72, 136, 8, 11, "NCHW", "float16"), (128, 128, 64, 64, 32)),
+        (of(2, 40, 66, 4, 10, "NCHW", "float16", residual=True), (192, 192, 48, 96, 32)),
+        (of(1, 44, 70, 5, 9, "NHWC", "float32"), (128, 128, 64, 64, 32)),
+        (of(1, 36, 70, 10, 5, "NHWC", "float32", residual=True), (192, 128, 48, 64, 32)),
+        (of(2, 36, 72, 7, 9, "NCHW", "float32"), (64, 64, 32, 32, 32)),
+        (of(1, 44, 130, 8, 10, "NCHW", "float32"), (128, 128, 64, 64, 16)),
+    ],
+    ids=str,
+)
+def test_large_tiles_on_tensor_cores_are_right_and_counted(layer, tile):
+    plan = forward_4_tensor.planned(layer.kernel_key, layer.N, *tile)
+    kernel = forward_4_tensor.make(layer.kernel_key, plan)
+    worst, seen = run(layer, kernel, (plan.blocks,), (plan.threads,), plan.shared_bytes)
+    assert worst <= 1
+    assert traffic.of_totals(seen) == blocks.traffic(layer, plan)
+    assert (seen.bank_conflicts == 0) == (plan.chunk == 32)  # copies of rows of 64 bytes meet in a bank, of 128 never
+
+
+@counts
+@pytest.mark.parametrize(
+    ("layer", "tile"),
+    [
+        (of(1, 20, 132, 5, 13, "NHWC", "float32", residual=True), (128, 128, 8, 8)),
+        (of(1, 20, 70, 9, 9, "NHWC", "float32"), (64, 128, 8, 8)),
+        (of(2, 20, 72, 7, 9, "NCHW", "float32"), (128, 64, 8, 8)),
+        (of(2, 36, 70, 4, 20, "NCHW", "float32", residual=True), (64, 64, 8, 4)),
+    ],
+    ids=str,
+)
+def test_large_tiles_of_multiply_adds_are_right_and_counted(layer, tile):
+    plan = forward_3_registers.planned(layer.kernel_key, layer.N, *tile)
+    kernel = forward_3_registers.make(layer.kernel_key, plan)
+    worst, seen = run(layer, kernel, (plan.blocks,), (plan.threads,), plan.shared_bytes)
+    assert worst <= 1
+    assert traffic.of_totals(seen) == blocks.traffic(layer, plan)
+
+
+@counts
+@pytest.mark.parametrize("tile", [(16, 16, 16), (16, 32, 8), (32, 32, 4)], ids=str)
+@pytest.mark.parametrize(
+    "layer",
+    [
+        of(1, 264, 40, 5, 7, "NHWC", "float32", residual=True),  # some warps have a chunk more than others
+        of(1, 20, 40, 3, 7, "NHWC", "float32"),  # most have none
+        of(2, 100, 33, 3, 5, "NCHW", "float32"),
+        of(1, 264, 40, 5, 7, "NHWC", "float16", residual=True),
+        of(1, 24, 18, 5, 5, "NHWC", "bfloat16"),
+    ],
+    ids=str,
+)
+def test_the_warps_of_split_add_up_all_channels(layer, tile):
+    M, N, W = tile
+    one = blocks.product(layer)
+    grid = (one.images * -(-one.M // M) * -(-one.N // N),)
+    kernel = forward_5_split.make(layer.kernel_key, layer.N, M, N, W)
+    worst, seen = run(layer, kernel, grid, (32, W))
+    assert worst <= 1
+    assert traffic.of_totals(seen) == forward_5_split.traffic_of(layer, M, N, W)
+
+
+@counts
+def test_a_sum_without_one_warps_share_is_wrong():
+    layer = of(1, 264, 40, 5, 7, "NHWC", "float32", False, "none")
+    kernel = forward_5_split.make(layer.kernel_key, layer.N, 16, 16, 8)
+    assert run(layer, kernel, (9,), (32, 8))[0] <= 1
+    less = Pointwise(1, 256, 40, 5, 7, "NHWC", "float32")
+    given = layer.inputs(seed=3)
+    cut = {"x": given["x"][..., :256].copy(), "w": given["w"][:, :256].copy()}
+    want, allowed = (f(layer, "forward", given)["y"] for f in (references.reference, references.allowed_error))
+    assert (np.abs(references.reference(less, "forward", cut)["y"] - want) / allowed).max() > 1
+
+
+@pytest.mark.parametrize(
+    ("name", "layer"),
+    [
+        ("shared", of(1, 8, 8, 4, 4, "NHWC", "bfloat16")),
+        ("registers", of(1, 6, 8, 4, 4, "NHWC", "float32")),  # rows of whole 16 bytes
+        ("registers", of(1, 8, 8, 4, 4, "NHWC", "float16")),
+        ("tensor", of(1, 12, 8, 4, 4, "NHWC", "float32")),  # sums of 16 and more
+        ("tensor", of(1, 20, 8, 4, 4, "NHWC", "float16")),
+        ("tensor", of(1, 16, 7, 4, 4, "NHWC", "float16")),
+        ("tensor", of(1, 16, 8, 3, 4, "NCHW", "float16")),
+        ("tensor", Pointwise(1, 16, 8, 4, 4, "NHWC", "int8")),
+        ("split", of(1, 18, 8, 4, 4, "NHWC", "float32")),
+        ("split", of(1, 16, 8, 4, 4, "NCHW", "float16")),
+        ("split", of(65536, 64, 64, 32, 32, "NHWC", "float16")),  # more than 32 bits count
+    ],
+    ids=str,
+)
+def test_a_stage_names_what_it_does_not_take(name, layer):
+    with pytest.raises(stages.StageError, match=f"pointwise/forward/{name}.*") as refused:
+        stages.stage(f"pointwise/forward/{name}").launch(layer)
+    assert layer.dtype in str(refused.value) or str(layer) in str(refused.value)
+
+
+@functools.cache
+def layers_of(name, batch, dtype):
+    found = (one.problem for one in networks.network(name, batch, "NHWC", dtype).layers)
+    return tuple(dict.fromkeys(problem for problem in found if isinstance(problem, Pointwise)))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize("batch", [1, 32])
+@pytest.mark.parametrize("network", ["mobilenet_v1", "mobilenet_v2"])
+def test_the_layers_of_the_mobilenets_get_tiles_that_fit(network, batch, dtype):
+    found = layers_of(network, batch, dtype)
+    assert len(found) >= 8
+    for layer in found:
+        assert forward_4_tensor.supports(layer), layer
+        plan = forward_4_tensor.choose(layer.kernel_key, layer.N)
+        assert plan.shared_bytes <= 227 * 1024 and plan.threads <= 1024
+        assert plan.threads * forward_4_tensor.registers(plan.tile) <= 65536
+        assert plan.blocks * plan.BM * plan.BN >= layer.F * layer.H * layer.W * batch  # all outputs have a block
+        M, N, W = forward_5_split.choose(layer.kernel_key, layer.N)
+        assert 4 * W * M * N <= 48 * 1024 and W <= 32
+
+
+def test_many_images_get_large_tiles_and_one_gets_many_blocks():
+    for C in (512, 728):
+        for dtype in ("float32", "float16"):
+            layer = of(32, C, C, 14, 14, "NHWC", dtype)
+            plan = forward_4_tensor.choose(layer.kernel_key, 32)
+            assert plan.tile.M * plan.tile.N >= 48 * 64
+            assert plan.blocks <= forward_4_tensor.MULTIPROCESSORS < 2 * plan.blocks
+            few = forward_4_tensor.choose(layer.kernel_key, 1)
+            assert few.BM * few.BN <= 64 * 64 and few.blocks > 64
+
+
+@needs_compiler
+@pytest.mark.parametrize(
+    ("name", "layer"),
+    [
+        ("split", of(1, 960, 160, 7, 7, "NHWC", "float16")),
+        ("tensor", of(32, 32, 192, 28, 28, "NHWC", "float16")),  # the largest tile
+    ],
+    ids=str,
+)
+def test_no_register_is_spilled(name, layer):
+    found = inspect.compile(f"pointwise/forward/{name}", problem=layer, cc="9.0")
+    assert found.local_bytes == found.spill_stores == found.float64_instructions == 0
+    assert found.occupancy.blocks_per_sm >= 1
+    if name == "tensor":  # the chosen tile counts on so many
+        assert found.registers <= forward_4_tensor.registers(forward_4_tensor.choose(layer.kernel_key, layer.N).tile)
