@@ -5,12 +5,16 @@ products is now mma.sync on 16 x 8 sums, its operands read by ldmatrix, four 8 x
 bits one product does; of float32 each number is split in two tf32, and the three larger of the four products are
 summed up, which leaves float32's accuracy. C is at least 16: in shorter sums float32's own rounding is smaller.
 
-The operands of a warp come in 16-byte pieces that lie in different banks (rows 4 words longer than they need to be),
-three chunks are on their way at a time, and four neighbouring sums, which two lanes hold, change lanes so that each
-lane stores 16 bytes.
+The operands of a warp come in 16-byte pieces that lie in different banks (rows 4 words longer than they need to be, a
+chunk's rows 128 bytes long: shorter ones would meet in a bank as they are copied), three chunks are on their way at a
+time. In 16 bits mma is so fast that shared memory is the next to run out: a warp's tile of 64 x 32 reads 6 KiB for 32
+products, one of 48 x 96 9 KiB for 72. So warps' tiles are large, few warps fit, and each reads a step's operands before
+the products of the step before (`ahead`) instead of waiting. At the end lanes trade sums, so that each stores 16 bytes.
 
 How large a block's tile is depends on the layer: large ones read less, each x once for BN filters and each w once for
-BM pixels, but 7 x 7 maps have few tiles, and multiprocessors without a block are lost. `choose` weighs them.
+BM pixels, but blocks come in turns of 132, and multiprocessors without one are lost. `choose` weighs mma's rate, shared
+memory, what L2 gives, and turns. It predicts, for 32 images of 14 x 14 in float16: 512 channels, 132 blocks of 192 x
+128, bound by what is read; 728 channels, 132 blocks of 192 x 192, by mma and reads alike; in float32 both by mma.
 
 Traffic: in NHWC x once for each BN filters and w once for each BM pixels; y once.
 """
