@@ -98,7 +98,7 @@ _DEPTHWISE = (
     (1, 64, 16, 16, 3, 1, -1, True, "relu6", True, "64 channels of 16 x 16"),
     (1, 136, 4, 6, 3, 1, -1, False, "none", False, "136 channels"),
     (3, 24, 28, 28, 3, 2, -1, True, "none", False, "several blocks"),
-    (1, 1, 70, 130, 7, 1, -1, False, "none", False, "a large map"),
+    (1, 1, 44, 70, 7, 1, -1, False, "none", False, "a large map"),
 )
 
 # N, C, F, H, W, bias, activation, residual

@@ -15,6 +15,7 @@ import numpy as np
 from numba import float32, uint32
 
 from dwlab import epilogue
+from dwlab.depthwise2d.repeats import repeats
 from dwlab.stages import Launch, by_shape, register
 from dwlab.target import cuda
 from dwlab.traffic import Traffic, warp_traffic
@@ -60,16 +61,20 @@ def kernel(layer):
 
 
 def traffic(layer):
+    return Traffic(*sum(often * counts(one) for one, often in repeats(layer, layer.P * layer.Q)))
+
+
+def counts(layer):
+    """Requests and sectors of loads, then of stores; each thread looked at."""
     C, H, W, K, S, PAD, P, Q = layer.C, layer.H, layer.W, layer.K, layer.stride, layer.padding, layer.P, layer.Q
     nchw, outputs = layer.layout == "NCHW", layer.N * C * P * Q
     load = np.zeros(2, np.int64)
     store = np.zeros(2, np.int64)
-    for first in range(0, outputs, 1 << 20):
-        at = np.arange(first, min(first + (1 << 20), outputs))
+    for first in range(0, outputs, 1 << 18):
+        at = np.arange(first, min(first + (1 << 18), outputs))
         n, (c, p, q) = at // (C * P * Q), (at // (P * Q) % C, at // Q % P, at % Q)
         if not nchw:
             c, q, p = at % C, at // C % Q, at // (C * Q) % P
-        extra = [c] * layer.bias
         h0, v0 = p * S - PAD, q * S - PAD
         for i in range(K):
             for j in range(K):
@@ -78,11 +83,11 @@ def traffic(layer):
                 wi = (c * K + i) * K + j if nchw else (i * K + j) * C + c
                 xi = ((n * C + c) * H + h) * W + v if nchw else ((n * H + h) * W + v) * C + c
                 load += warp_traffic(np.where(inside, wi, -1)) + warp_traffic(np.where(inside, xi, -1))
-        load += sum((warp_traffic(one) for one in extra), np.zeros(2, np.int64))
-        if layer.residual:
-            load += warp_traffic(at)
-        store += warp_traffic(at)
-    return Traffic(*load, *store)
+        load += layer.bias * warp_traffic(c)
+        one = warp_traffic(at)
+        load += one * layer.residual
+        store += one
+    return np.concatenate([load, store])
 
 
 def supports(layer):

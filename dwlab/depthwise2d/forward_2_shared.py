@@ -15,6 +15,7 @@ import numpy as np
 from numba import float32, uint32
 
 from dwlab import epilogue
+from dwlab.depthwise2d.repeats import repeats
 from dwlab.stages import Launch, by_shape, register
 from dwlab.target import cuda
 from dwlab.traffic import Traffic, warp_traffic
@@ -87,6 +88,11 @@ def supports(layer):
 
 
 def traffic(layer):
+    return Traffic(*sum(often * counts(one) for one, often in repeats(layer, 32)))
+
+
+def counts(layer):
+    """Requests and sectors of loads, then of stores; each thread looked at."""
     C, H, W, K, S, PAD, P, Q = layer.C, layer.H, layer.W, layer.K, layer.stride, layer.padding, layer.P, layer.Q
     nchw, per_sector = layer.layout == "NCHW", 32 // layer.itemsize
     channels, rows, columns = TILES[layer.layout]
@@ -94,26 +100,25 @@ def traffic(layer):
     block = np.arange(groups * bands * stripes)[:, None]
     c0, p0, q0 = block // (bands * stripes) * channels, block // stripes % bands * rows, block % stripes * columns
     load, store = np.zeros(2, np.int64), np.zeros(2, np.int64)
-    for image in range(min(layer.N, per_sector)):  # images so far apart lie alike in their sectors
-        times, n = -(-(layer.N - image) // per_sector), image
+    for n in range(layer.N):
         for first in range(0, channels * down * across, THREADS):
             k = first + np.arange(THREADS)
             c, h, v = c0 + k % channels, p0 * S + k // (channels * across) - PAD, k // channels % across + q0 * S - PAD
             there = (k < channels * down * across) & (c < C) & (0 <= h) & (h < H) & (0 <= v) & (v < W)
             at = ((n * C + c) * H + h) * W + v if nchw else ((n * H + h) * W + v) * C + c
-            load += times * warp_traffic(np.where(there, at, -1), per_sector)
+            load += warp_traffic(np.where(there, at, -1), per_sector)
         k = np.arange(THREADS)
         c, p, q = c0 + k % channels, p0 + k // (channels * columns), q0 + k // channels % columns
         there = (c < C) & (p < P) & (q < Q)
         for i in range(K):
             for j in range(K):
                 at = (c * K + i) * K + j if nchw else (i * K + j) * C + c
-                load += times * warp_traffic(np.where(there, at, -1), per_sector)
+                load += warp_traffic(np.where(there, at, -1), per_sector)
         at = ((n * C + c) * P + p) * Q + q if nchw else ((n * P + p) * Q + q) * C + c
-        one = times * warp_traffic(np.where(there, at, -1), per_sector)
+        one = warp_traffic(np.where(there, at, -1), per_sector)
         store += one
-        load += one * layer.residual + layer.bias * times * warp_traffic(np.where(there, c, -1), per_sector)
-    return Traffic(*load, *store)
+        load += one * layer.residual + layer.bias * warp_traffic(np.where(there, c, -1), per_sector)
+    return np.concatenate([load, store])
 
 
 @register(kernel=kernel, traffic=traffic, supports=supports, dtypes=("float32", "float16"), view="flat")

@@ -17,6 +17,7 @@ from numba import float32, int32, uint32
 
 from dwlab import epilogue
 from dwlab.depthwise1d.straight_line import in_turn
+from dwlab.depthwise2d.repeats import repeats
 from dwlab.stages import Launch, by_shape, register
 from dwlab.target import cuda
 from dwlab.traffic import Traffic, warp_traffic
@@ -106,13 +107,18 @@ def supports(layer):
 
 
 def traffic(layer):
+    return Traffic(*sum(often * counts(one) for one, often in repeats(layer, layer.Q * strips(layer)[1])))
+
+
+def counts(layer):
+    """Requests and sectors of loads, then of stores; each thread looked at."""
     C, H, W, K, S, PAD, P, Q = layer.C, layer.H, layer.W, layer.K, layer.stride, layer.padding, layer.P, layer.Q
     nchw, per_sector = layer.layout == "NCHW", 32 // layer.itemsize
     strip, number = strips(layer)
     threads = layer.N * C * Q * number
     load, store = np.zeros(2, np.int64), np.zeros(2, np.int64)
-    for first in range(0, threads, 1 << 20):
-        i = np.arange(first, min(first + (1 << 20), threads))
+    for first in range(0, threads, 1 << 18):
+        i = np.arange(first, min(first + (1 << 18), threads))
         if nchw:
             q, p, c, n = i % Q, i // Q % number * strip, i // (Q * number) % C, i // (Q * number * C)
         else:
@@ -136,7 +142,7 @@ def traffic(layer):
             one = warp_traffic(np.where(p + e < P, to, -1), per_sector)
             store += one
             load += one * layer.residual
-    return Traffic(*load, *store)
+    return np.concatenate([load, store])
 
 
 @register(kernel=kernel, traffic=traffic, supports=supports, dtypes=("float32", "float16"), view="flat")
