@@ -11,6 +11,7 @@ from typing import Any
 
 from numba import float32, int32
 
+from dwlab import ptx
 from dwlab.layers import DepthwiseConv2d, Pointwise
 from dwlab.target import cuda
 
@@ -93,8 +94,8 @@ def requantise(layer: DepthwiseConv2d | Pointwise) -> Any:
 def _requantise(bias: bool, zero: int, low: int) -> Any:
     @cuda.jit(device=True, forceinline=True)
     def scaled(total, m, c):
-        # round() of an int would be Python's; of a float32 it is rint: to the nearest, halves to even.
-        return min(max(int32(round(float32(total) * m[c])) + int32(zero), int32(low)), int32(127))
+        value = ptx.rint(float32(total) * m[c])  # halves to even; zero is added when nothing can overflow any more
+        return int32(min(max(value, int32(low - zero)), int32(127 - zero)) + int32(zero))
 
     if not bias:
 
