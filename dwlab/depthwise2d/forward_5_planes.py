@@ -48,6 +48,9 @@ def strips(layer):
         return T, across, 1, layer.P, 0
     most = max(1, ROWS // layer.stride)
     rows = -(-layer.P // -(-layer.P // most))
+    if V == 8 and layer.P > rows and rows * layer.Q % V:  # cut where a piece ends, or not at all
+        step = V // math.gcd(layer.Q, V)
+        rows = layer.P if layer.P * layer.Q % V else max(step, most // step * step)
     while rows > 1 and sum(tiles(layer, rows, 1)) > MOST:
         rows = -(-rows // 2)
     unit = _unit(layer, rows)
