@@ -1,0 +1,236 @@
+"""Depthwise layers in two dimensions: what tests/test_layers.py, which judges the stages, does not cover.
+
+There maps are small, so that each band, strip or block is a short one: here they are as long as in large layers.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from compiler import needs_compiler
+
+from dwlab import inspect, networks, stages, traffic
+from dwlab.check import check
+from dwlab.depthwise2d import forward_1_naive, forward_2_shared, forward_3_registers, forward_4_wide, forward_5_planes
+from dwlab.depthwise2d import forward_6_int8 as int8
+from dwlab.layers import DepthwiseConv2d
+from dwlab.stages import StageError
+from dwlab.target import cuda
+
+
+def stage(name):
+    return stages.stage(f"depthwise2d/forward/{name}")
+
+
+def layer(N, C, H, W, K=3, stride=1, layout="NHWC", dtype="float32", **more):
+    return DepthwiseConv2d(N, C, H, W, K, stride, layout=layout, dtype=dtype, **more)
+
+
+def right(name, problem):
+    """The judge accepts the stage on the problem, and its formula equals the count."""
+    check(stage(name), problem).raise_if_wrong()
+    assert traffic.compare(stage(name), problem).raise_if_different().predicted.exact
+
+
+@pytest.mark.parametrize("bands", [1, 3, 5])
+@pytest.mark.parametrize(
+    "problem",
+    [
+        layer(2, 12, 11, 9, bias=True, activation="relu6", residual=True),
+        layer(1, 8, 9, 5, 5, 2, dtype="float16", bias=True),
+        layer(1, 24, 12, 5, 2, 3, dtype="bfloat16"),
+    ],
+    ids=str,
+)
+def test_wide_in_bands_of_several_rows(monkeypatch, problem, bands):
+    groups, mine, T, tiles = forward_4_wide.shape(problem)
+    V = 4 if problem.dtype == "float32" else 8
+    monkeypatch.setattr(forward_4_wide, "WANTED", bands * problem.N * tiles * (problem.C // V))
+    rows = forward_4_wide.band(problem)
+    assert rows == -(-problem.P // min(problem.P, bands)) and stage("wide").launch(problem).scalars == (rows,)
+    right("wide", problem)
+
+
+def test_wide_in_several_blocks_of_channels_and_of_columns():
+    problem = layer(1, 284, 2, 35)  # 71 pieces of channels and 18 pairs of columns: neither is a whole number of blocks
+    groups, mine, _, tiles = forward_4_wide.shape(problem)
+    assert 71 > groups and 71 % groups and tiles == 18 > mine and stage("wide").launch(problem).grid[1] > 4
+    right("wide", problem)
+
+
+@pytest.mark.parametrize(
+    "problem",
+    [
+        layer(2, 37, 7, 8, layout="NCHW", bias=True),
+        layer(3, 12, 7, 7, layout="NCHW", residual=True),
+        layer(1, 4, 31, 18, 5, layout="NCHW"),
+        layer(2, 48, 7, 7, 3, 2, layout="NCHW", dtype="float16", bias=True, activation="relu"),
+        layer(1, 16, 14, 14, layout="NCHW", dtype="bfloat16", residual=True),
+        layer(1, 2, 56, 56, 3, 2, layout="NCHW", dtype="float16"),
+        layer(1, 4, 28, 28, 3, 2, layout="NCHW", dtype="float16"),
+    ],
+    ids=str,
+)
+def test_planes_with_many_strips_a_block(monkeypatch, problem):
+    before = forward_5_planes.each(problem)
+    monkeypatch.setattr(forward_5_planes, "WANTED", 1)
+    assert forward_5_planes.each(problem) > before
+    right("planes", problem)
+
+
+def test_planes_of_long_rows():
+    problem = layer(1, 1, 9, 260, layout="NCHW")
+    assert forward_5_planes.strips(problem)[1] == 130
+    right("planes", problem)
+
+
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+@pytest.mark.parametrize("name", ["naive", "shared", "registers"])
+@pytest.mark.parametrize("sizes", [(3, 5, 7, 5), (2, 35, 9, 3, 3, 2), (5, 3, 18, 5, 4), (2, 32, 3, 5)], ids=str)
+def test_batches_of_odd_maps(name, sizes, layout):
+    right(name, layer(*sizes, layout=layout, bias=True, residual=True))
+
+
+@pytest.mark.parametrize("sizes", [(3, 4, 7, 5), (2, 20, 11, 6, 5), (2, 12, 9, 4, 3, 2), (1, 8, 5, 5, 4, 3)], ids=str)
+def test_int8_batches_of_odd_maps(sizes):
+    for zero_x, activation in ((-128, "relu"), (127, "none"), (0, "none")):
+        how = {"bias": activation == "relu", "activation": activation, "zero_x": zero_x, "zero_y": 5}
+        right("int8", layer(*sizes, dtype="int8", **how))
+
+
+def test_int8_sums_that_no_factor_brings_back_are_cut_off():
+    problem = layer(1, 4, 3, 3, dtype="int8", bias=True, zero_x=-128, zero_y=-100)
+    given = {
+        "x": np.full((1, 3, 3, 4), 127, np.int8),
+        "w": np.full((3, 3, 4), [127, -128, 127, -128], np.int8),
+        "b": np.array([2**30, -(2**30), 0, 0], np.int32),
+        "m": np.array([1e6, 1e6, 1.0, 1e-9], np.float32),
+        "y": np.zeros((1, 3, 3, 4), np.int8),
+    }
+    on = {name: cuda.to_device(array) for name, array in given.items()}
+    stage("int8").run(problem, on)
+    assert (on["y"].copy_to_host() == [127, -128, 127, -100]).all()
+
+
+def test_int8_transposes_what_a_filter_asks_for():
+    """Each tap of each channel alone: y is x, moved."""
+    problem = layer(1, 8, 4, 5, dtype="int8")
+    x = problem.inputs(seed=1)["x"]
+    padded = np.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0)))
+    for i, j in np.ndindex(3, 3):
+        w = np.zeros((3, 3, 8), np.int8)
+        w[i, j, (i + j) % 8] = 1
+        on = {"x": x, "w": w, "m": np.ones(8, np.float32), "y": np.ones_like(x)}
+        on = {name: cuda.to_device(array) for name, array in on.items()}
+        stage("int8").run(problem, on)
+        want = np.zeros_like(x)
+        want[..., (i + j) % 8] = padded[:, i : i + 4, j : j + 5, (i + j) % 8]
+        assert np.array_equal(on["y"].copy_to_host(), want)
+
+
+@pytest.mark.parametrize(
+    ("name", "taken", "change", "said"),
+    [
+        ("wide", layer(1, 8, 4, 4), {"C": 6}, "use depthwise2d/forward/naive or .*registers"),
+        ("wide", layer(1, 8, 4, 4, dtype="float16"), {"C": 12}, "use depthwise2d/forward/shared or .*registers"),
+        ("wide", layer(1, 8, 9, 9), {"K": 9}, "use depthwise2d/forward/naive or depthwise2d/forward/shared$"),
+        ("wide", layer(1, 8, 4, 4), {"layout": "NCHW"}, "use .* or depthwise2d/forward/planes$"),
+        ("planes", layer(1, 4, 7, 7, layout="NCHW"), {"C": 3}, "use depthwise2d/forward/naive or "),
+        ("planes", layer(1, 8, 4, 4, layout="NCHW"), {"layout": "NHWC"}, "use .* or depthwise2d/forward/wide$"),
+        ("planes", layer(1, 4, 2, 400, layout="NCHW"), {"W": 900}, "use depthwise2d/forward/naive or "),
+        ("registers", layer(1, 8, 9, 9), {"K": 8}, "use depthwise2d/forward/naive or depthwise2d/forward/shared$"),
+        ("shared", layer(1, 8, 40, 40), {"K": 39}, "use depthwise2d/forward/naive$"),
+        ("naive", layer(1, 8, 4, 4), {"dtype": "float16"}, "use depthwise2d/forward/shared or "),
+        ("int8", layer(1, 8, 4, 4, dtype="int8"), {"C": 6}, "use other sizes$"),
+        ("int8", layer(1, 8, 4, 4, dtype="int8"), {"layout": "NCHW"}, "use other sizes$"),
+    ],
+    ids=str,
+)
+def test_what_a_stage_does_not_take_it_names_with_those_that_do(name, taken, change, said):
+    assert stage(name).launch(taken)
+    refused = replace(taken, **change)
+    for ask in (stage(name).launch, stage(name).traffic, stage(name).kernel_for):
+        with pytest.raises(StageError, match=f"^depthwise2d/forward/{name} does not take .*: {said}"):
+            ask(refused)
+
+
+@pytest.mark.parametrize("name", ["wide", "planes", "int8"])
+def test_views_at_odd_addresses_are_refused(name):
+    dtype, layout = "int8" if name == "int8" else "float32", "NCHW" if name == "planes" else "NHWC"
+    problem = layer(1, 8, 4, 4, layout=layout, dtype=dtype, bias=True)
+    given = {**problem.inputs(), "y": problem.nans("y")}
+    for moved in problem.arrays():
+        on = {}
+        for key, array in given.items():
+            first = int(key == moved)
+            room = cuda.to_device(np.concatenate([np.zeros(1, array.dtype), array.ravel()]))
+            on[key] = room[first : first + array.size].reshape(array.shape)
+        with pytest.raises(StageError, match=f"^{moved} begins at an address that is no multiple of 16 bytes, as "):
+            stage(name).run(problem, on)
+
+
+MODULES = {
+    "naive": forward_1_naive,
+    "shared": forward_2_shared,
+    "registers": forward_3_registers,
+    "int8": int8,
+}
+
+
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+@pytest.mark.parametrize("name", MODULES)
+@pytest.mark.parametrize("sizes", [(9, 40, 5, 7), (5, 64, 7, 6, 3, 2), (3, 128, 8, 8), (33, 3, 5, 5), (7, 24, 4, 4)])
+def test_formulas_that_count_what_repeats_once_count_it_all(name, layout, sizes):
+    """Against the same formula that looks at every thread, on batches too large for the interpreter."""
+    one, module = stage(name), MODULES[name]
+    for dtype in one.dtypes:
+        problem = layer(*sizes, layout=layout, dtype=dtype, bias=True)
+        if not one.supports(problem):
+            assert name == "int8" and (layout == "NCHW" or problem.C % 4)
+            continue
+        counted = problem if name != "int8" else replace(problem, C=problem.C // 4, dtype="float32")
+        found = one.traffic(problem)
+        found = [found.load_requests, found.load_sectors, found.store_requests, found.store_sectors]
+        assert found == module.counts(counted).tolist()
+
+
+def test_a_formula_looks_at_few_of_a_large_batchs_threads(monkeypatch):
+    seen = []
+    counts = forward_3_registers.counts
+    monkeypatch.setattr(forward_3_registers, "counts", lambda one: seen.append(one) or counts(one))
+    one, many = (layer(N, 32, 112, 112, layout="NCHW") for N in (1, 32))
+    assert stage("registers").traffic(many).sectors == 32 * stage("registers").traffic(one).sectors
+    assert [(few.N, few.C) for few in seen] == [(1, 8), (1, 8)]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+@pytest.mark.parametrize("network", ["mobilenet_v1", "mobilenet_v2"])
+def test_the_fast_stages_take_every_depthwise_layer_of_the_mobilenets(network, dtype):
+    for layout, name in (("NHWC", "wide"), ("NCHW", "planes")):
+        for one in networks.network(network, batch=1, layout=layout, dtype=dtype).layers:
+            if isinstance(one.problem, DepthwiseConv2d):
+                assert stage(name).supports(one.problem), one.problem
+                assert stage(name).launch(one.problem).blocks > 0
+
+
+@needs_compiler
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [
+        ("registers", layer(1, 96, 28, 28, 5, dtype="float16", bias=True)),
+        ("wide", layer(1, 96, 28, 28, bias=True, activation="relu6", residual=True)),
+        ("wide", layer(1, 96, 28, 28, 3, 2, dtype="float16", bias=True, activation="relu6")),
+        ("planes", layer(1, 96, 28, 28, layout="NCHW", bias=True, activation="relu6", residual=True)),
+        ("planes", layer(1, 96, 28, 28, 5, 2, layout="NCHW", dtype="float16")),
+        ("int8", layer(1, 96, 28, 28, dtype="int8", bias=True, activation="relu", zero_x=3, zero_y=-7)),
+    ],
+    ids=str,
+)
+def test_compiled_nothing_spills_and_nothing_is_float64(name, problem):
+    found = inspect.compile(stage(name), problem=problem, cc="9.0")
+    assert (found.spill_stores, found.spill_loads, found.local_bytes, found.float64_instructions) == (0, 0, 0, 0)
+    if name == "int8":
+        assert any(opcode.startswith("IDP.4A") for opcode in found.opcodes)
+    elif name != "registers":
+        wide = [count for opcode, count in found.accesses("global").items() if "128" in opcode]
+        assert sum(wide) >= 2 and not found.accesses("generic")
