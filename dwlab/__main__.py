@@ -1,4 +1,5 @@
-"""``python -m dwlab``: doctor, stages, xray, inspect, predict, plan, study, records, train, grade.
+"""``python -m dwlab``: doctor, stages, xray, inspect, predict, plan, infer, study, records, train,
+grade.
 
 The parser is here, the work in the rooms. Exit status: 0 if all is well, 1 if something that was judged is not (a
 problem that stops work, a check that fails, an exercise not solved), 2 for a command that cannot be carried out as
@@ -138,6 +139,29 @@ def _parsers() -> tuple[_Parser, dict[str, _Parser]]:
         "--objective", default="time", metavar="WHAT", help="least predicted time, or gma: fewest bytes accessed"
     )
     one.add_argument("--picture", metavar="PNG", help="draw the chain of layers")
+
+    one = command(
+        "infer",
+        "a network run by the kernels, checked, and on a GPU timed beside PyTorch",
+        "Runs an image network through the stages, in one CUDA graph, and holds each kernel and the whole\n"
+        "against PyTorch with the same weights (needs PyTorch). Random weights, or a state dict's: then it\n"
+        "classifies the image that is given. In simulated mode, where nothing is timed, give few pixels.\n"
+        "Status 1 if an output is wrong.",
+        "examples: python -m dwlab infer mobilenet_v2 --batch 32 --dtype float16\n"
+        "          python -m dwlab infer mobilenet_v2 --weights mobilenet_v2.pt --image cat.jpg",
+    )
+    one.add_argument("network", metavar="NETWORK", help="such as mobilenet_v1, xception, proxylessnas, ceit_t, cmt_s")
+    one.add_argument("--weights", metavar="FILE.pt", help="a state dict saved by torch.save, torchvision's names")
+    one.add_argument("--image", metavar="FILE", help="a picture to classify (needs --weights, and Pillow)")
+    one.add_argument("--batch", type=int, default=1, metavar="N", help="images (default: %(default)s)")
+    one.add_argument("--dtype", default="float32", metavar="TYPE", help="float32 or float16 (default: %(default)s)")
+    one.add_argument("--layout", default="NHWC", metavar="NAME", help="NCHW or NHWC (default: %(default)s)")
+    one.add_argument(
+        "--fused", action=argparse.BooleanOptionalAction, default=True, help="two layers in a kernel where it pays"
+    )
+    one.add_argument("--resolution", type=int, metavar="N", help="pixels a side (default: 224; simulated 32)")
+    one.add_argument("--compile", action=argparse.BooleanOptionalAction, default=True, help="time torch.compile too")
+    one.add_argument("--energy", action="store_true", help="energy per image too (needs nvidia-ml-py and a GPU)")
 
     one = command(
         "study",
@@ -289,6 +313,8 @@ def _run(options: argparse.Namespace) -> int:
         from dwlab import timemodel as room
     elif options.command == "plan":
         from dwlab import planner as room
+    elif options.command == "infer":
+        from dwlab import inference as room
     elif options.command == "records":
         from dwlab import records as room
     elif options.command == "train":

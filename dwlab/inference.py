@@ -1,0 +1,1223 @@
+"""Networks of `networks` run by dwlab's kernels: a stage for each layer or fused pair, in one CUDA graph.
+
+    net = networks.network("mobilenet_v2", layout="NHWC", dtype="float16")
+    model = prepare(net, random_weights(net), partition(net))
+    y = run(model, image)                 # (N, 1000) of an image (N, 3, 224, 224)
+    print(compare(model, image))          # each kernel, and the whole, against PyTorch with the same weights
+
+Depthwise and pointwise layers run as stages of `stages`, which `choose` picks: alone or, where the partition says so,
+two in one kernel. What else a network does (stem, pools, shortcuts' additions, classifier) PyTorch does, on the same
+memory: no map is copied between the two. Maps that nobody reads any more give their memory to later ones. On a GPU all
+of it is captured once in a CUDA graph of PyTorch's, and `run` replays that; in simulated mode the kernels run on
+dwlab.simt and the rest on the CPU, right but only for small resolutions.
+
+Weights are float32, batch norms folded in: layer -> {"w": …, "b": …}, a depthwise w (C, K, K), a pointwise one (F, C),
+a convolution's (F, C, K, K), the classifier's (F, C), b one number an output channel. They are rounded to the
+network's storage type once, when a model is prepared.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import math
+from argparse import Namespace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from dwlab import networks, peers, planner, records, stages, target, timing
+from dwlab.layers import DepthwiseConv2d, Fused, Pointwise
+from dwlab.networks import INPUT, Network, Operation
+from dwlab.problems import nearest
+from dwlab.stages import Stage, StageError
+from dwlab.timing import Timing
+
+DTYPES = ("float32", "float16")
+"""How a runnable network may be stored."""
+
+EPSILON = 1e-5
+"""What a batch norm adds to the variance, as PyTorch and torchvision have it."""
+
+# torchvision's preprocessing of ImageNet: the short side to 256, the middle 224, channels' mean and deviation.
+RESIZE, CROP = 256, 224
+MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+
+SIMULATED_RESOLUTION = 32
+"""Pixels that a network is run with in simulated mode if none are given: seconds on dwlab.simt."""
+
+WITHIN = 4.0
+"""How many times as far from float64 as PyTorch, in the same storage type, a whole network's output may be."""
+
+_UNIT = 2.0**-24  # float32's rounding
+_HALF_UNIT, _HALF_LEAST = 2.0**-11, 2.0**-25  # float16's: relative, and half of its smallest step
+
+Planned = DepthwiseConv2d | Pointwise | Fused
+Weights = Mapping[str, Mapping[str, np.ndarray]]
+
+
+class InferenceError(ValueError):
+    """Weights, an image, a partition or a mode that cannot be used; the message says which, its value, what to do."""
+
+
+# --------------------------------------------------------------------------------------------------------- which stage
+
+
+def takers(problem: Planned) -> tuple[Stage, ...]:
+    """The stages that take a layer or a fused pair, in order; none if there is none."""
+    if problem.op not in {one.op for one in stages.stages()}:
+        return ()
+    own = stages.stages(problem.op, problem.main_path)
+    return tuple(one for one in own if problem.dtype in one.dtypes and one.supports(problem))
+
+
+def choose(problem: Planned, rows: Iterable[records.Measurement] | None = None, gpu: str | None = None) -> Stage:
+    """The stage that runs a layer or a fused pair: the fastest that was recorded, else the last in order.
+
+    Recorded counts a row of this problem whose stage takes it, or else one that differs only in bias, activation and
+    residual, which cost every stage about the same; of the newest run that has any (records.best). gpu: only of
+    this one. rows: where to look (dwlab's records if None). Raises InferenceError if no stage takes the problem.
+    """
+    found = takers(problem)
+    if not found:
+        what = f"{problem.op}/{problem.main_path}"
+        raise InferenceError(f"no stage of {what} takes {problem}: use another layout or dtype")
+    row = recorded(problem, rows, gpu)
+    return found[-1] if row is None else stages.stage(row.id)
+
+
+def recorded(
+    problem: Planned, rows: Iterable[records.Measurement] | None = None, gpu: str | None = None
+) -> records.Measurement | None:
+    """The fastest recorded row of a problem by a stage that takes it, as `choose` counts; None if there is none."""
+    names = {one.name for one in takers(problem)}
+    key = (problem.op, problem.main_path, problem.dtype)
+    if rows is None:
+        here: Iterable[records.Measurement] = _rows().get(key, ())
+    else:
+        here = [row for row in rows if (row.op, row.path, row.dtype) == key]
+    here = [row for row in here if row.stage in names]
+    wanted = records.describe_problem(problem)
+    exact = records.best(problem=wanted, gpu=gpu, rows=here)
+    if exact is not None:
+        return exact
+    alike = [replace(row, problem=_bare(row.problem)) for row in here]
+    return records.best(problem=_bare(wanted), gpu=gpu, rows=alike)
+
+
+@functools.cache
+def _rows() -> dict[tuple[str, str, str], tuple[records.Measurement, ...]]:
+    """The project's records, read once: (op, path, dtype) -> rows."""
+    found: dict[tuple[str, str, str], tuple[records.Measurement, ...]] = {}
+    for row in records.load_all():
+        key = (row.op, row.path, row.dtype)
+        found[key] = (*found.get(key, ()), row)
+    return found
+
+
+_EPILOGUE = {"bias", "activation", "residual", "relu", "relu6", "gelu"}
+
+
+def _bare(problem: Mapping[str, Any]) -> dict[str, Any]:
+    """A described problem without bias, activation and residual; fused layers are described in words."""
+    kept = {key: value for key, value in problem.items() if key not in _EPILOGUE}
+    return {
+        key: " ".join(word for word in value.split() if word not in _EPILOGUE) if key in ("first", "second") else value
+        for key, value in kept.items()
+    }
+
+
+# ----------------------------------------------------------------------------------------------------------- partition
+
+Partition = tuple[tuple[str, ...], ...]
+"""The names of each kernel's layers, in order; layers that no kernel of ours runs may be left out."""
+
+
+def apart(network: Network) -> Partition:
+    """Each layer alone."""
+    return tuple((layer.name,) for layer in network.layers if layer.planned)
+
+
+def partition(network: Network, gpu: str = "h200", rows: Iterable[records.Measurement] | None = None) -> Partition:
+    """Which layers share a kernel: the cheapest of all partitions into layers and pairs that a stage takes.
+
+    By recorded times of that GPU, where every layer has one, and then only pairs that have one are fused; else by
+    the planner's predicted times. gpu: as planner.find takes it. Raises GpuError and PlanError as planner does.
+    """
+    made = planner.plan(network, gpu)
+    rows = None if rows is None else tuple(rows)
+    index = {layer.name: number for number, layer in enumerate(network.layers)}
+    alone = {layer.name: recorded(layer.problem, rows, made.gpu.name) for layer in network.layers if layer.planned}
+    measured = all(row is not None for row in alone.values())
+    costs = {(number, number + 1): 0.0 for number in range(len(index))}
+    for name, row in alone.items():
+        if measured:
+            costs[index[name], index[name] + 1] = row.time_us
+    for pair in made.pairs:
+        start = index[pair.layers[0]]
+        fused = Fused(*(one.layers[0] for one in pair.apart))
+        if not measured:
+            for number, module in enumerate(pair.apart, start):
+                costs[number, number + 1] = module.time_us
+        if not takers(fused):
+            continue
+        row = recorded(fused, rows, made.gpu.name) if measured else None
+        if row is not None:
+            costs[start, start + 2] = row.time_us
+        elif not measured and pair.module is not None:
+            costs[start, start + 2] = pair.module.time_us
+    pieces = planner.partition(len(index), costs)
+    return tuple(
+        tuple(layer.name for layer in network.layers[start:end])
+        for start, end in pieces
+        if network.layers[start].planned
+    )
+
+
+def pieces_of(network: Network, given: Partition | planner.Plan | None) -> Partition:
+    """A partition that was checked, of every layer in order, those that no kernel of ours runs too.
+
+    given: a Partition, a Plan of this network, or None for layers apart. Raises InferenceError for layers that are not
+    there or there twice, and for layers that cannot share a kernel.
+    """
+    if isinstance(given, planner.Plan):
+        if given.network != network:
+            raise InferenceError(f"the plan is of {given.network.summary()} The network is {network.summary()}")
+        given = tuple(step.layers for step in given.steps)
+    index = {layer.name: number for number, layer in enumerate(network.layers)}
+    following: dict[str, tuple[str, ...]] = {}
+    seen: set[str] = set()
+    for piece in () if given is None else given:
+        if isinstance(piece, str) or not piece:
+            raise InferenceError(f"a piece of the partition is {piece!r}: give the names of its layers in a tuple")
+        for name in piece:
+            network.layer(name)  # its error, with the nearest name
+            if name in seen:
+                raise InferenceError(f"layer {name} is in the partition twice")
+            seen.add(name)
+        for name, after in zip(piece, piece[1:], strict=False):
+            if index[after] != index[name] + 1:
+                raise InferenceError(f"{after} does not follow {name} in {network.name}: they cannot share a kernel")
+            why = network.joint(index[name])
+            if why:
+                raise InferenceError(f"{name} and {after} cannot share a kernel: {why}")
+        if len(piece) > 2:
+            raise InferenceError(f"{' and '.join(piece)} in one kernel: no stage has more than two layers")
+        following[piece[0]] = tuple(piece)
+    done: set[str] = set()
+    pieces = []
+    for layer in network.layers:
+        if layer.name not in done:
+            pieces.append(following.get(layer.name, (layer.name,)))
+            done.update(pieces[-1])
+    return tuple(pieces)
+
+
+# ------------------------------------------------------------------------------------------------------------- weights
+
+
+def weight_shapes(network: Network) -> dict[str, dict[str, tuple[int, ...]]]:
+    """Layer -> {"w": shape, "b": shape} of the layers that have weights."""
+    found = {}
+    for layer in network.layers:
+        problem, (read, written) = layer.problem, layer.channels
+        if isinstance(problem, DepthwiseConv2d):
+            shape: tuple[int, ...] = (problem.C, problem.K, problem.K)
+        elif isinstance(problem, Pointwise) or problem.op == "linear":
+            shape = (written, read)
+        elif problem.op == "conv2d":
+            shape = (written, read, problem.K, problem.K)
+        else:
+            continue
+        found[layer.name] = {"w": shape} | ({"b": (written,)} if problem.bias else {})
+    return found
+
+
+def random_weights(network: Network, seed: int = 0) -> dict[str, dict[str, np.ndarray]]:
+    """Seeded weights with which maps stay of about the same size through the network, as trained ones would."""
+    rng = np.random.default_rng(seed)
+    found: dict[str, dict[str, np.ndarray]] = {}
+    for name, shapes in weight_shapes(network).items():
+        problem = network.layer(name).problem
+        gain = 1.0 if problem.activation == "none" else 2.0  # an activation takes about half of the squares away
+        terms = math.prod(shapes["w"][1:])
+        found[name] = {"w": (rng.standard_normal(shapes["w"]) * math.sqrt(gain / terms)).astype(np.float32)}
+        if "b" in shapes:
+            found[name]["b"] = (0.1 * rng.standard_normal(shapes["b"])).astype(np.float32)
+    return found
+
+
+def check_weights(network: Network, weights: Weights) -> None:
+    """Raises InferenceError for the first array that is missing, unknown, misshapen, or not of finite numbers."""
+    shapes = weight_shapes(network)
+    for name in weights:
+        if name not in shapes:
+            raise InferenceError(f"{network.name} has no layer {name!r} with weights. {nearest(name, tuple(shapes))}")
+    for name, arrays in shapes.items():
+        for array, shape in arrays.items():
+            if array not in weights.get(name, {}):
+                raise InferenceError(f"the weights have no {array!r} of layer {name}: {shape} is needed")
+            _fit(f"{array!r} of layer {name}", weights[name][array], shape)
+
+
+def _fit(what: str, values: Any, shape: tuple[int, ...]) -> np.ndarray:
+    """The values as float32. Raises InferenceError if they have another shape or are not all finite."""
+    values = np.asarray(values)
+    if values.shape != shape:
+        raise InferenceError(f"{what} has shape {values.shape}; {shape} is needed")
+    if values.dtype.kind != "f":
+        raise InferenceError(f"{what} is {values.dtype}; floating-point numbers are needed")
+    if not np.isfinite(values).all():
+        raise InferenceError(f"{what} holds numbers that are not finite")
+    return values.astype(np.float32)
+
+
+def weights_from_torch(
+    network: Network, state_dict: Mapping[str, Any], epsilon: float = EPSILON
+) -> dict[str, dict[str, np.ndarray]]:
+    """A network's weights from a PyTorch state dict, batch norms folded into the convolutions before them.
+
+        w' = w * s,  b' = (b - mean) * s + bias,  s = weight / sqrt(var + epsilon)      for each channel
+
+    mobilenet_v2: by torchvision's names (torchvision.models.mobilenet_v2). Other networks, of which torchvision has
+    none, by order: the convolutions and the classifier as they stand in the state dict, each with the batch norm that
+    follows it, must be those of the table. Feed-forward blocks have no such state dicts.
+
+    Raises InferenceError, with the tensor's name, for tensors that are missing, misshapen, or not finite.
+    """
+    if not isinstance(state_dict, Mapping):
+        raise InferenceError(f"a {type(state_dict).__name__} is no state dict: save model.state_dict(), not the model")
+    shapes = weight_shapes(network)
+    if network.layers[0].problem.C != 3:
+        raise InferenceError(f"{network.name} is feed-forward blocks alone, of which there is no state dict")
+    tensors = {str(key): value for key, value in state_dict.items()}
+    found: dict[str, dict[str, np.ndarray]] = {}
+    for layer, (convolution, norm) in _sources(network, tensors).items():
+        found[layer] = _folded(layer, shapes[layer], convolution, norm, tensors, epsilon)
+    return found
+
+
+def _sources(network: Network, tensors: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
+    """Layer -> the prefixes of its convolution and of its batch norm ("" if it has none)."""
+    layers = tuple(weight_shapes(network))
+    if network.name == "mobilenet_v2":
+        return {layer: _torchvision(layer) for layer in layers}
+    found: list[tuple[str, str]] = []
+    for key, value in tensors.items():
+        prefix, _, own = key.rpartition(".")
+        if own == "weight" and len(getattr(value, "shape", ())) >= 2:
+            found.append((prefix, ""))
+        elif own == "running_mean" and found:
+            found[-1] = (found[-1][0], prefix)
+    if len(found) != len(layers):
+        raise InferenceError(
+            f"the state dict has {len(found)} convolutions and linear layers, {network.name} has {len(layers)}: is it "
+            f"of this network? Its first tensors: {', '.join(list(tensors)[:3]) or 'none'}"
+        )
+    return dict(zip(layers, found, strict=True))
+
+
+def _torchvision(layer: str) -> tuple[str, str]:
+    """torchvision's names of a layer of mobilenet_v2, its convolution's and its batch norm's."""
+    fixed = {
+        "stem": ("features.0.0", "features.0.1"),
+        "head.expand": ("features.18.0", "features.18.1"),
+        "head.classifier": ("classifier.1", ""),
+    }
+    if layer in fixed:
+        return fixed[layer]
+    block, what = layer.split(".")
+    place = {"expand": 0, "depthwise": 1, "project": 2}[what] - (block == "1")  # the first block does not expand
+    inside = f"features.{block}.conv.{place}"
+    return (inside, f"features.{block}.conv.{place + 1}") if what == "project" else (f"{inside}.0", f"{inside}.1")
+
+
+def _folded(
+    layer: str,
+    shapes: Mapping[str, tuple[int, ...]],
+    convolution: str,
+    norm: str,
+    tensors: Mapping[str, Any],
+    epsilon: float,
+) -> dict[str, np.ndarray]:
+    def tensor(name: str, shape: tuple[int, ...]) -> np.ndarray:
+        if name not in tensors:
+            raise InferenceError(
+                f"the state dict has no {name!r}, which layer {layer} needs, of shape {shape}. "
+                f"{nearest(name, tuple(tensors)) if tensors else 'It is empty'}"
+            )
+        values = tensors[name]
+        if hasattr(values, "detach"):
+            values = values.detach().cpu()
+            values = (values.float() if values.is_floating_point() else values).numpy()
+        return _fit(f"{name!r} (layer {layer})", values, shape)
+
+    shape = shapes["w"]
+    stored = {2: (*shape, 1, 1), 3: (shape[0], 1, *shape[1:]), 4: shape}[len(shape)]  # as conv2d has it
+    if len(shape) == 2 and len(getattr(tensors.get(f"{convolution}.weight"), "shape", ())) == 2:
+        stored = shape  # a linear layer
+    w = tensor(f"{convolution}.weight", stored).reshape(shape).astype(np.float64)
+    channels = (shape[0],)
+    b = np.zeros(channels)
+    if f"{convolution}.bias" in tensors or (not norm and layer == "head.classifier"):
+        b = tensor(f"{convolution}.bias", channels).astype(np.float64)
+    if norm:
+        mean, variance = (tensor(f"{norm}.running_{name}", channels).astype(np.float64) for name in ("mean", "var"))
+        if (variance + epsilon <= 0).any():
+            least = variance.min()
+            raise InferenceError(f"'{norm}.running_var' (layer {layer}) holds {least:g}: no variance is negative")
+        scale = tensor(f"{norm}.weight", channels) / np.sqrt(variance + epsilon)
+        w *= scale.reshape(-1, *[1] * (w.ndim - 1))
+        b = (b - mean) * scale + tensor(f"{norm}.bias", channels)
+    found = {"w": w, "b": b}
+    return {name: _fit(f"{name!r} of layer {layer}, folded,", found[name].astype(np.float32), shapes[name])
+            for name in shapes}  # fmt: skip
+
+
+# --------------------------------------------------------------------------------------------------------------- model
+
+
+@dataclass(frozen=True)
+class Step:
+    """One kernel of ours, or one operation of PyTorch's. layers: their names. problem: what is computed.
+
+    stage: ours, None for PyTorch. x, r: the layers whose outputs are read and added ("" for none); y: the last layer,
+    whose output is written. note: why PyTorch runs a layer that is ours to run.
+    """
+
+    layers: tuple[str, ...]
+    problem: Planned | Operation
+    stage: Stage | None
+    x: str
+    r: str
+    y: str
+    note: str = ""
+
+    @property
+    def runner(self) -> str:
+        """The stage's id, or "PyTorch"."""
+        return "PyTorch" if self.stage is None else self.stage.id
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    """A network that is ready to run, all memory allocated: see `prepare`.
+
+    maps: layer -> its output, a tensor in the network's layout, and INPUT -> what is read; without `kept` they share
+    memory. weights: float32, as given. starters: one function of the stream for each step. graph: all of them captured,
+    None in simulated mode.
+    """
+
+    network: Network
+    weights: Weights
+    steps: tuple[Step, ...]
+    maps: Mapping[str, Any]
+    starters: tuple[Callable[[Any], None], ...]
+    graph: Any = None
+    kept: bool = False
+    slots: int = 0
+
+    @property
+    def launches(self) -> tuple[int, int]:
+        """Kernels of ours, and operations of PyTorch's."""
+        ours = sum(step.stage is not None for step in self.steps)
+        return ours, len(self.steps) - ours
+
+    @property
+    def partition(self) -> Partition:
+        """The layers of each step."""
+        return tuple(step.layers for step in self.steps)
+
+    def summary(self) -> str:
+        """Two sentences: the network, and what runs it."""
+        ours, others = self.launches
+        fused = sum(len(step.layers) > 1 for step in self.steps)
+        text = f"{ours} kernels of ours, {fused} of them fused, {others} operations by PyTorch."
+        return f"{self.network.summary()} {text}"
+
+    def __str__(self) -> str:
+        notes = [f" ({step.note})" if step.note else "" for step in self.steps]
+        rows = [[" + ".join(step.layers), step.runner + note] for step, note in zip(self.steps, notes, strict=True)]
+        return f"{self.summary()}\n\n{records.columns(['layers', 'run by'], rows, (0, 1))}"
+
+
+def steps_of(network: Network, pieces: Partition, fallback: bool = False, gpu: str | None = None) -> tuple[Step, ...]:
+    """What runs, in order. Raises InferenceError where no stage takes a layer or pair, unless fallback."""
+    steps = []
+    for piece in pieces:
+        layers = [network.layer(name) for name in piece]
+        problem = layers[0].problem if len(layers) == 1 else Fused(layers[0].problem, layers[1].problem)
+        chosen, note = None, ""
+        if layers[0].planned:
+            if fallback and not takers(problem):
+                note = "no stage takes it"
+            else:
+                chosen = choose(problem, gpu=gpu)
+        steps.append(Step(piece, problem, chosen, layers[0].input, layers[-1].residual, layers[-1].name, note))
+    return tuple(steps)
+
+
+def share(steps: Sequence[Step], keep: bool = False) -> dict[str, int]:
+    """Map -> the number of the memory that it lies in: maps that are not needed at the same time may share one.
+
+    The first step's input and the last step's output share with none. keep: no two share.
+    """
+    last = {INPUT: len(steps)}
+    for number, step in enumerate(steps):
+        last |= {name: number for name in (step.x, step.r) if name and name != INPUT}
+    found, count, free = {INPUT: 0}, 1, []
+    for number, step in enumerate(steps):
+        if free and not keep and number < len(steps) - 1:
+            found[step.y] = free.pop()
+        else:
+            found[step.y], count = count, count + 1
+        free += [found[name] for name in {step.x, step.r} if name and last[name] == number]
+    return found
+
+
+def prepare(
+    network: Network,
+    weights: Weights | None = None,
+    given: Partition | planner.Plan | None = None,
+    *,
+    keep: bool = False,
+    fallback: bool = False,
+) -> Model:
+    """A model: a stage for each step, weights and maps on the device, every launch prepared, captured on a GPU.
+
+    weights: random ones of seed 0 if None. given: which layers share a kernel; all apart if None. keep: every map keeps
+    memory of its own, to be looked at afterwards. fallback: layers that no stage takes are run by PyTorch, and their
+    step says so; else they are an InferenceError, as are weights, partitions and dtypes that cannot be used.
+    """
+    if network.dtype not in DTYPES:
+        why = " (int8 needs a scale for each map, and nothing here finds them)" if network.dtype == "int8" else ""
+        raise InferenceError(f"a network of {network.dtype} is not run{why}: use {' or '.join(DTYPES)}")
+    weights = random_weights(network) if weights is None else weights
+    check_weights(network, weights)
+    gpu = _gpu_name() if target.mode == "gpu" else None
+    return _made(network, weights, steps_of(network, pieces_of(network, given), fallback, gpu), keep)
+
+
+def _made(network: Network, weights: Weights, steps: tuple[Step, ...], keep: bool) -> Model:
+    torch = _torch()
+    dtype, device = getattr(torch, network.dtype), "cuda" if target.mode == "gpu" else "cpu"
+    maps, slots = _maps(network, steps, keep, dtype, device)
+    parameters = _parameters(network, weights, dtype, device)
+    starters = tuple(_starter(step, network, maps, parameters) for step in steps)
+    model = Model(network, weights, steps, maps, starters, None, keep, slots)
+    return replace(model, graph=_captured(model)) if target.mode == "gpu" else model
+
+
+def _maps(network: Network, steps: Sequence[Step], keep: bool, dtype: Any, device: str) -> tuple[dict[str, Any], int]:
+    torch = _torch()
+    shapes = {INPUT: _shape(network, network.layers[0].problem, inputs=True)}
+    shapes |= {step.y: _shape(network, network.layer(step.y).problem) for step in steps}
+    places = share(steps, keep)
+    sizes: dict[int, int] = {}
+    for name, place in places.items():
+        sizes[place] = max(sizes.get(place, 0), math.prod(shapes[name]))
+    # NaN first: what reads a map that nobody has written yet, shows.
+    memory = {place: torch.full((size,), math.nan, dtype=dtype, device=device) for place, size in sizes.items()}
+    maps = {name: memory[place][: math.prod(shapes[name])].view(shapes[name]) for name, place in places.items()}
+    return maps, len(memory)
+
+
+def _shape(network: Network, problem: networks.Problem, inputs: bool = False) -> tuple[int, ...]:
+    """Of a layer's output, or of its input, in the network's layout."""
+    rows, columns = (problem.H, problem.W) if inputs else (problem.P, problem.Q)
+    channels = problem.C if inputs else getattr(problem, "F", problem.C)
+    return (problem.N, channels, rows, columns) if network.layout == "NCHW" else (problem.N, rows, columns, channels)
+
+
+def _parameters(network: Network, weights: Weights, dtype: Any, device: str) -> dict[str, dict[str, Any]]:
+    """Layer -> its arrays as tensors, in the shapes of `weight_shapes`."""
+    torch = _torch()
+    return {
+        layer: {name: torch.from_numpy(np.ascontiguousarray(weights[layer][name])).to(device, dtype) for name in shapes}
+        for layer, shapes in weight_shapes(network).items()
+    }
+
+
+def _starter(
+    step: Step, network: Network, maps: Mapping[str, Any], parameters: Mapping[str, Mapping[str, Any]]
+) -> Callable[[Any], None]:
+    x, y, r = maps[step.x], maps[step.y], maps[step.r] if step.r else None
+    own = [parameters.get(name, {}) for name in step.layers]
+    if step.stage is None:
+        views = (None if one is None else _nchw(network, one) for one in (x, r, y))
+        problems = [network.layer(name).problem for name in step.layers]
+        return _operation(problems, *views, own, network.layout)
+    arrays = {"x": x, "y": y} | ({"r": r} if step.r else {})
+    for number, (name, given) in enumerate(zip(step.layers, own, strict=True), 1):
+        suffix = str(number) if len(own) > 1 else ""
+        for array, tensor in given.items():
+            if array == "w" and network.layout == "NHWC" and isinstance(network.layer(name).problem, DepthwiseConv2d):
+                tensor = tensor.permute(1, 2, 0).contiguous()
+            arrays[array + suffix] = tensor
+    try:
+        start = step.stage.starter(step.problem, {name: _array(tensor) for name, tensor in arrays.items()})
+    except StageError as error:
+        raise InferenceError(f"{' and '.join(step.layers)}: {error}") from error
+    start_with = functools.partial(_started, start, tuple(arrays.values()))
+    return start_with
+
+
+def _started(start: Callable[[Any], None], held: tuple[Any, ...], stream: Any) -> None:
+    """`start`, holding the tensors whose memory the kernel's arrays are."""
+    start(stream)
+
+
+def _array(tensor: Any) -> Any:
+    """A tensor's memory as a kernel's argument: a device array, in simulated mode a NumPy array."""
+    return target.cuda.as_cuda_array(tensor) if target.mode == "gpu" else tensor.numpy()
+
+
+def _nchw(network: Network, tensor: Any) -> Any:
+    """The tensor with its axes as PyTorch has them; the same memory."""
+    return tensor if network.layout == "NCHW" else tensor.permute(0, 3, 1, 2)
+
+
+def _stream() -> Any:
+    """Torch's current stream, as kernels take it."""
+    if target.mode != "gpu":
+        return 0
+    torch = _torch()
+    handle = torch.cuda.current_stream().cuda_stream
+    return _external(handle) if handle else 0
+
+
+@functools.lru_cache(64)
+def _external(handle: int) -> Any:
+    return target.cuda.external_stream(handle)
+
+
+def enqueue(model: Model) -> None:
+    """Starts every step on torch's current stream, without the graph."""
+    torch, stream = _torch(), _stream()
+    with torch.inference_mode():
+        for start in model.starters:
+            start(stream)
+
+
+def _captured(model: Model) -> Any:
+    """The CUDA graph of all steps, captured on a stream of torch's after two rounds that compile and choose."""
+    torch = _torch()
+    with _same_precision():
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for _ in range(2):
+                enqueue(model)
+        torch.cuda.current_stream().wait_stream(side)
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            enqueue(model)
+    return graph
+
+
+def launch(model: Model) -> None:
+    """Runs the network on what lies in its input: replays the graph, or starts every step in simulated mode."""
+    if model.graph is not None:
+        model.graph.replay()
+    else:
+        enqueue(model)
+
+
+def run(model: Model, image: Any) -> np.ndarray:
+    """The network's output, float32: (N, classes) of a classifier, else a map (N, C, H, W).
+
+    image: array or tensor (N, C, H, W), or (C, H, W) for one image; any floating-point type. Raises InferenceError for
+    other shapes, and for numbers that are not finite.
+    """
+    _give(model, image)
+    launch(model)
+    return _output(model).float().cpu().numpy()
+
+
+def _give(model: Model, image: Any) -> None:
+    torch = _torch()
+    problem = model.network.layers[0].problem
+    wanted = (problem.N, problem.C, problem.H, problem.W)
+    given = image if isinstance(image, torch.Tensor) else torch.from_numpy(np.ascontiguousarray(image))
+    if given.ndim == 3 and problem.N == 1:
+        given = given[None]
+    if tuple(given.shape) != wanted:
+        raise InferenceError(
+            f"the image has shape {tuple(given.shape)}; {model.network.name} needs (N, C, H, W) {wanted}"
+        )
+    if not given.is_floating_point() or not bool(torch.isfinite(given).all()):
+        raise InferenceError(f"the image is {given.dtype} or holds numbers that are not finite: give finite floats")
+    _nchw(model.network, model.maps[INPUT]).copy_(given)
+
+
+def _output(model: Model) -> Any:
+    """The last map, (N, F) where it is one pixel, else (N, F, P, Q)."""
+    y = _nchw(model.network, model.maps[model.network.layers[-1].name])
+    return y.flatten(1) if y.shape[2:] == (1, 1) else y
+
+
+def random_image(network: Network, seed: int = 0) -> np.ndarray:
+    """(N, C, H, W) float32 of about the size that normalised images have."""
+    problem = network.layers[0].problem
+    return np.random.default_rng(seed).standard_normal((problem.N, problem.C, problem.H, problem.W)).astype(np.float32)
+
+
+# ------------------------------------------------------------------------------------------------------ PyTorch's part
+
+
+def _torch() -> ModuleType:
+    try:
+        import torch
+    except ImportError as error:
+        raise InferenceError(f"networks run with PyTorch: pip install '.[torch]' ({error})") from None
+    return torch
+
+
+def _gpu_name() -> str:
+    name = target.cuda.get_current_device().name
+    return name.decode() if isinstance(name, bytes) else str(name)
+
+
+@contextmanager
+def _same_precision() -> Iterator[None]:
+    """float32 is float32: TF32 off, no sums in float16; cuDNN searches for its best algorithm."""
+    matmul = _torch().backends.cuda.matmul
+    saved = matmul.allow_fp16_reduced_precision_reduction
+    with peers._full_precision():
+        matmul.allow_fp16_reduced_precision_reduction = False
+        try:
+            yield
+        finally:
+            matmul.allow_fp16_reduced_precision_reduction = saved
+
+
+def linear_part(problem: networks.Problem, x: Any, w: Any = None, b: Any = None, gemm: bool = False) -> Any:
+    """What a layer does before activation and residual, by PyTorch: tensors (N, C, H, W), weights as Weights has them.
+
+    gemm: a pointwise layer as a matrix product, which wants x in channels_last.
+    """
+    F = _torch().nn.functional
+    if isinstance(problem, DepthwiseConv2d):
+        return F.conv2d(x, w[:, None], b, problem.stride, problem.padding, groups=problem.C)
+    if isinstance(problem, Pointwise):
+        return F.linear(x.permute(0, 2, 3, 1), w, b).permute(0, 3, 1, 2) if gemm else F.conv2d(x, w[..., None, None], b)
+    if problem.op == "conv2d":
+        return F.conv2d(x, w, b, problem.stride, problem.padding)
+    if problem.op == "linear":
+        return F.linear(x.flatten(1), w, b)[..., None, None]
+    if problem.op == "mean":
+        return x.mean((2, 3), keepdim=True)
+    if problem.op == "max_pool":
+        return F.max_pool2d(x, problem.K, problem.stride, problem.padding)
+    if problem.op == "subsample":
+        return x[:, :, :: problem.stride, :: problem.stride]
+    return x
+
+
+def activation_of(problem: networks.Problem) -> str:
+    """What follows a layer's linear part: its activation, or the operation itself."""
+    if isinstance(problem, Operation) and problem.op in ("relu", "gelu"):
+        return problem.op
+    return problem.activation
+
+
+def _activated(z: Any, activation: str, fresh: bool = False) -> Any:
+    """fresh: z is nobody else's and may be written."""
+    F = _torch().nn.functional
+    if activation == "relu":
+        return F.relu(z, inplace=fresh)
+    if activation == "relu6":
+        return F.hardtanh(z, 0.0, 6.0, inplace=fresh)
+    return F.gelu(z) if activation == "gelu" else z
+
+
+def forward(
+    network: Network,
+    parameters: Mapping[str, Mapping[str, Any]],
+    image: Any,
+    *,
+    gemm: bool = False,
+    stored: Any = None,
+) -> Any:
+    """The whole network by PyTorch alone: (N, classes), or a map (N, C, H, W).
+
+    image, parameters: tensors of one dtype, in which everything is computed. gemm: as in linear_part. stored: the
+    dtype to which each map is rounded, if it is another.
+    """
+    maps = {INPUT: image}
+    left = {name: len(network.readers(name)) for name in (INPUT, *(layer.name for layer in network.layers))}
+    for layer in network.layers:
+        problem, own = layer.problem, parameters.get(layer.name, {})
+        z = linear_part(problem, maps[layer.input], own.get("w"), own.get("b"), gemm)
+        fresh = z is not maps[layer.input] and getattr(problem, "op", "") != "subsample"
+        y = _activated(z, activation_of(problem), fresh)
+        y = y + maps[layer.residual] if layer.residual else y
+        maps[layer.name] = y if stored in (None, y.dtype) else y.to(stored).to(y.dtype)
+        for name in (layer.input, layer.residual):
+            if name:
+                left[name] -= 1
+                if not left[name]:
+                    del maps[name]
+    y = maps[network.layers[-1].name]
+    return y.flatten(1) if y.shape[2:] == (1, 1) else y
+
+
+def _operation(
+    problems: Sequence[networks.Problem],
+    x: Any,
+    r: Any,
+    y: Any,
+    parameters: Sequence[Mapping[str, Any]],
+    layout: str,
+) -> Callable[[Any], None]:
+    """PyTorch's launch of an operation, from x and r to y, all (N, C, H, W); of two layers where no stage takes them."""
+    torch = _torch()
+    # The CPU's arithmetic in float16 is not what a GPU does: there everything is computed in float32 and rounded once.
+    wide = x.dtype == torch.float16 and x.device.type == "cpu"
+    if wide:
+        parameters = [{name: tensor.float() for name, tensor in one.items()} for one in parameters]
+    *_, last = problems
+    if len(problems) == 1 and getattr(last, "op", "") == "conv2d" and layout == "NHWC":
+        w = parameters[0]["w"].to(memory_format=torch.channels_last)
+        parameters = [{**parameters[0], "w": w}]
+    activation = activation_of(last)
+
+    def start(stream: Any) -> None:
+        z = x.float() if wide else x
+        for number, (problem, own) in enumerate(zip(problems, parameters, strict=True)):
+            if number:
+                z = _activated(z, activation_of(problems[number - 1]))
+            z = linear_part(problem, z, own.get("w"), own.get("b"))
+        if activation == "gelu" or wide or (activation != "none" and r is not None):
+            z = _activated(z, activation)
+            y.copy_(z if r is None else z + r)
+        elif r is not None:
+            torch.add(z, r, out=y)
+        elif activation == "none":
+            y.copy_(z)
+        else:
+            torch.clamp(z, 0, 6 if activation == "relu6" else None, out=y)
+
+    def mean(stream: Any) -> None:
+        torch.mean(x, (2, 3), keepdim=True, out=y)
+
+    def linear(stream: Any) -> None:
+        torch.addmm(parameters[0]["b"], x.flatten(1), parameters[0]["w"].t(), out=y.flatten(1))
+
+    if wide or isinstance(last, (DepthwiseConv2d, Pointwise)):
+        return start
+    return {"mean": mean, "linear": linear}.get(last.op, start)
+
+
+# ------------------------------------------------------------------------------------------------------------- compare
+
+
+@dataclass(frozen=True)
+class Compared:
+    """One step's output beside PyTorch's in float64 from the same input. error: the greatest difference.
+
+    of_allowed: the greatest fraction of what rounding explains (the bound of dwlab.references); above 1 it is wrong.
+    """
+
+    layers: tuple[str, ...]
+    runner: str
+    error: float
+    of_allowed: float
+
+    @property
+    def ok(self) -> bool:
+        """Whether rounding explains it; NaN is not explained."""
+        return self.of_allowed <= 1
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A model beside PyTorch with the same weights. steps: each on its own input.
+
+    error, torch_error: |y - float64's| / |float64's| (2-norms) of the whole network's output, ours and PyTorch's in the
+    same storage type. reused: whether the output with shared memory is the same, bit by bit, as with none. same_class:
+    images for which ours and float64's have the same greatest class, of `images`.
+    """
+
+    network: str
+    steps: tuple[Compared, ...]
+    error: float
+    torch_error: float
+    reused: bool
+    same_class: int
+    images: int
+
+    @property
+    def ok(self) -> bool:
+        """Each step explained by rounding, and the whole as near to float64 as WITHIN times PyTorch."""
+        whole = self.error <= WITHIN * self.torch_error + 4 * _UNIT
+        return whole and self.reused and all(step.ok for step in self.steps)
+
+    def worst(self) -> Compared:
+        """The step that is farthest off, of what is allowed; NaN first."""
+        return max(self.steps, key=lambda step: math.inf if math.isnan(step.of_allowed) else step.of_allowed)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON; null for numbers that are none."""
+
+        def number(value: float) -> float | None:
+            return value if math.isfinite(value) else None
+
+        steps = [
+            {"layers": list(one.layers), "run_by": one.runner, "error": number(one.error),
+             "of_allowed": number(one.of_allowed), "ok": one.ok}
+            for one in self.steps
+        ]  # fmt: skip
+        return {
+            "ok": self.ok, "error": number(self.error), "torch_error": number(self.torch_error),
+            "same_memory": self.reused, "same_class": self.same_class, "images": self.images, "steps": steps,
+        }  # fmt: skip
+
+    def summary(self) -> str:
+        """Two sentences."""
+        worst = self.worst()
+        wrong = [step for step in self.steps if not step.ok]
+        steps = (
+            f"{len(wrong)} of {len(self.steps)} steps are wrong, first {' + '.join(wrong[0].layers)} "
+            f"({wrong[0].runner})"
+            if wrong
+            else f"All {len(self.steps)} steps agree with PyTorch in float64 within rounding, the farthest "
+            f"({' + '.join(worst.layers)}) at {worst.of_allowed:.0%} of what is allowed"
+        )
+        whole = f"from the image to the output ours is off by {self.error:.1e}, PyTorch by {self.torch_error:.1e}"
+        memory = "" if self.reused else "; with shared memory the output is another, which is a fault"
+        return f"{steps}. {whole[0].upper()}{whole[1:]}, the same class in {self.same_class} of {self.images}{memory}."
+
+    def __str__(self) -> str:
+        rows = [
+            [" + ".join(one.layers), one.runner, f"{one.error:.1e}", f"{one.of_allowed:.1%}", "" if one.ok else "wrong"]
+            for one in self.steps
+        ]
+        head = ["layers", "run by", "error", "of allowed", ""]
+        return f"{self.summary()}\n\n{records.columns(head, rows, (0, 1))}"
+
+
+def compare(model: Model, image: Any) -> Comparison:
+    """The model beside PyTorch with the same weights, step by step and as a whole; see Comparison.
+
+    Runs the model once more with memory of its own for every map. image: as `run` takes it.
+    """
+    torch, network = _torch(), model.network
+    shared = run(model, image)
+    twin = model if model.kept else _made(network, model.weights, model.steps, keep=True)
+    alone = run(twin, image)
+    dtype = getattr(torch, network.dtype)
+    device = twin.maps[INPUT].device
+    exact = {
+        layer: {name: tensor.double() for name, tensor in own.items()}
+        for layer, own in _parameters(network, model.weights, dtype, str(device)).items()
+    }
+    with torch.inference_mode(), _same_precision():
+        rows = tuple(_compared(twin, step, exact) for step in twin.steps)
+        start = _nchw(network, twin.maps[INPUT])
+        truth = forward(network, exact, start.double())
+        # In float16 the CPU sums otherwise than a GPU: there PyTorch computes in float32, and each map is rounded.
+        plain = torch.float32 if device.type == "cpu" else dtype
+        given = {layer: {name: one.to(plain) for name, one in own.items()} for layer, own in exact.items()}
+        theirs = forward(network, given, start.to(plain), stored=dtype)
+    scale = float(truth.norm()) or 1.0
+    ours = torch.from_numpy(alone).to(device).double()
+    same = int((ours.argmax(1) == truth.argmax(1)).sum()) if truth.ndim == 2 else network.batch
+    return Comparison(
+        network.name,
+        rows,
+        float((ours - truth).norm()) / scale,
+        float((theirs.double() - truth).norm()) / scale,
+        bool(np.array_equal(shared, alone, equal_nan=True)),
+        same,
+        network.batch,
+    )
+
+
+def _compared(model: Model, step: Step, exact: Mapping[str, Mapping[str, Any]]) -> Compared:
+    """One step's output beside what PyTorch makes in float64 of the same input."""
+    torch, network = _torch(), model.network
+    x, y = (_nchw(network, model.maps[name]).double() for name in (step.x, step.y))
+    r = _nchw(network, model.maps[step.r]).double() if step.r else None
+    error = torch.zeros_like(x)
+    for name in step.layers:
+        problem, own = network.layer(name).problem, exact.get(name, {})
+        x, error = _bounded(problem, x, error, own.get("w"), own.get("b"), r if name == step.y else None)
+    off = (y - x).abs()
+    off = torch.where((y == x) & torch.isinf(y), torch.zeros_like(off), off)  # both overflowed: what float16 does
+    worst = off / error
+    return Compared(step.layers, step.runner, float(off.max()), float(worst.max()))
+
+
+def _bounded(problem: networks.Problem, x: Any, error: Any, w: Any, b: Any, r: Any) -> tuple[Any, Any]:
+    """(y, how far a kernel's y may be off) of a layer in float64, for an x that may be off by `error`.
+
+    The bound is that of dwlab.references: sums of n terms in float32 in any order, 2 + min(n, 8·sqrt(n)) roundings of
+    the sum of their absolute values; then what activation and residual do to it, and the rounding of what is stored.
+    """
+    torch = _torch()
+    z = linear_part(problem, x, w, b)
+    if w is None and getattr(problem, "op", "") != "mean":
+        size, n = z.abs(), 0
+    else:
+        absolute = [None if one is None else one.abs() for one in (w, b)]
+        size = linear_part(problem, x.abs() + error, *absolute)
+        n = (problem.H * problem.W if problem.op == "mean" else math.prod(w.shape[1:])) + (b is not None)
+    allowed = (2 + min(n, 8 * math.sqrt(n))) * _UNIT * size
+    if bool(error.any()):
+        allowed = allowed + linear_part(problem, error, absolute[0])
+    activation = activation_of(problem)
+    y = _activated(z, activation)
+    if activation == "gelu":  # it is at most 1.13 times as steep as its argument, and its erf is rounded too
+        allowed = 1.13 * allowed + 8 * _UNIT * y.abs()
+    if r is not None:
+        y = y + r
+        allowed = allowed + _UNIT * (y.abs() + r.abs())
+    allowed = allowed + float(np.finfo(np.float32).tiny)
+    if problem.dtype == "float16":  # stored, or between fused layers maybe
+        allowed = allowed + _HALF_UNIT * (y.abs() + allowed) + _HALF_LEAST
+        y = torch.where(y.abs() >= 65520, torch.copysign(torch.full_like(y, math.inf), y), y)
+    return y, allowed
+
+
+# --------------------------------------------------------------------------------------------------------------- images
+
+
+def load_image(path: str | Path, resolution: int = CROP) -> np.ndarray:
+    """A picture as torchvision prepares it for ImageNet's networks: (3, resolution, resolution) float32, normalised.
+
+    The short side to resolution * 256/224, the middle, each channel less its mean over its deviation. Needs Pillow.
+    Raises InferenceError for files that cannot be read and for those that are no pictures.
+    """
+    try:
+        from PIL import Image
+    except ImportError:
+        raise InferenceError(f"{path} is read by Pillow, which is not installed: pip install pillow") from None
+    try:
+        with Image.open(path) as opened:
+            picture = opened.convert("RGB")
+    except FileNotFoundError:
+        raise InferenceError(f"there is no file {path}: give a picture, such as a JPEG or PNG") from None
+    except Exception as error:  # Pillow raises what its decoders raise: no picture, a damaged one, one too large
+        raise InferenceError(f"{path} is no picture that Pillow can read: {type(error).__name__}: {error}") from None
+    short = round(resolution * RESIZE / CROP)
+    width, height = picture.size
+    scale = short / min(width, height)
+    size = (short, int(height * scale)) if width <= height else (int(width * scale), short)
+    picture = picture.resize(size, Image.Resampling.BILINEAR)
+    left, top = (round((side - resolution) / 2) for side in picture.size)
+    pixels = np.asarray(picture.crop((left, top, left + resolution, top + resolution)), np.float32) / 255
+    return ((pixels - np.float32(MEAN)) / np.float32(DEVIATION)).transpose(2, 0, 1).copy()
+
+
+def load_weights(network: Network, path: str | Path) -> dict[str, dict[str, np.ndarray]]:
+    """`weights_from_torch` of a file that torch.save wrote; nothing in it but tensors is loaded."""
+    torch = _torch()
+    try:
+        held = torch.load(path, map_location="cpu", weights_only=True)
+    except FileNotFoundError:
+        raise InferenceError(f"there is no file {path}: give what torch.save(model.state_dict(), …) wrote") from None
+    except Exception as error:  # whatever pickle, zipfile and torch raise for other files
+        first = (str(error).splitlines() or [type(error).__name__])[0]
+        raise InferenceError(f"{path} is no file of weights: {first.rstrip('.')}. Save model.state_dict()") from None
+    return weights_from_torch(network, held)
+
+
+def classes(y: np.ndarray, count: int = 5) -> list[list[tuple[int, float]]]:
+    """Of each image the most likely classes, (number, probability), from the output (N, classes)."""
+    shifted = np.exp(y.astype(np.float64) - y.max(1, keepdims=True))
+    likely = shifted / shifted.sum(1, keepdims=True)
+    return [[(int(one), float(row[one])) for one in np.argsort(-row)[:count]] for row in likely]
+
+
+# --------------------------------------------------------------------------------------------------------------- timing
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A model's time and PyTorch's ways for the same, all as CUDA graphs of the whole network, inputs in the cache."""
+
+    ours: Timing
+    peers: tuple[peers.Peer, ...]
+
+    @property
+    def best(self) -> peers.Peer | None:
+        """PyTorch's fastest way."""
+        return peers.fastest(self.peers)
+
+    @property
+    def speedup(self) -> float | None:
+        """PyTorch's fastest time over ours."""
+        return None if self.best is None else self.best.time.median_us / self.ours.median_us
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {
+            "ours_us": self.ours.median_us, "p10_us": self.ours.p10_us, "p90_us": self.ours.p90_us,
+            "peers": [one.to_dict() for one in self.peers], "speedup": self.speedup,
+        }  # fmt: skip
+
+    def __str__(self) -> str:
+        rows = [["dwlab", f"{self.ours.median_us:,.1f}", f"{self.ours.p10_us:,.1f}", f"{self.ours.p90_us:,.1f}", ""]]
+        for one in self.peers:
+            if one.time is None:
+                rows.append([one.name, "", "", "", one.failure])
+            else:
+                time = one.time
+                ratio = f"{time.median_us / self.ours.median_us:.2f} times dwlab's"
+                rows.append([one.name, f"{time.median_us:,.1f}", f"{time.p10_us:,.1f}", f"{time.p90_us:,.1f}", ratio])
+        return records.columns(["one inference, µs", "median", "p10", "p90", ""], rows, (0, 4))
+
+
+def measure(model: Model, compiled: bool = True, **how: Any) -> Measured:
+    """Times a model and PyTorch's ways for the same network and weights, each as one CUDA graph that is replayed.
+
+    compiled: also through torch.compile, which compiles for a minute or more. how: what timing.time_launches takes.
+    Each of PyTorch's outputs is held against ours before its time counts. Raises TimingError in simulated mode.
+    """
+    if model.graph is None:
+        raise timing.TimingError(timing.SIMULATED)
+    torch = _torch()
+    _give(model, random_image(model.network))
+    launch(model)
+    y = _output(model).float()
+    ours = time_graph(model.graph, **how)
+    found = []
+    for name, prepare_call in _ways(model, compiled).items():
+        call = graph = None
+        try:
+            with _same_precision(), torch.inference_mode():
+                call = prepare_call()
+                graph, held = _graph_of(call)
+                graph.replay()
+                off = float((held[0].float() - y).norm() / y.norm())
+                allowed = 1e-4 if model.network.dtype == "float32" else 5e-2  # a check that both compute the same
+                if not off <= allowed:
+                    found.append(peers.Peer(name, name, failure=f"its output differs from ours by {off:.1e}"))
+                    continue
+                found.append(peers.Peer(name, name, time_graph(graph, **how)))
+        except torch.OutOfMemoryError:
+            found.append(peers.Peer(name, name, failure="out of GPU memory"))
+        except Exception as error:  # torch.compile raises what its compilers raise; one way less is no reason to stop
+            first = (str(error).splitlines() or [""])[0]
+            found.append(peers.Peer(name, name, failure=f"it does not run: {type(error).__name__}: {first}"))
+        finally:
+            call = graph = held = None
+            torch.cuda.synchronize()
+            torch.cuda.empty_cache()
+    return Measured(ours, tuple(found))
+
+
+def time_graph(graph: Any, **how: Any) -> Timing:
+    """The time of one replay of a CUDA graph of PyTorch's: replays enqueued back to back between two events."""
+    one = timing.time_launches(
+        lambda stream: graph.replay(),
+        clock=peers.TorchClock(),
+        graph_below_us=0,  # it is a graph: it cannot be captured once more
+        cold=how.pop("cold", "warm: the same image and weights again"),
+        **how,
+    )
+    return replace(one, method="graph")
+
+
+def _graph_of(call: Callable[[], Any]) -> tuple[Any, list[Any]]:
+    """A CUDA graph of a call, and what it gives."""
+    torch = _torch()
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(3):
+            call()
+    torch.cuda.current_stream().wait_stream(side)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        held = [call()]
+    return graph, held
+
+
+def _ways(model: Model, compiled: bool) -> dict[str, Callable[[], Callable[[], Any]]]:
+    """How PyTorch can run the network: name -> a function that prepares it and gives the call."""
+    torch, network = _torch(), model.network
+    dtype = getattr(torch, network.dtype)
+
+    def prepared(form: Any, gemm: bool, compile: bool) -> Callable[[], Any]:
+        own = _parameters(network, model.weights, dtype, "cuda")
+        image = _nchw(network, model.maps[INPUT]).clone(memory_format=form)
+        for arrays in own.values():
+            if arrays["w"].ndim == 4:
+                arrays["w"] = arrays["w"].contiguous(memory_format=form)
+
+        def call() -> Any:
+            return forward(network, own, image, gemm=gemm)
+
+        return torch.compile(call, dynamic=False) if compile else call
+
+    forms = {"NCHW": torch.contiguous_format, "channels last": torch.channels_last}
+    version = torch.__version__.split("+")[0]
+    found = {}
+    for compile in (False, True)[: 1 + compiled]:
+        how = "torch.compile" if compile else "eager"
+        for form, kept in forms.items():
+            found[f"PyTorch {version} {how}, {form}"] = functools.partial(prepared, kept, False, compile)
+        name = f"PyTorch {version} {how}, channels last, pointwise as matrix products"
+        found[name] = functools.partial(prepared, forms["channels last"], True, compile)
+    return found
+
+
+# -------------------------------------------------------------------------------------------------------------- command
+
+
+def main(options: Namespace) -> int:
+    """``python -m dwlab infer``: checks a network, classifies an image if one is given, times it on a GPU."""
+    on_gpu = target.mode == "gpu"
+    resolution = options.resolution or (CROP if on_gpu else SIMULATED_RESOLUTION)
+    if options.resolution is not None and options.resolution < 1:
+        raise InferenceError(f"--resolution {options.resolution}: it is a number of pixels, at least 1")
+    network = networks.network(options.network, options.batch, options.layout, options.dtype, resolution)
+    if options.image and not options.weights:
+        raise InferenceError("--image without --weights: random weights know no classes; give a file of weights too")
+    if options.image and network.layers[0].problem.C != 3:
+        raise InferenceError(f"{network.name} is feed-forward blocks alone: there is no image to classify")
+    weights = load_weights(network, options.weights) if options.weights else random_weights(network)
+    image = random_image(network)
+    if options.image:
+        image = np.broadcast_to(load_image(options.image, resolution), image.shape).copy()
+    model = prepare(network, weights, partition(network, "present" if on_gpu else "h200") if options.fused else None)
+    compared = compare(model, image)
+    found: dict[str, Any] = {
+        "network": network.name, "batch": network.batch, "layout": network.layout, "dtype": network.dtype,
+        "resolution": resolution, "mode": target.mode,
+        "steps": [{"layers": list(step.layers), "run_by": step.runner} for step in model.steps],
+        "check": compared.to_dict(),
+    }  # fmt: skip
+    if options.image:
+        found["classes"] = classes(run(model, image)[:1])[0]
+    energy = None
+    if on_gpu:
+        measured = measure(model, compiled=options.compile)
+        found["times"] = measured.to_dict()
+        if options.energy:
+            from dwlab import energy as room
+
+            energy = room.of_graph(model.graph, per_launch=network.batch)
+            found["energy"] = energy.to_dict()
+    elif options.energy:
+        raise InferenceError("--energy: the simulated GPU uses none; it is measured on a GPU")
+    if options.json:
+        print(json.dumps(found, indent=1, ensure_ascii=False))
+        return 0 if compared.ok else 1
+    print(f"{model}\n\n{compared.summary()}")
+    if options.image:
+        print("\n" + records.columns(["class of ImageNet-1k", "probability"],
+                                     [[str(one), f"{likely:.1%}"] for one, likely in found["classes"]]))  # fmt: skip
+    print(f"\n{measured}" if on_gpu else f"\n{timing.SIMULATED[0].upper()}{timing.SIMULATED[1:]}")
+    if energy is not None:
+        print(f"\n{energy}")
+    return 0 if compared.ok else 1
