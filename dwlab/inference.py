@@ -776,7 +776,7 @@ def _operation(
     parameters: Sequence[Mapping[str, Any]],
     layout: str,
 ) -> Callable[[Any], None]:
-    """PyTorch's launch of an operation, from x and r to y, all (N, C, H, W); of two layers where no stage takes them."""
+    """PyTorch's launch of an operation, or of layers that no stage takes, from x and r to y, all (N, C, H, W)."""
     torch = _torch()
     # The CPU's arithmetic in float16 is not what a GPU does: there everything is computed in float32 and rounded once.
     wide = x.dtype == torch.float16 and x.device.type == "cpu"
