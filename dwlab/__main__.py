@@ -1,5 +1,4 @@
-"""``python -m dwlab``: doctor, stages, xray, inspect, predict, plan, infer, study, records, train,
-grade.
+"""``python -m dwlab``: doctor, stages, xray, inspect, predict, plan, infer, study, records, train, grade.
 
 The parser is here, the work in the rooms. Exit status: 0 if all is well, 1 if something that was judged is not (a
 problem that stops work, a check that fails, an exercise not solved), 2 for a command that cannot be carried out as
@@ -161,6 +160,7 @@ def _parsers() -> tuple[_Parser, dict[str, _Parser]]:
     )
     one.add_argument("--resolution", type=int, metavar="N", help="pixels a side (default: 224; simulated 32)")
     one.add_argument("--compile", action=argparse.BooleanOptionalAction, default=True, help="time torch.compile too")
+    one.add_argument("--tune", action="store_true", help="on a GPU: time the stages here first, by that choose them")
     one.add_argument("--energy", action="store_true", help="energy per image too (needs nvidia-ml-py and a GPU)")
 
     one = command(

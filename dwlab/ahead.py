@@ -1,9 +1,9 @@
 """Kernels compiled ahead of their first launch, several at a time.
 
 Numba compiles a kernel when it is first launched, one after the other: a network has some twenty, of seconds each. Here
-processes of their own compile them, without touching a GPU (`inspect`'s way), and send back what Numba's own cache would
-store; each becomes an overload of its kernel, as if that had been compiled here. What a process cannot compile is left
-to the first launch, whose error says why.
+processes of their own compile them, without touching a GPU (as dwlab.inspect does), and send back what Numba's own
+cache would store; each becomes an overload of its kernel, as if that had been compiled here. What a process cannot
+compile is left to the first launch, whose error says why.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import os
 import pickle
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +31,8 @@ Job = tuple[str, Problem, Any]
 """A stage's id, a problem, and the Numba types of the kernel's arguments."""
 
 
-def compile_all(wanted: Sequence[tuple[Stage, Problem, Sequence[Any]]], processes: int | None = None) -> int:
-    """Compiles kernels for the present GPU and gives the number compiled. wanted: stage, problem, the kernel's arguments.
+def compile_all(wanted: Iterable[tuple[Stage, Problem, Sequence[Any]]], processes: int | None = None) -> int:
+    """Compiles kernels for the present GPU; returns their number. wanted: stage, problem, the kernel's arguments.
 
     Kernels that are compiled already, and those of several problems, are compiled once. processes: at most so many (as
     many as this process has CPUs, up to PROCESSES, if None).
@@ -70,7 +70,8 @@ def rebuilt(payload: bytes) -> Any:
 def _start(jobs: list[Job], cc: tuple[int, int]) -> subprocess.Popen[bytes]:
     """A process that compiles these."""
     places = [str(Path(__file__).resolve().parent.parent), *(place or os.getcwd() for place in sys.path)]
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(places), "CUDA_VISIBLE_DEVICES": ""}
+    # Numba's own simulator compiles nothing.
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(places), "PYTHONUTF8": "1", "NUMBA_ENABLE_CUDASIM": "0"}
     environment.pop(target.VARIABLE, None)  # `_serve` decides the mode
     process = subprocess.Popen(
         [sys.executable, "-c", "from dwlab.ahead import _serve; _serve()"],

@@ -18,12 +18,12 @@ network's storage type once, when a model is prepared.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import math
 from argparse import Namespace
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
@@ -31,7 +31,7 @@ from typing import Any
 
 import numpy as np
 
-from dwlab import networks, peers, planner, records, stages, target, timing
+from dwlab import ahead, networks, peers, planner, records, stages, target, timing
 from dwlab.layers import DepthwiseConv2d, Fused, Pointwise
 from dwlab.networks import INPUT, Network, Operation
 from dwlab.problems import nearest
@@ -51,14 +51,18 @@ MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 SIMULATED_RESOLUTION = 32
 """Pixels that a network is run with in simulated mode if none are given: seconds on dwlab.simt."""
 
-WITHIN = 4.0
-"""How many times as far from float64 as PyTorch, in the same storage type, a whole network's output may be."""
+WITHIN = 8.0
+"""How many times as far from float64 as PyTorch, in the same storage type, a whole network's output may be.
+
+Three products of tf32 in the place of one of float32 lose up to four roundings, not one; twice that is allowed."""
 
 _UNIT = 2.0**-24  # float32's rounding
 _HALF_UNIT, _HALF_LEAST = 2.0**-11, 2.0**-25  # float16's: relative, and half of its smallest step
 
 Planned = DepthwiseConv2d | Pointwise | Fused
 Weights = Mapping[str, Mapping[str, np.ndarray]]
+Times = Mapping[Planned, Mapping[str, float]]
+"""Layer or fused pair -> stage's id -> µs."""
 
 
 class InferenceError(ValueError):
@@ -76,19 +80,29 @@ def takers(problem: Planned) -> tuple[Stage, ...]:
     return tuple(one for one in own if problem.dtype in one.dtypes and one.supports(problem))
 
 
-def choose(problem: Planned, rows: Iterable[records.Measurement] | None = None, gpu: str | None = None) -> Stage:
-    """The stage that runs a layer or a fused pair: the fastest that was recorded, else the last in order.
+def choose(
+    problem: Planned,
+    rows: Iterable[records.Measurement] | None = None,
+    gpu: str | None = None,
+    times: Times | None = None,
+) -> Stage:
+    """The stage that runs a layer or a fused pair: the fastest of `times`, or of the records, or the last in order.
 
     Recorded counts a row of this problem whose stage takes it, or else one that differs only in bias, activation and
     residual, which cost every stage about the same; of the newest run that has any (records.best). gpu: only of
-    this one. rows: where to look (dwlab's records if None). Raises InferenceError if no stage takes the problem.
+    this one. rows: where to look (dwlab's records if None). times: what `tune` measured. Raises InferenceError if no
+    stage takes the problem.
     """
     found = takers(problem)
     if not found:
         what = f"{problem.op}/{problem.main_path}"
         raise InferenceError(f"no stage of {what} takes {problem}: use another layout or dtype")
+    here = {one.id: one for one in found}
+    timed = {id: us for id, us in (times or {}).get(problem, {}).items() if id in here}
+    if timed:
+        return here[min(timed, key=timed.__getitem__)]
     row = recorded(problem, rows, gpu)
-    return found[-1] if row is None else stages.stage(row.id)
+    return found[-1] if row is None else here[row.id]
 
 
 def recorded(
@@ -143,40 +157,44 @@ def apart(network: Network) -> Partition:
     return tuple((layer.name,) for layer in network.layers if layer.planned)
 
 
-def partition(network: Network, gpu: str = "h200", rows: Iterable[records.Measurement] | None = None) -> Partition:
+def partition(
+    network: Network,
+    gpu: str = "h200",
+    rows: Iterable[records.Measurement] | None = None,
+    times: Times | None = None,
+) -> Partition:
     """Which layers share a kernel: the cheapest of all partitions into layers and pairs that a stage takes.
 
-    By recorded times of that GPU, where every layer has one, and then only pairs that have one are fused; else by
-    the planner's predicted times. gpu: as planner.find takes it. Raises GpuError and PlanError as planner does.
+    By the times of `tune`, or else by recorded times of that GPU, where every layer has one; then only pairs that have
+    one are fused. Else by the planner's predicted times. gpu: as planner.find takes it. rows: as `choose` takes them.
+    Raises GpuError and PlanError as the planner does.
     """
     made = planner.plan(network, gpu)
     rows = None if rows is None else tuple(rows)
+
+    def known(problem: Planned) -> float | None:
+        if times is not None:
+            return min(times.get(problem, {}).values(), default=None)
+        row = recorded(problem, rows, made.gpu.name)
+        return None if row is None else row.time_us
+
+    costs = {(number, number + 1): 0.0 for number in range(len(network.layers))}
+    alone = {n: known(layer.problem) for n, layer in enumerate(network.layers) if layer.planned}
+    measured = None not in alone.values()
+    if measured:
+        costs |= {(number, number + 1): us for number, us in alone.items()}
     index = {layer.name: number for number, layer in enumerate(network.layers)}
-    alone = {layer.name: recorded(layer.problem, rows, made.gpu.name) for layer in network.layers if layer.planned}
-    measured = all(row is not None for row in alone.values())
-    costs = {(number, number + 1): 0.0 for number in range(len(index))}
-    for name, row in alone.items():
-        if measured:
-            costs[index[name], index[name] + 1] = row.time_us
     for pair in made.pairs:
-        start = index[pair.layers[0]]
-        fused = Fused(*(one.layers[0] for one in pair.apart))
-        if not measured:
-            for number, module in enumerate(pair.apart, start):
-                costs[number, number + 1] = module.time_us
-        if not takers(fused):
-            continue
-        row = recorded(fused, rows, made.gpu.name) if measured else None
-        if row is not None:
-            costs[start, start + 2] = row.time_us
-        elif not measured and pair.module is not None:
-            costs[start, start + 2] = pair.module.time_us
-    pieces = planner.partition(len(index), costs)
-    return tuple(
-        tuple(layer.name for layer in network.layers[start:end])
-        for start, end in pieces
-        if network.layers[start].planned
-    )
+        start, fused = index[pair.layers[0]], Fused(*(one.layers[0] for one in pair.apart))
+        if measured:
+            us = known(fused)
+        else:
+            costs |= {(number, number + 1): one.time_us for number, one in enumerate(pair.apart, start)}
+            us = None if pair.module is None else pair.module.time_us
+        if us is not None and takers(fused):
+            costs[start, start + 2] = us
+    pieces = [network.layers[start:end] for start, end in planner.partition(len(network.layers), costs)]
+    return tuple(tuple(layer.name for layer in piece) for piece in pieces if piece[0].planned)
 
 
 def pieces_of(network: Network, given: Partition | planner.Plan | None) -> Partition:
@@ -446,7 +464,13 @@ class Model:
         return f"{self.summary()}\n\n{records.columns(['layers', 'run by'], rows, (0, 1))}"
 
 
-def steps_of(network: Network, pieces: Partition, fallback: bool = False, gpu: str | None = None) -> tuple[Step, ...]:
+def steps_of(
+    network: Network,
+    pieces: Partition,
+    fallback: bool = False,
+    gpu: str | None = None,
+    times: Times | None = None,
+) -> tuple[Step, ...]:
     """What runs, in order. Raises InferenceError where no stage takes a layer or pair, unless fallback."""
     steps = []
     for piece in pieces:
@@ -457,7 +481,7 @@ def steps_of(network: Network, pieces: Partition, fallback: bool = False, gpu: s
             if fallback and not takers(problem):
                 note = "no stage takes it"
             else:
-                chosen = choose(problem, gpu=gpu)
+                chosen = choose(problem, gpu=gpu, times=times)
         steps.append(Step(piece, problem, chosen, layers[0].input, layers[-1].residual, layers[-1].name, note))
     return tuple(steps)
 
@@ -487,12 +511,14 @@ def prepare(
     *,
     keep: bool = False,
     fallback: bool = False,
+    times: Times | None = None,
 ) -> Model:
     """A model: a stage for each step, weights and maps on the device, every launch prepared, captured on a GPU.
 
     weights: random ones of seed 0 if None. given: which layers share a kernel; all apart if None. keep: every map keeps
     memory of its own, to be looked at afterwards. fallback: layers that no stage takes are run by PyTorch, and their
-    step says so; else they are an InferenceError, as are weights, partitions and dtypes that cannot be used.
+    step says so; else they are an InferenceError, as are weights, partitions and dtypes that cannot be used. times: as
+    `choose` takes them.
     """
     if network.dtype not in DTYPES:
         why = " (int8 needs a scale for each map, and nothing here finds them)" if network.dtype == "int8" else ""
@@ -500,7 +526,7 @@ def prepare(
     weights = random_weights(network) if weights is None else weights
     check_weights(network, weights)
     gpu = _gpu_name() if target.mode == "gpu" else None
-    return _made(network, weights, steps_of(network, pieces_of(network, given), fallback, gpu), keep)
+    return _made(network, weights, steps_of(network, pieces_of(network, given), fallback, gpu, times), keep)
 
 
 def _made(network: Network, weights: Weights, steps: tuple[Step, ...], keep: bool) -> Model:
@@ -508,9 +534,29 @@ def _made(network: Network, weights: Weights, steps: tuple[Step, ...], keep: boo
     dtype, device = getattr(torch, network.dtype), "cuda" if target.mode == "gpu" else "cpu"
     maps, slots = _maps(network, steps, keep, dtype, device)
     parameters = _parameters(network, weights, dtype, device)
-    starters = tuple(_starter(step, network, maps, parameters) for step in steps)
+    given = [_arrays(step, network, maps, parameters) for step in steps if step.stage is not None]
+    ours = [step for step in steps if step.stage is not None]
+    if target.mode == "gpu":
+        _compile([(step.stage, step.problem, arrays) for step, arrays in zip(ours, given, strict=True)])
+    arrays_of = iter(given)
+    starters = tuple(
+        _operation_of(step, network, maps, parameters) if step.stage is None else _kernel_of(step, next(arrays_of))
+        for step in steps
+    )
     model = Model(network, weights, steps, maps, starters, None, keep, slots)
     return replace(model, graph=_captured(model)) if target.mode == "gpu" else model
+
+
+def _compile(wanted: Iterable[tuple[Stage, Planned, Mapping[str, Any]]]) -> None:
+    """Compiles what is not compiled yet, several kernels at a time."""
+
+    def each() -> Iterator[tuple[Stage, Planned, tuple[Any, ...]]]:  # one after the other: arrays may be large
+        for stage, problem, arrays in wanted:
+            with contextlib.suppress(StageError):  # whoever starts it raises it again, and says of which layer
+                if not stage.launch(problem).parts:
+                    yield stage, problem, stage.args(problem, {name: _array(one) for name, one in arrays.items()})
+
+    ahead.compile_all(each())
 
 
 def _maps(network: Network, steps: Sequence[Step], keep: bool, dtype: Any, device: str) -> tuple[dict[str, Any], int]:
@@ -543,28 +589,34 @@ def _parameters(network: Network, weights: Weights, dtype: Any, device: str) -> 
     }
 
 
-def _starter(
+def _operation_of(
     step: Step, network: Network, maps: Mapping[str, Any], parameters: Mapping[str, Mapping[str, Any]]
 ) -> Callable[[Any], None]:
-    x, y, r = maps[step.x], maps[step.y], maps[step.r] if step.r else None
-    own = [parameters.get(name, {}) for name in step.layers]
-    if step.stage is None:
-        views = (None if one is None else _nchw(network, one) for one in (x, r, y))
-        problems = [network.layer(name).problem for name in step.layers]
-        return _operation(problems, *views, own, network.layout)
-    arrays = {"x": x, "y": y} | ({"r": r} if step.r else {})
-    for number, (name, given) in enumerate(zip(step.layers, own, strict=True), 1):
-        suffix = str(number) if len(own) > 1 else ""
-        for array, tensor in given.items():
+    views = (_nchw(network, maps[name]) if name else None for name in (step.x, step.r, step.y))
+    problems = [network.layer(name).problem for name in step.layers]
+    return _operation(problems, *views, [parameters.get(name, {}) for name in step.layers], network.layout)
+
+
+def _arrays(
+    step: Step, network: Network, maps: Mapping[str, Any], parameters: Mapping[str, Mapping[str, Any]]
+) -> dict[str, Any]:
+    """A kernel's arrays by name, as tensors."""
+    arrays = {"x": maps[step.x], "y": maps[step.y]} | ({"r": maps[step.r]} if step.r else {})
+    for number, name in enumerate(step.layers, 1):
+        suffix = str(number) if len(step.layers) > 1 else ""
+        for array, tensor in parameters[name].items():
             if array == "w" and network.layout == "NHWC" and isinstance(network.layer(name).problem, DepthwiseConv2d):
                 tensor = tensor.permute(1, 2, 0).contiguous()
             arrays[array + suffix] = tensor
+    return arrays
+
+
+def _kernel_of(step: Step, arrays: Mapping[str, Any]) -> Callable[[Any], None]:
     try:
         start = step.stage.starter(step.problem, {name: _array(tensor) for name, tensor in arrays.items()})
     except StageError as error:
         raise InferenceError(f"{' and '.join(step.layers)}: {error}") from error
-    start_with = functools.partial(_started, start, tuple(arrays.values()))
-    return start_with
+    return functools.partial(_started, start, tuple(arrays.values()))
 
 
 def _started(start: Callable[[Any], None], held: tuple[Any, ...], stream: Any) -> None:
@@ -684,7 +736,7 @@ def _gpu_name() -> str:
     return name.decode() if isinstance(name, bytes) else str(name)
 
 
-@contextmanager
+@contextlib.contextmanager
 def _same_precision() -> Iterator[None]:
     """float32 is float32: TF32 off, no sums in float16; cuDNN searches for its best algorithm."""
     matmul = _torch().backends.cuda.matmul
@@ -1171,6 +1223,52 @@ def _ways(model: Model, compiled: bool) -> dict[str, Callable[[], Callable[[], A
     return found
 
 
+@dataclass(frozen=True)
+class Tuned:
+    """What `tune` measured. failures: stage and problem -> why it has no time."""
+
+    times: Times
+    failures: Mapping[str, str]
+
+
+def tune(network: Network, last: int = 2) -> Tuned:
+    """Times the last stages that take each layer, and each pair that may share a kernel, on the present GPU.
+
+    As `choose`, `partition` and `prepare` take them; kernels alone, in CUDA graphs, their arrays in the L2 as far as
+    they fit. Nothing is recorded. last: stages of each problem. Raises TimingError in simulated mode.
+    """
+    if target.mode != "gpu":
+        raise timing.TimingError(timing.SIMULATED)
+    torch = _torch()
+    layers = network.layers
+    problems: dict[Planned, None] = {layer.problem: None for layer in layers if layer.planned}
+    for number in range(len(layers) - 1):
+        if not network.joint(number):
+            problems[Fused(layers[number].problem, layers[number + 1].problem)] = None
+    dtype = getattr(torch, network.dtype)
+    found: dict[Planned, dict[str, float]] = {}
+    failures: dict[str, str] = {}
+
+    def arrays_of(problem: Planned) -> dict[str, Any]:
+        made = problem.shapes(problem.main_path).items()
+        return {name: torch.randn(shape, dtype=dtype, device="cuda") for name, shape in made}
+
+    tried = [(stage, problem) for problem in problems for stage in takers(problem)[-last:]]
+    _compile((stage, problem, arrays_of(problem)) for stage, problem in tried)
+    for stage, problem in tried:
+        try:
+            tensors = arrays_of(problem)  # held until it is timed
+            start = stage.starter(problem, {name: _array(one) for name, one in tensors.items()})
+            time = timing.time_launches(
+                lambda stream, start=start: start(_stream()),
+                rounds=3, min_seconds=0.003, most_seconds=0.02, clock=peers.TorchClock(),
+            )  # fmt: skip
+            found.setdefault(problem, {})[stage.id] = time.median_us
+        except Exception as error:  # a kernel that does not compile or start is said, and the others still timed
+            failures[f"{stage.id} on {problem}"] = (str(error).splitlines() or [type(error).__name__])[0]
+    return Tuned(found, failures)
+
+
 # -------------------------------------------------------------------------------------------------------------- command
 
 
@@ -1189,7 +1287,10 @@ def main(options: Namespace) -> int:
     image = random_image(network)
     if options.image:
         image = np.broadcast_to(load_image(options.image, resolution), image.shape).copy()
-    model = prepare(network, weights, partition(network, "present" if on_gpu else "h200") if options.fused else None)
+    tuned = tune(network) if on_gpu and options.tune else None
+    times = None if tuned is None else tuned.times
+    pieces = partition(network, "present" if on_gpu else "h200", times=times) if options.fused else None
+    model = prepare(network, weights, pieces, times=times)
     compared = compare(model, image)
     found: dict[str, Any] = {
         "network": network.name, "batch": network.batch, "layout": network.layout, "dtype": network.dtype,
@@ -1199,6 +1300,8 @@ def main(options: Namespace) -> int:
     }  # fmt: skip
     if options.image:
         found["classes"] = classes(run(model, image)[:1])[0]
+    if tuned is not None:
+        found["not_timed"] = dict(tuned.failures)
     energy = None
     if on_gpu:
         measured = measure(model, compiled=options.compile)
@@ -1214,6 +1317,8 @@ def main(options: Namespace) -> int:
         print(json.dumps(found, indent=1, ensure_ascii=False))
         return 0 if compared.ok else 1
     print(f"{model}\n\n{compared.summary()}")
+    for what, why in found.get("not_timed", {}).items():
+        print(f"not timed: {what}: {why}")
     if options.image:
         print("\n" + records.columns(["class of ImageNet-1k", "probability"],
                                      [[str(one), f"{likely:.1%}"] for one, likely in found["classes"]]))  # fmt: skip
