@@ -86,9 +86,9 @@ def measure(
     """The energy of work that is repeated for `seconds`, after the GPU's power at rest.
 
     launch: enqueues one piece of work; synchronize: waits for all. per_launch: how many runs a launch counts as, such
-    as the images of a batch. uuid: of the GPU ("GPU-…"), the first one if None. nvml, clock, sleep: to be replaced in tests.
+    as the images of a batch. uuid: of the GPU ("GPU-…"), the first one if None. nvml, clock, sleep: for tests.
 
-    Raises EnergyError without nvidia-ml-py, a driver, or a counter that moves; and for windows and counts that are none.
+    Raises EnergyError without nvidia-ml-py, a driver, or a counter that moves; and for windows that are none.
     """
     for what, value in (("seconds", seconds), ("rest_seconds", rest_seconds)):
         if not (isinstance(value, (int, float)) and math.isfinite(value) and value > 0):
@@ -99,28 +99,18 @@ def measure(
         launch()
         synchronize()
         sleep(SETTLE_SECONDS)
-        before, began = _edge(read, clock, lambda: sleep(POLL_SECONDS))
-        while clock() - began < rest_seconds:
-            sleep(POLL_SECONDS)
-        after, ended = _edge(read, clock, lambda: sleep(POLL_SECONDS))
-        rest_window, rest = ended - began, (after - before) / (ended - began)
+        resting, rest_window, _ = _window(read, clock, lambda: sleep(POLL_SECONDS), rest_seconds)
 
-        count, many = 0, _batch(launch, synchronize, clock)
+        many = _batch(launch, synchronize, clock)
 
         def work() -> None:
-            nonlocal count
             for _ in range(many):
                 launch()
             synchronize()
-            count += many
 
         work()  # clocks up
-        before, began = _edge(read, clock, work)
-        count = 0
-        while clock() - began < seconds:
-            work()
-        after, ended = _edge(read, clock, work)
-    return Energy(device, after - before, ended - began, count * per_launch, rest, rest_window)
+        joules, window, batches = _window(read, clock, work, seconds)
+    return Energy(device, joules, window, batches * many * per_launch, resting / rest_window, rest_window)
 
 
 def of_graph(graph: Any, per_launch: int = 1, **how: Any) -> Energy:
@@ -163,7 +153,7 @@ def _counter(nvml: Any, uuid: str | None) -> Iterator[tuple[str, Callable[[], fl
                 return nvml.nvmlDeviceGetTotalEnergyConsumption(handle) / 1e3
             except nvml.NVMLError as error:
                 raise EnergyError(
-                    f"{name} has no energy counter to read ({error}): it needs Volta or newer, and no part of a GPU (MIG)"
+                    f"{name} has no energy counter to read ({error}): only whole GPUs since Volta have one"
                 ) from None
 
         yield name, read
@@ -172,20 +162,34 @@ def _counter(nvml: Any, uuid: str | None) -> Iterator[tuple[str, Callable[[], fl
             nvml.nvmlShutdown()
 
 
-def _edge(read: Callable[[], float], clock: Callable[[], float], meanwhile: Callable[[], Any]) -> tuple[float, float]:
-    """(J, s) where the counter next moves, doing something until then."""
-    first, began = read(), clock()
+def _window(
+    read: Callable[[], float], clock: Callable[[], float], meanwhile: Callable[[], Any], least: float
+) -> tuple[float, float, int]:
+    """(J, s, how often `meanwhile` was done) from a move of the counter to one at least `least` s later."""
+    before, began, _ = _edge(read, clock, meanwhile)
+    times = 0
+    while clock() - began < least:
+        meanwhile()
+        times += 1
+    after, ended, more = _edge(read, clock, meanwhile)
+    if after <= before:
+        raise EnergyError(f"the energy counter went from {before:,.3f} back to {after:,.3f} J: measure once more")
+    return after - before, ended - began, times + more
+
+
+def _edge(
+    read: Callable[[], float], clock: Callable[[], float], meanwhile: Callable[[], Any]
+) -> tuple[float, float, int]:
+    """(J, s, how often `meanwhile` was done) where the counter next moves."""
+    first, began, times = read(), clock(), 0
     while True:
         meanwhile()
+        times += 1
         now, when = read(), clock()
         if now != first:
-            if now < first:
-                raise EnergyError(f"the energy counter went back from {first:,.3f} to {now:,.3f} J: measure once more")
-            return now, when
+            return now, when, times
         if when - began > STILL_SECONDS:
-            raise EnergyError(
-                f"the energy counter stands still at {first:,.3f} J for {when - began:.1f} s: it does not count"
-            )
+            raise EnergyError(f"the energy counter stands still at {first:,.3f} J: this GPU does not count its energy")
 
 
 def _batch(launch: Callable[[], Any], synchronize: Callable[[], Any], clock: Callable[[], float]) -> int:
