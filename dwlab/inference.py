@@ -263,6 +263,8 @@ def random_weights(network: Network, seed: int = 0) -> dict[str, dict[str, np.nd
     for name, shapes in weight_shapes(network).items():
         problem = network.layer(name).problem
         gain = 1.0 if problem.activation == "none" else 2.0  # an activation takes about half of the squares away
+        if problem.residual:
+            gain /= 4  # what is added again and again would double each time
         terms = math.prod(shapes["w"][1:])
         found[name] = {"w": (rng.standard_normal(shapes["w"]) * math.sqrt(gain / terms)).astype(np.float32)}
         if "b" in shapes:
@@ -1279,6 +1281,8 @@ def main(options: Namespace) -> int:
     if options.resolution is not None and options.resolution < 1:
         raise InferenceError(f"--resolution {options.resolution}: it is a number of pixels, at least 1")
     network = networks.network(options.network, options.batch, options.layout, options.dtype, resolution)
+    if options.energy and not on_gpu:
+        raise InferenceError("--energy: the simulated GPU uses none; it is measured on a GPU")
     if options.image and not options.weights:
         raise InferenceError("--image without --weights: random weights know no classes; give a file of weights too")
     if options.image and network.layers[0].problem.C != 3:
@@ -1311,8 +1315,6 @@ def main(options: Namespace) -> int:
 
             energy = room.of_graph(model.graph, per_launch=network.batch)
             found["energy"] = energy.to_dict()
-    elif options.energy:
-        raise InferenceError("--energy: the simulated GPU uses none; it is measured on a GPU")
     if options.json:
         print(json.dumps(found, indent=1, ensure_ascii=False))
         return 0 if compared.ok else 1
