@@ -896,7 +896,7 @@ class Comparison:
 
     error, torch_error: |y - float64's| / |float64's| (2-norms) of the whole network's output, ours and PyTorch's in the
     same storage type. reused: whether the output with shared memory is the same, bit by bit, as with none. same_class:
-    images for which ours and float64's have the same greatest class, of `images`.
+    of a classifier, for how many of the `images` ours and float64's have the same greatest class.
     """
 
     network: str
@@ -904,7 +904,7 @@ class Comparison:
     error: float
     torch_error: float
     reused: bool
-    same_class: int
+    same_class: int | None
     images: int
 
     @property
@@ -946,7 +946,8 @@ class Comparison:
         )
         whole = f"from the image to the output ours is off by {self.error:.1e}, PyTorch by {self.torch_error:.1e}"
         memory = "" if self.reused else "; with shared memory the output is another, which is a fault"
-        return f"{steps}. {whole[0].upper()}{whole[1:]}, the same class in {self.same_class} of {self.images}{memory}."
+        same = "" if self.same_class is None else f", the same class in {self.same_class} of {self.images}"
+        return f"{steps}. {whole[0].upper()}{whole[1:]}{same}{memory}."
 
     def __str__(self) -> str:
         rows = [
@@ -982,7 +983,7 @@ def compare(model: Model, image: Any) -> Comparison:
         theirs = forward(network, given, start.to(plain), stored=dtype)
     scale = float(truth.norm()) or 1.0
     ours = torch.from_numpy(alone).to(device).double()
-    same = int((ours.argmax(1) == truth.argmax(1)).sum()) if truth.ndim == 2 else network.batch
+    same = int((ours.argmax(1) == truth.argmax(1)).sum()) if truth.ndim == 2 else None
     return Comparison(
         network.name,
         rows,
