@@ -18,6 +18,7 @@ from dwlab.inference import InferenceError  # noqa: E402
 from dwlab.layers import DepthwiseConv2d, Fused, Pointwise  # noqa: E402
 from dwlab.networks import INPUT, NETWORKS, network  # noqa: E402
 
+torch.set_num_threads(1)  # maps are tiny here: more threads wait for each other, where others use the CPU too
 simulated = pytest.mark.skipif(target.mode != "simulated", reason="is about the simulated mode")
 gpu = pytest.mark.skipif(target.mode != "gpu", reason="needs a GPU: graphs and times are a GPU's")
 
