@@ -1,10 +1,11 @@
-"""Sliders over pure functions: the roofline explorer, the warp viewer, the traffic calculator.
+"""Sliders over pure functions: the roofline explorer, the warp viewer, the traffic calculator, the fusion planner.
 
 Each has a function that makes a value, and a face for a notebook that shows the value of its sliders:
 
     roofline.view(machine, problem, tile, rows)           roofline_explorer()
     warp.view("lane * 2 + 1", itemsize=4)                 warp_viewer("lane * 2 + 1")
     calculator.view(problem, tile, rows)                  traffic_calculator(problem, tile)
+    planner.view("mobilenet_v1 3.depthwise", "t4")        fuse_planner()
 
 The value is a Panel: `.figure()` is a matplotlib figure, `.alt` says what is shown, `.tables` hold its numbers,
 `.text()`, `.markdown()` and `.html()` all of it. Importing this package loads neither ipywidgets nor matplotlib.
@@ -18,14 +19,27 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from dwlab.widgets._panel import Panel, Table
     from dwlab.widgets.calculator import traffic_calculator
+    from dwlab.widgets.planner import fuse_planner
     from dwlab.widgets.roofline import roofline_explorer
     from dwlab.widgets.warp import warp_viewer
 
-__all__ = ["Panel", "Table", "calculator", "roofline", "roofline_explorer", "traffic_calculator", "warp", "warp_viewer"]
+__all__ = [
+    "Panel",
+    "Table",
+    "calculator",
+    "fuse_planner",
+    "planner",
+    "roofline",
+    "roofline_explorer",
+    "traffic_calculator",
+    "warp",
+    "warp_viewer",
+]
 
 _HOMES = {
     "Panel": "_panel",
     "Table": "_panel",
+    "fuse_planner": "planner",
     "roofline_explorer": "roofline",
     "traffic_calculator": "calculator",
     "warp_viewer": "warp",

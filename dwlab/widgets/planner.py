@@ -1,0 +1,387 @@
+"""The fusion planner's scales: two layers as a kernel each and as one kernel with a tile that one chooses.
+
+    view("mobilenet_v1 3.depthwise", "t4", filters=64, rows=8, columns=8).text()
+
+Bytes, limits and predicted times are `dwlab.planner`'s; only the tile is the reader's. The kernels apart have the tiles
+that the planner gives them, by the same measure: fewest bytes beside bytes, least time beside time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from dwlab import gpus, networks
+from dwlab.accesses import Conv, Tile, sizes
+from dwlab.machine import Machine
+from dwlab.networks import macs, summary
+from dwlab.planner import FUSED, KINDS, NAMES, REDUNDANT, Module, PlanError, Rules, best, dram_bytes, l1_bytes, stays
+from dwlab.planner import time_us as predicted_us
+from dwlab.simt.picture import COLOURS, HATCHES, with_alt
+from dwlab.widgets._panel import Panel, Table, sentence
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from dwlab.widgets._face import Face
+
+PAIRS = (
+    "mobilenet_v1 1.depthwise", "mobilenet_v1 3.depthwise", "mobilenet_v1 8.depthwise", "mobilenet_v1 13.depthwise",
+    "mobilenet_v2 2.expand", "mobilenet_v2 2.depthwise", "mobilenet_v2 12.expand", "mobilenet_v2 12.depthwise",
+)  # fmt: skip
+"""Network and first layer of the pairs that the widget offers."""
+
+GPUS = ("gtx1660", "t4", "a4000", "orin", "a100", "h100", "h200")
+
+
+@dataclass(frozen=True)
+class Weighed:
+    """Two layers as one kernel and as two. fused: with the reader's tile. by_bytes, by_time: the two apart, each at its
+    tile of fewest bytes, or of least predicted time. shared_limit: bytes that a block may have. exceeded: limits that
+    the fused kernel breaks, in sentences."""
+
+    gpu: Machine
+    fused: Module
+    by_bytes: tuple[Module, Module]
+    by_time: tuple[Module, Module]
+    shared_limit: int
+    exceeded: tuple[str, ...]
+
+    @property
+    def layers(self) -> tuple[Conv, ...]:
+        """The two layers."""
+        return self.fused.layers
+
+    @property
+    def apart_bytes(self) -> int:
+        """Accesses of the two apart, in bytes."""
+        return sum(one.gma_bytes for one in self.by_bytes)
+
+    @property
+    def apart_us(self) -> float:
+        """Predicted time of the two apart, µs."""
+        return sum(one.time_us for one in self.by_time)
+
+    @property
+    def fuse_by_bytes(self) -> bool:
+        """Whether the fused kernel fits, gives every multiprocessor a block, and accesses fewer bytes."""
+        enough = self.fused.accesses.blocks >= self.gpu.sms
+        return not self.exceeded and enough and self.fused.gma_bytes < self.apart_bytes
+
+    @property
+    def fuse_by_time(self) -> bool:
+        """Whether the fused kernel fits and is predicted to take less time."""
+        return not self.exceeded and self.fused.time_us < self.apart_us
+
+    @property
+    def on_chip(self) -> int:
+        """Bytes of a block: what it stages, and four for each sum that it keeps."""
+        return self.fused.shared_bytes + 4 * self.fused.accesses.accumulators
+
+
+def pair(name: str, batch: int = 1, dtype: str = "float32", layout: str = "NCHW") -> tuple[Conv, Conv]:
+    """Two neighbours of a network, named by the network and the first: "mobilenet_v1 3.depthwise".
+
+    Raises NetworkError for unknown names, and PlanError for neighbours that cannot share a kernel.
+    """
+    network, _, first = name.strip().partition(" ")
+    made = networks.network(network, batch=batch, dtype=dtype, layout=layout)
+    index = made.layers.index(made.layer(first.strip()))
+    if index + 1 == len(made.layers):
+        raise PlanError(f"{first} is the last layer of {network}: take one that has a next")
+    reason = made.joint(index)
+    if reason:
+        raise PlanError(f"{first} of {network} cannot share a kernel with the next layer: {reason}")
+    return made.layers[index].problem, made.layers[index + 1].problem
+
+
+def weigh(layers: tuple[Conv, Conv], gpu: str | Machine, tile: Tile, shared_limit: int | None = None) -> Weighed:
+    """The two layers on a GPU, fused with this tile and apart.
+
+    tile: of the second layer's output; between pointwise layers its pixels stand in a line. shared_limit: bytes that a
+    block may have, None for what the GPU gives at most. Raises GpuError for an unknown GPU, PlanError for sizes below 1
+    and for layers that no module takes.
+    """
+    made = gpus.find(gpu)
+    for name in ("channels", "rows", "columns"):
+        value = getattr(tile, name)
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise PlanError(f"the tile's {name} are {value!r}; a tile has whole numbers from 1 up")
+    limit = made.shared_per_block if shared_limit is None else shared_limit
+    takes = tuple("dw" if layer.op == "depthwise2d" else "pw" for layer in layers)
+    kinds = [kind for kind in FUSED if KINDS[kind].takes == takes]
+    if not kinds:
+        raise PlanError(f"no module takes {' and '.join(map(summary, layers))}")
+    last = layers[-1]
+    tile = Tile(min(tile.channels, last.channels_out), min(tile.rows, last.P), min(tile.columns, last.Q))
+    if takes == ("pw", "pw"):
+        tile = Tile(tile.channels, 1, tile.pixels)
+    accesses = KINDS[kinds[0]].accesses(*layers, tile)  # of PWDW and PWDW_R it finds by the tile which one it is
+    each = {name: size for name, (_, size) in sizes(layers).items()}
+    gma = sum(each[name] * count for name, count in accesses.elements.items())
+    dram = dram_bytes(layers, accesses, made.l2_bytes or 0)
+    shared = layers[0].itemsize * sum(accesses.shared.values())
+    fused = Module(
+        layers=layers,
+        accesses=accesses,
+        gma_bytes=gma,
+        dram_bytes=dram,
+        shared_bytes=shared,
+        time_us=predicted_us(accesses, gma, dram, shared, made, layers[0].dtype, Rules().kernel_us),
+        redundant=accesses.macs / sum(map(macs, layers)) - 1,
+        between_bytes=sizes((layers[0],))["y"][0],
+    )
+    apart = {}
+    for objective in ("gma", "time"):
+        two = [best(kind, (layer,), made, Rules(objective)) for kind, layer in zip(takes, layers, strict=True)]
+        if isinstance(found := next((one for one in two if isinstance(one, str)), None), str):
+            raise PlanError(f"a layer alone fits no tile: {found}")
+        apart[objective] = tuple(two)
+    exceeded = []
+    if shared > limit:
+        exceeded.append(f"Shared memory: a block needs {shared:,} bytes, {limit:,} are allowed.")
+    on_chip = shared + 4 * accesses.accumulators
+    if on_chip > l1_bytes(made):
+        exceeded.append(
+            f"On chip: a block needs {on_chip:,} bytes with its sums, a multiprocessor has {l1_bytes(made):,}."
+        )
+    if fused.redundant > REDUNDANT:
+        exceeded.append(
+            f"Work: {100 * fused.redundant:,.0f} % more multiply-adds than apart, {100 * REDUNDANT:.0f} % are allowed."
+        )
+    return Weighed(made, fused, apart["gma"], apart["time"], limit, tuple(exceeded))
+
+
+PARTS = ("x", "between", "w1", "w2", "y")
+"""What bytes go to, in the order in which they are drawn; between: the map, written and read."""
+
+
+def parts(one: Weighed) -> dict[str, tuple[int, int]]:
+    """Part -> (bytes apart, bytes fused); b and m count with their w, r with y."""
+    first, second = one.by_bytes
+    found = {name: [0, 0] for name in PARTS}
+    for place, modules in enumerate(((first, second), (one.fused,))):
+        for number, module in enumerate(modules, 1):
+            each = {name: size for name, (_, size) in sizes(module.layers).items()}
+            for name, count in module.accesses.elements.items():
+                if name in ("x", "y", "r"):
+                    outer = (name == "x") == (number == 1) or len(modules) == 1
+                    part = {"x": "x", "y": "y", "r": "y"}[name] if outer else "between"
+                else:
+                    part = "w" + (name[-1] if name[-1] in "12" else str(number))
+                found[part][place] += count * each[name]
+    return {name: (apart, fused) for name, (apart, fused) in found.items()}
+
+
+def _mb(count: float) -> str:
+    return f"{count / 1e6:,.2f} MB"
+
+
+def _verdict(one: Weighed) -> str:
+    if one.exceeded:
+        return "apart, as a limit is exceeded"
+    words = {True: "fuse", False: "apart"}
+    return f"by bytes {words[one.fuse_by_bytes]}, by predicted time {words[one.fuse_by_time]}"
+
+
+def _describe(one: Weighed, title: str) -> str:
+    fused, blocks = one.fused, one.fused.accesses.blocks
+    text = (
+        f"Two charts for {title}. Bytes accessed: {_mb(one.apart_bytes)} apart, {_mb(fused.gma_bytes)} fused. Limits: "
+        f"shared memory {fused.shared_bytes:,} of {one.shared_limit:,} bytes a block, on chip {one.on_chip:,} of "
+        f"{l1_bytes(one.gpu):,}, multiply-adds {100 * fused.redundant:+.0f} % of {100 * REDUNDANT:+.0f} %, "
+        f"{blocks:,} block{'s' if blocks != 1 else ''} for {one.gpu.sms} multiprocessors. "
+    )
+    return text + f"Decision: {_verdict(one)}."
+
+
+def _tables(one: Weighed) -> tuple[Table, ...]:
+    fused, gpu, blocks = one.fused, one.gpu, one.fused.accesses.blocks
+    once = dict.fromkeys(PARTS, 0)
+    for name, (size, _) in sizes(one.layers).items():
+        once[{"x": "x", "y": "y", "r": "y"}.get(name, "w" + name[-1])] += size
+    rows = []
+    for name, (apart, together) in parts(one).items():
+        times = f"{together / once[name]:.2f}" if once[name] else "0"
+        rows.append((name, _mb(apart), _mb(together), times))
+    rows.append(("all", _mb(one.apart_bytes), _mb(fused.gma_bytes), ""))
+    marks = {True: "yes", False: "no"}
+    limits = (
+        ("shared memory, bytes a block", f"{fused.shared_bytes:,}", f"{one.shared_limit:,}",
+         marks[fused.shared_bytes <= one.shared_limit]),
+        ("on chip with sums, bytes", f"{one.on_chip:,}", f"{l1_bytes(gpu):,}", marks[one.on_chip <= l1_bytes(gpu)]),
+        ("more multiply-adds, %", f"{100 * fused.redundant:.0f}", f"{100 * REDUNDANT:.0f}",
+         marks[fused.redundant <= REDUNDANT]),
+        ("blocks, at least (by bytes)", f"{blocks:,}", f"{gpu.sms}", marks[blocks >= gpu.sms]),
+    )  # fmt: skip
+    saved = 100 * (1 - fused.gma_bytes / one.apart_bytes)
+    gained = 100 * (1 - fused.time_us / one.apart_us)
+    words = {True: "fuse", False: "apart"}
+    return (
+        Table("Bytes accessed in global memory", ("part", "apart", "fused", "times read or written"), tuple(rows)),
+        Table("Limits", ("what", "this tile", "limit", "kept"), limits),
+        Table(
+            "Decision",
+            ("by", "apart", "fused", "saved", "decision"),
+            (
+                ("bytes", _mb(one.apart_bytes), _mb(fused.gma_bytes), f"{saved:.0f} %", words[one.fuse_by_bytes]),
+                ("predicted time", f"{one.apart_us:,.1f} µs", f"{fused.time_us:,.1f} µs", f"{gained:.0f} %",
+                 words[one.fuse_by_time]),
+            ),
+        ),
+    )  # fmt: skip
+
+
+def _notes(one: Weighed) -> tuple[str, ...]:
+    found = best(one.fused.kind, one.layers, one.gpu, Rules("gma"))
+    text = (
+        f"The planner's own tile of fewest bytes is {found.tile}, {_mb(found.gma_bytes)}."
+        if isinstance(found, Module)
+        else f"The planner finds no tile by bytes: {found}."
+    )
+    inside = all(stays((layer,), one.gpu.l2_bytes or 0) for layer in one.layers)
+    size = f"{_mb(one.fused.between_bytes)} between the layers"
+    l2 = f"the L2 of {(one.gpu.l2_bytes or 0) / 2**20:g} MiB"
+    return (
+        text,
+        f"{size}: in {l2} they would {'stay anyway' if inside else 'not stay'}, so that fusing keeps "
+        f"{'hardly any' if inside else 'these'} bytes from device memory.",
+        f"Times are predicted, not measured. Ceilings: {one.gpu.ceilings.source}",
+    )
+
+
+def _draw(one: Weighed, alt: str) -> Figure:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+    from matplotlib.patches import Patch
+
+    figure = Figure(figsize=(5.8, 4.8), dpi=100)
+    FigureCanvasAgg(figure)
+    moved, limits = figure.add_axes((0.2, 0.6, 0.77, 0.26)), figure.add_axes((0.2, 0.08, 0.77, 0.27))
+    for axes in (moved, limits):
+        axes.tick_params(labelsize=8, length=2)
+        for side in ("top", "right"):
+            axes.spines[side].set_visible(False)
+    totals = [0.0, 0.0]
+    colours = dict(zip(PARTS, (COLOURS[0], COLOURS[6], COLOURS[2], COLOURS[4], COLOURS[1]), strict=True))
+    hatches = dict(zip(PARTS, HATCHES, strict=False))
+    for name, widths in parts(one).items():
+        moved.barh(
+            [0, 1],
+            widths,
+            left=totals,
+            height=0.62,
+            color=colours[name],
+            hatch=hatches[name],
+            edgecolor="white",
+            lw=0.8,
+        )
+        totals = [total + width for total, width in zip(totals, widths, strict=True)]
+    for place, total in enumerate(totals):
+        moved.text(total + max(totals) * 0.015, place, _mb(total), fontsize=8, va="center")
+    moved.set(ylim=(1.5, -0.5), xlim=(0, max(totals) * 1.2), xticks=[], yticks=[0, 1], yticklabels=["apart", "fused"])
+    moved.spines["bottom"].set_visible(False)
+    figure.text(0.01, 0.985, "Bytes accessed in global memory", fontsize=10, fontweight="bold", va="top")
+    labels = {"between": "between, written and read"}
+    keys = [
+        Patch(facecolor=colours[name], hatch=hatches[name], edgecolor="white", label=labels.get(name, name))
+        for name in PARTS
+    ]
+    figure.legend(
+        handles=keys,
+        loc="upper left",
+        bbox_to_anchor=(0.02, 0.95),
+        ncols=5,
+        fontsize=8,
+        frameon=False,
+        columnspacing=1.2,
+    )
+
+    fused, gpu = one.fused, one.gpu
+    shares = (
+        ("shared memory", fused.shared_bytes / max(1, one.shared_limit), False),
+        ("on chip", one.on_chip / l1_bytes(gpu), False),
+        ("more work", max(0.0, fused.redundant) / REDUNDANT, False),
+        ("blocks / SMs", fused.accesses.blocks / gpu.sms, True),
+    )
+    most = 2.0
+    for place, (_, share, least) in enumerate(shares):
+        kept = share >= 1 if least else share <= 1
+        limits.barh(
+            place, min(share, most), height=0.62, color="#BBBBBB" if kept else COLOURS[6], hatch="" if kept else "////",
+            edgecolor="white", lw=0.8,
+        )  # fmt: skip
+        text = f"{100 * share:,.0f} %{'' if kept else ' ← too few' if least else ' ← over'}"
+        limits.text(
+            min(share, most) + 0.03, place, text, fontsize=8, va="center", fontweight="normal" if kept else "bold"
+        )
+    limits.axvline(1, color="black", lw=1.2)
+    limits.set(ylim=(3.6, -0.6), xlim=(0, most * 1.3), yticks=range(4), yticklabels=[name for name, *_ in shares])
+    limits.set_xticks([0, 1], ["0", "limit"])
+    figure.text(
+        0.01, 0.46, f"Limits on {gpu.name}, as parts of what is allowed", fontsize=10, fontweight="bold", va="top"
+    )
+    figure.text(0.01, 0.41, "the first three stay left of the line, blocks right of it", fontsize=8, va="top")
+    return with_alt(figure, alt)
+
+
+def view(
+    layers: str | tuple[Conv, Conv] = PAIRS[1],
+    gpu: str | Machine = "t4",
+    filters: int = 64,
+    rows: int = 8,
+    columns: int = 8,
+    shared_kib: float | None = None,
+    batch: int = 1,
+    dtype: str = "float32",
+) -> Panel:
+    """Charts, tables and words for two layers, a GPU and a tile.
+
+    layers: a name as `pair` has it, taken in this batch and dtype; or the two themselves. filters, rows, columns: of a
+    block's output. shared_kib: KiB of shared memory that a block may have, None or 0 for the GPU's most. What cannot be
+    used makes a panel that says why; limits that the tile breaks are named in `problems`.
+    """
+    try:
+        two = pair(layers, batch, dtype) if isinstance(layers, str) else layers
+        limit = int(shared_kib * 1024) if shared_kib else None
+        one = weigh(two, gpu, Tile(filters, rows, columns), limit)
+    except ValueError as error:
+        return Panel(title=f"{layers} on {gpu}", alt="", problems=(sentence(error),))
+    names = " → ".join(summary(layer) for layer in two)
+    title = f"{names} as {NAMES[one.fused.kind]} on {one.gpu.name}, tile {one.fused.tile}"
+    alt = _describe(one, title)
+    return Panel(
+        title=f"{title}: {_verdict(one)}",
+        alt=alt,
+        tables=_tables(one),
+        problems=one.exceeded,
+        notes=_notes(one),
+        draw=lambda: _draw(one, alt),
+    )
+
+
+def fuse_planner(
+    layers: str = PAIRS[1], gpu: str = "t4", filters: int = 64, rows: int = 8, columns: int = 8, batch: int = 1
+) -> Face:
+    """The planner's scales for a notebook: sliders over `view`. Needs ipywidgets."""
+    from dwlab.widgets._face import Control, face, widgets
+
+    w = widgets()
+
+    def slider(value: int, most: int):
+        return w.IntSlider(value=value, min=1, max=max(most, value))
+
+    def choice(options: tuple, value):
+        return w.Dropdown(options=[*options, *(() if value in options else (value,))], value=value)
+
+    controls = {
+        "layers": Control("network, first layer", choice(PAIRS, layers)),
+        "gpu": Control("GPU", choice(GPUS, gpu)),
+        "filters": Control("filters a tile", slider(filters, 512)),
+        "rows": Control("rows of a tile", slider(rows, 56)),
+        "columns": Control("columns of a tile", slider(columns, 56)),
+        "shared_kib": Control("shared memory a block, KiB (0: the GPU's most)", w.IntSlider(value=0, min=0, max=227)),
+        "batch": Control("batch", choice((1, 8, 32), batch)),
+        "dtype": Control("dtype", choice(("float32", "float16", "int8"), "float32")),
+    }
+    return face("Fusion planner", controls, view)

@@ -1,0 +1,151 @@
+"""The fusion planner's widget: the planner's own numbers, decisions that flip, limits, bad input, its face."""
+
+import subprocess
+import sys
+
+import pytest
+
+from dwlab import accesses, gpus
+from dwlab.accesses import Tile, sizes
+from dwlab.layers import DepthwiseConv2d, Pointwise
+from dwlab.networks import NetworkError
+from dwlab.planner import PlanError, Rules, best
+from dwlab.simt.picture import as_png
+from dwlab.widgets import planner as widget
+
+
+def decisions(panel):
+    """(by bytes, by predicted time) as the panel's table has them."""
+    return tuple(row[-1] for row in panel.tables[2].rows)
+
+
+@pytest.mark.parametrize("name", ["mobilenet_v1 3.depthwise", "mobilenet_v2 2.expand", "mobilenet_v2 12.expand"])
+@pytest.mark.parametrize("gpu", ["t4", "h200"])
+def test_with_the_planners_tile_it_has_the_planners_numbers(name, gpu):
+    layers, found = widget.pair(name), gpus.find(gpu)
+    kinds = ["dwpw"] if "depthwise" in name else ["pwdw", "pwdw_r"]
+    modules = [best(kind, layers, found, Rules()) for kind in kinds]
+    for module in (one for one in modules if not isinstance(one, str)):
+        weighed = widget.weigh(layers, gpu, module.tile)
+        assert weighed.fused == module
+        assert not weighed.exceeded
+        assert weighed.fuse_by_time == (module.time_us < weighed.apart_us)
+
+
+@pytest.mark.parametrize("name", widget.PAIRS)
+def test_parts_add_up_and_only_the_fused_kernel_has_nothing_between(name):
+    one = widget.weigh(widget.pair(name), "t4", Tile(32, 4, 8))
+    found = widget.parts(one)
+    assert sum(apart for apart, _ in found.values()) == one.apart_bytes
+    assert sum(fused for _, fused in found.values()) == one.fused.gma_bytes
+    between = sizes(one.layers[:1])["y"][0]
+    assert found["between"][0] >= 2 * between and found["between"][1] == 0
+    assert found["y"] == (sizes(one.layers)["y"][0] + sizes(one.layers).get("r", (0,))[0],) * 2
+
+
+def test_two_pointwise_layers_are_a_pair_too():
+    layers = Pointwise(1, 8, 32, 14, 14, bias=True), Pointwise(1, 32, 16, 14, 14, residual=True)
+    one = widget.weigh(layers, "a100", Tile(16, 4, 8))
+    assert one.fused.kind == "pwpw" and one.fused.tile == Tile(16, 1, 32)
+    found = widget.parts(one)
+    groups = accesses.tiles(16, one.by_bytes[1].tile.channels)
+    assert found["between"] == ((1 + groups) * 4 * 32 * 14 * 14, 0), "written once, and read by each group of filters"
+    assert found["y"] == (2 * 4 * 16 * 14 * 14,) * 2, "y is written, and r read"
+
+
+def test_the_decision_flips_with_the_tile_the_gpu_and_the_shared_memory():
+    name = "mobilenet_v1 3.depthwise"
+    assert decisions(widget.view(name, "t4", 64, 8, 8))[0] == "apart"
+    assert decisions(widget.view(name, "t4", 128, 8, 8))[0] == "fuse"
+    assert decisions(widget.view(name, "h200", 128, 8, 8))[0] == "apart", "fewer blocks than multiprocessors"
+    needed = widget.weigh(widget.pair(name), "t4", Tile(128, 8, 8)).fused.shared_bytes
+    kib = -(-needed // 1024)
+    assert decisions(widget.view(name, "t4", 128, 8, 8, shared_kib=kib))[0] == "fuse"
+    panel = widget.view(name, "t4", 128, 8, 8, shared_kib=kib - 1)
+    assert decisions(panel) == ("apart", "apart")
+    assert panel.problems == (f"Shared memory: a block needs {needed:,} bytes, {(kib - 1) * 1024:,} are allowed.",)
+
+
+def test_all_limits_are_named():
+    found = widget.view("mobilenet_v1 8.depthwise", "t4", 512, 14, 14).problems
+    assert [text.split(":")[0] for text in found] == ["Shared memory", "On chip"]
+    found = widget.view("mobilenet_v2 2.expand", "h200", 8, 1, 1).problems
+    assert [text.split(":")[0] for text in found] == ["Work"], "3 × 3 pixels are computed for each output"
+
+
+def test_a_tile_is_no_larger_than_the_map():
+    one = widget.weigh(widget.pair("mobilenet_v1 13.depthwise"), "t4", Tile(4096, 99, 99))
+    assert one.fused.tile == Tile(1024, 7, 7)
+
+
+def test_bytes_are_of_the_dtype_and_the_batch():
+    float32, float16 = (widget.weigh(widget.pair("mobilenet_v1 1.depthwise", dtype=t), "a100", Tile(64, 8, 8))
+                        for t in ("float32", "float16"))  # fmt: skip
+    assert float32.fused.gma_bytes == 2 * float16.fused.gma_bytes
+    many = widget.weigh(widget.pair("mobilenet_v1 1.depthwise", batch=8), "a100", Tile(64, 8, 8))
+    assert many.fused.gma_bytes == 8 * float32.fused.gma_bytes
+
+
+def test_what_the_l2_would_have_kept_is_said():
+    inside = widget.view("mobilenet_v1 3.depthwise", "h200").notes[1]
+    assert "they would stay anyway" in inside and "hardly any bytes from device memory" in inside
+    assert "they would not stay" in widget.view("mobilenet_v1 3.depthwise", "h200", batch=64).notes[1]
+
+
+WRONG = [
+    (("mobilenet_v9 1.depthwise",), "There is no network 'mobilenet_v9'"),
+    (("mobilenet_v1 3.depthwis",), "The nearest is '3.depthwise'"),
+    (("mobilenet_v1",), "has no layer ''"),
+    (("mobilenet_v1 stem",), "cannot share a kernel with the next layer"),
+    (("mobilenet_v1 head.classifier",), "is the last layer"),
+    (("mobilenet_v2 3.project",), "cannot share a kernel"),
+    (("mobilenet_v1 3.depthwise", "t5"), "There is no GPU 't5'"),
+    (("mobilenet_v1 3.depthwise", "t4", 0), "The tile's channels are 0"),
+    (("mobilenet_v1 3.depthwise", "t4", 8, 2.5), "The tile's rows are 2.5"),
+    (("mobilenet_v1 3.depthwise", "t4", 8, 8, True), "The tile's columns are True"),
+    (("mobilenet_v1 3.depthwise", "t4", 8, 8, 8, None, 0), "atch 0"),
+    (("mobilenet_v1 3.depthwise", "t4", 8, 8, 8, None, 1, "float8"), "float8"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "says"), WRONG, ids=[says for _, says in WRONG])
+def test_what_cannot_be_used_makes_a_panel_that_says_why(arguments, says):
+    panel = widget.view(*arguments)
+    assert panel.draw is None and len(panel.problems) == 1 and says in panel.problems[0], panel.problems
+    assert "Not possible" in panel.html()
+
+
+def test_errors_are_those_of_the_modules_that_know():
+    with pytest.raises(NetworkError, match="nearest"):
+        widget.pair("mobilenet_v3 1")
+    with pytest.raises(PlanError, match="no module takes"):
+        layers = DepthwiseConv2d(1, 4, 8, 8, 3), DepthwiseConv2d(1, 4, 8, 8, 3)
+        widget.weigh(layers, "t4", Tile(1, 8, 8))
+
+
+@pytest.mark.parametrize("arguments", [(), ("mobilenet_v1 8.depthwise", "h200", 512, 14, 14)])
+def test_a_panel_has_picture_words_and_numbers(arguments):
+    panel = widget.view(*arguments)
+    assert as_png(panel.figure()).startswith(b"\x89PNG")
+    assert panel.figure().alt == panel.alt and len(panel.alt) > 100
+    for text in (panel.text(), panel.markdown()):
+        assert "predicted, not measured" in text and panel.tables[0].rows[-1][2] in text
+
+
+def test_the_face_follows_its_controls():
+    pytest.importorskip("ipywidgets")
+    face = widget.fuse_planner(batch=4)
+    assert decisions(face.panel)[0] == "apart" and face.controls["batch"].value == 4
+    face.controls["batch"].value = 1
+    face.controls["filters"].value = 128
+    assert decisions(face.panel)[0] == "fuse" and "Tesla T4" in face.panel.title
+    face.controls["shared_kib"].value = 1
+    assert "apart, as a limit is exceeded" in face.panel.title and "Not possible" in face.output.value
+    for name in widget.GPUS:
+        face.controls["gpu"].value = name
+        assert gpus.find(name).name in face.panel.title
+
+
+def test_importing_loads_no_figures_and_no_widgets():
+    code = "import sys, dwlab.widgets.planner; sys.exit(bool({'matplotlib', 'ipywidgets', 'PIL'} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
