@@ -10,6 +10,47 @@ from dwlab import exercises
 
 pytestmark = needs_solutions
 
+# 33_1 with what one pixel of `between` is made of, and what stands between the two parts.
+EXPAND = """
+between = cuda.shared.array((FILTERS, HALO, HALO), float32)
+row, column = cuda.threadIdx.y, cuda.threadIdx.x
+p0, q0, f0 = cuda.blockIdx.y * SIDE, cuda.blockIdx.x * SIDE, cuda.blockIdx.z * FILTERS
+for k in range(row * SIDE + column, HALO * HALO, SIDE * SIDE):
+    h, v = p0 - 1 + k // HALO, q0 - 1 + k % HALO
+    inside = 0 <= h < x.shape[1] and 0 <= v < x.shape[2]
+    s0 = s1 = s2 = s3 = float32(0)
+    {pixel}
+    between[0, k // HALO, k % HALO] = max(s0, float32(0))
+    between[1, k // HALO, k % HALO] = max(s1, float32(0))
+    between[2, k // HALO, k % HALO] = max(s2, float32(0))
+    between[3, k // HALO, k % HALO] = max(s3, float32(0))
+{barrier}
+p, q = p0 + row, q0 + column
+if p < y.shape[1] and q < y.shape[2]:
+    for f in range(FILTERS):
+        total = float32(0)
+        for i in range(3):
+            for j in range(3):
+                total += w2[f0 + f, i, j] * between[f, row + i, column + j]
+        y[f0 + f, p, q] = total
+"""
+BIAS = "s0, s1, s2, s3 = b1[f0], b1[f0 + 1], b1[f0 + 2], b1[f0 + 3]"
+SUMS = """for c in range(x.shape[0]):
+            value = x[c, h, v]
+            s0 += w1[f0, c] * value
+            s1 += w1[f0 + 1, c] * value
+            s2 += w1[f0 + 2, c] * value
+            s3 += w1[f0 + 3, c] * value"""
+APART = """for c in range(x.shape[0]):
+            s0 += w1[f0, c] * x[c, h, v]
+        for c in range(x.shape[0]):
+            s1 += w1[f0 + 1, c] * x[c, h, v]
+        for c in range(x.shape[0]):
+            s2 += w1[f0 + 2, c] * x[c, h, v]
+        for c in range(x.shape[0]):
+            s3 += w1[f0 + 3, c] * x[c, h, v]"""
+RIGHT = f"if inside:\n        {BIAS}\n        {SUMS}"
+
 WRONG = [
     (
         "30_1",
@@ -242,6 +283,130 @@ WRONG = [
                     y[c, p0 + k, q] = sums[k]
         """,
         r"[Oo]ut of bounds",
+    ),
+    (
+        "33_1",
+        "a bias outside of the map",
+        EXPAND.format(pixel=f"{BIAS}\n    if inside:\n        {SUMS}", barrier="cuda.syncthreads()"),
+        r"1 channels, 4 filters, a map of 1 × 1: element \[0, 0, 0\] is",
+    ),
+    (
+        "33_1",
+        "no barrier",
+        EXPAND.format(pixel=RIGHT, barrier=""),
+        r"[Rr]ace: .* reads between element",
+    ),
+    (
+        "33_1",
+        "x loaded for each filter",
+        EXPAND.format(pixel=f"if inside:\n        {BIAS}\n        {APART}", barrier="cuda.syncthreads()"),
+        r"16,128 elements of x are loaded; 4,032 are enough",
+    ),
+    (
+        "33_1",
+        "no halo",
+        EXPAND.format(
+            pixel=RIGHT.replace("if inside:", "if inside and p0 <= h < p0 + SIDE and q0 <= v < q0 + SIDE:"),
+            barrier="cuda.syncthreads()",
+        ),
+        r"2 channels, 8 filters, a map of 8 × 9: element \[0, 0, 7\] is",
+    ),
+    (
+        "33_2",
+        "x once for each tile",
+        "x = 16 * 14**2\nw1 = 1728\nw2 = 1536\nmore_work = 54.5\nmore_small_tile = 5232\nfewer_whole = 4608",
+        r"`x`: you predicted 3,136 elements; more were counted",
+    ),
+    (
+        "33_2",
+        "the padding loaded",
+        "x = 3 * 4 * 16 * 64\nw1 = 1728\nw2 = 1536\nmore_work = 54.5\nmore_small_tile = 5232\nfewer_whole = 4608",
+        r"`x`: you predicted 12,288 elements; fewer were counted",
+    ),
+    (
+        "33_2",
+        "all filters for each block",
+        "x = 9408\nw1 = 1728\nw2 = 12 * 24 * 16\nmore_work = 54.5\nmore_small_tile = 5232\nfewer_whole = 4608",
+        r"`w2`: you predicted 4,608 elements; fewer were counted",
+    ),
+    (
+        "33_2",
+        "work of the depthwise layer alone",
+        "x = 9408\nw1 = 1728\nw2 = 1536\nmore_work = 200\nmore_small_tile = 5232\nfewer_whole = 4608",
+        r"`more_work`: you predicted 200 percent; fewer were counted",
+    ),
+    (
+        "33_2",
+        "fusing must save",
+        "x = 9408\nw1 = 1728\nw2 = 1536\nmore_work = 54.5\nmore_small_tile = -4608\nfewer_whole = 4608",
+        r"`more_small_tile`: you predicted -4,608 elements; more were counted",
+    ),
+    (
+        "33_3",
+        "the largest gain first",
+        """
+        def gain(piece):
+            return sum(costs[i, i + 1] for i in range(*piece)) - costs[piece]
+
+        taken, pieces = set(), []
+        for piece in sorted(costs, key=gain, reverse=True):
+            if not taken & set(range(*piece)):
+                taken |= set(range(*piece))
+                pieces.append(piece)
+        return sorted(pieces)
+        """,
+        r"4 layers: \[\(0, 1\), \(1, 3\), \(3, 4\)\] costs 33; \[\(0, 2\), \(2, 4\)\] costs 28",
+    ),
+    (
+        "33_3",
+        "pieces that overlap",
+        "return [piece for piece in sorted(costs) if piece[1] - piece[0] == 2] or [(0, 1)]",
+        r"4 layers: .* has two kernels for a layer",
+    ),
+    (
+        "33_3",
+        "no layer at the end",
+        "return [(i, i + 1) for i in range(count - 1)]",
+        r"1 layers: \[\] has no kernel for layer 0",
+    ),
+    (
+        "33_3",
+        "a piece that has no kernel",
+        "return [(0, count)]",
+        r"4 layers: there is no kernel for \(0, 4\)",
+    ),
+    (
+        "33_3",
+        "pairs only",
+        """
+        least, plans = [0.0], [[]]
+        for end in range(1, count + 1):
+            ways = [(least[i] + costs[i, end], plans[i] + [(i, end)])
+                    for i in (end - 2, end - 1) if i >= 0 and (i, end) in costs]
+            best = min(ways)
+            least.append(best[0])
+            plans.append(best[1])
+        return plans[count]
+        """,
+        r"9 layers: .* costs .*; .* costs",
+    ),
+    (
+        "33_3",
+        "all plans, one after the other",
+        """
+        def best(start):
+            if start == count:
+                return 0.0, []
+            ways = []
+            for end in range(start + 1, count + 1):
+                if (start, end) in costs:
+                    cost, rest = best(end)
+                    ways.append((costs[start, end] + cost, [(start, end), *rest]))
+            return min(ways)
+
+        return best(0)[1]
+        """,
+        r"Costs were looked up 60,000 times for 120 layers",
     ),
 ]
 

@@ -517,7 +517,7 @@ for name, tile in (("naive", None), ("NCHW 1 × 8 × 32", (1, 8, 32)), ("NCHW 1 
 # On maps of 7 × 7 four of five threads of a tile in NCHW are idle, where the naive kernel has none. A tile that takes several
 # small maps at once has neither problem, and a map of 7 × 7 needs no halo at all: its edges are padding. So there is no
 # best tile, but one for each layer. Which one is a question for a search, and the GPU's limits take part in it: lesson
-# 33, FusePlanner, does that for two layers at once.
+# [33 · FusePlanner](33_fuseplanner.ipynb) does that for two layers at once.
 #
 # ## Exercises
 #

@@ -1,0 +1,83 @@
+"""Exercise 33_1: a pointwise layer, then a depthwise one, in one kernel
+
+The first half of MobileNetV2's block: a pointwise layer with a bias and a ReLU makes many channels of few, and a
+depthwise layer of 3 × 3 taps, stride 1, padding 1 follows. Per image:
+
+    between[f, h, v] = max(0, b1[f] + sum over c of w1[f, c] * x[c, h, v])
+    y[f, p, q]       = sum over i, j of w2[f, i, j] * between[f, p + i - 1, q + j - 1]
+
+Outside of the map `between` is **zero**. x is (C, H, W), w1 (F, C), b1 (F,), w2 (F, 3, 3), y (F, H, W), F a multiple
+of 4. Write the kernel so that `between` is never in global memory. Block (i, j, g) has 8 × 8 threads; it computes the
+tile of outputs that begins at row 8 j and column 8 i, of filters 4 g to 4 g + 3. It keeps `between` in shared memory,
+10 × 10 of it for each filter, and loads each x that it needs once.
+"""
+
+import numpy as np
+from numba import float32  # noqa: F401
+
+from dwlab import cuda, xray
+from dwlab.accesses import Tile, pwdw
+from dwlab.exercises import Wrong, agree, float32_only, kernel, launched, poisoned, run
+from dwlab.layers import DepthwiseConv2d, Fused, Pointwise
+from dwlab.references import reference
+
+SIDE = 8
+FILTERS = 4
+HALO = SIDE + 2
+
+
+@cuda.jit
+def expand(x, w1, b1, w2, y):
+    # Your code here.
+    raise NotImplementedError("33_1 is not solved yet: replace this line with your code")
+
+
+HINTS = (
+    "Two parts with a barrier between them: 64 threads compute 100 pixels of `between` for four filters, then each "
+    "computes one output of each filter from there.",
+    "One loop over the channels for a pixel: load x[c, h, v] once and add it to four sums. A pixel outside of the map "
+    "has no bias either: it stays 0, where max(0, b1) would be wrong.",
+    "for k in range(threadIdx.y * 8 + threadIdx.x, 100, 64): h = 8 j - 1 + k // 10, v = 8 i - 1 + k % 10. Then "
+    "syncthreads(), where all 64 threads pass. Output (row, column) reads between[f, row + i, column + j].",
+)
+
+
+def problem(C, F, H, W):
+    """The two layers."""
+    return Fused(Pointwise(1, C, F, H, W, bias=True, activation="relu"), DepthwiseConv2d(1, F, H, W, 3))
+
+
+def judge(answer):
+    """Right for maps around a tile, with biases; no hazard; x is loaded as often as the model of PWDW_R says."""
+    expand = kernel(answer, "expand")
+    for C, F, H, W in ((1, 4, 1, 1), (3, 4, 5, 8), (2, 8, 8, 9), (5, 4, 17, 7)):
+        layers = problem(C, F, H, W)
+        given = layers.inputs(seed=H)
+        given["b1"] = np.abs(given["b1"]) + np.float32(0.5)
+        y, grid = poisoned(F, H, W), (-(-W // SIDE), -(-H // SIDE), F // FILTERS)
+        launched(expand, grid, (SIDE, SIDE), given["x"][0], given["w1"], given["b1"], given["w2"], y, hints=HINTS)
+        want = reference(layers, "pwdw", given)["y"][0]
+        agree(y, want, f"{C} channels, {F} filters, a map of {H} × {W}", tolerance=1e-5, hints=HINTS)
+    C, F, H, W = 4, 8, 16, 24
+    layers = problem(C, F, H, W)
+    given = layers.inputs()
+    report = xray(
+        expand, (3, 2, 2), (SIDE, SIDE), given["x"][0], given["w1"], given["b1"], given["w2"], poisoned(F, H, W)
+    )
+    model = pwdw(layers.first, layers.second, Tile(FILTERS, SIDE, SIDE))
+    loads, enough = report.array("x", "load").active_lanes, model.elements["x"]
+    if loads > enough:
+        raise Wrong(
+            f"{loads:,} elements of x are loaded; {enough:,} are enough: each block its tile and halo once.",
+            HINTS[1:],
+        )
+    float32_only(report)
+    more = model.pointwise_macs / (F * C * H * W) - 1
+    return (
+        f"Right for four maps. {loads:,} elements of x loaded, as the model says; the halos cost {100 * more:.0f} % "
+        "more pointwise work."
+    )
+
+
+if __name__ == "__main__":
+    run(__file__)

@@ -1,0 +1,555 @@
+# %% [markdown]
+# # 33 · FusePlanner
+#
+# | | |
+# | --- | --- |
+# | **Time** | about 20 minutes, then the exercises |
+# | **Before** | [30 · Depthwise in two dimensions](30_depthwise_2d.ipynb) |
+# | **Afterwards you can** | say what two layers access apart and in one kernel, term by term, for any tile · find the limit that forbids a tile · say what fusion is still good for where an L2 would have kept the map · explain why pairs cannot be decided one by one, and find the best plan of a network · read a plan, and say what it does not know |
+
+# %% tags=["nbval-ignore-output"]
+from dwlab import banner
+
+banner()
+
+# %% [markdown]
+# ## Question
+#
+# A depthwise layer (DW) writes a map, and the pointwise layer (PW) behind it reads that map. If one kernel computes
+# both, the map between them need not exist in memory. How much is that? Here are four pairs of MobileNetV1, one
+# image, float32. The last column is what is saved of all bytes if everything else is read and written once:
+
+# %%
+from dataclasses import replace
+
+import numpy as np
+
+from dwlab import networks
+from dwlab.accesses import sizes
+
+net = networks.network("mobilenet_v1")
+pairs = {}
+print(f"{'MB':44}{'x':>7}{'between':>9}{'w1':>7}{'w2':>7}{'y':>7}{'saved':>8}")
+for number in range(1, 14):
+    first, second = (net.layer(f"{number}.{what}").problem for what in ("depthwise", "pointwise"))
+    pairs[number] = first, second
+    if number in (1, 3, 8, 13):
+        mb = {name: size / 1e6 for name, (size, _) in sizes((first, second)).items()}
+        between = sizes((first,))["y"][0] / 1e6
+        saved = 2 * between / (sum(mb.values()) + 2 * between)
+        print(f"{networks.summary(first) + ' → ' + networks.summary(second):44}", end="")
+        print(f"{mb['x']:7.2f}{between:9.2f}{mb['w1']:7.2f}{mb['w2']:7.2f}{mb['y']:7.2f}{saved:8.0%}")
+
+# %% [markdown]
+# Up to half of all bytes. So why not fuse everything? Because "everything else once" is a wish. A block computes a
+# tile; it loads halos that its neighbours load too, and filters that all blocks load. Fusing makes that worse, not
+# better: one tile has to suit both layers. **For which pairs, tiles and GPUs are two layers in one kernel less than
+# two kernels, and which pairs of a network should be fused?**
+#
+# ## Predict
+#
+# Take the second pair, DW 3 × 3 on 128 channels of 56 × 56 and PW 128 → 128, as one kernel whose blocks compute 64
+# filters on 8 × 8 pixels. Write down:
+#
+# - how many times x is loaded;
+# - how many times the pointwise filters are loaded;
+# - which part of the two kernels' bytes such a kernel saves (0.5 would be all that there is between);
+# - MobileNetV1 has 25 pairs of neighbours. How many are fused on a T4, and how many on an H200, if bytes decide?
+
+# %%
+predicted_times_x = 1.6
+predicted_times_filters = 1.0
+predicted_saved = 0.4
+predicted_fused_t4 = 13
+predicted_fused_h200 = 13
+
+# %% [markdown]
+# ## Build
+#
+# ### A fused kernel
+#
+# **DWPW**: a block has a thread for each pixel of its tile. For one channel after the other the threads stage x with
+# its halo, and each computes its depthwise output. That number is in no array: it is a register, and goes into the
+# sums of all the block's filters at once. When the channels are through, the sums are y.
+
+# %%
+from numba import float32
+
+from dwlab import cuda, xray
+
+
+def dwpw(first, second, tile):
+    """DWPW for a tile of filters × rows × columns, NCHW, without bias and activation; a thread a pixel."""
+    C, H, W, K, S, PAD = first.C, first.H, first.W, first.K, first.stride, first.padding
+    F, P, Q, FILTERS, ROWS, COLUMNS = second.F, second.P, second.Q, tile.channels, tile.rows, tile.columns
+    DOWN, ACROSS, THREADS, GROUPS = (ROWS - 1) * S + K, (COLUMNS - 1) * S + K, ROWS * COLUMNS, -(-F // FILTERS)
+
+    @cuda.jit
+    def kernel(x, w1, w2, y):
+        window = cuda.shared.array((DOWN, ACROSS), float32)  # x of one channel
+        taps = cuda.shared.array((K, K), float32)
+        column = cuda.shared.array(FILTERS, float32)  # what each filter makes of this channel
+        sums = cuda.local.array(FILTERS, float32)
+        t = cuda.threadIdx.x
+        q0 = cuda.blockIdx.x * COLUMNS
+        p0 = cuda.blockIdx.y * ROWS
+        f0 = cuda.blockIdx.z % GROUPS * FILTERS
+        n = cuda.blockIdx.z // GROUPS
+        for f in range(FILTERS):
+            sums[f] = 0
+        for c in range(C):
+            for k in range(t, DOWN * ACROSS, THREADS):
+                h = p0 * S - PAD + k // ACROSS
+                v = q0 * S - PAD + k % ACROSS
+                window[k // ACROSS, k % ACROSS] = x[n, c, h, v] if 0 <= h < H and 0 <= v < W else float32(0)
+            for k in range(t, K * K, THREADS):
+                taps[k // K, k % K] = w1[c, k // K, k % K]
+            for f in range(t, FILTERS, THREADS):
+                column[f] = w2[f0 + f, c] if f0 + f < F else float32(0)
+            cuda.syncthreads()
+            between = float32(0)
+            for i in range(K):
+                for j in range(K):
+                    between += taps[i, j] * window[t // COLUMNS * S + i, t % COLUMNS * S + j]
+            for f in range(FILTERS):
+                sums[f] += column[f] * between
+            cuda.syncthreads()
+        p = p0 + t // COLUMNS
+        q = q0 + t % COLUMNS
+        if p < P and q < Q:
+            for f in range(FILTERS):
+                if f0 + f < F:
+                    y[n, f0 + f, p, q] = sums[f]
+
+    return kernel, (-(-Q // COLUMNS), -(-P // ROWS), GROUPS * first.N), THREADS
+
+
+# %% [markdown]
+# ### What it accesses
+#
+# Let there be n_p tiles of pixels, and n_f groups of filters, for C channels, F filters and an image. R is how many
+# pixels of a channel all tiles load, halos included: lesson 30's rows times columns. Then in elements:
+#
+# | array | accesses | because |
+# | --- | --- | --- |
+# | x | n_f · C · R | each group of filters needs every channel of its tile with the halo |
+# | w1 | n_f · n_p · C · K² | every block computes all depthwise channels |
+# | w2 | n_p · F · C | the groups together have all filters, and each tile needs them |
+# | y | F · P · Q | once |
+#
+# And the depthwise layer is computed n_f times. That is `dwlab.accesses.dwpw`. The other ways to fuse have their own
+# terms there, derived alike: **PWDW** (pointwise first, the whole map in one tile), **PWDW_R** (pointwise first, in
+# tiles, so that the pixels of the halo are computed again by each tile) and **PWPW**.
+#
+# ## Check
+#
+# The kernel's result against the two layers one after the other, and its accesses, counted by the interpreter,
+# against the model. Small layers with awkward sizes: parts of tiles at the end, stride 2, 5 × 5 taps, two images.
+
+# %%
+from dwlab import accesses
+from dwlab.accesses import Tile
+from dwlab.layers import DepthwiseConv2d, Fused, Pointwise
+from dwlab.references import allowed_error, reference
+
+small = (
+    (DepthwiseConv2d(1, 6, 12, 12, 3), Pointwise(1, 6, 16, 12, 12), Tile(8, 6, 6)),
+    (DepthwiseConv2d(1, 6, 12, 12, 3), Pointwise(1, 6, 16, 12, 12), Tile(16, 4, 12)),
+    (DepthwiseConv2d(2, 3, 11, 13, 3, 2), Pointwise(2, 3, 7, 6, 7), Tile(4, 4, 4)),
+    (DepthwiseConv2d(1, 4, 10, 9, 5), Pointwise(1, 4, 5, 10, 9), Tile(3, 4, 4)),
+)
+print(f"{'layers, tile':48}{'':10}{'x':>8}{'w1':>7}{'w2':>7}{'y':>7}")
+for first, second, tile in small:
+    both = Fused(first, second)
+    given, y = both.inputs(), both.nans("y")
+    kernel, grid, block = dwpw(first, second, tile)
+    kernel[grid, block](given["x"], given["w1"], given["w2"], y)
+    seen = xray(kernel, grid, block, given["x"], given["w1"], given["w2"], np.zeros_like(y))
+    seen.raise_hazards()
+    assert (np.abs(y - reference(both, "dwpw", given)["y"]) <= allowed_error(both, "dwpw", given)["y"]).all()
+    counted = {name: seen.array(name, "load").active_lanes for name in ("x", "w1", "w2")}
+    counted["y"] = seen.array("y", "store").active_lanes
+    model = accesses.dwpw(first, second, tile)
+    name = f"{networks.summary(first)} → {networks.summary(second)}, {tile}"
+    for what, found in (("model", model.elements), ("counted", counted)):
+        print(f"{name:48}{what:10}{found['x']:8,}{found['w1']:7,}{found['w2']:7,}{found['y']:7,}")
+        name = ""
+    assert counted == dict(model.elements)
+
+# %% [markdown]
+# Right, and equal in every number. (For all models, with random layers, tests/test_planner.py counts the elements
+# that each block needs.) So from here on the model is enough, at sizes that no interpreter could run.
+#
+# ## X-ray
+#
+# ### Tiles
+#
+# The pair of the prediction, with the tile that was asked for and with others.
+
+# %%
+from dwlab import gpus, planner
+from dwlab.planner import Rules, best
+
+first, second = pairs[3]
+t4 = gpus.find("t4")
+
+
+def apart(layers, gpu, rules):
+    """Each layer as a kernel of its own, with its best tile."""
+    return [best("dw" if one.op == "depthwise2d" else "pw", (one,), gpu, rules) for one in layers]
+
+
+alone = sum(one.gma_bytes for one in apart((first, second), t4, Rules("gma")))
+once = {name: size / 4 for name, (size, _) in sizes((first, second)).items()}
+tried = {}
+print(f"two kernels, each at its tile of fewest bytes on a {t4.name}: {alone / 1e6:.2f} MB\n")
+print(f"{'':14}{'':>8}{'times x':>9}{'times w2':>10}{'':>8}{'':>8}{'more':>8}{'KB on chip':>12}")
+print(f"{'tile':14}{'blocks':>8}{'is read':>9}{'is read':>10}{'MB':>8}{'saved':>8}{'work':>8}{'for a block':>12}")
+for filters in (16, 64, 128):
+    for side in (4, 8, 14, 28, 56):
+        a = accesses.dwpw(first, second, Tile(filters, side, side))
+        work = a.macs / (networks.macs(first) + networks.macs(second)) - 1
+        chip = 4 * (sum(a.shared.values()) + a.accumulators) / 1024
+        tried[filters, side] = 4 * a.gma / 1e6, chip, a.elements["x"] / once["x"], a.elements["w2"] / once["w2"]
+        print(f"{str(a.tile):14}{a.blocks:8,}{tried[filters, side][2]:9.2f}{tried[filters, side][3]:10.0f}", end="")
+        print(f"{4 * a.gma / 1e6:8.2f}{1 - 4 * a.gma / alone:8.0%}{work:8.0%}{chip:12,.0f}")
+
+# %% tags=["nbval-ignore-output"]
+_, _, times_x, times_w2 = tried[64, 8]
+print(f"64×8×8: x is loaded {times_x:.2f} times; you predicted {predicted_times_x:g}")
+print(f"        w2 is loaded {times_w2:.0f} times; you predicted {predicted_times_filters:g}")
+print(f"        saved {1 - tried[64, 8][0] * 1e6 / alone:.0%}; you predicted {predicted_saved:.0%}")
+
+# %% [markdown]
+# - **Small tiles** have much halo and read the filters again and again: w2 once for each tile of pixels. Many blocks,
+#   though.
+# - **Fewer filters in a tile** means more groups, and each reads x and computes the depthwise layer anew.
+# - **Large tiles** come close to the wish, and save even more than it says, since two kernels in tiles do not read
+#   everything once either. But they must fit: what a block stages, and all its sums. And one block for the whole map
+#   leaves all multiprocessors but one idle.
+
+# %% tags=["nbval-ignore-output"]
+from matplotlib.figure import Figure
+
+from dwlab.simt.picture import COLOURS, LINES, with_alt
+
+chip_kb = planner.l1_bytes(t4) / 1024
+figure = Figure(figsize=(7.2, 3.9), layout="constrained")
+axes = figure.subplots()
+for k, (filters, marker) in enumerate(zip((16, 64, 128), "osD")):
+    points = [(side, *tried[filters, side][:2]) for side in (4, 8, 14, 28, 56)]
+    line = {"color": COLOURS[k], "linestyle": LINES[k], "label": f"{filters} filters"}
+    axes.plot([p[0] for p in points], [p[1] for p in points], **line)
+    for side, mb, chip in points:
+        inside = COLOURS[k] if chip <= chip_kb else "white"
+        axes.plot(side, mb, marker=marker, color=COLOURS[k], markerfacecolor=inside, markersize=7)
+axes.axhline(alone / 1e6, color="black", linewidth=0.9)
+axes.text(56, alone / 1e6 * 1.04, "two kernels", ha="right", va="bottom", fontsize=9)
+axes.set(xscale="log", yscale="log", xticks=(4, 8, 14, 28, 56), xlabel="side of the tile, pixels", ylabel="MB accessed")
+axes.set_xticklabels(["4", "8", "14", "28", "56"])
+axes.set_yticks((3, 5, 10, 20, 40), ["3", "5", "10", "20", "40"])
+axes.minorticks_off()
+axes.legend(loc="upper right", fontsize=9, title=f"hollow: does not fit a {t4.name}", title_fontsize=9)
+with_alt(
+    figure,
+    "Bytes accessed by the fused kernel against the side of its tile, both axes logarithmic, for tiles of 16, 64 and 128 "
+    "filters. All three fall with the side; more filters lie lower. The line of two kernels is crossed by 64 filters "
+    "between sides 8 and 14, by 128 filters between 4 and 8, by 16 filters never. Hollow points, tiles that do not fit a "
+    "T4, begin at side 14 for 64 and 128 filters and at 28 for 16. The printed table has the numbers.",
+)
+
+# %% [markdown]
+# ### Limits
+#
+# Which tiles are possible depends on the GPU: shared memory a block may have, memory on the chip for it and for its
+# sums, and the number of multiprocessors, each of which should have a block. For each GPU the planner tries all tiles
+# whose sides and filters double, and takes the one with fewest bytes that keeps all limits. The same pair, decided by
+# bytes:
+
+# %%
+BY_BYTES = Rules("gma")
+
+
+def decided(number, name, batch=1):
+    """(bytes apart, the best DWPW or the limit in its way) of a pair of MobileNetV1, both by bytes."""
+    two = tuple(replace(layer, N=batch) for layer in pairs[number])
+    gpu = gpus.find(name)
+    return sum(one.gma_bytes for one in apart(two, gpu, BY_BYTES)), best("dwpw", two, gpu, BY_BYTES)
+
+
+print(f"{'':26}{'multipro-':>10}{'shared KB':>11}{'on chip':>9}  {'best':12}{'':>8}{'MB':>7}{'MB':>8}")
+print(f"{'':26}{'cessors':>10}{'a block':>11}{'KB':>9}  {'tile':12}{'blocks':>8}{'apart':>7}{'fused':>8}  decision")
+for name in ("orin", "gtx1660", "t4", "a4000", "a100", "h200"):
+    gpu, (two, fused) = gpus.find(name), decided(3, name)
+    print(f"{gpu.name:26}{gpu.sms:10}{gpu.shared_per_block // 1024:11}{planner.l1_bytes(gpu) // 1024:9}", end="  ")
+    decision = "fuse" if fused.gma_bytes < two else "apart"
+    print(f"{str(fused.tile):12}{fused.accesses.blocks:8,}{two / 1e6:7.2f}{fused.gma_bytes / 1e6:8.2f}  {decision}")
+
+# %% [markdown]
+# The same two layers: fused where 40 blocks are enough, apart where it must be 132. More multiprocessors need more
+# blocks, more blocks are smaller tiles, and smaller tiles read everything more often. It is not that the newer GPU is
+# worse at it. It has so many multiprocessors that one image of 56 × 56 is little work, and a rule that counts bytes
+# alone has to be told so by a limit.
+#
+# Drag the tile and the shared memory, choose a pair and a GPU, and watch which limit you meet and when the decision
+# flips:
+
+# %% tags=["nbval-ignore-output"]
+from dwlab.widgets import fuse_planner
+
+fuse_planner("mobilenet_v1 3.depthwise", "t4", filters=64, rows=8, columns=8)
+
+# %% [markdown]
+# ### All pairs of a network
+#
+# MobileNetV1's thirteen pairs on a T4, for one image and for 32. Where does fusion lose?
+
+# %%
+print(f"{'':46}{'one image':>22}{'32 images':>24}")
+print(f"{'':46}{'MB apart':>10}{'fused':>9}{'':>3}{'MB apart':>15}{'fused':>9}")
+seen_before = set()
+for number, (first, second) in pairs.items():
+    name = f"{networks.summary(first)} → {networks.summary(second)}"
+    if name in seen_before:
+        continue
+    seen_before.add(name)
+    print(f"{name:46}", end="")
+    for batch, width in ((1, 10), (32, 13)):
+        two, fused = decided(number, "t4", batch=batch)
+        text = fused.split(":")[0] if isinstance(fused, str) else f"{fused.gma_bytes / 1e6:.2f}"
+        mark = "*" if not isinstance(fused, str) and fused.gma_bytes < two else " "
+        print(f"{two / 1e6:{width}.2f}{text:>9} {mark}", end="")
+    print()
+print("* fewer bytes fused")
+
+# %% [markdown]
+# - At the network's beginning maps are large and filters few. There the map between is a large part of the bytes,
+#   and fusion saves.
+# - At its end it is the other way round: a map of 7 × 7 is small, and 1024 × 1024 weights are read by every tile of
+#   pixels. Little is left to save, and a tile that suits both layers costs more than that. With 32 images the last
+#   pair comes back: there are blocks enough, so that a tile may have 256 filters on a whole map.
+#
+# ### What the L2 has kept already
+#
+# So far an access is an access. But between two kernels of one image the map is rarely gone: if the maps that a
+# kernel reads and writes fit into the L2 together, the next kernel finds them there. Then fusion saves accesses to
+# the L2, and the start of a kernel, but no traffic to device memory. Of MobileNetV1's 13 maps between DW and PW, how
+# many would have stayed, and what do plans by bytes save of each kind?
+
+# %%
+plans = {}
+print(f"{'':28}{'':>7}{'maps that':>11}{'pairs':>7}{'accesses':>22}{'device memory':>22}")
+print(f"{'':28}{'batch':>7}{'stay':>11}{'fused':>7}{'MB apart → plan':>22}{'MB apart → plan':>22}")
+for name in ("gtx1660", "t4", "a100", "h200"):
+    for batch in (1, 32):
+        made = planner.plan("mobilenet_v1", name, batch=batch, rules=Rules("gma"))
+        plans[name, batch] = made
+        l2 = made.gpu.l2_bytes
+        two = [[made.network.layer(f"{k}.{what}").problem for what in ("depthwise", "pointwise")] for k in pairs]
+        stay = sum(all(planner.stays((one,), l2) for one in layers) for layers in two)
+        kinds = ("gma_bytes", "dram_bytes")
+        cells = [f"{made.total(kind, apart=True) / 1e6:,.0f} → {made.total(kind) / 1e6:,.0f}" for kind in kinds]
+        fused = sum(step.fused for step in made.steps)
+        print(f"{made.gpu.name + f', {l2 / 2**20:g} MiB':28}{batch:7}{stay:8} / 13{fused:7}{cells[0]:>22}{cells[1]:>22}")
+
+# %% tags=["nbval-ignore-output"]
+for name, said in (("t4", predicted_fused_t4), ("h200", predicted_fused_h200)):
+    count = sum(step.fused for step in plans[name, 1].steps)
+    print(f"fused pairs of MobileNetV1, one image, {plans[name, 1].gpu.name}: {count}; you predicted {said}")
+
+# %% [markdown]
+# A GTX 1660 has 1.5 MiB of L2; there fusion saves device memory traffic even for one image. On an A100 or
+# H200 all maps of one image stay in the L2, and device memory only ever sees the filters: fusing saves nothing there.
+# With 32 images it does again, on all of them. What was found on one GPU at one batch is no property of fusion.
+#
+# ### Pairs exclude each other
+#
+# In MobileNet DW and PW follow each other in a chain. Each layer can be fused with the one before it or with the one
+# after it, not with both: it would be in two kernels. So pairs cannot be decided one by one. A chain of four layers,
+# each 10 alone:
+
+# %%
+costs = {(i, i + 1): 10 for i in range(4)} | {(0, 2): 14, (1, 3): 13, (2, 4): 14}
+
+
+def total(pieces, costs):
+    return sum(costs[piece] for piece in pieces)
+
+
+def by_gain(count, costs):
+    """Take the pair that saves most, then the next that is still free, …"""
+    gains = {pair: costs[pair[0], pair[0] + 1] + costs[pair[0] + 1, pair[1]] - cost
+             for pair, cost in costs.items() if pair[1] - pair[0] == 2}  # fmt: skip
+    taken, pieces = set(), []
+    for pair in sorted(gains, key=gains.get, reverse=True):
+        if gains[pair] > 0 and not taken & set(range(*pair)):
+            taken |= set(range(*pair))
+            pieces.append(pair)
+    return sorted(pieces + [(i, i + 1) for i in range(count) if i not in taken])
+
+
+def from_the_start(count, costs):
+    """Walk through the layers, and fuse whenever that saves."""
+    at, pieces = 0, []
+    while at < count:
+        pair = (at, at + 2)
+        fuse = pair in costs and costs[pair] < costs[at, at + 1] + costs[at + 1, at + 2]
+        pieces.append(pair if fuse else (at, at + 1))
+        at = pieces[-1][1]
+    return pieces
+
+
+for name, pieces in (("the largest gain first", by_gain(4, costs)), ("best of all", planner.partition(4, costs))):
+    print(f"{name:24}{str(pieces):40} costs {total(pieces, costs):g}")
+
+# %% [markdown]
+# There are as many ways to cut a chain of n layers into single layers and pairs as Fibonacci's number says, 196,418
+# for 26 layers. **Dynamic programming** needs one step for each layer: the best plan of the first j layers ends with
+# a kernel (i, j), and before it stands the best plan of the first i.
+#
+# $$\text{best}(j) = \min_{i<j}\; \text{best}(i) + \text{cost}(i, j)$$
+#
+# Is it really the best? Against all partitions, with random costs:
+
+# %%
+import random
+
+
+def all_partitions(count):
+    """Every way to cut `count` layers into singles and pairs."""
+    if count == 0:
+        return [[]]
+    ways = [[*one, (count - 1, count)] for one in all_partitions(count - 1)]
+    return ways + ([[*one, (count - 2, count)] for one in all_partitions(count - 2)] if count > 1 else [])
+
+
+rng, chains, lost = random.Random(0), 200, {by_gain: 0, from_the_start: 0}
+for _ in range(chains):
+    count = rng.randint(2, 10)
+    random_costs = {(i, i + 1): rng.randint(5, 15) for i in range(count)}
+    for i in range(count - 1):
+        random_costs[i, i + 2] = rng.randint(8, 30)
+    least = min(total(pieces, random_costs) for pieces in all_partitions(count))
+    assert total(planner.partition(count, random_costs), random_costs) == least
+    for way in lost:
+        lost[way] += total(way(count, random_costs), random_costs) > least
+print(f"{chains} chains: dynamic programming is as good as the best of all partitions, every time")
+print(f"the largest gain first misses it {lost[by_gain]} times, from the start on {lost[from_the_start]} times")
+print(f"partitions of 10 layers: {len(all_partitions(10))}")
+
+# %% [markdown]
+# And in a network, by bytes? The costs of MobileNetV1's 26 layers, alone and in pairs:
+
+# %%
+def costs_of(made):
+    """(start, end) -> bytes, of a plan's layers alone and of the pairs that may be fused."""
+    alone = [one for step in made.steps for one in step.apart]
+    index = {name: k for k, name in enumerate(name for step in made.steps for name in step.layers)}
+    found = {(k, k + 1): one.gma_bytes for k, one in enumerate(alone)}
+    for pair in made.pairs:
+        if pair.module:
+            found[index[pair.layers[0]], index[pair.layers[1]] + 1] = pair.module.gma_bytes
+    return len(alone), found
+
+
+print(f"{'accesses saved':28}{'batch':>7}{'from the start':>17}{'largest gain':>15}{'best plan':>12}")
+for (_, batch), made in plans.items():
+    count, found = costs_of(made)
+    whole = sum(found[k, k + 1] for k in range(count))
+    ways = [way(count, found) for way in (from_the_start, by_gain, planner.partition)]
+    assert total(ways[-1], found) == made.total("gma_bytes")
+    saved = [1 - total(pieces, found) / whole for pieces in ways]
+    print(f"{made.gpu.name:28}{batch:7}{saved[0]:17.1%}{saved[1]:15.1%}{saved[2]:12.1%}")
+
+# %% [markdown]
+# The best plan is never worse, and it costs nothing to have it. Taking the largest gain first is often as good here,
+# because a chain in which one of two neighbouring pairs saves much more has only one sensible answer. Fusing whatever
+# comes first can give more than half of it away.
+#
+# ## Measure
+#
+# A plan is a prediction. What it is worth is said by times of the kernels that it chooses between. The next cell sets
+# each decision beside recorded times, if there are any for both sides.
+
+# %% tags=["nbval-ignore-output"]
+from dwlab import machine, records
+
+gpu = machine.shown()
+rows = records.load_all()
+made = planner.plan("mobilenet_v1", gpus.find(gpu))
+times = planner.measured_times(made, rows)
+judged = planner.judge(made, times)
+print(f"{gpu.name}: {len(times)} recorded times of these layers and pairs")
+missing = "No pair has recorded times of both ways yet: whether its decisions are right is not known."
+print(judged.summary() if judged.rows else missing)
+
+# %% [markdown]
+# ## Explain
+#
+# Fewer bytes are not less time. Three things stand between:
+#
+# - **Bytes of which memory?** Accesses that end in the L2 cost less than those that go to device memory.
+# - **Idle multiprocessors.** A large tile saves bytes and leaves no work for most of the GPU. By bytes, a limit has
+#   to forbid that; with one block for each multiprocessor all is well, with one fewer it is forbidden.
+# - **Work and waiting.** A fused kernel computes some things twice, and goes through its channels in steps, each of
+#   which waits for the one before. Two kernels cost a second start.
+#
+# So the planner's own objective is a **predicted time**, which weighs all of it in one unit: the slowest of device
+# memory, L2, arithmetic and waiting, and a start for each kernel. It may take a tile that accesses more, if it is
+# faster. The same pairs, decided by both. No time here is measured: it is computed from a GPU's ceilings.
+
+# %% tags=["nbval-ignore-output"]
+print(f"{'':46}{'by bytes':>20}{'by predicted time':>26}")
+print(f"{'':30}{'GPU':16}{'tile':>12}{'':>8}{'tile':>12}{'µs apart':>10}{'fused':>8}")
+for number in (1, 3, 8, 13):
+    name = networks.summary(pairs[number][1])
+    for short in ("gtx1660", "t4", "h200"):
+        two, fused = decided(number, short)
+        words = "fuse" if fused.gma_bytes < two else "apart"
+        by_time = apart(pairs[number], gpus.find(short), Rules())
+        quick = best("dwpw", pairs[number], gpus.find(short), Rules())
+        us = sum(one.time_us for one in by_time)
+        decision = "fuse" if quick.time_us < us else "apart"
+        print(f"{name:30}{short:16}{str(fused.tile):>12}{words:>8}", end="")
+        print(f"{str(quick.tile):>12}{us:10.1f}{quick.time_us:8.1f}  {decision}")
+        name = ""
+
+# %% [markdown]
+# Where the columns disagree, the bytes of one decision are bought with the time of the other, says the model. Whether
+# the GPU agrees is for the records. A whole plan, with each decision's reason, is `python -m dwlab plan mobilenet_v1
+# --gpu t4`; as a picture:
+
+# %% tags=["nbval-ignore-output"]
+planner.draw(planner.plan("mobilenet_v1", "t4"))
+
+# %% [markdown]
+# What a plan does not know: how well the kernels are written that it chooses between. Its model takes both sides to
+# be equally good. Where a library's pointwise kernel is nearer to its ceiling than a fused kernel of ours, a plan
+# that fuses is wrong for that machine, and only times can say so.
+#
+# ## Exercises
+#
+# <!-- begin:exercise:33_1 -->
+# <!-- end:exercise:33_1 -->
+
+# %% tags=["nbval-ignore-output"]
+from dwlab import grade
+
+grade("33_1")
+
+# %% [markdown]
+# <!-- begin:exercise:33_2 -->
+# <!-- end:exercise:33_2 -->
+
+# %% tags=["nbval-ignore-output"]
+grade("33_2")
+
+# %% [markdown]
+# <!-- begin:exercise:33_3 -->
+# <!-- end:exercise:33_3 -->
+
+# %% tags=["nbval-ignore-output"]
+grade("33_3")
+
+# %% [markdown]
+# **Next:** 34 · INT8, the same modules with a quarter of the bytes; then whole networks.
