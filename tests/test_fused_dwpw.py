@@ -191,3 +191,24 @@ def test_a_kernel_with_nothing_changed_is_accepted():
 def test_a_kernel_that_leaves_something_out_is_rejected(change, dtype):
     problem = Fused(*(replace(layer, dtype=dtype) for layer in (SMALL.first, SMALL.second)))
     assert not wrong(change, problem).passed
+
+
+@pytest.mark.parametrize(
+    ("stage", "C", "side", "F", "many", "few"),
+    [
+        (dwpw_warps, 576, 14, 96, (2, 14, 96, 64, 32, 1, 2, 2, 7, 2), (2, 7, 16, 192, 16, 1, 1, 8, 1, 2)),
+        (dwpw_warps, 960, 7, 160, (4, 7, 80, 64, 32, 1, 1, 4, 7, 2), (2, 7, 16, 192, 16, 1, 1, 8, 1, 2)),
+        (dwpw_warps, 128, 56, 128, (4, 14, 128, 32, 32, 2, 4, 1, 7, 2), (2, 14, 64, 128, 32, 1, 2, 4, 2, 1)),
+        (
+            dwpw_tiles, 960, 7, 160,
+            (4, 7, 80, 32, 7, 10, 4, 8, 1, 1, 1, 4, 7, 2), (2, 7, 8, 64, 7, 2, 2, 4, 4, 1, 1, 4, 1, 2),
+        ),
+    ],
+)  # fmt: skip
+def test_the_cost_orders_tiles_as_a_gpu_did(stage, C, side, F, many, few):
+    """An H200 was faster with `many` at 32 images, and with `few` at one; what is chosen costs no more than either."""
+    for N, (better, worse) in ((32, (many, few)), (1, (few, many))):
+        problem = pair(N, C, side, side, 3, 1, F)
+        costs = [stage.predicted_clocks(problem, stage.Tiles(*numbers)) for numbers in (better, worse)]
+        assert costs[0] < costs[1]
+        assert stage.predicted_clocks(problem, stage.choose(problem)) <= costs[0]

@@ -13,6 +13,7 @@ warps_p x warps_f in the same way. Sums of the same outputs meet in shared memor
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from dataclasses import dataclass
 from typing import Any
@@ -21,6 +22,7 @@ from numba import float32, uint32
 
 from dwlab import ptx
 from dwlab.depthwise1d.straight_line import in_turn
+from dwlab.fused import dwpw_cost
 from dwlab.target import cuda
 
 WORDS = 12288  # of 48 KiB: the shared memory that a block may declare
@@ -242,31 +244,58 @@ def add_lanes(count: int, lanes_k: int) -> Any:
 
 def candidates(problem: Any) -> list[Tiles]:
     """Tiles that fit a problem."""
-    one, F = problem.first, problem.second.F
+    one, two = problem.first, problem.second
     found = []
-    for channels in divisors(one.C, 4, 64, 4)[-4:]:
-        for height, width, run in ((8, 8, 4), (4, 8, 4), (2, 4, 2), (1, 4, 2)):
-            for each in (1, 2, 4, 8):
-                for pixels, lanes_p, lanes_f, lanes_k, warps_p, warps_k in (
-                    (8, 8, 4, 1, 1, 1), (8, 4, 8, 1, 1, 1), (8, 4, 4, 2, 1, 2), (4, 2, 8, 2, 1, 4), (8, 4, 8, 1, 2, 1),
-                ):  # fmt: skip
-                    for warps_f in (1, 2):
-                        filters = each * lanes_f * warps_f
+    for channels in divisors(one.C, 4, 64, 4)[-6:]:
+        for height, width, run, pixels, lanes_p, warps_p in _maps(two.Q):
+            for lanes_f, lanes_k in ((32 // lanes_p, 1), (16 // lanes_p, 2), (8 // lanes_p, 4)):
+                for each, warps_f, warps_k in itertools.product((1, 2, 3, 4, 6, 8, 10), (1, 2), (1, 2, 4)):
+                    filters = each * lanes_f * warps_f
+                    if lanes_f and filters < 2 * two.F and warps_p * warps_f * warps_k <= 8 and pixels * each <= 70:
+                        stages = 1 if channels == one.C else 2
                         tiles = Tiles(
                             height, width, filters, channels, pixels, each, lanes_p, lanes_f, lanes_k, warps_p,
-                            warps_f, warps_k, run, 1 if channels == one.C else 2,
+                            warps_f, warps_k, run, stages,
                         )  # fmt: skip
-                        if filters < 2 * F and not tiles.why_not(one.C, one.K, one.stride):
+                        if not tiles.why_not(one.C, one.K, one.stride):
                             found.append(tiles)
     return found
 
 
-def predicted_clocks(problem: Any, tiles: Tiles) -> float:
-    """Clocks that a multiprocessor is busy with its blocks."""
-    one, two = problem.first, problem.second
+def _maps(Q: int) -> list[tuple[int, int, int, int, int, int]]:
+    """(height, width, run, pixels, lanes_p, warps_p) of tiles for maps of Q pixels across."""
+    found = [(8, 8, 4, 8, 8, 1), (8, 8, 4, 8, 4, 2), (4, 8, 4, 8, 4, 1), (2, 4, 2, 4, 2, 1), (1, 4, 2, 2, 2, 1)]
+    if Q % 7 == 0:
+        found += [(2, 7, 1, 7, 2, 1), (4, 7, 7, 7, 4, 1)]
+    if Q % 14 == 0:
+        found += [(2, 14, 2, 7, 4, 1), (2, 14, 7, 7, 4, 1), (4, 14, 7, 7, 8, 1), (8, 14, 7, 7, 8, 2)]
+    return found
+
+
+def work(problem: Any, tiles: Tiles) -> tuple[int, int, int, float, float, float]:
+    """What dwpw_cost.clocks() asks for: (blocks, resident, warps, instructions, mma, shared)."""
+    one, two, warps = problem.first, problem.second, tiles.threads // 32
     blocks = problem.N * -(-two.P // tiles.height) * -(-two.Q // tiles.width) * -(-two.F // tiles.filters)
-    each = one.C * tiles.rows * (tiles.filters + 2 * one.K * one.K) / 128
-    return -(-blocks // 132) * each
+    registers = 128 if tiles.pixels * tiles.each <= 64 else 168
+    by_registers = 65536 // (registers * -(-tiles.threads // 128) * 128)
+    resident = min(227 * 256 // (tiles.shared(one.K, one.stride) + 256), by_registers)
+    instructions, shared = dwpw_cost.step(tiles, one)
+    turns = tiles.channels / tiles.shares / 4
+    instructions += turns * (4 * tiles.pixels * tiles.each + tiles.pixels + tiles.each + 4)
+    # Eight lanes that read different pieces take a clock; lanes that read the same one read it together.
+    rows, columns = max(tiles.lanes_p * tiles.lanes_k, 8) / 8, max(tiles.lanes_f * tiles.lanes_k, 8) / 8
+    shared += turns * (tiles.pixels * rows + tiles.each * columns) * warps
+    steps, outputs = one.C // tiles.channels, tiles.height * tiles.width * tiles.filters
+    last = 6 * tiles.pixels * tiles.each
+    if tiles.warps_k > 1:
+        last = 2 * tiles.pixels * tiles.each + outputs / tiles.threads * (25 + 4 * tiles.warps_k)
+        shared += outputs / 32 * (tiles.warps_k + 1) / steps
+    return blocks, resident, warps, steps * instructions + last, 0, steps * shared
+
+
+def predicted_clocks(problem: Any, tiles: Tiles) -> float:
+    """Clocks of a launch, about: see dwpw_cost."""
+    return dwpw_cost.clocks(*work(problem, tiles))
 
 
 @functools.cache

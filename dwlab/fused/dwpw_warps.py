@@ -16,6 +16,7 @@ from numba import float32, uint32
 
 from dwlab import ptx
 from dwlab.depthwise1d.straight_line import in_turn
+from dwlab.fused import dwpw_cost
 from dwlab.pointwise import tiles as products
 from dwlab.target import cuda
 
@@ -215,15 +216,6 @@ def depthwise(K: int, stride: int, run: int, dtype: str, taps: int, row: int, pi
     return add
 
 
-# What choose() reckons with: clocks of a multiprocessor of compute capability 9.0.
-MULTIPROCESSORS = 132
-PRODUCTS = {"float32": 200, "float16": 1000, "bfloat16": 1000}  # multiply-adds of mma a clock, all told
-TAPS = {"float32": 64, "float16": 48, "bfloat16": 48}  # taps of depthwise outputs a clock, their reads included
-COPIED = 40  # bytes a clock from L2
-STEP = 900  # the least clocks from a step to the next: two barriers, the way from L2, the depthwise outputs
-START = 3000  # before the first step and after the last
-
-
 def candidates(problem: Any) -> list[Tiles]:
     """Tiles that fit a problem."""
     one, two = problem.first, problem.second
@@ -232,7 +224,7 @@ def candidates(problem: Any) -> list[Tiles]:
         rows = -(-height * width // 16) * 16
         for pixels in (16, 32, 48, 64):
             if rows % pixels == 0 and rows // pixels <= 8:
-                for filters, warps_f, warps_k, channels in _shares(two.F, one.C):
+                for filters, warps_f, warps_k, channels in _shares(two.F, one.C, one.dtype):
                     stages = 1 if channels >= one.C else 2
                     tiles = Tiles(
                         height, width, filters, channels, pixels, rows // pixels, warps_f, warps_k, run, stages
@@ -253,12 +245,12 @@ def _maps(P: int, Q: int) -> list[tuple[int, int, int]]:
     return found
 
 
-def _shares(F: int, C: int) -> list[tuple[int, int, int, int]]:
+def _shares(F: int, C: int, dtype: str) -> list[tuple[int, int, int, int]]:
     """(filters, warps_f, warps_k, channels) of tiles for F filters of C channels, these in 1 step or in several."""
     found = []
-    for warps_k in (1, 2, 4, 8):
-        unit = 16 * warps_k
-        steps = {-(-C // count // unit) * unit for count in (1, 2, 3, 4, 5, 6, 8, 12, 16, 32)}
+    for warps_k in (1, 2, 3, 4, 8):
+        unit = (8 if dtype == "float32" else 16) * warps_k
+        steps = {-(-C // count // unit) * unit for count in (1, 2, 3, 4, 5, 6, 7, 8, 12, 13, 16, 32)}
         for filters in (16, 32, 48, 64, 80, 96, 128, 160):
             if filters < F + 16:
                 parts = [warps_f for warps_f in (1, 2, 4) if filters % (16 * warps_f) == 0]
@@ -266,23 +258,33 @@ def _shares(F: int, C: int) -> list[tuple[int, int, int, int]]:
     return found
 
 
-def predicted_clocks(problem: Any, tiles: Tiles) -> float:
-    """Clocks of a kernel: rounds of resident blocks, each as long as their work, or as the steps of one of them."""
+def work(problem: Any, tiles: Tiles) -> tuple[int, int, int, float, float, float]:
+    """What dwpw_cost.clocks() asks for: (blocks, resident, warps, instructions, mma, shared)."""
     one, two = problem.first, problem.second
+    wide, warps = one.dtype == "float32", tiles.threads // 32
     blocks = problem.N * -(-two.P // tiles.height) * -(-two.Q // tiles.width) * -(-two.F // tiles.filters)
     by_registers = REGISTERS // (tiles.registers(one.dtype) * tiles.slots)
     resident = min(SHARED // tiles.shared(one.K, one.stride, one.dtype), by_registers)
-    height, width = tiles.footprint(one.K, one.stride)
-    steps = -(-one.C // tiles.channels)
-    work = steps * tiles.channels * (
-        tiles.rows * tiles.filters / PRODUCTS[one.dtype]
-        + tiles.height * tiles.width * one.K * one.K / TAPS[one.dtype]
-        + (height * width + tiles.filters) * one.itemsize / COPIED
+    instructions, shared = dwpw_cost.step(tiles, one)
+    # The product, in steps of 8 or 16 channels: rows by 16, columns by 8, in float32 three mma of parts of a number
+    turns = tiles.channels / tiles.warps_k / (8 if wide else 16)
+    down, across = tiles.pixels // 16, tiles.filters // tiles.warps_f // 8
+    instructions += turns * (down + across / 2) * (18 if wide else 6)
+    mma = turns * down * across * (3 if wide else 1)
+    shared += turns * (4 * down + 2 * across) * warps
+    # The outputs: sums to shared memory, and as pieces of 16 bytes to global memory
+    steps, outputs, per = -(-one.C // tiles.channels), tiles.height * tiles.width * tiles.filters, 4 if wide else 8
+    pieces = outputs / per / tiles.threads
+    last = 2 * tiles.pixels * tiles.filters // tiles.warps_f // 32 + pieces * (25 + tiles.warps_k * per // 4 + 3 * per)
+    return (
+        blocks, resident, warps, steps * instructions + last, steps * mma,
+        steps * shared + outputs / 32 * (tiles.warps_k + 1),
     )  # fmt: skip
-    work += tiles.height * tiles.width * tiles.filters * (4 * tiles.warps_k + one.itemsize) / COPIED
-    held = min(resident, -(-blocks // MULTIPROCESSORS))
-    rounds = -(-blocks // (MULTIPROCESSORS * held))
-    return rounds * max(held * work, steps * STEP) + START
+
+
+def predicted_clocks(problem: Any, tiles: Tiles) -> float:
+    """Clocks of a launch, about: see dwpw_cost."""
+    return dwpw_cost.clocks(*work(problem, tiles))
 
 
 @functools.cache
