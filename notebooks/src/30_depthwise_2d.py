@@ -307,9 +307,9 @@ verdict = check(wrong, layer)
 assert not verdict.passed
 
 given = layer.inputs()
-arrays = given | {"y": layer.nans("y")}
+arrays = {name: cuda.to_device(array) for name, array in (given | {"y": layer.nans("y")}).items()}
 wrong.run(layer, arrays)
-off = np.abs(arrays["y"] - reference(layer, "forward", given)["y"]) > 1e-3
+off = np.abs(arrays["y"].copy_to_host() - reference(layer, "forward", given)["y"]) > 1e-3
 columns = sorted(set(np.nonzero(off)[3].tolist()))
 print(f"wrong: {off.sum()} of {off.size} outputs, all in columns {columns} of {layer.Q}")
 

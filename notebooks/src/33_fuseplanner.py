@@ -161,11 +161,14 @@ small = (
 print(f"{'layers, tile':48}{'':10}{'x':>8}{'w1':>7}{'w2':>7}{'y':>7}")
 for first, second, tile in small:
     both = Fused(first, second)
-    given, y = both.inputs(), both.nans("y")
+    given = both.inputs()
+    arrays = [given["x"], given["w1"], given["w2"], both.nans("y")]
     kernel, grid, block = dwpw(first, second, tile)
-    kernel[grid, block](given["x"], given["w1"], given["w2"], y)
-    seen = xray(kernel, grid, block, given["x"], given["w1"], given["w2"], np.zeros_like(y))
+    seen = xray(kernel, grid, block, *arrays)
     seen.raise_hazards()
+    arrays = [cuda.to_device(array) for array in arrays]
+    kernel[grid, block](*arrays)
+    y = arrays[-1].copy_to_host()
     assert (np.abs(y - reference(both, "dwpw", given)["y"]) <= allowed_error(both, "dwpw", given)["y"]).all()
     counted = {name: seen.array(name, "load").active_lanes for name in ("x", "w1", "w2")}
     counted["y"] = seen.array("y", "store").active_lanes
@@ -516,8 +519,8 @@ for number in (1, 3, 8, 13):
 
 # %% [markdown]
 # Where the columns disagree, the bytes of one decision are bought with the time of the other, says the model. Whether
-# the GPU agrees is for the records. A whole plan, with each decision's reason, is `python -m dwlab plan mobilenet_v1
-# --gpu t4`; as a picture:
+# the GPU agrees is for the records. For a whole plan, with each decision's reason, there is
+# `python -m dwlab plan mobilenet_v1 --gpu t4`. As a picture:
 
 # %% tags=["nbval-ignore-output"]
 planner.draw(planner.plan("mobilenet_v1", "t4"))
