@@ -442,8 +442,8 @@ print(f"fewest sectors in NCHW: {fewest['NCHW'][2]} columns; you predicted {pred
 #
 # ## Measure
 #
-# In `gpu` mode the next cell times every stage that is registered on a layer of MobileNetV1 in both layouts, batch 32. In
-# `simulated` mode it shows what is recorded.
+# In `gpu` mode the next cell times all stages of this layer that the workbook has, on MobileNetV1's first depthwise layer,
+# 32 images, in both layouts. In `simulated` mode it shows what is recorded.
 
 # %% tags=["nbval-ignore-output"]
 from dwlab import machine, mode, records, stages, study
@@ -457,8 +457,8 @@ else:
 shown = 0
 print(f"{gpu.name}: {gpu.ceilings.source}")
 for layout in ("NCHW", "NHWC"):
-    layer = DepthwiseConv2d(32, 128, 56, 56, 3, layout=layout)
-    for one in (one for one in stages("depthwise2d", "forward") if one.supports(layer)):
+    layer = networks.network("mobilenet_v1", batch=32, layout=layout).layer("1.depthwise").problem
+    for one in (one for one in stages("depthwise2d", "forward") if layer.dtype in one.dtypes and one.supports(layer)):
         if mode == "gpu":
             with bench.prepare(layer, "forward") as prepared:
                 us = prepared.time(one).median_us
@@ -470,7 +470,7 @@ for layout in ("NCHW", "NHWC"):
             of_copy = layer.compulsory_bytes() / us / 1e3 / gpu.ceilings.copy_gbps
             print(f"{layout} {one.name:14}{us:10,.1f} µs, {of_copy:6.1%} of copy speed")
 if not shown:
-    print("No time of these layers is recorded yet. On a GPU: run this cell in gpu mode.")
+    print("No time of this layer is recorded yet. On a GPU: run this cell in gpu mode.")
 
 # %% [markdown]
 # ## Explain
@@ -498,6 +498,21 @@ for layout, tile in (("NCHW", (1, 8, 32)), ("NHWC", (8, 4, 8))):
 #   its x already: for R rows it needs R + K - 1 rows of x, not R · K, and each w once. Exercise 30_3 builds it. And in
 #   NHWC a lane may take four channels in 16 bytes, for a quarter of the requests.
 #
+# The workbook's own stages go that way. What each asks for, by the formula in its file, for one image of the layer above:
+
+# %% tags=["nbval-ignore-output"]
+print(f"{'':26}{'requests for':>14}{'bytes asked over':>18}")
+print(f"{'':26}{'32 outputs':>14}{'compulsory':>18}")
+for layout in ("NCHW", "NHWC"):
+    layer = networks.network("mobilenet_v1", layout=layout).layer("1.depthwise").problem
+    outputs = layer.C * layer.P * layer.Q
+    for one in stages("depthwise2d", "forward"):
+        if layer.dtype in one.dtypes and one.supports(layer):
+            traffic = one.traffic(layer)
+            print(f"{layout + ', ' + one.name:26}{32 * traffic.requests / outputs:14.2f}", end="")
+            print(f"{traffic.bytes_moved / layer.compulsory_bytes():18.2f}")
+
+# %% [markdown]
 # ## Where does it lose?
 #
 # A tile has one more enemy, and networks are full of it: small maps. The tile's threads that hang over the edge do nothing.
