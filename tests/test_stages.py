@@ -59,7 +59,7 @@ def test_paths_are_kept_apart_and_unknown_ones_are_errors():
     [
         ("depthwise1d/forward/coalesed", "depthwise1d/forward/coalesced"),
         ("warp_tiled", "depthwise1d/forward/warp_tiled"),
-        ("", "depthwise"),
+        ("", ""),
         ("DEPTHWISE1D/FORWARD/NAIVE", "depthwise1d/forward/naive"),
     ],
 )
