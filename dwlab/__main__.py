@@ -15,7 +15,6 @@ import math
 import os
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import Any, NoReturn
 
 from dwlab import __version__
@@ -86,7 +85,7 @@ def _parsers() -> tuple[_Parser, dict[str, _Parser]]:
     )
     one.add_argument("stage", metavar="OP/PATH/STAGE", help="as `stages` lists them")
     one.add_argument(
-        "--problem", default="small", metavar="P", help="a name, or B,H,L,K or B,H,L,K,PADDING (default: %(default)s)"
+        "--problem", metavar="P", help="a name, B,H,L,K[,PADDING], or a layer (default: small, or a small layer)"
     )
 
     one = command(
@@ -99,7 +98,7 @@ def _parsers() -> tuple[_Parser, dict[str, _Parser]]:
     )
     one.add_argument("stage", metavar="OP/PATH/STAGE", help="as `stages` lists them")
     one.add_argument(
-        "--problem", default="paper", metavar="P", help="a name, or B,H,L,K or B,H,L,K,PADDING (default: %(default)s)"
+        "--problem", metavar="P", help="a name, B,H,L,K[,PADDING], or a layer (default: paper, or a small layer)"
     )
     one.add_argument("--cc", metavar="N.N", help="compute capability (default: this GPU's, without one 9.0)")
     code = one.add_mutually_exclusive_group()
@@ -269,11 +268,20 @@ def _stages(options: argparse.Namespace) -> int:
     return 0
 
 
+def _problem(stage: Any, text: str | None, default: str) -> Any:
+    """The problem that a command was given; if none, the default, or for a stage of layers one that it supports."""
+    from dwlab import layers
+
+    if text is not None or stage.op == "depthwise1d":
+        return layers.problem(default if text is None else text)
+    return next(one for one in layers.examples(stage.op, stage.path) if stage.supports(one))
+
+
 def _xray(options: argparse.Namespace) -> int:
-    from dwlab import problems, simt, stages
+    from dwlab import records, simt, stages
 
     stage = stages.stage(options.stage)
-    problem = problems.problem(options.problem)
+    problem = _problem(stage, options.problem, "small")
     launch = stage.launch(problem)
     threads = launch.threads * math.prod(launch.grid)
     if threads > XRAY_THREADS:
@@ -281,16 +289,16 @@ def _xray(options: argparse.Namespace) -> int:
             f"{stage.id} starts {threads:,} threads on {problem}, and beyond {XRAY_THREADS:,} the interpreter takes "
             "minutes: give a smaller B, the counts are about in proportion to it"
         )
-    products = problem.B * problem.H * problem.taps
+    products = problem.flops // 2
     if products > XRAY_PRODUCTS:
         raise UserError(
             f"{problem} has {products:,} products, and beyond {XRAY_PRODUCTS:,} the interpreter takes minutes: give a "
-            "smaller B, H or K"
+            f"smaller {'B, H or K' if stage.op == 'depthwise1d' else 'layer'}"
         )
     kernel, args = stage.kernel_for(problem), stage.example(problem)
     report = simt.xray(kernel, launch.grid, launch.block, *args, shared_bytes=launch.shared_bytes)
     if options.json:
-        head = {"stage": stage.id, "problem": asdict(problem)}
+        head = {"stage": stage.id, "problem": records.describe_problem(problem) | {"dtype": problem.dtype}}
         print(json.dumps(head | report.to_dict(), indent=1, ensure_ascii=False))
     else:
         print(f"{stage.id} on {problem}\n{report}")
@@ -307,6 +315,9 @@ def _run(options: argparse.Namespace) -> int:
         from dwlab import doctor as room
     elif options.command == "inspect":
         from dwlab import inspect as room
+        from dwlab import stages
+
+        options.problem = _problem(stages.stage(options.stage), options.problem, "paper")
     elif options.command == "study":
         from dwlab import study as room
     elif options.command == "predict":

@@ -45,9 +45,9 @@ import numpy as np
 from dwlab import driver, target
 from dwlab import occupancy as occupancy_rules
 from dwlab import stages as stage_list
+from dwlab.layers import problem as problem_named
 from dwlab.occupancy import Occupancy
 from dwlab.problems import DepthwiseConv1d, Problem
-from dwlab.problems import problem as problem_named
 
 DEFAULT_CC = (9, 0)  # where there is no GPU to ask: the H200 that the records come from
 SECONDS = 300  # that the compiler may take, for one kernel; some 60 times what the largest stage takes

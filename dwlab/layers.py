@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from dwlab.problems import KINDS, Problem, ProblemError, encode, nearest
+from dwlab.problems import problem as problem_named
 
 LAYOUTS = ("NCHW", "NHWC")
 DTYPES = ("float32", "float16", "bfloat16", "int8")
@@ -388,3 +389,65 @@ def _size(name: str, value: Any) -> int:
     if value < 1:
         raise ProblemError(f"{name} must be at least 1, not {value}")
     return int(value)
+
+
+def examples(op: str, path: str) -> tuple[Problem, ...]:
+    """A few small layers of an op and path, of each storage type and layout: what a command takes if none is given."""
+    found: list[Problem] = []
+    for dtype in DTYPES:
+        for layout in LAYOUTS:
+            relu = {"layout": layout, "dtype": dtype, "bias": True, "activation": "relu"}
+            depthwise = DepthwiseConv2d(1, 32, 14, 14, 3, **relu)
+            pointwise = Pointwise(1, 32, 32, 14, 14, **relu)
+            pairs = {"dwpw": (depthwise, pointwise), "pwdw": (pointwise, depthwise), "pwpw": (pointwise, pointwise)}
+            found.append({"depthwise2d": depthwise, "pointwise": pointwise}.get(op) or Fused(*pairs[path]))
+    return tuple(found)
+
+
+def problem(text: str | Problem) -> Problem:
+    """A problem from text: as dwlab.problems.problem has it, or a layer as it prints itself. A problem stays itself.
+
+    "N=1 C=32 H=112 W=112 K=3 stride 2 NHWC bias relu6 float16" is a DepthwiseConv2d, with F and without K it is a
+    Pointwise; two of them with -> between are Fused. Raises ProblemError.
+    """
+    if not isinstance(text, str) or "=" not in text:
+        return problem_named(text)
+    parts = text.split("->")
+    if len(parts) > 2:
+        raise ProblemError(f"problem {text!r} has {len(parts)} layers: one, or two with -> between")
+    layers = [_layer_of(part) for part in parts]
+    return layers[0] if len(layers) == 1 else Fused(*layers)
+
+
+def _layer_of(text: str) -> DepthwiseConv2d | Pointwise:
+    given: dict[str, Any] = {}
+    words = text.replace("=", " = ").split()
+    while words:
+        word = words.pop(0)
+        if word in LAYOUTS:
+            given["layout"] = word
+        elif word in DTYPES:
+            given["dtype"] = word
+        elif word in ACTIVATIONS:
+            given["activation"] = word
+        elif word in ("bias", "residual"):
+            given[word] = True
+        elif word in _NUMBERS:
+            if words[:1] == ["="]:
+                words.pop(0)
+            value = words.pop(0) if words else "nothing"
+            if not value.lstrip("-").isdigit():
+                raise ProblemError(f"problem {text.strip()!r}: {word} must be a whole number, not {value}")
+            given[word] = int(value)
+        else:
+            known = (*_NUMBERS, *LAYOUTS, *DTYPES, *ACTIVATIONS, "bias", "residual")
+            raise ProblemError(f"problem {text.strip()!r}: {word!r} is unknown. {nearest(word, known)}")
+    made = Pointwise if "F" in given else DepthwiseConv2d
+    try:
+        return made(**given)
+    except TypeError:
+        wanted = "N, C, F, H and W" if made is Pointwise else "N, C, H, W and K, or with F for a pointwise layer"
+        raise ProblemError(f"problem {text.strip()!r} is no layer: it needs {wanted}, and no more") from None
+
+
+_NUMBERS = ("N", "C", "F", "H", "W", "K", "stride", "padding", "zero_x", "zero_y")

@@ -23,13 +23,13 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from dwlab import counters, layer_peers, peers, problems, records, references, report, roofline, stages, timing
+from dwlab import counters, layer_peers, layers, peers, problems, records, references, report, roofline, stages, timing
 from dwlab import machine as machines
 from dwlab.counters import Counters, CountersError
-from dwlab.layers import ACTIVATIONS, DTYPES, LAYOUTS, DepthwiseConv2d, Fused, Pointwise
+from dwlab.layers import DepthwiseConv2d, Fused, Pointwise
 from dwlab.machine import Ceilings, Machine
 from dwlab.peers import Peer
-from dwlab.problems import DepthwiseConv1d, Problem, nearest
+from dwlab.problems import DepthwiseConv1d, Problem
 from dwlab.records import Markdown, Measurement
 from dwlab.stages import Stage
 from dwlab.timing import Timing
@@ -735,10 +735,10 @@ def counted_problem(
 
 def _counted_layers(problem: Problem, outputs: int, supports: Callable[[Problem], bool]) -> Problem:
     def few(one: Problem) -> bool:
-        layers = (one.first, one.second) if isinstance(one, Fused) else (one,)
-        made = [layer.N * layer.P * layer.Q * layer.channels_out for layer in layers]
+        both = (one.first, one.second) if isinstance(one, Fused) else (one,)
+        made = [layer.N * layer.P * layer.Q * layer.channels_out for layer in both]
         products = sum(
-            n * (layer.C if isinstance(layer, Pointwise) else layer.K**2) for n, layer in zip(made, layers, strict=True)
+            n * (layer.C if isinstance(layer, Pointwise) else layer.K**2) for n, layer in zip(made, both, strict=True)
         )
         return max(made) <= outputs and products <= COUNTED_PRODUCTS
 
@@ -1076,7 +1076,7 @@ def main(args: argparse.Namespace) -> int:
             _make_folder(args.report)
         if args.record:
             records.check_writable(args.record)
-    shapes = [problem_of(text) for text in args.problem] if args.problem else None
+    shapes = [layers.problem(text) for text in args.problem] if args.problem else None
     todo = stages.stages(args.op, args.path)
     # A record that cannot be read is named, and the others serve.
     runs = [] if target.mode == "gpu" else records.load_runs(on_error=lambda e: print(f"dwlab: {e}", file=sys.stderr))
@@ -1103,55 +1103,6 @@ def main(args: argparse.Namespace) -> int:
     if folder:
         print(f"reported: {', '.join(one.name for one in report.write(run, folder))}", file=sys.stderr)
     return 0 if made.passed else 1
-
-
-def problem_of(text: str) -> Problem:
-    """What --problem says: as dwlab.problems.problem has it, or a layer as it prints itself.
-
-    "N=1 C=32 H=112 W=112 K=3 stride 2 NHWC bias relu6 float16" is a DepthwiseConv2d, with F and without K it is a
-    Pointwise; two of them with -> between are Fused. Raises ProblemError.
-    """
-    if "=" not in text:
-        return problems.problem(text)
-    parts = text.split("->")
-    if len(parts) > 2:
-        raise problems.ProblemError(f"problem {text!r} has {len(parts)} layers: one, or two with -> between")
-    layers = [_layer_of(part) for part in parts]
-    return layers[0] if len(layers) == 1 else Fused(*layers)
-
-
-def _layer_of(text: str) -> DepthwiseConv2d | Pointwise:
-    given: dict[str, Any] = {}
-    words = text.replace("=", " = ").split()
-    while words:
-        word = words.pop(0)
-        if word in LAYOUTS:
-            given["layout"] = word
-        elif word in DTYPES:
-            given["dtype"] = word
-        elif word in ACTIVATIONS:
-            given["activation"] = word
-        elif word in ("bias", "residual"):
-            given[word] = True
-        elif word in _NUMBERS:
-            if words[:1] == ["="]:
-                words.pop(0)
-            value = words.pop(0) if words else "nothing"
-            if not value.lstrip("-").isdigit():
-                raise problems.ProblemError(f"problem {text.strip()!r}: {word} must be a whole number, not {value}")
-            given[word] = int(value)
-        else:
-            known = (*_NUMBERS, *LAYOUTS, *DTYPES, *ACTIVATIONS, "bias", "residual")
-            raise problems.ProblemError(f"problem {text.strip()!r}: {word!r} is unknown. {nearest(word, known)}")
-    made = Pointwise if "F" in given else DepthwiseConv2d
-    try:
-        return made(**given)
-    except TypeError:
-        wanted = "N, C, F, H and W" if made is Pointwise else "N, C, H, W and K, or with F for a pointwise layer"
-        raise problems.ProblemError(f"problem {text.strip()!r} is no layer: it needs {wanted}, and no more") from None
-
-
-_NUMBERS = ("N", "C", "F", "H", "W", "K", "stride", "padding", "zero_x", "zero_y")
 
 
 def _make_folder(path: str) -> None:

@@ -358,6 +358,8 @@ def predict(
     """
     chosen = stages.stage(stage) if isinstance(stage, str) else stage
     problem = problems.problem(problem)
+    if chosen.op != "depthwise1d":
+        raise TimeModelError(f"{chosen.id}: times are predicted for stages of depthwise1d; of layers see dwlab plan")
     gpu = gpus.find(gpu)
     return of_counts(chosen.id, problem, counts(chosen, problem), gpu, cold=cold, registers=registers)
 

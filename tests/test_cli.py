@@ -73,6 +73,18 @@ def test_xray_as_text_names_stage_problem_and_lines(run):
     assert "per request" in out
 
 
+@pytest.mark.parametrize("stage", [one for one in stages.stages() if one.op != "depthwise1d"], ids=lambda one: one.id)
+def test_xray_takes_a_small_layer_that_the_stage_is_for(run, stage):
+    status, out, _ = run("xray", stage.id, "--json")
+    assert status == 0 and json.loads(out)["totals"]["requests"] > 0
+
+
+def test_xray_takes_a_layer_as_it_prints_itself(run):
+    text = "N=2 C=8 H=9 W=7 K=3 stride 2 NHWC bias relu6"
+    status, out, _ = run("xray", "depthwise2d/forward/naive", "--problem", text)
+    assert status == 0 and out.startswith(f"depthwise2d/forward/naive on {text}\n")
+
+
 def test_xray_counts_four_blocks_as_four_times_one(run):
     def sectors(b):
         arguments = ("xray", "depthwise1d/forward/coalesced", "--json", "--problem", f"{b},4,32,7")
@@ -160,6 +172,10 @@ def test_version_and_help(run):
         (["xray", NAIVE, "--problem", "smal"], "The nearest is 'small'"),
         (["xray", NAIVE, "--problem", "4,16,0,48"], "L"),
         (["xray", NAIVE, "--problem", "4,16,48,48,-3"], "padding"),
+        (["xray", "depthwise2d/forward/naive", "--problem", "N=1 C=8 H=9 K=3"], "it needs N, C, H, W and K"),
+        (["xray", "depthwise2d/forward/naive", "--problem", "small"], "is a problem of depthwise1d"),
+        (["xray", NAIVE, "--problem", "N=1 C=8 H=9 W=9 K=3 relu7"], "The nearest is 'relu6'"),
+        (["predict", "depthwise2d/forward/naive"], "depthwise2d"),
         (["inspect"], "OP/PATH/STAGE (see: python -m dwlab inspect --help)"),
         (["inspect", "depthwise1d/forward/naiv"], "The nearest is 'depthwise1d/forward/naive'"),
         (["inspect", NAIVE, "--cc", "9"], "write it as '9.0'"),

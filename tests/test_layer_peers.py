@@ -8,7 +8,20 @@ import pytest
 from test_study import CEILINGS, MACHINE, Clock, FakeBench, right, run, timed
 from test_timing import FakeGpu
 
-from dwlab import layer_peers, peers, problems, records, references, report, stages, study, target, timing, traffic
+from dwlab import (
+    layer_peers,
+    layers,
+    peers,
+    problems,
+    records,
+    references,
+    report,
+    stages,
+    study,
+    target,
+    timing,
+    traffic,
+)
 from dwlab.layers import DepthwiseConv2d, Fused, Pointwise
 from dwlab.problems import ProblemError
 from dwlab.study import StudyError, WrongResult
@@ -237,7 +250,7 @@ def test_too_large_a_layer_names_one_that_fits():
         study.check_memory(problem, "pwdw", 1, 20_000_000)
     text = str(caught.value)
     assert "MB of GPU memory for x, w1, b1, w2, b2, y" in text
-    fits = study.problem_of(text.split('--problem "')[1].split('"')[0])
+    fits = layers.problem(text.split('--problem "')[1].split('"')[0])
     assert fits.kind == "pwdw" and study.memory_needed(fits, "pwdw") <= 10_000_000
     with pytest.raises(study.OutOfMemory, match="too little for any shape"):
         study.check_memory(problem, "pwdw", 1, 100)
@@ -391,7 +404,7 @@ def test_int8_outputs_that_are_not_written_are_found():
     ids=str,
 )
 def test_a_layer_is_read_back_from_how_it_prints_itself(problem):
-    assert study.problem_of(str(problem)) == problem
+    assert layers.problem(str(problem)) == problem
 
 
 @pytest.mark.parametrize(
@@ -411,7 +424,7 @@ def test_what_is_no_layer_is_one_clear_error(capsys, text, message):
     status, out, err = run(capsys, "--problem", text)
     assert status == 2 and out == "" and err.count("\n") == 1 and message in err
     with pytest.raises(ProblemError):
-        study.problem_of(text)
+        layers.problem(text)
 
 
 @on_interpreter
