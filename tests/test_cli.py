@@ -174,7 +174,7 @@ def test_version_and_help(run):
         (["xray", NAIVE, "--problem", "4,16,48,48,-3"], "padding"),
         (["xray", "depthwise2d/forward/naive", "--problem", "N=1 C=8 H=9 K=3"], "it needs N, C, H, W and K"),
         (["xray", "depthwise2d/forward/naive", "--problem", "small"], "is a problem of depthwise1d"),
-        (["xray", NAIVE, "--problem", "N=1 C=8 H=9 W=9 K=3 relu7"], "The nearest is 'relu6'"),
+        (["xray", NAIVE, "--problem", "N=1 C=8 H=9 W=9 K=3 relu7"], "'relu7' is unknown. The nearest is 'relu"),
         (["predict", "depthwise2d/forward/naive"], "depthwise2d"),
         (["inspect"], "OP/PATH/STAGE (see: python -m dwlab inspect --help)"),
         (["inspect", "depthwise1d/forward/naiv"], "The nearest is 'depthwise1d/forward/naive'"),
