@@ -1,0 +1,477 @@
+# %% [markdown]
+# # 32 · Two layers in one kernel
+#
+# | | |
+# | --- | --- |
+# | **Time** | about 20 minutes, then the exercises |
+# | **Before** | [30 · Depthwise in two dimensions](30_depthwise_2d.ipynb) |
+# | **Afterwards you can** | build the four modules, DWPW, PWDW, PWDW_R and PWPW · say for each what it keeps on chip and what it computes twice · put the zeros outside the map where they belong · walk through channels in steps, with sums that stay · say at how many filters a fused kernel begins to lose, and look for the three other reasons |
+
+# %% tags=["nbval-ignore-output"]
+from dwlab import banner
+
+banner()
+
+# %% [markdown]
+# ## Question
+#
+# Two layers one after the other: the first writes a map, the second reads it. One kernel for both need not: a block
+# computes a part of the map into its shared memory, and goes on from there. With depthwise (DW) and pointwise (PW)
+# layers there are four such modules:
+#
+# | module | first, then second | a block has |
+# | --- | --- | --- |
+# | **DWPW** | depthwise, pointwise | a tile of pixels, all channels between |
+# | **PWDW** | pointwise, depthwise | the whole map of a few filters |
+# | **PWDW_R** | pointwise, depthwise | a tile of the map of a few filters, its edge computed again (R: recomputed) |
+# | **PWPW** | pointwise, pointwise | some pixels, all filters between |
+#
+# The map between is saved twice, one write and one read. **What is paid for it, and when is that more than was saved?**
+#
+# ## Predict
+#
+# - A pointwise layer before a depthwise one of 3 × 3 taps, on maps of 28 × 28, in tiles of 14 × 14 outputs. How many
+#   times the pointwise layer's work is done? (1.0: once.)
+# - DWPW in blocks of 16 pixels and all filters. Every block reads all pointwise filters. From how many filters on is
+#   that more than the map between would have been?
+# - PyTorch's fastest pair of kernels over the workbook's fastest fused kernel, geometric mean over the recorded DWPW
+#   pairs in float32. Above 1: fusion wins.
+
+# %%
+predicted_times_work = 1.3
+predicted_filters = 1000
+predicted_speedup = 2.0
+
+# %% [markdown]
+# ## Build
+#
+# ### DWPW, naive
+#
+# A block has a square of pixels. Its threads compute all C depthwise channels of these into shared memory; then, behind a
+# barrier, all F pointwise outputs from there. It has both layers' bias and activation (`first`, `second`).
+
+# %%
+import numpy as np
+from numba import float32, uint32
+
+from dwlab import check, cuda, epilogue, stage, xray
+from dwlab.layers import DepthwiseConv2d, Fused, Pointwise
+from dwlab.stages import Launch, by_shape
+
+# %% tags=["stage:fused/dwpw/naive"]
+
+# %%
+dwpw = stage("fused/dwpw/naive").with_kernel(kernel)
+dwpw_side = side_of  # of C: the side of a block's square
+
+# %% [markdown]
+# ### PWDW_R, in tiles
+#
+# The other way round a block needs neighbours *between* the layers, not in x. No block may read what another keeps in
+# its shared memory. So each computes the edge of its tile itself, and its neighbours compute it again.
+
+# %% tags=["stage:fused/pwdw/recompute"]
+
+# %%
+pwdw_r = stage("fused/pwdw/recompute").with_kernel(kernel)
+pwdw = stage("fused/pwdw/map")  # the same with the whole map for a tile
+pwpw = stage("fused/pwpw/naive")  # a pixel needs no neighbours: nothing is computed twice
+
+# %% [markdown]
+# ### Sums that stay
+#
+# The naive DWPW keeps all channels of its pixels, so the more channels, the fewer pixels. But a sum over channels can be
+# interrupted. **Stationary**: the sums stay in registers, and the channels walk by, STEP at a time. Here a thread is a
+# filter; it has a sum for each pixel of the block, and uses a weight that it has loaded for all of them.
+
+# %%
+from dataclasses import replace
+
+STEP = 8  # channels on chip at a time
+
+
+def stationary(side):
+    """DWPW for NCHW: a block has side × side pixels; a thread is a filter, with a sum for each pixel."""
+
+    @by_shape
+    def kernel(pair):
+        one, two = pair.first, pair.second
+        C, H, W, K, S, PAD, P, Q = one.C, one.H, one.W, one.K, one.stride, one.padding, one.P, one.Q
+        F, PIXELS, WORDS, ACROSS = two.F, side * side, STEP * side * side, -(-one.Q // side)
+        first, second = epilogue.finish(one), epilogue.finish(two)
+
+        @cuda.jit
+        def kernel(x, w1, b1, m1, w2, b2, m2, r, y):
+            middle = cuda.shared.array(WORDS, float32)
+            sums = cuda.local.array(PIXELS, float32)
+            p0 = cuda.blockIdx.x // ACROSS * side
+            q0 = cuda.blockIdx.x % ACROSS * side
+            n = cuda.blockIdx.y
+            f = cuda.threadIdx.x
+            for k in range(PIXELS):
+                sums[k] = 0
+            for c0 in range(0, C, STEP):
+                for i in range(cuda.threadIdx.x, WORDS, cuda.blockDim.x):
+                    c = c0 + i // PIXELS
+                    p = p0 + i % PIXELS // side
+                    q = q0 + i % side
+                    total = float32(0)
+                    if c < C and p < P and q < Q:
+                        for j in range(K * K):
+                            h = p * S + j // K - PAD
+                            v = q * S + j % K - PAD
+                            if 0 <= h < H and 0 <= v < W:
+                                total += w1[c * K * K + j] * x[((n * C + c) * H + h) * W + v]
+                        total = first(total, b1, r, c, 0)
+                    middle[i] = total
+                cuda.syncthreads()
+                if f < F:
+                    for c in range(min(STEP, C - c0)):
+                        weight = w2[f * C + c0 + c]
+                        for k in range(PIXELS):
+                            sums[k] += weight * middle[c * PIXELS + k]
+                cuda.syncthreads()
+            if f < F:
+                for k in range(PIXELS):
+                    p = p0 + k // side
+                    q = q0 + k % side
+                    if p < P and q < Q:
+                        at = ((n * F + f) * P + p) * Q + q
+                        y[at] = second(sums[k], b2, r, f, at)
+
+        return kernel
+
+    def launch(pair):
+        tiles = -(-pair.second.P // side) * -(-pair.second.Q // side)
+        return Launch((tiles, pair.N), (-(-pair.second.F // 32) * 32,))
+
+    return replace(dwpw, kernel=kernel, launch=launch)
+
+
+# %% [markdown]
+# Two barriers a step: one before `middle` is read, one before it is written again. The channels' bias and activation come
+# when a depthwise output is finished, which is before it enters the sum.
+#
+# ## Check
+#
+# Two pairs for each, with what hurts: odd sides, stride 2, channels that are no multiple of the step, two images, bias and
+# activations on both sides.
+
+# %%
+BOTH = {"bias": True, "activation": "relu6"}
+of_dwpw = (
+    Fused(DepthwiseConv2d(2, 9, 9, 8, 3, 2, **BOTH), Pointwise(2, 9, 6, 5, 4, **BOTH)),
+    Fused(DepthwiseConv2d(1, 12, 10, 7, 3, **BOTH), Pointwise(1, 12, 33, 10, 7, bias=True)),
+)
+of_pwdw = (
+    Fused(Pointwise(2, 5, 9, 9, 8, **BOTH), DepthwiseConv2d(2, 9, 9, 8, 3, 2, **BOTH)),
+    Fused(Pointwise(1, 4, 10, 17, 15, **BOTH), DepthwiseConv2d(1, 10, 17, 15, 3, bias=True)),
+)
+of_pwpw = (
+    Fused(Pointwise(2, 3, 9, 5, 7, **BOTH), Pointwise(2, 9, 4, 5, 7, **BOTH)),
+    Fused(Pointwise(1, 16, 8, 6, 6, **BOTH), Pointwise(1, 8, 17, 6, 6, bias=True)),
+)
+for name, one, two in (("DWPW, naive", dwpw, of_dwpw), ("DWPW, stationary", stationary(4), of_dwpw),
+                       ("PWDW", pwdw, of_pwdw), ("PWDW_R", pwdw_r, of_pwdw), ("PWPW", pwpw, of_pwpw)):  # fmt: skip
+    verdicts = [check(one, pair).raise_if_wrong() for pair in two]
+    print(f"{name:20} right on {len(verdicts)} pairs")
+
+# %% [markdown]
+# ### Where the zeros belong
+#
+# A depthwise layer counts what lies outside of its map as zero. In PWDW its map is the one between. It is tempting to put
+# the zeros one layer earlier: outside of the map, take x as zero, and let the rest of the code be the same for all pixels.
+
+# %%
+@by_shape
+def zeros_too_early(pair):
+    one, two = pair.first, pair.second
+    C, F, H, W = one.C, one.F, one.H, one.W
+    DOWN, ACROSS = H + 2, W + 2  # the map with a ring of one pixel: 3 × 3 taps, stride 1, padding 1
+    WORDS, between, finish = (H + 2) * (W + 2), epilogue.finish(one), epilogue.finish(two)
+
+    @cuda.jit
+    def kernel(x, w1, b1, m1, w2, b2, m2, r, y):
+        middle = cuda.shared.array(WORDS, float32)
+        f = cuda.blockIdx.x
+        for i in range(cuda.threadIdx.x, WORDS, 64):
+            h = i // ACROSS - 1
+            v = i % ACROSS - 1
+            total = float32(0)
+            if 0 <= h < H and 0 <= v < W:
+                for c in range(C):
+                    total += w1[f * C + c] * x[(c * H + h) * W + v]
+            middle[i] = between(total, b1, r, f, f)  # a ring of zeros, says the eye
+        cuda.syncthreads()
+        for i in range(cuda.threadIdx.x, H * W, 64):
+            total = float32(0)
+            for j in range(9):
+                total += w2[f * 9 + j] * middle[(i // W + j // 3) * ACROSS + i % W + j % 3]
+            y[f * H * W + i] = finish(total, b2, r, f, f * H * W + i)
+
+    return kernel
+
+
+early = replace(pwdw, kernel=zeros_too_early, launch=lambda pair: Launch((pair.first.F,), (64,)))
+plain = Fused(Pointwise(1, 4, 6, 9, 7), DepthwiseConv2d(1, 6, 9, 7, 3))
+biased = replace(plain, first=replace(plain.first, bias=True))
+verdict = check(early, biased)
+for name, found in (("without a bias", check(early, plain)), ("with a bias", verdict)):
+    print(f"{name:16}", "passed" if found.passed else "wrong")
+assert not verdict.passed
+
+# %% [markdown]
+# Without a bias the layer makes zeros of zeros, and the judge finds nothing. With one, the ring is not 0 but b:
+
+# %%
+from dwlab.references import reference
+
+given = biased.inputs()
+arrays = {name: cuda.to_device(array) for name, array in (given | {"y": biased.nans("y")}).items()}
+early.run(biased, arrays)
+off = np.abs(arrays["y"].copy_to_host() - reference(biased, "pwdw", given)["y"])[0] > 1e-3
+print(f"wrong: {off.sum()} of {off.size} outputs; inside the map's edge: {off[:, 1:-1, 1:-1].sum()}")
+
+# %% tags=["nbval-ignore-output"]
+print(verdict)
+
+# %% [markdown]
+# The zeros stand **after** the first layer's bias and activation. `recompute` has them there: `value` stays 0 where the
+# pixel is outside. In DWPW the question does not come up, since a pointwise layer needs no neighbours. A network whose
+# batch normalisation was folded into its layers has a bias everywhere, so the mistake would show only when the weights
+# are real ones.
+#
+# ## X-ray
+#
+# ### What is saved, and what is done twice
+#
+# Each module on a small pair, beside the naive kernels of its two layers. A multiply-add of the first layer loads a w1, one
+# of the second a w2, so the loads count the work.
+
+# %%
+def look(one, layer):
+    """The x-ray of a stage on a layer or a pair."""
+    how = one.launch(layer)
+    return xray(one.kernel_for(layer), how.grid, how.block, *one.example(layer), shared_bytes=how.shared_bytes)
+
+
+alone = {"depthwise2d": stage("depthwise2d/forward/naive"), "pointwise": stage("pointwise/forward/naive")}
+dw_pw = Fused(DepthwiseConv2d(1, 16, 16, 16, 3), Pointwise(1, 16, 24, 16, 16))
+pw_dw = Fused(Pointwise(1, 6, 16, 28, 28), DepthwiseConv2d(1, 16, 28, 28, 3))
+pw_pw = Fused(Pointwise(1, 16, 24, 16, 16), Pointwise(1, 24, 16, 16, 16))
+seen = {}
+print(f"{'':18}{'floor, KB':>16}{'asked of memory, KB':>22}{'first layer':>13}{'on chip':>14}{'':>8}")
+print(f"{'':18}{'apart':>8}{'fused':>8}{'apart':>12}{'fused':>10}{'is computed':>13}{'a block, KB':>14}{'blocks':>8}")
+for name, one, pair in (("DWPW, naive", dwpw, dw_pw), ("DWPW, stationary", stationary(4), dw_pw),
+                        ("PWDW", pwdw, pw_dw), ("PWDW_R", pwdw_r, pw_dw), ("PWPW", pwpw, pw_pw)):  # fmt: skip
+    layers = pair.first, pair.second
+    two, seen[name] = [look(alone[layer.op], layer) for layer in layers], look(one, pair)
+    once = two[0].array("w", "load").active_lanes
+    times_work = seen[name].array("w1", "load").active_lanes / once
+    floor = sum(layer.compulsory_bytes() for layer in layers), pair.compulsory_bytes()
+    asked = sum(one.totals.bytes_moved for one in two), seen[name].totals.bytes_moved
+    print(f"{name:18}{floor[0] / 1e3:8.0f}{floor[1] / 1e3:8.0f}{asked[0] / 1e3:12,.0f}{asked[1] / 1e3:10,.0f}", end="")
+    print(f"{times_work:7.2f} times{seen[name].shared_bytes / 1024:14.1f}{one.launch(pair).blocks:8}")
+    if name == "PWDW_R":
+        times_recomputed = times_work
+
+# %% tags=["nbval-ignore-output"]
+print(f"PWDW_R: the pointwise layer is done {times_recomputed:.2f} times; you predicted {predicted_times_work:g}")
+
+# %% [markdown]
+# - **The floor falls** by the map between, twice. That is the most that fusing can save of device memory.
+# - **What the warps ask for** hardly falls in the naive stages: each product still asks for its weight, and in the
+#   pointwise layer before a depthwise one also for x. Fusing removes a map; it makes no kernel good. In the stationary
+#   kernel a weight serves 16 pixels, and most of the requests are gone.
+# - **PWDW_R** does part of its first layer again. By the formula that is (16 / 14)² = 1.31 times for tiles without end.
+#   Here it is less: pixels outside the map are set to zero, not computed, and a 28 × 28 map has only four tiles.
+#   **PWDW** computes nothing twice, as long as whole maps fit.
+# - **DWPW** in these kernels computes nothing twice, since a block has all filters. Where filters are shared out to
+#   several blocks, each of them computes the depthwise layer anew.
+#
+# ### What all channels on chip cost
+#
+# The naive DWPW takes the largest square whose C channels fit into 48 KiB. Every square reads all pointwise filters:
+
+# %%
+print(f"{'channels':>8}{'square':>10}{'a filter is read, 56 × 56':>28}{'14 × 14':>10}{'stationary, 4 × 4, KB a block':>32}")
+for C in (64, 192, 384, 728, 1536):
+    side = dwpw_side(C)
+    reads = [(-(-size // side)) ** 2 for size in (56, 14)]
+    print(f"{C:8}{f'{side} × {side}':>10}{reads[0]:22} times{reads[1]:4} times{STEP * 16 * 4 / 1024:32.1f}")
+
+# %% [markdown]
+# Stationary sums do not care how many channels there are. They move the limit elsewhere: a sum for each output of a block
+# has to be a register. 64 KiB of them, or 256 KiB on a whole multiprocessor, are its outputs, all together.
+#
+# ### When the filters are more than the map
+#
+# Let a block have T pixels of DWPW, and all F filters. An image has PQ / T blocks; each reads F · C weights. The map
+# between was 2 · C · PQ elements. So filters cost more than the map if
+#
+# $$\frac{PQ}{T}\, F\, C > 2\, C\, PQ \quad\text{that is}\quad F > 2T$$
+#
+# Neither the channels nor the map's size are left in it. Counted, with blocks of 4 × 4 pixels on a map of 16 × 16:
+
+# %%
+T, C = 16, 12
+between = 2 * C * 16 * 16
+crossing = {}
+print(f"{'filters':>8}{'w2 loaded':>12}{'map between':>14}{'loaded over saved':>20}")
+for F in (8, 16, 24, 32, 48, 64, 96):
+    pair = Fused(DepthwiseConv2d(1, C, 16, 16, 3), Pointwise(1, C, F, 16, 16))
+    loads = look(stationary(4), pair).array("w2", "load").active_lanes
+    assert loads == 256 // T * F * C
+    crossing[F] = loads / between
+    print(f"{F:8}{loads:12,}{between:14,}{loads / between:20.2f}")
+least = min(F for F in crossing if crossing[F] >= 1)
+print(f"equal at {least} filters")
+
+# %% tags=["nbval-ignore-output"]
+print(f"blocks of {T} pixels: from {2 * T} filters on; you predicted {predicted_filters:g}")
+
+# %% tags=["nbval-ignore-output"]
+from matplotlib.figure import Figure
+
+from dwlab.simt.picture import COLOURS, LINES, with_alt
+
+figure = Figure(figsize=(6.4, 3.6), layout="constrained")
+axes = figure.subplots()
+filters = np.array([8, 2048])
+for k, pixels in enumerate((16, 64, 256)):
+    line = {"color": COLOURS[k], "linestyle": LINES[k], "label": f"{pixels} pixels a block"}
+    axes.plot(filters, filters / (2 * pixels), **line)
+axes.plot(list(crossing), list(crossing.values()), "o", color=COLOURS[0], label="counted")
+axes.axhline(1, color="black", linewidth=0.9)
+axes.text(2048, 1.1, "as much as the map", ha="right", va="bottom", fontsize=9)
+axes.set(xscale="log", yscale="log", xlabel="filters", ylabel="weights loaded over map saved")
+axes.set_xticks((8, 32, 128, 512, 2048), ["8", "32", "128", "512", "2048"])
+axes.set_yticks((0.1, 1, 10), ["0.1", "1", "10"])
+axes.minorticks_off()
+axes.legend(fontsize=9)
+with_alt(
+    figure,
+    "Weights loaded over the map saved, against the number of filters, both logarithmic. Three rising lines, for blocks "
+    "of 16, 64 and 256 pixels, cross 1 at 32, 128 and 512 filters. The counted points lie on the first. The printed "
+    "table has the numbers.",
+)
+
+# %% [markdown]
+# The last layers of the networks have 512, 728 or 1024 filters. A block would need hundreds of pixels with all filters:
+# more sums than registers hold. So a fused kernel there has to share out pixels or filters, and pays either with
+# weights or with the depthwise layer done again. A pointwise kernel alone has the same choice, but without the second
+# layer it has it with twice the room.
+#
+# ## Measure
+#
+# The recorded pairs: the workbook's fastest fused stage beside PyTorch's fastest pair of kernels, each in its best
+# layout. What is below 1 is lost. In `gpu` mode one pair is timed here as well.
+
+# %% tags=["nbval-ignore-output"]
+import math
+
+from dwlab import mode, report
+
+rows, runs = report.layers()
+rows = [row for row in rows if row["op"] == "fused" and row.get("speedup_vs_peer")]
+groups = {}
+for row in rows:
+    groups.setdefault((row["path"].upper(), row["dtype"], row["batch"]), []).append(row)
+SHOWN = 6
+for (path, dtype, batch), here in groups.items():
+    here = sorted(here, key=lambda row: row["speedup_vs_peer"])
+    mean = math.exp(sum(math.log(row["speedup_vs_peer"]) for row in here) / len(here))
+    lost = sum(row["speedup_vs_peer"] < 1 for row in here)
+    print(f"{path}, {dtype}, batch {batch}: geometric mean {mean:.2f}, {lost} of {len(here)} slower than PyTorch")
+    chosen = here if len(here) <= SHOWN else here[: SHOWN // 2] + here[-SHOWN // 2 :]
+    for row in chosen:
+        print(f"    {row['layer']:34}{row['stage']:12}{row['time_us']:9.1f} µs, PyTorch {row['peer_time_us']:7.1f} µs", end="")
+        print(f"{row['speedup_vs_peer']:7.2f}  {'' if row['speedup_vs_peer'] >= 1 else 'lost'}")
+print(f"Measured on {', '.join(dict.fromkeys(run.gpu for run in runs))}." if rows else "No pair is recorded yet.")
+
+# %% tags=["nbval-ignore-output"]
+ratios = [math.log(r["speedup_vs_peer"]) for r in rows if r["path"] == "dwpw" and r["dtype"] == "float32"]
+if ratios:
+    print(f"DWPW, float32: {math.exp(sum(ratios) / len(ratios)):.2f}; you predicted {predicted_speedup:g}")
+
+# %% tags=["nbval-ignore-output"]
+if mode == "gpu":
+    from dwlab import stages, study
+
+    bench = study.GpuBench(quick=True)
+    pair = Fused(DepthwiseConv2d(1, 64, 28, 28, 3, layout="NHWC"), Pointwise(1, 64, 64, 28, 28, layout="NHWC"))
+    for one in stages("fused", "dwpw"):
+        if pair.dtype in one.dtypes and one.supports(pair):
+            with bench.prepare(pair, "dwpw") as prepared:
+                print(f"{one.name:12}{prepared.time(one).median_us:9.1f} µs")
+else:
+    print("In gpu mode the stages of one DWPW pair are timed here.")
+
+# %% [markdown]
+# ## Explain
+#
+# By the floor every one of these pairs should win. Three things stand against it, beside the filters. All can be said
+# without a clock.
+
+# %%
+from dwlab import gpus
+
+h200 = gpus.find("h200")
+tried = (
+    ("DW 512@14 → 512", Fused(DepthwiseConv2d(1, 512, 14, 14, 3), Pointwise(1, 512, 512, 14, 14))),
+    ("DW 728@14 → 728", Fused(DepthwiseConv2d(1, 728, 14, 14, 3), Pointwise(1, 728, 728, 14, 14))),
+    ("DW 1536@7 → 256", Fused(DepthwiseConv2d(1, 1536, 7, 7, 3), Pointwise(1, 1536, 256, 7, 7))),
+)
+print(f"{h200.name}: {h200.sms} multiprocessors, {h200.l2_bytes / 2**20:g} MiB of L2\n")
+print(f"{'':18}{'':>7}{'the map,':>10}{'fits the':>10}{'saved of':>10}{'multiply-adds':>15}{'blocks of':>16}")
+print(f"{'':18}{'batch':>7}{'MB':>10}{'L2':>10}{'the floor':>10}{'a byte':>15}{'16 px × 64 f':>16}")
+for name, pair in tried:
+    for batch in (1, 32):
+        first, second = replace(pair.first, N=batch), replace(pair.second, N=batch)
+        both = Fused(first, second)
+        size = 4 * batch * first.C * first.P * first.Q
+        two = first.compulsory_bytes() + second.compulsory_bytes()
+        blocks = batch * -(-first.P // 4) * -(-first.Q // 4) * -(-second.F // 64)
+        stays = "yes" if size < h200.l2_bytes else "no"
+        saved = 1 - both.compulsory_bytes() / two
+        print(f"{name:18}{batch:7}{size / 1e6:10.1f}{stays:>10}{saved:10.0%}", end="")
+        print(f"{both.flops / 2 / both.compulsory_bytes():15.0f}{blocks:16,}")
+        name = ""
+
+# %% [markdown]
+# - **The L2 had kept the map anyway.** All these maps fit, so the second kernel finds in the L2 what the first has just
+#   written. The floor counts a saving of device memory that mostly was no cost. What fusing really saves is a start of a
+#   kernel, and L2 traffic.
+# - **Few pixels for many filters: then it is a matrix product.** With tens of multiply-adds a byte, what decides is
+#   arithmetic: how near the product comes to the ceiling of FMA or tensor cores. A library's product was tuned for years.
+#   A fused one has to produce one of its operands itself, in steps, with barriers between, and with less room. In
+#   float16 tensor cores make a library's product faster, and the same loss of a fused kernel weighs more.
+# - **Blocks too few.** One image of 7 × 7 has four squares of 4 × 4. To have a block for each multiprocessor, filters
+#   must be shared out, and each share computes the depthwise layer again. Or the channels are shared out, and sums meet
+#   at the end. PyTorch's product has the same problem, but not the depthwise layer in every block.
+# - **Where fusion wins:** one image, where the start of a second kernel is a large part of the time; maps so large that
+#   the L2 does not keep them; few filters. Look at your rows above: which of them are that?
+#
+# So fused is no property of good kernels. It is a decision for a pair, a batch, a type and a GPU, and the records above
+# have losses among them because the pairs were measured before anyone had decided. Deciding is the matter of lesson
+# [33 · FusePlanner](33_fuseplanner.ipynb).
+#
+# ## Exercises
+#
+# <!-- begin:exercise:32_1 -->
+# <!-- end:exercise:32_1 -->
+
+# %% tags=["nbval-ignore-output"]
+from dwlab import grade
+
+grade("32_1")
+
+# %% [markdown]
+# <!-- begin:exercise:32_2 -->
+# <!-- end:exercise:32_2 -->
+
+# %% tags=["nbval-ignore-output"]
+grade("32_2")
+
+# %% [markdown]
+# **Next:** [33 · FusePlanner](33_fuseplanner.ipynb), which pairs of a network to fuse.
