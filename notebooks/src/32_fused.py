@@ -186,9 +186,9 @@ for name, one, two in (("DWPW, naive", dwpw, of_dwpw), ("DWPW, stationary", stat
 @by_shape
 def zeros_too_early(pair):
     one, two = pair.first, pair.second
-    C, F, H, W = one.C, one.F, one.H, one.W
-    DOWN, ACROSS = H + 2, W + 2  # the map with a ring of one pixel: 3 × 3 taps, stride 1, padding 1
-    WORDS, between, finish = (H + 2) * (W + 2), epilogue.finish(one), epilogue.finish(two)
+    C, H, W, ACROSS = one.C, one.H, one.W, one.W + 2
+    WORDS = (H + 2) * ACROSS  # the map with a ring of one pixel: for 3 × 3 taps, stride 1, padding 1
+    between, finish = epilogue.finish(one), epilogue.finish(two)
 
     @cuda.jit
     def kernel(x, w1, b1, m1, w2, b2, m2, r, y):
@@ -260,8 +260,9 @@ dw_pw = Fused(DepthwiseConv2d(1, 16, 16, 16, 3), Pointwise(1, 16, 24, 16, 16))
 pw_dw = Fused(Pointwise(1, 6, 16, 28, 28), DepthwiseConv2d(1, 16, 28, 28, 3))
 pw_pw = Fused(Pointwise(1, 16, 24, 16, 16), Pointwise(1, 24, 16, 16, 16))
 seen = {}
-print(f"{'':18}{'floor, KB':>16}{'asked of memory, KB':>22}{'first layer':>13}{'on chip':>14}{'':>8}")
-print(f"{'':18}{'apart':>8}{'fused':>8}{'apart':>12}{'fused':>10}{'is computed':>13}{'a block, KB':>14}{'blocks':>8}")
+print(f"{'':18}{'floor, KB':>14}{'asked of memory, KB':>21}{'requests':>15}{'first layer':>13}{'on chip':>13}{'':>8}")
+print(f"{'':18}" + f"{'apart':>7}{'fused':>7}{'apart':>13}{'fused':>8}{'apart':>8}{'fused':>7}", end="")
+print(f"{'is computed':>13}{'a block, KB':>13}{'blocks':>8}")
 for name, one, pair in (("DWPW, naive", dwpw, dw_pw), ("DWPW, stationary", stationary(4), dw_pw),
                         ("PWDW", pwdw, pw_dw), ("PWDW_R", pwdw_r, pw_dw), ("PWPW", pwpw, pw_pw)):  # fmt: skip
     layers = pair.first, pair.second
@@ -270,8 +271,10 @@ for name, one, pair in (("DWPW, naive", dwpw, dw_pw), ("DWPW, stationary", stati
     times_work = seen[name].array("w1", "load").active_lanes / once
     floor = sum(layer.compulsory_bytes() for layer in layers), pair.compulsory_bytes()
     asked = sum(one.totals.bytes_moved for one in two), seen[name].totals.bytes_moved
-    print(f"{name:18}{floor[0] / 1e3:8.0f}{floor[1] / 1e3:8.0f}{asked[0] / 1e3:12,.0f}{asked[1] / 1e3:10,.0f}", end="")
-    print(f"{times_work:7.2f} times{seen[name].shared_bytes / 1024:14.1f}{one.launch(pair).blocks:8}")
+    requests = sum(one.totals.requests for one in two), seen[name].totals.requests
+    print(f"{name:18}{floor[0] / 1e3:7.0f}{floor[1] / 1e3:7.0f}{asked[0] / 1e3:13,.0f}{asked[1] / 1e3:8,.0f}", end="")
+    print(f"{requests[0]:8,}{requests[1]:7,}{times_work:7.2f} times", end="")
+    print(f"{seen[name].shared_bytes / 1024:13.1f}{one.launch(pair).blocks:8}")
     if name == "PWDW_R":
         times_recomputed = times_work
 
@@ -280,9 +283,12 @@ print(f"PWDW_R: the pointwise layer is done {times_recomputed:.2f} times; you pr
 
 # %% [markdown]
 # - **The floor falls** by the map between, twice. That is the most that fusing can save of device memory.
-# - **What the warps ask for** hardly falls in the naive stages: each product still asks for its weight, and in the
-#   pointwise layer before a depthwise one also for x. Fusing removes a map; it makes no kernel good. In the stationary
-#   kernel a weight serves 16 pixels, and most of the requests are gone.
+# - **What the warps ask for** is ten times the floor, apart and fused. About half of it is gone, because the second layer
+#   finds its inputs in shared memory. But each product still asks for its weight, and those of a pointwise first layer for
+#   x as well. Fusing removes a map; it makes no kernel good.
+# - **Stationary sums** ask least often and for most bytes. A weight serves 16 pixels, but lanes are filters here, whose
+#   weights lie a row of `w2` apart: each lane asks for a sector of its own. Its other 7 elements are wanted in the same
+#   step. The workbook's own stationary stage copies them to shared memory instead, 16 bytes at a time.
 # - **PWDW_R** does part of its first layer again. By the formula that is (16 / 14)² = 1.31 times for tiles without end.
 #   Here it is less: pixels outside the map are set to zero, not computed, and a 28 × 28 map has only four tiles.
 #   **PWDW** computes nothing twice, as long as whole maps fit.
@@ -294,15 +300,17 @@ print(f"PWDW_R: the pointwise layer is done {times_recomputed:.2f} times; you pr
 # The naive DWPW takes the largest square whose C channels fit into 48 KiB. Every square reads all pointwise filters:
 
 # %%
-print(f"{'channels':>8}{'square':>10}{'a filter is read, 56 × 56':>28}{'14 × 14':>10}{'stationary, 4 × 4, KB a block':>32}")
+print(f"{'':8}{'naive:':>10}{'a filter is read':>24}{'KB a':>8}{'stationary, 4 × 4:':>22}")
+print(f"{'channels':>8}{'square':>10}{'on 56 × 56':>14}{'14 × 14':>10}{'block':>8}{'KB a block':>22}")
 for C in (64, 192, 384, 728, 1536):
     side = dwpw_side(C)
     reads = [(-(-size // side)) ** 2 for size in (56, 14)]
-    print(f"{C:8}{f'{side} × {side}':>10}{reads[0]:22} times{reads[1]:4} times{STEP * 16 * 4 / 1024:32.1f}")
+    print(f"{C:8}{f'{side} × {side}':>10}{reads[0]:8} times{reads[1]:4} times", end="")
+    print(f"{C * side**2 * 4 / 1024:8.1f}{STEP * 16 * 4 / 1024:22.1f}")
 
 # %% [markdown]
-# Stationary sums do not care how many channels there are. They move the limit elsewhere: a sum for each output of a block
-# has to be a register. 64 KiB of them, or 256 KiB on a whole multiprocessor, are its outputs, all together.
+# Stationary sums do not care how many channels there are. They move the limit elsewhere: each output of a block has to be
+# a register until the last channel. A multiprocessor has 65,536 of them, for all its blocks and everything else.
 #
 # ### When the filters are more than the map
 #
@@ -311,7 +319,8 @@ for C in (64, 192, 384, 728, 1536):
 #
 # $$\frac{PQ}{T}\, F\, C > 2\, C\, PQ \quad\text{that is}\quad F > 2T$$
 #
-# Neither the channels nor the map's size are left in it. Counted, with blocks of 4 × 4 pixels on a map of 16 × 16:
+# Neither the channels nor the map's size are left in it; the halos of x come on top. Counted, with blocks of 4 × 4 pixels
+# on a map of 16 × 16:
 
 # %%
 T, C = 16, 12
@@ -359,8 +368,8 @@ with_alt(
 # %% [markdown]
 # The last layers of the networks have 512, 728 or 1024 filters. A block would need hundreds of pixels with all filters:
 # more sums than registers hold. So a fused kernel there has to share out pixels or filters, and pays either with
-# weights or with the depthwise layer done again. A pointwise kernel alone has the same choice, but without the second
-# layer it has it with twice the room.
+# weights or with the depthwise layer done again. A pointwise kernel alone has to choose as well, but it has all of the
+# multiprocessor's room for that, and nothing to do again.
 #
 # ## Measure
 #
@@ -383,10 +392,11 @@ for (path, dtype, batch), here in groups.items():
     mean = math.exp(sum(math.log(row["speedup_vs_peer"]) for row in here) / len(here))
     lost = sum(row["speedup_vs_peer"] < 1 for row in here)
     print(f"{path}, {dtype}, batch {batch}: geometric mean {mean:.2f}, {lost} of {len(here)} slower than PyTorch")
-    chosen = here if len(here) <= SHOWN else here[: SHOWN // 2] + here[-SHOWN // 2 :]
+    chosen = here if len(here) <= SHOWN else here[: SHOWN // 2] + here[-(SHOWN // 2) :]  # the worst and the best
     for row in chosen:
-        print(f"    {row['layer']:34}{row['stage']:12}{row['time_us']:9.1f} µs, PyTorch {row['peer_time_us']:7.1f} µs", end="")
-        print(f"{row['speedup_vs_peer']:7.2f}  {'' if row['speedup_vs_peer'] >= 1 else 'lost'}")
+        times = f"{row['time_us']:9.1f} µs, PyTorch {row['peer_time_us']:7.1f} µs"
+        word = "lost" if row["speedup_vs_peer"] < 1 else ""
+        print(f"    {row['layer']:34}{row['stage']:12}{times}{row['speedup_vs_peer']:7.2f}  {word}")
 print(f"Measured on {', '.join(dict.fromkeys(run.gpu for run in runs))}." if rows else "No pair is recorded yet.")
 
 # %% tags=["nbval-ignore-output"]
@@ -414,7 +424,7 @@ else:
 # without a clock.
 
 # %%
-from dwlab import gpus
+from dwlab import gpus, planner
 
 h200 = gpus.find("h200")
 tried = (
@@ -423,8 +433,8 @@ tried = (
     ("DW 1536@7 → 256", Fused(DepthwiseConv2d(1, 1536, 7, 7, 3), Pointwise(1, 1536, 256, 7, 7))),
 )
 print(f"{h200.name}: {h200.sms} multiprocessors, {h200.l2_bytes / 2**20:g} MiB of L2\n")
-print(f"{'':18}{'':>7}{'the map,':>10}{'fits the':>10}{'saved of':>10}{'multiply-adds':>15}{'blocks of':>16}")
-print(f"{'':18}{'batch':>7}{'MB':>10}{'L2':>10}{'the floor':>10}{'a byte':>15}{'16 px × 64 f':>16}")
+print(f"{'':18}{'':>7}{'the map,':>10}{'stays in':>10}{'saved of':>10}{'multiply-adds':>15}{'blocks of':>16}")
+print(f"{'':18}{'batch':>7}{'MB':>10}{'the L2':>10}{'the floor':>10}{'a byte':>15}{'16 px × 64 f':>16}")
 for name, pair in tried:
     for batch in (1, 32):
         first, second = replace(pair.first, N=batch), replace(pair.second, N=batch)
@@ -432,17 +442,17 @@ for name, pair in tried:
         size = 4 * batch * first.C * first.P * first.Q
         two = first.compulsory_bytes() + second.compulsory_bytes()
         blocks = batch * -(-first.P // 4) * -(-first.Q // 4) * -(-second.F // 64)
-        stays = "yes" if size < h200.l2_bytes else "no"
+        stays = "yes" if all(planner.stays((layer,), h200.l2_bytes) for layer in (first, second)) else "no"
         saved = 1 - both.compulsory_bytes() / two
         print(f"{name:18}{batch:7}{size / 1e6:10.1f}{stays:>10}{saved:10.0%}", end="")
         print(f"{both.flops / 2 / both.compulsory_bytes():15.0f}{blocks:16,}")
         name = ""
 
 # %% [markdown]
-# - **The L2 had kept the map anyway.** All these maps fit, so the second kernel finds in the L2 what the first has just
-#   written. The floor counts a saving of device memory that mostly was no cost. What fusing really saves is a start of a
+# - **The L2 had kept the map anyway.** In all these pairs what a layer reads and writes fits into the L2 together, so that
+#   the second kernel finds there what the first has just written. The floor counts a saving of device memory that mostly was no cost. What fusing really saves is a start of a
 #   kernel, and L2 traffic.
-# - **Few pixels for many filters: then it is a matrix product.** With tens of multiply-adds a byte, what decides is
+# - **Few pixels for many filters: then it is a matrix product.** With so many multiply-adds a byte, what decides is
 #   arithmetic: how near the product comes to the ceiling of FMA or tensor cores. A library's product was tuned for years.
 #   A fused one has to produce one of its operands itself, in steps, with barriers between, and with less room. In
 #   float16 tensor cores make a library's product faster, and the same loss of a fused kernel weighs more.
@@ -452,8 +462,8 @@ for name, pair in tried:
 # - **Where fusion wins:** one image, where the start of a second kernel is a large part of the time; maps so large that
 #   the L2 does not keep them; few filters. Look at your rows above: which of them are that?
 #
-# So fused is no property of good kernels. It is a decision for a pair, a batch, a type and a GPU, and the records above
-# have losses among them because the pairs were measured before anyone had decided. Deciding is the matter of lesson
+# So to be fused is no virtue of a kernel. It is a decision for a pair, a batch, a type and a GPU. The records measure
+# every pair, not only those that one would fuse, and show what it costs not to decide. Deciding is the matter of lesson
 # [33 · FusePlanner](33_fuseplanner.ipynb).
 #
 # ## Exercises

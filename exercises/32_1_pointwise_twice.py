@@ -1,0 +1,87 @@
+"""Exercise 32_1: two pointwise layers, a step at a time
+
+A pointwise layer with a bias and a ReLU makes F filters of C channels, and a second one makes 32 of these F. For each
+of M pixels:
+
+    between[f, m] = max(0, b1[f] + sum over c of w1[f, c] * x[c, m])
+    y[g, m]       = sum over f of w2[g, f] * between[f, m]
+
+x is (C, M), w1 (F, C), b1 (F,), w2 (32, F), y (32, M); F is a multiple of 16 and may be large. Write the kernel so that
+`between` is never in global memory, and only **16 filters of it are in shared memory at a time**: 2,048 bytes. Block i
+has 32 × 8 threads and the pixels 32 i to 32 i + 31, a lane each. Thread (lane, row) keeps the sums of the outputs
+4 row to 4 row + 3 of its pixel. Each element of `between` is to be computed once. M need not be a multiple of 32.
+"""
+
+from numba import float32  # noqa: F401
+
+from dwlab import cuda, xray
+from dwlab.exercises import Wrong, agree, float32_only, kernel, launched, poisoned, run
+from dwlab.layers import Fused, Pointwise
+from dwlab.references import reference
+
+PIXELS = 32
+ROWS = 8
+STEP = 16
+OUTPUTS = 32
+
+
+@cuda.jit
+def twice(x, w1, b1, w2, y):
+    # Your code here.
+    raise NotImplementedError("32_1 is not solved yet: replace this line with your code")
+
+
+HINTS = (
+    "A loop over f0 = 0, 16, 32, … with two parts: 256 threads compute 16 × 32 elements of `between`, two each; then "
+    "each thread adds these 16 filters to its four sums.",
+    "Two barriers a step: one between the parts, one before the next step overwrites what slower threads still read. "
+    "All threads must pass both, also those whose pixel does not exist.",
+    "Sums begin at 0 before the loop and are stored after it. Bias and ReLU belong to a finished element of `between`: "
+    "after the loop over c, before it goes into shared memory.",
+)
+
+
+def problem(C, F, M):
+    """The two layers."""
+    return Fused(Pointwise(1, C, F, 1, M, bias=True, activation="relu"), Pointwise(1, F, OUTPUTS, 1, M))
+
+
+def judge(answer):
+    """Right for pixels around a block; no hazard; a step's shared memory; each element of `between` computed once."""
+    twice = kernel(answer, "twice")
+    for C, F, M in ((1, 16, 1), (3, 32, 31), (5, 48, 33)):
+        layers = problem(C, F, M)
+        given = layers.inputs(seed=M)
+        y = poisoned(OUTPUTS, M)
+        x = given["x"].reshape(C, M)
+        launched(twice, -(-M // PIXELS), (PIXELS, ROWS), x, given["w1"], given["b1"], given["w2"], y, hints=HINTS)
+        want = reference(layers, "pwpw", given)["y"].reshape(OUTPUTS, M)
+        agree(y, want, f"{C} channels, {F} filters, {M} pixels", tolerance=1e-5, hints=HINTS)
+    C, F, M = 2, 64, 64
+    given = problem(C, F, M).inputs()
+    arrays = given["x"].reshape(C, M), given["w1"], given["b1"], given["w2"], poisoned(OUTPUTS, M)
+    report = xray(twice, M // PIXELS, (PIXELS, ROWS), *arrays)
+    once = F * C * M
+    products = report.array("w1", "load").active_lanes
+    if products > once:
+        raise Wrong(
+            f"{products:,} loads of w1, one for each multiply-add of the first layer; {once:,} are enough if each "
+            "element of `between` is computed once.",
+            HINTS,
+        )
+    enough = 4 * STEP * PIXELS
+    if report.shared_bytes > enough:
+        raise Wrong(
+            f"A block has {report.shared_bytes:,} bytes of shared memory; {enough:,} hold {STEP} filters "
+            f"of {PIXELS} pixels.",
+            HINTS,
+        )
+    float32_only(report)
+    return (
+        f"Right for three sizes. {products:,} multiply-adds in the first layer, each once; {report.shared_bytes:,} "
+        f"bytes of shared memory a block, where all {F} filters would be {4 * F * PIXELS:,}."
+    )
+
+
+if __name__ == "__main__":
+    run(__file__)
