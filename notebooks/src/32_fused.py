@@ -283,8 +283,8 @@ print(f"PWDW_R: the pointwise layer is done {times_recomputed:.2f} times; you pr
 
 # %% [markdown]
 # - **The floor falls** by the map between, twice. That is the most that fusing can save of device memory.
-# - **What the warps ask for** is ten times the floor, apart and fused. About half of it is gone, because the second layer
-#   finds its inputs in shared memory. But each product still asks for its weight, and those of a pointwise first layer for
+# - **What the warps ask for** is many times the floor, apart and fused. A third to a half of it is gone, because the second
+#   layer finds its inputs in shared memory. But each product still asks for its weight, and those of the first layer for
 #   x as well. Fusing removes a map; it makes no kernel good.
 # - **Stationary sums** ask least often and for most bytes. A weight serves 16 pixels, but lanes are filters here, whose
 #   weights lie a row of `w2` apart: each lane asks for a sector of its own. Its other 7 elements are wanted in the same
@@ -447,6 +447,13 @@ for name, pair in tried:
         print(f"{name:18}{batch:7}{size / 1e6:10.1f}{stays:>10}{saved:10.0%}", end="")
         print(f"{both.flops / 2 / both.compulsory_bytes():15.0f}{blocks:16,}")
         name = ""
+
+# %% tags=["nbval-ignore-output"]
+from dwlab import machine
+
+ceilings = machine.shown().ceilings
+if ceilings.fma_tflops:
+    print(f"in the time of a byte: {1e3 * ceilings.fma_tflops / 2 / ceilings.copy_gbps:.0f} multiply-adds in float32")
 
 # %% [markdown]
 # - **The L2 had kept the map anyway.** In all these pairs what a layer reads and writes fits into the L2 together, so that
