@@ -158,7 +158,8 @@ for name, one in (("naive", naive), ("shared", shared)):
 
 # %% [markdown]
 # Global memory has a sixteenth of the work. But a thread still reads two numbers for each multiply-add, now from shared
-# memory. That is the next wall: a multiprocessor moves 32 words of shared memory in a cycle, and has multiply-adds for 128.
+# memory. That is the next wall: a multiprocessor serves one warp's read of shared memory in a cycle, and starts the
+# multiply-adds of four warps.
 #
 # ### Register tiles
 #
@@ -230,15 +231,16 @@ for R in (1, 2, 4, 8):
     done = layer.flops / 2
     lines = [a for a in seen.accesses if a.space == "shared" and a.kind == "load"]
     reads[R] = sum(a.active_lanes for a in lines) / done
+    cycles = 128 * sum(a.wavefronts for a in lines) / done
     assert reads[R] == 2 / R
-    print(f"{f'{R} × {R}':8}{reads[R]:14.2f}{128 / 32 * reads[R]:20.1f}{1:12}", end="")
+    print(f"{f'{R} × {R}':8}{reads[R]:14.2f}{cycles:20.1f}{1:12}", end="")
     print(f"{seen.totals.global_load_sectors * 32 / done:14.2f}")
 
 # %% tags=["nbval-ignore-output"]
 print(f"8 × 8: {reads[8]:g} reads for a multiply-add; you predicted {predicted_reads_8_by_8:g}")
 
 # %% [markdown]
-# With 8 × 8 reads and arithmetic take equally long. The workbook's stage `registers` goes on from there: it reads 16 bytes at
+# With 8 × 8 outputs reads and arithmetic take equally long. The workbook's stage `registers` goes on from there: it reads 16 bytes at
 # a time, and lanes that want the same words get them in one go. Now float32's multiply-adds are the wall.
 #
 # ### Tensor cores: one instruction of a warp
@@ -290,17 +292,17 @@ from dwlab.simt.picture import with_alt
 
 figure = Figure(figsize=(8.6, 5.2), layout="constrained")
 for axes, (name, rows, note) in zip(
-    figure.subplots(1, 3), (("A", 16, "a0 to a3"), ("B", 8, "b0 and b1"), ("C", 16, "c0 to c3"))
+    figure.subplots(1, 3), (("A", 16, "white a0, darkest a3"), ("B", 8, "white b0, blue b1"), ("C", 16, "white c0, darkest c3"))
 ):
     numbers = np.array([[held[name, i, j][1] for j in range(8)] for i in range(rows)])
-    axes.imshow(numbers, cmap="Blues", vmin=0, vmax=5)
+    axes.imshow(numbers, cmap="Blues", vmin=0, vmax=4)
     for (i, j), number in np.ndenumerate(numbers):
         lane = held[name, i, j][0]
         bold = "bold" if lane == 14 else "normal"
         axes.text(j, i, f"{lane}", ha="center", va="center", fontsize=8, fontweight=bold,
                   color="white" if number == 3 else "black",
                   bbox={"fill": False, "edgecolor": "black", "pad": 1.5} if lane == 14 else None)  # fmt: skip
-    axes.set_title(f"{name}: lane, darker from {note}", fontsize=10)
+    axes.set_title(f"{name}, by lane: {note}", fontsize=10)
     axes.set_xlabel("column" if name != "A" else "k")
     axes.set_ylabel("row" if name != "B" else "k")
     axes.set_xticks(range(8))
@@ -411,9 +413,10 @@ print(lacking or "on this machine: " + ", ".join(f"{name} {error:.1e}" for name,
 print(f"you predicted {predicted_error_tf32:.0e} for one tf32")
 
 # %% [markdown]
-# One product of tf32 loses three to four digits of float32's seven. So does float16, whose fraction has 10 bits as well; but there the *layer*
-# is stored in float16, and nothing is lost but what was never there. Three products come out as float32 does, for three times
-# the instructions. A tensor core has more than three times the speed, so it is worth it.
+# One product of tf32 loses about three digits of float32's seven. So does float16, whose fraction has 10 bits as well; but a
+# *layer* in float16 is stored like that, so the product loses nothing that was still there. Three products come out as
+# float32 does. They pay where tensor cores have well over three times the rate of float32's own units, as on an H200; there
+# are GPUs where they have not.
 #
 # On hardware the order of a sum and its last roundings are its own: compare with a tolerance, never with ==.
 #
@@ -428,13 +431,15 @@ odd = (
     Pointwise(1, 33, 31, 9, 7, layout="NHWC", bias=True, activation="relu"),
     Pointwise(2, 7, 40, 5, 7, residual=True),
 )
-for name, one, on in (("naive", naive, odd), ("shared", shared, odd), ("2 × 2", tiled(2), odd[:1]), ("4 × 4", tiled(4), odd[:1])):
+for name, one, on in (
+    ("naive", naive, odd), ("shared", shared, odd), ("2 × 2", tiled(2), odd[:1]), ("4 × 4", tiled(4), odd[:1])
+):
     verdicts = [check(one, layer).raise_if_wrong() for layer in on]
     print(f"{name:8} right on {len(verdicts)} layer{'s' if len(verdicts) > 1 else ''}")
 
 # %% [markdown]
-# The mistake of register tiles is the last one to be seen: a second barrier that is missing. A warp that is ahead overwrites
-# the tile that others still read. On a GPU the result is mostly right. The interpreter finds it always:
+# The mistake that tiles invite is to forget the second barrier, behind the products. A warp that is ahead then overwrites the
+# tile that others still read. On a GPU the result may well be right, today. The interpreter finds it always:
 
 # %%
 @cuda.jit
@@ -487,7 +492,7 @@ for R in (1, 2, 4):
 
 # %%
 small = Pointwise(1, 960, 160, 7, 7, layout="NHWC")
-print(f"{'':16}" + "".join(f"{f'{batch} images':>24}" for batch in (1, 32)))
+print(f"{'':16}" + "".join(f"{f'images: {batch}':>24}" for batch in (1, 32)))
 print(f"{'tile':16}" + f"{'blocks':>10}{'outputs':>14}" * 2)
 blocks = {}
 for BM, BN in ((128, 128), (64, 64), (32, 32), (16, 16)):
@@ -514,7 +519,7 @@ for batch in (1, 32):
     for name in ("tensor", "split"):
         one = stage(f"pointwise/forward/{name}")
         how, traffic = one.launch(layer), one.traffic(layer)
-        print(f"{batch:2} images, {name:7}{how.blocks:5} blocks of {how.threads // 32:2} warps;", end=" ")
+        print(f"images: {batch:2}, {name:7}{how.blocks:5} blocks of {how.threads // 32:2} warps;", end=" ")
         print(f"{traffic.bytes_moved / layer.compulsory_bytes():5.1f} times the compulsory bytes are asked for")
 
 # %% [markdown]
@@ -537,11 +542,13 @@ print(f"{gpu.name}: {gpu.ceilings.source}")
 for batch in (1, 32):
     for layout in ("NCHW", "NHWC"):
         chosen = networks.network("mobilenet_v1", batch=batch, layout=layout, dtype="float16").layer("7.pointwise")
-        layer = replace(chosen.problem, activation="relu")
+        layer = chosen.problem
         for one in stages("pointwise", "forward"):
             if layer.dtype not in one.dtypes or not one.supports(layer):
                 continue
-            if mode == "gpu" and layout == "NHWC":  # half of them to compile
+            if mode == "gpu" and (layout == "NCHW" or (lacking and one.order > 2)):
+                continue  # one layout: half as many kernels to compile; and those that this GPU has the instructions for
+            if mode == "gpu":
                 with bench.prepare(layer, "forward") as prepared:
                     us, peer = prepared.time(one).median_us, None
             else:
@@ -549,7 +556,7 @@ for batch in (1, 32):
                 us, peer = (row.time_us, row.peer_time_us) if row else (None, None)
             if us:
                 shown += 1
-                print(f"{batch:2} images {layout} {one.name:10}{us:10,.1f} µs, {layer.flops / us / 1e6:7.2f} TFLOP/s", end="")
+                print(f"images: {batch:2}, {layout} {one.name:10}{us:10,.1f} µs, {layer.flops / us / 1e6:7.2f} TFLOP/s", end="")
                 print(f", PyTorch's best takes {peer:,.1f} µs" if peer else "")
 if not shown:
     print("No time of this layer is recorded yet. On a GPU: run this cell in gpu mode.")
@@ -571,9 +578,9 @@ print(f"slower than PyTorch: {len(lost)} of {len(rows)}")
 # %% [markdown]
 # ## Explain
 #
-# The gap between the stages is what was counted. *Naive* waits for requests, two for each multiply-add. *Shared* waits for
-# shared memory. *Registers* waits for multiply-adds, *tensor* for its operands, or for a turn; *split* pays with bytes for having
-# all multiprocessors at work. What each wall allows at best, for the layer above in float32 and 32 images:
+# The stages differ in what was counted. *Naive* waits for requests, two for each multiply-add. *Shared* waits for shared
+# memory. *Registers* waits for multiply-adds, *tensor* for its operands. *Split* pays with bytes for having more
+# multiprocessors at work. What each wall allows at best, for the layer above in float32 and with 32 images:
 
 # %% tags=["nbval-ignore-output"]
 layer = replace(pointwise_layers(32)[6], dtype="float32")
@@ -591,10 +598,12 @@ if ceilings.shared_gbps:
 # %% [markdown]
 # - From 1 × 1 to 8 × 8 the reads come down to the time of the multiply-adds: that is all that float32's own units give.
 # - Tensor cores raise the arithmetic's ceiling, and then operands cannot come fast enough. In float16 a warp's tile of
-#   64 × 32 reads shared memory longer than it multiplies. Tiles become larger, fewer fit, latencies show.
-# - The best libraries use an instruction that reads its operands from shared memory by itself, for four warps at once (`wgmma`, compute
-#   capability 9.0). The stages here use `mma`, which every GPU since Ampere has. Where the table says *slower* for many images, this is
-#   a good part of it. For one image launching and filling the GPU decide, and there the two are closer.
+#   64 × 32 reads 6 KiB of shared memory for 32 products: `tensor` takes tiles as large as registers allow, and then few
+#   warps fit, and latencies show. And layers with tens of operations for a byte are bound by bytes once more.
+# - Compute capability 9.0 has an instruction, `wgmma`, that reads its operands from shared memory by itself, for four warps at
+#   once. The stages here use `mma`, which every GPU since Ampere has. Where the table says *slower* for many images, this is
+#   one thing that they leave unused.
+# - For one image it is not the rate that decides but how much of the GPU has something to do, and how long a sum takes.
 #
 # A network has a depthwise layer before and after. What is computed here was just written there, and read back. If both
 # were one kernel, that map would need no memory at all: lesson [33 · FusePlanner](33_fuseplanner.ipynb).
