@@ -566,4 +566,4 @@ grade("30_2")
 grade("30_3")
 
 # %% [markdown]
-# **Next:** 31 · Pointwise, a matrix product in disguise; then two layers in one kernel.
+# **Next:** [31 · Pointwise](31_pointwise.ipynb), a matrix product in disguise.

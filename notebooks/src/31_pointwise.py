@@ -633,4 +633,4 @@ grade("31_2")
 grade("31_3")
 
 # %% [markdown]
-# **Next:** two layers in one kernel.
+# **Next:** [32 · Fused](32_fused.ipynb), two layers in one kernel.

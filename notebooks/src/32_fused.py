@@ -4,7 +4,7 @@
 # | | |
 # | --- | --- |
 # | **Time** | about 20 minutes, then the exercises |
-# | **Before** | [30 · Depthwise in two dimensions](30_depthwise_2d.ipynb) |
+# | **Before** | [31 · Pointwise](31_pointwise.ipynb) |
 # | **Afterwards you can** | build the four modules, DWPW, PWDW, PWDW_R and PWPW · say for each what it keeps on chip and what it computes twice · put the zeros outside the map where they belong · walk through channels in steps, with sums that stay · say at how many filters a fused kernel begins to lose, and look for the three other reasons |
 
 # %% tags=["nbval-ignore-output"]
