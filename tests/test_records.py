@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dwlab import machine, records, report, roofline
+from dwlab import layers, machine, records, report, roofline
 from dwlab.problems import PAPER, PATHS, DepthwiseConv1d
 from dwlab.records import Measurement, RecordError, RecordWarning
 
@@ -506,12 +506,19 @@ def test_the_command_without_records_says_how_to_make_one(tmp_path, capsys):
 # ---------------------------------------------------------------------------------------------------- what is committed
 
 
+def problem_of(row):
+    if row.op == "fused":  # the layers in words, each behind its op
+        return layers.problem(" -> ".join(text.split(" ", 1)[1] for text in row.problem.values()))
+    made = {"depthwise2d": layers.DepthwiseConv2d, "pointwise": layers.Pointwise}.get(row.op, DepthwiseConv1d)
+    return made(**row.problem, dtype=row.dtype)
+
+
 def test_the_committed_records_read_and_agree_with_themselves():
     errors = []
     for run in records.load_runs(on_error=errors.append):
         naive = {}
         for r in run.measurements:
-            problem = DepthwiseConv1d(**r.problem, dtype=r.dtype)
+            problem = problem_of(r)
             assert r.compulsory_bytes == problem.compulsory_bytes(r.path) and r.flops == problem.flops_of(r.path)
             assert r.effective_gbps == pytest.approx(r.compulsory_bytes / r.time_us / 1e3, rel=1e-6)
             assert r.fraction_of_copy == pytest.approx(r.effective_gbps / r.copy_gbps, rel=1e-6)
