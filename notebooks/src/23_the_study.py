@@ -623,10 +623,11 @@ from dwlab.machine import Ceilings
 
 drawn = 0
 for run in records.load_runs():
-    if not run.measurements:
+    measured = [row for row in run.measurements if row.op == "depthwise1d"]
+    if not measured:
         continue
     ceilings = Ceilings(**{k: v for k, v in run.ceilings.items() if k in Ceilings.__dataclass_fields__})
-    drawn += len(roofline.points(run.measurements, ceilings))
+    drawn += len(roofline.points(measured, ceilings))
 print(f"{drawn} recorded times lie below their ceilings")
 fastest = min(both.rows, key=lambda row: row.measured_us, default=None)
 if fastest:
