@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from dwlab import diagnosis, references
+from dwlab import diagnosis, layers, references
 from dwlab import problems as _problems
 from dwlab.cases import Case, cases, layer_cases
 from dwlab.diagnosis import Finding
@@ -303,10 +303,13 @@ def check(
     return Verdict(name, f"{judged.op}/{judged.path}", tuple(results), notes)
 
 
-def _check_layers(judged: Stage, name: str, problem: Problem | None, dtype: str | None) -> Verdict:
+def _check_layers(judged: Stage, name: str, problem: Problem | str | None, dtype: str | None) -> Verdict:
     """Of a stage of layers: on the problem, or on those of its op, path and storage types that it supports."""
     if problem is not None:
-        chosen = cases(problem if dtype is None else replace(problem, dtype=dtype))
+        problem = layers.problem(problem)
+        if dtype is not None:
+            problem = layers.stored(problem, dtype)
+        chosen = cases(problem)
     else:
         listed = layer_cases(judged.op, judged.path, judged.dtypes if dtype is None else (dtype,))
         chosen = tuple(case for case in listed if judged.supports(case.problem))

@@ -391,6 +391,13 @@ def _size(name: str, value: Any) -> int:
     return int(value)
 
 
+def stored(problem: Layer | Fused, dtype: str) -> Layer | Fused:
+    """The same layer, or fused layers, in another storage type. Raises ProblemError where there is no such."""
+    if isinstance(problem, Fused):
+        return Fused(replace(problem.first, dtype=dtype), replace(problem.second, dtype=dtype))
+    return replace(problem, dtype=dtype)
+
+
 def examples(op: str, path: str) -> tuple[Problem, ...]:
     """A few small layers of an op and path, of each storage type and layout: what a command takes if none is given."""
     found: list[Problem] = []

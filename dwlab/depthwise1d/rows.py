@@ -22,19 +22,12 @@ import numpy as np
 from numba import float32, uint32
 
 from dwlab import ptx
+from dwlab.pieces import PACK, elements, spread, words
 from dwlab.problems import DepthwiseConv1d
 from dwlab.target import cuda
 from dwlab.traffic import warp_traffic
 
 ROWS = 32  # one a lane
-UNPACK = {"float16": ptx.halves, "bfloat16": ptx.bfloats}  # a word -> its two elements, as float32
-PIECE = {"float32": 4, "float16": 8, "bfloat16": 8}  # elements of 16 bytes
-PACK = {"float16": ptx.join_halves, "bfloat16": ptx.join_bfloats}
-
-
-def words(L: int, dtype: str) -> int:
-    """float32 words of a row of L elements: a multiple of 4 is what this module takes."""
-    return L if dtype == "float32" else L // 2
 
 
 def takes(problem: DepthwiseConv1d) -> bool:
@@ -145,15 +138,15 @@ def read(L: int, dtype: str = "float32", first: int = 0, most: int = 0) -> Any:
 
     first, most: only the elements from the first-th on, a multiple of 8, and at most so many of them, if not 0.
     """
-    each = PIECE[dtype]
+    each = elements(dtype)
     begin, pieces = first // each, min(most or L, L - first) // each
-    at, elements = piece(words(L, dtype)), spread(dtype)
+    at, spread_out = piece(words(L, dtype)), spread(dtype)
 
     @cuda.jit(device=True, forceinline=True)
     def read(values, tile, own, s):
         for m in range(pieces):
             a, b, c, d = ptx.load4_shared(tile, at(own, s, begin + m))
-            elements(values, each * m, a, b, c, d)
+            spread_out(values, each * m, a, b, c, d)
 
     return read
 
@@ -161,7 +154,7 @@ def read(L: int, dtype: str = "float32", first: int = 0, most: int = 0) -> Any:
 @functools.cache
 def write(L: int, dtype: str, first: int, most: int) -> Any:
     """write(values, tile, own, s): the local array `values` to where `read` reads it; 16 bits are rounded to here."""
-    each = PIECE[dtype]
+    each = elements(dtype)
     begin, pieces = first // each, min(most, L - first) // each
     at, store = piece(words(L, dtype)), store_piece(dtype)
 
@@ -171,28 +164,6 @@ def write(L: int, dtype: str, first: int, most: int) -> Any:
             store(tile, at(own, s, begin + m), values, m)
 
     return write
-
-
-@functools.cache
-def spread(dtype: str) -> Any:
-    """spread(x, first, a, b, c, d): the elements in the four words of a piece, into x[first …] as float32."""
-    unpack = UNPACK.get(dtype)
-    if unpack is None:
-
-        @cuda.jit(device=True, forceinline=True)
-        def spread(x, first, a, b, c, d):
-            x[first], x[first + 1], x[first + 2], x[first + 3] = a, b, c, d
-
-    else:
-
-        @cuda.jit(device=True, forceinline=True)
-        def spread(x, first, a, b, c, d):
-            x[first], x[first + 1] = unpack(a)
-            x[first + 2], x[first + 3] = unpack(b)
-            x[first + 4], x[first + 5] = unpack(c)
-            x[first + 6], x[first + 7] = unpack(d)
-
-    return spread
 
 
 @functools.cache

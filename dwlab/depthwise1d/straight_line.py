@@ -15,7 +15,7 @@ from typing import Any
 
 from numba import float32, uint32
 
-from dwlab import ptx
+from dwlab import pieces, ptx
 from dwlab.depthwise1d import rows
 from dwlab.target import cuda
 
@@ -185,7 +185,7 @@ def strip(each: int, L: int, K: int, shift: int, left: int, dtype: str = "float3
     own + left of the shared array `tile`, and what lies outside the row is zero; w[0] is word w0 of the shared array
     `filters`. t0, own and left count float32 words, of which one holds two elements of 16 bits.
     """
-    size_of_piece, words, elements = rows.PIECE[dtype], rows.words(L, dtype), rows.spread(dtype)
+    size_of_piece, words, spread_out = pieces.elements(dtype), rows.words(L, dtype), pieces.spread(dtype)
     last, base, size = _window(each, K, shift, size_of_piece)
 
     def block(j0: int) -> Any:
@@ -204,7 +204,7 @@ def strip(each: int, L: int, K: int, shift: int, left: int, dtype: str = "float3
                 a, b, c, d = ptx.load4_shared(tile, at)
                 a, b = a if inside else float32(0), b if inside else float32(0)
                 c, d = c if inside else float32(0), d if inside else float32(0)
-                elements(x, top + size_of_piece * m, a, b, c, d)
+                spread_out(x, top + size_of_piece * m, a, b, c, d)
             for j in range(taps):
                 for i in range(each):
                     sums[i] += w[j] * x[i + shift - (j0 + j) - base]

@@ -1,4 +1,4 @@
-"""Pieces of 16 bytes: four float32 words that hold 4 elements, or 8 of 16 bits, and what kernels do with them.
+"""What the kernels here do with pieces of 16 bytes (dwlab.pieces): load and store them, finish their sums.
 
 Arrays come as rows of float32 words whatever they hold (view "words"). Each function here makes device functions for a
 storage type; sums and what they are made of are float32.
@@ -14,43 +14,10 @@ from numba import float32, uint32
 
 from dwlab import epilogue, ptx
 from dwlab.layers import DepthwiseConv2d
+from dwlab.pieces import UNPACK, elements, gather, spread
 from dwlab.target import cuda
 
 DTYPES = ("float32", "float16", "bfloat16")
-UNPACK = {"float16": ptx.halves, "bfloat16": ptx.bfloats}
-PACK = {"float16": ptx.join_halves, "bfloat16": ptx.join_bfloats}
-
-
-def elements(dtype: str) -> int:
-    """Elements of a piece: 4 or 8."""
-    return 4 if dtype == "float32" else 8
-
-
-def words(count: int, dtype: str) -> int:
-    """float32 words that hold so many elements."""
-    return count if dtype == "float32" else count // 2
-
-
-@functools.cache
-def spread(dtype: str) -> Any:
-    """spread(values, at, a, b, c, d): the elements in four words, as float32, to values[at], values[at + 1], …"""
-    unpack = UNPACK.get(dtype)
-    if unpack is None:
-
-        @cuda.jit(device=True, forceinline=True)
-        def spread(values, at, a, b, c, d):
-            values[at], values[at + 1], values[at + 2], values[at + 3] = a, b, c, d
-
-    else:
-
-        @cuda.jit(device=True, forceinline=True)
-        def spread(values, at, a, b, c, d):
-            values[at], values[at + 1] = unpack(a)
-            values[at + 2], values[at + 3] = unpack(b)
-            values[at + 4], values[at + 5] = unpack(c)
-            values[at + 6], values[at + 7] = unpack(d)
-
-    return spread
 
 
 @functools.cache
@@ -69,20 +36,12 @@ def load(dtype: str) -> Any:
 @functools.cache
 def store(dtype: str) -> Any:
     """store(array, index, values, at): and back, each element rounded."""
-    pack = PACK.get(dtype)
-    if pack is None:
+    gathered = gather(dtype)
 
-        @cuda.jit(device=True, forceinline=True)
-        def store(array, index, values, at):
-            ptx.store4(array, index, values[at], values[at + 1], values[at + 2], values[at + 3])
-
-    else:
-
-        @cuda.jit(device=True, forceinline=True)
-        def store(array, index, values, at):
-            a, b = pack(values[at], values[at + 1]), pack(values[at + 2], values[at + 3])
-            c, d = pack(values[at + 4], values[at + 5]), pack(values[at + 6], values[at + 7])
-            ptx.store4(array, index, a, b, c, d)
+    @cuda.jit(device=True, forceinline=True)
+    def store(array, index, values, at):
+        a, b, c, d = gathered(values, at)
+        ptx.store4(array, index, a, b, c, d)
 
     return store
 

@@ -21,7 +21,7 @@ import functools
 import numpy as np
 from numba import float32, uint32
 
-from dwlab import epilogue, ptx
+from dwlab import epilogue, pieces, ptx
 from dwlab.fused import dwpw_warps
 from dwlab.pointwise import tiles as products
 from dwlab.stages import ByShape, Launch, register
@@ -57,7 +57,7 @@ def make(problem, tiles):
     M, N, K_WORDS = tiles.pixels, FILTERS // WF, CHANNELS // WK
     MOST = tiles.registers(dtype)
     middle_of, activate = epilogue.activate(one.activation), epilogue.activate(two.activation)
-    unpack, pack = dwpw_warps.unpack(dtype), dwpw_warps.pack(dtype)
+    unpack, pack = pieces.spread(dtype), pieces.gather(dtype)
     depthwise = dwpw_warps.depthwise(K, S, RUN, dtype, CHANNELS, XW * X_PITCH, X_PITCH)
     product = products.tensor(dtype, M, N, tiles.channels // WK, PITCH, PITCH)
     SUMS, zero, add, row_of, column_of = product.size, product.zero, product.add, product.row, product.column

@@ -14,7 +14,7 @@ from typing import Any
 
 from numba import float32, uint32
 
-from dwlab import ptx
+from dwlab import pieces, ptx
 from dwlab.depthwise1d.straight_line import in_turn
 from dwlab.fused import dwpw_cost
 from dwlab.pointwise import tiles as products
@@ -123,54 +123,13 @@ class Tiles:
 
 
 @functools.cache
-def unpack(dtype: str) -> Any:
-    """The device function unpack(values, k, a, b, c, d): a piece's 4 or 8 elements as float32, from values[k] on."""
-    if dtype == "float32":
-
-        @cuda.jit(device=True, forceinline=True)
-        def unpack(values, k, a, b, c, d):
-            values[k], values[k + 1], values[k + 2], values[k + 3] = a, b, c, d
-
-    else:
-        two = ptx.halves if dtype == "float16" else ptx.bfloats
-
-        @cuda.jit(device=True, forceinline=True)
-        def unpack(values, k, a, b, c, d):
-            values[k], values[k + 1] = two(a)
-            values[k + 2], values[k + 3] = two(b)
-            values[k + 4], values[k + 5] = two(c)
-            values[k + 6], values[k + 7] = two(d)
-
-    return unpack
-
-
-@functools.cache
-def pack(dtype: str) -> Any:
-    """The device function pack(values, k) -> a, b, c, d: and back, rounded."""
-    if dtype == "float32":
-
-        @cuda.jit(device=True, forceinline=True)
-        def pack(v, k):
-            return v[k], v[k + 1], v[k + 2], v[k + 3]
-
-    else:
-        one = ptx.join_halves if dtype == "float16" else ptx.join_bfloats
-
-        @cuda.jit(device=True, forceinline=True)
-        def pack(v, k):
-            return one(v[k], v[k + 1]), one(v[k + 2], v[k + 3]), one(v[k + 4], v[k + 5]), one(v[k + 6], v[k + 7])
-
-    return pack
-
-
-@functools.cache
 def depthwise(K: int, stride: int, run: int, dtype: str, taps: int, row: int, pitch: int) -> Any:
     """The device function add(sums, pool, x_at, w_at): a run's depthwise outputs of a piece of channels.
 
     sums: local array of float32, the channels of a pixel next to each other. x_at: word of the run's first x in `pool`,
     pixels `pitch` and rows `row` words apart. w_at: word of the first tap of these channels, taps `taps` words apart.
     """
-    PER, ACROSS, unpacked = 4 if dtype == "float32" else 8, (run - 1) * stride + K, unpack(dtype)
+    PER, ACROSS, unpacked = pieces.elements(dtype), (run - 1) * stride + K, pieces.spread(dtype)
     WEIGHTS = K * PER
 
     @cuda.jit(device=True, forceinline=True)

@@ -21,15 +21,9 @@ Traffic: in NHWC x once for each BN filters and w once for each BM pixels; y onc
 
 import functools
 
-from numba import float32, uint32
-
-from dwlab import ptx
 from dwlab.pointwise import blocks, tiles
+from dwlab.pointwise.forward_3_registers import DEPTH, make
 from dwlab.stages import Launch, by_shape, register
-from dwlab.target import cuda
-
-DEPTH = 3  # chunks in shared memory at a time: one to compute with, two on their way
-
 
 SHAPES = (  # of a block's tile, rows and columns, of its warps' tiles, and words of C in a chunk
     (192, 192, 48, 96, 32), (192, 128, 48, 64, 32), (256, 128, 64, 64, 32), (128, 128, 64, 64, 32),
@@ -46,44 +40,6 @@ START, CHUNK = 1000, 250  # ns: until the first chunk has come, and from one to 
 @by_shape
 def kernel(layer, images):
     return make(layer, choose(layer, images))
-
-
-def make(layer, plan):
-    """The kernel of a layer that goes by this plan."""
-    load, tile = blocks.load(plan), plan.tile
-    SIZE, zero, add, store = tile.size, tile.zero, tile.add, blocks.store(layer, plan)
-    BM, BN, WM, WN, ACROSS, DOWN = plan.BM, plan.BN, tile.M, tile.N, plan.across, plan.down
-    WARPS, CHUNKS, A_WORDS, A_WARP, B_WARP = plan.BN // tile.N, plan.chunks, plan.a_words, plan.a_warp, plan.b_warp
-    STEP = plan.a_words + plan.b_words
-
-    @cuda.jit
-    def kernel(x, w, b, unused, r, y):
-        shared = cuda.shared.array(0, float32, 16)
-        acc = cuda.local.array(SIZE, float32)
-        thread, block = uint32(cuda.threadIdx.x), uint32(cuda.blockIdx.x)
-        lane, warp = uint32(thread % 32), uint32(thread // 32)
-        image, down, across = uint32(block // (ACROSS * DOWN)), uint32(block // ACROSS % DOWN), uint32(block % ACROSS)
-        warp_m, warp_n = uint32(warp // WARPS), uint32(warp % WARPS)
-        zero(acc)
-        for chunk in range(DEPTH - 1):
-            if chunk < CHUNKS:
-                load(shared, uint32(chunk * STEP), x, w, image, down, across, uint32(chunk), thread)
-            ptx.commit()
-        here, there = uint32(0), uint32((DEPTH - 1) * STEP)
-        for chunk in range(CHUNKS):
-            ptx.wait(1)  # DEPTH - 2
-            cuda.syncthreads()  # this chunk has come for all threads, and all are done with the one before
-            if chunk + (DEPTH - 1) < CHUNKS:
-                load(shared, there, x, w, image, down, across, uint32(chunk + (DEPTH - 1)), thread)
-            ptx.commit()
-            a0, b0 = uint32(here + warp_m * A_WARP), uint32(here + A_WORDS + warp_n * B_WARP)
-            add(acc, shared, a0, shared, b0, lane)
-            there = here
-            here = uint32(0) if here == (DEPTH - 1) * STEP else uint32(here + STEP)
-        m0, n0 = uint32((image * DOWN + down) * BM + warp_m * WM), uint32(across * BN + warp_n * WN)
-        store(acc, lane, y, b, r, m0, n0)
-
-    return kernel
 
 
 @functools.cache

@@ -1,0 +1,69 @@
+"""Pieces of 16 bytes: four float32 words that hold 4 elements, or 8 of 16 bits, and what is in them as float32.
+
+Kernels move pieces whatever they hold; only these functions, each of which makes a device function for a storage type,
+ask what that is.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from dwlab import ptx
+from dwlab.target import cuda
+
+UNPACK = {"float16": ptx.halves, "bfloat16": ptx.bfloats}  # a word -> its two elements, as float32
+PACK = {"float16": ptx.join_halves, "bfloat16": ptx.join_bfloats}
+
+
+def elements(dtype: str) -> int:
+    """Elements of a piece: 4 or 8."""
+    return 4 if dtype == "float32" else 8
+
+
+def words(count: int, dtype: str) -> int:
+    """float32 words that hold so many elements."""
+    return count if dtype == "float32" else count // 2
+
+
+@functools.cache
+def spread(dtype: str) -> Any:
+    """spread(x, first, a, b, c, d): the elements in the four words of a piece, into x[first …] as float32."""
+    unpack = UNPACK.get(dtype)
+    if unpack is None:
+
+        @cuda.jit(device=True, forceinline=True)
+        def spread(x, first, a, b, c, d):
+            x[first], x[first + 1], x[first + 2], x[first + 3] = a, b, c, d
+
+    else:
+
+        @cuda.jit(device=True, forceinline=True)
+        def spread(x, first, a, b, c, d):
+            x[first], x[first + 1] = unpack(a)
+            x[first + 2], x[first + 3] = unpack(b)
+            x[first + 4], x[first + 5] = unpack(c)
+            x[first + 6], x[first + 7] = unpack(d)
+
+    return spread
+
+
+@functools.cache
+def gather(dtype: str) -> Any:
+    """gather(x, first) -> a, b, c, d: and back, each element rounded."""
+    pack = PACK.get(dtype)
+    if pack is None:
+
+        @cuda.jit(device=True, forceinline=True)
+        def gather(x, first):
+            return x[first], x[first + 1], x[first + 2], x[first + 3]
+
+    else:
+
+        @cuda.jit(device=True, forceinline=True)
+        def gather(x, first):
+            a, b = pack(x[first], x[first + 1]), pack(x[first + 2], x[first + 3])
+            c, d = pack(x[first + 4], x[first + 5]), pack(x[first + 6], x[first + 7])
+            return a, b, c, d
+
+    return gather
