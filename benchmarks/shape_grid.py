@@ -72,6 +72,13 @@ def grid(full: bool = False) -> list[list[DepthwiseConv1d]]:
     return groups
 
 
+def missing(groups: Sequence[list[DepthwiseConv1d]]) -> list[list[DepthwiseConv1d]]:
+    """The shapes that no record has, in groups as before."""
+    known = [one["problem"] for one in records.grid_rows()[0]]
+    left = [[problem for problem in group if records.describe_problem(problem) not in known] for group in groups]
+    return [group for group in left if group]
+
+
 def starter(chosen: Sequence[Any], problem: DepthwiseConv1d, arrays: dict[str, Any]) -> Callable[[Any], None]:
     """A function of the stream that launches them all. arrays: name -> device array, of the whole path."""
     starts = [stage.starter(problem, {name: arrays[name] for name in problem.arrays(stage.path)}) for stage in chosen]
@@ -246,6 +253,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("folder", nargs="?", default=str(ROOT / "dwlab" / "records"), help="where the record goes")
     parser.add_argument("--full", action="store_true", help="every K, size and padding")
+    parser.add_argument("--missing", action="store_true", help="only shapes that no record has")
     parser.add_argument("--path", action="append", help="only this path; may be repeated (all if not given)")
     parser.add_argument("--seconds", type=float, default=290, help="stop after so long (default: %(default)s)")
     parser.add_argument("--processes", type=int, default=max(1, min(8, (os.cpu_count() or 2) // 2)))
@@ -266,7 +274,10 @@ def main() -> int:
     given = {"l2_bytes": machine.l2_bytes, "copy_gbps": machine.ceilings.copy_gbps}
     given["fma_tflops"] = machine.ceilings.fma_tflops
     paths = tuple(path for path in options.path or problems.PATHS if stages.stages("depthwise1d", path=path))
-    groups = grid(options.full)[: options.most]
+    groups = grid(options.full)
+    if options.missing:
+        groups = missing(groups)
+    groups = groups[: options.most]
     context = multiprocessing.get_context("spawn")
     tasks, results, gpu = context.Queue(), context.Queue(), context.Lock()
     for group in groups:

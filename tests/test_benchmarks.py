@@ -153,6 +153,7 @@ WRONG = {
 
 
 def grid_run(tmp_path, rows):
+    rows = [{**row, "problem": {**row["problem"], "B": 16384 + i}} for i, row in enumerate(rows)]  # a shape each
     written = records.write(tmp_path, [], ENVIRONMENT, CEILINGS, sections={"grid": rows}, notes=["A thinned grid."])
     return records.read_run(written)
 
@@ -387,6 +388,24 @@ def test_the_tables_of_tries_hold_each_against_the_fastest_of_its_group(tmp_path
 
 
 # ---------------------------------------------------------------------------------------------------- their records
+
+
+def test_a_grid_of_several_runs_has_each_shape_once_the_newest(tmp_path):
+    first, other = grid_row(), grid_row()
+    other["problem"] = {**first["problem"], "L": 2 * first["problem"]["L"]}
+    again = {**first, "time_us": first["time_us"] / 2}
+    for minute, rows in enumerate(([first], [other], [again])):
+        date = {**ENVIRONMENT, "date": f"2026-11-22T00:0{minute}:00+00:00"}
+        records.write(tmp_path, [], date, CEILINGS, sections={"grid": rows}, notes=[f"Run {minute}."])
+    runs = records.load_runs(tmp_path)
+    rows, used = records.grid_rows(runs)
+    assert [row["problem"]["L"] for row in rows] == [first["problem"]["L"], other["problem"]["L"]]
+    assert rows[0]["time_us"] == again["time_us"]
+    assert used == runs[1:]
+    assert "2 shapes, from 2 runs" in records.grid_summary(runs)
+    assert "Run 2." in records.grid_table(runs[2:])
+
+
 
 
 def test_a_run_without_measurements_needs_no_ceilings_but_hides_none(tmp_path):

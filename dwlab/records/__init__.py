@@ -840,10 +840,36 @@ def _newest(section: str, runs: Sequence[Record] | None) -> Record | None:
     )
 
 
+def grid_rows(runs: Sequence[Record] | None = None) -> tuple[list[dict[str, Any]], list[Record]]:
+    """The grid of shapes, of each path and shape the newest row, and the runs that these are from, oldest first."""
+    found: dict[tuple[Any, ...], dict[str, Any]] = {}
+    used = []
+    for run in reversed(load_runs() if runs is None else list(runs)):
+        rows = {(one["path"], one["dtype"], *one["problem"].values()): one for one in run.sections.get("grid", ())}
+        if rows.keys() - found.keys():
+            used.append(run)
+            found = rows | found
+    order = {path: i for i, path in enumerate(dict.fromkeys(path for path, *_ in found))}
+    keys = sorted(found, key=lambda key: (order[key[0]], *(found[key]["problem"][name] for name in "LKB")))
+    return [found[key] for key in keys], used[::-1]
+
+
+def _grid_notes(rows: Sequence[Mapping[str, Any]], used: Sequence[Record]) -> list[str]:
+    """What is said below a table of the grid: notes of a run alone, or how many shapes came together."""
+    if len(used) == 1:
+        return [f"{note}  " for note in used[0].notes]
+    shapes = {tuple(one["problem"].values()) for one in rows}
+    return [f"{len(shapes)} shapes, from {len(used)} runs, of each shape the newest.  "]
+
+
+def _wheres(used: Sequence[Record]) -> str:
+    return "; ".join(dict.fromkeys(run.where() for run in used))
+
+
 def grid_table(runs: Sequence[Record] | None = None) -> Markdown:
-    """Every path of every shape of the newest grid: the chosen stage beside PyTorch's best, the losses too."""
-    run = _newest("grid", runs)
-    if run is None:
+    """Every path of every shape of the grid: the chosen stage beside PyTorch's best, the losses too."""
+    rows, used = grid_rows(runs)
+    if not used:
         return Markdown(f"No grid of shapes is recorded. {_HOW['grid']}\n")
     head = [
         "path",
@@ -858,7 +884,7 @@ def grid_table(runs: Sequence[Record] | None = None) -> Markdown:
         "× peer",
     ]
     lines = [_line(head + [""]), _line(["---"] * 3 + ["---:"] * 4 + ["---"] + ["---:"] * 2 + ["---"])]
-    for one in run.sections["grid"]:
+    for one in rows:
         time_us, fma = one.get("time_us"), one.get("fma_bound_us")
         bound = max(one["copy_bound_us"], fma or 0)
         cells = [one["path"], shape_text(one["problem"]), one["stage"], _round(time_us)]
@@ -867,24 +893,24 @@ def grid_table(runs: Sequence[Record] | None = None) -> Markdown:
         ]
         cells += [one.get("peer") or "", _round(one.get("peer_time_us")), _times(one.get("speedup_vs_peer"))]
         lines.append(_line([*cells, one.get("failure") or _result(one)]))
-    lines += ["", *(f"{note}  " for note in run.notes), *([""] if run.notes else [])]
+    notes = _grid_notes(rows, used)
+    lines += ["", *notes, *([""] if notes else [])]
     lines += [
         "of copy: compulsory bytes at the measured copy bandwidth, over the time. of FMA rate: taps inside the signal "
-        f"at the measured rate, over the time. of bound: the larger of the two. Measured on {run.where()}.",
+        f"at the measured rate, over the time. of bound: the larger of the two. Measured on {_wheres(used)}.",
         "",
     ]
     return Markdown("\n".join(lines))
 
 
 def grid_summary(runs: Sequence[Record] | None = None) -> Markdown:
-    """The newest grid, a row a path: shapes won and lost, and the fractions reached where the launch is large."""
-    run = _newest("grid", runs)
-    if run is None:
+    """The grid, a row a path: shapes won and lost, and the fractions reached where the launch is large."""
+    rows, used = grid_rows(runs)
+    if not used:
         return Markdown(f"No grid of shapes is recorded. {_HOW['grid']}\n")
     head = ["path", "shapes", "faster than the peer", "slower", "no peer or no time", "× peer, least", "median", "most"]
     head += ["of bound, median", "large launches at 85 % of copy"]
     lines = [_line(head), _line(["---"] + ["---:"] * (len(head) - 1))]
-    rows = run.sections["grid"]
     for path in dict.fromkeys(one["path"] for one in rows):
         here = [one for one in rows if one["path"] == path]
         ratios = sorted(one["speedup_vs_peer"] for one in here if one.get("speedup_vs_peer"))
@@ -899,9 +925,10 @@ def grid_summary(runs: Sequence[Record] | None = None) -> Markdown:
         cells += [_times(ratios[i]) if ratios else "" for i in (0, len(ratios) // 2, -1)]
         cells += [_percent(bounds[len(bounds) // 2] if bounds else None), f"{reached} of {len(large)}"]
         lines.append(_line(cells))
-    lines += ["", *(f"{note}  " for note in run.notes), *([""] if run.notes else [])]
+    notes = _grid_notes(rows, used)
+    lines += ["", *notes, *([""] if notes else [])]
     lines += [f"large: {GRID_LARGE_US:g} µs or more at the copy bandwidth. Every shape, the losses too: "
-              f"`python -m dwlab records --grid`. Measured on {run.where()}.", ""]  # fmt: skip
+              f"`python -m dwlab records --grid`. Measured on {_wheres(used)}.", ""]  # fmt: skip
     return Markdown("\n".join(lines))
 
 
@@ -1075,8 +1102,7 @@ def _print_grid(args: argparse.Namespace, errors: list[RecordError]) -> int:
     except RecordError as error:
         runs, errors = [], [error]
     if getattr(args, "json", False):
-        run = _newest("grid", runs)
-        print(json.dumps(list(run.sections["grid"]) if run else [], indent=1, ensure_ascii=False))
+        print(json.dumps(grid_rows(runs)[0], indent=1, ensure_ascii=False))
     else:
         print(grid_table(runs))
     for error in errors:
