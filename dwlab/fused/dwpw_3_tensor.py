@@ -22,7 +22,7 @@ import numpy as np
 from numba import float32, uint32
 
 from dwlab import epilogue, pieces, ptx
-from dwlab.fused import dwpw_warps
+from dwlab.fused import dwpw_warps, outputs
 from dwlab.pointwise import tiles as products
 from dwlab.stages import ByShape, Launch, register
 from dwlab.target import cuda
@@ -35,7 +35,7 @@ def make(problem, tiles):
     E = 4 // problem.first.itemsize  # elements of a word; sizes in words from here on
     C, Y, H, W, P, Q, F = one.C // E, two.F // E, one.H, one.W, one.P, one.Q, two.F
     K, S, PAD = one.K, one.stride, one.padding
-    TAPS, BIAS1, BIAS2, RESIDUAL = one.K * one.K, one.bias, two.bias, two.residual
+    TAPS, BIAS1 = one.K * one.K, one.bias
     TH, TW, FILTERS, RUN = tiles.height, tiles.width, tiles.filters, tiles.run
     THREADS, STAGES, ROWS = tiles.threads, tiles.stages, tiles.rows
     WP, WF, WK, PITCH, OUT = tiles.warps_p, tiles.warps_f, tiles.warps_k, tiles.pitch(dtype), tiles.out_pitch
@@ -56,12 +56,12 @@ def make(problem, tiles):
     OUTPUTS, OUT_PIECES, NOWHERE = TH * TW * (FILTERS // PER), FILTERS // PER, 0xFFFFFFFF
     M, N, K_WORDS = tiles.pixels, FILTERS // WF, CHANNELS // WK
     MOST = tiles.registers(dtype)
-    middle_of, activate = epilogue.activate(one.activation), epilogue.activate(two.activation)
+    middle_of = epilogue.activate(one.activation)
     unpack, pack = pieces.spread(dtype), pieces.gather(dtype)
     depthwise = dwpw_warps.depthwise(K, S, RUN, dtype, CHANNELS, XW * X_PITCH, X_PITCH)
     product = products.tensor(dtype, M, N, tiles.channels // WK, PITCH, PITCH)
-    SUMS, zero, add, row_of, column_of = product.size, product.zero, product.add, product.row, product.column
-    FOURS = SUMS // 4
+    SUMS, zero, add = product.size, product.zero, product.add
+    put_sums, finish = outputs.put_sums(product, OUT), outputs.finish(two, WK, ROWS * OUT)
 
     @cuda.jit(device=True, forceinline=True)
     def piece(pool, at, source, i, there):
@@ -118,43 +118,6 @@ def make(problem, tiles):
                         sums[p * PER + e] = middle_of(sums[p * PER + e])
                     a, b, g, d = pack(sums, p * PER)
                     ptx.store4_shared(pool, uint32(at + p * PITCH), a, b, g, d)
-
-    @cuda.jit(device=True, forceinline=True)
-    def put_sums(pool, sums, lane, m0, n0):
-        """The warp's sums, four by four, of two rows and two columns, to the outputs in shared memory."""
-        for i in range(FOURS):
-            at = uint32((m0 + row_of(lane, 4 * i)) * OUT + n0 + column_of(lane, 4 * i))
-            pool[at], pool[uint32(at + 1)] = sums[4 * i], sums[4 * i + 1]
-            pool[uint32(at + 8 * OUT)], pool[uint32(at + 8 * OUT + 1)] = sums[4 * i + 2], sums[4 * i + 3]
-
-    @cuda.jit(device=True, forceinline=True)
-    def finish(pool, at, b2, r, y, f, to):
-        """PER sums from word `at` on, of filters from f on, to word `to` of y."""
-        values = cuda.local.array(PER, float32)
-        more = cuda.local.array(PER, float32)
-        for e in range(PER):
-            values[e] = float32(0)
-        for share in range(WK):
-            for e in range(E):
-                a, b, c, d = ptx.load4_shared(pool, uint32(at + uint32(share * ROWS * OUT + 4 * e)))
-                values[4 * e] += a
-                values[4 * e + 1] += b
-                values[4 * e + 2] += c
-                values[4 * e + 3] += d
-        if BIAS2:
-            a, b, c, d = ptx.load4(b2, uint32(f // E))
-            unpack(more, 0, a, b, c, d)
-            for e in range(PER):
-                values[e] += more[e]
-        for e in range(PER):
-            values[e] = activate(values[e])
-        if RESIDUAL:
-            a, b, c, d = ptx.load4(r, to)
-            unpack(more, 0, a, b, c, d)
-            for e in range(PER):
-                values[e] += more[e]
-        a, b, c, d = pack(values, 0)
-        ptx.store4(y, to, a, b, c, d)
 
     @cuda.jit(max_registers=MOST)
     def kernel(x, w1, b1, m1, w2, b2, m2, r, y):

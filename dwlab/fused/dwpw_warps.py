@@ -16,12 +16,11 @@ from numba import float32, uint32
 
 from dwlab import pieces, ptx
 from dwlab.depthwise1d.straight_line import in_turn
-from dwlab.fused import dwpw_cost
+from dwlab.fused import dwpw_cost, outputs
 from dwlab.pointwise import tiles as products
 from dwlab.target import cuda
 
 SHARED = 227 * 1024 // 4  # words that a block may ask for, compute capability 9.0
-SPARE = 8  # words between the end of a pixel's outputs in shared memory and the next: rows 2 apart in other banks
 REGISTERS = 65536  # of a multiprocessor
 
 
@@ -57,7 +56,7 @@ class Tiles:
     @property
     def out_pitch(self) -> int:
         """Words between pixels of the outputs in shared memory."""
-        return self.filters + SPARE
+        return self.filters + outputs.SPARE
 
     def footprint(self, K: int, stride: int) -> tuple[int, int]:
         """(height, width) of the pixels of x that the tile needs."""

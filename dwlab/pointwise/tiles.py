@@ -302,6 +302,89 @@ def _tensor(
     return WarpTile(M, N, K, 4 * MI * NJ, 2, _zero(4 * MI * NJ), add, *_places(NJ))
 
 
+@functools.cache
+def beside(dtype: str, M: int, N: int, a_pitch: int) -> WarpTile:
+    """M x N sums on tensor cores, as `tensor`'s, of 16 words of k a call: A from shared memory, B from registers.
+
+    add(acc, a, at, words): at is the word where this lane reads first, that of row lane // 4 and of k's word
+    4 * (lane % 4); words the lane's words of B, of column 8 j + lane // 4 those of k 4 * (lane % 4) to + 3 from
+    words[4 * j] on. All 32 lanes come together. A lane so reads 16 bytes at a time of either operand, and which words
+    of k meet in an mma is another order than k's own: the same for both, so the sums are the same. a_pitch: 16 more
+    than a multiple of 32, so that two rows' pieces of eight lanes are all banks.
+    """
+    MI, NJ, FLOAT32 = M // 16, N // 8, dtype == "float32"
+    mma = {"float32": ptx.mma_tf32, "float16": ptx.mma_f16, "bfloat16": ptx.mma_bf16}[dtype]
+    WORDS = 4 * NJ
+
+    def rows(i: int) -> Any:
+        first = 4 * NJ * i
+
+        @cuda.jit(device=True, forceinline=True)
+        def read(a, at):
+            v0, v1, v2, v3 = ptx.load4_shared(a, uint32(at + uint32(16 * i * a_pitch)))
+            w0, w1, w2, w3 = ptx.load4_shared(a, uint32(at + uint32((16 * i + 8) * a_pitch)))
+            return v0, w0, v1, w1, v2, w2, v3, w3
+
+        @cuda.jit(device=True, forceinline=True)
+        def product(acc, c, left, s, b0, b1):
+            acc[c], acc[c + 1], acc[c + 2], acc[c + 3] = mma(
+                acc[c], acc[c + 1], acc[c + 2], acc[c + 3],
+                left[4 * s], left[4 * s + 1], left[4 * s + 2], left[4 * s + 3], b0, b1,
+            )  # fmt: skip
+
+        if FLOAT32:
+
+            @cuda.jit(device=True, forceinline=True)
+            def add(acc, a, at, big, small):
+                left = cuda.local.array(8, float32)
+                rest = cuda.local.array(8, float32)
+                left[0], left[1], left[2], left[3], left[4], left[5], left[6], left[7] = read(a, at)
+                for e in range(8):
+                    whole = left[e]
+                    left[e] = upper(whole)
+                    rest[e] = whole - left[e]
+                for s in range(2):
+                    for j in range(NJ):
+                        product(acc, first + 4 * j, rest, s, big[4 * j + 2 * s], big[4 * j + 2 * s + 1])
+                    for j in range(NJ):
+                        product(acc, first + 4 * j, left, s, small[4 * j + 2 * s], small[4 * j + 2 * s + 1])
+                    for j in range(NJ):
+                        product(acc, first + 4 * j, left, s, big[4 * j + 2 * s], big[4 * j + 2 * s + 1])
+
+        else:
+
+            @cuda.jit(device=True, forceinline=True)
+            def add(acc, a, at, big, small):
+                left = cuda.local.array(8, float32)
+                left[0], left[1], left[2], left[3], left[4], left[5], left[6], left[7] = read(a, at)
+                for s in range(2):
+                    for j in range(NJ):
+                        product(acc, first + 4 * j, left, s, big[4 * j + 2 * s], big[4 * j + 2 * s + 1])
+
+        return add
+
+    all_rows = in_turn([rows(i) for i in range(MI)], arguments=5)
+
+    if FLOAT32:
+
+        @cuda.jit(device=True, forceinline=True)
+        def add(acc, a, at, words):
+            big = cuda.local.array(WORDS, float32)
+            small = cuda.local.array(WORDS, float32)
+            for e in range(WORDS):
+                big[e] = upper(words[e])
+                small[e] = words[e] - big[e]
+            all_rows(acc, a, at, big, small)
+
+    else:
+
+        @cuda.jit(device=True, forceinline=True)
+        def add(acc, a, at, words):
+            all_rows(acc, a, at, words, words)
+
+    return WarpTile(M, N, 0, 4 * MI * NJ, 2, _zero(4 * MI * NJ), add, *_places(NJ))
+
+
 def _ahead(MI: int, NJ: int, STEPS: int, bring_a: Any, bring_b: Any, product: Any) -> Any:
     """add of 16-bit elements: the operands of a step are read before the products of the step before.
 
