@@ -3,6 +3,7 @@
     load4(array, index) -> a, b, c, d            four float32 of a global array at once (ld.global.v4.f32)
     store4(array, index, a, b, c, d)             and back (st.global.v4.f32)
     load4_shared, store4_shared                  the same in shared memory (ld.shared.v4.f32, st.shared.v4.f32)
+    load2, store2_shared                         two of a global, to a shared array (ld.global.v2.f32, st.shared.v2.f32)
     copy4_async(shared, i, source, j)            16 bytes from global to shared memory, past the registers and without
                                                  waiting (cp.async.cg.shared.global)
     commit()                                     makes a group of this thread's copies so far (cp.async.commit_group)
@@ -49,8 +50,9 @@ h = tf32(x) and l = tf32(x - h) for both operands, the three products l h, h l a
 float32.
 
 Arrays are float32 and C-contiguous. An index counts elements from the array's first one, through all its dimensions,
-and is a multiple of 4: the hardware takes 16 bytes at 16-byte addresses only. After wait(0) a thread sees its own
-copies; other threads see them after a barrier that follows (cuda.syncwarp, cuda.syncthreads).
+and is a multiple of 4 (load2, store2_shared: of 2): the hardware takes 16 bytes at 16-byte addresses only. After
+wait(0) a thread sees its own copies; other threads see them after a barrier that follows (cuda.syncwarp,
+cuda.syncthreads).
 
 In gpu mode these are Numba intrinsics around inline PTX; in simulated mode dwlab.simt executes what they mean, counts
 it and finds what is wrong (dwlab.simt.wide, narrow, tensor). Source: PTX ISA 8.7, "ld", "st", "cp.async", "cvt",
@@ -68,7 +70,8 @@ from dwlab import target
 from dwlab.simt import narrow, tensor, wide
 from dwlab.simt.intrinsics import register_meaning
 
-NAMES = ("load4", "store4", "load4_shared", "store4_shared", "copy4_async", "commit", "wait")
+NAMES = ("load4", "store4", "load4_shared", "store4_shared", "load2", "store2_shared")
+NAMES += ("copy4_async", "commit", "wait")
 NAMES += ("halves", "join_halves", "bfloats", "join_bfloats")
 NAMES += ("tf32", "mma_tf32", "mma_f16", "mma_bf16", "mma_s8", "ldmatrix_x4", "ldmatrix_x4_trans")
 NAMES += ("dp4a", "rint", "pack_s8", "prmt", "word_of_float", "float_of_word")
@@ -111,6 +114,16 @@ def load4_shared(array: Any, index: int) -> tuple[float, float, float, float]:
 def store4_shared(array: Any, index: int, a: float, b: float, c: float, d: float) -> None:
     """array[index : index + 4] = a, b, c, d in a shared array."""
     _outside("store4_shared")
+
+
+def load2(array: Any, index: int) -> tuple[float, float]:
+    """array[index : index + 2] of a global array."""
+    _outside("load2")
+
+
+def store2_shared(array: Any, index: int, a: float, b: float) -> None:
+    """array[index : index + 2] = a, b in a shared array."""
+    _outside("store2_shared")
 
 
 def copy4_async(shared: Any, i: int, source: Any, j: int) -> None:
@@ -292,9 +305,9 @@ def intrinsics() -> SimpleNamespace:
         ordered = f"{constraints},~{{memory}}".lstrip(",")  # no other access moves across it
         return builder.call(ir.InlineAsm(shape, text, ordered, side_effect=True), list(operands))
 
-    def loads(name: str, space: str) -> Any:
+    def loads(name: str, space: str, width: int = 4) -> Any:
         shared = space == "shared"
-        text = f"ld.{space}.v4.f32 {{$0, $1, $2, $3}}, [$4];"
+        text = f"ld.{space}.v{width}.f32 {{{', '.join(f'${k}' for k in range(width))}}}, [${width}];"
 
         @intrinsic
         def load(typing: Any, array: Any, index: Any) -> Any:
@@ -302,10 +315,10 @@ def intrinsics() -> SimpleNamespace:
 
             def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
                 at = address(context, builder, array, args[0], index, args[1], shared)
-                found = line(builder, ir.LiteralStructType([f32] * 4), text, f"=f,=f,=f,=f,{'lr'[shared]}", at)
-                return cgutils.pack_array(builder, [builder.extract_value(found, k) for k in range(4)])
+                found = line(builder, ir.LiteralStructType([f32] * width), text, "=f," * width + "lr"[shared], at)
+                return cgutils.pack_array(builder, [builder.extract_value(found, k) for k in range(width)])
 
-            return four(array, index), generate
+            return types.UniTuple(types.float32, width)(array, index), generate
 
         return load
 
@@ -325,6 +338,17 @@ def intrinsics() -> SimpleNamespace:
             return types.void(array, index, *[types.float32] * 4), generate
 
         return store
+
+    @intrinsic
+    def store_two(typing: Any, array: Any, index: Any, a: Any, b: Any) -> Any:
+        checked("store2_shared", array, index)
+
+        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            at = address(context, builder, array, args[0], index, args[1], shared=True)
+            line(builder, void, "st.shared.v2.f32 [$0], {$1, $2};", "r,f,f", at, *args[2:])
+            return context.get_dummy_value()
+
+        return types.void(array, index, types.float32, types.float32), generate
 
     @intrinsic
     def copy(typing: Any, shared: Any, i: Any, source: Any, j: Any) -> Any:
@@ -506,6 +530,8 @@ def intrinsics() -> SimpleNamespace:
         store4=stores("store4", "global"),
         load4_shared=loads("load4_shared", "shared"),
         store4_shared=stores("store4_shared", "shared"),
+        load2=loads("load2", "global", 2),
+        store2_shared=store_two,
         copy4_async=copy,
         commit=commit_group,
         wait=wait_group,
@@ -517,6 +543,8 @@ _MEANINGS = SimpleNamespace(
     store4=wide.store("ptx.store4", "global"),
     load4_shared=wide.load("ptx.load4_shared", "shared"),
     store4_shared=wide.store("ptx.store4_shared", "shared"),
+    load2=wide.load("ptx.load2", "global", 2),
+    store2_shared=wide.store("ptx.store2_shared", "shared", 2),
     copy4_async=wide.copy_async,
     commit=wide.commit,
     wait=wide.wait,

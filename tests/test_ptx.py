@@ -54,6 +54,41 @@ def test_what_goes_in_comes_out_where_it_should():
     np.testing.assert_array_equal(y, x.reshape(3, -1)[:, ::-1].ravel() + 1000 * x)
 
 
+@cuda.jit
+def turn_pairs(x, y):
+    """Each lane's 2 elements to the lane opposite, last element first, through shared memory."""
+    tile = cuda.shared.array(ONE_WARP, float32, 16)
+    lane = uint32(cuda.threadIdx.x)
+    a, b = ptx.load2(x, uint32(cuda.blockIdx.x * 64 + lane * 2))
+    ptx.store2_shared(tile, uint32((31 - lane) * 2), b, a)
+    cuda.syncwarp()
+    y[cuda.blockIdx.x * 64 + lane] = tile[lane]
+    y[cuda.blockIdx.x * 64 + lane + 32] = tile[lane + 32]
+
+
+def test_pairs_too_and_they_count_as_8_bytes_a_lane():
+    x = np.arange(192, dtype=np.float32)
+    y = np.full_like(x, np.nan)
+    turn_pairs[3, 32](x, y)
+    np.testing.assert_array_equal(y, x.reshape(3, -1)[:, ::-1].ravel())
+    report = simt.xray(simt.jit(turn_pairs.py_func) if target.mode == "gpu" else turn_pairs, 3, 32, x, y)
+    accesses = {(one.array, one.kind): one for one in report.accesses if one.itemsize == 8}
+    load, store = accesses["x", "load"], accesses["tile", "store"]
+    assert (load.requests, load.sectors, load.bytes_used) == (3, 24, 768)
+    assert (store.requests, store.wavefronts, store.bank_conflicts) == (3, 6, 0)
+
+
+def test_a_pair_at_an_odd_place_is_named():
+    @cuda.jit
+    def load(x, y):
+        a, b = ptx.load2(x, cuda.threadIdx.x * 2 + 1)
+        y[cuda.threadIdx.x] = a + b
+
+    (found,) = hazards(load, np.ones(128, np.float32), np.zeros(32, np.float32))
+    assert found.kind == "misaligned" and "not at a multiple of 8 bytes" in found.message
+    assert "multiples of 2" in found.message
+
+
 def test_indices_run_through_all_dimensions_and_views_begin_where_they_begin():
     @cuda.jit
     def copy(x, y):
@@ -507,7 +542,7 @@ def test_blocks_of_several_batches_keep_their_copies_apart():
 def test_an_instruction_is_for_kernels(name):
     arguments = {"commit": 0, "wait": 1, "halves": 1, "bfloats": 1, "copy4_async": 4}
     arguments |= dict.fromkeys(("tf32", "rint", "word_of_float", "float_of_word"), 1)
-    arguments |= {"dp4a": 3, "prmt": 3, "pack_s8": 4}
+    arguments |= {"dp4a": 3, "prmt": 3, "pack_s8": 4, "store2_shared": 4}
     arguments = arguments.get(name, 6 if name.startswith("store") else 10 if name.startswith("mma") else 2)
     with pytest.raises((TypeError, NotImplementedError), match="kernel|pure-python"):
         getattr(ptx, name)(*[0] * arguments)

@@ -32,7 +32,7 @@ def put_sums(product: WarpTile, pitch: int) -> Any:
 
 @functools.cache
 def finish(layer: Pointwise, shares: int, apart: int) -> Any:
-    """finish(pool, at, b, r, y, f, to): a piece of y, from word `to` on; its sums lie from word `at` of shared memory on.
+    """finish(pool, at, b, r, y, f, to): a piece of y, from word `to` on, of the sums in shared memory, word `at` on.
 
     b, r, y come as words. f: the piece's first filter. Each output is the sum of `shares` sums, `apart` words apart.
     """

@@ -11,7 +11,7 @@ import functools
 from dataclasses import dataclass
 from typing import Any
 
-from dwlab.fused import outputs
+from dwlab.fused import outputs, sliding
 
 SHARED = 227 * 1024 // 4  # words that a block may ask for, compute capability 9.0
 REGISTERS = 65536  # of a multiprocessor
@@ -23,7 +23,7 @@ class Tiles:
     """A way to share out: see above. Warps: warps_p x warps_f x warps_k, the last share the channels.
 
     words: of channels at a time, a multiple of 16 x warps_k. run: neighbouring pixels of a row that one thread slides
-    down.
+    down. more: warps that take part in the depthwise layer only. groups: of 16 words that a warp asks for at a time.
     """
 
     height: int
@@ -34,11 +34,18 @@ class Tiles:
     warps_f: int = 1
     warps_k: int = 1
     run: int = 2
+    more: int = 0
+    groups: int = 1
+
+    @property
+    def warps(self) -> int:
+        """That multiply."""
+        return self.warps_p * self.warps_f * self.warps_k
 
     @property
     def threads(self) -> int:
         """Of a block."""
-        return 32 * self.warps_p * self.warps_f * self.warps_k
+        return 32 * (self.warps + self.more)
 
     @property
     def rows(self) -> int:
@@ -81,9 +88,9 @@ class Tiles:
         """The most registers that a thread is given."""
         return 128 if self.threads > 256 or self.sums <= 32 else 168 if self.sums <= 64 else 232
 
-    def items(self) -> int:
+    def items(self, dtype: str) -> int:
         """Threads' pieces of work in the depthwise layer: pieces of channels times runs of columns."""
-        return self.words // 4 * -(-self.width // self.run)
+        return self.words // sliding.words(dtype) * (self.width // self.run)
 
     def why_not(self) -> str:
         """What is wrong with these tiles, or ""."""
@@ -91,8 +98,8 @@ class Tiles:
             return f"{self.filters} filters in {self.warps_f} parts are no multiples of 8"
         if self.width % self.run:
             return f"a row of {self.width} pixels is no multiple of runs of {self.run}"
-        if self.words % (GROUP * self.warps_k):
-            return f"{self.words} words of channels are no multiple of {GROUP} x {self.warps_k}"
+        if self.words % (GROUP * self.warps_k * self.groups):
+            return f"{self.words} words of channels are no multiple of {GROUP} x {self.warps_k} x {self.groups}"
         if self.shared > SHARED:
             return f"{4 * self.shared:,} bytes of shared memory are more than {4 * SHARED:,}"
         if self.sums > 112:
@@ -118,7 +125,7 @@ def clocks(layers: Any, images: int, tiles: Tiles) -> float:
     one, two = layers.first, layers.second
     per, K, S = 16 // one.itemsize, one.K, one.stride
     tiles_of_map = -(-two.P // tiles.height) * -(-two.Q // tiles.width)
-    parts, blocks = -(-two.F // tiles.filters), images * tiles_of_map * -(-two.F // tiles.filters)
+    blocks = images * tiles_of_map * -(-two.F // tiles.filters)
     resident = max(1, min(SHARED // (tiles.shared + 256), REGISTERS // (tiles.registers * tiles.threads), 32))
     rounds = -(-blocks // (MULTIPROCESSORS * resident))
     busy = min(blocks, MULTIPROCESSORS)
@@ -126,7 +133,7 @@ def clocks(layers: Any, images: int, tiles: Tiles) -> float:
     deep, columns = -(-K // S), (tiles.run - 1) * S + K
     steps = tiles.height + deep - 1
     each = min(K, S) * columns * (4 + (0 if per == 4 else per)) + K * K * tiles.run * per + tiles.run * (3 * per + 4)
-    turns = -(-tiles.items() // tiles.threads) * segments
+    turns = -(-tiles.items(one.dtype) // tiles.threads) * segments
     filters, groups = tiles.columns // 8, segments * tiles.words // GROUP // tiles.warps_k
     split = 3 if per == 4 else 0
     product = groups * (filters * (4 + 8 * split) + tiles.pixels // 16 * (2 + 8 * split + 2 * filters * (split or 1)))

@@ -1,8 +1,8 @@
-"""Accesses of four float32 at once, and copies to shared memory that arrive later: their meaning, lane by lane.
+"""Accesses of four float32 at once, or two, and copies to shared memory that arrive later: their meaning, lane by lane.
 
-A wide access counts as one access of 16 bytes a lane (shared memory serves it quarter-warp by quarter-warp) and is
-looked at for races on each of its four elements. Lanes with a misaligned index, or with any of the four outside the
-array, are reported and take no further part: the hardware would stop the kernel.
+A wide access counts as one access of 16 bytes a lane (shared memory serves it quarter-warp by quarter-warp; 8 bytes
+half a warp at a time) and is looked at for races on each of its elements. Lanes with a misaligned index, or with any of
+the elements outside the array, are reported and take no further part: the hardware would stop the kernel.
 
 An asynchronous copy is tracked as a store twice: when it starts (nothing may still read or write its destination) and
 when its thread has waited for it (from there other threads need a barrier, as after any store). In between its
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from dwlab.simt.interpreter import Execution
 
 WIDTH = 4
-_WIDE = np.dtype("V16")
+_WIDE = {2: np.dtype("V8"), 4: np.dtype("V16")}
 
 
 @dataclass
@@ -43,33 +43,33 @@ class Copy:
     node: ast.AST
 
 
-def load(name: str, space: str) -> Callable:
-    """The meaning of a load of four."""
+def load(name: str, space: str, width: int = WIDTH) -> Callable:
+    """The meaning of a load of four, or two."""
 
     def meaning(run: Execution, node: ast.Call, array: object, index: object) -> tuple[Lanes, ...]:
-        element, mask = locate(run, node, name, space, array, index)
+        element, mask = locate(run, node, name, space, array, index, width)
         if mask is None:
-            return (np.float32(0),) * WIDTH
-        _note(run, array, element, mask, trace.LOAD, node)
-        return tuple(_fetch(run, array, element))
+            return (np.float32(0),) * width
+        _note(run, array, element, mask, trace.LOAD, node, width)
+        return tuple(_fetch(run, array, element, width))
 
     return meaning
 
 
-def store(name: str, space: str) -> Callable:
-    """The meaning of a store of four."""
+def store(name: str, space: str, width: int = WIDTH) -> Callable:
+    """The meaning of a store of four, or two."""
 
     def meaning(run: Execution, node: ast.Call, array: object, index: object, *values: object) -> None:
-        if len(values) != WIDTH:
-            raise TypeError(f"{name} takes (array, index) and 4 values")  # worded by the interpreter
+        if len(values) != width:
+            raise TypeError(f"{name} takes (array, index) and {width} values")  # worded by the interpreter
         wide = np.stack(
             [np.broadcast_to(types.cast(run.number(v, node), types.FLOAT32), run.lanes_shape) for v in values]
         )
-        element, mask = locate(run, node, name, space, array, index)
+        element, mask = locate(run, node, name, space, array, index, width)
         if mask is None:
             return
         _writable(run, node, array)
-        _note(run, array, element, mask, trace.STORE, node)
+        _note(run, array, element, mask, trace.STORE, node, width)
         _put(run, array, element, mask.full, wide)
 
     return meaning
@@ -148,9 +148,9 @@ def in_flight(run: Execution, array: Array, element: np.ndarray, mask: Mask, nod
 
 
 def locate(
-    run: Execution, node: ast.Call, name: str, space: str, array: object, index: object
+    run: Execution, node: ast.Call, name: str, space: str, array: object, index: object, width: int = WIDTH
 ) -> tuple[Lanes, Mask | None]:
-    """(number of the first of the four elements within the allocation, lanes in bounds and aligned)."""
+    """(number of the first of the elements within the allocation, lanes in bounds and aligned)."""
     if not isinstance(array, Array) or array.space != space:
         kind = f"a {array.space} array" if hasattr(array, "space") else "no array"
         raise run.refuse(node, f"{name} takes a {space} array; this is {kind}")
@@ -166,25 +166,25 @@ def locate(
         raise run.refuse(node, f"an index must be an integer, not {index.dtype}", "int32(…) converts")
     index = index.astype(np.int64)
     mask: Mask | None = run.mask
-    bad, mask = mask.split((index < 0) | (index + WIDTH > step))
+    bad, mask = mask.split((index < 0) | (index + width > step))
     if bad is not None:
         who, value = _first(run, bad, index)
         size = "" if np.ndim(step) else f" (size {int(step)})"
         run.hazard(
             "out of bounds", node.lineno, array.name,
-            f"{array.name}: elements {value} to {value + WIDTH - 1}{size} in {who}", who, fatal=True,
+            f"{array.name}: elements {value} to {value + width - 1}{size} in {who}", who, fatal=True,
         )  # fmt: skip
         if mask is None or mask is bad:
             return array.offset, None
     element = array.offset + index
-    bad, mask = mask.split((element * 4 + array.root.address) % 16 != 0)
+    bad, mask = mask.split((element * 4 + array.root.address) % (4 * width) != 0)
     if bad is not None:
         who, value = _first(run, bad, index)
-        start = "" if value % WIDTH else f" ({array.name} itself does not start at a multiple of 16 bytes)"
+        start = "" if value % width else f" ({array.name} itself does not start at a multiple of {4 * width} bytes)"
         run.hazard(
             "misaligned", node.lineno, array.name,
-            f"{array.name}: index {value} in {who} is not at a multiple of 16 bytes{start}; "
-            f"{name} takes indices that are multiples of {WIDTH}", who, fatal=True,
+            f"{array.name}: index {value} in {who} is not at a multiple of {4 * width} bytes{start}; "
+            f"{name} takes indices that are multiples of {width}", who, fatal=True,
         )  # fmt: skip
         if mask is None or mask is bad:
             return element, None
@@ -201,22 +201,28 @@ def _writable(run: Execution, node: ast.Call, array: Array) -> None:
         raise run.refuse(node, f"{array.name} is read-only on the host", "pass an array that may be written")
 
 
-def tally(run: Execution, array: Array, element: Lanes, mask: Mask, kind: int, node: ast.AST) -> None:
-    """Counts one access of 16 bytes a lane."""
+def tally(
+    run: Execution, array: Array, element: Lanes, mask: Mask, kind: int, node: ast.AST, width: int = WIDTH
+) -> None:
+    """Counts one access of 16 bytes a lane, or 8."""
     if run.tracing:
-        whole = Array(array.root, array.name, _WIDE, (np.int64(0),), (1,))
-        run.count(whole, element // WIDTH, mask, run._KINDS[kind], node)
+        whole = Array(array.root, array.name, _WIDE[width], (np.int64(0),), (1,))
+        run.count(whole, element // width, mask, run._KINDS[kind], node)
 
 
-def _note(run: Execution, array: Array, element: Lanes, mask: Mask, kind: int, node: ast.AST) -> None:
-    """Counts one access of 16 bytes a lane, and hunts on each of the four elements."""
-    tally(run, array, element, mask, kind, node)
-    _hunt(run, array, element, mask, kind, node)
+def _note(
+    run: Execution, array: Array, element: Lanes, mask: Mask, kind: int, node: ast.AST, width: int = WIDTH
+) -> None:
+    """Counts one access of a lane, and hunts on each of its elements."""
+    tally(run, array, element, mask, kind, node, width)
+    _hunt(run, array, element, mask, kind, node, width)
 
 
-def _hunt(run: Execution, array: Array, element: Lanes, mask: Mask, kind: int, node: ast.AST) -> None:
+def _hunt(
+    run: Execution, array: Array, element: Lanes, mask: Mask, kind: int, node: ast.AST, width: int = WIDTH
+) -> None:
     if run.hunting and array.root.tracked:
-        for k in range(WIDTH):
+        for k in range(width):
             run.hunt(array, element + np.int64(k), mask, kind, node)
 
 
@@ -224,17 +230,17 @@ def _rows(run: Execution, array: Array, element: Lanes) -> Lanes:
     return element + run.rows * np.int64(array.root.row_bytes // 4) if array.root.row_bytes else element
 
 
-def _fetch(run: Execution, array: Array, element: Lanes) -> list[Lanes]:
+def _fetch(run: Execution, array: Array, element: Lanes, width: int = WIDTH) -> list[Lanes]:
     flat = array.root.view(types.FLOAT32)
     element = _rows(run, array, element)
-    return [flat.take(element + k, mode="clip") for k in range(WIDTH)]
+    return [flat.take(element + k, mode="clip") for k in range(width)]
 
 
 def _put(run: Execution, array: Array, element: Lanes, lanes: np.ndarray, values: np.ndarray) -> None:
     where = np.broadcast_to(_rows(run, array, element), run.lanes_shape)[lanes]
     flat = array.root.view(types.FLOAT32)
-    for k in range(WIDTH):
-        flat[where + k] = values[k][lanes]
+    for k, one in enumerate(values):
+        flat[where + k] = one[lanes]
 
 
 def _mark(run: Execution, array: Array, element: np.ndarray, lanes: np.ndarray, event: int) -> None:
