@@ -7,7 +7,7 @@ import pytest
 
 from dwlab import networks, references, simt, stages, traffic
 from dwlab.check import check
-from dwlab.fused import dwpw_2_stationary, dwpw_3_tensor, dwpw_tiles, dwpw_warps
+from dwlab.fused import dwpw_2_stationary, dwpw_3_tensor, dwpw_4_slide, dwpw_tiles, dwpw_warps, slide_tiles, sliding
 from dwlab.layers import DepthwiseConv2d, Fused, Pointwise
 from dwlab.problems import decode
 from dwlab.stages import words
@@ -21,6 +21,7 @@ def pair(N, C, H, W, K, stride, F, between="relu6", after="none", residual=False
 
 FMA = dwpw_tiles.Tiles(4, 8, 32, 16, 4, 8, 8, 4)
 WARPS = dwpw_warps.Tiles(4, 8, 32, 32, 32)
+SLIDE = slide_tiles.Tiles(4, 8, 32, 64, 1, 2, 2)
 
 
 @pytest.mark.parametrize(
@@ -55,6 +56,43 @@ def test_tiles_of_multiply_adds_that_do_not_fit_say_which_limit(change, said):
 def test_tiles_of_warps_that_do_not_fit_say_which_limit(change, said):
     assert WARPS.why_not(3, 1, "float32") == ""
     assert said in replace(WARPS, **change).why_not(3, 1, "float32")
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"filters": 24}, "24 filters in 2 parts are no multiples of 8"),
+        ({"width": 7}, "a row of 7 pixels is no multiple of runs of 2"),
+        ({"words": 48}, "48 words of channels are no multiple of 16 x 2 x 1"),
+        ({"groups": 4}, "64 words of channels are no multiple of 16 x 2 x 4"),
+        ({"words": 1920}, "bytes of shared memory are more than 232,448"),
+        ({"filters": 240}, "sums are too many for a thread's registers: at most 112"),
+        ({"more": 13}, "544 threads are more than 512"),
+    ],
+)
+def test_tiles_of_sliding_threads_that_do_not_fit_say_which_limit(change, said):
+    problem = pair(1, 64, 8, 8, 3, 1, 32)
+    assert slide_tiles.why_not(problem, SLIDE) == ""
+    assert said in slide_tiles.why_not(problem, replace(SLIDE, **change))
+    many = replace(SLIDE, filters=208, more=10)
+    assert slide_tiles.why_not(problem, many) == "448 threads of 232 registers are too many: 65,536 in all"
+
+
+@pytest.mark.parametrize(("K", "stride", "height"), [(3, 1, 4), (3, 2, 3), (5, 2, 2), (7, 1, 2), (1, 1, 3), (2, 3, 3)])
+def test_a_sliding_thread_reads_the_rows_and_taps_that_its_outputs_need(K, stride, height):
+    layer = DepthwiseConv2d(1, 8, 16, 16, K, stride, layout="NHWC")
+    needed = sorted({p * stride + i for p in range(height) for i in range(K)})
+    assert sliding.rows_of(layer, height) == needed
+    often = [sliding.filter_reads(layer, height, i) for i in range(K)]
+    assert often == [1 if K <= sliding.KEPT else height] * K
+
+
+def test_the_choice_of_sliding_tiles_looks_at_how_many_images_there_are():
+    problem = pair(1, 576, 14, 14, 3, 1, 96)
+    alone, many = slide_tiles.choose(problem, 1), slide_tiles.choose(problem, 32)
+    assert alone.filters < many.filters  # one image: many small blocks; 32: few recomputed outputs
+    assert slide_tiles.clocks(problem, 1, alone) < slide_tiles.clocks(problem, 1, many)
+    assert slide_tiles.clocks(problem, 32, many) < slide_tiles.clocks(problem, 32, alone)
 
 
 def run(stage, problem, tiles):
@@ -101,6 +139,25 @@ def run(stage, problem, tiles):
             pair(1, 24, 6, 9, 5, 1, 40, "relu", "gelu", True, dtype="bfloat16"),
             dwpw_warps.Tiles(2, 9, 48, 16, 32, warps_f=1, run=3, stages=1),
         ),
+        # Warps for the depthwise layer alone, channels in two rounds, the last one past the end, rows without a pixel.
+        (
+            dwpw_4_slide,
+            pair(2, 40, 9, 7, 3, 1, 24, "none", "relu", True),
+            slide_tiles.Tiles(3, 4, 16, 32, 1, 2, 1, run=2, more=1),
+        ),
+        # Warps that share the channels, and ask for two groups of them at a time; filters beyond the last.
+        (
+            dwpw_4_slide,
+            pair(1, 136, 6, 5, 3, 2, 40, dtype="float16", bias=False),
+            slide_tiles.Tiles(2, 2, 24, 128, 1, 3, 2, run=1, groups=2),
+        ),
+        (
+            dwpw_4_slide,
+            pair(1, 32, 8, 9, 5, 2, 16, "relu", "gelu", True, dtype="bfloat16"),
+            slide_tiles.Tiles(4, 6, 16, 16, 2, 1, 1, run=2),
+        ),
+        (dwpw_4_slide, pair(1, 16, 8, 8, 7, 1, 8), slide_tiles.Tiles(2, 4, 8, 16, run=1)),
+        (dwpw_4_slide, pair(1, 16, 8, 8, 2, 3, 8), slide_tiles.Tiles(2, 2, 8, 16, run=2)),
     ],
     ids=lambda one: one.__name__.rpartition(".")[2] if hasattr(one, "__name__") else None,
 )

@@ -37,7 +37,7 @@ def make(problem, tiles):
     WP, WF, WK, PITCH, OUT, ROWS = tiles.warps_p, tiles.warps_f, tiles.warps_k, tiles.pitch, tiles.out_pitch, tiles.rows
     M, N = tiles.pixels, tiles.columns
     PIECE, ITEMS, ACROSS, WHOLE = sliding.words(dtype), tiles.items(dtype), -(-Q // TW), C % WORDS == 0
-    PIECES, AT_ONCE, MULTIPLY = WORDS // PIECE, tiles.groups, tiles.warps
+    PIECES, AT_ONCE, MULTIPLY, ALL = WORDS // PIECE, tiles.groups, tiles.warps, tiles.more == 0
     TURNS = WORDS // slide_tiles.GROUP // WK // AT_ONCE  # of groups of channels that a warp multiplies
     SPARE, PER = (ROWS - TH * TW) * PITCH, 4 * E
     OUTPUTS, OUT_PIECES = TH * TW * (FILTERS // PER), FILTERS // PER
@@ -58,7 +58,7 @@ def make(problem, tiles):
                 if WHOLE or at < C:
                     words[i], words[i + 1], words[i + 2], words[i + 3] = ptx.load4(w, uint32(row * C + at))
 
-    @cuda.jit(max_registers=tiles.registers)
+    @cuda.jit(max_registers=slide_tiles.registers(problem, tiles))
     def kernel(x, w1, b1, m1, w2, b2, m2, r, y):
         pool = cuda.shared.array(0, float32, 16)
         sums = cuda.local.array(SUMS, float32)
@@ -97,13 +97,11 @@ def make(problem, tiles):
                             at = uint32(to + uint32((uint32(row) * TW + e) * PITCH))
                             for word in range(PIECE):
                                 pool[uint32(at + word)] = float32(0)
-            if MULTIPLY * 32 < THREADS and warp >= MULTIPLY:
-                cuda.syncthreads()
-                continue
             k, at = uint32(c0 + k0), a_at
-            ask_filters(ahead, w2, f, k)
+            if ALL or warp < MULTIPLY:
+                ask_filters(ahead, w2, f, k)
             cuda.syncthreads()
-            for turn in range(TURNS):
+            for turn in range(TURNS if ALL or warp < MULTIPLY else 0):
                 for e in range(AHEAD):
                     here[e] = ahead[e]
                 if turn + 1 < TURNS:
@@ -115,7 +113,7 @@ def make(problem, tiles):
                     add(sums, pool, at, words)
                     at = uint32(at + uint32(16))
         cuda.syncthreads()  # the last product is done: shared memory is free
-        if warp < MULTIPLY:
+        if ALL or warp < MULTIPLY:
             put_sums(pool, sums, lane, uint32(share * ROWS + pixel0), filter0)
         cuda.syncthreads()
         for i in range(t, OUTPUTS, THREADS):

@@ -31,6 +31,12 @@ def rows_of(layer: DepthwiseConv2d, height: int) -> list[int]:
     return [i for i in range((height - 1) * layer.stride + layer.K) if i % layer.stride < layer.K]
 
 
+def ahead(layer: DepthwiseConv2d, height: int, run: int) -> int:
+    """How many rows of x a thread asks for before it computes with the first."""
+    rows, columns = len(rows_of(layer, height)), (run - 1) * layer.stride + layer.K
+    return rows if rows * columns * words(layer.dtype) <= AT_ONCE else 1
+
+
 def filter_reads(layer: DepthwiseConv2d, height: int, i: int) -> int:
     """How often a thread reads the taps of row i of the filter, for `height` rows of outputs."""
     if layer.K <= KEPT:
@@ -102,7 +108,7 @@ def sliding(layer: DepthwiseConv2d, height: int, run: int, pitch: int, down: int
     C, H, W, K, S, V = pieces.words(layer.C, layer.dtype), layer.H, layer.W, layer.K, layer.stride, CHANNELS
     ROWS, COLUMNS, KEEP, BIAS = rows_of(layer, height), (run - 1) * S + K, K <= KEPT, layer.bias
     FRESH, DEEP, WORDS = run * V, -(-K // S), words(layer.dtype)
-    AHEAD = len(ROWS) if len(ROWS) * COLUMNS * WORDS <= AT_ONCE else 1  # rows that are on their way
+    AHEAD = ahead(layer, height, run)
     SLOTS, ROW, TAP = min(AHEAD + 1, len(ROWS)), COLUMNS * V, (K * K if KEEP else K) * V
     SUMS, VALUES, TAPS = DEEP * FRESH, ROW + SLOTS * COLUMNS * WORDS, TAP + V + WORDS
     get, spread, put = load(layer.dtype), unpack(layer.dtype), store(layer.dtype)
