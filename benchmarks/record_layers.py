@@ -37,7 +37,7 @@ sys.path.insert(0, str(ROOT))
 
 import numpy as np  # noqa: E402
 
-from dwlab import layer_peers, peers, records, report, roofline, stages, study, timing  # noqa: E402
+from dwlab import ahead, layer_peers, peers, records, report, roofline, stages, study, timing  # noqa: E402
 from dwlab.layers import DTYPES, LAYOUTS, DepthwiseConv2d, Fused, Pointwise  # noqa: E402
 from dwlab.machine import Ceilings  # noqa: E402
 
@@ -163,17 +163,7 @@ def sets_of(nbytes: int, l2_bytes: int) -> int:
 
 def compile_ahead(stage: Any, problem: Problem) -> None:
     """Compiles a stage's kernel for a problem without launching it."""
-    from numba import typeof, types
-    from numba.np.numpy_support import from_dtype
-
-    how, shapes = stage.launch(problem), problem.shapes(stage.path)
-    arrays = []
-    for name in problem.slots(stage.path):
-        kind = types.float32 if stage.view == "words" else from_dtype(problem.storage_of(name))
-        arrays.append(types.Array(kind, len(shapes[name]) if stage.view == "shaped" else 1, "C"))
-    if how.parts:  # the workspace
-        arrays[-1] = types.Array(types.float32, len(shapes[problem.arrays(stage.path)[-1]]) + 1, "C")
-    stage.kernel_for(problem).compile((*arrays, *(typeof(scalar) for scalar in how.scalars)))
+    stage.kernel_for(problem).compile(ahead.types_of(stage, problem))
 
 
 # ------------------------------------------------------------------------------------------------------- measuring

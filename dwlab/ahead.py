@@ -9,11 +9,14 @@ compile is left to the first launch, whose error says why.
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import pickle
 import subprocess
 import sys
+import time
 from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -44,20 +47,72 @@ def compile_all(wanted: Iterable[tuple[Stage, Problem, Sequence[Any]]], processe
         if types not in kernel.overloads:
             kernels.setdefault((id(kernel), types), (kernel, (stage.id, problem, types)))
     if processes is None:
-        available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        processes = min(PROCESSES, available)
-    shares = [list(kernels.values())[first::processes] for first in range(min(processes, len(kernels)))]
-    if len(shares) < 2:
+        processes = _processes()
+    if min(processes, len(kernels)) < 2:
         return 0  # nothing is gained
-    cc = tuple(target.cuda.get_current_device().compute_capability)
     done = 0
-    running = [(share, _start([job for _, job in share], cc)) for share in shares]
-    for share, process in running:
-        for (kernel, (_, _, types)), payload in zip(share, _answer(process), strict=False):
-            if payload is not None:
-                kernel.add_overload(rebuilt(payload), types)
-                done += 1
+    payloads = compiled([job for _, job in kernels.values()], processes)
+    for (kernel, (_, _, types)), payload in zip(kernels.values(), payloads, strict=True):
+        if payload is not None:
+            kernel.add_overload(rebuilt(payload), types)
+            done += 1
     return done
+
+
+def compiled(jobs: Sequence[Job], processes: int | None = None, seconds: float = SECONDS) -> list[bytes | None]:
+    """What becomes the kernel of each job (`rebuilt`), for the present GPU; None for what could not be compiled.
+
+    Nor could what is not done after so many seconds, of each process that which it had not come to.
+    """
+    cc, until = tuple(target.cuda.get_current_device().compute_capability), time.monotonic() + seconds
+    processes = min(processes or _processes(), len(jobs))
+    running = [_start(list(jobs[first::processes]), cc) for first in range(processes)]
+    found: list[bytes | None] = [None] * len(jobs)
+    with ThreadPoolExecutor(max(1, len(running))) as pool:  # a process whose answer nobody reads would wait
+        answers = pool.map(lambda process: _answer(process, max(0.0, until - time.monotonic())), running)
+        for first, answer in enumerate(answers):
+            for i, payload in enumerate(answer):
+                found[first + i * processes] = payload
+    return found
+
+
+def _processes() -> int:
+    available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(PROCESSES, available)
+
+
+def types_of(stage: Stage, problem: Problem) -> tuple[Any, ...]:
+    """The Numba types of a stage's arguments on a problem, as device arrays have them, without the arrays."""
+    from numba import typeof, types
+    from numba.np.numpy_support import from_dtype
+
+    how, shapes = stage.launch(problem), problem.shapes(stage.path)
+    arrays = []
+    for name in problem.slots(stage.path):
+        # Of depthwise1d rows of 16 bits are words in any view.
+        as_words = stage.view == "words" or (problem.op == "depthwise1d" and problem.dtype_of(name) != "float32")
+        kind = types.float32 if as_words else from_dtype(problem.storage_of(name))
+        arrays.append(types.Array(kind, len(shapes[name]) if stage.view == "shaped" else 1, "C"))
+    if how.parts:  # the workspace
+        arrays[-1] = types.Array(types.float32, len(shapes[problem.arrays(stage.path)[-1]]) + 1, "C")
+    return (*arrays, *(typeof(scalar) for scalar in how.scalars))
+
+
+def save(path: str | os.PathLike[str], jobs: Sequence[Job], payloads: Sequence[bytes | None]) -> None:
+    """Writes what was compiled, for `load` in another process of the same GPU."""
+    with open(path, "wb") as file:
+        pickle.dump([(job, payload) for job, payload in zip(jobs, payloads, strict=True) if payload is not None], file)
+
+
+def load(path: str | os.PathLike[str]) -> int:
+    """Makes the kernels of a file of `save` those of their stages here; returns their number."""
+    with open(path, "rb") as file:
+        found = pickle.load(file)
+    for (id, problem, types), payload in found:
+        kernel = stages.stage(id).kernel_for(problem)
+        if types not in kernel.overloads:
+            kernel.add_overload(rebuilt(payload), types)
+    return len(found)
 
 
 def rebuilt(payload: bytes) -> Any:
@@ -84,22 +139,25 @@ def _start(jobs: list[Job], cc: tuple[int, int]) -> subprocess.Popen[bytes]:
     return process
 
 
-def _answer(process: subprocess.Popen[bytes]) -> list[bytes | None]:
-    """A payload for each kernel, None for one that was not compiled; [] if the process came to nothing."""
+def _answer(process: subprocess.Popen[bytes], seconds: float) -> list[bytes | None]:
+    """A payload for each kernel, None for one that was not compiled; the first ones if the process did not finish."""
     try:
-        out, _ = process.communicate(timeout=SECONDS)
+        out, _ = process.communicate(timeout=seconds)
     except subprocess.TimeoutExpired:
         process.kill()
-        process.communicate()
-        return []
-    return pickle.loads(out) if process.returncode == 0 and out else []
+        out, _ = process.communicate()
+    found, stream = [], io.BytesIO(out)
+    with contextlib.suppress(EOFError, pickle.UnpicklingError):  # the end, perhaps in the middle of one
+        while True:
+            found.append(pickle.load(stream))
+    return found
 
 
 # --- in a compiler's process ------------------------------------------------------------------------------------------
 
 
 def _serve() -> None:
-    """Reads (cc, jobs) from standard input and writes a payload for each, None where it cannot be compiled."""
+    """Reads (cc, jobs) from standard input and writes a payload after the other, None where it cannot be compiled."""
     out = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # whatever Numba or a kernel's module prints is no answer
     from dwlab import inspect
@@ -107,7 +165,9 @@ def _serve() -> None:
     cc, jobs = pickle.load(sys.stdin.buffer)
     inspect._stand_in(cc)
     with out:
-        pickle.dump([_payload(*job) for job in jobs], out)
+        for job in jobs:
+            pickle.dump(_payload(*job), out)
+            out.flush()
 
 
 def _payload(id: str, problem: Problem, types: tuple[Any, ...]) -> bytes | None:

@@ -1,9 +1,9 @@
 """What a GPU's own counters say of the stages: requests, sectors, bank conflicts, L2 and DRAM, through Nsight Compute.
 
 The third of three numbers that must agree: the traffic that a stage's formula predicts, what the interpreter counts,
-and what the hardware counted. ``measure`` runs ``ncu`` on a child process that launches each stage once on each
-problem, its own kernel and no other, and reads its CSV. Clocks are left as they are. Where ncu is missing or may not
-read the counters, it says so; a metric that the GPU does not have is None.
+and what the hardware counted. ``count`` runs ``ncu`` on a child process that launches stages once each, their own
+kernels and no other, and reads its CSV; ``measure`` does so for each stage on each problem. Clocks are left as they
+are. Where ncu is missing or may not read the counters, it says so; a metric that the GPU does not have is None.
 """
 
 from __future__ import annotations
@@ -12,24 +12,29 @@ import argparse
 import csv
 import io
 import os
+import re
 import shutil
 import subprocess
 import sys
+import time
 import warnings
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from dwlab import problems, records, stages
+from dwlab import ahead, layers, records, stages
 from dwlab.driver import allow_shared
-from dwlab.problems import DepthwiseConv1d
+from dwlab.problems import DepthwiseConv1d, Problem
 from dwlab.stages import Stage
 
 # Field of Counters -> Nsight Compute's metrics, added up. Sectors are 32 bytes. A request is one warp executing one
-# access. An atomic whose old value nobody reads is a reduction (red) to the hardware, any other an atom.
+# access; loads are also copies to shared memory past the registers (cp.async). An atomic whose old value nobody reads
+# is a reduction (red) to the hardware, any other an atom. l2_sm_*: what the multiprocessors ask of the L2; l2_*: all
+# that the L2 serves, also from one of its halves to the other.
 METRICS = {
     "load_requests": ("l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum",),
     "load_sectors": ("l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum",),
@@ -48,8 +53,11 @@ METRICS = {
     "dram_read_bytes": ("dram__bytes_read.sum",),
     "dram_write_bytes": ("dram__bytes_write.sum",),
     "shared_bank_conflicts": ("l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum",),
+    "l2_sm_read_sectors": ("lts__t_sectors_srcunit_tex_op_read.sum",),
+    "l2_sm_write_sectors": ("lts__t_sectors_srcunit_tex_op_write.sum",),
 }
 _ALL = tuple(metric for metrics in METRICS.values() for metric in metrics)
+_UNKNOWN = re.compile(r"Failed to find metric (\w[\w.]*\w)")
 
 SECONDS = 600
 """Longest that ncu may take. Each launch is repeated for each group of counters that fit the hardware at once."""
@@ -64,7 +72,8 @@ class Counters:
     """One launch of a stage on a problem, as the hardware counted it, with what the stage's formula had predicted.
 
     Requests, sectors of 32 bytes, bytes; None for what this GPU or its driver does not count. Atomics are reductions
-    and atomics together. l2_write_sectors: stores, and what reductions and atomics wrote. shared_bank_conflicts:
+    and atomics together. l2_write_sectors: stores, and what reductions and atomics wrote; l2_sm_*: of these what the
+    multiprocessors asked for, the L2's own traffic between its halves left out. shared_bank_conflicts:
     wavefronts beyond the least, of loads and stores. What is still in L2 when the kernel ends has not been written to
     DRAM.
     """
@@ -85,6 +94,8 @@ class Counters:
     atomic_requests: int | None = None
     atomic_sectors: int | None = None
     l2_write_sectors: int | None = None
+    l2_sm_read_sectors: int | None = None
+    l2_sm_write_sectors: int | None = None
     dtype: str = "float32"
 
     def to_dict(self) -> dict[str, Any]:
@@ -103,44 +114,90 @@ def measure(
 
     todo: registered stages. ncu: the profiler's command, looked for on the PATH if None.
     """
+    return count([(stage, shape) for shape in shapes for stage in todo if stage.supports(shape)], run=run, ncu=ncu)
+
+
+def count(
+    launches: Sequence[tuple[Stage, Problem]],
+    *,
+    run: Run | None = None,
+    ncu: str | None = None,
+    compiled: str | os.PathLike[str] = "",
+    seconds: float | None = None,
+) -> list[Counters]:
+    """The counters of each launch, a registered stage on a problem that it supports, in order. Raises CountersError.
+
+    compiled: a file of ahead.save, with kernels that need not be compiled again. seconds: no launch begins after so
+    long, and those that were not begun are left out of the answer.
+    """
     ncu = ncu or shutil.which("ncu")
     if ncu is None:
         raise CountersError("Nsight Compute's command ncu is not on the PATH: it comes with the CUDA toolkit")
     child = [sys.executable, "-m", "dwlab.counters"]
-    for stage in todo:
-        child += ["--stage", stage.id]
-    for shape in shapes:
-        text = ",".join(str(v) for v in (shape.B, shape.H, shape.L, shape.K, shape.padding))
-        child += ["--problem", text if shape.dtype == "float32" else f"{text},{shape.dtype}"]
-    command = [ncu, "--clock-control", "none", "--target-processes", "all", "--csv", "--print-units", "base"]
-    command += ["--metrics", ",".join(_ALL), *child]
+    for stage, problem in launches:
+        child += ["--launch", stage.id, _text(problem)]
+    child += ["--compiled", str(compiled)] if compiled else []
+    child += ["--seconds", f"{seconds:g}"] if seconds is not None else []
     root = str(Path(__file__).resolve().parent.parent)
     path = os.pathsep.join(part for part in (root, os.environ.get("PYTHONPATH", "")) if part)
-    done = (run or _run)(command, os.environ | {"PYTHONPATH": path, "DWLAB_TARGET": "gpu"})
+    environment = os.environ | {"PYTHONPATH": path, "DWLAB_TARGET": "gpu"}
+    asked = list(_ALL)
+    with ThreadPoolExecutor(1) as pool:  # formulas of large problems take a while: meanwhile
+        formulas = [pool.submit(stage.traffic, problem) for stage, problem in launches]
+        try:
+            done = (run or _run)(_command(ncu, asked, child), environment)
+            unknown = set(_UNKNOWN.findall(done.stdout + done.stderr))
+            if unknown & set(asked):  # of another ncu or GPU: the others are as good without
+                asked = [metric for metric in asked if metric not in unknown]
+                done = (run or _run)(_command(ncu, asked, child), environment)
+            counted = _counted(done, len(launches), seconds is not None)
+        except CountersError:
+            pool.shutdown(cancel_futures=True)
+            raise
+        for formula in formulas[len(counted) :]:
+            formula.cancel()
+        return [
+            Counters(
+                stage.op,
+                stage.path,
+                stage.name,
+                records.describe_problem(problem),
+                formula.result().to_dict(),
+                dtype=problem.dtype,
+                **{field: _total(one, metrics) for field, metrics in METRICS.items()},
+            )
+            for (stage, problem), formula, one in zip(launches, formulas, counted, strict=False)
+        ]
+
+
+def _text(problem: Problem) -> str:
+    """A problem as the child process reads it back."""
+    if not isinstance(problem, DepthwiseConv1d):
+        return str(problem)
+    text = ",".join(str(v) for v in (problem.B, problem.H, problem.L, problem.K, problem.padding))
+    return text if problem.dtype == "float32" else f"{text},{problem.dtype}"
+
+
+def _command(ncu: str, metrics: Sequence[str], child: Sequence[str]) -> list[str]:
+    how = ["--clock-control", "none", "--target-processes", "all", "--csv", "--print-units", "base"]
+    return [ncu, *how, "--metrics", ",".join(metrics), *child]
+
+
+def _counted(done: subprocess.CompletedProcess[str], expected: int, fewer: bool) -> list[dict[str, int | None]]:
+    """ncu's launches, if they are all there; fewer: or the first of them. Raises CountersError."""
     launches = parse(done.stdout)
-    expected = [(shape, stage) for shape in shapes for stage in todo if stage.supports(shape)]
     if "ERR_NVGPUCTRPERM" in done.stdout + done.stderr:
         raise CountersError(
             "this user may not read the GPU's counters (ERR_NVGPUCTRPERM): run as root, or have the driver's "
             "NVreg_RestrictProfilingToAdminUsers set to 0"
         )
-    if done.returncode != 0 or len(launches) != len(expected):
+    enough = 0 < len(launches) <= expected if fewer else len(launches) == expected
+    if done.returncode != 0 or not enough:
         last = (done.stderr.strip() or done.stdout.strip() or "no output").splitlines()[-1]
         raise CountersError(
-            f"ncu ended with status {done.returncode} and {len(launches)} of {len(expected)} launches; it said: {last}"
+            f"ncu ended with status {done.returncode} and {len(launches)} of {expected} launches; it said: {last}"
         )
-    return [
-        Counters(
-            stage.op,
-            stage.path,
-            stage.name,
-            records.describe_problem(shape),
-            stage.traffic(shape).to_dict(),
-            dtype=shape.dtype,
-            **{field: _total(launch, metrics) for field, metrics in METRICS.items()},
-        )
-        for (shape, stage), launch in zip(expected, launches, strict=True)
-    ]
+    return launches
 
 
 def _total(launch: dict[str, int | None], metrics: Sequence[str]) -> int | None:
@@ -177,7 +234,7 @@ def _run(command: Sequence[str], environment: dict[str, str]) -> subprocess.Comp
         raise CountersError(f"ncu did not run: {type(error).__name__}") from error
 
 
-def launch_once(stage: Stage, problem: DepthwiseConv1d) -> None:
+def launch_once(stage: Stage, problem: Problem) -> None:
     """Launches a stage once on the present GPU and waits: what the child process does under ncu.
 
     Arrays are zeroed on the host, and a workspace of parts is left as it comes out: ncu is to see the stage's own
@@ -231,16 +288,19 @@ def _count(value: int | None) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The child process: ``python -m dwlab.counters --stage ID… --problem B,H,L,K,PADDING…``."""
+    """The child process: ``python -m dwlab.counters --launch STAGE PROBLEM …``, each launched once, in order."""
+    started = time.monotonic()
     parser = argparse.ArgumentParser(prog="python -m dwlab.counters", description=main.__doc__)
-    parser.add_argument("--stage", action="append", required=True)
-    parser.add_argument("--problem", action="append", required=True)
+    parser.add_argument("--launch", action="append", nargs=2, required=True, metavar=("STAGE", "PROBLEM"))
+    parser.add_argument("--compiled", help="a file of kernels compiled ahead")
+    parser.add_argument("--seconds", type=float, help="no launch begins after so long")
     options = parser.parse_args(arguments)
-    for text in options.problem:
-        problem = problems.problem(text)
-        for stage in (stages.stage(name) for name in options.stage):
-            if stage.supports(problem):  # else it would be another stage's kernel that is counted
-                launch_once(stage, problem)
+    if options.compiled:
+        ahead.load(options.compiled)
+    for name, text in options.launch:
+        if options.seconds is not None and time.monotonic() - started > options.seconds:
+            break
+        launch_once(stages.stage(name), layers.problem(text))
     return 0
 
 

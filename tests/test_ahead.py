@@ -1,5 +1,6 @@
 """Kernels compiled by other processes: what comes back is the kernel that would have been compiled here."""
 
+import os
 import pickle
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from compiler import needs_compiler
 
 from dwlab import ahead, stages, target
 from dwlab.layers import DepthwiseConv2d
+from dwlab.problems import DepthwiseConv1d
 
 LAYER = DepthwiseConv2d(1, 8, 6, 6, 3)
 NAIVE = stages.stage("depthwise2d/forward/naive")
@@ -36,6 +38,9 @@ class Stage:
         return self.kernel
 
 
+GPU = SimpleNamespace(get_current_device=lambda: SimpleNamespace(compute_capability=(9, 0)))
+
+
 @pytest.fixture
 def answers(monkeypatch):
     """Processes that answer at once: a payload for each job, None for stages called "bad", nothing with "dead"."""
@@ -46,10 +51,9 @@ def answers(monkeypatch):
         return [None if id == "bad" else f"made {id}".encode() for id, _, _ in jobs]
 
     monkeypatch.setattr(ahead, "_start", start)
-    monkeypatch.setattr(ahead, "_answer", lambda process: [] if b"made dead" in process else process)
+    monkeypatch.setattr(ahead, "_answer", lambda process, seconds: [] if b"made dead" in process else process)
     monkeypatch.setattr(ahead, "rebuilt", lambda payload: payload.decode())
-    device = SimpleNamespace(compute_capability=(9, 0))
-    monkeypatch.setattr(target, "cuda", SimpleNamespace(get_current_device=lambda: device), raising=False)
+    monkeypatch.setattr(target, "cuda", GPU, raising=False)
     return started
 
 
@@ -80,12 +84,63 @@ def test_what_does_not_compile_is_left_to_the_launch(answers):
     assert good.kernel.overloads and not bad.kernel.overloads and not dead.kernel.overloads
 
 
-def test_a_process_that_ends_early_answers_nothing(monkeypatch):
-    process = subprocess.Popen([sys.executable, "-c", "raise SystemExit(3)"], stdin=subprocess.PIPE, stdout=-1)
-    assert ahead._answer(process) == []
-    monkeypatch.setattr(ahead, "SECONDS", 0.2)
-    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], stdin=-1, stdout=-1)
-    assert ahead._answer(process) == [] and process.returncode is not None
+def process_of(text):
+    return subprocess.Popen([sys.executable, "-c", text], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
+
+def test_a_process_that_ends_early_answers_what_it_has():
+    assert ahead._answer(process_of("raise SystemExit(3)"), 60) == []
+    process = process_of("import time; time.sleep(60)")
+    assert ahead._answer(process, 0.2) == [] and process.returncode is not None
+    begun = "import pickle, sys, time; out = sys.stdout.buffer; out.write(pickle.dumps(b'one') + pickle.dumps(None)); "
+    for rest in ("out.write(pickle.dumps(b'two' * 99)[:50]); out.flush(); time.sleep(60)", "raise SystemExit(1)"):
+        assert ahead._answer(process_of(begun + rest), 2) == [b"one", None]
+
+
+def test_answers_longer_than_a_pipe_holds_are_read_from_all_processes_at_once(monkeypatch):
+    """Each of two processes writes 1 MB before it ends; the first ends only once the second has."""
+    ready, write = os.pipe()
+    texts = iter(
+        [
+            f"import os, pickle, sys; os.read({ready}, 1); sys.stdout.buffer.write(pickle.dumps(b'a' * 2**20))",
+            f"import os, pickle, sys; sys.stdout.buffer.write(pickle.dumps(b'b' * 2**20)); os.write({write}, b'.')",
+        ]
+    )
+    monkeypatch.setattr(target, "cuda", GPU, raising=False)
+    started = [
+        subprocess.Popen([sys.executable, "-c", text], stdin=-1, stdout=-1, pass_fds=(ready, write)) for text in texts
+    ]
+    monkeypatch.setattr(ahead, "_start", lambda jobs, cc: started.pop(0))
+    found = ahead.compiled([("a", LAYER, ()), ("b", LAYER, ())], processes=2, seconds=20)
+    assert found == [b"a" * 2**20, b"b" * 2**20]
+
+
+def test_what_was_saved_is_loaded_into_the_kernels_of_stages(tmp_path, monkeypatch):
+    new, known = Stage("new", Kernel()), Stage("known", Kernel(("int",)))
+    monkeypatch.setattr(stages, "stage", lambda id: {"new": new, "known": known}[id])
+    monkeypatch.setattr(ahead, "rebuilt", lambda payload: payload.decode())
+    jobs = [("new", LAYER, ("int",)), ("new", LAYER, ("float",)), ("known", LAYER, ("int",))]
+    ahead.save(tmp_path / "kernels", jobs, [b"made", None, b"again"])
+    assert ahead.load(tmp_path / "kernels") == 2
+    assert new.kernel.overloads == {("int",): "made"}  # what could not be compiled is not there
+    assert known.kernel.overloads == {("int",): None}  # and what was there stays
+
+
+@needs_compiler
+@pytest.mark.parametrize(
+    "id, problem",
+    [
+        ("depthwise2d/forward/wide", DepthwiseConv2d(1, 8, 6, 6, 3, layout="NHWC", dtype="float16", bias=True)),
+        ("depthwise2d/forward/naive", LAYER),
+        ("depthwise1d/weight_grad/channels", DepthwiseConv1d(2, 3, 16, 5, dtype="float16")),
+        ("depthwise1d/forward/naive", DepthwiseConv1d(2, 3, 16, 5)),
+    ],
+)
+def test_types_are_those_of_the_arrays_that_a_launch_passes(id, problem):
+    from numba import typeof
+
+    stage = stages.stage(id)
+    assert ahead.types_of(stage, problem) == tuple(typeof(one) for one in stage.example(problem))
 
 
 # What `rebuilt` makes of the payloads, in a process in which numba.cuda stands in for a GPU as the compiler's does.
@@ -112,7 +167,7 @@ def test_a_payload_becomes_a_kernel_with_its_code():
 
     arguments = tuple(types.Array(types.float32, 1, "C") for _ in range(6))
     jobs = [(NAIVE.id, LAYER, arguments), (NAIVE.id, LAYER, arguments[:2])]  # the second lacks arguments
-    payload, none = ahead._answer(ahead._start(jobs, (9, 0)))
+    payload, none = ahead._answer(ahead._start(jobs, (9, 0)), 120)
     assert none is None and payload
     given = pickle.dumps(((9, 0), payload, arguments))
     done = subprocess.run([sys.executable, "-c", CHECK], input=given, capture_output=True, timeout=120)

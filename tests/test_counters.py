@@ -6,6 +6,7 @@ import pytest
 
 from dwlab import counters, problems, stages
 from dwlab.counters import METRICS, CountersError
+from dwlab.layers import DepthwiseConv2d, Fused, Pointwise
 from dwlab.problems import PAPER, DepthwiseConv1d
 
 HEAD = (
@@ -64,8 +65,12 @@ def test_clocks_are_left_alone_and_the_child_launches_what_was_asked():
     command = ncu.command
     assert command[:3] == ["ncu", "--clock-control", "none"]
     assert command[command.index("-m") : command.index("-m") + 2] == ["-m", "dwlab.counters"]
-    assert command.count("--stage") == 2 and "depthwise1d/forward/naive" in command
-    assert "4,16,48,48,causal" in command and "2,3,31,7,same" in command
+    launches = [tuple(command[i + 1 : i + 3]) for i, word in enumerate(command) if word == "--launch"]
+    assert launches == [
+        (f"depthwise1d/forward/{name}", problem)
+        for problem in ("4,16,48,48,causal", "2,3,31,7,same")
+        for name in ("naive", "coalesced")
+    ]
     assert ncu.environment["DWLAB_TARGET"] == "gpu"
 
 
@@ -134,28 +139,77 @@ def test_a_stage_that_is_not_for_a_problem_is_not_counted_there():
 def test_the_child_launches_each_stage_on_each_problem(monkeypatch):
     launched = []
     monkeypatch.setattr(counters, "launch_once", lambda stage, problem: launched.append((stage.name, problem.B)))
-    arguments = ["--stage", "depthwise1d/forward/naive", "--stage", "depthwise1d/forward/shared"]
-    assert counters.main([*arguments, "--problem", "small", "--problem", "2,3,31,7,same"]) == 0
-    assert launched == [("naive", 4), ("shared", 4), ("naive", 2), ("shared", 2)]
+    first = ["--launch", "depthwise1d/forward/naive", "2,3,31,7,same"]
+    assert counters.main([*first, "--launch", "depthwise1d/forward/shared", "small"]) == 0
+    assert launched == [("naive", 2), ("shared", 4)]
+    assert counters.main([*first, *first, "--seconds", "-1"]) == 0
+    assert len(launched) == 2  # the time was over before the first
 
 
-def test_the_child_leaves_out_a_stage_that_is_not_for_a_problem(monkeypatch):
-    launched = []
-    monkeypatch.setattr(counters, "launch_once", lambda stage, problem: launched.append((stage.name, problem.L)))
-    arguments = ["--stage", "depthwise1d/forward/naive", "--stage", "depthwise1d/forward/wide"]
-    assert counters.main([*arguments, "--problem", "small", "--problem", "2,3,31,7,same"]) == 0
-    assert launched == [("naive", 48), ("wide", 48), ("naive", 31)]
+PAIR = Fused(
+    Pointwise(2, 8, 16, 6, 6, layout="NHWC", dtype="float16", bias=True, activation="relu6"),
+    DepthwiseConv2d(2, 16, 6, 6, 3, 2, layout="NHWC", dtype="float16", bias=True),
+)
+LAUNCHES = [
+    (stages.stage("depthwise2d/forward/wide"), PAIR.second),
+    (stages.stage("pointwise/forward/shared"), PAIR.first),
+    (stages.stage("fused/pwdw/strips"), PAIR),
+]
 
 
-@pytest.mark.parametrize("stage", stages.stages("depthwise1d"), ids=lambda stage: stage.id)
-def test_one_launch_runs_the_stages_own_kernel_and_no_other(stage, monkeypatch):
+def test_launches_of_layers_are_told_to_the_child_in_words(monkeypatch):
+    ncu, launched = Ncu(output(3)), []
+    found = counters.count(LAUNCHES, run=ncu, ncu="ncu", compiled="kernels", seconds=60)
+    monkeypatch.setattr(counters, "launch_once", lambda stage, problem: launched.append((stage, problem)))
+    loaded = []
+    monkeypatch.setattr(counters.ahead, "load", loaded.append)
+    start = ncu.command.index("dwlab.counters") + 1
+    assert counters.main(ncu.command[start:]) == 0
+    assert launched == LAUNCHES and loaded == ["kernels"]
+    assert [one.stage for one in found] == ["wide", "shared", "strips"]
+    assert found[2].path == "pwdw" and found[2].dtype == "float16" and set(found[2].problem) == {"first", "second"}
+    assert found[1].predicted == LAUNCHES[1][0].traffic(PAIR.first).to_dict()
+    assert (found[0].l2_sm_read_sectors, found[0].l2_sm_write_sectors) == (1_234_013, 1_234_014)
+
+
+def test_launches_that_the_time_did_not_reach_are_left_out_only_where_a_time_was_given():
+    found = counters.count(LAUNCHES, run=Ncu(output(2)), ncu="ncu", seconds=60)
+    assert [one.stage for one in found] == ["wide", "shared"]
+    for answer, seconds in ((2, None), (4, 60), (0, 60)):
+        with pytest.raises(CountersError, match=f"{answer} of 3 launches"):
+            counters.count(LAUNCHES, run=Ncu(output(answer)), ncu="ncu", seconds=seconds)
+
+
+def test_a_metric_that_this_ncu_does_not_know_is_left_out_and_the_others_asked_again():
+    class Older(Ncu):
+        asked = ()
+
+        def __call__(self, command, environment):
+            metrics = command[command.index("--metrics") + 1].split(",")
+            self.asked = (*self.asked, metrics)
+            unknown = "lts__t_sectors_srcunit_tex_op_read.sum"
+            if unknown in metrics:
+                return subprocess.CompletedProcess(command, 1, f"==ERROR== Failed to find metric {unknown}\n", "")
+            return super().__call__(command, environment)
+
+    ncu = Older(output(3).replace("lts__t_sectors_srcunit_tex_op_read.sum", "another"))
+    found = counters.count(LAUNCHES, run=ncu, ncu="ncu")
+    assert len(ncu.asked) == 2 and len(ncu.asked[0]) == len(ncu.asked[1]) + 1
+    assert found[0].l2_sm_read_sectors is None and found[0].l2_sm_write_sectors == 1_234_014
+
+
+ONCE = [(stage, DepthwiseConv1d(1, 4, 8, 4)) for stage in stages.stages("depthwise1d")]
+
+
+@pytest.mark.parametrize("stage, problem", ONCE + LAUNCHES, ids=lambda one: getattr(one, "id", ""))
+def test_one_launch_runs_the_stages_own_kernel_and_no_other(stage, problem, monkeypatch):
     def refused(*args):
         pytest.fail("ncu would count this launch too")
 
     monkeypatch.setattr(stages, "fill_zero", refused)
     monkeypatch.setattr(stages, "add_parts", refused)
     launched = []
-    kernel = stage.kernel_for(DepthwiseConv1d(1, 4, 8, 4))
+    kernel = stage.kernel_for(problem)
 
     class Kernel:
         py_func = kernel.py_func
@@ -164,7 +218,7 @@ def test_one_launch_runs_the_stages_own_kernel_and_no_other(stage, monkeypatch):
             return lambda *args: (launched.append(how), kernel[how](*args))
 
     monkeypatch.setattr(type(stage), "kernel_for", lambda self, problem: Kernel())
-    counters.launch_once(stage, DepthwiseConv1d(1, 4, 8, 4))
+    counters.launch_once(stage, problem)
     assert len(launched) == 1
 
 
