@@ -1,0 +1,71 @@
+"""The planner's model at our kernels' tiles: held to what these kernels' own traffic formulas say."""
+
+import dataclasses
+
+import pytest
+
+from dwlab import own_tiles, stages
+from dwlab.layers import DepthwiseConv2d, Fused, Pointwise
+
+EXPAND = Pointwise(2, 32, 144, 56, 56, layout="NHWC", activation="relu6")
+DEPTHWISE = DepthwiseConv2d(2, 144, 56, 56, 3, 2, layout="NHWC", activation="relu6")
+PROJECT = Pointwise(2, 144, 32, 28, 28, layout="NHWC")
+LONG = Pointwise(1, 960, 160, 7, 7, layout="NHWC")  # what split is for: of short sums it reads the end again and again
+
+
+def problem_of(id):
+    return {
+        "depthwise2d/forward": DEPTHWISE,
+        "pointwise/forward": EXPAND,
+        "fused/dwpw": Fused(DEPTHWISE, PROJECT),
+        "fused/pwdw": Fused(EXPAND, DEPTHWISE),
+        "fused/pwpw": Fused(PROJECT, Pointwise(2, 32, 192, 28, 28, layout="NHWC")),
+    }[id.rpartition("/")[0]]
+
+
+def assert_reads_agree(id, problem):
+    """The model's reads are the formula's, but for sectors that a block needs in part."""
+    stage = stages.stage(id)
+    written = sum(problem.nbytes(stage.path)[name] for name in problem.outputs(stage.path))
+    read = own_tiles.predicted_bytes(stage, problem) - written
+    assert read == pytest.approx(32 * stage.traffic(problem).load_sectors, rel=0.1)
+    assert own_tiles.accesses(stage, problem).blocks == stage.launch(problem).blocks
+
+
+@pytest.mark.parametrize("id", [id for id in own_tiles._TILES if id.startswith("fused") or "pointwise" in id])
+def test_the_models_reads_are_those_of_the_stages_own_formula(id):
+    """Without biases, which each warp reads again, and only the L1 cache serves."""
+    assert_reads_agree(id, LONG if id.endswith("split") else problem_of(id))
+
+
+@pytest.mark.parametrize("id", ["pointwise/forward/registers", "pointwise/forward/tensor", "fused/pwdw/strips"])
+def test_rows_and_columns_change_places_with_the_layout(id):
+    first = Pointwise(2, 32, 144, 28, 28)
+    assert_reads_agree(id, Fused(first, DepthwiseConv2d(2, 144, 28, 28, 3)) if "fused" in id else first)
+
+
+def test_depthwise_tiles_are_what_a_block_stages_or_the_cache_of_its_multiprocessor_keeps():
+    wide = own_tiles.accesses(stages.stage("depthwise2d/forward/wide"), DEPTHWISE)
+    how = stages.stage("depthwise2d/forward/wide").launch(DEPTHWISE)
+    assert wide.blocks == how.blocks and wide.tile.channels == 4 * how.block[0]
+    size = DEPTHWISE.N * DEPTHWISE.C
+    assert wide.elements["y"] == size * 28 * 28
+    assert size * 56 * 56 <= wide.elements["x"] <= 1.5 * size * 56 * 56
+    shared = own_tiles.accesses(stages.stage("depthwise2d/forward/shared"), DEPTHWISE)
+    assert shared.blocks == stages.stage("depthwise2d/forward/shared").launch(DEPTHWISE).blocks
+
+
+def test_elements_of_16_bits_are_half_the_bytes():
+    stage = stages.stage("fused/dwpw/tensor")
+    pair = Fused(*(dataclasses.replace(one, dtype="float16") for one in (DEPTHWISE, PROJECT)))
+    elements = own_tiles.accesses(stage, pair).gma
+    assert own_tiles.predicted_bytes(stage, pair) == 2 * elements
+
+
+def test_of_stages_that_load_an_operand_for_each_product_there_is_no_prediction():
+    for id in ("depthwise2d/forward/naive", "pointwise/forward/naive", "fused/pwdw/recompute", "fused/dwpw/naive"):
+        assert own_tiles.predicted_bytes(stages.stage(id), problem_of(id)) is None
+
+
+def test_every_id_is_a_stage():
+    assert all(stages.stage(id).id == id for id in own_tiles._TILES)
