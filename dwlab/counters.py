@@ -57,6 +57,7 @@ METRICS = {
     "l2_sm_write_sectors": ("lts__t_sectors_srcunit_tex_op_write.sum",),
 }
 _ALL = tuple(metric for metrics in METRICS.values() for metric in metrics)
+_FAILED = re.compile(r"^launch (\d+) failed", re.MULTILINE)
 _UNKNOWN = re.compile(r"Failed to find metric (\w[\w.]*\w)")
 
 SECONDS = 600
@@ -114,7 +115,8 @@ def measure(
 
     todo: registered stages. ncu: the profiler's command, looked for on the PATH if None.
     """
-    return count([(stage, shape) for shape in shapes for stage in todo if stage.supports(shape)], run=run, ncu=ncu)
+    launches = [(stage, shape) for shape in shapes for stage in todo if stage.supports(shape)]
+    return [one for one in count(launches, run=run, ncu=ncu) if one is not None]
 
 
 def count(
@@ -124,11 +126,11 @@ def count(
     ncu: str | None = None,
     compiled: str | os.PathLike[str] = "",
     seconds: float | None = None,
-) -> list[Counters]:
+) -> list[Counters | None]:
     """The counters of each launch, a registered stage on a problem that it supports, in order. Raises CountersError.
 
     compiled: a file of ahead.save, with kernels that need not be compiled again. seconds: no launch begins after so
-    long, and those that were not begun are left out of the answer.
+    long; then there is None for launches that were not reached, and for those that failed, which otherwise are errors.
     """
     ncu = ncu or shutil.which("ncu")
     if ncu is None:
@@ -154,20 +156,18 @@ def count(
         except CountersError:
             pool.shutdown(cancel_futures=True)
             raise
-        for formula in formulas[len(counted) :]:
-            formula.cancel()
-        return [
-            Counters(
-                stage.op,
-                stage.path,
-                stage.name,
-                records.describe_problem(problem),
-                formula.result().to_dict(),
-                dtype=problem.dtype,
-                **{field: _total(one, metrics) for field, metrics in METRICS.items()},
+        found: list[Counters | None] = []
+        for (stage, problem), formula, one in zip(launches, formulas, counted, strict=True):
+            if one is None:
+                formula.cancel()
+                found.append(None)
+                continue
+            fields = {field: _total(one, metrics) for field, metrics in METRICS.items()}
+            described, predicted = records.describe_problem(problem), formula.result().to_dict()
+            found.append(
+                Counters(stage.op, stage.path, stage.name, described, predicted, dtype=problem.dtype, **fields)
             )
-            for (stage, problem), formula, one in zip(launches, formulas, counted, strict=False)
-        ]
+        return found
 
 
 def _text(problem: Problem) -> str:
@@ -183,21 +183,23 @@ def _command(ncu: str, metrics: Sequence[str], child: Sequence[str]) -> list[str
     return [ncu, *how, "--metrics", ",".join(metrics), *child]
 
 
-def _counted(done: subprocess.CompletedProcess[str], expected: int, fewer: bool) -> list[dict[str, int | None]]:
-    """ncu's launches, if they are all there; fewer: or the first of them. Raises CountersError."""
+def _counted(done: subprocess.CompletedProcess[str], expected: int, fewer: bool) -> list[dict[str, int | None] | None]:
+    """ncu's launches, if all are there; fewer: None for those that failed or were not reached. Raises CountersError."""
     launches = parse(done.stdout)
     if "ERR_NVGPUCTRPERM" in done.stdout + done.stderr:
         raise CountersError(
             "this user may not read the GPU's counters (ERR_NVGPUCTRPERM): run as root, or have the driver's "
             "NVreg_RestrictProfilingToAdminUsers set to 0"
         )
-    enough = 0 < len(launches) <= expected if fewer else len(launches) == expected
+    failed = {int(number) for number in _FAILED.findall(done.stdout)}
+    enough = 0 < len(launches) <= expected - len(failed) if fewer else len(launches) == expected
     if done.returncode != 0 or not enough:
         last = (done.stderr.strip() or done.stdout.strip() or "no output").splitlines()[-1]
         raise CountersError(
             f"ncu ended with status {done.returncode} and {len(launches)} of {expected} launches; it said: {last}"
         )
-    return launches
+    there = iter(launches)
+    return [None if number in failed else next(there, None) for number in range(expected)]
 
 
 def _total(launch: dict[str, int | None], metrics: Sequence[str]) -> int | None:
@@ -297,10 +299,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if options.compiled:
         ahead.load(options.compiled)
-    for name, text in options.launch:
+    for number, (name, text) in enumerate(options.launch):
         if options.seconds is not None and time.monotonic() - started > options.seconds:
             break
-        launch_once(stages.stage(name), layers.problem(text))
+        try:
+            launch_once(stages.stage(name), layers.problem(text))
+        except Exception as error:
+            if options.seconds is None:
+                raise
+            print(f"launch {number} failed: {type(error).__name__}: {error}", flush=True)  # the others go on
     return 0
 
 

@@ -376,6 +376,152 @@ def _median(values: Sequence[float]) -> str:
     return records._percent(statistics.median(values)) if values else ""
 
 
+# ----------------------------------------------------------------------------------------------------- layers' counters
+
+NEAR = 0.1
+"""How far the planner's bytes may be from the hardware's, as a fraction of these, and count as right."""
+
+_NO_COUNTERS = (
+    "No hardware counters of layers of image networks are recorded. On a GPU with Nsight Compute: "
+    "`python benchmarks/ncu_layers.py`.\n"
+)
+
+
+def layer_counters(
+    runs: Sequence[Record] | None = None, gpu: str | None = None
+) -> tuple[list[Mapping[str, Any]], list[Record]]:
+    """(rows, runs): the newest counters of each stage, layer, layout, batch and storage type on one GPU, and the runs.
+
+    gpu: that of the newest run with such counters if None.
+    """
+    runs = records.load_runs() if runs is None else list(runs)
+    having = [run for run in runs if run.sections.get("layer_counters") and gpu in (None, run.gpu)]
+    having = [run for run in having if run.gpu == having[-1].gpu]
+    found: dict[tuple[Any, ...], tuple[Mapping[str, Any], Record]] = {}
+    for run in having:
+        for row in run.sections["layer_counters"]:
+            key = tuple(row[name] for name in ("op", "path", "stage", "layer", "layout", "batch", "dtype"))
+            found[key] = row, run
+    used = [run for run in having if any(one is run for _, one in found.values())]
+    order = {"depthwise2d": 0, "pointwise": 1, "fused": 2}
+
+    def place(row: Mapping[str, Any]) -> tuple[Any, ...]:
+        return order.get(row["op"], 3), row["path"], row["stage"], -len(row["dtype"]), row["dtype"]
+
+    return sorted((row for row, _ in found.values()), key=place), used
+
+
+def l2_bytes(row: Mapping[str, Any]) -> int | None:
+    """What the multiprocessors asked the L2 to read and write, by the hardware's counters; None if it has none."""
+    sectors = [row.get(name) for name in ("l2_sm_read_sectors", "l2_sm_write_sectors")]
+    return None if None in sectors else 32 * sum(sectors)
+
+
+def counters_summary(runs: Sequence[Record] | None = None, gpu: str | None = None) -> Markdown:
+    """Predicted against counted, a row a stage and storage type, and the launches of which the planner is wrong.
+
+    In how many launches the formula's requests and sectors are the hardware's, and the hardware's sectors over the
+    formula's; the planner's bytes at the kernel's own tile over those that the multiprocessors asked of the L2.
+    """
+    rows, used = layer_counters(runs, gpu)
+    if not rows:
+        return Markdown(_NO_COUNTERS)
+    head = ["stage", "dtype", "launches", "requests as the formula says", "sectors as the formula says"]
+    head += ["load sectors / formula", "store sectors / formula", "planner / L2 bytes", "within 10 %"]
+    lines = [records._line(head), records._line(["---", "---"] + ["---:"] * (len(head) - 2))]
+    groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+    for row in rows:
+        groups.setdefault((f"{_op(row)}/{row['stage']}", row["dtype"]), []).append(row)
+    for (stage, dtype), here in groups.items():
+        cells = [stage, dtype, f"{len(here)}"]
+        for what in ("requests", "sectors"):
+            known = [row for row in here if None not in (row.get(f"load_{what}"), row.get(f"store_{what}"))]
+            names = [f"{kind}_{what}" for kind in ("load", "store")]
+            same = sum(all(row[name] == row[f"predicted_{name}"] for name in names) for row in known)
+            cells.append(f"{same} of {len(known)}")
+        for kind in ("load_sectors", "store_sectors"):
+            cells.append(_range([_over(row.get(kind), row[f"predicted_{kind}"]) for row in here]))
+        ratios = [_over(row.get("planned_bytes"), l2_bytes(row)) for row in here]
+        known = [one for one in ratios if one is not None]
+        cells += [_range(ratios), f"{sum(map(_near, known))} of {len(known)}" if known else ""]
+        lines.append(records._line(cells))
+    lines.append("")
+    for op in dict.fromkeys(row["op"] for row in rows):
+        here = [(row, _over(row.get("planned_bytes"), l2_bytes(row))) for row in rows if row["op"] == op]
+        known = [(row, ratio) for row, ratio in here if ratio is not None]
+        if known:
+            far = [f"{_launch(row)} {ratio:.2f}" for row, ratio in known if not _near(ratio)]
+            text = f"{op}: the planner's bytes are within 10 % in {len(known) - len(far)} of {len(known)} launches"
+            lines.append(f"{text}; not in {'; '.join(far)}.  " if far else f"{text}.  ")
+    lines += _counters_notes(used)
+    return Markdown("\n".join(lines))
+
+
+def counters_table(runs: Sequence[Record] | None = None, gpu: str | None = None) -> Markdown:
+    """Every launch that the hardware counted: requests and sectors beside the formula, bytes beside the planner's."""
+    rows, used = layer_counters(runs, gpu)
+    if not rows:
+        return Markdown(_NO_COUNTERS)
+    head = ["stage", "layer", "layout", "dtype", "batch"]
+    for kind in ("load requests", "load sectors", "store requests", "store sectors"):
+        head += [f"{kind}, formula", "hardware"]
+    head += ["compulsory MB", "planner MB", "L2 MB, asked by the multiprocessors", "planner / L2", "L2 MB, all"]
+    head += ["DRAM MB read", "written", "shared bank conflicts"]
+    lines = [records._line(head), records._line(["---"] * 4 + ["---:"] * (len(head) - 4))]
+    for row in rows:
+        cells = [f"{_op(row)}/{row['stage']}", row["layer"], row["layout"], row["dtype"], f"{row['batch']}"]
+        for kind in ("load_requests", "load_sectors", "store_requests", "store_sectors"):
+            cells += [f"{row[f'predicted_{kind}']:,}", _counted(row.get(kind))]
+        asked, planned = l2_bytes(row), row.get("planned_bytes")
+        sectors = [row.get(name) for name in ("l2_read_sectors", "l2_write_sectors")]
+        every = None if None in sectors else 32 * sum(sectors)
+        cells += [_mb(row["compulsory_bytes"]), _mb(planned), _mb(asked), records._times(_over(planned, asked))]
+        cells += [_mb(every), _mb(row.get("dram_read_bytes")), _mb(row.get("dram_write_bytes"))]
+        lines.append(records._line([*cells, _counted(row.get("shared_bank_conflicts"))]))
+    lines += ["", *_counters_notes(used)]
+    return Markdown("\n".join(lines))
+
+
+def _counters_notes(used: Sequence[Record]) -> list[str]:
+    notes = dict.fromkeys(note for run in used for note in run.notes)
+    return [
+        *(f"{note}  " for note in notes),
+        "planner: its accesses at the tile that the kernel has, none for stages that load an operand for each product. "
+        "L2: 32 bytes for each sector that the multiprocessors read or wrote there, without what it moves between its "
+        "halves. Counted by Nsight Compute, one launch each, from cold caches.  ",
+        f"Measured on {'; '.join(dict.fromkeys(run.where() for run in used))}.",
+        "",
+    ]
+
+
+def _over(value: float | None, of: float | None) -> float | None:
+    return value / of if value is not None and of else None
+
+
+def _near(ratio: float) -> bool:
+    return abs(ratio - 1) <= NEAR
+
+
+def _range(ratios: Sequence[float | None]) -> str:
+    known = sorted(one for one in ratios if one is not None)
+    if not known:
+        return ""
+    least, greatest = f"{known[0]:.2f}", f"{known[-1]:.2f}"
+    return least if least == greatest else f"{least} to {greatest}"
+
+
+def _launch(row: Mapping[str, Any]) -> str:
+    return f"{_op(row)}/{row['stage']} on {row['layer']} ({row['dtype']}, {row['layout']}, batch {row['batch']})"
+
+
+def _mb(size: float | None) -> str:
+    return "" if size is None else f"{size / 1e6:,.2f}"
+
+
+def _counted(value: int | None) -> str:
+    return "" if value is None else f"{value:,}"
+
+
 # ------------------------------------------------------------------------------------------------------------- tables
 
 
@@ -389,6 +535,8 @@ def tables(runs: Sequence[Record] | None = None) -> dict[str, Callable[[], str]]
         "grid/summary": lambda: records.grid_summary(runs),
         "layers": lambda: layers_table(runs),
         "layers/summary": lambda: layers_summary(runs),
+        "layers/counters": lambda: counters_summary(runs),
+        "layers/counters/each": lambda: counters_table(runs),
         "sanitizer": lambda: records.sanitizer_table(runs),
         "reduction_error": lambda: records.reduction_error_table(runs),
         "comparisons": lambda: records.comparisons_table(runs),

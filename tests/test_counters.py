@@ -172,12 +172,32 @@ def test_launches_of_layers_are_told_to_the_child_in_words(monkeypatch):
     assert (found[0].l2_sm_read_sectors, found[0].l2_sm_write_sectors) == (1_234_013, 1_234_014)
 
 
-def test_launches_that_the_time_did_not_reach_are_left_out_only_where_a_time_was_given():
+def test_launches_that_the_time_did_not_reach_are_none_only_where_a_time_was_given():
     found = counters.count(LAUNCHES, run=Ncu(output(2)), ncu="ncu", seconds=60)
-    assert [one.stage for one in found] == ["wide", "shared"]
+    assert [one and one.stage for one in found] == ["wide", "shared", None]
     for answer, seconds in ((2, None), (4, 60), (0, 60)):
         with pytest.raises(CountersError, match=f"{answer} of 3 launches"):
             counters.count(LAUNCHES, run=Ncu(output(answer)), ncu="ncu", seconds=seconds)
+
+
+def test_a_launch_that_fails_does_not_shift_the_others(monkeypatch, capsys):
+    def fails(stage, problem):
+        if stage.name == "shared":
+            raise ValueError("too large")
+
+    monkeypatch.setattr(counters, "launch_once", fails)
+    child = [word for stage, problem in LAUNCHES for word in ("--launch", stage.id, str(problem))]
+    assert counters.main([*child, "--seconds", "60"]) == 0
+    said = capsys.readouterr().out
+    assert said == "launch 1 failed: ValueError: too large\n"
+    found = counters.count(LAUNCHES, run=Ncu(said + output(2)), ncu="ncu", seconds=60)
+    assert [one and (one.stage, one.load_requests) for one in found] == [
+        ("wide", 1_234_000), None, ("strips", 1_235_000),
+    ]  # fmt: skip
+    with pytest.raises(ValueError, match="too large"):
+        counters.main(child)
+    with pytest.raises(CountersError, match="3 of 3 launches"):  # one that failed was counted all the same
+        counters.count(LAUNCHES, run=Ncu(said + output(3)), ncu="ncu", seconds=60)
 
 
 def test_a_metric_that_this_ncu_does_not_know_is_left_out_and_the_others_asked_again():

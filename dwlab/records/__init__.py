@@ -110,10 +110,17 @@ _COUNTED_LATER = ("atomic_requests", "atomic_sectors", "l2_read_sectors", "l2_wr
 # that ends in "?" may be null or missing. grid: one path of one shape, with the stage that dispatch chose for it;
 # *_bound_us: the least time that the copy bandwidth and the FMA rate allow. sanitizer: one of compute-sanitizer's tools
 # over one stage. layers: one layer of an image network, or two of them fused, at a batch: our fastest stage and layout
-# beside the fastest peer. tries: one small kernel of benchmarks/roof_tries.py; bytes: that it must move, and gbps by
-# that. reduction_error: a sum against float64; terms: of each output; error: the greatest |out - ref| of all outputs
-# over the sum of the terms' absolute values; norm_error: of the whole output. comparisons: tests that hold the
-# interpreter against a GPU.
+# beside the fastest peer. layer_counters: what the hardware counted of one launch of a stage on a layer, beside what
+# its formula predicts and, in bytes, the planner's model at the kernel's tile. tries: one small kernel of
+# benchmarks/roof_tries.py; bytes: that it must move, and gbps by that. reduction_error: a sum against float64; terms:
+# of each output; error: the greatest |out - ref| of all outputs over the sum of the terms' absolute values; norm_error:
+# of the whole output. comparisons: tests that hold the interpreter against a GPU.
+COUNTED_OF_LAYERS = (
+    "load_requests", "load_sectors", "store_requests", "store_sectors", "l2_sm_read_sectors", "l2_sm_write_sectors",
+    "l2_read_sectors", "l2_write_sectors", "dram_read_bytes", "dram_write_bytes", "shared_bank_conflicts",
+)  # fmt: skip
+"""What a row of layer_counters has of the hardware, None for what that GPU does not count."""
+
 SECTIONS: dict[str, dict[str, str]] = {
     "grid": {
         "op": "text", "path": "text", "problem": "object", "dtype": "text", "stage": "text", "time_us": "positive?",
@@ -127,6 +134,13 @@ SECTIONS: dict[str, dict[str, str]] = {
         "layout": "text?", "time_us": "positive?", "p10_us": "positive?", "p90_us": "positive?",
         "fraction_of_copy": "positive?", "cold": "text?", "peer": "text?", "peer_time_us": "positive?",
         "speedup_vs_peer": "positive?", "failure": "text?",
+    },
+    "layer_counters": {
+        "op": "text", "path": "text", "stage": "text", "layer": "text", "batch": "positive", "layout": "text",
+        "dtype": "text", "problem": "object", "exact": "flag", "compulsory_bytes": "positive",
+        "planned_bytes": "positive?",
+        **{f"predicted_{kind}_{what}": "count" for kind in ("load", "store") for what in ("requests", "sectors")},
+        **dict.fromkeys(COUNTED_OF_LAYERS, "count?"),
     },
     "sanitizer": {"tool": "text", "stage": "text", "clean": "flag", "message": "text?", "version": "text?"},
     "reduction_error": {
@@ -1042,6 +1056,7 @@ _HOW = {
     "tries": "On a GPU: `python benchmarks/roof_tries.py`.",
     "grid": "On a GPU: `python benchmarks/shape_grid.py`.",
     "layers": "On a GPU: `python benchmarks/record_layers.py`.",
+    "layer_counters": "On a GPU with Nsight Compute: `python benchmarks/ncu_layers.py`.",
     "sanitizer": "On a GPU: `python benchmarks/sanitize.py`.",
     "reduction_error": "On a GPU: `python benchmarks/reduction_error.py`.",
     "comparisons": "On a GPU: `python benchmarks/record_run.py`.",

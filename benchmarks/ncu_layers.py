@@ -1,0 +1,190 @@
+"""The hardware's counters for stages of image networks' layers: ``python benchmarks/ncu_layers.py [FOLDER]``.
+
+Stages of depthwise2d, pointwise and fused, in float32 and float16, each on layers or pairs of MobileNetV2: that with
+the largest share of the network's bytes and one of a small map (a large, if that is small), for one image and 32. Each
+kernel is launched once under Nsight Compute. Beside what that counted stands what the stage's formula predicts,
+requests and sectors, and what the planner's model predicts for the tile that the kernel has, bytes (dwlab.own_tiles).
+Writes one record into FOLDER (the project's own if none is given), with these rows in its section `layer_counters`, and
+prints its tables.
+
+Kernels are compiled in several processes first, in two fifths of the time; then one process launches those that are
+ready, the last stages first, until the time is over. Exit status 1 if nothing was counted.
+
+examples: ncu_layers.py --seconds 120
+          ncu_layers.py --op fused/dwpw --dtype float16 --seconds 60
+          ncu_layers.py --list             what would be launched, in which order; needs no GPU
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+sys.path.insert(0, str(ROOT / "benchmarks"))
+
+from record_layers import Problem, plan, variant  # noqa: E402
+
+from dwlab import ahead, counters, own_tiles, records, report, stages  # noqa: E402
+from dwlab.stages import Stage  # noqa: E402
+
+NETWORK = "mobilenet_v2"
+OPS = ("depthwise2d", "pointwise", "fused/dwpw", "fused/pwdw", "fused/pwpw")
+DTYPES = ("float32", "float16")
+BATCHES = (1, 32)
+SMALL = 14  # side of a small map
+COMPILING = 0.4  # of the time, at most
+ENDING = 10  # seconds for what comes after the last launch
+
+
+@dataclass(frozen=True)
+class Task:
+    """One launch: a stage on a problem, and the place of the layer among those of its stage, 0 or 1."""
+
+    stage: Stage
+    problem: Problem
+    place: int
+
+    def __str__(self) -> str:
+        return f"{self.stage.id}  {report.layer_text(self.problem)}  {self.problem.N} × {self.problem.dtype}"
+
+
+def tasks(ops: Sequence[str] = OPS, dtypes: Sequence[str] = DTYPES, batches: Sequence[int] = BATCHES) -> list[Task]:
+    """The launches, the more telling first: last stages before earlier ones, the largest layer before the small one.
+
+    A stage for which the planner has no model, which loads an operand for each product, gets one layer and one image.
+    """
+    found: list[tuple[tuple[int, ...], Task]] = []
+    keys: dict[tuple[str, str, str], list[Problem]] = {}
+    for group in plan(ops, dtypes, [NETWORK]):
+        keys.setdefault(group.key, []).append(group.problem)
+    for (op, path, dtype), problems in keys.items():
+        here = [stage for stage in stages.stages(op, path) if dtype in stage.dtypes]
+        for back, stage in enumerate(reversed(here)):
+            for place, problem in enumerate(chosen(stage, problems)):
+                for turn, batch in enumerate(batches):
+                    layout = "NHWC" if stage.supports(variant(problem, batch, "NHWC")) else "NCHW"
+                    one = variant(problem, batch, layout)
+                    modelled = own_tiles.tile(stage, one) is not None if stage.supports(one) else False
+                    last = back == 0 or stage.order > 3
+                    if stage.supports(one) and (modelled or last or (place, turn) == (0, 0)):
+                        order = (place, turn, back) if modelled or last else (2, turn, back)
+                        found.append((order, Task(stage, one, place)))
+    return [task for _, task in sorted(found, key=lambda one: one[0])]
+
+
+def chosen(stage: Stage, problems: Sequence[Problem]) -> list[Problem]:
+    """Of problems by their share, the first that a stage takes in some layout; and one of a small map, or a large."""
+    takes = [
+        one for one in problems if any(stage.supports(variant(one, 1, layout)) for layout in ("NHWC", "NCHW"))
+    ]  # fmt: skip
+    small = [getattr(one, "second", one).P <= SMALL for one in takes]
+    others = [one for one, is_small in zip(takes, small, strict=True) if is_small != small[0]]
+    return takes[:1] + others[:1]
+
+
+def row_of(task: Task, counted: counters.Counters) -> dict[str, Any]:
+    """A row of the record's section."""
+    problem, path = task.problem, task.stage.path
+    made: dict[str, Any] = {
+        "op": task.stage.op, "path": path, "stage": task.stage.name, "layer": report.layer_text(problem),
+        "batch": problem.N, "layout": problem.layout, "dtype": problem.dtype,
+        "problem": records.describe_problem(problem), "exact": counted.predicted["exact"],
+        "compulsory_bytes": problem.compulsory_bytes(path), "planned_bytes": own_tiles.predicted_bytes(*_of(task)),
+    }  # fmt: skip
+    for name in records.COUNTED_OF_LAYERS:
+        made[name] = getattr(counted, name)
+    for name in ("load_requests", "load_sectors", "store_requests", "store_sectors"):
+        made[f"predicted_{name}"] = counted.predicted[name]
+    return made
+
+
+def _of(task: Task) -> tuple[Stage, Problem]:
+    return task.stage, task.problem
+
+
+def compiled(todo: Sequence[Task], seconds: float, processes: int | None, file: Path) -> list[Task]:
+    """The tasks whose kernels could be compiled in that time; these are in the file."""
+    jobs = [(task.stage.id, task.problem, ahead.types_of(task.stage, task.problem)) for task in todo]
+    payloads = ahead.compiled(jobs, processes, seconds)
+    ahead.save(file, jobs, payloads)
+    return [task for task, payload in zip(todo, payloads, strict=True) if payload is not None]
+
+
+def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
+    """The command line. Lists that are not given are the whole ones."""
+    parser = argparse.ArgumentParser(
+        description=__doc__.split("\n")[0], epilog=__doc__.split("\n\n")[-1],
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
+    parser.add_argument("folder", nargs="?", default=str(ROOT / "dwlab" / "records"), help="where the record goes")
+    parser.add_argument("--op", action="append", choices=OPS, help="only these ops; may be repeated")
+    parser.add_argument("--dtype", action="append", choices=DTYPES, help="only this storage type; may be repeated")
+    parser.add_argument("--batch", action="append", type=int, help="images (default: 1 and 32)")
+    parser.add_argument("--seconds", type=float, default=120, help="for all of it (default: %(default)s)")
+    parser.add_argument("--processes", type=int, help="that compile (default: one a CPU, at most 16)")
+    parser.add_argument("--most", type=int, help="so many launches only")
+    parser.add_argument("--list", action="store_true", help="list the launches and count nothing")
+    options = parser.parse_args(given)
+    options.op, options.dtype = options.op or list(OPS), options.dtype or list(DTYPES)
+    options.batch = options.batch or list(BATCHES)
+    for name in ("batch", "processes", "most"):
+        value = getattr(options, name)
+        for one in value if isinstance(value, list) else [] if value is None else [value]:
+            if one < 1:
+                parser.error(f"--{name} {one}: at least 1")
+    if options.seconds < 3 * ENDING:
+        parser.error(f"--seconds {options.seconds:g}: at least {3 * ENDING}")
+    return options
+
+
+def main(given: Sequence[str] | None = None) -> int:
+    started = time.monotonic()
+    options = arguments(given)
+    todo = tasks(options.op, options.dtype, options.batch)[: options.most]
+    if options.list:
+        print(*todo, f"{len(todo)} launches", sep="\n")
+        return 0
+    folder = Path(options.folder).resolve()
+    folder.mkdir(parents=True, exist_ok=True)
+    records.check_writable(folder)
+    os.environ["DWLAB_TARGET"] = "gpu"
+
+    from dwlab import machine, target
+
+    if target.mode != "gpu":
+        print(f"ncu_layers needs a GPU: {target.reason}", file=sys.stderr)
+        return 2
+    with tempfile.TemporaryDirectory() as temporary:
+        file = Path(temporary) / "kernels"
+        ready = compiled(todo, COMPILING * options.seconds, options.processes, file)
+        print(f"{time.monotonic() - started:4.0f} s: {len(ready)} of {len(todo)} kernels are compiled", flush=True)
+        if not ready:
+            print("no kernel could be compiled in the time: give more --seconds", file=sys.stderr)
+            return 1
+        left = options.seconds - ENDING - (time.monotonic() - started)
+        try:
+            found = counters.count([_of(task) for task in ready], compiled=file, seconds=max(1.0, left))
+        except counters.CountersError as error:
+            print(f"ncu_layers: {error}", file=sys.stderr)
+            return 1
+    rows = [row_of(task, one) for task, one in zip(ready, found, strict=True) if one is not None]
+    print(f"{time.monotonic() - started:4.0f} s: {len(rows)} launches are counted", flush=True)
+    notes = [f"layer_counters: layers of {NETWORK}; {len(rows)} of {len(todo)} launches in {options.seconds:g} s."]
+    made = records.write(folder, [], machine.environment(), {}, sections={"layer_counters": rows}, notes=notes)
+    run = records.read_run(made)
+    print(f"\n{made.name}\n\n{report.counters_summary([run])}\n{report.counters_table([run])}")
+    print(f"{time.monotonic() - started:.0f} s")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

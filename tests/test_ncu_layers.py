@@ -1,0 +1,215 @@
+"""Hardware counters of layers: which launches are asked for, what of them is recorded, read back and shown."""
+
+import dataclasses
+import json
+import sys
+
+import pytest
+from test_counters import Ncu, output
+from test_records import ENVIRONMENT
+from test_setup import ROOT
+
+from dwlab import counters, own_tiles, records, report
+from dwlab.layers import Fused
+
+sys.path.insert(0, str(ROOT / "benchmarks"))
+import ncu_layers  # noqa: E402
+
+TASKS = ncu_layers.tasks()
+FEW = [
+    next(task for task in TASKS if (task.stage.id, task.problem.N, task.problem.dtype) == (id, 1, "float32"))
+    for id in ("fused/dwpw/tensor", "depthwise2d/forward/wide", "pointwise/forward/naive")
+]
+
+
+def counted_of(task, **more):
+    """What a GPU would count that does all as the formula and the planner say."""
+    predicted = task.stage.traffic(task.problem).to_dict()
+    asked = own_tiles.predicted_bytes(task.stage, task.problem) or predicted["bytes_moved"]
+    written = predicted["store_sectors"]
+    known = {name: predicted[name] for name in ("load_requests", "load_sectors", "store_requests", "store_sectors")}
+    counts = dict.fromkeys(records.COUNTED_OF_LAYERS, 7) | known
+    counts |= {"l2_sm_read_sectors": asked // 32 - written, "l2_sm_write_sectors": written} | more
+    problem = records.describe_problem(task.problem)
+    return counters.Counters(task.stage.op, task.stage.path, task.stage.name, problem, predicted, **counts)
+
+
+def run_of(tmp_path, rows, **more):
+    return records.read_run(
+        records.write(tmp_path, [], ENVIRONMENT | more, {}, sections={"layer_counters": rows}, notes=["All."])
+    )
+
+
+def test_each_stage_of_layers_is_launched_the_last_ones_at_both_batches():
+    kinds = {(task.stage.id, task.problem.dtype) for task in TASKS}
+    ids = {id for id, _ in kinds}
+    assert {id.rpartition("/")[0] for id in ids} == {
+        "depthwise2d/forward", "pointwise/forward", "fused/dwpw", "fused/pwdw", "fused/pwpw",
+    }  # fmt: skip
+    assert {"fused/dwpw/naive", "fused/pwdw/map", "depthwise2d/forward/naive"} <= ids
+    for id in ("fused/dwpw/tensor", "fused/pwdw/strips", "fused/pwpw/tensor", "depthwise2d/forward/planes"):
+        for dtype in ncu_layers.DTYPES:
+            here = [task.problem for task in TASKS if (task.stage.id, task.problem.dtype) == (id, dtype)]
+            assert len(here) == 4 and {problem.N for problem in here} == {1, 32}
+            sides = {getattr(problem, "second", problem).P for problem in here}
+            assert min(sides) <= ncu_layers.SMALL < max(sides)
+    assert all(task.stage.supports(task.problem) for task in TASKS)
+    first = {task.stage.id for task in TASKS[:20]}
+    assert "fused/dwpw/tensor" in first and "depthwise2d/forward/naive" not in first
+
+
+def test_what_loads_an_operand_for_each_product_is_launched_once():
+    for id in ("pointwise/forward/naive", "fused/pwdw/recompute"):
+        assert [task.problem.N for task in TASKS if task.stage.id == id] == [1] * 2  # in each storage type
+
+
+def test_a_row_is_written_and_read_back(tmp_path):
+    rows = [ncu_layers.row_of(task, counted_of(task)) for task in FEW]
+    assert rows[0]["layer"].startswith("DW 3×3") and rows[0]["planned_bytes"] == own_tiles.predicted_bytes(
+        FEW[0].stage, FEW[0].problem
+    )
+    assert rows[2]["planned_bytes"] is None and rows[2]["exact"]
+    run = run_of(tmp_path, rows)
+    assert [dict(row) for row in run.sections["layer_counters"]] == json.loads(json.dumps(rows))
+
+
+@pytest.mark.parametrize(
+    "damage, message",
+    [
+        ({"load_sectors": -1}, "layer_counters 0: load_sectors is -1, not a count"),
+        ({"predicted_load_sectors": None}, "predicted_load_sectors is None, not a count"),
+        ({"planned_bytes": 0}, "planned_bytes is 0, not a positive number"),
+        ({"exact": 1}, "exact is 1, not true or false"),
+        ({"problem": "PW"}, "problem is 'PW', not an object"),
+        ({"layer": 3}, "layer is 3, not a text"),
+    ],
+)
+def test_a_damaged_row_is_named(tmp_path, damage, message):
+    row = ncu_layers.row_of(FEW[0], counted_of(FEW[0])) | damage
+    with pytest.raises(records.RecordError, match=message):
+        run_of(tmp_path, [row])
+
+
+def lines_of(table):
+    return [line for line in str(table).splitlines() if line.startswith("|")]
+
+
+def test_the_summary_says_where_formula_and_planner_are_right(tmp_path):
+    task = FEW[0]
+    right = counted_of(task)
+    moved = 32 * (right.l2_sm_read_sectors + right.l2_sm_write_sectors)
+    other = dataclasses.replace(task, problem=ncu_layers.variant(task.problem, 32, "NHWC"))
+    rows = [
+        ncu_layers.row_of(task, right),
+        ncu_layers.row_of(other, counted_of(other, load_sectors=2 * other.stage.traffic(other.problem).load_sectors))
+        | {"planned_bytes": 1},
+        ncu_layers.row_of(FEW[2], counted_of(FEW[2], l2_sm_read_sectors=None)),
+    ]
+    run = run_of(tmp_path, rows)
+    summary = report.counters_summary([run])
+    naive, tensor = lines_of(summary)[2:]
+    assert naive == "| pointwise/naive | float32 | 1 | 1 of 1 | 1 of 1 | 1.00 | 1.00 |  |  |"
+    assert (
+        "| fused/dwpw/tensor | float32 | 2 | 2 of 2 | 1 of 2 | 1.00 to 2.00 | 1.00 | 0.00 to 1.00 | 1 of 2 |" == tensor
+    )
+    assert "fused: the planner's bytes are within 10 % in 1 of 2 launches; not in fused/dwpw/tensor on DW" in summary
+    assert "(float32, NHWC, batch 32) 0.00" in summary and "All." in summary
+    assert "Measured on NVIDIA H200" in summary
+    each = lines_of(report.counters_table([run]))
+    assert len(each) == 2 + 3
+    assert f"{moved / 1e6:,.2f}" in each[3] or f"{moved / 1e6:,.2f}" in each[4]
+
+
+def test_the_planner_counts_as_right_up_to_a_tenth():
+    for ratio, right in ((0.91, True), (1.09, True), (0.89, False), (1.11, False)):
+        assert report._near(ratio) is right
+
+
+def test_of_a_launch_counted_twice_the_newest_counts(tmp_path):
+    rows = [ncu_layers.row_of(task, counted_of(task)) for task in FEW]
+    old = run_of(tmp_path, rows)
+    new = run_of(tmp_path, [rows[0] | {"load_sectors": 5}], date="2026-11-22T10:00:00+00:00")
+    found, used = report.layer_counters([old, new])
+    assert len(found) == 3 and [row["load_sectors"] for row in found if row["stage"] == "tensor"] == [5]
+    assert used == [old, new]
+    assert report.layer_counters([old, new], gpu="another") == ([], [])
+
+
+def test_where_nothing_is_recorded_the_tables_say_so_and_how():
+    for name in ("layers/counters", "layers/counters/each"):
+        text = report.tables([])[name]()
+        assert text.startswith("No hardware counters of layers") and "benchmarks/ncu_layers.py" in text
+
+
+def test_the_script_counts_what_could_be_compiled_and_records_it(tmp_path, monkeypatch, capsys):
+    from dwlab import machine, target
+
+    monkeypatch.setattr(ncu_layers, "tasks", lambda *given: FEW)
+    monkeypatch.setattr(target, "mode", "gpu", raising=False)
+    monkeypatch.setattr(machine, "environment", lambda: ENVIRONMENT)
+    monkeypatch.setenv("DWLAB_TARGET", "simulated")
+    asked = []
+
+    def compiled(jobs, processes, seconds):
+        asked.append((jobs, processes, seconds))
+        return [b"a", None, b"c"]
+
+    ncu = Ncu(output(2))
+    count = counters.count
+    monkeypatch.setattr(ncu_layers.ahead, "compiled", compiled)
+    monkeypatch.setattr(counters, "count", lambda *args, **more: count(*args, run=ncu, ncu="ncu", **more))
+    assert ncu_layers.main([str(tmp_path), "--seconds", "50", "--processes", "3"]) == 0
+    (jobs, processes, seconds) = asked[0]
+    assert [id for id, _, _ in jobs] == [task.stage.id for task in FEW] and (processes, seconds) == (3, 20)
+    launched = [ncu.command[i + 1] for i, word in enumerate(ncu.command) if word == "--launch"]
+    assert launched == [FEW[0].stage.id, FEW[2].stage.id]
+    assert 20 < float(ncu.command[ncu.command.index("--seconds") + 1]) <= 40
+    (run,) = records.load_runs(tmp_path)
+    rows = run.sections["layer_counters"]
+    assert [(row["stage"], row["load_requests"]) for row in rows] == [("tensor", 1_234_000), ("naive", 1_235_000)]
+    assert "2 of 3 launches in 50 s" in run.notes[0]
+    assert "2 of 3 kernels are compiled" in capsys.readouterr().out
+
+
+def test_where_nothing_compiles_or_ncu_refuses_nothing_is_recorded(tmp_path, monkeypatch, capsys):
+    from dwlab import target
+
+    monkeypatch.setattr(ncu_layers, "tasks", lambda *given: FEW)
+    monkeypatch.setattr(target, "mode", "gpu", raising=False)
+    monkeypatch.setenv("DWLAB_TARGET", "simulated")
+    monkeypatch.setattr(ncu_layers.ahead, "compiled", lambda jobs, *more: [None] * len(jobs))
+    assert ncu_layers.main([str(tmp_path)]) == 1
+    assert "no kernel could be compiled" in capsys.readouterr().err
+    monkeypatch.setattr(ncu_layers.ahead, "compiled", lambda jobs, *more: [b"a"] * len(jobs))
+
+    def refuses(*args, **more):
+        raise counters.CountersError("this user may not read the GPU's counters")
+
+    monkeypatch.setattr(counters, "count", refuses)
+    assert ncu_layers.main([str(tmp_path)]) == 1
+    assert "may not read" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+def test_without_a_gpu_it_lists_and_says_that_it_needs_one(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(ncu_layers, "tasks", lambda *given: TASKS)
+    assert ncu_layers.main(["--list", "--most", "2"]) == 0
+    assert capsys.readouterr().out.splitlines() == [*map(str, TASKS[:2]), "2 launches"]
+    from dwlab import target
+
+    monkeypatch.setattr(target, "mode", "simulated", raising=False)
+    monkeypatch.setattr(target, "reason", "no driver", raising=False)
+    monkeypatch.setenv("DWLAB_TARGET", "simulated")
+    assert ncu_layers.main([str(tmp_path)]) == 2
+    assert "needs a GPU: no driver" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("given", [["--batch", "0"], ["--most", "0"], ["--seconds", "5"], ["--op", "conv"]])
+def test_bad_options_are_refused(given, capsys):
+    with pytest.raises(SystemExit):
+        ncu_layers.arguments(given)
+    assert given[0] in capsys.readouterr().err
+
+
+def test_fused_tasks_are_pairs():
+    assert all(isinstance(task.problem, Fused) == (task.stage.op == "fused") for task in TASKS)
