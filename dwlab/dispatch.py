@@ -193,7 +193,7 @@ class _Plan:
     kernel: Any
     launch: Launch
     problem: DepthwiseConv1d
-    workspace: tuple[int, ...]  # the shape of the launch's parts, () if there are none
+    workspace: tuple[int, ...]  # the shape of the launch's parts, () if there are none to add up
 
 
 @functools.lru_cache(4096)
@@ -207,8 +207,9 @@ def _plans(problem: DepthwiseConv1d, path: str, wanted: str | Stage | None, alig
 
 
 def _plan(problem: DepthwiseConv1d, one: Stage) -> _Plan:
-    names = problem.arrays(one.path)
-    return _Plan(one, names, one.kernel_for(problem), one.launch(problem), problem, one.workspace_shape(problem))
+    how, names = one.launch(problem), problem.arrays(one.path)
+    workspace = one.workspace_shape(problem) if how.parts > 1 else ()
+    return _Plan(one, names, one.kernel_for(problem), how, problem, workspace)
 
 
 def _named(problem: DepthwiseConv1d, path: str, wanted: str | Stage, aligned: int) -> Stage:
@@ -337,12 +338,16 @@ def _start(plans: tuple[_Plan, ...], arrays: Mapping[str, Any], stream: Any, tor
         if torch is None:
             *sources, written = (stages.words(plan.problem, name, arrays[name]) for name in plan.names)
             flat = output
-            if plan.workspace:
+            if plan.launch.parts == 1:
+                written = output.reshape((1, *output.shape))
+            elif plan.workspace:
                 written = parts = target.cuda.device_array(plan.workspace, np.float32)
         else:
             *sources, written = (_words_of(plan.problem, name, arrays[name]) for name in plan.names)
             flat = _array_of(output, (output.numel(),)) if plan.launch.zero or plan.workspace else written
-            if plan.workspace:
+            if plan.launch.parts == 1:
+                written = _array_of(output, (1, *output.shape))
+            elif plan.workspace:
                 # Held until the kernels are enqueued. Then torch may hand it on, to work later on the same stream.
                 workspace = torch.empty(plan.workspace, dtype=torch.float32, device=output.device)
                 written = _array_of(workspace)

@@ -298,13 +298,17 @@ class Stage:
         if how.zero or how.parts:
             output = output.reshape(_product(output.shape))  # once: it takes longer than a launch
         if how.parts:
-            workspace = _workspace(self.workspace_shape(problem), workspace)
+            shape = self.workspace_shape(problem)
+            if how.parts == 1 and workspace is None:
+                workspace = output.reshape(shape)
+            else:
+                workspace = _workspace(shape, workspace)
+                parts = workspace.reshape(how.parts, output.size)
             args = (*args[: len(names) - 1], workspace, *args[len(names) :])
-            parts = workspace.reshape(how.parts, output.size)
         return lambda stream=0: enqueue(how, kernel, args, output, parts, stream)
 
     def workspace_shape(self, problem: DepthwiseConv1d) -> tuple[int, ...]:
-        """Shape of the float32 workspace that a launch in parts needs; () if it needs none."""
+        """Shape of the float32 workspace that a launch in parts writes, of one part the output; () if it has none."""
         how = self.launch(problem)
         last = problem.arrays(self.path)[-1]
         return (how.parts, *problem.shapes(self.path)[last]) if how.parts else ()
@@ -414,13 +418,14 @@ def enqueue(how: Launch, kernel: Any, args: Sequence[Any], output: Any, parts: A
     """Starts a launch whole: its output set to 0 if the kernel adds to it, the kernel, its parts added up.
 
     args: all of the kernel's, the workspace in place of the output if it leaves parts. output: the last array of the
-    path, C-contiguous. parts: the workspace, (parts, *output's shape) or (parts, output's size).
+    path, C-contiguous. parts: the workspace, (parts, *output's shape) or (parts, output's size); None where that is the
+    output itself.
     """
     if how.zero:
         fill_zero(output, stream)
     allow_shared(kernel, args, how.shared_bytes)
     kernel[how.grid, how.block, stream, how.shared_bytes](*args)
-    if how.parts:
+    if parts is not None:
         add_parts(parts, output, stream)
 
 

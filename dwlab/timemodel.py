@@ -291,8 +291,8 @@ def scaled(stage: Stage, few: DepthwiseConv1d, problem: DepthwiseConv1d, found: 
         arrays=tuple(arrays),
         atomic_repeats=repeats,
         asynchronous=found.asynchronous,
-        launches=1 + bool(how.zero) + bool(how.parts),
-        workspace_bytes=4 * math.prod(stage.workspace_shape(problem)) if how.parts else 0,
+        launches=1 + bool(how.zero) + (how.parts > 1),
+        workspace_bytes=4 * math.prod(stage.workspace_shape(problem)) if how.parts > 1 else 0,
     )
 
 

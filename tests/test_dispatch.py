@@ -233,6 +233,24 @@ def test_both_gradients_come_from_one_launch_only_where_that_is_not_the_naive_on
     assert len(dispatch.launches(WIDE, "backward", aligned=4)) == 2  # the fused one moves 16 bytes at a time
 
 
+def test_a_single_part_is_the_output_and_needs_no_workspace(monkeypatch):
+    single, several = DepthwiseConv1d(1, 5, 16, 8), DepthwiseConv1d(9, 40, 16, 8)
+    assert [one.launch(single).parts for one in (best(single, "weight_grad"),)] == [1]
+    assert best(several, "weight_grad").launch(several).parts > 1
+    added = []
+    add = stages.add_parts
+    monkeypatch.setattr(stages, "add_parts", lambda *args: (added.append(args[0].shape), add(*args)))
+    for problem, sums in ((single, 0), (several, 1)):
+        arrays = inputs_of(problem)
+        device = {name: cuda.to_device(array) for name, array in arrays.items()}
+        for given in (arrays, device):
+            added.clear()
+            got = call("weight_grad", problem, given)["dw"]
+            got = got if isinstance(got, np.ndarray) else got.copy_to_host()
+            assert_right(problem, {"dw": got}, arrays)
+            assert len(added) == sums
+
+
 def test_a_launch_is_prepared_once_for_a_shape():
     prepared = []
     naive = stages.stage("depthwise1d/forward/naive")

@@ -477,6 +477,17 @@ def test_the_workspace_of_a_launch_in_parts(one):
     np.testing.assert_allclose(kept.sum(axis=0), got["dw"], rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("one", SUMMED, ids=lambda one: one.id)
+def test_a_single_part_is_the_output_itself_and_nothing_is_added_up(one, monkeypatch):
+    problem = DepthwiseConv1d(1, 5, 24, 7, "same")
+    assert one.launch(problem).parts == 1
+    arrays = {name: cuda.to_device(array) for name, array in arrays_of(problem, one.path).items()}
+    monkeypatch.setattr(stages, "add_parts", lambda *args: pytest.fail("one part was added up"))
+    one.run(problem, arrays)
+    cuda.synchronize()
+    judge_outputs(problem, one.path, {name: arrays[name].copy_to_host() for name in problem.outputs(one.path)})
+
+
 @pytest.mark.parametrize("one", stages.stages("depthwise1d"), ids=lambda one: one.id)
 def test_run_and_example_on_host_and_device_arrays(one):
     problem = DepthwiseConv1d(2, 3, 20, 6, 2)
