@@ -176,7 +176,8 @@ def test_torch_is_not_imported():
 
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("problem", [ODD, WIDE, DepthwiseConv1d(2, 3, 200, 9), DepthwiseConv1d(2, 3, 9, 200)], ids=str)
-def test_best_is_the_latest_stage_that_takes_the_problem_one_for_short_rows_first(path, problem):
+def test_best_is_the_latest_stage_that_takes_the_problem_one_for_short_rows_first(path, problem, monkeypatch):
+    monkeypatch.setattr(dispatch, "FEW", 0)
     listed = [one for one in STAGES if one.path == path and one.supports(problem)]
     if path == "backward":
         assert listed[0].name == "naive"
@@ -195,6 +196,33 @@ def test_best_is_the_latest_stage_that_takes_the_problem_one_for_short_rows_firs
             assert other.supports(long_rows)
     if any(one.aligned == 1 for one in listed):
         assert best(problem, path, aligned=1).aligned == 1
+
+
+@pytest.mark.parametrize("sizes", [(16, 128, 48), (12, 128, 64), (8, 128, 96), (6, 128, 128), (3, 128, 256)])
+def test_of_few_elements_the_weight_gradient_needs_one_launch(sizes):
+    """Shapes of which a sum of parts, a launch more, lost to PyTorch."""
+    for K in (4, 15, 48):
+        problem = DepthwiseConv1d(*sizes, K)
+        one = best(problem, "weight_grad")
+        how = one.launch(problem)
+        assert one.name == "strips" and how.parts == 1 and not how.zero
+        assert how.blocks == problem.H  # a warp a channel
+
+
+def test_of_more_elements_or_longer_work_the_order_of_stages_decides():
+    many = DepthwiseConv1d(2, 50_000, 64, 4)  # strips would leave a single part here, too
+    assert stages.stage("depthwise1d/weight_grad/strips").launch(many).parts == 1
+    assert best(many, "weight_grad").name == "channels"
+    for B, pieces in ((16, 2), (24, 3)):  # 8 rows of 64 at a time
+        problem = DepthwiseConv1d(B, 128, 64, 4)
+        assert problem.B * problem.H * problem.L <= dispatch.FEW
+        assert stages.stage("depthwise1d/weight_grad/strips").launch(problem).parts == (1 if pieces == 2 else pieces)
+        assert best(problem, "weight_grad").name == ("strips" if pieces == 2 else "channels")
+    long = DepthwiseConv1d(1, 6, 16384, 4)  # 26 segments: a warp for each
+    assert best(long, "weight_grad").launch(long).parts == 26
+    few = DepthwiseConv1d(1, 5, 16, 8)  # channels has one part of its own, and goes first
+    assert best(few, "weight_grad").name == "channels" and best(few, "forward").name == "wide"
+    assert best(dataclasses.replace(few, B=2), "weight_grad", aligned=4).aligned == 1
 
 
 def test_best_passes_over_what_the_hardware_would_not_start():
@@ -234,8 +262,8 @@ def test_both_gradients_come_from_one_launch_only_where_that_is_not_the_naive_on
 
 
 def test_a_single_part_is_the_output_and_needs_no_workspace(monkeypatch):
-    single, several = DepthwiseConv1d(1, 5, 16, 8), DepthwiseConv1d(9, 40, 16, 8)
-    assert [one.launch(single).parts for one in (best(single, "weight_grad"),)] == [1]
+    single, several = DepthwiseConv1d(1, 5, 16, 8), DepthwiseConv1d(70, 2, 16, 8)
+    assert best(single, "weight_grad").launch(single).parts == 1
     assert best(several, "weight_grad").launch(several).parts > 1
     added = []
     add = stages.add_parts
