@@ -549,8 +549,8 @@ def _made(network: Network, weights: Weights, steps: tuple[Step, ...], keep: boo
     return replace(model, graph=_captured(model)) if target.mode == "gpu" else model
 
 
-def _compile(wanted: Iterable[tuple[Stage, Planned, Mapping[str, Any]]]) -> None:
-    """Compiles what is not compiled yet, several kernels at a time."""
+def _compile(wanted: Iterable[tuple[Stage, Planned, Mapping[str, Any]]], processes: int | None = None) -> int:
+    """Compiles what is not compiled yet, several kernels at a time; returns how many were."""
 
     def each() -> Iterator[tuple[Stage, Planned, tuple[Any, ...]]]:  # one after the other: arrays may be large
         for stage, problem, arrays in wanted:
@@ -558,7 +558,7 @@ def _compile(wanted: Iterable[tuple[Stage, Planned, Mapping[str, Any]]]) -> None
                 if not stage.launch(problem).parts:
                     yield stage, problem, stage.args(problem, {name: _array(one) for name, one in arrays.items()})
 
-    ahead.compile_all(each())
+    return ahead.compile_all(each(), processes)
 
 
 def _maps(network: Network, steps: Sequence[Step], keep: bool, dtype: Any, device: str) -> tuple[dict[str, Any], int]:
@@ -774,6 +774,24 @@ def linear_part(problem: networks.Problem, x: Any, w: Any = None, b: Any = None,
     return x
 
 
+def with_relu(problem: networks.Problem, x: Any, w: Any, b: Any, gemm: bool = False) -> Any:
+    """relu(linear_part) by one call of PyTorch's, cuDNN's or cuBLAS's with the ReLU in it; None where there is none."""
+    torch = _torch()
+    if activation_of(problem) != "relu" or w is None or b is None:
+        return None
+    if isinstance(problem, Pointwise):
+        if gemm:
+            n, c, h, width = x.shape
+            y = torch._addmm_activation(b, x.permute(0, 2, 3, 1).reshape(-1, c), w.t(), use_gelu=False)
+            return y.view(n, h, width, -1).permute(0, 3, 1, 2)
+        return torch.cudnn_convolution_relu(x, w[..., None, None], b, [1, 1], [0, 0], [1, 1], 1)
+    if gemm or not (isinstance(problem, DepthwiseConv2d) or problem.op == "conv2d"):
+        return None
+    depthwise = isinstance(problem, DepthwiseConv2d)
+    stride, padding, groups = [problem.stride] * 2, [problem.padding] * 2, problem.C if depthwise else 1
+    return torch.cudnn_convolution_relu(x, w[:, None] if depthwise else w, b, stride, padding, [1, 1], groups)
+
+
 def activation_of(problem: networks.Problem) -> str:
     """What follows a layer's linear part: its activation, or the operation itself."""
     if isinstance(problem, Operation) and problem.op in ("relu", "gelu"):
@@ -797,20 +815,25 @@ def forward(
     image: Any,
     *,
     gemm: bool = False,
+    joined: bool = False,
     stored: Any = None,
 ) -> Any:
     """The whole network by PyTorch alone: (N, classes), or a map (N, C, H, W).
 
-    image, parameters: tensors of one dtype, in which everything is computed. gemm: as in linear_part. stored: the
-    dtype to which each map is rounded, if it is another.
+    image, parameters: tensors of one dtype, in which everything is computed. gemm: as in linear_part. joined: a ReLU
+    in the call before it, where there is such a call (with_relu). stored: the dtype to which each map is rounded, if it
+    is another.
     """
     maps = {INPUT: image}
     left = {name: len(network.readers(name)) for name in (INPUT, *(layer.name for layer in network.layers))}
     for layer in network.layers:
         problem, own = layer.problem, parameters.get(layer.name, {})
-        z = linear_part(problem, maps[layer.input], own.get("w"), own.get("b"), gemm)
-        fresh = z is not maps[layer.input] and getattr(problem, "op", "") != "subsample"
-        y = _activated(z, activation_of(problem), fresh)
+        x, w, b = maps[layer.input], own.get("w"), own.get("b")
+        y = with_relu(problem, x, w, b, gemm) if joined else None
+        if y is None:
+            z = linear_part(problem, x, w, b, gemm)
+            fresh = z is not x and getattr(problem, "op", "") != "subsample"
+            y = _activated(z, activation_of(problem), fresh)
         y = y + maps[layer.residual] if layer.residual else y
         maps[layer.name] = y if stored in (None, y.dtype) else y.to(stored).to(y.dtype)
         for name in (layer.input, layer.residual):
@@ -1144,14 +1167,11 @@ def measure(model: Model, compiled: bool = True, **how: Any) -> Measured:
     y = _output(model).float()
     ours = time_graph(model.graph, **how)
     found = []
-    for name, prepare_call in _ways(model, compiled).items():
-        call = graph = None
+    for name in _ways(model.network, model.weights, compiled):
         try:
-            with _same_precision(), torch.inference_mode():
-                call = prepare_call()
-                graph, held = _graph_of(call)
+            with peer_graph(model, name) as (graph, theirs):
                 graph.replay()
-                off = float((held[0].float() - y).norm() / y.norm())
+                off = float((theirs.float() - y).norm() / y.norm())
                 allowed = 1e-4 if model.network.dtype == "float32" else 5e-2  # a check that both compute the same
                 if not off <= allowed:
                     found.append(peers.Peer(name, name, failure=f"its output differs from ours by {off:.1e}"))
@@ -1163,9 +1183,7 @@ def measure(model: Model, compiled: bool = True, **how: Any) -> Measured:
             first = (str(error).splitlines() or [""])[0]
             found.append(peers.Peer(name, name, failure=f"it does not run: {type(error).__name__}: {first}"))
         finally:
-            call = graph = held = None
-            torch.cuda.synchronize()
-            torch.cuda.empty_cache()
+            graph = theirs = None
     return Measured(ours, tuple(found))
 
 
@@ -1197,20 +1215,52 @@ def _graph_of(call: Callable[[], Any]) -> tuple[Any, list[Any]]:
     return graph, held
 
 
-def _ways(model: Model, compiled: bool) -> dict[str, Callable[[], Callable[[], Any]]]:
-    """How PyTorch can run the network: name -> a function that prepares it and gives the call."""
-    torch, network = _torch(), model.network
+@contextlib.contextmanager
+def peer_graph(model: Model, name: str) -> Iterator[tuple[Any, Any]]:
+    """A way of PyTorch's, by the name that `measure` gives it, as a CUDA graph on `random_image`, and its output.
+
+    Both live as long as the context.
+    """
+    torch = _torch()
+    call = graph = held = None
+    try:
+        with _same_precision(), torch.inference_mode():
+            call = _ways(model.network, model.weights, True)[name]()
+            graph, held = _graph_of(call)
+        yield graph, held[0]
+    finally:
+        call = graph = held = None
+        torch.cuda.synchronize()
+        torch.cuda.empty_cache()
+
+
+def compile_peers(network: Network, weights: Weights | None = None) -> list[str]:
+    """Runs PyTorch's ways through torch.compile once, so that their code is in its cache; returns those that failed."""
+    torch, failed = _torch(), []
+    for name, prepare_call in _ways(network, random_weights(network) if weights is None else weights, True).items():
+        if " torch.compile, " in name:
+            try:
+                with _same_precision(), torch.inference_mode():
+                    prepare_call()()
+            except Exception as error:  # `measure` meets it again, and says so of the way
+                failed.append(f"{name}: {type(error).__name__}")
+    return failed
+
+
+def _ways(network: Network, weights: Weights, compiled: bool) -> dict[str, Callable[[], Callable[[], Any]]]:
+    """How PyTorch can run the network on `random_image`: name -> a function that prepares it and gives the call."""
+    torch = _torch()
     dtype = getattr(torch, network.dtype)
 
-    def prepared(form: Any, gemm: bool, compile: bool) -> Callable[[], Any]:
-        own = _parameters(network, model.weights, dtype, "cuda")
-        image = _nchw(network, model.maps[INPUT]).clone(memory_format=form)
+    def prepared(form: Any, gemm: bool, compile: bool, joined: bool = False) -> Callable[[], Any]:
+        own = _parameters(network, weights, dtype, "cuda")
+        image = torch.from_numpy(random_image(network)).to("cuda", dtype).contiguous(memory_format=form)
         for arrays in own.values():
             if arrays["w"].ndim == 4:
                 arrays["w"] = arrays["w"].contiguous(memory_format=form)
 
         def call() -> Any:
-            return forward(network, own, image, gemm=gemm)
+            return forward(network, own, image, gemm=gemm, joined=joined)
 
         return torch.compile(call, dynamic=False) if compile else call
 
@@ -1223,6 +1273,13 @@ def _ways(model: Model, compiled: bool) -> dict[str, Callable[[], Callable[[], A
             found[f"PyTorch {version} {how}, {form}"] = functools.partial(prepared, kept, False, compile)
         name = f"PyTorch {version} {how}, channels last, pointwise as matrix products"
         found[name] = functools.partial(prepared, forms["channels last"], True, compile)
+    if any(activation_of(layer.problem) == "relu" for layer in network.layers):
+        for form, kept in forms.items():
+            found[f"PyTorch {version} eager, {form}, ReLU in cuDNN's call"] = functools.partial(
+                prepared, kept, False, False, True
+            )
+        name = f"PyTorch {version} eager, channels last, pointwise as matrix products with their ReLU"
+        found[name] = functools.partial(prepared, forms["channels last"], True, False, True)
     return found
 
 
@@ -1234,6 +1291,28 @@ class Tuned:
     failures: Mapping[str, str]
 
 
+def candidates(network: Network, last: int = 2) -> list[tuple[Stage, Planned]]:
+    """What `tune` times: the last stages that take each layer, and each pair of layers that may share a kernel."""
+    layers = network.layers
+    problems: dict[Planned, None] = {layer.problem: None for layer in layers if layer.planned}
+    for number in range(len(layers) - 1):
+        if not network.joint(number):
+            problems[Fused(layers[number].problem, layers[number + 1].problem)] = None
+    return [(stage, problem) for problem in problems for stage in takers(problem)[-last:]]
+
+
+def compile_candidates(network: Network, last: int = 2, processes: int | None = None) -> int:
+    """Compiles what `tune` times, in several processes; returns how many kernels. Nothing is launched."""
+    torch = _torch()
+    dtype = getattr(torch, network.dtype)
+
+    def arrays_of(problem: Planned) -> dict[str, Any]:
+        made = problem.shapes(problem.main_path).items()
+        return {name: torch.empty(shape, dtype=dtype, device="cuda") for name, shape in made}
+
+    return _compile(((stage, problem, arrays_of(problem)) for stage, problem in candidates(network, last)), processes)
+
+
 def tune(network: Network, last: int = 2) -> Tuned:
     """Times the last stages that take each layer, and each pair that may share a kernel, on the present GPU.
 
@@ -1243,24 +1322,14 @@ def tune(network: Network, last: int = 2) -> Tuned:
     if target.mode != "gpu":
         raise timing.TimingError(timing.SIMULATED)
     torch = _torch()
-    layers = network.layers
-    problems: dict[Planned, None] = {layer.problem: None for layer in layers if layer.planned}
-    for number in range(len(layers) - 1):
-        if not network.joint(number):
-            problems[Fused(layers[number].problem, layers[number + 1].problem)] = None
     dtype = getattr(torch, network.dtype)
     found: dict[Planned, dict[str, float]] = {}
     failures: dict[str, str] = {}
-
-    def arrays_of(problem: Planned) -> dict[str, Any]:
-        made = problem.shapes(problem.main_path).items()
-        return {name: torch.randn(shape, dtype=dtype, device="cuda") for name, shape in made}
-
-    tried = [(stage, problem) for problem in problems for stage in takers(problem)[-last:]]
-    _compile((stage, problem, arrays_of(problem)) for stage, problem in tried)
-    for stage, problem in tried:
+    compile_candidates(network, last)
+    for stage, problem in candidates(network, last):
         try:
-            tensors = arrays_of(problem)  # held until it is timed
+            made = problem.shapes(problem.main_path).items()
+            tensors = {name: torch.randn(shape, dtype=dtype, device="cuda") for name, shape in made}  # held until then
             start = stage.starter(problem, {name: _array(one) for name, one in tensors.items()})
             time = timing.time_launches(
                 lambda stream, start=start: start(_stream()),

@@ -26,7 +26,7 @@ from typing import Any
 
 from dwlab import records
 from dwlab.layers import ACTIVATIONS, DTYPES, LAYOUTS, DepthwiseConv2d, Pointwise
-from dwlab.problems import nearest
+from dwlab.problems import nearest, storage
 
 INPUT = "input"
 """What the first layer reads: the image, or for feed-forward blocks alone a map."""
@@ -237,6 +237,17 @@ class Network:
     def macs(self) -> int:
         """Multiply-adds of all layers."""
         return sum(macs(one.problem) for one in self.layers)
+
+    @property
+    def compulsory_bytes(self) -> int:
+        """What must move at least: the image, all filters and biases once, and the output; no map between layers."""
+        first, last = self.layers[0].problem, self.layers[-1].problem
+        image = first.N * first.C * first.H * first.W
+        output = last.N * self.layers[-1].channels[1] * last.P * last.Q
+        filters = sum(weights(one.problem) for one in self.layers)
+        biases = sum(one.problem.bias * one.channels[1] for one in self.layers)
+        size = storage(self.dtype).itemsize
+        return (image + output + filters) * size + biases * (4 if self.dtype == "int8" else size)
 
     @property
     def weights(self) -> int:

@@ -109,6 +109,51 @@ def test_a_whole_classifier_of_two_images():
     assert model.slots < len(model.maps) and "PyTorch" in str(model) and model.launches == (4, 3)
 
 
+@pytest.mark.parametrize("gemm", [False, True])
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+def test_a_relu_in_the_call_before_it_is_the_same_network(monkeypatch, gemm, layout):
+    """cuDNN's call is not there on the CPU: one that computes what its documentation says stands for it."""
+    calls = []
+
+    def convolution_relu(x, w, b, stride, padding, dilation, groups):
+        calls.append(groups)
+        return torch.nn.functional.conv2d(x, w, b, stride, padding, dilation, groups).relu()
+
+    monkeypatch.setattr(torch, "cudnn_convolution_relu", convolution_relu)
+    made = cut(thin(network("mobilenet_v1", 2, layout, "float32", 16)), "2.pointwise")
+    own = {layer: {name: torch.from_numpy(one) for name, one in arrays.items()}
+           for layer, arrays in inference.random_weights(made).items()}  # fmt: skip
+    image = torch.from_numpy(image_of(made))
+    plain = inference.forward(made, own, image, gemm=gemm)
+    joined = inference.forward(made, own, image, gemm=gemm, joined=True)
+    np.testing.assert_allclose(joined, plain, rtol=1e-5, atol=1e-6)
+    assert bool((joined == 0).any()) and len(calls) == (0 if gemm else 5)
+    assert gemm or calls.count(1) == 3  # the others are depthwise
+
+
+@pytest.mark.parametrize("name", ["mobilenet_v1", "mobilenet_v2"])
+def test_pytorchs_ways_have_a_relu_inside_only_where_there_is_one(name):
+    made = network(name, 1, "NHWC", "float32", 32)
+    eager = inference._ways(made, inference.random_weights(made), False)
+    assert sum("ReLU" in way for way in eager) == (3 if name == "mobilenet_v1" else 0)
+    both = inference._ways(made, inference.random_weights(made), True)
+    assert set(eager) < set(both) and sum("torch.compile, " in way for way in both) == 3
+
+
+def test_what_is_tuned_is_the_last_stages_of_layers_and_of_pairs_that_may_share_a_kernel():
+    made = tiny()
+    found = inference.candidates(made, 1)
+    problems = [problem for _, problem in found]
+    assert len(set(problems)) == len(problems) and all(stage == inference.takers(one)[-1] for stage, one in found)
+    pairs = [one for one in problems if isinstance(one, Fused)]
+    joints = [n for n in range(len(made.layers) - 1) if not made.joint(n)]
+    assert {(made.layers[n].problem, made.layers[n + 1].problem) for n in joints} == {
+        (one.first, one.second) for one in pairs
+    }
+    assert {layer.problem for layer in made.layers if layer.planned} == set(problems) - set(pairs)
+    assert len(inference.candidates(made, 2)) > len(found)
+
+
 def tiny(layout="NHWC", dtype="float32"):
     return cut(thin(network("mobilenet_v2", 1, layout, dtype, 16)), "2.depthwise")
 

@@ -88,6 +88,18 @@ def test_multiply_adds_of_depthwise_and_pointwise_layers_by_hand():
     assert network("mobilenet_v2", batch=4).macs == 4 * network("mobilenet_v2").macs
 
 
+def test_compulsory_bytes_are_image_filters_biases_and_output():
+    made = network("mobilenet_v1", batch=2)
+    filters = sum(weights(layer.problem) for layer in made.layers)
+    # Biases: a number for each channel written by the stem, 13 depthwise and 13 pointwise layers and the classifier.
+    widths = [32, 64, 128, 128, 256, 256] + 6 * [512] + 2 * [1024]
+    biases = 32 + sum(widths[:13]) + sum(widths[1:]) + 1000
+    assert made.compulsory_bytes == 4 * (2 * 3 * 224 * 224 + filters + biases + 2 * 1000)
+    assert 2 * network("mobilenet_v1", dtype="float16").compulsory_bytes == network("mobilenet_v1").compulsory_bytes
+    small = network("mobilenet_v1", dtype="int8")
+    assert small.compulsory_bytes == 3 * 224 * 224 + filters + 4 * biases + 1000
+
+
 def shape_of(made, name):
     problem = made.layer(name).problem
     return problem.C, written(problem)[1], problem.H, problem.P
