@@ -933,8 +933,7 @@ class Comparison:
     @property
     def ok(self) -> bool:
         """Each step explained by rounding, and the whole as near to float64 as WITHIN times PyTorch."""
-        whole = self.error <= WITHIN * self.torch_error + 4 * _UNIT
-        return whole and self.reused and all(step.ok for step in self.steps)
+        return near(self.error, self.torch_error) and self.reused and all(step.ok for step in self.steps)
 
     def worst(self) -> Compared:
         """The step that is farthest off, of what is allowed; NaN first."""
@@ -986,36 +985,52 @@ def compare(model: Model, image: Any) -> Comparison:
 
     Runs the model once more with memory of its own for every map. image: as `run` takes it.
     """
-    torch, network = _torch(), model.network
+    network = model.network
     shared = run(model, image)
     twin = model if model.kept else _made(network, model.weights, model.steps, keep=True)
     alone = run(twin, image)
-    dtype = getattr(torch, network.dtype)
-    device = twin.maps[INPUT].device
-    exact = {
-        layer: {name: tensor.double() for name, tensor in own.items()}
-        for layer, own in _parameters(network, model.weights, dtype, str(device)).items()
-    }
+    torch = _torch()
+    exact = _exact(twin)
     with torch.inference_mode(), _same_precision():
         rows = tuple(_compared(twin, step, exact) for step in twin.steps)
-        start = _nchw(network, twin.maps[INPUT])
+    error, torch_error, same = _whole(twin, alone)
+    unchanged = bool(np.array_equal(shared, alone, equal_nan=True))
+    return Comparison(network.name, rows, error, torch_error, unchanged, same, network.batch)
+
+
+def whole(model: Model, image: Any) -> tuple[float, float, int | None]:
+    """The model's output beside PyTorch's in float64: (error, torch_error, same_class), as a Comparison has them."""
+    return _whole(model, run(model, image))
+
+
+def _whole(model: Model, y: np.ndarray) -> tuple[float, float, int | None]:
+    """`whole` of the output y that the model has just given for what lies in its input."""
+    torch, network = _torch(), model.network
+    exact, dtype, start = _exact(model), getattr(torch, network.dtype), _nchw(network, model.maps[INPUT])
+    with torch.inference_mode(), _same_precision():
         truth = forward(network, exact, start.double())
         # In float16 the CPU sums otherwise than a GPU: there PyTorch computes in float32, and each map is rounded.
-        plain = torch.float32 if device.type == "cpu" else dtype
+        plain = torch.float32 if start.device.type == "cpu" else dtype
         given = {layer: {name: one.to(plain) for name, one in own.items()} for layer, own in exact.items()}
         theirs = forward(network, given, start.to(plain), stored=dtype)
     scale = float(truth.norm()) or 1.0
-    ours = torch.from_numpy(alone).to(device).double()
+    ours = torch.from_numpy(y).to(start.device).double()
     same = int((ours.argmax(1) == truth.argmax(1)).sum()) if truth.ndim == 2 else None
-    return Comparison(
-        network.name,
-        rows,
-        float((ours - truth).norm()) / scale,
-        float((theirs.double() - truth).norm()) / scale,
-        bool(np.array_equal(shared, alone, equal_nan=True)),
-        same,
-        network.batch,
-    )
+    return float((ours - truth).norm()) / scale, float((theirs.double() - truth).norm()) / scale, same
+
+
+def near(error: float, torch_error: float) -> bool:
+    """Whether a network's output is as near to float64 as WITHIN times PyTorch's in the same storage type."""
+    return error <= WITHIN * torch_error + 4 * _UNIT
+
+
+def _exact(model: Model) -> dict[str, dict[str, Any]]:
+    """The weights as they are stored, in float64."""
+    dtype, device = getattr(_torch(), model.network.dtype), str(model.maps[INPUT].device)
+    return {
+        layer: {name: tensor.double() for name, tensor in own.items()}
+        for layer, own in _parameters(model.network, model.weights, dtype, device).items()
+    }
 
 
 def _compared(model: Model, step: Step, exact: Mapping[str, Mapping[str, Any]]) -> Compared:

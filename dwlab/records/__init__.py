@@ -111,10 +111,14 @@ _COUNTED_LATER = ("atomic_requests", "atomic_sectors", "l2_read_sectors", "l2_wr
 # *_bound_us: the least time that the copy bandwidth and the FMA rate allow. sanitizer: one of compute-sanitizer's tools
 # over one stage. layers: one layer of an image network, or two of them fused, at a batch: our fastest stage and layout
 # beside the fastest peer. layer_counters: what the hardware counted of one launch of a stage on a layer, beside what
-# its formula predicts and, in bytes, the planner's model at the kernel's tile. tries: one small kernel of
-# benchmarks/roof_tries.py; bytes: that it must move, and gbps by that. reduction_error: a sum against float64; terms:
-# of each output; error: the greatest |out - ref| of all outputs over the sum of the terms' absolute values; norm_error:
-# of the whole output. comparisons: tests that hold the interpreter against a GPU.
+# its formula predicts and, in bytes, the planner's model at the kernel's tile. networks: a whole network at a batch,
+# layer by layer (apart) and with fused pairs, beside the fastest peer, and J an image of ours and the peer's, each over
+# a window of seconds beside the GPU's power at rest. network_kernels: the fastest stage of one of its layers, or of two
+# fused ("1.depthwise + 1.pointwise"), alone and with its arrays in the L2 as far as they fit; of layers that are alike,
+# the first. tries: one small kernel of benchmarks/roof_tries.py; bytes: that it must move, and gbps by that.
+# reduction_error: a sum against float64; terms: of each output; error: the greatest |out - ref| of all outputs over the
+# sum of the terms' absolute values; norm_error: of the whole output. comparisons: tests that hold the interpreter
+# against a GPU.
 COUNTED_OF_LAYERS = (
     "load_requests", "load_sectors", "store_requests", "store_sectors", "l2_sm_read_sectors", "l2_sm_write_sectors",
     "l2_read_sectors", "l2_write_sectors", "dram_read_bytes", "dram_write_bytes", "shared_bank_conflicts",
@@ -141,6 +145,20 @@ SECTIONS: dict[str, dict[str, str]] = {
         "planned_bytes": "positive?",
         **{f"predicted_{kind}_{what}": "count" for kind in ("load", "store") for what in ("requests", "sectors")},
         **dict.fromkeys(COUNTED_OF_LAYERS, "count?"),
+    },
+    "networks": {
+        "network": "text", "batch": "positive", "dtype": "text", "layout": "text", "resolution": "positive",
+        "apart_us": "positive?", "apart_p10_us": "positive?", "apart_p90_us": "positive?", "kernels": "count?",
+        "fused_us": "positive?", "fused_p10_us": "positive?", "fused_p90_us": "positive?", "fused_kernels": "count?",
+        "pairs": "count?", "operations": "count?", "cold": "text?", "checked": "text?", "peer": "text?",
+        "peer_time_us": "positive?", "speedup_vs_peer": "positive?", "failure": "text?",
+        "joules": "positive?", "watts": "positive?", "window_s": "positive?", "rest_watts": "positive?",
+        "peer_joules": "positive?", "peer_watts": "positive?", "peer_window_s": "positive?",
+        "peer_rest_watts": "positive?", "energy_failure": "text?",
+    },
+    "network_kernels": {
+        "network": "text", "batch": "positive", "dtype": "text", "layout": "text", "layers": "text", "stage": "text",
+        "time_us": "positive",
     },
     "sanitizer": {"tool": "text", "stage": "text", "clean": "flag", "message": "text?", "version": "text?"},
     "reduction_error": {
@@ -377,7 +395,8 @@ def _record(data: Mapping[str, Any], name: str) -> Record:
         if data.get(name) is not None
     }
     # A run of the sanitizer, say, measures no ceilings.
-    needed = rows or ceilings or sections.get("grid") or sections.get("layers") or not any(sections.values())
+    timed = any(sections.get(name) for name in ("grid", "layers", "networks"))
+    needed = rows or ceilings or timed or not any(sections.values())
     copy = _number(ceilings.get("copy_gbps"), "ceilings.copy_gbps") if needed else 0.0
     for key in ("l2_gbps", "fma_tflops", "launch_us"):
         if ceilings.get(key) is not None:
@@ -1057,6 +1076,7 @@ _HOW = {
     "grid": "On a GPU: `python benchmarks/shape_grid.py`.",
     "layers": "On a GPU: `python benchmarks/record_layers.py`.",
     "layer_counters": "On a GPU with Nsight Compute: `python benchmarks/ncu_layers.py`.",
+    "networks": "On a GPU: `python benchmarks/record_networks.py`.",
     "sanitizer": "On a GPU: `python benchmarks/sanitize.py`.",
     "reduction_error": "On a GPU: `python benchmarks/reduction_error.py`.",
     "comparisons": "On a GPU: `python benchmarks/record_run.py`.",
