@@ -522,6 +522,103 @@ def _counted(value: int | None) -> str:
     return "" if value is None else f"{value:,}"
 
 
+# ------------------------------------------------------------------------------------------------------------ networks
+
+
+def networks(
+    runs: Sequence[Record] | None = None, gpu: str | None = None
+) -> tuple[list[Mapping[str, Any]], list[Record]]:
+    """(rows, runs): the newest row of each network, batch, storage type and layout on one GPU, and their runs.
+
+    gpu: that of the newest run with networks if None.
+    """
+    runs = records.load_runs() if runs is None else list(runs)
+    having = [run for run in runs if run.sections.get("networks") and gpu in (None, run.gpu)]
+    having = [run for run in having if run.gpu == having[-1].gpu]
+    found: dict[tuple[Any, ...], tuple[Mapping[str, Any], Record]] = {}
+    for run in having:
+        for row in run.sections["networks"]:
+            found[tuple(row[name] for name in ("network", "batch", "dtype", "layout"))] = row, run
+    used = [run for run in having if any(one is run for _, one in found.values())]
+
+    def place(row: Mapping[str, Any]) -> tuple[Any, ...]:
+        return (row["network"], -len(row["dtype"]), row["dtype"], row["batch"], row["layout"])
+
+    return sorted((row for row, _ in found.values()), key=place), used
+
+
+def networks_summary(runs: Sequence[Record] | None = None, gpu: str | None = None) -> Markdown:
+    """Whole networks, layer by layer and with fused modules, beside PyTorch's best; energy of an image; the losses."""
+    rows, used = networks(runs, gpu)
+    if not rows:
+        return Markdown("No networks are recorded. On a GPU: `python benchmarks/record_networks.py`.\n")
+    head = ["network", "dtype", "batch", "apart (µs)", "fused (µs)", "fused pairs", "PyTorch's best", "its time (µs)"]
+    head += ["× PyTorch", "mJ an image", "PyTorch's", "× PyTorch", ""]
+    lines = [records._line(head), records._line(["---"] * 2 + ["---:"] * 4 + ["---"] + ["---:"] * 5 + ["---"])]
+    layouts = {row["layout"] for row in rows}
+    for row in rows:
+        name = row["network"] if len(layouts) == 1 else f"{row['network']}, {row['layout']}"
+        cells = [name, row["dtype"], f"{row['batch']}", records._round(row.get("apart_us"))]
+        cells += [records._round(row.get("fused_us")), f"{row['pairs']}" if "pairs" in row else ""]
+        cells += [(row.get("peer") or "").removeprefix("PyTorch "), records._round(row.get("peer_time_us"))]
+        cells += [records._times(row.get("speedup_vs_peer")), _mj(row.get("joules")), _mj(row.get("peer_joules"))]
+        cells += [records._times(_saved(row)), row.get("failure") or records._result(row)]
+        lines.append(records._line(cells))
+    lines.append("")
+    lines += _networks_means(rows)
+    lost = [row for row in rows if row.get("speedup_vs_peer") and row["speedup_vs_peer"] < 1]
+    if lost:
+        said = (f"{_network_name(row)} {row['speedup_vs_peer']:.2f}" for row in lost)
+        lines.append(f"Slower than PyTorch, {len(lost)} of {len(rows)}: " + "; ".join(said) + ".  ")
+    if any(row.get("joules") for row in rows):
+        windows = [row[name] for row in rows for name in ("window_s", "peer_window_s") if row.get(name)]
+        rest = [row[name] for row in rows for name in ("rest_watts", "peer_rest_watts") if row.get(name)]
+        lines.append(
+            f"Energy: NVML's counter of the whole board over windows of {min(windows):.1f} to {max(windows):.1f} s, "
+            f"divided by the images in them; at rest the GPU took {min(rest):.0f} to {max(rest):.0f} W, which is part "
+            "of it.  "
+        )
+    for row in rows:
+        if row.get("energy_failure"):
+            lines.append(f"No energy of {_network_name(row)}: {row['energy_failure']}.  ")
+    notes = dict.fromkeys(note for run in used for note in run.notes)
+    lines += [
+        *(f"{note}  " for note in notes),
+        f"One inference as one CUDA graph, random weights, maps in {' and '.join(sorted(layouts))}. apart: a kernel "
+        "for each layer; fused: two layers in one kernel where their measured times say so. × PyTorch: its fastest way "
+        "over the faster of ours, in time, and PyTorch's energy over ours.  ",
+        f"Measured on {'; '.join(dict.fromkeys(run.where() for run in used))}.",
+        "",
+    ]
+    return Markdown("\n".join(lines))
+
+
+def _networks_means(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The geometric mean of each storage type and batch, in one line."""
+    groups: dict[tuple[str, int], list[float]] = {}
+    for row in rows:
+        if row.get("speedup_vs_peer"):
+            groups.setdefault((row["dtype"], row["batch"]), []).append(row["speedup_vs_peer"])
+    said = [
+        f"{math.exp(statistics.fmean(map(math.log, ratios))):.2f} ({dtype}, batch {batch}, {len(ratios)} networks)"
+        for (dtype, batch), ratios in sorted(groups.items(), key=lambda one: (-len(one[0][0]), one[0]))
+    ]
+    return [f"Geometric means of × PyTorch, in time: {'; '.join(said)}.  "] if said else []
+
+
+def _network_name(row: Mapping[str, Any]) -> str:
+    return f"{row['network']} ({row['dtype']}, batch {row['batch']}, {row['layout']})"
+
+
+def _mj(joules: float | None) -> str:
+    return "" if joules is None else records._round(1e3 * joules)
+
+
+def _saved(row: Mapping[str, Any]) -> float | None:
+    """The peer's energy over ours."""
+    return row["peer_joules"] / row["joules"] if row.get("joules") and row.get("peer_joules") else None
+
+
 # ------------------------------------------------------------------------------------------------------------- tables
 
 
@@ -537,6 +634,7 @@ def tables(runs: Sequence[Record] | None = None) -> dict[str, Callable[[], str]]
         "layers/summary": lambda: layers_summary(runs),
         "layers/counters": lambda: counters_summary(runs),
         "layers/counters/each": lambda: counters_table(runs),
+        "networks/summary": lambda: networks_summary(runs),
         "sanitizer": lambda: records.sanitizer_table(runs),
         "reduction_error": lambda: records.reduction_error_table(runs),
         "comparisons": lambda: records.comparisons_table(runs),

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dwlab import layers, machine, records, report, roofline
+from dwlab import layers, machine, networks, records, report, roofline
 from dwlab.problems import PAPER, PATHS, DepthwiseConv1d
 from dwlab.records import Measurement, RecordError, RecordWarning
 
@@ -506,7 +506,24 @@ def test_the_command_without_records_says_how_to_make_one(tmp_path, capsys):
 # ---------------------------------------------------------------------------------------------------- what is committed
 
 
+class Whole:
+    """A network as a problem: what must move and be multiplied at least."""
+
+    def __init__(self, row):
+        self.network = networks.network(
+            row.problem["network"], row.problem["N"], row.problem["layout"], row.dtype, row.problem["resolution"]
+        )
+
+    def compulsory_bytes(self, path):
+        return self.network.compulsory_bytes
+
+    def flops_of(self, path):
+        return 2 * self.network.macs
+
+
 def problem_of(row):
+    if row.op == "network":
+        return Whole(row)
     if row.op == "fused":  # the layers in words, each behind its op
         return layers.problem(" -> ".join(text.split(" ", 1)[1] for text in row.problem.values()))
     made = {"depthwise2d": layers.DepthwiseConv2d, "pointwise": layers.Pointwise}.get(row.op, DepthwiseConv1d)

@@ -1,0 +1,567 @@
+"""Whole networks by our kernels against PyTorch's best: ``python benchmarks/record_networks.py [FOLDER]``.
+
+MobileNetV1, MobileNetV2, Xception and ProxylessNAS-GPU, in float32 and float16, at batch 1 and 32: the MobileNets at
+batch 1 first. For each, the last stages that take its layers and pairs are timed here, and the fastest are put into one
+CUDA graph: layer by layer (apart), and with fused modules where their times say so (fused). At batch 1 each step, at
+any batch the whole output is held against float64 before a time is taken, and on a fresh image after it. PyTorch's:
+eager, NCHW and channels last, pointwise layers as matrix products too, ReLUs in the call before them too, and with
+--compiled through torch.compile; CUDA graphs, cuDNN's search on, the same precision. Both with random weights.
+
+Writes one record into FOLDER (the project's own if none is given): measurements of op `network`, the section
+`networks`, and in `network_kernels` what each kernel took. Networks compile in several processes while one at a time
+uses the GPU; with --energy, J an image of ours and of PyTorch's best. What is there when the time is over, or on
+Ctrl-C, is written.
+Exit status 1 if a result was wrong or nothing was measured.
+
+examples: record_networks.py --network mobilenet_v1 --network mobilenet_v2 --batch 1 --energy --seconds 240
+          record_networks.py --missing        what no record has yet
+          record_networks.py --list           what would be measured, in which order; needs no GPU
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import multiprocessing
+import os
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from multiprocessing import connection
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from dwlab import energy, inference, networks, peers, planner, records, report  # noqa: E402
+from dwlab.layers import LAYOUTS, Fused  # noqa: E402
+from dwlab.networks import Network  # noqa: E402
+from dwlab.timing import Timing  # noqa: E402
+
+NETWORKS = ("mobilenet_v1", "mobilenet_v2", "xception", "proxylessnas")
+HOW = {"rounds": 5, "min_seconds": 0.05}
+MOST_PEERS_AHEAD = 8  # processes in which torch.compile runs at once: each takes some GB of memory
+
+Send = Callable[[str, Any], None]
+"""What a process says: a kind ("row", "kernels", "note") and what of it."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """What one process measures: a network in a storage type and layout, at each batch. place: its turn among all."""
+
+    name: str
+    dtype: str
+    layout: str
+    batches: tuple[int, ...]
+    place: int = 0
+
+    def network(self, batch: int) -> Network:
+        """The table at a batch."""
+        return networks.network(self.name, batch, self.layout, self.dtype)
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.dtype} {self.layout}"
+
+
+def plan(options: argparse.Namespace, known: Sequence[tuple[Any, ...]] = ()) -> list[Group]:
+    """The groups in order: MobileNets first, float32 before float16. known: (name, batch, dtype, layout) to leave out.
+
+    Raises NetworkError for an unknown name, with the nearest.
+    """
+    found = []
+    for layout in options.layout:
+        names = sorted(options.network, key=lambda name: not name.startswith("mobilenet"))
+        for mobile in (True, False):
+            for dtype in options.dtype:
+                for name in names:
+                    networks.network(name)
+                    if name.startswith("mobilenet") is mobile:
+                        batches = [one for one in options.batch if (name, one, dtype, layout) not in known]
+                        found.append(Group(name, dtype, layout, tuple(batches)))
+    return [replace(group, place=place) for place, group in enumerate(group for group in found if group.batches)]
+
+
+# ----------------------------------------------------------------------------------------------------------- measuring
+
+
+def measure(group: Group, batch: int, options: Mapping[str, Any], send: Send) -> None:
+    """All of a network at a batch, while this process has the GPU; rows are sent as soon as there is something in them.
+
+    options: "gpu", for the planner; "last", stages that are tried; "compiled"; "energy", seconds of a window or None.
+    """
+    network = group.network(batch)
+    row: dict[str, Any] = {
+        "network": group.name, "batch": batch, "dtype": group.dtype, "layout": group.layout,
+        "resolution": network.resolution,
+    }  # fmt: skip
+    try:
+        models = prepare(network, options["gpu"], options["last"], send)
+        said = [f"{what}: {wrong}" for what, model in models.items() if (wrong := wrong_before(model))]
+        if said:
+            send("row", row | {"failure": "WRONG: " + "; ".join(said)})
+            return
+        row["checked"] = checked(network)
+        timed = {what: inference.time_graph(model.graph, **HOW) for what, model in models.items()}
+        best = min(timed, key=lambda what: timed[what].median_us)
+        made = inference.measure(models[best], compiled=options["compiled"], **HOW)
+        timed[best] = made.ours
+        wrong = wrong_after(models)
+        if wrong:
+            send("row", row | {"failure": f"WRONG: {wrong}"})
+            return
+        row |= times(models, timed, made.peers)
+        send("row", row)
+        shown = {"path": "forward", "dtype": group.dtype, "shape": problem_of(row)}
+        send("peers", [one.to_dict() | shown for one in made.peers])
+        if options["energy"]:
+            send("row", row | energies(models[best], made.best, options["energy"]))
+    except Exception as error:
+        traceback.print_exc()
+        send("row", row | {"failure": _said(error)})
+
+
+def prepare(network: Network, gpu: str, last: int, send: Send) -> dict[str, inference.Model]:
+    """Models by what was timed here, which is sent too: "apart", and "fused" if any pair pays."""
+    tuned = inference.tune(network, last)
+    send("kernels", kernels(network, tuned.times))
+    if tuned.failures:
+        (what, why), *others = tuned.failures.items()
+        more = f", and {len(others)} more" if others else ""
+        send("note", f"{network.name}, batch {network.batch}, {network.dtype}: not timed: {what}: {why}{more}.")
+    pieces = inference.partition(network, gpu, times=tuned.times)
+    models = {"apart": inference.prepare(network, times=tuned.times)}
+    if any(len(piece) > 1 for piece in pieces):
+        models["fused"] = inference.prepare(network, None, pieces, times=tuned.times)
+    return models
+
+
+def kernels(network: Network, times: inference.Times) -> list[dict[str, Any]]:
+    """Rows of the section `network_kernels`: the fastest stage of each layer and pair, alike ones once."""
+    made = {}
+    layers = [(layer.name, layer.problem) for layer in network.layers if layer.planned]
+    for first, second in zip(network.layers, network.layers[1:], strict=False):
+        if first.planned and second.planned:
+            layers.append((f"{first.name} + {second.name}", Fused(first.problem, second.problem)))
+    for name, problem in layers:
+        if times.get(problem) and problem not in made:
+            stage = min(times[problem], key=times[problem].__getitem__)
+            made[problem] = {
+                "network": network.name, "batch": network.batch, "dtype": network.dtype, "layout": network.layout,
+                "layers": name, "stage": stage, "time_us": times[problem][stage],
+            }  # fmt: skip
+    return list(made.values())
+
+
+def checked(network: Network) -> str:
+    """What was held against float64, in words."""
+    steps = "each step on its own input, and " if network.batch == 1 else ""
+    return f"{steps}the whole output of {network.batch} image{'s' * (network.batch > 1)}, and of fresh ones after"
+
+
+def wrong_before(model: inference.Model) -> str:
+    """What is wrong with a model: at batch 1 step by step, else with its output; "" if nothing."""
+    image = inference.random_image(model.network)
+    if model.network.batch == 1:
+        found = inference.compare(model, image)
+        return "" if found.ok else found.summary()
+    return _wrong_whole(model, image)
+
+
+def wrong_after(models: Mapping[str, inference.Model]) -> str:
+    """What is wrong with the models' outputs for a fresh image, when they have been timed; "" if nothing."""
+    for what, model in models.items():
+        said = _wrong_whole(model, inference.random_image(model.network, seed=1))
+        if said:
+            return f"{what}, on a fresh image: {said}"
+    return ""
+
+
+def _wrong_whole(model: inference.Model, image: Any) -> str:
+    error, theirs, _ = inference.whole(model, image)
+    return "" if inference.near(error, theirs) else f"the output is off by {error:.1e}, PyTorch's by {theirs:.1e}"
+
+
+def times(
+    models: Mapping[str, inference.Model], timed: Mapping[str, Timing], ran: Sequence[peers.Peer]
+) -> dict[str, Any]:
+    """A row's times, ours and the fastest peer's, and what our models are made of."""
+    made: dict[str, Any] = {}
+    for what, model in models.items():
+        made |= {
+            f"{what}_us": timed[what].median_us, f"{what}_p10_us": timed[what].p10_us,
+            f"{what}_p90_us": timed[what].p90_us, "kernels" if what == "apart" else "fused_kernels": model.launches[0],
+        }  # fmt: skip
+    last = list(models.values())[-1]
+    made |= {
+        "pairs": sum(step.stage is not None and len(step.layers) > 1 for step in last.steps),
+        "operations": last.launches[1],
+        "cold": timed["apart"].cold,
+    }
+    peer = peers.fastest(ran)
+    if peer is None:
+        why = "; ".join(f"{one.way}: {one.failure}" for one in ran) or "PyTorch was not tried"
+        return made | {"failure": f"no peer: {why}"}
+    ours = min(one.median_us for one in timed.values())
+    us = peer.time.median_us
+    return made | {"peer": peer.name, "peer_time_us": us, "speedup_vs_peer": us / ours}
+
+
+def energies(model: inference.Model, peer: peers.Peer | None, seconds: float) -> dict[str, Any]:
+    """J an image of ours and of the peer's graph; or why not."""
+    made: dict[str, Any] = {}
+    batch = model.network.batch
+    try:
+        made |= _energy("", energy.of_graph(model.graph, per_launch=batch, seconds=seconds))
+        if peer is not None:
+            with inference.peer_graph(model, peer.name) as (graph, _):
+                made |= _energy("peer_", energy.of_graph(graph, per_launch=batch, seconds=seconds))
+    except Exception as error:  # the times stay
+        made["energy_failure"] = _said(error)
+    return made
+
+
+def _energy(whose: str, found: energy.Energy) -> dict[str, float]:
+    return {
+        f"{whose}joules": found.per_run, f"{whose}watts": found.watts, f"{whose}window_s": found.seconds,
+        f"{whose}rest_watts": found.rest_watts,
+    }  # fmt: skip
+
+
+def _said(error: BaseException) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+
+
+# ------------------------------------------------------------------------------------------------------------ processes
+
+
+class Turns:
+    """Who works on what: one at a time compiles kernels, one at a time uses the GPU, the first in order of those that
+    wait. What runs torch.compile ("ahead") does so beside each other, and before anything is timed.
+
+    ahead: those that will ask for it.
+    """
+
+    def __init__(self, ahead: Sequence[Any] = ()) -> None:
+        self.ahead = set(ahead)
+        self.waiting: dict[str, dict[Any, Any]] = {"ahead": {}, "kernels": {}, "gpu": {}}
+        self.having: dict[str, set[Any]] = {what: set() for what in self.waiting}
+
+    def want(self, who: Any, what: str, order: Any) -> None:
+        """Someone asks for a turn."""
+        self.waiting[what][who] = order
+
+    def done(self, who: Any, what: str) -> None:
+        """Someone's turn is over."""
+        self.having[what].discard(who)
+        if what == "ahead":
+            self.ahead.discard(who)
+
+    def gone(self, who: Any) -> None:
+        """Someone has ended: its turns are free."""
+        for what in self.waiting:
+            self.waiting[what].pop(who, None)
+            self.done(who, what)
+
+    def next(self) -> list[Any]:
+        """Those whose turn it is now."""
+        found = []
+        for what, most in (("ahead", MOST_PEERS_AHEAD), ("kernels", 1), ("gpu", 0 if self.ahead else 1)):
+            waiting, having = self.waiting[what], self.having[what]
+            while waiting and len(having) < most:
+                who = min(waiting, key=waiting.__getitem__)
+                del waiting[who]
+                having.add(who)
+                found.append(who)
+        return found
+
+
+def work(link: Any, group: Group, options: Mapping[str, Any]) -> None:
+    """A process: asks for its turns through the link, and sends what it finds."""
+
+    @contextlib.contextmanager
+    def turn(what: str, batch: int) -> Iterator[None]:
+        link.send(("want", (what, (options["batches"].index(batch), group.place))))
+        link.recv()
+        yield
+        link.send(("done", what))
+
+    def send(kind: str, value: Any) -> None:
+        link.send((kind, value))
+
+    try:
+        import torch
+
+        torch.cuda.init()
+        weights = inference.random_weights(group.network(1))
+        if options["compiled"]:
+            with turn("ahead", group.batches[0]):
+                for batch in group.batches:
+                    inference.compile_peers(group.network(batch), weights)
+                    torch.cuda.empty_cache()
+        for batch in group.batches:
+            with turn("kernels", batch):
+                inference.compile_candidates(group.network(batch), options["last"], options["processes"])
+                planner.plan(group.network(batch), options["gpu"])  # what `partition` asks: kept from here on
+                torch.cuda.empty_cache()
+            with turn("gpu", batch):
+                measure(group, batch, options, send)
+                torch.cuda.synchronize()
+                torch.cuda.empty_cache()
+        link.send(("end", None))
+    except (EOFError, BrokenPipeError):
+        pass  # whoever gives turns has ended
+    except Exception as error:
+        traceback.print_exc()
+        with contextlib.suppress(OSError):
+            link.send(("note", f"{group}: its process ended early: {_said(error)}."))
+    finally:
+        link.close()
+
+
+def started_process(group: Group, options: Mapping[str, Any]) -> tuple[Any, Callable[[], None]]:
+    """(the link to a new process, what ends it)."""
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    process = context.Process(target=work, args=(theirs, group, options), daemon=False)  # it has processes of its own
+    process.start()
+    theirs.close()
+
+    def end() -> None:
+        process.terminate()
+        process.join(10)
+
+    return ours, end
+
+
+@dataclass
+class Found:
+    """What came in so far. rows, kernels: by network, batch, storage type and layout."""
+
+    rows: dict[tuple[Any, ...], dict[str, Any]] = field(default_factory=dict)
+    kernels: dict[tuple[Any, ...], list[dict[str, Any]]] = field(default_factory=dict)
+    peers: list[dict[str, Any]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def take(self, kind: str, value: Any, say: Callable[[str], None]) -> None:
+        """What a process sent; `say` gets a line for people."""
+        if kind == "row":
+            self.rows[_key(value)] = value
+            say(line(value))
+        elif kind == "kernels" and value:
+            self.kernels[_key(value[0])] = value
+            say(f"{value[0]['network']} {value[0]['dtype']} batch {value[0]['batch']}: {len(value)} kernels timed")
+        elif kind == "peers":
+            self.peers += value
+        elif kind == "note":
+            self.notes.append(value)
+            say(value)
+
+
+def _key(row: Mapping[str, Any]) -> tuple[Any, ...]:
+    return row["network"], row["batch"], row["dtype"], row["layout"]
+
+
+def line(row: Mapping[str, Any]) -> str:
+    """A row in a line."""
+    text = f"{row['network']} {row['dtype']} batch {row['batch']} {row['layout']}: "
+    if "apart_us" not in row:
+        return text + row["failure"]
+    text += f"apart {row['apart_us']:,.1f} µs"
+    if "fused_us" in row:
+        text += f", fused {row['fused_us']:,.1f} µs ({row['pairs']} pairs)"
+    if "peer" in row:
+        text += f", {row['peer']} {row['peer_time_us']:,.1f} µs, × {row['speedup_vs_peer']:.2f}"
+    if "joules" in row:
+        text += f"; {1e3 * row['joules']:,.2f} mJ an image"
+    if "peer_joules" in row:
+        text += f", peer {1e3 * row['peer_joules']:,.2f} mJ, × {row['peer_joules'] / row['joules']:.2f}"
+    return "; ".join([text, *(row[name] for name in ("failure", "energy_failure") if row.get(name))])
+
+
+def collect(
+    groups: Sequence[Group],
+    options: Mapping[str, Any],
+    left: Callable[[], float],
+    say: Callable[[str], None] = print,
+    start: Callable[..., tuple[Any, Callable[[], None]]] = started_process,
+) -> Found:
+    """What the processes measure until all is done, the time is over or someone interrupts. left: seconds."""
+    found, links, ends = Found(), {}, []
+    try:
+        for group in groups:
+            link, end = start(group, options)
+            links[link] = group
+            ends.append(end)
+        turns = Turns(list(links) if options["compiled"] else ())
+        while links and left() > 0:
+            for link in connection.wait(list(links), timeout=max(0.0, min(1.0, left()))):
+                try:
+                    kind, value = link.recv()
+                except (EOFError, OSError):
+                    kind, value = "end", None
+                if kind == "want":
+                    turns.want(link, *value)
+                elif kind == "done":
+                    turns.done(link, value)
+                elif kind == "end":
+                    turns.gone(link)
+                    del links[link]
+                else:
+                    found.take(kind, value, say)
+            for link in turns.next():
+                with contextlib.suppress(OSError):  # its end is read above
+                    link.send("go")
+    except KeyboardInterrupt:
+        found.notes.append("The run was interrupted.")
+    finally:
+        for end in ends:
+            end()
+    asked = [(group.name, batch, group.dtype, group.layout) for group in groups for batch in group.batches]
+    missing = [one for one in asked if one not in found.rows]
+    if missing:
+        names = ", ".join(f"{name} {dtype} batch {batch}" for name, batch, dtype, _ in missing)
+        found.notes.append(f"{len(missing)} of {len(asked)} networks were not reached: {names}.")
+    return found
+
+
+# -------------------------------------------------------------------------------------------------------------- record
+
+
+def problem_of(row: Mapping[str, Any]) -> dict[str, Any]:
+    """What stands for a network's sizes in a measurement."""
+    return {"network": row["network"], "N": row["batch"], "layout": row["layout"], "resolution": row["resolution"]}
+
+
+def measurements(row: Mapping[str, Any], copy_gbps: float) -> list[records.Measurement]:
+    """The measurements of a row of the section `networks`: a stage "apart" and a stage "fused"."""
+    network = networks.network(row["network"], row["batch"], row["layout"], row["dtype"], row["resolution"])
+    nbytes, flops, made = network.compulsory_bytes, 2 * network.macs, []
+    for order, what in enumerate(("apart", "fused"), 1):
+        us = row.get(f"{what}_us")
+        if us is None:
+            continue
+        gbps, peer = nbytes / us / 1e3, row.get("peer")
+        made.append(records.Measurement(
+            gpu="", date="", op="network", path="forward", stage=what, problem=problem_of(row), dtype=row["dtype"],
+            time_us=us, p10_us=row[f"{what}_p10_us"], p90_us=row[f"{what}_p90_us"], rounds=HOW["rounds"], launches=1,
+            method="graph", cold=row["cold"], compulsory_bytes=nbytes, effective_gbps=gbps, copy_gbps=copy_gbps,
+            fraction_of_copy=gbps / copy_gbps, flops=flops, intensity=flops / nbytes, order=order, peer=peer,
+            peer_time_us=row.get("peer_time_us"), speedup_vs_peer=row["peer_time_us"] / us if peer else None,
+            note=row["checked"],
+        ))  # fmt: skip
+    return made
+
+
+def known(runs: Sequence[records.Record]) -> set[tuple[Any, ...]]:
+    """(name, batch, dtype, layout) of the networks that a record has with times of ours and of a peer."""
+    return {_key(row) for run in runs for row in run.sections.get("networks", ()) if row.get("speedup_vs_peer")}
+
+
+# ------------------------------------------------------------------------------------------------------------- command
+
+
+def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
+    """The command line. Lists that are not given are the whole ones."""
+    parser = argparse.ArgumentParser(
+        description=__doc__.split("\n")[0], epilog=__doc__.split("\n\n")[-1],
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
+    parser.add_argument("folder", nargs="?", default=str(ROOT / "dwlab" / "records"), help="where the record goes")
+    parser.add_argument("--network", action="append", help=f"only this, may be repeated ({', '.join(NETWORKS)})")
+    parser.add_argument("--dtype", action="append", choices=inference.DTYPES, help="storage type (default: both)")
+    parser.add_argument("--batch", action="append", type=int, help="images (default: 1 and 32)")
+    parser.add_argument("--layout", action="append", choices=LAYOUTS, help="of our maps (default: NHWC)")
+    parser.add_argument("--last", type=int, default=2, help="try so many of the last stages (default: %(default)s)")
+    parser.add_argument("--compiled", action="store_true", help="torch.compile too: a minute and more a network")
+    parser.add_argument("--energy", action="store_true", help="J an image too, ours and PyTorch's best")
+    parser.add_argument("--window", type=float, default=2.0, help="seconds of energy's window (default: %(default)s)")
+    parser.add_argument("--seconds", type=float, default=500, help="stop after so long (default: %(default)s)")
+    parser.add_argument("--processes", type=int, default=max(1, min(16, (os.cpu_count() or 3) - 2)))
+    parser.add_argument("--missing", action="store_true", help="only what no record has")
+    parser.add_argument("--list", action="store_true", help="list the networks and measure nothing")
+    options = parser.parse_args(given)
+    options.network, options.dtype = options.network or list(NETWORKS), options.dtype or list(inference.DTYPES)
+    options.batch, options.layout = options.batch or [1, 32], options.layout or ["NHWC"]
+    for name, least in (("batch", 1), ("last", 1), ("processes", 1)):
+        values = getattr(options, name)
+        for value in values if isinstance(values, list) else [values]:
+            if value < least:
+                parser.error(f"--{name} {value}: at least {least}")
+    for name in ("seconds", "window"):
+        if not 0 < getattr(options, name) < float("inf"):
+            parser.error(f"--{name} {getattr(options, name)}: a positive number of seconds")
+    for name in ("network", "dtype", "batch", "layout"):
+        setattr(options, name, list(dict.fromkeys(getattr(options, name))))
+    return options
+
+
+def main(given: Sequence[str] | None = None) -> int:
+    began = time.monotonic()
+    options = arguments(given)
+    try:
+        groups = plan(options, known(records.load_runs()) if options.missing else ())
+    except networks.NetworkError as error:
+        print(f"record_networks: {error}", file=sys.stderr)
+        return 2
+    if options.list:
+        asked = [(place, group, batch) for group in groups for place, batch in enumerate(options.batch)]
+        for _, group, batch in sorted(asked, key=lambda one: (one[0], one[1].place)):
+            if batch in group.batches:
+                print(group.network(batch).summary())
+        return 0
+    folder = Path(options.folder).resolve()
+    folder.mkdir(parents=True, exist_ok=True)
+    records.check_writable(folder)
+    os.environ["DWLAB_TARGET"] = "gpu"
+    for name in ("TORCHINDUCTOR_COMPILE_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+        os.environ.setdefault(name, "2")  # the processes here are many enough
+
+    from dwlab import machine as machines
+
+    if not peers.available():
+        print("record_networks needs a GPU and PyTorch, which runs what our kernels do not, and is the peer",
+              file=sys.stderr)  # fmt: skip
+        return 2
+    if not groups:
+        print("there is nothing to measure: every network asked for is in a record", file=sys.stderr)
+        return 0
+    machine = machines.measure(quick=True)
+    ceilings = machine.ceilings
+
+    def say(text: str) -> None:
+        print(f"{time.monotonic() - began:4.0f} s  {text}", flush=True)
+
+    say(f"ceilings measured; {sum(len(group.batches) for group in groups)} networks")
+    known_to_all = {
+        "batches": options.batch, "last": options.last, "compiled": options.compiled, "processes": options.processes,
+        "energy": options.window if options.energy else None, "gpu": "present",
+    }  # fmt: skip
+    signal.signal(signal.SIGTERM, _interrupted)
+    found = collect(groups, known_to_all, lambda: options.seconds - (time.monotonic() - began), say)
+    if not found.rows and not found.kernels:
+        print("nothing was measured", *found.notes, sep="\n", file=sys.stderr)
+        return 1
+    rows = list(found.rows.values())
+    how = "torch.compile was tried too" if options.compiled else "torch.compile was not tried"
+    file = records.write(
+        folder, [one for row in rows for one in measurements(row, ceilings.copy_gbps)], machines.environment(machine),
+        ceilings.to_dict(), peers=found.peers, machine=machine.to_dict(),
+        sections={"networks": rows, "network_kernels": [one for some in found.kernels.values() for one in some]},
+        notes=[f"networks: the last {options.last} stages that take a layer or pair were timed; {how}.", *found.notes],
+    )  # fmt: skip
+    print(f"\n{file.name}\n\n{report.networks_summary([records.read_run(file)])}")
+    print(f"{time.monotonic() - began:.0f} s")
+    return 1 if any("WRONG" in (row.get("failure") or "") for row in rows) else 0
+
+
+def _interrupted(signal: int, frame: Any) -> None:
+    raise KeyboardInterrupt
+
+
+if __name__ == "__main__":
+    sys.exit(main())

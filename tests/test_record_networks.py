@@ -1,0 +1,446 @@
+"""Whole networks against PyTorch: what is planned, measured, recorded and shown. No GPU needed."""
+
+import contextlib
+import dataclasses
+import itertools
+import multiprocessing
+import threading
+import types
+
+import numpy as np
+import pytest
+from test_benchmarks import script
+from test_records import CEILINGS, ENVIRONMENT
+
+from dwlab import energy, inference, networks, peers, records, report, target
+from dwlab.energy import Energy
+from dwlab.peers import Peer
+from dwlab.records import RecordError
+from dwlab.timing import Timing
+
+record_networks = script("record_networks")
+on_interpreter = pytest.mark.skipif(target.mode == "gpu", reason="runs on the interpreter; a GPU has the script itself")
+
+
+def timing_of(us):
+    return Timing(us, 0.9 * us, 1.1 * us, 5, 10, "graph", "warm")
+
+
+# ---------------------------------------------------------------------------------------------------------- the plan
+
+
+def test_mobilenets_at_batch_1_come_first():
+    groups = record_networks.plan(record_networks.arguments([]))
+    turns = record_networks.Turns()
+    for group in groups:
+        turns.want(group, "gpu", (0, group.place))
+    order = []
+    while turns.waiting["gpu"] or turns.having["gpu"]:
+        order += turns.next()
+        turns.done(order[-1], "gpu")
+    assert [str(group).split()[:2] for group in order[:4]] == [
+        ["mobilenet_v1", "float32"], ["mobilenet_v2", "float32"], ["mobilenet_v1", "float16"],
+        ["mobilenet_v2", "float16"],
+    ]  # fmt: skip
+    assert order == groups and len(groups) == 8 and all(group.batches == (1, 32) for group in groups)
+
+
+def test_only_what_is_asked_for_and_not_recorded(tmp_path):
+    options = record_networks.arguments(["--network", "xception", "--network", "mobilenet_v1", "--dtype", "float16"])
+    assert [group.name for group in record_networks.plan(options)] == ["mobilenet_v1", "xception"]
+    known = record_networks.known([recorded(tmp_path, [row(dtype="float16", batch=1), row("xception", speedup=None)])])
+    assert known == {("mobilenet_v1", 1, "float16", "NHWC")}
+    first, second = record_networks.plan(options, known)
+    assert (first.name, first.batches, second.batches, second.place) == ("mobilenet_v1", (32,), (1, 32), 1)
+
+
+@pytest.mark.parametrize(
+    "given, words",
+    [
+        (["--batch", "0"], "--batch 0: at least 1"),
+        (["--last", "0"], "--last 0: at least 1"),
+        (["--seconds", "nan"], "--seconds nan: a positive number"),
+        (["--window", "0"], "--window 0.0: a positive number"),
+        (["--dtype", "int8"], "invalid choice"),
+        (["--layout", "NHCW"], "invalid choice"),
+    ],
+)
+def test_options_that_cannot_be_are_refused(given, words, capsys):
+    with pytest.raises(SystemExit):
+        record_networks.arguments(given)
+    assert words in capsys.readouterr().err
+
+
+def test_an_unknown_network_gets_the_nearest_and_the_list_needs_no_gpu(capsys):
+    assert record_networks.main(["--network", "mobilenet_v9"]) == 2
+    assert "mobilenet_v" in capsys.readouterr().err
+    assert record_networks.main(["--list", "--network", "xception", "--dtype", "float32"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split(",")[1] for line in lines] == [" batch 1", " batch 32"]
+
+
+@on_interpreter
+def test_without_a_gpu_it_says_so(capsys, tmp_path, monkeypatch):
+    monkeypatch.setattr(peers, "available", lambda: False)
+    monkeypatch.setenv("DWLAB_TARGET", "simulated")
+    assert record_networks.main([str(tmp_path)]) == 2
+    assert "needs a GPU and PyTorch" in capsys.readouterr().err and list(tmp_path.iterdir()) == []
+
+
+# ------------------------------------------------------------------------------------------------------------- turns
+
+
+def test_one_compiles_and_one_measures_at_a_time():
+    turns = record_networks.Turns()
+    turns.want("b", "gpu", (0, 1))
+    turns.want("a", "gpu", (0, 0))
+    turns.want("c", "kernels", (0, 2))
+    turns.want("d", "kernels", (1, 0))
+    assert set(turns.next()) == {"a", "c"} and turns.next() == []
+    turns.done("a", "gpu")
+    turns.want("a", "gpu", (1, 0))  # its next batch comes after the others' first
+    assert turns.next() == ["b"]
+    turns.gone("b")  # it ended without a word
+    turns.gone("c")
+    assert set(turns.next()) == {"a", "d"}
+
+
+def test_nothing_is_timed_while_torch_compile_runs_anywhere(monkeypatch):
+    monkeypatch.setattr(record_networks, "MOST_PEERS_AHEAD", 2)
+    turns = record_networks.Turns(["a", "b", "c"])
+    for place, who in enumerate("abc"):
+        turns.want(who, "ahead", (0, place))
+    assert turns.next() == ["a", "b"]
+    turns.done("a", "ahead")
+    turns.want("a", "gpu", (0, 0))
+    assert turns.next() == ["c"]
+    turns.done("b", "ahead")
+    assert turns.next() == []
+    turns.gone("c")  # which would have asked for more
+    assert turns.next() == ["a"]
+
+
+# --------------------------------------------------------------------------------------------------------- measuring
+
+
+@pytest.fixture
+def made(monkeypatch):
+    """A network of five layers on the interpreter; times, peers and energies are given, all else is real."""
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed: networks run with it")
+    from test_inference import tiny
+
+    network = dataclasses.replace(tiny(), name="mobilenet_v2")
+    monkeypatch.setattr(record_networks.Group, "network", lambda self, batch: small(network, batch))
+    times = {}
+    for stage, problem in inference.candidates(network, 1):
+        times[problem] = {stage.id: 1.0 if hasattr(problem, "first") else 2.0}
+    monkeypatch.setattr(inference, "tune", lambda made, last: inference.Tuned(rebatched(times, made.batch), {}))
+    graphs = iter(itertools.cycle([50.0, 40.0]))
+    monkeypatch.setattr(inference, "time_graph", lambda graph, **how: timing_of(next(graphs)))
+    ran = (Peer("PyTorch eager", "eager", timing_of(120.0)), Peer("PyTorch other", "other", failure="no memory"))
+    monkeypatch.setattr(inference, "measure", lambda model, compiled, **how: inference.Measured(timing_of(40.0), ran))
+    monkeypatch.setattr(energy, "of_graph", lambda graph, per_launch, seconds: energy_of(graph, per_launch, seconds))
+    monkeypatch.setattr(inference, "peer_graph", lambda model, name: contextlib.nullcontext((name, None)))
+    monkeypatch.setattr(inference, "compile_candidates", lambda *given: 0)
+    for name in ("init", "synchronize", "empty_cache"):
+        monkeypatch.setattr(torch.cuda, name, lambda: None)
+    return types.SimpleNamespace(network=network, ran=ran, torch=torch)
+
+
+def small(network, batch):
+    layers = [dataclasses.replace(one, problem=dataclasses.replace(one.problem, N=batch)) for one in network.layers]
+    return dataclasses.replace(network, layers=tuple(layers), batch=batch)
+
+
+def rebatched(times, batch):
+    def of(problem):
+        if hasattr(problem, "first"):
+            return dataclasses.replace(problem, first=of(problem.first), second=of(problem.second))
+        return dataclasses.replace(problem, N=batch)
+
+    return {of(problem): row for problem, row in times.items()}
+
+
+def energy_of(graph, per_launch, seconds):
+    joules = 600.0 if graph is None else 1800.0  # simulated models have no graph
+    return Energy("a GPU", joules, seconds, 1000 * per_launch, 100.0, 1.0)
+
+
+GROUP = record_networks.Group("mobilenet_v2", "float32", "NHWC", (1, 2))
+OPTIONS = {
+    "batches": [1, 2], "last": 1, "compiled": False, "energy": 2.0, "gpu": "h200", "processes": 1,
+}  # fmt: skip
+
+
+def measured(batch, **options):
+    sent = []
+    record_networks.measure(GROUP, batch, OPTIONS | options, lambda kind, value: sent.append((kind, value)))
+    return sent
+
+
+@on_interpreter
+@pytest.mark.parametrize("batch", [1, 2])
+def test_a_network_is_checked_timed_and_recorded(made, batch, tmp_path):
+    sent = measured(batch)
+    assert [kind for kind, _ in sent] == ["kernels", "row", "peers", "row"]
+    kernels, first, ran, last = (value for _, value in sent)
+    assert "joules" not in first and first == {key: last[key] for key in first}
+    assert (last["apart_us"], last["fused_us"], last["peer_time_us"], last["speedup_vs_peer"]) == (50, 40, 120, 3)
+    assert last["kernels"] - last["pairs"] == last["fused_kernels"] and last["pairs"] >= 1
+    assert ("each step" in last["checked"]) == (batch == 1) and "fresh" in last["checked"]
+    assert last["joules"] == pytest.approx(0.6 / batch) and last["peer_joules"] == pytest.approx(1.8 / batch)
+    assert (last["window_s"], last["watts"], last["rest_watts"]) == (2, 300, 100)
+    assert {one["way"] for one in ran} == {"eager", "other"} and ran[0]["shape"]["N"] == batch
+    names = [one["layers"] for one in kernels]
+    assert len(names) == len(set(names)) and any(" + " in name for name in names)
+    rows = record_networks.measurements(last, 4000.0)
+    assert [(one.op, one.stage, one.speedup_vs_peer) for one in rows] == [
+        ("network", "apart", 120 / 50), ("network", "fused", 3)
+    ]  # fmt: skip
+    sections = {"networks": [last], "network_kernels": kernels}
+    run = records.read_run(records.write(tmp_path, rows, ENVIRONMENT, CEILINGS, peers=ran, sections=sections))
+    assert "| mobilenet_v2 | float32 |" in report.networks_summary([run])
+    assert "apart" in records.table("network", "forward", dtype="float32", runs=[run])
+    assert "| network/forward | fused |" in report.bandwidth_table(rows[0].problem, runs=[run])
+
+
+@on_interpreter
+def test_where_no_pair_pays_there_is_no_fused_model(made, monkeypatch):
+    slow = {}
+    for stage, problem in inference.candidates(made.network, 1):
+        slow[problem] = {stage.id: 9.0 if hasattr(problem, "first") else 2.0}
+    tuned = inference.Tuned(slow, {"a on b": "it spills", "c on d": "too"})
+    monkeypatch.setattr(inference, "tune", lambda network, last: tuned)
+    sent = measured(1, energy=None)
+    (note,) = (value for kind, value in sent if kind == "note")
+    assert note == "mobilenet_v2, batch 1, float32: not timed: a on b: it spills, and 1 more."
+    last = sent[-1][1] if sent[-1][0] == "row" else sent[-2][1]
+    assert last["pairs"] == 0 and "fused_us" not in last and "joules" not in last
+    assert [one.stage for one in record_networks.measurements(last, 4000.0)] == ["apart"]
+
+
+@on_interpreter
+@pytest.mark.parametrize("batch", [1, 2])
+def test_a_wrong_network_has_no_time(made, monkeypatch, batch):
+    real = inference.prepare
+
+    def spoiled(network, weights=None, given=None, **how):
+        model = real(network, weights, given, **how)
+        weights = inference.random_weights(network)
+        weights["1.project"]["b"][3] += 0.5
+        return model if given is None else dataclasses.replace(real(network, weights, given, **how),
+                                                               weights=model.weights)  # fmt: skip
+
+    monkeypatch.setattr(inference, "prepare", spoiled)
+    ((_, found),) = [one for one in measured(batch) if one[0] == "row"]
+    assert found["failure"].startswith("WRONG: fused: ") and "apart_us" not in found
+    assert record_networks.measurements(found, 4000.0) == []
+    assert record_networks.line(found).endswith(found["failure"])
+
+
+@on_interpreter
+def test_an_output_that_is_wrong_only_afterwards_has_no_time_either(made, monkeypatch):
+    real = inference.run
+    runs = []
+
+    def run(model, image):
+        y = real(model, image)
+        runs.append(image)
+        return y + 1.0 if not np.array_equal(image, runs[0]) else y
+
+    monkeypatch.setattr(inference, "run", run)
+    ((_, found),) = [one for one in measured(2) if one[0] == "row"]
+    assert found["failure"].startswith("WRONG: apart, on a fresh image: the output is off by")
+
+
+@on_interpreter
+def test_energy_that_cannot_be_measured_keeps_the_times(made, monkeypatch):
+    def fails(graph, **how):
+        raise energy.EnergyError("NVML does not start")
+
+    monkeypatch.setattr(energy, "of_graph", fails)
+    last = measured(1)[-1][1]
+    assert last["speedup_vs_peer"] == 3 and last["energy_failure"] == "EnergyError: NVML does not start"
+
+
+@on_interpreter
+def test_a_failure_is_a_row_and_no_end(made, monkeypatch, capsys):
+    def fails(network, last):
+        raise RuntimeError("out of\nmemory")
+
+    monkeypatch.setattr(inference, "tune", fails)
+    assert measured(1) == [("row", {
+        "network": "mobilenet_v2", "batch": 1, "dtype": "float32", "layout": "NHWC",
+        "resolution": made.network.resolution, "failure": "RuntimeError: out of memory",
+    })]  # fmt: skip
+    assert "out of" in capsys.readouterr().err
+
+
+def test_no_peer_is_said():
+    model = types.SimpleNamespace(launches=(3, 2), steps=())
+    row = record_networks.times({"apart": model}, {"apart": timing_of(50.0)}, [Peer("a", "eager", failure="no memory")])
+    assert row["failure"] == "no peer: eager: no memory" and "speedup_vs_peer" not in row and row["apart_us"] == 50
+
+
+# --------------------------------------------------------------------------------------------------------- processes
+
+
+def in_threads(work):
+    """A stand-in for processes."""
+
+    def start(group, options):
+        ours, theirs = multiprocessing.Pipe()
+        thread = threading.Thread(target=work, args=(theirs, group, options), daemon=True)
+        thread.start()
+        return ours, lambda: None
+
+    return start
+
+
+@on_interpreter
+@pytest.mark.parametrize("compiled", [False, True])
+def test_processes_take_turns_until_all_is_measured(made, monkeypatch, compiled):
+    ahead = []
+    monkeypatch.setattr(inference, "compile_peers", lambda network, weights: ahead.append(network.batch))
+    said = []
+    found = record_networks.collect(
+        [GROUP], OPTIONS | {"compiled": compiled}, lambda: 100.0, said.append, in_threads(record_networks.work)
+    )
+    assert [key[:2] for key in found.rows] == [("mobilenet_v2", 1), ("mobilenet_v2", 2)] and found.notes == []
+    assert all("joules" in row for row in found.rows.values()) and len(found.peers) == 4
+    assert set(found.kernels) == set(found.rows) and ahead == ([1, 2] if compiled else [])
+    assert sum("mJ an image, peer" in line for line in said) == 2 and any("kernels timed" in line for line in said)
+
+
+def test_what_is_there_when_the_time_is_over_is_kept():
+    sent = threading.Event()
+
+    def work(link, group, options):
+        link.send(("row", row()))
+        sent.set()
+        link.send(("want", ("gpu", (0, 0))))
+        with contextlib.suppress(EOFError):
+            link.recv()
+
+    began = itertools.count()
+    found = record_networks.collect(
+        [dataclasses.replace(GROUP, name="mobilenet_v1", batches=(1, 32))], OPTIONS,
+        lambda: 1.0 if next(began) < 6 and sent.wait(5) else 0.0, lambda text: None, in_threads(work),
+    )  # fmt: skip
+    assert list(found.rows) == [("mobilenet_v1", 32, "float32", "NHWC")]
+    assert found.notes == ["1 of 2 networks were not reached: mobilenet_v1 float32 batch 1."]
+
+
+def test_a_process_that_ends_or_is_interrupted_is_no_end_for_the_others():
+    def work(link, group, options):
+        if group.place == 0:
+            link.close()  # it died
+            return
+        link.send(("want", ("gpu", (0, 1))))
+        link.recv()
+        link.send(("row", row("mobilenet_v2")))
+        link.close()
+
+    groups = [dataclasses.replace(GROUP, name=f"mobilenet_v{n + 1}", batches=(32,), place=n) for n in range(2)]
+    found = record_networks.collect(groups, OPTIONS, lambda: 5.0, lambda text: None, in_threads(work))
+    assert [key[0] for key in found.rows] == ["mobilenet_v2"] and len(found.notes) == 1
+
+    def interrupted():
+        raise KeyboardInterrupt
+
+    found = record_networks.collect(groups[:1], OPTIONS, interrupted, lambda text: None, in_threads(work))
+    assert found.notes[0] == "The run was interrupted."
+
+
+@on_interpreter
+def test_a_process_says_why_it_ends(made, monkeypatch, capsys):
+    def fails(*given):
+        raise ValueError("no compiler")
+
+    monkeypatch.setattr(inference, "compile_candidates", fails)
+    found = record_networks.collect(
+        [GROUP], OPTIONS, lambda: 100.0, lambda text: None, in_threads(record_networks.work)
+    )
+    assert found.notes[0] == "mobilenet_v2 float32 NHWC: its process ended early: ValueError: no compiler."
+    assert "no compiler" in capsys.readouterr().err
+
+
+# ----------------------------------------------------------------------------------------------------------- records
+
+
+def row(network="mobilenet_v1", batch=32, dtype="float32", speedup=2.0, **more):
+    made = {
+        "network": network, "batch": batch, "dtype": dtype, "layout": "NHWC", "resolution": 224, "apart_us": 60.0,
+        "apart_p10_us": 59.0, "apart_p90_us": 61.0, "kernels": 26, "fused_us": 50.0, "fused_p10_us": 49.0,
+        "fused_p90_us": 51.0, "fused_kernels": 20, "pairs": 6, "operations": 3, "cold": "warm", "checked": "all",
+        "peer": "PyTorch 2.11 eager", "peer_time_us": 50.0 * (speedup or 1), "speedup_vs_peer": speedup,
+    }  # fmt: skip
+    return made | more
+
+
+def recorded(folder, rows, date="2026-11-21T10:11:12+00:00", **more):
+    folder.mkdir(exist_ok=True)
+    environment = ENVIRONMENT | {"date": date}
+    return records.read_run(records.write(folder, [], environment, CEILINGS, sections={"networks": rows}, **more))
+
+
+ENERGY = {
+    "joules": 0.002, "watts": 300.0, "window_s": 2.05, "rest_watts": 110.0, "peer_joules": 0.005, "peer_watts": 250.0,
+    "peer_window_s": 2.2, "peer_rest_watts": 114.0,
+}  # fmt: skip
+
+
+def test_the_summary_has_times_energies_and_losses(tmp_path):
+    rows = [
+        row(batch=1, **ENERGY), row(speedup=0.5), row("xception", failure="WRONG: apart: no", speedup=8.0),
+        row("xception", 1, "float16", fused_us=None, energy_failure="EnergyError: none"),
+    ]  # fmt: skip
+    text = report.networks_summary([recorded(tmp_path, rows, notes=["one note"])])
+    lines = text.splitlines()
+    assert lines[2] == (
+        "| mobilenet_v1 | float32 | 1 | 60.00 | 50.00 | 6 | 2.11 eager | 100.0 | 2.00 | 2.000 | 5.000 | 2.50 | won |"
+    )
+    assert lines[3].endswith("| 0.50 |  |  |  | LOST |") and "| WRONG: apart: no |" in text
+    assert "Slower than PyTorch, 1 of 4: mobilenet_v1 (float32, batch 32, NHWC) 0.50." in text
+    assert "windows of 2.0 to 2.2 s" in text or "windows of 2.1 to 2.2 s" in text
+    assert "at rest the GPU took 110 to 114 W" in text and "No energy of xception (float16" in text
+    assert "2.00 (float32, batch 1, 1 networks); 2.00 (float32, batch 32, 2 networks)" in text  # of 0.5 and 8: 2
+    assert "one note" in text and "Measured on NVIDIA H200" in text
+    assert report.tables([])["networks/summary"]() == (
+        "No networks are recorded. On a GPU: `python benchmarks/record_networks.py`.\n"
+    )
+
+
+def test_the_newest_row_of_each_network_counts(tmp_path):
+    old = recorded(tmp_path, [row(speedup=4.0), row("xception")], "2026-11-20T10:00:00+00:00")
+    new = recorded(tmp_path, [row()])
+    rows, used = report.networks([old, new])
+    assert [one["speedup_vs_peer"] for one in rows] == [2, 2] and used == [old, new]
+    other = dataclasses.replace(new, environment=dict(new.environment) | {"gpu": "NVIDIA T4"})
+    assert report.networks([old, new, other])[1] == [other]
+    assert report.networks([old, new, other], "NVIDIA H200")[1] == [old, new]
+
+
+@pytest.mark.parametrize(
+    "bad", [{"batch": 0}, {"network": None}, {"apart_us": -1.0}, {"joules": "x"}, {"pairs": -1}, {"failure": 3}]
+)
+def test_a_row_that_is_no_network_is_refused(tmp_path, bad):
+    with pytest.raises(RecordError, match="networks 0"):
+        recorded(tmp_path, [row() | bad])
+
+
+def test_a_row_that_is_no_kernel_is_refused(tmp_path):
+    one = {"network": "xception", "batch": 1, "dtype": "float32", "layout": "NHWC", "layers": "a", "stage": "b"}
+    for bad in ({}, {"time_us": 0.0}, {"time_us": 1.0, "layers": 4}):
+        with pytest.raises(RecordError, match="network_kernels 0"):
+            records.write(tmp_path, [], ENVIRONMENT, CEILINGS, sections={"network_kernels": [one | bad]})
+
+
+def test_measurements_count_what_a_network_must_move(tmp_path):
+    one, two = record_networks.measurements(row(), 4000.0)
+    made = networks.network("mobilenet_v1", 32, "NHWC", "float32")
+    assert one.compulsory_bytes == two.compulsory_bytes == made.compulsory_bytes and one.flops == 2 * made.macs
+    assert one.effective_gbps == pytest.approx(made.compulsory_bytes / 60e3) and one.problem["N"] == 32
+    assert two.speedup_vs_peer == 2 and one.speedup_vs_peer == pytest.approx(100 / 60)
+    nobody = record_networks.measurements(row(peer=None, peer_time_us=None, speedup=None), 4000.0)
+    assert [(one.peer, one.speedup_vs_peer) for one in nobody] == [(None, None)] * 2
