@@ -1268,6 +1268,8 @@ def _ways(network: Network, weights: Weights, compiled: bool) -> dict[str, Calla
     dtype = getattr(torch, network.dtype)
 
     def prepared(form: Any, gemm: bool, compile: bool, joined: bool = False) -> Callable[[], Any]:
+        if compile:
+            torch.compiler.reset()  # after some compilations of one function it would stay eager without a word
         own = _parameters(network, weights, dtype, "cuda")
         image = torch.from_numpy(random_image(network)).to("cuda", dtype).contiguous(memory_format=form)
         for arrays in own.values():
