@@ -126,17 +126,19 @@ def _parsers() -> tuple[_Parser, dict[str, _Parser]]:
         "neighbour on a GPU, which need not be present: kernel, tile, bytes accessed before and after,\n"
         "multiply-adds done twice. Nothing is timed.",
         "examples: python -m dwlab plan mobilenet_v2 --gpu t4 --batch 32\n"
-        "          python -m dwlab plan xception --gpu orin --dtype float16 --picture xception.png",
+        "          python -m dwlab plan xception --gpu orin --dtype float16 --picture xception.png\n"
+        "          python -m dwlab plan mobilenet_v1 --judged",
     )
     one.add_argument("network", metavar="NETWORK", help="such as mobilenet_v1, xception, proxylessnas, ceit_t, cmt_s")
     one.add_argument("--gpu", default="h200", metavar="NAME", help="such as gtx1660, orin, present (default: h200)")
     one.add_argument("--dtype", default="float32", metavar="TYPE", help="float32, float16, bfloat16 or int8")
     one.add_argument("--batch", type=int, default=1, metavar="N", help="images (default: %(default)s)")
-    one.add_argument("--layout", default="NCHW", metavar="NAME", help="NCHW or NHWC (default: %(default)s)")
+    one.add_argument("--layout", metavar="NAME", help="NCHW or NHWC (default: NCHW; NHWC with --judged)")
     one.add_argument(
         "--objective", default="time", metavar="WHAT", help="least predicted time, or gma: fewest bytes accessed"
     )
     one.add_argument("--picture", metavar="PNG", help="draw the chain of layers")
+    one.add_argument("--judged", action="store_true", help="each pair's decision beside recorded times")
 
     one = command(
         "infer",

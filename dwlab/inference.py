@@ -120,8 +120,8 @@ def recorded(
     exact = records.best(problem=wanted, gpu=gpu, rows=here)
     if exact is not None:
         return exact
-    alike = [replace(row, problem=_bare(row.problem)) for row in here]
-    return records.best(problem=_bare(wanted), gpu=gpu, rows=alike)
+    alike = [replace(row, problem=planner.bare(row.problem)) for row in here]
+    return records.best(problem=planner.bare(wanted), gpu=gpu, rows=alike)
 
 
 @functools.cache
@@ -132,18 +132,6 @@ def _rows() -> dict[tuple[str, str, str], tuple[records.Measurement, ...]]:
         key = (row.op, row.path, row.dtype)
         found[key] = (*found.get(key, ()), row)
     return found
-
-
-_EPILOGUE = {"bias", "activation", "residual", "relu", "relu6", "gelu"}
-
-
-def _bare(problem: Mapping[str, Any]) -> dict[str, Any]:
-    """A described problem without bias, activation and residual; fused layers are described in words."""
-    kept = {key: value for key, value in problem.items() if key not in _EPILOGUE}
-    return {
-        key: " ".join(word for word in value.split() if word not in _EPILOGUE) if key in ("first", "second") else value
-        for key, value in kept.items()
-    }
 
 
 # ----------------------------------------------------------------------------------------------------------- partition

@@ -765,6 +765,7 @@ class Judgement:
     """A plan beside measured times. rows: a pair each, alike ones once. missing: kernels that no time was given for.
 
     plan_us: all kernels of the plan. best_us: the best partition, had the times been known. None where one is missing.
+    source: where the times are from, if it is known.
     """
 
     plan: Plan
@@ -772,6 +773,23 @@ class Judgement:
     missing: tuple[str, ...] = ()
     plan_us: float | None = None
     best_us: float | None = None
+    source: str = ""
+
+    @property
+    def unmeasured(self) -> int:
+        """How many pairs, alike ones once, have no measurement."""
+        alike = {tuple(one.layers for one in pair.apart) for pair in self.plan.pairs}
+        return len(alike) - len(self.rows)
+
+    @property
+    def mean(self) -> float:
+        """Of the pairs' regrets; there must be a pair."""
+        return sum(row.regret for row in self.rows) / len(self.rows)
+
+    @property
+    def largest(self) -> float:
+        """Of the pairs' regrets; there must be a pair."""
+        return max(row.regret for row in self.rows)
 
     @property
     def regret(self) -> float | None:
@@ -780,17 +798,23 @@ class Judgement:
 
     def summary(self) -> str:
         """How often the decisions are right, and what the wrong ones cost."""
+        network = self.plan.network
+        if not self.rows:
+            return (
+                f"No pair of {network.name} on {self.plan.gpu.name} has measured times of both ways in "
+                f"{network.dtype}, batch {network.batch}, {network.layout}: whether decisions are right is not known."
+            )
         right = sum(row.right for row in self.rows)
-        text = f"{self.plan.network.name} on {self.plan.gpu.name}: {right} of {len(self.rows)} decisions are right"
-        if self.rows:
-            mean = sum(row.regret for row in self.rows) / len(self.rows)
-            text += f", mean regret {100 * mean:.1f} %, the largest {100 * max(row.regret for row in self.rows):.1f} %"
+        text = f"{network.name} on {self.plan.gpu.name}: {right} of {len(self.rows)} decisions are right"
+        if self.unmeasured:
+            text += f", {self.unmeasured} pairs have no measurement"
+        text += f", mean regret {100 * self.mean:.1f} %, the largest {100 * self.largest:.1f} %"
         if self.regret is not None:
             text += (
                 f"; the plan takes {self.plan_us:,.1f} µs, the best partition {self.best_us:,.1f} µs: "
                 f"{100 * self.regret:.0f} % more"
             )
-        return f"{text}."
+        return f"{text}." + (f" Times: {self.source}." if self.source else "")
 
     HEAD = ("pair", "what", "decision", "measured apart µs", "fused µs", "decision is", "regret")
 
@@ -822,7 +846,10 @@ class Judgement:
                                   "regret": row.regret}
             for row in self.rows
         ]  # fmt: skip
-        return {"rows": rows, "missing": list(self.missing), "plan_us": self.plan_us, "best_us": self.best_us}
+        return {
+            "rows": rows, "unmeasured": self.unmeasured, "missing": list(self.missing), "plan_us": self.plan_us,
+            "best_us": self.best_us, "source": self.source,
+        }  # fmt: skip
 
     def __str__(self) -> str:
         lines = [records.columns(self.HEAD, self.cells(), left=(0, 1, 2, 5)), "", self.summary()]
@@ -831,21 +858,73 @@ class Judgement:
     __repr__ = __str__
 
 
+EPILOGUE = frozenset({"bias", "activation", "residual", "relu", "relu6", "gelu"})
+"""What of a layer's description costs every stage about the same."""
+
+
+def bare(problem: Mapping[str, Any]) -> dict[str, Any]:
+    """A described problem without bias, activation and residual; fused layers are described in words."""
+    kept = {key: value for key, value in problem.items() if key not in EPILOGUE}
+    return {
+        key: " ".join(word for word in value.split() if word not in EPILOGUE) if key in ("first", "second") else value
+        for key, value in kept.items()
+    }
+
+
 def measured_times(made: Plan, rows: Iterable[records.Measurement]) -> dict[Conv | Fused, float]:
-    """The least recorded time, µs, of each layer of a plan and each pair that may be fused, on the plan's GPU."""
+    """The least recorded time, µs, of each layer of a plan and each pair that may be fused, on the plan's GPU.
+
+    A row that differs only in bias, activation and residual counts, as networks share layers.
+    """
     problems = {layer.problem for layer in made.network.layers if layer.planned}
     problems |= {Fused(*(one.layers[0] for one in pair.apart)) for pair in made.pairs}
 
     def key(op: str, problem: Any, dtype: str) -> tuple[str, str, str]:
-        return op, records.shape_text(problem), dtype
+        return op, records.shape_text(bare(records.describe_problem(problem))), dtype
 
-    wanted = {key(one.op, one, one.dtype): one for one in problems}
+    wanted: dict[tuple[str, str, str], list[Conv | Fused]] = {}
+    for one in problems:
+        wanted.setdefault(key(one.op, one, one.dtype), []).append(one)
+    ops = {op for op, _, _ in wanted}
     found: dict[Conv | Fused, float] = {}
     for row in rows:
-        problem = wanted.get(key(row.op, row.problem, row.dtype)) if row.gpu == made.gpu.name else None
-        if problem is not None:
-            found[problem] = min(row.time_us, found.get(problem, math.inf))
+        if row.gpu == made.gpu.name and row.op in ops and row.dtype == made.network.dtype:
+            for problem in wanted.get(key(row.op, row.problem, row.dtype), ()):
+                found[problem] = min(row.time_us, found.get(problem, math.inf))
     return found
+
+
+def network_times(made: Plan, runs: Iterable[records.Record]) -> dict[Conv | Fused, float]:
+    """The times, µs, that the newest run with kernels of this very network took of its layers and pairs."""
+    network = made.network
+    asked = (network.name, network.batch, network.dtype, network.layout)
+    problems = {layer.name: layer.problem for layer in network.layers}
+    for run in reversed(list(runs)):
+        rows = [
+            row
+            for row in run.sections.get("network_kernels", ())
+            if (row["network"], row["batch"], row["dtype"], row["layout"]) == asked and run.gpu == made.gpu.name
+        ]
+        found: dict[Conv | Fused, float] = {}
+        for row in rows:
+            layers = [problems.get(name) for name in row["layers"].split(" + ")]
+            if None not in layers:  # a name that the table no longer has
+                found[layers[0] if len(layers) == 1 else Fused(*layers)] = row["time_us"]
+        if found:
+            return found
+    return {}
+
+
+def judged(made: Plan, runs: Sequence[records.Record] | None = None) -> Judgement:
+    """`judge` by what is recorded: times of a run of this very network if there is one (`network_times`), with arrays
+    in the L2 as far as they fit; or else of single layers and pairs (`measured_times`), with arrays out of it.
+    """
+    runs = records.load_runs() if runs is None else list(runs)
+    times, source = network_times(made, runs), "of the network's kernels, arrays in the L2 as far as they fit"
+    if not times:
+        times = measured_times(made, [row for run in runs for row in run.measurements])
+        source = "of single layers and pairs, arrays out of the L2 as far as that can be"
+    return replace(judge(made, times), source=source)
 
 
 def judge(made: Plan, times: Mapping[Conv | Fused, float]) -> Judgement:
@@ -989,8 +1068,9 @@ def main(options: Namespace) -> int:
     """``python -m dwlab plan``: the table of a network's plan, its JSON, or its picture."""
     rules = Rules(options.objective)
     made = plan(
-        options.network, options.gpu, dtype=options.dtype, batch=options.batch, layout=options.layout, rules=rules
-    )
+        options.network, options.gpu, dtype=options.dtype, batch=options.batch, rules=rules,
+        layout=options.layout or ("NHWC" if options.judged else "NCHW"),  # what networks are measured in
+    )  # fmt: skip
     if options.picture:
         try:
             draw(made).savefig(
@@ -1000,5 +1080,9 @@ def main(options: Namespace) -> int:
             raise PlanError(
                 f"cannot write {options.picture}: {error.strerror}; give a file in a folder that is there"
             ) from None
+    if options.judged:
+        found = judged(made)
+        print(json.dumps(found.to_dict(), indent=1, ensure_ascii=False) if options.json else found)
+        return 0
     print(json.dumps(made.to_dict(), indent=1, ensure_ascii=False) if options.json else made)
     return 0

@@ -9,6 +9,7 @@ the roofline of every path, ``write`` puts both and the tables of each path besi
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 import os
 import re
@@ -18,7 +19,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dwlab import peers, records, roofline, timemodel
+from dwlab import peers, planner, records, roofline, timemodel
 from dwlab.machine import Ceilings
 from dwlab.problems import PAPER, PATHS
 from dwlab.records import Markdown, Measurement, Record, epochs
@@ -619,6 +620,77 @@ def _saved(row: Mapping[str, Any]) -> float | None:
     return row["peer_joules"] / row["joules"] if row.get("joules") and row.get("peer_joules") else None
 
 
+JUDGED = ("mobilenet_v1", "mobilenet_v2", "xception", "proxylessnas")
+"""The networks that the planner is judged on."""
+
+
+def judgements(runs: Sequence[Record] | None = None, gpu: str | None = None) -> list[planner.Judgement]:
+    """The planner beside recorded times: of each network, storage type and batch of which a pair was measured.
+
+    gpu: as its driver names it; that of the newest run with networks or layers if None. Maps are NHWC.
+    """
+    runs = records.load_runs() if runs is None else list(runs)
+    having = [run for run in runs if run.sections.get("network_kernels") or run.sections.get("layers")]
+    having = [run for run in having if run.gpu == (having[-1].gpu if gpu is None else gpu)]
+    asked: dict[tuple[str, str, int], None] = {}
+    for run in having:
+        for row in run.sections.get("network_kernels", ()):
+            if row["layout"] == "NHWC":
+                asked[row["network"], row["dtype"], row["batch"]] = None
+        for row in run.sections.get("layers", ()):
+            if row["op"] == "fused":
+                names = (one for one in JUDGED if one in row["networks"])
+                asked |= {(name, row["dtype"], row["batch"]): None for name in names}
+    made = []
+    for name, dtype, batch in sorted(asked, key=lambda one: (one[0], -len(one[1]), one[1], one[2])):
+        try:
+            plan = planner.plan(name, having[-1].gpu, dtype=dtype, batch=batch, layout="NHWC")
+        except (ValueError, LookupError):  # a network, type or GPU that is no longer known
+            continue
+        found = planner.judged(plan, having)
+        made += [found] if found.rows else []
+    return made
+
+
+def judged_summary(runs: Sequence[Record] | None = None, gpu: str | None = None) -> Markdown:
+    """The planner's decisions beside measured times: a row a network, storage type and batch."""
+    made = judgements(runs, gpu)
+    if not made:
+        return Markdown(
+            "No pair of layers has measured times of both ways. On a GPU: `python benchmarks/record_networks.py`.\n"
+        )
+    head = ["network", "dtype", "batch", "pairs measured", "not measured", "right", "fused, but slower"]
+    head += ["apart, but slower", "mean regret", "largest", "whole plan over the best"]
+    lines = [records._line(head), records._line(["---"] * 2 + ["---:"] * (len(head) - 2))]
+    for one in made:
+        wrong = [row.pair.fuse for row in one.rows if not row.right]
+        cells = [one.plan.network.name, one.plan.network.dtype, f"{one.plan.network.batch}", f"{len(one.rows)}"]
+        cells += [f"{one.unmeasured}", f"{sum(row.right for row in one.rows)}", f"{sum(wrong)}"]
+        cells += [f"{len(wrong) - sum(wrong)}", records._percent(one.mean), records._percent(one.largest)]
+        lines.append(records._line([*cells, "" if one.regret is None else f"+{100 * one.regret:.1f} %"]))
+    rows = [row for one in made for row in one.rows]
+    right = sum(row.right for row in rows)
+    here = [one.plan.network for one in made]
+    none = {
+        name: [f"{dtype} batch {batch}" for dtype, batch in itertools.product(("float32", "float16"), (1, 32))
+               if (name, dtype, batch) not in {(one.name, one.dtype, one.batch) for one in here}]
+        for name in JUDGED
+    }  # fmt: skip
+    without = [f"{name} ({', '.join(asked)})" for name, asked in none.items() if asked]
+    lines += [
+        "",
+        f"In all {right} of {len(rows)} decisions are right ({right / len(rows):.0%}), each pair by itself; "
+        f"{sum(one.unmeasured for one in made)} pairs of these networks have no measurement. Regret: time lost, of the "
+        "better of the two ways. Layers and pairs that are alike count once.  ",
+        *([f"No pair is measured of {'; '.join(without)}.  "] if without else []),
+        *(f"Times: {source}.  " for source in dict.fromkeys(one.source for one in made)),
+        f"Planned for {made[0].plan.gpu.name} by predicted times, none of whose constants was fitted to these kernels; "
+        "each pair: `python -m dwlab plan NETWORK --judged`.",
+        "",
+    ]
+    return Markdown("\n".join(lines))
+
+
 # ------------------------------------------------------------------------------------------------------------- tables
 
 
@@ -635,6 +707,7 @@ def tables(runs: Sequence[Record] | None = None) -> dict[str, Callable[[], str]]
         "layers/counters": lambda: counters_summary(runs),
         "layers/counters/each": lambda: counters_table(runs),
         "networks/summary": lambda: networks_summary(runs),
+        "planner/judged": lambda: judged_summary(runs),
         "sanitizer": lambda: records.sanitizer_table(runs),
         "reduction_error": lambda: records.reduction_error_table(runs),
         "comparisons": lambda: records.comparisons_table(runs),

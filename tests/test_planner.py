@@ -9,9 +9,10 @@ from types import SimpleNamespace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from test_records import CEILINGS, ENVIRONMENT
 
 from dwlab import __main__ as cli
-from dwlab import accesses, gpus, machine, networks, planner
+from dwlab import accesses, gpus, machine, networks, planner, records, report
 from dwlab.layers import DepthwiseConv2d, Fused, Pointwise
 from dwlab.planner import FUSED, KINDS, Module, PlanError, Rules, Tile, best, plan
 from dwlab.records import describe_problem
@@ -537,6 +538,83 @@ def test_measured_times_are_found_in_records():
     assert planner.judge(made, planner.measured_times(made, rows)).plan_us in (6.0, 7.0)
 
 
+def recorded(tmp_path, kernels=(), rows=(), date="2026-11-21T10:11:12+00:00", gpu="NVIDIA H200"):
+    environment = ENVIRONMENT | {"date": date, "gpu": gpu}
+    sections = {"network_kernels": list(kernels)}
+    return records.read_run(records.write(tmp_path, list(rows), environment, CEILINGS, sections=sections))
+
+
+def kernels_of(made, us, batch=1):
+    """Rows of `network_kernels`: each layer, and each pair that may be fused, takes as long as `us` says."""
+    network = made.network
+    names = [layer.name for layer in network.layers if layer.planned]
+    names += [" + ".join(pair.layers) for pair in made.pairs]
+    shared = {"network": network.name, "batch": batch, "dtype": network.dtype, "layout": network.layout}
+    return [shared | {"layers": name, "stage": "a", "time_us": us(name)} for name in names]
+
+
+def test_decisions_are_judged_by_a_recorded_run_of_the_network(tmp_path):
+    made = plan("mobilenet_v1", "h200", layout="NHWC")
+    # One kernel always takes 3 µs less than two, but for the first pair, where it takes 1 µs more.
+    first = " + ".join(made.pairs[0].layers)
+    kernels = kernels_of(made, lambda name: 21.0 if name == first else 17.0 if " + " in name else 10.0)
+    old = recorded(tmp_path, kernels_of(made, lambda name: 99.0), date="2026-11-20T10:00:00+00:00")
+    run = recorded(tmp_path, [*kernels, *kernels_of(made, lambda name: 1.0, batch=2)])
+    other = recorded(tmp_path, kernels_of(made, lambda name: 5.0), gpu="Tesla T4", date="2026-11-22T10:00:00+00:00")
+    found = planner.judged(made, [old, run, other])
+    assert found.unmeasured == 0 and found.missing == () and "of the network's kernels" in found.source
+    times = {tuple(row.pair.layers): (row.apart_us, row.fused_us) for row in found.rows}
+    assert times.pop(made.pairs[0].layers) == (20.0, 21.0) and set(times.values()) == {(20.0, 17.0)}
+    planned = sum(layer.planned for layer in made.network.layers)
+    assert found.best_us == 17 * (planned // 2) or found.best_us == 10 * 2 + 17 * (planned // 2 - 1)
+    assert found.plan_us == sum(
+        10.0 if len(step.layers) == 1 else 21.0 if " + ".join(step.layers) == first else 17.0 for step in made.steps
+    )
+    # A row of a layer that the table does not have is left out; what is missing then is counted.
+    strange = [row | {"layers": row["layers"].replace("13.", "99.")} for row in kernels]
+    found = planner.judged(made, [recorded(tmp_path, strange)])
+    assert found.unmeasured == 2 and found.plan_us is None and "2 pairs have no measurement" in found.summary()
+
+
+def test_pairs_that_differ_only_in_their_epilogue_share_a_recorded_time(tmp_path):
+    layers = [
+        Pointwise(1, 16, 96, 28, 28, bias=True, activation="relu6"), DepthwiseConv2d(1, 96, 28, 28, 3, 2, bias=True)
+    ]  # fmt: skip
+    made = plan(layers, "h200")
+
+    def row(problem):
+        return SimpleNamespace(
+            gpu="NVIDIA H200", op=problem.op, path="", problem=describe_problem(problem), dtype="float32", time_us=4.0
+        )
+
+    rows = [row(dataclasses.replace(one, bias=False, activation="none")) for one in layers]
+    rows.append(row(Fused(*(dataclasses.replace(one, activation="relu") for one in layers))))
+    assert planner.measured_times(made, rows) == {layers[0]: 4.0, layers[1]: 4.0, Fused(*layers): 4.0}
+    larger = row(dataclasses.replace(layers[0], N=2))
+    assert planner.measured_times(made, [larger]) == {}
+
+
+def test_the_judged_table_counts_right_and_wrong_and_what_is_missing(tmp_path):
+    made = plan("mobilenet_v1", "h200", layout="NHWC")
+    fused = {" + ".join(pair.layers): pair.fuse for pair in made.pairs}
+    assert any(fused.values())
+    # Wherever the planner fuses, two kernels are faster: by a tenth of what they take.
+    kernels = kernels_of(made, lambda name: (22.0 if fused[name] else 30.0) if name in fused else 10.0)
+    run = recorded(tmp_path, kernels)
+    (found,) = report.judgements([run])
+    wrong = sum(row.pair.fuse for row in found.rows)
+    assert [row.right for row in found.rows] == [not row.pair.fuse for row in found.rows]
+    assert found.largest == pytest.approx(0.1) and 0 < wrong
+    text = report.judged_summary([run])
+    count = len(found.rows)
+    assert f"| mobilenet_v1 | float32 | 1 | {count} | 0 | {count - wrong} | {wrong} | 0 |" in text
+    assert f"In all {count - wrong} of {count} decisions are right" in text and "--judged" in text
+    assert "No pair is measured of mobilenet_v1 (float32 batch 32, float16 batch 1, float16 batch 32); mob" in text
+    assert report.tables([run])["planner/judged"]() == text
+    assert report.judged_summary([]).startswith("No pair of layers has measured times of both ways. On a GPU: ")
+    assert report.judgements([run], "Tesla T4") == []
+
+
 def test_what_was_not_measured_is_named_and_judged_by_nothing():
     layers = [Pointwise(1, 16, 96, 112, 112), DepthwiseConv2d(1, 96, 112, 112, 3, 2)]
     made = plan(layers, "gtx1660")
@@ -618,6 +696,21 @@ def test_the_command_takes_type_batch_layout_and_objective(run, tmp_path):
     assert [data[name] for name in ("network", "dtype", "batch", "layout", "objective")] == [
         "cmt_s", "float16", 4, "NHWC", "gma",
     ]  # fmt: skip
+
+
+def test_the_command_judges_by_recorded_times(run, tmp_path, monkeypatch):
+    made = plan("mobilenet_v1", "h200", layout="NHWC")
+    monkeypatch.setattr(records, "load_runs", lambda: [])
+    status, out, _ = run("mobilenet_v1", "--judged")
+    assert status == 0 and "has measured times of both ways in float32, batch 1, NHWC" in out
+    assert "not measured: 1.depthwise and 1.pointwise in one kernel" in out
+    here = [recorded(tmp_path, kernels_of(made, lambda name: 15.0 if " + " in name else 10.0))]
+    monkeypatch.setattr(records, "load_runs", lambda: here)
+    status, out, _ = run("mobilenet_v1", "--judged")
+    assert status == 0 and "decisions are right" in out and out.count("DW 3×3") >= 10 and "Times: of the" in out
+    status, out, _ = run("mobilenet_v1", "--judged", "--json")
+    data = json.loads(out)
+    assert status == 0 and data["unmeasured"] == 0 and data["rows"][0]["apart_us"] == 20.0
 
 
 @pytest.mark.parametrize(
