@@ -1,0 +1,106 @@
+"""Exercise 35_1: fold a batch norm
+
+A convolution with filters `w`, and a bias `b` or none, is followed by a batch norm: for each output channel
+
+    z' = gamma * (z - mean) / sqrt(var + epsilon) + beta
+
+Write `folded(w, b, gamma, beta, mean, var, epsilon)`: the filters and the bias, both float32, of **one** convolution
+that does the same. `w` is (C, K, K) of a depthwise, (F, C) of a pointwise or (F, C, K, K) of any other convolution: the
+output channels are always in front. `b` is an array of one number an output channel, or None. What is given may not be
+changed: other code still has it. Compute in float64 and round once, at the end.
+"""
+
+import numpy as np
+
+from dwlab.exercises import Wrong, function, run
+from dwlab.layers import DepthwiseConv2d, Pointwise
+from dwlab.references import reference
+
+
+def folded(w, b, gamma, beta, mean, var, epsilon):
+    """(filters, bias) with the batch norm in them."""
+    # Your code here.
+    raise NotImplementedError("35_1 is not solved yet: replace this line with your code")
+
+
+HINTS = (
+    "z = w * x + b, so z' = s (w * x) + s (b - mean) + beta, with s = gamma / sqrt(var + epsilon). What stands before "
+    "x is the new filter; what stands alone is the new bias.",
+    "s has one number an output channel. s.reshape(-1, *[1] * (w.ndim - 1)) stands in front of w whatever its shape.",
+    "Without b there is still a bias: beta - s * mean. And w *= s would change what is given.",
+)
+EPSILON = 1e-5
+
+
+def normed(z, gamma, beta, mean, var):
+    """The batch norm of maps (N, C, H, W), in float64."""
+    gamma, beta, mean, var = (one.astype("f8")[:, None, None] for one in (gamma, beta, mean, var))
+    return gamma * (z - mean) / np.sqrt(var + EPSILON) + beta
+
+
+def cases():
+    """(what, layer, seed of its variances): depthwise and pointwise layers, with and without a bias."""
+    yield "a pointwise layer without a bias", Pointwise(1, 5, 7, 3, 4), 0
+    yield "a depthwise layer without a bias", DepthwiseConv2d(1, 6, 5, 4, 3), 0
+    yield "a depthwise layer with a bias", DepthwiseConv2d(2, 6, 5, 4, 3, 2, bias=True), 0
+    yield "a pointwise layer with a bias", Pointwise(2, 5, 7, 3, 4, bias=True), 0
+    yield "a layer with a channel whose variance is 0", Pointwise(1, 5, 7, 3, 4, bias=True), -30
+
+
+def judge(answer):
+    """The folded layer is the layer and its batch norm, also where gamma is negative or a variance next to nothing."""
+    fold = function(answer, "folded")
+    for what, layer, least in cases():
+        given = layer.inputs(seed=35)
+        w, b = given["w"], given.get("b")
+        random = np.random.default_rng(35)
+        channels = len(w)
+        gamma, beta, mean = (random.normal(size=channels).astype("f4") for _ in range(3))
+        var = random.uniform(0.2, 2, channels).astype("f4")
+        if least:
+            var[[1, 3]] = 0.0, 1e-6
+        kept = [None if one is None else one.copy() for one in (w, b, gamma, beta, mean, var)]
+        with np.errstate(all="ignore"):  # what comes out is judged
+            made = fold(w, b, gamma, beta, mean, var, EPSILON)
+        for name, before, after in zip(("w", "b", "gamma", "beta", "mean", "var"), kept, (w, b, gamma, beta, mean, var),
+                                       strict=True):  # fmt: skip
+            if before is not None and not np.array_equal(before, after):
+                raise Wrong(f"{what}: `{name}` was changed; make a new array.", HINTS[2:])
+        filters, bias = _arrays(made, what, kept[0].shape)
+        plain = layer if layer.bias else type(layer)(**{**vars(layer), "bias": True})
+        with np.errstate(all="ignore"):
+            got = reference(plain, "forward", given | {"w": filters, "b": bias})["y"]
+        want = normed(reference(layer, "forward", given)["y"], gamma, beta, mean, var)
+        size = np.abs(want).max(axis=(0, 2, 3))
+        off = np.abs(got - want).max(axis=(0, 2, 3)) / np.maximum(size, 1)
+        if not (off < 1e-4).all():  # NaN is not
+            worst = int(np.argmax(np.where(np.isnan(off), np.inf, off)))
+            raise Wrong(
+                f"{what}: channel {worst} is off by {np.abs(got - want).max(axis=(0, 2, 3))[worst]:.3g} (gamma "
+                f"{gamma[worst]:.3g}, variance {var[worst]:.3g}, values up to {size[worst]:.3g}).",
+                HINTS,
+            )
+    whole = np.ones((4, 3, 3, 3), "f4")
+    filters, _ = _arrays(
+        fold(whole, None, np.arange(4, dtype="f4"), *np.zeros((2, 4), "f4"), np.ones(4, "f4"), EPSILON),
+        "a convolution over all channels", whole.shape,
+    )  # fmt: skip
+    if not np.allclose(filters, np.arange(4)[:, None, None, None], atol=1e-4):
+        raise Wrong("a convolution over all channels: not every output channel has its own factor.", HINTS[1:])
+    return f"Right for {sum(1 for _ in cases()) + 1} layers, also for channels that do not move; nothing was changed."
+
+
+def _arrays(made, what, shape):
+    """Filters and bias, if they are what was asked for."""
+    if not (isinstance(made, tuple) and len(made) == 2):
+        raise Wrong(f"{what}: it returns {type(made).__name__}; return (filters, bias).", HINTS)
+    for name, array, wanted in (("filters", made[0], shape), ("bias", made[1], shape[:1])):
+        if getattr(array, "shape", None) != wanted:
+            raise Wrong(f"{what}: {name} of shape {getattr(array, 'shape', None)}; {wanted} is needed.", HINTS[1:])
+        if array.dtype != np.float32:
+            raise Wrong(f"{what}: {name} are {array.dtype}; float32 is needed.", HINTS)
+    return made
+
+
+if __name__ == "__main__":
+    run(__file__)
