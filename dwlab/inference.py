@@ -44,6 +44,9 @@ DTYPES = ("float32", "float16")
 EPSILON = 1e-5
 """What a batch norm adds to the variance, as PyTorch and torchvision have it."""
 
+LONGEST = 50
+"""How many times longer one side of a picture may be than the other: scaled as a whole it would fill the memory."""
+
 # torchvision's preprocessing of ImageNet: the short side to 256, the middle 224, channels' mean and deviation.
 RESIZE, CROP = 256, 224
 MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -303,6 +306,10 @@ def weights_from_torch(
     shapes = weight_shapes(network)
     if network.layers[0].problem.C != 3:
         raise InferenceError(f"{network.name} is feed-forward blocks alone, of which there is no state dict")
+    inside = [str(key) for key, value in state_dict.items() if isinstance(value, Mapping)]
+    if inside:
+        names = ", ".join(inside[:3])
+        raise InferenceError(f"what is given holds dictionaries ({names}): give the state dict in it alone")
     tensors = {str(key): value for key, value in state_dict.items()}
     found: dict[str, dict[str, np.ndarray]] = {}
     for layer, (convolution, norm) in _sources(network, tensors).items():
@@ -1091,6 +1098,11 @@ def load_image(path: str | Path, resolution: int = CROP) -> np.ndarray:
     width, height = picture.size
     scale = short / min(width, height)
     size = (short, int(height * scale)) if width <= height else (int(width * scale), short)
+    if max(size) > LONGEST * short:
+        raise InferenceError(
+            f"{path} has {width} × {height} pixels: only a middle part of {resolution / max(size):.1%} of its length "
+            f"would be seen. Cut out a part whose sides differ less than {LONGEST} times"
+        )
     picture = picture.resize(size, Image.Resampling.BILINEAR)
     left, top = (round((side - resolution) / 2) for side in picture.size)
     pixels = np.asarray(picture.crop((left, top, left + resolution, top + resolution)), np.float32) / 255

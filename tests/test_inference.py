@@ -501,6 +501,8 @@ def test_what_is_no_state_dict(trained):
         inference.weights_from_torch(network("mobilenet_v2"), trained)
     with pytest.raises(InferenceError, match="features.0.0.weight.*It is empty"):
         inference.weights_from_torch(network("mobilenet_v2"), {})
+    with pytest.raises(InferenceError, match=r"holds dictionaries \(model, ema\): give the state dict in it alone"):
+        inference.weights_from_torch(network("mobilenet_v2"), {"epoch": 3, "model": trained.state_dict(), "ema": {}})
     with pytest.raises(InferenceError, match="feed-forward blocks alone"):
         inference.weights_from_torch(network("ceit_t"), {})
 
@@ -580,6 +582,19 @@ def test_files_that_are_no_pictures(tmp_path, monkeypatch):
         inference.load_image(tmp_path / "none.jpg")
     with pytest.raises(InferenceError, match="is no picture"):
         inference.load_image(tmp_path)
+    from PIL import Image
+
+    whole = tmp_path / "whole.png"
+    Image.fromarray(np.random.default_rng(0).integers(0, 255, (64, 64, 3)).astype(np.uint8)).save(whole)
+    path.write_bytes(whole.read_bytes()[:2000])
+    with pytest.raises(InferenceError, match="cat.jpg is no picture that Pillow can read: OSError"):
+        inference.load_image(path)
+    for size, words in (((5000, 1), "1 × 5000 pixels"), ((2, 101), "101 × 2 pixels")):
+        Image.fromarray(np.zeros((*size, 3), np.uint8)).save(whole)
+        with pytest.raises(InferenceError, match=f"whole.png has {words}: only a middle part .* less than 50 times"):
+            inference.load_image(whole)
+    Image.fromarray(np.zeros((2, 100, 3), np.uint8)).save(whole)
+    assert inference.load_image(whole, 32).shape == (3, 32, 32)
     monkeypatch.setitem(__import__("sys").modules, "PIL", None)
     with pytest.raises(InferenceError, match="Pillow, which is not installed: pip install pillow"):
         inference.load_image(path)
