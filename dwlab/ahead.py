@@ -12,6 +12,7 @@ import contextlib
 import io
 import os
 import pickle
+import random
 import subprocess
 import sys
 import time
@@ -51,8 +52,10 @@ def compile_all(wanted: Iterable[tuple[Stage, Problem, Sequence[Any]]], processe
     if min(processes, len(kernels)) < 2:
         return 0  # nothing is gained
     done = 0
-    payloads = compiled([job for _, job in kernels.values()], processes)
-    for (kernel, (_, _, types)), payload in zip(kernels.values(), payloads, strict=True):
+    mixed = list(kernels.values())
+    random.Random(0).shuffle(mixed)  # those that take long often stand at regular places, which would be one share
+    payloads = compiled([job for _, job in mixed], processes)
+    for (kernel, (_, _, types)), payload in zip(mixed, payloads, strict=True):
         if payload is not None:
             kernel.add_overload(rebuilt(payload), types)
             done += 1

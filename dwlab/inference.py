@@ -1262,6 +1262,16 @@ def compile_peers(network: Network, weights: Weights | None = None) -> list[str]
     return failed
 
 
+def _compile_often() -> None:
+    """Lets torch.compile compile one function for many networks: by itself it is eager after some, without a word."""
+    import torch._dynamo
+
+    config = torch._dynamo.config
+    for name in ("recompile_limit", "cache_size_limit"):  # the new name and the old
+        if hasattr(config, name):
+            setattr(config, name, max(256, getattr(config, name)))
+
+
 def _ways(network: Network, weights: Weights, compiled: bool) -> dict[str, Callable[[], Callable[[], Any]]]:
     """How PyTorch can run the network on `random_image`: name -> a function that prepares it and gives the call."""
     torch = _torch()
@@ -1269,9 +1279,11 @@ def _ways(network: Network, weights: Weights, compiled: bool) -> dict[str, Calla
 
     def prepared(form: Any, gemm: bool, compile: bool, joined: bool = False) -> Callable[[], Any]:
         if compile:
-            torch.compiler.reset()  # after some compilations of one function it would stay eager without a word
-        own = _parameters(network, weights, dtype, "cuda")
-        image = torch.from_numpy(random_image(network)).to("cuda", dtype).contiguous(memory_format=form)
+            _compile_often()
+            network.readers(INPUT)  # found once, outside of what is traced
+        device = "cuda" if target.mode == "gpu" else "cpu"
+        own = _parameters(network, weights, dtype, device)
+        image = torch.from_numpy(random_image(network)).to(device, dtype).contiguous(memory_format=form)
         for arrays in own.values():
             if arrays["w"].ndim == 4:
                 arrays["w"] = arrays["w"].contiguous(memory_format=form)

@@ -140,6 +140,24 @@ def test_pytorchs_ways_have_a_relu_inside_only_where_there_is_one(name):
     assert set(eager) < set(both) and sum("torch.compile, " in way for way in both) == 3
 
 
+@simulated
+def test_pytorchs_compiled_ways_are_compiled_once_each_and_never_given_up(monkeypatch):
+    """By itself torch.compile runs one function eagerly once it was compiled for eight networks, and says nothing."""
+    from torch._dynamo.utils import counters
+
+    torch.compiler.reset()
+    counters.clear()
+    compiled = torch.compile
+    monkeypatch.setattr(torch, "compile", lambda call, **how: compiled(call, backend="eager", **how))
+    for resolution in (16, 32, 48, 64):
+        made = cut(thin(network("mobilenet_v1", 1, "NHWC", "float32", resolution)), "2.pointwise")
+        before = counters["stats"]["unique_graphs"]
+        assert inference.compile_peers(made) == [] and counters["stats"]["unique_graphs"] == before + 3
+        assert inference.compile_peers(made) == [] and counters["stats"]["unique_graphs"] == before + 3
+    assert not counters["graph_break"]
+    torch.compiler.reset()
+
+
 def test_what_is_tuned_is_the_last_stages_of_layers_and_of_pairs_that_may_share_a_kernel():
     made = tiny()
     found = inference.candidates(made, 1)
