@@ -67,9 +67,16 @@ def test_each_kernel_is_compiled_once_and_shared_out(answers):
         (one, LAYER, (1.5,)),
     ]
     assert ahead.compile_all(iter(wanted), processes=2) == 4
-    assert answers == [["a", "c"], ["b", "a"]]
+    assert [len(share) for share in answers] == [2, 2] and sorted(sum(answers, [])) == ["a", "a", "b", "c"]
     assert one.kernel.overloads == {("int",): "made a", ("float",): "made a"}
     assert three.kernel.overloads == {("str",): "made c"}
+
+
+def test_kernels_that_take_long_are_not_all_one_processs(answers):
+    # A network's layers take turns: without mixing, every second share would have the slow ones alone.
+    wanted = [(Stage("slow" if number % 2 else "quick", Kernel()), LAYER, (1,)) for number in range(40)]
+    assert ahead.compile_all(wanted, processes=4) == 40
+    assert all(2 <= share.count("slow") <= 8 for share in answers) and len(answers) == 4
 
 
 def test_what_is_compiled_already_is_left(answers):
