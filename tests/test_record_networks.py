@@ -444,3 +444,72 @@ def test_measurements_count_what_a_network_must_move(tmp_path):
     assert two.speedup_vs_peer == 2 and one.speedup_vs_peer == pytest.approx(100 / 60)
     nobody = record_networks.measurements(row(peer=None, peer_time_us=None, speedup=None), 4000.0)
     assert [(one.peer, one.speedup_vs_peer) for one in nobody] == [(None, None)] * 2
+
+
+# ----------------------------------------------------------------------------------------------------------- command
+
+
+@pytest.fixture
+def on_a_gpu(monkeypatch):
+    """As if there were a GPU: its machine, and what the processes find."""
+    from dwlab import machine
+
+    ceilings = machine.Ceilings(4000.0, 6500.0, 60.0, launch_us=10.0, measured=True, source="a test")
+    here = types.SimpleNamespace(ceilings=ceilings, to_dict=lambda: {"name": "NVIDIA H200"})
+    monkeypatch.setattr(peers, "available", lambda: True)
+    monkeypatch.setattr(machine, "measure", lambda quick: here)
+    monkeypatch.setattr(machine, "environment", lambda machine: ENVIRONMENT)
+    monkeypatch.setenv("DWLAB_TARGET", "simulated")  # the script sets it: back afterwards
+    monkeypatch.setattr(record_networks.signal, "signal", lambda number, handler: None)
+    for name in ("TORCHINDUCTOR_COMPILE_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+        monkeypatch.setenv(name, "1")
+    asked = {}
+
+    def finds(*rows, notes=()):
+        def collect(groups, options, left, say):
+            asked.update(groups=groups, options=options, left=left())
+            found = record_networks.Found(notes=list(notes))
+            for one in rows:
+                found.take("row", one, say)
+            return found
+
+        monkeypatch.setattr(record_networks, "collect", collect)
+        return asked
+
+    return finds
+
+
+def test_the_command_writes_what_was_found_and_shows_it(on_a_gpu, tmp_path, capsys):
+    asked = on_a_gpu(row(batch=1, **ENERGY), notes=["1 of 2 networks were not reached: x."])
+    given = ["--network", "mobilenet_v1", "--dtype", "float32", "--energy", "--window", "1.5", "--compiled"]
+    assert record_networks.main([str(tmp_path / "new"), *given]) == 0
+    out = capsys.readouterr().out
+    assert "apart 60.0 µs, fused 50.0 µs (6 pairs)" in out and "| mobilenet_v1 | float32 | 1 | 60.00 |" in out
+    (run,) = records.load_runs(tmp_path / "new")
+    assert {one.stage for one in run.measurements} == {"apart", "fused"} and run.sections["networks"]
+    assert run.notes[0].endswith("torch.compile was tried too.") and "not reached" in run.notes[1]
+    assert asked["options"] == {
+        "batches": [1, 32], "last": 2, "compiled": True, "processes": asked["options"]["processes"], "energy": 1.5,
+        "gpu": "present",
+    }  # fmt: skip
+    assert [str(group) for group in asked["groups"]] == ["mobilenet_v1 float32 NHWC"] and 0 < asked["left"] <= 500
+
+
+def test_wrong_results_and_none_at_all_are_status_1(on_a_gpu, tmp_path, capsys):
+    wrong = {key: value for key, value in row().items() if not key.endswith("_us")} | {"failure": "WRONG: apart: no"}
+    on_a_gpu({key: value for key, value in wrong.items() if "peer" not in key})
+    assert record_networks.main([str(tmp_path)]) == 1
+    assert "WRONG: apart: no" in capsys.readouterr().out and len(records.load_runs(tmp_path)) == 1
+    on_a_gpu(notes=["16 of 16 networks were not reached: all."])
+    assert record_networks.main([str(tmp_path)]) == 1
+    assert "nothing was measured" in capsys.readouterr().err and len(records.load_runs(tmp_path)) == 1
+
+
+def test_nothing_is_missing_when_all_is_recorded(on_a_gpu, tmp_path, capsys, monkeypatch):
+    on_a_gpu()
+    whole = [row(name, batch, dtype) for name in record_networks.NETWORKS for batch in (1, 32)
+             for dtype in ("float32", "float16")]  # fmt: skip
+    run = recorded(tmp_path, whole)
+    monkeypatch.setattr(records, "load_runs", lambda: [run])
+    assert record_networks.main([str(tmp_path / "more"), "--missing"]) == 0
+    assert "every network asked for is in a record" in capsys.readouterr().err
