@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import itertools
 import multiprocessing
 import os
 import signal
@@ -144,8 +145,8 @@ def kernels(network: Network, times: inference.Times) -> list[dict[str, Any]]:
     """Rows of the section `network_kernels`: the fastest stage of each layer and pair, alike ones once."""
     made = {}
     layers = [(layer.name, layer.problem) for layer in network.layers if layer.planned]
-    for first, second in zip(network.layers, network.layers[1:], strict=False):
-        if first.planned and second.planned:
+    for index, (first, second) in enumerate(itertools.pairwise(network.layers)):
+        if not network.joint(index):
             layers.append((f"{first.name} + {second.name}", Fused(first.problem, second.problem)))
     for name, problem in layers:
         if times.get(problem) and problem not in made:

@@ -1036,15 +1036,20 @@ def _compared(model: Model, step: Step, exact: Mapping[str, Mapping[str, Any]]) 
     error = torch.zeros_like(x)
     for name in step.layers:
         problem, own = network.layer(name).problem, exact.get(name, {})
-        x, error = _bounded(problem, x, error, own.get("w"), own.get("b"), r if name == step.y else None)
+        twice = step.runner == "PyTorch"
+        x, error = _bounded(problem, x, error, own.get("w"), own.get("b"), r if name == step.y else None, twice)
     off = (y - x).abs()
     off = torch.where((y == x) & torch.isinf(y), torch.zeros_like(off), off)  # both overflowed: what float16 does
     worst = off / error
     return Compared(step.layers, step.runner, float(off.max()), float(worst.max()))
 
 
-def _bounded(problem: networks.Problem, x: Any, error: Any, w: Any, b: Any, r: Any) -> tuple[Any, Any]:
+def _bounded(
+    problem: networks.Problem, x: Any, error: Any, w: Any, b: Any, r: Any, twice: bool = False
+) -> tuple[Any, Any]:
     """(y, how far a kernel's y may be off) of a layer in float64, for an x that may be off by `error`.
+
+    twice: what is stored in 16 bits may be rounded before the bias is added, too, as PyTorch does with a convolution.
 
     The bound is that of dwlab.references: sums of n terms in float32 in any order, 2 + min(n, 8·sqrt(n)) roundings of
     the sum of their absolute values; then what activation and residual do to it, and the rounding of what is stored.
@@ -1069,6 +1074,8 @@ def _bounded(problem: networks.Problem, x: Any, error: Any, w: Any, b: Any, r: A
         allowed = allowed + _UNIT * (y.abs() + r.abs())
     allowed = allowed + float(np.finfo(np.float32).tiny)
     if problem.dtype == "float16":  # stored, or between fused layers maybe
+        if twice and b is not None:
+            allowed = allowed + _HALF_UNIT * linear_part(problem, x, w).abs() + _HALF_LEAST
         allowed = allowed + _HALF_UNIT * (y.abs() + allowed) + _HALF_LEAST
         y = torch.where(y.abs() >= 65520, torch.copysign(torch.full_like(y, math.inf), y), y)
     return y, allowed

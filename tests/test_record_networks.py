@@ -14,6 +14,7 @@ from test_records import CEILINGS, ENVIRONMENT
 
 from dwlab import energy, inference, networks, peers, records, report, target
 from dwlab.energy import Energy
+from dwlab.layers import Fused
 from dwlab.peers import Peer
 from dwlab.records import RecordError
 from dwlab.timing import Timing
@@ -513,3 +514,16 @@ def test_nothing_is_missing_when_all_is_recorded(on_a_gpu, tmp_path, capsys, mon
     monkeypatch.setattr(records, "load_runs", lambda: [run])
     assert record_networks.main([str(tmp_path / "more"), "--missing"]) == 0
     assert "every network asked for is in a record" in capsys.readouterr().err
+
+
+def test_pairs_that_may_not_share_a_kernel_are_no_rows():
+    network = networks.network("mobilenet_v2", batch=1, layout="NHWC", dtype="float32")  # some layers add a map
+    pairs = [
+        Fused(a.problem, b.problem)
+        for i, (a, b) in enumerate(itertools.pairwise(network.layers))
+        if not network.joint(i)
+    ]
+    rows = record_networks.kernels(network, {pair: {"fused/dwpw/slide": 2.0, "fused/dwpw/naive": 1.0} for pair in pairs})
+    assert len(rows) == len({str(pair) for pair in pairs})
+    assert {row["stage"] for row in rows} == {"fused/dwpw/naive"}
+    assert rows[0]["layers"].count(" + ") == 1

@@ -136,9 +136,14 @@ def products(dtype, M, N, BATCH):
                 d0, d1, d2, d3 = left[a] - a0, left[o] - a1, left[a + 1] - a2, left[o + 1] - a3
                 b0, b1 = upper(right[b]), upper(right[b + 1])
                 e0, e1 = right[b] - b0, right[b + 1] - b1
-                v0, v1, v2, v3 = mma(acc[c], acc[c + 1], acc[c + 2], acc[c + 3], d0, d1, d2, d3, b0, b1)
+                zero = float32(0)  # an mma cuts long sums off: see dwlab.pointwise.tiles
+                v0, v1, v2, v3 = mma(zero, zero, zero, zero, d0, d1, d2, d3, b0, b1)
                 v0, v1, v2, v3 = mma(v0, v1, v2, v3, a0, a1, a2, a3, e0, e1)
-                acc[c], acc[c + 1], acc[c + 2], acc[c + 3] = mma(v0, v1, v2, v3, a0, a1, a2, a3, b0, b1)
+                v0, v1, v2, v3 = mma(v0, v1, v2, v3, a0, a1, a2, a3, b0, b1)
+                acc[c] += v0
+                acc[c + 1] += v1
+                acc[c + 2] += v2
+                acc[c + 3] += v3
 
         else:
 

@@ -32,7 +32,8 @@ for each operand's number to split it; 16 bits: one mma for each 16 x 8 and K of
 float32 on tensor cores: tf32 has 11 significant bits, too few for a float32 of 24. Each operand is split in two tf32,
 x = h + l, h the upper 11 bits and l what is left, and of the four products three are summed up, l h + h l + h h: l l
 is below the last bit. An error of about 2**-21 of each product is left: within float32's rounding for sums of 16 and
-more.
+more. An mma cuts its sums off where a float32 addition rounds, so a long sum in one would drift towards 0: each starts
+from 0, and what it gives is added by a float32 addition.
 """
 
 from __future__ import annotations
@@ -264,6 +265,7 @@ def _tensor(
             big = cuda.local.array(LEFT, float32)
             small = cuda.local.array(LEFT, float32)
             words = cuda.local.array(4, float32)
+            part = cuda.local.array(4, float32)
             for s in range(STEPS):
                 bring_a(big, a, a0, lane, s)
                 for i in range(LEFT):
@@ -276,11 +278,12 @@ def _tensor(
                         p, q = upper(words[2 * h]), upper(words[2 * h + 1])
                         u, v = words[2 * h] - p, words[2 * h + 1] - q
                         for i in range(MI):
-                            product(acc, 4 * (NJ * i + 2 * j + h), small, i, p, q)
-                        for i in range(MI):
-                            product(acc, 4 * (NJ * i + 2 * j + h), big, i, u, v)
-                        for i in range(MI):
-                            product(acc, 4 * (NJ * i + 2 * j + h), big, i, p, q)
+                            part[0] = part[1] = part[2] = part[3] = float32(0)
+                            product(part, 0, small, i, p, q)
+                            product(part, 0, big, i, u, v)
+                            product(part, 0, big, i, p, q)
+                            for e in range(4):
+                                acc[4 * (NJ * i + 2 * j + h) + e] += part[e]
 
     elif ahead:
         add = _ahead(MI, NJ, STEPS, bring_a, bring_b, product)
@@ -338,18 +341,21 @@ def beside(dtype: str, M: int, N: int, a_pitch: int) -> WarpTile:
             def add(acc, a, at, big, small):
                 left = cuda.local.array(8, float32)
                 rest = cuda.local.array(8, float32)
+                part = cuda.local.array(4, float32)
                 left[0], left[1], left[2], left[3], left[4], left[5], left[6], left[7] = read(a, at)
                 for e in range(8):
                     whole = left[e]
                     left[e] = upper(whole)
                     rest[e] = whole - left[e]
-                for s in range(2):
-                    for j in range(NJ):
-                        product(acc, first + 4 * j, rest, s, big[4 * j + 2 * s], big[4 * j + 2 * s + 1])
-                    for j in range(NJ):
-                        product(acc, first + 4 * j, left, s, small[4 * j + 2 * s], small[4 * j + 2 * s + 1])
-                    for j in range(NJ):
-                        product(acc, first + 4 * j, left, s, big[4 * j + 2 * s], big[4 * j + 2 * s + 1])
+                for j in range(NJ):
+                    part[0] = part[1] = part[2] = part[3] = float32(0)
+                    for s in range(2):
+                        product(part, 0, rest, s, big[4 * j + 2 * s], big[4 * j + 2 * s + 1])
+                        product(part, 0, left, s, small[4 * j + 2 * s], small[4 * j + 2 * s + 1])
+                    for s in range(2):
+                        product(part, 0, left, s, big[4 * j + 2 * s], big[4 * j + 2 * s + 1])
+                    for e in range(4):
+                        acc[first + 4 * j + e] += part[e]
 
         else:
 
