@@ -523,7 +523,8 @@ def test_pairs_that_may_not_share_a_kernel_are_no_rows():
         for i, (a, b) in enumerate(itertools.pairwise(network.layers))
         if not network.joint(i)
     ]
-    rows = record_networks.kernels(network, {pair: {"fused/dwpw/slide": 2.0, "fused/dwpw/naive": 1.0} for pair in pairs})
+    times = {"fused/dwpw/slide": 2.0, "fused/dwpw/naive": 1.0}
+    rows = record_networks.kernels(network, dict.fromkeys(pairs, times))
     assert len(rows) == len({str(pair) for pair in pairs})
     assert {row["stage"] for row in rows} == {"fused/dwpw/naive"}
     assert rows[0]["layers"].count(" + ") == 1
