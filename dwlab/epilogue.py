@@ -1,6 +1,7 @@
 """What a layer does with a sum before it is stored: bias, activation, residual; in int8, requantisation.
 
-Each function makes a device function for a layer; what the layer does not have costs no instruction.
+Each function makes a device function for a layer; what the layer does not have costs no instruction. `sums` and
+`closing` are for kernels of any storage type, int8 among them.
 """
 
 from __future__ import annotations
@@ -9,7 +10,8 @@ import functools
 import math
 from typing import Any
 
-from numba import float32, int32
+import numpy as np
+from numba import float32, int8, int32
 
 from dwlab import ptx
 from dwlab.layers import DepthwiseConv2d, Pointwise
@@ -110,3 +112,61 @@ def _requantise(bias: bool, zero: int, low: int) -> Any:
             return scaled(int32(total + b[c]), m, c)
 
     return requantise
+
+
+def sums(layer: DepthwiseConv2d | Pointwise) -> tuple[Any, Any, Any]:
+    """(zero, add, stored): an empty sum, add(total, w, x) -> the sum with one product more, and Numba's type of an x
+    that is kept between layers.
+
+    Sums are float32; of int8 layers int32, of (x - zero_x) * w, and what is kept is an int8.
+    """
+    return _sums(layer.dtype == "int8", layer.zero_x)
+
+
+@functools.cache
+def _sums(whole: bool, zero: int) -> tuple[Any, Any, Any]:
+    if whole:
+
+        @cuda.jit(device=True, forceinline=True)
+        def add(total, w, x):
+            return int32(total + int32(w) * int32(int32(x) - int32(zero)))
+
+        return np.int32(0), add, int8
+
+    @cuda.jit(device=True, forceinline=True)
+    def add(total, w, x):
+        return total + float32(w) * float32(x)
+
+    return np.float32(0), add, float32
+
+
+def closing(layer: DepthwiseConv2d | Pointwise) -> Any:
+    """closing(total, b, m, r, c, at): what is stored of a sum of `sums`, by `finish` or, in int8, by `requantise`."""
+    if layer.dtype != "int8":
+        return _closing(finish(layer))
+    requantised = requantise(layer)
+    return _closing_int8(requantised)
+
+
+@functools.cache
+def _closing(finish: Any) -> Any:
+    @cuda.jit(device=True, forceinline=True)
+    def closing(total, b, m, r, c, at):
+        return finish(total, b, r, c, at)
+
+    return closing
+
+
+@functools.cache
+def _closing_int8(requantised: Any) -> Any:
+    @cuda.jit(device=True, forceinline=True)
+    def closing(total, b, m, r, c, at):
+        return int8(requantised(total, b, m, c))
+
+    return closing
+
+
+def vectors(layer: DepthwiseConv2d | Pointwise) -> tuple[int, int]:
+    """(how many arrays with a number for each output channel `closing` reads, their elements in a sector): b and m."""
+    whole = layer.dtype == "int8"
+    return layer.bias + whole, 8 if whole else 32 // layer.itemsize

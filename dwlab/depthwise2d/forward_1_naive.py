@@ -12,7 +12,7 @@ Traffic: for each tap that any lane of a warp has inside its map, a request for 
 """
 
 import numpy as np
-from numba import float32, uint32
+from numba import uint32
 
 from dwlab import epilogue
 from dwlab.depthwise2d.repeats import repeats
@@ -26,7 +26,8 @@ THREADS = 256
 @by_shape
 def kernel(layer):
     C, H, W, K, S, PAD, P, Q = layer.C, layer.H, layer.W, layer.K, layer.stride, layer.padding, layer.P, layer.Q
-    NCHW, finish = layer.layout == "NCHW", epilogue.finish(layer)
+    NCHW, closing = layer.layout == "NCHW", epilogue.closing(layer)
+    ZERO, add, _ = epilogue.sums(layer)
 
     @cuda.jit
     def kernel(x, w, b, m, r, y):
@@ -44,7 +45,7 @@ def kernel(layer):
             q = uint32(at // C % Q)
             p = uint32(at // (C * Q) % P)
             n = uint32(at // (C * P * Q))
-        total = float32(0)
+        total = ZERO
         for i in range(K):
             h = uint32(p * S + i - PAD)  # above the map: wraps to a huge number
             for j in range(K):
@@ -54,8 +55,8 @@ def kernel(layer):
                         wi, xi = uint32((c * K + i) * K + j), uint32(((n * C + c) * H + h) * W + v)
                     else:
                         wi, xi = uint32((i * K + j) * C + c), uint32(((n * H + h) * W + v) * C + c)
-                    total += float32(w[wi]) * float32(x[xi])
-        y[at] = finish(total, b, r, c, at)
+                    total = add(total, w[wi], x[xi])
+        y[at] = closing(total, b, m, r, c, at)
 
     return kernel
 
@@ -67,7 +68,8 @@ def traffic(layer):
 def counts(layer):
     """Requests and sectors of loads, then of stores; each thread looked at."""
     C, H, W, K, S, PAD, P, Q = layer.C, layer.H, layer.W, layer.K, layer.stride, layer.padding, layer.P, layer.Q
-    nchw, outputs = layer.layout == "NCHW", layer.N * C * P * Q
+    nchw, outputs, per_sector = layer.layout == "NCHW", layer.N * C * P * Q, 32 // layer.itemsize
+    vectors, per_vector = epilogue.vectors(layer)
     load = np.zeros(2, np.int64)
     store = np.zeros(2, np.int64)
     for first in range(0, outputs, 1 << 18):
@@ -82,9 +84,10 @@ def counts(layer):
                 inside = (0 <= h) & (h < H) & (0 <= v) & (v < W)
                 wi = (c * K + i) * K + j if nchw else (i * K + j) * C + c
                 xi = ((n * C + c) * H + h) * W + v if nchw else ((n * H + h) * W + v) * C + c
-                load += warp_traffic(np.where(inside, wi, -1)) + warp_traffic(np.where(inside, xi, -1))
-        load += layer.bias * warp_traffic(c)
-        one = warp_traffic(at)
+                for element in (wi, xi):
+                    load += warp_traffic(np.where(inside, element, -1), per_sector)
+        load += vectors * warp_traffic(c, per_vector)
+        one = warp_traffic(at, per_sector)
         load += one * layer.residual
         store += one
     return np.concatenate([load, store])
@@ -94,7 +97,7 @@ def supports(layer):
     return layer.N * layer.C * max(layer.H * layer.W, layer.P * layer.Q) < 2**31
 
 
-@register(kernel=kernel, traffic=traffic, supports=supports, view="flat")
+@register(kernel=kernel, traffic=traffic, supports=supports, dtypes=("float32", "int8"), view="flat")
 def launch(layer):
     outputs = layer.N * layer.C * layer.P * layer.Q
     return Launch((-(-outputs // THREADS),), (THREADS,))

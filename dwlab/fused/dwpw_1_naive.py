@@ -13,7 +13,7 @@ an output a request for w2.
 """
 
 import numpy as np
-from numba import float32, uint32
+from numba import uint32
 
 from dwlab import epilogue
 from dwlab.stages import Launch, by_shape, register
@@ -36,11 +36,12 @@ def kernel(problem):
     F, NCHW, SIDE = two.F, problem.layout == "NCHW", side_of(one.C)
     PIXELS, ACROSS = SIDE * SIDE, -(-Q // SIDE)
     MIDDLE, OUTPUTS, SHARED = C * PIXELS, F * PIXELS, C * PIXELS
-    first, second = epilogue.finish(one), epilogue.finish(two)
+    first, second = epilogue.closing(one), epilogue.closing(two)
+    (ZERO, add, KIND), (_, multiply, _) = epilogue.sums(one), epilogue.sums(two)
 
     @cuda.jit
     def kernel(x, w1, b1, m1, w2, b2, m2, r, y):
-        middle = cuda.shared.array(SHARED, float32)
+        middle = cuda.shared.array(SHARED, KIND)
         p0 = uint32(uint32(cuda.blockIdx.x) // ACROSS * SIDE)
         q0 = uint32(uint32(cuda.blockIdx.x) % ACROSS * SIDE)
         n = uint32(cuda.blockIdx.y)
@@ -49,8 +50,8 @@ def kernel(problem):
             if not NCHW:  # neighbouring lanes are neighbouring channels, as x has them
                 c, pixel = uint32(uint32(i) % C), uint32(uint32(i) // C)
             p, q = uint32(p0 + pixel // SIDE), uint32(q0 + pixel % SIDE)
-            total = float32(0)
             if p < P and q < Q:
+                total = ZERO
                 for j in range(K * K):
                     h = uint32(p * S + j // K - PAD)  # above the map: wraps to a huge number
                     v = uint32(q * S + j % K - PAD)
@@ -59,9 +60,8 @@ def kernel(problem):
                             wi, xi = uint32(c * K * K + j), uint32(((n * C + c) * H + h) * W + v)
                         else:
                             wi, xi = uint32(j * C + c), uint32(((n * H + h) * W + v) * C + c)
-                        total += float32(w1[wi]) * float32(x[xi])
-                total = first(total, b1, r, c, uint32(0))
-            middle[uint32(c * PIXELS + pixel)] = total
+                        total = add(total, w1[wi], x[xi])
+                middle[uint32(c * PIXELS + pixel)] = first(total, b1, m1, r, c, uint32(0))
         cuda.syncthreads()
         for i in range(cuda.threadIdx.x, OUTPUTS, THREADS):
             f, pixel = uint32(uint32(i) // PIXELS), uint32(uint32(i) % PIXELS)
@@ -69,11 +69,11 @@ def kernel(problem):
                 f, pixel = uint32(uint32(i) % F), uint32(uint32(i) // F)
             p, q = uint32(p0 + pixel // SIDE), uint32(q0 + pixel % SIDE)
             if p < P and q < Q:
-                total = float32(0)
+                total = ZERO
                 for c in range(C):
-                    total += float32(w2[uint32(f * C + c)]) * middle[uint32(c * PIXELS + pixel)]
+                    total = multiply(total, w2[uint32(f * C + c)], middle[uint32(c * PIXELS + pixel)])
                 at = uint32(((n * F + f) * P + p) * Q + q) if NCHW else uint32(((n * P + p) * Q + q) * F + f)
-                y[at] = second(total, b2, r, f, at)
+                y[at] = second(total, b2, m2, r, f, at)
 
     return kernel
 
@@ -91,7 +91,9 @@ def traffic(problem):
         c, pixel = (i // side**2, i % side**2) if nchw else (i % channels, i // channels)
         return np.where(i < 0, -1, c), pixel
 
-    def asked(elements, there):
+    (vectors1, per_vector), (vectors2, _) = epilogue.vectors(one), epilogue.vectors(two)
+
+    def asked(elements, there, each=each):
         return warp_traffic(np.where(there, elements, -1), each)
 
     c, c_pixel = turns(C)
@@ -104,12 +106,12 @@ def traffic(problem):
             inside = there & (0 <= h) & (h < H) & (0 <= v) & (v < W)
             load += asked((c * K + i) * K + j if nchw else (i * K + j) * C + c, inside)
             load += asked(((n * C + c) * H + h) * W + v if nchw else ((n * H + h) * W + v) * C + c, inside)
-        load += asked(c, there) * one.bias
+        load += asked(c, there, per_vector) * vectors1
         p, q = p0 * side + f_pixel // side, q0 * side + f_pixel % side
         there = (f >= 0) & (p < P) & (q < Q)
         for channel in range(C):
             load += asked(f * C + channel, there)
-        load += asked(f, there) * two.bias
+        load += asked(f, there, per_vector) * vectors2
         outputs = asked(((n * F + f) * P + p) * Q + q if nchw else ((n * P + p) * Q + q) * F + f, there)
         load += outputs * two.residual
         store += outputs
@@ -122,7 +124,7 @@ def supports(problem):
     return words < 2**31 and side_of(one.C) > 0 and problem.N < 2**16
 
 
-@register(kernel=kernel, traffic=traffic, supports=supports, view="flat")
+@register(kernel=kernel, traffic=traffic, supports=supports, dtypes=("float32", "int8"), view="flat")
 def launch(problem):
     side = side_of(problem.first.C)
     tiles = -(-problem.second.P // side) * -(-problem.second.Q // side)

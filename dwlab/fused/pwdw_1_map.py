@@ -14,7 +14,7 @@ Traffic: C loads of x and of w1 for each pixel and filter between the layers; K 
 import functools
 
 import numpy as np
-from numba import float32, uint32
+from numba import uint32
 
 from dwlab import epilogue
 from dwlab.stages import Launch, by_shape, register
@@ -36,11 +36,12 @@ def kernel(pair):
     H, W, K, S, PAD = pair.second.H, pair.second.W, pair.second.K, pair.second.stride, pair.second.padding
     Q, PQ, FILTERS = pair.second.Q, pair.second.P * pair.second.Q, filters(pair)
     TILE = FILTERS * HW
-    NCHW, between, finish = pair.layout == "NCHW", epilogue.finish(pair.first), epilogue.finish(pair.second)
+    NCHW, between, finish = pair.layout == "NCHW", epilogue.closing(pair.first), epilogue.closing(pair.second)
+    (ZERO, multiply, KIND), (_, add, _) = epilogue.sums(pair.first), epilogue.sums(pair.second)
 
     @cuda.jit
     def kernel(x, w1, b1, m1, w2, b2, m2, r, y):
-        tile = cuda.shared.array(TILE, float32)
+        tile = cuda.shared.array(TILE, KIND)
         n = uint32(cuda.blockIdx.y)
         f0 = uint32(cuda.blockIdx.x * FILTERS)
         mine = min(uint32(FILTERS), uint32(uint32(F) - f0))  # filters of this block
@@ -48,18 +49,18 @@ def kernel(pair):
             at = uint32(i)
             f = uint32(f0 + (at // HW if NCHW else at % mine))
             m = uint32(at % HW if NCHW else at // mine)  # pixel
-            total = float32(0)
+            total = ZERO
             for c in range(C):
                 xi = uint32((n * C + c) * HW + m if NCHW else (n * HW + m) * C + c)
-                total += float32(w1[uint32(f * C + c)]) * float32(x[xi])
-            tile[at] = between(total, b1, r, f, at)
+                total = multiply(total, w1[uint32(f * C + c)], x[xi])
+            tile[at] = between(total, b1, m1, r, f, at)
         cuda.syncthreads()
         for i in range(uint32(cuda.threadIdx.x), uint32(mine * PQ), uint32(THREADS)):
             at = uint32(i)
             g = uint32(at // PQ if NCHW else at % mine)
             o = uint32(at % PQ if NCHW else at // mine)  # place in the output map
             f = uint32(f0 + g)
-            total = float32(0)
+            total = ZERO
             for j in range(K):
                 h = uint32(o // Q * S + j - PAD)  # above the map: wraps to a huge number
                 for k in range(K):
@@ -67,9 +68,9 @@ def kernel(pair):
                     if h < H and v < W:
                         m = uint32(h * W + v)
                         wi = uint32((f * K + j) * K + k if NCHW else (j * K + k) * F + f)
-                        total += float32(w2[wi]) * tile[uint32(g * HW + m if NCHW else m * mine + g)]
+                        total = add(total, w2[wi], tile[uint32(g * HW + m if NCHW else m * mine + g)])
             yi = uint32((n * F + f) * PQ + o if NCHW else (n * PQ + o) * F + f)
-            y[yi] = finish(total, b2, r, f, yi)
+            y[yi] = finish(total, b2, m2, r, f, yi)
 
     return kernel
 
@@ -78,6 +79,7 @@ def traffic(pair):
     C, F, HW, nchw = pair.first.C, pair.first.F, pair.first.H * pair.first.W, pair.layout == "NCHW"
     dw = pair.second
     PQ, sector = dw.P * dw.Q, 32 // pair.itemsize
+    (vectors1, per_vector), (vectors2, _) = epilogue.vectors(pair.first), epilogue.vectors(dw)
     load, store = np.zeros(2, np.int64), np.zeros(2, np.int64)
     for f0 in range(0, F, filters(pair)):
         mine = min(filters(pair), F - f0)
@@ -87,7 +89,7 @@ def traffic(pair):
             load += pair.N * of_w(c)
             for n in range(pair.N):
                 load += of_x((n * C + c) * HW if nchw else n * HW * C + c)
-        load += pair.N * pair.first.bias * warp_traffic(np.where(on, f, -1), sector)
+        load += pair.N * vectors1 * warp_traffic(np.where(on, f, -1), per_vector)
         f, o, on = _places(mine, PQ, f0, nchw)
         for j in range(dw.K):
             for k in range(dw.K):
@@ -95,7 +97,7 @@ def traffic(pair):
                 inside = on & (0 <= h) & (h < dw.H) & (0 <= v) & (v < dw.W)
                 wi = (f * dw.K + j) * dw.K + k if nchw else (j * dw.K + k) * F + f
                 load += pair.N * warp_traffic(np.where(inside, wi, -1), sector)
-        load += pair.N * dw.bias * warp_traffic(np.where(on, f, -1), sector)
+        load += pair.N * vectors2 * warp_traffic(np.where(on, f, -1), per_vector)
         for n in range(pair.N):
             out = warp_traffic(np.where(on, (n * F + f) * PQ + o if nchw else (n * PQ + o) * F + f, -1), sector)
             load, store = load + dw.residual * out, store + out
@@ -122,6 +124,6 @@ def supports(pair):
     return pair.second.H * pair.second.W <= MOST and max(np.prod(pair.shapes()[name]) for name in "xy") < 2**31
 
 
-@register(kernel=kernel, traffic=traffic, supports=supports, view="flat", dtypes=("float32", "float16"))
+@register(kernel=kernel, traffic=traffic, supports=supports, view="flat", dtypes=("float32", "float16", "int8"))
 def launch(pair):
     return Launch((-(-pair.second.C // filters(pair)), pair.N), (THREADS,))

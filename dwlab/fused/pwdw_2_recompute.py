@@ -2,8 +2,8 @@
 
 Any map: it is cut into tiles of outputs, and a block computes what its tile reads between the layers, 16 x 16 pixels of
 a few filters, into shared memory. For 3 x 3 at stride 1 these give 14 x 14 outputs, at stride 2 7 x 7. Pixels outside
-the map become zeros there, after bias and activation: the second layer pads what is between the layers, not x. The
-depthwise layer then reads shared memory only and asks no more where the map ends.
+the map become zeros there (in int8 the zero point), after bias and activation: the second layer pads what is between
+the layers, not x. The depthwise layer then reads shared memory only and asks no more where the map ends.
 
 What it costs: neighbouring tiles overlap by K - stride pixels, (16/14)**2 = 1.31 times the first layer's work where the
 map is large. What it saves beyond the stage before: blocks for any map, and the zeros once instead of at each tap.
@@ -12,7 +12,7 @@ Traffic: C loads of x and of w1 for each pixel of a tile inside the map; K x K l
 """
 
 import numpy as np
-from numba import float32, uint32
+from numba import uint32
 
 from dwlab import epilogue
 from dwlab.fused.pwdw_1_map import moved
@@ -37,11 +37,13 @@ def kernel(pair):
     K, S, PAD, P, Q = pair.second.K, pair.second.stride, pair.second.padding, pair.second.P, pair.second.Q
     (TP, TH), (TQ, TW) = tile(P, K, S), tile(Q, K, S)
     SIZE, ACROSS = FILTERS * TH * TW, -(-Q // TQ)  # elements between the layers; tiles in a row of tiles
-    NCHW, between, finish = pair.layout == "NCHW", epilogue.finish(pair.first), epilogue.finish(pair.second)
+    NCHW, between, finish = pair.layout == "NCHW", epilogue.closing(pair.first), epilogue.closing(pair.second)
+    (ZERO, multiply, KIND), (_, add, _) = epilogue.sums(pair.first), epilogue.sums(pair.second)
+    OUTSIDE = pair.second.zero_x
 
     @cuda.jit
     def kernel(x, w1, b1, m1, w2, b2, m2, r, y):
-        inner = cuda.shared.array(SIZE, float32)
+        inner = cuda.shared.array(SIZE, KIND)
         n = uint32(cuda.blockIdx.z)
         f0 = uint32(cuda.blockIdx.y * FILTERS)
         p0 = uint32(cuda.blockIdx.x // ACROSS * TP)
@@ -52,13 +54,14 @@ def kernel(pair):
             f = uint32(f0 + g)
             h = uint32(p0 * S + m // TW - PAD)  # above the map: wraps to a huge number
             v = uint32(q0 * S + m % TW - PAD)
-            value = float32(0)
             if h < H and v < W and f < F:
+                total = ZERO
                 for c in range(C):
                     xi = uint32(((n * C + c) * H + h) * W + v if NCHW else ((n * H + h) * W + v) * C + c)
-                    value += float32(w1[uint32(f * C + c)]) * float32(x[xi])
-                value = between(value, b1, r, f, f)
-            inner[i] = value
+                    total = multiply(total, w1[uint32(f * C + c)], x[xi])
+                inner[i] = between(total, b1, m1, r, f, f)
+            else:
+                inner[i] = KIND(OUTSIDE)
         cuda.syncthreads()
         for i in range(uint32(cuda.threadIdx.x), uint32(FILTERS * TP * TQ), uint32(THREADS)):
             g = uint32(i // (TP * TQ) if NCHW else i % FILTERS)
@@ -68,14 +71,14 @@ def kernel(pair):
             q = uint32(q0 + o % TQ)
             if f < F and p < P and q < Q:
                 first = uint32(uint32(o // TQ * S) * TW + o % TQ * S)  # pixel of the first tap
-                total = float32(0)
+                total = ZERO
                 for j in range(K):
                     for k in range(K):
                         wi = uint32((f * K + j) * K + k if NCHW else (j * K + k) * F + f)
                         m = uint32(first + j * TW + k)
-                        total += float32(w2[wi]) * inner[uint32(g * (TH * TW) + m if NCHW else m * FILTERS + g)]
+                        total = add(total, w2[wi], inner[uint32(g * (TH * TW) + m if NCHW else m * FILTERS + g)])
                 yi = uint32(((n * F + f) * P + p) * Q + q if NCHW else ((n * P + p) * Q + q) * F + f)
-                y[yi] = finish(total, b2, r, f, yi)
+                y[yi] = finish(total, b2, m2, r, f, yi)
 
     return kernel
 
@@ -93,7 +96,9 @@ def traffic(pair):
         )
     )
 
-    def count(elements, on):
+    (vectors1, per_vector), (vectors2, _) = epilogue.vectors(pair.first), epilogue.vectors(dw)
+
+    def count(elements, on, sector=sector):
         return warp_traffic(np.where(on, elements, -1).reshape(-1, THREADS), sector)
 
     i, g, m = _places(TH * TW, nchw)
@@ -103,13 +108,13 @@ def traffic(pair):
     of_x = moved((n * C * H + h) * W + v if nchw else ((n * H + h) * W + v) * C, on, sector)
     for c in range(C):
         load += of_w(c) + of_x(c * H * W if nchw else c)
-    load += pair.first.bias * count(f, on)
+    load += vectors1 * count(f, on, per_vector)
     i, g, o = _places(TP * TQ, nchw)
     f, p, q = f0 + g, p0 + o // TQ, q0 + o % TQ
     on = (i < FILTERS * TP * TQ) & (f < F) & (p < P) & (q < Q)
     for tap in range(K * K):
         load += count(f * K * K + tap if nchw else tap * F + f, on)
-    load += dw.bias * count(f, on)
+    load += vectors2 * count(f, on, per_vector)
     out = count(((n * F + f) * P + p) * Q + q if nchw else ((n * P + p) * Q + q) * F + f, on)
     return Traffic(*(load + dw.residual * out), *(store + out))
 
@@ -124,7 +129,7 @@ def supports(pair):
     return pair.second.K <= SIDE and max(np.prod(pair.shapes()[name]) for name in "xy") < 2**31
 
 
-@register(kernel=kernel, traffic=traffic, supports=supports, view="flat", dtypes=("float32", "float16"))
+@register(kernel=kernel, traffic=traffic, supports=supports, view="flat", dtypes=("float32", "float16", "int8"))
 def launch(pair):
     dw = pair.second
     tiles = -(-dw.P // tile(dw.P, dw.K, dw.stride)[0]) * -(-dw.Q // tile(dw.Q, dw.K, dw.stride)[0])

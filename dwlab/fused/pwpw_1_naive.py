@@ -11,7 +11,7 @@ Traffic: C loads of x and w1 for each number between the layers, F1 loads of w2 
 """
 
 import numpy as np
-from numba import float32, uint32
+from numba import uint32
 
 from dwlab import epilogue
 from dwlab.stages import Launch, by_shape, register
@@ -31,34 +31,35 @@ def pixels(pair):
 def kernel(pair):
     C, F, G, HW, PIXELS = pair.first.C, pair.first.F, pair.second.F, pair.first.H * pair.first.W, pixels(pair)
     TILE = PIXELS * F
-    NCHW, between, finish = pair.layout == "NCHW", epilogue.finish(pair.first), epilogue.finish(pair.second)
+    NCHW, between, finish = pair.layout == "NCHW", epilogue.closing(pair.first), epilogue.closing(pair.second)
+    (ZERO, add, KIND), (_, multiply, _) = epilogue.sums(pair.first), epilogue.sums(pair.second)
 
     @cuda.jit
     def kernel(x, w1, b1, m1, w2, b2, m2, r, y):
-        tile = cuda.shared.array(TILE, float32)
+        tile = cuda.shared.array(TILE, KIND)
         n = uint32(cuda.blockIdx.y)
         p0 = uint32(cuda.blockIdx.x * PIXELS)
         for i in range(uint32(cuda.threadIdx.x), uint32(TILE), uint32(THREADS)):
             f = uint32(i // PIXELS if NCHW else i % F)
             p = uint32(p0 + (i % PIXELS if NCHW else i // F))
-            total = float32(0)
             if p < HW:
+                total = ZERO
                 for c in range(C):
                     xi = uint32((n * C + c) * HW + p if NCHW else (n * HW + p) * C + c)
-                    total += float32(w1[uint32(f * C + c)]) * float32(x[xi])
-                total = between(total, b1, r, f, f)
-            tile[i] = total
+                    total = add(total, w1[uint32(f * C + c)], x[xi])
+                tile[i] = between(total, b1, m1, r, f, f)
         cuda.syncthreads()
         for i in range(uint32(cuda.threadIdx.x), uint32(PIXELS * G), uint32(THREADS)):
             g = uint32(i // PIXELS if NCHW else i % G)
             m = uint32(i % PIXELS if NCHW else i // G)
             p = uint32(p0 + m)
             if p < HW:
-                total = float32(0)
+                total = ZERO
                 for f in range(F):
-                    total += float32(w2[uint32(g * F + f)]) * tile[uint32(f * PIXELS + m if NCHW else m * F + f)]
+                    value = tile[uint32(f * PIXELS + m if NCHW else m * F + f)]
+                    total = multiply(total, w2[uint32(g * F + f)], value)
                 yi = uint32((n * G + g) * HW + p if NCHW else (n * HW + p) * G + g)
-                y[yi] = finish(total, b2, r, g, yi)
+                y[yi] = finish(total, b2, m2, r, g, yi)
 
     return kernel
 
@@ -69,7 +70,9 @@ def traffic(pair):
     load, store = np.zeros(2, np.int64), np.zeros(2, np.int64)
     n, p0 = (axis.reshape(-1, 1, 1) for axis in np.meshgrid(np.arange(pair.N), np.arange(0, HW, P), indexing="ij"))
 
-    def count(elements, on):
+    (vectors1, per_vector), (vectors2, _) = epilogue.vectors(pair.first), epilogue.vectors(pair.second)
+
+    def count(elements, on, sector=sector):
         return warp_traffic(np.where(on, elements, -1).reshape(-1, THREADS), sector)
 
     def places(filters):
@@ -80,12 +83,12 @@ def traffic(pair):
     f, p, on = places(F)
     for c in range(C):
         load += count(f * C + c, on) + count((n * C + c) * HW + p if nchw else (n * HW + p) * C + c, on)
-    load += pair.first.bias * count(f, on)
+    load += vectors1 * count(f, on, per_vector)
     g, p, on = places(G)
     for f in range(F):
         load += count(g * F + f, on)
     out = count((n * G + g) * HW + p if nchw else (n * HW + p) * G + g, on)
-    load += pair.second.bias * count(g, on) + pair.second.residual * out
+    load += vectors2 * count(g, on, per_vector) + pair.second.residual * out
     return Traffic(*load, *(store + out))
 
 
@@ -93,6 +96,6 @@ def supports(pair):
     return pair.first.F <= MOST and max(np.prod(pair.shapes()[name]) for name in "xy") < 2**31
 
 
-@register(kernel=kernel, traffic=traffic, supports=supports, view="flat", dtypes=("float32", "float16"))
+@register(kernel=kernel, traffic=traffic, supports=supports, view="flat", dtypes=("float32", "float16", "int8"))
 def launch(pair):
     return Launch((-(-pair.first.H * pair.first.W // pixels(pair)), pair.N), (THREADS,))

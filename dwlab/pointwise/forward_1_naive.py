@@ -11,7 +11,7 @@ Traffic: for each channel a request for x and one for w, by every warp.
 """
 
 import numpy as np
-from numba import float32, uint32
+from numba import uint32
 
 from dwlab import epilogue
 from dwlab.pointwise.blocks import small_indices
@@ -25,7 +25,8 @@ THREADS = 256
 @by_shape
 def kernel(layer):
     C, F, HW = layer.C, layer.F, layer.H * layer.W
-    NCHW, finish = layer.layout == "NCHW", epilogue.finish(layer)
+    NCHW, closing = layer.layout == "NCHW", epilogue.closing(layer)
+    ZERO, add, _ = epilogue.sums(layer)
 
     @cuda.jit
     def kernel(x, w, b, m, r, y):
@@ -39,12 +40,12 @@ def kernel(layer):
             f = uint32(at % F)
             xi, step = uint32(at // F * C), uint32(1)
         wi = uint32(f * C)
-        total = float32(0)
+        total = ZERO
         for _ in range(C):
-            total += float32(w[wi]) * float32(x[xi])
+            total = add(total, w[wi], x[xi])
             wi = uint32(wi + 1)
             xi = uint32(xi + step)
-        y[at] = finish(total, b, r, f, at)
+        y[at] = closing(total, b, m, r, f, at)
 
     return kernel
 
@@ -52,6 +53,7 @@ def kernel(layer):
 def traffic(layer):
     C, F, HW = layer.C, layer.F, layer.H * layer.W
     nchw, outputs, per_sector = layer.layout == "NCHW", layer.N * F * HW, 32 // layer.itemsize
+    vectors, per_vector = epilogue.vectors(layer)
     load, store = np.zeros(2, np.int64), np.zeros(2, np.int64)
     for first in range(0, outputs, 1 << 20):
         at = np.arange(first, min(first + (1 << 20), outputs))
@@ -59,14 +61,16 @@ def traffic(layer):
         xi = at // (HW * F) * (HW * C) + at % HW if nchw else at // F * C
         for c in range(C):
             load += warp_traffic(f * C + c, per_sector) + warp_traffic(xi + c * (HW if nchw else 1), per_sector)
-        if layer.bias:
-            load += warp_traffic(f, per_sector)
+        load += vectors * warp_traffic(f, per_vector)
         if layer.residual:
             load += warp_traffic(at, per_sector)
         store += warp_traffic(at, per_sector)
     return Traffic(*load, *store)
 
 
-@register(kernel=kernel, traffic=traffic, supports=small_indices, dtypes=("float32", "float16"), view="flat")
+TYPES = ("float32", "float16", "int8")
+
+
+@register(kernel=kernel, traffic=traffic, supports=small_indices, dtypes=TYPES, view="flat")
 def launch(layer):
     return Launch((-(-layer.N * layer.F * layer.H * layer.W // THREADS),), (THREADS,))
