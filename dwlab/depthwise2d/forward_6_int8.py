@@ -53,10 +53,15 @@ def transpose(to, at, a, b, c, d):
     to[at + 2], to[at + 3] = ptx.prmt(high, high2, int32(0x5410)), ptx.prmt(high, high2, int32(0x7632))
 
 
-@by_shape
-def kernel(layer):
-    H, W, K, S, PAD, P, Q = layer.H, layer.W, layer.K, layer.stride, layer.padding, layer.P, layer.Q
-    T, ACROSS, STRIP, STRIPS = shape(layer)
+def strip(layer, T, put, pitch, across, down):
+    """slide(x, w, b, m, out, x0, c, channels, p, stop, q, limit, to): a thread's outputs, for 4 channels at a time.
+
+    Of rows p to stop - 1 and T columns from q on, those below `limit`. x: words; pixels, `pitch` words apart, begin at
+    x0, and in each c is the word of the channels, which are word `channels` in w, b and m. What lies outside the map of
+    H x W is zero_x. put(out, at, word) gets the outputs of 4 channels, the first at `to`, neighbours `across` and rows
+    `down` words apart.
+    """
+    H, W, K, S, PAD = layer.H, layer.W, layer.K, layer.stride, layer.padding
     C, DEEP, COLUMNS, ZERO, BIAS = layer.C // 4, -(-K // S), (T - 1) * S + K, layer.zero_x, layer.bias
     GROUPS, SUMS, OUTSIDE = -(-COLUMNS // 4), DEEP * T * 4, (layer.zero_x % 256 * ONES + 2**31) % 2**32 - 2**31
     ROW = T * GROUPS * 4  # words of a filter's row: for each output, group of columns and channel
@@ -90,7 +95,7 @@ def kernel(layer):
             if uint32(h + s) < uint32(bottom):
                 for j in range(COLUMNS):
                     if uint32(v + j) < uint32(W):
-                        words[j] = ptx.word_of_float(x[uint32(at + uint32((s * W + j) * C))])
+                        words[j] = ptx.word_of_float(x[uint32(at + uint32((s * W + j) * pitch))])
             for g in range(GROUPS):
                 transpose(columns, 4 * g, words[4 * g], words[4 * g + 1], words[4 * g + 2], words[4 * g + 3])
             for deep in range(DEEP):
@@ -104,19 +109,14 @@ def kernel(layer):
     get_filter = in_turn([filter_row(i) for i in range(K)], arguments=3)
     add_rows = in_turn([row(s) for s in range(min(K, S))], arguments=7)
 
-    @cuda.jit
-    def kernel(x, w, b, m, r, y, threads):
+    @cuda.jit(device=True, forceinline=True)
+    def slide(x, w, b, m, out, x0, c, channels, p, stop, q, limit, to):
         taps = cuda.local.array(TAPS, int32)
         sums = cuda.local.array(SUMS, int32)
         begins = cuda.local.array(4, int32)
         bias = cuda.local.array(4, int32)
         factor = cuda.local.array(4, float32)
-        i = uint32(uint32(cuda.blockIdx.x) * uint32(THREADS) + uint32(cuda.threadIdx.x))
-        if i >= uint32(threads):
-            return
-        c, q = uint32(i % C), uint32(uint32(i // C % ACROSS) * uint32(T))
-        strip, n = uint32(i // (C * ACROSS) % STRIPS), uint32(i // (C * ACROSS * STRIPS))
-        get_filter(taps, w, c)
+        get_filter(taps, w, channels)
         for k in range(4):
             begins[k] = int32(0)
         for tap in range(K * GROUPS):
@@ -126,39 +126,62 @@ def kernel(layer):
         for k in range(4):
             begins[k] = int32(begins[k] * int32(-ZERO))
         if BIAS:
-            b0, b1, b2, b3 = ptx.load4(b, uint32(c * uint32(4)))
+            b0, b1, b2, b3 = ptx.load4(b, uint32(channels * uint32(4)))
             bias[0], bias[1] = ptx.word_of_float(b0), ptx.word_of_float(b1)
             bias[2], bias[3] = ptx.word_of_float(b2), ptx.word_of_float(b3)
-        factor[0], factor[1], factor[2], factor[3] = ptx.load4(m, uint32(c * uint32(4)))
+        factor[0], factor[1], factor[2], factor[3] = ptx.load4(m, uint32(channels * uint32(4)))
         for k in range(SUMS):
             sums[k] = begins[k % 4]
-        p = int32(strip * uint32(STRIP))
-        stop = min(int32(P), int32(p + STRIP))
         h, v = int32(p * S - PAD), int32(q * uint32(S)) - int32(PAD)
         bottom = min(int32(H), int32((stop - 1) * S - PAD + K))  # rows of x from here on are for other strips
-        at = uint32(((n * H + uint32(h)) * W + uint32(v)) * C + c)
-        to = uint32(((n * P + uint32(p)) * Q + q) * C + c)
+        at = uint32(x0 + (uint32(h) * W + uint32(v)) * pitch + c)
         begin = p
         p = int32(p - (DEEP - 1))  # the row of outputs that is done after this step
         while p < stop:
             add_rows(sums, taps, x, at, v, h, bottom)
             if p >= begin:
                 for e in range(T):
-                    if q + uint32(e) < uint32(Q):
+                    if q + uint32(e) < uint32(limit):
                         done = (DEEP - 1) * T * 4 + e * 4
                         y0 = requantise(sums[done], bias, factor, 0)
                         y1 = requantise(sums[done + 1], bias, factor, 1)
                         y2 = requantise(sums[done + 2], bias, factor, 2)
                         y3 = requantise(sums[done + 3], bias, factor, 3)
-                        y[uint32(to + uint32(e * C))] = ptx.float_of_word(ptx.pack_s8(y0, y1, y2, y3))
-                to = uint32(to + uint32(Q * C))
+                        put(out, uint32(to + uint32(e * across)), ptx.float_of_word(ptx.pack_s8(y0, y1, y2, y3)))
+                to = uint32(to + uint32(down))
             for k in range((DEEP - 1) * T * 4):
                 sums[SUMS - 1 - k] = sums[SUMS - 1 - k - T * 4]
             for k in range(T * 4):
                 sums[k] = begins[k % 4]
-            at = uint32(at + uint32(S * W * C))
+            at = uint32(at + uint32(S * W * pitch))
             h = int32(h + S)
             p = int32(p + 1)
+
+    return slide
+
+
+@cuda.jit(device=True, forceinline=True)
+def put(out, at, word):
+    """The `put` of a strip whose outputs go to an array of words."""
+    out[at] = word
+
+
+@by_shape
+def kernel(layer):
+    T, ACROSS, STRIP, STRIPS = shape(layer)
+    H, W, P, Q, C = layer.H, layer.W, layer.P, layer.Q, layer.C // 4
+    slide = strip(layer, T, put, C, C, Q * C)
+
+    @cuda.jit
+    def kernel(x, w, b, m, r, y, threads):
+        i = uint32(uint32(cuda.blockIdx.x) * uint32(THREADS) + uint32(cuda.threadIdx.x))
+        if i >= uint32(threads):
+            return
+        c, q = uint32(i % C), uint32(uint32(i // C % ACROSS) * uint32(T))
+        of_map, n = uint32(i // (C * ACROSS) % STRIPS), uint32(i // (C * ACROSS * STRIPS))
+        p = int32(of_map * uint32(STRIP))
+        to = uint32(((n * P + uint32(p)) * Q + q) * C + c)
+        slide(x, w, b, m, y, uint32(n * (H * W * C)), c, c, p, min(int32(P), int32(p + STRIP)), q, uint32(Q), to)
 
     return kernel
 
@@ -177,26 +200,34 @@ def traffic(layer):
 
 def counts(layer):
     """Requests and sectors of loads, then of stores, of a layer of words; each thread looked at."""
-    C, H, W, K, S, PAD, P, Q = layer.C, layer.H, layer.W, layer.K, layer.stride, layer.padding, layer.P, layer.Q
-    T, across, strip, number = shape(layer)
-    load, store = np.zeros(2, np.int64), np.zeros(2, np.int64)
+    C, P, Q = layer.C, layer.P, layer.Q
+    T, across, rows, number = shape(layer)
+    store = np.zeros(2, np.int64)
     i = np.arange(layer.N * C * across * number)
-    c, q, p, n = i % C, i // C % across * T, i // (C * across) % number * strip, i // (C * across * number)
-    for tap in range(K * K):
-        load += T * warp_traffic(tap * C + c)
-    load += (1 + layer.bias) * warp_traffic(4 * c)  # m, and b: 16 bytes a thread
-    for row in range((strip - 1) * S + K):
-        if row % S >= K:
-            continue
-        h = p * S - PAD + row
-        inside = (0 <= h) & (h < H) & (h < (np.minimum(P, p + strip) - 1) * S - PAD + K)
-        for j in range((T - 1) * S + K):
-            v = q * S - PAD + j
-            load += warp_traffic(np.where(inside & (0 <= v) & (v < W), ((n * H + h) * W + v) * C + c, -1))
-    for e in range(strip):
+    c, q, p, n = i % C, i // C % across * T, i // (C * across) % number * rows, i // (C * across * number)
+    load = loads(layer, T, rows, n, c, p, np.minimum(P, p + rows), q)
+    for e in range(rows):
         for f in range(T):
             store += warp_traffic(np.where((p + e < P) & (q + f < Q), ((n * P + p + e) * Q + q + f) * C + c, -1))
     return np.concatenate([load, store])
+
+
+def loads(layer, T, rows, n, c, p, stop, q, of_x=True):
+    """[requests, sectors] of `strip` of a layer of words; threads along the last axis, c < 0: those that idle."""
+    C, H, W, K, S, PAD = layer.C, layer.H, layer.W, layer.K, layer.stride, layer.padding
+    load, busy = np.zeros(2, np.int64), c >= 0
+    for tap in range(K * K):
+        load += T * warp_traffic(np.where(busy, tap * C + c, -1))
+    load += (1 + layer.bias) * warp_traffic(np.where(busy, c, -1), 2)  # m, and b: 16 bytes a thread
+    for row in range((rows - 1) * S + K if of_x else 0):
+        if row % S >= K:
+            continue
+        h = p * S - PAD + row
+        inside = busy & (0 <= h) & (h < H) & (h < (stop - 1) * S - PAD + K)
+        for j in range((T - 1) * S + K):
+            v = q * S - PAD + j
+            load += warp_traffic(np.where(inside & (0 <= v) & (v < W), ((n * H + h) * W + v) * C + c, -1))
+    return load
 
 
 @register(kernel=kernel, traffic=traffic, supports=supports, dtypes=("int8",), view="words", aligned=16)

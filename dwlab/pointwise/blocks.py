@@ -52,7 +52,7 @@ class Product:
 
 def product(layer: Pointwise, N: int = 0) -> Product:
     """The products of a layer; N: with so many images, if not the layer's own."""
-    N, each = N or layer.N, 1 if layer.dtype == "float32" else 2
+    N, each = N or layer.N, 4 // layer.itemsize
     if layer.layout == "NCHW":
         return Product(N, layer.F, layer.H * layer.W, layer.C, each, True)
     return Product(1, N * layer.H * layer.W, layer.F, layer.C, each, False)

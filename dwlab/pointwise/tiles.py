@@ -1,6 +1,6 @@
 """A warp's matrix product out of shared memory: M x N sums of K products each, in the registers of its 32 lanes.
 
-    tile = tiles.tensor("float32", 32, 32, 32, a_pitch=36, b_pitch=36)     on tensor cores
+    tile = tiles.tensor("float32", 32, 32, 32, a_pitch=36, b_pitch=36)     on tensor cores; "int8": sums of int32
     tile = tiles.ffma(8, 8, 4, 16, a_pitch=132, b_pitch=68)                by multiply-adds, float32
 
     acc = cuda.local.array(SIZE, float32)        SIZE = tile.size, and so on: closure constants of the kernel
@@ -13,8 +13,8 @@ a and b are shared arrays of float32 words, aligned to 16 bytes; a0 and b0 the w
 multiples of 4; pitches in words, multiples of 4. An operand lies in one of two orders. "k" (each row of A, or each
 column of B, has its k next to each other; 16-bit elements two in a word):
 
-    A(m, k) at word a0 + m * a_pitch + k          (16 bits: k // 2)
-    B(k, n) at word b0 + n * b_pitch + k          (16 bits: k // 2), a layer's filters (F, C) as they are: n = f, k = c
+    A(m, k) at word a0 + m * a_pitch + k          (16 bits: k // 2; int8: k // 4)
+    B(k, n) at word b0 + n * b_pitch + k          (the same), a layer's filters (F, C) as they are: n = f, k = c
 
 "mn" (for each k, the rows of A or the columns of B next to each other):
 
@@ -34,6 +34,10 @@ x = h + l, h the upper 11 bits and l what is left, and of the four products thre
 is below the last bit. An error of about 2**-21 of each product is left: within float32's rounding for sums of 16 and
 more. An mma cuts its sums off where a float32 addition rounds, so a long sum in one would drift towards 0: each starts
 from 0, and what it gives is added by a float32 addition.
+
+int8: a word is four of them, sums are int32 and exact: acc = cuda.local.array(SIZE, int32), SIZE = tile.size +
+tile.more. What lies behind the sums is of the columns of B: int8 layers need sum (x - zero_x) w = sum x w - zero_x sum
+w, so each lane adds up the words of B that it holds, with dp4a; dwlab.pointwise.whole makes int8 outputs of both.
 """
 
 from __future__ import annotations
@@ -49,6 +53,8 @@ from dwlab.depthwise1d.straight_line import in_turn
 from dwlab.target import cuda
 
 ORDERS = ("k", "mn")
+STEPS = {"float32": 8, "float16": 16, "bfloat16": 16, "int8": 32}  # of K: 8 words, one mma
+ONES = 0x01010101  # four int8
 
 
 @dataclass(frozen=True)
@@ -58,6 +64,7 @@ class WarpTile:
     size: sums of each lane. run: so many sums, from each multiple of it on, lie in one row and in neighbouring columns,
     the first one's a multiple of run. zero, add, row, column: device functions; the module says what they do.
     place(lane, i): row and column once more, of a NumPy array of lanes.
+    more: int8, numbers behind the sums, acc[size + j] the lane's share of sum_k B(k, 8 j + lane // 4).
     """
 
     M: int
@@ -70,6 +77,7 @@ class WarpTile:
     row: Any
     column: Any
     place: Any
+    more: int = 0
 
 
 def pitch(least: int, order: str, kind: str) -> int:
@@ -222,17 +230,21 @@ def _ffma(TM: int, TN: int, LM: int, K: int, a_pitch: int, b_pitch: int) -> Warp
 
 def tensor(
     dtype: str, M: int, N: int, K: int, a_pitch: int, b_pitch: int, a_order: str = "k", b_order: str = "k",
-    ahead: bool = False,
+    ahead: bool = False, columns: bool = False,
 ) -> WarpTile:  # fmt: skip
-    """M x N sums on tensor cores, of float32 (by three products of tf32), float16 or bfloat16.
+    """M x N sums on tensor cores, of float32 (by three products of tf32), float16, bfloat16 or int8.
 
-    M is a multiple of 16, N of 16, K of 8 (float32) or 16. acc[4 * (N // 8 * i + j) + c] is row 16 i + g + c // 2 * 8
-    and column 8 j + 2 t + c % 2, g = lane // 4 and t = lane % 4; run is 2. All 32 lanes come together.
+    M is a multiple of 16, N of 16, K of 8 (float32), 16, or 32 (int8, whose operands are in order "k").
+    acc[4 * (N // 8 * i + j) + c] is row 16 i + g + c // 2 * 8 and column 8 j + 2 t + c % 2, g = lane // 4 and t =
+    lane % 4; run is 2. All 32 lanes come together.
 
     ahead: in 16 bits operands are read one step of K before their products. That takes (M + N) / 4 more registers, and
     a warp need not wait for shared memory; otherwise it does, and other warps must fill the time.
+    columns: int8, the sums of B's columns too; without it they are left 0.
     """
-    step = 8 if dtype == "float32" else 16
+    step = STEPS[dtype]
+    if dtype == "int8" and (a_order, b_order) != ("k", "k"):
+        raise ValueError(f"int8 operands are in order 'k', not {a_order!r} and {b_order!r}: no load transposes bytes")
     if M % 16 or N % 16 or K % step:
         raise ValueError(f"{M=} and {N=} must be multiples of 16, {K=} of {step}")
     for name, words, order in (("a_pitch", a_pitch, a_order), ("b_pitch", b_pitch, b_order)):
@@ -240,23 +252,37 @@ def tensor(
             raise ValueError(f"{name}={words} must be a multiple of 4")
     if a_order not in ORDERS or b_order not in ORDERS:
         raise ValueError(f"a_order={a_order!r} and b_order={b_order!r} must be of {ORDERS}")
-    return _tensor(dtype, M, N, K, a_pitch, b_pitch, a_order, b_order, ahead)
+    return _tensor(dtype, M, N, K, a_pitch, b_pitch, a_order, b_order, ahead, columns)
 
 
 @functools.cache
 def _tensor(
-    dtype: str, M: int, N: int, K: int, a_pitch: int, b_pitch: int, a_order: str, b_order: str, ahead: bool
-) -> WarpTile:
-    MI, NJ, STEPS, FLOAT32 = M // 16, N // 8, K // (8 if dtype == "float32" else 16), dtype == "float32"
+    dtype: str, M: int, N: int, K: int, a_pitch: int, b_pitch: int, a_order: str, b_order: str, ahead: bool,
+    columns: bool,
+) -> WarpTile:  # fmt: skip
+    MI, NJ, TURNS, FLOAT32 = M // 16, N // 8, K // STEPS[dtype], dtype == "float32"
     bring_a, bring_b = _bring_a(MI, a_pitch, a_order, FLOAT32), _bring_b(a_pitch=b_pitch, order=b_order, wide=FLOAT32)
     LEFT = 4 * MI
-    mma = {"float32": ptx.mma_tf32, "float16": ptx.mma_f16, "bfloat16": ptx.mma_bf16}[dtype]
+    mma = {"float32": ptx.mma_tf32, "float16": ptx.mma_f16, "bfloat16": ptx.mma_bf16, "int8": _mma_words}[dtype]
+    zero, more = _zero(4 * MI * NJ), 0
 
     @cuda.jit(device=True, forceinline=True)
     def product(acc, c, a, i, b0, b1):
         acc[c], acc[c + 1], acc[c + 2], acc[c + 3] = mma(
             acc[c], acc[c + 1], acc[c + 2], acc[c + 3], a[4 * i], a[4 * i + 1], a[4 * i + 2], a[4 * i + 3], b0, b1
         )
+
+    if dtype == "int8":
+        more, whole, BEHIND, FIRST = NJ, product, 4 * MI * NJ, 4 * NJ
+        zero = _zero(BEHIND + NJ, int32)
+
+        @cuda.jit(device=True, forceinline=True)
+        def product(acc, c, a, i, b0, b1):
+            whole(acc, c, a, i, b0, b1)
+            if columns and c < FIRST:  # the first rows' products have met each word of B once
+                j = BEHIND + c // 4
+                acc[j] = ptx.dp4a(ptx.word_of_float(b0), int32(ONES), acc[j])
+                acc[j] = ptx.dp4a(ptx.word_of_float(b1), int32(ONES), acc[j])
 
     if FLOAT32:
 
@@ -266,7 +292,7 @@ def _tensor(
             small = cuda.local.array(LEFT, float32)
             words = cuda.local.array(4, float32)
             part = cuda.local.array(4, float32)
-            for s in range(STEPS):
+            for s in range(TURNS):
                 bring_a(big, a, a0, lane, s)
                 for i in range(LEFT):
                     whole = big[i]
@@ -286,7 +312,7 @@ def _tensor(
                                 acc[4 * (NJ * i + 2 * j + h) + e] += part[e]
 
     elif ahead:
-        add = _ahead(MI, NJ, STEPS, bring_a, bring_b, product)
+        add = _ahead(MI, NJ, TURNS, bring_a, bring_b, product)
 
     else:
 
@@ -294,7 +320,7 @@ def _tensor(
         def add(acc, a, a0, b, b0, lane):
             left = cuda.local.array(LEFT, float32)
             words = cuda.local.array(4, float32)
-            for s in range(STEPS):
+            for s in range(TURNS):
                 bring_a(left, a, a0, lane, s)
                 for j in range(NJ // 2):
                     bring_b(words, b, b0, lane, s, j)
@@ -302,7 +328,7 @@ def _tensor(
                         for i in range(MI):
                             product(acc, 4 * (NJ * i + 2 * j + h), left, i, words[2 * h], words[2 * h + 1])
 
-    return WarpTile(M, N, K, 4 * MI * NJ, 2, _zero(4 * MI * NJ), add, *_places(NJ))
+    return WarpTile(M, N, K, 4 * MI * NJ, 2, zero, add, *_places(NJ), more)
 
 
 @functools.cache
@@ -609,11 +635,20 @@ def place_of_four(tile: WarpTile, lane: Any, i: int) -> tuple[Any, Any]:
     return (m, n) if tile.run == 4 else (m + lane % 2 * 8, n - lane % 2 * 2)
 
 
+@cuda.jit(device=True, forceinline=True)
+def _mma_words(c0, c1, c2, c3, a0, a1, a2, a3, b0, b1):
+    """ptx.mma_s8 of operands that are words of a float32 array."""
+    return ptx.mma_s8(
+        c0, c1, c2, c3, ptx.word_of_float(a0), ptx.word_of_float(a1), ptx.word_of_float(a2), ptx.word_of_float(a3),
+        ptx.word_of_float(b0), ptx.word_of_float(b1),
+    )  # fmt: skip
+
+
 @functools.cache
-def _zero(size: int) -> Any:
+def _zero(size: int, kind: Any = float32) -> Any:
     @cuda.jit(device=True, forceinline=True)
     def zero(acc):
         for i in range(size):
-            acc[i] = float32(0)
+            acc[i] = kind(0)
 
     return zero

@@ -1,0 +1,140 @@
+"""int8 outputs of a warp's int32 sums on tensor cores (tiles.tensor of "int8"): requantised, and 16 bytes at a time.
+
+A lane has the sums of neighbouring columns 2 t and 2 t + 1 of rows g and g + 8, in every 8 columns: two bytes here and
+there. Four lanes of a row trade: of 16 rows x 32 columns each lane packs its 16 bytes into four words, the lanes turn
+them over (`blocks.turn`), and then a lane has 16 neighbouring columns of one row. Two shuffles for each of four words.
+
+sum (x - zero_x) w = sum x w - zero_x sum w: the lanes' shares of sum w, behind the sums, are added up over the four
+lanes of a column, and each lane fetches those of its own two columns.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numba import float32, int32, uint32
+
+from dwlab import epilogue, ptx
+from dwlab.depthwise1d.straight_line import in_turn
+from dwlab.layers import Pointwise
+from dwlab.pointwise import tiles
+from dwlab.pointwise.blocks import turn
+from dwlab.target import cuda
+from dwlab.traffic import warp_traffic
+
+
+def finish(layer: Pointwise, tile: tiles.WarpTile, put: Any) -> Any:
+    """finish(acc, lane, y, b, m, m0, n0): requantises a warp's sums and hands them to `put`, 16 columns at a time.
+
+    put(y, row, column, w0, w1, w2, w3): words of 4 int8, of row row - m0 and of columns from column - n0 on, a
+    multiple of 16. n0: the filter of the tile's first column. b, m: the layer's, b as float32 words; columns from F on
+    get any numbers. All 32 lanes come.
+    """
+    ZERO, BIAS, F, NJ, SIZE = layer.zero_x, layer.bias, layer.F, tile.N // 8, tile.size
+    requantise = epilogue.requantise(replace(layer, bias=True))  # of what a sum begins with
+    if tile.N % 32 or F % 4:
+        raise ValueError(f"{tile.N} columns of a warp's tile must be a multiple of 32, and {F} filters of 4")
+
+    def rows(i: int, q: int) -> Any:  # 16 rows, columns 8 q to 8 q + 31
+        @cuda.jit(device=True, forceinline=True)
+        def rows(acc, begin, factor, lane, y, m0, n0):
+            words = cuda.local.array(4, int32)
+            for h in range(2):
+                for half in range(2):
+                    c, k = 4 * (NJ * i + q + 2 * half) + 2 * h, 4 * half
+                    v0 = requantise(acc[c], begin, factor, k)
+                    v1 = requantise(acc[c + 1], begin, factor, k + 1)
+                    v2 = requantise(acc[c + 4], begin, factor, k + 2)
+                    v3 = requantise(acc[c + 5], begin, factor, k + 3)
+                    words[2 * h + half] = ptx.pack_s8(v0, v1, v2, v3)
+            w0, w1, w2, w3 = turn(lane, words[0], words[1], words[2], words[3])
+            t = uint32(lane % uint32(4))
+            row = uint32(m0 + uint32(16 * i) + lane // uint32(4) + t // uint32(2) * uint32(8))
+            column = uint32(n0 + uint32(8 * q) + t % uint32(2) * uint32(16))
+            low, high = int32(0x5410), int32(0x7632)  # a word has two bytes of 8 columns, then two of the next 8
+            a, b = ptx.prmt(w0, w1, low), ptx.prmt(w2, w3, low)
+            put(y, row, column, a, b, ptx.prmt(w0, w1, high), ptx.prmt(w2, w3, high))
+
+        return rows
+
+    def columns(q: int) -> Any:  # 32 columns: what their sums begin with, and their factors
+        every = in_turn([rows(i, q) for i in range(tile.M // 16)], arguments=7)
+
+        @cuda.jit(device=True, forceinline=True)
+        def columns(acc, lane, y, b, m, m0, n0):
+            begin = cuda.local.array(8, int32)
+            factor = cuda.local.array(8, float32)
+            t = uint32(lane % uint32(4))
+            for j in range(4):
+                n = uint32(n0 + uint32(8 * (q + j)) + uint32(2) * t)
+                begin[2 * j] = begin[2 * j + 1] = int32(0)
+                factor[2 * j] = factor[2 * j + 1] = float32(0)
+                if n < uint32(F):
+                    factor[2 * j], factor[2 * j + 1] = m[n], m[uint32(n + uint32(1))]
+                    if BIAS:
+                        begin[2 * j] = ptx.word_of_float(b[n])
+                        begin[2 * j + 1] = ptx.word_of_float(b[uint32(n + uint32(1))])
+                if ZERO:
+                    share = acc[SIZE + q + j]
+                    share = int32(share + cuda.shfl_xor_sync(0xFFFFFFFF, share, 1))
+                    share = int32(share + cuda.shfl_xor_sync(0xFFFFFFFF, share, 2))  # of column lane // 4
+                    one = cuda.shfl_sync(0xFFFFFFFF, share, uint32(t * uint32(8)))
+                    two = cuda.shfl_sync(0xFFFFFFFF, share, uint32(t * uint32(8) + uint32(4)))
+                    begin[2 * j] = int32(begin[2 * j] - int32(ZERO) * one)
+                    begin[2 * j + 1] = int32(begin[2 * j + 1] - int32(ZERO) * two)
+            every(acc, begin, factor, lane, y, m0, n0)
+
+        return columns
+
+    return in_turn([columns(q) for q in range(0, NJ, 4)], arguments=7)
+
+
+def store(layer: Pointwise, M: int) -> Any:
+    """put(y, m, n, w0, w1, w2, w3) of `finish`: to y, M rows of F bytes as words; what lies outside is left out."""
+    F, WIDE = layer.F, layer.F % 16 == 0
+
+    @cuda.jit(device=True, forceinline=True)
+    def put(y, m, n, w0, w1, w2, w3):
+        v0, v1, v2, v3 = ptx.float_of_word(w0), ptx.float_of_word(w1), ptx.float_of_word(w2), ptx.float_of_word(w3)
+        at = uint32((m * uint32(F) + n) // uint32(4))
+        if m < uint32(M):
+            if WIDE:
+                if n < uint32(F):
+                    ptx.store4(y, at, v0, v1, v2, v3)
+            else:
+                if n < uint32(F):
+                    y[at] = v0
+                if uint32(n + uint32(4)) < uint32(F):
+                    y[uint32(at + uint32(1))] = v1
+                if uint32(n + uint32(8)) < uint32(F):
+                    y[uint32(at + uint32(2))] = v2
+                if uint32(n + uint32(12)) < uint32(F):
+                    y[uint32(at + uint32(3))] = v3
+
+    return put
+
+
+def stored(M: int, F: int, places: Any) -> np.ndarray:
+    """[requests, sectors] of `store` by warps whose lanes' rows and columns are the last axis of places = (m, n)."""
+    m, n = (axis.reshape(-1, 32) for axis in np.broadcast_arrays(*places))
+    at = (m * F + n) // 4
+    if F % 16 == 0:
+        return warp_traffic(np.where((m < M) & (n < F), at // 4, -1), 2)
+    return sum(warp_traffic(np.where((m < M) & (n + 4 * e < F), at + e, -1)) for e in range(4))
+
+
+def places(tile: tiles.WarpTile) -> tuple[np.ndarray, np.ndarray]:
+    """(row, column) in a warp's tile of each call of `put`, (calls, 32 lanes)."""
+    lane = np.arange(32)
+    i, q = (axis.reshape(-1, 1) for axis in np.mgrid[0 : tile.M : 16, 0 : tile.N : 32])
+    return i + lane // 4 + lane % 4 // 2 * 8, q + lane % 2 * 16
+
+
+def vectors_read(layer: Pointwise, N: int) -> np.ndarray:
+    """[requests, sectors] of one row of warps that cover all F columns with tiles of N: b and m."""
+    n = np.arange(0, -(-layer.F // N) * N, 8)[:, None] + np.arange(32) % 4 * 2
+    inside = n < layer.F
+    once = warp_traffic(np.where(inside, n, -1)) + warp_traffic(np.where(inside, n + 1, -1))
+    return (1 + layer.bias) * once
