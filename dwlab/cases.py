@@ -137,6 +137,7 @@ _PAIRS = (
     (1, 33, 9, 7, 3, 1, 31, "relu", "none", False, "a warp and one, a warp less one"),
     (1, 64, 16, 16, 3, 1, 64, "relu6", "relu6", False, "64 channels"),
     (1, 40, 12, 33, 7, 1, 72, "none", "none", False, "7 x 7"),
+    (2, 48, 9, 11, 3, 2, 20, "relu6", "none", False, "48 channels, stride 2"),
     (2, 72, 28, 28, 3, 2, 24, "relu6", "none", False, "many channels, several tiles"),
 )
 

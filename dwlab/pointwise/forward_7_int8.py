@@ -44,7 +44,7 @@ def kernel(layer, images):
     plan = choose(layer, images)
     load, tile = blocks.load(plan), plan.tile
     SIZE, zero, add = tile.size + tile.more, tile.zero, tile.add
-    finish = whole.finish(layer, tile, whole.store(layer, plan.one.M))
+    finish = whole.finish(layer, tile, whole.rows_of(plan.one.M, layer.F))
     BM, BN, WM, WN, ACROSS, WARPS = plan.BM, plan.BN, tile.M, tile.N, plan.across, plan.BN // tile.N
     CHUNKS, A_WORDS, A_WARP, B_WARP = plan.chunks, plan.a_words, plan.a_warp, plan.b_warp
     STEP = plan.a_words + plan.b_words
@@ -112,7 +112,8 @@ def traffic(layer):
     total += plan.down * (plan.BM // tile.M) * whole.vectors_read(layer, tile.N)
     row, column = whole.places(tile)
     m0, n0 = np.arange(0, plan.down * plan.BM, tile.M), np.arange(0, plan.across * plan.BN, tile.N)
-    return Traffic(*total, *whole.stored(one.M, one.N, (m0[:, None, None, None] + row, n0[:, None, None] + column)))
+    m, n = m0[:, None, None, None] + row, n0[:, None, None] + column
+    return Traffic(*total, *whole.stored(one.N, np.where(m < one.M, m, -1), n))
 
 
 def supports(layer):

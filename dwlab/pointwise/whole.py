@@ -91,38 +91,68 @@ def finish(layer: Pointwise, tile: tiles.WarpTile, put: Any) -> Any:
     return in_turn([columns(q) for q in range(0, NJ, 4)], arguments=7)
 
 
-def store(layer: Pointwise, M: int) -> Any:
-    """put(y, m, n, w0, w1, w2, w3) of `finish`: to y, M rows of F bytes as words; what lies outside is left out."""
-    F, WIDE = layer.F, layer.F % 16 == 0
+def store(F: int) -> Any:
+    """store(y, m, n, w0, w1, w2, w3): 16 bytes to row m of y, rows of F bytes as words; filters from F on are not."""
+    WIDE = F % 16 == 0
+
+    @cuda.jit(device=True, forceinline=True)
+    def store(y, m, n, w0, w1, w2, w3):
+        v0, v1, v2, v3 = ptx.float_of_word(w0), ptx.float_of_word(w1), ptx.float_of_word(w2), ptx.float_of_word(w3)
+        at = uint32((m * uint32(F) + n) // uint32(4))
+        if WIDE:
+            if n < uint32(F):
+                ptx.store4(y, at, v0, v1, v2, v3)
+        else:
+            if n < uint32(F):
+                y[at] = v0
+            if uint32(n + uint32(4)) < uint32(F):
+                y[uint32(at + uint32(1))] = v1
+            if uint32(n + uint32(8)) < uint32(F):
+                y[uint32(at + uint32(2))] = v2
+            if uint32(n + uint32(12)) < uint32(F):
+                y[uint32(at + uint32(3))] = v3
+
+    return store
+
+
+def rows_of(M: int, F: int) -> Any:
+    """put(y, m, n, w0, w1, w2, w3) of `finish`: `store` of row m of M."""
+    store_row = store(F)
 
     @cuda.jit(device=True, forceinline=True)
     def put(y, m, n, w0, w1, w2, w3):
-        v0, v1, v2, v3 = ptx.float_of_word(w0), ptx.float_of_word(w1), ptx.float_of_word(w2), ptx.float_of_word(w3)
-        at = uint32((m * uint32(F) + n) // uint32(4))
         if m < uint32(M):
-            if WIDE:
-                if n < uint32(F):
-                    ptx.store4(y, at, v0, v1, v2, v3)
-            else:
-                if n < uint32(F):
-                    y[at] = v0
-                if uint32(n + uint32(4)) < uint32(F):
-                    y[uint32(at + uint32(1))] = v1
-                if uint32(n + uint32(8)) < uint32(F):
-                    y[uint32(at + uint32(2))] = v2
-                if uint32(n + uint32(12)) < uint32(F):
-                    y[uint32(at + uint32(3))] = v3
+            store_row(y, m, n, w0, w1, w2, w3)
 
     return put
 
 
-def stored(M: int, F: int, places: Any) -> np.ndarray:
-    """[requests, sectors] of `store` by warps whose lanes' rows and columns are the last axis of places = (m, n)."""
-    m, n = (axis.reshape(-1, 32) for axis in np.broadcast_arrays(*places))
+def tiles_of(P: int, Q: int, TH: int, TW: int, F: int) -> Any:
+    """put of `finish` where rows are the pixels of tiles of TH x TW: row TH TW b + i is pixel i of tile b.
+
+    Tiles follow each other along a row of tiles of a map of P x Q, then down, then through the images.
+    """
+    ACROSS, DOWN, store_row = -(-Q // TW), -(-P // TH), store(F)
+
+    @cuda.jit(device=True, forceinline=True)
+    def put(y, m, n, w0, w1, w2, w3):
+        tile, i = uint32(m // uint32(TH * TW)), uint32(m % uint32(TH * TW))
+        p = uint32(tile // uint32(ACROSS) % uint32(DOWN) * uint32(TH) + i // uint32(TW))
+        q = uint32(tile % uint32(ACROSS) * uint32(TW) + i % uint32(TW))
+        if p < uint32(P) and q < uint32(Q):
+            image = uint32(tile // uint32(ACROSS * DOWN))
+            store_row(y, uint32((image * uint32(P) + p) * uint32(Q) + q), n, w0, w1, w2, w3)
+
+    return put
+
+
+def stored(F: int, m: np.ndarray, n: np.ndarray) -> np.ndarray:
+    """[requests, sectors] of `store` by warps: rows (-1: none) and columns of their lanes, which are the last axis."""
+    m, n = (axis.reshape(-1, 32) for axis in np.broadcast_arrays(m, n))
     at = (m * F + n) // 4
     if F % 16 == 0:
-        return warp_traffic(np.where((m < M) & (n < F), at // 4, -1), 2)
-    return sum(warp_traffic(np.where((m < M) & (n + 4 * e < F), at + e, -1)) for e in range(4))
+        return warp_traffic(np.where((m >= 0) & (n < F), at // 4, -1), 2)
+    return sum(warp_traffic(np.where((m >= 0) & (n + 4 * e < F), at + e, -1)) for e in range(4))
 
 
 def places(tile: tiles.WarpTile) -> tuple[np.ndarray, np.ndarray]:
