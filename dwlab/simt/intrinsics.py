@@ -244,8 +244,12 @@ def _strides(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def shared_array(run: Execution, node: ast.Call) -> Array:
-    """cuda.shared.array: one array per block and call site; shape 0 is the dynamic shared memory from its start."""
-    made = run.shared.get(id(node))
+    """cuda.shared.array: one array per block and call site; shape 0 is the dynamic shared memory from its start.
+
+    A device function that is made twice, with other constants around the same text, is two call sites.
+    """
+    key = (run.frames[-1].source.function, id(node))
+    made = run.shared.get(key)
     if made is not None:
         return made
     shape, dtype, alignment = _array_arguments(run, node, "shared")
@@ -263,7 +267,7 @@ def shared_array(run: Execution, node: ast.Call) -> Array:
             )
         row = max(16, -(-nbytes // 16) * 16)
         array = Array(_shared_root(run, row, start), name, dtype, tuple(np.int64(n) for n in shape), _strides(shape))
-    run.shared[id(node)] = array
+    run.shared[key] = array
     return array
 
 
@@ -285,7 +289,7 @@ def _dynamic_shared(run: Execution, node: ast.Call, dtype: np.dtype, name: str) 
 def local_array(run: Execution, node: ast.Call) -> LocalArray:
     """cuda.local.array: one array per thread and call site (per call, in a device function)."""
     shape, dtype, _ = _array_arguments(run, node, "local")
-    key = (id(node), len(run.frames))
+    key = (run.frames[-1].source.function, id(node), len(run.frames))  # as made with its constants
     array = run.local.get(key)
     if array is None:
         if 0 in shape:

@@ -118,9 +118,9 @@ class State:
         self.epoch = np.zeros(count, np.int32)
         self.warp_epoch = np.zeros((count, self.padded // 32), np.int32)
         self.grid_epoch = 0
-        self.shared: dict[int, Array] = {}
+        self.shared: dict[tuple, Array] = {}
         self.shared_used = 0
-        self.local: dict[int, LocalArray] = {}
+        self.local: dict[tuple, LocalArray] = {}
         self.dynamic_root: Root | None = None
         self.copies: list = []  # asynchronous copies on their way (dwlab.simt.wide)
         self.groups: int | np.ndarray = 0  # groups of copies that each lane has committed

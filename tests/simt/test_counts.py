@@ -715,3 +715,31 @@ def test_constant_and_local_arrays_are_not_global_traffic():
     assert report.totals.sectors == 16 and report.totals.requests == 4
     assert set(report.footprint) == {"x", "y"}
     assert {a.space for a in report.accesses} <= {"global", "local", "const"}
+
+
+def test_a_device_function_made_twice_has_its_own_arrays():
+    """One text, two constants: arrays of two sizes, as Numba makes them."""
+
+    def total_of(size):
+        @cuda.jit(device=True)
+        def total(x):
+            held = cuda.local.array(size, float32)
+            for j in range(size):
+                held[j] = x[j]
+            found = float32(0)
+            for j in range(size):
+                found += held[j]
+            return found
+
+        return total
+
+    few, many = total_of(2), total_of(5)
+
+    @cuda.jit
+    def both(x, y):
+        y[0] = few(x)
+        y[1] = many(x)
+
+    y = np.zeros(2, np.float32)
+    simt.xray(both, 1, 1, np.arange(1, 6, dtype=np.float32), y).raise_hazards()
+    assert y.tolist() == [3, 15]
