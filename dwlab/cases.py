@@ -137,7 +137,8 @@ _PAIRS = (
     (1, 33, 9, 7, 3, 1, 31, "relu", "none", False, "a warp and one, a warp less one"),
     (1, 64, 16, 16, 3, 1, 64, "relu6", "relu6", False, "64 channels"),
     (1, 40, 12, 33, 7, 1, 72, "none", "none", False, "7 x 7"),
-    (2, 48, 9, 11, 3, 2, 20, "relu6", "none", False, "48 channels, stride 2"),
+    (2, 48, 9, 11, 3, 2, 32, "relu6", "none", False, "48 channels, stride 2"),
+    (1, 20, 6, 10, 5, 1, 16, "none", "relu6", False, "20 channels, 5 x 5"),
     (2, 72, 28, 28, 3, 2, 24, "relu6", "none", False, "many channels, several tiles"),
 )
 
@@ -149,6 +150,9 @@ _PWPW = (
     (1, 33, 31, 17, 5, 9, "none", "relu", False, "a warp and one, a warp less one"),
     (1, 32, 64, 32, 8, 8, "gelu", "none", True, "a feed-forward block"),
     (1, 64, 32, 96, 9, 14, "relu6", "relu6", False, "several tiles"),
+    (1, 16, 48, 20, 5, 7, "relu6", "none", False, "a step of 32 channels and a half"),
+    (2, 48, 80, 36, 3, 3, "none", "relu6", False, "as before, in both layers"),
+    (1, 32, 144, 16, 4, 5, "relu", "none", False, "more filters between than a tile"),
     (3, 24, 72, 40, 4, 11, "gelu", "none", False, "three images"),
 )
 
