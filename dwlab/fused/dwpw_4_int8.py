@@ -22,16 +22,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numba import float32, int32, uint32
 
-from dwlab import ptx
 from dwlab.depthwise2d.forward_6_int8 import loads, put, strip
-from dwlab.pointwise import blocks, whole
-from dwlab.pointwise import tiles as products
+from dwlab.pointwise import whole
 from dwlab.stages import Launch, by_shape, register
 from dwlab.target import cuda
 from dwlab.traffic import Traffic
 
-DEPTH = 3  # chunks of filters in shared memory
-CHUNK = 32  # words of channels in a chunk, at most
 SHARED = 227 * 1024  # bytes that a block may ask for
 MULTIPROCESSORS = 132
 STARTED, PER_NS, WRITTEN = 4, 5000, 20  # a multiprocessor's instructions of warps, operations, bytes written in a ns
@@ -45,124 +41,55 @@ SHAPES = (  # height and width of a tile of pixels, filters of a product, and ro
 
 @dataclass(frozen=True)
 class Plan:
-    """How a block computes: pixels of TH x TW, BN filters at a time, of one of `parts` parts of all filters.
-
-    C, chunk: words of channels, of all and of a chunk. rows: of a strip of T columns.
-    """
+    """A block has TH x TW pixels and one of `parts` parts of the filters, as `stream` says. Strips are T columns."""
 
     TH: int
     TW: int
-    BN: int
-    WM: int
-    WN: int
     parts: int
-    C: int
-    F: int
+    stream: whole.Stream
     T: int
-
-    @property
-    def pixels(self):
-        """Of a tile."""
-        return self.TH * self.TW
-
-    @property
-    def threads(self):
-        """Of a block."""
-        return 32 * (self.pixels // self.WM) * (self.BN // self.WN)
-
-    @property
-    def chunk(self):
-        """Words of channels at a time: whole products of 8."""
-        return min(CHUNK, -(-self.C // 8) * 8)
-
-    @property
-    def chunks(self):
-        """Of all channels."""
-        return -(-self.C // self.chunk)
-
-    @property
-    def groups(self):
-        """Of BN filters, for one block."""
-        return -(-self.F // (self.BN * self.parts))
-
-    @property
-    def pitch(self):
-        """Words between pixels in shared memory."""
-        return products.pitch(self.chunks * self.chunk, "k", "int8")
-
-    @property
-    def w_pitch(self):
-        """Words between filters in shared memory."""
-        return products.pitch(self.chunk, "k", "int8")
 
     @property
     def shared_bytes(self):
         """Of a block."""
-        return 4 * (self.pixels * self.pitch + DEPTH * self.BN * self.w_pitch)
+        return 4 * (self.stream.x_words + self.stream.w_words)
 
     @property
     def rows(self):
         """Of a strip: the whole tile's if that leaves work for all threads, else fewer."""
         down = [rows for rows in (8, 4, 2) if self.TH % rows == 0]
-        return next((rows for rows in down if self.strips(rows) >= self.threads), down[-1])
+        return next((rows for rows in down if self.strips(rows) >= self.stream.threads), down[-1])
 
     def strips(self, rows):
         """Of a block, if they have so many rows."""
-        return self.C * (self.TW // self.T) * (self.TH // rows)
+        return self.stream.words * (self.TW // self.T) * (self.TH // rows)
 
 
 @by_shape
 def kernel(problem, images):
     plan, one, two = choose(problem, images), problem.first, problem.second
-    C, H, W, P, Q, F, T, PIXELS = plan.C, one.H, one.W, one.P, one.Q, two.F, plan.T, plan.pixels
-    TH, TW, BN, WM, WN, ROWS = plan.TH, plan.TW, plan.BN, plan.WM, plan.WN, plan.rows
-    PITCH, THREADS, REST = plan.pitch, plan.threads, plan.chunks * plan.chunk - plan.C
-    CHUNK, CHUNKS, W_PITCH, GROUPS, COLUMNS = plan.chunk, plan.chunks, plan.w_pitch, plan.groups, plan.TW // plan.T
-    STRIPS, ACROSS, DOWN, WARPS = plan.strips(plan.rows), -(-Q // TW), -(-P // TH), plan.BN // plan.WN
-    MIDDLE, STEP, STEPS = plan.pixels * plan.pitch, plan.BN * plan.w_pitch, plan.chunks * plan.groups
+    stream, C, H, W, P, Q, T = plan.stream, one.C // 4, one.H, one.W, one.P, one.Q, plan.T
+    TH, TW, ROWS, PITCH, THREADS, REST = plan.TH, plan.TW, plan.rows, stream.pitch, stream.threads, stream.rest
+    ACROSS, DOWN, COLUMNS, STRIPS = -(-Q // TW), -(-P // TH), TW // T, plan.strips(plan.rows)
+    PIXELS, FILTERS, W_AT, EVERY = TH * TW, stream.groups * stream.BN, stream.x_words, 0xFFFFFFFF
     slide = strip(one, T, put, C, PITCH, TW * PITCH)
-    bring = blocks.bring(BN, CHUNK, W_PITCH, THREADS, F, C, C)
-    product = products.tensor("int8", WM, WN, 4 * CHUNK, PITCH, W_PITCH, ahead=True, columns=two.zero_x != 0)
-    SIZE, zero, add = product.size + product.more, product.zero, product.add
-    finish = whole.finish(two, product, whole.tiles_of(P, Q, TH, TW, F))
+    begin, go = stream.functions(whole.tiles_of(P, Q, TH, TW, two.F))
 
     @cuda.jit
     def kernel(x, w1, b1, m1, w2, b2, m2, r, y):
         pool = cuda.shared.array(0, float32, 16)  # pixels between the layers, then chunks of filters
-        acc = cuda.local.array(SIZE, int32)
-        t, tile = uint32(cuda.threadIdx.x), uint32(cuda.blockIdx.x)
-        f0, lane, warp = uint32(uint32(cuda.blockIdx.y) * (GROUPS * BN)), uint32(t % 32), uint32(t // 32)
+        t, tile, f0 = uint32(cuda.threadIdx.x), uint32(cuda.blockIdx.x), uint32(uint32(cuda.blockIdx.y) * FILTERS)
         p0, q0 = uint32(tile // ACROSS % DOWN * TH), uint32(tile % ACROSS * TW)
         x0 = uint32(tile // (ACROSS * DOWN) * (H * W * C))
-        for step in range(DEPTH - 1):
-            if step < STEPS:
-                f, c = uint32(f0 + step // CHUNKS * BN), uint32(step % CHUNKS * CHUNK)
-                bring(pool, uint32(MIDDLE + step * STEP), w2, uint32(0), f, c, t)
-            ptx.commit()
+        begin(pool, uint32(W_AT), w2, f0, t)
         for i in range(t, PIXELS * REST, THREADS):  # words beyond the last channel
             pool[uint32(uint32(i) // REST * PITCH + C + uint32(i) % REST)] = float32(0)
         for i in range(t, STRIPS, THREADS):
             c, place = uint32(uint32(i) % C), uint32(uint32(i) // C)
             row, column = uint32(place // COLUMNS * ROWS), uint32(place % COLUMNS * T)
             p, to = int32(p0 + row), uint32((row * TW + column) * PITCH + c)
-            slide(x, w1, b1, m1, pool, x0, c, c, p, int32(p + ROWS), uint32(q0 + column), uint32(0xFFFFFFFF), to)
-        zero(acc)
-        m0, n0 = uint32(warp // WARPS * WM), uint32(warp % WARPS * WN)
-        here, there = uint32(0), uint32((DEPTH - 1) * STEP)
-        for step in range(STEPS):
-            ptx.wait(1)  # DEPTH - 2
-            cuda.syncthreads()  # this chunk and all pixels are there, and all threads are done with the one before
-            ahead, chunk = uint32(step + (DEPTH - 1)), uint32(step % CHUNKS)
-            if ahead < STEPS:
-                f, c = uint32(f0 + ahead // CHUNKS * BN), uint32(ahead % CHUNKS * CHUNK)
-                bring(pool, uint32(MIDDLE + there), w2, uint32(0), f, c, t)
-            ptx.commit()
-            add(acc, pool, uint32(m0 * PITCH + chunk * CHUNK), pool, uint32(MIDDLE + here + n0 * W_PITCH), lane)
-            if chunk == CHUNKS - 1:
-                finish(acc, lane, y, b2, m2, uint32(tile * PIXELS + m0), uint32(f0 + step // CHUNKS * BN + n0))
-                zero(acc)
-            there = here
-            here = uint32(0) if here == (DEPTH - 1) * STEP else uint32(here + STEP)
+            slide(x, w1, b1, m1, pool, x0, c, c, p, int32(p + ROWS), uint32(q0 + column), uint32(EVERY), to)
+        go(pool, uint32(0), uint32(W_AT), w2, b2, m2, y, f0, uint32(tile * PIXELS), t)
 
     return kernel
 
@@ -172,10 +99,11 @@ def candidates(problem):
     one, two = problem.first, problem.second
     T = 2 if one.K <= 3 and one.stride == 1 else 1
     found = []
-    for shape in SHAPES:
+    for TH, TW, BN, WM, WN in SHAPES:
         for parts in (1, 2, 3, 4, 6, 8):
-            plan = Plan(*shape, parts, one.C // 4, two.F, T)
-            if plan.shared_bytes <= SHARED and (parts == 1 or plan.BN * parts < two.F + plan.BN):
+            stream = whole.Stream(two, TH * TW, -(-two.F // (BN * parts)), BN, WM, WN)
+            plan = Plan(TH, TW, parts, stream, T)
+            if plan.shared_bytes <= SHARED and (parts == 1 or BN * parts < two.F + BN):
                 found.append(plan)
     return found
 
@@ -186,41 +114,35 @@ def choose(problem, images):
     one = problem.first
 
     def cost(plan):
+        stream, strips = plan.stream, plan.strips(plan.rows)
         number = images * -(-one.P // plan.TH) * -(-one.Q // plan.TW) * plan.parts
-        fit = SHARED // (plan.shared_bytes + 1024), 65536 // (plan.threads * (plan.WM * plan.WN // 32 + 70))
+        fit = SHARED // (plan.shared_bytes + 1024), 65536 // (stream.threads * (stream.WM * stream.WN // 32 + 70))
         here, turns = -(-number // MULTIPROCESSORS), -(-number // (MULTIPROCESSORS * max(1, min(fit))))
-        strips, outputs = plan.strips(plan.rows), plan.pixels * plan.BN * plan.groups
         instructions = plan.T * (40 * one.K + plan.rows * 14) + (plan.rows * one.stride + one.K) * (10 + 10 * one.K)
         depthwise = strips * instructions / 32 / STARTED
-        alone = -(-strips // plan.threads) * instructions * plan.threads / 32 / STARTED + START  # in a block's own time
-        product = 2 * outputs * plan.C * 4 / PER_NS + outputs / WRITTEN
-        return max(here * (depthwise + product), turns * (alone + max(plan.groups * plan.chunks * LATER, product)))
+        alone = -(-strips // stream.threads) * instructions * stream.threads / 32 / STARTED + START  # in its own time
+        outputs = stream.rows * stream.BN * stream.groups
+        product = 2 * outputs * one.C / PER_NS + outputs / WRITTEN
+        return max(here * (depthwise + product), turns * (alone + max(stream.groups * stream.chunks * LATER, product)))
 
     return min(candidates(problem), key=cost)
 
 
 def traffic(problem):
     plan, one, two = choose(problem.kernel_key, problem.N), problem.first, problem.second
-    words = replace(one, C=plan.C, dtype="float32", zero_x=0, zero_y=0)
-    across, down = -(-one.Q // plan.TW), -(-one.P // plan.TH)
+    stream, rows, columns = plan.stream, plan.rows, plan.TW // plan.T
+    words = replace(one, C=stream.words, dtype="float32", zero_x=0, zero_y=0)
+    across, down, strips = -(-one.Q // plan.TW), -(-one.P // plan.TH), plan.strips(plan.rows)
     tiles = problem.N * across * down
-    strips, rows, columns = plan.strips(plan.rows), plan.rows, plan.TW // plan.T
-    i = np.arange(-(-strips // plan.threads) * plan.threads)
+    i = np.arange(-(-strips // stream.threads) * stream.threads)
     i = np.where(i < strips, i, -1)
     tile = np.arange(tiles)[:, None]
-    c, place = np.broadcast_to(np.where(i < 0, -1, i % plan.C), (tiles, len(i))), i // plan.C
+    c, place = np.broadcast_to(np.where(i < 0, -1, i % stream.words), (tiles, len(i))), i // stream.words
     p = tile // across % down * plan.TH + place // columns * rows
     q = tile % across * plan.TW + place % columns * plan.T
-    load = plan.parts * loads(words, plan.T, rows, tile // (across * down), c, p, p + rows, q)
-    # Filters: of the last part some, or all, may lie beyond the last one
-    filters = np.arange(0, plan.parts * plan.groups * plan.BN, plan.BN)
-    brought = blocks.brought(plan.BN, plan.chunk, plan.threads, two.F, plan.C, plan.C)
-    warps = plan.pixels // plan.WM
-    load += tiles * (brought + warps * whole.vectors_read(two, plan.WN))
-    row, column = whole.places(products.tensor("int8", plan.WM, plan.WN, 32, 12, 12))
-    m = np.arange(0, tiles * plan.pixels, plan.WM)[:, None, None, None] + row
-    n = (filters[:, None] + np.arange(0, plan.BN, plan.WN)).reshape(-1, 1, 1) + column
-    tile, pixel = m // plan.pixels, m % plan.pixels
+    load = plan.parts * loads(words, plan.T, rows, tile // (across * down), c, p, p + rows, q) + stream.read(tiles)
+    pixel, n = stream.puts(plan.parts)
+    tile = np.arange(tiles)[:, None, None]
     p, q = tile // across % down * plan.TH + pixel // plan.TW, tile % across * plan.TW + pixel % plan.TW
     m = np.where((p < one.P) & (q < one.Q), (tile // (across * down) * one.P + p) * one.Q + q, -1)
     return Traffic(*load, *whole.stored(two.F, m, n))
@@ -237,4 +159,4 @@ def supports(problem):
 def launch(problem):
     plan, one = choose(problem.kernel_key, problem.N), problem.first
     tiles = problem.N * -(-one.P // plan.TH) * -(-one.Q // plan.TW)
-    return Launch((tiles, plan.parts), (plan.threads,), shared_bytes=plan.shared_bytes)
+    return Launch((tiles, plan.parts), (plan.stream.threads,), shared_bytes=plan.shared_bytes)

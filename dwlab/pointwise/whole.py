@@ -6,11 +6,14 @@ them over (`blocks.turn`), and then a lane has 16 neighbouring columns of one ro
 
 sum (x - zero_x) w = sum x w - zero_x sum w: the lanes' shares of sum w, behind the sums, are added up over the four
 lanes of a column, and each lane fetches those of its own two columns.
+
+`Stream` is a pointwise layer within a fused kernel: its x, all channels of some pixels, is in shared memory already,
+the filters come there a chunk at a time.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,7 +22,7 @@ from numba import float32, int32, uint32
 from dwlab import epilogue, ptx
 from dwlab.depthwise1d.straight_line import in_turn
 from dwlab.layers import Pointwise
-from dwlab.pointwise import tiles
+from dwlab.pointwise import blocks, tiles
 from dwlab.pointwise.blocks import turn
 from dwlab.target import cuda
 from dwlab.traffic import warp_traffic
@@ -168,3 +171,136 @@ def vectors_read(layer: Pointwise, N: int) -> np.ndarray:
     inside = n < layer.F
     once = warp_traffic(np.where(inside, n, -1)) + warp_traffic(np.where(inside, n + 1, -1))
     return (1 + layer.bias) * once
+
+
+DEPTH = 3  # chunks of filters in shared memory at a time: one to compute with, two on their way
+CHUNK = 32  # words of channels in a chunk, at most
+
+
+@dataclass(frozen=True)
+class Stream:
+    """The products of `rows` pixels, all in shared memory, with `groups` times BN filters, by warps of WM x WN.
+
+    layer: the pointwise layer. rows is a multiple of WM, BN of WN, WN of 32.
+    """
+
+    layer: Pointwise
+    rows: int
+    groups: int
+    BN: int
+    WM: int
+    WN: int
+
+    @property
+    def threads(self) -> int:
+        """Of a block."""
+        return 32 * (self.rows // self.WM) * (self.BN // self.WN)
+
+    @property
+    def words(self) -> int:
+        """Of a pixel's, or a filter's, channels."""
+        return self.layer.C // 4
+
+    @property
+    def chunk(self) -> int:
+        """Words of channels at a time: whole products of 8."""
+        return min(CHUNK, -(-self.words // 8) * 8)
+
+    @property
+    def chunks(self) -> int:
+        """Of all channels."""
+        return -(-self.words // self.chunk)
+
+    @property
+    def rest(self) -> int:
+        """Words of the last chunk that are beyond the last channel: any numbers, but there must be some."""
+        return self.chunks * self.chunk - self.words
+
+    @property
+    def pitch(self) -> int:
+        """Words between pixels in shared memory."""
+        return tiles.pitch(self.chunks * self.chunk, "k", "int8")
+
+    @property
+    def w_pitch(self) -> int:
+        """Words between filters in shared memory."""
+        return tiles.pitch(self.chunk, "k", "int8")
+
+    @property
+    def x_words(self) -> int:
+        """Of shared memory for the pixels."""
+        return self.rows * self.pitch
+
+    @property
+    def w_words(self) -> int:
+        """Of shared memory for chunks of filters."""
+        return DEPTH * self.BN * self.w_pitch
+
+    @property
+    def tile(self) -> tiles.WarpTile:
+        """A warp's products of a chunk."""
+        columns = self.layer.zero_x != 0
+        return tiles.tensor("int8", self.WM, self.WN, 4 * self.chunk, self.pitch, self.w_pitch, "k", "k", True, columns)
+
+    def functions(self, put: Any) -> tuple[Any, Any]:
+        """(begin, go), device functions that a block calls in turn.
+
+        begin(pool, w_at, w, f0, t) starts the copies of the first chunks of filters, from f0 on, to word w_at of the
+        shared array `pool`; t: the thread. What it has started copying before, and not committed, comes with the first.
+        go(pool, x_at, w_at, w, b, m, y, f0, m0, t) computes all groups, pixels at word x_at, and hands outputs to
+        `put` (see `finish`) as rows m0 + pixel. A barrier before copies to the same words start again is the caller's.
+        """
+        CHUNK, CHUNKS, STEP, STEPS = self.chunk, self.chunks, self.BN * self.w_pitch, self.groups * self.chunks
+        BN, WM, WN, WARPS, PITCH, W_PITCH = self.BN, self.WM, self.WN, self.BN // self.WN, self.pitch, self.w_pitch
+        product = self.tile
+        SIZE, zero, add = product.size + product.more, product.zero, product.add
+        finished = finish(self.layer, product, put)
+        bring = blocks.bring(BN, CHUNK, W_PITCH, self.threads, self.layer.F, self.words, self.words)
+
+        @cuda.jit(device=True, forceinline=True)
+        def begin(pool, w_at, w, f0, t):
+            for step in range(DEPTH - 1):
+                if step < STEPS:
+                    f, c = uint32(f0 + uint32(step // CHUNKS * BN)), uint32(step % CHUNKS * CHUNK)
+                    bring(pool, uint32(w_at + uint32(step * STEP)), w, uint32(0), f, c, t)
+                ptx.commit()
+
+        @cuda.jit(device=True, forceinline=True)
+        def go(pool, x_at, w_at, w, b, m, y, f0, m0, t):
+            acc = cuda.local.array(SIZE, int32)
+            zero(acc)
+            lane, warp = uint32(t % uint32(32)), uint32(t // uint32(32))
+            row, column = uint32(warp // uint32(WARPS) * uint32(WM)), uint32(warp % uint32(WARPS) * uint32(WN))
+            a0, b0 = uint32(x_at + row * uint32(PITCH)), uint32(w_at + column * uint32(W_PITCH))
+            here, there = uint32(0), uint32((DEPTH - 1) * STEP)
+            for step in range(STEPS):
+                ptx.wait(1)  # DEPTH - 2
+                cuda.syncthreads()  # this chunk has come for all threads, and all are done with the one before
+                group, chunk = uint32(uint32(step) // uint32(CHUNKS)), uint32(uint32(step) % uint32(CHUNKS))
+                ahead = uint32(step + (DEPTH - 1))
+                if ahead < uint32(STEPS):
+                    f, c = uint32(f0 + ahead // uint32(CHUNKS) * uint32(BN)), uint32(ahead % uint32(CHUNKS))
+                    bring(pool, uint32(w_at + there), w, uint32(0), f, uint32(c * uint32(CHUNK)), t)
+                ptx.commit()
+                add(acc, pool, uint32(a0 + chunk * uint32(CHUNK)), pool, uint32(b0 + here), lane)
+                if chunk == uint32(CHUNKS - 1):
+                    finished(acc, lane, y, b, m, uint32(m0 + row), uint32(f0 + group * uint32(BN) + column))
+                    zero(acc)
+                there = here
+                here = uint32(0) if here == uint32((DEPTH - 1) * STEP) else uint32(here + uint32(STEP))
+
+        return begin, go
+
+    def read(self, blocks_: int) -> np.ndarray:
+        """[requests, sectors] of so many blocks that each go through all filters: w, b and m."""
+        words, F = self.words, self.layer.F
+        brought = blocks.brought(self.BN, self.chunk, self.threads, F, words, words)
+        return blocks_ * (brought + self.rows // self.WM * vectors_read(self.layer, self.BN))
+
+    def puts(self, parts: int = 1) -> tuple[np.ndarray, np.ndarray]:
+        """(row, filter) of each call of put in a block and warp, or in all blocks of `parts` that share the filters."""
+        row, column = places(self.tile)
+        m = np.arange(0, self.rows, self.WM)[:, None, None, None] + row
+        n = np.arange(0, parts * self.groups * self.BN, self.WN)[:, None, None] + column
+        m, n = np.broadcast_arrays(m, n)
+        return m.reshape(-1, 32), n.reshape(-1, 32)
