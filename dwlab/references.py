@@ -12,6 +12,7 @@ import numpy as np
 
 from dwlab.layers import DepthwiseConv2d, Pointwise
 from dwlab.problems import DepthwiseConv1d, Problem, ProblemError, decode
+from dwlab.quantisation import check_positive
 
 # Bits of the significand, the one that is not stored counted too; the smallest normal number is 2**_LEAST_EXPONENT.
 _SIGNIFICAND_BITS = {"float32": 24, "float16": 11, "bfloat16": 8}
@@ -84,6 +85,8 @@ def _checked(problem: Problem, path: str, inputs: dict[str, np.ndarray]) -> dict
         array = np.asarray(decode(np.asarray(inputs[name]), problem.dtype_of(name)), np.float64)
         if array.shape != shapes[name]:
             raise ProblemError(f"{name} has shape {array.shape}, but {problem} needs {shapes[name]}")
+        if problem.dtype == "int8" and name.startswith("m"):
+            check_positive(name, array)
         given[name] = array
     return given
 
@@ -177,7 +180,8 @@ def _layer(
     if layer.dtype == "int8":
         sums = (total + bias).astype(np.float32)
         low = layer.zero_y if layer.activation == "relu" else -128
-        scaled = np.rint(sums * given["m"].astype(np.float32)[axis]).astype(np.float64) + layer.zero_y
+        with np.errstate(over="ignore"):  # infinite, and then cut off
+            scaled = np.rint(sums * given["m"].astype(np.float32)[axis]).astype(np.float64) + layer.zero_y
         return np.clip(scaled, low, 127), np.zeros(total.shape)
     size = _convolved(layer, np.abs(x) + error, np.abs(given["w"])) + np.abs(bias)
     n = layer.terms + layer.bias

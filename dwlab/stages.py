@@ -26,7 +26,8 @@ import numpy as np
 
 from dwlab.driver import allow_shared
 from dwlab.occupancy import LIMITS
-from dwlab.problems import DTYPES, KINDS, PATHS, DepthwiseConv1d, Problem, nearest
+from dwlab.problems import DTYPES, KINDS, PATHS, DepthwiseConv1d, Problem, ProblemError, nearest
+from dwlab.quantisation import check_positive
 
 if TYPE_CHECKING:
     from dwlab.traffic import Traffic
@@ -468,6 +469,11 @@ def check_arrays(problem: DepthwiseConv1d, path: str, arrays: dict[str, Any]) ->
                 f"{name} is not C-contiguous, its rows do not follow each other in memory: "
                 f"pass numpy.ascontiguousarray({name})"
             )
+        if problem.dtype == "int8" and name.startswith("m") and isinstance(array, np.ndarray):
+            try:  # what is on a device already is not looked at
+                check_positive(name, array)
+            except ProblemError as error:
+                raise StageError(str(error)) from None
     return tuple(arrays[name] for name in names)
 
 

@@ -1,0 +1,352 @@
+"""int8: scales and zero points, and every stage that takes it, bit by bit: ties, both ends, sizes around tiles."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from compiler import needs_compiler
+
+from dwlab import cuda, inspect, layers, quantisation, references, stages, traffic
+from dwlab.check import check
+from dwlab.fused import dwpw_4_int8, pwdw_4_int8, pwpw_3_int8
+from dwlab.layers import DepthwiseConv2d, Fused, Pointwise
+from dwlab.pointwise import forward_7_int8, tiles
+from dwlab.problems import ProblemError
+from dwlab.quantisation import Scale
+from dwlab.stages import StageError, by_shape, stage
+
+STAGES = [one for one in stages.stages() if "int8" in one.dtypes]
+TENSOR = {
+    "pointwise/forward/int8": forward_7_int8,
+    "fused/dwpw/int8": dwpw_4_int8,
+    "fused/pwdw/int8": pwdw_4_int8,
+    "fused/pwpw/int8": pwpw_3_int8,
+}
+
+
+# ---- scales and zero points
+
+
+def test_a_scale_goes_there_and_back():
+    one = Scale(0.25, -3)
+    assert one.quantise([0, 0.25, -0.25, 31.75, 40, -40]).tolist() == [-3, -2, -4, 124, 127, -128]
+    assert one.values([-3, -2, 127]).tolist() == [0, 0.25, 32.5] and one.values([0]).dtype == np.float32
+    values = np.random.default_rng(1).uniform(-31, 32, 1000)
+    assert np.abs(one.values(one.quantise(values)) - values).max() <= 0.125
+
+
+def test_halves_go_to_even():
+    assert Scale(2.0).quantise([1, 3, 5, -1, -3]).tolist() == [0, 2, 2, 0, -2]
+
+
+@pytest.mark.parametrize(("low", "high"), [(0, 6), (-1, 1), (-0.3, 2.7), (2, 5), (-5, -2), (-1e-30, 3), (0, 1e-20)])
+def test_a_range_holds_its_ends_and_an_exact_zero(low, high):
+    one = quantisation.of_range(low, high)
+    assert one.values(one.quantise(0.0)) == 0
+    back = one.values(one.quantise([low, high]))
+    assert np.abs(back - [low, high]).max() <= one.scale * 0.51  # the zero point, too, is rounded
+
+
+def test_filters_have_a_scale_for_each_channel():
+    w = np.array([[1.0, -2.0, 0.5], [0, 0, 0], [-3e-4, 1e-4, 2e-4]], np.float32)
+    q, scales = quantisation.of_filters(w, 0)
+    assert q.dtype == np.int8 and q[0].tolist() == [64, -127, 32] and q[1].tolist() == [0, 0, 0] and q[2, 0] == -127
+    np.testing.assert_allclose(q * scales[:, None], w, atol=scales.max() / 2)
+    turned, same = quantisation.of_filters(w.T, -1)
+    assert np.array_equal(turned.T, q) and np.array_equal(same, scales)
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: Scale(0.0), "scale is 0: a scale is a finite number above 0"),
+        (lambda: Scale(float("nan")), "scale is nan: a scale is"),
+        (lambda: Scale(-0.5), "scale is -0.5"),
+        (lambda: Scale(float("inf")), "scale is inf"),
+        (lambda: Scale("0.5"), "scale must be a number above 0, not '0.5'"),
+        (lambda: Scale(1.0, 128), r"zero = 128 is no int8: it must lie in -128\.\.127"),
+        (lambda: Scale(1.0, 0.5), "zero must be a whole number, not 0.5"),
+        (lambda: Scale(1.0, True), "zero must be a whole number, not True"),
+        (lambda: Scale(1.0).quantise([[1.0, np.nan]]), r"the value at \(0, 1\) is NaN"),
+        (lambda: quantisation.of_range(0, 0), "the range is 0 alone"),
+        (lambda: quantisation.of_range(3, 1), "the range 3 to 1 ends before it begins"),
+        (lambda: quantisation.of_range(0, float("nan")), "the range 0 to nan is not finite"),
+        (lambda: quantisation.of_filters([[1.0, np.inf]], 0), r"the weight at \(0, 1\) is inf"),
+        (lambda: quantisation.factors(1.0, [0.5, 0.0], 1.0), r"the scale of w\[1\] is 0"),
+        (lambda: quantisation.factors(1.0, [0.5], 0.0), "the scale of y is 0"),
+        (lambda: quantisation.factors(1e-30, [1e-30], 1.0), r"m\[0\] is 0"),
+        (lambda: Pointwise(1, 4, 4, 2, 2, dtype="int8", zero_y=-129), "zero_y must be a whole number from -128 to 127"),
+        (lambda: Pointwise(1, 4, 4, 2, 2, dtype="int8", zero_x=0.5), "zero_x must be a whole number from -128 to 127"),
+        (
+            lambda: quantisation.layer_of(Pointwise(1, 4, 4, 2, 2, activation="gelu"), {}, Scale(1.0), Scale(1.0)),
+            "has a GELU or a residual",
+        ),
+    ],
+)
+def test_scales_that_are_none_say_what_is_wrong(make, said):
+    with pytest.raises(ProblemError, match=said):
+        make()
+
+
+def test_a_float_layer_becomes_an_int8_layer():
+    rng = np.random.default_rng(3)
+    for float_layer in (
+        Pointwise(2, 16, 12, 5, 4, layout="NHWC", bias=True, activation="relu6"),
+        DepthwiseConv2d(2, 12, 5, 4, 3, layout="NHWC", bias=True, activation="relu"),
+        DepthwiseConv2d(1, 5, 6, 4, 3, 2, layout="NCHW"),
+    ):
+        given = {name: rng.normal(size=shape).astype("f4") for name, shape in float_layer.shapes().items()}
+        y = references.reference(float_layer, "forward", {k: v for k, v in given.items() if k != "y"})["y"]
+        x_scale, y_scale = (quantisation.of_range(v.min(), v.max()) for v in (given["x"], y))
+        made, arrays = quantisation.layer_of(float_layer, given, x_scale, y_scale)
+        assert made.dtype == "int8" and (made.zero_x, made.zero_y) == (x_scale.zero, y_scale.zero)
+        got = references.reference(made, "forward", {"x": x_scale.quantise(given["x"]), **arrays})["y"]
+        error = np.abs(y_scale.values(got) - y)
+        assert error.max() < 0.03 * np.abs(y).max() and np.median(error) < 0.01 * np.abs(y).max()
+
+
+# ---- stages
+
+
+def small(one, activation="none", zeros=(0, 0, 0), side=(3, 3), bias=True):
+    """A problem of 16 channels that every int8 stage takes; depthwise filters of 1 x 1, so a pixel is on its own."""
+    how = {"layout": "NHWC", "dtype": "int8", "bias": bias, "activation": activation}
+
+    def depthwise(a, b):
+        return DepthwiseConv2d(1, 16, *side, 1, **how, zero_x=zeros[a], zero_y=zeros[b])
+
+    def pointwise(a, b):
+        return Pointwise(1, 16, 16, *side, **how, zero_x=zeros[a], zero_y=zeros[b])
+
+    kinds = {"dw": depthwise, "pw": pointwise}
+    if one.op == "fused":
+        return Fused(kinds[one.path[:2]](0, 1), kinds[one.path[2:]](1, 2))
+    return kinds["dw" if one.op == "depthwise2d" else "pw"](0, 1)
+
+
+def ran(one, problem, given):
+    """y of a stage, held to the reference bit by bit."""
+    on = {name: cuda.to_device(array) for name, array in given.items()}
+    on["y"] = cuda.to_device(problem.nans("y", one.path))
+    one.run(problem, on)
+    y = on["y"].copy_to_host()
+    np.testing.assert_array_equal(y, references.reference(problem, one.path, given)["y"])
+    return y
+
+
+def identity(shape, value):
+    """Filters that pass each channel on, `value` times."""
+    return np.full(shape, value, np.int8) if len(shape) == 3 else np.diag(np.full(shape[0], value, np.int8))
+
+
+@pytest.mark.parametrize("activation", ["none", "relu"])
+@pytest.mark.parametrize("one", STAGES, ids=lambda one: one.id)
+def test_ties_go_to_even_and_the_ends_cut_off(one, activation):
+    """Every int8 once: as it is in all layers but the last, then times 3 / 2 and far beyond both ends."""
+    problem = small(one, activation="none", side=(4, 4))
+    if activation == "relu":
+        last = {"activation": "relu", "zero_y": -20}
+        problem = (
+            Fused(problem.first, replace(problem.second, **last)) if one.op == "fused" else replace(problem, **last)
+        )
+    x = np.arange(-128, 128, dtype=np.int8).reshape(1, 4, 4, 16)
+    given = {"x": x}
+    layers_ = [problem] if one.op != "fused" else [problem.first, problem.second]
+    for number, layer in enumerate(layers_, 1):
+        end = str(number) if one.op == "fused" else ""
+        last = number == len(layers_)
+        given["w" + end] = identity(layer.shapes()["w"], 3 if last else 1)
+        given["b" + end] = np.zeros(16, np.int32)
+        given["m" + end] = np.full(16, 0.5 if last else 1.0, np.float32)
+    y = ran(one, problem, given).ravel().astype(int)
+    zero = -20 if activation == "relu" else 0
+    exact = np.array([round(value) for value in (x.ravel() * 1.5).tolist()])  # Python's round, too, goes to even
+    low = -20 if activation == "relu" else -128
+    assert y.tolist() == np.clip(exact + zero, low, 127).tolist()
+    assert y.min() == low and y.max() == 127 and (x.ravel() % 2 == 1).any()  # halves are among them
+
+
+@pytest.mark.parametrize("zeros", [(-128, -128, -128), (127, 127, 127), (-128, 127, -1), (5, 0, -128)])
+@pytest.mark.parametrize("one", STAGES, ids=lambda one: one.id)
+def test_zero_points_at_both_ends(one, zeros):
+    for bias in (True, False):
+        problem = small(one, zeros=zeros, activation="relu", bias=bias)
+        ran(one, problem, problem.inputs(one.path, seed=sum(zeros) + 400))
+
+
+@pytest.mark.parametrize("one", STAGES, ids=lambda one: one.id)
+def test_sums_far_beyond_int8_are_cut_off(one):
+    problem = small(one, zeros=(-128, -128, -128))
+    for value, b in ((127, 2**30), (-128, -(2**30))):
+        given = problem.inputs(one.path, seed=5)
+        for name, array in given.items():
+            if name[0] == "w":
+                array[...] = value
+            elif name[0] == "b":
+                array[...] = b
+            elif name[0] == "m":
+                array[...] = 3e30
+        given["x"][...] = 127
+        last = problem.second if one.op == "fused" else problem
+        assert last.zero_y == -128 and set(ran(one, problem, given).ravel()) == {127 if value > 0 else -128}
+
+
+@pytest.mark.parametrize("m", [0.0, -1.0, float("nan"), float("inf")])
+@pytest.mark.parametrize("one", STAGES, ids=lambda one: one.id)
+def test_factors_that_are_no_scales_are_refused(one, m):
+    problem = small(one)
+    name = "m2" if one.op == "fused" else "m"
+    given = problem.inputs(one.path)
+    given[name][3] = m
+    with pytest.raises(ProblemError, match=rf"{name}\[3\] is {m:g}: a scale is a finite number above 0"):
+        references.reference(problem, one.path, given)
+    with pytest.raises(StageError, match=rf"{name}\[3\] is {m:g}"):
+        one.run(problem, {**given, "y": problem.nans("y", one.path)})
+
+
+@pytest.mark.parametrize("one", STAGES, ids=lambda one: one.id)
+def test_factors_and_bias_of_another_type_are_refused(one):
+    problem, end = small(one), "1" if one.op == "fused" else ""
+    for name, kind, wanted in (("m", "float64", "float32"), ("b", "float32", "int32"), ("w", "uint8", "int8")):
+        given = {**problem.inputs(one.path), "y": problem.nans("y", one.path)}
+        given[name + end] = given[name + end].astype(kind)
+        with pytest.raises(StageError, match=f"{name}{end} is {kind}; {wanted} is needed"):
+            one.run(problem, given)
+
+
+def test_a_kernel_that_pads_with_0_is_rejected():
+    """Outside the map is the zero point: of kernels that take 0 for it only maps without an edge come out right."""
+    naive = stage("depthwise2d/forward/naive")
+
+    @by_shape
+    def kernel(layer):
+        return naive.kernel_for(replace(layer, zero_x=0))
+
+    wrong = replace(naive.with_kernel(kernel), dtypes=("int8",))
+    layer = DepthwiseConv2d(1, 8, 6, 6, 3, layout="NHWC", dtype="int8", zero_x=9)
+    assert not check(wrong, layer).passed and check(wrong, replace(layer, zero_x=0)).passed
+
+
+# ---- sizes around tiles, and every plan
+
+
+def text(first, second=""):
+    return f"{first} NHWC int8" + (f" -> {second} NHWC int8" if second else "")
+
+
+SIZES = {
+    "pointwise/forward/dp4a": (
+        "N=2 C=20 F=12 H=9 W=7 bias zero_x=-128", "N=1 C=64 F=64 H=8 W=8 relu", "N=1 C=68 F=68 H=5 W=13 bias zero_x=3",
+    ),
+    "pointwise/forward/int8": (
+        "N=2 C=48 F=24 H=9 W=7 zero_x=-128", "N=1 C=144 F=96 H=5 W=7 bias", "N=1 C=16 F=4 H=1 W=1 bias relu zero_x=127",
+        "N=3 C=32 F=132 H=1 W=43 bias zero_x=1 zero_y=-1", "N=1 C=128 F=36 H=31 W=1",
+    ),
+    "fused/dwpw/int8": (
+        "N=2 C=144 H=9 W=7 K=5 stride 2 bias zero_x=-128 zero_y=-99 -> N=2 C=144 F=36 H=5 W=4 relu zero_x=-99 zero_y=3",
+        "N=1 C=16 H=9 W=30 K=7 -> N=1 C=16 F=132 H=9 W=30 relu zero_y=3",
+        "N=1 C=256 H=7 W=7 K=3 bias zero_x=5 -> N=1 C=256 F=96 H=7 W=7 bias",
+        "N=1 C=16 H=9 W=9 K=2 stride 3 padding 1 zero_x=7 zero_y=9 -> N=1 C=16 F=16 H=4 W=4 zero_x=9",
+    ),
+    "fused/pwdw/int8": (
+        "N=2 C=16 F=200 H=9 W=7 bias zero_y=-128 -> N=2 C=200 H=9 W=7 K=5 stride 2 relu zero_x=-128 zero_y=3",
+        "N=1 C=48 F=300 H=7 W=7 relu zero_y=-128 -> N=1 C=300 H=7 W=7 K=3 bias zero_x=-128 zero_y=-9",
+        "N=1 C=32 F=36 H=17 W=17 relu zero_y=127 -> N=1 C=36 H=17 W=17 K=7 stride 3 padding 2 zero_x=127",
+        "N=1 C=16 F=4 H=1 W=2 zero_x=-5 zero_y=4 -> N=1 C=4 H=1 W=2 K=1 bias zero_x=4",
+    ),
+    "fused/pwpw/int8": (
+        "N=3 C=48 F=80 H=5 W=7 bias relu zero_x=-128 zero_y=-128 -> N=3 C=80 F=20 H=5 W=7 relu zero_x=-128 zero_y=3",
+        "N=1 C=16 F=272 H=9 W=3 -> N=1 C=272 F=132 H=9 W=3 relu zero_y=3",
+        "N=1 C=160 F=16 H=1 W=1 zero_x=4 zero_y=4 -> N=1 C=16 F=4 H=1 W=1 zero_x=4",
+    ),
+}  # fmt: skip
+
+
+def problem_of(sizes):
+    return layers.problem(text(*sizes.split(" -> ")))
+
+
+@pytest.mark.parametrize(("id", "sizes"), [(id, one) for id in SIZES for one in SIZES[id]])
+def test_sizes_around_tiles(id, sizes):
+    check(stage(id), problem_of(sizes)).raise_if_wrong()
+    traffic.compare(stage(id), problem_of(sizes)).raise_if_different()
+
+
+def planned(monkeypatch, id, plan):
+    """A stage that goes by this plan."""
+    module = TENSOR[id]
+    monkeypatch.setattr(module, "choose", lambda problem, images: plan)
+    return stage(id).with_kernel(by_shape(module.kernel.make.__wrapped__))
+
+
+def plans(id, problem):
+    """Plans of each of the module's shapes, parts other than one where there are any."""
+    module, key = TENSOR[id], problem.kernel_key
+    if id == "pointwise/forward/int8":
+        return [module.planned(key, problem.N, *shape) for shape in module.SHAPES]
+    found = {}
+    for plan in module.candidates(key):
+        one = plan.one if id == "fused/pwpw/int8" else plan.stream
+        shape = (getattr(plan, "TH", 0), getattr(plan, "TW", 0), one.rows, one.BN, one.WM)
+        if shape not in found or found[shape].parts == 1:
+            found[shape] = plan
+    return list(found.values())
+
+
+@pytest.mark.parametrize(
+    ("id", "sizes"),
+    [
+        ("pointwise/forward/int8", "N=1 C=48 F=68 H=5 W=8 bias zero_x=-3"),
+        ("fused/dwpw/int8", "N=1 C=48 H=9 W=9 K=3 bias zero_x=3 zero_y=5 -> N=1 C=48 F=68 H=9 W=9 bias zero_x=5"),
+        ("fused/pwdw/int8", "N=1 C=48 F=68 H=9 W=9 bias zero_y=5 -> N=1 C=68 H=9 W=9 K=3 stride 2 bias zero_x=5"),
+        ("fused/pwpw/int8", "N=1 C=48 F=80 H=5 W=7 bias zero_x=3 zero_y=5 -> N=1 C=80 F=68 H=5 W=7 bias zero_x=5"),
+    ],
+)
+def test_every_plan_is_right_and_its_traffic_is_counted(monkeypatch, id, sizes):
+    problem = problem_of(sizes)
+    every = plans(id, problem)
+    assert len(every) >= 8
+    for plan in every:
+        one = planned(monkeypatch, id, plan)
+        given = problem.inputs(one.path, seed=7)
+        ran(one, problem, given)
+        traffic.compare(one, problem).raise_if_different()
+
+
+@pytest.mark.parametrize(
+    ("id", "sizes", "change"),
+    [
+        ("pointwise/forward/int8", "N=1 C=16 F=16 H=4 W=4", {"C": 24}),
+        ("pointwise/forward/int8", "N=1 C=16 F=16 H=4 W=4", {"F": 6}),
+        ("pointwise/forward/int8", "N=1 C=16 F=16 H=4 W=4", {"layout": "NCHW"}),
+        ("pointwise/forward/dp4a", "N=1 C=16 F=16 H=4 W=4", {"C": 6}),
+        ("pointwise/forward/dp4a", "N=1 C=16 F=16 H=4 W=4", {"dtype": "float32"}),
+    ],
+)
+def test_layers_that_a_stage_does_not_take_are_refused(id, sizes, change):
+    problem = problem_of(sizes)
+    assert stage(id).launch(problem)
+    with pytest.raises(StageError, match=f"{id} does not take .*: use pointwise/forward/naive"):
+        stage(id).launch(replace(problem, **change))
+
+
+def test_no_load_transposes_bytes():
+    with pytest.raises(ValueError, match="int8 operands are in order 'k', not 'k' and 'mn'"):
+        tiles.tensor("int8", 32, 32, 64, 20, 36, "k", "mn")
+    with pytest.raises(ValueError, match="K=16 of 32"):
+        tiles.tensor("int8", 32, 32, 16, 20, 20)
+
+
+@needs_compiler
+@pytest.mark.parametrize(
+    ("id", "sizes", "opcode"),
+    [
+        ("pointwise/forward/dp4a", "N=1 C=64 F=64 H=8 W=8 bias relu zero_x=-128", "IDP.4A"),
+        ("pointwise/forward/int8", "N=1 C=256 F=256 H=7 W=7 bias relu zero_x=-128", "IMMA.16832.S8"),
+        ("fused/dwpw/int8", "N=1 C=64 H=14 W=14 K=3 bias zero_x=3 -> N=1 C=64 F=64 H=14 W=14 bias", "IMMA.16832.S8"),
+    ],
+)
+def test_they_compile_without_spills_to_instructions_for_int8(id, sizes, opcode):
+    found = inspect.compile(id, problem=problem_of(sizes), cc="9.0")
+    assert found.spill_stores == found.spill_loads == found.local_bytes == 0
+    assert found.sass is None or any(name.startswith(opcode) for name in found.opcodes)
