@@ -555,4 +555,4 @@ grade("33_2")
 grade("33_3")
 
 # %% [markdown]
-# **Next:** 34 · INT8, the same modules with a quarter of the bytes; then whole networks.
+# **Next:** [34 · Eight bits](34_int8.ipynb), the same modules with a quarter of the bytes; then whole networks.

@@ -1,0 +1,66 @@
+"""Exercise 34_3: a zero point outside the product
+
+Write a kernel for one warp that computes d[i, f] = sum over k of (a[i, k] - zero) * b[f, k] with `ptx.mma_s8`, exactly.
+a is (16, words) and b (8, words), words of four int8 along k, d is (16, 8) int32; the number of words is a multiple of
+8.
+
+One mma for each 8 words, of the bytes as they are: a - zero need not be an int8. The rest is sum a b - zero sum b.
+`dwlab.ptx` says which lane holds what: the lane that has the words of column g for the products is not the one that has
+the sums of columns 2 t and 2 t + 1.
+"""
+
+import numpy as np
+from numba import int32  # noqa: F401
+
+from dwlab import cuda, ptx, xray  # noqa: F401
+from dwlab.exercises import Wrong, float32_only, kernel, launched, poisoned, run
+
+ONES = 0x01010101
+
+
+@cuda.jit
+def less_zero(a, b, zero, d):
+    # Your code here.
+    raise NotImplementedError("34_3 is not solved yet: replace this line with your code")
+
+
+HINTS = (
+    "First without the zero point, as in lesson 34: one_mma in a loop over k, its sums handed from one to the next.",
+    "A dp4a of a word of b with the word of four ones adds up its four bytes. So lane (g, t) gets its share of column "
+    "g: two words of each 8. Two cuda.shfl_xor_sync, by 1 and by 2, add the shares of the four lanes of a group.",
+    "Column 2 t is the group g = 2 t, whose first lane is 8 t: cuda.shfl_sync(0xFFFFFFFF, share, 8 * t); column "
+    "2 t + 1 is that of lane 8 t + 4.",
+)
+
+
+def judge(answer):
+    """Every sum right to the bit, zero points at both ends among them; one product for 8 words."""
+    less_zero = kernel(answer, "less_zero")
+    rng = np.random.default_rng(34)
+    for words, zero in ((8, 0), (8, -128), (24, 127), (40, -7)):
+        a, b = (rng.integers(-128, 128, (rows, 4 * words)).astype(np.int8) for rows in (16, 8))
+        d = poisoned(16, 8, dtype="int32")
+        launched(less_zero, 1, 32, a.view(np.int32), b.view(np.int32), zero, d, hints=HINTS)
+        want = (a.astype(int) - zero) @ b.astype(int).T
+        if (d != want).any():
+            at = tuple(int(i) for i in np.argwhere(d != want)[0])
+            seen = "was never written" if d[at] == np.iinfo(np.int32).min else f"is {d[at]:,}"
+            raise Wrong(
+                f"{4 * words} channels, zero point {zero}: element {list(at)} {seen}; {want[at]:,} is right. "
+                f"{int((d != want).sum())} of 128 sums are wrong.",
+                HINTS,
+            )
+    words = np.ones((16, 16), np.int32)
+    report = xray(less_zero, 1, 32, words, words[:8], 3, poisoned(16, 8, dtype="int32"))
+    products = report.totals.flops // (2 * 16 * 8 * 32)
+    if products != 2:
+        raise Wrong(f"{products} products for 16 words of channels; 2 are right.", HINTS)
+    loads = sum(a.active_lanes for a in report.accesses if (a.array, a.kind) == ("b", "load"))
+    if loads > 8 * 16:
+        raise Wrong(f"{loads} words of b are loaded; {8 * 16} are enough: those of the products serve both.", HINTS)
+    float32_only(report)
+    return "Right to the bit for four zero points; one product for 32 channels, and no word of b is loaded twice."
+
+
+if __name__ == "__main__":
+    run(__file__)
