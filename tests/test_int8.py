@@ -8,7 +8,7 @@ from compiler import needs_compiler
 
 from dwlab import cuda, inspect, layers, quantisation, references, stages, traffic
 from dwlab.check import check
-from dwlab.fused import dwpw_4_int8, pwdw_4_int8, pwpw_3_int8
+from dwlab.fused import dwpw_5_int8, pwdw_4_int8, pwpw_3_int8
 from dwlab.layers import DepthwiseConv2d, Fused, Pointwise
 from dwlab.pointwise import forward_7_int8, tiles
 from dwlab.problems import ProblemError
@@ -18,7 +18,7 @@ from dwlab.stages import StageError, by_shape, stage
 STAGES = [one for one in stages.stages() if "int8" in one.dtypes]
 TENSOR = {
     "pointwise/forward/int8": forward_7_int8,
-    "fused/dwpw/int8": dwpw_4_int8,
+    "fused/dwpw/int8": dwpw_5_int8,
     "fused/pwdw/int8": pwdw_4_int8,
     "fused/pwpw/int8": pwpw_3_int8,
 }

@@ -26,7 +26,7 @@ from dwlab.target import cuda
 from dwlab.traffic import Traffic, warp_traffic
 
 SHARED = 227 * 1024  # bytes that a block may ask for
-MULTIPROCESSORS, PER_NS, WRITTEN, START, LATER = 132, 5000, 20, 2000, 250  # as in dwpw_4_int8
+MULTIPROCESSORS, PER_NS, WRITTEN, START, LATER = 132, 5000, 20, 2000, 250  # as in dwpw_5_int8
 STARTED = 4
 SHAPES = ((8, 8), (4, 8), (6, 14), (2, 14), (7, 7), (4, 4), (14, 14), (2, 8), (4, 14))  # of a tile of outputs
 PRODUCTS = ((64, 32, 32), (32, 16, 32), (64, 16, 32), (128, 32, 32), (128, 16, 64))  # BN, WM, WN

@@ -24,7 +24,7 @@ from dwlab.target import cuda
 from dwlab.traffic import Traffic
 
 SHARED = 227 * 1024  # bytes that a block may ask for
-MULTIPROCESSORS, PER_NS, WRITTEN, START, LATER = 132, 5000, 20, 2000, 250  # as in dwpw_4_int8
+MULTIPROCESSORS, PER_NS, WRITTEN, START, LATER = 132, 5000, 20, 2000, 250  # as in dwpw_5_int8
 SHAPES = (  # pixels of a block, filters of a product, and rows and columns of a warp's
     (128, 64, 32, 32), (64, 128, 32, 32), (64, 64, 16, 32), (64, 64, 32, 32), (32, 128, 16, 32), (32, 64, 16, 32),
     (16, 128, 16, 32), (16, 64, 16, 32), (128, 128, 64, 32),
