@@ -3,7 +3,8 @@
 Each distinct depthwise layer, pointwise layer and pair of the two that may share a kernel, of MobileNetV1, MobileNetV2,
 Xception and ProxylessNAS-GPU, at batch 1 and 32, in float32 and float16: those with the largest share of their
 network's bytes first, operators and storage types in turn, until the time is over. Ours: the last stages that take the
-layer, in either layout; theirs: what dwlab.layer_peers finds, in either memory format. Both sides run in CUDA graphs on
+layer, in either layout; theirs: what dwlab.layer_peers finds, in either memory format. int8 is measured against their
+float16, and fused layers of int8 against our own two kernels, too. Both sides run in CUDA graphs on
 several sets of buffers, together larger than the L2 as far as 64 sets are. Results are checked against float64 before a
 time is taken, ours on fresh inputs after it too. Writes one record into FOLDER (the project's own if none is given): a
 measurement for each stage, layout and layer, and in the section `layers` our best beside theirs.
@@ -134,6 +135,17 @@ def candidates(problem: Problem, last: int) -> list[Any]:
     key = problem.op, problem.main_path
     here = [stage for stage in stages.stages() if (stage.op, stage.path) == key and stage.supports(problem)]
     return here[-last:]
+
+
+def apart(problem: Problem) -> list[tuple[Any, Problem]]:
+    """(stage, layer) of two int8 layers that are fused, each by its last stage: what PyTorch has no kernels for.
+
+    Empty for other problems, and where a layer has no stage.
+    """
+    if problem.op != "fused" or problem.dtype != "int8":
+        return []
+    found = [(candidates(layer, 1), layer) for layer in (problem.first, problem.second)]
+    return [(tried[0], layer) for tried, layer in found] if all(tried for tried, _ in found) else []
 
 
 def with_stages(groups: Sequence[Group]) -> tuple[list[Group], list[str]]:
@@ -276,6 +288,23 @@ class Buffers:
         said = self.check(launches[0])
         return f"on fresh inputs: {said}" if said else timed
 
+    def time_apart(self, clock: Any) -> timing.Timing | str:
+        """Our own kernels of the two layers one after the other, the map between them in memory; or what is wrong."""
+        from dwlab.target import cuda
+
+        problem = self.prepared.problem
+        (one, first), (two, second) = apart(problem)
+        launches = []
+        for arrays in self.arrays:
+            middle = cuda.device_array(first.shapes()["y"], first.storage_of("y"))
+            given: dict[Any, dict[str, Any]] = {first: {"y": middle}, second: {"x": middle}}
+            for name, array in arrays.items():
+                layer, own = problem.layer_of(name)
+                given[layer][own] = array
+            starts = one.starter(first, given[first]), two.starter(second, given[second])
+            launches.append(lambda stream=0, starts=starts: [start(stream) for start in starts])
+        return self.check(launches[0]) or timing.time_launches(launches, cold=self.cold, clock=clock, **HOW)
+
     def peers(self, compiled: bool) -> list[peers.Peer]:
         """PyTorch's times. The problem is one that it has: see layer_peers.peer_problem."""
         problem, number = self.prepared.problem, self.number
@@ -318,10 +347,11 @@ def layer_row(
     tried: Sequence[tuple[Any, Problem, records.Measurement | str]],
     ran: Sequence[peers.Peer],
     machine: dict[str, Any],
+    separate: timing.Timing | str = "",
 ) -> dict[str, Any]:
     """The row of the section `layers`: our fastest stage and layout beside the fastest peer.
 
-    tried: stage, problem, and its measurement or what is wrong with it.
+    tried: stage, problem, and its measurement or what is wrong with it. separate: `Buffers.time_apart`, if it ran.
     """
     right = [(row.time_us, i) for i, (_, _, row) in enumerate(tried) if isinstance(row, records.Measurement)]
     wrong = [f"WRONG: {stage.name}, {problem.layout}: {row}" for stage, problem, row in tried if isinstance(row, str)]
@@ -346,6 +376,12 @@ def layer_row(
             made["speedup_vs_peer"] = peer.time.median_us / made["time_us"]
     elif tried:
         failed = [*failed, "; ".join(f"{one.way}: {one.failure}" for one in ran) or "PyTorch was not tried"]
+    if isinstance(separate, timing.Timing):
+        made |= {"apart": " then ".join(stage.id for stage, _ in apart(problem)), "apart_time_us": separate.median_us}
+        if right:
+            made["speedup_vs_apart"] = separate.median_us / made["time_us"]
+    elif separate:
+        failed = [*failed, f"WRONG: layer by layer: {separate}"]
     return made | ({"failure": "; ".join(failed)} if failed else {})
 
 
@@ -357,6 +393,7 @@ def measure(group: Group, ready: Sequence[Any], machine: dict[str, Any], clock: 
     for batch, layouts, theirs in ready:
         tried: list[tuple[Any, Problem, records.Measurement | str]] = []
         ran: list[peers.Peer] = []
+        separate: timing.Timing | str = ""
         for prepared, chosen in layouts:
             buffers = None
             try:
@@ -373,6 +410,11 @@ def measure(group: Group, ready: Sequence[Any], machine: dict[str, Any], clock: 
                     tried.append((stage, prepared.problem, above(row, prepared.problem, machine) or row))
                 else:
                     tried.append((stage, prepared.problem, timed))
+            if buffers and separate == "" and apart(prepared.problem):
+                try:
+                    separate = buffers.time_apart(clock)
+                except Exception as error:
+                    separate = _said(error)
             if buffers and prepared is theirs:
                 ran = buffers.peers(compiled)
             buffers = None
@@ -387,7 +429,7 @@ def measure(group: Group, ready: Sequence[Any], machine: dict[str, Any], clock: 
                     us = peer.time.median_us
                     row = replace(row, peer=peer.name, peer_time_us=us, speedup_vs_peer=us / row.time_us)
                 made["measurements"].append(row.to_dict())
-        made["layers"].append(layer_row(group, batch, tried, ran, machine))
+        made["layers"].append(layer_row(group, batch, tried, ran, machine, separate))
         if theirs is not None:
             shown = {"path": theirs.path, "shape": records.describe_problem(theirs.problem)}
             made["peers"] += [one.to_dict() | shown | {"dtype": theirs.problem.dtype} for one in ran]
@@ -409,9 +451,9 @@ def prepare(group: Group, batches: Sequence[int], layouts: Sequence[str], last: 
         others = last > 0 and any(stage.order > 1 for chosen in found for stage in chosen)
         for problem, tried in zip(problems, found, strict=True):
             chosen = [stage for stage in tried if stage.order > 1 or not others]
-            for stage in chosen:
+            for stage, one in [*((stage, problem) for stage in chosen), *(apart(problem) if chosen else ())]:
                 with contextlib.suppress(Exception):  # what does not compile says so when it is launched
-                    compile_ahead(stage, problem)
+                    compile_ahead(stage, one)
             if chosen:
                 here.append((Prepared(problem), chosen))
         theirs = None
@@ -502,6 +544,8 @@ def collect(
         done += 1
         for row in found["layers"]:
             said = row.get("failure") or f"{row['time_us']:.2f} µs, × {row['speedup_vs_peer']:.2f}"
+            if row.get("speedup_vs_apart"):
+                said += f", × {row['speedup_vs_apart']:.2f} over our own layer by layer"
             print(
                 f"{time.monotonic() - started:4.0f} s  {row['op']}/{row['path']} {row['layer']} batch {row['batch']} "
                 f"{row['dtype']} {row.get('stage', '')} {row.get('layout', '')}: {said}",

@@ -250,6 +250,57 @@ def test_every_storage_type_is_checked_and_int8_stands_beside_float16(no_gpu, mo
         assert row["speedup_vs_peer"] == pytest.approx(2) and "failure" not in row
 
 
+INT8 = {"layout": "NHWC", "dtype": "int8", "bias": True}
+PAIR8 = Fused(
+    DepthwiseConv2d(1, 16, 4, 5, 3, **INT8, zero_x=3, zero_y=-7), Pointwise(1, 16, 8, 4, 5, **INT8, zero_x=-7)
+)
+
+
+@pytest.fixture
+def few_launches(monkeypatch):
+    """Ours are launched once for each time, and take 500 µs."""
+    plain = timing.time_launches
+
+    def time_launches(fn, *, clock, **how):
+        if not isinstance(clock, Clock):
+            return plain(fn, clock=clock, **how)
+        fn[0](0)
+        return timed(500.0)
+
+    monkeypatch.setattr(timing, "time_launches", time_launches)
+
+
+@on_interpreter
+def test_fused_int8_stands_beside_our_own_two_kernels(no_gpu, few_launches, tmp_path):
+    made = run_group(PAIR8, no_gpu)
+    (row,) = made["layers"]
+    assert (row["stage"], row["layout"], "failure" in row) == ("int8", "NHWC", False)
+    assert row["apart"] == "depthwise2d/forward/int8 then pointwise/forward/int8"
+    assert row["apart_time_us"] == pytest.approx(500) and row["speedup_vs_apart"] == pytest.approx(1)
+    assert row["speedup_vs_peer"] == pytest.approx(2) and {one["dtype"] for one in made["peers"]} == {"float16"}
+    kept = {"peers": made["peers"], "sections": {"layers": made["layers"]}}
+    run = records.read_run(records.write(tmp_path, made["measurements"], ENVIRONMENT, CEILINGS, **kept))
+    assert run.sections["layers"][0]["speedup_vs_apart"] == pytest.approx(1)
+    for layers in (PAIR8.first, dataclasses.replace(PAIR8.first, dtype="float32", zero_x=0, zero_y=0)):
+        assert record_layers.apart(layers) == []
+
+
+@on_interpreter
+def test_our_own_two_kernels_are_checked_too(no_gpu, few_launches, monkeypatch):
+    naive = stages.stage("pointwise/forward/naive")
+    real = record_layers.candidates
+
+    def candidates(problem, last):
+        if problem.op != "pointwise":
+            return real(problem, last)
+        return [naive.with_kernel(Kernel(naive.kernel_for(problem), 0, 99))]
+
+    monkeypatch.setattr(record_layers, "candidates", candidates)
+    (row,) = run_group(PAIR8, no_gpu)["layers"]
+    assert row["failure"].startswith("WRONG: layer by layer: y") and "apart_time_us" not in row
+    assert row["speedup_vs_peer"] == pytest.approx(2)
+
+
 def test_a_naive_stage_is_tried_where_it_is_the_only_one(monkeypatch):
     better = dataclasses.replace(NAIVE, name="better", order=2)
     monkeypatch.setattr(record_layers, "compile_ahead", lambda stage, problem: None)

@@ -119,6 +119,7 @@ _COUNTED_LATER = ("atomic_requests", "atomic_sectors", "l2_read_sectors", "l2_wr
 # reduction_error: a sum against float64; terms: of each output; error: the greatest |out - ref| of all outputs over the
 # sum of the terms' absolute values; norm_error: of the whole output. comparisons: tests that hold the interpreter
 # against a GPU.
+# In layers, apart: of fused layers of int8, our own kernels of the two, one after the other.
 COUNTED_OF_LAYERS = (
     "load_requests", "load_sectors", "store_requests", "store_sectors", "l2_sm_read_sectors", "l2_sm_write_sectors",
     "l2_read_sectors", "l2_write_sectors", "dram_read_bytes", "dram_write_bytes", "shared_bank_conflicts",
@@ -137,7 +138,8 @@ SECTIONS: dict[str, dict[str, str]] = {
         "networks": "text", "compulsory_bytes": "positive", "copy_bound_us": "positive", "stage": "text?",
         "layout": "text?", "time_us": "positive?", "p10_us": "positive?", "p90_us": "positive?",
         "fraction_of_copy": "positive?", "cold": "text?", "peer": "text?", "peer_time_us": "positive?",
-        "speedup_vs_peer": "positive?", "failure": "text?",
+        "speedup_vs_peer": "positive?", "apart": "text?", "apart_time_us": "positive?", "speedup_vs_apart": "positive?",
+        "failure": "text?",
     },
     "layer_counters": {
         "op": "text", "path": "text", "stage": "text", "layer": "text", "batch": "positive", "layout": "text",
