@@ -44,9 +44,27 @@ def compile_all(wanted: Iterable[tuple[Stage, Problem, Sequence[Any]]], processe
     kernels: dict[tuple[int, Any], tuple[Any, Job]] = {}
     for stage, problem, args in wanted:
         kernel = stage.kernel_for(problem)
-        types = tuple(kernel.typeof_pyval(one) for one in args)
-        if types not in kernel.overloads:
-            kernels.setdefault((id(kernel), types), (kernel, (stage.id, problem, types)))
+        _want(kernels, stage, problem, kernel, tuple(kernel.typeof_pyval(one) for one in args))
+    return _compile(kernels, processes)
+
+
+def compile_for(wanted: Iterable[tuple[Stage, Problem]], processes: int | None = None) -> int:
+    """As compile_all, for stages on problems, without their arrays. A stage that does not take its problem is left."""
+    kernels: dict[tuple[int, Any], tuple[Any, Job]] = {}
+    for stage, problem in wanted:
+        with contextlib.suppress(stages.StageError):  # whoever launches it says why
+            _want(kernels, stage, problem, stage.kernel_for(problem), types_of(stage, problem))
+    return _compile(kernels, processes)
+
+
+def _want(
+    kernels: dict[tuple[int, Any], tuple[Any, Job]], stage: Stage, problem: Problem, kernel: Any, types: Any
+) -> None:
+    if types not in kernel.overloads:
+        kernels.setdefault((id(kernel), types), (kernel, (stage.id, problem, types)))
+
+
+def _compile(kernels: dict[tuple[int, Any], tuple[Any, Job]], processes: int | None) -> int:
     if processes is None:
         processes = _processes()
     if min(processes, len(kernels)) < 2:

@@ -293,14 +293,32 @@ def check(
             f"{name} takes rows of {', '.join(judged.dtypes)}, not of {small.dtype}; a kernel for all of them is made "
             "by a function of (L, K, SHIFT, DTYPE), decorated with @by_shape"
         )
-    try:
-        block = judged.launch(small).block
-    except Exception:  # the launch is judged with the cases
-        block = ()
-    results = _judge_all(judged, cases(problem, block, judged.path, dtype or "float32"))
+    results = _judge_all(judged, _rows_cases(judged, problem, dtype or "float32"))
     noted = cases(problem)[-1].problem if problem else _NOTED if small.dtype == "float32" else small
     notes = _notes(judged, noted) if results[-1].ran else ()
     return Verdict(name, f"{judged.op}/{judged.path}", tuple(results), notes)
+
+
+def judged_on(stage: Stage, dtype: str = "float32") -> tuple[Problem, ...]:
+    """The problems on which `check` judges a stage with rows of this dtype; () if it is not written for them."""
+    if dtype not in stage.dtypes:
+        return ()
+    if stage.op == "depthwise1d":
+        return tuple(case.problem for case in _rows_cases(stage, None, dtype))
+    return tuple(case.problem for case in _layer_cases(stage, dtype))
+
+
+def _rows_cases(judged: Stage, problem: Problem | None, dtype: str) -> tuple[Case, ...]:
+    try:
+        block = judged.launch(cases(problem, dtype=dtype)[0].problem).block
+    except Exception:  # the launch is judged with the cases
+        block = ()
+    return cases(problem, block, judged.path, dtype)
+
+
+def _layer_cases(judged: Stage, dtype: str | None) -> tuple[Case, ...]:
+    listed = layer_cases(judged.op, judged.path, judged.dtypes if dtype is None else (dtype,))
+    return tuple(case for case in listed if judged.supports(case.problem))
 
 
 def _check_layers(judged: Stage, name: str, problem: Problem | str | None, dtype: str | None) -> Verdict:
@@ -311,8 +329,7 @@ def _check_layers(judged: Stage, name: str, problem: Problem | str | None, dtype
             problem = layers.stored(problem, dtype)
         chosen = cases(problem)
     else:
-        listed = layer_cases(judged.op, judged.path, judged.dtypes if dtype is None else (dtype,))
-        chosen = tuple(case for case in listed if judged.supports(case.problem))
+        chosen = _layer_cases(judged, dtype)
     if not chosen:
         raise CheckError(f"{name} supports none of the problems in {dtype}: it takes {', '.join(judged.dtypes)}")
     results = _judge_all(judged, chosen)

@@ -23,7 +23,20 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from dwlab import counters, layer_peers, layers, peers, problems, records, references, report, roofline, stages, timing
+from dwlab import (
+    ahead,
+    counters,
+    layer_peers,
+    layers,
+    peers,
+    problems,
+    records,
+    references,
+    report,
+    roofline,
+    stages,
+    timing,
+)
 from dwlab import machine as machines
 from dwlab.counters import Counters, CountersError
 from dwlab.layers import DepthwiseConv2d, Fused, Pointwise
@@ -803,6 +816,7 @@ def study(
 
         mode = target.mode
     todo = stages.stages(op, path) if chosen is None else tuple(chosen)
+    own_judge = judge is None
     if judge is None:
         from dwlab.check import check as judge
     if problem is None:
@@ -824,6 +838,9 @@ def study(
     if runs is None:
         runs = [] if mode == "gpu" else records.load_runs()
 
+    if mode == "gpu":
+        progress("compile")
+        _compile_ahead(todo, shapes, own_judge)
     judged: dict[tuple[str, str], str] = {}
     for stage in todo:
         progress(f"check {stage.name}")
@@ -879,8 +896,26 @@ def study(
     return Study(mode, tuple(rows), bench.machine, environment, tuple(tried), tuple(counted_by_gpu), uncounted)
 
 
+def _compile_ahead(todo: Sequence[Stage], shapes: Sequence[Problem], judging: bool) -> None:
+    """Compiles what a study will launch on the GPU, several kernels at a time: one after the other they take far
+    longer than all that is judged and timed with them. judging: the judge's problems too.
+    """
+    from dwlab import target
+    from dwlab.check import judged_on
+
+    if target.mode != "gpu":
+        return
+    wanted: list[tuple[Stage, Problem]] = []
+    for stage in filter(_registered, todo):  # the processes find stages by their ids
+        here = [shape for shape in shapes if _is_for(stage, shape)]
+        wanted += [(stage, shape) for shape in here if stage.supports(shape)]
+        for dtype in dict.fromkeys(shape.dtype for shape in here if judging):
+            wanted += [(stage, problem) for problem in judged_on(stage, dtype)]
+    ahead.compile_for(wanted)
+
+
 def _registered(stage: Stage) -> bool:
-    """Whether this is the stage that its id names: the process that ncu watches finds stages by their ids."""
+    """Whether this is the stage that its id names: other processes, as the one that ncu watches, know ids only."""
     try:
         return stages.stage(stage.id).kernel is stage.kernel
     except stages.StageError:
@@ -913,10 +948,10 @@ def steps(todo: Sequence[Stage], shapes: int | Sequence[Problem], mode: str, qui
         here = [(stage, shape) for stage, shape in pairs if stage.supports(shape)]
         counters_read = not quick and any(isinstance(shape, DepthwiseConv1d) for shape in shapes)
         timed = len(here) + len({(stage.path, shape) for stage, shape in here})
-        return checked + len(here) + (1 + timed + counters_read if mode == "gpu" else 0)
+        return checked + len(here) + (2 + timed + counters_read if mode == "gpu" else 0)
     paths = len({stage.path for stage in todo})
     counted = len(todo) * (1 + shapes)
-    return counted if mode != "gpu" else 1 + counted + shapes * (len(todo) + paths) + (not quick)
+    return counted if mode != "gpu" else 2 + counted + shapes * (len(todo) + paths) + (not quick)
 
 
 def _judged(judge: Callable[..., Any], stage: Stage, dtype: str) -> str:

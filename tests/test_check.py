@@ -10,7 +10,7 @@ from numba import float32
 from wrong_kernels import FAMILY, TILE, WIDE, by_row, by_tile
 
 from dwlab import diagnosis, target
-from dwlab.check import GUARD, POISON, CheckError, CheckFailed, cases, check
+from dwlab.check import GUARD, POISON, CheckError, CheckFailed, cases, check, judged_on
 from dwlab.diagnosis import Evidence, Finding, contrast, diagnose, explain, region, rules_of
 from dwlab.problems import PAPER, DepthwiseConv1d, ProblemError
 from dwlab.references import allowed_error, correlate, reference
@@ -651,3 +651,20 @@ def test_contrast_finds_multiples():
     assert contrast(chosen, [True, True, False, False]) == "K is not a multiple of 2"
     chosen = problems((8, 4, "causal"), (32, 4, "causal"), (33, 4, "causal"), (64, 4, "causal"), (65, 4, "causal"))
     assert contrast(chosen, [False, False, True, False, True]) == "L > 32 and not a multiple of it"
+
+
+@pytest.mark.parametrize(
+    "id, dtype",
+    [
+        ("depthwise1d/forward/warp_tiled", "float32"),
+        ("depthwise1d/forward/wide", "float16"),
+        ("pointwise/forward/split", "bfloat16"),
+    ],
+)
+def test_what_a_stage_is_judged_on_can_be_asked_beforehand(id, dtype):
+    judged = stage(id)
+    assert judged_on(judged, dtype) == tuple(result.case.problem for result in check(judged, dtype=dtype).results)
+
+
+def test_a_stage_is_judged_on_nothing_in_a_dtype_that_it_is_not_written_for():
+    assert judged_on(stage("depthwise1d/forward/naive"), "float16") == ()

@@ -15,6 +15,7 @@ from test_timing import FakeGpu
 
 from dwlab import peers, problems, records, references, report, simt, stages, study, target, timing
 from dwlab.counters import Counters, CountersError
+from dwlab.layers import DepthwiseConv2d
 from dwlab.machine import Ceilings, known
 from dwlab.peers import Peer
 from dwlab.problems import PAPER, DepthwiseConv1d
@@ -748,3 +749,51 @@ def test_an_existing_record_is_refused_before_any_work(capsys, monkeypatch, tmp_
     monkeypatch.setattr(study, "study", lambda *a, **k: pytest.fail("it measured first"))
     status, out, err = run(capsys, "--record", tmp_path / "run.json")
     assert status == 2 and "never overwritten" in err
+
+
+# ---- compiled ahead
+
+
+@pytest.fixture
+def compiled(monkeypatch):
+    """What a study asks to compile, as on a GPU."""
+    from dwlab import ahead, target
+
+    asked = []
+    monkeypatch.setattr(ahead, "compile_for", lambda wanted: asked.append(list(wanted)))
+    monkeypatch.setattr(target, "mode", "gpu", raising=False)
+    return asked
+
+
+def test_on_a_gpu_kernels_are_compiled_before_they_are_judged_and_timed(compiled):
+    told = []
+    made = make(progress=told.append)
+    assert made.passed and told[0] == "compile"
+    assert compiled == [[(one, PAPER) for one in stages.stages("depthwise1d", "forward") if one.supports(PAPER)]]
+
+
+def test_the_projects_own_judge_has_its_problems_compiled_too(compiled):
+    from dwlab.check import judged_on
+
+    wide = stages.stage("depthwise1d/forward/wide")
+    layer = DepthwiseConv2d(1, 8, 6, 6, 3, layout="NHWC")
+    planes = stages.stage("depthwise2d/forward/planes")
+    study._compile_ahead([wide, planes], [PAPER, layer], True)
+    (wanted,) = compiled
+    assert (wide, PAPER) in wanted and (planes, layer) not in wanted  # planes is for NCHW
+    assert {problem for one, problem in wanted if one is planes} == set(judged_on(planes))
+    assert {problem for one, problem in wanted if one is wide} == {PAPER, *judged_on(wide)}
+
+
+def test_a_kernel_that_is_not_its_stages_own_is_left_to_its_launch(compiled):
+    wide = stages.stage("depthwise1d/forward/wide")
+    other = wide.with_kernel(stages.stage("depthwise1d/forward/naive").kernel)
+    study._compile_ahead([other], [PAPER], True)
+    assert compiled == [[]]
+
+
+def test_without_a_gpu_nothing_is_compiled(monkeypatch):
+    from dwlab import ahead
+
+    monkeypatch.setattr(ahead, "compile_for", lambda wanted: pytest.fail("compiled"))
+    study._compile_ahead(stages.stages("depthwise1d", "forward"), [PAPER], True)
