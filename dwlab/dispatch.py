@@ -131,8 +131,9 @@ def backward(
 # ---------------------------------------------------------------------------------------------------- the stage
 
 
-FEW = 2**18
-"""Up to so many elements, B*H*L, a second launch takes longer than all the work: a stage that needs none goes first."""
+FEW = 2**20
+"""Elements B*H*L up to which stages for short rows do not come first for the weight gradient: of so few rows, one a
+lane keeps few warps busy. The crossover lies beyond what was measured on an H200, some 1e6."""
 
 _LONG = DepthwiseConv1d(1, 1, 2**14, 4)
 """A row longer than any that a stage holds whole."""
@@ -155,23 +156,23 @@ def ranking(path: str) -> tuple[Stage, ...]:
 def best(problem: DepthwiseConv1d, path: str, aligned: int = _ALIGNED) -> Stage:
     """The first stage in `ranking` that takes a problem itself, and not by another's kernel: what a call starts.
 
-    Of stages that sum in parts, for problems of FEW elements the first that leaves a single one, if any does.
+    For the weight gradient of FEW elements the latest stage, not that for short rows.
     (What a call for both gradients starts, `launches` says.)
     aligned: bytes of which the address of each array is a multiple; stages that need more are passed over, and so are
     those whose launch the hardware would not start. Raises DispatchError if no stage is left.
     """
-    refused, found = "", []
-    for one in ranking(path):
+    refused, listed = "", ranking(path)
+    if path == "weight_grad" and problem.B * problem.H * problem.L <= FEW:
+        listed = tuple(sorted(listed, key=lambda one: -one.order))
+    for one in listed:
         if not one.supports(problem) or one.aligned > aligned:
             continue
         try:
-            found.append((one, one.launch(problem)))
+            one.launch(problem)
         except StageError as error:
             refused = refused or f": {error}"
-    few = problem.B * problem.H * problem.L <= FEW
-    alone = [one for one, how in found if few and how.parts == 1]
-    if found:
-        return alone[0] if alone else found[0][0]
+            continue
+        return one
     rows = ""
     if problem.dtype != "float32":
         rows = "; rows of 16 bits need L a multiple of 8, and on some paths L and K up to 64: or pass float32 rows"

@@ -209,20 +209,22 @@ def test_of_few_elements_the_weight_gradient_needs_one_launch(sizes):
         assert how.blocks == problem.H  # a warp a channel
 
 
-def test_of_more_elements_or_longer_work_the_order_of_stages_decides():
-    many = DepthwiseConv1d(2, 50_000, 64, 4)  # strips would leave a single part here, too
-    assert stages.stage("depthwise1d/weight_grad/strips").launch(many).parts == 1
-    assert best(many, "weight_grad").name == "channels"
-    for B, pieces in ((16, 2), (24, 3)):  # 8 rows of 64 at a time
+def test_a_fourth_piece_of_work_is_worth_a_second_launch():
+    for B, parts in ((17, 1), (24, 1), (25, 4), (40, 5)):  # 8 rows of 64 at a time
         problem = DepthwiseConv1d(B, 128, 64, 4)
-        assert problem.B * problem.H * problem.L <= dispatch.FEW
-        assert stages.stage("depthwise1d/weight_grad/strips").launch(problem).parts == (1 if pieces == 2 else pieces)
-        assert best(problem, "weight_grad").name == ("strips" if pieces == 2 else "channels")
+        one = best(problem, "weight_grad")
+        assert (one.name, one.launch(problem).parts) == ("strips", parts)
     long = DepthwiseConv1d(1, 6, 16384, 4)  # 26 segments: a warp for each
     assert best(long, "weight_grad").launch(long).parts == 26
-    few = DepthwiseConv1d(1, 5, 16, 8)  # channels has one part of its own, and goes first
-    assert best(few, "weight_grad").name == "channels" and best(few, "forward").name == "wide"
-    assert best(dataclasses.replace(few, B=2), "weight_grad", aligned=4).aligned == 1
+
+
+def test_of_more_elements_stages_for_short_rows_come_first():
+    few, many = DepthwiseConv1d(128, 128, 64, 4), DepthwiseConv1d(129, 128, 64, 4)
+    assert few.B * few.H * few.L == dispatch.FEW
+    assert (best(few, "weight_grad").name, best(many, "weight_grad").name) == ("strips", "channels")
+    assert best(few, "forward").name == best(many, "forward").name == "wide"
+    assert best(dataclasses.replace(few, dtype="float16"), "weight_grad").name == "channels"  # the only one for them
+    assert best(few, "weight_grad", aligned=4).aligned == 1
 
 
 def test_best_passes_over_what_the_hardware_would_not_start():
@@ -262,7 +264,7 @@ def test_both_gradients_come_from_one_launch_only_where_that_is_not_the_naive_on
 
 
 def test_a_single_part_is_the_output_and_needs_no_workspace(monkeypatch):
-    single, several = DepthwiseConv1d(1, 5, 16, 8), DepthwiseConv1d(70, 2, 16, 8)
+    single, several = DepthwiseConv1d(1, 5, 16, 8), DepthwiseConv1d(100, 2, 16, 8)
     assert best(single, "weight_grad").launch(single).parts == 1
     assert best(several, "weight_grad").launch(several).parts > 1
     added = []

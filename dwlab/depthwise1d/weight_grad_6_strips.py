@@ -8,8 +8,8 @@ in segments of 640; of short rows a warp takes several at once, those of neighbo
 Now all lanes have sums of the same K elements of dw, and they keep them in registers through the warp's whole share of
 the batch. Only then they meet, in a tree: 5 shuffles for each tap, after which a lane has the warp's sum. The warps'
 sums are parts, added up by a second kernel in an order that is always the same: three levels, no atomics, the same bits
-in every run. Where a channel is one or two pieces of work in all, one warp does them, and its sum is dw: the second
-kernel would take longer than the second piece. A dy that is not finite meets staged zeros at a row's ends, as in
+in every run. Where a channel is three pieces of work or fewer, one warp does them, and its sum is dw: a second kernel
+would take longer than two pieces more. A dy that is not finite meets staged zeros at a row's ends, as in
 warp_tiled.
 
 Predicted: dy once, x once but for halos, and few parts; so memory's speed, where K multiply-adds for 8 bytes allow.
@@ -27,7 +27,7 @@ from dwlab.traffic import Traffic, rows_sectors, warp_traffic
 EACH = 20  # times of a lane
 MOST = 64  # taps, all held in registers
 WARPS = 2112  # that share the work: 16 for each multiprocessor of an H200
-ALONE = 2  # pieces of a channel's work, rows at once or segments, that a warp does rather than leave parts
+ALONE = 3  # pieces of a channel's work, rows at once or segments, that a warp does rather than leave parts
 
 
 @by_shape
