@@ -14,7 +14,7 @@ from dwlab.accesses import Accesses, Tile
 from dwlab.depthwise2d import forward_2_shared as depthwise_shared
 from dwlab.depthwise2d import forward_4_wide as depthwise_wide
 from dwlab.depthwise2d import pieces
-from dwlab.fused import dwpw_2_stationary, dwpw_3_tensor, pwdw_plan, pwpw_plan
+from dwlab.fused import dwpw_2_stationary, dwpw_3_tensor, dwpw_4_slide, pwdw_plan, pwpw_plan
 from dwlab.layers import DepthwiseConv2d, Fused, Pointwise
 from dwlab.planner import KINDS
 from dwlab.pointwise import forward_2_shared as pointwise_shared
@@ -102,6 +102,7 @@ _TILES = {
     "pointwise/forward/split": _split,
     "fused/dwpw/stationary": lambda pair: _dwpw(dwpw_2_stationary.choose(pair)),
     "fused/dwpw/tensor": lambda pair: _dwpw(dwpw_3_tensor.choose(pair)),
+    "fused/dwpw/slide": lambda pair: _dwpw(dwpw_4_slide.choose(pair.kernel_key, pair.N)),
     "fused/pwdw/strips": _strips,
     "fused/pwpw/tensor": _pwpw,
 }
