@@ -14,6 +14,7 @@ import argparse
 import contextlib
 import dataclasses
 import getpass
+import html
 import json
 import math
 import os
@@ -708,6 +709,16 @@ class Markdown(str):
 
     def _repr_markdown_(self) -> str:
         return str(self)
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+class Columns(str):
+    """Text in columns: a notebook lets it scroll sideways and does not wrap its lines; a terminal prints it."""
+
+    def _repr_html_(self) -> str:
+        return f'<div style="overflow-x:auto"><pre style="white-space:pre">{html.escape(self)}</pre></div>'
 
     def __repr__(self) -> str:
         return str(self)

@@ -452,14 +452,15 @@ for one in stages("depthwise1d"):
         continue
     rows.append((one, made, found.get(one.id)))
 shown = [name for name in timemodel.FIELDS if any(made.resources[name] >= 0.1 * made.total_us for _, made, _ in rows)]
-print(f"{gpu.name}, {PAPER}. µs:")
-print(f"{'':27}" + "".join(f"{name:>9}" for name in shown) + f"{'predicted':>11}{'measured':>10}{'error':>7}  binds")
+lines = [f"{gpu.name}, {PAPER}. µs:"]
+lines.append(f"{'':27}" + "".join(f"{name:>9}" for name in shown) + f"{'predicted':>11}{'measured':>10}{'error':>7}  binds")
 for number, (one, made, us) in enumerate(rows, 1):
-    print(f"{number:2} {one.path + '/' + one.name:24}" + "".join(f"{made.resources[name]:9,.0f}" for name in shown), end="")
-    print(f"{made.total_us:11,.0f}", f"{us:9,.0f}{made.total_us / us - 1:+7.0%}" if us else f"{'':16}", f" {made.bound}")
+    line = f"{number:2} {one.path + '/' + one.name:24}" + "".join(f"{made.resources[name]:9,.0f}" for name in shown)
+    error = f"{us:9,.0f}{made.total_us / us - 1:+7.0%}" if us else f"{'':16}"
+    lines.append(f"{line}{made.total_us:11,.0f} {error}  {made.bound}")
 numbers = {one.id: number for number, (one, *_) in enumerate(rows, 1)}
 both = timemodel.Comparison(tuple(timemodel.Row(one.id, PAPER, gpu.name, us, made) for one, made, us in rows if us))
-print("\n".join([both.summary(), *left_out]))
+records.Columns("\n".join([*lines, both.summary(), *left_out]))
 
 # %% tags=["nbval-ignore-output"]
 from IPython.display import display
