@@ -114,8 +114,9 @@ def registers(layers: Any, tiles: Tiles) -> int:
     ahead = min(sliding.ahead(one, tiles.height, tiles.run) + 1, len(sliding.rows_of(one, tiles.height)))
     slide = 4 * (taps + 1 + -(-K // S) * tiles.run + columns) + ahead * columns * word + (8 if word == 4 else 20)
     filters = tiles.columns // 8 * 4
-    product = tiles.sums + filters * (2 * tiles.groups + (2 if word == 4 else 1)) + 4 * word + 24
-    need = max(slide, product)  # both with some for indices: what compiled without spills
+    product = tiles.sums + filters * (2 * tiles.groups + (2 if word == 4 else 1)) + 4 * word
+    product += 24 if word == 4 else 8 if tiles.groups == 1 else 32
+    need = max(slide, product)  # both with some for indices: what compiled without spills, or of a few words
     return next(count for count in (64, 80, 96, 112, 128, 168, 232) if need <= count or count == 232)
 
 

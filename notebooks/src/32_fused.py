@@ -469,6 +469,31 @@ if ceilings.fma_tflops:
 # - **Where fusion wins:** one image, where the start of a second kernel is a large part of the time; maps so large that
 #   the L2 does not keep them; few filters. Look at your rows above: which of them are that?
 #
+# ### What a faster one gave up
+#
+# The first stage on tensor cores, `tensor`, kept what the textbook asks for: x copied ahead to shared memory, a few
+# channels a step. `slide` gave that up. A thread slides down the map with x in registers, and only the depthwise outputs
+# go to shared memory, once; the filters go straight to the tensor cores. What did it trade for what?
+
+# %%
+from dwlab.stages import stage as stage_of
+
+pair = Fused(DepthwiseConv2d(2, 48, 28, 28, 3, layout="NHWC"), Pointwise(2, 48, 24, 28, 28, layout="NHWC"))
+print(f"{'':8}{'passes of shared memory':>25}{'barriers a block':>18}{'sectors asked for, KB':>23}{'floor, KB':>11}")
+for name in ("tensor", "slide"):
+    one = stage_of(f"fused/dwpw/{name}")
+    seen = look(one, pair)
+    passes = sum(access.wavefronts for access in seen.accesses if access.space == "shared")
+    sectors = sum(access.sectors for access in seen.accesses if access.space == "global")
+    print(f"{name:8}{passes:25,}{seen.totals.barriers // one.launch(pair).blocks:18}", end="")
+    print(f"{32 * sectors / 1e3:23,.0f}{pair.compulsory_bytes() / 1e3:11,.0f}")
+
+# %% [markdown]
+# Half the passes through shared memory, and three barriers however many channels there are, for twice the sectors. Most
+# of these are the K - 1 columns that neighbouring threads read too, which the L1 cache answers; how many it does not, the
+# hardware's counters say (README, the layers' counters). What is fewer is not always what is faster: count what the
+# kernel waits for. The rows above, by stage, are the measurement.
+#
 # So to be fused is no virtue of a kernel. It is a decision for a pair, a batch, a type and a GPU. The records measure
 # every pair, not only those that one would fuse, and show what it costs not to decide. Deciding is the matter of lesson
 # [33 · FusePlanner](33_fuseplanner.ipynb).
