@@ -32,9 +32,10 @@ from dwlab.problems import DepthwiseConv1d, Problem
 from dwlab.stages import Stage
 
 # Field of Counters -> Nsight Compute's metrics, added up. Sectors are 32 bytes. A request is one warp executing one
-# access; loads are also copies to shared memory past the registers (cp.async). An atomic whose old value nobody reads
-# is a reduction (red) to the hardware, any other an atom. l2_sm_*: what the multiprocessors ask of the L2; l2_*: all
-# that the L2 serves, also from one of its halves to the other.
+# access; loads are also copies to shared memory past the registers (cp.async), whose sectors are counted by where they
+# go to as well (simt.trace.count_copies). An atomic whose old value nobody reads is a reduction (red) to the hardware,
+# any other an atom. l2_sm_*: what the multiprocessors ask of the L2; l2_*: all that the L2 serves, also from one of its
+# halves to the other.
 METRICS = {
     "load_requests": ("l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum",),
     "load_sectors": ("l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum",),

@@ -71,7 +71,11 @@ class Line:
 
 @dataclass(frozen=True)
 class Totals:
-    """Sums over a launch. `requests`, `sectors`, `bytes_moved`, `bytes_used`: global memory only, atomics included."""
+    """Sums over a launch. `requests`, `sectors`, `bytes_moved`, `bytes_used`: global memory only, atomics included.
+
+    copied_again: sectors that a GPU's counters have beyond `global_load_sectors`, of copies to places in shared memory
+    that are askew to those in global memory (trace.count_copies).
+    """
 
     requests: int = 0
     sectors: int = 0
@@ -94,6 +98,7 @@ class Totals:
     divergent: int = 0
     footprint_bytes: int = 0
     sectors_per_request: float = 0.0
+    copied_again: int = 0
 
 
 @dataclass(frozen=True)
@@ -325,6 +330,7 @@ def build(run: Execution, float64_arrays: bool) -> Report:
         divergent=sum(x.divergent for x in lines),
         footprint_bytes=32 * sum(footprint.values()),
         sectors_per_request=sectors / requests if requests else 0.0,
+        copied_again=run.trace.copied_again,
     )
     return Report(
         kernel=run.source.name,

@@ -27,13 +27,17 @@ class LineRecord:
 
 @dataclass
 class Trace:
-    """Everything counted over a launch. accesses: (function file, line, array, space, kind, itemsize) -> counts."""
+    """Everything counted over a launch. accesses: (function file, line, array, space, kind, itemsize) -> counts.
+
+    copied_again: sectors of asynchronous copies (trace.count_copies).
+    """
 
     lines: dict[tuple[str, int], LineRecord] = field(default_factory=dict)
     texts: dict[tuple[str, int], str] = field(default_factory=dict)
     accesses: dict[tuple, np.ndarray] = field(default_factory=dict)
     patterns: dict[tuple, tuple] = field(default_factory=dict)
     hazards: dict[tuple, Hazard] = field(default_factory=dict)
+    copied_again: int = 0
 
 
 class Frame:

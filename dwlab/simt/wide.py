@@ -89,6 +89,9 @@ def copy_async(run: Execution, node: ast.Call, shared: object, i: object, source
     _note(run, source, origin, mask, trace.LOAD, node)
     values = np.stack([np.broadcast_to(v, run.lanes_shape) for v in _fetch(run, source, origin)])
     _note(run, shared, element, mask, trace.STORE, node)
+    if run.tracing:
+        at = [np.broadcast_to(one * 4, run.lanes_shape).astype(np.int64) for one in (origin, element)]
+        run.trace.copied_again += trace.count_copies(*at, mask.full)
     element = np.ascontiguousarray(np.broadcast_to(element, run.lanes_shape))
     lanes = mask.full.copy()
     if shared.root.in_flight is None:

@@ -1,0 +1,92 @@
+"""Sectors of asynchronous copies as a GPU counts them: by where they come from and by where they go to."""
+
+import numpy as np
+import pytest
+from numba import float32, uint32
+
+from dwlab import ptx, records, simt, stages, study
+from dwlab.problems import SMALL
+from dwlab.simt.trace import count_copies
+from dwlab.target import cuda
+
+
+def counted():
+    """(stage, load sectors, whether its kernel is the same still): the newest counters at the small problem."""
+    for run in reversed(records.load_runs()):
+        here = [one for one in run.counters if one["problem"] == records.describe_problem(SMALL)]
+        digests = {(row.path, row.stage): row.kernel_sha256 for row in run.measurements}
+        found = []
+        for one in here:
+            stage = stages.stage(f"{one['op']}/{one['path']}/{one['stage']}")
+            same = digests.get((one["path"], one["stage"])) == study.kernel_digest(stage)
+            found.append((stage, one["load_sectors"], same))
+        if found:
+            return found
+    return []
+
+
+@pytest.mark.parametrize("stage, sectors, same", counted(), ids=lambda one: getattr(one, "id", ""))
+def test_recorded_counters_have_the_interpreters_sectors(stage, sectors, same):
+    if not same:
+        pytest.skip("its kernel has been changed since it was recorded")
+    how = stage.launch(SMALL)
+    totals = simt.xray(
+        stage.kernel_for(SMALL), how.grid, how.block, *stage.example(SMALL), shared_bytes=how.shared_bytes
+    ).totals
+    assert totals.global_load_sectors + totals.copied_again == sectors
+
+
+def test_there_are_recorded_copies_that_lie_askew():
+    again = [sectors - stage.traffic(SMALL).load_sectors for stage, sectors, same in counted() if same]
+    assert sum(one > 0 for one in again) >= 2 and 0 in again
+
+
+@pytest.mark.parametrize("pieces", [2, 4, 8])
+@pytest.mark.parametrize("spare", [0, 4, 8])
+def test_rows_that_lie_16_bytes_askew_take_a_sector_more_each(pieces, spare):
+    """Of a pitch that is 16 bytes longer, every second row: of n sectors, which n + 1 of shared memory take up."""
+    WORDS, PITCH, ROWS = 4 * pieces, 4 * pieces + spare, 32
+    SHARED = PITCH * ROWS
+
+    @cuda.jit
+    def kernel(x, y):
+        tile = cuda.shared.array(SHARED, float32, 16)
+        for i in range(pieces):
+            piece = uint32(cuda.threadIdx.x + 32 * i)
+            row, word = uint32(piece // pieces), uint32(piece % pieces * 4)
+            ptx.copy4_async(tile, uint32(row * PITCH + word), x, uint32(row * WORDS + word))
+        ptx.commit()
+        ptx.wait(0)
+        cuda.syncwarp()
+        y[cuda.threadIdx.x] = tile[cuda.threadIdx.x * PITCH]
+
+    x = np.arange(WORDS * ROWS, dtype=np.float32)
+    y = np.zeros(32, np.float32)
+    totals = simt.xray(kernel, 1, 32, x, y).totals
+    assert totals.global_load_sectors == ROWS * pieces // 2
+    assert totals.copied_again == (ROWS // 2 if spare == 4 else 0)
+
+
+def lanes(*addresses):
+    """(1, 32) addresses, and which lanes are active."""
+    given = np.full((1, 32), 10**6, np.int64)
+    given[0, : len(addresses)] = addresses
+    return given, np.arange(32)[None] < len(addresses)
+
+
+@pytest.mark.parametrize(
+    "source, destination, again",
+    [
+        ((0, 16), (0, 16), 0),
+        ((0, 16), (16, 32), 1),  # one sector for two
+        ((16, 32), (0, 16), -1),  # two that become one
+        ((112, 128), (0, 16), 0),  # of two lines
+        ((16, 16), (0, 32), 1),  # one piece to two places
+        ((), (), 0),
+    ],
+)
+def test_copies_are_counted_by_line_and_place(source, destination, again):
+    (at, active), (to, _) = lanes(*source), lanes(*destination)
+    assert count_copies(at, to, active) == again
+    twice = [np.concatenate([one, one], axis=1) for one in (at, to, active)]  # a second warp asks for itself
+    assert count_copies(*twice) == 2 * again
