@@ -108,11 +108,11 @@ def test_the_summary_says_where_formula_and_planner_are_right(tmp_path):
     run = run_of(tmp_path, rows)
     summary = report.counters_summary([run])
     naive, tensor = lines_of(summary)[2:]
-    assert naive == "| pointwise/naive | float32 | 1 | 1 of 1 | 1 of 1 | 1.00 | 1.00 |  |  |"
-    assert (
-        "| fused/dwpw/tensor | float32 | 2 | 2 of 2 | 1 of 2 | 1.00 to 2.00 | 1.00 | 0.00 to 1.00 | 1 of 2 |" == tensor
-    )
-    assert "fused: the planner's bytes are within 10 % in 1 of 2 launches; not in fused/dwpw/tensor on DW" in summary
+    assert naive == "| pointwise/naive | float32 | 1 | 1 of 1 | 1 of 1 | 1.00 | 1.00 |  |  |  |  |"
+    assert tensor.startswith("| fused/dwpw/tensor | float32 | 2 | 2 of 2 | 1 of 2 | 1.00 to 2.00 | 1.00 | 0.00 to ")
+    assert tensor.endswith("| 1 of 2 | 0.00 to 1.00 | 1 of 2 |")
+    said = "fused: the planner is within 10 % of what was asked for in 1 of 2 launches, of L2 in 1 of 2. "
+    assert f"{said}Beyond, of what was asked for: fused/dwpw/tensor on DW" in summary
     assert "(float32, NHWC, batch 32) 0.00" in summary and "All." in summary
     assert "Measured on NVIDIA H200" in summary
     each = lines_of(report.counters_table([run]))
