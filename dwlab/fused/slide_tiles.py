@@ -132,26 +132,35 @@ def why_not(layers: Any, tiles: Tiles) -> str:
 
 
 # How long a launch takes, in clocks: what a block does, round by round, and what the hardware does for all of them. The
-# constants come from least squares of logarithms over 493 measured choices of tiles on an H200: 26 pairs of layers, one
-# image and 32, float32 and float16. Half of these were chosen by the constants that the other half had given. They
+# constants come from least squares of logarithms over measured choices of tiles on an H200 (`slide_tiles.py --fit` of
+# benchmarks/, from the records); half of these choices were made by the constants that the other half had given. They
 # order tiles; they are no properties of a GPU.
 MULTIPROCESSORS = 132
-START = 2200  # of a launch
-ROUND = 1450  # of the blocks that a multiprocessor has at a time
-CHAIN = 7.3  # of a row of x that is waited for
-READ = 96  # of filters that are waited for
-OWN = 1.1  # of an instruction, until the same warp's next
-ISSUE, ACCESS, TENSOR, MEMORY = 1.0, 1.0, 0.88, 0.059  # of all blocks together, and these at the same time
+CONSTANTS = {
+    "start": 2200,  # of a launch
+    "round": 1450,  # of the blocks that a multiprocessor has at a time
+    "chain": 7.3,  # of a row of x that is waited for
+    "read": 96,  # of filters that are waited for
+    "own": 1.1,  # of an instruction, until the same warp's next
+    "issue": 1.0,  # from here on of all blocks together, and these at the same time: of an instruction of any warp
+    "access": 1.0,  # of 128 bytes to or from shared memory and the L1 cache
+    "tensor": 0.88,  # of a part of a tensor core's time
+    "memory": 0.059,  # of a byte that must move, for each multiprocessor
+}
 
 
-def clocks(layers: Any, images: int, tiles: Tiles) -> float:
-    """Clocks of a launch for a Fused of one image and so many images: enough to order tiles by."""
+def parts(layers: Any, images: int, tiles: Tiles, count: int | None = None) -> tuple[float, ...]:
+    """What a launch has of each of CONSTANTS, for a Fused of one image and so many images.
+
+    count: registers of a thread, if not those of `registers`.
+    """
     one, two = layers.first, layers.second
     K, S, wide, E = one.K, one.stride, one.dtype == "float32", 4 // one.itemsize
     word, rows, columns = sliding.words(one.dtype), len(sliding.rows_of(one, tiles.height)), (tiles.run - 1) * S + K
     blocks = images * -(-two.P // tiles.height) * -(-two.Q // tiles.width) * -(-two.F // tiles.filters)
     share = -(-blocks // MULTIPROCESSORS)
-    fit = min(SHARED // (tiles.shared + 256), REGISTERS // (registers(layers, tiles) * tiles.threads), 32)
+    count = count or registers(layers, tiles)
+    fit = min(SHARED // (tiles.shared + 256), REGISTERS // (count * tiles.threads), 32)
     rounds = -(-share // min(max(fit, 1), share))
     segments = -(-one.C // E // tiles.words)
     items = tiles.items(one.dtype) * segments
@@ -167,12 +176,17 @@ def clocks(layers: Any, images: int, tiles: Tiles) -> float:
     issue = items / 32 * slide + end * tiles.threads / 32 + (product + mma) * tiles.warps
     access = items / 32 * (rows * columns + K * K + tiles.height * tiles.run) * word
     access += tiles.warps * groups * 8 * (across + down) + tiles.rows * tiles.out_pitch * tiles.warps_k / 16
-    alone = ROUND + CHAIN * turns * chain + READ * groups / tiles.groups + OWN * (turns * slide + product + mma + end)
-    together = (
-        share * ISSUE * issue / 4, share * ACCESS * access, share * TENSOR * mma * tiles.warps * 2,
-        MEMORY * layers.compulsory_bytes("dwpw") * images / MULTIPROCESSORS,
+    return (
+        1, rounds, rounds * turns * chain, rounds * groups / tiles.groups,
+        rounds * (turns * slide + product + mma + end), share * issue / 4, share * access,
+        share * mma * tiles.warps * 2, layers.compulsory_bytes("dwpw") * images / MULTIPROCESSORS,
     )  # fmt: skip
-    return START + rounds * alone + math.hypot(*together)
+
+
+def clocks(layers: Any, images: int, tiles: Tiles) -> float:
+    """Clocks of a launch for a Fused of one image and so many images: enough to order tiles by."""
+    times = [part * cost for part, cost in zip(parts(layers, images, tiles), CONSTANTS.values(), strict=True)]
+    return sum(times[:5]) + math.hypot(*times[5:])
 
 
 def candidates(layers: Any) -> list[Tiles]:

@@ -112,14 +112,14 @@ _COUNTED_LATER = ("atomic_requests", "atomic_sectors", "l2_read_sectors", "l2_wr
 # *_bound_us: the least time that the copy bandwidth and the FMA rate allow. sanitizer: one of compute-sanitizer's tools
 # over one stage. layers: one layer of an image network, or two of them fused, at a batch: our fastest stage and layout
 # beside the fastest peer. layer_counters: what the hardware counted of one launch of a stage on a layer, beside what
-# its formula predicts and, in bytes, the planner's model at the kernel's tile. networks: a whole network at a batch,
-# layer by layer (apart) and with fused pairs, beside the fastest peer, and J an image of ours and the peer's, each over
-# a window of seconds beside the GPU's power at rest. network_kernels: the fastest stage of one of its layers, or of two
-# fused ("1.depthwise + 1.pointwise"), alone and with its arrays in the L2 as far as they fit; of layers that are alike,
-# the first. tries: one small kernel of benchmarks/roof_tries.py; bytes: that it must move, and gbps by that.
-# reduction_error: a sum against float64; terms: of each output; error: the greatest |out - ref| of all outputs over the
-# sum of the terms' absolute values; norm_error: of the whole output. comparisons: tests that hold the interpreter
-# against a GPU.
+# its formula predicts and, in bytes, the planner's model at the kernel's tile. tiles: a stage whose tiles were given,
+# not chosen, warm. networks: a whole network at a batch, layer by layer (apart) and with fused pairs, beside the
+# fastest peer, and J an image of ours and the peer's, each over a window of seconds beside the GPU's power at rest.
+# network_kernels: the fastest stage of one of its layers, or of two fused ("1.depthwise + 1.pointwise"), alone and with
+# its arrays in the L2 as far as they fit; of layers that are alike, the first. tries: one small kernel of
+# benchmarks/roof_tries.py; bytes: that it must move, and gbps by that. reduction_error: a sum against float64; terms:
+# of each output; error: the greatest |out - ref| of all outputs over the sum of the terms' absolute values; norm_error:
+# of the whole output. comparisons: tests that hold the interpreter against a GPU.
 # In layers, apart: of fused layers of int8, our own kernels of the two, one after the other.
 COUNTED_OF_LAYERS = (
     "load_requests", "load_sectors", "store_requests", "store_sectors", "l2_sm_read_sectors", "l2_sm_write_sectors",
@@ -148,6 +148,10 @@ SECTIONS: dict[str, dict[str, str]] = {
         "planned_bytes": "positive?",
         **{f"predicted_{kind}_{what}": "count" for kind in ("load", "store") for what in ("requests", "sectors")},
         **dict.fromkeys(COUNTED_OF_LAYERS, "count?"),
+    },
+    "tiles": {
+        "op": "text", "path": "text", "stage": "text", "problem": "object", "dtype": "text", "tiles": "object",
+        "registers": "positive", "local_bytes": "count?", "time_us": "positive",
     },
     "networks": {
         "network": "text", "batch": "positive", "dtype": "text", "layout": "text", "resolution": "positive",

@@ -1,0 +1,69 @@
+"""benchmarks/slide_tiles.py: which choices it times, and the constants that it fits."""
+
+import numpy as np
+import pytest
+from test_benchmarks import script
+
+from dwlab import target
+from dwlab.fused import slide_tiles as stage_tiles
+from dwlab.layers import problem as problem_of
+
+slide_tiles = script("slide_tiles")
+
+
+def test_each_pair_is_timed_with_its_best_tiles_first_and_with_other_registers_last(monkeypatch):
+    monkeypatch.setattr(slide_tiles, "PAIRS", ((32, 14, 1, 24), (48, 7, 2, 16)))
+    jobs = slide_tiles.jobs(best=2)
+    assert len({(problem, tiles, count) for problem, tiles, count in jobs}) == len(jobs)
+    first = jobs[: 2 * 2 * 2]  # pairs, storage types, batches
+    assert {(problem.N, problem.dtype) for problem, _, _ in first} == {
+        (N, dtype) for N in (1, 32) for dtype in ("float32", "float16")
+    }
+    for problem, tiles, count in first:
+        assert tiles == stage_tiles.choose(problem.kernel_key, problem.N)
+        assert count == stage_tiles.registers(problem.kernel_key, tiles)
+    for problem, tiles, count in jobs:
+        assert count * tiles.threads <= stage_tiles.REGISTERS
+        assert not stage_tiles.why_not(problem.kernel_key, tiles)
+
+
+def test_a_fit_finds_the_constants_that_times_were_made_with():
+    rng = np.random.default_rng(3)
+    wanted = np.array(list(stage_tiles.CONSTANTS.values()), float) * rng.uniform(0.6, 1.6, len(stage_tiles.CONSTANTS))
+    parts, _ = slide_tiles.recorded()
+    clocks = np.exp(slide_tiles.off(np.log(wanted), parts, np.ones(len(parts))))
+    assert np.abs(slide_tiles.off(np.log(slide_tiles.fit(parts, clocks)), parts, clocks)).max() < 1e-3
+
+
+def test_the_costs_constants_are_about_what_the_records_give():
+    parts, clocks = slide_tiles.recorded()
+    assert len(clocks) > 400
+    now, best = (
+        np.sqrt((slide_tiles.off(np.log(constants), parts, clocks) ** 2).mean())
+        for constants in (np.array(list(stage_tiles.CONSTANTS.values()), float), slide_tiles.fit(parts, clocks))
+    )
+    assert best <= now < 1.05 * best
+    assert now < 0.15
+
+
+def test_a_row_says_its_problem_so_that_it_is_found_again():
+    problem = slide_tiles.pair(32, 14, 2, 24, 32, "float16")
+    tiles = stage_tiles.choose(problem.kernel_key, 32)
+    row = slide_tiles.row_of(problem, tiles, 128, 0, 5.0)
+    words = [text.partition(" ")[2] for text in row["problem"].values()]
+    assert problem_of(f"{words[0]} float16 -> {words[1]} float16") == problem
+    assert stage_tiles.Tiles(**row["tiles"]) == tiles
+
+
+def test_the_command_fits_without_a_gpu(capsys):
+    assert slide_tiles.main(["--fit"]) == 0
+    said = capsys.readouterr().out
+    assert "tensor" in said and "root mean square" in said
+
+
+@pytest.mark.skipif(target.mode == "gpu", reason="says what is missing where there is no GPU")
+def test_without_a_gpu_nothing_is_measured(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("DWLAB_TARGET", "simulated")
+    assert slide_tiles.main([str(tmp_path)]) == 2
+    assert "needs a GPU" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
