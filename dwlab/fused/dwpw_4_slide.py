@@ -10,6 +10,9 @@ is room for, if it is too small). After one barrier the warps multiply them with
 
 While some warps of a multiprocessor wait for x, others of other blocks multiply: small blocks, several at a time.
 
+Predicted: half the passes through shared memory, four barriers in place of two for each few channels. What is left for
+K = 3 are some 50 instructions for 4 channels of a pixel and, in float32, the mma of three products.
+
 NHWC with whole pieces of 16 bytes. Traffic: x with the halos of the tiles, and K-1 columns for each run, for each group
 of filters (the columns from the L1 cache); filters for each tile.
 """
