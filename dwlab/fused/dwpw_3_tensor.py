@@ -33,12 +33,12 @@ from dwlab.traffic import Traffic, warp_traffic
 def make(problem, tiles):
     one, two, dtype = problem.first, problem.second, problem.first.dtype
     E = 4 // problem.first.itemsize  # elements of a word; sizes in words from here on
-    C, Y, H, W, P, Q, F = one.C // E, two.F // E, one.H, one.W, one.P, one.Q, two.F
+    C, H, W, Q, F = one.C // E, one.H, one.W, one.Q, two.F
     K, S, PAD = one.K, one.stride, one.padding
     TAPS, BIAS1 = one.K * one.K, one.bias
     TH, TW, FILTERS, RUN = tiles.height, tiles.width, tiles.filters, tiles.run
     THREADS, STAGES, ROWS = tiles.threads, tiles.stages, tiles.rows
-    WP, WF, WK, PITCH, OUT = tiles.warps_p, tiles.warps_f, tiles.warps_k, tiles.pitch(dtype), tiles.out_pitch
+    WP, WF, WK, PITCH = tiles.warps_p, tiles.warps_f, tiles.warps_k, tiles.pitch(dtype)
     CHANNELS, PER = tiles.row_words(dtype), 4 * E
     QUADS = CHANNELS // 4
     XH, XW = tiles.footprint(K, S)
@@ -53,7 +53,7 @@ def make(problem, tiles):
     RUNS = TH * RUNS_ACROSS * QUADS
     RUNS_EACH, RUN_SUMS = -(-RUNS // THREADS), PER * RUN
     STEPS, WHOLE, ACROSS = -(-C // CHANNELS), C % CHANNELS == 0, -(-Q // TW)
-    OUTPUTS, OUT_PIECES, NOWHERE = TH * TW * (FILTERS // PER), FILTERS // PER, 0xFFFFFFFF
+    NOWHERE = 0xFFFFFFFF
     M, N, K_WORDS = tiles.pixels, FILTERS // WF, CHANNELS // WK
     MOST = tiles.registers(dtype)
     middle_of = epilogue.activate(one.activation)
@@ -61,7 +61,7 @@ def make(problem, tiles):
     depthwise = dwpw_warps.depthwise(K, S, RUN, dtype, CHANNELS, XW * X_PITCH, X_PITCH)
     product = products.tensor(dtype, M, N, tiles.channels // WK, PITCH, PITCH)
     SUMS, zero, add = product.size, product.zero, product.add
-    put_sums, finish = outputs.put_sums(product, OUT), outputs.finish(two, WK, ROWS * OUT)
+    put_sums, write = outputs.put_sums(product, tiles.out_pitch), outputs.write(two, tiles)
 
     @cuda.jit(device=True, forceinline=True)
     def piece(pool, at, source, i, there):
@@ -177,12 +177,7 @@ def make(problem, tiles):
         cuda.syncthreads()  # the last product is done: shared memory is free
         put_sums(pool, sums, lane, uint32(k * ROWS + pixel0), filter0)
         cuda.syncthreads()
-        for item in range(t, OUTPUTS, THREADS):
-            pixel, f = uint32(uint32(item) // OUT_PIECES), uint32(uint32(item) % OUT_PIECES * PER)
-            p, q = uint32(p0 + pixel // TW), uint32(q0 + pixel % TW)
-            if p < P and q < Q and f0 + f < F:
-                to = uint32(((n * P + p) * Q + q) * Y + (f0 + f) // E)
-                finish(pool, uint32(pixel * OUT + f), b2, r, y, uint32(f0 + f), to)
+        write(pool, b2, r, y, n, p0, q0, f0, t)
 
     return kernel
 
@@ -215,9 +210,9 @@ def traffic(problem):
 def traffic_of(problem, tiles):
     """The traffic with given tiles, in words."""
     one, two, E = problem.first, problem.second, 4 // problem.first.itemsize
-    C, Y, H, W, K, S, P, Q = one.C // E, two.F // E, one.H, one.W, one.K, one.stride, one.P, one.Q
+    C, H, W, K, S, P, Q = one.C // E, one.H, one.W, one.K, one.stride, one.P, one.Q
     channels = tiles.row_words(one.dtype)
-    quads, (xh, xw), threads, pieces = channels // 4, tiles.footprint(K, S), tiles.threads, tiles.filters // (4 * E)
+    quads, (xh, xw), threads = channels // 4, tiles.footprint(K, S), tiles.threads
     c0 = (np.arange(-(-C // channels)) * channels)[:, None, None]  # a step, a turn of the block, a thread
 
     def turns(count):
@@ -232,7 +227,6 @@ def traffic_of(problem, tiles):
     tap, c = item // quads, item % quads * 4
     filters_load = of_step(tap * C + c, c, (item >= 0) & (tap < K * K)) + of_step(c, c, (item >= 0) & (tap == K * K))
     x_item, w_item = turns(xh * xw * quads), turns(tiles.filters * quads)
-    out = turns(tiles.height * tiles.width * pieces)
     for n, p0, q0 in np.ndindex(problem.N, -(-P // tiles.height), -(-Q // tiles.width)):
         p0, q0 = p0 * tiles.height, q0 * tiles.width
         h, v = p0 * S + x_item // quads // xw - one.padding, q0 * S + x_item // quads % xw - one.padding
@@ -242,12 +236,8 @@ def traffic_of(problem, tiles):
         for f0 in range(0, two.F, tiles.filters):
             row, c = np.minimum(f0 + w_item // quads, two.F - 1), w_item % quads * 4
             load += x_load + filters_load + of_step(row * C + c, c, w_item >= 0)
-            pixel, f = out // pieces, (f0 // E) + out % pieces * 4
-            p, q = p0 + pixel // tiles.width, q0 + pixel % tiles.width
-            there = (out >= 0) & (p < P) & (q < Q) & (f < Y)
-            at = warp_traffic(np.where(there, ((n * P + p) * Q + q) * Y + f, -1))
-            load += warp_traffic(np.where(there, f, -1)) * two.bias + at * two.residual
-            store += at
+            more, stored = outputs.written(two, tiles, n, p0, q0, f0)
+            load, store = load + more, store + stored
     return Traffic(*load, *store)
 
 

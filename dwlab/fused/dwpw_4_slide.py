@@ -34,21 +34,20 @@ from dwlab.traffic import Traffic, warp_traffic
 def make(problem, tiles):
     one, two, dtype = problem.first, problem.second, problem.first.dtype
     E = 4 // one.itemsize  # elements of a word; sizes in words from here on
-    C, Y, H, W, P, Q, F = one.C // E, two.F // E, one.H, one.W, one.P, one.Q, two.F
+    C, H, W, Q, F = one.C // E, one.H, one.W, one.Q, two.F
     S, PAD, RUN = one.stride, one.padding, tiles.run
     TH, TW, FILTERS, WORDS, THREADS = tiles.height, tiles.width, tiles.filters, tiles.words, tiles.threads
-    WP, WF, WK, PITCH, OUT, ROWS = tiles.warps_p, tiles.warps_f, tiles.warps_k, tiles.pitch, tiles.out_pitch, tiles.rows
+    WP, WF, WK, PITCH, ROWS = tiles.warps_p, tiles.warps_f, tiles.warps_k, tiles.pitch, tiles.rows
     M, N = tiles.pixels, tiles.columns
     PIECE, ITEMS, ACROSS, WHOLE = sliding.words(dtype), tiles.items(dtype), -(-Q // TW), C % WORDS == 0
     PIECES, AT_ONCE, MULTIPLY, ALL = WORDS // PIECE, tiles.groups, tiles.warps, tiles.more == 0
     TURNS = WORDS // slide_tiles.GROUP // WK // AT_ONCE  # of groups of channels that a warp multiplies
-    SPARE, PER = (ROWS - TH * TW) * PITCH, 4 * E
-    OUTPUTS, OUT_PIECES = TH * TW * (FILTERS // PER), FILTERS // PER
+    SPARE = (ROWS - TH * TW) * PITCH
     slide = sliding.sliding(one, TH, RUN, PITCH, TW * PITCH)
     product = products.beside(dtype, M, N, PITCH)
     SUMS, zero, add, NJ, B_WORDS = product.size, product.zero, product.add, N // 8, N // 2
     AHEAD = AT_ONCE * B_WORDS
-    put_sums, finish = outputs.put_sums(product, OUT), outputs.finish(two, WK, ROWS * OUT)
+    put_sums, write = outputs.put_sums(product, tiles.out_pitch), outputs.write(two, tiles)
 
     @cuda.jit(device=True, forceinline=True)
     def ask_filters(words, w, f, k):
@@ -119,12 +118,7 @@ def make(problem, tiles):
         if ALL or warp < MULTIPLY:
             put_sums(pool, sums, lane, uint32(share * ROWS + pixel0), filter0)
         cuda.syncthreads()
-        for i in range(t, OUTPUTS, THREADS):
-            pixel, g = uint32(uint32(i) // OUT_PIECES), uint32(uint32(i) % OUT_PIECES * PER)
-            p, q = uint32(p0 + pixel // TW), uint32(q0 + pixel % TW)
-            if p < P and q < Q and f0 + g < F:
-                to = uint32(((n * P + p) * Q + q) * Y + (f0 + g) // E)
-                finish(pool, uint32(pixel * OUT + g), b2, r, y, uint32(f0 + g), to)
+        write(pool, b2, r, y, n, p0, q0, f0, t)
 
     return kernel
 
@@ -153,8 +147,8 @@ def traffic(problem):
 def traffic_of(problem, tiles):
     """The traffic with given tiles, in words."""
     one, two, E = problem.first, problem.second, 4 // problem.first.itemsize
-    C, Y, H, W, K, S, P, Q = one.C // E, two.F // E, one.H, one.W, one.K, one.stride, one.P, one.Q
-    threads, words, run, out_pieces = tiles.threads, tiles.words, tiles.run, tiles.filters // (4 * E)
+    C, H, W, K, S, P, Q = one.C // E, one.H, one.W, one.K, one.stride, one.P, one.Q
+    threads, words, run = tiles.threads, tiles.words, tiles.run
     thread = np.arange(threads)
 
     def turns(count):
@@ -174,7 +168,6 @@ def traffic_of(problem, tiles):
     k = warp // (tiles.warps_p * tiles.warps_f) * (groups * 16) + lane % 4 * 4
     k = k + (np.arange(groups) * 16)[:, None] + np.arange(0, C, words)[:, None, None]
     filter0 = warp // tiles.warps_p % tiles.warps_f * tiles.columns + lane // 4
-    out = turns(tiles.height * tiles.width * out_pieces)
     load, store = np.zeros(2, np.int64), np.zeros(2, np.int64)
     for n, p0, q0 in np.ndindex(problem.N, -(-P // tiles.height), -(-Q // tiles.width)):
         p0, q0 = p0 * tiles.height, q0 * tiles.width
@@ -189,11 +182,8 @@ def traffic_of(problem, tiles):
             for j in range(tiles.columns // 8):
                 row = np.minimum(f0 + filter0 + 8 * j, two.F - 1)
                 load += warp_traffic(np.where(multiply & (k < C), row * C + k, -1).reshape(-1, threads))
-            pixel, f = out // out_pieces, f0 // E + out % out_pieces * 4
-            p, q = p0 + pixel // tiles.width, q0 + pixel % tiles.width
-            at = np.where((out >= 0) & (p < P) & (q < Q) & (f < Y), ((n * P + p) * Q + q) * Y + f, -1)
-            load += warp_traffic(np.where(at >= 0, f, -1)) * two.bias + warp_traffic(at) * two.residual
-            store += warp_traffic(at)
+            more, stored = outputs.written(two, tiles, n, p0, q0, f0)
+            load, store = load + more, store + stored
     return Traffic(*load, *store)
 
 

@@ -1,16 +1,22 @@
-"""The end of a fused kernel whose sums come from tensor cores: through shared memory, to pieces of 16 bytes of y."""
+"""The end of a fused kernel whose sums come from tensor cores: through shared memory, to pieces of 16 bytes of y.
+
+tiles here is what says how a block shares its work out, dwpw_warps.Tiles or slide_tiles.Tiles: of height x width pixels
+of some filters, rows of the products, warps_k that share the channels, threads, and out_pitch.
+"""
 
 from __future__ import annotations
 
 import functools
 from typing import Any
 
+import numpy as np
 from numba import float32, uint32
 
 from dwlab import epilogue, pieces, ptx
 from dwlab.layers import Pointwise
 from dwlab.pointwise.tiles import WarpTile
 from dwlab.target import cuda
+from dwlab.traffic import warp_traffic
 
 SPARE = 8  # words between the end of a pixel's sums in shared memory and the next: rows 2 apart in other banks
 
@@ -28,6 +34,41 @@ def put_sums(product: WarpTile, pitch: int) -> Any:
             pool[uint32(at + 8 * pitch)], pool[uint32(at + 8 * pitch + 1)] = sums[4 * i + 2], sums[4 * i + 3]
 
     return put
+
+
+@functools.cache
+def write(layer: Pointwise, tiles: Any) -> Any:
+    """write(pool, b, r, y, n, p0, q0, f0, t): thread t's pieces of a block's outputs, from shared memory to y.
+
+    b, r, y come as words. n: the image; p0, q0, f0: the block's first row, column and filter.
+    """
+    E, P, Q, F, TW = 4 // layer.itemsize, layer.P, layer.Q, layer.F, tiles.width
+    Y, PER, OUT, THREADS = F // E, 4 * E, tiles.out_pitch, tiles.threads
+    PIECES = tiles.filters // PER
+    OUTPUTS, store = tiles.height * TW * PIECES, finish(layer, tiles.warps_k, tiles.rows * OUT)
+
+    @cuda.jit(device=True, forceinline=True)
+    def write(pool, b, r, y, n, p0, q0, f0, t):
+        for item in range(t, OUTPUTS, THREADS):
+            pixel, f = uint32(uint32(item) // PIECES), uint32(uint32(item) % PIECES * PER)
+            p, q = uint32(p0 + pixel // TW), uint32(q0 + pixel % TW)
+            if p < P and q < Q and f0 + f < F:
+                to = uint32(((n * P + p) * Q + q) * Y + (f0 + f) // E)
+                store(pool, uint32(pixel * OUT + f), b, r, y, uint32(f0 + f), to)
+
+    return write
+
+
+def written(layer: Pointwise, tiles: Any, n: int, p0: int, q0: int, f0: int) -> tuple[np.ndarray, np.ndarray]:
+    """(loads, stores) of `write` by a block, each [requests, sectors]."""
+    E, P, Q = 4 // layer.itemsize, layer.P, layer.Q
+    Y, pieces = layer.F // E, tiles.filters // (4 * E)
+    count = tiles.height * tiles.width * pieces
+    item = np.arange(-(-count // tiles.threads))[:, None] * tiles.threads + np.arange(tiles.threads)
+    p, q, f = p0 + item // pieces // tiles.width, q0 + item // pieces % tiles.width, f0 // E + item % pieces * 4
+    there = (item < count) & (p < P) & (q < Q) & (f < Y)
+    stores = warp_traffic(np.where(there, ((n * P + p) * Q + q) * Y + f, -1))
+    return warp_traffic(np.where(there, f, -1)) * layer.bias + stores * layer.residual, stores
 
 
 @functools.cache

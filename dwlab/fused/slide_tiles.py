@@ -195,7 +195,7 @@ def candidates(layers: Any) -> list[Tiles]:
     words = -(-one.C * one.itemsize // 4 // GROUP) * GROUP
     found = []
     for (height, width, run), (warps_p, warps_f, warps_k) in itertools.product(
-        _maps(two.P, two.Q, one.K, one.stride), WARPS
+        _maps(two.P, two.Q, one.K), WARPS
     ):
         if height * width <= 16 * (warps_p - 1):
             continue
@@ -222,7 +222,7 @@ WARPS = (
 )  # fmt: skip
 
 
-def _maps(P: int, Q: int, K: int, stride: int) -> list[tuple[int, int, int]]:
+def _maps(P: int, Q: int, K: int) -> list[tuple[int, int, int]]:
     """(height, width, run) of tiles for maps of P x Q."""
     shapes = [(8, 8), (4, 8), (2, 8), (4, 4), (8, 4)]
     if Q % 7 == 0:
