@@ -27,11 +27,10 @@ from dwlab.pointwise import whole
 from dwlab.stages import Launch, by_shape, register
 from dwlab.target import cuda
 from dwlab.traffic import Traffic
+from dwlab.tuned_for import MULTIPROCESSORS, REGISTERS, SHARED
 
-SHARED = 227 * 1024  # bytes that a block may ask for
-MULTIPROCESSORS = 132
-STARTED, PER_NS, WRITTEN = 4, 5000, 20  # a multiprocessor's instructions of warps, operations, bytes written in a ns
-START, LATER = 1500, 250  # ns: until a block's first x has come, and from one chunk of filters to the next at least
+STARTED = 4  # instructions of warps that a multiprocessor starts in a ns
+START = 1500  # ns: until a block's first x has come
 SHAPES = (  # height and width of a tile of pixels, filters of a product, and rows and columns of a warp's
     (8, 8, 128, 32, 32), (8, 8, 64, 16, 32), (8, 8, 64, 32, 32), (8, 8, 32, 16, 32), (4, 8, 128, 16, 32),
     (4, 8, 64, 16, 32), (4, 8, 32, 16, 32), (2, 8, 128, 16, 32), (2, 8, 64, 16, 32), (8, 16, 128, 32, 64),
@@ -116,14 +115,15 @@ def choose(problem, images):
     def cost(plan):
         stream, strips = plan.stream, plan.strips(plan.rows)
         number = images * -(-one.P // plan.TH) * -(-one.Q // plan.TW) * plan.parts
-        fit = SHARED // (plan.shared_bytes + 1024), 65536 // (stream.threads * (stream.WM * stream.WN // 32 + 70))
+        fit = SHARED // (plan.shared_bytes + 1024), REGISTERS // (stream.threads * (stream.WM * stream.WN // 32 + 70))
         here, turns = -(-number // MULTIPROCESSORS), -(-number // (MULTIPROCESSORS * max(1, min(fit))))
         instructions = plan.T * (40 * one.K + plan.rows * 14) + (plan.rows * one.stride + one.K) * (10 + 10 * one.K)
         depthwise = strips * instructions / 32 / STARTED
         alone = -(-strips // stream.threads) * instructions * stream.threads / 32 / STARTED + START  # in its own time
         outputs = stream.rows * stream.BN * stream.groups
-        product = 2 * outputs * one.C / PER_NS + outputs / WRITTEN
-        return max(here * (depthwise + product), turns * (alone + max(stream.groups * stream.chunks * LATER, product)))
+        product = 2 * outputs * one.C / whole.PER_NS + outputs / whole.WRITTEN
+        steps = stream.groups * stream.chunks * whole.LATER
+        return max(here * (depthwise + product), turns * (alone + max(steps, product)))
 
     return min(candidates(problem), key=cost)
 

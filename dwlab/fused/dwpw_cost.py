@@ -14,7 +14,8 @@ from __future__ import annotations
 
 from typing import Any
 
-MULTIPROCESSORS = 132
+from dwlab.tuned_for import MULTIPROCESSORS
+
 # Clocks of a multiprocessor
 START = 3400  # of a launch
 BLOCK = 3600  # of a round of blocks: before the first step and after the last

@@ -24,6 +24,7 @@ from dwlab import ptx
 from dwlab.depthwise1d.straight_line import in_turn
 from dwlab.fused import dwpw_cost
 from dwlab.target import cuda
+from dwlab.tuned_for import REGISTERS, SHARED
 
 WORDS = 12288  # of 48 KiB: the shared memory that a block may declare
 
@@ -277,8 +278,8 @@ def work(problem: Any, tiles: Tiles) -> tuple[int, int, int, float, float, float
     one, two, warps = problem.first, problem.second, tiles.threads // 32
     blocks = problem.N * -(-two.P // tiles.height) * -(-two.Q // tiles.width) * -(-two.F // tiles.filters)
     registers = 128 if tiles.pixels * tiles.each <= 64 else 168
-    by_registers = 65536 // (registers * -(-tiles.threads // 128) * 128)
-    resident = min(227 * 256 // (tiles.shared(one.K, one.stride) + 256), by_registers)
+    by_registers = REGISTERS // (registers * -(-tiles.threads // 128) * 128)
+    resident = min(SHARED // 4 // (tiles.shared(one.K, one.stride) + 256), by_registers)
     instructions, shared = dwpw_cost.step(tiles, one)
     turns = tiles.channels / tiles.shares / 4
     instructions += turns * (4 * tiles.pixels * tiles.each + tiles.pixels + tiles.each + 4)

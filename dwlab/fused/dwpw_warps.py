@@ -14,14 +14,14 @@ from typing import Any
 
 from numba import float32, uint32
 
-from dwlab import pieces, ptx
+from dwlab import pieces, ptx, tuned_for
 from dwlab.depthwise1d.straight_line import in_turn
 from dwlab.fused import dwpw_cost, outputs
 from dwlab.pointwise import tiles as products
 from dwlab.target import cuda
+from dwlab.tuned_for import REGISTERS
 
-SHARED = 227 * 1024 // 4  # words that a block may ask for, compute capability 9.0
-REGISTERS = 65536  # of a multiprocessor
+SHARED = tuned_for.SHARED // 4  # words that a block may ask for
 
 
 @dataclass(frozen=True)

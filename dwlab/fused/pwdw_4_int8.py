@@ -24,9 +24,9 @@ from dwlab.pointwise import whole
 from dwlab.stages import Launch, by_shape, register
 from dwlab.target import cuda
 from dwlab.traffic import Traffic, warp_traffic
+from dwlab.tuned_for import MULTIPROCESSORS, REGISTERS, SHARED
 
-SHARED = 227 * 1024  # bytes that a block may ask for
-MULTIPROCESSORS, PER_NS, WRITTEN, START, LATER = 132, 5000, 20, 2000, 250  # as in dwpw_5_int8
+START = 2000  # ns: until a block's first x has come
 STARTED = 4
 SHAPES = ((8, 8), (4, 8), (6, 14), (2, 14), (7, 7), (4, 4), (14, 14), (2, 8), (4, 14))  # of a tile of outputs
 PRODUCTS = ((64, 32, 32), (32, 16, 32), (64, 16, 32), (128, 32, 32), (128, 16, 64))  # BN, WM, WN
@@ -160,14 +160,14 @@ def choose(problem, images):
     def cost(plan):
         stream, strips = plan.stream, plan.strips(plan.rows)
         number = images * -(-two.P // plan.TH) * -(-two.Q // plan.TW) * plan.parts
-        fit = SHARED // (plan.shared_bytes + 1024), 65536 // (stream.threads * 110)
+        fit = SHARED // (plan.shared_bytes + 1024), REGISTERS // (stream.threads * 110)
         here, turns = -(-number // MULTIPROCESSORS), -(-number // (MULTIPROCESSORS * max(1, min(fit))))
         instructions = plan.T * (40 * two.K + plan.rows * 14) + (plan.rows * two.stride + two.K) * (10 + 10 * two.K)
         depthwise = plan.groups * strips * instructions / 32 / STARTED
         alone = plan.groups * -(-strips // stream.threads) * instructions * stream.threads / 32 / STARTED
         outputs = stream.rows * stream.BN * plan.groups
-        product = 2 * outputs * one.C / PER_NS + outputs / WRITTEN
-        steps = plan.groups * stream.chunks * LATER
+        product = 2 * outputs * one.C / whole.PER_NS + outputs / whole.WRITTEN
+        steps = plan.groups * stream.chunks * whole.LATER
         return max(here * (depthwise + product), turns * (START + alone + max(steps, product)))
 
     return min(candidates(problem), key=cost)

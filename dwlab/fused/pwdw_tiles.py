@@ -20,12 +20,12 @@ from typing import Any
 
 from numba import float32, uint32
 
-from dwlab import epilogue, ptx
+from dwlab import epilogue, ptx, tuned_for
 from dwlab.depthwise1d.straight_line import in_turn
 from dwlab.pointwise import tiles as products
 from dwlab.target import cuda
 
-SHARED_WORDS = 227 * 1024 // 4  # most that a block gets, on GPUs of compute capability 9.0
+SHARED_WORDS = tuned_for.SHARED // 4  # most that a block gets
 SMS = 132  # that small problems are spread over
 WARPS = 16  # most of a block: their registers, 128 a thread, are all that a multiprocessor has
 

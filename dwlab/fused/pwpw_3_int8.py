@@ -22,9 +22,9 @@ from dwlab.pointwise import blocks, whole
 from dwlab.stages import Launch, by_shape, register
 from dwlab.target import cuda
 from dwlab.traffic import Traffic
+from dwlab.tuned_for import MULTIPROCESSORS, REGISTERS, SHARED
 
-SHARED = 227 * 1024  # bytes that a block may ask for
-MULTIPROCESSORS, PER_NS, WRITTEN, START, LATER = 132, 5000, 20, 2000, 250  # as in dwpw_5_int8
+START = 2000  # ns: until a block's first x has come
 SHAPES = (  # pixels of a block, filters of a product, and rows and columns of a warp's
     (128, 64, 32, 32), (64, 128, 32, 32), (64, 64, 16, 32), (64, 64, 32, 32), (32, 128, 16, 32), (32, 64, 16, 32),
     (16, 128, 16, 32), (16, 64, 16, 32), (128, 128, 64, 32),
@@ -103,13 +103,13 @@ def choose(problem, images):
     def cost(plan):
         number = -(-images * problem.first.H * problem.first.W // plan.one.rows) * plan.parts
         threads = plan.one.threads
-        fit = SHARED // (plan.shared_bytes + 1024), 65536 // (threads * (plan.one.WM * plan.one.WN // 32 + 70))
+        fit = SHARED // (plan.shared_bytes + 1024), REGISTERS // (threads * (plan.one.WM * plan.one.WN // 32 + 70))
         here, turns = -(-number // MULTIPROCESSORS), -(-number // (MULTIPROCESSORS * max(1, min(fit))))
         product = steps = 0
         for stream in (plan.one, plan.two):
             outputs = stream.rows * stream.BN * stream.groups
-            product += 2 * outputs * stream.layer.C / PER_NS + outputs / WRITTEN
-            steps += stream.groups * stream.chunks * LATER
+            product += 2 * outputs * stream.layer.C / whole.PER_NS + outputs / whole.WRITTEN
+            steps += stream.groups * stream.chunks * whole.LATER
         return max(here * product, turns * (START + max(steps, product)))
 
     return min(candidates(problem), key=cost)

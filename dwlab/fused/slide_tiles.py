@@ -13,10 +13,11 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any
 
+from dwlab import tuned_for
 from dwlab.fused import outputs, sliding
+from dwlab.tuned_for import MULTIPROCESSORS, REGISTERS
 
-SHARED = 227 * 1024 // 4  # words that a block may ask for, compute capability 9.0
-REGISTERS = 65536  # of a multiprocessor
+SHARED = tuned_for.SHARED // 4  # words that a block may ask for
 GROUP = 16  # words of channels that a warp multiplies at a time
 
 
@@ -135,7 +136,6 @@ def why_not(layers: Any, tiles: Tiles) -> str:
 # constants come from least squares of logarithms over measured choices of tiles on an H200 (`slide_tiles.py --fit` of
 # benchmarks/, from the records); half of these choices were made by the constants that the other half had given. They
 # order tiles; they are no properties of a GPU.
-MULTIPROCESSORS = 132
 CONSTANTS = {
     "start": 2200,  # of a launch
     "round": 1450,  # of the blocks that a multiprocessor has at a time

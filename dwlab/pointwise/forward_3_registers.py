@@ -21,6 +21,7 @@ from dwlab import ptx
 from dwlab.pointwise import blocks, tiles
 from dwlab.stages import Launch, by_shape, register
 from dwlab.target import cuda
+from dwlab.tuned_for import MULTIPROCESSORS
 
 DEPTH = 3  # chunks in shared memory at a time: one to compute with, two on their way
 
@@ -29,7 +30,6 @@ SHAPES = (  # of a block's tile, rows and columns, and of a thread's; 4 x 8 lane
     (128, 128, 8, 8), (64, 128, 8, 8), (128, 64, 8, 8), (64, 64, 8, 4), (32, 64, 8, 4), (128, 32, 8, 4), (32, 32, 4, 4),
     (16, 128, 4, 4), (16, 64, 4, 4),
 )  # fmt: skip
-MULTIPROCESSORS = 132
 PER_NS = 350  # FLOPs of a multiprocessor in a ns, about
 
 

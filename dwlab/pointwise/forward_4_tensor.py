@@ -21,9 +21,11 @@ Traffic: in NHWC x once for each BN filters and w once for each BM pixels; y onc
 
 import functools
 
+from dwlab import tuned_for
 from dwlab.pointwise import blocks, tiles
 from dwlab.pointwise.forward_3_registers import DEPTH, make
 from dwlab.stages import Launch, by_shape, register
+from dwlab.tuned_for import MULTIPROCESSORS, REGISTERS
 
 SHAPES = (  # of a block's tile, rows and columns, of its warps' tiles, and words of C in a chunk
     (192, 192, 48, 96, 32), (192, 128, 48, 64, 32), (256, 128, 64, 64, 32), (128, 128, 64, 64, 32),
@@ -31,7 +33,6 @@ SHAPES = (  # of a block's tile, rows and columns, of its warps' tiles, and word
     (32, 64, 32, 16, 32), (32, 32, 16, 16, 32), (128, 32, 32, 32, 32), (32, 128, 32, 32, 32), (128, 16, 32, 16, 32),
     (16, 128, 16, 32, 32),
 )  # fmt: skip
-MULTIPROCESSORS = 132
 PER_NS = {"float32": 600, "float16": 3800, "bfloat16": 3800}  # FLOPs that a multiprocessor's mma.sync do, about
 READ, WRITTEN, SHARED = 40, 20, 220  # bytes a ns: all read or write, of each multiprocessor; and its shared memory
 START, CHUNK = 1000, 250  # ns: until the first chunk has come, and from one to the next where nothing else takes longer
@@ -49,7 +50,8 @@ def choose(layer, images):
     def cost(shape):
         plan = planned(layer, images, *shape)
         here = -(-plan.blocks // MULTIPROCESSORS)  # blocks of the multiprocessor that has most
-        fit = max(1, min(227 * 1024 // (plan.shared_bytes + 1024), 65536 // (plan.threads * registers(plan.tile))))
+        by_registers = REGISTERS // (plan.threads * registers(plan.tile))
+        fit = max(1, min(tuned_for.SHARED // (plan.shared_bytes + 1024), by_registers))
         turns = -(-plan.blocks // (MULTIPROCESSORS * fit))  # blocks one after the other
         tile, edges = plan.tile, (plan.BM + plan.BN) * plan.chunks * plan.chunk * 4  # bytes of a block's operands
         products = here * 2 * plan.BM * plan.BN * plan.chunks * plan.terms / PER_NS[layer.dtype]

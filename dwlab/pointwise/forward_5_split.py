@@ -24,11 +24,11 @@ from dwlab.pointwise import blocks, tiles
 from dwlab.stages import Launch, by_shape, register
 from dwlab.target import cuda
 from dwlab.traffic import Traffic, warp_traffic
+from dwlab.tuned_for import MULTIPROCESSORS
 
 CHUNK = 16  # words of a row that a warp takes at a time, 4 a lane: 2 products
 SHAPES = ((16, 16), (16, 32), (32, 16), (32, 32))  # of a block's tile
 WARPS = (4, 8, 16)
-MULTIPROCESSORS = 132
 TYPES = ("float32", "float16", "bfloat16")
 
 

@@ -22,11 +22,12 @@ import functools
 import numpy as np
 from numba import float32, int32, uint32
 
-from dwlab import ptx
+from dwlab import ptx, tuned_for
 from dwlab.pointwise import blocks, tiles, whole
 from dwlab.stages import Launch, by_shape, register
 from dwlab.target import cuda
 from dwlab.traffic import Traffic
+from dwlab.tuned_for import MULTIPROCESSORS, REGISTERS
 
 DEPTH = 3  # chunks in shared memory at a time: one to compute with, two on their way
 SHAPES = (  # of a block's tile, rows and columns, and of its warps' tiles
@@ -34,7 +35,6 @@ SHAPES = (  # of a block's tile, rows and columns, and of its warps' tiles
     (32, 64, 16, 32), (32, 32, 16, 32), (16, 128, 16, 32), (16, 64, 16, 32),
 )  # fmt: skip
 CHUNK = 32  # words of C in a chunk, at most: 128 channels
-MULTIPROCESSORS = 132
 PER_NS, READ, WRITTEN = 6000, 40, 20  # operations of a multiprocessor in a ns; bytes that all of them read, one writes
 START, LATER = 1200, 250  # ns: until the first chunk has come, and from one to the next where nothing takes longer
 
@@ -85,7 +85,8 @@ def choose(layer, images):
     def cost(shape):
         plan = planned(layer, images, *shape)
         here = -(-plan.blocks // MULTIPROCESSORS)  # blocks of the multiprocessor that has most
-        fit = max(1, min(227 * 1024 // (plan.shared_bytes + 1024), 65536 // (plan.threads * (plan.tile.size + 60))))
+        by_registers = REGISTERS // (plan.threads * (plan.tile.size + 60))
+        fit = max(1, min(tuned_for.SHARED // (plan.shared_bytes + 1024), by_registers))
         turns = -(-plan.blocks // (MULTIPROCESSORS * fit))
         products = here * 2 * plan.BM * plan.BN * plan.chunks * plan.terms / PER_NS
         read = plan.blocks * (plan.BM + plan.BN) * plan.chunks * plan.terms / (READ * MULTIPROCESSORS)

@@ -27,6 +27,9 @@ from dwlab.pointwise.blocks import turn
 from dwlab.target import cuda
 from dwlab.traffic import warp_traffic
 
+# What the choice of a plan goes by, guessed: operations that a multiprocessor does and bytes that it writes in a ns,
+# and ns from one chunk of filters to the next at least.
+PER_NS, WRITTEN, LATER = 5000, 20, 250
 
 def finish(layer: Pointwise, tile: tiles.WarpTile, put: Any) -> Any:
     """finish(acc, lane, y, b, m, m0, n0): requantises a warp's sums and hands them to `put`, 16 columns at a time.
