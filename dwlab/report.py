@@ -269,21 +269,14 @@ def layers(
 
     gpu: that of the newest run with layers if None.
     """
-    runs = records.load_runs() if runs is None else list(runs)
-    having = [run for run in runs if run.sections.get("layers") and gpu in (None, run.gpu)]
-    having = [run for run in having if run.gpu == having[-1].gpu]
-    found: dict[tuple[Any, ...], tuple[Mapping[str, Any], Record]] = {}
-    for run in having:
-        for row in run.sections["layers"]:
-            key = tuple(row[name] for name in ("op", "path", "layer", "batch", "dtype"))
-            found[key] = row, run
-    used = [run for run in having if any(one is run for _, one in found.values())]
+    names = ("op", "path", "layer", "batch", "dtype")
+    rows, used = records.newest_rows("layers", lambda row: tuple(row[name] for name in names), runs, gpu)
     order = {"depthwise2d": 0, "pointwise": 1, "fused": 2}
 
     def place(row: Mapping[str, Any]) -> tuple[Any, ...]:
         return (order.get(row["op"], 3), row["path"], -len(row["dtype"]), row["dtype"], row["batch"])
 
-    return sorted((row for row, _ in found.values()), key=place), used
+    return sorted(rows, key=place), used
 
 
 _NO_LAYERS = "No layers of image networks are recorded. On a GPU: `python benchmarks/record_layers.py`.\n"
@@ -395,21 +388,14 @@ def layer_counters(
 
     gpu: that of the newest run with such counters if None.
     """
-    runs = records.load_runs() if runs is None else list(runs)
-    having = [run for run in runs if run.sections.get("layer_counters") and gpu in (None, run.gpu)]
-    having = [run for run in having if run.gpu == having[-1].gpu]
-    found: dict[tuple[Any, ...], tuple[Mapping[str, Any], Record]] = {}
-    for run in having:
-        for row in run.sections["layer_counters"]:
-            key = tuple(row[name] for name in ("op", "path", "stage", "layer", "layout", "batch", "dtype"))
-            found[key] = row, run
-    used = [run for run in having if any(one is run for _, one in found.values())]
+    names = ("op", "path", "stage", "layer", "layout", "batch", "dtype")
+    rows, used = records.newest_rows("layer_counters", lambda row: tuple(row[name] for name in names), runs, gpu)
     order = {"depthwise2d": 0, "pointwise": 1, "fused": 2}
 
     def place(row: Mapping[str, Any]) -> tuple[Any, ...]:
         return order.get(row["op"], 3), row["path"], row["stage"], -len(row["dtype"]), row["dtype"]
 
-    return sorted((row for row, _ in found.values()), key=place), used
+    return sorted(rows, key=place), used
 
 
 def asked_bytes(row: Mapping[str, Any]) -> int | None:
@@ -439,7 +425,7 @@ def counters_summary(runs: Sequence[Record] | None = None, gpu: str | None = Non
         return Markdown(_NO_COUNTERS)
     head = ["stage", "dtype", "launches", "requests as the formula says", "sectors as the formula says"]
     head += ["load sectors / formula", "store sectors / formula"]
-    head += ["planner / asked for", "within 10 %", "planner / L2", "within 10 %"]
+    head += ["planner / asked for", f"within {100 * NEAR:g} %", "planner / L2", f"within {100 * NEAR:g} %"]
     lines = [records._line(head), records._line(["---", "---"] + ["---:"] * (len(head) - 2))]
     groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     for row in rows:
@@ -463,7 +449,8 @@ def counters_summary(runs: Sequence[Record] | None = None, gpu: str | None = Non
         asked, l2 = _planned(here, asked_bytes), _planned(here, l2_bytes)
         if not asked:
             continue
-        text = f"{op}: the planner is within 10 % of what was asked for in {_how_many(asked)} launches, of L2 in "
+        text = f"{op}: the planner is within {100 * NEAR:g} % of what was asked for in {_how_many(asked)} launches, "
+        text += "of L2 in "
         text += _how_many(l2) or "none counted"
         far = [f"{_launch(row)} {ratio:.2f}" for row, ratio in asked if not _near(ratio)] if op == "fused" else []
         lines.append(f"{text}. Beyond, of what was asked for: {'; '.join(far)}.  " if far else f"{text}.  ")
@@ -562,19 +549,13 @@ def networks(
 
     gpu: that of the newest run with networks if None.
     """
-    runs = records.load_runs() if runs is None else list(runs)
-    having = [run for run in runs if run.sections.get("networks") and gpu in (None, run.gpu)]
-    having = [run for run in having if run.gpu == having[-1].gpu]
-    found: dict[tuple[Any, ...], tuple[Mapping[str, Any], Record]] = {}
-    for run in having:
-        for row in run.sections["networks"]:
-            found[tuple(row[name] for name in ("network", "batch", "dtype", "layout"))] = row, run
-    used = [run for run in having if any(one is run for _, one in found.values())]
+    names = ("network", "batch", "dtype", "layout")
+    rows, used = records.newest_rows("networks", lambda row: tuple(row[name] for name in names), runs, gpu)
 
     def place(row: Mapping[str, Any]) -> tuple[Any, ...]:
         return (row["network"], -len(row["dtype"]), row["dtype"], row["batch"], row["layout"])
 
-    return sorted((row for row, _ in found.values()), key=place), used
+    return sorted(rows, key=place), used
 
 
 def networks_summary(runs: Sequence[Record] | None = None, gpu: str | None = None) -> Markdown:

@@ -406,6 +406,16 @@ def test_a_grid_of_several_runs_has_each_shape_once_the_newest(tmp_path):
     assert "Run 2." in records.grid_table(runs[2:])
 
 
+def test_a_grid_is_of_one_gpu_the_newest(tmp_path):
+    old, new = grid_row(), grid_row()
+    old["problem"] = {**new["problem"], "L": 2 * new["problem"]["L"]}
+    records.write(tmp_path, [], {**ENVIRONMENT, "gpu": "NVIDIA T4"}, CEILINGS, sections={"grid": [old]})
+    later = {**ENVIRONMENT, "date": "2026-11-23T00:00:00+00:00"}
+    records.write(tmp_path, [], later, CEILINGS, sections={"grid": [new]})
+    rows, used = records.grid_rows(records.load_runs(tmp_path))
+    assert [row["problem"] for row in rows] == [new["problem"]] and [run.gpu for run in used] == [ENVIRONMENT["gpu"]]
+
+
 
 
 def test_a_run_without_measurements_needs_no_ceilings_but_hides_none(tmp_path):

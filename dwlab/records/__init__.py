@@ -890,18 +890,29 @@ def _newest(section: str, runs: Sequence[Record] | None) -> Record | None:
     )
 
 
-def grid_rows(runs: Sequence[Record] | None = None) -> tuple[list[dict[str, Any]], list[Record]]:
-    """The grid of shapes, of each path and shape the newest row, and the runs that these are from, oldest first."""
-    found: dict[tuple[Any, ...], dict[str, Any]] = {}
-    used = []
-    for run in reversed(load_runs() if runs is None else list(runs)):
-        rows = {(one["path"], one["dtype"], *one["problem"].values()): one for one in run.sections.get("grid", ())}
-        if rows.keys() - found.keys():
-            used.append(run)
-            found = rows | found
-    order = {path: i for i, path in enumerate(dict.fromkeys(path for path, *_ in found))}
-    keys = sorted(found, key=lambda key: (order[key[0]], *(found[key]["problem"][name] for name in "LKB")))
-    return [found[key] for key in keys], used[::-1]
+def newest_rows(
+    section: str,
+    key: Callable[[Mapping[str, Any]], Any],
+    runs: Sequence[Record] | None = None,
+    gpu: str | None = None,
+) -> tuple[list[Mapping[str, Any]], list[Record]]:
+    """(rows, runs): of each key the newest row of a section on one GPU, and the runs that they are from, oldest first.
+
+    gpu: that of the newest run with such rows if None.
+    """
+    runs = load_runs() if runs is None else list(runs)
+    having = [run for run in runs if run.sections.get(section) and gpu in (None, run.gpu)]
+    having = [run for run in having if run.gpu == having[-1].gpu]
+    found = {key(row): (row, run) for run in having for row in run.sections[section]}
+    used = [run for run in having if any(one is run for _, one in found.values())]
+    return [row for row, _ in found.values()], used
+
+
+def grid_rows(runs: Sequence[Record] | None = None) -> tuple[list[Mapping[str, Any]], list[Record]]:
+    """The grid of shapes on the GPU of the newest: of each path and shape the newest row, and the runs."""
+    rows, used = newest_rows("grid", lambda row: (row["path"], row["dtype"], *row["problem"].values()), runs)
+    order = {path: i for i, path in enumerate(dict.fromkeys(row["path"] for row in rows))}
+    return sorted(rows, key=lambda row: (order[row["path"]], *(row["problem"][name] for name in "LKB"))), used
 
 
 def _grid_notes(rows: Sequence[Mapping[str, Any]], used: Sequence[Record]) -> list[str]:
