@@ -272,18 +272,20 @@ def check(
     path: str | None = None,
     launch: Callable[[DepthwiseConv1d], Launch] | None = None,
     dtype: str | None = None,
+    most: int | None = None,
 ) -> Verdict:
     """Judges a stage, a stage's id, or a kernel with its launch (problem -> Launch).
 
     path: what a bare kernel computes ("forward" if None); a stage has its own. problem: judge on this one only (or its
     name, or "B,H,L,K"), cut down to what can be interpreted, because rows are alike. dtype: how rows are stored; None
-    for float32, or for the problem's. A wrong kernel is no exception: it is in the verdict. Raises CheckError for what
+    for float32, or for the problem's. most: so many of the project's problems only, spread over them: where a GPU's
+    compiler takes seconds for each. A wrong kernel is no exception: it is in the verdict. Raises CheckError for what
     is neither a stage nor a kernel, lacks a launch, has another path or is not written for rows of that dtype,
     StageError or ProblemError for an unknown name.
     """
     judged, name = _subject(subject, path, launch)
     if judged.op != "depthwise1d":
-        return _check_layers(judged, name, problem, dtype)
+        return _check_layers(judged, name, problem, dtype, most)
     if problem is not None:
         problem = _problems.problem(problem)
         problem = problem if dtype is None else replace(problem, dtype=dtype)
@@ -293,19 +295,25 @@ def check(
             f"{name} takes rows of {', '.join(judged.dtypes)}, not of {small.dtype}; a kernel for all of them is made "
             "by a function of (L, K, SHIFT, DTYPE), decorated with @by_shape"
         )
-    results = _judge_all(judged, _rows_cases(judged, problem, dtype or "float32"))
+    results = _judge_all(judged, _spread(_rows_cases(judged, problem, dtype or "float32"), most))
     noted = cases(problem)[-1].problem if problem else _NOTED if small.dtype == "float32" else small
     notes = _notes(judged, noted) if results[-1].ran else ()
     return Verdict(name, f"{judged.op}/{judged.path}", tuple(results), notes)
 
 
-def judged_on(stage: Stage, dtype: str = "float32") -> tuple[Problem, ...]:
+def judged_on(stage: Stage, dtype: str = "float32", most: int | None = None) -> tuple[Problem, ...]:
     """The problems on which `check` judges a stage with rows of this dtype; () if it is not written for them."""
     if dtype not in stage.dtypes:
         return ()
-    if stage.op == "depthwise1d":
-        return tuple(case.problem for case in _rows_cases(stage, None, dtype))
-    return tuple(case.problem for case in _layer_cases(stage, dtype))
+    listed = _rows_cases(stage, None, dtype) if stage.op == "depthwise1d" else _layer_cases(stage, dtype)
+    return tuple(case.problem for case in _spread(listed, most))
+
+
+def _spread(listed: Sequence[Case], most: int | None) -> tuple[Case, ...]:
+    """At most so many of these, the first and the last among them."""
+    if most is None or len(listed) <= most:
+        return tuple(listed)
+    return tuple(listed[round(i * (len(listed) - 1) / max(1, most - 1))] for i in range(most))
 
 
 def _rows_cases(judged: Stage, problem: Problem | None, dtype: str) -> tuple[Case, ...]:
@@ -321,7 +329,9 @@ def _layer_cases(judged: Stage, dtype: str | None) -> tuple[Case, ...]:
     return tuple(case for case in listed if judged.supports(case.problem))
 
 
-def _check_layers(judged: Stage, name: str, problem: Problem | str | None, dtype: str | None) -> Verdict:
+def _check_layers(
+    judged: Stage, name: str, problem: Problem | str | None, dtype: str | None, most: int | None
+) -> Verdict:
     """Of a stage of layers: on the problem, or on those of its op, path and storage types that it supports."""
     if problem is not None:
         problem = layers.problem(problem)
@@ -329,7 +339,7 @@ def _check_layers(judged: Stage, name: str, problem: Problem | str | None, dtype
             problem = layers.stored(problem, dtype)
         chosen = cases(problem)
     else:
-        chosen = _layer_cases(judged, dtype)
+        chosen = _spread(_layer_cases(judged, dtype), most)
     if not chosen:
         raise CheckError(f"{name} supports none of the problems in {dtype}: it takes {', '.join(judged.dtypes)}")
     results = _judge_all(judged, chosen)

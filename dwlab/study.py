@@ -25,6 +25,7 @@ import numpy as np
 
 from dwlab import (
     ahead,
+    check,
     counters,
     layer_peers,
     layers,
@@ -72,6 +73,7 @@ LAYERS = {key: (one, _mobilenet_v2("NCHW")[key]) for key, one in _mobilenet_v2("
 COUNTED_OUTPUTS = 4096  # outputs of the problem that the interpreter counts, at most
 COUNTED_PRODUCTS = 1 << 18  # multiplications of counted layers, about
 COUNTED_TAPS = 4096  # taps of it, at most
+JUDGED_ON = 6  # problems, of kernels that are compiled anew for each
 TIMING = {"rounds": 15, "min_seconds": 0.2, "most_seconds": 1.5}
 QUICK_TIMING = {"rounds": 5, "min_seconds": 0.05, "most_seconds": 0.5}
 MOVED_ON = 2**26  # bytes of a problem from which fresh inputs are the last ones moved on
@@ -818,7 +820,7 @@ def study(
     todo = stages.stages(op, path) if chosen is None else tuple(chosen)
     own_judge = judge is None
     if judge is None:
-        from dwlab.check import check as judge
+        judge = _judge if mode == "gpu" else check.check
     if problem is None:
         shapes = main_problems(todo, quick and mode == "gpu")
     else:
@@ -901,7 +903,6 @@ def _compile_ahead(todo: Sequence[Stage], shapes: Sequence[Problem], judging: bo
     longer than all that is judged and timed with them. judging: the judge's problems too.
     """
     from dwlab import target
-    from dwlab.check import judged_on
 
     if target.mode != "gpu":
         return
@@ -910,8 +911,19 @@ def _compile_ahead(todo: Sequence[Stage], shapes: Sequence[Problem], judging: bo
         here = [shape for shape in shapes if _is_for(stage, shape)]
         wanted += [(stage, shape) for shape in here if stage.supports(shape)]
         for dtype in dict.fromkeys(shape.dtype for shape in here if judging):
-            wanted += [(stage, problem) for problem in judged_on(stage, dtype)]
+            wanted += [(stage, problem) for problem in check.judged_on(stage, dtype, _most(stage))]
     ahead.compile_for(wanted)
+
+
+def _most(stage: Stage) -> int | None:
+    """On how many problems a study judges a stage before it times it: all, but of kernels that are compiled anew for
+    each, some seconds long. Tests judge these on all, and `Prepared.check` where they are timed.
+    """
+    return JUDGED_ON if isinstance(stage.kernel, stages.ByShape) else None
+
+
+def _judge(stage: Stage, dtype: str = "float32") -> check.Verdict:
+    return check.check(stage, dtype=dtype, most=_most(stage))
 
 
 def _registered(stage: Stage) -> bool:

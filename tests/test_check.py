@@ -666,5 +666,14 @@ def test_what_a_stage_is_judged_on_can_be_asked_beforehand(id, dtype):
     assert judged_on(judged, dtype) == tuple(result.case.problem for result in check(judged, dtype=dtype).results)
 
 
+@pytest.mark.parametrize("id", ["depthwise1d/forward/naive", "pointwise/forward/naive"])
+def test_a_few_problems_are_spread_over_all(id):
+    every, few = judged_on(stage(id)), judged_on(stage(id), most=4)
+    assert tuple(result.case.problem for result in check(id, dtype="float32", most=4).results) == few
+    assert len(few) == len(set(few)) == 4 < len(every) and set(few) <= set(every)
+    assert (few[0], few[-1]) == (every[0], every[-1])
+    assert judged_on(stage(id), most=1) == every[:1] and judged_on(stage(id), most=1000) == every
+
+
 def test_a_stage_is_judged_on_nothing_in_a_dtype_that_it_is_not_written_for():
     assert judged_on(stage("depthwise1d/forward/naive"), "float16") == ()

@@ -781,8 +781,13 @@ def test_the_projects_own_judge_has_its_problems_compiled_too(compiled):
     study._compile_ahead([wide, planes], [PAPER, layer], True)
     (wanted,) = compiled
     assert (wide, PAPER) in wanted and (planes, layer) not in wanted  # planes is for NCHW
-    assert {problem for one, problem in wanted if one is planes} == set(judged_on(planes))
-    assert {problem for one, problem in wanted if one is wide} == {PAPER, *judged_on(wide)}
+    few = study.JUDGED_ON  # of kernels that are made for each shape
+    assert {problem for one, problem in wanted if one is planes} == set(judged_on(planes, most=few))
+    assert {problem for one, problem in wanted if one is wide} == {PAPER, *judged_on(wide, most=few)}
+    assert len(judged_on(wide)) > 3 * len(judged_on(wide, most=few)) == 3 * few
+    assert [result.case.problem for result in study._judge(wide).results] == list(judged_on(wide, most=few))
+    naive = stages.stage("depthwise1d/forward/naive")
+    assert [result.case.problem for result in study._judge(naive).results] == list(judged_on(naive))
 
 
 def test_a_kernel_that_is_not_its_stages_own_is_left_to_its_launch(compiled):
