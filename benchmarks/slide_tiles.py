@@ -25,7 +25,9 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
+sys.path.insert(0, str(ROOT / "benchmarks"))
 
+import fitting  # noqa: E402
 import numpy as np  # noqa: E402
 
 from dwlab import records  # noqa: E402
@@ -172,20 +174,9 @@ def off(logs: np.ndarray, parts: np.ndarray, clocks: np.ndarray) -> np.ndarray:
     return np.log(times[:, :5].sum(1) + np.sqrt((times[:, 5:] ** 2).sum(1))) - np.log(clocks)
 
 
-def fit(parts: np.ndarray, clocks: np.ndarray, turns: int = 60) -> np.ndarray:
-    """Constants of least squares of `off`, from the present ones on: Levenberg and Marquardt's way."""
-    logs, damping = np.log(np.array(list(slide_tiles.CONSTANTS.values()), float)), 1e-2
-    now = off(logs, parts, clocks)
-    for _ in range(turns):
-        slopes = np.stack([(off(logs + step, parts, clocks) - now) / 1e-4 for step in 1e-4 * np.eye(len(logs))], axis=1)
-        square = slopes.T @ slopes
-        step = np.linalg.solve(square + damping * np.diag(np.diag(square) + 1e-9), -slopes.T @ now)
-        there = off(logs + np.clip(step, -1, 1), parts, clocks)
-        if there @ there < now @ now:
-            logs, now, damping = logs + np.clip(step, -1, 1), there, damping / 3
-        else:
-            damping *= 5
-    return np.exp(logs)
+def fit(parts: np.ndarray, clocks: np.ndarray) -> np.ndarray:
+    """Constants of least squares of `off`, from the present ones on."""
+    return fitting.fit(lambda logs: off(logs, parts, clocks), np.array(list(slide_tiles.CONSTANTS.values()), float))
 
 
 def main(given: Sequence[str] | None = None) -> int:

@@ -137,6 +137,9 @@ def _parsers() -> tuple[_Parser, dict[str, _Parser]]:
     one.add_argument(
         "--objective", default="time", metavar="WHAT", help="least predicted time, or gma: fewest bytes accessed"
     )
+    one.add_argument(
+        "--kernels", default="ours", metavar="WHOSE", help="whose times: ours, or ideal ones, at the GPU's ceilings"
+    )
     one.add_argument("--picture", metavar="PNG", help="draw the chain of layers")
     one.add_argument("--judged", action="store_true", help="each pair's decision beside recorded times")
 

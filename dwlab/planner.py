@@ -17,11 +17,12 @@ device memory traffic. `Module.dram_bytes` counts by this rule, and a plan says 
 it would have stayed.
 
 **Time**: memory (the slower of device memory at the copy's bandwidth and the accesses at the L2's), multiply-adds at
-their ceiling and the waits of a block's stages, smoothed as in `timemodel`, and KERNEL_US for each kernel. Bytes alone
+their ceiling and the waits of a block's stages, smoothed as in `timemodel`, and what each kernel costs beside its work;
+all of it for the shares of the ceilings that kernels of a kind reach (`reached`). Bytes alone
 call every fusion a gain that saves some, also one that leaves most multiprocessors idle, computes a map twice or goes
 through a hundred stages one after the other; and none that saves only a launch. Time weighs all of it in one unit. So
-"time" is the objective, unless "gma", the paper's, is asked for. No constant here was fitted to a kernel of these
-layers; what the decisions are worth, `judge` says from measured times.
+"time" is the objective, unless "gma", the paper's, is asked for. The shares were fitted to recorded kernels of these
+layers, unless Rules.kernels is "ideal"; what the decisions are worth, `judge` says from measured times.
 
 **The plan**: layers are a path, modules are pieces of it, costs add up; so dynamic programming over the path finds the
 best of all partitions exactly, and no layer can lie in two modules (the paper judges pairs alone, where it can).
@@ -38,15 +39,16 @@ import json
 import math
 from argparse import Namespace
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from dwlab import gpus, machine, networks, records, timemodel
+from dwlab import gpus, machine, networks, reached, records, timemodel
 from dwlab.accesses import Accesses, Conv, Tile, dw, dwpw, line, pw, pwdw, pwpw, sizes, tiles
 from dwlab.layers import DepthwiseConv2d, Fused, Pointwise
 from dwlab.machine import Machine
 from dwlab.networks import Network, macs, summary
 from dwlab.problems import nearest
+from dwlab.reached import IDEAL, Reached
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -63,13 +65,11 @@ STAGE_CYCLES = timemodel.L2_CYCLES
 NEAR = 0.05
 """Predicted times that differ by less are no reason to read more: of such tiles the one with fewest bytes is taken."""
 
-KERNEL_US = 2.0
-"""What a kernel of a CUDA graph costs beside its work: its start, and the wait for its last block. An assumption."""
-
 REDUNDANT = 1.0
 """Multiply-adds that a fused kernel may do more, as a fraction of those of its layers."""
 
 OBJECTIVES = ("time", "gma")
+KERNELS = ("ours", "ideal")
 
 # CUDA C++ Programming Guide and tuning guides, "unified data cache": KiB of an SM that L1 and shared memory share. 6.0
 # and 6.1 have them apart: the sum.
@@ -239,9 +239,11 @@ def pointwise_rate(gpu: Machine, dtype: str) -> float:
     return max(1.0, tensor / fp32)
 
 
-def time_us(accesses: Accesses, gma: int, dram: int, shared: int, gpu: Machine, dtype: str, kernel_us: float) -> float:
+def time_us(
+    accesses: Accesses, gma: int, dram: int, shared: int, gpu: Machine, dtype: str, how: Reached = IDEAL
+) -> float:
     """Predicted time of a kernel in a CUDA graph. gma, dram: bytes; shared: bytes of a block. gpu: with ceilings
-    (`gpus.find`).
+    (`gpus.find`). how: what share of these such a kernel reaches.
 
     Blocks go over the multiprocessors in waves; in the last, or only one, some have none: what a multiprocessor does,
     accesses and multiply-adds, takes longer by full waves over blocks. Device memory is kept busy by fewer. Blocks that
@@ -254,11 +256,12 @@ def time_us(accesses: Accesses, gma: int, dram: int, shared: int, gpu: Machine, 
         memory = max(memory, idle * gma / ceilings.l2_gbps / 1e3)
     arithmetic = 0.0
     if ceilings.fma_tflops:
-        alike = accesses.depthwise_macs + accesses.pointwise_macs / pointwise_rate(gpu, dtype)
+        alike = accesses.depthwise_macs / how.depthwise
+        alike += accesses.pointwise_macs / pointwise_rate(gpu, dtype) / how.pointwise
         arithmetic = idle * 2 * alike / ceilings.fma_tflops / 1e6
     resident = max(1, min(RESIDENT, gpu.shared_per_sm // max(1, shared)))
     waits = tiles(accesses.blocks, gpu.sms * resident) * accesses.stages * STAGE_CYCLES / gpus.boost_mhz(gpu)
-    return timemodel.smooth([memory, arithmetic, waits]) + kernel_us
+    return timemodel.smooth([memory / how.memory, arithmetic, how.waits * waits]) + how.kernel_us
 
 
 def l1_bytes(gpu: Machine) -> int:
@@ -270,28 +273,32 @@ def l1_bytes(gpu: Machine) -> int:
 class Rules:
     """How a plan is made. objective: "time" or "gma". redundant: most multiply-adds more in a fused kernel, a fraction.
 
-    modules: kinds of fused kernels that may be used, none for layers apart. kernel_us: what each kernel costs beside
-    its work, µs.
+    modules: kinds of fused kernels that may be used, none for layers apart. kernels: those whose time is predicted,
+    "ours", with what this workbook's reach of the ceilings (`reached`), or "ideal".
     Raises PlanError for what these cannot be.
     """
 
     objective: str = "time"
     redundant: float = REDUNDANT
     modules: tuple[str, ...] = FUSED
-    kernel_us: float = KERNEL_US
+    kernels: str = "ours"
 
     def __post_init__(self) -> None:
         if self.objective not in OBJECTIVES:
             raise PlanError(f"there is no objective {self.objective!r}. {nearest(str(self.objective), OBJECTIVES)}")
-        for name in ("redundant", "kernel_us"):
-            value = getattr(self, name)
-            number = isinstance(value, (int, float)) and not isinstance(value, bool)
-            if not number or not math.isfinite(value) or value < 0:
-                raise PlanError(f"{name} is {value!r}; it must be a number from 0 up")
+        if self.kernels not in KERNELS:
+            raise PlanError(f"there are no kernels {self.kernels!r}. {nearest(str(self.kernels), KERNELS)}")
+        number = isinstance(self.redundant, (int, float)) and not isinstance(self.redundant, bool)
+        if not number or not math.isfinite(self.redundant) or self.redundant < 0:
+            raise PlanError(f"redundant is {self.redundant!r}; it must be a number from 0 up")
         object.__setattr__(self, "modules", tuple(self.modules))
         for name in self.modules:
             if name not in FUSED:
                 raise PlanError(f"there is no module {name!r}. {nearest(str(name), FUSED)}")
+
+    def reached(self, kind: str, dtype: str) -> Reached:
+        """What the kernels of a kind reach."""
+        return IDEAL if self.kernels == "ideal" else reached.of(kind, dtype)
 
     def cost(self, module: Module) -> float:
         """What a plan adds up: predicted µs, or bytes of accesses."""
@@ -316,7 +323,7 @@ def best(kind: str, layers: tuple[Conv, ...], gpu: Machine, rules: Rules = Rules
             f"shared memory: the least tile ({least.tile}) needs {_shared(layers, least):,} bytes a block, "
             f"{gpu.name} allows {gpu.shared_per_block:,}"
         )
-    candidates = [_module(one, layers, gpu, rules) for one in small]
+    candidates = [module_of(one, layers, gpu, rules) for one in small]
     least = min(candidates, key=_on_chip)
     candidates = [one for one in candidates if _on_chip(one) <= l1_bytes(gpu)]
     if not candidates:
@@ -352,18 +359,19 @@ def _on_chip(module: Module) -> int:
     return module.shared_bytes + 4 * module.accesses.accumulators
 
 
-def _module(accesses: Accesses, layers: tuple[Conv, ...], gpu: Machine, rules: Rules) -> Module:
+def module_of(accesses: Accesses, layers: tuple[Conv, ...], gpu: Machine, rules: Rules = Rules()) -> Module:
+    """A kernel of these layers with the tile of its accesses: bytes, limits and predicted time on a GPU."""
     each = {name: size for name, (_, size) in sizes(layers).items()}
     gma = sum(each[name] * count for name, count in accesses.elements.items())
     dram = dram_bytes(layers, accesses, gpu.l2_bytes or 0)
-    shared = _shared(layers, accesses)
+    shared, dtype = _shared(layers, accesses), layers[0].dtype
     return Module(
         layers=layers,
         accesses=accesses,
         gma_bytes=gma,
         dram_bytes=dram,
         shared_bytes=shared,
-        time_us=time_us(accesses, gma, dram, shared, gpu, layers[0].dtype, rules.kernel_us),
+        time_us=time_us(accesses, gma, dram, shared, gpu, dtype, rules.reached(accesses.kind, dtype)),
         redundant=accesses.macs / sum(map(macs, layers)) - 1,
         between_bytes=sum(sizes((layer,))["y"][0] for layer in layers[:-1]),
     )
@@ -739,6 +747,10 @@ def _why(made: Network, start: int, pairs: Mapping[int, Pair], pieces: Sequence[
 # ---------------------------------------------------------------------------------------------- predicted and measured
 
 
+IN_THE_L2 = "of the network's kernels, arrays in the L2 as far as they fit"
+"""Where times of whole networks are from."""
+
+
 @dataclass(frozen=True)
 class Judged:
     """A pair's decision, each pair by itself, beside measured times. regret: time lost by it, as a fraction of the
@@ -765,7 +777,7 @@ class Judgement:
     """A plan beside measured times. rows: a pair each, alike ones once. missing: kernels that no time was given for.
 
     plan_us: all kernels of the plan. best_us: the best partition, had the times been known. None where one is missing.
-    source: where the times are from, if it is known.
+    source: where the times are from, if it is known. times: all of them, µs.
     """
 
     plan: Plan
@@ -774,6 +786,7 @@ class Judgement:
     plan_us: float | None = None
     best_us: float | None = None
     source: str = ""
+    times: Mapping[Conv | Fused, float] = field(default_factory=dict)
 
     @property
     def unmeasured(self) -> int:
@@ -920,7 +933,7 @@ def judged(made: Plan, runs: Sequence[records.Record] | None = None) -> Judgemen
     in the L2 as far as they fit; or else of single layers and pairs (`measured_times`), with arrays out of it.
     """
     runs = records.load_runs() if runs is None else list(runs)
-    times, source = network_times(made, runs), "of the network's kernels, arrays in the L2 as far as they fit"
+    times, source = network_times(made, runs), IN_THE_L2
     if not times:
         times = measured_times(made, [row for run in runs for row in run.measurements])
         source = "of single layers and pairs, arrays out of the L2 as far as that can be"
@@ -955,10 +968,10 @@ def judge(made: Plan, times: Mapping[Conv | Fused, float]) -> Judgement:
             rows.setdefault(fused, Judged(pair, times[first] + times[second], times[fused]))
     pieces = [(index[step.layers[0]], index[step.layers[-1]] + 1) for step in made.steps]
     if any(piece not in costs for piece in pieces) or any((n, n + 1) not in costs for n in range(len(index))):
-        return Judgement(made, tuple(rows.values()), tuple(missing))
+        return Judgement(made, tuple(rows.values()), tuple(missing), times=times)
     taken = sum(costs[piece] for piece in pieces)
     least = sum(costs[piece] for piece in partition(len(index), costs))
-    return Judgement(made, tuple(rows.values()), tuple(missing), taken, least)
+    return Judgement(made, tuple(rows.values()), tuple(missing), taken, least, times=times)
 
 
 # ------------------------------------------------------------------------------------------------------------- picture
@@ -1066,7 +1079,7 @@ def describe(made: Plan) -> str:
 
 def main(options: Namespace) -> int:
     """``python -m dwlab plan``: the table of a network's plan, its JSON, or its picture."""
-    rules = Rules(options.objective)
+    rules = Rules(options.objective, kernels=options.kernels)
     made = plan(
         options.network, options.gpu, dtype=options.dtype, batch=options.batch, rules=rules,
         layout=options.layout or ("NHWC" if options.judged else "NCHW"),  # what networks are measured in

@@ -201,7 +201,7 @@ def test_shared_memory_is_counted_in_bytes_of_the_dtype():
     gpu = gpus.find("t4")
     for dtype, each in {"float32": 4, "float16": 2, "bfloat16": 2, "int8": 1}.items():
         layers = DepthwiseConv2d(1, 64, 56, 56, 3, dtype=dtype), Pointwise(1, 64, 128, 56, 56, dtype=dtype)
-        made = planner._module(accesses.dwpw(*layers, Tile(32, 8, 8)), layers, gpu, Rules())
+        made = planner.module_of(accesses.dwpw(*layers, Tile(32, 8, 8)), layers, gpu, Rules())
         # 32 channels of the tile, of its input with halo, of the depthwise filters and of 32 pointwise ones.
         assert made.shared_bytes == each * 32 * (64 + 100 + 9 + 32)
 
@@ -230,7 +230,7 @@ def test_the_best_tile_is_the_best_of_all_that_fit():
     layers = (DepthwiseConv2d(1, 64, 28, 28, 3), Pointwise(1, 64, 64, 28, 28))
     found = best("dwpw", layers, gpu, rules)
     every = [
-        planner._module(accesses.dwpw(*layers, Tile(f, h, w)), layers, gpu, rules)
+        planner.module_of(accesses.dwpw(*layers, Tile(f, h, w)), layers, gpu, rules)
         for f, h, w in itertools.product((8, 16, 32, 64), (1, 2, 4, 8, 16, 28), (1, 2, 4, 8, 16, 28))
     ]
     allowed = [one for one in every if fits(one, gpu) and one.accesses.blocks >= gpu.sms and one.redundant <= 1]

@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING
 from dwlab import gpus, networks
 from dwlab.accesses import Conv, Tile, sizes
 from dwlab.machine import Machine
-from dwlab.networks import macs, summary
-from dwlab.planner import FUSED, KINDS, NAMES, REDUNDANT, Module, PlanError, Rules, best, dram_bytes, l1_bytes, stays
-from dwlab.planner import time_us as predicted_us
+from dwlab.networks import summary
+from dwlab.planner import FUSED, KINDS, NAMES, REDUNDANT, Module, PlanError, Rules, best, l1_bytes, module_of, stays
 from dwlab.simt.picture import COLOURS, HATCHES, with_alt
 from dwlab.widgets._panel import Panel, Table, sentence
 
@@ -117,20 +116,8 @@ def weigh(layers: tuple[Conv, Conv], gpu: str | Machine, tile: Tile, shared_limi
     if takes == ("pw", "pw"):
         tile = Tile(tile.channels, 1, tile.pixels)
     accesses = KINDS[kinds[0]].accesses(*layers, tile)  # of PWDW and PWDW_R it finds by the tile which one it is
-    each = {name: size for name, (_, size) in sizes(layers).items()}
-    gma = sum(each[name] * count for name, count in accesses.elements.items())
-    dram = dram_bytes(layers, accesses, made.l2_bytes or 0)
-    shared = layers[0].itemsize * sum(accesses.shared.values())
-    fused = Module(
-        layers=layers,
-        accesses=accesses,
-        gma_bytes=gma,
-        dram_bytes=dram,
-        shared_bytes=shared,
-        time_us=predicted_us(accesses, gma, dram, shared, made, layers[0].dtype, Rules().kernel_us),
-        redundant=accesses.macs / sum(map(macs, layers)) - 1,
-        between_bytes=sizes((layers[0],))["y"][0],
-    )
+    fused = module_of(accesses, layers, made)
+    shared = fused.shared_bytes
     apart = {}
     for objective in ("gma", "time"):
         two = [best(kind, (layer,), made, Rules(objective)) for kind, layer in zip(takes, layers, strict=True)]

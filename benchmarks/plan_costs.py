@@ -1,0 +1,138 @@
+"""What kernels of layers reach of the ceilings, fitted to records: ``python benchmarks/plan_costs.py``.
+
+Prints the table of `dwlab.reached` by least squares of predicted over measured times, for each kind of kernel in
+float32 and in 16 bits, with the root mean square of what remains: of all networks, and of each network with the shares
+that the others' times give. Times are those that `planner.judged` uses, on an H200. Needs no GPU.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+sys.path.insert(0, str(ROOT / "benchmarks"))
+
+import fitting  # noqa: E402
+import numpy as np  # noqa: E402
+
+from dwlab import planner, reached, records  # noqa: E402
+from dwlab.accesses import Accesses, Conv, sizes  # noqa: E402
+from dwlab.layers import Fused  # noqa: E402
+from dwlab.reached import IDEAL, Reached  # noqa: E402
+
+GPU = "h200"
+NETWORKS = ("mobilenet_v1", "mobilenet_v2", "xception", "proxylessnas")
+FITTED = ("memory", "depthwise", "pointwise", "kernel_us")
+PULL = 0.05  # towards IDEAL, as if a row in 400 said so: a share that no time depends on stays there
+Key = tuple[str, str]
+
+
+@dataclass(frozen=True)
+class Row:
+    """A measured kernel: of which network, the planner's module for it, bytes of device memory, and its time in µs."""
+
+    network: str
+    module: planner.Module
+    dram: int
+    time_us: float
+
+    @property
+    def accesses(self) -> Accesses:
+        return self.module.accesses
+
+    @property
+    def key(self) -> Key:
+        dtype = self.module.layers[0].dtype
+        return self.accesses.kind.removesuffix("_r"), "float32" if dtype == "float32" else "float16"
+
+    def predicted(self, gpu: planner.Machine, how: Reached) -> float:
+        one = self.module
+        return planner.time_us(
+            one.accesses, one.gma_bytes, self.dram, one.shared_bytes, gpu, one.layers[0].dtype, how
+        )
+
+
+def rows(runs: Sequence[records.Record] | None = None) -> list[Row]:
+    """All layers and pairs with a time, each time once."""
+    runs = records.load_runs() if runs is None else list(runs)
+    gpu, found = planner.find(GPU), {}
+    for network, dtype, batch in itertools.product(NETWORKS, ("float32", "float16"), (1, 32)):
+        made = planner.plan(network, gpu, dtype=dtype, batch=batch, layout="NHWC")
+        judged = planner.judged(made, runs)
+        for problem, time_us in judged.times.items():
+            layers: tuple[Conv, ...] = (problem.first, problem.second) if isinstance(problem, Fused) else (problem,)
+            module = module_for(layers, gpu)
+            if module is None:
+                continue
+            # Arrays of single layers were out of the L2 before each launch.
+            cold = judged.source != planner.IN_THE_L2
+            dram = sum(size for size, _ in sizes(layers).values()) if cold else 0
+            found.setdefault((layers, time_us), Row(network, module, max(dram, module.dram_bytes), time_us))
+    return list(found.values())
+
+
+def module_for(layers: tuple[Conv, ...], gpu: planner.Machine) -> planner.Module | None:
+    """The planner's best kernel of these layers, if it has one."""
+    kinds = [kind for kind, one in planner.KINDS.items() if one.takes == planner._pattern(layers)]
+    made = [planner.best(kind, layers, gpu) for kind in kinds]
+    return min((one for one in made if not isinstance(one, str)), key=lambda one: one.time_us, default=None)
+
+
+def shares(logs: np.ndarray) -> Reached:
+    return replace(IDEAL, waits=0.0, **dict(zip(FITTED, np.exp(logs).tolist(), strict=True)))
+
+
+def off(found: Sequence[Row], gpu: planner.Machine, how: Reached) -> np.ndarray:
+    """Logarithms of predicted over measured times."""
+    return np.log([row.predicted(gpu, how) / row.time_us for row in found])
+
+
+def fit(found: Sequence[Row], gpu: planner.Machine) -> Reached:
+    """The shares that predict these rows' times best."""
+    start = np.array([getattr(IDEAL, name) for name in FITTED])
+
+    def far(logs: np.ndarray) -> np.ndarray:
+        pull = PULL * (logs - np.log(start))
+        above = 10 * np.maximum(0.0, logs[:-1])  # no share is above 1
+        return np.concatenate([off(found, gpu, shares(logs)) / np.sqrt(len(found)), pull, above])
+
+    best = fitting.fit(far, np.minimum(start, np.array([0.7, 0.5, 0.3, 2.0])))
+    return shares(np.log(np.append(np.minimum(best[:-1], 1.0), best[-1])))
+
+
+def rms(values: np.ndarray) -> float:
+    return float(np.sqrt(np.mean(values**2)))
+
+
+def main(given: Sequence[str] | None = None) -> int:
+    argparse.ArgumentParser(description=__doc__.split("\n")[0]).parse_args(given)
+    gpu, every = planner.find(GPU), rows()
+    if not every:
+        print("no kernel of these networks is recorded", file=sys.stderr)
+        return 1
+    said = []
+    for key in sorted({row.key for row in every}):
+        here = [row for row in every if row.key == key]
+        made, unseen = fit(here, gpu), []
+        for network in dict.fromkeys(row.network for row in here):
+            others = [row for row in here if row.network != network]
+            if len(others) >= 2 * len(FITTED):
+                unseen.append(off([row for row in here if row.network == network], gpu, fit(others, gpu)))
+        values = ", ".join(f"{one.name}={getattr(made, one.name):.3g}" for one in fields(made))
+        print(f"    {key}: Reached({values}),")
+        far = {"ideal": IDEAL, "now": reached.TABLE.get(key, IDEAL), "fitted": made}
+        text = ", ".join(f"{name} {rms(off(here, gpu, how)):.1%}" for name, how in far.items())
+        said.append(f"{'/'.join(key)}: {len(here)} times; off by {text}" + (
+            f", of networks that were left out {rms(np.concatenate(unseen)):.1%}" if unseen else ""))  # fmt: skip
+    print("\n".join(["", *said]))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
