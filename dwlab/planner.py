@@ -256,8 +256,9 @@ def time_us(
         memory = max(memory, idle * gma / ceilings.l2_gbps / 1e3)
     arithmetic = 0.0
     if ceilings.fma_tflops:
-        alike = accesses.depthwise_macs / how.depthwise
-        alike += accesses.pointwise_macs / pointwise_rate(gpu, dtype) / how.pointwise
+        rate = pointwise_rate(gpu, dtype)
+        share = how.pointwise if rate > 1 else 1.0  # of tensor cores; plain lanes are far easier to keep busy
+        alike = accesses.depthwise_macs / how.depthwise + accesses.pointwise_macs / rate / share
         arithmetic = idle * 2 * alike / ceilings.fma_tflops / 1e6
     resident = max(1, min(RESIDENT, gpu.shared_per_sm // max(1, shared)))
     waits = tiles(accesses.blocks, gpu.sms * resident) * accesses.stages * STAGE_CYCLES / gpus.boost_mhz(gpu)

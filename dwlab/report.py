@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dwlab import peers, planner, records, roofline, timemodel
+from dwlab.layers import Fused
 from dwlab.machine import Ceilings
 from dwlab.problems import PAPER, PATHS
 from dwlab.records import Markdown, Measurement, Record, epochs
@@ -694,8 +695,47 @@ def judged_summary(runs: Sequence[Record] | None = None, gpu: str | None = None)
         "better of the two ways. Layers and pairs that are alike count once.  ",
         *([f"No pair is measured of {'; '.join(without)}.  "] if without else []),
         *(f"Times: {source}.  " for source in dict.fromkeys(one.source for one in made)),
-        f"Planned for {made[0].plan.gpu.name} by predicted times, none of whose constants was fitted to these kernels; "
-        "each pair: `python -m dwlab plan NETWORK --judged`.",
+        f"Planned for {made[0].plan.gpu.name} by predicted times, whose constants were fitted to these measurements; "
+        "`benchmarks/plan_costs.py` says how far off they are for a network that the fit does not see. Each pair: "
+        "`python -m dwlab plan NETWORK --judged`.",
+        "",
+    ]
+    return Markdown("\n".join(lines))
+
+
+def chosen_summary(runs: Sequence[Record] | None = None, gpu: str | None = None) -> Markdown:
+    """The pairs that the planner fuses in the four networks, each once, against PyTorch's best for the two layers.
+
+    A row a storage type and batch. gpu: as its driver names it; that of the newest run with layers if None.
+    """
+    runs = records.load_runs() if runs is None else list(runs)
+    measured, used = layers(runs, gpu)
+    measured = [row for row in measured if row["op"] == "fused" and row.get("speedup_vs_peer")]
+    if not measured:
+        return Markdown(_NO_LAYERS)
+    found = {(row["dtype"], records.shape_text(planner.bare(row["problem"]))): row for row in measured}
+    head = ["dtype", "batch", "pairs that the planner fuses", "measured", "× peer, geometric mean", "least", "greatest"]
+    lines = [records._line([*head, "slower"]), records._line(["---"] + ["---:"] * len(head))]
+    for dtype, batch in itertools.product(("float32", "float16"), (1, 32)):
+        pairs: dict[str, None] = {}
+        for name in JUDGED:
+            plan = planner.plan(name, used[-1].gpu, dtype=dtype, batch=batch, layout="NHWC")
+            for step in plan.steps:
+                if step.fused:
+                    problem = Fused(*(one.layers[0] for one in step.apart))
+                    pairs[records.shape_text(planner.bare(records.describe_problem(problem)))] = None
+        ratios = sorted(found[dtype, pair]["speedup_vs_peer"] for pair in pairs if (dtype, pair) in found)
+        cells = [dtype, f"{batch}", f"{len(pairs)}", f"{len(ratios)}"]
+        if ratios:
+            mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
+            cells += [records._times(one) for one in (mean, ratios[0], ratios[-1])]
+            cells.append(f"{sum(one < 1 for one in ratios)}")
+        lines.append(records._line(cells + [""] * (len(head) + 1 - len(cells))))
+    lines += [
+        "",
+        "Pairs of MobileNetV1, MobileNetV2, Xception and ProxylessNAS-GPU that are alike count once. × peer: the "
+        "fastest of PyTorch's ways for the two layers over our fused kernel, both in CUDA graphs.  ",
+        f"Measured on {'; '.join(dict.fromkeys(run.where() for run in used))}.",
         "",
     ]
     return Markdown("\n".join(lines))
@@ -718,6 +758,7 @@ def tables(runs: Sequence[Record] | None = None) -> dict[str, Callable[[], str]]
         "layers/counters/each": lambda: counters_table(runs),
         "networks/summary": lambda: networks_summary(runs),
         "planner/judged": lambda: judged_summary(runs),
+        "planner/chosen": lambda: chosen_summary(runs),
         "sanitizer": lambda: records.sanitizer_table(runs),
         "reduction_error": lambda: records.reduction_error_table(runs),
         "comparisons": lambda: records.comparisons_table(runs),

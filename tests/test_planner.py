@@ -15,6 +15,7 @@ from dwlab import __main__ as cli
 from dwlab import accesses, gpus, machine, networks, planner, records, report
 from dwlab.layers import DepthwiseConv2d, Fused, Pointwise
 from dwlab.planner import FUSED, KINDS, Module, PlanError, Rules, Tile, best, plan
+from dwlab.reached import TABLE, Reached
 from dwlab.records import describe_problem
 
 GPUS = ("gtx1660", "a4000", "orin", "t4", "a100", "h100", "h200")
@@ -328,15 +329,35 @@ def test_time_grows_by_waves_of_blocks_and_with_each_resource():
     one_wave = accesses.pw(layer, Tile(64, 1, 64))  # 40 blocks: one for each multiprocessor
     assert one_wave.blocks == gpu.sms
 
-    def time(made=one_wave, gma=10**6, dram=0, kernel_us=0.0, dtype="float32"):
-        return planner.time_us(made, gma, dram, 1024, gpu, dtype, kernel_us)
+    def time(made=one_wave, gma=10**6, dram=0, dtype="float32", **how):
+        return planner.time_us(made, gma, dram, 1024, gpu, dtype, Reached(**{"kernel_us": 0.0} | how))
 
     more = dataclasses.replace(one_wave, blocks=41)
     assert time(more) > 1.5 * time() and time(kernel_us=3.0) == pytest.approx(time() + 3)
+    large = dataclasses.replace(one_wave, pointwise_macs=10**9)
+    assert time(large, dtype="float16", pointwise=0.5) == pytest.approx(2 * time(large, dtype="float16"), rel=0.02)
+    assert time(large, pointwise=0.5) == time(large)  # a share of tensor cores, which a T4 has not for float32
+    assert time(dram=10**8, memory=0.5) == pytest.approx(2 * time(dram=10**8), rel=0.02)
+    many = dataclasses.replace(one_wave, stages=1000)
+    assert time(many, waits=0.0) == pytest.approx(time(), rel=0.3) and time(many) > 10 * time(many, waits=0.0)
     assert time(dram=10**8) > 10**8 / gpu.ceilings.copy_gbps / 1e3 > 10 * time()
     assert time(dataclasses.replace(one_wave, pointwise_macs=10**9)) > 2e9 / gpu.ceilings.fma_tflops / 1e6
     assert time(dataclasses.replace(one_wave, stages=1000)) > 100
     assert time(dtype="float16") < time()
+
+
+def test_the_times_are_those_of_kernels_as_they_are_unless_ideal_ones_are_asked_for():
+    layers = Pointwise(32, 512, 512, 14, 14, layout="NHWC"), DepthwiseConv2d(32, 512, 14, 14, 3, layout="NHWC")
+    kinds = {("pw",): layers[:1], ("dw",): layers[1:], ("pwdw",): layers, ("pwdw_r",): layers}
+    for (kind,), two in kinds.items():
+        ours, ideal = (best(kind, two, gpus.find("h200"), Rules(kernels=name)) for name in planner.KERNELS)
+        assert isinstance(ours, str) == isinstance(ideal, str)
+        assert isinstance(ours, str) or ours.time_us > ideal.time_us
+    assert {kind for kind, _ in TABLE} == {"dw", "pw", "dwpw", "pwdw", "pwpw"}
+    for one in TABLE.values():
+        assert 0 < min(one.memory, one.depthwise, one.pointwise) and max(one.memory, one.depthwise, one.pointwise) <= 1
+    ours, ideal = (planner.judged(plan("mobilenet_v1", layout="NHWC", rules=Rules(kernels=k))) for k in planner.KERNELS)
+    assert ours.plan_us <= ideal.plan_us and sum(row.right for row in ours.rows) >= sum(row.right for row in ideal.rows)
 
 
 @pytest.mark.parametrize(
@@ -485,7 +506,7 @@ def test_redundant_work_is_shown_and_bounded():
 def test_larger_batches_and_smaller_types_change_the_plan():
     one, many = (plan("mobilenet_v1", "a4000", batch=n) for n in (1, 16))
     assert many.total("gma_bytes", apart=True) > 8 * one.total("gma_bytes", apart=True)
-    half = plan("mobilenet_v1", "a4000", dtype="float16")
+    one, half = (plan("mobilenet_v1", "a4000", dtype=name, rules=Rules("gma")) for name in ("float32", "float16"))
     assert half.total("gma_bytes", apart=True) < 0.6 * one.total("gma_bytes", apart=True)
 
 
@@ -611,6 +632,7 @@ def test_the_judged_table_counts_right_and_wrong_and_what_is_missing(tmp_path):
     assert f"In all {count - wrong} of {count} decisions are right" in text and "--judged" in text
     assert "No pair is measured of mobilenet_v1 (float32 batch 32, float16 batch 1, float16 batch 32); mob" in text
     assert report.tables([run])["planner/judged"]() == text
+    assert report.chosen_summary([]).startswith("No layers of image networks are recorded.")
     assert report.judged_summary([]).startswith("No pair of layers has measured times of both ways. On a GPU: ")
     assert report.judgements([run], "Tesla T4") == []
 
@@ -647,8 +669,31 @@ def test_a_plan_as_text_markdown_html_and_json():
     assert pair["predicted_gain_us"] > 0 and pair["module"]["kind"] in FUSED
 
 
+def test_the_pairs_that_are_fused_are_summed_up():
+    runs = [run for run in records.load_runs() if any(row["op"] == "fused" for row in run.sections.get("layers", ()))]
+    run = runs[-1]
+    rows = [line for line in report.chosen_summary([run]).splitlines() if line.startswith("| float")]
+    wanted = [[f"| {dtype}", f"{batch}"] for dtype in ("float32", "float16") for batch in (1, 32)]
+    assert [line.split(" | ")[:2] for line in rows] == wanted
+    pairs, measured = (int(cell) for cell in rows[0].split(" | ")[2:4])
+    chosen = {
+        tuple(dataclasses.replace(one.layers[0], bias=False, activation="none", residual=False) for one in step.apart)
+        for name in report.JUDGED
+        for step in plan(name, run.gpu, layout="NHWC").steps
+        if step.fused
+    }
+    assert pairs == len(chosen) >= measured > 0
+    cut = dataclasses.replace(run, sections={"layers": [r for r in run.sections["layers"] if r["op"] != "fused"]})
+    assert report.chosen_summary([cut]).startswith("No layers of image networks are recorded.")
+
+
 def test_what_is_not_fused_says_why():
-    notes = {step.layers[0]: step.note for step in plan("mobilenet_v2", "h200").steps if not step.fused}
+    def notes_of(kernels):
+        made = plan("mobilenet_v2", "h200", rules=Rules(kernels=kernels))
+        return {step.layers[0]: step.note for step in made.steps if not step.fused}
+
+    assert notes_of("ours")["2.expand"] == "the next is better fused with the one after it"
+    notes = notes_of("ideal")
     assert notes["2.project"] == "3.project adds what 2.project writes"
     assert notes["17.project"].startswith("PWPW with the next: +")
     assert notes["head.expand"] == ""
@@ -753,7 +798,7 @@ def test_the_present_gpu_has_its_recorded_ceilings(monkeypatch):
         ({"objective": "bytes"}, "there is no objective 'bytes'"),
         ({"redundant": -0.1}, "redundant is -0.1; it must be a number from 0 up"),
         ({"redundant": float("nan")}, "redundant is nan"),
-        ({"kernel_us": "2"}, "kernel_us is '2'"),
+        ({"kernels": "theirs"}, "there are no kernels 'theirs'"),
         ({"modules": ("dwpw", "dwdw")}, "there is no module 'dwdw'. The nearest is 'pwdw'"),
     ],
 )
