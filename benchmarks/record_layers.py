@@ -14,6 +14,7 @@ nothing was measured.
 
 examples: record_layers.py --op depthwise2d --op fused/dwpw --dtype float16 --seconds 120
           record_layers.py --missing          what no record has yet
+          record_layers.py --planned h200 --batch 32 --layout NHWC --last 1
           record_layers.py --list             what would be measured, in which order; needs no GPU
 """
 
@@ -512,6 +513,18 @@ def missing(groups: Sequence[Group], batches: Sequence[int], runs: Sequence[reco
     ]
 
 
+def fused(groups: Sequence[Group], gpu: str, batches: Sequence[int], names: Sequence[str] = NETWORKS) -> list[Group]:
+    """The pairs that the planner puts into one kernel on a GPU, for some of these numbers of images."""
+    from dwlab import planner
+
+    found = set()
+    for name, dtype, batch in itertools.product(names, dict.fromkeys(g.problem.dtype for g in groups), batches):
+        for step in planner.plan(name, gpu, dtype=dtype, batch=batch, layout="NHWC").steps:
+            if step.fused:
+                found.add(sizes(Fused(*(one.layers[0] for one in step.apart))))
+    return [group for group in groups if sizes(group.problem) in found]
+
+
 def collect(
     groups: Sequence[Group], machine: dict[str, Any], options: argparse.Namespace, started: float
 ) -> tuple[dict[str, list[Any]], list[str]]:
@@ -581,6 +594,7 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--processes", type=int, default=max(1, min(12, (os.cpu_count() or 2) * 3 // 4)))
     parser.add_argument("--most", type=int, help="so many layers only")
     parser.add_argument("--missing", action="store_true", help="only layers that no record has")
+    parser.add_argument("--planned", metavar="GPU", help="only pairs that the planner fuses on this GPU, such as h200")
     parser.add_argument("--list", action="store_true", help="list the layers and measure nothing")
     options = parser.parse_args(given)
     options.op, options.network = options.op or [], options.network or list(NETWORKS)
@@ -602,6 +616,12 @@ def main(given: Sequence[str] | None = None) -> int:
     except (ValueError, records.RecordError) as error:  # a network or a size that there is not
         print(f"record_layers: {error}", file=sys.stderr)
         return 2
+    if options.planned:
+        try:
+            groups = fused(groups, options.planned, options.batch, options.network)
+        except ValueError as error:  # a GPU that there is not
+            print(f"record_layers: {error}", file=sys.stderr)
+            return 2
     if options.missing:
         groups = missing(groups, options.batch, records.load_runs())
     groups = groups[: options.most]

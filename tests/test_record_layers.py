@@ -10,7 +10,20 @@ from test_records import CEILINGS, ENVIRONMENT
 from test_study import Clock, timed
 from test_timing import FakeGpu
 
-from dwlab import layer_peers, networks, peers, problems, records, references, report, stages, target, timemodel, timing
+from dwlab import (
+    layer_peers,
+    networks,
+    peers,
+    planner,
+    problems,
+    records,
+    references,
+    report,
+    stages,
+    target,
+    timemodel,
+    timing,
+)
 from dwlab.layers import DepthwiseConv2d, Fused, Pointwise
 from dwlab.peers import Peer
 from dwlab.records import RecordError
@@ -464,6 +477,16 @@ def test_only_missing_layers_are_asked_for(tmp_path):
     assert record_layers.missing(groups, [1], [failed]) == groups
 
 
+def test_only_pairs_that_the_planner_fuses_are_asked_for():
+    groups = record_layers.plan(["fused/dwpw", "fused/pwdw"], ["float32"], ["mobilenet_v2"])
+    found = record_layers.fused(groups, "h200", [32], ["mobilenet_v2"])
+    steps = planner.plan("mobilenet_v2", "h200", batch=32, layout="NHWC").steps
+    wanted = {tuple(networks.summary(one.layers[0]) for one in step.apart) for step in steps if step.fused}
+    assert {(networks.summary(one.problem.first), networks.summary(one.problem.second)) for one in found} == wanted
+    assert 0 < len(found) < len(groups)
+    assert record_layers.fused(record_layers.plan(["depthwise2d"], ["float32"]), "h200", [1]) == []
+
+
 def test_what_would_be_measured_is_listed_without_a_gpu(capsys):
     assert record_layers.main(["--list", "--op", "depthwise2d", "--dtype", "float32", "--most", "3"]) == 0
     lines = capsys.readouterr().out.splitlines()
@@ -496,6 +519,8 @@ def test_sizes_that_cannot_be_are_refused(given, capsys):
 def test_an_unknown_network_is_named(capsys):
     assert record_layers.main(["--network", "mobilenet_v9", "--list"]) == 2
     assert "mobilenet_v" in capsys.readouterr().err
+    assert record_layers.main(["--planned", "h20", "--list"]) == 2
+    assert "The nearest is 'h200'" in capsys.readouterr().err
 
 
 def test_ops_without_a_stage_are_left_out_and_said(monkeypatch):
