@@ -472,19 +472,18 @@ for (_, batch), made in plans.items():
 # ## Measure
 #
 # A plan is a prediction. What it is worth is said by times of the kernels that it chooses between. The next cell sets
-# each decision beside recorded times, if there are any for both sides.
+# each decision beside recorded times, if there are any for both sides: of a plan by predicted times of this workbook's
+# kernels, and of ideal ones (what that means, below).
 
 # %% tags=["nbval-ignore-output"]
 from dwlab import machine, records
 
-gpu = machine.shown()
-rows = records.load_all()
-made = planner.plan("mobilenet_v1", gpus.find(gpu))
-times = planner.measured_times(made, rows)
-judged = planner.judge(made, times)
-print(f"{gpu.name}: {len(times)} recorded times of these layers and pairs")
-missing = "No pair has recorded times of both ways yet: whether its decisions are right is not known."
-print(judged.summary() if judged.rows else missing)
+gpu, runs = machine.shown(), records.load_runs()
+for kernels in planner.KERNELS:
+    made = planner.plan("mobilenet_v1", gpus.find(gpu), layout="NHWC", rules=Rules(kernels=kernels))
+    judged = planner.judged(made, runs)
+    missing = "no pair has recorded times of both ways: whether its decisions are right is not known"
+    print(f"{kernels}: {judged.summary() if judged.rows else missing}\n")
 
 # %% [markdown]
 # ## Explain
@@ -499,7 +498,8 @@ print(judged.summary() if judged.rows else missing)
 #
 # So the planner's own objective is a **predicted time**, which weighs all of it in one unit: the slowest of device
 # memory, L2, arithmetic and waiting, and a start for each kernel. It may take a tile that accesses more, if it is
-# faster. The same pairs, decided by both. No time here is measured: it is computed from a GPU's ceilings.
+# faster. The same pairs, decided by both. No time here is measured: it is computed from a GPU's ceilings, for kernels
+# that reach them.
 
 # %% tags=["nbval-ignore-output"]
 print(f"{'':46}{'by bytes':>20}{'by predicted time':>26}")
@@ -509,8 +509,8 @@ for number in (1, 3, 8, 13):
     for short in ("gtx1660", "t4", "h200"):
         two, fused = decided(number, short)
         words = "fuse" if fused.gma_bytes < two else "apart"
-        by_time = apart(pairs[number], gpus.find(short), Rules())
-        quick = best("dwpw", pairs[number], gpus.find(short), Rules())
+        by_time = apart(pairs[number], gpus.find(short), Rules(kernels="ideal"))
+        quick = best("dwpw", pairs[number], gpus.find(short), Rules(kernels="ideal"))
         us = sum(one.time_us for one in by_time)
         decision = "fuse" if quick.time_us < us else "apart"
         print(f"{name:30}{short:16}{str(fused.tile):>12}{words:>8}", end="")
@@ -526,9 +526,25 @@ for number in (1, 3, 8, 13):
 planner.draw(planner.plan("mobilenet_v1", "t4"))
 
 # %% [markdown]
-# What a plan does not know: how well the kernels are written that it chooses between. Its model takes both sides to
-# be equally good. Where a library's pointwise kernel is nearer to its ceiling than a fused kernel of ours, a plan
-# that fuses is wrong for that machine, and only times can say so.
+# Kernels that reach the ceilings are not those that a plan chooses between. A fused kernel with more to do in a block
+# has fewer blocks on a multiprocessor and keeps memory and tensor cores less busy than two simple ones, and a model that
+# takes both sides to be equally good fuses too much: the ideal plan above, beside measured times. What this workbook's
+# kernels reach of the ceilings was fitted to recorded times, four numbers for each kind of kernel in float32 and in 16
+# bits, and plans use it unless ideal kernels are asked for:
+
+# %%
+from dwlab import reached
+
+print(f"{'share reached of':28}{'memory':>8}{'depthwise':>11}{'pointwise':>11}{'µs a kernel':>13}")
+for (kind, dtype), one in reached.TABLE.items():
+    shares = one.depthwise if "dw" in kind else None, None if kind == "dw" else one.pointwise
+    cells = "".join(f"{'' if share is None else f'{share:.0%}':>11}" for share in shares)
+    print(f"{kind + ', ' + dtype:28}{one.memory:8.0%}{cells}{one.kernel_us:13.1f}")
+
+# %% [markdown]
+# All were measured on one GPU. That kernels reach the same shares on another one is a guess, and what another author's
+# kernels reach these numbers do not say: where a library's pointwise kernel is nearer to its ceiling than a fused one
+# of ours, a plan that fuses is wrong. `python benchmarks/plan_costs.py` fits them to records of your own.
 #
 # ## Exercises
 #
