@@ -160,7 +160,7 @@ _PWPW = (
 def layer_cases(op: str, path: str, dtypes: Sequence[str]) -> tuple[Case, ...]:
     """The layers that a stage of an op and path is judged on, in both layouts and each of these storage types.
 
-    In int8 activations that it has not become a relu, residuals are left out and zero points set.
+    In int8 activations that it has not become a relu, and zero points and a residual's factor are set.
     """
     found = []
     for dtype in dtypes:
@@ -175,8 +175,9 @@ def _layers(op: str, path: str, dtype: str, layout: str) -> list[tuple[Problem, 
         how = {"layout": layout, "dtype": dtype, "activation": activation, "residual": residual}
         if dtype != "int8":
             return how
-        less = {"activation": "none" if activation == "none" else "relu", "residual": False}
-        return how | less | {"zero_x": zero_x, "zero_y": zero_y}
+        less = {"activation": "none" if activation == "none" else "relu"}
+        added = {"zero_r": -11, "m_r": 0.37} if residual else {}
+        return how | less | added | {"zero_x": zero_x, "zero_y": zero_y}
 
     def depthwise(*sizes: int, act: str = "none", res: bool = False, bias: bool = True, zeros=(3, -7)) -> Layer:
         return DepthwiseConv2d(*sizes, bias=bias, **last(act, res, *zeros))

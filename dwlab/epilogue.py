@@ -87,9 +87,49 @@ def _finish(bias: bool, activation: str, residual: bool) -> Any:
 def requantise(layer: DepthwiseConv2d | Pointwise) -> Any:
     """requantise(total, b, m, c): clamp(rint(float32(total + b[c]) * m[c]) + zero_y, low, 127), an int32.
 
-    total: int32, the sum of (x - zero_x) * w. b int32 and m float32 (channels,).
+    total: int32, the sum of (x - zero_x) * w. b int32 and m float32 (channels,). Of a layer without a residual.
     """
     return _requantise(layer.bias, layer.zero_y, layer.zero_y if layer.activation == "relu" else -128)
+
+
+def requantise_added(layer: DepthwiseConv2d | Pointwise) -> Any:
+    """requantise_added(total, b, m, c, r): as `requantise`, and r, an int32, is added where the layer has a residual.
+
+    clamp(rint(t + float32(r - zero_r) * m_r) + zero_y, -128, 127), t = float32(total + b[c]) * m[c], after its relu.
+    """
+    if not layer.residual:
+        return _without(requantise(layer))
+    return _added(layer.bias, layer.activation == "relu", layer.zero_y, layer.zero_r, layer.m_r)
+
+
+@cuda.jit(device=True, forceinline=True)
+def byte(word, k):
+    """int8 number k, a literal, of a word, as int32."""
+    return int32(int32(word << int32(24 - 8 * k)) >> int32(24))
+
+
+@functools.cache
+def _without(requantised: Any) -> Any:
+    @cuda.jit(device=True, forceinline=True)
+    def requantise(total, b, m, c, r):
+        return requantised(total, b, m, c)
+
+    return requantise
+
+
+@functools.cache
+def _added(bias: bool, relu: bool, zero: int, zero_r: int, m_r: float) -> Any:
+    @cuda.jit(device=True, forceinline=True)
+    def requantise(total, b, m, c, r):
+        if bias:
+            total = int32(total + b[c])
+        value = float32(total) * m[c]
+        if relu:
+            value = max(value, float32(0))
+        value = ptx.rint(ptx.add_rn(value, float32(int32(r) - int32(zero_r)) * float32(m_r)))
+        return int32(min(max(value, int32(-128 - zero)), int32(127 - zero)) + int32(zero))
+
+    return requantise
 
 
 @functools.cache
@@ -144,8 +184,7 @@ def closing(layer: DepthwiseConv2d | Pointwise) -> Any:
     """closing(total, b, m, r, c, at): what is stored of a sum of `sums`, by `finish` or, in int8, by `requantise`."""
     if layer.dtype != "int8":
         return _closing(finish(layer))
-    requantised = requantise(layer)
-    return _closing_int8(requantised)
+    return _closing_added(requantise_added(layer)) if layer.residual else _closing_int8(requantise(layer))
 
 
 @functools.cache
@@ -162,6 +201,15 @@ def _closing_int8(requantised: Any) -> Any:
     @cuda.jit(device=True, forceinline=True)
     def closing(total, b, m, r, c, at):
         return int8(requantised(total, b, m, c))
+
+    return closing
+
+
+@functools.cache
+def _closing_added(requantised: Any) -> Any:
+    @cuda.jit(device=True, forceinline=True)
+    def closing(total, b, m, r, c, at):
+        return int8(requantised(total, b, m, c, r[at]))
 
     return closing
 

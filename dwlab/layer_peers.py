@@ -39,7 +39,7 @@ def peer_problem(problem: Problem) -> Problem:
         return problem
     if isinstance(problem, Fused):
         return Fused(peer_problem(problem.first), peer_problem(problem.second))
-    return replace(problem, dtype="float16", zero_x=0, zero_y=0)
+    return replace(problem, dtype="float16", zero_x=0, zero_y=0, zero_r=0, m_r=1.0)
 
 
 def relative_error(dtype: str) -> float:

@@ -13,6 +13,7 @@ import numpy as np
 
 from dwlab.problems import KINDS, Problem, ProblemError, encode, nearest
 from dwlab.problems import problem as problem_named
+from dwlab.quantisation import check_positive
 
 LAYOUTS = ("NCHW", "NHWC")
 DTYPES = ("float32", "float16", "bfloat16", "int8")
@@ -28,14 +29,19 @@ class Layer(Problem):
         for name, known in (("layout", LAYOUTS), ("dtype", DTYPES), ("activation", ACTIVATIONS)):
             if getattr(self, name) not in known:
                 raise ProblemError(f"{name} {getattr(self, name)!r} is unknown. {nearest(getattr(self, name), known)}")
-        for name in ("zero_x", "zero_y"):
+        for name in ("zero_x", "zero_y", "zero_r"):
             zero = getattr(self, name)
             if isinstance(zero, bool) or not isinstance(zero, (int, np.integer)) or not -128 <= zero <= 127:
                 raise ProblemError(f"{name} must be a whole number from -128 to 127, not {zero!r}")
             if zero and self.dtype != "int8":
                 raise ProblemError(f"{name} = {zero} is for int8; this layer is {self.dtype}")
-        if self.dtype == "int8" and (self.activation not in ("none", "relu") or self.residual):
-            raise ProblemError("an int8 layer has activation 'none' or 'relu', and no residual")
+        if self.dtype == "int8" and self.activation not in ("none", "relu"):
+            raise ProblemError(f"an int8 layer has activation 'none' or 'relu', not {self.activation!r}")
+        check_positive("m_r", self.m_r)
+        object.__setattr__(self, "m_r", float(np.float32(self.m_r)))
+        check_positive("m_r as a float32", self.m_r)
+        if (self.zero_r, self.m_r) != (0, 1.0) and not (self.dtype == "int8" and self.residual):
+            raise ProblemError(f"zero_r = {self.zero_r} and m_r = {self.m_r:g} are for int8 layers with a residual")
 
     def __str__(self) -> str:
         sizes, words = [], []
@@ -53,8 +59,10 @@ class Layer(Problem):
                 words.append(one.name)
             elif one.name == "dtype" and value != "float32":
                 words.append(value)
-            elif one.name in ("zero_x", "zero_y") and value:
+            elif one.name in ("zero_x", "zero_y", "zero_r") and value:
                 words.append(f"{one.name}={value}")
+            elif one.name == "m_r" and value != 1:
+                words.append(f"m_r={value!r}")
         return " ".join(sizes + words)
 
     def arrays(self, path: str = "forward") -> tuple[str, ...]:
@@ -129,6 +137,8 @@ class DepthwiseConv2d(Layer):
 
     dtype: how all arrays are stored; sums are float32. "int8": x, w, y int8, b int32, m float32 (C,), and
     y = clamp(rint(float32(sum (x - zero_x) * w + b) * m) + zero_y, low, 127), low = zero_y after a relu, else -128.
+    With a residual, r int8 too, m_r one float32 for the layer, t = float32(sum (x - zero_x) * w + b) * m, cut off at 0
+    by a relu: y = clamp(rint(t + float32(r - zero_r) * m_r) + zero_y, -128, 127), both products rounded to float32.
 
     Raises ProblemError for sizes below 1, a padding of K or more, an empty output, and unknown names.
     """
@@ -147,6 +157,8 @@ class DepthwiseConv2d(Layer):
     residual: bool = False
     zero_x: int = 0
     zero_y: int = 0
+    zero_r: int = 0
+    m_r: float = 1.0
 
     def __post_init__(self) -> None:
         self._check(("N", "C", "H", "W", "K", "stride"))
@@ -222,6 +234,8 @@ class Pointwise(Layer):
     residual: bool = False
     zero_x: int = 0
     zero_y: int = 0
+    zero_r: int = 0
+    m_r: float = 1.0
 
     def __post_init__(self) -> None:
         self._check(("N", "C", "F", "H", "W"))
@@ -443,9 +457,12 @@ def _layer_of(text: str) -> DepthwiseConv2d | Pointwise:
             if words[:1] == ["="]:
                 words.pop(0)
             value = words.pop(0) if words else "nothing"
-            if not value.lstrip("-").isdigit():
+            if word == "m_r":
+                given[word] = _real(text, word, value)
+            elif value.lstrip("-").isdigit():
+                given[word] = int(value)
+            else:
                 raise ProblemError(f"problem {text.strip()!r}: {word} must be a whole number, not {value}")
-            given[word] = int(value)
         else:
             known = (*_NUMBERS, *LAYOUTS, *DTYPES, *ACTIVATIONS, "bias", "residual")
             raise ProblemError(f"problem {text.strip()!r}: {word!r} is unknown. {nearest(word, known)}")
@@ -457,4 +474,11 @@ def _layer_of(text: str) -> DepthwiseConv2d | Pointwise:
         raise ProblemError(f"problem {text.strip()!r} is no layer: it needs {wanted}, and no more") from None
 
 
-_NUMBERS = ("N", "C", "F", "H", "W", "K", "stride", "padding", "zero_x", "zero_y")
+def _real(text: str, word: str, value: str) -> float:
+    try:
+        return float(value)
+    except ValueError:
+        raise ProblemError(f"problem {text.strip()!r}: {word} must be a number, not {value}") from None
+
+
+_NUMBERS = ("N", "C", "F", "H", "W", "K", "stride", "padding", "zero_x", "zero_y", "zero_r", "m_r")

@@ -23,6 +23,7 @@
     ldmatrix_x4_trans                            takes them, and transposed (ldmatrix.sync.aligned.m8n8.x4.shared.b16)
     dp4a(a, b, c) -> int32                       c + the products of four int8 with four int8 (dp4a.s32.s32)
     rint(x) -> int32                             the nearest whole number, even ones at ties (cvt.rni.s32.f32)
+    add_rn(a, b) -> float32                      a + b, never one with a product before it (add.rn.f32)
     pack_s8(a, b, c, d) -> int32                 four int32 as int8 of one word, saturated (cvt.pack.sat.s8.s32.b32)
     prmt(a, b, selector) -> int32                any four of the eight bytes of a and b (prmt.b32)
     word_of_float, float_of_word                 the same 32 bits as int32 and as float32 (no instruction)
@@ -56,7 +57,7 @@ cuda.syncthreads).
 
 In gpu mode these are Numba intrinsics around inline PTX; in simulated mode dwlab.simt executes what they mean, counts
 it and finds what is wrong (dwlab.simt.wide, narrow, tensor). Source: PTX ISA 8.7, "ld", "st", "cp.async", "cvt",
-"mma", "ldmatrix", "dp4a", "prmt", "cvt.pack". Where an instruction is missing on a GPU (`needs`), compiling says so.
+"mma", "add", "ldmatrix", "dp4a", "prmt", "cvt.pack". Where an instruction is missing on a GPU (`needs`), compiling says so.
 """
 
 from __future__ import annotations
@@ -74,7 +75,7 @@ NAMES = ("load4", "store4", "load4_shared", "store4_shared", "load2", "store2_sh
 NAMES += ("copy4_async", "commit", "wait")
 NAMES += ("halves", "join_halves", "bfloats", "join_bfloats")
 NAMES += ("tf32", "mma_tf32", "mma_f16", "mma_bf16", "mma_s8", "ldmatrix_x4", "ldmatrix_x4_trans")
-NAMES += ("dp4a", "rint", "pack_s8", "prmt", "word_of_float", "float_of_word")
+NAMES += ("dp4a", "rint", "add_rn", "pack_s8", "prmt", "word_of_float", "float_of_word")
 
 _AMPERE = ("copy4_async", "commit", "wait", "join_bfloats", "tf32", "mma_tf32", "mma_f16", "mma_bf16", "mma_s8")
 _NEEDS = dict.fromkeys(_AMPERE, (8, 0)) | dict.fromkeys(("ldmatrix_x4", "ldmatrix_x4_trans"), (7, 5))
@@ -235,6 +236,11 @@ def dp4a(a: int, b: int, c: int) -> int:
 def rint(x: float) -> int:
     """The int32 nearest to a float32, of two as near the even one; beyond int32 its end, of a NaN 0."""
     _outside("rint")
+
+
+def add_rn(a: float, b: float) -> float:
+    """a + b of float32, rounded: a product among them is rounded before, where + may make one fma of both."""
+    _outside("add_rn")
 
 
 def pack_s8(a: int, b: int, c: int, d: int) -> int:
@@ -518,6 +524,7 @@ def intrinsics() -> SimpleNamespace:
         ldmatrix_x4_trans=matrices("ldmatrix_x4_trans", ".trans"),
         dp4a=plain("dp4a", "dp4a.s32.s32 $0, $1, $2, $3;", whole, whole, whole, whole),
         rint=plain("rint", "cvt.rni.s32.f32 $0, $1;", whole, real),
+        add_rn=plain("add_rn", "add.rn.f32 $0, $1, $2;", real, real, real),
         pack_s8=plain("pack_s8", packed, whole, whole, whole, whole, whole),
         prmt=plain("prmt", "prmt.b32 $0, $1, $2, $3;", whole, whole, whole, whole),
         word_of_float=plain("word_of_float", "", whole, real),
@@ -561,6 +568,7 @@ _MEANINGS = SimpleNamespace(
     ldmatrix_x4_trans=tensor.matrices("ptx.ldmatrix_x4_trans", transposed=True),
     dp4a=narrow.dp4a,
     rint=narrow.rint,
+    add_rn=narrow.add_rn,
     pack_s8=narrow.pack_s8,
     prmt=narrow.prmt,
     word_of_float=narrow.word_of_float,

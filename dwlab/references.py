@@ -178,11 +178,13 @@ def _layer(
     total = _convolved(layer, x - layer.zero_x, given["w"])
     bias = given["b"][axis] if layer.bias else np.zeros(1)
     if layer.dtype == "int8":
-        sums = (total + bias).astype(np.float32)
-        low = layer.zero_y if layer.activation == "relu" else -128
         with np.errstate(over="ignore"):  # infinite, and then cut off
-            scaled = np.rint(sums * given["m"].astype(np.float32)[axis]).astype(np.float64) + layer.zero_y
-        return np.clip(scaled, low, 127), np.zeros(total.shape)
+            scaled = (total + bias).astype(np.float32) * given["m"].astype(np.float32)[axis]
+            if layer.activation == "relu":
+                scaled = np.maximum(scaled, np.float32(0))
+            if layer.residual:
+                scaled = scaled + (given["r"] - layer.zero_r).astype(np.float32) * np.float32(layer.m_r)
+        return np.clip(np.rint(scaled).astype(np.float64) + layer.zero_y, -128, 127), np.zeros(total.shape)
     size = _convolved(layer, np.abs(x) + error, np.abs(given["w"])) + np.abs(bias)
     n = layer.terms + layer.bias
     unit = 2.0 ** -_SIGNIFICAND_BITS["float32"]

@@ -54,19 +54,19 @@ def transpose(to, at, a, b, c, d):
 
 
 def strip(layer, T, put, pitch, across, down):
-    """slide(x, w, b, m, out, x0, c, channels, p, stop, q, limit, to): a thread's outputs, for 4 channels at a time.
+    """slide(x, w, b, m, r, out, x0, c, channels, p, stop, q, limit, to): a thread's outputs, 4 channels at a time.
 
     Of rows p to stop - 1 and T columns from q on, those below `limit`. x: words; pixels, `pitch` words apart, begin at
     x0, and in each c is the word of the channels, which are word `channels` in w, b and m. What lies outside the map of
     H x W is zero_x. put(out, at, word) gets the outputs of 4 channels, the first at `to`, neighbours `across` and rows
-    `down` words apart.
+    `down` words apart; what a residual adds has the same place in r.
     """
     H, W, K, S, PAD = layer.H, layer.W, layer.K, layer.stride, layer.padding
     C, DEEP, COLUMNS, ZERO, BIAS = layer.C // 4, -(-K // S), (T - 1) * S + K, layer.zero_x, layer.bias
     GROUPS, SUMS, OUTSIDE = -(-COLUMNS // 4), DEEP * T * 4, (layer.zero_x % 256 * ONES + 2**31) % 2**32 - 2**31
     ROW = T * GROUPS * 4  # words of a filter's row: for each output, group of columns and channel
     TAPS, GROUPED = K * ROW, 4 * GROUPS
-    requantise = epilogue.requantise(layer)
+    requantise, ADDED = epilogue.requantise_added(layer), layer.residual
 
     def filter_row(i):
         @cuda.jit(device=True, forceinline=True)
@@ -110,7 +110,7 @@ def strip(layer, T, put, pitch, across, down):
     add_rows = in_turn([row(s) for s in range(min(K, S))], arguments=7)
 
     @cuda.jit(device=True, forceinline=True)
-    def slide(x, w, b, m, out, x0, c, channels, p, stop, q, limit, to):
+    def slide(x, w, b, m, r, out, x0, c, channels, p, stop, q, limit, to):
         taps = cuda.local.array(TAPS, int32)
         sums = cuda.local.array(SUMS, int32)
         begins = cuda.local.array(4, int32)
@@ -142,12 +142,15 @@ def strip(layer, T, put, pitch, across, down):
             if p >= begin:
                 for e in range(T):
                     if q + uint32(e) < uint32(limit):
-                        done = (DEEP - 1) * T * 4 + e * 4
-                        y0 = requantise(sums[done], bias, factor, 0)
-                        y1 = requantise(sums[done + 1], bias, factor, 1)
-                        y2 = requantise(sums[done + 2], bias, factor, 2)
-                        y3 = requantise(sums[done + 3], bias, factor, 3)
-                        put(out, uint32(to + uint32(e * across)), ptx.float_of_word(ptx.pack_s8(y0, y1, y2, y3)))
+                        done, at_y = (DEEP - 1) * T * 4 + e * 4, uint32(to + uint32(e * across))
+                        added = int32(0)
+                        if ADDED:
+                            added = ptx.word_of_float(r[at_y])
+                        y0 = requantise(sums[done], bias, factor, 0, epilogue.byte(added, 0))
+                        y1 = requantise(sums[done + 1], bias, factor, 1, epilogue.byte(added, 1))
+                        y2 = requantise(sums[done + 2], bias, factor, 2, epilogue.byte(added, 2))
+                        y3 = requantise(sums[done + 3], bias, factor, 3, epilogue.byte(added, 3))
+                        put(out, at_y, ptx.float_of_word(ptx.pack_s8(y0, y1, y2, y3)))
                 to = uint32(to + uint32(down))
             for k in range((DEEP - 1) * T * 4):
                 sums[SUMS - 1 - k] = sums[SUMS - 1 - k - T * 4]
@@ -181,7 +184,7 @@ def kernel(layer):
         of_map, n = uint32(i // (C * ACROSS) % STRIPS), uint32(i // (C * ACROSS * STRIPS))
         p = int32(of_map * uint32(STRIP))
         to = uint32(((n * P + uint32(p)) * Q + q) * C + c)
-        slide(x, w, b, m, y, uint32(n * (H * W * C)), c, c, p, min(int32(P), int32(p + STRIP)), q, uint32(Q), to)
+        slide(x, w, b, m, r, y, uint32(n * (H * W * C)), c, c, p, min(int32(P), int32(p + STRIP)), q, uint32(Q), to)
 
     return kernel
 
@@ -192,8 +195,13 @@ def supports(layer):
     return layer.N * layer.C * max(layer.H * layer.W, layer.P * layer.Q) < 2**31
 
 
+def as_words(layer):
+    """The layer for counting: a word for an element."""
+    return replace(layer, C=layer.C // 4, dtype="float32", zero_x=0, zero_y=0, zero_r=0, m_r=1.0)
+
+
 def traffic(layer):
-    words = replace(layer, C=layer.C // 4, dtype="float32", zero_x=0, zero_y=0)  # a word for an element
+    words = as_words(layer)
     _, across, _, number = shape(words)
     return Traffic(*sum(often * counts(one) for one, often in repeats(words, across * number)))
 
@@ -209,7 +217,7 @@ def counts(layer):
     for e in range(rows):
         for f in range(T):
             store += warp_traffic(np.where((p + e < P) & (q + f < Q), ((n * P + p + e) * Q + q + f) * C + c, -1))
-    return np.concatenate([load, store])
+    return np.concatenate([load + layer.residual * store, store])
 
 
 def loads(layer, T, rows, n, c, p, stop, q, of_x=True):

@@ -17,12 +17,12 @@ Traffic: each strip's x and filters; w2 for each tile; y once; b and m of either
 """
 
 import functools
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numba import float32, int32, uint32
 
-from dwlab.depthwise2d.forward_6_int8 import loads, put, strip
+from dwlab.depthwise2d.forward_6_int8 import as_words, loads, put, strip
 from dwlab.pointwise import whole
 from dwlab.stages import Launch, by_shape, register
 from dwlab.target import cuda
@@ -72,7 +72,7 @@ def kernel(problem, images):
     ACROSS, DOWN, COLUMNS, STRIPS = -(-Q // TW), -(-P // TH), TW // T, plan.strips(plan.rows)
     PIXELS, FILTERS, W_AT, EVERY = TH * TW, stream.groups * stream.BN, stream.x_words, 0xFFFFFFFF
     slide = strip(one, T, put, C, PITCH, TW * PITCH)
-    begin, go = stream.functions(whole.tiles_of(P, Q, TH, TW, two.F))
+    begin, go = stream.functions(*whole.tiles_of(P, Q, TH, TW, two.F))
 
     @cuda.jit
     def kernel(x, w1, b1, m1, w2, b2, m2, r, y):
@@ -87,8 +87,8 @@ def kernel(problem, images):
             c, place = uint32(uint32(i) % C), uint32(uint32(i) // C)
             row, column = uint32(place // COLUMNS * ROWS), uint32(place % COLUMNS * T)
             p, to = int32(p0 + row), uint32((row * TW + column) * PITCH + c)
-            slide(x, w1, b1, m1, pool, x0, c, c, p, int32(p + ROWS), uint32(q0 + column), uint32(EVERY), to)
-        go(pool, uint32(0), uint32(W_AT), w2, b2, m2, y, f0, uint32(tile * PIXELS), t)
+            slide(x, w1, b1, m1, r, pool, x0, c, c, p, int32(p + ROWS), uint32(q0 + column), uint32(EVERY), to)
+        go(pool, uint32(0), uint32(W_AT), w2, b2, m2, r, y, f0, uint32(tile * PIXELS), t)
 
     return kernel
 
@@ -131,7 +131,7 @@ def choose(problem, images):
 def traffic(problem):
     plan, one, two = choose(problem.kernel_key, problem.N), problem.first, problem.second
     stream, rows, columns = plan.stream, plan.rows, plan.TW // plan.T
-    words = replace(one, C=stream.words, dtype="float32", zero_x=0, zero_y=0)
+    words = as_words(one)
     across, down, strips = -(-one.Q // plan.TW), -(-one.P // plan.TH), plan.strips(plan.rows)
     tiles = problem.N * across * down
     i = np.arange(-(-strips // stream.threads) * stream.threads)
@@ -145,7 +145,8 @@ def traffic(problem):
     tile = np.arange(tiles)[:, None, None]
     p, q = tile // across % down * plan.TH + pixel // plan.TW, tile % across * plan.TW + pixel % plan.TW
     m = np.where((p < one.P) & (q < one.Q), (tile // (across * down) * one.P + p) * one.Q + q, -1)
-    return Traffic(*load, *whole.stored(two.F, m, n))
+    store = whole.stored(two.F, m, n)
+    return Traffic(*(load + two.residual * store), *store)
 
 
 def supports(problem):

@@ -19,7 +19,7 @@ import numpy as np
 from numba import float32, int32, uint32
 
 from dwlab import ptx
-from dwlab.depthwise2d.forward_6_int8 import ONES, loads, put, strip
+from dwlab.depthwise2d.forward_6_int8 import ONES, as_words, loads, put, strip
 from dwlab.pointwise import whole
 from dwlab.stages import Launch, by_shape, register
 from dwlab.target import cuda
@@ -122,7 +122,7 @@ def kernel(problem, images):
         begin(pool, uint32(W_AT), w1, f0, t)
         for group in range(GROUPS):
             f = uint32(f0 + group * BN)
-            go(pool, uint32(0), uint32(W_AT), w1, b1, m1, pool, f, uint32(tile * PIXELS), t)
+            go(pool, uint32(0), uint32(W_AT), w1, b1, m1, r, pool, f, uint32(tile * PIXELS), t)
             cuda.syncthreads()  # what is between the layers is there, and the chunks of filters are no longer needed
             if group + 1 < GROUPS:
                 begin(pool, uint32(W_AT), w1, uint32(f + BN), t)
@@ -132,7 +132,7 @@ def kernel(problem, images):
                 if channels < F and p0 + row < P and q0 + column < Q:
                     stop, limit = int32(min(uint32(row + ROWS), uint32(P - p0))), min(uint32(TW), uint32(Q - q0))
                     to = uint32(((n * P + p0 + row) * Q + q0 + column) * F + channels)
-                    slide(pool, w2, b2, m2, y, uint32(BETWEEN), c, channels, int32(row), stop, column, limit, to)
+                    slide(pool, w2, b2, m2, r, y, uint32(BETWEEN), c, channels, int32(row), stop, column, limit, to)
 
     return kernel
 
@@ -192,7 +192,7 @@ def traffic(problem):
     load = plan.parts * warp_traffic(np.where(inside, ((n * H + h) * W + v) * (C // 4) + c, -1), 2)
     load += replace(stream, groups=plan.parts * plan.groups).read(tiles)
     # Strips: w2, b2 and m2, no x from global memory
-    words, store = replace(two, C=F, dtype="float32", zero_x=0, zero_y=0), np.zeros(2, np.int64)
+    words, store = as_words(two), np.zeros(2, np.int64)
     columns, i = plan.TW // plan.T, turns(plan.strips(plan.rows))
     for group in range(plan.parts * plan.groups):
         c, place = group * (stream.BN // 4) + i % (stream.BN // 4), i // (stream.BN // 4)
@@ -204,7 +204,7 @@ def traffic(problem):
             for f in range(plan.T):
                 there = busy & (p + e < P) & (q + f < Q) & (column + f < plan.TW)
                 store += warp_traffic(np.where(there, ((n * P + p + e) * Q + q + f) * F + c, -1))
-    return Traffic(*load, *store)
+    return Traffic(*(load + two.residual * store), *store)
 
 
 def supports(problem):

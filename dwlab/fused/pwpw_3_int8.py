@@ -63,7 +63,7 @@ def kernel(problem, images):
             ptx.store4_shared(pool, uint32(uint32(Y_AT) + m * uint32(PITCH2) + c), v0, v1, v2, v3)
 
     begin1, go1 = one.functions(keep)
-    begin2, go2 = two.functions(whole.rows_of(M, two.layer.F))
+    begin2, go2 = two.functions(*whole.rows_of(M, two.layer.F))
 
     @cuda.jit
     def kernel(x, w1, b1, m1, w2, b2, m2, r, y):
@@ -76,10 +76,10 @@ def kernel(problem, images):
         for i in range(t, ROWS * REST2, THREADS):
             pool[uint32(Y_AT + uint32(i) // REST2 * PITCH2 + F + uint32(i) % REST2)] = float32(0)
         begin1(pool, uint32(W_AT), w1, uint32(0), t)
-        go1(pool, uint32(0), uint32(W_AT), w1, b1, m1, pool, uint32(0), uint32(0), t)
+        go1(pool, uint32(0), uint32(W_AT), w1, b1, m1, r, pool, uint32(0), uint32(0), t)
         cuda.syncthreads()  # the chunks of the first layer's filters are no longer needed
         begin2(pool, uint32(W_AT), w2, f0, t)
-        go2(pool, uint32(Y_AT), uint32(W_AT), w2, b2, m2, y, f0, m0, t)
+        go2(pool, uint32(Y_AT), uint32(W_AT), w2, b2, m2, r, y, f0, m0, t)
 
     return kernel
 
@@ -122,7 +122,8 @@ def traffic(problem):
     load = plan.parts * (load + one.read(number)) + two.read(number)
     row, n = two.puts(plan.parts)
     m = np.arange(number)[:, None, None] * one.rows + row
-    return Traffic(*load, *whole.stored(two.layer.F, np.where(m < M, m, -1), n))
+    store = whole.stored(two.layer.F, np.where(m < M, m, -1), n)
+    return Traffic(*(load + two.layer.residual * store), *store)
 
 
 def supports(problem):

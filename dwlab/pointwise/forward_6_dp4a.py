@@ -110,7 +110,8 @@ def traffic(layer):
 
 
 def supports(layer):
-    return layer.layout == "NHWC" and layer.C % 4 == 0 and layer.F % 4 == 0 and small_indices(layer)
+    whole = layer.C % 4 == 0 and layer.F % 4 == 0
+    return layer.layout == "NHWC" and whole and not layer.residual and small_indices(layer)
 
 
 @register(kernel=kernel, traffic=traffic, supports=supports, dtypes=("int8",), view="words", aligned=16)

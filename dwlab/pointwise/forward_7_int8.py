@@ -44,7 +44,7 @@ def kernel(layer, images):
     plan = choose(layer, images)
     load, tile = blocks.load(plan), plan.tile
     SIZE, zero, add = tile.size + tile.more, tile.zero, tile.add
-    finish = whole.finish(layer, tile, whole.rows_of(plan.one.M, layer.F))
+    finish = whole.finish(layer, tile, *whole.rows_of(plan.one.M, layer.F))
     BM, BN, WM, WN, ACROSS, WARPS = plan.BM, plan.BN, tile.M, tile.N, plan.across, plan.BN // tile.N
     CHUNKS, A_WORDS, A_WARP, B_WARP = plan.chunks, plan.a_words, plan.a_warp, plan.b_warp
     STEP = plan.a_words + plan.b_words
@@ -73,7 +73,7 @@ def kernel(layer, images):
             add(acc, shared, a0, shared, b0, lane)
             there = here
             here = uint32(0) if here == (DEPTH - 1) * STEP else uint32(here + STEP)
-        finish(acc, lane, y, b, m, uint32(down * BM + warp_m * WM), uint32(across * BN + warp_n * WN))
+        finish(acc, lane, y, b, m, r, uint32(down * BM + warp_m * WM), uint32(across * BN + warp_n * WN))
 
     return kernel
 
@@ -114,7 +114,8 @@ def traffic(layer):
     row, column = whole.places(tile)
     m0, n0 = np.arange(0, plan.down * plan.BM, tile.M), np.arange(0, plan.across * plan.BN, tile.N)
     m, n = m0[:, None, None, None] + row, n0[:, None, None] + column
-    return Traffic(*total, *whole.stored(one.N, np.where(m < one.M, m, -1), n))
+    store = whole.stored(one.N, np.where(m < one.M, m, -1), n)
+    return Traffic(*(total + layer.residual * store), *store)
 
 
 def supports(layer):

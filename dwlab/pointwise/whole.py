@@ -31,34 +31,38 @@ from dwlab.traffic import warp_traffic
 # and ns from one chunk of filters to the next at least.
 PER_NS, WRITTEN, LATER = 5000, 20, 250
 
-def finish(layer: Pointwise, tile: tiles.WarpTile, put: Any) -> Any:
-    """finish(acc, lane, y, b, m, m0, n0): requantises a warp's sums and hands them to `put`, 16 columns at a time.
+def finish(layer: Pointwise, tile: tiles.WarpTile, put: Any, get: Any = None) -> Any:
+    """finish(acc, lane, y, b, m, r, m0, n0): requantises a warp's sums and hands them to `put`, 16 columns at a time.
 
     put(y, row, column, w0, w1, w2, w3): words of 4 int8, of row row - m0 and of columns from column - n0 on, a
     multiple of 16. n0: the filter of the tile's first column. b, m: the layer's, b as float32 words; columns from F on
-    get any numbers. All 32 lanes come.
+    get any numbers. get(r, row, column) -> w0, w1, w2, w3: what a residual adds there. All 32 lanes come.
     """
     ZERO, BIAS, F, NJ, SIZE = layer.zero_x, layer.bias, layer.F, tile.N // 8, tile.size
-    requantise = epilogue.requantise(replace(layer, bias=True))  # of what a sum begins with
+    requantise = epilogue.requantise_added(replace(layer, bias=True))  # of what a sum begins with
+    shares = _shares(get) if layer.residual else _nothing
     if tile.N % 32 or F % 4:
         raise ValueError(f"{tile.N} columns of a warp's tile must be a multiple of 32, and {F} filters of 4")
 
     def rows(i: int, q: int) -> Any:  # 16 rows, columns 8 q to 8 q + 31
         @cuda.jit(device=True, forceinline=True)
-        def rows(acc, begin, factor, lane, y, m0, n0):
+        def rows(acc, begin, factor, lane, y, r, m0, n0):
             words = cuda.local.array(4, int32)
-            for h in range(2):
-                for half in range(2):
-                    c, k = 4 * (NJ * i + q + 2 * half) + 2 * h, 4 * half
-                    v0 = requantise(acc[c], begin, factor, k)
-                    v1 = requantise(acc[c + 1], begin, factor, k + 1)
-                    v2 = requantise(acc[c + 4], begin, factor, k + 2)
-                    v3 = requantise(acc[c + 5], begin, factor, k + 3)
-                    words[2 * h + half] = ptx.pack_s8(v0, v1, v2, v3)
-            w0, w1, w2, w3 = turn(lane, words[0], words[1], words[2], words[3])
+            added = cuda.local.array(4, int32)
             t = uint32(lane % uint32(4))
             row = uint32(m0 + uint32(16 * i) + lane // uint32(4) + t // uint32(2) * uint32(8))
             column = uint32(n0 + uint32(8 * q) + t % uint32(2) * uint32(16))
+            added[0], added[1], added[2], added[3] = shares(r, lane, row, column)
+            for h in range(2):
+                for half in range(2):
+                    c, k = 4 * (NJ * i + q + 2 * half) + 2 * h, 4 * half
+                    own = added[2 * h + half]
+                    v0 = requantise(acc[c], begin, factor, k, epilogue.byte(own, 0))
+                    v1 = requantise(acc[c + 1], begin, factor, k + 1, epilogue.byte(own, 1))
+                    v2 = requantise(acc[c + 4], begin, factor, k + 2, epilogue.byte(own, 2))
+                    v3 = requantise(acc[c + 5], begin, factor, k + 3, epilogue.byte(own, 3))
+                    words[2 * h + half] = ptx.pack_s8(v0, v1, v2, v3)
+            w0, w1, w2, w3 = turn(lane, words[0], words[1], words[2], words[3])
             low, high = int32(0x5410), int32(0x7632)  # a word has two bytes of 8 columns, then two of the next 8
             a, b = ptx.prmt(w0, w1, low), ptx.prmt(w2, w3, low)
             put(y, row, column, a, b, ptx.prmt(w0, w1, high), ptx.prmt(w2, w3, high))
@@ -66,10 +70,10 @@ def finish(layer: Pointwise, tile: tiles.WarpTile, put: Any) -> Any:
         return rows
 
     def columns(q: int) -> Any:  # 32 columns: what their sums begin with, and their factors
-        every = in_turn([rows(i, q) for i in range(tile.M // 16)], arguments=7)
+        every = in_turn([rows(i, q) for i in range(tile.M // 16)], arguments=8)
 
         @cuda.jit(device=True, forceinline=True)
-        def columns(acc, lane, y, b, m, m0, n0):
+        def columns(acc, lane, y, b, m, r, m0, n0):
             begin = cuda.local.array(8, int32)
             factor = cuda.local.array(8, float32)
             t = uint32(lane % uint32(4))
@@ -90,11 +94,32 @@ def finish(layer: Pointwise, tile: tiles.WarpTile, put: Any) -> Any:
                     two = cuda.shfl_sync(0xFFFFFFFF, share, uint32(t * uint32(8) + uint32(4)))
                     begin[2 * j] = int32(begin[2 * j] - int32(ZERO) * one)
                     begin[2 * j + 1] = int32(begin[2 * j + 1] - int32(ZERO) * two)
-            every(acc, begin, factor, lane, y, m0, n0)
+            every(acc, begin, factor, lane, y, r, m0, n0)
 
         return columns
 
-    return in_turn([columns(q) for q in range(0, NJ, 4)], arguments=7)
+    return in_turn([columns(q) for q in range(0, NJ, 4)], arguments=8)
+
+
+def _shares(get: Any) -> Any:
+    """shares(r, lane, row, column) -> 4 words: the 16 bytes of `get`, traded so that each lane has those of its sums.
+
+    The way of the outputs backwards: turning over four lanes' four words twice leaves them as they were.
+    """
+
+    @cuda.jit(device=True, forceinline=True)
+    def shares(r, lane, row, column):
+        a, b, c, d = get(r, row, column)
+        low, high = int32(0x5410), int32(0x7632)
+        return turn(lane, ptx.prmt(a, c, low), ptx.prmt(a, c, high), ptx.prmt(b, d, low), ptx.prmt(b, d, high))
+
+    return shares
+
+
+@cuda.jit(device=True, forceinline=True)
+def _nothing(r, lane, row, column):
+    """The `shares` of a layer without a residual."""
+    return int32(0), int32(0), int32(0), int32(0)
 
 
 def store(F: int) -> Any:
@@ -121,35 +146,81 @@ def store(F: int) -> Any:
     return store
 
 
-def rows_of(M: int, F: int) -> Any:
-    """put(y, m, n, w0, w1, w2, w3) of `finish`: `store` of row m of M."""
-    store_row = store(F)
+def fetch(F: int) -> Any:
+    """fetch(r, m, n) -> w0, w1, w2, w3: `store` backwards; of filters from F on any numbers."""
+    WIDE = F % 16 == 0
+
+    @cuda.jit(device=True, forceinline=True)
+    def fetch(r, m, n):
+        v0 = v1 = v2 = v3 = float32(0)
+        at = uint32((m * uint32(F) + n) // uint32(4))
+        if WIDE:
+            if n < uint32(F):
+                v0, v1, v2, v3 = ptx.load4(r, at)
+        else:
+            if n < uint32(F):
+                v0 = r[at]
+            if uint32(n + uint32(4)) < uint32(F):
+                v1 = r[uint32(at + uint32(1))]
+            if uint32(n + uint32(8)) < uint32(F):
+                v2 = r[uint32(at + uint32(2))]
+            if uint32(n + uint32(12)) < uint32(F):
+                v3 = r[uint32(at + uint32(3))]
+        return ptx.word_of_float(v0), ptx.word_of_float(v1), ptx.word_of_float(v2), ptx.word_of_float(v3)
+
+    return fetch
+
+
+def rows_of(M: int, F: int) -> tuple[Any, Any]:
+    """put(y, m, n, w0, w1, w2, w3) and get(r, m, n) of `finish`: `store` and `fetch` of row m of M."""
+    store_row, fetch_row = store(F), fetch(F)
 
     @cuda.jit(device=True, forceinline=True)
     def put(y, m, n, w0, w1, w2, w3):
         if m < uint32(M):
             store_row(y, m, n, w0, w1, w2, w3)
 
-    return put
+    @cuda.jit(device=True, forceinline=True)
+    def get(r, m, n):
+        w0 = w1 = w2 = w3 = int32(0)
+        if m < uint32(M):
+            w0, w1, w2, w3 = fetch_row(r, m, n)
+        return w0, w1, w2, w3
+
+    return put, get
 
 
-def tiles_of(P: int, Q: int, TH: int, TW: int, F: int) -> Any:
-    """put of `finish` where rows are the pixels of tiles of TH x TW: row TH TW b + i is pixel i of tile b.
+def tiles_of(P: int, Q: int, TH: int, TW: int, F: int) -> tuple[Any, Any]:
+    """put and get of `finish` where rows are the pixels of tiles of TH x TW: row TH TW b + i is pixel i of tile b.
 
     Tiles follow each other along a row of tiles of a map of P x Q, then down, then through the images.
     """
-    ACROSS, DOWN, store_row = -(-Q // TW), -(-P // TH), store(F)
+    ACROSS, DOWN, store_row, fetch_row = -(-Q // TW), -(-P // TH), store(F), fetch(F)
 
     @cuda.jit(device=True, forceinline=True)
-    def put(y, m, n, w0, w1, w2, w3):
+    def place(m):
+        """(whether the row is a pixel, its number)"""
         tile, i = uint32(m // uint32(TH * TW)), uint32(m % uint32(TH * TW))
         p = uint32(tile // uint32(ACROSS) % uint32(DOWN) * uint32(TH) + i // uint32(TW))
         q = uint32(tile % uint32(ACROSS) * uint32(TW) + i % uint32(TW))
-        if p < uint32(P) and q < uint32(Q):
-            image = uint32(tile // uint32(ACROSS * DOWN))
-            store_row(y, uint32((image * uint32(P) + p) * uint32(Q) + q), n, w0, w1, w2, w3)
+        image = uint32(tile // uint32(ACROSS * DOWN))
+        return p < uint32(P) and q < uint32(Q), uint32((image * uint32(P) + p) * uint32(Q) + q)
 
-    return put
+    @cuda.jit(device=True, forceinline=True)
+    def put(y, m, n, w0, w1, w2, w3):
+        there, pixel = place(m)
+        if there:
+            store_row(y, pixel, n, w0, w1, w2, w3)
+
+    @cuda.jit(device=True, forceinline=True)
+    def get(r, m, n):
+        w0 = w1 = w2 = w3 = int32(0)
+        there, pixel = place(m)
+        if there:
+            w0, w1, w2, w3 = fetch_row(r, pixel, n)
+        return w0, w1, w2, w3
+
+    return put, get
 
 
 def stored(F: int, m: np.ndarray, n: np.ndarray) -> np.ndarray:
@@ -245,19 +316,19 @@ class Stream:
         columns = self.layer.zero_x != 0
         return tiles.tensor("int8", self.WM, self.WN, 4 * self.chunk, self.pitch, self.w_pitch, "k", "k", True, columns)
 
-    def functions(self, put: Any) -> tuple[Any, Any]:
+    def functions(self, put: Any, get: Any = None) -> tuple[Any, Any]:
         """(begin, go), device functions that a block calls in turn.
 
         begin(pool, w_at, w, f0, t) starts the copies of the first chunks of filters, from f0 on, to word w_at of the
         shared array `pool`; t: the thread. What it has started copying before, and not committed, comes with the first.
-        go(pool, x_at, w_at, w, b, m, y, f0, m0, t) computes all groups, pixels at word x_at, and hands outputs to
-        `put` (see `finish`) as rows m0 + pixel. A barrier before copies to the same words start again is the caller's.
+        go(pool, x_at, w_at, w, b, m, r, y, f0, m0, t) computes all groups, pixels at word x_at, and hands outputs to
+        `put` (see `finish`, and `get`) as rows m0 + pixel. A barrier before copies to the same words start again is the caller's.
         """
         CHUNK, CHUNKS, STEP, STEPS = self.chunk, self.chunks, self.BN * self.w_pitch, self.groups * self.chunks
         BN, WM, WN, WARPS, PITCH, W_PITCH = self.BN, self.WM, self.WN, self.BN // self.WN, self.pitch, self.w_pitch
         product = self.tile
         SIZE, zero, add = product.size + product.more, product.zero, product.add
-        finished = finish(self.layer, product, put)
+        finished = finish(self.layer, product, put, get)
         bring = blocks.bring(BN, CHUNK, W_PITCH, self.threads, self.layer.F, self.words, self.words)
 
         @cuda.jit(device=True, forceinline=True)
@@ -269,7 +340,7 @@ class Stream:
                 ptx.commit()
 
         @cuda.jit(device=True, forceinline=True)
-        def go(pool, x_at, w_at, w, b, m, y, f0, m0, t):
+        def go(pool, x_at, w_at, w, b, m, r, y, f0, m0, t):
             acc = cuda.local.array(SIZE, int32)
             zero(acc)
             lane, warp = uint32(t % uint32(32)), uint32(t // uint32(32))
@@ -287,7 +358,7 @@ class Stream:
                 ptx.commit()
                 add(acc, pool, uint32(a0 + chunk * uint32(CHUNK)), pool, uint32(b0 + here), lane)
                 if chunk == uint32(CHUNKS - 1):
-                    finished(acc, lane, y, b, m, uint32(m0 + row), uint32(f0 + group * uint32(BN) + column))
+                    finished(acc, lane, y, b, m, r, uint32(m0 + row), uint32(f0 + group * uint32(BN) + column))
                     zero(acc)
                 there = here
                 here = uint32(0) if here == uint32((DEPTH - 1) * STEP) else uint32(here + uint32(STEP))

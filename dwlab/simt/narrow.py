@@ -103,6 +103,14 @@ def rint(run: Execution, node: ast.Call, x: object) -> Lanes:
     return np.clip(near, -(2.0**31), 2.0**31 - 1).astype(np.int32)
 
 
+def add_rn(run: Execution, node: ast.Call, a: object, b: object) -> Lanes:
+    """The sum of two float32, rounded once."""
+    a, b = (float32(run, node, "ptx.add_rn", value) for value in (a, b))
+    run.operate([a, b])
+    with np.errstate(over="ignore", invalid="ignore"):
+        return np.add(a, b, dtype=np.float32)
+
+
 def word_of_float(run: Execution, node: ast.Call, x: object) -> Lanes:
     """The bits of a float32 as int32."""
     return float32(run, node, "ptx.word_of_float", x).view(np.int32)
