@@ -11,6 +11,10 @@ memory: no map is copied between the two. Maps that nobody reads any more give t
 of it is captured once in a CUDA graph of PyTorch's, and `run` replays that; in simulated mode the kernels run on
 dwlab.simt and the rest on the CPU, right but only for small resolutions.
 
+In int8 a calibration pass finds the scales (`calibrate`); the first convolution and the classifier stay in float16, and
+other operations compute in floating point and round (dwlab.int8_networks). Kernels are held against integers bit by
+bit, the whole against the network in floating point.
+
 Weights are float32, batch norms folded in: layer -> {"w": …, "b": …}, a depthwise w (C, K, K), a pointwise one (F, C),
 a convolution's (F, C, K, K), the classifier's (F, C), b one number an output channel. They are rounded to the
 network's storage type once, when a model is prepared.
@@ -31,15 +35,23 @@ from typing import Any
 
 import numpy as np
 
-from dwlab import ahead, networks, peers, planner, records, stages, target, timing
+from dwlab import ahead, int8_networks, networks, peers, planner, records, stages, target, timing
 from dwlab.layers import DepthwiseConv2d, Fused, Pointwise
+from dwlab.int8_networks import Quantised, Range
 from dwlab.networks import INPUT, Network, Operation
-from dwlab.problems import nearest
+from dwlab.problems import ProblemError, nearest
+from dwlab.quantisation import Scale
 from dwlab.stages import Stage, StageError
 from dwlab.timing import Timing
 
-DTYPES = ("float32", "float16")
+DTYPES = ("float32", "float16", "int8")
 """How a runnable network may be stored."""
+
+CALIBRATION = 4
+"""Random images that an int8 network is calibrated with if none are given."""
+
+AGREEMENT = 8
+"""Random images for which `python -m dwlab infer` counts equal classes of an int8 network on a GPU."""
 
 EPSILON = 1e-5
 """What a batch norm adds to the variance, as PyTorch and torchvision have it."""
@@ -58,6 +70,10 @@ WITHIN = 8.0
 """How many times as far from float64 as PyTorch, in the same storage type, a whole network's output may be.
 
 Three products of tf32 in the place of one of float32 lose up to four roundings, not one; twice that is allowed."""
+
+WITHIN_INT8 = 0.5
+"""How far an int8 network's output may be from the network in floating point: the root of the mean square of the
+differences, over the standard deviation of an image's outputs. Eight bits a map and tens of layers cost so much."""
 
 _UNIT = 2.0**-24  # float32's rounding
 _HALF_UNIT, _HALF_LEAST = 2.0**-11, 2.0**-25  # float16's: relative, and half of its smallest step
@@ -251,10 +267,12 @@ def random_weights(network: Network, seed: int = 0) -> dict[str, dict[str, np.nd
     """Seeded weights with which maps stay of about the same size through the network, as trained ones would."""
     rng = np.random.default_rng(seed)
     found: dict[str, dict[str, np.ndarray]] = {}
+    behind = {(one.problem.op, one.input) for one in network.layers if not one.planned}  # as int8 has it
     for name, shapes in weight_shapes(network).items():
         problem = network.layer(name).problem
-        gain = 1.0 if problem.activation == "none" else 2.0  # an activation takes about half of the squares away
-        if problem.residual:
+        gelu = ("gelu", name) in behind
+        gain = 1.0 if problem.activation == "none" and not gelu else 2.0  # it takes about half of the squares away
+        if problem.residual or ("add", f"{name}.gelu" if gelu else name) in behind:
             gain /= 4  # what is added again and again would double each time
         terms = math.prod(shapes["w"][1:])
         found[name] = {"w": (rng.standard_normal(shapes["w"]) * math.sqrt(gain / terms)).astype(np.float32)}
@@ -425,7 +443,8 @@ class Model:
 
     maps: layer -> its output, a tensor in the network's layout, and INPUT -> what is read; without `kept` they share
     memory. weights: float32, as given. starters: one function of the stream for each step. graph: all of them captured,
-    None in simulated mode.
+    None in simulated mode. quantised: scales and parameters of an int8 network, and network is the one with its zero
+    points; None for others.
     """
 
     network: Network
@@ -436,6 +455,7 @@ class Model:
     graph: Any = None
     kept: bool = False
     slots: int = 0
+    quantised: Quantised | None = None
 
     @property
     def launches(self) -> tuple[int, int]:
@@ -509,38 +529,112 @@ def prepare(
     keep: bool = False,
     fallback: bool = False,
     times: Times | None = None,
+    calibration: Mapping[str, Range] | None = None,
 ) -> Model:
     """A model: a stage for each step, weights and maps on the device, every launch prepared, captured on a GPU.
 
     weights: random ones of seed 0 if None. given: which layers share a kernel; all apart if None. keep: every map keeps
     memory of its own, to be looked at afterwards. fallback: layers that no stage takes are run by PyTorch, and their
     step says so; else they are an InferenceError, as are weights, partitions and dtypes that cannot be used. times: as
-    `choose` takes them.
+    `choose` takes them. calibration: the ranges of an int8 network's maps, what `calibrate` finds if None.
     """
     if network.dtype not in DTYPES:
-        why = " (int8 needs a scale for each map, and nothing here finds them)" if network.dtype == "int8" else ""
-        raise InferenceError(f"a network of {network.dtype} is not run{why}: use {' or '.join(DTYPES)}")
+        raise InferenceError(f"a network of {network.dtype} is not run: use {', '.join(DTYPES[:-1])} or {DTYPES[-1]}")
     weights = random_weights(network) if weights is None else weights
     check_weights(network, weights)
     gpu = _gpu_name() if target.mode == "gpu" else None
-    return _made(network, weights, steps_of(network, pieces_of(network, given), fallback, gpu, times), keep)
+    pieces = pieces_of(network, given)
+    quantised = None
+    if network.dtype == "int8":
+        quantised = quantise(network, weights, calibration)
+        network = quantised.network
+    elif calibration is not None:
+        raise InferenceError(f"a calibration is for int8, and the network is {network.dtype}: leave it out")
+    return _made(network, weights, steps_of(network, pieces, fallback, gpu, times), keep, quantised)
 
 
-def _made(network: Network, weights: Weights, steps: tuple[Step, ...], keep: bool) -> Model:
-    torch = _torch()
-    dtype, device = getattr(torch, network.dtype), "cuda" if target.mode == "gpu" else "cpu"
-    maps, slots = _maps(network, steps, keep, dtype, device)
-    parameters = _parameters(network, weights, dtype, device)
+def calibrate(
+    network: Network, weights: Weights | None = None, images: Sequence[Any] | np.ndarray | None = None
+) -> dict[str, Range]:
+    """Map -> the least and the greatest value it has in the float32 network, by PyTorch, over all images together.
+
+    images: arrays (C, H, W), CALIBRATION random ones if None. The observer's rule that makes scales of the ranges is
+    int8_networks.scale_of. Raises InferenceError for no images, for other shapes, and for numbers that are not finite,
+    in an image or in a map.
+    """
+    torch, plain = _torch(), networks.in_float(network)
+    weights = random_weights(network) if weights is None else weights
+    check_weights(network, weights)
+    first = network.layers[0].problem
+    wanted, device = (first.C, first.H, first.W), "cuda" if target.mode == "gpu" else "cpu"
+    if images is None:
+        images = np.random.default_rng(1000).standard_normal((CALIBRATION, *wanted)).astype(np.float32)
+    if not len(images):
+        raise InferenceError("there is no image to calibrate with: give at least one, or None for random ones")
+    parameters = _parameters(plain, weights, torch.float32, device)
+    found: dict[str, Range] = {}
+
+    def observe(name: str, y: Any) -> None:
+        low, high = (float(one) for one in torch.aminmax(y))
+        if not (math.isfinite(low) and math.isfinite(high)):
+            raise InferenceError(f"calibration: map {name} holds numbers that are not finite: look at the layer's weights")
+        before = found.get(name, (math.inf, -math.inf))
+        found[name] = min(low, before[0]), max(high, before[1])
+
+    for number, image in enumerate(images):
+        image = torch.as_tensor(image)
+        if tuple(image.shape) != wanted:
+            raise InferenceError(f"image {number} of the calibration has shape {tuple(image.shape)}; {wanted} is needed")
+        if not image.is_floating_point() or not bool(torch.isfinite(image).all()):
+            raise InferenceError(
+                f"image {number} of the calibration is {image.dtype} or holds numbers that are not finite: every scale "
+                "would follow from them"
+            )
+        with torch.inference_mode(), _same_precision():
+            forward(plain, parameters, image[None].to(device, torch.float32), observe=observe)
+    return found
+
+
+def quantise(
+    network: Network, weights: Weights | None = None, calibration: Mapping[str, Range] | None = None
+) -> Quantised:
+    """The network in int8, with the zero points and factors that `prepare` gives it; arguments as there.
+
+    `tune`, `partition` and `prepare` then take its network, with the same weights and calibration. Raises InferenceError
+    for a range that gives no scale, with the map's name.
+    """
+    weights = random_weights(network) if weights is None else weights
+    check_weights(network, weights)
+    ranges = calibrate(network, weights) if calibration is None else calibration
+    try:
+        return int8_networks.quantised(network, weights, ranges)
+    except ProblemError as error:
+        raise InferenceError(f"{network.name} in int8: {error}") from None
+
+
+def _floats(network: Network) -> Any:
+    """The type of the maps that are no int8, and of the weights of what PyTorch runs."""
+    return getattr(_torch(), "float16" if network.dtype == "int8" else network.dtype)
+
+
+def _made(
+    network: Network, weights: Weights, steps: tuple[Step, ...], keep: bool, quantised: Quantised | None = None
+) -> Model:
+    dtype, device = _floats(network), "cuda" if target.mode == "gpu" else "cpu"
+    maps, slots = _maps(network, steps, keep, dtype, device, quantised)
+    parameters = _parameters(network, weights, dtype, device, quantised)
     given = [_arrays(step, network, maps, parameters) for step in steps if step.stage is not None]
     ours = [step for step in steps if step.stage is not None]
     if target.mode == "gpu":
         _compile([(step.stage, step.problem, arrays) for step, arrays in zip(ours, given, strict=True)])
     arrays_of = iter(given)
     starters = tuple(
-        _operation_of(step, network, maps, parameters) if step.stage is None else _kernel_of(step, next(arrays_of))
+        _kernel_of(step, next(arrays_of)) if step.stage is not None
+        else _operation_of(step, network, maps, parameters) if quantised is None
+        else _operation_in_int8(step, network, maps, parameters, quantised.scales)
         for step in steps
-    )
-    model = Model(network, weights, steps, maps, starters, None, keep, slots)
+    )  # fmt: skip
+    model = Model(network, weights, steps, maps, starters, None, keep, slots, quantised)
     return replace(model, graph=_captured(model)) if target.mode == "gpu" else model
 
 
@@ -556,17 +650,24 @@ def _compile(wanted: Iterable[tuple[Stage, Planned, Mapping[str, Any]]], process
     return ahead.compile_all(each(), processes)
 
 
-def _maps(network: Network, steps: Sequence[Step], keep: bool, dtype: Any, device: str) -> tuple[dict[str, Any], int]:
+def _maps(
+    network: Network, steps: Sequence[Step], keep: bool, dtype: Any, device: str, quantised: Quantised | None
+) -> tuple[dict[str, Any], int]:
     torch = _torch()
+    own = {name: torch.int8 for name, scale in (quantised.scales if quantised else {}).items() if scale is not None}
     shapes = {INPUT: _shape(network, network.layers[0].problem, inputs=True)}
     shapes |= {step.y: _shape(network, network.layer(step.y).problem) for step in steps}
     places = share(steps, keep)
     sizes: dict[int, int] = {}
     for name, place in places.items():
-        sizes[place] = max(sizes.get(place, 0), math.prod(shapes[name]))
-    # NaN first: what reads a map that nobody has written yet, shows.
-    memory = {place: torch.full((size,), math.nan, dtype=dtype, device=device) for place, size in sizes.items()}
-    maps = {name: memory[place][: math.prod(shapes[name])].view(shapes[name]) for name, place in places.items()}
+        sizes[place] = max(sizes.get(place, 0), math.prod(shapes[name]) * own.get(name, dtype).itemsize)
+    # NaN first, of any type: what reads a map that nobody has written yet, shows.
+    memory = {place: torch.full((-(-size // 4) * 4,), 255, dtype=torch.uint8, device=device)
+              for place, size in sizes.items()}  # fmt: skip
+    maps = {}
+    for name, place in places.items():
+        kind = own.get(name, dtype)
+        maps[name] = memory[place][: math.prod(shapes[name]) * kind.itemsize].view(kind).view(shapes[name])
     return maps, len(memory)
 
 
@@ -577,13 +678,18 @@ def _shape(network: Network, problem: networks.Problem, inputs: bool = False) ->
     return (problem.N, channels, rows, columns) if network.layout == "NCHW" else (problem.N, rows, columns, channels)
 
 
-def _parameters(network: Network, weights: Weights, dtype: Any, device: str) -> dict[str, dict[str, Any]]:
-    """Layer -> its arrays as tensors, in the shapes of `weight_shapes`."""
+def _parameters(
+    network: Network, weights: Weights, dtype: Any, device: str, quantised: Quantised | None = None
+) -> dict[str, dict[str, Any]]:
+    """Layer -> its arrays as tensors, in the shapes of `weight_shapes`; of quantised layers theirs, m too."""
     torch = _torch()
+    own = {layer: {name: torch.from_numpy(one).to(device) for name, one in arrays.items()}
+           for layer, arrays in (quantised.parameters if quantised else {}).items()}  # fmt: skip
     return {
         layer: {name: torch.from_numpy(np.ascontiguousarray(weights[layer][name])).to(device, dtype) for name in shapes}
         for layer, shapes in weight_shapes(network).items()
-    }
+        if layer not in own
+    } | own
 
 
 def _operation_of(
@@ -702,12 +808,18 @@ def _give(model: Model, image: Any) -> None:
         )
     if not given.is_floating_point() or not bool(torch.isfinite(given).all()):
         raise InferenceError(f"the image is {given.dtype} or holds numbers that are not finite: give finite floats")
+    scale = model.quantised.scales[INPUT] if model.quantised else None
+    if scale is not None:
+        given = (given.double() / scale.scale).round().add(scale.zero).clamp(-128, 127)
     _nchw(model.network, model.maps[INPUT]).copy_(given)
 
 
 def _output(model: Model) -> Any:
-    """The last map, (N, F) where it is one pixel, else (N, F, P, Q)."""
-    y = _nchw(model.network, model.maps[model.network.layers[-1].name])
+    """The last map, (N, F) where it is one pixel, else (N, F, P, Q); of an int8 one what it stands for, float32."""
+    last = model.network.layers[-1].name
+    y = _nchw(model.network, model.maps[last])
+    if model.quantised is not None:
+        y = _real(y, model.quantised.scales[last])
     return y.flatten(1) if y.shape[2:] == (1, 1) else y
 
 
@@ -812,14 +924,17 @@ def forward(
     gemm: bool = False,
     joined: bool = False,
     stored: Any = None,
+    observe: Callable[[str, Any], None] | None = None,
 ) -> Any:
     """The whole network by PyTorch alone: (N, classes), or a map (N, C, H, W).
 
     image, parameters: tensors of one dtype, in which everything is computed. gemm: as in linear_part. joined: a ReLU
     in the call before it, where there is such a call (with_relu). stored: the dtype to which each map is rounded, if it
-    is another.
+    is another. observe: called with each map's name and the map.
     """
     maps = {INPUT: image}
+    if observe is not None:
+        observe(INPUT, image)
     left = {name: len(network.readers(name)) for name in (INPUT, *(layer.name for layer in network.layers))}
     for layer in network.layers:
         problem, own = layer.problem, parameters.get(layer.name, {})
@@ -831,6 +946,8 @@ def forward(
             y = _activated(z, activation_of(problem), fresh)
         y = y + maps[layer.residual] if layer.residual else y
         maps[layer.name] = y if stored in (None, y.dtype) else y.to(stored).to(y.dtype)
+        if observe is not None:
+            observe(layer.name, maps[layer.name])
         for name in (layer.input, layer.residual):
             if name:
                 left[name] -= 1
@@ -887,6 +1004,86 @@ def _operation(
     return {"mean": mean, "linear": linear}.get(last.op, start)
 
 
+# ---------------------------------------------------------------------------------------------------------------- int8
+
+
+def _real(tensor: Any, scale: Scale | None) -> Any:
+    """What a map stands for, float32; a map in floating point as it is."""
+    return tensor if scale is None else (tensor.float() - scale.zero) * scale.scale
+
+
+def in_integers(problem: networks.Problem, x: Any, own: Mapping[str, Any], r: Any = None) -> Any:
+    """An int8 layer's output, exactly, by PyTorch: tensors (N, C, H, W) of int8, own with w, b and m as Quantised has
+    them. Sums are whole numbers in float64; then float32, rounded as dwlab.layers says.
+    """
+    torch = _torch()
+    b = own["b"].double() if problem.bias else None
+    sums = linear_part(problem, x.double() - problem.zero_x, own["w"].double(), b)
+    scaled = sums.float() * own["m"][:, None, None]
+    if problem.activation == "relu":
+        scaled = scaled.clamp(min=0)
+    if problem.residual:
+        scaled = scaled + (r.float() - problem.zero_r) * problem.m_r
+    return torch.clamp(scaled.round() + problem.zero_y, -128, 127).to(torch.int8)
+
+
+def _operation_in_int8(
+    step: Step,
+    network: Network,
+    maps: Mapping[str, Any],
+    parameters: Mapping[str, Mapping[str, Any]],
+    scales: Mapping[str, Scale | None],
+) -> Callable[[Any], None]:
+    """PyTorch's launch of an operation of an int8 network; what it gives is rounded to int8 by a kernel of ours."""
+    torch = _torch()
+    x, y = (_nchw(network, maps[name]) for name in (step.x, step.y))
+    r = _nchw(network, maps[step.r]) if step.r else None
+    sx, sr, sy = scales[step.x], scales[step.r] if step.r else None, scales[step.y]
+    problems = [network.layer(name).problem for name in step.layers]
+    *_, last = problems
+    if step.layers[0] in parameters and "m" in parameters[step.layers[0]]:  # layers of ours that no stage takes
+
+        def whole(stream: Any) -> None:
+            z = x
+            for name, problem in zip(step.layers, problems, strict=True):
+                z = in_integers(problem, z, parameters[name], r if name == step.y else None)
+            y.copy_(z)
+
+        return whole
+    if (sx, sr, sy) == (None, None, None):
+        return _operation(problems, x, r, y, [parameters.get(name, {}) for name in step.layers], network.layout)
+    own = parameters.get(step.y, {})
+    wide = x.device.type == "cpu"  # its arithmetic in float16 is not what a GPU does
+    if wide:
+        own = {name: one.float() for name, one in own.items()}
+    elif last.op == "conv2d" and network.layout == "NHWC":
+        own = {**own, "w": own["w"].to(memory_format=torch.channels_last)}
+    computed = torch.float32 if wide or not own else own["w"].dtype
+    # A relu is in what is stored: no int8 below the zero point, and none beyond 6 of a relu6, whose range ends there.
+    relu = sy is not None and r is None and activation_of(last) in ("relu", "relu6")
+    held = maps[step.y].view(-1)
+
+    def start(stream: Any) -> None:
+        z = linear_part(last, _real(x, sx).to(computed), own.get("w"), own.get("b"))
+        if not relu:
+            z = _activated(z, activation_of(last))
+        if r is not None:
+            z = z + _real(r, sr)
+        if sy is None:
+            y.copy_(z)
+            return
+        z = (z if network.layout == "NCHW" else z.permute(0, 2, 3, 1)).contiguous().view(-1)
+        int8_networks.storer(_array(z), _array(held), sy, relu, stream)
+
+    def mean(stream: Any) -> None:  # of the int8, which is exact, and then of what they stand for
+        torch.add(offset, x.mean((2, 3), keepdim=True, dtype=torch.float32), alpha=sx.scale, out=y)
+
+    if last.op == "mean" and sx is not None and sy is None and not wide:
+        offset = torch.full((1, 1, 1, 1), -sx.zero * sx.scale, dtype=torch.float32, device=x.device)
+        return mean
+    return start
+
+
 # ------------------------------------------------------------------------------------------------------------- compare
 
 
@@ -894,7 +1091,8 @@ def _operation(
 class Compared:
     """One step's output beside PyTorch's in float64 from the same input. error: the greatest difference.
 
-    of_allowed: the greatest fraction of what rounding explains (the bound of dwlab.references); above 1 it is wrong.
+    of_allowed: the greatest fraction of what rounding explains (the bound of dwlab.references); above 1 it is wrong. Of
+    kernels of int8 nothing is allowed: the error is in steps, of_allowed 0 or infinite.
     """
 
     layers: tuple[str, ...]
@@ -914,7 +1112,9 @@ class Comparison:
 
     error, torch_error: |y - float64's| / |float64's| (2-norms) of the whole network's output, ours and PyTorch's in the
     same storage type. reused: whether the output with shared memory is the same, bit by bit, as with none. same_class:
-    of a classifier, for how many of the `images` ours and float64's have the same greatest class.
+    of a classifier, for how many of the `images` ours and float64's have the same greatest class. int8: kernels are
+    held to integers bit by bit, float64's is the network that is not quantised, error the root mean square over the
+    standard deviation of an image's outputs, and torch_error that of PyTorch's float16.
     """
 
     network: str
@@ -924,11 +1124,12 @@ class Comparison:
     reused: bool
     same_class: int | None
     images: int
+    int8: bool = False
 
     @property
     def ok(self) -> bool:
-        """Each step explained by rounding, and the whole as near to float64 as WITHIN times PyTorch."""
-        return near(self.error, self.torch_error) and self.reused and all(step.ok for step in self.steps)
+        """Each step explained by rounding, and the whole as near to float64 as `near` allows."""
+        return near(self.error, self.torch_error, self.int8) and self.reused and all(step.ok for step in self.steps)
 
     def worst(self) -> Compared:
         """The step that is farthest off, of what is allowed; NaN first."""
@@ -962,6 +1163,13 @@ class Comparison:
             f"({' + '.join(worst.layers)}) at {worst.of_allowed:.0%} of what is allowed"
         )
         whole = f"from the image to the output ours is off by {self.error:.1e}, PyTorch by {self.torch_error:.1e}"
+        if self.int8:
+            if not wrong:
+                steps = f"Every int8 kernel equals the integers bit by bit, all {len(self.steps)} steps are right"
+            whole = (
+                f"from the image to the output int8 is off by {self.error:.1%} of the outputs' standard deviation "
+                f"(allowed: {WITHIN_INT8:.0%}), PyTorch's float16 by {self.torch_error:.1%}"
+            )
         memory = "" if self.reused else "; with shared memory the output is another, which is a fault"
         same = "" if self.same_class is None else f", the same class in {self.same_class} of {self.images}"
         return f"{steps}. {whole[0].upper()}{whole[1:]}{same}{memory}."
@@ -982,25 +1190,38 @@ def compare(model: Model, image: Any) -> Comparison:
     """
     network = model.network
     shared = run(model, image)
-    twin = model if model.kept else _made(network, model.weights, model.steps, keep=True)
+    twin = model if model.kept else _made(network, model.weights, model.steps, True, model.quantised)
     alone = run(twin, image)
     torch = _torch()
     exact = _exact(twin)
+    compared = _compared if model.quantised is None else _compared_in_int8
     with torch.inference_mode(), _same_precision():
-        rows = tuple(_compared(twin, step, exact) for step in twin.steps)
-    error, torch_error, same = _whole(twin, alone)
+        rows = tuple(compared(twin, step, exact) for step in twin.steps)
+    error, torch_error, same = _whole(twin, alone, image)
     unchanged = bool(np.array_equal(shared, alone, equal_nan=True))
-    return Comparison(network.name, rows, error, torch_error, unchanged, same, network.batch)
+    int8 = model.quantised is not None
+    return Comparison(network.name, rows, error, torch_error, unchanged, same, network.batch, int8)
 
 
 def whole(model: Model, image: Any) -> tuple[float, float, int | None]:
     """The model's output beside PyTorch's in float64: (error, torch_error, same_class), as a Comparison has them."""
-    return _whole(model, run(model, image))
+    return _whole(model, run(model, image), image)
 
 
-def _whole(model: Model, y: np.ndarray) -> tuple[float, float, int | None]:
-    """`whole` of the output y that the model has just given for what lies in its input."""
+def agreement(model: Model, images: int = AGREEMENT, seed: int = 1) -> tuple[int, int]:
+    """(how many have the same greatest class, of how many): random images by the model, and by PyTorch in float64."""
+    found, done = 0, 0
+    while done < images:
+        found += whole(model, random_image(model.network, seed + done))[2] or 0
+        done += model.network.batch
+    return found, done
+
+
+def _whole(model: Model, y: np.ndarray, image: Any) -> tuple[float, float, int | None]:
+    """`whole` of the output y that the model has just given for the image."""
     torch, network = _torch(), model.network
+    if model.quantised is not None:
+        return _whole_in_int8(model, y, image)
     exact, dtype, start = _exact(model), getattr(torch, network.dtype), _nchw(network, model.maps[INPUT])
     with torch.inference_mode(), _same_precision():
         truth = forward(network, exact, start.double())
@@ -1014,14 +1235,35 @@ def _whole(model: Model, y: np.ndarray) -> tuple[float, float, int | None]:
     return float((ours - truth).norm()) / scale, float((theirs.double() - truth).norm()) / scale, same
 
 
-def near(error: float, torch_error: float) -> bool:
-    """Whether a network's output is as near to float64 as WITHIN times PyTorch's in the same storage type."""
-    return error <= WITHIN * torch_error + 4 * _UNIT
+def _whole_in_int8(model: Model, y: np.ndarray, image: Any) -> tuple[float, float, int | None]:
+    torch, plain = _torch(), networks.in_float(model.network)
+    device = model.maps[INPUT].device
+    start = torch.as_tensor(image).to(device).reshape(_nchw(model.network, model.maps[INPUT]).shape)
+    cpu = device.type == "cpu"
+    with torch.inference_mode(), _same_precision():
+        exact = _parameters(plain, model.weights, torch.float64, str(device))
+        truth = forward(plain, exact, start.double()).flatten(1)
+        kind = torch.float32 if cpu else torch.float16
+        given = {layer: {name: one.half().to(kind) for name, one in own.items()} for layer, own in exact.items()}
+        theirs = forward(plain, given, start.half().to(kind), stored=torch.float16).flatten(1)
+    ours = torch.from_numpy(y).to(device).double().flatten(1)
+    spread = float(truth.std(1).mean()) or 1.0
+    errors = (float((one.double() - truth).square().mean().sqrt()) / spread for one in (ours, theirs))
+    same = int((ours.argmax(1) == truth.argmax(1)).sum()) if y.ndim == 2 else None
+    return *errors, same
+
+
+def near(error: float, torch_error: float, int8: bool = False) -> bool:
+    """Whether a network's output is as near to float64 as WITHIN times PyTorch's in the same storage type.
+
+    int8: whether it is within WITHIN_INT8 of the outputs' standard deviation.
+    """
+    return error <= (WITHIN_INT8 if int8 else WITHIN * torch_error + 4 * _UNIT)
 
 
 def _exact(model: Model) -> dict[str, dict[str, Any]]:
-    """The weights as they are stored, in float64."""
-    dtype, device = getattr(_torch(), model.network.dtype), str(model.maps[INPUT].device)
+    """The weights as they are stored, in float64; of an int8 network as PyTorch's part of it has them."""
+    dtype, device = _floats(model.network), str(model.maps[INPUT].device)
     return {
         layer: {name: tensor.double() for name, tensor in own.items()}
         for layer, own in _parameters(model.network, model.weights, dtype, device).items()
@@ -1044,6 +1286,36 @@ def _compared(model: Model, step: Step, exact: Mapping[str, Mapping[str, Any]]) 
     return Compared(step.layers, step.runner, float(off.max()), float(worst.max()))
 
 
+def _compared_in_int8(model: Model, step: Step, exact: Mapping[str, Mapping[str, Any]]) -> Compared:
+    """One step of an int8 network: a layer against the integers, an operation against float64 of what they stand for.
+
+    What an operation stores as int8 may be any that a value within its error is rounded to.
+    """
+    torch, network, scales = _torch(), model.network, model.quantised.scales
+    x, y = (_nchw(network, model.maps[name]) for name in (step.x, step.y))
+    r = _nchw(network, model.maps[step.r]) if step.r else None
+    if network.layer(step.y).planned:
+        own = _parameters(network, model.weights, torch.float16, str(x.device), model.quantised)
+        for name in step.layers:
+            x = in_integers(network.layer(name).problem, x, own[name], r if name == step.y else None)
+        off = float((y.double() - x.double()).abs().max())
+        return Compared(step.layers, step.runner, off, 0.0 if off == 0 else math.inf)
+    problem, own, scale = replace(network.layer(step.y).problem, dtype="float16"), exact.get(step.y, {}), scales[step.y]
+    if network.layer(step.y).note == networks.SIX:
+        problem = replace(problem, activation="relu6")
+    x, given = _real(x, scales[step.x]).double(), scales[step.x]
+    r = None if r is None else _real(r, scales[step.r]).double()
+    error = torch.zeros_like(x) if given is None else _HALF_UNIT * x.abs() + _HALF_LEAST
+    z, allowed = _bounded(problem, x, error, own.get("w"), own.get("b"), r, True)
+    if scale is None:
+        off = (y.double() - z).abs()
+        return Compared(step.layers, step.runner, float(off.max()), float((off / allowed).max()))
+    step_, low, high = scale.scale, *((end - scale.zero) * scale.scale for end in (-128, 127))
+    off = (_real(y, scale).double() - z.clamp(low, high)).abs()
+    allowed = step_ / 2 + allowed + 8 * _UNIT * z.abs()
+    return Compared(step.layers, step.runner, float(off.max()), float((off / allowed).max()))
+
+
 def _bounded(
     problem: networks.Problem, x: Any, error: Any, w: Any, b: Any, r: Any, twice: bool = False
 ) -> tuple[Any, Any]:
@@ -1056,6 +1328,7 @@ def _bounded(
     """
     torch = _torch()
     z = linear_part(problem, x, w, b)
+    absolute: list[Any] = [None, None]
     if w is None and getattr(problem, "op", "") != "mean":
         size, n = z.abs(), 0
     else:
@@ -1141,10 +1414,14 @@ def classes(y: np.ndarray, count: int = 5) -> list[list[tuple[int, float]]]:
 
 @dataclass(frozen=True)
 class Measured:
-    """A model's time and PyTorch's ways for the same, all as CUDA graphs of the whole network, inputs in the cache."""
+    """A model's time and PyTorch's ways for the same, all as CUDA graphs of the whole network, inputs in the cache.
+
+    Of an int8 network PyTorch's are in float16. apart: our own network with each layer alone, if it was asked for.
+    """
 
     ours: Timing
     peers: tuple[peers.Peer, ...]
+    apart: Timing | None = None
 
     @property
     def best(self) -> peers.Peer | None:
@@ -1161,11 +1438,12 @@ class Measured:
         return {
             "ours_us": self.ours.median_us, "p10_us": self.ours.p10_us, "p90_us": self.ours.p90_us,
             "peers": [one.to_dict() for one in self.peers], "speedup": self.speedup,
-        }  # fmt: skip
+        } | ({} if self.apart is None else {"apart_us": self.apart.median_us})  # fmt: skip
 
     def __str__(self) -> str:
         rows = [["dwlab", f"{self.ours.median_us:,.1f}", f"{self.ours.p10_us:,.1f}", f"{self.ours.p90_us:,.1f}", ""]]
-        for one in self.peers:
+        ours = () if self.apart is None else (peers.Peer("dwlab, each layer alone", "apart", self.apart),)
+        for one in (*ours, *self.peers):
             if one.time is None:
                 rows.append([one.name, "", "", "", one.failure])
             else:
@@ -1175,11 +1453,12 @@ class Measured:
         return records.columns(["one inference, µs", "median", "p10", "p90", ""], rows, (0, 4))
 
 
-def measure(model: Model, compiled: bool = True, **how: Any) -> Measured:
+def measure(model: Model, compiled: bool = True, apart: Model | None = None, **how: Any) -> Measured:
     """Times a model and PyTorch's ways for the same network and weights, each as one CUDA graph that is replayed.
 
-    compiled: also through torch.compile, which compiles for a minute or more. how: what timing.time_launches takes.
-    Each of PyTorch's outputs is held against ours before its time counts. Raises TimingError in simulated mode.
+    compiled: also through torch.compile, which compiles for a minute or more. apart: another model of ours, timed too.
+    how: what timing.time_launches takes. Each of PyTorch's outputs is held against ours before its time counts; int8 is
+    timed against PyTorch's float16. Raises TimingError in simulated mode.
     """
     if model.graph is None:
         raise timing.TimingError(timing.SIMULATED)
@@ -1188,13 +1467,13 @@ def measure(model: Model, compiled: bool = True, **how: Any) -> Measured:
     launch(model)
     y = _output(model).float()
     ours = time_graph(model.graph, **how)
+    beside = None if apart is None else time_graph(apart.graph, **how)
     found = []
-    for name in _ways(model.network, model.weights, compiled):
+    for name in _ways(_peer(model.network), model.weights, compiled):
         try:
             with peer_graph(model, name) as (graph, theirs):
                 graph.replay()
-                off = float((theirs.float() - y).norm() / y.norm())
-                allowed = 1e-4 if model.network.dtype == "float32" else 5e-2  # a check that both compute the same
+                off, allowed = _off(model, y, theirs.float())  # a check that both compute the same
                 if not off <= allowed:
                     found.append(peers.Peer(name, name, failure=f"its output differs from ours by {off:.1e}"))
                     continue
@@ -1206,7 +1485,20 @@ def measure(model: Model, compiled: bool = True, **how: Any) -> Measured:
             found.append(peers.Peer(name, name, failure=f"it does not run: {type(error).__name__}: {first}"))
         finally:
             graph = theirs = None
-    return Measured(ours, tuple(found))
+    return Measured(ours, tuple(found), beside)
+
+
+def _peer(network: Network) -> Network:
+    """What PyTorch runs in its place: an int8 network in float16."""
+    return networks.in_float(network, "float16") if network.dtype == "int8" else network
+
+
+def _off(model: Model, y: Any, theirs: Any) -> tuple[float, float]:
+    """(how far PyTorch's output is from ours, what is allowed)."""
+    if model.quantised is None:
+        return float((theirs - y).norm() / y.norm()), 1e-4 if model.network.dtype == "float32" else 5e-2
+    spread = float(theirs.flatten(1).std(1).mean()) or 1.0
+    return float((theirs - y).square().mean().sqrt()) / spread, WITHIN_INT8
 
 
 def time_graph(graph: Any, **how: Any) -> Timing:
@@ -1247,7 +1539,7 @@ def peer_graph(model: Model, name: str) -> Iterator[tuple[Any, Any]]:
     call = graph = held = None
     try:
         with _same_precision(), torch.inference_mode():
-            call = _ways(model.network, model.weights, True)[name]()
+            call = _ways(_peer(model.network), model.weights, True)[name]()
             graph, held = _graph_of(call)
         yield graph, held[0]
     finally:
@@ -1259,7 +1551,8 @@ def peer_graph(model: Model, name: str) -> Iterator[tuple[Any, Any]]:
 def compile_peers(network: Network, weights: Weights | None = None) -> list[str]:
     """Runs PyTorch's ways through torch.compile once, so that their code is in its cache; returns those that failed."""
     torch, failed = _torch(), []
-    for name, prepare_call in _ways(network, random_weights(network) if weights is None else weights, True).items():
+    weights = random_weights(network) if weights is None else weights
+    for name, prepare_call in _ways(_peer(network), weights, True).items():
         if " torch.compile, " in name:
             try:
                 with _same_precision(), torch.inference_mode():
@@ -1339,14 +1632,22 @@ def candidates(network: Network, last: int = 2) -> list[tuple[Stage, Planned]]:
 
 def compile_candidates(network: Network, last: int = 2, processes: int | None = None) -> int:
     """Compiles what `tune` times, in several processes; returns how many kernels. Nothing is launched."""
-    torch = _torch()
-    dtype = getattr(torch, network.dtype)
+    made = ((stage, problem, _random_arrays(problem)) for stage, problem in candidates(network, last))
+    return _compile(made, processes)
 
-    def arrays_of(problem: Planned) -> dict[str, Any]:
-        made = problem.shapes(problem.main_path).items()
-        return {name: torch.empty(shape, dtype=dtype, device="cuda") for name, shape in made}
 
-    return _compile(((stage, problem, arrays_of(problem)) for stage, problem in candidates(network, last)), processes)
+def _random_arrays(problem: Planned) -> dict[str, Any]:
+    """A kernel's arrays on the GPU, of numbers that it takes."""
+    torch, found = _torch(), {}
+    for name, shape in problem.shapes(problem.main_path).items():
+        kind = problem.dtype_of(name)
+        if problem.dtype != "int8":
+            found[name] = torch.randn(shape, dtype=getattr(torch, kind), device="cuda")
+        elif kind == "float32":
+            found[name] = torch.full(shape, 1e-3, device="cuda")
+        else:
+            found[name] = torch.randint(-127, 128, shape, dtype=getattr(torch, kind), device="cuda")
+    return found
 
 
 def tune(network: Network, last: int = 2) -> Tuned:
@@ -1357,15 +1658,12 @@ def tune(network: Network, last: int = 2) -> Tuned:
     """
     if target.mode != "gpu":
         raise timing.TimingError(timing.SIMULATED)
-    torch = _torch()
-    dtype = getattr(torch, network.dtype)
     found: dict[Planned, dict[str, float]] = {}
     failures: dict[str, str] = {}
     compile_candidates(network, last)
     for stage, problem in candidates(network, last):
         try:
-            made = problem.shapes(problem.main_path).items()
-            tensors = {name: torch.randn(shape, dtype=dtype, device="cuda") for name, shape in made}  # held until then
+            tensors = _random_arrays(problem)  # held until then
             start = stage.starter(problem, {name: _array(one) for name, one in tensors.items()})
             time = timing.time_launches(
                 lambda stream, start=start: start(_stream()),
@@ -1397,10 +1695,14 @@ def main(options: Namespace) -> int:
     image = random_image(network)
     if options.image:
         image = np.broadcast_to(load_image(options.image, resolution), image.shape).copy()
+    calibration = None
+    if network.dtype == "int8":
+        calibration = calibrate(network, weights, image[:1] if options.image else None)
+        network = quantise(network, weights, calibration).network
     tuned = tune(network) if on_gpu and options.tune else None
     times = None if tuned is None else tuned.times
     pieces = partition(network, "present" if on_gpu else "h200", times=times) if options.fused else None
-    model = prepare(network, weights, pieces, times=times)
+    model = prepare(network, weights, pieces, times=times, calibration=calibration)
     compared = compare(model, image)
     found: dict[str, Any] = {
         "network": network.name, "batch": network.batch, "layout": network.layout, "dtype": network.dtype,
@@ -1408,13 +1710,18 @@ def main(options: Namespace) -> int:
         "steps": [{"layers": list(step.layers), "run_by": step.runner} for step in model.steps],
         "check": compared.to_dict(),
     }  # fmt: skip
+    if network.dtype == "int8" and on_gpu and compared.same_class is not None:
+        found["same_class"] = dict(zip(("equal", "of"), agreement(model), strict=True))
     if options.image:
         found["classes"] = classes(run(model, image)[:1])[0]
     if tuned is not None:
         found["not_timed"] = dict(tuned.failures)
     energy = None
     if on_gpu:
-        measured = measure(model, compiled=options.compile)
+        apart = None
+        if network.dtype == "int8" and any(len(step.layers) > 1 for step in model.steps):
+            apart = prepare(network, weights, times=times, calibration=calibration)
+        measured = measure(model, compiled=options.compile, apart=apart)
         found["times"] = measured.to_dict()
         if options.energy:
             from dwlab import energy as room
@@ -1425,6 +1732,9 @@ def main(options: Namespace) -> int:
         print(json.dumps(found, indent=1, ensure_ascii=False))
         return 0 if compared.ok else 1
     print(f"{model}\n\n{compared.summary()}")
+    if "same_class" in found:
+        same = found["same_class"]
+        print(f"Of {same['of']} random images {same['equal']} have the same greatest class as in floating point.")
     for what, why in found.get("not_timed", {}).items():
         print(f"not timed: {what}: {why}")
     if options.image:

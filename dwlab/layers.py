@@ -65,6 +65,12 @@ class Layer(Problem):
                 words.append(f"m_r={value!r}")
         return " ".join(sizes + words)
 
+    def fields(self) -> dict[str, Any]:
+        """What tells this problem from others, as a record has it; zero_r and m_r only where they do anything."""
+        plain = {"zero_r": 0, "m_r": 1.0}
+        given = {one.name: getattr(self, one.name) for one in fields(self) if one.name != "dtype"}
+        return {name: value for name, value in given.items() if name not in plain or value != plain[name]}
+
     def arrays(self, path: str = "forward") -> tuple[str, ...]:
         """x, w; b with a bias; m, the factors of requantisation, in int8; r with a residual; y, the output."""
         self._path(path)

@@ -9,8 +9,9 @@ Two layers may become one kernel if the second reads the first and nothing else 
 exist. `Network.joint` decides it from the graph alone and says what is in the way otherwise: a pool between the two, a
 shortcut that still needs the map.
 
-Layers of int8 have neither GELU nor residual (`dwlab.layers`): there both are operations behind the layer. Their ReLU6
-is a ReLU, whose scale is chosen so that 127 stands for 6.
+Layers of int8 have no GELU (`dwlab.layers`): there it is an operation behind the layer, and so is the sum with a shortcut
+behind that. Their ReLU6 is a ReLU, whose scale is chosen so that 127 stands for 6 at most; their note says so, and
+`in_float` makes a ReLU6 of it again.
 
 Stride-2 layers pad as torchvision does, K // 2 on each side (Keras pads bottom and right; the sizes are the same).
 Sources: MobileNetV1 arXiv 1704.04861, MobileNetV2 arXiv 1801.04381, Xception arXiv 1610.02357, ProxylessNAS arXiv
@@ -21,12 +22,15 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from dwlab import records
 from dwlab.layers import ACTIVATIONS, DTYPES, LAYOUTS, DepthwiseConv2d, Pointwise
 from dwlab.problems import nearest, storage
+
+SIX = "its ReLU is a ReLU6: 127 stands for 6 at most"
+"""The note of an int8 layer that has a ReLU6 in floating point."""
 
 INPUT = "input"
 """What the first layer reads: the image, or for feed-forward blocks alone a map."""
@@ -88,6 +92,19 @@ class Operation:
 
 
 Problem = DepthwiseConv2d | Pointwise | Operation
+
+
+def in_float(network: Network, dtype: str = "float32") -> Network:
+    """The same layers and operations, none of them int8."""
+    layers = []
+    for layer in network.layers:
+        changed: dict[str, Any] = {"dtype": dtype}
+        if layer.note == SIX:
+            changed["activation"] = "relu6"
+        if layer.planned:
+            changed |= {"zero_x": 0, "zero_y": 0, "zero_r": 0, "m_r": 1.0}
+        layers.append(replace(layer, problem=replace(layer.problem, **changed)))
+    return replace(network, layers=tuple(layers), dtype=dtype)
 
 
 @dataclass(frozen=True)
@@ -310,6 +327,7 @@ class _Builder:
 
     def depthwise(self, name: str, stride: int = 1, activation: str = "none", note: str = "") -> None:
         own, after = self._activations(activation)
+        note = note or self._note(activation)
         made = DepthwiseConv2d(C=self.C, H=self.H, W=self.H, K=3, stride=stride, bias=True, activation=own, **self.how)
         self._add(name, made, "", note)
         if after:
@@ -317,11 +335,11 @@ class _Builder:
 
     def pointwise(self, name: str, filters: int, activation: str = "none", residual: str = "") -> None:
         own, after = self._activations(activation)
-        inside = bool(residual) and not self.int8
+        inside = bool(residual) and not after
         made = Pointwise(
             C=self.C, F=filters, H=self.H, W=self.H, bias=True, activation=own, residual=inside, **self.how
         )
-        self._add(name, made, residual if inside else "")
+        self._add(name, made, residual if inside else "", self._note(activation))
         if after:
             self.other(f"{name}.{after}", after)
         if residual and not inside:
@@ -337,15 +355,18 @@ class _Builder:
             return activation, ""
         return ("none", "gelu") if activation == "gelu" else (activation.removesuffix("6"), "")
 
-    def other(self, name: str, op: str, filters: int = 0, residual: str = "", **more: Any) -> None:
+    def _note(self, activation: str) -> str:
+        return SIX if self.int8 and activation == "relu6" else ""
+
+    def other(self, name: str, op: str, filters: int = 0, residual: str = "", note: str = "", **more: Any) -> None:
         made = Operation(
             op, C=self.C, F=filters or self.C, H=self.H, W=self.H, residual=bool(residual), **self.how, **more
         )
-        self._add(name, made, residual)
+        self._add(name, made, residual, note)
 
     def stem(self, filters: int, activation: str) -> None:
-        activation = self._activations(activation)[0]
-        self.other("stem", "conv2d", filters, K=3, stride=2, padding=1, bias=True, activation=activation)
+        own, note = self._activations(activation)[0], self._note(activation)
+        self.other("stem", "conv2d", filters, note=note, K=3, stride=2, padding=1, bias=True, activation=own)
 
     def head(self) -> None:
         self.other("head.mean", "mean")

@@ -872,15 +872,17 @@ class Judgement:
     __repr__ = __str__
 
 
-EPILOGUE = frozenset({"bias", "activation", "residual", "relu", "relu6", "gelu"})
+EPILOGUE = frozenset(
+    {"bias", "activation", "residual", "relu", "relu6", "gelu", "zero_x", "zero_y", "zero_r", "m_r"}
+)
 """What of a layer's description costs every stage about the same."""
 
 
 def bare(problem: Mapping[str, Any]) -> dict[str, Any]:
-    """A described problem without bias, activation and residual; fused layers are described in words."""
+    """A described problem without bias, activation, residual, zero points; fused layers are described in words."""
     kept = {key: value for key, value in problem.items() if key not in EPILOGUE}
     return {
-        key: " ".join(word for word in value.split() if word not in EPILOGUE) if key in ("first", "second") else value
+        key: " ".join(word for word in value.split() if word.split("=")[0] not in EPILOGUE) if key in ("first", "second") else value
         for key, value in kept.items()
     }
 

@@ -460,13 +460,16 @@ def intrinsics() -> SimpleNamespace:
         def one(typing: Any, a: Any) -> Any:
             return typed((a,))
 
+        def two(typing: Any, a: Any, b: Any) -> Any:
+            return typed((a, b))
+
         def three(typing: Any, a: Any, b: Any, c: Any) -> Any:
             return typed((a, b, c))
 
         def four_of(typing: Any, a: Any, b: Any, c: Any, d: Any) -> Any:
             return typed((a, b, c, d))
 
-        made = {1: one, 3: three, 4: four_of}[len(takes)]
+        made = {1: one, 2: two, 3: three, 4: four_of}[len(takes)]
         made.__name__ = name  # for Numba's messages
         return intrinsic(made)
 

@@ -8,13 +8,15 @@ point 0. Then a layer's sum is, with x and w int8,
     sum (scale_x (x - zero_x)) (scale_w w) = scale_x scale_w acc,     acc = sum (x - zero_x) w, an int32
 
 and its int8 output rint(acc * m) + zero_y, with m = scale_x scale_w / scale_y: one factor for each output channel. The
-bias is an int32 in units of scale_x scale_w. Layers compute exactly this (dwlab.layers); here is how a float layer
+bias is an int32 in units of scale_x scale_w; what a residual adds has a factor of its own, m_r = scale_r / scale_y, one
+number for the layer. Layers compute exactly this (dwlab.layers); here is how a float layer
 becomes one. Source: B. Jacob et al., "Quantization and Training of Neural Networks for Efficient
 Integer-Arithmetic-Only Inference", CVPR 2018.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -116,19 +118,27 @@ def check_positive(name: str, values: Any) -> None:
     )
 
 
-def layer_of(layer: Any, given: dict[str, Any], x: Scale, y: Scale) -> tuple[Any, dict[str, np.ndarray]]:
+def layer_of(
+    layer: Any, given: Mapping[str, Any], x: Scale, y: Scale, r: Scale | None = None
+) -> tuple[Any, dict[str, np.ndarray]]:
     """(the int8 layer, its w, b and m) of a float32 layer and its w and b, between maps of these scales.
 
-    The layer's relu6 becomes a relu: y's range ends at 6 in its place. Raises ProblemError for one with a GELU or a
-    residual, which int8 layers have not.
+    r: the scale of what a residual adds. The layer's relu6 becomes a relu: y's range ends at 6 in its place. Raises
+    ProblemError for one with a GELU, which int8 layers have not, for a relu6 with a residual, whose y does not end at
+    6, and for a residual without its scale.
     """
-    if layer.activation == "gelu" or layer.residual:
-        raise ProblemError(f"{layer} has a GELU or a residual: int8 layers have neither (dwlab.layers)")
+    if layer.activation == "gelu" or (layer.activation == "relu6" and layer.residual):
+        raise ProblemError(f"{layer}: int8 layers have no GELU, and no relu6 before a residual (dwlab.layers)")
+    if layer.residual != (r is not None):
+        raise ProblemError(f"{layer}: a scale of r belongs to a layer with a residual, and to no other")
     activation = "none" if layer.activation == "none" else "relu"
-    made = replace(layer, dtype="int8", activation=activation, zero_x=x.zero, zero_y=y.zero)
+    zeros: dict[str, Any] = {"zero_x": x.zero, "zero_y": y.zero}
+    if r is not None:
+        zeros |= {"zero_r": r.zero, "m_r": float(factors(1.0, [r.scale], y.scale)[0])}
+    made = replace(layer, dtype="int8", activation=activation, **zeros)
     w, scales = of_filters(given["w"], -1 if layer.op == "depthwise2d" and layer.layout == "NHWC" else 0)
     found = {"w": w, "m": factors(x.scale, scales, y.scale)}
     if layer.bias:
         b = np.rint(np.asarray(given["b"], np.float64) / (x.scale * scales))
-        found["b"] = np.clip(b, -(2**31), 2**31 - 1).astype(np.int32)
+        found["b"] = np.clip(b, -(2**30), 2**30).astype(np.int32)  # sums have room beside it
     return made, found

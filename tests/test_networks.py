@@ -180,17 +180,25 @@ def test_chains_hold_every_planned_layer_once(name):
 
 @pytest.mark.parametrize("name", NETWORKS)
 def test_int8_layers_have_what_int8_can(name):
-    """Same layers, same work; GELU and the sums with shortcuts are operations behind them."""
+    """Same layers, same work; GELU is an operation behind them, and the sum with a shortcut behind that."""
     made, plain = network(name, dtype="int8"), network(name)
     assert made.macs == plain.macs
     activations = [layer.problem.activation for layer in plain.layers if layer.planned]
     kinds = [layer.problem.op for layer in made.layers]
     assert kinds.count("gelu") == activations.count("gelu")
-    assert kinds.count("add") == sum(layer.planned and bool(layer.residual) for layer in plain.layers)
+    sums = [layer for layer in plain.layers if layer.planned and layer.residual]
+    assert kinds.count("add") == sum(layer.problem.activation == "gelu" for layer in sums)
+    assert sum(layer.planned and layer.problem.residual for layer in made.layers) == len(sums) - kinds.count("add")
     assert {layer.problem.activation for layer in made.layers} <= {"none", "relu"}
     if name == "mobilenet_v2":
-        assert made.layer("3.project.add").residual == "2.project"
-        assert made.layer("4.expand").input == "3.project.add"
+        assert made.layer("3.project").residual == "2.project" and made.layer("3.project").problem.residual
+    if name == "ceit_t":
+        assert made.layer("1.project.add").residual == "input" and made.layer("1.project.add").input == "1.project.gelu"
+    back = networks.in_float(made)
+    six = [layer.name for layer in plain.layers if layer.problem.activation == "relu6"]
+    assert [layer.name for layer in back.layers if layer.problem.activation == "relu6"] == six
+    if "gelu" not in activations:
+        assert [layer.problem for layer in back.layers] == [layer.problem for layer in plain.layers]
 
 
 # ------------------------------------------------------------------------------------------------- text and bad input

@@ -1,0 +1,126 @@
+"""Networks in int8: the scale of every map from a calibration pass, and the int8 layers that follow from them.
+
+Calibration runs some images through the float32 network and notes the least and the greatest value of every map. The
+observer's rule: where nothing is below 0, as after a relu, the 256 steps reach from 0 to the greatest value, zero point
+-128; elsewhere they reach as far below 0 as above, zero point 0. So zero points are of two kinds only, and layers of
+the same sizes share a kernel. What an image brings beyond the range is cut off.
+
+Filters have a scale for each output channel, biases are int32, and what a shortcut adds is rescaled by a factor of its
+own (`dwlab.quantisation`, `dwlab.layers`). A map is int8 if a depthwise or pointwise layer reads, adds or writes it.
+The other maps, which are the image, what the pool before a classifier gives, and the scores, stay in floating point, as
+do the weights of full convolutions and of the classifier. Operations between int8 maps are computed in floating point
+of the numbers that the int8 stand for, and rounded to the next map's steps (`storer`).
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numba import float32, int8, int32, uint32
+
+from dwlab import ptx, quantisation
+from dwlab.layers import DepthwiseConv2d
+from dwlab.networks import INPUT, Network
+from dwlab.problems import ProblemError
+from dwlab.quantisation import Scale
+from dwlab.target import cuda
+
+Range = tuple[float, float]
+"""The least and the greatest value of a map."""
+
+THREADS = 256
+
+
+@dataclass(frozen=True, eq=False)
+class Quantised:
+    """A network in int8. network: with the zero points and factors of these scales. scales: map -> its scale, None for
+    one that stays in floating point. parameters: depthwise or pointwise layer -> its int8 w, int32 b and float32 m; the
+    order of axes is that of a network's weights.
+    """
+
+    network: Network
+    scales: Mapping[str, Scale | None]
+    parameters: Mapping[str, Mapping[str, np.ndarray]]
+
+
+def stored(network: Network) -> frozenset[str]:
+    """The maps that are int8: those that a depthwise or pointwise layer reads, adds or writes."""
+    found = {name for layer in network.layers if layer.planned for name in (layer.name, layer.input, layer.residual)}
+    return frozenset(found - {""})
+
+
+def scale_of(low: float, high: float) -> Scale:
+    """The scale of a map whose values lie in low..high, by the observer's rule. Raises ProblemError as `of_range`."""
+    if low < 0:
+        high = max(-low, high)
+        low = -high
+    return quantisation.of_range(low, high)
+
+
+def quantised(network: Network, weights: Mapping[str, Mapping[str, np.ndarray]], ranges: Mapping[str, Range]) -> Any:
+    """The network in int8, from float32 weights and the range of each map; see Quantised.
+
+    Raises ProblemError, with the map's or layer's name, for a range that is missing, not finite, or 0 alone, and for
+    weights that are not finite.
+    """
+    if network.dtype != "int8":
+        raise ProblemError(f"{network.name} is {network.dtype}: give the table in int8, which has other operations")
+    scales: dict[str, Scale | None] = dict.fromkeys([INPUT, *(layer.name for layer in network.layers)])
+    for name in sorted(stored(network)):
+        if name not in ranges:
+            raise ProblemError(f"the calibration has no range of map {name}: calibrate with this network")
+        try:
+            scales[name] = scale_of(*ranges[name])
+        except ProblemError as error:
+            raise ProblemError(f"map {name}: {error}") from None
+    layers, parameters = [], {}
+    for layer in network.layers:
+        if layer.planned:
+            try:
+                made, parameters[layer.name] = _layer(layer.problem, weights[layer.name], layer, scales)
+            except ProblemError as error:
+                raise ProblemError(f"layer {layer.name}: {error}") from None
+            layer = replace(layer, problem=made)
+        layers.append(layer)
+    return Quantised(replace(network, layers=tuple(layers)), scales, parameters)
+
+
+def _layer(problem: Any, given: Mapping[str, np.ndarray], layer: Any, scales: Mapping[str, Scale | None]) -> Any:
+    last = isinstance(problem, DepthwiseConv2d) and problem.layout == "NHWC"  # its filters' channels come last
+    turned = {name: one.transpose(1, 2, 0) if name == "w" and last else one for name, one in given.items()}
+    r = scales[layer.residual] if layer.residual else None
+    made, arrays = quantisation.layer_of(problem, turned, scales[layer.input], scales[layer.name], r)
+    arrays["w"] = np.ascontiguousarray(arrays["w"].transpose(2, 0, 1) if last else arrays["w"])
+    return made, arrays
+
+
+# ------------------------------------------------------------------------------------------------ storing what is float
+
+
+@functools.cache
+def _kernel(relu: bool) -> Any:
+    @cuda.jit
+    def store(z, y, scale, zero):
+        i = uint32(cuda.grid(1))
+        if i >= uint32(y.size):
+            return
+        steps = ptx.rint(float32(z[i]) / scale)
+        low = int32(-128 - zero)
+        if relu:
+            low = int32(0)
+        y[i] = int8(int32(min(max(steps, low), int32(127 - zero)) + zero))
+
+    return store
+
+
+def storer(z: Any, y: Any, scale: Scale, relu: bool, stream: Any) -> None:
+    """y = clamp(rint(z / scale) + zero, low, 127), one kernel: z flat float16 or float32, y flat int8, of one size.
+
+    relu: low is the zero point, else -128. The quotient is float32.
+    """
+    grid = -(-int(y.shape[0]) // THREADS)
+    _kernel(relu)[grid, THREADS, stream](z, y, np.float32(scale.scale), np.int32(scale.zero))
