@@ -31,7 +31,7 @@ ONES = 0x01010101  # four int8
 
 @by_shape
 def kernel(layer, images):
-    one, requantise = product(layer, images), epilogue.requantise(layer)
+    one, requantise, ADDED = product(layer, images), epilogue.requantise_added(layer), layer.residual
     M, N, WORDS, ZERO, BIAS = one.M, one.N, one.words, layer.zero_x, layer.bias
     ACROSS = -(-N // TILE)
 
@@ -41,6 +41,7 @@ def kernel(layer, images):
         right = cuda.shared.array((SIDE, PITCH), float32)  # word of channels, filter: first every fourth one
         sums = cuda.local.array(16, int32)
         of_w = cuda.local.array(4, int32)
+        total = cuda.local.array(4, int32)
         p = cuda.local.array(4, int32)
         q = cuda.local.array(4, int32)
         bias = cuda.local.array(4, int32)
@@ -81,11 +82,15 @@ def kernel(layer, images):
                 bias[2], bias[3] = ptx.word_of_float(b2), ptx.word_of_float(b3)
             for e in range(4):
                 if m0 + i + e * SIDE < M:
-                    y0 = requantise(int32(sums[4 * e] - int32(ZERO) * of_w[0]), bias, factor, 0)
-                    y1 = requantise(int32(sums[4 * e + 1] - int32(ZERO) * of_w[1]), bias, factor, 1)
-                    y2 = requantise(int32(sums[4 * e + 2] - int32(ZERO) * of_w[2]), bias, factor, 2)
-                    y3 = requantise(int32(sums[4 * e + 3] - int32(ZERO) * of_w[3]), bias, factor, 3)
-                    at = uint32(((m0 + i + e * SIDE) * N + f) // 4)
+                    at, added = uint32(((m0 + i + e * SIDE) * N + f) // 4), int32(0)
+                    if ADDED:
+                        added = ptx.word_of_float(r[at])
+                    for k in range(4):
+                        total[k] = int32(sums[4 * e + k] - int32(ZERO) * of_w[k])
+                    y0 = requantise(total[0], bias, factor, 0, epilogue.byte(added, 0))
+                    y1 = requantise(total[1], bias, factor, 1, epilogue.byte(added, 1))
+                    y2 = requantise(total[2], bias, factor, 2, epilogue.byte(added, 2))
+                    y3 = requantise(total[3], bias, factor, 3, epilogue.byte(added, 3))
                     y[at] = ptx.float_of_word(ptx.pack_s8(y0, y1, y2, y3))
 
     return kernel
@@ -106,12 +111,12 @@ def traffic(layer):
     load = len(f0) * brought(m0, one.M) + len(m0) * brought(f0, one.N)
     load += (1 + layer.bias) * len(m0) * warp_traffic(np.where(f < one.N, f // 4, -1), 2)
     at = np.where((f < one.N) & (m < one.M), (m * one.N + f) // 4, -1)
-    return Traffic(*load, *warp_traffic(at.reshape(-1, SIDE * SIDE)))
+    store = warp_traffic(at.reshape(-1, SIDE * SIDE))
+    return Traffic(*(load + layer.residual * store), *store)
 
 
 def supports(layer):
-    whole = layer.C % 4 == 0 and layer.F % 4 == 0
-    return layer.layout == "NHWC" and whole and not layer.residual and small_indices(layer)
+    return layer.layout == "NHWC" and layer.C % 4 == 0 and layer.F % 4 == 0 and small_indices(layer)
 
 
 @register(kernel=kernel, traffic=traffic, supports=supports, dtypes=("int8",), view="words", aligned=16)
