@@ -1,11 +1,13 @@
 """Whole networks by our kernels against PyTorch's best: ``python benchmarks/record_networks.py [FOLDER]``.
 
-MobileNetV1, MobileNetV2, Xception and ProxylessNAS-GPU, in float32 and float16, at batch 1 and 32: the MobileNets at
-batch 1 first. For each, the last stages that take its layers and pairs are timed here, and the fastest are put into one
-CUDA graph: layer by layer (apart), and with fused modules where their times say so (fused). At batch 1 each step, at
-any batch the whole output is held against float64 before a time is taken, and on a fresh image after it. PyTorch's:
-eager, NCHW and channels last, pointwise layers as matrix products too, ReLUs in the call before them too, and with
---compiled through torch.compile; CUDA graphs, cuDNN's search on, the same precision. Both with random weights.
+MobileNetV1, MobileNetV2, Xception and ProxylessNAS-GPU, in float32 and float16, with --dtype int8 in int8, at batch 1
+and 32: the MobileNets at batch 1 first. For each, the last stages that take its layers and pairs are timed here, and
+the fastest are put into one CUDA graph: layer by layer (apart), and with fused modules where their times say so
+(fused). At batch 1 each step, at any batch the whole output is held against float64 before a time is taken, and on a
+fresh image after it. PyTorch's: eager, NCHW and channels last, pointwise layers as matrix products too, ReLUs in the
+call before them too, and with --compiled through torch.compile; CUDA graphs, cuDNN's search on, the same precision;
+beside int8, of which PyTorch has no such kernels, float16. Both with random weights. Kernels of int8 are held against
+integers bit by bit, the whole against the float network.
 
 Writes one record into FOLDER (the project's own if none is given): measurements of op `network`, the section
 `networks`, and in `network_kernels` what each kernel took. Networks compile in several processes while one at a time
@@ -22,6 +24,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import itertools
 import multiprocessing
 import os
@@ -44,6 +47,7 @@ from dwlab.networks import Network  # noqa: E402
 from dwlab.timing import Timing  # noqa: E402
 
 NETWORKS = ("mobilenet_v1", "mobilenet_v2", "xception", "proxylessnas")
+DTYPES = ("float32", "float16")  # that are recorded if none are given
 HOW = {"rounds": 5, "min_seconds": 0.05}
 MOST_PEERS_AHEAD = 8  # processes in which torch.compile runs at once: each takes some GB of memory
 
@@ -67,6 +71,20 @@ class Group:
 
     def __str__(self) -> str:
         return f"{self.name} {self.dtype} {self.layout}"
+
+    def calibration(self) -> Mapping[str, Any] | None:
+        """Of int8 the ranges of the maps, found once for all batches; None of others."""
+        return _calibrated(self) if self.dtype == "int8" else None
+
+    def ready(self, batch: int) -> Network:
+        """The network as it runs: in int8 with its zero points and factors."""
+        network = self.network(batch)
+        return network if network.dtype != "int8" else inference.quantise(network, None, self.calibration()).network
+
+
+@functools.cache
+def _calibrated(group: Group) -> Mapping[str, Any]:
+    return inference.calibrate(group.network(1))
 
 
 def plan(options: argparse.Namespace, known: Sequence[tuple[Any, ...]] = ()) -> list[Group]:
@@ -101,7 +119,7 @@ def measure(group: Group, batch: int, options: Mapping[str, Any], send: Send) ->
         "resolution": network.resolution,
     }  # fmt: skip
     try:
-        models = prepare(network, options["gpu"], options["last"], send)
+        models = prepare(group.ready(batch), options["gpu"], options["last"], send, group.calibration())
         said = [f"{what}: {wrong}" for what, model in models.items() if (wrong := wrong_before(model))]
         if said:
             send("row", row | {"failure": "WRONG: " + "; ".join(said)})
@@ -115,7 +133,7 @@ def measure(group: Group, batch: int, options: Mapping[str, Any], send: Send) ->
         if wrong:
             send("row", row | {"failure": f"WRONG: {wrong}"})
             return
-        row |= times(models, timed, made.peers)
+        row |= times(models, timed, made.peers) | ({"peer_dtype": "float16"} if group.dtype == "int8" else {})
         send("row", row)
         shown = {"path": "forward", "dtype": group.dtype, "shape": problem_of(row)}
         send("peers", [one.to_dict() | shown for one in made.peers])
@@ -126,7 +144,9 @@ def measure(group: Group, batch: int, options: Mapping[str, Any], send: Send) ->
         send("row", row | {"failure": _said(error)})
 
 
-def prepare(network: Network, gpu: str, last: int, send: Send) -> dict[str, inference.Model]:
+def prepare(
+    network: Network, gpu: str, last: int, send: Send, calibration: Mapping[str, Any] | None = None
+) -> dict[str, inference.Model]:
     """Models by what was timed here, which is sent too: "apart", and "fused" if any pair pays."""
     tuned = inference.tune(network, last)
     send("kernels", kernels(network, tuned.times))
@@ -135,9 +155,9 @@ def prepare(network: Network, gpu: str, last: int, send: Send) -> dict[str, infe
         more = f", and {len(others)} more" if others else ""
         send("note", f"{network.name}, batch {network.batch}, {network.dtype}: not timed: {what}: {why}{more}.")
     pieces = inference.partition(network, gpu, times=tuned.times)
-    models = {"apart": inference.prepare(network, times=tuned.times)}
+    models = {"apart": inference.prepare(network, times=tuned.times, calibration=calibration)}
     if any(len(piece) > 1 for piece in pieces):
-        models["fused"] = inference.prepare(network, None, pieces, times=tuned.times)
+        models["fused"] = inference.prepare(network, None, pieces, times=tuned.times, calibration=calibration)
     return models
 
 
@@ -161,6 +181,8 @@ def kernels(network: Network, times: inference.Times) -> list[dict[str, Any]]:
 def checked(network: Network) -> str:
     """What was held against float64, in words."""
     steps = "each step on its own input, and " if network.batch == 1 else ""
+    if network.dtype == "int8":
+        steps = steps.replace("input,", "input, kernels bit by bit,")
     return f"{steps}the whole output of {network.batch} image{'s' * (network.batch > 1)}, and of fresh ones after"
 
 
@@ -184,7 +206,8 @@ def wrong_after(models: Mapping[str, inference.Model]) -> str:
 
 def _wrong_whole(model: inference.Model, image: Any) -> str:
     error, theirs, _ = inference.whole(model, image)
-    return "" if inference.near(error, theirs) else f"the output is off by {error:.1e}, PyTorch's by {theirs:.1e}"
+    near = inference.near(error, theirs, model.quantised is not None)
+    return "" if near else f"the output is off by {error:.1e}, PyTorch's by {theirs:.1e}"
 
 
 def times(
@@ -299,6 +322,7 @@ def work(link: Any, group: Group, options: Mapping[str, Any]) -> None:
 
         torch.cuda.init()
         weights = inference.random_weights(group.network(1))
+        group.calibration()  # before anything is timed
         if options["compiled"]:
             with turn("ahead", group.batches[0]):
                 for batch in group.batches:
@@ -306,8 +330,8 @@ def work(link: Any, group: Group, options: Mapping[str, Any]) -> None:
                     torch.cuda.empty_cache()
         for batch in group.batches:
             with turn("kernels", batch):
-                inference.compile_candidates(group.network(batch), options["last"], options["processes"])
-                planner.plan(group.network(batch), options["gpu"])  # what `partition` asks: kept from here on
+                inference.compile_candidates(group.ready(batch), options["last"], options["processes"])
+                planner.plan(group.ready(batch), options["gpu"])  # what `partition` asks: kept from here on
                 torch.cuda.empty_cache()
             with turn("gpu", batch):
                 measure(group, batch, options, send)
@@ -474,7 +498,7 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     )  # fmt: skip
     parser.add_argument("folder", nargs="?", default=str(ROOT / "dwlab" / "records"), help="where the record goes")
     parser.add_argument("--network", action="append", help=f"only this, may be repeated ({', '.join(NETWORKS)})")
-    parser.add_argument("--dtype", action="append", choices=inference.DTYPES, help="storage type (default: both)")
+    parser.add_argument("--dtype", action="append", choices=inference.DTYPES, help="storage type (default: the floats)")
     parser.add_argument("--batch", action="append", type=int, help="images (default: 1 and 32)")
     parser.add_argument("--layout", action="append", choices=LAYOUTS, help="of our maps (default: NHWC)")
     parser.add_argument("--last", type=int, default=2, help="try so many of the last stages (default: %(default)s)")
@@ -486,7 +510,7 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--missing", action="store_true", help="only what no record has")
     parser.add_argument("--list", action="store_true", help="list the networks and measure nothing")
     options = parser.parse_args(given)
-    options.network, options.dtype = options.network or list(NETWORKS), options.dtype or list(inference.DTYPES)
+    options.network, options.dtype = options.network or list(NETWORKS), options.dtype or list(DTYPES)
     options.batch, options.layout = options.batch or [1, 32], options.layout or ["NHWC"]
     for name, least in (("batch", 1), ("last", 1), ("processes", 1)):
         values = getattr(options, name)

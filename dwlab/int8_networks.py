@@ -2,8 +2,8 @@
 
 Calibration runs some images through the float32 network and notes the least and the greatest value of every map. The
 observer's rule: where nothing is below 0, as after a relu, the 256 steps reach from 0 to the greatest value, zero point
--128; elsewhere they reach as far below 0 as above, zero point 0. So zero points are of two kinds only, and layers of
-the same sizes share a kernel. What an image brings beyond the range is cut off.
+-128; elsewhere -127 to 127 reach as far below 0 as above, zero point 0. So zero points are of two kinds only, and
+layers of the same sizes share a kernel. What an image brings beyond the range is cut off.
 
 Filters have a scale for each output channel, biases are int32, and what a shortcut adds is rescaled by a factor of its
 own (`dwlab.quantisation`, `dwlab.layers`). A map is int8 if a depthwise or pointwise layer reads, adds or writes it.
@@ -55,10 +55,8 @@ def stored(network: Network) -> frozenset[str]:
 
 def scale_of(low: float, high: float) -> Scale:
     """The scale of a map whose values lie in low..high, by the observer's rule. Raises ProblemError as `of_range`."""
-    if low < 0:
-        high = max(-low, high)
-        low = -high
-    return quantisation.of_range(low, high)
+    found = quantisation.of_range(low, high)
+    return found if low >= 0 else Scale(max(-low, high) / quantisation.HIGH, 0)
 
 
 def quantised(network: Network, weights: Mapping[str, Mapping[str, np.ndarray]], ranges: Mapping[str, Range]) -> Any:

@@ -880,11 +880,12 @@ EPILOGUE = frozenset(
 
 def bare(problem: Mapping[str, Any]) -> dict[str, Any]:
     """A described problem without bias, activation, residual, zero points; fused layers are described in words."""
+
+    def words(text: str) -> str:
+        return " ".join(word for word in text.split() if word.split("=")[0] not in EPILOGUE)
+
     kept = {key: value for key, value in problem.items() if key not in EPILOGUE}
-    return {
-        key: " ".join(word for word in value.split() if word.split("=")[0] not in EPILOGUE) if key in ("first", "second") else value
-        for key, value in kept.items()
-    }
+    return {key: words(value) if key in ("first", "second") else value for key, value in kept.items()}
 
 
 def measured_times(made: Plan, rows: Iterable[records.Measurement]) -> dict[Conv | Fused, float]:

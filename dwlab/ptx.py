@@ -57,7 +57,8 @@ cuda.syncthreads).
 
 In gpu mode these are Numba intrinsics around inline PTX; in simulated mode dwlab.simt executes what they mean, counts
 it and finds what is wrong (dwlab.simt.wide, narrow, tensor). Source: PTX ISA 8.7, "ld", "st", "cp.async", "cvt",
-"mma", "add", "ldmatrix", "dp4a", "prmt", "cvt.pack". Where an instruction is missing on a GPU (`needs`), compiling says so.
+"mma", "add", "ldmatrix", "dp4a", "prmt", "cvt.pack". Where an instruction is missing on a GPU (`needs`), compiling says
+so.
 """
 
 from __future__ import annotations

@@ -97,7 +97,8 @@ def factors(x: float, w: Any, y: float) -> np.ndarray:
     check_positive("the scale of x", x)
     check_positive("the scale of w", w)
     check_positive("the scale of y", y)
-    m = (float(x) * np.asarray(w, np.float64) / float(y)).astype(np.float32)
+    with np.errstate(over="ignore"):  # infinite, which is said below
+        m = (float(x) * np.asarray(w, np.float64) / float(y)).astype(np.float32)
     check_positive("m", m)
     return m
 

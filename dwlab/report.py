@@ -572,7 +572,9 @@ def networks_summary(runs: Sequence[Record] | None = None, gpu: str | None = Non
         name = row["network"] if len(layouts) == 1 else f"{row['network']}, {row['layout']}"
         cells = [name, row["dtype"], f"{row['batch']}", records._round(row.get("apart_us"))]
         cells += [records._round(row.get("fused_us")), f"{row['pairs']}" if "pairs" in row else ""]
-        cells += [(row.get("peer") or "").removeprefix("PyTorch "), records._round(row.get("peer_time_us"))]
+        peer = (row.get("peer") or "").removeprefix("PyTorch ")
+        other = row.get("peer_dtype") if peer else None  # PyTorch has no int8 of these layers
+        cells += [f"{other}: {peer}" if other else peer, records._round(row.get("peer_time_us"))]
         cells += [records._times(row.get("speedup_vs_peer")), _mj(row.get("joules")), _mj(row.get("peer_joules"))]
         cells += [records._times(_saved(row)), row.get("failure") or records._result(row)]
         lines.append(records._line(cells))
@@ -599,6 +601,9 @@ def networks_summary(runs: Sequence[Record] | None = None, gpu: str | None = Non
         f"One inference as one CUDA graph, random weights, maps in {' and '.join(sorted(layouts))}. apart: a kernel "
         "for each layer; fused: two layers in one kernel where their measured times say so. × PyTorch: its fastest way "
         "over the faster of ours, in time, and PyTorch's energy over ours.  ",
+        *(["int8: beside PyTorch's float16, as PyTorch has no int8 of these layers on a GPU.  "] * any(
+            row["dtype"] == "int8" for row in rows
+        )),
         f"Measured on {'; '.join(dict.fromkeys(run.where() for run in used))}.",
         "",
     ]

@@ -62,7 +62,7 @@ def test_only_what_is_asked_for_and_not_recorded(tmp_path):
         (["--last", "0"], "--last 0: at least 1"),
         (["--seconds", "nan"], "--seconds nan: a positive number"),
         (["--window", "0"], "--window 0.0: a positive number"),
-        (["--dtype", "int8"], "invalid choice"),
+        (["--dtype", "bfloat16"], "invalid choice"),
         (["--layout", "NHCW"], "invalid choice"),
     ],
 )

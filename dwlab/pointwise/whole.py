@@ -322,7 +322,8 @@ class Stream:
         begin(pool, w_at, w, f0, t) starts the copies of the first chunks of filters, from f0 on, to word w_at of the
         shared array `pool`; t: the thread. What it has started copying before, and not committed, comes with the first.
         go(pool, x_at, w_at, w, b, m, r, y, f0, m0, t) computes all groups, pixels at word x_at, and hands outputs to
-        `put` (see `finish`, and `get`) as rows m0 + pixel. A barrier before copies to the same words start again is the caller's.
+        `put` as rows m0 + pixel (put and get: see `finish`). A barrier before copies to the same words start again is
+        the caller's.
         """
         CHUNK, CHUNKS, STEP, STEPS = self.chunk, self.chunks, self.BN * self.w_pitch, self.groups * self.chunks
         BN, WM, WN, WARPS, PITCH, W_PITCH = self.BN, self.WM, self.WN, self.BN // self.WN, self.pitch, self.w_pitch

@@ -158,7 +158,7 @@ SECTIONS: dict[str, dict[str, str]] = {
         "apart_us": "positive?", "apart_p10_us": "positive?", "apart_p90_us": "positive?", "kernels": "count?",
         "fused_us": "positive?", "fused_p10_us": "positive?", "fused_p90_us": "positive?", "fused_kernels": "count?",
         "pairs": "count?", "operations": "count?", "cold": "text?", "checked": "text?", "peer": "text?",
-        "peer_time_us": "positive?", "speedup_vs_peer": "positive?", "failure": "text?",
+        "peer_time_us": "positive?", "speedup_vs_peer": "positive?", "peer_dtype": "text?", "failure": "text?",
         "joules": "positive?", "watts": "positive?", "window_s": "positive?", "rest_watts": "positive?",
         "peer_joules": "positive?", "peer_watts": "positive?", "peer_window_s": "positive?",
         "peer_rest_watts": "positive?", "energy_failure": "text?",
