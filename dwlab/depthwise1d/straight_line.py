@@ -298,11 +298,13 @@ def warp_sums(K: int) -> Any:
 
 
 def in_turn(calls: list[Callable[..., None]], arguments: int = 3) -> Any:
-    """The device function that makes all these calls, one after the other, with the same 3 to 7 arguments.
+    """The device function that makes all these calls, one after the other, with the same 3 to 8 arguments.
 
     Halves of halves, not a chain: Numba compiles a function where another first calls it, and so each level is a level
-    of Python's recursion.
+    of Python's recursion. Raises ValueError for another number of arguments.
     """
+    if arguments not in range(3, 9):
+        raise ValueError(f"calls in turn have 3 to 8 arguments, not {arguments}: write in_turn's functions of so many")
     if len(calls) == 1:
         return calls[0]
     if not calls:
@@ -337,12 +339,19 @@ def in_turn(calls: list[Callable[..., None]], arguments: int = 3) -> Any:
             first(a, b, c, d, e, f)
             second(a, b, c, d, e, f)
 
-    else:
+    elif arguments == 7:
 
         @cuda.jit(device=True, forceinline=True)
         def both(a, b, c, d, e, f, g):
             first(a, b, c, d, e, f, g)
             second(a, b, c, d, e, f, g)
+
+    else:
+
+        @cuda.jit(device=True, forceinline=True)
+        def both(a, b, c, d, e, f, g, h):
+            first(a, b, c, d, e, f, g, h)
+            second(a, b, c, d, e, f, g, h)
 
     return both
 
