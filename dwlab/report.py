@@ -287,65 +287,79 @@ def layers_summary(runs: Sequence[Record] | None = None, gpu: str | None = None)
     """Our stages against PyTorch's best on layers of image networks, a row an op, storage type and batch; the losses.
 
     The geometric mean, least and greatest of the peer's time over ours; how many layers are slower, or have no time of
-    ours or no peer; and the fraction of the copy bandwidth, of all layers and of large ones.
+    ours or no peer; and the fraction of the copy bandwidth, of all layers and of large ones. Where fused layers were
+    timed beside our own two kernels, the geometric mean and the least of that, and how many of how many are slower.
     """
     rows, used = layers(runs, gpu)
     if not rows:
         return Markdown(_NO_LAYERS)
     head = ["layers of", "dtype", "batch", "layers", "× peer, geometric mean", "least", "greatest", "slower"]
     head += ["no time or no peer", "of copy, median", "large layers: least", "median", "at 85 % of copy"]
+    beside = any(row.get("speedup_vs_apart") for row in rows)
+    head += ["× apart, geometric mean", "least", "slower"] if beside else []
     lines = [records._line(head), records._line(["---", "---"] + ["---:"] * (len(head) - 2))]
     groups: dict[tuple[str, str, int], list[Mapping[str, Any]]] = {}
     for row in rows:
         groups.setdefault((_op(row), row["dtype"], row["batch"]), []).append(row)
     for (op, dtype, batch), here in groups.items():
         ratios = sorted(row["speedup_vs_peer"] for row in here if row.get("speedup_vs_peer"))
-        mean = math.exp(sum(map(math.log, ratios)) / len(ratios)) if ratios else None
         fractions = [row["fraction_of_copy"] for row in here if row.get("fraction_of_copy")]
         large = [row["fraction_of_copy"] for row in here if row.get("fraction_of_copy") and _large(row)]
-        cells = [op, dtype, f"{batch}", f"{len(here)}", records._times(mean)]
+        cells = [op, dtype, f"{batch}", f"{len(here)}", _geometric(ratios)]
         cells += [records._times(ratios[i]) if ratios else "" for i in (0, -1)]
         cells += [f"{sum(ratio < 1 for ratio in ratios)}", f"{len(here) - len(ratios)}", _median(fractions)]
         cells += [records._percent(min(large, default=None)), _median(large)]
         cells.append(f"{sum(one >= 0.85 for one in large)} of {len(large)}" if large else "")
+        if beside:
+            own = [row["speedup_vs_apart"] for row in here if row.get("speedup_vs_apart")]
+            cells += [_geometric(own), records._times(min(own, default=None))]
+            cells.append(f"{sum(ratio < 1 for ratio in own)} of {len(own)}" if own else "")
         lines.append(records._line(cells))
-    lost = [row for row in rows if row.get("speedup_vs_peer") and row["speedup_vs_peer"] < 1]
     lines.append("")
-    if lost:
-        lines.append(f"Slower than the peer, {len(lost)} of {len(rows)}: " + "; ".join(map(_lost, lost)) + ".  ")
+    for name, of in (("speedup_vs_peer", "the peer"), ("speedup_vs_apart", "our own layer by layer")):
+        timed = [row for row in rows if row.get(name)]
+        lost = [f"{_name(row)} {row[name]:.2f}" for row in timed if row[name] < 1]
+        if lost:
+            among = len(rows) if of == "the peer" else len(timed)
+            lines.append(f"Slower than {of}, {len(lost)} of {among}: " + "; ".join(lost) + ".  ")
     failed = [row for row in rows if row.get("failure")]
     if failed:
         said = (f"{_name(row)}: {row['failure']}" for row in failed)
         lines.append(f"Without a time or a peer, or with a wrong stage, {len(failed)}: " + "; ".join(said) + ".  ")
-    lines += _layers_notes(used)
+    lines += _layers_notes(used, beside)
     return Markdown("\n".join(lines))
 
 
 def layers_table(runs: Sequence[Record] | None = None, gpu: str | None = None) -> Markdown:
-    """Every layer recorded: our fastest stage and layout beside the fastest peer."""
+    """Every layer recorded: our fastest stage and layout beside the fastest peer, and our own two kernels of a pair."""
     rows, used = layers(runs, gpu)
     if not rows:
         return Markdown(_NO_LAYERS)
     head = ["layers of", "layer", "dtype", "batch", "networks", "stage", "layout", "time (µs)", "of copy"]
-    head += ["peer", "peer (µs)", "× peer", ""]
-    lines = [records._line(head), records._line(["---"] * 7 + ["---:"] * 2 + ["---"] + ["---:"] * 2 + ["---"])]
+    beside = any(row.get("apart_time_us") for row in rows)
+    head += ["peer", "peer (µs)", "× peer", *(["apart (µs)", "× apart"] if beside else []), ""]
+    numbers = 4 if beside else 2
+    lines = [records._line(head), records._line(["---"] * 7 + ["---:"] * 2 + ["---"] + ["---:"] * numbers + ["---"])]
     for row in rows:
         cells = [_op(row), row["layer"], row["dtype"], f"{row['batch']}", row["networks"], row.get("stage") or ""]
         cells += [row.get("layout") or "", records._round(row.get("time_us"))]
         cells += [records._percent(row.get("fraction_of_copy")), row.get("peer") or ""]
         cells += [records._round(row.get("peer_time_us")), records._times(row.get("speedup_vs_peer"))]
+        if beside:
+            cells += [records._round(row.get("apart_time_us")), records._times(row.get("speedup_vs_apart"))]
         lines.append(records._line([*cells, row.get("failure") or records._result(row)]))
-    lines += ["", *_layers_notes(used)]
+    lines += ["", *_layers_notes(used, beside)]
     return Markdown("\n".join(lines))
 
 
-def _layers_notes(used: Sequence[Record]) -> list[str]:
+def _layers_notes(used: Sequence[Record], beside: bool) -> list[str]:
     notes = dict.fromkeys(note for run in used for note in run.notes)
     return [
         *(f"{note}  " for note in notes),
         "× peer: the fastest of PyTorch's ways over our fastest stage, both in CUDA graphs, each in its best layout; "
         "int8 against PyTorch's float16. of copy: compulsory bytes over the time, against the copy measured in the "
         f"same run. large: {LARGE_US:g} µs or more at the copy bandwidth.  ",
+        *(["× apart: our own kernels of a pair, one after the other in a graph, over the fused one.  "] * beside),
         f"Measured on {'; '.join(dict.fromkeys(run.where() for run in used))}.",
         "",
     ]
@@ -359,8 +373,8 @@ def _name(row: Mapping[str, Any]) -> str:
     return f"{row['layer']} ({_op(row)}, {row['dtype']}, batch {row['batch']})"
 
 
-def _lost(row: Mapping[str, Any]) -> str:
-    return f"{_name(row)} {row['speedup_vs_peer']:.2f}"
+def _geometric(ratios: Sequence[float]) -> str:
+    return records._times(math.exp(sum(map(math.log, ratios)) / len(ratios))) if ratios else ""
 
 
 def _large(row: Mapping[str, Any]) -> bool:

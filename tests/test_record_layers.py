@@ -408,6 +408,31 @@ def test_every_layer_is_in_the_table_and_both_are_named_for_files(tmp_path):
     assert "geometric mean" in filled and "old" not in filled
 
 
+def test_pairs_beside_our_own_layer_by_layer(tmp_path):
+    beside = [
+        row("fused", "dwpw", layer="a", dtype="int8", us=20.0, apart="naive then int8", apart_time_us=30.0,
+            speedup_vs_apart=1.5),
+        row("fused", "dwpw", layer="b", dtype="int8", us=50.0, apart="naive then int8", apart_time_us=30.0,
+            speedup_vs_apart=0.6),
+        row("fused", "dwpw", layer="c", dtype="int8", us=25.0),
+    ]  # fmt: skip
+    run = recorded(tmp_path, [row(), *beside])
+    text, table = report.layers_summary([run]), report.layers_table([run])
+    head, line, *rows = [one.split(" | ") for one in text.splitlines() if one.startswith("|")]
+    assert head[-3:] == ["× apart, geometric mean", "least", "slower |"] and len(line) == len(head)
+    mean = math.sqrt(1.5 * 0.6)
+    assert [one[-3:] for one in rows] == [["", "", " |"], [f"{mean:.2f}", "0.60", "1 of 2 |"]]
+    assert "Slower than our own layer by layer, 1 of 2: b (fused/dwpw, int8, batch 32) 0.60." in text
+    assert "Slower than the peer" not in text and "× apart: our own kernels of a pair" in text
+    head, line, *rows = [one.split(" | ") for one in table.splitlines() if one.startswith("|")]
+    assert head[-4:-1] == ["× peer", "apart (µs)", "× apart"]
+    assert {len(one) for one in (line, *rows)} == {len(head)}
+    assert [one[12:14] for one in rows] == [["", ""], ["30.00", "1.50"], ["30.00", "0.60"], ["", ""]]
+    without = recorded(tmp_path / "without", [row(), row(layer="c")])
+    for made in (report.layers_summary([without]), report.layers_table([without])):
+        assert "apart" not in made  # no column of nothing
+
+
 def test_the_newest_row_of_each_layer_counts_and_runs_add_up(tmp_path):
     old = recorded(tmp_path, [row(peer=75.0), row(layer="b")], "2026-11-20T10:00:00+00:00", notes=["old"])
     new = recorded(tmp_path, [row(), row(layer="c")], notes=["new"])
