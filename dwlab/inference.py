@@ -938,7 +938,8 @@ def forward(
 
     image, parameters: tensors of one dtype, in which everything is computed. gemm: as in linear_part. joined: a ReLU
     in the call before it, where there is such a call (with_relu). stored: the dtype to which each map is rounded, if it
-    is another, or a function of a map's name and the map that rounds it. observe: called with each map's name and the map.
+    is another, or a function that rounds it, of a map's name and the map. observe: called with each map's name and the
+    map.
     """
     maps = {INPUT: image}
     if observe is not None:

@@ -342,9 +342,9 @@ for i in range(DEPTH):
 scales = [quantisation.of_range(map.min(), map.max()) for map in maps]
 
 
-def on_kernels(layer, arrays):
-    """What the stage `naive` of this layer computes."""
-    one = stage(f"{layer.op}/forward/naive")
+def on_kernels(layer, arrays, name="naive"):
+    """What a stage of this layer computes."""
+    one = stage(f"{layer.op}/forward/{name}")
     on = {name: cuda.to_device(np.ascontiguousarray(array)) for name, array in {**arrays, "y": layer.nans("y")}.items()}
     one.run(layer, on)
     return on["y"].copy_to_host()
@@ -407,6 +407,42 @@ with_alt(
 # four bytes a channel and keeps small filters from being stored coarsely. Real networks are calibrated on real inputs, and
 # often trained a little further with the rounding in the loop.
 #
+# ### A block with a shortcut
+#
+# MobileNetV2's blocks add what came in. That map is int8 too, in steps of its own, and so it has a factor of its own,
+# $m_r = s_r / s_y$, and is added *before* the rounding, of which there is still one:
+# $\mathrm{rint}(m \cdot \mathrm{sum} + m_r (r - z_r)) + z_y$. Here is such a block, and what it costs to forget the factor. A whole
+# network in whole numbers, calibrated and held against floating point, is `python -m dwlab infer mobilenet_v2 --dtype int8`.
+
+# %%
+wide = ({"layout": "NHWC", "bias": True, "activation": "relu"}, {"layout": "NHWC", "bias": True, "residual": True})
+block = (
+    Pointwise(1, 16, 32, 8, 8, **wide[0]), DepthwiseConv2d(1, 32, 8, 8, 3, **wide[0]), Pointwise(1, 32, 16, 8, 8, **wide[1]),
+)  # fmt: skip
+drawn, given = np.random.default_rng(2), []
+floats, scale = [maps[0]], [scales[0]]
+for layer in block:
+    shape = layer.shapes()["w"]
+    w = drawn.normal(size=shape) / np.sqrt(9 if layer.op == "depthwise2d" else layer.C)
+    given.append({"w": w.astype(np.float32), "b": drawn.normal(size=shape[-1] if len(shape) == 3 else shape[0]).astype(np.float32)})
+    added = {"r": maps[0]} if layer.residual else {}
+    floats.append(reference(layer, "forward", {"x": floats[-1], **given[-1], **added})["y"].astype(np.float32))
+    scale.append(quantisation.of_range(floats[-1].min(), floats[-1].max()))
+for forgotten in (False, True):
+    q = [scale[0].quantise(maps[0])]
+    for i, float_layer in enumerate(block):
+        r = scale[0] if float_layer.residual else None
+        layer, whole_arrays = quantisation.layer_of(float_layer, given[i], scale[i], scale[i + 1], r)
+        if forgotten and layer.residual:
+            layer = replace(layer, m_r=1.0)
+        arrays = {"x": q[-1], **whole_arrays, **({"r": q[0]} if layer.residual else {})}
+        q.append(on_kernels(layer, arrays, "int8"))
+        assert np.array_equal(q[-1], reference(layer, "forward", arrays)["y"])
+    error = off(scale[-1].values(q[-1]), floats[-1])
+    print(f"m_r = {layer.m_r:.2f}: every kernel right to the bit, the block off by {error:.1%}")
+    assert (error > 0.1) == forgotten
+
+# %% [markdown]
 # ## Measure
 #
 # What is recorded for int8: our fastest stage, and PyTorch's fastest way in float16 beside it, as it has no int8
