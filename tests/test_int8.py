@@ -293,6 +293,13 @@ def plans(id, problem):
     return list(found.values())
 
 
+def with_residual(problem):
+    """The same layer, or pair, adding a map."""
+    if isinstance(problem, Fused):
+        return replace(problem, second=with_residual(problem.second))
+    return replace(problem, residual=True, zero_r=-9, m_r=0.7)
+
+
 @pytest.mark.parametrize(
     ("id", "sizes"),
     [
@@ -303,11 +310,13 @@ def plans(id, problem):
     ],
 )
 def test_every_plan_is_right_and_its_traffic_is_counted(monkeypatch, id, sizes):
-    problem = problem_of(sizes)
-    every = plans(id, problem)
-    assert len(every) >= 8
-    for plan in every:
-        one = planned(monkeypatch, id, plan)
+    """Every second one with a residual."""
+    both = problem_of(sizes), with_residual(problem_of(sizes))
+    every = [plans(id, problem) for problem in both]
+    assert len(every[0]) == len(every[1]) >= 8
+    for number in range(len(every[0])):
+        problem = both[number % 2]
+        one = planned(monkeypatch, id, every[number % 2][number])
         given = problem.inputs(one.path, seed=7)
         ran(one, problem, given)
         traffic.compare(one, problem).raise_if_different()
@@ -350,3 +359,25 @@ def test_they_compile_without_spills_to_instructions_for_int8(id, sizes, opcode)
     found = inspect.compile(id, problem=problem_of(sizes), cc="9.0")
     assert found.spill_stores == found.spill_loads == found.local_bytes == 0
     assert found.sass is None or any(name.startswith(opcode) for name in found.opcodes)
+
+
+@needs_compiler
+@pytest.mark.parametrize(
+    ("id", "sizes"),
+    [
+        # Warps of several rows or columns of products, which no small problem is given.
+        ("pointwise/forward/int8", "N=1 C=64 F=128 H=56 W=56 bias relu zero_x=-128 zero_y=-128"),
+        ("pointwise/forward/int8", "N=32 C=384 F=64 H=14 W=14 bias residual m_r=0.7"),
+        (
+            "fused/pwdw/int8",
+            "N=1 C=96 F=96 H=14 W=14 relu zero_y=-128 -> N=1 C=96 H=14 W=14 K=3 bias residual zero_x=-128 m_r=0.7",
+        ),
+        (
+            "fused/pwpw/int8",
+            "N=1 C=96 F=384 H=14 W=14 relu zero_y=-128 -> N=1 C=384 F=96 H=14 W=14 bias residual zero_x=-128 m_r=0.7",
+        ),
+    ],
+)
+def test_layers_of_networks_compile_without_spills(id, sizes):
+    found = inspect.compile(id, problem=problem_of(sizes), cc="9.0")
+    assert found.spill_stores == found.spill_loads == found.local_bytes == 0
