@@ -304,7 +304,7 @@ def in_turn(calls: list[Callable[..., None]], arguments: int = 3) -> Any:
     of Python's recursion. Raises ValueError for another number of arguments.
     """
     if arguments not in range(3, 9):
-        raise ValueError(f"calls in turn have 3 to 8 arguments, not {arguments}: write in_turn's functions of so many")
+        raise ValueError(f"calls in turn have 3 to 8 arguments, not {arguments}: pass fewer, or add a branch here")
     if len(calls) == 1:
         return calls[0]
     if not calls:
