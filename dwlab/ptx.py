@@ -3,7 +3,8 @@
     load4(array, index) -> a, b, c, d            four float32 of a global array at once (ld.global.v4.f32)
     store4(array, index, a, b, c, d)             and back (st.global.v4.f32)
     load4_shared, store4_shared                  the same in shared memory (ld.shared.v4.f32, st.shared.v4.f32)
-    load2, store2_shared                         two of a global, to a shared array (ld.global.v2.f32, st.shared.v2.f32)
+    load2, store2                                two of a global array (ld.global.v2.f32, st.global.v2.f32)
+    store2_shared(array, index, a, b)            two to a shared array (st.shared.v2.f32)
     copy4_async(shared, i, source, j)            16 bytes from global to shared memory, past the registers and without
                                                  waiting (cp.async.cg.shared.global)
     commit()                                     makes a group of this thread's copies so far (cp.async.commit_group)
@@ -51,7 +52,7 @@ h = tf32(x) and l = tf32(x - h) for both operands, the three products l h, h l a
 float32.
 
 Arrays are float32 and C-contiguous. An index counts elements from the array's first one, through all its dimensions,
-and is a multiple of 4 (load2, store2_shared: of 2): the hardware takes 16 bytes at 16-byte addresses only. After
+and is a multiple of 4 (load2, store2, store2_shared: of 2): the hardware takes 16 bytes at 16-byte addresses only. After
 wait(0) a thread sees its own copies; other threads see them after a barrier that follows (cuda.syncwarp,
 cuda.syncthreads).
 
@@ -72,7 +73,7 @@ from dwlab import target
 from dwlab.simt import narrow, tensor, wide
 from dwlab.simt.intrinsics import register_meaning
 
-NAMES = ("load4", "store4", "load4_shared", "store4_shared", "load2", "store2_shared")
+NAMES = ("load4", "store4", "load4_shared", "store4_shared", "load2", "store2", "store2_shared")
 NAMES += ("copy4_async", "commit", "wait")
 NAMES += ("halves", "join_halves", "bfloats", "join_bfloats")
 NAMES += ("tf32", "mma_tf32", "mma_f16", "mma_bf16", "mma_s8", "ldmatrix_x4", "ldmatrix_x4_trans")
@@ -121,6 +122,11 @@ def store4_shared(array: Any, index: int, a: float, b: float, c: float, d: float
 def load2(array: Any, index: int) -> tuple[float, float]:
     """array[index : index + 2] of a global array."""
     _outside("load2")
+
+
+def store2(array: Any, index: int, a: float, b: float) -> None:
+    """array[index : index + 2] = a, b in a global array."""
+    _outside("store2")
 
 
 def store2_shared(array: Any, index: int, a: float, b: float) -> None:
@@ -346,16 +352,22 @@ def intrinsics() -> SimpleNamespace:
 
         return store
 
-    @intrinsic
-    def store_two(typing: Any, array: Any, index: Any, a: Any, b: Any) -> Any:
-        checked("store2_shared", array, index)
+    def stores_two(name: str, space: str) -> Any:
+        shared = space == "shared"
+        text = f"st.{space}.v2.f32 [$0], {{$1, $2}};"
 
-        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            at = address(context, builder, array, args[0], index, args[1], shared=True)
-            line(builder, void, "st.shared.v2.f32 [$0], {$1, $2};", "r,f,f", at, *args[2:])
-            return context.get_dummy_value()
+        @intrinsic
+        def store(typing: Any, array: Any, index: Any, a: Any, b: Any) -> Any:
+            checked(name, array, index)
 
-        return types.void(array, index, types.float32, types.float32), generate
+            def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+                at = address(context, builder, array, args[0], index, args[1], shared)
+                line(builder, void, text, f"{'lr'[shared]},f,f", at, *args[2:])
+                return context.get_dummy_value()
+
+            return types.void(array, index, types.float32, types.float32), generate
+
+        return store
 
     @intrinsic
     def copy(typing: Any, shared: Any, i: Any, source: Any, j: Any) -> Any:
@@ -542,7 +554,8 @@ def intrinsics() -> SimpleNamespace:
         load4_shared=loads("load4_shared", "shared"),
         store4_shared=stores("store4_shared", "shared"),
         load2=loads("load2", "global", 2),
-        store2_shared=store_two,
+        store2=stores_two("store2", "global"),
+        store2_shared=stores_two("store2_shared", "shared"),
         copy4_async=copy,
         commit=commit_group,
         wait=wait_group,
@@ -555,6 +568,7 @@ _MEANINGS = SimpleNamespace(
     load4_shared=wide.load("ptx.load4_shared", "shared"),
     store4_shared=wide.store("ptx.store4_shared", "shared"),
     load2=wide.load("ptx.load2", "global", 2),
+    store2=wide.store("ptx.store2", "global", 2),
     store2_shared=wide.store("ptx.store2_shared", "shared", 2),
     copy4_async=wide.copy_async,
     commit=wide.commit,
