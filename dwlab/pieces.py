@@ -9,6 +9,8 @@ from __future__ import annotations
 import functools
 from typing import Any
 
+from numba import uint64
+
 from dwlab import ptx
 from dwlab.target import cuda
 
@@ -24,6 +26,51 @@ def elements(dtype: str) -> int:
 def words(count: int, dtype: str) -> int:
     """float32 words that hold so many elements."""
     return count if dtype == "float32" else count // 2
+
+
+@functools.cache
+def read(width: int) -> Any:
+    """read(to, at, array, index): so many words, 1, 2 or 4, of a global array at once, as they are, to to[at …]."""
+    if width == 4:
+
+        @cuda.jit(device=True, forceinline=True)
+        def read(to, at, array, index):
+            to[at], to[at + 1], to[at + 2], to[at + 3] = ptx.load4(array, index)
+
+    elif width == 2:
+
+        @cuda.jit(device=True, forceinline=True)
+        def read(to, at, array, index):
+            to[at], to[at + 1] = ptx.load2(array, index)
+
+    else:
+
+        @cuda.jit(device=True, forceinline=True)
+        def read(to, at, array, index):
+            to[at] = array[uint64(index)]  # signed ones Numba would ask whether they count from the end
+
+    return read
+
+
+@functools.cache
+def unpack(count: int, dtype: str) -> Any:
+    """unpack(values, to, at): values[to …] become the `count` elements in the words values[at …], as float32."""
+    halves = UNPACK.get(dtype)
+    if halves is None:
+
+        @cuda.jit(device=True, forceinline=True)
+        def unpack(values, to, at):
+            for k in range(count):
+                values[to + k] = values[at + k]
+
+    else:
+
+        @cuda.jit(device=True, forceinline=True)
+        def unpack(values, to, at):
+            for k in range(count // 2):
+                values[to + 2 * k], values[to + 2 * k + 1] = halves(values[at + k])
+
+    return unpack
 
 
 @functools.cache

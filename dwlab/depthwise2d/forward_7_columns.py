@@ -1,4 +1,19 @@
-"""Columns: draft."""
+"""Columns: NHWC with two channels a thread, many threads, and many of their loads on the way at once.
+
+`wide` gives a thread 16 bytes of channels: in 16 bits 8 sums for each output, hundreds of registers, and few threads
+to hide behind each other how long memory takes. Here a thread has two channels of T neighbouring columns, and a warp's
+accesses are of whole sectors all the same, as neighbouring threads have neighbouring channels. With the registers that
+this leaves a thread asks for rows of x before it computes with the first of them.
+
+It slides down a strip of R rows of outputs, which columns.py writes out: no loop, no sum that moves on, no condition
+where no thread needs one. Neighbours' columns of x come from the L1 cache, neighbouring strips' rows from the L2 cache.
+
+Where maps or batches are small there are not threads enough to fill the GPU: they then get smaller strips and ask for
+all of a strip's rows at once, so that a launch waits for memory once and not row by row.
+
+Predicted: for K = 3 some 30 instructions for a pair of outputs, of which a multiprocessor could start 57 while memory
+brings a pair of 16 bits and takes one, and 115 in float32: bound by memory, about 90 % of a copy in both.
+"""
 
 import functools
 from dataclasses import dataclass
@@ -8,32 +23,77 @@ from numba import int32, uint32
 
 from dwlab import pieces
 from dwlab.depthwise2d import columns
-from dwlab.depthwise2d.columns import Work
+from dwlab.depthwise2d.columns import CHANNELS
 from dwlab.stages import Launch, by_shape, register
 from dwlab.target import cuda
-from dwlab.traffic import Traffic, warp_traffic
+from dwlab.traffic import Traffic, sectors_by_place
+from dwlab.tuned_for import MULTIPROCESSORS
+
+ENOUGH = MULTIPROCESSORS * 192  # threads that are worth larger strips
+SMALL = 16  # rows of outputs: maps of so few are one strip or two
+THREADS = 256  # of a block, at most
+LINE = 32  # words of neighbouring channels that a block takes, where it can: 128 bytes
+WAITING = 160  # registers for rows of x that wait, and the filter
 
 
 @dataclass(frozen=True)
 class Plan:
-    """work: of a thread. pieces, tiles: threads of a block, along the channels and along the columns."""
+    """What a thread does, `run` columns of `rows` rows of outputs, and who it does it with.
 
-    work: Work
+    ahead: rows of x that it asks for before it computes with the first. pieces, tiles: threads of a block, along the
+    channels and along the columns.
+    """
+
+    run: int
+    rows: int
+    ahead: int
     pieces: int
     tiles: int
-    registers: int = 0
+
+    def threads(self, layer):
+        """Of a launch that are not idle."""
+        return layer.N * (layer.C // CHANNELS) * -(-layer.Q // self.run) * -(-layer.P // self.rows)
+
+
+def plan_of(layer, run, rows, ahead=None):
+    """The plan of threads with about so many columns and rows; ahead None: all that registers are there for."""
+    K, S, P, Q = layer.K, layer.stride, layer.P, layer.Q
+    run, rows = min(run, Q), -(-P // -(-P // rows))
+    width, count, tiles = pieces.words(CHANNELS, layer.dtype), layer.C // CHANNELS, -(-Q // run)
+    most = (WAITING - K * K * CHANNELS) // (((run - 1) * S + K) * width)
+    ahead = min(ahead or len(columns.rows_of(layer, rows)), max(1, most))
+    across = LINE // width
+    if tiles * across < 64:
+        across *= 2 if tiles > 1 else 4
+    few = (g for g in range(across, 2 * across) if 4 * count >= 3 * g * -(-count // g))  # at most a quarter is idle
+    across = min(count, next(few, across))
+    return Plan(run, rows, ahead, across, -(-tiles // -(-tiles // (THREADS // across))))
+
+
+def choose(layer, images):
+    """The plan for so many images: the largest strips of which there are ENOUGH, or the smallest."""
+    K, S = layer.K, layer.stride
+    if S > 1:
+        plans = [(2, 3)]
+    elif layer.P <= SMALL:
+        plans = [(4 if layer.dtype == "float32" else 2, 7), (2, 4), (2, 2)]
+    else:
+        plans = [(4, 8, 3), (2, 4), (2, 2)]
+    found = [plan_of(layer, *sizes) for sizes in (plans if K <= 3 else plans[-2:])]
+    return next((plan for plan in found if images * plan.threads(layer) >= ENOUGH), found[-1])
 
 
 @functools.cache
 def make(layer, plan):
+    """The kernel of a layer of one image."""
     H, W, S, PAD, P, Q = layer.H, layer.W, layer.stride, layer.padding, layer.P, layer.Q
-    work, G, TILES = plan.work, plan.pieces, plan.tiles
-    WIDTH, PIXEL = pieces.words(work.channels, layer.dtype), pieces.words(layer.C, layer.dtype)
-    PIECES, ALL = layer.C // work.channels, -(-Q // work.run)
-    GROUPS, ACROSS, T, R = -(-PIECES // G), -(-ALL // TILES), work.run, work.rows
-    slide = columns.sliding(layer, work)
+    WIDTH, PIXEL = pieces.words(CHANNELS, layer.dtype), pieces.words(layer.C, layer.dtype)
+    G, TILES, T, R = plan.pieces, plan.tiles, plan.run, plan.rows
+    PIECES, ALL = layer.C // CHANNELS, -(-Q // T)
+    GROUPS, ACROSS = -(-PIECES // G), -(-ALL // TILES)
+    slide = columns.sliding(layer, T, R, plan.ahead)
 
-    @cuda.jit(max_registers=plan.registers or None)
+    @cuda.jit
     def kernel(x, w, b, m, r, y):
         block, n = uint32(cuda.blockIdx.x), np.int64(cuda.blockIdx.y)
         piece = uint32(uint32(block % uint32(GROUPS)) * uint32(G) + uint32(cuda.threadIdx.x))
@@ -55,19 +115,16 @@ def kernel(layer, images):
     return make(layer, choose(layer, images))
 
 
-def choose(layer, images):
-    V = 2 if layer.C % 2 == 0 else 1
-    T = min(4, layer.Q)
-    R = min(8, layer.P)
-    PIECES, tiles = layer.C // V, -(-layer.Q // T)
-    G = min(PIECES, 32)
-    return Plan(Work(V, T, R, 3), G, min(tiles, 8))
-
-
 def launch_of(layer, plan):
-    work = plan.work
-    groups, across = -(-(layer.C // work.channels) // plan.pieces), -(-(-(-layer.Q // work.run)) // plan.tiles)
-    return Launch((groups * across * -(-layer.P // work.rows), layer.N), (plan.pieces, plan.tiles))
+    """The launch of a plan."""
+    groups, across = -(-(layer.C // CHANNELS) // plan.pieces), -(-(-(-layer.Q // plan.run)) // plan.tiles)
+    return Launch((groups * across * -(-layer.P // plan.rows), layer.N), (plan.pieces, plan.tiles))
+
+
+def supports(layer):
+    if layer.layout != "NHWC" or layer.C % CHANNELS or layer.K > 7 or layer.stride > 7:
+        return False
+    return layer.N <= 65535 and layer.H * layer.W * layer.C < 2**31
 
 
 def traffic(layer):
@@ -75,20 +132,44 @@ def traffic(layer):
 
 
 def traffic_of(layer, plan):
+    """The traffic of a plan."""
     H, W, K, S, PAD, P, Q = layer.H, layer.W, layer.K, layer.stride, layer.padding, layer.P, layer.Q
-    work, G, TILES = plan.work, plan.pieces, plan.tiles
-    V, T, R = work.channels, work.run, work.rows
-    width, pixel, count, ALL = pieces.words(V, layer.dtype), pieces.words(layer.C, layer.dtype), layer.C // V, -(-Q // T)
+    G, TILES, T, R = plan.pieces, plan.tiles, plan.run, plan.rows
+    width, pixel = pieces.words(CHANNELS, layer.dtype), pieces.words(layer.C, layer.dtype)
+    count, tiles, strips = layer.C // CHANNELS, -(-Q // T), -(-P // R)
+    top = np.concatenate([n * R * S - PAD + np.array(columns.rows_of(layer, R)) for n in range(strips)])
+    loaded = _places(layer.N, H, top[(0 <= top) & (top < H)], W * pixel)
+    stored = _places(layer.N, P, np.arange(P), Q * pixel)
+    same = _places(layer.N * strips, 1, np.zeros(1, int), 0)
     load, store = np.zeros(2, np.int64), np.zeros(2, np.int64)
-    thread = np.arange(-(-G * TILES // 32) * 32)
-    words = np.arange(width)[:, None] if False else 0
-    return Traffic(0, 0, 0, 0, exact=False)
+    thread = np.arange(G * TILES)
+    for group in range(0, count, G):
+        piece = group + thread % G
+        for first in range(0, tiles, TILES):
+            tile = first + thread // G
+            there, c = (piece < count) & (tile < tiles), piece * width
+            for tap in range(K * K + layer.bias):
+                load += _times(same, np.where(there, c + tap % (K * K) * pixel, -1))
+            for j in columns.columns_of(layer, T):
+                v = tile * T * S - PAD + j
+                load += _times(loaded, np.where(there & (0 <= v) & (v < W), v * pixel + c, -1))
+            for e in range(T):
+                q = tile * T + e
+                one = _times(stored, np.where(there & (q < Q), q * pixel + c, -1))
+                store += one
+                load += one * layer.residual
+    return Traffic(*load, *store)
 
 
-def supports(layer):
-    if layer.layout != "NHWC" or layer.dtype == "int8" or layer.C % (1 if layer.dtype == "float32" else 2):
-        return False
-    return layer.K <= 7 and layer.stride <= 7 and layer.N <= 65535 and layer.H * layer.W * layer.C < 2**31
+def _places(images, height, rows, pitch):
+    """How many of the rows of so many images begin at each of the 8 places in a sector; a map has `height` rows."""
+    return np.bincount((np.arange(images)[:, None] * height + rows).ravel() * pitch % 8, minlength=8)
+
+
+def _times(places, words):
+    """[requests, sectors] of an access of a block, in so many rows at each place: a word of each thread, or -1."""
+    warps = np.pad(words >= 0, (0, -len(words) % 32)).reshape(-1, 32).any(axis=1).sum()
+    return np.array([warps * places.sum(), (sectors_by_place(words) * places).sum()])
 
 
 @register(
