@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
+import numpy as np
 from numba import float32, uint32, uint64
 
 from dwlab import epilogue, pieces, ptx
@@ -95,8 +96,9 @@ def sliding(layer: DepthwiseConv2d, run: int, rows: int, ahead: int) -> Any:
     TOP, LEFT, DOWN, ACROSS = range(4)  # of the numbers in `where`
 
     @cuda.jit(device=True, forceinline=True)
-    def ask(f, x, where, xat, i, first, always):
-        """Row i of x is asked for; `always`: it lies inside of the map for all threads."""
+    def ask(f, x, where, xat, row):
+        """A row of x is asked for: which, to where, whether it lies inside of the map for all threads."""
+        i, first, always = row
         if not always:
             for k in range(V0 * WIDTH, V3 * WIDTH):
                 f[first + k] = float32(0)
@@ -148,8 +150,9 @@ def sliding(layer: DepthwiseConv2d, run: int, rows: int, ahead: int) -> Any:
                     put(y, to, f, at)
 
     @cuda.jit(device=True, forceinline=True)
-    def meet(f, y, r, where, yat, values, i, p, sums, starts, ends):
+    def meet(f, y, r, where, yat, pair):
         """A row of x meets row i of the filter, for row p of the outputs."""
+        values, i, p, sums, starts, ends = pair
         if starts:
             for e in range(T):
                 for k in range(V):
@@ -158,41 +161,66 @@ def sliding(layer: DepthwiseConv2d, run: int, rows: int, ahead: int) -> Any:
         if ends:
             end(f, y, r, where, yat, p, sums)
 
-    def asking(n: int) -> Any:
-        i, first, always = ROWS[n], WAIT + n % AHEAD * ROW, H1 <= ROWS[n] < H2
+    # Numba's time goes with the functions that it compiles: so a few calls share one, and their constants are NumPy's
+    # numbers, as it would compile `ask` and `meet` once for each value of Python's.
+
+    def numbers(*values: int) -> tuple[np.int64, ...]:
+        return tuple(np.int64(value) for value in values)
+
+    def asked(n: int) -> tuple[np.int64, ...]:
+        return numbers(ROWS[n], WAIT + n % AHEAD * ROW, H1 <= ROWS[n] < H2)
+
+    def asking(ns: list[int]) -> Any:
+        COUNT = len(ns)
+        A0, A1, A2, A3 = [asked(n) for n in (ns + 3 * ns[:1])[:4]]
 
         @cuda.jit(device=True, forceinline=True)
         def asking(f, x, y, r, where, xat, yat):
-            ask(f, x, where, xat, i, first, always)
+            ask(f, x, where, xat, A0)
+            if COUNT > 1:
+                ask(f, x, where, xat, A1)
+            if COUNT > 2:
+                ask(f, x, where, xat, A2)
+            if COUNT > 3:
+                ask(f, x, where, xat, A3)
 
         return asking
 
-    def taking(n: int) -> Any:
-        first = WAIT + n % AHEAD * ROW
+    def met(n: int, p: int) -> tuple[np.int64, ...]:
+        mine = [i for i in ROWS if 0 <= i - p * S < K]
+        values = WAIT + n % AHEAD * ROW if WIDE else VALUES
+        return numbers(values, ROWS[n] - p * S, p, p % DEEP * T * V, ROWS[n] == mine[0], ROWS[n] == mine[-1])
 
-        @cuda.jit(device=True, forceinline=True)
-        def taking(f, x, y, r, where, xat, yat):
-            take(f, first)
-
-        return taking
-
-    def meeting(n: int, p: int) -> Any:
-        values, i, sums = WAIT + n % AHEAD * ROW if WIDE else VALUES, ROWS[n] - p * S, p % DEEP * T * V
-        mine = [k for k in ROWS if 0 <= k - p * S < K]
-        starts, ends = ROWS[n] == mine[0], ROWS[n] == mine[-1]
+    def meeting(n: int, ps: list[int], begins: bool, ends: bool) -> Any:
+        """Row n of x for some rows of outputs; another row is asked for as soon as there is room."""
+        COUNT, ROOM = len(ps), n + AHEAD < len(ROWS)
+        M0, M1, M2, M3 = [met(n, p) for p in (ps + 3 * ps[:1])[:4]]
+        NEXT, SLOT, TAKES = asked(n + AHEAD if ROOM else n), asked(n)[1], begins and not WIDE
+        ASKS, ASKS_LAST = ROOM and TAKES, ROOM and ends and WIDE
 
         @cuda.jit(device=True, forceinline=True)
         def meeting(f, x, y, r, where, xat, yat):
-            meet(f, y, r, where, yat, values, i, p, sums, starts, ends)
+            if TAKES:
+                take(f, SLOT)
+            if ASKS:
+                ask(f, x, where, xat, NEXT)
+            meet(f, y, r, where, yat, M0)
+            if COUNT > 1:
+                meet(f, y, r, where, yat, M1)
+            if COUNT > 2:
+                meet(f, y, r, where, yat, M2)
+            if COUNT > 3:
+                meet(f, y, r, where, yat, M3)
+            if ASKS_LAST:
+                ask(f, x, where, xat, NEXT)
 
         return meeting
 
     order = []
     for n, i in enumerate(ROWS):
-        further = [asking(n + AHEAD)] if n + AHEAD < len(ROWS) else []
-        meetings = [meeting(n, p) for p in range(R) if 0 <= i - p * S < K]
-        order += [*meetings, *further] if WIDE else [taking(n), *further, *meetings]  # asks as soon as there is room
-    first = in_turn([asking(n) for n in range(AHEAD)], arguments=7)
+        ps = [p for p in range(R) if 0 <= i - p * S < K]
+        order += [meeting(n, ps[k : k + 4], k == 0, k + 4 >= len(ps)) for k in range(0, len(ps), 4)]
+    first = in_turn([asking(list(range(n, min(n + 4, AHEAD)))) for n in range(0, AHEAD, 4)], arguments=7)
     steps = in_turn(order, arguments=7)
 
     @cuda.jit(device=True, forceinline=True)
