@@ -52,8 +52,8 @@ h = tf32(x) and l = tf32(x - h) for both operands, the three products l h, h l a
 float32.
 
 Arrays are float32 and C-contiguous. An index counts elements from the array's first one, through all its dimensions,
-and is a multiple of 4 (load2, store2, store2_shared: of 2): the hardware takes 16 bytes at 16-byte addresses only. After
-wait(0) a thread sees its own copies; other threads see them after a barrier that follows (cuda.syncwarp,
+and is a multiple of 4 (load2, store2, store2_shared: of 2): the hardware takes 16 bytes at 16-byte addresses only.
+After wait(0) a thread sees its own copies; other threads see them after a barrier that follows (cuda.syncwarp,
 cuda.syncthreads).
 
 In gpu mode these are Numba intrinsics around inline PTX; in simulated mode dwlab.simt executes what they mean, counts

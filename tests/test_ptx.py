@@ -78,6 +78,45 @@ def test_pairs_too_and_they_count_as_8_bytes_a_lane():
     assert (store.requests, store.wavefronts, store.bank_conflicts) == (3, 6, 0)
 
 
+@cuda.jit
+def turn_stored_pairs(x, y):
+    """Each lane's 2 elements to the place opposite, last element first, without shared memory."""
+    lane, start = uint32(cuda.threadIdx.x), uint32(cuda.blockIdx.x * 64)
+    a, b = ptx.load2(x, uint32(start + lane * uint32(2)))
+    ptx.store2(y, uint32(start + uint32((31 - lane) * 2)), b, a)
+
+
+def test_pairs_are_stored_to_global_arrays_and_count_as_8_bytes_a_lane():
+    x = np.arange(192, dtype=np.float32)
+    y = np.full_like(x, np.nan)
+    turn_stored_pairs[3, 32](x, y)
+    np.testing.assert_array_equal(y, x.reshape(3, -1)[:, ::-1].ravel())
+    report = simt.xray(simt.jit(turn_stored_pairs.py_func) if target.mode == "gpu" else turn_stored_pairs, 3, 32, x, y)
+    (store,) = [one for one in report.accesses if one.kind == "store"]
+    assert (store.array, store.itemsize, store.requests, store.sectors, store.bytes_used) == ("y", 8, 3, 24, 768)
+    assert report.hazards == ()
+
+
+def test_a_pair_is_stored_at_even_places_of_global_arrays_and_inside():
+    def store(first):
+        @cuda.jit
+        def store(y):
+            ptx.store2(y, cuda.threadIdx.x * 2 + first, float32(1), float32(2))
+
+        return store
+
+    @cuda.jit
+    def of_shared(y):
+        tile = cuda.shared.array(64, float32)
+        ptx.store2(tile, 0, float32(1), float32(2))
+
+    (odd,) = hazards(store(1), np.zeros(128, np.float32))
+    assert odd.kind == "misaligned" and "ptx.store2" in odd.message and "multiples of 2" in odd.message
+    (outside,) = hazards(store(66), np.zeros(128, np.float32))
+    assert outside.kind == "out of bounds" and "elements 128 to 129 (size 128) in thread 31" in outside.message
+    assert "ptx.store2 takes a global array; this is a shared array" in refused(of_shared, np.zeros(64, np.float32))
+
+
 def test_a_pair_at_an_odd_place_is_named():
     @cuda.jit
     def load(x, y):
@@ -542,7 +581,7 @@ def test_blocks_of_several_batches_keep_their_copies_apart():
 def test_an_instruction_is_for_kernels(name):
     arguments = {"commit": 0, "wait": 1, "halves": 1, "bfloats": 1, "copy4_async": 4}
     arguments |= dict.fromkeys(("tf32", "rint", "word_of_float", "float_of_word"), 1)
-    arguments |= {"dp4a": 3, "prmt": 3, "pack_s8": 4, "store2_shared": 4}
+    arguments |= {"dp4a": 3, "prmt": 3, "pack_s8": 4, "store2": 4, "store2_shared": 4}
     arguments = arguments.get(name, 6 if name.startswith("store") else 10 if name.startswith("mma") else 2)
     with pytest.raises((TypeError, NotImplementedError), match="kernel|pure-python"):
         getattr(ptx, name)(*[0] * arguments)
@@ -558,6 +597,7 @@ try:
     import test_ptx
     array = types.Array(types.float32, 1, "C")
     text, _ = cuda.compile_ptx(test_ptx.turn.py_func, (array, array), cc=(9, 0))
+    text += cuda.compile_ptx(test_ptx.turn_stored_pairs.py_func, (array, array), cc=(9, 0))[0]
     print("RESULT", text.replace(chr(10), "|"))
 except Exception as error:
     print("CANNOT", type(error).__name__, str(error)[:200].replace(chr(10), " "))
@@ -572,6 +612,7 @@ def test_each_is_one_line_of_ptx():
     for line, times in (
         ("cp.async.cg.shared.global [%r", 1), ("cp.async.commit_group;", 1), ("cp.async.wait_group 0;", 1),
         ("ld.shared.v4.f32 {", 2), ("st.shared.v4.f32 [%r", 1), ("ld.global.v4.f32 {", 1), ("st.global.v4.f32 [%rd", 1),
+        ("ld.global.v2.f32 {", 1), ("st.global.v2.f32 [%rd", 1),
     ):  # fmt: skip
         assert last.count(line) == times, line
     assert "__local_depot" not in last and ".f64" not in last

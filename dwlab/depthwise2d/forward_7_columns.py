@@ -117,8 +117,9 @@ def kernel(layer, images):
 
 def launch_of(layer, plan):
     """The launch of a plan."""
-    groups, across = -(-(layer.C // CHANNELS) // plan.pieces), -(-(-(-layer.Q // plan.run)) // plan.tiles)
-    return Launch((groups * across * -(-layer.P // plan.rows), layer.N), (plan.pieces, plan.tiles))
+    count, tiles = layer.C // CHANNELS, -(-layer.Q // plan.run)
+    blocks = -(-count // plan.pieces) * -(-tiles // plan.tiles) * -(-layer.P // plan.rows)
+    return Launch((blocks, layer.N), (plan.pieces, plan.tiles))
 
 
 def supports(layer):

@@ -45,45 +45,6 @@ def filter_reads(layer: DepthwiseConv2d, height: int, i: int) -> int:
 
 
 @functools.cache
-def load(dtype: str) -> Any:
-    """load(to, at, array, i): CHANNELS elements of a global array of words, from word i on, as they are to to[at …]."""
-    if dtype == "float32":
-
-        @cuda.jit(device=True, forceinline=True)
-        def load(to, at, array, i):
-            to[at], to[at + 1], to[at + 2], to[at + 3] = ptx.load4(array, i)
-
-    else:
-
-        @cuda.jit(device=True, forceinline=True)
-        def load(to, at, array, i):
-            to[at], to[at + 1] = ptx.load2(array, i)
-
-    return load
-
-
-@functools.cache
-def unpack(dtype: str) -> Any:
-    """unpack(values, to, at): values[to : to + CHANNELS] become the elements in the words values[at …]."""
-    halves = pieces.UNPACK.get(dtype)
-    if halves is None:
-
-        @cuda.jit(device=True, forceinline=True)
-        def unpack(values, to, at):
-            for k in range(CHANNELS):
-                values[to + k] = values[at + k]
-
-    else:
-
-        @cuda.jit(device=True, forceinline=True)
-        def unpack(values, to, at):
-            values[to], values[to + 1] = halves(values[at])
-            values[to + 2], values[to + 3] = halves(values[at + 1])
-
-    return unpack
-
-
-@functools.cache
 def store(dtype: str) -> Any:
     """store(array, index, a, b, c, d): and into a shared array, each element rounded."""
     if dtype == "float32":
@@ -111,7 +72,7 @@ def sliding(layer: DepthwiseConv2d, height: int, run: int, pitch: int, down: int
     AHEAD = ahead(layer, height, run)
     SLOTS, ROW, TAP = min(AHEAD + 1, len(ROWS)), COLUMNS * V, (K * K if KEEP else K) * V
     SUMS, VALUES, TAPS = DEEP * FRESH, ROW + SLOTS * COLUMNS * WORDS, TAP + V + WORDS
-    get, spread, put = load(layer.dtype), unpack(layer.dtype), store(layer.dtype)
+    get, spread, put = pieces.read(WORDS), pieces.unpack(CHANNELS, layer.dtype), store(layer.dtype)
     activate = epilogue.activate(layer.activation)
     AT, BASE, ROW0, COLUMN0, CHANNEL = range(5)  # of the numbers in `where`
 

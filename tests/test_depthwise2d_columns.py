@@ -1,0 +1,145 @@
+"""depthwise2d's columns: its plans, strips and blocks that small problems do not reach, and what the compiler makes."""
+
+from dataclasses import replace
+
+import pytest
+from compiler import needs_compiler
+
+from dwlab import inspect, networks, stages, traffic
+from dwlab.check import check
+from dwlab.depthwise2d import columns
+from dwlab.depthwise2d import forward_7_columns as stage_columns
+from dwlab.depthwise2d.forward_7_columns import Plan
+from dwlab.layers import DepthwiseConv2d
+from dwlab.stages import StageError
+
+STAGE = stages.stage("depthwise2d/forward/columns")
+
+
+def layer(N, C, H, W, K=3, stride=1, dtype="float32", **more):
+    return DepthwiseConv2d(N, C, H, W, K, stride, layout="NHWC", dtype=dtype, **more)
+
+
+@pytest.mark.parametrize(
+    ("problem", "given"),
+    [
+        (layer(1, 4, 16, 8, bias=True, activation="relu6"), Plan(4, 8, 3, 2, 2)),
+        (layer(2, 12, 17, 11, bias=True, residual=True), Plan(4, 8, 3, 4, 2)),
+        (layer(2, 10, 17, 11, dtype="float16", bias=True, activation="relu"), Plan(4, 6, 3, 3, 2)),
+        (layer(3, 6, 14, 7, dtype="bfloat16", residual=True), Plan(2, 7, 9, 3, 4)),
+        (layer(1, 8, 14, 7, activation="relu"), Plan(4, 7, 1, 4, 1)),
+        (layer(9, 6, 5, 5, 3, 2, bias=True), Plan(2, 3, 7, 2, 2)),
+        (layer(1, 4, 13, 12, 3, 2, dtype="float16"), Plan(3, 3, 4, 2, 1)),
+        (layer(1, 4, 12, 9, 5, bias=True, activation="gelu"), Plan(2, 9, 4, 1, 3)),
+        (layer(1, 6, 9, 11, 7, 2, dtype="float16", bias=True, residual=True), Plan(3, 4, 3, 3, 2)),
+        (layer(1, 4, 11, 13, 2, 3), Plan(2, 2, 2, 2, 2)),
+        (layer(1, 4, 20, 20, 3, 6, padding=2, dtype="float16"), Plan(2, 3, 2, 2, 1)),
+        (layer(1, 4, 9, 9, 4, padding=3), Plan(3, 5, 2, 2, 2)),
+        (layer(1, 4, 9, 8, 3, padding=0, bias=True), Plan(4, 4, 5, 2, 1)),
+    ],
+    ids=str,
+)
+def test_any_plan_is_right_and_its_formula_equals_the_count(monkeypatch, problem, given):
+    """Strips and runs that the map ends in the middle of, rows that wait in any number, blocks that are not full."""
+    monkeypatch.setattr(stage_columns, "choose", lambda layer, images: given)
+    one = STAGE.with_kernel(stages.by_shape(lambda layer: stage_columns.make(layer, given)))
+    assert one.launch(problem) == stage_columns.launch_of(problem, given)
+    check(one, problem).raise_if_wrong()
+    assert traffic.compare(one, problem).raise_if_different().predicted.exact
+
+
+@pytest.mark.parametrize("size", range(1, 8))
+@pytest.mark.parametrize("first", [0, -1, -3])
+@pytest.mark.parametrize(("step", "times", "count"), [(2, 3, 4), (5, 1, 6), (4, 2, 3), (1, 4, 1)])
+def test_sides_are_where_some_and_where_all_lie_inside(size, first, step, times, count):
+    a, b, c, d = columns.sides(size, first, step, times, count)
+    assert 0 <= a <= b <= c <= d <= count
+    for j in range(count):
+        inside = [0 <= first + t * step + j < size for t in range(times)]
+        assert not any(inside) or a <= j < d
+        assert all(inside) == (b <= j < c)
+
+
+def test_rows_and_columns_between_the_filters_are_not_read():
+    assert columns.rows_of(layer(1, 2, 20, 20, 2, 3, padding=0), 3) == [0, 1, 3, 4, 6, 7]
+    assert columns.columns_of(layer(1, 2, 20, 20, 2, 3, padding=0), 2) == [0, 1, 3, 4]
+    assert columns.rows_of(layer(1, 2, 4, 4), 4) == [1, 2, 3, 4]  # those above and below the map, nobody's
+
+
+@pytest.mark.parametrize(
+    ("problem", "run", "rows"),
+    [
+        (layer(32, 128, 112, 112, dtype="float16"), 4, 8),
+        (layer(32, 128, 112, 112), 4, 8),
+        (layer(32, 96, 112, 112, 3, 2), 2, 3),
+        (layer(32, 512, 14, 14, dtype="bfloat16"), 2, 7),
+        (layer(32, 512, 14, 14), 4, 7),
+        (layer(1, 128, 112, 112), 2, 4),
+        (layer(1, 512, 14, 14), 2, 2),
+        (layer(1, 8, 1, 1), 1, 1),
+    ],
+    ids=str,
+)
+def test_threads_get_as_much_as_leaves_enough_of_them(problem, run, rows):
+    found = stage_columns.choose(problem.kernel_key, problem.N)
+    assert (found.run, found.rows) == (run, rows)
+    if problem.N > 1:
+        assert found.threads(problem) >= stage_columns.ENOUGH
+    if (run, rows) == (2, 2):  # a thread asks for all its rows at once
+        assert found.ahead == len(columns.rows_of(problem, rows)) == 4
+        assert stage_columns.plan_of(problem, 2, 4).threads(problem) < stage_columns.ENOUGH
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize("network", networks.NETWORKS)
+@pytest.mark.parametrize("batch", [1, 32])
+def test_layers_of_networks_get_plans_that_the_registers_hold_and_blocks_with_few_idle(network, dtype, batch):
+    found = networks.network(network, batch=batch, layout="NHWC", dtype=dtype).layers
+    taken = {one.problem for one in found if isinstance(one.problem, DepthwiseConv2d)}
+    for problem in taken:
+        assert STAGE.supports(problem)
+        chosen, how = stage_columns.choose(problem.kernel_key, batch), STAGE.launch(problem)
+        assert how.block == (chosen.pieces, chosen.tiles) and how.threads <= stage_columns.THREADS
+        columns_read = (chosen.run - 1) * problem.stride + problem.K
+        words = chosen.ahead * columns_read * (2 if dtype == "float32" else 1) + 2 * problem.K**2
+        assert words <= stage_columns.WAITING or chosen.ahead == 1
+        assert chosen.threads(problem) > 0.55 * how.blocks * how.threads, (problem, chosen)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"C": 7}, "use depthwise2d/forward/naive or .*registers$"),
+        ({"C": 7, "dtype": "float16"}, "use depthwise2d/forward/shared or .*registers$"),
+        ({"K": 9}, "use depthwise2d/forward/naive or depthwise2d/forward/shared$"),
+        ({"layout": "NCHW"}, "use .* or depthwise2d/forward/planes$"),
+    ],
+    ids=str,
+)
+def test_what_it_does_not_take_it_names_with_those_that_do(change, said):
+    taken = layer(1, 8, 9, 9)
+    assert STAGE.launch(taken)
+    refused = replace(taken, **change)
+    for ask in (STAGE.launch, STAGE.traffic, STAGE.kernel_for):
+        with pytest.raises(StageError, match=f"^depthwise2d/forward/columns does not take .*: {said}"):
+            ask(refused)
+
+
+@needs_compiler
+@pytest.mark.parametrize(
+    ("problem", "bytes_of_access"),
+    [
+        (layer(32, 128, 28, 28, dtype="float16", bias=True, activation="relu6"), ""),
+        (layer(32, 64, 31, 31, bias=True, activation="relu6", residual=True), ".64"),
+        (layer(1, 64, 28, 28, 7, bias=True), ".64"),
+    ],
+    ids=str,
+)
+def test_compiled_nothing_spills_and_nothing_is_float64(problem, bytes_of_access):
+    found = inspect.compile(STAGE, problem=problem, cc="9.0")
+    assert (found.spill_stores, found.spill_loads, found.local_bytes, found.float64_instructions) == (0, 0, 0, 0)
+    assert not found.accesses("generic") and not found.accesses("shared")
+    loads = [opcode for opcode in found.accesses("global") if opcode.startswith(("LDG", "STG"))]
+    assert loads and all((".64" in opcode) == (bytes_of_access == ".64") for opcode in loads)
+    chosen = stage_columns.choose(problem.kernel_key, problem.N)
+    assert found.ffma >= chosen.run * chosen.rows * columns.CHANNELS * problem.K**2  # what is asked for, written out
