@@ -136,7 +136,7 @@ def test_int8_transposes_what_a_filter_asks_for():
         ("wide", layer(1, 8, 9, 9), {"K": 9}, "use depthwise2d/forward/naive or depthwise2d/forward/shared$"),
         ("wide", layer(1, 8, 4, 4), {"layout": "NCHW"}, "use .* or depthwise2d/forward/planes$"),
         ("planes", layer(1, 4, 7, 7, layout="NCHW"), {"C": 3}, "use depthwise2d/forward/naive or "),
-        ("planes", layer(1, 8, 4, 4, layout="NCHW"), {"layout": "NHWC"}, "use .* or depthwise2d/forward/wide$"),
+        ("planes", layer(1, 8, 4, 4, layout="NCHW"), {"layout": "NHWC"}, "use .* or depthwise2d/forward/columns$"),
         ("planes", layer(1, 4, 2, 400, layout="NCHW"), {"W": 900}, "use depthwise2d/forward/naive or "),
         ("registers", layer(1, 8, 9, 9), {"K": 8}, "use depthwise2d/forward/naive or depthwise2d/forward/shared$"),
         ("shared", layer(1, 8, 40, 40), {"K": 39}, "use depthwise2d/forward/naive$"),
