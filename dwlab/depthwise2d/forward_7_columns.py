@@ -3,7 +3,7 @@
 `wide` gives a thread 16 bytes of channels. In 16 bits these are 8 channels with sums and filters of their own: so many
 registers a thread that few threads are there to hide from each other how long memory takes. Here a thread has two
 channels of T neighbouring columns. A warp's accesses are of whole sectors all the same, as neighbouring threads have
-neighbouring channels. With the registers that this leaves a thread asks for rows of x before it computes with the first.
+neighbouring channels. With the registers that this leaves a thread asks for rows of x before it computes with any.
 
 It slides down a strip of R rows of outputs, which columns.py writes out: no loop, no sum that moves on, no condition
 where no thread needs one. Neighbours' columns of x come from the L1 cache, neighbouring strips' rows from the L2 cache.
@@ -11,8 +11,8 @@ where no thread needs one. Neighbours' columns of x come from the L1 cache, neig
 Where maps or batches are small there are not threads enough to fill the GPU: they then get smaller strips and ask for
 all of a strip's rows at once, so that a launch waits for memory once and not row by row.
 
-Predicted: for K = 3 and stride 1 some 30 instructions for a pair of outputs, of which a multiprocessor could start 57 while memory
-brings a pair of 16 bits and takes one, and 115 in float32: bound by memory, about 90 % of a copy in both.
+Predicted: for K = 3 and stride 1 some 30 instructions for a pair of outputs, of which a multiprocessor could start 57
+while memory brings a pair of 16 bits and takes one, and 115 in float32: bound by memory, about 90 % of a copy in both.
 """
 
 import functools
