@@ -1,6 +1,7 @@
 """Pointwise layers: tiles handed in, which the judge's small layers never get, and tiles of the networks' layers."""
 
 import functools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ from compiler import needs_compiler
 
 from dwlab import inspect, networks, references, simt, stages, target, traffic
 from dwlab.layers import Pointwise
-from dwlab.pointwise import blocks, forward_3_registers, forward_4_tensor, forward_5_split
+from dwlab.pointwise import blocks, forward_3_registers, forward_4_tensor, forward_5_split, tiles
 from dwlab.problems import decode
 from dwlab.stages import words
 
@@ -57,7 +58,30 @@ def test_large_tiles_on_tensor_cores_are_right_and_counted(layer, tile):
     worst, seen = run(layer, kernel, (plan.blocks,), (plan.threads,), plan.shared_bytes)
     assert worst <= 1
     assert traffic.of_totals(seen) == blocks.traffic(layer, plan)
-    assert (seen.bank_conflicts == 0) == (plan.chunk == 32)  # copies of rows of 64 bytes meet in a bank, of 128 never
+    assert seen.bank_conflicts == 0
+
+
+@counts
+@pytest.mark.parametrize("depth", [2, 3, 4, 5])
+@pytest.mark.parametrize("chunk", [16, 32, 64])
+def test_copies_to_rows_whose_pieces_change_places_are_asked_for_once(chunk, depth):
+    layer = of(1, 512, 32, 6, 6, "NHWC", "float16")
+    plan = forward_4_tensor.planned(layer.kernel_key, 1, 32, 32, 32, 32, chunk, depth)
+    kernel = forward_4_tensor.make(layer.kernel_key, plan)
+    worst, seen = run(layer, kernel, (plan.blocks,), (plan.threads,), plan.shared_bytes)
+    assert worst <= 1
+    assert plan.shared_bytes == 4 * depth * 64 * chunk  # no spare words
+    assert seen.bank_conflicts == seen.copied_again == 0
+
+
+@pytest.mark.parametrize("words", [4, 8, 12, 16, 24, 32, 40, 48, 64, 68])
+def test_eight_rows_of_any_pitch_lie_in_different_banks(words):
+    shift, mask = tiles.swizzle(words)
+    row = np.arange(64)
+    for piece in range(words // 4):
+        place = row * (words // 4) + (piece ^ (row >> shift & mask))
+        assert (place // (words // 4) == row).all()  # within its row
+        assert all(len(set(place[m : m + 8] % 8)) == 8 for m in range(0, 64, 8))
 
 
 @counts
@@ -168,6 +192,20 @@ def test_many_images_get_large_tiles_and_one_gets_many_blocks():
             assert plan.blocks <= forward_4_tensor.MULTIPROCESSORS < 2 * plan.blocks
             few = forward_4_tensor.choose(layer.kernel_key, 1)
             assert few.BM * few.BN <= 64 * 64 and few.blocks > 64
+
+
+def test_rings_are_as_deep_as_costs_no_block_its_place():
+    depths = set()
+    for network in ("mobilenet_v1", "mobilenet_v2"):
+        for layer in layers_of(network, 32, "float16"):
+            plan = forward_4_tensor.choose(layer.kernel_key, 32)
+            depths.add(plan.depth)
+            assert 2 <= plan.depth <= min(forward_4_tensor.DEEPEST, plan.chunks + 1)
+            if forward_4_tensor.DEPTH <= plan.depth < min(forward_4_tensor.DEEPEST, plan.chunks + 1):
+                deeper = replace(plan, depth=plan.depth + 1)
+                fewer = forward_4_tensor.resident(deeper) < forward_4_tensor.resident(plan)
+                assert fewer or deeper.shared_bytes > 227 * 1024
+    assert depths == {2, 3, 4}
 
 
 @needs_compiler

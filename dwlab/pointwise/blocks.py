@@ -71,24 +71,27 @@ def small_indices(layer: Pointwise) -> bool:
 
 @functools.cache
 def bring(
-    lines: int, words: int, pitch: int, threads: int, limit: int, width: int, source_pitch: int, spread: int = 0
-) -> Any:
+    lines: int, words: int, pitch: int, threads: int, limit: int, width: int, source_pitch: int, spread: int = 0,
+    order: str = "k",
+) -> Any:  # fmt: skip
     """bring(shared, s0, source, g0, line0, word0, thread): starts copies of `lines` x `words` of a matrix.
 
-    shared[s0 + i * pitch + j] = source[g0 + (line0 + i) * source_pitch + word0 + j], and 0 where line0 + i >= limit or
-    word0 + j >= width. words, width, source_pitch, s0, g0 and word0 are multiples of 4; ptx.commit is the caller's.
+    shared[s0 + at] = source[g0 + (line0 + i) * source_pitch + word0 + j], and 0 where line0 + i >= limit or
+    word0 + j >= width; at is place(i, j) of tiles.place(pitch) in order "k", i * pitch + j in order "mn". words,
+    width, source_pitch, s0, g0 and word0 are multiples of 4; ptx.commit is the caller's.
     spread: so many lines hold every fourth line, from 0 on, then as many those from 1 on (tiles.ffma), and so on.
     """
     SPREAD = max(1, spread)
     PIECES, TURNS = words // 4, -(-lines * words // 4 // threads)
     EVEN, LINES, WORDS = lines * words // 4 % threads == 0, limit % lines == 0, width % words == 0  # nothing beyond
+    place = tiles.place(pitch) if order == "k" else tiles.in_rows(pitch)
 
     @cuda.jit(device=True, forceinline=True)
     def bring(shared, s0, source, g0, line0, word0, thread):
         for turn in range(TURNS):
             piece = uint32(thread + uint32(turn * threads))
             line, word = uint32(piece // uint32(PIECES)), uint32(piece % uint32(PIECES) * uint32(4))
-            to = uint32(s0 + line * uint32(pitch) + word)
+            to = uint32(s0 + place(line, word))
             if spread:
                 line = uint32(line % uint32(SPREAD) * uint32(4) + line // uint32(SPREAD))
             line, word = uint32(line + line0), uint32(word + word0)
@@ -144,6 +147,30 @@ def brought(
         element = np.where(inside, begin + line * source_pitch + word, -size) // size
         total += warp_traffic(element.reshape(-1, threads), 8 // size)
     return total
+
+
+@cuda.jit(device=True, forceinline=True)
+def _wait_0():
+    ptx.wait(0)
+
+
+@cuda.jit(device=True, forceinline=True)
+def _wait_1():
+    ptx.wait(1)
+
+
+@cuda.jit(device=True, forceinline=True)
+def _wait_2():
+    ptx.wait(2)
+
+
+@cuda.jit(device=True, forceinline=True)
+def _wait_3():
+    ptx.wait(3)
+
+
+WAITS = (_wait_0, _wait_1, _wait_2, _wait_3)
+"""ptx.wait, which takes a literal, by how many groups may still be on their way."""
 
 
 @dataclass(frozen=True)
@@ -244,7 +271,8 @@ def load(plan: Plan) -> Any:
 
         return load
     TERMS, BN, width = plan.terms, plan.BN // one.each, one.N // one.each
-    bring_b = (bring if plan.wide else bring_words)(TERMS, BN, plan.b_pitch, plan.threads, one.C, width, width)
+    sizes = (TERMS, BN, plan.b_pitch, plan.threads, one.C, width, width)
+    bring_b = bring(*sizes, order="mn") if plan.wide else bring_words(*sizes)
 
     @cuda.jit(device=True, forceinline=True)
     def load(shared, s0, x, w, image, down, across, chunk, thread):

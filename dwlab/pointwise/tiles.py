@@ -13,8 +13,8 @@ a and b are shared arrays of float32 words, aligned to 16 bytes; a0 and b0 the w
 multiples of 4; pitches in words, multiples of 4. An operand lies in one of two orders. "k" (each row of A, or each
 column of B, has its k next to each other; 16-bit elements two in a word):
 
-    A(m, k) at word a0 + m * a_pitch + k          (16 bits: k // 2; int8: k // 4)
-    B(k, n) at word b0 + n * b_pitch + k          (the same), a layer's filters (F, C) as they are: n = f, k = c
+    A(m, k) at word a0 + place(m, k)              (16 bits: k // 2; int8: k // 4), place = tiles.place(a_pitch)
+    B(k, n) at word b0 + place(n, k)              (the same), a layer's filters (F, C) as they are: n = f, k = c
 
 "mn" (for each k, the rows of A or the columns of B next to each other):
 
@@ -23,6 +23,11 @@ column of B, has its k next to each other; 16-bit elements two in a word):
 
 `ffma` takes both operands in order "mn" (or as it says), `tensor` each in either. A barrier before, and one before the
 operands are overwritten, is the caller's. Which pitches have no bank conflict `pitch` says.
+
+`place`: tensor cores' operands are read 8 rows at a time, 16 bytes of each. Where a row is an odd number of such pieces
+they lie in different banks, and word k of row m is word m * pitch + k. But a copy that fills such rows puts most 128
+bytes of memory to two places, and the hardware asks for their sectors twice. Rows of an even number of pieces need no
+spare ones: their pieces change places, by an exclusive or with the row (a swizzle), and lie in different banks too.
 
 What it costs, for each K of 8 and warp: ffma 8 * M * N / 32 FFMA and 2 * (TM + TN) 16-byte reads a lane, 64 against 4
 for each k at 8 x 8. A multiprocessor starts 128 lanes' FFMA and moves 128 bytes of shared memory each cycle, so 8 x 8
@@ -58,6 +63,22 @@ ONES = 0x01010101  # four int8
 
 
 @dataclass(frozen=True)
+class Parts:
+    """`add` in parts, for what happens between its last reads of shared memory and its last products.
+
+    begin, most, last: (acc, held, a, a0, b, b0, lane) each, held = cuda.local.array(words, float32). begin reads the
+    operands of the first step; most computes all steps but the last, whose operands it reads; last computes that one.
+    A begin of the next operands may come before last: they hold other words. Where operands are not read ahead, or the
+    first and the last step's would be the same words (an odd number of steps), most is all of it.
+    """
+
+    words: int
+    begin: Any
+    most: Any
+    last: Any
+
+
+@dataclass(frozen=True)
 class WarpTile:
     """A warp's product: M x N sums of K terms a call.
 
@@ -65,6 +86,7 @@ class WarpTile:
     the first one's a multiple of run. zero, add, row, column: device functions; the module says what they do.
     place(lane, i): row and column once more, of a NumPy array of lanes.
     more: int8, numbers behind the sums, acc[size + j] the lane's share of sum_k B(k, 8 j + lane // 4).
+    parts: of add, of `tensor` alone.
     """
 
     M: int
@@ -78,6 +100,42 @@ class WarpTile:
     column: Any
     place: Any
     more: int = 0
+    parts: Parts | None = None
+
+
+def swizzle(pitch: int) -> tuple[int, int]:
+    """(shift, mask): piece p of row m lies at piece p ^ (m >> shift & mask) of the row; mask 0: where it is.
+
+    Rows of an odd multiple of 2**e pieces are back in the same banks after 8 / 2**e rows: then e bits of p change.
+    """
+    e = next(e for e in (3, 2, 1, 0) if pitch // 4 % 2**e == 0)
+    return 3 - e, 2**e - 1
+
+
+@functools.cache
+def place(pitch: int) -> Any:
+    """place(row, word): where a word of a row lies in shared memory, from an operand's first word on, in order "k".
+
+    Its 16 bytes stay together: of a piece's first word it is the piece's place.
+    """
+    shift, mask = swizzle(pitch)
+
+    @cuda.jit(device=True, forceinline=True)
+    def place(row, word):
+        return uint32(row * uint32(pitch) + (word ^ (row >> uint32(shift) & uint32(mask)) * uint32(4)))
+
+    return place
+
+
+@functools.cache
+def in_rows(pitch: int) -> Any:
+    """place(row, word) of rows whose words lie one after the other."""
+
+    @cuda.jit(device=True, forceinline=True)
+    def place(row, word):
+        return uint32(row * uint32(pitch) + word)
+
+    return place
 
 
 def pitch(least: int, order: str, kind: str) -> int:
@@ -264,7 +322,7 @@ def _tensor(
     bring_a, bring_b = _bring_a(MI, a_pitch, a_order, FLOAT32), _bring_b(a_pitch=b_pitch, order=b_order, wide=FLOAT32)
     LEFT = 4 * MI
     mma = {"float32": ptx.mma_tf32, "float16": ptx.mma_f16, "bfloat16": ptx.mma_bf16, "int8": _mma_words}[dtype]
-    zero, more = _zero(4 * MI * NJ), 0
+    zero, more, parts = _zero(4 * MI * NJ), 0, None
 
     @cuda.jit(device=True, forceinline=True)
     def product(acc, c, a, i, b0, b1):
@@ -312,7 +370,7 @@ def _tensor(
                                 acc[4 * (NJ * i + 2 * j + h) + e] += part[e]
 
     elif ahead:
-        add = _ahead(MI, NJ, TURNS, bring_a, bring_b, product)
+        add, parts = _ahead(MI, NJ, TURNS, bring_a, bring_b, product)
 
     else:
 
@@ -328,7 +386,21 @@ def _tensor(
                         for i in range(MI):
                             product(acc, 4 * (NJ * i + 2 * j + h), left, i, words[2 * h], words[2 * h + 1])
 
-    return WarpTile(M, N, K, 4 * MI * NJ, 2, zero, add, *_places(NJ), more)
+    return WarpTile(M, N, K, 4 * MI * NJ, 2, zero, add, *_places(NJ), more, parts or _whole(add))
+
+
+def _whole(add: Any) -> Parts:
+    """`add` as parts of which one is all."""
+
+    @cuda.jit(device=True, forceinline=True)
+    def nothing(acc, held, a, a0, b, b0, lane):
+        pass
+
+    @cuda.jit(device=True, forceinline=True)
+    def most(acc, held, a, a0, b, b0, lane):
+        add(acc, a, a0, b, b0, lane)
+
+    return Parts(1, nothing, most, nothing)
 
 
 @functools.cache
@@ -456,10 +528,10 @@ def _ahead(MI: int, NJ: int, STEPS: int, bring_a: Any, bring_b: Any, product: An
 
         return products
 
-    order = [reads(0)]
-    for s in range(STEPS):
-        order += [reads(s + 1)] * (s + 1 < STEPS) + [products(s, i) for i in range(MI)]
-    steps = in_turn(order, arguments=7)
+    most, last = [], [products(STEPS - 1, i) for i in range(MI)]
+    for s in range(STEPS - 1):
+        most += [reads(s + 1)] + [products(s, i) for i in range(MI)]
+    steps = in_turn([reads(0), *most, *last], arguments=7)
     WORDS = EACH * min(2, STEPS)
 
     @cuda.jit(device=True, forceinline=True)
@@ -467,7 +539,9 @@ def _ahead(MI: int, NJ: int, STEPS: int, bring_a: Any, bring_b: Any, product: An
         words = cuda.local.array(WORDS, float32)
         steps(acc, words, a, a0, b, b0, lane)
 
-    return add
+    if STEPS % 2:
+        return add, None
+    return add, Parts(WORDS, reads(0), in_turn(most, arguments=7), in_turn(last, arguments=7))
 
 
 def _places(NJ: int) -> tuple[Any, Any, Any]:
@@ -501,12 +575,14 @@ def upper(x):
 def _bring_a(MI: int, pitch: int, order: str, wide: bool) -> Any:
     """bring(words, a, a0, lane, s): a0 to a3 of each 16 rows, of step s: 8 words along k in order "k"."""
     if order == "k":
+        shift, mask = swizzle(pitch)  # a warp's first row is a multiple of 8: the lane alone says what changes places
 
         @cuda.jit(device=True, forceinline=True)
         def bring(words, a, a0, lane, s):
-            at = uint32(uint32(a0) + (lane % uint32(16)) * uint32(pitch) + lane // uint32(16) * uint32(4))
+            piece = uint32((lane // uint32(16)) ^ (lane >> uint32(shift) & uint32(mask)) ^ uint32(2 * s))
+            at = uint32(uint32(a0) + (lane % uint32(16)) * uint32(pitch) + piece * uint32(4))
             for i in range(MI):
-                v0, v1, v2, v3 = ptx.ldmatrix_x4(a, uint32(at + uint32(16 * pitch * i + 8 * s)))
+                v0, v1, v2, v3 = ptx.ldmatrix_x4(a, uint32(at + uint32(16 * pitch * i)))
                 words[4 * i] = v0
                 words[4 * i + 1] = v1
                 words[4 * i + 2] = v2
@@ -543,12 +619,14 @@ def _bring_b(a_pitch: int, order: str, wide: bool) -> Any:
     """bring(words, b, b0, lane, s, j): b0 and b1 of columns 16 j to 16 j + 7, then of the 8 after them, of step s."""
     pitch = a_pitch
     if order == "k":
+        shift, mask = swizzle(pitch)
 
         @cuda.jit(device=True, forceinline=True)
         def bring(words, b, b0, lane, s, j):
             n = uint32(lane % uint32(8) + lane // uint32(16) * uint32(8))
-            at = uint32(uint32(b0) + n * uint32(pitch) + lane // uint32(8) % uint32(2) * uint32(4))
-            words[0], words[1], words[2], words[3] = ptx.ldmatrix_x4(b, uint32(at + uint32(16 * pitch * j + 8 * s)))
+            piece = uint32((lane // uint32(8) % uint32(2)) ^ (lane >> uint32(shift) & uint32(mask)) ^ uint32(2 * s))
+            at = uint32(uint32(b0) + n * uint32(pitch) + piece * uint32(4))
+            words[0], words[1], words[2], words[3] = ptx.ldmatrix_x4(b, uint32(at + uint32(16 * pitch * j)))
 
     elif wide:
 
