@@ -7,7 +7,10 @@ for 3 x 3 at stride 1; a small map is one strip, and nothing is. The depthwise l
 `run` outputs below each other: K * (run + K - 1) / run reads for K * K multiply-adds.
 
 How many rows, filters and warps a block has is chosen for each shape (pwdw_plan.py): few for one image, so that all
-multiprocessors have work, more for many.
+multiprocessors have work, more for many. Each group of filters reads x anew, so with hundreds of channels a block is
+bound by what L2 gives, and a warp's tile is as wide as registers allow, up to 32 pixels x 96 filters. Rows of x and of
+filters have no words to spare, their pieces of 16 bytes change places (tiles.place), and up to two stages are on their
+way while one is multiplied: one barrier for each.
 
 Predicted, 24 -> 144 channels of 56 x 56, 32 images: 67 MB move, 16 us at a copy's speed; the products take 347 M * 1.25
 multiply-adds, thrice on tensor cores, about 8 us; the depthwise layer 4.5 us of FFMA and 6 us of shared memory. All
@@ -19,6 +22,7 @@ from numba import float32, uint32
 
 from dwlab import epilogue, ptx
 from dwlab.fused import pwdw_plan, pwdw_tiles
+from dwlab.pointwise import blocks
 from dwlab.stages import Launch, register
 from dwlab.target import cuda
 from dwlab.traffic import Traffic, warp_traffic
@@ -40,7 +44,8 @@ def kernel(pair, plan):
     ITEMS, FW = GROUPS * Q * WORDS_F, F // each
     BIAS, BIAS2, RESIDUAL, HALF = pair.first.bias, dw.bias, dw.residual, pair.dtype != "float32"
     SUMS, TAPS = RUN * each, KK * each
-    MOST = min(255, 65536 // (-(-T // 128) * 128) // 8 * 8)  # registers of a thread, with which a block starts
+    AHEAD, wait = max(1, plan.stages - 1), blocks.WAITS[max(0, plan.stages - 2)]  # chunks that are on their way
+    MOST = pwdw_tiles.register_limit(T)
     product, bring = pwdw_tiles.product(pair, plan), pwdw_tiles.bring(pair, plan)
     put, column = pwdw_tiles.put(pair, plan), pwdw_tiles.column(pair, plan)
     SIZE, zero, add = product.size, product.zero, product.add
@@ -62,8 +67,10 @@ def kernel(pair, plan):
         h0 = uint32(h0)
         first = uint32(n * uint32(C * HW) + h0 * uint32(W if nchw else W * C))
         pixels = uint32(rows * uint32(W))
-        bring(shared, uint32(0), x, w1, first, pixels, f0, uint32(0))
-        ptx.commit()
+        for chunk in range(AHEAD):
+            if chunk < CHUNKS:
+                bring(shared, uint32(chunk * STAGE), x, w1, first, pixels, f0, uint32(chunk * DEPTH))
+            ptx.commit()
         i = thread
         while i < WORDS_F * KK:
             f = uint32(i // uint32(KK) if nchw else i % uint32(WORDS_F))
@@ -92,19 +99,20 @@ def kernel(pair, plan):
         own_x = uint32(part * uint32(PER_SLICE * (X_PITCH if nchw else 1)) + pw * uint32(1 if nchw else X_PITCH))
         own_w = uint32(uint32(X_WORDS) + part * uint32(PER_SLICE) + fw * uint32(W_PITCH))
         zero(acc)
+        here, there = uint32(0), uint32(AHEAD * STAGE)
         for chunk in range(CHUNKS):
-            here = uint32(uint32(chunk % 2) * uint32(STAGE))
-            if chunk + 1 < CHUNKS:
-                there = uint32(uint32((chunk + 1) % 2) * uint32(STAGE))
-                bring(shared, there, x, w1, first, pixels, f0, uint32(uint32(chunk + 1) * uint32(DEPTH)))
+            wait()
+            cuda.syncthreads()  # this chunk has come for all threads, and all are done with the one before
+            if chunk + AHEAD < CHUNKS:
+                bring(shared, there, x, w1, first, pixels, f0, uint32(uint32(chunk + AHEAD) * uint32(DEPTH)))
             ptx.commit()
-            ptx.wait(1)
-            cuda.syncthreads()
             if nchw:
                 add(acc, shared, uint32(here + own_w), shared, uint32(here + own_x), lane)
             else:
                 add(acc, shared, uint32(here + own_x), shared, uint32(here + own_w), lane)
-            cuda.syncthreads()
+            there = here
+            here = uint32(0) if here == AHEAD * STAGE else uint32(here + STAGE)
+        cuda.syncthreads()
         if nchw:
             put(acc, lane, shared, shared, shared, uint32(part * uint32(INNER_ROWS) + fw), pw)
         else:

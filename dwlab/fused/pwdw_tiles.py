@@ -2,11 +2,11 @@
 
 A block computes `rows` rows of outputs, over the map's whole width, of some filters of one image. The rows of x that
 they come from lie next to each other in memory, as one run of pixels. The block multiplies this run with its filters,
-`depth` channels at a time: these are on their way to shared memory (asynchronous copies of 16 bytes) while the products
-of those before are summed up in the warps' registers (pointwise/tiles.py). Then the sums, with bias and activation,
-take the place of x in shared memory, and each thread computes outputs of the depthwise layer there, `run` of a column.
-Where an image's map is one strip of an odd number of pixels (NCHW), `dense` rows of x follow each other in shared
-memory as they do in global memory.
+`depth` channels at a time: these are on their way to one of `stages` places in shared memory (asynchronous copies of 16
+bytes) while the products of those before are summed up in the warps' registers (pointwise/tiles.py). Then the sums,
+with bias and activation, take the place of x in shared memory, and each thread computes outputs of the depthwise layer
+there, `run` of a column. Where an image's map is one strip of an odd number of pixels (NCHW), `dense` rows of x follow
+each other in shared memory as they do in global memory.
 
 A warp has `pixels` x `filters` sums, a block warps_p x warps_f such tiles, and of each `slices` warps that share the
 channels among them. Words are 4 bytes: one float32 or two float16 in neighbouring channels.
@@ -26,7 +26,7 @@ from dwlab.pointwise import tiles as products
 from dwlab.target import cuda
 
 SHARED_WORDS = tuned_for.SHARED // 4  # most that a block gets
-SMS = 132  # that small problems are spread over
+SMS = tuned_for.MULTIPROCESSORS  # that small problems are spread over
 WARPS = 16  # most of a block: their registers, 128 a thread, are all that a multiprocessor has
 
 
@@ -93,22 +93,38 @@ def spread(dtype: str) -> int:
     return 1 if dtype == "float32" else 2
 
 
-def plan_of(pair: Any, rows: int, warp: tuple[int, int], warps: tuple[int, int, int], depth: int, run: int) -> Plan:
-    """The plan with these rows, (pixels, filters) of a warp, (warps_p, warps_f, slices), words of channels a stage."""
+def register_limit(threads: int) -> int:
+    """Registers of a thread, more than which a block of so many threads does not start with."""
+    return min(255, tuned_for.REGISTERS // (-(-threads // 128) * 128) // 8 * 8)
+
+
+def registers(plan: Plan) -> int:
+    """That a thread takes if it reads operands ahead, about: its sums, two steps' operands, and addresses."""
+    return plan.pixels * plan.filters // 32 + (plan.pixels + plan.filters) // 2 + 36
+
+
+def plan_of(
+    pair: Any, rows: int, warp: tuple[int, int], warps: tuple[int, int, int], depth: int, run: int, stages: int = 2
+) -> Plan:
+    """The plan with these rows, (pixels, filters) of a warp, (warps_p, warps_f, slices), words of channels a stage.
+
+    run: outputs of a column that a thread computes; stages: that shared memory holds at a time, if there are as many.
+    """
     each, dw = spread(pair.dtype), pair.second
     rows_in = min(dw.H, (rows - 1) * dw.stride + dw.K)
     (pixels, filters), (warps_p, warps_f, slices) = warp, warps
     nchw, P, F = pair.layout == "NCHW", pixels * warps_p, filters * warps_f
     dense = nchw and rows_in == dw.H and dw.H * dw.W % 4 and pair.first.C % 4 == 0
-    x_pitch = dw.H * dw.W if dense else products.pitch(P if nchw else depth, "mn" if nchw else "k", pair.dtype)
-    w_pitch = products.pitch(depth, "k", pair.dtype)
+    # Slices begin within a row, where its pieces may not have changed places (products.place).
+    w_pitch = depth if slices == 1 else products.pitch(depth, "k", pair.dtype)
+    x_pitch = dw.H * dw.W if dense else products.pitch(P, "mn", pair.dtype) if nchw else w_pitch
     chunks = -(-pair.first.C // (depth * each))
     # A dense stage's last tile reads on into the filters: what it multiplies there no output is.
     stage = (depth * x_pitch if nchw else P * x_pitch) + F * w_pitch
     # The rows of filters (NCHW) or pixels between the layers: their pitch spreads a warp's stores over the banks.
     pitch = products.pitch(P, "mn", "float32") if nchw else F // each + 4
     inner = F * pitch if nchw else P * pitch
-    stages = min(2, chunks)
+    stages = min(stages, chunks)
     taps_at = max(stages * stage, slices * inner if slices > 1 else inner)
     bias_at = taps_at + F // each * dw.K**2
     return Plan(
@@ -123,7 +139,8 @@ def product(pair: Any, plan: Plan) -> Any:
     if pair.layout == "NCHW":
         sizes = (plan.filters, plan.pixels, depth, plan.w_pitch, plan.x_pitch)
         return products.tensor(pair.dtype, *sizes, a_order="k", b_order="mn")
-    return products.tensor(pair.dtype, plan.pixels, plan.filters, depth, plan.x_pitch, plan.w_pitch)
+    sizes = (plan.pixels, plan.filters, depth, plan.x_pitch, plan.w_pitch)
+    return products.tensor(pair.dtype, *sizes, ahead=registers(plan) <= register_limit(plan.threads))
 
 
 def bring(pair: Any, plan: Plan) -> Any:
@@ -159,6 +176,7 @@ def bring_filters(C: int, F: int, filters: int, depth: int, pitch: int, threads:
 
     w: (F, C) words. Asynchronously where C is whole pieces of 16 bytes.
     """
+    place = products.place(pitch)
     if C % 4:
         ITEMS = filters * depth
         EACH = -(-ITEMS // threads)
@@ -173,7 +191,7 @@ def bring_filters(C: int, F: int, filters: int, depth: int, pitch: int, threads:
                     value = float32(0)
                     if f0 + f < F and c0 + c < C:
                         value = w[uint32((f0 + f) * uint32(C) + c0 + c)]
-                    shared[uint32(to + f * uint32(pitch) + c)] = value
+                    shared[uint32(to + place(f, c))] = value
 
     else:
         ITEMS = filters * depth // 4
@@ -186,7 +204,7 @@ def bring_filters(C: int, F: int, filters: int, depth: int, pitch: int, threads:
                 if i < ITEMS:
                     f = uint32(i // uint32(depth // 4))
                     c = uint32(uint32(4) * (i % uint32(depth // 4)))
-                    at = uint32(to + f * uint32(pitch) + c)
+                    at = uint32(to + place(f, c))
                     if f0 + f < F and c0 + c < C:
                         ptx.copy4_async(shared, at, w, uint32((f0 + f) * uint32(C) + c0 + c))
                     else:
@@ -237,6 +255,7 @@ def bring_pixels(kind: str, C: int, HW: int, size: int, depth: int, pitch: int, 
     elif kind == "NHWC":
         ITEMS = size * depth // 4
         EACH = -(-ITEMS // threads)
+        place = products.place(pitch)
 
         @cuda.jit(device=True, forceinline=True)
         def bring(shared, to, x, first, pixels, c0):
@@ -245,7 +264,7 @@ def bring_pixels(kind: str, C: int, HW: int, size: int, depth: int, pitch: int, 
                 if i < ITEMS:
                     m = uint32(i // uint32(depth // 4))
                     c = uint32(uint32(4) * (i % uint32(depth // 4)))
-                    at = uint32(to + m * uint32(pitch) + c)
+                    at = uint32(to + place(m, c))
                     if m < pixels and c0 + c < C:
                         ptx.copy4_async(shared, at, x, uint32(first + m * uint32(C) + c0 + c))
                     else:
@@ -253,6 +272,7 @@ def bring_pixels(kind: str, C: int, HW: int, size: int, depth: int, pitch: int, 
 
     else:
         ACROSS, DOWN, ROW, STEP = (size, 1, HW, 1) if kind == "odd NCHW" else (depth, 0, 1, C)
+        place = products.in_rows(pitch) if DOWN else products.place(pitch)
         ITEMS = size * depth
         EACH = -(-ITEMS // threads)
 
@@ -266,7 +286,7 @@ def bring_pixels(kind: str, C: int, HW: int, size: int, depth: int, pitch: int, 
                     value = float32(0)
                     if m < pixels and c0 + c < C:
                         value = x[uint32(first + (c0 + c) * uint32(ROW) + m * uint32(STEP))]
-                    shared[uint32(to + (c if DOWN else m) * uint32(pitch) + (m if DOWN else c))] = value
+                    shared[uint32(to + place(c if DOWN else m, m if DOWN else c))] = value
 
     return bring
 
