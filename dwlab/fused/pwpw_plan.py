@@ -94,8 +94,8 @@ def plan_of(pair: Any, warp: tuple[int, int, int], warps: tuple[int, int], depth
     P, group1, group2 = pixels * warps_p, filters1 * warps_f, filters2 * warps_f
     chunks1, chunks2 = -(-pair.first.C // (depth1 * each)), -(-F // (depth2 * each))
     passes = -(-max(F, chunks2 * depth2 * each) // group1)  # channels that fill the last stage are 0, not nothing
-    x_pitch = tiles.pitch(P if nchw else depth1, "mn" if nchw else "k", dtype)
-    w1_pitch, w2_pitch = tiles.pitch(depth1, "k", dtype), tiles.pitch(depth2, "k", dtype)
+    x_pitch = tiles.pitch(P, "mn", dtype) if nchw else depth1
+    w1_pitch, w2_pitch = depth1, depth2
     pitch = tiles.pitch(P if nchw else passes * group1 // each, "mn" if nchw else "k", dtype)
     x_words = (depth1 if nchw else P) * x_pitch
     stage = max(x_words + group1 * w1_pitch, group2 * w2_pitch)
