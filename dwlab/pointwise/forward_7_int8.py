@@ -100,9 +100,8 @@ def planned(layer, images, BM, BN, WM, WN):
     """The plan of blocks of BM x BN, warps of WM x WN."""
     one = blocks.product(layer, images)
     chunk = min(CHUNK, -(-one.words // 8) * 8)  # of 8 words: a product's K
-    pitch = tiles.pitch(chunk, "k", layer.dtype)
-    tile = tiles.tensor("int8", WM, WN, 4 * chunk, pitch, pitch, ahead=True, columns=layer.zero_x != 0)
-    return blocks.Plan(one, tile, BM, BN, chunk, DEPTH, pitch, pitch)
+    tile = tiles.tensor("int8", WM, WN, 4 * chunk, chunk, chunk, ahead=True, columns=layer.zero_x != 0)
+    return blocks.Plan(one, tile, BM, BN, chunk, DEPTH, chunk, chunk)
 
 
 def traffic(layer):

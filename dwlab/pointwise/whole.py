@@ -298,7 +298,7 @@ class Stream:
     @property
     def w_pitch(self) -> int:
         """Words between filters in shared memory."""
-        return tiles.pitch(self.chunk, "k", "int8")
+        return self.chunk
 
     @property
     def x_words(self) -> int:
