@@ -1,7 +1,7 @@
 """What kernels of layers reach of the ceilings, fitted to records: ``python benchmarks/plan_costs.py``.
 
 Prints the table of `dwlab.reached` by least squares of predicted over measured times, for each kind of kernel in
-float32 and in 16 bits, with the root mean square of what remains: of all networks, and of each network with the shares
+float32, in 16 bits and in int8, with the root mean square of what remains: of all networks, and of each network with the shares
 that the others' times give. Times are those that `planner.judged` uses, on an H200. Needs no GPU.
 """
 
@@ -49,7 +49,7 @@ class Row:
     @property
     def key(self) -> Key:
         dtype = self.module.layers[0].dtype
-        return self.accesses.kind.removesuffix("_r"), "float32" if dtype == "float32" else "float16"
+        return self.accesses.kind.removesuffix("_r"), "float16" if dtype == "bfloat16" else dtype
 
     def predicted(self, gpu: planner.Machine, how: Reached) -> float:
         one = self.module
@@ -62,7 +62,7 @@ def rows(runs: Sequence[records.Record] | None = None) -> list[Row]:
     """All layers and pairs with a time, each time once."""
     runs = records.load_runs() if runs is None else list(runs)
     gpu, found = planner.find(GPU), {}
-    for network, dtype, batch in itertools.product(NETWORKS, ("float32", "float16"), (1, 32)):
+    for network, dtype, batch in itertools.product(NETWORKS, ("float32", "float16", "int8"), (1, 32)):
         made = planner.plan(network, gpu, dtype=dtype, batch=batch, layout="NHWC")
         judged = planner.judged(made, runs)
         for problem, time_us in judged.times.items():

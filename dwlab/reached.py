@@ -2,7 +2,8 @@
 
 `IDEAL` is a kernel that loses nothing: memory and arithmetic at their ceilings. Such a model is too friendly to the
 kernels that do most, fused ones that compute a halo twice among them. `of` says what this workbook's kernels of a kind
-reach, in float32 and in 16 bits; int8 has no record of its own yet and takes those of 16 bits.
+reach, in float32, in 16 bits and in int8. Fused kernels of int8 are fast ones, for channels in multiples of 16, and
+simple ones for the others: one line of numbers says little of either.
 
 ``python benchmarks/plan_costs.py`` fits the table anew from the records, and says how far predicted times then are from
 measured ones, also for a network whose times the fit did not see. All records are of an H200; that kernels reach the
@@ -33,20 +34,25 @@ IDEAL = Reached()
 """Its kernel_us is an assumption."""
 
 TABLE: dict[tuple[str, str], Reached] = {
-    ("dw", "float16"): Reached(memory=0.641, depthwise=0.138, pointwise=1, kernel_us=2.3, waits=0),
-    ("dw", "float32"): Reached(memory=0.867, depthwise=0.139, pointwise=1, kernel_us=2.07, waits=0),
-    ("dwpw", "float16"): Reached(memory=0.586, depthwise=0.602, pointwise=0.207, kernel_us=2.18, waits=0),
-    ("dwpw", "float32"): Reached(memory=0.755, depthwise=0.931, pointwise=0.279, kernel_us=2.37, waits=0),
-    ("pw", "float16"): Reached(memory=0.965, depthwise=1, pointwise=0.216, kernel_us=1.94, waits=0),
-    ("pw", "float32"): Reached(memory=0.517, depthwise=1, pointwise=0.328, kernel_us=2.38, waits=0),
-    ("pwdw", "float16"): Reached(memory=0.307, depthwise=0.0925, pointwise=0.473, kernel_us=2.1, waits=0),
-    ("pwdw", "float32"): Reached(memory=0.351, depthwise=0.711, pointwise=0.173, kernel_us=2.77, waits=0),
-    ("pwpw", "float16"): Reached(memory=0.365, depthwise=1, pointwise=0.997, kernel_us=4.67, waits=0),
-    ("pwpw", "float32"): Reached(memory=0.479, depthwise=1, pointwise=0.0777, kernel_us=3.64, waits=0),
+    ("dw", "float16"): Reached(memory=0.969, depthwise=0.369, pointwise=1, kernel_us=2.24, waits=0),
+    ("dw", "float32"): Reached(memory=0.995, depthwise=0.166, pointwise=1, kernel_us=1.83, waits=0),
+    ("dw", "int8"): Reached(memory=1, depthwise=0.0948, pointwise=1, kernel_us=1.98, waits=0),
+    ("dwpw", "float16"): Reached(memory=0.455, depthwise=0.512, pointwise=0.243, kernel_us=2.23, waits=0),
+    ("dwpw", "float32"): Reached(memory=0.638, depthwise=0.593, pointwise=0.264, kernel_us=2.24, waits=0),
+    ("dwpw", "int8"): Reached(memory=0.147, depthwise=1, pointwise=1, kernel_us=4.7, waits=0),
+    ("pw", "float16"): Reached(memory=0.464, depthwise=1, pointwise=0.803, kernel_us=1.76, waits=0),
+    ("pw", "float32"): Reached(memory=0.462, depthwise=1, pointwise=0.347, kernel_us=2.39, waits=0),
+    ("pw", "int8"): Reached(memory=0.263, depthwise=1, pointwise=0.999, kernel_us=2.28, waits=0),
+    ("pwdw", "float16"): Reached(memory=0.288, depthwise=0.0853, pointwise=0.729, kernel_us=2.44, waits=0),
+    ("pwdw", "float32"): Reached(memory=0.315, depthwise=0.617, pointwise=0.176, kernel_us=2.83, waits=0),
+    ("pwdw", "int8"): Reached(memory=1, depthwise=0.912, pointwise=1, kernel_us=7.37, waits=0),
+    ("pwpw", "float16"): Reached(memory=0.368, depthwise=1, pointwise=0.984, kernel_us=4.29, waits=0),
+    ("pwpw", "float32"): Reached(memory=0.38, depthwise=1, pointwise=0.0863, kernel_us=4.15, waits=0),
+    ("pwpw", "int8"): Reached(memory=1, depthwise=1, pointwise=1, kernel_us=16.8, waits=0),
 }
-"""Kind of kernel and float32 or float16 -> what was fitted. Rotating buffers hide most waits: none are left."""
+"""Kind of kernel and storage type -> what was fitted. Rotating buffers hide most waits: none are left."""
 
 
 def of(kind: str, dtype: str) -> Reached:
     """What kernels of a kind ("dw", "pw", "dwpw", "pwdw", "pwdw_r", "pwpw") reach with elements of this type."""
-    return TABLE[kind.removesuffix("_r"), "float32" if dtype == "float32" else "float16"]
+    return TABLE[kind.removesuffix("_r"), "float16" if dtype == "bfloat16" else dtype]

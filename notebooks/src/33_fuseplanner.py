@@ -529,8 +529,8 @@ planner.draw(planner.plan("mobilenet_v1", "t4"))
 # Kernels that reach the ceilings are not those that a plan chooses between. A fused kernel with more to do in a block
 # has fewer blocks on a multiprocessor and keeps memory and tensor cores less busy than two simple ones, and a model that
 # takes both sides to be equally good fuses too much: the ideal plan above, beside measured times. What this workbook's
-# kernels reach of the ceilings was fitted to recorded times, four numbers for each kind of kernel in float32 and in 16
-# bits, and plans use it unless ideal kernels are asked for:
+# kernels reach of the ceilings was fitted to recorded times, four numbers for each kind of kernel and storage type, and
+# plans use it unless ideal kernels are asked for:
 
 # %%
 from dwlab import reached
