@@ -520,6 +520,29 @@ for layout in ("NCHW", "NHWC"):
             print(f"{traffic.bytes_moved / layer.compulsory_bytes():18.2f}")
 
 # %% [markdown]
+# ### Bytes on their way
+#
+# Few requests are not all. `wide` takes 16 bytes of channels a thread. In 16 bits these are eight channels, with sums and
+# filters of their own: many registers, so few threads, so little on its way from memory at a time. `columns` takes two
+# channels. A warp's accesses are whole sectors all the same, as its lanes have neighbouring channels, and the registers
+# that this leaves hold rows of x that were asked for and are not needed yet. Large strips read fewer rows twice but leave
+# fewer threads. With few images the strips get small, and a thread asks for all its rows at once: it waits for memory once.
+
+# %%
+from dwlab.depthwise2d import forward_7_columns as columns
+
+print(f"{'128 channels of':20}{'plan of a thread':>32}{'threads':>12}{'asked over x':>14}")
+for side, images in ((112, 32), (14, 32), (112, 1), (14, 1)):
+    layer = DepthwiseConv2d(images, 128, side, side, 3, layout="NHWC", dtype="float16")
+    plan = columns.choose(layer.kernel_key, images)
+    over = stages.stage("depthwise2d/forward/columns").traffic(layer).load_sectors * 32 / layer.nbytes()["x"]
+    text = f"{plan.rows} × {plan.run} outputs, {plan.ahead} rows ahead"
+    print(f"{f'{side} × {side}, N={images}':20}{text:>32}{plan.threads(layer):12,}{over:13.2f}×")
+
+# %% [markdown]
+# What a strip asks for more than once lies next to what another asks for at about the same time: most of it comes from the
+# caches. What these choices are worth in time, for each layer that was measured: `python -m dwlab records`.
+#
 # ## Where does it lose?
 #
 # A tile has one more enemy, and networks are full of it: small maps. The tile's threads that hang over the edge do nothing.
