@@ -1,8 +1,8 @@
 """What kernels of layers reach of the ceilings, fitted to records: ``python benchmarks/plan_costs.py``.
 
 Prints the table of `dwlab.reached` by least squares of predicted over measured times, for each kind of kernel in
-float32, in 16 bits and in int8, with the root mean square of what remains: of all networks, and of each network with the shares
-that the others' times give. Times are those that `planner.judged` uses, on an H200. Needs no GPU.
+float32, in 16 bits and in int8, with the root mean square of what remains: of all networks, and of each network with
+the shares that the others' times give. Times are those that `planner.judged` uses, on an H200. Needs no GPU.
 """
 
 from __future__ import annotations
