@@ -652,8 +652,9 @@ def main(given: Sequence[str] | None = None) -> int:
     ceilings = machine.ceilings
     known = {"l2_bytes": machine.l2_bytes or 0, "copy_gbps": ceilings.copy_gbps, "l2_gbps": ceilings.l2_gbps}
     made, left_out = collect(groups, known | {"fma_tflops": ceilings.fma_tflops}, options, started)
-    tried = "All stages" if options.last == 0 else f"The last {options.last} stages"
-    notes = [f"layers: {tried} that take a layer were tried in {' and '.join(options.layout)}.", *notes, *left_out]
+    tried = {0: "all", 1: "the last"}.get(options.last, f"the last {options.last}")
+    tried = f"layers: tried in {' and '.join(options.layout)}, of the stages that take a layer: {tried}."
+    notes = [tried, *notes, *left_out]
     if not made["layers"]:
         print("nothing was measured", *notes, sep="\n", file=sys.stderr)
         return 1

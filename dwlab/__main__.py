@@ -151,13 +151,14 @@ def _parsers() -> tuple[_Parser, dict[str, _Parser]]:
         "classifies the image that is given. In simulated mode, where nothing is timed, give few pixels.\n"
         "Status 1 if an output is wrong.",
         "examples: python -m dwlab infer mobilenet_v2 --batch 32 --dtype float16\n"
+        "          python -m dwlab infer mobilenet_v1 --dtype int8 --tune\n"
         "          python -m dwlab infer mobilenet_v2 --weights mobilenet_v2.pt --image cat.jpg",
     )
     one.add_argument("network", metavar="NETWORK", help="such as mobilenet_v1, xception, proxylessnas, ceit_t, cmt_s")
     one.add_argument("--weights", metavar="FILE.pt", help="a state dict saved by torch.save, torchvision's names")
     one.add_argument("--image", metavar="FILE", help="a picture to classify (needs --weights, and Pillow)")
     one.add_argument("--batch", type=int, default=1, metavar="N", help="images (default: %(default)s)")
-    one.add_argument("--dtype", default="float32", metavar="TYPE", help="float32 or float16 (default: %(default)s)")
+    one.add_argument("--dtype", default="float32", metavar="TYPE", help="float32 (the default), float16 or int8")
     one.add_argument("--layout", default="NHWC", metavar="NAME", help="NCHW or NHWC (default: %(default)s)")
     one.add_argument(
         "--fused", action=argparse.BooleanOptionalAction, default=True, help="two layers in a kernel where it pays"

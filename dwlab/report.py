@@ -753,7 +753,8 @@ def chosen_summary(runs: Sequence[Record] | None = None, gpu: str | None = None)
     lines += [
         "",
         "Pairs of MobileNetV1, MobileNetV2, Xception and ProxylessNAS-GPU that are alike count once. × peer: the "
-        "fastest of PyTorch's ways for the two layers over our fused kernel, both in CUDA graphs.  ",
+        "fastest of PyTorch's ways for the two layers over our fused kernel, both in CUDA graphs. What the planner "
+        "takes kernels to reach was fitted to records that hold these pairs, too.  ",
         f"Measured on {'; '.join(dict.fromkeys(run.where() for run in used))}.",
         "",
     ]
