@@ -21,16 +21,14 @@ sys.path.insert(0, str(ROOT / "benchmarks"))
 import fitting  # noqa: E402
 import numpy as np  # noqa: E402
 
-from dwlab import planner, reached, records  # noqa: E402
-from dwlab.accesses import Accesses, Conv, sizes  # noqa: E402
+from dwlab import planner, reached, records, report  # noqa: E402
+from dwlab.accesses import Conv, sizes  # noqa: E402
 from dwlab.layers import Fused  # noqa: E402
 from dwlab.reached import IDEAL, Reached  # noqa: E402
 
 GPU = "h200"
-NETWORKS = ("mobilenet_v1", "mobilenet_v2", "xception", "proxylessnas")
 FITTED = ("memory", "depthwise", "pointwise", "kernel_us")
 PULL = 0.05  # towards IDEAL, as if a row in 400 said so: a share that no time depends on stays there
-Key = tuple[str, str]
 
 
 @dataclass(frozen=True)
@@ -43,26 +41,20 @@ class Row:
     time_us: float
 
     @property
-    def accesses(self) -> Accesses:
-        return self.module.accesses
-
-    @property
-    def key(self) -> Key:
-        dtype = self.module.layers[0].dtype
-        return self.accesses.kind.removesuffix("_r"), "float16" if dtype == "bfloat16" else dtype
+    def key(self) -> tuple[str, str]:
+        return reached.key(self.module.accesses.kind, self.module.layers[0].dtype)
 
     def predicted(self, gpu: planner.Machine, how: Reached) -> float:
         one = self.module
-        return planner.time_us(
-            one.accesses, one.gma_bytes, self.dram, one.shared_bytes, gpu, one.layers[0].dtype, how
-        )
+        dtype = one.layers[0].dtype
+        return planner.time_us(one.accesses, one.gma_bytes, self.dram, one.shared_bytes, gpu, dtype, how)
 
 
 def rows(runs: Sequence[records.Record] | None = None) -> list[Row]:
     """All layers and pairs with a time, each time once."""
     runs = records.load_runs() if runs is None else list(runs)
     gpu, found = planner.find(GPU), {}
-    for network, dtype, batch in itertools.product(NETWORKS, ("float32", "float16", "int8"), (1, 32)):
+    for network, dtype, batch in itertools.product(report.JUDGED, ("float32", "float16", "int8"), (1, 32)):
         made = planner.plan(network, gpu, dtype=dtype, batch=batch, layout="NHWC")
         judged = planner.judged(made, runs)
         for problem, time_us in judged.times.items():

@@ -517,11 +517,9 @@ def fused(groups: Sequence[Group], gpu: str, batches: Sequence[int], names: Sequ
     """The pairs that the planner puts into one kernel on a GPU, for some of these numbers of images."""
     from dwlab import planner
 
-    found = set()
+    found: set[tuple[Any, ...]] = set()
     for name, dtype, batch in itertools.product(names, dict.fromkeys(g.problem.dtype for g in groups), batches):
-        for step in planner.plan(name, gpu, dtype=dtype, batch=batch, layout="NHWC").steps:
-            if step.fused:
-                found.add(sizes(Fused(*(one.layers[0] for one in step.apart))))
+        found |= set(map(sizes, planner.plan(name, gpu, dtype=dtype, batch=batch, layout="NHWC").fused))
     return [group for group in groups if sizes(group.problem) in found]
 
 

@@ -59,7 +59,9 @@ def scale_of(low: float, high: float) -> Scale:
     return found if low >= 0 else Scale(max(-low, high) / quantisation.HIGH, 0)
 
 
-def quantised(network: Network, weights: Mapping[str, Mapping[str, np.ndarray]], ranges: Mapping[str, Range]) -> Any:
+def quantised(
+    network: Network, weights: Mapping[str, Mapping[str, np.ndarray]], ranges: Mapping[str, Range]
+) -> Quantised:
     """The network in int8, from float32 weights and the range of each map; see Quantised.
 
     Raises ProblemError, with the map's or layer's name, for a range that is missing, not finite, or 0 alone, and for

@@ -459,6 +459,11 @@ class Plan:
     pairs: tuple[Pair, ...]
 
     @property
+    def fused(self) -> tuple[Fused, ...]:
+        """The pairs that share a kernel."""
+        return tuple(Fused(*step.module.layers) for step in self.steps if step.fused)
+
+    @property
     def cost(self) -> float:
         """What was made least: µs or bytes."""
         return sum(self.rules.cost(step.module) for step in self.steps)

@@ -53,6 +53,11 @@ TABLE: dict[tuple[str, str], Reached] = {
 """Kind of kernel and storage type -> what was fitted. Rotating buffers hide most waits: none are left."""
 
 
+def key(kind: str, dtype: str) -> tuple[str, str]:
+    """Where TABLE has kernels of a kind, "dw", "pw", "dwpw", "pwdw", "pwdw_r" or "pwpw", with elements of this type."""
+    return kind.removesuffix("_r"), "float16" if dtype == "bfloat16" else dtype
+
+
 def of(kind: str, dtype: str) -> Reached:
-    """What kernels of a kind ("dw", "pw", "dwpw", "pwdw", "pwdw_r", "pwpw") reach with elements of this type."""
-    return TABLE[kind.removesuffix("_r"), "float16" if dtype == "bfloat16" else dtype]
+    """What such kernels reach."""
+    return TABLE[key(kind, dtype)]

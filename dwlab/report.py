@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dwlab import peers, planner, records, roofline, timemodel
-from dwlab.layers import Fused
 from dwlab.machine import Ceilings
 from dwlab.problems import PAPER, PATHS
 from dwlab.records import Markdown, Measurement, Record, epochs
@@ -739,15 +738,11 @@ def chosen_summary(runs: Sequence[Record] | None = None, gpu: str | None = None)
         pairs: dict[str, None] = {}
         for name in JUDGED:
             plan = planner.plan(name, used[-1].gpu, dtype=dtype, batch=batch, layout="NHWC")
-            for step in plan.steps:
-                if step.fused:
-                    problem = Fused(*(one.layers[0] for one in step.apart))
-                    pairs[records.shape_text(planner.bare(records.describe_problem(problem)))] = None
+            pairs |= {records.shape_text(planner.bare(records.describe_problem(one))): None for one in plan.fused}
         ratios = sorted(found[dtype, pair]["speedup_vs_peer"] for pair in pairs if (dtype, pair) in found)
         cells = [dtype, f"{batch}", f"{len(pairs)}", f"{len(ratios)}"]
         if ratios:
-            mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
-            cells += [records._times(one) for one in (mean, ratios[0], ratios[-1])]
+            cells += [_geometric(ratios), records._times(ratios[0]), records._times(ratios[-1])]
             cells.append(f"{sum(one < 1 for one in ratios)}")
         lines.append(records._line(cells + [""] * (len(head) + 1 - len(cells))))
     lines += [
