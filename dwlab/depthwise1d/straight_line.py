@@ -272,6 +272,47 @@ def strip_taps(each: int, K: int, shift: int, left: int) -> Any:
 
 
 @functools.cache
+def strip_backward(each: int, K: int, shift: int, left: int, dtype: str = "float32") -> Any:
+    """The device function add(dw, dx, x, tile, own, filters): both gradients of a strip, with the filter reversed.
+
+    dx[i] += w[j] * dy[i + shift - j] and dw[j] += x[i] * dy[i + shift - j] for all i < each and all taps. dw, dx and x
+    are local arrays of K, `each` and `each` float32; dy[0] is word own + left of the shared array `tile`, and the shared
+    array `filters` begins with w. Every dy is read once. dtype: of the row in the tile.
+    """
+    size_of_piece, spread_out = pieces.elements(dtype), pieces.spread(dtype)
+    last, base, size = _window(each, K, shift, size_of_piece)
+
+    def block(j0: int) -> Any:
+        taps, lower, pieces = _step(last, K, shift, j0, size_of_piece)
+        top, word = lower - base, lower * 4 // size_of_piece
+
+        @cuda.jit(device=True, forceinline=True)
+        def add(dw, dx, x, dy, tile, own, filters):
+            w = cuda.local.array(BLOCK, float32)
+            for m in range(2 if taps > 4 else 1):
+                at = uint32(j0 + 4 * m)
+                w[4 * m], w[4 * m + 1], w[4 * m + 2], w[4 * m + 3] = ptx.load4_shared(filters, at)
+            for m in range(pieces):
+                a, b, c, d = ptx.load4_shared(tile, uint32(own + uint32(left + word + 4 * m)))
+                spread_out(dy, top + size_of_piece * m, a, b, c, d)
+            for j in range(taps):
+                for i in range(each):
+                    dx[i] += w[j] * dy[i + shift - (j0 + j) - base]
+                    dw[j0 + j] += x[i] * dy[i + shift - (j0 + j) - base]
+
+        return add
+
+    blocks = in_turn([block(j0) for j0 in range(0, K, BLOCK)], arguments=7)
+
+    @cuda.jit(device=True, forceinline=True)
+    def add(dw, dx, x, tile, own, filters):
+        dy = cuda.local.array(size, float32)
+        blocks(dw, dx, x, dy, tile, own, filters)
+
+    return add
+
+
+@functools.cache
 def warp_sums(K: int) -> Any:
     """The device function add(sums, lane, out): out[m] of lane l becomes the warp's sum of sums[32*m + l].
 
