@@ -239,22 +239,24 @@ def _step(last: int, K: int, shift: int, j0: int, piece: int = 4) -> tuple[int, 
 
 
 @functools.cache
-def strip_taps(each: int, K: int, shift: int, left: int) -> Any:
+def strip_taps(each: int, K: int, shift: int, left: int, dtype: str = "float32") -> Any:
     """The device function add(dw, dy, tile, own): dw[j] += dy[i] * x[i + shift - j] for all i < each and all taps.
 
-    dw and dy are local arrays of K and `each` float32; x[0] is word own + left of the shared array `tile`.
+    dw and dy are local arrays of K and `each` float32; x[0] is word own + left of the shared array `tile`, which holds
+    rows of the storage type `dtype`.
     """
-    last, base, size = _window(each, K, shift)
+    size_of_piece, spread_out = pieces.elements(dtype), pieces.spread(dtype)
+    last, base, size = _window(each, K, shift, size_of_piece)
 
     def block(j0: int) -> Any:
-        taps, lower, pieces = _step(last, K, shift, j0)
-        top = lower - base
+        taps, lower, pieces = _step(last, K, shift, j0, size_of_piece)
+        top, word = lower - base, lower * 4 // size_of_piece
 
         @cuda.jit(device=True, forceinline=True)
         def add(dw, dy, x, tile, own, _):
             for m in range(pieces):
-                a, b, c, d = ptx.load4_shared(tile, uint32(own + uint32(left + lower + 4 * m)))
-                x[top + 4 * m], x[top + 4 * m + 1], x[top + 4 * m + 2], x[top + 4 * m + 3] = a, b, c, d
+                a, b, c, d = ptx.load4_shared(tile, uint32(own + uint32(left + word + 4 * m)))
+                spread_out(x, top + size_of_piece * m, a, b, c, d)
             for j in range(taps):
                 for i in range(each):
                     dw[j0 + j] += dy[i] * x[i + shift - (j0 + j) - base]

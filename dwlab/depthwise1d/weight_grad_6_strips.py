@@ -2,8 +2,8 @@
 
 `channels` needs a whole row in a lane, so it ends at 64 times. Here the 32 lanes share the rows of one channel: 20 dy
 each in registers, the sums of all K taps beside them, and the x of these times and of the halo 27 at a time from
-shared memory, 8 of them new for each 8 taps: 160 multiply-adds for two reads of 16 bytes. A long row is walked through
-in segments of 640; of short rows a warp takes several at once, those of neighbouring batch entries.
+shared memory, 8 of them new for each 8 taps: 160 multiply-adds for two reads of 16 bytes. A warp's 32 strips are of one
+row, or of several that are neighbours in the batch (channel_strips.py); the next 32 are on their way meanwhile.
 
 Now all lanes have sums of the same K elements of dw, and they keep them in registers through the warp's whole share of
 the batch. Only then they meet, in a tree: 5 shuffles for each tap, after which a lane has the warp's sum. The warps'
@@ -18,85 +18,84 @@ Predicted: dy once, x once but for halos, and few parts; so memory's speed, wher
 import numpy as np
 from numba import float32, uint32
 
-from dwlab import ptx
+from dwlab import pieces, ptx
+from dwlab.depthwise1d import channel_strips as strips
 from dwlab.depthwise1d import straight_line
-from dwlab.stages import Launch, StageError, by_shape, fits_uint32, register
+from dwlab.depthwise1d.forward_7_strips import OUTPUTS, halo
+from dwlab.depthwise1d.rows import takes, words
+from dwlab.stages import Launch, by_shape, register
 from dwlab.target import cuda
-from dwlab.traffic import Traffic, rows_sectors, warp_traffic
+from dwlab.traffic import Traffic, rows_sectors
 
-EACH = 20  # times of a lane
 MOST = 64  # taps, all held in registers
-WARPS = 2112  # that share the work: 16 for each multiprocessor of an H200
-ALONE = 3  # pieces of a channel's work, rows at once or segments, that a warp does rather than leave parts
+WARPS = 8448  # that share the work: 64 for each multiprocessor of an H200
 
 
 @by_shape
-def kernel(L, K, SHIFT):
-    LANES, ROWS, SEGMENTS, LEFT, RIGHT = layout(L, K, SHIFT)
-    SPAN = LANES * EACH  # times of a row that a warp has at once
-    X_SPAN = LEFT + SPAN + RIGHT
-    X_WORDS = ROWS * X_SPAN
-    DY_WORDS = ROWS * SPAN
-    X_TURNS = -(-X_WORDS // 128)
-    DY_TURNS = -(-DY_WORDS // 128)
-    QUADS = EACH // 4
-    accumulate = straight_line.strip_taps(EACH, K, SHIFT, LEFT)
+def kernel(L, K, SHIFT, DTYPE):
+    return strips_kernel(L, K, SHIFT, DTYPE, 2)
 
-    add_lanes = straight_line.warp_sums(K)
+
+def strips_kernel(L, K, SHIFT, DTYPE, BUFFERS):
+    EACH, N, STRIPS = OUTPUTS[DTYPE], words(L, DTYPE), strips.per_row(L, DTYPE)
+    LEFT, RIGHT = halo(K, SHIFT, DTYPE)
+    STEP, PIECE = words(EACH, DTYPE), pieces.elements(DTYPE)
+    DY_WORDS, X_WORDS = strips.tile_words(L, DTYPE), strips.tile_words(L, DTYPE, LEFT, RIGHT)
+    ALL_DY, ALL_X = BUFFERS * DY_WORDS, BUFFERS * X_WORDS
+    place, bring_x = strips.place(L, DTYPE, LEFT, RIGHT), strips.bring(L, DTYPE, LEFT, RIGHT)
+    bring_dy, spread = strips.bring(L, DTYPE), pieces.spread(DTYPE)
+    accumulate, add_lanes = straight_line.strip_taps(EACH, K, SHIFT, LEFT, DTYPE), straight_line.warp_sums(K)
 
     @cuda.jit(device=True, forceinline=True)
-    def bring(tile, source, row, pitch, entries, t0, span, words, turns, lane):
-        for m in range(turns):
-            i = uint32(lane * uint32(4) + uint32(128 * m))
-            r = uint32(i // uint32(span)) if ROWS > 1 else uint32(0)
-            t = uint32(t0 + uint32(i - r * uint32(span)))  # left of the row: wraps to a huge number
-            if i < words:
-                if r < entries and t < L:
-                    ptx.copy4_async(tile, i, source, row + np.int64(uint32(r * pitch + t)))
-                else:
-                    ptx.store4_shared(tile, i, float32(0), float32(0), float32(0), float32(0))
+    def bring(dy_tile, x_tile, buffer, dy, x, strip, total, h, pitch, lane):
+        b = uint32(strip // uint32(STRIPS))
+        start, rows = uint32(strip - b * uint32(STRIPS)), uint32(uint32(x.shape[0]) - b)
+        row = (np.int64(b) * np.int64(x.shape[1]) + np.int64(h)) * N
+        _, end = place(lane, start, uint32(total - strip))
+        bring_dy(dy_tile, uint32(buffer * uint32(DY_WORDS)), dy, row, pitch, rows, start, uint32(DY_WORDS), lane)
+        bring_x(x_tile, uint32(buffer * uint32(X_WORDS)), x, row, pitch, rows, start, end, lane)
 
     @cuda.jit
     def kernel(dy, x, parts, shift):
-        x_tile = cuda.shared.array(X_WORDS, float32, 16)
-        dy_tile = cuda.shared.array(DY_WORDS, float32, 16)
+        x_tile = cuda.shared.array(ALL_X, float32, 16)
+        dy_tile = cuda.shared.array(ALL_DY, float32, 16)
         sums = cuda.local.array(K, float32)
         back = cuda.local.array(EACH, float32)
         lane = uint32(cuda.threadIdx.x & 31)
-        H, B = uint32(x.shape[1]), uint32(x.shape[0])
-        h = uint32(uint32(cuda.blockIdx.x) % H)
+        H = uint32(x.shape[1])
         split = uint32(uint32(cuda.blockIdx.x) // H)
-        r = uint32(lane // uint32(LANES))
-        own = uint32(lane * uint32(EACH))
-        own_x = uint32(r * uint32(X_SPAN) + uint32(lane - r * uint32(LANES)) * uint32(EACH))
-        if r >= ROWS:  # more lanes than strips: these repeat the first one's work, and do not count
-            own = own_x = uint32(0)
+        h = uint32(uint32(cuda.blockIdx.x) - split * H)
+        pitch = uint32(H * uint32(N))  # words from a row to the same channel's next
+        strip, total = uint32(split * uint32(32)), uint32(uint32(x.shape[0]) * uint32(STRIPS))
+        step = uint32(uint32(32) * uint32(parts.shape[0]))
+        buffer = uint32(0)
+        if BUFFERS == 2:
+            bring(dy_tile, x_tile, buffer, dy, x, strip, total, h, pitch, lane)
+            ptx.commit()
         for j in range(K):
             sums[j] = float32(0)
-        pitch = uint32(H * uint32(L))  # elements from a row to the same channel's next; launch() has seen that 32 fit
-        item = split
-        groups = uint32(uint32(B + uint32(ROWS - 1)) // uint32(ROWS))
-        items = uint32(groups * uint32(SEGMENTS))  # all groups' first segments, then their second ones, …
-        while item < items:
-            segment = uint32(item // groups) if SEGMENTS > 1 else uint32(0)
-            b = uint32(uint32(item - segment * groups) * uint32(ROWS))
-            t0 = uint32(segment * uint32(SPAN))
-            row = (np.int64(b) * np.int64(H) + np.int64(h)) * L
-            entries = min(uint32(ROWS), uint32(B - b))
-            bring(dy_tile, dy, row, pitch, entries, t0, SPAN, DY_WORDS, DY_TURNS, lane)
-            bring(x_tile, x, row, pitch, entries, uint32(t0 - uint32(LEFT)), X_SPAN, X_WORDS, X_TURNS, lane)
-            ptx.commit()
-            ptx.wait(0)
+        while strip < total:
+            if BUFFERS == 2:
+                if strip + step < total:
+                    bring(dy_tile, x_tile, uint32(buffer ^ 1), dy, x, uint32(strip + step), total, h, pitch, lane)
+                ptx.commit()
+                ptx.wait(1)
+            else:
+                bring(dy_tile, x_tile, buffer, dy, x, strip, total, h, pitch, lane)
+                ptx.commit()
+                ptx.wait(0)
             cuda.syncwarp()
-            for m in range(QUADS):
-                p, q, s, u = ptx.load4_shared(dy_tile, uint32(own + uint32(4 * m)))
-                back[4 * m], back[4 * m + 1], back[4 * m + 2], back[4 * m + 3] = p, q, s, u
-            accumulate(sums, back, x_tile, own_x)
+            start = uint32(strip - uint32(strip // uint32(STRIPS)) * uint32(STRIPS))
+            own, _ = place(lane, start, uint32(total - strip))
+            for m in range(STEP // 4):
+                at = uint32(buffer * uint32(DY_WORDS) + lane * uint32(STEP) + uint32(4 * m))
+                p, q, s, u = ptx.load4_shared(dy_tile, at)
+                spread(back, PIECE * m, p, q, s, u)
+            accumulate(sums, back, x_tile, uint32(buffer * uint32(X_WORDS) + own))
             cuda.syncwarp()
-            item = uint32(item + uint32(parts.shape[0]))
-        if r >= ROWS:
-            for j in range(K):
-                sums[j] = float32(0)
+            strip = uint32(strip + step)
+            if BUFFERS == 2:
+                buffer = uint32(buffer ^ 1)
         out = cuda.local.array(2, float32)
         out[0] = out[1] = float32(0)
         add_lanes(sums, lane, out)
@@ -108,46 +107,20 @@ def kernel(L, K, SHIFT):
     return kernel
 
 
-def layout(L, K, shift):
-    """(lanes of a row, rows at once, segments of a row, words of halo to the left and to the right)."""
-    strips = -(-L // EACH)
-    lanes = min(strips, 32)
-    return lanes, 32 // lanes, -(-strips // lanes), -(-(K - 1 - shift) // 4) * 4, -(-shift // 4) * 4
-
-
-def splits_of(problem):
-    """The warps that share a channel's rows: parts of each element of dw."""
-    _, rows, segments, _, _ = layout(problem.L, problem.K, problem.shift)
-    pieces = -(-problem.B // rows) * segments
-    return 1 if pieces <= ALONE else min(pieces, max(1, WARPS // problem.H))
-
-
 def traffic(problem):
-    B, H, L, K = problem.B, problem.H, problem.L, problem.K
-    lanes, rows, segments, left, right = layout(L, K, problem.shift)
-    splits, warp = splits_of(problem), np.arange(32)
-    t0 = np.arange(segments)[:, None, None] * lanes * EACH
-    loads = np.zeros(2, np.int64)
-    for b, entries in ((np.arange(B // rows) * rows, rows), (np.array([B // rows * rows]), B % rows)):
-        row = (b[:, None] * H + np.arange(H)).ravel()  # the first row of each group of `entries` rows of a channel
-        for odd in (0, 1):  # 16-byte pieces lie in their sectors alike for rows two apart
-            for span, begin in ((lanes * EACH, t0), (left + lanes * EACH + right, t0 - left)):
-                i = 4 * warp + 128 * np.arange(-(-rows * span // 128))[:, None]
-                r, t = i // span, begin + i % span
-                there = (i < rows * span) & (r < entries) & (t >= 0) & (t < L)
-                pieces = np.where(there, (odd + r * H) * L + t, -1).reshape(-1, 32)
-                loads += np.count_nonzero(row % 2 == odd) * warp_traffic(pieces)
+    H, K, splits = problem.H, problem.K, strips.splits(problem, WARPS)
+    dy, x = strips.traffic(problem), strips.traffic(problem, *halo(K, problem.shift, problem.dtype))
     j = 32 * np.arange(-(-K // 32))
     return Traffic(
-        load_requests=loads[0],
-        load_sectors=loads[1],
+        load_requests=x[0] + dy[0],
+        load_sectors=x[1] + dy[1],
         store_requests=splits * H * len(j),
         store_sectors=rows_sectors(splits * H, K, j, np.minimum(32, K - j)),
     )
 
 
 def supports(problem):
-    return problem.K <= MOST and problem.L % 4 == 0
+    return problem.K <= MOST and takes(problem)
 
 
 @register(
@@ -158,8 +131,5 @@ def supports(problem):
     aligned=16,
 )
 def launch(problem):
-    fits_uint32(problem)
-    if 32 * problem.H * problem.L >= 2**32:
-        raise StageError(f"32*H*L of {problem} does not fit the kernel's 32-bit indices: use smaller sizes")
-    splits = splits_of(problem)
+    splits = strips.splits(problem, WARPS)
     return Launch(grid=(problem.H * splits,), block=(32,), scalars=(problem.shift,), parts=splits)
