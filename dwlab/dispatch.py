@@ -7,7 +7,7 @@
 
 Rows x, y, dy, dx are (B, H, L), filters w, dw (H, K), C-contiguous, all of one kind. Filters are float32, rows all
 float32, float16 or bfloat16, whose bits NumPy and Numba arrays hold in uint16 (dwlab.problems.encode); the arithmetic
-is float32. Rows of 16 bits are for stages that hold them whole (L a multiple of 8). Kinds of arrays:
+is float32. Rows of 16 bits need L a multiple of 8, so that they are whole pieces of 16 bytes. Kinds of arrays:
 
 - *NumPy arrays* are copied to the GPU, and the result back, each time: for trying things out.
 - *Numba device arrays* stay where they are. The launch is enqueued on `stream` (0 if None) and not waited for. Outputs
@@ -175,7 +175,7 @@ def best(problem: DepthwiseConv1d, path: str, aligned: int = _ALIGNED) -> Stage:
         return one
     rows = ""
     if problem.dtype != "float32":
-        rows = "; rows of 16 bits need L a multiple of 8, and on some paths L and K up to 64: or pass float32 rows"
+        rows = "; rows of 16 bits need L a multiple of 8 and K up to 64, on some paths 128: or pass float32 rows"
     raise DispatchError(f"no stage of {path} takes {problem} with arrays aligned to {aligned} bytes{refused}{rows}")
 
 

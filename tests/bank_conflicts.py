@@ -8,6 +8,8 @@ import math
 
 import numpy as np
 
+from dwlab.depthwise1d import backward_3_strips
+
 LANES = np.arange(32)
 EACH = 20  # outputs of a lane in strips
 
@@ -27,9 +29,8 @@ def narrow_access(pitch):
 
 def expected(one, problem):
     """Bank conflicts of a roof stage on a problem that it supports."""
-    return {"wide": rows, "channels": channels, "strips": weight_strips if one.path == "weight_grad" else strips}[
-        one.name
-    ](one, problem)
+    of_strips = channel_strips if one.path in ("weight_grad", "backward") else strips
+    return {"wide": rows, "channels": channels, "strips": of_strips}[one.name](one, problem)
 
 
 def filters(K):
@@ -58,9 +59,9 @@ def channels(one, problem):
     return blocks * total + 2 * missing(problem)
 
 
-def window(problem, shift):
-    """Pieces of x that a lane reads for its 20 outputs and all taps: whole ones."""
-    return (EACH + shift - 1) // 4 + 1 - (shift - (problem.K - 1)) // 4
+def window(problem, shift, each=EACH):
+    """Pieces of x, or dy, that a lane reads for its times and all taps: whole ones."""
+    return (each + shift - 1) // 4 + 1 - (shift - (problem.K - 1)) // 4
 
 
 def strips(one, problem):
@@ -84,15 +85,21 @@ def strips(one, problem):
     return total
 
 
-def weight_strips(one, problem):
-    """As strips; a row's x is longer than its dy by the halo, and lanes without a strip read the first one's again."""
-    L, K, shift = problem.L, problem.K, problem.shift
-    of_row = -(-L // EACH)
-    lanes = min(of_row, 32)
-    together, segments = 32 // lanes, -(-of_row // lanes)
-    r = LANES // lanes
-    pitch = lanes * 5 + -(-(K - 1 - shift) // 4) + -(-shift // 4)
-    own = np.where(r < together, LANES * 5, 0)
-    own_x = np.where(r < together, r * pitch + LANES % lanes * 5, 0)
-    items = problem.H * -(-problem.B // together) * segments
-    return items * (window(problem, shift) * wide_access(own_x) + 5 * wide_access(own))
+def channel_strips(one, problem):
+    """As strips, but a row's line has a halo of its own, and lanes without a strip read the first one's again.
+
+    The lanes' own elements lie strip after strip, an odd number of pieces each, and never meet.
+    """
+    L, K = problem.L, problem.K
+    backward = one.path == "backward"
+    shift = K - 1 - problem.shift if backward else problem.shift
+    each = backward_3_strips.each(K, problem.dtype) if backward else EACH
+    of_row, total = -(-L // each), problem.B * -(-L // each)
+    pitch = of_row * each // 4 + -(-(K - 1 - shift) // 4) + -(-shift // 4)
+    found = 0
+    for first in range(0, total, 32):
+        strip = first + LANES
+        place = (strip // of_row - first // of_row) * pitch + (strip % of_row - first % of_row) * (each // 4)
+        found += window(problem, shift, each) * wide_access(np.where(strip < total, place, 0))
+        assert wide_access(LANES * (each // 4)) == 0
+    return problem.H * found

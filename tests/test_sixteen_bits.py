@@ -243,7 +243,7 @@ def test_float16_that_overflows_is_infinite_and_small_ones_are_denormal():
 def test_the_stages_at_the_roof_take_16_bits_on_every_path():
     assert [one.id.removeprefix("depthwise1d/") for one in TAKERS] == [
         "forward/wide", "forward/strips", "input_grad/wide", "input_grad/strips",
-        "weight_grad/channels", "backward/channels",
+        "weight_grad/channels", "weight_grad/strips", "backward/channels", "backward/strips",
     ]  # fmt: skip
     assert all(one.dtypes == DTYPES for one in TAKERS)
 
@@ -297,6 +297,8 @@ def test_their_rows_meet_in_no_more_banks_than_float32s(one):
 def test_strips_of_16_bits_are_cut_anywhere(one, sizes):
     for dtype in SIXTEEN if sizes[2] == 72 else ("bfloat16",):
         p = DepthwiseConv1d(*sizes, dtype)
+        if one.path in ("weight_grad", "backward"):  # which keep the sums of all taps in registers
+            p = replace(p, K=min(p.K, 64))
         check(one, p).raise_if_wrong()
         compare(one, p).raise_if_different()
 

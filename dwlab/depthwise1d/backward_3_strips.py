@@ -1,18 +1,19 @@
-"""Strips: both gradients from one pass over dy and x, 20 neighbouring times of a row in each lane, for rows of any length.
+"""Strips: both gradients from one pass over dy and x, 20 neighbouring times of a row in a lane, for rows of any length.
 
-`channels` needs a whole row in a lane, so it ends at 64 times, and longer rows took two launches: dy is read twice then,
-16 bytes an element where 12 are compulsory. Here a warp has one channel, as in weight_grad's `strips`, with the roles
-exchanged: a lane holds its 20 x in registers, and dy passes by with the halo on both sides. Each dy[s - shift + j] that
-a lane reads meets w[j] for dx[s] and x[s] for dw[j]: 320 multiply-adds for 8 taps, two reads of 16 bytes of dy and two
-of weights, and only dy has a halo. dx takes the place of x in shared memory, which nobody else reads, and goes out
-from there 16 bytes at a time.
+`channels` needs a whole row in a lane, so it ends at 64 times, and longer rows took two launches: dy is read twice
+then, 16 bytes an element where 12 are compulsory. Here a warp has one channel, as in weight_grad's `strips`, with the
+roles exchanged: a lane holds its 20 x in registers, and dy passes by with both halos. Each dy[s - shift + j] meets
+w[j] for dx[s] and x[s] for dw[j]: 320 multiply-adds for 8 taps, two reads of 16 bytes of dy and two of weights, and
+only dy has a halo. dx takes the place of x in shared memory, which no other lane reads, and goes out from there 16
+bytes at a time.
 
 The next 32 strips are on their way while these are computed: dy and x have two tiles each. The sums of all taps stay in
 registers through the warp's whole share of the batch, meet in a tree of shuffles, and the warps' sums are parts, added
-up by a second kernel in an order that is always the same, or dw itself where one warp has all of a channel. A dy that
-is not finite meets zeros beyond a row's ends, as in warp_tiled.
+up by a second kernel in an order that is always the same, or dw itself where one warp has all of a channel:
+deterministic, without atomics. A dy that is not finite meets zeros beyond a row's ends, as in warp_tiled.
 
-Predicted: dy once but for halos, x once, dx once: 12 bytes an element in place of 16, and 2 K multiply-adds for them.
+Predicted: dy once but for halos, x once, dx once: 12 bytes an element in place of 16, and 2 K multiply-adds for them:
+memory's time up to about K = 24, the arithmetic units' beyond.
 """
 
 import numpy as np
@@ -28,22 +29,19 @@ from dwlab.target import cuda
 from dwlab.traffic import Traffic, rows_sectors
 
 MOST = 64  # taps, all held in registers
-WARPS = 8448  # that share the work: 64 for each multiprocessor of an H200
+MANY, FEWER = 32, 12  # beyond so many taps a lane has so few float32: more warps fit then, and lanes overlap better
 
 
 @by_shape
 def kernel(L, K, SHIFT, DTYPE):
-    return strips_kernel(L, K, SHIFT, DTYPE, 2)
-
-
-def strips_kernel(L, K, SHIFT, DTYPE, BUFFERS):
-    EACH, N, STRIPS = OUTPUTS[DTYPE], words(L, DTYPE), strips.per_row(L, DTYPE)
+    EACH = each(K, DTYPE)
+    N, STRIPS = words(L, DTYPE), strips.per_row(L, EACH)
     LEFT, RIGHT = halo(K, K - 1 - SHIFT, DTYPE)
     STEP, PIECE = words(EACH, DTYPE), pieces.elements(DTYPE)
-    X_WORDS, DY_WORDS = strips.tile_words(L, DTYPE), strips.tile_words(L, DTYPE, LEFT, RIGHT)
-    ALL_X, ALL_DY, W_WORDS = BUFFERS * X_WORDS, BUFFERS * DY_WORDS, -(-K // 4) * 4
-    place, bring_dy = strips.place(L, DTYPE, LEFT, RIGHT), strips.bring(L, DTYPE, LEFT, RIGHT)
-    bring_x, take = strips.bring(L, DTYPE), strips.take(L, DTYPE)
+    X_WORDS, DY_WORDS = strips.tile_words(L, EACH, DTYPE), strips.tile_words(L, EACH, DTYPE, LEFT, RIGHT)
+    ALL_X, ALL_DY, W_WORDS = 2 * X_WORDS, 2 * DY_WORDS, -(-K // 4) * 4
+    place, bring_dy = strips.place(L, EACH, DTYPE, LEFT, RIGHT), strips.bring(L, EACH, DTYPE, LEFT, RIGHT)
+    bring_x, take = strips.bring(L, EACH, DTYPE), strips.take(L, EACH, DTYPE)
     both_gradients = straight_line.strip_backward(EACH, K, K - 1 - SHIFT, LEFT, DTYPE)
     spread, put, add_lanes = pieces.spread(DTYPE), store_piece(DTYPE), straight_line.warp_sums(K)
 
@@ -72,23 +70,17 @@ def strips_kernel(L, K, SHIFT, DTYPE, BUFFERS):
         strip, total = uint32(split * uint32(32)), uint32(uint32(x.shape[0]) * uint32(STRIPS))
         step = uint32(uint32(32) * uint32(parts.shape[0]))
         buffer = uint32(0)
-        if BUFFERS == 2:
-            bring(dy_tile, x_tile, buffer, dy, x, strip, total, h, pitch, lane)
-            ptx.commit()
+        bring(dy_tile, x_tile, buffer, dy, x, strip, total, h, pitch, lane)
+        ptx.commit()
         for j in range(K):
             sums[j] = float32(0)
         for j in range(lane, W_WORDS, 32):
             w_tile[j] = w[h, uint32(K - 1) - j] if j < K else float32(0)
         while strip < total:
-            if BUFFERS == 2:
-                if strip + step < total:
-                    bring(dy_tile, x_tile, uint32(buffer ^ 1), dy, x, uint32(strip + step), total, h, pitch, lane)
-                ptx.commit()
-                ptx.wait(1)
-            else:
-                bring(dy_tile, x_tile, buffer, dy, x, strip, total, h, pitch, lane)
-                ptx.commit()
-                ptx.wait(0)
+            if strip + step < total:
+                bring(dy_tile, x_tile, uint32(buffer ^ 1), dy, x, uint32(strip + step), total, h, pitch, lane)
+            ptx.commit()
+            ptx.wait(1)
             cuda.syncwarp()
             b = uint32(strip // uint32(STRIPS))
             start, rows = uint32(strip - b * uint32(STRIPS)), uint32(uint32(x.shape[0]) - b)
@@ -108,8 +100,7 @@ def strips_kernel(L, K, SHIFT, DTYPE, BUFFERS):
             take(x_tile, x0, dx, row, pitch, rows, start, lane)
             cuda.syncwarp()
             strip = uint32(strip + step)
-            if BUFFERS == 2:
-                buffer = uint32(buffer ^ 1)
+            buffer = uint32(buffer ^ 1)
         out = cuda.local.array(2, float32)
         out[0] = out[1] = float32(0)
         add_lanes(sums, lane, out)
@@ -121,9 +112,15 @@ def strips_kernel(L, K, SHIFT, DTYPE, BUFFERS):
     return kernel
 
 
+def each(K, dtype):
+    """Times of a lane."""
+    return FEWER if dtype == "float32" and K > MANY else OUTPUTS[dtype]
+
+
 def traffic(problem):
-    H, K, splits = problem.H, problem.K, strips.splits(problem, WARPS)
-    x, dy = strips.traffic(problem), strips.traffic(problem, *halo(K, K - 1 - problem.shift, problem.dtype))
+    H, K, times = problem.H, problem.K, each(problem.K, problem.dtype)
+    splits, sides = strips.splits(problem, times), halo(K, K - 1 - problem.shift, problem.dtype)
+    x, dy = strips.traffic(problem, times), strips.traffic(problem, times, *sides)
     j = 32 * np.arange(-(-K // 32))
     first, count = np.maximum(0, K - 32 - j), np.minimum(32, K - j)  # the filter and its sums, from the last tap on
     return Traffic(
@@ -140,5 +137,5 @@ def supports(problem):
 
 @register(kernel=kernel, traffic=traffic, supports=supports, otherwise="depthwise1d/backward/naive", aligned=16)
 def launch(problem):
-    splits = strips.splits(problem, WARPS)
+    splits = strips.splits(problem, each(problem.K, problem.dtype))
     return Launch(grid=(problem.H * splits,), block=(32,), scalars=(problem.shift,), parts=splits)

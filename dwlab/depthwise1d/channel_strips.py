@@ -1,8 +1,8 @@
 """A channel's strips, 32 at a time, between global and shared memory: what the weight gradient and backward share.
 
-A strip is the neighbouring times of a row that a lane has (forward's `strips`: 20, or 24 of 16 bits). The strips of one
-channel, through all rows of the batch, are numbered in one line; a warp takes 32 that follow each other, so no lane is
-idle but in a channel's last ones, whatever a row's length. Rows of one channel lie H rows apart in memory, and where a
+A strip is the neighbouring times of a row that a lane has, `each` of them. The strips of one channel, through all rows
+of the batch, are numbered in one line; a warp takes 32 that follow each other, so no lane is idle but in a channel's
+last ones, whatever a row's length. Rows of one channel lie H rows apart in memory, and where a
 warp's strips cross from a row to the next, each row brings its own halo: a row's line is `left` words, its strips,
 `right` words, and a tile holds a piece of such lines one after the other. Word i of a tile is word (offset + i) of the
 line of the warp's first row, or of one of the rows after it.
@@ -17,7 +17,6 @@ import numpy as np
 from numba import float32, uint32
 
 from dwlab import ptx
-from dwlab.depthwise1d.forward_7_strips import OUTPUTS
 from dwlab.depthwise1d.rows import words
 from dwlab.problems import DepthwiseConv1d
 from dwlab.stages import StageError, fits_uint32
@@ -25,52 +24,60 @@ from dwlab.target import cuda
 from dwlab.traffic import warp_traffic
 
 LANES = 32
-ALONE = 3  # pieces of a channel's work that one warp does rather than leave parts
+ALONE = 3  # pieces of a channel's work, 32 strips each, that one warp does rather than leave parts to a second kernel
+AT_LEAST = 4  # pieces for each of the warps that share a channel, as its sums' way through the tree costs half of one,
+FEW = 1056  # unless so few warps, 8 for each multiprocessor of an H200, are not there;
+MANY = 16896  # and no more warps than these: parts are bytes too
 
 
-def per_row(L: int, dtype: str) -> int:
+def per_row(L: int, each: int) -> int:
     """Strips of a row."""
-    return -(-L // OUTPUTS[dtype])
+    return -(-L // each)
 
 
-def items(problem: DepthwiseConv1d) -> int:
+def items(problem: DepthwiseConv1d, each: int) -> int:
     """Pieces of work of a channel: 32 strips each."""
-    return -(-problem.B * per_row(problem.L, problem.dtype) // LANES)
+    return -(-problem.B * per_row(problem.L, each) // LANES)
 
 
-def splits(problem: DepthwiseConv1d, warps: int) -> int:
-    """The warps that share a channel's strips, of some `warps` in all: parts of each element of dw.
+def splits(problem: DepthwiseConv1d, each: int) -> int:
+    """The warps that share a channel's strips: parts of each element of dw.
 
-    One for a few pieces of work: a second kernel would take longer than they do. Raises StageError for a problem whose
-    strips and rows do not fit 32 bits.
+    Raises StageError for a problem whose strips and rows do not fit 32 bits.
     """
     fits_uint32(problem)
-    pieces = items(problem)
-    shared = 1 if pieces <= ALONE else min(pieces, max(1, warps // problem.H))
-    if (pieces + shared) * LANES >= 2**32 or (LANES + 1) * problem.H * problem.L >= 2**32:
-        raise StageError(f"the strips of {problem} do not fit the kernel's 32-bit indices: use smaller sizes")
+    pieces = items(problem, each)
+    shared = max(pieces // AT_LEAST, min(pieces, FEW // problem.H))
+    shared = 1 if pieces <= ALONE else max(1, min(shared, MANY // problem.H))
+    if (pieces + shared) * LANES >= 2**32:
+        raise StageError(
+            f"{problem.B * per_row(problem.L, each)} strips of a channel do not fit the kernel's 32-bit indices: use "
+            f"smaller sizes than {problem}"
+        )
+    if (LANES + 1) * problem.H * problem.L >= 2**32:
+        raise StageError(f"33*H*L of {problem} does not fit the kernel's 32-bit indices: use smaller sizes")
     return shared
 
 
-def line(L: int, dtype: str, left: int = 0, right: int = 0) -> int:
+def line(L: int, each: int, dtype: str, left: int = 0, right: int = 0) -> int:
     """Words of a row's line with these halos."""
-    return left + per_row(L, dtype) * words(OUTPUTS[dtype], dtype) + right
+    return left + per_row(L, each) * words(each, dtype) + right
 
 
-def tile_words(L: int, dtype: str, left: int = 0, right: int = 0) -> int:
+def tile_words(L: int, each: int, dtype: str, left: int = 0, right: int = 0) -> int:
     """Words that 32 strips need at most."""
-    rows = min(LANES, (LANES - 2) // per_row(L, dtype) + 2)  # of which a warp has strips
-    return LANES * words(OUTPUTS[dtype], dtype) + rows * (left + right)
+    rows = min(LANES, (LANES - 2) // per_row(L, each) + 2)  # of which a warp has strips
+    return LANES * words(each, dtype) + rows * (left + right)
 
 
 @functools.cache
-def place(L: int, dtype: str, left: int = 0, right: int = 0) -> Any:
-    """place(lane, start, strips) -> (where the lane's strip begins in the tile, its halo included; where the last ends).
+def place(L: int, each: int, dtype: str, left: int = 0, right: int = 0) -> Any:
+    """place(lane, start, strips) -> (where the lane's strip begins in the tile, with its halo; where the last ends).
 
     start: the warp's first strip, counted from the first row's first; strips: from there to the channel's last one. A
     lane without a strip has the place of the first.
     """
-    strips, step, span = per_row(L, dtype), words(OUTPUTS[dtype], dtype), line(L, dtype, left, right)
+    strips, step, span = per_row(L, each), words(each, dtype), line(L, each, dtype, left, right)
 
     @cuda.jit(device=True, forceinline=True)
     def at(strip):
@@ -88,15 +95,15 @@ def place(L: int, dtype: str, left: int = 0, right: int = 0) -> Any:
 
 
 @functools.cache
-def bring(L: int, dtype: str, left: int = 0, right: int = 0) -> Any:
+def bring(L: int, each: int, dtype: str, left: int = 0, right: int = 0) -> Any:
     """bring(tile, base, source, row, pitch, rows, start, end, lane): starts the copies of the warp's strips and halos.
 
     base: word of the tile where they go. row: number of the first word of the warp's first row; pitch: words from a row
     to the channel's next; rows: from the first to the channel's last. start: as in `place`; end: its second result.
     What lies outside a row is zero. The copies are not waited for.
     """
-    n, step, span = words(L, dtype), words(OUTPUTS[dtype], dtype), line(L, dtype, left, right)
-    turns = -(-tile_words(L, dtype, left, right) // 128)
+    n, step, span = words(L, dtype), words(each, dtype), line(L, each, dtype, left, right)
+    turns = -(-tile_words(L, each, dtype, left, right) // 128)
 
     @cuda.jit(device=True, forceinline=True)
     def bring(tile, base, source, row, pitch, rows, start, end, lane):
@@ -115,9 +122,9 @@ def bring(L: int, dtype: str, left: int = 0, right: int = 0) -> Any:
 
 
 @functools.cache
-def take(L: int, dtype: str) -> Any:
-    """take(tile, base, target, row, pitch, rows, start, lane): stores the warp's strips, without a halo, to `target`."""
-    n, step, span = words(L, dtype), words(OUTPUTS[dtype], dtype), line(L, dtype)
+def take(L: int, each: int, dtype: str) -> Any:
+    """take(tile, base, target, row, pitch, rows, start, lane): stores the warp's strips, without halos, to `target`."""
+    n, step, span = words(L, dtype), words(each, dtype), line(L, each, dtype)
     turns = LANES * step // 128
 
     @cuda.jit(device=True, forceinline=True)
@@ -133,11 +140,11 @@ def take(L: int, dtype: str) -> Any:
     return take
 
 
-def traffic(problem: DepthwiseConv1d, left: int = 0, right: int = 0) -> np.ndarray:
+def traffic(problem: DepthwiseConv1d, each: int, left: int = 0, right: int = 0) -> np.ndarray:
     """[requests, sectors] of all `bring` with these halos; without, of all `take` as well."""
     B, H, L, dtype = problem.B, problem.H, problem.L, problem.dtype
-    n, strips, step, span = words(L, dtype), per_row(L, dtype), words(OUTPUTS[dtype], dtype), line(L, dtype, left, right)
-    strip = LANES * np.arange(items(problem))
+    n, strips, step, span = words(L, dtype), per_row(L, each), words(each, dtype), line(L, each, dtype, left, right)
+    strip = LANES * np.arange(items(problem, each))
     row, start = strip // strips, strip % strips
     count = np.minimum(LANES, B * strips - strip)
     last = start + count - 1

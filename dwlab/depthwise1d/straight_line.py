@@ -278,8 +278,8 @@ def strip_backward(each: int, K: int, shift: int, left: int, dtype: str = "float
     """The device function add(dw, dx, x, tile, own, filters): both gradients of a strip, with the filter reversed.
 
     dx[i] += w[j] * dy[i + shift - j] and dw[j] += x[i] * dy[i + shift - j] for all i < each and all taps. dw, dx and x
-    are local arrays of K, `each` and `each` float32; dy[0] is word own + left of the shared array `tile`, and the shared
-    array `filters` begins with w. Every dy is read once. dtype: of the row in the tile.
+    are local arrays of K, `each` and `each` float32; dy[0] is word own + left of the shared array `tile`, which holds
+    rows of the storage type `dtype`; the shared array `filters` begins with w. Every dy is read once.
     """
     size_of_piece, spread_out = pieces.elements(dtype), pieces.spread(dtype)
     last, base, size = _window(each, K, shift, size_of_piece)

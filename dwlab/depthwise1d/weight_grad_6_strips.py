@@ -28,22 +28,17 @@ from dwlab.target import cuda
 from dwlab.traffic import Traffic, rows_sectors
 
 MOST = 64  # taps, all held in registers
-WARPS = 8448  # that share the work: 64 for each multiprocessor of an H200
 
 
 @by_shape
 def kernel(L, K, SHIFT, DTYPE):
-    return strips_kernel(L, K, SHIFT, DTYPE, 2)
-
-
-def strips_kernel(L, K, SHIFT, DTYPE, BUFFERS):
-    EACH, N, STRIPS = OUTPUTS[DTYPE], words(L, DTYPE), strips.per_row(L, DTYPE)
+    EACH, N, STRIPS = OUTPUTS[DTYPE], words(L, DTYPE), strips.per_row(L, OUTPUTS[DTYPE])
     LEFT, RIGHT = halo(K, SHIFT, DTYPE)
     STEP, PIECE = words(EACH, DTYPE), pieces.elements(DTYPE)
-    DY_WORDS, X_WORDS = strips.tile_words(L, DTYPE), strips.tile_words(L, DTYPE, LEFT, RIGHT)
-    ALL_DY, ALL_X = BUFFERS * DY_WORDS, BUFFERS * X_WORDS
-    place, bring_x = strips.place(L, DTYPE, LEFT, RIGHT), strips.bring(L, DTYPE, LEFT, RIGHT)
-    bring_dy, spread = strips.bring(L, DTYPE), pieces.spread(DTYPE)
+    DY_WORDS, X_WORDS = strips.tile_words(L, EACH, DTYPE), strips.tile_words(L, EACH, DTYPE, LEFT, RIGHT)
+    ALL_DY, ALL_X = 2 * DY_WORDS, 2 * X_WORDS
+    place, bring_x = strips.place(L, EACH, DTYPE, LEFT, RIGHT), strips.bring(L, EACH, DTYPE, LEFT, RIGHT)
+    bring_dy, spread = strips.bring(L, EACH, DTYPE), pieces.spread(DTYPE)
     accumulate, add_lanes = straight_line.strip_taps(EACH, K, SHIFT, LEFT, DTYPE), straight_line.warp_sums(K)
 
     @cuda.jit(device=True, forceinline=True)
@@ -69,21 +64,15 @@ def strips_kernel(L, K, SHIFT, DTYPE, BUFFERS):
         strip, total = uint32(split * uint32(32)), uint32(uint32(x.shape[0]) * uint32(STRIPS))
         step = uint32(uint32(32) * uint32(parts.shape[0]))
         buffer = uint32(0)
-        if BUFFERS == 2:
-            bring(dy_tile, x_tile, buffer, dy, x, strip, total, h, pitch, lane)
-            ptx.commit()
+        bring(dy_tile, x_tile, buffer, dy, x, strip, total, h, pitch, lane)
+        ptx.commit()
         for j in range(K):
             sums[j] = float32(0)
         while strip < total:
-            if BUFFERS == 2:
-                if strip + step < total:
-                    bring(dy_tile, x_tile, uint32(buffer ^ 1), dy, x, uint32(strip + step), total, h, pitch, lane)
-                ptx.commit()
-                ptx.wait(1)
-            else:
-                bring(dy_tile, x_tile, buffer, dy, x, strip, total, h, pitch, lane)
-                ptx.commit()
-                ptx.wait(0)
+            if strip + step < total:
+                bring(dy_tile, x_tile, uint32(buffer ^ 1), dy, x, uint32(strip + step), total, h, pitch, lane)
+            ptx.commit()
+            ptx.wait(1)
             cuda.syncwarp()
             start = uint32(strip - uint32(strip // uint32(STRIPS)) * uint32(STRIPS))
             own, _ = place(lane, start, uint32(total - strip))
@@ -94,8 +83,7 @@ def strips_kernel(L, K, SHIFT, DTYPE, BUFFERS):
             accumulate(sums, back, x_tile, uint32(buffer * uint32(X_WORDS) + own))
             cuda.syncwarp()
             strip = uint32(strip + step)
-            if BUFFERS == 2:
-                buffer = uint32(buffer ^ 1)
+            buffer = uint32(buffer ^ 1)
         out = cuda.local.array(2, float32)
         out[0] = out[1] = float32(0)
         add_lanes(sums, lane, out)
@@ -108,8 +96,9 @@ def strips_kernel(L, K, SHIFT, DTYPE, BUFFERS):
 
 
 def traffic(problem):
-    H, K, splits = problem.H, problem.K, strips.splits(problem, WARPS)
-    dy, x = strips.traffic(problem), strips.traffic(problem, *halo(K, problem.shift, problem.dtype))
+    H, K, times = problem.H, problem.K, OUTPUTS[problem.dtype]
+    splits, sides = strips.splits(problem, times), halo(K, problem.shift, problem.dtype)
+    dy, x = strips.traffic(problem, times), strips.traffic(problem, times, *sides)
     j = 32 * np.arange(-(-K // 32))
     return Traffic(
         load_requests=x[0] + dy[0],
@@ -131,5 +120,5 @@ def supports(problem):
     aligned=16,
 )
 def launch(problem):
-    splits = strips.splits(problem, WARPS)
+    splits = strips.splits(problem, OUTPUTS[problem.dtype])
     return Launch(grid=(problem.H * splits,), block=(32,), scalars=(problem.shift,), parts=splits)
