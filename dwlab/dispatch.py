@@ -131,9 +131,9 @@ def backward(
 # ---------------------------------------------------------------------------------------------------- the stage
 
 
-FEW = 2**20
-"""Elements B*H*L up to which stages for short rows do not come first for the weight gradient: of so few rows, one a
-lane keeps few warps busy. The crossover lies beyond what was measured on an H200, some 1e6."""
+FEW = {"weight_grad": 2**20, "backward": 2**20}
+"""Elements B*H*L up to which stages for short rows do not come first for dw: of so few rows, one a lane keeps few warps
+busy, and what they leave takes a second launch."""
 
 _LONG = DepthwiseConv1d(1, 1, 2**14, 4)
 """A row longer than any that a stage holds whole."""
@@ -156,13 +156,13 @@ def ranking(path: str) -> tuple[Stage, ...]:
 def best(problem: DepthwiseConv1d, path: str, aligned: int = _ALIGNED) -> Stage:
     """The first stage in `ranking` that takes a problem itself, and not by another's kernel: what a call starts.
 
-    For the weight gradient of FEW elements the latest stage, not that for short rows.
+    For the weight gradient, alone or with dx, of FEW elements the latest stage, not that for short rows.
     (What a call for both gradients starts, `launches` says.)
     aligned: bytes of which the address of each array is a multiple; stages that need more are passed over, and so are
     those whose launch the hardware would not start. Raises DispatchError if no stage is left.
     """
     refused, listed = "", ranking(path)
-    if path == "weight_grad" and problem.B * problem.H * problem.L <= FEW:
+    if problem.B * problem.H * problem.L <= FEW.get(path, 0):
         listed = tuple(sorted(listed, key=lambda one: -one.order))
     for one in listed:
         if not one.supports(problem) or one.aligned > aligned:

@@ -209,13 +209,17 @@ def test_of_few_elements_the_weight_gradient_needs_one_launch(sizes):
         assert how.blocks == problem.H  # a warp a channel
 
 
-def test_a_fourth_piece_of_work_is_worth_a_second_launch():
-    for B, parts in ((17, 1), (24, 1), (25, 4), (40, 5)):  # 8 rows of 64 at a time
-        problem = DepthwiseConv1d(B, 128, 64, 4)
-        one = best(problem, "weight_grad")
-        assert (one.name, one.launch(problem).parts) == ("strips", parts)
+def test_a_block_has_all_of_a_channel_while_few_multiprocessors_wait():
+    for path in ("weight_grad", "backward"):
+        for H, B, parts, warps in ((128, 16, 1, 2), (128, 40, 1, 5), (128, 2000, 1, 8), (128, 3200, 25, 4), (6, 8, 1, 1),
+                                   (6, 200, 25, 1), (132, 3200, 1, 8), (132, 3208, 25, 4), (133, 80, 1, 8),
+                                   (133, 88, 7, 1)):  # fmt: skip
+            problem = DepthwiseConv1d(B, H, 64, 4)  # 8 rows at a time
+            how = stages.stage(f"depthwise1d/{path}/strips").launch(problem)
+            assert (how.parts, how.block) == (parts, (32, warps)), (path, H, B)
+            assert how.shared_bytes <= 99 * 1024
     long = DepthwiseConv1d(1, 6, 16384, 4)  # 26 segments: a warp for each
-    assert best(long, "weight_grad").launch(long).parts == 26
+    assert best(long, "weight_grad").launch(long).parts == best(long, "backward").launch(long).parts == 26
 
 
 def test_of_more_elements_stages_for_short_rows_come_first():
@@ -264,7 +268,7 @@ def test_both_gradients_come_from_one_launch_only_where_that_is_not_the_naive_on
 
 
 def test_a_single_part_is_the_output_and_needs_no_workspace(monkeypatch):
-    single, several = DepthwiseConv1d(1, 5, 16, 8), DepthwiseConv1d(100, 2, 16, 8)
+    single, several = DepthwiseConv1d(1, 5, 16, 8), DepthwiseConv1d(400, 2, 16, 8)
     assert best(single, "weight_grad").launch(single).parts == 1
     assert best(several, "weight_grad").launch(several).parts > 1
     added = []

@@ -175,9 +175,10 @@ def test_nans_stay_in_their_channel_and_in_the_taps_that_see_them(one):
 @each_stage
 @pytest.mark.parametrize(
     "problem",
-    [SMALL, DepthwiseConv1d(3, 2, 100, 70, "same"), DepthwiseConv1d(40, 3, 9, 5), DepthwiseConv1d(1, 1, 194, 98)],
+    [SMALL, DepthwiseConv1d(3, 2, 100, 70, "same"), DepthwiseConv1d(40, 3, 9, 5), DepthwiseConv1d(1, 1, 194, 98),
+     DepthwiseConv1d(9, 2, 88, 31, "same"), DepthwiseConv1d(2, 1, 1000, 48)],
     ids=str,
-)
+)  # fmt: skip
 def test_no_hazard_no_bank_conflict_and_no_float64_but_naives(one, problem):
     report = xray(one, problem)
     assert report.hazards == ()

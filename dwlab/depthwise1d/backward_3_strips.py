@@ -8,9 +8,8 @@ only dy has a halo. dx takes the place of x in shared memory, which no other lan
 bytes at a time.
 
 The next 32 strips are on their way while these are computed: dy and x have two tiles each. The sums of all taps stay in
-registers through the warp's whole share of the batch, meet in a tree of shuffles, and the warps' sums are parts, added
-up by a second kernel in an order that is always the same, or dw itself where one warp has all of a channel:
-deterministic, without atomics. A dy that is not finite meets zeros beyond a row's ends, as in warp_tiled.
+registers through the warp's whole share of the batch, and meet as in weight_grad's `strips`: deterministic, without
+atomics. A dy that is not finite meets zeros beyond a row's ends, as in warp_tiled.
 
 Predicted: dy once but for halos, x once, dx once: 12 bytes an element in place of 16, and 2 K multiply-adds for them:
 memory's time up to about K = 24, the arithmetic units' beyond.
@@ -39,75 +38,73 @@ def kernel(L, K, SHIFT, DTYPE):
     LEFT, RIGHT = halo(K, K - 1 - SHIFT, DTYPE)
     STEP, PIECE = words(EACH, DTYPE), pieces.elements(DTYPE)
     X_WORDS, DY_WORDS = strips.tile_words(L, EACH, DTYPE), strips.tile_words(L, EACH, DTYPE, LEFT, RIGHT)
-    ALL_X, ALL_DY, W_WORDS = 2 * X_WORDS, 2 * DY_WORDS, -(-K // 4) * 4
+    W_WORDS = -(-K // 4) * 4
+    X, DY, ALL = W_WORDS, W_WORDS + 2 * X_WORDS, W_WORDS + 2 * X_WORDS + 2 * DY_WORDS  # of a warp: where they begin
     place, bring_dy = strips.place(L, EACH, DTYPE, LEFT, RIGHT), strips.bring(L, EACH, DTYPE, LEFT, RIGHT)
     bring_x, take = strips.bring(L, EACH, DTYPE), strips.take(L, EACH, DTYPE)
     both_gradients = straight_line.strip_backward(EACH, K, K - 1 - SHIFT, LEFT, DTYPE)
-    spread, put, add_lanes = pieces.spread(DTYPE), store_piece(DTYPE), straight_line.warp_sums(K)
+    spread, put, add_warps = pieces.spread(DTYPE), store_piece(DTYPE), strips.add_warps(K, ALL, reverse=True)
 
     @cuda.jit(device=True, forceinline=True)
-    def bring(dy_tile, x_tile, buffer, dy, x, strip, total, h, pitch, lane):
+    def bring(pool, base, buffer, dy, x, strip, total, h, pitch, lane):
         b = uint32(strip // uint32(STRIPS))
         start, rows = uint32(strip - b * uint32(STRIPS)), uint32(uint32(x.shape[0]) - b)
         row = (np.int64(b) * np.int64(x.shape[1]) + np.int64(h)) * N
         _, end = place(lane, start, uint32(total - strip))
-        bring_dy(dy_tile, uint32(buffer * uint32(DY_WORDS)), dy, row, pitch, rows, start, end, lane)
-        bring_x(x_tile, uint32(buffer * uint32(X_WORDS)), x, row, pitch, rows, start, uint32(X_WORDS), lane)
+        dy0, x0 = uint32(base + DY + buffer * uint32(DY_WORDS)), uint32(base + X + buffer * uint32(X_WORDS))
+        bring_dy(pool, dy0, dy, row, pitch, rows, start, end, lane)
+        bring_x(pool, x0, x, row, pitch, rows, start, uint32(X_WORDS), lane)
 
     @cuda.jit
     def kernel(dy, x, w, dx, parts, shift):
-        x_tile = cuda.shared.array(ALL_X, float32, 16)
-        dy_tile = cuda.shared.array(ALL_DY, float32, 16)
-        w_tile = cuda.shared.array(W_WORDS, float32, 16)
+        pool = cuda.shared.array(0, float32, 16)  # for each warp the filter, two tiles of x and of dy
         sums = cuda.local.array(K, float32)
         values = cuda.local.array(EACH, float32)
         gradient = cuda.local.array(EACH, float32)
         lane = uint32(cuda.threadIdx.x & 31)
-        H = uint32(x.shape[1])
+        warp = uint32(cuda.shfl_sync(0xFFFFFFFF, cuda.threadIdx.y, 0))  # so the compiler knows: the same for all lanes
+        H, warps = uint32(x.shape[1]), uint32(cuda.blockDim.y)
         split = uint32(uint32(cuda.blockIdx.x) // H)
         h = uint32(uint32(cuda.blockIdx.x) - split * H)
         pitch = uint32(H * uint32(N))  # words from a row to the same channel's next
-        strip, total = uint32(split * uint32(32)), uint32(uint32(x.shape[0]) * uint32(STRIPS))
-        step = uint32(uint32(32) * uint32(parts.shape[0]))
-        buffer = uint32(0)
-        bring(dy_tile, x_tile, buffer, dy, x, strip, total, h, pitch, lane)
+        strip, total = uint32(uint32(split * warps + warp) * uint32(32)), uint32(uint32(x.shape[0]) * uint32(STRIPS))
+        step = uint32(uint32(32) * warps * uint32(parts.shape[0]))
+        base, buffer = uint32(warp * uint32(ALL)), uint32(0)
+        if strip < total:
+            bring(pool, base, buffer, dy, x, strip, total, h, pitch, lane)
         ptx.commit()
         for j in range(K):
             sums[j] = float32(0)
         for j in range(lane, W_WORDS, 32):
-            w_tile[j] = w[h, uint32(K - 1) - j] if j < K else float32(0)
+            pool[uint32(base + uint32(j))] = w[h, uint32(K - 1) - j] if j < K else float32(0)
         while strip < total:
             if strip + step < total:
-                bring(dy_tile, x_tile, uint32(buffer ^ 1), dy, x, uint32(strip + step), total, h, pitch, lane)
+                bring(pool, base, uint32(buffer ^ 1), dy, x, uint32(strip + step), total, h, pitch, lane)
             ptx.commit()
             ptx.wait(1)
             cuda.syncwarp()
             b = uint32(strip // uint32(STRIPS))
             start, rows = uint32(strip - b * uint32(STRIPS)), uint32(uint32(x.shape[0]) - b)
             own_dy, _ = place(lane, start, uint32(total - strip))
-            x0 = uint32(buffer * uint32(X_WORDS))
+            own_dy = uint32(own_dy + base + DY + buffer * uint32(DY_WORDS))
+            x0 = uint32(base + X + buffer * uint32(X_WORDS))
             own = uint32(x0 + lane * uint32(STEP))
             for m in range(STEP // 4):
-                p, q, s, u = ptx.load4_shared(x_tile, uint32(own + uint32(4 * m)))
+                p, q, s, u = ptx.load4_shared(pool, uint32(own + uint32(4 * m)))
                 spread(values, PIECE * m, p, q, s, u)
             for i in range(EACH):
                 gradient[i] = float32(0)
-            both_gradients(sums, gradient, values, dy_tile, uint32(buffer * uint32(DY_WORDS) + own_dy), w_tile)
+            both_gradients(sums, gradient, values, pool, own_dy, base)
             for m in range(STEP // 4):
-                put(x_tile, uint32(own + uint32(4 * m)), gradient, m)
+                put(pool, uint32(own + uint32(4 * m)), gradient, m)
             cuda.syncwarp()
             row = (np.int64(b) * np.int64(H) + np.int64(h)) * N
-            take(x_tile, x0, dx, row, pitch, rows, start, lane)
+            take(pool, x0, dx, row, pitch, rows, start, lane)
             cuda.syncwarp()
             strip = uint32(strip + step)
             buffer = uint32(buffer ^ 1)
-        out = cuda.local.array(2, float32)
-        out[0] = out[1] = float32(0)
-        add_lanes(sums, lane, out)
-        if lane < K:
-            parts[split, h, uint32(K - 1) - lane] = out[0]
-        if lane + 32 < K:
-            parts[split, h, uint32(K - 33) - lane] = out[1]
+        ptx.wait(0)
+        add_warps(sums, pool, parts, split, h, lane, warp, warps)
 
     return kernel
 
@@ -117,17 +114,30 @@ def each(K, dtype):
     return FEWER if dtype == "float32" and K > MANY else OUTPUTS[dtype]
 
 
+def shares(problem):
+    """(blocks for a channel, warps of a block, words of shared memory of a warp)."""
+    L, K, dtype, times = problem.L, problem.K, problem.dtype, each(problem.K, problem.dtype)
+    tiles = strips.tile_words(L, times, dtype) + strips.tile_words(
+        L, times, dtype, *halo(K, K - 1 - problem.shift, dtype)
+    )
+    words_of_warp = -(-K // 4) * 4 + 2 * tiles
+    return *strips.shares(problem, times, words_of_warp), words_of_warp
+
+
 def traffic(problem):
     H, K, times = problem.H, problem.K, each(problem.K, problem.dtype)
-    splits, sides = strips.splits(problem, times), halo(K, K - 1 - problem.shift, problem.dtype)
-    x, dy = strips.traffic(problem, times), strips.traffic(problem, times, *sides)
+    blocks, warps, _ = shares(problem)
+    x, dy = (
+        strips.traffic(problem, times),
+        strips.traffic(problem, times, *halo(K, K - 1 - problem.shift, problem.dtype)),
+    )
     j = 32 * np.arange(-(-K // 32))
     first, count = np.maximum(0, K - 32 - j), np.minimum(32, K - j)  # the filter and its sums, from the last tap on
     return Traffic(
-        load_requests=x[0] + dy[0] + splits * H * len(j),
-        load_sectors=x[1] + dy[1] + splits * rows_sectors(H, K, first, count),
-        store_requests=x[0] + splits * H * len(j),
-        store_sectors=x[1] + rows_sectors(splits * H, K, first, count),
+        load_requests=x[0] + dy[0] + blocks * warps * H * len(j),
+        load_sectors=x[1] + dy[1] + blocks * warps * rows_sectors(H, K, first, count),
+        store_requests=x[0] + blocks * H * len(j),
+        store_sectors=x[1] + rows_sectors(blocks * H, K, first, count),
     )
 
 
@@ -137,5 +147,6 @@ def supports(problem):
 
 @register(kernel=kernel, traffic=traffic, supports=supports, otherwise="depthwise1d/backward/naive", aligned=16)
 def launch(problem):
-    splits = strips.splits(problem, each(problem.K, problem.dtype))
-    return Launch(grid=(problem.H * splits,), block=(32,), scalars=(problem.shift,), parts=splits)
+    blocks, warps, words_of_warp = shares(problem)
+    shared = 4 * warps * words_of_warp
+    return Launch((problem.H * blocks,), (32, warps), (problem.shift,), shared_bytes=shared, parts=blocks)

@@ -17,6 +17,7 @@ import numpy as np
 from numba import float32, uint32
 
 from dwlab import ptx
+from dwlab.depthwise1d import straight_line
 from dwlab.depthwise1d.rows import words
 from dwlab.problems import DepthwiseConv1d
 from dwlab.stages import StageError, fits_uint32
@@ -24,9 +25,14 @@ from dwlab.target import cuda
 from dwlab.traffic import warp_traffic
 
 LANES = 32
-ALONE = 3  # pieces of a channel's work, 32 strips each, that one warp does rather than leave parts to a second kernel
-AT_LEAST = 4  # pieces for each of the warps that share a channel, as its sums' way through the tree costs half of one,
-FEW = 1056  # unless so few warps, 8 for each multiprocessor of an H200, are not there;
+PROCESSORS = 132  # of an H200
+WARPS = 8  # of a block that has all of a channel: they find their pieces in turn, and add up in shared memory
+SHARED = 99 * 1024  # bytes of a block, which every GPU gives from compute capability 8.0 on
+WORTH = 10  # pieces of work that multiprocessors may wait for others, rather than a second kernel adds up parts;
+ALONE = 400  # of longer work its two microseconds are nothing beside what more warps bring
+
+AT_LEAST = 4  # where there are parts: pieces for a warp, as its sums' way through the tree costs half of one,
+FEW = 1056  # unless so few warps, 8 for each multiprocessor, are not there;
 MANY = 16896  # and no more warps than these: parts are bytes too
 
 
@@ -40,23 +46,30 @@ def items(problem: DepthwiseConv1d, each: int) -> int:
     return -(-problem.B * per_row(problem.L, each) // LANES)
 
 
-def splits(problem: DepthwiseConv1d, each: int) -> int:
-    """The warps that share a channel's strips: parts of each element of dw.
+def shares(problem: DepthwiseConv1d, each: int, words_of_warp: int) -> tuple[int, int]:
+    """(blocks that share a channel's strips, warps of a block): the blocks' sums are parts of each element of dw.
 
-    Raises StageError for a problem whose strips and rows do not fit 32 bits.
+    One block, with no parts, if there are as many channels as multiprocessors, or few strips. words_of_warp: of shared
+    memory. Raises StageError for a problem whose strips and rows do not fit 32 bits.
     """
     fits_uint32(problem)
     pieces = items(problem, each)
-    shared = max(pieces // AT_LEAST, min(pieces, FEW // problem.H))
-    shared = 1 if pieces <= ALONE else max(1, min(shared, MANY // problem.H))
-    if (pieces + shared) * LANES >= 2**32:
+    waiting = pieces * (-(-problem.H // PROCESSORS) - problem.H / PROCESSORS)
+    if waiting <= WORTH and pieces <= ALONE:
+        blocks, warps = 1, min(pieces, WARPS, max(1, SHARED // (4 * words_of_warp)))
+    else:
+        shared = max(pieces // AT_LEAST, min(pieces, FEW // problem.H))
+        shared = max(1, min(shared, MANY // problem.H))
+        warps = 4 if problem.H * shared >= 16 * PROCESSORS else 1
+        blocks = -(-shared // warps)
+    if (pieces + blocks * warps) * LANES >= 2**32:
         raise StageError(
             f"{problem.B * per_row(problem.L, each)} strips of a channel do not fit the kernel's 32-bit indices: use "
             f"smaller sizes than {problem}"
         )
     if (LANES + 1) * problem.H * problem.L >= 2**32:
         raise StageError(f"33*H*L of {problem} does not fit the kernel's 32-bit indices: use smaller sizes")
-    return shared
+    return blocks, warps
 
 
 def line(L: int, each: int, dtype: str, left: int = 0, right: int = 0) -> int:
@@ -138,6 +151,38 @@ def take(L: int, each: int, dtype: str) -> Any:
                 ptx.store4(target, row + np.int64(uint32(r * pitch + t)), a, b, c, d)
 
     return take
+
+
+@functools.cache
+def add_warps(K: int, pitch: int, reverse: bool = False) -> Any:
+    """add_warps(sums, pool, parts, split, h, lane, warp, warps): each lane's K sums, over the block, to parts.
+
+    First over the warp, in a tree; then over the warps, through shared memory, of which warp i has `pitch` words from
+    i * pitch on. reverse: sums[j] is of the tap K-1-j. parts (n, H, K).
+    """
+    add_lanes = straight_line.warp_sums(K)
+
+    @cuda.jit(device=True, forceinline=True)
+    def add_warps(sums, pool, parts, split, h, lane, warp, warps):
+        out = cuda.local.array(2, float32)
+        out[0] = out[1] = float32(0)
+        add_lanes(sums, lane, out)
+        if warps > 1:
+            cuda.syncwarp()
+            for m in range(2):
+                pool[uint32(warp * uint32(pitch) + lane + uint32(32 * m))] = out[m]
+            cuda.syncthreads()
+            if warp == 0:
+                for other in range(1, warps):
+                    for m in range(2):
+                        out[m] += pool[uint32(uint32(other) * uint32(pitch) + lane + uint32(32 * m))]
+        if warp == 0:
+            for m in range(2):
+                j = uint32(lane + uint32(32 * m))
+                if j < K:
+                    parts[split, h, uint32(K - 1) - j if reverse else j] = out[m]
+
+    return add_warps
 
 
 def traffic(problem: DepthwiseConv1d, each: int, left: int = 0, right: int = 0) -> np.ndarray:

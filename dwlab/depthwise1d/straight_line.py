@@ -275,11 +275,11 @@ def strip_taps(each: int, K: int, shift: int, left: int, dtype: str = "float32")
 
 @functools.cache
 def strip_backward(each: int, K: int, shift: int, left: int, dtype: str = "float32") -> Any:
-    """The device function add(dw, dx, x, tile, own, filters): both gradients of a strip, with the filter reversed.
+    """The device function add(dw, dx, x, tile, own, w0): both gradients of a strip, with the filter reversed.
 
     dx[i] += w[j] * dy[i + shift - j] and dw[j] += x[i] * dy[i + shift - j] for all i < each and all taps. dw, dx and x
     are local arrays of K, `each` and `each` float32; dy[0] is word own + left of the shared array `tile`, which holds
-    rows of the storage type `dtype`; the shared array `filters` begins with w. Every dy is read once.
+    rows of the storage type `dtype`, and w[0] word w0. Every dy is read once.
     """
     size_of_piece, spread_out = pieces.elements(dtype), pieces.spread(dtype)
     last, base, size = _window(each, K, shift, size_of_piece)
@@ -289,11 +289,11 @@ def strip_backward(each: int, K: int, shift: int, left: int, dtype: str = "float
         top, word = lower - base, lower * 4 // size_of_piece
 
         @cuda.jit(device=True, forceinline=True)
-        def add(dw, dx, x, dy, tile, own, filters):
+        def add(dw, dx, x, dy, tile, own, w0):
             w = cuda.local.array(BLOCK, float32)
             for m in range(2 if taps > 4 else 1):
-                at = uint32(j0 + 4 * m)
-                w[4 * m], w[4 * m + 1], w[4 * m + 2], w[4 * m + 3] = ptx.load4_shared(filters, at)
+                at = uint32(w0 + uint32(j0 + 4 * m))
+                w[4 * m], w[4 * m + 1], w[4 * m + 2], w[4 * m + 3] = ptx.load4_shared(tile, at)
             for m in range(pieces):
                 a, b, c, d = ptx.load4_shared(tile, uint32(own + uint32(left + word + 4 * m)))
                 spread_out(dy, top + size_of_piece * m, a, b, c, d)
@@ -307,9 +307,9 @@ def strip_backward(each: int, K: int, shift: int, left: int, dtype: str = "float
     blocks = in_turn([block(j0) for j0 in range(0, K, BLOCK)], arguments=7)
 
     @cuda.jit(device=True, forceinline=True)
-    def add(dw, dx, x, tile, own, filters):
+    def add(dw, dx, x, tile, own, w0):
         dy = cuda.local.array(size, float32)
-        blocks(dw, dx, x, dy, tile, own, filters)
+        blocks(dw, dx, x, dy, tile, own, w0)
 
     return add
 

@@ -6,11 +6,11 @@ shared memory, 8 of them new for each 8 taps: 160 multiply-adds for two reads of
 row, or of several that are neighbours in the batch (channel_strips.py); the next 32 are on their way meanwhile.
 
 Now all lanes have sums of the same K elements of dw, and they keep them in registers through the warp's whole share of
-the batch. Only then they meet, in a tree: 5 shuffles for each tap, after which a lane has the warp's sum. The warps'
-sums are parts, added up by a second kernel in an order that is always the same: three levels, no atomics, the same bits
-in every run. Where a channel is three pieces of work or fewer, one warp does them, and its sum is dw: a second kernel
-would take longer than two pieces more. A dy that is not finite meets staged zeros at a row's ends, as in
-warp_tiled.
+the batch. Only then they meet, in a tree: 5 shuffles for each tap, after which a lane has the warp's sum; then a
+block's warps, in shared memory. Where a block for each channel keeps the GPU busy, that is dw: a second kernel would
+take two microseconds more. Else blocks share a channel, and their sums are parts, added up by a second kernel. All in
+an order that is always the same: no atomics, the same bits in every run. A dy that is not finite meets staged zeros at
+a row's ends, as in warp_tiled.
 
 Predicted: dy once, x once but for halos, and few parts; so memory's speed, where K multiply-adds for 8 bytes allow.
 """
@@ -36,75 +36,81 @@ def kernel(L, K, SHIFT, DTYPE):
     LEFT, RIGHT = halo(K, SHIFT, DTYPE)
     STEP, PIECE = words(EACH, DTYPE), pieces.elements(DTYPE)
     DY_WORDS, X_WORDS = strips.tile_words(L, EACH, DTYPE), strips.tile_words(L, EACH, DTYPE, LEFT, RIGHT)
-    ALL_DY, ALL_X = 2 * DY_WORDS, 2 * X_WORDS
+    X, ALL = 2 * DY_WORDS, 2 * DY_WORDS + 2 * X_WORDS  # of a warp: where they begin, and all
     place, bring_x = strips.place(L, EACH, DTYPE, LEFT, RIGHT), strips.bring(L, EACH, DTYPE, LEFT, RIGHT)
     bring_dy, spread = strips.bring(L, EACH, DTYPE), pieces.spread(DTYPE)
-    accumulate, add_lanes = straight_line.strip_taps(EACH, K, SHIFT, LEFT, DTYPE), straight_line.warp_sums(K)
+    accumulate, add_warps = straight_line.strip_taps(EACH, K, SHIFT, LEFT, DTYPE), strips.add_warps(K, ALL)
 
     @cuda.jit(device=True, forceinline=True)
-    def bring(dy_tile, x_tile, buffer, dy, x, strip, total, h, pitch, lane):
+    def bring(pool, base, buffer, dy, x, strip, total, h, pitch, lane):
         b = uint32(strip // uint32(STRIPS))
         start, rows = uint32(strip - b * uint32(STRIPS)), uint32(uint32(x.shape[0]) - b)
         row = (np.int64(b) * np.int64(x.shape[1]) + np.int64(h)) * N
         _, end = place(lane, start, uint32(total - strip))
-        bring_dy(dy_tile, uint32(buffer * uint32(DY_WORDS)), dy, row, pitch, rows, start, uint32(DY_WORDS), lane)
-        bring_x(x_tile, uint32(buffer * uint32(X_WORDS)), x, row, pitch, rows, start, end, lane)
+        dy0, x0 = uint32(base + buffer * uint32(DY_WORDS)), uint32(base + X + buffer * uint32(X_WORDS))
+        bring_dy(pool, dy0, dy, row, pitch, rows, start, uint32(DY_WORDS), lane)
+        bring_x(pool, x0, x, row, pitch, rows, start, end, lane)
 
     @cuda.jit
     def kernel(dy, x, parts, shift):
-        x_tile = cuda.shared.array(ALL_X, float32, 16)
-        dy_tile = cuda.shared.array(ALL_DY, float32, 16)
+        pool = cuda.shared.array(0, float32, 16)  # for each warp two tiles of dy and of x
         sums = cuda.local.array(K, float32)
         back = cuda.local.array(EACH, float32)
         lane = uint32(cuda.threadIdx.x & 31)
-        H = uint32(x.shape[1])
+        warp = uint32(cuda.shfl_sync(0xFFFFFFFF, cuda.threadIdx.y, 0))  # so the compiler knows: the same for all lanes
+        H, warps = uint32(x.shape[1]), uint32(cuda.blockDim.y)
         split = uint32(uint32(cuda.blockIdx.x) // H)
         h = uint32(uint32(cuda.blockIdx.x) - split * H)
         pitch = uint32(H * uint32(N))  # words from a row to the same channel's next
-        strip, total = uint32(split * uint32(32)), uint32(uint32(x.shape[0]) * uint32(STRIPS))
-        step = uint32(uint32(32) * uint32(parts.shape[0]))
-        buffer = uint32(0)
-        bring(dy_tile, x_tile, buffer, dy, x, strip, total, h, pitch, lane)
+        strip, total = uint32(uint32(split * warps + warp) * uint32(32)), uint32(uint32(x.shape[0]) * uint32(STRIPS))
+        step = uint32(uint32(32) * warps * uint32(parts.shape[0]))
+        base, buffer = uint32(warp * uint32(ALL)), uint32(0)
+        if strip < total:
+            bring(pool, base, buffer, dy, x, strip, total, h, pitch, lane)
         ptx.commit()
         for j in range(K):
             sums[j] = float32(0)
         while strip < total:
             if strip + step < total:
-                bring(dy_tile, x_tile, uint32(buffer ^ 1), dy, x, uint32(strip + step), total, h, pitch, lane)
+                bring(pool, base, uint32(buffer ^ 1), dy, x, uint32(strip + step), total, h, pitch, lane)
             ptx.commit()
             ptx.wait(1)
             cuda.syncwarp()
             start = uint32(strip - uint32(strip // uint32(STRIPS)) * uint32(STRIPS))
             own, _ = place(lane, start, uint32(total - strip))
             for m in range(STEP // 4):
-                at = uint32(buffer * uint32(DY_WORDS) + lane * uint32(STEP) + uint32(4 * m))
-                p, q, s, u = ptx.load4_shared(dy_tile, at)
+                at = uint32(base + buffer * uint32(DY_WORDS) + lane * uint32(STEP) + uint32(4 * m))
+                p, q, s, u = ptx.load4_shared(pool, at)
                 spread(back, PIECE * m, p, q, s, u)
-            accumulate(sums, back, x_tile, uint32(buffer * uint32(X_WORDS) + own))
+            accumulate(sums, back, pool, uint32(base + X + buffer * uint32(X_WORDS) + own))
             cuda.syncwarp()
             strip = uint32(strip + step)
             buffer = uint32(buffer ^ 1)
-        out = cuda.local.array(2, float32)
-        out[0] = out[1] = float32(0)
-        add_lanes(sums, lane, out)
-        if lane < K:
-            parts[split, h, lane] = out[0]
-        if lane + 32 < K:
-            parts[split, h, lane + 32] = out[1]
+        ptx.wait(0)
+        add_warps(sums, pool, parts, split, h, lane, warp, warps)
 
     return kernel
 
 
+def shares(problem):
+    """(blocks for a channel, warps of a block, words of shared memory of a warp)."""
+    L, dtype, times = problem.L, problem.dtype, OUTPUTS[problem.dtype]
+    tiles = strips.tile_words(L, times, dtype) + strips.tile_words(
+        L, times, dtype, *halo(problem.K, problem.shift, dtype)
+    )
+    return *strips.shares(problem, times, 2 * tiles), 2 * tiles
+
+
 def traffic(problem):
     H, K, times = problem.H, problem.K, OUTPUTS[problem.dtype]
-    splits, sides = strips.splits(problem, times), halo(K, problem.shift, problem.dtype)
-    dy, x = strips.traffic(problem, times), strips.traffic(problem, times, *sides)
+    blocks, _, _ = shares(problem)
+    dy, x = strips.traffic(problem, times), strips.traffic(problem, times, *halo(K, problem.shift, problem.dtype))
     j = 32 * np.arange(-(-K // 32))
     return Traffic(
         load_requests=x[0] + dy[0],
         load_sectors=x[1] + dy[1],
-        store_requests=splits * H * len(j),
-        store_sectors=rows_sectors(splits * H, K, j, np.minimum(32, K - j)),
+        store_requests=blocks * H * len(j),
+        store_sectors=rows_sectors(blocks * H, K, j, np.minimum(32, K - j)),
     )
 
 
@@ -120,5 +126,6 @@ def supports(problem):
     aligned=16,
 )
 def launch(problem):
-    splits = strips.splits(problem, OUTPUTS[problem.dtype])
-    return Launch(grid=(problem.H * splits,), block=(32,), scalars=(problem.shift,), parts=splits)
+    blocks, warps, words_of_warp = shares(problem)
+    shared = 4 * warps * words_of_warp
+    return Launch((problem.H * blocks,), (32, warps), (problem.shift,), shared_bytes=shared, parts=blocks)
