@@ -211,9 +211,10 @@ def test_of_few_elements_the_weight_gradient_needs_one_launch(sizes):
 
 def test_a_block_has_all_of_a_channel_while_few_multiprocessors_wait():
     for path in ("weight_grad", "backward"):
-        for H, B, parts, warps in ((128, 16, 1, 2), (128, 40, 1, 5), (128, 2000, 1, 8), (128, 3200, 25, 4), (6, 8, 1, 1),
-                                   (6, 200, 25, 1), (132, 3200, 1, 8), (132, 3208, 25, 4), (133, 80, 1, 8),
-                                   (133, 88, 7, 1)):  # fmt: skip
+        for H, B, parts, warps in (
+            (128, 16, 1, 2), (128, 40, 1, 5), (128, 2000, 1, 8), (128, 3200, 25, 4), (6, 8, 1, 1),
+            (6, 200, 25, 1), (132, 3200, 1, 8), (132, 3208, 25, 4), (133, 80, 1, 8), (133, 88, 7, 1),
+        ):  # fmt: skip
             problem = DepthwiseConv1d(B, H, 64, 4)  # 8 rows at a time
             how = stages.stage(f"depthwise1d/{path}/strips").launch(problem)
             assert (how.parts, how.block) == (parts, (32, warps)), (path, H, B)
@@ -226,6 +227,7 @@ def test_of_more_elements_stages_for_short_rows_come_first():
     few, many = DepthwiseConv1d(128, 128, 64, 4), DepthwiseConv1d(129, 128, 64, 4)
     assert few.B * few.H * few.L == dispatch.FEW["weight_grad"]
     assert (best(few, "weight_grad").name, best(many, "weight_grad").name) == ("strips", "channels")
+    assert (best(many, "backward").name, best(dataclasses.replace(many, B=513), "backward").name) == ("strips", "channels")
     assert best(few, "forward").name == best(many, "forward").name == "wide"
     assert best(dataclasses.replace(few, dtype="float16"), "weight_grad").name == "strips"
     assert best(few, "weight_grad", aligned=4).aligned == 1
@@ -257,7 +259,7 @@ def test_best_knows_its_paths():
 def test_both_gradients_come_from_one_launch_only_where_that_is_not_the_naive_one(started):
     for problem in (ODD, WIDE):
         apart = best(problem, "input_grad"), best(problem, "weight_grad")
-        listed = [one for one in reversed(dispatch.stages.stages("depthwise1d", path="backward")) if one.supports(problem)]
+        listed = [one for one in reversed(stages.stages("depthwise1d", path="backward")) if one.supports(problem)]
         assert listed.pop().name == "naive"
         assert dispatch.launches(problem, "backward") == (tuple(listed[:1]) or apart)
         host = inputs_of(problem)
