@@ -31,7 +31,13 @@ import numpy as np  # noqa: E402
 from numba import float32, uint32  # noqa: E402
 
 from dwlab import problems, ptx, records, references, stages, target, timing  # noqa: E402
-from dwlab.depthwise1d import backward_2_channels, forward_7_strips, straight_line, weight_grad_5_channels  # noqa: E402
+from dwlab.depthwise1d import (  # noqa: E402
+    backward_2_channels,
+    channel_strips,
+    forward_7_strips,
+    straight_line,
+    weight_grad_5_channels,
+)
 from dwlab.depthwise1d import rows as rows_of  # noqa: E402
 from dwlab.problems import DepthwiseConv1d  # noqa: E402
 from dwlab.simt import wide as meanings  # noqa: E402
@@ -696,6 +702,50 @@ def sharing(module: Any, path: str, blocks: int) -> Callable[[Data], Any]:
     return prepare
 
 
+@contextlib.contextmanager
+def shared_by(blocks: int, warps: int) -> Iterator[None]:
+    """Strips of dw as if so many blocks of so many warps were to share a channel."""
+    before = channel_strips.shares
+    channel_strips.shares = lambda *_: (blocks, warps)
+    try:
+        yield
+    finally:
+        channel_strips.shares = before
+
+
+def sharing_strips(path: str, blocks: int, warps: int, length: int) -> Callable[[Data], Any]:
+    """prepare() of a path's `strips` on the same data as longer rows, a channel shared so."""
+
+    def prepare(on: Data) -> Any:
+        p = DepthwiseConv1d(on.x.size // (on.problem.H * length), on.problem.H, length, on.problem.K)
+        stage = stages.stage(f"depthwise1d/{path}/strips")
+        kernel = stage.kernel_for(p)
+        with shared_by(blocks, warps):
+            how = stage.launch(p)
+        parts = cuda.device_array((blocks, p.H, p.K), np.float32)
+        dw = cuda.device_array((p.H, p.K), np.float32)
+        x, dy, dx = on.shaped(p.B, p.H, p.L)
+        arrays = (dy, x, parts) if path == "weight_grad" else (dy, x, on.w, dx, parts)
+
+        def start(stream: Any) -> None:
+            added = parts.reshape(blocks, dw.size) if blocks > 1 else None  # one part is dw itself
+            stages.enqueue(how, kernel, (*arrays, p.shift), dw.reshape(dw.size), added, stream)
+
+        def wrong() -> str:
+            if path == "backward":
+                poison(on)
+            parts.copy_to_device(np.full(parts.shape, np.nan, np.float32))
+            start(0)
+            found, expected = (dw if blocks > 1 else parts[0]).copy_to_host(), on.expected(p, path)
+            if not np.array_equal(found, on.times * expected["dw"]):
+                return f"dw differs by {np.abs(found - on.times * expected['dw']).max()}"
+            return on.differs(expected["dx"], on.out) if path == "backward" else ""
+
+        return start, wrong, kernel
+
+    return prepare
+
+
 # ------------------------------------------------------------------------------------------------------------- the list
 
 
@@ -750,6 +800,12 @@ def tries(problem: DepthwiseConv1d, processors: int, long_row: int = 1024) -> li
     for each in (12, 20, 28):
         note = f"forward/strips, L={long_row} K={problem.K}"
         add("outputs a lane", f"{each} outputs", nbytes, strips(each, long_row), note)
+
+    for path in ("weight_grad", "backward"):
+        for blocks, warps in ((1, 4), (1, 8), (1, 16), (4, 8), (8, 4), (33, 1), (33, 4), (132, 1)):
+            name = f"{blocks} × {warps} warps a channel"
+            prepare, nbytes = sharing_strips(path, blocks, warps, long_row), problem.compulsory_bytes(path)
+            add(f"strips of {path}", name, nbytes, prepare, f"{path}/strips, L={long_row} K={problem.K}")
     return found
 
 

@@ -10,6 +10,7 @@ import pytest
 from test_records import CEILINGS, ENVIRONMENT
 
 from dwlab import dispatch, problems, records, references, report, stages, target
+from dwlab.depthwise1d import channel_strips
 from dwlab.problems import PAPER, DepthwiseConv1d
 from dwlab.records import RecordError
 
@@ -324,8 +325,8 @@ def each_kernel(on):
     """One try of each kernel that the interpreter can run: of those that differ in the number of blocks, seven."""
     found = {}
     for one in roof_tries.tries(on.problem, on.processors, long_row=96):
-        key = one.group if one.group.startswith("blocks") else (one.group, one.name)
-        if one.capability <= (8, 0) and (key not in found or one.name == "7 blocks"):
+        key = one.group if one.group.startswith(("blocks", "strips of")) else (one.group, one.name)
+        if one.capability <= (8, 0) and (key not in found or one.name in ("7 blocks", "4 × 8 warps a channel")):
             found[key] = one
     return list(found.values())
 
@@ -356,6 +357,14 @@ def test_a_try_that_fails_has_a_reason_and_no_time(small_data):
     }  # fmt: skip
     one = roof_tries.Try("read", "a", 8, lambda on: (None, lambda: "the sum is 1.0, not 2.0", None))
     assert roof_tries.measure(one, small_data, None)["failure"] == "WRONG: the sum is 1.0, not 2.0"
+
+
+def test_strips_are_shared_otherwise_in_the_tries_alone():
+    before = channel_strips.shares
+    with pytest.raises(ZeroDivisionError), roof_tries.shared_by(3, 5):
+        assert channel_strips.shares(None, 20, 100) == (3, 5)
+        raise ZeroDivisionError
+    assert channel_strips.shares is before
 
 
 def test_other_outputs_a_lane_are_for_the_tries_alone():

@@ -1056,7 +1056,7 @@ def comparisons_table(runs: Sequence[Record] | None = None) -> Markdown:
 
 
 TRIES = ("copy", "read", "gap or swizzle", "order of outputs", "blocks of weight_grad", "blocks of backward",
-         "outputs a lane")  # fmt: skip
+         "outputs a lane", "strips of weight_grad", "strips of backward")  # fmt: skip
 """The groups of benchmarks/roof_tries.py."""
 
 

@@ -539,7 +539,7 @@ for K in (3, 7, 15, 31, 48, 63, 96, 128):
 # the time of the stage that was chosen.
 
 # %% tags=["nbval-ignore-output"]
-grid = next((run.sections["grid"] for run in reversed(records.load_runs()) if run.sections.get("grid")), ())
+grid, _ = records.grid_rows()
 long = {}
 for row in grid:
     at = row["problem"]
@@ -568,6 +568,57 @@ for each in range(4, 33, 4):
 # %% [markdown]
 # 4, 12, 20 and 28 are odd numbers of pieces. More outputs give more products to a wavefront, and take more registers: fewer warps,
 # fewer loads on their way. Which of them wins only the clock says; it is among the tries.
+#
+# ## Both gradients of long rows
+#
+# `backward/channels` needs the whole row in a lane. Beyond 64 times, input and weight gradient were two launches: dy is read twice.
+# `backward/strips` gives a warp one channel, and a lane 20 neighbouring x of a row. Each dy that passes meets w[j] for dx and x for
+# dw[j]. **How many bytes an element are left, and from which K on does the arithmetic take longer?**
+
+# %%
+predicted_bytes, predicted_fused_crossover = 16, 500
+
+# %%
+p = DepthwiseConv1d(64, 128, 1024, 15)
+elements = p.B * p.H * p.L
+for names in (("input_grad/strips", "weight_grad/strips"), ("backward/strips",)):
+    moved = sum(stage(f"depthwise1d/{name}").traffic(p).bytes_moved for name in names)
+    print(f"{', '.join(names):40}{moved / elements:6.2f} bytes an element, by the formulas")
+
+# %% tags=["nbval-ignore-output"]
+if fma_tflops:
+    crossover = 3 * fma_tflops * 1e3 / copy_gbps
+    print(f"{gpu.name}: 4 K / {fma_tflops:.1f} TFLOP/s = 12 bytes / {copy_gbps:,.0f} GB/s at K = {crossover:.0f};", end=" ")
+    print(f"you predicted {predicted_fused_crossover}, and {predicted_bytes} bytes")
+print(f"{'B':>6}{'K':>4}  {'stage':40}{'time':>12}{'of copy':>9}{'of FMA rate':>13}")
+for row in sorted(grid, key=lambda row: (row["problem"]["K"], row["problem"]["B"])):
+    if row["path"] == "backward" and row["problem"]["L"] == 1024 and row.get("time_us"):
+        fma = f"{row['fma_bound_us'] / row['time_us']:13.0%}" if row.get("fma_bound_us") else ""
+        print(f"{row['problem']['B']:6}{row['problem']['K']:4}  {row['stage']:40}{row['time_us']:9,.1f} µs", end="")
+        print(f"{row['copy_bound_us'] / row['time_us']:9.0%}{fma}")
+
+# %% [markdown]
+# Three ideas are in this stage beside the fusion. The first is about lanes. A row of 1,024 has 52 strips, and a warp 32 lanes. If a
+# warp takes a part of one row at a time, or whole short rows, some lanes have nothing. So all strips of a channel, through the whole
+# batch, are numbered in one line, and a warp takes 32 that follow each other:
+
+# %%
+def busy(L, each=20, batch=1024):
+    strips = -(-L // each)
+    parts = -(-strips // 32)  # of a row
+    lanes = -(-strips // parts)
+    together = 32 // lanes  # rows of a warp
+    return strips / (32 * parts) * together, batch * strips / (32 * -(-batch * strips // 32))
+
+
+print(f"{'L':>6}{'parts of rows':>15}{'in one line':>13}   lanes that have a strip")
+for length in (96, 128, 256, 512, 1000, 1024, 4096, 16384):
+    print(f"{length:6}{busy(length)[0]:15.0%}{busy(length)[1]:13.0%}")
+
+# %% [markdown]
+# The second: the next 32 strips are on their way while these are computed; each warp has two tiles of dy and two of x. The third is
+# the end. A warp's sums are a part of dw, and parts need a second kernel. Where a block for each channel keeps the GPU busy,
+# its warps add up in shared memory, and there is one launch. How many warps share a channel, the tries below compare.
 #
 # ## What was tried, and what lost
 #
@@ -631,6 +682,16 @@ records.tries_table(group="blocks of backward")
 
 # %% tags=["nbval-ignore-output"]
 records.tries_table(group="outputs a lane")
+
+# %% [markdown]
+# **Who shares a channel's strips.** One block is one launch, and one multiprocessor has all of the channel's work. More blocks
+# leave parts, and even the work out.
+
+# %% tags=["nbval-ignore-output"]
+records.tries_table(group="strips of weight_grad")
+
+# %% tags=["nbval-ignore-output"]
+records.tries_table(group="strips of backward")
 
 # %% [markdown]
 # ## Explain
