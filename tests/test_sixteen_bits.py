@@ -385,7 +385,8 @@ def test_rows_of_16_bits_go_to_the_stage_that_takes_them():
             with pytest.raises(StageError, match=f"wide does not take .*: use depthwise1d/{path}/strips, or float32"):
                 wide.launch(p)
         assert dispatch.best(replace(SMALL, dtype="float16"), path) is wide
-    assert dispatch.launches(replace(SMALL, dtype="bfloat16"), "backward")[0].name == "channels"
+    for B, name in ((SMALL.B, "strips"), (2**14, "channels")):  # of few elements, and of many
+        assert dispatch.launches(replace(SMALL, B=B, dtype="bfloat16"), "backward")[0].name == name
 
 
 def test_arrays_of_another_dtype_are_refused():
