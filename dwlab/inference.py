@@ -8,8 +8,9 @@
 Depthwise and pointwise layers run as stages of `stages`, which `choose` picks: alone or, where the partition says so,
 two in one kernel. What else a network does (stem, pools, shortcuts' additions, classifier) PyTorch does, on the same
 memory: no map is copied between the two. Maps that nobody reads any more give their memory to later ones. On a GPU all
-of it is captured once in a CUDA graph of PyTorch's, and `run` replays that; in simulated mode the kernels run on
-dwlab.simt and the rest on the CPU, right but only for small resolutions.
+of it is captured once in a CUDA graph of PyTorch's, and `run` replays that; from compute capability 9.0 on our kernels
+start in it while the one before ends (dwlab.dependent_launch). In simulated mode the kernels run on dwlab.simt and the
+rest on the CPU, right but only for small resolutions.
 
 In int8 a calibration pass finds the scales (`calibrate`); the first convolution and the classifier stay in float16, and
 other operations compute in floating point and round (dwlab.int8_networks). Kernels are held against integers bit by
@@ -35,7 +36,20 @@ from typing import Any
 
 import numpy as np
 
-from dwlab import ahead, int8_networks, networks, peers, planner, quantisation, records, stages, target, timing
+from dwlab import (
+    ahead,
+    dependent_launch,
+    int8_networks,
+    networks,
+    peers,
+    planner,
+    ptx,
+    quantisation,
+    records,
+    stages,
+    target,
+    timing,
+)
 from dwlab.int8_networks import Quantised, Range
 from dwlab.layers import DepthwiseConv2d, Fused, Pointwise
 from dwlab.networks import INPUT, Network, Operation
@@ -451,7 +465,8 @@ class Model:
     maps: layer -> its output, a tensor in the network's layout, and INPUT -> what is read; without `kept` they share
     memory. weights: float32, as given. starters: one function of the stream for each step. graph: all of them captured,
     None in simulated mode. quantised: scales and parameters of an int8 network, and network is the one with its zero
-    points; None for others.
+    points; None for others. overlap: whether kernels of the graph may start before the one before is done; early: how
+    many do; note: why none does where they should.
     """
 
     network: Network
@@ -463,6 +478,9 @@ class Model:
     kept: bool = False
     slots: int = 0
     quantised: Quantised | None = None
+    overlap: bool = True
+    early: int = 0
+    note: str = ""
 
     @property
     def launches(self) -> tuple[int, int]:
@@ -480,6 +498,10 @@ class Model:
         ours, others = self.launches
         fused = sum(len(step.layers) > 1 for step in self.steps)
         text = f"{ours} kernels of ours, {fused} of them fused, {others} operations by PyTorch."
+        if self.early:
+            text += f" {self.early} kernels start while the one before ends."
+        if self.note:
+            text += f" No kernel starts while the one before ends: {self.note}."
         return f"{self.network.summary()} {text}"
 
     def __str__(self) -> str:
@@ -537,13 +559,15 @@ def prepare(
     fallback: bool = False,
     times: Times | None = None,
     calibration: Mapping[str, Range] | None = None,
+    overlap: bool = True,
 ) -> Model:
     """A model: a stage for each step, weights and maps on the device, every launch prepared, captured on a GPU.
 
     weights: random ones of seed 0 if None. given: which layers share a kernel; all apart if None. keep: every map keeps
     memory of its own, to be looked at afterwards. fallback: layers that no stage takes are run by PyTorch, and their
     step says so; else they are an InferenceError, as are weights, partitions and dtypes that cannot be used. times: as
-    `choose` takes them. calibration: the ranges of an int8 network's maps, what `calibrate` finds if None.
+    `choose` takes them. calibration: the ranges of an int8 network's maps, what `calibrate` finds if None. overlap:
+    kernels of the graph may start while the one before ends, where the GPU can do that.
     """
     if network.dtype not in DTYPES:
         raise InferenceError(f"a network of {network.dtype} is not run: use {', '.join(DTYPES[:-1])} or {DTYPES[-1]}")
@@ -557,7 +581,7 @@ def prepare(
         network = quantised.network
     elif calibration is not None:
         raise InferenceError(f"a calibration is for int8, and the network is {network.dtype}: leave it out")
-    return _made(network, weights, steps_of(network, pieces, fallback, gpu, times), keep, quantised)
+    return _made(network, weights, steps_of(network, pieces, fallback, gpu, times), keep, quantised, overlap)
 
 
 def calibrate(
@@ -626,8 +650,9 @@ def _floats(network: Network) -> Any:
 
 
 def _made(
-    network: Network, weights: Weights, steps: tuple[Step, ...], keep: bool, quantised: Quantised | None = None
-) -> Model:
+    network: Network, weights: Weights, steps: tuple[Step, ...], keep: bool, quantised: Quantised | None = None,
+    overlap: bool = True,
+) -> Model:  # fmt: skip
     dtype, device = _floats(network), "cuda" if target.mode == "gpu" else "cpu"
     maps, slots = _maps(network, steps, keep, dtype, device, quantised)
     parameters = _parameters(network, weights, dtype, device, quantised)
@@ -642,8 +667,8 @@ def _made(
         else _operation_in_int8(step, network, maps, parameters, quantised.scales)
         for step in steps
     )  # fmt: skip
-    model = Model(network, weights, steps, maps, starters, None, keep, slots, quantised)
-    return replace(model, graph=_captured(model)) if target.mode == "gpu" else model
+    model = Model(network, weights, steps, maps, starters, None, keep, slots, quantised, overlap)
+    return _captured(model) if target.mode == "gpu" else model
 
 
 def _compile(wanted: Iterable[tuple[Stage, Planned, Mapping[str, Any]]], processes: int | None = None) -> int:
@@ -767,9 +792,11 @@ def enqueue(model: Model) -> None:
             start(stream)
 
 
-def _captured(model: Model) -> Any:
-    """The CUDA graph of all steps, captured on a stream of torch's after two rounds that compile and choose."""
-    torch = _torch()
+def _captured(model: Model) -> Model:
+    """The model with the CUDA graph of its steps, captured on a stream of torch's after two rounds that compile and
+    choose; in it kernels start early where that is asked for and the GPU can do it.
+    """
+    torch, early, note = _torch(), 0, ""
     with _same_precision():
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
@@ -778,10 +805,36 @@ def _captured(model: Model) -> Any:
                 enqueue(model)
         torch.cuda.current_stream().wait_stream(side)
         torch.cuda.synchronize()
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            enqueue(model)
-    return graph
+        graph = None
+        if model.overlap and torch.cuda.get_device_capability() >= ptx.WAITS_FROM:
+            try:
+                graph, early = overlapping(model)
+            except RuntimeError as error:  # of the driver, its bindings, or PyTorch's
+                note = (str(error).splitlines() or [type(error).__name__])[0]
+        if graph is None:
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph):
+                enqueue(model)
+    return replace(model, graph=graph, early=early, note=note)
+
+
+def overlapping(model: Model, port: str = "end") -> tuple[Any, int]:
+    """A CUDA graph of all steps, captured now, in which kernels that wait start early, and how many do.
+
+    port: when, one of dependent_launch.PORTS. Raises RuntimeError where this PyTorch, the driver or its bindings cannot
+    do it.
+    """
+    torch = _torch()
+    if not hasattr(torch.cuda.CUDAGraph, "raw_cuda_graph"):
+        raise dependent_launch.EdgeError(f"PyTorch {torch.__version__} does not hand out its graphs: use a newer one")
+    graph = torch.cuda.CUDAGraph(keep_graph=True)
+    with torch.cuda.graph(graph):
+        enqueue(model)
+    ours = {step.stage.kernel_for(step.problem) for step in model.steps if step.stage is not None}
+    names = dependent_launch.waiting_names([*ours, *int8_networks.storing_kernels()])
+    early = dependent_launch.overlapped(graph.raw_cuda_graph(), names, port)
+    graph.instantiate()
+    return graph, early
 
 
 def launch(model: Model) -> None:
@@ -1204,7 +1257,7 @@ def compare(model: Model, image: Any) -> Comparison:
     """
     network = model.network
     shared = run(model, image)
-    twin = model if model.kept else _made(network, model.weights, model.steps, True, model.quantised)
+    twin = model if model.kept else _made(network, model.weights, model.steps, True, model.quantised, model.overlap)
     alone = run(twin, image)
     torch = _torch()
     exact = _exact(twin)

@@ -105,6 +105,7 @@ def _layer(problem: Any, given: Mapping[str, np.ndarray], layer: Any, scales: Ma
 def _kernel(relu: bool) -> Any:
     @cuda.jit
     def store(z, y, scale, zero):
+        ptx.grid_dependency_wait()
         i = uint32(cuda.grid(1))
         if i >= uint32(y.size):
             return
@@ -115,6 +116,11 @@ def _kernel(relu: bool) -> Any:
         y[i] = int8(int32(min(max(steps, low), int32(127 - zero)) + zero))
 
     return store
+
+
+def storing_kernels() -> tuple[Any, Any]:
+    """The kernels that `storer` starts."""
+    return _kernel(False), _kernel(True)
 
 
 def storer(z: Any, y: Any, scale: Scale, relu: bool, stream: Any) -> None:

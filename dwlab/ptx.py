@@ -28,6 +28,8 @@
     pack_s8(a, b, c, d) -> int32                 four int32 as int8 of one word, saturated (cvt.pack.sat.s8.s32.b32)
     prmt(a, b, selector) -> int32                any four of the eight bytes of a and b (prmt.b32)
     word_of_float, float_of_word                 the same 32 bits as int32 and as float32 (no instruction)
+    grid_dependency_wait()                       until the kernels that this one depends on are done, where it was
+                                                 started before that (griddepcontrol.wait)
 
 Rows of 16 bits are moved as float32 words of two elements: instructions that only move bits do not ask what they are.
 int8, four in a word, are moved as float32 words too, and computed with as int32: word_of_float and float_of_word lead
@@ -56,10 +58,15 @@ and is a multiple of 4 (load2, store2, store2_shared: of 2): the hardware takes 
 After wait(0) a thread sees its own copies; other threads see them after a barrier that follows (cuda.syncwarp,
 cuda.syncthreads).
 
+A kernel of a CUDA graph may be started while the one before still runs (dwlab.dependent_launch). At
+grid_dependency_wait() it then stops: behind it all that the one before wrote is there, and all that it read may be
+overwritten. A kernel that is started in any other way finds nothing to wait for. GPUs below 9.0 start none so early:
+for them it compiles to nothing.
+
 In gpu mode these are Numba intrinsics around inline PTX; in simulated mode dwlab.simt executes what they mean, counts
 it and finds what is wrong (dwlab.simt.wide, narrow, tensor). Source: PTX ISA 8.7, "ld", "st", "cp.async", "cvt",
-"mma", "add", "ldmatrix", "dp4a", "prmt", "cvt.pack". Where an instruction is missing on a GPU (`needs`), compiling says
-so.
+"mma", "add", "ldmatrix", "dp4a", "prmt", "cvt.pack", "griddepcontrol". Where another instruction is missing on a GPU
+(`needs`), compiling says so.
 """
 
 from __future__ import annotations
@@ -78,6 +85,10 @@ NAMES += ("copy4_async", "commit", "wait")
 NAMES += ("halves", "join_halves", "bfloats", "join_bfloats")
 NAMES += ("tf32", "mma_tf32", "mma_f16", "mma_bf16", "mma_s8", "ldmatrix_x4", "ldmatrix_x4_trans")
 NAMES += ("dp4a", "rint", "add_rn", "pack_s8", "prmt", "word_of_float", "float_of_word")
+NAMES += ("grid_dependency_wait",)
+
+WAITS_FROM = (9, 0)
+"""The least compute capability that has griddepcontrol: below it grid_dependency_wait() is no instruction."""
 
 _AMPERE = ("copy4_async", "commit", "wait", "join_bfloats", "tf32", "mma_tf32", "mma_f16", "mma_bf16", "mma_s8")
 _NEEDS = dict.fromkeys(_AMPERE, (8, 0)) | dict.fromkeys(("ldmatrix_x4", "ldmatrix_x4_trans"), (7, 5))
@@ -273,6 +284,11 @@ def float_of_word(word: int) -> float:
     _outside("float_of_word")
 
 
+def grid_dependency_wait() -> None:
+    """Waits until all kernels that this one depends on are done, and what they wrote is there; else it does nothing."""
+    _outside("grid_dependency_wait")
+
+
 def _outside(name: str) -> NoReturn:
     raise TypeError(f"ptx.{name} is an instruction: call it in a kernel")
 
@@ -406,6 +422,15 @@ def intrinsics() -> SimpleNamespace:
             return context.get_dummy_value()
 
         return types.void(groups), generate
+
+    @intrinsic
+    def wait_for_grids(typing: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            if tuple(ConfigStack().top().compute_capability[:2]) >= WAITS_FROM:
+                line(builder, void, "griddepcontrol.wait;", "")
+            return context.get_dummy_value()
+
+        return types.void(), generate
 
     two = types.UniTuple(types.float32, 2)
 
@@ -559,6 +584,7 @@ def intrinsics() -> SimpleNamespace:
         copy4_async=copy,
         commit=commit_group,
         wait=wait_group,
+        grid_dependency_wait=wait_for_grids,
     )
 
 
@@ -591,6 +617,7 @@ _MEANINGS = SimpleNamespace(
     prmt=narrow.prmt,
     word_of_float=narrow.word_of_float,
     float_of_word=narrow.float_of_word,
+    grid_dependency_wait=wide.grid_dependency_wait,
 )
 
 

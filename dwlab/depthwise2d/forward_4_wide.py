@@ -110,6 +110,7 @@ def kernel(layer):
 
     @cuda.jit
     def kernel(x, w, b, m, r, y, rows):
+        ptx.grid_dependency_wait()
         w_tile = cuda.shared.array(W_TILE, float32, 16)
         taps = cuda.local.array(TAPS, float32)
         bias = cuda.local.array(V, float32)

@@ -184,6 +184,7 @@ def kernel(layer):
 
     @cuda.jit
     def kernel(x, w, b, m, r, y, each):
+        ptx.grid_dependency_wait()
         x_tile = cuda.shared.array(X_WORDS, float32, 16)
         y_tile = cuda.shared.array(Y_WORDS, float32, 16)
         taps = cuda.local.array(TAPS, float32)

@@ -121,6 +121,7 @@ def make(problem, tiles):
 
     @cuda.jit(max_registers=MOST)
     def kernel(x, w1, b1, m1, w2, b2, m2, r, y):
+        ptx.grid_dependency_wait()
         pool = cuda.shared.array(0, float32, 16)
         sums = cuda.local.array(SUMS, float32)
         from_x = cuda.local.array(X_EACH, uint32)

@@ -62,6 +62,7 @@ def make(problem, tiles):
 
     @cuda.jit(max_registers=slide_tiles.registers(problem, tiles))
     def kernel(x, w1, b1, m1, w2, b2, m2, r, y):
+        ptx.grid_dependency_wait()
         pool = cuda.shared.array(0, float32, 16)
         sums = cuda.local.array(SUMS, float32)
         words = cuda.local.array(B_WORDS, float32)

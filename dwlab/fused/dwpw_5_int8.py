@@ -22,6 +22,7 @@ from dataclasses import dataclass
 import numpy as np
 from numba import float32, int32, uint32
 
+from dwlab import ptx
 from dwlab.depthwise2d.forward_6_int8 import as_words, loads, put, strip
 from dwlab.pointwise import whole
 from dwlab.stages import Launch, by_shape, register
@@ -76,6 +77,7 @@ def kernel(problem, images):
 
     @cuda.jit
     def kernel(x, w1, b1, m1, w2, b2, m2, r, y):
+        ptx.grid_dependency_wait()
         pool = cuda.shared.array(0, float32, 16)  # pixels between the layers, then chunks of filters
         t, tile, f0 = uint32(cuda.threadIdx.x), uint32(cuda.blockIdx.x), uint32(uint32(cuda.blockIdx.y) * FILTERS)
         p0, q0 = uint32(tile // ACROSS % DOWN * TH), uint32(tile % ACROSS * TW)

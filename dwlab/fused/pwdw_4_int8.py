@@ -105,6 +105,7 @@ def kernel(problem, images):
 
     @cuda.jit
     def kernel(x, w1, b1, m1, w2, b2, m2, r, y):
+        ptx.grid_dependency_wait()
         pool = cuda.shared.array(0, float32, 16)  # x, what is between the layers, chunks of filters
         t, tile = uint32(cuda.threadIdx.x), uint32(cuda.blockIdx.x)
         f0 = uint32(uint32(cuda.blockIdx.y) * (GROUPS * BN))

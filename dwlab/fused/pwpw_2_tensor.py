@@ -43,6 +43,7 @@ def kernel(pair, plan):
 
     @cuda.jit(max_registers=MOST)
     def kernel(x, w1, b1, m1, w2, b2, m2, r, y):
+        ptx.grid_dependency_wait()
         shared = cuda.shared.array(0, float32, 16)
         acc1 = cuda.local.array(SIZE1, float32)
         acc2 = cuda.local.array(SIZE2, float32)

@@ -61,6 +61,7 @@ def make(layer, plan):
 
     @cuda.jit
     def kernel(x, w, b, unused, r, y):
+        ptx.grid_dependency_wait()
         shared = cuda.shared.array(0, float32, 16)
         acc = cuda.local.array(SIZE, float32)
         held = cuda.local.array(HELD, float32)

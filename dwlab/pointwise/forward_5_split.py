@@ -48,6 +48,7 @@ def make(layer, images, M, N, W):
 
     @cuda.jit
     def kernel(x, w, b, unused, r, y):
+        ptx.grid_dependency_wait()
         shared = cuda.shared.array(SHARED, float32, 16)
         acc = cuda.local.array(SIZE, float32)
         left = cuda.local.array(LEFT, float32)

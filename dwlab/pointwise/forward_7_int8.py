@@ -51,6 +51,7 @@ def kernel(layer, images):
 
     @cuda.jit
     def kernel(x, w, b, m, r, y):
+        ptx.grid_dependency_wait()
         shared = cuda.shared.array(0, float32, 16)
         acc = cuda.local.array(SIZE, int32)
         thread, block = uint32(cuda.threadIdx.x), uint32(cuda.blockIdx.x)

@@ -129,6 +129,10 @@ def wait(run: Execution, node: ast.Call, groups: object) -> None:
     run.copies = [one for one in run.copies if one.lanes.any()]
 
 
+def grid_dependency_wait(run: Execution, node: ast.Call) -> None:
+    """Nothing: here each kernel starts when the one before is done."""
+
+
 def in_flight(run: Execution, array: Array, element: np.ndarray, mask: Mask, node: ast.AST) -> None:
     """Reports lanes that touch elements which a copy may still be writing. `element`: in elements of the array."""
     ratio = max(1, array.dtype.itemsize // 4)
