@@ -1,17 +1,22 @@
-"""Kernels of a CUDA graph that start while the one before ends: programmatic dependent launch.
+"""Kernels of a CUDA graph that start while the one before runs: programmatic dependent launch.
 
 Between two kernels of a graph, of which one needs the other's outputs, about a µs is lost: the second is started when
 all of the first has ended. From compute capability 9.0 on an edge of the graph may be programmatic: the second kernel
 is started as soon as all blocks of the first are at their end, or have begun (`PORTS`), and waits itself for what the
-first wrote, by ptx.grid_dependency_wait(). `overlapped` turns edges of a captured graph into such edges.
+first wrote, by ptx.grid_dependency_wait(). `overlapped` turns edges of a captured graph into such edges. Which is
+faster depends on the network: kernels that have begun take room from the one before, and those that have nothing to do
+ahead of their wait gain little. So inference.prepare tries.
 
 Why the outputs stay right. Maps share memory, so a kernel depends not only on the one before, whose output it reads,
 but on earlier ones that read or write the memory that it writes. A captured stream is a chain, in which each kernel
 comes after all before. With programmatic edges this still holds of what a kernel does behind its wait, by induction
 along the chain: the wait returns when the kernel before is done and what it wrote is there, and that one was done only
-after its own wait had returned, since each of its threads waits, so after all that come before it. So a kernel may have
-a programmatic edge before it if its wait comes before whatever it reads or writes in global memory: ours have it as
-their first statement. Reading what nobody writes, such as filters, would do no harm before it.
+after its own wait had returned, in the threads that wrote its outputs at least, so after all that come before it.
+
+So a kernel may have a programmatic edge before it if it waits before it reads or writes a map. What no kernel of the
+graph writes it may read earlier: filters, biases and an int8 layer's factors are there before the graph starts, in
+memory of their own. Our kernels ask for the filters that they need first, and wait then. Writing may never come
+earlier, not even to a map that the kernel before does not touch: one before that may still read that memory.
 
 All other nodes keep the edge before them: kernels without the wait (PyTorch's, the first stages), copies and memsets,
 and nodes with several before them, which a chain has not. They start when the node before is done, so after all.
@@ -33,6 +38,8 @@ PROGRAMMATIC = 1  # CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC
 PORTS = {"end": 1, "begin": 2}
 """When the next kernel may start: once all blocks of this one are at their end (or have said so, which ours do not),
 or once all have begun (CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC, CU_GRAPH_KERNEL_NODE_PORT_LAUNCH_ORDER)."""
+WORDS = {"": "one after the other", "end": "overlapped from the end", "begin": "overlapped from the beginning"}
+"""How kernels of a graph follow each other, by the port of its edges, "" if none has one."""
 
 Node = TypeVar("Node", bound=Hashable)
 
@@ -44,7 +51,7 @@ class EdgeError(RuntimeError):
 def early(edges: Sequence[tuple[Node, Node]], kernels: Iterable[Node], waiting: Iterable[Node]) -> list[int]:
     """Which edges (from, to) may be programmatic: those between kernels, before one that waits and has no other.
 
-    kernels: the nodes that are kernels. waiting: those whose first statement is the wait.
+    kernels: the nodes that are kernels. waiting: those that wait before they read or write a map.
     """
     kernels, waiting = set(kernels), set(waiting)
     before = Counter(second for _, second in edges)
@@ -60,7 +67,7 @@ def waiting_names(kernels: Iterable[Any]) -> set[str]:
     return {one.entry_name for one in compiled if WAIT in one._codelibrary.get_asm_str()}
 
 
-def overlapped(graph: int, names: Iterable[str], port: str = "end") -> int:
+def overlapped(graph: int, names: Iterable[str], port: str) -> int:
     """Makes edges of a CUDA graph programmatic that may be; returns how many.
 
     graph: the handle of one that is not instantiated. names: of the kernels that wait. port: one of PORTS. Raises

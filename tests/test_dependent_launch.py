@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from compiler import needs_compiler
 
-from dwlab import dependent_launch, inference, inspect, ptx, simt, target
+from dwlab import dependent_launch, inference, inspect, ptx, simt, stages, target
 from dwlab.dependent_launch import EdgeError, early
 from dwlab.layers import DepthwiseConv2d, Fused, Pointwise
 from dwlab.target import cuda
@@ -110,7 +110,7 @@ def test_a_graph_that_cannot_be_changed_is_as_it_was(graph):
     made = graph(refuses=(1, 5))
     before = dict(made.edges)
     with pytest.raises(EdgeError, match="the driver says 1"):
-        dependent_launch.overlapped(77, {"second", "third"})
+        dependent_launch.overlapped(77, {"second", "third"}, "end")
     assert made.edges == before
 
 
@@ -118,7 +118,7 @@ def test_bindings_that_know_no_kinds_of_edges_are_named(monkeypatch):
     bindings = pytest.importorskip("cuda.bindings.driver", reason="needs cuda.bindings, of the GPU extras")
     monkeypatch.delattr(bindings, "CUgraphEdgeData")
     with pytest.raises(EdgeError, match=r"CUDA 12\.3"):
-        dependent_launch.overlapped(77, ())
+        dependent_launch.overlapped(77, (), "end")
 
 
 # --- the kernels wait -------------------------------------------------------------------------------------------------
@@ -142,23 +142,25 @@ def test_in_a_kernel_on_its_own_the_wait_does_nothing():
 
 def problems(layout, dtype):
     """A depthwise layer, a pointwise layer, and the pairs of the two that there are."""
-    dw = DepthwiseConv2d(1, 32, 8, 8, 3, layout=layout, dtype=dtype)
-    pw = Pointwise(1, 32, 32, 8, 8, layout=layout, dtype=dtype)
+    dw = DepthwiseConv2d(1, 32, 8, 8, 3, layout=layout, dtype=dtype, bias=True)
+    pw = Pointwise(1, 32, 32, 8, 8, layout=layout, dtype=dtype, bias=True)
     return dw, pw, Fused(dw, pw), Fused(pw, dw), Fused(pw, pw)
 
 
-def waits(one):
-    """Whether the text of a stage's kernel begins with the wait."""
-    return re.search(r"\n +def kernel\(x, [^)]*\):\n +ptx.grid_dependency_wait\(\)\n", one.source()) is not None
+def stages_of(layout, dtype):
+    """(a stage's id, what it runs), of all that take one of `problems`."""
+    return [(one.id, problem) for problem in problems(layout, dtype) for one in inference.takers(problem)]
 
 
-WAITING = {
-    one.id: problem
-    for layout, dtype in (("NCHW", "float32"), ("NHWC", "int8"), ("NHWC", "float16"))
-    for problem in problems(layout, dtype)
-    for one in inference.takers(problem)
-    if waits(one)
-}
+EARLY = {
+    "depthwise2d/forward/columns", "pointwise/forward/tensor", "pointwise/forward/split", "fused/dwpw/slide",
+    "fused/dwpw/int8", "fused/pwdw/strips", "fused/pwpw/tensor",
+}  # fmt: skip
+"""Stages that ask for filters before they wait; others do so first of all."""
+GIVEN = {one for how in (("NCHW", "float32"), ("NHWC", "int8"), ("NHWC", "float16")) for one in stages_of(*how)}
+COMPILED = sorted((one for one in GIVEN if one[0] in EARLY), key=str)
+FIRST = re.compile(r"\n +def kernel\(x, [^)]*\):\n +ptx.grid_dependency_wait\(\)\n")
+WAITING = EARLY | {name for name, _ in GIVEN if FIRST.search(stages.stage(name).source())}
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "int8"])
@@ -167,17 +169,107 @@ def test_the_stages_that_networks_prefer_wait(dtype):
         assert inference.takers(problem)[-1].id in WAITING, problem
 
 
+GLOBAL = re.compile(r"(ld|st|atom|red|cp)\b(?!.*\.(shared|local|param|const)\b(?!.*\.global\b))")
+NUMBERS = 7  # that a kernel takes for an array of one dimension, its address among them
+
+
+def unwaited(text, arrays):
+    """What a thread may do in global memory before its first wait, of PTX: {"load w", "store y", …}.
+
+    arrays: the kernel's, in order. An address belongs to all arrays whose numbers it was computed from, on any way.
+    """
+    lines = [line.split("//")[0].strip(" \t;") for line in text[text.index("\n{") :].splitlines()]
+    lines = [line for line in lines if line and not line.startswith(".")]
+    at = {line[:-1]: number for number, line in enumerate(lines) if line.endswith(":")}
+    found = {}  # register -> numbers of the parameters that it comes from
+    for _ in range(2):  # the second time for what a loop carries
+        for line in lines:
+            operation, _, rest = re.sub(r"^@!?%p\d+\s+", "", line).partition("\t" if "\t" in line else " ")
+            first, _, others = rest.strip().partition("}" if rest.strip().startswith("{") else ",")
+            given = {int(number) for number in re.findall(r"_param_(\d+)", others)}
+            if not operation.startswith("ld.") or given:  # what is loaded is no address
+                given = given.union(*(found.get(one, set()) for one in re.findall(r"%\w+", others)))
+                for one in re.findall(r"%\w+", first):
+                    found[one] = found.get(one, set()) | given
+    done, ways, seen = set(), [0], set()
+    while ways:
+        here = ways.pop()
+        if here in seen or here >= len(lines):
+            continue
+        seen.add(here)
+        line = re.sub(r"^@!?%p\d+\s+", "", lines[here])
+        if line.startswith(dependent_launch.WAIT):
+            continue
+        assert not re.match(r"call|brx", line), f"a way that is not followed: {line}"
+        jump = re.match(r"bra(?:\.uni)?\s+(\S+)", line)
+        if jump:
+            ways.append(at[jump[1]])
+        if not re.match(r"bra|ret|exit", line) or lines[here].startswith("@"):
+            ways.append(here + 1)
+        if GLOBAL.match(line) and "[" in line:
+            address = re.findall(r"\[([^\]]*)\]", line)[-1 if line.startswith("cp") else 0]
+            numbers = set().union(*(found.get(one, set()) for one in re.findall(r"%\w+", address)))
+            what = "load" if re.match(r"ld|cp", line) else "store"
+            done |= {f"{what} {arrays[one // NUMBERS]}" for one in numbers} or {f"{what} {address}"}
+    return done
+
+
+PTX = """.entry k(
+.param .u64 k_param_4, .param .u64 k_param_11, .param .u64 k_param_18
+)
+{
+	.reg .b64 %rd<9>;
+	ld.param.u64 	%rd1, [k_param_4];
+	ld.param.u64 	%rd2, [k_param_11];
+	ld.param.u64 	%rd3, [k_param_18];
+	cvta.to.global.u64 	%rd4, %rd1;
+	add.s64 	%rd5, %rd2, 16;
+	@%p1 bra 	$L2;
+	cp.async.cg.shared.global [%r2], [%rd5], 16;
+	ld.global.v2.f32 	{%f1, %f2}, [%rd5+8];
+$L1:
+	griddepcontrol.wait;
+$L2:
+	ld.global.f32 	%f3, [%rd4];
+	st.global.f32 	[%rd3], %f3;
+	st.shared.f32 	[%r1], %f1;
+	ret;
+}
+"""
+
+
+def test_a_way_around_the_wait_is_found():
+    assert unwaited(PTX, "xwy") == {"load w", "load x", "store y"}
+    assert unwaited(PTX.replace("bra \t$L2", "bra \t$L1"), "xwy") == {"load w"}
+    assert unwaited(PTX.replace("@%p1 bra \t$L2", "griddepcontrol.wait"), "xwy") == set()
+    early = PTX.replace("bra \t$L2", "bra \t$L1").replace("[%rd5], 16", "[%rd4], 16")
+    assert unwaited(early, "xwy") == {"load x", "load w"}
+    with pytest.raises(AssertionError, match="not followed"):
+        unwaited(PTX.replace("add.s64", "call"), "xwy")
+
+
+@pytest.fixture(scope="module")
+def compiled():
+    """The kernels that ask for filters before they wait, from one process."""
+    jobs = [inspect._stage_job(stages.stage(name), problem) for name, problem in COMPILED]
+    return dict(zip(COMPILED, inspect._compile(jobs, (9, 0), "given"), strict=True))
+
+
 @needs_compiler
-@pytest.mark.parametrize("name", WAITING)
-def test_every_thread_waits_before_it_touches_memory(name):
-    text = inspect.compile(name, problem=WAITING[name], cc="9.0").ptx
-    ahead, _, after = text.partition(dependent_launch.WAIT)
-    assert after and not re.search(r"\b(ld|st|atom|red)\.|cp\.async|\bbra\b|\bret;", ahead.replace("ld.param", ""))
+@pytest.mark.parametrize("name, problem", COMPILED, ids=lambda one: one if isinstance(one, str) else one.layout)
+def test_before_the_wait_a_kernel_asks_for_filters_alone(name, problem, compiled):
+    text = compiled[name, problem].ptx
+    assert "st.global" in text  # behind the wait, as what follows says: so some thread of each kernel waits
+    before = unwaited(text, problem.slots(stages.stage(name).path))
+    assert before and all(one[:6] in ("load w", "load b", "load m") for one in before), before
+
+
+def test_no_other_kernel_waits():
+    assert {one.id for one in stages.stages() if "grid_dependency_wait" in one.source()} <= WAITING
 
 
 @needs_compiler
 @pytest.mark.parametrize("cc", ["7.5", "8.9"])
 def test_where_no_kernel_starts_early_the_wait_is_no_instruction(cc):
-    layer = DepthwiseConv2d(1, 32, 8, 8, 3, layout="NHWC")
-    text = inspect.compile("depthwise2d/forward/wide", problem=layer, cc=cc).ptx
+    text = inspect.compile(doubled, signature="void(float32[::1], float32[::1])", cc=cc).ptx
     assert f".target sm_{cc.replace('.', '')}" in text and "griddepcontrol" not in text

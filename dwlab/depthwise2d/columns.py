@@ -233,11 +233,12 @@ def sliding(layer: DepthwiseConv2d, run: int, rows: int, ahead: int) -> Any:
         f = cuda.local.array(SIZE, float32)
         where = cuda.local.array(4, uint32)
         where[TOP], where[LEFT], where[DOWN], where[ACROSS] = h, v, p, q
-        first(f, x, y, r, where, xat, yat)
         for tap in range(K * K):
             fetch(f, TAPS + tap * V, w, uint32(c + uint32(tap * PIXEL)))
         if BIAS:
             fetch(f, START, b, c)
+        ptx.grid_dependency_wait()  # filters may come before the map is there
+        first(f, x, y, r, where, xat, yat)
         steps(f, x, y, r, where, xat, yat)
 
     return slide

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 from numba import int32, uint32
 
-from dwlab import pieces, ptx
+from dwlab import pieces
 from dwlab.depthwise2d import columns
 from dwlab.depthwise2d.columns import CHANNELS
 from dwlab.stages import Launch, by_shape, register
@@ -95,7 +95,6 @@ def make(layer, plan):
 
     @cuda.jit
     def kernel(x, w, b, m, r, y):
-        ptx.grid_dependency_wait()
         block, n = uint32(cuda.blockIdx.x), np.int64(cuda.blockIdx.y)
         piece = uint32(uint32(block % uint32(GROUPS)) * uint32(G) + uint32(cuda.threadIdx.x))
         block = uint32(block // uint32(GROUPS))

@@ -62,7 +62,6 @@ def make(problem, tiles):
 
     @cuda.jit(max_registers=slide_tiles.registers(problem, tiles))
     def kernel(x, w1, b1, m1, w2, b2, m2, r, y):
-        ptx.grid_dependency_wait()
         pool = cuda.shared.array(0, float32, 16)
         sums = cuda.local.array(SUMS, float32)
         words = cuda.local.array(B_WORDS, float32)
@@ -115,6 +114,7 @@ def make(problem, tiles):
                         words[e] = here[g * B_WORDS + e]
                     add(sums, pool, at, words)
                     at = uint32(at + uint32(16))
+        ptx.grid_dependency_wait()  # threads that no column was left for come to it here
         cuda.syncthreads()  # the last product is done: shared memory is free
         if ALL or warp < MULTIPLY:
             put_sums(pool, sums, lane, uint32(share * ROWS + pixel0), filter0)

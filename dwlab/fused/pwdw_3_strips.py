@@ -46,7 +46,7 @@ def kernel(pair, plan):
     SUMS, TAPS = RUN * each, KK * each
     AHEAD, wait = max(1, plan.stages - 1), blocks.WAITS[max(0, plan.stages - 2)]  # chunks that are on their way
     MOST = pwdw_tiles.register_limit(T)
-    product, bring = pwdw_tiles.product(pair, plan), pwdw_tiles.bring(pair, plan)
+    product, (bring_x, bring_w) = pwdw_tiles.product(pair, plan), pwdw_tiles.bring(pair, plan)
     put, column = pwdw_tiles.put(pair, plan), pwdw_tiles.column(pair, plan)
     SIZE, zero, add = product.size, product.zero, product.add
     between, after = epilogue.activate(pair.first.activation), epilogue.activate(dw.activation)
@@ -54,7 +54,6 @@ def kernel(pair, plan):
 
     @cuda.jit(max_registers=MOST)
     def kernel(x, w1, b1, m1, w2, b2, m2, r, y):
-        ptx.grid_dependency_wait()
         shared = cuda.shared.array(0, float32, 16)
         acc = cuda.local.array(SIZE, float32)
         thread = uint32(cuda.threadIdx.x)
@@ -70,8 +69,7 @@ def kernel(pair, plan):
         pixels = uint32(rows * uint32(W))
         for chunk in range(AHEAD):
             if chunk < CHUNKS:
-                bring(shared, uint32(chunk * STAGE), x, w1, first, pixels, f0, uint32(chunk * DEPTH))
-            ptx.commit()
+                bring_w(shared, uint32(chunk * STAGE + X_WORDS), w1, f0, uint32(chunk * DEPTH))
         i = thread
         while i < WORDS_F * KK:
             f = uint32(i // uint32(KK) if nchw else i % uint32(WORDS_F))
@@ -92,6 +90,11 @@ def kernel(pair, plan):
                     value = b1[uint32(f0 // uint32(each) + i)]
                 shared[uint32(uint32(BIAS_AT) + i)] = value
                 i = uint32(i + uint32(T))
+        ptx.grid_dependency_wait()  # filters may come before the map is there
+        for chunk in range(AHEAD):
+            if chunk < CHUNKS:
+                bring_x(shared, uint32(chunk * STAGE), x, first, pixels, uint32(chunk * DEPTH))
+            ptx.commit()
 
         # Products: warp = (slice * warps_f + its filters) * warps_p + its pixels
         part = uint32(warp // uint32(WARPS))
@@ -105,7 +108,9 @@ def kernel(pair, plan):
             wait()
             cuda.syncthreads()  # this chunk has come for all threads, and all are done with the one before
             if chunk + AHEAD < CHUNKS:
-                bring(shared, there, x, w1, first, pixels, f0, uint32(uint32(chunk + AHEAD) * uint32(DEPTH)))
+                c0 = uint32(uint32(chunk + AHEAD) * uint32(DEPTH))
+                bring_x(shared, there, x, first, pixels, c0)
+                bring_w(shared, uint32(there + uint32(X_WORDS)), w1, f0, c0)
             ptx.commit()
             if nchw:
                 add(acc, shared, uint32(here + own_w), shared, uint32(here + own_x), lane)

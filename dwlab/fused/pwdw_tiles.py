@@ -143,25 +143,19 @@ def product(pair: Any, plan: Plan) -> Any:
     return products.tensor(pair.dtype, *sizes, ahead=registers(plan) <= register_limit(plan.threads))
 
 
-def bring(pair: Any, plan: Plan) -> Any:
-    """bring(shared, to, x, w, first, pixels, f0, c0): one stage's x and filters on their way to word `to` of shared.
+def bring(pair: Any, plan: Plan) -> tuple[Any, Any]:
+    """(bring_x(shared, to, x, first, pixels, c0), bring_w(shared, to, w, f0, c0)): one stage's x, and its filters.
 
-    x, w: words in global memory. first: word of x of the run's first pixel in channel 0; pixels: of the run; f0: the
-    block's first filter; c0: the stage's first channel, in words. What is outside of all these becomes 0.
+    Each on its way to word `to` of shared. x, w: words in global memory. first: word of x of the run's first pixel in
+    channel 0; pixels: of the run; f0: the block's first filter; c0: the stage's first channel, in words. What is
+    outside of all these becomes 0.
     """
     C, F = pair.first.C // spread(pair.dtype), pair.first.F
-    X_WORDS = (plan.depth if pair.layout == "NCHW" else plan.block_pixels) * plan.x_pitch
     HW = pair.first.H * pair.first.W // (1 if pair.layout == "NHWC" else spread(pair.dtype))
     kind = "dense" if plan.dense else pair.layout if aligned(pair, plan) else f"odd {pair.layout}"
     bring_x = bring_pixels(kind, C, HW, plan.block_pixels, plan.depth, plan.x_pitch, plan.threads)
     bring_w = bring_filters(C, F, plan.block_filters, plan.depth, plan.w_pitch, plan.threads)
-
-    @cuda.jit(device=True, forceinline=True)
-    def bring(shared, to, x, w, first, pixels, f0, c0):
-        bring_x(shared, to, x, first, pixels, c0)
-        bring_w(shared, uint32(to + uint32(X_WORDS)), w, f0, c0)
-
-    return bring
+    return bring_x, bring_w
 
 
 @cuda.jit(device=True, forceinline=True)

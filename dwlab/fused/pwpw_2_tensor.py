@@ -43,7 +43,6 @@ def kernel(pair, plan):
 
     @cuda.jit(max_registers=MOST)
     def kernel(x, w1, b1, m1, w2, b2, m2, r, y):
-        ptx.grid_dependency_wait()
         shared = cuda.shared.array(0, float32, 16)
         acc1 = cuda.local.array(SIZE1, float32)
         acc2 = cuda.local.array(SIZE2, float32)
@@ -69,8 +68,9 @@ def kernel(pair, plan):
         own_w1 = uint32(uint32(X_WORDS) + fw * uint32(WARP_1 * W1_PITCH))
         for turn in range(PASSES):
             f0 = uint32(uint32(turn) * uint32(GROUP1))
-            bring_x(shared, uint32(0), x, start, pixels, uint32(0))
             bring_w1(shared, uint32(X_WORDS), w1, f0, uint32(0))
+            ptx.grid_dependency_wait()  # filters may come before the map is there
+            bring_x(shared, uint32(0), x, start, pixels, uint32(0))
             ptx.commit()
             zero1(acc1)
             for chunk in range(CHUNKS1):

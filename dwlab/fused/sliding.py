@@ -64,7 +64,8 @@ def sliding(layer: DepthwiseConv2d, height: int, run: int, pitch: int, down: int
 
     x, w, b: words. base: word of x at row h, column v and the first channel, the first x that the outputs need; what
     lies outside of the map counts as 0. c: the channels' word within a pixel. to: word of the first output in pool;
-    outputs of neighbouring columns are `pitch` words apart, of neighbouring rows `down`.
+    outputs of neighbouring columns are `pitch` words apart, of neighbouring rows `down`. Before the first x it waits
+    for the kernel before this one: filters may come earlier.
     """
     C, H, W, K, S, V = pieces.words(layer.C, layer.dtype), layer.H, layer.W, layer.K, layer.stride, CHANNELS
     ROWS, COLUMNS, KEEP, BIAS = rows_of(layer, height), (run - 1) * S + K, K <= KEPT, layer.bias
@@ -153,6 +154,7 @@ def sliding(layer: DepthwiseConv2d, height: int, run: int, pitch: int, down: int
         if KEEP:
             for i in range(K * K):
                 tap(taps, i * V, w, uint32(c + i * C))
+        ptx.grid_dependency_wait()
         steps(pool, sums, values, taps, x, w, where)
 
     return slide

@@ -256,6 +256,18 @@ class Plan:
 
 def load(plan: Plan) -> Any:
     """load(shared, s0, x, w, image, down, across, chunk, thread): starts the copies of one chunk of a block."""
+    load_x, load_w = loads(plan)
+
+    @cuda.jit(device=True, forceinline=True)
+    def load(shared, s0, x, w, image, down, across, chunk, thread):
+        load_x(shared, s0, x, image, down, across, chunk, thread)
+        load_w(shared, s0, w, down, across, chunk, thread)
+
+    return load
+
+
+def loads(plan: Plan) -> tuple[Any, Any]:
+    """`load` in two: load_x(shared, s0, x, image, down, across, chunk, thread) and the same of w, without the image."""
     one = plan.one
     bring_a = bring(plan.BM, plan.chunk, plan.a_pitch, plan.threads, one.M, one.words, one.words)
     BM, CHUNK, A_WORDS, IMAGE = plan.BM, plan.chunk, plan.a_words, one.C * one.N // one.each
@@ -264,23 +276,29 @@ def load(plan: Plan) -> Any:
         bring_b = bring(BN, plan.chunk, plan.b_pitch, plan.threads, one.N, one.words, one.words, plan.spread)
 
         @cuda.jit(device=True, forceinline=True)
-        def load(shared, s0, x, w, image, down, across, chunk, thread):
-            word0 = uint32(chunk * CHUNK)
-            bring_a(shared, s0, x, uint32(0), uint32(down * BM), word0, thread)
-            bring_b(shared, uint32(s0 + A_WORDS), w, uint32(0), uint32(across * BN), word0, thread)
+        def load_x(shared, s0, x, image, down, across, chunk, thread):
+            bring_a(shared, s0, x, uint32(0), uint32(down * BM), uint32(chunk * CHUNK), thread)
 
-        return load
+        @cuda.jit(device=True, forceinline=True)
+        def load_w(shared, s0, w, down, across, chunk, thread):
+            s0, n0 = uint32(s0 + A_WORDS), uint32(across * BN)
+            bring_b(shared, s0, w, uint32(0), n0, uint32(chunk * CHUNK), thread)
+
+        return load_x, load_w
     TERMS, BN, width = plan.terms, plan.BN // one.each, one.N // one.each
     sizes = (TERMS, BN, plan.b_pitch, plan.threads, one.C, width, width)
     bring_b = bring(*sizes, order="mn") if plan.wide else bring_words(*sizes)
 
     @cuda.jit(device=True, forceinline=True)
-    def load(shared, s0, x, w, image, down, across, chunk, thread):
-        bring_a(shared, s0, w, uint32(0), uint32(down * BM), uint32(chunk * CHUNK), thread)
+    def load_x(shared, s0, x, image, down, across, chunk, thread):
         begin, k0, n0 = uint32(image * IMAGE), uint32(chunk * TERMS), uint32(across * BN)
         bring_b(shared, uint32(s0 + A_WORDS), x, begin, k0, n0, thread)
 
-    return load
+    @cuda.jit(device=True, forceinline=True)
+    def load_w(shared, s0, w, down, across, chunk, thread):
+        bring_a(shared, s0, w, uint32(0), uint32(down * BM), uint32(chunk * CHUNK), thread)
+
+    return load_x, load_w
 
 
 def traffic(layer: Pointwise, plan: Plan) -> Traffic:

@@ -52,7 +52,7 @@ def kernel(layer, images):
 
 def make(layer, plan):
     """The kernel of a layer that goes by this plan."""
-    load, tile, parts, DEPTH = blocks.load(plan), plan.tile, plan.tile.parts, plan.depth
+    (load_x, load_w), tile, parts, DEPTH = blocks.loads(plan), plan.tile, plan.tile.parts, plan.depth
     SIZE, zero, store = tile.size, tile.zero, blocks.store(layer, plan)
     HELD, begin, most, last = parts.words, parts.begin, parts.most, parts.last
     BM, BN, WM, WN, ACROSS, DOWN = plan.BM, plan.BN, tile.M, tile.N, plan.across, plan.down
@@ -61,7 +61,6 @@ def make(layer, plan):
 
     @cuda.jit
     def kernel(x, w, b, unused, r, y):
-        ptx.grid_dependency_wait()
         shared = cuda.shared.array(0, float32, 16)
         acc = cuda.local.array(SIZE, float32)
         held = cuda.local.array(HELD, float32)
@@ -72,7 +71,11 @@ def make(layer, plan):
         zero(acc)
         for chunk in range(DEPTH - 1):
             if chunk < CHUNKS:
-                load(shared, uint32(chunk * STEP), x, w, image, down, across, uint32(chunk), thread)
+                load_w(shared, uint32(chunk * STEP), w, down, across, uint32(chunk), thread)
+        ptx.grid_dependency_wait()  # filters may come before the map is there
+        for chunk in range(DEPTH - 1):
+            if chunk < CHUNKS:
+                load_x(shared, uint32(chunk * STEP), x, image, down, across, uint32(chunk), thread)
             ptx.commit()
         here, there = uint32(0), uint32((DEPTH - 1) * STEP)
         a0, b0 = uint32(warp_m * A_WARP), uint32(A_WORDS + warp_n * B_WARP)
@@ -81,7 +84,8 @@ def make(layer, plan):
         begin(acc, held, shared, a0, shared, b0, lane)
         for chunk in range(CHUNKS):
             if chunk + (DEPTH - 1) < CHUNKS:
-                load(shared, there, x, w, image, down, across, uint32(chunk + (DEPTH - 1)), thread)
+                load_x(shared, there, x, image, down, across, uint32(chunk + (DEPTH - 1)), thread)
+                load_w(shared, there, w, down, across, uint32(chunk + (DEPTH - 1)), thread)
             ptx.commit()
             most(acc, held, shared, uint32(here + a0), shared, uint32(here + b0), lane)
             there = here

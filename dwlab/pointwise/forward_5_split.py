@@ -43,12 +43,12 @@ def make(layer, images, M, N, W):
     BATCH, CHUNKS, DOWN, ACROSS = batch(M, N), -(-one.words // CHUNK), -(-one.M // M), -(-one.N // N)
     LEFT, RIGHT, SIZE = BATCH * M // 2, BATCH * N // 2, M * N // 32
     SHARED, PARTS = W * M * N, SIZE // 4
-    ask, compute = asks(one, M, N, W, BATCH), products(layer.dtype, M, N, BATCH)
+    ask_x, ask_w = asks(one, M, N, W, BATCH)
+    compute = products(layer.dtype, M, N, BATCH)
     store = blocks.store_tile(layer, one, tiles.fragment(), DOWN * M)
 
     @cuda.jit
     def kernel(x, w, b, unused, r, y):
-        ptx.grid_dependency_wait()
         shared = cuda.shared.array(SHARED, float32, 16)
         acc = cuda.local.array(SIZE, float32)
         left = cuda.local.array(LEFT, float32)
@@ -58,11 +58,16 @@ def make(layer, images, M, N, W):
         for i in range(SIZE):
             acc[i] = float32(0)
         chunk = warp
+        if chunk < CHUNKS:
+            ask_w(left, right, w, uint32(down * M), uint32(across * N), chunk, lane)
+        ptx.grid_dependency_wait()  # filters may come before the map is there
         while chunk < CHUNKS:
-            ask(left, right, x, w, image, uint32(down * M), uint32(across * N), chunk, lane)
+            ask_x(left, right, x, image, uint32(down * M), uint32(across * N), chunk, lane)
             cuda.syncwarp()  # the compiler would move loads down to where they are used, and wait for each
             compute(acc, left, right)
             chunk = uint32(chunk + BATCH * W)
+            if chunk < CHUNKS:
+                ask_w(left, right, w, uint32(down * M), uint32(across * N), chunk, lane)
         for i in range(SIZE):
             shared[uint32((warp * SIZE + i) * 32 + lane)] = acc[i]
         cuda.syncthreads()
@@ -81,7 +86,8 @@ def make(layer, images, M, N, W):
 
 
 def asks(one, M, N, W, BATCH):
-    """ask(left, right, x, w, image, m0, n0, chunk, lane): loads of BATCH chunks, W chunks apart.
+    """ask_x(left, right, x, image, m0, n0, chunk, lane), ask_w(left, right, w, m0, n0, chunk, lane): loads of BATCH
+    chunks, W chunks apart.
 
     left: 4 words of rows g, g + 8, … of each chunk; right: 4 words of columns g, g + 8, …. What lies beyond C is 0.
     """
@@ -97,26 +103,46 @@ def asks(one, M, N, W, BATCH):
         to[at], to[at + 1], to[at + 2], to[at + 3] = v0, v1, v2, v3
 
     @cuda.jit(device=True, forceinline=True)
-    def ask(left, right, x, w, image, m0, n0, chunk, lane):
+    def ask_left(left, source, m0, chunk, lane):
         g, t = uint32(lane // uint32(4)), uint32(lane % uint32(4) * uint32(4))
         for u in range(BATCH):
             k = uint32((chunk + uint32(u * W)) * uint32(CHUNK) + t)
             for i in range(ROWS):
                 m = min(uint32(m0 + g + uint32(8 * i)), uint32(LAST_M))
-                four(left, 4 * (u * ROWS + i), w if NCHW else x, m, k)
+                four(left, 4 * (u * ROWS + i), source, m, k)
+
+    @cuda.jit(device=True, forceinline=True)
+    def ask_right(right, source, image, n0, chunk, lane):
+        g, t = uint32(lane // uint32(4)), uint32(lane % uint32(4) * uint32(4))
+        for u in range(BATCH):
+            k = uint32((chunk + uint32(u * W)) * uint32(CHUNK) + t)
             for j in range(COLUMNS):
                 n = min(uint32(n0 + g + uint32(8 * j)), uint32(LAST_N))
                 if NCHW:
                     first = uint32((image * uint32(WORDS) + min(k, uint32(WORDS - 4))) * uint32(SPAN) + n)
                     for e in range(4):
-                        value = x[uint32(first + uint32(e * SPAN))]
+                        value = source[uint32(first + uint32(e * SPAN))]
                         if BEYOND and k >= uint32(WORDS):
                             value = float32(0)
                         right[4 * (u * COLUMNS + j) + e] = value
                 else:
-                    four(right, 4 * (u * COLUMNS + j), w, n, k)
+                    four(right, 4 * (u * COLUMNS + j), source, n, k)
 
-    return ask
+    @cuda.jit(device=True, forceinline=True)
+    def ask_x(left, right, x, image, m0, n0, chunk, lane):
+        if NCHW:
+            ask_right(right, x, image, n0, chunk, lane)
+        else:
+            ask_left(left, x, m0, chunk, lane)
+
+    @cuda.jit(device=True, forceinline=True)
+    def ask_w(left, right, w, m0, n0, chunk, lane):
+        if NCHW:
+            ask_left(left, w, m0, chunk, lane)
+        else:
+            ask_right(right, w, uint32(0), n0, chunk, lane)
+
+    return ask_x, ask_w
 
 
 def products(dtype, M, N, BATCH):
