@@ -129,11 +129,12 @@ def measure(group: Group, batch: int, options: Mapping[str, Any], send: Send) ->
         best = min(timed, key=lambda what: timed[what].median_us)
         made = inference.measure(models[best], compiled=options["compiled"], **HOW)
         timed[best] = made.ours
+        plain = {what: inference.time_graph(model.plain, **HOW) for what, model in models.items() if model.port}
         wrong = wrong_after(models)
         if wrong:
             send("row", row | {"failure": f"WRONG: {wrong}"})
             return
-        row |= times(models, timed, made.peers) | ({"peer_dtype": "float16"} if group.dtype == "int8" else {})
+        row |= times(models, timed, made.peers, plain) | ({"peer_dtype": "float16"} if group.dtype == "int8" else {})
         send("row", row)
         shown = {"path": "forward", "dtype": group.dtype, "shape": problem_of(row)}
         send("peers", [one.to_dict() | shown for one in made.peers])
@@ -211,14 +212,18 @@ def _wrong_whole(model: inference.Model, image: Any) -> str:
 
 
 def times(
-    models: Mapping[str, inference.Model], timed: Mapping[str, Timing], ran: Sequence[peers.Peer]
-) -> dict[str, Any]:
-    """A row's times, ours and the fastest peer's, and what our models are made of."""
+    models: Mapping[str, inference.Model], timed: Mapping[str, Timing], ran: Sequence[peers.Peer],
+    plain: Mapping[str, Timing],
+) -> dict[str, Any]:  # fmt: skip
+    """A row's times, ours and the fastest peer's, and what our models are made of. plain: of those whose kernels
+    overlap, with one after the other.
+    """
     made: dict[str, Any] = {}
     for what, model in models.items():
         made |= {
             f"{what}_us": timed[what].median_us, f"{what}_p10_us": timed[what].p10_us,
             f"{what}_p90_us": timed[what].p90_us, "kernels" if what == "apart" else "fused_kernels": model.launches[0],
+            f"{what}_launches": model.order, f"{what}_plain_us": plain.get(what, timed[what]).median_us,
         }  # fmt: skip
     last = list(models.values())[-1]
     made |= {

@@ -163,6 +163,10 @@ def _parsers() -> tuple[_Parser, dict[str, _Parser]]:
     one.add_argument(
         "--fused", action=argparse.BooleanOptionalAction, default=True, help="two layers in a kernel where it pays"
     )
+    one.add_argument(
+        "--overlap", action=argparse.BooleanOptionalAction, default=True,
+        help="from compute capability 9.0 on: kernels may start while the one before runs, where that is faster",
+    )  # fmt: skip
     one.add_argument("--resolution", type=int, metavar="N", help="pixels a side (default: 224; simulated 32)")
     one.add_argument("--compile", action=argparse.BooleanOptionalAction, default=True, help="time torch.compile too")
     one.add_argument("--tune", action="store_true", help="on a GPU: time the stages here first, by that choose them")

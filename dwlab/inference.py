@@ -8,9 +8,9 @@
 Depthwise and pointwise layers run as stages of `stages`, which `choose` picks: alone or, where the partition says so,
 two in one kernel. What else a network does (stem, pools, shortcuts' additions, classifier) PyTorch does, on the same
 memory: no map is copied between the two. Maps that nobody reads any more give their memory to later ones. On a GPU all
-of it is captured once in a CUDA graph of PyTorch's, and `run` replays that; from compute capability 9.0 on our kernels
-start in it while the one before ends (dwlab.dependent_launch). In simulated mode the kernels run on dwlab.simt and the
-rest on the CPU, right but only for small resolutions.
+of it is captured in a CUDA graph of PyTorch's, and `run` replays that. From compute capability 9.0 on our kernels may
+start in it while the one before runs (dwlab.dependent_launch): where replays say that this is faster, they do. In
+simulated mode the kernels run on dwlab.simt and the rest on the CPU, right but only for small resolutions.
 
 In int8 a calibration pass finds the scales (`calibrate`); the first convolution and the classifier stay in float16, and
 other operations compute in floating point and round (dwlab.int8_networks). Kernels are held against integers bit by
@@ -29,7 +29,7 @@ import json
 import math
 from argparse import Namespace
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -69,6 +69,9 @@ AGREEMENT = 8
 
 EPSILON = 1e-5
 """What a batch norm adds to the variance, as PyTorch and torchvision have it."""
+
+TURNS, TRIED = 3, {"rounds": 3, "min_seconds": 0.006}
+"""How graphs of a model are tried when the fastest is kept: so often in turn, and timing.time_launches' rounds."""
 
 LONGEST = 50
 """How many times longer one side of a picture may be than the other: scaled as a whole it would fill the memory."""
@@ -465,8 +468,9 @@ class Model:
     maps: layer -> its output, a tensor in the network's layout, and INPUT -> what is read; without `kept` they share
     memory. weights: float32, as given. starters: one function of the stream for each step. graph: all of them captured,
     None in simulated mode. quantised: scales and parameters of an int8 network, and network is the one with its zero
-    points; None for others. overlap: whether kernels of the graph may start before the one before is done; early: how
-    many do; note: why none does where they should.
+    points; None for others. port: when kernels of the graph start, one of dependent_launch.PORTS, or "": one after the
+    other; early: how many start before the one before is done. plain: the graph in which none does. tried: µs of one
+    replay with each port, where several were tried; note: why none was.
     """
 
     network: Network
@@ -478,8 +482,10 @@ class Model:
     kept: bool = False
     slots: int = 0
     quantised: Quantised | None = None
-    overlap: bool = True
+    port: str = ""
     early: int = 0
+    plain: Any = None
+    tried: Mapping[str, float] = field(default_factory=dict)
     note: str = ""
 
     @property
@@ -487,6 +493,11 @@ class Model:
         """Kernels of ours, and operations of PyTorch's."""
         ours = sum(step.stage is not None for step in self.steps)
         return ours, len(self.steps) - ours
+
+    @property
+    def order(self) -> str:
+        """When kernels of the graph start, in words."""
+        return dependent_launch.WORDS[self.port]
 
     @property
     def partition(self) -> Partition:
@@ -498,10 +509,10 @@ class Model:
         ours, others = self.launches
         fused = sum(len(step.layers) > 1 for step in self.steps)
         text = f"{ours} kernels of ours, {fused} of them fused, {others} operations by PyTorch."
-        if self.early:
-            text += f" {self.early} kernels start while the one before ends."
+        if self.graph is not None:
+            text += f" Launches: {self.order}{f', {self.early} kernels' if self.early else ''}."
         if self.note:
-            text += f" No kernel starts while the one before ends: {self.note}."
+            text += f" No kernel starts before the one before is done: {self.note}."
         return f"{self.network.summary()} {text}"
 
     def __str__(self) -> str:
@@ -567,7 +578,8 @@ def prepare(
     memory of its own, to be looked at afterwards. fallback: layers that no stage takes are run by PyTorch, and their
     step says so; else they are an InferenceError, as are weights, partitions and dtypes that cannot be used. times: as
     `choose` takes them. calibration: the ranges of an int8 network's maps, what `calibrate` finds if None. overlap:
-    kernels of the graph may start while the one before ends, where the GPU can do that.
+    graphs in which kernels start while the one before runs are tried too, where the GPU can do that, and the fastest is
+    kept; else they start one after the other.
     """
     if network.dtype not in DTYPES:
         raise InferenceError(f"a network of {network.dtype} is not run: use {', '.join(DTYPES[:-1])} or {DTYPES[-1]}")
@@ -581,7 +593,8 @@ def prepare(
         network = quantised.network
     elif calibration is not None:
         raise InferenceError(f"a calibration is for int8, and the network is {network.dtype}: leave it out")
-    return _made(network, weights, steps_of(network, pieces, fallback, gpu, times), keep, quantised, overlap)
+    ports = tuple(dependent_launch.PORTS) if overlap else ()
+    return _made(network, weights, steps_of(network, pieces, fallback, gpu, times), keep, quantised, ports)
 
 
 def calibrate(
@@ -651,7 +664,7 @@ def _floats(network: Network) -> Any:
 
 def _made(
     network: Network, weights: Weights, steps: tuple[Step, ...], keep: bool, quantised: Quantised | None = None,
-    overlap: bool = True,
+    ports: Sequence[str] = (),
 ) -> Model:  # fmt: skip
     dtype, device = _floats(network), "cuda" if target.mode == "gpu" else "cpu"
     maps, slots = _maps(network, steps, keep, dtype, device, quantised)
@@ -667,8 +680,8 @@ def _made(
         else _operation_in_int8(step, network, maps, parameters, quantised.scales)
         for step in steps
     )  # fmt: skip
-    model = Model(network, weights, steps, maps, starters, None, keep, slots, quantised, overlap)
-    return _captured(model) if target.mode == "gpu" else model
+    model = Model(network, weights, steps, maps, starters, None, keep, slots, quantised)
+    return _captured(model, ports) if target.mode == "gpu" else model
 
 
 def _compile(wanted: Iterable[tuple[Stage, Planned, Mapping[str, Any]]], processes: int | None = None) -> int:
@@ -792,11 +805,11 @@ def enqueue(model: Model) -> None:
             start(stream)
 
 
-def _captured(model: Model) -> Model:
+def _captured(model: Model, ports: Sequence[str] = ()) -> Model:
     """The model with the CUDA graph of its steps, captured on a stream of torch's after two rounds that compile and
-    choose; in it kernels start early where that is asked for and the GPU can do it.
+    choose. ports: when kernels may start; of several the fastest, or "" if that is; one alone is taken as it is.
     """
-    torch, early, note = _torch(), 0, ""
+    torch, tried, note = _torch(), {}, ""
     with _same_precision():
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
@@ -805,20 +818,35 @@ def _captured(model: Model) -> Model:
                 enqueue(model)
         torch.cuda.current_stream().wait_stream(side)
         torch.cuda.synchronize()
-        graph = None
-        if model.overlap and torch.cuda.get_device_capability() >= ptx.WAITS_FROM:
+        plain = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(plain):
+            enqueue(model)
+        graphs, early = {"": plain}, {"": 0}
+        if torch.cuda.get_device_capability() >= ptx.WAITS_FROM:
             try:
-                graph, early = overlapping(model)
+                for port in ports:
+                    graph, count = overlapping(model, port)
+                    if count:
+                        graphs[port], early[port] = graph, count
             except RuntimeError as error:  # of the driver, its bindings, or PyTorch's
                 note = (str(error).splitlines() or [type(error).__name__])[0]
-        if graph is None:
-            graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph):
-                enqueue(model)
-    return replace(model, graph=graph, early=early, note=note)
+                graphs = {"": plain}
+        if len(graphs) > 1 and len(ports) > 1:
+            tried = _tried(graphs)
+    port = min(tried, key=tried.__getitem__) if tried else list(graphs)[-1]
+    return replace(model, graph=graphs[port], port=port, early=early[port], plain=plain, tried=tried, note=note)
 
 
-def overlapping(model: Model, port: str = "end") -> tuple[Any, int]:
+def _tried(graphs: Mapping[str, Any]) -> dict[str, float]:
+    """µs of one replay of each graph: the least of turns, in which the GPU's clock is about the same for all."""
+    found = dict.fromkeys(graphs, math.inf)
+    for _ in range(TURNS):
+        for port, graph in graphs.items():
+            found[port] = min(found[port], time_graph(graph, **TRIED).median_us)
+    return found
+
+
+def overlapping(model: Model, port: str) -> tuple[Any, int]:
     """A CUDA graph of all steps, captured now, in which kernels that wait start early, and how many do.
 
     port: when, one of dependent_launch.PORTS. Raises RuntimeError where this PyTorch, the driver or its bindings cannot
@@ -1257,7 +1285,8 @@ def compare(model: Model, image: Any) -> Comparison:
     """
     network = model.network
     shared = run(model, image)
-    twin = model if model.kept else _made(network, model.weights, model.steps, True, model.quantised, model.overlap)
+    ports = (model.port,) if model.port else ()
+    twin = model if model.kept else _made(network, model.weights, model.steps, True, model.quantised, ports)
     alone = run(twin, image)
     torch = _torch()
     exact = _exact(twin)
@@ -1792,12 +1821,13 @@ def main(options: Namespace) -> int:
     tuned = tune(network) if on_gpu and options.tune else None
     times = None if tuned is None else tuned.times
     pieces = partition(network, "present" if on_gpu else "h200", times=times) if options.fused else None
-    model = prepare(network, weights, pieces, times=times, calibration=calibration)
+    model = prepare(network, weights, pieces, times=times, calibration=calibration, overlap=options.overlap)
     compared = compare(model, image)
     found: dict[str, Any] = {
         "network": network.name, "batch": network.batch, "layout": network.layout, "dtype": network.dtype,
         "resolution": resolution, "mode": target.mode,
         "steps": [{"layers": list(step.layers), "run_by": step.runner} for step in model.steps],
+        "launches": None if model.graph is None else model.order, "tried_us": dict(model.tried),
         "check": compared.to_dict(),
     }  # fmt: skip
     if network.dtype == "int8" and on_gpu and compared.same_class is not None:
@@ -1810,7 +1840,7 @@ def main(options: Namespace) -> int:
     if on_gpu:
         apart = None
         if network.dtype == "int8" and any(len(step.layers) > 1 for step in model.steps):
-            apart = prepare(network, weights, times=times, calibration=calibration)
+            apart = prepare(network, weights, times=times, calibration=calibration, overlap=options.overlap)
         measured = measure(model, compiled=options.compile, apart=apart)
         found["times"] = measured.to_dict()
         if options.energy:

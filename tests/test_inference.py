@@ -3,9 +3,11 @@
 Networks are cut to their first blocks and made narrow, so that the interpreter takes seconds.
 """
 
+import contextlib
 import itertools
 import json
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,7 +15,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="networks run with PyTorch: pip install '.[torch]'")
 
 from dwlab import __main__ as cli  # noqa: E402
-from dwlab import inference, networks, planner, records, stages, target, timing  # noqa: E402
+from dwlab import dependent_launch, inference, networks, planner, ptx, records, stages, target, timing  # noqa: E402
 from dwlab.inference import InferenceError  # noqa: E402
 from dwlab.layers import DepthwiseConv2d, Fused, Pointwise  # noqa: E402
 from dwlab.networks import INPUT, NETWORKS, network  # noqa: E402
@@ -665,6 +667,127 @@ def test_a_graph_on_a_gpu(dtype):
     assert tuned.times and not tuned.failures
 
 
+@gpu
+@pytest.mark.parametrize("fused", [False, True])
+@pytest.mark.parametrize("dtype", ["float32", "float16", "int8"])
+def test_kernels_that_start_early_give_the_same_bit_by_bit(dtype, fused):
+    if torch.cuda.get_device_capability() < ptx.WAITS_FROM:
+        pytest.skip(f"no kernel starts early below compute capability 9.0, and this GPU's is "
+                    f"{'.'.join(map(str, torch.cuda.get_device_capability()))}")  # fmt: skip
+    made = cut(network("mobilenet_v2", 1, "NHWC", dtype, 64), "4.project")
+    model = inference.prepare(made, None, joined(made) if fused else None, overlap=False)
+    assert model.graph is model.plain and not model.port and not model.tried
+    images = [image_of(made, seed) for seed in range(3)]
+    wanted = []
+    for image in images:
+        inference._give(model, image)
+        model.plain.replay()
+        wanted.append(inference._output(model).clone())
+    assert not torch.equal(wanted[0], wanted[1])
+    for port in dependent_launch.PORTS:
+        graph, early = inference.overlapping(model, port)
+        assert early >= model.launches[0] // 2
+        for turn in range(100):
+            for name, one in model.maps.items():
+                if name != INPUT:
+                    one.view(-1).view(torch.uint8).fill_(255)
+            inference._give(model, images[turn % 3])
+            graph.replay()
+            assert torch.equal(inference._output(model), wanted[turn % 3]), (port, turn)
+    tried = inference.prepare(made, None, joined(made) if fused else None)
+    assert set(tried.tried) == {"", *dependent_launch.PORTS}, tried.note
+    assert tried.port == min(tried.tried, key=tried.tried.get) and tried.order in tried.summary()
+
+
+# --- when kernels start -----------------------------------------------------------------------------------------------
+
+
+def captured(monkeypatch, ports, us=(9.0, 8.0, 7.0), capability=(9, 0), early=3, error=None):
+    """What `prepare` makes of a model on a GPU whose graphs take so many µs: one after the other, end, begin."""
+    nothing = contextlib.nullcontext
+    stream = SimpleNamespace(wait_stream=lambda other: None)
+    made = SimpleNamespace(
+        Stream=lambda: stream, current_stream=lambda: stream, stream=nothing, synchronize=lambda: None, graph=nothing,
+        CUDAGraph=lambda: "plain", get_device_capability=lambda: capability,
+    )  # fmt: skip
+    times = dict(zip(("plain", "end", "begin"), us, strict=True))
+
+    def overlapping(model, port):
+        if error:
+            raise error
+        return port, early
+
+    monkeypatch.setattr(inference, "_torch", lambda: SimpleNamespace(cuda=made))
+    monkeypatch.setattr(inference, "_same_precision", nothing)
+    monkeypatch.setattr(inference, "enqueue", lambda model: None)
+    monkeypatch.setattr(inference, "overlapping", overlapping)
+    monkeypatch.setattr(inference, "time_graph", lambda graph, **how: SimpleNamespace(median_us=times[graph]))
+    network = SimpleNamespace(summary=lambda: "A network.")
+    return inference._captured(inference.Model(network, {}, (), {}, (), None), ports)
+
+
+PORTS = tuple(dependent_launch.PORTS)
+
+
+@pytest.mark.parametrize(
+    "us, port, words",
+    [
+        ((9.0, 8.0, 7.0), "begin", "overlapped from the beginning, 3 kernels."),
+        ((9.0, 7.0, 8.0), "end", "overlapped from the end, 3 kernels."),
+        ((7.0, 8.0, 9.0), "", "one after the other."),
+    ],
+)
+def test_of_the_graphs_that_were_tried_the_fastest_is_kept(monkeypatch, us, port, words):
+    model = captured(monkeypatch, PORTS, us)
+    assert (model.graph, model.port, model.early) == (port or "plain", port, 3 if port else 0)
+    assert model.plain == "plain" and model.tried == dict(zip(("", *PORTS), us, strict=True)) and not model.note
+    assert model.summary().endswith(f"Launches: {words}")
+
+
+def test_one_way_alone_is_not_tried(monkeypatch):
+    assert captured(monkeypatch, ()).graph == "plain"  # as a switch asks for
+    model = captured(monkeypatch, ("end",))  # as a twin of a model has it
+    assert (model.graph, model.port, model.tried) == ("end", "end", {})
+
+
+def test_where_no_kernel_can_start_early_none_does(monkeypatch):
+    for how in ({"capability": (8, 9)}, {"early": 0}):
+        model = captured(monkeypatch, PORTS, **how)
+        assert (model.graph, model.port, model.tried, model.note) == ("plain", "", {}, "")
+    model = captured(monkeypatch, PORTS, error=dependent_launch.EdgeError("CUDA 12.3 is needed\nand more"))
+    assert (model.graph, model.port, model.tried) == ("plain", "", {})
+    assert "No kernel starts before the one before is done: CUDA 12.3 is needed." in model.summary()
+
+
+def test_the_switch_reaches_the_graph(monkeypatch):
+    asked = []
+    monkeypatch.setattr(inference, "_made", lambda *given: asked.append(given[-1]))
+    for overlap in (True, False):
+        inference.prepare(tiny(), overlap=overlap)
+    assert asked == [PORTS, ()]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int8"])
+def test_no_kernel_writes_what_others_may_read_before_they_wait(monkeypatch, dtype):
+    """Filters, biases and factors are memory of their own, and stay as they are."""
+    given, kernel_of = [], inference._kernel_of
+    monkeypatch.setattr(inference, "_kernel_of", lambda step, arrays: given.append(arrays) or kernel_of(step, arrays))
+    made = cut(thin(network("mobilenet_v2", 1, "NHWC", dtype, 16)), "2.project")
+    model = inference.prepare(made, None, joined(made))
+    filters = [one for arrays in given for name, one in arrays.items() if name[0] in "wbm"]
+    maps = [one for arrays in given for name, one in arrays.items() if name[0] in "xyr"]
+    assert len(filters) + len(maps) == sum(map(len, given)) and len(filters) >= 2 * len(given)
+
+    def ends(tensor):
+        return tensor.data_ptr(), tensor.data_ptr() + tensor.numel() * tensor.element_size()
+
+    spans = [ends(one) for one in (*maps, *model.maps.values())]
+    assert not any(a < d and c < b for a, b in map(ends, filters) for c, d in spans)
+    before = [one.clone() for one in filters]
+    inference.run(model, image_of(made))
+    assert all(torch.equal(one, old) for one, old in zip(filters, before, strict=True))
+
+
 # --- the command ------------------------------------------------------------------------------------------------------
 
 
@@ -681,7 +804,7 @@ def test_the_command_checks_and_prints_no_time(capsys, monkeypatch):
     assert "µs" not in out and "Nothing is timed in simulated mode" in out
     status, out, _ = command(capsys, "mobilenet_v2", "--json", "--no-fused", "--dtype", "float16", "--layout", "NCHW")
     data = json.loads(out)
-    assert status == 0 and data["check"]["ok"] and "times" not in data
+    assert status == 0 and data["check"]["ok"] and "times" not in data and data["launches"] is None
     assert (data["resolution"], data["dtype"], data["layout"]) == (32, "float16", "NCHW")
     assert all(len(step["layers"]) == 1 for step in data["steps"])
 

@@ -180,6 +180,24 @@ def measured(batch, **options):
 
 
 @on_interpreter
+def test_a_model_whose_kernels_overlap_is_timed_one_after_the_other_too(made, monkeypatch):
+    prepare = record_networks.prepare
+
+    def overlapped(*given):
+        models = prepare(*given)
+        return models | {"fused": dataclasses.replace(models["fused"], port="begin", early=2, plain="plain")}
+
+    monkeypatch.setattr(record_networks, "prepare", overlapped)
+    times = inference.time_graph
+    monkeypatch.setattr(inference, "time_graph", lambda graph, **how: timing_of(44.0) if graph else times(graph))
+    last = measured(1, energy=None)[1][1]
+    assert (last["fused_us"], last["fused_plain_us"], last["fused_launches"]) == (
+        40, 44, "overlapped from the beginning"
+    )  # fmt: skip
+    assert (last["apart_us"], last["apart_plain_us"], last["apart_launches"]) == (50, 50, "one after the other")
+
+
+@on_interpreter
 @pytest.mark.parametrize("batch", [1, 2])
 def test_a_network_is_checked_timed_and_recorded(made, batch, tmp_path):
     sent = measured(batch)
@@ -278,8 +296,9 @@ def test_a_failure_is_a_row_and_no_end(made, monkeypatch, capsys):
 
 
 def test_no_peer_is_said():
-    model = types.SimpleNamespace(launches=(3, 2), steps=())
-    row = record_networks.times({"apart": model}, {"apart": timing_of(50.0)}, [Peer("a", "eager", failure="no memory")])
+    model = types.SimpleNamespace(launches=(3, 2), steps=(), order="one after the other")
+    ran = [Peer("a", "eager", failure="no memory")]
+    row = record_networks.times({"apart": model}, {"apart": timing_of(50.0)}, ran, {})
     assert row["failure"] == "no peer: eager: no memory" and "speedup_vs_peer" not in row and row["apart_us"] == 50
 
 
@@ -410,6 +429,24 @@ def test_the_summary_has_times_energies_and_losses(tmp_path):
     assert report.tables([])["networks/summary"]() == (
         "No networks are recorded. On a GPU: `python benchmarks/record_networks.py`.\n"
     )
+
+
+def test_the_summary_says_what_starting_early_saves(tmp_path):
+    def said(*rows):
+        text = report.networks_summary([recorded(tmp_path, list(rows))])
+        return [line.strip() for line in text.splitlines() if line.startswith("Kernels that start")]
+
+    early = {"apart_launches": "overlapped from the end", "apart_plain_us": 62.0,
+             "fused_launches": "overlapped from the beginning", "fused_plain_us": 62.5}  # fmt: skip
+    late = early | {"fused_launches": "one after the other", "fused_plain_us": 50.0}
+    other = row("xception", fused_us=None) | early
+    start = "Kernels that start while the one before runs "
+    assert said(row()) == []  # a record from before says nothing
+    assert said(row() | early, row(batch=1)) == [start + "save 20.0 % of the time in 1 of 1 networks."]
+    assert said(row() | early, row(batch=1) | late, other) == [
+        start + "save 3.2 to 20.0 % of the time in 2 of 3 networks."
+    ]  # fmt: skip
+    assert said(row() | late) == [start + "are no faster in any of 1 networks."]
 
 
 def test_the_newest_row_of_each_network_counts(tmp_path):

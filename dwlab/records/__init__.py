@@ -114,7 +114,8 @@ _COUNTED_LATER = ("atomic_requests", "atomic_sectors", "l2_read_sectors", "l2_wr
 # beside the fastest peer. layer_counters: what the hardware counted of one launch of a stage on a layer, beside what
 # its formula predicts and, in bytes, the planner's model at the kernel's tile. tiles: a stage whose tiles were given,
 # not chosen, warm. networks: a whole network at a batch, layer by layer (apart) and with fused pairs, beside the
-# fastest peer, and J an image of ours and the peer's, each over a window of seconds beside the GPU's power at rest.
+# fastest peer, and J an image of ours and the peer's, each over a window of seconds beside the GPU's power at rest;
+# *_launches: how kernels follow each other (dependent_launch.WORDS), *_plain_us: the time one after the other.
 # network_kernels: the fastest stage of one of its layers, or of two fused ("1.depthwise + 1.pointwise"), alone and with
 # its arrays in the L2 as far as they fit; of layers that are alike, the first. tries: one small kernel of
 # benchmarks/roof_tries.py; bytes: that it must move, and gbps by that. reduction_error: a sum against float64; terms:
@@ -157,6 +158,8 @@ SECTIONS: dict[str, dict[str, str]] = {
         "network": "text", "batch": "positive", "dtype": "text", "layout": "text", "resolution": "positive",
         "apart_us": "positive?", "apart_p10_us": "positive?", "apart_p90_us": "positive?", "kernels": "count?",
         "fused_us": "positive?", "fused_p10_us": "positive?", "fused_p90_us": "positive?", "fused_kernels": "count?",
+        "apart_launches": "text?", "apart_plain_us": "positive?", "fused_launches": "text?",
+        "fused_plain_us": "positive?",
         "pairs": "count?", "operations": "count?", "cold": "text?", "checked": "text?", "peer": "text?",
         "peer_time_us": "positive?", "speedup_vs_peer": "positive?", "peer_dtype": "text?", "failure": "text?",
         "joules": "positive?", "watts": "positive?", "window_s": "positive?", "rest_watts": "positive?",
