@@ -11,7 +11,8 @@
     wait(n)                                      until at most the n youngest groups are on their way, n a literal
                                                  (cp.async.wait_group)
     halves(word) -> low, high                    the two float16 in the 32 bits of a float32, as float32 (cvt.f32.f16)
-    join_halves(low, high) -> word               and back: rounded to nearest, even ones at ties (cvt.rn.f16x2.f32)
+    join_halves(low, high) -> word               and back: rounded to nearest, even ones at ties (cvt.rn.f16x2.f32,
+                                                 below compute capability 8.0 cvt.rn.f16.f32 twice)
     bfloats(word) -> low, high                   the same for two bfloat16 (their bits are a float32's upper half)
     join_bfloats(low, high) -> word              and back (cvt.rn.bf16x2.f32)
 
@@ -471,6 +472,8 @@ def intrinsics() -> SimpleNamespace:
 
             def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
                 text = f"cvt.rn.{kind}x2.f32 $0, $1, $2;"  # the first operand goes to the upper half
+                if tuple(ConfigStack().top().compute_capability[:2]) < (8, 0):  # float16: each by itself
+                    text = "{ .reg .b16 l, h; cvt.rn.f16.f32 h, $1; cvt.rn.f16.f32 l, $2; mov.b32 $0, {l, h}; }"
                 return builder.bitcast(convert(builder, i32, text, "=r,f,f", args[1], args[0]), f32)
 
             return types.float32(low, high), generate

@@ -140,6 +140,18 @@ def test_encode_and_decode_are_each_others_inverse(dtype):
         assert decode(np.array([plain]), dtype)[0] == plain
 
 
+@needs_compiler
+def test_halves_are_joined_where_a_gpu_rounds_one_at_a_time_too():
+    ways = {"8.0": r"cvt\.rn\.f16x2\.f32 %r\d+, (%f\d), (%f\d);",
+            "7.5": r"cvt\.rn\.f16\.f32 h, (%f\d); cvt\.rn\.f16\.f32 l, (%f\d); mov\.b32 %r\d+, {l, h};"}  # fmt: skip
+    given = []
+    for cc, way in ways.items():
+        text = inspect.compile(join_halves, signature="void(float32[::1], float32[::1], float32[::1])", cc=cc).ptx
+        loads = re.findall(r"ld\.global\.f32\s+(%f\d), \[%rd\d+\];", text)
+        given.append([loads.index(one) for one in re.search(way, text).groups()])
+    assert given[0] == given[1] and sorted(given[0]) == [0, 1]  # the same of the two goes to the upper half
+
+
 def test_what_is_no_float32_is_refused():
     @cuda.jit
     def wrong(words, low):

@@ -297,6 +297,21 @@ with_alt(
 # changes. A **CUDA graph** is the whole list, captured once and started by one call. What is left between two kernels is
 # the GPU's own, and short. All times of this workbook's networks, ours and PyTorch's, are of graphs.
 #
+# ### Between two kernels
+#
+# Short, but not nothing, where kernels take a few microseconds. A kernel of a graph starts when the one before is done: its
+# last block has ended, and what it wrote can be seen. Only then are blocks of the next handed out, which compute addresses
+# and ask for their first bytes. From compute capability 9.0 on an edge of a graph may be *programmatic*
+# (`dwlab.dependent_launch`): blocks of the next kernel come as soon as those of the one before are at their end, or have
+# all begun, and wait in the kernel itself, at one instruction, `ptx.grid_dependency_wait()`, until the one before is done.
+#
+# What a kernel does ahead of its wait costs no time of its own. It may ask for **filters**: no kernel of the network writes
+# them. It may not ask for its **map**, which is not there yet. And it may not *write* ahead of the wait, although
+# nobody waits for what it writes: maps share memory, and where its outputs go, the kernel before may still be reading.
+# Write after read is a dependency, too. Blocks that wait take room from those that work, so an early start does not always
+# pay: `inference.prepare` tries all three ways and keeps the fastest, and the text under the table of whole networks says
+# what that saves, where it was recorded.
+#
 # ## Measure
 #
 # ### Where the time goes
