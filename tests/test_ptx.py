@@ -579,10 +579,11 @@ def test_blocks_of_several_batches_keep_their_copies_apart():
 
 @pytest.mark.parametrize("name", ptx.NAMES)
 def test_an_instruction_is_for_kernels(name):
-    arguments = {"commit": 0, "grid_dependency_wait": 0, "wait": 1, "halves": 1, "bfloats": 1, "copy4_async": 4}
+    arguments = {"commit": 0, "wait": 1, "halves": 1, "bfloats": 1, "copy4_async": 4}
     arguments |= dict.fromkeys(("tf32", "rint", "word_of_float", "float_of_word"), 1)
     arguments |= {"dp4a": 3, "prmt": 3, "pack_s8": 4, "store2": 4, "store2_shared": 4}
-    arguments = arguments.get(name, 6 if name.startswith("store") else 10 if name.startswith("mma") else 2)
+    others = (("store", 6), ("mma", 10), ("grid", 0), ("", 2))
+    arguments = arguments.get(name, next(count for start, count in others if name.startswith(start)))
     with pytest.raises((TypeError, NotImplementedError), match="kernel|pure-python"):
         getattr(ptx, name)(*[0] * arguments)
 

@@ -114,11 +114,11 @@ def make(problem, tiles):
                         words[e] = here[g * B_WORDS + e]
                     add(sums, pool, at, words)
                     at = uint32(at + uint32(16))
-        ptx.grid_dependency_wait()  # threads that no column was left for come to it here
         cuda.syncthreads()  # the last product is done: shared memory is free
         if ALL or warp < MULTIPLY:
             put_sums(pool, sums, lane, uint32(share * ROWS + pixel0), filter0)
         cuda.syncthreads()
+        ptx.grid_dependency_wait()  # threads that no column was left for come to it here
         write(pool, b2, r, y, n, p0, q0, f0, t)
 
     return kernel
