@@ -42,7 +42,7 @@ START, LATER = 1200, 250  # ns: until the first chunk has come, and from one to 
 @by_shape
 def kernel(layer, images):
     plan = choose(layer, images)
-    load, tile = blocks.load(plan), plan.tile
+    (load_x, load_w), tile = blocks.loads(plan), plan.tile
     SIZE, zero, add = tile.size + tile.more, tile.zero, tile.add
     finish = whole.finish(layer, tile, *whole.rows_of(plan.one.M, layer.F))
     BM, BN, WM, WN, ACROSS, WARPS = plan.BM, plan.BN, tile.M, tile.N, plan.across, plan.BN // tile.N
@@ -51,7 +51,6 @@ def kernel(layer, images):
 
     @cuda.jit
     def kernel(x, w, b, m, r, y):
-        ptx.grid_dependency_wait()
         shared = cuda.shared.array(0, float32, 16)
         acc = cuda.local.array(SIZE, int32)
         thread, block = uint32(cuda.threadIdx.x), uint32(cuda.blockIdx.x)
@@ -61,14 +60,19 @@ def kernel(layer, images):
         zero(acc)
         for chunk in range(DEPTH - 1):
             if chunk < CHUNKS:
-                load(shared, uint32(chunk * STEP), x, w, uint32(0), down, across, uint32(chunk), thread)
+                load_w(shared, uint32(chunk * STEP), w, down, across, uint32(chunk), thread)
+        ptx.grid_dependency_wait()  # filters may come before the map is there
+        for chunk in range(DEPTH - 1):
+            if chunk < CHUNKS:
+                load_x(shared, uint32(chunk * STEP), x, uint32(0), down, across, uint32(chunk), thread)
             ptx.commit()
         here, there = uint32(0), uint32((DEPTH - 1) * STEP)
         for chunk in range(CHUNKS):
             ptx.wait(1)  # DEPTH - 2
             cuda.syncthreads()  # this chunk has come for all threads, and all are done with the one before
             if chunk + (DEPTH - 1) < CHUNKS:
-                load(shared, there, x, w, uint32(0), down, across, uint32(chunk + (DEPTH - 1)), thread)
+                load_x(shared, there, x, uint32(0), down, across, uint32(chunk + (DEPTH - 1)), thread)
+                load_w(shared, there, w, down, across, uint32(chunk + (DEPTH - 1)), thread)
             ptx.commit()
             a0, b0 = uint32(here + warp_m * A_WARP), uint32(here + A_WORDS + warp_n * B_WARP)
             add(acc, shared, a0, shared, b0, lane)
