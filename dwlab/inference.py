@@ -832,6 +832,7 @@ def _captured(model: Model, ports: Sequence[str] = ()) -> Model:
                 note = (str(error).splitlines() or [type(error).__name__])[0]
                 graphs = {"": plain}
         if len(graphs) > 1 and len(ports) > 1:
+            _give(model, random_image(model.network))
             tried = _tried(graphs)
     port = min(tried, key=tried.__getitem__) if tried else list(graphs)[-1]
     return replace(model, graph=graphs[port], port=port, early=early[port], plain=plain, tried=tried, note=note)

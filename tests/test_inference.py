@@ -721,6 +721,8 @@ def captured(monkeypatch, ports, us=(9.0, 8.0, 7.0), capability=(9, 0), early=3,
     monkeypatch.setattr(inference, "_same_precision", nothing)
     monkeypatch.setattr(inference, "enqueue", lambda model: None)
     monkeypatch.setattr(inference, "overlapping", overlapping)
+    monkeypatch.setattr(inference, "_give", lambda model, image: None)
+    monkeypatch.setattr(inference, "random_image", lambda network: None)
     monkeypatch.setattr(inference, "time_graph", lambda graph, **how: SimpleNamespace(median_us=times[graph]))
     network = SimpleNamespace(summary=lambda: "A network.")
     return inference._captured(inference.Model(network, {}, (), {}, (), None), ports)
