@@ -67,7 +67,7 @@ from dwlab import gpus, occupancy, problems, records, stages
 from dwlab.machine import Ceilings, Machine
 from dwlab.problems import DepthwiseConv1d
 from dwlab.simt.cost import Cost, cost
-from dwlab.stages import Launch, Stage
+from dwlab.stages import MAX_SHARED, Launch, Stage
 from dwlab.traffic import SECTOR_BYTES, WARP
 
 OVERLAP = 2.5
@@ -210,40 +210,42 @@ def counts(stage: Stage, problem: DepthwiseConv1d) -> Counts:
 WORK = ("instructions", "instructions32", "instructions64", "shared_passes", "waits", "misses")
 """Counts that no formula gives."""
 
+ELEMENTS = 64  # of a thread, at least, in the smaller of two batches whose blocks have all of a channel
 SAMPLE = 4  # blocks, where a problem has more products than
 SAMPLE_FROM = 1 << 25
 SAMPLE_BYTES = 1 << 28  # of the arrays of a problem of which a few blocks are run
 
 
 def walked(
-    stage: Stage, few: DepthwiseConv1d, problem: DepthwiseConv1d, found: Cost | None = None
+    stage: Stage, few: DepthwiseConv1d, problem: DepthwiseConv1d, found: Cost | None = None, least: int = 0, blocks: int = 0
 ) -> dict[str, float] | None:
     """WORK on `problem` for a stage whose blocks walk through shares of the batch; None if its blocks do not.
 
     A block's work is a part that it does once and one in proportion to its share. Both come from some blocks of two
     batches: with equally many blocks, and shares twice and four times as large as the least. found: the cost on `few`,
-    if it is known: where `few` is the first of the two, it is not interpreted again.
+    if it is known: where `few` is the first of the two, it is not interpreted again. least: elements of a channel in the
+    smaller batch. blocks: of the problem's launch, if `stage` has another.
     """
     low, high = 1, problem.B
     while low < high:  # the least batch of which a larger one has no more blocks
         middle = (low + high) // 2
         settled = stage.launch(replace(few, B=middle)).blocks == stage.launch(replace(few, B=2 * middle)).blocks
         low, high = (low, middle) if settled else (middle + 1, high)
-    batch = max(8, 2 * low)
+    batch = max(8, 2 * low, -(-least // few.L))
     one, two = replace(few, B=batch), replace(few, B=2 * batch)
     if two.B > problem.B or two.compulsory_bytes(stage.path) > SAMPLE_BYTES:
         return None
-    blocks = stage.launch(one).blocks
+    blocks, made = stage.launch(one).blocks, blocks or stage.launch(problem).blocks
     only = SAMPLE if two.flops_dense // 2 > SAMPLE_FROM else 0
     first = found if found is not None and one == few else count(stage, one, only)[0]
     second = count(stage, two, only)[0]
     share = [p.B * p.H * p.L / blocks for p in (one, two)]
-    wanted = problem.B * problem.H * problem.L / stage.launch(problem).blocks
+    wanted = problem.B * problem.H * problem.L / made
     work = {}
     for name in WORK:
         low, high = (getattr(one, name) / one.blocks for one in (first, second))
         each = low + (high - low) * (wanted - share[0]) / (share[1] - share[0])
-        work[name] = stage.launch(problem).blocks * max(0.0, each)
+        work[name] = made * max(0.0, each)
     return work
 
 
@@ -256,7 +258,13 @@ def scaled(stage: Stage, few: DepthwiseConv1d, problem: DepthwiseConv1d, found: 
     # Blocks are alike where their number grows as the problem does, with its rows if each takes whole rows.
     alike = [ratio for ratio in (blocks, blocks * longer) if 0.8 < ratio / elements < 1.25]
     ratio = min(alike, key=lambda one: abs(math.log(one / elements)), default=elements)
-    work = None if alike or problem == few else walked(stage, few, problem, found)
+    if how.block != how_few.block and how.grid == (problem.H * how.parts,):
+        # Blocks that share a channel, and of another size than on `few`: one of the problem's for each channel of few.
+        size = replace(how, parts=1, shared_bytes=MAX_SHARED)  # rows of another length may need more
+        alone = replace(stage, launch=lambda few: replace(size, grid=(few.H,)))
+        work = walked(alone, few, problem, least=ELEMENTS * how.threads, blocks=how.blocks)
+    else:
+        work = None if alike or problem == few else walked(stage, few, problem, found)
     if work is None:
         work = {name: (1.0 if problem == few else ratio) * getattr(found, name) for name in WORK}
 
@@ -279,7 +287,7 @@ def scaled(stage: Stage, few: DepthwiseConv1d, problem: DepthwiseConv1d, found: 
     return Counts(
         blocks=how.blocks,
         threads=how.threads,
-        shared_bytes=found.shared_bytes,
+        shared_bytes=found.shared_bytes + how.shared_bytes - how_few.shared_bytes,
         local_words=found.local_words,
         **work,
         global_passes=loads * found.load_passes + atomics * found.atomic_passes,
