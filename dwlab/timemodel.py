@@ -217,14 +217,20 @@ SAMPLE_BYTES = 1 << 28  # of the arrays of a problem of which a few blocks are r
 
 
 def walked(
-    stage: Stage, few: DepthwiseConv1d, problem: DepthwiseConv1d, found: Cost | None = None, least: int = 0, blocks: int = 0
+    stage: Stage,
+    few: DepthwiseConv1d,
+    problem: DepthwiseConv1d,
+    found: Cost | None = None,
+    *,
+    least: int = 0,
+    blocks: int = 0,
 ) -> dict[str, float] | None:
     """WORK on `problem` for a stage whose blocks walk through shares of the batch; None if its blocks do not.
 
     A block's work is a part that it does once and one in proportion to its share. Both come from some blocks of two
     batches: with equally many blocks, and shares twice and four times as large as the least. found: the cost on `few`,
-    if it is known: where `few` is the first of the two, it is not interpreted again. least: elements of a channel in the
-    smaller batch. blocks: of the problem's launch, if `stage` has another.
+    if it is known: where `few` is the first of the two, it is not interpreted again. least: elements of a channel in
+    the smaller batch. blocks: of the problem's launch, if `stage` has another.
     """
     low, high = 1, problem.B
     while low < high:  # the least batch of which a larger one has no more blocks
