@@ -303,7 +303,7 @@ def copies(how: str) -> Any:
     def copy(shared, i, source, j):
         raise TypeError("an instruction: call it in a kernel")
 
-    register_meaning(copy, meanings.copy_async)
+    register_meaning(copy, meanings.copy_async("copy"))
     return copy
 
 

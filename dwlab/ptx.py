@@ -7,6 +7,7 @@
     store2_shared(array, index, a, b)            two to a shared array (st.shared.v2.f32)
     copy4_async(shared, i, source, j)            16 bytes from global to shared memory, past the registers and without
                                                  waiting (cp.async.cg.shared.global)
+    copy2_async, copy1_async                     8 and 4 bytes (cp.async.ca.shared.global: through L1, as no wider ones)
     commit()                                     makes a group of this thread's copies so far (cp.async.commit_group)
     wait(n)                                      until at most the n youngest groups are on their way, n a literal
                                                  (cp.async.wait_group)
@@ -55,7 +56,8 @@ h = tf32(x) and l = tf32(x - h) for both operands, the three products l h, h l a
 float32.
 
 Arrays are float32 and C-contiguous. An index counts elements from the array's first one, through all its dimensions,
-and is a multiple of 4 (load2, store2, store2_shared: of 2): the hardware takes 16 bytes at 16-byte addresses only.
+and is a multiple of 4, the elements moved (load2, store2, store2_shared, copy2_async: of 2): the hardware takes 16
+bytes at 16-byte addresses only.
 After wait(0) a thread sees its own copies; other threads see them after a barrier that follows (cuda.syncwarp,
 cuda.syncthreads).
 
@@ -82,7 +84,7 @@ from dwlab.simt import narrow, tensor, wide
 from dwlab.simt.intrinsics import register_meaning
 
 NAMES = ("load4", "store4", "load4_shared", "store4_shared", "load2", "store2", "store2_shared")
-NAMES += ("copy4_async", "commit", "wait")
+NAMES += ("copy4_async", "copy2_async", "copy1_async", "commit", "wait")
 NAMES += ("halves", "join_halves", "bfloats", "join_bfloats")
 NAMES += ("tf32", "mma_tf32", "mma_f16", "mma_bf16", "mma_s8", "ldmatrix_x4", "ldmatrix_x4_trans")
 NAMES += ("dp4a", "rint", "add_rn", "pack_s8", "prmt", "word_of_float", "float_of_word")
@@ -91,7 +93,8 @@ NAMES += ("grid_dependency_wait",)
 WAITS_FROM = (9, 0)
 """The least compute capability that has griddepcontrol: below it grid_dependency_wait() is no instruction."""
 
-_AMPERE = ("copy4_async", "commit", "wait", "join_bfloats", "tf32", "mma_tf32", "mma_f16", "mma_bf16", "mma_s8")
+_AMPERE = ("copy4_async", "copy2_async", "copy1_async", "commit", "wait", "join_bfloats", "tf32")
+_AMPERE += ("mma_tf32", "mma_f16", "mma_bf16", "mma_s8")
 _NEEDS = dict.fromkeys(_AMPERE, (8, 0)) | dict.fromkeys(("ldmatrix_x4", "ldmatrix_x4_trans"), (7, 5))
 _NEEDS |= {"pack_s8": (7, 2), "dp4a": (6, 1)}
 
@@ -149,6 +152,16 @@ def store2_shared(array: Any, index: int, a: float, b: float) -> None:
 def copy4_async(shared: Any, i: int, source: Any, j: int) -> None:
     """Starts shared[i : i + 4] = source[j : j + 4], source a global array."""
     _outside("copy4_async")
+
+
+def copy2_async(shared: Any, i: int, source: Any, j: int) -> None:
+    """Starts shared[i : i + 2] = source[j : j + 2], source a global array."""
+    _outside("copy2_async")
+
+
+def copy1_async(shared: Any, i: int, source: Any, j: int) -> None:
+    """Starts shared[i] = source[j], source a global array."""
+    _outside("copy1_async")
 
 
 def commit() -> None:
@@ -386,19 +399,24 @@ def intrinsics() -> SimpleNamespace:
 
         return store
 
-    @intrinsic
-    def copy(typing: Any, shared: Any, i: Any, source: Any, j: Any) -> Any:
-        available("copy4_async")
-        checked("copy4_async", shared, i)
-        checked("copy4_async", source, j)
+    def copies(name: str, width: int) -> Any:
+        text = f"cp.async.{'cg' if width == 4 else 'ca'}.shared.global [$0], [$1], {4 * width};"
 
-        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            to = address(context, builder, shared, args[0], i, args[1], True)
-            where = address(context, builder, source, args[2], j, args[3], False)
-            line(builder, void, "cp.async.cg.shared.global [$0], [$1], 16;", "r,l", to, where)
-            return context.get_dummy_value()
+        @intrinsic
+        def copy(typing: Any, shared: Any, i: Any, source: Any, j: Any) -> Any:
+            available(name)
+            checked(name, shared, i)
+            checked(name, source, j)
 
-        return types.void(shared, i, source, j), generate
+            def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+                to = address(context, builder, shared, args[0], i, args[1], True)
+                where = address(context, builder, source, args[2], j, args[3], False)
+                line(builder, void, text, "r,l", to, where)
+                return context.get_dummy_value()
+
+            return types.void(shared, i, source, j), generate
+
+        return copy
 
     @intrinsic
     def commit_group(typing: Any) -> Any:
@@ -584,7 +602,9 @@ def intrinsics() -> SimpleNamespace:
         load2=loads("load2", "global", 2),
         store2=stores_two("store2", "global"),
         store2_shared=stores_two("store2_shared", "shared"),
-        copy4_async=copy,
+        copy4_async=copies("copy4_async", 4),
+        copy2_async=copies("copy2_async", 2),
+        copy1_async=copies("copy1_async", 1),
         commit=commit_group,
         wait=wait_group,
         grid_dependency_wait=wait_for_grids,
@@ -599,7 +619,9 @@ _MEANINGS = SimpleNamespace(
     load2=wide.load("ptx.load2", "global", 2),
     store2=wide.store("ptx.store2", "global", 2),
     store2_shared=wide.store("ptx.store2_shared", "shared", 2),
-    copy4_async=wide.copy_async,
+    copy4_async=wide.copy_async("ptx.copy4_async", 4),
+    copy2_async=wide.copy_async("ptx.copy2_async", 2),
+    copy1_async=wide.copy_async("ptx.copy1_async", 1),
     commit=wide.commit,
     wait=wide.wait,
     halves=narrow.halves,

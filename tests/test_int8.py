@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from compiler import needs_compiler
 
-from dwlab import cuda, inspect, layers, quantisation, references, stages, traffic
+from dwlab import cuda, inspect, layers, quantisation, references, simt, stages, traffic
 from dwlab.check import check
 from dwlab.fused import dwpw_5_int8, pwdw_4_int8, pwpw_3_int8
 from dwlab.layers import DepthwiseConv2d, Fused, Pointwise
-from dwlab.pointwise import forward_7_int8, tiles
+from dwlab.pointwise import forward_7_int8, tiles, whole
 from dwlab.problems import ProblemError
 from dwlab.quantisation import Scale
 from dwlab.stages import StageError, by_shape, stage
@@ -241,23 +241,39 @@ SIZES = {
     "pointwise/forward/int8": (
         "N=2 C=48 F=24 H=9 W=7 zero_x=-128", "N=1 C=144 F=96 H=5 W=7 bias", "N=1 C=16 F=4 H=1 W=1 bias relu zero_x=127",
         "N=3 C=32 F=132 H=1 W=43 bias zero_x=1 zero_y=-1", "N=1 C=128 F=36 H=31 W=1",
+        # Channels that are no whole pieces of 16 bytes, but of 8, then of 4.
+        "N=1 C=8 F=24 H=1 W=5 zero_x=-128", "N=2 C=24 F=72 H=9 W=7 bias relu zero_x=-128 zero_y=5",
+        "N=1 C=72 F=40 H=5 W=13 bias residual zero_x=3 zero_r=-9 m_r=0.7", "N=1 C=728 F=56 H=3 W=3 bias zero_x=127",
+        "N=3 C=40 F=728 H=1 W=3 bias zero_x=-1", "N=1 C=20 F=44 H=7 W=5 bias residual zero_x=9 m_r=0.7",
     ),
     "fused/dwpw/int8": (
         "N=2 C=144 H=9 W=7 K=5 stride 2 bias zero_x=-128 zero_y=-99 -> N=2 C=144 F=36 H=5 W=4 relu zero_x=-99 zero_y=3",
         "N=1 C=16 H=9 W=30 K=7 -> N=1 C=16 F=132 H=9 W=30 relu zero_y=3",
         "N=1 C=256 H=7 W=7 K=3 bias zero_x=5 -> N=1 C=256 F=96 H=7 W=7 bias",
         "N=1 C=16 H=9 W=9 K=2 stride 3 padding 1 zero_x=7 zero_y=9 -> N=1 C=16 F=16 H=4 W=4 zero_x=9",
+        "N=1 C=728 H=3 W=4 K=3 bias relu zero_x=5 zero_y=-7 -> N=1 C=728 F=728 H=3 W=4 bias zero_x=-7",
+        "N=2 C=72 H=11 W=9 K=3 stride 2 zero_x=-128 zero_y=4 -> N=2 C=72 F=24 H=6 W=5 bias residual zero_x=4 m_r=0.7",
+        "N=1 C=8 H=5 W=9 K=3 bias zero_y=-128 -> N=1 C=8 F=40 H=5 W=9 relu zero_x=-128",
+        "N=1 C=28 H=5 W=7 K=3 bias zero_y=11 -> N=1 C=28 F=20 H=5 W=7 bias residual zero_x=11 m_r=0.7",
     ),
     "fused/pwdw/int8": (
         "N=2 C=16 F=200 H=9 W=7 bias zero_y=-128 -> N=2 C=200 H=9 W=7 K=5 stride 2 relu zero_x=-128 zero_y=3",
         "N=1 C=48 F=300 H=7 W=7 relu zero_y=-128 -> N=1 C=300 H=7 W=7 K=3 bias zero_x=-128 zero_y=-9",
         "N=1 C=32 F=36 H=17 W=17 relu zero_y=127 -> N=1 C=36 H=17 W=17 K=7 stride 3 padding 2 zero_x=127",
         "N=1 C=16 F=4 H=1 W=2 zero_x=-5 zero_y=4 -> N=1 C=4 H=1 W=2 K=1 bias zero_x=4",
+        "N=1 C=728 F=728 H=3 W=3 bias relu zero_x=5 zero_y=-128 -> N=1 C=728 H=3 W=3 K=3 bias zero_x=-128",
+        "N=2 C=24 F=72 H=9 W=7 zero_x=-128 zero_y=4 -> N=2 C=72 H=9 W=7 K=3 stride 2 bias residual zero_x=4 m_r=0.7",
+        "N=1 C=40 F=56 H=8 W=8 relu zero_x=3 zero_y=9 -> N=1 C=56 H=8 W=8 K=5 bias zero_x=9",
+        "N=1 C=12 F=8 H=5 W=7 zero_x=-3 zero_y=4 -> N=1 C=8 H=5 W=7 K=3 bias zero_x=4",
     ),
     "fused/pwpw/int8": (
         "N=3 C=48 F=80 H=5 W=7 bias relu zero_x=-128 zero_y=-128 -> N=3 C=80 F=20 H=5 W=7 relu zero_x=-128 zero_y=3",
         "N=1 C=16 F=272 H=9 W=3 -> N=1 C=272 F=132 H=9 W=3 relu zero_y=3",
         "N=1 C=160 F=16 H=1 W=1 zero_x=4 zero_y=4 -> N=1 C=16 F=4 H=1 W=1 zero_x=4",
+        "N=1 C=24 F=72 H=5 W=7 relu zero_x=3 zero_y=7 -> N=1 C=72 F=24 H=5 W=7 bias residual zero_x=7 m_r=0.7",
+        "N=1 C=72 F=40 H=5 W=7 bias zero_x=-128 zero_y=7 -> N=1 C=40 F=56 H=5 W=7 bias zero_x=7",
+        "N=1 C=8 F=728 H=1 W=3 bias zero_x=9 zero_y=7 -> N=1 C=728 F=8 H=1 W=3 bias zero_x=7",
+        "N=1 C=12 F=20 H=3 W=7 bias zero_x=9 zero_y=7 -> N=1 C=20 F=44 H=3 W=7 bias residual zero_x=7 m_r=0.7",
     ),
 }  # fmt: skip
 
@@ -303,9 +319,9 @@ def with_residual(problem):
 @pytest.mark.parametrize(
     ("id", "sizes"),
     [
-        ("pointwise/forward/int8", "N=1 C=48 F=68 H=5 W=8 bias zero_x=-3"),
-        ("fused/dwpw/int8", "N=1 C=48 H=9 W=9 K=3 bias zero_x=3 zero_y=5 -> N=1 C=48 F=68 H=9 W=9 bias zero_x=5"),
-        ("fused/pwdw/int8", "N=1 C=48 F=68 H=9 W=9 bias zero_y=5 -> N=1 C=68 H=9 W=9 K=3 stride 2 bias zero_x=5"),
+        ("pointwise/forward/int8", "N=1 C=40 F=72 H=5 W=8 bias zero_x=-3"),
+        ("fused/dwpw/int8", "N=1 C=40 H=9 W=9 K=3 bias zero_x=3 zero_y=5 -> N=1 C=40 F=72 H=9 W=9 bias zero_x=5"),
+        ("fused/pwdw/int8", "N=1 C=40 F=72 H=9 W=9 bias zero_y=5 -> N=1 C=72 H=9 W=9 K=3 stride 2 bias zero_x=5"),
         ("fused/pwpw/int8", "N=1 C=48 F=80 H=5 W=7 bias zero_x=3 zero_y=5 -> N=1 C=80 F=68 H=5 W=7 bias zero_x=5"),
     ],
 )
@@ -325,7 +341,7 @@ def test_every_plan_is_right_and_its_traffic_is_counted(monkeypatch, id, sizes):
 @pytest.mark.parametrize(
     ("id", "sizes", "change"),
     [
-        ("pointwise/forward/int8", "N=1 C=16 F=16 H=4 W=4", {"C": 24}),
+        ("pointwise/forward/int8", "N=1 C=16 F=16 H=4 W=4", {"C": 22}),
         ("pointwise/forward/int8", "N=1 C=16 F=16 H=4 W=4", {"F": 6}),
         ("pointwise/forward/int8", "N=1 C=16 F=16 H=4 W=4", {"layout": "NCHW"}),
         ("pointwise/forward/dp4a", "N=1 C=16 F=16 H=4 W=4", {"C": 6}),
@@ -337,6 +353,44 @@ def test_layers_that_a_stage_does_not_take_are_refused(id, sizes, change):
     assert stage(id).launch(problem)
     with pytest.raises(StageError, match=f"{id} does not take .*: use pointwise/forward/naive"):
         stage(id).launch(replace(problem, **change))
+
+
+@pytest.mark.parametrize(
+    ("id", "sizes"),
+    [
+        ("fused/dwpw/int8", "N=1 C=6 H=4 W=4 K=3 -> N=1 C=6 F=8 H=4 W=4"),
+        ("fused/dwpw/int8", "N=1 C=8 H=4 W=4 K=3 -> N=1 C=8 F=6 H=4 W=4"),
+        ("fused/pwdw/int8", "N=1 C=6 F=8 H=4 W=4 -> N=1 C=8 H=4 W=4 K=3"),
+        ("fused/pwdw/int8", "N=1 C=8 F=6 H=4 W=4 -> N=1 C=6 H=4 W=4 K=3"),
+        ("fused/pwpw/int8", "N=1 C=6 F=8 H=4 W=4 -> N=1 C=8 F=8 H=4 W=4"),
+        ("fused/pwpw/int8", "N=1 C=8 F=6 H=4 W=4 -> N=1 C=6 F=8 H=4 W=4"),
+        ("fused/pwpw/int8", "N=1 C=8 F=8 H=4 W=4 -> N=1 C=8 F=6 H=4 W=4"),
+    ],
+)
+def test_pairs_whose_channels_are_no_whole_words_are_refused(id, sizes):
+    assert stage(id).supports(problem_of(sizes.replace("=6", "=12")))
+    with pytest.raises(StageError, match=f"{id} does not take .*: use fused/"):
+        stage(id).launch(problem_of(sizes))
+
+
+@pytest.mark.parametrize(
+    ("words", "chunk"), [(1, 8), (6, 8), (18, 24), (32, 32), (36, 24), (40, 24), (65, 24), (182, 32), (250, 32)]
+)
+def test_chunks_are_whole_products_and_no_more_than_there_must_be(words, chunk):
+    """As many chunks as the longest would be, and of those the shortest: what is beyond the last channel is least."""
+    assert whole.chunk(words) == chunk and chunk % 8 == 0
+    assert -(-words // chunk) == -(-words // whole.CHUNK)
+
+
+@pytest.mark.parametrize(("channels", "size"), [(32, 16), (40, 8), (44, 4)])
+def test_rows_are_read_and_written_in_the_largest_pieces_that_they_are_whole_in(channels, size):
+    one, layer = stage("pointwise/forward/int8"), problem_of(f"N=1 C={channels} F={channels} H=4 W=4")
+    how = one.launch(layer)
+    seen = simt.xray(
+        one.kernel_for(layer), how.grid, how.block, *one.example(layer), shared_bytes=how.shared_bytes
+    ).accesses
+    found = {(access.array, access.kind): access.itemsize for access in seen}
+    assert found["x", "load"] == found["w", "load"] == found["y", "store"] == size
 
 
 def test_no_load_transposes_bytes():
@@ -368,6 +422,11 @@ def test_they_compile_without_spills_to_instructions_for_int8(id, sizes, opcode)
         # Warps of several rows or columns of products, which no small problem is given.
         ("pointwise/forward/int8", "N=1 C=64 F=128 H=56 W=56 bias relu zero_x=-128 zero_y=-128"),
         ("pointwise/forward/int8", "N=32 C=384 F=64 H=14 W=14 bias residual m_r=0.7"),
+        ("pointwise/forward/int8", "N=32 C=728 F=728 H=14 W=14 bias residual zero_x=-128 m_r=0.7"),
+        (
+            "fused/dwpw/int8",
+            "N=32 C=728 H=14 W=14 K=3 relu zero_x=3 zero_y=-128 -> N=32 C=728 F=728 H=14 W=14 bias zero_x=-128",
+        ),
         (
             "fused/pwdw/int8",
             "N=1 C=96 F=96 H=14 W=14 relu zero_y=-128 -> N=1 C=96 H=14 W=14 K=3 bias residual zero_x=-128 m_r=0.7",

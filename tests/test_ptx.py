@@ -97,6 +97,57 @@ def test_pairs_are_stored_to_global_arrays_and_count_as_8_bytes_a_lane():
     assert report.hazards == ()
 
 
+@cuda.jit
+def turn_copied_pairs(x, y):
+    """Each lane's 2 elements to the lane opposite, last element first; half of the lanes copy them one by one."""
+    tile = cuda.shared.array(ONE_WARP, float32, 16)
+    lane, start = uint32(cuda.threadIdx.x), uint32(cuda.blockIdx.x * 64)
+    if lane < uint32(16):
+        ptx.copy2_async(tile, uint32(lane * uint32(2)), x, uint32(start + lane * uint32(2)))
+    else:
+        ptx.copy1_async(tile, uint32(lane * uint32(2)), x, uint32(start + lane * uint32(2)))
+        ptx.copy1_async(tile, uint32(lane * uint32(2) + uint32(1)), x, uint32(start + lane * uint32(2) + uint32(1)))
+    ptx.commit()
+    ptx.wait(0)
+    cuda.syncwarp()
+    y[start + lane * 2], y[start + lane * 2 + 1] = tile[63 - lane * 2], tile[62 - lane * 2]
+
+
+def test_copies_of_two_and_of_one_count_as_8_and_4_bytes_a_lane():
+    x = np.arange(192, dtype=np.float32)
+    y = np.full_like(x, np.nan)
+    turn_copied_pairs[3, 32](x, y)
+    np.testing.assert_array_equal(y, x.reshape(3, -1)[:, ::-1].ravel())
+    report = simt.xray(simt.jit(turn_copied_pairs.py_func) if target.mode == "gpu" else turn_copied_pairs, 3, 32, x, y)
+    found = [(one.itemsize, one.requests, one.sectors, one.bytes_used) for one in report.accesses if one.array == "x"]
+    assert sorted(found) == [(4, 3, 12, 192), (4, 3, 12, 192), (8, 3, 12, 384)] and report.hazards == ()
+
+
+@pytest.mark.parametrize(("name", "size", "first"), [("copy2_async", 2, 1), ("copy1_async", 1, 0)])
+def test_copies_of_two_begin_at_even_places_and_none_is_there_before_it_is_waited_for(name, size, first):
+    copy = getattr(ptx, name)
+
+    def kernel(first, offset):
+        @cuda.jit
+        def kernel(x, y):
+            tile = cuda.shared.array(ONE_WARP, float32, 16)
+            i = cuda.threadIdx.x * size
+            copy(tile, i, x, i + first)
+            ptx.commit()
+            y[i] = tile[i + offset]
+            ptx.wait(0)
+
+        return kernel
+
+    arrays = np.ones(ONE_WARP, np.float32), np.zeros(ONE_WARP, np.float32)
+    assert kinds(kernel(0, size - 1), *arrays) == ["race"]  # at its last element too
+    (outside,) = [one for one in hazards(kernel(ONE_WARP - 31 * size, 0), *arrays) if one.kind == "out of bounds"]
+    assert f"elements {ONE_WARP} to {ONE_WARP + size - 1}" in outside.message and "thread 31" in outside.message
+    if first:
+        found = hazards(kernel(first, 0), *arrays)
+        assert found[0].kind == "misaligned" and "ptx.copy2_async takes indices that are multiples of 2" in str(found)
+
+
 def test_a_pair_is_stored_at_even_places_of_global_arrays_and_inside():
     def store(first):
         @cuda.jit
@@ -579,8 +630,9 @@ def test_blocks_of_several_batches_keep_their_copies_apart():
 
 @pytest.mark.parametrize("name", ptx.NAMES)
 def test_an_instruction_is_for_kernels(name):
-    arguments = {"commit": 0, "wait": 1, "halves": 1, "bfloats": 1, "copy4_async": 4}
+    arguments = {"commit": 0, "wait": 1, "halves": 1, "bfloats": 1}
     arguments |= dict.fromkeys(("tf32", "rint", "word_of_float", "float_of_word"), 1)
+    arguments |= dict.fromkeys(("copy4_async", "copy2_async", "copy1_async"), 4)
     arguments |= {"dp4a": 3, "prmt": 3, "pack_s8": 4, "store2": 4, "store2_shared": 4}
     others = (("store", 6), ("mma", 10), ("grid", 0), ("", 2))
     arguments = arguments.get(name, next(count for start, count in others if name.startswith(start)))
@@ -599,6 +651,7 @@ try:
     array = types.Array(types.float32, 1, "C")
     text, _ = cuda.compile_ptx(test_ptx.turn.py_func, (array, array), cc=(9, 0))
     text += cuda.compile_ptx(test_ptx.turn_stored_pairs.py_func, (array, array), cc=(9, 0))[0]
+    text += cuda.compile_ptx(test_ptx.turn_copied_pairs.py_func, (array, array), cc=(9, 0))[0]
     print("RESULT", text.replace(chr(10), "|"))
 except Exception as error:
     print("CANNOT", type(error).__name__, str(error)[:200].replace(chr(10), " "))
@@ -611,9 +664,9 @@ def test_each_is_one_line_of_ptx():
     if last.startswith("CANNOT"):
         pytest.skip(f"no CUDA compiler here: {last[7:200]}")
     for line, times in (
-        ("cp.async.cg.shared.global [%r", 1), ("cp.async.commit_group;", 1), ("cp.async.wait_group 0;", 1),
+        ("cp.async.cg.shared.global [%r", 1), ("cp.async.commit_group;", 2), ("cp.async.wait_group 0;", 2),
         ("ld.shared.v4.f32 {", 2), ("st.shared.v4.f32 [%r", 1), ("ld.global.v4.f32 {", 1), ("st.global.v4.f32 [%rd", 1),
-        ("ld.global.v2.f32 {", 1), ("st.global.v2.f32 [%rd", 1),
+        ("ld.global.v2.f32 {", 1), ("st.global.v2.f32 [%rd", 1), ("cp.async.ca.shared.global [%r", 3), ("], 8;", 1),
     ):  # fmt: skip
         assert last.count(line) == times, line
     assert "__local_depot" not in last and ".f64" not in last

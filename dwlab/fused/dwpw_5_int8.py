@@ -153,7 +153,7 @@ def traffic(problem):
 
 def supports(problem):
     one, two = problem.first, problem.second
-    if problem.layout != "NHWC" or one.C % 16 or two.F % 4 or one.K > 7 or one.stride > 7 or not candidates(problem):
+    if problem.layout != "NHWC" or one.C % 4 or two.F % 4 or one.K > 7 or one.stride > 7 or not candidates(problem):
         return False
     return problem.N * max(one.C * one.H * one.W, two.F * one.P * one.Q) < 2**31
 

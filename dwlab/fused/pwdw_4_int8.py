@@ -20,7 +20,7 @@ from numba import float32, int32, uint32
 
 from dwlab import ptx
 from dwlab.depthwise2d.forward_6_int8 import ONES, as_words, loads, put, strip
-from dwlab.pointwise import whole
+from dwlab.pointwise import blocks, whole
 from dwlab.stages import Launch, by_shape, register
 from dwlab.target import cuda
 from dwlab.traffic import Traffic, warp_traffic
@@ -81,7 +81,9 @@ def kernel(problem, images):
     plan, two = choose(problem, images), problem.second
     H, W, P, Q, S, PAD, C, F = two.H, two.W, two.P, two.Q, two.stride, two.padding, problem.first.C // 4, two.C // 4
     (XH, XW), TH, TW, T, ROWS, GROUPS = plan.footprint, plan.TH, plan.TW, plan.T, plan.rows, plan.groups
-    ACROSS, DOWN, COLUMNS, STRIPS, QUADS = -(-Q // TW), -(-P // TH), TW // T, plan.strips(plan.rows), C // 4
+    ACROSS, DOWN, COLUMNS, STRIPS = -(-Q // TW), -(-P // TH), TW // T, plan.strips(plan.rows)
+    EACH = blocks.piece(C)
+    PIECES, (copy, zeros) = C // EACH, blocks.copies(EACH)
     stream, PITCH, MID = plan.stream, plan.stream.pitch, plan.pitch
     PIXELS, THREADS, BN, REST = stream.rows, stream.threads, stream.BN, stream.rest
     BETWEEN, W_AT = stream.x_words, stream.x_words + stream.rows * plan.pitch
@@ -110,14 +112,14 @@ def kernel(problem, images):
         t, tile = uint32(cuda.threadIdx.x), uint32(cuda.blockIdx.x)
         f0 = uint32(uint32(cuda.blockIdx.y) * (GROUPS * BN))
         p0, q0, n = uint32(tile // ACROSS % DOWN * TH), uint32(tile % ACROSS * TW), uint32(tile // (ACROSS * DOWN))
-        for i in range(t, PIXELS * QUADS, THREADS):
-            pixel, c = uint32(uint32(i) // QUADS), uint32(uint32(i) % QUADS * 4)
+        for i in range(t, PIXELS * PIECES, THREADS):
+            pixel, c = uint32(uint32(i) // PIECES), uint32(uint32(i) % PIECES * EACH)
             h, v = uint32(p0 * S + pixel // XW - PAD), uint32(q0 * S + pixel % XW - PAD)
             at = uint32(pixel * PITCH + c)
             if pixel < XH * XW and h < H and v < W:
-                ptx.copy4_async(pool, at, x, uint32(((n * H + h) * W + v) * C + c))
+                copy(pool, at, x, uint32(((n * H + h) * W + v) * C + c))
             else:
-                ptx.store4_shared(pool, at, float32(0), float32(0), float32(0), float32(0))
+                zeros(pool, at)
         for i in range(t, PIXELS * REST, THREADS):  # words beyond the last channel
             pool[uint32(uint32(i) // REST * PITCH + C + uint32(i) % REST)] = float32(0)
         begin(pool, uint32(W_AT), w1, f0, t)
@@ -186,11 +188,12 @@ def traffic(problem):
         i = np.arange(-(-count // stream.threads) * stream.threads)
         return np.where(i < count, i, -1)
 
-    i = turns(stream.rows * C // 4)
-    pixel, c = i // (C // 4), i % (C // 4)
+    each = blocks.piece(C)
+    i = turns(stream.rows * C // each)
+    pixel, c = i // (C // each), i % (C // each)
     h, v = p0 * S + pixel // XW - two.padding, q0 * S + pixel % XW - two.padding
     inside = (i >= 0) & (pixel < XH * XW) & (0 <= h) & (h < H) & (0 <= v) & (v < W)
-    load = plan.parts * warp_traffic(np.where(inside, ((n * H + h) * W + v) * (C // 4) + c, -1), 2)
+    load = plan.parts * warp_traffic(np.where(inside, ((n * H + h) * W + v) * (C // each) + c, -1), 8 // each)
     load += replace(stream, groups=plan.parts * plan.groups).read(tiles)
     # Strips: w2, b2 and m2, no x from global memory
     words, store = as_words(two), np.zeros(2, np.int64)
@@ -210,7 +213,7 @@ def traffic(problem):
 
 def supports(problem):
     one, two = problem.first, problem.second
-    if problem.layout != "NHWC" or one.C % 16 or one.F % 4 or two.K > 7 or two.stride > 7 or not candidates(problem):
+    if problem.layout != "NHWC" or one.C % 4 or one.F % 4 or two.K > 7 or two.stride > 7 or not candidates(problem):
         return False
     return problem.N * max(one.C * one.H * one.W, two.C * two.H * two.W) < 2**31
 

@@ -129,7 +129,7 @@ def traffic(problem):
 
 def supports(problem):
     one, two = problem.first, problem.second
-    if problem.layout != "NHWC" or one.C % 16 or one.F % 16 or two.F % 4 or not candidates(problem):
+    if problem.layout != "NHWC" or one.C % 4 or one.F % 4 or two.F % 4 or not candidates(problem):
         return False
     return blocks.small_indices(one) and blocks.small_indices(two)
 

@@ -69,6 +69,47 @@ def small_indices(layer: Pointwise) -> bool:
     return layer.N * layer.H * layer.W * max(layer.C, layer.F) < 2**31 - 2**25
 
 
+def piece(*words: int) -> int:
+    """The most words, 4, 2 or 1, that a copy may take at a time where rows of a matrix are so many words long."""
+    return next(size for size in (4, 2, 1) if not any(one % size for one in words))
+
+
+@functools.cache
+def copies(size: int) -> tuple[Any, Any]:
+    """(copy(shared, i, source, j), zeros(shared, i)) of `size` words, one of `piece`: on their way, or 0 at once."""
+    if size == 4:
+
+        @cuda.jit(device=True, forceinline=True)
+        def copy(shared, i, source, j):
+            ptx.copy4_async(shared, i, source, j)
+
+        @cuda.jit(device=True, forceinline=True)
+        def zeros(shared, i):
+            ptx.store4_shared(shared, i, float32(0), float32(0), float32(0), float32(0))
+
+    elif size == 2:
+
+        @cuda.jit(device=True, forceinline=True)
+        def copy(shared, i, source, j):
+            ptx.copy2_async(shared, i, source, j)
+
+        @cuda.jit(device=True, forceinline=True)
+        def zeros(shared, i):
+            ptx.store2_shared(shared, i, float32(0), float32(0))
+
+    else:
+
+        @cuda.jit(device=True, forceinline=True)
+        def copy(shared, i, source, j):
+            ptx.copy1_async(shared, i, source, j)
+
+        @cuda.jit(device=True, forceinline=True)
+        def zeros(shared, i):
+            shared[i] = float32(0)
+
+    return copy, zeros
+
+
 @functools.cache
 def bring(
     lines: int, words: int, pitch: int, threads: int, limit: int, width: int, source_pitch: int, spread: int = 0,
@@ -77,29 +118,31 @@ def bring(
     """bring(shared, s0, source, g0, line0, word0, thread): starts copies of `lines` x `words` of a matrix.
 
     shared[s0 + at] = source[g0 + (line0 + i) * source_pitch + word0 + j], and 0 where line0 + i >= limit or
-    word0 + j >= width; at is place(i, j) of tiles.place(pitch) in order "k", i * pitch + j in order "mn". words,
-    width, source_pitch, s0, g0 and word0 are multiples of 4; ptx.commit is the caller's.
+    word0 + j >= width; at is place(i, j) of tiles.place(pitch) in order "k", i * pitch + j in order "mn". Copies are of
+    `piece` words of width and source_pitch; words, g0 and word0 are multiples of that, s0 of 4. ptx.commit is the
+    caller's.
     spread: so many lines hold every fourth line, from 0 on, then as many those from 1 on (tiles.ffma), and so on.
     """
-    SPREAD = max(1, spread)
-    PIECES, TURNS = words // 4, -(-lines * words // 4 // threads)
-    EVEN, LINES, WORDS = lines * words // 4 % threads == 0, limit % lines == 0, width % words == 0  # nothing beyond
+    SPREAD, EACH = max(1, spread), piece(words, width, source_pitch)
+    PIECES, TURNS = words // EACH, -(-lines * words // EACH // threads)
+    EVEN, LINES, WORDS = lines * words // EACH % threads == 0, limit % lines == 0, width % words == 0  # nothing beyond
     place = tiles.place(pitch) if order == "k" else tiles.in_rows(pitch)
+    copy, zeros = copies(EACH)
 
     @cuda.jit(device=True, forceinline=True)
     def bring(shared, s0, source, g0, line0, word0, thread):
         for turn in range(TURNS):
             piece = uint32(thread + uint32(turn * threads))
-            line, word = uint32(piece // uint32(PIECES)), uint32(piece % uint32(PIECES) * uint32(4))
+            line, word = uint32(piece // uint32(PIECES)), uint32(piece % uint32(PIECES) * uint32(EACH))
             to = uint32(s0 + place(line, word))
             if spread:
                 line = uint32(line % uint32(SPREAD) * uint32(4) + line // uint32(SPREAD))
             line, word = uint32(line + line0), uint32(word + word0)
             if EVEN or piece < uint32(lines * PIECES):
                 if (LINES or line < uint32(limit)) and (WORDS or word < uint32(width)):
-                    ptx.copy4_async(shared, to, source, uint32(g0 + line * uint32(source_pitch) + word))
+                    copy(shared, to, source, uint32(g0 + line * uint32(source_pitch) + word))
                 else:
-                    ptx.store4_shared(shared, to, float32(0), float32(0), float32(0), float32(0))
+                    zeros(shared, to)
 
     return bring
 
@@ -131,9 +174,9 @@ def brought(
 ) -> Any:  # fmt: skip
     """[requests, sectors] of all blocks of `lines` x `words` that tile a matrix of limit x width once, by `bring`.
 
-    wide: in pieces of 16 bytes; else `bring_words`. begin: the word at which the matrix begins.
+    wide: by `bring`, in its pieces; else by `bring_words`. begin: the word at which the matrix begins.
     """
-    size = 4 if wide else 1
+    size = piece(words, width, source_pitch) if wide else 1
     across, total = words // size, np.zeros(2, np.int64)
     at = np.arange(-(-lines * across // threads) * threads)
     at = np.where(at < lines * across, at, -1)

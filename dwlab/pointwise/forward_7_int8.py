@@ -11,6 +11,9 @@ words of w that it holds for mma anyway, two dp4a for each 8 columns and 32 chan
 int32 becomes int8 again: bias, factor of the filter, rounding, zero_y, limits (`epilogue.requantise`); then four lanes
 trade bytes, so that each stores 16 of them (`whole`).
 
+Rows of 24 or 728 channels are no whole pieces of 16 bytes: a copy takes 8 then, or 4, and a store 8 bytes of a row.
+What a chunk has beyond the last channel is 0, in x and in w, and so adds nothing to any of the sums.
+
 Predicted: a quarter of float32's bytes, and mma of twice float16's rate. Most layers of the networks then wait for
 memory, or for blocks to start.
 
@@ -34,7 +37,6 @@ SHAPES = (  # of a block's tile, rows and columns, and of its warps' tiles
     (128, 128, 64, 64), (128, 64, 32, 64), (64, 128, 32, 64), (64, 64, 32, 32), (128, 32, 32, 32), (32, 128, 32, 32),
     (32, 64, 16, 32), (32, 32, 16, 32), (16, 128, 16, 32), (16, 64, 16, 32),
 )  # fmt: skip
-CHUNK = 32  # words of C in a chunk, at most: 128 channels
 PER_NS, READ, WRITTEN = 6000, 40, 20  # operations of a multiprocessor in a ns; bytes that all of them read, one writes
 START, LATER = 1200, 250  # ns: until the first chunk has come, and from one to the next where nothing takes longer
 
@@ -104,7 +106,7 @@ def choose(layer, images):
 def planned(layer, images, BM, BN, WM, WN):
     """The plan of blocks of BM x BN, warps of WM x WN."""
     one = blocks.product(layer, images)
-    chunk = min(CHUNK, -(-one.words // 8) * 8)  # of 8 words: a product's K
+    chunk = whole.chunk(one.words)
     tile = tiles.tensor("int8", WM, WN, 4 * chunk, chunk, chunk, ahead=True, columns=layer.zero_x != 0)
     return blocks.Plan(one, tile, BM, BN, chunk, DEPTH, chunk, chunk)
 
@@ -115,7 +117,7 @@ def traffic(layer):
     total = plan.across * blocks.brought(plan.BM, plan.chunk, plan.threads, one.M, one.words, one.words)
     total += plan.down * blocks.brought(plan.BN, plan.chunk, plan.threads, one.N, one.words, one.words)
     total += plan.down * (plan.BM // tile.M) * whole.vectors_read(layer, tile.N)
-    row, column = whole.places(tile)
+    row, column = whole.places(tile, one.N)
     m0, n0 = np.arange(0, plan.down * plan.BM, tile.M), np.arange(0, plan.across * plan.BN, tile.N)
     m, n = m0[:, None, None, None] + row, n0[:, None, None] + column
     store = whole.stored(one.N, np.where(m < one.M, m, -1), n)
@@ -123,7 +125,7 @@ def traffic(layer):
 
 
 def supports(layer):
-    return layer.layout == "NHWC" and layer.C % 16 == 0 and layer.F % 4 == 0 and blocks.small_indices(layer)
+    return layer.layout == "NHWC" and layer.C % 4 == 0 and layer.F % 4 == 0 and blocks.small_indices(layer)
 
 
 @register(kernel=kernel, traffic=traffic, supports=supports, dtypes=("int8",), view="words", aligned=16)

@@ -3,6 +3,8 @@
 A lane has the sums of neighbouring columns 2 t and 2 t + 1 of rows g and g + 8, in every 8 columns: two bytes here and
 there. Four lanes of a row trade: of 16 rows x 32 columns each lane packs its 16 bytes into four words, the lanes turn
 them over (`blocks.turn`), and then a lane has 16 neighbouring columns of one row. Two shuffles for each of four words.
+Rows of y that are no whole pieces of 16 bytes take 8 bytes: then a lane packs, and has after the trade, 8 neighbouring
+columns of row g and the same of row g + 8, so that what four lanes store at once lies next to each other, 32 bytes.
 
 sum (x - zero_x) w = sum x w - zero_x sum w: the lanes' shares of sum w, behind the sums, are added up over the four
 lanes of a column, and each lane fetches those of its own two columns.
@@ -31,41 +33,51 @@ from dwlab.traffic import warp_traffic
 # and ns from one chunk of filters to the next at least.
 PER_NS, WRITTEN, LATER = 5000, 20, 250
 
-def finish(layer: Pointwise, tile: tiles.WarpTile, put: Any, get: Any = None) -> Any:
+
+def wide(F: int) -> bool:
+    """Whether rows of F bytes are whole pieces of 16: else outputs go there 8 columns at a time."""
+    return F % 16 == 0
+
+
+def finish(layer: Pointwise, tile: tiles.WarpTile, put: Any, get: Any = None, halves: bool = False) -> Any:
     """finish(acc, lane, y, b, m, r, m0, n0): requantises a warp's sums and hands them to `put`, 16 columns at a time.
 
     put(y, row, column, w0, w1, w2, w3): words of 4 int8, of row row - m0 and of columns from column - n0 on, a
     multiple of 16. n0: the filter of the tile's first column. b, m: the layer's, b as float32 words; columns from F on
     get any numbers. get(r, row, column) -> w0, w1, w2, w3: what a residual adds there. All 32 lanes come.
+    halves: 8 columns at a time, put(y, row, column, w0, w1) and get(r, row, column) -> w0, w1.
     """
     ZERO, BIAS, F, NJ, SIZE = layer.zero_x, layer.bias, layer.F, tile.N // 8, tile.size
     requantise = epilogue.requantise_added(replace(layer, bias=True))  # of what a sum begins with
-    shares = _shares(get) if layer.residual else _nothing
+    hand, shares = _by_halves(put, get) if halves else _by_wholes(put, get)
+    if not layer.residual:
+        shares = _nothing
     if tile.N % 32 or F % 4:
         raise ValueError(f"{tile.N} columns of a warp's tile must be a multiple of 32, and {F} filters of 4")
 
     def rows(i: int, q: int) -> Any:  # 16 rows, columns 8 q to 8 q + 31
+        FIRST = 4 * (NJ * i + q)
+
         @cuda.jit(device=True, forceinline=True)
         def rows(acc, begin, factor, lane, y, r, m0, n0):
             words = cuda.local.array(4, int32)
             added = cuda.local.array(4, int32)
-            t = uint32(lane % uint32(4))
-            row = uint32(m0 + uint32(16 * i) + lane // uint32(4) + t // uint32(2) * uint32(8))
-            column = uint32(n0 + uint32(8 * q) + t % uint32(2) * uint32(16))
+            row, column = uint32(m0 + uint32(16 * i)), uint32(n0 + uint32(8 * q))
             added[0], added[1], added[2], added[3] = shares(r, lane, row, column)
-            for h in range(2):
-                for half in range(2):
-                    c, k = 4 * (NJ * i + q + 2 * half) + 2 * h, 4 * half
-                    own = added[2 * h + half]
-                    v0 = requantise(acc[c], begin, factor, k, epilogue.byte(own, 0))
-                    v1 = requantise(acc[c + 1], begin, factor, k + 1, epilogue.byte(own, 1))
-                    v2 = requantise(acc[c + 4], begin, factor, k + 2, epilogue.byte(own, 2))
-                    v3 = requantise(acc[c + 5], begin, factor, k + 3, epilogue.byte(own, 3))
-                    words[2 * h + half] = ptx.pack_s8(v0, v1, v2, v3)
+            for e in range(4):  # a word: two columns, k and k + 1, and two that are other columns or those of row g + 8
+                k = 2 * e if halves else e % 2 * 4
+                c, other = FIRST + (4 * e if halves else e % 2 * 8 + e // 2 * 2), 0 if halves else 2
+                d = c + (2 if halves else 4)
+                own = added[e]
+                v0 = requantise(acc[c], begin, factor, k, epilogue.byte(own, 0))
+                v1 = requantise(acc[c + 1], begin, factor, k + 1, epilogue.byte(own, 1))
+                v2 = requantise(acc[d], begin, factor, k + other, epilogue.byte(own, 2))
+                v3 = requantise(acc[d + 1], begin, factor, k + other + 1, epilogue.byte(own, 3))
+                words[e] = ptx.pack_s8(v0, v1, v2, v3)
             w0, w1, w2, w3 = turn(lane, words[0], words[1], words[2], words[3])
-            low, high = int32(0x5410), int32(0x7632)  # a word has two bytes of 8 columns, then two of the next 8
+            low, high = int32(0x5410), int32(0x7632)  # a word has two bytes of 8 outputs, then two of the next 8
             a, b = ptx.prmt(w0, w1, low), ptx.prmt(w2, w3, low)
-            put(y, row, column, a, b, ptx.prmt(w0, w1, high), ptx.prmt(w2, w3, high))
+            hand(y, lane, row, column, a, b, ptx.prmt(w0, w1, high), ptx.prmt(w2, w3, high))
 
         return rows
 
@@ -101,19 +113,56 @@ def finish(layer: Pointwise, tile: tiles.WarpTile, put: Any, get: Any = None) ->
     return in_turn([columns(q) for q in range(0, NJ, 4)], arguments=8)
 
 
-def _shares(get: Any) -> Any:
-    """shares(r, lane, row, column) -> 4 words: the 16 bytes of `get`, traded so that each lane has those of its sums.
+def _by_wholes(put: Any, get: Any) -> tuple[Any, Any]:
+    """hand(y, lane, row, column, a, b, c, d) and shares(r, lane, row, column) of 16 rows x 32 columns from there on.
 
-    The way of the outputs backwards: turning over four lanes' four words twice leaves them as they were.
+    hand: a lane's 16 bytes to `put`. shares -> 4 words: those of `get`, traded so that each lane has those of its sums:
+    the way of the outputs backwards, as turning over four lanes' four words twice leaves them as they were.
     """
 
     @cuda.jit(device=True, forceinline=True)
-    def shares(r, lane, row, column):
-        a, b, c, d = get(r, row, column)
-        low, high = int32(0x5410), int32(0x7632)
-        return turn(lane, ptx.prmt(a, c, low), ptx.prmt(a, c, high), ptx.prmt(b, d, low), ptx.prmt(b, d, high))
+    def place(lane, row, column):
+        t = uint32(lane % uint32(4))
+        return uint32(row + lane // uint32(4) + t // uint32(2) * uint32(8)), uint32(column + t % uint32(2) * uint32(16))
 
-    return shares
+    @cuda.jit(device=True, forceinline=True)
+    def hand(y, lane, row, column, a, b, c, d):
+        m, n = place(lane, row, column)
+        put(y, m, n, a, b, c, d)
+
+    @cuda.jit(device=True, forceinline=True)
+    def shares(r, lane, row, column):
+        m, n = place(lane, row, column)
+        a, b, c, d = get(r, m, n)
+        return _back(lane, a, b, c, d)
+
+    return hand, shares
+
+
+def _by_halves(put: Any, get: Any) -> tuple[Any, Any]:
+    """As `_by_wholes`, 8 bytes of row g and 8 of row g + 8."""
+
+    @cuda.jit(device=True, forceinline=True)
+    def hand(y, lane, row, column, a, b, c, d):
+        m, n = uint32(row + lane // uint32(4)), uint32(column + lane % uint32(4) * uint32(8))
+        put(y, m, n, a, b)
+        put(y, uint32(m + uint32(8)), n, c, d)
+
+    @cuda.jit(device=True, forceinline=True)
+    def shares(r, lane, row, column):
+        m, n = uint32(row + lane // uint32(4)), uint32(column + lane % uint32(4) * uint32(8))
+        a, b = get(r, m, n)
+        c, d = get(r, uint32(m + uint32(8)), n)
+        return _back(lane, a, b, c, d)
+
+    return hand, shares
+
+
+@cuda.jit(device=True, forceinline=True)
+def _back(lane, a, b, c, d):
+    """A lane's 16 bytes of outputs, traded back to the lanes that have the sums."""
+    low, high = int32(0x5410), int32(0x7632)
+    return turn(lane, ptx.prmt(a, c, low), ptx.prmt(a, c, high), ptx.prmt(b, d, low), ptx.prmt(b, d, high))
 
 
 @cuda.jit(device=True, forceinline=True)
@@ -123,79 +172,122 @@ def _nothing(r, lane, row, column):
 
 
 def store(F: int) -> Any:
-    """store(y, m, n, w0, w1, w2, w3): 16 bytes to row m of y, rows of F bytes as words; filters from F on are not."""
-    WIDE = F % 16 == 0
+    """store(y, m, n, w0, w1, w2, w3): 16 bytes to row m of y, rows of F bytes as words; filters from F on are not.
 
-    @cuda.jit(device=True, forceinline=True)
-    def store(y, m, n, w0, w1, w2, w3):
-        v0, v1, v2, v3 = ptx.float_of_word(w0), ptx.float_of_word(w1), ptx.float_of_word(w2), ptx.float_of_word(w3)
-        at = uint32((m * uint32(F) + n) // uint32(4))
-        if WIDE:
+    Where rows are no whole pieces of 16, 8 bytes: store(y, m, n, w0, w1).
+    """
+    PAIRS = F % 8 == 0
+
+    if wide(F):
+
+        @cuda.jit(device=True, forceinline=True)
+        def store(y, m, n, w0, w1, w2, w3):
+            v0, v1, v2, v3 = ptx.float_of_word(w0), ptx.float_of_word(w1), ptx.float_of_word(w2), ptx.float_of_word(w3)
             if n < uint32(F):
-                ptx.store4(y, at, v0, v1, v2, v3)
-        else:
+                ptx.store4(y, uint32((m * uint32(F) + n) // uint32(4)), v0, v1, v2, v3)
+
+    else:
+
+        @cuda.jit(device=True, forceinline=True)
+        def store(y, m, n, w0, w1):
+            v0, v1, at = ptx.float_of_word(w0), ptx.float_of_word(w1), uint32((m * uint32(F) + n) // uint32(4))
             if n < uint32(F):
-                y[at] = v0
-            if uint32(n + uint32(4)) < uint32(F):
-                y[uint32(at + uint32(1))] = v1
-            if uint32(n + uint32(8)) < uint32(F):
-                y[uint32(at + uint32(2))] = v2
-            if uint32(n + uint32(12)) < uint32(F):
-                y[uint32(at + uint32(3))] = v3
+                if PAIRS:
+                    ptx.store2(y, at, v0, v1)
+                else:
+                    y[at] = v0
+                    if uint32(n + uint32(4)) < uint32(F):
+                        y[uint32(at + uint32(1))] = v1
 
     return store
 
 
 def fetch(F: int) -> Any:
-    """fetch(r, m, n) -> w0, w1, w2, w3: `store` backwards; of filters from F on any numbers."""
-    WIDE = F % 16 == 0
+    """fetch(r, m, n) -> the words that `store` takes, from there; of filters from F on any numbers."""
+    PAIRS = F % 8 == 0
 
-    @cuda.jit(device=True, forceinline=True)
-    def fetch(r, m, n):
-        v0 = v1 = v2 = v3 = float32(0)
-        at = uint32((m * uint32(F) + n) // uint32(4))
-        if WIDE:
+    if wide(F):
+
+        @cuda.jit(device=True, forceinline=True)
+        def fetch(r, m, n):
+            v0 = v1 = v2 = v3 = float32(0)
             if n < uint32(F):
-                v0, v1, v2, v3 = ptx.load4(r, at)
-        else:
+                v0, v1, v2, v3 = ptx.load4(r, uint32((m * uint32(F) + n) // uint32(4)))
+            return ptx.word_of_float(v0), ptx.word_of_float(v1), ptx.word_of_float(v2), ptx.word_of_float(v3)
+
+    else:
+
+        @cuda.jit(device=True, forceinline=True)
+        def fetch(r, m, n):
+            v0 = v1 = float32(0)
+            at = uint32((m * uint32(F) + n) // uint32(4))
             if n < uint32(F):
-                v0 = r[at]
-            if uint32(n + uint32(4)) < uint32(F):
-                v1 = r[uint32(at + uint32(1))]
-            if uint32(n + uint32(8)) < uint32(F):
-                v2 = r[uint32(at + uint32(2))]
-            if uint32(n + uint32(12)) < uint32(F):
-                v3 = r[uint32(at + uint32(3))]
-        return ptx.word_of_float(v0), ptx.word_of_float(v1), ptx.word_of_float(v2), ptx.word_of_float(v3)
+                if PAIRS:
+                    v0, v1 = ptx.load2(r, at)
+                else:
+                    v0 = r[at]
+                    if uint32(n + uint32(4)) < uint32(F):
+                        v1 = r[uint32(at + uint32(1))]
+            return ptx.word_of_float(v0), ptx.word_of_float(v1)
 
     return fetch
 
 
-def rows_of(M: int, F: int) -> tuple[Any, Any]:
-    """put(y, m, n, w0, w1, w2, w3) and get(r, m, n) of `finish`: `store` and `fetch` of row m of M."""
+def where(place: Any, F: int) -> tuple[Any, Any]:
+    """put and get of `finish`, halves if not `wide`: place(m) -> (whether there is such a row, its number in y)."""
     store_row, fetch_row = store(F), fetch(F)
 
-    @cuda.jit(device=True, forceinline=True)
-    def put(y, m, n, w0, w1, w2, w3):
-        if m < uint32(M):
-            store_row(y, m, n, w0, w1, w2, w3)
+    if wide(F):
 
-    @cuda.jit(device=True, forceinline=True)
-    def get(r, m, n):
-        w0 = w1 = w2 = w3 = int32(0)
-        if m < uint32(M):
-            w0, w1, w2, w3 = fetch_row(r, m, n)
-        return w0, w1, w2, w3
+        @cuda.jit(device=True, forceinline=True)
+        def put(y, m, n, w0, w1, w2, w3):
+            there, row = place(m)
+            if there:
+                store_row(y, row, n, w0, w1, w2, w3)
+
+        @cuda.jit(device=True, forceinline=True)
+        def get(r, m, n):
+            w0 = w1 = w2 = w3 = int32(0)
+            there, row = place(m)
+            if there:
+                w0, w1, w2, w3 = fetch_row(r, row, n)
+            return w0, w1, w2, w3
+
+    else:
+
+        @cuda.jit(device=True, forceinline=True)
+        def put(y, m, n, w0, w1):
+            there, row = place(m)
+            if there:
+                store_row(y, row, n, w0, w1)
+
+        @cuda.jit(device=True, forceinline=True)
+        def get(r, m, n):
+            w0 = w1 = int32(0)
+            there, row = place(m)
+            if there:
+                w0, w1 = fetch_row(r, row, n)
+            return w0, w1
 
     return put, get
 
 
-def tiles_of(P: int, Q: int, TH: int, TW: int, F: int) -> tuple[Any, Any]:
-    """put and get of `finish` where rows are the pixels of tiles of TH x TW: row TH TW b + i is pixel i of tile b.
+def rows_of(M: int, F: int) -> tuple[Any, Any, bool]:
+    """put(y, m, n, w0, w1, w2, w3), get(r, m, n) and halves of `finish`: `store` and `fetch` of row m of M."""
+
+    @cuda.jit(device=True, forceinline=True)
+    def place(m):
+        return m < uint32(M), m
+
+    return *where(place, F), not wide(F)
+
+
+def tiles_of(P: int, Q: int, TH: int, TW: int, F: int) -> tuple[Any, Any, bool]:
+    """put, get and halves of `finish` where rows are pixels of tiles of TH x TW: row TH TW b + i is pixel i of tile b.
 
     Tiles follow each other along a row of tiles of a map of P x Q, then down, then through the images.
     """
-    ACROSS, DOWN, store_row, fetch_row = -(-Q // TW), -(-P // TH), store(F), fetch(F)
+    ACROSS, DOWN = -(-Q // TW), -(-P // TH)
 
     @cuda.jit(device=True, forceinline=True)
     def place(m):
@@ -206,37 +298,27 @@ def tiles_of(P: int, Q: int, TH: int, TW: int, F: int) -> tuple[Any, Any]:
         image = uint32(tile // uint32(ACROSS * DOWN))
         return p < uint32(P) and q < uint32(Q), uint32((image * uint32(P) + p) * uint32(Q) + q)
 
-    @cuda.jit(device=True, forceinline=True)
-    def put(y, m, n, w0, w1, w2, w3):
-        there, pixel = place(m)
-        if there:
-            store_row(y, pixel, n, w0, w1, w2, w3)
-
-    @cuda.jit(device=True, forceinline=True)
-    def get(r, m, n):
-        w0 = w1 = w2 = w3 = int32(0)
-        there, pixel = place(m)
-        if there:
-            w0, w1, w2, w3 = fetch_row(r, pixel, n)
-        return w0, w1, w2, w3
-
-    return put, get
+    return *where(place, F), not wide(F)
 
 
 def stored(F: int, m: np.ndarray, n: np.ndarray) -> np.ndarray:
     """[requests, sectors] of `store` by warps: rows (-1: none) and columns of their lanes, which are the last axis."""
     m, n = (axis.reshape(-1, 32) for axis in np.broadcast_arrays(m, n))
-    at = (m * F + n) // 4
-    if F % 16 == 0:
-        return warp_traffic(np.where((m >= 0) & (n < F), at // 4, -1), 2)
-    return sum(warp_traffic(np.where((m >= 0) & (n + 4 * e < F), at + e, -1)) for e in range(4))
+    at, there = (m * F + n) // 4, (m >= 0) & (n < F)
+    size = blocks.piece(F // 4)
+    if size > 1:
+        return warp_traffic(np.where(there, at // size, -1), 8 // size)
+    return warp_traffic(np.where(there, at, -1)) + warp_traffic(np.where(there & (n + 4 < F), at + 1, -1))
 
 
-def places(tile: tiles.WarpTile) -> tuple[np.ndarray, np.ndarray]:
-    """(row, column) in a warp's tile of each call of `put`, (calls, 32 lanes)."""
+def places(tile: tiles.WarpTile, F: int) -> tuple[np.ndarray, np.ndarray]:
+    """(row, column) in a warp's tile of each call of `put`, (calls, 32 lanes), where rows of y are F bytes long."""
     lane = np.arange(32)
-    i, q = (axis.reshape(-1, 1) for axis in np.mgrid[0 : tile.M : 16, 0 : tile.N : 32])
-    return i + lane // 4 + lane % 4 // 2 * 8, q + lane % 2 * 16
+    if wide(F):
+        i, q = (axis.reshape(-1, 1) for axis in np.mgrid[0 : tile.M : 16, 0 : tile.N : 32])
+        return i + lane // 4 + lane % 4 // 2 * 8, q + lane % 2 * 16
+    i, q = (axis.reshape(-1, 1) for axis in np.mgrid[0 : tile.M : 8, 0 : tile.N : 32])
+    return i + lane // 4, q + lane % 4 * 8
 
 
 def vectors_read(layer: Pointwise, N: int) -> np.ndarray:
@@ -249,6 +331,11 @@ def vectors_read(layer: Pointwise, N: int) -> np.ndarray:
 
 DEPTH = 3  # chunks of filters in shared memory at a time: one to compute with, two on their way
 CHUNK = 32  # words of channels in a chunk, at most
+
+
+def chunk(words: int) -> int:
+    """Words of a chunk, where channels are so many: whole products of 8, as few as the same number of chunks needs."""
+    return -(-words // (-(-words // CHUNK) * 8)) * 8
 
 
 @dataclass(frozen=True)
@@ -277,8 +364,8 @@ class Stream:
 
     @property
     def chunk(self) -> int:
-        """Words of channels at a time: whole products of 8."""
-        return min(CHUNK, -(-self.words // 8) * 8)
+        """Words of channels at a time."""
+        return chunk(self.words)
 
     @property
     def chunks(self) -> int:
@@ -316,20 +403,20 @@ class Stream:
         columns = self.layer.zero_x != 0
         return tiles.tensor("int8", self.WM, self.WN, 4 * self.chunk, self.pitch, self.w_pitch, "k", "k", True, columns)
 
-    def functions(self, put: Any, get: Any = None) -> tuple[Any, Any]:
+    def functions(self, put: Any, get: Any = None, halves: bool = False) -> tuple[Any, Any]:
         """(begin, go), device functions that a block calls in turn.
 
         begin(pool, w_at, w, f0, t) starts the copies of the first chunks of filters, from f0 on, to word w_at of the
         shared array `pool`; t: the thread. What it has started copying before, and not committed, comes with the first.
         go(pool, x_at, w_at, w, b, m, r, y, f0, m0, t) computes all groups, pixels at word x_at, and hands outputs to
-        `put` as rows m0 + pixel (put and get: see `finish`). A barrier before copies to the same words start again is
-        the caller's.
+        `put` as rows m0 + pixel (put, get and halves: see `finish`). A barrier before copies to the same words start
+        again is the caller's.
         """
         CHUNK, CHUNKS, STEP, STEPS = self.chunk, self.chunks, self.BN * self.w_pitch, self.groups * self.chunks
         BN, WM, WN, WARPS, PITCH, W_PITCH = self.BN, self.WM, self.WN, self.BN // self.WN, self.pitch, self.w_pitch
         product = self.tile
         SIZE, zero, add = product.size + product.more, product.zero, product.add
-        finished = finish(self.layer, product, put, get)
+        finished = finish(self.layer, product, put, get, halves)
         bring = blocks.bring(BN, CHUNK, W_PITCH, self.threads, self.layer.F, self.words, self.words)
 
         @cuda.jit(device=True, forceinline=True)
@@ -374,7 +461,7 @@ class Stream:
 
     def puts(self, parts: int = 1) -> tuple[np.ndarray, np.ndarray]:
         """(row, filter) of each call of put in a block and warp, or in all blocks of `parts` that share the filters."""
-        row, column = places(self.tile)
+        row, column = places(self.tile, self.layer.F)
         m = np.arange(0, self.rows, self.WM)[:, None, None, None] + row
         n = np.arange(0, parts * self.groups * self.BN, self.WN)[:, None, None] + column
         m, n = np.broadcast_arrays(m, n)

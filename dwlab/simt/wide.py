@@ -25,14 +25,14 @@ if TYPE_CHECKING:
     from dwlab.simt.interpreter import Execution
 
 WIDTH = 4
-_WIDE = {2: np.dtype("V8"), 4: np.dtype("V16")}
+_WIDE = {1: types.FLOAT32, 2: np.dtype("V8"), 4: np.dtype("V16")}
 
 
 @dataclass
 class Copy:
     """A copy in flight. element: of the destination, with `lanes` those that still wait for it; group: -1 uncommitted.
 
-    values: (4, blocks, threads). line: where it was started.
+    values: (its elements, blocks, threads). line: where it was started.
     """
 
     array: Array
@@ -75,29 +75,33 @@ def store(name: str, space: str, width: int = WIDTH) -> Callable:
     return meaning
 
 
-def copy_async(run: Execution, node: ast.Call, shared: object, i: object, source: object, j: object) -> None:
-    """Starts a copy: the source is read now, the destination is in flight until its thread has waited."""
-    outer = run.mask
-    origin, mask = locate(run, node, "ptx.copy4_async", "global", source, j)
-    if mask is None:
-        return
-    run.mask = mask
-    element, mask = locate(run, node, "ptx.copy4_async", "shared", shared, i)
-    run.mask = outer
-    if mask is None:
-        return
-    _note(run, source, origin, mask, trace.LOAD, node)
-    values = np.stack([np.broadcast_to(v, run.lanes_shape) for v in _fetch(run, source, origin)])
-    _note(run, shared, element, mask, trace.STORE, node)
-    if run.tracing:
-        at = [np.broadcast_to(one * 4, run.lanes_shape).astype(np.int64) for one in (origin, element)]
-        run.trace.copied_again += trace.count_copies(*at, mask.full)
-    element = np.ascontiguousarray(np.broadcast_to(element, run.lanes_shape))
-    lanes = mask.full.copy()
-    if shared.root.in_flight is None:
-        shared.root.in_flight = np.zeros((run.nb, shared.root.row_bytes // 4), np.int32)
-    _mark(run, shared, element, lanes, run.event(node, shared.name))
-    run.copies.append(Copy(shared, element, lanes, np.full(run.lanes_shape, -1, np.int32), values, node))
+def copy_async(name: str, width: int = WIDTH) -> Callable:
+    """The meaning of a copy of four, two or one: the source is read now, the destination is in flight until a wait."""
+
+    def meaning(run: Execution, node: ast.Call, shared: object, i: object, source: object, j: object) -> None:
+        outer = run.mask
+        origin, mask = locate(run, node, name, "global", source, j, width)
+        if mask is None:
+            return
+        run.mask = mask
+        element, mask = locate(run, node, name, "shared", shared, i, width)
+        run.mask = outer
+        if mask is None:
+            return
+        _note(run, source, origin, mask, trace.LOAD, node, width)
+        values = np.stack([np.broadcast_to(v, run.lanes_shape) for v in _fetch(run, source, origin, width)])
+        _note(run, shared, element, mask, trace.STORE, node, width)
+        if run.tracing and width == WIDTH:  # what was found in recorded counters is of 16 bytes
+            at = [np.broadcast_to(one * 4, run.lanes_shape).astype(np.int64) for one in (origin, element)]
+            run.trace.copied_again += trace.count_copies(*at, mask.full)
+        element = np.ascontiguousarray(np.broadcast_to(element, run.lanes_shape))
+        lanes = mask.full.copy()
+        if shared.root.in_flight is None:
+            shared.root.in_flight = np.zeros((run.nb, shared.root.row_bytes // 4), np.int32)
+        _mark(run, shared, element, lanes, run.event(node, shared.name), width)
+        run.copies.append(Copy(shared, element, lanes, np.full(run.lanes_shape, -1, np.int32), values, node))
+
+    return meaning
 
 
 def commit(run: Execution, node: ast.Call) -> None:
@@ -121,10 +125,11 @@ def wait(run: Execution, node: ast.Call, groups: object) -> None:
         done = waiting & one.lanes & (one.group >= 0) & (one.group < oldest_left)
         if not done.any():
             continue
-        _mark(run, one.array, one.element, done, 0)
+        width = len(one.values)
+        _mark(run, one.array, one.element, done, 0, width)
         one.lanes &= ~done
         mask = Mask(done, run.lanes_shape)
-        _hunt(run, one.array, one.element, mask, trace.STORE, one.node)
+        _hunt(run, one.array, one.element, mask, trace.STORE, one.node, width)
         _put(run, one.array, one.element, done, one.values)
     run.copies = [one for one in run.copies if one.lanes.any()]
 
@@ -250,7 +255,7 @@ def _put(run: Execution, array: Array, element: Lanes, lanes: np.ndarray, values
         flat[where + k] = one[lanes]
 
 
-def _mark(run: Execution, array: Array, element: np.ndarray, lanes: np.ndarray, event: int) -> None:
+def _mark(run: Execution, array: Array, element: np.ndarray, lanes: np.ndarray, event: int, width: int) -> None:
     rows = np.broadcast_to(run.rows, run.lanes_shape)[lanes]
-    for k in range(WIDTH):
+    for k in range(width):
         array.root.in_flight[rows, element[lanes] + k] = event
