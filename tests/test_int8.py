@@ -338,6 +338,22 @@ def test_every_plan_is_right_and_its_traffic_is_counted(monkeypatch, id, sizes):
         traffic.compare(one, problem).raise_if_different()
 
 
+@pytest.mark.parametrize("helpers", [0, 1, 4])
+@pytest.mark.parametrize("depth", [2, 3, 4, 5])
+def test_filters_on_their_way_and_warps_that_help_change_no_output(monkeypatch, depth, helpers):
+    """More chunks in flight than a group has, and more than there are; warps that have no products."""
+    for sizes in (
+        "N=1 C=264 H=5 W=9 K=3 bias zero_x=3 zero_y=5 -> N=1 C=264 F=72 H=5 W=9 bias zero_x=5",
+        "N=1 C=24 H=5 W=9 K=3 zero_y=5 -> N=1 C=24 F=40 H=5 W=9 relu zero_x=5",
+    ):
+        problem = problem_of(sizes)
+        stream = whole.Stream(problem.second, 32, -(-problem.second.F // 64), 64, 16, 32, depth, helpers)
+        assert stream.threads == 32 * (4 + helpers)
+        one = planned(monkeypatch, "fused/dwpw/int8", dwpw_5_int8.Plan(4, 8, 1, stream, 2))
+        ran(one, problem, problem.inputs(one.path, seed=7))
+        traffic.compare(one, problem).raise_if_different()
+
+
 @pytest.mark.parametrize(
     ("id", "sizes", "change"),
     [

@@ -4,8 +4,11 @@ An int8 takes so little room that a block can hold all channels of its pixels be
 channels are 64 KiB. So the two layers come one after the other. First threads slide down strips of the tile, 4 channels
 each, x straight from global memory, their outputs requantised by the first layer's factors and zero point (`strip`, as
 it stands in depthwise2d). What lies outside x's map is the first layer's zero_x. Then warps multiply the tile with the
-filters, which come to shared memory a chunk of channels at a time, three chunks on their way, some already while the
-depthwise outputs are made; the sums are requantised by the second layer (`whole`).
+filters, which come to shared memory a chunk of channels at a time, some already while the depthwise outputs are made;
+the sums are requantised by the second layer (`whole`).
+
+Few blocks of few warps wait most of the time: a strip for each row of x, and then the products for each chunk. So a
+block may have warps that only slide and copy (`helpers`), and more chunks on their way than three.
 
 What is between the layers is the second layer's x, zero point included: the sum of its filters' words takes care of
 that, as in pointwise. And it is never in global memory: that saves writing and reading N*C*P*Q bytes.
@@ -17,7 +20,9 @@ Traffic: each strip's x and filters; w2 for each tile; y once; b and m of either
 """
 
 import functools
-from dataclasses import dataclass
+import itertools
+import math
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numba import float32, int32, uint32
@@ -30,8 +35,13 @@ from dwlab.target import cuda
 from dwlab.traffic import Traffic
 from dwlab.tuned_for import MULTIPROCESSORS, REGISTERS, SHARED
 
+# What the choice of a plan goes by, in ns, from times of 18 pairs on an H200: until a block's first x has come, and for
+# each of its threads; from a row of x to the next that a strip reads; from a chunk of filters to the next, beside a part
+# for each copy that a thread starts, and the time of a copy's way, which all chunks in flight share; outputs of 16 x 32
+# sums. How STEP, COPY and WAY share the time of a chunk those pairs do not tell: it is guessed.
+START, THREAD, ROW, STEP, COPY, WAY, OUTPUTS = 2200, 1, 160, 140, 20, 800, 160
 STARTED = 4  # instructions of warps that a multiprocessor starts in a ns
-START = 1500  # ns: until a block's first x has come
+REQUANTISED = 25  # outputs that one does
 SHAPES = (  # height and width of a tile of pixels, filters of a product, and rows and columns of a warp's
     (8, 8, 128, 32, 32), (8, 8, 64, 16, 32), (8, 8, 64, 32, 32), (8, 8, 32, 16, 32), (4, 8, 128, 16, 32),
     (4, 8, 64, 16, 32), (4, 8, 32, 16, 32), (2, 8, 128, 16, 32), (2, 8, 64, 16, 32), (8, 16, 128, 32, 64),
@@ -101,9 +111,14 @@ def candidates(problem):
     T = 2 if one.K <= 3 and one.stride == 1 else 1
     found = []
     for TH, TW, BN, WM, WN in SHAPES:
-        for parts in (1, 2, 3, 4, 6, 8):
-            stream = whole.Stream(two, TH * TW, -(-two.F // (BN * parts)), BN, WM, WN)
+        for parts, depth, helpers in itertools.product((1, 2, 3, 4, 6, 8), (3, 5), (0, 1, 3)):
+            stream = whole.Stream(two, TH * TW, -(-two.F // (BN * parts)), BN, WM, WN, depth)
+            stream = replace(stream, helpers=helpers * stream.warps)
             plan = Plan(TH, TW, parts, stream, T)
+            if helpers and (stream.threads > 512 or stream.threads * (WM * WN // 32 + 100) > REGISTERS):
+                continue
+            if depth > 3 and stream.groups * stream.chunks <= 3:  # all of them are there at once
+                continue
             if plan.shared_bytes <= SHARED and (parts == 1 or BN * parts < two.F + BN):
                 found.append(plan)
     return found
@@ -111,21 +126,27 @@ def candidates(problem):
 
 @functools.cache
 def choose(problem, images):
-    """The plan of the least time, roughly: depthwise outputs, then products or the chunks of filters on their way."""
+    """The plan of the least time, roughly: rows of depthwise outputs and chunks of filters, one after the other."""
     one = problem.first
 
     def cost(plan):
         stream, strips = plan.stream, plan.strips(plan.rows)
         number = images * -(-one.P // plan.TH) * -(-one.Q // plan.TW) * plan.parts
-        fit = SHARED // (plan.shared_bytes + 1024), REGISTERS // (stream.threads * (stream.WM * stream.WN // 32 + 70))
-        here, turns = -(-number // MULTIPROCESSORS), -(-number // (MULTIPROCESSORS * max(1, min(fit))))
-        instructions = plan.T * (40 * one.K + plan.rows * 14) + (plan.rows * one.stride + one.K) * (10 + 10 * one.K)
-        depthwise = strips * instructions / 32 / STARTED
-        alone = -(-strips // stream.threads) * instructions * stream.threads / 32 / STARTED + START  # in its own time
-        outputs = stream.rows * stream.BN * stream.groups
-        product = 2 * outputs * one.C / whole.PER_NS + outputs / whole.WRITTEN
-        steps = stream.groups * stream.chunks * whole.LATER
-        return max(here * (depthwise + product), turns * (alone + max(steps, product)))
+        size = stream.WM * stream.WN // 32
+        fit = SHARED // (plan.shared_bytes + 1024), REGISTERS // (stream.threads * (size + 70)), 2048 // stream.threads
+        fit = max(1, min(fit))
+        here = min(fit, -(-number // MULTIPROCESSORS))  # blocks at a time
+        turns = max(1, number / (MULTIPROCESSORS * fit))
+        turns = (turns + math.ceil(turns)) / 2  # blocks of the last turn start before all of those before are done
+        rows = (plan.rows - 1) * one.stride + one.K
+        instructions = plan.T * (40 * one.K + plan.rows * 14) + rows * (10 + 10 * one.K)
+        depthwise = -(-strips // stream.threads) * max(rows * ROW, instructions)  # a warp starts one in a ns
+        depthwise = max(depthwise, here * strips * instructions / 32 / STARTED)
+        sums = stream.rows * stream.BN
+        step = STEP + COPY * stream.BN * stream.chunk / 4 / stream.threads + WAY / (stream.depth - 1)
+        step = max(step, here * 2 * sums * 4 * stream.chunk / whole.PER_NS)
+        outputs = max(size / 16 * OUTPUTS, here * sums / REQUANTISED)
+        return turns * (START + THREAD * stream.threads + depthwise + stream.groups * (stream.chunks * step + outputs))
 
     return min(candidates(problem), key=cost)
 

@@ -85,7 +85,7 @@ def finish(layer: Pointwise, tile: tiles.WarpTile, put: Any, get: Any = None, ha
         every = in_turn([rows(i, q) for i in range(tile.M // 16)], arguments=8)
 
         @cuda.jit(device=True, forceinline=True)
-        def columns(acc, lane, y, b, m, r, m0, n0):
+        def inside(acc, lane, y, b, m, r, m0, n0):
             begin = cuda.local.array(8, int32)
             factor = cuda.local.array(8, float32)
             t = uint32(lane % uint32(4))
@@ -107,6 +107,14 @@ def finish(layer: Pointwise, tile: tiles.WarpTile, put: Any, get: Any = None, ha
                     begin[2 * j] = int32(begin[2 * j] - int32(ZERO) * one)
                     begin[2 * j + 1] = int32(begin[2 * j + 1] - int32(ZERO) * two)
             every(acc, begin, factor, lane, y, r, m0, n0)
+
+        if F % tile.N == 0:
+            return inside
+
+        @cuda.jit(device=True, forceinline=True)
+        def columns(acc, lane, y, b, m, r, m0, n0):
+            if uint32(n0 + uint32(8 * q)) < uint32(F):  # of all lanes, or none: the last tile may lie beyond F
+                inside(acc, lane, y, b, m, r, m0, n0)
 
         return columns
 
@@ -329,7 +337,6 @@ def vectors_read(layer: Pointwise, N: int) -> np.ndarray:
     return (1 + layer.bias) * once
 
 
-DEPTH = 3  # chunks of filters in shared memory at a time: one to compute with, two on their way
 CHUNK = 32  # words of channels in a chunk, at most
 
 
@@ -342,7 +349,9 @@ def chunk(words: int) -> int:
 class Stream:
     """The products of `rows` pixels, all in shared memory, with `groups` times BN filters, by warps of WM x WN.
 
-    layer: the pointwise layer. rows is a multiple of WM, BN of WN, WN of 32.
+    layer: the pointwise layer. rows is a multiple of WM, BN of WN, WN of 32. depth: chunks of filters in shared memory
+    at a time, one to compute with and the others on their way, 2 to 5. helpers: so many warps more copy filters, and do
+    what a block does before, but have no products.
     """
 
     layer: Pointwise
@@ -351,11 +360,18 @@ class Stream:
     BN: int
     WM: int
     WN: int
+    depth: int = 3
+    helpers: int = 0
+
+    @property
+    def warps(self) -> int:
+        """That have products."""
+        return self.rows // self.WM * (self.BN // self.WN)
 
     @property
     def threads(self) -> int:
         """Of a block."""
-        return 32 * (self.rows // self.WM) * (self.BN // self.WN)
+        return 32 * (self.warps + self.helpers)
 
     @property
     def words(self) -> int:
@@ -395,7 +411,7 @@ class Stream:
     @property
     def w_words(self) -> int:
         """Of shared memory for chunks of filters."""
-        return DEPTH * self.BN * self.w_pitch
+        return self.depth * self.BN * self.w_pitch
 
     @property
     def tile(self) -> tiles.WarpTile:
@@ -416,6 +432,7 @@ class Stream:
         BN, WM, WN, WARPS, PITCH, W_PITCH = self.BN, self.WM, self.WN, self.BN // self.WN, self.pitch, self.w_pitch
         product = self.tile
         SIZE, zero, add = product.size + product.more, product.zero, product.add
+        ALL, MINE, DEPTH, wait = self.helpers == 0, self.warps, self.depth, blocks.WAITS[self.depth - 2]
         finished = finish(self.layer, product, put, get, halves)
         bring = blocks.bring(BN, CHUNK, W_PITCH, self.threads, self.layer.F, self.words, self.words)
 
@@ -436,7 +453,7 @@ class Stream:
             a0, b0 = uint32(x_at + row * uint32(PITCH)), uint32(w_at + column * uint32(W_PITCH))
             here, there = uint32(0), uint32((DEPTH - 1) * STEP)
             for step in range(STEPS):
-                ptx.wait(1)  # DEPTH - 2
+                wait()
                 cuda.syncthreads()  # this chunk has come for all threads, and all are done with the one before
                 group, chunk = uint32(uint32(step) // uint32(CHUNKS)), uint32(uint32(step) % uint32(CHUNKS))
                 ahead = uint32(step + (DEPTH - 1))
@@ -444,10 +461,11 @@ class Stream:
                     f, c = uint32(f0 + ahead // uint32(CHUNKS) * uint32(BN)), uint32(ahead % uint32(CHUNKS))
                     bring(pool, uint32(w_at + there), w, uint32(0), f, uint32(c * uint32(CHUNK)), t)
                 ptx.commit()
-                add(acc, pool, uint32(a0 + chunk * uint32(CHUNK)), pool, uint32(b0 + here), lane)
-                if chunk == uint32(CHUNKS - 1):
-                    finished(acc, lane, y, b, m, r, uint32(m0 + row), uint32(f0 + group * uint32(BN) + column))
-                    zero(acc)
+                if ALL or warp < uint32(MINE):
+                    add(acc, pool, uint32(a0 + chunk * uint32(CHUNK)), pool, uint32(b0 + here), lane)
+                    if chunk == uint32(CHUNKS - 1):
+                        finished(acc, lane, y, b, m, r, uint32(m0 + row), uint32(f0 + group * uint32(BN) + column))
+                        zero(acc)
                 there = here
                 here = uint32(0) if here == uint32((DEPTH - 1) * STEP) else uint32(here + uint32(STEP))
 
