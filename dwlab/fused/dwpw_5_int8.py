@@ -36,9 +36,9 @@ from dwlab.traffic import Traffic
 from dwlab.tuned_for import MULTIPROCESSORS, REGISTERS, SHARED
 
 # What the choice of a plan goes by, in ns, from times of 18 pairs on an H200: until a block's first x has come, and for
-# each of its threads; from a row of x to the next that a strip reads; from a chunk of filters to the next, beside a part
-# for each copy that a thread starts, and the time of a copy's way, which all chunks in flight share; outputs of 16 x 32
-# sums. How STEP, COPY and WAY share the time of a chunk those pairs do not tell: it is guessed.
+# each of its threads; from a row of x to the next that a strip reads; from a chunk of filters to the next, beside a
+# part for each copy that a thread starts, and the time of a copy's way, which all chunks in flight share; 16 x 32
+# outputs. How STEP, COPY and WAY share the time of a chunk those pairs do not tell: it is guessed.
 START, THREAD, ROW, STEP, COPY, WAY, OUTPUTS = 2200, 1, 160, 140, 20, 800, 160
 STARTED = 4  # instructions of warps that a multiprocessor starts in a ns
 REQUANTISED = 25  # outputs that one does
