@@ -37,7 +37,8 @@ SHAPES = (  # of a block's tile, rows and columns, and of its warps' tiles
     (128, 128, 64, 64), (128, 64, 32, 64), (64, 128, 32, 64), (64, 64, 32, 32), (128, 32, 32, 32), (32, 128, 32, 32),
     (32, 64, 16, 32), (32, 32, 16, 32), (16, 128, 16, 32), (16, 64, 16, 32),
 )  # fmt: skip
-PER_NS, READ, WRITTEN = 6000, 40, 20  # operations of a multiprocessor in a ns; bytes that all of them read, one writes
+PER_NS, READ = 6000, 40  # operations of a multiprocessor in a ns, and bytes that each reads where all do
+WRITTEN, EACH = 30, 1.7  # outputs that it requantises in a ns, at most, and for each warp that is there, of 8 or more
 START, LATER = 1200, 250  # ns: until the first chunk has come, and from one to the next where nothing takes longer
 
 
@@ -87,17 +88,19 @@ def kernel(layer, images):
 
 @functools.cache
 def choose(layer, images):
-    """The plan of the least time, roughly: products, what is read, or chunks one after the other."""
+    """The plan of the least time, roughly: products, what is read, or chunks one after the other; then outputs."""
 
     def cost(shape):
         plan = planned(layer, images, *shape)
         here = -(-plan.blocks // MULTIPROCESSORS)  # blocks of the multiprocessor that has most
         by_registers = REGISTERS // (plan.threads * (plan.tile.size + 60))
-        fit = max(1, min(tuned_for.SHARED // (plan.shared_bytes + 1024), by_registers))
+        fit = max(1, min(tuned_for.SHARED // (plan.shared_bytes + 1024), by_registers, 2048 // plan.threads))
         turns = -(-plan.blocks // (MULTIPROCESSORS * fit))
         products = here * 2 * plan.BM * plan.BN * plan.chunks * plan.terms / PER_NS
         read = plan.blocks * (plan.BM + plan.BN) * plan.chunks * plan.terms / (READ * MULTIPROCESSORS)
-        written = here * plan.BM * plan.BN / WRITTEN
+        columns = -(-layer.F // 32) * 32 / plan.across  # of a block: beyond the last filter none is requantised
+        warps = max(8, min(fit, here) * plan.threads / 32)
+        written = here * plan.BM * columns / min(WRITTEN, EACH * warps)
         return max(products, read, turns * plan.chunks * LATER) + written + turns * START
 
     return planned(layer, images, *min(SHAPES, key=cost))
