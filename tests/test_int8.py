@@ -409,6 +409,24 @@ def test_rows_are_read_and_written_in_the_largest_pieces_that_they_are_whole_in(
     assert found["x", "load"] == found["w", "load"] == found["y", "store"] == size
 
 
+@pytest.mark.parametrize(("stride", "BN"), [(1, 32), (1, 64), (2, 32), (2, 64)])
+def test_strips_of_a_warp_read_other_banks(monkeypatch, stride, BN):
+    """What is between the layers: 8 or 16 words of channels a pixel, and strips two pixels apart."""
+    side = (8 - 1) * stride + 3 - 2
+    problem = problem_of(
+        f"N=1 C=24 F=64 H={side} W={side} zero_y=3 -> N=1 C=64 H={side} W={side} K=3 stride {stride} zero_x=3"
+    )
+    pixels = ((4 - 1) * stride + 3) * ((8 - 1) * stride + 3)
+    stream = whole.Stream(problem.first, -(-pixels // 16) * 16, 1, BN, 16, 32)
+    one = planned(monkeypatch, "fused/pwdw/int8", pwdw_4_int8.Plan(4, 8, 64 // BN, stream, 1, 3, stride))
+    how = one.launch(problem)
+    seen = simt.xray(
+        one.kernel_for(problem), how.grid, how.block, *one.example(problem), shared_bytes=how.shared_bytes
+    ).accesses
+    (read,) = [access for access in seen if (access.array, access.kind, access.itemsize) == ("pool", "load", 4)]
+    assert read.requests > 0 and read.bank_conflicts == 0
+
+
 def test_no_load_transposes_bytes():
     with pytest.raises(ValueError, match="int8 operands are in order 'k', not 'k' and 'mn'"):
         tiles.tensor("int8", 32, 32, 64, 20, 36, "k", "mn")

@@ -58,7 +58,11 @@ class Plan:
     def pitch(self):
         """Words between pixels of what is between the layers: lanes of neighbouring strips read other banks."""
         words = self.stream.BN // 4
-        return words + (8 if words * self.T * self.S % 32 == 0 and words < 32 else 0)
+        strips = np.arange(max(1, 32 // words))[:, None]  # of a warp, T * S pixels apart
+        for pitch in range(words, words + 32, 4):
+            if len(np.unique((strips * self.T * self.S * pitch + np.arange(words)) % 32)) == 32:
+                return pitch
+        return words
 
     @property
     def shared_bytes(self):
