@@ -354,6 +354,20 @@ def test_filters_on_their_way_and_warps_that_help_change_no_output(monkeypatch, 
         traffic.compare(one, problem).raise_if_different()
 
 
+def test_few_blocks_that_wait_get_helpers_and_more_on_their_way():
+    few = problem_of("N=1 C=1536 H=7 W=7 K=3 -> N=1 C=1536 F=256 H=7 W=7").kernel_key
+    chosen = dwpw_5_int8.choose(few, 1).stream
+    assert chosen.helpers > 0 and chosen.depth > 3
+    for plan in dwpw_5_int8.candidates(few):
+        one = plan.stream
+        registers = one.WM * one.WN // 32 + 100  # more than any of its threads takes
+        assert one.helpers == 0 or (one.threads <= 512 and one.threads * registers <= 65536)
+    short = problem_of("N=1 C=64 H=8 W=8 K=3 -> N=1 C=64 F=64 H=8 W=8").kernel_key
+    assert all(
+        one.depth == 3 or one.groups * one.chunks > 3 for one in (p.stream for p in dwpw_5_int8.candidates(short))
+    )
+
+
 @pytest.mark.parametrize(
     ("id", "sizes", "change"),
     [
