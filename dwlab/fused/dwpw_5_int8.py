@@ -115,7 +115,8 @@ def candidates(problem):
             stream = whole.Stream(two, TH * TW, -(-two.F // (BN * parts)), BN, WM, WN, depth)
             stream = replace(stream, helpers=helpers * stream.warps)
             plan = Plan(TH, TW, parts, stream, T)
-            if helpers and (stream.threads > 512 or stream.threads * (WM * WN // 32 + 100) > REGISTERS):
+            registers = WM * WN // 32 + 85 + 5 * one.K  # more than a thread takes
+            if helpers and (stream.threads > 512 or stream.threads * registers > REGISTERS):
                 continue
             if depth > 3 and stream.groups * stream.chunks <= 3:  # all of them are there at once
                 continue
