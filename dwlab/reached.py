@@ -36,19 +36,19 @@ IDEAL = Reached()
 TABLE: dict[tuple[str, str], Reached] = {
     ("dw", "float16"): Reached(memory=0.969, depthwise=0.369, pointwise=1, kernel_us=2.24, waits=0),
     ("dw", "float32"): Reached(memory=0.995, depthwise=0.166, pointwise=1, kernel_us=1.83, waits=0),
-    ("dw", "int8"): Reached(memory=1, depthwise=0.0948, pointwise=1, kernel_us=1.98, waits=0),
+    ("dw", "int8"): Reached(memory=0.686, depthwise=0.24, pointwise=1, kernel_us=2.72, waits=0),
     ("dwpw", "float16"): Reached(memory=0.455, depthwise=0.512, pointwise=0.243, kernel_us=2.23, waits=0),
     ("dwpw", "float32"): Reached(memory=0.638, depthwise=0.593, pointwise=0.264, kernel_us=2.24, waits=0),
     ("dwpw", "int8"): Reached(memory=0.147, depthwise=1, pointwise=1, kernel_us=4.7, waits=0),
     ("pw", "float16"): Reached(memory=0.464, depthwise=1, pointwise=0.803, kernel_us=1.76, waits=0),
     ("pw", "float32"): Reached(memory=0.462, depthwise=1, pointwise=0.347, kernel_us=2.39, waits=0),
-    ("pw", "int8"): Reached(memory=0.263, depthwise=1, pointwise=0.999, kernel_us=2.28, waits=0),
+    ("pw", "int8"): Reached(memory=0.316, depthwise=1, pointwise=1, kernel_us=2.45, waits=0),
     ("pwdw", "float16"): Reached(memory=0.288, depthwise=0.0853, pointwise=0.729, kernel_us=2.44, waits=0),
     ("pwdw", "float32"): Reached(memory=0.315, depthwise=0.617, pointwise=0.176, kernel_us=2.83, waits=0),
-    ("pwdw", "int8"): Reached(memory=1, depthwise=0.912, pointwise=1, kernel_us=7.37, waits=0),
+    ("pwdw", "int8"): Reached(memory=0.131, depthwise=0.0604, pointwise=0.89, kernel_us=3.27, waits=0),
     ("pwpw", "float16"): Reached(memory=0.368, depthwise=1, pointwise=0.984, kernel_us=4.29, waits=0),
     ("pwpw", "float32"): Reached(memory=0.38, depthwise=1, pointwise=0.0863, kernel_us=4.15, waits=0),
-    ("pwpw", "int8"): Reached(memory=1, depthwise=1, pointwise=1, kernel_us=16.8, waits=0),
+    ("pwpw", "int8"): Reached(memory=1, depthwise=1, pointwise=1, kernel_us=16.2, waits=0),
 }
 """Kind of kernel and storage type -> what was fitted. Rotating buffers hide most waits: none are left."""
 

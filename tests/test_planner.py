@@ -670,8 +670,10 @@ def test_a_plan_as_text_markdown_html_and_json():
 
 
 def test_the_pairs_that_are_fused_are_summed_up():
-    runs = [run for run in records.load_runs() if any(row["op"] == "fused" for row in run.sections.get("layers", ()))]
-    run = runs[-1]
+    def has_pairs(run):
+        return any((row["op"], row["dtype"]) == ("fused", "float32") for row in run.sections.get("layers", ()))
+
+    run = [run for run in records.load_runs() if has_pairs(run)][-1]
     rows = [line for line in report.chosen_summary([run]).splitlines() if line.startswith("| float")]
     wanted = [[f"| {dtype}", f"{batch}"] for dtype in ("float32", "float16") for batch in (1, 32)]
     assert [line.split(" | ")[:2] for line in rows] == wanted

@@ -45,7 +45,8 @@ def of(N, C, F, H, W, layout, dtype, bias=True, activation="relu6", residual=Fal
         (of(1, 80, 70, 9, 9, "NHWC", "float16"), (64, 64, 32, 32, 16)),  # rows of y that are no whole pieces
         (of(2, 72, 136, 8, 11, "NCHW", "float16"), (128, 128, 64, 64, 32)),
         (of(2, 40, 66, 4, 10, "NCHW", "float16", residual=True), (192, 192, 48, 96, 32)),
-        (of(1, 44, 70, 5, 9, "NHWC", "float32"), (128, 128, 64, 64, 32)),
+        (of(1, 44, 70, 5, 9, "NHWC", "float32"), (128, 128, 64, 64, 32)),  # steps in halves, as the next
+        (of(1, 44, 104, 10, 7, "NHWC", "float32", residual=True), (192, 192, 48, 96, 32)),
         (of(1, 36, 70, 10, 5, "NHWC", "float32", residual=True), (192, 128, 48, 64, 32)),
         (of(2, 36, 72, 7, 9, "NCHW", "float32"), (64, 64, 32, 32, 32)),
         (of(1, 44, 130, 8, 10, "NCHW", "float32"), (128, 128, 64, 64, 16)),

@@ -454,6 +454,12 @@ def test_the_newest_row_of_each_network_counts(tmp_path):
     new = recorded(tmp_path, [row()])
     rows, used = report.networks([old, new])
     assert [one["speedup_vs_peer"] for one in rows] == [2, 2] and used == [old, new]
+    faster = [row(speedup=1.5, peer="PyTorch 2.11 torch.compile"), row(speedup=1.0, peer="PyTorch 2.10 eager"),
+              row(speedup=1.0, batch=1), row(speedup=1.2, dtype="int8", peer_dtype="float16")]  # fmt: skip
+    ran = [recorded(tmp_path, [one], f"2026-11-19T10:0{i}:00+00:00") for i, one in enumerate(faster)]
+    newest = next(one for one in report.networks([*ran, new])[0] if one["batch"] == 32 and one["dtype"] == "float32")
+    assert (newest["peer"], newest["peer_time_us"]) == ("PyTorch 2.11 torch.compile", 75)  # of its own version alone
+    assert newest["speedup_vs_peer"] == pytest.approx(1.5)
     other = dataclasses.replace(new, environment=dict(new.environment) | {"gpu": "NVIDIA T4"})
     assert report.networks([old, new, other])[1] == [other]
     assert report.networks([old, new, other], "NVIDIA H200")[1] == [old, new]

@@ -13,7 +13,8 @@ chunks on their way: three where the tiles are large, else two.
 In 16 bits mma is so fast that shared memory is the next to run out: a warp's tile of 64 x 32 reads 6 KiB for 32
 products, one of 48 x 96 9 KiB for 72. So warps' tiles are large, few warps fit, and each reads a step's operands before
 the products of the step before (`ahead`) instead of waiting, the next chunk's before the last products of this one:
-tensor cores work while the barrier is passed. At the end lanes trade sums, so that each stores 16 bytes.
+tensor cores work while the barrier is passed. At the end lanes trade sums, so that each stores 16 bytes. In float32 the
+largest tiles' steps are computed in two halves, or registers would not do (tiles.in_halves).
 
 How large a block's tile is depends on the layer: large ones read less, each x once for BN filters and each w once for
 BM pixels, but blocks come in turns of 132, and multiprocessors without one are lost. `choose` weighs mma's rate, shared
@@ -147,7 +148,7 @@ def planned(layer, images, BM, BN, WM, WN, most, depth=DEPTH):
     chunk = min(most, -(-one.words // 8) * 8)  # of 8 words: a product's K
     depth = max(2, min(depth, -(-one.words // chunk) + 1))
     b_pitch = tiles.pitch(BN // one.each, "mn", layer.dtype) if one.nchw else chunk
-    tile = tiles.tensor(layer.dtype, WM, WN, chunk * one.each, chunk, b_pitch, "k", one.b_order, True)
+    tile = tiles.tensor(layer.dtype, WM, WN, chunk * one.each, chunk, b_pitch, "k", one.b_order, True, registers=255)
     return blocks.Plan(one, tile, BM, BN, chunk, depth, chunk, b_pitch)
 
 

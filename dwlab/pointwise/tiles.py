@@ -60,6 +60,7 @@ from dwlab.target import cuda
 ORDERS = ("k", "mn")
 STEPS = {"float32": 8, "float16": 16, "bfloat16": 16, "int8": 32}  # of K: 8 words, one mma
 ONES = 0x01010101  # four int8
+REST = 24  # registers for a step's B, addresses and counters, about
 
 
 @dataclass(frozen=True)
@@ -288,7 +289,7 @@ def _ffma(TM: int, TN: int, LM: int, K: int, a_pitch: int, b_pitch: int) -> Warp
 
 def tensor(
     dtype: str, M: int, N: int, K: int, a_pitch: int, b_pitch: int, a_order: str = "k", b_order: str = "k",
-    ahead: bool = False, columns: bool = False,
+    ahead: bool = False, columns: bool = False, registers: int = 0,
 ) -> WarpTile:  # fmt: skip
     """M x N sums on tensor cores, of float32 (by three products of tf32), float16, bfloat16 or int8.
 
@@ -299,6 +300,7 @@ def tensor(
     ahead: in 16 bits operands are read one step of K before their products. That takes (M + N) / 4 more registers, and
     a warp need not wait for shared memory; otherwise it does, and other warps must fill the time.
     columns: int8, the sums of B's columns too; without it they are left 0.
+    registers: float32, that a thread has for it (`in_halves`); 0: steps stay whole, whatever spills.
     """
     step = STEPS[dtype]
     if dtype == "int8" and (a_order, b_order) != ("k", "k"):
@@ -310,13 +312,26 @@ def tensor(
             raise ValueError(f"{name}={words} must be a multiple of 4")
     if a_order not in ORDERS or b_order not in ORDERS:
         raise ValueError(f"a_order={a_order!r} and b_order={b_order!r} must be of {ORDERS}")
-    return _tensor(dtype, M, N, K, a_pitch, b_pitch, a_order, b_order, ahead, columns)
+    halves = dtype == "float32" and registers > 0 and in_halves(M, N, registers)
+    return _tensor(dtype, M, N, K, a_pitch, b_pitch, a_order, b_order, ahead, columns, halves)
+
+
+def in_halves(M: int, N: int, registers: int) -> bool:
+    """Whether a warp computes each step of its float32 sums in two halves, so that so many registers are enough.
+
+    The compiler adds what the tensor cores give to the sums after all of a step's products: till then both are alive,
+    twice the sums, and the two halves of A's numbers, M / 2. With 64 x 64 that is more than a thread may have. It
+    moves nothing past a branch, so with one between the halves only half of the products wait. Tried on an H200: warps
+    of 48 x 96 became faster; where only a few bytes spilled, as in fused/pwdw/strips, branches cost more than they
+    saved, so those kernels do not ask for it.
+    """
+    return 2 * (M * N // 32) + M // 2 + REST > registers
 
 
 @functools.cache
 def _tensor(
     dtype: str, M: int, N: int, K: int, a_pitch: int, b_pitch: int, a_order: str, b_order: str, ahead: bool,
-    columns: bool,
+    columns: bool, halves: bool,
 ) -> WarpTile:  # fmt: skip
     MI, NJ, TURNS, FLOAT32 = M // 16, N // 8, K // STEPS[dtype], dtype == "float32"
     bring_a, bring_b = _bring_a(MI, a_pitch, a_order, FLOAT32), _bring_b(a_pitch=b_pitch, order=b_order, wide=FLOAT32)
@@ -345,18 +360,21 @@ def _tensor(
     if FLOAT32:
 
         @cuda.jit(device=True, forceinline=True)
-        def add(acc, a, a0, b, b0, lane):
-            big = cuda.local.array(LEFT, float32)
-            small = cuda.local.array(LEFT, float32)
-            words = cuda.local.array(4, float32)
-            part = cuda.local.array(4, float32)
-            for s in range(TURNS):
-                bring_a(big, a, a0, lane, s)
-                for i in range(LEFT):
-                    whole = big[i]
-                    big[i] = upper(whole)
-                    small[i] = whole - big[i]
-                for j in range(NJ // 2):
+        def split(big, small, a, a0, lane, s):
+            bring_a(big, a, a0, lane, s)
+            for i in range(LEFT):
+                whole = big[i]
+                big[i] = upper(whole)
+                small[i] = whole - big[i]
+
+        def across(first: int, end: int) -> Any:
+            """The products of step s of columns 16 * first to 16 * end - 1."""
+
+            @cuda.jit(device=True, forceinline=True)
+            def across(acc, big, small, b, b0, lane, s):
+                words = cuda.local.array(4, float32)
+                part = cuda.local.array(4, float32)
+                for j in range(first, end):
                     bring_b(words, b, b0, lane, s, j)
                     for h in range(2):
                         p, q = upper(words[2 * h]), upper(words[2 * h + 1])
@@ -368,6 +386,27 @@ def _tensor(
                             product(part, 0, big, i, p, q)
                             for e in range(4):
                                 acc[4 * (NJ * i + 2 * j + h) + e] += part[e]
+
+            return across
+
+        first = across(0, -(-NJ // 4) if halves else NJ // 2)
+        others = across(-(-NJ // 4), NJ // 2)
+
+        @cuda.jit(device=True, forceinline=True)
+        def add(acc, a, a0, b, b0, lane):
+            big = cuda.local.array(LEFT, float32)
+            small = cuda.local.array(LEFT, float32)
+            if halves:
+                for turn in range(2 * TURNS):
+                    if turn % 2 == 0:
+                        split(big, small, a, a0, lane, turn // 2)
+                        first(acc, big, small, b, b0, lane, turn // 2)
+                    else:
+                        others(acc, big, small, b, b0, lane, turn // 2)
+            else:
+                for s in range(TURNS):
+                    split(big, small, a, a0, lane, s)
+                    first(acc, big, small, b, b0, lane, s)
 
     elif ahead:
         add, parts = _ahead(MI, NJ, TURNS, bring_a, bring_b, product)

@@ -1,0 +1,61 @@
+"""What pointwise/tensor makes of layers that leave it few registers spills nothing; and benchmarks/spills.py."""
+
+import pytest
+from compiler import needs_compiler
+from test_benchmarks import script
+
+from dwlab import inspect
+from dwlab.layers import Pointwise
+from dwlab.pointwise import forward_4_tensor, tiles
+from dwlab.stages import stage
+
+spills = script("spills")
+
+
+def pointwise(C, F, side):
+    return Pointwise(32, C, F, side, side, layout="NHWC", bias=True, activation="relu")
+
+
+@needs_compiler
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [
+        ("pointwise/forward/tensor", pointwise(728, 728, 14)),  # warps of 48 x 96 sums
+        ("pointwise/forward/tensor", pointwise(128, 128, 56)),  # of 64 x 64
+    ],
+    ids=str,
+)
+def test_layers_of_networks_that_few_registers_are_left_for_spill_nothing(name, problem):
+    found = inspect.compile(stage(name), problem=problem, cc="9.0")
+    assert (found.spill_stores, found.spill_loads, found.local_bytes, found.float64_instructions) == (0, 0, 0, 0)
+    assert found.occupancy.blocks_per_sm > 0 and not found.accesses("local")
+
+
+def test_a_step_is_computed_in_halves_where_its_products_would_not_find_registers():
+    sizes = {(tile.M, tile.N) for tile in (forward_4_tensor.planned(pointwise(728, 728, 14).kernel_key, 32, *shape).tile
+                                           for shape in forward_4_tensor.SHAPES)}  # fmt: skip
+    assert {size for size in sizes if tiles.in_halves(*size, 255)} == {(48, 96), (64, 64)}
+    assert not tiles.in_halves(64, 64, 320)
+
+
+def test_the_census_lists_each_kernel_once_and_names_those_that_spill(monkeypatch, capsys):
+    found = list(spills.kernels(["fused/pwpw"], ["float32"], ["mobilenet_v2"], [32, 1], "NHWC", 1))
+    assert len({(one.id, problem) for one, problem in found}) == len(found) > 1
+    assert {problem.N for _, problem in found} == {1, 32}
+    given = ["--op", "fused/pwpw", "--dtype", "float32", "--network", "mobilenet_v2"]
+    assert spills.main([*given, "--list"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == f"{len(found)} kernels"
+
+    def compiled(one, problem, cc):
+        bytes = 8 if problem.N == 1 else 0
+        return inspect.Compiled(
+            one.id, str(problem), (9, 0), 128, bytes, bytes, bytes, 0, 1024, 256, None, 0, "", None, "", {}, ""
+        )
+
+    monkeypatch.setattr(spills.inspect, "compile", compiled)
+    assert spills.main(given) == 1
+    said = capsys.readouterr().out
+    assert f"{sum(problem.N == 1 for _, problem in found)} spill" in said and "128 registers    8 +   8 bytes" in said
+    assert spills.main([*given, "--batch", "32"]) == 0
+    assert spills.main(["--network", "lenet"]) == 2
+    assert "lenet" in capsys.readouterr().err
