@@ -19,7 +19,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dwlab import dependent_launch, peers, planner, records, roofline, timemodel
+from dwlab import dependent_launch, peers, planner, records, roofline, stages, timemodel
 from dwlab.machine import Ceilings
 from dwlab.problems import PAPER, PATHS
 from dwlab.records import Markdown, Measurement, Record, epochs
@@ -831,11 +831,24 @@ def tables(runs: Sequence[Record] | None = None) -> dict[str, Callable[[], str]]
         if dtype != "float32":
             made[f"{op}/{path}/{dtype}"] = functools.partial(records.table, op, path, dtype=dtype, runs=runs)
     for op, path in sorted(pairs):
-        made[f"{op}/{path}"] = functools.partial(records.table, op, path, runs=runs)
+        made[f"{op}/{path}"] = functools.partial(_path_table, op, path, runs)
         made[f"{op}/{path}/traffic"] = functools.partial(records.traffic_table, op, path, runs=runs)
         made[f"{op}/{path}/shapes"] = functools.partial(records.shapes_table, op, path, runs=runs)
     made["epoch"] = epochs.table
     return made
+
+
+def _path_table(op: str, path: str, runs: Sequence[Record]) -> str:
+    """records.table, and which of its stages have another kernel by now."""
+    text = records.table(op, path, runs=runs)
+    rows: list[Measurement] = []
+    for run in runs:
+        rows = [row for row in run.measurements if (row.op, row.path, row.dtype) == (op, path, "float32")] or rows
+    now = {one.name: one.digest for one in stages.stages(op, path)}
+    earlier = dict.fromkeys(row.stage for row in rows if row.kernel_sha256 not in (None, now.get(row.stage)))
+    if not earlier:
+        return text
+    return f"{text.rstrip()}\nOf an earlier kernel, which has changed since: {', '.join(earlier)}.\n"
 
 
 _MARK = re.compile(r"<!-- (begin|end):([^\s>]+) -->")

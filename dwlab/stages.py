@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import hashlib
 import importlib
 import inspect
 import operator
@@ -330,6 +331,11 @@ class Stage:
     def source(self) -> str:
         """What a lesson shows: the constants and the kernel, as they stand in the stage's file."""
         return _source((_PACKAGE.parent / self.file).read_text(encoding="utf-8"))
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the constants and the kernel, by which a record tells what it measured."""
+        return hashlib.sha256(self.source().encode()).hexdigest()
 
 
 @functools.cache

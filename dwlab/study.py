@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import functools
-import hashlib
 import json
 import math
 import sys
@@ -869,7 +868,7 @@ def study(
             if not here:
                 continue
             if bench is None:
-                made = [_with_record(row, kernel_digest(stage), runs) for row, stage in zip(made, here, strict=True)]
+                made = [_with_record(row, stage.digest, runs) for row, stage in zip(made, here, strict=True)]
             else:
                 made, ran = _timed(bench, here, made, shape, quick, progress)
                 tried += ran
@@ -1000,11 +999,6 @@ def _row(stage: Stage, shape: Problem, small: Problem, wrong: str, counted: int,
     )
 
 
-def kernel_digest(stage: Stage) -> str:
-    """SHA-256 of the stage's constants and kernel, by which a record tells what it measured."""
-    return hashlib.sha256(stage.source().encode()).hexdigest()
-
-
 def _with_record(row: Row, digest: str, runs: Sequence[records.Record]) -> Row:
     """The row with its newest recorded measurement, if there is one; said where its kernel was another then."""
     for run in reversed(runs):
@@ -1095,7 +1089,7 @@ def measurement(
         speedup_vs_peer=peer_us / timed.median_us if peer_us else None,
         predicted_bytes=row.predicted_bytes,
         order=stage.order,
-        kernel_sha256=kernel_digest(stage),
+        kernel_sha256=stage.digest,
         note=timed.note,
     )
 

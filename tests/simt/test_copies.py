@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numba import float32, uint32
 
-from dwlab import ptx, records, simt, stages, study
+from dwlab import ptx, records, simt, stages
 from dwlab.problems import SMALL
 from dwlab.simt.trace import count_copies
 from dwlab.target import cuda
@@ -18,7 +18,7 @@ def counted():
         found = []
         for one in here:
             stage = stages.stage(f"{one['op']}/{one['path']}/{one['stage']}")
-            same = digests.get((one["path"], one["stage"])) == study.kernel_digest(stage)
+            same = digests.get((one["path"], one["stage"])) == stage.digest
             found.append((stage, one["load_sectors"], same))
         if found:
             return found
