@@ -844,7 +844,7 @@ def _path_table(op: str, path: str, runs: Sequence[Record]) -> str:
     rows: list[Measurement] = []
     for run in runs:
         rows = [row for row in run.measurements if (row.op, row.path, row.dtype) == (op, path, "float32")] or rows
-    now = {one.name: one.digest for one in stages.stages(op, path)}
+    now = {one.name: one.digest for one in stages.stages() if (one.op, one.path) == (op, path)}
     earlier = dict.fromkeys(row.stage for row in rows if row.kernel_sha256 not in (None, now.get(row.stage)))
     if not earlier:
         return text

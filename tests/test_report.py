@@ -6,7 +6,7 @@ import dataclasses
 import pytest
 from test_records import CEILINGS, ENVIRONMENT, row
 
-from dwlab import problems, records, report, study, target
+from dwlab import problems, records, report, stages, study, target
 from dwlab.problems import PAPER, DepthwiseConv1d
 
 TIMES = {
@@ -95,6 +95,19 @@ def test_the_papers_own_ratio_follows_from_its_figures():
     assert 1 < times["epoch"] < times["convolution"]
     for figures in ms.values():
         assert sum(figures[path] for path in report.THREE) == pytest.approx(figures["total"], abs=0.05)
+
+
+def test_the_table_of_a_path_names_stages_whose_kernel_has_changed(tmp_path):
+    kernel = stages.stage("depthwise1d/forward/naive").digest
+    rows = [dataclasses.replace(measured("forward", "naive", 8000.0, 1), kernel_sha256=kernel)]
+    rows.append(dataclasses.replace(measured("forward", "shared", 1200.0, 3), kernel_sha256="0" * 64))
+    run = records.read_run(records.write(tmp_path, rows, ENVIRONMENT, CEILINGS))
+    shown = report.tables([run])["depthwise1d/forward"]()
+    assert shown.endswith("Of an earlier kernel, which has changed since: shared.\n")
+    run = dataclasses.replace(run, measurements=run.measurements[:1])
+    assert "earlier kernel" not in report.tables([run])["depthwise1d/forward"]()
+    gone = dataclasses.replace(run, measurements=(dataclasses.replace(run.measurements[0], op="gone"),))
+    assert report.tables([gone])["gone/forward"]().endswith("changed since: naive.\n")
 
 
 def test_another_shape_has_no_column_of_the_paper(tmp_path):
