@@ -7,9 +7,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dwlab import simt
+from dwlab.depthwise1d import channel_strips
 from dwlab.problems import DepthwiseConv1d
 from dwlab.references import allowed_error, reference
-from dwlab.stages import stages
+from dwlab.stages import stage, stages
 from dwlab.traffic import compare
 
 ROOF = [one for one in stages("depthwise1d") if one.aligned == 16]
@@ -91,9 +92,20 @@ def test_rows_of_every_length(one, problem):
 )
 def test_strips_of_every_length(one, problem):
     if not one.supports(problem):
-        assert one.path == "weight_grad" and problem.K > 64
-        pytest.skip("weight_grad's strips hold 64 taps at most: test_gradients.py sees what takes more")
+        assert one.path in ("weight_grad", "backward") and problem.K > 64
+        pytest.skip(f"{one.path}'s strips hold 64 taps at most: test_gradients.py sees what takes more")
     judge(one, problem)
+
+
+@pytest.mark.parametrize("shares", [(1, 3), (2, 4), (5, 1), (3, 16)], ids=str)
+@pytest.mark.parametrize("path", ["weight_grad", "backward"])
+def test_strips_are_shared_by_any_number_of_blocks_and_warps(path, shares, monkeypatch):
+    monkeypatch.setattr(channel_strips, "shares", lambda *_: shares)
+    one = stage(f"depthwise1d/{path}/strips")
+    for sizes in ((2, 2, 1300, 9, "same"), (9, 3, 72, 48), (40, 1, 100, 33)):
+        problem = DepthwiseConv1d(*sizes)
+        assert one.launch(problem).block == (32, shares[1]) and one.launch(problem).parts == shares[0]
+        judge(one, problem)
 
 
 @pytest.mark.parametrize("one", ROOF, **each)
@@ -101,7 +113,7 @@ def test_strips_of_every_length(one, problem):
 def test_any_other_shape_is_handed_over_with_launch_traffic_and_kernel(one, L, K):
     problem = DepthwiseConv1d(2, 3, L, K, "same")
     if one.supports(problem):
-        assert one.name == "strips" and L % 4 == 0 and K <= (64 if one.path == "weight_grad" else 128)
+        assert one.name == "strips" and L % 4 == 0 and K <= (64 if one.path in ("weight_grad", "backward") else 128)
         return
     taken = [other for other in stages("depthwise1d", one.path) if other.kernel_for(problem) is one.kernel_for(problem)]
     by = next(other for other in taken if other.supports(problem))
