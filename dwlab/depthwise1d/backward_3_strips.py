@@ -11,8 +11,8 @@ The next 32 strips are on their way while these are computed: dy and x have two 
 registers through the warp's whole share of the batch, and meet as in weight_grad's `strips`: deterministic, without
 atomics. A dy that is not finite meets zeros beyond a row's ends, as in warp_tiled.
 
-Predicted: dy once but for halos, x once, dx once: 12 bytes an element in place of 16, and 2 K multiply-adds for them:
-memory's time up to about K = 24, the arithmetic units' beyond.
+Predicted: dy once but for halos, x once, dx once: 12 bytes an element in place of 16, and 2 K multiply-adds for them.
+On an H200 these take as long as the bytes at about K = 45; with the other instructions, somewhat earlier.
 """
 
 import numpy as np

@@ -23,17 +23,17 @@ from dwlab.problems import DepthwiseConv1d
 from dwlab.stages import StageError, fits_uint32
 from dwlab.target import cuda
 from dwlab.traffic import warp_traffic
+from dwlab.tuned_for import MULTIPROCESSORS
 
 LANES = 32
-PROCESSORS = 132  # of an H200
 WARPS = 8  # of a block that has all of a channel: they find their pieces in turn, and add up in shared memory
 SHARED = 99 * 1024  # bytes of a block, which every GPU gives from compute capability 8.0 on
 WORTH = 10  # pieces of work that multiprocessors may wait for others, rather than a second kernel adds up parts;
 ALONE = 400  # of longer work its two microseconds are nothing beside what more warps bring
 
 AT_LEAST = 4  # where there are parts: pieces for a warp, as its sums' way through the tree costs half of one,
-FEW = 1056  # unless so few warps, 8 for each multiprocessor, are not there;
-MANY = 16896  # and no more warps than these: parts are bytes too
+FEW = 8 * MULTIPROCESSORS  # unless so few warps are not there;
+MANY = 128 * MULTIPROCESSORS  # and no more warps than these: parts are bytes too
 
 
 def per_row(L: int, each: int) -> int:
@@ -54,13 +54,13 @@ def shares(problem: DepthwiseConv1d, each: int, words_of_warp: int) -> tuple[int
     """
     fits_uint32(problem)
     pieces = items(problem, each)
-    waiting = pieces * (-(-problem.H // PROCESSORS) - problem.H / PROCESSORS)
+    waiting = pieces * (-(-problem.H // MULTIPROCESSORS) - problem.H / MULTIPROCESSORS)
     if waiting <= WORTH and pieces <= ALONE:
         blocks, warps = 1, min(pieces, WARPS, max(1, SHARED // (4 * words_of_warp)))
     else:
         shared = max(pieces // AT_LEAST, min(pieces, FEW // problem.H))
         shared = max(1, min(shared, MANY // problem.H))
-        warps = 4 if problem.H * shared >= 16 * PROCESSORS else 1
+        warps = 4 if problem.H * shared >= 16 * MULTIPROCESSORS else 1
         blocks = -(-shared // warps)
     if (pieces + blocks * warps) * LANES >= 2**32:
         raise StageError(
