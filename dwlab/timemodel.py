@@ -45,7 +45,7 @@ warp in straight-line code and asynchronous copies are no longer waited for by s
 registers are counted by what is still needed, not by all that is declared (the compiler's 73, not 136); lanes that add
 to one address are served singly (hardware counters); the legs above. So that record, too, is no independent test.
 A test refits the first four constants without each stage in turn, and predicts that stage: the median error over all
-rows is within the target, but two stages of 19 are missed by more than a third (the test names them). STEP_CYCLES is
+rows is within the target, but three stages of 21 are missed by more than a third (the test names them). STEP_CYCLES is
 what the refits do not agree on: the records do not decide it well.
 What is still missed, and by how much: `python -m dwlab predict --compare`.
 """
