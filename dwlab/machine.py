@@ -436,44 +436,64 @@ def _copies(machine: Machine, how: Mapping[str, Any]) -> tuple[dict[str, timing.
 
     free = cuda.current_context().get_memory_info()[0]
     # A quarter of what is free at most: the fastest copy of a GPU with little memory is still larger than its L2.
-    blocks = min(COPY_BYTES // 2, free // 8) // CHUNK_BYTES
-    count = blocks * _CHUNK
-    if blocks < 1:
+    size = min(COPY_BYTES // 2, free // 8) // CHUNK_BYTES * CHUNK_BYTES
+    if not size:
         raise MachineError(f"the copy needs {8 * CHUNK_BYTES:,} bytes of free GPU memory; {free:,} are free")
-    values = np.random.default_rng(7).random(count, dtype=np.float32)
-    source, target = cuda.to_device(values), cuda.device_array(count, np.float32)
-    kernel = _kernels()["copy"]
-    ways: dict[str, timing.Launch] = {
-        "a 128-bit Numba kernel": lambda stream: kernel[blocks, _THREADS, stream](target, source, np.int32(count // 4)),
-        "the driver's copy": lambda stream: target.copy_to_device(source, stream=stream),
-    }
-    if importlib.util.find_spec("torch") is not None:
-        ways |= _torch_copy(source, target)
-    size = 2 * 4 * count
-    cold = timing.cache_state(size, machine.l2_bytes or 0)
+    return copies(size, 1, machine.l2_bytes or 0, **how), 2 * size
+
+
+def copies(size: int, sets: int, l2_bytes: int, **how: Any) -> dict[str, timing.Timing]:
+    """Name of a copy -> its timing: `size` bytes read and as many written, each time of the next of `sets` buffers.
+
+    size: a multiple of CHUNK_BYTES. how: of timing.time_launches. Raises MachineError if a copy did not copy.
+    """
+    from dwlab.target import cuda
+
+    count = size // 4
+    values = np.random.default_rng(7).random(sets * count, dtype=np.float32)
+    source, target = cuda.to_device(values), cuda.device_array(sets * count, np.float32)
+    cold = timing.cache_state(2 * size, l2_bytes, sets)
     timed = {}
-    for name, way in ways.items():
+    for name, way in _ways(count).items():
         # Another value everywhere, so that a copy that did nothing is found out.
-        target.copy_to_device(np.full(count, -1, np.float32))
+        target.copy_to_device(np.full(sets * count, -1, np.float32))
         cuda.synchronize()
-        timed[name] = timing.time_launches(way, cold=cold, **how)
+        parts = [slice(i * count, (i + 1) * count) for i in range(sets)]
+        timed[name] = timing.time_launches([way(target[part], source[part]) for part in parts], cold=cold, **how)
         if not np.array_equal(target.copy_to_host(), values):
             raise MachineError(f"the copy by {name} did not copy: measure again, and mistrust this GPU if it persists")
-    return timed, size
+    return timed
 
 
-def _torch_copy(source: Any, target: Any) -> dict[str, timing.Launch]:
+def _ways(count: int) -> dict[str, Callable[[Any, Any], timing.Launch]]:
+    """Name of a copy -> what makes a launch of it from (target, source), device arrays of `count` float32."""
+    kernel, blocks = _kernels()["copy"], 4 * count // CHUNK_BYTES
+
+    def ours(target: Any, source: Any) -> timing.Launch:
+        return lambda stream: kernel[blocks, _THREADS, stream](target, source, np.int32(count // 4))
+
+    def driver(target: Any, source: Any) -> timing.Launch:
+        return lambda stream: target.copy_to_device(source, stream=stream)
+
+    found = {"a 128-bit Numba kernel": ours, "the driver's copy": driver}
+    if importlib.util.find_spec("torch") is not None:
+        import torch
+
+        if torch.cuda.is_available():
+            found["PyTorch's copy_"] = _torch_copy
+    return found
+
+
+def _torch_copy(target: Any, source: Any) -> timing.Launch:
     import torch
 
-    if not torch.cuda.is_available():
-        return {}
     x, y = torch.as_tensor(source, device="cuda"), torch.as_tensor(target, device="cuda")
 
     def way(stream: Any) -> None:
         with torch.cuda.stream(torch.cuda.ExternalStream(int(stream))):
             y.copy_(x)
 
-    return {"PyTorch's copy_": way}
+    return way
 
 
 def l2_walk(l2_bytes: int) -> tuple[int, int]:

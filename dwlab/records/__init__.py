@@ -120,7 +120,8 @@ _COUNTED_LATER = ("atomic_requests", "atomic_sectors", "l2_read_sectors", "l2_wr
 # its arrays in the L2 as far as they fit; of layers that are alike, the first. tries: one small kernel of
 # benchmarks/roof_tries.py; bytes: that it must move, and gbps by that. reduction_error: a sum against float64; terms:
 # of each output; error: the greatest |out - ref| of all outputs over the sum of the terms' absolute values; norm_error:
-# of the whole output. comparisons: tests that hold the interpreter against a GPU.
+# of the whole output. comparisons: tests that hold the interpreter against a GPU. copies: the fastest device copy of so
+# many bytes, read and written together, out of the L2 as far as that can be.
 # In layers, apart: of fused layers of int8, our own kernels of the two, one after the other.
 COUNTED_OF_LAYERS = (
     "load_requests", "load_sectors", "store_requests", "store_sectors", "l2_sm_read_sectors", "l2_sm_write_sectors",
@@ -174,6 +175,10 @@ SECTIONS: dict[str, dict[str, str]] = {
     "reduction_error": {
         "op": "text", "path": "text", "stage": "text", "problem": "object", "terms": "positive", "error": "number",
         "norm_error": "number", "allowed": "positive", "runs": "positive", "repeatable": "flag",
+    },
+    "copies": {
+        "bytes": "positive", "time_us": "positive", "p10_us": "positive", "p90_us": "positive", "gbps": "positive",
+        "way": "text", "cold": "text",
     },
     "comparisons": {"name": "text", "passed": "count", "failed": "count", "skipped": "count"},
     "tries": {
