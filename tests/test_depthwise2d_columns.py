@@ -70,11 +70,13 @@ def test_rows_and_columns_between_the_filters_are_not_read():
     ("problem", "run", "rows"),
     [
         (layer(32, 128, 112, 112, dtype="float16"), 4, 8),
-        (layer(32, 128, 112, 112), 4, 8),
+        (layer(32, 128, 112, 112), 4, 6),
+        (layer(32, 256, 28, 28), 4, 4),
         (layer(32, 96, 112, 112, 3, 2), 2, 3),
         (layer(32, 512, 14, 14, dtype="bfloat16"), 2, 7),
         (layer(32, 512, 14, 14), 4, 7),
-        (layer(1, 128, 112, 112), 2, 4),
+        (layer(1, 128, 112, 112), 4, 6),
+        (layer(1, 64, 112, 112), 2, 4),
         (layer(1, 512, 14, 14), 2, 2),
         (layer(1, 8, 1, 1), 1, 1),
     ],
@@ -83,6 +85,8 @@ def test_rows_and_columns_between_the_filters_are_not_read():
 def test_threads_get_as_much_as_leaves_enough_of_them(problem, run, rows):
     found = stage_columns.choose(problem.kernel_key, problem.N)
     assert (found.run, found.rows) == (run, rows)
+    finer = problem.stride == 1 and run == 4 and problem.P > stage_columns.SMALL
+    assert found.pieces * found.tiles <= (stage_columns.FINER if finer else stage_columns.THREADS)
     if problem.N > 1:
         assert found.threads(problem) >= stage_columns.ENOUGH
     if (run, rows) == (2, 2):  # a thread asks for all its rows at once

@@ -31,7 +31,8 @@ from dwlab.tuned_for import MULTIPROCESSORS
 
 ENOUGH = MULTIPROCESSORS * 192  # threads that are worth larger strips
 SMALL = 16  # rows of outputs: maps of so few are one strip or two
-THREADS = 256  # of a block, at most
+THREADS = 256  # of a block, at most;
+FINER = 128  # where many blocks follow each other: the last ones leave less of the GPU idle
 LINE = 32  # words of neighbouring channels that a block takes, where it can: 128 bytes
 WAITING = 160  # registers for rows of x that wait, and the filter
 
@@ -55,7 +56,7 @@ class Plan:
         return layer.N * (layer.C // CHANNELS) * -(-layer.Q // self.run) * -(-layer.P // self.rows)
 
 
-def plan_of(layer, run, rows, ahead=None):
+def plan_of(layer, run, rows, ahead=None, threads=THREADS):
     """The plan of threads with about so many columns and rows; ahead None: all that registers are there for."""
     K, S, P, Q = layer.K, layer.stride, layer.P, layer.Q
     run, rows = min(run, Q), -(-P // -(-P // rows))
@@ -67,7 +68,7 @@ def plan_of(layer, run, rows, ahead=None):
         across *= 2 if tiles > 1 else 4
     few = (g for g in range(across, 2 * across) if 4 * count >= 3 * g * -(-count // g))  # at most a quarter is idle
     across = min(count, next(few, across))
-    return Plan(run, rows, ahead, across, -(-tiles // -(-tiles // (THREADS // across))))
+    return Plan(run, rows, ahead, across, -(-tiles // -(-tiles // (threads // across))))
 
 
 def choose(layer, images):
@@ -78,7 +79,8 @@ def choose(layer, images):
     elif layer.P <= SMALL:
         plans = [(4 if layer.dtype == "float32" else 2, 7), (2, 4), (2, 2)]
     else:
-        plans = [(4, 8, 3), (2, 4), (2, 2)]
+        long = (4, 8, 3) if layer.dtype != "float32" else (4, 6, 4) if layer.P > 2 * SMALL else (4, 4, 6)
+        plans = [(*long, FINER), (2, 4), (2, 2)]
     found = [plan_of(layer, *sizes) for sizes in (plans if K <= 3 else plans[-2:])]
     return next((plan for plan in found if images * plan.threads(layer) >= ENOUGH), found[-1])
 
