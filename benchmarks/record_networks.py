@@ -41,7 +41,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from dwlab import energy, inference, networks, peers, planner, records, report  # noqa: E402
+from dwlab import energy, inference, networks, peers, planner, records, report, selection  # noqa: E402
 from dwlab.layers import LAYOUTS, Fused  # noqa: E402
 from dwlab.networks import Network  # noqa: E402
 from dwlab.timing import Timing  # noqa: E402
@@ -155,14 +155,14 @@ def prepare(
         (what, why), *others = tuned.failures.items()
         more = f", and {len(others)} more" if others else ""
         send("note", f"{network.name}, batch {network.batch}, {network.dtype}: not timed: {what}: {why}{more}.")
-    pieces = inference.partition(network, gpu, times=tuned.times)
+    pieces = selection.partition(network, gpu, times=tuned.times)
     models = {"apart": inference.prepare(network, times=tuned.times, calibration=calibration)}
     if any(len(piece) > 1 for piece in pieces):
         models["fused"] = inference.prepare(network, None, pieces, times=tuned.times, calibration=calibration)
     return models
 
 
-def kernels(network: Network, times: inference.Times) -> list[dict[str, Any]]:
+def kernels(network: Network, times: selection.Times) -> list[dict[str, Any]]:
     """Rows of the section `network_kernels`: the fastest stage of each layer and pair, alike ones once."""
     made = {}
     layers = [(layer.name, layer.problem) for layer in network.layers if layer.planned]

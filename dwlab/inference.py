@@ -46,15 +46,16 @@ from dwlab import (
     ptx,
     quantisation,
     records,
-    stages,
+    selection,
     target,
     timing,
 )
 from dwlab.int8_networks import Quantised, Range
 from dwlab.layers import DepthwiseConv2d, Fused, Pointwise
-from dwlab.networks import INPUT, Network, Operation
+from dwlab.networks import INPUT, InferenceError, Network, Operation
 from dwlab.problems import ProblemError, nearest
 from dwlab.quantisation import HIGH, LOW, Scale
+from dwlab.selection import Partition, Planned, Times
 from dwlab.stages import Stage, StageError
 from dwlab.timing import Timing
 
@@ -102,169 +103,13 @@ were not like this one, or 8 bits are too few."""
 _UNIT = 2.0**-24  # float32's rounding
 _HALF_UNIT, _HALF_LEAST = 2.0**-11, 2.0**-25  # float16's: relative, and half of its smallest step
 
-Planned = DepthwiseConv2d | Pointwise | Fused
 Weights = Mapping[str, Mapping[str, np.ndarray]]
-Times = Mapping[Planned, Mapping[str, float]]
-"""Layer or fused pair -> stage's id -> µs."""
-
-
-class InferenceError(ValueError):
-    """Weights, an image, a partition or a mode that cannot be used; the message says which, its value, what to do."""
 
 
 # --------------------------------------------------------------------------------------------------------- which stage
 
 
-def takers(problem: Planned) -> tuple[Stage, ...]:
-    """The stages that take a layer or a fused pair, in order; none if there is none."""
-    if problem.op not in {one.op for one in stages.stages()}:
-        return ()
-    own = stages.stages(problem.op, problem.main_path)
-    return tuple(one for one in own if problem.dtype in one.dtypes and one.supports(problem))
-
-
-def choose(
-    problem: Planned,
-    rows: Iterable[records.Measurement] | None = None,
-    gpu: str | None = None,
-    times: Times | None = None,
-) -> Stage:
-    """The stage that runs a layer or a fused pair: the fastest of `times`, or of the records, or the last in order.
-
-    Recorded counts a row of this problem whose stage takes it, or else one that differs only in bias, activation and
-    residual, which cost every stage about the same; of the newest run that has any (records.best). gpu: only of
-    this one. rows: where to look (dwlab's records if None). times: what `tune` measured. Raises InferenceError if no
-    stage takes the problem.
-    """
-    found = takers(problem)
-    if not found:
-        what = f"{problem.op}/{problem.main_path}"
-        raise InferenceError(f"no stage of {what} takes {problem}: use another layout or dtype")
-    here = {one.id: one for one in found}
-    timed = {id: us for id, us in (times or {}).get(problem, {}).items() if id in here}
-    if timed:
-        return here[min(timed, key=timed.__getitem__)]
-    row = recorded(problem, rows, gpu)
-    return found[-1] if row is None else here[row.id]
-
-
-def recorded(
-    problem: Planned, rows: Iterable[records.Measurement] | None = None, gpu: str | None = None
-) -> records.Measurement | None:
-    """The fastest recorded row of a problem by a stage that takes it, as `choose` counts; None if there is none."""
-    names = {one.name for one in takers(problem)}
-    key = (problem.op, problem.main_path, problem.dtype)
-    if rows is None:
-        here: Iterable[records.Measurement] = _rows().get(key, ())
-    else:
-        here = [row for row in rows if (row.op, row.path, row.dtype) == key]
-    here = [row for row in here if row.stage in names]
-    wanted = records.describe_problem(problem)
-    exact = records.best(problem=wanted, gpu=gpu, rows=here)
-    if exact is not None:
-        return exact
-    alike = [replace(row, problem=planner.bare(row.problem)) for row in here]
-    return records.best(problem=planner.bare(wanted), gpu=gpu, rows=alike)
-
-
-@functools.cache
-def _rows() -> dict[tuple[str, str, str], tuple[records.Measurement, ...]]:
-    """The project's records, read once: (op, path, dtype) -> rows."""
-    found: dict[tuple[str, str, str], tuple[records.Measurement, ...]] = {}
-    for row in records.load_all():
-        key = (row.op, row.path, row.dtype)
-        found[key] = (*found.get(key, ()), row)
-    return found
-
-
 # ----------------------------------------------------------------------------------------------------------- partition
-
-Partition = tuple[tuple[str, ...], ...]
-"""The names of each kernel's layers, in order; layers that no kernel of ours runs may be left out."""
-
-
-def apart(network: Network) -> Partition:
-    """Each layer alone."""
-    return tuple((layer.name,) for layer in network.layers if layer.planned)
-
-
-def partition(
-    network: Network,
-    gpu: str = "h200",
-    rows: Iterable[records.Measurement] | None = None,
-    times: Times | None = None,
-) -> Partition:
-    """Which layers share a kernel: the cheapest of all partitions into layers and pairs that a stage takes.
-
-    By the times of `tune`, or else by recorded times of that GPU, where every layer has one; then only pairs that have
-    one are fused. Else by the planner's predicted times. gpu: as planner.find takes it. rows: as `choose` takes them.
-    Raises GpuError and PlanError as the planner does.
-    """
-    made = planner.plan(network, gpu)
-    rows = None if rows is None else tuple(rows)
-
-    def known(problem: Planned) -> float | None:
-        if times is not None:
-            return min(times.get(problem, {}).values(), default=None)
-        row = recorded(problem, rows, made.gpu.name)
-        return None if row is None else row.time_us
-
-    costs = {(number, number + 1): 0.0 for number in range(len(network.layers))}
-    alone = {n: known(layer.problem) for n, layer in enumerate(network.layers) if layer.planned}
-    measured = None not in alone.values()
-    if measured:
-        costs |= {(number, number + 1): us for number, us in alone.items()}
-    index = {layer.name: number for number, layer in enumerate(network.layers)}
-    for pair in made.pairs:
-        start, fused = index[pair.layers[0]], Fused(*(one.layers[0] for one in pair.apart))
-        if measured:
-            us = known(fused)
-        else:
-            costs |= {(number, number + 1): one.time_us for number, one in enumerate(pair.apart, start)}
-            us = None if pair.module is None else pair.module.time_us
-        if us is not None and takers(fused):
-            costs[start, start + 2] = us
-    pieces = [network.layers[start:end] for start, end in planner.partition(len(network.layers), costs)]
-    return tuple(tuple(layer.name for layer in piece) for piece in pieces if piece[0].planned)
-
-
-def pieces_of(network: Network, given: Partition | planner.Plan | None) -> Partition:
-    """A partition that was checked, of every layer in order, those that no kernel of ours runs too.
-
-    given: a Partition, a Plan of this network, or None for layers apart. Raises InferenceError for layers that are not
-    there or there twice, and for layers that cannot share a kernel.
-    """
-    if isinstance(given, planner.Plan):
-        if given.network != network:
-            raise InferenceError(f"the plan is of {given.network.summary()} The network is {network.summary()}")
-        given = tuple(step.layers for step in given.steps)
-    index = {layer.name: number for number, layer in enumerate(network.layers)}
-    following: dict[str, tuple[str, ...]] = {}
-    seen: set[str] = set()
-    for piece in () if given is None else given:
-        if isinstance(piece, str) or not piece:
-            raise InferenceError(f"a piece of the partition is {piece!r}: give the names of its layers in a tuple")
-        for name in piece:
-            network.layer(name)  # its error, with the nearest name
-            if name in seen:
-                raise InferenceError(f"layer {name} is in the partition twice")
-            seen.add(name)
-        for name, after in zip(piece, piece[1:], strict=False):
-            if index[after] != index[name] + 1:
-                raise InferenceError(f"{after} does not follow {name} in {network.name}: they cannot share a kernel")
-            why = network.joint(index[name])
-            if why:
-                raise InferenceError(f"{name} and {after} cannot share a kernel: {why}")
-        if len(piece) > 2:
-            raise InferenceError(f"{' and '.join(piece)} in one kernel: no stage has more than two layers")
-        following[piece[0]] = tuple(piece)
-    done: set[str] = set()
-    pieces = []
-    for layer in network.layers:
-        if layer.name not in done:
-            pieces.append(following.get(layer.name, (layer.name,)))
-            done.update(pieces[-1])
-    return tuple(pieces)
 
 
 # ------------------------------------------------------------------------------------------------------------- weights
@@ -535,10 +380,10 @@ def steps_of(
         problem = layers[0].problem if len(layers) == 1 else Fused(layers[0].problem, layers[1].problem)
         chosen, note = None, ""
         if layers[0].planned:
-            if fallback and not takers(problem):
+            if fallback and not selection.takers(problem):
                 note = "no stage takes it"
             else:
-                chosen = choose(problem, gpu=gpu, times=times)
+                chosen = selection.choose(problem, gpu=gpu, times=times)
         steps.append(Step(piece, problem, chosen, layers[0].input, layers[-1].residual, layers[-1].name, note))
     return tuple(steps)
 
@@ -586,7 +431,7 @@ def prepare(
     weights = random_weights(network) if weights is None else weights
     check_weights(network, weights)
     gpu = _gpu_name() if target.mode == "gpu" else None
-    pieces = pieces_of(network, given)
+    pieces = selection.pieces_of(network, given)
     quantised = None
     if network.dtype == "int8":
         quantised = quantise(network, weights, calibration)
@@ -1747,7 +1592,7 @@ def candidates(network: Network, last: int = 2) -> list[tuple[Stage, Planned]]:
     for number in range(len(layers) - 1):
         if not network.joint(number):
             problems[Fused(layers[number].problem, layers[number + 1].problem)] = None
-    return [(stage, problem) for problem in problems for stage in takers(problem)[-last:]]
+    return [(stage, problem) for problem in problems for stage in selection.takers(problem)[-last:]]
 
 
 def compile_candidates(network: Network, last: int = 2, processes: int | None = None) -> int:
@@ -1821,7 +1666,7 @@ def main(options: Namespace) -> int:
         network = quantise(network, weights, calibration).network
     tuned = tune(network) if on_gpu and options.tune else None
     times = None if tuned is None else tuned.times
-    pieces = partition(network, "present" if on_gpu else "h200", times=times) if options.fused else None
+    pieces = selection.partition(network, "present" if on_gpu else "h200", times=times) if options.fused else None
     model = prepare(network, weights, pieces, times=times, calibration=calibration, overlap=options.overlap)
     compared = compare(model, image)
     found: dict[str, Any] = {

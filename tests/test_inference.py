@@ -1,63 +1,22 @@
-"""Networks run by the kernels: each step and the whole against PyTorch; the choice of stages, weights, images, command.
-
-Networks are cut to their first blocks and made narrow, so that the interpreter takes seconds.
-"""
+"""Networks run by the kernels: each step and the whole against PyTorch; weights, images, command."""
 
 import contextlib
-import itertools
 import json
 from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from small_networks import cut, gpu, image_of, joined, simulated, thin, tiny
 
 torch = pytest.importorskip("torch", reason="networks run with PyTorch: pip install '.[torch]'")
 
 from dwlab import __main__ as cli  # noqa: E402
-from dwlab import dependent_launch, inference, networks, planner, ptx, records, stages, target, timing  # noqa: E402
-from dwlab.inference import InferenceError  # noqa: E402
-from dwlab.layers import DepthwiseConv2d, Fused, Pointwise  # noqa: E402
-from dwlab.networks import INPUT, NETWORKS, network  # noqa: E402
+from dwlab import dependent_launch, inference, networks, ptx, selection, stages, timing  # noqa: E402
+from dwlab.layers import DepthwiseConv2d, Fused  # noqa: E402
+from dwlab.networks import INPUT, NETWORKS, InferenceError, network  # noqa: E402
 
 torch.set_num_threads(1)  # maps are tiny here: more threads wait for each other, where others use the CPU too
-simulated = pytest.mark.skipif(target.mode != "simulated", reason="is about the simulated mode")
-gpu = pytest.mark.skipif(target.mode != "gpu", reason="needs a GPU: graphs and times are a GPU's")
-
-
-def thin(made, by=8, classes=10):
-    """The same network with fewer channels: the image's three stay, others are whole multiples of 8."""
-
-    def of(channels):
-        return {3: 3, 1000: classes}.get(channels, max(8, channels // by // 8 * 8))
-
-    layers = []
-    for layer in made.layers:
-        sizes = {name: of(getattr(layer.problem, name)) for name in ("C", "F") if hasattr(layer.problem, name)}
-        layers.append(replace(layer, problem=replace(layer.problem, **sizes)))
-    return replace(made, layers=tuple(layers))
-
-
-def cut(made, last):
-    """The network up to a layer."""
-    names = [layer.name for layer in made.layers]
-    return replace(made, layers=made.layers[: names.index(last) + 1])
-
-
-def joined(made):
-    """Pairs, the first that may be, one after the other."""
-    pieces, skip = [], False
-    for number in range(len(made.layers)):
-        if skip:
-            skip = False
-            continue
-        skip = number + 1 < len(made.layers) and not made.joint(number)
-        pieces.append(tuple(one.name for one in made.layers[number : number + 1 + skip]))
-    return tuple(piece for piece in pieces if made.layer(piece[0]).planned)
-
-
-def image_of(made, seed=1):
-    return inference.random_image(made, seed)
 
 
 # --- right ------------------------------------------------------------------------------------------------------------
@@ -164,7 +123,7 @@ def test_what_is_tuned_is_the_last_stages_of_layers_and_of_pairs_that_may_share_
     made = tiny()
     found = inference.candidates(made, 1)
     problems = [problem for _, problem in found]
-    assert len(set(problems)) == len(problems) and all(stage == inference.takers(one)[-1] for stage, one in found)
+    assert len(set(problems)) == len(problems) and all(stage == selection.takers(one)[-1] for stage, one in found)
     pairs = [one for one in problems if isinstance(one, Fused)]
     joints = [n for n in range(len(made.layers) - 1) if not made.joint(n)]
     assert {(made.layers[n].problem, made.layers[n + 1].problem) for n in joints} == {
@@ -172,10 +131,6 @@ def test_what_is_tuned_is_the_last_stages_of_layers_and_of_pairs_that_may_share_
     }
     assert {layer.problem for layer in made.layers if layer.planned} == set(problems) - set(pairs)
     assert len(inference.candidates(made, 2)) > len(found)
-
-
-def tiny(layout="NHWC", dtype="float32"):
-    return cut(thin(network("mobilenet_v2", 1, layout, dtype, 16)), "2.depthwise")
 
 
 def test_a_wrong_bias_is_found_in_its_step_alone():
@@ -219,7 +174,7 @@ def test_a_step_that_writes_nothing_is_found():
 @pytest.mark.parametrize("fused", [False, True])
 def test_no_map_is_overwritten_while_it_is_needed(name, fused):
     made = network(name)
-    pieces = inference.pieces_of(made, joined(made) if fused else None)
+    pieces = selection.pieces_of(made, joined(made) if fused else None)
     steps = tuple(
         inference.Step(p, None, None, made.layer(p[0]).input, made.layer(p[-1]).residual, p[-1]) for p in pieces
     )
@@ -237,139 +192,18 @@ def test_no_map_is_overwritten_while_it_is_needed(name, fused):
 
 # --- which stage ------------------------------------------------------------------------------------------------------
 
-LAYER = DepthwiseConv2d(1, 32, 14, 14, 3, layout="NHWC", bias=True, activation="relu6")
-
-
-def row(problem, stage, us, date="2026-01-01T00:00:00+00:00", gpu="H"):
-    return records.Measurement(
-        gpu=gpu, date=date, op=problem.op, path=problem.main_path, stage=stage,
-        problem=records.describe_problem(problem), dtype=problem.dtype, time_us=us, p10_us=us, p90_us=us, rounds=3,
-        launches=1, method="graph", cold="", compulsory_bytes=1, effective_gbps=1.0, copy_gbps=1.0,
-        fraction_of_copy=1.0, flops=1, intensity=1.0,
-    )  # fmt: skip
-
-
-def test_without_records_the_last_stage_that_takes_it():
-    takers = inference.takers(LAYER)
-    assert takers and all(one.supports(LAYER) for one in takers)
-    assert inference.choose(LAYER, rows=()) is takers[-1]
-
-
-def test_the_fastest_recorded_of_the_newest_run():
-    first, *_ = takers = inference.takers(LAYER)
-    assert len(takers) > 1, "the choice needs two stages of depthwise2d"
-    last = takers[-1]
-    rows = [row(LAYER, first.name, 2.0), row(LAYER, last.name, 3.0), row(LAYER, "gone", 0.1)]
-    assert inference.choose(LAYER, rows) is first
-    assert inference.choose(LAYER, rows, gpu="other") is last
-    rows += [row(LAYER, last.name, 9.0, "2026-02-01T00:00:00+00:00")]
-    assert inference.choose(LAYER, rows) is last
-    other = replace(LAYER, H=28)
-    assert inference.choose(other, rows) is inference.takers(other)[-1]
-    half = replace(LAYER, dtype="float16")
-    assert inference.choose(half, [row(LAYER, first.name, 1.0)]) is inference.takers(half)[-1]
-
-
-def test_a_row_that_differs_in_its_epilogue_counts_after_one_that_does_not():
-    first, *_, last = inference.takers(LAYER)
-    bare = replace(LAYER, bias=False, activation="none")
-    rows = [row(bare, first.name, 2.0), row(bare, last.name, 3.0)]
-    assert inference.choose(LAYER, rows) is first
-    assert inference.choose(LAYER, [*rows, row(LAYER, last.name, 5.0)]) is last
-    pair = Fused(LAYER, Pointwise(1, 32, 64, 14, 14, layout="NHWC", bias=True))
-    plain = Fused(bare, replace(pair.second, bias=False))
-    assert inference.recorded(pair, [row(plain, inference.takers(pair)[0].name, 4.0)]).time_us == 4.0
-
-
-def test_times_that_were_measured_here_come_first():
-    first, *_, last = inference.takers(LAYER)
-    times = {LAYER: {first.id: 1.0, last.id: 2.0, "depthwise2d/forward/gone": 0.5}}
-    assert inference.choose(LAYER, [row(LAYER, last.name, 0.1)], times=times) is first
-
 
 def test_no_stage_is_said_and_nothing_falls_back_silently(monkeypatch):
     seven = DepthwiseConv2d(1, 32, 14, 14, 3, layout="NHWC", dtype="int8", activation="relu")
-    monkeypatch.setattr(inference, "takers", lambda problem: ())
+    monkeypatch.setattr(selection, "takers", lambda problem: ())
     with pytest.raises(InferenceError, match="no stage of depthwise2d/forward takes N=1 C=32"):
-        inference.choose(seven)
+        selection.choose(seven)
     made = tiny()
     with pytest.raises(InferenceError, match="no stage of depthwise2d/forward"):
         inference.prepare(made)
     model = inference.prepare(made, None, joined(made), fallback=True)
     assert model.launches == (0, len(model.steps)) and "no stage takes it" in str(model)
     assert inference.compare(model, image_of(made)).ok
-
-
-# --- partition --------------------------------------------------------------------------------------------------------
-
-
-def times_of(made, alone=1.0, pair=1.0):
-    found = {layer.problem: {"a": alone} for layer in made.layers if layer.planned}
-    for number in range(len(made.layers) - 1):
-        if not made.joint(number):
-            found[Fused(made.layers[number].problem, made.layers[number + 1].problem)] = {"a": pair}
-    return found
-
-
-def test_layers_share_a_kernel_where_it_was_measured_to_pay():
-    made = network("mobilenet_v2", layout="NHWC")
-    cheap, dear = (inference.partition(made, times=times_of(made, 1.0, us)) for us in (1.5, 2.5))
-    assert dear == inference.apart(made)
-    assert sum(len(piece) == 2 for piece in cheap) > 15
-    assert sorted(itertools.chain(*cheap)) == sorted(itertools.chain(*dear))
-    one = Fused(made.layer("5.depthwise").problem, made.layer("5.project").problem)
-    times = times_of(made, 1.0, 2.5) | {one: {"a": 1.9}}
-    assert [p for p in inference.partition(made, times=times) if len(p) == 2] == [
-        ("5.depthwise", "5.project"), ("6.depthwise", "6.project"),
-    ]  # fmt: skip
-
-
-def test_pairs_that_no_stage_takes_stay_apart(monkeypatch):
-    made = network("mobilenet_v1", layout="NHWC")
-    takers = inference.takers
-    monkeypatch.setattr(inference, "takers", lambda problem: () if isinstance(problem, Fused) else takers(problem))
-    assert inference.partition(made, rows=()) == inference.apart(made)
-
-
-def test_records_decide_only_where_every_layer_has_one():
-    made = cut(network("mobilenet_v1", layout="NHWC"), "2.pointwise")
-    gpu = planner.find("h200").name
-    planned = [layer.problem for layer in made.layers if layer.planned]
-    rows = [row(one, inference.takers(one)[-1].name, 10.0, gpu=gpu) for one in planned]
-    assert inference.partition(made, rows=rows) == inference.apart(made)  # no pair has a row
-    pair = Fused(*planned[:2])
-    rows.append(row(pair, inference.takers(pair)[-1].name, 12.0, gpu=gpu))
-    assert inference.partition(made, rows=rows) == (
-        ("1.depthwise", "1.pointwise"), ("2.depthwise",), ("2.pointwise",),
-    )  # fmt: skip
-    # Rows of three layers of four say nothing: then the planner's times decide.
-    assert inference.partition(made, rows=rows[1:]) == inference.partition(made, rows=())
-
-
-def test_a_plan_is_a_partition():
-    made = network("mobilenet_v2", layout="NHWC")
-    plan = planner.plan(made)
-    assert [p for p in inference.pieces_of(made, plan) if len(p) > 1] == [s.layers for s in plan.steps if s.fused]
-    with pytest.raises(InferenceError, match="the plan is of mobilenet_v2.*The network is mobilenet_v1"):
-        inference.pieces_of(network("mobilenet_v1"), plan)
-
-
-@pytest.mark.parametrize(
-    "pieces, words",
-    [
-        ((("1.depthwise", "1.pointwis"),), "no layer '1.pointwis'. The nearest is '1.pointwise'"),
-        ((("1.depthwise",), ("1.depthwise", "1.pointwise")), "1.depthwise is in the partition twice"),
-        ((("1.depthwise", "2.depthwise"),), "2.depthwise does not follow 1.depthwise"),
-        ((("13.pointwise", "head.mean"),), "cannot share a kernel: head.mean is no depthwise or pointwise layer"),
-        ((("1.depthwise", "1.pointwise", "2.depthwise"),), "no stage has more than two layers"),
-        (("1.depthwise",), "'1.depthwise': give the names of its layers in a tuple"),
-        (((),), "a piece of the partition is ()"),
-    ],
-)
-def test_partitions_that_cannot_be(pieces, words):
-    with pytest.raises((InferenceError, networks.NetworkError)) as raised:
-        inference.pieces_of(network("mobilenet_v1"), pieces)
-    assert words in str(raised.value)
 
 
 # --- weights ----------------------------------------------------------------------------------------------------------
@@ -827,10 +661,10 @@ def test_the_command_classifies_a_picture(capsys, monkeypatch, tmp_path, trained
     Image.fromarray(np.random.default_rng(0).integers(0, 255, (40, 50, 3)).astype(np.uint8)).save(tmp_path / "a.png")
     torch.save(trained.state_dict(), tmp_path / "w.pt")
     # The kernels' part is what other tests are about: here PyTorch does it, so that a whole network is quick.
-    monkeypatch.setattr(inference, "takers", lambda problem: ())
+    monkeypatch.setattr(selection, "takers", lambda problem: ())
     prepare = inference.prepare
     monkeypatch.setattr(inference, "prepare", lambda *a, **k: prepare(*a, **k, fallback=True))
-    monkeypatch.setattr(inference, "partition", lambda made, *a, **k: inference.apart(made))
+    monkeypatch.setattr(selection, "partition", lambda made, *a, **k: selection.apart(made))
     files = ("--weights", str(tmp_path / "w.pt"), "--image", str(tmp_path / "a.png"))
     status, out, _ = command(capsys, "mobilenet_v2", *files, "--resolution", "32", "--json")
     with torch.inference_mode():

@@ -1,23 +1,18 @@
-"""Networks in int8: scales from a calibration, residuals, each kernel bit by bit, the whole against floating point.
-
-Networks are cut to their first blocks and made narrow, so that the interpreter takes seconds.
-"""
+"""Networks in int8: scales from a calibration, residuals, each kernel bit by bit, the whole against floating point."""
 
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from small_networks import cut, image_of, joined, simulated, thin
 
 torch = pytest.importorskip("torch", reason="networks run with PyTorch: pip install '.[torch]'")
 
-from test_inference import cut, image_of, joined, simulated, thin  # noqa: E402
-
 from dwlab import __main__ as cli  # noqa: E402
-from dwlab import inference, int8_networks, networks, quantisation, references, stages, target  # noqa: E402
+from dwlab import inference, int8_networks, networks, quantisation, references, selection, stages, target  # noqa: E402
 from dwlab.check import check  # noqa: E402
-from dwlab.inference import InferenceError  # noqa: E402
 from dwlab.layers import DepthwiseConv2d, Pointwise, problem  # noqa: E402
-from dwlab.networks import INPUT, network  # noqa: E402
+from dwlab.networks import INPUT, InferenceError, network  # noqa: E402
 from dwlab.problems import ProblemError  # noqa: E402
 from dwlab.quantisation import Scale  # noqa: E402
 
@@ -142,7 +137,7 @@ def faulty(at, what):
 @pytest.mark.parametrize(("name", "by"), [("mobilenet_v1", 1), ("mobilenet_v2", 4), ("proxylessnas", 4)])
 def test_one_wrong_zero_point_or_factor_is_more_than_rounding(monkeypatch, name, by):
     """Kernels that compute what they are told, bit by bit, and are told the wrong thing: only the whole shows it."""
-    monkeypatch.setattr(inference, "takers", lambda problem: ())  # in whole numbers, by PyTorch
+    monkeypatch.setattr(selection, "takers", lambda problem: ())  # in whole numbers, by PyTorch
     table = thin(network(name, 1, "NHWC", "int8", 32), by, classes=200)
     calibration = inference.calibrate(table, None, [image_of(table, seed)[0] for seed in range(2)])
     planned = [layer for layer in table.layers if layer.planned]
@@ -161,7 +156,7 @@ def test_one_wrong_zero_point_or_factor_is_more_than_rounding(monkeypatch, name,
 def test_layers_without_a_stage_run_in_whole_numbers(monkeypatch):
     table = made()
     ours = inference.run(inference.prepare(table), image_of(table))
-    monkeypatch.setattr(inference, "takers", lambda problem: ())
+    monkeypatch.setattr(selection, "takers", lambda problem: ())
     with pytest.raises(InferenceError, match="no stage of .* takes .*: use another layout or dtype"):
         inference.prepare(table)
     model = inference.prepare(table, fallback=True)
@@ -186,7 +181,7 @@ RESIDUALS = (
 def test_every_stage_adds_residuals_bit_by_bit(text):
     layer = problem(text)
     assert problem(str(layer)) == layer
-    takers = inference.takers(layer)
+    takers = selection.takers(layer)
     assert len(takers) >= 2
     for one in takers:
         check(one, layer).raise_if_wrong()

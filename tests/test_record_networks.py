@@ -128,7 +128,7 @@ def test_nothing_is_timed_while_torch_compile_runs_anywhere(monkeypatch):
 def made(monkeypatch):
     """A network of five layers on the interpreter; times, peers and energies are given, all else is real."""
     torch = pytest.importorskip("torch", reason="PyTorch is not installed: networks run with it")
-    from test_inference import tiny
+    from small_networks import tiny
 
     network = dataclasses.replace(tiny(), name="mobilenet_v2")
     monkeypatch.setattr(record_networks.Group, "network", lambda self, batch: small(network, batch))

@@ -64,9 +64,9 @@ predicted_mj = 5.0
 import numpy as np
 
 from dwlab import cuda
-from dwlab.inference import takers
 from dwlab.layers import DepthwiseConv2d
 from dwlab.references import reference
+from dwlab.selection import takers
 
 EPSILON = 1e-5  # PyTorch's
 
