@@ -125,11 +125,11 @@ def measure(group: Group, batch: int, options: Mapping[str, Any], send: Send) ->
             send("row", row | {"failure": "WRONG: " + "; ".join(said)})
             return
         row["checked"] = checked(network)
-        timed = {what: inference.time_graph(model.graph, **HOW) for what, model in models.items()}
+        timed = {what: peers.time_graph(model.graph, **HOW) for what, model in models.items()}
         best = min(timed, key=lambda what: timed[what].median_us)
         made = inference.measure(models[best], compiled=options["compiled"], **HOW)
         timed[best] = made.ours
-        plain = {what: inference.time_graph(model.plain, **HOW) for what, model in models.items() if model.port}
+        plain = {what: peers.time_graph(model.plain, **HOW) for what, model in models.items() if model.port}
         wrong = wrong_after(models)
         if wrong:
             send("row", row | {"failure": f"WRONG: {wrong}"})

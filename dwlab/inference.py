@@ -31,7 +31,6 @@ from argparse import Namespace
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -58,6 +57,18 @@ from dwlab.quantisation import HIGH, LOW, Scale
 from dwlab.selection import Partition, Planned, Times
 from dwlab.stages import Stage, StageError
 from dwlab.timing import Timing
+from dwlab.torch_networks import (
+    activated,
+    activation_of,
+    float_type,
+    forward,
+    in_integers,
+    linear_part,
+    nchw,
+    pytorch,
+    real,
+    same_precision,
+)
 
 DTYPES = ("float32", "float16", "int8")
 """How a runnable network may be stored."""
@@ -451,7 +462,7 @@ def calibrate(
     int8_networks.scale_of. Raises InferenceError for no images, for other shapes, and for numbers that are not finite,
     in an image or in a map.
     """
-    torch, plain = _torch(), networks.in_float(network)
+    torch, plain = pytorch(), networks.in_float(network)
     weights = random_weights(network) if weights is None else weights
     check_weights(network, weights)
     first = network.layers[0].problem
@@ -480,7 +491,7 @@ def calibrate(
                 f"image {number} of the calibration is {image.dtype} or holds numbers that are not finite: every scale "
                 "would follow from them"
             )
-        with torch.inference_mode(), _same_precision():
+        with torch.inference_mode(), same_precision():
             forward(plain, parameters, image[None].to(device, torch.float32), observe=observe)
     return found
 
@@ -502,16 +513,11 @@ def quantise(
         raise InferenceError(f"{network.name} in int8: {error}") from None
 
 
-def _floats(network: Network) -> Any:
-    """The type of the maps that are no int8, and of the weights of what PyTorch runs."""
-    return getattr(_torch(), "float16" if network.dtype == "int8" else network.dtype)
-
-
 def _made(
     network: Network, weights: Weights, steps: tuple[Step, ...], keep: bool, quantised: Quantised | None = None,
     ports: Sequence[str] = (),
 ) -> Model:  # fmt: skip
-    dtype, device = _floats(network), "cuda" if target.mode == "gpu" else "cpu"
+    dtype, device = float_type(network), "cuda" if target.mode == "gpu" else "cpu"
     maps, slots = _maps(network, steps, keep, dtype, device, quantised)
     parameters = _parameters(network, weights, dtype, device, quantised)
     given = [_arrays(step, network, maps, parameters) for step in steps if step.stage is not None]
@@ -544,7 +550,7 @@ def _compile(wanted: Iterable[tuple[Stage, Planned, Mapping[str, Any]]], process
 def _maps(
     network: Network, steps: Sequence[Step], keep: bool, dtype: Any, device: str, quantised: Quantised | None
 ) -> tuple[dict[str, Any], int]:
-    torch = _torch()
+    torch = pytorch()
     own = {name: torch.int8 for name, scale in (quantised.scales if quantised else {}).items() if scale is not None}
     shapes = {INPUT: _shape(network, network.layers[0].problem, inputs=True)}
     shapes |= {step.y: _shape(network, network.layer(step.y).problem) for step in steps}
@@ -573,7 +579,7 @@ def _parameters(
     network: Network, weights: Weights, dtype: Any, device: str, quantised: Quantised | None = None
 ) -> dict[str, dict[str, Any]]:
     """Layer -> its arrays as tensors, in the shapes of `weight_shapes`; of quantised layers theirs, m too."""
-    torch = _torch()
+    torch = pytorch()
     own = {layer: {name: torch.from_numpy(one).to(device) for name, one in arrays.items()}
            for layer, arrays in (quantised.parameters if quantised else {}).items()}  # fmt: skip
     return {
@@ -586,7 +592,7 @@ def _parameters(
 def _operation_of(
     step: Step, network: Network, maps: Mapping[str, Any], parameters: Mapping[str, Mapping[str, Any]]
 ) -> Callable[[Any], None]:
-    views = (_nchw(network, maps[name]) if name else None for name in (step.x, step.r, step.y))
+    views = (nchw(network, maps[name]) if name else None for name in (step.x, step.r, step.y))
     problems = [network.layer(name).problem for name in step.layers]
     return _operation(problems, *views, [parameters.get(name, {}) for name in step.layers], network.layout)
 
@@ -623,16 +629,11 @@ def _array(tensor: Any) -> Any:
     return target.cuda.as_cuda_array(tensor) if target.mode == "gpu" else tensor.numpy()
 
 
-def _nchw(network: Network, tensor: Any) -> Any:
-    """The tensor with its axes as PyTorch has them; the same memory."""
-    return tensor if network.layout == "NCHW" else tensor.permute(0, 3, 1, 2)
-
-
 def _stream() -> Any:
     """Torch's current stream, as kernels take it."""
     if target.mode != "gpu":
         return 0
-    torch = _torch()
+    torch = pytorch()
     handle = torch.cuda.current_stream().cuda_stream
     return _external(handle) if handle else 0
 
@@ -644,7 +645,7 @@ def _external(handle: int) -> Any:
 
 def enqueue(model: Model) -> None:
     """Starts every step on torch's current stream, without the graph."""
-    torch, stream = _torch(), _stream()
+    torch, stream = pytorch(), _stream()
     with torch.inference_mode():
         for start in model.starters:
             start(stream)
@@ -654,8 +655,8 @@ def _captured(model: Model, ports: Sequence[str] = ()) -> Model:
     """The model with the CUDA graph of its steps, captured on a stream of torch's after two rounds that compile and
     choose. ports: when kernels may start; of several the fastest, or "" if that is; one alone is taken as it is.
     """
-    torch, tried, note = _torch(), {}, ""
-    with _same_precision():
+    torch, tried, note = pytorch(), {}, ""
+    with same_precision():
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
@@ -688,7 +689,7 @@ def _tried(graphs: Mapping[str, Any]) -> dict[str, float]:
     found = dict.fromkeys(graphs, math.inf)
     for _ in range(TURNS):
         for port, graph in graphs.items():
-            found[port] = min(found[port], time_graph(graph, **TRIED).median_us)
+            found[port] = min(found[port], peers.time_graph(graph, **TRIED).median_us)
     return found
 
 
@@ -698,7 +699,7 @@ def overlapping(model: Model, port: str) -> tuple[Any, int]:
     port: when, one of dependent_launch.PORTS. Raises RuntimeError where this PyTorch, the driver or its bindings cannot
     do it.
     """
-    torch = _torch()
+    torch = pytorch()
     if not hasattr(torch.cuda.CUDAGraph, "raw_cuda_graph"):
         raise dependent_launch.EdgeError(f"PyTorch {torch.__version__} does not hand out its graphs: use a newer one")
     graph = torch.cuda.CUDAGraph(keep_graph=True)
@@ -731,7 +732,7 @@ def run(model: Model, image: Any) -> np.ndarray:
 
 
 def _give(model: Model, image: Any) -> None:
-    torch = _torch()
+    torch = pytorch()
     problem = model.network.layers[0].problem
     wanted = (problem.N, problem.C, problem.H, problem.W)
     given = image if isinstance(image, torch.Tensor) else torch.from_numpy(np.ascontiguousarray(image))
@@ -746,15 +747,15 @@ def _give(model: Model, image: Any) -> None:
     scale = model.quantised.scales[INPUT] if model.quantised else None
     if scale is not None:
         given = (given.double() / scale.scale).round().add(scale.zero).clamp(-128, 127)
-    _nchw(model.network, model.maps[INPUT]).copy_(given)
+    nchw(model.network, model.maps[INPUT]).copy_(given)
 
 
 def _output(model: Model) -> Any:
     """The last map, (N, F) where it is one pixel, else (N, F, P, Q); of an int8 one what it stands for, float32."""
     last = model.network.layers[-1].name
-    y = _nchw(model.network, model.maps[last])
+    y = nchw(model.network, model.maps[last])
     if model.quantised is not None:
-        y = _real(y, model.quantised.scales[last])
+        y = real(y, model.quantised.scales[last])
     return y.flatten(1) if y.shape[2:] == (1, 1) else y
 
 
@@ -767,133 +768,9 @@ def random_image(network: Network, seed: int = 0) -> np.ndarray:
 # ------------------------------------------------------------------------------------------------------ PyTorch's part
 
 
-def _torch() -> ModuleType:
-    try:
-        import torch
-    except ImportError as error:
-        raise InferenceError(f"networks run with PyTorch: pip install '.[torch]' ({error})") from None
-    return torch
-
-
 def _gpu_name() -> str:
     name = target.cuda.get_current_device().name
     return name.decode() if isinstance(name, bytes) else str(name)
-
-
-@contextlib.contextmanager
-def _same_precision() -> Iterator[None]:
-    """float32 is float32: TF32 off, no sums in float16; cuDNN searches for its best algorithm."""
-    matmul = _torch().backends.cuda.matmul
-    saved = matmul.allow_fp16_reduced_precision_reduction
-    with peers._full_precision():
-        matmul.allow_fp16_reduced_precision_reduction = False
-        try:
-            yield
-        finally:
-            matmul.allow_fp16_reduced_precision_reduction = saved
-
-
-def linear_part(problem: networks.Problem, x: Any, w: Any = None, b: Any = None, gemm: bool = False) -> Any:
-    """What a layer does before activation and residual, by PyTorch: tensors (N, C, H, W), weights as Weights has them.
-
-    gemm: a pointwise layer as a matrix product, which wants x in channels_last.
-    """
-    F = _torch().nn.functional
-    if isinstance(problem, DepthwiseConv2d):
-        return F.conv2d(x, w[:, None], b, problem.stride, problem.padding, groups=problem.C)
-    if isinstance(problem, Pointwise):
-        return F.linear(x.permute(0, 2, 3, 1), w, b).permute(0, 3, 1, 2) if gemm else F.conv2d(x, w[..., None, None], b)
-    if problem.op == "conv2d":
-        return F.conv2d(x, w, b, problem.stride, problem.padding)
-    if problem.op == "linear":
-        return F.linear(x.flatten(1), w, b)[..., None, None]
-    if problem.op == "mean":
-        return x.mean((2, 3), keepdim=True)
-    if problem.op == "max_pool":
-        return F.max_pool2d(x, problem.K, problem.stride, problem.padding)
-    if problem.op == "subsample":
-        return x[:, :, :: problem.stride, :: problem.stride]
-    return x
-
-
-def with_relu(problem: networks.Problem, x: Any, w: Any, b: Any, gemm: bool = False) -> Any:
-    """relu(linear_part) by one call of PyTorch's, cuDNN's or cuBLAS's with the ReLU in it; None where there is none."""
-    torch = _torch()
-    if activation_of(problem) != "relu" or w is None or b is None:
-        return None
-    if isinstance(problem, Pointwise):
-        if gemm:
-            n, c, h, width = x.shape
-            y = torch._addmm_activation(b, x.permute(0, 2, 3, 1).reshape(-1, c), w.t(), use_gelu=False)
-            return y.view(n, h, width, -1).permute(0, 3, 1, 2)
-        return torch.cudnn_convolution_relu(x, w[..., None, None], b, [1, 1], [0, 0], [1, 1], 1)
-    if gemm or not (isinstance(problem, DepthwiseConv2d) or problem.op == "conv2d"):
-        return None
-    depthwise = isinstance(problem, DepthwiseConv2d)
-    stride, padding, groups = [problem.stride] * 2, [problem.padding] * 2, problem.C if depthwise else 1
-    return torch.cudnn_convolution_relu(x, w[:, None] if depthwise else w, b, stride, padding, [1, 1], groups)
-
-
-def activation_of(problem: networks.Problem) -> str:
-    """What follows a layer's linear part: its activation, or the operation itself."""
-    if isinstance(problem, Operation) and problem.op in ("relu", "gelu"):
-        return problem.op
-    return problem.activation
-
-
-def _activated(z: Any, activation: str, fresh: bool = False) -> Any:
-    """fresh: z is nobody else's and may be written."""
-    F = _torch().nn.functional
-    if activation == "relu":
-        return F.relu(z, inplace=fresh)
-    if activation == "relu6":
-        return F.hardtanh(z, 0.0, 6.0, inplace=fresh)
-    return F.gelu(z) if activation == "gelu" else z
-
-
-def forward(
-    network: Network,
-    parameters: Mapping[str, Mapping[str, Any]],
-    image: Any,
-    *,
-    gemm: bool = False,
-    joined: bool = False,
-    stored: Any = None,
-    observe: Callable[[str, Any], None] | None = None,
-) -> Any:
-    """The whole network by PyTorch alone: (N, classes), or a map (N, C, H, W).
-
-    image, parameters: tensors of one dtype, in which everything is computed. gemm: as in linear_part. joined: a ReLU
-    in the call before it, where there is such a call (with_relu). stored: the dtype to which each map is rounded, if it
-    is another, or a function that rounds it, of a map's name and the map. observe: called with each map's name and the
-    map.
-    """
-    maps = {INPUT: image}
-    if observe is not None:
-        observe(INPUT, image)
-    left = {name: len(network.readers(name)) for name in (INPUT, *(layer.name for layer in network.layers))}
-    for layer in network.layers:
-        problem, own = layer.problem, parameters.get(layer.name, {})
-        x, w, b = maps[layer.input], own.get("w"), own.get("b")
-        y = with_relu(problem, x, w, b, gemm) if joined else None
-        if y is None:
-            z = linear_part(problem, x, w, b, gemm)
-            fresh = z is not x and getattr(problem, "op", "") != "subsample"
-            y = _activated(z, activation_of(problem), fresh)
-        y = y + maps[layer.residual] if layer.residual else y
-        if callable(stored):
-            maps[layer.name] = stored(layer.name, y)
-        else:
-            maps[layer.name] = y if stored in (None, y.dtype) else y.to(stored).to(y.dtype)
-        if observe is not None:
-            observe(layer.name, maps[layer.name])
-        for name in (layer.input, layer.residual):
-            if name:
-                left[name] -= 1
-                if not left[name]:
-                    del maps[name]
-    y = maps[network.layers[-1].name]
-    return y.flatten(1) if y.shape[2:] == (1, 1) else y
 
 
 def _operation(
@@ -905,7 +782,7 @@ def _operation(
     layout: str,
 ) -> Callable[[Any], None]:
     """PyTorch's launch of an operation, or of layers that no stage takes, from x and r to y, all (N, C, H, W)."""
-    torch = _torch()
+    torch = pytorch()
     # The CPU's arithmetic in float16 is not what a GPU does: there everything is computed in float32 and rounded once.
     wide = x.dtype == torch.float16 and x.device.type == "cpu"
     if wide:
@@ -920,10 +797,10 @@ def _operation(
         z = x.float() if wide else x
         for number, (problem, own) in enumerate(zip(problems, parameters, strict=True)):
             if number:
-                z = _activated(z, activation_of(problems[number - 1]))
+                z = activated(z, activation_of(problems[number - 1]))
             z = linear_part(problem, z, own.get("w"), own.get("b"))
         if activation == "gelu" or wide or (activation != "none" and r is not None):
-            z = _activated(z, activation)
+            z = activated(z, activation)
             y.copy_(z if r is None else z + r)
         elif r is not None:
             torch.add(z, r, out=y)
@@ -946,26 +823,6 @@ def _operation(
 # ---------------------------------------------------------------------------------------------------------------- int8
 
 
-def _real(tensor: Any, scale: Scale | None) -> Any:
-    """What a map stands for, float32; a map in floating point as it is."""
-    return tensor if scale is None else (tensor.float() - scale.zero) * scale.scale
-
-
-def in_integers(problem: networks.Problem, x: Any, own: Mapping[str, Any], r: Any = None) -> Any:
-    """An int8 layer's output, exactly, by PyTorch: tensors (N, C, H, W) of int8, own with w, b and m as Quantised has
-    them. Sums are whole numbers in float64; then float32, rounded as dwlab.layers says.
-    """
-    torch = _torch()
-    b = own["b"].double() if problem.bias else None
-    sums = linear_part(problem, x.double() - problem.zero_x, own["w"].double(), b)
-    scaled = sums.float() * own["m"][:, None, None]
-    if problem.activation == "relu":
-        scaled = scaled.clamp(min=0)
-    if problem.residual:
-        scaled = scaled + (r.float() - problem.zero_r) * problem.m_r
-    return torch.clamp(scaled.round() + problem.zero_y, -128, 127).to(torch.int8)
-
-
 def _operation_in_int8(
     step: Step,
     network: Network,
@@ -974,9 +831,9 @@ def _operation_in_int8(
     scales: Mapping[str, Scale | None],
 ) -> Callable[[Any], None]:
     """PyTorch's launch of an operation of an int8 network; what it gives is rounded to int8 by a kernel of ours."""
-    torch = _torch()
-    x, y = (_nchw(network, maps[name]) for name in (step.x, step.y))
-    r = _nchw(network, maps[step.r]) if step.r else None
+    torch = pytorch()
+    x, y = (nchw(network, maps[name]) for name in (step.x, step.y))
+    r = nchw(network, maps[step.r]) if step.r else None
     sx, sr, sy = scales[step.x], scales[step.r] if step.r else None, scales[step.y]
     problems = [network.layer(name).problem for name in step.layers]
     *_, last = problems
@@ -1003,11 +860,11 @@ def _operation_in_int8(
     held = maps[step.y].view(-1)
 
     def start(stream: Any) -> None:
-        z = linear_part(last, _real(x, sx).to(computed), own.get("w"), own.get("b"))
+        z = linear_part(last, real(x, sx).to(computed), own.get("w"), own.get("b"))
         if not relu:
-            z = _activated(z, activation_of(last))
+            z = activated(z, activation_of(last))
         if r is not None:
-            z = z + _real(r, sr)
+            z = z + real(r, sr)
         if sy is None:
             y.copy_(z)
             return
@@ -1134,10 +991,10 @@ def compare(model: Model, image: Any) -> Comparison:
     ports = (model.port,) if model.port else ()
     twin = model if model.kept else _made(network, model.weights, model.steps, True, model.quantised, ports)
     alone = run(twin, image)
-    torch = _torch()
+    torch = pytorch()
     exact = _exact(twin)
     compared = _compared if model.quantised is None else _compared_in_int8
-    with torch.inference_mode(), _same_precision():
+    with torch.inference_mode(), same_precision():
         rows = tuple(compared(twin, step, exact) for step in twin.steps)
     error, torch_error, same = _whole(twin, alone, image)
     unchanged = bool(np.array_equal(shared, alone, equal_nan=True))
@@ -1161,11 +1018,11 @@ def agreement(model: Model, images: int = AGREEMENT, seed: int = 1) -> tuple[int
 
 def _whole(model: Model, y: np.ndarray, image: Any) -> tuple[float, float, int | None]:
     """`whole` of the output y that the model has just given for the image."""
-    torch, network = _torch(), model.network
+    torch, network = pytorch(), model.network
     if model.quantised is not None:
         return _whole_in_int8(model, y, image)
-    exact, dtype, start = _exact(model), getattr(torch, network.dtype), _nchw(network, model.maps[INPUT])
-    with torch.inference_mode(), _same_precision():
+    exact, dtype, start = _exact(model), getattr(torch, network.dtype), nchw(network, model.maps[INPUT])
+    with torch.inference_mode(), same_precision():
         truth = forward(network, exact, start.double())
         # In float16 the CPU sums otherwise than a GPU: there PyTorch computes in float32, and each map is rounded.
         plain = torch.float32 if start.device.type == "cpu" else dtype
@@ -1178,10 +1035,10 @@ def _whole(model: Model, y: np.ndarray, image: Any) -> tuple[float, float, int |
 
 
 def _whole_in_int8(model: Model, y: np.ndarray, image: Any) -> tuple[float, float, int | None]:
-    torch, plain = _torch(), networks.in_float(model.network)
+    torch, plain = pytorch(), networks.in_float(model.network)
     device = model.maps[INPUT].device
-    start = torch.as_tensor(image).to(device).reshape(_nchw(model.network, model.maps[INPUT]).shape)
-    with torch.inference_mode(), _same_precision():
+    start = torch.as_tensor(image).to(device).reshape(nchw(model.network, model.maps[INPUT]).shape)
+    with torch.inference_mode(), same_precision():
         exact = _parameters(plain, model.weights, torch.float64, str(device))
         truth = forward(plain, exact, start.double()).flatten(1)
         theirs = _rounded(model, plain, start.float()).flatten(1)
@@ -1197,7 +1054,7 @@ def _rounded(model: Model, plain: Network, start: Any) -> Any:
 
     Of the integers, factors and zero points that the kernels are given it takes nothing.
     """
-    torch, scales, device = _torch(), model.quantised.scales, str(model.maps[INPUT].device)
+    torch, scales, device = pytorch(), model.quantised.scales, str(model.maps[INPUT].device)
 
     def stored(name: str, map: Any) -> Any:
         scale = scales[name]
@@ -1228,7 +1085,7 @@ def near(error: float, torch_error: float, int8: bool = False) -> bool:
 
 def _exact(model: Model) -> dict[str, dict[str, Any]]:
     """The weights as they are stored, in float64; of an int8 network as PyTorch's part of it has them."""
-    dtype, device = _floats(model.network), str(model.maps[INPUT].device)
+    dtype, device = float_type(model.network), str(model.maps[INPUT].device)
     return {
         layer: {name: tensor.double() for name, tensor in own.items()}
         for layer, own in _parameters(model.network, model.weights, dtype, device).items()
@@ -1237,9 +1094,9 @@ def _exact(model: Model) -> dict[str, dict[str, Any]]:
 
 def _compared(model: Model, step: Step, exact: Mapping[str, Mapping[str, Any]]) -> Compared:
     """One step's output beside what PyTorch makes in float64 of the same input."""
-    torch, network = _torch(), model.network
-    x, y = (_nchw(network, model.maps[name]).double() for name in (step.x, step.y))
-    r = _nchw(network, model.maps[step.r]).double() if step.r else None
+    torch, network = pytorch(), model.network
+    x, y = (nchw(network, model.maps[name]).double() for name in (step.x, step.y))
+    r = nchw(network, model.maps[step.r]).double() if step.r else None
     error = torch.zeros_like(x)
     for name in step.layers:
         problem, own = network.layer(name).problem, exact.get(name, {})
@@ -1256,9 +1113,9 @@ def _compared_in_int8(model: Model, step: Step, exact: Mapping[str, Mapping[str,
 
     What an operation stores as int8 may be any that a value within its error is rounded to.
     """
-    torch, network, scales = _torch(), model.network, model.quantised.scales
-    x, y = (_nchw(network, model.maps[name]) for name in (step.x, step.y))
-    r = _nchw(network, model.maps[step.r]) if step.r else None
+    torch, network, scales = pytorch(), model.network, model.quantised.scales
+    x, y = (nchw(network, model.maps[name]) for name in (step.x, step.y))
+    r = nchw(network, model.maps[step.r]) if step.r else None
     if network.layer(step.y).planned:
         own = _parameters(network, model.weights, torch.float16, str(x.device), model.quantised)
         for name in step.layers:
@@ -1268,15 +1125,15 @@ def _compared_in_int8(model: Model, step: Step, exact: Mapping[str, Mapping[str,
     problem, own, scale = replace(network.layer(step.y).problem, dtype="float16"), exact.get(step.y, {}), scales[step.y]
     if network.layer(step.y).note == networks.SIX:
         problem = replace(problem, activation="relu6")
-    x, given = _real(x, scales[step.x]).double(), scales[step.x]
-    r = None if r is None else _real(r, scales[step.r]).double()
+    x, given = real(x, scales[step.x]).double(), scales[step.x]
+    r = None if r is None else real(r, scales[step.r]).double()
     error = torch.zeros_like(x) if given is None else _HALF_UNIT * x.abs() + _HALF_LEAST
     z, allowed = _bounded(problem, x, error, own.get("w"), own.get("b"), r, True)
     if scale is None:
         off = (y.double() - z).abs()
         return Compared(step.layers, step.runner, float(off.max()), float((off / allowed).max()))
     step_, low, high = scale.scale, *((end - scale.zero) * scale.scale for end in (-128, 127))
-    off = (_real(y, scale).double() - z.clamp(low, high)).abs()
+    off = (real(y, scale).double() - z.clamp(low, high)).abs()
     allowed = step_ / 2 + allowed + 8 * _UNIT * z.abs()
     return Compared(step.layers, step.runner, float(off.max()), float((off / allowed).max()))
 
@@ -1291,7 +1148,7 @@ def _bounded(
     The bound is that of dwlab.references: sums of n terms in float32 in any order, 2 + min(n, 8·sqrt(n)) roundings of
     the sum of their absolute values; then what activation and residual do to it, and the rounding of what is stored.
     """
-    torch = _torch()
+    torch = pytorch()
     z = linear_part(problem, x, w, b)
     absolute: list[Any] = [None, None]
     if w is None and getattr(problem, "op", "") != "mean":
@@ -1304,7 +1161,7 @@ def _bounded(
     if bool(error.any()):
         allowed = allowed + linear_part(problem, error, absolute[0])
     activation = activation_of(problem)
-    y = _activated(z, activation)
+    y = activated(z, activation)
     if activation == "gelu":  # it is at most 1.13 times as steep as its argument, and its erf is rounded too
         allowed = 1.13 * allowed + 8 * _UNIT * y.abs()
     if r is not None:
@@ -1356,7 +1213,7 @@ def load_image(path: str | Path, resolution: int = CROP) -> np.ndarray:
 
 def load_weights(network: Network, path: str | Path) -> dict[str, dict[str, np.ndarray]]:
     """`weights_from_torch` of a file that torch.save wrote; nothing in it but tensors is loaded."""
-    torch = _torch()
+    torch = pytorch()
     try:
         held = torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError:
@@ -1427,12 +1284,12 @@ def measure(model: Model, compiled: bool = True, apart: Model | None = None, **h
     """
     if model.graph is None:
         raise timing.TimingError(timing.SIMULATED)
-    torch = _torch()
+    torch = pytorch()
     _give(model, random_image(model.network))
     launch(model)
     y = _output(model).float()
-    ours = time_graph(model.graph, **how)
-    beside = None if apart is None else time_graph(apart.graph, **how)
+    ours = peers.time_graph(model.graph, **how)
+    beside = None if apart is None else peers.time_graph(apart.graph, **how)
     found = []
     for name in _ways(_peer(model.network), model.weights, compiled):
         try:
@@ -1442,7 +1299,7 @@ def measure(model: Model, compiled: bool = True, apart: Model | None = None, **h
                 if not off <= allowed:
                     found.append(peers.Peer(name, name, failure=f"its output differs from ours by {off:.1e}"))
                     continue
-                found.append(peers.Peer(name, name, time_graph(graph, **how)))
+                found.append(peers.Peer(name, name, peers.time_graph(graph, **how)))
         except torch.OutOfMemoryError:
             found.append(peers.Peer(name, name, failure="out of GPU memory"))
         except Exception as error:  # torch.compile raises what its compilers raise; one way less is no reason to stop
@@ -1466,21 +1323,9 @@ def _off(model: Model, y: Any, theirs: Any) -> tuple[float, float]:
     return float((theirs - y).square().mean().sqrt()) / spread, LOST_INT8
 
 
-def time_graph(graph: Any, **how: Any) -> Timing:
-    """The time of one replay of a CUDA graph of PyTorch's: replays enqueued back to back between two events."""
-    one = timing.time_launches(
-        lambda stream: graph.replay(),
-        clock=peers.TorchClock(),
-        graph_below_us=0,  # it is a graph: it cannot be captured once more
-        cold=how.pop("cold", "warm: the same image and weights again"),
-        **how,
-    )
-    return replace(one, method="graph")
-
-
 def _graph_of(call: Callable[[], Any]) -> tuple[Any, list[Any]]:
     """A CUDA graph of a call, and what it gives."""
-    torch = _torch()
+    torch = pytorch()
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
@@ -1500,10 +1345,10 @@ def peer_graph(model: Model, name: str) -> Iterator[tuple[Any, Any]]:
 
     Both live as long as the context.
     """
-    torch = _torch()
+    torch = pytorch()
     call = graph = held = None
     try:
-        with _same_precision(), torch.inference_mode():
+        with same_precision(), torch.inference_mode():
             call = _ways(_peer(model.network), model.weights, True)[name]()
             graph, held = _graph_of(call)
         yield graph, held[0]
@@ -1515,12 +1360,12 @@ def peer_graph(model: Model, name: str) -> Iterator[tuple[Any, Any]]:
 
 def compile_peers(network: Network, weights: Weights | None = None) -> list[str]:
     """Runs PyTorch's ways through torch.compile once, so that their code is in its cache; returns those that failed."""
-    torch, failed = _torch(), []
+    torch, failed = pytorch(), []
     weights = random_weights(network) if weights is None else weights
     for name, prepare_call in _ways(_peer(network), weights, True).items():
         if " torch.compile, " in name:
             try:
-                with _same_precision(), torch.inference_mode():
+                with same_precision(), torch.inference_mode():
                     prepare_call()()
             except Exception as error:  # `measure` meets it again, and says so of the way
                 failed.append(f"{name}: {type(error).__name__}")
@@ -1539,7 +1384,7 @@ def _compile_often() -> None:
 
 def _ways(network: Network, weights: Weights, compiled: bool) -> dict[str, Callable[[], Callable[[], Any]]]:
     """How PyTorch can run the network on `random_image`: name -> a function that prepares it and gives the call."""
-    torch = _torch()
+    torch = pytorch()
     dtype = getattr(torch, network.dtype)
 
     def prepared(form: Any, gemm: bool, compile: bool, joined: bool = False) -> Callable[[], Any]:
@@ -1603,7 +1448,7 @@ def compile_candidates(network: Network, last: int = 2, processes: int | None = 
 
 def _random_arrays(problem: Planned) -> dict[str, Any]:
     """A kernel's arrays on the GPU, of numbers that it takes."""
-    torch, found = _torch(), {}
+    torch, found = pytorch(), {}
     for name, shape in problem.shapes(problem.main_path).items():
         kind = problem.dtype_of(name)
         if problem.dtype != "int8":

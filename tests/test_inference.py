@@ -12,7 +12,7 @@ from small_networks import cut, gpu, image_of, joined, simulated, thin, tiny
 torch = pytest.importorskip("torch", reason="networks run with PyTorch: pip install '.[torch]'")
 
 from dwlab import __main__ as cli  # noqa: E402
-from dwlab import dependent_launch, inference, networks, ptx, selection, stages, timing  # noqa: E402
+from dwlab import dependent_launch, inference, networks, peers, ptx, selection, stages, timing, torch_networks  # noqa: E402
 from dwlab.layers import DepthwiseConv2d, Fused  # noqa: E402
 from dwlab.networks import INPUT, NETWORKS, InferenceError, network  # noqa: E402
 
@@ -61,35 +61,13 @@ def test_a_whole_classifier_of_two_images():
     assert y.shape == (2, 10) and y.dtype == np.float32
     own = {layer: {name: torch.from_numpy(one) for name, one in arrays.items()}
            for layer, arrays in model.weights.items()}  # fmt: skip
-    theirs = inference.forward(made, own, torch.from_numpy(image)).numpy()
+    theirs = torch_networks.forward(made, own, torch.from_numpy(image)).numpy()
     np.testing.assert_allclose(y, theirs, rtol=1e-4, atol=1e-5)
     again = inference.run(model, torch.from_numpy(image).double())  # nothing is left of the run before
     np.testing.assert_array_equal(y, again)
     assert inference.classes(y)[1][0][0] == theirs[1].argmax()
     assert sum(likely for _, likely in inference.classes(y, 10)[0]) == pytest.approx(1)
     assert model.slots < len(model.maps) and "PyTorch" in str(model) and model.launches == (4, 3)
-
-
-@pytest.mark.parametrize("gemm", [False, True])
-@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
-def test_a_relu_in_the_call_before_it_is_the_same_network(monkeypatch, gemm, layout):
-    """cuDNN's call is not there on the CPU: one that computes what its documentation says stands for it."""
-    calls = []
-
-    def convolution_relu(x, w, b, stride, padding, dilation, groups):
-        calls.append(groups)
-        return torch.nn.functional.conv2d(x, w, b, stride, padding, dilation, groups).relu()
-
-    monkeypatch.setattr(torch, "cudnn_convolution_relu", convolution_relu)
-    made = cut(thin(network("mobilenet_v1", 2, layout, "float32", 16)), "2.pointwise")
-    own = {layer: {name: torch.from_numpy(one) for name, one in arrays.items()}
-           for layer, arrays in inference.random_weights(made).items()}  # fmt: skip
-    image = torch.from_numpy(image_of(made))
-    plain = inference.forward(made, own, image, gemm=gemm)
-    joined = inference.forward(made, own, image, gemm=gemm, joined=True)
-    np.testing.assert_allclose(joined, plain, rtol=1e-5, atol=1e-6)
-    assert bool((joined == 0).any()) and len(calls) == (0 if gemm else 5)
-    assert gemm or calls.count(1) == 3  # the others are depthwise
 
 
 @pytest.mark.parametrize("name", ["mobilenet_v1", "mobilenet_v2"])
@@ -270,7 +248,7 @@ def trained():
 def by_pytorch(made, weights, image):
     own = {layer: {name: torch.from_numpy(one) for name, one in arrays.items()} for layer, arrays in weights.items()}
     with torch.inference_mode():
-        return inference.forward(made, own, torch.from_numpy(image))
+        return torch_networks.forward(made, own, torch.from_numpy(image))
 
 
 def test_a_state_dict_of_torchvision_with_its_batch_norms_folded(trained):
@@ -551,13 +529,13 @@ def captured(monkeypatch, ports, us=(9.0, 8.0, 7.0), capability=(9, 0), early=3,
             raise error
         return port, early
 
-    monkeypatch.setattr(inference, "_torch", lambda: SimpleNamespace(cuda=made))
-    monkeypatch.setattr(inference, "_same_precision", nothing)
+    monkeypatch.setattr(inference, "pytorch", lambda: SimpleNamespace(cuda=made))
+    monkeypatch.setattr(inference, "same_precision", nothing)
     monkeypatch.setattr(inference, "enqueue", lambda model: None)
     monkeypatch.setattr(inference, "overlapping", overlapping)
     monkeypatch.setattr(inference, "_give", lambda model, image: None)
     monkeypatch.setattr(inference, "random_image", lambda network: None)
-    monkeypatch.setattr(inference, "time_graph", lambda graph, **how: SimpleNamespace(median_us=times[graph]))
+    monkeypatch.setattr(peers, "time_graph", lambda graph, **how: SimpleNamespace(median_us=times[graph]))
     network = SimpleNamespace(summary=lambda: "A network.")
     return inference._captured(inference.Model(network, {}, (), {}, (), None), ports)
 

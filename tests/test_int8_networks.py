@@ -9,7 +9,17 @@ from small_networks import cut, image_of, joined, simulated, thin
 torch = pytest.importorskip("torch", reason="networks run with PyTorch: pip install '.[torch]'")
 
 from dwlab import __main__ as cli  # noqa: E402
-from dwlab import inference, int8_networks, networks, quantisation, references, selection, stages, target  # noqa: E402
+from dwlab import (  # noqa: E402
+    inference,
+    int8_networks,
+    networks,
+    quantisation,
+    references,
+    selection,
+    stages,
+    target,
+    torch_networks,
+)
 from dwlab.check import check  # noqa: E402
 from dwlab.layers import DepthwiseConv2d, Pointwise, problem  # noqa: E402
 from dwlab.networks import INPUT, InferenceError, network  # noqa: E402
@@ -88,7 +98,7 @@ def test_the_integers_of_compare_are_the_reference():
         own = dict(maps)
         if layer.op == "depthwise2d" and not nchw:
             own["w"] = own["w"].permute(2, 0, 1)
-        y = inference.in_integers(layer, x, own, r).numpy()
+        y = torch_networks.in_integers(layer, x, own, r).numpy()
         wanted = references.reference(layer, "forward", given)["y"]
         np.testing.assert_array_equal(y if nchw else y.transpose(0, 2, 3, 1), wanted)
 

@@ -137,7 +137,7 @@ def made(monkeypatch):
         times[problem] = {stage.id: 1.0 if hasattr(problem, "first") else 2.0}
     monkeypatch.setattr(inference, "tune", lambda made, last: inference.Tuned(rebatched(times, made.batch), {}))
     graphs = iter(itertools.cycle([50.0, 40.0]))
-    monkeypatch.setattr(inference, "time_graph", lambda graph, **how: timing_of(next(graphs)))
+    monkeypatch.setattr(peers, "time_graph", lambda graph, **how: timing_of(next(graphs)))
     ran = (Peer("PyTorch eager", "eager", timing_of(120.0)), Peer("PyTorch other", "other", failure="no memory"))
     monkeypatch.setattr(inference, "measure", lambda model, compiled, **how: inference.Measured(timing_of(40.0), ran))
     monkeypatch.setattr(energy, "of_graph", lambda graph, per_launch, seconds: energy_of(graph, per_launch, seconds))
@@ -188,8 +188,8 @@ def test_a_model_whose_kernels_overlap_is_timed_one_after_the_other_too(made, mo
         return models | {"fused": dataclasses.replace(models["fused"], port="begin", early=2, plain="plain")}
 
     monkeypatch.setattr(record_networks, "prepare", overlapped)
-    times = inference.time_graph
-    monkeypatch.setattr(inference, "time_graph", lambda graph, **how: timing_of(44.0) if graph else times(graph))
+    times = peers.time_graph
+    monkeypatch.setattr(peers, "time_graph", lambda graph, **how: timing_of(44.0) if graph else times(graph))
     last = measured(1, energy=None)[1][1]
     assert (last["fused_us"], last["fused_plain_us"], last["fused_launches"]) == (
         40, 44, "overlapped from the beginning"
