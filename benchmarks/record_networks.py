@@ -45,6 +45,7 @@ from dwlab import energy, inference, networks, peers, planner, records, report, 
 from dwlab.layers import LAYOUTS, Fused  # noqa: E402
 from dwlab.networks import Network  # noqa: E402
 from dwlab.timing import Timing  # noqa: E402
+from dwlab.weights import random_weights  # noqa: E402
 
 NETWORKS = ("mobilenet_v1", "mobilenet_v2", "xception", "proxylessnas")
 DTYPES = ("float32", "float16")  # that are recorded if none are given
@@ -326,7 +327,7 @@ def work(link: Any, group: Group, options: Mapping[str, Any]) -> None:
         import torch
 
         torch.cuda.init()
-        weights = inference.random_weights(group.network(1))
+        weights = random_weights(group.network(1))
         group.calibration()  # before anything is timed
         if options["compiled"]:
             with turn("ahead", group.batches[0]):

@@ -25,6 +25,7 @@ from dwlab.layers import DepthwiseConv2d, Pointwise, problem  # noqa: E402
 from dwlab.networks import INPUT, InferenceError, network  # noqa: E402
 from dwlab.problems import ProblemError  # noqa: E402
 from dwlab.quantisation import Scale  # noqa: E402
+from dwlab.weights import random_weights  # noqa: E402
 
 torch.set_num_threads(1)
 INT8 = {"layout": "NHWC", "dtype": "int8"}
@@ -307,7 +308,7 @@ def test_a_calibration_that_cannot_be_used_says_why():
     ):
         with pytest.raises(InferenceError, match=said):
             inference.calibrate(table, None, images)
-    weights = inference.random_weights(table)
+    weights = random_weights(table)
     weights["1.depthwise"]["w"] = np.full_like(weights["1.depthwise"]["w"], 3e38)
     with pytest.raises(InferenceError, match="calibration: map 1.project is not finite everywhere"):
         huge = {**weights, "1.project": {**weights["1.project"], "w": weights["1.project"]["w"] * 1e38}}

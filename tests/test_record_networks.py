@@ -18,6 +18,7 @@ from dwlab.layers import Fused
 from dwlab.peers import Peer
 from dwlab.records import RecordError
 from dwlab.timing import Timing
+from dwlab.weights import random_weights
 
 record_networks = script("record_networks")
 on_interpreter = pytest.mark.skipif(target.mode == "gpu", reason="runs on the interpreter; a GPU has the script itself")
@@ -245,7 +246,7 @@ def test_a_wrong_network_has_no_time(made, monkeypatch, batch):
 
     def spoiled(network, weights=None, given=None, **how):
         model = real(network, weights, given, **how)
-        weights = inference.random_weights(network)
+        weights = random_weights(network)
         weights["1.project"]["b"][3] += 0.5
         return model if given is None else dataclasses.replace(real(network, weights, given, **how),
                                                                weights=model.weights)  # fmt: skip

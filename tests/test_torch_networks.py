@@ -6,8 +6,9 @@ from small_networks import cut, image_of, thin
 
 torch = pytest.importorskip("torch", reason="networks run with PyTorch: pip install '.[torch]'")
 
-from dwlab import inference, torch_networks  # noqa: E402
+from dwlab import torch_networks  # noqa: E402
 from dwlab.networks import network  # noqa: E402
+from dwlab.weights import random_weights  # noqa: E402
 
 
 @pytest.mark.parametrize("gemm", [False, True])
@@ -23,7 +24,7 @@ def test_a_relu_in_the_call_before_it_is_the_same_network(monkeypatch, gemm, lay
     monkeypatch.setattr(torch, "cudnn_convolution_relu", convolution_relu)
     made = cut(thin(network("mobilenet_v1", 2, layout, "float32", 16)), "2.pointwise")
     own = {layer: {name: torch.from_numpy(one) for name, one in arrays.items()}
-           for layer, arrays in inference.random_weights(made).items()}  # fmt: skip
+           for layer, arrays in random_weights(made).items()}  # fmt: skip
     image = torch.from_numpy(image_of(made))
     plain = torch_networks.forward(made, own, image, gemm=gemm)
     joined = torch_networks.forward(made, own, image, gemm=gemm, joined=True)
