@@ -41,7 +41,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from dwlab import energy, inference, networks, peers, planner, records, report, selection  # noqa: E402
+from dwlab import energy, images, inference, networks, peers, planner, records, report, selection  # noqa: E402
 from dwlab.layers import LAYOUTS, Fused  # noqa: E402
 from dwlab.networks import Network  # noqa: E402
 from dwlab.timing import Timing  # noqa: E402
@@ -190,7 +190,7 @@ def checked(network: Network) -> str:
 
 def wrong_before(model: inference.Model) -> str:
     """What is wrong with a model: at batch 1 step by step, else with its output; "" if nothing."""
-    image = inference.random_image(model.network)
+    image = images.random_image(model.network)
     if model.network.batch == 1:
         found = inference.compare(model, image)
         return "" if found.ok else found.summary()
@@ -200,7 +200,7 @@ def wrong_before(model: inference.Model) -> str:
 def wrong_after(models: Mapping[str, inference.Model]) -> str:
     """What is wrong with the models' outputs for a fresh image, when they have been timed; "" if nothing."""
     for what, model in models.items():
-        said = _wrong_whole(model, inference.random_image(model.network, seed=1))
+        said = _wrong_whole(model, images.random_image(model.network, seed=1))
         if said:
             return f"{what}, on a fresh image: {said}"
     return ""

@@ -30,7 +30,6 @@ import math
 from argparse import Namespace
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -38,6 +37,7 @@ import numpy as np
 from dwlab import (
     ahead,
     dependent_launch,
+    images,
     int8_networks,
     networks,
     peers,
@@ -49,6 +49,7 @@ from dwlab import (
     target,
     timing,
 )
+from dwlab.images import random_image
 from dwlab.int8_networks import Quantised, Range
 from dwlab.layers import DepthwiseConv2d, Fused, Pointwise
 from dwlab.networks import INPUT, InferenceError, Network, Operation
@@ -84,12 +85,6 @@ AGREEMENT = 8
 TURNS, TRIED = 3, {"rounds": 3, "min_seconds": 0.006}
 """How graphs of a model are tried when the fastest is kept: so often in turn, and timing.time_launches' rounds."""
 
-LONGEST = 50
-"""How many times longer one side of a picture may be than the other: scaled as a whole it would fill the memory."""
-
-# torchvision's preprocessing of ImageNet: the short side to 256, the middle 224, channels' mean and deviation.
-RESIZE, CROP = 256, 224
-MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 SIMULATED_RESOLUTION = 32
 """Pixels that a network is run with in simulated mode if none are given: seconds on dwlab.simt."""
@@ -576,12 +571,6 @@ def _output(model: Model) -> Any:
     return y.flatten(1) if y.shape[2:] == (1, 1) else y
 
 
-def random_image(network: Network, seed: int = 0) -> np.ndarray:
-    """(N, C, H, W) float32 of about the size that normalised images have."""
-    problem = network.layers[0].problem
-    return np.random.default_rng(seed).standard_normal((problem.N, problem.C, problem.H, problem.W)).astype(np.float32)
-
-
 # ------------------------------------------------------------------------------------------------------ PyTorch's part
 
 
@@ -993,48 +982,6 @@ def _bounded(
     return y, allowed
 
 
-# --------------------------------------------------------------------------------------------------------------- images
-
-
-def load_image(path: str | Path, resolution: int = CROP) -> np.ndarray:
-    """A picture as torchvision prepares it for ImageNet's networks: (3, resolution, resolution) float32, normalised.
-
-    The short side to resolution * 256/224, the middle, each channel less its mean over its deviation. Needs Pillow.
-    Raises InferenceError for files that cannot be read and for those that are no pictures.
-    """
-    try:
-        from PIL import Image
-    except ImportError:
-        raise InferenceError(f"{path} is read by Pillow, which is not installed: pip install pillow") from None
-    try:
-        with Image.open(path) as opened:
-            picture = opened.convert("RGB")
-    except FileNotFoundError:
-        raise InferenceError(f"there is no file {path}: give a picture, such as a JPEG or PNG") from None
-    except Exception as error:  # Pillow raises what its decoders raise: no picture, a damaged one, one too large
-        raise InferenceError(f"{path} is no picture that Pillow can read: {type(error).__name__}: {error}") from None
-    short = round(resolution * RESIZE / CROP)
-    width, height = picture.size
-    scale = short / min(width, height)
-    size = (short, int(height * scale)) if width <= height else (int(width * scale), short)
-    if max(size) > LONGEST * short:
-        raise InferenceError(
-            f"{path} has {width} × {height} pixels: only a middle part of {resolution / max(size):.1%} of its length "
-            f"would be seen. Cut out a part whose sides differ less than {LONGEST} times"
-        )
-    picture = picture.resize(size, Image.Resampling.BILINEAR)
-    left, top = (round((side - resolution) / 2) for side in picture.size)
-    pixels = np.asarray(picture.crop((left, top, left + resolution, top + resolution)), np.float32) / 255
-    return ((pixels - np.float32(MEAN)) / np.float32(DEVIATION)).transpose(2, 0, 1).copy()
-
-
-def classes(y: np.ndarray, count: int = 5) -> list[list[tuple[int, float]]]:
-    """Of each image the most likely classes, (number, probability), from the output (N, classes)."""
-    shifted = np.exp(y.astype(np.float64) - y.max(1, keepdims=True))
-    likely = shifted / shifted.sum(1, keepdims=True)
-    return [[(int(one), float(row[one])) for one in np.argsort(-row)[:count]] for row in likely]
-
-
 # --------------------------------------------------------------------------------------------------------------- timing
 
 
@@ -1295,7 +1242,7 @@ def tune(network: Network, last: int = 2) -> Tuned:
 def main(options: Namespace) -> int:
     """``python -m dwlab infer``: checks a network, classifies an image if one is given, times it on a GPU."""
     on_gpu = target.mode == "gpu"
-    resolution = options.resolution or (CROP if on_gpu else SIMULATED_RESOLUTION)
+    resolution = options.resolution or (images.CROP if on_gpu else SIMULATED_RESOLUTION)
     if options.resolution is not None and options.resolution < 1:
         raise InferenceError(f"--resolution {options.resolution}: it is a number of pixels, at least 1")
     network = networks.network(options.network, options.batch, options.layout, options.dtype, resolution)
@@ -1308,7 +1255,7 @@ def main(options: Namespace) -> int:
     weights = load_weights(network, options.weights) if options.weights else random_weights(network)
     image = random_image(network)
     if options.image:
-        image = np.broadcast_to(load_image(options.image, resolution), image.shape).copy()
+        image = np.broadcast_to(images.load_image(options.image, resolution), image.shape).copy()
     calibration = None
     if network.dtype == "int8":
         calibration = calibrate(network, weights, image[:1] if options.image else None)
@@ -1328,7 +1275,7 @@ def main(options: Namespace) -> int:
     if network.dtype == "int8" and on_gpu and compared.same_class is not None:
         found["same_class"] = dict(zip(("equal", "of"), agreement(model), strict=True))
     if options.image:
-        found["classes"] = classes(run(model, image)[:1])[0]
+        found["classes"] = images.classes(run(model, image)[:1])[0]
     if tuned is not None:
         found["not_timed"] = dict(tuned.failures)
     energy = None

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from dwlab import inference, target
+from dwlab import images, target
 from dwlab.networks import network
 
 simulated = pytest.mark.skipif(target.mode != "simulated", reason="is about the simulated mode")
@@ -47,4 +47,4 @@ def tiny(layout="NHWC", dtype="float32"):
 
 
 def image_of(made, seed=1):
-    return inference.random_image(made, seed)
+    return images.random_image(made, seed)

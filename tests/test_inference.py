@@ -1,4 +1,4 @@
-"""Networks run by the kernels: each step and the whole against PyTorch; weights, images, command."""
+"""Networks run by the kernels: each step and the whole against PyTorch; images, command."""
 
 import contextlib
 import json
@@ -14,7 +14,7 @@ torch = pytest.importorskip("torch", reason="networks run with PyTorch: pip inst
 from test_weights import MobileNetV2, shaken  # noqa: E402
 
 from dwlab import __main__ as cli  # noqa: E402
-from dwlab import dependent_launch, inference, networks, peers, ptx, selection, stages, timing, torch_networks  # noqa: E402
+from dwlab import dependent_launch, images, inference, networks, peers, ptx, selection, stages, timing, torch_networks  # noqa: E402
 from dwlab.layers import DepthwiseConv2d, Fused  # noqa: E402
 from dwlab.networks import INPUT, NETWORKS, InferenceError, network  # noqa: E402
 from dwlab.weights import random_weights  # noqa: E402
@@ -68,8 +68,8 @@ def test_a_whole_classifier_of_two_images():
     np.testing.assert_allclose(y, theirs, rtol=1e-4, atol=1e-5)
     again = inference.run(model, torch.from_numpy(image).double())  # nothing is left of the run before
     np.testing.assert_array_equal(y, again)
-    assert inference.classes(y)[1][0][0] == theirs[1].argmax()
-    assert sum(likely for _, likely in inference.classes(y, 10)[0]) == pytest.approx(1)
+    assert images.classes(y)[1][0][0] == theirs[1].argmax()
+    assert sum(likely for _, likely in images.classes(y, 10)[0]) == pytest.approx(1)
     assert model.slots < len(model.maps) and "PyTorch" in str(model) and model.launches == (4, 3)
 
 
@@ -203,51 +203,6 @@ def test_images_that_do_not_fit():
     with pytest.raises(InferenceError, match="not finite"):
         inference.run(model, image)
     assert inference.run(model, np.zeros((3, 16, 16), np.float32)).shape[0] == 1
-
-
-def test_a_picture_is_prepared_as_torchvision_does(tmp_path):
-    Image = pytest.importorskip("PIL.Image", reason="pictures are read by Pillow: pip install pillow")
-    pixels = np.zeros((300, 500, 3), np.uint8)
-    pixels[:, :250], pixels[:, 250:] = (255, 0, 0), (0, 51, 255)
-    path = tmp_path / "halves.png"
-    Image.fromarray(pixels).save(path)
-    found = inference.load_image(path)
-    assert found.shape == (3, 224, 224) and found.dtype == np.float32
-    np.testing.assert_allclose(found[:, 100, 50], [(1 - 0.485) / 0.229, -0.456 / 0.224, -0.406 / 0.225], rtol=1e-5)
-    np.testing.assert_allclose(
-        found[:, 100, 200], [-0.485 / 0.229, (0.2 - 0.456) / 0.224, (1 - 0.406) / 0.225], rtol=1e-5
-    )
-    assert abs(int((found[0, 100] > 0).sum()) - 112) <= 1  # the middle was taken
-    Image.fromarray(pixels[..., 0]).resize((40, 90)).save(path)  # grey, upright, smaller than what is wanted
-    assert inference.load_image(path, 64).shape == (3, 64, 64)
-
-
-def test_files_that_are_no_pictures(tmp_path, monkeypatch):
-    pytest.importorskip("PIL", reason="pictures are read by Pillow: pip install pillow")
-    path = tmp_path / "cat.jpg"
-    path.write_text("no picture")
-    with pytest.raises(InferenceError, match="cat.jpg is no picture that Pillow can read: UnidentifiedImageError"):
-        inference.load_image(path)
-    with pytest.raises(InferenceError, match="there is no file"):
-        inference.load_image(tmp_path / "none.jpg")
-    with pytest.raises(InferenceError, match="is no picture"):
-        inference.load_image(tmp_path)
-    from PIL import Image
-
-    whole = tmp_path / "whole.png"
-    Image.fromarray(np.random.default_rng(0).integers(0, 255, (64, 64, 3)).astype(np.uint8)).save(whole)
-    path.write_bytes(whole.read_bytes()[:2000])
-    with pytest.raises(InferenceError, match="cat.jpg is no picture that Pillow can read: OSError"):
-        inference.load_image(path)
-    for size, words in (((5000, 1), "1 × 5000 pixels"), ((2, 101), "101 × 2 pixels")):
-        Image.fromarray(np.zeros((*size, 3), np.uint8)).save(whole)
-        with pytest.raises(InferenceError, match=f"whole.png has {words}: only a middle part .* less than 50 times"):
-            inference.load_image(whole)
-    Image.fromarray(np.zeros((2, 100, 3), np.uint8)).save(whole)
-    assert inference.load_image(whole, 32).shape == (3, 32, 32)
-    monkeypatch.setitem(__import__("sys").modules, "PIL", None)
-    with pytest.raises(InferenceError, match="Pillow, which is not installed: pip install pillow"):
-        inference.load_image(path)
 
 
 # --- modes ------------------------------------------------------------------------------------------------------------
@@ -451,7 +406,7 @@ def test_the_command_classifies_a_picture(capsys, monkeypatch, tmp_path):
     files = ("--weights", str(tmp_path / "w.pt"), "--image", str(tmp_path / "a.png"))
     status, out, _ = command(capsys, "mobilenet_v2", *files, "--resolution", "32", "--json")
     with torch.inference_mode():
-        wanted = trained(torch.from_numpy(inference.load_image(tmp_path / "a.png", 32))[None]).softmax(1)[0]
+        wanted = trained(torch.from_numpy(images.load_image(tmp_path / "a.png", 32))[None]).softmax(1)[0]
     (first, likely), *_ = json.loads(out)["classes"]
     assert status == 0 and first == int(wanted.argmax()) and likely == pytest.approx(float(wanted.max()), rel=1e-3)
 
