@@ -41,7 +41,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from dwlab import energy, images, inference, networks, peers, planner, records, report, selection  # noqa: E402
+from dwlab import energy, images, inference, int8_networks, networks, peers, planner, records, report, selection  # noqa: E402
 from dwlab.layers import LAYOUTS, Fused  # noqa: E402
 from dwlab.networks import Network  # noqa: E402
 from dwlab.timing import Timing  # noqa: E402
@@ -80,12 +80,12 @@ class Group:
     def ready(self, batch: int) -> Network:
         """The network as it runs: in int8 with its zero points and factors."""
         network = self.network(batch)
-        return network if network.dtype != "int8" else inference.quantise(network, None, self.calibration()).network
+        return network if network.dtype != "int8" else int8_networks.quantise(network, None, self.calibration()).network
 
 
 @functools.cache
 def _calibrated(group: Group) -> Mapping[str, Any]:
-    return inference.calibrate(group.network(1))
+    return int8_networks.calibrate(group.network(1))
 
 
 def plan(options: argparse.Namespace, known: Sequence[tuple[Any, ...]] = ()) -> list[Group]:

@@ -12,7 +12,7 @@ of it is captured in a CUDA graph of PyTorch's, and `run` replays that. From com
 start in it while the one before runs (dwlab.dependent_launch): where replays say that this is faster, they do. In
 simulated mode the kernels run on dwlab.simt and the rest on the CPU, right but only for small resolutions.
 
-In int8 a calibration pass finds the scales (`calibrate`); the first convolution and the classifier stay in float16, and
+In int8 a calibration pass finds the scales (int8_networks); the first convolution and the classifier stay in float16, and
 other operations compute in floating point and round (dwlab.int8_networks). Kernels are held against integers bit by
 bit, the whole against the network in floating point.
 
@@ -53,7 +53,6 @@ from dwlab.images import random_image
 from dwlab.int8_networks import Quantised, Range
 from dwlab.layers import DepthwiseConv2d, Fused, Pointwise
 from dwlab.networks import INPUT, InferenceError, Network, Operation
-from dwlab.problems import ProblemError
 from dwlab.quantisation import HIGH, LOW, Scale
 from dwlab.selection import Partition, Planned, Times
 from dwlab.stages import Stage, StageError
@@ -75,8 +74,6 @@ from dwlab.weights import Weights, as_tensors, check_weights, load_weights, rand
 DTYPES = ("float32", "float16", "int8")
 """How a runnable network may be stored."""
 
-CALIBRATION = 16
-"""Random images that an int8 network is calibrated with if none are given."""
 
 AGREEMENT = 8
 """Random images for which `python -m dwlab infer` counts equal classes of an int8 network on a GPU."""
@@ -259,7 +256,8 @@ def prepare(
     weights: random ones of seed 0 if None. given: which layers share a kernel; all apart if None. keep: every map keeps
     memory of its own, to be looked at afterwards. fallback: layers that no stage takes are run by PyTorch, and their
     step says so; else they are an InferenceError, as are weights, partitions and dtypes that cannot be used. times: as
-    `choose` takes them. calibration: the ranges of an int8 network's maps, what `calibrate` finds if None. overlap:
+    `choose` takes them. calibration: the ranges of an int8 network's maps, what int8_networks.calibrate finds if
+    None. overlap:
     graphs in which kernels start while the one before runs are tried too, where the GPU can do that, and the fastest is
     kept; else they start one after the other.
     """
@@ -271,72 +269,12 @@ def prepare(
     pieces = selection.pieces_of(network, given)
     quantised = None
     if network.dtype == "int8":
-        quantised = quantise(network, weights, calibration)
+        quantised = int8_networks.quantise(network, weights, calibration)
         network = quantised.network
     elif calibration is not None:
         raise InferenceError(f"a calibration is for int8, and the network is {network.dtype}: leave it out")
     ports = tuple(dependent_launch.PORTS) if overlap else ()
     return _made(network, weights, steps_of(network, pieces, fallback, gpu, times), keep, quantised, ports)
-
-
-def calibrate(
-    network: Network, weights: Weights | None = None, images: Sequence[Any] | np.ndarray | None = None
-) -> dict[str, Range]:
-    """Map -> the least and the greatest value it has in the float32 network, by PyTorch, over all images together.
-
-    images: arrays (C, H, W), CALIBRATION random ones if None. The observer's rule that makes scales of the ranges is
-    int8_networks.scale_of. Raises InferenceError for no images, for other shapes, and for numbers that are not finite,
-    in an image or in a map.
-    """
-    torch, plain = pytorch(), networks.in_float(network)
-    weights = random_weights(network) if weights is None else weights
-    check_weights(network, weights)
-    first = network.layers[0].problem
-    wanted, device = (first.C, first.H, first.W), "cuda" if target.mode == "gpu" else "cpu"
-    if images is None:
-        images = np.random.default_rng(1000).standard_normal((CALIBRATION, *wanted)).astype(np.float32)
-    if not len(images):
-        raise InferenceError("there is no image to calibrate with: give at least one, or None for random ones")
-    parameters = as_tensors(plain, weights, torch.float32, device)
-    found: dict[str, Range] = {}
-
-    def observe(name: str, y: Any) -> None:
-        low, high = (float(one) for one in torch.aminmax(y))
-        if not (math.isfinite(low) and math.isfinite(high)):
-            raise InferenceError(f"calibration: map {name} is not finite everywhere: look at the layer's weights")
-        before = found.get(name, (math.inf, -math.inf))
-        found[name] = min(low, before[0]), max(high, before[1])
-
-    for number, image in enumerate(images):
-        image = torch.as_tensor(image)
-        if tuple(image.shape) != wanted:
-            shape = tuple(image.shape)
-            raise InferenceError(f"image {number} of the calibration has shape {shape}; {wanted} is needed")
-        if not image.is_floating_point() or not bool(torch.isfinite(image).all()):
-            raise InferenceError(
-                f"image {number} of the calibration is {image.dtype} or holds numbers that are not finite: every scale "
-                "would follow from them"
-            )
-        with torch.inference_mode(), same_precision():
-            forward(plain, parameters, image[None].to(device, torch.float32), observe=observe)
-    return found
-
-
-def quantise(
-    network: Network, weights: Weights | None = None, calibration: Mapping[str, Range] | None = None
-) -> Quantised:
-    """The network in int8, with the zero points and factors that `prepare` gives it; arguments as there.
-
-    `tune`, `partition` and `prepare` then take its network, with the same weights and calibration. Raises
-    InferenceError for a range that gives no scale, with the map's name.
-    """
-    weights = random_weights(network) if weights is None else weights
-    check_weights(network, weights)
-    ranges = calibrate(network, weights) if calibration is None else calibration
-    try:
-        return int8_networks.quantised(network, weights, ranges)
-    except ProblemError as error:
-        raise InferenceError(f"{network.name} in int8: {error}") from None
 
 
 def _made(
@@ -1258,8 +1196,8 @@ def main(options: Namespace) -> int:
         image = np.broadcast_to(images.load_image(options.image, resolution), image.shape).copy()
     calibration = None
     if network.dtype == "int8":
-        calibration = calibrate(network, weights, image[:1] if options.image else None)
-        network = quantise(network, weights, calibration).network
+        calibration = int8_networks.calibrate(network, weights, image[:1] if options.image else None)
+        network = int8_networks.quantise(network, weights, calibration).network
     tuned = tune(network) if on_gpu and options.tune else None
     times = None if tuned is None else tuned.times
     pieces = selection.partition(network, "present" if on_gpu else "h200", times=times) if options.fused else None

@@ -117,7 +117,7 @@ def test_a_wrong_factor_is_found_in_its_step_alone():
 
 def test_a_network_far_from_floating_point_is_not_ok():
     table = made("mobilenet_v1", "1.pointwise", by=2)
-    narrow = {name: (low / 20, high / 20) for name, (low, high) in inference.calibrate(table).items()}
+    narrow = {name: (low / 20, high / 20) for name, (low, high) in int8_networks.calibrate(table).items()}
     model = inference.prepare(table, calibration=narrow)  # what is beyond a twentieth of the range is cut off
     found = inference.compare(model, image_of(table))
     assert not found.ok and found.error > inference.LOST_INT8
@@ -150,7 +150,7 @@ def test_one_wrong_zero_point_or_factor_is_more_than_rounding(monkeypatch, name,
     """Kernels that compute what they are told, bit by bit, and are told the wrong thing: only the whole shows it."""
     monkeypatch.setattr(selection, "takers", lambda problem: ())  # in whole numbers, by PyTorch
     table = thin(network(name, 1, "NHWC", "int8", 32), by, classes=200)
-    calibration = inference.calibrate(table, None, [image_of(table, seed)[0] for seed in range(2)])
+    calibration = int8_networks.calibrate(table, None, [image_of(table, seed)[0] for seed in range(2)])
     planned = [layer for layer in table.layers if layer.planned]
     residual = [at for at, layer in enumerate(planned) if layer.residual]
     cases = [(0, ""), *((at, what) for at in (1, len(planned) // 2) for what in ("zero_x", "zero_y", "m", "half"))]
@@ -241,30 +241,30 @@ def test_the_observer_has_two_kinds_of_zero_points():
 def test_ranges_hold_every_value_of_the_images_and_relu6_ends_at_6():
     table = made(by=8)
     images = [5 * image_of(table, seed)[0] for seed in range(3)]
-    ranges = inference.calibrate(table, None, images)
+    ranges = int8_networks.calibrate(table, None, images)
     assert set(ranges) == {INPUT, *(layer.name for layer in table.layers)}
     assert ranges[INPUT] == (min(map(np.min, images)), max(map(np.max, images)))
-    one = inference.calibrate(table, None, images[:1])
+    one = int8_networks.calibrate(table, None, images[:1])
     assert all(ranges[name][0] <= low <= high <= ranges[name][1] for name, (low, high) in one.items())
     assert ranges["1.depthwise"][0] == 0 and max(ranges[n][1] for n in ("stem", "1.depthwise", "2.expand")) == 6
-    scales = inference.quantise(table, None, ranges).scales
+    scales = int8_networks.quantise(table, None, ranges).scales
     assert scales["1.project"].zero == 0 and scales["2.expand"].zero == -128
     assert scales["2.expand"].values([127])[0] == pytest.approx(ranges["2.expand"][1], rel=1e-6)
 
 
 def test_kernels_are_shared_by_layers_of_the_same_sizes():
     """What is made for a layer is made for its zero points, of which there are two kinds, and a residual's factor."""
-    table = inference.quantise(network("mobilenet_v1", 1, "NHWC", "int8", 32)).network
+    table = int8_networks.quantise(network("mobilenet_v1", 1, "NHWC", "int8", 32)).network
     assert len({layer.problem for layer in table.layers if layer.planned}) == 18
     assert {layer.problem.zero_y for layer in table.layers if layer.planned} == {-128}
 
 
 def test_quantising_again_changes_nothing():
     table = made()
-    ranges = inference.calibrate(table)
-    once = inference.quantise(table, None, ranges)
-    assert inference.quantise(once.network, None, ranges).network == once.network
-    assert inference.calibrate(once.network) == ranges
+    ranges = int8_networks.calibrate(table)
+    once = int8_networks.quantise(table, None, ranges)
+    assert int8_networks.quantise(once.network, None, ranges).network == once.network
+    assert int8_networks.calibrate(once.network) == ranges
     assert networks.in_float(once.network) == networks.in_float(table)
 
 
@@ -292,7 +292,7 @@ def test_what_is_stored_is_rounded_and_cut_off(relu, kind):
 def test_scales_that_are_none_name_their_map(bad, said):
     table = made(by=8)
     with pytest.raises(InferenceError, match=f"mobilenet_v2 in int8: {said}"):
-        inference.prepare(table, calibration=inference.calibrate(table) | {"1.project": bad})
+        inference.prepare(table, calibration=int8_networks.calibrate(table) | {"1.project": bad})
 
 
 def test_a_calibration_that_cannot_be_used_says_why():
@@ -307,20 +307,20 @@ def test_a_calibration_that_cannot_be_used_says_why():
         ([], "no image to calibrate with"),
     ):
         with pytest.raises(InferenceError, match=said):
-            inference.calibrate(table, None, images)
+            int8_networks.calibrate(table, None, images)
     weights = random_weights(table)
     weights["1.depthwise"]["w"] = np.full_like(weights["1.depthwise"]["w"], 3e38)
     with pytest.raises(InferenceError, match="calibration: map 1.project is not finite everywhere"):
         huge = {**weights, "1.project": {**weights["1.project"], "w": weights["1.project"]["w"] * 1e38}}
-        inference.calibrate(table, huge)
-    ranges = inference.calibrate(table)
+        int8_networks.calibrate(table, huge)
+    ranges = int8_networks.calibrate(table)
     del ranges["2.depthwise"]
     with pytest.raises(InferenceError, match="no range of map 2.depthwise: calibrate with this network"):
         inference.prepare(table, calibration=ranges)
     with pytest.raises(InferenceError, match="a calibration is for int8, and the network is float32"):
         inference.prepare(networks.in_float(table), calibration={})
     with pytest.raises(InferenceError, match="is float32: give the table in int8"):
-        inference.quantise(networks.in_float(table))
+        int8_networks.quantise(networks.in_float(table))
 
 
 def test_a_gelu_within_a_layer_is_refused():
@@ -347,8 +347,8 @@ def test_the_command_runs_int8(capsys, monkeypatch):
 @pytest.mark.skipif(target.mode != "gpu", reason="needs a GPU: graphs and times are a GPU's")
 def test_an_int8_graph_on_a_gpu():
     table = cut(network("mobilenet_v2", 2, "NHWC", "int8", 64), "4.project")
-    calibration = inference.calibrate(table)
-    table = inference.quantise(table, None, calibration).network
+    calibration = int8_networks.calibrate(table)
+    table = int8_networks.quantise(table, None, calibration).network
     pair, alone = (inference.prepare(table, None, p, calibration=calibration) for p in (joined(table), None))
     for model in (pair, alone):
         found = inference.compare(model, image_of(table))
