@@ -12,9 +12,8 @@ of it is captured in a CUDA graph of PyTorch's, and `run` replays that. From com
 start in it while the one before runs (dwlab.dependent_launch): where replays say that this is faster, they do. In
 simulated mode the kernels run on dwlab.simt and the rest on the CPU, right but only for small resolutions.
 
-In int8 a calibration pass finds the scales (int8_networks); the first convolution and the classifier stay in float16, and
-other operations compute in floating point and round (dwlab.int8_networks). Kernels are held against integers bit by
-bit, the whole against the network in floating point.
+In int8 a calibration pass finds the scales; the first convolution and the classifier stay in float16, and other
+operations compute in floating point and round (dwlab.int8_networks).
 
 Weights are float32, batch norms folded in: layer -> {"w": …, "b": …}, a depthwise w (C, K, K), a pointwise one (F, C),
 a convolution's (F, C, K, K), the classifier's (F, C), b one number an output channel. They are rounded to the
@@ -25,9 +24,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import json
 import math
-from argparse import Namespace
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -37,7 +34,6 @@ import numpy as np
 from dwlab import (
     ahead,
     dependent_launch,
-    images,
     int8_networks,
     networks,
     peers,
@@ -69,7 +65,7 @@ from dwlab.torch_networks import (
     real,
     same_precision,
 )
-from dwlab.weights import Weights, as_tensors, check_weights, load_weights, random_weights
+from dwlab.weights import Weights, as_tensors, check_weights, random_weights
 
 DTYPES = ("float32", "float16", "int8")
 """How a runnable network may be stored."""
@@ -82,9 +78,6 @@ AGREEMENT = 8
 TURNS, TRIED = 3, {"rounds": 3, "min_seconds": 0.006}
 """How graphs of a model are tried when the fastest is kept: so often in turn, and timing.time_launches' rounds."""
 
-
-SIMULATED_RESOLUTION = 32
-"""Pixels that a network is run with in simulated mode if none are given: seconds on dwlab.simt."""
 
 WITHIN = 8.0
 """How many times as far from float64 as PyTorch, in the same storage type, a whole network's output may be.
@@ -1172,75 +1165,3 @@ def tune(network: Network, last: int = 2) -> Tuned:
         except Exception as error:  # a kernel that does not compile or start is said, and the others still timed
             failures[f"{stage.id} on {problem}"] = (str(error).splitlines() or [type(error).__name__])[0]
     return Tuned(found, failures)
-
-
-# -------------------------------------------------------------------------------------------------------------- command
-
-
-def main(options: Namespace) -> int:
-    """``python -m dwlab infer``: checks a network, classifies an image if one is given, times it on a GPU."""
-    on_gpu = target.mode == "gpu"
-    resolution = options.resolution or (images.CROP if on_gpu else SIMULATED_RESOLUTION)
-    if options.resolution is not None and options.resolution < 1:
-        raise InferenceError(f"--resolution {options.resolution}: it is a number of pixels, at least 1")
-    network = networks.network(options.network, options.batch, options.layout, options.dtype, resolution)
-    if options.energy and not on_gpu:
-        raise InferenceError("--energy: the simulated GPU uses none; it is measured on a GPU")
-    if options.image and not options.weights:
-        raise InferenceError("--image without --weights: random weights know no classes; give a file of weights too")
-    if options.image and network.layers[0].problem.C != 3:
-        raise InferenceError(f"{network.name} is feed-forward blocks alone: there is no image to classify")
-    weights = load_weights(network, options.weights) if options.weights else random_weights(network)
-    image = random_image(network)
-    if options.image:
-        image = np.broadcast_to(images.load_image(options.image, resolution), image.shape).copy()
-    calibration = None
-    if network.dtype == "int8":
-        calibration = int8_networks.calibrate(network, weights, image[:1] if options.image else None)
-        network = int8_networks.quantise(network, weights, calibration).network
-    tuned = tune(network) if on_gpu and options.tune else None
-    times = None if tuned is None else tuned.times
-    pieces = selection.partition(network, "present" if on_gpu else "h200", times=times) if options.fused else None
-    model = prepare(network, weights, pieces, times=times, calibration=calibration, overlap=options.overlap)
-    compared = compare(model, image)
-    found: dict[str, Any] = {
-        "network": network.name, "batch": network.batch, "layout": network.layout, "dtype": network.dtype,
-        "resolution": resolution, "mode": target.mode,
-        "steps": [{"layers": list(step.layers), "run_by": step.runner} for step in model.steps],
-        "launches": None if model.graph is None else model.order, "tried_us": dict(model.tried),
-        "check": compared.to_dict(),
-    }  # fmt: skip
-    if network.dtype == "int8" and on_gpu and compared.same_class is not None:
-        found["same_class"] = dict(zip(("equal", "of"), agreement(model), strict=True))
-    if options.image:
-        found["classes"] = images.classes(run(model, image)[:1])[0]
-    if tuned is not None:
-        found["not_timed"] = dict(tuned.failures)
-    energy = None
-    if on_gpu:
-        apart = None
-        if network.dtype == "int8" and any(len(step.layers) > 1 for step in model.steps):
-            apart = prepare(network, weights, times=times, calibration=calibration, overlap=options.overlap)
-        measured = measure(model, compiled=options.compile, apart=apart)
-        found["times"] = measured.to_dict()
-        if options.energy:
-            from dwlab import energy as room
-
-            energy = room.of_graph(model.graph, per_launch=network.batch)
-            found["energy"] = energy.to_dict()
-    if options.json:
-        print(json.dumps(found, indent=1, ensure_ascii=False))
-        return 0 if compared.ok else 1
-    print(f"{model}\n\n{compared.summary()}")
-    if "same_class" in found:
-        same = found["same_class"]
-        print(f"Of {same['of']} random images {same['equal']} have the same greatest class as in floating point.")
-    for what, why in found.get("not_timed", {}).items():
-        print(f"not timed: {what}: {why}")
-    if options.image:
-        print("\n" + records.columns(["class of ImageNet-1k", "probability"],
-                                     [[str(one), f"{likely:.1%}"] for one, likely in found["classes"]]))  # fmt: skip
-    print(f"\n{measured}" if on_gpu else f"\n{timing.SIMULATED[0].upper()}{timing.SIMULATED[1:]}")
-    if energy is not None:
-        print(f"\n{energy}")
-    return 0 if compared.ok else 1
