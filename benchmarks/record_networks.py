@@ -41,7 +41,19 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from dwlab import energy, images, inference, int8_networks, networks, peers, planner, records, report, selection  # noqa: E402
+from dwlab import (  # noqa: E402
+    energy,
+    images,
+    inference,
+    int8_networks,
+    network_timing,
+    networks,
+    peers,
+    planner,
+    records,
+    report,
+    selection,
+)
 from dwlab.layers import LAYOUTS, Fused  # noqa: E402
 from dwlab.networks import Network  # noqa: E402
 from dwlab.timing import Timing  # noqa: E402
@@ -128,7 +140,7 @@ def measure(group: Group, batch: int, options: Mapping[str, Any], send: Send) ->
         row["checked"] = checked(network)
         timed = {what: peers.time_graph(model.graph, **HOW) for what, model in models.items()}
         best = min(timed, key=lambda what: timed[what].median_us)
-        made = inference.measure(models[best], compiled=options["compiled"], **HOW)
+        made = network_timing.measure(models[best], compiled=options["compiled"], **HOW)
         timed[best] = made.ours
         plain = {what: peers.time_graph(model.plain, **HOW) for what, model in models.items() if model.port}
         wrong = wrong_after(models)
@@ -150,7 +162,7 @@ def prepare(
     network: Network, gpu: str, last: int, send: Send, calibration: Mapping[str, Any] | None = None
 ) -> dict[str, inference.Model]:
     """Models by what was timed here, which is sent too: "apart", and "fused" if any pair pays."""
-    tuned = inference.tune(network, last)
+    tuned = network_timing.tune(network, last)
     send("kernels", kernels(network, tuned.times))
     if tuned.failures:
         (what, why), *others = tuned.failures.items()
@@ -248,7 +260,7 @@ def energies(model: inference.Model, peer: peers.Peer | None, seconds: float) ->
     try:
         made |= _energy("", energy.of_graph(model.graph, per_launch=batch, seconds=seconds))
         if peer is not None:
-            with inference.peer_graph(model, peer.name) as (graph, _):
+            with network_timing.peer_graph(model, peer.name) as (graph, _):
                 made |= _energy("peer_", energy.of_graph(graph, per_launch=batch, seconds=seconds))
     except Exception as error:  # the times stay
         made["energy_failure"] = _said(error)
@@ -332,11 +344,11 @@ def work(link: Any, group: Group, options: Mapping[str, Any]) -> None:
         if options["compiled"]:
             with turn("ahead", group.batches[0]):
                 for batch in group.batches:
-                    inference.compile_peers(group.network(batch), weights)
+                    network_timing.compile_peers(group.network(batch), weights)
                     torch.cuda.empty_cache()
         for batch in group.batches:
             with turn("kernels", batch):
-                inference.compile_candidates(group.ready(batch), options["last"], options["processes"])
+                network_timing.compile_candidates(group.ready(batch), options["last"], options["processes"])
                 planner.plan(group.ready(batch), options["gpu"])  # what `partition` asks: kept from here on
                 torch.cuda.empty_cache()
             with turn("gpu", batch):

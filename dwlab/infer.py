@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from dwlab import images, inference, int8_networks, networks, records, selection, target, timing
+from dwlab import images, inference, int8_networks, network_timing, networks, records, selection, target, timing
 from dwlab.networks import InferenceError
 from dwlab.weights import load_weights, random_weights
 
@@ -37,7 +37,7 @@ def main(options: Namespace) -> int:
     if network.dtype == "int8":
         calibration = int8_networks.calibrate(network, weights, image[:1] if options.image else None)
         network = int8_networks.quantise(network, weights, calibration).network
-    tuned = inference.tune(network) if on_gpu and options.tune else None
+    tuned = network_timing.tune(network) if on_gpu and options.tune else None
     times = None if tuned is None else tuned.times
     pieces = selection.partition(network, "present" if on_gpu else "h200", times=times) if options.fused else None
     model = inference.prepare(network, weights, pieces, times=times, calibration=calibration, overlap=options.overlap)
@@ -60,7 +60,7 @@ def main(options: Namespace) -> int:
         apart = None
         if network.dtype == "int8" and any(len(step.layers) > 1 for step in model.steps):
             apart = inference.prepare(network, weights, times=times, calibration=calibration, overlap=options.overlap)
-        measured = inference.measure(model, compiled=options.compile, apart=apart)
+        measured = network_timing.measure(model, compiled=options.compile, apart=apart)
         found["times"] = measured.to_dict()
         if options.energy:
             from dwlab import energy as room

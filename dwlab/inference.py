@@ -43,7 +43,6 @@ from dwlab import (
     records,
     selection,
     target,
-    timing,
 )
 from dwlab.images import random_image
 from dwlab.int8_networks import Quantised, Range
@@ -52,7 +51,6 @@ from dwlab.networks import INPUT, InferenceError, Network, Operation
 from dwlab.quantisation import HIGH, LOW, Scale
 from dwlab.selection import Partition, Planned, Times
 from dwlab.stages import Stage, StageError
-from dwlab.timing import Timing
 from dwlab.torch_networks import (
     activated,
     activation_of,
@@ -280,7 +278,7 @@ def _made(
     given = [_arrays(step, network, maps, parameters) for step in steps if step.stage is not None]
     ours = [step for step in steps if step.stage is not None]
     if target.mode == "gpu":
-        _compile([(step.stage, step.problem, arrays) for step, arrays in zip(ours, given, strict=True)])
+        compile_kernels([(step.stage, step.problem, arrays) for step, arrays in zip(ours, given, strict=True)])
     arrays_of = iter(given)
     starters = tuple(
         _kernel_of(step, next(arrays_of)) if step.stage is not None
@@ -292,14 +290,14 @@ def _made(
     return _captured(model, ports) if target.mode == "gpu" else model
 
 
-def _compile(wanted: Iterable[tuple[Stage, Planned, Mapping[str, Any]]], processes: int | None = None) -> int:
+def compile_kernels(wanted: Iterable[tuple[Stage, Planned, Mapping[str, Any]]], processes: int | None = None) -> int:
     """Compiles what is not compiled yet, several kernels at a time; returns how many were."""
 
     def each() -> Iterator[tuple[Stage, Planned, tuple[Any, ...]]]:  # one after the other: arrays may be large
         for stage, problem, arrays in wanted:
             with contextlib.suppress(StageError):  # whoever starts it raises it again, and says of which layer
                 if not stage.launch(problem).parts:
-                    yield stage, problem, stage.args(problem, {name: _array(one) for name, one in arrays.items()})
+                    yield stage, problem, stage.args(problem, {name: kernel_array(one) for name, one in arrays.items()})
 
     return ahead.compile_all(each(), processes)
 
@@ -356,7 +354,7 @@ def _arrays(
 
 def _kernel_of(step: Step, arrays: Mapping[str, Any]) -> Callable[[Any], None]:
     try:
-        start = step.stage.starter(step.problem, {name: _array(tensor) for name, tensor in arrays.items()})
+        start = step.stage.starter(step.problem, {name: kernel_array(tensor) for name, tensor in arrays.items()})
     except StageError as error:
         raise InferenceError(f"{' and '.join(step.layers)}: {error}") from error
     return functools.partial(_started, start, tuple(arrays.values()))
@@ -367,12 +365,12 @@ def _started(start: Callable[[Any], None], held: tuple[Any, ...], stream: Any) -
     start(stream)
 
 
-def _array(tensor: Any) -> Any:
+def kernel_array(tensor: Any) -> Any:
     """A tensor's memory as a kernel's argument: a device array, in simulated mode a NumPy array."""
     return target.cuda.as_cuda_array(tensor) if target.mode == "gpu" else tensor.numpy()
 
 
-def _stream() -> Any:
+def current_stream() -> Any:
     """Torch's current stream, as kernels take it."""
     if target.mode != "gpu":
         return 0
@@ -388,7 +386,7 @@ def _external(handle: int) -> Any:
 
 def enqueue(model: Model) -> None:
     """Starts every step on torch's current stream, without the graph."""
-    torch, stream = pytorch(), _stream()
+    torch, stream = pytorch(), current_stream()
     with torch.inference_mode():
         for start in model.starters:
             start(stream)
@@ -421,7 +419,7 @@ def _captured(model: Model, ports: Sequence[str] = ()) -> Model:
                 note = (str(error).splitlines() or [type(error).__name__])[0]
                 graphs = {"": plain}
         if len(graphs) > 1 and len(ports) > 1:
-            _give(model, random_image(model.network))
+            give(model, random_image(model.network))
             tried = _tried(graphs)
     port = min(tried, key=tried.__getitem__) if tried else list(graphs)[-1]
     return replace(model, graph=graphs[port], port=port, early=early[port], plain=plain, tried=tried, note=note)
@@ -469,12 +467,12 @@ def run(model: Model, image: Any) -> np.ndarray:
     image: array or tensor (N, C, H, W), or (C, H, W) for one image; any floating-point type. Raises InferenceError for
     other shapes, and for numbers that are not finite.
     """
-    _give(model, image)
+    give(model, image)
     launch(model)
-    return _output(model).float().cpu().numpy()
+    return output(model).float().cpu().numpy()
 
 
-def _give(model: Model, image: Any) -> None:
+def give(model: Model, image: Any) -> None:
     torch = pytorch()
     problem = model.network.layers[0].problem
     wanted = (problem.N, problem.C, problem.H, problem.W)
@@ -493,7 +491,7 @@ def _give(model: Model, image: Any) -> None:
     nchw(model.network, model.maps[INPUT]).copy_(given)
 
 
-def _output(model: Model) -> Any:
+def output(model: Model) -> Any:
     """The last map, (N, F) where it is one pixel, else (N, F, P, Q); of an int8 one what it stands for, float32."""
     last = model.network.layers[-1].name
     y = nchw(model.network, model.maps[last])
@@ -606,7 +604,7 @@ def _operation_in_int8(
             y.copy_(z)
             return
         z = (z if network.layout == "NCHW" else z.permute(0, 2, 3, 1)).contiguous().view(-1)
-        int8_networks.storer(_array(z), _array(held), sy, relu, stream)
+        int8_networks.storer(kernel_array(z), kernel_array(held), sy, relu, stream)
 
     def mean(stream: Any) -> None:  # of the int8, which is exact, and then of what they stand for
         torch.add(offset, x.mean((2, 3), keepdim=True, dtype=torch.float32), alpha=sx.scale, out=y)
@@ -911,257 +909,3 @@ def _bounded(
         allowed = allowed + _HALF_UNIT * (y.abs() + allowed) + _HALF_LEAST
         y = torch.where(y.abs() >= 65520, torch.copysign(torch.full_like(y, math.inf), y), y)
     return y, allowed
-
-
-# --------------------------------------------------------------------------------------------------------------- timing
-
-
-@dataclass(frozen=True)
-class Measured:
-    """A model's time and PyTorch's ways for the same, all as CUDA graphs of the whole network, inputs in the cache.
-
-    Of an int8 network PyTorch's are in float16. apart: our own network with each layer alone, if it was asked for.
-    """
-
-    ours: Timing
-    peers: tuple[peers.Peer, ...]
-    apart: Timing | None = None
-
-    @property
-    def best(self) -> peers.Peer | None:
-        """PyTorch's fastest way."""
-        return peers.fastest(self.peers)
-
-    @property
-    def speedup(self) -> float | None:
-        """PyTorch's fastest time over ours."""
-        return None if self.best is None else self.best.time.median_us / self.ours.median_us
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        return {
-            "ours_us": self.ours.median_us, "p10_us": self.ours.p10_us, "p90_us": self.ours.p90_us,
-            "peers": [one.to_dict() for one in self.peers], "speedup": self.speedup,
-        } | ({} if self.apart is None else {"apart_us": self.apart.median_us})  # fmt: skip
-
-    def __str__(self) -> str:
-        rows = [["dwlab", f"{self.ours.median_us:,.1f}", f"{self.ours.p10_us:,.1f}", f"{self.ours.p90_us:,.1f}", ""]]
-        ours = () if self.apart is None else (peers.Peer("dwlab, each layer alone", "apart", self.apart),)
-        for one in (*ours, *self.peers):
-            if one.time is None:
-                rows.append([one.name, "", "", "", one.failure])
-            else:
-                time = one.time
-                ratio = f"{time.median_us / self.ours.median_us:.2f} times dwlab's"
-                rows.append([one.name, f"{time.median_us:,.1f}", f"{time.p10_us:,.1f}", f"{time.p90_us:,.1f}", ratio])
-        return records.columns(["one inference, µs", "median", "p10", "p90", ""], rows, (0, 4))
-
-
-def measure(model: Model, compiled: bool = True, apart: Model | None = None, **how: Any) -> Measured:
-    """Times a model and PyTorch's ways for the same network and weights, each as one CUDA graph that is replayed.
-
-    compiled: also through torch.compile, which compiles for a minute or more. apart: another model of ours, timed too.
-    how: what timing.time_launches takes. Each of PyTorch's outputs is held against ours before its time counts; int8 is
-    timed against PyTorch's float16. Raises TimingError in simulated mode.
-    """
-    if model.graph is None:
-        raise timing.TimingError(timing.SIMULATED)
-    torch = pytorch()
-    _give(model, random_image(model.network))
-    launch(model)
-    y = _output(model).float()
-    ours = peers.time_graph(model.graph, **how)
-    beside = None if apart is None else peers.time_graph(apart.graph, **how)
-    found = []
-    for name in _ways(_peer(model.network), model.weights, compiled):
-        try:
-            with peer_graph(model, name) as (graph, theirs):
-                graph.replay()
-                off, allowed = _off(model, y, theirs.float())  # a check that both compute the same
-                if not off <= allowed:
-                    found.append(peers.Peer(name, name, failure=f"its output differs from ours by {off:.1e}"))
-                    continue
-                found.append(peers.Peer(name, name, peers.time_graph(graph, **how)))
-        except torch.OutOfMemoryError:
-            found.append(peers.Peer(name, name, failure="out of GPU memory"))
-        except Exception as error:  # torch.compile raises what its compilers raise; one way less is no reason to stop
-            first = (str(error).splitlines() or [""])[0]
-            found.append(peers.Peer(name, name, failure=f"it does not run: {type(error).__name__}: {first}"))
-        finally:
-            graph = theirs = None
-    return Measured(ours, tuple(found), beside)
-
-
-def _peer(network: Network) -> Network:
-    """What PyTorch runs in its place: an int8 network in float16."""
-    return networks.in_float(network, "float16") if network.dtype == "int8" else network
-
-
-def _off(model: Model, y: Any, theirs: Any) -> tuple[float, float]:
-    """(how far PyTorch's output is from ours, what is allowed)."""
-    if model.quantised is None:
-        return float((theirs - y).norm() / y.norm()), 1e-4 if model.network.dtype == "float32" else 5e-2
-    spread = float(theirs.flatten(1).std(1).mean()) or 1.0
-    return float((theirs - y).square().mean().sqrt()) / spread, LOST_INT8
-
-
-def _graph_of(call: Callable[[], Any]) -> tuple[Any, list[Any]]:
-    """A CUDA graph of a call, and what it gives."""
-    torch = pytorch()
-    side = torch.cuda.Stream()
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        for _ in range(3):
-            call()
-    torch.cuda.current_stream().wait_stream(side)
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        held = [call()]
-    return graph, held
-
-
-@contextlib.contextmanager
-def peer_graph(model: Model, name: str) -> Iterator[tuple[Any, Any]]:
-    """A way of PyTorch's, by the name that `measure` gives it, as a CUDA graph on `random_image`, and its output.
-
-    Both live as long as the context.
-    """
-    torch = pytorch()
-    call = graph = held = None
-    try:
-        with same_precision(), torch.inference_mode():
-            call = _ways(_peer(model.network), model.weights, True)[name]()
-            graph, held = _graph_of(call)
-        yield graph, held[0]
-    finally:
-        call = graph = held = None
-        torch.cuda.synchronize()
-        torch.cuda.empty_cache()
-
-
-def compile_peers(network: Network, weights: Weights | None = None) -> list[str]:
-    """Runs PyTorch's ways through torch.compile once, so that their code is in its cache; returns those that failed."""
-    torch, failed = pytorch(), []
-    weights = random_weights(network) if weights is None else weights
-    for name, prepare_call in _ways(_peer(network), weights, True).items():
-        if " torch.compile, " in name:
-            try:
-                with same_precision(), torch.inference_mode():
-                    prepare_call()()
-            except Exception as error:  # `measure` meets it again, and says so of the way
-                failed.append(f"{name}: {type(error).__name__}")
-    return failed
-
-
-def _compile_often() -> None:
-    """Lets torch.compile compile one function for many networks: by itself it is eager after some, without a word."""
-    import torch._dynamo
-
-    config = torch._dynamo.config
-    for name in ("recompile_limit", "cache_size_limit"):  # the new name and the old
-        if hasattr(config, name):
-            setattr(config, name, max(256, getattr(config, name)))
-
-
-def _ways(network: Network, weights: Weights, compiled: bool) -> dict[str, Callable[[], Callable[[], Any]]]:
-    """How PyTorch can run the network on `random_image`: name -> a function that prepares it and gives the call."""
-    torch = pytorch()
-    dtype = getattr(torch, network.dtype)
-
-    def prepared(form: Any, gemm: bool, compile: bool, joined: bool = False) -> Callable[[], Any]:
-        if compile:
-            _compile_often()
-            network.readers(INPUT)  # found once, outside of what is traced
-        device = "cuda" if target.mode == "gpu" else "cpu"
-        own = as_tensors(network, weights, dtype, device)
-        image = torch.from_numpy(random_image(network)).to(device, dtype).contiguous(memory_format=form)
-        for arrays in own.values():
-            if arrays["w"].ndim == 4:
-                arrays["w"] = arrays["w"].contiguous(memory_format=form)
-
-        def call() -> Any:
-            return forward(network, own, image, gemm=gemm, joined=joined)
-
-        return torch.compile(call, dynamic=False) if compile else call
-
-    forms = {"NCHW": torch.contiguous_format, "channels last": torch.channels_last}
-    version = torch.__version__.split("+")[0]
-    found = {}
-    for compile in (False, True)[: 1 + compiled]:
-        how = "torch.compile" if compile else "eager"
-        for form, kept in forms.items():
-            found[f"PyTorch {version} {how}, {form}"] = functools.partial(prepared, kept, False, compile)
-        name = f"PyTorch {version} {how}, channels last, pointwise as matrix products"
-        found[name] = functools.partial(prepared, forms["channels last"], True, compile)
-    if any(activation_of(layer.problem) == "relu" for layer in network.layers):
-        for form, kept in forms.items():
-            found[f"PyTorch {version} eager, {form}, ReLU in cuDNN's call"] = functools.partial(
-                prepared, kept, False, False, True
-            )
-        name = f"PyTorch {version} eager, channels last, pointwise as matrix products with their ReLU"
-        found[name] = functools.partial(prepared, forms["channels last"], True, False, True)
-    return found
-
-
-@dataclass(frozen=True)
-class Tuned:
-    """What `tune` measured. failures: stage and problem -> why it has no time."""
-
-    times: Times
-    failures: Mapping[str, str]
-
-
-def candidates(network: Network, last: int = 2) -> list[tuple[Stage, Planned]]:
-    """What `tune` times: the last stages that take each layer, and each pair of layers that may share a kernel."""
-    layers = network.layers
-    problems: dict[Planned, None] = {layer.problem: None for layer in layers if layer.planned}
-    for number in range(len(layers) - 1):
-        if not network.joint(number):
-            problems[Fused(layers[number].problem, layers[number + 1].problem)] = None
-    return [(stage, problem) for problem in problems for stage in selection.takers(problem)[-last:]]
-
-
-def compile_candidates(network: Network, last: int = 2, processes: int | None = None) -> int:
-    """Compiles what `tune` times, in several processes; returns how many kernels. Nothing is launched."""
-    made = ((stage, problem, _random_arrays(problem)) for stage, problem in candidates(network, last))
-    return _compile(made, processes)
-
-
-def _random_arrays(problem: Planned) -> dict[str, Any]:
-    """A kernel's arrays on the GPU, of numbers that it takes."""
-    torch, found = pytorch(), {}
-    for name, shape in problem.shapes(problem.main_path).items():
-        kind = problem.dtype_of(name)
-        if problem.dtype != "int8":
-            found[name] = torch.randn(shape, dtype=getattr(torch, kind), device="cuda")
-        elif kind == "float32":
-            found[name] = torch.full(shape, 1e-3, device="cuda")
-        else:
-            found[name] = torch.randint(-127, 128, shape, dtype=getattr(torch, kind), device="cuda")
-    return found
-
-
-def tune(network: Network, last: int = 2) -> Tuned:
-    """Times the last stages that take each layer, and each pair that may share a kernel, on the present GPU.
-
-    As `choose`, `partition` and `prepare` take them; kernels alone, in CUDA graphs, their arrays in the L2 as far as
-    they fit. Nothing is recorded. last: stages of each problem. Raises TimingError in simulated mode.
-    """
-    if target.mode != "gpu":
-        raise timing.TimingError(timing.SIMULATED)
-    found: dict[Planned, dict[str, float]] = {}
-    failures: dict[str, str] = {}
-    compile_candidates(network, last)
-    for stage, problem in candidates(network, last):
-        try:
-            tensors = _random_arrays(problem)  # held until then
-            start = stage.starter(problem, {name: _array(one) for name, one in tensors.items()})
-            time = timing.time_launches(
-                lambda stream, start=start: start(_stream()),
-                rounds=3, min_seconds=0.003, most_seconds=0.02, clock=peers.TorchClock(),
-            )  # fmt: skip
-            found.setdefault(problem, {})[stage.id] = time.median_us
-        except Exception as error:  # a kernel that does not compile or start is said, and the others still timed
-            failures[f"{stage.id} on {problem}"] = (str(error).splitlines() or [type(error).__name__])[0]
-    return Tuned(found, failures)

@@ -6,12 +6,12 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from small_networks import cut, gpu, image_of, joined, simulated, thin, tiny
+from small_networks import cut, gpu, image_of, joined, thin, tiny
 
 torch = pytest.importorskip("torch", reason="networks run with PyTorch: pip install '.[torch]'")
 
-from dwlab import dependent_launch, images, inference, peers, ptx, selection, stages, timing, torch_networks  # noqa: E402
-from dwlab.layers import DepthwiseConv2d, Fused  # noqa: E402
+from dwlab import dependent_launch, images, inference, network_timing, peers, ptx, selection, stages, torch_networks  # noqa: E402
+from dwlab.layers import DepthwiseConv2d  # noqa: E402
 from dwlab.networks import INPUT, NETWORKS, InferenceError, network  # noqa: E402
 from dwlab.weights import random_weights  # noqa: E402
 
@@ -67,47 +67,6 @@ def test_a_whole_classifier_of_two_images():
     assert images.classes(y)[1][0][0] == theirs[1].argmax()
     assert sum(likely for _, likely in images.classes(y, 10)[0]) == pytest.approx(1)
     assert model.slots < len(model.maps) and "PyTorch" in str(model) and model.launches == (4, 3)
-
-
-@pytest.mark.parametrize("name", ["mobilenet_v1", "mobilenet_v2"])
-def test_pytorchs_ways_have_a_relu_inside_only_where_there_is_one(name):
-    made = network(name, 1, "NHWC", "float32", 32)
-    eager = inference._ways(made, random_weights(made), False)
-    assert sum("ReLU" in way for way in eager) == (3 if name == "mobilenet_v1" else 0)
-    both = inference._ways(made, random_weights(made), True)
-    assert set(eager) < set(both) and sum("torch.compile, " in way for way in both) == 3
-
-
-@simulated
-def test_pytorchs_compiled_ways_are_compiled_once_each_and_never_given_up(monkeypatch):
-    """By itself torch.compile runs one function eagerly once it was compiled for eight networks, and says nothing."""
-    from torch._dynamo.utils import counters
-
-    torch.compiler.reset()
-    counters.clear()
-    compiled = torch.compile
-    monkeypatch.setattr(torch, "compile", lambda call, **how: compiled(call, backend="eager", **how))
-    for resolution in (16, 32, 48, 64):
-        made = cut(thin(network("mobilenet_v1", 1, "NHWC", "float32", resolution)), "2.pointwise")
-        before = counters["stats"]["unique_graphs"]
-        assert inference.compile_peers(made) == [] and counters["stats"]["unique_graphs"] == before + 3
-        assert inference.compile_peers(made) == [] and counters["stats"]["unique_graphs"] == before + 3
-    assert not counters["graph_break"]
-    torch.compiler.reset()
-
-
-def test_what_is_tuned_is_the_last_stages_of_layers_and_of_pairs_that_may_share_a_kernel():
-    made = tiny()
-    found = inference.candidates(made, 1)
-    problems = [problem for _, problem in found]
-    assert len(set(problems)) == len(problems) and all(stage == selection.takers(one)[-1] for stage, one in found)
-    pairs = [one for one in problems if isinstance(one, Fused)]
-    joints = [n for n in range(len(made.layers) - 1) if not made.joint(n)]
-    assert {(made.layers[n].problem, made.layers[n + 1].problem) for n in joints} == {
-        (one.first, one.second) for one in pairs
-    }
-    assert {layer.problem for layer in made.layers if layer.planned} == set(problems) - set(pairs)
-    assert len(inference.candidates(made, 2)) > len(found)
 
 
 def test_a_wrong_bias_is_found_in_its_step_alone():
@@ -209,15 +168,6 @@ def test_storage_types_that_are_not_run_are_refused():
         inference.prepare(network("mobilenet_v1", dtype="bfloat16"))
 
 
-@simulated
-def test_nothing_is_timed_in_simulated_mode():
-    model = inference.prepare(tiny())
-    assert model.graph is None
-    for call in (lambda: inference.measure(model), lambda: inference.tune(model.network)):
-        with pytest.raises(timing.TimingError, match="nothing is timed in simulated mode"):
-            call()
-
-
 @gpu
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 def test_a_graph_on_a_gpu(dtype):
@@ -228,9 +178,9 @@ def test_a_graph_on_a_gpu(dtype):
     assert found.ok, str(found)
     first, second = (inference.run(model, image_of(made, seed)) for seed in (1, 2))
     assert not np.array_equal(first, second)
-    measured = inference.measure(model, compiled=False, rounds=3, min_seconds=0.01)
+    measured = network_timing.measure(model, compiled=False, rounds=3, min_seconds=0.01)
     assert measured.ours.method == "graph" and measured.best is not None and measured.speedup > 0, str(measured)
-    tuned = inference.tune(cut(made, "2.project"))
+    tuned = network_timing.tune(cut(made, "2.project"))
     assert tuned.times and not tuned.failures
 
 
@@ -247,9 +197,9 @@ def test_kernels_that_start_early_give_the_same_bit_by_bit(dtype, fused):
     images = [image_of(made, seed) for seed in range(3)]
     wanted = []
     for image in images:
-        inference._give(model, image)
+        inference.give(model, image)
         model.plain.replay()
-        wanted.append(inference._output(model).clone())
+        wanted.append(inference.output(model).clone())
     assert not torch.equal(wanted[0], wanted[1])
     for port in dependent_launch.PORTS:
         graph, early = inference.overlapping(model, port)
@@ -258,9 +208,9 @@ def test_kernels_that_start_early_give_the_same_bit_by_bit(dtype, fused):
             for name, one in model.maps.items():
                 if name != INPUT:
                     one.view(-1).view(torch.uint8).fill_(255)
-            inference._give(model, images[turn % 3])
+            inference.give(model, images[turn % 3])
             graph.replay()
-            assert torch.equal(inference._output(model), wanted[turn % 3]), (port, turn)
+            assert torch.equal(inference.output(model), wanted[turn % 3]), (port, turn)
     tried = inference.prepare(made, None, joined(made) if fused else None)
     assert set(tried.tried) == {"", *dependent_launch.PORTS}, tried.note
     assert tried.port == min(tried.tried, key=tried.tried.get) and tried.order in tried.summary()
@@ -288,7 +238,7 @@ def captured(monkeypatch, ports, us=(9.0, 8.0, 7.0), capability=(9, 0), early=3,
     monkeypatch.setattr(inference, "same_precision", nothing)
     monkeypatch.setattr(inference, "enqueue", lambda model: None)
     monkeypatch.setattr(inference, "overlapping", overlapping)
-    monkeypatch.setattr(inference, "_give", lambda model, image: None)
+    monkeypatch.setattr(inference, "give", lambda model, image: None)
     monkeypatch.setattr(inference, "random_image", lambda network: None)
     monkeypatch.setattr(peers, "time_graph", lambda graph, **how: SimpleNamespace(median_us=times[graph]))
     network = SimpleNamespace(summary=lambda: "A network.")

@@ -12,6 +12,7 @@ from dwlab import __main__ as cli  # noqa: E402
 from dwlab import (  # noqa: E402
     inference,
     int8_networks,
+    network_timing,
     networks,
     quantisation,
     references,
@@ -354,7 +355,7 @@ def test_an_int8_graph_on_a_gpu():
         found = inference.compare(model, image_of(table))
         assert model.graph is not None and found.ok, str(found)
     np.testing.assert_array_equal(inference.run(pair, image_of(table)), inference.run(alone, image_of(table)))
-    measured = inference.measure(pair, compiled=False, apart=alone, rounds=3, min_seconds=0.01)
+    measured = network_timing.measure(pair, compiled=False, apart=alone, rounds=3, min_seconds=0.01)
     assert measured.apart is not None and measured.best is not None, str(measured)
-    tuned = inference.tune(cut(table, "2.project"))
+    tuned = network_timing.tune(cut(table, "2.project"))
     assert tuned.times and not tuned.failures
