@@ -42,6 +42,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from dwlab import (  # noqa: E402
+    comparison,
     energy,
     images,
     inference,
@@ -204,7 +205,7 @@ def wrong_before(model: inference.Model) -> str:
     """What is wrong with a model: at batch 1 step by step, else with its output; "" if nothing."""
     image = images.random_image(model.network)
     if model.network.batch == 1:
-        found = inference.compare(model, image)
+        found = comparison.compare(model, image)
         return "" if found.ok else found.summary()
     return _wrong_whole(model, image)
 
@@ -219,8 +220,8 @@ def wrong_after(models: Mapping[str, inference.Model]) -> str:
 
 
 def _wrong_whole(model: inference.Model, image: Any) -> str:
-    error, theirs, _ = inference.whole(model, image)
-    near = inference.near(error, theirs, model.quantised is not None)
+    error, theirs, _ = comparison.whole(model, image)
+    near = comparison.near(error, theirs, model.quantised is not None)
     return "" if near else f"the output is off by {error:.1e}, PyTorch's by {theirs:.1e}"
 
 

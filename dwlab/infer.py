@@ -8,7 +8,18 @@ from typing import Any
 
 import numpy as np
 
-from dwlab import images, inference, int8_networks, network_timing, networks, records, selection, target, timing
+from dwlab import (
+    comparison,
+    images,
+    inference,
+    int8_networks,
+    network_timing,
+    networks,
+    records,
+    selection,
+    target,
+    timing,
+)
 from dwlab.networks import InferenceError
 from dwlab.weights import load_weights, random_weights
 
@@ -41,7 +52,7 @@ def main(options: Namespace) -> int:
     times = None if tuned is None else tuned.times
     pieces = selection.partition(network, "present" if on_gpu else "h200", times=times) if options.fused else None
     model = inference.prepare(network, weights, pieces, times=times, calibration=calibration, overlap=options.overlap)
-    compared = inference.compare(model, image)
+    compared = comparison.compare(model, image)
     found: dict[str, Any] = {
         "network": network.name, "batch": network.batch, "layout": network.layout, "dtype": network.dtype,
         "resolution": resolution, "mode": target.mode,
@@ -50,7 +61,7 @@ def main(options: Namespace) -> int:
         "check": compared.to_dict(),
     }  # fmt: skip
     if network.dtype == "int8" and on_gpu and compared.same_class is not None:
-        found["same_class"] = dict(zip(("equal", "of"), inference.agreement(model), strict=True))
+        found["same_class"] = dict(zip(("equal", "of"), comparison.agreement(model), strict=True))
     if options.image:
         found["classes"] = images.classes(inference.run(model, image)[:1])[0]
     if tuned is not None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dwlab import inference, networks, peers, records, selection, target, timing
+from dwlab.comparison import LOST_INT8
 from dwlab.images import random_image
 from dwlab.inference import Model
 from dwlab.layers import Fused
@@ -109,7 +110,7 @@ def _off(model: Model, y: Any, theirs: Any) -> tuple[float, float]:
     if model.quantised is None:
         return float((theirs - y).norm() / y.norm()), 1e-4 if model.network.dtype == "float32" else 5e-2
     spread = float(theirs.flatten(1).std(1).mean()) or 1.0
-    return float((theirs - y).square().mean().sqrt()) / spread, inference.LOST_INT8
+    return float((theirs - y).square().mean().sqrt()) / spread, LOST_INT8
 
 
 def _graph_of(call: Callable[[], Any]) -> tuple[Any, list[Any]]:

@@ -10,7 +10,18 @@ from small_networks import cut, gpu, image_of, joined, thin, tiny
 
 torch = pytest.importorskip("torch", reason="networks run with PyTorch: pip install '.[torch]'")
 
-from dwlab import dependent_launch, images, inference, network_timing, peers, ptx, selection, stages, torch_networks  # noqa: E402
+from dwlab import (  # noqa: E402
+    comparison,
+    dependent_launch,
+    images,
+    inference,
+    network_timing,
+    peers,
+    ptx,
+    selection,
+    stages,
+    torch_networks,
+)
 from dwlab.layers import DepthwiseConv2d  # noqa: E402
 from dwlab.networks import INPUT, NETWORKS, InferenceError, network  # noqa: E402
 from dwlab.weights import random_weights  # noqa: E402
@@ -39,7 +50,7 @@ def test_each_step_and_the_whole_agree_with_pytorch(name, resolution, last, layo
     model = inference.prepare(made, None, joined(made) if fused else None)
     assert any(len(step.layers) == 2 for step in model.steps) == fused
     assert all((step.stage is not None) == made.layer(step.y).planned for step in model.steps)
-    found = inference.compare(model, image_of(made))
+    found = comparison.compare(model, image_of(made))
     assert found.ok, str(found)
     assert [step.layers for step in found.steps] == list(model.partition)
     assert 0 < found.error and found.to_dict()["ok"] and "agree with PyTorch" in str(found)
@@ -67,40 +78,6 @@ def test_a_whole_classifier_of_two_images():
     assert images.classes(y)[1][0][0] == theirs[1].argmax()
     assert sum(likely for _, likely in images.classes(y, 10)[0]) == pytest.approx(1)
     assert model.slots < len(model.maps) and "PyTorch" in str(model) and model.launches == (4, 3)
-
-
-def test_a_wrong_bias_is_found_in_its_step_alone():
-    made = tiny()
-    weights = random_weights(made)
-    weights["1.project"]["b"][3] += 1e-4
-    wrong = inference.prepare(made, weights, keep=True)
-    found = inference.compare(replace(wrong, weights=random_weights(made)), image_of(made))
-    assert [step.layers for step in found.steps if not step.ok] == [("1.project",)] and not found.ok
-    assert "1 of 5 steps are wrong, first 1.project" in found.summary()
-
-
-def test_memory_that_is_shared_too_early_is_found(monkeypatch):
-    made = cut(thin(network("mobilenet_v2", 1, "NHWC", "float32", 8)), "3.project")
-
-    def wrong(steps, keep=False):
-        places = right(steps, keep)
-        if not keep:
-            places["3.depthwise"] = places["2.project"]  # which 3.project still adds
-        return places
-
-    right = inference.share
-    monkeypatch.setattr(inference, "share", wrong)
-    found = inference.compare(inference.prepare(made), image_of(made))
-    assert not found.reused and not found.ok and "shared memory" in found.summary()
-
-
-def test_a_step_that_writes_nothing_is_found():
-    made = tiny()
-    model = inference.prepare(made, keep=True)
-    lazy = (*model.starters[:2], lambda stream: None, *model.starters[3:])
-    found = inference.compare(replace(model, starters=lazy), image_of(made))
-    assert not found.ok and [step.ok for step in found.steps][2] is False
-    assert found.to_dict()["steps"][2]["error"] is None  # it was NaN, which JSON has not
 
 
 # --- memory -----------------------------------------------------------------------------------------------------------
@@ -139,7 +116,7 @@ def test_no_stage_is_said_and_nothing_falls_back_silently(monkeypatch):
         inference.prepare(made)
     model = inference.prepare(made, None, joined(made), fallback=True)
     assert model.launches == (0, len(model.steps)) and "no stage takes it" in str(model)
-    assert inference.compare(model, image_of(made)).ok
+    assert comparison.compare(model, image_of(made)).ok
 
 
 # --- images -----------------------------------------------------------------------------------------------------------
@@ -174,7 +151,7 @@ def test_a_graph_on_a_gpu(dtype):
     made = cut(network("mobilenet_v2", 2, "NHWC", dtype, 64), "4.project")
     model = inference.prepare(made, None, joined(made))
     assert model.graph is not None
-    found = inference.compare(model, image_of(made))
+    found = comparison.compare(model, image_of(made))
     assert found.ok, str(found)
     first, second = (inference.run(model, image_of(made, seed)) for seed in (1, 2))
     assert not np.array_equal(first, second)
@@ -280,7 +257,7 @@ def test_where_no_kernel_can_start_early_none_does(monkeypatch):
 
 def test_the_switch_reaches_the_graph(monkeypatch):
     asked = []
-    monkeypatch.setattr(inference, "_made", lambda *given: asked.append(given[-1]))
+    monkeypatch.setattr(inference, "built", lambda *given: asked.append(given[-1]))
     for overlap in (True, False):
         inference.prepare(tiny(), overlap=overlap)
     assert asked == [PORTS, ()]

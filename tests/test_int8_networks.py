@@ -10,6 +10,7 @@ torch = pytest.importorskip("torch", reason="networks run with PyTorch: pip inst
 
 from dwlab import __main__ as cli  # noqa: E402
 from dwlab import (  # noqa: E402
+    comparison,
     inference,
     int8_networks,
     network_timing,
@@ -55,12 +56,12 @@ def test_kernels_are_exact_and_the_whole_is_near_floating_point(name, resolution
     table = made(name, last, resolution, layout, by)
     model = inference.prepare(table, None, joined(table) if fused else None)
     assert any(len(step.layers) == 2 for step in model.steps) == fused
-    found = inference.compare(model, image_of(table))
+    found = comparison.compare(model, image_of(table))
     assert found.ok and found.int8, str(found)
     assert "Every int8 kernel equals the integers bit by bit" in str(found)
     ours = [row for row, step in zip(found.steps, model.steps, strict=True) if step.stage is not None]
     assert ours and all(row.error == 0 for row in ours)
-    assert 0 < found.error <= inference.WITHIN_INT8 * found.torch_error and found.torch_error < inference.LOST_INT8
+    assert 0 < found.error <= comparison.WITHIN_INT8 * found.torch_error and found.torch_error < comparison.LOST_INT8
     scales = model.quantised.scales
     for map, tensor in model.maps.items():
         assert (tensor.dtype == torch.int8) == (scales[map] is not None)
@@ -76,13 +77,13 @@ def test_a_whole_classifier_of_two_images():
     )
     table = replace(table, layers=(*body, *head))
     model = inference.prepare(table)
-    found = inference.compare(model, image_of(table))
+    found = comparison.compare(model, image_of(table))
     assert found.ok and found.images == 2 and found.same_class == 2, str(found)
     assert model.maps[INPUT].dtype == model.maps["head.mean"].dtype == torch.float16
     assert model.maps["stem"].dtype == torch.int8
     y = inference.run(model, image_of(table))
     assert y.shape == (2, 10) and y.dtype == np.float32 and np.array_equal(y, inference.run(model, image_of(table)))
-    assert inference.agreement(model, 4)[1] == 4
+    assert comparison.agreement(model, 4)[1] == 4
 
 
 def test_the_integers_of_compare_are_the_reference():
@@ -111,7 +112,7 @@ def test_a_wrong_factor_is_found_in_its_step_alone():
     parameters = {name: dict(arrays) for name, arrays in model.quantised.parameters.items()}
     parameters["2.expand"]["m"] = np.nextafter(parameters["2.expand"]["m"] * np.float32(1.02), np.float32(1))
     judged = replace(model, quantised=replace(model.quantised, parameters=parameters))
-    found = inference.compare(judged, image_of(table))
+    found = comparison.compare(judged, image_of(table))
     assert [step.layers for step in found.steps if not step.ok] == [("2.expand",)] and not found.ok
     assert "steps are wrong, first 2.expand" in found.summary()
 
@@ -120,8 +121,8 @@ def test_a_network_far_from_floating_point_is_not_ok():
     table = made("mobilenet_v1", "1.pointwise", by=2)
     narrow = {name: (low / 20, high / 20) for name, (low, high) in int8_networks.calibrate(table).items()}
     model = inference.prepare(table, calibration=narrow)  # what is beyond a twentieth of the range is cut off
-    found = inference.compare(model, image_of(table))
-    assert not found.ok and found.error > inference.LOST_INT8
+    found = comparison.compare(model, image_of(table))
+    assert not found.ok and found.error > comparison.LOST_INT8
     assert all(step.ok for step in found.steps if step.runner != "PyTorch")  # the kernels are right all the same
 
 
@@ -160,9 +161,9 @@ def test_one_wrong_zero_point_or_factor_is_more_than_rounding(monkeypatch, name,
         with monkeypatch.context() as patch:
             patch.setattr(quantisation, "layer_of", faulty(at, what))
             model = inference.prepare(table, calibration=calibration, fallback=True)
-        error, rounded, _ = inference.whole(model, image_of(table, 9))
-        assert inference.near(error, rounded, True) == (not what), f"{planned[at].name} {what}: {error} of {rounded}"
-        assert rounded < inference.LOST_INT8 / 2
+        error, rounded, _ = comparison.whole(model, image_of(table, 9))
+        assert comparison.near(error, rounded, True) == (not what), f"{planned[at].name} {what}: {error} of {rounded}"
+        assert rounded < comparison.LOST_INT8 / 2
 
 
 def test_layers_without_a_stage_run_in_whole_numbers(monkeypatch):
@@ -352,7 +353,7 @@ def test_an_int8_graph_on_a_gpu():
     table = int8_networks.quantise(table, None, calibration).network
     pair, alone = (inference.prepare(table, None, p, calibration=calibration) for p in (joined(table), None))
     for model in (pair, alone):
-        found = inference.compare(model, image_of(table))
+        found = comparison.compare(model, image_of(table))
         assert model.graph is not None and found.ok, str(found)
     np.testing.assert_array_equal(inference.run(pair, image_of(table)), inference.run(alone, image_of(table)))
     measured = network_timing.measure(pair, compiled=False, apart=alone, rounds=3, min_seconds=0.01)

@@ -403,10 +403,10 @@ if mode != "gpu":
 elif not importlib.util.find_spec("torch"):
     print("SKIPPED: PyTorch is not installed, which runs what our kernels do not: pip install -e '.[torch]'")
 else:
-    from dwlab import images, inference, network_timing
+    from dwlab import comparison, images, inference, network_timing
 
     model = inference.prepare(networks.network("mobilenet_v1", layout="NHWC"))
-    print(inference.compare(model, images.random_image(model.network)).summary())
+    print(comparison.compare(model, images.random_image(model.network)).summary())
     print(network_timing.measure(model, compiled=False, rounds=3, min_seconds=0.02))
 
 # %% [markdown]
