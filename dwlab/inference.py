@@ -1,23 +1,20 @@
 """Networks of `networks` run by dwlab's kernels: a stage for each layer or fused pair, in one CUDA graph.
 
     net = networks.network("mobilenet_v2", layout="NHWC", dtype="float16")
-    model = prepare(net, random_weights(net), partition(net))
-    y = run(model, image)                 # (N, 1000) of an image (N, 3, 224, 224)
-    print(compare(model, image))          # each kernel, and the whole, against PyTorch with the same weights
+    model = prepare(net, random_weights(net), selection.partition(net))
+    y = run(model, image)                      # (N, 1000) of an image (N, 3, 224, 224)
+    print(comparison.compare(model, image))    # each kernel, and the whole, against PyTorch with the same weights
 
-Depthwise and pointwise layers run as stages of `stages`, which `choose` picks: alone or, where the partition says so,
-two in one kernel. What else a network does (stem, pools, shortcuts' additions, classifier) PyTorch does, on the same
-memory: no map is copied between the two. Maps that nobody reads any more give their memory to later ones. On a GPU all
-of it is captured in a CUDA graph of PyTorch's, and `run` replays that. From compute capability 9.0 on our kernels may
-start in it while the one before runs (dwlab.dependent_launch): where replays say that this is faster, they do. In
-simulated mode the kernels run on dwlab.simt and the rest on the CPU, right but only for small resolutions.
+Depthwise and pointwise layers run as stages of `stages`, which dwlab.selection picks: alone or, where the partition
+says so, two in one kernel. What else a network does (stem, pools, shortcuts' additions, classifier) PyTorch does, on
+the same memory: no map is copied between the two. Maps that nobody reads any more give their memory to later ones. On a
+GPU all of it is captured in a CUDA graph of PyTorch's, and `run` replays that. From compute capability 9.0 on our
+kernels may start in it while the one before runs (dwlab.dependent_launch): where replays say that this is faster, they
+do. In simulated mode the kernels run on dwlab.simt and the rest on the CPU, right but only for small resolutions.
 
-In int8 a calibration pass finds the scales; the first convolution and the classifier stay in float16, and other
-operations compute in floating point and round (dwlab.int8_networks).
-
-Weights are float32, batch norms folded in: layer -> {"w": …, "b": …}, a depthwise w (C, K, K), a pointwise one (F, C),
-a convolution's (F, C, K, K), the classifier's (F, C), b one number an output channel. They are rounded to the
-network's storage type once, when a model is prepared.
+Weights (dwlab.weights) are rounded to the network's storage type once, when a model is prepared. In int8 a calibration
+pass finds the scales (dwlab.int8_networks); the first convolution and the classifier stay in float16, and other
+operations compute in floating point and round.
 """
 
 from __future__ import annotations
@@ -66,21 +63,8 @@ from dwlab.weights import Weights, as_tensors, check_weights, random_weights
 DTYPES = ("float32", "float16", "int8")
 """How a runnable network may be stored."""
 
-
 TURNS, TRIED = 3, {"rounds": 3, "min_seconds": 0.006}
 """How graphs of a model are tried when the fastest is kept: so often in turn, and timing.time_launches' rounds."""
-
-
-# --------------------------------------------------------------------------------------------------------- which stage
-
-
-# ----------------------------------------------------------------------------------------------------------- partition
-
-
-# ------------------------------------------------------------------------------------------------------------- weights
-
-
-# --------------------------------------------------------------------------------------------------------------- model
 
 
 @dataclass(frozen=True)
@@ -242,10 +226,16 @@ def prepare(
     return built(network, weights, steps_of(network, pieces, fallback, gpu, times), keep, quantised, ports)
 
 
+def _gpu_name() -> str:
+    name = target.cuda.get_current_device().name
+    return name.decode() if isinstance(name, bytes) else str(name)
+
+
 def built(
     network: Network, weights: Weights, steps: tuple[Step, ...], keep: bool, quantised: Quantised | None = None,
     ports: Sequence[str] = (),
 ) -> Model:  # fmt: skip
+    """A model of these steps; of an int8 network with its scales. keep: as for `prepare`. ports: see `_captured`."""
     dtype, device = float_type(network), "cuda" if target.mode == "gpu" else "cpu"
     maps, slots = _maps(network, steps, keep, dtype, device, quantised)
     parameters = as_tensors(network, weights, dtype, device, quantised.parameters if quantised else None)
@@ -447,6 +437,7 @@ def run(model: Model, image: Any) -> np.ndarray:
 
 
 def give(model: Model, image: Any) -> None:
+    """Writes an image into the model's input, rounded as it is stored; see `run`."""
     torch = pytorch()
     problem = model.network.layers[0].problem
     wanted = (problem.N, problem.C, problem.H, problem.W)
@@ -474,12 +465,7 @@ def output(model: Model) -> Any:
     return y.flatten(1) if y.shape[2:] == (1, 1) else y
 
 
-# ------------------------------------------------------------------------------------------------------ PyTorch's part
-
-
-def _gpu_name() -> str:
-    name = target.cuda.get_current_device().name
-    return name.decode() if isinstance(name, bytes) else str(name)
+# ----------------------------------------------------------------------------------------------- PyTorch's operations
 
 
 def _operation(
@@ -527,9 +513,6 @@ def _operation(
     if wide or isinstance(last, (DepthwiseConv2d, Pointwise)):
         return start
     return {"mean": mean, "linear": linear}.get(last.op, start)
-
-
-# ---------------------------------------------------------------------------------------------------------------- int8
 
 
 def _operation_in_int8(

@@ -84,6 +84,27 @@ def _fit(what: str, values: Any, shape: tuple[int, ...]) -> np.ndarray:
     return values.astype(np.float32)
 
 
+def as_tensors(
+    network: Network,
+    weights: Weights,
+    dtype: Any,
+    device: str,
+    own: Mapping[str, Mapping[str, np.ndarray]] | None = None,
+) -> dict[str, dict[str, Any]]:
+    """Layer -> its arrays as tensors of a dtype, in the shapes of `weight_shapes`.
+
+    own: layer -> the arrays that it has in their place, in types of their own, as those of an int8 network's layers.
+    """
+    torch = pytorch()
+    kept = {layer: {name: torch.from_numpy(one).to(device) for name, one in arrays.items()}
+            for layer, arrays in (own or {}).items()}  # fmt: skip
+    return {
+        layer: {name: torch.from_numpy(np.ascontiguousarray(weights[layer][name])).to(device, dtype) for name in shapes}
+        for layer, shapes in weight_shapes(network).items()
+        if layer not in kept
+    } | kept
+
+
 def weights_from_torch(
     network: Network, state_dict: Mapping[str, Any], epsilon: float = EPSILON
 ) -> dict[str, dict[str, np.ndarray]]:
@@ -201,24 +222,3 @@ def _folded(
     found = {"w": w, "b": b}
     return {name: _fit(f"{name!r} of layer {layer}, folded,", found[name].astype(np.float32), shapes[name])
             for name in shapes}  # fmt: skip
-
-
-def as_tensors(
-    network: Network,
-    weights: Weights,
-    dtype: Any,
-    device: str,
-    own: Mapping[str, Mapping[str, np.ndarray]] | None = None,
-) -> dict[str, dict[str, Any]]:
-    """Layer -> its arrays as tensors of a dtype, in the shapes of `weight_shapes`.
-
-    own: layer -> the arrays that it has in their place, in types of their own, as those of an int8 network's layers.
-    """
-    torch = pytorch()
-    kept = {layer: {name: torch.from_numpy(one).to(device) for name, one in arrays.items()}
-            for layer, arrays in (own or {}).items()}  # fmt: skip
-    return {
-        layer: {name: torch.from_numpy(np.ascontiguousarray(weights[layer][name])).to(device, dtype) for name in shapes}
-        for layer, shapes in weight_shapes(network).items()
-        if layer not in kept
-    } | kept
