@@ -205,10 +205,9 @@ def prepare(
     weights: random ones of seed 0 if None. given: which layers share a kernel; all apart if None. keep: every map keeps
     memory of its own, to be looked at afterwards. fallback: layers that no stage takes are run by PyTorch, and their
     step says so; else they are an InferenceError, as are weights, partitions and dtypes that cannot be used. times: as
-    `choose` takes them. calibration: the ranges of an int8 network's maps, what int8_networks.calibrate finds if
-    None. overlap:
-    graphs in which kernels start while the one before runs are tried too, where the GPU can do that, and the fastest is
-    kept; else they start one after the other.
+    selection.choose takes them. calibration: the ranges of an int8 network's maps, what int8_networks.calibrate finds
+    if None. overlap: graphs in which kernels start while the one before runs are tried too, where the GPU can do that,
+    and the fastest is kept; else they start one after the other.
     """
     if network.dtype not in DTYPES:
         raise InferenceError(f"a network of {network.dtype} is not run: use {', '.join(DTYPES[:-1])} or {DTYPES[-1]}")

@@ -150,9 +150,9 @@ def calibrate(
 def quantise(
     network: Network, weights: Weights | None = None, calibration: Mapping[str, Range] | None = None
 ) -> Quantised:
-    """The network in int8, with the zero points and factors that `prepare` gives it; arguments as there.
+    """The network in int8, with the zero points and factors that inference.prepare gives it; arguments as there.
 
-    `tune`, `partition` and `prepare` then take its network, with the same weights and calibration. Raises
+    Whatever times, partitions or prepares networks takes its network, with the same weights and calibration. Raises
     InferenceError for a range that gives no scale, with the map's name.
     """
     weights = random_weights(network) if weights is None else weights

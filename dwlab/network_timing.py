@@ -253,8 +253,9 @@ def _random_arrays(problem: Planned) -> dict[str, Any]:
 def tune(network: Network, last: int = 2) -> Tuned:
     """Times the last stages that take each layer, and each pair that may share a kernel, on the present GPU.
 
-    As `choose`, `partition` and `prepare` take them; kernels alone, in CUDA graphs, their arrays in the L2 as far as
-    they fit. Nothing is recorded. last: stages of each problem. Raises TimingError in simulated mode.
+    As selection.choose, selection.partition and inference.prepare take them; kernels alone, in CUDA graphs, their
+    arrays in the L2 as far as they fit. Nothing is recorded. last: stages of each problem. Raises TimingError in
+    simulated mode.
     """
     if target.mode != "gpu":
         raise timing.TimingError(timing.SIMULATED)

@@ -40,8 +40,8 @@ def choose(
 
     Recorded counts a row of this problem whose stage takes it, or else one that differs only in bias, activation and
     residual, which cost every stage about the same; of the newest run that has any (records.best). gpu: only of
-    this one. rows: where to look (dwlab's records if None). times: what `tune` measured. Raises InferenceError if no
-    stage takes the problem.
+    this one. rows: where to look (dwlab's records if None). times: what network_timing.tune measured. Raises
+    InferenceError if no stage takes the problem.
     """
     found = takers(problem)
     if not found:
@@ -101,9 +101,9 @@ def partition(
 ) -> Partition:
     """Which layers share a kernel: the cheapest of all partitions into layers and pairs that a stage takes.
 
-    By the times of `tune`, or else by recorded times of that GPU, where every layer has one; then only pairs that have
-    one are fused. Else by the planner's predicted times. gpu: as planner.find takes it. rows: as `choose` takes them.
-    Raises GpuError and PlanError as the planner does.
+    By times as `choose` takes them, or else by recorded times of that GPU, where every layer has one; then only pairs
+    that have one are fused. Else by the planner's predicted times. gpu: as planner.find takes it. rows: as `choose`
+    takes them. Raises GpuError and PlanError as the planner does.
     """
     made = planner.plan(network, gpu)
     rows = None if rows is None else tuple(rows)
