@@ -598,8 +598,9 @@ def main(given: Sequence[str] | None = None) -> int:
         sections={"networks": rows, "network_kernels": [one for some in found.kernels.values() for one in some]},
         notes=[f"networks: the last {options.last} stages that take a layer or pair were timed; {how}.", *found.notes],
     )  # fmt: skip
-    print(f"\n{file.name}\n\n{report.networks_summary([records.read_run(file)])}")
-    print(f"{time.monotonic() - began:.0f} s")
+    run = records.read_run(file)
+    print(f"\n{file.name}\n\n{report.networks_summary([run])}")
+    print(*run.notes, f"{time.monotonic() - began:.0f} s", sep="\n")
     return 1 if any("WRONG" in (row.get("failure") or "") for row in rows) else 0
 
 

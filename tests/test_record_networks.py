@@ -417,7 +417,7 @@ def test_the_summary_has_times_energies_and_losses(tmp_path):
         row(batch=1, **ENERGY), row(speedup=0.5), row("xception", failure="WRONG: apart: no", speedup=8.0),
         row("xception", 1, "float16", fused_us=None, energy_failure="EnergyError: none"),
     ]  # fmt: skip
-    text = report.networks_summary([recorded(tmp_path, rows, notes=["one note"])])
+    text = report.networks_summary([recorded(tmp_path, rows)])
     lines = text.splitlines()
     assert lines[2] == (
         "| mobilenet_v1 | float32 | 1 | 60.00 | 50.00 | 6 | 2.11 eager | 100.0 | 2.00 | 2.000 | 5.000 | 2.50 | won |"
@@ -427,7 +427,7 @@ def test_the_summary_has_times_energies_and_losses(tmp_path):
     assert "windows of 2.0 to 2.2 s" in text or "windows of 2.1 to 2.2 s" in text
     assert "at rest the GPU took 110 to 114 W" in text and "No energy of xception (float16" in text
     assert "2.00 (float32, batch 1, 1 networks); 2.00 (float32, batch 32, 2 networks)" in text  # of 0.5 and 8: 2
-    assert "one note" in text and "Measured on NVIDIA H200" in text
+    assert "Measured on NVIDIA H200" in text
     assert report.tables([])["networks/summary"]() == (
         "No networks are recorded. On a GPU: `python benchmarks/record_networks.py`.\n"
     )
@@ -449,6 +449,44 @@ def test_the_summary_says_what_starting_early_saves(tmp_path):
         start + "save 3.2 to 20.0 % of the time in 2 of 3 networks."
     ]  # fmt: skip
     assert said(row() | late) == [start + "are no faster in any of 1 networks."]
+
+
+def test_networks_without_a_row_are_named_not_what_a_run_did_not_reach(tmp_path):
+    old = recorded(tmp_path, [row(name) for name in report.JUDGED], "2026-11-20T10:00:00+00:00",
+                   notes=["3 of 8 networks were not reached: xception float32 batch 1."])  # fmt: skip
+    assert "ot measured" not in report.networks_summary([old]) and "reached" not in report.networks_summary([old])
+    new = recorded(tmp_path, [row(batch=1), row("xception", 1), row("mobilenet_v2", 32, "float16")])
+    (line,) = (one for one in report.networks_summary([old, new]).splitlines() if one.startswith("Not measured"))
+    assert line == (
+        "Not measured, 9 of 16: mobilenet_v2, proxylessnas (float32, batch 1); mobilenet_v1, mobilenet_v2, xception, "
+        "proxylessnas (float16, batch 1); mobilenet_v1, xception, proxylessnas (float16, batch 32).  "
+    )
+
+
+def test_the_summary_says_for_which_networks_torch_compile_was_timed(tmp_path):
+    """By what any run has timed, of the same version; int8 stands beside float16."""
+
+    def way(network, batch, dtype, how="torch.compile", version="2.11", failure=""):
+        name, time = f"PyTorch {version} {how}, NCHW", None if failure else {"median_us": 100.0}
+        shape = {"network": network, "N": batch}
+        return {"name": name, "way": name, "failure": failure, "dtype": dtype, "shape": shape, "time": time}
+
+    def said(*ways):
+        rows = [row(), row(batch=1), row("xception", dtype="int8", peer_dtype="float16")]
+        before = recorded(tmp_path, [row()], "2026-11-20T10:00:00+00:00", peers=ways)
+        text = report.networks_summary([before, recorded(tmp_path, rows, notes=["torch.compile was not tried."])])
+        return [line.strip() for line in text.splitlines() if "torch.compile" in line]
+
+    start = "torch.compile is among PyTorch's ways for "
+    assert said() == [f"{start}none."]
+    assert said(way("mobilenet_v1", 32, "float32")) == [f"{start}1 of 3: mobilenet_v1 (float32, batch 32)."]
+    assert said(way("mobilenet_v1", 1, "float32"), way("xception", 32, "float16")) == [
+        f"{start}2 of 3: mobilenet_v1 (float32, batch 1); xception (int8, batch 32)."
+    ]  # fmt: skip
+    assert said(
+        way("mobilenet_v1", 32, "float32", "eager"), way("mobilenet_v1", 32, "float32", version="2.10"),
+        way("mobilenet_v1", 32, "float16"), way("mobilenet_v1", 1, "float32", failure="it does not run"),
+    ) == [f"{start}none."]  # fmt: skip
 
 
 def test_the_newest_row_of_each_network_counts(tmp_path):
@@ -530,6 +568,7 @@ def test_the_command_writes_what_was_found_and_shows_it(on_a_gpu, tmp_path, caps
     given = ["--network", "mobilenet_v1", "--dtype", "float32", "--energy", "--window", "1.5", "--compiled"]
     assert record_networks.main([str(tmp_path / "new"), *given]) == 0
     out = capsys.readouterr().out
+    assert "1 of 2 networks were not reached: x." in out
     assert "apart 60.0 µs, fused 50.0 µs (6 pairs)" in out and "| mobilenet_v1 | float32 | 1 | 60.00 |" in out
     (run,) = records.load_runs(tmp_path / "new")
     assert {one.stage for one in run.measurements} == {"apart", "fused"} and run.sections["networks"]
