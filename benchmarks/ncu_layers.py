@@ -182,7 +182,7 @@ def main(given: Sequence[str] | None = None) -> int:
     made = records.write(folder, [], machine.environment(), {}, sections={"layer_counters": rows}, notes=notes)
     run = records.read_run(made)
     print(f"\n{made.name}\n\n{report.counters_summary([run])}\n{report.counters_table([run])}")
-    print(f"{time.monotonic() - started:.0f} s")
+    print(*run.notes, f"{time.monotonic() - started:.0f} s", sep="\n")
     return 0
 
 

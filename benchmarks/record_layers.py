@@ -662,7 +662,7 @@ def main(given: Sequence[str] | None = None) -> int:
     )  # fmt: skip
     run = records.read_run(file)
     print(f"\n{file.name}\n\n{report.layers_summary([run])}\n{report.layers_table([run])}")
-    print(f"{time.monotonic() - started:.0f} s")
+    print(*run.notes, f"{time.monotonic() - started:.0f} s", sep="\n")
     return 1 if any("WRONG" in (row.get("failure") or "") for row in made["layers"]) else 0
 
 

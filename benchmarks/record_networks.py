@@ -41,10 +41,24 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from dwlab import energy, inference, networks, peers, planner, records, report  # noqa: E402
+from dwlab import (  # noqa: E402
+    comparison,
+    energy,
+    images,
+    inference,
+    int8_networks,
+    network_timing,
+    networks,
+    peers,
+    planner,
+    records,
+    report,
+    selection,
+)
 from dwlab.layers import LAYOUTS, Fused  # noqa: E402
 from dwlab.networks import Network  # noqa: E402
 from dwlab.timing import Timing  # noqa: E402
+from dwlab.weights import random_weights  # noqa: E402
 
 NETWORKS = ("mobilenet_v1", "mobilenet_v2", "xception", "proxylessnas")
 DTYPES = ("float32", "float16")  # that are recorded if none are given
@@ -79,12 +93,12 @@ class Group:
     def ready(self, batch: int) -> Network:
         """The network as it runs: in int8 with its zero points and factors."""
         network = self.network(batch)
-        return network if network.dtype != "int8" else inference.quantise(network, None, self.calibration()).network
+        return network if network.dtype != "int8" else int8_networks.quantise(network, None, self.calibration()).network
 
 
 @functools.cache
 def _calibrated(group: Group) -> Mapping[str, Any]:
-    return inference.calibrate(group.network(1))
+    return int8_networks.calibrate(group.network(1))
 
 
 def plan(options: argparse.Namespace, known: Sequence[tuple[Any, ...]] = ()) -> list[Group]:
@@ -125,11 +139,11 @@ def measure(group: Group, batch: int, options: Mapping[str, Any], send: Send) ->
             send("row", row | {"failure": "WRONG: " + "; ".join(said)})
             return
         row["checked"] = checked(network)
-        timed = {what: inference.time_graph(model.graph, **HOW) for what, model in models.items()}
+        timed = {what: peers.time_graph(model.graph, **HOW) for what, model in models.items()}
         best = min(timed, key=lambda what: timed[what].median_us)
-        made = inference.measure(models[best], compiled=options["compiled"], **HOW)
+        made = network_timing.measure(models[best], compiled=options["compiled"], **HOW)
         timed[best] = made.ours
-        plain = {what: inference.time_graph(model.plain, **HOW) for what, model in models.items() if model.port}
+        plain = {what: peers.time_graph(model.plain, **HOW) for what, model in models.items() if model.port}
         wrong = wrong_after(models)
         if wrong:
             send("row", row | {"failure": f"WRONG: {wrong}"})
@@ -149,20 +163,20 @@ def prepare(
     network: Network, gpu: str, last: int, send: Send, calibration: Mapping[str, Any] | None = None
 ) -> dict[str, inference.Model]:
     """Models by what was timed here, which is sent too: "apart", and "fused" if any pair pays."""
-    tuned = inference.tune(network, last)
+    tuned = network_timing.tune(network, last)
     send("kernels", kernels(network, tuned.times))
     if tuned.failures:
         (what, why), *others = tuned.failures.items()
         more = f", and {len(others)} more" if others else ""
         send("note", f"{network.name}, batch {network.batch}, {network.dtype}: not timed: {what}: {why}{more}.")
-    pieces = inference.partition(network, gpu, times=tuned.times)
+    pieces = selection.partition(network, gpu, times=tuned.times)
     models = {"apart": inference.prepare(network, times=tuned.times, calibration=calibration)}
     if any(len(piece) > 1 for piece in pieces):
         models["fused"] = inference.prepare(network, None, pieces, times=tuned.times, calibration=calibration)
     return models
 
 
-def kernels(network: Network, times: inference.Times) -> list[dict[str, Any]]:
+def kernels(network: Network, times: selection.Times) -> list[dict[str, Any]]:
     """Rows of the section `network_kernels`: the fastest stage of each layer and pair, alike ones once."""
     made = {}
     layers = [(layer.name, layer.problem) for layer in network.layers if layer.planned]
@@ -189,9 +203,9 @@ def checked(network: Network) -> str:
 
 def wrong_before(model: inference.Model) -> str:
     """What is wrong with a model: at batch 1 step by step, else with its output; "" if nothing."""
-    image = inference.random_image(model.network)
+    image = images.random_image(model.network)
     if model.network.batch == 1:
-        found = inference.compare(model, image)
+        found = comparison.compare(model, image)
         return "" if found.ok else found.summary()
     return _wrong_whole(model, image)
 
@@ -199,15 +213,15 @@ def wrong_before(model: inference.Model) -> str:
 def wrong_after(models: Mapping[str, inference.Model]) -> str:
     """What is wrong with the models' outputs for a fresh image, when they have been timed; "" if nothing."""
     for what, model in models.items():
-        said = _wrong_whole(model, inference.random_image(model.network, seed=1))
+        said = _wrong_whole(model, images.random_image(model.network, seed=1))
         if said:
             return f"{what}, on a fresh image: {said}"
     return ""
 
 
 def _wrong_whole(model: inference.Model, image: Any) -> str:
-    error, theirs, _ = inference.whole(model, image)
-    near = inference.near(error, theirs, model.quantised is not None)
+    error, theirs, _ = comparison.whole(model, image)
+    near = comparison.near(error, theirs, model.quantised is not None)
     return "" if near else f"the output is off by {error:.1e}, PyTorch's by {theirs:.1e}"
 
 
@@ -247,7 +261,7 @@ def energies(model: inference.Model, peer: peers.Peer | None, seconds: float) ->
     try:
         made |= _energy("", energy.of_graph(model.graph, per_launch=batch, seconds=seconds))
         if peer is not None:
-            with inference.peer_graph(model, peer.name) as (graph, _):
+            with network_timing.peer_graph(model, peer.name) as (graph, _):
                 made |= _energy("peer_", energy.of_graph(graph, per_launch=batch, seconds=seconds))
     except Exception as error:  # the times stay
         made["energy_failure"] = _said(error)
@@ -326,16 +340,16 @@ def work(link: Any, group: Group, options: Mapping[str, Any]) -> None:
         import torch
 
         torch.cuda.init()
-        weights = inference.random_weights(group.network(1))
+        weights = random_weights(group.network(1))
         group.calibration()  # before anything is timed
         if options["compiled"]:
             with turn("ahead", group.batches[0]):
                 for batch in group.batches:
-                    inference.compile_peers(group.network(batch), weights)
+                    network_timing.compile_peers(group.network(batch), weights)
                     torch.cuda.empty_cache()
         for batch in group.batches:
             with turn("kernels", batch):
-                inference.compile_candidates(group.ready(batch), options["last"], options["processes"])
+                network_timing.compile_candidates(group.ready(batch), options["last"], options["processes"])
                 planner.plan(group.ready(batch), options["gpu"])  # what `partition` asks: kept from here on
                 torch.cuda.empty_cache()
             with turn("gpu", batch):
@@ -584,8 +598,9 @@ def main(given: Sequence[str] | None = None) -> int:
         sections={"networks": rows, "network_kernels": [one for some in found.kernels.values() for one in some]},
         notes=[f"networks: the last {options.last} stages that take a layer or pair were timed; {how}.", *found.notes],
     )  # fmt: skip
-    print(f"\n{file.name}\n\n{report.networks_summary([records.read_run(file)])}")
-    print(f"{time.monotonic() - began:.0f} s")
+    run = records.read_run(file)
+    print(f"\n{file.name}\n\n{report.networks_summary([run])}")
+    print(*run.notes, f"{time.monotonic() - began:.0f} s", sep="\n")
     return 1 if any("WRONG" in (row.get("failure") or "") for row in rows) else 0
 
 

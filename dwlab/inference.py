@@ -1,37 +1,29 @@
 """Networks of `networks` run by dwlab's kernels: a stage for each layer or fused pair, in one CUDA graph.
 
     net = networks.network("mobilenet_v2", layout="NHWC", dtype="float16")
-    model = prepare(net, random_weights(net), partition(net))
-    y = run(model, image)                 # (N, 1000) of an image (N, 3, 224, 224)
-    print(compare(model, image))          # each kernel, and the whole, against PyTorch with the same weights
+    model = prepare(net, random_weights(net), selection.partition(net))
+    y = run(model, image)                      # (N, 1000) of an image (N, 3, 224, 224)
+    print(comparison.compare(model, image))    # each kernel, and the whole, against PyTorch with the same weights
 
-Depthwise and pointwise layers run as stages of `stages`, which `choose` picks: alone or, where the partition says so,
-two in one kernel. What else a network does (stem, pools, shortcuts' additions, classifier) PyTorch does, on the same
-memory: no map is copied between the two. Maps that nobody reads any more give their memory to later ones. On a GPU all
-of it is captured in a CUDA graph of PyTorch's, and `run` replays that. From compute capability 9.0 on our kernels may
-start in it while the one before runs (dwlab.dependent_launch): where replays say that this is faster, they do. In
-simulated mode the kernels run on dwlab.simt and the rest on the CPU, right but only for small resolutions.
+Depthwise and pointwise layers run as stages of `stages`, which dwlab.selection picks: alone or, where the partition
+says so, two in one kernel. What else a network does (stem, pools, shortcuts' additions, classifier) PyTorch does, on
+the same memory: no map is copied between the two. Maps that nobody reads any more give their memory to later ones. On a
+GPU all of it is captured in a CUDA graph of PyTorch's, and `run` replays that. From compute capability 9.0 on our
+kernels may start in it while the one before runs (dwlab.dependent_launch): where replays say that this is faster, they
+do. In simulated mode the kernels run on dwlab.simt and the rest on the CPU, right but only for small resolutions.
 
-In int8 a calibration pass finds the scales (`calibrate`); the first convolution and the classifier stay in float16, and
-other operations compute in floating point and round (dwlab.int8_networks). Kernels are held against integers bit by
-bit, the whole against the network in floating point.
-
-Weights are float32, batch norms folded in: layer -> {"w": …, "b": …}, a depthwise w (C, K, K), a pointwise one (F, C),
-a convolution's (F, C, K, K), the classifier's (F, C), b one number an output channel. They are rounded to the
-network's storage type once, when a model is prepared.
+Weights (dwlab.weights) are rounded to the network's storage type once, when a model is prepared. In int8 a calibration
+pass finds the scales (dwlab.int8_networks); the first convolution and the classifier stay in float16, and other
+operations compute in floating point and round.
 """
 
 from __future__ import annotations
 
 import contextlib
 import functools
-import json
 import math
-from argparse import Namespace
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -44,399 +36,35 @@ from dwlab import (
     peers,
     planner,
     ptx,
-    quantisation,
     records,
-    stages,
+    selection,
     target,
-    timing,
 )
+from dwlab.images import random_image
 from dwlab.int8_networks import Quantised, Range
 from dwlab.layers import DepthwiseConv2d, Fused, Pointwise
-from dwlab.networks import INPUT, Network, Operation
-from dwlab.problems import ProblemError, nearest
-from dwlab.quantisation import HIGH, LOW, Scale
+from dwlab.networks import INPUT, InferenceError, Network, Operation
+from dwlab.quantisation import Scale
+from dwlab.selection import Partition, Planned, Times
 from dwlab.stages import Stage, StageError
-from dwlab.timing import Timing
+from dwlab.torch_networks import (
+    activated,
+    activation_of,
+    float_type,
+    in_integers,
+    linear_part,
+    nchw,
+    pytorch,
+    real,
+    same_precision,
+)
+from dwlab.weights import Weights, as_tensors, check_weights, random_weights
 
 DTYPES = ("float32", "float16", "int8")
 """How a runnable network may be stored."""
 
-CALIBRATION = 16
-"""Random images that an int8 network is calibrated with if none are given."""
-
-AGREEMENT = 8
-"""Random images for which `python -m dwlab infer` counts equal classes of an int8 network on a GPU."""
-
-EPSILON = 1e-5
-"""What a batch norm adds to the variance, as PyTorch and torchvision have it."""
-
 TURNS, TRIED = 3, {"rounds": 3, "min_seconds": 0.006}
 """How graphs of a model are tried when the fastest is kept: so often in turn, and timing.time_launches' rounds."""
-
-LONGEST = 50
-"""How many times longer one side of a picture may be than the other: scaled as a whole it would fill the memory."""
-
-# torchvision's preprocessing of ImageNet: the short side to 256, the middle 224, channels' mean and deviation.
-RESIZE, CROP = 256, 224
-MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-
-SIMULATED_RESOLUTION = 32
-"""Pixels that a network is run with in simulated mode if none are given: seconds on dwlab.simt."""
-
-WITHIN = 8.0
-"""How many times as far from float64 as PyTorch, in the same storage type, a whole network's output may be.
-
-Three products of tf32 in the place of one of float32 lose up to four roundings, not one; twice that is allowed."""
-
-WITHIN_INT8 = 1.5
-"""How many times as far from float64 an int8 network's output may be as PyTorch's in floating point, with every filter
-and map rounded to the same steps. Both make the same roundings but for sums that lie between two steps, which come out
-now as the one, now as the other; what such a step changes is noise of the same size. A factor or zero point that is not
-its maps' own shifts a whole map instead, by many times what is rounded."""
-
-LOST_INT8 = 0.25
-"""From here on an int8 network computes something else, however right its kernels: its error, and that of the way with
-rounded maps, over the standard deviation of an image's outputs. Its scales are then no use: the calibration's images
-were not like this one, or 8 bits are too few."""
-
-_UNIT = 2.0**-24  # float32's rounding
-_HALF_UNIT, _HALF_LEAST = 2.0**-11, 2.0**-25  # float16's: relative, and half of its smallest step
-
-Planned = DepthwiseConv2d | Pointwise | Fused
-Weights = Mapping[str, Mapping[str, np.ndarray]]
-Times = Mapping[Planned, Mapping[str, float]]
-"""Layer or fused pair -> stage's id -> µs."""
-
-
-class InferenceError(ValueError):
-    """Weights, an image, a partition or a mode that cannot be used; the message says which, its value, what to do."""
-
-
-# --------------------------------------------------------------------------------------------------------- which stage
-
-
-def takers(problem: Planned) -> tuple[Stage, ...]:
-    """The stages that take a layer or a fused pair, in order; none if there is none."""
-    if problem.op not in {one.op for one in stages.stages()}:
-        return ()
-    own = stages.stages(problem.op, problem.main_path)
-    return tuple(one for one in own if problem.dtype in one.dtypes and one.supports(problem))
-
-
-def choose(
-    problem: Planned,
-    rows: Iterable[records.Measurement] | None = None,
-    gpu: str | None = None,
-    times: Times | None = None,
-) -> Stage:
-    """The stage that runs a layer or a fused pair: the fastest of `times`, or of the records, or the last in order.
-
-    Recorded counts a row of this problem whose stage takes it, or else one that differs only in bias, activation and
-    residual, which cost every stage about the same; of the newest run that has any (records.best). gpu: only of
-    this one. rows: where to look (dwlab's records if None). times: what `tune` measured. Raises InferenceError if no
-    stage takes the problem.
-    """
-    found = takers(problem)
-    if not found:
-        what = f"{problem.op}/{problem.main_path}"
-        raise InferenceError(f"no stage of {what} takes {problem}: use another layout or dtype")
-    here = {one.id: one for one in found}
-    timed = {id: us for id, us in (times or {}).get(problem, {}).items() if id in here}
-    if timed:
-        return here[min(timed, key=timed.__getitem__)]
-    row = recorded(problem, rows, gpu)
-    return found[-1] if row is None else here[row.id]
-
-
-def recorded(
-    problem: Planned, rows: Iterable[records.Measurement] | None = None, gpu: str | None = None
-) -> records.Measurement | None:
-    """The fastest recorded row of a problem by a stage that takes it, as `choose` counts; None if there is none."""
-    names = {one.name for one in takers(problem)}
-    key = (problem.op, problem.main_path, problem.dtype)
-    if rows is None:
-        here: Iterable[records.Measurement] = _rows().get(key, ())
-    else:
-        here = [row for row in rows if (row.op, row.path, row.dtype) == key]
-    here = [row for row in here if row.stage in names]
-    wanted = records.describe_problem(problem)
-    exact = records.best(problem=wanted, gpu=gpu, rows=here)
-    if exact is not None:
-        return exact
-    alike = [replace(row, problem=planner.bare(row.problem)) for row in here]
-    return records.best(problem=planner.bare(wanted), gpu=gpu, rows=alike)
-
-
-@functools.cache
-def _rows() -> dict[tuple[str, str, str], tuple[records.Measurement, ...]]:
-    """The project's records, read once: (op, path, dtype) -> rows."""
-    found: dict[tuple[str, str, str], tuple[records.Measurement, ...]] = {}
-    for row in records.load_all():
-        key = (row.op, row.path, row.dtype)
-        found[key] = (*found.get(key, ()), row)
-    return found
-
-
-# ----------------------------------------------------------------------------------------------------------- partition
-
-Partition = tuple[tuple[str, ...], ...]
-"""The names of each kernel's layers, in order; layers that no kernel of ours runs may be left out."""
-
-
-def apart(network: Network) -> Partition:
-    """Each layer alone."""
-    return tuple((layer.name,) for layer in network.layers if layer.planned)
-
-
-def partition(
-    network: Network,
-    gpu: str = "h200",
-    rows: Iterable[records.Measurement] | None = None,
-    times: Times | None = None,
-) -> Partition:
-    """Which layers share a kernel: the cheapest of all partitions into layers and pairs that a stage takes.
-
-    By the times of `tune`, or else by recorded times of that GPU, where every layer has one; then only pairs that have
-    one are fused. Else by the planner's predicted times. gpu: as planner.find takes it. rows: as `choose` takes them.
-    Raises GpuError and PlanError as the planner does.
-    """
-    made = planner.plan(network, gpu)
-    rows = None if rows is None else tuple(rows)
-
-    def known(problem: Planned) -> float | None:
-        if times is not None:
-            return min(times.get(problem, {}).values(), default=None)
-        row = recorded(problem, rows, made.gpu.name)
-        return None if row is None else row.time_us
-
-    costs = {(number, number + 1): 0.0 for number in range(len(network.layers))}
-    alone = {n: known(layer.problem) for n, layer in enumerate(network.layers) if layer.planned}
-    measured = None not in alone.values()
-    if measured:
-        costs |= {(number, number + 1): us for number, us in alone.items()}
-    index = {layer.name: number for number, layer in enumerate(network.layers)}
-    for pair in made.pairs:
-        start, fused = index[pair.layers[0]], Fused(*(one.layers[0] for one in pair.apart))
-        if measured:
-            us = known(fused)
-        else:
-            costs |= {(number, number + 1): one.time_us for number, one in enumerate(pair.apart, start)}
-            us = None if pair.module is None else pair.module.time_us
-        if us is not None and takers(fused):
-            costs[start, start + 2] = us
-    pieces = [network.layers[start:end] for start, end in planner.partition(len(network.layers), costs)]
-    return tuple(tuple(layer.name for layer in piece) for piece in pieces if piece[0].planned)
-
-
-def pieces_of(network: Network, given: Partition | planner.Plan | None) -> Partition:
-    """A partition that was checked, of every layer in order, those that no kernel of ours runs too.
-
-    given: a Partition, a Plan of this network, or None for layers apart. Raises InferenceError for layers that are not
-    there or there twice, and for layers that cannot share a kernel.
-    """
-    if isinstance(given, planner.Plan):
-        if given.network != network:
-            raise InferenceError(f"the plan is of {given.network.summary()} The network is {network.summary()}")
-        given = tuple(step.layers for step in given.steps)
-    index = {layer.name: number for number, layer in enumerate(network.layers)}
-    following: dict[str, tuple[str, ...]] = {}
-    seen: set[str] = set()
-    for piece in () if given is None else given:
-        if isinstance(piece, str) or not piece:
-            raise InferenceError(f"a piece of the partition is {piece!r}: give the names of its layers in a tuple")
-        for name in piece:
-            network.layer(name)  # its error, with the nearest name
-            if name in seen:
-                raise InferenceError(f"layer {name} is in the partition twice")
-            seen.add(name)
-        for name, after in zip(piece, piece[1:], strict=False):
-            if index[after] != index[name] + 1:
-                raise InferenceError(f"{after} does not follow {name} in {network.name}: they cannot share a kernel")
-            why = network.joint(index[name])
-            if why:
-                raise InferenceError(f"{name} and {after} cannot share a kernel: {why}")
-        if len(piece) > 2:
-            raise InferenceError(f"{' and '.join(piece)} in one kernel: no stage has more than two layers")
-        following[piece[0]] = tuple(piece)
-    done: set[str] = set()
-    pieces = []
-    for layer in network.layers:
-        if layer.name not in done:
-            pieces.append(following.get(layer.name, (layer.name,)))
-            done.update(pieces[-1])
-    return tuple(pieces)
-
-
-# ------------------------------------------------------------------------------------------------------------- weights
-
-
-def weight_shapes(network: Network) -> dict[str, dict[str, tuple[int, ...]]]:
-    """Layer -> {"w": shape, "b": shape} of the layers that have weights."""
-    found = {}
-    for layer in network.layers:
-        problem, (read, written) = layer.problem, layer.channels
-        if isinstance(problem, DepthwiseConv2d):
-            shape: tuple[int, ...] = (problem.C, problem.K, problem.K)
-        elif isinstance(problem, Pointwise) or problem.op == "linear":
-            shape = (written, read)
-        elif problem.op == "conv2d":
-            shape = (written, read, problem.K, problem.K)
-        else:
-            continue
-        found[layer.name] = {"w": shape} | ({"b": (written,)} if problem.bias else {})
-    return found
-
-
-def random_weights(network: Network, seed: int = 0) -> dict[str, dict[str, np.ndarray]]:
-    """Seeded weights with which maps stay of about the same size through the network, as trained ones would."""
-    rng = np.random.default_rng(seed)
-    found: dict[str, dict[str, np.ndarray]] = {}
-    behind = {(one.problem.op, one.input) for one in network.layers if not one.planned}  # as int8 has it
-    for name, shapes in weight_shapes(network).items():
-        problem = network.layer(name).problem
-        gelu = ("gelu", name) in behind
-        gain = 1.0 if problem.activation == "none" and not gelu else 2.0  # it takes about half of the squares away
-        if problem.residual or ("add", f"{name}.gelu" if gelu else name) in behind:
-            gain /= 4  # what is added again and again would double each time
-        terms = math.prod(shapes["w"][1:])
-        found[name] = {"w": (rng.standard_normal(shapes["w"]) * math.sqrt(gain / terms)).astype(np.float32)}
-        if "b" in shapes:
-            found[name]["b"] = (0.1 * rng.standard_normal(shapes["b"])).astype(np.float32)
-    return found
-
-
-def check_weights(network: Network, weights: Weights) -> None:
-    """Raises InferenceError for the first array that is missing, unknown, misshapen, or not of finite numbers."""
-    shapes = weight_shapes(network)
-    for name in weights:
-        if name not in shapes:
-            raise InferenceError(f"{network.name} has no layer {name!r} with weights. {nearest(name, tuple(shapes))}")
-    for name, arrays in shapes.items():
-        for array, shape in arrays.items():
-            if array not in weights.get(name, {}):
-                raise InferenceError(f"the weights have no {array!r} of layer {name}: {shape} is needed")
-            _fit(f"{array!r} of layer {name}", weights[name][array], shape)
-
-
-def _fit(what: str, values: Any, shape: tuple[int, ...]) -> np.ndarray:
-    """The values as float32. Raises InferenceError if they have another shape or are not all finite."""
-    values = np.asarray(values)
-    if values.shape != shape:
-        raise InferenceError(f"{what} has shape {values.shape}; {shape} is needed")
-    if values.dtype.kind != "f":
-        raise InferenceError(f"{what} is {values.dtype}; floating-point numbers are needed")
-    if not np.isfinite(values).all():
-        raise InferenceError(f"{what} holds numbers that are not finite")
-    return values.astype(np.float32)
-
-
-def weights_from_torch(
-    network: Network, state_dict: Mapping[str, Any], epsilon: float = EPSILON
-) -> dict[str, dict[str, np.ndarray]]:
-    """A network's weights from a PyTorch state dict, batch norms folded into the convolutions before them.
-
-        w' = w * s,  b' = (b - mean) * s + bias,  s = weight / sqrt(var + epsilon)      for each channel
-
-    mobilenet_v2: by torchvision's names (torchvision.models.mobilenet_v2). Other networks, of which torchvision has
-    none, by order: the convolutions and the classifier as they stand in the state dict, each with the batch norm that
-    follows it, must be those of the table. Feed-forward blocks have no such state dicts.
-
-    Raises InferenceError, with the tensor's name, for tensors that are missing, misshapen, or not finite.
-    """
-    if not isinstance(state_dict, Mapping):
-        raise InferenceError(f"a {type(state_dict).__name__} is no state dict: save model.state_dict(), not the model")
-    shapes = weight_shapes(network)
-    if network.layers[0].problem.C != 3:
-        raise InferenceError(f"{network.name} is feed-forward blocks alone, of which there is no state dict")
-    inside = [str(key) for key, value in state_dict.items() if isinstance(value, Mapping)]
-    if inside:
-        names = ", ".join(inside[:3])
-        raise InferenceError(f"what is given holds dictionaries ({names}): give the state dict in it alone")
-    tensors = {str(key): value for key, value in state_dict.items()}
-    found: dict[str, dict[str, np.ndarray]] = {}
-    for layer, (convolution, norm) in _sources(network, tensors).items():
-        found[layer] = _folded(layer, shapes[layer], convolution, norm, tensors, epsilon)
-    return found
-
-
-def _sources(network: Network, tensors: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
-    """Layer -> the prefixes of its convolution and of its batch norm ("" if it has none)."""
-    layers = tuple(weight_shapes(network))
-    if network.name == "mobilenet_v2":
-        return {layer: _torchvision(layer) for layer in layers}
-    found: list[tuple[str, str]] = []
-    for key, value in tensors.items():
-        prefix, _, own = key.rpartition(".")
-        if own == "weight" and len(getattr(value, "shape", ())) >= 2:
-            found.append((prefix, ""))
-        elif own == "running_mean" and found:
-            found[-1] = (found[-1][0], prefix)
-    if len(found) != len(layers):
-        raise InferenceError(
-            f"the state dict has {len(found)} convolutions and linear layers, {network.name} has {len(layers)}: is it "
-            f"of this network? Its first tensors: {', '.join(list(tensors)[:3]) or 'none'}"
-        )
-    return dict(zip(layers, found, strict=True))
-
-
-def _torchvision(layer: str) -> tuple[str, str]:
-    """torchvision's names of a layer of mobilenet_v2, its convolution's and its batch norm's."""
-    fixed = {
-        "stem": ("features.0.0", "features.0.1"),
-        "head.expand": ("features.18.0", "features.18.1"),
-        "head.classifier": ("classifier.1", ""),
-    }
-    if layer in fixed:
-        return fixed[layer]
-    block, what = layer.split(".")
-    place = {"expand": 0, "depthwise": 1, "project": 2}[what] - (block == "1")  # the first block does not expand
-    inside = f"features.{block}.conv.{place}"
-    return (inside, f"features.{block}.conv.{place + 1}") if what == "project" else (f"{inside}.0", f"{inside}.1")
-
-
-def _folded(
-    layer: str,
-    shapes: Mapping[str, tuple[int, ...]],
-    convolution: str,
-    norm: str,
-    tensors: Mapping[str, Any],
-    epsilon: float,
-) -> dict[str, np.ndarray]:
-    def tensor(name: str, shape: tuple[int, ...]) -> np.ndarray:
-        if name not in tensors:
-            raise InferenceError(
-                f"the state dict has no {name!r}, which layer {layer} needs, of shape {shape}. "
-                f"{nearest(name, tuple(tensors)) if tensors else 'It is empty'}"
-            )
-        values = tensors[name]
-        if hasattr(values, "detach"):
-            values = values.detach().cpu()
-            values = (values.float() if values.is_floating_point() else values).numpy()
-        return _fit(f"{name!r} (layer {layer})", values, shape)
-
-    shape = shapes["w"]
-    stored = {2: (*shape, 1, 1), 3: (shape[0], 1, *shape[1:]), 4: shape}[len(shape)]  # as conv2d has it
-    if len(shape) == 2 and len(getattr(tensors.get(f"{convolution}.weight"), "shape", ())) == 2:
-        stored = shape  # a linear layer
-    w = tensor(f"{convolution}.weight", stored).reshape(shape).astype(np.float64)
-    channels = (shape[0],)
-    b = np.zeros(channels)
-    if f"{convolution}.bias" in tensors or (not norm and layer == "head.classifier"):
-        b = tensor(f"{convolution}.bias", channels).astype(np.float64)
-    if norm:
-        mean, variance = (tensor(f"{norm}.running_{name}", channels).astype(np.float64) for name in ("mean", "var"))
-        if (variance + epsilon <= 0).any():
-            least = variance.min()
-            raise InferenceError(f"'{norm}.running_var' (layer {layer}) holds {least:g}: no variance is negative")
-        scale = tensor(f"{norm}.weight", channels) / np.sqrt(variance + epsilon)
-        w *= scale.reshape(-1, *[1] * (w.ndim - 1))
-        b = (b - mean) * scale + tensor(f"{norm}.bias", channels)
-    found = {"w": w, "b": b}
-    return {name: _fit(f"{name!r} of layer {layer}, folded,", found[name].astype(np.float32), shapes[name])
-            for name in shapes}  # fmt: skip
-
-
-# --------------------------------------------------------------------------------------------------------------- model
 
 
 @dataclass(frozen=True)
@@ -535,10 +163,10 @@ def steps_of(
         problem = layers[0].problem if len(layers) == 1 else Fused(layers[0].problem, layers[1].problem)
         chosen, note = None, ""
         if layers[0].planned:
-            if fallback and not takers(problem):
+            if fallback and not selection.takers(problem):
                 note = "no stage takes it"
             else:
-                chosen = choose(problem, gpu=gpu, times=times)
+                chosen = selection.choose(problem, gpu=gpu, times=times)
         steps.append(Step(piece, problem, chosen, layers[0].input, layers[-1].residual, layers[-1].name, note))
     return tuple(steps)
 
@@ -577,102 +205,43 @@ def prepare(
     weights: random ones of seed 0 if None. given: which layers share a kernel; all apart if None. keep: every map keeps
     memory of its own, to be looked at afterwards. fallback: layers that no stage takes are run by PyTorch, and their
     step says so; else they are an InferenceError, as are weights, partitions and dtypes that cannot be used. times: as
-    `choose` takes them. calibration: the ranges of an int8 network's maps, what `calibrate` finds if None. overlap:
-    graphs in which kernels start while the one before runs are tried too, where the GPU can do that, and the fastest is
-    kept; else they start one after the other.
+    selection.choose takes them. calibration: the ranges of an int8 network's maps, what int8_networks.calibrate finds
+    if None. overlap: graphs in which kernels start while the one before runs are tried too, where the GPU can do that,
+    and the fastest is kept; else they start one after the other.
     """
     if network.dtype not in DTYPES:
         raise InferenceError(f"a network of {network.dtype} is not run: use {', '.join(DTYPES[:-1])} or {DTYPES[-1]}")
     weights = random_weights(network) if weights is None else weights
     check_weights(network, weights)
     gpu = _gpu_name() if target.mode == "gpu" else None
-    pieces = pieces_of(network, given)
+    pieces = selection.pieces_of(network, given)
     quantised = None
     if network.dtype == "int8":
-        quantised = quantise(network, weights, calibration)
+        quantised = int8_networks.quantise(network, weights, calibration)
         network = quantised.network
     elif calibration is not None:
         raise InferenceError(f"a calibration is for int8, and the network is {network.dtype}: leave it out")
     ports = tuple(dependent_launch.PORTS) if overlap else ()
-    return _made(network, weights, steps_of(network, pieces, fallback, gpu, times), keep, quantised, ports)
+    return built(network, weights, steps_of(network, pieces, fallback, gpu, times), keep, quantised, ports)
 
 
-def calibrate(
-    network: Network, weights: Weights | None = None, images: Sequence[Any] | np.ndarray | None = None
-) -> dict[str, Range]:
-    """Map -> the least and the greatest value it has in the float32 network, by PyTorch, over all images together.
-
-    images: arrays (C, H, W), CALIBRATION random ones if None. The observer's rule that makes scales of the ranges is
-    int8_networks.scale_of. Raises InferenceError for no images, for other shapes, and for numbers that are not finite,
-    in an image or in a map.
-    """
-    torch, plain = _torch(), networks.in_float(network)
-    weights = random_weights(network) if weights is None else weights
-    check_weights(network, weights)
-    first = network.layers[0].problem
-    wanted, device = (first.C, first.H, first.W), "cuda" if target.mode == "gpu" else "cpu"
-    if images is None:
-        images = np.random.default_rng(1000).standard_normal((CALIBRATION, *wanted)).astype(np.float32)
-    if not len(images):
-        raise InferenceError("there is no image to calibrate with: give at least one, or None for random ones")
-    parameters = _parameters(plain, weights, torch.float32, device)
-    found: dict[str, Range] = {}
-
-    def observe(name: str, y: Any) -> None:
-        low, high = (float(one) for one in torch.aminmax(y))
-        if not (math.isfinite(low) and math.isfinite(high)):
-            raise InferenceError(f"calibration: map {name} is not finite everywhere: look at the layer's weights")
-        before = found.get(name, (math.inf, -math.inf))
-        found[name] = min(low, before[0]), max(high, before[1])
-
-    for number, image in enumerate(images):
-        image = torch.as_tensor(image)
-        if tuple(image.shape) != wanted:
-            shape = tuple(image.shape)
-            raise InferenceError(f"image {number} of the calibration has shape {shape}; {wanted} is needed")
-        if not image.is_floating_point() or not bool(torch.isfinite(image).all()):
-            raise InferenceError(
-                f"image {number} of the calibration is {image.dtype} or holds numbers that are not finite: every scale "
-                "would follow from them"
-            )
-        with torch.inference_mode(), _same_precision():
-            forward(plain, parameters, image[None].to(device, torch.float32), observe=observe)
-    return found
+def _gpu_name() -> str:
+    name = target.cuda.get_current_device().name
+    return name.decode() if isinstance(name, bytes) else str(name)
 
 
-def quantise(
-    network: Network, weights: Weights | None = None, calibration: Mapping[str, Range] | None = None
-) -> Quantised:
-    """The network in int8, with the zero points and factors that `prepare` gives it; arguments as there.
-
-    `tune`, `partition` and `prepare` then take its network, with the same weights and calibration. Raises
-    InferenceError for a range that gives no scale, with the map's name.
-    """
-    weights = random_weights(network) if weights is None else weights
-    check_weights(network, weights)
-    ranges = calibrate(network, weights) if calibration is None else calibration
-    try:
-        return int8_networks.quantised(network, weights, ranges)
-    except ProblemError as error:
-        raise InferenceError(f"{network.name} in int8: {error}") from None
-
-
-def _floats(network: Network) -> Any:
-    """The type of the maps that are no int8, and of the weights of what PyTorch runs."""
-    return getattr(_torch(), "float16" if network.dtype == "int8" else network.dtype)
-
-
-def _made(
+def built(
     network: Network, weights: Weights, steps: tuple[Step, ...], keep: bool, quantised: Quantised | None = None,
     ports: Sequence[str] = (),
 ) -> Model:  # fmt: skip
-    dtype, device = _floats(network), "cuda" if target.mode == "gpu" else "cpu"
+    """A model of these steps; of an int8 network with its scales. keep: as for `prepare`. ports: see `_captured`."""
+    dtype, device = float_type(network), "cuda" if target.mode == "gpu" else "cpu"
     maps, slots = _maps(network, steps, keep, dtype, device, quantised)
-    parameters = _parameters(network, weights, dtype, device, quantised)
+    parameters = as_tensors(network, weights, dtype, device, quantised.parameters if quantised else None)
     given = [_arrays(step, network, maps, parameters) for step in steps if step.stage is not None]
     ours = [step for step in steps if step.stage is not None]
     if target.mode == "gpu":
-        _compile([(step.stage, step.problem, arrays) for step, arrays in zip(ours, given, strict=True)])
+        compile_kernels([(step.stage, step.problem, arrays) for step, arrays in zip(ours, given, strict=True)])
     arrays_of = iter(given)
     starters = tuple(
         _kernel_of(step, next(arrays_of)) if step.stage is not None
@@ -684,14 +253,14 @@ def _made(
     return _captured(model, ports) if target.mode == "gpu" else model
 
 
-def _compile(wanted: Iterable[tuple[Stage, Planned, Mapping[str, Any]]], processes: int | None = None) -> int:
+def compile_kernels(wanted: Iterable[tuple[Stage, Planned, Mapping[str, Any]]], processes: int | None = None) -> int:
     """Compiles what is not compiled yet, several kernels at a time; returns how many were."""
 
     def each() -> Iterator[tuple[Stage, Planned, tuple[Any, ...]]]:  # one after the other: arrays may be large
         for stage, problem, arrays in wanted:
             with contextlib.suppress(StageError):  # whoever starts it raises it again, and says of which layer
                 if not stage.launch(problem).parts:
-                    yield stage, problem, stage.args(problem, {name: _array(one) for name, one in arrays.items()})
+                    yield stage, problem, stage.args(problem, {name: kernel_array(one) for name, one in arrays.items()})
 
     return ahead.compile_all(each(), processes)
 
@@ -699,7 +268,7 @@ def _compile(wanted: Iterable[tuple[Stage, Planned, Mapping[str, Any]]], process
 def _maps(
     network: Network, steps: Sequence[Step], keep: bool, dtype: Any, device: str, quantised: Quantised | None
 ) -> tuple[dict[str, Any], int]:
-    torch = _torch()
+    torch = pytorch()
     own = {name: torch.int8 for name, scale in (quantised.scales if quantised else {}).items() if scale is not None}
     shapes = {INPUT: _shape(network, network.layers[0].problem, inputs=True)}
     shapes |= {step.y: _shape(network, network.layer(step.y).problem) for step in steps}
@@ -724,24 +293,10 @@ def _shape(network: Network, problem: networks.Problem, inputs: bool = False) ->
     return (problem.N, channels, rows, columns) if network.layout == "NCHW" else (problem.N, rows, columns, channels)
 
 
-def _parameters(
-    network: Network, weights: Weights, dtype: Any, device: str, quantised: Quantised | None = None
-) -> dict[str, dict[str, Any]]:
-    """Layer -> its arrays as tensors, in the shapes of `weight_shapes`; of quantised layers theirs, m too."""
-    torch = _torch()
-    own = {layer: {name: torch.from_numpy(one).to(device) for name, one in arrays.items()}
-           for layer, arrays in (quantised.parameters if quantised else {}).items()}  # fmt: skip
-    return {
-        layer: {name: torch.from_numpy(np.ascontiguousarray(weights[layer][name])).to(device, dtype) for name in shapes}
-        for layer, shapes in weight_shapes(network).items()
-        if layer not in own
-    } | own
-
-
 def _operation_of(
     step: Step, network: Network, maps: Mapping[str, Any], parameters: Mapping[str, Mapping[str, Any]]
 ) -> Callable[[Any], None]:
-    views = (_nchw(network, maps[name]) if name else None for name in (step.x, step.r, step.y))
+    views = (nchw(network, maps[name]) if name else None for name in (step.x, step.r, step.y))
     problems = [network.layer(name).problem for name in step.layers]
     return _operation(problems, *views, [parameters.get(name, {}) for name in step.layers], network.layout)
 
@@ -762,7 +317,7 @@ def _arrays(
 
 def _kernel_of(step: Step, arrays: Mapping[str, Any]) -> Callable[[Any], None]:
     try:
-        start = step.stage.starter(step.problem, {name: _array(tensor) for name, tensor in arrays.items()})
+        start = step.stage.starter(step.problem, {name: kernel_array(tensor) for name, tensor in arrays.items()})
     except StageError as error:
         raise InferenceError(f"{' and '.join(step.layers)}: {error}") from error
     return functools.partial(_started, start, tuple(arrays.values()))
@@ -773,21 +328,16 @@ def _started(start: Callable[[Any], None], held: tuple[Any, ...], stream: Any) -
     start(stream)
 
 
-def _array(tensor: Any) -> Any:
+def kernel_array(tensor: Any) -> Any:
     """A tensor's memory as a kernel's argument: a device array, in simulated mode a NumPy array."""
     return target.cuda.as_cuda_array(tensor) if target.mode == "gpu" else tensor.numpy()
 
 
-def _nchw(network: Network, tensor: Any) -> Any:
-    """The tensor with its axes as PyTorch has them; the same memory."""
-    return tensor if network.layout == "NCHW" else tensor.permute(0, 3, 1, 2)
-
-
-def _stream() -> Any:
+def current_stream() -> Any:
     """Torch's current stream, as kernels take it."""
     if target.mode != "gpu":
         return 0
-    torch = _torch()
+    torch = pytorch()
     handle = torch.cuda.current_stream().cuda_stream
     return _external(handle) if handle else 0
 
@@ -799,7 +349,7 @@ def _external(handle: int) -> Any:
 
 def enqueue(model: Model) -> None:
     """Starts every step on torch's current stream, without the graph."""
-    torch, stream = _torch(), _stream()
+    torch, stream = pytorch(), current_stream()
     with torch.inference_mode():
         for start in model.starters:
             start(stream)
@@ -809,8 +359,8 @@ def _captured(model: Model, ports: Sequence[str] = ()) -> Model:
     """The model with the CUDA graph of its steps, captured on a stream of torch's after two rounds that compile and
     choose. ports: when kernels may start; of several the fastest, or "" if that is; one alone is taken as it is.
     """
-    torch, tried, note = _torch(), {}, ""
-    with _same_precision():
+    torch, tried, note = pytorch(), {}, ""
+    with same_precision():
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
@@ -832,7 +382,7 @@ def _captured(model: Model, ports: Sequence[str] = ()) -> Model:
                 note = (str(error).splitlines() or [type(error).__name__])[0]
                 graphs = {"": plain}
         if len(graphs) > 1 and len(ports) > 1:
-            _give(model, random_image(model.network))
+            give(model, random_image(model.network))
             tried = _tried(graphs)
     port = min(tried, key=tried.__getitem__) if tried else list(graphs)[-1]
     return replace(model, graph=graphs[port], port=port, early=early[port], plain=plain, tried=tried, note=note)
@@ -843,7 +393,7 @@ def _tried(graphs: Mapping[str, Any]) -> dict[str, float]:
     found = dict.fromkeys(graphs, math.inf)
     for _ in range(TURNS):
         for port, graph in graphs.items():
-            found[port] = min(found[port], time_graph(graph, **TRIED).median_us)
+            found[port] = min(found[port], peers.time_graph(graph, **TRIED).median_us)
     return found
 
 
@@ -853,7 +403,7 @@ def overlapping(model: Model, port: str) -> tuple[Any, int]:
     port: when, one of dependent_launch.PORTS. Raises RuntimeError where this PyTorch, the driver or its bindings cannot
     do it.
     """
-    torch = _torch()
+    torch = pytorch()
     if not hasattr(torch.cuda.CUDAGraph, "raw_cuda_graph"):
         raise dependent_launch.EdgeError(f"PyTorch {torch.__version__} does not hand out its graphs: use a newer one")
     graph = torch.cuda.CUDAGraph(keep_graph=True)
@@ -880,13 +430,14 @@ def run(model: Model, image: Any) -> np.ndarray:
     image: array or tensor (N, C, H, W), or (C, H, W) for one image; any floating-point type. Raises InferenceError for
     other shapes, and for numbers that are not finite.
     """
-    _give(model, image)
+    give(model, image)
     launch(model)
-    return _output(model).float().cpu().numpy()
+    return output(model).float().cpu().numpy()
 
 
-def _give(model: Model, image: Any) -> None:
-    torch = _torch()
+def give(model: Model, image: Any) -> None:
+    """Writes an image into the model's input, rounded as it is stored; see `run`."""
+    torch = pytorch()
     problem = model.network.layers[0].problem
     wanted = (problem.N, problem.C, problem.H, problem.W)
     given = image if isinstance(image, torch.Tensor) else torch.from_numpy(np.ascontiguousarray(image))
@@ -901,154 +452,19 @@ def _give(model: Model, image: Any) -> None:
     scale = model.quantised.scales[INPUT] if model.quantised else None
     if scale is not None:
         given = (given.double() / scale.scale).round().add(scale.zero).clamp(-128, 127)
-    _nchw(model.network, model.maps[INPUT]).copy_(given)
+    nchw(model.network, model.maps[INPUT]).copy_(given)
 
 
-def _output(model: Model) -> Any:
+def output(model: Model) -> Any:
     """The last map, (N, F) where it is one pixel, else (N, F, P, Q); of an int8 one what it stands for, float32."""
     last = model.network.layers[-1].name
-    y = _nchw(model.network, model.maps[last])
+    y = nchw(model.network, model.maps[last])
     if model.quantised is not None:
-        y = _real(y, model.quantised.scales[last])
+        y = real(y, model.quantised.scales[last])
     return y.flatten(1) if y.shape[2:] == (1, 1) else y
 
 
-def random_image(network: Network, seed: int = 0) -> np.ndarray:
-    """(N, C, H, W) float32 of about the size that normalised images have."""
-    problem = network.layers[0].problem
-    return np.random.default_rng(seed).standard_normal((problem.N, problem.C, problem.H, problem.W)).astype(np.float32)
-
-
-# ------------------------------------------------------------------------------------------------------ PyTorch's part
-
-
-def _torch() -> ModuleType:
-    try:
-        import torch
-    except ImportError as error:
-        raise InferenceError(f"networks run with PyTorch: pip install '.[torch]' ({error})") from None
-    return torch
-
-
-def _gpu_name() -> str:
-    name = target.cuda.get_current_device().name
-    return name.decode() if isinstance(name, bytes) else str(name)
-
-
-@contextlib.contextmanager
-def _same_precision() -> Iterator[None]:
-    """float32 is float32: TF32 off, no sums in float16; cuDNN searches for its best algorithm."""
-    matmul = _torch().backends.cuda.matmul
-    saved = matmul.allow_fp16_reduced_precision_reduction
-    with peers._full_precision():
-        matmul.allow_fp16_reduced_precision_reduction = False
-        try:
-            yield
-        finally:
-            matmul.allow_fp16_reduced_precision_reduction = saved
-
-
-def linear_part(problem: networks.Problem, x: Any, w: Any = None, b: Any = None, gemm: bool = False) -> Any:
-    """What a layer does before activation and residual, by PyTorch: tensors (N, C, H, W), weights as Weights has them.
-
-    gemm: a pointwise layer as a matrix product, which wants x in channels_last.
-    """
-    F = _torch().nn.functional
-    if isinstance(problem, DepthwiseConv2d):
-        return F.conv2d(x, w[:, None], b, problem.stride, problem.padding, groups=problem.C)
-    if isinstance(problem, Pointwise):
-        return F.linear(x.permute(0, 2, 3, 1), w, b).permute(0, 3, 1, 2) if gemm else F.conv2d(x, w[..., None, None], b)
-    if problem.op == "conv2d":
-        return F.conv2d(x, w, b, problem.stride, problem.padding)
-    if problem.op == "linear":
-        return F.linear(x.flatten(1), w, b)[..., None, None]
-    if problem.op == "mean":
-        return x.mean((2, 3), keepdim=True)
-    if problem.op == "max_pool":
-        return F.max_pool2d(x, problem.K, problem.stride, problem.padding)
-    if problem.op == "subsample":
-        return x[:, :, :: problem.stride, :: problem.stride]
-    return x
-
-
-def with_relu(problem: networks.Problem, x: Any, w: Any, b: Any, gemm: bool = False) -> Any:
-    """relu(linear_part) by one call of PyTorch's, cuDNN's or cuBLAS's with the ReLU in it; None where there is none."""
-    torch = _torch()
-    if activation_of(problem) != "relu" or w is None or b is None:
-        return None
-    if isinstance(problem, Pointwise):
-        if gemm:
-            n, c, h, width = x.shape
-            y = torch._addmm_activation(b, x.permute(0, 2, 3, 1).reshape(-1, c), w.t(), use_gelu=False)
-            return y.view(n, h, width, -1).permute(0, 3, 1, 2)
-        return torch.cudnn_convolution_relu(x, w[..., None, None], b, [1, 1], [0, 0], [1, 1], 1)
-    if gemm or not (isinstance(problem, DepthwiseConv2d) or problem.op == "conv2d"):
-        return None
-    depthwise = isinstance(problem, DepthwiseConv2d)
-    stride, padding, groups = [problem.stride] * 2, [problem.padding] * 2, problem.C if depthwise else 1
-    return torch.cudnn_convolution_relu(x, w[:, None] if depthwise else w, b, stride, padding, [1, 1], groups)
-
-
-def activation_of(problem: networks.Problem) -> str:
-    """What follows a layer's linear part: its activation, or the operation itself."""
-    if isinstance(problem, Operation) and problem.op in ("relu", "gelu"):
-        return problem.op
-    return problem.activation
-
-
-def _activated(z: Any, activation: str, fresh: bool = False) -> Any:
-    """fresh: z is nobody else's and may be written."""
-    F = _torch().nn.functional
-    if activation == "relu":
-        return F.relu(z, inplace=fresh)
-    if activation == "relu6":
-        return F.hardtanh(z, 0.0, 6.0, inplace=fresh)
-    return F.gelu(z) if activation == "gelu" else z
-
-
-def forward(
-    network: Network,
-    parameters: Mapping[str, Mapping[str, Any]],
-    image: Any,
-    *,
-    gemm: bool = False,
-    joined: bool = False,
-    stored: Any = None,
-    observe: Callable[[str, Any], None] | None = None,
-) -> Any:
-    """The whole network by PyTorch alone: (N, classes), or a map (N, C, H, W).
-
-    image, parameters: tensors of one dtype, in which everything is computed. gemm: as in linear_part. joined: a ReLU
-    in the call before it, where there is such a call (with_relu). stored: the dtype to which each map is rounded, if it
-    is another, or a function that rounds it, of a map's name and the map. observe: called with each map's name and the
-    map.
-    """
-    maps = {INPUT: image}
-    if observe is not None:
-        observe(INPUT, image)
-    left = {name: len(network.readers(name)) for name in (INPUT, *(layer.name for layer in network.layers))}
-    for layer in network.layers:
-        problem, own = layer.problem, parameters.get(layer.name, {})
-        x, w, b = maps[layer.input], own.get("w"), own.get("b")
-        y = with_relu(problem, x, w, b, gemm) if joined else None
-        if y is None:
-            z = linear_part(problem, x, w, b, gemm)
-            fresh = z is not x and getattr(problem, "op", "") != "subsample"
-            y = _activated(z, activation_of(problem), fresh)
-        y = y + maps[layer.residual] if layer.residual else y
-        if callable(stored):
-            maps[layer.name] = stored(layer.name, y)
-        else:
-            maps[layer.name] = y if stored in (None, y.dtype) else y.to(stored).to(y.dtype)
-        if observe is not None:
-            observe(layer.name, maps[layer.name])
-        for name in (layer.input, layer.residual):
-            if name:
-                left[name] -= 1
-                if not left[name]:
-                    del maps[name]
-    y = maps[network.layers[-1].name]
-    return y.flatten(1) if y.shape[2:] == (1, 1) else y
+# ----------------------------------------------------------------------------------------------- PyTorch's operations
 
 
 def _operation(
@@ -1060,7 +476,7 @@ def _operation(
     layout: str,
 ) -> Callable[[Any], None]:
     """PyTorch's launch of an operation, or of layers that no stage takes, from x and r to y, all (N, C, H, W)."""
-    torch = _torch()
+    torch = pytorch()
     # The CPU's arithmetic in float16 is not what a GPU does: there everything is computed in float32 and rounded once.
     wide = x.dtype == torch.float16 and x.device.type == "cpu"
     if wide:
@@ -1075,10 +491,10 @@ def _operation(
         z = x.float() if wide else x
         for number, (problem, own) in enumerate(zip(problems, parameters, strict=True)):
             if number:
-                z = _activated(z, activation_of(problems[number - 1]))
+                z = activated(z, activation_of(problems[number - 1]))
             z = linear_part(problem, z, own.get("w"), own.get("b"))
         if activation == "gelu" or wide or (activation != "none" and r is not None):
-            z = _activated(z, activation)
+            z = activated(z, activation)
             y.copy_(z if r is None else z + r)
         elif r is not None:
             torch.add(z, r, out=y)
@@ -1098,29 +514,6 @@ def _operation(
     return {"mean": mean, "linear": linear}.get(last.op, start)
 
 
-# ---------------------------------------------------------------------------------------------------------------- int8
-
-
-def _real(tensor: Any, scale: Scale | None) -> Any:
-    """What a map stands for, float32; a map in floating point as it is."""
-    return tensor if scale is None else (tensor.float() - scale.zero) * scale.scale
-
-
-def in_integers(problem: networks.Problem, x: Any, own: Mapping[str, Any], r: Any = None) -> Any:
-    """An int8 layer's output, exactly, by PyTorch: tensors (N, C, H, W) of int8, own with w, b and m as Quantised has
-    them. Sums are whole numbers in float64; then float32, rounded as dwlab.layers says.
-    """
-    torch = _torch()
-    b = own["b"].double() if problem.bias else None
-    sums = linear_part(problem, x.double() - problem.zero_x, own["w"].double(), b)
-    scaled = sums.float() * own["m"][:, None, None]
-    if problem.activation == "relu":
-        scaled = scaled.clamp(min=0)
-    if problem.residual:
-        scaled = scaled + (r.float() - problem.zero_r) * problem.m_r
-    return torch.clamp(scaled.round() + problem.zero_y, -128, 127).to(torch.int8)
-
-
 def _operation_in_int8(
     step: Step,
     network: Network,
@@ -1129,9 +522,9 @@ def _operation_in_int8(
     scales: Mapping[str, Scale | None],
 ) -> Callable[[Any], None]:
     """PyTorch's launch of an operation of an int8 network; what it gives is rounded to int8 by a kernel of ours."""
-    torch = _torch()
-    x, y = (_nchw(network, maps[name]) for name in (step.x, step.y))
-    r = _nchw(network, maps[step.r]) if step.r else None
+    torch = pytorch()
+    x, y = (nchw(network, maps[name]) for name in (step.x, step.y))
+    r = nchw(network, maps[step.r]) if step.r else None
     sx, sr, sy = scales[step.x], scales[step.r] if step.r else None, scales[step.y]
     problems = [network.layer(name).problem for name in step.layers]
     *_, last = problems
@@ -1158,16 +551,16 @@ def _operation_in_int8(
     held = maps[step.y].view(-1)
 
     def start(stream: Any) -> None:
-        z = linear_part(last, _real(x, sx).to(computed), own.get("w"), own.get("b"))
+        z = linear_part(last, real(x, sx).to(computed), own.get("w"), own.get("b"))
         if not relu:
-            z = _activated(z, activation_of(last))
+            z = activated(z, activation_of(last))
         if r is not None:
-            z = z + _real(r, sr)
+            z = z + real(r, sr)
         if sy is None:
             y.copy_(z)
             return
         z = (z if network.layout == "NCHW" else z.permute(0, 2, 3, 1)).contiguous().view(-1)
-        int8_networks.storer(_array(z), _array(held), sy, relu, stream)
+        int8_networks.storer(kernel_array(z), kernel_array(held), sy, relu, stream)
 
     def mean(stream: Any) -> None:  # of the int8, which is exact, and then of what they stand for
         torch.add(offset, x.mean((2, 3), keepdim=True, dtype=torch.float32), alpha=sx.scale, out=y)
@@ -1176,692 +569,3 @@ def _operation_in_int8(
         offset = torch.full((1, 1, 1, 1), -sx.zero * sx.scale, dtype=torch.float32, device=x.device)
         return mean
     return start
-
-
-# ------------------------------------------------------------------------------------------------------------- compare
-
-
-@dataclass(frozen=True)
-class Compared:
-    """One step's output beside PyTorch's in float64 from the same input. error: the greatest difference.
-
-    of_allowed: the greatest fraction of what rounding explains (the bound of dwlab.references); above 1 it is wrong. Of
-    kernels of int8 nothing is allowed: the error is in steps, of_allowed 0 or infinite.
-    """
-
-    layers: tuple[str, ...]
-    runner: str
-    error: float
-    of_allowed: float
-
-    @property
-    def ok(self) -> bool:
-        """Whether rounding explains it; NaN is not explained."""
-        return self.of_allowed <= 1
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """A model beside PyTorch with the same weights. steps: each on its own input.
-
-    error, torch_error: |y - float64's| / |float64's| (2-norms) of the whole network's output, ours and PyTorch's in the
-    same storage type. reused: whether the output with shared memory is the same, bit by bit, as with none. same_class:
-    of a classifier, for how many of the `images` ours and float64's have the same greatest class. int8: kernels are
-    held to integers bit by bit, float64's is the network that is not quantised, error the root mean square over the
-    standard deviation of an image's outputs, and torch_error that of PyTorch in floating point, with filters and maps
-    rounded to the same steps.
-    """
-
-    network: str
-    steps: tuple[Compared, ...]
-    error: float
-    torch_error: float
-    reused: bool
-    same_class: int | None
-    images: int
-    int8: bool = False
-
-    @property
-    def ok(self) -> bool:
-        """Each step explained by rounding, and the whole as near to float64 as `near` allows."""
-        return near(self.error, self.torch_error, self.int8) and self.reused and all(step.ok for step in self.steps)
-
-    def worst(self) -> Compared:
-        """The step that is farthest off, of what is allowed; NaN first."""
-        return max(self.steps, key=lambda step: math.inf if math.isnan(step.of_allowed) else step.of_allowed)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON; null for numbers that are none."""
-
-        def number(value: float) -> float | None:
-            return value if math.isfinite(value) else None
-
-        steps = [
-            {"layers": list(one.layers), "run_by": one.runner, "error": number(one.error),
-             "of_allowed": number(one.of_allowed), "ok": one.ok}
-            for one in self.steps
-        ]  # fmt: skip
-        return {
-            "ok": self.ok, "error": number(self.error), "torch_error": number(self.torch_error),
-            "same_memory": self.reused, "same_class": self.same_class, "images": self.images, "steps": steps,
-        }  # fmt: skip
-
-    def summary(self) -> str:
-        """Two sentences."""
-        worst = self.worst()
-        wrong = [step for step in self.steps if not step.ok]
-        steps = (
-            f"{len(wrong)} of {len(self.steps)} steps are wrong, first {' + '.join(wrong[0].layers)} "
-            f"({wrong[0].runner})"
-            if wrong
-            else f"All {len(self.steps)} steps agree with PyTorch in float64 within rounding, the farthest "
-            f"({' + '.join(worst.layers)}) at {worst.of_allowed:.0%} of what is allowed"
-        )
-        whole = f"from the image to the output ours is off by {self.error:.1e}, PyTorch by {self.torch_error:.1e}"
-        if self.int8:
-            if not wrong:
-                steps = f"Every int8 kernel equals the integers bit by bit, all {len(self.steps)} steps are right"
-            whole = (
-                f"from the image to the output int8 is off by {self.error:.1%} of the outputs' standard deviation, "
-                f"PyTorch with maps and filters rounded to the same steps by {self.torch_error:.1%} (allowed: "
-                f"{WITHIN_INT8:g} times that, and {LOST_INT8:.0%})"
-            )
-        memory = "" if self.reused else "; with shared memory the output is another, which is a fault"
-        same = "" if self.same_class is None else f", the same class in {self.same_class} of {self.images}"
-        return f"{steps}. {whole[0].upper()}{whole[1:]}{same}{memory}."
-
-    def __str__(self) -> str:
-        rows = [
-            [" + ".join(one.layers), one.runner, f"{one.error:.1e}", f"{one.of_allowed:.1%}", "" if one.ok else "wrong"]
-            for one in self.steps
-        ]
-        head = ["layers", "run by", "error", "of allowed", ""]
-        return f"{self.summary()}\n\n{records.columns(head, rows, (0, 1))}"
-
-
-def compare(model: Model, image: Any) -> Comparison:
-    """The model beside PyTorch with the same weights, step by step and as a whole; see Comparison.
-
-    Runs the model once more with memory of its own for every map. image: as `run` takes it.
-    """
-    network = model.network
-    shared = run(model, image)
-    ports = (model.port,) if model.port else ()
-    twin = model if model.kept else _made(network, model.weights, model.steps, True, model.quantised, ports)
-    alone = run(twin, image)
-    torch = _torch()
-    exact = _exact(twin)
-    compared = _compared if model.quantised is None else _compared_in_int8
-    with torch.inference_mode(), _same_precision():
-        rows = tuple(compared(twin, step, exact) for step in twin.steps)
-    error, torch_error, same = _whole(twin, alone, image)
-    unchanged = bool(np.array_equal(shared, alone, equal_nan=True))
-    int8 = model.quantised is not None
-    return Comparison(network.name, rows, error, torch_error, unchanged, same, network.batch, int8)
-
-
-def whole(model: Model, image: Any) -> tuple[float, float, int | None]:
-    """The model's output beside PyTorch's in float64: (error, torch_error, same_class), as a Comparison has them."""
-    return _whole(model, run(model, image), image)
-
-
-def agreement(model: Model, images: int = AGREEMENT, seed: int = 1) -> tuple[int, int]:
-    """(how many have the same greatest class, of how many): random images by the model, and by PyTorch in float64."""
-    found, done = 0, 0
-    while done < images:
-        found += whole(model, random_image(model.network, seed + done))[2] or 0
-        done += model.network.batch
-    return found, done
-
-
-def _whole(model: Model, y: np.ndarray, image: Any) -> tuple[float, float, int | None]:
-    """`whole` of the output y that the model has just given for the image."""
-    torch, network = _torch(), model.network
-    if model.quantised is not None:
-        return _whole_in_int8(model, y, image)
-    exact, dtype, start = _exact(model), getattr(torch, network.dtype), _nchw(network, model.maps[INPUT])
-    with torch.inference_mode(), _same_precision():
-        truth = forward(network, exact, start.double())
-        # In float16 the CPU sums otherwise than a GPU: there PyTorch computes in float32, and each map is rounded.
-        plain = torch.float32 if start.device.type == "cpu" else dtype
-        given = {layer: {name: one.to(plain) for name, one in own.items()} for layer, own in exact.items()}
-        theirs = forward(network, given, start.to(plain), stored=dtype)
-    scale = float(truth.norm()) or 1.0
-    ours = torch.from_numpy(y).to(start.device).double()
-    same = int((ours.argmax(1) == truth.argmax(1)).sum()) if truth.ndim == 2 else None
-    return float((ours - truth).norm()) / scale, float((theirs.double() - truth).norm()) / scale, same
-
-
-def _whole_in_int8(model: Model, y: np.ndarray, image: Any) -> tuple[float, float, int | None]:
-    torch, plain = _torch(), networks.in_float(model.network)
-    device = model.maps[INPUT].device
-    start = torch.as_tensor(image).to(device).reshape(_nchw(model.network, model.maps[INPUT]).shape)
-    with torch.inference_mode(), _same_precision():
-        exact = _parameters(plain, model.weights, torch.float64, str(device))
-        truth = forward(plain, exact, start.double()).flatten(1)
-        theirs = _rounded(model, plain, start.float()).flatten(1)
-    ours = torch.from_numpy(y).to(device).double().flatten(1)
-    spread = float(truth.std(1).mean()) or 1.0
-    errors = (float((one.double() - truth).square().mean().sqrt()) / spread for one in (ours, theirs))
-    same = int((ours.argmax(1) == truth.argmax(1)).sum()) if y.ndim == 2 else None
-    return *errors, same
-
-
-def _rounded(model: Model, plain: Network, start: Any) -> Any:
-    """The network in float32 by PyTorch, filters and maps rounded to the steps of int8, by their scales alone.
-
-    Of the integers, factors and zero points that the kernels are given it takes nothing.
-    """
-    torch, scales, device = _torch(), model.quantised.scales, str(model.maps[INPUT].device)
-
-    def stored(name: str, map: Any) -> Any:
-        scale = scales[name]
-        if scale is None:
-            return map.half().float()
-        return scale.scale * (torch.round(map / scale.scale).clamp(LOW - scale.zero, HIGH - scale.zero))
-
-    given = _parameters(plain, model.weights, torch.float32, device)
-    for layer, own in given.items():
-        if plain.layer(layer).planned:
-            q, steps = quantisation.of_filters(own["w"].cpu().numpy(), 0)
-            filters = (q * steps.reshape(-1, *[1] * (q.ndim - 1))).astype(np.float32)
-            given[layer] = {**own, "w": torch.from_numpy(filters).to(device)}
-        else:
-            given[layer] = {name: one.half().float() for name, one in own.items()}
-    return forward(plain, given, stored(INPUT, start), stored=stored)
-
-
-def near(error: float, torch_error: float, int8: bool = False) -> bool:
-    """Whether a network's output is as near to float64 as WITHIN times PyTorch's in the same storage type.
-
-    int8: WITHIN_INT8 times that of PyTorch with rounded maps, and both nearer than LOST_INT8.
-    """
-    if int8:
-        return error <= WITHIN_INT8 * torch_error and max(error, torch_error) < LOST_INT8
-    return error <= WITHIN * torch_error + 4 * _UNIT
-
-
-def _exact(model: Model) -> dict[str, dict[str, Any]]:
-    """The weights as they are stored, in float64; of an int8 network as PyTorch's part of it has them."""
-    dtype, device = _floats(model.network), str(model.maps[INPUT].device)
-    return {
-        layer: {name: tensor.double() for name, tensor in own.items()}
-        for layer, own in _parameters(model.network, model.weights, dtype, device).items()
-    }
-
-
-def _compared(model: Model, step: Step, exact: Mapping[str, Mapping[str, Any]]) -> Compared:
-    """One step's output beside what PyTorch makes in float64 of the same input."""
-    torch, network = _torch(), model.network
-    x, y = (_nchw(network, model.maps[name]).double() for name in (step.x, step.y))
-    r = _nchw(network, model.maps[step.r]).double() if step.r else None
-    error = torch.zeros_like(x)
-    for name in step.layers:
-        problem, own = network.layer(name).problem, exact.get(name, {})
-        twice = step.runner == "PyTorch"
-        x, error = _bounded(problem, x, error, own.get("w"), own.get("b"), r if name == step.y else None, twice)
-    off = (y - x).abs()
-    off = torch.where((y == x) & torch.isinf(y), torch.zeros_like(off), off)  # both overflowed: what float16 does
-    worst = off / error
-    return Compared(step.layers, step.runner, float(off.max()), float(worst.max()))
-
-
-def _compared_in_int8(model: Model, step: Step, exact: Mapping[str, Mapping[str, Any]]) -> Compared:
-    """One step of an int8 network: a layer against the integers, an operation against float64 of what they stand for.
-
-    What an operation stores as int8 may be any that a value within its error is rounded to.
-    """
-    torch, network, scales = _torch(), model.network, model.quantised.scales
-    x, y = (_nchw(network, model.maps[name]) for name in (step.x, step.y))
-    r = _nchw(network, model.maps[step.r]) if step.r else None
-    if network.layer(step.y).planned:
-        own = _parameters(network, model.weights, torch.float16, str(x.device), model.quantised)
-        for name in step.layers:
-            x = in_integers(network.layer(name).problem, x, own[name], r if name == step.y else None)
-        off = float((y.double() - x.double()).abs().max())
-        return Compared(step.layers, step.runner, off, 0.0 if off == 0 else math.inf)
-    problem, own, scale = replace(network.layer(step.y).problem, dtype="float16"), exact.get(step.y, {}), scales[step.y]
-    if network.layer(step.y).note == networks.SIX:
-        problem = replace(problem, activation="relu6")
-    x, given = _real(x, scales[step.x]).double(), scales[step.x]
-    r = None if r is None else _real(r, scales[step.r]).double()
-    error = torch.zeros_like(x) if given is None else _HALF_UNIT * x.abs() + _HALF_LEAST
-    z, allowed = _bounded(problem, x, error, own.get("w"), own.get("b"), r, True)
-    if scale is None:
-        off = (y.double() - z).abs()
-        return Compared(step.layers, step.runner, float(off.max()), float((off / allowed).max()))
-    step_, low, high = scale.scale, *((end - scale.zero) * scale.scale for end in (-128, 127))
-    off = (_real(y, scale).double() - z.clamp(low, high)).abs()
-    allowed = step_ / 2 + allowed + 8 * _UNIT * z.abs()
-    return Compared(step.layers, step.runner, float(off.max()), float((off / allowed).max()))
-
-
-def _bounded(
-    problem: networks.Problem, x: Any, error: Any, w: Any, b: Any, r: Any, twice: bool = False
-) -> tuple[Any, Any]:
-    """(y, how far a kernel's y may be off) of a layer in float64, for an x that may be off by `error`.
-
-    twice: what is stored in 16 bits may be rounded before the bias is added, too, as PyTorch does with a convolution.
-
-    The bound is that of dwlab.references: sums of n terms in float32 in any order, 2 + min(n, 8·sqrt(n)) roundings of
-    the sum of their absolute values; then what activation and residual do to it, and the rounding of what is stored.
-    """
-    torch = _torch()
-    z = linear_part(problem, x, w, b)
-    absolute: list[Any] = [None, None]
-    if w is None and getattr(problem, "op", "") != "mean":
-        size, n = z.abs(), 0
-    else:
-        absolute = [None if one is None else one.abs() for one in (w, b)]
-        size = linear_part(problem, x.abs() + error, *absolute)
-        n = (problem.H * problem.W if problem.op == "mean" else math.prod(w.shape[1:])) + (b is not None)
-    allowed = (2 + min(n, 8 * math.sqrt(n))) * _UNIT * size
-    if bool(error.any()):
-        allowed = allowed + linear_part(problem, error, absolute[0])
-    activation = activation_of(problem)
-    y = _activated(z, activation)
-    if activation == "gelu":  # it is at most 1.13 times as steep as its argument, and its erf is rounded too
-        allowed = 1.13 * allowed + 8 * _UNIT * y.abs()
-    if r is not None:
-        y = y + r
-        allowed = allowed + _UNIT * (y.abs() + r.abs())
-    allowed = allowed + float(np.finfo(np.float32).tiny)
-    if problem.dtype == "float16":  # stored, or between fused layers maybe
-        if twice and b is not None:
-            allowed = allowed + _HALF_UNIT * linear_part(problem, x, w).abs() + _HALF_LEAST
-        allowed = allowed + _HALF_UNIT * (y.abs() + allowed) + _HALF_LEAST
-        y = torch.where(y.abs() >= 65520, torch.copysign(torch.full_like(y, math.inf), y), y)
-    return y, allowed
-
-
-# --------------------------------------------------------------------------------------------------------------- images
-
-
-def load_image(path: str | Path, resolution: int = CROP) -> np.ndarray:
-    """A picture as torchvision prepares it for ImageNet's networks: (3, resolution, resolution) float32, normalised.
-
-    The short side to resolution * 256/224, the middle, each channel less its mean over its deviation. Needs Pillow.
-    Raises InferenceError for files that cannot be read and for those that are no pictures.
-    """
-    try:
-        from PIL import Image
-    except ImportError:
-        raise InferenceError(f"{path} is read by Pillow, which is not installed: pip install pillow") from None
-    try:
-        with Image.open(path) as opened:
-            picture = opened.convert("RGB")
-    except FileNotFoundError:
-        raise InferenceError(f"there is no file {path}: give a picture, such as a JPEG or PNG") from None
-    except Exception as error:  # Pillow raises what its decoders raise: no picture, a damaged one, one too large
-        raise InferenceError(f"{path} is no picture that Pillow can read: {type(error).__name__}: {error}") from None
-    short = round(resolution * RESIZE / CROP)
-    width, height = picture.size
-    scale = short / min(width, height)
-    size = (short, int(height * scale)) if width <= height else (int(width * scale), short)
-    if max(size) > LONGEST * short:
-        raise InferenceError(
-            f"{path} has {width} × {height} pixels: only a middle part of {resolution / max(size):.1%} of its length "
-            f"would be seen. Cut out a part whose sides differ less than {LONGEST} times"
-        )
-    picture = picture.resize(size, Image.Resampling.BILINEAR)
-    left, top = (round((side - resolution) / 2) for side in picture.size)
-    pixels = np.asarray(picture.crop((left, top, left + resolution, top + resolution)), np.float32) / 255
-    return ((pixels - np.float32(MEAN)) / np.float32(DEVIATION)).transpose(2, 0, 1).copy()
-
-
-def load_weights(network: Network, path: str | Path) -> dict[str, dict[str, np.ndarray]]:
-    """`weights_from_torch` of a file that torch.save wrote; nothing in it but tensors is loaded."""
-    torch = _torch()
-    try:
-        held = torch.load(path, map_location="cpu", weights_only=True)
-    except FileNotFoundError:
-        raise InferenceError(f"there is no file {path}: give what torch.save(model.state_dict(), …) wrote") from None
-    except Exception as error:  # whatever pickle, zipfile and torch raise for other files
-        first = (str(error).splitlines() or [type(error).__name__])[0]
-        raise InferenceError(f"{path} is no file of weights: {first.rstrip('.')}. Save model.state_dict()") from None
-    return weights_from_torch(network, held)
-
-
-def classes(y: np.ndarray, count: int = 5) -> list[list[tuple[int, float]]]:
-    """Of each image the most likely classes, (number, probability), from the output (N, classes)."""
-    shifted = np.exp(y.astype(np.float64) - y.max(1, keepdims=True))
-    likely = shifted / shifted.sum(1, keepdims=True)
-    return [[(int(one), float(row[one])) for one in np.argsort(-row)[:count]] for row in likely]
-
-
-# --------------------------------------------------------------------------------------------------------------- timing
-
-
-@dataclass(frozen=True)
-class Measured:
-    """A model's time and PyTorch's ways for the same, all as CUDA graphs of the whole network, inputs in the cache.
-
-    Of an int8 network PyTorch's are in float16. apart: our own network with each layer alone, if it was asked for.
-    """
-
-    ours: Timing
-    peers: tuple[peers.Peer, ...]
-    apart: Timing | None = None
-
-    @property
-    def best(self) -> peers.Peer | None:
-        """PyTorch's fastest way."""
-        return peers.fastest(self.peers)
-
-    @property
-    def speedup(self) -> float | None:
-        """PyTorch's fastest time over ours."""
-        return None if self.best is None else self.best.time.median_us / self.ours.median_us
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        return {
-            "ours_us": self.ours.median_us, "p10_us": self.ours.p10_us, "p90_us": self.ours.p90_us,
-            "peers": [one.to_dict() for one in self.peers], "speedup": self.speedup,
-        } | ({} if self.apart is None else {"apart_us": self.apart.median_us})  # fmt: skip
-
-    def __str__(self) -> str:
-        rows = [["dwlab", f"{self.ours.median_us:,.1f}", f"{self.ours.p10_us:,.1f}", f"{self.ours.p90_us:,.1f}", ""]]
-        ours = () if self.apart is None else (peers.Peer("dwlab, each layer alone", "apart", self.apart),)
-        for one in (*ours, *self.peers):
-            if one.time is None:
-                rows.append([one.name, "", "", "", one.failure])
-            else:
-                time = one.time
-                ratio = f"{time.median_us / self.ours.median_us:.2f} times dwlab's"
-                rows.append([one.name, f"{time.median_us:,.1f}", f"{time.p10_us:,.1f}", f"{time.p90_us:,.1f}", ratio])
-        return records.columns(["one inference, µs", "median", "p10", "p90", ""], rows, (0, 4))
-
-
-def measure(model: Model, compiled: bool = True, apart: Model | None = None, **how: Any) -> Measured:
-    """Times a model and PyTorch's ways for the same network and weights, each as one CUDA graph that is replayed.
-
-    compiled: also through torch.compile, which compiles for a minute or more. apart: another model of ours, timed too.
-    how: what timing.time_launches takes. Each of PyTorch's outputs is held against ours before its time counts; int8 is
-    timed against PyTorch's float16. Raises TimingError in simulated mode.
-    """
-    if model.graph is None:
-        raise timing.TimingError(timing.SIMULATED)
-    torch = _torch()
-    _give(model, random_image(model.network))
-    launch(model)
-    y = _output(model).float()
-    ours = time_graph(model.graph, **how)
-    beside = None if apart is None else time_graph(apart.graph, **how)
-    found = []
-    for name in _ways(_peer(model.network), model.weights, compiled):
-        try:
-            with peer_graph(model, name) as (graph, theirs):
-                graph.replay()
-                off, allowed = _off(model, y, theirs.float())  # a check that both compute the same
-                if not off <= allowed:
-                    found.append(peers.Peer(name, name, failure=f"its output differs from ours by {off:.1e}"))
-                    continue
-                found.append(peers.Peer(name, name, time_graph(graph, **how)))
-        except torch.OutOfMemoryError:
-            found.append(peers.Peer(name, name, failure="out of GPU memory"))
-        except Exception as error:  # torch.compile raises what its compilers raise; one way less is no reason to stop
-            first = (str(error).splitlines() or [""])[0]
-            found.append(peers.Peer(name, name, failure=f"it does not run: {type(error).__name__}: {first}"))
-        finally:
-            graph = theirs = None
-    return Measured(ours, tuple(found), beside)
-
-
-def _peer(network: Network) -> Network:
-    """What PyTorch runs in its place: an int8 network in float16."""
-    return networks.in_float(network, "float16") if network.dtype == "int8" else network
-
-
-def _off(model: Model, y: Any, theirs: Any) -> tuple[float, float]:
-    """(how far PyTorch's output is from ours, what is allowed)."""
-    if model.quantised is None:
-        return float((theirs - y).norm() / y.norm()), 1e-4 if model.network.dtype == "float32" else 5e-2
-    spread = float(theirs.flatten(1).std(1).mean()) or 1.0
-    return float((theirs - y).square().mean().sqrt()) / spread, LOST_INT8
-
-
-def time_graph(graph: Any, **how: Any) -> Timing:
-    """The time of one replay of a CUDA graph of PyTorch's: replays enqueued back to back between two events."""
-    one = timing.time_launches(
-        lambda stream: graph.replay(),
-        clock=peers.TorchClock(),
-        graph_below_us=0,  # it is a graph: it cannot be captured once more
-        cold=how.pop("cold", "warm: the same image and weights again"),
-        **how,
-    )
-    return replace(one, method="graph")
-
-
-def _graph_of(call: Callable[[], Any]) -> tuple[Any, list[Any]]:
-    """A CUDA graph of a call, and what it gives."""
-    torch = _torch()
-    side = torch.cuda.Stream()
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        for _ in range(3):
-            call()
-    torch.cuda.current_stream().wait_stream(side)
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        held = [call()]
-    return graph, held
-
-
-@contextlib.contextmanager
-def peer_graph(model: Model, name: str) -> Iterator[tuple[Any, Any]]:
-    """A way of PyTorch's, by the name that `measure` gives it, as a CUDA graph on `random_image`, and its output.
-
-    Both live as long as the context.
-    """
-    torch = _torch()
-    call = graph = held = None
-    try:
-        with _same_precision(), torch.inference_mode():
-            call = _ways(_peer(model.network), model.weights, True)[name]()
-            graph, held = _graph_of(call)
-        yield graph, held[0]
-    finally:
-        call = graph = held = None
-        torch.cuda.synchronize()
-        torch.cuda.empty_cache()
-
-
-def compile_peers(network: Network, weights: Weights | None = None) -> list[str]:
-    """Runs PyTorch's ways through torch.compile once, so that their code is in its cache; returns those that failed."""
-    torch, failed = _torch(), []
-    weights = random_weights(network) if weights is None else weights
-    for name, prepare_call in _ways(_peer(network), weights, True).items():
-        if " torch.compile, " in name:
-            try:
-                with _same_precision(), torch.inference_mode():
-                    prepare_call()()
-            except Exception as error:  # `measure` meets it again, and says so of the way
-                failed.append(f"{name}: {type(error).__name__}")
-    return failed
-
-
-def _compile_often() -> None:
-    """Lets torch.compile compile one function for many networks: by itself it is eager after some, without a word."""
-    import torch._dynamo
-
-    config = torch._dynamo.config
-    for name in ("recompile_limit", "cache_size_limit"):  # the new name and the old
-        if hasattr(config, name):
-            setattr(config, name, max(256, getattr(config, name)))
-
-
-def _ways(network: Network, weights: Weights, compiled: bool) -> dict[str, Callable[[], Callable[[], Any]]]:
-    """How PyTorch can run the network on `random_image`: name -> a function that prepares it and gives the call."""
-    torch = _torch()
-    dtype = getattr(torch, network.dtype)
-
-    def prepared(form: Any, gemm: bool, compile: bool, joined: bool = False) -> Callable[[], Any]:
-        if compile:
-            _compile_often()
-            network.readers(INPUT)  # found once, outside of what is traced
-        device = "cuda" if target.mode == "gpu" else "cpu"
-        own = _parameters(network, weights, dtype, device)
-        image = torch.from_numpy(random_image(network)).to(device, dtype).contiguous(memory_format=form)
-        for arrays in own.values():
-            if arrays["w"].ndim == 4:
-                arrays["w"] = arrays["w"].contiguous(memory_format=form)
-
-        def call() -> Any:
-            return forward(network, own, image, gemm=gemm, joined=joined)
-
-        return torch.compile(call, dynamic=False) if compile else call
-
-    forms = {"NCHW": torch.contiguous_format, "channels last": torch.channels_last}
-    version = torch.__version__.split("+")[0]
-    found = {}
-    for compile in (False, True)[: 1 + compiled]:
-        how = "torch.compile" if compile else "eager"
-        for form, kept in forms.items():
-            found[f"PyTorch {version} {how}, {form}"] = functools.partial(prepared, kept, False, compile)
-        name = f"PyTorch {version} {how}, channels last, pointwise as matrix products"
-        found[name] = functools.partial(prepared, forms["channels last"], True, compile)
-    if any(activation_of(layer.problem) == "relu" for layer in network.layers):
-        for form, kept in forms.items():
-            found[f"PyTorch {version} eager, {form}, ReLU in cuDNN's call"] = functools.partial(
-                prepared, kept, False, False, True
-            )
-        name = f"PyTorch {version} eager, channels last, pointwise as matrix products with their ReLU"
-        found[name] = functools.partial(prepared, forms["channels last"], True, False, True)
-    return found
-
-
-@dataclass(frozen=True)
-class Tuned:
-    """What `tune` measured. failures: stage and problem -> why it has no time."""
-
-    times: Times
-    failures: Mapping[str, str]
-
-
-def candidates(network: Network, last: int = 2) -> list[tuple[Stage, Planned]]:
-    """What `tune` times: the last stages that take each layer, and each pair of layers that may share a kernel."""
-    layers = network.layers
-    problems: dict[Planned, None] = {layer.problem: None for layer in layers if layer.planned}
-    for number in range(len(layers) - 1):
-        if not network.joint(number):
-            problems[Fused(layers[number].problem, layers[number + 1].problem)] = None
-    return [(stage, problem) for problem in problems for stage in takers(problem)[-last:]]
-
-
-def compile_candidates(network: Network, last: int = 2, processes: int | None = None) -> int:
-    """Compiles what `tune` times, in several processes; returns how many kernels. Nothing is launched."""
-    made = ((stage, problem, _random_arrays(problem)) for stage, problem in candidates(network, last))
-    return _compile(made, processes)
-
-
-def _random_arrays(problem: Planned) -> dict[str, Any]:
-    """A kernel's arrays on the GPU, of numbers that it takes."""
-    torch, found = _torch(), {}
-    for name, shape in problem.shapes(problem.main_path).items():
-        kind = problem.dtype_of(name)
-        if problem.dtype != "int8":
-            found[name] = torch.randn(shape, dtype=getattr(torch, kind), device="cuda")
-        elif kind == "float32":
-            found[name] = torch.full(shape, 1e-3, device="cuda")
-        else:
-            found[name] = torch.randint(-127, 128, shape, dtype=getattr(torch, kind), device="cuda")
-    return found
-
-
-def tune(network: Network, last: int = 2) -> Tuned:
-    """Times the last stages that take each layer, and each pair that may share a kernel, on the present GPU.
-
-    As `choose`, `partition` and `prepare` take them; kernels alone, in CUDA graphs, their arrays in the L2 as far as
-    they fit. Nothing is recorded. last: stages of each problem. Raises TimingError in simulated mode.
-    """
-    if target.mode != "gpu":
-        raise timing.TimingError(timing.SIMULATED)
-    found: dict[Planned, dict[str, float]] = {}
-    failures: dict[str, str] = {}
-    compile_candidates(network, last)
-    for stage, problem in candidates(network, last):
-        try:
-            tensors = _random_arrays(problem)  # held until then
-            start = stage.starter(problem, {name: _array(one) for name, one in tensors.items()})
-            time = timing.time_launches(
-                lambda stream, start=start: start(_stream()),
-                rounds=3, min_seconds=0.003, most_seconds=0.02, clock=peers.TorchClock(),
-            )  # fmt: skip
-            found.setdefault(problem, {})[stage.id] = time.median_us
-        except Exception as error:  # a kernel that does not compile or start is said, and the others still timed
-            failures[f"{stage.id} on {problem}"] = (str(error).splitlines() or [type(error).__name__])[0]
-    return Tuned(found, failures)
-
-
-# -------------------------------------------------------------------------------------------------------------- command
-
-
-def main(options: Namespace) -> int:
-    """``python -m dwlab infer``: checks a network, classifies an image if one is given, times it on a GPU."""
-    on_gpu = target.mode == "gpu"
-    resolution = options.resolution or (CROP if on_gpu else SIMULATED_RESOLUTION)
-    if options.resolution is not None and options.resolution < 1:
-        raise InferenceError(f"--resolution {options.resolution}: it is a number of pixels, at least 1")
-    network = networks.network(options.network, options.batch, options.layout, options.dtype, resolution)
-    if options.energy and not on_gpu:
-        raise InferenceError("--energy: the simulated GPU uses none; it is measured on a GPU")
-    if options.image and not options.weights:
-        raise InferenceError("--image without --weights: random weights know no classes; give a file of weights too")
-    if options.image and network.layers[0].problem.C != 3:
-        raise InferenceError(f"{network.name} is feed-forward blocks alone: there is no image to classify")
-    weights = load_weights(network, options.weights) if options.weights else random_weights(network)
-    image = random_image(network)
-    if options.image:
-        image = np.broadcast_to(load_image(options.image, resolution), image.shape).copy()
-    calibration = None
-    if network.dtype == "int8":
-        calibration = calibrate(network, weights, image[:1] if options.image else None)
-        network = quantise(network, weights, calibration).network
-    tuned = tune(network) if on_gpu and options.tune else None
-    times = None if tuned is None else tuned.times
-    pieces = partition(network, "present" if on_gpu else "h200", times=times) if options.fused else None
-    model = prepare(network, weights, pieces, times=times, calibration=calibration, overlap=options.overlap)
-    compared = compare(model, image)
-    found: dict[str, Any] = {
-        "network": network.name, "batch": network.batch, "layout": network.layout, "dtype": network.dtype,
-        "resolution": resolution, "mode": target.mode,
-        "steps": [{"layers": list(step.layers), "run_by": step.runner} for step in model.steps],
-        "launches": None if model.graph is None else model.order, "tried_us": dict(model.tried),
-        "check": compared.to_dict(),
-    }  # fmt: skip
-    if network.dtype == "int8" and on_gpu and compared.same_class is not None:
-        found["same_class"] = dict(zip(("equal", "of"), agreement(model), strict=True))
-    if options.image:
-        found["classes"] = classes(run(model, image)[:1])[0]
-    if tuned is not None:
-        found["not_timed"] = dict(tuned.failures)
-    energy = None
-    if on_gpu:
-        apart = None
-        if network.dtype == "int8" and any(len(step.layers) > 1 for step in model.steps):
-            apart = prepare(network, weights, times=times, calibration=calibration, overlap=options.overlap)
-        measured = measure(model, compiled=options.compile, apart=apart)
-        found["times"] = measured.to_dict()
-        if options.energy:
-            from dwlab import energy as room
-
-            energy = room.of_graph(model.graph, per_launch=network.batch)
-            found["energy"] = energy.to_dict()
-    if options.json:
-        print(json.dumps(found, indent=1, ensure_ascii=False))
-        return 0 if compared.ok else 1
-    print(f"{model}\n\n{compared.summary()}")
-    if "same_class" in found:
-        same = found["same_class"]
-        print(f"Of {same['of']} random images {same['equal']} have the same greatest class as in floating point.")
-    for what, why in found.get("not_timed", {}).items():
-        print(f"not timed: {what}: {why}")
-    if options.image:
-        print("\n" + records.columns(["class of ImageNet-1k", "probability"],
-                                     [[str(one), f"{likely:.1%}"] for one, likely in found["classes"]]))  # fmt: skip
-    print(f"\n{measured}" if on_gpu else f"\n{timing.SIMULATED[0].upper()}{timing.SIMULATED[1:]}")
-    if energy is not None:
-        print(f"\n{energy}")
-    return 0 if compared.ok else 1

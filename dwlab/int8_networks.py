@@ -15,22 +15,28 @@ of the numbers that the int8 stand for, and rounded to the next map's steps (`st
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numba import float32, int8, int32, uint32
 
-from dwlab import ptx, quantisation
+from dwlab import networks, ptx, quantisation, target
 from dwlab.layers import DepthwiseConv2d
-from dwlab.networks import INPUT, Network
+from dwlab.networks import INPUT, InferenceError, Network
 from dwlab.problems import ProblemError
 from dwlab.quantisation import Scale
 from dwlab.target import cuda
+from dwlab.torch_networks import forward, pytorch, same_precision
+from dwlab.weights import Weights, as_tensors, check_weights, random_weights
 
 Range = tuple[float, float]
 """The least and the greatest value of a map."""
+
+CALIBRATION = 16
+"""Random images that an int8 network is calibrated with if none are given."""
 
 THREADS = 256
 
@@ -96,6 +102,66 @@ def _layer(problem: Any, given: Mapping[str, np.ndarray], layer: Any, scales: Ma
     made, arrays = quantisation.layer_of(problem, turned, scales[layer.input], scales[layer.name], r)
     arrays["w"] = np.ascontiguousarray(arrays["w"].transpose(2, 0, 1) if last else arrays["w"])
     return made, arrays
+
+
+def calibrate(
+    network: Network, weights: Weights | None = None, images: Sequence[Any] | np.ndarray | None = None
+) -> dict[str, Range]:
+    """Map -> the least and the greatest value it has in the float32 network, by PyTorch, over all images together.
+
+    images: arrays (C, H, W), CALIBRATION random ones if None. The observer's rule that makes scales of the ranges is
+    `scale_of`. Raises InferenceError for no images, for other shapes, and for numbers that are not finite, in an image
+    or in a map.
+    """
+    torch, plain = pytorch(), networks.in_float(network)
+    weights = random_weights(network) if weights is None else weights
+    check_weights(network, weights)
+    first = network.layers[0].problem
+    wanted, device = (first.C, first.H, first.W), "cuda" if target.mode == "gpu" else "cpu"
+    if images is None:
+        images = np.random.default_rng(1000).standard_normal((CALIBRATION, *wanted)).astype(np.float32)
+    if not len(images):
+        raise InferenceError("there is no image to calibrate with: give at least one, or None for random ones")
+    parameters = as_tensors(plain, weights, torch.float32, device)
+    found: dict[str, Range] = {}
+
+    def observe(name: str, y: Any) -> None:
+        low, high = (float(one) for one in torch.aminmax(y))
+        if not (math.isfinite(low) and math.isfinite(high)):
+            raise InferenceError(f"calibration: map {name} is not finite everywhere: look at the layer's weights")
+        before = found.get(name, (math.inf, -math.inf))
+        found[name] = min(low, before[0]), max(high, before[1])
+
+    for number, image in enumerate(images):
+        image = torch.as_tensor(image)
+        if tuple(image.shape) != wanted:
+            shape = tuple(image.shape)
+            raise InferenceError(f"image {number} of the calibration has shape {shape}; {wanted} is needed")
+        if not image.is_floating_point() or not bool(torch.isfinite(image).all()):
+            raise InferenceError(
+                f"image {number} of the calibration is {image.dtype} or holds numbers that are not finite: every scale "
+                "would follow from them"
+            )
+        with torch.inference_mode(), same_precision():
+            forward(plain, parameters, image[None].to(device, torch.float32), observe=observe)
+    return found
+
+
+def quantise(
+    network: Network, weights: Weights | None = None, calibration: Mapping[str, Range] | None = None
+) -> Quantised:
+    """The network in int8, with the zero points and factors that inference.prepare gives it; arguments as there.
+
+    Whatever times, partitions or prepares networks takes its network, with the same weights and calibration. Raises
+    InferenceError for a range that gives no scale, with the map's name.
+    """
+    weights = random_weights(network) if weights is None else weights
+    check_weights(network, weights)
+    ranges = calibrate(network, weights) if calibration is None else calibration
+    try:
+        return quantised(network, weights, ranges)
+    except ProblemError as error:
+        raise InferenceError(f"{network.name} in int8: {error}") from None
 
 
 # ------------------------------------------------------------------------------------------------ storing what is float

@@ -42,6 +42,10 @@ class NetworkError(ValueError):
     """A network or layer that is not there, with the nearest name, or a size that a network cannot have."""
 
 
+class InferenceError(ValueError):
+    """Weights, an image, a partition or a mode that cannot be used; the message says which, its value, what to do."""
+
+
 @dataclass(frozen=True)
 class Operation:
     """What a network does beside depthwise and pointwise layers: (N, C, H, W) to (N, F, P, Q).

@@ -11,7 +11,7 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from dwlab import timing
@@ -361,6 +361,18 @@ class TorchClock:
 
     def synchronize(self) -> None:
         self._torch.cuda.synchronize()
+
+
+def time_graph(graph: Any, **how: Any) -> Timing:
+    """The time of one replay of a CUDA graph of PyTorch's: replays enqueued back to back between two events."""
+    one = timing.time_launches(
+        lambda stream: graph.replay(),
+        clock=TorchClock(),
+        graph_below_us=0,  # it is a graph: it cannot be captured once more
+        cold=how.pop("cold", "warm: the same image and weights again"),
+        **how,
+    )
+    return replace(one, method="graph")
 
 
 @contextmanager

@@ -14,13 +14,16 @@ import math
 import os
 import re
 import statistics
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dwlab import dependent_launch, peers, planner, records, roofline, stages, timemodel
+from dwlab.layers import DTYPES, LAYOUTS, Fused
 from dwlab.machine import Ceilings
+from dwlab.networks import network
 from dwlab.problems import PAPER, PATHS
 from dwlab.records import Markdown, Measurement, Record, epochs
 
@@ -258,6 +261,21 @@ def layer_text(problem: Any) -> str:
     return f"DW {problem.K}×{problem.K}{stride}{padding} {problem.C}@{size}"
 
 
+JUDGED = ("mobilenet_v1", "mobilenet_v2", "xception", "proxylessnas")
+"""The networks whose layers are measured, and that the planner is judged on."""
+
+
+@functools.lru_cache(64)
+def layers_of(name: str, dtype: str) -> frozenset[tuple[str, str, str]]:
+    """(op, path, `layer_text`) of a network's layers, and of its pairs that may share a kernel; alike ones once."""
+    made = network(name, layout="NHWC", dtype=dtype)
+    found: list[Any] = [layer.problem for layer in made.layers if layer.planned]
+    for number, (one, two) in enumerate(itertools.pairwise(made.layers)):
+        if not made.joint(number):
+            found.append(Fused(one.problem, two.problem))
+    return frozenset((one.op, one.main_path, layer_text(one)) for one in found)
+
+
 LARGE_US = 20.0
 """From this time at copy bandwidth on, a layer counts as large: a launch's start and end are a small part of it."""
 
@@ -285,26 +303,28 @@ _NO_LAYERS = "No layers of image networks are recorded. On a GPU: `python benchm
 def layers_summary(runs: Sequence[Record] | None = None, gpu: str | None = None) -> Markdown:
     """Our stages against PyTorch's best on layers of image networks, a row an op, storage type and batch; the losses.
 
-    The geometric mean, least and greatest of the peer's time over ours; how many layers are slower, or have no time of
-    ours or no peer; and the fraction of the copy bandwidth, of all layers and of large ones. Where fused layers were
-    timed beside our own two kernels, the geometric mean and the least of that, and how many of how many are slower.
+    How many have a row, and how many of the networks' have none; the geometric mean, least and greatest of the peer's
+    time over ours; how many layers are slower, or have no time of ours or no peer; and the fraction of the copy
+    bandwidth, of all layers and of large ones. Where fused layers were timed beside our own two kernels, the geometric
+    mean and the least of that, and how many of how many are slower.
     """
     rows, used = layers(runs, gpu)
     if not rows:
         return Markdown(_NO_LAYERS)
-    head = ["layers of", "dtype", "batch", "layers", "× peer, geometric mean", "least", "greatest", "slower"]
-    head += ["no time or no peer", "of copy, median", "large layers: least", "median", "at 85 % of copy"]
+    head = ["layers of", "dtype", "batch", "layers", "not measured", "× peer, geometric mean", "least", "greatest"]
+    head += ["slower", "no time or no peer", "of copy, median", "large layers: least", "median", "at 85 % of copy"]
     beside = any(row.get("speedup_vs_apart") for row in rows)
     head += ["× apart, geometric mean", "least", "slower"] if beside else []
     lines = [records._line(head), records._line(["---", "---"] + ["---:"] * (len(head) - 2))]
     groups: dict[tuple[str, str, int], list[Mapping[str, Any]]] = {}
     for row in rows:
         groups.setdefault((_op(row), row["dtype"], row["batch"]), []).append(row)
+    missing = _missing(rows)
     for (op, dtype, batch), here in groups.items():
         ratios = sorted(row["speedup_vs_peer"] for row in here if row.get("speedup_vs_peer"))
         fractions = [row["fraction_of_copy"] for row in here if row.get("fraction_of_copy")]
         large = [row["fraction_of_copy"] for row in here if row.get("fraction_of_copy") and _large(row)]
-        cells = [op, dtype, f"{batch}", f"{len(here)}", _geometric(ratios)]
+        cells = [op, dtype, f"{batch}", f"{len(here)}", f"{missing.get((op, dtype, batch), 0)}", _geometric(ratios)]
         cells += [records._times(ratios[i]) if ratios else "" for i in (0, -1)]
         cells += [f"{sum(ratio < 1 for ratio in ratios)}", f"{len(here) - len(ratios)}", _median(fractions)]
         cells += [records._percent(min(large, default=None)), _median(large)]
@@ -325,7 +345,15 @@ def layers_summary(runs: Sequence[Record] | None = None, gpu: str | None = None)
     if failed:
         said = (f"{_name(row)}: {row['failure']}" for row in failed)
         lines.append(f"Without a time or a peer, or with a wrong stage, {len(failed)}: " + "; ".join(said) + ".  ")
-    lines += _layers_notes(used, beside)
+    none: dict[tuple[str, int], list[str]] = {}
+    for (op, dtype, batch), count in missing.items():
+        if (op, dtype, batch) not in groups:
+            none.setdefault((op, count), []).append(f"{dtype} batch {batch}")
+    if none:
+        said = (f"{op}, {count} ({', '.join(asked)})" for (op, count), asked in none.items())
+        lines.append(f"None is measured of {'; '.join(said)}.  ")
+    lines.append(f"not measured: of the distinct layers and pairs of {', '.join(JUDGED)}, those without a row.  ")
+    lines += _layers_notes(rows, used, beside)
     return Markdown("\n".join(lines))
 
 
@@ -347,14 +375,51 @@ def layers_table(runs: Sequence[Record] | None = None, gpu: str | None = None) -
         if beside:
             cells += [records._round(row.get("apart_time_us")), records._times(row.get("speedup_vs_apart"))]
         lines.append(records._line([*cells, row.get("failure") or records._result(row)]))
-    lines += ["", *_layers_notes(used, beside)]
+    lines += ["", *_layers_notes(rows, used, beside)]
     return Markdown("\n".join(lines))
 
 
-def _layers_notes(used: Sequence[Record], beside: bool) -> list[str]:
-    notes = dict.fromkeys(note for run in used for note in run.notes)
+def _missing(rows: Sequence[Mapping[str, Any]]) -> dict[tuple[str, str, int], int]:
+    """(op, storage type, batch) -> how many layers and pairs of JUDGED networks have no row, of the types and batches
+    that any row has."""
+    here = {(row["op"], row["path"], row["layer"], row["dtype"], row["batch"]) for row in rows}
+    found: dict[tuple[str, str, int], int] = {}
+    for dtype, batch in itertools.product(DTYPES, sorted({row["batch"] for row in rows})):
+        if any(row["dtype"] == dtype for row in rows):
+            for op, path, layer in sorted(set().union(*(layers_of(name, dtype) for name in JUDGED))):
+                key = (_op({"op": op, "path": path}), dtype, batch)
+                found[key] = found.get(key, 0) + ((op, path, layer, dtype, batch) not in here)
+    return found
+
+
+def _tried(rows: Sequence[Mapping[str, Any]], used: Sequence[Record]) -> list[str]:
+    """How many of our stages were timed for a row, and in which layouts, by the runs' measurements; in one line."""
+    found: Counter[str] = Counter()
+    for run in used:
+        timed: dict[tuple[Any, ...], set[tuple[str, str]]] = {}
+        for one in run.measurements:
+            what, layout = _without_layout(one.problem)
+            timed.setdefault((one.op, one.path, one.dtype, what), set()).add((one.stage, layout))
+        own = {id(row) for row in run.sections["layers"]}
+        for row in rows:
+            tried = timed.get((row["op"], row["path"], row["dtype"], _without_layout(row["problem"])[0]))
+            if id(row) in own and tried:
+                layouts = " and ".join(sorted({layout for _, layout in tried}))
+                found[f"{len({stage for stage, _ in tried})} in {layouts}"] += 1
+    said = [f"{tried} ({count} row{'s' * (count > 1)})" for tried, count in found.most_common()]
+    return [f"A row has the fastest of our stages that were timed for it: {', '.join(said)}.  "] if said else []
+
+
+def _without_layout(problem: Any) -> tuple[tuple[str, ...], str]:
+    """A recorded problem's words but for its layout, and that."""
+    words = re.split("[ =]", records.shape_text(problem))
+    layouts = [word for word in words if word in LAYOUTS]
+    return tuple(word for word in words if word not in LAYOUTS), layouts[0] if layouts else ""
+
+
+def _layers_notes(rows: Sequence[Mapping[str, Any]], used: Sequence[Record], beside: bool) -> list[str]:
     return [
-        *(f"{note}  " for note in notes),
+        *_tried(rows, used),
         "× peer: the fastest of PyTorch's ways over our fastest stage, both in CUDA graphs, each in its best layout; "
         "int8 against PyTorch's float16. of copy: compulsory bytes over the time, against the copy measured in the "
         f"same run. large: {LARGE_US:g} µs or more at the copy bandwidth.  ",
@@ -468,7 +533,7 @@ def counters_summary(runs: Sequence[Record] | None = None, gpu: str | None = Non
         text += _how_many(l2) or "none counted"
         far = [f"{_launch(row)} {ratio:.2f}" for row, ratio in asked if not _near(ratio)] if op == "fused" else []
         lines.append(f"{text}. Beyond, of what was asked for: {'; '.join(far)}.  " if far else f"{text}.  ")
-    lines += _counters_notes(used)
+    lines += _counters_notes(rows, used)
     return Markdown("\n".join(lines))
 
 
@@ -506,14 +571,24 @@ def counters_table(runs: Sequence[Record] | None = None, gpu: str | None = None)
         cells.append(_mb(_sectors(row, "l2_read_sectors", "l2_write_sectors")))
         cells += [_mb(row.get("dram_read_bytes")), _mb(row.get("dram_write_bytes"))]
         lines.append(records._line([*cells, _counted(row.get("shared_bank_conflicts"))]))
-    lines += ["", *_counters_notes(used)]
+    lines += ["", *_counters_notes(rows, used)]
     return Markdown("\n".join(lines))
 
 
-def _counters_notes(used: Sequence[Record]) -> list[str]:
-    notes = dict.fromkeys(note for run in used for note in run.notes)
+def _counters_notes(rows: Sequence[Mapping[str, Any]], used: Sequence[Record]) -> list[str]:
+    launched = {(row["op"], row["path"], row["layer"], row["dtype"]) for row in rows if row["dtype"] in DTYPES}
+    names = [name for name in JUDGED if all(one[:3] in layers_of(name, one[3]) for one in launched)]
+    counted = {(row["op"], row["path"], row["stage"]) for row in rows}
+    ops = {row["op"] for row in rows}
+    others = [one for one in stages.stages() if one.op in ops and (one.op, one.path, one.name) not in counted]
+    without = [f"{_op({'op': one.op, 'path': one.path})}/{one.name}" for one in others]
+    said = f"{len(rows)} launch{'es' * (len(rows) > 1)}"
+    if names:
+        said += f", on {len({one[:3] for one in launched})} layers and pairs of {' or '.join(names)}"
+    if without:
+        said += f"; none of {', '.join(without)}"
     return [
-        *(f"{note}  " for note in notes),
+        f"{said}.  ",
         "planner: its accesses at the tile that the kernel has, none for stages that load an operand for each product. "
         "asked for: 32 bytes for each sector that warps load or store. L2: for each that multiprocessors read or write "
         "there, without what it moves between its halves. Of copies past the registers (cp.async) the hardware counts "
@@ -562,14 +637,16 @@ def networks(
     """(rows, runs): the newest row of each network, batch, storage type and layout on one GPU, and their runs.
 
     Beside ours stands the fastest time, and the least energy, that any record has of the same version of PyTorch: not
-    every run tries all of its ways. gpu: that of the newest run with networks if None.
+    every run tries all of its ways; compiled: whether torch.compile was among them. gpu: that of the newest run with
+    networks if None.
     """
 
     names = ("network", "batch", "dtype", "layout")
     runs = records.load_runs() if runs is None else list(runs)
     rows, used = records.newest_rows("networks", lambda row: tuple(row[name] for name in names), runs, gpu)
     every = [row for run in runs if used and run.gpu == used[-1].gpu for row in run.sections.get("networks") or ()]
-    rows = [_with_best_peer(row, every) for row in rows]
+    ways = [one for run in runs if used and run.gpu == used[-1].gpu for one in run.peers if isinstance(one, Mapping)]
+    rows = [_with_best_peer(row, every) | {"compiled": _compiled(row, ways)} for row in rows]
 
     def place(row: Mapping[str, Any]) -> tuple[Any, ...]:
         return (row["network"], -len(row["dtype"]), row["dtype"], row["batch"], row["layout"])
@@ -595,6 +672,19 @@ def _with_best_peer(row: Mapping[str, Any], every: Sequence[Mapping[str, Any]]) 
     made["speedup_vs_peer"] = ours * best["peer_time_us"]
     joules = [one["peer_joules"] for one in same if one.get("peer_joules")]
     return made | ({"peer_joules": min(joules)} if row.get("joules") and joules else {})
+
+
+def _compiled(row: Mapping[str, Any], ways: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether PyTorch's ways that were timed for a row of networks have one through torch.compile."""
+    version = (row.get("peer") or "").split()[:2]
+    for one in ways:
+        way, shape, dtype = one.get("way"), one.get("shape"), one.get("dtype")
+        if not isinstance(way, str) or not isinstance(shape, Mapping) or not one.get("time"):
+            continue
+        same = (shape.get("network"), shape.get("N")) == (row["network"], row["batch"]) and way.split()[:2] == version
+        if same and dtype in (row["dtype"], row.get("peer_dtype")) and " torch.compile, " in way:
+            return True
+    return False
 
 
 def networks_summary(runs: Sequence[Record] | None = None, gpu: str | None = None) -> Markdown:
@@ -633,9 +723,11 @@ def networks_summary(runs: Sequence[Record] | None = None, gpu: str | None = Non
     for row in rows:
         if row.get("energy_failure"):
             lines.append(f"No energy of {_network_name(row)}: {row['energy_failure']}.  ")
-    notes = dict.fromkeys(note for run in used for note in run.notes)
+    lines += _networks_missing(rows)
+    compiled = [f"{row['network']} ({row['dtype']}, batch {row['batch']})" for row in rows if row["compiled"]]
+    among = f"for {len(compiled)} of {len(rows)}: {'; '.join(compiled)}" if compiled else "for none"
     lines += [
-        *(f"{note}  " for note in notes),
+        f"torch.compile is among PyTorch's ways {among}.  ",
         f"One inference as one CUDA graph, random weights, maps in {' and '.join(sorted(layouts))}. apart: a kernel "
         "for each layer; fused: two layers in one kernel where their measured times say so. × PyTorch: its fastest way "
         "over the faster of ours, in time, and PyTorch's energy over ours; of PyTorch the best that any of the records "
@@ -647,6 +739,19 @@ def networks_summary(runs: Sequence[Record] | None = None, gpu: str | None = Non
         "",
     ]
     return Markdown("\n".join(lines))
+
+
+def _networks_missing(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Which of JUDGED networks have no row, of the storage types and batches that any row has, in one line."""
+    here = {(row["network"], row["dtype"], row["batch"]) for row in rows}
+    types, batches = {row["dtype"] for row in rows}, sorted({row["batch"] for row in rows})
+    found, missing = [], 0
+    for dtype, batch in itertools.product((one for one in DTYPES if one in types), batches):
+        names = [name for name in JUDGED if (name, dtype, batch) not in here]
+        missing += len(names)
+        found += [f"{', '.join(names)} ({dtype}, batch {batch})"] if names else []
+    asked = len(JUDGED) * len(types) * len(batches)
+    return [f"Not measured, {missing} of {asked}: {'; '.join(found)}.  "] if found else []
 
 
 def _networks_means(rows: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -692,10 +797,6 @@ def _mj(joules: float | None) -> str:
 def _saved(row: Mapping[str, Any]) -> float | None:
     """The peer's energy over ours."""
     return row["peer_joules"] / row["joules"] if row.get("joules") and row.get("peer_joules") else None
-
-
-JUDGED = ("mobilenet_v1", "mobilenet_v2", "xception", "proxylessnas")
-"""The networks that the planner is judged on."""
 
 
 def judgements(runs: Sequence[Record] | None = None, gpu: str | None = None) -> list[planner.Judgement]:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from compiler import needs_compiler
 
-from dwlab import dependent_launch, inference, inspect, ptx, simt, stages, target
+from dwlab import dependent_launch, inspect, ptx, selection, simt, stages, target
 from dwlab.dependent_launch import EdgeError, early
 from dwlab.layers import DepthwiseConv2d, Fused, Pointwise
 from dwlab.target import cuda
@@ -149,7 +149,7 @@ def problems(layout, dtype):
 
 def stages_of(layout, dtype):
     """(a stage's id, what it runs), of all that take one of `problems`."""
-    return [(one.id, problem) for problem in problems(layout, dtype) for one in inference.takers(problem)]
+    return [(one.id, problem) for problem in problems(layout, dtype) for one in selection.takers(problem)]
 
 
 EARLY = {
@@ -166,7 +166,7 @@ WAITING = EARLY | {name for name, _ in GIVEN if FIRST.search(stages.stage(name).
 @pytest.mark.parametrize("dtype", ["float32", "float16", "int8"])
 def test_the_stages_that_networks_prefer_wait(dtype):
     for problem in problems("NHWC", dtype):
-        assert inference.takers(problem)[-1].id in WAITING, problem
+        assert selection.takers(problem)[-1].id in WAITING, problem
 
 
 GLOBAL = re.compile(r"(ld|st|atom|red|cp)\b(?!.*\.(shared|local|param|const)\b(?!.*\.global\b))")

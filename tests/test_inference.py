@@ -1,63 +1,32 @@
-"""Networks run by the kernels: each step and the whole against PyTorch; the choice of stages, weights, images, command.
-
-Networks are cut to their first blocks and made narrow, so that the interpreter takes seconds.
-"""
+"""Networks run by the kernels: each step and the whole against PyTorch; images."""
 
 import contextlib
-import itertools
-import json
 from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from small_networks import cut, gpu, image_of, joined, thin, tiny
 
 torch = pytest.importorskip("torch", reason="networks run with PyTorch: pip install '.[torch]'")
 
-from dwlab import __main__ as cli  # noqa: E402
-from dwlab import dependent_launch, inference, networks, planner, ptx, records, stages, target, timing  # noqa: E402
-from dwlab.inference import InferenceError  # noqa: E402
-from dwlab.layers import DepthwiseConv2d, Fused, Pointwise  # noqa: E402
-from dwlab.networks import INPUT, NETWORKS, network  # noqa: E402
+from dwlab import (  # noqa: E402
+    comparison,
+    dependent_launch,
+    images,
+    inference,
+    network_timing,
+    peers,
+    ptx,
+    selection,
+    stages,
+    torch_networks,
+)
+from dwlab.layers import DepthwiseConv2d  # noqa: E402
+from dwlab.networks import INPUT, NETWORKS, InferenceError, network  # noqa: E402
+from dwlab.weights import random_weights  # noqa: E402
 
 torch.set_num_threads(1)  # maps are tiny here: more threads wait for each other, where others use the CPU too
-simulated = pytest.mark.skipif(target.mode != "simulated", reason="is about the simulated mode")
-gpu = pytest.mark.skipif(target.mode != "gpu", reason="needs a GPU: graphs and times are a GPU's")
-
-
-def thin(made, by=8, classes=10):
-    """The same network with fewer channels: the image's three stay, others are whole multiples of 8."""
-
-    def of(channels):
-        return {3: 3, 1000: classes}.get(channels, max(8, channels // by // 8 * 8))
-
-    layers = []
-    for layer in made.layers:
-        sizes = {name: of(getattr(layer.problem, name)) for name in ("C", "F") if hasattr(layer.problem, name)}
-        layers.append(replace(layer, problem=replace(layer.problem, **sizes)))
-    return replace(made, layers=tuple(layers))
-
-
-def cut(made, last):
-    """The network up to a layer."""
-    names = [layer.name for layer in made.layers]
-    return replace(made, layers=made.layers[: names.index(last) + 1])
-
-
-def joined(made):
-    """Pairs, the first that may be, one after the other."""
-    pieces, skip = [], False
-    for number in range(len(made.layers)):
-        if skip:
-            skip = False
-            continue
-        skip = number + 1 < len(made.layers) and not made.joint(number)
-        pieces.append(tuple(one.name for one in made.layers[number : number + 1 + skip]))
-    return tuple(piece for piece in pieces if made.layer(piece[0]).planned)
-
-
-def image_of(made, seed=1):
-    return inference.random_image(made, seed)
 
 
 # --- right ------------------------------------------------------------------------------------------------------------
@@ -81,7 +50,7 @@ def test_each_step_and_the_whole_agree_with_pytorch(name, resolution, last, layo
     model = inference.prepare(made, None, joined(made) if fused else None)
     assert any(len(step.layers) == 2 for step in model.steps) == fused
     assert all((step.stage is not None) == made.layer(step.y).planned for step in model.steps)
-    found = inference.compare(model, image_of(made))
+    found = comparison.compare(model, image_of(made))
     assert found.ok, str(found)
     assert [step.layers for step in found.steps] == list(model.partition)
     assert 0 < found.error and found.to_dict()["ok"] and "agree with PyTorch" in str(found)
@@ -96,120 +65,19 @@ def test_a_whole_classifier_of_two_images():
         replace(linear, problem=replace(linear.problem, C=last.F)),
     )
     made = replace(made, layers=(*body, *head))
-    model = inference.prepare(made, inference.random_weights(made, 7))
+    model = inference.prepare(made, random_weights(made, 7))
     image = image_of(made)
     y = inference.run(model, image)
     assert y.shape == (2, 10) and y.dtype == np.float32
     own = {layer: {name: torch.from_numpy(one) for name, one in arrays.items()}
            for layer, arrays in model.weights.items()}  # fmt: skip
-    theirs = inference.forward(made, own, torch.from_numpy(image)).numpy()
+    theirs = torch_networks.forward(made, own, torch.from_numpy(image)).numpy()
     np.testing.assert_allclose(y, theirs, rtol=1e-4, atol=1e-5)
     again = inference.run(model, torch.from_numpy(image).double())  # nothing is left of the run before
     np.testing.assert_array_equal(y, again)
-    assert inference.classes(y)[1][0][0] == theirs[1].argmax()
-    assert sum(likely for _, likely in inference.classes(y, 10)[0]) == pytest.approx(1)
+    assert images.classes(y)[1][0][0] == theirs[1].argmax()
+    assert sum(likely for _, likely in images.classes(y, 10)[0]) == pytest.approx(1)
     assert model.slots < len(model.maps) and "PyTorch" in str(model) and model.launches == (4, 3)
-
-
-@pytest.mark.parametrize("gemm", [False, True])
-@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
-def test_a_relu_in_the_call_before_it_is_the_same_network(monkeypatch, gemm, layout):
-    """cuDNN's call is not there on the CPU: one that computes what its documentation says stands for it."""
-    calls = []
-
-    def convolution_relu(x, w, b, stride, padding, dilation, groups):
-        calls.append(groups)
-        return torch.nn.functional.conv2d(x, w, b, stride, padding, dilation, groups).relu()
-
-    monkeypatch.setattr(torch, "cudnn_convolution_relu", convolution_relu)
-    made = cut(thin(network("mobilenet_v1", 2, layout, "float32", 16)), "2.pointwise")
-    own = {layer: {name: torch.from_numpy(one) for name, one in arrays.items()}
-           for layer, arrays in inference.random_weights(made).items()}  # fmt: skip
-    image = torch.from_numpy(image_of(made))
-    plain = inference.forward(made, own, image, gemm=gemm)
-    joined = inference.forward(made, own, image, gemm=gemm, joined=True)
-    np.testing.assert_allclose(joined, plain, rtol=1e-5, atol=1e-6)
-    assert bool((joined == 0).any()) and len(calls) == (0 if gemm else 5)
-    assert gemm or calls.count(1) == 3  # the others are depthwise
-
-
-@pytest.mark.parametrize("name", ["mobilenet_v1", "mobilenet_v2"])
-def test_pytorchs_ways_have_a_relu_inside_only_where_there_is_one(name):
-    made = network(name, 1, "NHWC", "float32", 32)
-    eager = inference._ways(made, inference.random_weights(made), False)
-    assert sum("ReLU" in way for way in eager) == (3 if name == "mobilenet_v1" else 0)
-    both = inference._ways(made, inference.random_weights(made), True)
-    assert set(eager) < set(both) and sum("torch.compile, " in way for way in both) == 3
-
-
-@simulated
-def test_pytorchs_compiled_ways_are_compiled_once_each_and_never_given_up(monkeypatch):
-    """By itself torch.compile runs one function eagerly once it was compiled for eight networks, and says nothing."""
-    from torch._dynamo.utils import counters
-
-    torch.compiler.reset()
-    counters.clear()
-    compiled = torch.compile
-    monkeypatch.setattr(torch, "compile", lambda call, **how: compiled(call, backend="eager", **how))
-    for resolution in (16, 32, 48, 64):
-        made = cut(thin(network("mobilenet_v1", 1, "NHWC", "float32", resolution)), "2.pointwise")
-        before = counters["stats"]["unique_graphs"]
-        assert inference.compile_peers(made) == [] and counters["stats"]["unique_graphs"] == before + 3
-        assert inference.compile_peers(made) == [] and counters["stats"]["unique_graphs"] == before + 3
-    assert not counters["graph_break"]
-    torch.compiler.reset()
-
-
-def test_what_is_tuned_is_the_last_stages_of_layers_and_of_pairs_that_may_share_a_kernel():
-    made = tiny()
-    found = inference.candidates(made, 1)
-    problems = [problem for _, problem in found]
-    assert len(set(problems)) == len(problems) and all(stage == inference.takers(one)[-1] for stage, one in found)
-    pairs = [one for one in problems if isinstance(one, Fused)]
-    joints = [n for n in range(len(made.layers) - 1) if not made.joint(n)]
-    assert {(made.layers[n].problem, made.layers[n + 1].problem) for n in joints} == {
-        (one.first, one.second) for one in pairs
-    }
-    assert {layer.problem for layer in made.layers if layer.planned} == set(problems) - set(pairs)
-    assert len(inference.candidates(made, 2)) > len(found)
-
-
-def tiny(layout="NHWC", dtype="float32"):
-    return cut(thin(network("mobilenet_v2", 1, layout, dtype, 16)), "2.depthwise")
-
-
-def test_a_wrong_bias_is_found_in_its_step_alone():
-    made = tiny()
-    weights = inference.random_weights(made)
-    weights["1.project"]["b"][3] += 1e-4
-    wrong = inference.prepare(made, weights, keep=True)
-    found = inference.compare(replace(wrong, weights=inference.random_weights(made)), image_of(made))
-    assert [step.layers for step in found.steps if not step.ok] == [("1.project",)] and not found.ok
-    assert "1 of 5 steps are wrong, first 1.project" in found.summary()
-
-
-def test_memory_that_is_shared_too_early_is_found(monkeypatch):
-    made = cut(thin(network("mobilenet_v2", 1, "NHWC", "float32", 8)), "3.project")
-
-    def wrong(steps, keep=False):
-        places = right(steps, keep)
-        if not keep:
-            places["3.depthwise"] = places["2.project"]  # which 3.project still adds
-        return places
-
-    right = inference.share
-    monkeypatch.setattr(inference, "share", wrong)
-    found = inference.compare(inference.prepare(made), image_of(made))
-    assert not found.reused and not found.ok and "shared memory" in found.summary()
-
-
-def test_a_step_that_writes_nothing_is_found():
-    made = tiny()
-    model = inference.prepare(made, keep=True)
-    lazy = (*model.starters[:2], lambda stream: None, *model.starters[3:])
-    found = inference.compare(replace(model, starters=lazy), image_of(made))
-    assert not found.ok and [step.ok for step in found.steps][2] is False
-    assert found.to_dict()["steps"][2]["error"] is None  # it was NaN, which JSON has not
 
 
 # --- memory -----------------------------------------------------------------------------------------------------------
@@ -219,7 +87,7 @@ def test_a_step_that_writes_nothing_is_found():
 @pytest.mark.parametrize("fused", [False, True])
 def test_no_map_is_overwritten_while_it_is_needed(name, fused):
     made = network(name)
-    pieces = inference.pieces_of(made, joined(made) if fused else None)
+    pieces = selection.pieces_of(made, joined(made) if fused else None)
     steps = tuple(
         inference.Step(p, None, None, made.layer(p[0]).input, made.layer(p[-1]).residual, p[-1]) for p in pieces
     )
@@ -237,324 +105,18 @@ def test_no_map_is_overwritten_while_it_is_needed(name, fused):
 
 # --- which stage ------------------------------------------------------------------------------------------------------
 
-LAYER = DepthwiseConv2d(1, 32, 14, 14, 3, layout="NHWC", bias=True, activation="relu6")
-
-
-def row(problem, stage, us, date="2026-01-01T00:00:00+00:00", gpu="H"):
-    return records.Measurement(
-        gpu=gpu, date=date, op=problem.op, path=problem.main_path, stage=stage,
-        problem=records.describe_problem(problem), dtype=problem.dtype, time_us=us, p10_us=us, p90_us=us, rounds=3,
-        launches=1, method="graph", cold="", compulsory_bytes=1, effective_gbps=1.0, copy_gbps=1.0,
-        fraction_of_copy=1.0, flops=1, intensity=1.0,
-    )  # fmt: skip
-
-
-def test_without_records_the_last_stage_that_takes_it():
-    takers = inference.takers(LAYER)
-    assert takers and all(one.supports(LAYER) for one in takers)
-    assert inference.choose(LAYER, rows=()) is takers[-1]
-
-
-def test_the_fastest_recorded_of_the_newest_run():
-    first, *_ = takers = inference.takers(LAYER)
-    assert len(takers) > 1, "the choice needs two stages of depthwise2d"
-    last = takers[-1]
-    rows = [row(LAYER, first.name, 2.0), row(LAYER, last.name, 3.0), row(LAYER, "gone", 0.1)]
-    assert inference.choose(LAYER, rows) is first
-    assert inference.choose(LAYER, rows, gpu="other") is last
-    rows += [row(LAYER, last.name, 9.0, "2026-02-01T00:00:00+00:00")]
-    assert inference.choose(LAYER, rows) is last
-    other = replace(LAYER, H=28)
-    assert inference.choose(other, rows) is inference.takers(other)[-1]
-    half = replace(LAYER, dtype="float16")
-    assert inference.choose(half, [row(LAYER, first.name, 1.0)]) is inference.takers(half)[-1]
-
-
-def test_a_row_that_differs_in_its_epilogue_counts_after_one_that_does_not():
-    first, *_, last = inference.takers(LAYER)
-    bare = replace(LAYER, bias=False, activation="none")
-    rows = [row(bare, first.name, 2.0), row(bare, last.name, 3.0)]
-    assert inference.choose(LAYER, rows) is first
-    assert inference.choose(LAYER, [*rows, row(LAYER, last.name, 5.0)]) is last
-    pair = Fused(LAYER, Pointwise(1, 32, 64, 14, 14, layout="NHWC", bias=True))
-    plain = Fused(bare, replace(pair.second, bias=False))
-    assert inference.recorded(pair, [row(plain, inference.takers(pair)[0].name, 4.0)]).time_us == 4.0
-
-
-def test_times_that_were_measured_here_come_first():
-    first, *_, last = inference.takers(LAYER)
-    times = {LAYER: {first.id: 1.0, last.id: 2.0, "depthwise2d/forward/gone": 0.5}}
-    assert inference.choose(LAYER, [row(LAYER, last.name, 0.1)], times=times) is first
-
 
 def test_no_stage_is_said_and_nothing_falls_back_silently(monkeypatch):
     seven = DepthwiseConv2d(1, 32, 14, 14, 3, layout="NHWC", dtype="int8", activation="relu")
-    monkeypatch.setattr(inference, "takers", lambda problem: ())
+    monkeypatch.setattr(selection, "takers", lambda problem: ())
     with pytest.raises(InferenceError, match="no stage of depthwise2d/forward takes N=1 C=32"):
-        inference.choose(seven)
+        selection.choose(seven)
     made = tiny()
     with pytest.raises(InferenceError, match="no stage of depthwise2d/forward"):
         inference.prepare(made)
     model = inference.prepare(made, None, joined(made), fallback=True)
     assert model.launches == (0, len(model.steps)) and "no stage takes it" in str(model)
-    assert inference.compare(model, image_of(made)).ok
-
-
-# --- partition --------------------------------------------------------------------------------------------------------
-
-
-def times_of(made, alone=1.0, pair=1.0):
-    found = {layer.problem: {"a": alone} for layer in made.layers if layer.planned}
-    for number in range(len(made.layers) - 1):
-        if not made.joint(number):
-            found[Fused(made.layers[number].problem, made.layers[number + 1].problem)] = {"a": pair}
-    return found
-
-
-def test_layers_share_a_kernel_where_it_was_measured_to_pay():
-    made = network("mobilenet_v2", layout="NHWC")
-    cheap, dear = (inference.partition(made, times=times_of(made, 1.0, us)) for us in (1.5, 2.5))
-    assert dear == inference.apart(made)
-    assert sum(len(piece) == 2 for piece in cheap) > 15
-    assert sorted(itertools.chain(*cheap)) == sorted(itertools.chain(*dear))
-    one = Fused(made.layer("5.depthwise").problem, made.layer("5.project").problem)
-    times = times_of(made, 1.0, 2.5) | {one: {"a": 1.9}}
-    assert [p for p in inference.partition(made, times=times) if len(p) == 2] == [
-        ("5.depthwise", "5.project"), ("6.depthwise", "6.project"),
-    ]  # fmt: skip
-
-
-def test_pairs_that_no_stage_takes_stay_apart(monkeypatch):
-    made = network("mobilenet_v1", layout="NHWC")
-    takers = inference.takers
-    monkeypatch.setattr(inference, "takers", lambda problem: () if isinstance(problem, Fused) else takers(problem))
-    assert inference.partition(made, rows=()) == inference.apart(made)
-
-
-def test_records_decide_only_where_every_layer_has_one():
-    made = cut(network("mobilenet_v1", layout="NHWC"), "2.pointwise")
-    gpu = planner.find("h200").name
-    planned = [layer.problem for layer in made.layers if layer.planned]
-    rows = [row(one, inference.takers(one)[-1].name, 10.0, gpu=gpu) for one in planned]
-    assert inference.partition(made, rows=rows) == inference.apart(made)  # no pair has a row
-    pair = Fused(*planned[:2])
-    rows.append(row(pair, inference.takers(pair)[-1].name, 12.0, gpu=gpu))
-    assert inference.partition(made, rows=rows) == (
-        ("1.depthwise", "1.pointwise"), ("2.depthwise",), ("2.pointwise",),
-    )  # fmt: skip
-    # Rows of three layers of four say nothing: then the planner's times decide.
-    assert inference.partition(made, rows=rows[1:]) == inference.partition(made, rows=())
-
-
-def test_a_plan_is_a_partition():
-    made = network("mobilenet_v2", layout="NHWC")
-    plan = planner.plan(made)
-    assert [p for p in inference.pieces_of(made, plan) if len(p) > 1] == [s.layers for s in plan.steps if s.fused]
-    with pytest.raises(InferenceError, match="the plan is of mobilenet_v2.*The network is mobilenet_v1"):
-        inference.pieces_of(network("mobilenet_v1"), plan)
-
-
-@pytest.mark.parametrize(
-    "pieces, words",
-    [
-        ((("1.depthwise", "1.pointwis"),), "no layer '1.pointwis'. The nearest is '1.pointwise'"),
-        ((("1.depthwise",), ("1.depthwise", "1.pointwise")), "1.depthwise is in the partition twice"),
-        ((("1.depthwise", "2.depthwise"),), "2.depthwise does not follow 1.depthwise"),
-        ((("13.pointwise", "head.mean"),), "cannot share a kernel: head.mean is no depthwise or pointwise layer"),
-        ((("1.depthwise", "1.pointwise", "2.depthwise"),), "no stage has more than two layers"),
-        (("1.depthwise",), "'1.depthwise': give the names of its layers in a tuple"),
-        (((),), "a piece of the partition is ()"),
-    ],
-)
-def test_partitions_that_cannot_be(pieces, words):
-    with pytest.raises((InferenceError, networks.NetworkError)) as raised:
-        inference.pieces_of(network("mobilenet_v1"), pieces)
-    assert words in str(raised.value)
-
-
-# --- weights ----------------------------------------------------------------------------------------------------------
-
-
-def block(read, written, kernel=1, stride=1, groups=1, activation=True):
-    """Convolution, batch norm and ReLU6 as torchvision's Conv2dNormActivation has them."""
-    nn = torch.nn
-    layers = [nn.Conv2d(read, written, kernel, stride, kernel // 2, groups=groups, bias=False), nn.BatchNorm2d(written)]
-    return layers + [nn.ReLU6()] * activation
-
-
-class Inverted(torch.nn.Module):
-    def __init__(self, read, hidden, written, stride):
-        super().__init__()
-        nn = torch.nn
-        expand = [nn.Sequential(*block(read, hidden))] if hidden != read else []
-        depthwise = nn.Sequential(*block(hidden, hidden, 3, stride, hidden))
-        self.conv = nn.Sequential(*expand, depthwise, *block(hidden, written, activation=False))
-        self.shortcut = read == written and stride == 1
-
-    def forward(self, x):
-        return x + self.conv(x) if self.shortcut else self.conv(x)
-
-
-class MobileNetV2(torch.nn.Module):
-    """The network with the names of its tensors as torchvision's, written from the table of arXiv 1801.04381."""
-
-    def __init__(self):
-        super().__init__()
-        nn = torch.nn
-        features, read = [nn.Sequential(*block(3, 32, 3, 2))], 32
-        for wider, written, times, stride in (
-            (1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1),
-        ):  # fmt: skip
-            for number in range(times):
-                features.append(Inverted(read, wider * read, written, stride if not number else 1))
-                read = written
-        self.features = nn.Sequential(*features, nn.Sequential(*block(320, 1280)))
-        self.classifier = nn.Sequential(nn.Dropout(0.2), nn.Linear(1280, 1000))
-
-    def forward(self, x):
-        return self.classifier(self.features(x).mean((2, 3)))
-
-
-def shaken(module, seed=3):
-    """Random statistics and factors in every batch norm: those of a new one would hide a fold that leaves them out."""
-    torch.manual_seed(seed)
-    for one in module.modules():
-        if isinstance(one, torch.nn.BatchNorm2d):
-            one.running_mean.normal_(0, 0.3)
-            one.running_var.uniform_(0.3, 2)
-            one.weight.data.uniform_(0.5, 1.5)
-            one.bias.data.normal_(0, 0.3)
-    return module.eval()
-
-
-@pytest.fixture(scope="module")
-def trained():
-    torch.manual_seed(0)
-    return shaken(MobileNetV2())
-
-
-def by_pytorch(made, weights, image):
-    own = {layer: {name: torch.from_numpy(one) for name, one in arrays.items()} for layer, arrays in weights.items()}
-    with torch.inference_mode():
-        return inference.forward(made, own, torch.from_numpy(image))
-
-
-def test_a_state_dict_of_torchvision_with_its_batch_norms_folded(trained):
-    made = network("mobilenet_v2", 2, "NCHW", "float32", 64)
-    weights = inference.weights_from_torch(made, trained.state_dict())
-    inference.check_weights(made, weights)
-    image = image_of(made)
-    with torch.inference_mode():
-        wanted = trained(torch.from_numpy(image))
-    found = by_pytorch(made, weights, image)
-    assert float((found - wanted).norm() / wanted.norm()) < 1e-5
-
-
-class Separable(torch.nn.Module):
-    """MobileNetV1's layers, named otherwise than torchvision would: found by their order."""
-
-    def __init__(self):
-        super().__init__()
-        nn = torch.nn
-        table = [(64, 1), (128, 2), (128, 1), (256, 2), (256, 1), (512, 2), *[(512, 1)] * 5, (1024, 2), (1024, 1)]
-        layers, read = block(3, 32, 3, 2), 32
-        for written, stride in table:
-            layers += block(read, read, 3, stride, read) + block(read, written)
-            read = written
-        self.body = nn.Sequential(*(nn.ReLU() if isinstance(one, nn.ReLU6) else one for one in layers))
-        self.fc = nn.Linear(1024, 1000)
-
-    def forward(self, x):
-        return self.fc(self.body(x).mean((2, 3)))
-
-
-def test_a_state_dict_of_another_network_by_the_order_of_its_convolutions():
-    module = shaken(Separable())
-    made = network("mobilenet_v1", 1, "NHWC", "float32", 64)
-    weights = inference.weights_from_torch(made, module.state_dict())
-    image = image_of(made)
-    with torch.inference_mode():
-        wanted = module(torch.from_numpy(image))
-    assert float((by_pytorch(made, weights, image) - wanted).norm() / wanted.norm()) < 1e-5
-    short = {key: value for key, value in module.state_dict().items() if not key.startswith("fc")}
-    with pytest.raises(InferenceError, match="27 convolutions and linear layers, mobilenet_v1 has 28.*body.0.weight"):
-        inference.weights_from_torch(made, short)
-
-
-DROP = object()
-
-
-@pytest.mark.parametrize(
-    "key, value, words",
-    [
-        (
-            "features.3.conv.1.1.running_var",
-            DROP,
-            "no 'features.3.conv.1.1.running_var', which layer 3.depthwise needs",
-        ),
-        ("features.0.0.weight", DROP, "no 'features.0.0.weight', which layer stem needs, of shape (32, 3, 3, 3)"),
-        ("classifier.1.bias", DROP, "no 'classifier.1.bias', which layer head.classifier needs"),
-        ("classifier.1.weight", torch.zeros(10, 1280), "has shape (10, 1280); (1000, 1280) is needed"),
-        (
-            "features.2.conv.2.weight",
-            torch.zeros(24, 95, 1, 1),
-            "'features.2.conv.2.weight' (layer 2.project) has shape",
-        ),
-        ("features.1.conv.0.1.weight", torch.full((32,), np.nan), "numbers that are not finite"),
-        ("features.1.conv.0.1.running_var", torch.full((32,), -1.0), "holds -1: no variance is negative"),
-        ("features.1.conv.1.weight", torch.ones(16, 32, 1, 1, dtype=torch.int64), "int64; floating-point"),
-        ("features.18.1.bias", "text", "'features.18.1.bias' (layer head.expand)"),
-    ],
-)
-def test_tensors_that_cannot_be_used_are_named(trained, key, value, words):
-    given = dict(trained.state_dict())
-    given[key] = value
-    if value is DROP:
-        del given[key]
-    with pytest.raises(InferenceError) as raised:
-        inference.weights_from_torch(network("mobilenet_v2"), given)
-    assert words in str(raised.value), raised.value
-
-
-def test_what_is_no_state_dict(trained):
-    with pytest.raises(InferenceError, match="a MobileNetV2 is no state dict"):
-        inference.weights_from_torch(network("mobilenet_v2"), trained)
-    with pytest.raises(InferenceError, match="features.0.0.weight.*It is empty"):
-        inference.weights_from_torch(network("mobilenet_v2"), {})
-    with pytest.raises(InferenceError, match=r"holds dictionaries \(model, ema\): give the state dict in it alone"):
-        inference.weights_from_torch(network("mobilenet_v2"), {"epoch": 3, "model": trained.state_dict(), "ema": {}})
-    with pytest.raises(InferenceError, match="feed-forward blocks alone"):
-        inference.weights_from_torch(network("ceit_t"), {})
-
-
-@pytest.mark.parametrize("name", NETWORKS)
-def test_random_weights_keep_maps_in_size(name):
-    made = thin(network(name, 1, "NCHW", "float32", 64))
-    weights = inference.random_weights(made, 5)
-    inference.check_weights(made, weights)
-    y = by_pytorch(made, weights, image_of(made))
-    assert 0.01 < float(y.std()) < 100
-    same = inference.random_weights(made, 5)
-    assert all(np.array_equal(weights[a][b], same[a][b]) for a in weights for b in weights[a])
-
-
-@pytest.mark.parametrize(
-    "spoil, words",
-    [
-        (lambda w: w.pop("1.project"), "no 'w' of layer 1.project: (8, 8) is needed"),
-        (lambda w: w["stem"].pop("b"), "no 'b' of layer stem"),
-        (lambda w: w.update({"1.projec": {}}), "no layer '1.projec' with weights. The nearest is '1.project'"),
-        (lambda w: w["1.depthwise"].update(w=np.zeros((3, 3, 8), np.float32)), "shape (3, 3, 8); (8, 3, 3) is needed"),
-        (lambda w: w["stem"]["b"].fill(np.inf), "'b' of layer stem holds numbers that are not finite"),
-    ],
-)
-def test_weights_that_do_not_fit(spoil, words):
-    made = tiny()
-    weights = inference.random_weights(made)
-    spoil(weights)
-    with pytest.raises(InferenceError) as raised:
-        inference.prepare(made, weights)
-    assert words in str(raised.value)
+    assert comparison.compare(model, image_of(made)).ok
 
 
 # --- images -----------------------------------------------------------------------------------------------------------
@@ -575,65 +137,6 @@ def test_images_that_do_not_fit():
     assert inference.run(model, np.zeros((3, 16, 16), np.float32)).shape[0] == 1
 
 
-def test_a_picture_is_prepared_as_torchvision_does(tmp_path):
-    Image = pytest.importorskip("PIL.Image", reason="pictures are read by Pillow: pip install pillow")
-    pixels = np.zeros((300, 500, 3), np.uint8)
-    pixels[:, :250], pixels[:, 250:] = (255, 0, 0), (0, 51, 255)
-    path = tmp_path / "halves.png"
-    Image.fromarray(pixels).save(path)
-    found = inference.load_image(path)
-    assert found.shape == (3, 224, 224) and found.dtype == np.float32
-    np.testing.assert_allclose(found[:, 100, 50], [(1 - 0.485) / 0.229, -0.456 / 0.224, -0.406 / 0.225], rtol=1e-5)
-    np.testing.assert_allclose(
-        found[:, 100, 200], [-0.485 / 0.229, (0.2 - 0.456) / 0.224, (1 - 0.406) / 0.225], rtol=1e-5
-    )
-    assert abs(int((found[0, 100] > 0).sum()) - 112) <= 1  # the middle was taken
-    Image.fromarray(pixels[..., 0]).resize((40, 90)).save(path)  # grey, upright, smaller than what is wanted
-    assert inference.load_image(path, 64).shape == (3, 64, 64)
-
-
-def test_files_that_are_no_pictures(tmp_path, monkeypatch):
-    pytest.importorskip("PIL", reason="pictures are read by Pillow: pip install pillow")
-    path = tmp_path / "cat.jpg"
-    path.write_text("no picture")
-    with pytest.raises(InferenceError, match="cat.jpg is no picture that Pillow can read: UnidentifiedImageError"):
-        inference.load_image(path)
-    with pytest.raises(InferenceError, match="there is no file"):
-        inference.load_image(tmp_path / "none.jpg")
-    with pytest.raises(InferenceError, match="is no picture"):
-        inference.load_image(tmp_path)
-    from PIL import Image
-
-    whole = tmp_path / "whole.png"
-    Image.fromarray(np.random.default_rng(0).integers(0, 255, (64, 64, 3)).astype(np.uint8)).save(whole)
-    path.write_bytes(whole.read_bytes()[:2000])
-    with pytest.raises(InferenceError, match="cat.jpg is no picture that Pillow can read: OSError"):
-        inference.load_image(path)
-    for size, words in (((5000, 1), "1 × 5000 pixels"), ((2, 101), "101 × 2 pixels")):
-        Image.fromarray(np.zeros((*size, 3), np.uint8)).save(whole)
-        with pytest.raises(InferenceError, match=f"whole.png has {words}: only a middle part .* less than 50 times"):
-            inference.load_image(whole)
-    Image.fromarray(np.zeros((2, 100, 3), np.uint8)).save(whole)
-    assert inference.load_image(whole, 32).shape == (3, 32, 32)
-    monkeypatch.setitem(__import__("sys").modules, "PIL", None)
-    with pytest.raises(InferenceError, match="Pillow, which is not installed: pip install pillow"):
-        inference.load_image(path)
-
-
-def test_files_that_are_no_weights(tmp_path):
-    made = network("mobilenet_v2")
-    path = tmp_path / "weights.pt"
-    for content in (b"", b"no weights", b"PK\x03\x04 damaged"):
-        path.write_bytes(content)
-        with pytest.raises(InferenceError, match="weights.pt is no file of weights"):
-            inference.load_weights(made, path)
-    with pytest.raises(InferenceError, match="there is no file"):
-        inference.load_weights(made, tmp_path / "none.pt")
-    torch.save([1, 2], path)
-    with pytest.raises(InferenceError, match="a list is no state dict"):
-        inference.load_weights(made, path)
-
-
 # --- modes ------------------------------------------------------------------------------------------------------------
 
 
@@ -642,28 +145,19 @@ def test_storage_types_that_are_not_run_are_refused():
         inference.prepare(network("mobilenet_v1", dtype="bfloat16"))
 
 
-@simulated
-def test_nothing_is_timed_in_simulated_mode():
-    model = inference.prepare(tiny())
-    assert model.graph is None
-    for call in (lambda: inference.measure(model), lambda: inference.tune(model.network)):
-        with pytest.raises(timing.TimingError, match="nothing is timed in simulated mode"):
-            call()
-
-
 @gpu
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 def test_a_graph_on_a_gpu(dtype):
     made = cut(network("mobilenet_v2", 2, "NHWC", dtype, 64), "4.project")
     model = inference.prepare(made, None, joined(made))
     assert model.graph is not None
-    found = inference.compare(model, image_of(made))
+    found = comparison.compare(model, image_of(made))
     assert found.ok, str(found)
     first, second = (inference.run(model, image_of(made, seed)) for seed in (1, 2))
     assert not np.array_equal(first, second)
-    measured = inference.measure(model, compiled=False, rounds=3, min_seconds=0.01)
+    measured = network_timing.measure(model, compiled=False, rounds=3, min_seconds=0.01)
     assert measured.ours.method == "graph" and measured.best is not None and measured.speedup > 0, str(measured)
-    tuned = inference.tune(cut(made, "2.project"))
+    tuned = network_timing.tune(cut(made, "2.project"))
     assert tuned.times and not tuned.failures
 
 
@@ -680,9 +174,9 @@ def test_kernels_that_start_early_give_the_same_bit_by_bit(dtype, fused):
     images = [image_of(made, seed) for seed in range(3)]
     wanted = []
     for image in images:
-        inference._give(model, image)
+        inference.give(model, image)
         model.plain.replay()
-        wanted.append(inference._output(model).clone())
+        wanted.append(inference.output(model).clone())
     assert not torch.equal(wanted[0], wanted[1])
     for port in dependent_launch.PORTS:
         graph, early = inference.overlapping(model, port)
@@ -691,9 +185,9 @@ def test_kernels_that_start_early_give_the_same_bit_by_bit(dtype, fused):
             for name, one in model.maps.items():
                 if name != INPUT:
                     one.view(-1).view(torch.uint8).fill_(255)
-            inference._give(model, images[turn % 3])
+            inference.give(model, images[turn % 3])
             graph.replay()
-            assert torch.equal(inference._output(model), wanted[turn % 3]), (port, turn)
+            assert torch.equal(inference.output(model), wanted[turn % 3]), (port, turn)
     tried = inference.prepare(made, None, joined(made) if fused else None)
     assert set(tried.tried) == {"", *dependent_launch.PORTS}, tried.note
     assert tried.port == min(tried.tried, key=tried.tried.get) and tried.order in tried.summary()
@@ -717,13 +211,13 @@ def captured(monkeypatch, ports, us=(9.0, 8.0, 7.0), capability=(9, 0), early=3,
             raise error
         return port, early
 
-    monkeypatch.setattr(inference, "_torch", lambda: SimpleNamespace(cuda=made))
-    monkeypatch.setattr(inference, "_same_precision", nothing)
+    monkeypatch.setattr(inference, "pytorch", lambda: SimpleNamespace(cuda=made))
+    monkeypatch.setattr(inference, "same_precision", nothing)
     monkeypatch.setattr(inference, "enqueue", lambda model: None)
     monkeypatch.setattr(inference, "overlapping", overlapping)
-    monkeypatch.setattr(inference, "_give", lambda model, image: None)
+    monkeypatch.setattr(inference, "give", lambda model, image: None)
     monkeypatch.setattr(inference, "random_image", lambda network: None)
-    monkeypatch.setattr(inference, "time_graph", lambda graph, **how: SimpleNamespace(median_us=times[graph]))
+    monkeypatch.setattr(peers, "time_graph", lambda graph, **how: SimpleNamespace(median_us=times[graph]))
     network = SimpleNamespace(summary=lambda: "A network.")
     return inference._captured(inference.Model(network, {}, (), {}, (), None), ports)
 
@@ -763,7 +257,7 @@ def test_where_no_kernel_can_start_early_none_does(monkeypatch):
 
 def test_the_switch_reaches_the_graph(monkeypatch):
     asked = []
-    monkeypatch.setattr(inference, "_made", lambda *given: asked.append(given[-1]))
+    monkeypatch.setattr(inference, "built", lambda *given: asked.append(given[-1]))
     for overlap in (True, False):
         inference.prepare(tiny(), overlap=overlap)
     assert asked == [PORTS, ()]
@@ -788,82 +282,6 @@ def test_no_kernel_writes_what_others_may_read_before_they_wait(monkeypatch, dty
     before = [one.clone() for one in filters]
     inference.run(model, image_of(made))
     assert all(torch.equal(one, old) for one, old in zip(filters, before, strict=True))
-
-
-# --- the command ------------------------------------------------------------------------------------------------------
-
-
-def command(capsys, *arguments):
-    status = cli.main(["infer", *arguments])
-    return status, *capsys.readouterr()
-
-
-@simulated
-def test_the_command_checks_and_prints_no_time(capsys, monkeypatch):
-    monkeypatch.setattr(networks, "network", lambda *a: cut(thin(network(*a)), "2.depthwise"))
-    status, out, _ = command(capsys, "mobilenet_v2", "--resolution", "16")
-    assert status == 0 and "agree with PyTorch" in out and "16 pixels" in out
-    assert "µs" not in out and "Nothing is timed in simulated mode" in out
-    status, out, _ = command(capsys, "mobilenet_v2", "--json", "--no-fused", "--dtype", "float16", "--layout", "NCHW")
-    data = json.loads(out)
-    assert status == 0 and data["check"]["ok"] and "times" not in data and data["launches"] is None
-    assert (data["resolution"], data["dtype"], data["layout"]) == (32, "float16", "NCHW")
-    assert all(len(step["layers"]) == 1 for step in data["steps"])
-
-
-@simulated
-def test_a_wrong_output_is_status_1(capsys, monkeypatch):
-    made = tiny()
-    wrong = inference.prepare(made, inference.random_weights(made, 8), keep=True)
-    monkeypatch.setattr(networks, "network", lambda *a: made)
-    monkeypatch.setattr(inference, "prepare", lambda *a, **k: replace(wrong, weights=inference.random_weights(made)))
-    status, out, _ = command(capsys, "mobilenet_v2")
-    assert status == 1 and "steps are wrong" in out
-
-
-@simulated
-def test_the_command_classifies_a_picture(capsys, monkeypatch, tmp_path, trained):
-    Image = pytest.importorskip("PIL.Image", reason="pictures are read by Pillow: pip install pillow")
-    Image.fromarray(np.random.default_rng(0).integers(0, 255, (40, 50, 3)).astype(np.uint8)).save(tmp_path / "a.png")
-    torch.save(trained.state_dict(), tmp_path / "w.pt")
-    # The kernels' part is what other tests are about: here PyTorch does it, so that a whole network is quick.
-    monkeypatch.setattr(inference, "takers", lambda problem: ())
-    prepare = inference.prepare
-    monkeypatch.setattr(inference, "prepare", lambda *a, **k: prepare(*a, **k, fallback=True))
-    monkeypatch.setattr(inference, "partition", lambda made, *a, **k: inference.apart(made))
-    files = ("--weights", str(tmp_path / "w.pt"), "--image", str(tmp_path / "a.png"))
-    status, out, _ = command(capsys, "mobilenet_v2", *files, "--resolution", "32", "--json")
-    with torch.inference_mode():
-        wanted = trained(torch.from_numpy(inference.load_image(tmp_path / "a.png", 32))[None]).softmax(1)[0]
-    (first, likely), *_ = json.loads(out)["classes"]
-    assert status == 0 and first == int(wanted.argmax()) and likely == pytest.approx(float(wanted.max()), rel=1e-3)
-
-
-@pytest.mark.parametrize(
-    "arguments, words",
-    [
-        (["mobilnet_v2"], "there is no network 'mobilnet_v2'. The nearest is 'mobilenet_v2'"),
-        (["mobilenet_v2", "--batch", "0"], "batch 0: it is a whole number of images, at least 1"),
-        (["mobilenet_v2", "--batch", "two"], "invalid int value: 'two'"),
-        (["mobilenet_v2", "--dtype", "float61"], "The nearest is 'float16'"),
-        (["mobilenet_v2", "--dtype", "bfloat16", "--resolution", "32"], "bfloat16 is not run"),
-        (["mobilenet_v2", "--layout", "NHCW"], "layout 'NHCW' is unknown"),
-        (["mobilenet_v2", "--resolution", "0"], "--resolution 0"),
-        (["mobilenet_v2", "--image", "cat.jpg"], "--image without --weights"),
-        (["ceit_t", "--image", "cat.jpg", "--weights", "w.pt"], "there is no image to classify"),
-        (["mobilenet_v2", "--weights", "none.pt"], "there is no file none.pt"),
-        (["mobilenet_v2", "--fuse"], "infer has no option '--fuse'; is it --fused?"),
-    ],
-)
-def test_commands_that_cannot_be_carried_out(capsys, arguments, words):
-    status, out, error = command(capsys, *arguments)
-    assert status == 2 and not out and words in error and error.count("\n") == 1
-
-
-@simulated
-def test_energy_needs_a_gpu(capsys):
-    status, _, error = command(capsys, "mobilenet_v2", "--energy")
-    assert status == 2 and "--energy" in error and "on a GPU" in error
 
 
 def test_every_stage_of_layers_is_loaded():

@@ -1,25 +1,33 @@
-"""Networks in int8: scales from a calibration, residuals, each kernel bit by bit, the whole against floating point.
-
-Networks are cut to their first blocks and made narrow, so that the interpreter takes seconds.
-"""
+"""Networks in int8: scales from a calibration, residuals, each kernel bit by bit, the whole against floating point."""
 
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from small_networks import cut, image_of, joined, simulated, thin
 
 torch = pytest.importorskip("torch", reason="networks run with PyTorch: pip install '.[torch]'")
 
-from test_inference import cut, image_of, joined, simulated, thin  # noqa: E402
-
 from dwlab import __main__ as cli  # noqa: E402
-from dwlab import inference, int8_networks, networks, quantisation, references, stages, target  # noqa: E402
+from dwlab import (  # noqa: E402
+    comparison,
+    inference,
+    int8_networks,
+    network_timing,
+    networks,
+    quantisation,
+    references,
+    selection,
+    stages,
+    target,
+    torch_networks,
+)
 from dwlab.check import check  # noqa: E402
-from dwlab.inference import InferenceError  # noqa: E402
 from dwlab.layers import DepthwiseConv2d, Pointwise, problem  # noqa: E402
-from dwlab.networks import INPUT, network  # noqa: E402
+from dwlab.networks import INPUT, InferenceError, network  # noqa: E402
 from dwlab.problems import ProblemError  # noqa: E402
 from dwlab.quantisation import Scale  # noqa: E402
+from dwlab.weights import random_weights  # noqa: E402
 
 torch.set_num_threads(1)
 INT8 = {"layout": "NHWC", "dtype": "int8"}
@@ -48,12 +56,12 @@ def test_kernels_are_exact_and_the_whole_is_near_floating_point(name, resolution
     table = made(name, last, resolution, layout, by)
     model = inference.prepare(table, None, joined(table) if fused else None)
     assert any(len(step.layers) == 2 for step in model.steps) == fused
-    found = inference.compare(model, image_of(table))
+    found = comparison.compare(model, image_of(table))
     assert found.ok and found.int8, str(found)
     assert "Every int8 kernel equals the integers bit by bit" in str(found)
     ours = [row for row, step in zip(found.steps, model.steps, strict=True) if step.stage is not None]
     assert ours and all(row.error == 0 for row in ours)
-    assert 0 < found.error <= inference.WITHIN_INT8 * found.torch_error and found.torch_error < inference.LOST_INT8
+    assert 0 < found.error <= comparison.WITHIN_INT8 * found.torch_error and found.torch_error < comparison.LOST_INT8
     scales = model.quantised.scales
     for map, tensor in model.maps.items():
         assert (tensor.dtype == torch.int8) == (scales[map] is not None)
@@ -69,13 +77,13 @@ def test_a_whole_classifier_of_two_images():
     )
     table = replace(table, layers=(*body, *head))
     model = inference.prepare(table)
-    found = inference.compare(model, image_of(table))
+    found = comparison.compare(model, image_of(table))
     assert found.ok and found.images == 2 and found.same_class == 2, str(found)
     assert model.maps[INPUT].dtype == model.maps["head.mean"].dtype == torch.float16
     assert model.maps["stem"].dtype == torch.int8
     y = inference.run(model, image_of(table))
     assert y.shape == (2, 10) and y.dtype == np.float32 and np.array_equal(y, inference.run(model, image_of(table)))
-    assert inference.agreement(model, 4)[1] == 4
+    assert comparison.agreement(model, 4)[1] == 4
 
 
 def test_the_integers_of_compare_are_the_reference():
@@ -93,7 +101,7 @@ def test_the_integers_of_compare_are_the_reference():
         own = dict(maps)
         if layer.op == "depthwise2d" and not nchw:
             own["w"] = own["w"].permute(2, 0, 1)
-        y = inference.in_integers(layer, x, own, r).numpy()
+        y = torch_networks.in_integers(layer, x, own, r).numpy()
         wanted = references.reference(layer, "forward", given)["y"]
         np.testing.assert_array_equal(y if nchw else y.transpose(0, 2, 3, 1), wanted)
 
@@ -104,17 +112,17 @@ def test_a_wrong_factor_is_found_in_its_step_alone():
     parameters = {name: dict(arrays) for name, arrays in model.quantised.parameters.items()}
     parameters["2.expand"]["m"] = np.nextafter(parameters["2.expand"]["m"] * np.float32(1.02), np.float32(1))
     judged = replace(model, quantised=replace(model.quantised, parameters=parameters))
-    found = inference.compare(judged, image_of(table))
+    found = comparison.compare(judged, image_of(table))
     assert [step.layers for step in found.steps if not step.ok] == [("2.expand",)] and not found.ok
     assert "steps are wrong, first 2.expand" in found.summary()
 
 
 def test_a_network_far_from_floating_point_is_not_ok():
     table = made("mobilenet_v1", "1.pointwise", by=2)
-    narrow = {name: (low / 20, high / 20) for name, (low, high) in inference.calibrate(table).items()}
+    narrow = {name: (low / 20, high / 20) for name, (low, high) in int8_networks.calibrate(table).items()}
     model = inference.prepare(table, calibration=narrow)  # what is beyond a twentieth of the range is cut off
-    found = inference.compare(model, image_of(table))
-    assert not found.ok and found.error > inference.LOST_INT8
+    found = comparison.compare(model, image_of(table))
+    assert not found.ok and found.error > comparison.LOST_INT8
     assert all(step.ok for step in found.steps if step.runner != "PyTorch")  # the kernels are right all the same
 
 
@@ -142,9 +150,9 @@ def faulty(at, what):
 @pytest.mark.parametrize(("name", "by"), [("mobilenet_v1", 1), ("mobilenet_v2", 4), ("proxylessnas", 4)])
 def test_one_wrong_zero_point_or_factor_is_more_than_rounding(monkeypatch, name, by):
     """Kernels that compute what they are told, bit by bit, and are told the wrong thing: only the whole shows it."""
-    monkeypatch.setattr(inference, "takers", lambda problem: ())  # in whole numbers, by PyTorch
+    monkeypatch.setattr(selection, "takers", lambda problem: ())  # in whole numbers, by PyTorch
     table = thin(network(name, 1, "NHWC", "int8", 32), by, classes=200)
-    calibration = inference.calibrate(table, None, [image_of(table, seed)[0] for seed in range(2)])
+    calibration = int8_networks.calibrate(table, None, [image_of(table, seed)[0] for seed in range(2)])
     planned = [layer for layer in table.layers if layer.planned]
     residual = [at for at, layer in enumerate(planned) if layer.residual]
     cases = [(0, ""), *((at, what) for at in (1, len(planned) // 2) for what in ("zero_x", "zero_y", "m", "half"))]
@@ -153,15 +161,15 @@ def test_one_wrong_zero_point_or_factor_is_more_than_rounding(monkeypatch, name,
         with monkeypatch.context() as patch:
             patch.setattr(quantisation, "layer_of", faulty(at, what))
             model = inference.prepare(table, calibration=calibration, fallback=True)
-        error, rounded, _ = inference.whole(model, image_of(table, 9))
-        assert inference.near(error, rounded, True) == (not what), f"{planned[at].name} {what}: {error} of {rounded}"
-        assert rounded < inference.LOST_INT8 / 2
+        error, rounded, _ = comparison.whole(model, image_of(table, 9))
+        assert comparison.near(error, rounded, True) == (not what), f"{planned[at].name} {what}: {error} of {rounded}"
+        assert rounded < comparison.LOST_INT8 / 2
 
 
 def test_layers_without_a_stage_run_in_whole_numbers(monkeypatch):
     table = made()
     ours = inference.run(inference.prepare(table), image_of(table))
-    monkeypatch.setattr(inference, "takers", lambda problem: ())
+    monkeypatch.setattr(selection, "takers", lambda problem: ())
     with pytest.raises(InferenceError, match="no stage of .* takes .*: use another layout or dtype"):
         inference.prepare(table)
     model = inference.prepare(table, fallback=True)
@@ -186,7 +194,7 @@ RESIDUALS = (
 def test_every_stage_adds_residuals_bit_by_bit(text):
     layer = problem(text)
     assert problem(str(layer)) == layer
-    takers = inference.takers(layer)
+    takers = selection.takers(layer)
     assert len(takers) >= 2
     for one in takers:
         check(one, layer).raise_if_wrong()
@@ -235,30 +243,30 @@ def test_the_observer_has_two_kinds_of_zero_points():
 def test_ranges_hold_every_value_of_the_images_and_relu6_ends_at_6():
     table = made(by=8)
     images = [5 * image_of(table, seed)[0] for seed in range(3)]
-    ranges = inference.calibrate(table, None, images)
+    ranges = int8_networks.calibrate(table, None, images)
     assert set(ranges) == {INPUT, *(layer.name for layer in table.layers)}
     assert ranges[INPUT] == (min(map(np.min, images)), max(map(np.max, images)))
-    one = inference.calibrate(table, None, images[:1])
+    one = int8_networks.calibrate(table, None, images[:1])
     assert all(ranges[name][0] <= low <= high <= ranges[name][1] for name, (low, high) in one.items())
     assert ranges["1.depthwise"][0] == 0 and max(ranges[n][1] for n in ("stem", "1.depthwise", "2.expand")) == 6
-    scales = inference.quantise(table, None, ranges).scales
+    scales = int8_networks.quantise(table, None, ranges).scales
     assert scales["1.project"].zero == 0 and scales["2.expand"].zero == -128
     assert scales["2.expand"].values([127])[0] == pytest.approx(ranges["2.expand"][1], rel=1e-6)
 
 
 def test_kernels_are_shared_by_layers_of_the_same_sizes():
     """What is made for a layer is made for its zero points, of which there are two kinds, and a residual's factor."""
-    table = inference.quantise(network("mobilenet_v1", 1, "NHWC", "int8", 32)).network
+    table = int8_networks.quantise(network("mobilenet_v1", 1, "NHWC", "int8", 32)).network
     assert len({layer.problem for layer in table.layers if layer.planned}) == 18
     assert {layer.problem.zero_y for layer in table.layers if layer.planned} == {-128}
 
 
 def test_quantising_again_changes_nothing():
     table = made()
-    ranges = inference.calibrate(table)
-    once = inference.quantise(table, None, ranges)
-    assert inference.quantise(once.network, None, ranges).network == once.network
-    assert inference.calibrate(once.network) == ranges
+    ranges = int8_networks.calibrate(table)
+    once = int8_networks.quantise(table, None, ranges)
+    assert int8_networks.quantise(once.network, None, ranges).network == once.network
+    assert int8_networks.calibrate(once.network) == ranges
     assert networks.in_float(once.network) == networks.in_float(table)
 
 
@@ -286,7 +294,7 @@ def test_what_is_stored_is_rounded_and_cut_off(relu, kind):
 def test_scales_that_are_none_name_their_map(bad, said):
     table = made(by=8)
     with pytest.raises(InferenceError, match=f"mobilenet_v2 in int8: {said}"):
-        inference.prepare(table, calibration=inference.calibrate(table) | {"1.project": bad})
+        inference.prepare(table, calibration=int8_networks.calibrate(table) | {"1.project": bad})
 
 
 def test_a_calibration_that_cannot_be_used_says_why():
@@ -301,20 +309,20 @@ def test_a_calibration_that_cannot_be_used_says_why():
         ([], "no image to calibrate with"),
     ):
         with pytest.raises(InferenceError, match=said):
-            inference.calibrate(table, None, images)
-    weights = inference.random_weights(table)
+            int8_networks.calibrate(table, None, images)
+    weights = random_weights(table)
     weights["1.depthwise"]["w"] = np.full_like(weights["1.depthwise"]["w"], 3e38)
     with pytest.raises(InferenceError, match="calibration: map 1.project is not finite everywhere"):
         huge = {**weights, "1.project": {**weights["1.project"], "w": weights["1.project"]["w"] * 1e38}}
-        inference.calibrate(table, huge)
-    ranges = inference.calibrate(table)
+        int8_networks.calibrate(table, huge)
+    ranges = int8_networks.calibrate(table)
     del ranges["2.depthwise"]
     with pytest.raises(InferenceError, match="no range of map 2.depthwise: calibrate with this network"):
         inference.prepare(table, calibration=ranges)
     with pytest.raises(InferenceError, match="a calibration is for int8, and the network is float32"):
         inference.prepare(networks.in_float(table), calibration={})
     with pytest.raises(InferenceError, match="is float32: give the table in int8"):
-        inference.quantise(networks.in_float(table))
+        int8_networks.quantise(networks.in_float(table))
 
 
 def test_a_gelu_within_a_layer_is_refused():
@@ -341,14 +349,14 @@ def test_the_command_runs_int8(capsys, monkeypatch):
 @pytest.mark.skipif(target.mode != "gpu", reason="needs a GPU: graphs and times are a GPU's")
 def test_an_int8_graph_on_a_gpu():
     table = cut(network("mobilenet_v2", 2, "NHWC", "int8", 64), "4.project")
-    calibration = inference.calibrate(table)
-    table = inference.quantise(table, None, calibration).network
+    calibration = int8_networks.calibrate(table)
+    table = int8_networks.quantise(table, None, calibration).network
     pair, alone = (inference.prepare(table, None, p, calibration=calibration) for p in (joined(table), None))
     for model in (pair, alone):
-        found = inference.compare(model, image_of(table))
+        found = comparison.compare(model, image_of(table))
         assert model.graph is not None and found.ok, str(found)
     np.testing.assert_array_equal(inference.run(pair, image_of(table)), inference.run(alone, image_of(table)))
-    measured = inference.measure(pair, compiled=False, apart=alone, rounds=3, min_seconds=0.01)
+    measured = network_timing.measure(pair, compiled=False, apart=alone, rounds=3, min_seconds=0.01)
     assert measured.apart is not None and measured.best is not None, str(measured)
-    tuned = inference.tune(cut(table, "2.project"))
+    tuned = network_timing.tune(cut(table, "2.project"))
     assert tuned.times and not tuned.failures

@@ -9,7 +9,7 @@ from test_counters import Ncu, output
 from test_records import ENVIRONMENT
 from test_setup import ROOT
 
-from dwlab import counters, own_tiles, records, report
+from dwlab import counters, own_tiles, records, report, stages
 from dwlab.layers import Fused
 
 sys.path.insert(0, str(ROOT / "benchmarks"))
@@ -113,11 +113,26 @@ def test_the_summary_says_where_formula_and_planner_are_right(tmp_path):
     assert tensor.endswith("| 1 of 2 | 0.00 to 1.00 | 1 of 2 |")
     said = "fused: the planner is within 10 % of what was asked for in 1 of 2 launches, of L2 in 1 of 2. "
     assert f"{said}Beyond, of what was asked for: fused/dwpw/tensor on DW" in summary
-    assert "(float32, NHWC, batch 32) 0.00" in summary and "All." in summary
+    assert "(float32, NHWC, batch 32) 0.00" in summary and "All." not in summary
     assert "Measured on NVIDIA H200" in summary
     each = lines_of(report.counters_table([run]))
     assert len(each) == 2 + 3
     assert f"{moved / 1e6:,.2f}" in each[3] or f"{moved / 1e6:,.2f}" in each[4]
+
+
+def test_the_tables_say_what_is_counted_and_which_stages_are_not(tmp_path):
+    run = run_of(tmp_path, [ncu_layers.row_of(task, counted_of(task)) for task in FEW[1:]])
+    wide, naive = FEW[1:]
+    others = [f"depthwise2d/{one.name}" for one in stages.stages("depthwise2d", "forward") if one != wide.stage]
+    others += [f"pointwise/{one.name}" for one in stages.stages("pointwise", "forward") if one != naive.stage]
+    for table in (report.counters_summary, report.counters_table):
+        (line,) = (line for line in table([run]).splitlines() if line.startswith("2 launches"))
+        what, without = line.split("; none of ")
+        assert what == "2 launches, on 2 layers and pairs of mobilenet_v2"
+        assert set(without.rstrip(". ").split(", ")) == set(others)
+    everywhere = {"layer": "PW 1→1@1"}
+    run = run_of(tmp_path, [ncu_layers.row_of(naive, counted_of(naive)) | everywhere])
+    assert "\n1 launch; none of pointwise/" in report.counters_summary([run])
 
 
 def test_the_planner_counts_as_right_up_to_a_tenth():
@@ -168,7 +183,8 @@ def test_the_script_counts_what_could_be_compiled_and_records_it(tmp_path, monke
     rows = run.sections["layer_counters"]
     assert [(row["stage"], row["load_requests"]) for row in rows] == [("tensor", 1_234_000), ("naive", 1_235_000)]
     assert "2 of 3 launches in 50 s" in run.notes[0]
-    assert "2 of 3 kernels are compiled" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "2 of 3 kernels are compiled" in out and "2 of 3 launches in 50 s" in out
 
 
 def test_where_nothing_compiles_or_ncu_refuses_nothing_is_recorded(tmp_path, monkeypatch, capsys):

@@ -383,17 +383,18 @@ def test_the_summary_has_the_geometric_mean_the_losses_and_the_failures(tmp_path
         row(layer="c", batch=1, us=4.0, peer=6.0, copy_bound_us=2.0, fraction_of_copy=0.5),
         row("fused", "dwpw", dtype="float16", us=44.0, peer=132.0),
     ]  # fmt: skip
-    text = report.layers_summary([recorded(tmp_path, rows, notes=["The last 2 stages were tried."])])
+    text = report.layers_summary([recorded(tmp_path, rows)])
     mean = math.exp((math.log(2) + math.log(0.5) + math.log(8)) / 3)
     large = next(line for line in text.splitlines() if line.startswith("| depthwise2d | float32 | 32 |"))
     assert large == (
-        f"| depthwise2d | float32 | 32 | 4 | {mean:.2f} | 0.50 | 8.00 | 1 | 1 | 80.0 % | 50.0 % | 80.0 % | 1 of 3 |"
+        f"| depthwise2d | float32 | 32 | 4 | 31 | {mean:.2f} | 0.50 | 8.00 | 1 | 1 | 80.0 % | 50.0 % | 80.0 % "
+        "| 1 of 3 |"
     )
-    assert "| depthwise2d | float32 | 1 | 1 | 1.50 | 1.50 | 1.50 | 0 | 0 | 50.0 % |  |  |  |" in text
-    assert "| fused/dwpw | float16 | 32 | 1 | 3.00 |" in text
+    assert "| depthwise2d | float32 | 1 | 1 | 32 | 1.50 | 1.50 | 1.50 | 0 | 0 | 50.0 % |  |  |  |" in text
+    assert "| fused/dwpw | float16 | 32 | 1 | 42 | 3.00 |" in text
     assert "Slower than the peer, 1 of 6: a (depthwise2d, float32, batch 32) 0.50." in text
     assert "DW 5×5 8@7 (depthwise2d, float32, batch 32): no stage takes it" in text
-    assert "The last 2 stages were tried." in text and "Measured on NVIDIA H200" in text
+    assert "Measured on NVIDIA H200" in text
     # The order: operators, float32 before float16, batch 1 before 32.
     assert [line.split(" | ")[2] for line in text.splitlines()[2:5]] == ["1", "32", "32"]
 
@@ -443,6 +444,65 @@ def test_the_newest_row_of_each_layer_counts_and_runs_add_up(tmp_path):
     rows, used = report.layers([old, new, other])
     assert used == [other] and report.layers([old, new, other], "NVIDIA H200")[1] == [old, new]
     assert "3" in report.layers_summary([old, new]).split("| 32 |")[1][:4]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int8"])
+def test_the_layers_that_are_missing_are_those_that_the_script_plans(tmp_path, dtype):
+    """Of each op as many as the script would measure, less those with a row at that batch; of alike ones one."""
+    planned = {}
+    for group in record_layers.plan((*record_layers.OPS, "fused/pwpw"), [dtype], report.JUDGED):
+        planned.setdefault(group.key[:2], []).append(group.problem)
+    (_, _, *others), layers = planned["depthwise2d", "forward"], planned["depthwise2d", "forward"]
+    rows = [row(layer=report.layer_text(one), dtype=dtype) for one in layers[:2]]
+    rows.append(row("pointwise", layer=report.layer_text(planned["pointwise", "forward"][0]), dtype=dtype))
+    rows.append(row("pointwise", layer="PW 1→1@1", dtype=dtype))  # of another network
+    old = recorded(tmp_path, rows, "2026-11-20T10:00:00+00:00", notes=["9 of 11 layers were not reached in 5 s."])
+    new = recorded(tmp_path, [rows[0]], notes=["10 of 11 layers were not reached in 5 s."])
+    text = report.layers_summary([old, new])
+    for said in ("not reached", "batch 1"):
+        assert said not in text and said not in report.layers_table([old, new])
+    assert f"| depthwise2d | {dtype} | 32 | 2 | {len(others)} |" in text
+    assert f"| pointwise | {dtype} | 32 | 2 | {len(planned['pointwise', 'forward']) - 1} |" in text
+    none = {f"fused/{path}, {len(planned['fused', path])} ({dtype} batch 32)" for path in ("dwpw", "pwdw", "pwpw")}
+    (line,) = (line for line in text.splitlines() if line.startswith("None is measured of "))
+    assert set(line.removeprefix("None is measured of ").rstrip(". ").split("; ")) == none
+    both = report.layers_summary([old, recorded(tmp_path, [row(layer="b", batch=1, dtype=dtype)])])
+    assert f"| depthwise2d | {dtype} | 1 | 1 | {len(layers)} |" in both
+    assert f"pointwise, {len(planned['pointwise', 'forward'])} ({dtype} batch 1)" in both
+    assert f"fused/pwpw, {len(planned['fused', 'pwpw'])} ({dtype} batch 1, {dtype} batch 32)" in both
+
+
+def test_how_many_stages_were_timed_for_a_row_and_in_which_layouts(tmp_path):
+    """By the run that the row is from, of this problem alone."""
+    small = dataclasses.replace(LAYER, layout="NHWC")
+    pair = Fused(small, Pointwise(1, 4, 8, 5, 6, layout="NHWC"))
+    large = dataclasses.replace(small, N=2)
+
+    def of(problem, layer):
+        return row(problem.op, problem.main_path, layer, problem.N, problem=records.describe_problem(problem))
+
+    def timed_by(stage, problem):
+        one = record_layers.measured(NAIVE, small, timed(900.0), MACHINE, ["a x"])
+        where = {"op": problem.op, "path": problem.main_path, "problem": records.describe_problem(problem)}
+        return dataclasses.replace(one, stage=stage, **where)
+
+    def run_of(date, rows, *made):
+        environment = ENVIRONMENT | {"date": f"2026-11-{date}T10:00:00+00:00"}
+        return records.read_run(records.write(tmp_path, made, environment, CEILINGS, sections={"layers": rows}))
+
+    other = Fused(*(dataclasses.replace(one, layout="NCHW") for one in (pair.first, pair.second)))
+    old = run_of(
+        20, [of(small, "a"), of(large, "a"), of(pair, "b")], timed_by("naive", small), timed_by("wide", small),
+        timed_by("naive", large), timed_by("naive", dataclasses.replace(large, layout="NCHW")),
+        timed_by("naive", pair), timed_by("tensor", other),
+    )  # fmt: skip
+    start = "A row has the fastest of our stages that were timed for it: "
+    for table in (report.layers_summary, report.layers_table):
+        assert f"{start}2 in NHWC (1 row), 1 in NCHW and NHWC (1 row), 2 in NCHW and NHWC (1 row).  " in table([old])
+    new = run_of(21, [of(small, "a")], timed_by("wide", small))
+    again = report.layers_summary([old, new])  # what the old run timed for "a" at batch 1 is no longer shown
+    assert f"{start}1 in NCHW and NHWC (1 row), 2 in NCHW and NHWC (1 row), 1 in NHWC (1 row).  " in again
+    assert start not in report.layers_summary([run_of(22, [of(small, "a")])])
 
 
 def test_without_records_a_sentence_says_what_to_do(tmp_path):

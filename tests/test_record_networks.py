@@ -12,12 +12,14 @@ import pytest
 from test_benchmarks import script
 from test_records import CEILINGS, ENVIRONMENT
 
-from dwlab import energy, inference, networks, peers, records, report, target
+from dwlab import energy, inference, network_timing, networks, peers, records, report, target
 from dwlab.energy import Energy
 from dwlab.layers import Fused
+from dwlab.network_timing import Measured, Tuned
 from dwlab.peers import Peer
 from dwlab.records import RecordError
 from dwlab.timing import Timing
+from dwlab.weights import random_weights
 
 record_networks = script("record_networks")
 on_interpreter = pytest.mark.skipif(target.mode == "gpu", reason="runs on the interpreter; a GPU has the script itself")
@@ -128,21 +130,21 @@ def test_nothing_is_timed_while_torch_compile_runs_anywhere(monkeypatch):
 def made(monkeypatch):
     """A network of five layers on the interpreter; times, peers and energies are given, all else is real."""
     torch = pytest.importorskip("torch", reason="PyTorch is not installed: networks run with it")
-    from test_inference import tiny
+    from small_networks import tiny
 
     network = dataclasses.replace(tiny(), name="mobilenet_v2")
     monkeypatch.setattr(record_networks.Group, "network", lambda self, batch: small(network, batch))
     times = {}
-    for stage, problem in inference.candidates(network, 1):
+    for stage, problem in network_timing.candidates(network, 1):
         times[problem] = {stage.id: 1.0 if hasattr(problem, "first") else 2.0}
-    monkeypatch.setattr(inference, "tune", lambda made, last: inference.Tuned(rebatched(times, made.batch), {}))
+    monkeypatch.setattr(network_timing, "tune", lambda made, last: Tuned(rebatched(times, made.batch), {}))
     graphs = iter(itertools.cycle([50.0, 40.0]))
-    monkeypatch.setattr(inference, "time_graph", lambda graph, **how: timing_of(next(graphs)))
+    monkeypatch.setattr(peers, "time_graph", lambda graph, **how: timing_of(next(graphs)))
     ran = (Peer("PyTorch eager", "eager", timing_of(120.0)), Peer("PyTorch other", "other", failure="no memory"))
-    monkeypatch.setattr(inference, "measure", lambda model, compiled, **how: inference.Measured(timing_of(40.0), ran))
+    monkeypatch.setattr(network_timing, "measure", lambda model, compiled, **how: Measured(timing_of(40.0), ran))
     monkeypatch.setattr(energy, "of_graph", lambda graph, per_launch, seconds: energy_of(graph, per_launch, seconds))
-    monkeypatch.setattr(inference, "peer_graph", lambda model, name: contextlib.nullcontext((name, None)))
-    monkeypatch.setattr(inference, "compile_candidates", lambda *given: 0)
+    monkeypatch.setattr(network_timing, "peer_graph", lambda model, name: contextlib.nullcontext((name, None)))
+    monkeypatch.setattr(network_timing, "compile_candidates", lambda *given: 0)
     for name in ("init", "synchronize", "empty_cache"):
         monkeypatch.setattr(torch.cuda, name, lambda: None)
     return types.SimpleNamespace(network=network, ran=ran, torch=torch)
@@ -188,8 +190,8 @@ def test_a_model_whose_kernels_overlap_is_timed_one_after_the_other_too(made, mo
         return models | {"fused": dataclasses.replace(models["fused"], port="begin", early=2, plain="plain")}
 
     monkeypatch.setattr(record_networks, "prepare", overlapped)
-    times = inference.time_graph
-    monkeypatch.setattr(inference, "time_graph", lambda graph, **how: timing_of(44.0) if graph else times(graph))
+    times = peers.time_graph
+    monkeypatch.setattr(peers, "time_graph", lambda graph, **how: timing_of(44.0) if graph else times(graph))
     last = measured(1, energy=None)[1][1]
     assert (last["fused_us"], last["fused_plain_us"], last["fused_launches"]) == (
         40, 44, "overlapped from the beginning"
@@ -226,10 +228,10 @@ def test_a_network_is_checked_timed_and_recorded(made, batch, tmp_path):
 @on_interpreter
 def test_where_no_pair_pays_there_is_no_fused_model(made, monkeypatch):
     slow = {}
-    for stage, problem in inference.candidates(made.network, 1):
+    for stage, problem in network_timing.candidates(made.network, 1):
         slow[problem] = {stage.id: 9.0 if hasattr(problem, "first") else 2.0}
-    tuned = inference.Tuned(slow, {"a on b": "it spills", "c on d": "too"})
-    monkeypatch.setattr(inference, "tune", lambda network, last: tuned)
+    tuned = Tuned(slow, {"a on b": "it spills", "c on d": "too"})
+    monkeypatch.setattr(network_timing, "tune", lambda network, last: tuned)
     sent = measured(1, energy=None)
     (note,) = (value for kind, value in sent if kind == "note")
     assert note == "mobilenet_v2, batch 1, float32: not timed: a on b: it spills, and 1 more."
@@ -245,7 +247,7 @@ def test_a_wrong_network_has_no_time(made, monkeypatch, batch):
 
     def spoiled(network, weights=None, given=None, **how):
         model = real(network, weights, given, **how)
-        weights = inference.random_weights(network)
+        weights = random_weights(network)
         weights["1.project"]["b"][3] += 0.5
         return model if given is None else dataclasses.replace(real(network, weights, given, **how),
                                                                weights=model.weights)  # fmt: skip
@@ -287,7 +289,7 @@ def test_a_failure_is_a_row_and_no_end(made, monkeypatch, capsys):
     def fails(network, last):
         raise RuntimeError("out of\nmemory")
 
-    monkeypatch.setattr(inference, "tune", fails)
+    monkeypatch.setattr(network_timing, "tune", fails)
     assert measured(1) == [("row", {
         "network": "mobilenet_v2", "batch": 1, "dtype": "float32", "layout": "NHWC",
         "resolution": made.network.resolution, "failure": "RuntimeError: out of memory",
@@ -321,7 +323,7 @@ def in_threads(work):
 @pytest.mark.parametrize("compiled", [False, True])
 def test_processes_take_turns_until_all_is_measured(made, monkeypatch, compiled):
     ahead = []
-    monkeypatch.setattr(inference, "compile_peers", lambda network, weights: ahead.append(network.batch))
+    monkeypatch.setattr(network_timing, "compile_peers", lambda network, weights: ahead.append(network.batch))
     said = []
     found = record_networks.collect(
         [GROUP], OPTIONS | {"compiled": compiled}, lambda: 100.0, said.append, in_threads(record_networks.work)
@@ -377,7 +379,7 @@ def test_a_process_says_why_it_ends(made, monkeypatch, capsys):
     def fails(*given):
         raise ValueError("no compiler")
 
-    monkeypatch.setattr(inference, "compile_candidates", fails)
+    monkeypatch.setattr(network_timing, "compile_candidates", fails)
     found = record_networks.collect(
         [GROUP], OPTIONS, lambda: 100.0, lambda text: None, in_threads(record_networks.work)
     )
@@ -415,7 +417,7 @@ def test_the_summary_has_times_energies_and_losses(tmp_path):
         row(batch=1, **ENERGY), row(speedup=0.5), row("xception", failure="WRONG: apart: no", speedup=8.0),
         row("xception", 1, "float16", fused_us=None, energy_failure="EnergyError: none"),
     ]  # fmt: skip
-    text = report.networks_summary([recorded(tmp_path, rows, notes=["one note"])])
+    text = report.networks_summary([recorded(tmp_path, rows)])
     lines = text.splitlines()
     assert lines[2] == (
         "| mobilenet_v1 | float32 | 1 | 60.00 | 50.00 | 6 | 2.11 eager | 100.0 | 2.00 | 2.000 | 5.000 | 2.50 | won |"
@@ -425,7 +427,7 @@ def test_the_summary_has_times_energies_and_losses(tmp_path):
     assert "windows of 2.0 to 2.2 s" in text or "windows of 2.1 to 2.2 s" in text
     assert "at rest the GPU took 110 to 114 W" in text and "No energy of xception (float16" in text
     assert "2.00 (float32, batch 1, 1 networks); 2.00 (float32, batch 32, 2 networks)" in text  # of 0.5 and 8: 2
-    assert "one note" in text and "Measured on NVIDIA H200" in text
+    assert "Measured on NVIDIA H200" in text
     assert report.tables([])["networks/summary"]() == (
         "No networks are recorded. On a GPU: `python benchmarks/record_networks.py`.\n"
     )
@@ -447,6 +449,44 @@ def test_the_summary_says_what_starting_early_saves(tmp_path):
         start + "save 3.2 to 20.0 % of the time in 2 of 3 networks."
     ]  # fmt: skip
     assert said(row() | late) == [start + "are no faster in any of 1 networks."]
+
+
+def test_networks_without_a_row_are_named_not_what_a_run_did_not_reach(tmp_path):
+    old = recorded(tmp_path, [row(name) for name in report.JUDGED], "2026-11-20T10:00:00+00:00",
+                   notes=["3 of 8 networks were not reached: xception float32 batch 1."])  # fmt: skip
+    assert "ot measured" not in report.networks_summary([old]) and "reached" not in report.networks_summary([old])
+    new = recorded(tmp_path, [row(batch=1), row("xception", 1), row("mobilenet_v2", 32, "float16")])
+    (line,) = (one for one in report.networks_summary([old, new]).splitlines() if one.startswith("Not measured"))
+    assert line == (
+        "Not measured, 9 of 16: mobilenet_v2, proxylessnas (float32, batch 1); mobilenet_v1, mobilenet_v2, xception, "
+        "proxylessnas (float16, batch 1); mobilenet_v1, xception, proxylessnas (float16, batch 32).  "
+    )
+
+
+def test_the_summary_says_for_which_networks_torch_compile_was_timed(tmp_path):
+    """By what any run has timed, of the same version; int8 stands beside float16."""
+
+    def way(network, batch, dtype, how="torch.compile", version="2.11", failure=""):
+        name, time = f"PyTorch {version} {how}, NCHW", None if failure else {"median_us": 100.0}
+        shape = {"network": network, "N": batch}
+        return {"name": name, "way": name, "failure": failure, "dtype": dtype, "shape": shape, "time": time}
+
+    def said(*ways):
+        rows = [row(), row(batch=1), row("xception", dtype="int8", peer_dtype="float16")]
+        before = recorded(tmp_path, [row()], "2026-11-20T10:00:00+00:00", peers=ways)
+        text = report.networks_summary([before, recorded(tmp_path, rows, notes=["torch.compile was not tried."])])
+        return [line.strip() for line in text.splitlines() if "torch.compile" in line]
+
+    start = "torch.compile is among PyTorch's ways for "
+    assert said() == [f"{start}none."]
+    assert said(way("mobilenet_v1", 32, "float32")) == [f"{start}1 of 3: mobilenet_v1 (float32, batch 32)."]
+    assert said(way("mobilenet_v1", 1, "float32"), way("xception", 32, "float16")) == [
+        f"{start}2 of 3: mobilenet_v1 (float32, batch 1); xception (int8, batch 32)."
+    ]  # fmt: skip
+    assert said(
+        way("mobilenet_v1", 32, "float32", "eager"), way("mobilenet_v1", 32, "float32", version="2.10"),
+        way("mobilenet_v1", 32, "float16"), way("mobilenet_v1", 1, "float32", failure="it does not run"),
+    ) == [f"{start}none."]  # fmt: skip
 
 
 def test_the_newest_row_of_each_network_counts(tmp_path):
@@ -528,6 +568,7 @@ def test_the_command_writes_what_was_found_and_shows_it(on_a_gpu, tmp_path, caps
     given = ["--network", "mobilenet_v1", "--dtype", "float32", "--energy", "--window", "1.5", "--compiled"]
     assert record_networks.main([str(tmp_path / "new"), *given]) == 0
     out = capsys.readouterr().out
+    assert "1 of 2 networks were not reached: x." in out
     assert "apart 60.0 µs, fused 50.0 µs (6 pairs)" in out and "| mobilenet_v1 | float32 | 1 | 60.00 |" in out
     (run,) = records.load_runs(tmp_path / "new")
     assert {one.stage for one in run.measurements} == {"apart", "fused"} and run.sections["networks"]

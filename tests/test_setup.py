@@ -1,7 +1,9 @@
 """The set-up: what the files promise each other, and what `make lab` and `make test` do and say on many machines."""
 
+import ast
 import contextlib
 import errno
+import graphlib
 import json
 import os
 import re
@@ -185,6 +187,22 @@ def test_the_readmes_map_names_every_room():
     ignored = {"__pycache__"}
     rooms = {p.name + "/" * p.is_dir() for p in (ROOT / "dwlab").iterdir() if p.name not in ignored}
     assert rooms - named == set()
+
+
+def test_rooms_import_each_other_one_way():
+    """What a room imports never comes back to it, at its top or when a function is called; but for types alone."""
+    imports: dict[str, set[str]] = {}
+    for path in (ROOT / "dwlab").rglob("*.py"):
+        room = path.relative_to(ROOT / "dwlab").parts[0].removesuffix(".py")
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        types = [node for node in ast.walk(tree) if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)]
+        skipped = {inside for node in types for inside in ast.walk(node)}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ImportFrom) and node not in skipped and node.module.split(".")[0] == "dwlab":
+                rooms = node.module.split(".")[1:2] or [one.name for one in node.names]
+                imports.setdefault(room, set()).update(set(rooms) - {room})
+    assert {"selection", "weights", "torch_networks"} <= imports["inference"]
+    tuple(graphlib.TopologicalSorter(imports).static_order())  # raises CycleError, which names the rooms in a circle
 
 
 def test_the_readme_lists_every_lesson():

@@ -1,0 +1,350 @@
+"""Networks run by the kernels beside PyTorch with the same weights: each step on its own input, and the whole.
+
+A step may be off by what rounding explains, the bound of dwlab.references; kernels of int8 are held against integers
+bit by bit. The whole is held against float64: it may be off by some times what PyTorch is in the same storage type, in
+int8 by some times what PyTorch is in floating point with filters and maps rounded to the same steps.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from dwlab import inference, networks, quantisation, records
+from dwlab.images import random_image
+from dwlab.inference import Model, Step
+from dwlab.networks import INPUT, Network
+from dwlab.quantisation import HIGH, LOW
+from dwlab.torch_networks import (
+    activated,
+    activation_of,
+    float_type,
+    forward,
+    in_integers,
+    linear_part,
+    nchw,
+    pytorch,
+    real,
+    same_precision,
+)
+from dwlab.weights import as_tensors
+
+AGREEMENT = 8
+"""Random images for which `python -m dwlab infer` counts equal classes of an int8 network on a GPU."""
+
+WITHIN = 8.0
+"""How many times as far from float64 as PyTorch, in the same storage type, a whole network's output may be.
+
+Three products of tf32 in the place of one of float32 lose up to four roundings, not one; twice that is allowed."""
+
+WITHIN_INT8 = 1.5
+"""How many times as far from float64 an int8 network's output may be as PyTorch's in floating point, with every filter
+and map rounded to the same steps. Both make the same roundings but for sums that lie between two steps, which come out
+now as the one, now as the other; what such a step changes is noise of the same size. A factor or zero point that is not
+its maps' own shifts a whole map instead, by many times what is rounded."""
+
+LOST_INT8 = 0.25
+"""From here on an int8 network computes something else, however right its kernels: its error, and that of the way with
+rounded maps, over the standard deviation of an image's outputs. Its scales are then no use: the calibration's images
+were not like this one, or 8 bits are too few."""
+
+_UNIT = 2.0**-24  # float32's rounding
+
+_HALF_UNIT, _HALF_LEAST = 2.0**-11, 2.0**-25  # float16's: relative, and half of its smallest step
+
+
+@dataclass(frozen=True)
+class Compared:
+    """One step's output beside PyTorch's in float64 from the same input. error: the greatest difference.
+
+    of_allowed: the greatest fraction of what rounding explains (the bound of dwlab.references); above 1 it is wrong. Of
+    kernels of int8 nothing is allowed: the error is in steps, of_allowed 0 or infinite.
+    """
+
+    layers: tuple[str, ...]
+    runner: str
+    error: float
+    of_allowed: float
+
+    @property
+    def ok(self) -> bool:
+        """Whether rounding explains it; NaN is not explained."""
+        return self.of_allowed <= 1
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A model beside PyTorch with the same weights. steps: each on its own input.
+
+    error, torch_error: |y - float64's| / |float64's| (2-norms) of the whole network's output, ours and PyTorch's in the
+    same storage type. reused: whether the output with shared memory is the same, bit by bit, as with none. same_class:
+    of a classifier, for how many of the `images` ours and float64's have the same greatest class. int8: kernels are
+    held to integers bit by bit, float64's is the network that is not quantised, error the root mean square over the
+    standard deviation of an image's outputs, and torch_error that of PyTorch in floating point, with filters and maps
+    rounded to the same steps.
+    """
+
+    network: str
+    steps: tuple[Compared, ...]
+    error: float
+    torch_error: float
+    reused: bool
+    same_class: int | None
+    images: int
+    int8: bool = False
+
+    @property
+    def ok(self) -> bool:
+        """Each step explained by rounding, and the whole as near to float64 as `near` allows."""
+        return near(self.error, self.torch_error, self.int8) and self.reused and all(step.ok for step in self.steps)
+
+    def worst(self) -> Compared:
+        """The step that is farthest off, of what is allowed; NaN first."""
+        return max(self.steps, key=lambda step: math.inf if math.isnan(step.of_allowed) else step.of_allowed)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON; null for numbers that are none."""
+
+        def number(value: float) -> float | None:
+            return value if math.isfinite(value) else None
+
+        steps = [
+            {"layers": list(one.layers), "run_by": one.runner, "error": number(one.error),
+             "of_allowed": number(one.of_allowed), "ok": one.ok}
+            for one in self.steps
+        ]  # fmt: skip
+        return {
+            "ok": self.ok, "error": number(self.error), "torch_error": number(self.torch_error),
+            "same_memory": self.reused, "same_class": self.same_class, "images": self.images, "steps": steps,
+        }  # fmt: skip
+
+    def summary(self) -> str:
+        """Two sentences."""
+        worst = self.worst()
+        wrong = [step for step in self.steps if not step.ok]
+        steps = (
+            f"{len(wrong)} of {len(self.steps)} steps are wrong, first {' + '.join(wrong[0].layers)} "
+            f"({wrong[0].runner})"
+            if wrong
+            else f"All {len(self.steps)} steps agree with PyTorch in float64 within rounding, the farthest "
+            f"({' + '.join(worst.layers)}) at {worst.of_allowed:.0%} of what is allowed"
+        )
+        whole = f"from the image to the output ours is off by {self.error:.1e}, PyTorch by {self.torch_error:.1e}"
+        if self.int8:
+            if not wrong:
+                steps = f"Every int8 kernel equals the integers bit by bit, all {len(self.steps)} steps are right"
+            whole = (
+                f"from the image to the output int8 is off by {self.error:.1%} of the outputs' standard deviation, "
+                f"PyTorch with maps and filters rounded to the same steps by {self.torch_error:.1%} (allowed: "
+                f"{WITHIN_INT8:g} times that, and {LOST_INT8:.0%})"
+            )
+        memory = "" if self.reused else "; with shared memory the output is another, which is a fault"
+        same = "" if self.same_class is None else f", the same class in {self.same_class} of {self.images}"
+        return f"{steps}. {whole[0].upper()}{whole[1:]}{same}{memory}."
+
+    def __str__(self) -> str:
+        rows = [
+            [" + ".join(one.layers), one.runner, f"{one.error:.1e}", f"{one.of_allowed:.1%}", "" if one.ok else "wrong"]
+            for one in self.steps
+        ]
+        head = ["layers", "run by", "error", "of allowed", ""]
+        return f"{self.summary()}\n\n{records.columns(head, rows, (0, 1))}"
+
+
+def compare(model: Model, image: Any) -> Comparison:
+    """The model beside PyTorch with the same weights, step by step and as a whole; see Comparison.
+
+    Runs the model once more with memory of its own for every map. image: as `run` takes it.
+    """
+    network = model.network
+    shared = inference.run(model, image)
+    ports = (model.port,) if model.port else ()
+    twin = model if model.kept else inference.built(network, model.weights, model.steps, True, model.quantised, ports)
+    alone = inference.run(twin, image)
+    torch = pytorch()
+    exact = _exact(twin)
+    compared = _compared if model.quantised is None else _compared_in_int8
+    with torch.inference_mode(), same_precision():
+        rows = tuple(compared(twin, step, exact) for step in twin.steps)
+    error, torch_error, same = _whole(twin, alone, image)
+    unchanged = bool(np.array_equal(shared, alone, equal_nan=True))
+    int8 = model.quantised is not None
+    return Comparison(network.name, rows, error, torch_error, unchanged, same, network.batch, int8)
+
+
+def whole(model: Model, image: Any) -> tuple[float, float, int | None]:
+    """The model's output beside PyTorch's in float64: (error, torch_error, same_class), as a Comparison has them."""
+    return _whole(model, inference.run(model, image), image)
+
+
+def agreement(model: Model, images: int = AGREEMENT, seed: int = 1) -> tuple[int, int]:
+    """(how many have the same greatest class, of how many): random images by the model, and by PyTorch in float64."""
+    found, done = 0, 0
+    while done < images:
+        found += whole(model, random_image(model.network, seed + done))[2] or 0
+        done += model.network.batch
+    return found, done
+
+
+def _whole(model: Model, y: np.ndarray, image: Any) -> tuple[float, float, int | None]:
+    """`whole` of the output y that the model has just given for the image."""
+    torch, network = pytorch(), model.network
+    if model.quantised is not None:
+        return _whole_in_int8(model, y, image)
+    exact, dtype, start = _exact(model), getattr(torch, network.dtype), nchw(network, model.maps[INPUT])
+    with torch.inference_mode(), same_precision():
+        truth = forward(network, exact, start.double())
+        # In float16 the CPU sums otherwise than a GPU: there PyTorch computes in float32, and each map is rounded.
+        plain = torch.float32 if start.device.type == "cpu" else dtype
+        given = {layer: {name: one.to(plain) for name, one in own.items()} for layer, own in exact.items()}
+        theirs = forward(network, given, start.to(plain), stored=dtype)
+    scale = float(truth.norm()) or 1.0
+    ours = torch.from_numpy(y).to(start.device).double()
+    same = int((ours.argmax(1) == truth.argmax(1)).sum()) if truth.ndim == 2 else None
+    return float((ours - truth).norm()) / scale, float((theirs.double() - truth).norm()) / scale, same
+
+
+def _whole_in_int8(model: Model, y: np.ndarray, image: Any) -> tuple[float, float, int | None]:
+    torch, plain = pytorch(), networks.in_float(model.network)
+    device = model.maps[INPUT].device
+    start = torch.as_tensor(image).to(device).reshape(nchw(model.network, model.maps[INPUT]).shape)
+    with torch.inference_mode(), same_precision():
+        exact = as_tensors(plain, model.weights, torch.float64, str(device))
+        truth = forward(plain, exact, start.double()).flatten(1)
+        theirs = _rounded(model, plain, start.float()).flatten(1)
+    ours = torch.from_numpy(y).to(device).double().flatten(1)
+    spread = float(truth.std(1).mean()) or 1.0
+    errors = (float((one.double() - truth).square().mean().sqrt()) / spread for one in (ours, theirs))
+    same = int((ours.argmax(1) == truth.argmax(1)).sum()) if y.ndim == 2 else None
+    return *errors, same
+
+
+def _rounded(model: Model, plain: Network, start: Any) -> Any:
+    """The network in float32 by PyTorch, filters and maps rounded to the steps of int8, by their scales alone.
+
+    Of the integers, factors and zero points that the kernels are given it takes nothing.
+    """
+    torch, scales, device = pytorch(), model.quantised.scales, str(model.maps[INPUT].device)
+
+    def stored(name: str, map: Any) -> Any:
+        scale = scales[name]
+        if scale is None:
+            return map.half().float()
+        return scale.scale * (torch.round(map / scale.scale).clamp(LOW - scale.zero, HIGH - scale.zero))
+
+    given = as_tensors(plain, model.weights, torch.float32, device)
+    for layer, own in given.items():
+        if plain.layer(layer).planned:
+            q, steps = quantisation.of_filters(own["w"].cpu().numpy(), 0)
+            filters = (q * steps.reshape(-1, *[1] * (q.ndim - 1))).astype(np.float32)
+            given[layer] = {**own, "w": torch.from_numpy(filters).to(device)}
+        else:
+            given[layer] = {name: one.half().float() for name, one in own.items()}
+    return forward(plain, given, stored(INPUT, start), stored=stored)
+
+
+def near(error: float, torch_error: float, int8: bool = False) -> bool:
+    """Whether a network's output is as near to float64 as WITHIN times PyTorch's in the same storage type.
+
+    int8: WITHIN_INT8 times that of PyTorch with rounded maps, and both nearer than LOST_INT8.
+    """
+    if int8:
+        return error <= WITHIN_INT8 * torch_error and max(error, torch_error) < LOST_INT8
+    return error <= WITHIN * torch_error + 4 * _UNIT
+
+
+def _exact(model: Model) -> dict[str, dict[str, Any]]:
+    """The weights as they are stored, in float64; of an int8 network as PyTorch's part of it has them."""
+    dtype, device = float_type(model.network), str(model.maps[INPUT].device)
+    return {
+        layer: {name: tensor.double() for name, tensor in own.items()}
+        for layer, own in as_tensors(model.network, model.weights, dtype, device).items()
+    }
+
+
+def _compared(model: Model, step: Step, exact: Mapping[str, Mapping[str, Any]]) -> Compared:
+    """One step's output beside what PyTorch makes in float64 of the same input."""
+    torch, network = pytorch(), model.network
+    x, y = (nchw(network, model.maps[name]).double() for name in (step.x, step.y))
+    r = nchw(network, model.maps[step.r]).double() if step.r else None
+    error = torch.zeros_like(x)
+    for name in step.layers:
+        problem, own = network.layer(name).problem, exact.get(name, {})
+        twice = step.runner == "PyTorch"
+        x, error = _bounded(problem, x, error, own.get("w"), own.get("b"), r if name == step.y else None, twice)
+    off = (y - x).abs()
+    off = torch.where((y == x) & torch.isinf(y), torch.zeros_like(off), off)  # both overflowed: what float16 does
+    worst = off / error
+    return Compared(step.layers, step.runner, float(off.max()), float(worst.max()))
+
+
+def _compared_in_int8(model: Model, step: Step, exact: Mapping[str, Mapping[str, Any]]) -> Compared:
+    """One step of an int8 network: a layer against the integers, an operation against float64 of what they stand for.
+
+    What an operation stores as int8 may be any that a value within its error is rounded to.
+    """
+    torch, network, scales = pytorch(), model.network, model.quantised.scales
+    x, y = (nchw(network, model.maps[name]) for name in (step.x, step.y))
+    r = nchw(network, model.maps[step.r]) if step.r else None
+    if network.layer(step.y).planned:
+        own = as_tensors(network, model.weights, torch.float16, str(x.device), model.quantised.parameters)
+        for name in step.layers:
+            x = in_integers(network.layer(name).problem, x, own[name], r if name == step.y else None)
+        off = float((y.double() - x.double()).abs().max())
+        return Compared(step.layers, step.runner, off, 0.0 if off == 0 else math.inf)
+    problem, own, scale = replace(network.layer(step.y).problem, dtype="float16"), exact.get(step.y, {}), scales[step.y]
+    if network.layer(step.y).note == networks.SIX:
+        problem = replace(problem, activation="relu6")
+    x, given = real(x, scales[step.x]).double(), scales[step.x]
+    r = None if r is None else real(r, scales[step.r]).double()
+    error = torch.zeros_like(x) if given is None else _HALF_UNIT * x.abs() + _HALF_LEAST
+    z, allowed = _bounded(problem, x, error, own.get("w"), own.get("b"), r, True)
+    if scale is None:
+        off = (y.double() - z).abs()
+        return Compared(step.layers, step.runner, float(off.max()), float((off / allowed).max()))
+    step_, low, high = scale.scale, *((end - scale.zero) * scale.scale for end in (-128, 127))
+    off = (real(y, scale).double() - z.clamp(low, high)).abs()
+    allowed = step_ / 2 + allowed + 8 * _UNIT * z.abs()
+    return Compared(step.layers, step.runner, float(off.max()), float((off / allowed).max()))
+
+
+def _bounded(
+    problem: networks.Problem, x: Any, error: Any, w: Any, b: Any, r: Any, twice: bool = False
+) -> tuple[Any, Any]:
+    """(y, how far a kernel's y may be off) of a layer in float64, for an x that may be off by `error`.
+
+    twice: what is stored in 16 bits may be rounded before the bias is added, too, as PyTorch does with a convolution.
+
+    The bound is that of dwlab.references: sums of n terms in float32 in any order, 2 + min(n, 8·sqrt(n)) roundings of
+    the sum of their absolute values; then what activation and residual do to it, and the rounding of what is stored.
+    """
+    torch = pytorch()
+    z = linear_part(problem, x, w, b)
+    absolute: list[Any] = [None, None]
+    if w is None and getattr(problem, "op", "") != "mean":
+        size, n = z.abs(), 0
+    else:
+        absolute = [None if one is None else one.abs() for one in (w, b)]
+        size = linear_part(problem, x.abs() + error, *absolute)
+        n = (problem.H * problem.W if problem.op == "mean" else math.prod(w.shape[1:])) + (b is not None)
+    allowed = (2 + min(n, 8 * math.sqrt(n))) * _UNIT * size
+    if bool(error.any()):
+        allowed = allowed + linear_part(problem, error, absolute[0])
+    activation = activation_of(problem)
+    y = activated(z, activation)
+    if activation == "gelu":  # it is at most 1.13 times as steep as its argument, and its erf is rounded too
+        allowed = 1.13 * allowed + 8 * _UNIT * y.abs()
+    if r is not None:
+        y = y + r
+        allowed = allowed + _UNIT * (y.abs() + r.abs())
+    allowed = allowed + float(np.finfo(np.float32).tiny)
+    if problem.dtype == "float16":  # stored, or between fused layers maybe
+        if twice and b is not None:
+            allowed = allowed + _HALF_UNIT * linear_part(problem, x, w).abs() + _HALF_LEAST
+        allowed = allowed + _HALF_UNIT * (y.abs() + allowed) + _HALF_LEAST
+        y = torch.where(y.abs() >= 65520, torch.copysign(torch.full_like(y, math.inf), y), y)
+    return y, allowed

@@ -1,0 +1,96 @@
+"""``python -m dwlab infer``: a network run by the kernels, checked, on a GPU timed; and what a picture shows."""
+
+from __future__ import annotations
+
+import json
+from argparse import Namespace
+from typing import Any
+
+import numpy as np
+
+from dwlab import (
+    comparison,
+    images,
+    inference,
+    int8_networks,
+    network_timing,
+    networks,
+    records,
+    selection,
+    target,
+    timing,
+)
+from dwlab.networks import InferenceError
+from dwlab.weights import load_weights, random_weights
+
+SIMULATED_RESOLUTION = 32
+"""Pixels that a network is run with in simulated mode if none are given: seconds on dwlab.simt."""
+
+
+def main(options: Namespace) -> int:
+    """Checks a network, classifies an image if one is given, times it on a GPU."""
+    on_gpu = target.mode == "gpu"
+    resolution = options.resolution or (images.CROP if on_gpu else SIMULATED_RESOLUTION)
+    if options.resolution is not None and options.resolution < 1:
+        raise InferenceError(f"--resolution {options.resolution}: it is a number of pixels, at least 1")
+    network = networks.network(options.network, options.batch, options.layout, options.dtype, resolution)
+    if options.energy and not on_gpu:
+        raise InferenceError("--energy: the simulated GPU uses none; it is measured on a GPU")
+    if options.image and not options.weights:
+        raise InferenceError("--image without --weights: random weights know no classes; give a file of weights too")
+    if options.image and network.layers[0].problem.C != 3:
+        raise InferenceError(f"{network.name} is feed-forward blocks alone: there is no image to classify")
+    weights = load_weights(network, options.weights) if options.weights else random_weights(network)
+    image = images.random_image(network)
+    if options.image:
+        image = np.broadcast_to(images.load_image(options.image, resolution), image.shape).copy()
+    calibration = None
+    if network.dtype == "int8":
+        calibration = int8_networks.calibrate(network, weights, image[:1] if options.image else None)
+        network = int8_networks.quantise(network, weights, calibration).network
+    tuned = network_timing.tune(network) if on_gpu and options.tune else None
+    times = None if tuned is None else tuned.times
+    pieces = selection.partition(network, "present" if on_gpu else "h200", times=times) if options.fused else None
+    model = inference.prepare(network, weights, pieces, times=times, calibration=calibration, overlap=options.overlap)
+    compared = comparison.compare(model, image)
+    found: dict[str, Any] = {
+        "network": network.name, "batch": network.batch, "layout": network.layout, "dtype": network.dtype,
+        "resolution": resolution, "mode": target.mode,
+        "steps": [{"layers": list(step.layers), "run_by": step.runner} for step in model.steps],
+        "launches": None if model.graph is None else model.order, "tried_us": dict(model.tried),
+        "check": compared.to_dict(),
+    }  # fmt: skip
+    if network.dtype == "int8" and on_gpu and compared.same_class is not None:
+        found["same_class"] = dict(zip(("equal", "of"), comparison.agreement(model), strict=True))
+    if options.image:
+        found["classes"] = images.classes(inference.run(model, image)[:1])[0]
+    if tuned is not None:
+        found["not_timed"] = dict(tuned.failures)
+    energy = None
+    if on_gpu:
+        apart = None
+        if network.dtype == "int8" and any(len(step.layers) > 1 for step in model.steps):
+            apart = inference.prepare(network, weights, times=times, calibration=calibration, overlap=options.overlap)
+        measured = network_timing.measure(model, compiled=options.compile, apart=apart)
+        found["times"] = measured.to_dict()
+        if options.energy:
+            from dwlab import energy as room
+
+            energy = room.of_graph(model.graph, per_launch=network.batch)
+            found["energy"] = energy.to_dict()
+    if options.json:
+        print(json.dumps(found, indent=1, ensure_ascii=False))
+        return 0 if compared.ok else 1
+    print(f"{model}\n\n{compared.summary()}")
+    if "same_class" in found:
+        same = found["same_class"]
+        print(f"Of {same['of']} random images {same['equal']} have the same greatest class as in floating point.")
+    for what, why in found.get("not_timed", {}).items():
+        print(f"not timed: {what}: {why}")
+    if options.image:
+        print("\n" + records.columns(["class of ImageNet-1k", "probability"],
+                                     [[str(one), f"{likely:.1%}"] for one, likely in found["classes"]]))  # fmt: skip
+    print(f"\n{measured}" if on_gpu else f"\n{timing.SIMULATED[0].upper()}{timing.SIMULATED[1:]}")
+    if energy is not None:
+        print(f"\n{energy}")
+    return 0 if compared.ok else 1

@@ -1,0 +1,276 @@
+"""Times of networks: a model beside PyTorch's ways for the same, and single kernels, by which stages are chosen.
+
+`measure` times whole networks, each as one CUDA graph; `tune` each layer and pair by the stages that may run it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from dwlab import inference, networks, peers, records, selection, target, timing
+from dwlab.comparison import LOST_INT8
+from dwlab.images import random_image
+from dwlab.inference import Model
+from dwlab.layers import Fused
+from dwlab.networks import INPUT, Network
+from dwlab.selection import Planned, Times
+from dwlab.stages import Stage
+from dwlab.timing import Timing
+from dwlab.torch_networks import activation_of, forward, pytorch, same_precision
+from dwlab.weights import Weights, as_tensors, random_weights
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A model's time and PyTorch's ways for the same, all as CUDA graphs of the whole network, inputs in the cache.
+
+    Of an int8 network PyTorch's are in float16. apart: our own network with each layer alone, if it was asked for.
+    """
+
+    ours: Timing
+    peers: tuple[peers.Peer, ...]
+    apart: Timing | None = None
+
+    @property
+    def best(self) -> peers.Peer | None:
+        """PyTorch's fastest way."""
+        return peers.fastest(self.peers)
+
+    @property
+    def speedup(self) -> float | None:
+        """PyTorch's fastest time over ours."""
+        return None if self.best is None else self.best.time.median_us / self.ours.median_us
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {
+            "ours_us": self.ours.median_us, "p10_us": self.ours.p10_us, "p90_us": self.ours.p90_us,
+            "peers": [one.to_dict() for one in self.peers], "speedup": self.speedup,
+        } | ({} if self.apart is None else {"apart_us": self.apart.median_us})  # fmt: skip
+
+    def __str__(self) -> str:
+        rows = [["dwlab", f"{self.ours.median_us:,.1f}", f"{self.ours.p10_us:,.1f}", f"{self.ours.p90_us:,.1f}", ""]]
+        ours = () if self.apart is None else (peers.Peer("dwlab, each layer alone", "apart", self.apart),)
+        for one in (*ours, *self.peers):
+            if one.time is None:
+                rows.append([one.name, "", "", "", one.failure])
+            else:
+                time = one.time
+                ratio = f"{time.median_us / self.ours.median_us:.2f} times dwlab's"
+                rows.append([one.name, f"{time.median_us:,.1f}", f"{time.p10_us:,.1f}", f"{time.p90_us:,.1f}", ratio])
+        return records.columns(["one inference, µs", "median", "p10", "p90", ""], rows, (0, 4))
+
+
+def measure(model: Model, compiled: bool = True, apart: Model | None = None, **how: Any) -> Measured:
+    """Times a model and PyTorch's ways for the same network and weights, each as one CUDA graph that is replayed.
+
+    compiled: also through torch.compile, which compiles for a minute or more. apart: another model of ours, timed too.
+    how: what timing.time_launches takes. Each of PyTorch's outputs is held against ours before its time counts; int8 is
+    timed against PyTorch's float16. Raises TimingError in simulated mode.
+    """
+    if model.graph is None:
+        raise timing.TimingError(timing.SIMULATED)
+    torch = pytorch()
+    inference.give(model, random_image(model.network))
+    inference.launch(model)
+    y = inference.output(model).float()
+    ours = peers.time_graph(model.graph, **how)
+    beside = None if apart is None else peers.time_graph(apart.graph, **how)
+    found = []
+    for name in ways(_peer(model.network), model.weights, compiled):
+        try:
+            with peer_graph(model, name) as (graph, theirs):
+                graph.replay()
+                off, allowed = _off(model, y, theirs.float())  # a check that both compute the same
+                if not off <= allowed:
+                    found.append(peers.Peer(name, name, failure=f"its output differs from ours by {off:.1e}"))
+                    continue
+                found.append(peers.Peer(name, name, peers.time_graph(graph, **how)))
+        except torch.OutOfMemoryError:
+            found.append(peers.Peer(name, name, failure="out of GPU memory"))
+        except Exception as error:  # torch.compile raises what its compilers raise; one way less is no reason to stop
+            first = (str(error).splitlines() or [""])[0]
+            found.append(peers.Peer(name, name, failure=f"it does not run: {type(error).__name__}: {first}"))
+        finally:
+            graph = theirs = None
+    return Measured(ours, tuple(found), beside)
+
+
+def _peer(network: Network) -> Network:
+    """What PyTorch runs in its place: an int8 network in float16."""
+    return networks.in_float(network, "float16") if network.dtype == "int8" else network
+
+
+def _off(model: Model, y: Any, theirs: Any) -> tuple[float, float]:
+    """(how far PyTorch's output is from ours, what is allowed)."""
+    if model.quantised is None:
+        return float((theirs - y).norm() / y.norm()), 1e-4 if model.network.dtype == "float32" else 5e-2
+    spread = float(theirs.flatten(1).std(1).mean()) or 1.0
+    return float((theirs - y).square().mean().sqrt()) / spread, LOST_INT8
+
+
+def _graph_of(call: Callable[[], Any]) -> tuple[Any, list[Any]]:
+    """A CUDA graph of a call, and what it gives."""
+    torch = pytorch()
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(3):
+            call()
+    torch.cuda.current_stream().wait_stream(side)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        held = [call()]
+    return graph, held
+
+
+@contextlib.contextmanager
+def peer_graph(model: Model, name: str) -> Iterator[tuple[Any, Any]]:
+    """A way of PyTorch's, by the name that `measure` gives it, as a CUDA graph on `random_image`, and its output.
+
+    Both live as long as the context.
+    """
+    torch = pytorch()
+    call = graph = held = None
+    try:
+        with same_precision(), torch.inference_mode():
+            call = ways(_peer(model.network), model.weights, True)[name]()
+            graph, held = _graph_of(call)
+        yield graph, held[0]
+    finally:
+        call = graph = held = None
+        torch.cuda.synchronize()
+        torch.cuda.empty_cache()
+
+
+def compile_peers(network: Network, weights: Weights | None = None) -> list[str]:
+    """Runs PyTorch's ways through torch.compile once, so that their code is in its cache; returns those that failed."""
+    torch, failed = pytorch(), []
+    weights = random_weights(network) if weights is None else weights
+    for name, prepare_call in ways(_peer(network), weights, True).items():
+        if " torch.compile, " in name:
+            try:
+                with same_precision(), torch.inference_mode():
+                    prepare_call()()
+            except Exception as error:  # `measure` meets it again, and says so of the way
+                failed.append(f"{name}: {type(error).__name__}")
+    return failed
+
+
+def _compile_often() -> None:
+    """Lets torch.compile compile one function for many networks: by itself it is eager after some, without a word."""
+    import torch._dynamo
+
+    config = torch._dynamo.config
+    for name in ("recompile_limit", "cache_size_limit"):  # the new name and the old
+        if hasattr(config, name):
+            setattr(config, name, max(256, getattr(config, name)))
+
+
+def ways(network: Network, weights: Weights, compiled: bool) -> dict[str, Callable[[], Callable[[], Any]]]:
+    """How PyTorch can run the network on `random_image`: name -> a function that prepares it and gives the call."""
+    torch = pytorch()
+    dtype = getattr(torch, network.dtype)
+
+    def prepared(form: Any, gemm: bool, compile: bool, joined: bool = False) -> Callable[[], Any]:
+        if compile:
+            _compile_often()
+            network.readers(INPUT)  # found once, outside of what is traced
+        device = "cuda" if target.mode == "gpu" else "cpu"
+        own = as_tensors(network, weights, dtype, device)
+        image = torch.from_numpy(random_image(network)).to(device, dtype).contiguous(memory_format=form)
+        for arrays in own.values():
+            if arrays["w"].ndim == 4:
+                arrays["w"] = arrays["w"].contiguous(memory_format=form)
+
+        def call() -> Any:
+            return forward(network, own, image, gemm=gemm, joined=joined)
+
+        return torch.compile(call, dynamic=False) if compile else call
+
+    forms = {"NCHW": torch.contiguous_format, "channels last": torch.channels_last}
+    version = torch.__version__.split("+")[0]
+    found = {}
+    for compile in (False, True)[: 1 + compiled]:
+        how = "torch.compile" if compile else "eager"
+        for form, kept in forms.items():
+            found[f"PyTorch {version} {how}, {form}"] = functools.partial(prepared, kept, False, compile)
+        name = f"PyTorch {version} {how}, channels last, pointwise as matrix products"
+        found[name] = functools.partial(prepared, forms["channels last"], True, compile)
+    if any(activation_of(layer.problem) == "relu" for layer in network.layers):
+        for form, kept in forms.items():
+            found[f"PyTorch {version} eager, {form}, ReLU in cuDNN's call"] = functools.partial(
+                prepared, kept, False, False, True
+            )
+        name = f"PyTorch {version} eager, channels last, pointwise as matrix products with their ReLU"
+        found[name] = functools.partial(prepared, forms["channels last"], True, False, True)
+    return found
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """What `tune` measured. failures: stage and problem -> why it has no time."""
+
+    times: Times
+    failures: Mapping[str, str]
+
+
+def candidates(network: Network, last: int = 2) -> list[tuple[Stage, Planned]]:
+    """What `tune` times: the last stages that take each layer, and each pair of layers that may share a kernel."""
+    layers = network.layers
+    problems: dict[Planned, None] = {layer.problem: None for layer in layers if layer.planned}
+    for number in range(len(layers) - 1):
+        if not network.joint(number):
+            problems[Fused(layers[number].problem, layers[number + 1].problem)] = None
+    return [(stage, problem) for problem in problems for stage in selection.takers(problem)[-last:]]
+
+
+def compile_candidates(network: Network, last: int = 2, processes: int | None = None) -> int:
+    """Compiles what `tune` times, in several processes; returns how many kernels. Nothing is launched."""
+    made = ((stage, problem, _random_arrays(problem)) for stage, problem in candidates(network, last))
+    return inference.compile_kernels(made, processes)
+
+
+def _random_arrays(problem: Planned) -> dict[str, Any]:
+    """A kernel's arrays on the GPU, of numbers that it takes."""
+    torch, found = pytorch(), {}
+    for name, shape in problem.shapes(problem.main_path).items():
+        kind = problem.dtype_of(name)
+        if problem.dtype != "int8":
+            found[name] = torch.randn(shape, dtype=getattr(torch, kind), device="cuda")
+        elif kind == "float32":
+            found[name] = torch.full(shape, 1e-3, device="cuda")
+        else:
+            found[name] = torch.randint(-127, 128, shape, dtype=getattr(torch, kind), device="cuda")
+    return found
+
+
+def tune(network: Network, last: int = 2) -> Tuned:
+    """Times the last stages that take each layer, and each pair that may share a kernel, on the present GPU.
+
+    As selection.choose, selection.partition and inference.prepare take them; kernels alone, in CUDA graphs, their
+    arrays in the L2 as far as they fit. Nothing is recorded. last: stages of each problem. Raises TimingError in
+    simulated mode.
+    """
+    if target.mode != "gpu":
+        raise timing.TimingError(timing.SIMULATED)
+    found: dict[Planned, dict[str, float]] = {}
+    failures: dict[str, str] = {}
+    compile_candidates(network, last)
+    for stage, problem in candidates(network, last):
+        try:
+            tensors = _random_arrays(problem)  # held until then
+            start = stage.starter(problem, {name: inference.kernel_array(one) for name, one in tensors.items()})
+            time = timing.time_launches(
+                lambda stream, start=start: start(inference.current_stream()),
+                rounds=3, min_seconds=0.003, most_seconds=0.02, clock=peers.TorchClock(),
+            )  # fmt: skip
+            found.setdefault(problem, {})[stage.id] = time.median_us
+        except Exception as error:  # a kernel that does not compile or start is said, and the others still timed
+            failures[f"{stage.id} on {problem}"] = (str(error).splitlines() or [type(error).__name__])[0]
+    return Tuned(found, failures)

@@ -1,0 +1,93 @@
+"""The command that runs a network: what it prints, what it returns, what it refuses."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from small_networks import cut, simulated, thin, tiny
+
+torch = pytest.importorskip("torch", reason="networks run with PyTorch: pip install '.[torch]'")
+
+from test_weights import MobileNetV2, shaken  # noqa: E402
+
+from dwlab import __main__ as cli  # noqa: E402
+from dwlab import images, inference, networks, selection  # noqa: E402
+from dwlab.networks import network  # noqa: E402
+from dwlab.weights import random_weights  # noqa: E402
+
+torch.set_num_threads(1)  # maps are tiny here: more threads wait for each other, where others use the CPU too
+
+
+def command(capsys, *arguments):
+    status = cli.main(["infer", *arguments])
+    return status, *capsys.readouterr()
+
+
+@simulated
+def test_the_command_checks_and_prints_no_time(capsys, monkeypatch):
+    monkeypatch.setattr(networks, "network", lambda *a: cut(thin(network(*a)), "2.depthwise"))
+    status, out, _ = command(capsys, "mobilenet_v2", "--resolution", "16")
+    assert status == 0 and "agree with PyTorch" in out and "16 pixels" in out
+    assert "µs" not in out and "Nothing is timed in simulated mode" in out
+    status, out, _ = command(capsys, "mobilenet_v2", "--json", "--no-fused", "--dtype", "float16", "--layout", "NCHW")
+    data = json.loads(out)
+    assert status == 0 and data["check"]["ok"] and "times" not in data and data["launches"] is None
+    assert (data["resolution"], data["dtype"], data["layout"]) == (32, "float16", "NCHW")
+    assert all(len(step["layers"]) == 1 for step in data["steps"])
+
+
+@simulated
+def test_a_wrong_output_is_status_1(capsys, monkeypatch):
+    made = tiny()
+    wrong = inference.prepare(made, random_weights(made, 8), keep=True)
+    monkeypatch.setattr(networks, "network", lambda *a: made)
+    monkeypatch.setattr(inference, "prepare", lambda *a, **k: replace(wrong, weights=random_weights(made)))
+    status, out, _ = command(capsys, "mobilenet_v2")
+    assert status == 1 and "steps are wrong" in out
+
+
+@simulated
+def test_the_command_classifies_a_picture(capsys, monkeypatch, tmp_path):
+    Image = pytest.importorskip("PIL.Image", reason="pictures are read by Pillow: pip install pillow")
+    Image.fromarray(np.random.default_rng(0).integers(0, 255, (40, 50, 3)).astype(np.uint8)).save(tmp_path / "a.png")
+    trained = shaken(MobileNetV2())
+    torch.save(trained.state_dict(), tmp_path / "w.pt")
+    # The kernels' part is what other tests are about: here PyTorch does it, so that a whole network is quick.
+    monkeypatch.setattr(selection, "takers", lambda problem: ())
+    prepare = inference.prepare
+    monkeypatch.setattr(inference, "prepare", lambda *a, **k: prepare(*a, **k, fallback=True))
+    monkeypatch.setattr(selection, "partition", lambda made, *a, **k: selection.apart(made))
+    files = ("--weights", str(tmp_path / "w.pt"), "--image", str(tmp_path / "a.png"))
+    status, out, _ = command(capsys, "mobilenet_v2", *files, "--resolution", "32", "--json")
+    with torch.inference_mode():
+        wanted = trained(torch.from_numpy(images.load_image(tmp_path / "a.png", 32))[None]).softmax(1)[0]
+    (first, likely), *_ = json.loads(out)["classes"]
+    assert status == 0 and first == int(wanted.argmax()) and likely == pytest.approx(float(wanted.max()), rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    "arguments, words",
+    [
+        (["mobilnet_v2"], "there is no network 'mobilnet_v2'. The nearest is 'mobilenet_v2'"),
+        (["mobilenet_v2", "--batch", "0"], "batch 0: it is a whole number of images, at least 1"),
+        (["mobilenet_v2", "--batch", "two"], "invalid int value: 'two'"),
+        (["mobilenet_v2", "--dtype", "float61"], "The nearest is 'float16'"),
+        (["mobilenet_v2", "--dtype", "bfloat16", "--resolution", "32"], "bfloat16 is not run"),
+        (["mobilenet_v2", "--layout", "NHCW"], "layout 'NHCW' is unknown"),
+        (["mobilenet_v2", "--resolution", "0"], "--resolution 0"),
+        (["mobilenet_v2", "--image", "cat.jpg"], "--image without --weights"),
+        (["ceit_t", "--image", "cat.jpg", "--weights", "w.pt"], "there is no image to classify"),
+        (["mobilenet_v2", "--weights", "none.pt"], "there is no file none.pt"),
+        (["mobilenet_v2", "--fuse"], "infer has no option '--fuse'; is it --fused?"),
+    ],
+)
+def test_commands_that_cannot_be_carried_out(capsys, arguments, words):
+    status, out, error = command(capsys, *arguments)
+    assert status == 2 and not out and words in error and error.count("\n") == 1
+
+
+@simulated
+def test_energy_needs_a_gpu(capsys):
+    status, _, error = command(capsys, "mobilenet_v2", "--energy")
+    assert status == 2 and "--energy" in error and "on a GPU" in error
