@@ -2,7 +2,7 @@
 
 The copy bandwidth is measured with hundreds of MB. A launch that moves less does not reach it, copy or not: it begins
 and ends, and meanwhile memory waits. So a kernel of a small launch is held against a copy of as many bytes, too
-(dwlab.copies). Each size, read and written together, is copied in three ways, among buffers that together exceed the
+(records.copy_us). Each size, read and written together, is copied in three ways, among buffers that together exceed the
 L2 three times; the fastest is kept. Every result is compared. Some seconds. Writes one record into FOLDER (the
 project's own if none is given), section `copies`, and prints its table.
 """
@@ -18,7 +18,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from dwlab import copies, machine, records, timing  # noqa: E402
+from dwlab import machine, records, timing  # noqa: E402
 
 MEGABYTES = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 805)
 
@@ -50,7 +50,7 @@ def main() -> int:
     folder.mkdir(parents=True, exist_ok=True)
     rows = rows_of(machine.present())
     file = records.write(folder, [], machine.environment(), {}, sections={"copies": rows})
-    print(f"{file.name}\n\n{copies.table([records.read_run(file)])}")
+    print(f"{file.name}\n\n{records.copies_table([records.read_run(file)])}")
     return 0
 
 

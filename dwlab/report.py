@@ -304,22 +304,23 @@ def layers_summary(runs: Sequence[Record] | None = None, gpu: str | None = None)
     """Our stages against PyTorch's best on layers of image networks, a row an op, storage type and batch; the losses.
 
     How many have a row, and how many of the networks' have none; the geometric mean, least and greatest of the peer's
-    time over ours; how many layers are slower, or have no time of ours or no peer; and the fraction of the copy
-    bandwidth, of all layers and of large ones. Where fused layers were timed beside our own two kernels, the geometric
-    mean and the least of that, and how many of how many are slower.
+    time over ours; how many layers are slower, or have no time of ours or no peer; the fraction of the copy bandwidth,
+    of all layers and of large ones, and of these the time of a copy of as many bytes over ours. Where fused layers were
+    timed beside our own two kernels, the geometric mean and the least of that, and how many of how many are slower.
     """
     rows, used = layers(runs, gpu)
     if not rows:
         return Markdown(_NO_LAYERS)
     head = ["layers of", "dtype", "batch", "layers", "not measured", "× peer, geometric mean", "least", "greatest"]
     head += ["slower", "no time or no peer", "of copy, median", "large layers: least", "median", "at 85 % of copy"]
+    head += ["of a copy as large: least", "median", "at 85 %"]
     beside = any(row.get("speedup_vs_apart") for row in rows)
     head += ["× apart, geometric mean", "least", "slower"] if beside else []
     lines = [records._line(head), records._line(["---", "---"] + ["---:"] * (len(head) - 2))]
     groups: dict[tuple[str, str, int], list[Mapping[str, Any]]] = {}
     for row in rows:
         groups.setdefault((_op(row), row["dtype"], row["batch"]), []).append(row)
-    missing = _missing(rows)
+    missing, copied = _missing(rows), records.copies(runs, used[-1].gpu)
     for (op, dtype, batch), here in groups.items():
         ratios = sorted(row["speedup_vs_peer"] for row in here if row.get("speedup_vs_peer"))
         fractions = [row["fraction_of_copy"] for row in here if row.get("fraction_of_copy")]
@@ -329,6 +330,11 @@ def layers_summary(runs: Sequence[Record] | None = None, gpu: str | None = None)
         cells += [f"{sum(ratio < 1 for ratio in ratios)}", f"{len(here) - len(ratios)}", _median(fractions)]
         cells += [records._percent(min(large, default=None)), _median(large)]
         cells.append(f"{sum(one >= 0.85 for one in large)} of {len(large)}" if large else "")
+        sized = [row for row in here if copied and row.get("time_us") and _large(row)]
+        times = [(records.copy_us(row["compulsory_bytes"], copied), row["time_us"]) for row in sized]
+        as_large = [least / time for least, time in times if least]
+        cells += [records._percent(min(as_large, default=None)), _median(as_large)]
+        cells.append(f"{sum(one >= 0.85 for one in as_large)} of {len(as_large)}" if as_large else "")
         if beside:
             own = [row["speedup_vs_apart"] for row in here if row.get("speedup_vs_apart")]
             cells += [_geometric(own), records._times(min(own, default=None))]
@@ -422,7 +428,8 @@ def _layers_notes(rows: Sequence[Mapping[str, Any]], used: Sequence[Record], bes
         *_tried(rows, used),
         "× peer: the fastest of PyTorch's ways over our fastest stage, both in CUDA graphs, each in its best layout; "
         "int8 against PyTorch's float16. of copy: compulsory bytes over the time, against the copy measured in the "
-        f"same run. large: {LARGE_US:g} µs or more at the copy bandwidth.  ",
+        f"same run. large: {LARGE_US:g} µs or more at the copy bandwidth. of a copy as large: the time of a copy of as "
+        "many bytes, which begins and ends as a launch does, over ours.  ",
         *(["× apart: our own kernels of a pair, one after the other in a graph, over the fused one.  "] * beside),
         f"Measured on {'; '.join(dict.fromkeys(run.where() for run in used))}.",
         "",
@@ -922,6 +929,7 @@ def tables(runs: Sequence[Record] | None = None) -> dict[str, Callable[[], str]]
         "planner/chosen": lambda: chosen_summary(runs),
         "sanitizer": lambda: records.sanitizer_table(runs),
         "reduction_error": lambda: records.reduction_error_table(runs),
+        "copies": lambda: records.copies_table(runs),
         "comparisons": lambda: records.comparisons_table(runs),
         "tries": lambda: records.tries_table(runs),
         "depthwise1d/total": lambda: totals_table(runs=runs),

@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 from test_records import CEILINGS, ENVIRONMENT
 
-from dwlab import dispatch, problems, records, references, report, stages, target
+from dwlab import dispatch, gpus, machine, problems, records, references, report, stages, target
 from dwlab.depthwise1d import channel_strips
 from dwlab.problems import PAPER, DepthwiseConv1d
 from dwlab.records import RecordError
+from dwlab.timing import Timing
 
 FOLDER = pathlib.Path(__file__).parent.parent / "benchmarks"
 on_interpreter = pytest.mark.skipif(target.mode == "gpu", reason="runs on the interpreter; a GPU has the script itself")
@@ -167,14 +168,57 @@ def test_the_grid_shows_every_shape_the_losses_and_the_wrong_ones_too(tmp_path):
     summary = records.grid_summary([run])
     forward = next(line for line in summary.splitlines() if line.startswith("| forward |"))
     # Three shapes: one faster, one slower, one without a time; least, middle and greatest ratio; none at 85 % of copy.
-    assert forward.startswith("| forward | 3 | 1 | 1 | 1 | 0.50 | 2.00 | 2.00 |") and forward.endswith("| 0 of 2 |")
-    assert "| weight_grad | 1 | 1 | 0 | 0 |" in summary and "| 1 of 1 |" in summary
+    assert forward.startswith("| forward | 3 | 1 | 1 | 1 | 0.50 | 2.00 | 2.00 |") and forward.endswith("| 0 of 2 |  |")
+    assert "| weight_grad | 1 | 1 | 0 | 0 |" in summary and "| 1 of 1 |  |" in summary
     assert report.tables([run])["grid/summary"]() == summary
 
 
 def test_shapes_whose_arithmetic_takes_longer_than_a_copy_are_not_held_against_it(tmp_path):
     run = grid_run(tmp_path, [grid_row(fma_bound_us=400.0, time_us=500.0)])
-    assert records.grid_summary([run]).splitlines()[2].endswith("| 80.0 % | 0 of 0 |")
+    assert records.grid_summary([run]).splitlines()[2].endswith("| 80.0 % | 0 of 0 |  |")
+
+
+def copies_run(folder, *times):
+    """A run that copied 4, 8, … MB in these times in µs."""
+    rows = [
+        {"bytes": 4_000_000 * (i + 1), "time_us": us, "p10_us": us, "p90_us": us, "gbps": 4000 * (i + 1) / us,
+         "way": "the driver's copy", "cold": "cold"}
+        for i, us in enumerate(times)
+    ]  # fmt: skip
+    return records.read_run(records.write(folder, [], ENVIRONMENT, {}, sections={"copies": rows}))
+
+
+def test_a_copy_of_as_many_bytes_lies_between_those_that_were_measured(tmp_path):
+    run = copies_run(tmp_path, 3.0, 4.0, 4.5)
+    found = [records.copy_us(size * 10**6, run) for size in (4, 5, 8, 10, 12, 24)]
+    assert found == pytest.approx([3.0, 3.25, 4.0, 4.25, 4.5, 9.0]) and records.copy_us(3_999_999, run) is None
+    table = records.copies_table([run])
+    assert "| 4.0 | 3.000 | 3.000 to 3.000 | 1,333 | 50.0 % | the driver's copy |" in table and "NVIDIA H200" in table
+    assert report.tables([run])["copies"]() == table
+    assert records.copies([run], "NVIDIA A100") is None and "copy_sizes.py" in records.copies_table([])
+
+
+def test_launches_of_the_grid_are_held_against_a_copy_as_large_too(tmp_path):
+    # 200 µs at 4,130 GB/s are 826 MB; 8 MB are copied in 2.2 µs, so that many in 227 µs.
+    (tmp_path / "copies").mkdir()
+    copied, timed = copies_run(tmp_path / "copies", 2.0, 2.2), [grid_row(time_us=us) for us in (260.0, 280.0)]
+    assert records.grid_summary([copied, grid_run(tmp_path, timed)]).splitlines()[2].endswith("| 0 of 2 | 1 of 2 |")
+
+
+def test_each_size_is_copied_and_the_fastest_way_kept(monkeypatch, tmp_path):
+    copy_sizes, asked = script("copy_sizes"), []
+
+    def copies(size, sets, l2_bytes, **how):
+        asked.append((size, sets))
+        return {way: Timing(us, us, us, 9, 20, "graph", "cold") for way, us in (("one way", 3.0), ("another", 2.0))}
+
+    monkeypatch.setattr(machine, "copies", copies)
+    present = gpus.find("h200")
+    rows = copy_sizes.rows_of(present, (4, 805))
+    assert [row["way"] for row in rows] == ["another", "another"] and rows[0]["gbps"] == rows[0]["bytes"] / 2e3
+    assert all(size % machine.CHUNK_BYTES == 0 and 2 * size * sets > 3 * present.l2_bytes for size, sets in asked)
+    assert [row["bytes"] / 1e6 for row in rows] == pytest.approx([4, 805], rel=0.02)
+    records.write(tmp_path, [], ENVIRONMENT, {}, sections={"copies": rows})
 
 
 def test_the_command_shows_the_grid(tmp_path, capsys):

@@ -388,7 +388,7 @@ def test_the_summary_has_the_geometric_mean_the_losses_and_the_failures(tmp_path
     large = next(line for line in text.splitlines() if line.startswith("| depthwise2d | float32 | 32 |"))
     assert large == (
         f"| depthwise2d | float32 | 32 | 4 | 31 | {mean:.2f} | 0.50 | 8.00 | 1 | 1 | 80.0 % | 50.0 % | 80.0 % "
-        "| 1 of 3 |"
+        "| 1 of 3 |  |  |  |"
     )
     assert "| depthwise2d | float32 | 1 | 1 | 32 | 1.50 | 1.50 | 1.50 | 0 | 0 | 50.0 % |  |  |  |" in text
     assert "| fused/dwpw | float16 | 32 | 1 | 42 | 3.00 |" in text
@@ -397,6 +397,15 @@ def test_the_summary_has_the_geometric_mean_the_losses_and_the_failures(tmp_path
     assert "Measured on NVIDIA H200" in text
     # The order: operators, float32 before float16, batch 1 before 32.
     assert [line.split(" | ")[2] for line in text.splitlines()[2:5]] == ["1", "32", "32"]
+
+
+def test_large_layers_are_held_against_a_copy_as_large_too(tmp_path):
+    times = {"time_us": 42.5, "p10_us": 42.0, "p90_us": 43.0, "gbps": 3765.0}
+    copied = {"bytes": 160_000_000, "way": "the driver's copy", "cold": "cold"} | times
+    sized = records.write(tmp_path, [], ENVIRONMENT, {}, sections={"copies": [copied]})
+    run = recorded(tmp_path / "layers", [row(), row(layer="a", us=85.0, peer=40.0), row(layer="b", us=45.0, peer=90.0)])
+    line = report.layers_summary([records.read_run(sized), run]).splitlines()[2]
+    assert line.endswith("| 47.1 % | 80.0 % | 1 of 3 | 50.0 % | 85.0 % | 2 of 3 |"), line
 
 
 def test_every_layer_is_in_the_table_and_both_are_named_for_files(tmp_path):

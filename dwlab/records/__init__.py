@@ -15,6 +15,7 @@ import contextlib
 import dataclasses
 import getpass
 import html
+import itertools
 import json
 import math
 import os
@@ -978,8 +979,10 @@ def grid_summary(runs: Sequence[Record] | None = None) -> Markdown:
     if not used:
         return Markdown(f"No grid of shapes is recorded. {_HOW['grid']}\n")
     head = ["path", "shapes", "faster than the peer", "slower", "no peer or no time", "× peer, least", "median", "most"]
-    head += ["of bound, median", "large launches at 85 % of copy"]
+    head += ["of bound, median", "large launches at 85 % of copy", "of a copy as large"]
     lines = [_line(head), _line(["---"] + ["---:"] * (len(head) - 1))]
+    copied = copies(runs, used[-1].gpu)
+    gbps = {id(row): run.ceilings["copy_gbps"] for run in used for row in run.sections["grid"]}  # of the row's own run
     for path in dict.fromkeys(one["path"] for one in rows):
         here = [one for one in rows if one["path"] == path]
         ratios = sorted(one["speedup_vs_peer"] for one in here if one.get("speedup_vs_peer"))
@@ -993,11 +996,17 @@ def grid_summary(runs: Sequence[Record] | None = None) -> Markdown:
         cells = [path, str(len(here)), str(won), str(len(ratios) - won), str(len(here) - len(ratios))]
         cells += [_times(ratios[i]) if ratios else "" for i in (0, len(ratios) // 2, -1)]
         cells += [_percent(bounds[len(bounds) // 2] if bounds else None), f"{reached} of {len(large)}"]
-        lines.append(_line(cells))
+        copies_us = [copied and copy_us(round(one["copy_bound_us"] * gbps[id(one)] * 1e3), copied) for one in large]
+        there = [least / one["time_us"] >= 0.85 for one, least in zip(large, copies_us, strict=True) if least]
+        lines.append(_line([*cells, f"{sum(there)} of {len(there)}" if there else ""]))
     notes = _grid_notes(rows, used)
     lines += ["", *notes, *([""] if notes else [])]
-    lines += [f"large: {GRID_LARGE_US:g} µs or more at the copy bandwidth. Every shape, the losses too: "
-              f"`python -m dwlab records --grid`. Measured on {_wheres(used)}.", ""]  # fmt: skip
+    lines += [
+        f"large: {GRID_LARGE_US:g} µs or more at the copy bandwidth. Of a copy as large: at 85 % of "
+        "a copy of as many bytes, which begins and ends as they do. Every shape, the losses too: "
+        f"`python -m dwlab records --grid`. Measured on {_wheres(used)}.",
+        "",
+    ]
     return Markdown("\n".join(lines))
 
 
@@ -1050,6 +1059,45 @@ def reduction_error_table(runs: Sequence[Record] | None = None) -> Markdown:
         lines.append(_line([*cells, f"{one['norm_error']:.1e}", f"{same} ({one['runs']} runs)"]))
     lines += ["", f"Against float64. Measured on {run.where()}.", ""]
     return Markdown("\n".join(lines))
+
+
+def copies(runs: Sequence[Record] | None = None, gpu: str | None = None) -> Record | None:
+    """The newest run that timed copies of several sizes, on a GPU if one is named.
+
+    The copy bandwidth is that of hundreds of MB. A launch that moves less begins and ends all the same, some
+    microseconds in which memory waits, whatever the kernel; a copy of as many bytes says how many.
+    """
+    runs = load_runs() if runs is None else list(runs)
+    return next((run for run in reversed(runs) if run.sections.get("copies") and gpu in (None, run.gpu)), None)
+
+
+def copy_us(nbytes: int, run: Record) -> float | None:
+    """µs of a copy of so many bytes, read and written together, by a run's copies; None if all of them are larger.
+
+    Linear between two sizes; above the largest at its bandwidth.
+    """
+    rows = sorted((row["bytes"], row["time_us"]) for row in run.sections["copies"])
+    for (less, below), (more, above) in itertools.pairwise(rows):
+        if less <= nbytes <= more:
+            return below + (nbytes - less) / (more - less) * (above - below)
+    return nbytes / rows[-1][0] * rows[-1][1] if nbytes >= rows[-1][0] else None
+
+
+def copies_table(runs: Sequence[Record] | None = None) -> Markdown:
+    """Sizes, times and bandwidths of the newest run that timed copies of several sizes."""
+    run = copies(runs)
+    if run is None:
+        return Markdown(f"No copies of several sizes are recorded. {_HOW['copies']}\n")
+    rows = sorted(run.sections["copies"], key=lambda row: row["bytes"])
+    lines = [_line(["MB", "time (µs)", "p10 to p90 (µs)", "GB/s", "of the largest's", "way"])]
+    lines.append(_line(["---:"] * 5 + ["---"]))
+    for row in rows:
+        cells = [f"{row['bytes'] / 1e6:,.1f}", _round(row["time_us"])]
+        cells += [f"{_round(row['p10_us'])} to {_round(row['p90_us'])}", f"{row['gbps']:,.0f}"]
+        cells += [_percent(row["gbps"] / rows[-1]["gbps"]), row["way"]]
+        lines.append(_line(cells))
+    lines += ["", "Read and written together, out of the L2 as far as that can be; the fastest of three ways.  "]
+    return Markdown("\n".join([*lines, f"Measured on {run.where()}.", ""]))
 
 
 def comparisons_table(runs: Sequence[Record] | None = None) -> Markdown:
@@ -1116,6 +1164,7 @@ _HOW = {
     "sanitizer": "On a GPU: `python benchmarks/sanitize.py`.",
     "reduction_error": "On a GPU: `python benchmarks/reduction_error.py`.",
     "comparisons": "On a GPU: `python benchmarks/record_run.py`.",
+    "copies": "On a GPU: `python benchmarks/copy_sizes.py`.",
 }
 
 
