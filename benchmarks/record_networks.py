@@ -41,24 +41,12 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from dwlab import (  # noqa: E402
-    comparison,
-    energy,
-    images,
-    inference,
-    int8_networks,
-    network_timing,
-    networks,
-    peers,
-    planner,
-    records,
-    report,
-    selection,
-)
+from dwlab import energy, inference, networks, peers, planner, records, report  # noqa: E402
+from dwlab.inference import comparison, images, int8, selection, timing  # noqa: E402
+from dwlab.inference.weights import random_weights  # noqa: E402
 from dwlab.layers import LAYOUTS, Fused  # noqa: E402
 from dwlab.networks import Network  # noqa: E402
 from dwlab.timing import Timing  # noqa: E402
-from dwlab.weights import random_weights  # noqa: E402
 
 NETWORKS = ("mobilenet_v1", "mobilenet_v2", "xception", "proxylessnas")
 DTYPES = ("float32", "float16")  # that are recorded if none are given
@@ -93,12 +81,12 @@ class Group:
     def ready(self, batch: int) -> Network:
         """The network as it runs: in int8 with its zero points and factors."""
         network = self.network(batch)
-        return network if network.dtype != "int8" else int8_networks.quantise(network, None, self.calibration()).network
+        return network if network.dtype != "int8" else int8.quantise(network, None, self.calibration()).network
 
 
 @functools.cache
 def _calibrated(group: Group) -> Mapping[str, Any]:
-    return int8_networks.calibrate(group.network(1))
+    return int8.calibrate(group.network(1))
 
 
 def plan(options: argparse.Namespace, known: Sequence[tuple[Any, ...]] = ()) -> list[Group]:
@@ -141,7 +129,7 @@ def measure(group: Group, batch: int, options: Mapping[str, Any], send: Send) ->
         row["checked"] = checked(network)
         timed = {what: peers.time_graph(model.graph, **HOW) for what, model in models.items()}
         best = min(timed, key=lambda what: timed[what].median_us)
-        made = network_timing.measure(models[best], compiled=options["compiled"], **HOW)
+        made = timing.measure(models[best], compiled=options["compiled"], **HOW)
         timed[best] = made.ours
         plain = {what: peers.time_graph(model.plain, **HOW) for what, model in models.items() if model.port}
         wrong = wrong_after(models)
@@ -163,7 +151,7 @@ def prepare(
     network: Network, gpu: str, last: int, send: Send, calibration: Mapping[str, Any] | None = None
 ) -> dict[str, inference.Model]:
     """Models by what was timed here, which is sent too: "apart", and "fused" if any pair pays."""
-    tuned = network_timing.tune(network, last)
+    tuned = timing.tune(network, last)
     send("kernels", kernels(network, tuned.times))
     if tuned.failures:
         (what, why), *others = tuned.failures.items()
@@ -261,7 +249,7 @@ def energies(model: inference.Model, peer: peers.Peer | None, seconds: float) ->
     try:
         made |= _energy("", energy.of_graph(model.graph, per_launch=batch, seconds=seconds))
         if peer is not None:
-            with network_timing.peer_graph(model, peer.name) as (graph, _):
+            with timing.peer_graph(model, peer.name) as (graph, _):
                 made |= _energy("peer_", energy.of_graph(graph, per_launch=batch, seconds=seconds))
     except Exception as error:  # the times stay
         made["energy_failure"] = _said(error)
@@ -345,11 +333,11 @@ def work(link: Any, group: Group, options: Mapping[str, Any]) -> None:
         if options["compiled"]:
             with turn("ahead", group.batches[0]):
                 for batch in group.batches:
-                    network_timing.compile_peers(group.network(batch), weights)
+                    timing.compile_peers(group.network(batch), weights)
                     torch.cuda.empty_cache()
         for batch in group.batches:
             with turn("kernels", batch):
-                network_timing.compile_candidates(group.ready(batch), options["last"], options["processes"])
+                timing.compile_candidates(group.ready(batch), options["last"], options["processes"])
                 planner.plan(group.ready(batch), options["gpu"])  # what `partition` asks: kept from here on
                 torch.cuda.empty_cache()
             with turn("gpu", batch):

@@ -335,7 +335,7 @@ def _run(options: argparse.Namespace) -> int:
     elif options.command == "plan":
         from dwlab import planner as room
     elif options.command == "infer":
-        from dwlab import infer as room
+        from dwlab.inference import command as room
     elif options.command == "records":
         from dwlab import records as room
     elif options.command == "train":

@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from dwlab import images, target
+from dwlab import target
+from dwlab.inference import images
 from dwlab.networks import network
 
 simulated = pytest.mark.skipif(target.mode != "simulated", reason="is about the simulated mode")

@@ -7,9 +7,10 @@ from small_networks import cut, image_of, thin, tiny
 
 torch = pytest.importorskip("torch", reason="networks run with PyTorch: pip install '.[torch]'")
 
-from dwlab import comparison, inference  # noqa: E402
+from dwlab import inference  # noqa: E402
+from dwlab.inference import comparison  # noqa: E402
+from dwlab.inference.weights import random_weights  # noqa: E402
 from dwlab.networks import network  # noqa: E402
-from dwlab.weights import random_weights  # noqa: E402
 
 torch.set_num_threads(1)  # maps are tiny here: more threads wait for each other, where others use the CPU too
 

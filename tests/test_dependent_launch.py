@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 from compiler import needs_compiler
 
-from dwlab import dependent_launch, inspect, ptx, selection, simt, stages, target
+from dwlab import dependent_launch, inspect, ptx, simt, stages, target
 from dwlab.dependent_launch import EdgeError, early
+from dwlab.inference import selection
 from dwlab.layers import DepthwiseConv2d, Fused, Pointwise
 from dwlab.target import cuda
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from dwlab import images
+from dwlab.inference import images
 from dwlab.networks import InferenceError
 
 

@@ -10,21 +10,11 @@ from small_networks import cut, gpu, image_of, joined, thin, tiny
 
 torch = pytest.importorskip("torch", reason="networks run with PyTorch: pip install '.[torch]'")
 
-from dwlab import (  # noqa: E402
-    comparison,
-    dependent_launch,
-    images,
-    inference,
-    network_timing,
-    peers,
-    ptx,
-    selection,
-    stages,
-    torch_networks,
-)
+from dwlab import dependent_launch, inference, peers, ptx, stages  # noqa: E402
+from dwlab.inference import comparison, images, selection, timing, with_torch  # noqa: E402
+from dwlab.inference.weights import random_weights  # noqa: E402
 from dwlab.layers import DepthwiseConv2d  # noqa: E402
 from dwlab.networks import INPUT, NETWORKS, InferenceError, network  # noqa: E402
-from dwlab.weights import random_weights  # noqa: E402
 
 torch.set_num_threads(1)  # maps are tiny here: more threads wait for each other, where others use the CPU too
 
@@ -71,7 +61,7 @@ def test_a_whole_classifier_of_two_images():
     assert y.shape == (2, 10) and y.dtype == np.float32
     own = {layer: {name: torch.from_numpy(one) for name, one in arrays.items()}
            for layer, arrays in model.weights.items()}  # fmt: skip
-    theirs = torch_networks.forward(made, own, torch.from_numpy(image)).numpy()
+    theirs = with_torch.forward(made, own, torch.from_numpy(image)).numpy()
     np.testing.assert_allclose(y, theirs, rtol=1e-4, atol=1e-5)
     again = inference.run(model, torch.from_numpy(image).double())  # nothing is left of the run before
     np.testing.assert_array_equal(y, again)
@@ -155,9 +145,9 @@ def test_a_graph_on_a_gpu(dtype):
     assert found.ok, str(found)
     first, second = (inference.run(model, image_of(made, seed)) for seed in (1, 2))
     assert not np.array_equal(first, second)
-    measured = network_timing.measure(model, compiled=False, rounds=3, min_seconds=0.01)
+    measured = timing.measure(model, compiled=False, rounds=3, min_seconds=0.01)
     assert measured.ours.method == "graph" and measured.best is not None and measured.speedup > 0, str(measured)
-    tuned = network_timing.tune(cut(made, "2.project"))
+    tuned = timing.tune(cut(made, "2.project"))
     assert tuned.times and not tuned.failures
 
 

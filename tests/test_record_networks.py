@@ -12,14 +12,15 @@ import pytest
 from test_benchmarks import script
 from test_records import CEILINGS, ENVIRONMENT
 
-from dwlab import energy, inference, network_timing, networks, peers, records, report, target
+from dwlab import energy, inference, networks, peers, records, report, target
 from dwlab.energy import Energy
+from dwlab.inference import timing
+from dwlab.inference.timing import Measured, Tuned
+from dwlab.inference.weights import random_weights
 from dwlab.layers import Fused
-from dwlab.network_timing import Measured, Tuned
 from dwlab.peers import Peer
 from dwlab.records import RecordError
 from dwlab.timing import Timing
-from dwlab.weights import random_weights
 
 record_networks = script("record_networks")
 on_interpreter = pytest.mark.skipif(target.mode == "gpu", reason="runs on the interpreter; a GPU has the script itself")
@@ -135,16 +136,16 @@ def made(monkeypatch):
     network = dataclasses.replace(tiny(), name="mobilenet_v2")
     monkeypatch.setattr(record_networks.Group, "network", lambda self, batch: small(network, batch))
     times = {}
-    for stage, problem in network_timing.candidates(network, 1):
+    for stage, problem in timing.candidates(network, 1):
         times[problem] = {stage.id: 1.0 if hasattr(problem, "first") else 2.0}
-    monkeypatch.setattr(network_timing, "tune", lambda made, last: Tuned(rebatched(times, made.batch), {}))
+    monkeypatch.setattr(timing, "tune", lambda made, last: Tuned(rebatched(times, made.batch), {}))
     graphs = iter(itertools.cycle([50.0, 40.0]))
     monkeypatch.setattr(peers, "time_graph", lambda graph, **how: timing_of(next(graphs)))
     ran = (Peer("PyTorch eager", "eager", timing_of(120.0)), Peer("PyTorch other", "other", failure="no memory"))
-    monkeypatch.setattr(network_timing, "measure", lambda model, compiled, **how: Measured(timing_of(40.0), ran))
+    monkeypatch.setattr(timing, "measure", lambda model, compiled, **how: Measured(timing_of(40.0), ran))
     monkeypatch.setattr(energy, "of_graph", lambda graph, per_launch, seconds: energy_of(graph, per_launch, seconds))
-    monkeypatch.setattr(network_timing, "peer_graph", lambda model, name: contextlib.nullcontext((name, None)))
-    monkeypatch.setattr(network_timing, "compile_candidates", lambda *given: 0)
+    monkeypatch.setattr(timing, "peer_graph", lambda model, name: contextlib.nullcontext((name, None)))
+    monkeypatch.setattr(timing, "compile_candidates", lambda *given: 0)
     for name in ("init", "synchronize", "empty_cache"):
         monkeypatch.setattr(torch.cuda, name, lambda: None)
     return types.SimpleNamespace(network=network, ran=ran, torch=torch)
@@ -228,10 +229,10 @@ def test_a_network_is_checked_timed_and_recorded(made, batch, tmp_path):
 @on_interpreter
 def test_where_no_pair_pays_there_is_no_fused_model(made, monkeypatch):
     slow = {}
-    for stage, problem in network_timing.candidates(made.network, 1):
+    for stage, problem in timing.candidates(made.network, 1):
         slow[problem] = {stage.id: 9.0 if hasattr(problem, "first") else 2.0}
     tuned = Tuned(slow, {"a on b": "it spills", "c on d": "too"})
-    monkeypatch.setattr(network_timing, "tune", lambda network, last: tuned)
+    monkeypatch.setattr(timing, "tune", lambda network, last: tuned)
     sent = measured(1, energy=None)
     (note,) = (value for kind, value in sent if kind == "note")
     assert note == "mobilenet_v2, batch 1, float32: not timed: a on b: it spills, and 1 more."
@@ -289,7 +290,7 @@ def test_a_failure_is_a_row_and_no_end(made, monkeypatch, capsys):
     def fails(network, last):
         raise RuntimeError("out of\nmemory")
 
-    monkeypatch.setattr(network_timing, "tune", fails)
+    monkeypatch.setattr(timing, "tune", fails)
     assert measured(1) == [("row", {
         "network": "mobilenet_v2", "batch": 1, "dtype": "float32", "layout": "NHWC",
         "resolution": made.network.resolution, "failure": "RuntimeError: out of memory",
@@ -323,7 +324,7 @@ def in_threads(work):
 @pytest.mark.parametrize("compiled", [False, True])
 def test_processes_take_turns_until_all_is_measured(made, monkeypatch, compiled):
     ahead = []
-    monkeypatch.setattr(network_timing, "compile_peers", lambda network, weights: ahead.append(network.batch))
+    monkeypatch.setattr(timing, "compile_peers", lambda network, weights: ahead.append(network.batch))
     said = []
     found = record_networks.collect(
         [GROUP], OPTIONS | {"compiled": compiled}, lambda: 100.0, said.append, in_threads(record_networks.work)
@@ -379,7 +380,7 @@ def test_a_process_says_why_it_ends(made, monkeypatch, capsys):
     def fails(*given):
         raise ValueError("no compiler")
 
-    monkeypatch.setattr(network_timing, "compile_candidates", fails)
+    monkeypatch.setattr(timing, "compile_candidates", fails)
     found = record_networks.collect(
         [GROUP], OPTIONS, lambda: 100.0, lambda text: None, in_threads(record_networks.work)
     )

@@ -6,7 +6,8 @@ from dataclasses import replace
 import pytest
 from small_networks import cut
 
-from dwlab import networks, planner, records, selection
+from dwlab import networks, planner, records
+from dwlab.inference import selection
 from dwlab.layers import DepthwiseConv2d, Fused, Pointwise
 from dwlab.networks import InferenceError, network
 

@@ -189,20 +189,35 @@ def test_the_readmes_map_names_every_room():
     assert rooms - named == set()
 
 
-def test_rooms_import_each_other_one_way():
-    """What a room imports never comes back to it, at its top or when a function is called; but for types alone."""
-    imports: dict[str, set[str]] = {}
-    for path in (ROOT / "dwlab").rglob("*.py"):
-        room = path.relative_to(ROOT / "dwlab").parts[0].removesuffix(".py")
+def imported_rooms():
+    """dwlab's files, as "inference.int8", and what each imports of them, at its top or when a function is called."""
+    files = {path.relative_to(ROOT).with_suffix("").as_posix(): path for path in (ROOT / "dwlab").rglob("*.py")}
+    files = {name.replace("/", ".").removesuffix(".__init__"): path for name, path in files.items()}
+    for room, path in files.items():
         tree = ast.parse(path.read_text(encoding="utf-8"))
         types = [node for node in ast.walk(tree) if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)]
         skipped = {inside for node in types for inside in ast.walk(node)}
-        for node in ast.walk(tree):
-            if isinstance(node, ast.ImportFrom) and node not in skipped and node.module.split(".")[0] == "dwlab":
-                rooms = node.module.split(".")[1:2] or [one.name for one in node.names]
-                imports.setdefault(room, set()).update(set(rooms) - {room})
-    assert {"selection", "weights", "torch_networks"} <= imports["inference"]
-    tuple(graphlib.TopologicalSorter(imports).static_order())  # raises CycleError, which names the rooms in a circle
+        imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node not in skipped]
+        names = [(node.module, one.name) for node in imports for one in node.names if node.module.startswith("dwlab")]
+        found = {f"{module}.{name}" if f"{module}.{name}" in files else module for module, name in names}
+        yield room.partition(".")[2], {name.partition(".")[2] for name in found}
+
+
+def one_way(imports):
+    """Raises CycleError, which names the rooms in a circle."""
+    graph: dict[str, set[str]] = {}
+    for room, found in imports:
+        graph.setdefault(room, set()).update(found - {room})
+    return tuple(graphlib.TopologicalSorter(graph).static_order())
+
+
+def test_rooms_import_each_other_one_way():
+    """What a room imports never comes back to it, but for types alone: folders as one room, and the files in each."""
+    imports = dict(imported_rooms())
+    assert {"planner", "inference.int8", "inference.with_torch"} <= imports["inference"]
+    one_way((room.split(".")[0], {one.split(".")[0] for one in found}) for room, found in imports.items())
+    order = one_way((room, found) for room, found in imports.items() if not room.startswith("simt"))
+    assert order.index("inference.weights") < order.index("inference") < order.index("inference.comparison")
 
 
 def test_the_readme_lists_every_lesson():

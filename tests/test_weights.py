@@ -6,9 +6,10 @@ from small_networks import image_of, thin, tiny
 
 torch = pytest.importorskip("torch", reason="state dicts are PyTorch's: pip install '.[torch]'")
 
-from dwlab import inference, torch_networks  # noqa: E402
+from dwlab import inference  # noqa: E402
+from dwlab.inference import with_torch  # noqa: E402
+from dwlab.inference.weights import check_weights, load_weights, random_weights, weights_from_torch  # noqa: E402
 from dwlab.networks import NETWORKS, InferenceError, network  # noqa: E402
-from dwlab.weights import check_weights, load_weights, random_weights, weights_from_torch  # noqa: E402
 
 
 def block(read, written, kernel=1, stride=1, groups=1, activation=True):
@@ -72,7 +73,7 @@ def trained():
 def by_pytorch(made, weights, image):
     own = {layer: {name: torch.from_numpy(one) for name, one in arrays.items()} for layer, arrays in weights.items()}
     with torch.inference_mode():
-        return torch_networks.forward(made, own, torch.from_numpy(image))
+        return with_torch.forward(made, own, torch.from_numpy(image))
 
 
 def test_a_state_dict_of_torchvision_with_its_batch_norms_folded(trained):

@@ -64,9 +64,9 @@ predicted_mj = 5.0
 import numpy as np
 
 from dwlab import cuda
+from dwlab.inference.selection import takers
 from dwlab.layers import DepthwiseConv2d
 from dwlab.references import reference
-from dwlab.selection import takers
 
 EPSILON = 1e-5  # PyTorch's
 
@@ -403,11 +403,12 @@ if mode != "gpu":
 elif not importlib.util.find_spec("torch"):
     print("SKIPPED: PyTorch is not installed, which runs what our kernels do not: pip install -e '.[torch]'")
 else:
-    from dwlab import comparison, images, inference, network_timing
+    from dwlab import inference
+    from dwlab.inference import comparison, images, timing
 
     model = inference.prepare(networks.network("mobilenet_v1", layout="NHWC"))
     print(comparison.compare(model, images.random_image(model.network)).summary())
-    print(network_timing.measure(model, compiled=False, rounds=3, min_seconds=0.02))
+    print(timing.measure(model, compiled=False, rounds=3, min_seconds=0.02))
 
 # %% [markdown]
 # ## Energy

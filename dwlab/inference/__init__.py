@@ -5,16 +5,16 @@
     y = run(model, image)                      # (N, 1000) of an image (N, 3, 224, 224)
     print(comparison.compare(model, image))    # each kernel, and the whole, against PyTorch with the same weights
 
-Depthwise and pointwise layers run as stages of `stages`, which dwlab.selection picks: alone or, where the partition
-says so, two in one kernel. What else a network does (stem, pools, shortcuts' additions, classifier) PyTorch does, on
-the same memory: no map is copied between the two. Maps that nobody reads any more give their memory to later ones. On a
-GPU all of it is captured in a CUDA graph of PyTorch's, and `run` replays that. From compute capability 9.0 on our
-kernels may start in it while the one before runs (dwlab.dependent_launch): where replays say that this is faster, they
-do. In simulated mode the kernels run on dwlab.simt and the rest on the CPU, right but only for small resolutions.
+Depthwise and pointwise layers run as stages of `stages`, which `selection` picks: alone or, where the partition says
+so, two in one kernel. What else a network does (stem, pools, shortcuts' additions, classifier) PyTorch does, on the
+same memory: no map is copied between the two. Maps that nobody reads any more give their memory to later ones. On a GPU
+all of it is captured in a CUDA graph of PyTorch's, and `run` replays that. From compute capability 9.0 on our kernels
+may start in it while the one before runs (dwlab.dependent_launch): where replays say that this is faster, they do. In
+simulated mode the kernels run on dwlab.simt and the rest on the CPU, right but only for small resolutions.
 
-Weights (dwlab.weights) are rounded to the network's storage type once, when a model is prepared. In int8 a calibration
-pass finds the scales (dwlab.int8_networks); the first convolution and the classifier stay in float16, and other
-operations compute in floating point and round.
+`weights` are rounded to the network's storage type once, when a model is prepared. In int8 a calibration pass finds the
+scales (`int8`); the first convolution and the classifier stay in float16, and other operations compute in floating
+point and round.
 """
 
 from __future__ import annotations
@@ -28,26 +28,13 @@ from typing import Any
 
 import numpy as np
 
-from dwlab import (
-    ahead,
-    dependent_launch,
-    int8_networks,
-    networks,
-    peers,
-    planner,
-    ptx,
-    records,
-    selection,
-    target,
-)
-from dwlab.images import random_image
-from dwlab.int8_networks import Quantised, Range
-from dwlab.layers import DepthwiseConv2d, Fused, Pointwise
-from dwlab.networks import INPUT, InferenceError, Network, Operation
-from dwlab.quantisation import Scale
-from dwlab.selection import Partition, Planned, Times
-from dwlab.stages import Stage, StageError
-from dwlab.torch_networks import (
+from dwlab import ahead, dependent_launch, networks, peers, planner, ptx, records, target
+from dwlab.inference import int8, selection
+from dwlab.inference.images import random_image
+from dwlab.inference.int8 import Quantised, Range
+from dwlab.inference.selection import Partition, Planned, Times
+from dwlab.inference.weights import Weights, as_tensors, check_weights, random_weights
+from dwlab.inference.with_torch import (
     activated,
     activation_of,
     float_type,
@@ -58,7 +45,10 @@ from dwlab.torch_networks import (
     real,
     same_precision,
 )
-from dwlab.weights import Weights, as_tensors, check_weights, random_weights
+from dwlab.layers import DepthwiseConv2d, Fused, Pointwise
+from dwlab.networks import INPUT, InferenceError, Network, Operation
+from dwlab.quantisation import Scale
+from dwlab.stages import Stage, StageError
 
 DTYPES = ("float32", "float16", "int8")
 """How a runnable network may be stored."""
@@ -205,9 +195,9 @@ def prepare(
     weights: random ones of seed 0 if None. given: which layers share a kernel; all apart if None. keep: every map keeps
     memory of its own, to be looked at afterwards. fallback: layers that no stage takes are run by PyTorch, and their
     step says so; else they are an InferenceError, as are weights, partitions and dtypes that cannot be used. times: as
-    selection.choose takes them. calibration: the ranges of an int8 network's maps, what int8_networks.calibrate finds
-    if None. overlap: graphs in which kernels start while the one before runs are tried too, where the GPU can do that,
-    and the fastest is kept; else they start one after the other.
+    selection.choose takes them. calibration: the ranges of an int8 network's maps, what int8.calibrate finds if None.
+    overlap: graphs in which kernels start while the one before runs are tried too, where the GPU can do that, and the
+    fastest is kept; else they start one after the other.
     """
     if network.dtype not in DTYPES:
         raise InferenceError(f"a network of {network.dtype} is not run: use {', '.join(DTYPES[:-1])} or {DTYPES[-1]}")
@@ -217,7 +207,7 @@ def prepare(
     pieces = selection.pieces_of(network, given)
     quantised = None
     if network.dtype == "int8":
-        quantised = int8_networks.quantise(network, weights, calibration)
+        quantised = int8.quantise(network, weights, calibration)
         network = quantised.network
     elif calibration is not None:
         raise InferenceError(f"a calibration is for int8, and the network is {network.dtype}: leave it out")
@@ -410,7 +400,7 @@ def overlapping(model: Model, port: str) -> tuple[Any, int]:
     with torch.cuda.graph(graph):
         enqueue(model)
     ours = {step.stage.kernel_for(step.problem) for step in model.steps if step.stage is not None}
-    names = dependent_launch.waiting_names([*ours, *int8_networks.storing_kernels()])
+    names = dependent_launch.waiting_names([*ours, *int8.storing_kernels()])
     early = dependent_launch.overlapped(graph.raw_cuda_graph(), names, port)
     graph.instantiate()
     return graph, early
@@ -560,7 +550,7 @@ def _operation_in_int8(
             y.copy_(z)
             return
         z = (z if network.layout == "NCHW" else z.permute(0, 2, 3, 1)).contiguous().view(-1)
-        int8_networks.storer(kernel_array(z), kernel_array(held), sy, relu, stream)
+        int8.storer(kernel_array(z), kernel_array(held), sy, relu, stream)
 
     def mean(stream: Any) -> None:  # of the int8, which is exact, and then of what they stand for
         torch.add(offset, x.mean((2, 3), keepdim=True, dtype=torch.float32), alpha=sx.scale, out=y)

@@ -9,25 +9,14 @@ from small_networks import cut, image_of, joined, simulated, thin
 torch = pytest.importorskip("torch", reason="networks run with PyTorch: pip install '.[torch]'")
 
 from dwlab import __main__ as cli  # noqa: E402
-from dwlab import (  # noqa: E402
-    comparison,
-    inference,
-    int8_networks,
-    network_timing,
-    networks,
-    quantisation,
-    references,
-    selection,
-    stages,
-    target,
-    torch_networks,
-)
+from dwlab import inference, networks, quantisation, references, stages, target  # noqa: E402
 from dwlab.check import check  # noqa: E402
+from dwlab.inference import comparison, int8, selection, timing, with_torch  # noqa: E402
+from dwlab.inference.weights import random_weights  # noqa: E402
 from dwlab.layers import DepthwiseConv2d, Pointwise, problem  # noqa: E402
 from dwlab.networks import INPUT, InferenceError, network  # noqa: E402
 from dwlab.problems import ProblemError  # noqa: E402
 from dwlab.quantisation import Scale  # noqa: E402
-from dwlab.weights import random_weights  # noqa: E402
 
 torch.set_num_threads(1)
 INT8 = {"layout": "NHWC", "dtype": "int8"}
@@ -101,7 +90,7 @@ def test_the_integers_of_compare_are_the_reference():
         own = dict(maps)
         if layer.op == "depthwise2d" and not nchw:
             own["w"] = own["w"].permute(2, 0, 1)
-        y = torch_networks.in_integers(layer, x, own, r).numpy()
+        y = with_torch.in_integers(layer, x, own, r).numpy()
         wanted = references.reference(layer, "forward", given)["y"]
         np.testing.assert_array_equal(y if nchw else y.transpose(0, 2, 3, 1), wanted)
 
@@ -119,7 +108,7 @@ def test_a_wrong_factor_is_found_in_its_step_alone():
 
 def test_a_network_far_from_floating_point_is_not_ok():
     table = made("mobilenet_v1", "1.pointwise", by=2)
-    narrow = {name: (low / 20, high / 20) for name, (low, high) in int8_networks.calibrate(table).items()}
+    narrow = {name: (low / 20, high / 20) for name, (low, high) in int8.calibrate(table).items()}
     model = inference.prepare(table, calibration=narrow)  # what is beyond a twentieth of the range is cut off
     found = comparison.compare(model, image_of(table))
     assert not found.ok and found.error > comparison.LOST_INT8
@@ -152,7 +141,7 @@ def test_one_wrong_zero_point_or_factor_is_more_than_rounding(monkeypatch, name,
     """Kernels that compute what they are told, bit by bit, and are told the wrong thing: only the whole shows it."""
     monkeypatch.setattr(selection, "takers", lambda problem: ())  # in whole numbers, by PyTorch
     table = thin(network(name, 1, "NHWC", "int8", 32), by, classes=200)
-    calibration = int8_networks.calibrate(table, None, [image_of(table, seed)[0] for seed in range(2)])
+    calibration = int8.calibrate(table, None, [image_of(table, seed)[0] for seed in range(2)])
     planned = [layer for layer in table.layers if layer.planned]
     residual = [at for at, layer in enumerate(planned) if layer.residual]
     cases = [(0, ""), *((at, what) for at in (1, len(planned) // 2) for what in ("zero_x", "zero_y", "m", "half"))]
@@ -234,39 +223,39 @@ def test_a_residual_is_refused_where_it_cannot_be():
 
 
 def test_the_observer_has_two_kinds_of_zero_points():
-    assert int8_networks.scale_of(0, 5.1) == Scale(5.1 / 255, -128)
-    assert int8_networks.scale_of(0.5, 5.1) == Scale(5.1 / 255, -128)  # 0 is always a step
+    assert int8.scale_of(0, 5.1) == Scale(5.1 / 255, -128)
+    assert int8.scale_of(0.5, 5.1) == Scale(5.1 / 255, -128)  # 0 is always a step
     for low, high in ((-1, 3), (-3, 1), (-3, 0), (-1e-9, 3)):
-        assert int8_networks.scale_of(low, high) == Scale(3 / 127, 0)
+        assert int8.scale_of(low, high) == Scale(3 / 127, 0)
 
 
 def test_ranges_hold_every_value_of_the_images_and_relu6_ends_at_6():
     table = made(by=8)
     images = [5 * image_of(table, seed)[0] for seed in range(3)]
-    ranges = int8_networks.calibrate(table, None, images)
+    ranges = int8.calibrate(table, None, images)
     assert set(ranges) == {INPUT, *(layer.name for layer in table.layers)}
     assert ranges[INPUT] == (min(map(np.min, images)), max(map(np.max, images)))
-    one = int8_networks.calibrate(table, None, images[:1])
+    one = int8.calibrate(table, None, images[:1])
     assert all(ranges[name][0] <= low <= high <= ranges[name][1] for name, (low, high) in one.items())
     assert ranges["1.depthwise"][0] == 0 and max(ranges[n][1] for n in ("stem", "1.depthwise", "2.expand")) == 6
-    scales = int8_networks.quantise(table, None, ranges).scales
+    scales = int8.quantise(table, None, ranges).scales
     assert scales["1.project"].zero == 0 and scales["2.expand"].zero == -128
     assert scales["2.expand"].values([127])[0] == pytest.approx(ranges["2.expand"][1], rel=1e-6)
 
 
 def test_kernels_are_shared_by_layers_of_the_same_sizes():
     """What is made for a layer is made for its zero points, of which there are two kinds, and a residual's factor."""
-    table = int8_networks.quantise(network("mobilenet_v1", 1, "NHWC", "int8", 32)).network
+    table = int8.quantise(network("mobilenet_v1", 1, "NHWC", "int8", 32)).network
     assert len({layer.problem for layer in table.layers if layer.planned}) == 18
     assert {layer.problem.zero_y for layer in table.layers if layer.planned} == {-128}
 
 
 def test_quantising_again_changes_nothing():
     table = made()
-    ranges = int8_networks.calibrate(table)
-    once = int8_networks.quantise(table, None, ranges)
-    assert int8_networks.quantise(once.network, None, ranges).network == once.network
-    assert int8_networks.calibrate(once.network) == ranges
+    ranges = int8.calibrate(table)
+    once = int8.quantise(table, None, ranges)
+    assert int8.quantise(once.network, None, ranges).network == once.network
+    assert int8.calibrate(once.network) == ranges
     assert networks.in_float(once.network) == networks.in_float(table)
 
 
@@ -276,7 +265,7 @@ def test_what_is_stored_is_rounded_and_cut_off(relu, kind):
     z = np.array([0, 0.5, -0.5, 1.5, 63.9, 64.2, 1e4, -1e4, -64.25, 0.25, 0.75], kind)
     scale = Scale(0.5, 3)
     y = target.cuda.to_device(np.zeros(z.size, np.int8))
-    int8_networks.storer(target.cuda.to_device(z), y, scale, relu, 0)
+    int8.storer(target.cuda.to_device(z), y, scale, relu, 0)
     wanted = np.maximum(scale.quantise(z), 3) if relu else scale.quantise(z)
     np.testing.assert_array_equal(y.copy_to_host(), wanted)
 
@@ -294,7 +283,7 @@ def test_what_is_stored_is_rounded_and_cut_off(relu, kind):
 def test_scales_that_are_none_name_their_map(bad, said):
     table = made(by=8)
     with pytest.raises(InferenceError, match=f"mobilenet_v2 in int8: {said}"):
-        inference.prepare(table, calibration=int8_networks.calibrate(table) | {"1.project": bad})
+        inference.prepare(table, calibration=int8.calibrate(table) | {"1.project": bad})
 
 
 def test_a_calibration_that_cannot_be_used_says_why():
@@ -309,20 +298,20 @@ def test_a_calibration_that_cannot_be_used_says_why():
         ([], "no image to calibrate with"),
     ):
         with pytest.raises(InferenceError, match=said):
-            int8_networks.calibrate(table, None, images)
+            int8.calibrate(table, None, images)
     weights = random_weights(table)
     weights["1.depthwise"]["w"] = np.full_like(weights["1.depthwise"]["w"], 3e38)
     with pytest.raises(InferenceError, match="calibration: map 1.project is not finite everywhere"):
         huge = {**weights, "1.project": {**weights["1.project"], "w": weights["1.project"]["w"] * 1e38}}
-        int8_networks.calibrate(table, huge)
-    ranges = int8_networks.calibrate(table)
+        int8.calibrate(table, huge)
+    ranges = int8.calibrate(table)
     del ranges["2.depthwise"]
     with pytest.raises(InferenceError, match="no range of map 2.depthwise: calibrate with this network"):
         inference.prepare(table, calibration=ranges)
     with pytest.raises(InferenceError, match="a calibration is for int8, and the network is float32"):
         inference.prepare(networks.in_float(table), calibration={})
     with pytest.raises(InferenceError, match="is float32: give the table in int8"):
-        int8_networks.quantise(networks.in_float(table))
+        int8.quantise(networks.in_float(table))
 
 
 def test_a_gelu_within_a_layer_is_refused():
@@ -349,14 +338,14 @@ def test_the_command_runs_int8(capsys, monkeypatch):
 @pytest.mark.skipif(target.mode != "gpu", reason="needs a GPU: graphs and times are a GPU's")
 def test_an_int8_graph_on_a_gpu():
     table = cut(network("mobilenet_v2", 2, "NHWC", "int8", 64), "4.project")
-    calibration = int8_networks.calibrate(table)
-    table = int8_networks.quantise(table, None, calibration).network
+    calibration = int8.calibrate(table)
+    table = int8.quantise(table, None, calibration).network
     pair, alone = (inference.prepare(table, None, p, calibration=calibration) for p in (joined(table), None))
     for model in (pair, alone):
         found = comparison.compare(model, image_of(table))
         assert model.graph is not None and found.ok, str(found)
     np.testing.assert_array_equal(inference.run(pair, image_of(table)), inference.run(alone, image_of(table)))
-    measured = network_timing.measure(pair, compiled=False, apart=alone, rounds=3, min_seconds=0.01)
+    measured = timing.measure(pair, compiled=False, apart=alone, rounds=3, min_seconds=0.01)
     assert measured.apart is not None and measured.best is not None, str(measured)
-    tuned = network_timing.tune(cut(table, "2.project"))
+    tuned = timing.tune(cut(table, "2.project"))
     assert tuned.times and not tuned.failures

@@ -15,11 +15,10 @@ from typing import Any
 import numpy as np
 
 from dwlab import inference, networks, quantisation, records
-from dwlab.images import random_image
 from dwlab.inference import Model, Step
-from dwlab.networks import INPUT, Network
-from dwlab.quantisation import HIGH, LOW
-from dwlab.torch_networks import (
+from dwlab.inference.images import random_image
+from dwlab.inference.weights import as_tensors
+from dwlab.inference.with_torch import (
     activated,
     activation_of,
     float_type,
@@ -31,7 +30,8 @@ from dwlab.torch_networks import (
     real,
     same_precision,
 )
-from dwlab.weights import as_tensors
+from dwlab.networks import INPUT, Network
+from dwlab.quantisation import HIGH, LOW
 
 AGREEMENT = 8
 """Random images for which `python -m dwlab infer` counts equal classes of an int8 network on a GPU."""

@@ -8,20 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from dwlab import (
-    comparison,
-    images,
-    inference,
-    int8_networks,
-    network_timing,
-    networks,
-    records,
-    selection,
-    target,
-    timing,
-)
+from dwlab import inference, networks, records, target
+from dwlab.inference import comparison, images, int8, selection, timing
+from dwlab.inference.weights import load_weights, random_weights
 from dwlab.networks import InferenceError
-from dwlab.weights import load_weights, random_weights
+from dwlab.timing import SIMULATED
 
 SIMULATED_RESOLUTION = 32
 """Pixels that a network is run with in simulated mode if none are given: seconds on dwlab.simt."""
@@ -46,9 +37,9 @@ def main(options: Namespace) -> int:
         image = np.broadcast_to(images.load_image(options.image, resolution), image.shape).copy()
     calibration = None
     if network.dtype == "int8":
-        calibration = int8_networks.calibrate(network, weights, image[:1] if options.image else None)
-        network = int8_networks.quantise(network, weights, calibration).network
-    tuned = network_timing.tune(network) if on_gpu and options.tune else None
+        calibration = int8.calibrate(network, weights, image[:1] if options.image else None)
+        network = int8.quantise(network, weights, calibration).network
+    tuned = timing.tune(network) if on_gpu and options.tune else None
     times = None if tuned is None else tuned.times
     pieces = selection.partition(network, "present" if on_gpu else "h200", times=times) if options.fused else None
     model = inference.prepare(network, weights, pieces, times=times, calibration=calibration, overlap=options.overlap)
@@ -71,7 +62,7 @@ def main(options: Namespace) -> int:
         apart = None
         if network.dtype == "int8" and any(len(step.layers) > 1 for step in model.steps):
             apart = inference.prepare(network, weights, times=times, calibration=calibration, overlap=options.overlap)
-        measured = network_timing.measure(model, compiled=options.compile, apart=apart)
+        measured = timing.measure(model, compiled=options.compile, apart=apart)
         found["times"] = measured.to_dict()
         if options.energy:
             from dwlab import energy as room
@@ -90,7 +81,7 @@ def main(options: Namespace) -> int:
     if options.image:
         print("\n" + records.columns(["class of ImageNet-1k", "probability"],
                                      [[str(one), f"{likely:.1%}"] for one, likely in found["classes"]]))  # fmt: skip
-    print(f"\n{measured}" if on_gpu else f"\n{timing.SIMULATED[0].upper()}{timing.SIMULATED[1:]}")
+    print(f"\n{measured}" if on_gpu else f"\n{SIMULATED[0].upper()}{SIMULATED[1:]}")
     if energy is not None:
         print(f"\n{energy}")
     return 0 if compared.ok else 1

@@ -40,7 +40,7 @@ def choose(
 
     Recorded counts a row of this problem whose stage takes it, or else one that differs only in bias, activation and
     residual, which cost every stage about the same; of the newest run that has any (records.best). gpu: only of
-    this one. rows: where to look (dwlab's records if None). times: what network_timing.tune measured. Raises
+    this one. rows: where to look (dwlab's records if None). times: what timing.tune measured. Raises
     InferenceError if no stage takes the problem.
     """
     found = takers(problem)

@@ -1,6 +1,6 @@
 """Networks of `networks` by PyTorch alone: what kernels are held against, and what the scales of int8 follow from.
 
-Maps are tensors (N, C, H, W); parameters are layer -> {"w": …, "b": …}, in the shapes of dwlab.weights.
+Maps are tensors (N, C, H, W); parameters are layer -> {"w": …, "b": …}, in the shapes of `weights`.
 """
 
 from __future__ import annotations

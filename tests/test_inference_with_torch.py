@@ -6,9 +6,9 @@ from small_networks import cut, image_of, thin
 
 torch = pytest.importorskip("torch", reason="networks run with PyTorch: pip install '.[torch]'")
 
-from dwlab import torch_networks  # noqa: E402
+from dwlab.inference import with_torch  # noqa: E402
+from dwlab.inference.weights import random_weights  # noqa: E402
 from dwlab.networks import network  # noqa: E402
-from dwlab.weights import random_weights  # noqa: E402
 
 
 @pytest.mark.parametrize("gemm", [False, True])
@@ -26,8 +26,8 @@ def test_a_relu_in_the_call_before_it_is_the_same_network(monkeypatch, gemm, lay
     own = {layer: {name: torch.from_numpy(one) for name, one in arrays.items()}
            for layer, arrays in random_weights(made).items()}  # fmt: skip
     image = torch.from_numpy(image_of(made))
-    plain = torch_networks.forward(made, own, image, gemm=gemm)
-    joined = torch_networks.forward(made, own, image, gemm=gemm, joined=True)
+    plain = with_torch.forward(made, own, image, gemm=gemm)
+    joined = with_torch.forward(made, own, image, gemm=gemm, joined=True)
     np.testing.assert_allclose(joined, plain, rtol=1e-5, atol=1e-6)
     assert bool((joined == 0).any()) and len(calls) == (0 if gemm else 5)
     assert gemm or calls.count(1) == 3  # the others are depthwise

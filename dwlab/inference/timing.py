@@ -11,17 +11,17 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from dwlab import inference, networks, peers, records, selection, target, timing
-from dwlab.comparison import LOST_INT8
-from dwlab.images import random_image
-from dwlab.inference import Model
+from dwlab import inference, networks, peers, records, target, timing
+from dwlab.inference import Model, selection
+from dwlab.inference.comparison import LOST_INT8
+from dwlab.inference.images import random_image
+from dwlab.inference.selection import Planned, Times
+from dwlab.inference.weights import Weights, as_tensors, random_weights
+from dwlab.inference.with_torch import activation_of, forward, pytorch, same_precision
 from dwlab.layers import Fused
 from dwlab.networks import INPUT, Network
-from dwlab.selection import Planned, Times
 from dwlab.stages import Stage
 from dwlab.timing import Timing
-from dwlab.torch_networks import activation_of, forward, pytorch, same_precision
-from dwlab.weights import Weights, as_tensors, random_weights
 
 
 @dataclass(frozen=True)

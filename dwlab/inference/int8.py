@@ -24,13 +24,13 @@ import numpy as np
 from numba import float32, int8, int32, uint32
 
 from dwlab import networks, ptx, quantisation, target
+from dwlab.inference.weights import Weights, as_tensors, check_weights, random_weights
+from dwlab.inference.with_torch import forward, pytorch, same_precision
 from dwlab.layers import DepthwiseConv2d
 from dwlab.networks import INPUT, InferenceError, Network
 from dwlab.problems import ProblemError
 from dwlab.quantisation import Scale
 from dwlab.target import cuda
-from dwlab.torch_networks import forward, pytorch, same_precision
-from dwlab.weights import Weights, as_tensors, check_weights, random_weights
 
 Range = tuple[float, float]
 """The least and the greatest value of a map."""

@@ -5,10 +5,12 @@ from small_networks import cut, simulated, thin, tiny
 
 torch = pytest.importorskip("torch", reason="networks run with PyTorch: pip install '.[torch]'")
 
-from dwlab import inference, network_timing, selection, timing  # noqa: E402
+from dwlab import inference  # noqa: E402
+from dwlab.inference import selection, timing  # noqa: E402
+from dwlab.inference.weights import random_weights  # noqa: E402
 from dwlab.layers import Fused  # noqa: E402
 from dwlab.networks import network  # noqa: E402
-from dwlab.weights import random_weights  # noqa: E402
+from dwlab.timing import TimingError  # noqa: E402
 
 torch.set_num_threads(1)
 
@@ -16,9 +18,9 @@ torch.set_num_threads(1)
 @pytest.mark.parametrize("name", ["mobilenet_v1", "mobilenet_v2"])
 def test_pytorchs_ways_have_a_relu_inside_only_where_there_is_one(name):
     made = network(name, 1, "NHWC", "float32", 32)
-    eager = network_timing.ways(made, random_weights(made), False)
+    eager = timing.ways(made, random_weights(made), False)
     assert sum("ReLU" in way for way in eager) == (3 if name == "mobilenet_v1" else 0)
-    both = network_timing.ways(made, random_weights(made), True)
+    both = timing.ways(made, random_weights(made), True)
     assert set(eager) < set(both) and sum("torch.compile, " in way for way in both) == 3
 
 
@@ -34,15 +36,15 @@ def test_pytorchs_compiled_ways_are_compiled_once_each_and_never_given_up(monkey
     for resolution in (16, 32, 48, 64):
         made = cut(thin(network("mobilenet_v1", 1, "NHWC", "float32", resolution)), "2.pointwise")
         before = counters["stats"]["unique_graphs"]
-        assert network_timing.compile_peers(made) == [] and counters["stats"]["unique_graphs"] == before + 3
-        assert network_timing.compile_peers(made) == [] and counters["stats"]["unique_graphs"] == before + 3
+        assert timing.compile_peers(made) == [] and counters["stats"]["unique_graphs"] == before + 3
+        assert timing.compile_peers(made) == [] and counters["stats"]["unique_graphs"] == before + 3
     assert not counters["graph_break"]
     torch.compiler.reset()
 
 
 def test_what_is_tuned_is_the_last_stages_of_layers_and_of_pairs_that_may_share_a_kernel():
     made = tiny()
-    found = network_timing.candidates(made, 1)
+    found = timing.candidates(made, 1)
     problems = [problem for _, problem in found]
     assert len(set(problems)) == len(problems) and all(stage == selection.takers(one)[-1] for stage, one in found)
     pairs = [one for one in problems if isinstance(one, Fused)]
@@ -51,13 +53,13 @@ def test_what_is_tuned_is_the_last_stages_of_layers_and_of_pairs_that_may_share_
         (one.first, one.second) for one in pairs
     }
     assert {layer.problem for layer in made.layers if layer.planned} == set(problems) - set(pairs)
-    assert len(network_timing.candidates(made, 2)) > len(found)
+    assert len(timing.candidates(made, 2)) > len(found)
 
 
 @simulated
 def test_nothing_is_timed_in_simulated_mode():
     model = inference.prepare(tiny())
     assert model.graph is None
-    for call in (lambda: network_timing.measure(model), lambda: network_timing.tune(model.network)):
-        with pytest.raises(timing.TimingError, match="nothing is timed in simulated mode"):
+    for call in (lambda: timing.measure(model), lambda: timing.tune(model.network)):
+        with pytest.raises(TimingError, match="nothing is timed in simulated mode"):
             call()
