@@ -213,6 +213,15 @@ def test_stores_of_two_products_ask_for_the_sectors_of_y_and_for_a_bias_once_a_w
     assert 32 * (found.load_sectors - pwpw_2_tensor.traffic_of(less, plan).load_sectors) == warps * pair.nbytes()["b2"]
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_blocks_of_strips_read_the_second_bias_once_and_not_for_each_output(dtype):
+    pair = pwdw(2, 32, 64, 14, 14, dtype=dtype)
+    plan = strips(pair, 7, (32, 32), (4, 1, 1), 16, 7)
+    less = Fused(pair.first, replace(pair.second, bias=False))
+    more = pwdw_3_strips.traffic_of(pair, plan).load_sectors - pwdw_3_strips.traffic_of(less, plan).load_sectors
+    assert 32 * more == pair.N * 2 * pair.nbytes()["b2"]  # strips of 7 rows
+
+
 @simulated
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 @pytest.mark.parametrize("depth", [16, 32])

@@ -52,6 +52,7 @@ class Plan:
     inner_words: int
     taps_at: int
     bias_at: int
+    bias2_at: int
     words: int
     dense: bool
 
@@ -127,9 +128,10 @@ def plan_of(
     stages = min(stages, chunks)
     taps_at = max(stages * stage, slices * inner if slices > 1 else inner)
     bias_at = taps_at + F // each * dw.K**2
+    bias2_at = bias_at + F // each
     return Plan(
         rows, pixels, filters, warps_p, warps_f, slices, depth, run, chunks, stages, rows_in,
-        x_pitch, w_pitch, pitch, stage, inner, taps_at, bias_at, bias_at + F // each, bool(dense),
+        x_pitch, w_pitch, pitch, stage, inner, taps_at, bias_at, bias2_at, bias2_at + F // each, bool(dense),
     )  # fmt: skip
 
 
