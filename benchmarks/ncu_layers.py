@@ -3,7 +3,8 @@
 Stages of depthwise2d, pointwise and fused, in float32 and float16, each on layers or pairs of MobileNetV2: that with
 the largest share of the network's bytes and one of a small map (a large, if that is small), for one image and 32. Each
 kernel is launched once under Nsight Compute. Beside what that counted stands what the stage's formula predicts,
-requests and sectors, and what the planner's model predicts for the tile that the kernel has, bytes (dwlab.own_tiles).
+requests and sectors, and what the planner predicts for the tile that the kernel has: its accesses (dwlab.own_tiles) and
+what warps ask for in sectors (dwlab.asked), both in bytes.
 Writes one record into FOLDER (the project's own if none is given), with these rows in its section `layer_counters`, and
 prints its tables.
 
@@ -12,6 +13,7 @@ ready, the last stages first, until the time is over. Exit status 1 if nothing w
 
 examples: ncu_layers.py --seconds 120
           ncu_layers.py --op fused/dwpw --dtype float16 --seconds 60
+          ncu_layers.py --op fused/dwpw --op fused/pwdw --op fused/pwpw
           ncu_layers.py --list             what would be launched, in which order; needs no GPU
 """
 
@@ -33,7 +35,7 @@ sys.path.insert(0, str(ROOT / "benchmarks"))
 
 from record_layers import Problem, plan, variant  # noqa: E402
 
-from dwlab import ahead, counters, own_tiles, records, report, stages  # noqa: E402
+from dwlab import ahead, asked, counters, own_tiles, records, report, stages  # noqa: E402
 from dwlab.stages import Stage  # noqa: E402
 
 NETWORK = "mobilenet_v2"
@@ -99,6 +101,7 @@ def row_of(task: Task, counted: counters.Counters) -> dict[str, Any]:
         "batch": problem.N, "layout": problem.layout, "dtype": problem.dtype,
         "problem": records.describe_problem(problem), "exact": counted.predicted["exact"],
         "compulsory_bytes": problem.compulsory_bytes(path), "planned_bytes": own_tiles.predicted_bytes(*_of(task)),
+        "planned_asked_bytes": asked.predicted_bytes(*_of(task)),
     }  # fmt: skip
     for name in records.COUNTED_OF_LAYERS:
         made[name] = getattr(counted, name)

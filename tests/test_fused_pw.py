@@ -173,6 +173,11 @@ BY_HAND = [
     (pwpw_2_tensor, pwpw(2, 40, 24, 40, 3, 7, residual=True), ((16, 16, 16), (2, 1), (16, 24), 2)),
     (pwpw_2_tensor, pwpw(2, 20, 40, 24, 3, 5, "gelu", layout="NCHW"), ((16, 32, 16), (1, 2), (16, 16), 1)),
     (pwpw_2_tensor, pwpw(1, 40, 56, 24, 3, 7, dtype="float16"), ((16, 16, 16), (1, 2), (16, 8), 1)),
+    # Two neighbouring pixels at once; filters that are no multiple of 4, one by one; by fours, a warp's last not there.
+    (pwpw_2_tensor, pwpw(2, 20, 40, 24, 3, 6, residual=True, layout="NCHW"), ((16, 32, 16), (1, 2), (16, 16), 1)),
+    (pwpw_2_tensor, pwpw(1, 20, 24, 22, 5, 7, residual=True), ((16, 16, 16), (2, 1), (16, 24), 2)),
+    (pwpw_2_tensor, pwpw(2, 16, 24, 36, 3, 7, bias=False), ((32, 16, 48), (1, 1), (16, 24), 1)),
+    (pwpw_2_tensor, pwpw(3, 16, 24, 40, 5, 7, residual=True, dtype="float16"), ((32, 16, 32), (2, 2), (8, 16), 1)),
 ]
 
 
@@ -195,6 +200,26 @@ def test_what_is_by_hand_is_what_its_comments_say():
     assert {plan.stages for plan in plans.values()} == {2, 3, 4}
     cut = [pair for stage, pair, sizes in BY_HAND if stage is pwdw_3_strips and pair.second.P % sizes[0]]
     assert len(cut) >= 2
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_stores_of_two_products_ask_for_the_sectors_of_y_and_for_a_bias_once_a_warp(dtype):
+    pair = pwpw(2, 32, 16, 96, 14, 14, dtype=dtype)
+    plan = pwpw_plan.choose(pair)
+    found = pwpw_2_tensor.traffic_of(pair, plan)
+    assert 32 * found.store_sectors == pair.nbytes()["y"]
+    less = Fused(pair.first, replace(pair.second, bias=False))
+    warps = plan.warps_p * np.prod(pwpw_2_tensor.launch_grid(pair, plan)[1:])
+    assert 32 * (found.load_sectors - pwpw_2_tensor.traffic_of(less, plan).load_sectors) == warps * pair.nbytes()["b2"]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_blocks_of_strips_read_the_second_bias_once_and_not_for_each_output(dtype):
+    pair = pwdw(2, 32, 64, 14, 14, dtype=dtype)
+    plan = strips(pair, 7, (32, 32), (4, 1, 1), 16, 7)
+    less = Fused(pair.first, replace(pair.second, bias=False))
+    more = pwdw_3_strips.traffic_of(pair, plan).load_sectors - pwdw_3_strips.traffic_of(less, plan).load_sectors
+    assert 32 * more == pair.N * 2 * pair.nbytes()["b2"]  # strips of 7 rows
 
 
 @simulated

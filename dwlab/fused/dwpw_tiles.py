@@ -29,6 +29,14 @@ from dwlab.tuned_for import REGISTERS, SHARED
 WORDS = 12288  # of 48 KiB: the shared memory that a block may declare
 
 
+def from_a_sector(words: int) -> int:
+    """Words from the begin of what is copied to shared memory to that of what comes after it: whole 32 bytes.
+
+    Of an asynchronous copy that lies 16 bytes off, the hardware asks for most sectors twice (simt.trace.count_copies).
+    """
+    return -(-words // 8) * 8
+
+
 @dataclass(frozen=True)
 class Tiles:
     """A way to share out: see above. run: neighbouring pixels of a row whose depthwise outputs one thread computes.
@@ -92,10 +100,14 @@ class Tiles:
         return next((pitch for pitch in near if pitch * apart % 8 == self.quads % 8), self.quads)
 
     def words(self, K: int, stride: int) -> tuple[int, int, int, int]:
-        """float32 words of shared memory: (x, w1 and b1, w2 of a step, middle)."""
+        """float32 words of shared memory: (x, w1 and b1, w2 of a step, middle).
+
+        Each begins at a multiple of 32 bytes, as in global memory: copies to places askew cost more (`from_a_sector`).
+        """
         height, width = self.footprint(K, stride)
-        x = height * width * self.x_pitch(stride) * 4
-        return x, (K * K + 1) * self.channels, self.filters * self.pitch * 4, self.rows * self.pitch * 4
+        x, w1 = height * width * self.x_pitch(stride) * 4, (K * K + 1) * self.channels
+        w2, middle = self.filters * self.pitch * 4, self.rows * self.pitch * 4
+        return from_a_sector(x), from_a_sector(w1), from_a_sector(w2), middle
 
     def shared(self, K: int, stride: int) -> int:
         """float32 words of shared memory of a block."""

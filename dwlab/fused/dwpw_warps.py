@@ -17,6 +17,7 @@ from numba import float32, uint32
 from dwlab import pieces, ptx, tuned_for
 from dwlab.depthwise1d.straight_line import in_turn
 from dwlab.fused import dwpw_cost, outputs
+from dwlab.fused.dwpw_tiles import from_a_sector
 from dwlab.pointwise import tiles as products
 from dwlab.target import cuda
 from dwlab.tuned_for import REGISTERS
@@ -77,11 +78,11 @@ class Tiles:
         return 4 * next((one for one in (pieces, pieces + 1) if one * apart % 8 == pieces % 8), pieces)
 
     def words(self, K: int, stride: int, dtype: str) -> tuple[int, int, int, int]:
-        """Words of shared memory: (x, w1 and b1, w2 of a step, middle)."""
+        """Words of shared memory: (x, w1 and b1, w2 of a step, middle), each from a multiple of 32 bytes on."""
         height, width = self.footprint(K, stride)
-        x = height * width * self.x_pitch(stride, dtype)
-        w1 = (K * K + 1) * self.row_words(dtype)
-        return x, w1, self.filters * self.pitch(dtype), self.rows * self.pitch(dtype)
+        x, w1 = height * width * self.x_pitch(stride, dtype), (K * K + 1) * self.row_words(dtype)
+        w2, middle = self.filters * self.pitch(dtype), self.rows * self.pitch(dtype)
+        return from_a_sector(x), from_a_sector(w1), from_a_sector(w2), middle
 
     def shared(self, K: int, stride: int, dtype: str) -> int:
         """Words of shared memory of a block: the outputs come where steps and middle have been."""

@@ -52,6 +52,7 @@ class Plan:
     inner_words: int
     taps_at: int
     bias_at: int
+    bias2_at: int
     words: int
     dense: bool
 
@@ -127,9 +128,10 @@ def plan_of(
     stages = min(stages, chunks)
     taps_at = max(stages * stage, slices * inner if slices > 1 else inner)
     bias_at = taps_at + F // each * dw.K**2
+    bias2_at = bias_at + F // each
     return Plan(
         rows, pixels, filters, warps_p, warps_f, slices, depth, run, chunks, stages, rows_in,
-        x_pitch, w_pitch, pitch, stage, inner, taps_at, bias_at, bias_at + F // each, bool(dense),
+        x_pitch, w_pitch, pitch, stage, inner, taps_at, bias_at, bias2_at, bias2_at + F // each, bool(dense),
     )  # fmt: skip
 
 
@@ -165,12 +167,12 @@ def zeros(shared, at):
 
 
 @functools.cache
-def bring_filters(C: int, F: int, filters: int, depth: int, pitch: int, threads: int) -> Any:
+def bring_filters(C: int, F: int, filters: int, depth: int, pitch: int, threads: int, fours: bool = False) -> Any:
     """bring(shared, to, w, f0, c0): `depth` words from word c0 on of the filters from f0 on, to rows of shared.
 
-    w: (F, C) words. Asynchronously where C is whole pieces of 16 bytes.
+    w: (F, C) words. Asynchronously where C is whole pieces of 16 bytes. fours: to the rows that `row_of_fours` says.
     """
-    place = products.place(pitch)
+    place = _placed_by_fours(pitch) if fours else products.place(pitch)
     if C % 4:
         ITEMS = filters * depth
         EACH = -(-ITEMS // threads)
@@ -205,6 +207,28 @@ def bring_filters(C: int, F: int, filters: int, depth: int, pitch: int, threads:
                         zeros(shared, at)
 
     return bring
+
+
+@cuda.jit(device=True, forceinline=True)
+def row_of_fours(f):
+    """The row of a product's B where filter f comes, so that each lane's sums are of four neighbouring filters.
+
+    Of 16 columns lane t of four gets sums 2 t, 2 t + 1, 2 t + 8 and 2 t + 9 (tiles.tensor): these rows are given to
+    filters 4 t to 4 t + 3.
+    """
+    return uint32(f // uint32(16) * uint32(16) + f // uint32(2) % uint32(2) * uint32(8)
+                  + f // uint32(4) % uint32(4) * uint32(2) + f % uint32(2))  # fmt: skip
+
+
+@functools.cache
+def _placed_by_fours(pitch: int) -> Any:
+    place = products.place(pitch)
+
+    @cuda.jit(device=True, forceinline=True)
+    def placed(f, word):
+        return place(row_of_fours(f), word)
+
+    return placed
 
 
 @functools.cache

@@ -3,7 +3,10 @@
 The stage before loads two numbers for each product. Here a block has up to some hundred pixels, a warp 16 or 32 of
 them. x and the first layer's filters come to shared memory `depth` channels at a time, asynchronously, while those
 before are multiplied; the sums get bias and activation and are laid down in shared memory as the second layer's
-operand. Then the second layer's filters come, `span` groups of them, and their sums go from registers to y.
+operand. Then the second layer's filters come, `span` groups of them, and their sums go from registers to y. A tensor
+core leaves a lane two neighbouring sums here and two 8 columns on: stored like that, a warp's 16 bytes of a pixel in 16
+bits would be half a sector, and asked for twice. So in NHWC filters come to rows in an order that makes them neighbours
+(pwdw_tiles.row_of_fours), and four lanes' stores fill whole sectors; a bias is read once for all of a warp's pixels.
 
 Between the layers there may be few channels (linear, then expanded) or many (a feed-forward block): all of a block's
 pixels have to fit. Where there are few pixels, blocks share the second layer's filters, and each computes the first
@@ -37,7 +40,7 @@ def kernel(pair, plan):
     first, second = pwpw_plan.products_of(pair, plan)
     SIZE1, zero1, add1, SIZE2, zero2, add2 = first.size, first.zero, first.add, second.size, second.zero, second.add
     bring_x, bring_w1, bring_w2 = pwpw_plan.bring(pair, plan)
-    put1, put2 = tiles.each(first, pwpw_plan.lay_down(pair, plan)), tiles.each(second, pwpw_plan.store(pair, plan))
+    put1, store2 = tiles.each(first, pwpw_plan.lay_down(pair, plan)), pwpw_plan.store(pair, plan)
     STEP_P, ROWS = 1 if nchw else C, plan.rows
     MOST = min(255, 65536 // (-(-T // 128) * 128) // 8 * 8)  # registers of a thread, with which a block starts
 
@@ -115,9 +118,9 @@ def kernel(pair, plan):
             f = uint32(f0 + fw * uint32(WARP_2))
             at = uint32(p0 + pw)
             if nchw:
-                put2(acc2, lane, y, b2, r, uint32(n * uint32(ROWS) + f), at)
+                store2(acc2, lane, y, b2, r, uint32(n * uint32(ROWS) + f), at)
             else:
-                put2(acc2, lane, y, b2, r, at, f)
+                store2(acc2, lane, y, b2, r, at, f)
 
     return kernel
 
@@ -161,31 +164,58 @@ def traffic_of(pair, plan):
     c, m = (i // across, piece * (i % across)) if nchw else (piece * (i % across), i // across)
     total = HW if nchw else pair.N * HW
     for n in range(N):
-        for p0 in range(0, total, plan.block_pixels):
+        for p0, alike in runs(total, plan.block_pixels):
             found = np.zeros(2, np.int64)
             for c0 in range(0, C, plan.depth1):
                 k, p = c0 + c, p0 + m
                 at = (n * C + k) * HW + p if nchw else p * C + k
                 found += warp_traffic(np.where(on & (p < total) & (k < C), at // piece, -1), 8 // piece)
-            load += found * plan.passes * blocks_f
-    # The second layer's sums, as the warps' lanes have them: two neighbouring columns in one number
+            load += alike * found * plan.passes * blocks_f
+    # The second layer's sums, as the warps' lanes have them: `width` neighbouring ones of each row are stored at once
     second = pwpw_plan.products_of(pair, plan)[1]
+    width = 4 if pwpw_plan.fours(pair) else 2 if pwpw_plan.pairs(pair) else 1
     lane, sums = np.arange(32), np.arange(0, second.size, 2)[:, None]
-    across = second.N // 8
-    row, column = sums // 4 // across * 16 + sums % 4 // 2 * 8 + lane // 4, sums // 4 % across * 8 + 2 * (lane % 4)
+    if width == 4:  # each second tile of 8 columns has the other two of four
+        sums = sums[sums[:, 0] // 4 % 2 == 0]
+    row, column = second.place(lane, sums)
+    column = column + lane % 4 * (2 * (width == 4))
+    per = 8 * each // width  # such pieces in a sector
     for f0 in range(0, blocks_f * plan.span * plan.group2, plan.filters2):
-        for p0 in range(0, blocks_p * plan.block_pixels, plan.pixels):
+        if pair.second.bias:
+            bias = np.zeros(2, np.int64)
+            size = 4 if width == 4 else 1
+            for f in bias_of_warp(f0, plan.filters2, lane, nchw, width):
+                bias += warp_traffic(np.where(f < G, f // size, -1), 8 * each // size)
+            load += N * blocks_p * plan.warps_p * bias
+        for p0, alike in runs(total, plan.pixels):
             f, p = (f0 + row, p0 + column) if nchw else (f0 + column, p0 + row)
-            steps = ((0, 0),) if each == 2 else ((0, 0), (0, 1)) if nchw else ((0, 0), (1, 0))
-            for df, dp in steps:
+            for step in range(2 if width == 1 else 1):
+                df, dp = (0, step) if nchw else (step, 0)
                 on = (f + df < G) & (p + dp < total)
                 for n in range(N):
-                    yi = ((n * G + f + df) * HW + p + dp if nchw else (p + dp) * G + f + df) // each
-                    out = warp_traffic(np.where(on, yi, -1))
+                    yi = (n * G + f + df) * HW + p + dp if nchw else (p + dp) * G + f + df
+                    out = alike * warp_traffic(np.where(on, yi // width, -1), per)
                     store += out
                     load += pair.second.residual * out
-                load += N * pair.second.bias * warp_traffic(np.where(on, (f + df) // each, -1))
     return Traffic(*load, *store)
+
+
+def runs(total, size):
+    """(first, how many alike) of the runs that cover `total` pixels: all whole ones ask for the same, the last less.
+
+    A run is a multiple of 16 pixels, whose words are whole sectors.
+    """
+    whole, rest = divmod(total, size)
+    return [(0, whole)] * (whole > 0) + [(whole * size, 1)] * (rest > 0)
+
+
+def bias_of_warp(f0, filters, lane, nchw, width):
+    """The filters whose bias each lane of a warp reads, a row for each access; of four neighbours the first."""
+    if nchw:
+        return [f0 + first + lane // 4 for first in range(0, filters, 8)]
+    if width == 4:
+        return [f0 + first + 4 * (lane % 4) for first in range(0, filters, 16)]
+    return [f0 + first + 2 * (lane % 4) + e for first in range(0, filters, 8) for e in range(2)]
 
 
 def launch_grid(pair, plan):

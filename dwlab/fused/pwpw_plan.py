@@ -8,12 +8,13 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from numba import float32, uint32
+from numba import float32, uint32, uint64
 
 from dwlab import epilogue, ptx
+from dwlab.depthwise1d.straight_line import in_turn
 from dwlab.fused.pwdw_plan import ARRIVAL, MMA_CYCLES, REGISTERS, SM_BYTES
 from dwlab.fused.pwdw_tiles import SHARED_WORDS, SMS, WARPS, bring_filters, bring_pixels, spread
 from dwlab.pointwise import tiles
@@ -139,7 +140,7 @@ def bring(pair: Any, plan: Plan) -> tuple[Any, Any, Any]:
     return (
         bring_pixels(kind, C, HW, plan.block_pixels, plan.depth1, plan.x_pitch, T),
         bring_filters(C, F, plan.group1, plan.depth1, plan.w1_pitch, T),
-        bring_filters(F // each, pair.second.F, plan.group2, plan.depth2, plan.w2_pitch, T),
+        bring_filters(F // each, pair.second.F, plan.group2, plan.depth2, plan.w2_pitch, T, fours(pair)),
     )
 
 
@@ -178,53 +179,138 @@ def lay_down(pair: Any, plan: Plan) -> Any:
     return put
 
 
+def fours(pair: Any) -> bool:
+    """Whether each lane has sums of four neighbouring filters of the second layer (pwdw_tiles.row_of_fours).
+
+    Then four lanes' stores fill whole sectors: 64 bytes of a pixel in float32, 32 in 16 bits.
+    """
+    return pair.layout == "NHWC" and pair.second.F % 4 == 0
+
+
 @functools.cache
 def store(pair: Any, plan: Plan) -> Any:
-    """put(y, b, r, m, n, v0, v1) for the second layer's sums. m, n: NCHW image * plan.rows + filter and pixel; NHWC
-    pixel of all images and filter."""
-    G, HW, ROWS = pair.second.F, pair.first.H * pair.first.W, plan.rows
-    finish, act = epilogue.finish(pair.second), epilogue.activate(pair.second.activation)
-    bias, residual = pair.second.bias, pair.second.residual
+    """store(acc, lane, y, b, r, m0, n0): a warp's sums of the second layer, finished, to y; their bias is read once.
 
-    if pair.dtype != "float32":
+    m0, n0: of the warp's tile, NCHW image * plan.rows + filter and pixel; NHWC pixel of all images and filter.
+    """
+    second = products_of(pair, plan)[1]
+    down, across = second.M // 16, second.N // 8
+    if pair.layout == "NCHW":
+        parts = [_store_row(pair, plan.rows, i, h, across) for i in range(down) for h in range(2)]
+    elif fours(pair):
+        parts = [_store_fours(pair, j, down, across) for j in range(across // 2)]
+    else:
+        parts = [_store_column(pair, j, down, across) for j in range(across)]
+    return in_turn(parts, arguments=7)
+
+
+def _store_fours(pair: Any, j: int, down: int, across: int) -> Any:
+    """16 columns: of each lane's rows four neighbouring sums."""
+    each = spread(pair.dtype)
+    FILTERS, G = pair.second.F, pair.second.F // each  # and in words, as all below
+    act, bias, residual = epilogue.activate(pair.second.activation), pair.second.bias, pair.second.residual
+
+    if each == 2:
 
         @cuda.jit(device=True, forceinline=True)
-        def put(y, b, r, m, n, v0, v1):
-            at = uint32(m * uint32(G // 2) + n // uint32(2))
-            if n < G and at < uint32(y.size):
-                if bias:
-                    u0, u1 = ptx.halves(b[uint32(n // uint32(2))])
-                    v0, v1 = v0 + u0, v1 + u1
-                v0, v1 = act(v0), act(v1)
-                if residual:
-                    u0, u1 = ptx.halves(r[at])
-                    v0, v1 = v0 + u0, v1 + u1
-                y[at] = ptx.join_halves(v0, v1)
-
-    elif pair.layout == "NCHW":
+        def read(a, at):
+            p, q = ptx.load2(a, at)
+            v0, v1 = ptx.halves(p)
+            v2, v3 = ptx.halves(q)
+            return v0, v1, v2, v3
 
         @cuda.jit(device=True, forceinline=True)
-        def put(y, b, r, m, n, v0, v1):
-            f = uint32(m % uint32(ROWS))
-            at = uint32((m // uint32(ROWS) * uint32(G) + f) * uint32(HW) + n)
-            if f < G:
-                if n < HW:
-                    y[at] = finish(v0, b, r, f, at)
-                if n + uint32(1) < HW:
-                    y[uint32(at + uint32(1))] = finish(v1, b, r, f, uint32(at + uint32(1)))
+        def write(y, at, v0, v1, v2, v3):
+            ptx.store2(y, at, ptx.join_halves(v0, v1), ptx.join_halves(v2, v3))
 
     else:
+        read, write = ptx.load4, ptx.store4
 
-        @cuda.jit(device=True, forceinline=True)
-        def put(y, b, r, m, n, v0, v1):
-            at = uint32(m * uint32(G) + n)
-            if m * uint32(G) < uint32(y.size):
-                if n < G:
-                    y[at] = finish(v0, b, r, n, at)
-                if n + uint32(1) < G:
-                    y[uint32(at + uint32(1))] = finish(v1, b, r, uint32(n + uint32(1)), uint32(at + uint32(1)))
+    @cuda.jit(device=True, forceinline=True)
+    def part(acc, lane, y, b, r, m0, n0):
+        n = uint32(n0 + uint32(16 * j) + uint32(4) * (lane % uint32(4)))
+        b0 = b1 = b2 = b3 = float32(0)
+        if n < uint32(FILTERS):
+            if bias:
+                b0, b1, b2, b3 = read(b, uint32(n // uint32(each)))
+            m = uint32(m0 + lane // uint32(4))
+            rows, first = uint32(uint32(y.size) // uint32(G)), uint64(uint32(m * uint32(G) + n // uint32(each)))
+            for turn in range(2 * down):
+                c = 4 * (across * (turn // 2) + 2 * j) + 2 * (turn % 2)
+                if m + uint32(8 * turn) < rows:
+                    at = uint64(first + uint64(8 * turn * G))  # the same address and a literal: one register for all
+                    v0, v1, v2, v3 = act(acc[c] + b0), act(acc[c + 1] + b1), act(acc[c + 4] + b2), act(acc[c + 5] + b3)
+                    if residual:
+                        r0, r1, r2, r3 = read(r, at)
+                        v0, v1, v2, v3 = v0 + r0, v1 + r1, v2 + r2, v3 + r3
+                    write(y, at, v0, v1, v2, v3)
 
-    return put
+    return part
+
+
+def _store_column(pair: Any, j: int, down: int, across: int) -> Any:
+    """8 columns whose sums are stored one by one: filters of float32 that are no multiple of 4."""
+    G, bias, finish = pair.second.F, pair.second.bias, epilogue.finish(replace(pair.second, bias=False))
+
+    @cuda.jit(device=True, forceinline=True)
+    def one(y, r, m, n, value):
+        at = uint32(m * uint32(G) + n)
+        if n < uint32(G) and m * uint32(G) < uint32(y.size):
+            y[at] = finish(value, r, r, n, at)
+
+    @cuda.jit(device=True, forceinline=True)
+    def part(acc, lane, y, b, r, m0, n0):
+        n = uint32(n0 + uint32(8 * j) + uint32(2) * (lane % uint32(4)))
+        b0 = b[n] if bias and n < uint32(G) else float32(0)
+        b1 = b[uint32(n + uint32(1))] if bias and n + uint32(1) < uint32(G) else float32(0)
+        for turn in range(2 * down):
+            c = 4 * (across * (turn // 2) + j) + 2 * (turn % 2)
+            m = uint32(m0 + uint32(8 * turn) + lane // uint32(4))
+            one(y, r, m, n, acc[c] + b0)
+            one(y, r, m, uint32(n + uint32(1)), acc[c + 1] + b1)
+
+    return part
+
+
+def pairs(pair: Any) -> bool:
+    """Whether two neighbouring pixels are stored at once: in NCHW, of maps of even size."""
+    return pair.layout == "NCHW" and pair.second.H * pair.second.W % 2 == 0
+
+
+def _store_row(pair: Any, ROWS: int, i: int, h: int, across: int) -> Any:
+    """8 rows, NCHW: a lane's sums are all of one filter."""
+    G, HW, bias, residual = pair.second.F, pair.first.H * pair.first.W, pair.second.bias, pair.second.residual
+    finish, whole = epilogue.finish(replace(pair.second, bias=False)), pairs(pair)
+    act = epilogue.activate(pair.second.activation)
+
+    @cuda.jit(device=True, forceinline=True)
+    def two(y, r, at, n, v0, v1):
+        if whole:
+            if n < uint32(HW):
+                v0, v1 = act(v0), act(v1)
+                if residual:
+                    r0, r1 = ptx.load2(r, at)
+                    v0, v1 = v0 + r0, v1 + r1
+                ptx.store2(y, at, v0, v1)
+        else:
+            if n < uint32(HW):
+                y[at] = finish(v0, r, r, n, at)
+            if n + uint32(1) < uint32(HW):
+                y[uint32(at + uint32(1))] = finish(v1, r, r, n, uint32(at + uint32(1)))
+
+    @cuda.jit(device=True, forceinline=True)
+    def part(acc, lane, y, b, r, m0, n0):
+        m = uint32(m0 + uint32(16 * i + 8 * h) + lane // uint32(4))
+        f = uint32(m % uint32(ROWS))
+        if f < uint32(G):
+            b0 = b[f] if bias else float32(0)
+            row = uint32((m // uint32(ROWS) * uint32(G) + f) * uint32(HW))
+            for j in range(across):
+                c = 4 * (across * i + j) + 2 * h
+                n = uint32(n0 + uint32(8 * j) + uint32(2) * (lane % uint32(4)))
+                two(y, r, uint32(row + n), n, acc[c] + b0, acc[c + 1] + b0)
+
+    return part
 
 
 class ByPlan(ByShape):

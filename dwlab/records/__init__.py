@@ -148,7 +148,7 @@ SECTIONS: dict[str, dict[str, str]] = {
     "layer_counters": {
         "op": "text", "path": "text", "stage": "text", "layer": "text", "batch": "positive", "layout": "text",
         "dtype": "text", "problem": "object", "exact": "flag", "compulsory_bytes": "positive",
-        "planned_bytes": "positive?",
+        "planned_bytes": "positive?", "planned_asked_bytes": "positive?",
         **{f"predicted_{kind}_{what}": "count" for kind in ("load", "store") for what in ("requests", "sectors")},
         **dict.fromkeys(COUNTED_OF_LAYERS, "count?"),
     },

@@ -1,0 +1,235 @@
+"""What the warps of our fused kernels ask of the memory, in sectors of 32 bytes: the accesses, and what these omit.
+
+`accesses` counts the elements that a block needs, each once. A kernel that has its tile asks for more, for reasons that
+its plan tells beforehand. `sectors` adds them, array by array, without going through blocks or lanes:
+
+- Sectors are asked for whole: what is left of one at a row's end, or where rows do not begin with one (`spans`).
+- The hardware counts an asynchronous copy by where it goes, too (`copied`): askew rows cost more.
+- Warps have no array in common but through shared memory: a bias that each reads for its own sums is read by each.
+- Rows of a tile that ends beyond the map are read as far as there is a map (`reach`).
+- fused/pwpw/tensor reads x again for each group of the first layer's filters, as all of x has no room on chip.
+- fused/dwpw/slide has x in registers: what two neighbouring runs need both ask for, and each run for its filters.
+
+Layers are in NHWC, with channels in whole pieces of 16 bytes, as these kernels want them. tests/test_asked.py holds the
+sectors to those that the interpreter counts, `copied_again` included.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from dwlab.accesses import tiles
+from dwlab.fused import dwpw_2_stationary, dwpw_3_tensor, dwpw_4_slide, pwdw_plan, pwpw_plan, sliding
+from dwlab.layers import DepthwiseConv2d, Fused
+from dwlab.stages import Stage
+
+SECTOR, LINE, PIECE, WARP = 32, 128, 16, 32
+
+
+def sectors(stage: Stage, problem: Any) -> dict[str, float] | None:
+    """Array -> sectors of 32 bytes that warps load or store, as the planner foresees them.
+
+    None for stages, layouts and sizes that this says nothing of.
+    """
+    find = _STAGES.get(stage.id)
+    if find is None or problem.layout != "NHWC":
+        return None
+    if any(layer.C * layer.itemsize % PIECE for layer in (problem.first, problem.second)):
+        return None
+    return {name: count for name, count in find(problem).items() if name in problem.arrays()}
+
+
+def predicted_bytes(stage: Stage, problem: Any) -> int | None:
+    """32 bytes for each of these sectors, or None."""
+    found = sectors(stage, problem)
+    return None if found is None else round(SECTOR * sum(found.values()))
+
+
+@functools.cache
+def spans(row: int, chunk: int) -> float:
+    """Sectors of a row of `row` bytes that is asked for by `chunk` bytes at a time, each chunk by itself.
+
+    Rows follow each other in memory, so they begin at any multiple of their size: the mean of those that there are.
+    """
+    first = np.arange(SECTOR)[:, None] * row
+    begin = first + np.arange(0, row, chunk)
+    end = np.minimum(begin + chunk, first + row)
+    return float(((end - 1) // SECTOR - begin // SECTOR + 1).sum() / SECTOR)
+
+
+@functools.cache
+def copied(row: int, step: int, pitch: int) -> float:
+    """Sectors that the hardware counts of a row of `row` bytes that is copied asynchronously, `step` bytes at a time.
+
+    Rows follow each other in memory, and lie `pitch` bytes apart in shared memory. A request are the 32 pieces of 16
+    bytes of a warp; of these the hardware counts a sector for each 32 bytes of shared memory that bytes of one line of
+    128 bytes go to (simt.trace.count_copies). With n pieces a step, rows of an even number of pieces and an even pitch
+    that is n / 2, as many as there are; where either is odd, a sector's two halves go to two places, or two sectors'
+    halves to one. Which, depends on where a row begins: the mean of all places.
+    """
+    pieces, found = step // PIECE, 0
+    item = np.arange(WARP * pieces * 8)  # 256 rows: they begin at every place in a line, and warps at every in a row
+    at, k = item // pieces, item % pieces * PIECE
+    for first in range(0, row, step):
+        source, to = at * row + first + k, at * pitch + k
+        pair = np.where(first + k < row, source // LINE * (1 << 24) + to // SECTOR, -1)
+        pair = np.sort(pair.reshape(-1, WARP), axis=1)
+        found += int(np.count_nonzero((pair >= 0) & (np.diff(pair, axis=1, prepend=-1) != 0)))
+    return found / (len(item) // pieces)
+
+
+def reach(size: int, outputs: int, tile: int, K: int, stride: int, padding: int, gaps: bool = True) -> int:
+    """Rows of a map that blocks read in all: as accesses.rows_read, but of the last tile as if all of it were there.
+
+    gaps: rows between the taps (K < stride) are read, too.
+    """
+    taken = [i for i in range((tile - 1) * stride + K) if gaps or i % stride < K]
+    starts = [first * stride - padding for first in range(0, outputs, tile)]
+    return sum(0 <= start + i < size for start in starts for i in taken)
+
+
+def _outputs(pair: Fused, chunk: int) -> dict[str, float]:
+    """y is stored, and r loaded, pixel by pixel, so many of its bytes at a time."""
+    two = pair.second
+    found = two.N * two.P * two.Q * spans(two.channels_out * two.itemsize, chunk)
+    return {"y": found, "r": found}
+
+
+def _in_one(size: float) -> float:
+    """Sectors of so many bytes that are asked for from a sector's beginning on."""
+    return -(-size // SECTOR)
+
+
+# ---- depthwise, then pointwise
+
+
+def _spatial(layer: DepthwiseConv2d, plan: Any) -> int:
+    return layer.N * tiles(layer.P, plan.height) * tiles(layer.Q, plan.width)
+
+
+def _copied_dwpw(pair: Fused, plan: Any, step: int, x_pitch: int, pitch: int) -> dict[str, float]:
+    """x with its halo and w1 for each block, w2's rows, as many as a block has room for, for each tile."""
+    one, two = pair.first, pair.second
+    spatial, groups, row = _spatial(one, plan), tiles(two.F, plan.filters), one.C * one.itemsize
+    down = reach(one.H, one.P, plan.height, one.K, one.stride, one.padding)
+    across = reach(one.W, one.Q, plan.width, one.K, one.stride, one.padding)
+    return {
+        "x": groups * one.N * down * across * copied(row, step, x_pitch),
+        "w1": groups * spatial * one.K**2 * copied(row, step, step),
+        "b1": groups * spatial * copied(row, step, step),
+        "w2": spatial * groups * plan.filters * copied(row, step, pitch),
+    }
+
+
+def _written(pair: Fused, plan: Any) -> dict[str, float]:
+    """outputs.write: y and r by pieces, of which a warp has those of several pixels if a block has few filters. Each
+    warp reads the bias of its pieces."""
+    two = pair.second
+    width = min(plan.filters, two.F) * two.itemsize
+    chunk = plan.width * width if plan.filters >= two.F else width  # then neighbouring pixels follow each other
+    if chunk > width:
+        found = two.N * two.P * spans(two.Q * width, min(chunk, WARP * PIECE))
+        made = {"y": found, "r": found}
+    else:
+        made = _outputs(pair, width)
+    warps = tiles(plan.height * plan.width * plan.filters * two.itemsize // PIECE, WARP)
+    made["b2"] = _spatial(pair.first, plan) * tiles(two.F, plan.filters) * warps * _in_one(min(width, WARP * PIECE))
+    return made
+
+
+def _tensor(pair: Fused) -> dict[str, float]:
+    plan, one = dwpw_3_tensor.choose(pair), pair.first
+    step, x_pitch, pitch = plan.row_words(one.dtype), plan.x_pitch(one.stride, one.dtype), plan.pitch(one.dtype)
+    return {**_copied_dwpw(pair, plan, 4 * step, 4 * x_pitch, 4 * pitch), **_written(pair, plan)}
+
+
+def _stationary(pair: Fused) -> dict[str, float]:
+    plan, one, two = dwpw_2_stationary.choose(pair), pair.first, pair.second
+    found = _copied_dwpw(pair, plan, 4 * plan.channels, PIECE * plan.x_pitch(one.stride), PIECE * plan.pitch)
+    blocks = _spatial(one, plan) * tiles(two.F, plan.filters)
+    if plan.warps_k == 1:  # lanes have filters lanes_f apart; each warp its own pixels
+        bias = plan.warps_p * plan.filters / plan.lanes_f * _in_one(4 * plan.lanes_f)
+        return {**found, "b2": blocks * bias, **_outputs(pair, 4 * plan.lanes_f)}
+    warps = plan.height * plan.width * plan.filters / WARP
+    return {**found, "b2": blocks * warps * _in_one(4 * min(plan.filters, WARP)), **_outputs(pair, 4 * plan.filters)}
+
+
+def _slide(pair: Fused) -> dict[str, float]:
+    """A thread has a piece of channels of a run's columns, and slides down the tile's rows."""
+    plan, one, two = dwpw_4_slide.choose(pair.kernel_key, pair.N), pair.first, pair.second
+    spatial, groups, row = _spatial(one, plan), tiles(two.F, plan.filters), one.C * one.itemsize
+    down = reach(one.H, one.P, plan.height, one.K, one.stride, one.padding, gaps=False)
+    runs = plan.width // plan.run
+    starts = [q + plan.run * i for q in range(0, one.Q, plan.width) for i in range(runs)]
+    columns = [v * one.stride - one.padding + j for v in starts for j in range((plan.run - 1) * one.stride + one.K)]
+    across = sum(0 <= v < one.W for v in columns)
+    words = 4 * plan.words
+    item = np.arange(tiles(plan.items(one.dtype), WARP) * WARP)
+    share = np.where(item < plan.items(one.dtype), item * 4 * sliding.words(one.dtype) % words, -1)
+    taps = 0  # sectors of a tap of all channels: lanes of a warp that have other runs of the same channels share them
+    for first in range(0, row, words):
+        at = np.where((share >= 0) & (first + share < row), (first + share) // SECTOR, -1).reshape(-1, WARP)
+        taps += sum(len(set(warp) - {-1}) for warp in at.tolist())
+    often = one.K * sum(sliding.filter_reads(one, plan.height, i) for i in range(one.K))
+    rows = [min(plan.filters, two.F - f) for f in range(0, two.F, plan.filters)]  # beyond the last filter: the last
+    rows = sum(count if count == plan.filters else count + (plan.filters - count) / 8 for count in rows)
+    return {
+        "x": groups * one.N * down * across * spans(row, words),
+        "w1": groups * spatial * often * taps,
+        "b1": groups * spatial * taps,
+        "w2": spatial * plan.warps_p * rows * spans(row, 64),
+        **_written(pair, plan),
+    }
+
+
+# ---- pointwise, then depthwise
+
+
+def _strips(pair: Fused) -> dict[str, float]:
+    plan, one, two = pwdw_plan.choose(pair), pair.first, pair.second
+    strips, groups = two.N * tiles(two.P, plan.rows), tiles(two.C, plan.block_filters)
+    row, step, width = one.C * one.itemsize, 4 * plan.depth, plan.block_filters * two.itemsize
+    rows = reach(two.H, two.P, plan.rows, two.K, two.stride, two.padding)
+    of_filters = strips * spans(two.C * two.itemsize, width)
+    return {
+        "x": groups * two.N * rows * two.W * copied(row, step, 4 * plan.x_pitch),
+        "w1": strips * two.C * copied(row, step, 4 * plan.w_pitch),
+        "b1": of_filters,
+        "w2": two.K**2 * of_filters,
+        "b2": of_filters,
+        **_outputs(pair, min(width, 4 * WARP)),
+    }
+
+
+# ---- two pointwise
+
+
+def _pwpw(pair: Fused) -> dict[str, float]:
+    plan, one, two = pwpw_plan.choose(pair), pair.first, pair.second
+    pixels, each = one.N * one.H * one.W, one.itemsize
+    runs, groups = tiles(pixels, plan.block_pixels), tiles(two.F, plan.span * plan.group2)
+    first, second = (one.C * each, 4 * plan.depth1), (two.C * each, 4 * plan.depth2)
+    fours = pwpw_plan.fours(pair)
+    again = 1 if fours else 2  # one of two neighbours, then the other
+    last = {name: again * count for name, count in _outputs(pair, 16 * each if fours else 8 * each).items()}
+    return {
+        "x": groups * plan.passes * pixels * copied(*first, 4 * plan.x_pitch),
+        "w1": groups * runs * one.F * copied(*first, 4 * plan.w1_pitch),
+        "b1": groups * runs * _in_one(one.F * each),
+        "w2": runs * two.F * copied(*second, 4 * plan.w2_pitch),
+        "b2": again * runs * plan.warps_p * _in_one(two.F * each),
+        **last,
+    }
+
+
+_STAGES: dict[str, Callable[[Fused], dict[str, float]]] = {
+    "fused/dwpw/stationary": _stationary,
+    "fused/dwpw/tensor": _tensor,
+    "fused/dwpw/slide": _slide,
+    "fused/pwdw/strips": _strips,
+    "fused/pwpw/tensor": _pwpw,
+}

@@ -1,0 +1,133 @@
+"""What our fused kernels ask for beyond the accesses: the planner's sectors, held to those of the interpreter."""
+
+import numpy as np
+import pytest
+
+from dwlab import accesses, asked, own_tiles, simt, stages
+from dwlab.fused import dwpw_2_stationary, pwdw_plan, pwpw_plan
+from dwlab.layers import DepthwiseConv2d, Fused, Pointwise, stored
+from dwlab.simt.trace import count_copies
+from dwlab.target import mode
+
+simulated = pytest.mark.skipif(mode != "simulated", reason="counted by the interpreter")
+
+
+def dwpw(N, C, F, H, W, K=3, stride=1, **how):
+    one = DepthwiseConv2d(N, C, H, W, K, stride, layout="NHWC", bias=True, activation="relu6")
+    return Fused(one, Pointwise(N, C, F, one.P, one.Q, layout="NHWC", bias=True, **how))
+
+
+def pwdw(N, C, F, H, W, K=3, stride=1, **how):
+    one = Pointwise(N, C, F, H, W, layout="NHWC", bias=True, activation="relu6")
+    return Fused(one, DepthwiseConv2d(N, F, H, W, K, stride, layout="NHWC", bias=True, **how))
+
+
+def pwpw(N, C, F, G, H, W, **how):
+    one = Pointwise(N, C, F, H, W, layout="NHWC", bias=True, activation="relu6")
+    return Fused(one, Pointwise(N, F, G, H, W, layout="NHWC", bias=True, **how))
+
+
+PAIRS = [
+    ("dwpw/stationary", "float32", dwpw(1, 32, 24, 9, 11)),
+    ("dwpw/stationary", "float32", dwpw(2, 48, 40, 7, 7, stride=2, residual=True)),
+    ("dwpw/tensor", "float32", dwpw(1, 32, 24, 9, 11)),
+    ("dwpw/tensor", "float32", dwpw(2, 64, 48, 14, 14, residual=True)),
+    ("dwpw/tensor", "float16", dwpw(1, 48, 32, 13, 14, stride=2)),
+    ("dwpw/slide", "float32", dwpw(1, 32, 24, 9, 11)),
+    ("dwpw/slide", "float32", dwpw(1, 48, 40, 14, 14, K=5, stride=2, residual=True)),
+    ("dwpw/slide", "float16", dwpw(2, 64, 32, 7, 7)),
+    ("pwdw/strips", "float32", pwdw(1, 32, 48, 9, 12)),
+    ("pwdw/strips", "float32", pwdw(1, 160, 64, 7, 7, residual=True)),
+    ("pwdw/strips", "float16", pwdw(1, 24, 48, 14, 14, stride=2)),
+    ("pwdw/strips", "float16", pwdw(1, 40, 32, 10, 7)),
+    ("pwpw/tensor", "float32", pwpw(1, 32, 16, 96, 9, 11, residual=True)),
+    ("pwpw/tensor", "float32", pwpw(1, 16, 24, 22, 7, 7)),
+    ("pwpw/tensor", "float16", pwpw(1, 24, 16, 96, 14, 13)),
+    ("pwpw/tensor", "float16", pwpw(2, 96, 400, 48, 3, 3, residual=True)),
+    ("pwpw/tensor", "float32", pwpw(1, 40, 320, 32, 4, 5)),
+]
+
+
+@simulated
+@pytest.mark.parametrize(("id", "dtype", "pair"), PAIRS, ids=str)
+def test_what_is_asked_for_is_foreseen_without_going_through_the_blocks(id, dtype, pair):
+    stage, problem = stages.stage(f"fused/{id}"), stored(pair, dtype)
+    how, args = stage.launch(problem), stage.example(problem)
+    counted = simt.xray(stage.kernel_for(problem), how.grid, how.block, *args, shared_bytes=how.shared_bytes)
+    totals = counted.totals
+    found = totals.global_load_sectors + totals.copied_again + totals.global_store_sectors
+    assert asked.predicted_bytes(stage, problem) == pytest.approx(32 * found, rel=0.015)
+    for name, foreseen in asked.sectors(stage, problem).items():
+        if name not in ("b1", "b2"):  # small, and of pixels beyond the map some warps read them, some do not
+            least = counted.array(name, "store" if name == "y" else "load").sectors
+            assert 0.98 * least <= foreseen <= 1.02 * least + totals.copied_again * (name in ("x", "w1", "w2")), name
+
+
+def test_the_pairs_are_of_what_the_accesses_omit():
+    plans = [pwpw_plan.choose(stored(pair, dtype)) for id, dtype, pair in PAIRS if id == "pwpw/tensor"]
+    assert max(plan.passes for plan in plans) > 1 and max(plan.warps_p for plan in plans) > 1
+    strips = [pwdw_plan.choose(stored(pair, dtype)) for id, dtype, pair in PAIRS if id == "pwdw/strips"]
+    assert any(plan.x_pitch % 8 for plan in strips)  # rows with words to spare
+    one = [dwpw_2_stationary.choose(pair) for id, _, pair in PAIRS if id == "dwpw/stationary"]
+    assert {plan.warps_k > 1 for plan in one} == {True, False}
+
+
+ROWS = [(96, 96, 96), (48, 64, 64), (80, 64, 64), (384, 192, 208), (64, 64, 64)]
+
+
+@pytest.mark.parametrize(("row", "step", "pitch"), ROWS)
+def test_rows_that_are_copied_askew_cost_what_the_interpreter_counts(row, step, pitch):
+    warps = 8 * step // 16
+    item = np.arange(32 * warps)
+    at, k, found = item // (step // 16), item % (step // 16) * 16, 0
+    for first in range(0, row, step):
+        there = (first + k < row).reshape(1, -1)
+        source, to = (at * row + first + k).reshape(1, -1), (at * pitch + k).reshape(1, -1)
+        sectors = np.where(there, source // 32, -1).reshape(-1, 32)
+        found += count_copies(source, to, there) + sum(len(set(warp) - {-1}) for warp in sectors.tolist())
+    assert asked.copied(row, step, pitch) * 256 == found
+    even = row % 32 == step % 32 == pitch % 32 == 0
+    assert (asked.copied(row, step, pitch) == row / 32) == even
+
+
+def test_chunks_of_rows_that_do_not_begin_with_a_sector_touch_one_more():
+    assert asked.spans(64, 64) == asked.spans(64, 32) == 2
+    assert asked.spans(64, 16) == 4  # halves of sectors, each for itself
+    assert asked.spans(48, 48) == 2  # from byte 0 on two, from byte 48 on (16 of a sector) two
+    assert asked.spans(80, 32) == (3 + 5) / 2  # from byte 16 of a sector on each chunk has two
+
+
+@pytest.mark.parametrize("size, tile, K, stride", [(14, 4, 3, 1), (13, 3, 5, 2), (9, 2, 2, 3), (7, 4, 3, 2)])
+def test_a_tile_reaches_as_far_as_there_is_a_map(size, tile, K, stride):
+    padding = K // 2
+    outputs = (size + 2 * padding - K) // stride + 1
+    inside = [
+        h
+        for first in range(0, outputs, tile)
+        for h in range(first * stride - padding, (first + tile - 1) * stride - padding + K)
+        if 0 <= h < size
+    ]
+    assert asked.reach(size, outputs, tile, K, stride, padding) == len(inside)
+    if outputs % tile == 0 and K >= stride:
+        assert len(inside) == accesses.rows_read(size, outputs, tile, K, stride, padding)
+
+
+def test_of_other_stages_layouts_and_sizes_nothing_is_said():
+    pair = dwpw(1, 32, 24, 9, 11)
+    assert asked.sectors(stages.stage("fused/dwpw/naive"), pair) is None
+    assert asked.predicted_bytes(stages.stage("fused/dwpw/naive"), pair) is None
+    strips = stages.stage("fused/pwdw/strips")
+    assert asked.sectors(strips, pwdw(1, 32, 48, 9, 12)) is not None
+    assert asked.sectors(strips, pwdw(1, 30, 48, 9, 12)) is None
+    nchw = Fused(Pointwise(1, 32, 48, 8, 8), DepthwiseConv2d(1, 48, 8, 8, 3))
+    assert asked.sectors(strips, nchw) is None
+
+
+@pytest.mark.parametrize(("id", "dtype", "pair"), PAIRS, ids=str)
+def test_it_is_no_less_than_the_accesses_but_for_what_lies_in_the_padding(id, dtype, pair):
+    stage, problem = stages.stage(f"fused/{id}"), stored(pair, dtype)
+    assert asked.predicted_bytes(stage, problem) >= 0.99 * own_tiles.predicted_bytes(stage, problem)
+
+
+def test_every_id_is_a_stage():
+    assert all(stages.stage(id).id == id for id in asked._STAGES)
