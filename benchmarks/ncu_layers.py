@@ -3,8 +3,8 @@
 Stages of depthwise2d, pointwise and fused, in float32 and float16, each on layers or pairs of MobileNetV2: that with
 the largest share of the network's bytes and one of a small map (a large, if that is small), for one image and 32. Each
 kernel is launched once under Nsight Compute. Beside what that counted stands what the stage's formula predicts,
-requests and sectors, and what the planner predicts for the tile that the kernel has: its accesses (dwlab.own_tiles) and
-what warps ask for in sectors (dwlab.asked), both in bytes.
+requests and sectors, and what the planner predicts for the tile that the kernel has: its accesses (planner.own_tiles)
+and what warps ask for in sectors (planner.asked), both in bytes.
 Writes one record into FOLDER (the project's own if none is given), with these rows in its section `layer_counters`, and
 prints its tables.
 
@@ -35,7 +35,8 @@ sys.path.insert(0, str(ROOT / "benchmarks"))
 
 from record_layers import Problem, plan, variant  # noqa: E402
 
-from dwlab import ahead, asked, counters, own_tiles, records, report, stages  # noqa: E402
+from dwlab import ahead, counters, records, report, stages  # noqa: E402
+from dwlab.planner import asked, own_tiles  # noqa: E402
 from dwlab.stages import Stage  # noqa: E402
 
 NETWORK = "mobilenet_v2"

@@ -1,6 +1,6 @@
 """What kernels of layers reach of the ceilings, fitted to records: ``python benchmarks/plan_costs.py``.
 
-Prints the table of `dwlab.reached` by least squares of predicted over measured times, for each kind of kernel in
+Prints the table of `planner.reached` by least squares of predicted over measured times, for each kind of kernel in
 float32, in 16 bits and in int8, with the root mean square of what remains: of all networks, and of each network with
 the shares that the others' times give. Times are those that `planner.judged` uses, on an H200. Needs no GPU.
 """
@@ -21,10 +21,11 @@ sys.path.insert(0, str(ROOT / "benchmarks"))
 import fitting  # noqa: E402
 import numpy as np  # noqa: E402
 
-from dwlab import planner, reached, records, report  # noqa: E402
-from dwlab.accesses import Conv, sizes  # noqa: E402
+from dwlab import planner, records, report  # noqa: E402
 from dwlab.layers import Fused  # noqa: E402
-from dwlab.reached import IDEAL, Reached  # noqa: E402
+from dwlab.planner import reached  # noqa: E402
+from dwlab.planner.accesses import Conv, sizes  # noqa: E402
+from dwlab.planner.reached import IDEAL, Reached  # noqa: E402
 
 GPU = "h200"
 FITTED = ("memory", "depthwise", "pointwise", "kernel_us")

@@ -13,9 +13,9 @@ Write down, without running anything (one image, 3 × 3 taps, padding 1, no bias
 """
 
 from dwlab import stage, xray
-from dwlab.accesses import Tile, dwpw
 from dwlab.exercises import predicted, run
 from dwlab.layers import DepthwiseConv2d, Fused, Pointwise
+from dwlab.planner.accesses import Tile, dwpw
 
 # Your code here.
 work_tiles = None

@@ -12,9 +12,9 @@ import numpy as np
 from numba import float32  # noqa: F401
 
 from dwlab import cuda, xray
-from dwlab.accesses import rows_read
 from dwlab.exercises import Wrong, agree, coalesced, float32_only, kernel, launched, poisoned, run
 from dwlab.layers import DepthwiseConv2d
+from dwlab.planner.accesses import rows_read
 from dwlab.references import reference
 
 ROWS = 4

@@ -16,9 +16,9 @@ import numpy as np
 from numba import float32  # noqa: F401
 
 from dwlab import cuda, xray
-from dwlab.accesses import Tile, pwdw
 from dwlab.exercises import Wrong, agree, float32_only, kernel, launched, poisoned, run
 from dwlab.layers import DepthwiseConv2d, Fused, Pointwise
+from dwlab.planner.accesses import Tile, pwdw
 from dwlab.references import reference
 
 SIDE = 8

@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 
-from dwlab import accesses, asked, own_tiles, simt, stages
+from dwlab import simt, stages
 from dwlab.fused import dwpw_2_stationary, pwdw_plan, pwpw_plan
 from dwlab.layers import DepthwiseConv2d, Fused, Pointwise, stored
+from dwlab.planner import accesses, asked, own_tiles
 from dwlab.simt.trace import count_copies
 from dwlab.target import mode
 

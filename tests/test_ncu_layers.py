@@ -9,8 +9,9 @@ from test_counters import Ncu, output
 from test_records import ENVIRONMENT
 from test_setup import ROOT
 
-from dwlab import asked, counters, own_tiles, records, report, stages
+from dwlab import counters, records, report, stages
 from dwlab.layers import Fused
+from dwlab.planner import asked, own_tiles
 
 sys.path.insert(0, str(ROOT / "benchmarks"))
 import ncu_layers  # noqa: E402

@@ -4,8 +4,9 @@ import dataclasses
 
 import pytest
 
-from dwlab import own_tiles, stages
+from dwlab import stages
 from dwlab.layers import DepthwiseConv2d, Fused, Pointwise
+from dwlab.planner import own_tiles
 
 EXPAND = Pointwise(2, 32, 144, 56, 56, layout="NHWC", activation="relu6")
 DEPTHWISE = DepthwiseConv2d(2, 144, 56, 56, 3, 2, layout="NHWC", activation="relu6")

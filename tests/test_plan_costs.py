@@ -9,7 +9,7 @@ from test_benchmarks import script
 
 from dwlab import gpus, planner
 from dwlab.layers import DepthwiseConv2d, Pointwise
-from dwlab.reached import Reached
+from dwlab.planner.reached import Reached
 
 plan_costs = script("plan_costs")
 GPU = gpus.find("h200")
@@ -46,7 +46,7 @@ def test_rows_are_layers_and_pairs_with_their_recorded_times_once():
 
 
 def test_the_table_is_what_the_records_say_or_near_it():
-    """After new records: python benchmarks/plan_costs.py, and its lines into dwlab/reached.py."""
+    """After new records: python benchmarks/plan_costs.py, and its lines into dwlab/planner/reached.py."""
     every = plan_costs.rows()
     for key in {one.key for one in every}:
         here = [one for one in every if one.key == key]

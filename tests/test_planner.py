@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from test_records import CEILINGS, ENVIRONMENT
 
 from dwlab import __main__ as cli
-from dwlab import accesses, gpus, machine, networks, planner, records, report
+from dwlab import gpus, machine, networks, planner, records, report
 from dwlab.layers import DepthwiseConv2d, Fused, Pointwise
-from dwlab.planner import FUSED, KINDS, Module, PlanError, Rules, Tile, best, plan
-from dwlab.reached import TABLE, Reached
+from dwlab.planner import FUSED, KINDS, Module, PlanError, Rules, Tile, accesses, best, plan
+from dwlab.planner.reached import TABLE, Reached
 from dwlab.records import describe_problem
 
 GPUS = ("gtx1660", "a4000", "orin", "t4", "a100", "h100", "h200")

@@ -5,11 +5,11 @@ import sys
 
 import pytest
 
-from dwlab import accesses, gpus
-from dwlab.accesses import Tile, sizes
+from dwlab import gpus
 from dwlab.layers import DepthwiseConv2d, Pointwise
 from dwlab.networks import NetworkError
-from dwlab.planner import PlanError, Rules, best
+from dwlab.planner import PlanError, Rules, accesses, best
+from dwlab.planner.accesses import Tile, sizes
 from dwlab.simt.picture import as_png
 from dwlab.widgets import planner as widget
 

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dwlab import gpus, networks
-from dwlab.accesses import Conv, Tile, sizes
 from dwlab.machine import Machine
 from dwlab.networks import summary
 from dwlab.planner import FUSED, KINDS, NAMES, REDUNDANT, Module, PlanError, Rules, best, l1_bytes, module_of, stays
+from dwlab.planner.accesses import Conv, Tile, sizes
 from dwlab.simt.picture import COLOURS, HATCHES, with_alt
 from dwlab.widgets._panel import Panel, Table, sentence
 

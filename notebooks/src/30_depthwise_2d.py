@@ -329,10 +329,10 @@ print(verdict)
 # ### The formula, with its edges
 #
 # The formula above is for a map without end. A tile at the edge loads less: what lies in the padding is not loaded. For each
-# direction the tiles' rows are added up by `dwlab.accesses.rows_read`, and a tile's rectangle is rows times columns:
+# direction the tiles' rows are added up by `dwlab.planner.accesses.rows_read`, and a tile's rectangle is rows times columns:
 
 # %%
-from dwlab.accesses import rows_read
+from dwlab.planner.accesses import rows_read
 
 
 def predicted_loads(layer, rows, columns):

@@ -466,10 +466,10 @@ print("found:", ", ".join(kinds))
 # ### What a block's tile reads
 #
 # A block of BM pixels × BN filters reads BM + BN elements for BM · BN products of a channel. So x is read once for each BN
-# filters, and w once for each BM pixels: by the tile's sides, not by its threads. `dwlab.accesses.pw` has it as a formula.
+# filters, and w once for each BM pixels: by the tile's sides, not by its threads. `dwlab.planner.accesses.pw` has it as a formula.
 
 # %%
-from dwlab.accesses import Tile, pw
+from dwlab.planner.accesses import Tile, pw
 
 layer = Pointwise(1, 32, 96, 14, 14, layout="NHWC")
 print(f"{'32 → 96 channels, 14 × 14':28}{'x is loaded':>12}{'w is loaded':>12}{'FLOP a byte asked':>19}")

@@ -25,7 +25,7 @@ from dataclasses import replace
 import numpy as np
 
 from dwlab import networks
-from dwlab.accesses import sizes
+from dwlab.planner.accesses import sizes
 
 net = networks.network("mobilenet_v1")
 pairs = {}
@@ -137,7 +137,7 @@ def dwpw(first, second, tile):
 # | w2 | n_p · F · C | the groups together have all filters, and each tile needs them |
 # | y | F · P · Q | once |
 #
-# And the depthwise layer is computed n_f times. That is `dwlab.accesses.dwpw`. The other ways to fuse have their own
+# And the depthwise layer is computed n_f times. That is `dwlab.planner.accesses.dwpw`. The other ways to fuse have their own
 # terms there, derived alike: **PWDW** (pointwise first, the whole map in one tile), **PWDW_R** (pointwise first, in
 # tiles, so that the pixels of the halo are computed again by each tile) and **PWPW**.
 #
@@ -147,9 +147,9 @@ def dwpw(first, second, tile):
 # against the model. Small layers with awkward sizes: parts of tiles at the end, stride 2, 5 × 5 taps, two images.
 
 # %%
-from dwlab import accesses
-from dwlab.accesses import Tile
 from dwlab.layers import DepthwiseConv2d, Fused, Pointwise
+from dwlab.planner import accesses
+from dwlab.planner.accesses import Tile
 from dwlab.references import allowed_error, reference
 
 small = (
@@ -533,7 +533,7 @@ planner.draw(planner.plan("mobilenet_v1", "t4"))
 # plans use it unless ideal kernels are asked for:
 
 # %%
-from dwlab import reached
+from dwlab.planner import reached
 
 print(f"{'share reached of':28}{'memory':>8}{'depthwise':>11}{'pointwise':>11}{'µs a kernel':>13}")
 for (kind, dtype), one in reached.TABLE.items():

@@ -4,7 +4,7 @@
 one with its neighbour, so that the map between the two never reaches global memory. Five things make it up:
 
 **Accesses** (GMA, global memory accesses): what the blocks of a kernel read and write with a given tile, from
-`dwlab.accesses`. Whether such an access ends in the L2 or in device memory is the third thing.
+`accesses`. Whether such an access ends in the L2 or in device memory is the third thing.
 
 **Limits**, from the GPU in bytes of the layer's dtype: what a block stages in shared memory against what a block may
 have; that and its accumulators against the multiprocessor's L1; multiply-adds that a fused kernel does more than the
@@ -42,13 +42,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from dwlab import gpus, machine, networks, reached, records, timemodel
-from dwlab.accesses import Accesses, Conv, Tile, dw, dwpw, line, pw, pwdw, pwpw, sizes, tiles
+from dwlab import gpus, machine, networks, records, timemodel
 from dwlab.layers import DepthwiseConv2d, Fused, Pointwise
 from dwlab.machine import Machine
 from dwlab.networks import Network, macs, summary
+from dwlab.planner import reached
+from dwlab.planner.accesses import Accesses, Conv, Tile, dw, dwpw, line, pw, pwdw, pwpw, sizes, tiles
+from dwlab.planner.reached import IDEAL, Reached
 from dwlab.problems import nearest
-from dwlab.reached import IDEAL, Reached
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -22,9 +22,9 @@ from typing import Any
 
 import numpy as np
 
-from dwlab.accesses import tiles
 from dwlab.fused import dwpw_2_stationary, dwpw_3_tensor, dwpw_4_slide, pwdw_plan, pwpw_plan, sliding
 from dwlab.layers import DepthwiseConv2d, Fused
+from dwlab.planner.accesses import tiles
 from dwlab.stages import Stage
 
 SECTOR, LINE, PIECE, WARP = 32, 128, 16, 32
