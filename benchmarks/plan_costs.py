@@ -2,7 +2,7 @@
 
 Prints the table of `planner.reached` by least squares of predicted over measured times, for each kind of kernel in
 float32, in 16 bits and in int8, with the root mean square of what remains: of all networks, and of each network with
-the shares that the others' times give. Times are those that `planner.judged` uses, on an H200. Needs no GPU.
+the shares that the others' times give. Times are those that `planner.judgement` uses, on an H200. Needs no GPU.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ import numpy as np  # noqa: E402
 
 from dwlab import planner, records, report  # noqa: E402
 from dwlab.layers import Fused  # noqa: E402
-from dwlab.planner import reached  # noqa: E402
+from dwlab.machine import Machine  # noqa: E402
+from dwlab.planner import judgement, modules, reached  # noqa: E402
 from dwlab.planner.accesses import Conv, sizes  # noqa: E402
 from dwlab.planner.reached import IDEAL, Reached  # noqa: E402
 
@@ -37,7 +38,7 @@ class Row:
     """A measured kernel: of which network, the planner's module for it, bytes of device memory, and its time in µs."""
 
     network: str
-    module: planner.Module
+    module: modules.Module
     dram: int
     time_us: float
 
@@ -45,10 +46,10 @@ class Row:
     def key(self) -> tuple[str, str]:
         return reached.key(self.module.accesses.kind, self.module.layers[0].dtype)
 
-    def predicted(self, gpu: planner.Machine, how: Reached) -> float:
+    def predicted(self, gpu: Machine, how: Reached) -> float:
         one = self.module
         dtype = one.layers[0].dtype
-        return planner.time_us(one.accesses, one.gma_bytes, self.dram, one.shared_bytes, gpu, dtype, how)
+        return modules.time_us(one.accesses, one.gma_bytes, self.dram, one.shared_bytes, gpu, dtype, how)
 
 
 def rows(runs: Sequence[records.Record] | None = None) -> list[Row]:
@@ -57,23 +58,23 @@ def rows(runs: Sequence[records.Record] | None = None) -> list[Row]:
     gpu, found = planner.find(GPU), {}
     for network, dtype, batch in itertools.product(report.JUDGED, ("float32", "float16", "int8"), (1, 32)):
         made = planner.plan(network, gpu, dtype=dtype, batch=batch, layout="NHWC")
-        judged = planner.judged(made, runs)
+        judged = judgement.judged(made, runs)
         for problem, time_us in judged.times.items():
             layers: tuple[Conv, ...] = (problem.first, problem.second) if isinstance(problem, Fused) else (problem,)
             module = module_for(layers, gpu)
             if module is None:
                 continue
             # Arrays of single layers were out of the L2 before each launch.
-            cold = judged.source != planner.IN_THE_L2
+            cold = judged.source != judgement.IN_THE_L2
             dram = sum(size for size, _ in sizes(layers).values()) if cold else 0
             found.setdefault((layers, time_us), Row(network, module, max(dram, module.dram_bytes), time_us))
     return list(found.values())
 
 
-def module_for(layers: tuple[Conv, ...], gpu: planner.Machine) -> planner.Module | None:
+def module_for(layers: tuple[Conv, ...], gpu: Machine) -> modules.Module | None:
     """The planner's best kernel of these layers, if it has one."""
-    kinds = [kind for kind, one in planner.KINDS.items() if one.takes == planner._pattern(layers)]
-    made = [planner.best(kind, layers, gpu) for kind in kinds]
+    kinds = [kind for kind, one in modules.KINDS.items() if one.takes == modules.pattern(layers)]
+    made = [modules.best(kind, layers, gpu) for kind in kinds]
     return min((one for one in made if not isinstance(one, str)), key=lambda one: one.time_us, default=None)
 
 
@@ -81,12 +82,12 @@ def shares(logs: np.ndarray) -> Reached:
     return replace(IDEAL, waits=0.0, **dict(zip(FITTED, np.exp(logs).tolist(), strict=True)))
 
 
-def off(found: Sequence[Row], gpu: planner.Machine, how: Reached) -> np.ndarray:
+def off(found: Sequence[Row], gpu: Machine, how: Reached) -> np.ndarray:
     """Logarithms of predicted over measured times."""
     return np.log([row.predicted(gpu, how) / row.time_us for row in found])
 
 
-def fit(found: Sequence[Row], gpu: planner.Machine) -> Reached:
+def fit(found: Sequence[Row], gpu: Machine) -> Reached:
     """The shares that predict these rows' times best."""
     start = np.array([getattr(IDEAL, name) for name in FITTED])
 

@@ -333,7 +333,7 @@ def _run(options: argparse.Namespace) -> int:
     elif options.command == "predict":
         from dwlab import timemodel as room
     elif options.command == "plan":
-        from dwlab import planner as room
+        from dwlab.planner import command as room
     elif options.command == "infer":
         from dwlab.inference import command as room
     elif options.command == "records":

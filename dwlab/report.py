@@ -24,6 +24,7 @@ from dwlab import dependent_launch, peers, planner, records, roofline, stages, t
 from dwlab.layers import DTYPES, LAYOUTS, Fused
 from dwlab.machine import Ceilings
 from dwlab.networks import network
+from dwlab.planner import judgement
 from dwlab.problems import PAPER, PATHS
 from dwlab.records import Markdown, Measurement, Record, epochs
 
@@ -823,7 +824,7 @@ def _saved(row: Mapping[str, Any]) -> float | None:
     return row["peer_joules"] / row["joules"] if row.get("joules") and row.get("peer_joules") else None
 
 
-def judgements(runs: Sequence[Record] | None = None, gpu: str | None = None) -> list[planner.Judgement]:
+def judgements(runs: Sequence[Record] | None = None, gpu: str | None = None) -> list[judgement.Judgement]:
     """The planner beside recorded times: of each network, storage type and batch of which a pair was measured.
 
     gpu: as its driver names it; that of the newest run with networks or layers if None. Maps are NHWC.
@@ -846,7 +847,7 @@ def judgements(runs: Sequence[Record] | None = None, gpu: str | None = None) -> 
             plan = planner.plan(name, having[-1].gpu, dtype=dtype, batch=batch, layout="NHWC")
         except (ValueError, LookupError):  # a network, type or GPU that is no longer known
             continue
-        found = planner.judged(plan, having)
+        found = judgement.judged(plan, having)
         made += [found] if found.rows else []
     return made
 
@@ -901,14 +902,14 @@ def chosen_summary(runs: Sequence[Record] | None = None, gpu: str | None = None)
     measured = [row for row in measured if row["op"] == "fused" and row.get("speedup_vs_peer")]
     if not measured:
         return Markdown(_NO_LAYERS)
-    found = {(row["dtype"], records.shape_text(planner.bare(row["problem"]))): row for row in measured}
+    found = {(row["dtype"], records.shape_text(judgement.bare(row["problem"]))): row for row in measured}
     head = ["dtype", "batch", "pairs that the planner fuses", "measured", "× peer, geometric mean", "least", "greatest"]
     lines = [records._line([*head, "slower"]), records._line(["---"] + ["---:"] * len(head))]
     for dtype, batch in itertools.product(("float32", "float16"), (1, 32)):
         pairs: dict[str, None] = {}
         for name in JUDGED:
             plan = planner.plan(name, used[-1].gpu, dtype=dtype, batch=batch, layout="NHWC")
-            pairs |= {records.shape_text(planner.bare(records.describe_problem(one))): None for one in plan.fused}
+            pairs |= {records.shape_text(judgement.bare(records.describe_problem(one))): None for one in plan.fused}
         ratios = sorted(found[dtype, pair]["speedup_vs_peer"] for pair in pairs if (dtype, pair) in found)
         cells = [dtype, f"{batch}", f"{len(pairs)}", f"{len(ratios)}"]
         if ratios:

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 from test_benchmarks import script
 
-from dwlab import gpus, planner
+from dwlab import gpus
 from dwlab.layers import DepthwiseConv2d, Pointwise
+from dwlab.planner import modules
 from dwlab.planner.reached import Reached
 
 plan_costs = script("plan_costs")
@@ -70,4 +71,4 @@ def test_the_fit_is_printed_with_what_it_does_not_explain(capsys, monkeypatch):
 def test_a_layer_that_no_kernel_takes_has_no_module():
     one = Pointwise(1, 16, 16, 4, 4)
     assert plan_costs.module_for((one, one, one), GPU) is None
-    assert plan_costs.module_for((one,), GPU) == planner.best("pw", (one,), GPU)
+    assert plan_costs.module_for((one,), GPU) == modules.best("pw", (one,), GPU)

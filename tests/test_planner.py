@@ -14,7 +14,9 @@ from test_records import CEILINGS, ENVIRONMENT
 from dwlab import __main__ as cli
 from dwlab import gpus, machine, networks, planner, records, report
 from dwlab.layers import DepthwiseConv2d, Fused, Pointwise
-from dwlab.planner import FUSED, KINDS, Module, PlanError, Rules, Tile, accesses, best, plan
+from dwlab.planner import accesses, judgement, modules, picture, plan
+from dwlab.planner.accesses import Tile
+from dwlab.planner.modules import FUSED, KINDS, Module, PlanError, Rules, best
 from dwlab.planner.reached import TABLE, Reached
 from dwlab.records import describe_problem
 
@@ -202,7 +204,7 @@ def test_shared_memory_is_counted_in_bytes_of_the_dtype():
     gpu = gpus.find("t4")
     for dtype, each in {"float32": 4, "float16": 2, "bfloat16": 2, "int8": 1}.items():
         layers = DepthwiseConv2d(1, 64, 56, 56, 3, dtype=dtype), Pointwise(1, 64, 128, 56, 56, dtype=dtype)
-        made = planner.module_of(accesses.dwpw(*layers, Tile(32, 8, 8)), layers, gpu, Rules())
+        made = modules.module_of(accesses.dwpw(*layers, Tile(32, 8, 8)), layers, gpu, Rules())
         # 32 channels of the tile, of its input with halo, of the depthwise filters and of 32 pointwise ones.
         assert made.shared_bytes == each * 32 * (64 + 100 + 9 + 32)
 
@@ -210,14 +212,14 @@ def test_shared_memory_is_counted_in_bytes_of_the_dtype():
 def fits(module, gpu):
     return (
         module.shared_bytes <= gpu.shared_per_block
-        and module.shared_bytes + 4 * module.accesses.accumulators <= planner.l1_bytes(gpu)
+        and module.shared_bytes + 4 * module.accesses.accumulators <= modules.l1_bytes(gpu)
     )
 
 
 @pytest.mark.parametrize("name", ["gtx1660", "orin", "h200"])
 def test_no_chosen_tile_breaks_a_limit(name):
     gpu = gpus.find(name)
-    for objective in planner.OBJECTIVES:
+    for objective in modules.OBJECTIVES:
         made = plan("mobilenet_v1", name, dtype="float16", rules=Rules(objective, redundant=0.3))
         for step in made.steps:
             assert fits(step.module, gpu) and all(fits(one, gpu) for one in step.apart)
@@ -231,14 +233,14 @@ def test_the_best_tile_is_the_best_of_all_that_fit():
     layers = (DepthwiseConv2d(1, 64, 28, 28, 3), Pointwise(1, 64, 64, 28, 28))
     found = best("dwpw", layers, gpu, rules)
     every = [
-        planner.module_of(accesses.dwpw(*layers, Tile(f, h, w)), layers, gpu, rules)
+        modules.module_of(accesses.dwpw(*layers, Tile(f, h, w)), layers, gpu, rules)
         for f, h, w in itertools.product((8, 16, 32, 64), (1, 2, 4, 8, 16, 28), (1, 2, 4, 8, 16, 28))
     ]
     allowed = [one for one in every if fits(one, gpu) and one.accesses.blocks >= gpu.sms and one.redundant <= 1]
     assert found.gma_bytes == min(one.gma_bytes for one in allowed)
     quick = best("dwpw", layers, gpu, Rules())
     least = min(one.time_us for one in every if fits(one, gpu) and one.redundant <= 1)
-    assert least <= quick.time_us <= least * (1 + planner.NEAR)
+    assert least <= quick.time_us <= least * (1 + modules.NEAR)
 
 
 @pytest.mark.parametrize(
@@ -276,7 +278,7 @@ def test_where_no_tile_fits_the_limit_is_named(kind, layers, rules, why):
 
 def test_the_l1_holds_accumulators_too(monkeypatch):
     gpu = gpus.find("t4")
-    monkeypatch.setitem(planner.L1_KIB, (7, 5), 2)
+    monkeypatch.setitem(modules.L1_KIB, (7, 5), 2)
     best.cache_clear()
     found = best("pw", (Pointwise(1, 64, 512, 64, 64),), gpu)
     best.cache_clear()
@@ -298,10 +300,10 @@ def test_maps_that_fit_together_stay_in_the_l2():
     layer = Pointwise(1, 8, 8, 16, 16)  # two maps of 8,192 bytes, 256 of filters
     made = accesses.pw(layer, Tile(4, 1, 64))
     assert made.elements == {"x": 2 * 2048, "w": 4 * 64, "y": 2048}
-    assert planner.dram_bytes((layer,), made, 16_384) == 256
-    assert planner.dram_bytes((layer,), made, 16_383) == 16_384 + 256  # x once: its runs' blocks run together
-    assert planner.dram_bytes((layer,), made, 255) == 16_384 + 4 * 256  # filters as often as they are read
-    assert planner.dram_bytes((layer,), made, 0) == planner.dram_bytes((layer,), made, 255)
+    assert modules.dram_bytes((layer,), made, 16_384) == 256
+    assert modules.dram_bytes((layer,), made, 16_383) == 16_384 + 256  # x once: its runs' blocks run together
+    assert modules.dram_bytes((layer,), made, 255) == 16_384 + 4 * 256  # filters as often as they are read
+    assert modules.dram_bytes((layer,), made, 0) == modules.dram_bytes((layer,), made, 255)
 
 
 def test_on_a_large_l2_fusion_saves_no_device_memory_traffic_and_the_plan_says_so():
@@ -330,7 +332,7 @@ def test_time_grows_by_waves_of_blocks_and_with_each_resource():
     assert one_wave.blocks == gpu.sms
 
     def time(made=one_wave, gma=10**6, dram=0, dtype="float32", **how):
-        return planner.time_us(made, gma, dram, 1024, gpu, dtype, Reached(**{"kernel_us": 0.0} | how))
+        return modules.time_us(made, gma, dram, 1024, gpu, dtype, Reached(**{"kernel_us": 0.0} | how))
 
     more = dataclasses.replace(one_wave, blocks=41)
     assert time(more) > 1.5 * time() and time(kernel_us=3.0) == pytest.approx(time() + 3)
@@ -350,13 +352,14 @@ def test_the_times_are_those_of_kernels_as_they_are_unless_ideal_ones_are_asked_
     layers = Pointwise(32, 512, 512, 14, 14, layout="NHWC"), DepthwiseConv2d(32, 512, 14, 14, 3, layout="NHWC")
     kinds = {("pw",): layers[:1], ("dw",): layers[1:], ("pwdw",): layers, ("pwdw_r",): layers}
     for (kind,), two in kinds.items():
-        ours, ideal = (best(kind, two, gpus.find("h200"), Rules(kernels=name)) for name in planner.KERNELS)
+        ours, ideal = (best(kind, two, gpus.find("h200"), Rules(kernels=name)) for name in modules.KERNELS)
         assert isinstance(ours, str) == isinstance(ideal, str)
         assert isinstance(ours, str) or ours.time_us > ideal.time_us
     assert {kind for kind, _ in TABLE} == {"dw", "pw", "dwpw", "pwdw", "pwpw"}
     for one in TABLE.values():
         assert 0 < min(one.memory, one.depthwise, one.pointwise) and max(one.memory, one.depthwise, one.pointwise) <= 1
-    ours, ideal = (planner.judged(plan("mobilenet_v1", layout="NHWC", rules=Rules(kernels=k))) for k in planner.KERNELS)
+    plans = (plan("mobilenet_v1", layout="NHWC", rules=Rules(kernels=one)) for one in modules.KERNELS)
+    ours, ideal = map(judgement.judged, plans)
     assert ours.plan_us <= ideal.plan_us and sum(row.right for row in ours.rows) >= sum(row.right for row in ideal.rows)
 
 
@@ -369,14 +372,14 @@ def test_the_times_are_those_of_kernels_as_they_are_unless_ideal_ones_are_asked_
     ],
 )  # fmt: skip
 def test_pointwise_layers_run_on_tensor_cores_where_there_are_some(gpu, dtype, rate):
-    assert planner.pointwise_rate(gpus.find(gpu), dtype) == rate
+    assert modules.pointwise_rate(gpus.find(gpu), dtype) == rate
 
 
 def test_tensor_core_rates_are_those_of_datasheets():
     """Dense 16-bit TFLOP/s: V100 125, T4 65, A100 312, RTX A4000 76.7, L4 121, H100 SXM 989."""
     for name, tflops in {"v100": 125, "t4": 65, "a100": 312, "a4000": 76.7, "l4": 121, "h100": 989}.items():
         sheet = machine.known()[gpus.NAMES[name]]
-        made = sheet.ceilings.fma_tflops * planner.pointwise_rate(sheet, "float16")
+        made = sheet.ceilings.fma_tflops * modules.pointwise_rate(sheet, "float16")
         assert made == pytest.approx(tflops, rel=0.09), name
 
 
@@ -433,7 +436,7 @@ def least_cost(layers, gpu, rules):
     """The least cost of all partitions, by trying each."""
 
     def cost(piece):
-        kinds = [kind for kind in KINDS if KINDS[kind].takes == planner._pattern(piece)]
+        kinds = [kind for kind in KINDS if KINDS[kind].takes == modules.pattern(piece)]
         if len(piece) > 1:
             kinds = [kind for kind in kinds if kind in rules.modules]
             one, two = piece[0], piece[-1]
@@ -446,7 +449,7 @@ def least_cost(layers, gpu, rules):
 
 
 @settings(max_examples=30, deadline=None)
-@given(chains(), st.sampled_from(["gtx1660", "h200"]), st.sampled_from(planner.OBJECTIVES), st.booleans())
+@given(chains(), st.sampled_from(["gtx1660", "h200"]), st.sampled_from(modules.OBJECTIVES), st.booleans())
 def test_no_partition_is_better_than_the_plan(layers, name, objective, few):
     gpu, rules = gpus.find(name), Rules(objective, modules=FUSED[:2] if few else FUSED)
     made = plan(layers, gpu, rules=rules)
@@ -465,7 +468,7 @@ def test_dynamic_programming_beats_taking_the_best_pair_first():
         pair = tuple(layers[start : start + 2])
         kind = "pwdw" if start != 1 else "dwpw"
         one = best(kind, pair, gpu, rules)
-        apart = sum(best(*planner._pattern([layer]), (layer,), gpu, rules).time_us for layer in pair)
+        apart = sum(best(*modules.pattern([layer]), (layer,), gpu, rules).time_us for layer in pair)
         return dataclasses.replace(one, time_us=apart - gain), ""
 
     with pytest.MonkeyPatch.context() as patch:
@@ -524,7 +527,7 @@ def test_decisions_are_judged_by_measured_times():
     early, late = made.pairs
     assert early.fuse and early.chosen and not late.chosen
     measured = {first: 30.0, second: 25.0, third: 10.0, Fused(first, second): 60.0, Fused(second, third): 20.0}
-    judged = planner.judge(made, measured)
+    judged = judgement.judge(made, measured)
     wrong, other = judged.rows
     # Apart 55 µs, fused 60: fusing was wrong, and costs 5 of 55.
     assert (wrong.apart_us, wrong.fused_us, wrong.right) == (55.0, 60.0, False)
@@ -555,8 +558,8 @@ def test_measured_times_are_found_in_records():
         row(layers[1], 0.5, dtype="float16"), row(fused, 6.0, path="pwdw"),
         row(dataclasses.replace(layers[1], stride=1), 0.1),
     ]  # fmt: skip
-    assert planner.measured_times(made, rows) == {layers[0]: 4.0, layers[1]: 3.0, fused: 6.0}
-    assert planner.judge(made, planner.measured_times(made, rows)).plan_us in (6.0, 7.0)
+    assert judgement.measured_times(made, rows) == {layers[0]: 4.0, layers[1]: 3.0, fused: 6.0}
+    assert judgement.judge(made, judgement.measured_times(made, rows)).plan_us in (6.0, 7.0)
 
 
 def recorded(tmp_path, kernels=(), rows=(), date="2026-11-21T10:11:12+00:00", gpu="NVIDIA H200"):
@@ -582,7 +585,7 @@ def test_decisions_are_judged_by_a_recorded_run_of_the_network(tmp_path):
     old = recorded(tmp_path, kernels_of(made, lambda name: 99.0), date="2026-11-20T10:00:00+00:00")
     run = recorded(tmp_path, [*kernels, *kernels_of(made, lambda name: 1.0, batch=2)])
     other = recorded(tmp_path, kernels_of(made, lambda name: 5.0), gpu="Tesla T4", date="2026-11-22T10:00:00+00:00")
-    found = planner.judged(made, [old, run, other])
+    found = judgement.judged(made, [old, run, other])
     assert found.unmeasured == 0 and found.missing == () and "of the network's kernels" in found.source
     times = {tuple(row.pair.layers): (row.apart_us, row.fused_us) for row in found.rows}
     assert times.pop(made.pairs[0].layers) == (20.0, 21.0) and set(times.values()) == {(20.0, 17.0)}
@@ -593,7 +596,7 @@ def test_decisions_are_judged_by_a_recorded_run_of_the_network(tmp_path):
     )
     # A row of a layer that the table does not have is left out; what is missing then is counted.
     strange = [row | {"layers": row["layers"].replace("13.", "99.")} for row in kernels]
-    found = planner.judged(made, [recorded(tmp_path, strange)])
+    found = judgement.judged(made, [recorded(tmp_path, strange)])
     assert found.unmeasured == 2 and found.plan_us is None and "2 pairs have no measurement" in found.summary()
 
 
@@ -610,9 +613,9 @@ def test_pairs_that_differ_only_in_their_epilogue_share_a_recorded_time(tmp_path
 
     rows = [row(dataclasses.replace(one, bias=False, activation="none")) for one in layers]
     rows.append(row(Fused(*(dataclasses.replace(one, activation="relu") for one in layers))))
-    assert planner.measured_times(made, rows) == {layers[0]: 4.0, layers[1]: 4.0, Fused(*layers): 4.0}
+    assert judgement.measured_times(made, rows) == {layers[0]: 4.0, layers[1]: 4.0, Fused(*layers): 4.0}
     larger = row(dataclasses.replace(layers[0], N=2))
-    assert planner.measured_times(made, [larger]) == {}
+    assert judgement.measured_times(made, [larger]) == {}
 
 
 def test_the_judged_table_counts_right_and_wrong_and_what_is_missing(tmp_path):
@@ -640,12 +643,12 @@ def test_the_judged_table_counts_right_and_wrong_and_what_is_missing(tmp_path):
 def test_what_was_not_measured_is_named_and_judged_by_nothing():
     layers = [Pointwise(1, 16, 96, 112, 112), DepthwiseConv2d(1, 96, 112, 112, 3, 2)]
     made = plan(layers, "gtx1660")
-    judged = planner.judge(made, {layers[0]: 30.0, layers[1]: 25.0})
+    judged = judgement.judge(made, {layers[0]: 30.0, layers[1]: 25.0})
     assert judged.rows == () and judged.plan_us is None and judged.regret is None
     assert judged.missing == ("1 and 2 in one kernel",)
     assert "not measured: 1 and 2 in one kernel" in str(judged)
     with pytest.raises(PlanError, match="the time of .* is 0.0; it must be a positive number"):
-        planner.judge(made, dict.fromkeys(layers, 0.0))
+        judgement.judge(made, dict.fromkeys(layers, 0.0))
 
 
 # ------------------------------------------------------------------------------------------- texts, picture, command
@@ -703,18 +706,18 @@ def test_what_is_not_fused_says_why():
 
 def test_the_picture_says_in_words_what_it_shows():
     made = plan("mobilenet_v2", "t4")
-    figure = planner.draw(made)
-    assert figure.alt == planner.describe(made) and figure._repr_html_().startswith("<img alt=")
+    figure = picture.draw(made)
+    assert figure.alt == picture.describe(made) and figure._repr_html_().startswith("<img alt=")
     for step in made.steps:
         if step.fused:
-            assert f"{' and '.join(step.layers)} as {planner.NAMES[step.module.kind]}" in figure.alt
+            assert f"{' and '.join(step.layers)} as {modules.NAMES[step.module.kind]}" in figure.alt
     (axes,) = figure.axes
     fused = sum(step.fused for step in made.steps)
     assert len(axes.patches) == len(made.network.layers) + fused
-    rows = planner._picture_rows(made)
+    rows = picture._rows(made)
     assert [layer for row in rows for layer in row] == list(made.network.layers)
-    assert max(map(len, rows)) <= planner.PER_ROW
-    alone = planner.describe(plan("mobilenet_v1", "t4", rules=Rules(modules=())))
+    assert max(map(len, rows)) <= picture.PER_ROW
+    alone = picture.describe(plan("mobilenet_v1", "t4", rules=Rules(modules=())))
     assert alone.endswith("no two stand in one frame.")
 
 

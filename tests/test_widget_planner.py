@@ -8,8 +8,9 @@ import pytest
 from dwlab import gpus
 from dwlab.layers import DepthwiseConv2d, Pointwise
 from dwlab.networks import NetworkError
-from dwlab.planner import PlanError, Rules, accesses, best
+from dwlab.planner import accesses
 from dwlab.planner.accesses import Tile, sizes
+from dwlab.planner.modules import PlanError, Rules, best
 from dwlab.simt.picture import as_png
 from dwlab.widgets import planner as widget
 

@@ -14,6 +14,7 @@ from dataclasses import replace
 from dwlab import planner, records, stages
 from dwlab.layers import DepthwiseConv2d, Fused, Pointwise
 from dwlab.networks import InferenceError, Network
+from dwlab.planner import judgement
 from dwlab.stages import Stage
 
 Planned = DepthwiseConv2d | Pointwise | Fused
@@ -70,8 +71,8 @@ def recorded(
     exact = records.best(problem=wanted, gpu=gpu, rows=here)
     if exact is not None:
         return exact
-    alike = [replace(row, problem=planner.bare(row.problem)) for row in here]
-    return records.best(problem=planner.bare(wanted), gpu=gpu, rows=alike)
+    alike = [replace(row, problem=judgement.bare(row.problem)) for row in here]
+    return records.best(problem=judgement.bare(wanted), gpu=gpu, rows=alike)
 
 
 @functools.cache

@@ -4,7 +4,7 @@
 or write. Derived term by term beside each function; tests/test_planner.py counts every element of every block and finds
 the same numbers. A block asks for an element once and keeps it; another block asks for it again. Stride, padding that
 is not read, halos and their corners, tiles at the end that are a part of one, are all in. Whether an access ends in the
-L2 or in device memory is not decided here (`planner.dram_bytes`).
+L2 or in device memory is not decided here (`modules.dram_bytes`).
 
 The modules are those of Qararyah, Azhar, Maleki and Trancoso, "Fusing Depthwise and Pointwise Convolutions for
 Efficient Inference on GPUs", arXiv 2404.19331; the models are our own. One thing differs, in favour of larger tiles:

@@ -1,6 +1,6 @@
 """The planner's model at the tiles of our own kernels: which bytes it predicts for what is really launched.
 
-`planner.best` looks for the tile of a kernel that it imagines; our kernels choose tiles for reasons of their own. Held
+`modules.best` looks for the tile of a kernel that it imagines; our kernels choose tiles for reasons of their own. Held
 against a GPU's counters the model must have the tile that ran: `predicted_bytes` gives its accesses there, in bytes.
 The model means stages that fetch once what a block needs, into shared memory or through the L1 cache. Of others, which
 load an operand for each product, it says nothing. What fused kernels ask for beyond these accesses `asked` says.
@@ -15,8 +15,8 @@ from dwlab.depthwise2d import forward_4_wide as depthwise_wide
 from dwlab.depthwise2d import pieces
 from dwlab.fused import dwpw_2_stationary, dwpw_3_tensor, dwpw_4_slide, pwdw_plan, pwpw_plan
 from dwlab.layers import DepthwiseConv2d, Fused, Pointwise
-from dwlab.planner import KINDS
 from dwlab.planner.accesses import Accesses, Tile
+from dwlab.planner.modules import KINDS
 from dwlab.pointwise import forward_2_shared as pointwise_shared
 from dwlab.pointwise import forward_3_registers as pointwise_registers
 from dwlab.pointwise import forward_4_tensor as pointwise_tensor

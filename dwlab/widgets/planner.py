@@ -14,8 +14,20 @@ from typing import TYPE_CHECKING
 from dwlab import gpus, networks
 from dwlab.machine import Machine
 from dwlab.networks import summary
-from dwlab.planner import FUSED, KINDS, NAMES, REDUNDANT, Module, PlanError, Rules, best, l1_bytes, module_of, stays
 from dwlab.planner.accesses import Conv, Tile, sizes
+from dwlab.planner.modules import (
+    FUSED,
+    KINDS,
+    NAMES,
+    REDUNDANT,
+    Module,
+    PlanError,
+    Rules,
+    best,
+    l1_bytes,
+    module_of,
+    stays,
+)
 from dwlab.simt.picture import COLOURS, HATCHES, with_alt
 from dwlab.widgets._panel import Panel, Table, sentence
 

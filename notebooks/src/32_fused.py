@@ -424,7 +424,8 @@ else:
 # without a clock.
 
 # %%
-from dwlab import gpus, planner
+from dwlab import gpus
+from dwlab.planner import modules
 
 h200 = gpus.find("h200")
 tried = (
@@ -442,7 +443,7 @@ for name, pair in tried:
         size = 4 * batch * first.C * first.P * first.Q
         two = first.compulsory_bytes() + second.compulsory_bytes()
         blocks = batch * -(-first.P // 4) * -(-first.Q // 4) * -(-second.F // 64)
-        stays = "yes" if all(planner.stays((layer,), h200.l2_bytes) for layer in (first, second)) else "no"
+        stays = "yes" if all(modules.stays((layer,), h200.l2_bytes) for layer in (first, second)) else "no"
         saved = 1 - both.compulsory_bytes() / two
         print(f"{name:18}{batch:7}{size / 1e6:10.1f}{stays:>10}{saved:10.0%}", end="")
         print(f"{both.flops / 2 / both.compulsory_bytes():15.0f}{blocks:16,}")

@@ -191,7 +191,8 @@ for first, second, tile in small:
 
 # %%
 from dwlab import gpus, planner
-from dwlab.planner import Rules, best
+from dwlab.planner import modules
+from dwlab.planner.modules import Rules, best
 
 first, second = pairs[3]
 t4 = gpus.find("t4")
@@ -236,7 +237,7 @@ from matplotlib.figure import Figure
 
 from dwlab.simt.picture import COLOURS, LINES, with_alt
 
-chip_kb = planner.l1_bytes(t4) / 1024
+chip_kb = modules.l1_bytes(t4) / 1024
 figure = Figure(figsize=(7.2, 3.9), layout="constrained")
 axes = figure.subplots()
 for k, (filters, marker) in enumerate(zip((16, 64, 128), "osD")):
@@ -284,7 +285,7 @@ print(f"{'':26}{'multipro-':>10}{'shared KB':>11}{'on chip':>9}  {'best':12}{'':
 print(f"{'':26}{'cessors':>10}{'a block':>11}{'KB':>9}  {'tile':12}{'blocks':>8}{'apart':>7}{'fused':>8}  decision")
 for name in ("orin", "gtx1660", "t4", "a4000", "a100", "h200"):
     gpu, (two, fused) = gpus.find(name), decided(3, name)
-    print(f"{gpu.name:26}{gpu.sms:10}{gpu.shared_per_block // 1024:11}{planner.l1_bytes(gpu) // 1024:9}", end="  ")
+    print(f"{gpu.name:26}{gpu.sms:10}{gpu.shared_per_block // 1024:11}{modules.l1_bytes(gpu) // 1024:9}", end="  ")
     decision = "fuse" if fused.gma_bytes < two else "apart"
     print(f"{str(fused.tile):12}{fused.accesses.blocks:8,}{two / 1e6:7.2f}{fused.gma_bytes / 1e6:8.2f}  {decision}")
 
@@ -349,7 +350,7 @@ for name in ("gtx1660", "t4", "a100", "h200"):
         plans[name, batch] = made
         l2 = made.gpu.l2_bytes
         two = [[made.network.layer(f"{k}.{what}").problem for what in ("depthwise", "pointwise")] for k in pairs]
-        stay = sum(all(planner.stays((one,), l2) for one in layers) for layers in two)
+        stay = sum(all(modules.stays((one,), l2) for one in layers) for layers in two)
         kinds = ("gma_bytes", "dram_bytes")
         cells = [f"{made.total(kind, apart=True) / 1e6:,.0f} → {made.total(kind) / 1e6:,.0f}" for kind in kinds]
         fused = sum(step.fused for step in made.steps)
@@ -477,11 +478,12 @@ for (_, batch), made in plans.items():
 
 # %% tags=["nbval-ignore-output"]
 from dwlab import machine, records
+from dwlab.planner import judgement
 
 gpu, runs = machine.shown(), records.load_runs()
-for kernels in planner.KERNELS:
+for kernels in modules.KERNELS:
     made = planner.plan("mobilenet_v1", gpus.find(gpu), layout="NHWC", rules=Rules(kernels=kernels))
-    judged = planner.judged(made, runs)
+    judged = judgement.judged(made, runs)
     missing = "no pair has recorded times of both ways: whether its decisions are right is not known"
     print(f"{kernels}: {judged.summary() if judged.rows else missing}\n")
 
@@ -523,7 +525,9 @@ for number in (1, 3, 8, 13):
 # `python -m dwlab plan mobilenet_v1 --gpu t4`. As a picture:
 
 # %% tags=["nbval-ignore-output"]
-planner.draw(planner.plan("mobilenet_v1", "t4"))
+from dwlab.planner import picture
+
+picture.draw(planner.plan("mobilenet_v1", "t4"))
 
 # %% [markdown]
 # Kernels that reach the ceilings are not those that a plan chooses between. A fused kernel with more to do in a block

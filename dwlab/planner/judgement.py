@@ -1,0 +1,244 @@
+"""A plan beside measured times: which of its decisions are right, and what the wrong ones cost."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from dwlab import records
+from dwlab.layers import Fused
+from dwlab.networks import summary
+from dwlab.planner import Pair, Plan, partition
+from dwlab.planner.accesses import Conv
+from dwlab.planner.modules import NAMES, PlanError
+
+IN_THE_L2 = "of the network's kernels, arrays in the L2 as far as they fit"
+"""Where times of whole networks are from."""
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A pair's decision, each pair by itself, beside measured times. regret: time lost by it, as a fraction of the
+    better of the two."""
+
+    pair: Pair
+    apart_us: float
+    fused_us: float
+
+    @property
+    def right(self) -> bool:
+        """Whether the faster of the two was decided for."""
+        return self.regret == 0
+
+    @property
+    def regret(self) -> float:
+        """0 for a right decision."""
+        taken = self.fused_us if self.pair.fuse else self.apart_us
+        return taken / min(self.fused_us, self.apart_us) - 1
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """A plan beside measured times. rows: a pair each, alike ones once. missing: kernels that no time was given for.
+
+    plan_us: all kernels of the plan. best_us: the best partition, had the times been known. None where one is missing.
+    source: where the times are from, if it is known. times: all of them, µs.
+    """
+
+    plan: Plan
+    rows: tuple[Judged, ...]
+    missing: tuple[str, ...] = ()
+    plan_us: float | None = None
+    best_us: float | None = None
+    source: str = ""
+    times: Mapping[Conv | Fused, float] = field(default_factory=dict)
+
+    @property
+    def unmeasured(self) -> int:
+        """How many pairs, alike ones once, have no measurement."""
+        alike = {tuple(one.layers for one in pair.apart) for pair in self.plan.pairs}
+        return len(alike) - len(self.rows)
+
+    @property
+    def mean(self) -> float:
+        """Of the pairs' regrets; there must be a pair."""
+        return sum(row.regret for row in self.rows) / len(self.rows)
+
+    @property
+    def largest(self) -> float:
+        """Of the pairs' regrets; there must be a pair."""
+        return max(row.regret for row in self.rows)
+
+    @property
+    def regret(self) -> float | None:
+        """What the plan takes longer than the best partition, as a fraction."""
+        return None if self.plan_us is None else self.plan_us / self.best_us - 1
+
+    def summary(self) -> str:
+        """How often the decisions are right, and what the wrong ones cost."""
+        network = self.plan.network
+        if not self.rows:
+            return (
+                f"No pair of {network.name} on {self.plan.gpu.name} has measured times of both ways in "
+                f"{network.dtype}, batch {network.batch}, {network.layout}: whether decisions are right is not known."
+            )
+        right = sum(row.right for row in self.rows)
+        text = f"{network.name} on {self.plan.gpu.name}: {right} of {len(self.rows)} decisions are right"
+        if self.unmeasured:
+            text += f", {self.unmeasured} pairs have no measurement"
+        text += f", mean regret {100 * self.mean:.1f} %, the largest {100 * self.largest:.1f} %"
+        if self.regret is not None:
+            text += (
+                f"; the plan takes {self.plan_us:,.1f} µs, the best partition {self.best_us:,.1f} µs: "
+                f"{100 * self.regret:.0f} % more"
+            )
+        return f"{text}." + (f" Times: {self.source}." if self.source else "")
+
+    HEAD = ("pair", "what", "decision", "measured apart µs", "fused µs", "decision is", "regret")
+
+    def cells(self) -> list[list[str]]:
+        """The table's rows as text."""
+        return [
+            [
+                " + ".join(row.pair.layers),
+                " + ".join(summary(one.layers[0]) for one in row.pair.apart),
+                NAMES[row.pair.module.kind] if row.pair.fuse else "apart",
+                f"{row.apart_us:,.1f}",
+                f"{row.fused_us:,.1f}",
+                "right" if row.right else "wrong",
+                f"{100 * row.regret:.1f} %",
+            ]
+            for row in self.rows
+        ]
+
+    def table(self) -> records.Markdown:
+        """A row a pair, as Markdown."""
+        lines = [self.HEAD, ["---"] * 3 + ["---:"] * 2 + ["---", "---:"], *self.cells()]
+        text = "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
+        return records.Markdown(f"{text}\n\n{self.summary()}\n")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        rows = [
+            row.pair.to_dict() | {"apart_us": row.apart_us, "fused_us": row.fused_us, "right": row.right,
+                                  "regret": row.regret}
+            for row in self.rows
+        ]  # fmt: skip
+        return {
+            "rows": rows, "unmeasured": self.unmeasured, "missing": list(self.missing), "plan_us": self.plan_us,
+            "best_us": self.best_us, "source": self.source,
+        }  # fmt: skip
+
+    def __str__(self) -> str:
+        lines = [records.columns(self.HEAD, self.cells(), left=(0, 1, 2, 5)), "", self.summary()]
+        return "\n".join([*lines, *(f"not measured: {one}" for one in self.missing)])
+
+    __repr__ = __str__
+
+
+EPILOGUE = frozenset(
+    {"bias", "activation", "residual", "relu", "relu6", "gelu", "zero_x", "zero_y", "zero_r", "m_r"}
+)
+"""What of a layer's description costs every stage about the same."""
+
+
+def bare(problem: Mapping[str, Any]) -> dict[str, Any]:
+    """A described problem without bias, activation, residual, zero points; fused layers are described in words."""
+
+    def words(text: str) -> str:
+        return " ".join(word for word in text.split() if word.split("=")[0] not in EPILOGUE)
+
+    kept = {key: value for key, value in problem.items() if key not in EPILOGUE}
+    return {key: words(value) if key in ("first", "second") else value for key, value in kept.items()}
+
+
+def measured_times(made: Plan, rows: Iterable[records.Measurement]) -> dict[Conv | Fused, float]:
+    """The least recorded time, µs, of each layer of a plan and each pair that may be fused, on the plan's GPU.
+
+    A row that differs only in bias, activation and residual counts, as networks share layers.
+    """
+    problems = {layer.problem for layer in made.network.layers if layer.planned}
+    problems |= {Fused(*(one.layers[0] for one in pair.apart)) for pair in made.pairs}
+
+    def key(op: str, problem: Any, dtype: str) -> tuple[str, str, str]:
+        return op, records.shape_text(bare(records.describe_problem(problem))), dtype
+
+    wanted: dict[tuple[str, str, str], list[Conv | Fused]] = {}
+    for one in problems:
+        wanted.setdefault(key(one.op, one, one.dtype), []).append(one)
+    ops = {op for op, _, _ in wanted}
+    found: dict[Conv | Fused, float] = {}
+    for row in rows:
+        if row.gpu == made.gpu.name and row.op in ops and row.dtype == made.network.dtype:
+            for problem in wanted.get(key(row.op, row.problem, row.dtype), ()):
+                found[problem] = min(row.time_us, found.get(problem, math.inf))
+    return found
+
+
+def network_times(made: Plan, runs: Iterable[records.Record]) -> dict[Conv | Fused, float]:
+    """The times, µs, that the newest run with kernels of this very network took of its layers and pairs."""
+    network = made.network
+    asked = (network.name, network.batch, network.dtype, network.layout)
+    problems = {layer.name: layer.problem for layer in network.layers}
+    for run in reversed(list(runs)):
+        rows = [
+            row
+            for row in run.sections.get("network_kernels", ())
+            if (row["network"], row["batch"], row["dtype"], row["layout"]) == asked and run.gpu == made.gpu.name
+        ]
+        found: dict[Conv | Fused, float] = {}
+        for row in rows:
+            layers = [problems.get(name) for name in row["layers"].split(" + ")]
+            if None not in layers:  # a name that the table no longer has
+                found[layers[0] if len(layers) == 1 else Fused(*layers)] = row["time_us"]
+        if found:
+            return found
+    return {}
+
+
+def judged(made: Plan, runs: Sequence[records.Record] | None = None) -> Judgement:
+    """`judge` by what is recorded: times of a run of this very network if there is one (`network_times`), with arrays
+    in the L2 as far as they fit; or else of single layers and pairs (`measured_times`), with arrays out of it.
+    """
+    runs = records.load_runs() if runs is None else list(runs)
+    times, source = network_times(made, runs), IN_THE_L2
+    if not times:
+        times = measured_times(made, [row for run in runs for row in run.measurements])
+        source = "of single layers and pairs, arrays out of the L2 as far as that can be"
+    return replace(judge(made, times), source=source)
+
+
+def judge(made: Plan, times: Mapping[Conv | Fused, float]) -> Judgement:
+    """A plan's decisions beside measured times. times: layer, or two as a Fused -> µs of its fastest kernel.
+
+    Raises PlanError for a time that is no positive number.
+    """
+    for problem, value in times.items():
+        if not math.isfinite(value) or value <= 0:
+            raise PlanError(f"the time of {problem} is {value!r}; it must be a positive number of µs")
+    rows: dict[Fused, Judged] = {}
+    missing: dict[str, None] = {}
+    index = {layer.name: number for number, layer in enumerate(made.network.layers)}
+    costs: dict[tuple[int, int], float] = {}
+    for number, layer in enumerate(made.network.layers):
+        if layer.planned and layer.problem not in times:
+            missing[layer.name] = None
+        else:
+            costs[number, number + 1] = times[layer.problem] if layer.planned else 0.0
+    for pair in made.pairs:
+        first, second = (one.layers[0] for one in pair.apart)
+        fused, start = Fused(first, second), index[pair.layers[0]]
+        if fused not in times:
+            missing[f"{' and '.join(pair.layers)} in one kernel"] = None
+            continue
+        costs[start, start + 2] = times[fused]
+        if first in times and second in times:
+            rows.setdefault(fused, Judged(pair, times[first] + times[second], times[fused]))
+    pieces = [(index[step.layers[0]], index[step.layers[-1]] + 1) for step in made.steps]
+    if any(piece not in costs for piece in pieces) or any((n, n + 1) not in costs for n in range(len(index))):
+        return Judgement(made, tuple(rows.values()), tuple(missing), times=times)
+    taken = sum(costs[piece] for piece in pieces)
+    least = sum(costs[piece] for piece in partition(len(index), costs))
+    return Judgement(made, tuple(rows.values()), tuple(missing), taken, least, times=times)
