@@ -19,6 +19,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from dwlab import machine, records, timing  # noqa: E402
+from dwlab.records import tables, writing  # noqa: E402
 
 MEGABYTES = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 805)
 
@@ -49,8 +50,8 @@ def main() -> int:
     folder = Path(options.folder).resolve()
     folder.mkdir(parents=True, exist_ok=True)
     rows = rows_of(machine.present())
-    file = records.write(folder, [], machine.environment(), {}, sections={"copies": rows})
-    print(f"{file.name}\n\n{records.copies_table([records.read_run(file)])}")
+    file = writing.write(folder, [], machine.environment(), {}, sections={"copies": rows})
+    print(f"{file.name}\n\n{tables.copies_table([records.read_run(file)])}")
     return 0
 
 

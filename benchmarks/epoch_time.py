@@ -16,7 +16,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from dwlab import epoch, machine, records, report, training  # noqa: E402
-from dwlab.records import epochs  # noqa: E402
+from dwlab.records import epochs, writing  # noqa: E402
 
 
 def main() -> int:
@@ -32,7 +32,7 @@ def main() -> int:
     chosen = options.ways.split(",") if options.ways else list(epoch.ways())
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        records.check_writable(folder)
+        writing.check_writable(folder)
         config = training.Config(batch=options.batch, seed=options.seed, device="cuda")
         data = training.load_data(stride=1)
         start = time.monotonic()

@@ -37,6 +37,7 @@ from record_layers import Problem, plan, variant  # noqa: E402
 
 from dwlab import ahead, counters, records, report, stages  # noqa: E402
 from dwlab.planner import asked, own_tiles  # noqa: E402
+from dwlab.records import writing  # noqa: E402
 from dwlab.stages import Stage  # noqa: E402
 
 NETWORK = "mobilenet_v2"
@@ -159,7 +160,7 @@ def main(given: Sequence[str] | None = None) -> int:
         return 0
     folder = Path(options.folder).resolve()
     folder.mkdir(parents=True, exist_ok=True)
-    records.check_writable(folder)
+    writing.check_writable(folder)
     os.environ["DWLAB_TARGET"] = "gpu"
 
     from dwlab import machine, target
@@ -183,7 +184,7 @@ def main(given: Sequence[str] | None = None) -> int:
     rows = [row_of(task, one) for task, one in zip(ready, found, strict=True) if one is not None]
     print(f"{time.monotonic() - started:4.0f} s: {len(rows)} launches are counted", flush=True)
     notes = [f"layer_counters: layers of {NETWORK}; {len(rows)} of {len(todo)} launches in {options.seconds:g} s."]
-    made = records.write(folder, [], machine.environment(), {}, sections={"layer_counters": rows}, notes=notes)
+    made = writing.write(folder, [], machine.environment(), {}, sections={"layer_counters": rows}, notes=notes)
     run = records.read_run(made)
     print(f"\n{made.name}\n\n{report.counters_summary([run])}\n{report.counters_table([run])}")
     print(*run.notes, f"{time.monotonic() - started:.0f} s", sep="\n")

@@ -42,6 +42,7 @@ import numpy as np  # noqa: E402
 from dwlab import ahead, layer_peers, peers, records, report, roofline, stages, study, timing  # noqa: E402
 from dwlab.layers import DTYPES, LAYOUTS, DepthwiseConv2d, Fused, Pointwise  # noqa: E402
 from dwlab.machine import Ceilings  # noqa: E402
+from dwlab.records import writing  # noqa: E402
 
 NETWORKS = ("mobilenet_v1", "mobilenet_v2", "xception", "proxylessnas")
 OPS = ("depthwise2d", "pointwise", "fused", "fused/dwpw", "fused/pwdw", "fused/pwpw")
@@ -631,7 +632,7 @@ def main(given: Sequence[str] | None = None) -> int:
         return 0
     folder = Path(options.folder).resolve()
     folder.mkdir(parents=True, exist_ok=True)
-    records.check_writable(folder)
+    writing.check_writable(folder)
     os.environ["DWLAB_TARGET"] = "gpu"
     for name in ("TORCHINDUCTOR_COMPILE_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
         os.environ.setdefault(name, "1")  # the processes here are many enough
@@ -656,7 +657,7 @@ def main(given: Sequence[str] | None = None) -> int:
     if not made["layers"]:
         print("nothing was measured", *notes, sep="\n", file=sys.stderr)
         return 1
-    file = records.write(
+    file = writing.write(
         folder, made["measurements"], machines.environment(machine), ceilings.to_dict(), peers=made["peers"],
         machine=machine.to_dict(), sections={"layers": made["layers"]}, notes=notes,
     )  # fmt: skip

@@ -46,6 +46,7 @@ from dwlab.inference import comparison, images, int8, selection, timing  # noqa:
 from dwlab.inference.weights import random_weights  # noqa: E402
 from dwlab.layers import LAYOUTS, Fused  # noqa: E402
 from dwlab.networks import Network  # noqa: E402
+from dwlab.records import writing  # noqa: E402
 from dwlab.timing import Timing  # noqa: E402
 
 NETWORKS = ("mobilenet_v1", "mobilenet_v2", "xception", "proxylessnas")
@@ -548,7 +549,7 @@ def main(given: Sequence[str] | None = None) -> int:
         return 0
     folder = Path(options.folder).resolve()
     folder.mkdir(parents=True, exist_ok=True)
-    records.check_writable(folder)
+    writing.check_writable(folder)
     os.environ["DWLAB_TARGET"] = "gpu"
     for name in ("TORCHINDUCTOR_COMPILE_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
         os.environ.setdefault(name, "2")  # the processes here are many enough
@@ -580,7 +581,7 @@ def main(given: Sequence[str] | None = None) -> int:
         return 1
     rows = list(found.rows.values())
     how = "torch.compile was tried too" if options.compiled else "torch.compile was not tried"
-    file = records.write(
+    file = writing.write(
         folder, [one for row in rows for one in measurements(row, ceilings.copy_gbps)], machines.environment(machine),
         ceilings.to_dict(), peers=found.peers, machine=machine.to_dict(),
         sections={"networks": rows, "network_kernels": [one for some in found.kernels.values() for one in some]},

@@ -166,6 +166,7 @@ def main() -> int:
     os.environ["DWLAB_TARGET"] = "gpu"
 
     from dwlab import problems, records, report, study
+    from dwlab.records import tables
 
     steps, tests = [], []
     if not options.no_tests:
@@ -201,13 +202,13 @@ def main() -> int:
 
     print("\n=== what was recorded")
     run = records.read_run(file)
-    print(f"{file.name}\n\n{records.ceilings_table([run])}\n{report.totals_table(runs=[run])}")
+    print(f"{file.name}\n\n{tables.ceilings_table([run])}\n{report.totals_table(runs=[run])}")
     for path, dtype in itertools.product(paths, dict.fromkeys(shape.dtype for shape in shapes)):
         one = {"path": path, "dtype": dtype, "runs": [run]}
-        print(f"{path}, {dtype}\n\n{records.table(**one)}\n{records.traffic_table(**one)}")
-        print(records.shapes_table(**one))
+        print(f"{path}, {dtype}\n\n{tables.table(**one)}\n{tables.traffic_table(**one)}")
+        print(tables.shapes_table(**one))
     if tests:
-        print(records.comparisons_table([run]))
+        print(tables.comparisons_table([run]))
     for title, status, seconds in steps:
         print(f"{title}: {'passed' if status == 0 else f'FAILED (status {status})'}, {seconds:.0f} s")
     return 0 if all(status == 0 for _, status, _ in steps) else 1

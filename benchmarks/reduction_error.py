@@ -23,6 +23,7 @@ import numpy as np  # noqa: E402
 
 from dwlab import problems, records, references, stages  # noqa: E402
 from dwlab.problems import DepthwiseConv1d  # noqa: E402
+from dwlab.records import tables, writing  # noqa: E402
 
 BATCHES = (1, 16, 256, 2048, 16384)
 CHANNELS = 32
@@ -95,8 +96,8 @@ def main() -> int:
 
     started = time.monotonic()
     rows = rows_of(BATCHES)
-    file = records.write(folder, [], machine.environment(), {}, sections={"reduction_error": rows})
-    print(f"{file.name}\n\n{records.reduction_error_table([records.read_run(file)])}")
+    file = writing.write(folder, [], machine.environment(), {}, sections={"reduction_error": rows})
+    print(f"{file.name}\n\n{tables.reduction_error_table([records.read_run(file)])}")
     print(f"{time.monotonic() - started:.0f} s")
     return 0 if all(row["error"] <= row["allowed"] for row in rows) else 1
 

@@ -40,6 +40,7 @@ from dwlab.depthwise1d import (  # noqa: E402
 )
 from dwlab.depthwise1d import rows as rows_of  # noqa: E402
 from dwlab.problems import DepthwiseConv1d  # noqa: E402
+from dwlab.records import tables, writing  # noqa: E402
 from dwlab.simt import wide as meanings  # noqa: E402
 from dwlab.simt.intrinsics import register_meaning  # noqa: E402
 from dwlab.target import cuda  # noqa: E402
@@ -864,8 +865,8 @@ def main() -> int:
     if not any(one.get("time_us") for one in rows):
         print("nothing was measured", file=sys.stderr)
         return 1
-    file = records.write(folder, [], machine.environment(here), {}, sections={"tries": rows}, notes=notes)
-    print(f"{file.name}\n\n{records.tries_table([records.read_run(file)])}")
+    file = writing.write(folder, [], machine.environment(here), {}, sections={"tries": rows}, notes=notes)
+    print(f"{file.name}\n\n{tables.tries_table([records.read_run(file)])}")
     print(f"{time.monotonic() - started:.0f} s")
     return 1 if any((one.get("failure") or "").startswith("WRONG") for one in rows) else 0
 

@@ -124,6 +124,7 @@ def main() -> int:
     folder.mkdir(parents=True, exist_ok=True)
 
     from dwlab import machine, problems, records, stages
+    from dwlab.records import tables, writing
 
     started = time.monotonic()
     version = version_of(sanitizer)
@@ -137,11 +138,11 @@ def main() -> int:
         found = list(pool.map(lambda task: rows_of(*task, version, _run), tasks))
     rows = [row for rows in found for row in rows]
     shapes = "; ".join(str(problems.problem(shape)) for shape in SHAPES)
-    file = records.write(
+    file = writing.write(
         folder, [], machine.environment(), {}, sections={"sanitizer": rows},
         notes=[f"Each stage ran on {shapes}, and its results agreed with float64."],
     )  # fmt: skip
-    print(f"{file.name}\n\n{records.sanitizer_table([records.read_run(file)])}")
+    print(f"{file.name}\n\n{tables.sanitizer_table([records.read_run(file)])}")
     print(f"{time.monotonic() - started:.0f} s")
     return 0 if all(row["clean"] for row in rows) else 1
 

@@ -34,6 +34,7 @@ import numpy as np  # noqa: E402
 
 from dwlab import dispatch, peers, problems, records, stages, study, timing  # noqa: E402
 from dwlab.problems import DepthwiseConv1d  # noqa: E402
+from dwlab.records import tables, writing  # noqa: E402
 
 LENGTHS = (48, 64, 96, 128, 256, 512, 1000, 1024, 4096, 16384)
 TAPS = (3, 4, 7, 15, 31, 48, 63)
@@ -327,12 +328,12 @@ def main() -> int:
         return 1
     order = {path: i for i, path in enumerate(problems.PATHS)}
     rows.sort(key=lambda row: (order[row["path"]], row["problem"]["L"], row["problem"]["K"], row["problem"]["B"]))
-    file = records.write(
+    file = writing.write(
         folder, [], machines.environment(machine), machine.ceilings.to_dict(), machine=machine.to_dict(),
         sections={"grid": rows}, notes=notes,
     )  # fmt: skip
     run = records.read_run(file)
-    print(f"{file.name}\n\n{records.grid_table([run])}\n{records.grid_summary([run])}")
+    print(f"{file.name}\n\n{tables.grid_table([run])}\n{tables.grid_summary([run])}")
     print(f"{time.monotonic() - started:.0f} s")
     return 1 if any((row.get("failure") or "").startswith("WRONG") for row in rows) else 0
 

@@ -34,6 +34,7 @@ from dwlab import records  # noqa: E402
 from dwlab.fused import slide_tiles  # noqa: E402
 from dwlab.layers import DepthwiseConv2d, Fused, Pointwise  # noqa: E402
 from dwlab.layers import problem as problem_of  # noqa: E402
+from dwlab.records import writing  # noqa: E402
 
 # Channels, pixels a side, stride, filters
 PAIRS = (
@@ -235,7 +236,7 @@ def main(given: Sequence[str] | None = None) -> int:
     if not rows:
         print("nothing was measured", file=sys.stderr)
         return 1
-    file = records.write(
+    file = writing.write(
         folder, [], machines.environment(machine), machine.ceilings.to_dict(), machine=machine.to_dict(),
         sections={"tiles": rows}, notes=notes,
     )  # fmt: skip

@@ -267,14 +267,15 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def _stages(options: argparse.Namespace) -> int:
-    from dwlab import records, stages
+    from dwlab import stages
+    from dwlab.records import tabular
 
     wanted = {one.id for one in stages.stages(options.op, options.path)}
     rows = [row for row in stages.describe() if row["id"] in wanted]
     if options.json:
         print(json.dumps(rows, indent=1, ensure_ascii=False))
     else:
-        print(records.columns(["stage", "what it does"], [[row["id"], row["summary"]] for row in rows], (0, 1)))
+        print(tabular.columns(["stage", "what it does"], [[row["id"], row["summary"]] for row in rows], (0, 1)))
     return 0
 
 
@@ -337,7 +338,7 @@ def _run(options: argparse.Namespace) -> int:
     elif options.command == "infer":
         from dwlab.inference import command as room
     elif options.command == "records":
-        from dwlab import records as room
+        from dwlab.records import command as room
     elif options.command == "train":
         from dwlab import training as room
     else:

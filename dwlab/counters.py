@@ -29,6 +29,7 @@ import numpy as np
 from dwlab import ahead, layers, records, stages
 from dwlab.driver import allow_shared
 from dwlab.problems import DepthwiseConv1d, Problem
+from dwlab.records import tabular
 from dwlab.stages import Stage
 
 # Field of Counters -> Nsight Compute's metrics, added up. Sectors are 32 bytes. A request is one warp executing one
@@ -283,7 +284,7 @@ def table(counters: Sequence[Counters | dict[str, Any]]) -> str:
         ):  # fmt: skip
             cells.append("n/a" if c.get(key) is None else f"{size * c[key] / 1e6:,.1f}")
         body.append([*cells, _count(c["shared_bank_conflicts"])])
-    return records.columns(head, body, left={0, 1, 2})
+    return tabular.columns(head, body, left={0, 1, 2})
 
 
 def _count(value: int | None) -> str:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from dwlab import machine, records
 from dwlab.machine import Ceilings, Machine
 from dwlab.problems import nearest
+from dwlab.records import tabular
 
 NAMES: dict[str, str] = {
     "p100": "Tesla P100 PCIe 16GB",
@@ -172,7 +173,7 @@ def _expected(gpu: Machine, runs: Sequence[records.Record] | None) -> Machine:
     return replace(gpu, ceilings=ceilings)
 
 
-def table(runs: Sequence[records.Record] | None = None) -> records.Markdown:
+def table(runs: Sequence[records.Record] | None = None) -> tabular.Markdown:
     """All GPUs: what they have, and the ceilings that a prediction takes."""
     head = ["GPU", "name", "CC", "SMs", "MHz", "copy GB/s", "L2 GB/s", "L2 MiB", "FP32 / FP64 lanes per SM",
             "shared KiB per SM / block", "ceilings"]  # fmt: skip
@@ -196,4 +197,4 @@ def table(runs: Sequence[records.Record] | None = None) -> records.Markdown:
                 ceilings.source,
             ]
         )
-    return records.Markdown("\n".join("| " + " | ".join(cells) + " |" for cells in lines) + "\n")
+    return tabular.Markdown("\n".join("| " + " | ".join(cells) + " |" for cells in lines) + "\n")

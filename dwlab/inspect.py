@@ -209,7 +209,7 @@ class Table:
         return [*refused, *(f"SASS {why}" for why in sorted(missing)), *own]
 
     def __str__(self) -> str:
-        from dwlab.records import columns
+        from dwlab.records.tabular import columns
 
         return "\n".join([self._title(), columns(self.HEAD, self._cells(), self._LEFT), *self._notes()])
 

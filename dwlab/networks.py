@@ -25,9 +25,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dwlab import records
 from dwlab.layers import ACTIVATIONS, DTYPES, LAYOUTS, DepthwiseConv2d, Pointwise
 from dwlab.problems import nearest, storage
+from dwlab.records import tabular
 
 SIX = "its ReLU is a ReLU6: 127 stands for 6 at most"
 """The note of an int8 layer that has a ReLU6 in floating point."""
@@ -301,7 +301,7 @@ class Network:
         )
 
     def __str__(self) -> str:
-        return "\n".join([self.summary(), "", records.columns(self.HEAD, self.rows(), left=range(6))])
+        return "\n".join([self.summary(), "", tabular.columns(self.HEAD, self.rows(), left=range(6))])
 
     __repr__ = __str__
 

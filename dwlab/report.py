@@ -26,7 +26,21 @@ from dwlab.machine import Ceilings
 from dwlab.networks import network
 from dwlab.planner import judgement
 from dwlab.problems import PAPER, PATHS
-from dwlab.records import Markdown, Measurement, Record, epochs
+from dwlab.records import Measurement, Record, epochs, tabular
+from dwlab.records.tables import (
+    ceilings_table,
+    comparisons_table,
+    copies_table,
+    grid_summary,
+    grid_table,
+    reduction_error_table,
+    sanitizer_table,
+    shapes_table,
+    table,
+    traffic_table,
+    tries_table,
+)
+from dwlab.records.tabular import Markdown
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -128,15 +142,15 @@ def totals_table(problem: Any = PAPER, *, gpu: str | None = None, runs: Sequence
     head = ["variant", *(f"{path} (ms)" for path in columns), "total (ms)", "× naive"]
     if paper:
         head += ["P100: forward", "input_grad", "weight_grad", "total (ms)", "× naive"]
-    lines = [records._line(head), records._line(["---"] + ["---:"] * (len(head) - 1))]
+    lines = [tabular.line(head), tabular.line(["---"] + ["---:"] * (len(head) - 1))]
     for label, row in made.items():
         cells = [label, *(_ms(row.get(path)) for path in columns), _ms(row.get("total"))]
-        cells.append(records._times(naive / row["total"]) if naive and "total" in row else "")
+        cells.append(tabular.times(naive / row["total"]) if naive and "total" in row else "")
         if paper:
             theirs = published.get(label, {})
             cells += [_printed(theirs.get(key)) for key in (*THREE, "total")]
-            cells.append(records._times(published["naive"]["total"] / theirs["total"]) if theirs else "")
-        lines.append(records._line(cells))
+            cells.append(tabular.times(published["naive"]["total"] / theirs["total"]) if theirs else "")
+        lines.append(tabular.line(cells))
     lines += ["", *_ratios(made)]
     lines.append(f"{records.shape_text(problem)}, {_dtype(run, problem)}. Measured on {run.where()}.")
     if paper:
@@ -179,16 +193,16 @@ def bandwidth_table(problem: Any = PAPER, *, gpu: str | None = None, runs: Seque
     paper = records.describe_problem(problem) == records.describe_problem(PAPER)
     head = ["path", "stage", "time (µs)", "effective GB/s", "of copy", "FLOP/B", "GFLOP/s", "of roof"]
     head += ["P100, forward: GB/s"] if paper else []
-    lines = [records._line(head), records._line(["---"] * 2 + ["---:"] * (len(head) - 2))]
+    lines = [tabular.line(head), tabular.line(["---"] * 2 + ["---:"] * (len(head) - 2))]
     for path, rows in _by_path(run, problem):
         for row, point in zip(rows, roofline.points(rows, roof_of(rows[0].op, ceilings)), strict=True):
-            cells = [path, row.stage, records._round(row.time_us), records._round(row.effective_gbps)]
-            cells += [records._percent(row.fraction_of_copy), f"{row.intensity:.2f}", f"{point.gflops:,.0f}"]
-            cells.append(records._percent(point.fraction))
+            cells = [path, row.stage, tabular.rounded(row.time_us), tabular.rounded(row.effective_gbps)]
+            cells += [tabular.percent(row.fraction_of_copy), f"{row.intensity:.2f}", f"{point.gflops:,.0f}"]
+            cells.append(tabular.percent(point.fraction))
             if paper:
                 theirs = PUBLISHED["effective_gbps"].get(row.stage) if path == "forward" else None
                 cells.append("" if theirs is None else f"about {theirs:.0f}")
-            lines.append(records._line(cells))
+            lines.append(tabular.line(cells))
     lines += ["", f"Bandwidth and FLOP/B count compulsory bytes. Measured on {run.where()}.", ""]
     return Markdown("\n".join(lines))
 
@@ -237,7 +251,7 @@ def _dtype(run: Record, problem: Any) -> str:
 
 
 def _ms(us: float | None) -> str:
-    return "" if us is None else records._round(us / 1e3)
+    return "" if us is None else tabular.rounded(us / 1e3)
 
 
 def _printed(ms: float | None) -> str:
@@ -317,7 +331,7 @@ def layers_summary(runs: Sequence[Record] | None = None, gpu: str | None = None)
     head += ["of a copy as large: least", "median", "at 85 %"]
     beside = any(row.get("speedup_vs_apart") for row in rows)
     head += ["× apart, geometric mean", "least", "slower"] if beside else []
-    lines = [records._line(head), records._line(["---", "---"] + ["---:"] * (len(head) - 2))]
+    lines = [tabular.line(head), tabular.line(["---", "---"] + ["---:"] * (len(head) - 2))]
     groups: dict[tuple[str, str, int], list[Mapping[str, Any]]] = {}
     for row in rows:
         groups.setdefault((_op(row), row["dtype"], row["batch"]), []).append(row)
@@ -327,20 +341,20 @@ def layers_summary(runs: Sequence[Record] | None = None, gpu: str | None = None)
         fractions = [row["fraction_of_copy"] for row in here if row.get("fraction_of_copy")]
         large = [row["fraction_of_copy"] for row in here if row.get("fraction_of_copy") and _large(row)]
         cells = [op, dtype, f"{batch}", f"{len(here)}", f"{missing.get((op, dtype, batch), 0)}", _geometric(ratios)]
-        cells += [records._times(ratios[i]) if ratios else "" for i in (0, -1)]
+        cells += [tabular.times(ratios[i]) if ratios else "" for i in (0, -1)]
         cells += [f"{sum(ratio < 1 for ratio in ratios)}", f"{len(here) - len(ratios)}", _median(fractions)]
-        cells += [records._percent(min(large, default=None)), _median(large)]
+        cells += [tabular.percent(min(large, default=None)), _median(large)]
         cells.append(f"{sum(one >= 0.85 for one in large)} of {len(large)}" if large else "")
         sized = [row for row in here if copied and row.get("time_us") and _large(row)]
         times = [(records.copy_us(row["compulsory_bytes"], copied), row["time_us"]) for row in sized]
         as_large = [least / time for least, time in times if least]
-        cells += [records._percent(min(as_large, default=None)), _median(as_large)]
+        cells += [tabular.percent(min(as_large, default=None)), _median(as_large)]
         cells.append(f"{sum(one >= 0.85 for one in as_large)} of {len(as_large)}" if as_large else "")
         if beside:
             own = [row["speedup_vs_apart"] for row in here if row.get("speedup_vs_apart")]
-            cells += [_geometric(own), records._times(min(own, default=None))]
+            cells += [_geometric(own), tabular.times(min(own, default=None))]
             cells.append(f"{sum(ratio < 1 for ratio in own)} of {len(own)}" if own else "")
-        lines.append(records._line(cells))
+        lines.append(tabular.line(cells))
     lines.append("")
     for name, of in (("speedup_vs_peer", "the peer"), ("speedup_vs_apart", "our own layer by layer")):
         timed = [row for row in rows if row.get(name)]
@@ -373,15 +387,15 @@ def layers_table(runs: Sequence[Record] | None = None, gpu: str | None = None) -
     beside = any(row.get("apart_time_us") for row in rows)
     head += ["peer", "peer (µs)", "× peer", *(["apart (µs)", "× apart"] if beside else []), ""]
     numbers = 4 if beside else 2
-    lines = [records._line(head), records._line(["---"] * 7 + ["---:"] * 2 + ["---"] + ["---:"] * numbers + ["---"])]
+    lines = [tabular.line(head), tabular.line(["---"] * 7 + ["---:"] * 2 + ["---"] + ["---:"] * numbers + ["---"])]
     for row in rows:
         cells = [_op(row), row["layer"], row["dtype"], f"{row['batch']}", row["networks"], row.get("stage") or ""]
-        cells += [row.get("layout") or "", records._round(row.get("time_us"))]
-        cells += [records._percent(row.get("fraction_of_copy")), row.get("peer") or ""]
-        cells += [records._round(row.get("peer_time_us")), records._times(row.get("speedup_vs_peer"))]
+        cells += [row.get("layout") or "", tabular.rounded(row.get("time_us"))]
+        cells += [tabular.percent(row.get("fraction_of_copy")), row.get("peer") or ""]
+        cells += [tabular.rounded(row.get("peer_time_us")), tabular.times(row.get("speedup_vs_peer"))]
         if beside:
-            cells += [records._round(row.get("apart_time_us")), records._times(row.get("speedup_vs_apart"))]
-        lines.append(records._line([*cells, row.get("failure") or records._result(row)]))
+            cells += [tabular.rounded(row.get("apart_time_us")), tabular.times(row.get("speedup_vs_apart"))]
+        lines.append(tabular.line([*cells, row.get("failure") or tabular.result(row)]))
     lines += ["", *_layers_notes(rows, used, beside)]
     return Markdown("\n".join(lines))
 
@@ -446,7 +460,7 @@ def _name(row: Mapping[str, Any]) -> str:
 
 
 def _geometric(ratios: Sequence[float]) -> str:
-    return records._times(math.exp(sum(map(math.log, ratios)) / len(ratios))) if ratios else ""
+    return tabular.times(math.exp(sum(map(math.log, ratios)) / len(ratios))) if ratios else ""
 
 
 def _large(row: Mapping[str, Any]) -> bool:
@@ -454,7 +468,7 @@ def _large(row: Mapping[str, Any]) -> bool:
 
 
 def _median(values: Sequence[float]) -> str:
-    return records._percent(statistics.median(values)) if values else ""
+    return tabular.percent(statistics.median(values)) if values else ""
 
 
 # ----------------------------------------------------------------------------------------------------- layers' counters
@@ -518,7 +532,7 @@ def counters_summary(runs: Sequence[Record] | None = None, gpu: str | None = Non
     head += ["load sectors / formula", "store sectors / formula"]
     for what, of, _, _ in _COMPARED:
         head += [f"{what} / {of}", f"within {100 * NEAR:g} %"]
-    lines = [records._line(head), records._line(["---", "---"] + ["---:"] * (len(head) - 2))]
+    lines = [tabular.line(head), tabular.line(["---", "---"] + ["---:"] * (len(head) - 2))]
     groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     for row in rows:
         groups.setdefault((f"{_op(row)}/{row['stage']}", row["dtype"]), []).append(row)
@@ -534,7 +548,7 @@ def counters_summary(runs: Sequence[Record] | None = None, gpu: str | None = Non
         for _, _, name, counted in _COMPARED:
             ratios = _planned(here, name, counted)
             cells += [_range([ratio for _, ratio in ratios]), _how_many(ratios)]
-        lines.append(records._line(cells))
+        lines.append(tabular.line(cells))
     lines.append("")
     for op in dict.fromkeys(row["op"] for row in rows):
         here = [row for row in rows if row["op"] == op]
@@ -583,18 +597,18 @@ def counters_table(runs: Sequence[Record] | None = None, gpu: str | None = None)
     head += ["compulsory MB", "accesses MB", "planner MB", "asked for MB", "accesses / asked for"]
     head += ["planner / asked for", "L2 MB", "accesses / L2", "all L2 MB"]
     head += ["DRAM MB read", "written", "shared bank conflicts"]
-    lines = [records._line(head), records._line(["---"] * 4 + ["---:"] * (len(head) - 4))]
+    lines = [tabular.line(head), tabular.line(["---"] * 4 + ["---:"] * (len(head) - 4))]
     for row in rows:
         cells = [f"{_op(row)}/{row['stage']}", row["layer"], row["layout"], row["dtype"], f"{row['batch']}"]
         for kind in ("load_requests", "load_sectors", "store_requests", "store_sectors"):
             cells += [f"{row[f'predicted_{kind}']:,}", _counted(row.get(kind))]
         planned, sectors, asked, l2 = row.get("planned_bytes"), row.get("planned_asked_bytes"), *_moved(row)
         cells += [_mb(row["compulsory_bytes"]), _mb(planned), _mb(sectors), _mb(asked)]
-        cells += [records._times(_over(planned, asked)), records._times(_over(sectors, asked))]
-        cells += [_mb(l2), records._times(_over(planned, l2))]
+        cells += [tabular.times(_over(planned, asked)), tabular.times(_over(sectors, asked))]
+        cells += [_mb(l2), tabular.times(_over(planned, l2))]
         cells.append(_mb(_sectors(row, "l2_read_sectors", "l2_write_sectors")))
         cells += [_mb(row.get("dram_read_bytes")), _mb(row.get("dram_write_bytes"))]
-        lines.append(records._line([*cells, _counted(row.get("shared_bank_conflicts"))]))
+        lines.append(tabular.line([*cells, _counted(row.get("shared_bank_conflicts"))]))
     lines += ["", *_counters_notes(rows, used)]
     return Markdown("\n".join(lines))
 
@@ -719,18 +733,18 @@ def networks_summary(runs: Sequence[Record] | None = None, gpu: str | None = Non
         return Markdown("No networks are recorded. On a GPU: `python benchmarks/record_networks.py`.\n")
     head = ["network", "dtype", "batch", "apart (µs)", "fused (µs)", "fused pairs", "PyTorch's best", "its time (µs)"]
     head += ["× PyTorch", "mJ an image", "PyTorch's", "× PyTorch", ""]
-    lines = [records._line(head), records._line(["---"] * 2 + ["---:"] * 4 + ["---"] + ["---:"] * 5 + ["---"])]
+    lines = [tabular.line(head), tabular.line(["---"] * 2 + ["---:"] * 4 + ["---"] + ["---:"] * 5 + ["---"])]
     layouts = {row["layout"] for row in rows}
     for row in rows:
         name = row["network"] if len(layouts) == 1 else f"{row['network']}, {row['layout']}"
-        cells = [name, row["dtype"], f"{row['batch']}", records._round(row.get("apart_us"))]
-        cells += [records._round(row.get("fused_us")), f"{row['pairs']}" if "pairs" in row else ""]
+        cells = [name, row["dtype"], f"{row['batch']}", tabular.rounded(row.get("apart_us"))]
+        cells += [tabular.rounded(row.get("fused_us")), f"{row['pairs']}" if "pairs" in row else ""]
         peer = (row.get("peer") or "").removeprefix("PyTorch ")
         other = row.get("peer_dtype") if peer else None  # PyTorch has no int8 of these layers
-        cells += [f"{other}: {peer}" if other else peer, records._round(row.get("peer_time_us"))]
-        cells += [records._times(row.get("speedup_vs_peer")), _mj(row.get("joules")), _mj(row.get("peer_joules"))]
-        cells += [records._times(_saved(row)), row.get("failure") or records._result(row)]
-        lines.append(records._line(cells))
+        cells += [f"{other}: {peer}" if other else peer, tabular.rounded(row.get("peer_time_us"))]
+        cells += [tabular.times(row.get("speedup_vs_peer")), _mj(row.get("joules")), _mj(row.get("peer_joules"))]
+        cells += [tabular.times(_saved(row)), row.get("failure") or tabular.result(row)]
+        lines.append(tabular.line(cells))
     lines.append("")
     lines += _networks_means(rows) + _networks_overlap(rows)
     lost = [row for row in rows if row.get("speedup_vs_peer") and row["speedup_vs_peer"] < 1]
@@ -816,7 +830,7 @@ def _network_name(row: Mapping[str, Any]) -> str:
 
 
 def _mj(joules: float | None) -> str:
-    return "" if joules is None else records._round(1e3 * joules)
+    return "" if joules is None else tabular.rounded(1e3 * joules)
 
 
 def _saved(row: Mapping[str, Any]) -> float | None:
@@ -861,13 +875,13 @@ def judged_summary(runs: Sequence[Record] | None = None, gpu: str | None = None)
         )
     head = ["network", "dtype", "batch", "pairs measured", "not measured", "right", "fused, but slower"]
     head += ["apart, but slower", "mean regret", "largest", "whole plan over the best"]
-    lines = [records._line(head), records._line(["---"] * 2 + ["---:"] * (len(head) - 2))]
+    lines = [tabular.line(head), tabular.line(["---"] * 2 + ["---:"] * (len(head) - 2))]
     for one in made:
         wrong = [row.pair.fuse for row in one.rows if not row.right]
         cells = [one.plan.network.name, one.plan.network.dtype, f"{one.plan.network.batch}", f"{len(one.rows)}"]
         cells += [f"{one.unmeasured}", f"{sum(row.right for row in one.rows)}", f"{sum(wrong)}"]
-        cells += [f"{len(wrong) - sum(wrong)}", records._percent(one.mean), records._percent(one.largest)]
-        lines.append(records._line([*cells, "" if one.regret is None else f"+{100 * one.regret:.1f} %"]))
+        cells += [f"{len(wrong) - sum(wrong)}", tabular.percent(one.mean), tabular.percent(one.largest)]
+        lines.append(tabular.line([*cells, "" if one.regret is None else f"+{100 * one.regret:.1f} %"]))
     rows = [row for one in made for row in one.rows]
     right = sum(row.right for row in rows)
     here = [one.plan.network for one in made]
@@ -904,7 +918,7 @@ def chosen_summary(runs: Sequence[Record] | None = None, gpu: str | None = None)
         return Markdown(_NO_LAYERS)
     found = {(row["dtype"], records.shape_text(judgement.bare(row["problem"]))): row for row in measured}
     head = ["dtype", "batch", "pairs that the planner fuses", "measured", "× peer, geometric mean", "least", "greatest"]
-    lines = [records._line([*head, "slower"]), records._line(["---"] + ["---:"] * len(head))]
+    lines = [tabular.line([*head, "slower"]), tabular.line(["---"] + ["---:"] * len(head))]
     for dtype, batch in itertools.product(("float32", "float16"), (1, 32)):
         pairs: dict[str, None] = {}
         for name in JUDGED:
@@ -913,9 +927,9 @@ def chosen_summary(runs: Sequence[Record] | None = None, gpu: str | None = None)
         ratios = sorted(found[dtype, pair]["speedup_vs_peer"] for pair in pairs if (dtype, pair) in found)
         cells = [dtype, f"{batch}", f"{len(pairs)}", f"{len(ratios)}"]
         if ratios:
-            cells += [_geometric(ratios), records._times(ratios[0]), records._times(ratios[-1])]
+            cells += [_geometric(ratios), tabular.times(ratios[0]), tabular.times(ratios[-1])]
             cells.append(f"{sum(one < 1 for one in ratios)}")
-        lines.append(records._line(cells + [""] * (len(head) + 1 - len(cells))))
+        lines.append(tabular.line(cells + [""] * (len(head) + 1 - len(cells))))
     lines += [
         "",
         "Pairs of MobileNetV1, MobileNetV2, Xception and ProxylessNAS-GPU that are alike count once. × peer: the "
@@ -935,9 +949,9 @@ def tables(runs: Sequence[Record] | None = None) -> dict[str, Callable[[], str]]
     runs = records.load_runs() if runs is None else list(runs)
     pairs = {(row.op, row.path) for run in runs for row in run.measurements} | {("depthwise1d", p) for p in PATHS}
     made: dict[str, Callable[[], str]] = {
-        "ceilings": lambda: records.ceilings_table(runs),
-        "grid": lambda: records.grid_table(runs),
-        "grid/summary": lambda: records.grid_summary(runs),
+        "ceilings": lambda: ceilings_table(runs),
+        "grid": lambda: grid_table(runs),
+        "grid/summary": lambda: grid_summary(runs),
         "layers": lambda: layers_table(runs),
         "layers/summary": lambda: layers_summary(runs),
         "layers/counters": lambda: counters_summary(runs),
@@ -945,29 +959,29 @@ def tables(runs: Sequence[Record] | None = None) -> dict[str, Callable[[], str]]
         "networks/summary": lambda: networks_summary(runs),
         "planner/judged": lambda: judged_summary(runs),
         "planner/chosen": lambda: chosen_summary(runs),
-        "sanitizer": lambda: records.sanitizer_table(runs),
-        "reduction_error": lambda: records.reduction_error_table(runs),
-        "copies": lambda: records.copies_table(runs),
-        "comparisons": lambda: records.comparisons_table(runs),
-        "tries": lambda: records.tries_table(runs),
+        "sanitizer": lambda: sanitizer_table(runs),
+        "reduction_error": lambda: reduction_error_table(runs),
+        "copies": lambda: copies_table(runs),
+        "comparisons": lambda: comparisons_table(runs),
+        "tries": lambda: tries_table(runs),
         "depthwise1d/total": lambda: totals_table(runs=runs),
         "depthwise1d/bandwidth": lambda: bandwidth_table(runs=runs),
         "predicted": lambda: timemodel.table(runs),
     }
     for op, path, dtype in sorted({(row.op, row.path, row.dtype) for run in runs for row in run.measurements}):
         if dtype != "float32":
-            made[f"{op}/{path}/{dtype}"] = functools.partial(records.table, op, path, dtype=dtype, runs=runs)
+            made[f"{op}/{path}/{dtype}"] = functools.partial(table, op, path, dtype=dtype, runs=runs)
     for op, path in sorted(pairs):
         made[f"{op}/{path}"] = functools.partial(_path_table, op, path, runs)
-        made[f"{op}/{path}/traffic"] = functools.partial(records.traffic_table, op, path, runs=runs)
-        made[f"{op}/{path}/shapes"] = functools.partial(records.shapes_table, op, path, runs=runs)
+        made[f"{op}/{path}/traffic"] = functools.partial(traffic_table, op, path, runs=runs)
+        made[f"{op}/{path}/shapes"] = functools.partial(shapes_table, op, path, runs=runs)
     made["epoch"] = epochs.table
     return made
 
 
 def _path_table(op: str, path: str, runs: Sequence[Record]) -> str:
-    """records.table, and which of its stages have another kernel by now."""
-    text = records.table(op, path, runs=runs)
+    """table, and which of its stages have another kernel by now."""
+    text = table(op, path, runs=runs)
     rows: list[Measurement] = []
     for run in runs:
         rows = [row for row in run.measurements if (row.op, row.path, row.dtype) == (op, path, "float32")] or rows
@@ -1052,17 +1066,17 @@ def markdown(run: Record, png: str = "", problem: Any = None) -> Markdown:
     parts += ["## Effective bandwidth and roofline", "", bandwidth_table(problem, runs=[run])]
     if png:
         parts += [f"![{alt_text(run, problem)}]({png})", ""]
-    parts += ["## Ceilings", "", records.ceilings_table([run])]
+    parts += ["## Ceilings", "", ceilings_table([run])]
     for op, path in dict.fromkeys((row.op, row.path) for row in run.measurements):
         here = [row for row in run.measurements if (row.op, row.path) == (op, path)]
         parts += [f"## {path}" if op == "depthwise1d" else f"## {op}/{path}", ""]
         for dtype in dict.fromkeys(row.dtype for row in here):
             if op == "depthwise1d" or any(dict(row.problem) == records.describe_problem(problem) for row in here):
-                parts += [records.table(op, path, problem, dtype=dtype, runs=[run])]
+                parts += [table(op, path, problem, dtype=dtype, runs=[run])]
             if op == "depthwise1d":
-                parts += [records.traffic_table(op, path, dtype=dtype, runs=[run])]
+                parts += [traffic_table(op, path, dtype=dtype, runs=[run])]
             if len(run.problems()) > 1:
-                parts += [records.shapes_table(op, path, dtype=dtype, runs=[run])]
+                parts += [shapes_table(op, path, dtype=dtype, runs=[run])]
     parts += [f"{note}\n" for note in run.notes]
     return Markdown("\n".join(parts).rstrip() + "\n")
 

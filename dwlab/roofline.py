@@ -19,7 +19,8 @@ import numpy as np
 
 from dwlab import records
 from dwlab.machine import Ceilings, Machine, attainable
-from dwlab.records import Markdown, Measurement
+from dwlab.records import Measurement
+from dwlab.records.tabular import Markdown
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -43,7 +43,8 @@ from dwlab.layers import DepthwiseConv2d, Fused, Pointwise
 from dwlab.machine import Ceilings, Machine
 from dwlab.peers import Peer
 from dwlab.problems import DepthwiseConv1d, Problem
-from dwlab.records import Markdown, Measurement
+from dwlab.records import Measurement, tabular, writing
+from dwlab.records.tabular import Markdown
 from dwlab.stages import Stage
 from dwlab.timing import Timing
 
@@ -177,13 +178,13 @@ class Study:
         }
 
     def write(self, path: Any, **more: Any) -> Any:
-        """Records what was measured as a new file; more: sections and notes for it. See dwlab.records.write.
+        """Records what was measured as a new file; more: sections and notes for it. See records.writing.
 
         Raises StudyError if nothing was measured.
         """
         if self.environment is None or self.machine is None or self.machine.ceilings is None:
             raise StudyError("nothing was measured, so there is nothing to record: a record needs a GPU")
-        return records.write(
+        return writing.write(
             path,
             self.measurements(),
             self.environment,
@@ -204,11 +205,11 @@ class Study:
                 [
                     row.stage,
                     "right" if row.passed else "WRONG",
-                    records._round(m.time_us) if m else "",
-                    records._round(m.effective_gbps) if m else "",
+                    tabular.rounded(m.time_us) if m else "",
+                    tabular.rounded(m.effective_gbps) if m else "",
                     f"{100 * m.fraction_of_copy:.1f} %" if m else "",
-                    records._times(m.speedup_vs_naive) if m else "",
-                    records._times(m.speedup_vs_peer) if m else "",
+                    tabular.times(m.speedup_vs_naive) if m else "",
+                    tabular.times(m.speedup_vs_peer) if m else "",
                     f"{row.intensity:.3g}",
                     f"{row.intensity_asked:.3g}",
                     f"{row.predicted_bytes / 1e6:,.1f}",
@@ -256,7 +257,7 @@ class Study:
         head, body = self._cells()
         parts = []
         for title, indices in self._groups():
-            parts += [title, records.columns(head, [body[i] for i in indices], left={0, 1}), *self.notes(indices), ""]
+            parts += [title, tabular.columns(head, [body[i] for i in indices], left={0, 1}), *self.notes(indices), ""]
         if self.counters:
             parts += ["counted by the hardware, beside each stage's formula", counters.table(self.counters), ""]
         elif self.uncounted:
@@ -1116,7 +1117,7 @@ def main(args: argparse.Namespace) -> int:
         if args.report:
             _make_folder(args.report)
         if args.record:
-            records.check_writable(args.record)
+            writing.check_writable(args.record)
     shapes = [layers.problem(text) for text in args.problem] if args.problem else None
     todo = stages.stages(args.op, args.path)
     # A record that cannot be read is named, and the others serve.

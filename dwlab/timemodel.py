@@ -66,6 +66,7 @@ import numpy as np
 from dwlab import gpus, occupancy, problems, records, stages
 from dwlab.machine import Ceilings, Machine
 from dwlab.problems import DepthwiseConv1d
+from dwlab.records import tabular
 from dwlab.simt.cost import Cost, cost
 from dwlab.stages import MAX_SHARED, Launch, Stage
 from dwlab.traffic import SECTOR_BYTES, WARP
@@ -562,7 +563,7 @@ class Comparison:
     HEAD = ("stage", "problem", "measured µs", "predicted µs", "error", "bound by")
 
     def __str__(self) -> str:
-        text = records.columns(self.HEAD, self.cells(), left=(0, 1, 5))
+        text = tabular.columns(self.HEAD, self.cells(), left=(0, 1, 5))
         return "\n".join([text, "", self.summary(), *self.left_out])
 
     def _repr_html_(self) -> str:
@@ -632,12 +633,12 @@ def _problem(row: records.Measurement) -> DepthwiseConv1d:
         raise problems.ProblemError(f"{row.id}: {dict(row.problem)} is no problem: {error}") from None
 
 
-def table(runs: Sequence[records.Record] | None = None) -> records.Markdown:
+def table(runs: Sequence[records.Record] | None = None) -> tabular.Markdown:
     """Predicted beside measured at each newest run's main problem, of one storage type, as Markdown for the README."""
     runs = records.load_runs() if runs is None else list(runs)
     rows = {id(run): [row for row in run.measurements if row.op == "depthwise1d"] for run in runs}
     if not any(rows.values()):
-        return records.Markdown("Nothing is recorded. On a GPU: `python -m dwlab study --record FILE`.\n")
+        return tabular.Markdown("Nothing is recorded. On a GPU: `python -m dwlab study --record FILE`.\n")
     # A run of 16-bit rows alone has too few stages to say much: each GPU's newest with float32, or its newest.
     newest = {run.gpu: run for run in runs if rows[id(run)]}
     newest |= {run.gpu: run for run in runs if any(row.dtype == "float32" for row in rows[id(run)])}
@@ -652,7 +653,7 @@ def table(runs: Sequence[records.Record] | None = None) -> records.Markdown:
             text = f"Nothing of it can be predicted: {made.left_out[0]}."
         shape = records.shape_text(main.problem) + ("" if main.dtype == "float32" else f", {main.dtype}")
         parts.append(f"{text}\n\n{shape}. {made.summary()}\nMeasured on {run.where()}.\n")
-    return records.Markdown("\n".join(parts))
+    return tabular.Markdown("\n".join(parts))
 
 
 def _us(value: float) -> str:

@@ -12,7 +12,7 @@ from test_records import CEILINGS, ENVIRONMENT
 from dwlab import dispatch, gpus, machine, problems, records, references, report, stages, target
 from dwlab.depthwise1d import channel_strips
 from dwlab.problems import PAPER, DepthwiseConv1d
-from dwlab.records import RecordError
+from dwlab.records import RecordError, command, tables, writing
 from dwlab.timing import Timing
 
 FOLDER = pathlib.Path(__file__).parent.parent / "benchmarks"
@@ -57,8 +57,8 @@ def test_what_the_tests_said_is_recorded_and_stands_for_the_judge(tmp_path):
     assert record_run.judged(tests) == {"depthwise1d/forward/naive"}
     rows = record_run.comparisons(tests)
     assert [(row["passed"], row["failed"], row["skipped"]) for row in rows] == [(1, 1, 0), (1, 0, 1)]
-    run = records.read_run(records.write(tmp_path, [], ENVIRONMENT, {}, sections={"comparisons": rows}))
-    assert "| integer kernels, GPU and interpreter, bit for bit | 1 | 0 | 1 |" in records.comparisons_table([run])
+    run = records.read_run(writing.write(tmp_path, [], ENVIRONMENT, {}, sections={"comparisons": rows}))
+    assert "| integer kernels, GPU and interpreter, bit for bit | 1 | 0 | 1 |" in tables.comparisons_table([run])
 
 
 def test_tests_that_ended_without_a_word_stand_for_nothing(tmp_path):
@@ -156,16 +156,16 @@ WRONG = {
 
 def grid_run(tmp_path, rows):
     rows = [{**row, "problem": {**row["problem"], "B": 16384 + i}} for i, row in enumerate(rows)]  # a shape each
-    written = records.write(tmp_path, [], ENVIRONMENT, CEILINGS, sections={"grid": rows}, notes=["A thinned grid."])
+    written = writing.write(tmp_path, [], ENVIRONMENT, CEILINGS, sections={"grid": rows}, notes=["A thinned grid."])
     return records.read_run(written)
 
 
 def test_the_grid_shows_every_shape_the_losses_and_the_wrong_ones_too(tmp_path):
     run = grid_run(tmp_path, [grid_row(), grid_row(peer_us=150.0), WRONG, grid_row("weight_grad", 220.0)])
-    text = records.grid_table([run])
+    text = tables.grid_table([run])
     assert text.count("| won |") == 2 and text.count("| LOST |") == 1 and "WRONG: y[0, 0, 0]" in text
     assert "66.7 %" in text and "26.7 %" in text and "A thinned grid." in text
-    summary = records.grid_summary([run])
+    summary = tables.grid_summary([run])
     forward = next(line for line in summary.splitlines() if line.startswith("| forward |"))
     # Three shapes: one faster, one slower, one without a time; least, middle and greatest ratio; none at 85 % of copy.
     assert forward.startswith("| forward | 3 | 1 | 1 | 1 | 0.50 | 2.00 | 2.00 |") and forward.endswith("| 0 of 2 |  |")
@@ -175,7 +175,7 @@ def test_the_grid_shows_every_shape_the_losses_and_the_wrong_ones_too(tmp_path):
 
 def test_shapes_whose_arithmetic_takes_longer_than_a_copy_are_not_held_against_it(tmp_path):
     run = grid_run(tmp_path, [grid_row(fma_bound_us=400.0, time_us=500.0)])
-    assert records.grid_summary([run]).splitlines()[2].endswith("| 80.0 % | 0 of 0 |  |")
+    assert tables.grid_summary([run]).splitlines()[2].endswith("| 80.0 % | 0 of 0 |  |")
 
 
 def copies_run(folder, *times):
@@ -185,24 +185,24 @@ def copies_run(folder, *times):
          "way": "the driver's copy", "cold": "cold"}
         for i, us in enumerate(times)
     ]  # fmt: skip
-    return records.read_run(records.write(folder, [], ENVIRONMENT, {}, sections={"copies": rows}))
+    return records.read_run(writing.write(folder, [], ENVIRONMENT, {}, sections={"copies": rows}))
 
 
 def test_a_copy_of_as_many_bytes_lies_between_those_that_were_measured(tmp_path):
     run = copies_run(tmp_path, 3.0, 4.0, 4.5)
     found = [records.copy_us(size * 10**6, run) for size in (4, 5, 8, 10, 12, 24)]
     assert found == pytest.approx([3.0, 3.25, 4.0, 4.25, 4.5, 9.0]) and records.copy_us(3_999_999, run) is None
-    table = records.copies_table([run])
+    table = tables.copies_table([run])
     assert "| 4.0 | 3.000 | 3.000 to 3.000 | 1,333 | 50.0 % | the driver's copy |" in table and "NVIDIA H200" in table
     assert report.tables([run])["copies"]() == table
-    assert records.copies([run], "NVIDIA A100") is None and "copy_sizes.py" in records.copies_table([])
+    assert records.copies([run], "NVIDIA A100") is None and "copy_sizes.py" in tables.copies_table([])
 
 
 def test_launches_of_the_grid_are_held_against_a_copy_as_large_too(tmp_path):
     # 200 µs at 4,130 GB/s are 826 MB; 8 MB are copied in 2.2 µs, so that many in 227 µs.
     (tmp_path / "copies").mkdir()
     copied, timed = copies_run(tmp_path / "copies", 2.0, 2.2), [grid_row(time_us=us) for us in (260.0, 280.0)]
-    assert records.grid_summary([copied, grid_run(tmp_path, timed)]).splitlines()[2].endswith("| 0 of 2 | 1 of 2 |")
+    assert tables.grid_summary([copied, grid_run(tmp_path, timed)]).splitlines()[2].endswith("| 0 of 2 | 1 of 2 |")
 
 
 def test_each_size_is_copied_and_the_fastest_way_kept(monkeypatch, tmp_path):
@@ -218,7 +218,7 @@ def test_each_size_is_copied_and_the_fastest_way_kept(monkeypatch, tmp_path):
     assert [row["way"] for row in rows] == ["another", "another"] and rows[0]["gbps"] == rows[0]["bytes"] / 2e3
     assert all(size % machine.CHUNK_BYTES == 0 and 2 * size * sets > 3 * present.l2_bytes for size, sets in asked)
     assert [row["bytes"] / 1e6 for row in rows] == pytest.approx([4, 805], rel=0.02)
-    records.write(tmp_path, [], ENVIRONMENT, {}, sections={"copies": rows})
+    writing.write(tmp_path, [], ENVIRONMENT, {}, sections={"copies": rows})
 
 
 def test_the_command_shows_the_grid(tmp_path, capsys):
@@ -226,11 +226,11 @@ def test_the_command_shows_the_grid(tmp_path, capsys):
     import json
 
     grid_run(tmp_path, [grid_row()])
-    assert records.main(argparse.Namespace(folder=tmp_path, json=False, grid=True)) == 0
+    assert command.main(argparse.Namespace(folder=tmp_path, json=False, grid=True)) == 0
     assert "| won |" in capsys.readouterr().out
-    assert records.main(argparse.Namespace(folder=tmp_path, json=True, grid=True)) == 0
+    assert command.main(argparse.Namespace(folder=tmp_path, json=True, grid=True)) == 0
     assert json.loads(capsys.readouterr().out)[0]["stage"] == "wide"
-    assert records.main(argparse.Namespace(folder=tmp_path / "none", json=False, grid=True)) == 1
+    assert command.main(argparse.Namespace(folder=tmp_path / "none", json=False, grid=True)) == 1
 
 
 # ---------------------------------------------------------------------------------------------------- the sanitizer
@@ -291,8 +291,8 @@ def test_the_sanitizers_table_has_a_column_a_tool(tmp_path):
         for stage in "ab"
     ]
     rows[3]["message"] = "Race reported between two writes"
-    run = records.read_run(records.write(tmp_path, [], ENVIRONMENT, {}, sections={"sanitizer": rows}))
-    text = records.sanitizer_table([run])
+    run = records.read_run(writing.write(tmp_path, [], ENVIRONMENT, {}, sections={"sanitizer": rows}))
+    text = tables.sanitizer_table([run])
     assert "| stage | memcheck | racecheck | initcheck |" in text and "| a | clean | clean | clean |" in text
     assert "| b | clean | Race reported between two writes | clean |" in text and "v1. Run on NVIDIA H200" in text
 
@@ -317,8 +317,8 @@ def test_errors_of_long_sums_are_those_of_every_stage_that_makes_dw(tmp_path):
     assert {row["terms"] for row in rows} == {48, 144}
     for row in rows:
         assert 0 < row["error"] <= row["allowed"] and row["repeatable"] and row["runs"] == 5
-    run = records.read_run(records.write(tmp_path, [], ENVIRONMENT, {}, sections={"reduction_error": rows}))
-    assert "| 144 | weight_grad/naive |" in records.reduction_error_table([run])
+    run = records.read_run(writing.write(tmp_path, [], ENVIRONMENT, {}, sections={"reduction_error": rows}))
+    assert "| 144 | weight_grad/naive |" in tables.reduction_error_table([run])
 
 
 def test_bits_that_change_and_a_wrong_sum_are_seen():
@@ -377,7 +377,7 @@ def each_kernel(on):
 
 def test_every_try_computes_what_it_says_and_a_wrong_element_is_seen(small_data):
     todo = each_kernel(small_data)
-    assert tuple(dict.fromkeys(one.group for one in todo)) == records.TRIES
+    assert tuple(dict.fromkeys(one.group for one in todo)) == tables.TRIES
     judges = [(one, one.prepare(small_data)[1]) for one in todo]
     assert {one.name: said for one, wrong in judges if (said := wrong())} == {}
     kept = small_data.x[:1].copy_to_host()
@@ -426,18 +426,18 @@ def test_a_batch_that_is_no_repetition_is_refused():
 
 def test_the_tables_of_tries_hold_each_against_the_fastest_of_its_group(tmp_path):
     notes = ["3 of 6 tries were not reached in 38 s.", "Another run's words."]
-    written = records.write(tmp_path, [], ENVIRONMENT, {}, sections={"tries": TRIES}, notes=notes)
+    written = writing.write(tmp_path, [], ENVIRONMENT, {}, sections={"tries": TRIES}, notes=notes)
     runs = [records.read_run(written)]
-    whole, copy = records.tries_table(runs), records.tries_table(runs, "copy")
+    whole, copy = tables.tries_table(runs), tables.tries_table(runs, "copy")
     assert "| copy | 8 × 16 bytes |  | 250.0 | 249.0 to 251.0 | 3,200 | 80.0 % |  |" in whole
     assert "| read | in bulk |  | needs compute capability 9.0 |" in whole and "not reached" in whole
     assert "| 1 × 16 bytes | blocks of 256 threads | 200.0 | 199.0 to 201.0 | 4,000 | 100.0 % | 16 |" in copy
     assert "in bulk" not in copy and "Another run" not in whole
     assert report.tables(runs)["tries"]() == whole
     with pytest.raises(RecordError, match="no group of tries is called 'cpoy': there are copy, read"):
-        records.tries_table(runs, "cpoy")
-    assert "The newest tries have none of 'outputs a lane'" in records.tries_table(runs, "outputs a lane")
-    assert "No tries are recorded. On a GPU: `python benchmarks/roof_tries.py`." in records.tries_table([])
+        tables.tries_table(runs, "cpoy")
+    assert "The newest tries have none of 'outputs a lane'" in tables.tries_table(runs, "outputs a lane")
+    assert "No tries are recorded. On a GPU: `python benchmarks/roof_tries.py`." in tables.tries_table([])
 
 
 # ---------------------------------------------------------------------------------------------------- their records
@@ -449,22 +449,22 @@ def test_a_grid_of_several_runs_has_each_shape_once_the_newest(tmp_path):
     again = {**first, "time_us": first["time_us"] / 2}
     for minute, rows in enumerate(([first], [other], [again])):
         date = {**ENVIRONMENT, "date": f"2026-11-22T00:0{minute}:00+00:00"}
-        records.write(tmp_path, [], date, CEILINGS, sections={"grid": rows}, notes=[f"Run {minute}."])
+        writing.write(tmp_path, [], date, CEILINGS, sections={"grid": rows}, notes=[f"Run {minute}."])
     runs = records.load_runs(tmp_path)
     rows, used = records.grid_rows(runs)
     assert [row["problem"]["L"] for row in rows] == [first["problem"]["L"], other["problem"]["L"]]
     assert rows[0]["time_us"] == again["time_us"]
     assert used == runs[1:]
-    assert "2 shapes, from 2 runs" in records.grid_summary(runs)
-    assert "Run 2." in records.grid_table(runs[2:])
+    assert "2 shapes, from 2 runs" in tables.grid_summary(runs)
+    assert "Run 2." in tables.grid_table(runs[2:])
 
 
 def test_a_grid_is_of_one_gpu_the_newest(tmp_path):
     old, new = grid_row(), grid_row()
     old["problem"] = {**new["problem"], "L": 2 * new["problem"]["L"]}
-    records.write(tmp_path, [], {**ENVIRONMENT, "gpu": "NVIDIA T4"}, CEILINGS, sections={"grid": [old]})
+    writing.write(tmp_path, [], {**ENVIRONMENT, "gpu": "NVIDIA T4"}, CEILINGS, sections={"grid": [old]})
     later = {**ENVIRONMENT, "date": "2026-11-23T00:00:00+00:00"}
-    records.write(tmp_path, [], later, CEILINGS, sections={"grid": [new]})
+    writing.write(tmp_path, [], later, CEILINGS, sections={"grid": [new]})
     rows, used = records.grid_rows(records.load_runs(tmp_path))
     assert [row["problem"] for row in rows] == [new["problem"]] and [run.gpu for run in used] == [ENVIRONMENT["gpu"]]
 
@@ -472,13 +472,13 @@ def test_a_grid_is_of_one_gpu_the_newest(tmp_path):
 
 
 def test_a_run_without_measurements_needs_no_ceilings_but_hides_none(tmp_path):
-    old = records.write(tmp_path, [], ENVIRONMENT, CEILINGS, sections={"grid": [grid_row()]})
+    old = writing.write(tmp_path, [], ENVIRONMENT, CEILINGS, sections={"grid": [grid_row()]})
     rows = [{"name": "a", "passed": 1, "failed": 0, "skipped": 0}]
     later = {**ENVIRONMENT, "date": "2026-11-22T00:00:00+00:00"}
-    records.write(tmp_path, [], later, {}, sections={"comparisons": rows})
+    writing.write(tmp_path, [], later, {}, sections={"comparisons": rows})
     runs = records.load_runs(tmp_path)
     assert [bool(run.ceilings) for run in runs] == [True, False]
-    assert "4,130" in records.ceilings_table(runs)
+    assert "4,130" in tables.ceilings_table(runs)
     assert records.read_run(old).sections["grid"][0]["stage"] == "wide"
     for make in report.tables(runs).values():
         assert make()
@@ -510,14 +510,14 @@ def test_a_damaged_row_is_named(tmp_path, section, change, message):
             "norm_error": 0.0, "allowed": 1e-5, "runs": 5, "repeatable": True,
         },
     }[section]  # fmt: skip
-    records.write(tmp_path, [], ENVIRONMENT, CEILINGS, sections={section: [whole]})
+    writing.write(tmp_path, [], ENVIRONMENT, CEILINGS, sections={section: [whole]})
     with pytest.raises(RuntimeError, match=message):
-        records.write(tmp_path, [], ENVIRONMENT, CEILINGS, sections={section: [whole | change]})
+        writing.write(tmp_path, [], ENVIRONMENT, CEILINGS, sections={section: [whole | change]})
 
 
 def test_parts_that_are_not_known_are_refused(tmp_path):
     with pytest.raises(RecordError, match="a record has no part 'weather'"):
-        records.write(tmp_path, [], ENVIRONMENT, CEILINGS, sections={"weather": []})
+        writing.write(tmp_path, [], ENVIRONMENT, CEILINGS, sections={"weather": []})
 
 
 def test_the_project_describes_its_scripts():

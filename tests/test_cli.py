@@ -117,10 +117,11 @@ def test_a_stage_with_hazards_fails(run, monkeypatch):
 
 
 def test_records_and_study_and_grade_and_doctor_are_their_rooms(run, monkeypatch):
-    from dwlab import doctor, exercises, records, study
+    from dwlab import doctor, exercises, study
+    from dwlab.records import command
 
     seen = {}
-    for name, room in {"doctor": doctor, "records": records, "study": study, "grade": exercises}.items():
+    for name, room in {"doctor": doctor, "records": command, "study": study, "grade": exercises}.items():
         monkeypatch.setattr(room, "main", lambda options, name=name: seen.update({name: options}) or 1)
         assert run(name, "--json")[0] == 1
         assert seen[name].json is True

@@ -24,6 +24,7 @@ from dwlab import (
 )
 from dwlab.layers import DepthwiseConv2d, Fused, Pointwise
 from dwlab.problems import ProblemError
+from dwlab.records import tables
 from dwlab.study import StudyError, WrongResult
 
 on_interpreter = pytest.mark.skipif(target.mode == "gpu", reason="runs the bench on the interpreter")
@@ -277,7 +278,7 @@ def test_a_layer_is_timed_against_its_compulsory_bytes_and_peer(tmp_path):
     assert made.uncounted == "they are read for depthwise1d only" and "depthwise1d only" in made.table()
     run_ = records.read_run(made.write(tmp_path))
     assert run_.measurements[0].problem["layout"] == "NHWC" and run_.measurements[0].op == "depthwise2d"
-    assert "| naive |" in records.table("depthwise2d", "forward", layer, runs=[run_])
+    assert "| naive |" in tables.table("depthwise2d", "forward", layer, runs=[run_])
     again = make([NAIVE], layer, "simulated", runs=[run_])
     assert again.rows[0].source.startswith("recorded on NVIDIA H200")
 

@@ -12,6 +12,7 @@ from test_setup import ROOT
 from dwlab import counters, records, report, stages
 from dwlab.layers import Fused
 from dwlab.planner import asked, own_tiles
+from dwlab.records import writing
 
 sys.path.insert(0, str(ROOT / "benchmarks"))
 import ncu_layers  # noqa: E402
@@ -37,7 +38,7 @@ def counted_of(task, **more):
 
 def run_of(tmp_path, rows, **more):
     return records.read_run(
-        records.write(tmp_path, [], ENVIRONMENT | more, {}, sections={"layer_counters": rows}, notes=["All."])
+        writing.write(tmp_path, [], ENVIRONMENT | more, {}, sections={"layer_counters": rows}, notes=["All."])
     )
 
 

@@ -18,7 +18,7 @@ from dwlab.planner import accesses, judgement, modules, picture, plan
 from dwlab.planner.accesses import Tile
 from dwlab.planner.modules import FUSED, KINDS, Module, PlanError, Rules, best
 from dwlab.planner.reached import TABLE, Reached
-from dwlab.records import describe_problem
+from dwlab.records import describe_problem, writing
 
 GPUS = ("gtx1660", "a4000", "orin", "t4", "a100", "h100", "h200")
 
@@ -565,7 +565,7 @@ def test_measured_times_are_found_in_records():
 def recorded(tmp_path, kernels=(), rows=(), date="2026-11-21T10:11:12+00:00", gpu="NVIDIA H200"):
     environment = ENVIRONMENT | {"date": date, "gpu": gpu}
     sections = {"network_kernels": list(kernels)}
-    return records.read_run(records.write(tmp_path, list(rows), environment, CEILINGS, sections=sections))
+    return records.read_run(writing.write(tmp_path, list(rows), environment, CEILINGS, sections=sections))
 
 
 def kernels_of(made, us, batch=1):

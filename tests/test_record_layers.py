@@ -26,7 +26,7 @@ from dwlab import (
 )
 from dwlab.layers import DepthwiseConv2d, Fused, Pointwise
 from dwlab.peers import Peer
-from dwlab.records import RecordError
+from dwlab.records import RecordError, tables, writing
 
 record_layers = script("record_layers")
 on_interpreter = pytest.mark.skipif(target.mode == "gpu", reason="runs on the interpreter; a GPU has the script itself")
@@ -201,7 +201,7 @@ def test_a_layer_is_measured_in_both_layouts_beside_its_peer(no_gpu, tmp_path, m
         assert row["speedup_vs_peer"] == pytest.approx(2) and row["networks"] == "mobilenet_v1, xception"
     assert {one["way"] for one in made["peers"]} == {"conv2d: NCHW", "conv2d: channels last"}
     run = records.read_run(
-        records.write(
+        writing.write(
             tmp_path,
             made["measurements"],
             ENVIRONMENT,
@@ -292,7 +292,7 @@ def test_fused_int8_stands_beside_our_own_two_kernels(no_gpu, few_launches, tmp_
     assert row["apart_time_us"] == pytest.approx(500) and row["speedup_vs_apart"] == pytest.approx(1)
     assert row["speedup_vs_peer"] == pytest.approx(2) and {one["dtype"] for one in made["peers"]} == {"float16"}
     kept = {"peers": made["peers"], "sections": {"layers": made["layers"]}}
-    run = records.read_run(records.write(tmp_path, made["measurements"], ENVIRONMENT, CEILINGS, **kept))
+    run = records.read_run(writing.write(tmp_path, made["measurements"], ENVIRONMENT, CEILINGS, **kept))
     assert run.sections["layers"][0]["speedup_vs_apart"] == pytest.approx(1)
     for layers in (PAIR8.first, dataclasses.replace(PAIR8.first, dtype="float32", zero_x=0, zero_y=0)):
         assert record_layers.apart(layers) == []
@@ -373,7 +373,7 @@ FAILED = {k: v for k, v in FAILED.items() if k != "fraction_of_copy"} | {"failur
 def recorded(folder, rows, date="2026-11-21T10:11:12+00:00", **more):
     folder.mkdir(exist_ok=True)
     return records.read_run(
-        records.write(folder, [], ENVIRONMENT | {"date": date}, CEILINGS, sections={"layers": rows}, **more)
+        writing.write(folder, [], ENVIRONMENT | {"date": date}, CEILINGS, sections={"layers": rows}, **more)
     )
 
 
@@ -402,7 +402,7 @@ def test_the_summary_has_the_geometric_mean_the_losses_and_the_failures(tmp_path
 def test_large_layers_are_held_against_a_copy_as_large_too(tmp_path):
     times = {"time_us": 42.5, "p10_us": 42.0, "p90_us": 43.0, "gbps": 3765.0}
     copied = {"bytes": 160_000_000, "way": "the driver's copy", "cold": "cold"} | times
-    sized = records.write(tmp_path, [], ENVIRONMENT, {}, sections={"copies": [copied]})
+    sized = writing.write(tmp_path, [], ENVIRONMENT, {}, sections={"copies": [copied]})
     run = recorded(tmp_path / "layers", [row(), row(layer="a", us=85.0, peer=40.0), row(layer="b", us=45.0, peer=90.0)])
     line = report.layers_summary([records.read_run(sized), run]).splitlines()[2]
     assert line.endswith("| 47.1 % | 80.0 % | 1 of 3 | 50.0 % | 85.0 % | 2 of 3 |"), line
@@ -497,7 +497,7 @@ def test_how_many_stages_were_timed_for_a_row_and_in_which_layouts(tmp_path):
 
     def run_of(date, rows, *made):
         environment = ENVIRONMENT | {"date": f"2026-11-{date}T10:00:00+00:00"}
-        return records.read_run(records.write(tmp_path, made, environment, CEILINGS, sections={"layers": rows}))
+        return records.read_run(writing.write(tmp_path, made, environment, CEILINGS, sections={"layers": rows}))
 
     other = Fused(*(dataclasses.replace(one, layout="NCHW") for one in (pair.first, pair.second)))
     old = run_of(
@@ -530,9 +530,9 @@ def test_a_row_that_is_no_layer_is_refused(tmp_path):
 def test_layers_do_not_hide_the_other_tables(tmp_path, monkeypatch):
     problem = dataclasses.replace(LAYER, N=32, C=128, H=56, W=56)
     one = record_layers.measured(NAIVE, problem, timed(900.0), MACHINE, ["mobilenet_v1 x"])
-    written = records.write(tmp_path, [one], ENVIRONMENT, CEILINGS, sections={"layers": [row()]})
+    written = writing.write(tmp_path, [one], ENVIRONMENT, CEILINGS, sections={"layers": [row()]})
     alone = records.read_run(written)
-    assert "| naive |" in records.table("depthwise2d", "forward", runs=[alone])
+    assert "| naive |" in tables.table("depthwise2d", "forward", runs=[alone])
     # The newest run has no row of depthwise1d: what is predicted stays that of the run before.
     paper = problems.PAPER
     older = dataclasses.replace(one, op="depthwise1d", problem=records.describe_problem(paper))

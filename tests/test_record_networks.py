@@ -19,7 +19,7 @@ from dwlab.inference.timing import Measured, Tuned
 from dwlab.inference.weights import random_weights
 from dwlab.layers import Fused
 from dwlab.peers import Peer
-from dwlab.records import RecordError
+from dwlab.records import RecordError, tables, writing
 from dwlab.timing import Timing
 
 record_networks = script("record_networks")
@@ -220,9 +220,9 @@ def test_a_network_is_checked_timed_and_recorded(made, batch, tmp_path):
         ("network", "apart", 120 / 50), ("network", "fused", 3)
     ]  # fmt: skip
     sections = {"networks": [last], "network_kernels": kernels}
-    run = records.read_run(records.write(tmp_path, rows, ENVIRONMENT, CEILINGS, peers=ran, sections=sections))
+    run = records.read_run(writing.write(tmp_path, rows, ENVIRONMENT, CEILINGS, peers=ran, sections=sections))
     assert "| mobilenet_v2 | float32 |" in report.networks_summary([run])
-    assert "apart" in records.table("network", "forward", dtype="float32", runs=[run])
+    assert "apart" in tables.table("network", "forward", dtype="float32", runs=[run])
     assert "| network/forward | fused |" in report.bandwidth_table(rows[0].problem, runs=[run])
 
 
@@ -404,7 +404,7 @@ def row(network="mobilenet_v1", batch=32, dtype="float32", speedup=2.0, **more):
 def recorded(folder, rows, date="2026-11-21T10:11:12+00:00", **more):
     folder.mkdir(exist_ok=True)
     environment = ENVIRONMENT | {"date": date}
-    return records.read_run(records.write(folder, [], environment, CEILINGS, sections={"networks": rows}, **more))
+    return records.read_run(writing.write(folder, [], environment, CEILINGS, sections={"networks": rows}, **more))
 
 
 ENERGY = {
@@ -518,7 +518,7 @@ def test_a_row_that_is_no_kernel_is_refused(tmp_path):
     one = {"network": "xception", "batch": 1, "dtype": "float32", "layout": "NHWC", "layers": "a", "stage": "b"}
     for bad in ({}, {"time_us": 0.0}, {"time_us": 1.0, "layers": 4}):
         with pytest.raises(RecordError, match="network_kernels 0"):
-            records.write(tmp_path, [], ENVIRONMENT, CEILINGS, sections={"network_kernels": [one | bad]})
+            writing.write(tmp_path, [], ENVIRONMENT, CEILINGS, sections={"network_kernels": [one | bad]})
 
 
 def test_measurements_count_what_a_network_must_move(tmp_path):

@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 
 from dwlab import layers, machine, networks, records, report, roofline
 from dwlab.problems import PAPER, PATHS, DepthwiseConv1d
-from dwlab.records import Measurement, RecordError, RecordWarning
+from dwlab.records import Measurement, RecordError, RecordWarning, tables, tabular, writing
+from dwlab.records.command import main
 
 ENVIRONMENT = {
     "gpu": "NVIDIA H200",
@@ -53,7 +54,7 @@ ROWS = (
 
 
 def write(path, rows=ROWS, **environment):
-    return records.write(path, rows, ENVIRONMENT | environment, CEILINGS)
+    return writing.write(path, rows, ENVIRONMENT | environment, CEILINGS)
 
 
 # ---------------------------------------------------------------------------------------------------- round trip
@@ -93,7 +94,7 @@ def test_a_folder_gets_a_new_file_named_by_date_and_gpu(tmp_path):
 def test_an_existing_file_is_never_overwritten(tmp_path):
     path = tmp_path / "run.json"
     path.write_text("precious")
-    for attempt in (lambda: write(path), lambda: records.check_writable(path)):
+    for attempt in (lambda: write(path), lambda: writing.check_writable(path)):
         with pytest.raises(RecordError, match="exists, and a record is never overwritten"):
             attempt()
     assert path.read_text() == "precious"
@@ -149,10 +150,10 @@ def test_a_folder_that_is_missing_or_a_file_is_an_error(tmp_path):
     with pytest.raises(RecordError, match="there is no folder 'none'"):
         write(tmp_path / "none" / "run.json")
     with pytest.raises(RecordError, match="there is no folder 'none'"):
-        records.check_writable(tmp_path / "none" / "run.json")
+        writing.check_writable(tmp_path / "none" / "run.json")
     (tmp_path / "file").write_text("")
     with pytest.raises(RecordError, match="'file' is a file, not a folder"):
-        records.check_writable(tmp_path / "file" / "run.json")
+        writing.check_writable(tmp_path / "file" / "run.json")
 
 
 @contextlib.contextmanager
@@ -180,7 +181,7 @@ def test_no_permission_is_one_clear_error(tmp_path, reachable):
     tmp_path.chmod(0o555)
     try:
         with as_nobody():
-            for attempt in (lambda: write(tmp_path / "new.json"), lambda: records.check_writable(tmp_path / "n.json")):
+            for attempt in (lambda: write(tmp_path / "new.json"), lambda: writing.check_writable(tmp_path / "n.json")):
                 with pytest.raises(RecordError, match="(no permission|permission denied)"):
                     attempt()
             with pytest.raises(RecordError, match="cannot be read: no permission"):
@@ -314,7 +315,7 @@ def test_whatever_stands_anywhere_in_a_record_is_refused_or_shown(tmp_path, wron
         machine.recorded([run])
         with contextlib.suppress(roofline.RooflineError):  # nothing recorded of the op, or above its ceiling
             roofline.show(runs=[run])
-        assert records.main(argparse.Namespace(json=False, folder=tmp_path)) == 0
+        assert main(argparse.Namespace(json=False, folder=tmp_path)) == 0
     assert refused > 20
 
 
@@ -358,7 +359,7 @@ def test_one_bad_file_does_not_hide_the_others(tmp_path):
 
 
 def test_no_user_host_or_path_gets_into_a_record(tmp_path, monkeypatch):
-    monkeypatch.setattr(records, "_user", lambda: "ada.lovelace")
+    monkeypatch.setattr(writing, "_user", lambda: "ada.lovelace")
     monkeypatch.setattr(platform, "node", lambda: "node-17.example.org")
     note = r"built in /home/ada.lovelace/dwlab/x.py by ada.lovelace on node-17.example.org, C:\Users\ada\y.cu, ~/a/b.py"
     path = write(tmp_path / "run.json", [dataclasses.replace(ROWS[0], note=note)], driver="/opt/nvidia/580")
@@ -409,7 +410,7 @@ def runs(tmp_path):
 def test_a_table_says_device_versions_date_and_who_loses(tmp_path):
     slow = row("slow", 5542.0, order=2, peer="PyTorch 2.11.0 conv1d", peer_time_us=2771.0, speedup_vs_peer=0.5)
     write(tmp_path, [*ROWS, slow])
-    text = records.table(runs=records.load_runs(tmp_path))
+    text = tables.table(runs=records.load_runs(tmp_path))
     lines = text.splitlines()
     firsts = [line.split(" | ")[0] for line in lines[2:6]]
     assert firsts == ["| naive", "| slow", "| shared", "| peer: PyTorch 2.11.0 conv1d"]
@@ -421,7 +422,7 @@ def test_a_table_says_device_versions_date_and_who_loses(tmp_path):
 
 
 def test_a_table_of_nothing_is_a_sentence():
-    for text in (records.table(runs=[]), records.shapes_table(runs=[]), records.ceilings_table(runs=[])):
+    for text in (tables.table(runs=[]), tables.shapes_table(runs=[]), tables.ceilings_table(runs=[])):
         assert text.startswith("Nothing is recorded") and "python -m dwlab study" in text
 
 
@@ -459,7 +460,7 @@ def test_markers_that_do_not_pair_are_errors(tmp_path, text, message):
 
 
 def test_numbers_keep_four_digits():
-    assert [records._round(v) for v in (8884.4, 805.306, 41.27, 2.514, 0.0412, 25293.0)] == [
+    assert [tabular.rounded(v) for v in (8884.4, 805.306, 41.27, 2.514, 0.0412, 25293.0)] == [
         "8,884", "805.3", "41.27", "2.514", "0.04120", "25,293",
     ]  # fmt: skip
 
@@ -468,7 +469,7 @@ def test_numbers_keep_four_digits():
 
 
 def command(tmp_path, capsys, json=False):
-    status = records.main(argparse.Namespace(folder=tmp_path, json=json))
+    status = main(argparse.Namespace(folder=tmp_path, json=json))
     return status, *capsys.readouterr()
 
 

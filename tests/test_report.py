@@ -8,6 +8,7 @@ from test_records import CEILINGS, ENVIRONMENT, row
 
 from dwlab import problems, records, report, stages, study, target
 from dwlab.problems import PAPER, DepthwiseConv1d
+from dwlab.records import tables, writing
 
 TIMES = {
     "forward": {"naive": 8000.0, "shared": 1200.0, "wide": 250.0},
@@ -46,7 +47,7 @@ def run_of(tmp_path, paths=TIMES, problem=PAPER, **more):
     rows = [
         measured(path, stage, us, i + 1, problem) for path in paths for i, (stage, us) in enumerate(TIMES[path].items())
     ]
-    return records.read_run(records.write(tmp_path, rows, ENVIRONMENT, CEILINGS, peers=tried(problem, paths), **more))
+    return records.read_run(writing.write(tmp_path, rows, ENVIRONMENT, CEILINGS, peers=tried(problem, paths), **more))
 
 
 def test_totals_add_up_the_three_paths_and_best_takes_the_fastest_stage_of_each(tmp_path):
@@ -68,7 +69,7 @@ def test_peers_of_another_shape_and_those_that_failed_are_no_denominator(tmp_pat
     others = tried(DepthwiseConv1d(1, 2, 3, 4))
     failed = [one | {"time": None, "failure": "out of GPU memory"} for one in tried()]
     rows = [measured("forward", "naive", 8000.0, 1)]
-    path = records.write(tmp_path, rows, ENVIRONMENT, CEILINGS, peers=[*others, *failed])
+    path = writing.write(tmp_path, rows, ENVIRONMENT, CEILINGS, peers=[*others, *failed])
     assert set(report.totals(records.read_run(path))) == {"best"}
 
 
@@ -101,7 +102,7 @@ def test_the_table_of_a_path_names_stages_whose_kernel_has_changed(tmp_path):
     kernel = stages.stage("depthwise1d/forward/naive").digest
     rows = [dataclasses.replace(measured("forward", "naive", 8000.0, 1), kernel_sha256=kernel)]
     rows.append(dataclasses.replace(measured("forward", "shared", 1200.0, 3), kernel_sha256="0" * 64))
-    run = records.read_run(records.write(tmp_path, rows, ENVIRONMENT, CEILINGS))
+    run = records.read_run(writing.write(tmp_path, rows, ENVIRONMENT, CEILINGS))
     shown = report.tables([run])["depthwise1d/forward"]()
     assert shown.endswith("Of an earlier kernel, which has changed since: shared.\n")
     run = dataclasses.replace(run, measurements=run.measurements[:1])
@@ -164,7 +165,7 @@ def test_a_run_of_two_storage_types_keeps_them_apart(tmp_path):
     ]
     tries = [one | {"time": {"median_us": 5e5}} for one in tried(PAPER)] + tried(HALF)
     counters = [counted(PAPER, 32), counted(HALF, 16)]
-    run = records.read_run(records.write(tmp_path, rows, ENVIRONMENT, CEILINGS, peers=tries, counters=counters))
+    run = records.read_run(writing.write(tmp_path, rows, ENVIRONMENT, CEILINGS, peers=tries, counters=counters))
     for problem in (PAPER, records.describe_problem(PAPER)):
         made = report.totals(run, problem)
         assert made["naive"]["forward"] == 24000.0 and made["PyTorch, any way"]["forward"] == 5e5
@@ -172,12 +173,12 @@ def test_a_run_of_two_storage_types_keeps_them_apart(tmp_path):
     made = report.totals(run, HALF)
     assert made["naive"]["forward"] == 8000.0 and made["PyTorch, any way"]["forward"] == 450.0
     for dtype, problem in (("float32", PAPER), ("float16", HALF)):
-        assert f", {dtype}. Effective" in records.table(problem=problem, runs=[run])
-        text = records.traffic_table(dtype=dtype, runs=[run])
+        assert f", {dtype}. Effective" in tables.table(problem=problem, runs=[run])
+        text = tables.traffic_table(dtype=dtype, runs=[run])
         assert text.count("| naive |") == 1 and ("| 32 |" in text) == (dtype == "float32")
-        assert records.shapes_table(dtype=dtype, runs=[run]).count("| naive |") == 1
+        assert tables.shapes_table(dtype=dtype, runs=[run]).count("| naive |") == 1
         for path in TIMES:
-            assert records.table(path=path, dtype=dtype, runs=[run]) in report.markdown(run)
+            assert tables.table(path=path, dtype=dtype, runs=[run]) in report.markdown(run)
 
 
 def test_every_stage_has_its_bandwidth_beside_the_papers(tmp_path):

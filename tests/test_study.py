@@ -19,6 +19,7 @@ from dwlab.layers import DepthwiseConv2d
 from dwlab.machine import Ceilings, known
 from dwlab.peers import Peer
 from dwlab.problems import PAPER, DepthwiseConv1d
+from dwlab.records import tables
 from dwlab.study import Study, StudyError, WrongResult
 from dwlab.timing import Timing
 
@@ -136,7 +137,7 @@ def test_the_peer_is_the_fastest_that_ran_and_all_are_kept():
 def test_a_stage_that_loses_to_its_peer_says_so(tmp_path):
     made = make(FakeBench(peer_us=300.0))
     made.write(tmp_path / "run.json")
-    assert "0.75 (slower)" in records.table(runs=records.load_runs(tmp_path))
+    assert "0.75 (slower)" in tables.table(runs=records.load_runs(tmp_path))
 
 
 def test_quick_measures_no_peers():
@@ -220,7 +221,7 @@ def test_the_hardwares_counters_are_kept_shown_and_recorded(tmp_path):
     assert "counted by the hardware" in made.table()
     run = records.read_run(made.write(tmp_path / "run.json"))
     assert [dict(one) for one in run.counters] == json.loads(json.dumps(made.counters))
-    text = records.traffic_table(runs=[run])
+    text = tables.traffic_table(runs=[run])
     naive = next(line for line in text.splitlines() if "| naive |" in line)
     sectors = f"{NAIVE.traffic(PAPER).load_sectors:,}"
     assert naive.count(sectors) == 2 and "400.0" in naive and "Nsight Compute" in text
@@ -232,7 +233,7 @@ def test_where_counters_cannot_be_read_the_study_says_why_and_goes_on(tmp_path):
     assert made.passed and made.counters == ()
     assert "No hardware counters: this user may not read" in made.table()
     run = records.read_run(made.write(tmp_path / "run.json"))
-    assert records.traffic_table(runs=[run]).startswith("No hardware counters are recorded")
+    assert tables.traffic_table(runs=[run]).startswith("No hardware counters are recorded")
 
 
 def test_a_kernel_that_is_wrong_or_not_registered_is_not_given_to_the_profiler():

@@ -28,7 +28,7 @@ from typing import Any
 
 import numpy as np
 
-from dwlab import ahead, dependent_launch, networks, peers, planner, ptx, records, target
+from dwlab import ahead, dependent_launch, networks, peers, planner, ptx, target
 from dwlab.inference import int8, selection
 from dwlab.inference.images import random_image
 from dwlab.inference.int8 import Quantised, Range
@@ -48,6 +48,7 @@ from dwlab.inference.with_torch import (
 from dwlab.layers import DepthwiseConv2d, Fused, Pointwise
 from dwlab.networks import INPUT, InferenceError, Network, Operation
 from dwlab.quantisation import Scale
+from dwlab.records import tabular
 from dwlab.stages import Stage, StageError
 
 DTYPES = ("float32", "float16", "int8")
@@ -136,7 +137,7 @@ class Model:
     def __str__(self) -> str:
         notes = [f" ({step.note})" if step.note else "" for step in self.steps]
         rows = [[" + ".join(step.layers), step.runner + note] for step, note in zip(self.steps, notes, strict=True)]
-        return f"{self.summary()}\n\n{records.columns(['layers', 'run by'], rows, (0, 1))}"
+        return f"{self.summary()}\n\n{tabular.columns(['layers', 'run by'], rows, (0, 1))}"
 
 
 def steps_of(

@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from dwlab import inference, networks, records, target
+from dwlab import inference, networks, target
 from dwlab.inference import comparison, images, int8, selection, timing
 from dwlab.inference.weights import load_weights, random_weights
 from dwlab.networks import InferenceError
+from dwlab.records import tabular
 from dwlab.timing import SIMULATED
 
 SIMULATED_RESOLUTION = 32
@@ -79,7 +80,7 @@ def main(options: Namespace) -> int:
     for what, why in found.get("not_timed", {}).items():
         print(f"not timed: {what}: {why}")
     if options.image:
-        print("\n" + records.columns(["class of ImageNet-1k", "probability"],
+        print("\n" + tabular.columns(["class of ImageNet-1k", "probability"],
                                      [[str(one), f"{likely:.1%}"] for one, likely in found["classes"]]))  # fmt: skip
     print(f"\n{measured}" if on_gpu else f"\n{SIMULATED[0].upper()}{SIMULATED[1:]}")
     if energy is not None:

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from dwlab import inference, networks, quantisation, records
+from dwlab import inference, networks, quantisation
 from dwlab.inference import Model, Step
 from dwlab.inference.images import random_image
 from dwlab.inference.weights import as_tensors
@@ -32,6 +32,7 @@ from dwlab.inference.with_torch import (
 )
 from dwlab.networks import INPUT, Network
 from dwlab.quantisation import HIGH, LOW
+from dwlab.records import tabular
 
 AGREEMENT = 8
 """Random images for which `python -m dwlab infer` counts equal classes of an int8 network on a GPU."""
@@ -152,7 +153,7 @@ class Comparison:
             for one in self.steps
         ]
         head = ["layers", "run by", "error", "of allowed", ""]
-        return f"{self.summary()}\n\n{records.columns(head, rows, (0, 1))}"
+        return f"{self.summary()}\n\n{tabular.columns(head, rows, (0, 1))}"
 
 
 def compare(model: Model, image: Any) -> Comparison:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from dwlab import inference, networks, peers, records, target, timing
+from dwlab import inference, networks, peers, target, timing
 from dwlab.inference import Model, selection
 from dwlab.inference.comparison import LOST_INT8
 from dwlab.inference.images import random_image
@@ -20,6 +20,7 @@ from dwlab.inference.weights import Weights, as_tensors, random_weights
 from dwlab.inference.with_torch import activation_of, forward, pytorch, same_precision
 from dwlab.layers import Fused
 from dwlab.networks import INPUT, Network
+from dwlab.records import tabular
 from dwlab.stages import Stage
 from dwlab.timing import Timing
 
@@ -62,7 +63,7 @@ class Measured:
                 time = one.time
                 ratio = f"{time.median_us / self.ours.median_us:.2f} times dwlab's"
                 rows.append([one.name, f"{time.median_us:,.1f}", f"{time.p10_us:,.1f}", f"{time.p90_us:,.1f}", ratio])
-        return records.columns(["one inference, µs", "median", "p10", "p90", ""], rows, (0, 4))
+        return tabular.columns(["one inference, µs", "median", "p10", "p90", ""], rows, (0, 4))
 
 
 def measure(model: Model, compiled: bool = True, apart: Model | None = None, **how: Any) -> Measured:

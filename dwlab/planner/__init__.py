@@ -17,12 +17,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dwlab import gpus, machine, networks, records
+from dwlab import gpus, machine, networks
 from dwlab.layers import DepthwiseConv2d, Fused, Pointwise
 from dwlab.machine import Machine
 from dwlab.networks import Network, summary
 from dwlab.planner.accesses import Conv
 from dwlab.planner.modules import KINDS, NAMES, Module, PlanError, Rules, best, pattern, stays
+from dwlab.records import tabular
 
 
 @dataclass(frozen=True)
@@ -202,14 +203,14 @@ class Plan:
         "MAC: multiply-adds that are done more. Tile: channels×rows×columns of a block's output."
     )
 
-    def table(self) -> records.Markdown:
+    def table(self) -> tabular.Markdown:
         """The plan as Markdown."""
         lines = [self.HEAD, ["---"] * 4 + ["---:"] * 8 + ["---"], *self.rows()]
         text = "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
-        return records.Markdown(f"{self.summary()}\n\n{text}\n\n{self.LEGEND}\n")
+        return tabular.Markdown(f"{self.summary()}\n\n{text}\n\n{self.LEGEND}\n")
 
     def __str__(self) -> str:
-        text = records.columns(self.HEAD, self.rows(), left=(0, 1, 2, 3, 12))
+        text = tabular.columns(self.HEAD, self.rows(), left=(0, 1, 2, 3, 12))
         return "\n".join([self.summary(), "", text, "", self.LEGEND, f"Ceilings: {self.gpu.ceilings.source}"])
 
     __repr__ = __str__

@@ -13,6 +13,7 @@ from dwlab.networks import summary
 from dwlab.planner import Pair, Plan, partition
 from dwlab.planner.accesses import Conv
 from dwlab.planner.modules import NAMES, PlanError
+from dwlab.records import tabular
 
 IN_THE_L2 = "of the network's kernels, arrays in the L2 as far as they fit"
 """Where times of whole networks are from."""
@@ -113,11 +114,11 @@ class Judgement:
             for row in self.rows
         ]
 
-    def table(self) -> records.Markdown:
+    def table(self) -> tabular.Markdown:
         """A row a pair, as Markdown."""
         lines = [self.HEAD, ["---"] * 3 + ["---:"] * 2 + ["---", "---:"], *self.cells()]
         text = "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
-        return records.Markdown(f"{text}\n\n{self.summary()}\n")
+        return tabular.Markdown(f"{text}\n\n{self.summary()}\n")
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
@@ -132,7 +133,7 @@ class Judgement:
         }  # fmt: skip
 
     def __str__(self) -> str:
-        lines = [records.columns(self.HEAD, self.cells(), left=(0, 1, 2, 5)), "", self.summary()]
+        lines = [tabular.columns(self.HEAD, self.cells(), left=(0, 1, 2, 5)), "", self.summary()]
         return "\n".join([*lines, *(f"not measured: {one}" for one in self.missing)])
 
     __repr__ = __str__

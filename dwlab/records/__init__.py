@@ -4,25 +4,17 @@ A file holds the schema's number, the environment (GPU, driver, versions, git re
 measured in the same run, the peers tried, the hardware's counters where they could be read, and the measurements. It
 names no user, no host and no absolute path.
 
-``load_all()`` reads them all, ``best(...)`` finds the row to show, ``table(...)`` renders rows for a lesson.
+``load_all()`` reads them all, ``best(...)`` finds the row to show; `writing` writes a run, `tables` are for a lesson.
 Every failure is a RecordError with one sentence on what is wrong and what to do; no failure changes a file.
 """
 
 from __future__ import annotations
 
-import argparse
-import contextlib
 import dataclasses
-import getpass
-import html
 import itertools
 import json
 import math
 import os
-import platform
-import re
-import sys
-import tempfile
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -96,9 +88,9 @@ class Measurement:
 
 
 # Fields of a Measurement that the file keeps once for the whole run, or that only the reader knows.
-_SHARED = {"gpu", "date", "copy_gbps", "file"}
+SHARED = {"gpu", "date", "copy_gbps", "file"}
 _FIELDS = {f.name: f for f in dataclasses.fields(Measurement)}
-_REQUIRED = [n for n, f in _FIELDS.items() if f.default is dataclasses.MISSING and n not in _SHARED]
+_REQUIRED = [n for n, f in _FIELDS.items() if f.default is dataclasses.MISSING and n not in SHARED]
 _POSITIVE = ("time_us", "p10_us", "p90_us", "effective_gbps", "fraction_of_copy", "compulsory_bytes", "flops",
              "intensity", "rounds", "launches")  # fmt: skip
 _POSITIVE_OR_NONE = ("speedup_vs_naive", "peer_time_us", "speedup_vs_peer", "predicted_bytes", "order")
@@ -304,6 +296,9 @@ def load_all(
     return [row for run in load_runs(folder, on_error) for row in run.measurements]
 
 
+# --------------------------------------------------------------------------------------------------------- rows to show
+
+
 def best(
     op: str | None = None,
     path: str | None = None,
@@ -336,6 +331,53 @@ def best(
     return min((row for row in fits if _instant(row.date) == newest), key=lambda row: row.time_us)
 
 
+def newest_rows(
+    section: str,
+    key: Callable[[Mapping[str, Any]], Any],
+    runs: Sequence[Record] | None = None,
+    gpu: str | None = None,
+) -> tuple[list[Mapping[str, Any]], list[Record]]:
+    """(rows, runs): of each key the newest row of a section on one GPU, and the runs that they are from, oldest first.
+
+    gpu: that of the newest run with such rows if None.
+    """
+    runs = load_runs() if runs is None else list(runs)
+    having = [run for run in runs if run.sections.get(section) and gpu in (None, run.gpu)]
+    having = [run for run in having if run.gpu == having[-1].gpu]
+    found = {key(row): (row, run) for run in having for row in run.sections[section]}
+    used = [run for run in having if any(one is run for _, one in found.values())]
+    return [row for row, _ in found.values()], used
+
+
+def grid_rows(runs: Sequence[Record] | None = None) -> tuple[list[Mapping[str, Any]], list[Record]]:
+    """The grid of shapes on the GPU of the newest: of each path and shape the newest row, and the runs."""
+    rows, used = newest_rows("grid", lambda row: (row["path"], row["dtype"], *row["problem"].values()), runs)
+    order = {path: i for i, path in enumerate(dict.fromkeys(row["path"] for row in rows))}
+    return sorted(rows, key=lambda row: (order[row["path"]], *(row["problem"][name] for name in "LKB"))), used
+
+
+def copies(runs: Sequence[Record] | None = None, gpu: str | None = None) -> Record | None:
+    """The newest run that timed copies of several sizes, on a GPU if one is named.
+
+    The copy bandwidth is that of hundreds of MB. A launch that moves less begins and ends all the same, some
+    microseconds in which memory waits, whatever the kernel; a copy of as many bytes says how many.
+    """
+    runs = load_runs() if runs is None else list(runs)
+    return next((run for run in reversed(runs) if run.sections.get("copies") and gpu in (None, run.gpu)), None)
+
+
+def copy_us(nbytes: int, run: Record) -> float | None:
+    """µs of a copy of so many bytes, read and written together, by a run's copies; None if all of them are larger.
+
+    Linear between two sizes; above the largest at its bandwidth.
+    """
+    rows = sorted((row["bytes"], row["time_us"]) for row in run.sections["copies"])
+    for (less, below), (more, above) in itertools.pairwise(rows):
+        if less <= nbytes <= more:
+            return below + (nbytes - less) / (more - less) * (above - below)
+    return nbytes / rows[-1][0] * rows[-1][1] if nbytes >= rows[-1][0] else None
+
+
 def describe_problem(problem: Any) -> dict[str, Any]:
     """A problem's fields without its dtype, which a measurement keeps apart; a mapping is copied."""
     if hasattr(problem, "fields"):  # layers that are fused say it in words
@@ -347,6 +389,9 @@ def describe_problem(problem: Any) -> dict[str, Any]:
 def shape_text(problem: Any) -> str:
     """A problem in one short text: "B=16384 H=128 L=48 K=48 padding=causal"."""
     return " ".join(f"{key}={value}" for key, value in describe_problem(problem).items())
+
+
+# ------------------------------------------------------------------------------------------------------- a file's parts
 
 
 def _load(path: Path) -> dict[str, Any]:
@@ -561,702 +606,3 @@ def _why(error: OSError) -> str:
     if isinstance(error, NotADirectoryError):
         return "a part of its path is a file, not a folder"
     return (error.strerror or type(error).__name__).lower()
-
-
-# ---------------------------------------------------------------------------------------------------------- writing
-
-
-def file_name(environment: Mapping[str, Any], attempt: int = 0) -> str:
-    """A file's name from when and on what it was measured: "20261121T101500Z-nvidia-h200.json"."""
-    moment = re.sub(r"[^0-9TZ]", "", str(environment["date"]).replace("+00:00", "Z"))
-    gpu = re.sub(r"[^a-z0-9]+", "-", str(environment["gpu"]).lower()).strip("-") or "gpu"
-    return f"{moment}-{gpu}{f'-{attempt}' if attempt else ''}.json"
-
-
-def check_writable(path: str | os.PathLike[str]) -> None:
-    """Raises RecordError if ``write`` to this file or folder would fail: asked before an hour of measuring."""
-    path = Path(path)
-    folder = path if os.path.isdir(path) else path.parent  # os.path: a folder that may not be searched is no folder
-    if folder != path and os.path.exists(path):
-        raise RecordError(f"{path.name} exists, and a record is never overwritten: name a new file, or a folder")
-    try:
-        handle, temporary = tempfile.mkstemp(prefix=".record-", dir=folder)
-        os.close(handle)
-        os.unlink(temporary)
-    except OSError as error:
-        raise RecordError(_cannot_write(path, error)) from error
-
-
-def write(
-    path: str | os.PathLike[str],
-    rows: Sequence[Measurement | Mapping[str, Any]],
-    environment: Mapping[str, Any],
-    ceilings: Mapping[str, Any],
-    *,
-    peers: Sequence[Mapping[str, Any]] = (),
-    machine: Mapping[str, Any] | None = None,
-    counters: Sequence[Mapping[str, Any]] = (),
-    sections: Mapping[str, Sequence[Mapping[str, Any]]] | None = None,
-    notes: Sequence[str] = (),
-) -> Path:
-    """Writes one run as a new file and returns its path.
-
-    path: a file that does not exist yet, or a folder, in which the file is named by date and GPU. The text goes to a
-    temporary file first and gets its name in one step, so a reader sees all of it or nothing, and writers need no
-    lock. What names the user, the host or an absolute path is taken out. Raises RecordError if the file exists, cannot
-    be written, or would not be read back.
-    """
-    path = Path(path)
-    shared = _SHARED
-    unknown = [name for name in sections or {} if name not in SECTIONS]
-    if unknown:
-        raise RecordError(f"a record has no part {unknown[0]!r}: there are {', '.join(SECTIONS)}")
-    content = {
-        "schema": SCHEMA,
-        "environment": dict(environment),
-        "ceilings": dict(ceilings),
-        "machine": dict(machine or {}),
-        "peers": [dict(peer) for peer in peers],
-        "counters": [dict(one) for one in counters],
-        "measurements": [
-            {k: v for k, v in (row.to_dict() if isinstance(row, Measurement) else row).items() if k not in shared}
-            for row in rows
-        ],
-        **{name: [dict(one) for one in found] for name, found in (sections or {}).items()},
-        **({"notes": list(notes)} if notes else {}),
-    }
-    try:
-        text = json.dumps(_scrubbed(content), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
-    except (TypeError, ValueError) as error:
-        raise RecordError(f"the run cannot be written as JSON: {error}. Nothing was written") from error
-    is_folder = os.path.isdir(path)
-    folder = path if is_folder else path.parent
-    try:
-        handle, temporary = tempfile.mkstemp(prefix=".record-", suffix=".tmp", dir=folder)
-    except OSError as error:
-        raise RecordError(_cannot_write(path, error)) from error
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as stream:
-            stream.write(text)
-            stream.flush()
-            os.fsync(stream.fileno())
-        # mkstemp makes files for the owner alone; a record is for everybody, as far as the umask goes.
-        umask = os.umask(0)
-        os.umask(umask)
-        os.chmod(temporary, 0o666 & ~umask)
-        read_run(temporary)
-        attempt = 0
-        while True:
-            target = folder / file_name(environment, attempt) if is_folder else path
-            try:
-                _give_name(temporary, target)
-                return target
-            except FileExistsError:
-                if not is_folder:
-                    raise RecordError(
-                        f"{path.name} exists, and a record is never overwritten: name a new file, or a folder"
-                    ) from None
-                attempt += 1
-    except OSError as error:
-        raise RecordError(_cannot_write(path, error)) from error
-    finally:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(temporary)
-
-
-def _give_name(temporary: str, target: Path) -> None:
-    """The temporary file gets its name, which must be free: FileExistsError otherwise."""
-    try:
-        os.link(temporary, target)
-    except FileExistsError:
-        raise
-    except OSError:
-        # No hard links here (FAT, some network drives): take the name, then put the whole content in its place.
-        os.close(os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
-        os.replace(temporary, target)
-
-
-def _cannot_write(path: Path, error: OSError) -> str:
-    if isinstance(error, PermissionError):
-        why = "no permission. Name a file in a folder of your own"
-    elif isinstance(error, FileNotFoundError):
-        why = f"there is no folder {path.parent.name!r}. Make it first"
-    elif isinstance(error, NotADirectoryError):
-        why = f"{path.parent.name!r} is a file, not a folder"
-    else:
-        why = (error.strerror or type(error).__name__).lower()
-    return f"the record {path.name!r} cannot be written: {why}"
-
-
-_POSIX_PATH = re.compile(r"(?<![\w.:/])~?/(?:[^\s/'\":,;()]+/)+([^\s/'\":,;()]*)")
-_WINDOWS_PATH = re.compile(r"\b[A-Za-z]:\\(?:[^\s\\'\":,;()]+\\)*([^\s\\'\":,;()]*)")
-
-
-def _scrubbed(value: Any) -> Any:
-    """The value with absolute paths cut to their last part, and user and host names taken out of its texts."""
-    if isinstance(value, Mapping):
-        return {key: _scrubbed(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_scrubbed(item) for item in value]
-    if not isinstance(value, str):
-        return value
-    text = _WINDOWS_PATH.sub(r"\1", _POSIX_PATH.sub(r"\1", value))
-    for name, stand_in in ((_user(), "<user>"), (platform.node(), "<host>")):
-        if len(name) >= 4 and name not in ("root", "localhost"):
-            text = re.sub(rf"(?<![\w-]){re.escape(name)}(?![\w-])", stand_in, text)
-    return text
-
-
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (OSError, KeyError):
-        return ""
-
-
-# ----------------------------------------------------------------------------------------------------------- tables
-
-
-class Markdown(str):
-    """Markdown text that a notebook renders and a terminal prints."""
-
-    def _repr_markdown_(self) -> str:
-        return str(self)
-
-    def __repr__(self) -> str:
-        return str(self)
-
-
-class Columns(str):
-    """Text in columns: a notebook lets it scroll sideways and does not wrap its lines; a terminal prints it."""
-
-    def _repr_html_(self) -> str:
-        return f'<div style="overflow-x:auto"><pre style="white-space:pre">{html.escape(self)}</pre></div>'
-
-    def __repr__(self) -> str:
-        return str(self)
-
-
-def table(
-    op: str = "depthwise1d",
-    path: str = "forward",
-    problem: Any = None,
-    *,
-    gpu: str | None = None,
-    dtype: str | None = None,
-    runs: Sequence[Record] | None = None,
-) -> Markdown:
-    """The newest recorded run of one op and path on one problem, a row a stage, with device, versions and date.
-
-    problem: None for the run's main problem. dtype: the rows' storage type; if None the problem's, and float32 where
-    that is only its sizes. A stage that loses to its peer is marked slower. Where nothing is recorded, a sentence says
-    so.
-    """
-    dtype = getattr(problem, "dtype", "float32") if dtype is None else dtype
-    for run in reversed(load_runs() if runs is None else list(runs)):
-        rows = [row for row in run.measurements if (row.op, row.path, row.dtype) == (op, path, dtype)]
-        if not rows or (gpu is not None and run.gpu != gpu):
-            continue
-        wanted = dict(rows[0].problem) if problem is None else describe_problem(problem)
-        rows = [row for row in rows if dict(row.problem) == wanted]
-        if rows:
-            return Markdown(_run_table(run, sorted(rows, key=lambda row: (row.order or 0, row.stage))))
-    shape = f" at {shape_text(problem)}" if problem is not None else ""
-    return Markdown(f"Nothing is recorded for {op}/{path}{shape}. On a GPU: `python -m dwlab study --record FILE`.\n")
-
-
-def _run_table(run: Record, rows: Sequence[Measurement]) -> str:
-    peer = next((row.peer for row in rows if row.peer), None)
-    copy = _round(run.ceilings["copy_gbps"])
-    head = ["stage", "time (µs)", "p10 to p90 (µs)", "effective GB/s", "of copy", "× naive"]
-    if peer:
-        head.append("× peer")
-    lines = [_line(head), _line(["---"] + ["---:"] * (len(head) - 1))]
-    for row in rows:
-        cells = [
-            row.stage,
-            _round(row.time_us),
-            f"{_round(row.p10_us)} to {_round(row.p90_us)}",
-            _round(row.effective_gbps),
-            f"{100 * row.fraction_of_copy:.1f} %",
-            _times(row.speedup_vs_naive),
-        ]
-        if peer:
-            cells.append(_times(row.speedup_vs_peer, slower=True))
-        lines.append(_line(cells))
-    if peer:
-        time_us = next(row.peer_time_us for row in rows if row.peer)
-        lines.append(_line([f"peer: {peer}", _round(time_us)] + [""] * (len(head) - 2)))
-    first = rows[0]
-    lines += [
-        "",
-        f"{shape_text(first.problem)}, {first.dtype}. Effective GB/s counts the {first.compulsory_bytes / 1e6:,.1f} MB "
-        f"that must move at least; a device copy in the same run moved {copy} GB/s.",
-        f"Measured on {run.where()}.",
-        "",
-    ]
-    return "\n".join(lines)
-
-
-def shapes_table(
-    op: str = "depthwise1d",
-    path: str = "forward",
-    *,
-    gpu: str | None = None,
-    dtype: str = "float32",
-    runs: Sequence[Record] | None = None,
-) -> Markdown:
-    """The newest recorded run of one op and path with rows of one storage type, a row a stage and problem."""
-    for run in reversed(load_runs() if runs is None else list(runs)):
-        rows = [row for row in run.measurements if (row.op, row.path, row.dtype) == (op, path, dtype)]
-        if not rows or (gpu is not None and run.gpu != gpu):
-            continue
-        lines = [
-            _line(["problem", "stage", "time (µs)", "effective GB/s", "of copy", "× naive", "× peer"]),
-            _line(["---", "---", "---:", "---:", "---:", "---:", "---:"]),
-        ]
-        for row in rows:
-            cells = [shape_text(row.problem), row.stage, _round(row.time_us), _round(row.effective_gbps)]
-            cells += [f"{100 * row.fraction_of_copy:.1f} %", _times(row.speedup_vs_naive)]
-            lines.append(_line([*cells, _times(row.speedup_vs_peer, slower=True)]))
-        peers = sorted({row.peer for row in rows if row.peer})
-        if peers:
-            lines += ["", f"Peer: the fastest of {', '.join(peers)}, for each problem."]
-        lines += ["", f"{rows[0].dtype}. Measured on {run.where()}.", ""]
-        return Markdown("\n".join(lines))
-    return Markdown(f"Nothing is recorded for {op}/{path}. On a GPU: `python -m dwlab study --record FILE`.\n")
-
-
-def ceilings_table(runs: Sequence[Record] | None = None) -> Markdown:
-    """The newest measured ceilings of each recorded GPU."""
-    newest = {run.gpu: run for run in (load_runs() if runs is None else runs) if run.ceilings}
-    if not newest:
-        return Markdown("Nothing is recorded. On a GPU: `python -m dwlab study --record FILE`.\n")
-    lines = [
-        _line(["GPU", "copy (GB/s)", "L2 read (GB/s)", "FP32 FMA (TFLOP/s)", "plain launch (µs)", "measured with"]),
-        _line(["---", "---:", "---:", "---:", "---:", "---"]),
-    ]
-    for gpu, run in sorted(newest.items()):
-        values = [run.ceilings.get(key) for key in ("copy_gbps", "l2_gbps", "fma_tflops", "launch_us")]
-        cells = ["" if value is None else _round(value) for value in values]
-        lines.append(_line([gpu, *cells, run.where().removeprefix(gpu).lstrip(", ")]))
-    return Markdown("\n".join(lines) + "\n")
-
-
-def traffic_table(
-    op: str = "depthwise1d",
-    path: str = "forward",
-    *,
-    gpu: str | None = None,
-    dtype: str = "float32",
-    runs: Sequence[Record] | None = None,
-) -> Markdown:
-    """Predicted traffic beside the hardware's counters, of the newest run that has them; a row a stage and problem.
-
-    dtype: the rows' storage type.
-    """
-    for run in reversed(load_runs() if runs is None else list(runs)):
-        rows = [one for one in run.counters if (one["op"], one["path"], one["dtype"]) == (op, path, dtype)]
-        if not rows or (gpu is not None and run.gpu != gpu):
-            continue
-        kinds = ["load", "store"] + ["atomic"] * any(one["predicted"].get("atomic_sectors") for one in rows)
-        head = ["problem", "stage"]
-        head += [cell for kind in kinds for cell in (f"{kind} sectors, formula", "hardware")]
-        head += ["sectors/request, hardware", "L2 read (MB)", "L2 written (MB)", "DRAM read (MB)", "DRAM written (MB)"]
-        head.append("shared bank conflicts")
-        lines = [_line(head), _line(["---", "---"] + ["---:"] * (len(head) - 2))]
-        for one in rows:
-            cells = [shape_text(one["problem"]), one["stage"]]
-            for kind in kinds:
-                key = f"{kind}_sectors"
-                cells += [f"{one['predicted'].get(key) or 0:,}", _counted_text(one.get(key))]
-            requests = sum(one.get(f"{kind}_requests") or 0 for kind in kinds)
-            sectors = sum(one.get(f"{kind}_sectors") or 0 for kind in kinds)
-            cells.append(f"{sectors / requests:.2f}" if requests else "")
-            cells += [_counted_text(one.get(key), 32) for key in ("l2_read_sectors", "l2_write_sectors")]
-            cells += [_counted_text(one.get(key), 1) for key in ("dram_read_bytes", "dram_write_bytes")]
-            lines.append(_line([*cells, _counted_text(one["shared_bank_conflicts"])]))
-        stored = "" if dtype == "float32" else f"{dtype}. "
-        lines += ["", f"{stored}Counted by Nsight Compute, one launch each. Measured on {run.where()}.", ""]
-        return Markdown("\n".join(lines))
-    return Markdown(
-        f"No hardware counters are recorded for {op}/{path}. "
-        "On a GPU with Nsight Compute: `python -m dwlab study --record FILE`.\n"
-    )
-
-
-def _counted_text(value: int | None, nbytes: int = 0) -> str:
-    """A count, or with the bytes of each the MB of them; "" for what was not counted."""
-    if value is None:
-        return ""
-    return f"{nbytes * value / 1e6:,.1f}" if nbytes else f"{value:,}"
-
-
-def _newest(section: str, runs: Sequence[Record] | None) -> Record | None:
-    """The newest run that has rows of a section."""
-    return next(
-        (run for run in reversed(load_runs() if runs is None else list(runs)) if run.sections.get(section)), None
-    )
-
-
-def newest_rows(
-    section: str,
-    key: Callable[[Mapping[str, Any]], Any],
-    runs: Sequence[Record] | None = None,
-    gpu: str | None = None,
-) -> tuple[list[Mapping[str, Any]], list[Record]]:
-    """(rows, runs): of each key the newest row of a section on one GPU, and the runs that they are from, oldest first.
-
-    gpu: that of the newest run with such rows if None.
-    """
-    runs = load_runs() if runs is None else list(runs)
-    having = [run for run in runs if run.sections.get(section) and gpu in (None, run.gpu)]
-    having = [run for run in having if run.gpu == having[-1].gpu]
-    found = {key(row): (row, run) for run in having for row in run.sections[section]}
-    used = [run for run in having if any(one is run for _, one in found.values())]
-    return [row for row, _ in found.values()], used
-
-
-def grid_rows(runs: Sequence[Record] | None = None) -> tuple[list[Mapping[str, Any]], list[Record]]:
-    """The grid of shapes on the GPU of the newest: of each path and shape the newest row, and the runs."""
-    rows, used = newest_rows("grid", lambda row: (row["path"], row["dtype"], *row["problem"].values()), runs)
-    order = {path: i for i, path in enumerate(dict.fromkeys(row["path"] for row in rows))}
-    return sorted(rows, key=lambda row: (order[row["path"]], *(row["problem"][name] for name in "LKB"))), used
-
-
-def _grid_notes(rows: Sequence[Mapping[str, Any]], used: Sequence[Record]) -> list[str]:
-    """What is said below a table of the grid: notes of a run alone, or how many shapes came together."""
-    if len(used) == 1:
-        return [f"{note}  " for note in used[0].notes]
-    shapes = {tuple(one["problem"].values()) for one in rows}
-    return [f"{len(shapes)} shapes, from {len(used)} runs, of each shape the newest.  "]
-
-
-def _wheres(used: Sequence[Record]) -> str:
-    return "; ".join(dict.fromkeys(run.where() for run in used))
-
-
-def grid_table(runs: Sequence[Record] | None = None) -> Markdown:
-    """Every path of every shape of the grid: the chosen stage beside PyTorch's best, the losses too."""
-    rows, used = grid_rows(runs)
-    if not used:
-        return Markdown(f"No grid of shapes is recorded. {_HOW['grid']}\n")
-    head = [
-        "path",
-        "problem",
-        "stage",
-        "time (µs)",
-        "of copy",
-        "of FMA rate",
-        "of bound",
-        "peer",
-        "peer (µs)",
-        "× peer",
-    ]
-    lines = [_line(head + [""]), _line(["---"] * 3 + ["---:"] * 4 + ["---"] + ["---:"] * 2 + ["---"])]
-    for one in rows:
-        time_us, fma = one.get("time_us"), one.get("fma_bound_us")
-        bound = max(one["copy_bound_us"], fma or 0)
-        cells = [one["path"], shape_text(one["problem"]), one["stage"], _round(time_us)]
-        cells += [
-            _percent(limit / time_us if time_us and limit else None) for limit in (one["copy_bound_us"], fma, bound)
-        ]
-        cells += [one.get("peer") or "", _round(one.get("peer_time_us")), _times(one.get("speedup_vs_peer"))]
-        lines.append(_line([*cells, one.get("failure") or _result(one)]))
-    notes = _grid_notes(rows, used)
-    lines += ["", *notes, *([""] if notes else [])]
-    lines += [
-        "of copy: compulsory bytes at the measured copy bandwidth, over the time. of FMA rate: taps inside the signal "
-        f"at the measured rate, over the time. of bound: the larger of the two. Measured on {_wheres(used)}.",
-        "",
-    ]
-    return Markdown("\n".join(lines))
-
-
-def grid_summary(runs: Sequence[Record] | None = None) -> Markdown:
-    """The grid, a row a path: shapes won and lost, and the fractions reached where the launch is large."""
-    rows, used = grid_rows(runs)
-    if not used:
-        return Markdown(f"No grid of shapes is recorded. {_HOW['grid']}\n")
-    head = ["path", "shapes", "faster than the peer", "slower", "no peer or no time", "× peer, least", "median", "most"]
-    head += ["of bound, median", "large launches at 85 % of copy", "of a copy as large"]
-    lines = [_line(head), _line(["---"] + ["---:"] * (len(head) - 1))]
-    copied = copies(runs, used[-1].gpu)
-    gbps = {id(row): run.ceilings["copy_gbps"] for run in used for row in run.sections["grid"]}  # of the row's own run
-    for path in dict.fromkeys(one["path"] for one in rows):
-        here = [one for one in rows if one["path"] == path]
-        ratios = sorted(one["speedup_vs_peer"] for one in here if one.get("speedup_vs_peer"))
-        timed = [one for one in here if one.get("time_us")]
-        bounds = sorted(max(one["copy_bound_us"], one.get("fma_bound_us") or 0) / one["time_us"] for one in timed)
-        # Where the FMA rate allows 85 % of the copy bandwidth, and a launch lasts long enough to fill the GPU.
-        large = [one for one in timed if one["copy_bound_us"] >= GRID_LARGE_US]
-        large = [one for one in large if 0.85 * (one.get("fma_bound_us") or 0) <= one["copy_bound_us"]]
-        reached = sum(one["copy_bound_us"] / one["time_us"] >= 0.85 for one in large)
-        won = sum(ratio >= 1 for ratio in ratios)
-        cells = [path, str(len(here)), str(won), str(len(ratios) - won), str(len(here) - len(ratios))]
-        cells += [_times(ratios[i]) if ratios else "" for i in (0, len(ratios) // 2, -1)]
-        cells += [_percent(bounds[len(bounds) // 2] if bounds else None), f"{reached} of {len(large)}"]
-        copies_us = [copied and copy_us(round(one["copy_bound_us"] * gbps[id(one)] * 1e3), copied) for one in large]
-        there = [least / one["time_us"] >= 0.85 for one, least in zip(large, copies_us, strict=True) if least]
-        lines.append(_line([*cells, f"{sum(there)} of {len(there)}" if there else ""]))
-    notes = _grid_notes(rows, used)
-    lines += ["", *notes, *([""] if notes else [])]
-    lines += [
-        f"large: {GRID_LARGE_US:g} µs or more at the copy bandwidth. Of a copy as large: at 85 % of "
-        "a copy of as many bytes, which begins and ends as they do. Every shape, the losses too: "
-        f"`python -m dwlab records --grid`. Measured on {_wheres(used)}.",
-        "",
-    ]
-    return Markdown("\n".join(lines))
-
-
-GRID_LARGE_US = 20.0
-"""From this time at copy bandwidth on, a launch of the grid counts as large: its start and end are a small part."""
-
-
-def _result(one: Mapping[str, Any]) -> str:
-    ratio = one.get("speedup_vs_peer")
-    return "" if ratio is None else "won" if ratio >= 1 else "LOST"
-
-
-def sanitizer_table(runs: Sequence[Record] | None = None) -> Markdown:
-    """What compute-sanitizer said of each stage in the newest run of it: a column a tool."""
-    run = _newest("sanitizer", runs)
-    if run is None:
-        return Markdown(f"No run of compute-sanitizer is recorded. {_HOW['sanitizer']}\n")
-    rows = run.sections["sanitizer"]
-    tools = list(dict.fromkeys(one["tool"] for one in rows))
-    lines = [_line(["stage", *tools]), _line(["---"] * (1 + len(tools)))]
-    for stage in dict.fromkeys(one["stage"] for one in rows):
-        said = {one["tool"]: one for one in rows if one["stage"] == stage}
-        cells = [
-            "" if tool not in said else "clean" if said[tool]["clean"] else said[tool].get("message") or "errors"
-            for tool in tools
-        ]
-        lines.append(_line([stage, *cells]))
-    versions = ", ".join(dict.fromkeys(one["version"] for one in rows if one.get("version")))
-    lines += ["", *(f"{note}  " for note in run.notes), *([""] if run.notes else [])]
-    lines += [f"{versions + '. ' if versions else ''}Run on {run.where()}.", ""]
-    return Markdown("\n".join(lines))
-
-
-def reduction_error_table(runs: Sequence[Record] | None = None) -> Markdown:
-    """The error of long sums against float64 in the newest run of it, a row a number of terms and stage."""
-    run = _newest("reduction_error", runs)
-    if run is None:
-        return Markdown(f"No errors of long sums are recorded. {_HOW['reduction_error']}\n")
-    head = ["terms", "stage", "greatest error / sum of magnitudes", "of what is allowed", "‖error‖ / ‖dw‖"]
-    head.append("same bits each run")
-    lines = [_line(head), _line(["---:", "---", "---:", "---:", "---:", "---"])]
-    for one in run.sections["reduction_error"]:
-        same = "yes" if one["repeatable"] else "no"
-        cells = [
-            f"{one['terms']:,}",
-            f"{one['path']}/{one['stage']}",
-            f"{one['error']:.1e}",
-            _percent(one["error"] / one["allowed"]),
-        ]
-        lines.append(_line([*cells, f"{one['norm_error']:.1e}", f"{same} ({one['runs']} runs)"]))
-    lines += ["", f"Against float64. Measured on {run.where()}.", ""]
-    return Markdown("\n".join(lines))
-
-
-def copies(runs: Sequence[Record] | None = None, gpu: str | None = None) -> Record | None:
-    """The newest run that timed copies of several sizes, on a GPU if one is named.
-
-    The copy bandwidth is that of hundreds of MB. A launch that moves less begins and ends all the same, some
-    microseconds in which memory waits, whatever the kernel; a copy of as many bytes says how many.
-    """
-    runs = load_runs() if runs is None else list(runs)
-    return next((run for run in reversed(runs) if run.sections.get("copies") and gpu in (None, run.gpu)), None)
-
-
-def copy_us(nbytes: int, run: Record) -> float | None:
-    """µs of a copy of so many bytes, read and written together, by a run's copies; None if all of them are larger.
-
-    Linear between two sizes; above the largest at its bandwidth.
-    """
-    rows = sorted((row["bytes"], row["time_us"]) for row in run.sections["copies"])
-    for (less, below), (more, above) in itertools.pairwise(rows):
-        if less <= nbytes <= more:
-            return below + (nbytes - less) / (more - less) * (above - below)
-    return nbytes / rows[-1][0] * rows[-1][1] if nbytes >= rows[-1][0] else None
-
-
-def copies_table(runs: Sequence[Record] | None = None) -> Markdown:
-    """Sizes, times and bandwidths of the newest run that timed copies of several sizes."""
-    run = copies(runs)
-    if run is None:
-        return Markdown(f"No copies of several sizes are recorded. {_HOW['copies']}\n")
-    rows = sorted(run.sections["copies"], key=lambda row: row["bytes"])
-    lines = [_line(["MB", "time (µs)", "p10 to p90 (µs)", "GB/s", "of the largest's", "way"])]
-    lines.append(_line(["---:"] * 5 + ["---"]))
-    for row in rows:
-        cells = [f"{row['bytes'] / 1e6:,.1f}", _round(row["time_us"])]
-        cells += [f"{_round(row['p10_us'])} to {_round(row['p90_us'])}", f"{row['gbps']:,.0f}"]
-        cells += [_percent(row["gbps"] / rows[-1]["gbps"]), row["way"]]
-        lines.append(_line(cells))
-    lines += ["", "Read and written together, out of the L2 as far as that can be; the fastest of three ways.  "]
-    return Markdown("\n".join([*lines, f"Measured on {run.where()}.", ""]))
-
-
-def comparisons_table(runs: Sequence[Record] | None = None) -> Markdown:
-    """How the interpreter's results compared with a GPU's in the newest run that compared them."""
-    run = _newest("comparisons", runs)
-    if run is None:
-        return Markdown(f"No comparison with a GPU is recorded. {_HOW['comparisons']}\n")
-    lines = [_line(["comparison", "passed", "failed", "skipped"]), _line(["---", "---:", "---:", "---:"])]
-    for one in run.sections["comparisons"]:
-        lines.append(_line([one["name"], *(f"{one[key]:,}" for key in ("passed", "failed", "skipped"))]))
-    return Markdown("\n".join([*lines, "", f"Run on {run.where()}.", ""]))
-
-
-TRIES = ("copy", "read", "gap or swizzle", "order of outputs", "blocks of weight_grad", "blocks of backward",
-         "outputs a lane", "strips of weight_grad", "strips of backward")  # fmt: skip
-"""The groups of benchmarks/roof_tries.py."""
-
-
-def tries_table(runs: Sequence[Record] | None = None, group: str | None = None) -> Markdown:
-    """What was tried on the way to the roof in the newest run of it: every group, or one.
-
-    of the fastest: the least time of the group, over the time. Raises RecordError for a group that there is not.
-    """
-    run = _newest("tries", runs)
-    if run is None:
-        return Markdown(f"No tries are recorded. {_HOW['tries']}\n")
-    groups: dict[str, list[Mapping[str, Any]]] = {}
-    for one in run.sections["tries"]:
-        groups.setdefault(one["group"], []).append(one)
-    if group is not None and group not in (*TRIES, *groups):
-        raise RecordError(f"no group of tries is called {group!r}: there are {', '.join(TRIES)}")
-    if group is not None and group not in groups:
-        return Markdown(f"The newest tries have none of {group!r}. {_HOW['tries']}\n")
-    chosen = groups if group is None else {group: groups[group]}
-    head = ["try", "how", "time (µs)", "10 % to 90 %", "GB/s", "of the fastest", "registers"]
-    if group is None:
-        head.insert(0, "group")
-    lines = [_line(head), _line(["---"] * (len(head) - 5) + ["---:"] * 5)]
-    for name, rows in chosen.items():
-        least = min((one["time_us"] for one in rows if one.get("time_us")), default=None)
-        for one in rows:
-            time_us, p10, p90 = (one.get(key) for key in ("time_us", "p10_us", "p90_us"))
-            cells = [] if group is not None else [name]
-            cells += [one["name"], one.get("note") or "", _round(time_us) if time_us else one.get("failure") or ""]
-            cells.append(f"{_round(p10)} to {_round(p90)}" if p10 and p90 else "")
-            cells += [_round(one.get("gbps")), _percent(least / time_us if least and time_us else None)]
-            lines.append(_line([*cells, "" if one.get("registers") is None else str(one["registers"])]))
-    notes = [note for note in run.notes if "tries" in note]
-    lines += ["", *(f"{note}  " for note in notes), *([""] if notes else [])]
-    lines += [
-        "GB/s: of the bytes that must be moved. Single experiments, each result checked, of a few hundredths of a "
-        f"second each: differences within the spread mean nothing. Measured on {run.where()}.",
-        "",
-    ]
-    return Markdown("\n".join(lines))
-
-
-_HOW = {
-    "tries": "On a GPU: `python benchmarks/roof_tries.py`.",
-    "grid": "On a GPU: `python benchmarks/shape_grid.py`.",
-    "layers": "On a GPU: `python benchmarks/record_layers.py`.",
-    "layer_counters": "On a GPU with Nsight Compute: `python benchmarks/ncu_layers.py`.",
-    "networks": "On a GPU: `python benchmarks/record_networks.py`.",
-    "sanitizer": "On a GPU: `python benchmarks/sanitize.py`.",
-    "reduction_error": "On a GPU: `python benchmarks/reduction_error.py`.",
-    "comparisons": "On a GPU: `python benchmarks/record_run.py`.",
-    "copies": "On a GPU: `python benchmarks/copy_sizes.py`.",
-}
-
-
-def _percent(fraction: float | None) -> str:
-    return "" if fraction is None else f"{100 * fraction:.1f} %"
-
-
-def _line(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(cells) + " |"
-
-
-def _round(value: float | None) -> str:
-    """Four significant digits at least, thousands separated: 8,884 and 193.7 and 2.514."""
-    if value is None:
-        return ""
-    digits = max(0, 3 - math.floor(math.log10(abs(value)))) if value else 0
-    return f"{value:,.{digits}f}"
-
-
-def _times(value: float | None, slower: bool = False) -> str:
-    if value is None:
-        return ""
-    return f"{value:,.2f}" + (" (slower)" if slower and value < 1 else "")
-
-
-# ---------------------------------------------------------------------------------------------------------- command
-
-
-def main(args: argparse.Namespace) -> int:
-    """``python -m dwlab records [--json] [--grid]``: a row a measurement, or a row a shape of the newest grid.
-
-    Exit status 1 if a file could not be read.
-    """
-    errors: list[RecordError] = []
-    if getattr(args, "grid", False):
-        return _print_grid(args, errors)
-    try:
-        rows = load_all(getattr(args, "folder", None), errors.append)
-    except RecordError as error:
-        rows, errors = [], [error]
-    if getattr(args, "json", False):
-        print(json.dumps([row.to_dict() for row in rows], indent=1, ensure_ascii=False))
-    elif not rows:
-        print("Nothing is recorded yet. On a GPU: python -m dwlab study --record FILE")
-    else:
-        print(_rows_text(rows))
-    for error in errors:
-        print(f"dwlab: {error}", file=sys.stderr)
-    return 1 if errors else 0
-
-
-def _print_grid(args: argparse.Namespace, errors: list[RecordError]) -> int:
-    try:
-        runs = load_runs(getattr(args, "folder", None), errors.append)
-    except RecordError as error:
-        runs, errors = [], [error]
-    if getattr(args, "json", False):
-        print(json.dumps(grid_rows(runs)[0], indent=1, ensure_ascii=False))
-    else:
-        print(grid_table(runs))
-    for error in errors:
-        print(f"dwlab: {error}", file=sys.stderr)
-    return 1 if errors else 0
-
-
-def _rows_text(rows: Sequence[Measurement]) -> str:
-    head = ["gpu", "date", "stage", "problem", "dtype", "time µs", "eff. GB/s", "of copy", "× naive", "× peer", "peer"]
-    body = [
-        [
-            row.gpu,
-            row.date[:10],
-            row.id,
-            shape_text(row.problem),
-            row.dtype,
-            _round(row.time_us),
-            _round(row.effective_gbps),
-            f"{100 * row.fraction_of_copy:.1f} %",
-            _times(row.speedup_vs_naive),
-            _times(row.speedup_vs_peer),
-            row.peer or "",
-        ]
-        for row in rows
-    ]
-    return columns(head, body, left={0, 1, 2, 3, 4, 10})
-
-
-def columns(head: Sequence[str], body: Sequence[Sequence[str]], left: Iterable[int] = (0,)) -> str:
-    """Rows of text in aligned columns; the columns in ``left`` are aligned left, the others right."""
-    left = set(left)
-    widths = [max(len(row[i]) for row in [head, *body]) for i in range(len(head))]
-    lines = []
-    for row in [head, ["-" * width for width in widths], *body]:
-        cells = [c.ljust(w) if i in left else c.rjust(w) for i, (c, w) in enumerate(zip(row, widths, strict=True))]
-        lines.append("  ".join(cells).rstrip())
-    return "\n".join(lines)

@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from dwlab import records
-from dwlab.records import Markdown, RecordError
+from dwlab.records import RecordError, tabular, writing
+from dwlab.records.tabular import Markdown
 
 FOLDER = records.FOLDER / "training"
 KIND = "epoch"
@@ -118,12 +119,12 @@ def write(
         "ways": [vars(one) | {"losses": list(one.losses), "kernels": dict(one.kernels)} for one in ways],
     }
     try:
-        text = json.dumps(records._scrubbed(content), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+        text = json.dumps(writing.scrubbed(content), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
     except (TypeError, ValueError) as error:
         raise RecordError(f"the epoch cannot be written as JSON: {error}. Nothing was written") from error
     path = Path(path)
-    target = path / f"{records.file_name(environment).removesuffix('.json')}-epoch.json" if path.is_dir() else path
-    records.check_writable(target)
+    target = path / f"{writing.file_name(environment).removesuffix('.json')}-epoch.json" if path.is_dir() else path
+    writing.check_writable(target)
     handle, temporary = tempfile.mkstemp(prefix=".record-", suffix=".tmp", dir=target.parent)
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as stream:
@@ -132,7 +133,7 @@ def write(
             os.fsync(stream.fileno())
         os.chmod(temporary, 0o644)
         read(temporary)
-        records._give_name(temporary, target)
+        writing.give_name(temporary, target)
     except FileExistsError:
         raise RecordError(f"{target.name} exists, and a record is never overwritten: name a new file") from None
     except OSError as error:
@@ -201,16 +202,16 @@ def table(runs: Sequence[EpochRun] | None = None) -> Markdown:
     run, naive = runs[-1], runs[-1].naive
     head = ["convolution", "epoch (s)", "step (ms)", "in a graph (ms)", "convolution (ms)", "its share", "× naive"]
     head += ["Amdahl's × naive", "loss curve differs by"]
-    lines = [records._line(head), records._line(["---"] + ["---:"] * (len(head) - 1))]
+    lines = [tabular.line(head), tabular.line(["---"] + ["---:"] * (len(head) - 1))]
     for one in sorted(run.ways, key=lambda one: -one.epoch_s):
-        cells = [label(one), *(records._round(x) for x in (one.epoch_s, one.step_ms, one.graph_ms))]
-        cells += [records._round(one.convolution_ms), f"{100 * one.share:.0f} %"]
+        cells = [label(one), *(tabular.rounded(x) for x in (one.epoch_s, one.step_ms, one.graph_ms))]
+        cells += [tabular.rounded(one.convolution_ms), f"{100 * one.share:.0f} %"]
         if naive:
             cells += [f"{naive.epoch_s / one.epoch_s:.2f}", f"{naive.step_ms / one.predicted_ms(naive):.2f}"]
             cells.append("" if one is naive else f"{one.loss_difference(naive):.1e}")
         else:
             cells += ["", "", ""]
-        lines.append(records._line(cells))
+        lines.append(tabular.line(cells))
     made = run.experiment
     lines += ["", *(f"{way} was not measured: {why}." for way, why in run.failed.items())]
     lines += [

@@ -189,6 +189,7 @@ else:
 
 # %% tags=["nbval-ignore-output"]
 from dwlab import records
+from dwlab.records import tabular
 
 KINDS = ("load requests", "load sectors", "store requests", "store sectors", "atomic requests", "atomic sectors")
 
@@ -460,7 +461,7 @@ for number, (one, made, us) in enumerate(rows, 1):
     lines.append(f"{line}{made.total_us:11,.0f} {error}  {made.bound}")
 numbers = {one.id: number for number, (one, *_) in enumerate(rows, 1)}
 both = timemodel.Comparison(tuple(timemodel.Row(one.id, PAPER, gpu.name, us, made) for one, made, us in rows if us))
-records.Columns("\n".join([*lines, both.summary(), *left_out]))
+tabular.Columns("\n".join([*lines, both.summary(), *left_out]))
 
 # %% tags=["nbval-ignore-output"]
 from IPython.display import display

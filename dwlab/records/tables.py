@@ -1,0 +1,398 @@
+"""Records as Markdown tables, each with device, versions and date: of a newest run, or of each key its newest row."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from dwlab.records import (
+    Measurement,
+    Record,
+    RecordError,
+    copies,
+    copy_us,
+    describe_problem,
+    grid_rows,
+    load_runs,
+    shape_text,
+)
+from dwlab.records.tabular import Markdown, line, percent, result, rounded, times
+
+
+def table(
+    op: str = "depthwise1d",
+    path: str = "forward",
+    problem: Any = None,
+    *,
+    gpu: str | None = None,
+    dtype: str | None = None,
+    runs: Sequence[Record] | None = None,
+) -> Markdown:
+    """The newest recorded run of one op and path on one problem, a row a stage, with device, versions and date.
+
+    problem: None for the run's main problem. dtype: the rows' storage type; if None the problem's, and float32 where
+    that is only its sizes. A stage that loses to its peer is marked slower. Where nothing is recorded, a sentence says
+    so.
+    """
+    dtype = getattr(problem, "dtype", "float32") if dtype is None else dtype
+    for run in reversed(load_runs() if runs is None else list(runs)):
+        rows = [row for row in run.measurements if (row.op, row.path, row.dtype) == (op, path, dtype)]
+        if not rows or (gpu is not None and run.gpu != gpu):
+            continue
+        wanted = dict(rows[0].problem) if problem is None else describe_problem(problem)
+        rows = [row for row in rows if dict(row.problem) == wanted]
+        if rows:
+            return Markdown(_run_table(run, sorted(rows, key=lambda row: (row.order or 0, row.stage))))
+    shape = f" at {shape_text(problem)}" if problem is not None else ""
+    return Markdown(f"Nothing is recorded for {op}/{path}{shape}. On a GPU: `python -m dwlab study --record FILE`.\n")
+
+
+def _run_table(run: Record, rows: Sequence[Measurement]) -> str:
+    peer = next((row.peer for row in rows if row.peer), None)
+    copy = rounded(run.ceilings["copy_gbps"])
+    head = ["stage", "time (µs)", "p10 to p90 (µs)", "effective GB/s", "of copy", "× naive"]
+    if peer:
+        head.append("× peer")
+    lines = [line(head), line(["---"] + ["---:"] * (len(head) - 1))]
+    for row in rows:
+        cells = [
+            row.stage,
+            rounded(row.time_us),
+            f"{rounded(row.p10_us)} to {rounded(row.p90_us)}",
+            rounded(row.effective_gbps),
+            f"{100 * row.fraction_of_copy:.1f} %",
+            times(row.speedup_vs_naive),
+        ]
+        if peer:
+            cells.append(times(row.speedup_vs_peer, slower=True))
+        lines.append(line(cells))
+    if peer:
+        time_us = next(row.peer_time_us for row in rows if row.peer)
+        lines.append(line([f"peer: {peer}", rounded(time_us)] + [""] * (len(head) - 2)))
+    first = rows[0]
+    lines += [
+        "",
+        f"{shape_text(first.problem)}, {first.dtype}. Effective GB/s counts the {first.compulsory_bytes / 1e6:,.1f} MB "
+        f"that must move at least; a device copy in the same run moved {copy} GB/s.",
+        f"Measured on {run.where()}.",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def shapes_table(
+    op: str = "depthwise1d",
+    path: str = "forward",
+    *,
+    gpu: str | None = None,
+    dtype: str = "float32",
+    runs: Sequence[Record] | None = None,
+) -> Markdown:
+    """The newest recorded run of one op and path with rows of one storage type, a row a stage and problem."""
+    for run in reversed(load_runs() if runs is None else list(runs)):
+        rows = [row for row in run.measurements if (row.op, row.path, row.dtype) == (op, path, dtype)]
+        if not rows or (gpu is not None and run.gpu != gpu):
+            continue
+        lines = [
+            line(["problem", "stage", "time (µs)", "effective GB/s", "of copy", "× naive", "× peer"]),
+            line(["---", "---", "---:", "---:", "---:", "---:", "---:"]),
+        ]
+        for row in rows:
+            cells = [shape_text(row.problem), row.stage, rounded(row.time_us), rounded(row.effective_gbps)]
+            cells += [f"{100 * row.fraction_of_copy:.1f} %", times(row.speedup_vs_naive)]
+            lines.append(line([*cells, times(row.speedup_vs_peer, slower=True)]))
+        peers = sorted({row.peer for row in rows if row.peer})
+        if peers:
+            lines += ["", f"Peer: the fastest of {', '.join(peers)}, for each problem."]
+        lines += ["", f"{rows[0].dtype}. Measured on {run.where()}.", ""]
+        return Markdown("\n".join(lines))
+    return Markdown(f"Nothing is recorded for {op}/{path}. On a GPU: `python -m dwlab study --record FILE`.\n")
+
+
+def ceilings_table(runs: Sequence[Record] | None = None) -> Markdown:
+    """The newest measured ceilings of each recorded GPU."""
+    newest = {run.gpu: run for run in (load_runs() if runs is None else runs) if run.ceilings}
+    if not newest:
+        return Markdown("Nothing is recorded. On a GPU: `python -m dwlab study --record FILE`.\n")
+    lines = [
+        line(["GPU", "copy (GB/s)", "L2 read (GB/s)", "FP32 FMA (TFLOP/s)", "plain launch (µs)", "measured with"]),
+        line(["---", "---:", "---:", "---:", "---:", "---"]),
+    ]
+    for gpu, run in sorted(newest.items()):
+        values = [run.ceilings.get(key) for key in ("copy_gbps", "l2_gbps", "fma_tflops", "launch_us")]
+        cells = ["" if value is None else rounded(value) for value in values]
+        lines.append(line([gpu, *cells, run.where().removeprefix(gpu).lstrip(", ")]))
+    return Markdown("\n".join(lines) + "\n")
+
+
+def traffic_table(
+    op: str = "depthwise1d",
+    path: str = "forward",
+    *,
+    gpu: str | None = None,
+    dtype: str = "float32",
+    runs: Sequence[Record] | None = None,
+) -> Markdown:
+    """Predicted traffic beside the hardware's counters, of the newest run that has them; a row a stage and problem.
+
+    dtype: the rows' storage type.
+    """
+    for run in reversed(load_runs() if runs is None else list(runs)):
+        rows = [one for one in run.counters if (one["op"], one["path"], one["dtype"]) == (op, path, dtype)]
+        if not rows or (gpu is not None and run.gpu != gpu):
+            continue
+        kinds = ["load", "store"] + ["atomic"] * any(one["predicted"].get("atomic_sectors") for one in rows)
+        head = ["problem", "stage"]
+        head += [cell for kind in kinds for cell in (f"{kind} sectors, formula", "hardware")]
+        head += ["sectors/request, hardware", "L2 read (MB)", "L2 written (MB)", "DRAM read (MB)", "DRAM written (MB)"]
+        head.append("shared bank conflicts")
+        lines = [line(head), line(["---", "---"] + ["---:"] * (len(head) - 2))]
+        for one in rows:
+            cells = [shape_text(one["problem"]), one["stage"]]
+            for kind in kinds:
+                key = f"{kind}_sectors"
+                cells += [f"{one['predicted'].get(key) or 0:,}", _counted_text(one.get(key))]
+            requests = sum(one.get(f"{kind}_requests") or 0 for kind in kinds)
+            sectors = sum(one.get(f"{kind}_sectors") or 0 for kind in kinds)
+            cells.append(f"{sectors / requests:.2f}" if requests else "")
+            cells += [_counted_text(one.get(key), 32) for key in ("l2_read_sectors", "l2_write_sectors")]
+            cells += [_counted_text(one.get(key), 1) for key in ("dram_read_bytes", "dram_write_bytes")]
+            lines.append(line([*cells, _counted_text(one["shared_bank_conflicts"])]))
+        stored = "" if dtype == "float32" else f"{dtype}. "
+        lines += ["", f"{stored}Counted by Nsight Compute, one launch each. Measured on {run.where()}.", ""]
+        return Markdown("\n".join(lines))
+    return Markdown(
+        f"No hardware counters are recorded for {op}/{path}. "
+        "On a GPU with Nsight Compute: `python -m dwlab study --record FILE`.\n"
+    )
+
+
+def _counted_text(value: int | None, nbytes: int = 0) -> str:
+    """A count, or with the bytes of each the MB of them; "" for what was not counted."""
+    if value is None:
+        return ""
+    return f"{nbytes * value / 1e6:,.1f}" if nbytes else f"{value:,}"
+
+
+def _newest(section: str, runs: Sequence[Record] | None) -> Record | None:
+    """The newest run that has rows of a section."""
+    return next(
+        (run for run in reversed(load_runs() if runs is None else list(runs)) if run.sections.get(section)), None
+    )
+
+
+def _grid_notes(rows: Sequence[Mapping[str, Any]], used: Sequence[Record]) -> list[str]:
+    """What is said below a table of the grid: notes of a run alone, or how many shapes came together."""
+    if len(used) == 1:
+        return [f"{note}  " for note in used[0].notes]
+    shapes = {tuple(one["problem"].values()) for one in rows}
+    return [f"{len(shapes)} shapes, from {len(used)} runs, of each shape the newest.  "]
+
+
+def _wheres(used: Sequence[Record]) -> str:
+    return "; ".join(dict.fromkeys(run.where() for run in used))
+
+
+def grid_table(runs: Sequence[Record] | None = None) -> Markdown:
+    """Every path of every shape of the grid: the chosen stage beside PyTorch's best, the losses too."""
+    rows, used = grid_rows(runs)
+    if not used:
+        return Markdown(f"No grid of shapes is recorded. {_HOW['grid']}\n")
+    head = [
+        "path",
+        "problem",
+        "stage",
+        "time (µs)",
+        "of copy",
+        "of FMA rate",
+        "of bound",
+        "peer",
+        "peer (µs)",
+        "× peer",
+    ]
+    lines = [line(head + [""]), line(["---"] * 3 + ["---:"] * 4 + ["---"] + ["---:"] * 2 + ["---"])]
+    for one in rows:
+        time_us, fma = one.get("time_us"), one.get("fma_bound_us")
+        bound = max(one["copy_bound_us"], fma or 0)
+        cells = [one["path"], shape_text(one["problem"]), one["stage"], rounded(time_us)]
+        cells += [
+            percent(limit / time_us if time_us and limit else None) for limit in (one["copy_bound_us"], fma, bound)
+        ]
+        cells += [one.get("peer") or "", rounded(one.get("peer_time_us")), times(one.get("speedup_vs_peer"))]
+        lines.append(line([*cells, one.get("failure") or result(one)]))
+    notes = _grid_notes(rows, used)
+    lines += ["", *notes, *([""] if notes else [])]
+    lines += [
+        "of copy: compulsory bytes at the measured copy bandwidth, over the time. of FMA rate: taps inside the signal "
+        f"at the measured rate, over the time. of bound: the larger of the two. Measured on {_wheres(used)}.",
+        "",
+    ]
+    return Markdown("\n".join(lines))
+
+
+def grid_summary(runs: Sequence[Record] | None = None) -> Markdown:
+    """The grid, a row a path: shapes won and lost, and the fractions reached where the launch is large."""
+    rows, used = grid_rows(runs)
+    if not used:
+        return Markdown(f"No grid of shapes is recorded. {_HOW['grid']}\n")
+    head = ["path", "shapes", "faster than the peer", "slower", "no peer or no time", "× peer, least", "median", "most"]
+    head += ["of bound, median", "large launches at 85 % of copy", "of a copy as large"]
+    lines = [line(head), line(["---"] + ["---:"] * (len(head) - 1))]
+    copied = copies(runs, used[-1].gpu)
+    gbps = {id(row): run.ceilings["copy_gbps"] for run in used for row in run.sections["grid"]}  # of the row's own run
+    for path in dict.fromkeys(one["path"] for one in rows):
+        here = [one for one in rows if one["path"] == path]
+        ratios = sorted(one["speedup_vs_peer"] for one in here if one.get("speedup_vs_peer"))
+        timed = [one for one in here if one.get("time_us")]
+        bounds = sorted(max(one["copy_bound_us"], one.get("fma_bound_us") or 0) / one["time_us"] for one in timed)
+        # Where the FMA rate allows 85 % of the copy bandwidth, and a launch lasts long enough to fill the GPU.
+        large = [one for one in timed if one["copy_bound_us"] >= GRID_LARGE_US]
+        large = [one for one in large if 0.85 * (one.get("fma_bound_us") or 0) <= one["copy_bound_us"]]
+        reached = sum(one["copy_bound_us"] / one["time_us"] >= 0.85 for one in large)
+        won = sum(ratio >= 1 for ratio in ratios)
+        cells = [path, str(len(here)), str(won), str(len(ratios) - won), str(len(here) - len(ratios))]
+        cells += [times(ratios[i]) if ratios else "" for i in (0, len(ratios) // 2, -1)]
+        cells += [percent(bounds[len(bounds) // 2] if bounds else None), f"{reached} of {len(large)}"]
+        copies_us = [copied and copy_us(round(one["copy_bound_us"] * gbps[id(one)] * 1e3), copied) for one in large]
+        there = [least / one["time_us"] >= 0.85 for one, least in zip(large, copies_us, strict=True) if least]
+        lines.append(line([*cells, f"{sum(there)} of {len(there)}" if there else ""]))
+    notes = _grid_notes(rows, used)
+    lines += ["", *notes, *([""] if notes else [])]
+    lines += [
+        f"large: {GRID_LARGE_US:g} µs or more at the copy bandwidth. Of a copy as large: at 85 % of "
+        "a copy of as many bytes, which begins and ends as they do. Every shape, the losses too: "
+        f"`python -m dwlab records --grid`. Measured on {_wheres(used)}.",
+        "",
+    ]
+    return Markdown("\n".join(lines))
+
+
+GRID_LARGE_US = 20.0
+"""From this time at copy bandwidth on, a launch of the grid counts as large: its start and end are a small part."""
+
+
+def sanitizer_table(runs: Sequence[Record] | None = None) -> Markdown:
+    """What compute-sanitizer said of each stage in the newest run of it: a column a tool."""
+    run = _newest("sanitizer", runs)
+    if run is None:
+        return Markdown(f"No run of compute-sanitizer is recorded. {_HOW['sanitizer']}\n")
+    rows = run.sections["sanitizer"]
+    tools = list(dict.fromkeys(one["tool"] for one in rows))
+    lines = [line(["stage", *tools]), line(["---"] * (1 + len(tools)))]
+    for stage in dict.fromkeys(one["stage"] for one in rows):
+        said = {one["tool"]: one for one in rows if one["stage"] == stage}
+        cells = [
+            "" if tool not in said else "clean" if said[tool]["clean"] else said[tool].get("message") or "errors"
+            for tool in tools
+        ]
+        lines.append(line([stage, *cells]))
+    versions = ", ".join(dict.fromkeys(one["version"] for one in rows if one.get("version")))
+    lines += ["", *(f"{note}  " for note in run.notes), *([""] if run.notes else [])]
+    lines += [f"{versions + '. ' if versions else ''}Run on {run.where()}.", ""]
+    return Markdown("\n".join(lines))
+
+
+def reduction_error_table(runs: Sequence[Record] | None = None) -> Markdown:
+    """The error of long sums against float64 in the newest run of it, a row a number of terms and stage."""
+    run = _newest("reduction_error", runs)
+    if run is None:
+        return Markdown(f"No errors of long sums are recorded. {_HOW['reduction_error']}\n")
+    head = ["terms", "stage", "greatest error / sum of magnitudes", "of what is allowed", "‖error‖ / ‖dw‖"]
+    head.append("same bits each run")
+    lines = [line(head), line(["---:", "---", "---:", "---:", "---:", "---"])]
+    for one in run.sections["reduction_error"]:
+        same = "yes" if one["repeatable"] else "no"
+        cells = [
+            f"{one['terms']:,}",
+            f"{one['path']}/{one['stage']}",
+            f"{one['error']:.1e}",
+            percent(one["error"] / one["allowed"]),
+        ]
+        lines.append(line([*cells, f"{one['norm_error']:.1e}", f"{same} ({one['runs']} runs)"]))
+    lines += ["", f"Against float64. Measured on {run.where()}.", ""]
+    return Markdown("\n".join(lines))
+
+
+def copies_table(runs: Sequence[Record] | None = None) -> Markdown:
+    """Sizes, times and bandwidths of the newest run that timed copies of several sizes."""
+    run = copies(runs)
+    if run is None:
+        return Markdown(f"No copies of several sizes are recorded. {_HOW['copies']}\n")
+    rows = sorted(run.sections["copies"], key=lambda row: row["bytes"])
+    lines = [line(["MB", "time (µs)", "p10 to p90 (µs)", "GB/s", "of the largest's", "way"])]
+    lines.append(line(["---:"] * 5 + ["---"]))
+    for row in rows:
+        cells = [f"{row['bytes'] / 1e6:,.1f}", rounded(row["time_us"])]
+        cells += [f"{rounded(row['p10_us'])} to {rounded(row['p90_us'])}", f"{row['gbps']:,.0f}"]
+        cells += [percent(row["gbps"] / rows[-1]["gbps"]), row["way"]]
+        lines.append(line(cells))
+    lines += ["", "Read and written together, out of the L2 as far as that can be; the fastest of three ways.  "]
+    return Markdown("\n".join([*lines, f"Measured on {run.where()}.", ""]))
+
+
+def comparisons_table(runs: Sequence[Record] | None = None) -> Markdown:
+    """How the interpreter's results compared with a GPU's in the newest run that compared them."""
+    run = _newest("comparisons", runs)
+    if run is None:
+        return Markdown(f"No comparison with a GPU is recorded. {_HOW['comparisons']}\n")
+    lines = [line(["comparison", "passed", "failed", "skipped"]), line(["---", "---:", "---:", "---:"])]
+    for one in run.sections["comparisons"]:
+        lines.append(line([one["name"], *(f"{one[key]:,}" for key in ("passed", "failed", "skipped"))]))
+    return Markdown("\n".join([*lines, "", f"Run on {run.where()}.", ""]))
+
+
+TRIES = ("copy", "read", "gap or swizzle", "order of outputs", "blocks of weight_grad", "blocks of backward",
+         "outputs a lane", "strips of weight_grad", "strips of backward")  # fmt: skip
+"""The groups of benchmarks/roof_tries.py."""
+
+
+def tries_table(runs: Sequence[Record] | None = None, group: str | None = None) -> Markdown:
+    """What was tried on the way to the roof in the newest run of it: every group, or one.
+
+    of the fastest: the least time of the group, over the time. Raises RecordError for a group that there is not.
+    """
+    run = _newest("tries", runs)
+    if run is None:
+        return Markdown(f"No tries are recorded. {_HOW['tries']}\n")
+    groups: dict[str, list[Mapping[str, Any]]] = {}
+    for one in run.sections["tries"]:
+        groups.setdefault(one["group"], []).append(one)
+    if group is not None and group not in (*TRIES, *groups):
+        raise RecordError(f"no group of tries is called {group!r}: there are {', '.join(TRIES)}")
+    if group is not None and group not in groups:
+        return Markdown(f"The newest tries have none of {group!r}. {_HOW['tries']}\n")
+    chosen = groups if group is None else {group: groups[group]}
+    head = ["try", "how", "time (µs)", "10 % to 90 %", "GB/s", "of the fastest", "registers"]
+    if group is None:
+        head.insert(0, "group")
+    lines = [line(head), line(["---"] * (len(head) - 5) + ["---:"] * 5)]
+    for name, rows in chosen.items():
+        least = min((one["time_us"] for one in rows if one.get("time_us")), default=None)
+        for one in rows:
+            time_us, p10, p90 = (one.get(key) for key in ("time_us", "p10_us", "p90_us"))
+            cells = [] if group is not None else [name]
+            cells += [one["name"], one.get("note") or "", rounded(time_us) if time_us else one.get("failure") or ""]
+            cells.append(f"{rounded(p10)} to {rounded(p90)}" if p10 and p90 else "")
+            cells += [rounded(one.get("gbps")), percent(least / time_us if least and time_us else None)]
+            lines.append(line([*cells, "" if one.get("registers") is None else str(one["registers"])]))
+    notes = [note for note in run.notes if "tries" in note]
+    lines += ["", *(f"{note}  " for note in notes), *([""] if notes else [])]
+    lines += [
+        "GB/s: of the bytes that must be moved. Single experiments, each result checked, of a few hundredths of a "
+        f"second each: differences within the spread mean nothing. Measured on {run.where()}.",
+        "",
+    ]
+    return Markdown("\n".join(lines))
+
+
+_HOW = {
+    "tries": "On a GPU: `python benchmarks/roof_tries.py`.",
+    "grid": "On a GPU: `python benchmarks/shape_grid.py`.",
+    "layers": "On a GPU: `python benchmarks/record_layers.py`.",
+    "layer_counters": "On a GPU with Nsight Compute: `python benchmarks/ncu_layers.py`.",
+    "networks": "On a GPU: `python benchmarks/record_networks.py`.",
+    "sanitizer": "On a GPU: `python benchmarks/sanitize.py`.",
+    "reduction_error": "On a GPU: `python benchmarks/reduction_error.py`.",
+    "comparisons": "On a GPU: `python benchmarks/record_run.py`.",
+    "copies": "On a GPU: `python benchmarks/copy_sizes.py`.",
+}
