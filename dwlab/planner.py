@@ -4,7 +4,9 @@
 one with its neighbour, so that the map between the two never reaches global memory. Five things make it up:
 
 **Accesses** (GMA, global memory accesses): what the blocks of a kernel read and write with a given tile, from
-`dwlab.accesses`. Whether such an access ends in the L2 or in device memory is the third thing.
+`dwlab.accesses`. Whether such an access ends in the L2 or in device memory is the third thing. What our own kernels at
+their tiles ask for beyond them, in sectors, `dwlab.asked` foresees; decisions are between kernels yet to be chosen, and
+know only the accesses.
 
 **Limits**, from the GPU in bytes of the layer's dtype: what a block stages in shared memory against what a block may
 have; that and its accumulators against the multiprocessor's L1; multiply-adds that a fused kernel does more than the
