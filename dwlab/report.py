@@ -628,7 +628,7 @@ def _counters_notes(rows: Sequence[Mapping[str, Any]], used: Sequence[Record]) -
     return [
         f"{said}.  ",
         "accesses: the planner's at the tile that the kernel has, each element that a block needs once; none for "
-        "stages that load an operand for each product. planner: its sectors, of the accesses and of what our fused "
+        "stages that load an operand for each product. planner: its sectors, of the accesses and of what our "
         "kernels ask for beyond them (planner.asked). asked for: 32 bytes for each sector that warps load or store. "
         "L2: for each that multiprocessors read or write there, without what it moves between its halves. Of copies "
         "past the registers (cp.async) the hardware counts a sector for each 32 bytes of shared memory that a 128-byte "

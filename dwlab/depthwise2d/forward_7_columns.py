@@ -79,8 +79,9 @@ def choose(layer, images):
     elif layer.P <= SMALL:
         plans = [(4 if layer.dtype == "float32" else 2, 7), (2, 4), (2, 2)]
     else:
-        long = (4, 8, 3) if layer.dtype != "float32" else (4, 6, 4) if layer.P > 2 * SMALL else (4, 4, 6)
-        plans = [(*long, FINER), (2, 4), (2, 2)]
+        wide, large = layer.dtype == "float32", layer.P > 2 * SMALL
+        long = (4, 8, 3) if not wide else (4, 6, 4) if large else (4, 4, 6)
+        plans = [(*long, FINER if wide or large else THREADS), (2, 4), (2, 2)]
     found = [plan_of(layer, *sizes) for sizes in (plans if K <= 3 else plans[-2:])]
     return next((plan for plan in found if images * plan.threads(layer) >= ENOUGH), found[-1])
 

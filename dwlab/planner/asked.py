@@ -1,4 +1,4 @@
-"""What the warps of our fused kernels ask of the memory, in sectors of 32 bytes: the accesses, and what these omit.
+"""What the warps of our kernels ask of the memory, in sectors of 32 bytes: the accesses, and what these omit.
 
 `accesses` counts the elements that a block needs, each once. A kernel that has its tile asks for more, for reasons that
 its plan tells beforehand. `sectors` adds them, array by array, without going through blocks or lanes:
@@ -8,7 +8,9 @@ its plan tells beforehand. `sectors` adds them, array by array, without going th
 - Warps have no array in common but through shared memory: a bias that each reads for its own sums is read by each.
 - Rows of a tile that ends beyond the map are read as far as there is a map (`reach`).
 - fused/pwpw/tensor reads x again for each group of the first layer's filters, as all of x has no room on chip.
-- fused/dwpw/slide has x in registers: what two neighbouring runs need both ask for, and each run for its filters.
+- depthwise2d/wide and fused/dwpw/slide have x in registers: what two neighbouring runs need both ask for, and each run
+  for its filters, but for lanes of a warp that want the same. depthwise2d/shared reads its filters for each output.
+- pointwise/split reads to registers, and a warp that has no chunk of channels left the last words of a row again.
 
 Layers are in NHWC, with channels in whole pieces of 16 bytes, as these kernels want them. tests/test_asked.py holds the
 sectors to those that the interpreter counts, `copied_again` included.
@@ -18,13 +20,22 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from dwlab.depthwise2d import forward_2_shared as depthwise_shared
+from dwlab.depthwise2d import forward_4_wide as depthwise_wide
 from dwlab.fused import dwpw_2_stationary, dwpw_3_tensor, dwpw_4_slide, pwdw_plan, pwpw_plan, sliding
-from dwlab.layers import DepthwiseConv2d, Fused
-from dwlab.planner.accesses import tiles
+from dwlab.layers import DepthwiseConv2d, Fused, Pointwise
+from dwlab.planner.accesses import rows_read, tiles
+from dwlab.pointwise import blocks
+from dwlab.pointwise import forward_2_shared as pointwise_shared
+from dwlab.pointwise import forward_3_registers as pointwise_registers
+from dwlab.pointwise import forward_4_tensor as pointwise_tensor
+from dwlab.pointwise import forward_5_split as pointwise_split
+from dwlab.pointwise import tiles as products
 from dwlab.stages import Stage
 
 SECTOR, LINE, PIECE, WARP = 32, 128, 16, 32
@@ -38,7 +49,8 @@ def sectors(stage: Stage, problem: Any) -> dict[str, float] | None:
     find = _STAGES.get(stage.id)
     if find is None or problem.layout != "NHWC":
         return None
-    if any(layer.C * layer.itemsize % PIECE for layer in (problem.first, problem.second)):
+    layers = (problem.first, problem.second) if isinstance(problem, Fused) else (problem,)
+    if any(layer.C * layer.itemsize % PIECE for layer in layers):
         return None
     return {name: count for name, count in find(problem).items() if name in problem.arrays()}
 
@@ -62,7 +74,7 @@ def spans(row: int, chunk: int) -> float:
 
 
 @functools.cache
-def copied(row: int, step: int, pitch: int) -> float:
+def copied(row: int, step: int, pitch: int, spread: int = 0) -> float:
     """Sectors that the hardware counts of a row of `row` bytes that is copied asynchronously, `step` bytes at a time.
 
     Rows follow each other in memory, and lie `pitch` bytes apart in shared memory. A request are the 32 pieces of 16
@@ -70,12 +82,14 @@ def copied(row: int, step: int, pitch: int) -> float:
     128 bytes go to (simt.trace.count_copies). With n pieces a step, rows of an even number of pieces and an even pitch
     that is n / 2, as many as there are; where either is odd, a sector's two halves go to two places, or two sectors'
     halves to one. Which, depends on where a row begins: the mean of all places.
+    spread: so many rows in shared memory are every fourth in memory, then as many those after them (pointwise.tiles).
     """
     pieces, found = step // PIECE, 0
     item = np.arange(WARP * pieces * 8)  # 256 rows: they begin at every place in a line, and warps at every in a row
     at, k = item // pieces, item % pieces * PIECE
+    line = at // (4 * spread) * 4 * spread + at % spread * 4 + at // spread % 4 if spread else at
     for first in range(0, row, step):
-        source, to = at * row + first + k, at * pitch + k
+        source, to = line * row + first + k, at * pitch + k
         pair = np.where(first + k < row, source // LINE * (1 << 24) + to // SECTOR, -1)
         pair = np.sort(pair.reshape(-1, WARP), axis=1)
         found += int(np.count_nonzero((pair >= 0) & (np.diff(pair, axis=1, prepend=-1) != 0)))
@@ -99,9 +113,101 @@ def _outputs(pair: Fused, chunk: int) -> dict[str, float]:
     return {"y": found, "r": found}
 
 
+def _of_lanes(row: int, words: int, pieces: int, piece: int) -> int:
+    """Sectors of one row that lanes of a block read, `words` bytes of it at a time: `pieces` lanes, lane i the piece of
+    `piece` bytes at i * piece % words. Lanes of a warp that read the same read it together."""
+    item, found = np.arange(tiles(pieces, WARP) * WARP), 0
+    share = np.where(item < pieces, item * piece % words, row)
+    for first in range(0, row, words):
+        at = np.where(first + share < row, (first + share) // SECTOR, -1).reshape(-1, WARP)
+        found += sum(len(set(warp) - {-1}) for warp in at.tolist())
+    return found
+
+
 def _in_one(size: float) -> float:
     """Sectors of so many bytes that are asked for from a sector's beginning on."""
     return -(-size // SECTOR)
+
+
+# ---- single layers
+
+
+def _shared(layer: DepthwiseConv2d) -> dict[str, float]:
+    """A warp has 32 channels of a pixel, and asks for each tap of them."""
+    channels, rows, columns = depthwise_shared.TILES["NHWC"]
+    across = spans(layer.C * layer.itemsize, channels * layer.itemsize)
+    down = reach(layer.H, layer.P, rows, layer.K, layer.stride, layer.padding)
+    outputs = layer.N * layer.P * layer.Q * across
+    x = layer.N * down * reach(layer.W, layer.Q, columns, layer.K, layer.stride, layer.padding) * across
+    return {"x": x, "w": layer.K**2 * outputs, "b": outputs, "r": outputs, "y": outputs}
+
+
+def _wide(layer: DepthwiseConv2d) -> dict[str, float]:
+    groups, mine, T, runs = depthwise_wide.shape(layer)
+    rows, row, words, K, S = depthwise_wide.band(layer), layer.C * layer.itemsize, PIECE * groups, layer.K, layer.stride
+    across = spans(row, words)
+    columns = [run * T * S - layer.padding + j for run in range(runs) for j in range((T - 1) * S + K)]
+    columns = sum(0 <= v < layer.W for v in columns)
+    down = rows_read(layer.H, layer.P, rows, K, S, layer.padding)
+    bands, blocks = layer.N * tiles(layer.P, rows), tiles(runs, mine)
+    lanes = [min(mine, runs - first) * groups for first in range(0, runs, mine)]
+    taps = bands * sum(_of_lanes(row, words, count, PIECE) for count in lanes)
+    return {
+        "x": layer.N * down * columns * across,
+        "w": K**2 * (taps if K <= 3 else bands * blocks * across),  # larger filters come to shared memory
+        "b": taps,
+        "r": layer.N * layer.P * layer.Q * across,
+        "y": layer.N * layer.P * layer.Q * across,
+    }
+
+
+def _simple(layer: Pointwise) -> dict[str, float]:
+    """Tiles of 16 x 16, element by element; a warp has two rows."""
+    size, pixels = pointwise_shared.TILE, layer.N * layer.H * layer.W
+    row, last, chunk = layer.C * layer.itemsize, layer.F * layer.itemsize, size * layer.itemsize
+    y, runs, groups = pixels * spans(last, chunk), tiles(pixels, size), tiles(layer.F, size)
+    return {
+        "x": groups * pixels * spans(row, chunk),
+        "w": runs * layer.F * spans(row, chunk),
+        "b": pixels / 2 * sum(_in_one(min(chunk, last - first)) for first in range(0, last, chunk)),
+        "r": y,
+        "y": y,
+    }
+
+
+def _finished(layer: Pointwise, tile: Any) -> dict[str, float]:
+    """The end of pointwise kernels (blocks.store_tile): that of one row of warps' tiles, times the rows there are."""
+    one = replace(layer, N=1, H=1, W=8 * tile.M, residual=False)  # eight: pixels begin at each place of a sector
+    found, often = blocks.finished(one, tile), layer.N * layer.H * layer.W / (8 * tile.M)
+    y = often * found.store_sectors
+    return {"b": often * found.load_sectors, "r": y, "y": y}
+
+
+def _product(layer: Pointwise, plan: blocks.Plan) -> dict[str, float]:
+    row, chunk = layer.C * layer.itemsize, 4 * plan.chunk
+    return {
+        "x": plan.across * plan.one.M * copied(row, chunk, 4 * plan.a_pitch),
+        "w": plan.down * plan.one.N * copied(row, chunk, 4 * plan.b_pitch, plan.spread),
+        **_finished(layer, plan.tile),
+    }
+
+
+def _split(layer: Pointwise) -> dict[str, float]:
+    M, N, W = pointwise_split.choose(layer.kernel_key, layer.N)
+    row, pixels = layer.C * layer.itemsize, layer.N * layer.H * layer.W
+    batch = pointwise_split.batch(M, N, W, row // 4)
+    chunks = tiles(row, 4 * pointwise_split.CHUNK)
+    asks = sum(tiles(chunks - warp, batch * W) for warp in range(min(W, chunks))) * batch
+    each = spans(row, 4 * pointwise_split.CHUNK) + (asks - chunks)
+
+    def lines(size: int, tile: int) -> int:  # eight at a time; of eight that all lie beyond the end, the last line
+        return size + tiles(size, tile) * tile // 8 - tiles(size, 8)
+
+    return {
+        "x": tiles(layer.F, N) * lines(pixels, M) * each,
+        "w": tiles(pixels, M) * lines(layer.F, N) * each,
+        **_finished(layer, products.fragment()),
+    }
 
 
 # ---- depthwise, then pointwise
@@ -150,12 +256,12 @@ def _tensor(pair: Fused) -> dict[str, float]:
 def _stationary(pair: Fused) -> dict[str, float]:
     plan, one, two = dwpw_2_stationary.choose(pair), pair.first, pair.second
     found = _copied_dwpw(pair, plan, 4 * plan.channels, PIECE * plan.x_pitch(one.stride), PIECE * plan.pitch)
-    blocks = _spatial(one, plan) * tiles(two.F, plan.filters)
+    number = _spatial(one, plan) * tiles(two.F, plan.filters)
     if plan.warps_k == 1:  # lanes have filters lanes_f apart; each warp its own pixels
         bias = plan.warps_p * plan.filters / plan.lanes_f * _in_one(4 * plan.lanes_f)
-        return {**found, "b2": blocks * bias, **_outputs(pair, 4 * plan.lanes_f)}
+        return {**found, "b2": number * bias, **_outputs(pair, 4 * plan.lanes_f)}
     warps = plan.height * plan.width * plan.filters / WARP
-    return {**found, "b2": blocks * warps * _in_one(4 * min(plan.filters, WARP)), **_outputs(pair, 4 * plan.filters)}
+    return {**found, "b2": number * warps * _in_one(4 * min(plan.filters, WARP)), **_outputs(pair, 4 * plan.filters)}
 
 
 def _slide(pair: Fused) -> dict[str, float]:
@@ -168,12 +274,7 @@ def _slide(pair: Fused) -> dict[str, float]:
     columns = [v * one.stride - one.padding + j for v in starts for j in range((plan.run - 1) * one.stride + one.K)]
     across = sum(0 <= v < one.W for v in columns)
     words = 4 * plan.words
-    item = np.arange(tiles(plan.items(one.dtype), WARP) * WARP)
-    share = np.where(item < plan.items(one.dtype), item * 4 * sliding.words(one.dtype) % words, -1)
-    taps = 0  # sectors of a tap of all channels: lanes of a warp that have other runs of the same channels share them
-    for first in range(0, row, words):
-        at = np.where((share >= 0) & (first + share < row), (first + share) // SECTOR, -1).reshape(-1, WARP)
-        taps += sum(len(set(warp) - {-1}) for warp in at.tolist())
+    taps = _of_lanes(row, words, plan.items(one.dtype), 4 * sliding.words(one.dtype))
     often = one.K * sum(sliding.filter_reads(one, plan.height, i) for i in range(one.K))
     rows = [min(plan.filters, two.F - f) for f in range(0, two.F, plan.filters)]  # beyond the last filter: the last
     rows = sum(count if count == plan.filters else count + (plan.filters - count) / 8 for count in rows)
@@ -226,7 +327,13 @@ def _pwpw(pair: Fused) -> dict[str, float]:
     }
 
 
-_STAGES: dict[str, Callable[[Fused], dict[str, float]]] = {
+_STAGES: dict[str, Callable[[Any], dict[str, float]]] = {
+    "depthwise2d/forward/shared": _shared,
+    "depthwise2d/forward/wide": _wide,
+    "pointwise/forward/shared": _simple,
+    "pointwise/forward/registers": lambda one: _product(one, pointwise_registers.choose(one.kernel_key, one.N)),
+    "pointwise/forward/tensor": lambda one: _product(one, pointwise_tensor.choose(one.kernel_key, one.N)),
+    "pointwise/forward/split": _split,
     "fused/dwpw/stationary": _stationary,
     "fused/dwpw/tensor": _tensor,
     "fused/dwpw/slide": _slide,

@@ -3,7 +3,7 @@
 `modules.best` looks for the tile of a kernel that it imagines; our kernels choose tiles for reasons of their own. Held
 against a GPU's counters the model must have the tile that ran: `predicted_bytes` gives its accesses there, in bytes.
 The model means stages that fetch once what a block needs, into shared memory or through the L1 cache. Of others, which
-load an operand for each product, it says nothing. What fused kernels ask for beyond these accesses `asked` says.
+load an operand for each product, it says nothing. What they ask for beyond these accesses `asked` says.
 """
 
 from __future__ import annotations

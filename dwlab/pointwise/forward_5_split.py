@@ -40,7 +40,8 @@ def kernel(layer, images):
 def make(layer, images, M, N, W):
     """The kernel with a tile of M x N and so many warps a block."""
     one = blocks.product(layer, images)
-    BATCH, CHUNKS, DOWN, ACROSS = batch(M, N), -(-one.words // CHUNK), -(-one.M // M), -(-one.N // N)
+    BATCH, CHUNKS = batch(M, N, W, one.words), -(-one.words // CHUNK)
+    DOWN, ACROSS = -(-one.M // M), -(-one.N // N)
     LEFT, RIGHT, SIZE = BATCH * M // 2, BATCH * N // 2, M * N // 32
     SHARED, PARTS = W * M * N, SIZE // 4
     ask_x, ask_w = asks(one, M, N, W, BATCH)
@@ -187,9 +188,9 @@ def products(dtype, M, N, BATCH):
     return in_turn([step(*one) for one in every])
 
 
-def batch(M, N):
-    """Chunks that a warp asks for at a time: as many as some 64 registers hold."""
-    return max(1, 128 // (M + N))
+def batch(M, N, W, words):
+    """Chunks that a warp asks for at a time: as many as some 64 registers hold, and as there are for one of W warps."""
+    return max(1, min(128 // (M + N), -(-words // (CHUNK * W))))
 
 
 @functools.cache
@@ -201,7 +202,7 @@ def choose(layer, images):
         (M, N), W = shape
         count = one.images * -(-one.M // M) * -(-one.N // N)
         waves = -(-count // (MULTIPROCESSORS * (16 // W)))
-        rounds = -(-one.words // (CHUNK * W * batch(M, N)))
+        rounds = -(-one.words // (CHUNK * W * batch(M, N, W, one.words)))
         here = -(-count // MULTIPROCESSORS)  # blocks of a multiprocessor
         moved = here * (M + N) * one.words * 4 / 50
         return waves * rounds * 800 + max(moved, here * M * N * one.C / 500) + W * 20
@@ -217,7 +218,7 @@ def traffic(layer):
 def traffic_of(layer, M, N, W):
     """The traffic with a tile of M x N and so many warps a block."""
     one = blocks.product(layer)
-    count = BATCH = batch(M, N)
+    count = BATCH = batch(M, N, W, one.words)
     chunks, lane = -(-one.words // CHUNK), np.arange(32)
     k, g = np.zeros((0, 32), np.int64), lane // 4
     for warp in range(W):

@@ -5,7 +5,7 @@
 # | --- | --- |
 # | **Time** | about 20 minutes, then the exercises |
 # | **Before** | [21 · Weight gradient](21_weight_gradient.ipynb) |
-# | **Afterwards you can** | say where the roof of a kernel is, and which of two floors it meets · keep a row in registers, with no loop and no index left · move 16 bytes a lane without bank conflicts, by a gap or by a swizzle · end a long sum in registers, blocks and parts, with the same bits each run · fuse two paths to save a pass over memory · tell from a table of tries which ideas lost |
+# | **Afterwards you can** | say where the roof of a kernel is, and which of two floors it meets · keep a row in registers, with no loop and no index left · move 16 bytes a lane without bank conflicts, by a gap or by a swizzle · end a long sum in registers, blocks and parts, with the same bits each run · fuse two paths to save a pass over memory · hold a small launch against a roof of its size · tell from a table of tries which ideas lost |
 
 # %% tags=["nbval-ignore-output"]
 from dwlab import banner
@@ -620,6 +620,41 @@ for length in (96, 128, 256, 512, 1000, 1024, 4096, 16384):
 # The second: the next 32 strips are on their way while these are computed; each warp has two tiles of dy and two of x. The third is
 # the end. A warp's sums are a part of dw, and parts need a second kernel. Where a block for each channel keeps the GPU busy,
 # its warps add up in shared memory, and there is one launch. How many warps share a channel, the tries below compare.
+#
+# ## A small launch has a roof of its own
+#
+# The copy speed is that of a copy of 805 MB. Most launches move less. **What share of it does a copy of 100 MB reach, and one of
+# 10 MB?**
+
+# %%
+predicted_share_of_100_mb, predicted_share_of_10_mb = 1.0, 1.0
+
+# %% tags=["nbval-ignore-output"]
+copied = records.copies(gpu=gpu.name)
+if copied:
+    largest = max(row["gbps"] for row in copied.sections["copies"])
+    for mb, guess in ((100, predicted_share_of_100_mb), (10, predicted_share_of_10_mb)):
+        us = records.copy_us(mb * 10**6, copied)
+        least = mb / largest * 1e3
+        print(f"{mb:4} MB: {us:6.2f} µs, {us - least:.2f} µs more than at the largest copy's speed: ", end="")
+        print(f"{least / us:.0%} of it; you predicted {guess:.0%}")
+    print(f"\n{'backward, B·H·L near 10 million':40}{'time':>12}{'of copy':>9}{'of a copy as large':>20}")
+    for row in sorted(grid, key=lambda row: (row["problem"]["K"], row["problem"]["L"])):
+        size = math.prod(row["problem"][name] for name in "BHL")
+        if row["path"] == "backward" and row["problem"]["L"] == 1024 and 9e6 < size < 11e6 and row.get("time_us"):
+            as_large = records.copy_us(DepthwiseConv1d(**row["problem"]).compulsory_bytes("backward"), copied)
+            print(f"K={row['problem']['K']:<4}{row['stage']:34}{row['time_us']:9,.1f} µs", end="")
+            print(f"{row['copy_bound_us'] / row['time_us']:9.0%}{as_large / row['time_us']:20.0%}")
+else:
+    print("No copies of this GPU are recorded yet. On it: python benchmarks/copy_sizes.py")
+
+# %% tags=["nbval-ignore-output"]
+tables.copies_table()
+
+# %% [markdown]
+# Each size takes its bytes' time and some two microseconds more. The first loads are on their way before the first store can be, and
+# the last stores still are when nothing is left to load; blocks start late or end late. No kernel of one launch is free of that, so
+# a short launch is better held against a copy of as many bytes. What it lacks there is its own.
 #
 # ## What was tried, and what lost
 #
