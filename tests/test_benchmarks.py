@@ -297,6 +297,18 @@ def test_the_sanitizers_table_has_a_column_a_tool(tmp_path):
     assert "| b | clean | Race reported between two writes | clean |" in text and "v1. Run on NVIDIA H200" in text
 
 
+def test_a_stage_that_the_sanitizer_did_not_see_again_keeps_what_was_said(tmp_path):
+    def run(day, stages, clean):
+        rows = [{"tool": "memcheck", "stage": stage, "clean": clean, "version": "v1"} for stage in stages]
+        date = {"date": f"2026-11-{day}T10:11:12+00:00"}
+        return records.read_run(writing.write(tmp_path, [], ENVIRONMENT | date, {}, sections={"sanitizer": rows}))
+
+    old, new = run(21, "ab", False), run(22, "b", True)
+    text = tables.sanitizer_table([old, new])
+    assert "| a | errors |\n| b | clean |" in text and "2026-11-21" in text and "2026-11-22" in text
+    assert "No run of compute-sanitizer" in tables.sanitizer_table([])
+
+
 @on_interpreter
 def test_the_child_runs_stages_and_sees_a_wrong_result(monkeypatch, capsys):
     monkeypatch.setattr(sanitize, "SHAPES", ("2,3,5,9,same",))

@@ -14,6 +14,7 @@ from dwlab.records import (
     describe_problem,
     grid_rows,
     load_runs,
+    newest_rows,
     shape_text,
 )
 from dwlab.records.tabular import Markdown, line, percent, result, rounded, times
@@ -271,12 +272,17 @@ GRID_LARGE_US = 20.0
 """From this time at copy bandwidth on, a launch of the grid counts as large: its start and end are a small part."""
 
 
+def sanitizer_rows(runs: Sequence[Record] | None = None) -> tuple[list[Mapping[str, Any]], list[Record]]:
+    """Of each stage and each of compute-sanitizer's tools the newest row, and the runs that they are from."""
+    rows, used = newest_rows("sanitizer", lambda row: (row["tool"], row["stage"]), runs)
+    return rows, used
+
+
 def sanitizer_table(runs: Sequence[Record] | None = None) -> Markdown:
-    """What compute-sanitizer said of each stage in the newest run of it: a column a tool."""
-    run = _newest("sanitizer", runs)
-    if run is None:
+    """What compute-sanitizer said of each stage when it last ran on it: a column a tool."""
+    rows, used = sanitizer_rows(runs)
+    if not rows:
         return Markdown(f"No run of compute-sanitizer is recorded. {_HOW['sanitizer']}\n")
-    rows = run.sections["sanitizer"]
     tools = list(dict.fromkeys(one["tool"] for one in rows))
     lines = [line(["stage", *tools]), line(["---"] * (1 + len(tools)))]
     for stage in dict.fromkeys(one["stage"] for one in rows):
@@ -287,8 +293,9 @@ def sanitizer_table(runs: Sequence[Record] | None = None) -> Markdown:
         ]
         lines.append(line([stage, *cells]))
     versions = ", ".join(dict.fromkeys(one["version"] for one in rows if one.get("version")))
-    lines += ["", *(f"{note}  " for note in run.notes), *([""] if run.notes else [])]
-    lines += [f"{versions + '. ' if versions else ''}Run on {run.where()}.", ""]
+    notes = dict.fromkeys(note for run in used for note in run.notes)
+    lines += ["", *(f"{note}  " for note in notes), *([""] if notes else [])]
+    lines += [f"{versions + '. ' if versions else ''}Run on {_wheres(used)}.", ""]
     return Markdown("\n".join(lines))
 
 

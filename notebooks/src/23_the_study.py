@@ -585,16 +585,19 @@ print(f"rank correlation {timemodel.spearman(*zip(*pairs)):.3f}; apart by a fact
 # machine. **3. Rounding stays within what the length of a sum allows**, against float64.
 
 # %% tags=["nbval-ignore-output"]
+from dwlab.records import tables
+
+
 def newest(section):
     """The newest run that has rows of a section of the records; None if there is none."""
     return next((run for run in reversed(records.load_runs()) if run.sections.get(section)), None)
 
 
-run = newest("sanitizer")
-if run:
-    print(f"compute-sanitizer, {run.where()}")
-    for tool in dict.fromkeys(row["tool"] for row in run.sections["sanitizer"]):
-        said = [row for row in run.sections["sanitizer"] if row["tool"] == tool]
+rows, used = tables.sanitizer_rows()
+if rows:
+    print(f"compute-sanitizer, {'; '.join(dict.fromkeys(run.where() for run in used))}")
+    for tool in dict.fromkeys(row["tool"] for row in rows):
+        said = [row for row in rows if row["tool"] == tool]
         print(f"  {tool:10} {sum(row['clean'] for row in said)} of {len(said)} stages clean")
         for row in said:
             if not row["clean"]:
