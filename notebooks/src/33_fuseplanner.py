@@ -488,6 +488,37 @@ for kernels in modules.KERNELS:
     print(f"{kernels}: {judged.summary() if judged.rows else missing}\n")
 
 # %% [markdown]
+# ### And its bytes?
+#
+# Accesses count each element that a block needs, once. A kernel asks for sectors of 32 bytes. **At the same tile, how many times
+# the accesses' bytes does it ask for, at most?** Beside both stands what a GPU's counters said, where they are recorded.
+
+# %%
+predicted_asked_over_accesses = 1.0
+
+# %% tags=["nbval-ignore-output"]
+from dwlab import report
+
+counted = [row for row in report.layer_counters(runs)[0] if row.get("planned_asked_bytes") and row["op"] == "fused"]
+print(f"{'MB, 32 images':58}{'accesses':>10}{'foreseen':>10}{'counted':>10}{'over accesses':>15}")
+for row in counted:
+    if row["batch"] == 32 and report.asked_bytes(row):
+        asked = report.asked_bytes(row)
+        sizes_of = row["planned_bytes"], row["planned_asked_bytes"], asked
+        print(f"{row['path'] + '/' + row['stage']:17}{row['layer']:32}{row['dtype']:9}", end="")
+        print("".join(f"{size / 1e6:10.2f}" for size in sizes_of) + f"{asked / row['planned_bytes']:14.2f}×")
+if counted:
+    most = max((report.asked_bytes(row) or 0) / row["planned_bytes"] for row in counted)
+    print(f"at most {most:.2f} times; you predicted {predicted_asked_over_accesses:.2f}")
+else:
+    print("No counters are recorded. On a GPU with Nsight Compute: python benchmarks/ncu_layers.py")
+
+# %% [markdown]
+# Between the first two columns lie whole sectors where a pixel's channels end with half of one, copies that arrive 16 bytes askew,
+# biases that each warp reads for itself, and what neighbouring runs both have in registers. `dwlab.planner.asked` adds them up for
+# our kernels, array by array. Between the second and the third nothing should lie: the kernel asks for what it was said to. What
+# the L2 then delivers is less where the L1 has a sector already. That no column foresees.
+#
 # ## Explain
 #
 # Fewer bytes are not less time. Three things stand between:
