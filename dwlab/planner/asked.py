@@ -37,8 +37,10 @@ from dwlab.pointwise import forward_4_tensor as pointwise_tensor
 from dwlab.pointwise import forward_5_split as pointwise_split
 from dwlab.pointwise import tiles as products
 from dwlab.stages import Stage
+from dwlab.traffic import SECTOR_BYTES as SECTOR
+from dwlab.traffic import WARP
 
-SECTOR, LINE, PIECE, WARP = 32, 128, 16, 32
+LINE, PIECE = 128, 16  # bytes: of a line of the caches, of an asynchronous copy
 
 
 def sectors(stage: Stage, problem: Any) -> dict[str, float] | None:

@@ -43,7 +43,7 @@ def accesses(stage: Stage, problem: Problem) -> Accesses | None:
 
 
 def predicted_bytes(stage: Stage, problem: Problem) -> int | None:
-    """The bytes of these accesses, read and written: what the multiprocessors ask of the L2."""
+    """The bytes of these accesses, read and written: each element that a block needs, once."""
     found = accesses(stage, problem)
     if found is None:
         return None

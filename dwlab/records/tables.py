@@ -274,8 +274,7 @@ GRID_LARGE_US = 20.0
 
 def sanitizer_rows(runs: Sequence[Record] | None = None) -> tuple[list[Mapping[str, Any]], list[Record]]:
     """Of each stage and each of compute-sanitizer's tools the newest row, and the runs that they are from."""
-    rows, used = newest_rows("sanitizer", lambda row: (row["tool"], row["stage"]), runs)
-    return rows, used
+    return newest_rows("sanitizer", lambda row: (row["tool"], row["stage"]), runs)
 
 
 def sanitizer_table(runs: Sequence[Record] | None = None) -> Markdown:
@@ -295,7 +294,8 @@ def sanitizer_table(runs: Sequence[Record] | None = None) -> Markdown:
     versions = ", ".join(dict.fromkeys(one["version"] for one in rows if one.get("version")))
     notes = dict.fromkeys(note for run in used for note in run.notes)
     lines += ["", *(f"{note}  " for note in notes), *([""] if notes else [])]
-    lines += [f"{versions + '. ' if versions else ''}Run on {_wheres(used)}.", ""]
+    versions = versions + ". " if versions else ""
+    lines += [f"{versions}Run on {_wheres(used)}. Each kernel as it was then: it may have changed since.", ""]
     return Markdown("\n".join(lines))
 
 

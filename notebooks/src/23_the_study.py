@@ -581,8 +581,8 @@ print(f"rank correlation {timemodel.spearman(*zip(*pairs)):.3f}; apart by a fact
 # recorded time.
 #
 # **1. The results are right**, before and after timing, on fresh inputs (`check`). **2. The kernel breaks no rule** that a
-# right result may hide. compute-sanitizer ran over every stage on the GPU itself; the interpreter looks for the same on any
-# machine. **3. Rounding stays within what the length of a sum allows**, against float64.
+# right result may hide. compute-sanitizer ran over every stage on the GPU itself, of each as its kernel was then; the
+# interpreter looks for the same on any machine, in the kernel that there is now. **3. Rounding stays within what the length of a sum allows**, against float64.
 
 # %% tags=["nbval-ignore-output"]
 from dwlab.records import tables
