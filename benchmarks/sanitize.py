@@ -1,9 +1,9 @@
 """Every stage under compute-sanitizer's memcheck, racecheck and initcheck: ``python benchmarks/sanitize.py [FOLDER]``.
 
-For each tool and path a child process runs all the path's stages on small odd shapes, on arrays of exactly their size,
-and holds the results against float64; several children at once. Where a child is not clean, each of its stages is run
-alone, so that the message stands with its stage. Writes one record into FOLDER (the project's own if none is given) and
-prints its table last. Exit status 1 if a stage is not clean, 2 where compute-sanitizer or a GPU is missing.
+For each tool and stage a process of its own runs the stage on small odd shapes, in each storage type that it takes, on
+arrays of exactly their size, and holds the results against float64 (in int8 against integers); many processes at once.
+Writes one record into FOLDER (the project's own if none is given) and prints its table last. Exit status 1 if a stage
+is not clean, 2 where compute-sanitizer or a GPU is missing.
 """
 
 from __future__ import annotations
@@ -18,7 +18,11 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from dwlab.problems import Problem
+    from dwlab.stages import Stage
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
@@ -29,17 +33,18 @@ WRONG = 98  # the child's for a wrong result
 SECONDS = 240  # longest that a child may take
 # The paper's row and others, with partial blocks of rows, odd lengths, K > L, and rows beyond a block or a tile.
 SHAPES = ("3,13,48,48", "5,3,31,7,same", "2,3,97,31,same", "1,2,260,4", "2,3,5,9,same")
+MOST = 4  # of the shapes on which `check` judges other storage types and ops: the least, the largest, and between
 
 Run = Callable[[Sequence[str]], "subprocess.CompletedProcess[str]"]
 
 
-def command(tool: str, ids: Sequence[str], sanitizer: str = "compute-sanitizer") -> list[str]:
-    """What runs stages under a tool."""
+def command(tool: str, stage: str, sanitizer: str = "compute-sanitizer") -> list[str]:
+    """What runs a stage, by its id, under a tool."""
     # CUDA's Python bindings ask the driver for entry points that it may lack: an error of the API, not of a kernel.
     memcheck = ["--report-api-errors", "no"] if tool == "memcheck" else []
     return [
         sanitizer, "--tool", tool, *memcheck, "--error-exitcode", str(ERRORS), "--print-limit", "10",
-        sys.executable, str(Path(__file__).resolve()), "--child", *ids,
+        sys.executable, str(Path(__file__).resolve()), "--child", stage,
     ]  # fmt: skip
 
 
@@ -57,13 +62,11 @@ def verdict(done: subprocess.CompletedProcess[str]) -> tuple[bool, str]:
     return False, f"status {done.returncode}: {last}"
 
 
-def rows_of(tool: str, ids: Sequence[str], version: str, run: Run) -> list[dict[str, Any]]:
-    """A row a stage: all in one run, or each alone if that is not clean."""
-    clean, message = verdict(run(command(tool, ids)))
-    if clean or len(ids) == 1:
-        said = {} if clean else {"message": message}
-        return [{"tool": tool, "stage": one, "clean": clean, "version": version} | said for one in ids]
-    return [row for one in ids for row in rows_of(tool, [one], version, run)]
+def row_of(tool: str, stage: Stage, version: str, run: Run) -> dict[str, Any]:
+    """What a tool says of a stage as its kernel is now."""
+    clean, message = verdict(run(command(tool, stage.id)))
+    row = {"tool": tool, "stage": stage.id, "clean": clean, "version": version, "kernel_sha256": stage.digest}
+    return row if clean else row | {"message": message}
 
 
 def _run(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
@@ -75,27 +78,38 @@ def _run(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
         return subprocess.CompletedProcess(command, 124, "", f"it took longer than {SECONDS} s")
 
 
-def child(ids: Sequence[str]) -> int:
-    """Runs stages on every shape and compares: WRONG for a result that differs from float64."""
+def problems_of(stage: Stage) -> list[Problem]:
+    """What a stage is run on: SHAPES in float32, and in its other storage types, or ops, of what judges it."""
+    from dwlab import check, problems
+
+    rows = [problems.problem(shape) for shape in SHAPES] if stage.op == "depthwise1d" else []
+    dtypes = [dtype for dtype in stage.dtypes if not rows or dtype != "float32"]
+    return rows + [problem for dtype in dtypes for problem in check.judged_on(stage, dtype, MOST)]
+
+
+def child(id: str) -> int:
+    """Runs a stage on every shape and compares: WRONG for a result that differs."""
     import numpy as np
 
-    from dwlab import problems, references, stages
+    from dwlab import references, stages
+    from dwlab.problems import decode
     from dwlab.target import cuda
 
-    for stage in (stages.stage(one) for one in ids):
-        for problem in (problems.problem(shape) for shape in SHAPES):
-            inputs = problem.inputs(stage.path, seed=3)
-            arrays = {name: cuda.to_device(values) for name, values in inputs.items()}
-            for name in problem.outputs(stage.path):
-                arrays[name] = cuda.to_device(problem.nans(name, stage.path))
-            stage.run(problem, arrays)
-            cuda.synchronize()
-            wanted = references.reference(problem, stage.path, inputs)
-            allowed = references.allowed_error(problem, stage.path, inputs)
-            for name, values in wanted.items():
-                if not (np.abs(arrays[name].copy_to_host() - values) <= allowed[name]).all():
-                    print(f"{stage.id} at {problem}: {name} is wrong", file=sys.stderr)
-                    return WRONG
+    stage = stages.stage(id)
+    for problem in problems_of(stage):
+        inputs = problem.inputs(stage.path, seed=3)
+        arrays = {name: cuda.to_device(values) for name, values in inputs.items()}
+        for name in problem.outputs(stage.path):
+            arrays[name] = cuda.to_device(problem.nans(name, stage.path))
+        stage.run(problem, arrays)
+        cuda.synchronize()
+        wanted = references.reference(problem, stage.path, inputs)
+        allowed = references.allowed_error(problem, stage.path, inputs)
+        for name, values in wanted.items():
+            found = decode(arrays[name].copy_to_host(), problem.dtype_of(name))
+            if not (np.abs(found - values) <= allowed[name]).all():
+                print(f"{stage.id} at {problem}: {name} is wrong", file=sys.stderr)
+                return WRONG
     return 0
 
 
@@ -109,9 +123,11 @@ def version_of(sanitizer: str) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("folder", nargs="?", default=str(ROOT / "dwlab" / "records"), help="where the record goes")
+    parser.add_argument("--op", action="append", help="only this op; may be repeated (all if not given)")
     parser.add_argument("--path", action="append", help="only this path; may be repeated (all if not given)")
     parser.add_argument("--tool", action="append", choices=TOOLS, help="only this tool; may be repeated")
-    parser.add_argument("--child", nargs="+", help=argparse.SUPPRESS)
+    parser.add_argument("--processes", type=int, default=max(2, (os.cpu_count() or 2) - 2), help="at once")
+    parser.add_argument("--child", help=argparse.SUPPRESS)
     options = parser.parse_args()
     os.environ["DWLAB_TARGET"] = "gpu"
     if options.child:
@@ -123,26 +139,23 @@ def main() -> int:
     folder = Path(options.folder).resolve()
     folder.mkdir(parents=True, exist_ok=True)
 
-    from dwlab import machine, problems, records, stages
+    from dwlab import machine, records, stages
     from dwlab.records import tables, writing
 
     started = time.monotonic()
     version = version_of(sanitizer)
-    paths = [path for path in options.path or problems.PATHS if stages.stages("depthwise1d", path=path)]
-    tasks = [
-        (tool, [stage.id for stage in stages.stages("depthwise1d", path)])
-        for tool in options.tool or TOOLS
-        for path in paths
+    asked = [
+        stage
+        for stage in stages.stages()
+        if (not options.op or stage.op in options.op) and (not options.path or stage.path in options.path)
     ]
-    with ThreadPoolExecutor(max(2, min(len(tasks), (os.cpu_count() or 2) - 2))) as pool:
-        found = list(pool.map(lambda task: rows_of(*task, version, _run), tasks))
-    rows = [row for rows in found for row in rows]
-    shapes = "; ".join(str(problems.problem(shape)) for shape in SHAPES)
-    file = writing.write(
-        folder, [], machine.environment(), {}, sections={"sanitizer": rows},
-        notes=[f"Each stage ran on {shapes}, and its results agreed with float64."],
-    )  # fmt: skip
-    print(f"{file.name}\n\n{tables.sanitizer_table([records.read_run(file)])}")
+    if not asked:
+        parser.error("no stage has that op and path")
+    tasks = [(tool, stage) for tool in options.tool or TOOLS for stage in asked]
+    with ThreadPoolExecutor(max(1, options.processes)) as pool:
+        rows = list(pool.map(lambda task: row_of(*task, version, _run), tasks))
+    file = writing.write(folder, [], machine.environment(), {}, sections={"sanitizer": rows})
+    print(f"{file.name}\n\n{tables.sanitizer_table([records.read_run(file)], {one.id: one.digest for one in asked})}")
     print(f"{time.monotonic() - started:.0f} s")
     return 0 if all(row["clean"] for row in rows) else 1
 

@@ -959,7 +959,7 @@ def tables(runs: Sequence[Record] | None = None) -> dict[str, Callable[[], str]]
         "networks/summary": lambda: networks_summary(runs),
         "planner/judged": lambda: judged_summary(runs),
         "planner/chosen": lambda: chosen_summary(runs),
-        "sanitizer": lambda: sanitizer_table(runs),
+        "sanitizer": lambda: sanitizer_table(runs, {one.id: one.digest for one in stages.stages()}),
         "reduction_error": lambda: reduction_error_table(runs),
         "copies": lambda: copies_table(runs),
         "comparisons": lambda: comparisons_table(runs),

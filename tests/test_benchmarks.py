@@ -264,24 +264,37 @@ def test_only_a_run_that_says_so_is_clean(done, clean, message):
     assert found is clean and message in said and bool(said) is not clean
 
 
-def test_the_stage_with_the_error_is_found_by_running_each_alone():
-    asked = []
+def test_a_stage_has_a_row_of_its_own_with_its_kernels_digest():
+    naive, wide = stages.stage("depthwise1d/forward/naive"), stages.stage("depthwise1d/forward/wide")
 
     def run(command):
-        ids = command[command.index("--child") + 1 :]
-        asked.append(ids)
-        return ended(97, INVALID) if "b" in ids else ended(0, CLEAN)
+        return ended(97, INVALID) if command[-1] == wide.id else ended(0, CLEAN)
 
-    rows = sanitize.rows_of("memcheck", ["a", "b", "c"], "compute-sanitizer 2025.3", run)
-    assert asked == [["a", "b", "c"], ["a"], ["b"], ["c"]]
-    assert [row["clean"] for row in rows] == [True, False, True]
+    rows = [sanitize.row_of("memcheck", one, "compute-sanitizer 2025.3", run) for one in (naive, wide)]
+    assert [row["clean"] for row in rows] == [True, False] and "message" not in rows[0]
     assert rows[1]["message"].startswith("Invalid") and rows[0]["version"] == "compute-sanitizer 2025.3"
+    assert [row["kernel_sha256"] for row in rows] == [naive.digest, wide.digest]
 
 
 def test_the_command_of_a_tool_ends_with_an_error_where_it_finds_one():
-    command = sanitize.command("racecheck", ["a"])
+    command = sanitize.command("racecheck", "a")
     assert command[:5] == ["compute-sanitizer", "--tool", "racecheck", "--error-exitcode", "97"]
     assert command[-2:] == ["--child", "a"]
+
+
+@on_interpreter
+@pytest.mark.parametrize(
+    "id", ["depthwise1d/backward/strips", "pointwise/forward/tensor", "fused/dwpw/int8", "fused/pwdw/strips"]
+)
+def test_what_the_sanitizer_watches_runs_in_every_storage_type_and_is_held_to_the_reference(id, monkeypatch, capsys):
+    stage = stages.stage(id)
+    assert {problem.dtype for problem in sanitize.problems_of(stage)} == set(stage.dtypes)
+    assert sanitize.child(id) == 0
+    right = references.reference
+    monkeypatch.setattr(
+        references, "reference", lambda *args: {name: values + 1e4 for name, values in right(*args).items()}
+    )
+    assert sanitize.child(id) == sanitize.WRONG and "is wrong" in capsys.readouterr().err
 
 
 def test_the_sanitizers_table_has_a_column_a_tool(tmp_path):
@@ -305,17 +318,20 @@ def test_a_stage_that_the_sanitizer_did_not_see_again_keeps_what_was_said(tmp_pa
 
     old, new = run(21, "ab", False), run(22, "b", True)
     text = tables.sanitizer_table([old, new])
+    assert "has changed since" not in text  # of neither is anything known
     assert "| a | errors |\n| b | clean |" in text and "2026-11-21" in text and "2026-11-22" in text
     assert "No run of compute-sanitizer" in tables.sanitizer_table([])
 
 
-@on_interpreter
-def test_the_child_runs_stages_and_sees_a_wrong_result(monkeypatch, capsys):
-    monkeypatch.setattr(sanitize, "SHAPES", ("2,3,5,9,same",))
-    assert sanitize.child(["depthwise1d/forward/naive", "depthwise1d/weight_grad/warp_tiled"]) == 0
-    monkeypatch.setattr(references, "allowed_error", lambda p, path, i: {name: -1.0 for name in p.outputs(path)})
-    assert sanitize.child(["depthwise1d/forward/naive"]) == sanitize.WRONG
-    assert "y is wrong" in capsys.readouterr().err
+def test_the_sanitizers_table_tells_a_kernel_that_has_changed_since(tmp_path):
+    naive, wide = stages.stage("depthwise1d/forward/naive"), stages.stage("depthwise1d/forward/wide")
+    rows = [
+        {"tool": "memcheck", "stage": one.id, "clean": True, "kernel_sha256": digest}
+        for one, digest in ((naive, naive.digest), (wide, "0" * 64))
+    ]
+    run = records.read_run(writing.write(tmp_path, [], ENVIRONMENT, {}, sections={"sanitizer": rows}))
+    text = tables.sanitizer_table([run], {naive.id: naive.digest, wide.id: wide.digest})
+    assert f"which has changed since: {wide.id}.  \n" in text
 
 
 # ---------------------------------------------------------------------------------------------------- long sums

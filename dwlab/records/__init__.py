@@ -103,12 +103,13 @@ _COUNTED_LATER = ("atomic_requests", "atomic_sectors", "l2_read_sectors", "l2_wr
 # Parts of a record that a run may have beside its measurements: name -> what each row has, and of what kind. A kind
 # that ends in "?" may be null or missing. grid: one path of one shape, with the stage that dispatch chose for it;
 # *_bound_us: the least time that the copy bandwidth and the FMA rate allow. sanitizer: one of compute-sanitizer's tools
-# over one stage. layers: one layer of an image network, or two of them fused, at a batch: our fastest stage and layout
-# beside the fastest peer. layer_counters: what the hardware counted of one launch of a stage on a layer, beside what
-# its formula predicts and, in bytes, the planner's model at the kernel's tile. tiles: a stage whose tiles were given,
-# not chosen, warm. networks: a whole network at a batch, layer by layer (apart) and with fused pairs, beside the
-# fastest peer, and J an image of ours and the peer's, each over a window of seconds beside the GPU's power at rest;
-# *_launches: how kernels follow each other (dependent_launch.WORDS), *_plain_us: the time one after the other.
+# over one stage, whose kernel the digest tells. layers: one layer of an image network, or two of them fused, at a
+# batch: our fastest stage and layout beside the fastest peer. layer_counters: what the hardware counted of one launch
+# of a stage on a layer, beside what its formula predicts and, in bytes, the planner's model at the kernel's tile.
+# tiles: a stage whose tiles were given, not chosen, warm. networks: a whole network at a batch, layer by layer (apart)
+# and with fused pairs, beside the fastest peer, and J an image of ours and the peer's, each over a window of seconds
+# beside the GPU's power at rest; *_launches: how kernels follow each other (dependent_launch.WORDS), *_plain_us: the
+# time one after the other.
 # network_kernels: the fastest stage of one of its layers, or of two fused ("1.depthwise + 1.pointwise"), alone and with
 # its arrays in the L2 as far as they fit; of layers that are alike, the first. tries: one small kernel of
 # benchmarks/roof_tries.py; bytes: that it must move, and gbps by that. reduction_error: a sum against float64; terms:
@@ -164,7 +165,10 @@ SECTIONS: dict[str, dict[str, str]] = {
         "network": "text", "batch": "positive", "dtype": "text", "layout": "text", "layers": "text", "stage": "text",
         "time_us": "positive",
     },
-    "sanitizer": {"tool": "text", "stage": "text", "clean": "flag", "message": "text?", "version": "text?"},
+    "sanitizer": {
+        "tool": "text", "stage": "text", "clean": "flag", "message": "text?", "version": "text?",
+        "kernel_sha256": "text?",
+    },
     "reduction_error": {
         "op": "text", "path": "text", "stage": "text", "problem": "object", "terms": "positive", "error": "number",
         "norm_error": "number", "allowed": "positive", "runs": "positive", "repeatable": "flag",

@@ -277,8 +277,11 @@ def sanitizer_rows(runs: Sequence[Record] | None = None) -> tuple[list[Mapping[s
     return newest_rows("sanitizer", lambda row: (row["tool"], row["stage"]), runs)
 
 
-def sanitizer_table(runs: Sequence[Record] | None = None) -> Markdown:
-    """What compute-sanitizer said of each stage when it last ran on it: a column a tool."""
+def sanitizer_table(runs: Sequence[Record] | None = None, digests: Mapping[str, str] | None = None) -> Markdown:
+    """What compute-sanitizer said of each stage when it last ran on it: a column a tool.
+
+    digests: of the kernels that the stages have now; a row of another is told.
+    """
     rows, used = sanitizer_rows(runs)
     if not rows:
         return Markdown(f"No run of compute-sanitizer is recorded. {_HOW['sanitizer']}\n")
@@ -291,11 +294,13 @@ def sanitizer_table(runs: Sequence[Record] | None = None) -> Markdown:
             for tool in tools
         ]
         lines.append(line([stage, *cells]))
+    lines.append("")
+    digests = digests or {}
+    earlier = dict.fromkeys(one["stage"] for one in rows if one.get("kernel_sha256") != digests.get(one["stage"]))
+    if earlier:
+        lines.append(f"Of an earlier kernel, which has changed since: {', '.join(earlier)}.  ")
     versions = ", ".join(dict.fromkeys(one["version"] for one in rows if one.get("version")))
-    notes = dict.fromkeys(note for run in used for note in run.notes)
-    lines += ["", *(f"{note}  " for note in notes), *([""] if notes else [])]
-    versions = versions + ". " if versions else ""
-    lines += [f"{versions}Run on {_wheres(used)}. Each kernel as it was then: it may have changed since.", ""]
+    lines += [f"{versions + '. ' if versions else ''}Run on {_wheres(used)}.", ""]
     return Markdown("\n".join(lines))
 
 

@@ -581,8 +581,9 @@ print(f"rank correlation {timemodel.spearman(*zip(*pairs)):.3f}; apart by a fact
 # recorded time.
 #
 # **1. The results are right**, before and after timing, on fresh inputs (`check`). **2. The kernel breaks no rule** that a
-# right result may hide. compute-sanitizer ran over every stage on the GPU itself, of each as its kernel was then; the
-# interpreter looks for the same on any machine, in the kernel that there is now. **3. Rounding stays within what the length of a sum allows**, against float64.
+# right result may hide. compute-sanitizer ran over every stage on the GPU itself, on small odd shapes; the interpreter
+# looks for the same on any machine. A row keeps its kernel's digest, so that one of a kernel which has changed since is
+# told. **3. Rounding stays within what the length of a sum allows**, against float64.
 
 # %% tags=["nbval-ignore-output"]
 from dwlab.records import tables
@@ -602,6 +603,8 @@ if rows:
         for row in said:
             if not row["clean"]:
                 print(f"    {row['stage']}: {row.get('message') or 'errors'}")
+            elif row.get("kernel_sha256") != stage(row["stage"]).digest:
+                print(f"    {row['stage']}: its kernel has changed since")
 else:
     print("No run of compute-sanitizer is recorded. On a GPU: python benchmarks/sanitize.py")
 
