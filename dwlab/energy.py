@@ -78,6 +78,7 @@ def measure(
     per_launch: int = 1,
     seconds: float = SECONDS,
     rest_seconds: float = REST_SECONDS,
+    rest: Energy | None = None,
     uuid: str | None = None,
     nvml: Any = None,
     clock: Callable[[], float] = time.monotonic,
@@ -86,7 +87,8 @@ def measure(
     """The energy of work that is repeated for `seconds`, after the GPU's power at rest.
 
     launch: enqueues one piece of work; synchronize: waits for all. per_launch: how many runs a launch counts as, such
-    as the images of a batch. uuid: of the GPU ("GPU-…"), the first one if None. nvml, clock, sleep: for tests.
+    as the images of a batch. rest: an earlier measurement, whose power at rest is taken for this one's. uuid: of the
+    GPU ("GPU-…"), the first one if None. nvml, clock, sleep: for tests.
 
     Raises EnergyError without nvidia-ml-py, a driver, or a counter that moves; and for windows that are none.
     """
@@ -98,8 +100,12 @@ def measure(
     with _counter(_library() if nvml is None else nvml, uuid) as (device, read):
         launch()
         synchronize()
-        sleep(SETTLE_SECONDS)
-        resting, rest_window, _ = _window(read, clock, lambda: sleep(POLL_SECONDS), rest_seconds)
+        if rest is None:
+            sleep(SETTLE_SECONDS)
+            resting, rest_window, _ = _window(read, clock, lambda: sleep(POLL_SECONDS), rest_seconds)
+            rest_watts = resting / rest_window
+        else:
+            rest_watts, rest_window = rest.rest_watts, rest.rest_seconds
 
         many = _batch(launch, synchronize, clock)
 
@@ -110,7 +116,7 @@ def measure(
 
         work()  # clocks up
         joules, window, batches = _window(read, clock, work, seconds)
-    return Energy(device, joules, window, batches * many * per_launch, resting / rest_window, rest_window)
+    return Energy(device, joules, window, batches * many * per_launch, rest_watts, rest_window)
 
 
 def of_graph(graph: Any, per_launch: int = 1, **how: Any) -> Energy:

@@ -780,6 +780,38 @@ def networks_summary(runs: Sequence[Record] | None = None, gpu: str | None = Non
     return Markdown("\n".join(lines))
 
 
+def energy_tries_table(runs: Sequence[Record] | None = None) -> Markdown:
+    """Ways to run a network that might take less energy: W and J of each, beside PyTorch's least of any record."""
+    names = ("network", "batch", "dtype", "layout")
+    rows, used = records.newest_rows("energy_tries", lambda row: (*(row[name] for name in names), row["way"]), runs)
+    if not rows:
+        return Markdown("No such tries are recorded. On a GPU: `python benchmarks/energy_tries.py`.\n")
+    beside = {tuple(row[name] for name in names): row.get("peer_joules") for row in networks(runs, used[-1].gpu)[0]}
+    head = ["network", "dtype", "way", "kernels of ours", "time (µs)", "W", "mJ", "of that above rest (mJ)"]
+    lines = [tabular.line([*head, "PyTorch's (mJ)", "× PyTorch"]), tabular.line(["---"] * 3 + ["---:"] * 7)]
+    for row in sorted(rows, key=lambda row: (row["network"], row["dtype"])):
+        above = row["joules"] * (1 - row["rest_watts"] / row["watts"])
+        theirs = beside.get(tuple(row[name] for name in names)) if row["way"] != EMPTY else None
+        cells = [row["network"], row["dtype"], row["way"], f"{row['kernels']}", tabular.rounded(row["time_us"])]
+        cells += [f"{row['watts']:.0f}", _mj(row["joules"]), _mj(above), _mj(theirs)]
+        lines.append(tabular.line([*cells, tabular.times(theirs and theirs / row["joules"])]))
+    rest = [row["rest_watts"] for row in rows]
+    windows = [row["window_s"] for row in rows]
+    lines += [
+        "",
+        f"An image at batch {' and '.join(f'{one}' for one in sorted({row['batch'] for row in rows}))}, as a CUDA "
+        f"graph. At rest the GPU took {min(rest):.0f} to {max(rest):.0f} W; windows of {min(windows):.1f} to "
+        f"{max(windows):.1f} s. {EMPTY}: as many as the fused graph has, with its grids and blocks.  ",
+        f"Measured on {'; '.join(dict.fromkeys(run.where() for run in used))}.",
+        "",
+    ]
+    return Markdown("\n".join(lines))
+
+
+EMPTY = "kernels that do nothing"
+"""A row of `energy_tries`: what launching costs."""
+
+
 def _networks_missing(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """Which of JUDGED networks have no row, of the storage types and batches that any row has, in one line."""
     here = {(row["network"], row["dtype"], row["batch"]) for row in rows}
@@ -957,6 +989,7 @@ def tables(runs: Sequence[Record] | None = None) -> dict[str, Callable[[], str]]
         "layers/counters": lambda: counters_summary(runs),
         "layers/counters/each": lambda: counters_table(runs),
         "networks/summary": lambda: networks_summary(runs),
+        "networks/energy": lambda: energy_tries_table(runs),
         "planner/judged": lambda: judged_summary(runs),
         "planner/chosen": lambda: chosen_summary(runs),
         "sanitizer": lambda: sanitizer_table(runs, {one.id: one.digest for one in stages.stages()}),

@@ -259,6 +259,29 @@ def test_quantising_again_changes_nothing():
     assert networks.in_float(once.network) == networks.in_float(table)
 
 
+@pytest.mark.parametrize("layout", ["NHWC", "NCHW"])
+def test_a_relu_or_subsampling_between_int8_maps_keeps_the_scale_and_is_exact(layout):
+    whole = thin(network("xception", 1, layout, "int8", 48), 32)
+    table = cut(whole, "5.depthwise1")
+    made = inference.prepare(table, keep=True)
+    scales = made.quantised.scales
+    exact = [layer for layer in table.layers if not layer.planned and scales[layer.name] is not None
+             and layer.problem.op in int8.KEEPING and scales[layer.input] is not None]  # fmt: skip
+    assert {layer.problem.op for layer in exact} == {"relu", "subsample"}
+    assert all(scales[layer.name] == scales[layer.input] for layer in exact)
+    assert scales["2.relu"] is not None and scales["1.pool"] is None  # of a map in floating point: its own scale
+    found = comparison.compare(made, image_of(table))
+    assert found.ok, str(found)
+    steps = {step.layers[-1]: step for step in found.steps}
+    assert all(steps[layer.name].error == 0 for layer in exact) and steps["2.relu"].error > 0
+    relu = next(layer for layer in exact if layer.problem.op == "relu")
+    x, y = (made.maps[name] for name in (relu.input, relu.name))
+    zero = scales[relu.name].zero
+    assert x.min() < zero and bool((y == x.clamp(min=zero)).all())
+    y.sub_(1)  # a step off anywhere is wrong, be it as small as rounding is
+    assert not comparison._compared_in_int8(made, made.steps[[s.y for s in made.steps].index(relu.name)], {}).ok
+
+
 @pytest.mark.parametrize("relu", [False, True])
 @pytest.mark.parametrize("kind", [np.float16, np.float32])
 def test_what_is_stored_is_rounded_and_cut_off(relu, kind):

@@ -17,6 +17,7 @@ import numpy as np
 from dwlab import inference, networks, quantisation
 from dwlab.inference import Model, Step
 from dwlab.inference.images import random_image
+from dwlab.inference.int8 import KEEPING
 from dwlab.inference.weights import as_tensors
 from dwlab.inference.with_torch import (
     activated,
@@ -307,6 +308,9 @@ def _compared_in_int8(model: Model, step: Step, exact: Mapping[str, Mapping[str,
     if scale is None:
         off = (y.double() - z).abs()
         return Compared(step.layers, step.runner, float(off.max()), float((off / allowed).max()))
+    if problem.op in KEEPING and given == scale:
+        off = float((real(y, scale).double() - z).abs().max())
+        return Compared(step.layers, step.runner, off, 0.0 if off == 0 else math.inf)
     step_, low, high = scale.scale, *((end - scale.zero) * scale.scale for end in (-128, 127))
     off = (real(y, scale).double() - z.clamp(low, high)).abs()
     allowed = step_ / 2 + allowed + 8 * _UNIT * z.abs()

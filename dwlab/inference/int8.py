@@ -9,7 +9,8 @@ Filters have a scale for each output channel, biases are int32, and what a short
 own (`dwlab.quantisation`, `dwlab.layers`). A map is int8 if a depthwise or pointwise layer reads, adds or writes it.
 The other maps, which are the image, what the pool before a classifier gives, and the scores, stay in floating point, as
 do the weights of full convolutions and of the classifier. Operations between int8 maps are computed in floating point
-of the numbers that the int8 stand for, and rounded to the next map's steps (`storer`).
+of the numbers that the int8 stand for, and rounded to the next map's steps (`storer`). A relu or a subsampling of its
+own needs none of that: its output has its input's scale, and is exact.
 """
 
 from __future__ import annotations
@@ -37,6 +38,10 @@ Range = tuple[float, float]
 
 CALIBRATION = 16
 """Random images that an int8 network is calibrated with if none are given."""
+
+KEEPING = ("relu", "subsample")
+"""Operations whose outputs are numbers of the input, or 0: between int8 maps they keep the scale. A finer one would
+hold nothing more, and would have to be rounded to."""
 
 THREADS = 256
 
@@ -83,6 +88,9 @@ def quantised(
             scales[name] = scale_of(*ranges[name])
         except ProblemError as error:
             raise ProblemError(f"map {name}: {error}") from None
+    for layer in network.layers:
+        if not layer.planned and layer.problem.op in KEEPING and scales[layer.input] and scales[layer.name]:
+            scales[layer.name] = scales[layer.input]
     layers, parameters = [], {}
     for layer in network.layers:
         if layer.planned:

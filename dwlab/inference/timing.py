@@ -114,7 +114,7 @@ def _off(model: Model, y: Any, theirs: Any) -> tuple[float, float]:
     return float((theirs - y).square().mean().sqrt()) / spread, LOST_INT8
 
 
-def _graph_of(call: Callable[[], Any]) -> tuple[Any, list[Any]]:
+def graph_of(call: Callable[[], Any]) -> tuple[Any, list[Any]]:
     """A CUDA graph of a call, and what it gives."""
     torch = pytorch()
     side = torch.cuda.Stream()
@@ -141,7 +141,7 @@ def peer_graph(model: Model, name: str) -> Iterator[tuple[Any, Any]]:
     try:
         with same_precision(), torch.inference_mode():
             call = ways(_peer(model.network), model.weights, True)[name]()
-            graph, held = _graph_of(call)
+            graph, held = graph_of(call)
         yield graph, held[0]
     finally:
         call = graph = held = None
@@ -251,12 +251,21 @@ def _random_arrays(problem: Planned) -> dict[str, Any]:
     return found
 
 
-def tune(network: Network, last: int = 2) -> Tuned:
+def median_us(start: Callable[[Any], None]) -> float:
+    """What `tune` measures of a kernel: µs of a launch, in CUDA graphs."""
+    time = timing.time_launches(
+        lambda stream: start(inference.current_stream()),
+        rounds=3, min_seconds=0.003, most_seconds=0.02, clock=peers.TorchClock(),
+    )  # fmt: skip
+    return time.median_us
+
+
+def tune(network: Network, last: int = 2, cost: Callable[[Callable[[Any], None]], float] = median_us) -> Tuned:
     """Times the last stages that take each layer, and each pair that may share a kernel, on the present GPU.
 
     As selection.choose, selection.partition and inference.prepare take them; kernels alone, in CUDA graphs, their
-    arrays in the L2 as far as they fit. Nothing is recorded. last: stages of each problem. Raises TimingError in
-    simulated mode.
+    arrays in the L2 as far as they fit. Nothing is recorded. last: stages of each problem. cost: of a function that
+    enqueues a launch; what is chosen is what costs least, in whatever unit. Raises TimingError in simulated mode.
     """
     if target.mode != "gpu":
         raise timing.TimingError(timing.SIMULATED)
@@ -267,11 +276,7 @@ def tune(network: Network, last: int = 2) -> Tuned:
         try:
             tensors = _random_arrays(problem)  # held until then
             start = stage.starter(problem, {name: inference.kernel_array(one) for name, one in tensors.items()})
-            time = timing.time_launches(
-                lambda stream, start=start: start(inference.current_stream()),
-                rounds=3, min_seconds=0.003, most_seconds=0.02, clock=peers.TorchClock(),
-            )  # fmt: skip
-            found.setdefault(problem, {})[stage.id] = time.median_us
+            found.setdefault(problem, {})[stage.id] = cost(start)
         except Exception as error:  # a kernel that does not compile or start is said, and the others still timed
             failures[f"{stage.id} on {problem}"] = (str(error).splitlines() or [type(error).__name__])[0]
     return Tuned(found, failures)

@@ -109,7 +109,7 @@ _COUNTED_LATER = ("atomic_requests", "atomic_sectors", "l2_read_sectors", "l2_wr
 # tiles: a stage whose tiles were given, not chosen, warm. networks: a whole network at a batch, layer by layer (apart)
 # and with fused pairs, beside the fastest peer, and J an image of ours and the peer's, each over a window of seconds
 # beside the GPU's power at rest; *_launches: how kernels follow each other (dependent_launch.WORDS), *_plain_us: the
-# time one after the other.
+# time one after the other. energy_tries: the same network run in a way that might take less energy; joules: an image.
 # network_kernels: the fastest stage of one of its layers, or of two fused ("1.depthwise + 1.pointwise"), alone and with
 # its arrays in the L2 as far as they fit; of layers that are alike, the first. tries: one small kernel of
 # benchmarks/roof_tries.py; bytes: that it must move, and gbps by that. reduction_error: a sum against float64; terms:
@@ -160,6 +160,11 @@ SECTIONS: dict[str, dict[str, str]] = {
         "joules": "positive?", "watts": "positive?", "window_s": "positive?", "rest_watts": "positive?",
         "peer_joules": "positive?", "peer_watts": "positive?", "peer_window_s": "positive?",
         "peer_rest_watts": "positive?", "energy_failure": "text?",
+    },
+    "energy_tries": {
+        "network": "text", "batch": "positive", "dtype": "text", "layout": "text", "way": "text", "kernels": "count",
+        "time_us": "positive", "joules": "positive", "watts": "positive", "window_s": "positive",
+        "rest_watts": "positive",
     },
     "network_kernels": {
         "network": "text", "batch": "positive", "dtype": "text", "layout": "text", "layers": "text", "stage": "text",
