@@ -786,22 +786,34 @@ def energy_tries_table(runs: Sequence[Record] | None = None) -> Markdown:
     rows, used = records.newest_rows("energy_tries", lambda row: (*(row[name] for name in names), row["way"]), runs)
     if not rows:
         return Markdown("No such tries are recorded. On a GPU: `python benchmarks/energy_tries.py`.\n")
-    beside = {tuple(row[name] for name in names): row.get("peer_joules") for row in networks(runs, used[-1].gpu)[0]}
+
+    def key(row: Mapping[str, Any]) -> tuple[Any, ...]:
+        return tuple(row[name] for name in names)
+
+    theirs: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
+    for row in rows:
+        if row["way"].startswith("PyTorch "):
+            theirs.setdefault(key(row), []).append(row)
+    least = {one: min(ways, key=lambda row: row["joules"]) for one, ways in theirs.items()}
     head = ["network", "dtype", "way", "kernels of ours", "time (µs)", "W", "mJ", "of that above rest (mJ)"]
-    lines = [tabular.line([*head, "PyTorch's (mJ)", "× PyTorch"]), tabular.line(["---"] * 3 + ["---:"] * 7)]
+    lines = [tabular.line([*head, "× PyTorch"]), tabular.line(["---"] * 3 + ["---:"] * 6)]
     for row in sorted(rows, key=lambda row: (row["network"], row["dtype"])):
+        peer = least.get(key(row))
+        if row in theirs.get(key(row), ()) and row is not peer:
+            continue
         above = row["joules"] * (1 - row["rest_watts"] / row["watts"])
-        theirs = beside.get(tuple(row[name] for name in names)) if row["way"] != EMPTY else None
-        cells = [row["network"], row["dtype"], row["way"], f"{row['kernels']}", tabular.rounded(row["time_us"])]
-        cells += [f"{row['watts']:.0f}", _mj(row["joules"]), _mj(above), _mj(theirs)]
-        lines.append(tabular.line([*cells, tabular.times(theirs and theirs / row["joules"])]))
+        cells = [row["network"], row["dtype"], row["way"], f"{row['kernels'] or ''}", tabular.rounded(row["time_us"])]
+        cells += [f"{row['watts']:.0f}", _mj(row["joules"]), _mj(above)]
+        compared = peer and row is not peer and row["way"] != EMPTY
+        lines.append(tabular.line([*cells, tabular.times(peer["joules"] / row["joules"] if compared else None)]))
     rest = [row["rest_watts"] for row in rows]
     windows = [row["window_s"] for row in rows]
     lines += [
         "",
         f"An image at batch {' and '.join(f'{one}' for one in sorted({row['batch'] for row in rows}))}, as a CUDA "
         f"graph. At rest the GPU took {min(rest):.0f} to {max(rest):.0f} W; windows of {min(windows):.1f} to "
-        f"{max(windows):.1f} s. {EMPTY}: as many as the fused graph has, with its grids and blocks.  ",
+        f"{max(windows):.1f} s. {EMPTY}: as many as the fused graph has, with its grids and blocks. PyTorch: of all "
+        "its ways that were tried on the same GPU the one of least energy; × PyTorch: its energy over ours.  ",
         f"Measured on {'; '.join(dict.fromkeys(run.where() for run in used))}.",
         "",
     ]

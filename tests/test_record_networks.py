@@ -453,19 +453,25 @@ def test_the_summary_says_what_starting_early_saves(tmp_path):
 
 
 def test_ways_to_take_less_energy_stand_beside_pytorchs_least(tmp_path):
-    def tried(way, joules, us=50.0):
-        of = {"network": "mobilenet_v1", "batch": 1, "dtype": "float32", "layout": "NHWC", "way": way, "kernels": 20}
+    def tried(way, joules, us=50.0, kernels=20):
+        of = {"network": "mobilenet_v1", "batch": 1, "dtype": "float32", "layout": "NHWC", "way": way}
         power = {"joules": joules, "watts": joules / us * 1e6, "window_s": 2.0, "rest_watts": 100.0}
-        return of | {"time_us": us} | power
+        return of | {"kernels": kernels, "time_us": us} | power
 
-    rows = [tried("fused, one after the other", 0.02), tried(report.EMPTY, 0.006, 30.0)]
-    run = recorded(tmp_path, [row(batch=1, **ENERGY)])
-    tries = writing.write(tmp_path, [], ENVIRONMENT, {}, sections={"energy_tries": rows})
-    text = report.energy_tries_table([run, records.read_run(tries)])
-    assert "| fused, one after the other | 20 | 50.00 | 400 | 20.00 | 15.00 | 5.000 | 0.25 |" in text
-    assert f"| {report.EMPTY} | 20 | 30.00 | 200 | 6.000 | 3.000 |  |  |" in text  # computes nothing: nothing beside it
+    def table(*rows):
+        return report.energy_tries_table(
+            [records.read_run(writing.write(tmp_path, [], ENVIRONMENT, {}, sections={"energy_tries": rows}))]
+        )
+
+    rows = tried("fused, one after the other", 0.02), tried(report.EMPTY, 0.006, 30.0)
+    theirs = tried("PyTorch 2.11.0 eager, NCHW", 0.05, 90.0, 0), tried("PyTorch 2.11.0 other", 0.04, 99.0, 0)
+    text = table(*rows, *theirs)
+    assert "| fused, one after the other | 20 | 50.00 | 400 | 20.00 | 15.00 | 2.00 |" in text
+    assert f"| {report.EMPTY} | 20 | 30.00 | 200 | 6.000 | 3.000 |  |" in text  # computes nothing: beside nothing
+    assert "| PyTorch 2.11.0 other |  | 99.00 | 404 | 40.00 | 30.10 |  |" in text and "NCHW" not in text
     assert "At rest the GPU took 100 to 100 W" in text and "Measured on NVIDIA H200" in text
-    assert "No such tries are recorded" in report.energy_tries_table([run])
+    assert "| fused, one after the other | 20 | 50.00 | 400 | 20.00 | 15.00 |  |" in table(*rows)
+    assert "No such tries are recorded" in report.energy_tries_table([])
 
 
 def test_networks_without_a_row_are_named_not_what_a_run_did_not_reach(tmp_path):

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from dwlab import inference, networks, peers, target, timing
+from dwlab import energy, inference, networks, peers, target, timing
 from dwlab.inference import Model, selection
 from dwlab.inference.comparison import LOST_INT8
 from dwlab.inference.images import random_image
@@ -23,6 +23,9 @@ from dwlab.networks import INPUT, Network
 from dwlab.records import tabular
 from dwlab.stages import Stage
 from dwlab.timing import Timing
+
+LAUNCHES = 50
+"""Of a kernel in a graph of which `joules` measures the energy: the host is not what is waited for."""
 
 
 @dataclass(frozen=True)
@@ -258,6 +261,20 @@ def median_us(start: Callable[[Any], None]) -> float:
         rounds=3, min_seconds=0.003, most_seconds=0.02, clock=peers.TorchClock(),
     )  # fmt: skip
     return time.median_us
+
+
+def joules(start: Callable[[Any], None], rest: energy.Energy | None = None) -> float:
+    """What `tune` may measure instead: J of a launch, the power at rest in it, over a quarter of a second.
+
+    rest: as energy.measure takes it; without it each kernel waits until the GPU is at rest.
+    """
+
+    def enqueue() -> None:
+        for _ in range(LAUNCHES):
+            start(inference.current_stream())
+
+    graph, _ = graph_of(enqueue)
+    return energy.of_graph(graph, per_launch=LAUNCHES, seconds=0.25, rest=rest).per_run
 
 
 def tune(network: Network, last: int = 2, cost: Callable[[Callable[[Any], None]], float] = median_us) -> Tuned:

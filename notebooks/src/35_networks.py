@@ -504,6 +504,15 @@ elif not any(row.get("joules") for row, _ in recorded.values()):
     print("No energy is recorded yet: python benchmarks/record_networks.py MY_FOLDER --energy")
 
 # %% [markdown]
+# **What takes least?** What a graph takes above rest is computing and moving bytes: a graph of as many kernels that do nothing
+# draws hardly more than a GPU at rest. Two layers in one kernel save bytes and time, but halos are computed twice, and less
+# of the GPU waits. So the fastest plan need not be the one of least energy. `timing.tune(network, cost=timing.joules)`
+# measures each kernel's J in place of its µs, and the partition that follows from them is the one *by least energy*:
+#
+# <!-- begin:networks/energy -->
+# <!-- end:networks/energy -->
+
+# %% [markdown]
 # ## Explain
 #
 # - **Amdahl decides what to work on.** A network is as slow as its most common slow layer. Depthwise kernels may be at the
@@ -516,7 +525,8 @@ elif not any(row.get("joules") for row, _ in recorded.values()):
 #   come from device memory. *Other* has that in it, with its sign.
 # - **Energy follows time, mostly.** J = W × s. Who takes half the time at the same power takes half the energy. But faster
 #   kernels keep more of the GPU busy, so the power rises, and the energy falls by less than the time. What is drawn at rest
-#   is saved in proportion to the time.
+#   is saved in proportion to the time; what is computed twice is paid twice. Decide which of the two is asked for, and let
+#   the plan be made by that.
 # - **Compared with what?** The other side runs in a graph as well, in its better layout, in the same precision, with the
 #   search for algorithms on. Against PyTorch started from Python one by one, nearly anything wins at batch 1.
 #
