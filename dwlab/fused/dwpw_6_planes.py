@@ -41,13 +41,14 @@ def make(problem, tiles):
     one, two, dtype, plan = problem.first, problem.second, problem.first.dtype, plane_tiles.plan(problem, tiles)
     E, V, MOST = plan.elements, plan.piece, plane_tiles.registers(problem, tiles)
     C, H, W, P, K, S, PAD, F = one.C, one.H, one.W, one.P, one.K, one.stride, one.padding, two.F
-    TH, FILTERS, CHANNELS, RUN, STAGES = tiles.height, tiles.filters, tiles.channels, tiles.run, tiles.stages
-    THREADS, WP, WF, WK = tiles.threads, tiles.warps_p, tiles.warps_f, tiles.warps_k
-    TAPS, BIAS1, AHEAD, STEPS, WHOLE = K * K, one.bias, STAGES - 1, plan.steps, C % CHANNELS == 0
-    SLOT, LEFT, W1, B1, W2, STEP = plan.slot, plan.left, plan.w1, plan.b1, plan.w2, plan.step
-    MIDDLE, A_PITCH, B_PITCH, ROW = STAGES * plan.step, plan.a_pitch, plan.b_pitch, plan.row
+    TH, FILTERS, CHANNELS, RUN, THREADS = tiles.height, tiles.filters, tiles.channels, tiles.run, tiles.threads
+    WP, WF, WK, TAPS, BIAS1 = tiles.warps_p, tiles.warps_f, tiles.warps_k, K * K, one.bias
+    STEPS, WHOLE, SLOT, LEFT = plan.steps, C % CHANNELS == 0, plan.slot, plan.left
+    W1, B1, STEP, W2_WORDS, MIDDLE_WORDS = plan.w1, plan.b1, plan.step, plan.w2_words, plan.middle_words
+    W2, MIDDLE = 2 * STEP, 2 * (STEP + W2_WORDS)  # words where they begin; of two steps each
+    A_PITCH, B_PITCH, ROW = plan.a_pitch, plan.b_pitch, plan.row
     X_PIECES, W1_PIECES, B1_PIECES = CHANNELS * SLOT, CHANNELS * K * K // V, CHANNELS // V
-    X_EACH, NOWHERE = -(-X_PIECES // THREADS), 0xFFFFFFFF
+    X_EACH, W1_EACH, NOWHERE = -(-X_PIECES // THREADS), -(-W1_PIECES // THREADS), 0xFFFFFFFF
     DOWN, COLUMNS, SUMS1 = -(-TH // RUN), plan.columns, RUN * E
     COLUMNS_EACH, USED, SPARE = -(-COLUMNS // THREADS), TH * plan.row, plan.pixels // E - TH * plan.row
     M, N, K_WORDS = FILTERS // WF, plan.pixels // WP, CHANNELS // E // WK
@@ -59,26 +60,25 @@ def make(problem, tiles):
     put_sums, write = outputs.put_sums(product, plan.out_pitch), planes.write(two, plan)
 
     @cuda.jit(device=True, forceinline=True)
-    def bring(pool, to, x, from_x, w1, b1, w2, f0, c0, t):
-        """Starts the copies of a step: x, w1, b1 and w2 of CHANNELS channels from c0 on, to word `to`."""
+    def bring(pool, to, x, from_x, w1, b1, c0, t):
+        """Starts the copies of a step: x, w1 and b1 of CHANNELS channels from c0 on, to word `to`."""
         for i in range(X_EACH):
             item = uint32(t + uint32(i * THREADS))
             if from_x[i] != uint32(NOWHERE) and (WHOLE or c0 + item // SLOT < C):
                 ptx.copy4_async(pool, uint32(to + item * 4), x, uint32(from_x[i] + c0 * (H * W) // E))
-        for i in range(t, W1_PIECES, THREADS):
-            at = uint32(uint32(c0 * TAPS) + uint32(i) * V)
-            if WHOLE or at < C * TAPS:
-                ptx.copy4_async(pool, uint32(to + W1 + uint32(i) * 4), w1, uint32(at // E))
+        for i in range(W1_EACH):
+            item = uint32(t + uint32(i * THREADS))
+            at = uint32(c0 * TAPS + item * V)
+            if item < W1_PIECES and (WHOLE or at < C * TAPS):
+                ptx.copy4_async(pool, uint32(to + W1 + item * 4), w1, uint32(at // E))
         if BIAS1:
-            for i in range(t, B1_PIECES, THREADS):
-                at = uint32(c0 + uint32(i) * V)
-                if WHOLE or at < C:
-                    ptx.copy4_async(pool, uint32(to + B1 + uint32(i) * 4), b1, uint32(at // E))
-        bring_w2(pool, uint32(to + W2), w2, uint32(0), f0, uint32(c0 // E), t)
+            at = uint32(c0 + t * V)
+            if t < B1_PIECES and (WHOLE or at < C):
+                ptx.copy4_async(pool, uint32(to + B1 + t * 4), b1, uint32(at // E))
 
     @cuda.jit(device=True, forceinline=True)
-    def spread(pool, step, c0, top, rows, start, t):
-        """The depthwise outputs of a step, from the word `step` on, to the middle.
+    def spread(pool, step, middle, c0, top, rows, start, t):
+        """The depthwise outputs of a step, whose x lies from the word `step` on, to the word `middle` on.
 
         top: the first row of x of the band, from the first one in shared memory; rows: those there; start: the element
         of its first row in a plane.
@@ -100,7 +100,7 @@ def make(problem, tiles):
                     columns(sums, pool, uint32(x_at + h * W + v), uint32((step + W1) * E + c * TAPS), h, rows, v)
                     for k in range(SUMS1):
                         sums[k] = middle_of(sums[k])
-                at = uint32(MIDDLE + c * B_PITCH + down * (RUN * ROW) + q)
+                at = uint32(middle + c * B_PITCH + down * (RUN * ROW) + q)
                 for k in range(RUN):
                     if TH % RUN == 0 or down * RUN + uint32(k) < TH:
                         to = uint32(at + uint32(k * ROW))
@@ -130,35 +130,33 @@ def make(problem, tiles):
                 if item % SLOT >= LEFT and piece < stop:
                     from_x[i] = uint32(n * (C * H * W // E) + piece * 4)
                 else:  # of no map at any step: zeros that no copy overwrites
-                    for s in range(STAGES):
+                    for s in range(2):
                         at = uint32(s * STEP + item * 4)
                         ptx.store4_shared(pool, at, float32(0), float32(0), float32(0), float32(0))
         if SPARE > 0:  # pixels that are only there to fill the last product
-            for i in range(t, CHANNELS * SPARE, THREADS):
-                pool[uint32(MIDDLE + uint32(i) // SPARE * B_PITCH + USED + uint32(i) % SPARE)] = float32(0)
+            for i in range(t, 2 * CHANNELS * SPARE, THREADS):
+                c = uint32(uint32(i) // SPARE)
+                at = uint32(MIDDLE + c // CHANNELS * MIDDLE_WORDS + c % CHANNELS * B_PITCH)
+                pool[uint32(at + USED + uint32(i) % SPARE)] = float32(0)
         zero(sums)
-        for s in range(AHEAD):
-            if s < STEPS:
-                bring(pool, uint32(s * STEP), x, from_x, w1, b1, w2, f0, uint32(s * CHANNELS), t)
-            ptx.commit()
-        now, ahead = uint32(0), uint32(AHEAD * STEP)
+        bring(pool, uint32(0), x, from_x, w1, b1, uint32(0), t)
+        ptx.commit()
         a_at = uint32(W2 + filter0 * A_PITCH + share * K_WORDS)
         b_at = uint32(MIDDLE + share * (CHANNELS // WK) * B_PITCH + pixel0 // E)
-        for step in range(STEPS):
-            c0 = uint32(uint32(step) * CHANNELS)
-            if STAGES > 2:
-                ptx.wait(1)
-            else:
-                ptx.wait(0)
+        for step in range(STEPS + 1):  # depthwise outputs of this step, products of the one before
+            c0, now = uint32(uint32(step) * CHANNELS), uint32(uint32(step) & uint32(1))
+            other = uint32(now ^ uint32(1))
+            ptx.wait(0)
             cuda.syncthreads()
-            if step + AHEAD < STEPS:
-                bring(pool, ahead, x, from_x, w1, b1, w2, f0, uint32(c0 + AHEAD * CHANNELS), t)
+            if step + 1 < STEPS:
+                bring(pool, uint32(other * STEP), x, from_x, w1, b1, uint32(c0 + CHANNELS), t)
+            if step < STEPS:
+                bring_w2(pool, uint32(W2 + now * W2_WORDS), w2, uint32(0), f0, uint32(c0 // E), t)
             ptx.commit()
-            spread(pool, now, c0, top, rows, start, t)
-            cuda.syncthreads()
-            add(sums, pool, uint32(now + a_at), pool, b_at, lane)
-            now = uint32(now + STEP) if now != (STAGES - 1) * STEP else uint32(0)
-            ahead = uint32(ahead + STEP) if ahead != (STAGES - 1) * STEP else uint32(0)
+            if step > 0:
+                add(sums, pool, uint32(a_at + other * W2_WORDS), pool, uint32(b_at + other * MIDDLE_WORDS), lane)
+            if step < STEPS:
+                spread(pool, uint32(now * STEP), uint32(MIDDLE + now * MIDDLE_WORDS), c0, top, rows, start, t)
         cuda.syncthreads()  # the last product is done: shared memory is free
         put_sums(pool, sums, lane, uint32(share * FILTERS + filter0), pixel0)
         cuda.syncthreads()
