@@ -1,24 +1,28 @@
-"""Planes: the tensor stage in NCHW: x comes as runs of planes, and the filters multiply pixels instead of the reverse.
+"""Planes: the tensor stage in NCHW: x comes as runs of planes, and w2 multiplies pixels instead of pixels w2.
 
 In NCHW the rows of a map follow each other, so the rows of x that a band of outputs needs are one run for each channel,
 whatever their width: it is copied in pieces of 16 bytes, rounded outwards (as depthwise2d's `planes` does), a step of
 channels ahead. What is left and right of a map are other rows' elements there, and count as 0 by conditions.
 
 A thread takes a word of neighbouring columns and goes down `run` rows: each x that it reads from shared memory is part
-of all its sums. Neighbouring lanes read neighbouring words. The depthwise outputs of a step lie in shared memory as the
-maps do, pixels of a channel next to each other, and are the operand B of the products, A the rows of w2: D is filters x
-pixels, as y is. As in the stage before in 16 bits one instruction does 16 x 8 sums of 16 products, in float32 three do
-sums of 8, of operands split in two tf32. At the end the sums go through shared memory and leave it in runs of y.
+of all its sums, and neighbouring lanes read neighbouring words. The depthwise outputs of a step lie in shared memory as
+the maps do, pixels of a channel next to each other, and are operand B of the products, rows of w2 operand A: filters x
+pixels come out, as y has them. As in `tensor` one instruction of 16 bits does 16 x 8 sums of 16 products, and three do
+those of 8 in float32, of operands split in two tf32. Of two steps there is room in shared memory: while some warps
+multiply the outputs of the step before, others compute the next ones, and one barrier a step is enough. At the end the
+sums go through shared memory and leave it as runs of y.
 
-A block holds as many sums as its registers have room for; where the filters are more, other blocks compute the same
-depthwise outputs for the rest of them. `plane_tiles.choose` weighs that against blocks enough for the GPU.
+A block holds as many sums as registers have room for. Where the filters are more, other blocks compute the same
+depthwise outputs for the rest of them; plane_tiles.choose weighs that against rows that bands read twice, filters that
+each band reads again, and multiprocessors without a block.
 
-Predicted, for 32 images of 512 channels of 14 x 14 to 512 filters in float16: 128 blocks of 256 filters x 8 rows read
-x 2.5 times (bands of 8 rows need 10, for each half of the filters), 32 MB, and all of w2 64 times, 34 MB, mostly from
-the L2 cache, and write 6.4 MB: 13 us at 5.5 TB/s, with the products and the depthwise outputs, twice 12, beside it.
+Predicted, for 32 images of 512 channels of 14 x 14 to 512 filters in float16: 128 blocks of 256 filters and 7 rows ask
+for 62 MB, mostly from the L2 cache (filters 34, x with halos and twice 20), where naive asks for 4,600: some 11 us. The
+products take some 8 us of the tensor cores, and the depthwise outputs, twice each, 8 of the schedulers. None of them
+hides another wholly: 15 to 25 us.
 
-NCHW, channels a multiple of a piece (4, or 8 in 16 bits), odd K. Traffic: x with the halos of the bands, for each group
-of filters; filters for each band.
+NCHW, channels a multiple of a piece (4, or 8 in 16 bits), odd K, rows and maps of any size that has tiles. Traffic: x
+with the halos of the bands, for each group of filters; filters for each band.
 """
 
 import functools

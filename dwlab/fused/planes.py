@@ -25,8 +25,8 @@ from dwlab.traffic import warp_traffic
 def take(count: int, dtype: str, half: int | None = None) -> Any:
     """take(values, pool, at): values[0 : count] = the elements of shared memory from element `at` on, as float32.
 
-    half: which half of a word all calls begin with, if that is known. Where it is not known, up to one word more is
-    read than the elements are in.
+    half: which half of a word all calls begin with, where that is known; then `at` is that word. Otherwise up to one
+    word more is read than the elements are in.
     """
     if dtype == "float32":
 
@@ -37,18 +37,18 @@ def take(count: int, dtype: str, half: int | None = None) -> Any:
 
         return take
 
-    unpack, PAIRS, EVEN = pieces.UNPACK[dtype], (count + 1) // 2, half == 0
+    unpack, PAIRS, KNOWN, EVEN, ODD = pieces.UNPACK[dtype], (count + 1) // 2, half is not None, half == 0, half == 1
     WORDS = PAIRS if EVEN else (count + 2) // 2
 
     def pair(k: int) -> Any:
-        last, next_word, odd = 2 * k + 1 < count, min(k + 1, WORDS - 1), half == 1
+        last, after = 2 * k + 1 < count, min(k + 1, WORDS - 1)
 
         @cuda.jit(device=True, forceinline=True)
         def pair(values, words, at):
             word = words[k]
             if not EVEN:  # the upper half of this word and the lower half of the next one
-                choice = int32(0x5432) if odd or at & uint32(1) else int32(0x3210)
-                first, second = ptx.word_of_float(word), ptx.word_of_float(words[next_word])
+                choice = int32(0x5432) if ODD or at & uint32(1) else int32(0x3210)
+                first, second = ptx.word_of_float(word), ptx.word_of_float(words[after])
                 word = ptx.float_of_word(ptx.prmt(first, second, choice))
             low, high = unpack(word)
             values[2 * k] = low
@@ -62,8 +62,9 @@ def take(count: int, dtype: str, half: int | None = None) -> Any:
     @cuda.jit(device=True, forceinline=True)
     def take(values, pool, at):
         words = cuda.local.array(WORDS, float32)
+        word = at if KNOWN else uint32(at >> uint32(1))
         for k in range(WORDS):
-            words[k] = pool[uint32((at >> uint32(1)) + uint32(k))]
+            words[k] = pool[uint32(word + uint32(k))]
         pairs(values, words, at)
 
     return take
@@ -79,7 +80,8 @@ def columns(layer: DepthwiseConv2d, run: int) -> Any:
     """
     E, W, K, S, dtype, KEEP = 4 // layer.itemsize, layer.W, layer.K, layer.stride, layer.dtype, layer.K <= KEPT
     WINDOW, TAPS = (E - 1) * S + K, K * K if layer.K <= KEPT else K
-    half = layer.padding % 2 if W % 2 == 0 else None  # planes and rows of whole words: it is the same everywhere
+    half = layer.padding % 2 if W % 2 == 0 and E == 2 else None  # rows of whole words: it is the same everywhere
+    WORDS, NEXT = half is not None, W if half is None else W // 2  # how far it is to the next row
     take_x, take_w = take(WINDOW, dtype, half), take(TAPS, dtype)
 
     def add(i: int, r: int) -> Any:
@@ -103,7 +105,7 @@ def columns(layer: DepthwiseConv2d, run: int) -> Any:
         def row(sums, taps, pool, x_at, w_at, where):
             if uint32(where[0] + uint32(i)) < where[1]:  # above: wraps to a huge number
                 values = cuda.local.array(WINDOW, float32)
-                take_x(values, pool, uint32(x_at + uint32(i * W)))
+                take_x(values, pool, uint32(x_at + uint32(i * NEXT)))
                 for j in range(WINDOW):
                     if uint32(where[2] + uint32(j)) >= uint32(W):
                         values[j] = float32(0)
@@ -121,6 +123,8 @@ def columns(layer: DepthwiseConv2d, run: int) -> Any:
         where[0], where[1], where[2] = h, end, v
         if KEEP:
             take_w(taps, pool, w_at)
+        if WORDS:  # above the map: wraps, and so it must be as a word
+            x_at = uint32(int32(x_at) >> int32(1))
         rows(sums, taps, pool, x_at, w_at, where)
 
     return columns
