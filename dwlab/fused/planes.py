@@ -174,6 +174,7 @@ def write(layer: Pointwise, plan: Plan) -> Any:
     CNT, SHARES, APART = plan.tiles.height * Q, plan.tiles.warps_k, plan.tiles.filters * plan.out_pitch
     ITEMS, ACROSS, FLAT = plan.tiles.filters * CNT // SIZE, CNT % SIZE != 0, ROW == Q
     WORDS, BIAS, RESIDUAL, WIDE = SIZE // E, layer.bias, layer.residual, dtype == "float32"
+    FOURS = SIZE // 4 if FLAT else 0  # sums of neighbouring pixels are neighbours: they are read four at a time
     read, unpack = pieces.read(WORDS), pieces.unpack(SIZE, dtype)
     put, activate, bias_of, pack = (
         _put(WORDS),
@@ -182,6 +183,18 @@ def write(layer: Pointwise, plan: Plan) -> Any:
         pieces.PACK.get(dtype),
     )
     ROOM = SIZE + WORDS
+
+    @cuda.jit(device=True, forceinline=True)
+    def fours(values, pool, at):
+        for k in range(SIZE):
+            values[k] = float32(0)
+        for share in range(SHARES):
+            for k in range(FOURS):
+                v0, v1, v2, v3 = ptx.load4_shared(pool, uint32(at + uint32(share * APART + 4 * k)))
+                values[4 * k] += v0
+                values[4 * k + 1] += v1
+                values[4 * k + 2] += v2
+                values[4 * k + 3] += v3
 
     @cuda.jit(device=True, forceinline=True)
     def write(pool, b, r, y, n, p0, f0, t):
@@ -194,6 +207,8 @@ def write(layer: Pointwise, plan: Plan) -> Any:
             if f0 + g < F and first + m < P * Q:
                 to = uint32(((n * F + f0 + g) * (P * Q) + first + m) // E)
                 bias = float32(0)
+                if FOURS > 0:
+                    fours(values, pool, uint32(g * OUT + m))
                 for k in range(SIZE):
                     f, pixel = g, uint32(m + uint32(k))
                     if ACROSS and pixel >= CNT:  # the next filter's first pixel is in the same word
@@ -203,8 +218,11 @@ def write(layer: Pointwise, plan: Plan) -> Any:
                     if BIAS and (ACROSS or k == 0):
                         bias = bias_of(b, uint32(f0 + f))
                     total = bias
-                    for share in range(SHARES):
-                        total += pool[uint32(f * OUT + pixel + uint32(share * APART))]
+                    if FOURS > 0:
+                        total += values[k]
+                    else:
+                        for share in range(SHARES):
+                            total += pool[uint32(f * OUT + pixel + uint32(share * APART))]
                     values[k] = activate(total)
                 if RESIDUAL:
                     read(more, SIZE, r, to)
