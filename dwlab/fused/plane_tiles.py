@@ -209,7 +209,7 @@ def candidates(problem: Any) -> list[Tiles]:
     for height, filters in itertools.product(sorted(heights), (16, 32, 48, 64, 96, 128, 160, 192, 256, 320, 512)):
         if filters >= two.F + 16 and filters > 16:
             continue
-        for (warps_p, warps_f, warps_k), channels in itertools.product(WARPS, (16, 32, 64)):
+        for (warps_p, warps_f, warps_k), channels in itertools.product(WARPS, (16, 32, 64, 128)):
             if filters % (16 * warps_f) or channels % (unit * warps_k) or channels >= one.C + 16:
                 continue
             for run in {min(height, 4), min(height, 8), min(height, 2)}:
