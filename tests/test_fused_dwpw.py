@@ -13,8 +13,10 @@ from dwlab.problems import decode
 from dwlab.stages import words
 
 
-def pair(N, C, H, W, K, stride, F, between="relu6", after="none", residual=False, dtype="float32", bias=True):
-    how = {"layout": "NHWC", "dtype": dtype, "bias": bias}
+def pair(
+    N, C, H, W, K, stride, F, between="relu6", after="none", residual=False, dtype="float32", bias=True, layout="NHWC"
+):
+    how = {"layout": layout, "dtype": dtype, "bias": bias}
     one = DepthwiseConv2d(N, C, H, W, K, stride, activation=between, **how)
     return Fused(one, Pointwise(N, C, F, one.P, one.Q, activation=after, residual=residual, **how))
 
@@ -269,3 +271,18 @@ def test_the_cost_orders_tiles_as_a_gpu_did(stage, C, side, F, many, few):
         costs = [stage.predicted_clocks(problem, stage.Tiles(*numbers)) for numbers in (better, worse)]
         assert costs[0] < costs[1]
         assert stage.predicted_clocks(problem, stage.choose(problem)) <= costs[0]
+
+
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+def test_the_naive_stage_takes_float16_of_any_sizes_with_float32_between_the_layers(layout):
+    one = stages.stage("fused/dwpw/naive")
+    problem = pair(2, 13, 9, 7, 3, 2, 11, "none", "relu", True, dtype="float16", layout=layout)
+    check(one, problem).raise_if_wrong()
+    assert traffic.compare(one, problem).raise_if_different().predicted.exact
+    # 2046 (1 + 2**-10) - 2048: float16 between the layers would round the first to 2048.
+    plain = pair(1, 2, 1, 1, 1, 1, 1, "none", dtype="float16", bias=False, layout=layout)
+    arrays = {**plain.inputs("dwpw"), "y": plain.nans("y", "dwpw")}
+    for name, two in (("x", (2046, 2048)), ("w1", (1 + 2**-10, 1)), ("w2", (1, -1))):
+        arrays[name][...] = np.array(two).reshape(arrays[name].shape)
+    one.run(plain, arrays)
+    assert arrays["y"].item() == -(2**-9)

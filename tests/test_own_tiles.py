@@ -15,6 +15,8 @@ LONG = Pointwise(1, 960, 160, 7, 7, layout="NHWC")  # what split is for: of shor
 
 
 def problem_of(id):
+    if id == "fused/dwpw/planes":
+        return Fused(*(dataclasses.replace(one, layout="NCHW") for one in (DEPTHWISE, PROJECT)))
     return {
         "depthwise2d/forward": DEPTHWISE,
         "pointwise/forward": EXPAND,

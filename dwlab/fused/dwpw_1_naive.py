@@ -3,7 +3,8 @@
 A block computes the depthwise outputs of a square of pixels, all C channels of it, and puts them into shared memory,
 one pixel after the other along a channel. After a barrier each thread takes outputs of the pointwise layer: it walks
 through the C channels of its pixel, in shared memory, and through a row of the pointwise filters. What is between the
-layers is never in global memory: that saves writing and reading it, N*C*P*Q elements each.
+layers is never in global memory: that saves writing and reading it, N*C*P*Q elements each. In float16 the sums and
+what is between the layers are float32.
 
 The square is 8 x 8 where 48 KiB hold its C channels, else 4 x 4, 2 x 2 or one pixel: the more channels, the fewer
 pixels share a filter that is read, and the more x is read twice by neighbouring blocks.
@@ -124,7 +125,7 @@ def supports(problem):
     return words < 2**31 and side_of(one.C) > 0 and problem.N < 2**16
 
 
-@register(kernel=kernel, traffic=traffic, supports=supports, dtypes=("float32", "int8"), view="flat")
+@register(kernel=kernel, traffic=traffic, supports=supports, dtypes=("float32", "float16", "int8"), view="flat")
 def launch(problem):
     side = side_of(problem.first.C)
     tiles = -(-problem.second.P // side) * -(-problem.second.Q // side)

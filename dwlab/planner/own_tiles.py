@@ -13,7 +13,7 @@ from typing import Any
 from dwlab.depthwise2d import forward_2_shared as depthwise_shared
 from dwlab.depthwise2d import forward_4_wide as depthwise_wide
 from dwlab.depthwise2d import pieces
-from dwlab.fused import dwpw_2_stationary, dwpw_3_tensor, dwpw_4_slide, pwdw_plan, pwpw_plan
+from dwlab.fused import dwpw_2_stationary, dwpw_3_tensor, dwpw_4_slide, dwpw_6_planes, pwdw_plan, pwpw_plan
 from dwlab.layers import DepthwiseConv2d, Fused, Pointwise
 from dwlab.planner.accesses import Accesses, Tile
 from dwlab.planner.modules import KINDS
@@ -83,6 +83,11 @@ def _dwpw(tiles: Any) -> Tile:
     return Tile(tiles.filters, tiles.height, tiles.width)
 
 
+def _planes(pair: Fused) -> Tile:
+    tiles = dwpw_6_planes.choose(pair.kernel_key, pair.N)
+    return Tile(tiles.filters, tiles.height, pair.second.Q)
+
+
 def _strips(pair: Fused) -> Tile:
     plan = pwdw_plan.choose(pair)
     return Tile(plan.block_filters, plan.rows, pair.second.Q)
@@ -103,6 +108,7 @@ _TILES = {
     "fused/dwpw/stationary": lambda pair: _dwpw(dwpw_2_stationary.choose(pair)),
     "fused/dwpw/tensor": lambda pair: _dwpw(dwpw_3_tensor.choose(pair)),
     "fused/dwpw/slide": lambda pair: _dwpw(dwpw_4_slide.choose(pair.kernel_key, pair.N)),
+    "fused/dwpw/planes": _planes,
     "fused/pwdw/strips": _strips,
     "fused/pwpw/tensor": _pwpw,
 }
