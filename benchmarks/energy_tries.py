@@ -4,7 +4,8 @@ Networks at batch 1, as CUDA graphs: our layers apart and with fused pairs, kern
 overlap; stages and pairs that take the least energy, each measured alone, in place of the least time; a graph of as
 many kernels with the same grids that do nothing, which is what launching costs; and all of PyTorch's ways, on the same
 GPU. Ours are held against float64 first, PyTorch's against ours. Writes one record into FOLDER (the project's own if
-none is given), its rows in the section `energy_tries`, and prints its table last. Exit status 1 if a result was wrong.
+none is given), its rows in the section `energy_tries`, and prints its table last. Exit status 1 if a result was wrong
+or something did not run.
 """
 
 from __future__ import annotations
@@ -87,7 +88,7 @@ def ours(network: networks.Network, gpu: str, last: int, rest: Callable[[], ener
 def pytorchs(network: networks.Network, compiled: bool) -> Iterator[Way]:
     """PyTorch's ways whose results are ours."""
     model = inference.prepare(network)
-    for one in timing.measure(model, compiled, rounds=2, min_seconds=0.01).peers:
+    for one in timing.measure(model, compiled, rounds=3, min_seconds=0.01).peers:
         if one.time is not None:
             yield one.name, 0, functools.partial(_graph_alone, model, one.name)
 
@@ -131,7 +132,7 @@ def main() -> int:
     parser.add_argument("--window", type=float, default=2.0, help="seconds of a graph's window (default: %(default)s)")
     parser.add_argument("--seconds", type=float, default=300, help="no new way after so long")
     options = parser.parse_args()
-    started, rows, notes = time.monotonic(), [], []
+    started, rows, notes, failed = time.monotonic(), [], [], False
     environment = machine.environment()
     for name, dtype in itertools.product(options.network or MOBILE, options.dtype or record_networks.DTYPES):
         network, rest = networks.network(name, 1, "NHWC", dtype), []
@@ -151,8 +152,9 @@ def main() -> int:
                 rows.append(row)
                 now = time.monotonic() - started
                 print(f"{now:4.0f} s  {name} {dtype} {way}: {1e3 * found.per_run:.2f} mJ", flush=True)
-        except ValueError as error:
-            notes.append(f"{name}, {dtype}: {error}")
+        except Exception as error:  # what was measured before it is written
+            notes.append(f"{name}, {dtype}: {type(error).__name__}: {error}")
+            failed = True
         except KeyboardInterrupt:
             notes.append(f"{name}, {dtype}: the run was interrupted.")
             break
@@ -162,7 +164,7 @@ def main() -> int:
         file = writing.write(folder, [], environment, {}, sections={"energy_tries": rows}, notes=notes)
         print(f"{file.name}\n\n{report.energy_tries_table([records.read_run(file)])}")
     print("\n".join(notes))
-    return 1 if not rows or any("WRONG" in one for one in notes) else 0
+    return 1 if failed or not rows else 0
 
 
 if __name__ == "__main__":

@@ -796,7 +796,8 @@ def energy_tries_table(runs: Sequence[Record] | None = None) -> Markdown:
             theirs.setdefault(key(row), []).append(row)
     least = {one: min(ways, key=lambda row: row["joules"]) for one, ways in theirs.items()}
     head = ["network", "dtype", "way", "kernels of ours", "time (µs)", "W", "mJ", "of that above rest (mJ)"]
-    lines = [tabular.line([*head, "× PyTorch"]), tabular.line(["---"] * 3 + ["---:"] * 6)]
+    head += ["× PyTorch"] if least else []
+    lines = [tabular.line(head), tabular.line(["---"] * 3 + ["---:"] * (len(head) - 3))]
     for row in sorted(rows, key=lambda row: (row["network"], row["dtype"])):
         peer = least.get(key(row))
         if row in theirs.get(key(row), ()) and row is not peer:
@@ -805,15 +806,17 @@ def energy_tries_table(runs: Sequence[Record] | None = None) -> Markdown:
         cells = [row["network"], row["dtype"], row["way"], f"{row['kernels'] or ''}", tabular.rounded(row["time_us"])]
         cells += [f"{row['watts']:.0f}", _mj(row["joules"]), _mj(above)]
         compared = peer and row is not peer and row["way"] != EMPTY
-        lines.append(tabular.line([*cells, tabular.times(peer["joules"] / row["joules"] if compared else None)]))
+        cells += [tabular.times(peer["joules"] / row["joules"] if compared else None)] if least else []
+        lines.append(tabular.line(cells))
     rest = [row["rest_watts"] for row in rows]
     windows = [row["window_s"] for row in rows]
     lines += [
         "",
         f"An image at batch {' and '.join(f'{one}' for one in sorted({row['batch'] for row in rows}))}, as a CUDA "
         f"graph. At rest the GPU took {min(rest):.0f} to {max(rest):.0f} W; windows of {min(windows):.1f} to "
-        f"{max(windows):.1f} s. {EMPTY}: as many as the fused graph has, with its grids and blocks. PyTorch: of all "
-        "its ways that were tried on the same GPU the one of least energy; × PyTorch: its energy over ours.  ",
+        f"{max(windows):.1f} s. {EMPTY}: as many as the fused graph has, with its grids and blocks.  ",
+        *(["PyTorch: of all its ways the one of least energy on the same GPU; × PyTorch: its energy over ours.  "]
+          if least else ["PyTorch's ways were not measured beside these.  "]),
         f"Measured on {'; '.join(dict.fromkeys(run.where() for run in used))}.",
         "",
     ]
