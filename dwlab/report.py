@@ -813,8 +813,8 @@ def energy_tries_table(runs: Sequence[Record] | None = None) -> Markdown:
     lines += [
         "",
         f"An image at batch {' and '.join(f'{one}' for one in sorted({row['batch'] for row in rows}))}, as a CUDA "
-        f"graph. At rest the GPU took {min(rest):.0f} to {max(rest):.0f} W; windows of {min(windows):.1f} to "
-        f"{max(windows):.1f} s. {EMPTY}: as many as the fused graph has, with its grids and blocks.  ",
+        f"graph. At rest the GPU took {min(rest):.0f} to {max(rest):.0f} W; windows of {min(windows):.1f} s and more. "
+        f"{EMPTY}: as many as the fused graph has, with its grids and blocks.  ",
         *(["PyTorch: of all its ways the one of least energy on the same GPU; × PyTorch: its energy over ours.  "]
           if least else ["PyTorch's ways were not measured beside these.  "]),
         f"Measured on {'; '.join(dict.fromkeys(run.where() for run in used))}.",
