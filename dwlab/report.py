@@ -709,8 +709,11 @@ def _with_best_peer(row: Mapping[str, Any], every: Sequence[Mapping[str, Any]]) 
     ours = row["speedup_vs_peer"] / row["peer_time_us"]
     made = {**row, "peer": best["peer"], "peer_time_us": best["peer_time_us"]}
     made["speedup_vs_peer"] = ours * best["peer_time_us"]
-    joules = [one["peer_joules"] for one in same if one.get("peer_joules")]
-    return made | ({"peer_joules": min(joules)} if row.get("joules") and joules else {})
+    measured = [one for one in same if one.get("peer_joules")]
+    if row.get("joules") and measured:
+        least = min(measured, key=lambda one: one["peer_joules"])
+        made |= {name: least.get(name) for name in ("peer_joules", "peer_watts", "peer_window_s", "peer_rest_watts")}
+    return made
 
 
 def _compiled(row: Mapping[str, Any], ways: Sequence[Mapping[str, Any]]) -> bool:
@@ -781,45 +784,54 @@ def networks_summary(runs: Sequence[Record] | None = None, gpu: str | None = Non
 
 
 def energy_tries_table(runs: Sequence[Record] | None = None) -> Markdown:
-    """Ways to run a network that might take less energy: W and J of each, beside PyTorch's least of any record."""
+    """Ways to run a network that might take less energy: W and J of each, beside PyTorch's way of least energy.
+
+    That is one of the same run; where it has none, the least of any record of whole networks.
+    """
     names = ("network", "batch", "dtype", "layout")
-    rows, used = records.newest_rows("energy_tries", lambda row: (*(row[name] for name in names), row["way"]), runs)
-    if not rows:
-        return Markdown("No such tries are recorded. On a GPU: `python benchmarks/energy_tries.py`.\n")
 
     def key(row: Mapping[str, Any]) -> tuple[Any, ...]:
         return tuple(row[name] for name in names)
 
-    theirs: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
+    rows, used = records.newest_rows("energy_tries", lambda row: (*key(row), row["way"]), runs)
+    if not rows:
+        return Markdown("No such tries are recorded. On a GPU: `python benchmarks/energy_tries.py`.\n")
+    ways: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
     for row in rows:
-        if row["way"].startswith("PyTorch "):
-            theirs.setdefault(key(row), []).append(row)
-    least = {one: min(ways, key=lambda row: row["joules"]) for one, ways in theirs.items()}
+        ways.setdefault(key(row), []).append(row)
+    recorded = {key(row): row for row in networks(runs, used[-1].gpu)[0] if row.get("peer_joules")}
     head = ["network", "dtype", "way", "kernels of ours", "time (µs)", "W", "mJ", "of that above rest (mJ)"]
-    head += ["× PyTorch"] if least else []
-    lines = [tabular.line(head), tabular.line(["---"] * 3 + ["---:"] * (len(head) - 3))]
-    for row in sorted(rows, key=lambda row: (row["network"], row["dtype"])):
-        peer = least.get(key(row))
-        if row in theirs.get(key(row), ()) and row is not peer:
-            continue
-        above = row["joules"] * (1 - row["rest_watts"] / row["watts"])
-        cells = [row["network"], row["dtype"], row["way"], f"{row['kernels'] or ''}", tabular.rounded(row["time_us"])]
-        cells += [f"{row['watts']:.0f}", _mj(row["joules"]), _mj(above)]
-        compared = peer and row is not peer and row["way"] != EMPTY
-        cells += [tabular.times(peer["joules"] / row["joules"] if compared else None)] if least else []
-        lines.append(tabular.line(cells))
-    rest = [row["rest_watts"] for row in rows]
-    windows = [row["window_s"] for row in rows]
+    lines = [tabular.line([*head, "× PyTorch"]), tabular.line(["---"] * 3 + ["---:"] * 6)]
+    elsewhere = []
+    for one, found in sorted(ways.items(), key=lambda item: item[0]):
+        theirs = [row for row in found if row["way"].startswith("PyTorch ")]
+        peer = min(theirs, key=lambda row: row["joules"], default=None)
+        least = None if peer is None else peer["joules"]
+        if peer is None and one in recorded:
+            least = recorded[one]["peer_joules"]
+            elsewhere.append(recorded[one].get("peer_rest_watts"))
+        for row in found:
+            if row in theirs and row is not peer:
+                continue
+            above = row["joules"] * (1 - row["rest_watts"] / row["watts"])
+            cells = [row["network"], row["dtype"], row["way"], f"{row['kernels'] or ''}"]
+            cells += [tabular.rounded(row["time_us"]), f"{row['watts']:.0f}", _mj(row["joules"]), _mj(above)]
+            compared = least and row is not peer and row["way"] != EMPTY
+            lines.append(tabular.line([*cells, tabular.times(least / row["joules"] if compared else None)]))
+    rest, windows = [row["rest_watts"] for row in rows], [row["window_s"] for row in rows]
+    batches = " and ".join(f"{one}" for one in sorted({row["batch"] for row in rows}))
     lines += [
         "",
-        f"An image at batch {' and '.join(f'{one}' for one in sorted({row['batch'] for row in rows}))}, as a CUDA "
-        f"graph. At rest the GPU took {min(rest):.0f} to {max(rest):.0f} W; windows of {min(windows):.1f} s and more. "
-        f"{EMPTY}: as many as the fused graph has, with its grids and blocks.  ",
-        *(["PyTorch: of all its ways the one of least energy on the same GPU; × PyTorch: its energy over ours.  "]
-          if least else ["PyTorch's ways were not measured beside these.  "]),
-        f"Measured on {'; '.join(dict.fromkeys(run.where() for run in used))}.",
-        "",
+        f"An image at batch {batches}, as a CUDA graph. At rest the GPU took {min(rest):.0f} to {max(rest):.0f} W; "
+        f"windows of {min(windows):.1f} s and more. {EMPTY}: as many as the fused graph has, with its grids and "
+        "blocks. × PyTorch: the least energy of PyTorch's ways over ours.  ",
     ]
+    if elsewhere:
+        at_rest = sorted(one for one in elsewhere if one)
+        said = f", where a GPU took {at_rest[0]:.0f} to {at_rest[-1]:.0f} W at rest" if at_rest else ""
+        share = f"{len(elsewhere)} of {len(ways)}"
+        lines.append(f"Of {share} networks PyTorch's is from records of whole networks{said}.  ")
+    lines += [f"Measured on {'; '.join(dict.fromkeys(run.where() for run in used))}.", ""]
     return Markdown("\n".join(lines))
 
 

@@ -460,21 +460,23 @@ def test_ways_to_take_less_energy_stand_beside_pytorchs_least(tmp_path):
         power = {"joules": joules, "watts": joules / us * 1e6, "window_s": 2.0, "rest_watts": 100.0}
         return of | {"kernels": kernels, "time_us": us} | power
 
-    def table(*rows):
-        return report.energy_tries_table(
-            [records.read_run(writing.write(tmp_path, [], ENVIRONMENT, {}, sections={"energy_tries": rows}))]
-        )
+    def table(*rows, before=()):
+        run = records.read_run(writing.write(tmp_path, [], ENVIRONMENT, {}, sections={"energy_tries": rows}))
+        return report.energy_tries_table([*before, run])
 
     rows = tried("fused, one after the other", 0.02), tried(report.EMPTY, 0.006, 30.0)
     theirs = tried("PyTorch 2.11.0 eager, NCHW", 0.05, 90.0, 0), tried("PyTorch 2.11.0 other", 0.04, 99.0, 0)
-    text = table(*rows, *theirs)
+    whole = [recorded(tmp_path, [row(batch=1, **ENERGY | {"peer_joules": 0.03})])]
+    text = table(*rows, *theirs, before=whole)
     assert "| fused, one after the other | 20 | 50.00 | 400 | 20.00 | 15.00 | 2.00 |" in text
     assert f"| {report.EMPTY} | 20 | 30.00 | 200 | 6.000 | 3.000 |  |" in text  # computes nothing: beside nothing
     assert "| PyTorch 2.11.0 other |  | 99.00 | 404 | 40.00 | 30.10 |  |" in text and "NCHW" not in text
     assert "At rest the GPU took 100 to 100 W" in text and "Measured on NVIDIA H200" in text
-    alone = table(*rows)
-    assert "| fused, one after the other | 20 | 50.00 | 400 | 20.00 | 15.00 |\n" in alone and "×" not in alone
-    assert "PyTorch's ways were not measured beside these" in alone and "not measured" not in text
+    assert "records of whole networks" not in text
+    text = table(*rows, before=whole)  # without PyTorch's ways of the same run
+    assert "| fused, one after the other | 20 | 50.00 | 400 | 20.00 | 15.00 | 1.50 |" in text
+    assert "Of 1 of 1 networks PyTorch's is from records of whole networks, where a GPU took 114 to 114 W" in text
+    assert "| 20.00 | 15.00 |  |" in table(*rows)
     assert "No such tries are recorded" in report.energy_tries_table([])
 
 
