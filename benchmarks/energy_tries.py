@@ -47,7 +47,7 @@ def _nothing() -> Any:
 def empty_graph(model: inference.Model) -> Any:
     """A CUDA graph of as many kernels as the model has of ours, with their grids and blocks, that do nothing."""
     kernel = _nothing()
-    launches = [step.stage.launch(step.problem) for step in model.steps if step.stage is not None]
+    launches = [step.launch for step in model.steps if step.ours]
 
     def enqueue() -> None:
         for one in launches:

@@ -6,11 +6,12 @@
     print(comparison.compare(model, image))    # each kernel, and the whole, against PyTorch with the same weights
 
 Depthwise and pointwise layers run as stages of `stages`, which `selection` picks: alone or, where the partition says
-so, two in one kernel. What else a network does (stem, pools, shortcuts' additions, classifier) PyTorch does, on the
-same memory: no map is copied between the two. Maps that nobody reads any more give their memory to later ones. On a GPU
-all of it is captured in a CUDA graph of PyTorch's, and `run` replays that. From compute capability 9.0 on our kernels
-may start in it while the one before runs (dwlab.dependent_launch): where replays say that this is faster, they do. In
-simulated mode the kernels run on dwlab.simt and the rest on the CPU, right but only for small resolutions.
+so, two in one kernel. What else a network does (stem, pools, mean, classifier) kernels of `operations` do, and PyTorch
+what these do not take, on the same memory: no map is copied between the two. Maps that nobody reads any more give their
+memory to later ones. On a GPU all of it is captured in a CUDA graph of PyTorch's, and `run` replays that. From compute
+capability 9.0 on our kernels may start in it while the one before runs (dwlab.dependent_launch): where replays say that
+this is faster, they do. In simulated mode the kernels run on dwlab.simt and the rest on the CPU, right but only for
+small resolutions.
 
 `weights` are rounded to the network's storage type once, when a model is prepared. In int8 a calibration pass finds the
 scales (`int8`); the first convolution and the classifier stay in float16, and other operations compute in floating
@@ -28,7 +29,7 @@ from typing import Any
 
 import numpy as np
 
-from dwlab import ahead, dependent_launch, networks, peers, planner, ptx, target
+from dwlab import ahead, dependent_launch, networks, operations, peers, planner, ptx, target
 from dwlab.inference import int8, selection
 from dwlab.inference.images import random_image
 from dwlab.inference.int8 import Quantised, Range
@@ -49,7 +50,7 @@ from dwlab.layers import DepthwiseConv2d, Fused, Pointwise
 from dwlab.networks import INPUT, InferenceError, Network, Operation
 from dwlab.quantisation import Scale
 from dwlab.records import tabular
-from dwlab.stages import Stage, StageError
+from dwlab.stages import Launch, Stage, StageError
 
 DTYPES = ("float32", "float16", "int8")
 """How a runnable network may be stored."""
@@ -62,8 +63,9 @@ TURNS, TRIED = 3, {"rounds": 3, "min_seconds": 0.006}
 class Step:
     """One kernel of ours, or one operation of PyTorch's. layers: their names. problem: what is computed.
 
-    stage: ours, None for PyTorch. x, r: the layers whose outputs are read and added ("" for none); y: the last layer,
-    whose output is written. note: why PyTorch runs a layer that is ours to run.
+    stage: of a layer or pair that a stage runs, else None. own: an operation that a kernel of ours runs. x, r: the
+    layers whose outputs are read and added ("" for none); y: the last layer, whose output is written. note: why PyTorch
+    runs a layer that is ours to run.
     """
 
     layers: tuple[str, ...]
@@ -73,11 +75,24 @@ class Step:
     r: str
     y: str
     note: str = ""
+    own: bool = False
+
+    @property
+    def ours(self) -> bool:
+        """Whether a kernel of ours runs it."""
+        return self.own or self.stage is not None
 
     @property
     def runner(self) -> str:
-        """The stage's id, or "PyTorch"."""
+        """The stage's id, operations/ and the operation's name, or "PyTorch"."""
+        if self.own:
+            return f"operations/{self.problem.op}"
         return "PyTorch" if self.stage is None else self.stage.id
+
+    @property
+    def launch(self) -> Launch:
+        """Grid and block of a kernel of ours."""
+        return operations.launch(self.problem) if self.own else self.stage.launch(self.problem)
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,7 +125,7 @@ class Model:
     @property
     def launches(self) -> tuple[int, int]:
         """Kernels of ours, and operations of PyTorch's."""
-        ours = sum(step.stage is not None for step in self.steps)
+        ours = sum(step.ours for step in self.steps)
         return ours, len(self.steps) - ours
 
     @property
@@ -148,17 +163,20 @@ def steps_of(
     times: Times | None = None,
 ) -> tuple[Step, ...]:
     """What runs, in order. Raises InferenceError where no stage takes a layer or pair, unless fallback."""
-    steps = []
+    steps, whole = [], int8.stored(network) if network.dtype == "int8" else frozenset()
+    kinds = {True: "int8", False: "float16" if network.dtype == "int8" else network.dtype}
     for piece in pieces:
         layers = [network.layer(name) for name in piece]
         problem = layers[0].problem if len(layers) == 1 else Fused(layers[0].problem, layers[1].problem)
-        chosen, note = None, ""
-        if layers[0].planned:
+        chosen, note, own = None, "", False
+        if isinstance(problem, Operation):
+            own = operations.takes(problem, *(kinds[name in whole] for name in (layers[0].input, layers[0].name)))
+        elif layers[0].planned:
             if fallback and not selection.takers(problem):
                 note = "no stage takes it"
             else:
                 chosen = selection.choose(problem, gpu=gpu, times=times)
-        steps.append(Step(piece, problem, chosen, layers[0].input, layers[-1].residual, layers[-1].name, note))
+        steps.append(Step(piece, problem, chosen, layers[0].input, layers[-1].residual, layers[-1].name, note, own))
     return tuple(steps)
 
 
@@ -236,6 +254,7 @@ def built(
     arrays_of = iter(given)
     starters = tuple(
         _kernel_of(step, next(arrays_of)) if step.stage is not None
+        else _own_operation(step, maps, parameters, quantised) if step.own
         else _operation_of(step, network, maps, parameters) if quantised is None
         else _operation_in_int8(step, network, maps, parameters, quantised.scales)
         for step in steps
@@ -282,6 +301,15 @@ def _shape(network: Network, problem: networks.Problem, inputs: bool = False) ->
     rows, columns = (problem.H, problem.W) if inputs else (problem.P, problem.Q)
     channels = problem.C if inputs else getattr(problem, "F", problem.C)
     return (problem.N, channels, rows, columns) if network.layout == "NCHW" else (problem.N, rows, columns, channels)
+
+
+def _own_operation(
+    step: Step, maps: Mapping[str, Any], parameters: Mapping[str, Mapping[str, Any]], quantised: Quantised | None
+) -> Callable[[Any], None]:
+    names, own = (step.x, step.r, step.y), parameters.get(step.y, {})
+    scales = tuple(quantised.scales.get(name) if quantised else None for name in names)
+    x, r, y = (maps[name] if name else None for name in names)
+    return operations.starter(step.problem, x, y, r, own.get("w"), own.get("b"), scales)
 
 
 def _operation_of(
@@ -401,7 +429,9 @@ def overlapping(model: Model, port: str) -> tuple[Any, int]:
     with torch.cuda.graph(graph):
         enqueue(model)
     ours = {step.stage.kernel_for(step.problem) for step in model.steps if step.stage is not None}
-    names = dependent_launch.waiting_names([*ours, *int8.storing_kernels()])
+    maps = model.maps
+    own = [operations.kernel(one.problem, maps[one.x], maps[one.y], maps.get(one.r)) for one in model.steps if one.own]
+    names = dependent_launch.waiting_names([*ours, *own, *int8.storing_kernels()])
     early = dependent_launch.overlapped(graph.raw_cuda_graph(), names, port)
     graph.instantiate()
     return graph, early
