@@ -45,6 +45,7 @@ from dwlab.inference.with_torch import (
     pytorch,
     real,
     same_precision,
+    with_relu,
 )
 from dwlab.layers import DepthwiseConv2d, Fused, Pointwise
 from dwlab.networks import INPUT, InferenceError, Network, Operation
@@ -488,6 +489,13 @@ def output(model: Model) -> Any:
 # ----------------------------------------------------------------------------------------------- PyTorch's operations
 
 
+def _computed(problem: networks.Problem, x: Any, own: Mapping[str, Any]) -> Any:
+    """PyTorch's linear_part; on a GPU with a ReLU that follows, where cuDNN has one call for both and the bias."""
+    w, b = own.get("w"), own.get("b")
+    z = with_relu(problem, x, w, b) if x.is_cuda else None
+    return linear_part(problem, x, w, b) if z is None else z
+
+
 def _operation(
     problems: Sequence[networks.Problem],
     x: Any,
@@ -513,7 +521,7 @@ def _operation(
         for number, (problem, own) in enumerate(zip(problems, parameters, strict=True)):
             if number:
                 z = activated(z, activation_of(problems[number - 1]))
-            z = linear_part(problem, z, own.get("w"), own.get("b"))
+            z = _computed(problem, z, own)
         if activation == "gelu" or wide or (activation != "none" and r is not None):
             z = activated(z, activation)
             y.copy_(z if r is None else z + r)
@@ -572,7 +580,7 @@ def _operation_in_int8(
     held = maps[step.y].view(-1)
 
     def start(stream: Any) -> None:
-        z = linear_part(last, real(x, sx).to(computed), own.get("w"), own.get("b"))
+        z = _computed(last, real(x, sx).to(computed), own)
         if not relu:
             z = activated(z, activation_of(last))
         if r is not None:

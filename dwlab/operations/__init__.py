@@ -43,9 +43,9 @@ def takes(problem: Operation, of_x: str = "", of_y: str = "") -> bool:
     if one.layout != "NHWC" or max(one.N, one.P) > 65535:
         return False
     if one.op == "conv2d":
-        rows, row, filters = convolution.sizes(one.C, one.K, one.stride, one.F, convolution.TALL)
-        fits = 4 * (rows * row + filters) <= convolution.SHARED
-        return one.C <= 4 and one.F <= 64 and not one.F % GROUP and fits and not one.residual
+        rows, row = convolution.sizes(one.C, one.K, one.stride, convolution.TALL)
+        fits = 4 * rows * row <= convolution.SHARED and one.K**2 * one.C <= convolution.TAPS
+        return one.N * one.F <= 65535 and not one.F % convolution.LANES and fits and not one.residual
     if one.op == "mean":
         return not one.C % GROUP and _plain(one)
     return one.op in WINDOWS and one.K <= 3 and not one.C % GROUP and not one.bias
@@ -60,8 +60,8 @@ def launch(problem: Operation) -> Launch:
     one = problem
     if one.op == "conv2d":
         rows = convolution.DOWN * convolution.tall(one.N, one.P, one.Q)
-        pixels = convolution.ACROSS * convolution.DOWN
-        return Launch((-(-one.Q // convolution.ACROSS), -(-one.P // rows), one.N), (one.F // GROUP * pixels,))
+        pixels, lanes = convolution.ACROSS * convolution.PIXELS, convolution.LANES
+        return Launch((-(-one.Q // pixels), -(-one.P // rows), one.N * (one.F // lanes)), (lanes, convolution.WARPS))
     if one.op == "mean":
         return Launch((-(-one.C // ends.CHANNELS), one.N), (ends.THREADS,))
     if one.op == "linear":
@@ -102,7 +102,7 @@ def starter(
     read, written = (np.float32(of_x.scale), np.float32(of_x.zero)), (np.float32(of_y.scale), np.int32(of_y.zero))
     if problem.op == "conv2d":
         filters = w.permute(2, 3, 1, 0).contiguous().float()
-        held = (x.view(-1), filters.view(-1), _bias(problem, b, x), _words(y))
+        held = (x.view(-1), filters.view(-1), _bias(problem, b, x), y.view(-1))
         rest = (*map(np.int32, (problem.H, problem.W, problem.P, problem.Q)), *written)
     elif problem.op == "mean":
         held = (_words(x), y.view(-1))
