@@ -45,7 +45,7 @@ def takes(problem: Operation, of_x: str = "", of_y: str = "") -> bool:
     if one.op == "conv2d":
         rows, row = convolution.sizes(one.C, one.K, one.stride, convolution.TALL)
         fits = 4 * rows * row <= convolution.SHARED and one.K**2 * one.C <= convolution.TAPS
-        return one.N * one.F <= 65535 and not one.F % convolution.LANES and fits and not one.residual
+        return one.N * one.F <= 65535 and fits and not one.residual
     if one.op == "mean":
         return not one.C % GROUP and _plain(one)
     return one.op in WINDOWS and one.K <= 3 and not one.C % GROUP and not one.bias
@@ -61,7 +61,7 @@ def launch(problem: Operation) -> Launch:
     if one.op == "conv2d":
         rows = convolution.DOWN * convolution.tall(one.N, one.P, one.Q)
         pixels, lanes = convolution.ACROSS * convolution.PIXELS, convolution.LANES
-        return Launch((-(-one.Q // pixels), -(-one.P // rows), one.N * (one.F // lanes)), (lanes, convolution.WARPS))
+        return Launch((-(-one.Q // pixels), -(-one.P // rows), one.N * -(-one.F // lanes)), (lanes, convolution.WARPS))
     if one.op == "mean":
         return Launch((-(-one.C // ends.CHANNELS), one.N), (ends.THREADS,))
     if one.op == "linear":

@@ -1,4 +1,4 @@
-"""The first convolution of a network: all channels of the image, which are few, to 32 maps or more, NHWC.
+"""The first convolution of a network: all channels of the image, which are few, to some tens of maps, NHWC.
 
 27 products an output of 3 x 3 x 3: little beside what is stored, so they must not cost more than their multiply-adds.
 A lane has one output channel and keeps its filter in registers; a warp has 8 neighbouring pixels of a row. What it
@@ -40,10 +40,10 @@ def tall(N: int, P: int, Q: int) -> int:
 def kernel(C: int, K: int, S: int, PAD: int, F: int, activation: str, of_y: str, TILES: int) -> Any:
     """The kernel of y = activation(x * w + b): x of any floating-point type, w (K, K, C, F) and b (F,) float32.
 
-    The block's z is the image and 32 of the channels; y is elements.
+    The block's z is the image and 32 of the channels, of which the last may idle; y is elements.
     """
     ROWS, ROW = sizes(C, K, S, TILES)
-    THREADS, STAGED, PARTS = WARPS * LANES, ROWS * ROW, F // LANES
+    THREADS, STAGED, PARTS = WARPS * LANES, ROWS * ROW, -(-F // LANES)
     LOADS, NUMBERS, FILTER = -(-STAGED // THREADS), K * K * C, K * C
     READ = -(-((PIXELS - 1) * S + K) * C // 4) * 4  # of a row, by a warp
     activate, WHOLE = epilogue.activate(activation), of_y == "int8"
@@ -59,9 +59,13 @@ def kernel(C: int, K: int, S: int, PAD: int, F: int, activation: str, of_y: str,
         lane, warp = uint32(cuda.threadIdx.x), uint32(cuda.threadIdx.y)
         across, down, n = uint32(cuda.blockIdx.x), uint32(cuda.blockIdx.y), uint32(uint32(cuda.blockIdx.z) // PARTS)
         t, f = uint32(warp * uint32(LANES) + lane), uint32(uint32(cuda.blockIdx.z) % PARTS * uint32(LANES) + lane)
+        bias = float32(0)
         for k in range(NUMBERS):
-            own[k] = w[uint32(uint32(k * F) + f)]
-        bias = b[f]
+            own[k] = float32(0)
+            if f < uint32(F):
+                own[k] = w[uint32(uint32(k * F) + f)]
+        if f < uint32(F):
+            bias = b[f]
         ptx.grid_dependency_wait()
         top = int32(down * uint32(DOWN * TILES * S)) - int32(PAD)
         left = int32(int32(across * uint32(ACROSS * PIXELS * S)) - int32(PAD)) * int32(C)
@@ -91,7 +95,7 @@ def kernel(C: int, K: int, S: int, PAD: int, F: int, activation: str, of_y: str,
                         sums[e] += row[e * S * C + tap] * own[i * FILTER + tap]
             at = uint32(((n * uint32(P) + p) * uint32(Q) + q) * uint32(F) + f)
             for e in range(PIXELS):
-                if p < uint32(P) and q + uint32(e) < uint32(Q):
+                if f < uint32(F) and p < uint32(P) and q + uint32(e) < uint32(Q):
                     value = activate(sums[e])
                     if WHOLE:
                         y[uint32(at + uint32(e * F))] = int8(in_steps(value, scale, zero))

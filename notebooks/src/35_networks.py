@@ -125,8 +125,8 @@ assert (off["with ε"] < 1e-3).all() and (off["without ε"] > 0.1).any()
 # ### The runner
 #
 # A network is then a loop over its table. What is neither depthwise nor pointwise (here the first convolution) NumPy does;
-# in `dwlab.inference` PyTorch does that, on the same memory, and all of it is captured in one CUDA graph. We take
-# MobileNetV2 up to its third block, with images of 16 × 16 pixels; its third block adds what came in.
+# in `dwlab.inference` kernels of `dwlab.operations` do it, or PyTorch, on the same memory, and all of it is captured in one
+# CUDA graph. We take MobileNetV2 up to its third block, with images of 16 × 16 pixels; its third block adds what came in.
 
 # %%
 from dataclasses import replace
@@ -351,6 +351,32 @@ else:
     print("No network is recorded yet: on a GPU with PyTorch, python benchmarks/record_networks.py MY_FOLDER")
 
 # %% [markdown]
+# ### What nobody looked at
+#
+# *Other* has 2 % of MobileNetV1's multiply-adds: three operations, which this project left to PyTorch while it worked on
+# layers. Then somebody timed the graph of the first step, of the first two, and so on, and took the differences: at one image
+# in float16 a third of the time was there. PyTorch's first convolution, as it was called, is a kernel for the products, one
+# for the bias and one for the ReLU, each over all of the map. And none of its kernels waits in the kernel itself, so none
+# may start early. Now there are kernels of our own for this (`dwlab.operations`). The newest record of each network with
+# most operations by PyTorch, and the newest with fewest; each layer alone, one image:
+
+# %% tags=["nbval-ignore-output"]
+from dwlab import records
+
+by_operations = {}
+for run in records.load_runs():  # oldest first
+    for row in run.sections.get("networks", ()):
+        if row.get("apart_us") and row["batch"] == 1:
+            by_operations.setdefault((row["network"], row["dtype"]), {})[row["operations"]] = row["apart_us"], run.date[:10]
+for (name, dtype), found in sorted(by_operations.items()):
+    most, least = max(found), min(found)
+    if most > least:
+        print(f"{name:14}{dtype:9}{most:3} by PyTorch {found[most][0]:6.1f} µs ({found[most][1]}), ", end="")
+        print(f"{least} by PyTorch {found[least][0]:6.1f} µs ({found[least][1]}): {found[most][0] / found[least][0]:.2f} times")
+
+# %% [markdown]
+# ### The host
+#
 # And if Python had started each kernel? The cost of a plain start is among the recorded ceilings of a GPU:
 
 # %% tags=["nbval-ignore-output"]
