@@ -786,8 +786,8 @@ def networks_summary(runs: Sequence[Record] | None = None, gpu: str | None = Non
 def energy_tries_table(runs: Sequence[Record] | None = None) -> Markdown:
     """Ways to run a network that might take less energy: W and J of each, beside PyTorch's way of least energy.
 
-    That is one of the same run; where it has none, the least of any record of whole networks. How our least stands beside
-    that one is said in any case: torch.compile does not make the same of a network each time.
+    That is one of the same run; where it has none, the least of any record of whole networks. How our least stands
+    beside that one is said in any case: torch.compile does not make the same of a network each time.
     """
     names = ("network", "batch", "dtype", "layout")
 

@@ -11,6 +11,7 @@ from dwlab import dependent_launch, inspect, ptx, simt, stages, target
 from dwlab.dependent_launch import EdgeError, early
 from dwlab.inference import selection
 from dwlab.layers import DepthwiseConv2d, Fused, Pointwise
+from dwlab.operations import convolution, ends, windows
 from dwlab.target import cuda
 
 CHAIN = [("stem", "a"), ("a", "b"), ("b", "pool"), ("pool", "c"), ("c", "copy"), ("copy", "d"), ("d", "e")]
@@ -263,6 +264,24 @@ def test_before_the_wait_a_kernel_asks_for_filters_alone(name, problem, compiled
     assert "st.global" in text  # behind the wait, as what follows says: so some thread of each kernel waits
     before = unwaited(text, problem.slots(stages.stage(name).path))
     assert before and all(one[:6] in ("load w", "load b", "load m") for one in before), before
+
+
+F4, I4 = "float32[::1]", "int32"
+OPERATIONS = {  # kernel, its arrays, what follows them, what it may do before it waits
+    "convolution": (convolution.kernel(3, 3, 2, 1, 40, "relu", "float32", 1), "xwby", [I4] * 4 + ["float32", I4], "wb"),
+    "linear": (ends.linear(2, 264, "float16"), "xwby", [I4], "w"),
+    "mean": (ends.mean("float32"), "xy", [I4, I4, "float32", "float32"], ""),
+    "windows": (windows.kernel(3, 2, 1, "none", True, *["float16"] * 3), "xry", [I4] * 4 + ["float32"] * 5 + [I4], ""),
+}
+
+
+@needs_compiler
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_operations_wait_before_they_touch_a_map(name):
+    kernel, arrays, scalars, early = OPERATIONS[name]
+    text = inspect.compile(kernel, signature=f"void({', '.join([F4] * len(arrays) + scalars)})", cc="9.0").ptx
+    assert "st.global" in text
+    assert unwaited(text, arrays) == {f"load {one}" for one in early}
 
 
 def test_no_other_kernel_waits():

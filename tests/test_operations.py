@@ -8,7 +8,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="networks run with PyTorch: pip install '.[torch]'")
 
-from dwlab import operations, target  # noqa: E402
+from dwlab import operations, simt, target  # noqa: E402
 from dwlab.inference import comparison, with_torch  # noqa: E402
 from dwlab.networks import Operation  # noqa: E402
 from dwlab.quantisation import Scale  # noqa: E402
@@ -74,6 +74,21 @@ def test_floats_are_as_near_to_float64_as_rounding_allows(problem, dtype):
     wanted, allowed = comparison._bounded(problem, exact[0], torch.zeros_like(exact[0]), *exact[1:])
     off = (run(problem, x, y, r, w, b).double() - wanted).abs()
     assert bool((off <= allowed).all()), float((off / allowed).max())
+
+
+@pytest.mark.parametrize("problem", CASES, ids=name_of)
+def test_no_hazard_and_nothing_outside(problem):
+    if target.mode == "gpu":
+        pytest.skip("the interpreter looks for hazards, and runs what is made for it: in simulated mode")
+    problem = replace(problem, dtype="float16", N=1)
+    one = problem
+    x, y = torch.zeros(one.N, one.H, one.W, one.C).half(), torch.zeros(one.N, one.P, one.Q, one.F).half()
+    w = torch.zeros((one.F, one.C, one.K, one.K) if one.op == "conv2d" else (one.F, one.C)).half()
+    b = torch.zeros(one.F)
+    start = operations.starter(problem, x, y, y.clone() if problem.residual else None, w, b)
+    kernel, how, arguments, _ = start.args
+    report = simt.xray(kernel, how.grid, how.block, *arguments)
+    assert report.hazards == () and report.totals.global_store_requests
 
 
 @pytest.mark.parametrize("scale, zero", [(0.15, 0), (0.1, -128)])

@@ -49,6 +49,7 @@ from dwlab.inference.with_torch import (
 )
 from dwlab.layers import DepthwiseConv2d, Fused, Pointwise
 from dwlab.networks import INPUT, InferenceError, Network, Operation
+from dwlab.operations import kernel_array
 from dwlab.quantisation import Scale
 from dwlab.records import tabular
 from dwlab.stages import Launch, Stage, StageError
@@ -346,11 +347,6 @@ def _kernel_of(step: Step, arrays: Mapping[str, Any]) -> Callable[[Any], None]:
 def _started(start: Callable[[Any], None], held: tuple[Any, ...], stream: Any) -> None:
     """`start`, holding the tensors whose memory the kernel's arrays are."""
     start(stream)
-
-
-def kernel_array(tensor: Any) -> Any:
-    """A tensor's memory as a kernel's argument: a device array, in simulated mode a NumPy array."""
-    return target.cuda.as_cuda_array(tensor) if target.mode == "gpu" else tensor.numpy()
 
 
 def current_stream() -> Any:

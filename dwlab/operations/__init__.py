@@ -24,8 +24,7 @@ from dwlab.operations.groups import GROUP
 from dwlab.quantisation import Scale
 from dwlab.stages import Launch
 
-WINDOWS = {"max_pool": "none", "subsample": "none", "relu": "relu"}
-"""Operations on windows -> the activation that is theirs."""
+WINDOWS = ("max_pool", "subsample", "relu")
 
 KEPT = Scale(1.0, 0)
 """What stands for the scale of a map that has none."""
@@ -79,7 +78,7 @@ def kernel(problem: Operation, x: Any, y: Any, r: Any = None) -> Any:
         return ends.mean(of_x)
     if one.op == "linear":
         return ends.linear(one.N, one.C, of_x)
-    activation = one.activation if one.activation != "none" else WINDOWS[one.op]
+    activation = "relu" if one.op == "relu" else one.activation
     return windows.kernel(one.K, one.stride, one.padding, activation, one.residual, of_x, of_r, of_y)
 
 
@@ -113,7 +112,7 @@ def starter(
         added = (np.float32(of_r.scale), np.float32(of_r.zero))
         held = (_words(x), _words(x if r is None else r), _words(y))
         rest = (*map(np.int32, (problem.H, problem.W, problem.Q, problem.C // GROUP)), *read, *added, *written)
-    arrays = tuple(_array(one) for one in held)
+    arrays = tuple(kernel_array(one) for one in held)
     return functools.partial(_started, made, launched, arrays + rest, held)
 
 
@@ -134,9 +133,12 @@ def _words(tensor: Any) -> Any:
 
 
 def _bias(problem: Operation, b: Any, x: Any) -> Any:
-    return b.float() if b is not None else x.new_zeros(problem.F, dtype=_words(x).dtype)
+    """float32, zeros where there is none."""
+    import torch
+
+    return torch.zeros(problem.F, device=x.device) if b is None else b.float()
 
 
-def _array(tensor: Any) -> Any:
-    """A tensor's memory as a kernel's argument."""
+def kernel_array(tensor: Any) -> Any:
+    """A tensor's memory as a kernel's argument: a device array, in simulated mode a NumPy array."""
     return target.cuda.as_cuda_array(tensor) if target.mode == "gpu" else tensor.numpy()
