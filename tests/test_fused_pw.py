@@ -222,6 +222,18 @@ def test_blocks_of_strips_read_the_second_bias_once_and_not_for_each_output(dtyp
     assert 32 * more == pair.N * 2 * pair.nbytes()["b2"]  # strips of 7 rows
 
 
+@pytest.mark.parametrize("dtype, batch", [("float32", 1), ("float32", 32), ("float16", 32)])
+def test_strips_save_most_of_what_there_is_to_save(dtype, batch):
+    """MobileNetV2's first expansion and what follows: 82.8 % of all bytes, if each array is moved once."""
+    how = {"layout": "NHWC", "dtype": dtype, "bias": True, "activation": "relu6"}
+    first, second = Pointwise(batch, 16, 96, 112, 112, **how), DepthwiseConv2d(batch, 96, 112, 112, 3, 2, **how)
+    both, apart = Fused(first, second), (("pointwise/forward/tensor", first), ("depthwise2d/forward/columns", second))
+    assert 0.82 < 1 - both.compulsory_bytes() / (first.compulsory_bytes() + second.compulsory_bytes()) < 0.83
+    asked = stages.stage("fused/pwdw/strips").traffic(both).sectors
+    saved = 1 - asked / sum(stages.stage(name).traffic(problem).sectors for name, problem in apart)
+    assert 0.74 < saved < 0.828
+
+
 @simulated
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 @pytest.mark.parametrize("depth", [16, 32])
