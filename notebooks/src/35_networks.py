@@ -354,8 +354,8 @@ else:
 # ### What nobody looked at
 #
 # *Other* has 2 % of MobileNetV1's multiply-adds: three operations, which this project left to PyTorch while it worked on
-# layers. Then somebody timed the graph of the first step, of the first two, and so on, and took the differences: at one image
-# in float16 a third of the time was there. PyTorch's first convolution, as it was called, is a kernel for the products, one
+# layers. Then somebody timed the graph of the first step, of the first two, and so on, and took the differences: these few
+# took far more of the time than of the work. PyTorch's first convolution, as it was called, is a kernel for the products, one
 # for the bias and one for the ReLU, each over all of the map. And none of its kernels waits in the kernel itself, so none
 # may start early. Now there are kernels of our own for this (`dwlab.operations`). The newest record of each network with
 # most operations by PyTorch, and the newest with fewest; each layer alone, one image:
