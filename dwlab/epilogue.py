@@ -108,6 +108,12 @@ def byte(word, k):
     return int32(int32(word << int32(24 - 8 * k)) >> int32(24))
 
 
+@cuda.jit(device=True, forceinline=True)
+def in_steps(value, scale, zero):
+    """clamp(rint(value / scale) + zero, -128, 127) of a float32, an int32."""
+    return int32(min(max(ptx.rint(value / scale), int32(-128 - zero)), int32(127 - zero)) + zero)
+
+
 @functools.cache
 def _without(requantised: Any) -> Any:
     @cuda.jit(device=True, forceinline=True)

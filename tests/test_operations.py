@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from small_networks import simulated
 
 torch = pytest.importorskip("torch", reason="networks run with PyTorch: pip install '.[torch]'")
 
@@ -76,16 +77,14 @@ def test_floats_are_as_near_to_float64_as_rounding_allows(problem, dtype):
     assert bool((off <= allowed).all()), float((off / allowed).max())
 
 
+@simulated
 @pytest.mark.parametrize("problem", CASES, ids=name_of)
 def test_no_hazard_and_nothing_outside(problem):
-    if target.mode == "gpu":
-        pytest.skip("the interpreter looks for hazards, and runs what is made for it: in simulated mode")
-    problem = replace(problem, dtype="float16", N=1)
-    one = problem
+    one = replace(problem, dtype="float16", N=1)
     x, y = torch.zeros(one.N, one.H, one.W, one.C).half(), torch.zeros(one.N, one.P, one.Q, one.F).half()
     w = torch.zeros((one.F, one.C, one.K, one.K) if one.op == "conv2d" else (one.F, one.C)).half()
     b = torch.zeros(one.F)
-    start = operations.starter(problem, x, y, y.clone() if problem.residual else None, w, b)
+    start = operations.starter(one, x, y, y.clone() if one.residual else None, w, b)
     kernel, how, arguments, _ = start.args
     report = simt.xray(kernel, how.grid, how.block, *arguments)
     assert report.hazards == () and report.totals.global_store_requests
@@ -102,8 +101,8 @@ def test_int8_is_what_the_numbers_stand_for(problem, scale, zero):
     x = numbers(shape, 1).half() if image else numbers(shape, 1, -128, 127).round().to(torch.int8)
     y = torch.zeros((problem.N, problem.F, problem.P, problem.Q), dtype=torch.int8, device=DEVICE)
     r = numbers(y.shape, 2, -128, 127).round().to(torch.int8) if problem.residual else None
-    w, b = (numbers((problem.F, problem.C, problem.K, problem.K), 3).half(), numbers((problem.F,), 4).half()) if image \
-        else (None, None)  # fmt: skip
+    w = numbers((problem.F, problem.C, problem.K, problem.K), 3).half() if image else None
+    b = numbers((problem.F,), 4).half() if image else None
     assert operations.takes(problem, "float16" if image else "int8", "int8")
     found = run(problem, x, y, r, w, b, (of_x, of_r, of_y)).double()
     given = x.double() if image else with_torch.real(x, of_x).double()

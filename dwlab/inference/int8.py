@@ -22,9 +22,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numba import float32, int8, int32, uint32
+from numba import float32, int8, uint32
 
-from dwlab import networks, ptx, quantisation, target
+from dwlab import epilogue, networks, ptx, quantisation, target
 from dwlab.inference.weights import Weights, as_tensors, check_weights, random_weights
 from dwlab.inference.with_torch import forward, pytorch, same_precision
 from dwlab.layers import DepthwiseConv2d
@@ -183,11 +183,10 @@ def _kernel(relu: bool) -> Any:
         i = uint32(cuda.grid(1))
         if i >= uint32(y.size):
             return
-        steps = ptx.rint(float32(z[i]) / scale)
-        low = int32(-128 - zero)
+        value = float32(z[i])
         if relu:
-            low = int32(0)
-        y[i] = int8(int32(min(max(steps, low), int32(127 - zero)) + zero))
+            value = max(value, float32(0))
+        y[i] = int8(epilogue.in_steps(value, scale, zero))
 
     return store
 

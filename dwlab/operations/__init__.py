@@ -1,11 +1,11 @@
 """Kernels for what networks do beside depthwise and pointwise layers: first convolution, pools, mean, classifier.
 
-    start = starter(problem, x, y, w=w, b=b)       # flat tensors of maps in NHWC, PyTorch's parameters
+    start = starter(problem, x, y, w=w, b=b)       # tensors: maps as they are stored, parameters as PyTorch has them
     start(stream)
 
-They are no stages: no lesson is about them, and none has another form. But at batch 1 these operations cost as much as
-ten layers when each is several launches of a library's, and a chain of kernels that start early (dependent_launch) must
-not break. `takes` says which have a kernel; PyTorch does the others: full convolutions of many channels, and products
+They are no stages: no lesson is about them, and none has another form. But at batch 1 an operation that is several
+launches of a library's costs more than a layer, and a chain of kernels that start early (dependent_launch) must not
+break. `takes` says which have a kernel; PyTorch does the others: full convolutions of many channels, and products
 of many images, which are matrix products.
 """
 
@@ -22,7 +22,7 @@ from dwlab.networks import Operation
 from dwlab.operations import convolution, ends, windows
 from dwlab.operations.groups import GROUP
 from dwlab.quantisation import Scale
-from dwlab.stages import Launch
+from dwlab.stages import MAX_GRID, Launch
 
 WINDOWS = ("max_pool", "subsample", "relu")
 
@@ -39,12 +39,12 @@ def takes(problem: Operation, of_x: str = "", of_y: str = "") -> bool:
         return False
     if one.op == "linear":
         return one.N <= ends.FEW and one.C <= ends.MOST and not one.C % GROUP and _plain(one)
-    if one.layout != "NHWC" or max(one.N, one.P) > 65535:
+    if one.layout != "NHWC" or max(one.N, one.P) > MAX_GRID[1]:
         return False
     if one.op == "conv2d":
         rows, row = convolution.sizes(one.C, one.K, one.stride, convolution.TALL)
         fits = 4 * rows * row <= convolution.SHARED and one.K**2 * one.C <= convolution.TAPS
-        return one.N * one.F <= 65535 and fits and not one.residual
+        return one.N * one.F <= MAX_GRID[2] and fits and not one.residual
     if one.op == "mean":
         return not one.C % GROUP and _plain(one)
     return one.op in WINDOWS and one.K <= 3 and not one.C % GROUP and not one.bias

@@ -3,8 +3,8 @@
 27 products an output of 3 x 3 x 3: little beside what is stored, so they must not cost more than their multiply-adds.
 A lane has one output channel and keeps its filter in registers; a warp has 8 neighbouring pixels of a row. What it
 reads of the image is the same for all lanes: a block stages the rows under its tile in shared memory, as float32, and
-one load brings 4 numbers to all 32 lanes. (A thread with 8 channels of 4 pixels, filters in shared memory too, took
-twice as long: 16 bytes of which each lane wants others are several passes through the shared memory.)
+one load brings 4 numbers to all 32 lanes. (With 8 channels of some pixels to a thread, filters in shared memory too, it
+was slower: 16 bytes of which each lane wants others are several passes through the shared memory.)
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from typing import Any
 from numba import float32, int8, int32, uint32
 
 from dwlab import epilogue, ptx
-from dwlab.operations import groups
 from dwlab.target import cuda
 
 PIXELS, WARPS, LANES = 8, 8, 32
@@ -47,7 +46,6 @@ def kernel(C: int, K: int, S: int, PAD: int, F: int, activation: str, of_y: str,
     LOADS, NUMBERS, FILTER = -(-STAGED // THREADS), K * K * C, K * C
     READ = -(-((PIXELS - 1) * S + K) * C // 4) * 4  # of a row, by a warp
     activate, WHOLE = epilogue.activate(activation), of_y == "int8"
-    in_steps = groups.in_steps()
 
     @cuda.jit
     def kernel(x, w, b, y, H, W, P, Q, scale, zero):
@@ -98,7 +96,7 @@ def kernel(C: int, K: int, S: int, PAD: int, F: int, activation: str, of_y: str,
                 if f < uint32(F) and p < uint32(P) and q + uint32(e) < uint32(Q):
                     value = activate(sums[e])
                     if WHOLE:
-                        y[uint32(at + uint32(e * F))] = int8(in_steps(value, scale, zero))
+                        y[uint32(at + uint32(e * F))] = int8(epilogue.in_steps(value, scale, zero))
                     else:
                         y[uint32(at + uint32(e * F))] = value
             p = uint32(p + uint32(DOWN))

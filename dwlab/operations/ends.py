@@ -16,8 +16,11 @@ from dwlab import ptx
 from dwlab.operations import groups
 from dwlab.target import cuda
 
-THREADS, WARPS = 256, 8
-CHANNELS = 64  # of a block of means: 8 groups, and 32 threads for the pixels of each
+WARPS = 8
+THREADS = 32 * WARPS
+CHANNELS = 64  # of a block of means: 8 groups
+PIXELS = THREADS * groups.GROUP // CHANNELS  # at a time: threads of a group
+PARTIAL = WARPS * CHANNELS
 FEW, MOST = 4, 2048  # images and channels of a product: more weights than these 64 of a lane fill no registers
 
 
@@ -29,7 +32,7 @@ def mean(of_x: str) -> Any:
     @cuda.jit
     def kernel(x, y, pixels, channels, scale, zero):
         ptx.grid_dependency_wait()
-        partial = cuda.shared.array(512, float32, 16)
+        partial = cuda.shared.array(PARTIAL, float32, 16)
         value = cuda.local.array(8, float32)
         sums = cuda.local.array(8, float32)
         t, n = uint32(cuda.threadIdx.x), uint32(cuda.blockIdx.y)
@@ -37,7 +40,7 @@ def mean(of_x: str) -> Any:
         for k in range(8):
             sums[k] = float32(0)
         if group < uint32(channels):
-            for pixel in range(t // uint32(8), pixels, 32):
+            for pixel in range(t // uint32(8), pixels, PIXELS):
                 get(value, x, uint32((n * uint32(pixels) + uint32(pixel)) * uint32(channels) + group))
                 for k in range(8):
                     sums[k] += value[k]
@@ -45,15 +48,15 @@ def mean(of_x: str) -> Any:
             sums[k] += cuda.shfl_xor_sync(0xFFFFFFFF, sums[k], 8)
             sums[k] += cuda.shfl_xor_sync(0xFFFFFFFF, sums[k], 16)
         if t % uint32(32) < uint32(8):
-            at = uint32(t // uint32(32) * uint32(64) + t % uint32(8) * uint32(8))
+            at = uint32(t // uint32(32) * uint32(CHANNELS) + t % uint32(8) * uint32(8))
             ptx.store4_shared(partial, at, sums[0], sums[1], sums[2], sums[3])
             ptx.store4_shared(partial, uint32(at + uint32(4)), sums[4], sums[5], sums[6], sums[7])
         cuda.syncthreads()
-        c = uint32(uint32(cuda.blockIdx.x) * uint32(64) + t)
-        if t < uint32(64) and c < uint32(channels * 8):
+        c = uint32(uint32(cuda.blockIdx.x) * uint32(CHANNELS) + t)
+        if t < uint32(CHANNELS) and c < uint32(channels * 8):
             total = float32(0)
-            for warp in range(8):
-                total += partial[uint32(t + uint32(64 * warp))]
+            for warp in range(WARPS):
+                total += partial[uint32(t + uint32(CHANNELS * warp))]
             y[uint32(n * uint32(channels * 8) + c)] = (total / float32(pixels) - zero) * scale
 
     return kernel

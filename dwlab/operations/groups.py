@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from numba import float32, int32, uint32
+from numba import float32, uint32
 
 from dwlab import epilogue, pieces, ptx
 from dwlab.target import cuda
@@ -50,21 +50,10 @@ def get(kind: str) -> Any:
 
 
 @functools.cache
-def in_steps() -> Any:
-    """in_steps(value, scale, zero): clamp(rint(value / scale) + zero, -128, 127), int32."""
-
-    @cuda.jit(device=True, forceinline=True)
-    def in_steps(value, scale, zero):
-        return int32(min(max(ptx.rint(value / scale), int32(-128 - zero)), int32(127 - zero)) + zero)
-
-    return in_steps
-
-
-@functools.cache
 def put(kind: str) -> Any:
     """put(array, group, values, first, scale, zero): values[first …] as that group of the map.
 
-    scale, zero: of int8, see `in_steps`.
+    scale, zero: of int8, as epilogue.in_steps takes them.
     """
     if kind == "float32":
 
@@ -76,7 +65,7 @@ def put(kind: str) -> Any:
             ptx.store4(array, at, values[first + 4], values[first + 5], values[first + 6], values[first + 7])
 
     elif kind == "int8":
-        steps = in_steps()
+        steps = epilogue.in_steps
 
         @cuda.jit(device=True, forceinline=True)
         def word(values, first, scale, zero):
