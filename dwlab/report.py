@@ -431,6 +431,19 @@ def _tried(rows: Sequence[Mapping[str, Any]], used: Sequence[Record]) -> list[st
     return [f"A row has the fastest of our stages that were timed for it: {', '.join(said)}.  "] if said else []
 
 
+def _with_compile(rows: Sequence[Mapping[str, Any]], used: Sequence[Record]) -> str:
+    """For how many rows of layers PyTorch's ways had one through torch.compile, in one line."""
+    count = 0
+    for run in used:
+        ways = {
+            (one.get("path"), _without_layout(one["shape"])[0])
+            for one in run.peers if one.get("shape") and one.get("time") and peers.kind(one["way"]) == "compile"
+        }  # fmt: skip
+        own = {id(row) for row in run.sections["layers"]}
+        count += sum(id(row) in own and (row["path"], _without_layout(row["problem"])[0]) in ways for row in rows)
+    return f"torch.compile is among PyTorch's ways for {count or 'none'} of {len(rows)} rows.  "
+
+
 def _without_layout(problem: Any) -> tuple[tuple[str, ...], str]:
     """A recorded problem's words but for its layout, and that."""
     words = re.split("[ =]", records.shape_text(problem))
@@ -441,6 +454,7 @@ def _without_layout(problem: Any) -> tuple[tuple[str, ...], str]:
 def _layers_notes(rows: Sequence[Mapping[str, Any]], used: Sequence[Record], beside: bool) -> list[str]:
     return [
         *_tried(rows, used),
+        _with_compile(rows, used),
         "× peer: the fastest of PyTorch's ways over our fastest stage, both in CUDA graphs, each in its best layout; "
         "int8 against PyTorch's float16. of copy: compulsory bytes over the time, against the copy measured in the "
         f"same run. large: {LARGE_US:g} µs or more at the copy bandwidth. of a copy as large: the time of a copy of as "
@@ -987,12 +1001,15 @@ def chosen_summary(runs: Sequence[Record] | None = None, gpu: str | None = None)
     found = {(row["dtype"], records.shape_text(judgement.bare(row["problem"]))): row for row in measured}
     head = ["dtype", "batch", "pairs that the planner fuses", "measured", "× peer, geometric mean", "least", "greatest"]
     lines = [tabular.line([*head, "slower"]), tabular.line(["---"] + ["---:"] * len(head))]
+    chosen: list[Mapping[str, Any]] = []
     for dtype, batch in itertools.product(("float32", "float16"), (1, 32)):
         pairs: dict[str, None] = {}
         for name in JUDGED:
             plan = planner.plan(name, used[-1].gpu, dtype=dtype, batch=batch, layout="NHWC")
             pairs |= {records.shape_text(judgement.bare(records.describe_problem(one))): None for one in plan.fused}
-        ratios = sorted(found[dtype, pair]["speedup_vs_peer"] for pair in pairs if (dtype, pair) in found)
+        here = [found[dtype, pair] for pair in pairs if (dtype, pair) in found]
+        chosen += here
+        ratios = sorted(row["speedup_vs_peer"] for row in here)
         cells = [dtype, f"{batch}", f"{len(pairs)}", f"{len(ratios)}"]
         if ratios:
             cells += [_geometric(ratios), tabular.times(ratios[0]), tabular.times(ratios[-1])]
@@ -1003,6 +1020,7 @@ def chosen_summary(runs: Sequence[Record] | None = None, gpu: str | None = None)
         "Pairs of MobileNetV1, MobileNetV2, Xception and ProxylessNAS-GPU that are alike count once. × peer: the "
         "fastest of PyTorch's ways for the two layers over our fused kernel, both in CUDA graphs. What the planner "
         "takes kernels to reach was fitted to records that hold these pairs, too.  ",
+        _with_compile(chosen, used),
         f"Measured on {'; '.join(dict.fromkeys(run.where() for run in used))}.",
         "",
     ]

@@ -399,6 +399,19 @@ def test_the_summary_has_the_geometric_mean_the_losses_and_the_failures(tmp_path
     assert [line.split(" | ")[2] for line in text.splitlines()[2:5]] == ["1", "32", "32"]
 
 
+def test_it_says_for_how_many_rows_torch_compile_was_tried(tmp_path):
+    rows = [row(problem={"N": 32, "layout": "NHWC"}), row(layer="a", problem={"N": 32, "C": 8, "layout": "NHWC"})]
+    peer = {"name": "a", "way": "compile: default, NCHW", "path": "forward", "dtype": "float32", "failure": ""}
+    shape, time = {"N": 32, "layout": "NCHW"}, {"median_us": 9.0, "p10_us": 9.0, "p90_us": 9.0}
+    for number, (change, said) in enumerate([
+        ({}, "1 of 2"), ({"way": "conv2d: NCHW"}, "none of 2"), ({"time": None}, "none of 2"),
+        ({"path": "dwpw"}, "none of 2"), ({"shape": {"N": 1, "layout": "NCHW"}}, "none of 2"),
+    ]):  # fmt: skip
+        run = recorded(tmp_path / str(number), rows, peers=[peer | {"shape": shape, "time": time} | change])
+        for text in (report.layers_summary([run]), report.layers_table([run])):
+            assert f"torch.compile is among PyTorch's ways for {said} rows." in text, change
+
+
 def test_large_layers_are_held_against_a_copy_as_large_too(tmp_path):
     times = {"time_us": 42.5, "p10_us": 42.0, "p90_us": 43.0, "gbps": 3765.0}
     copied = {"bytes": 160_000_000, "way": "the driver's copy", "cold": "cold"} | times
