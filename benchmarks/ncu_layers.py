@@ -5,15 +5,22 @@ the largest share of the network's bytes and one of a small map (a large, if tha
 kernel is launched once under Nsight Compute. Beside what that counted stands what the stage's formula predicts,
 requests and sectors, and what the planner predicts for the tile that the kernel has: its accesses (planner.own_tiles)
 and what warps ask for in sectors (planner.asked), both in bytes.
+
+With --pairs: instead of these every pair that may share a kernel, of MobileNetV1, MobileNetV2, Xception and
+ProxylessNAS-GPU, in NHWC, each by one stage: that which was the fastest when the pair was recorded
+(benchmarks/record_layers.py), where none was the last that takes it.
+
 Writes one record into FOLDER (the project's own if none is given), with these rows in its section `layer_counters`, and
 prints its tables.
 
 Kernels are compiled in several processes first, in two fifths of the time; then one process launches those that are
-ready, the last stages first, until the time is over. Exit status 1 if nothing was counted.
+ready until the time is over: the last stages first, of pairs those with the largest share of their networks' bytes.
+Exit status 1 if nothing was counted.
 
 examples: ncu_layers.py --seconds 120
           ncu_layers.py --op fused/dwpw --dtype float16 --seconds 60
           ncu_layers.py --op fused/dwpw --op fused/pwdw --op fused/pwpw
+          ncu_layers.py --pairs --dtype int8 --missing --seconds 900
           ncu_layers.py --list             what would be launched, in which order; needs no GPU
 """
 
@@ -24,7 +31,7 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,7 +40,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
-from record_layers import Problem, plan, variant  # noqa: E402
+from record_layers import NETWORKS, Problem, plan, variant  # noqa: E402
 
 from dwlab import ahead, counters, records, report, stages  # noqa: E402
 from dwlab.planner import asked, own_tiles  # noqa: E402
@@ -41,7 +48,8 @@ from dwlab.records import writing  # noqa: E402
 from dwlab.stages import Stage  # noqa: E402
 
 NETWORK = "mobilenet_v2"
-OPS = ("depthwise2d", "pointwise", "fused/dwpw", "fused/pwdw", "fused/pwpw")
+PAIRS = ("fused/dwpw", "fused/pwdw", "fused/pwpw")
+OPS = ("depthwise2d", "pointwise", *PAIRS)
 DTYPES = ("float32", "float16")
 BATCHES = (1, 32)
 SMALL = 14  # side of a small map
@@ -51,7 +59,7 @@ ENDING = 10  # seconds for what comes after the last launch
 
 @dataclass(frozen=True)
 class Task:
-    """One launch: a stage on a problem, and the place of the layer among those of its stage, 0 or 1."""
+    """One launch: a stage on a problem, and the place of the layer among those of its stage, or of the pair of all."""
 
     stage: Stage
     problem: Problem
@@ -83,6 +91,42 @@ def tasks(ops: Sequence[str] = OPS, dtypes: Sequence[str] = DTYPES, batches: Seq
                         order = (place, turn, back) if modelled or last else (2, turn, back)
                         found.append((order, Task(stage, one, place)))
     return [task for _, task in sorted(found, key=lambda one: one[0])]
+
+
+def pairs(
+    ops: Sequence[str] = PAIRS, dtypes: Sequence[str] = DTYPES, batches: Sequence[int] = BATCHES,
+    runs: Sequence[records.Record] | None = None,
+) -> list[Task]:  # fmt: skip
+    """A launch for each pair of all networks that may share a kernel and each batch, by one stage, in NHWC.
+
+    That of the fastest time in the records (all of the project's if no runs are given), else the last one.
+    """
+    best = {key(row): row["stage"] for row in report.layers(runs)[0] if row.get("layout") == "NHWC"}
+    found = []
+    for place, group in enumerate(plan(ops, dtypes, NETWORKS)):
+        for batch in batches:
+            problem = variant(group.problem, batch, "NHWC")
+            fastest = best.get((problem.op, problem.main_path, report.layer_text(problem), batch, problem.dtype))
+            here = stages.stages(problem.op, problem.main_path)
+            takes = [one for one in here if one.name == fastest]  # without asking it, for which it would make its plan
+            stage = takes[0] if takes else next((one for one in reversed(here) if one.supports(problem)), None)
+            found += [Task(stage, problem, place)] if stage else []
+    return found
+
+
+def key(row: Mapping[str, Any]) -> tuple[Any, ...]:
+    """What a row of a record's section is about, but for its stage and layout."""
+    return tuple(row[name] for name in ("op", "path", "layer", "batch", "dtype"))
+
+
+def missing(todo: Sequence[Task], runs: Sequence[records.Record] | None = None) -> list[Task]:
+    """The launches that no record has counters of (all of the project's if no runs are given)."""
+    known = {(*key(row), row["stage"], row["layout"]) for row in report.layer_counters(runs)[0]}
+
+    def recorded(stage: Stage, one: Problem) -> bool:
+        return (stage.op, stage.path, report.layer_text(one), one.N, one.dtype, stage.name, one.layout) in known
+
+    return [task for task in todo if not recorded(*_of(task))]
 
 
 def chosen(stage: Stage, problems: Sequence[Problem]) -> list[Problem]:
@@ -131,15 +175,23 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
     parser.add_argument("folder", nargs="?", default=str(ROOT / "dwlab" / "records"), help="where the record goes")
+    parser.add_argument("--pairs", action="store_true", help="every pair of all networks, each by its fastest stage")
     parser.add_argument("--op", action="append", choices=OPS, help="only these ops; may be repeated")
-    parser.add_argument("--dtype", action="append", choices=DTYPES, help="only this storage type; may be repeated")
+    parser.add_argument(
+        "--dtype", action="append", choices=(*DTYPES, "int8"), help="storage type (default: float32 and float16)"
+    )
     parser.add_argument("--batch", action="append", type=int, help="images (default: 1 and 32)")
     parser.add_argument("--seconds", type=float, default=120, help="for all of it (default: %(default)s)")
     parser.add_argument("--processes", type=int, help="that compile (default: one a CPU, at most 16)")
     parser.add_argument("--most", type=int, help="so many launches only")
+    parser.add_argument("--missing", action="store_true", help="only launches that no record has counters of")
     parser.add_argument("--list", action="store_true", help="list the launches and count nothing")
     options = parser.parse_args(given)
-    options.op, options.dtype = options.op or list(OPS), options.dtype or list(DTYPES)
+    for op in options.op or () if options.pairs else ():
+        if op not in PAIRS:
+            parser.error(f"--op {op}: with --pairs only {', '.join(PAIRS)}")
+    options.op = options.op or list(PAIRS if options.pairs else OPS)
+    options.dtype = options.dtype or list(DTYPES)
     options.batch = options.batch or list(BATCHES)
     for name in ("batch", "processes", "most"):
         value = getattr(options, name)
@@ -154,9 +206,13 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
 def main(given: Sequence[str] | None = None) -> int:
     started = time.monotonic()
     options = arguments(given)
-    todo = tasks(options.op, options.dtype, options.batch)[: options.most]
+    todo = (pairs if options.pairs else tasks)(options.op, options.dtype, options.batch)
+    todo = (missing(todo) if options.missing else todo)[: options.most]
     if options.list:
         print(*todo, f"{len(todo)} launches", sep="\n")
+        return 0
+    if not todo:
+        print("there is nothing to count: a record has every launch that is asked for", file=sys.stderr)
         return 0
     folder = Path(options.folder).resolve()
     folder.mkdir(parents=True, exist_ok=True)
@@ -183,7 +239,9 @@ def main(given: Sequence[str] | None = None) -> int:
             return 1
     rows = [row_of(task, one) for task, one in zip(ready, found, strict=True) if one is not None]
     print(f"{time.monotonic() - started:4.0f} s: {len(rows)} launches are counted", flush=True)
-    notes = [f"layer_counters: layers of {NETWORK}; {len(rows)} of {len(todo)} launches in {options.seconds:g} s."]
+    what = f"pairs of {', '.join(NETWORKS)}" if options.pairs else f"layers of {NETWORK}"
+    what += " that no record had" if options.missing else ""
+    notes = [f"layer_counters: {what}; {len(rows)} of {len(todo)} launches in {options.seconds:g} s."]
     made = writing.write(folder, [], machine.environment(), {}, sections={"layer_counters": rows}, notes=notes)
     run = records.read_run(made)
     print(f"\n{made.name}\n\n{report.counters_summary([run])}\n{report.counters_table([run])}")

@@ -9,8 +9,9 @@ several sets of buffers, together larger than the L2 as far as 64 sets are. Resu
 time is taken, ours on fresh inputs after it too. Writes one record into FOLDER (the project's own if none is given): a
 measurement for each stage, layout and layer, and in the section `layers` our best beside theirs.
 
-Kernels are compiled in several processes, and one at a time uses the GPU. Exit status 1 if a result was wrong or
-nothing was measured.
+Kernels are compiled in several processes, and one at a time uses the GPU. With --compiled these processes first run
+torch.compile; a layer for which that is not done after two thirds of the time is not measured. Exit status 1 if a
+result was wrong or nothing was measured.
 
 examples: record_layers.py --op depthwise2d --op fused/dwpw --dtype float16 --seconds 120
           record_layers.py --missing          what no record has yet
@@ -29,7 +30,7 @@ import queue
 import sys
 import time
 import traceback
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -49,6 +50,8 @@ OPS = ("depthwise2d", "pointwise", "fused", "fused/dwpw", "fused/pwdw", "fused/p
 TURN = ("depthwise2d", "fused", "pointwise")
 HOW = {"rounds": 5, "min_seconds": 0.02, "most_seconds": 0.2}
 FEW_SETS = 8  # of buffers, where even the most would lie in the L2
+COMPILING = 0.66  # of the time, at most, for torch.compile
+LINGER = 60.0  # seconds that a process may go on with it after that
 ABOVE = 0.1  # how far above the copy bandwidth a layer may be: a copy writes as much as it reads, and reads are faster
 
 Problem = DepthwiseConv2d | Pointwise | Fused
@@ -467,45 +470,86 @@ def prepare(group: Group, batches: Sequence[int], layouts: Sequence[str], last: 
     return ready
 
 
-def work(tasks: Any, results: Any, gpu: Any, machine: dict[str, Any], options: dict[str, Any]) -> None:
-    """A process: takes groups, compiles, and measures while it holds the GPU."""
+def work(tasks: Any, results: Any, gpu: Any, go: Any, machine: dict[str, Any], options: dict[str, Any]) -> None:
+    """A process: takes groups until None, compiles, and measures while it holds the GPU.
+
+    With torch.compile it compiles all that it takes, says of each that it has, and measures them after `go`.
+    """
     try:
         import torch
 
         clock = timing.DeviceClock()
         torch.cuda.init()
-        while True:
-            try:
-                group = tasks.get(timeout=2)
-            except queue.Empty:
-                return
-            try:
-                ready = prepare(group, options["batches"], options["layouts"], options["last"])
-                with gpu:
-                    made = measure(group, ready, machine, clock, options["compiled"])
-                    torch.cuda.synchronize()
-            except Exception as error:
-                traceback.print_exc()
-                made = {"measurements": [], "peers": [], "layers": []}
-                for batch in options["batches"]:
-                    row = layer_row(group, batch, [], [], machine)
-                    made["layers"].append(row | {"failure": f"WRONG: {_said(error)}"})
-            results.put(made)
+        if options["compiled"]:
+            search_alone(gpu)
+        mine = []
+        while (group := tasks.get()) is not None:
+            if not options["compiled"]:
+                results.put(made_of(group, gpu, machine, clock, options))
+                continue
+            for problem in theirs_of(group, options["batches"]):
+                with contextlib.suppress(Exception):  # it fails again where it is measured, and is said there
+                    layer_peers.compile_ahead(problem)
+            mine.append(group)
+            results.put(COMPILED)
+        go.wait()
+        for group in mine:
+            results.put(made_of(group, gpu, machine, clock, options))
     except Exception as error:  # this process ends, the others go on
         traceback.print_exc()
         results.put(_said(error))
 
 
+def search_alone(gpu: Any) -> None:
+    """Lets torch.compile's search over kernels take each of its times while this process alone has the GPU."""
+    from torch._inductor.runtime.benchmarking import benchmarker
+
+    taken = benchmarker.benchmark_gpu
+
+    def alone(*args: Any, **how: Any) -> Any:
+        with gpu:
+            return taken(*args, **how)
+
+    benchmarker.benchmark_gpu = alone
+
+
+COMPILED, ENDED = "torch.compile has run", "no process is left"
+"""What a process says of a group that it will measure; what is heard where all have ended."""
+
+
+def made_of(group: Group, gpu: Any, machine: dict[str, Any], clock: Any, options: dict[str, Any]) -> dict[str, Any]:
+    """What `measure` makes of a group; or rows that say why not."""
+    try:
+        import torch
+
+        ready = prepare(group, options["batches"], options["layouts"], options["last"])
+        with gpu:
+            made = measure(group, ready, machine, clock, options["compiled"])
+            torch.cuda.synchronize()
+    except Exception as error:
+        traceback.print_exc()
+        failed = {"failure": f"WRONG: {_said(error)}"}
+        rows = [layer_row(group, batch, [], [], machine) | failed for batch in options["batches"]]
+        made = {"measurements": [], "peers": [], "layers": rows}
+    return made
+
+
+def theirs_of(group: Group, batches: Sequence[int]) -> list[Problem]:
+    """What PyTorch computes of a group: its problem at each batch, as `layer_peers.peer_problem` has it."""
+    return [layer_peers.peer_problem(variant(group.problem, batch, "NHWC")) for batch in batches]
+
+
 # ---------------------------------------------------------------------------------------------------------- command
 
 
-def missing(groups: Sequence[Group], batches: Sequence[int], runs: Sequence[records.Record]) -> list[Group]:
-    """The groups of which some batch is in no record of a layer with a time of ours and theirs."""
+def missing(
+    groups: Sequence[Group], batches: Sequence[int], runs: Sequence[records.Record], compiled: bool = False
+) -> list[Group]:
+    """The groups of which some batch is in no record with a time of ours and theirs; compiled: of torch.compile's."""
     known = {
         (row["op"], row["path"], row["dtype"], row["layer"], row["batch"])
-        for run in runs
-        for row in run.sections.get("layers", ())
-        if row.get("speedup_vs_peer")
+        for row in report.layers(runs)[0]
+        if row.get("speedup_vs_peer") and (row["compiled"] or not compiled)
     }
     return [
         group
@@ -524,32 +568,72 @@ def fused(groups: Sequence[Group], gpu: str, batches: Sequence[int], names: Sequ
     return [group for group in groups if sizes(group.problem) in found]
 
 
+def compiled_first(
+    count: int, tasks: Any, processes: int, receive: Callable[[], Any], left: Callable[[], float]
+) -> int:
+    """Waits until torch.compile has run for so many groups, or the time is over; returns for how many it has.
+
+    receive: what a process said, None if nothing, ENDED if none is left. Those who are at it when the time is over end
+    it, as they use the GPU; one that ended without a word is not waited for longer than LINGER.
+    """
+    waiting, done = count, 0
+    while waiting and left() > -LINGER:
+        if left() <= 0:
+            with contextlib.suppress(queue.Empty):
+                while True:
+                    waiting -= tasks.get(timeout=0.1) is not None
+            for _ in range(processes):
+                tasks.put(None)
+        found = receive() if waiting else None
+        if found == COMPILED:
+            waiting, done = waiting - 1, done + 1
+        elif found == ENDED:
+            break
+    return done
+
+
 def collect(
     groups: Sequence[Group], machine: dict[str, Any], options: argparse.Namespace, started: float
 ) -> tuple[dict[str, list[Any]], list[str]]:
     """What the processes measured until all is done or the time is over, and notes on what is not there."""
     context = multiprocessing.get_context("spawn")
-    tasks, results, gpu = context.Queue(), context.Queue(), context.Lock()
-    for group in groups:
-        tasks.put(group)
+    tasks, results, gpu, go = context.Queue(), context.Queue(), context.RLock(), context.Event()
     given = {"batches": options.batch, "layouts": options.layout, "last": options.last, "compiled": options.compiled}
     workers = [
-        context.Process(target=work, args=(tasks, results, gpu, machine, given), daemon=True)
+        context.Process(target=work, args=(tasks, results, gpu, go, machine, given), daemon=True)
         for _ in range(min(options.processes, len(groups)))
     ]
     for worker in workers:
         worker.start()
-    made: dict[str, list[Any]] = {"measurements": [], "layers": [], "peers": []}
-    broken, done = [], 0
-    while done < len(groups) and time.monotonic() - started < options.seconds:
+    for task in (*groups, *[None] * len(workers)):
+        tasks.put(task)
+    broken: list[str] = []
+
+    def receive() -> Any:
         try:
             found = results.get(timeout=1)
         except queue.Empty:
-            if not any(worker.is_alive() for worker in workers):
-                break
-            continue
-        if isinstance(found, str):
+            return None if any(worker.is_alive() for worker in workers) else ENDED
+        if isinstance(found, str) and found != COMPILED:
             broken.append(found)
+            return None
+        return found
+
+    def spent() -> float:
+        return time.monotonic() - started
+
+    expected, done = len(groups), 0
+    if options.compiled:
+        until = spent() + COMPILING * (options.seconds - spent())
+        expected = compiled_first(len(groups), tasks, len(workers), receive, lambda: until - spent())
+        print(f"{spent():4.0f} s: torch.compile has run for {expected} of {len(groups)} layers", flush=True)
+    go.set()
+    made: dict[str, list[Any]] = {"measurements": [], "layers": [], "peers": []}
+    while done < expected and spent() < options.seconds:
+        found = receive()
+        if found == ENDED:
+            break
+        if not isinstance(found, dict):
             continue
         for name, rows in found.items():
             made[name] += rows
@@ -559,7 +643,7 @@ def collect(
             if row.get("speedup_vs_apart"):
                 said += f", × {row['speedup_vs_apart']:.2f} over our own layer by layer"
             print(
-                f"{time.monotonic() - started:4.0f} s  {row['op']}/{row['path']} {row['layer']} batch {row['batch']} "
+                f"{spent():4.0f} s  {row['op']}/{row['path']} {row['layer']} batch {row['batch']} "
                 f"{row['dtype']} {row.get('stage', '')} {row.get('layout', '')}: {said}",
                 flush=True,
             )
@@ -592,7 +676,7 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=170, help="stop after so long (default: %(default)s)")
     parser.add_argument("--processes", type=int, default=max(1, min(12, (os.cpu_count() or 2) * 3 // 4)))
     parser.add_argument("--most", type=int, help="so many layers only")
-    parser.add_argument("--missing", action="store_true", help="only layers that no record has")
+    parser.add_argument("--missing", action="store_true", help="only what no record has, with --compiled: so measured")
     parser.add_argument("--planned", metavar="GPU", help="only pairs that the planner fuses on this GPU, such as h200")
     parser.add_argument("--list", action="store_true", help="list the layers and measure nothing")
     options = parser.parse_args(given)
@@ -622,7 +706,7 @@ def main(given: Sequence[str] | None = None) -> int:
             print(f"record_layers: {error}", file=sys.stderr)
             return 2
     if options.missing:
-        groups = missing(groups, options.batch, records.load_runs())
+        groups = missing(groups, options.batch, records.load_runs(), options.compiled)
     groups = groups[: options.most]
     if options.list:
         for group in groups:

@@ -4,7 +4,8 @@ Every way that it has, in both memory formats: conv2d with cuDNN's algorithm sea
 and ReLU in one call, and for pointwise layers cuBLAS's matrix product with the bias in it, with a ReLU too where there
 is one. Other activations follow in place, then the residual. Of two layers each is timed alone by all its ways, in a
 few milliseconds; the best of each in each format then follow each other in one CUDA graph. torch.compile with its
-search over templates is a second peer, where it is asked for.
+search over matrix products is a second peer, where it is asked for; its templates for convolutions are left out, as
+they are those of a dense one: they took minutes, and cuDNN won each of 262 searches for depthwise layers.
 
 Maps, filters and residual lie in the format that a way wants before anything is timed. TF32 is off, the storage type is
 the layer's; PyTorch has no int8 kernel for these layers on a GPU, so theirs is float16. Each result is held against
@@ -13,6 +14,7 @@ float64 before its time counts, and failures are said. See dwlab.peers, whose ma
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -23,6 +25,7 @@ from dwlab.peers import Outputs, Peer, Prepare, TorchClock
 
 FORMATS = ("NCHW", "channels last")
 COMPILE_MODE = "max-autotune-no-cudagraphs"
+COMPILE_OPTIONS = {"max_autotune_conv_backends": "ATEN"}
 SCREENING = {"rounds": 3, "min_seconds": 0.003, "most_seconds": 0.05}
 """How the ways of one of two layers are timed before the best are timed together."""
 SCREENED_SETS = 4
@@ -66,9 +69,32 @@ def ways(problem: Problem) -> dict[str, Prepare]:
     return found
 
 
+@functools.cache
 def compiled_ways(problem: Problem) -> dict[str, Prepare]:
-    """torch.compile's, in both formats; the first call of each compiles, which takes many seconds."""
+    """torch.compile's, in both formats; the first call of each compiles, which takes many seconds, once a process."""
     return {f"compile: {COMPILE_MODE}, {form}": _compiled(problem, form) for form in FORMATS}
+
+
+def compile_ahead(problem: Problem) -> list[str]:
+    """Runs torch.compile's ways once, on zeros: `measure` finds them compiled. Returns those that failed.
+
+    problem: one that PyTorch has, see `peer_problem`.
+    """
+    import torch
+
+    failed = []
+    with peers._full_precision(), torch.inference_mode():
+        shapes = problem.shapes(problem.main_path)
+        dtype = getattr(torch, problem.dtype)
+        given = {name: torch.zeros(shapes[name], dtype=dtype, device="cuda") for name in _inputs(problem)}
+        for way, prepare in compiled_ways(problem).items():
+            try:
+                prepare(**given)[0]()
+            except Exception as error:  # `measure` meets it again, and says so of the way
+                failed.append(f"{way}: {type(error).__name__}")
+        torch.cuda.synchronize()
+    torch.cuda.empty_cache()
+    return failed
 
 
 def measure(
@@ -345,8 +371,9 @@ def _compiled(problem: Problem, form: str) -> Prepare:
         import torch
 
         if not made:
-            torch._dynamo.reset()  # what was compiled for other layers does not count against this one
-            made.append(torch.compile(forward, mode=COMPILE_MODE, dynamic=False))
+            peers.compile_often()
+            options = torch._inductor.list_mode_options(COMPILE_MODE) | COMPILE_OPTIONS
+            made.append(torch.compile(forward, options=options, dynamic=False))
         x = _map(layers[0], given["x"], form)
         numbers = range(1, len(layers) + 1)
         parameters = [one for number in numbers for one in _parameters(problem, given, number, form)]

@@ -389,6 +389,16 @@ def _full_precision() -> Iterator[None]:
         cudnn.benchmark, cudnn.allow_tf32, matmul.allow_tf32 = saved
 
 
+def compile_often() -> None:
+    """Lets torch.compile compile one function for many problems: by itself it is eager after some, without a word."""
+    import torch._dynamo
+
+    config = torch._dynamo.config
+    for name in ("recompile_limit", "cache_size_limit", "accumulated_recompile_limit", "accumulated_cache_size_limit"):
+        if hasattr(config, name):  # the new names and the old
+            setattr(config, name, max(4096, getattr(config, name)))
+
+
 def _cudnn_version(number: int | None) -> str:
     """91002 -> "9.10.2", 8907 -> "8.9.7"."""
     if number is None:

@@ -300,10 +300,18 @@ def layers(
 ) -> tuple[list[Mapping[str, Any]], list[Record]]:
     """(rows, runs): the newest row of each layer, batch and storage type on one GPU, and the runs that they are from.
 
-    gpu: that of the newest run with layers if None.
+    Beside ours stands the fastest time that any record has of the same version of PyTorch: not every run tries all of
+    its ways; compiled: whether torch.compile was among them. gpu: that of the newest run with layers if None.
     """
     names = ("op", "path", "layer", "batch", "dtype")
+    runs = records.load_runs() if runs is None else list(runs)
     rows, used = records.newest_rows("layers", lambda row: tuple(row[name] for name in names), runs, gpu)
+    ways: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
+    for run in runs:
+        for one in run.peers if "layers" in run.sections and run.gpu == used[-1].gpu else ():
+            if one.get("time") and one.get("shape") and one.get("dtype"):
+                ways.setdefault(_computed(one, "shape", "name"), []).append(one)
+    rows = [_with_best_way(row, ways.get(_computed(row, "problem", "peer"), ())) for row in rows]
     order = {"depthwise2d": 0, "pointwise": 1, "fused": 2}
 
     def place(row: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -431,16 +439,28 @@ def _tried(rows: Sequence[Mapping[str, Any]], used: Sequence[Record]) -> list[st
     return [f"A row has the fastest of our stages that were timed for it: {', '.join(said)}.  "] if said else []
 
 
-def _with_compile(rows: Sequence[Mapping[str, Any]], used: Sequence[Record]) -> str:
+def _computed(row: Mapping[str, Any], problem: str, name: str) -> tuple[Any, ...]:
+    """What PyTorch computes for a row of layers, or computed as one of its ways, and which PyTorch: int8 is float16."""
+    words, _ = _without_layout(row[problem])
+    kept = tuple(word for word in words if word not in ("int8", "float16") and not word.startswith(("zero_", "m_r")))
+    dtype = "float16" if row["dtype"] == "int8" else row["dtype"]
+    return (row["path"], dtype, kept, *(row.get(name) or "").split()[:2])
+
+
+def _with_best_way(row: Mapping[str, Any], ways: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+    """A row of layers with the fastest of these ways of PyTorch's for its problem, if one is faster than its peer."""
+    made = {**row, "compiled": any(peers.kind(one["way"]) == "compile" for one in ways)}
+    best = min(ways, key=lambda one: one["time"]["median_us"], default=None)
+    if best is not None and row.get("peer_time_us") and best["time"]["median_us"] < row["peer_time_us"]:
+        made |= {"peer": best["name"], "peer_time_us": best["time"]["median_us"]}
+        if row.get("speedup_vs_peer"):
+            made["speedup_vs_peer"] = row["speedup_vs_peer"] * made["peer_time_us"] / row["peer_time_us"]
+    return made
+
+
+def _with_compile(rows: Sequence[Mapping[str, Any]]) -> str:
     """For how many rows of layers PyTorch's ways had one through torch.compile, in one line."""
-    count = 0
-    for run in used:
-        ways = {
-            (one.get("path"), _without_layout(one["shape"])[0])
-            for one in run.peers if one.get("shape") and one.get("time") and peers.kind(one["way"]) == "compile"
-        }  # fmt: skip
-        own = {id(row) for row in run.sections["layers"]}
-        count += sum(id(row) in own and (row["path"], _without_layout(row["problem"])[0]) in ways for row in rows)
+    count = sum(row["compiled"] for row in rows)
     return f"torch.compile is among PyTorch's ways for {count or 'none'} of {len(rows)} rows.  "
 
 
@@ -454,11 +474,11 @@ def _without_layout(problem: Any) -> tuple[tuple[str, ...], str]:
 def _layers_notes(rows: Sequence[Mapping[str, Any]], used: Sequence[Record], beside: bool) -> list[str]:
     return [
         *_tried(rows, used),
-        _with_compile(rows, used),
-        "× peer: the fastest of PyTorch's ways over our fastest stage, both in CUDA graphs, each in its best layout; "
-        "int8 against PyTorch's float16. of copy: compulsory bytes over the time, against the copy measured in the "
-        f"same run. large: {LARGE_US:g} µs or more at the copy bandwidth. of a copy as large: the time of a copy of as "
-        "many bytes, which begins and ends as a launch does, over ours.  ",
+        _with_compile(rows),
+        "× peer: the fastest of PyTorch's ways in any record over our fastest stage, both in CUDA graphs, each in its "
+        "best layout; int8 against PyTorch's float16. of copy: compulsory bytes over the time, against the copy "
+        f"measured in the same run. large: {LARGE_US:g} µs or more at the copy bandwidth. of a copy as large: the time "
+        "of a copy of as many bytes, which begins and ends as a launch does, over ours.  ",
         *(["× apart: our own kernels of a pair, one after the other in a graph, over the fused one.  "] * beside),
         f"Measured on {'; '.join(dict.fromkeys(run.where() for run in used))}.",
         "",
@@ -1020,7 +1040,7 @@ def chosen_summary(runs: Sequence[Record] | None = None, gpu: str | None = None)
         "Pairs of MobileNetV1, MobileNetV2, Xception and ProxylessNAS-GPU that are alike count once. × peer: the "
         "fastest of PyTorch's ways for the two layers over our fused kernel, both in CUDA graphs. What the planner "
         "takes kernels to reach was fitted to records that hold these pairs, too.  ",
-        _with_compile(chosen, used),
+        _with_compile(chosen),
         f"Measured on {'; '.join(dict.fromkeys(run.where() for run in used))}.",
         "",
     ]

@@ -10,6 +10,7 @@ from test_records import ENVIRONMENT
 from test_setup import ROOT
 
 from dwlab import counters, records, report, stages
+from dwlab.fused import dwpw_4_slide, pwdw_plan
 from dwlab.layers import Fused
 from dwlab.planner import asked, own_tiles
 from dwlab.records import writing
@@ -63,6 +64,72 @@ def test_each_stage_of_layers_is_launched_the_last_ones_at_both_batches():
 def test_what_loads_an_operand_for_each_product_is_launched_once():
     for id in ("pointwise/forward/naive", "fused/pwdw/recompute"):
         assert [task.problem.N for task in TASKS if task.stage.id == id] == [1] * 2  # in each storage type
+
+
+def text_of(task):
+    return report.layer_text(task.problem)
+
+
+def test_every_pair_of_the_networks_is_launched_once_a_storage_type_and_batch(monkeypatch):
+    for module in (pwdw_plan, dwpw_4_slide):  # to look for the best plans would take half a minute
+        monkeypatch.setattr(module, "choose", lambda *pair: "a plan")
+    pairs = ncu_layers.pairs(dtypes=("float32", "float16", "int8"), runs=[])
+    wanted = {
+        (*group.key[1:], text_of(group))
+        for dtype in ("float32", "float16", "int8")
+        for group in ncu_layers.plan(["fused"], [dtype])
+        if group.problem.op == "fused"
+    }
+    assert {path for path, _, _ in wanted} == {"dwpw", "pwdw", "pwpw"} and len(wanted) == 3 * 79
+    found = [(task.stage.path, task.problem.dtype, text_of(task), task.problem.N) for task in pairs]
+    assert sorted(found) == sorted((*one, batch) for one in wanted for batch in (1, 32))
+    assert {task.problem.layout for task in pairs} == {"NHWC"} and all(t.stage.supports(t.problem) for t in pairs)
+    assert [one[:3] for one in found[::2]] == [one[:3] for one in found[1::2]]  # batches beside each other
+    assert [task.place for task in pairs[::2]] == list(range(len(wanted)))
+    assert len({one[:2] for one in found[:18]}) == 9  # paths and storage types in turn
+    shares = {(*group.key[1:], text_of(group)): group.share for group in ncu_layers.plan(ncu_layers.PAIRS, ["float32"])}
+    for path in ("dwpw", "pwdw", "pwpw"):
+        here = [shares[one[:3]] for one in found if one[:2] == (path, "float32")]
+        assert here == sorted(here, reverse=True)
+
+
+def test_a_pair_is_launched_by_the_stage_that_was_recorded_as_the_fastest_or_by_the_last(monkeypatch):
+    monkeypatch.setattr(dwpw_4_slide, "choose", lambda *pair: "a plan")
+    first, second = ncu_layers.pairs(["fused/dwpw"], ["float16"], runs=[])[:2]
+    assert (first.problem.N, second.problem.N) == (1, 32) and first.stage.name == second.stage.name == "slide"
+    row = {"op": "fused", "path": "dwpw", "layer": text_of(first), "batch": 1, "dtype": "float16", "layout": "NHWC"}
+
+    def stages_with(*rows):
+        monkeypatch.setattr(report, "layers", lambda runs: (rows, []))
+        tasks = ncu_layers.pairs(["fused/dwpw"], ["float16"], runs=[])
+        assert len(tasks) == 2 * 42 and all(task.stage.name == "slide" for task in tasks[2:])
+        return tasks[0].stage.name, tasks[1].stage.name
+
+    assert stages_with(row | {"stage": "tensor"}) == ("tensor", "slide")
+    assert stages_with(row | {"stage": "tensor", "batch": 32}) == ("slide", "tensor")
+    assert stages_with(row | {"stage": "tensor", "layout": "NCHW"}) == ("slide", "slide")
+    assert stages_with(row | {"stage": "tensor", "dtype": "float32"}) == ("slide", "slide")
+    assert stages_with(row | {"stage": "gone"}) == ("slide", "slide")
+    assert stages_with({name: value for name, value in row.items() if name != "layout"}) == ("slide", "slide")  # failed
+
+
+def test_the_projects_records_say_what_is_the_fastest():
+    rows = [row for row in report.layers()[0] if row.get("layout") == "NHWC" and row["dtype"] == "float16"]
+    recorded = {(row["path"], row["layer"], row["batch"]): row["stage"] for row in rows}
+    tasks = ncu_layers.pairs(["fused/dwpw"], ["float16"])
+    found = [((task.stage.path, text_of(task), task.problem.N), task.stage.name) for task in tasks]
+    known = [(one, name) for one, name in found if one in recorded]
+    assert len(known) > 50 and all(recorded[one] == name for one, name in known)
+
+
+def test_what_is_recorded_is_not_missing(tmp_path):
+    row = ncu_layers.row_of(FEW[0], counted_of(FEW[0]))
+    assert ncu_layers.missing(FEW, [run_of(tmp_path, [row])]) == FEW[1:]
+    assert ncu_layers.missing(FEW, []) == FEW
+    others = {"layer": "PW 1→1@1", "stage": "slide", "layout": "NCHW", "batch": 2, "dtype": "float16", "path": "pwdw"}
+    for number, (name, value) in enumerate(others.items(), 1):
+        other = run_of(tmp_path, [row | {name: value}], date=f"2026-11-22T10:00:0{number}+00:00")
+        assert ncu_layers.missing(FEW, [other]) == FEW, name
 
 
 def test_a_row_is_written_and_read_back(tmp_path):
@@ -230,7 +297,49 @@ def test_without_a_gpu_it_lists_and_says_that_it_needs_one(tmp_path, capsys, mon
     assert "needs a GPU: no driver" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("given", [["--batch", "0"], ["--most", "0"], ["--seconds", "5"], ["--op", "conv"]])
+def test_pairs_and_missing_say_what_is_launched(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("DWLAB_TARGET", "simulated")
+    monkeypatch.setattr(report, "layers", lambda runs: ([], []))
+    of_pwpw = ["--list", "--pairs", "--op", "fused/pwpw", "--dtype", "int8", "--batch", "4"]
+    assert ncu_layers.main(of_pwpw) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-1] == "5 launches" and lines[0].startswith("fused/pwpw/int8  PW ") and lines[0].endswith("  4 × int8")
+    monkeypatch.setattr(ncu_layers, "missing", lambda todo: todo[3:])
+    assert ncu_layers.main([*of_pwpw, "--missing", "--most", "4"]) == 0
+    assert capsys.readouterr().out.splitlines() == [*lines[3:5], "2 launches"]
+    monkeypatch.setattr(ncu_layers, "missing", lambda todo: [])
+    assert ncu_layers.main([str(tmp_path), "--pairs", "--missing", "--op", "fused/pwpw"]) == 0
+    assert "nothing to count" in capsys.readouterr().err and not list(tmp_path.iterdir())
+
+
+def test_the_notes_of_pairs_name_all_networks(tmp_path, monkeypatch):
+    from dwlab import machine, target
+
+    monkeypatch.setattr(ncu_layers, "pairs", lambda *given: FEW[:1])
+    monkeypatch.setattr(target, "mode", "gpu", raising=False)
+    monkeypatch.setattr(machine, "environment", lambda: ENVIRONMENT)
+    monkeypatch.setenv("DWLAB_TARGET", "simulated")
+    monkeypatch.setattr(ncu_layers.ahead, "compiled", lambda jobs, *more: [b"a"] * len(jobs))
+    monkeypatch.setattr(counters, "count", lambda launches, **more: [counted_of(FEW[0])])
+    assert ncu_layers.main([str(tmp_path), "--pairs", "--op", "fused/dwpw"]) == 0
+    (run,) = records.load_runs(tmp_path)
+    (note,) = run.notes
+    assert note == (
+        "layer_counters: pairs of mobilenet_v1, mobilenet_v2, xception, proxylessnas; 1 of 1 launches in 120 s."
+    )
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        ["--batch", "0"],
+        ["--most", "0"],
+        ["--seconds", "5"],
+        ["--op", "conv"],
+        ["--op", "pointwise", "--pairs"],
+        ["--dtype", "bfloat16"],
+    ],
+)
 def test_bad_options_are_refused(given, capsys):
     with pytest.raises(SystemExit):
         ncu_layers.arguments(given)

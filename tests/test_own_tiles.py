@@ -5,16 +5,19 @@ import dataclasses
 import pytest
 
 from dwlab import stages
-from dwlab.layers import DepthwiseConv2d, Fused, Pointwise
+from dwlab.fused import pwpw_3_int8
+from dwlab.layers import DepthwiseConv2d, Fused, Pointwise, stored
 from dwlab.planner import own_tiles
 
-EXPAND = Pointwise(2, 32, 144, 56, 56, layout="NHWC", activation="relu6")
-DEPTHWISE = DepthwiseConv2d(2, 144, 56, 56, 3, 2, layout="NHWC", activation="relu6")
+EXPAND = Pointwise(2, 32, 144, 56, 56, layout="NHWC", activation="relu")
+DEPTHWISE = DepthwiseConv2d(2, 144, 56, 56, 3, 2, layout="NHWC", activation="relu")
 PROJECT = Pointwise(2, 144, 32, 28, 28, layout="NHWC")
 LONG = Pointwise(1, 960, 160, 7, 7, layout="NHWC")  # what split is for: of short sums it reads the end again and again
 
 
 def problem_of(id):
+    if id.endswith("/int8"):
+        return stored(problem_of(f"{id.rpartition('/')[0]}/naive"), "int8")
     if id == "fused/dwpw/planes":
         return Fused(*(dataclasses.replace(one, layout="NCHW") for one in (DEPTHWISE, PROJECT)))
     return {
@@ -35,7 +38,10 @@ def assert_reads_agree(id, problem):
     assert own_tiles.accesses(stage, problem).blocks == stage.launch(problem).blocks
 
 
-CACHED = ("depthwise2d/forward/shared", "depthwise2d/forward/wide", "fused/dwpw/slide")
+CACHED = (
+    "depthwise2d/forward/shared", "depthwise2d/forward/wide", "fused/dwpw/slide", "fused/dwpw/int8", "fused/pwdw/int8",
+    "fused/pwpw/int8", "pointwise/forward/int8",
+)  # fmt: skip
 """Stages that leave it to the L1 cache to serve some of what a block reads again."""
 
 
@@ -67,6 +73,27 @@ def test_what_the_cache_serves_is_in_the_formula_and_not_in_the_model(id):
     assert made.blocks == stage.launch(problem).blocks
     assert problem.compulsory_bytes(stage.path) < own_tiles.predicted_bytes(stage, problem)
     assert own_tiles.predicted_bytes(stage, problem) < stage.traffic(problem).bytes_moved
+
+
+@pytest.mark.parametrize("id", ["fused/dwpw/int8", "fused/pwdw/int8", "fused/pwpw/int8"])
+def test_in_int8_all_is_a_byte_each_but_for_bias_and_factors(id):
+    stage, problem = stages.stage(id), problem_of(id)
+    elements = own_tiles.accesses(stage, problem).elements
+    vectors = sum(count for name, count in elements.items() if name[0] in "bm")
+    assert own_tiles.predicted_bytes(stage, problem) == sum(elements.values()) + 3 * vectors
+    assert {name for name in elements if name[0] == "m"} == {"m1", "m2"}
+
+
+def test_a_block_has_the_mean_of_the_filters_where_the_last_has_none():
+    """1280 filters in groups of 2 x 128: five blocks have some, a sixth none, but brings x as the others do."""
+    stage = stages.stage("fused/pwpw/int8")
+    one = Pointwise(1, 1536, 432, 7, 7, layout="NHWC", dtype="int8")
+    pair = Fused(one, Pointwise(1, 432, 1280, 7, 7, layout="NHWC", dtype="int8"))
+    plan = pwpw_3_int8.choose(pair.kernel_key, 1)
+    assert plan.parts * plan.two.groups * plan.two.BN > pair.second.F
+    made = own_tiles.accesses(stage, pair)
+    assert made.blocks == stage.launch(pair).blocks
+    assert made.elements["x"] == plan.parts * 1536 * 49
 
 
 def test_elements_of_16_bits_are_half_the_bytes():

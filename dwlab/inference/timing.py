@@ -166,16 +166,6 @@ def compile_peers(network: Network, weights: Weights | None = None) -> list[str]
     return failed
 
 
-def _compile_often() -> None:
-    """Lets torch.compile compile one function for many networks: by itself it is eager after some, without a word."""
-    import torch._dynamo
-
-    config = torch._dynamo.config
-    for name in ("recompile_limit", "cache_size_limit"):  # the new name and the old
-        if hasattr(config, name):
-            setattr(config, name, max(256, getattr(config, name)))
-
-
 def ways(network: Network, weights: Weights, compiled: bool) -> dict[str, Callable[[], Callable[[], Any]]]:
     """How PyTorch can run the network on `random_image`: name -> a function that prepares it and gives the call."""
     torch = pytorch()
@@ -183,7 +173,7 @@ def ways(network: Network, weights: Weights, compiled: bool) -> dict[str, Callab
 
     def prepared(form: Any, gemm: bool, compile: bool, joined: bool = False) -> Callable[[], Any]:
         if compile:
-            _compile_often()
+            peers.compile_often()
             network.readers(INPUT)  # found once, outside of what is traced
         device = "cuda" if target.mode == "gpu" else "cpu"
         own = as_tensors(network, weights, dtype, device)

@@ -11,14 +11,17 @@ its plan tells beforehand. `sectors` adds them, array by array, without going th
 - depthwise2d/wide and fused/dwpw/slide have x in registers: what two neighbouring runs need both ask for, and each run
   for its filters, but for lanes of a warp that want the same. depthwise2d/shared reads its filters for each output.
 - pointwise/split reads to registers, and a warp that has no chunk of channels left the last words of a row again.
+- In int8 rows may be no whole pieces of 16 bytes: copies are then of 8 or 4. fused/dwpw/int8 reads each strip's x and
+  filters word by word from memory, fused/pwdw/int8 the filters only; b and m are read by each warp, 4 bytes a filter.
 
-Layers are in NHWC, with channels in whole pieces of 16 bytes, as these kernels want them. tests/test_asked.py holds the
-sectors to those that the interpreter counts, `copied_again` included.
+Layers are in NHWC, with channels in whole pieces of 16 bytes, as these kernels want them, in int8 of 4.
+tests/test_asked.py holds the sectors to those that the interpreter counts, `copied_again` included.
 """
 
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -28,19 +31,23 @@ import numpy as np
 from dwlab.depthwise2d import forward_2_shared as depthwise_shared
 from dwlab.depthwise2d import forward_4_wide as depthwise_wide
 from dwlab.fused import dwpw_2_stationary, dwpw_3_tensor, dwpw_4_slide, pwdw_plan, pwpw_plan, sliding
+from dwlab.fused import dwpw_5_int8 as dwpw_int8
+from dwlab.fused import pwdw_4_int8 as pwdw_int8
+from dwlab.fused import pwpw_3_int8 as pwpw_int8
 from dwlab.layers import DepthwiseConv2d, Fused, Pointwise
 from dwlab.planner.accesses import rows_read, tiles
-from dwlab.pointwise import blocks
+from dwlab.pointwise import blocks, whole
 from dwlab.pointwise import forward_2_shared as pointwise_shared
 from dwlab.pointwise import forward_3_registers as pointwise_registers
 from dwlab.pointwise import forward_4_tensor as pointwise_tensor
 from dwlab.pointwise import forward_5_split as pointwise_split
+from dwlab.pointwise import forward_7_int8 as pointwise_int8
 from dwlab.pointwise import tiles as products
 from dwlab.stages import Stage
 from dwlab.traffic import SECTOR_BYTES as SECTOR
 from dwlab.traffic import WARP
 
-LINE, PIECE = 128, 16  # bytes: of a line of the caches, of an asynchronous copy
+LINE, PIECE, WORD = 128, 16, 4  # bytes: of a line of the caches, of an asynchronous copy, of four int8
 
 
 def sectors(stage: Stage, problem: Any) -> dict[str, float] | None:
@@ -52,7 +59,7 @@ def sectors(stage: Stage, problem: Any) -> dict[str, float] | None:
     if find is None or problem.layout != "NHWC":
         return None
     layers = (problem.first, problem.second) if isinstance(problem, Fused) else (problem,)
-    if any(layer.C * layer.itemsize % PIECE for layer in layers):
+    if any(layer.C * layer.itemsize % (WORD if layer.dtype == "int8" else PIECE) for layer in layers):
         return None
     return {name: count for name, count in find(problem).items() if name in problem.arrays()}
 
@@ -64,19 +71,20 @@ def predicted_bytes(stage: Stage, problem: Any) -> int | None:
 
 
 @functools.cache
-def spans(row: int, chunk: int) -> float:
+def spans(row: int, chunk: int, rows: int = SECTOR) -> float:
     """Sectors of a row of `row` bytes that is asked for by `chunk` bytes at a time, each chunk by itself.
 
-    Rows follow each other in memory, so they begin at any multiple of their size: the mean of those that there are.
+    Rows follow each other in memory, so they begin at any multiple of their size: the mean of those that there are, or
+    of so many.
     """
-    first = np.arange(SECTOR)[:, None] * row
+    first = np.arange(rows)[:, None] * row
     begin = first + np.arange(0, row, chunk)
     end = np.minimum(begin + chunk, first + row)
-    return float(((end - 1) // SECTOR - begin // SECTOR + 1).sum() / SECTOR)
+    return float(((end - 1) // SECTOR - begin // SECTOR + 1).sum() / rows)
 
 
 @functools.cache
-def copied(row: int, step: int, pitch: int, spread: int = 0) -> float:
+def copied(row: int, step: int, pitch: int, spread: int = 0, piece: int = PIECE) -> float:
     """Sectors that the hardware counts of a row of `row` bytes that is copied asynchronously, `step` bytes at a time.
 
     Rows follow each other in memory, and lie `pitch` bytes apart in shared memory. A request are the 32 pieces of 16
@@ -85,17 +93,46 @@ def copied(row: int, step: int, pitch: int, spread: int = 0) -> float:
     that is n / 2, as many as there are; where either is odd, a sector's two halves go to two places, or two sectors'
     halves to one. Which, depends on where a row begins: the mean of all places.
     spread: so many rows in shared memory are every fourth in memory, then as many those after them (pointwise.tiles).
+    piece: bytes of a copy; of less than 16 the hardware counts the sectors that they come from.
     """
-    pieces, found = step // PIECE, 0
+    pieces, found = step // piece, 0
     item = np.arange(WARP * pieces * 8)  # 256 rows: they begin at every place in a line, and warps at every in a row
-    at, k = item // pieces, item % pieces * PIECE
+    at, k = item // pieces, item % pieces * piece
     line = at // (4 * spread) * 4 * spread + at % spread * 4 + at // spread % 4 if spread else at
     for first in range(0, row, step):
-        source, to = line * row + first + k, at * pitch + k
-        pair = np.where(first + k < row, source // LINE * (1 << 24) + to // SECTOR, -1)
-        pair = np.sort(pair.reshape(-1, WARP), axis=1)
-        found += int(np.count_nonzero((pair >= 0) & (np.diff(pair, axis=1, prepend=-1) != 0)))
+        found += _of_warps(line * row + first + k, at * pitch + k, first + k < row, piece)
     return found / (len(item) // pieces)
+
+
+def _of_warps(source: np.ndarray, to: np.ndarray, there: np.ndarray, piece: int) -> int:
+    """Sectors of copies as `copied` counts them, or of loads of `piece` bytes; a multiple of 32 lanes."""
+    pair = source // LINE * (1 << 24) + to // SECTOR if piece == PIECE else source // SECTOR
+    pair = np.sort(np.where(there, pair, -1).reshape(-1, WARP), axis=1)
+    return int(np.count_nonzero((pair >= 0) & (np.diff(pair, axis=1, prepend=-1) != 0)))
+
+
+@functools.cache
+def of_tile(
+    row: int, piece: int, pitch: int, shape: tuple[int, int], steps: tuple[int, int], width: int, begins: range
+) -> float:
+    """As `copied`, the mean of a whole row, where the rows are the pixels of a tile, one after the other.
+
+    shape: lines of the tile and pixels of a line. steps: from one to the next so many pixels of a map `width` wide;
+    pixels beyond that are none. begins: the tile begins with any of these pixels (`_begins`).
+    """
+    pieces, (lines, across) = row // piece, shape
+    item = np.arange(tiles(lines * across * pieces, WARP) * WARP)
+    at, k = item // pieces, item % pieces * piece
+    pixel, there = at // across * steps[0] + at % across * steps[1], at % across * steps[1] < width
+    there &= at < lines * across
+    found = sum(_of_warps((pixel + begin) * row + k, at * pitch + k, there, piece) for begin in begins)
+    return found * pieces / (len(begins) * int(np.count_nonzero(there)))
+
+
+def _begins(*apart: int, first: int = 0) -> range:
+    """With which pixels tiles begin, modulo 8, that are so many pixels apart: a line has 8 pieces, a sector 8 words."""
+    step = math.gcd(8, *apart)
+    return range(first % step, 8, step)
 
 
 def reach(size: int, outputs: int, tile: int, K: int, stride: int, padding: int, gaps: bool = True) -> int:
@@ -329,6 +366,138 @@ def _pwpw(pair: Fused) -> dict[str, float]:
     }
 
 
+# ---- int8
+
+
+def _words(layer: Pointwise) -> tuple[int, int]:
+    """(bytes of a row of channels, bytes of a copy of it)"""
+    return layer.C, WORD * blocks.piece(layer.C // 4)
+
+
+def _vectors(layer: Pointwise) -> int:
+    """Sectors of b, and of m, of a row of warps: two neighbouring columns at a time, one load for each."""
+    return 2 * tiles(layer.F, 8)
+
+
+def _streamed(stream: whole.Stream, often: int, name: str) -> dict[str, float]:
+    """whole.Stream.read, `often` times: w by chunks, b and m by each row of warps."""
+    layer = stream.layer
+    row, piece = _words(layer)
+    vectors = often * stream.rows // stream.WM * _vectors(layer)
+    filters = copied(row, 4 * stream.chunk, 4 * stream.w_pitch, piece=piece)
+    return {f"w{name}": often * layer.F * filters, f"b{name}": vectors, f"m{name}": vectors}
+
+
+def _product_int8(layer: Pointwise) -> dict[str, float]:
+    plan, pixels = pointwise_int8.choose(layer.kernel_key, layer.N), layer.N * layer.H * layer.W
+    row, piece = _words(layer)
+    each = copied(row, 4 * plan.chunk, 4 * plan.chunk, piece=piece)
+    vectors = plan.down * plan.BM // plan.tile.M * _vectors(layer)
+    return {
+        "x": plan.across * pixels * each,
+        "w": plan.down * layer.F * each,
+        "b": vectors,
+        "m": vectors,
+        **_whole(layer, 1, pixels, 16, _begins(8)),
+    }
+
+
+@functools.cache
+def _by_columns(F: int, pixels: int, begins: range) -> float:
+    """Sectors of so many neighbouring pixels of F bytes, 32 columns of all of them at a time (whole.store).
+
+    begins: the first of them is any of these (`_begins`).
+    """
+    row, found = np.arange(pixels)[:, None] * F, 0
+    for first in range(0, F, 32):
+        for word in (0,) if F % 8 == 0 else (0, WORD):  # else a lane's two words each for itself
+            at = row + np.arange(first + word, min(first + 32, F), 8)
+            found += sum(len(np.unique((begin * F + at) // SECTOR)) for begin in begins)
+    return found / len(begins)
+
+
+def _whole(layer: Pointwise, lines: int, line: int, run: int, begins: range) -> dict[str, float]:
+    """Outputs of whole.finish: of pixels in lines, of which a warp stores up to `run`, 16 or 8 together."""
+    run = min(run, 16 if whole.wide(layer.F) else 8)
+    found = line // run * _by_columns(layer.F, run, begins) + _by_columns(layer.F, line % run, begins)
+    return {"y": lines * found, "r": lines * found}
+
+
+def _of_taps(row: int, taps: int, lanes: int) -> int:
+    """Sectors of so many rows of filters, of which lane i of a block reads word i modulo their words."""
+    item = np.arange(tiles(lanes, WARP) * WARP)
+    at = np.arange(taps)[:, None] * row + WORD * item % row
+    return _of_warps(at, at, np.broadcast_to(item < lanes, at.shape), WORD)
+
+
+def _dwpw_int8(pair: Fused) -> dict[str, float]:
+    """A thread has 4 channels of a strip of T columns, and slides down its rows."""
+    plan, one, two = dwpw_int8.choose(pair.kernel_key, pair.N), pair.first, pair.second
+    down, across = tiles(one.P, plan.TH), tiles(one.Q, plan.TW)
+    spatial, strips, row = one.N * down * across, plan.strips(plan.rows), one.C
+    rows = reach(one.H, down * plan.TH, plan.rows, one.K, one.stride, one.padding, gaps=False)
+    columns = reach(one.W, across * plan.TW, plan.T, one.K, one.stride, one.padding)
+    shape = plan.TH // plan.rows, plan.TW // plan.T
+    steps = plan.rows * one.stride * one.W, plan.T * one.stride
+    vectors = plan.parts * spatial * _of_lanes(4 * row, 4 * row, strips, PIECE)
+    return {
+        "x": plan.parts * one.N * rows * columns * of_tile(row, WORD, 0, shape, steps, one.W, _begins(1)),
+        "w1": plan.parts * spatial * plan.T * _of_taps(row, one.K**2, strips),
+        "b1": vectors,
+        "m1": vectors,
+        **_streamed(plan.stream, spatial, "2"),
+        **_whole(two, two.N * two.P, two.Q, plan.TW, _begins(two.Q, plan.TW)),
+    }
+
+
+def _busy(layer: DepthwiseConv2d, plan: Any) -> int:
+    """Warps of all tiles of an image that have a strip on the map, for one group of filters."""
+    columns, mine = plan.TW // plan.T, WARP * 4 // plan.stream.BN
+    place, found = np.arange(tiles(columns * (plan.TH // plan.rows), mine) * mine), 0
+    row, column = place // columns * plan.rows, place % columns * plan.T
+    # of tiles only the last ones, across and down, end beyond the map
+    for p, downs in ((0, tiles(layer.P, plan.TH) - 1), (layer.P - (layer.P - 1) // plan.TH * plan.TH, 1)):
+        for q, acrosses in ((0, tiles(layer.Q, plan.TW) - 1), (layer.Q - (layer.Q - 1) // plan.TW * plan.TW, 1)):
+            there = (row < (p or plan.TH)) & (column < (q or plan.TW))
+            found += downs * acrosses * int(there.reshape(-1, mine).any(axis=1).sum())
+    return found
+
+
+def _pwdw_int8(pair: Fused) -> dict[str, float]:
+    """x of a tile with its edge, then for each group of filters w1, and w2, b2 and m2 by each warp of strips."""
+    plan, one, two = pwdw_int8.choose(pair.kernel_key, pair.N), pair.first, pair.second
+    spatial, warps = two.N * tiles(two.P, plan.TH) * tiles(two.Q, plan.TW), two.N * _busy(two, plan)
+    row, piece = _words(one)
+    down = reach(two.H, two.P, plan.TH, two.K, two.stride, two.padding)
+    across = reach(two.W, two.Q, plan.TW, two.K, two.stride, two.padding)
+    outputs = two.N * two.P * two.Q * spans(two.C, plan.stream.BN)
+    apart = two.H * two.W, plan.TH * two.stride * two.W, plan.TW * two.stride
+    begins = _begins(*apart, first=-two.padding * (two.W + 1))
+    each = of_tile(row, piece, 4 * plan.stream.pitch, plan.footprint, (two.W, 1), two.W, begins)
+    return {
+        "x": plan.parts * two.N * down * across * each,
+        **_streamed(plan.stream, spatial, "1"),
+        "w2": warps * two.K**2 * plan.T * spans(two.C, plan.stream.BN, two.K**2),
+        "b2": warps * _in_one(4 * two.C),
+        "m2": warps * _in_one(4 * two.C),
+        "y": outputs,
+        "r": outputs,
+    }
+
+
+def _pwpw_int8(pair: Fused) -> dict[str, float]:
+    """x once for each part of the second layer's filters, w1 and w2 for each run of pixels."""
+    plan, two = pwpw_int8.choose(pair.kernel_key, pair.N), pair.second
+    pixels, (row, piece) = two.N * two.H * two.W, _words(pair.first)
+    runs = tiles(pixels, plan.one.rows)
+    return {
+        "x": plan.parts * pixels * copied(row, row, 4 * plan.one.pitch, piece=piece),
+        **_streamed(plan.one, plan.parts * runs, "1"),
+        **_streamed(plan.two, runs, "2"),
+        **_whole(two, 1, pixels, 16, _begins(8)),
+    }
+
+
 _STAGES: dict[str, Callable[[Any], dict[str, float]]] = {
     "depthwise2d/forward/shared": _shared,
     "depthwise2d/forward/wide": _wide,
@@ -336,9 +505,13 @@ _STAGES: dict[str, Callable[[Any], dict[str, float]]] = {
     "pointwise/forward/registers": lambda one: _product(one, pointwise_registers.choose(one.kernel_key, one.N)),
     "pointwise/forward/tensor": lambda one: _product(one, pointwise_tensor.choose(one.kernel_key, one.N)),
     "pointwise/forward/split": _split,
+    "pointwise/forward/int8": _product_int8,
     "fused/dwpw/stationary": _stationary,
     "fused/dwpw/tensor": _tensor,
     "fused/dwpw/slide": _slide,
+    "fused/dwpw/int8": _dwpw_int8,
     "fused/pwdw/strips": _strips,
+    "fused/pwdw/int8": _pwdw_int8,
     "fused/pwpw/tensor": _pwpw,
+    "fused/pwpw/int8": _pwpw_int8,
 }

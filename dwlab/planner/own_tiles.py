@@ -14,6 +14,9 @@ from dwlab.depthwise2d import forward_2_shared as depthwise_shared
 from dwlab.depthwise2d import forward_4_wide as depthwise_wide
 from dwlab.depthwise2d import pieces
 from dwlab.fused import dwpw_2_stationary, dwpw_3_tensor, dwpw_4_slide, dwpw_6_planes, pwdw_plan, pwpw_plan
+from dwlab.fused import dwpw_5_int8 as dwpw_int8
+from dwlab.fused import pwdw_4_int8 as pwdw_int8
+from dwlab.fused import pwpw_3_int8 as pwpw_int8
 from dwlab.layers import DepthwiseConv2d, Fused, Pointwise
 from dwlab.planner.accesses import Accesses, Tile
 from dwlab.planner.modules import KINDS
@@ -21,6 +24,7 @@ from dwlab.pointwise import forward_2_shared as pointwise_shared
 from dwlab.pointwise import forward_3_registers as pointwise_registers
 from dwlab.pointwise import forward_4_tensor as pointwise_tensor
 from dwlab.pointwise import forward_5_split as pointwise_split
+from dwlab.pointwise import forward_7_int8 as pointwise_int8
 from dwlab.stages import Stage
 
 Problem = DepthwiseConv2d | Pointwise | Fused
@@ -74,6 +78,11 @@ def _tensor(layer: Pointwise) -> Tile:
     return _product(layer, plan.BM, plan.BN)
 
 
+def _product_int8(layer: Pointwise) -> Tile:
+    plan = pointwise_int8.choose(layer.kernel_key, layer.N)
+    return _product(layer, plan.BM, plan.BN)
+
+
 def _split(layer: Pointwise) -> Tile:
     rows, columns, _ = pointwise_split.choose(layer.kernel_key, layer.N)
     return _product(layer, rows, columns)
@@ -98,6 +107,26 @@ def _pwpw(pair: Fused) -> Tile:
     return Tile(plan.span * plan.group2, 1, plan.block_pixels)
 
 
+def _part(filters: int, parts: int) -> int:
+    """Filters of a block where so many blocks share them: the mean, as the last may have fewer, or none."""
+    return -(-filters // parts)
+
+
+def _dwpw_int8(pair: Fused) -> Tile:
+    plan = dwpw_int8.choose(pair.kernel_key, pair.N)
+    return Tile(_part(pair.second.F, plan.parts), plan.TH, plan.TW)
+
+
+def _pwdw_int8(pair: Fused) -> Tile:
+    plan = pwdw_int8.choose(pair.kernel_key, pair.N)
+    return Tile(_part(pair.second.C, plan.parts), plan.TH, plan.TW)
+
+
+def _pwpw_int8(pair: Fused) -> Tile:
+    plan = pwpw_int8.choose(pair.kernel_key, pair.N)
+    return Tile(_part(pair.second.F, plan.parts), 1, plan.one.rows)
+
+
 _TILES = {
     "depthwise2d/forward/shared": lambda layer: Tile(*depthwise_shared.TILES[layer.layout]),
     "depthwise2d/forward/wide": _wide,
@@ -105,10 +134,14 @@ _TILES = {
     "pointwise/forward/registers": _registers,
     "pointwise/forward/tensor": _tensor,
     "pointwise/forward/split": _split,
+    "pointwise/forward/int8": _product_int8,
     "fused/dwpw/stationary": lambda pair: _dwpw(dwpw_2_stationary.choose(pair)),
     "fused/dwpw/tensor": lambda pair: _dwpw(dwpw_3_tensor.choose(pair)),
     "fused/dwpw/slide": lambda pair: _dwpw(dwpw_4_slide.choose(pair.kernel_key, pair.N)),
+    "fused/dwpw/int8": _dwpw_int8,
     "fused/dwpw/planes": _planes,
     "fused/pwdw/strips": _strips,
+    "fused/pwdw/int8": _pwdw_int8,
     "fused/pwpw/tensor": _pwpw,
+    "fused/pwpw/int8": _pwpw_int8,
 }
