@@ -301,17 +301,20 @@ def layers(
     """(rows, runs): the newest row of each layer, batch and storage type on one GPU, and the runs that they are from.
 
     Beside ours stands the fastest time that any record has of the same version of PyTorch: not every run tries all of
-    its ways; compiled: whether torch.compile was among them. gpu: that of the newest run with layers if None.
+    its ways; compiled: whether torch.compile was among them. file: of the record. gpu: that of the newest run with
+    layers if None.
     """
     names = ("op", "path", "layer", "batch", "dtype")
     runs = records.load_runs() if runs is None else list(runs)
     rows, used = records.newest_rows("layers", lambda row: tuple(row[name] for name in names), runs, gpu)
     ways: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
     for run in runs:
-        for one in run.peers if "layers" in run.sections and run.gpu == used[-1].gpu else ():
+        for one in run.peers if used and run.gpu == used[-1].gpu and "layers" in run.sections else ():
             if one.get("time") and one.get("shape") and one.get("dtype"):
                 ways.setdefault(_computed(one, "shape", "name"), []).append(one)
-    rows = [_with_best_way(row, ways.get(_computed(row, "problem", "peer"), ())) for row in rows]
+    files = {id(row): run.file for run in used for row in run.sections["layers"]}
+    best = [_with_best_way(row, ways.get(_computed(row, "problem", "peer"), ())) for row in rows]
+    rows = [{**made, "file": files[id(row)]} for made, row in zip(best, rows, strict=True)]
     order = {"depthwise2d": 0, "pointwise": 1, "fused": 2}
 
     def place(row: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -429,20 +432,22 @@ def _tried(rows: Sequence[Mapping[str, Any]], used: Sequence[Record]) -> list[st
         for one in run.measurements:
             what, layout = _without_layout(one.problem)
             timed.setdefault((one.op, one.path, one.dtype, what), set()).add((one.stage, layout))
-        own = {id(row) for row in run.sections["layers"]}
         for row in rows:
             tried = timed.get((row["op"], row["path"], row["dtype"], _without_layout(row["problem"])[0]))
-            if id(row) in own and tried:
+            if row["file"] == run.file and tried:
                 layouts = " and ".join(sorted({layout for _, layout in tried}))
                 found[f"{len({stage for stage, _ in tried})} in {layouts}"] += 1
     said = [f"{tried} ({count} row{'s' * (count > 1)})" for tried, count in found.most_common()]
     return [f"A row has the fastest of our stages that were timed for it: {', '.join(said)}.  "] if said else []
 
 
+_STORED = (*LAYOUTS, *DTYPES)
+
+
 def _computed(row: Mapping[str, Any], problem: str, name: str) -> tuple[Any, ...]:
     """What PyTorch computes for a row of layers, or computed as one of its ways, and which PyTorch: int8 is float16."""
-    words, _ = _without_layout(row[problem])
-    kept = tuple(word for word in words if word not in ("int8", "float16") and not word.startswith(("zero_", "m_r")))
+    words = records.shape_text(row[problem]).split()
+    kept = tuple(word for word in words if word not in _STORED and not word.startswith(("layout=", "zero_", "m_r=")))
     dtype = "float16" if row["dtype"] == "int8" else row["dtype"]
     return (row["path"], dtype, kept, *(row.get(name) or "").split()[:2])
 
@@ -649,14 +654,18 @@ def counters_table(runs: Sequence[Record] | None = None, gpu: str | None = None)
 
 def _counters_notes(rows: Sequence[Mapping[str, Any]], used: Sequence[Record]) -> list[str]:
     launched = {(row["op"], row["path"], row["layer"], row["dtype"]) for row in rows if row["dtype"] in DTYPES}
-    names = [name for name in JUDGED if all(one[:3] in layers_of(name, one[3]) for one in launched)]
+    having = {one: [name for name in JUDGED if one[:3] in layers_of(name, one[3])] for one in launched}
+    names = [name for name in JUDGED if all(name in here for here in having.values())]
+    joined = " or ".join(names)
+    if not names and all(having.values()):
+        joined = ", ".join(name for name in JUDGED if any(name in here for here in having.values()))
     counted = {(row["op"], row["path"], row["stage"]) for row in rows}
     ops = {row["op"] for row in rows}
     others = [one for one in stages.stages() if one.op in ops and (one.op, one.path, one.name) not in counted]
     without = [f"{_op({'op': one.op, 'path': one.path})}/{one.name}" for one in others]
     said = f"{len(rows)} launch{'es' * (len(rows) > 1)}"
-    if names:
-        said += f", on {len({one[:3] for one in launched})} layers and pairs of {' or '.join(names)}"
+    if joined:
+        said += f", on {len({one[:3] for one in launched})} layers and pairs of {joined}"
     if without:
         said += f"; none of {', '.join(without)}"
     return [
@@ -896,10 +905,10 @@ def _networks_missing(rows: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _networks_means(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The geometric mean of each storage type and batch, in one line."""
+    """The geometric mean of each storage type and batch over JUDGED networks, in one line."""
     groups: dict[tuple[str, int], list[float]] = {}
     for row in rows:
-        if row.get("speedup_vs_peer"):
+        if row.get("speedup_vs_peer") and row["network"] in JUDGED:
             groups.setdefault((row["dtype"], row["batch"]), []).append(row["speedup_vs_peer"])
     said = [
         f"{math.exp(statistics.fmean(map(math.log, ratios))):.2f} ({dtype}, batch {batch}, {len(ratios)} networks)"

@@ -214,6 +214,8 @@ def test_rings_are_as_deep_as_costs_no_block_its_place():
     ("name", "layer"),
     [
         ("split", of(1, 960, 160, 7, 7, "NHWC", "float16")),
+        ("split", of(1, 1024, 256, 7, 7, "NHWC", "float32")),  # 16 warps, that would take 130 registers a thread
+        ("split", of(1, 2048, 512, 7, 7, "NHWC", "float32")),
         ("tensor", of(32, 32, 192, 28, 28, "NHWC", "float16")),  # the largest tile
     ],
     ids=str,

@@ -2,6 +2,8 @@
 
 import dataclasses
 import math
+import queue
+import threading
 
 import numpy as np
 import pytest
@@ -349,6 +351,59 @@ def test_a_time_above_the_ceilings_is_no_time():
         )
 
 
+def test_torch_compile_runs_before_anything_is_measured():
+    """What it says of how many groups it has run for, when the time is over, and what it leaves in the queue."""
+    tasks = queue.Queue()
+    for task in ("a", "b", "c", None, None):
+        tasks.put(task)
+    said = iter([None, record_layers.COMPILED, record_layers.COMPILED, record_layers.COMPILED])
+    assert record_layers.compiled_first(3, tasks, 2, lambda: next(said), lambda: 9.0) == 3
+    taken = [tasks.get(), tasks.get()]  # by two processes that are at it when the time is over
+    seconds = iter([5.0, -1.0, -2.0, -3.0])
+    said = iter([record_layers.COMPILED, None, record_layers.COMPILED])
+    assert record_layers.compiled_first(3, tasks, 2, lambda: next(said), lambda: next(seconds, -4.0)) == len(taken)
+    assert {tasks.get() for _ in range(tasks.qsize())} == {None}
+    assert record_layers.compiled_first(2, tasks, 2, lambda: record_layers.ENDED, lambda: 9.0) == 0
+    late = -record_layers.LINGER
+    assert record_layers.compiled_first(2, tasks, 2, lambda: None, lambda: late) == 0
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_a_process_measures_what_it_took_with_torch_compile_first(monkeypatch, compiled):
+    pytest.importorskip("torch", reason="PyTorch is not installed: the script needs it")
+    done = []
+    monkeypatch.setattr("torch.cuda.init", lambda: None)
+    monkeypatch.setattr(record_layers.timing, "DeviceClock", lambda: None)
+    monkeypatch.setattr(record_layers, "search_alone", lambda gpu: done.append(gpu))
+    monkeypatch.setattr(layer_peers, "compile_ahead", lambda problem: done.append(problem.N))
+    monkeypatch.setattr(record_layers, "made_of", lambda group, *more: done.append(group) or {"layers": []})
+    tasks, results, go = queue.Queue(), queue.Queue(), threading.Event()
+    groups = [group_of(LAYER), group_of(dataclasses.replace(LAYER, C=8))]
+    for task in (*groups, None):
+        tasks.put(task)
+    go.set()
+    record_layers.work(tasks, results, "gpu", go, MACHINE, {"compiled": compiled, "batches": [1, 32]})
+    said = [results.get() for _ in range(results.qsize())]
+    if compiled:
+        assert done == ["gpu", 1, 32, 1, 32, *groups]
+        assert said == [record_layers.COMPILED] * 2 + [{"layers": []}] * 2
+    else:
+        assert done == groups and said == [{"layers": []}] * 2
+
+
+def test_torch_compile_takes_its_times_alone_on_the_gpu():
+    benchmarking = pytest.importorskip("torch._inductor.runtime.benchmarking", reason="PyTorch is not installed")
+    taken, lock = [], threading.Lock()
+    mine, before = benchmarking.benchmarker, benchmarking.benchmarker.benchmark_gpu
+    try:
+        mine.benchmark_gpu = lambda call, **how: taken.append((call, how, lock.locked())) or 3.0
+        record_layers.search_alone(lock)
+        assert mine.benchmark_gpu("call", rep=5) == 3.0 and taken == [("call", {"rep": 5}, True)]
+        assert not lock.locked()
+    finally:
+        mine.benchmark_gpu = before
+
+
 # --------------------------------------------------------------------------------------------------------- records
 
 
@@ -399,17 +454,54 @@ def test_the_summary_has_the_geometric_mean_the_losses_and_the_failures(tmp_path
     assert [line.split(" | ")[2] for line in text.splitlines()[2:5]] == ["1", "32", "32"]
 
 
+def way(us=9.0, way="compile: default, NCHW", **change):
+    """One of PyTorch's ways for the layer of `row`, as a record has it."""
+    time = {"median_us": us, "p10_us": us, "p90_us": us}
+    shape = {"N": 32, "layout": "NCHW"}
+    peer = {"name": f"PyTorch conv2d {way}", "way": way, "path": "forward", "dtype": "float32", "failure": ""}
+    return peer | {"shape": shape, "time": time} | change
+
+
 def test_it_says_for_how_many_rows_torch_compile_was_tried(tmp_path):
     rows = [row(problem={"N": 32, "layout": "NHWC"}), row(layer="a", problem={"N": 32, "C": 8, "layout": "NHWC"})]
-    peer = {"name": "a", "way": "compile: default, NCHW", "path": "forward", "dtype": "float32", "failure": ""}
-    shape, time = {"N": 32, "layout": "NCHW"}, {"median_us": 9.0, "p10_us": 9.0, "p90_us": 9.0}
     for number, (change, said) in enumerate([
         ({}, "1 of 2"), ({"way": "conv2d: NCHW"}, "none of 2"), ({"time": None}, "none of 2"),
         ({"path": "dwpw"}, "none of 2"), ({"shape": {"N": 1, "layout": "NCHW"}}, "none of 2"),
+        ({"name": "PyTorch other"}, "none of 2"), ({"dtype": "float16"}, "none of 2"),
     ]):  # fmt: skip
-        run = recorded(tmp_path / str(number), rows, peers=[peer | {"shape": shape, "time": time} | change])
+        run = recorded(tmp_path / str(number), rows, peers=[way(**change)])
         for text in (report.layers_summary([run]), report.layers_table([run])):
             assert f"torch.compile is among PyTorch's ways for {said} rows." in text, change
+
+
+def test_beside_ours_stands_the_fastest_way_of_any_record(tmp_path):
+    """Of the same problem, version of PyTorch and GPU; of int8 float16's."""
+    here = {"N": 32, "layout": "NHWC"}
+    new = recorded(tmp_path, [row(problem=here), row(layer="a", problem={"N": 1})])
+    old = recorded(
+        tmp_path / "old", [row(layer="b", problem={"N": 2})], "2026-11-20T10:00:00+00:00",
+        peers=[way(25.0), way(75.0, "conv2d: NCHW")],
+    )  # fmt: skip
+    (_, found, other), used = report.layers([old, new])
+    assert (found["peer"], found["peer_time_us"], found["speedup_vs_peer"]) == (way()["name"], 25.0, 0.5)
+    assert found["compiled"] and not other["compiled"] and other["peer_time_us"] == 100.0
+    assert found["file"] == new.file and used == [old, new]
+    slower = recorded(tmp_path / "slower", [], "2026-11-20T11:00:00+00:00", peers=[way(101.0)])
+    kept = report.layers([slower, new])[0][0]
+    assert (kept["peer_time_us"], kept["speedup_vs_peer"]) == (100.0, 2.0)
+    elsewhere = dataclasses.replace(old, environment=dict(old.environment) | {"gpu": "NVIDIA T4"})
+    assert report.layers([elsewhere, new])[0][0]["peer_time_us"] == 100.0
+    layer = DepthwiseConv2d(32, 8, 9, 9, 3, layout="NHWC", dtype="int8", zero_x=3, residual=True, m_r=0.5)
+    first = DepthwiseConv2d(32, 8, 9, 9, 3, layout="NHWC", dtype="int8", zero_x=3, zero_y=4)
+    pair = Fused(first, Pointwise(32, 8, 16, 9, 9, layout="NHWC", dtype="int8", zero_x=4))
+    for number, one in enumerate((layer, pair)):
+        theirs = records.describe_problem(layer_peers.peer_problem(one))
+        run = recorded(
+            tmp_path / str(number), [row(one.op, one.main_path, dtype="int8", problem=records.describe_problem(one))],
+            peers=[way(25.0, path=one.main_path, dtype="float16", shape=theirs)],
+        )  # fmt: skip
+        (found,), _ = report.layers([run])
+        assert (found["peer_time_us"], found["compiled"]) == (25.0, True)
 
 
 def test_large_layers_are_held_against_a_copy_as_large_too(tmp_path):
@@ -580,6 +672,11 @@ def test_only_missing_layers_are_asked_for(tmp_path):
     run = recorded(tmp_path, [row(layer=text, batch=1), row(layer=text, batch=32)])
     assert record_layers.missing(groups, [1, 32], [run]) == groups[1:]
     assert record_layers.missing(groups, [1, 8], [run]) == groups
+    assert record_layers.missing(groups, [1, 32], [run], compiled=True) == groups
+    both = [row(layer=text, batch=batch, problem={"N": batch, "layout": "NHWC"}) for batch in (1, 32)]
+    one = recorded(tmp_path / "one", both, peers=[way()])
+    assert record_layers.missing(groups, [32], [one], compiled=True) == groups[1:]
+    assert record_layers.missing(groups, [1, 32], [one], compiled=True) == groups
     failed = recorded(tmp_path / "f", [{**FAILED, "layer": text, "batch": 1}])
     assert record_layers.missing(groups, [1], [failed]) == groups
 

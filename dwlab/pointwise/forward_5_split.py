@@ -44,11 +44,12 @@ def make(layer, images, M, N, W):
     DOWN, ACROSS = -(-one.M // M), -(-one.N // N)
     LEFT, RIGHT, SIZE = BATCH * M // 2, BATCH * N // 2, M * N // 32
     SHARED, PARTS = W * M * N, SIZE // 4
+    MOST = 128 if W == 16 else None  # registers of a thread: a multiprocessor has as many for 16 warps
     ask_x, ask_w = asks(one, M, N, W, BATCH)
     compute = products(layer.dtype, M, N, BATCH)
     store = blocks.store_tile(layer, one, tiles.fragment(), DOWN * M)
 
-    @cuda.jit
+    @cuda.jit(max_registers=MOST)
     def kernel(x, w, b, unused, r, y):
         shared = cuda.shared.array(SHARED, float32, 16)
         acc = cuda.local.array(SIZE, float32)
