@@ -16,6 +16,7 @@ result was wrong or nothing was measured.
 examples: record_layers.py --op depthwise2d --op fused/dwpw --dtype float16 --seconds 120
           record_layers.py --missing          what no record has yet
           record_layers.py --planned h200 --batch 32 --layout NHWC --last 1
+          record_layers.py --missing --only-compiled --layout NHWC --last 1
           record_layers.py --list             what would be measured, in which order; needs no GPU
 """
 
@@ -310,14 +311,14 @@ class Buffers:
             launches.append(lambda stream=0, starts=starts: [start(stream) for start in starts])
         return self.check(launches[0]) or timing.time_launches(launches, cold=self.cold, clock=clock, **HOW)
 
-    def peers(self, compiled: bool) -> list[peers.Peer]:
-        """PyTorch's times. The problem is one that it has: see layer_peers.peer_problem."""
+    def peers(self, compiled: bool, only: Sequence[str] = ()) -> list[peers.Peer]:
+        """PyTorch's times, of these kinds of ways if any are given. The problem is one that it has."""
         problem, number = self.prepared.problem, self.number
 
         def verify(tensors: dict[str, Any]) -> str:
             return self.prepared.wrong(tensors["y"], number, layer_peers.relative_error(problem.dtype))
 
-        return layer_peers.measure(problem, self.sets, verify, cold=self.cold, compiled=compiled, **HOW)
+        return layer_peers.measure(problem, self.sets, verify, cold=self.cold, compiled=compiled, only=only, **HOW)
 
 
 def measured(
@@ -390,8 +391,13 @@ def layer_row(
     return made | ({"failure": "; ".join(failed)} if failed else {})
 
 
-def measure(group: Group, ready: Sequence[Any], machine: dict[str, Any], clock: Any, compiled: bool) -> dict[str, Any]:
-    """All of a group while this process has the GPU. ready: (batch, [(Prepared, stages)], Prepared for the peers)."""
+def measure(
+    group: Group, ready: Sequence[Any], machine: dict[str, Any], clock: Any, compiled: bool, only: Sequence[str] = ()
+) -> dict[str, Any]:
+    """All of a group while this process has the GPU. ready: (batch, [(Prepared, stages)], Prepared for the peers).
+
+    only: kinds of PyTorch's ways. A measurement then names no peer, as another way may be faster.
+    """
     import torch
 
     made: dict[str, list[Any]] = {"measurements": [], "layers": [], "peers": []}
@@ -421,16 +427,16 @@ def measure(group: Group, ready: Sequence[Any], machine: dict[str, Any], clock: 
                 except Exception as error:
                     separate = _said(error)
             if buffers and prepared is theirs:
-                ran = buffers.peers(compiled)
+                ran = buffers.peers(compiled, only)
             buffers = None
             torch.cuda.empty_cache()  # other processes want the memory
         if theirs is not None and all(prepared is not theirs for prepared, _ in layouts):  # of another storage type
-            ran = Buffers(theirs, machine["l2_bytes"]).peers(compiled)
+            ran = Buffers(theirs, machine["l2_bytes"]).peers(compiled, only)
             torch.cuda.empty_cache()
         peer = peers.fastest(ran)
         for _, _, row in tried:
             if isinstance(row, records.Measurement):
-                if peer is not None:
+                if peer is not None and not only:
                     us = peer.time.median_us
                     row = replace(row, peer=peer.name, peer_time_us=us, speedup_vs_peer=us / row.time_us)
                 made["measurements"].append(row.to_dict())
@@ -524,7 +530,7 @@ def made_of(group: Group, gpu: Any, machine: dict[str, Any], clock: Any, options
 
         ready = prepare(group, options["batches"], options["layouts"], options["last"])
         with gpu:
-            made = measure(group, ready, machine, clock, options["compiled"])
+            made = measure(group, ready, machine, clock, options["compiled"], options["only"])
             torch.cuda.synchronize()
     except Exception as error:
         traceback.print_exc()
@@ -598,7 +604,10 @@ def collect(
     """What the processes measured until all is done or the time is over, and notes on what is not there."""
     context = multiprocessing.get_context("spawn")
     tasks, results, gpu, go = context.Queue(), context.Queue(), context.RLock(), context.Event()
-    given = {"batches": options.batch, "layouts": options.layout, "last": options.last, "compiled": options.compiled}
+    given = {
+        "batches": options.batch, "layouts": options.layout, "last": options.last, "compiled": options.compiled,
+        "only": ["compile"] if options.only_compiled else [],
+    }  # fmt: skip
     workers = [
         context.Process(target=work, args=(tasks, results, gpu, go, machine, given), daemon=True)
         for _ in range(min(options.processes, len(groups)))
@@ -673,6 +682,7 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--last", type=int, default=2, help="try so many of the last stages (default: %(default)s)")
     parser.add_argument("--all", dest="last", action="store_const", const=0, help="try all stages")
     parser.add_argument("--compiled", action="store_true", help="torch.compile too: many seconds a layer")
+    parser.add_argument("--only-compiled", action="store_true", help="of PyTorch only that, for layers in records")
     parser.add_argument("--seconds", type=float, default=170, help="stop after so long (default: %(default)s)")
     parser.add_argument("--processes", type=int, default=max(1, min(12, (os.cpu_count() or 2) * 3 // 4)))
     parser.add_argument("--most", type=int, help="so many layers only")
@@ -680,6 +690,7 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--planned", metavar="GPU", help="only pairs that the planner fuses on this GPU, such as h200")
     parser.add_argument("--list", action="store_true", help="list the layers and measure nothing")
     options = parser.parse_args(given)
+    options.compiled |= options.only_compiled
     options.op, options.network = options.op or [], options.network or list(NETWORKS)
     options.batch, options.layout = options.batch or [1, 32], options.layout or ["NHWC", "NCHW"]
     options.dtype = options.dtype or ["float32", "float16"]
@@ -707,6 +718,9 @@ def main(given: Sequence[str] | None = None) -> int:
             return 2
     if options.missing:
         groups = missing(groups, options.batch, records.load_runs(), options.compiled)
+    if options.only_compiled:  # the other ways' times must be there
+        without = missing(groups, options.batch, records.load_runs())
+        groups = [group for group in groups if group not in without]
     groups = groups[: options.most]
     if options.list:
         for group in groups:

@@ -247,6 +247,23 @@ def test_a_wrong_stage_has_no_time_and_says_why(no_gpu, monkeypatch, honest, spo
 
 
 @on_interpreter
+def test_of_some_kinds_of_ways_a_measurement_names_no_peer(no_gpu, monkeypatch):
+    stage = answering(monkeypatch, "float32")
+
+    def made_with(*only):
+        ready = record_layers.prepare(group_of(LAYER), (1,), ("NHWC",), 1)
+        stage.kernel.learn(ready[0][1][0][0])
+        return record_layers.measure(group_of(LAYER), ready, MACHINE, no_gpu, False, only)
+
+    for only, named in ((["conv2d"], False), ([], True)):
+        made = made_with(*only)
+        (measurement,), (row,) = made["measurements"], made["layers"]
+        assert (measurement.get("peer") is not None) == named and row["peer"].startswith("PyTorch") and made["peers"]
+    none = made_with("compile")
+    assert none["peers"] == [] and "peer" not in none["layers"][0]
+
+
+@on_interpreter
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "int8"])
 @pytest.mark.parametrize("lazy", [False, True])
 def test_every_storage_type_is_checked_and_int8_stands_beside_float16(no_gpu, monkeypatch, dtype, lazy):
@@ -382,7 +399,7 @@ def test_a_process_measures_what_it_took_with_torch_compile_first(monkeypatch, c
     for task in (*groups, None):
         tasks.put(task)
     go.set()
-    record_layers.work(tasks, results, "gpu", go, MACHINE, {"compiled": compiled, "batches": [1, 32]})
+    record_layers.work(tasks, results, "gpu", go, MACHINE, {"compiled": compiled, "batches": [1, 32], "only": []})
     said = [results.get() for _ in range(results.qsize())]
     if compiled:
         assert done == ["gpu", 1, 32, 1, 32, *groups]
@@ -679,6 +696,21 @@ def test_only_missing_layers_are_asked_for(tmp_path):
     assert record_layers.missing(groups, [1, 32], [one], compiled=True) == groups
     failed = recorded(tmp_path / "f", [{**FAILED, "layer": text, "batch": 1}])
     assert record_layers.missing(groups, [1], [failed]) == groups
+
+
+def test_of_pytorch_only_torch_compile_where_its_other_ways_are_recorded(tmp_path, monkeypatch, capsys):
+    """A layer of which no record has them is not measured like that: torch.compile would pass for PyTorch's best."""
+    groups = record_layers.plan(["depthwise2d"], ["float32"])
+    texts = [report.layer_text(group.problem) for group in groups[:2]]
+    runs = [recorded(tmp_path, [row(layer=text, batch=batch) for text in texts for batch in (1, 32)])]
+    monkeypatch.setattr(record_layers.records, "load_runs", lambda *given: runs)
+    asked = ["--op", "depthwise2d", "--dtype", "float32", "--list", "--only-compiled"]
+    assert record_layers.main(asked) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split("  ")[1] for line in lines[:-1]] == texts and lines[-1].startswith("2 layers")
+    assert record_layers.main([*asked, "--missing"]) == 0
+    assert capsys.readouterr().out.startswith(lines[0])
+    assert record_layers.arguments(asked).compiled and not record_layers.arguments([]).compiled
 
 
 def test_only_pairs_that_the_planner_fuses_are_asked_for():
