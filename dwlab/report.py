@@ -668,8 +668,14 @@ def _counters_notes(rows: Sequence[Mapping[str, Any]], used: Sequence[Record]) -
         said += f", on {len({one[:3] for one in launched})} layers and pairs of {joined}"
     if without:
         said += f"; none of {', '.join(without)}"
+    split = dict.fromkeys(f"{_op(row)}/{row['stage']}" for row in rows if _asks_more_often(row))
+    more = (
+        "More requests than the formula's for the same sectors: where lanes of a warp go round a loop differently "
+        f"often, and the compiler unrolls it, they no longer ask together ({', '.join(split)}).  "
+    )
     return [
         f"{said}.  ",
+        *([more] if split else []),
         "accesses: the planner's at the tile that the kernel has, each element that a block needs once; none for "
         "stages that load an operand for each product. planner: its sectors, of the accesses and of what our "
         "kernels ask for beyond them (planner.asked). asked for: 32 bytes for each sector that warps load or store. "
@@ -680,6 +686,12 @@ def _counters_notes(rows: Sequence[Mapping[str, Any]], used: Sequence[Record]) -
         f"Measured on {'; '.join(dict.fromkeys(run.where() for run in used))}.",
         "",
     ]
+
+
+def _asks_more_often(row: Mapping[str, Any]) -> bool:
+    """Whether the hardware counted more requests than the formula has, for no more sectors."""
+    requests, sectors = ((row.get(f"load_{what}"), row[f"predicted_load_{what}"]) for what in ("requests", "sectors"))
+    return None not in requests and requests[0] > requests[1] and sectors[0] == sectors[1]
 
 
 def _over(value: float | None, of: float | None) -> float | None:

@@ -204,6 +204,18 @@ def test_the_tables_say_what_is_counted_and_which_stages_are_not(tmp_path):
     everywhere = {"layer": "PW 1→1@1"}
     run = run_of(tmp_path, [ncu_layers.row_of(naive, counted_of(naive)) | everywhere])
     assert "\n1 launch; none of pointwise/" in report.counters_summary([run])
+
+
+def test_requests_that_were_split_are_told_from_sectors_that_were_not_foreseen(tmp_path):
+    row = ncu_layers.row_of(FEW[0], counted_of(FEW[0]))
+    more = row["predicted_load_requests"] + 1
+    split = run_of(tmp_path / "split", [row | {"load_requests": more}])
+    assert "they no longer ask together (fused/dwpw/tensor).  " in report.counters_summary([split])
+    for number, change in enumerate([{}, {"load_requests": more, "load_sectors": 1}, {"load_requests": None}]):
+        run = run_of(tmp_path / str(number), [row | change])
+        assert "More requests than" not in report.counters_summary([run])
+
+
 def test_of_a_launch_without_planned_sectors_the_accesses_say_how_far_the_planner_is_off(tmp_path):
     row = ncu_layers.row_of(FEW[0], counted_of(FEW[0])) | {"planned_bytes": 1}
     del row["planned_asked_bytes"]  # as in records from before it was predicted
