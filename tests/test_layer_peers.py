@@ -98,6 +98,48 @@ def test_every_way_of_pytorch_computes_the_same(problem):
     assert tried >= 2
 
 
+@pytest.fixture
+def compiler(monkeypatch):
+    """PyTorch on the host, whose torch.compile leaves a function as it is; how it was asked, each time."""
+    torch, asked = pytest.importorskip("torch", reason=NO_TORCH), []
+    zeros = torch.zeros
+    monkeypatch.setattr(torch, "compile", lambda function, **how: asked.append(how) or function)
+    monkeypatch.setattr(torch, "zeros", lambda *shape, device, **how: zeros(*shape, **how))
+    for name in ("synchronize", "empty_cache"):
+        monkeypatch.setattr(torch.cuda, name, lambda: None)
+    layer_peers.compiled_ways.cache_clear()
+    yield asked
+    layer_peers.compiled_ways.cache_clear()
+
+
+def test_torch_compile_is_asked_once_a_format_and_what_ran_ahead_is_found(compiler):
+    import torch
+
+    some = [problem for problem in SOME if problem.dtype == "float32"]
+    for problem in some:
+        assert layer_peers.compile_ahead(problem) == []
+    assert len(compiler) == 2 * len(some) and all(how["dynamic"] is False for how in compiler)
+    assert all(how["options"]["max_autotune"] for how in compiler)
+    assert torch._dynamo.config.recompile_limit >= 4096  # beyond it torch.compile is eager, without a word
+    with torch.inference_mode():
+        for problem in some:
+            inputs = problem.inputs(problem.main_path, seed=5)
+            for way, prepare in layer_peers.compiled_ways(problem).items():
+                call, outputs = prepare(**tensors(problem))
+                y = outputs(call())["y"].contiguous().numpy()
+                assert study.spot_check(problem, problem.main_path, inputs, "y", y, 1e-5) == "", way
+    assert len(compiler) == 2 * len(some)  # nothing is compiled again
+
+
+def test_what_torch_compile_cannot_do_is_said(compiler, monkeypatch):
+    def fails(*function, **how):
+        raise RuntimeError("no compiler")
+
+    monkeypatch.setattr("torch.compile", fails)
+    said = layer_peers.compile_ahead(SOME[0])
+    assert len(said) == 2 and all(one.endswith(": RuntimeError") for one in said)
+
+
 def test_the_ways_are_those_that_there_are():
     assert set(layer_peers.ways(Pointwise(2, 4, 8, 3, 3, bias=True, activation="relu"))) == {
         "conv2d: NCHW", "cudnn_convolution_relu: NCHW", "baddbmm: NCHW", "conv2d: channels last",
