@@ -5,7 +5,7 @@ and ReLU in one call, and for pointwise layers cuBLAS's matrix product with the 
 is one. Other activations follow in place, then the residual. Of two layers each is timed alone by all its ways, in a
 few milliseconds; the best of each in each format then follow each other in one CUDA graph. torch.compile with its
 search over matrix products is a second peer, where it is asked for; its templates for convolutions are left out, as
-they are those of a dense one: they took minutes, and cuDNN won each of 262 searches for depthwise layers.
+they are those of a dense one: they took minutes, and cuDNN won each search for a depthwise layer.
 
 Maps, filters and residual lie in the format that a way wants before anything is timed. TF32 is off, the storage type is
 the layer's; PyTorch has no int8 kernel for these layers on a GPU, so theirs is float16. Each result is held against
@@ -122,14 +122,12 @@ def measure(
     found = []
     with peers._full_precision(), torch.inference_mode():
         given = [{key: _tensor(problem, key, s[key]) for key in _inputs(problem)} for s in sets]
-        todo = ways(problem)
-        if isinstance(problem, Fused):
-            todo = {way: todo[way] for way in shortlist(problem, given, clock)}
-        if compiled:
+        todo = {way: prepare for way, prepare in ways(problem).items() if not only or peers.kind(way) in only}
+        if isinstance(problem, Fused) and todo:
+            todo = {way: todo[way] for way in shortlist(problem, given, clock) if way in todo}
+        if compiled and (not only or "compile" in only):
             todo |= compiled_ways(problem)
         for way, prepare in todo.items():
-            if only and peers.kind(way) not in only:
-                continue
             found.append(_timed(way, prepare, given, verify, clock, cold, how))
     return found
 

@@ -204,6 +204,18 @@ def test_of_two_layers_the_best_ways_of_each_are_timed_together(monkeypatch):
     assert asked[-2:] == ["cold", "cold"] and set(asked[:-2]) == {"screening"}
 
 
+def test_ways_that_are_not_asked_for_are_not_screened(compiler, monkeypatch):
+    monkeypatch.setattr(peers, "available", lambda: True)
+    monkeypatch.setattr(layer_peers, "TorchClock", lambda: FakeGpu(30.0))
+    monkeypatch.setattr(FakeGpu, "launch", lambda self, fn: (fn(None), self.enqueue()), raising=False)
+    screened = []
+    monkeypatch.setattr(layer_peers, "shortlist", lambda *given: screened.append(given) or ["conv2d then conv2d: NCHW"])
+    both, how = pair(), {"cold": "cold", "compiled": True, "rounds": 3, "min_seconds": 0.001}
+    for only, kinds in ((("compile",), ["compile"] * 2), (("conv2d",), ["conv2d"]), ((), ["conv2d", *["compile"] * 2])):
+        found = layer_peers.measure(both, [tensors(both)], lambda y: "", only=only, **how)
+        assert [peers.kind(one.way) for one in found] == kinds and len(screened) == ("conv2d" in kinds) + (not only)
+
+
 def test_no_peers_without_a_gpu(monkeypatch):
     monkeypatch.setattr(peers, "available", lambda: False)
     assert layer_peers.measure(SOME[0], [], lambda y: "", cold="") == []
