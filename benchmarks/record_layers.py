@@ -10,13 +10,15 @@ time is taken, ours on fresh inputs after it too. Writes one record into FOLDER 
 measurement for each stage, layout and layer, and in the section `layers` our best beside theirs.
 
 Kernels are compiled in several processes, and one at a time uses the GPU. With --compiled these processes first run
-torch.compile; a layer for which that is not done after two thirds of the time is not measured. Exit status 1 if a
-result was wrong or nothing was measured.
+torch.compile; a layer for which that is not done after two thirds of the time is not measured. With --only-compiled it
+alone is measured, of layers whose rows other records have: the tables take the fastest way of all records. Who
+interrupts it gets the record of what was measured until then. Exit status 1 if a result was wrong or nothing was
+measured.
 
 examples: record_layers.py --op depthwise2d --op fused/dwpw --dtype float16 --seconds 120
           record_layers.py --missing          what no record has yet
           record_layers.py --planned h200 --batch 32 --layout NHWC --last 1
-          record_layers.py --missing --only-compiled --layout NHWC --last 1
+          record_layers.py --missing --only-compiled
           record_layers.py --list             what would be measured, in which order; needs no GPU
 """
 
@@ -31,7 +33,7 @@ import queue
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -392,12 +394,9 @@ def layer_row(
 
 
 def measure(
-    group: Group, ready: Sequence[Any], machine: dict[str, Any], clock: Any, compiled: bool, only: Sequence[str] = ()
-) -> dict[str, Any]:
-    """All of a group while this process has the GPU. ready: (batch, [(Prepared, stages)], Prepared for the peers).
-
-    only: kinds of PyTorch's ways. A measurement then names no peer, as another way may be faster.
-    """
+    group: Group, ready: Sequence[Any], machine: dict[str, Any], clock: Any, compiled: bool
+) -> dict[str, list[Any]]:
+    """All of a group while this process has the GPU. ready: (batch, [(Prepared, stages)], Prepared for the peers)."""
     import torch
 
     made: dict[str, list[Any]] = {"measurements": [], "layers": [], "peers": []}
@@ -427,23 +426,39 @@ def measure(
                 except Exception as error:
                     separate = _said(error)
             if buffers and prepared is theirs:
-                ran = buffers.peers(compiled, only)
+                ran = buffers.peers(compiled)
             buffers = None
             torch.cuda.empty_cache()  # other processes want the memory
         if theirs is not None and all(prepared is not theirs for prepared, _ in layouts):  # of another storage type
-            ran = Buffers(theirs, machine["l2_bytes"]).peers(compiled, only)
+            ran = Buffers(theirs, machine["l2_bytes"]).peers(compiled)
             torch.cuda.empty_cache()
         peer = peers.fastest(ran)
         for _, _, row in tried:
             if isinstance(row, records.Measurement):
-                if peer is not None and not only:
+                if peer is not None:
                     us = peer.time.median_us
                     row = replace(row, peer=peer.name, peer_time_us=us, speedup_vs_peer=us / row.time_us)
                 made["measurements"].append(row.to_dict())
         made["layers"].append(layer_row(group, batch, tried, ran, machine, separate))
-        if theirs is not None:
-            shown = {"path": theirs.path, "shape": records.describe_problem(theirs.problem)}
-            made["peers"] += [one.to_dict() | shown | {"dtype": theirs.problem.dtype} for one in ran]
+        made["peers"] += peer_rows(theirs, ran) if theirs is not None else []
+    return made
+
+
+def peer_rows(theirs: Prepared, ran: Sequence[peers.Peer]) -> list[dict[str, Any]]:
+    """What a record says of PyTorch's ways for a problem."""
+    shown = {"path": theirs.path, "shape": records.describe_problem(theirs.problem), "dtype": theirs.problem.dtype}
+    return [one.to_dict() | shown for one in ran]
+
+
+def only_compiled(ready: Sequence[Prepared], machine: dict[str, Any]) -> dict[str, list[Any]]:
+    """torch.compile's ways for some problems, while this process has the GPU: no rows of ours."""
+    import torch
+
+    made: dict[str, list[Any]] = {"measurements": [], "layers": [], "peers": []}
+    for theirs in ready:
+        ran = Buffers(theirs, machine["l2_bytes"]).peers(True, ["compile"])
+        made["peers"] += peer_rows(theirs, ran)
+        torch.cuda.empty_cache()
     return made
 
 
@@ -524,16 +539,24 @@ COMPILED, ENDED = "torch.compile has run", "no process is left"
 
 
 def made_of(group: Group, gpu: Any, machine: dict[str, Any], clock: Any, options: dict[str, Any]) -> dict[str, Any]:
-    """What `measure` makes of a group; or rows that say why not."""
+    """What `measure` or `only_compiled` makes of a group; or what says why not: rows, of torch.compile alone a note."""
     try:
         import torch
 
-        ready = prepare(group, options["batches"], options["layouts"], options["last"])
+        if options["only_compiled"]:
+            theirs = [Prepared(problem) for problem in theirs_of(group, options["batches"])]
+        else:
+            ready = prepare(group, options["batches"], options["layouts"], options["last"])
         with gpu:
-            made = measure(group, ready, machine, clock, options["compiled"], options["only"])
+            if options["only_compiled"]:
+                made = only_compiled(theirs, machine)
+            else:
+                made = measure(group, ready, machine, clock, options["compiled"])
             torch.cuda.synchronize()
     except Exception as error:
         traceback.print_exc()
+        if options["only_compiled"]:  # a row of ours that another record has is as good as before
+            return {"notes": [f"{report.layer_text(group.problem)} {group.problem.dtype} WRONG: {_said(error)}"]}
         failed = {"failure": f"WRONG: {_said(error)}"}
         rows = [layer_row(group, batch, [], [], machine) | failed for batch in options["batches"]]
         made = {"measurements": [], "peers": [], "layers": rows}
@@ -606,7 +629,7 @@ def collect(
     tasks, results, gpu, go = context.Queue(), context.Queue(), context.RLock(), context.Event()
     given = {
         "batches": options.batch, "layouts": options.layout, "last": options.last, "compiled": options.compiled,
-        "only": ["compile"] if options.only_compiled else [],
+        "only_compiled": options.only_compiled,
     }  # fmt: skip
     workers = [
         context.Process(target=work, args=(tasks, results, gpu, go, machine, given), daemon=True)
@@ -631,40 +654,53 @@ def collect(
     def spent() -> float:
         return time.monotonic() - started
 
-    expected, done = len(groups), 0
-    if options.compiled:
-        until = spent() + COMPILING * (options.seconds - spent())
-        expected = compiled_first(len(groups), tasks, len(workers), receive, lambda: until - spent())
-        print(f"{spent():4.0f} s: torch.compile has run for {expected} of {len(groups)} layers", flush=True)
-    go.set()
-    made: dict[str, list[Any]] = {"measurements": [], "layers": [], "peers": []}
-    while done < expected and spent() < options.seconds:
-        found = receive()
-        if found == ENDED:
-            break
-        if not isinstance(found, dict):
-            continue
-        for name, rows in found.items():
-            made[name] += rows
-        done += 1
-        for row in found["layers"]:
-            said = row.get("failure") or f"{row['time_us']:.2f} µs, × {row['speedup_vs_peer']:.2f}"
-            if row.get("speedup_vs_apart"):
-                said += f", × {row['speedup_vs_apart']:.2f} over our own layer by layer"
-            print(
-                f"{spent():4.0f} s  {row['op']}/{row['path']} {row['layer']} batch {row['batch']} "
-                f"{row['dtype']} {row.get('stage', '')} {row.get('layout', '')}: {said}",
-                flush=True,
-            )
+    made: dict[str, list[Any]] = {"measurements": [], "layers": [], "peers": [], "notes": []}
+    done = 0
+    try:
+        expected = len(groups)
+        if options.compiled:
+            until = spent() + COMPILING * (options.seconds - spent())
+            expected = compiled_first(len(groups), tasks, len(workers), receive, lambda: until - spent())
+            print(f"{spent():4.0f} s: torch.compile has run for {expected} of {len(groups)} layers", flush=True)
+        go.set()
+        while done < expected and spent() < options.seconds:
+            found = receive()
+            if found == ENDED:
+                break
+            if not isinstance(found, dict):
+                continue
+            for name, rows in found.items():
+                made[name] += rows
+            done += 1
+            for text in said(found, options.only_compiled):
+                print(f"{spent():4.0f} s  {text}", flush=True)
+    except KeyboardInterrupt:
+        made["notes"].append("The run was interrupted.")
     for worker in workers:
         worker.terminate()
     for worker in workers:
         worker.join(10)
-    notes = []
+    notes = made.pop("notes")
     if done < len(groups):
         notes.append(f"{len(groups) - done} of {len(groups)} layers were not reached in {options.seconds:g} s.")
-    notes += [f"A process ended early: {said}." for said in broken]
+    notes += [f"A process ended early: {why}." for why in broken]
     return made, notes
+
+
+def said(made: dict[str, list[Any]], only_compiled: bool) -> Iterator[str]:
+    """What came of a group, for people: a line a row; of torch.compile alone one a way."""
+    yield from made.get("notes", ())
+    for row in made.get("layers", ()):
+        text = row.get("failure") or f"{row['time_us']:.2f} µs, × {row['speedup_vs_peer']:.2f}"
+        if row.get("speedup_vs_apart"):
+            text += f", × {row['speedup_vs_apart']:.2f} over our own layer by layer"
+        yield (
+            f"{row['op']}/{row['path']} {row['layer']} batch {row['batch']} {row['dtype']} {row.get('stage', '')} "
+            f"{row.get('layout', '')}: {text}"
+        )
+    for one in made.get("peers", ()) if only_compiled else ():
+        text = one.get("failure") or f"{one['time']['median_us']:.2f} µs"
+        yield f"{one['path']} {records.shape_text(one['shape'])} {one['dtype']} {one['way']}: {text}"
 
 
 def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
@@ -682,7 +718,7 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--last", type=int, default=2, help="try so many of the last stages (default: %(default)s)")
     parser.add_argument("--all", dest="last", action="store_const", const=0, help="try all stages")
     parser.add_argument("--compiled", action="store_true", help="torch.compile too: many seconds a layer")
-    parser.add_argument("--only-compiled", action="store_true", help="of PyTorch only that, for layers in records")
+    parser.add_argument("--only-compiled", action="store_true", help="that alone, for layers in records")
     parser.add_argument("--seconds", type=float, default=170, help="stop after so long (default: %(default)s)")
     parser.add_argument("--processes", type=int, default=max(1, min(12, (os.cpu_count() or 2) * 3 // 4)))
     parser.add_argument("--most", type=int, help="so many layers only")
@@ -751,8 +787,9 @@ def main(given: Sequence[str] | None = None) -> int:
     made, left_out = collect(groups, known | {"fma_tflops": ceilings.fma_tflops}, options, started)
     tried = {0: "all", 1: "the last"}.get(options.last, f"the last {options.last}")
     tried = f"layers: tried in {' and '.join(options.layout)}, of the stages that take a layer: {tried}."
+    tried = "layers: torch.compile's ways alone." if options.only_compiled else tried
     notes = [tried, *notes, *left_out]
-    if not made["layers"]:
+    if not made["layers"] and not made["peers"]:
         print("nothing was measured", *notes, sep="\n", file=sys.stderr)
         return 1
     file = writing.write(
@@ -760,9 +797,12 @@ def main(given: Sequence[str] | None = None) -> int:
         machine=machine.to_dict(), sections={"layers": made["layers"]}, notes=notes,
     )  # fmt: skip
     run = records.read_run(file)
-    print(f"\n{file.name}\n\n{report.layers_summary([run])}\n{report.layers_table([run])}")
+    print(f"\n{file.name}\n")
+    if run.sections["layers"]:
+        print(report.layers_summary([run]), report.layers_table([run]), sep="\n")
     print(*run.notes, f"{time.monotonic() - started:.0f} s", sep="\n")
-    return 1 if any("WRONG" in (row.get("failure") or "") for row in made["layers"]) else 0
+    failures = [row.get("failure") or "" for row in (*made["layers"], *made["peers"] * options.only_compiled)]
+    return 1 if any("WRONG" in one or "result is wrong" in one for one in (*failures, *notes)) else 0
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ import dataclasses
 import math
 import queue
 import threading
+import types
 
 import numpy as np
 import pytest
@@ -247,20 +248,32 @@ def test_a_wrong_stage_has_no_time_and_says_why(no_gpu, monkeypatch, honest, spo
 
 
 @on_interpreter
-def test_of_some_kinds_of_ways_a_measurement_names_no_peer(no_gpu, monkeypatch):
-    stage = answering(monkeypatch, "float32")
+def test_torch_compile_alone_makes_no_row_of_ours(no_gpu, monkeypatch):
+    """Only its ways are run, on what PyTorch computes of a layer, and what is wrong with them is said."""
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed: the script needs it")
 
-    def made_with(*only):
-        ready = record_layers.prepare(group_of(LAYER), (1,), ("NHWC",), 1)
-        stage.kernel.learn(ready[0][1][0][0])
-        return record_layers.measure(group_of(LAYER), ready, MACHINE, no_gpu, False, only)
+    def spoiled(**given):
+        return lambda: torch.zeros(1, 5, 6, 4).permute(0, 3, 1, 2), lambda y: {"y": y.permute(0, 2, 3, 1)}
 
-    for only, named in ((["conv2d"], False), ([], True)):
-        made = made_with(*only)
-        (measurement,), (row,) = made["measurements"], made["layers"]
-        assert (measurement.get("peer") is not None) == named and row["peer"].startswith("PyTorch") and made["peers"]
-    none = made_with("compile")
-    assert none["peers"] == [] and "peer" not in none["layers"][0]
+    eager = layer_peers.ways(LAYER)["conv2d: channels last"]
+    found = {"compile: right, NCHW": eager, "compile: wrong, NCHW": spoiled}
+    monkeypatch.setattr(layer_peers, "compiled_ways", lambda problem: found)
+    options = {"only_compiled": True, "batches": [1]}
+    made = record_layers.made_of(group_of(LAYER), threading.Lock(), MACHINE, no_gpu, options)
+    right, wrong = made["peers"]
+    assert made["layers"] == made["measurements"] == []
+    assert right["time"]["median_us"] == pytest.approx(1000) and not right["failure"]
+    assert wrong["time"] is None and "its result is wrong" in wrong["failure"]
+    lines = list(record_layers.said(made, True))
+    assert len(lines) == 2 and "right" in lines[0] and "1000.00 µs" in lines[0] and "is wrong" in lines[1]
+
+    def broken(problem):
+        raise RuntimeError("no buffers\nleft")
+
+    monkeypatch.setattr(record_layers, "Prepared", broken)
+    made = record_layers.made_of(group_of(LAYER), threading.Lock(), MACHINE, no_gpu, options)
+    assert made == {"notes": ["DW 3×3 4@5×6 float32 WRONG: RuntimeError: no buffers left"]}
+    assert list(record_layers.said(made, True)) == made["notes"]
 
 
 @on_interpreter
@@ -399,13 +412,51 @@ def test_a_process_measures_what_it_took_with_torch_compile_first(monkeypatch, c
     for task in (*groups, None):
         tasks.put(task)
     go.set()
-    record_layers.work(tasks, results, "gpu", go, MACHINE, {"compiled": compiled, "batches": [1, 32], "only": []})
+    record_layers.work(tasks, results, "gpu", go, MACHINE, {"compiled": compiled, "batches": [1, 32]})
     said = [results.get() for _ in range(results.qsize())]
     if compiled:
         assert done == ["gpu", 1, 32, 1, 32, *groups]
         assert said == [record_layers.COMPILED] * 2 + [{"layers": []}] * 2
     else:
         assert done == groups and said == [{"layers": []}] * 2
+
+
+@pytest.mark.parametrize("interrupted", [False, True])
+def test_what_was_measured_is_kept_when_someone_interrupts(monkeypatch, capsys, interrupted):
+    group = group_of(LAYER)
+    made = {"measurements": ["m"], "layers": [row()], "peers": ["p"]}
+    ended = []
+
+    class Results(queue.Queue):
+        def get(self, timeout=None):
+            if self.empty() and interrupted:
+                raise KeyboardInterrupt
+            return super().get(timeout=0)
+
+    class Process:
+        def __init__(self, target, args, daemon):
+            self.results = args[1]
+
+        def start(self):
+            self.results.put(made)  # the first group's; then it ends
+
+        def is_alive(self):
+            return False
+
+        def terminate(self):
+            ended.append(self)
+
+        def join(self, seconds):
+            assert ended
+
+    context = types.SimpleNamespace(Queue=Results, Event=threading.Event, RLock=threading.RLock, Process=Process)
+    monkeypatch.setattr(record_layers.multiprocessing, "get_context", lambda kind: context)
+    options = record_layers.arguments(["--processes", "1", "--seconds", "30"])
+    found, notes = record_layers.collect([group, group], {}, options, record_layers.time.monotonic())
+    assert found == made and len(ended) == 1
+    assert "1 of 2 layers were not reached in 30 s." in notes
+    assert ("The run was interrupted." in notes) == interrupted
+    assert "batch 32 float32 wide NHWC: 50.00 µs, × 2.00" in capsys.readouterr().out
 
 
 def test_torch_compile_takes_its_times_alone_on_the_gpu():
@@ -694,6 +745,9 @@ def test_only_missing_layers_are_asked_for(tmp_path):
     one = recorded(tmp_path / "one", both, peers=[way()])
     assert record_layers.missing(groups, [32], [one], compiled=True) == groups[1:]
     assert record_layers.missing(groups, [1, 32], [one], compiled=True) == groups
+    rows, ways = recorded(tmp_path / "rows", both), recorded(tmp_path / "ways", [], peers=[way()])  # of two runs
+    assert record_layers.missing(groups, [32], [rows, ways], compiled=True) == groups[1:]
+    assert record_layers.missing(groups, [32], [rows], compiled=True) == groups
     failed = recorded(tmp_path / "f", [{**FAILED, "layer": text, "batch": 1}])
     assert record_layers.missing(groups, [1], [failed]) == groups
 
