@@ -411,6 +411,29 @@ def layers_table(runs: Sequence[Record] | None = None, gpu: str | None = None) -
     return Markdown("\n".join(lines))
 
 
+def layers_text(rows: Sequence[Mapping[str, Any]], shown: int = 6) -> str:
+    """Rows of `layers` as lines of text, by operator, storage type and batch: of each the worst and the best.
+
+    The geometric mean of the peer's time over ours and how many are slower; then so many rows, those of the least and
+    of the greatest ratio. Rows without a time or a peer are left out.
+    """
+    groups: dict[tuple[str, str, int], list[Mapping[str, Any]]] = {}
+    for row in rows:
+        if row.get("speedup_vs_peer"):
+            groups.setdefault((_op(row), row["dtype"], row["batch"]), []).append(row)
+    lines = []
+    for (op, dtype, batch), found in groups.items():
+        here = sorted(found, key=lambda row: row["speedup_vs_peer"])
+        ratios = [row["speedup_vs_peer"] for row in here]
+        lost = f"{sum(one < 1 for one in ratios)} of {len(ratios)} slower"
+        lines.append(f"{op}, {dtype}, batch {batch}: geometric mean {_geometric(ratios)}, {lost}")
+        for row in here if len(here) <= shown else here[: shown // 2] + here[len(here) - (shown - shown // 2) :]:
+            ratio = f"{row['speedup_vs_peer']:7.2f}{'  lost' if row['speedup_vs_peer'] < 1 else ''}"
+            times = f"{row['time_us']:9.1f} µs, PyTorch {row['peer_time_us']:7.1f} µs{ratio}"
+            lines.append(f"    {row['layer']:36}{row['stage']:11}{times}")
+    return "\n".join(lines)
+
+
 def _missing(rows: Sequence[Mapping[str, Any]]) -> dict[tuple[str, str, int], int]:
     """(op, storage type, batch) -> how many layers and pairs of JUDGED networks have no row, of the types and batches
     that any row has."""

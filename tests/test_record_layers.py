@@ -500,6 +500,19 @@ def recorded(folder, rows, date="2026-11-21T10:11:12+00:00", **more):
     )
 
 
+def test_of_many_layers_a_lesson_shows_the_worst_and_the_best(tmp_path):
+    rows = [row(layer=f"layer {peer}", us=10.0, peer=float(peer)) for peer in (40, 5, 20, 80, 10, 160)]
+    rows += [row(layer="alone", dtype="int8", us=10.0, peer=30.0), FAILED]
+    first, *shown, second, alone = report.layers_text(rows, 4).splitlines()
+    assert first == "depthwise2d, float32, batch 32: geometric mean 2.83, 1 of 6 slower"
+    assert [" ".join(line.split()[:2]) for line in shown] == ["layer 5", "layer 10", "layer 80", "layer 160"]
+    assert [line.endswith("  lost") for line in shown] == [True, False, False, False]
+    assert " wide            10.0 µs, PyTorch     5.0 µs   0.50" in shown[0]
+    assert second.startswith("depthwise2d, int8, batch 32: geometric mean 3.00, 0 of 1") and "alone" in alone
+    assert len(report.layers_text(rows, 3).splitlines()) == 6 and "layer 80" in report.layers_text(rows, 3)
+    assert report.layers_text([FAILED]) == report.layers_text([]) == ""
+
+
 def test_the_summary_has_the_geometric_mean_the_losses_and_the_failures(tmp_path):
     rows = [
         row(), row(layer="a", us=80.0, peer=40.0), row(layer="b", us=45.0, peer=360.0), FAILED,

@@ -393,20 +393,7 @@ from dwlab import mode, report
 
 rows, runs = report.layers()
 rows = [row for row in rows if row["op"] == "fused" and row.get("speedup_vs_peer")]
-groups = {}
-for row in rows:
-    groups.setdefault((row["path"].upper(), row["dtype"], row["batch"]), []).append(row)
-SHOWN = 6
-for (path, dtype, batch), here in groups.items():
-    here = sorted(here, key=lambda row: row["speedup_vs_peer"])
-    mean = math.exp(sum(math.log(row["speedup_vs_peer"]) for row in here) / len(here))
-    lost = sum(row["speedup_vs_peer"] < 1 for row in here)
-    print(f"{path}, {dtype}, batch {batch}: geometric mean {mean:.2f}, {lost} of {len(here)} slower than PyTorch")
-    chosen = here if len(here) <= SHOWN else here[: SHOWN // 2] + here[-(SHOWN // 2) :]  # the worst and the best
-    for row in chosen:
-        times = f"{row['time_us']:9.1f} µs, PyTorch {row['peer_time_us']:7.1f} µs"
-        word = "lost" if row["speedup_vs_peer"] < 1 else ""
-        print(f"    {row['layer']:34}{row['stage']:12}{times}{row['speedup_vs_peer']:7.2f}  {word}")
+print(report.layers_text(rows))  # of each kind, storage type and batch the three that come out worst and best
 print(f"Measured on {', '.join(dict.fromkeys(run.gpu for run in runs))}." if rows else "No pair is recorded yet.")
 
 # %% tags=["nbval-ignore-output"]

@@ -446,16 +446,14 @@ for forgotten in (False, True):
 # ## Measure
 #
 # What is recorded for int8: our fastest stage, and PyTorch's fastest way in float16 beside it, as it has no int8
-# convolution on a GPU.
+# convolution on a GPU. Of each operator and batch the three that come out worst and best.
 
 # %% tags=["nbval-ignore-output"]
 from dwlab import report as reports
 
-rows = [row for row in reports.layers()[0] if row["dtype"] == "int8" and row.get("time_us")]
-for row in rows[:40]:
-    print(f"{row['op']:12}{row['layer']:36}{row['batch']:4} images  {row['stage']:8}{row['time_us']:8.1f} µs", end="")
-    print(f", PyTorch's float16 {row['peer_time_us']:8.1f} µs" if row.get("peer_time_us") else "")
-print("" if rows else "No time of an int8 layer is recorded yet: python benchmarks/record_layers.py --dtype int8, on a GPU.")
+rows = [row for row in reports.layers()[0] if row["dtype"] == "int8"]
+none = "No time of an int8 layer is recorded yet: python benchmarks/record_layers.py --dtype int8, on a GPU."
+print(reports.layers_text(rows) or none)
 
 # %% [markdown]
 # ## Explain
