@@ -742,7 +742,8 @@ def main(given: Sequence[str] | None = None) -> int:
     started = time.monotonic()
     options = arguments(given)
     try:
-        groups, notes = with_stages(plan(options.op, options.dtype, options.network))
+        ops = options.op or ["fused"] * bool(options.planned)  # two pointwise layers, too
+        groups, notes = with_stages(plan(ops, options.dtype, options.network))
     except (ValueError, records.RecordError) as error:  # a network or a size that there is not
         print(f"record_layers: {error}", file=sys.stderr)
         return 2

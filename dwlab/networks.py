@@ -35,7 +35,7 @@ SIX = "its ReLU is a ReLU6: 127 stands for 6 at most"
 INPUT = "input"
 """What the first layer reads: the image, or for feed-forward blocks alone a map."""
 
-OPERATIONS = ("conv2d", "max_pool", "relu", "gelu", "add", "subsample", "mean", "linear")
+OPERATIONS = ("conv2d", "max_pool", "relu", "gelu", "subsample", "mean", "linear")
 
 
 class NetworkError(ValueError):
@@ -50,9 +50,9 @@ class InferenceError(ValueError):
 class Operation:
     """What a network does beside depthwise and pointwise layers: (N, C, H, W) to (N, F, P, Q).
 
-    op: "conv2d" (K×K over all channels), "max_pool" (what is padded never wins), "relu", "gelu", "add" (x as it is, for
-    the r that is added), "subsample" (every stride-th pixel of every stride-th row), "mean" (over the map: P = Q = 1),
-    "linear" (H = W = 1). y = act(op(x) + b) + r, as for the other layers.
+    op: "conv2d" (K×K over all channels), "max_pool" (what is padded never wins), "relu", "gelu", "subsample" (every
+    stride-th pixel of every stride-th row), "mean" (over the map: P = Q = 1), "linear" (H = W = 1).
+    y = act(op(x) + b) + r, as for the other layers.
     """
 
     op: str
@@ -345,9 +345,7 @@ class _Builder:
         )
         self._add(name, made, residual if inside else "", self._note(activation))
         if after:
-            self.other(f"{name}.{after}", after)
-        if residual and not inside:
-            self.other(f"{name}.add", "add", residual=residual)
+            self.other(f"{name}.{after}", after, residual=residual)
 
     @property
     def int8(self) -> bool:

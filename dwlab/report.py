@@ -1055,7 +1055,8 @@ def judged_summary(runs: Sequence[Record] | None = None, gpu: str | None = None)
 def chosen_summary(runs: Sequence[Record] | None = None, gpu: str | None = None) -> Markdown:
     """The pairs that the planner fuses in the four networks, each once, against PyTorch's best for the two layers.
 
-    A row a storage type and batch. gpu: as its driver names it; that of the newest run with layers if None.
+    A row a storage type and batch, int8 where it is recorded: against PyTorch's float16, and our own two kernels. gpu:
+    as its driver names it; that of the newest run with layers if None.
     """
     runs = records.load_runs() if runs is None else list(runs)
     measured, used = layers(runs, gpu)
@@ -1063,10 +1064,12 @@ def chosen_summary(runs: Sequence[Record] | None = None, gpu: str | None = None)
     if not measured:
         return Markdown(_NO_LAYERS)
     found = {(row["dtype"], records.shape_text(judgement.bare(row["problem"]))): row for row in measured}
+    beside = any(row["dtype"] == "int8" for row in measured)
     head = ["dtype", "batch", "pairs that the planner fuses", "measured", "× peer, geometric mean", "least", "greatest"]
-    lines = [tabular.line([*head, "slower"]), tabular.line(["---"] + ["---:"] * len(head))]
+    head += ["slower", *(["× apart, geometric mean", "least", "slower"] if beside else [])]
+    lines = [tabular.line(head), tabular.line(["---"] + ["---:"] * (len(head) - 1))]
     chosen: list[Mapping[str, Any]] = []
-    for dtype, batch in itertools.product(("float32", "float16"), (1, 32)):
+    for dtype, batch in itertools.product(("float32", "float16", *["int8"] * beside), (1, 32)):
         pairs: dict[str, None] = {}
         for name in JUDGED:
             plan = planner.plan(name, used[-1].gpu, dtype=dtype, batch=batch, layout="NHWC")
@@ -1078,12 +1081,17 @@ def chosen_summary(runs: Sequence[Record] | None = None, gpu: str | None = None)
         if ratios:
             cells += [_geometric(ratios), tabular.times(ratios[0]), tabular.times(ratios[-1])]
             cells.append(f"{sum(one < 1 for one in ratios)}")
-        lines.append(tabular.line(cells + [""] * (len(head) + 1 - len(cells))))
+        own = [row["speedup_vs_apart"] for row in here if row.get("speedup_vs_apart")]
+        if own:
+            cells += [_geometric(own), tabular.times(min(own)), f"{sum(one < 1 for one in own)}"]
+        lines.append(tabular.line(cells + [""] * (len(head) - len(cells))))
     lines += [
         "",
         "Pairs of MobileNetV1, MobileNetV2, Xception and ProxylessNAS-GPU that are alike count once. × peer: the "
         "fastest of PyTorch's ways for the two layers over our fused kernel, both in CUDA graphs. What the planner "
         "takes kernels to reach was fitted to records that hold these pairs, too.  ",
+        *(["int8: against PyTorch's float16; × apart: our own int8 kernels of the two layers over the fused one.  "]
+          * beside),
         _with_compile(chosen),
         f"Measured on {'; '.join(dict.fromkeys(run.where() for run in used))}.",
         "",

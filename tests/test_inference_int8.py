@@ -37,7 +37,7 @@ def made(name="mobilenet_v2", last="3.project", resolution=17, layout="NHWC", by
         ("mobilenet_v2", 13, "3.project", "NCHW", False, 8),
         ("proxylessnas", 15, "3.project", "NHWC", False, 3),
         ("xception", 21, "2.pool", "NHWC", False, 8),
-        ("ceit_t", 48, "1.project.add", "NHWC", False, 8),
+        ("ceit_t", 48, "1.project.gelu", "NHWC", False, 8),
         ("cmt_s", 64, "4.project", "NHWC", False, 4),
     ],
 )
@@ -54,6 +54,15 @@ def test_kernels_are_exact_and_the_whole_is_near_floating_point(name, resolution
     scales = model.quantised.scales
     for map, tensor in model.maps.items():
         assert (tensor.dtype == torch.int8) == (scales[map] is not None)
+
+
+@pytest.mark.parametrize("name, by", [("ceit_t", 8), ("cmt_s", 4)])
+def test_what_an_encoder_does_behind_its_layers_is_done_by_kernels_of_ours(name, by):
+    """A GELU of its own, and what is added to it: one kernel each, no operation of PyTorch's."""
+    model = inference.prepare(made(name, "3.project" + ".gelu" * (name == "ceit_t"), 64, "NHWC", by))
+    behind = [step.runner for step in model.steps if step.stage is None]
+    assert len(behind) == {"ceit_t": 9, "cmt_s": 6}[name] and set(behind) == {"operations/gelu"}
+    assert model.launches == (len(model.steps), 0)
 
 
 def test_a_whole_classifier_of_two_images():

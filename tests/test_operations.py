@@ -36,6 +36,7 @@ CASES = [
     window("max_pool", 16, 6, 7, 2, 2), window("max_pool", 264, 9, 9, 3, 1, 1, N=1, residual=True),
     window("subsample", 8, 7, 6, stride=2), window("subsample", 520, 5, 5, stride=3, N=1),
     window("relu", 16, 5, 3), window("relu", 2056, 2, 3, N=1),
+    window("gelu", 24, 5, 3), window("gelu", 264, 3, 7, N=1, residual=True),
     *(Operation("mean", N, C, C, H, W, layout="NHWC") for N, C, H, W in [(1, 8, 1, 1), (3, 72, 7, 7), (2, 1280, 5, 9)]),
     *(Operation("linear", N, C, F, 1, 1, bias=bias) for N, C, F, bias in
       [(1, 8, 1, True), (4, 1280, 10, True), (2, 264, 17, False), (1, 2048, 9, True)]),
@@ -147,7 +148,7 @@ def test_means_of_int8():
         (replace(CASES[0], dtype="int8"), ("int8", "int8")),
         (window("max_pool", 12, 9, 9, 3, 2, 1), ()),
         (window("max_pool", 8, 9, 9, 5, 2, 2), ()),
-        (window("gelu", 8, 9, 9), ()),
+        (window("gelu", 12, 9, 9), ()),
         (window("relu", 8, 9, 9, N=70000), ()),
         (window("relu", 2048, 1024, 1024), ()),
         (Operation("mean", 1, 12, 12, 7, 7, layout="NHWC"), ()),

@@ -71,12 +71,15 @@ def strip(layer, T, put, pitch, across, down):
     def filter_row(i):
         @cuda.jit(device=True, forceinline=True)
         def filter_row(taps, w, c):
+            loaded = cuda.local.array(K, int32)
             words = cuda.local.array(GROUPED, int32)
+            for j in range(K):
+                loaded[j] = ptx.word_of_float(w[uint32(uint32((i * K + j) * C) + c)])
             for e in range(T):
                 for j in range(GROUPED):
                     words[j] = int32(0)
                 for j in range(K):
-                    words[e * S + j] = ptx.word_of_float(w[uint32(uint32((i * K + j) * C) + c)])
+                    words[e * S + j] = loaded[j]
                 for g in range(GROUPS):
                     at = i * ROW + (e * GROUPS + g) * 4
                     transpose(taps, at, words[4 * g], words[4 * g + 1], words[4 * g + 2], words[4 * g + 3])
@@ -226,7 +229,7 @@ def loads(layer, T, rows, n, c, p, stop, q, of_x=True):
     C, H, W, K, S, PAD = layer.C, layer.H, layer.W, layer.K, layer.stride, layer.padding
     load, busy = np.zeros(2, np.int64), c >= 0
     for tap in range(K * K):
-        load += T * warp_traffic(np.where(busy, tap * C + c, -1))
+        load += warp_traffic(np.where(busy, tap * C + c, -1))
     load += (1 + layer.bias) * warp_traffic(np.where(busy, c, -1), 2)  # m, and b: 16 bytes a thread
     for row in range((rows - 1) * S + K if of_x else 0):
         if row % S >= K:

@@ -45,12 +45,12 @@ def random_weights(network: Network, seed: int = 0) -> dict[str, dict[str, np.nd
     """Seeded weights with which maps stay of about the same size through the network, as trained ones would."""
     rng = np.random.default_rng(seed)
     found: dict[str, dict[str, np.ndarray]] = {}
-    behind = {(one.problem.op, one.input) for one in network.layers if not one.planned}  # as int8 has it
+    # What int8 does behind a layer, and whether something is added there.
+    behind = {one.input: bool(one.residual) for one in network.layers if not one.planned and one.problem.op == "gelu"}
     for name, shapes in weight_shapes(network).items():
         problem = network.layer(name).problem
-        gelu = ("gelu", name) in behind
-        gain = 1.0 if problem.activation == "none" and not gelu else 2.0  # it takes about half of the squares away
-        if problem.residual or ("add", f"{name}.gelu" if gelu else name) in behind:
+        gain = 1.0 if problem.activation == "none" and name not in behind else 2.0  # half of the squares go
+        if problem.residual or behind.get(name):
             gain /= 4  # what is added again and again would double each time
         terms = math.prod(shapes["w"][1:])
         found[name] = {"w": (rng.standard_normal(shapes["w"]) * math.sqrt(gain / terms)).astype(np.float32)}

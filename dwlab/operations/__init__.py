@@ -24,7 +24,8 @@ from dwlab.operations.groups import GROUP
 from dwlab.quantisation import Scale
 from dwlab.stages import MAX_GRID, Launch
 
-WINDOWS = ("max_pool", "subsample", "relu")
+ACTIVATIONS = ("relu", "gelu")
+WINDOWS = ("max_pool", "subsample", *ACTIVATIONS)
 
 KEPT = Scale(1.0, 0)
 """What stands for the scale of a map that has none."""
@@ -78,7 +79,7 @@ def kernel(problem: Operation, x: Any, y: Any, r: Any = None) -> Any:
         return ends.mean(of_x)
     if one.op == "linear":
         return ends.linear(one.N, one.C, of_x)
-    activation = "relu" if one.op == "relu" else one.activation
+    activation = one.op if one.op in ACTIVATIONS else one.activation
     return windows.kernel(one.K, one.stride, one.padding, activation, one.residual, of_x, of_r, of_y)
 
 

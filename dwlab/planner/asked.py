@@ -442,7 +442,7 @@ def _dwpw_int8(pair: Fused) -> dict[str, float]:
     vectors = plan.parts * spatial * _of_lanes(4 * row, 4 * row, strips, PIECE)
     return {
         "x": plan.parts * one.N * rows * columns * of_tile(row, WORD, 0, shape, steps, one.W, _begins(1)),
-        "w1": plan.parts * spatial * plan.T * _of_taps(row, one.K**2, strips),
+        "w1": plan.parts * spatial * _of_taps(row, one.K**2, strips),
         "b1": vectors,
         "m1": vectors,
         **_streamed(plan.stream, spatial, "2"),
@@ -477,7 +477,7 @@ def _pwdw_int8(pair: Fused) -> dict[str, float]:
     return {
         "x": plan.parts * two.N * down * across * each,
         **_streamed(plan.stream, spatial, "1"),
-        "w2": warps * two.K**2 * plan.T * spans(two.C, plan.stream.BN, two.K**2),
+        "w2": warps * two.K**2 * spans(two.C, plan.stream.BN, two.K**2),
         "b2": warps * _in_one(4 * two.C),
         "m2": warps * _in_one(4 * two.C),
         "y": outputs,
