@@ -1,18 +1,25 @@
 """Choices of tiles of the stage fused/dwpw/slide, timed: ``python benchmarks/slide_tiles.py [FOLDER]``.
 
 For pairs of layers of image networks, one image and 32, float32 and float16: the tiles that the stage's cost calls
-best, and for the first of them other numbers of registers too. Warm: launches in a graph on the same buffers. A result
-that differs from float64 in the first or the last image has no time. Writes one record into FOLDER (the project's own
-if none is given), section `tiles`. Kernels are compiled in several processes, and one at a time uses the GPU.
+best, and for the first of them other numbers of registers too. Warm: launches in a graph on the same buffers; with
+``--cold`` on several sets of buffers in turn, together larger than the L2, as benchmarks/record_layers.py has them. A
+result that differs from float64 in the first or the last image has no time. Writes one record into FOLDER (the
+project's own if none is given), section `tiles`. Kernels are compiled in several processes, and one at a time uses the
+GPU.
 
-``--fit`` measures nothing: it prints the cost's constants by least squares over all the records' rows, and how far
-predicted times then are from measured ones. Needs no GPU.
+``--fit`` measures nothing: it prints the cost's constants by least squares over the records' rows, the warm ones or
+with ``--cold`` the others, and how far predicted times then are from measured ones. Needs no GPU.
+
+examples: slide_tiles.py --seconds 300
+          slide_tiles.py --planned h200 --dtype float32 --batch 32 --cold --best 8
+          slide_tiles.py --fit --cold
 """
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
+import itertools
 import math
 import multiprocessing
 import os
@@ -29,6 +36,7 @@ sys.path.insert(0, str(ROOT / "benchmarks"))
 
 import fitting  # noqa: E402
 import numpy as np  # noqa: E402
+import record_layers  # noqa: E402
 
 from dwlab import records  # noqa: E402
 from dwlab.fused import slide_tiles  # noqa: E402
@@ -44,6 +52,7 @@ PAIRS = (
     (384, 14, 1, 64), (960, 7, 1, 320), (256, 28, 1, 256), (256, 28, 2, 512), (96, 56, 2, 56), (168, 28, 1, 56),
     (192, 28, 2, 64), (336, 14, 1, 112),
 )  # fmt: skip
+DTYPES = ("float32", "float16")
 REGISTERS = (96, 128, 168)
 CLOCK_MHZ = 1755  # of an H200 at work, for predicted times
 Job = tuple[Fused, slide_tiles.Tiles, int]
@@ -55,18 +64,25 @@ def pair(C: int, side: int, stride: int, F: int, N: int, dtype: str) -> Fused:
     return Fused(first, Pointwise(N, C, F, first.P, first.Q, layout="NHWC", bias=True, dtype=dtype))
 
 
-def jobs(best: int = 3) -> list[Job]:
+def planned(gpu: str, dtypes: Sequence[str], batches: Sequence[int]) -> list[Fused]:
+    """The pairs that the planner puts into one such kernel on a GPU. Raises ValueError for a GPU that there is not."""
+    found = []
+    groups = record_layers.plan(["fused/dwpw"], dtypes)
+    for batch in batches:
+        for group in record_layers.fused(groups, gpu, [batch]):
+            found.append(record_layers.variant(group.problem, batch, "NHWC"))
+    return found
+
+
+def jobs(problems: Sequence[Fused], best: int = 3) -> list[Job]:
     """(pair, tiles, registers): the first of each pair first, those of other registers last."""
     found = []
-    for sizes in PAIRS:
-        for dtype in ("float32", "float16"):
-            for N in (32, 1):
-                problem = pair(*sizes, N, dtype)
-                for rank, tiles in enumerate(chosen(problem, best)):
-                    most = slide_tiles.registers(problem.kernel_key, tiles)
-                    others = [count for count in REGISTERS if count != most and count * tiles.threads <= 65536]
-                    found.append((rank, (problem, tiles, most)))
-                    found += [(best, (problem, tiles, count)) for count in others[: 2 * (rank == 0)]]
+    for problem in problems:
+        for rank, tiles in enumerate(chosen(problem, best)):
+            most = slide_tiles.registers(problem.kernel_key, tiles)
+            others = [count for count in REGISTERS if count != most and count * tiles.threads <= 65536]
+            found.append((rank, (problem, tiles, most)))
+            found += [(best, (problem, tiles, count)) for count in others[: 2 * (rank == 0)]]
     return [job for _, job in sorted(found, key=lambda one: one[0])]
 
 
@@ -80,20 +96,22 @@ def chosen(problem: Fused, count: int) -> list[slide_tiles.Tiles]:
     return list(seen.values())
 
 
-def row_of(problem: Fused, tiles: slide_tiles.Tiles, registers: int, local: int | None, us: float) -> dict[str, Any]:
+def row_of(
+    problem: Fused, tiles: slide_tiles.Tiles, registers: int, local: int | None, us: float, cold: str = "warm"
+) -> dict[str, Any]:
     """A row of the section `tiles`."""
     return {
         "op": "fused", "path": "dwpw", "stage": "slide", "problem": records.describe_problem(problem),
         "dtype": problem.dtype, "tiles": dataclasses.asdict(tiles), "registers": registers, "local_bytes": local,
-        "time_us": us,
+        "time_us": us, "cold": cold,
     }  # fmt: skip
 
 
 # ---------------------------------------------------------------------------------------------------------- measuring
 
 
-def work(tasks: Any, results: Any, gpu: Any) -> None:
-    """A process: compiles, and measures while it holds the GPU."""
+def work(tasks: Any, results: Any, gpu: Any, l2_bytes: int) -> None:
+    """A process: compiles, and measures while it holds the GPU. l2_bytes: to be cleared by other buffers, 0 for not."""
     from numba import types
 
     from dwlab.fused import dwpw_4_slide
@@ -109,15 +127,15 @@ def work(tasks: Any, results: Any, gpu: Any) -> None:
             kernel = dwpw_4_slide.make(problem.kernel_key, tiles)
             kernel.compile((types.float32[::1],) * 9)
             with gpu:
-                us = measured(problem, kernel, dwpw_4_slide.launch_of(problem, tiles))
+                us, cold = measured(problem, kernel, dwpw_4_slide.launch_of(problem, tiles), l2_bytes)
             (used,), (local,) = kernel.get_regs_per_thread().values(), kernel.get_local_mem_per_thread().values()
-            results.put(row_of(problem, tiles, used, local, us))
+            results.put(row_of(problem, tiles, used, local, us, cold))
         except Exception as error:
             results.put(f"{problem}: {dataclasses.astuple(tiles)}: {type(error).__name__}: {str(error)[:200]}")
 
 
-def measured(problem: Fused, kernel: Any, how: Any) -> float:
-    """µs of a launch. Raises ValueError if its result is wrong."""
+def measured(problem: Fused, kernel: Any, how: Any, l2_bytes: int) -> tuple[float, str]:
+    """µs of a launch, and what its arrays find in the caches. Raises ValueError if its result is wrong."""
     import torch
 
     from dwlab import timing
@@ -131,13 +149,15 @@ def measured(problem: Fused, kernel: Any, how: Any) -> float:
         values = (torch.rand(shape, device="cuda") * 3 - (1.4 if name[0] == "w" else 1)) * scale
         arrays[name] = values.to(getattr(torch, problem.dtype))
     arrays["y"].fill_(float("nan"))
-    args = [cuda.as_cuda_array(arrays[name].reshape(-1).view(torch.float32)) for name in problem.slots("dwpw")]
+    nbytes = problem.compulsory_bytes("dwpw")
+    sets = record_layers.sets_of(nbytes, l2_bytes) if l2_bytes else 1
+    launches = []
+    for number in range(sets):
+        held = arrays if number == 0 else {name: one.clone() for name, one in arrays.items()}
+        args = [cuda.as_cuda_array(held[name].reshape(-1).view(torch.float32)) for name in problem.slots("dwpw")]
+        launches.append(lambda stream=0, args=args: kernel[how.grid, how.block, stream, how.shared_bytes](*args))
     allow_shared(kernel, args, how.shared_bytes)
-
-    def start(stream: Any = 0) -> None:
-        kernel[how.grid, how.block, stream, how.shared_bytes](*args)
-
-    start()
+    launches[0]()
     torch.cuda.synchronize()
     ends = slice(0, problem.N, max(1, problem.N - 1))
     exact = {name: values.double() for name, values in arrays.items() if name not in "xy"}
@@ -148,18 +168,21 @@ def measured(problem: Fused, kernel: Any, how: Any) -> float:
     off = float((arrays["y"][ends].double() - want).abs().max() / want.abs().mean())
     if not off < (1e-4 if problem.dtype == "float32" else 2e-2) or bool(torch.isnan(arrays["y"]).any()):
         raise ValueError(f"wrong by {off:.1e} of the mean output")
-    timed = timing.time_launches([start], cold="warm", rounds=5, min_seconds=0.01, most_seconds=0.1)
-    return timed.median_us
+    cold = timing.cache_state(nbytes, l2_bytes, sets) if l2_bytes else "warm"
+    timed = timing.time_launches(launches, cold=cold, rounds=5, min_seconds=0.01, most_seconds=0.1)
+    return timed.median_us, cold
 
 
 # -------------------------------------------------------------------------------------------------------------- fitting
 
 
-def recorded(runs: Sequence[records.Record] | None = None) -> tuple[np.ndarray, np.ndarray]:
-    """(parts of the cost, measured clocks) of all the records' rows."""
+def recorded(runs: Sequence[records.Record] | None = None, cold: bool = False) -> tuple[np.ndarray, np.ndarray]:
+    """(parts of the cost, measured clocks) of the records' warm rows, or of the others."""
     found, clocks = [], []
     for run in records.load_runs() if runs is None else runs:
         for row in run.sections.get("tiles", ()):
+            if cold == (row.get("cold", "warm") == "warm"):
+                continue
             first, second = (text.partition(" ")[2] for text in row["problem"].values())
             dtype = "" if row["dtype"] == "float32" else f" {row['dtype']}"
             problem = problem_of(f"{first}{dtype} -> {second}{dtype}")
@@ -181,14 +204,25 @@ def fit(parts: np.ndarray, clocks: np.ndarray) -> np.ndarray:
 
 
 def main(given: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(
+        description=__doc__.split("\n")[0], epilog=__doc__.split("\n\n")[-1],
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
     parser.add_argument("folder", nargs="?", default=str(ROOT / "dwlab" / "records"), help="where the record goes")
+    parser.add_argument("--planned", metavar="GPU", help="pairs that the planner fuses on this GPU, such as h200")
+    parser.add_argument("--dtype", action="append", choices=DTYPES, help="storage type (default: both)")
+    parser.add_argument("--batch", action="append", type=int, help="images (default: 32 and 1)")
+    parser.add_argument("--best", type=int, default=3, help="so many choices of a pair (default: %(default)s)")
+    parser.add_argument("--cold", action="store_true", help="on several sets of buffers in turn")
     parser.add_argument("--fit", action="store_true", help="print the cost's constants from the records")
     parser.add_argument("--seconds", type=float, default=170, help="stop after so long (default: %(default)s)")
     parser.add_argument("--processes", type=int, default=max(1, min(15, (os.cpu_count() or 2) - 1)))
     options = parser.parse_args(given)
+    for name in ("best", "processes", *(["batch"] if options.batch else [])):
+        if np.min(getattr(options, name)) < 1:
+            parser.error(f"--{name} {getattr(options, name)}: at least 1")
     if options.fit:
-        parts, clocks = recorded()
+        parts, clocks = recorded(cold=options.cold)
         if not len(clocks):
             print("no tiles are recorded", file=sys.stderr)
             return 1
@@ -200,6 +234,15 @@ def main(given: Sequence[str] | None = None) -> int:
             print(f"{what}: {len(far)} rows, root mean square {np.sqrt((far**2).mean()):.1%}, "
                   f"half of them within {np.median(abs(far)):.1%}")  # fmt: skip
         return 0
+    dtypes, batches = options.dtype or DTYPES, options.batch or [32, 1]
+    try:
+        problems = planned(options.planned, dtypes, batches) if options.planned else [
+            pair(*sizes, N, dtype) for sizes, dtype, N in itertools.product(PAIRS, dtypes, batches)
+        ]  # fmt: skip
+    except ValueError as error:  # a GPU that there is not
+        print(f"slide_tiles: {error}", file=sys.stderr)
+        return 2
+    todo = jobs(problems, options.best)
     folder = Path(options.folder).resolve()
     folder.mkdir(parents=True, exist_ok=True)
     os.environ["DWLAB_TARGET"] = "gpu"
@@ -213,10 +256,11 @@ def main(given: Sequence[str] | None = None) -> int:
     machine = machines.measure()
     context = multiprocessing.get_context("spawn")
     tasks, results, gpu = context.Queue(), context.Queue(), context.Lock()
-    todo = jobs()
+    l2_bytes = (machine.l2_bytes or 0) if options.cold else 0
     for job in todo:
         tasks.put(job)
-    workers = [context.Process(target=work, args=(tasks, results, gpu), daemon=True) for _ in range(options.processes)]
+    given_to = tasks, results, gpu, l2_bytes
+    workers = [context.Process(target=work, args=given_to, daemon=True) for _ in range(options.processes)]
     for worker in workers:
         worker.start()
     rows, failed = [], []

@@ -1,19 +1,23 @@
 """benchmarks/slide_tiles.py: which choices it times, and the constants that it fits."""
 
+import itertools
+
 import numpy as np
 import pytest
 from test_benchmarks import script
 
-from dwlab import target
+from dwlab import records, target
 from dwlab.fused import slide_tiles as stage_tiles
 from dwlab.layers import problem as problem_of
+from dwlab.records import writing
 
 slide_tiles = script("slide_tiles")
+ENVIRONMENT = {"gpu": "NVIDIA Test", "date": "2026-11-23T10:11:12+00:00"}
 
 
-def test_each_pair_is_timed_with_its_best_tiles_first_and_with_other_registers_last(monkeypatch):
-    monkeypatch.setattr(slide_tiles, "PAIRS", ((32, 14, 1, 24), (48, 7, 2, 16)))
-    jobs = slide_tiles.jobs(best=2)
+def test_each_pair_is_timed_with_its_best_tiles_first_and_with_other_registers_last():
+    asked = itertools.product(((32, 14, 1, 24), (48, 7, 2, 16)), ("float32", "float16"), (32, 1))
+    jobs = slide_tiles.jobs([slide_tiles.pair(*sizes, N, dtype) for sizes, dtype, N in asked], best=2)
     assert len({(problem, tiles, count) for problem, tiles, count in jobs}) == len(jobs)
     first = jobs[: 2 * 2 * 2]  # pairs, storage types, batches
     assert {(problem.N, problem.dtype) for problem, _, _ in first} == {
@@ -53,6 +57,27 @@ def test_a_row_says_its_problem_so_that_it_is_found_again():
     words = [text.partition(" ")[2] for text in row["problem"].values()]
     assert problem_of(f"{words[0]} float16 -> {words[1]} float16") == problem
     assert stage_tiles.Tiles(**row["tiles"]) == tiles
+
+
+def test_cold_rows_are_fitted_by_themselves(tmp_path):
+    problem = slide_tiles.pair(32, 14, 2, 24, 32, "float16")
+    tiles = stage_tiles.choose(problem.kernel_key, 32)
+    rows = [slide_tiles.row_of(problem, tiles, 128, 0, us, cold) for us, cold in ((5.0, "warm"), (7.0, "cold"))]
+    rows.append({name: value for name, value in rows[0].items() if name != "cold"} | {"time_us": 6.0})  # an older one
+    file = writing.write(tmp_path, [], ENVIRONMENT, {"copy_gbps": 4000.0}, sections={"tiles": rows})
+    runs = [records.read_run(file)]
+    for cold, times in ((False, [5.0, 6.0]), (True, [7.0])):
+        parts, clocks = slide_tiles.recorded(runs, cold)
+        assert len(parts) == len(times) and clocks == pytest.approx(np.array(times) * slide_tiles.CLOCK_MHZ)
+
+
+def test_the_pairs_that_the_planner_fuses():
+    found = slide_tiles.planned("h200", ["float32"], [32])
+    assert found and {(one.N, one.kind, one.first.dtype) for one in found} == {(32, "dwpw", "float32")}
+    assert slide_tiles.planned("h200", ["float32"], [1, 32])[-len(found):] == found
+    assert slide_tiles.main(["--planned", "no such GPU"]) == 2
+    with pytest.raises(SystemExit):
+        slide_tiles.main(["--best", "0"])
 
 
 def test_the_command_fits_without_a_gpu(capsys):

@@ -147,7 +147,7 @@ SECTIONS: dict[str, dict[str, str]] = {
     },
     "tiles": {
         "op": "text", "path": "text", "stage": "text", "problem": "object", "dtype": "text", "tiles": "object",
-        "registers": "positive", "local_bytes": "count?", "time_us": "positive",
+        "registers": "positive", "local_bytes": "count?", "time_us": "positive", "cold": "text?",
     },
     "networks": {
         "network": "text", "batch": "positive", "dtype": "text", "layout": "text", "resolution": "positive",
