@@ -98,6 +98,27 @@ def test_int8_batches_of_odd_maps(sizes):
         right("int8", layer(*sizes, dtype="int8", **how))
 
 
+@pytest.mark.parametrize("rows", [1, 2, 4, 8])
+@pytest.mark.parametrize("sizes", [(2, 12, 11, 6), (1, 8, 9, 7, 3, 2), (1, 4, 9, 5, 5), (1, 4, 17, 5, 2, 3)], ids=str)
+def test_int8_strips_of_any_rows(monkeypatch, rows, sizes):
+    """Of a single row all of x is asked for at once; the last strip of a map may be shorter than the others."""
+    monkeypatch.setattr(int8, "ROWS", (rows,))
+    int8.kernel.make.cache_clear()
+    problem = layer(*sizes, dtype="int8", bias=True, activation="relu", residual=True, zero_x=-7, zero_y=3)
+    try:
+        assert int8.shape(problem.kernel_key, problem.N)[2] == -(-problem.P // -(-problem.P // rows))
+        right("int8", problem)
+    finally:
+        int8.kernel.make.cache_clear()
+
+
+def test_int8_has_short_strips_where_there_are_few_threads():
+    def rows(images, *sizes):
+        return int8.shape(layer(1, *sizes, dtype="int8"), images)[2]
+
+    assert rows(1, 384, 14, 14) == rows(1, 32, 112, 112) == 1 < rows(32, 384, 14, 14) < rows(32, 32, 112, 112) == 8
+
+
 def test_int8_sums_that_no_factor_brings_back_are_cut_off():
     problem = layer(1, 4, 3, 3, dtype="int8", bias=True, zero_x=-128, zero_y=-100)
     given = {
@@ -188,10 +209,13 @@ def test_formulas_that_count_what_repeats_once_count_it_all(name, layout, sizes)
         if not one.supports(problem):
             assert name == "int8" and (layout == "NCHW" or problem.C % 4)
             continue
-        counted = problem if name != "int8" else replace(problem, C=problem.C // 4, dtype="float32")
+        counted, how = problem, ()
+        if name == "int8":
+            columns, _, rows, _ = int8.shape(problem.kernel_key, problem.N)
+            counted, how = replace(problem, C=problem.C // 4, dtype="float32"), (columns, rows)
         found = one.traffic(problem)
         found = [found.load_requests, found.load_sectors, found.store_requests, found.store_sectors]
-        assert found == module.counts(counted).tolist()
+        assert found == module.counts(counted, *how).tolist()
 
 
 def test_a_formula_looks_at_few_of_a_large_batchs_threads(monkeypatch):

@@ -19,7 +19,7 @@ import numpy as np
 from numba import float32, int32, uint32
 
 from dwlab import ptx
-from dwlab.depthwise2d.forward_6_int8 import ONES, as_words, loads, put, strip
+from dwlab.depthwise2d.int8_strips import ONES, as_words, loads, put, strip
 from dwlab.pointwise import blocks, whole
 from dwlab.stages import Launch, by_shape, register
 from dwlab.target import cuda
