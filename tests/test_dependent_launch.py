@@ -156,7 +156,7 @@ def stages_of(layout, dtype):
 
 EARLY = {
     "depthwise2d/forward/columns", "pointwise/forward/tensor", "pointwise/forward/split", "fused/dwpw/slide",
-    "pointwise/forward/int8", "fused/dwpw/int8", "fused/pwdw/strips", "fused/pwpw/tensor",
+    "pointwise/forward/int8", "fused/dwpw/int8", "fused/pwdw/strips", "fused/pwpw/tensor", "depthwise2d/forward/int8",
 }  # fmt: skip
 """Stages that ask for filters before they wait; others do so first of all."""
 GIVEN = {one for how in (("NCHW", "float32"), ("NHWC", "int8"), ("NHWC", "float16")) for one in stages_of(*how)}

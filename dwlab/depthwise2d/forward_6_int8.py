@@ -62,7 +62,8 @@ def kernel(layer, images):
 
     @cuda.jit
     def kernel(x, w, b, m, r, y, threads):
-        ptx.grid_dependency_wait()
+        if STRIP > 1:
+            ptx.grid_dependency_wait()
         i = uint32(uint32(cuda.blockIdx.x) * uint32(THREADS) + uint32(cuda.threadIdx.x))
         if i >= uint32(threads):
             return

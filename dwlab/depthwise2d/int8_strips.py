@@ -31,8 +31,8 @@ def strip(layer, T, put, pitch, across, down, single=False):
     Of rows p to stop - 1 and T columns from q on, those below `limit`. x: words; pixels, `pitch` words apart, begin at
     x0, and in each c is the word of the channels, which are word `channels` in w, b and m. What lies outside the map of
     H x W is zero_x. put(out, at, word) gets the outputs of 4 channels, the first at `to`, neighbours `across` and rows
-    `down` words apart; what a residual adds has the same place in r. single: stop is p + 1, and all of x is asked for
-    before the first is used.
+    `down` words apart; what a residual adds has the same place in r. single: stop is p + 1; after the filter, which
+    does not wait for the kernel before, all of x is asked for before any of it is used.
     """
     H, W, K, S, PAD = layer.H, layer.W, layer.K, layer.stride, layer.padding
     C, DEEP, COLUMNS, ZERO, BIAS = layer.C // 4, -(-K // S), (T - 1) * S + K, layer.zero_x, layer.bias
@@ -146,9 +146,10 @@ def strip(layer, T, put, pitch, across, down, single=False):
         begins = cuda.local.array(4, int32)
         bias = cuda.local.array(4, int32)
         factor = cuda.local.array(4, float32)
+        begin(taps, begins, bias, factor, w, b, m, channels)
+        ptx.grid_dependency_wait()
         h, v = int32(p * S - PAD), int32(q * uint32(S)) - int32(PAD)
         ask_all(words, x, uint32(x0 + (uint32(h) * W + uint32(v)) * pitch + c), v, h, int32(H))
-        begin(taps, begins, bias, factor, w, b, m, channels)
         for k in range(T * 4):
             sums[k] = begins[k % 4]
         add_all(sums, taps, words)
