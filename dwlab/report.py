@@ -427,7 +427,7 @@ def layers_text(rows: Sequence[Mapping[str, Any]], shown: int = 6) -> str:
         ratios = [row["speedup_vs_peer"] for row in here]
         lost = f"{sum(one < 1 for one in ratios)} of {len(ratios)} slower"
         lines.append(f"{op}, {dtype}, batch {batch}: geometric mean {_geometric(ratios)}, {lost}")
-        for row in here if len(here) <= shown else here[: shown // 2] + here[len(here) - (shown - shown // 2) :]:
+        for row in here if len(here) <= shown else here[: shown // 2] + here[shown // 2 - shown :]:
             ratio = f"{row['speedup_vs_peer']:7.2f}{'  lost' if row['speedup_vs_peer'] < 1 else ''}"
             times = f"{row['time_us']:9.1f} µs, PyTorch {row['peer_time_us']:7.1f} µs{ratio}"
             lines.append(f"    {row['layer']:36}{row['stage']:11}{times}")

@@ -688,8 +688,29 @@ def test_the_pairs_that_are_fused_are_summed_up():
         if step.fused
     }
     assert pairs == len(chosen) >= measured > 0
+    assert "int8" not in report.chosen_summary([run])
     cut = dataclasses.replace(run, sections={"layers": [r for r in run.sections["layers"] if r["op"] != "fused"]})
     assert report.chosen_summary([cut]).startswith("No layers of image networks are recorded.")
+
+
+def test_int8_pairs_that_are_fused_stand_beside_our_own_two_kernels_too():
+    runs = records.load_runs()
+    head, _, *lines = report.chosen_summary(runs).splitlines()
+    rows = {row["layer"]: row for row in report.layers(runs)[0] if (row["dtype"], row["batch"]) == ("int8", 1)}
+    names = [name.strip() for name in head.strip("|").split("|")]
+    (line,) = [line for line in lines if line.startswith("| int8 | 1 |")]
+    cells = [cell.strip() for cell in line.strip("|").split("|")]
+    fused = {
+        report.layer_text(Fused(*(one.layers[0] for one in step.apart)))
+        for name in report.JUDGED
+        for step in plan(name, "h200", dtype="int8", layout="NHWC").steps
+        if step.fused
+    }
+    own = [rows[layer]["speedup_vs_apart"] for layer in fused]
+    at = names.index("× apart, geometric mean")
+    assert int(cells[3]) == len(fused) == len(own)
+    assert cells[at] == f"{math.exp(sum(map(math.log, own)) / len(own)):.2f}"
+    assert cells[at + 1 :] == [f"{min(own):.2f}", f"{sum(one < 1 for one in own)}"]
 
 
 def test_what_is_not_fused_says_why():

@@ -790,6 +790,15 @@ def test_only_pairs_that_the_planner_fuses_are_asked_for():
     assert record_layers.fused(record_layers.plan(["depthwise2d"], ["float32"]), "h200", [1]) == []
 
 
+def test_the_planners_pairs_may_be_two_pointwise_layers(capsys):
+    """These are left out otherwise, where they are not asked for by name."""
+    assert record_layers.main(["--list", "--planned", "h200", "--dtype", "float32", "--batch", "1"]) == 0
+    kinds = {line.split("  ")[0] for line in capsys.readouterr().out.splitlines()[:-1]}
+    wanted = {f"fused/{one.kind}/float32" for name in record_layers.NETWORKS
+              for one in planner.plan(name, "h200", layout="NHWC").fused}  # fmt: skip
+    assert kinds == wanted and "fused/pwpw/float32" in kinds
+
+
 def test_what_would_be_measured_is_listed_without_a_gpu(capsys):
     assert record_layers.main(["--list", "--op", "depthwise2d", "--dtype", "float32", "--most", "3"]) == 0
     lines = capsys.readouterr().out.splitlines()

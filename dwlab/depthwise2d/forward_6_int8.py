@@ -47,6 +47,7 @@ def shape(layer, images):
     def cost(rows):
         threads = images * layer.C // 4 * across * -(-layer.P // rows)
         waits = 1 if rows == 1 else rows + deep - 1
+        # Of a thread, by the look of the machine code: for the filter, for rows of x, and for outputs.
         instructions = T * (14 * K + (rows + deep - 1) * (10 + 12 * K) + 28 * rows)
         return waits * WAIT + threads / 32 * instructions / STARTED / MULTIPROCESSORS
 
