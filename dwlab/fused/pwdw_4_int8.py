@@ -124,9 +124,9 @@ def kernel(problem, images):
                 copy(pool, at, x, uint32(((n * H + h) * W + v) * C + c))
             else:
                 zeros(pool, at)
+        begin(pool, uint32(W_AT), w1, f0, t)  # before the loop: after it a warp's lanes may ask apart
         for i in range(t, PIXELS * REST, THREADS):  # words beyond the last channel
             pool[uint32(uint32(i) // REST * PITCH + C + uint32(i) % REST)] = float32(0)
-        begin(pool, uint32(W_AT), w1, f0, t)
         for group in range(GROUPS):
             f = uint32(f0 + group * BN)
             go(pool, uint32(0), uint32(W_AT), w1, b1, m1, r, pool, f, uint32(tile * PIXELS), t)

@@ -202,7 +202,7 @@ def candidates(layers: Any) -> list[Tiles]:
         unit = GROUP * warps_k
         parts = (1,) if 4 * height * width * words <= WHOLE else (1, 2, 3, 4)
         for segment in {-(-words // n // unit) * unit for n in parts}:
-            for count in (1, 2, 3, 4, 5, 8):
+            for count in (1, 2, 3, 4, 5, 6, 7, 8):
                 filters, turns = 8 * warps_f * count, segment // unit
                 if filters >= two.F + 8 * warps_f:
                     continue
