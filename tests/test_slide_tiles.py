@@ -5,8 +5,9 @@ import itertools
 import numpy as np
 import pytest
 from test_benchmarks import script
+from test_layer_peers import NO_TORCH
 
-from dwlab import records, target
+from dwlab import records, references, target
 from dwlab.fused import slide_tiles as stage_tiles
 from dwlab.layers import problem as problem_of
 from dwlab.records import writing
@@ -92,3 +93,18 @@ def test_without_a_gpu_nothing_is_measured(tmp_path, monkeypatch, capsys):
     assert slide_tiles.main([str(tmp_path)]) == 2
     assert "needs a GPU" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("first", ["relu6", "relu stride 2", "gelu"])
+@pytest.mark.parametrize("second", ["relu", "relu6 residual", ""])
+def test_what_a_result_is_held_to_knows_every_epilogue(first, second):
+    torch = pytest.importorskip("torch", reason=NO_TORCH)
+    side = 4 if "stride" in first else 7
+    problem = problem_of(
+        f"N=3 C=8 H=7 W=7 K=3 NHWC bias {first} -> N=3 C=8 F=16 H={side} W={side} NHWC bias {second}"
+    )
+    given = problem.inputs("dwpw")
+    given |= {"x": 8 * given["x"]}  # beyond what relu6 ends at
+    want = references.reference(problem, "dwpw", given)["y"][::2]
+    found = slide_tiles.expected(problem, {name: torch.from_numpy(one) for name, one in given.items()}, slice(0, 3, 2))
+    assert np.abs(found.numpy() - want).max() < 1e-5 * np.abs(want).max()
