@@ -7,12 +7,12 @@ result that differs from float64 in the first or the last image has no time. Wri
 project's own if none is given), section `tiles`. Kernels are compiled in several processes, and one at a time uses the
 GPU.
 
-``--fit`` measures nothing: it prints the cost's constants by least squares over the records' rows, the warm ones or
-with ``--cold`` the others, and how far predicted times then are from measured ones. Needs no GPU.
+``--fit`` measures nothing: it prints the cost's constants by least squares over the records' rows, and how far predicted
+times then are from measured ones, warm and cold. Needs no GPU.
 
 examples: slide_tiles.py --seconds 300
           slide_tiles.py --planned h200 --dtype float32 --batch 32 --cold --best 8
-          slide_tiles.py --fit --cold
+          slide_tiles.py --fit
 """
 
 from __future__ import annotations
@@ -186,26 +186,26 @@ def expected(problem: Fused, arrays: dict[str, Any], images: slice) -> Any:
 # -------------------------------------------------------------------------------------------------------------- fitting
 
 
-def recorded(runs: Sequence[records.Record] | None = None, cold: bool = False) -> tuple[np.ndarray, np.ndarray]:
-    """(parts of the cost, measured clocks) of the records' warm rows, or of the others."""
-    found, clocks = [], []
+def recorded(runs: Sequence[records.Record] | None = None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(parts of the cost, measured clocks, whether from cold buffers) of the records' rows."""
+    found, clocks, cold = [], [], []
     for run in records.load_runs() if runs is None else runs:
         for row in run.sections.get("tiles", ()):
-            if cold == (row.get("cold", "warm") == "warm"):
-                continue
             first, second = (text.partition(" ")[2] for text in row["problem"].values())
             dtype = "" if row["dtype"] == "float32" else f" {row['dtype']}"
             problem = problem_of(f"{first}{dtype} -> {second}{dtype}")
             tiles = slide_tiles.Tiles(**row["tiles"])
             found.append(slide_tiles.parts(problem.kernel_key, problem.N, tiles, -(-row["registers"] // 8) * 8))
             clocks.append(row["time_us"] * CLOCK_MHZ)
-    return np.array(found, float), np.array(clocks)
+            cold.append(row.get("cold", "warm") != "warm")
+    return np.array(found, float), np.array(clocks), np.array(cold, bool)
 
 
 def off(logs: np.ndarray, parts: np.ndarray, clocks: np.ndarray) -> np.ndarray:
     """Logarithms of predicted over measured clocks, of the constants whose logarithms are given."""
     times = parts * np.exp(logs)
-    return np.log(times[:, :5].sum(1) + np.sqrt((times[:, 5:] ** 2).sum(1))) - np.log(clocks)
+    together = times[:, slide_tiles.ADDED :]
+    return np.log(times[:, : slide_tiles.ADDED].sum(1) + np.sqrt((together**2).sum(1))) - np.log(clocks)
 
 
 def fit(parts: np.ndarray, clocks: np.ndarray) -> np.ndarray:
@@ -232,7 +232,7 @@ def main(given: Sequence[str] | None = None) -> int:
         if np.min(getattr(options, name)) < 1:
             parser.error(f"--{name} {getattr(options, name)}: at least 1")
     if options.fit:
-        parts, clocks = recorded(cold=options.cold)
+        parts, clocks, cold = recorded()
         if not len(clocks):
             print("no tiles are recorded", file=sys.stderr)
             return 1
@@ -241,8 +241,10 @@ def main(given: Sequence[str] | None = None) -> int:
             print(f"{name:8}{value:12.4g}   now {now:g}")
         for what, constants in (("fitted", fitted), ("now", present)):
             far = off(np.log(constants), parts, clocks)
-            print(f"{what}: {len(far)} rows, root mean square {np.sqrt((far**2).mean()):.1%}, "
-                  f"half of them within {np.median(abs(far)):.1%}")  # fmt: skip
+            for kind, here in (("warm", ~cold), ("cold", cold)):
+                if here.any():
+                    print(f"{what}, {kind}: {here.sum()} rows, root mean square {np.sqrt((far[here] ** 2).mean()):.1%}, "
+                          f"half of them within {np.median(abs(far[here])):.1%}")  # fmt: skip
         return 0
     dtypes, batches = options.dtype or DTYPES, options.batch or [32, 1]
     try:

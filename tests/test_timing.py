@@ -6,6 +6,7 @@ import math
 import pytest
 
 from dwlab import target, timing
+from dwlab import timing
 from dwlab.timing import GraphUnavailable, TimingError, time_launches
 
 
@@ -135,6 +136,26 @@ def test_one_slow_round_does_not_move_the_median():
     slow = iter(range(10**9))
     gpu = FakeGpu(lambda run: 50_000 if next(slow) == 20 else 10_000)
     assert time_launches(launch, rounds=15, min_seconds=0.0, clock=gpu).median_us == pytest.approx(10_000)
+
+
+def test_rounds_that_something_disturbed_are_measured_again():
+    class Busy(FakeGpu):
+        """Waits for the host in every round until `calm` of them are over."""
+
+        rounds = 0
+
+        def elapsed_us(self, before, body):
+            self.rounds += 1
+            return super().elapsed_us(before, body) * (1 + self.rounds % 7 if self.rounds <= calm else 1)
+
+    for calm, rounds, time_us in ((0, 10, 1_000), (15, 20, 1_000)):
+        gpu = Busy(1_000)
+        timed = time_launches(launch, rounds=10, min_seconds=0.0, clock=gpu)
+        assert timed.median_us == pytest.approx(time_us) and timed.spread < timing.CALM
+        assert gpu.rounds == pytest.approx(rounds, abs=5)  # and those of the first estimate
+    calm, gpu = 10**9, Busy(1_000)
+    assert time_launches(launch, rounds=10, min_seconds=0.0, clock=gpu).spread > timing.CALM  # and says so
+    assert gpu.rounds < 10 * (timing.TRIES + 1)
 
 
 def test_the_measured_time_is_at_least_what_was_asked_for():

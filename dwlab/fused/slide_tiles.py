@@ -133,20 +133,22 @@ def why_not(layers: Any, tiles: Tiles) -> str:
 
 
 # How long a launch takes, in clocks: what a block does, round by round, and what the hardware does for all of them. The
-# constants come from least squares of logarithms over measured choices of tiles on an H200 (`slide_tiles.py --fit` of
-# benchmarks/, from the records); half of these choices were made by the constants that the other half had given. They
-# order tiles; they are no properties of a GPU.
+# constants come from least squares of logarithms over measured choices of tiles on an H200, their arrays in the L2 and
+# not (`slide_tiles.py --fit` of benchmarks/, from the records); which choices, the constants before these have said.
+# They order tiles; they are no properties of a GPU.
 CONSTANTS = {
-    "start": 2200,  # of a launch
-    "round": 1450,  # of the blocks that a multiprocessor has at a time
-    "chain": 7.3,  # of a row of x that is waited for
-    "read": 96,  # of filters that are waited for
+    "start": 2120,  # of a launch
+    "round": 1680,  # of the blocks that a multiprocessor has at a time
+    "chain": 25,  # of a row of x that is waited for
+    "read": 85,  # of filters that are waited for
     "own": 1.1,  # of an instruction, until the same warp's next
-    "issue": 1.0,  # from here on of all blocks together, and these at the same time: of an instruction of any warp
-    "access": 1.0,  # of 128 bytes to or from shared memory and the L1 cache
-    "tensor": 0.88,  # of a part of a tensor core's time
-    "memory": 0.059,  # of a byte that must move, for each multiprocessor
+    "segment": 3380,  # of a block's channels beyond the first ones: two barriers, and x in shorter pieces of memory
+    "issue": 1.04,  # from here on of all blocks together, and these at the same time: of an instruction of any warp
+    "access": 0.9,  # of 128 bytes to or from shared memory and the L1 cache
+    "tensor": 0.875,  # of a part of a tensor core's time
+    "memory": 0.057,  # of a byte that must move, for each multiprocessor
 }
+ADDED = list(CONSTANTS).index("issue")  # so many times are added up, with the length of those from there on
 
 
 def parts(layers: Any, images: int, tiles: Tiles, count: int | None = None) -> tuple[float, ...]:
@@ -178,7 +180,7 @@ def parts(layers: Any, images: int, tiles: Tiles, count: int | None = None) -> t
     access += tiles.warps * groups * 8 * (across + down) + tiles.rows * tiles.out_pitch * tiles.warps_k / 16
     return (
         1, rounds, rounds * turns * chain, rounds * groups / tiles.groups,
-        rounds * (turns * slide + product + mma + end), share * issue / 4, share * access,
+        rounds * (turns * slide + product + mma + end), share * (segments - 1), share * issue / 4, share * access,
         share * mma * tiles.warps * 2, layers.compulsory_bytes("dwpw") * images / MULTIPROCESSORS,
     )  # fmt: skip
 
@@ -186,7 +188,7 @@ def parts(layers: Any, images: int, tiles: Tiles, count: int | None = None) -> t
 def clocks(layers: Any, images: int, tiles: Tiles) -> float:
     """Clocks of a launch for a Fused of one image and so many images: enough to order tiles by."""
     times = [part * cost for part, cost in zip(parts(layers, images, tiles), CONSTANTS.values(), strict=True)]
-    return sum(times[:5]) + math.hypot(*times[5:])
+    return sum(times[:ADDED]) + math.hypot(*times[ADDED:])
 
 
 def candidates(layers: Any) -> list[Tiles]:
