@@ -7,8 +7,8 @@ result that differs from float64 in the first or the last image has no time. Wri
 project's own if none is given), section `tiles`. Kernels are compiled in several processes, and one at a time uses the
 GPU.
 
-``--fit`` measures nothing: it prints the cost's constants by least squares over the records' rows, and how far predicted
-times then are from measured ones, warm and cold. Needs no GPU.
+``--fit`` measures nothing: it prints the cost's constants by least squares over the records' rows, and how far
+predicted times then are from measured ones, warm and cold. Needs no GPU.
 
 examples: slide_tiles.py --seconds 300
           slide_tiles.py --planned h200 --dtype float32 --batch 32 --cold --best 8
@@ -243,8 +243,8 @@ def main(given: Sequence[str] | None = None) -> int:
             far = off(np.log(constants), parts, clocks)
             for kind, here in (("warm", ~cold), ("cold", cold)):
                 if here.any():
-                    print(f"{what}, {kind}: {here.sum()} rows, root mean square {np.sqrt((far[here] ** 2).mean()):.1%}, "
-                          f"half of them within {np.median(abs(far[here])):.1%}")  # fmt: skip
+                    mean, half = np.sqrt((far[here] ** 2).mean()), np.median(abs(far[here]))
+                    print(f"{what}, {kind}: {here.sum()} rows, root mean square {mean:.1%}, half within {half:.1%}")
         return 0
     dtypes, batches = options.dtype or DTYPES, options.batch or [32, 1]
     try:
