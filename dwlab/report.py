@@ -754,21 +754,31 @@ def networks(
     """(rows, runs): the newest row of each network, batch, storage type and layout on one GPU, and their runs.
 
     Beside ours stands the fastest time, and the least energy, that any record has of the same version of PyTorch: not
-    every run tries all of its ways; compiled: whether torch.compile was among them. gpu: that of the newest run with
-    networks if None.
+    every run tries all of its ways; compiled: whether torch.compile was among them. Not every run measures energy
+    either: ours is then from the newest that did, and earlier_energy says so. gpu: that of the newest run with networks
+    if None.
     """
-
     names = ("network", "batch", "dtype", "layout")
     runs = records.load_runs() if runs is None else list(runs)
     rows, used = records.newest_rows("networks", lambda row: tuple(row[name] for name in names), runs, gpu)
     every = [row for run in runs if used and run.gpu == used[-1].gpu for row in run.sections.get("networks") or ()]
     ways = [one for run in runs if used and run.gpu == used[-1].gpu for one in run.peers if isinstance(one, Mapping)]
+    energies = {tuple(row[name] for name in names): row for row in every if row.get("joules")}
+    rows = [_with_energy(row, energies.get(tuple(row[name] for name in names))) for row in rows]
     rows = [_with_best_peer(row, every) | {"compiled": _compiled(row, ways)} for row in rows]
 
     def place(row: Mapping[str, Any]) -> tuple[Any, ...]:
         return (row["network"], -len(row["dtype"]), row["dtype"], row["batch"], row["layout"])
 
     return sorted(rows, key=place), used
+
+
+def _with_energy(row: Mapping[str, Any], newest: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    """A row of networks with the energy of another one, if it has none and did not try to measure it."""
+    if newest is None or row.get("joules") or row.get("energy_failure") or row.get("failure"):
+        return row
+    taken = {name: newest[name] for name in ("joules", "watts", "window_s", "rest_watts")}
+    return {**row, **taken, "earlier_energy": True}
 
 
 def _with_best_peer(row: Mapping[str, Any], every: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
@@ -840,6 +850,9 @@ def networks_summary(runs: Sequence[Record] | None = None, gpu: str | None = Non
             f"divided by the images in them; at rest the GPU took {min(rest):.0f} to {max(rest):.0f} W, which is part "
             "of it.  "
         )
+    earlier = [_network_name(row) for row in rows if row.get("earlier_energy")]
+    if earlier:
+        lines.append(f"Energy from an earlier run than the time: {'; '.join(earlier)}.  ")
     for row in rows:
         if row.get("energy_failure"):
             lines.append(f"No energy of {_network_name(row)}: {row['energy_failure']}.  ")

@@ -436,6 +436,18 @@ def test_the_summary_has_times_energies_and_losses(tmp_path):
     )
 
 
+def test_a_run_without_energies_keeps_those_of_the_one_before_and_says_so(tmp_path):
+    old = recorded(tmp_path / "old", [row(**ENERGY), row(batch=1, **ENERGY), row("xception", 1, **ENERGY)])
+    again = [row(), row(batch=1, **ENERGY | {"joules": 0.004}), row("xception", 1, energy_failure="EnergyError: none")]
+    new = recorded(tmp_path / "new", again, date="2026-11-22T10:11:12+00:00")
+    text = report.networks_summary([old, new])
+    assert "| mobilenet_v1 | float32 | 32 |" in text and text.count("| 2.000 | 5.000 | 2.50 | won |") == 1
+    assert "| 4.000 | 5.000 | 1.25 | won |" in text and "No energy of xception" in text
+    assert "Energy from an earlier run than the time: mobilenet_v1 (float32, batch 32, NHWC).  " in text
+    assert "earlier run" not in report.networks_summary([old])
+    assert "earlier run" not in report.networks_summary([new])
+
+
 def test_the_summary_says_what_starting_early_saves(tmp_path):
     def said(*rows):
         text = report.networks_summary([recorded(tmp_path, list(rows))])

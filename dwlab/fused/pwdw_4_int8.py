@@ -124,7 +124,7 @@ def kernel(problem, images):
                 copy(pool, at, x, uint32(((n * H + h) * W + v) * C + c))
             else:
                 zeros(pool, at)
-        begin(pool, uint32(W_AT), w1, f0, t)  # before the loop: after it a warp's lanes may ask apart
+        begin(pool, uint32(W_AT), w1, f0, t)  # on their way while words are cleared
         for i in range(t, PIXELS * REST, THREADS):  # words beyond the last channel
             pool[uint32(uint32(i) // REST * PITCH + C + uint32(i) % REST)] = float32(0)
         for group in range(GROUPS):

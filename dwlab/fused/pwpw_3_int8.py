@@ -72,7 +72,7 @@ def kernel(problem, images):
         t, m0 = uint32(cuda.threadIdx.x), uint32(uint32(cuda.blockIdx.x) * ROWS)
         f0 = uint32(uint32(cuda.blockIdx.y) * FILTERS)
         bring(pool, uint32(0), x, uint32(0), m0, uint32(0), t)
-        begin1(pool, uint32(W_AT), w1, uint32(0), t)  # before the loops: after them a warp's lanes may ask apart
+        begin1(pool, uint32(W_AT), w1, uint32(0), t)  # on their way while words are cleared
         for i in range(t, ROWS * REST1, THREADS):  # words beyond the last channel
             pool[uint32(uint32(i) // REST1 * PITCH1 + C + uint32(i) % REST1)] = float32(0)
         for i in range(t, ROWS * REST2, THREADS):
