@@ -228,7 +228,7 @@ def compare(stage: Stage | str, problem: DepthwiseConv1d = SMALL) -> Comparison:
     """A stage's prediction beside the interpreter's count, in either mode.
 
     The problem is interpreted thread by thread, so keep it to some 100,000 outputs. Raises StageError for an unknown
-    id, and what `simt.xray` raises for a kernel that it cannot run.
+    id, and what `count` raises.
     """
     from dwlab import stages
 
@@ -237,12 +237,18 @@ def compare(stage: Stage | str, problem: DepthwiseConv1d = SMALL) -> Comparison:
 
 
 def count(stage: Stage, problem: DepthwiseConv1d) -> Traffic:
-    """What the interpreter counts of a stage on a problem. Raises what `simt.xray` raises."""
+    """What the interpreter counts of a stage on a problem.
+
+    Raises what `simt.xray` raises for a kernel that it cannot run, and simt.HazardError for one with a hazard: accesses
+    beyond an array are not counted.
+    """
     from dwlab import simt
 
     how, args = stage.launch(problem), stage.example(problem)
     kernel = stage.kernel_for(problem)
-    return of_totals(simt.xray(kernel, how.grid, how.block, *args, shared_bytes=how.shared_bytes).totals)
+    report = simt.xray(kernel, how.grid, how.block, *args, shared_bytes=how.shared_bytes)
+    report.raise_hazards()
+    return of_totals(report.totals)
 
 
 def of_totals(totals: Any) -> Traffic:

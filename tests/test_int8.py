@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from compiler import needs_compiler
+from test_ncu_layers import of_small_maps
 
 from dwlab import cuda, inspect, layers, quantisation, references, simt, stages, traffic
 from dwlab.check import check
@@ -337,6 +338,38 @@ def test_every_plan_is_right_and_its_traffic_is_counted(monkeypatch, id, sizes):
         given = problem.inputs(one.path, seed=7)
         ran(one, problem, given)
         traffic.compare(one, problem).raise_if_different()
+
+
+@pytest.mark.parametrize(
+    ("id", "sizes"),
+    [
+        ("fused/dwpw/int8", "N=1 C=16 H=4 W=8 K=3 bias zero_y=5 -> N=1 C=16 F=160 H=4 W=8 bias zero_x=5"),
+        ("fused/pwdw/int8", "N=1 C=16 F=160 H=4 W=8 bias zero_y=5 -> N=1 C=160 H=4 W=8 K=3 bias zero_x=5"),
+        ("fused/pwpw/int8", "N=1 C=16 F=48 H=2 W=8 bias zero_y=5 -> N=1 C=48 F=320 H=2 W=8 bias zero_x=5"),
+    ],
+)
+def test_groups_of_filters_beyond_the_last_filter_read_nothing(monkeypatch, id, sizes):
+    """Five full groups of filters, in three parts of two: the sixth has none."""
+    problem, seen = problem_of(sizes), 0
+    for plan in TENSOR[id].candidates(problem.kernel_key):
+        stream = plan.two if id == "fused/pwpw/int8" else plan.stream
+        groups = plan.parts * (plan.groups if id == "fused/pwdw/int8" else stream.groups)
+        F = stream.layer.F
+        if F % stream.BN == 0 and groups * stream.BN > F and plan.parts < 4 and not seen:
+            seen += 1
+            one = planned(monkeypatch, id, plan)
+            ran(one, problem, problem.inputs(one.path, seed=7))
+            traffic.compare(one, problem).raise_if_different()
+    assert seen
+
+
+def test_plans_for_many_images_ask_for_what_the_formula_says(monkeypatch):
+    """Of the networks' pairs with small maps, one image by the plan for 32."""
+    for task in of_small_maps("int8"):
+        plan = TENSOR[task.stage.id].choose(task.problem.kernel_key, 32)
+        with monkeypatch.context() as patched:
+            one = planned(patched, task.stage.id, plan)
+            traffic.compare(one, task.problem).raise_if_different()
 
 
 @pytest.mark.parametrize("helpers", [0, 1, 4])

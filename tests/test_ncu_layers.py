@@ -9,7 +9,7 @@ from test_counters import Ncu, output
 from test_records import ENVIRONMENT
 from test_setup import ROOT
 
-from dwlab import counters, records, report, stages
+from dwlab import counters, records, report, stages, traffic
 from dwlab.fused import dwpw_4_slide, pwdw_plan
 from dwlab.layers import Fused
 from dwlab.planner import asked, own_tiles
@@ -120,6 +120,20 @@ def test_the_projects_records_say_what_is_the_fastest():
     found = [((task.stage.path, text_of(task), task.problem.N), task.stage.name) for task in tasks]
     known = [(one, name) for one, name in found if one in recorded]
     assert len(known) > 50 and all(recorded[one] == name for one, name in known)
+
+
+def of_small_maps(dtype):
+    """Launches, for one image, of the networks' pairs with outputs of 7 x 7."""
+    found = [task for task in ncu_layers.pairs(dtypes=[dtype], batches=[1]) if task.problem.second.P <= 7]
+    assert len(found) == 19
+    return found
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "int8"])
+def test_what_is_counted_on_a_gpu_asks_for_what_the_formula_says_in_the_interpreter_too(dtype):
+    """It also refuses to read beyond an array, which a GPU does without a word."""
+    for task in of_small_maps(dtype):
+        traffic.compare(task.stage, task.problem).raise_if_different()
 
 
 def test_what_is_recorded_is_not_missing(tmp_path):

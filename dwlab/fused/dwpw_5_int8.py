@@ -83,7 +83,7 @@ def kernel(problem, images):
     ACROSS, DOWN, COLUMNS, STRIPS = -(-Q // TW), -(-P // TH), TW // T, plan.strips(plan.rows)
     PIXELS, FILTERS, W_AT, EVERY = TH * TW, stream.groups * stream.BN, stream.x_words, 0xFFFFFFFF
     slide = strip(one, T, put, C, PITCH, TW * PITCH)
-    begin, go = stream.functions(*whole.tiles_of(P, Q, TH, TW, two.F))
+    begin, go = stream.functions(*whole.tiles_of(P, Q, TH, TW, two.F), parts=plan.parts)
 
     @cuda.jit
     def kernel(x, w1, b1, m1, w2, b2, m2, r, y):

@@ -107,7 +107,7 @@ def kernel(problem, images):
         at = uint32(uint32(BETWEEN) + i * uint32(MID) + n % uint32(BN) // uint32(4))
         ptx.store4_shared(pool, at, v0, v1, v2, v3)
 
-    begin, go = stream.functions(keep)
+    begin, go = stream.functions(keep, parts=plan.parts * GROUPS)
 
     @cuda.jit
     def kernel(x, w1, b1, m1, w2, b2, m2, r, y):

@@ -63,7 +63,7 @@ def kernel(problem, images):
             ptx.store4_shared(pool, uint32(uint32(Y_AT) + m * uint32(PITCH2) + c), v0, v1, v2, v3)
 
     begin1, go1 = one.functions(keep)
-    begin2, go2 = two.functions(*whole.rows_of(M, two.layer.F))
+    begin2, go2 = two.functions(*whole.rows_of(M, two.layer.F), parts=plan.parts)
 
     @cuda.jit
     def kernel(x, w1, b1, m1, w2, b2, m2, r, y):

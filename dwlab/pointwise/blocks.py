@@ -113,7 +113,7 @@ def copies(size: int) -> tuple[Any, Any]:
 @functools.cache
 def bring(
     lines: int, words: int, pitch: int, threads: int, limit: int, width: int, source_pitch: int, spread: int = 0,
-    order: str = "k",
+    order: str = "k", beyond: bool = False,
 ) -> Any:  # fmt: skip
     """bring(shared, s0, source, g0, line0, word0, thread): starts copies of `lines` x `words` of a matrix.
 
@@ -122,10 +122,12 @@ def bring(
     `piece` words of width and source_pitch; words, g0 and word0 are multiples of that, s0 of 4. ptx.commit is the
     caller's.
     spread: so many lines hold every fourth line, from 0 on, then as many those from 1 on (tiles.ffma), and so on.
+    line0 is a multiple of lines; less than limit, unless it may also be `beyond`.
     """
     SPREAD, EACH = max(1, spread), piece(words, width, source_pitch)
     PIECES, TURNS = words // EACH, -(-lines * words // EACH // threads)
-    EVEN, LINES, WORDS = lines * words // EACH % threads == 0, limit % lines == 0, width % words == 0  # nothing beyond
+    EVEN, LINES, WORDS = lines * words // EACH % threads == 0, limit % lines == 0, width % words == 0  # nothing outside
+    LINES = LINES and not beyond
     place = tiles.place(pitch) if order == "k" else tiles.in_rows(pitch)
     copy, zeros = copies(EACH)
 

@@ -419,7 +419,7 @@ class Stream:
         columns = self.layer.zero_x != 0
         return tiles.tensor("int8", self.WM, self.WN, 4 * self.chunk, self.pitch, self.w_pitch, "k", "k", True, columns)
 
-    def functions(self, put: Any, get: Any = None, halves: bool = False) -> tuple[Any, Any]:
+    def functions(self, put: Any, get: Any = None, halves: bool = False, parts: int = 1) -> tuple[Any, Any]:
         """(begin, go), device functions that a block calls in turn.
 
         begin(pool, w_at, w, f0, t) starts the copies of the first chunks of filters, from f0 on, to word w_at of the
@@ -427,6 +427,7 @@ class Stream:
         go(pool, x_at, w_at, w, b, m, r, y, f0, m0, t) computes all groups, pixels at word x_at, and hands outputs to
         `put` as rows m0 + pixel (put, get and halves: see `finish`). A barrier before copies to the same words start
         again is the caller's.
+        parts: so many blocks, or calls of a block, share the filters; of the last ones' groups there may be none.
         """
         CHUNK, CHUNKS, STEP, STEPS = self.chunk, self.chunks, self.BN * self.w_pitch, self.groups * self.chunks
         BN, WM, WN, WARPS, PITCH, W_PITCH = self.BN, self.WM, self.WN, self.BN // self.WN, self.pitch, self.w_pitch
@@ -434,7 +435,8 @@ class Stream:
         SIZE, zero, add = product.size + product.more, product.zero, product.add
         ALL, MINE, DEPTH, wait = self.helpers == 0, self.warps, self.depth, blocks.WAITS[self.depth - 2]
         finished = finish(self.layer, product, put, get, halves)
-        bring = blocks.bring(BN, CHUNK, W_PITCH, self.threads, self.layer.F, self.words, self.words)
+        F, beyond = self.layer.F, (parts * self.groups - 1) * BN >= self.layer.F
+        bring = blocks.bring(BN, CHUNK, W_PITCH, self.threads, F, self.words, self.words, beyond=beyond)
 
         @cuda.jit(device=True, forceinline=True)
         def begin(pool, w_at, w, f0, t):
