@@ -78,6 +78,8 @@ def test_rows_and_columns_between_the_filters_are_not_read():
         (layer(32, 512, 14, 14), 4, 7),
         (layer(1, 128, 112, 112), 4, 6),
         (layer(1, 64, 112, 112), 2, 4),
+        (layer(1, 128, 109, 109, dtype="float16"), 2, 4),
+        (layer(2, 128, 109, 109, dtype="float16"), 4, 7),
         (layer(1, 512, 14, 14), 2, 2),
         (layer(1, 8, 1, 1), 1, 1),
     ],
