@@ -122,7 +122,7 @@ def bring(
     `piece` words of width and source_pitch; words, g0 and word0 are multiples of that, s0 of 4. ptx.commit is the
     caller's.
     spread: so many lines hold every fourth line, from 0 on, then as many those from 1 on (tiles.ffma), and so on.
-    line0 is a multiple of lines; less than limit, unless it may also be `beyond`.
+    line0: a multiple of lines, and less than limit; with `beyond` any multiple.
     """
     SPREAD, EACH = max(1, spread), piece(words, width, source_pitch)
     PIECES, TURNS = words // EACH, -(-lines * words // EACH // threads)
