@@ -163,6 +163,9 @@ BY_HAND = [
     (pwdw_3_strips, pwdw(1, 58, 24, 5, 6, K=5, between="gelu", layout="NCHW"), (5, (16, 16), (2, 2, 2), 16, 5)),
     # Dense: an odd map of an image in one strip, 2 stages, several images and groups of filters.
     (pwdw_3_strips, pwdw(3, 20, 40, 5, 5, residual=True, layout="NCHW"), (5, (32, 32), (1, 1, 1), 16, 2)),
+    # Two strips, of which each could need the whole map: the second begins at another row, and not at whole pieces.
+    (pwdw_3_strips, pwdw(2, 20, 40, 5, 5, residual=True, layout="NCHW"), (3, (32, 32), (1, 1, 1), 16, 2)),
+    (pwdw_3_strips, pwdw(1, 20, 40, 6, 6, layout="NCHW"), (4, (32, 32), (2, 1, 1), 16, 2)),
     (pwdw_3_strips, pwdw(2, 24, 24, 6, 5, dtype="float16", after="relu"), (2, (16, 16), (2, 1, 1), 8, 1)),
     (pwdw_3_strips, pwdw(1, 12, 16, 6, 6, padding=0, bias=False), (2, (32, 16), (1, 1, 1), 8, 2)),
     # Three and four stages at a time; a warp's tile of 32 x 96.

@@ -115,7 +115,7 @@ def plan_of(
     rows_in = min(dw.H, (rows - 1) * dw.stride + dw.K)
     (pixels, filters), (warps_p, warps_f, slices) = warp, warps
     nchw, P, F = pair.layout == "NCHW", pixels * warps_p, filters * warps_f
-    dense = nchw and rows_in == dw.H and dw.H * dw.W % 4 and pair.first.C % 4 == 0
+    dense = nchw and rows >= dw.P and rows_in == dw.H and dw.H * dw.W % 4 and pair.first.C % 4 == 0
     # Slices begin within a row, where its pieces may not have changed places (products.place).
     w_pitch = depth if slices == 1 else products.pitch(depth, "k", pair.dtype)
     x_pitch = dw.H * dw.W if dense else products.pitch(P, "mn", pair.dtype) if nchw else w_pitch
@@ -314,7 +314,7 @@ def aligned(pair: Any, plan: Plan) -> bool:
     H, W, each = pair.first.H, pair.first.W, spread(pair.dtype)
     if pair.layout == "NHWC":
         return pair.first.C % (4 * each) == 0
-    return H * W % 4 == 0 and (W % 4 == 0 or plan.rows_in == H)
+    return H * W % 4 == 0 and (W % 4 == 0 or plan.rows >= pair.second.P)  # or a strip begins anywhere
 
 
 @functools.cache
