@@ -82,7 +82,7 @@ def choose(layer, images):
         large = layer.P > 2 * SMALL
         if layer.dtype == "float32":
             long = (4, 6, 4, FINER) if large else (4, 4, 6, FINER)
-        else:  # of large maps 5 to 16 rows, 2 to 6 ahead and 64 to 256 threads were tried
+        else:  # the best of 5 to 16 rows, 2 to 6 ahead and 64 to 256 threads for 32 images; slower for one
             long = (4, 7, 2, FINER // 2) if large and images > 1 else (4, 8, 3)
         plans = [long, (2, 4), (2, 2)]
     found = [plan_of(layer, *sizes) for sizes in (plans if K <= 3 else plans[-2:])]

@@ -126,8 +126,8 @@ def bring(
     """
     SPREAD, EACH = max(1, spread), piece(words, width, source_pitch)
     PIECES, TURNS = words // EACH, -(-lines * words // EACH // threads)
-    EVEN, LINES, WORDS = lines * words // EACH % threads == 0, limit % lines == 0, width % words == 0  # nothing outside
-    LINES = LINES and not beyond
+    EVEN, WORDS = lines * words // EACH % threads == 0, width % words == 0  # nothing outside
+    LINES = limit % lines == 0 and not beyond
     place = tiles.place(pitch) if order == "k" else tiles.in_rows(pitch)
     copy, zeros = copies(EACH)
 
