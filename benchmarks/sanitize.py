@@ -2,6 +2,8 @@
 
 For each tool and stage a process of its own runs the stage on small odd shapes, in each storage type that it takes, on
 arrays of exactly their size, and holds the results against float64 (in int8 against integers); many processes at once.
+Under memcheck a fused stage also runs on the networks' pairs of small maps, in both layouts and batches: with as many
+channels as those have, what a block of threads copies can end behind an array, which few channels do not show.
 Writes one record into FOLDER (the project's own if none is given) and prints its table last. Exit status 1 if a stage
 is not clean, 2 where compute-sanitizer or a GPU is missing.
 """
@@ -26,14 +28,16 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
+sys.path.insert(0, str(ROOT / "benchmarks"))
 
 TOOLS = ("memcheck", "racecheck", "initcheck")
 ERRORS = 97  # compute-sanitizer's exit status for errors found
 WRONG = 98  # the child's for a wrong result
-SECONDS = 240  # longest that a child may take
+SECONDS = 480  # longest that a child may take
 # The paper's row and others, with partial blocks of rows, odd lengths, K > L, and rows beyond a block or a tile.
 SHAPES = ("3,13,48,48", "5,3,31,7,same", "2,3,97,31,same", "1,2,260,4", "2,3,5,9,same")
 MOST = 4  # of the shapes on which `check` judges other storage types and ops: the least, the largest, and between
+SMALL = 7  # longest side of the output of a pair of networks that memcheck sees
 
 Run = Callable[[Sequence[str]], "subprocess.CompletedProcess[str]"]
 
@@ -44,7 +48,7 @@ def command(tool: str, stage: str, sanitizer: str = "compute-sanitizer") -> list
     memcheck = ["--report-api-errors", "no"] if tool == "memcheck" else []
     return [
         sanitizer, "--tool", tool, *memcheck, "--error-exitcode", str(ERRORS), "--print-limit", "10",
-        sys.executable, str(Path(__file__).resolve()), "--child", stage,
+        sys.executable, str(Path(__file__).resolve()), "--tool", tool, "--child", stage,
     ]  # fmt: skip
 
 
@@ -78,17 +82,31 @@ def _run(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
         return subprocess.CompletedProcess(command, 124, "", f"it took longer than {SECONDS} s")
 
 
-def problems_of(stage: Stage) -> list[Problem]:
-    """What a stage is run on: SHAPES in float32, and in its other storage types, or ops, of what judges it."""
+def problems_of(stage: Stage, tool: str) -> list[Problem]:
+    """What a stage is run on: SHAPES in float32, in its other storage types, or ops, of what judges it, and small maps.
+
+    The last are for memcheck alone: under racecheck they would take many times as long.
+    """
     from dwlab import check, problems
 
     rows = [problems.problem(shape) for shape in SHAPES] if stage.op == "depthwise1d" else []
     dtypes = [dtype for dtype in stage.dtypes if not rows or dtype != "float32"]
-    return rows + [problem for dtype in dtypes for problem in check.judged_on(stage, dtype, MOST)]
+    judged = [problem for dtype in dtypes for problem in check.judged_on(stage, dtype, MOST)]
+    return rows + judged + (small_maps(stage) if tool == "memcheck" and stage.op == "fused" else [])
 
 
-def child(id: str) -> int:
-    """Runs a stage on every shape and compares: WRONG for a result that differs."""
+def small_maps(stage: Stage) -> list[Problem]:
+    """The networks' pairs of small maps that a fused stage takes, for one image and 32, in both layouts."""
+    from record_layers import DTYPES, plan, variant
+
+    dtypes = [dtype for dtype in DTYPES if dtype in stage.dtypes]
+    small = [group.problem for group in plan([f"fused/{stage.path}"], dtypes) if group.problem.second.P <= SMALL]
+    found = [variant(one, batch, layout) for one in small for batch in (1, 32) for layout in ("NHWC", "NCHW")]
+    return [one for one in found if stage.supports(one)]
+
+
+def child(id: str, tool: str) -> int:
+    """Runs a stage on every shape of a tool and compares: WRONG for a result that differs."""
     import numpy as np
 
     from dwlab import references, stages
@@ -96,7 +114,7 @@ def child(id: str) -> int:
     from dwlab.target import cuda
 
     stage = stages.stage(id)
-    for problem in problems_of(stage):
+    for problem in problems_of(stage, tool):
         inputs = problem.inputs(stage.path, seed=3)
         arrays = {name: cuda.to_device(values) for name, values in inputs.items()}
         for name in problem.outputs(stage.path):
@@ -131,7 +149,7 @@ def main() -> int:
     options = parser.parse_args()
     os.environ["DWLAB_TARGET"] = "gpu"
     if options.child:
-        return child(options.child)
+        return child(options.child, options.tool[0])
     sanitizer = shutil.which("compute-sanitizer")
     if sanitizer is None:
         print("compute-sanitizer is not on the PATH: it comes with the CUDA toolkit", file=sys.stderr)

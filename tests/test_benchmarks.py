@@ -279,7 +279,7 @@ def test_a_stage_has_a_row_of_its_own_with_its_kernels_digest():
 def test_the_command_of_a_tool_ends_with_an_error_where_it_finds_one():
     command = sanitize.command("racecheck", "a")
     assert command[:5] == ["compute-sanitizer", "--tool", "racecheck", "--error-exitcode", "97"]
-    assert command[-2:] == ["--child", "a"]
+    assert command[-4:] == ["--tool", "racecheck", "--child", "a"]
 
 
 @on_interpreter
@@ -288,13 +288,31 @@ def test_the_command_of_a_tool_ends_with_an_error_where_it_finds_one():
 )
 def test_what_the_sanitizer_watches_runs_in_every_storage_type_and_is_held_to_the_reference(id, monkeypatch, capsys):
     stage = stages.stage(id)
-    assert {problem.dtype for problem in sanitize.problems_of(stage)} == set(stage.dtypes)
-    assert sanitize.child(id) == 0
+    assert {problem.dtype for problem in sanitize.problems_of(stage, "racecheck")} == set(stage.dtypes)
+    assert sanitize.child(id, "racecheck") == 0
     right = references.reference
     monkeypatch.setattr(
         references, "reference", lambda *args: {name: values + 1e4 for name, values in right(*args).items()}
     )
-    assert sanitize.child(id) == sanitize.WRONG and "is wrong" in capsys.readouterr().err
+    assert sanitize.child(id, "racecheck") == sanitize.WRONG and "is wrong" in capsys.readouterr().err
+
+
+def test_memcheck_sees_the_pairs_of_small_maps_too():
+    """Filters and copies that ended behind an array: only pairs of many channels had them."""
+    every = {"NHWC", "NCHW"}
+    for id, dtype, pairs, layouts in (
+        ("fused/pwdw/strips", "float32", 7, every),
+        ("fused/pwdw/int8", "int8", 7, {"NHWC"}),
+        ("fused/pwpw/int8", "int8", 2, {"NHWC"}),
+        ("fused/dwpw/slide", "float16", 10, {"NHWC"}),
+    ):
+        stage = stages.stage(id)
+        found = sanitize.problems_of(stage, "memcheck")
+        more = [one for one in found[len(sanitize.problems_of(stage, "racecheck")) :] if one.dtype == dtype]
+        assert len(more) == pairs * 2 * len(layouts) and all(one.second.P <= 7 for one in more), id
+        assert {(one.N, one.layout) for one in more} == {(n, layout) for n in (1, 32) for layout in layouts}, id
+    wide = stages.stage("depthwise1d/forward/wide")
+    assert sanitize.problems_of(wide, "memcheck") == sanitize.problems_of(wide, "racecheck")
 
 
 def test_the_sanitizers_table_has_a_column_a_tool(tmp_path):
