@@ -515,8 +515,6 @@ def test_a_grid_is_of_one_gpu_the_newest(tmp_path):
     assert [row["problem"] for row in rows] == [new["problem"]] and [run.gpu for run in used] == [ENVIRONMENT["gpu"]]
 
 
-
-
 def test_a_run_without_measurements_needs_no_ceilings_but_hides_none(tmp_path):
     old = writing.write(tmp_path, [], ENVIRONMENT, CEILINGS, sections={"grid": [grid_row()]})
     rows = [{"name": "a", "passed": 1, "failed": 0, "skipped": 0}]

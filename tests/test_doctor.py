@@ -213,9 +213,7 @@ def test_the_exit_status_is_1_if_a_problem_stops_work(monkeypatch, capsys, as_js
 
 def probed(code, monkeypatch, seconds=60):
     monkeypatch.setattr(doctor, "PROBE_SECONDS", seconds)
-    process = subprocess.Popen(
-        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     return doctor._answer(process)
 
 

@@ -511,9 +511,7 @@ def test_a_file_leaves_nothing_behind(tmp_path, monkeypatch):
 @pytest.fixture(scope="module")
 def thirty(given, tmp_path_factory):
     folder = tmp_path_factory.mktemp("handed in")
-    unsolved, right = (
-        (home / "00_1_change.py").read_text(encoding="utf-8") for home in (given, ROOT / "solutions")
-    )
+    unsolved, right = ((home / "00_1_change.py").read_text(encoding="utf-8") for home in (given, ROOT / "solutions"))
     for n in range(28):
         home = folder / f"student {n:02}"
         home.mkdir()

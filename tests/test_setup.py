@@ -430,7 +430,13 @@ def test_two_makes_at_once_install_once(checkout, monkeypatch):
 
 
 def test_settings_that_lead_elsewhere_are_dropped(monkeypatch):
-    given = {"PYTHONPATH": "/opt/ros", "PYTHONHOME": "/x", "PIP_TARGET": "/y", "PIP_USER": "1", "PIP_INDEX_URL": "https://z"}
+    given = {
+        "PYTHONPATH": "/opt/ros",
+        "PYTHONHOME": "/x",
+        "PIP_TARGET": "/y",
+        "PIP_USER": "1",
+        "PIP_INDEX_URL": "https://z",
+    }
     monkeypatch.setattr(lab.os, "environ", dict(given))
     lab._forget_other_places()
     assert lab.os.environ == {"PIP_USER": "0", "PIP_INDEX_URL": "https://z"}
@@ -483,7 +489,11 @@ PROXY = "WARNING: Retrying after connection broken by 'ProxyError('Cannot connec
     "output, variables, words",
     [
         (REFUSED, {}, ["cannot be reached", "HTTPS_PROXY=", "PIP_FIND_LINKS="]),
-        (PROXY, {"https_proxy": "http://proxy:3128"}, ["proxy did not let pip through", "https_proxy=http://proxy:3128"]),
+        (
+            PROXY,
+            {"https_proxy": "http://proxy:3128"},
+            ["proxy did not let pip through", "https_proxy=http://proxy:3128"],
+        ),
         (PROXY, {}, ["pip config list"]),
         ("[SSL: CERTIFICATE_VERIFY_FAILED]", {}, ["PIP_CERT="]),
         ("OSError: [Errno 28] No space left on device", {}, ["disk is full", "VENV="]),

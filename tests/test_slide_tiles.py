@@ -75,7 +75,7 @@ def test_rows_of_cold_buffers_say_so(tmp_path):
 def test_the_pairs_that_the_planner_fuses():
     found = slide_tiles.planned("h200", ["float32"], [32])
     assert found and {(one.N, one.kind, one.first.dtype) for one in found} == {(32, "dwpw", "float32")}
-    assert slide_tiles.planned("h200", ["float32"], [1, 32])[-len(found):] == found
+    assert slide_tiles.planned("h200", ["float32"], [1, 32])[-len(found) :] == found
     assert slide_tiles.main(["--planned", "no such GPU"]) == 2
     with pytest.raises(SystemExit):
         slide_tiles.main(["--best", "0"])
@@ -100,9 +100,7 @@ def test_without_a_gpu_nothing_is_measured(tmp_path, monkeypatch, capsys):
 def test_what_a_result_is_held_to_knows_every_epilogue(first, second):
     torch = pytest.importorskip("torch", reason=NO_TORCH)
     side = 4 if "stride" in first else 7
-    problem = problem_of(
-        f"N=3 C=8 H=7 W=7 K=3 NHWC bias {first} -> N=3 C=8 F=16 H={side} W={side} NHWC bias {second}"
-    )
+    problem = problem_of(f"N=3 C=8 H=7 W=7 K=3 NHWC bias {first} -> N=3 C=8 F=16 H={side} W={side} NHWC bias {second}")
     given = problem.inputs("dwpw")
     given |= {"x": 8 * given["x"]}  # beyond what relu6 ends at
     want = references.reference(problem, "dwpw", given)["y"][::2]

@@ -310,6 +310,7 @@ def test_wrong_names_are_the_rooms_own_errors():
 
 # --- against what was measured ----------------------------------------------------------------------------------------
 
+
 @pytest.fixture(scope="module")
 def compared():
     """All stages at all shapes that were recorded on an H200."""
@@ -352,9 +353,7 @@ def test_no_stage_is_tuned_for(compared):
     for k, row in enumerate(compared.rows):
         made = timemodel.counts(stages.stage(row.stage), row.problem)
         for n, (overlap, lines, step, dram) in enumerate(grid):
-            parts = times(
-                made, gpu, row.prediction.residents, lines_per_clock=lines, step_cycles=step, dram_ns=dram
-            )
+            parts = times(made, gpu, row.prediction.residents, lines_per_clock=lines, step_cycles=step, dram_ns=dram)
             logs[n, k] = abs(np.log(timemodel.together(parts, overlap) / row.measured_us))
     # The constant for atomics is not refitted: it is from one time of the stage that they bind. It says nothing here.
     others = np.array([row.prediction.bound != "atomics" for row in compared.rows])
@@ -429,7 +428,8 @@ def test_the_readmes_table_names_the_error_and_where_it_was_measured():
 def test_the_readmes_table_keeps_to_one_storage_type():
     whole, half = (
         next(
-            run for run in reversed(records.load_runs())
+            run
+            for run in reversed(records.load_runs())
             if {(one.op, one.dtype) for one in run.measurements} == {("depthwise1d", dtype)}
         )
         for dtype in ("float32", "float16")
