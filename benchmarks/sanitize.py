@@ -73,13 +73,14 @@ def row_of(tool: str, stage: Stage, version: str, run: Run) -> dict[str, Any]:
     return row if clean else row | {"message": message}
 
 
-def _run(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
+def _run(command: Sequence[str], seconds: float = SECONDS) -> subprocess.CompletedProcess[str]:
     path = os.pathsep.join(part for part in (str(ROOT), os.environ.get("PYTHONPATH", "")) if part)
     environment = os.environ | {"DWLAB_TARGET": "gpu", "PYTHONPATH": path, "NUMBA_CUDA_LOW_OCCUPANCY_WARNINGS": "0"}
+    environment |= dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
     try:
-        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=SECONDS)
+        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=seconds)
     except subprocess.TimeoutExpired:
-        return subprocess.CompletedProcess(command, 124, "", f"it took longer than {SECONDS} s")
+        return subprocess.CompletedProcess(command, 124, "", f"it took longer than {seconds:.0f} s")
 
 
 def problems_of(stage: Stage, tool: str) -> list[Problem]:
@@ -99,10 +100,14 @@ def small_maps(stage: Stage) -> list[Problem]:
     """The networks' pairs of small maps that a fused stage takes, for one image and 32, in both layouts."""
     from record_layers import DTYPES, plan, variant
 
-    dtypes = [dtype for dtype in DTYPES if dtype in stage.dtypes]
+    from dwlab.planner import own_tiles
+
+    # bfloat16's kernels are float16's but for the name of an instruction.
+    dtypes = [dtype for dtype in DTYPES if dtype in stage.dtypes and dtype != "bfloat16"]
     small = [group.problem for group in plan([f"fused/{stage.path}"], dtypes) if group.problem.second.P <= SMALL]
     found = [variant(one, batch, layout) for one in small for batch in (1, 32) for layout in ("NHWC", "NCHW")]
-    return [one for one in found if stage.supports(one)]
+    # Stages without a tile load an operand for each product: they have no copies that could end elsewhere.
+    return [one for one in found if stage.supports(one) and own_tiles.tile(stage, one) is not None]
 
 
 def child(id: str, tool: str) -> int:
@@ -145,6 +150,7 @@ def main() -> int:
     parser.add_argument("--path", action="append", help="only this path; may be repeated (all if not given)")
     parser.add_argument("--tool", action="append", choices=TOOLS, help="only this tool; may be repeated")
     parser.add_argument("--processes", type=int, default=max(2, (os.cpu_count() or 2) - 2), help="at once")
+    parser.add_argument("--seconds", type=float, default=3600.0, help="stop after so long (default: 3600)")
     parser.add_argument("--child", help=argparse.SUPPRESS)
     options = parser.parse_args()
     os.environ["DWLAB_TARGET"] = "gpu"
@@ -169,9 +175,25 @@ def main() -> int:
     ]
     if not asked:
         parser.error("no stage has that op and path")
+    # What no record has of a kernel comes first.
+    known = {(row["tool"], row["stage"], row.get("kernel_sha256")) for row in tables.sanitizer_rows()[0]}
     tasks = [(tool, stage) for tool in options.tool or TOOLS for stage in asked]
+    tasks.sort(key=lambda task: (task[0], task[1].id, task[1].digest) in known)
+
+    def row(task: tuple[str, Stage]) -> dict[str, Any] | None:
+        left = options.seconds - (time.monotonic() - started)
+        if left <= 0:
+            return None
+        found = row_of(*task, version, lambda command: _run(command, min(SECONDS, left)))
+        # A run that the time cut off says nothing of its stage.
+        return found if time.monotonic() - started < options.seconds else None
+
     with ThreadPoolExecutor(max(1, options.processes)) as pool:
-        rows = list(pool.map(lambda task: row_of(*task, version, _run), tasks))
+        rows = [found for found in pool.map(row, tasks) if found]
+    if len(rows) < len(tasks):
+        print(f"{len(tasks) - len(rows)} of {len(tasks)} runs were not reached in {options.seconds:.0f} s.")
+    if not rows:
+        return 1
     file = writing.write(folder, [], machine.environment(), {}, sections={"sanitizer": rows})
     print(f"{file.name}\n\n{tables.sanitizer_table([records.read_run(file)], {one.id: one.digest for one in asked})}")
     print(f"{time.monotonic() - started:.0f} s")

@@ -315,6 +315,36 @@ def test_memcheck_sees_the_pairs_of_small_maps_too():
     assert sanitize.problems_of(wide, "memcheck") == sanitize.problems_of(wide, "racecheck")
 
 
+def test_the_sanitizer_begins_with_what_no_record_has_and_says_what_it_left(tmp_path, monkeypatch, capsys):
+    ran = []
+
+    def run(command, seconds):
+        assert 0 < seconds <= sanitize.SECONDS
+        ran.append(command[-1])
+        return ended(0, CLEAN)
+
+    paths = ("depthwise1d/forward/wide", "depthwise1d/forward/naive")
+    known = [
+        {"tool": "memcheck", "stage": id, "clean": True, "version": "1", "kernel_sha256": stages.stage(id).digest}
+        for id in paths
+    ]
+    monkeypatch.setenv("DWLAB_TARGET", "simulated")  # which main changes
+    monkeypatch.setattr(sanitize.shutil, "which", lambda name: name)
+    monkeypatch.setattr(sanitize, "version_of", lambda sanitizer: "compute-sanitizer 1")
+    monkeypatch.setattr(sanitize, "_run", run)
+    monkeypatch.setattr(machine, "environment", lambda: ENVIRONMENT)
+    monkeypatch.setattr(tables, "sanitizer_rows", lambda runs=None: (known, list(runs or [])))
+    asked = [str(tmp_path), "--op", "depthwise1d", "--path", "forward", "--tool", "memcheck", "--processes", "1"]
+    monkeypatch.setattr(sys, "argv", ["sanitize.py", *asked])
+    assert sanitize.main() == 0 and "not reached" not in capsys.readouterr().out
+    assert sorted(ran) == sorted(one.id for one in stages.stages("depthwise1d", "forward"))
+    assert set(ran[-2:]) == set(paths)
+    assert len(list(tmp_path.glob("*.json"))) == 1
+    monkeypatch.setattr(sys, "argv", ["sanitize.py", *asked, "--seconds", "0"])
+    assert sanitize.main() == 1 and f"{len(ran)} of {len(ran)} runs were not reached" in capsys.readouterr().out
+    assert len(list(tmp_path.glob("*.json"))) == 1, "a record of nothing"
+
+
 def test_the_sanitizers_table_has_a_column_a_tool(tmp_path):
     rows = [
         {"tool": tool, "stage": stage, "clean": (tool, stage) != ("racecheck", "b"), "version": "v1"}
