@@ -414,8 +414,9 @@ def layers_table(runs: Sequence[Record] | None = None, gpu: str | None = None) -
 def layers_text(rows: Sequence[Mapping[str, Any]], shown: int = 6) -> str:
     """Rows of `layers` as lines of text, by operator, storage type and batch: of each the worst and the best.
 
-    The geometric mean of the peer's time over ours and how many are slower; then so many rows, those of the least and
-    of the greatest ratio. Rows without a time or a peer are left out.
+    The geometric mean of the peer's time over ours and how many are slower, of pairs also against our own kernels of
+    the two layers where that was timed; then so many rows, those of the least and of the greatest ratio. Rows without a
+    time or a peer are left out.
     """
     groups: dict[tuple[str, str, int], list[Mapping[str, Any]]] = {}
     for row in rows:
@@ -427,6 +428,9 @@ def layers_text(rows: Sequence[Mapping[str, Any]], shown: int = 6) -> str:
         ratios = [row["speedup_vs_peer"] for row in here]
         lost = f"{sum(one < 1 for one in ratios)} of {len(ratios)} slower"
         lines.append(f"{op}, {dtype}, batch {batch}: geometric mean {_geometric(ratios)}, {lost}")
+        if apart := [row["speedup_vs_apart"] for row in here if row.get("speedup_vs_apart")]:
+            lost = f"{sum(one < 1 for one in apart)} of {len(apart)} slower"
+            lines.append(f"    against our own kernels of the two layers: {_geometric(apart)}, {lost}")
         for row in here if len(here) <= shown else here[: shown // 2] + here[shown // 2 - shown :]:
             ratio = f"{row['speedup_vs_peer']:7.2f}{'  lost' if row['speedup_vs_peer'] < 1 else ''}"
             times = f"{row['time_us']:9.1f} µs, PyTorch {row['peer_time_us']:7.1f} µs{ratio}"

@@ -511,6 +511,11 @@ def test_of_many_layers_a_lesson_shows_the_worst_and_the_best(tmp_path):
     assert second.startswith("depthwise2d, int8, batch 32: geometric mean 3.00, 0 of 1") and "alone" in alone
     assert len(report.layers_text(rows, 3).splitlines()) == 6 and "layer 80" in report.layers_text(rows, 3)
     assert report.layers_text([FAILED]) == report.layers_text([]) == ""
+    assert "our own" not in report.layers_text(rows)
+    pairs = [row(dtype="int8", us=10.0, peer=30.0) | {"speedup_vs_apart": ratio} for ratio in (0.5, 2.0, 0.25)]
+    said = report.layers_text(pairs).splitlines()
+    assert said[0].endswith("3.00, 0 of 3 slower")
+    assert said[1] == "    against our own kernels of the two layers: 0.63, 2 of 3 slower"
 
 
 def test_the_summary_has_the_geometric_mean_the_losses_and_the_failures(tmp_path):
