@@ -589,7 +589,8 @@ def _stand_in(cc: tuple[int, int]) -> str:
     dispatcher.get_current_device = lambda: device
 
     options = cuda_driver.LinkerOptions
-    cuda_driver.LinkerOptions = lambda **given: options(**given, verbose=True)  # ptxas then says what it used
+    # ptxas then says what it used; of code from the driver's cache, which a machine with a GPU has, it says nothing.
+    cuda_driver.LinkerOptions = lambda **given: options(**given, verbose=True, no_cache=True)
     vars(target).update(mode="gpu", cuda=cuda, reason="compiling for a device that is not here")
     return f"numba-cuda {importlib.metadata.version('numba-cuda')} and nvJitLink {version}"
 

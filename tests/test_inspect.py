@@ -448,6 +448,22 @@ def test_a_compiler_that_breaks_is_one_error(monkeypatch, done, words):
         inspect.compile(WIDE, problem="paper", cc="9.0")
 
 
+@needs_compiler
+def test_a_kernel_that_was_compiled_before_is_compiled_again(monkeypatch):
+    """Beside a GPU there is the driver's cache, and of what comes from there ptxas' log does not tell."""
+    found = []
+    for _ in range(2):
+        monkeypatch.setattr(inspect, "_results", type(inspect._results)())
+        found.append(inspect.compile(WIDE, problem="paper", cc="9.0").registers)
+    assert found[0] == found[1] > 0
+    code = (
+        "from dwlab.inspect import _stand_in; _stand_in((9, 0)); from numba.cuda.cudadrv import driver; "
+        "made = driver._Linker(cc=(9, 0))._get_linker_options(ptx=False); print(made.arch, made.verbose, made.no_cache)"
+    )
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert said.split() == ["sm_90", "True", "True"]
+
+
 def test_a_half_installed_compiler_is_named(monkeypatch):
     def broken(cc):
         raise ImportError("libNVVM cannot be found.\nSearched: nowhere")
