@@ -1,5 +1,6 @@
 """The scripts that record a GPU: what they plan, how they read others' answers, what they write. No GPU needed."""
 
+import contextlib
 import importlib.util
 import pathlib
 import subprocess
@@ -7,6 +8,7 @@ import sys
 
 import numpy as np
 import pytest
+from compiler import needs_compiler
 from test_records import CEILINGS, ENVIRONMENT
 
 from dwlab import dispatch, gpus, machine, problems, records, references, report, stages, target
@@ -27,8 +29,8 @@ def script(name):
     return module
 
 
-record_run, shape_grid, sanitize, reduction_error, roof_tries = map(
-    script, ("record_run", "shape_grid", "sanitize", "reduction_error", "roof_tries")
+record_run, shape_grid, sanitize, reduction_error, roof_tries, stale = map(
+    script, ("record_run", "shape_grid", "sanitize", "reduction_error", "roof_tries", "stale")
 )
 
 
@@ -592,6 +594,68 @@ def test_a_damaged_row_is_named(tmp_path, section, change, message):
 def test_parts_that_are_not_known_are_refused(tmp_path):
     with pytest.raises(RecordError, match="a record has no part 'weather'"):
         writing.write(tmp_path, [], ENVIRONMENT, CEILINGS, sections={"weather": []})
+
+
+# -------------------------------------------------------------------------------- times of kernels that have changed
+
+STALE_ROWS = [
+    {"op": "fused", "path": "pwdw", "stage": "strips", "layer": layer, "batch": 1, "dtype": dtype, "layout": "NHWC",
+     "time_us": 2.0, "file": file,
+     "problem": {"first": f"pointwise N=1 C=8 F={F} H=4 W=4 NHWC", "second": f"depthwise2d N=1 C={F} H=4 W=4 K=3 NHWC"}}
+    for layer, dtype, file, F in (
+        ("a", "float32", "old.json", 8), ("b", "float32", "old.json", 16), ("c", "float16", "old.json", 8),
+        ("d", "float32", "new.json", 8), ("e", "float32", "none.json", 8),
+    )
+]  # fmt: skip
+
+
+def stale_now(monkeypatch, answers, said=0):
+    """stale.main's status, where a kernel's code is what `answers` says of (whether it is the old one, F)."""
+
+    class Run:
+        environment = {"compute_capability": [9, 0]}
+
+    @contextlib.contextmanager
+    def revision(commit):
+        yield pathlib.Path(commit)
+
+    def compiled(root, jobs):
+        old = root != stale.ROOT
+        return [answers.get((old, job["problem"]["first"].split()[3]), ("same", "8 instructions")) for job in jobs]
+
+    monkeypatch.setattr(report, "layers", lambda: (STALE_ROWS, [Run, Run]))
+    monkeypatch.setattr(stale, "brought_by", lambda file: {"old.json": "1111111", "new.json": "2222222"}.get(file, ""))
+    monkeypatch.setattr(stale, "revision", revision)
+    monkeypatch.setattr(stale, "compiled", compiled)
+    return stale.main(["--processes", "2", *(["--sample", str(said)] if said else [])])
+
+
+@needs_compiler
+def test_a_time_of_a_kernel_that_has_changed_is_named(monkeypatch, capsys):
+    assert stale_now(monkeypatch, {}) == 0
+    assert capsys.readouterr().out == "0 of 5 rows are not of today's kernels\n"
+    assert stale_now(monkeypatch, {(True, "F=16"): ("other", "9 instructions")}) == 1
+    first, last = capsys.readouterr().out.splitlines()
+    assert first == "fused/pwdw/strips  b  1 × float32  NHWC  old.json: 9 instructions; now 8 instructions"
+    assert last == "1 of 5 rows are not of today's kernels"
+    assert stale_now(monkeypatch, {(True, "F=8"): ("", "StageError: there is none")}, said=1) == 1
+    assert capsys.readouterr().out.splitlines()[-1] == "3 of 4 rows are not of today's kernels, of a sample"
+
+
+@needs_compiler
+def test_the_code_of_a_row_is_that_of_its_revision():
+    """As its own process finds it; what does not compile is told, and the others are compiled."""
+    jobs = [stale.asked(row, "9.0") for row in STALE_ROWS[:2]]
+    wrong = jobs[0] | {"stage": "fused/pwdw/stripes"}
+    (one, what), (two, _), (none, why) = stale.compiled(stale.ROOT, [*jobs, wrong])
+    assert one and two and one != two and "instructions" in what
+    assert none == "" and "stripes" in why
+
+
+def test_without_git_nothing_is_said_of_any_row(monkeypatch, tmp_path):
+    monkeypatch.setattr(stale, "ROOT", tmp_path)
+    with pytest.raises(RuntimeError, match="(?i)git"):
+        stale.brought_by("20261121T211721Z-nvidia-h200.json")
 
 
 def test_the_project_describes_its_scripts():
