@@ -107,20 +107,20 @@ def revision(commit: str) -> Iterator[Path]:
 
 def sampled(rows: Sequence[Mapping[str, Any]], number: int) -> list[Mapping[str, Any]]:
     """Of each record, stage and storage type so many rows, the first and the last among them; all for 0."""
+    from dwlab import check
+
     groups: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
     for row in rows:
         groups.setdefault((row["file"], row["op"], row["path"], row["stage"], row["dtype"]), []).append(row)
-    if not number:
-        return [row for group in groups.values() for row in group]
-    last = max(1, number - 1)
-    places = {key: sorted({round(i * (len(group) - 1) / last) for i in range(number)}) for key, group in groups.items()}
-    return [groups[key][i] for key, found in places.items() for i in found]
+    return [row for group in groups.values() for row in check.spread(group, number or None)]
 
 
 def compared(
     rows: Sequence[Mapping[str, Any]], cc: str, processes: int
 ) -> Iterator[tuple[Mapping[str, Any], str, str]]:
     """(row, what its kernel was, what it is) of each row whose kernel is not that of its record."""
+    if git("rev-parse", "--is-shallow-repository").strip() == b"true":
+        raise RuntimeError("this clone has no history: git fetch --unshallow")
     commits: dict[str, list[Mapping[str, Any]]] = {}
     brought = {file: brought_by(file) for file in {row["file"] for row in rows}}
     for row in rows:
@@ -160,6 +160,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for row in rows
         if "time_us" in row and (not options.op or {row["op"], f"{row['op']}/{row['path']}"} & set(options.op))
     ]
+    if not wanted:
+        parser.error("no recorded time is of that op")
     (cc,) = {".".join(map(str, run.environment["compute_capability"])) for run in runs}
     chosen, stale = sampled(wanted, options.sample), 0
     try:
@@ -170,7 +172,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (RuntimeError, OSError) as error:
         print(error, file=sys.stderr)
         return 2
-    print(f"{stale} of {len(chosen)} rows are not of today's kernels" + ("" if chosen == wanted else ", of a sample"))
+    print(
+        f"{stale} of {len(chosen)} rows are not of today's kernels"
+        + ("" if len(chosen) == len(wanted) else ", of a sample")
+    )
     return 1 if stale else 0
 
 

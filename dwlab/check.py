@@ -295,7 +295,7 @@ def check(
             f"{name} takes rows of {', '.join(judged.dtypes)}, not of {small.dtype}; a kernel for all of them is made "
             "by a function of (L, K, SHIFT, DTYPE), decorated with @by_shape"
         )
-    results = _judge_all(judged, _spread(_rows_cases(judged, problem, dtype or "float32"), most))
+    results = _judge_all(judged, spread(_rows_cases(judged, problem, dtype or "float32"), most))
     noted = cases(problem)[-1].problem if problem else _NOTED if small.dtype == "float32" else small
     notes = _notes(judged, noted) if results[-1].ran else ()
     return Verdict(name, f"{judged.op}/{judged.path}", tuple(results), notes)
@@ -306,10 +306,10 @@ def judged_on(stage: Stage, dtype: str = "float32", most: int | None = None) -> 
     if dtype not in stage.dtypes:
         return ()
     listed = _rows_cases(stage, None, dtype) if stage.op == "depthwise1d" else _layer_cases(stage, dtype)
-    return tuple(case.problem for case in _spread(listed, most))
+    return tuple(case.problem for case in spread(listed, most))
 
 
-def _spread(listed: Sequence[Case], most: int | None) -> tuple[Case, ...]:
+def spread(listed: Sequence[Any], most: int | None) -> tuple[Any, ...]:
     """At most so many of these, the first and the last among them."""
     if most is None or len(listed) <= most:
         return tuple(listed)
@@ -339,7 +339,7 @@ def _check_layers(
             problem = layers.stored(problem, dtype)
         chosen = cases(problem)
     else:
-        chosen = _spread(_layer_cases(judged, dtype), most)
+        chosen = spread(_layer_cases(judged, dtype), most)
     if not chosen:
         raise CheckError(f"{name} supports none of the problems in {dtype}: it takes {', '.join(judged.dtypes)}")
     results = _judge_all(judged, chosen)
@@ -578,9 +578,7 @@ def _xray(judged: Stage, problem: Problem, how: Launch, inputs: dict[str, np.nda
     return simt.xray(kernel, how.grid, how.block, *arrays, *how.scalars, shared_bytes=shared, options=options)
 
 
-def _all_hazards(
-    judged: Stage, problem: Problem, how: Launch, inputs: dict[str, np.ndarray]
-) -> tuple[Any, ...]:
+def _all_hazards(judged: Stage, problem: Problem, how: Launch, inputs: dict[str, np.ndarray]) -> tuple[Any, ...]:
     try:
         return tuple(_xray(judged, problem, how, inputs).hazards)
     except Exception:  # the first hazard is known all the same

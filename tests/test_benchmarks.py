@@ -609,7 +609,7 @@ STALE_ROWS = [
 ]  # fmt: skip
 
 
-def stale_now(monkeypatch, answers, said=0):
+def stale_now(monkeypatch, answers, said=0, shallow=False, rows=STALE_ROWS):
     """stale.main's status, where a kernel's code is what `answers` says of (whether it is the old one, F)."""
 
     class Run:
@@ -623,7 +623,8 @@ def stale_now(monkeypatch, answers, said=0):
         old = root != stale.ROOT
         return [answers.get((old, job["problem"]["first"].split()[3]), ("same", "8 instructions")) for job in jobs]
 
-    monkeypatch.setattr(report, "layers", lambda: (STALE_ROWS, [Run, Run]))
+    monkeypatch.setattr(report, "layers", lambda: (rows, [Run, Run]))
+    monkeypatch.setattr(stale, "git", lambda *arguments: b"true" if shallow else b"false")
     monkeypatch.setattr(stale, "brought_by", lambda file: {"old.json": "1111111", "new.json": "2222222"}.get(file, ""))
     monkeypatch.setattr(stale, "revision", revision)
     monkeypatch.setattr(stale, "compiled", compiled)
@@ -640,6 +641,13 @@ def test_a_time_of_a_kernel_that_has_changed_is_named(monkeypatch, capsys):
     assert last == "1 of 5 rows are not of today's kernels"
     assert stale_now(monkeypatch, {(True, "F=8"): ("", "StageError: there is none")}, said=1) == 1
     assert capsys.readouterr().out.splitlines()[-1] == "3 of 4 rows are not of today's kernels, of a sample"
+    assert stale_now(monkeypatch, {}, rows=STALE_ROWS[::2] + STALE_ROWS[1::2]) == 0
+    assert capsys.readouterr().out == "0 of 5 rows are not of today's kernels\n", "no sample, whatever their order"
+    assert stale_now(monkeypatch, {}, shallow=True) == 2
+    assert "has no history" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        stale_now(monkeypatch, {}, rows=[])
+    assert "no recorded time is of that op" in capsys.readouterr().err
 
 
 @needs_compiler
