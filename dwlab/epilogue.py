@@ -89,17 +89,19 @@ def requantise(layer: DepthwiseConv2d | Pointwise) -> Any:
 
     total: int32, the sum of (x - zero_x) * w. b int32 and m float32 (channels,). Of a layer without a residual.
     """
-    return _requantise(layer.bias, layer.zero_y, layer.zero_y if layer.activation == "relu" else -128)
+    return _requantise(layer.bias, layer.activation == "relu", layer.zero_y, False)
 
 
-def requantise_added(layer: DepthwiseConv2d | Pointwise) -> Any:
+def requantise_added(layer: DepthwiseConv2d | Pointwise, packed: bool = False) -> Any:
     """requantise_added(total, b, m, c, r): as `requantise`, and r, an int32, is added where the layer has a residual.
 
     clamp(rint(t + float32(r - zero_r) * m_r) + zero_y, -128, 127), t = float32(total + b[c]) * m[c], after its relu.
+    packed: what comes out is for ptx.pack_s8, which limits to -128 and 127; limits that it makes needless are left out.
     """
+    relu = layer.activation == "relu"
     if not layer.residual:
-        return _without(requantise(layer))
-    return _added(layer.bias, layer.activation == "relu", layer.zero_y, layer.zero_r, layer.m_r)
+        return _without(_requantise(layer.bias, relu, layer.zero_y, packed))
+    return _added(layer.bias, relu, layer.zero_y, layer.zero_r, layer.m_r, packed)
 
 
 @cuda.jit(device=True, forceinline=True)
@@ -115,6 +117,29 @@ def in_steps(value, scale, zero):
 
 
 @functools.cache
+def _rounded(relu: bool, zero: int, packed: bool) -> Any:
+    """rounded(value): clamp(rint(value) + zero, low, 127), low = zero with relu, else -128; a half to the even number.
+
+    packed: ptx.pack_s8 makes that of what comes out; then one limit is left where the sum with zero could be more, or
+    less, than 32 bits hold. With relu and without a zero point rounding and packing become one instruction of two.
+    """
+    LEAST, MOST = not relu and (not packed or zero < 0), not packed or zero > 0
+
+    @cuda.jit(device=True, forceinline=True)
+    def rounded(value):
+        if relu:
+            value = max(value, float32(0))
+        whole = ptx.rint(value)
+        if LEAST:
+            whole = max(whole, int32(-128 - zero))
+        if MOST:
+            whole = min(whole, int32(127 - zero))
+        return int32(whole + int32(zero))
+
+    return rounded
+
+
+@functools.cache
 def _without(requantised: Any) -> Any:
     @cuda.jit(device=True, forceinline=True)
     def requantise(total, b, m, c, r):
@@ -124,7 +149,9 @@ def _without(requantised: Any) -> Any:
 
 
 @functools.cache
-def _added(bias: bool, relu: bool, zero: int, zero_r: int, m_r: float) -> Any:
+def _added(bias: bool, relu: bool, zero: int, zero_r: int, m_r: float, packed: bool) -> Any:
+    rounded = _rounded(False, zero, packed)
+
     @cuda.jit(device=True, forceinline=True)
     def requantise(total, b, m, c, r):
         if bias:
@@ -132,18 +159,18 @@ def _added(bias: bool, relu: bool, zero: int, zero_r: int, m_r: float) -> Any:
         value = float32(total) * m[c]
         if relu:
             value = max(value, float32(0))
-        value = ptx.rint(ptx.add_rn(value, float32(int32(r) - int32(zero_r)) * float32(m_r)))
-        return int32(min(max(value, int32(-128 - zero)), int32(127 - zero)) + int32(zero))
+        return rounded(ptx.add_rn(value, float32(int32(r) - int32(zero_r)) * float32(m_r)))
 
     return requantise
 
 
 @functools.cache
-def _requantise(bias: bool, zero: int, low: int) -> Any:
+def _requantise(bias: bool, relu: bool, zero: int, packed: bool) -> Any:
+    rounded = _rounded(relu, zero, packed)
+
     @cuda.jit(device=True, forceinline=True)
     def scaled(total, m, c):
-        value = ptx.rint(float32(total) * m[c])  # halves to even; zero is added when nothing can overflow any more
-        return int32(min(max(value, int32(low - zero)), int32(127 - zero)) + int32(zero))
+        return rounded(float32(total) * m[c])
 
     if not bias:
 

@@ -91,7 +91,7 @@ def kernel(problem, images):
         t, tile, f0 = uint32(cuda.threadIdx.x), uint32(cuda.blockIdx.x), uint32(uint32(cuda.blockIdx.y) * FILTERS)
         p0, q0 = uint32(tile // ACROSS % DOWN * TH), uint32(tile % ACROSS * TW)
         x0 = uint32(tile // (ACROSS * DOWN) * (H * W * C))
-        begin(pool, uint32(W_AT), w2, f0, t)
+        begin(pool, uint32(W_AT), w2, b2, m2, f0, t)
         ptx.grid_dependency_wait()  # filters may come before the map is there
         for i in range(t, PIXELS * REST, THREADS):  # words beyond the last channel
             pool[uint32(uint32(i) // REST * PITCH + C + uint32(i) % REST)] = float32(0)

@@ -124,7 +124,7 @@ def kernel(problem, images):
                 copy(pool, at, x, uint32(((n * H + h) * W + v) * C + c))
             else:
                 zeros(pool, at)
-        begin(pool, uint32(W_AT), w1, f0, t)  # on their way while words are cleared
+        begin(pool, uint32(W_AT), w1, b1, m1, f0, t)  # on their way while words are cleared
         for i in range(t, PIXELS * REST, THREADS):  # words beyond the last channel
             pool[uint32(uint32(i) // REST * PITCH + C + uint32(i) % REST)] = float32(0)
         for group in range(GROUPS):
@@ -132,7 +132,7 @@ def kernel(problem, images):
             go(pool, uint32(0), uint32(W_AT), w1, b1, m1, r, pool, f, uint32(tile * PIXELS), t)
             cuda.syncthreads()  # what is between the layers is there, and the chunks of filters are no longer needed
             if group + 1 < GROUPS:
-                begin(pool, uint32(W_AT), w1, uint32(f + BN), t)
+                begin(pool, uint32(W_AT), w1, b1, m1, uint32(f + BN), t)
             for i in range(t, STRIPS, THREADS):
                 c, place = uint32(uint32(i) % (BN // 4)), uint32(uint32(i) // (BN // 4))
                 row, column, channels = uint32(place // COLUMNS * ROWS), uint32(place % COLUMNS * T), uint32(f // 4 + c)

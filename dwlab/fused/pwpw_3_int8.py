@@ -8,7 +8,7 @@ the second layer's filters stream past those. Each layer subtracts its own zero 
 If there are few pixels, several blocks take the same ones, each for some of the second layer's filters; each of them
 then computes what is between the layers anew.
 
-Traffic: x, w1 and w2 for each block, w2 in parts; y once; b and m by each warp.
+Traffic: x, w1 and w2 for each block, w2 in parts, b and m with them; y once.
 """
 
 import functools
@@ -72,14 +72,14 @@ def kernel(problem, images):
         t, m0 = uint32(cuda.threadIdx.x), uint32(uint32(cuda.blockIdx.x) * ROWS)
         f0 = uint32(uint32(cuda.blockIdx.y) * FILTERS)
         bring(pool, uint32(0), x, uint32(0), m0, uint32(0), t)
-        begin1(pool, uint32(W_AT), w1, uint32(0), t)  # on their way while words are cleared
+        begin1(pool, uint32(W_AT), w1, b1, m1, uint32(0), t)  # on their way while words are cleared
         for i in range(t, ROWS * REST1, THREADS):  # words beyond the last channel
             pool[uint32(uint32(i) // REST1 * PITCH1 + C + uint32(i) % REST1)] = float32(0)
         for i in range(t, ROWS * REST2, THREADS):
             pool[uint32(Y_AT + uint32(i) // REST2 * PITCH2 + F + uint32(i) % REST2)] = float32(0)
         go1(pool, uint32(0), uint32(W_AT), w1, b1, m1, r, pool, uint32(0), uint32(0), t)
         cuda.syncthreads()  # the chunks of the first layer's filters are no longer needed
-        begin2(pool, uint32(W_AT), w2, f0, t)
+        begin2(pool, uint32(W_AT), w2, b2, m2, f0, t)
         go2(pool, uint32(Y_AT), uint32(W_AT), w2, b2, m2, r, y, f0, m0, t)
 
     return kernel

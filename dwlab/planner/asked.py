@@ -12,7 +12,7 @@ its plan tells beforehand. `sectors` adds them, array by array, without going th
   for its filters, but for lanes of a warp that want the same. depthwise2d/shared reads its filters for each output.
 - pointwise/split reads to registers, and a warp that has no chunk of channels left the last words of a row again.
 - In int8 rows may be no whole pieces of 16 bytes: copies are then of 8 or 4. fused/dwpw/int8 reads each strip's x and
-  filters word by word from memory, fused/pwdw/int8 the filters only; b and m are read by each warp, 4 bytes a filter.
+  filters word by word from memory, fused/pwdw/int8 the filters only.
 
 Layers are in NHWC, with channels in whole pieces of 16 bytes, as these kernels want them, in int8 of 4.
 tests/test_asked.py holds the sectors to those that the interpreter counts, `copied_again` included.
@@ -375,28 +375,27 @@ def _words(layer: Pointwise) -> tuple[int, int]:
 
 
 def _vectors(layer: Pointwise) -> int:
-    """Sectors of b, and of m, of a row of warps: two neighbouring columns at a time, one load for each."""
-    return 2 * tiles(layer.F, 8)
+    """Sectors of m, and of b, of all filters: whole.vectors."""
+    return tiles(layer.F, 8)
 
 
 def _streamed(stream: whole.Stream, often: int, name: str) -> dict[str, float]:
-    """whole.Stream.read, `often` times: w by chunks, b and m by each row of warps."""
+    """whole.Stream.read, `often` times: w by chunks, b and m with them."""
     layer = stream.layer
     row, piece = _words(layer)
-    vectors = often * stream.rows // stream.WM * _vectors(layer)
-    filters = copied(row, 4 * stream.chunk, 4 * stream.w_pitch, piece=piece)
-    return {f"w{name}": often * layer.F * filters, f"b{name}": vectors, f"m{name}": vectors}
+    vectors, filters = often * _vectors(layer), copied(row, 4 * stream.chunk, 4 * stream.w_pitch, piece=piece)
+    return {f"w{name}": often * layer.F * filters, f"b{name}": layer.bias * vectors, f"m{name}": vectors}
 
 
 def _product_int8(layer: Pointwise) -> dict[str, float]:
     plan, pixels = pointwise_int8.choose(layer.kernel_key, layer.N), layer.N * layer.H * layer.W
     row, piece = _words(layer)
     each = copied(row, 4 * plan.chunk, 4 * plan.chunk, piece=piece)
-    vectors = plan.down * plan.BM // plan.tile.M * _vectors(layer)
+    vectors = plan.down * _vectors(layer)
     return {
         "x": plan.across * pixels * each,
         "w": plan.down * layer.F * each,
-        "b": vectors,
+        "b": layer.bias * vectors,
         "m": vectors,
         **_whole(layer, 1, pixels, 16, _begins(8)),
     }

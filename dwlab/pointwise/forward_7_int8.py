@@ -17,7 +17,7 @@ What a chunk has beyond the last channel is 0, in x and in w, and so adds nothin
 Predicted: a quarter of float32's bytes, and mma of twice float16's rate. Most layers of the networks then wait for
 memory, or for blocks to start.
 
-Traffic: x once for each BN filters, w once for each BM pixels, y once; b and m by each warp.
+Traffic: x once for each BN filters, w, b and m once for each BM pixels, y once.
 """
 
 import functools
@@ -47,7 +47,8 @@ def kernel(layer, images):
     plan = choose(layer, images)
     (load_x, load_w), tile = blocks.loads(plan), plan.tile
     SIZE, zero, add = tile.size + tile.more, tile.zero, tile.add
-    finish = whole.finish(layer, tile, *whole.rows_of(plan.one.M, layer.F))
+    finish = whole.finish(layer, tile, plan.BN, *whole.rows_of(plan.one.M, layer.F))
+    load_vectors, VECTORS = whole.vectors(layer, plan.BN, plan.threads), plan.shared_bytes // 4
     BM, BN, WM, WN, ACROSS, WARPS = plan.BM, plan.BN, tile.M, tile.N, plan.across, plan.BN // tile.N
     CHUNKS, A_WORDS, A_WARP, B_WARP = plan.chunks, plan.a_words, plan.a_warp, plan.b_warp
     STEP = plan.a_words + plan.b_words
@@ -64,6 +65,7 @@ def kernel(layer, images):
         for chunk in range(DEPTH - 1):
             if chunk < CHUNKS:
                 load_w(shared, uint32(chunk * STEP), w, down, across, uint32(chunk), thread)
+        load_vectors(shared, uint32(VECTORS), b, m, uint32(across * BN), thread)
         ptx.grid_dependency_wait()  # filters may come before the map is there
         for chunk in range(DEPTH - 1):
             if chunk < CHUNKS:
@@ -81,7 +83,8 @@ def kernel(layer, images):
             add(acc, shared, a0, shared, b0, lane)
             there = here
             here = uint32(0) if here == (DEPTH - 1) * STEP else uint32(here + STEP)
-        finish(acc, lane, y, b, m, r, uint32(down * BM + warp_m * WM), uint32(across * BN + warp_n * WN))
+        at, n0 = uint32(VECTORS + warp_n * WN), uint32(across * BN + warp_n * WN)
+        finish(acc, lane, y, shared, at, r, uint32(down * BM + warp_m * WM), n0)
 
     return kernel
 
@@ -94,7 +97,7 @@ def choose(layer, images):
         plan = planned(layer, images, *shape)
         here = -(-plan.blocks // MULTIPROCESSORS)  # blocks of the multiprocessor that has most
         by_registers = REGISTERS // (plan.threads * (plan.tile.size + 60))
-        fit = max(1, min(tuned_for.SHARED // (plan.shared_bytes + 1024), by_registers, 2048 // plan.threads))
+        fit = max(1, min(tuned_for.SHARED // (shared_bytes(layer, plan) + 1024), by_registers, 2048 // plan.threads))
         turns = -(-plan.blocks // (MULTIPROCESSORS * fit))
         products = here * 2 * plan.BM * plan.BN * plan.chunks * plan.terms / PER_NS
         read = plan.blocks * (plan.BM + plan.BN) * plan.chunks * plan.terms / (READ * MULTIPROCESSORS)
@@ -110,8 +113,14 @@ def planned(layer, images, BM, BN, WM, WN):
     """The plan of blocks of BM x BN, warps of WM x WN."""
     one = blocks.product(layer, images)
     chunk = whole.chunk(one.words)
+    depth = min(DEPTH, -(-one.words // chunk))
     tile = tiles.tensor("int8", WM, WN, 4 * chunk, chunk, chunk, ahead=True, columns=layer.zero_x != 0)
-    return blocks.Plan(one, tile, BM, BN, chunk, DEPTH, chunk, chunk)
+    return blocks.Plan(one, tile, BM, BN, chunk, depth, chunk, chunk)
+
+
+def shared_bytes(layer, plan):
+    """Of a block: its chunks, then m and b."""
+    return plan.shared_bytes + 4 * whole.vector_words(layer, plan.BN)
 
 
 def traffic(layer):
@@ -119,7 +128,7 @@ def traffic(layer):
     one, tile = plan.one, plan.tile
     total = plan.across * blocks.brought(plan.BM, plan.chunk, plan.threads, one.M, one.words, one.words)
     total += plan.down * blocks.brought(plan.BN, plan.chunk, plan.threads, one.N, one.words, one.words)
-    total += plan.down * (plan.BM // tile.M) * whole.vectors_read(layer, tile.N)
+    total += plan.down * whole.vectors_brought(layer, plan.BN, plan.threads)
     row, column = whole.places(tile, one.N)
     m0, n0 = np.arange(0, plan.down * plan.BM, tile.M), np.arange(0, plan.across * plan.BN, tile.N)
     m, n = m0[:, None, None, None] + row, n0[:, None, None] + column
@@ -134,4 +143,4 @@ def supports(layer):
 @register(kernel=kernel, traffic=traffic, supports=supports, dtypes=("int8",), view="words", aligned=16)
 def launch(layer):
     plan = choose(layer.kernel_key, layer.N)
-    return Launch((plan.blocks,), (plan.threads,), shared_bytes=plan.shared_bytes)
+    return Launch((plan.blocks,), (plan.threads,), shared_bytes=shared_bytes(layer, plan))

@@ -9,6 +9,9 @@ columns of row g and the same of row g + 8, so that what four lanes store at onc
 sum (x - zero_x) w = sum x w - zero_x sum w: the lanes' shares of sum w, behind the sums, are added up over the four
 lanes of a column, and each lane fetches those of its own two columns.
 
+The filters' factors m, and their biases b, come to shared memory with the filters (`vectors`): a warp that asked for
+them when its sums are done would wait for the L2 each time.
+
 `Stream` is a pointwise layer within a fused kernel: its x, all channels of some pixels, is in shared memory already,
 the filters come there a chunk at a time.
 """
@@ -39,16 +42,45 @@ def wide(F: int) -> bool:
     return F % 16 == 0
 
 
-def finish(layer: Pointwise, tile: tiles.WarpTile, put: Any, get: Any = None, halves: bool = False) -> Any:
-    """finish(acc, lane, y, b, m, r, m0, n0): requantises a warp's sums and hands them to `put`, 16 columns at a time.
+def vector_words(layer: Pointwise, BN: int) -> int:
+    """Words of shared memory for m, and b if the layer has one, of BN filters."""
+    return (1 + layer.bias) * BN
+
+
+def vectors(layer: Pointwise, BN: int, threads: int, beyond: bool = False) -> Any:
+    """bring(pool, at, b, m, n0, t): starts copies of m, then b if the layer has one, of BN filters to word `at` on.
+
+    From filter n0 on, a multiple of BN, BN one of 4; what is beyond the last filter is 0. threads, beyond: as
+    `blocks.bring` has them.
+    """
+    BIAS, LINES = layer.bias, BN // 4
+    some = blocks.bring(LINES, 4, 4, threads, layer.F // 4, 4, 4, order="mn", beyond=beyond)
+
+    @cuda.jit(device=True, forceinline=True)
+    def bring(pool, at, b, m, n0, t):
+        line0 = uint32(n0 // uint32(4))
+        some(pool, at, m, uint32(0), line0, uint32(0), t)
+        if BIAS:
+            some(pool, uint32(at + uint32(BN)), b, uint32(0), line0, uint32(0), t)
+
+    return bring
+
+
+def vectors_brought(layer: Pointwise, BN: int, threads: int) -> Any:
+    """[requests, sectors] of `vectors` of all filters once, BN at a time."""
+    return (1 + layer.bias) * blocks.brought(BN // 4, 4, threads, layer.F // 4, 4, 4)
+
+
+def finish(layer: Pointwise, tile: tiles.WarpTile, BN: int, put: Any, get: Any = None, halves: bool = False) -> Any:
+    """finish(acc, lane, y, pool, at, r, m0, n0): requantises a warp's sums and hands them to `put`, 16 columns at once.
 
     put(y, row, column, w0, w1, w2, w3): words of 4 int8, of row row - m0 and of columns from column - n0 on, a
-    multiple of 16. n0: the filter of the tile's first column. b, m: the layer's, b as float32 words; columns from F on
-    get any numbers. get(r, row, column) -> w0, w1, w2, w3: what a residual adds there. All 32 lanes come.
-    halves: 8 columns at a time, put(y, row, column, w0, w1) and get(r, row, column) -> w0, w1.
+    multiple of 16. n0: the filter of the tile's first column. pool[at] is its m, as `vectors` of BN filters brings it;
+    columns from F on get any numbers. get(r, row, column) -> w0, w1, w2, w3: what a residual adds there. All 32 lanes
+    come. halves: 8 columns at a time, put(y, row, column, w0, w1) and get(r, row, column) -> w0, w1.
     """
     ZERO, BIAS, F, NJ, SIZE = layer.zero_x, layer.bias, layer.F, tile.N // 8, tile.size
-    requantise = epilogue.requantise_added(replace(layer, bias=True))  # of what a sum begins with
+    requantise = epilogue.requantise_added(replace(layer, bias=True), packed=True)  # of what a sum begins with
     hand, shares = _by_halves(put, get) if halves else _by_wholes(put, get)
     if not layer.residual:
         shares = _nothing
@@ -85,36 +117,34 @@ def finish(layer: Pointwise, tile: tiles.WarpTile, put: Any, get: Any = None, ha
         every = in_turn([rows(i, q) for i in range(tile.M // 16)], arguments=8)
 
         @cuda.jit(device=True, forceinline=True)
-        def inside(acc, lane, y, b, m, r, m0, n0):
+        def inside(acc, lane, y, pool, at, r, m0, n0):
             begin = cuda.local.array(8, int32)
             factor = cuda.local.array(8, float32)
             t = uint32(lane % uint32(4))
             for j in range(4):
-                n = uint32(n0 + uint32(8 * (q + j)) + uint32(2) * t)
+                one = uint32(at + uint32(8 * (q + j)) + uint32(2) * t)
+                factor[2 * j], factor[2 * j + 1] = pool[one], pool[uint32(one + uint32(1))]
                 begin[2 * j] = begin[2 * j + 1] = int32(0)
-                factor[2 * j] = factor[2 * j + 1] = float32(0)
-                if n < uint32(F):
-                    factor[2 * j], factor[2 * j + 1] = m[n], m[uint32(n + uint32(1))]
-                    if BIAS:
-                        begin[2 * j] = ptx.word_of_float(b[n])
-                        begin[2 * j + 1] = ptx.word_of_float(b[uint32(n + uint32(1))])
+                if BIAS:
+                    begin[2 * j] = ptx.word_of_float(pool[uint32(one + uint32(BN))])
+                    begin[2 * j + 1] = ptx.word_of_float(pool[uint32(one + uint32(BN + 1))])
                 if ZERO:
                     share = acc[SIZE + q + j]
                     share = int32(share + cuda.shfl_xor_sync(0xFFFFFFFF, share, 1))
                     share = int32(share + cuda.shfl_xor_sync(0xFFFFFFFF, share, 2))  # of column lane // 4
-                    one = cuda.shfl_sync(0xFFFFFFFF, share, uint32(t * uint32(8)))
-                    two = cuda.shfl_sync(0xFFFFFFFF, share, uint32(t * uint32(8) + uint32(4)))
-                    begin[2 * j] = int32(begin[2 * j] - int32(ZERO) * one)
-                    begin[2 * j + 1] = int32(begin[2 * j + 1] - int32(ZERO) * two)
+                    first = cuda.shfl_sync(0xFFFFFFFF, share, uint32(t * uint32(8)))
+                    second = cuda.shfl_sync(0xFFFFFFFF, share, uint32(t * uint32(8) + uint32(4)))
+                    begin[2 * j] = int32(begin[2 * j] - int32(ZERO) * first)
+                    begin[2 * j + 1] = int32(begin[2 * j + 1] - int32(ZERO) * second)
             every(acc, begin, factor, lane, y, r, m0, n0)
 
         if F % tile.N == 0:
             return inside
 
         @cuda.jit(device=True, forceinline=True)
-        def columns(acc, lane, y, b, m, r, m0, n0):
+        def columns(acc, lane, y, pool, at, r, m0, n0):
             if uint32(n0 + uint32(8 * q)) < uint32(F):  # of all lanes, or none: the last tile may lie beyond F
-                inside(acc, lane, y, b, m, r, m0, n0)
+                inside(acc, lane, y, pool, at, r, m0, n0)
 
         return columns
 
@@ -329,14 +359,6 @@ def places(tile: tiles.WarpTile, F: int) -> tuple[np.ndarray, np.ndarray]:
     return i + lane // 4, q + lane % 4 * 8
 
 
-def vectors_read(layer: Pointwise, N: int) -> np.ndarray:
-    """[requests, sectors] of one row of warps that cover all F columns with tiles of N: b and m."""
-    n = np.arange(0, -(-layer.F // N) * N, 8)[:, None] + np.arange(32) % 4 * 2
-    inside = n < layer.F
-    once = warp_traffic(np.where(inside, n, -1)) + warp_traffic(np.where(inside, n + 1, -1))
-    return (1 + layer.bias) * once
-
-
 CHUNK = 32  # words of channels in a chunk, at most
 
 
@@ -409,9 +431,14 @@ class Stream:
         return self.rows * self.pitch
 
     @property
+    def step(self) -> int:
+        """Words of shared memory for a chunk of filters, and m and b with the last of a group."""
+        return self.BN * self.w_pitch + vector_words(self.layer, self.BN)
+
+    @property
     def w_words(self) -> int:
         """Of shared memory for chunks of filters."""
-        return self.depth * self.BN * self.w_pitch
+        return self.depth * self.step
 
     @property
     def tile(self) -> tiles.WarpTile:
@@ -422,28 +449,36 @@ class Stream:
     def functions(self, put: Any, get: Any = None, halves: bool = False, parts: int = 1) -> tuple[Any, Any]:
         """(begin, go), device functions that a block calls in turn.
 
-        begin(pool, w_at, w, f0, t) starts the copies of the first chunks of filters, from f0 on, to word w_at of the
-        shared array `pool`; t: the thread. What it has started copying before, and not committed, comes with the first.
+        begin(pool, w_at, w, b, m, f0, t) starts the copies of the first chunks of filters, from f0 on, to word w_at of
+        the shared array `pool`; t: the thread. What it has started copying before, and not committed, comes with the
+        first.
         go(pool, x_at, w_at, w, b, m, r, y, f0, m0, t) computes all groups, pixels at word x_at, and hands outputs to
         `put` as rows m0 + pixel (put, get and halves: see `finish`). A barrier before copies to the same words start
         again is the caller's.
         parts: so many blocks, or calls of a block, share the filters; of the last ones' groups there may be none.
         """
-        CHUNK, CHUNKS, STEP, STEPS = self.chunk, self.chunks, self.BN * self.w_pitch, self.groups * self.chunks
+        CHUNK, CHUNKS, STEP, STEPS = self.chunk, self.chunks, self.step, self.groups * self.chunks
         BN, WM, WN, WARPS, PITCH, W_PITCH = self.BN, self.WM, self.WN, self.BN // self.WN, self.pitch, self.w_pitch
         product = self.tile
         SIZE, zero, add = product.size + product.more, product.zero, product.add
         ALL, MINE, DEPTH, wait = self.helpers == 0, self.warps, self.depth, blocks.WAITS[self.depth - 2]
-        finished = finish(self.layer, product, put, get, halves)
+        finished, W_WORDS = finish(self.layer, product, BN, put, get, halves), self.BN * self.w_pitch
         F, beyond = self.layer.F, (parts * self.groups - 1) * BN >= self.layer.F
-        bring = blocks.bring(BN, CHUNK, W_PITCH, self.threads, F, self.words, self.words, beyond=beyond)
+        bring_w = blocks.bring(BN, CHUNK, W_PITCH, self.threads, F, self.words, self.words, beyond=beyond)
+        bring_vectors = vectors(self.layer, BN, self.threads, beyond)
 
         @cuda.jit(device=True, forceinline=True)
-        def begin(pool, w_at, w, f0, t):
+        def bring(pool, at, w, b, m, f, chunk, t):
+            bring_w(pool, at, w, uint32(0), f, uint32(chunk * uint32(CHUNK)), t)
+            if chunk == uint32(CHUNKS - 1):
+                bring_vectors(pool, uint32(at + uint32(W_WORDS)), b, m, f, t)
+
+        @cuda.jit(device=True, forceinline=True)
+        def begin(pool, w_at, w, b, m, f0, t):
             for step in range(DEPTH - 1):
                 if step < STEPS:
-                    f, c = uint32(f0 + uint32(step // CHUNKS * BN)), uint32(step % CHUNKS * CHUNK)
-                    bring(pool, uint32(w_at + uint32(step * STEP)), w, uint32(0), f, c, t)
+                    f = uint32(f0 + uint32(step // CHUNKS * BN))
+                    bring(pool, uint32(w_at + uint32(step * STEP)), w, b, m, f, uint32(step % CHUNKS), t)
                 ptx.commit()
 
         @cuda.jit(device=True, forceinline=True)
@@ -461,12 +496,13 @@ class Stream:
                 ahead = uint32(step + (DEPTH - 1))
                 if ahead < uint32(STEPS):
                     f, c = uint32(f0 + ahead // uint32(CHUNKS) * uint32(BN)), uint32(ahead % uint32(CHUNKS))
-                    bring(pool, uint32(w_at + there), w, uint32(0), f, uint32(c * uint32(CHUNK)), t)
+                    bring(pool, uint32(w_at + there), w, b, m, f, c, t)
                 ptx.commit()
                 if ALL or warp < uint32(MINE):
                     add(acc, pool, uint32(a0 + chunk * uint32(CHUNK)), pool, uint32(b0 + here), lane)
                     if chunk == uint32(CHUNKS - 1):
-                        finished(acc, lane, y, b, m, r, uint32(m0 + row), uint32(f0 + group * uint32(BN) + column))
+                        at, f = uint32(w_at + here + uint32(W_WORDS) + column), uint32(f0 + group * uint32(BN) + column)
+                        finished(acc, lane, y, pool, at, r, uint32(m0 + row), f)
                         zero(acc)
                 there = here
                 here = uint32(0) if here == uint32((DEPTH - 1) * STEP) else uint32(here + uint32(STEP))
@@ -477,7 +513,7 @@ class Stream:
         """[requests, sectors] of so many blocks that each go through all filters: w, b and m."""
         words, F = self.words, self.layer.F
         brought = blocks.brought(self.BN, self.chunk, self.threads, F, words, words)
-        return blocks_ * (brought + self.rows // self.WM * vectors_read(self.layer, self.BN))
+        return blocks_ * (brought + vectors_brought(self.layer, self.BN, self.threads))
 
     def puts(self, parts: int = 1) -> tuple[np.ndarray, np.ndarray]:
         """(row, filter) of each call of put in a block and warp, or in all blocks of `parts` that share the filters."""
