@@ -20,6 +20,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from dwlab.records import CALM
+
 Launch = Callable[[Any], object]
 """Enqueues one launch on the stream it is given, and returns without waiting for it."""
 
@@ -30,7 +32,6 @@ HEAD_START_US = 400.0  # work enqueued ahead of the first event, so that the GPU
 ROUND_US = 5_000.0
 MAX_LAUNCHES = 4_096  # in one round
 MAX_SETS = 64
-CALM = 0.2  # (p90 - p10) / median of rounds that nothing disturbed; before it was asked for, 6 of 871 layers had more
 TRIES = 3
 PILOTS = 3  # first estimates: the least counts. One made while the host was busy would make rounds too short to hide it
 

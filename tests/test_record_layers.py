@@ -646,6 +646,20 @@ def test_the_newest_row_of_each_layer_counts_and_runs_add_up(tmp_path):
     assert "3" in report.layers_summary([old, new]).split("| 32 |")[1][:4]
 
 
+def test_a_row_whose_rounds_scattered_does_not_take_the_place_of_a_calm_one(tmp_path):
+    days = [f"2026-11-2{day}T10:00:00+00:00" for day in range(3)]
+    calm, wild, later = ({"p10_us": low, "p90_us": 30.6} for low in (30.0, 20.0, 30.1))
+    runs = [
+        recorded(tmp_path, [row(us=30.0, **calm), row(layer="b", us=30.0, **wild)], days[0]),
+        recorded(tmp_path, [row(us=31.0, **wild), row(layer="b", us=31.0, **wild)], days[1]),
+    ]
+    rows, used = report.layers(runs)
+    assert {one["layer"]: one["time_us"] for one in rows} == {"DW 3×3 32@112": 30.0, "b": 31.0} and used == runs
+    runs.append(recorded(tmp_path, [row(us=32.0, **later), row(layer="b", us=32.0, **later)], days[2]))
+    rows, used = report.layers(runs)
+    assert [one["time_us"] for one in rows] == [32.0, 32.0] and used == runs[2:]
+
+
 @pytest.mark.parametrize("dtype", ["float32", "int8"])
 def test_the_layers_that_are_missing_are_those_that_the_script_plans(tmp_path, dtype):
     """Of each op as many as the script would measure, less those with a row at that batch; of alike ones one."""
