@@ -241,19 +241,23 @@ print(f"you predicted {predicted_multiply_adds:,} multiply-adds")
 # What the two become in the GPU's own instructions, where a compiler is installed (no GPU is needed for it):
 
 # %% tags=["nbval-ignore-output"]
+import itertools
+
 from dwlab import inspect
 
 print("PTX  dp4a.s32.s32    mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32    cvt.rni.s32.f32    cvt.pack.sat.s8.s32.b32")
 if inspect.missing():
     print(inspect.missing())
 else:
-    for name in ("dp4a", "int8"):
-        found = inspect.compile(f"pointwise/forward/{name}", problem=layer, cc="9.0")
-        names = ("IDP", "IMMA", "FFMA", "F2I", "I2IP", "LDSM", "PRMT")
-        print(f"SASS of {name:5}", {op: n for op, n in found.opcodes.items() if op.split(".")[0] in names}, end=" ")
-        print(f"{found.registers} registers")
+    names = ("IDP", "IMMA", "FFMA", "F2I", "F2IP", "I2IP", "LDSM", "PRMT")
+    for name, zero_y in itertools.product(("dp4a", "int8"), (0, 5)):
+        found = inspect.compile(f"pointwise/forward/{name}", problem=replace(layer, zero_y=zero_y), cc="9.0")
+        print(f"SASS of {name:5} zero_y {zero_y}", {op: n for op, n in found.opcodes.items() if op.split(".")[0] in names})
 
 # %% [markdown]
+# `F2IP` rounds two floats, limits them to a byte and packs them, in one instruction. A zero point is added to the rounded
+# number, so it comes between, and `F2I` and `I2IP` are apart.
+#
 # The stage `int8` of pointwise does with mma what `tensor` does in float16, in the same blocks, and sums up the filters on the
 # side. The fused stages `int8` keep a byte for each number between the layers: requantised by the first layer, and with
 # the second one's zero point where the map has ended.
