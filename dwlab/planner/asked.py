@@ -12,7 +12,7 @@ its plan tells beforehand. `sectors` adds them, array by array, without going th
   for its filters, but for lanes of a warp that want the same. depthwise2d/shared reads its filters for each output.
 - pointwise/split reads to registers, and a warp that has no chunk of channels left the last words of a row again.
 - In int8 rows may be no whole pieces of 16 bytes: copies are then of 8 or 4. fused/dwpw/int8 reads each strip's x and
-  filters word by word from memory, fused/pwdw/int8 the filters only.
+  filters word by word from memory, fused/pwdw/int8 the filters only; each warp of depthwise strips reads b and m.
 
 Layers are in NHWC, with channels in whole pieces of 16 bytes, as these kernels want them, in int8 of 4.
 tests/test_asked.py holds the sectors to those that the interpreter counts, `copied_again` included.

@@ -358,17 +358,17 @@ def newest_rows(
     found: dict[Any, tuple[Mapping[str, Any], Record]] = {}
     for run in having:
         for row in run.sections[section]:
-            if _calm(row) or not (key(row) in found and _calm(found[key(row)][0])):
-                found[key(row)] = (row, run)
+            name = key(row)
+            if name not in found or _calm(row) or not _calm(found[name][0]):
+                found[name] = (row, run)
     used = [run for run in having if any(one is run for _, one in found.values())]
     return [row for row, _ in found.values()], used
 
 
 def _calm(row: Mapping[str, Any]) -> bool:
     """Whether the rounds of a row agree; a row without percentiles or without a time counts as calm."""
-    if not row.get("time_us") or row.get("p10_us") is None or row.get("p90_us") is None:
-        return True
-    return bool((row["p90_us"] - row["p10_us"]) / row["time_us"] < CALM)
+    low, time, high = row.get("p10_us"), row.get("time_us"), row.get("p90_us")
+    return not (low and time and high) or bool((high - low) / time < CALM)
 
 
 def grid_rows(runs: Sequence[Record] | None = None) -> tuple[list[Mapping[str, Any]], list[Record]]:
