@@ -254,6 +254,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("folder", nargs="?", default=str(ROOT / "dwlab" / "records"), help="where the record goes")
     parser.add_argument("--full", action="store_true", help="every K, size and padding")
+    parser.add_argument("--large", action="store_true", help="only the largest size, B*H*L near 2e8")
     parser.add_argument("--missing", action="store_true", help="only shapes that no record has")
     parser.add_argument("--path", action="append", help="only this path; may be repeated (all if not given)")
     parser.add_argument("--seconds", type=float, default=290, help="stop after so long (default: %(default)s)")
@@ -276,6 +277,9 @@ def main() -> int:
     given["fma_tflops"] = machine.ceilings.fma_tflops
     paths = tuple(path for path in options.path or problems.PATHS if stages.stages("depthwise1d", path=path))
     groups = grid(options.full)
+    if options.large:
+        groups = [[one for one in group if one.B * one.H * one.L > SIZES[-1] / 2] for group in groups]
+        groups = [group for group in groups if group]
     if options.missing:
         groups = missing(groups)
     groups = groups[: options.most]
