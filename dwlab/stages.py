@@ -607,6 +607,12 @@ def _load() -> None:
             importlib.import_module(f"dwlab.{file.parent.name}.{file.stem}")
 
 
+def ids() -> tuple[str, ...]:
+    """The ids of all stages, OP/PATH/NAME, from their files' names: nothing is imported."""
+    files = [(file, _FILE.match(file.name)) for file in sorted(_PACKAGE.glob("*/*.py"))]
+    return tuple(dict.fromkeys([*_registry, *(f"{file.parent.name}/{m[1]}/{m[3]}" for file, m in files if m)]))
+
+
 def stages(op: str | None = None, path: str | None = None) -> tuple[Stage, ...]:
     """All stages, or those of an op and path, in order. Raises StageError for an op or path that does not exist."""
     _load()
@@ -621,11 +627,12 @@ def stages(op: str | None = None, path: str | None = None) -> tuple[Stage, ...]:
 
 def stage(id: str) -> Stage:
     """The stage with this id (OP/PATH/NAME). Raises StageError with the nearest id if there is none."""
-    _load()
+    known = ids()
     if not isinstance(id, str):
-        raise StageError(f"{id!r} is no stage's id: give a text such as {stages()[0].id!r}")
-    if id not in _registry:
-        raise StageError(f"there is no stage {id!r}. {nearest(id, tuple(_registry))}")
+        raise StageError(f"{id!r} is no stage's id: give a text such as {known[0]!r}")
+    if id not in known:  # said before all stages are imported, which takes a second
+        raise StageError(f"there is no stage {id!r}. {nearest(id, known)}")
+    _load()
     return _registry[id]
 
 

@@ -59,7 +59,7 @@ import math
 from argparse import Namespace
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -67,9 +67,11 @@ from dwlab import gpus, occupancy, problems, records, stages
 from dwlab.machine import Ceilings, Machine
 from dwlab.problems import DepthwiseConv1d
 from dwlab.records import tabular
-from dwlab.simt.cost import Cost, cost
 from dwlab.stages import MAX_SHARED, Launch, Stage
 from dwlab.traffic import SECTOR_BYTES, WARP
+
+if TYPE_CHECKING:
+    from dwlab.simt.cost import Cost
 
 OVERLAP = 2.5
 """p of the smooth maximum: how well the resources work at the same time. Fitted."""
@@ -195,6 +197,8 @@ def count(stage: Stage, problem: DepthwiseConv1d, only: int = 0) -> tuple[Cost, 
 
     Raises what the interpreter raises.
     """
+    from dwlab.simt.cost import cost  # the interpreter and Numba, which a plan does without
+
     how, args = stage.launch(problem), stage.example(problem)
     kernel = stage.kernel_for(problem)
     return cost(kernel, how.grid, how.block, *args, shared_bytes=how.shared_bytes, only=only), how
@@ -387,9 +391,7 @@ def of_counts(
     residents = _residents(name, made, gpu, registers)
     resources = times(made, gpu, residents, cold=cold)
     bound = max(resources, key=lambda one: resources[one])
-    return Prediction(
-        name, problem, gpu.name, together(resources), resources, bound, residents, gpu.ceilings.source
-    )
+    return Prediction(name, problem, gpu.name, together(resources), resources, bound, residents, gpu.ceilings.source)
 
 
 def together(resources: Mapping[str, float], overlap: float | None = None) -> float:
