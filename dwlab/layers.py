@@ -468,7 +468,7 @@ _SHARED = re.compile(rf"\bN\s*=?\s*\d+|\b(?:{'|'.join(LAYOUTS + DTYPES)})\b")
 
 
 def _layer_in_short(text: str, whole: str) -> DepthwiseConv2d | Pointwise:
-    """A layer as a plan has it, with more words of `problem` behind it; images, layout and dtype are of all the text."""
+    """A layer as a plan has it, with more words of `problem` behind it; images, layout and dtype are all the text's."""
     found = _IN_SHORT.fullmatch(text.strip())
     if found is None or found["K"] != found["K2"]:
         raise ProblemError(

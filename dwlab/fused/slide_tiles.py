@@ -196,7 +196,9 @@ def candidates(layers: Any) -> list[Tiles]:
     one, two = layers.first, layers.second
     words = -(-one.C * one.itemsize // 4 // GROUP) * GROUP
     found = []
-    for (height, width, run), (warps_p, warps_f, warps_k) in itertools.product(_maps(two.P, two.Q, one.K), WARPS):
+    for (height, width, run), (warps_p, warps_f, warps_k) in itertools.product(
+        _maps(two.P, two.Q, one.K), WARPS
+    ):
         if height * width <= 16 * (warps_p - 1):
             continue
         unit = GROUP * warps_k
