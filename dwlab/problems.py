@@ -94,7 +94,7 @@ def nearest(name: str, known: tuple[str, ...]) -> str:
     sentence = f"The nearest is {match!r}. " if match else ""
     if len(known) <= 8:
         return f"{sentence}Known: {', '.join(known)}."
-    return sentence.strip() or f"None of the {len(known)} that are known is like it, such as {known[0]!r}."
+    return sentence.strip() or f"None of the {len(known)} that there are is like it."
 
 
 class Problem:

@@ -615,12 +615,12 @@ def ids() -> tuple[str, ...]:
 
 def stages(op: str | None = None, path: str | None = None) -> tuple[Stage, ...]:
     """All stages, or those of an op and path, in order. Raises StageError for an op or path that does not exist."""
-    _load()
-    ops = tuple(sorted({one.op for one in _registry.values()}))
+    ops = tuple(sorted({one.partition("/")[0] for one in ids()}))
     if op is not None and op not in ops:
         raise StageError(f"there is no op {op!r}. {nearest(op, ops)}")
     if path is not None and path not in PATHS + KINDS:
         raise StageError(f"there is no path {path!r}. {nearest(path, PATHS + KINDS)}")
+    _load()
     chosen = [one for one in _registry.values() if op in (None, one.op) and path in (None, one.path)]
     return tuple(sorted(chosen, key=lambda one: (one.op, (PATHS + KINDS).index(one.path), one.order)))
 

@@ -63,7 +63,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dwlab import gpus, occupancy, problems, records, stages
+from dwlab import gpus, occupancy, problems, records, stages, terminal
 from dwlab.machine import Ceilings, Machine
 from dwlab.problems import DepthwiseConv1d
 from dwlab.records import tabular
@@ -666,11 +666,27 @@ def _us(value: float) -> str:
 # ------------------------------------------------------------------------------------------------------------ command
 
 
+def _gpus_text() -> str:
+    """`gpus.table` for a terminal: where ceilings come from in a word, and below what the words stand for."""
+    head, _, *rows = [[cell.strip() for cell in one.strip("| ").split(" | ")] for one in gpus.table().splitlines()]
+    reached = gpus.efficiency()
+    for row in rows:
+        row[-1] = "expected" if row[-1].startswith(gpus.EXPECTED) else row[-1].partition(" ")[0]
+    text = terminal.table(head, rows, (0, 1, 2, len(head) - 1), columns=terminal.width(), cut=1, spare=(8, 4, 9, 7, 3))
+    said = "measured: in a record; datasheet: not measured."
+    if reached:
+        said += (
+            f" expected, not measured: the datasheet's, lowered to what {reached.source} reached of its own, "
+            f"{100 * reached.copy:.0f} % of the copy and {100 * reached.fma:.0f} % of the FMA peak."
+        )
+    return f"{text}\n\n{terminal.wrapped(said, terminal.width())}"
+
+
 def main(options: Namespace) -> int:
     """``python -m dwlab predict``: one stage; with --compare, what was recorded beside what is predicted."""
     if options.gpus:
         print(json.dumps([gpus.find(name).to_dict() | {"short": name} | asdict(gpus.find(name).ceilings)
-                          for name in gpus.NAMES], indent=1) if options.json else gpus.table())  # fmt: skip
+                          for name in gpus.NAMES], indent=1) if options.json else _gpus_text())  # fmt: skip
         return 0
     if options.compare:
         made: Prediction | Comparison = compare()

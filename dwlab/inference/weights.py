@@ -154,7 +154,7 @@ def load_weights(network: Network, path: str | Path) -> dict[str, dict[str, np.n
         raise InferenceError(f"there is no file {path}: give what torch.save(model.state_dict(), …) wrote") from None
     except pickle.UnpicklingError:  # torch's own text is of how to run what the file holds
         raise InferenceError(
-            f"{path} holds more than tensors, such as a whole model: save model.state_dict()"
+            f"{path} is no file of weights: it holds more than tensors, such as a whole model. Save model.state_dict()"
         ) from None
     except Exception as error:  # whatever zipfile and torch raise for other files
         first = plain((str(error).splitlines() or [type(error).__name__])[0])
