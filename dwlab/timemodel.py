@@ -344,6 +344,10 @@ class Prediction:
             if us:
                 mark = "  <- binds" if name == self.bound else ""
                 lines.append(f"  {name:8}{_us(us):>12} µs  {100 * us / self.total_us:4.0f} %{mark}")
+        lines.append(
+            "  %: of the time. What each resource would need alone; they work at the same time, but hinder each"
+        )
+        lines.append("  other: the time is at least the longest, at most the sum.")
         lines.append(f"  {self.residents} blocks on a multiprocessor at a time. Ceilings: {self.source}")
         return "\n".join(lines)
 
