@@ -302,9 +302,6 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     return options
 
 
-_SHORT = {"float32": "f32", "float16": "f16", "bfloat16": "bf16", "int8": "i8"}
-
-
 def _stages(options: argparse.Namespace) -> int:
     from dwlab import stages, terminal
 
@@ -314,12 +311,9 @@ def _stages(options: argparse.Namespace) -> int:
         print(json.dumps(rows, indent=1, ensure_ascii=False))
     else:
         known = {one.id: one for one in stages.stages()}
-        body = [
-            [row["id"], ", ".join(_SHORT[name] for name in known[row["id"]].dtypes), row["summary"]] for row in rows
-        ]
+        body = [[row["id"], " ".join(known[row["id"]].dtypes), row["summary"]] for row in rows]
         head = ["stage", "stores", "what it does"]
         print(terminal.table(head, body, (0, 1, 2), columns=terminal.width(), cut=2, least=40, spare=(1,)))
-        print("\nstores: " + ", ".join(f"{short} {name}" for name, short in _SHORT.items()))
     return 0
 
 

@@ -608,9 +608,14 @@ def _load() -> None:
 
 
 def ids() -> tuple[str, ...]:
-    """The ids of all stages, OP/PATH/NAME, from their files' names: nothing is imported."""
-    files = [(file, _FILE.match(file.name)) for file in sorted(_PACKAGE.glob("*/*.py"))]
-    return tuple(dict.fromkeys([*_registry, *(f"{file.parent.name}/{m[1]}/{m[3]}" for file, m in files if m)]))
+    """The ids of all stages, OP/PATH/NAME, in the order of `stages`, from their files' names: nothing is imported."""
+    found = {id: (one.op, (PATHS + KINDS).index(one.path), one.order) for id, one in _registry.items()}
+    for file in _PACKAGE.glob("*/*.py"):
+        name = _FILE.match(file.name)
+        if name:
+            place = file.parent.name, (PATHS + KINDS).index(name[1]), int(name[2])
+            found.setdefault(f"{file.parent.name}/{name[1]}/{name[3]}", place)
+    return tuple(sorted(found, key=lambda id: found[id]))
 
 
 def stages(op: str | None = None, path: str | None = None) -> tuple[Stage, ...]:
