@@ -209,8 +209,9 @@ class Plan:
     def _all_in_l2(self) -> bool:
         return all(step.in_l2 for step in self.steps if step.fused)
 
+    OF_DRAM = "DRAM MB: of it, what reaches device memory. "
     LEGEND = (
-        "MB: all that blocks read and write, by the model of accesses. DRAM MB: of it, what reaches device memory. "
+        f"MB: all that blocks read and write, by the model of accesses. {OF_DRAM}"
         "MAC: multiply-adds that are done more. Tile: channels×rows×columns of a block's output."
     )
 
@@ -241,7 +242,8 @@ class Plan:
             [place[name] for name in ("layer", "what", "kernel", "tile", "note")], columns=columns, cut=place["note"],
             spare=[place[name] for name in self.SPARE if name in place],
         )  # fmt: skip
-        below = f"{self.LEGEND} Ceilings: {self.gpu.ceilings.source}"
+        legend = self.LEGEND.replace(self.OF_DRAM, "") if same else self.LEGEND
+        below = f"{legend} Ceilings: {self.gpu.ceilings.source}"
         sentences = [terminal.wrapped(one, columns) for one in (self.summary(), *more)]
         return "\n".join([*sentences, "", text, "", terminal.wrapped(below, columns)])
 

@@ -140,7 +140,7 @@ class Judgement:
         lines = []
         if self.rows:
             cells = self.cells()
-            lines = [terminal.table(self.HEAD, cells, (0, 1, 2, 5), columns=columns, cut=1, least=20, spare=(1, 6)), ""]
+            lines = [terminal.table(self.HEAD, cells, (0, 1, 2, 5), columns=columns, cut=0, least=24, spare=(1, 6)), ""]
         lines.append(terminal.wrapped(self.summary(), columns))
         more = len(self.missing) - self.MISSING
         if self.rows or more <= 0:
