@@ -157,7 +157,7 @@ def _parsers() -> tuple[_Parser, dict[str, _Parser]]:
     one.add_argument("--batch", type=int, default=1, metavar="N", help="images (default: %(default)s)")
     one.add_argument(
         "--layout", default="NHWC", metavar="NAME",
-        help="NCHW or NHWC (default: %(default)s): accesses and predicted times are the same, recorded ones are not",
+        help="NCHW or NHWC (default: %(default)s, in which networks are run and recorded)",
     )  # fmt: skip
     one.add_argument(
         "--objective", default="time", metavar="WHAT", help="least predicted time, or gma: fewest bytes accessed"

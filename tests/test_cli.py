@@ -439,9 +439,11 @@ def test_an_x_ray_of_several_files_names_them_keeps_indentation_and_says_where_m
     lines = out.splitlines()
     assert any(line.strip().startswith("# ") and line.endswith("forward_4_wide.py") for line in lines)
     assert lines[2].startswith("most of")
-    (inner,) = (line for line in lines if "for k in range(V):" in line)
-    (outer,) = (line for line in lines if "for e in range(T):" in line)
-    assert inner.index("for") == outer.index("for") + 4
+    at = {
+        word: next(line.index(word) for line in lines if word in line)
+        for word in ("for e in", "for k in", "sums[first")
+    }
+    assert at["for e in"] + 8 == at["for k in"] + 4 == at["sums[first"]
 
 
 # --- pipes and encodings ----------------------------------------------------------------------------------------------

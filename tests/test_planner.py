@@ -661,7 +661,7 @@ def test_a_plan_as_text_markdown_html_and_json():
     above, text, below = str(made).split("\n\n")
     before, after = made.total("time_us", apart=True), made.total("time_us")
     assert above.startswith(
-        f"mobilenet_v2 on GeForce GTX 1660, batch 1, NHWC, float32: {before:,.0f} µs apart, {after:,.0f} µs as planned"
+        f"mobilenet_v2 on GeForce GTX 1660, batch 1, NCHW, float32: {before:,.0f} µs apart, {after:,.0f} µs as planned"
     )
     assert "51 layers in" in above and "not measured" in above and max(map(len, above.splitlines())) <= 100
     lines = text.splitlines()

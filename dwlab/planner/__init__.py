@@ -344,7 +344,7 @@ def plan(
 ) -> Plan:
     """The best partition of a network's layers into kernels on a GPU; about a second.
 
-    layers: a name in networks.NETWORKS, taken in dtype (float32), batch (1) and layout (NHWC); or a Network, or layers
+    layers: a name in networks.NETWORKS, taken in dtype (float32), batch (1) and layout (NCHW); or a Network, or layers
     that follow each other, which have their own. gpu: as `find` takes it.
 
     Raises NetworkError and GpuError for unknown names, and PlanError, with the limit, for a layer that no tile fits.
@@ -353,7 +353,7 @@ def plan(
     asked = {"dtype": dtype, "batch": batch, "layout": layout}
     given = {name: value for name, value in asked.items() if value is not None}
     if isinstance(layers, str):
-        made = networks.network(layers, **{"layout": "NHWC"} | given)  # as networks are run and measured
+        made = networks.network(layers, **given)
     elif given:
         raise PlanError(f"the layers have their own {', '.join(given)}: leave it out, or give a network's name")
     else:
