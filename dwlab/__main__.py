@@ -8,13 +8,13 @@ given: one line on stderr says why and what to do. 130 after Ctrl-C, 141 if the 
 from __future__ import annotations
 
 import argparse
-import difflib
 import io
 import json
 import math
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, NoReturn
 
 from dwlab import __version__
@@ -46,13 +46,25 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _nearest(name: str, known: Sequence[str]) -> str:
-    near = difflib.get_close_matches(name, known, n=1, cutoff=0.4)
-    return f"; is it {near[0]}?" if near else f"; there are {', '.join(known)}"
+    from dwlab.problems import near
+
+    found = near(name, known)
+    return f"; is it {found}?" if found else f"; there are {', '.join(known)}"
+
+
+def _prog() -> str:
+    """How this was called: the installed script's name, or python -m dwlab."""
+    return "dwlab" if Path(sys.argv[0]).stem == "dwlab" else "python -m dwlab"
+
+
+NETWORKS = "mobilenet_v1, mobilenet_v2, xception, proxylessnas, ceit_t, ceit_s, ceit_b or cmt_s"
+STAGE = "as `stages` lists them; the end of an id, such as slide, where no other ends so"
+LAYERS = "of layers 'DW 3×3 s2 96@112→56', 'PW 64→128 @56', two with + between, or 'N=1 C=32 H=56 W=56 K=3 NHWC'"
 
 
 def _parsers() -> tuple[_Parser, dict[str, _Parser]]:
     parser = _Parser(
-        prog="python -m dwlab",
+        prog=_prog(),
         description="The workbook's tools. Each command has its own --help.",
     )
     parser.add_argument("--version", action="version", version=f"dwlab {__version__}")
@@ -83,9 +95,11 @@ def _parsers() -> tuple[_Parser, dict[str, _Parser]]:
         "For kernels of your own, in Python: dwlab.xray(kernel, grid, block, *arguments).",
         "example: python -m dwlab xray depthwise1d/forward/coalesced --problem 1,16,100,48",
     )
-    one.add_argument("stage", metavar="OP/PATH/STAGE", help="as `stages` lists them")
+    one.add_argument("stage", metavar="OP/PATH/STAGE", help=STAGE)
     one.add_argument(
-        "--problem", metavar="P", help="a name, B,H,L,K[,PADDING], or a layer (default: small, or a small layer)"
+        "--problem",
+        metavar="P",
+        help=f"small, paper, long, B,H,L,K[,PADDING]; {LAYERS} (default: small, a small layer)",
     )
 
     one = command(
@@ -96,9 +110,11 @@ def _parsers() -> tuple[_Parser, dict[str, _Parser]]:
         "For kernels of your own, in Python: dwlab.inspect.compile(kernel, signature=…).",
         "example: python -m dwlab inspect depthwise1d/forward/wide --cc 8.0 --sass",
     )
-    one.add_argument("stage", metavar="OP/PATH/STAGE", help="as `stages` lists them")
+    one.add_argument("stage", metavar="OP/PATH/STAGE", help=STAGE)
     one.add_argument(
-        "--problem", metavar="P", help="a name, B,H,L,K[,PADDING], or a layer (default: paper, or a small layer)"
+        "--problem",
+        metavar="P",
+        help=f"small, paper, long, B,H,L,K[,PADDING]; {LAYERS} (default: paper, a small layer)",
     )
     one.add_argument("--cc", metavar="N.N", help="compute capability (default: this GPU's, without one 9.0)")
     code = one.add_mutually_exclusive_group()
@@ -108,12 +124,13 @@ def _parsers() -> tuple[_Parser, dict[str, _Parser]]:
     one = command(
         "predict",
         "how long a stage should take on a GPU, and what binds it",
-        "Predicts a stage's time from its counts and a GPU's ceilings, measured where a record has them, with\n"
-        "the time that each resource alone would need. Nothing is timed.",
+        "Predicts the time of a stage of depthwise1d from its counts and a GPU's ceilings, measured where\n"
+        "a record has them, with the time that each resource alone would need. Nothing is timed. Layers of\n"
+        "image networks: `plan`.",
         "examples: python -m dwlab predict depthwise1d/forward/naive --gpu t4\n"
         "          python -m dwlab predict --compare",
     )
-    one.add_argument("stage", metavar="OP/PATH/STAGE", nargs="?", help="as `stages` lists them")
+    one.add_argument("stage", metavar="OP/PATH/STAGE", nargs="?", help=f"of depthwise1d, {STAGE}")
     one.add_argument("--problem", default="paper", metavar="P", help="a name, or B,H,L,K[,PADDING] (default: paper)")
     one.add_argument("--gpu", default="h200", metavar="NAME", help="such as t4, a100, rtx4090 (default: h200)")
     one.add_argument("--compare", action="store_true", help="what was recorded beside what is predicted")
@@ -129,16 +146,27 @@ def _parsers() -> tuple[_Parser, dict[str, _Parser]]:
         "          python -m dwlab plan xception --gpu orin --dtype float16 --picture xception.png\n"
         "          python -m dwlab plan mobilenet_v1 --judged",
     )
-    one.add_argument("network", metavar="NETWORK", help="such as mobilenet_v1, xception, proxylessnas, ceit_t, cmt_s")
-    one.add_argument("--gpu", default="h200", metavar="NAME", help="such as gtx1660, orin, present (default: h200)")
+    one.add_argument("network", metavar="NETWORK", help=NETWORKS)
+    one.add_argument(
+        "--gpu",
+        default="h200",
+        metavar="NAME",
+        help="such as gtx1660, orin, present; `predict --gpus` lists them (default: h200)",
+    )
     one.add_argument("--dtype", default="float32", metavar="TYPE", help="float32, float16, bfloat16 or int8")
     one.add_argument("--batch", type=int, default=1, metavar="N", help="images (default: %(default)s)")
-    one.add_argument("--layout", metavar="NAME", help="NCHW or NHWC (default: NCHW; NHWC with --judged)")
+    one.add_argument(
+        "--layout", default="NHWC", metavar="NAME",
+        help="NCHW or NHWC (default: %(default)s, in which networks are run and recorded)",
+    )  # fmt: skip
     one.add_argument(
         "--objective", default="time", metavar="WHAT", help="least predicted time, or gma: fewest bytes accessed"
     )
     one.add_argument(
-        "--kernels", default="ours", metavar="WHOSE", help="whose times: ours, or ideal ones, at the GPU's ceilings"
+        "--kernels",
+        default="ours",
+        metavar="WHOSE",
+        help="whose times: ours, or ideal ones, at the GPU's ceilings; each has tiles of its own, apart too",
     )
     one.add_argument("--picture", metavar="PNG", help="draw the chain of layers")
     one.add_argument("--judged", action="store_true", help="each pair's decision beside recorded times")
@@ -154,7 +182,7 @@ def _parsers() -> tuple[_Parser, dict[str, _Parser]]:
         "          python -m dwlab infer mobilenet_v1 --dtype int8 --tune\n"
         "          python -m dwlab infer mobilenet_v2 --weights mobilenet_v2.pt --image cat.jpg",
     )
-    one.add_argument("network", metavar="NETWORK", help="such as mobilenet_v1, xception, proxylessnas, ceit_t, cmt_s")
+    one.add_argument("network", metavar="NETWORK", help=NETWORKS)
     one.add_argument("--weights", metavar="FILE.pt", help="a state dict saved by torch.save, torchvision's names")
     one.add_argument("--image", metavar="FILE", help="a picture to classify (needs --weights, and Pillow)")
     one.add_argument("--batch", type=int, default=1, metavar="N", help="images (default: %(default)s)")
@@ -186,9 +214,9 @@ def _parsers() -> tuple[_Parser, dict[str, _Parser]]:
         "--problem",
         action="append",
         metavar="P",
-        help="a name, B,H,L,K[,PADDING], or a layer such as 'N=1 C=32 H=56 W=56 K=3 NHWC'; may be repeated",
+        help=f"small, paper, long, B,H,L,K[,PADDING]; {LAYERS}; may be repeated",
     )
-    one.add_argument("--quick", action="store_true", help="smaller problem, fewer rounds")
+    one.add_argument("--quick", action="store_true", help="on a GPU: smaller problem, fewer rounds")
     one.add_argument("--record", metavar="FILE", help="on a GPU: write what was measured to FILE, or into a folder")
     one.add_argument(
         "--report", metavar="FOLDER", help="tables and roofline as Markdown and PNG; without it, beside the record"
@@ -200,8 +228,16 @@ def _parsers() -> tuple[_Parser, dict[str, _Parser]]:
         "Lists what dwlab/records/ holds: time, effective bandwidth and its fraction of the copy measured in\n"
         "the same run, speedup over the naive stage and over the fastest library.\n"
         "Status 1 if a file there cannot be read.",
+        "examples: python -m dwlab records --op fused --path dwpw --last\n          python -m dwlab records --networks",
+    )
+    one.add_argument("--op", help="only of this operator, such as depthwise2d")
+    one.add_argument("--path", help="only of this path, such as forward or dwpw")
+    one.add_argument("--gpu", metavar="NAME", help="only of this GPU, such as h200")
+    one.add_argument(
+        "--last", type=int, nargs="?", const=1, metavar="N", help="only of the newest run with such rows, or N of them"
     )
     one.add_argument("--grid", action="store_true", help="the newest grid of shapes, a row a shape and path")
+    one.add_argument("--networks", action="store_true", help="whole networks beside PyTorch, the newest row of each")
 
     one = command(
         "train",
@@ -262,36 +298,66 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         if rest[0].startswith("-"):
             near = _nearest(rest[0], commands[options.command].options)
             raise UserError(f"{options.command} has no option {rest[0]!r}{near}")
-        raise UserError(f"{options.command} takes no {rest[0]!r} (see: python -m dwlab {options.command} --help)")
+        raise UserError(f"{options.command} takes no {rest[0]!r} (see: {_prog()} {options.command} --help)")
     return options
 
 
 def _stages(options: argparse.Namespace) -> int:
-    from dwlab import stages
-    from dwlab.records import tabular
+    from dwlab import stages, terminal
 
     wanted = {one.id for one in stages.stages(options.op, options.path)}
     rows = [row for row in stages.describe() if row["id"] in wanted]
     if options.json:
         print(json.dumps(rows, indent=1, ensure_ascii=False))
     else:
-        print(tabular.columns(["stage", "what it does"], [[row["id"], row["summary"]] for row in rows], (0, 1)))
+        known = {one.id: one for one in stages.stages()}
+        body = [[row["id"], " ".join(known[row["id"]].dtypes), row["summary"]] for row in rows]
+        head = ["stage", "stores", "what it does"]
+        print(terminal.table(head, body, (0, 1, 2), columns=terminal.width(), cut=2, least=40, spare=(1,)))
     return 0
+
+
+def _stage_id(text: str) -> str:
+    """The stage's whole id, where its end was given and no other stage ends so; else the text, for stages to refuse."""
+    from dwlab import problems, stages
+
+    known = stages.ids()
+    found = () if text in known else problems.ending(text, known)
+    return found[0] if len(found) == 1 else text
 
 
 def _problem(stage: Any, text: str | None, default: str) -> Any:
     """The problem that a command was given; if none, the default, or for a stage of layers one that it supports."""
     from dwlab import layers
+    from dwlab.problems import ProblemError
 
-    if text is not None or stage.op == "depthwise1d":
-        return layers.problem(default if text is None else text)
-    return next(one for one in layers.examples(stage.op, stage.path) if stage.supports(one))
+    if stage.op == "depthwise1d":
+        made = layers.problem(default if text is None else text)
+        if made.op != stage.op:
+            raise UserError(
+                f"{text!r} is a problem of {made.op}; {stage.id} takes B,H,L,K[,PADDING], such as 4,16,48,48"
+            )
+        return made
+    example = next(one for one in layers.examples(stage.op, stage.path) if stage.supports(one))
+    if text is None:
+        return example
+    try:
+        made = layers.problem(text)
+    except ProblemError as error:
+        if "=" in text or text.strip()[:2].upper() in ("DW", "PW"):  # it says itself what is wrong
+            raise
+        raise UserError(f"{text!r} is no layer. {stage.id} takes such as '{example}'") from error
+    if made.op != stage.op:
+        raise UserError(f"{text!r} is a problem of {made.op}; {stage.id} takes such as '{example}'")
+    return made
 
 
 def _xray(options: argparse.Namespace) -> int:
-    from dwlab import records, simt, stages
+    from dwlab import records, stages
 
     stage = stages.stage(options.stage)
+    from dwlab import simt  # after what refuses a name: it imports Numba
+
     problem = _problem(stage, options.problem, "small")
     launch = stage.launch(problem)
     threads = launch.threads * math.prod(launch.grid)
@@ -317,7 +383,17 @@ def _xray(options: argparse.Namespace) -> int:
 
 
 def _run(options: argparse.Namespace) -> int:
-    """Carries out one command; a room is imported only when its command is given."""
+    """Carries out one command; a room is imported only when its command is given, and names are refused before."""
+    if getattr(options, "stage", None) and options.command in ("xray", "inspect", "predict"):
+        options.stage = _stage_id(options.stage)
+    if options.command in ("plan", "infer"):
+        from dwlab import networks
+
+        options.network = networks.named(options.network)
+    if options.command == "plan" and options.gpu.strip().lower() != "present":
+        from dwlab import gpus
+
+        gpus.find(options.gpu)
     if options.command == "stages":
         return _stages(options)
     if options.command == "xray":
@@ -369,7 +445,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # The rooms' own errors are written for people. Anything else is a fault of ours, and its traceback is wanted.
         if type(error).__module__ != __name__ and not type(error).__module__.startswith("dwlab."):
             raise
-        print(f"dwlab: {' '.join(str(error).split())}", file=sys.stderr)
+        from dwlab.terminal import plain
+
+        print(f"dwlab: {plain(error)}", file=sys.stderr)
         return 2
 
 

@@ -101,6 +101,18 @@ def _extra(facts: Facts) -> str:
     return f"gpu-cu{facts.driver.toolkit or 12}"
 
 
+def _commands(facts: Facts) -> str:
+    """Which commands do not run here, for a package that only they need, and how to have it."""
+    found = (
+        (facts.versions.get("torch"), "infer and train need PyTorch", "torch"),
+        (facts.versions.get("numba-cuda"), "inspect needs numba-cuda", f"gpu-cu{facts.driver.toolkit or 13}"),
+    )
+    missing = [
+        f"{what} (pip install -e '.[{extra}]' in the workbook's folder)" for there, what, extra in found if not there
+    ]
+    return "; ".join(missing) if missing else "all run here"
+
+
 def _install(facts: Facts, what: str) -> str:
     """How to install something here: in a notebook on Colab with %pip, elsewhere in a shell."""
     if facts.colab:
@@ -640,6 +652,7 @@ class Examination:
             ("toolkit", f"CUDA {_dotted(facts.toolkit)}" if facts.toolkit else "none that numba-cuda can load"),
             ("versions", versions),
             *((f"{mode} kernel", kernel.message) for mode, kernel in facts.kernels.items()),
+            ("commands", _commands(facts)),
         ]
         lines = [
             line

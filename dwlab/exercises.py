@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import argparse
 import ast
-import difflib
 import html
 import importlib.util
 import itertools
@@ -363,14 +362,16 @@ def _stub_line(tree: ast.AST) -> int | None:
 
 def _find(what: str, folder: Path) -> tuple[str, Path]:
     """Exercise id and file for an id, a name, or a path."""
+    from dwlab.problems import near
+
     every = known()
     path = Path(what)
     match = _ID.search(path.name)
     if match and match[1] in every:
         return match[1], path if path.suffix == ".py" and path.exists() else folder / every[match[1]].name
-    near = difflib.get_close_matches(path.stem, [*every, *(f.stem for f in every.values())], n=1, cutoff=0.3)
+    found = near(path.stem, [*every, *(f.stem for f in every.values())])
     raise GradeError(
-        f"no exercise is called {what!r}" + (f"; is it {near[0]}?" if near else f"; there are {', '.join(every)}")
+        f"no exercise is called {what!r}" + (f"; is it {found}?" if found else f"; there are {', '.join(every)}")
     )
 
 
@@ -396,7 +397,7 @@ def main(args: argparse.Namespace) -> int:
                 return 0 if one.passed else 1
             results = grade_files([("", i, f) for i, f in picked])
     except GradeError as error:
-        print(f"grade: {error}", file=sys.stderr)
+        print(f"dwlab: {error}", file=sys.stderr)
         return 2
     print(json.dumps(results.to_dict(), indent=1, ensure_ascii=False) if args.json else results)
     return 0 if results.passed else 1

@@ -495,7 +495,8 @@ def missing() -> str:
 
 
 def _install() -> str:
-    return f"No GPU is needed for it: in the workbook's folder, pip install '.[gpu-cu{driver.query().toolkit or 13}]'"
+    extra = f"gpu-cu{driver.query().toolkit or 13}"
+    return f"No GPU is needed for it: run pip install -e '.[{extra}]' in the workbook's folder"
 
 
 def _ask(jobs: Sequence[_Job], cc: tuple[int, int]) -> list[dict[str, Any]]:

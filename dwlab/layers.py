@@ -6,6 +6,8 @@ compute inference: y = activation(convolution(x, w) + b) + r, with b and r only 
 
 from __future__ import annotations
 
+import functools
+import re
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -435,15 +437,56 @@ def problem(text: str | Problem) -> Problem:
     """A problem from text: as dwlab.problems.problem has it, or a layer as it prints itself. A problem stays itself.
 
     "N=1 C=32 H=112 W=112 K=3 stride 2 NHWC bias relu6 float16" is a DepthwiseConv2d, with F and without K it is a
-    Pointwise; two of them with -> between are Fused. Raises ProblemError.
+    Pointwise; two of them with -> between are Fused. So are the words of a plan, `networks.summary`: "DW 3×3 s2
+    96@112→56" and "PW 64→128 @56", two of them with + between; of one image, NHWC, float32, unless others stand behind
+    ("N=32 float16"). Raises ProblemError.
     """
-    if not isinstance(text, str) or "=" not in text:
+    if not isinstance(text, str):
         return problem_named(text)
-    parts = text.split("->")
+    short = re.findall(r"\b(?:DW|PW)\b.*?(?=\s*(?:[+→]|->)?\s*\b(?:DW|PW)\b|$)", text, re.IGNORECASE)
+    if short and text.strip()[:2].upper() in ("DW", "PW"):
+        parts, made = short, functools.partial(_layer_in_short, whole=text)
+    elif "=" in text:
+        parts, made = text.split("->"), _layer_of
+    else:
+        return problem_named(text)
     if len(parts) > 2:
         raise ProblemError(f"problem {text!r} has {len(parts)} layers: one, or two with -> between")
-    layers = [_layer_of(part) for part in parts]
+    layers = [made(part) for part in parts]
     return layers[0] if len(layers) == 1 else Fused(*layers)
+
+
+_IN_SHORT = re.compile(
+    r"(?:DW\s+(?P<K>\d+)\s*[×x*]\s*(?P<K2>\d+)(?:\s+s(?P<stride>\d+))?\s+(?P<C>\d+)"
+    r"|PW\s+(?P<C2>\d+)\s*(?:→|->)\s*(?P<F>\d+))"
+    r"\s*@\s*(?P<H>\d+)(?:[×x*](?P<W>\d+))?(?:\s*(?:→|->)\s*(?P<P>\d+)(?:[×x*](?P<Q>\d+))?)?(?P<more>\s.*)?",
+    re.IGNORECASE,
+)
+
+
+_SHARED = re.compile(rf"\bN\s*=?\s*\d+|\b(?:{'|'.join(LAYOUTS + DTYPES)})\b")
+
+
+def _layer_in_short(text: str, whole: str) -> DepthwiseConv2d | Pointwise:
+    """A layer as a plan has it, with more words of `problem` behind it; images, layout and dtype are all the text's."""
+    found = _IN_SHORT.fullmatch(text.strip())
+    if found is None or found["K"] != found["K2"]:
+        raise ProblemError(
+            f"problem {text.strip()!r} is no layer: write it as 'DW 3×3 s2 96@112→56' or 'PW 64→128 @56', with N=, a "
+            "layout, a dtype behind it where it is not of one image, NHWC, float32"
+        )
+    W = found["W"] or found["H"]
+    words = [f"C={found['C'] or found['C2']}", f"H={found['H']}", f"W={W}"]
+    words += [f"K={found['K']}", f"stride={found['stride'] or 1}"] if found["K"] else [f"F={found['F']}"]
+    more = _SHARED.sub(" ", found["more"] or "")
+    made = _layer_of(" ".join([*words, "N=1", "NHWC", *_SHARED.findall(whole), more]))  # networks are run in NHWC
+    said = found["P"] and (int(found["P"]), int(found["Q"] or found["P"]))
+    if said and said != (made.P, made.Q):
+        raise ProblemError(
+            f"problem {text.strip()!r}: its output is {made.P}×{made.Q}, not {said[0]}×{said[1]}; leave that out, or "
+            "add a padding"
+        )
+    return made
 
 
 def _layer_of(text: str) -> DepthwiseConv2d | Pointwise:

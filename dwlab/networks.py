@@ -505,15 +505,29 @@ NETWORKS = tuple(_TABLES)
 """The names that `network` knows. ceit_* and cmt_* are the feed-forward blocks alone, on the maps between them."""
 
 
+def named(name: str) -> str:
+    """The name in NETWORKS that is meant: case and the marks between its words do not count ("MobileNet-V2").
+
+    Raises NetworkError, with the nearest.
+    """
+
+    def plain(text: str) -> str:
+        return "".join(one for one in text.lower() if one.isalnum())
+
+    found = {plain(one): one for one in NETWORKS}.get(plain(str(name)))
+    if found is None:
+        raise NetworkError(f"there is no network {name!r}. {nearest(str(name), NETWORKS)}")
+    return found
+
+
 @functools.lru_cache(64)
 def network(name: str, batch: int = 1, layout: str = "NCHW", dtype: str = "float32", resolution: int = 224) -> Network:
-    """The table of a network. resolution: of the square image, pixels; the papers' is 224.
+    """The table of a network, whose name `named` takes. resolution: of the square image, pixels; the papers' is 224.
 
     Raises NetworkError for an unknown name, with the nearest, or a resolution that leaves a layer without output, and
     ProblemError for a batch, layout or dtype that no layer can have.
     """
-    if name not in _TABLES:
-        raise NetworkError(f"there is no network {name!r}. {nearest(str(name), NETWORKS)}")
+    name = named(name)
     if isinstance(batch, bool) or not isinstance(batch, int) or batch < 1:
         raise NetworkError(f"batch {batch!r}: it is a whole number of images, at least 1")
     table, channels, multiple = _TABLES[name]

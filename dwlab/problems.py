@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -64,14 +65,36 @@ def decode(array: np.ndarray, dtype: str) -> np.ndarray:
     return array.astype(np.float32) if array.dtype == np.float16 else array
 
 
+NEAR = 0.5
+"""How alike a name must be to be offered in place of another: difflib's ratio, 1 for the same letters, 0 for no common
+one. Half of the letters: "t5" is near "t4", "resnet50" near no network here."""
+
+
+def near(name: str, known: Iterable[str]) -> str:
+    """The known name that is most like `name`, whatever the case; "" if none is."""
+    folded = {one.lower(): one for one in known}
+    match = difflib.get_close_matches(str(name).strip().lower(), list(folded), n=1, cutoff=NEAR)
+    return folded[match[0]] if match else ""
+
+
+def ending(name: str, known: Iterable[str]) -> tuple[str, ...]:
+    """The known paths (OP/PATH/STAGE) that end in `name`."""
+    end = f"/{str(name).strip().lower()}"
+    return tuple(one for one in known if len(end) > 1 and one.lower().endswith(end))
+
+
 def nearest(name: str, known: tuple[str, ...]) -> str:
-    """A sentence for an error message: the known name nearest to `name`, and all of them where they are few."""
+    """A sentence for an error message: the known name nearest to `name`, if one is near, and all where they are few."""
     if not known:
         return "None is known."
-    folded = {one.lower(): one for one in known}
-    match = difflib.get_close_matches(str(name).lower(), list(folded), n=1, cutoff=0.0)
-    sentence = f"The nearest is {folded[match[0]]!r}."
-    return sentence if len(known) > 8 else f"{sentence} Known: {', '.join(known)}."
+    inside = ending(name, known)
+    if len(inside) > 1:
+        return f"Which of them: {', '.join(inside)}?"
+    match = inside[0] if inside else near(name, known)
+    sentence = f"The nearest is {match!r}. " if match else ""
+    if len(known) <= 8:
+        return f"{sentence}Known: {', '.join(known)}."
+    return sentence.strip() or f"None of the {len(known)} that there are is like it."
 
 
 class Problem:

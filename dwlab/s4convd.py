@@ -28,9 +28,9 @@ try:
 except ModuleNotFoundError as error:
     if error.name != "torch":
         raise
-    raise ModuleNotFoundError(
-        "PyTorch is not installed: run pip install -e '.[torch]' in the workbook's folder", name="torch"
-    ) from None
+    from dwlab.target import NO_TORCH
+
+    raise ModuleNotFoundError(NO_TORCH, name="torch") from None
 
 from dwlab import stages, torch_ops
 from dwlab.problems import nearest

@@ -607,25 +607,37 @@ def _load() -> None:
             importlib.import_module(f"dwlab.{file.parent.name}.{file.stem}")
 
 
+def ids() -> tuple[str, ...]:
+    """The ids of all stages, OP/PATH/NAME, in the order of `stages`, from their files' names: nothing is imported."""
+    found = {id: (one.op, (PATHS + KINDS).index(one.path), one.order) for id, one in _registry.items()}
+    for file in _PACKAGE.glob("*/*.py"):
+        name = _FILE.match(file.name)
+        if name:
+            place = file.parent.name, (PATHS + KINDS).index(name[1]), int(name[2])
+            found.setdefault(f"{file.parent.name}/{name[1]}/{name[3]}", place)
+    return tuple(sorted(found, key=lambda id: found[id]))
+
+
 def stages(op: str | None = None, path: str | None = None) -> tuple[Stage, ...]:
     """All stages, or those of an op and path, in order. Raises StageError for an op or path that does not exist."""
-    _load()
-    ops = tuple(sorted({one.op for one in _registry.values()}))
+    ops = tuple(sorted({one.partition("/")[0] for one in ids()}))
     if op is not None and op not in ops:
         raise StageError(f"there is no op {op!r}. {nearest(op, ops)}")
     if path is not None and path not in PATHS + KINDS:
         raise StageError(f"there is no path {path!r}. {nearest(path, PATHS + KINDS)}")
+    _load()
     chosen = [one for one in _registry.values() if op in (None, one.op) and path in (None, one.path)]
     return tuple(sorted(chosen, key=lambda one: (one.op, (PATHS + KINDS).index(one.path), one.order)))
 
 
 def stage(id: str) -> Stage:
     """The stage with this id (OP/PATH/NAME). Raises StageError with the nearest id if there is none."""
-    _load()
+    known = ids()
     if not isinstance(id, str):
-        raise StageError(f"{id!r} is no stage's id: give a text such as {stages()[0].id!r}")
-    if id not in _registry:
-        raise StageError(f"there is no stage {id!r}. {nearest(id, tuple(_registry))}")
+        raise StageError(f"{id!r} is no stage's id: give a text such as {known[0]!r}")
+    if id not in known:  # said before all stages are imported, which takes a second
+        raise StageError(f"there is no stage {id!r}. {nearest(id, known)}")
+    _load()
     return _registry[id]
 
 

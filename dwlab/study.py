@@ -196,7 +196,17 @@ class Study:
         )
 
     def _cells(self) -> tuple[list[str], list[list[str]]]:
-        head = ["stage", "check", "time µs", "eff. GB/s", "of copy", "× naive", "× peer", "FLOP/B"]
+        recorded = any(row.measured for row in self.rows) and self.mode != "gpu"  # not of this machine: see below
+        head = [
+            "stage",
+            "check",
+            "recorded µs" if recorded else "time µs",
+            "eff. GB/s",
+            "of copy",
+            "× naive",
+            "× peer",
+            "FLOP/B",
+        ]
         head += ["FLOP/B asked", "predicted MB", "counted kB", "formula kB"]
         body = []
         for row in self.rows:

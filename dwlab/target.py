@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     mode: Mode
     reason: str
 
+NO_TORCH = "PyTorch is not installed: run pip install -e '.[torch]' in the workbook's folder"
+"""What everything says that needs PyTorch, where it is not installed."""
+
 VARIABLE = "DWLAB_TARGET"
 MODES: tuple[Mode, ...] = ("gpu", "simulated")
 

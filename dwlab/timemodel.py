@@ -59,17 +59,19 @@ import math
 from argparse import Namespace
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dwlab import gpus, occupancy, problems, records, stages
+from dwlab import gpus, occupancy, problems, records, stages, terminal
 from dwlab.machine import Ceilings, Machine
 from dwlab.problems import DepthwiseConv1d
 from dwlab.records import tabular
-from dwlab.simt.cost import Cost, cost
 from dwlab.stages import MAX_SHARED, Launch, Stage
 from dwlab.traffic import SECTOR_BYTES, WARP
+
+if TYPE_CHECKING:
+    from dwlab.simt.cost import Cost
 
 OVERLAP = 2.5
 """p of the smooth maximum: how well the resources work at the same time. Fitted."""
@@ -195,6 +197,8 @@ def count(stage: Stage, problem: DepthwiseConv1d, only: int = 0) -> tuple[Cost, 
 
     Raises what the interpreter raises.
     """
+    from dwlab.simt.cost import cost  # the interpreter and Numba, which a plan does without
+
     how, args = stage.launch(problem), stage.example(problem)
     kernel = stage.kernel_for(problem)
     return cost(kernel, how.grid, how.block, *args, shared_bytes=how.shared_bytes, only=only), how
@@ -340,6 +344,10 @@ class Prediction:
             if us:
                 mark = "  <- binds" if name == self.bound else ""
                 lines.append(f"  {name:8}{_us(us):>12} µs  {100 * us / self.total_us:4.0f} %{mark}")
+        lines.append(
+            "  %: of the time. What each resource would need alone; they work at the same time, but hinder each"
+        )
+        lines.append("  other: the time is at least the longest, at most the sum.")
         lines.append(f"  {self.residents} blocks on a multiprocessor at a time. Ceilings: {self.source}")
         return "\n".join(lines)
 
@@ -387,9 +395,7 @@ def of_counts(
     residents = _residents(name, made, gpu, registers)
     resources = times(made, gpu, residents, cold=cold)
     bound = max(resources, key=lambda one: resources[one])
-    return Prediction(
-        name, problem, gpu.name, together(resources), resources, bound, residents, gpu.ceilings.source
-    )
+    return Prediction(name, problem, gpu.name, together(resources), resources, bound, residents, gpu.ceilings.source)
 
 
 def together(resources: Mapping[str, float], overlap: float | None = None) -> float:
@@ -664,11 +670,27 @@ def _us(value: float) -> str:
 # ------------------------------------------------------------------------------------------------------------ command
 
 
+def _gpus_text() -> str:
+    """`gpus.table` for a terminal: where ceilings come from in a word, and below what the words stand for."""
+    head, _, *rows = [[cell.strip() for cell in one.strip("| ").split(" | ")] for one in gpus.table().splitlines()]
+    reached = gpus.efficiency()
+    for row in rows:
+        row[-1] = "expected" if row[-1].startswith(gpus.EXPECTED) else row[-1].partition(" ")[0]
+    text = terminal.table(head, rows, (0, 1, 2, len(head) - 1), columns=terminal.width(), cut=1, spare=(8, 4, 9, 7, 3))
+    said = "measured: in a record; datasheet: not measured."
+    if reached:
+        said += (
+            f" expected, not measured: the datasheet's, lowered to what {reached.source} reached of its own, "
+            f"{100 * reached.copy:.0f} % of the copy and {100 * reached.fma:.0f} % of the FMA peak."
+        )
+    return f"{text}\n\n{terminal.wrapped(said, terminal.width())}"
+
+
 def main(options: Namespace) -> int:
     """``python -m dwlab predict``: one stage; with --compare, what was recorded beside what is predicted."""
     if options.gpus:
         print(json.dumps([gpus.find(name).to_dict() | {"short": name} | asdict(gpus.find(name).ceilings)
-                          for name in gpus.NAMES], indent=1) if options.json else gpus.table())  # fmt: skip
+                          for name in gpus.NAMES], indent=1) if options.json else _gpus_text())  # fmt: skip
         return 0
     if options.compare:
         made: Prediction | Comparison = compare()

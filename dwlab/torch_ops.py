@@ -17,7 +17,9 @@ from typing import Any
 try:
     import torch
 except ImportError as error:
-    raise ImportError(f"dwlab.torch_ops needs PyTorch: pip install '.[torch]' ({error})") from error
+    from dwlab.target import NO_TORCH
+
+    raise ImportError(f"{NO_TORCH} ({error})") from error
 
 from dwlab import dispatch, target
 from dwlab import stages as stage_list

@@ -134,6 +134,19 @@ def pieces(n: int, size: int) -> list[tuple[int, int, int]]:
     return [(start, size, times) for start, times in alike.values()] + ([(full * size, left, 1)] if left else [])
 
 
+def alike(count: int, *pitches: int, per_sector: int = SECTOR_ELEMENTS) -> list[tuple[int, int]]:
+    """Images that lie alike in their sectors, in all of their arrays: (the first of them, how many there are).
+
+    pitches: elements of an image in each array. What one of them asks for, each of them does.
+    """
+    found: dict[tuple[int, ...], tuple[int, int]] = {}
+    for image in range(count):
+        begins = tuple(image * pitch % per_sector for pitch in pitches)
+        first, often = found.get(begins, (image, 0))
+        found[begins] = first, often + 1
+    return list(found.values())
+
+
 def warp_traffic(elements: Any, per_sector: int = SECTOR_ELEMENTS) -> np.ndarray:
     """[requests, sectors] of accesses by whole blocks: elements (accesses, threads), -1 where a thread takes no part.
 

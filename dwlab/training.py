@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dwlab import meters, target
+from dwlab import meters, target, terminal
 
 if TYPE_CHECKING:
     import torch
@@ -566,7 +566,7 @@ def plot(losses: Sequence[float], path: Path, title: str = "") -> None:
 def main(args: argparse.Namespace) -> int:
     """``python -m dwlab train``: 0, 130 after Ctrl-C, with the checkpoint saved. Errors are raised."""
     if importlib.util.find_spec("torch") is None:
-        raise TrainingError("PyTorch is not installed: run pip install -e '.[torch]' in the workbook's folder")
+        raise TrainingError(target.NO_TORCH)
     import torch
 
     gpu = target.mode == "gpu" and torch.cuda.is_available()
@@ -594,6 +594,9 @@ def main(args: argparse.Namespace) -> int:
         )  # fmt: skip
     if args.plot:
         plot(done.losses, Path(args.plot), f"S4ConvD, convolution: {stage}")
+        terminal.wrote(args.plot)
+    if args.checkpoint:
+        terminal.wrote(args.checkpoint)
     if args.json:
         print(json.dumps(done.to_dict() | {"windows": len(data), "data": list(data.about)}, indent=1))
         return 0

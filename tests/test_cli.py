@@ -1,15 +1,20 @@
 """`python -m dwlab`: what each command prints and returns, and that a wrong one gets one clear line and status 2."""
 
+import itertools
 import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import dwlab
 from dwlab import __main__ as cli
-from dwlab import stages, target
+from dwlab import gpus, layers, networks, problems, stages, target, terminal
+from dwlab.records import tabular
 
 NAIVE = "depthwise1d/forward/naive"
 
@@ -230,6 +235,215 @@ def test_gpu_asked_for_without_one_is_one_line():
     done = process("study", "--quick", text=True, variables={target.VARIABLE: "gpu", "CUDA_VISIBLE_DEVICES": ""})
     assert done.returncode == 2, done.stderr
     assert done.stderr.count("\n") == 1 and "no GPU can be used" in done.stderr
+
+
+# --- names, problems, tables ------------------------------------------------------------------------------------------
+
+
+REFUSED = [
+    ("plan", "resnet50"), ("infer", "vgg16"), ("xray", "nosuch"), ("stages", "--op", "x"),
+    ("plan", "xception", "--gpu", "nosuch"), ("plan", "xception", "--picture", "a.txt"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("arguments", REFUSED, ids=" ".join)
+def test_what_is_refused_by_its_name_is_refused_before_numba_is_imported(arguments):
+    code = (
+        "import sys; from dwlab.__main__ import main; status = main(sys.argv[1:]); "
+        "sys.exit(10 * ('numba' in sys.modules) + status)"
+    )
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+    done = subprocess.run([sys.executable, "-c", code, *arguments], env=environment, capture_output=True, text=True)
+    assert done.returncode == 2, done.stderr
+    assert "The nearest is" not in done.stderr and done.stderr.count("\n") == 1
+
+
+def test_a_plan_needs_no_numba():
+    code = "import sys; from dwlab.__main__ import main; main(sys.argv[1:]); sys.exit('numba' in sys.modules)"
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+    arguments = ("plan", "ceit_t", "--gpu", "t4", "--json")
+    assert (
+        subprocess.run([sys.executable, "-c", code, *arguments], env=environment, capture_output=True).returncode == 0
+    )
+
+
+@pytest.mark.parametrize(
+    "known", [networks.NETWORKS, tuple(gpus.NAMES), stages.ids(), tuple(problems.PROBLEMS)], ids=len
+)
+def test_one_letter_wrong_is_near_and_another_word_is_not(known):
+    for name in known:
+        for i in range(0, len(name), 3):
+            if len(name) > 2:
+                assert problems.near(name[:i] + name[i + 1 :], known), name
+        assert problems.near(name.upper(), known) == name
+    for other in ("qqq", "zzzzzzzz", "", "jjjjjjjjjjjjjjjjjjj"):
+        assert problems.near(other, known) == "" and "The nearest" not in problems.nearest(other, known)
+
+
+def test_the_end_of_an_id_names_a_stage_and_several_are_listed(run):
+    for id in stages.ids():
+        end = id.rpartition("/")[2]
+        ending = [one for one in stages.ids() if one.endswith(f"/{end}")]
+        assert cli._stage_id(end) == (id if len(ending) == 1 else end)
+        assert cli._stage_id(id) == id
+    status, _, err = run("xray", "naive")
+    every = [one.id for one in stages.stages() if one.name == "naive"]
+    assert status == 2 and all(one in err for one in every)
+
+
+@pytest.mark.parametrize("text", ["MobileNet_V2", "mobilenetv2", "MOBILENET-V2", "mobilenet v2"])
+def test_a_networks_name_is_taken_however_it_is_written(text):
+    assert networks.named(text) == networks.network(text).name == "mobilenet_v2"
+
+
+def test_all_networks_stand_in_the_help(run):
+    for command in ("plan", "infer"):
+        words = run(command, "--help")[1].replace(",", " ").split()
+        assert set(networks.NETWORKS) <= set(words)
+
+
+@pytest.mark.parametrize("name", networks.NETWORKS)
+def test_a_problem_is_taken_as_a_plan_prints_it(name):
+    made = networks.network(name, layout="NHWC")
+    planned = [one.problem for one in made.layers if one.planned]
+    for layer in {networks.summary(one): one for one in planned}.values():
+        text = networks.summary(layer)
+        for written in (text, text.replace("×", "x").replace("→", "->"), text.lower()):
+            found = layers.problem(written)
+            assert networks.summary(found) == text
+            for what in ("op", "N", "C", "H", "W", "P", "Q", "layout", "dtype", "channels_out"):
+                assert getattr(found, what) == getattr(layer, what), (written, what)
+    for one, two in itertools.pairwise(planned):
+        try:
+            pair = layers.Fused(one, two)
+        except problems.ProblemError:
+            continue
+        found = layers.problem(f"{networks.summary(one)} + {networks.summary(two)} N=4 float16")
+        assert (found.kind, found.N, found.dtype) == (pair.kind, 4, "float16")
+
+
+def test_the_command_takes_the_words_of_a_plan(run):
+    status, out, _ = run("xray", "depthwise2d/forward/naive", "--problem", "DW 3×3 s2 8@12→6", "--json")
+    assert status == 0 and json.loads(out)["problem"] | {"C": 8, "H": 12, "stride": 2} == json.loads(out)["problem"]
+    for wrong, says in (
+        ("DW 3×3 s2 8@12→7", "its output is 6×6"), ("DW 3×5 8@12", "write it as"), ("1,8,12,12", "takes such as 'N=1"),
+        ("smal", "takes such as 'N=1"), ("PW 8→8 @4", "is a problem of pointwise"),
+    ):  # fmt: skip
+        status, _, err = run("xray", "depthwise2d/forward/naive", "--problem", wrong)
+        assert status == 2 and says in err and "B,H,L,K" not in err
+
+
+def test_plan_and_infer_have_one_default_layout():
+    plan, infer = cli.parse(["plan", "xception"]), cli.parse(["infer", "xception"])
+    assert plan.layout == infer.layout == "NHWC"
+
+
+def test_records_are_filtered(run):
+    every = json.loads(run("records", "--json")[1])
+    some = json.loads(run("records", "--json", "--op", "fused", "--path", "dwpw")[1])
+    assert some == [row for row in every if (row["op"], row["path"]) == ("fused", "dwpw")] and some
+    last = json.loads(run("records", "--json", "--op", "fused", "--path", "dwpw", "--last")[1])
+    assert last == [row for row in some if row["file"] == some[-1]["file"]]
+    three = json.loads(run("records", "--json", "--op", "fused", "--last", "3")[1])
+    assert len({row["file"] for row in three}) == 3
+    gpu = {row["gpu"] for row in json.loads(run("records", "--json", "--gpu", "h200")[1])}
+    assert gpu == {"NVIDIA H200"}
+    status, out, _ = run("records", "--networks")
+    assert status == 0 and set(networks.NETWORKS[:3]) <= set(out.split())
+    assert run("records", "--grid", "--last")[1].splitlines()[1].startswith("----")
+    for wrong, says in (
+        (("--op", "fuse"), "The nearest is 'fused'"), (("--path", "dw"), "there is no path"),
+        (("--last", "0"), "at least 1"),
+        (("--gpu", "p100"), "no record is of a GPU 'p100'"), (("--networks", "--op", "fused"), "leave them out"),
+        (("--networks", "--grid"), "not both"),
+    ):  # fmt: skip
+        status, out, err = run("records", *wrong)
+        assert (status, out) == (2, "") and says in err
+
+
+@given(
+    st.integers(8, 200), st.lists(st.tuples(*[st.text("abcé ×→1", max_size=30)] * 4), min_size=1, max_size=5),
+    st.integers(0, 3),
+)  # fmt: skip
+def test_a_table_fits_the_width_that_there_is(columns, body, cut):
+    text = terminal.table(
+        ["one", "two", "three", "four"], body, (0, 1), columns=columns, cut=cut, spare=[i for i in range(4) if i != cut]
+    )
+    assert max(map(len, text.splitlines())) <= max(columns, 5)
+    assert terminal.table(["one", "two", "three", "four"], body, (0, 1)) == tabular.columns(
+        ["one", "two", "three", "four"], body, (0, 1)
+    )
+
+
+@pytest.mark.parametrize("width", [72, 90, 120])
+def test_what_a_terminal_gets_fits_it(run, monkeypatch, width):
+    monkeypatch.setattr(terminal, "width", lambda: width)
+    for arguments in (
+        ("plan", "mobilenet_v2"), ("plan", "mobilenet_v1", "--gpu", "t4"), ("plan", "mobilenet_v1", "--judged"),
+        ("stages",), ("predict", "--gpus"), ("records", "--networks"), ("records", "--last", "5"),
+    ):  # fmt: skip
+        status, out, _ = run(*arguments)
+        assert status == 0 and max(map(len, out.splitlines())) <= width, arguments
+
+
+@given(
+    st.lists(
+        st.sampled_from(["\x1b[1m", "\x1b[31;1m", "\x1b]0;t\x07", "\x1b[2J", "\r", "\x07", "\x1b(B", "word", " ", "\n"])
+    )
+)
+def test_errors_hold_nothing_that_a_terminal_would_obey(parts):
+    text = terminal.plain("".join(parts))
+    assert text.split() == "".join(one if one.isspace() or one == "word" else "" for one in parts).split()
+
+
+def test_an_errors_escape_codes_are_left_out(run, monkeypatch):
+    def fail(options):
+        raise cli.UserError("two \x1b[1moptions\x1b[0m,\n only")
+
+    monkeypatch.setattr(cli, "_run", fail)
+    assert run("records")[2] == "dwlab: two options, only\n"
+
+
+def test_written_files_are_named_and_a_wrong_ending_is_refused(run, tmp_path):
+    picture = tmp_path / "a.png"
+    assert run("plan", "ceit_t", "--picture", str(picture))[2] == f"wrote {picture}\n" and picture.exists()
+    status, out, err = run("plan", "ceit_t", "--picture", str(tmp_path / "a.txt"))
+    assert (status, out) == (2, "") and "ends in .png" in err and not (tmp_path / "a.txt").exists()
+
+
+def test_progress_is_shown_on_a_terminal_only(capsys, monkeypatch):
+    with terminal.progress(2) as told:
+        told("first")
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    with terminal.progress(2) as told:
+        told("first")
+        told("second")
+    assert "second" in capsys.readouterr().err
+
+
+def test_the_present_gpu_that_is_not_there_is_answered_for_the_command_line(run, monkeypatch):
+    monkeypatch.setattr(target, "mode", "simulated")
+    status, _, err = run("plan", "ceit_t", "--gpu", "present")
+    assert status == 2 and "--gpu present: there is none here" in err and "()" not in err and "t4" in err
+
+
+def test_one_sentence_says_that_pytorch_is_missing():
+    package = Path(cli.__file__).parent
+    saying = [file for file in package.rglob("*.py") if "PyTorch is not installed" in file.read_text(encoding="utf-8")]
+    assert [file.name for file in saying] == ["target.py"]
+
+
+def test_an_x_ray_of_several_files_names_them_keeps_indentation_and_says_where_most_comes_from(run):
+    _, out, _ = run("xray", "depthwise2d/forward/wide", "--problem", "DW 3×3 8@6 bias")
+    lines = out.splitlines()
+    assert any(line.strip().startswith("# ") and line.endswith("forward_4_wide.py") for line in lines)
+    assert lines[2].startswith("most of")
+    at = {
+        word: next(line.index(word) for line in lines if word in line)
+        for word in ("for e in", "for k in", "sums[first")
+    }
+    assert at["for e in"] + 8 == at["for k in"] + 4 == at["sums[first"]
 
 
 # --- pipes and encodings ----------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 import argparse
 import ast
 import contextlib
+import copy
 import dataclasses
 import json
 import os
@@ -11,6 +12,7 @@ import platform
 import shutil
 import tempfile
 import threading
+import time
 
 import pytest
 from hypothesis import given, settings
@@ -548,3 +550,78 @@ def test_the_committed_records_read_and_agree_with_themselves():
             if r.peer is not None:
                 assert r.speedup_vs_peer == pytest.approx(r.peer_time_us / r.time_us, rel=1e-6)
     assert errors == []
+
+
+# ------------------------------------------------------------------------------------------------------- read once
+
+
+@pytest.fixture
+def reads(monkeypatch):
+    """The names of the files that are read, in order."""
+    seen, read = [], records.read_run
+    monkeypatch.setattr(records, "read_run", lambda path: seen.append(pathlib.Path(path).name) or read(path))
+    return seen
+
+
+def aged(folder, seconds=10):
+    """Makes a folder's files some seconds old: what has just been written is read again."""
+    for file in folder.glob("*.json"):
+        os.utime(file, (time.time() - seconds,) * 2)
+
+
+def test_a_process_reads_each_file_once_and_again_when_it_has_changed(tmp_path, reads):
+    files = sorted(records.FOLDER.glob("*.json"))[:3]
+    for file in files:
+        shutil.copy(file, tmp_path / file.name)
+    aged(tmp_path)
+    first = records.load_runs(tmp_path)
+    assert sorted(reads) == [file.name for file in files]
+    assert all(a is b for a, b in zip(first, records.load_runs(str(tmp_path)), strict=True)) and len(reads) == 3
+    changed = tmp_path / files[1].name
+    changed.write_text(changed.read_text().replace("NVIDIA H200", "NVIDIA H201"))
+    assert {run.gpu for run in records.load_runs(tmp_path)} == {"NVIDIA H200", "NVIDIA H201"}
+    assert reads[3:] == [changed.name]
+    changed.write_text(
+        changed.read_text().replace("NVIDIA H201", "NVIDIA H202")
+    )  # as long, and perhaps in the same tick
+    assert {run.gpu for run in records.load_runs(tmp_path)} == {"NVIDIA H200", "NVIDIA H202"}
+    changed.unlink()
+    assert len(records.load_runs(tmp_path)) == 2
+    damaged = tmp_path / files[0].name
+    damaged.write_text("{")
+    aged(tmp_path)
+    for _ in range(2):
+        errors = []
+        assert len(records.load_runs(tmp_path, errors.append)) == 1 and len(errors) == 1
+
+
+def test_what_a_record_says_cannot_be_changed_by_those_who_read_it():
+    run = next(run for run in records.load_runs() if run.measurements and run.sections.get("layers"))
+    parts = [run.environment, run.ceilings, run.machine, run.sections, run.sections["layers"][0]]
+    parts += [run.measurements[0].problem, run.sections["layers"][0]["problem"]]
+    for part in parts:
+        name = next(iter(part))
+        for change in (
+            lambda part=part, name=name: part.update({name: 1}), lambda part=part, name=name: part.pop(name),
+            lambda part=part, name=name: part.__setitem__(name, 1), lambda part=part: part.clear(),
+            lambda part=part, name=name: part.__delitem__(name), lambda part=part: part.setdefault("new", 1),
+            lambda part=part: part.__ior__({"new": 1}), lambda part=part: part.popitem(),
+        ):  # fmt: skip
+            with pytest.raises(TypeError, match="take a copy"):
+                change()
+        for copied in (dict(part), part | {}, copy.deepcopy(part)):
+            copied["new"] = 1
+        assert "new" not in part and json.loads(json.dumps(part, default=list))
+
+
+def test_planning_and_finding_gpus_read_nothing_twice(reads):
+    from dwlab import gpus, planner
+    from dwlab.widgets import planner as widget
+
+    records.load_runs()
+    del reads[:]
+    for name in ("t4", "h200"):
+        gpus.find(name)
+        planner.plan("ceit_t", name)
+        widget.view(gpu=name)
+    assert reads == []

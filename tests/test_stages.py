@@ -58,14 +58,25 @@ def test_paths_are_kept_apart_and_unknown_ones_are_errors():
     ("id", "nearest"),
     [
         ("depthwise1d/forward/coalesed", "depthwise1d/forward/coalesced"),
-        ("warp_tiled", "depthwise1d/forward/warp_tiled"),
-        ("", ""),
+        ("dp4a", "pointwise/forward/dp4a"),
         ("DEPTHWISE1D/FORWARD/NAIVE", "depthwise1d/forward/naive"),
     ],
 )
 def test_an_unknown_stage_is_named_with_the_nearest(id, nearest):
     with pytest.raises(StageError, match=f"there is no stage {id!r}. The nearest is '{nearest}"):
         stage(id)
+
+
+def test_the_end_of_several_ids_lists_them_and_what_is_like_none_has_no_nearest():
+    with pytest.raises(StageError, match="Which of them: .*depthwise1d/forward/warp_tiled, .*weight_grad/warp_tiled"):
+        stage("warp_tiled")
+    for id in ("", "nosuch"):
+        with pytest.raises(StageError, match=f"there is no stage {id!r}. None of the"):
+            stage(id)
+
+
+def test_ids_are_those_of_the_stages_in_order():
+    assert stages.ids() == tuple(one.id for one in stages.stages())
 
 
 def test_describe_is_json_with_what_the_command_line_promises():

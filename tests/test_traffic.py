@@ -5,6 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dwlab import traffic
+from dwlab.fused import dwpw_4_slide as slide
+from dwlab.layers import DepthwiseConv2d, Fused, Pointwise
 from dwlab.problems import PAPER, SMALL, DepthwiseConv1d
 from dwlab.stages import StageError, stages
 from dwlab.traffic import (
@@ -209,3 +212,31 @@ def test_atomics_are_counted_and_shown_where_there_are_any():
 def test_compare_names_the_nearest_stage():
     with pytest.raises(StageError, match="The nearest is 'depthwise1d/forward/naive'"):
         compare("depthwise1d/forward/naiv")
+
+
+@given(st.integers(1, 40), st.lists(st.integers(1, 60), min_size=1, max_size=3), st.sampled_from([8, 16, 32]))
+def test_images_that_begin_alike_are_counted_once_and_none_is_left_out(count, pitches, per_sector):
+    groups = traffic.alike(count, *pitches, per_sector=per_sector)
+    assert sum(often for _, often in groups) == count and len(groups) <= per_sector
+    for pitch in pitches:
+        elements = [image * pitch + np.arange(pitch) for image in range(count)]
+        every = sum(traffic.warp_traffic(one, per_sector) for one in elements)
+        assert (
+            every == sum(often * traffic.warp_traffic(elements[first], per_sector) for first, often in groups)
+        ).all()
+
+
+def test_a_large_batch_costs_a_formula_no_more_than_a_few_images(monkeypatch):
+    calls, real = [], slide.warp_traffic
+    monkeypatch.setattr(slide, "warp_traffic", lambda *given: calls.append(1) or real(*given))
+
+    def asked(images):
+        one = DepthwiseConv2d(images, 16, 8, 8, 3, layout="NHWC")
+        del calls[:]
+        made = slide.traffic_of(Fused(one, Pointwise(images, 16, 24, 8, 8, layout="NHWC")), tiles)
+        return len(calls), made.sectors
+
+    tiles = slide.choose(Fused(DepthwiseConv2d(1, 16, 8, 8, 3, layout="NHWC"),
+                               Pointwise(1, 16, 24, 8, 8, layout="NHWC")).kernel_key, 1)  # fmt: skip
+    (few, one), (many, all_of_them) = asked(1), asked(32)
+    assert many == few and all_of_them == 32 * one

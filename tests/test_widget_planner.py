@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -150,3 +151,11 @@ def test_the_face_follows_its_controls():
 def test_importing_loads_no_figures_and_no_widgets():
     code = "import sys, dwlab.widgets.planner; sys.exit(bool({'matplotlib', 'ipywidgets', 'PIL'} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_a_step_of_the_widget_is_quick():
+    widget.view(gpu="h200").html()  # records, fonts
+    start = time.process_time()
+    for filters in range(24, 32):
+        widget.view(gpu="t4", filters=filters).html()
+    assert (time.process_time() - start) / 8 < 0.6  # 0.15 on two busy cores; 1.5 where all records are read anew

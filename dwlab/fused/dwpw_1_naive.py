@@ -13,13 +13,15 @@ Traffic: for each tap that any lane of a warp has inside its map, a request for 
 an output a request for w2.
 """
 
+import itertools
+
 import numpy as np
 from numba import uint32
 
 from dwlab import epilogue
 from dwlab.stages import Launch, by_shape, register
 from dwlab.target import cuda
-from dwlab.traffic import Traffic, warp_traffic
+from dwlab.traffic import Traffic, alike, warp_traffic
 
 THREADS = 256
 WORDS = 12288  # of 48 KiB
@@ -99,21 +101,22 @@ def traffic(problem):
 
     c, c_pixel = turns(C)
     f, f_pixel = turns(F)
-    for n, p0, q0 in np.ndindex(problem.N, -(-P // side), -(-Q // side)):
-        p, q = p0 * side + c_pixel // side, q0 * side + c_pixel % side
+    images = alike(problem.N, C * H * W, F * P * Q, per_sector=each)
+    for (n, often), p0, q0 in itertools.product(images, range(0, P, side), range(0, Q, side)):
+        p, q = p0 + c_pixel // side, q0 + c_pixel % side
         there = (c >= 0) & (p < P) & (q < Q)
         for i, j in np.ndindex(K, K):
             h, v = p * S + i - PAD, q * S + j - PAD
             inside = there & (0 <= h) & (h < H) & (0 <= v) & (v < W)
-            load += asked((c * K + i) * K + j if nchw else (i * K + j) * C + c, inside)
-            load += asked(((n * C + c) * H + h) * W + v if nchw else ((n * H + h) * W + v) * C + c, inside)
-        load += asked(c, there, per_vector) * vectors1
-        p, q = p0 * side + f_pixel // side, q0 * side + f_pixel % side
+            load += often * asked((c * K + i) * K + j if nchw else (i * K + j) * C + c, inside)
+            load += often * asked(((n * C + c) * H + h) * W + v if nchw else ((n * H + h) * W + v) * C + c, inside)
+        load += often * asked(c, there, per_vector) * vectors1
+        p, q = p0 + f_pixel // side, q0 + f_pixel % side
         there = (f >= 0) & (p < P) & (q < Q)
         for channel in range(C):
-            load += asked(f * C + channel, there)
-        load += asked(f, there, per_vector) * vectors2
-        outputs = asked(((n * F + f) * P + p) * Q + q if nchw else ((n * P + p) * Q + q) * F + f, there)
+            load += often * asked(f * C + channel, there)
+        load += often * asked(f, there, per_vector) * vectors2
+        outputs = often * asked(((n * F + f) * P + p) * Q + q if nchw else ((n * P + p) * Q + q) * F + f, there)
         load += outputs * two.residual
         store += outputs
     return Traffic(*load, *store)

@@ -18,6 +18,7 @@ each tile.
 """
 
 import functools
+import itertools
 
 import numpy as np
 from numba import float32, uint32
@@ -27,7 +28,7 @@ from dwlab.depthwise1d.straight_line import in_turn
 from dwlab.fused import dwpw_tiles
 from dwlab.stages import ByShape, Launch, register
 from dwlab.target import cuda
-from dwlab.traffic import Traffic, warp_traffic
+from dwlab.traffic import Traffic, alike, warp_traffic
 
 
 @functools.cache
@@ -273,19 +274,19 @@ def traffic_of(problem, tiles):
     pixel0 = warp % tiles.warps_p * (tiles.pixels * tiles.lanes_p) + lane_p
     filter0 = warp // tiles.warps_p % tiles.warps_f * (tiles.each * tiles.lanes_f) + lane_f
     whole, outputs = tiles.warps_k == 1, tiles.height * tiles.width * tiles.filters
-    for n, p0, q0 in np.ndindex(problem.N, -(-P // tiles.height), -(-Q // tiles.width)):
-        p0, q0 = p0 * tiles.height, q0 * tiles.width
+    images = alike(problem.N, H * W * C, P * Q * F)
+    for (n, often), p0, q0 in itertools.product(images, range(0, P, tiles.height), range(0, Q, tiles.width)):
         h, v = p0 * S + x_item // quads // xw - one.padding, q0 * S + x_item // quads % xw - one.padding
         inside = (x_item >= 0) & (0 <= h) & (h < H) & (0 <= v) & (v < W)
         x_load = of_step(((n * H + h) * W + v) * C + x_item % quads * 4, inside)
         for f0 in range(0, F, tiles.filters):
             row = np.minimum(f0 + w_item // quads, F - 1)
-            load += x_load + filters_load + of_step(row * C + w_item % quads * 4, w_item >= 0)
+            load += often * (x_load + filters_load + of_step(row * C + w_item % quads * 4, w_item >= 0))
             if whole:
                 j = np.arange(tiles.each)[:, None]
                 f = f0 + filter0 + j * tiles.lanes_f
                 if two.bias:
-                    load += warp_traffic(np.where((k == 0) & (f < F), f, -1))
+                    load += often * warp_traffic(np.where((k == 0) & (f < F), f, -1))
                 pixel = pixel0 + np.arange(tiles.pixels)[:, None, None] * tiles.lanes_p
                 there = k == 0
             else:
@@ -296,10 +297,10 @@ def traffic_of(problem, tiles):
             there = there & (pixel < tiles.height * tiles.width) & (p < P) & (q < Q) & (f < F)
             at = np.where(there, ((n * P + p) * Q + q) * F + f, -1).reshape(-1, threads)
             if two.bias and not whole:
-                load += warp_traffic(np.where(there, f, -1))
+                load += often * warp_traffic(np.where(there, f, -1))
             if two.residual:
-                load += warp_traffic(at)
-            store += warp_traffic(at)
+                load += often * warp_traffic(at)
+            store += often * warp_traffic(at)
     return Traffic(*load, *store)
 
 

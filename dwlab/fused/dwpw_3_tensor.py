@@ -17,6 +17,7 @@ with the halos of the tiles, for each group of filters; filters for each tile.
 """
 
 import functools
+import itertools
 
 import numpy as np
 from numba import float32, uint32
@@ -26,7 +27,7 @@ from dwlab.fused import dwpw_warps, outputs
 from dwlab.pointwise import tiles as products
 from dwlab.stages import ByShape, Launch, register
 from dwlab.target import cuda
-from dwlab.traffic import Traffic, warp_traffic
+from dwlab.traffic import Traffic, alike, warp_traffic
 
 
 @functools.cache
@@ -228,17 +229,17 @@ def traffic_of(problem, tiles):
     tap, c = item // quads, item % quads * 4
     filters_load = of_step(tap * C + c, c, (item >= 0) & (tap < K * K)) + of_step(c, c, (item >= 0) & (tap == K * K))
     x_item, w_item = turns(xh * xw * quads), turns(tiles.filters * quads)
-    for n, p0, q0 in np.ndindex(problem.N, -(-P // tiles.height), -(-Q // tiles.width)):
-        p0, q0 = p0 * tiles.height, q0 * tiles.width
+    images = alike(problem.N, H * W * C, P * Q * two.F // E)
+    for (n, often), p0, q0 in itertools.product(images, range(0, P, tiles.height), range(0, Q, tiles.width)):
         h, v = p0 * S + x_item // quads // xw - one.padding, q0 * S + x_item // quads % xw - one.padding
         c = x_item % quads * 4
         inside = (x_item >= 0) & (0 <= h) & (h < H) & (0 <= v) & (v < W)
         x_load = of_step(((n * H + h) * W + v) * C + c, c, inside)
         for f0 in range(0, two.F, tiles.filters):
             row, c = np.minimum(f0 + w_item // quads, two.F - 1), w_item % quads * 4
-            load += x_load + filters_load + of_step(row * C + c, c, w_item >= 0)
+            load += often * (x_load + filters_load + of_step(row * C + c, c, w_item >= 0))
             more, stored = outputs.written(two, tiles, n, p0, q0, f0)
-            load, store = load + more, store + stored
+            load, store = load + often * more, store + often * stored
     return Traffic(*load, *store)
 
 

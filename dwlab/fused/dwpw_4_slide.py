@@ -18,6 +18,7 @@ of filters (the columns from the L1 cache); filters for each tile.
 """
 
 import functools
+import itertools
 
 import numpy as np
 from numba import float32, int32, uint32
@@ -27,7 +28,7 @@ from dwlab.fused import outputs, slide_tiles, sliding
 from dwlab.pointwise import tiles as products
 from dwlab.stages import Launch, by_shape, register
 from dwlab.target import cuda
-from dwlab.traffic import Traffic, warp_traffic
+from dwlab.traffic import Traffic, alike, warp_traffic
 
 
 @functools.cache
@@ -170,8 +171,8 @@ def traffic_of(problem, tiles):
     k = k + (np.arange(groups) * 16)[:, None] + np.arange(0, C, words)[:, None, None]
     filter0 = warp // tiles.warps_p % tiles.warps_f * tiles.columns + lane // 4
     load, store = np.zeros(2, np.int64), np.zeros(2, np.int64)
-    for n, p0, q0 in np.ndindex(problem.N, -(-P // tiles.height), -(-Q // tiles.width)):
-        p0, q0 = p0 * tiles.height, q0 * tiles.width
+    images = alike(problem.N, H * W * C, P * Q * two.F // E)
+    for (n, often), p0, q0 in itertools.product(images, range(0, P, tiles.height), range(0, Q, tiles.width)):
         x_load = np.zeros(2, np.int64)
         for h in (p0 * S - one.padding + i for i in sliding.rows_of(one, tiles.height)):
             for j in range((run - 1) * S + K):
@@ -179,12 +180,12 @@ def traffic_of(problem, tiles):
                 inside = there & (0 <= h < H) & (0 <= v) & (v < W)
                 x_load += warp_traffic(np.where(inside, ((n * H + h) * W + v) * C + c, -1).reshape(-1, threads))
         for f0 in range(0, two.F, tiles.filters):
-            load += x_load + filters_load
+            load += often * (x_load + filters_load)
             for j in range(tiles.columns // 8):
                 row = np.minimum(f0 + filter0 + 8 * j, two.F - 1)
-                load += warp_traffic(np.where(multiply & (k < C), row * C + k, -1).reshape(-1, threads))
+                load += often * warp_traffic(np.where(multiply & (k < C), row * C + k, -1).reshape(-1, threads))
             more, stored = outputs.written(two, tiles, n, p0, q0, f0)
-            load, store = load + more, store + stored
+            load, store = load + often * more, store + often * stored
     return Traffic(*load, *store)
 
 

@@ -61,6 +61,10 @@ TURNS, TRIED = 3, {"rounds": 3, "min_seconds": 0.006}
 """How graphs of a model are tried when the fastest is kept: so often in turn, and timing.time_launches' rounds."""
 
 
+Told = Callable[[str], None] | None
+"""What progress is told to, in a few words, if to anybody."""
+
+
 @dataclass(frozen=True)
 class Step:
     """One kernel of ours, or one operation of PyTorch's. layers: their names. problem: what is computed.
@@ -363,11 +367,13 @@ def _external(handle: int) -> Any:
     return target.cuda.external_stream(handle)
 
 
-def enqueue(model: Model) -> None:
-    """Starts every step on torch's current stream, without the graph."""
+def enqueue(model: Model, told: Told = None) -> None:
+    """Starts every step on torch's current stream, without the graph. told: gets each step's layers before."""
     torch, stream = pytorch(), current_stream()
     with torch.inference_mode():
-        for start in model.starters:
+        for step, start in zip(model.steps, model.starters, strict=True):
+            if told is not None:
+                told(" + ".join(step.layers))
             start(stream)
 
 
@@ -434,22 +440,25 @@ def overlapping(model: Model, port: str) -> tuple[Any, int]:
     return graph, early
 
 
-def launch(model: Model) -> None:
-    """Runs the network on what lies in its input: replays the graph, or starts every step in simulated mode."""
+def launch(model: Model, told: Told = None) -> None:
+    """Runs the network on what lies in its input: replays the graph, or starts every step in simulated mode.
+
+    told: as `enqueue` has it, in simulated mode, where a step takes seconds.
+    """
     if model.graph is not None:
         model.graph.replay()
     else:
-        enqueue(model)
+        enqueue(model, told)
 
 
-def run(model: Model, image: Any) -> np.ndarray:
+def run(model: Model, image: Any, told: Told = None) -> np.ndarray:
     """The network's output, float32: (N, classes) of a classifier, else a map (N, C, H, W).
 
     image: array or tensor (N, C, H, W), or (C, H, W) for one image; any floating-point type. Raises InferenceError for
-    other shapes, and for numbers that are not finite.
+    other shapes, and for numbers that are not finite. told: as `launch` has it.
     """
     give(model, image)
-    launch(model)
+    launch(model, told)
     return output(model).float().cpu().numpy()
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from dwlab import inference, networks, target
+from dwlab import inference, networks, target, terminal
 from dwlab.inference import comparison, images, int8, selection, timing
 from dwlab.inference.weights import load_weights, random_weights
 from dwlab.networks import InferenceError
@@ -44,7 +44,10 @@ def main(options: Namespace) -> int:
     times = None if tuned is None else tuned.times
     pieces = selection.partition(network, "present" if on_gpu else "h200", times=times) if options.fused else None
     model = inference.prepare(network, weights, pieces, times=times, calibration=calibration, overlap=options.overlap)
-    compared = comparison.compare(model, image)
+    passes = 2 + bool(options.image)
+    with terminal.progress(passes * len(model.steps), "step") as told:
+        compared = comparison.compare(model, image, told)
+        classes = images.classes(inference.run(model, image, told)[:1])[0] if options.image else None
     found: dict[str, Any] = {
         "network": network.name, "batch": network.batch, "layout": network.layout, "dtype": network.dtype,
         "resolution": resolution, "mode": target.mode,
@@ -55,7 +58,7 @@ def main(options: Namespace) -> int:
     if network.dtype == "int8" and on_gpu and compared.same_class is not None:
         found["same_class"] = dict(zip(("equal", "of"), comparison.agreement(model), strict=True))
     if options.image:
-        found["classes"] = images.classes(inference.run(model, image)[:1])[0]
+        found["classes"] = classes
     if tuned is not None:
         found["not_timed"] = dict(tuned.failures)
     energy = None
@@ -82,6 +85,12 @@ def main(options: Namespace) -> int:
     if options.image:
         print("\n" + tabular.columns(["class of ImageNet-1k", "probability"],
                                      [[str(one), f"{likely:.1%}"] for one, likely in found["classes"]]))  # fmt: skip
+        if resolution < images.CROP:
+            print(terminal.wrapped(
+                f"The network saw {resolution} × {resolution} pixels, and was trained on {images.CROP}: classes found "
+                f"so say nothing. --resolution {images.CROP} shows it the picture"
+                + ("." if on_gpu else ", which takes long in simulated mode; on a GPU it is the default.")
+            ))  # fmt: skip
     print(f"\n{measured}" if on_gpu else f"\n{SIMULATED[0].upper()}{SIMULATED[1:]}")
     if energy is not None:
         print(f"\n{energy}")

@@ -157,16 +157,16 @@ class Comparison:
         return f"{self.summary()}\n\n{tabular.columns(head, rows, (0, 1))}"
 
 
-def compare(model: Model, image: Any) -> Comparison:
+def compare(model: Model, image: Any, told: inference.Told = None) -> Comparison:
     """The model beside PyTorch with the same weights, step by step and as a whole; see Comparison.
 
-    Runs the model once more with memory of its own for every map. image: as `run` takes it.
+    Runs the model once more with memory of its own for every map. image, told: as `run` takes them.
     """
     network = model.network
-    shared = inference.run(model, image)
+    shared = inference.run(model, image, told)
     ports = (model.port,) if model.port else ()
     twin = model if model.kept else inference.built(network, model.weights, model.steps, True, model.quantised, ports)
-    alone = inference.run(twin, image)
+    alone = inference.run(twin, image, told)
     torch = pytorch()
     exact = _exact(twin)
     compared = _compared if model.quantised is None else _compared_in_int8

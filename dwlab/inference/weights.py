@@ -7,6 +7,7 @@ convolution's (F, C, K, K), the classifier's (F, C), b one number an output chan
 from __future__ import annotations
 
 import math
+import pickle
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from dwlab.inference.with_torch import pytorch
 from dwlab.layers import DepthwiseConv2d, Pointwise
 from dwlab.networks import InferenceError, Network
 from dwlab.problems import nearest
+from dwlab.terminal import plain
 
 EPSILON = 1e-5
 """What a batch norm adds to the variance, as PyTorch and torchvision have it."""
@@ -72,11 +74,15 @@ def check_weights(network: Network, weights: Weights) -> None:
             _fit(f"{array!r} of layer {name}", weights[name][array], shape)
 
 
+class _Misfit(InferenceError):
+    """A tensor of another shape than the network's."""
+
+
 def _fit(what: str, values: Any, shape: tuple[int, ...]) -> np.ndarray:
     """The values as float32. Raises InferenceError if they have another shape or are not all finite."""
     values = np.asarray(values)
     if values.shape != shape:
-        raise InferenceError(f"{what} has shape {values.shape}; {shape} is needed")
+        raise _Misfit(f"{what} has shape {values.shape}; {shape} is needed")
     if values.dtype.kind != "f":
         raise InferenceError(f"{what} is {values.dtype}; floating-point numbers are needed")
     if not np.isfinite(values).all():
@@ -130,7 +136,12 @@ def weights_from_torch(
     tensors = {str(key): value for key, value in state_dict.items()}
     found: dict[str, dict[str, np.ndarray]] = {}
     for layer, (convolution, norm) in _sources(network, tensors).items():
-        found[layer] = _folded(layer, shapes[layer], convolution, norm, tensors, epsilon)
+        try:
+            found[layer] = _folded(layer, shapes[layer], convolution, norm, tensors, epsilon)
+        except _Misfit as error:
+            classes = next((one.problem.F for one in network.layers if one.name == "head.classifier"), None)
+            of = f" and {classes:,} classes" if classes else ""
+            raise InferenceError(f"{error}. It is no {network.name} of width 1{of}, which are those run here") from None
     return found
 
 
@@ -141,8 +152,12 @@ def load_weights(network: Network, path: str | Path) -> dict[str, dict[str, np.n
         held = torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError:
         raise InferenceError(f"there is no file {path}: give what torch.save(model.state_dict(), …) wrote") from None
-    except Exception as error:  # whatever pickle, zipfile and torch raise for other files
-        first = (str(error).splitlines() or [type(error).__name__])[0]
+    except pickle.UnpicklingError:  # torch's own text is of how to run what the file holds
+        raise InferenceError(
+            f"{path} is no file of weights: it holds more than tensors, such as a whole model. Save model.state_dict()"
+        ) from None
+    except Exception as error:  # whatever zipfile and torch raise for other files
+        first = plain((str(error).splitlines() or [type(error).__name__])[0])
         raise InferenceError(f"{path} is no file of weights: {first.rstrip('.')}. Save model.state_dict()") from None
     return weights_from_torch(network, held)
 

@@ -14,6 +14,7 @@ from dwlab import networks, peers
 from dwlab.layers import DepthwiseConv2d, Pointwise
 from dwlab.networks import INPUT, InferenceError, Network, Operation
 from dwlab.quantisation import Scale
+from dwlab.target import NO_TORCH
 
 
 def pytorch() -> ModuleType:
@@ -21,7 +22,7 @@ def pytorch() -> ModuleType:
     try:
         import torch
     except ImportError as error:
-        raise InferenceError(f"networks run with PyTorch: pip install '.[torch]' ({error})") from None
+        raise InferenceError(f"{NO_TORCH} ({error})") from None
     return torch
 
 

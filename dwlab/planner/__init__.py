@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dwlab import gpus, machine, networks
+from dwlab import gpus, machine, networks, terminal
 from dwlab.layers import DepthwiseConv2d, Fused, Pointwise
 from dwlab.machine import Machine
 from dwlab.networks import Network, summary
@@ -149,14 +149,12 @@ class Plan:
         """What the plan is and what it should bring, in sentences."""
         made, fused = self.network, sum(step.fused for step in self.steps)
         layers = sum(len(step.layers) for step in self.steps)
-        before, after = self.total("time_us", apart=True), self.total("time_us")
         least = {"time": "least predicted time", "gma": "fewest bytes accessed"}[self.rules.objective]
         text = (
-            f"{made.name} on {self.gpu.name}, batch {made.batch}, {made.layout}, {made.dtype}; {least}: "
-            f"{layers} layers in {len(self.steps)} kernels, {fused} of them fused. "
-            f"Accesses {self.change('gma_bytes')}, device memory {self.change('dram_bytes')}; "
-            f"{_percent(self.redundant)} multiply-adds. Predicted, not measured: "
-            f"{before:,.0f} µs apart, {after:,.0f} µs as planned."
+            f"{made.name} on {self.gpu.name}, batch {made.batch}, {made.layout}, {made.dtype}: "
+            f"{self.times()}, predicted, not measured. {layers} layers in {len(self.steps)} kernels, {fused} of them "
+            f"fused, for {least}. Accesses {self.change('gma_bytes')}, device memory {self.change('dram_bytes')}; "
+            f"{_percent(self.redundant)} multiply-adds."
         )
         stayed = sum(step.in_l2 for step in self.steps if step.fused)
         if stayed:
@@ -165,12 +163,20 @@ class Plan:
             text += "these save accesses to the L2 and a kernel's start, but hardly any device memory traffic."
         return text
 
+    def times(self) -> str:
+        """Predicted µs of the layers apart and of the plan."""
+        before, after = self.total("time_us", apart=True), self.total("time_us")
+        return f"{before:,.0f} µs apart, {after:,.0f} µs as planned ({_percent(after / before - 1)})"
+
     def change(self, what: str) -> str:
         before, after = self.total(what, apart=True), self.total(what)
         return f"{_mb(before)} MB → {_mb(after)} MB" + (f" ({_percent(after / before - 1)})" if before else "")
 
     HEAD = ("layer", "what", "kernel", "tile", "blocks", "MB apart", "MB", "DRAM MB apart", "DRAM MB", "MAC",
             "µs apart", "µs", "note")  # fmt: skip
+
+    SPARE = ("DRAM MB apart", "DRAM MB", "blocks", "MAC", "MB apart", "tile", "note", "MB")
+    """Columns that a narrow terminal goes without, the first of them first."""
 
     def rows(self) -> list[list[str]]:
         """The table's rows as text: one for each layer; a fused kernel's own numbers stand with its first."""
@@ -196,10 +202,16 @@ class Plan:
         size = f"{_mb(step.module.between_bytes)} MB between"
         if not self.gpu.l2_bytes:
             return f"{size}, L2's size unknown"
-        return f"{size}, would stay in L2" if step.in_l2 else size
+        # Where it is true of all, the summary says so once.
+        return f"{size}, would stay in L2" if step.in_l2 and not self._all_in_l2 else size
 
+    @property
+    def _all_in_l2(self) -> bool:
+        return all(step.in_l2 for step in self.steps if step.fused)
+
+    OF_DRAM = "DRAM MB: of it, what reaches device memory. "
     LEGEND = (
-        "MB: all that blocks read and write, by the model of accesses. DRAM MB: of it, what reaches device memory. "
+        f"MB: all that blocks read and write, by the model of accesses. {OF_DRAM}"
         "MAC: multiply-adds that are done more. Tile: channels×rows×columns of a block's output."
     )
 
@@ -209,9 +221,34 @@ class Plan:
         text = "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
         return tabular.Markdown(f"{self.summary()}\n\n{text}\n\n{self.LEGEND}\n")
 
+    def text(self, columns: int | None = None, *more: str) -> str:
+        """The plan as text, its table with a row of totals; in lines of `columns` characters, None for any.
+
+        more: sentences below the summary. Device memory has no columns where no kernel of the plan changes it.
+        """
+        totals = dict.fromkeys(self.HEAD, "") | {
+            "layer": "all", "blocks": f"{sum(step.module.accesses.blocks for step in self.steps):,}",
+            "MB apart": _mb(self.total("gma_bytes", apart=True)), "MB": _mb(self.total("gma_bytes")),
+            "DRAM MB apart": _mb(self.total("dram_bytes", apart=True)), "DRAM MB": _mb(self.total("dram_bytes")),
+            "MAC": _percent(self.redundant), "µs apart": f"{self.total('time_us', apart=True):,.1f}",
+            "µs": f"{self.total('time_us'):,.1f}",
+        }  # fmt: skip
+        same = all(sum(one.dram_bytes for one in step.apart) == step.module.dram_bytes for step in self.steps)
+        kept = [name for name in self.HEAD if not (same and name.startswith("DRAM"))]
+        rows = [dict(zip(self.HEAD, row, strict=True)) for row in self.rows()]
+        place = {name: number for number, name in enumerate(kept)}
+        text = terminal.table(
+            kept, [[row[name] for name in kept] for row in (*rows, totals)],
+            [place[name] for name in ("layer", "what", "kernel", "tile", "note")], columns=columns, cut=place["note"],
+            spare=[place[name] for name in self.SPARE if name in place],
+        )  # fmt: skip
+        legend = self.LEGEND.replace(self.OF_DRAM, "") if same else self.LEGEND
+        below = f"{legend} Ceilings: {self.gpu.ceilings.source}"
+        sentences = [terminal.wrapped(one, columns) for one in (self.summary(), *more)]
+        return "\n".join([*sentences, "", text, "", terminal.wrapped(below, columns)])
+
     def __str__(self) -> str:
-        text = tabular.columns(self.HEAD, self.rows(), left=(0, 1, 2, 3, 12))
-        return "\n".join([self.summary(), "", text, "", self.LEGEND, f"Ceilings: {self.gpu.ceilings.source}"])
+        return self.text()
 
     __repr__ = __str__
 

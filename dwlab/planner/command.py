@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 from argparse import Namespace
+from pathlib import Path
+from typing import Any
 
+from dwlab import gpus, target, terminal
 from dwlab.planner import plan
-from dwlab.planner.judgement import judged
+from dwlab.planner.judgement import judged, recorded
 from dwlab.planner.modules import PlanError, Rules
 from dwlab.planner.picture import describe, draw
 
@@ -14,22 +17,49 @@ from dwlab.planner.picture import describe, draw
 def main(options: Namespace) -> int:
     """``python -m dwlab plan``: the table of a network's plan, its JSON, or its picture."""
     rules = Rules(options.objective, kernels=options.kernels)
+    if options.picture:
+        _check_picture(Path(options.picture))
+    if options.gpu.strip().lower() == "present" and target.mode != "gpu":
+        raise PlanError(
+            f"--gpu present: there is none here ({target.reason}). Name one, which need not be here: "
+            f"{', '.join(gpus.NAMES)}"
+        )
     made = plan(
-        options.network, options.gpu, dtype=options.dtype, batch=options.batch, rules=rules,
-        layout=options.layout or ("NHWC" if options.judged else "NCHW"),  # what networks are measured in
-    )  # fmt: skip
+        options.network, options.gpu, dtype=options.dtype, batch=options.batch, rules=rules, layout=options.layout
+    )
+    if options.judged:
+        found = judged(made)
+        print(
+            json.dumps(found.to_dict(), indent=1, ensure_ascii=False) if options.json else found.text(terminal.width())
+        )
+    else:
+        measured = recorded(made)
+        if options.json:
+            print(json.dumps(made.to_dict() | {"recorded": measured}, indent=1, ensure_ascii=False))
+        else:
+            print(made.text(terminal.width(), *([_sentence(measured)] if measured else [])))
     if options.picture:
         try:
             draw(made).savefig(
                 options.picture, format="png", metadata={"Software": None, "Description": describe(made)}
             )
         except OSError as error:
-            raise PlanError(
-                f"cannot write {options.picture}: {error.strerror}; give a file in a folder that is there"
-            ) from None
-    if options.judged:
-        found = judged(made)
-        print(json.dumps(found.to_dict(), indent=1, ensure_ascii=False) if options.json else found)
-        return 0
-    print(json.dumps(made.to_dict(), indent=1, ensure_ascii=False) if options.json else made)
+            raise PlanError(f"cannot write {options.picture}: {error.strerror}") from None
+        terminal.wrote(options.picture)
     return 0
+
+
+def _check_picture(path: Path) -> None:
+    """Before the work: that the picture can be written. Raises PlanError."""
+    if path.suffix.lower() != ".png":
+        raise PlanError(f"--picture {path}: it is a PNG; give a name that ends in .png")
+    if not path.parent.is_dir():
+        raise PlanError(f"cannot write {path}: No such file or directory; give a file in a folder that is there")
+
+
+def _sentence(measured: dict[str, Any]) -> str:
+    """The recorded times of the whole network, beside the predicted ones."""
+    text = f"Recorded on {measured['gpu']}, {measured['date']}: {measured['apart_us']:,.0f} µs apart"
+    if measured["fused_us"]:
+        text += f", {measured['fused_us']:,.0f} µs with {measured['pairs']} fused pairs, chosen by measured times"
+    return f"{text}; the whole network in one CUDA graph, with the layers that are not planned."

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from dwlab import records
+from dwlab import records, terminal
 from dwlab.layers import Fused
 from dwlab.networks import summary
 from dwlab.planner import Pair, Plan, partition
@@ -132,16 +132,31 @@ class Judgement:
             "best_us": self.best_us, "source": self.source,
         }  # fmt: skip
 
+    MISSING = 8
+    """Kernels without a time that a text names; it counts the others."""
+
+    def text(self, columns: int | None = None) -> str:
+        """The table, and below it the summary and what is not measured; in lines of `columns` characters."""
+        lines = []
+        if self.rows:
+            cells = self.cells()
+            lines = [terminal.table(self.HEAD, cells, (0, 1, 2, 5), columns=columns, cut=0, least=24, spare=(1, 6)), ""]
+        lines.append(terminal.wrapped(self.summary(), columns))
+        more = len(self.missing) - self.MISSING
+        if self.rows or more <= 0:
+            lines += [f"not measured: {one}" for one in self.missing[: self.MISSING]]
+            lines += [f"not measured: {more} more"] * (more > 0)
+        else:
+            lines.append(f"Not measured: {len(self.missing)} kernels, all that the plan chooses between.")
+        return "\n".join(lines)
+
     def __str__(self) -> str:
-        lines = [tabular.columns(self.HEAD, self.cells(), left=(0, 1, 2, 5)), "", self.summary()]
-        return "\n".join([*lines, *(f"not measured: {one}" for one in self.missing)])
+        return self.text()
 
     __repr__ = __str__
 
 
-EPILOGUE = frozenset(
-    {"bias", "activation", "residual", "relu", "relu6", "gelu", "zero_x", "zero_y", "zero_r", "m_r"}
-)
+EPILOGUE = frozenset({"bias", "activation", "residual", "relu", "relu6", "gelu", "zero_x", "zero_y", "zero_r", "m_r"})
 """What of a layer's description costs every stage about the same."""
 
 
@@ -209,6 +224,26 @@ def judged(made: Plan, runs: Sequence[records.Record] | None = None) -> Judgemen
         times = measured_times(made, [row for run in runs for row in run.measurements])
         source = "of single layers and pairs, arrays out of the L2 as far as that can be"
     return replace(judge(made, times), source=source)
+
+
+def recorded(made: Plan, runs: Sequence[records.Record] | None = None) -> dict[str, Any] | None:
+    """What the plan's whole network took on its GPU: date, apart_us, fused_us, pairs, kernels; None if not recorded.
+
+    The whole network, with the layers that are not planned, in one CUDA graph; its pairs were chosen by measured times.
+    """
+    network = made.network
+    asked = (network.name, network.batch, network.dtype, network.layout, network.resolution)
+    rows, used = records.newest_rows(
+        "networks", lambda row: tuple(row[name] for name in ("network", "batch", "dtype", "layout", "resolution")),
+        runs, made.gpu.name,
+    )  # fmt: skip
+    for row in rows:
+        key = row["network"], row["batch"], row["dtype"], row["layout"], row["resolution"]
+        if key == asked and row.get("apart_us"):
+            run = next(run for run in used if any(one is row for one in run.sections["networks"]))
+            names = ("apart_us", "fused_us", "pairs", "kernels", "fused_kernels")
+            return {"gpu": run.gpu, "date": run.date[:10], **{name: row.get(name) for name in names}}
+    return None
 
 
 def judge(made: Plan, times: Mapping[Conv | Fused, float]) -> Judgement:

@@ -99,7 +99,7 @@ def _title(made: Plan) -> str:
     network, fused = made.network, sum(step.fused for step in made.steps)
     return (
         f"{network.name} on {made.gpu.name}, batch {network.batch}, {network.dtype}: "
-        f"{len(made.steps)} kernels, {fused} of them fused; accesses {made.change('gma_bytes')}, predicted"
+        f"{len(made.steps)} kernels, {fused} of them fused; {made.times()}, predicted"
     )
 
 

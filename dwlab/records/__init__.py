@@ -10,17 +10,19 @@ Every failure is a RecordError with one sentence on what is wrong and what to do
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import itertools
 import json
 import math
 import os
+import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 SCHEMA = 1
 FOLDER = Path(__file__).parent
@@ -33,6 +35,21 @@ class RecordError(RuntimeError):
 
 class RecordWarning(UserWarning):
     """A record file that was left out because it could not be read."""
+
+
+class ReadOnly(dict):
+    """An object of a record: a dict that nobody changes, as all readers share it. `dict(one)` and `one | …` are new."""
+
+    def _refuse(self, *_: Any, **__: Any) -> NoReturn:
+        raise TypeError("what a record says is not changed: take a copy, dict(...)")
+
+    __setitem__ = __delitem__ = __ior__ = clear = pop = popitem = setdefault = update = _refuse
+
+    def __deepcopy__(self, memo: Any) -> dict[str, Any]:
+        return copy.deepcopy(dict(self), memo)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ReadOnly, (dict(self),)
 
 
 @dataclass(frozen=True)
@@ -249,7 +266,7 @@ class Record:
 def read_run(path: str | os.PathLike[str]) -> Record:
     """One record file. Raises RecordError; the file is left as it is."""
     path = Path(path)
-    data = _load(path)
+    data = _load(path, _read_only)
     name = path.name
     schema = data.get("schema")
     if not isinstance(schema, int) or isinstance(schema, bool) or schema < 1:
@@ -281,6 +298,7 @@ def load_runs(
     """Every run recorded in a folder (the package's own if None), oldest first.
 
     One bad file does not hide the others: it is left out, and its error goes to ``on_error`` (a RecordWarning if None).
+    A process reads each file once, and again when it has changed; what it gives is read-only.
     """
     folder = Path(folder) if folder is not None else FOLDER
     try:
@@ -290,13 +308,34 @@ def load_runs(
     runs = []
     for path in paths:
         try:
-            runs.append(read_run(path))
+            runs.append(_kept_run(path))
         except RecordError as error:
             if on_error is not None:
                 on_error(error)
             else:
                 warnings.warn(str(error), RecordWarning, stacklevel=2)
     return sorted(runs, key=lambda run: (_instant(run.date), run.file))
+
+
+_kept: dict[Path, tuple[tuple[int, int], Record]] = {}
+_RACY_NS = 2_000_000_000  # a file changed twice within a tick of the file system's clock looks as if it had not
+
+
+def _kept_run(path: Path) -> Record:
+    """`read_run`, from memory where the file has the time and size that it had. Raises RecordError."""
+    try:
+        state = path.stat()
+        key = state.st_mtime_ns, state.st_size
+    except OSError:
+        return read_run(path)  # which says why
+    path = path.absolute()
+    known = _kept.get(path)
+    if known is not None and known[0] == key:
+        return known[1]
+    run = read_run(path)
+    if abs(time.time_ns() - state.st_mtime_ns) > _RACY_NS:
+        _kept[path] = key, run
+    return run
 
 
 def load_all(
@@ -431,7 +470,7 @@ def shape_text(problem: Any) -> str:
 # ------------------------------------------------------------------------------------------------------- a file's parts
 
 
-def _load(path: Path) -> dict[str, Any]:
+def _load(path: Path, hook: Callable[[list[tuple[str, Any]]], Any] | None = None) -> dict[str, Any]:
     try:
         text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError:
@@ -445,7 +484,7 @@ def _load(path: Path) -> dict[str, Any]:
             f"{path.name} is truncated: it is empty. Copy it again from where it was written, or delete it"
         )
     try:
-        data = json.loads(text, parse_constant=_no_constant)
+        data = json.loads(text, parse_constant=_no_constant, object_pairs_hook=hook)
     except json.JSONDecodeError as error:
         body = text.strip()
         if body.startswith("{") and (not body.endswith("}") or error.pos >= len(text.rstrip())):
@@ -461,9 +500,18 @@ def _load(path: Path) -> dict[str, Any]:
         raise RecordError(f"{path.name} is damaged: {error}; restore it (git checkout) or delete it") from error
     if not isinstance(data, dict):
         raise RecordError(
-            f"{path.name} is JSON but no dwlab record: it is a {type(data).__name__}, not an object. {_ELSEWHERE}"
+            f"{path.name} is JSON but no dwlab record: it is a {_kind(data)}, not an object. {_ELSEWHERE}"
         )
     return data
+
+
+def _read_only(pairs: list[tuple[str, Any]]) -> ReadOnly:
+    """An object of a file; its lists become tuples."""
+    return ReadOnly((name, tuple(value) if isinstance(value, list) else value) for name, value in pairs)
+
+
+def _kind(value: Any) -> str:
+    return "list" if isinstance(value, tuple) else "dict" if isinstance(value, dict) else type(value).__name__
 
 
 def _no_constant(text: str) -> float:
@@ -499,7 +547,7 @@ def _record(data: Mapping[str, Any], name: str) -> Record:
     for key in ("l2_gbps", "fma_tflops", "launch_us"):
         if ceilings.get(key) is not None:
             _number(ceilings[key], f"ceilings.{key}")
-    machine = _part(data, "machine", dict, {})
+    machine = _part(data, "machine", dict, ReadOnly())
     _capability(machine, "machine")
     for key, value in machine.items():
         if key not in ("name", "compute_capability") and value is not None:
@@ -510,11 +558,11 @@ def _record(data: Mapping[str, Any], name: str) -> Record:
         environment=environment,
         ceilings=ceilings,
         measurements=tuple(_measurement(row, i, shared) for i, row in enumerate(rows)),
-        peers=tuple(_part(data, "peers", list, [])),
+        peers=tuple(_part(data, "peers", list, ())),
         machine=machine,
-        counters=tuple(_counted(one, i) for i, one in enumerate(_part(data, "counters", list, []))),
-        sections=sections,
-        notes=tuple(_text(one, f"notes {i}") for i, one in enumerate(_part(data, "notes", list, []))),
+        counters=tuple(_counted(one, i) for i, one in enumerate(_part(data, "counters", list, ()))),
+        sections=ReadOnly(sections),
+        notes=tuple(_text(one, f"notes {i}") for i, one in enumerate(_part(data, "notes", list, ()))),
     )
 
 
@@ -523,8 +571,8 @@ def _part(data: Mapping[str, Any], key: str, kind: type, default: Any = None) ->
     value = data.get(key)
     if value is None and default is not None:
         return default
-    if not isinstance(value, kind):
-        raise _Damage(f"its {key!r} {'is missing' if key not in data else f'is a {type(value).__name__}'}")
+    if not isinstance(value, (list, tuple) if kind is list else kind):
+        raise _Damage(f"its {key!r} {'is missing' if key not in data else f'is a {_kind(value)}'}")
     return value
 
 
@@ -532,7 +580,7 @@ def _capability(part: Mapping[str, Any], what: str) -> None:
     value = part.get("compute_capability")
     if value is None:
         return
-    pair = isinstance(value, list) and len(value) == 2
+    pair = isinstance(value, tuple) and len(value) == 2
     if not pair or any(isinstance(one, bool) or not isinstance(one, int) for one in value):
         raise _Damage(f"{what}.compute_capability is {value!r}, not two whole numbers")
 
@@ -552,7 +600,7 @@ def _count(value: Any, what: str) -> int:
 def _object(value: Any, names: Iterable[str], what: str) -> dict[str, Any]:
     """An object that has these fields, and a problem that is an object if that is one of them."""
     if not isinstance(value, dict):
-        raise _Damage(f"{what} is a {type(value).__name__}, not an object")
+        raise _Damage(f"{what} is a {_kind(value)}, not an object")
     missing = [name for name in names if name not in value]
     if missing:
         raise _Damage(f"{what} lacks {', '.join(missing)}")
@@ -614,7 +662,7 @@ def _counted(one: Any, index: int) -> dict[str, Any]:
     """What the hardware counted of one launch: dwlab.counters.Counters as a mapping. Without a dtype: float32."""
     what = f"counters {index}"
     _object(one, ("op", "path", "stage", "problem", "predicted", *_COUNTED, *_SECTORS), what)
-    one = {"dtype": "float32"} | one
+    one = ReadOnly({"dtype": "float32"} | one)
     for name in ("op", "path", "stage", "dtype"):
         if not isinstance(one[name], str):
             raise _Damage(f"{what}: {name} is {one[name]!r}, not a text")

@@ -179,15 +179,26 @@ class Report:
 
     def rows(self) -> list[list[str]]:
         """The table's rows, a line's accesses below it; all text."""
-        out = []
-        for line in self.lines:
+        return self._rows(False)
+
+    def _rows(self, as_text: bool) -> list[list[str]]:
+        """as_text: with the lines' indentation, and a row for each file where there is more than one."""
+        out: list[list[str]] = []
+        files = list(dict.fromkeys(line.file for line in self.lines))
+        margins = {
+            file: min(len(line.text) - len(line.text.lstrip()) for line in self.lines if line.file == file)
+            for file in files
+        }
+        for place, line in enumerate(self.lines):
+            if as_text and len(files) > 1 and (not place or self.lines[place - 1].file != line.file):
+                out.append(["", f"# {line.file}", *[""] * 7])
+            text = line.text.rstrip()[margins[line.file] :] if as_text else line.text.strip()
+            inside = " " * (len(text) - len(text.lstrip()) + 2)
             lanes = f"{line.active_lanes / line.warps:.4g}" if line.warps else ""
             flops = f"{line.flops:,}" + (" f64" if line.flops64 else "") if line.flops else ""
             notes = [f"{line.divergent} divergent"] if line.divergent else []
             notes += [f"{line.barriers} barriers"] if line.barriers else []
-            out.append(
-                [str(line.line), line.text.strip(), f"{line.warps:,}", lanes, flops, "", "", "", ", ".join(notes)]
-            )
+            out.append([str(line.line), text, f"{line.warps:,}", lanes, flops, "", "", "", ", ".join(notes)])
             for a in self.accesses:
                 if a.line != line.line or a.file != line.file:
                     continue
@@ -195,7 +206,7 @@ class Report:
                     cost, per, ideal = a.wavefronts, a.wavefronts, a.ideal_wavefronts
                     used = f"{a.bank_conflicts:,} conflicts"
                 elif a.space == "local":
-                    out.append(["", f"  {a.kind} {a.array} (local)", f"{a.requests:,}", "", "", "", "", "", ""])
+                    out.append(["", f"{inside}{a.kind} {a.array} (local)", f"{a.requests:,}", "", "", "", "", "", ""])
                     continue
                 else:
                     cost, per, ideal = a.sectors, a.sectors, a.ideal_sectors
@@ -204,7 +215,7 @@ class Report:
                     used += f", {a.collisions:,} collisions"
                 ratio = f"{per / a.requests:.4g} (ideal {ideal / a.requests:.4g})" if a.requests else ""
                 out.append(
-                    ["", f"  {a.kind} {a.array} ({a.space})", f"{a.requests:,}",
+                    ["", f"{inside}{a.kind} {a.array} ({a.space})", f"{a.requests:,}",
                      f"{a.active_lanes / a.requests:.4g}", "", f"{cost:,}", ratio, used, ""]
                 )  # fmt: skip
         return out
@@ -237,7 +248,7 @@ class Report:
 
     def table(self) -> str:
         """The report as text."""
-        rows = [list(self.HEADERS), *self.rows()]
+        rows = [list(self.HEADERS), *self._rows(True)]
         rows = [[cell if k != 1 else cell[:60] for k, cell in enumerate(row)] for row in rows]
         widths = [max(len(row[k]) for row in rows) for k in range(len(self.HEADERS))]
         left = {1, 8}
@@ -249,7 +260,19 @@ class Report:
         head = f"{self.kernel} ({self.file}), grid {_dims(self.grid)}, block {_dims(self.block)}"
         if self.shared_bytes:
             head += f", {self.shared_bytes:,} bytes of shared memory per block"
-        return "\n".join([head, *text, "", *self.summary()])
+        return "\n".join([head, *self._costliest(), *text, "", *self.summary()])
+
+    def _costliest(self, most: int = 3) -> list[str]:
+        """Where most global sectors come from, in one line; none where there are few accesses."""
+        asked = sorted((a for a in self.accesses if a.space == "global"), key=lambda a: -a.sectors)
+        if len(asked) <= most or not self.totals.sectors:
+            return []
+        files = len({a.file for a in self.accesses}) > 1
+        parts = [
+            f"{a.kind} {a.array}, {f'{a.file}:' if files else 'line '}{a.line}, {a.sectors / self.totals.sectors:.0%}"
+            for a in asked[:most]
+        ]
+        return [f"most of {self.totals.sectors:,} sectors: {'; '.join(parts)}"]
 
     __str__ = table
 
