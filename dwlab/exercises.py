@@ -16,8 +16,8 @@ is compared, its inputs must be unchanged, and its accesses are those of this ve
 
 The second half of this module are the tools that judges are made of: `kernel` and `function` take one out of an answer,
 `launched` and `agree` judge a launch, `convolves` a convolution by `dwlab.check`, `convolution` one launch of it;
-`coalesced`, `moves_at_most`, `at_most`, `without` and `float32_only` judge the report of a launch, `predicted` a number.
-All but `convolves` run kernels on the interpreter in either mode, so memory behaviour is judged alike on a laptop and
+`coalesced`, `moves_at_most`, `at_most`, `without` and `float32_only` judge a launch's report, `predicted` a number. All
+but `convolves` run kernels on the interpreter in either mode, so memory behaviour is judged alike on a laptop and
 on a GPU.
 """
 
@@ -43,7 +43,7 @@ import sys
 import threading
 import tokenize
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -51,7 +51,7 @@ from typing import Any
 
 import numpy as np
 
-from dwlab.answer import Answer, Ended, Function, Other, Raised, environment, failure, load, stop
+from dwlab.answer import STOPPED, Answer, Ended, Function, Other, Raised, environment, failure, load, stop  # noqa: F401
 
 ROOT = Path(__file__).resolve().parents[1]
 EXERCISES, SOLUTIONS = ROOT / "exercises", ROOT / "solutions"
@@ -559,7 +559,8 @@ def _verdict(answer: Answer, judge: Path) -> dict[str, Any]:
     except Ended as ended:
         if ended.status is not None:
             return {"status": "error", "message": f"Python ended ({_end(ended.status)}) before the answer was judged."}
-        message = f"It was stopped after {answer.seconds:g} s of computing, or while it slept. Look for a loop that never ends."
+        what = f"It was stopped after {answer.seconds:g} s of computing, or it slept"
+        message = f"{what}. Look for a loop that never ends, in the kernel or around it."
         return {"status": "timeout", "message": message}
     except _TooLong:
         return {"status": "timeout", "message": "The kernel does not end, or needs far more steps than it should."}
@@ -682,10 +683,10 @@ def launched(
     updates: Sequence[np.ndarray] = (),
     hints: Sequence[str] = (),
 ) -> Any:
-    """Run a kernel on the interpreter; its results are in the arrays of `args` then. Returns the report of this launch.
+    """Run a kernel on the interpreter; its results are in the arrays of `args` then. Returns this launch's report.
 
-    Arrays of `poisoned` are outputs: reading one before it is written is a hazard. `updates` are those that it reads and
-    writes. All others are inputs. A hazard, a store to an input or an input that changed is Wrong.
+    Arrays of `poisoned` are outputs: reading one before it is written is a hazard. `updates` are those that it reads
+    and writes. All others are inputs. A hazard, a store to an input or an input that changed is Wrong.
     """
     from dwlab.simt import hostapi
 
@@ -725,8 +726,8 @@ def _run(
     kernel: Any, grid: Any, block: Any, args: list[Any], shared: int, hints: Sequence[str], outputs: Sequence[str]
 ) -> Any:
     from dwlab import simt
-    from dwlab.simt import launch, report
     from dwlab.simt import cuda as interpreter
+    from dwlab.simt import launch, report
 
     made = kernel if isinstance(kernel, simt.Kernel) else interpreter.jit(kernel.py_func)
     options = simt.Options(hazards="raise", trace=True, step_limit=STEP_LIMIT)
@@ -945,6 +946,36 @@ def without(report: Any, *spaces: str, why: str = "", hints: Sequence[str] = ())
         found, what = counts[space]
         if found:
             raise Wrong(f"{found:,} {what}; {why}.", hints)
+
+
+def written_once(report: Any, array: str, elements: int, hints: Sequence[str] = ()) -> None:
+    """Wrong if a launch read an output, or stored to it more often than it has elements: it is no place for scratch."""
+    for a in report.accesses:
+        if a.array == array and a.space == "global" and a.kind != "store":
+            raise Wrong(f"Line {a.line}: {array} is read; it is an output, and global memory.", hints)
+    stores = sum(a.active_lanes for a in report.accesses if a.array == array and a.space == "global")
+    at_most(stores, elements, f"elements are stored to {array}", "each once", hints)
+
+
+def loads_by_warp(kernel: Any, grid: Any, block: Any, *args: Any, array: str) -> list[int]:
+    """How many requests each warp of a block makes for an array, all blocks together."""
+    from dwlab import simt
+    from dwlab.simt import launch
+    from dwlab.simt.interpreter import Execution
+
+    totals: dict[int, int] = {}
+
+    class Counting(Execution):
+        def count(self, one: Any, element: Any, mask: Any, kind: str, node: Any) -> None:
+            super().count(one, element, mask, kind, node)
+            if one.name == array and kind == "load":
+                active = mask.full.reshape(-1, self.padded // 32, 32).any(axis=2).sum(axis=0)
+                for warp, requests in enumerate(active):
+                    totals[warp] = totals.get(warp, 0) + int(requests)
+
+    options = simt.Options(hazards="off", trace=True, step_limit=STEP_LIMIT)
+    launch.execute(kernel.py_func, grid, block, args, 0, options, copies=True, kind=Counting)
+    return [totals.get(warp, 0) for warp in range(-(-math.prod(np.atleast_1d(block)) // 32))]
 
 
 def predicted(
