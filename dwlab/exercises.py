@@ -1005,7 +1005,7 @@ def whole(value: Any, what: str, hints: Sequence[str] = ()) -> int:
     if value is None or value is Ellipsis:
         raise Unsolved(f"{what} is still {value}.")
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, numbers.Integral):
-        raise Wrong(f"{what} is {_described(value)}; it must be a whole number: // divides whole numbers.", hints)
+        raise Wrong(f"{what} is {_text(value)}; it must be a whole number: // divides whole numbers.", hints)
     return int(value)
 
 
@@ -1045,9 +1045,13 @@ def _given(answer: Answer, name: str) -> Any:
         raise Wrong(f"The file has no `{name}` any more: take that line back from the exercise as it was.") from None
 
 
+def _text(value: Any) -> str:
+    text = value.text if isinstance(value, Other) else repr(value)
+    return text if len(text) <= 40 else text[:37] + "..."
+
+
 def _described(value: Any) -> str:
-    text, kind = (value.text, value.type) if isinstance(value, Other) else (repr(value), type(value).__name__)
-    return f"{text if len(text) <= 40 else text[:37] + '...'} ({kind})"
+    return f"{_text(value)} ({value.type if isinstance(value, Other) else type(value).__name__})"
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ row. It must be right for any shape and padding. The check counts requests.
 from numba import float32  # noqa: F401
 
 from dwlab import DepthwiseConv1d, cuda
-from dwlab.exercises import at_most, coalesced, convolution, convolves, drawn, float32_only, kernel, run
+from dwlab.exercises import Wrong, coalesced, convolution, convolves, drawn, float32_only, kernel, run
 from dwlab.stages import Launch
 
 TILE = 32
@@ -52,8 +52,12 @@ def judge(answer):
         taps = sum(min(problem.K, last) for last in range(problem.L, 0, -TILE))
         rows = problem.B * problem.H
         requests, enough = report.totals.global_load_requests, 2 * rows * taps
-        what = f"requests load x and w for {rows} rows with L={problem.L} K={problem.K}"
-        at_most(requests, enough, what, f"{taps} taps a row", HINTS)
+        if requests > enough:
+            raise Wrong(
+                f"L={problem.L} K={problem.K}, {rows} rows: {requests:,} requests load x and w; {enough:,} are enough, "
+                f"{taps} taps a row.",
+                HINTS,
+            )
     return f"{said}; at L=48 K=48 a row goes through 64 taps, as its gradient does."
 
 

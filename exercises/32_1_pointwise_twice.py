@@ -15,7 +15,7 @@ has 32 × 8 threads and the pixels 32 i to 32 i + 31, a lane each. Thread (lane,
 from numba import float32  # noqa: F401
 
 from dwlab import cuda
-from dwlab.exercises import agree, at_most, drawn, float32_only, kernel, launched, poisoned, run, written_once
+from dwlab.exercises import Wrong, agree, at_most, drawn, float32_only, kernel, launched, poisoned, run, written_once
 from dwlab.layers import Fused, Pointwise
 from dwlab.references import reference
 
@@ -50,24 +50,34 @@ def problem(C, F, M):
 def judge(answer):
     """Right for pixels around a block and drawn sizes; a step's shared memory; `between` nowhere else, and once."""
     twice = kernel(answer, "twice")
-    for steps, C, M in ((1, 1, 1), (2, 3, 31), (3, 5, 33), drawn(answer, (4, 20), (1, 20), (1, 140)), (4, 2, 64)):
-        F = STEP * steps
-        layers = problem(C, F, M)
+
+    def once(C, steps, M):
+        layers = problem(C, STEP * steps, M)
         given = layers.inputs(seed=drawn(answer, (0, 1 << 30))[0])
         y, x = poisoned(OUTPUTS, M), given["x"].reshape(C, M)
         want = reference(layers, "pwpw", given)["y"].reshape(OUTPUTS, M)
         arrays = x, given["w1"], given["b1"], given["w2"], y
         report = launched(twice, -(-M // PIXELS), (PIXELS, ROWS), *arrays, hints=HINTS)
-        agree(y, want, f"{C} channels, {F} filters, {M} pixels", tolerance=1e-5, hints=HINTS)
-        products, once = report.array("w1", "load").active_lanes, F * C * M
+        agree(y, want, f"{C} channels, {STEP * steps} filters, {M} pixels", tolerance=1e-5, hints=HINTS)
+        return report
+
+    for sizes in ((1, 1, 1), (3, 2, 31), (5, 3, 33), drawn(answer, (1, 40), (1, 9), (100, 140))):
+        once(*sizes)
+    for C, steps, M in ((2, 4, 64), drawn(answer, (1, 20), (5, 20), (1, 70))):
+        report, F, enough = once(C, steps, M), STEP * steps, 4 * STEP * PIXELS
         what = "loads of w1, one for each multiply-add of the first layer"
-        at_most(products, once, what, "if each element of `between` is computed once", HINTS)
+        products = report.array("w1", "load").active_lanes
+        at_most(products, F * C * M, what, "if each element of `between` is computed once", HINTS)
         written_once(report, "y", OUTPUTS * M, HINTS)
-        what, why = "bytes of shared memory a block", f"they hold {STEP} filters of {PIXELS} pixels"
-        at_most(report.shared_bytes, 4 * STEP * PIXELS, what, why, HINTS)
+        if report.shared_bytes > enough:
+            raise Wrong(
+                f"A block has {report.shared_bytes:,} bytes of shared memory; {enough:,} hold {STEP} filters "
+                f"of {PIXELS} pixels.",
+                HINTS,
+            )
         float32_only(report)
     return (
-        f"Right for five sizes. {products:,} multiply-adds in the first layer, each once; {report.shared_bytes:,} "
+        f"Right for six sizes. {products:,} multiply-adds in the first layer, each once; {report.shared_bytes:,} "
         f"bytes of shared memory a block, where all {F} filters would be {4 * F * PIXELS:,}."
     )
 

@@ -37,13 +37,14 @@ def judge(answer):
     sizes = ((1, 1), (3, 31), (2, 32), (4, 70), drawn(answer, (1, 40), (1, 300)), (2, *drawn(answer, (500, 1100))))
     for number, (M, F) in enumerate(sizes):
         sums, b = rng.integers(-3000, 3000, (M, F)).astype(np.int32), rng.integers(-500, 500, F).astype(np.int32)
-        zero, relu = (0, -5, 7, -128, 127, int(rng.integers(-128, 128)))[number], number % 2 == 1
+        zero, relu = (0, -5, 7, -128, 127, int(rng.integers(-128, 128)))[number], number in (2, 3, 5)
         cases.append(("random sums", sums, b, (rng.random(F, np.float32) + 0.5) / np.float32(20), zero, relu))
     halves = np.arange(-40, 40, dtype=np.int32).reshape(2, 40)
     cases.append(("halves", halves, np.zeros(40, np.int32), np.full(40, 0.5, np.float32), 3, False))
     huge = np.array([[2**30, -(2**30), 2**20, -(2**20)]], np.int32)
     for zero in (100, -100):
         cases.append(("huge sums", huge, np.zeros(4, np.int32), np.full(4, 1000, np.float32), zero, False))
+    found = []
     for what, sums, b, m, zero, relu in cases:
         low = zero if relu else -128
         y = poisoned(*sums.shape, dtype="int8")
@@ -60,11 +61,10 @@ def judge(answer):
                 HINTS,
             )
         float32_only(report)
-        found = coalesced(report, ("sums", "y"), hints=HINTS)
-        said = found if what == "random sums" else said
+        found.append(coalesced(report, ("sums", "y"), hints=HINTS))
         loads = sum(a.active_lanes for a in report.accesses if (a.array, a.kind) == ("sums", "load"))
         at_most(loads, sums.size, "elements of sums are loaded", "each once", HINTS)
-    return f"Right to the bit on {len(cases)} cases, ties and huge sums among them; {said}."
+    return f"Right to the bit on {len(cases)} cases, ties and huge sums among them; {found[3]}."
 
 
 if __name__ == "__main__":

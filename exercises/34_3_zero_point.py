@@ -38,7 +38,7 @@ def judge(answer):
     less_zero = kernel(answer, "less_zero")
     rng = answer.random
     groups, other = drawn(answer, (6, 40), (-127, 126))
-    for words, zero in ((8, 0), (8, -128), (24, 127), (40, -7), (8 * groups, other), (16, 3)):
+    for words, zero in ((8, 0), (8, -128), (16, 3), (24, 127), (40, -7), (8 * groups, other)):
         a, b = (rng.integers(-128, 128, (rows, 4 * words)).astype(np.int8) for rows in (16, 8))
         d = poisoned(16, 8, dtype="int32")
         want = (a.astype(int) - zero) @ b.astype(int).T
@@ -52,6 +52,8 @@ def judge(answer):
                 f"{int(wrong.sum())} of 128 sums are wrong.",
                 HINTS,
             )
+        if words == 8:
+            continue
         groups = words // 8
         products = report.totals.flops // (2 * 16 * 8 * 32 * groups) * groups  # a dp4a is a small part of one
         if products != groups:

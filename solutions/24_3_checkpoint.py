@@ -103,7 +103,8 @@ def _survives(answer, save, load, path, old, new):
         try:
             found = load(path)
         except Raised as error:
-            raise Wrong(f"A save was stopped at os.{name}, and load then raised: {error}", HINTS) from None
+            what = f"A save was stopped at os.{name}, and load then raised {error.names[0]}"
+            raise Wrong(f"{what}: {error}", HINTS) from None
         _same(found, old, f"a save was stopped at os.{name}")
     if not asked & {"replace", "rename"}:
         raise Wrong("save writes over the file itself: if it is stopped half-way, the old state is gone.", HINTS)
