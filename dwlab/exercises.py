@@ -613,13 +613,13 @@ def kernel(answer: Answer, name: str) -> Any:
     raise Wrong(f"`{name}` is {_described(found)}; it must be a kernel: a function with @cuda.jit above it.")
 
 
-def function(answer: Answer, name: str) -> Function:
+def function(answer: Answer, name: str, hints: Sequence[str] = ()) -> Function:
     """The student's plain function `name`; Wrong says what is in its place."""
     found = _given(answer, name)
     if hasattr(found, "py_func"):
-        raise Wrong(f"`{name}` is a kernel; it must be a plain Python function: take @cuda.jit away.")
+        raise Wrong(f"`{name}` is a kernel; it must be a plain Python function: take @cuda.jit away.", hints)
     if not isinstance(found, Function):
-        raise Wrong(f"`{name}` is {_described(found)}; it must be a function.")
+        raise Wrong(f"`{name}` is {_described(found)}; it must be a function.", hints)
     return found
 
 
@@ -798,8 +798,7 @@ def _value_hints(got: np.ndarray, want: np.ndarray, close: np.ndarray, written: 
     """A first hint from what wrong values have in common, if they have anything."""
     wrong = ~close
     if written is not None and written.shape == close.shape and (unwritten := wrong & ~written).any():
-        where = _edge(unwritten)
-        return (f"{where} have no thread that writes them." if where else "Which thread should write this element?",)
+        return (f"{where} are written by no thread.",) if (where := _edge(unwritten)) else ()
     g, w = got[wrong].astype(np.float64), want[wrong].astype(np.float64)
     if not (np.isfinite(g).all() and np.isfinite(w).all()) or g.size < 3 or np.ptp(w) == 0:
         return (f"Only {where[0].lower()}{where[1:]} are wrong.",) if (where := _edge(wrong)) else ()

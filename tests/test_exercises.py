@@ -440,16 +440,17 @@ def test_a_file_that_misbehaves_gets_one_clear_line(batch, what, text, status, s
 
 
 def test_an_endless_file_is_stopped_and_what_it_started_too(tmp_path):
-    late = tmp_path / "late.py"
-    late.write_text(f"import time\ntime.sleep(3)\nopen({str(tmp_path / 'alive')!r}, 'w')\n")
+    late, beats = tmp_path / "late.py", tmp_path / "beats"
+    late.write_text(
+        f"import time\nfor n in range(10_000):\n    open({str(beats)!r}, 'a').write('x')\n    time.sleep(0.02)\n"
+    )
     text = f"import subprocess, sys\nsubprocess.Popen([sys.executable, {str(late)!r}])\nwhile True: pass\n"
-    start = time.monotonic()
     result = judged(tmp_path, "00_1", text, time_limit=1.5)
     assert result.status == "timeout" and "stopped after 1.5 s" in result.message
-    assert time.monotonic() - start < 10
     if os.name == "posix":
-        time.sleep(2.5)
-        assert not (tmp_path / "alive").exists()
+        before = beats.stat().st_size if beats.exists() else 0
+        time.sleep(1)
+        assert (beats.stat().st_size if beats.exists() else 0) == before, "it still writes"
 
 
 def test_rubbish_on_the_screen_is_cut_short_and_judged_all_the_same(tmp_path):
@@ -678,7 +679,7 @@ def test_poisoned_arrays_are_wrong_everywhere():
     [
         ([1.0, 2.0], [1.0, 2.0, 3.0], r"has shape \(2,\); it must have \(3,\)"),
         ([[1.0, 2.0], [3.0, 5.0]], [[1.0, 2.0], [3.0, 4.0]], r"element \[1, 1\] is 5; 4 is right. 1 of 4"),
-        ([np.nan, 1.0], [0.0, 1.0], r"element \[0\] was never written; 0 is right"),
+        ([np.nan, 1.0], [0.0, 1.0], r"element \[0\] is NaN; 0 is right"),
         ([np.inf, 1.0], [0.0, 1.0], r"element \[0\] is inf"),
         ([1.0, 1.001], [1.0, 1.0], r"element \[1\] is 1\.001"),
     ],
