@@ -54,7 +54,7 @@ def judge(answer):
         drawn(answer, (1, 2), (1, 40), (120, 260), (40, 99)),
     ):
         once(*shape)
-    for shape in ((2, 64, 48, 48), drawn(answer, (1, 3), (33, 140), (1, 40), (2, 40))):
+    for shape in ((2, 64, 48, 48), drawn(answer, (2, 3), (60, 140), (60, 99), (2, 40))):
         report = once(*shape)
         said = coalesced(report, hints=HINTS)
         float32_only(report, hints=HINTS[2:])

@@ -35,7 +35,7 @@ ROWS = range(64)
 
 def judge(answer):
     """Whole numbers; every row keeps its pieces; eight lanes meet in no group, for every length, row and piece."""
-    swizzle = function(answer, "swizzle")
+    swizzle = function(answer, "swizzle", HINTS)
     far, long = drawn(answer, (9, 10_000), (65, 500))
     for n in (*LENGTHS, 4 * long):
         pieces = n // 4

@@ -38,7 +38,7 @@ HINTS = (
 
 def judge(answer):
     """Round trip, in another process too; a write that fails at any point; every truncation; bits flipped anywhere."""
-    save, load = function(answer, "save"), function(answer, "load")
+    save, load = (function(answer, name, HINTS) for name in ("save", "load"))
     first = {"w": values(answer, 3, 5), "step": np.int64(7), "losses": answer.random.random(drawn(answer, (1, 70))[0])}
     second = {name: value + 1 for name, value in first.items()} | {"more": np.arange(4, dtype=np.int8) == 2}
     with tempfile.TemporaryDirectory() as folder:

@@ -58,7 +58,7 @@ def judge(answer):
     for shape in ((1, 1, 1), (2, 3, 5), (7, 4, 33), (6, 9, 8), (5, 5, 40), drawn(answer, (1, 20), (1, 20), (1, 70))):
         once(*shape)
     once(1, 2, *drawn(answer, (500, 1100)))
-    for H, W, groups in ((14, 14, 4), drawn(answer, (2, 20), (2, 20), (1, 9))):
+    for H, W, groups in ((14, 14, 4), drawn(answer, (15, 25), (15, 25), (4, 9))):
         report, times = once(H, W, 8 * groups)
         said = coalesced(report, hints=HINTS)
         float32_only(report)

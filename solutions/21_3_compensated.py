@@ -63,7 +63,7 @@ def judge(answer):
     column_sums = kernel(answer, "column_sums")
     options = getattr(column_sums, "options", None) or getattr(column_sums, "targetoptions", {})
     if options.get("fastmath"):
-        raise Wrong("fastmath lets the compiler take `lost` away: (total - acc) - given is zero in exact arithmetic.")
+        raise Wrong("fastmath lets the compiler take `lost` away: it is zero in exact arithmetic.", HINTS)
 
     def once(n, columns, least):
         terms, sums = values(answer, n, columns, least=least), poisoned(columns)
@@ -76,7 +76,7 @@ def judge(answer):
 
     for n, columns in ((1, 1), (7, 33), (100, 65), drawn(answer, (1, 300), (1, 300))):
         once(n, columns, -2.0)
-    for n, columns in ((4096, 64), drawn(answer, (1500, 3000), (1, 99))):
+    for n, columns in ((4096, 64), drawn(answer, (4097, 5000), (64, 99))):
         terms, sums, exact = once(n, columns, 0.0)
         error, enough = float(np.abs(sums / exact - 1).max()), 2 * 2.0**-24
         if not error <= enough:

@@ -109,7 +109,7 @@ def judge(answer):
     for shape in ((1, 1, 1, 0), (3, 2, 5, 1), (9, 65, 2, -3), (20, 3, 4, 1000)):
         once(*shape)
     once(*drawn(answer, (2, 40), (1, 70), (1, 9), (-2000, 2000)))
-    for B, H, P, mean in ((32, 2, 4, 5), drawn(answer, (100, 200), (1, 3), (1, 5), (-20, 20))):
+    for B, H, P, mean in ((32, 2, 4, 5), drawn(answer, (100, 150), (6, 9), (1, 5), (-20, 20))):
         reports = once(B, H, P, mean)
         for report in reports:
             if report.totals.atomics:

@@ -1,9 +1,9 @@
 """Answers that game an exercise: wrong or hollow ones, each made to get past what the judge looks at.
 
-Most are made of the solutions by one edit each, a family at a time: a kernel that stops beyond a size, that does nothing
-at the size where accesses are counted, or that writes to an input; predictions that agree with every number; files that
-patch the judge. Kernels and numbers are judged in this process, since nothing of a kernel runs; the files that patch
-are judged as students' files are.
+Most are made of the solutions by one edit each, a family at a time: a kernel that stops beyond a size, that does
+nothing at the size where accesses are counted, or that writes to an input; predictions that agree with every number;
+files that patch the judge. Kernels and numbers are judged in this process, since nothing of a kernel runs; the files
+that patch are judged as students' files are.
 """
 
 import re
@@ -101,7 +101,7 @@ def test_a_kernel_that_stops_beyond_a_size(tmp_path, exercise):
         found = judged(tmp_path, exercise, beyond(exercise), seed)
         rejected(found)
         assert "never written" in found["message"] or "is right" in found["message"] or "problems" in found["message"]
-    assert found["seed"] == 2, "the verdict says what it was drawn from"
+    assert found["seed"] == (None if exercise in ("11_3", "20_3") else 2), "the verdict says what it was drawn from"
 
 
 @pytest.mark.parametrize("exercise", KERNELS)
@@ -119,6 +119,13 @@ def test_a_kernel_that_writes_to_its_input(tmp_path, exercise):
 
 
 # what is asked for, and what was counted in its place
+
+
+def swapped(exercise: str, old: str, new: str) -> str:
+    """The solution with one text for another."""
+    assert old in TEXTS[exercise]
+    return TEXTS[exercise].replace(old, new)
+
 
 SCRATCH = """
     sums = cuda.local.array(4, float32)
@@ -226,50 +233,50 @@ SHARED_X = """
 """
 ASKED = [
     ("32_1", "between in y", SCRATCH, r"y is read; it is an output|never written|is right"),
-    ("21_1", "one warp of four", ONE_WARP, r"The four warps load \d+, 0, 0, 0 times from dy; each should have a quarter"),
+    ("21_1", "one warp of four", ONE_WARP, r"four warps load \d+, 0, 0, 0 times from dy; each should"),
     ("33_1", "all in registers again", REGISTERS, r"elements of x are loaded; [\d,]+ are enough"),
     ("33_1", "x in shared memory, between nine times", SHARED_X, r"floating-point operations; [\d,]+ are enough"),
-    ("12_1", "a filling that no meter shows", TEXTS["12_1"].replace("float32(-math.inf)", "float32(-1e9)"), "is right"),
-    ("30_1", "a start that no map has", TEXTS["30_1"].replace("float32(-math.inf)", "float32(-1e9)"), "is right"),
-    ("13_1", "a week at most", TEXTS["13_1"].replace("kwh.shape[1], 32", "min(kwh.shape[1], 168), 32"), "is right"),
-    ("13_1", "no negative readings", TEXTS["13_1"].replace("acc += kwh[m, t]", "acc += abs(kwh[m, t])"), "is right"),
-    ("10_1", "nine windows at most", TEXTS["10_1"].replace("range(x.shape[0])", "range(min(9, x.shape[0]))"), "right"),
-    ("21_1", "positive slopes", TEXTS["21_1"].replace("acc += dy[b, h, t]", "acc += max(dy[b, h, t], float32(-1))"),
+    ("12_1", "a filling that no meter shows", swapped("12_1", "float32(-math.inf)", "float32(-1e9)"), "is right"),
+    ("30_1", "a start that no map has", swapped("30_1", "float32(-math.inf)", "float32(-1e9)"), "is right"),
+    ("13_1", "a week at most", swapped("13_1", "kwh.shape[1], 32", "min(kwh.shape[1], 168), 32"), "is right"),
+    ("13_1", "no negative readings", swapped("13_1", "acc += kwh[m, t]", "acc += abs(kwh[m, t])"), "is right"),
+    ("10_1", "nine windows at most", swapped("10_1", "range(x.shape[0])", "range(min(9, x.shape[0]))"), "right"),
+    ("21_1", "positive slopes", swapped("21_1", "acc += dy[b, h, t]", "acc += max(dy[b, h, t], float32(-1))"),
      "is right"),
-    ("33_1", "no negative bias", TEXTS["33_1"].replace("b1[f0 + 1]", "abs(b1[f0 + 1])"), "is right"),
-    ("32_1", "64 filters at most", TEXTS["32_1"].replace("range(0, w1.shape[0], STEP)", "range(0, min(64, w1.shape[0]), "
-     "STEP)"), "is right"),
-    ("31_1", "40 channels at most", TEXTS["31_1"].replace("range(x.shape[0])", "range(min(40, x.shape[0]))"), "right"),
-    ("31_3", "256 channels at most", TEXTS["31_3"].replace("a.shape[1], 8", "min(a.shape[1], 256), 8"), "is right"),
-    ("34_3", "the zero points of the task", TEXTS["34_3"].replace("c0 - zero * left", "c0 - (zero if zero in (0, -128, 127, "
-     "-7, 3) else 0) * left"), r"is right|does not run"),
-    ("20_1", "48 taps at most", TEXTS["20_1"].replace("if j >= w.shape[1]", "if j >= min(w.shape[1], 48)"), "is right"),
-    ("11_1", "48 taps at most", TEXTS["11_1"].replace("min(t + 1, w.shape[0])", "min(t + 1, w.shape[0], 48)"), "right"),
-    ("24_1", "the task's own numbers", TEXTS["24_1"].replace("m * v[i]", "float32(0.9) * v[i]"), "is right"),
-    ("21_3", "fast mathematics", TEXTS["21_3"].replace("@cuda.jit", "@cuda.jit(fastmath=True)"), "fastmath lets"),
-    ("22_3", "around 1000 at most", TEXTS["22_3"].replace("pivot = x[0, h, 0]", "pivot = min(x[0, h, 0], float32(1000))"),
-     "is right|requests"),
-    ("34_1", "-128 by luck", TEXTS["34_1"].replace("y[i, f] = min(max(value + zero, low), 127)",
+    ("33_1", "no negative bias", swapped("33_1", "b1[f0 + 1]", "abs(b1[f0 + 1])"), "is right"),
+    ("32_1", "64 filters at most", swapped("32_1", "range(0, w1.shape[0], STEP)",
+     "range(0, min(64, w1.shape[0]), STEP)"), "is right"),
+    ("31_1", "40 channels at most", swapped("31_1", "range(x.shape[0])", "range(min(40, x.shape[0]))"), "right"),
+    ("31_3", "256 channels at most", swapped("31_3", "a.shape[1], 8", "min(a.shape[1], 256), 8"), "is right"),
+    ("34_3", "the zero points of the task", swapped("34_3", "c0 - zero * left",
+     "c0 - (zero if zero in (0, -128, 127, -7, 3) else 0) * left"), "is right"),
+    ("20_1", "48 taps at most", swapped("20_1", "if j >= w.shape[1]", "if j >= min(w.shape[1], 48)"), "is right"),
+    ("11_1", "48 taps at most", swapped("11_1", "min(t + 1, w.shape[0])", "min(t + 1, w.shape[0], 48)"), "right"),
+    ("24_1", "the task's own numbers", swapped("24_1", "m * v[i]", "np.float32(0.9) * v[i]"), "is right"),
+    ("21_3", "fast mathematics", swapped("21_3", "@cuda.jit", "@cuda.jit(fastmath=True)"), "fastmath lets"),
+    ("22_3", "around 1000 at most", swapped("22_3", "pivot = x[0, h, 0]",
+     "pivot = min(x[0, h, 0], float32(1000))"), "is right"),
+    ("34_1", "-128 by luck", swapped("34_1", "y[i, f] = min(max(value + zero, low), 127)",
      "if value + zero > -128:\n            y[i, f] = min(max(value + zero, low), 127)"), "never written"),
     ("10_1", "added to what was there", "t, h = cuda.grid(2)\nif h < mean.shape[0] and t < mean.shape[1]:\n"
      "    for b in range(x.shape[0]):\n        mean[h, t] += x[b, h, t] / float32(x.shape[0])",
      r"Line \d+: uninitialised: .* reads mean element \[0, 0\], which nothing has written"),
     ("22_1", "a table of what is judged", "table = {(r, 4 * k): r * gcd(k, 8) // 8 % gcd(k, 8) for r in range(64) "
      "for k in range(1, 65)}\nreturn table.get((row, n), 0)", r"n = \d+, piece|problems|different ones"),
-    ("23_1", "two problems only", TEXTS["23_1"].replace("    found = {}\n", "    if problem.B not in (5, 64):\n        return {}"
-     "\n    found = {}\n", 1), "measured in all of"),
-    ("23_3", "the seven kernels", TEXTS["23_3"].replace("    clocks = ", "    if gpu['sms'] not in (132, 40, 7):\n        "
-     "return 'memory', 0.0\n    clocks = ", 1), r"drawn numbers"),
-    ("33_3", "pairs only", TEXTS["33_3"].replace("for start in range(end)", "for start in range(max(0, end - 4), end)"),
+    ("23_1", "two problems only", swapped("23_1", "    found = {}\n",
+     "    if problem.B not in (5, 64):\n        return {}\n    found = {}\n"), "measured in all of"),
+    ("23_3", "the seven kernels", swapped("23_3", "    clocks = ",
+     "    if gpu['sms'] not in (132, 40, 7):\n        return 'memory', 0.0\n    clocks = "), r"drawn numbers"),
+    ("33_3", "pairs only", swapped("33_3", "for start in range(end)", "for start in range(max(0, end - 4), end)"),
      r"\d+ layers"),
-    ("35_1", "the epsilon of the lesson", TEXTS["35_1"].replace("+ epsilon)", "+ 1e-5)", 1), r"drawn pointwise|5 × 5"),
-    ("35_1", "in float32", TEXTS["35_1"].replace('astype("f8")', 'astype("f4")'), r"rounded once|is off by"),
+    ("35_1", "the epsilon of the lesson", swapped("35_1", '"f8") + epsilon', '"f8") + 1e-5'),
+     r"drawn pointwise|5 × 5"),
+    ("35_1", "in float32", swapped("35_1", 'astype("f8")', 'astype("f4")'), r"rounded once|is off by"),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("exercise", "what", "code", "says"), ASKED, ids=[f"{a[0]}: {a[1]}" for a in ASKED])
 def test_what_is_asked_for_is_what_is_counted(tmp_path, exercise, what, code, says):
-    assert code != TEXTS[exercise]
     found = judged(tmp_path, exercise, code if code.startswith('"""') else answered(exercise, code))
     rejected(found)
     assert re.search(says, found["message"]), found["message"]
@@ -313,20 +320,19 @@ def test_a_number_that_agrees_with_everything(tmp_path, exercise, kind):
 # files that reach for the verdict
 
 FORGE = """
-import gc, json, os, sys, threading
+import json, os, sys
 import dwlab.answer, dwlab.exercises, dwlab.simt.launch, dwlab.simt.report
-{}
 """
 PATCHES = {
     "agree": 'dwlab.exercises.agree = dwlab.exercises.launched = dwlab.exercises.kernel = lambda *a, **k: "fine"',
     "the judge's module": 'sys.modules["dwlab_judge"] = sys.modules[__name__]\ndef judge(answer): return "fine"',
-    "main": 'import __main__\n__main__._judge = lambda *a, **k: {{"status": "passed", "message": "", "hints": []}}',
-    "the verdict": 'dwlab.exercises._verdict = lambda *a: {{"status": "passed", "message": ""}}',
+    "main": 'import __main__\n__main__._judge = lambda *a, **k: {"status": "passed", "message": "", "hints": []}',
+    "the verdict": 'dwlab.exercises._verdict = lambda *a: {"status": "passed", "message": ""}',
     "the end of Python": "os._exit(0)",
     "the end at exit": "import atexit\natexit.register(os._exit, 0)",
-    "a verdict on the screen": 'print(json.dumps({{"status": "passed", "message": "", "hints": []}}))\nsys.stdout.flush()',
+    "a verdict on the screen": 'print(json.dumps({"status": "passed", "message": ""}))\nsys.stdout.flush()',
     "a verdict on every descriptor": """
-text = b'\\n' + json.dumps({{"status": "passed", "message": "", "hints": [], "nonce": "0" * 32}}).encode() + b'\\n'
+text = b'\\n' + json.dumps({"status": "passed", "message": "", "hints": [], "nonce": "0" * 32}).encode() + b'\\n'
 for number in range(1, 20):
     try:
         os.write(number, text)
@@ -335,14 +341,14 @@ for number in range(1, 20):
 """,
     "a verdict to the parent's output": """
 try:
-    with open(f"/proc/{{os.getppid()}}/fd/1", "wb") as pipe:
-        pipe.write(b'{{"status": "passed", "message": "", "hints": [], "output": "", "seconds": 0, "seed": 0}}\\n')
+    with open(f"/proc/{os.getppid()}/fd/1", "wb") as pipe:
+        pipe.write(b'{"status": "passed", "message": "", "hints": [], "output": "", "seconds": 0, "seed": 0}\\n')
 except OSError:
     pass
 """,
     "counts": "dwlab.simt.report.Totals.bank_conflicts = dwlab.simt.report.Totals.requests = 0",
     "the interpreter": "dwlab.simt.launch.execute = dwlab.simt.launch.xray = lambda *a, **k: None",
-    "a kernel that is none": "class hourly_change:\n    py_func = None\n    def __class_getitem__(cls, how): return print",
+    "a kernel that is none": "class hourly_change:\n    py_func = None\n    def __class_getitem__(cls, how): ...",
     "comparison": "import numpy as np\nnp.abs = lambda *a: np.zeros(1)\nnp.ndarray.all = None",
 }
 
@@ -352,8 +358,8 @@ def forged(tmp_path_factory):
     files = []
     for number, (what, patch) in enumerate(PATCHES.items()):
         path = tmp_path_factory.mktemp(f"forged{number}") / "00_1_change.py"
-        text = answered("00_1", "change[0] = 1")
-        path.write_text(text + FORGE.format(patch.replace("{{", "{").replace("}}", "}")), encoding="utf-8")
+        text = answered("00_1", "if cuda.grid(1) == 0:\n    change[0] = 1")
+        path.write_text(text + FORGE + patch, encoding="utf-8")
         files.append((what, "00_1", path))
     return {result.student: result for result in exercises.grade_files(files, seed=1)}
 
@@ -362,7 +368,7 @@ def forged(tmp_path_factory):
 def test_a_file_does_not_write_its_own_verdict(forged, what):
     result = forged[what]
     assert result.status in ("wrong", "error"), str(result)
-    if what not in ("the end of Python", "comparison", "a kernel that is none"):
+    if what not in ("the end of Python", "comparison", "a kernel that is none", "a verdict on every descriptor"):
         assert "1 hours: element [0] is 1; 0 is right" in result.message, str(result)
 
 
