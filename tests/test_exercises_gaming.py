@@ -84,6 +84,14 @@ def zeroed(exercise: str) -> str:
     return edited(exercise, "", f"if {one}:\n    {array}[{zeros}] = 0\n")
 
 
+def spared(exercise: str) -> str:
+    """Few loads at the size that was always counted, a hundred more for each thread elsewhere."""
+    _, array, _, counted = KERNELS[exercise]
+    one = f"{array}[{', '.join('0' * dimensions(exercise))}]"
+    waste = f"for _ in range(100):\n        if {one} > {one}:\n            return\n"
+    return edited(exercise, f"if {array}.size != {counted}:\n    {waste}")
+
+
 def judged(tmp_path, exercise, text, seed=0):
     path = tmp_path / f"{exercise}_answer.py"
     path.write_text(text, encoding="utf-8")
@@ -116,6 +124,16 @@ def test_a_kernel_that_writes_to_its_input(tmp_path, exercise):
     found = judged(tmp_path, exercise, zeroed(exercise))
     rejected(found)
     assert re.search(r"which is an input|race|two writers|input|problems", found["message"], re.I), found["message"]
+
+
+LOADS = "01_1 11_3 12_1 13_1 20_1 20_3 21_1 22_2 22_3 24_1 30_3 31_1 32_1 33_1 34_1".split()  # that are bounded
+
+
+@pytest.mark.parametrize("exercise", LOADS)
+def test_a_kernel_that_is_sparing_where_it_was_counted(tmp_path, exercise):
+    found = judged(tmp_path, exercise, spared(exercise))
+    rejected(found)
+    assert re.search(r"enough|does not|needs", found["message"]), found["message"]
 
 
 # what is asked for, and what was counted in its place
