@@ -735,12 +735,8 @@ def _run(
         run, binder = launch.execute(made.py_func, grid, block, args, shared, options, kernel=made)
     except simt.HazardError as error:
         found = error.hazards[0]
-        if found.kind == "race":  # of several the one that takes most: a barrier of the block mends one of a warp too
-            with contextlib.suppress(simt.SimtError):
-                options = simt.Options(hazards="report", trace=True, step_limit=STEP_LIMIT)
-                run, _ = launch.execute(made.py_func, grid, block, args, shared, options, copies=True, kernel=made)
-                races = [one for one in run.trace.hazards.values() if one.kind == "race"]
-                found = max([found, *races], key=lambda one: _RACES.index(_race(str(one))))
+        if found.kind == "race":
+            found = _race_of_warps(made, grid, block, args, shared) or found
         text, kind = str(found), found.kind
         if kind == "race":
             kind = _race(text)
@@ -751,7 +747,25 @@ def _run(
     return report.build(run, binder.float64)
 
 
-_RACES = ("race in a warp", "race", "race in a block", "race between blocks")
+def _race_of_warps(kernel: Any, grid: Any, block: Any, args: Sequence[Any], shared: int) -> Any:
+    """A race that barriers of the warp do not mend, if there is one: what a launch has in which they are everywhere."""
+    from dwlab import simt
+    from dwlab.simt import launch
+    from dwlab.simt.interpreter import Execution
+
+    class InStep(Execution):
+        def hunt(self, *given: Any) -> None:
+            self.warp_epoch = self.warp_epoch + 1
+            super().hunt(*given)
+
+    options = simt.Options(hazards="raise", step_limit=STEP_LIMIT)
+    try:
+        launch.execute(kernel.py_func, grid, block, args, shared, options, copies=True, kernel=kernel, kind=InStep)
+    except simt.HazardError as error:
+        return error.hazards[0] if error.hazards[0].kind == "race" else None
+    except simt.SimtError:
+        pass
+    return None
 
 
 def _race(text: str) -> str:
