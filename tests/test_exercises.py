@@ -779,10 +779,10 @@ def _two_lanes(x, y):
     y[i] = tile[i ^ 1]
 
 
-def _outcome(kernel, want):
+def _outcome(kernel, want, threads=64):
     y = exercises.poisoned(64)
     with pytest.raises(exercises.Wrong) as wrong:
-        exercises.launched(kernel, 1, 64, X, y, hints=("its own",))
+        exercises.launched(kernel, 1, threads, X, y, hints=("its own",))
         exercises.agree(y, want, "it", hints=("its own",))
     assert wrong.value.hints[-1] == "its own"
     return str(wrong.value), wrong.value.hints[0]
@@ -801,8 +801,10 @@ def test_what_was_never_written_is_not_what_is_nan():
 def test_a_race_gets_the_hint_of_its_own_kind():
     text, hint = _outcome(_two_warps, X)
     assert "cuda.syncthreads()" in text and hint == exercises.HAZARD_HINTS["race in a block"]
-    text, hint = _outcome(_two_lanes, X)
+    text, hint = _outcome(_two_lanes, X, threads=32)
     assert "cuda.syncwarp()" in text and hint == exercises.HAZARD_HINTS["race in a warp"]
+    text, hint = _outcome(_two_lanes, X)
+    assert hint == exercises.HAZARD_HINTS["race"], "of two warps, a larger size may have other readers"
 
 
 @pytest.mark.parametrize(
