@@ -647,8 +647,8 @@ def values(answer: Answer, *shape: int, least: float = -2.0, most: float = 3.0) 
 HAZARD_HINTS = {
     "out of bounds": "Some threads have nothing to do there. Which test must stand before that line, for which index?",
     "negative index": "Numba counts a negative index from the end, without a word. Test for it before that line.",
-    "race": "What one thread writes and another reads needs a barrier in between. Who reads it, at any size? If threads "
-    "of other warps do, too, it takes cuda.syncthreads(); cuda.syncwarp() orders the lanes of one warp only.",
+    "race": "What one thread writes and another reads needs a barrier in between. Who reads it, at any size? If "
+    "threads of other warps do, too, it takes cuda.syncthreads(); cuda.syncwarp() orders the lanes of one warp only.",
     "race in a block": "Threads of different warps write and read here: cuda.syncthreads() belongs between the two. "
     "cuda.syncwarp() orders the 32 lanes of one warp only.",
     "race in a warp": "The lanes of one warp write and read here: cuda.syncwarp() belongs between the two.",
