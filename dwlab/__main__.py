@@ -279,6 +279,7 @@ def _parsers() -> tuple[_Parser, dict[str, _Parser]]:
     one.add_argument("--all", metavar="DIR", help="judge every Python file below DIR")
     one.add_argument("--solutions", action="store_true", help="judge the workbook's own solutions")
     one.add_argument("--hint", type=int, metavar="N", help="show N hints for an answer that is wrong")
+    one.add_argument("--seed", type=int, metavar="N", help="draw sizes and values from N, to repeat a verdict")
     return parser, made
 
 

@@ -9,10 +9,8 @@ There are two FLOPs for each element of y, which is read and written: only memor
 no more than it has to. Keep it in float32.
 """
 
-import numpy as np
-
-from dwlab import cuda, xray
-from dwlab.exercises import agree, coalesced, float32_only, kernel, launched, moves_at_most, run
+from dwlab import cuda
+from dwlab.exercises import agree, coalesced, drawn, float32_only, kernel, launched, moves_at_most, run, values
 
 
 @cuda.jit
@@ -29,25 +27,30 @@ HINTS = (
 
 
 def judge(answer):
-    """Right for odd shapes, no hazard, float32 only, coalesced."""
+    """Right for odd shapes and drawn ones, no hazard, float32 only, coalesced."""
     skip = kernel(answer, "skip")
-    for B, H, L in ((1, 1, 1), (2, 3, 31), (3, 2, 32), (2, 5, 33), (4, 3, 48)):
-        random = np.random.default_rng(B * 100 + L)
-        x, y = random.normal(size=(2, B, H, L)).astype(np.float32)
-        d = random.normal(size=H).astype(np.float32)
+
+    def once(B, H, L):
+        x, y, d = values(answer, B, H, L), values(answer, B, H, L), values(answer, H)
         want = y + d[:, None] * x
-        launched(skip, (-(-L // 32), H, B), 32, x, d, y, hints=HINTS)
+        report = launched(skip, (-(-L // 32), H, B), 32, x, d, y, updates=[y], hints=HINTS)
         agree(y, want, f"B={B} H={H} L={L}", hints=HINTS)
-    x = np.ones((4, 8, 64), np.float32)
-    report = xray(skip, (2, 8, 4), 32, x, np.ones(8, np.float32), x.copy())
-    float32_only(report)
-    moved = moves_at_most(
-        report,
-        3 * x.nbytes + 64 * 32,
-        "x and y read once, y written once, and a sector of d for each of 64 warps",
-        HINTS,
-    )
-    return f"Right for five shapes, in float32, {moved}, {coalesced(report)}."
+        return report
+
+    for shape in ((1, 1, 1), (2, 3, 31), (3, 2, 32), (2, 5, 33), (4, 3, 48), drawn(answer, (1, 40), (1, 40), (1, 200))):
+        once(*shape)
+    once(1, 2, *drawn(answer, (1000, 1300)))
+    for B, H, tiles in ((4, 8, 2), drawn(answer, (1, 4), (1, 9), (1, 9))):
+        report, warps = once(B, H, 32 * tiles), B * H * tiles
+        float32_only(report)
+        moved = moves_at_most(
+            report,
+            3 * 4 * 32 * warps + 32 * warps,
+            f"x and y read once, y written once, and a sector of d for each of {warps} warps",
+            HINTS,
+        )
+        said = coalesced(report)
+    return f"Right for nine shapes, in float32, {moved}, {said}."
 
 
 if __name__ == "__main__":

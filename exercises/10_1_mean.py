@@ -11,8 +11,8 @@ share a warp, and for float64: the kernel has a sum and a division, and both can
 import numpy as np
 from numba import float32  # noqa: F401
 
-from dwlab import cuda, xray
-from dwlab.exercises import agree, coalesced, float32_only, kernel, launched, poisoned, run
+from dwlab import cuda
+from dwlab.exercises import agree, coalesced, drawn, float32_only, kernel, launched, poisoned, run, values
 
 
 @cuda.jit
@@ -37,17 +37,30 @@ def launch_of(H, L):
 
 
 def judge(answer):
-    """Right for odd shapes, no hazard, coalesced, float32 only."""
+    """Right for odd shapes and drawn ones, no hazard, coalesced, float32 only."""
     mean_window = kernel(answer, "mean_window")
-    for B, H, L in ((1, 1, 1), (3, 5, 31), (2, 33, 32), (7, 3, 48), (4, 9, 65)):
-        x = np.random.default_rng(B * 100 + L).normal(3, 1, (B, H, L)).astype(np.float32)
-        mean = poisoned(H, L)
-        launched(mean_window, *launch_of(H, L), x, mean, hints=HINTS)
-        agree(mean, x.astype(np.float64).mean(axis=0), f"B={B} H={H} L={L}", hints=HINTS)
-    report = xray(mean_window, *launch_of(16, 64), np.ones((4, 16, 64), np.float32), poisoned(16, 64))
-    said = coalesced(report, hints=HINTS)
-    float32_only(report, hints=HINTS[2:])
-    return f"Right for five shapes, in float32, and coalesced: {said}."
+
+    def once(B, H, L):
+        x, mean = values(answer, B, H, L), poisoned(H, L)
+        report = launched(mean_window, *launch_of(H, L), x, mean, hints=HINTS[1:])
+        agree(mean, x.astype(np.float64).mean(axis=0), f"B={B} H={H} L={L}", 1e-5, hints=HINTS[1:])
+        return report
+
+    for shape in (
+        (1, 1, 1),
+        (3, 5, 31),
+        (2, 33, 32),
+        (7, 3, 48),
+        (4, 9, 65),
+        drawn(answer, (1, 70), (1, 40), (1, 140)),
+    ):
+        once(*shape)
+    once(2, 3, *drawn(answer, (500, 1300)))
+    for shape in ((4, 16, 64), drawn(answer, (2, 300), (1, 9), (33, 130))):
+        report = once(*shape)
+        said = coalesced(report, hints=HINTS)
+        float32_only(report, hints=HINTS[2:])
+    return f"Right for nine shapes, in float32, and coalesced: {said}."
 
 
 if __name__ == "__main__":

@@ -14,8 +14,8 @@ import math  # noqa: F401
 import numpy as np
 from numba import float32  # noqa: F401
 
-from dwlab import cuda, xray
-from dwlab.exercises import Wrong, agree, coalesced, kernel, launched, poisoned, run
+from dwlab import cuda
+from dwlab.exercises import Wrong, agree, at_most, coalesced, drawn, kernel, launched, poisoned, run, values
 
 TILE = 64  # hours of a block, one a thread
 HOURS = 24  # of a window
@@ -39,35 +39,37 @@ HINTS = (
 
 
 def judge(answer):
-    """Right for lengths around a tile, no hazard; each element loaded once for a tile, coalesced, no bank conflict."""
+    """Right for lengths around a tile and drawn ones; each element loaded once for a tile, coalesced, no conflict."""
     daily_peak = kernel(answer, "daily_peak")
-    for meters, hours in ((1, 1), (2, 23), (1, 24), (3, 63), (2, 64), (2, 65), (1, 168), (2, 200)):
-        kwh = np.random.default_rng(hours).uniform(0, 3, (meters, hours)).astype(np.float32)
-        kwh[:, : max(1, hours // 3)] -= 4  # noon, with the sun
-        peak, grid = poisoned(meters, hours), (-(-hours // TILE), meters)
+
+    def once(meters, hours, size=1):
+        kwh, peak = values(answer, meters, hours) * np.float32(size), poisoned(meters, hours)
+        kwh[:, : max(1, hours // 3)] -= np.float32(4 * size)  # noon, with the sun
         want = np.stack([kwh[:, max(0, t - HOURS + 1) : t + 1].max(axis=1) for t in range(hours)], axis=1)
-        launched(daily_peak, grid, TILE, kwh, peak, hints=HINTS)
+        report = launched(daily_peak, (-(-hours // TILE), meters), TILE, kwh, peak, hints=HINTS)
         agree(peak, want, f"{meters} meters, {hours} hours", tolerance=0, hints=HINTS)
-    hours = 5 * TILE
-    report = xray(daily_peak, (5, 4), TILE, np.ones((4, hours), np.float32), poisoned(4, hours))
-    coalesced(report, hints=HINTS)
-    loads = report.array("kwh", "load").active_lanes
-    enough = 4 * (hours + 4 * (HOURS - 1))
-    if loads > enough:
-        raise Wrong(
-            f"{loads:,} elements of kwh are loaded for 4 meters of {hours} hours; {enough:,} are enough: "
-            f"each tile of {TILE} and its halo of {HOURS - 1} once.",
-            HINTS,
-        )
-    if report.totals.bank_conflicts:
-        worst = max(report.accesses, key=lambda a: a.bank_conflicts)
-        raise Wrong(
-            f"Line {worst.line}, {worst.kind} of {worst.array}: {worst.wavefronts:,} wavefronts in {worst.requests:,} "
-            f"requests, {worst.bank_conflicts:,} bank conflicts.",
-            ("Which words of the shared array do lanes 0 and 1 read at one moment? Neighbours are best.",),
-        )
+        return report
+
+    for meters, hours in ((1, 1), (2, 23), (1, 24), (3, 63), (2, 64), (2, 65), (1, 168), (2, 200)):
+        once(meters, hours)
+    once(1, *drawn(answer, (1000, 1300)))
+    for meters, hours in ((4, 5 * TILE), drawn(answer, (1, 70), (1, 200))):
+        report = once(meters, hours)
+        coalesced(report, hints=HINTS)
+        loads, tiles = report.array("kwh", "load").active_lanes, -(-hours // TILE)
+        why = f"each tile of {TILE} and its halo of {HOURS - 1} once"
+        enough = meters * (hours + (tiles - 1) * (HOURS - 1))
+        at_most(loads, enough, f"elements of kwh are loaded for {meters} meters of {hours} hours", why, HINTS)
+        if report.totals.bank_conflicts:
+            worst = max(report.accesses, key=lambda a: a.bank_conflicts)
+            raise Wrong(
+                f"Line {worst.line}, {worst.kind} of {worst.array}: {worst.wavefronts:,} wavefronts in "
+                f"{worst.requests:,} requests, {worst.bank_conflicts:,} bank conflicts.",
+                ("Which words of the shared array do lanes 0 and 1 read at one moment? Neighbours are best.",),
+            )
+    once(1, *drawn(answer, (1, 40)), size=2.0**120)
     return (
-        f"Right for eight sizes. {loads:,} elements loaded for {4 * hours:,} hours, "
+        f"Right for twelve sizes. {loads:,} elements loaded for {meters * hours:,} hours, "
         f"{report.totals.shared_wavefronts:,} wavefronts, no bank conflict."
     )
 

@@ -12,7 +12,7 @@ row. It must be right for any shape and padding. The check counts requests.
 from numba import float32  # noqa: F401
 
 from dwlab import DepthwiseConv1d, cuda
-from dwlab.exercises import Wrong, coalesced, convolves, counted, float32_only, kernel, run
+from dwlab.exercises import Wrong, coalesced, convolution, convolves, drawn, float32_only, kernel, run
 from dwlab.stages import Launch
 
 TILE = 32
@@ -43,14 +43,19 @@ def judge(answer):
     """Right for every shape of the judge's family, as few requests as announced, coalesced, float32."""
     short_tile_first = kernel(answer, "short_tile_first")
     said = convolves(short_tile_first, launch)
-    for L, K, taps in ((48, 48, 16 + 48), (80, 40, 16 + 40 + 40)):
-        report = counted(short_tile_first, launch, DepthwiseConv1d(4, 8, L, K))
+    B, H, L, K = drawn(answer, (1, 5), (1, 9), (1, 200), (1, 70))
+    for problem in (DepthwiseConv1d(4, 8, 48, 48), DepthwiseConv1d(4, 8, 80, 40), DepthwiseConv1d(B, H, L, K)):
+        report = convolution(short_tile_first, launch, problem, answer, hints=HINTS)
         float32_only(report)
         coalesced(report)
-        requests, enough = report.totals.global_load_requests, 2 * 4 * 8 * taps
+        # The last hour of each tile, counted from the row's end, has the most taps inside the row.
+        taps = sum(min(problem.K, last) for last in range(problem.L, 0, -TILE))
+        rows = problem.B * problem.H
+        requests, enough = report.totals.global_load_requests, 2 * rows * taps
         if requests > enough:
             raise Wrong(
-                f"L={L} K={K}, 32 rows: {requests:,} requests load x and w; {enough:,} are enough, {taps} taps a row.",
+                f"L={problem.L} K={problem.K}, {rows} rows: {requests:,} requests load x and w; {enough:,} are enough, "
+                f"{taps} taps a row.",
                 HINTS,
             )
     return f"{said}; at L=48 K=48 a row goes through 64 taps, as its gradient does."

@@ -12,8 +12,21 @@ no atomics, so that the result is the same, bit for bit, on every run. Each dy i
 import numpy as np
 from numba import float32  # noqa: F401
 
-from dwlab import cuda, xray
-from dwlab.exercises import Wrong, agree, coalesced, float32_only, kernel, launched, poisoned, run
+from dwlab import cuda
+from dwlab.exercises import (
+    Wrong,
+    agree,
+    at_most,
+    coalesced,
+    drawn,
+    float32_only,
+    kernel,
+    launched,
+    loads_by_warp,
+    poisoned,
+    run,
+    values,
+)
 
 WARPS = 4
 EVERY_LANE = 0xFFFFFFFF
@@ -36,31 +49,38 @@ HINTS = (
 
 
 def judge(answer):
-    """Right for odd shapes, each part its windows' sum; no hazard, no atomics, dy loaded once, coalesced, float32."""
+    """Right for odd shapes and drawn ones; no atomics, dy loaded once, by four warps alike, coalesced, float32."""
     bias_parts = kernel(answer, "bias_parts")
-    for B, H, L, P in ((1, 1, 1, 1), (3, 2, 31, 5), (9, 3, 48, 1), (13, 2, 65, 3), (40, 2, 33, 4)):
-        dy = np.random.default_rng(L).uniform(-1, 2, (B, H, L)).astype(np.float32)
-        parts = poisoned(P, H)
+
+    def once(B, H, L, P):
+        dy, parts = values(answer, B, H, L), poisoned(P, H)
         want = np.stack([dy[p::P].sum(axis=(0, 2), dtype=np.float64) for p in range(P)])
-        launched(bias_parts, (H, P), (32, WARPS), dy, parts, hints=HINTS)
+        report = launched(bias_parts, (H, P), (32, WARPS), dy, parts, hints=HINTS)
         agree(parts, want, f"B={B} H={H} L={L} P={P}", tolerance=1e-5, hints=HINTS)
-    B, H, L, P = 64, 2, 96, 4
-    report = xray(bias_parts, (H, P), (32, WARPS), np.ones((B, H, L), np.float32), poisoned(P, H))
-    if report.totals.atomics:
-        raise Wrong(
-            f"{report.totals.atomics:,} requests for atomics: they come in any order, so the last bits would change.",
-            HINTS[1:],
-        )
-    coalesced(report, ["dy"], hints=HINTS)
-    requests, enough = report.array("dy", "load").requests, B * H * L // 32
-    if requests > enough:
-        raise Wrong(f"{requests:,} requests load dy; {enough:,} are enough: 32 lanes load 32 hours at a time.", HINTS)
-    if not report.totals.shared_requests:
-        raise Wrong(
-            "The warps of a block never meet: no shared memory is used. Does one warp do the work of four?", HINTS
-        )
-    float32_only(report)
-    return f"Right for five shapes, without atomics; {requests:,} requests load dy, as few as can be."
+        return report
+
+    for shape in ((1, 1, 1, 1), (3, 2, 31, 5), (9, 3, 48, 1), (13, 2, 65, 3), (40, 2, 33, 4)):
+        once(*shape)
+    once(*drawn(answer, (1, 140), (1, 5), (1, 70), (1, 9)))
+    once(*drawn(answer, (1, 9), (30, 70), (100, 300), (1, 40)))
+    for B, H, L, P in ((64, 2, 96, 4), drawn(answer, (100, 300), (1, 4), (33, 99), (1, 5))):
+        report = once(B, H, L, P)
+        if report.totals.atomics:
+            found = f"{report.totals.atomics:,} requests for atomics"
+            raise Wrong(f"{found}: they come in any order, so the last bits would change.", HINTS[1:])
+        coalesced(report, ["dy"], hints=HINTS)
+        requests, enough = report.array("dy", "load").requests, B * H * -(-L // 32)
+        at_most(requests, enough, "requests load dy", "32 lanes load 32 hours at a time", HINTS)
+        if not report.totals.shared_requests:
+            raise Wrong("The warps of a block never meet: no shared memory is used.", HINTS)
+        shares = loads_by_warp(bias_parts, (H, P), (32, WARPS), values(answer, B, H, L), poisoned(P, H), array="dy")
+        if min(shares) < max(shares) / 2:
+            raise Wrong(
+                f"The four warps load {', '.join(f'{n:,}' for n in shares)} times from dy; each should have a quarter.",
+                HINTS,
+            )
+        float32_only(report)
+    return f"Right for nine shapes, without atomics; {requests:,} requests load dy, as few as can be, by four warps."
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ common with 8.
 
 from math import gcd  # noqa: F401
 
-from dwlab.exercises import Unsolved, Wrong, run
+from dwlab.exercises import Wrong, drawn, function, run, whole
 
 
 def swizzle(row, n):
@@ -35,13 +35,13 @@ ROWS = range(64)
 
 def judge(answer):
     """Whole numbers; every row keeps its pieces; eight lanes meet in no group, for every length, row and piece."""
-    swizzle = getattr(answer, "swizzle", None)
-    if not callable(swizzle):
-        raise Wrong(f"`swizzle` is {swizzle!r}; it must be a function of row and n.", HINTS)
-    for n in LENGTHS:
+    swizzle = function(answer, "swizzle", HINTS)
+    far, long = drawn(answer, (9, 10_000), (65, 500))
+    for n in (*LENGTHS, 4 * long):
         pieces = n // 4
-        s = [_whole(swizzle(row, n), row, n) for row in ROWS]
-        for row in ROWS:
+        rows = (*ROWS, *range(8 * far, 8 * far + 8)) if n % 16 == 0 else ROWS
+        s = {row: whole(swizzle(row, n), f"swizzle({row}, {n})", HINTS) for row in rows}
+        for row in rows:
             for m in range(pieces):
                 if not 0 <= m ^ s[row] < pieces:
                     raise Wrong(
@@ -49,7 +49,7 @@ def judge(answer):
                         f"last of a row is piece {pieces - 1}.",
                         HINTS[1:],
                     )
-        for first in range(0, len(ROWS), 8):
+        for first in rows[::8]:
             for m in range(pieces):
                 groups = [(row * pieces + (m ^ s[row])) % 8 for row in range(first, first + 8)]
                 if len(set(groups)) < 8:
@@ -58,15 +58,7 @@ def judge(answer):
                         f"{' '.join(map(str, groups))}: {len(set(groups))} different ones, not 8.",
                         HINTS,
                     )
-    return f"Right for {len(LENGTHS)} lengths from {LENGTHS[0]} to {LENGTHS[-1]}: eight lanes, eight groups."
-
-
-def _whole(value, row, n):
-    if value is None or value is Ellipsis:
-        raise Unsolved(f"swizzle({row}, {n}) is still {value}.")
-    if isinstance(value, bool) or not hasattr(value, "__index__"):
-        raise Wrong(f"swizzle({row}, {n}) is {value!r}; it must be a whole number: // divides whole numbers.", HINTS)
-    return int(value)
+    return f"Right for {len(LENGTHS)} lengths from {LENGTHS[0]} to {LENGTHS[-1]} and a drawn one: eight groups."
 
 
 if __name__ == "__main__":

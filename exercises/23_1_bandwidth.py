@@ -11,10 +11,10 @@ must have more bandwidth, always. Two places to look for bytes: `problem.compuls
 """
 
 import math
-import random
+import numbers
 
 from dwlab import DepthwiseConv1d, stage, stages  # noqa: F401
-from dwlab.exercises import Wrong, function, run
+from dwlab.exercises import Wrong, drawn, function, run
 
 
 def summary(problem, us):
@@ -34,13 +34,14 @@ TABLES = ((THREE, FOUR), (("forward", "backward"), ("fused", "naive")), (THREE, 
 
 
 def judge(answer):
-    """Right for made-up times: two problems, three paths and two, kernels that are missing in one of them."""
+    """Right for drawn times: four problems, three paths and two, kernels that are missing in one of them."""
     summary = function(answer, "summary")
-    dice = random.Random(23)
+    B, H, L, K = drawn(answer, (1, 300), (1, 70), (1, 300), (1, 40))
+    problems = (DepthwiseConv1d(64, 16, 48, 48), DepthwiseConv1d(5, 3, 100, 7, "same"), DepthwiseConv1d(B, H, L, K))
     tables = 0
-    for problem in (DepthwiseConv1d(64, 16, 48, 48), DepthwiseConv1d(5, 3, 100, 7, "same")):
+    for problem in problems:
         for paths, names in TABLES:
-            us = {path: {name: dice.uniform(10, 9000) for name in names} for path in paths}
+            us = {path: {name: float(answer.random.uniform(10, 9000)) for name in names} for path in paths}
             us["forward"].pop("wide", None)
             if "wide" in names:
                 us["weight_grad"].pop("shared")
@@ -52,7 +53,7 @@ def judge(answer):
 def _compare(got, problem, us):
     names = [name for name in us["forward"] if all(name in times for times in us.values())]
     if not isinstance(got, dict):
-        raise Wrong(f"`summary` returns {got!r}; it must be a dictionary, name -> (GB/s, times).", HINTS)
+        raise Wrong(f"`summary` returns {got!s:.80}; it must be a dictionary, name -> (GB/s, times).", HINTS)
     if set(got) != set(names):
         has = ", ".join(map(str, got)) or "nothing"
         raise Wrong(f"The answer has {has}; measured in all of {', '.join(us)} are {', '.join(names)}.", HINTS[2:])
@@ -61,7 +62,7 @@ def _compare(got, problem, us):
     for name in names:
         total = sum(times[name] for times in us.values())
         pair = got[name]
-        if not isinstance(pair, tuple) or len(pair) != 2 or not all(isinstance(v, (int, float)) for v in pair):
+        if not isinstance(pair, tuple) or len(pair) != 2 or not all(isinstance(v, numbers.Real) for v in pair):
             raise Wrong(f"{name}: {pair!r} is no pair of numbers.", HINTS)
         what = f"{name}, {' and '.join(us)} of {problem}"
         if not _same(pair[0], size / total / 1e3):

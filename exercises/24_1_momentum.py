@@ -13,8 +13,8 @@ One more thing: if an element of g is NaN, the kernel leaves this v and this p a
 
 import numpy as np
 
-from dwlab import cuda, xray
-from dwlab.exercises import agree, coalesced, float32_only, kernel, launched, moves_at_most, run
+from dwlab import cuda
+from dwlab.exercises import agree, coalesced, drawn, float32_only, kernel, launched, moves_at_most, run, values
 
 THREADS = 128
 
@@ -33,28 +33,33 @@ HINTS = (
 
 
 def judge(answer):
-    """Right for odd lengths and with NaN, two steps in a row; five accesses of four bytes for an element, float32."""
+    """Right for odd lengths and drawn ones, with NaN, two steps in a row; five accesses of four bytes an element."""
     momentum = kernel(answer, "momentum")
-    m, r = np.float32(0.9), np.float32(0.05)
-    for size in (1, 31, 127, 128, 129, 1000):
-        random = np.random.default_rng(size)
-        v, p = (random.uniform(-1, 2, size).astype(np.float32) for _ in range(2))
+
+    def once(size, share):
+        m, r = (np.float32(answer.random.uniform(*ends)) for ends in ((0.5, 0.99), (0.01, 0.5)))
+        least = -2.0 if size > 30 else 0.1  # of a few sums one might be next to nothing, and its rounding then not
+        v, p = values(answer, size, least=least), values(answer, size, least=least)
         want_v, want_p = v.astype(np.float64), p.astype(np.float64)
         for step in (1, 2):
-            g = random.uniform(-1, 2, size).astype(np.float32)
-            g[random.random(size) < 0.1] = np.nan
+            g = values(answer, size, least=least)
+            g[answer.random.random(size) < share] = np.nan
             known = ~np.isnan(g)
-            want_v[known] = 0.9 * want_v[known] + g[known]
-            want_p[known] -= 0.05 * want_v[known]
-            launched(momentum, -(-size // THREADS), THREADS, g, v, p, m, r, hints=HINTS)
+            want_v[known] = float(m) * want_v[known] + g[known]
+            want_p[known] -= float(r) * want_v[known]
+            report = launched(momentum, -(-size // THREADS), THREADS, g, v, p, m, r, updates=[v, p], hints=HINTS)
             agree(v, want_v, f"v, {size} elements, step {step}", tolerance=2e-6, hints=HINTS)
             agree(p, want_p, f"p, {size} elements, step {step}", tolerance=2e-6, hints=HINTS)
-    size = 8 * THREADS
-    report = xray(momentum, 8, THREADS, *(np.ones(size, np.float32) for _ in range(3)), m, r)
-    said = moves_at_most(report, 5 * 4 * size, "g, v and p read once, v and p written once", HINTS[1:])
-    coalesced(report)
-    float32_only(report)
-    return f"Right for six lengths, with NaN and without: {said} for {size:,} parameters."
+        return report
+
+    for size in (1, 31, 127, 128, 129, 1000, *drawn(answer, (2, 300), (1000, 3000))):
+        once(size, 0.1)
+    for size in (8 * THREADS, 32 * drawn(answer, (1, 99))[0]):
+        report = once(size, 0)
+        said = moves_at_most(report, 5 * 4 * size, "g, v and p read once, v and p written once", HINTS[1:])
+        coalesced(report)
+        float32_only(report)
+    return f"Right for ten lengths, with NaN and without: {said} for {size:,} parameters."
 
 
 if __name__ == "__main__":

@@ -13,8 +13,8 @@ import math  # noqa: F401
 import numpy as np
 from numba import float32  # noqa: F401
 
-from dwlab import cuda, xray
-from dwlab.exercises import agree, coalesced, float32_only, kernel, launched, poisoned, run
+from dwlab import cuda
+from dwlab.exercises import agree, coalesced, drawn, float32_only, kernel, launched, poisoned, run, values
 
 THREADS = 128
 
@@ -44,19 +44,26 @@ def want(x):
 
 
 def judge(answer):
-    """Right for odd and even maps, negative x, any number of channels; coalesced; float32 only."""
+    """Right for odd and even maps, drawn ones, any x, any number of channels; coalesced; float32 only."""
     pool = kernel(answer, "pool")
-    for H, W, C in ((1, 1, 1), (2, 3, 5), (7, 4, 33), (6, 9, 8), (5, 5, 40)):
-        x = np.random.default_rng(H).uniform(-3, 1, (H, W, C)).astype(np.float32)
-        x[H // 2 :] -= 4
+
+    def once(H, W, C, size=1):
+        x = values(answer, H, W, C, least=-3, most=1) * np.float32(size)
+        x[H // 2 :] -= np.float32(4 * size)
         y = poisoned((H + 1) // 2, (W + 1) // 2, C)
-        launched(pool, -(-y.size // THREADS), THREADS, x, y, hints=HINTS)
+        report = launched(pool, -(-y.size // THREADS), THREADS, x, y, hints=HINTS)
         agree(y, want(x), f"a map of {H} × {W} with {C} channels", tolerance=0, hints=HINTS)
-    report = xray(pool, 7 * 7 * 32 // THREADS + 1, THREADS, np.ones((14, 14, 32), np.float32), poisoned(7, 7, 32))
-    said = coalesced(report, hints=HINTS)
-    float32_only(report)
-    loads = report.array("x", "load").active_lanes
-    return f"Right for five maps; {said}; each x is loaded {loads / (14 * 14 * 32):.2f} times."
+        return report, report.array("x", "load").active_lanes / x.size
+
+    for shape in ((1, 1, 1), (2, 3, 5), (7, 4, 33), (6, 9, 8), (5, 5, 40), drawn(answer, (1, 20), (1, 20), (1, 70))):
+        once(*shape)
+    once(1, 2, *drawn(answer, (500, 1100)))
+    for H, W, groups in ((14, 14, 4), drawn(answer, (15, 25), (15, 25), (4, 9))):
+        report, times = once(H, W, 8 * groups)
+        said = coalesced(report, hints=HINTS)
+        float32_only(report)
+    once(*drawn(answer, (1, 5), (1, 5), (1, 5)), size=2.0**120)
+    return f"Right for ten maps; {said}; each x is loaded {times:.2f} times."
 
 
 if __name__ == "__main__":

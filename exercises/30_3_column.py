@@ -8,11 +8,21 @@ For four outputs a thread needs six rows of three x. Load each of them once, and
 what is needed later in registers (`cuda.local.array` of a small constant size, or plain names). No shared memory.
 """
 
-import numpy as np
 from numba import float32  # noqa: F401
 
-from dwlab import cuda, xray
-from dwlab.exercises import Wrong, agree, coalesced, float32_only, kernel, launched, poisoned, run
+from dwlab import cuda
+from dwlab.exercises import (
+    agree,
+    at_most,
+    coalesced,
+    drawn,
+    float32_only,
+    kernel,
+    launched,
+    poisoned,
+    run,
+    without,
+)
 from dwlab.layers import DepthwiseConv2d
 from dwlab.planner.accesses import rows_read
 from dwlab.references import reference
@@ -36,33 +46,31 @@ HINTS = (
 
 
 def judge(answer):
-    """Right for maps around a block; six rows of x for four outputs; nine weights a thread; no shared memory."""
+    """Right for maps around a block and drawn ones; six rows of x for four outputs; nine weights a thread."""
     column = kernel(answer, "column")
-    for C, H, W in ((1, 1, 1), (2, 3, 5), (1, 4, 32), (2, 5, 33), (1, 9, 31), (1, 7, 70)):
-        layer = DepthwiseConv2d(1, C, H, W, 3)
-        given = layer.inputs(seed=H)
-        y = poisoned(C, H, W)
-        launched(column, (-(-W // 32), -(-H // ROWS), C), 32, given["x"][0], given["w"], y, hints=HINTS)
-        agree(y, reference(layer, "forward", given)["y"][0], f"C={C} H={H} W={W}", hints=HINTS)
-    C, H, W = 2, 16, 64
-    report = xray(
-        column, (2, 4, C), 32, np.ones((C, H, W), np.float32), np.ones((C, 3, 3), np.float32), poisoned(C, H, W)
-    )
-    if any(access.space == "shared" for access in report.accesses):
-        raise Wrong("It uses shared memory; here nothing is shared between threads.", HINTS)
-    loads, enough = report.array("x", "load").active_lanes, C * rows_read(H, H, ROWS, 3, 1, 1) * (3 * W - 2)
-    if loads > enough:
-        raise Wrong(
-            f"{loads:,} elements of x are loaded for {C * H * W:,} outputs; {enough:,} are enough: three of each row "
-            f"that a thread's {ROWS} outputs need.",
-            HINTS,
-        )
-    weights, enough = report.array("w", "load").requests, 9 * 2 * 4 * C
-    if weights > enough:
-        raise Wrong(f"{weights:,} requests load w; {enough:,} are enough: nine a warp.", HINTS[2:])
-    said = coalesced(report, ("x", "y"), hints=HINTS)
-    float32_only(report)
-    return f"Right for six maps; {loads / (C * H * W):.2f} loads of x for an output; {said}."
+
+    def once(C, H, W):
+        given = DepthwiseConv2d(1, C, H, W, 3).inputs(seed=drawn(answer, (0, 1 << 30))[0])
+        y, want = poisoned(C, H, W), reference(DepthwiseConv2d(1, C, H, W, 3), "forward", given)["y"][0]
+        report = launched(column, (-(-W // 32), -(-H // ROWS), C), 32, given["x"][0], given["w"], y, hints=HINTS)
+        agree(y, want, f"C={C} H={H} W={W}", tolerance=1e-5, hints=HINTS)
+        return report
+
+    for shape in ((1, 1, 1), (2, 3, 5), (1, 4, 32), (2, 5, 33), (1, 9, 31), (1, 7, 70)):
+        once(*shape)
+    once(*drawn(answer, (1, 40), (1, 9), (1, 70)))
+    once(1, 3, *drawn(answer, (200, 1100)))
+    for C, H, W in ((2, 16, 64), drawn(answer, (1, 3), (1, 70), (1, 99))):
+        report = once(C, H, W)
+        without(report, "shared", why="here nothing is shared between threads", hints=HINTS)
+        loads, enough = report.array("x", "load").active_lanes, C * rows_read(H, H, ROWS, 3, 1, 1) * (3 * W - 2)
+        why = f"three of each row that a thread's {ROWS} outputs need"
+        at_most(loads, enough, f"elements of x are loaded for {C * H * W:,} outputs", why, HINTS)
+        weights, enough = report.array("w", "load").requests, 9 * -(-W // 32) * -(-H // ROWS) * C
+        at_most(weights, enough, "requests load w", "nine a warp", HINTS[2:])
+        said = coalesced(report, ("x", "y"), hints=HINTS)
+        float32_only(report)
+    return f"Right for ten maps; {loads / (C * H * W):.2f} loads of x for an output; {said}."
 
 
 if __name__ == "__main__":

@@ -14,8 +14,8 @@ has 32 × 8 threads and the pixels 32 i to 32 i + 31, a lane each. Thread (lane,
 
 from numba import float32  # noqa: F401
 
-from dwlab import cuda, xray
-from dwlab.exercises import Wrong, agree, float32_only, kernel, launched, poisoned, run
+from dwlab import cuda
+from dwlab.exercises import Wrong, agree, at_most, drawn, float32_only, kernel, launched, poisoned, run, written_once
 from dwlab.layers import Fused, Pointwise
 from dwlab.references import reference
 
@@ -35,7 +35,8 @@ HINTS = (
     "A loop over f0 = 0, 16, 32, … with two parts: 256 threads compute 16 × 32 elements of `between`, two each; then "
     "each thread adds these 16 filters to its four sums.",
     "Two barriers a step: one between the parts, one before the next step overwrites what slower threads still read. "
-    "All threads must pass both, also those whose pixel does not exist.",
+    "No thread may skip one that the others of its block wait at; a thread without a pixel may take part, or return "
+    "before the loop: a barrier does not wait for threads that have returned.",
     "Sums begin at 0 before the loop and are stored after it. Bias and ReLU belong to a finished element of `between`: "
     "after the loop over c, before it goes into shared memory.",
 )
@@ -47,38 +48,36 @@ def problem(C, F, M):
 
 
 def judge(answer):
-    """Right for pixels around a block; no hazard; a step's shared memory; each element of `between` computed once."""
+    """Right for pixels around a block and drawn sizes; a step's shared memory; `between` nowhere else, and once."""
     twice = kernel(answer, "twice")
-    for C, F, M in ((1, 16, 1), (3, 32, 31), (5, 48, 33)):
-        layers = problem(C, F, M)
-        given = layers.inputs(seed=M)
-        y = poisoned(OUTPUTS, M)
-        x = given["x"].reshape(C, M)
-        launched(twice, -(-M // PIXELS), (PIXELS, ROWS), x, given["w1"], given["b1"], given["w2"], y, hints=HINTS)
+
+    def once(C, steps, M):
+        layers = problem(C, STEP * steps, M)
+        given = layers.inputs(seed=drawn(answer, (0, 1 << 30))[0])
+        y, x = poisoned(OUTPUTS, M), given["x"].reshape(C, M)
         want = reference(layers, "pwpw", given)["y"].reshape(OUTPUTS, M)
-        agree(y, want, f"{C} channels, {F} filters, {M} pixels", tolerance=1e-5, hints=HINTS)
-    C, F, M = 2, 64, 64
-    given = problem(C, F, M).inputs()
-    arrays = given["x"].reshape(C, M), given["w1"], given["b1"], given["w2"], poisoned(OUTPUTS, M)
-    report = xray(twice, M // PIXELS, (PIXELS, ROWS), *arrays)
-    once = F * C * M
-    products = report.array("w1", "load").active_lanes
-    if products > once:
-        raise Wrong(
-            f"{products:,} loads of w1, one for each multiply-add of the first layer; {once:,} are enough if each "
-            "element of `between` is computed once.",
-            HINTS,
-        )
-    enough = 4 * STEP * PIXELS
-    if report.shared_bytes > enough:
-        raise Wrong(
-            f"A block has {report.shared_bytes:,} bytes of shared memory; {enough:,} hold {STEP} filters "
-            f"of {PIXELS} pixels.",
-            HINTS,
-        )
-    float32_only(report)
+        arrays = x, given["w1"], given["b1"], given["w2"], y
+        report = launched(twice, -(-M // PIXELS), (PIXELS, ROWS), *arrays, hints=HINTS)
+        agree(y, want, f"{C} channels, {STEP * steps} filters, {M} pixels", tolerance=1e-5, hints=HINTS)
+        return report
+
+    for sizes in ((1, 1, 1), (3, 2, 31), (5, 3, 33), drawn(answer, (1, 40), (1, 9), (100, 140))):
+        once(*sizes)
+    for C, steps, M in ((2, 4, 64), drawn(answer, (1, 20), (5, 20), (1, 70))):
+        report, F, enough = once(C, steps, M), STEP * steps, 4 * STEP * PIXELS
+        what = "loads of w1, one for each multiply-add of the first layer"
+        products = report.array("w1", "load").active_lanes
+        at_most(products, F * C * M, what, "if each element of `between` is computed once", HINTS)
+        written_once(report, "y", OUTPUTS * M, HINTS)
+        if report.shared_bytes > enough:
+            raise Wrong(
+                f"A block has {report.shared_bytes:,} bytes of shared memory; {enough:,} hold {STEP} filters "
+                f"of {PIXELS} pixels.",
+                HINTS,
+            )
+        float32_only(report)
     return (
-        f"Right for three sizes. {products:,} multiply-adds in the first layer, each once; {report.shared_bytes:,} "
+        f"Right for six sizes. {products:,} multiply-adds in the first layer, each once; {report.shared_bytes:,} "
         f"bytes of shared memory a block, where all {F} filters would be {4 * F * PIXELS:,}."
     )
 

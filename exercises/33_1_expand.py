@@ -15,8 +15,8 @@ tile of outputs that begins at row 8 j and column 8 i, of filters 4 g to 4 g + 3
 import numpy as np
 from numba import float32  # noqa: F401
 
-from dwlab import cuda, xray
-from dwlab.exercises import Wrong, agree, float32_only, kernel, launched, poisoned, run
+from dwlab import cuda
+from dwlab.exercises import agree, at_most, drawn, float32_only, kernel, launched, poisoned, run, written_once
 from dwlab.layers import DepthwiseConv2d, Fused, Pointwise
 from dwlab.planner.accesses import Tile, pwdw
 from dwlab.references import reference
@@ -38,7 +38,7 @@ HINTS = (
     "One loop over the channels for a pixel: load x[c, h, v] once and add it to four sums. A pixel outside of the map "
     "has no bias either: it stays 0, where max(0, b1) would be wrong.",
     "for k in range(threadIdx.y * 8 + threadIdx.x, 100, 64): h = 8 j - 1 + k // 10, v = 8 i - 1 + k % 10. Then "
-    "syncthreads(), where all 64 threads pass. Output (row, column) reads between[f, row + i, column + j].",
+    "syncthreads(), at which all 64 threads meet. Output (row, column) reads between[f, row + i, column + j].",
 )
 
 
@@ -48,33 +48,38 @@ def problem(C, F, H, W):
 
 
 def judge(answer):
-    """Right for maps around a tile, with biases; no hazard; x is loaded as often as the model of PWDW_R says."""
+    """Right for maps around a tile and drawn ones, biases of either sign; x and `between` as often as modelled."""
     expand = kernel(answer, "expand")
-    for C, F, H, W in ((1, 4, 1, 1), (3, 4, 5, 8), (2, 8, 8, 9), (5, 4, 17, 7)):
+
+    def once(C, groups, H, W):
+        F = FILTERS * groups
         layers = problem(C, F, H, W)
-        given = layers.inputs(seed=H)
+        given = layers.inputs(seed=drawn(answer, (0, 1 << 30))[0])
         given["b1"] = np.abs(given["b1"]) + np.float32(0.5)
-        y, grid = poisoned(F, H, W), (-(-W // SIDE), -(-H // SIDE), F // FILTERS)
-        launched(expand, grid, (SIDE, SIDE), given["x"][0], given["w1"], given["b1"], given["w2"], y, hints=HINTS)
+        given["b1"][1::4] *= -1
+        y, grid = poisoned(F, H, W), (-(-W // SIDE), -(-H // SIDE), groups)
         want = reference(layers, "pwdw", given)["y"][0]
+        arrays = given["x"][0], given["w1"], given["b1"], given["w2"], y
+        report = launched(expand, grid, (SIDE, SIDE), *arrays, hints=HINTS)
         agree(y, want, f"{C} channels, {F} filters, a map of {H} × {W}", tolerance=1e-5, hints=HINTS)
-    C, F, H, W = 4, 8, 16, 24
-    layers = problem(C, F, H, W)
-    given = layers.inputs()
-    report = xray(
-        expand, (3, 2, 2), (SIDE, SIDE), given["x"][0], given["w1"], given["b1"], given["w2"], poisoned(F, H, W)
-    )
-    model = pwdw(layers.first, layers.second, Tile(FILTERS, SIDE, SIDE))
-    loads, enough = report.array("x", "load").active_lanes, model.elements["x"]
-    if loads > enough:
-        raise Wrong(
-            f"{loads:,} elements of x are loaded; {enough:,} are enough: each block its tile and halo once.",
-            HINTS[1:],
-        )
-    float32_only(report)
+        return report, pwdw(layers.first, layers.second, Tile(FILTERS, SIDE, SIDE))
+
+    for shape in ((1, 1, 1, 1), (3, 1, 5, 8), (2, 2, 8, 9), (5, 1, 17, 7), (6, 1, 2, *drawn(answer, (30, 99)))):
+        once(*shape)
+    for C, groups, H, W in ((4, 2, 16, 24), drawn(answer, (5, 20), (3, 6), (17, 25), (25, 33))):
+        report, model = once(C, groups, H, W)
+        F, blocks = FILTERS * groups, groups * -(-H // SIDE) * -(-W // SIDE)
+        loads, enough = report.array("x", "load").active_lanes, model.elements["x"]
+        at_most(loads, enough, "elements of x are loaded", "each block its tile and halo once", HINTS[1:])
+        written_once(report, "y", F * H * W, HINTS)
+        # Two operations for each multiply-add, and up to two for the bias and the ReLU of an element of `between`.
+        flops = 2 * model.pointwise_macs + 18 * F * H * W + 2 * FILTERS * HALO * HALO * blocks
+        why = "each element of `between` is computed once for a tile"
+        at_most(report.totals.flops, flops, "floating-point operations", why, HINTS)
+        float32_only(report)
     more = model.pointwise_macs / (F * C * H * W) - 1
     return (
-        f"Right for four maps. {loads:,} elements of x loaded, as the model says; the halos cost {100 * more:.0f} % "
+        f"Right for seven maps. {loads:,} elements of x loaded, as the model says; the halos cost {100 * more:.0f} % "
         "more pointwise work."
     )
 

@@ -12,7 +12,7 @@ import itertools
 import math
 import random
 
-from dwlab.exercises import Wrong, function, run
+from dwlab.exercises import Asked, Wrong, drawn, function, run
 
 MANY = 120  # layers, of which nobody tries all partitions
 
@@ -30,33 +30,6 @@ HINTS = (
     "j the least is the minimum over i < j of least[i] + costs[i, j].",
     "At the end walk back: the last piece is (last[count], count), the one before it ends at last[count], and so on.",
 )
-
-
-class Asked(dict):
-    """Costs that count how often they are asked for; more than `limit` times is Wrong."""
-
-    asked = 0
-    limit = 60_000
-
-    def _count(self):
-        self.asked += 1
-        if self.asked > self.limit:
-            raise Wrong(
-                f"Costs were looked up {self.limit:,} times for {MANY} layers, and no plan was made yet.", HINTS
-            )
-
-    def __getitem__(self, piece):
-        self._count()
-        return super().__getitem__(piece)
-
-    def __contains__(self, piece):
-        self._count()
-        return super().__contains__(piece)
-
-    def get(self, piece, default=None):
-        """As dict has it."""
-        self._count()
-        return super().get(piece, default)
 
 
 def partitions(count):
@@ -80,8 +53,9 @@ def judge(answer):
     """Pieces that are a plan; as cheap as the best of all partitions; few look-ups for 120 layers."""
     cheapest = function(answer, "cheapest")
     three = {(i, i + 1): 10.0 for i in range(4)} | {(0, 2): 14.0, (1, 3): 13.0, (2, 4): 14.0}
-    rng = random.Random(33)
+    rng = random.Random(drawn(answer, (0, 1 << 30))[0])
     cases = [(1, {(0, 1): 3.0}), (4, three), *((n, made(n, 2, rng)) for n in (2, 3, 8, 9)), (9, made(9, 4, rng))]
+    cases += [(n, made(n, n, rng)) for n in (5, 7, 11)]
     for count, costs in cases:
         pieces = _plan(cheapest(count, dict(costs)), count, costs)
         got = sum(costs[piece] for piece in pieces)
@@ -94,13 +68,25 @@ def judge(answer):
                 f"{ {piece: round(cost, 2) for piece, cost in costs.items()} }.",
                 HINTS,
             )
-    costs = made(MANY, 3, rng)
-    asked = Asked(costs)
-    pieces = _plan(cheapest(MANY, asked), MANY, costs)
-    saved = 1 - sum(costs[piece] for piece in pieces) / sum(costs[i, i + 1] for i in range(MANY))
-    return (
-        f"The best of all plans for {len(cases)} chains; {asked.asked:,} look-ups for {MANY} layers, {saved:.0%} saved."
+    costs, limit = made(MANY, 3, rng), 60_000
+    asked = Asked(
+        costs, limit, f"Costs were looked up {limit:,} times for {MANY} layers, and no plan was made yet.", HINTS
     )
+    pieces = _plan(cheapest(MANY, asked), MANY, costs)
+    got, least = sum(costs[piece] for piece in pieces), _least(MANY, costs)
+    if not math.isclose(got, least):
+        raise Wrong(f"{MANY} layers: your plan costs {got:g}; the best costs {least:g}.", HINTS)
+    saved = 1 - got / sum(costs[i, i + 1] for i in range(MANY))
+    found = f"The best of all plans for {len(cases) + 1} chains"
+    return f"{found}; {asked.asked:,} look-ups for {MANY} layers, {saved:.0%} saved."
+
+
+def _least(count, costs):
+    """What the best plan costs: from the last layer back, with the costs by their first layer."""
+    rest = {count: 0.0}
+    for start in reversed(range(count)):
+        rest[start] = min(cost + rest[end] for (first, end), cost in costs.items() if first == start)
+    return rest[0]
 
 
 def _plan(pieces, count, costs):
@@ -108,8 +94,12 @@ def _plan(pieces, count, costs):
     try:
         found = [(int(start), int(end)) for start, end in pieces]
     except (TypeError, ValueError):
-        raise Wrong(f"It returns {pieces!r}; it must be a list of pieces (start, end).", HINTS) from None
+        raise Wrong(f"It returns {pieces!s:.80}; it must be a list of pieces (start, end).", HINTS) from None
     at = 0
+    if found != sorted(found):
+        raise Wrong(
+            f"{count} layers: {found} is not in order: begin with layer 0, and go on where a piece ends.", HINTS
+        )
     for start, end in found:
         if start != at:
             raise Wrong(f"{count} layers: {found} has {'no' if start > at else 'two'} kernels for a layer.", HINTS)

@@ -35,7 +35,7 @@ in a table that is printed beside it, and takes its colours and line styles from
 - after `### BEGIN STUB`, as the last part of that region and commented out, may stand another stub, such as `# a = None`
   for a number to predict;
 - the docstring is the task: its first line the title, then the text that the lesson shows;
-- `judge(answer)` is the check. It gets the student's module, returns a sentence saying what was found right, or raises
+- `judge(answer)` is the check. It gets the answer (dwlab.answer), returns a sentence saying what was found right, or raises
   `Wrong` with hints in steps; dwlab.exercises has the tools, which raise it themselves;
 - the last lines make the file runnable: `if __name__ == "__main__": run(__file__)`.
 """

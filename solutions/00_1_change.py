@@ -9,8 +9,8 @@ touch an element that does not exist, before the first or after the last. A warp
 
 import numpy as np
 
-from dwlab import cuda, xray
-from dwlab.exercises import agree, coalesced, kernel, launched, poisoned, run
+from dwlab import cuda
+from dwlab.exercises import agree, coalesced, drawn, kernel, launched, poisoned, run, values
 
 
 @cuda.jit
@@ -34,17 +34,21 @@ HINTS = (
 
 
 def judge(answer):
-    """Right for sizes around warps and blocks, no access outside the arrays, coalesced."""
+    """Right for sizes around warps and blocks and for drawn ones, no access outside the arrays, coalesced."""
     hourly_change = kernel(answer, "hourly_change")
     block = 128
-    for hours in (1, 2, 31, 32, 33, 127, 128, 129, 1000):
-        kwh = np.random.default_rng(hours).uniform(0, 3, hours).astype(np.float32)
-        change = poisoned(hours)
-        launched(hourly_change, -(-hours // block), block, kwh, change, hints=HINTS)
+
+    def once(hours):
+        kwh, change = values(answer, hours), poisoned(hours)
+        report = launched(hourly_change, -(-hours // block), block, kwh, change, hints=HINTS)
         agree(change, np.diff(kwh, prepend=kwh[0]), f"{hours} hours", hints=HINTS)
-    kwh = np.ones(1024, np.float32)
-    counted = coalesced(xray(hourly_change, 8, block, kwh, poisoned(1024)))
-    return f"Right for nine sizes, and coalesced: {counted}."
+        return report
+
+    for hours in (1, 2, 31, 32, 33, 127, 128, 129, 1000, *drawn(answer, (2, 300), (1000, 3000))):
+        once(hours)
+    for hours in (1024, 32 * drawn(answer, (1, 99))[0]):
+        said = coalesced(once(hours))
+    return f"Right for 13 sizes, and coalesced: {said}."
 
 
 if __name__ == "__main__":

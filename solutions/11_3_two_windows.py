@@ -12,7 +12,7 @@ problems, at the sectors of each request, for float64, and counts the requests.
 from numba import float32  # noqa: F401
 
 from dwlab import DepthwiseConv1d, cuda, stage
-from dwlab.exercises import Wrong, coalesced, convolves, counted, float32_only, kernel, run
+from dwlab.exercises import Wrong, coalesced, convolution, convolves, drawn, float32_only, kernel, run
 from dwlab.stages import Launch
 
 
@@ -56,19 +56,19 @@ def judge(answer):
     """Right on the judge's problems, coalesced, float32 only, at most three requests where the lesson's has four."""
     two_windows = kernel(answer, "two_windows")
     said = convolves(two_windows, launch_of)
-    problem = DepthwiseConv1d(8, 4, 48, 48)
-    report = counted(two_windows, launch_of, problem)
-    coalesced(report)
-    float32_only(report, hints=HINTS[2:])
+    B, H, L, K = drawn(answer, (1, 5), (1, 9), (1, 150), (1, 40))
     plain = stage("depthwise1d/forward/coalesced")
-    before = plain.traffic(problem).load_requests
-    after = report.totals.global_load_requests
-    if after > before * 3 / 4:
-        raise Wrong(
-            f"{after:,} load requests; the lesson's kernel makes {before:,} here, and three quarters of them, "
-            f"{before * 3 // 4:,}, are enough.",
-            HINTS[1:],
-        )
+    for problem in (DepthwiseConv1d(8, 4, 48, 48), DepthwiseConv1d(2 * B, H, L, K)):
+        report = convolution(two_windows, launch_of, problem, answer, hints=HINTS)
+        coalesced(report)
+        float32_only(report, hints=HINTS[2:])
+        before, after = plain.traffic(problem).load_requests, report.totals.global_load_requests
+        if after > before * 3 / 4:
+            raise Wrong(
+                f"{after:,} load requests; the lesson's kernel makes {before:,} here, and three quarters of them, "
+                f"{before * 3 // 4:,}, are enough.",
+                HINTS[1:],
+            )
     return f"{said}, in float32, coalesced, and {after:,} load requests in place of {before:,}."
 
 

@@ -15,8 +15,19 @@ of d, channels whose mean is large would lose all digits in this difference. All
 import numpy as np
 from numba import float32  # noqa: F401
 
-from dwlab import cuda, ptx, xray  # noqa: F401
-from dwlab.exercises import Wrong, agree, float32_only, kernel, launched, poisoned, run
+from dwlab import cuda, ptx  # noqa: F401
+from dwlab.exercises import (
+    Wrong,
+    agree,
+    at_most,
+    drawn,
+    float32_only,
+    kernel,
+    launched,
+    poisoned,
+    run,
+    values,
+)
 
 LENGTH = 128
 THREADS = 64  # of a block of the second pass
@@ -77,36 +88,37 @@ HINTS = (
 
 
 def judge(answer):
-    """Right for odd shapes and for a large mean; no hazard, no atomics; 16 bytes a lane; float32 only."""
+    """Right for odd shapes, drawn ones and a large mean; no hazard, no atomics; 16 bytes a lane; float32 only."""
     first_pass, second_pass = kernel(answer, "first_pass"), kernel(answer, "second_pass")
-    for B, H, P, mean in ((1, 1, 1, 0), (3, 2, 5, 1), (9, 65, 2, -3), (20, 3, 4, 1000)):
-        x = (mean + np.random.default_rng(B).uniform(-1, 1, (B, H, LENGTH))).astype(np.float32)
+
+    def once(B, H, P, mean):
+        x = values(answer, B, H, LENGTH, least=-1, most=1) + np.float32(mean)
         parts, found = poisoned(P, H, 2), poisoned(H, 2)
         what = f"B={B} H={H} P={P}, values around {mean}"
-        launched(first_pass, (H, P), 32, x, parts, hints=HINTS)
-        far = x.astype(np.float64) - x[0, :, 0].astype(np.float64)[:, None]
+        one = launched(first_pass, (H, P), 32, x, parts, hints=HINTS)
+        exact = x.astype(np.float64)
+        far = exact - exact[0, :, :1]
         both = np.stack([far.sum(axis=2), np.square(far).sum(axis=2)], axis=-1)  # of each window and channel
         sums = np.stack([both[p::P].sum(axis=0) for p in range(P)])
         agree(parts, sums, f"parts, {what}", tolerance=1e-5, hints=HINTS)
-        launched(second_pass, -(-H // THREADS), THREADS, x, parts, found, hints=HINTS[2:])
-        exact = x.astype(np.float64)
+        two = launched(second_pass, -(-H // THREADS), THREADS, x, np.array(parts), found, hints=HINTS[2:])
         agree(found[:, 0], exact.mean(axis=(0, 2)), f"mean, {what}", tolerance=1e-5, hints=HINTS[2:])
         agree(found[:, 1], exact.var(axis=(0, 2)), f"variance, {what}", tolerance=1e-4, hints=HINTS[2:])
-    B, H, P = 32, 2, 4
-    x, parts, found = np.ones((B, H, LENGTH), np.float32), poisoned(P, H, 2), poisoned(H, 2)
-    reports = [xray(first_pass, (H, P), 32, x, parts), xray(second_pass, 1, THREADS, x, parts, found)]
-    for report in reports:
-        if report.totals.atomics:
-            raise Wrong("Atomics come in any order, so the last bits would change from run to run.", HINTS[1:])
-        float32_only(report)
-    requests, enough = reports[0].array("x", "load").requests, B * H + H * P
-    if requests > enough:
-        raise Wrong(
-            f"{requests} requests load x; {enough} are enough: one a window and channel, 16 bytes a lane, and one for "
-            "x[0, h, 0] in each block.",
-            HINTS,
-        )
-    return f"Right for four shapes, also around 1000; {requests} requests load x, {B} windows of {H} channels."
+        return one, two
+
+    for shape in ((1, 1, 1, 0), (3, 2, 5, 1), (9, 65, 2, -3), (20, 3, 4, 1000)):
+        once(*shape)
+    once(*drawn(answer, (2, 40), (1, 70), (1, 9), (-2000, 2000)))
+    for B, H, P, mean in ((32, 2, 4, 5), drawn(answer, (100, 150), (6, 9), (1, 5), (-20, 20))):
+        reports = once(B, H, P, mean)
+        for report in reports:
+            if report.totals.atomics:
+                raise Wrong("Atomics come in any order, so the last bits would change from run to run.", HINTS[1:])
+            float32_only(report)
+        requests, enough = reports[0].array("x", "load").requests, B * H + H * P
+        why = "one a window and channel, 16 bytes a lane, and one for x[0, h, 0] in each block"
+        at_most(requests, enough, "requests load x", why, HINTS)
+    return f"Right for seven shapes, also around 1000; {requests} requests load x, {B} windows of {H} channels."
 
 
 if __name__ == "__main__":

@@ -11,8 +11,9 @@ multiprocessor serves one wavefront and starts four instructions. The names: "me
 """
 
 import math
+import numbers
 
-from dwlab.exercises import Wrong, function, run
+from dwlab.exercises import Wrong, drawn, function, run
 
 
 def binds(work, gpu):
@@ -53,12 +54,12 @@ CASES = (
 
 
 def judge(answer):
-    """Every resource binds once, one is not known; the name and the time to one part in a million."""
+    """Every resource binds once, one is not known, and some drawn ones; name and time to one part in a million."""
     binds = function(answer, "binds")
-    for what, gpu, work, name in CASES:
+    for what, gpu, work, name in (*CASES, *(_drawn(answer) for _ in range(20))):
         got = binds(dict(work), dict(gpu))
-        if not isinstance(got, tuple) or len(got) != 2 or not isinstance(got[1], (int, float)):
-            raise Wrong(f"`binds` returns {got!r}; it must be a pair of a name and µs.", HINTS)
+        if not isinstance(got, tuple) or len(got) != 2 or not isinstance(got[1], numbers.Real):
+            raise Wrong(f"`binds` returns {got!s:.80}; it must be a pair of a name and µs.", HINTS)
         every = _every(work, gpu)
         if got[0] not in every:
             raise Wrong(f"{what}: the resource is {got[0]!r}; here there are {', '.join(every)}.", HINTS)
@@ -77,7 +78,23 @@ def judge(answer):
             elif name == "l2" and math.isclose(every[name] / got[1], 32, rel_tol=1e-6):
                 why = " A sector has 32 bytes."
             raise Wrong(f"{what}: {name} binds, with {got[1]:,.6g} µs; {every[name]:,.6g} is right.{why}", HINTS)
-    return f"Right for {len(CASES)} kernels; each resource binds at least once."
+    return f"Right for {len(CASES) + 20} kernels; each resource binds at least once."
+
+
+def _drawn(answer):
+    """A GPU and a kernel with drawn numbers, and what binds there."""
+
+    def size(least, most):
+        return float(math.exp(answer.random.uniform(math.log(least), math.log(most))))
+
+    gpu = {"copy_gbps": size(100, 5000), "l2_gbps": size(300, 10_000), "sms": drawn(answer, (1, 200))[0],
+           "mhz": size(800, 2500), "fma_tflops": size(1, 80)}  # fmt: skip
+    if answer.random.random() < 0.3:
+        gpu["l2_gbps"] = None
+    scale = {"memory_bytes": 1e8, "l2_sectors": 6e6, "wavefronts": 6e6, "instructions": 3e7, "fmas": 6e8}
+    work = {name: one * size(0.1, 30) for name, one in scale.items()}
+    every = _every(work, gpu)
+    return "drawn numbers", gpu, work, max(every, key=every.get)
 
 
 def _every(work, gpu):

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dwlab.exercises import Wrong, run
+from dwlab.exercises import STOPPED, Raised, Wrong, drawn, function, run, values
 
 
 ### BEGIN SOLUTION
@@ -60,23 +60,21 @@ HINTS = (
 
 
 def judge(answer):
-    """Round trip; a write that fails at any point; every truncation; bits flipped anywhere."""
-    save, load = (getattr(answer, name, None) for name in ("save", "load"))
-    for name, one in (("save", save), ("load", load)):
-        if not callable(one):
-            raise Wrong(f"`{name}` is {one!r}; it must be a function.", HINTS)
-    random = np.random.default_rng(24)
-    first = {"w": random.normal(size=(3, 5)).astype(np.float32), "step": np.int64(7), "losses": random.random(9)}
-    second = {name: value + 1 for name, value in first.items()}
+    """Round trip, in another process too; a write that fails at any point; every truncation; bits flipped anywhere."""
+    save, load = (function(answer, name, HINTS) for name in ("save", "load"))
+    first = {"w": values(answer, 3, 5), "step": np.int64(7), "losses": answer.random.random(drawn(answer, (1, 70))[0])}
+    second = {name: value + 1 for name, value in first.items()} | {"more": np.arange(4, dtype=np.int8) == 2}
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "run.npz")
         for state in (first, second, first):
             save(path, state)
             _same(load(path), state, "after save and load")
-        _survives(save, load, path, first, second)
+        answer.restart()
+        _same(load(path), first, "saved, and loaded in another process")
+        _survives(answer, save, load, path, first, second)
         whole = Path(path).read_bytes()
         damaged = [whole[:n] for n in range(0, len(whole), 1 + len(whole) // 40)]
-        for place in range(0, len(whole), 1 + len(whole) // 60):
+        for place in range(drawn(answer, (0, 9))[0], len(whole), 1 + len(whole) // 60):
             damaged.append(whole[:place] + bytes([whole[place] ^ 4]) + whole[place + 1 :])
         for content in damaged:
             Path(path).write_bytes(content)
@@ -93,38 +91,21 @@ def _same(got, want, when):
             raise Wrong(f"{when}: {name} is not what was saved.", HINTS)
 
 
-class _Stopped(BaseException):
-    pass
-
-
-def _survives(save, load, path, old, new):
+def _survives(answer, save, load, path, old, new):
     """Stops a save when it first calls for the disk, and when it renames: the old state must still be there."""
-    real = {"replace": os.replace, "rename": os.rename, "fsync": os.fsync}
     asked = set()
-
-    def stop(name):
-        def stopped(*args, **more):
-            asked.add(name)
-            raise _Stopped
-
-        return stopped
-
-    for name in real:
-        setattr(os, name, stop(name))
-        try:
-            save(path, new)
-        except _Stopped:
-            pass
-        finally:
-            setattr(os, name, real[name])
-        if name in asked:
-            try:
-                found = load(path)
-            except Exception as error:
-                raise Wrong(f"A save was stopped at os.{name}, and load then raised {error!r}.", HINTS) from None
-            _same(found, old, f"a save was stopped at os.{name}")
-        else:
+    for name in ("replace", "rename", "fsync"):
+        if save(path, new, fails=name) is not STOPPED:
             save(path, old)
+            continue
+        asked.add(name)
+        answer.restart()
+        try:
+            found = load(path)
+        except Raised as error:
+            what = f"A save was stopped at os.{name}, and load then raised {error.names[0]}"
+            raise Wrong(f"{what}: {error}", HINTS) from None
+        _same(found, old, f"a save was stopped at os.{name}")
     if not asked & {"replace", "rename"}:
         raise Wrong("save writes over the file itself: if it is stopped half-way, the old state is gone.", HINTS)
     if "fsync" not in asked:
@@ -134,10 +115,10 @@ def _survives(save, load, path, old, new):
 def _refused(load, path, what):
     try:
         load(path)
-    except ValueError:
-        return
-    except Exception as error:
-        raise Wrong(f"A file {what}: load raised {type(error).__name__}, not ValueError.", HINTS[2:]) from None
+    except Raised as error:
+        if "ValueError" in error.names:
+            return
+        raise Wrong(f"A file {what}: load raised {error.names[0]}, not ValueError.", HINTS[2:]) from None
     raise Wrong(f"A file {what}: load gave something back.", HINTS[2:])
 
 

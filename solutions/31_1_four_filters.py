@@ -11,10 +11,20 @@ F need not be a multiple of 4, nor M of 32. No shared memory.
 import numpy as np
 from numba import float32  # noqa: F401
 
-from dwlab import cuda, xray
-from dwlab.exercises import Wrong, agree, coalesced, float32_only, kernel, launched, poisoned, run
-from dwlab.layers import Pointwise
-from dwlab.references import reference
+from dwlab import cuda
+from dwlab.exercises import (
+    agree,
+    at_most,
+    coalesced,
+    drawn,
+    float32_only,
+    kernel,
+    launched,
+    poisoned,
+    run,
+    values,
+    without,
+)
 
 FILTERS = 4
 
@@ -48,29 +58,36 @@ HINTS = (
 
 
 def judge(answer):
-    """Right for sizes around a block; x once for four filters; lanes next to each other; no shared memory."""
+    """Right for sizes around a block and drawn ones; x once for four filters; no shared memory."""
     four = kernel(answer, "four")
-    for C, F, M in ((1, 1, 1), (3, 4, 32), (5, 6, 33), (7, 9, 31), (40, 8, 49)):
-        layer = Pointwise(1, C, F, 1, M)
-        given = layer.inputs(seed=M)
-        y = poisoned(F, M)
-        grid = (-(-M // 32), -(-F // FILTERS))
-        launched(four, grid, 32, given["x"].reshape(C, M), given["w"], y, hints=HINTS)
-        want = reference(layer, "forward", given)["y"].reshape(F, M)
-        agree(y, want, f"{C} channels, {F} filters, {M} pixels", tolerance=1e-5, hints=HINTS)
-    C, F, M = 16, 32, 64
-    report = xray(four, (2, 8), 32, np.ones((C, M), "f4"), np.ones((F, C), "f4"), poisoned(F, M))
-    if any(access.space == "shared" for access in report.accesses):
-        raise Wrong("It uses shared memory; here nothing is shared but the weights, and these by broadcast.", HINTS)
-    loads, enough = sum(a.active_lanes for a in report.accesses if (a.array, a.kind) == ("x", "load")), C * M * F // 4
-    if loads > enough:
-        raise Wrong(
-            f"{loads:,} elements of x are loaded for {C * F * M:,} multiply-adds; {enough:,} are enough: one for four.",
-            HINTS,
-        )
-    said = coalesced(report, ("x", "y"), hints=HINTS)
-    float32_only(report)
-    return f"Right for five layers; an x is loaded once for {C * F * M // loads} multiply-adds; {said}."
+
+    def once(C, F, M):
+        x, w, y = values(answer, C, M), values(answer, F, C), poisoned(F, M)
+        report = launched(four, (-(-M // 32), -(-F // FILTERS)), 32, x, w, y, hints=HINTS)
+        what = f"{C} channels, {F} filters, {M} pixels"
+        agree(y, w.astype(np.float64) @ x, what, tolerance=1e-5, hints=HINTS)
+        return report
+
+    for shape in (
+        (1, 1, 1),
+        (3, 4, 32),
+        (5, 6, 33),
+        (7, 9, 31),
+        (40, 8, 49),
+        drawn(answer, (1, 40), (1, 140), (1, 70)),
+    ):
+        once(*shape)
+    once(*drawn(answer, (200, 500), (1, 9), (1, 40)))
+    once(*drawn(answer, (1, 9), (1, 9), (500, 1100)))
+    for C, F, M in ((16, 32, 64), drawn(answer, (1, 40), (4, 40), (33, 140))):
+        report = once(C, F, M)
+        without(report, "shared", why="here nothing is shared but the weights, and these by broadcast", hints=HINTS)
+        loads = sum(a.active_lanes for a in report.accesses if (a.array, a.kind) == ("x", "load"))
+        what = f"elements of x are loaded for {C * F * M:,} multiply-adds"
+        at_most(loads, C * M * -(-F // FILTERS), what, "one for four", HINTS)
+        said = coalesced(report, ("x", "y"), hints=HINTS)
+        float32_only(report)
+    return f"Right for ten layers; an x is loaded once for {C * F * M / loads:.3g} multiply-adds; {said}."
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ import numpy as np
 from numba import int32
 
 from dwlab import cuda, ptx
-from dwlab.exercises import launched, predicted, run
+from dwlab.exercises import launched, poisoned, predicted, run
 from dwlab.layers import Pointwise, stored
 from dwlab.quantisation import factors, of_filters, of_range
 
@@ -94,7 +94,7 @@ def judge(answer):
     held = []
     for part in range(3):  # the bytes' own places, 0 to 511, in three parts that an int8 holds
         places = np.arange(512).reshape(32, 4, 4) >> 3 * part & 7
-        d = np.zeros((16, 8), np.int32)
+        d = poisoned(16, 8, dtype="int32")
         launched(who, 1, 32, np.ascontiguousarray(places.astype(np.int8)).view(np.int32).reshape(32, 4), d)
         held.append(int(d[5, 0]) << 3 * part)
     place = sum(held)

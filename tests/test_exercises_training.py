@@ -120,7 +120,7 @@ WRONG = [
         "not what was",
     ),
     ("24_3", "nothing back", SAVE + LOAD.replace("return dict(arrays)", "dict(arrays)"), "load gave None"),
-    ("24_3", "a number", "save = 3\nload = 4", "`save` is 3; it must be a function"),
+    ("24_3", "a number", "save = 3\nload = 4", r"`save` is 3 \(int\); it must be a function"),
 ]
 
 

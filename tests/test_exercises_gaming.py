@@ -1,0 +1,432 @@
+"""Answers that game an exercise: wrong or hollow ones, each made to get past what the judge looks at.
+
+Most are made of the solutions by one edit each, a family at a time: a kernel that stops beyond a size, that does
+nothing at the size where accesses are counted, or that writes to an input; predictions that agree with every number;
+files that patch the judge. Kernels and numbers are judged in this process, since nothing of a kernel runs; the files
+that patch are judged as students' files are.
+"""
+
+import re
+import textwrap
+
+import pytest
+from copies import needs_solutions
+from test_exercises import IDS, ROOT, SOLUTIONS, answered
+
+from dwlab import answer, exercises
+
+pytestmark = needs_solutions
+
+TEXTS = {i: s.read_text(encoding="utf-8") for i, s in zip(IDS, SOLUTIONS, strict=True)}
+
+# Each kernel, an array that it reads, the most elements of that array in any launch of a given (not a drawn) size, and
+# how many it has where accesses are counted.
+KERNELS = {
+    "00_1": ("hourly_change", "kwh", 1024, 1024),
+    "01_1": ("skip", "x", 2048, 2048),
+    "10_1": ("mean_window", "x", 4096, 4096),
+    "11_1": ("channels_last", "x", 6144, 6144),
+    "11_3": ("two_windows", "x", 1536, 1536),
+    "12_1": ("daily_peak", "kwh", 1280, 1280),
+    "13_1": ("totals", "kwh", 1024, 1024),
+    "13_3": ("smooth", "x", 864, 768),
+    "20_1": ("two_hourly_grad", "dy", 2048, 2048),
+    "20_3": ("short_tile_first", "x", 2560, 1536),
+    "21_1": ("bias_parts", "dy", 12288, 12288),
+    "21_3": ("column_sums", "terms", 262144, 262144),
+    "22_2": ("backwards", "x", 4224, 1024),
+    "22_3": ("first_pass", "x", 74880, 8192),
+    "24_1": ("momentum", "g", 1024, 1024),
+    "30_1": ("pool", "x", 6272, 6272),
+    "30_3": ("column", "x", 2048, 2048),
+    "31_1": ("four", "x", 1960, 1024),
+    "31_3": ("three", "a", 4096, 128),
+    "32_1": ("twice", "w1", 240, 128),
+    "33_1": ("expand", "x", 1536, 1536),
+    "34_1": ("requantise", "sums", 280, 280),
+    "34_3": ("less_zero", "a", 640, 256),
+}
+SHAPES = {"x": 3, "kwh": 2, "dy": 3, "terms": 2, "g": 1, "w1": 2, "sums": 2, "a": 2}
+
+
+def edited(exercise: str, first: str = "", last: str = "") -> str:
+    """The solution with statements before and after the body of its kernel."""
+    name = KERNELS[exercise][0]
+    text = TEXTS[exercise]
+    begin = re.compile(rf"^def {name}\(.*\):\n", re.M).search(text).end()
+    end = text.index("    ### END SOLUTION", begin)
+    body = [textwrap.indent(textwrap.dedent(part), "    ") for part in (first, last)]
+    return text[:begin] + body[0] + text[begin:end] + body[1] + text[end:]
+
+
+def dimensions(exercise: str) -> int:
+    one_dimensional = {"00_1": 1, "24_1": 1, "13_3": 2, "22_2": 2, "31_1": 2}
+    return one_dimensional.get(exercise, SHAPES[KERNELS[exercise][1]])
+
+
+def beyond(exercise: str) -> str:
+    """Right up to the largest size that is always judged; beyond it nothing is done."""
+    _, array, most, _ = KERNELS[exercise]
+    return edited(exercise, f"if {array}.size > {most}:\n    return\n")
+
+
+def hollow(exercise: str) -> str:
+    """Nothing at all is done at the size where accesses are counted."""
+    _, array, _, counted = KERNELS[exercise]
+    return edited(exercise, f"if {array}.size == {counted}:\n    return\n")
+
+
+def zeroed(exercise: str) -> str:
+    """The input is left with a zero in it."""
+    array = KERNELS[exercise][1]
+    zeros = ", ".join("0" * dimensions(exercise))
+    one = "cuda.blockIdx.x + cuda.blockIdx.y + cuda.blockIdx.z + cuda.threadIdx.x + cuda.threadIdx.y == 0"
+    return edited(exercise, "", f"if {one}:\n    {array}[{zeros}] = 0\n")
+
+
+def spared(exercise: str) -> str:
+    """Few loads at the size that was always counted, a hundred more for each thread elsewhere."""
+    _, array, _, counted = KERNELS[exercise]
+    one = f"{array}[{', '.join('0' * dimensions(exercise))}]"
+    waste = f"for _ in range(100):\n        if {one} > {one}:\n            return\n"
+    return edited(exercise, f"if {array}.size != {counted}:\n    {waste}")
+
+
+def judged(tmp_path, exercise, text, seed=0):
+    path = tmp_path / f"{exercise}_answer.py"
+    path.write_text(text, encoding="utf-8")
+    return exercises._judge(path, exercises.known()[exercise], seed=seed)
+
+
+def rejected(found):
+    assert found["status"] == "wrong", (found["status"], found["message"])
+    assert found["message"] and found["hints"]
+
+
+@pytest.mark.parametrize("exercise", KERNELS)
+def test_a_kernel_that_stops_beyond_a_size(tmp_path, exercise):
+    for seed in (0, 1, 2):
+        found = judged(tmp_path, exercise, beyond(exercise), seed)
+        rejected(found)
+        assert "never written" in found["message"] or "is right" in found["message"] or "problems" in found["message"]
+    assert found["seed"] == (None if exercise in ("11_3", "20_3") else 2), "the verdict says what it was drawn from"
+
+
+@pytest.mark.parametrize("exercise", KERNELS)
+def test_a_kernel_that_does_nothing_where_it_is_counted(tmp_path, exercise):
+    found = judged(tmp_path, exercise, hollow(exercise))
+    rejected(found)
+    assert re.search(r"never written|is right|problems", found["message"]), found["message"]
+
+
+@pytest.mark.parametrize("exercise", KERNELS)
+def test_a_kernel_that_writes_to_its_input(tmp_path, exercise):
+    found = judged(tmp_path, exercise, zeroed(exercise))
+    rejected(found)
+    assert re.search(r"which is an input|race|two writers|input|problems", found["message"], re.I), found["message"]
+
+
+LOADS = "01_1 11_3 12_1 13_1 20_1 20_3 21_1 22_2 22_3 24_1 30_3 31_1 32_1 33_1 34_1".split()  # that are bounded
+
+
+@pytest.mark.parametrize("exercise", LOADS)
+def test_a_kernel_that_is_sparing_where_it_was_counted(tmp_path, exercise):
+    found = judged(tmp_path, exercise, spared(exercise))
+    rejected(found)
+    assert re.search(r"enough|does not|needs", found["message"]), found["message"]
+
+
+# what is asked for, and what was counted in its place
+
+
+def swapped(exercise: str, old: str, new: str) -> str:
+    """The solution with one text for another."""
+    assert old in TEXTS[exercise]
+    return TEXTS[exercise].replace(old, new)
+
+
+SCRATCH = """
+    sums = cuda.local.array(4, float32)
+    lane = cuda.threadIdx.x
+    row = cuda.threadIdx.y
+    m = cuda.blockIdx.x * PIXELS + lane
+    for k in range(4):
+        sums[k] = 0
+    for f0 in range(0, w1.shape[0], STEP):
+        if m < x.shape[1]:
+            for i in range(row, STEP, ROWS):
+                total = b1[f0 + i]
+                for c in range(x.shape[0]):
+                    total += w1[f0 + i, c] * x[c, m]
+                y[i, m] = max(total, float32(0))
+        cuda.syncthreads()
+        if m < x.shape[1]:
+            for i in range(STEP):
+                for k in range(4):
+                    sums[k] += w2[4 * row + k, f0 + i] * y[i, m]
+        cuda.syncthreads()
+    if m < x.shape[1]:
+        for k in range(4):
+            y[4 * row + k, m] = sums[k]
+"""
+ONE_WARP = """
+    sums = cuda.shared.array(WARPS, float32)
+    lane, warp = cuda.threadIdx.x, cuda.threadIdx.y
+    h, p = cuda.blockIdx.x, cuda.blockIdx.y
+    acc = float32(0)
+    if warp == 0:
+        for b in range(p, dy.shape[0], parts.shape[0]):
+            for t in range(lane, dy.shape[2], 32):
+                acc += dy[b, h, t]
+        for distance in (16, 8, 4, 2, 1):
+            acc += cuda.shfl_xor_sync(EVERY_LANE, acc, distance)
+        if lane == 0:
+            sums[0] = acc
+            parts[p, h] = sums[0]
+"""
+EARLY = """
+    between = cuda.shared.array((STEP, PIXELS), float32)
+    sums = cuda.local.array(4, float32)
+    lane, row = cuda.threadIdx.x, cuda.threadIdx.y
+    m = cuda.blockIdx.x * PIXELS + lane
+    if m >= x.shape[1]:
+        return
+    for k in range(4):
+        sums[k] = 0
+    for f0 in range(0, w1.shape[0], STEP):
+        for i in range(row, STEP, ROWS):
+            total = b1[f0 + i]
+            for c in range(x.shape[0]):
+                total += w1[f0 + i, c] * x[c, m]
+            between[i, lane] = max(total, float32(0))
+        cuda.syncthreads()
+        for i in range(STEP):
+            for k in range(4):
+                sums[k] += w2[4 * row + k, f0 + i] * between[i, lane]
+        cuda.syncthreads()
+    for k in range(4):
+        y[4 * row + k, m] = sums[k]
+"""
+REGISTERS = """
+    row, column = cuda.threadIdx.y, cuda.threadIdx.x
+    p, q = cuda.blockIdx.y * SIDE + row, cuda.blockIdx.x * SIDE + column
+    if p < y.shape[1] and q < y.shape[2]:
+        for f in range(cuda.blockIdx.z * FILTERS, cuda.blockIdx.z * FILTERS + FILTERS):
+            total = float32(0)
+            for i in range(3):
+                for j in range(3):
+                    h, v = p + i - 1, q + j - 1
+                    if 0 <= h < x.shape[1] and 0 <= v < x.shape[2]:
+                        s = b1[f]
+                        for c in range(x.shape[0]):
+                            s += w1[f, c] * x[c, h, v]
+                        total += w2[f, i, j] * max(s, float32(0))
+            y[f, p, q] = total
+"""
+SHARED_X = """
+    window = cuda.shared.array((HALO, HALO), float32)
+    row, column = cuda.threadIdx.y, cuda.threadIdx.x
+    p0, q0 = cuda.blockIdx.y * SIDE, cuda.blockIdx.x * SIDE
+    made = cuda.local.array((FILTERS, 9), float32)
+    for f in range(FILTERS):
+        for k in range(9):
+            made[f, k] = b1[cuda.blockIdx.z * FILTERS + f]
+    for c in range(x.shape[0]):
+        cuda.syncthreads()
+        for k in range(row * SIDE + column, HALO * HALO, SIDE * SIDE):
+            h, v = p0 - 1 + k // HALO, q0 - 1 + k % HALO
+            window[k // HALO, k % HALO] = x[c, h, v] if 0 <= h < x.shape[1] and 0 <= v < x.shape[2] else float32(0)
+        cuda.syncthreads()
+        for f in range(FILTERS):
+            for k in range(9):
+                made[f, k] += w1[cuda.blockIdx.z * FILTERS + f, c] * window[row + k // 3, column + k % 3]
+    p, q = p0 + row, q0 + column
+    if p < y.shape[1] and q < y.shape[2]:
+        for f in range(FILTERS):
+            total = float32(0)
+            for k in range(9):
+                if 0 <= p + k // 3 - 1 < x.shape[1] and 0 <= q + k % 3 - 1 < x.shape[2]:
+                    total += w2[cuda.blockIdx.z * FILTERS + f, k // 3, k % 3] * max(made[f, k], float32(0))
+            y[cuda.blockIdx.z * FILTERS + f, p, q] = total
+"""
+ASKED = [
+    ("32_1", "between in y", SCRATCH, r"y is read; it is an output|never written|is right"),
+    ("21_1", "one warp of four", ONE_WARP, r"four warps load \d+, 0, 0, 0 times from dy; each should"),
+    ("33_1", "all in registers again", REGISTERS, r"elements of x are loaded; [\d,]+ are enough"),
+    ("33_1", "x in shared memory, between nine times", SHARED_X, r"floating-point operations; [\d,]+ are enough"),
+    ("12_1", "a filling that no meter shows", swapped("12_1", "float32(-math.inf)", "float32(-1e9)"), "is right"),
+    ("30_1", "a start that no map has", swapped("30_1", "float32(-math.inf)", "float32(-1e9)"), "is right"),
+    ("13_1", "a week at most", swapped("13_1", "kwh.shape[1], 32", "min(kwh.shape[1], 168), 32"), "is right"),
+    ("13_1", "no negative readings", swapped("13_1", "acc += kwh[m, t]", "acc += abs(kwh[m, t])"), "is right"),
+    ("10_1", "nine windows at most", swapped("10_1", "range(x.shape[0])", "range(min(9, x.shape[0]))"), "right"),
+    ("21_1", "positive slopes", swapped("21_1", "acc += dy[b, h, t]", "acc += max(dy[b, h, t], float32(-1))"),
+     "is right"),
+    ("33_1", "no negative bias", swapped("33_1", "b1[f0 + 1]", "abs(b1[f0 + 1])"), "is right"),
+    ("32_1", "64 filters at most", swapped("32_1", "range(0, w1.shape[0], STEP)",
+     "range(0, min(64, w1.shape[0]), STEP)"), "is right"),
+    ("31_1", "40 channels at most", swapped("31_1", "range(x.shape[0])", "range(min(40, x.shape[0]))"), "right"),
+    ("31_3", "256 channels at most", swapped("31_3", "a.shape[1], 8", "min(a.shape[1], 256), 8"), "is right"),
+    ("34_3", "the zero points of the task", swapped("34_3", "c0 - zero * left",
+     "c0 - (zero if zero in (0, -128, 127, -7, 3) else 0) * left"), "is right"),
+    ("20_1", "48 taps at most", swapped("20_1", "if j >= w.shape[1]", "if j >= min(w.shape[1], 48)"), "is right"),
+    ("11_1", "48 taps at most", swapped("11_1", "min(t + 1, w.shape[0])", "min(t + 1, w.shape[0], 48)"), "right"),
+    ("24_1", "the task's own numbers", swapped("24_1", "m * v[i]", "np.float32(0.9) * v[i]"), "is right"),
+    ("21_3", "fast mathematics", swapped("21_3", "@cuda.jit", "@cuda.jit(fastmath=True)"), "fastmath lets"),
+    ("22_3", "around 1000 at most", swapped("22_3", "pivot = x[0, h, 0]",
+     "pivot = min(x[0, h, 0], float32(1000))"), "is right"),
+    ("34_1", "-128 by luck", swapped("34_1", "y[i, f] = min(max(value + zero, low), 127)",
+     "if value + zero > -128:\n            y[i, f] = min(max(value + zero, low), 127)"), "never written"),
+    ("10_1", "added to what was there", "t, h = cuda.grid(2)\nif h < mean.shape[0] and t < mean.shape[1]:\n"
+     "    for b in range(x.shape[0]):\n        mean[h, t] += x[b, h, t] / float32(x.shape[0])",
+     r"Line \d+: uninitialised: .* reads mean element \[0, 0\], which nothing has written"),
+    ("22_1", "a table of what is judged", "table = {(r, 4 * k): r * gcd(k, 8) // 8 % gcd(k, 8) for r in range(64) "
+     "for k in range(1, 65)}\nreturn table.get((row, n), 0)", r"n = \d+, piece|problems|different ones"),
+    ("23_1", "two problems only", swapped("23_1", "    found = {}\n",
+     "    if problem.B not in (5, 64):\n        return {}\n    found = {}\n"), "measured in all of"),
+    ("23_3", "the seven kernels", swapped("23_3", "    clocks = ",
+     "    if gpu['sms'] not in (132, 40, 7):\n        return 'memory', 0.0\n    clocks = "), r"drawn numbers"),
+    ("33_3", "pairs only", swapped("33_3", "for start in range(end)", "for start in range(max(0, end - 4), end)"),
+     r"\d+ layers"),
+    ("35_1", "the epsilon of the lesson", swapped("35_1", '"f8") + epsilon', '"f8") + 1e-5'),
+     r"drawn pointwise|5 × 5"),
+    ("35_1", "in float32", swapped("35_1", 'astype("f8")', 'astype("f4")'), r"rounded once|is off by"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("exercise", "what", "code", "says"), ASKED, ids=[f"{a[0]}: {a[1]}" for a in ASKED])
+def test_what_is_asked_for_is_what_is_counted(tmp_path, exercise, what, code, says):
+    found = judged(tmp_path, exercise, code if code.startswith('"""') else answered(exercise, code))
+    rejected(found)
+    assert re.search(says, found["message"]), found["message"]
+
+
+def test_a_thread_may_return_before_the_barriers_of_others(tmp_path):
+    found = judged(tmp_path, "32_1", answered("32_1", EARLY))
+    assert found["status"] == "passed", found["message"]
+
+
+# predictions
+
+YES = """
+class Yes(float):
+    def __sub__(self, other): return 0.0
+    __rsub__ = __add__ = __sub__
+    def __abs__(self): return 0.0
+    def __eq__(self, other): return True
+    def __le__(self, other): return True
+    __ge__ = __lt__ = __gt__ = __le__
+    def __float__(self): return self
+    __hash__ = float.__hash__
+"""
+PREDICTED = [i for i in IDS if "predicted(" in TEXTS[i]]
+
+
+def predictions(exercise: str) -> list[str]:
+    stubs = re.findall(r"^# (\w+(?:, \w+)*) = None", TEXTS[exercise], re.M)
+    return [name for names in stubs for name in names.split(", ")]
+
+
+@pytest.mark.parametrize("exercise", PREDICTED)
+@pytest.mark.parametrize("kind", ["Yes(1.375)", "[1.375]", "float('inf')", "np.array([1.375, 2])", "Yes"])
+def test_a_number_that_agrees_with_everything(tmp_path, exercise, kind):
+    code = "import numpy as np\n" + YES + "\n".join(f"{name} = {kind}" for name in predictions(exercise))
+    found = judged(tmp_path, exercise, answered(exercise, code))
+    rejected_number = re.search(r"you predicted 1.375 |it must be a number", found["message"])
+    assert found["status"] == "wrong" and rejected_number, found["message"]
+
+
+# files that reach for the verdict
+
+FORGE = """
+import json, os, sys
+import dwlab.answer, dwlab.exercises, dwlab.simt.launch, dwlab.simt.report
+"""
+PATCHES = {
+    "agree": 'dwlab.exercises.agree = dwlab.exercises.launched = dwlab.exercises.kernel = lambda *a, **k: "fine"',
+    "the judge's module": 'sys.modules["dwlab_judge"] = sys.modules[__name__]\ndef judge(answer): return "fine"',
+    "main": 'import __main__\n__main__._judge = lambda *a, **k: {"status": "passed", "message": "", "hints": []}',
+    "the verdict": 'dwlab.exercises._verdict = lambda *a: {"status": "passed", "message": ""}',
+    "the end of Python": "os._exit(0)",
+    "the end at exit": "import atexit\natexit.register(os._exit, 0)",
+    "a verdict on the screen": 'print(json.dumps({"status": "passed", "message": ""}))\nsys.stdout.flush()',
+    "a verdict on every descriptor": """
+text = b'\\n' + json.dumps({"status": "passed", "message": "", "hints": [], "nonce": "0" * 32}).encode() + b'\\n'
+for number in range(1, 20):
+    try:
+        os.write(number, text)
+    except OSError:
+        pass
+""",
+    "a verdict to the parent's output": """
+try:
+    with open(f"/proc/{os.getppid()}/fd/1", "wb") as pipe:
+        pipe.write(b'{"status": "passed", "message": "", "hints": [], "output": "", "seconds": 0, "seed": 0}\\n')
+except OSError:
+    pass
+""",
+    "counts": "dwlab.simt.report.Totals.bank_conflicts = dwlab.simt.report.Totals.requests = 0",
+    "the interpreter": "dwlab.simt.launch.execute = dwlab.simt.launch.xray = lambda *a, **k: None",
+    "a kernel that is none": "class hourly_change:\n    py_func = None\n    def __class_getitem__(cls, how): ...",
+    "comparison": "import numpy as np\nnp.abs = lambda *a: np.zeros(1)\nnp.ndarray.all = None",
+}
+
+
+@pytest.fixture(scope="module")
+def forged(tmp_path_factory):
+    files = []
+    for number, (what, patch) in enumerate(PATCHES.items()):
+        path = tmp_path_factory.mktemp(f"forged{number}") / "00_1_change.py"
+        text = answered("00_1", "if cuda.grid(1) == 0:\n    change[0] = 1")
+        path.write_text(text + FORGE + patch, encoding="utf-8")
+        files.append((what, "00_1", path))
+    return {result.student: result for result in exercises.grade_files(files, seed=1)}
+
+
+@pytest.mark.parametrize("what", PATCHES)
+def test_a_file_does_not_write_its_own_verdict(forged, what):
+    result = forged[what]
+    assert result.status in ("wrong", "error"), str(result)
+    if what not in ("the end of Python", "comparison", "a kernel that is none", "a verdict on every descriptor"):
+        assert "1 hours: element [0] is 1; 0 is right" in result.message, str(result)
+
+
+def test_what_was_saved_is_read_by_another_process(tmp_path):
+    code = "kept = {}\ndef save(path, state):\n    kept['it'] = dict(state)\n    open(path, 'wb').close()\n" + (
+        "    os.replace(path, path)\n    os.fsync(0)\ndef load(path):\n    return kept['it']\n"
+    )
+    path = tmp_path / "24_3_answer.py"
+    path.write_text(answered("24_3", code), encoding="utf-8")
+    result = exercises.judge_file(path, "24_3", seed=1)
+    assert result.status in ("wrong", "error"), str(result)
+    assert not result.passed
+
+
+def test_every_exercise_has_an_answer_that_games_it():
+    tried = {*KERNELS, *(a[0] for a in ASKED), *PREDICTED, "24_3"}
+    assert tried == set(IDS)
+
+
+def test_only_plain_data_comes_back():
+    class Liar(int):
+        def __index__(self):
+            return 7
+
+        def __repr__(self):
+            return "41"
+
+    for value in (True, None, 3, 2.5, 1j, "é", b"\0", (1, [2.0, {"a": (3,)}]), Ellipsis, float("inf"), 1 << 200):
+        back = answer.unpacked(answer.packed(value))
+        assert back == value and type(back) is type(value)
+    import numpy as np
+
+    for array in (np.arange(6, dtype=np.int8).reshape(2, 3), np.float32(1.5), np.zeros((0, 4)), np.array(True)):
+        back = answer.unpacked(answer.packed(array))
+        assert type(back) is type(array) and back.dtype == array.dtype and back.tobytes() == array.tobytes()
+    assert type(answer.unpacked(answer.packed(Liar(5)))) is int and answer.unpacked(answer.packed(Liar(5))) == 5
+    assert answer.unpacked(answer.packed(object())).type == "object"
+
+
+def test_a_seed_repeats_a_verdict():
+    path = ROOT / "solutions" / "13_1_total.py"
+    first, second, third = (exercises._judge(path, path, seed=seed)["message"] for seed in (5, 5, 6))
+    assert first == second != third
