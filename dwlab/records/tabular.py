@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import math
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -59,7 +60,23 @@ def result(one: Mapping[str, Any]) -> str:
     return "" if ratio is None else "won" if ratio >= 1 else "LOST"
 
 
-def columns(head: Sequence[str], body: Sequence[Sequence[str]], left: Iterable[int] = (0,)) -> str:
+def wrapped(text: object, width: int = 90) -> str:
+    """str(text) with its lines broken at spaces, none longer than `width` unless one word is.
+
+    For sentences that are printed: JupyterLab breaks a printed line that its page has no room for at any character,
+    in the middle of a number too. What is broken off stands two columns further in than its line.
+    """
+    lines = []
+    for one in str(text).split("\n"):
+        margin = " " * (len(one) - len(one.lstrip()) + 2)
+        short = len(one) <= width
+        lines += [one] if short else textwrap.wrap(
+            one, width, subsequent_indent=margin, break_long_words=False, break_on_hyphens=False
+        )  # fmt: skip
+    return "\n".join(lines)
+
+
+def columns(head: Sequence[str], body: Sequence[Sequence[str]], left: Iterable[int] = (0,)) -> Columns:
     """Rows of text in aligned columns; the columns in ``left`` are aligned left, the others right."""
     left = set(left)
     widths = [max(len(row[i]) for row in [head, *body]) for i in range(len(head))]
@@ -67,4 +84,4 @@ def columns(head: Sequence[str], body: Sequence[Sequence[str]], left: Iterable[i
     for row in [head, ["-" * width for width in widths], *body]:
         cells = [c.ljust(w) if i in left else c.rjust(w) for i, (c, w) in enumerate(zip(row, widths, strict=True))]
         lines.append("  ".join(cells).rstrip())
-    return "\n".join(lines)
+    return Columns("\n".join(lines))
