@@ -12,7 +12,8 @@
 # executes them as a GPU would, in warps of 32 threads, and counts what they do. The counts are the same in both modes.
 #
 # Run the cells from top to bottom with Shift+Enter. Change what you like, and run again. Messages count the lines of a
-# cell from its first; View > Show Line Numbers shows them.
+# cell from its first; View > Show Line Numbers shows them. Until you run a cell, it shows what was stored: where that
+# depends on the machine, the first line says of which machine it is.
 
 # %% [markdown]
 # ## Where am I?
@@ -30,8 +31,9 @@ banner()
 
 # %% tags=["nbval-ignore-output"]
 from dwlab import doctor
+from dwlab.records import tabular
 
-print(doctor.examine())
+print(tabular.wrapped(doctor.examine()))
 
 # %% [markdown]
 # What can a machine do at most? Four ceilings are measured, each by a kernel that does nothing else: copying from memory
@@ -41,7 +43,6 @@ print(doctor.examine())
 
 # %% tags=["nbval-ignore-output"]
 from dwlab import machine
-from dwlab.records import tabular
 
 gpu = machine.shown()
 ceilings = gpu.ceilings

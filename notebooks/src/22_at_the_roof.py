@@ -451,7 +451,7 @@ for id, one in compiled.items():
     shared, local = one.accesses("shared"), one.accesses("global")
     print(f"{id}, {one.compiler}: {one.registers} registers, {one.spill_stores + one.spill_loads} bytes spilled")
     if one.sass is None:
-        print(f"  {one.sass_missing}")
+        print(tabular.wrapped(f"  {one.sass_missing}"))
         continue
     print(f"  {one.ffma:,} FFMA, {sum(one.opcodes.values()):,} instructions in all; {PAPER.taps:,} products in a row")
     print(f"  global: {local}")

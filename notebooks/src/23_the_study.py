@@ -261,13 +261,13 @@ cc = tuple(counted_run.environment.get("compute_capability") or (9, 0)) if count
 try:
     compiled = inspect.table(dict.fromkeys([naive.id, *most]), PAPER, cc=cc)
 except inspect.InspectError as error:
-    print(f"Nothing is compiled here: {error}")
+    print(tabular.wrapped(f"Nothing is compiled here: {error}"))
 else:
     for one in compiled.rows:
         opcodes = ", ".join(f"{name} × {count}" for name, count in one.accesses("global").items())
-        print(f"{one.name.removeprefix('depthwise1d/'):24}{differ.get(one.name, 0):+8.2%}  {opcodes or one.sass_missing}")
+        print(tabular.wrapped(f"{one.name.removeprefix('depthwise1d/'):24}{differ.get(one.name, 0):+8.2%}  {opcodes or one.sass_missing}"))
     for name, why in compiled.refused.items():
-        print(f"{name.removeprefix('depthwise1d/'):24}{differ.get(name, 0):+8.2%}  not compiled: {why}")
+        print(tabular.wrapped(f"{name.removeprefix('depthwise1d/'):24}{differ.get(name, 0):+8.2%}  not compiled: {why}"))
 if counted and not differ:
     print("No recorded count differs from its formula.")
 

@@ -315,7 +315,7 @@ if mode == "gpu" and importlib.util.find_spec("torch"):
     measured, failed = epoch.study(config, training.load_data(), chosen, steps=10)
     where = f"this GPU, 10 steps of {config.batch:,} windows"
     for name, why in failed.items():
-        print(f"{name}: {why}")
+        print(tabular.wrapped(f"{name}: {why}"))
 elif epochs.load_all():
     run = epochs.load_all()[-1]
     measured, where = run.ways, f"recorded: {run.where()}"

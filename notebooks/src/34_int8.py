@@ -249,7 +249,7 @@ from dwlab.records import tabular
 print("PTX: dp4a.s32.s32, mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32,")
 print("     cvt.rni.s32.f32, cvt.pack.sat.s8.s32.b32")
 if inspect.missing():
-    print(inspect.missing())
+    print(tabular.wrapped(inspect.missing()))
 else:
     names = ("IDP", "IMMA", "FFMA", "F2I", "F2IP", "I2IP", "LDSM", "PRMT")
     for name, zero_y in itertools.product(("dp4a", "int8"), (0, 5)):
