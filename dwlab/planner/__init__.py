@@ -198,6 +198,8 @@ class Plan:
             return f"{size}, L2's size unknown"
         return f"{size}, would stay in L2" if step.in_l2 else size
 
+    TEXT = (0, 1, 2, 3, 12)  # columns of HEAD
+
     LEGEND = (
         "MB: all that blocks read and write, by the model of accesses. DRAM MB: of it, what reaches device memory. "
         "MAC: multiply-adds that are done more. Tile: channels×rows×columns of a block's output."
@@ -210,18 +212,14 @@ class Plan:
         return tabular.Markdown(f"{self.summary()}\n\n{text}\n\n{self.LEGEND}\n")
 
     def __str__(self) -> str:
-        text = tabular.columns(self.HEAD, self.rows(), left=(0, 1, 2, 3, 12))
+        text = tabular.columns(self.HEAD, self.rows(), left=self.TEXT)
         return "\n".join([self.summary(), "", text, "", self.LEGEND, f"Ceilings: {self.gpu.ceilings.source}"])
 
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        def row(cells: Sequence[str], tag: str) -> str:
-            return "<tr>" + "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in cells) + "</tr>"
-
-        body = "".join(row(cells, "td") for cells in self.rows())
         return (
-            f"<table><caption>{html.escape(self.summary())}</caption>{row(self.HEAD, 'th')}{body}</table>"
+            f"<p>{html.escape(self.summary())}</p>{tabular.as_html(self.HEAD, self.rows(), left=self.TEXT)}"
             f"<p>{html.escape(self.LEGEND)} Ceilings: {html.escape(self.gpu.ceilings.source)}</p>"
         )
 
