@@ -58,9 +58,9 @@ def as_html(head: Sequence[str], body: Sequence[Sequence[str]], caption: str = "
         for i, cell in enumerate(row):
             side = "right" if right[i] else "left"
             # Only numbers never break: in a narrow place the last columns would be hidden.
-            wrap = "nowrap" if right[i] and not head_row else f"normal;min-width:{min(7, 0.6 * widest[i]):g}em"
+            wrap = "nowrap" if right[i] and not head_row else f"normal;min-width:{min(6, 0.6 * widest[i]):g}em"
             weight = "bold;vertical-align:bottom" if head_row else "normal"
-            style = f"text-align:{side};white-space:{wrap};padding:2px 6px;font-weight:{weight}"
+            style = f"text-align:{side};white-space:{wrap};padding:2px 5px;font-weight:{weight}"
             name, scope = ("th", ' scope="col"') if head_row else ("th", ' scope="row"') if not i else ("td", "")
             if head_row and not cell:
                 name, scope = "td", ""  # an empty head is none
@@ -68,10 +68,10 @@ def as_html(head: Sequence[str], body: Sequence[Sequence[str]], caption: str = "
             parts.append(f'<{name}{scope} style="{style}">{shown}</{name}>')
         return "<tr>" + "".join(parts) + "</tr>"
 
-    title = f'<caption style="text-align:left;font-weight:bold;padding:2px 6px">{html.escape(caption)}</caption>'
+    title = f'<caption style="text-align:left;font-weight:bold;padding:2px 5px">{html.escape(caption)}</caption>'
     return (
         '<div style="overflow-x:auto;max-width:100%;margin-bottom:10px">'
-        f'<table style="border-collapse:collapse;font-size:13px">'
+        f'<table style="border-collapse:collapse;font-size:12px">'
         f"{title if caption else ''}<thead>{cells(head, True)}</thead>"
         f"<tbody>{''.join(cells(row, False) for row in body)}</tbody></table></div>"
     )

@@ -368,7 +368,7 @@ def _draw_sectors(axes, pattern: AccessPattern) -> None:
     ]
     axes.add_collection(LineCollection(words, colors="#BBBBBB", linewidths=0.5))
     axes.add_collection(PolyCollection(frames, facecolors="none", edgecolors="#333333", linewidths=0.8))
-    axes.text(left, -0.6, "32 bytes each: filled = used, white = unused", fontsize=8, ha="left", va="center")
+    axes.text(left, -0.6, "filled: used bytes, white: unused", fontsize=8, ha="left", va="center")
     # The head stands over the numbers that it names; where they count from, above both.
     head, _, start = unit.partition(", ")
     axes.text(right + 0.012, -0.6, head, fontsize=8, ha="left", va="center")

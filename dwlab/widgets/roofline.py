@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from dwlab.widgets._face import Face
 
 LEFT, RIGHT = 0.02, 500.0  # FLOP per byte, the figure's edges
-NEAR = 0.12  # decades: markers that lie nearer than this would cover each other
+NEAR = 0.05  # decades: markers that lie nearer than this would cover each other
 
 
 @dataclass(frozen=True)
