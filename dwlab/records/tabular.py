@@ -62,8 +62,8 @@ def as_html(head: Sequence[str], body: Sequence[Sequence[str]], caption: str = "
             weight = "bold;vertical-align:bottom" if head_row else "normal"
             style = f"text-align:{side};white-space:{wrap};padding:2px 5px;font-weight:{weight}"
             name, scope = ("th", ' scope="col"') if head_row else ("th", ' scope="row"') if not i else ("td", "")
-            if head_row and not cell:
-                name, scope = "td", ""  # an empty head is none
+            if not cell:
+                name, scope = "td", ""  # an empty head names nothing
             shown = alarm(cell) if cell == FAILED else html.escape(cell)
             parts.append(f'<{name}{scope} style="{style}">{shown}</{name}>')
         return "<tr>" + "".join(parts) + "</tr>"
