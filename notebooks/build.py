@@ -25,6 +25,9 @@ The moves, each a heading that starts with its word: a table with **Time** (abou
 **Afterwards you can**; Question; Predict (the student writes numbers into names `predicted_...`; what is stored is a
 first guess, often a wrong one); Build; Check; X-ray; Measure; Explain, the gap between prediction and measurement;
 Exercises, each with its region and a cell `grade("NN_k")`, which is not compared, since students change those files.
+What is printed fits a page: the build stops at a line of more than 96 characters. Sentences are wrapped
+(`tabular.wrapped`), tables are shown and scroll (`tabular.columns`, `tabular.Columns`). To the outputs of cells tagged
+`nbval-ignore-output` the build adds a line that says of which machine they are.
 The naive way fails first, where it can be seen. A judgement is a call that raises: `check(...).raise_if_wrong()`,
 `report.raise_hazards()`, `assert`. A figure goes through `dwlab.simt.picture.with_alt(figure, text)`, has its numbers
 in a table that is printed beside it, and takes its colours and line styles from dwlab.simt.picture.
