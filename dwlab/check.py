@@ -206,24 +206,27 @@ class Verdict:
         )
 
     def _repr_html_(self) -> str:
-        rows = "".join(
-            f"<tr><td>{'passed' if r.passed else '<b>failed</b>'}</td><td>{html.escape(str(r.case.problem))}</td>"
-            f"<td style='text-align:left'>{html.escape(r.case.why)}</td>"
-            f"<td style='text-align:left'>{'' if r.passed else html.escape(_summary(r))}</td></tr>"
+        from dwlab.records import tabular
+
+        rows = [
+            ("passed" if r.passed else tabular.FAILED, str(r.case.problem), r.case.why, "" if r.passed else _summary(r))
             for r in self.results
-        )
+        ]
         items = [html.escape(str(one)) for one in self.findings]
         if self.contrast:
             items.append(html.escape(f"It fails exactly where {self.contrast}."))
         items += [f"note: {html.escape(note)}" for note in self.notes]
         steps = "".join(f"<li>{html.escape(hint)}</li>" for hint in self.hints)
+        headline = html.escape(_headline(self))
+        if not self.passed:
+            headline = headline.replace(tabular.FAILED, tabular.alarm(tabular.FAILED), 1)
         return (
-            f"<p><b>{html.escape(_headline(self))}</b></p>"
+            f"<p><b>{headline}</b></p>"
             + (f"<ul>{''.join(f'<li>{item}</li>' for item in items)}</ul>" if items else "")
             + (f"<details><summary>hints</summary><ol>{steps}</ol></details>" if steps else "")
-            + f"<details><summary>{len(self.results)} problems</summary><table>"
-            "<tr><th>result</th><th>problem</th><th>why it is here</th><th>what is wrong</th></tr>"
-            f"{rows}</table></details>"
+            + f"<details><summary>{len(self.results)} problems</summary>"
+            + tabular.as_html(("result", "problem", "why it is here", "what is wrong"), rows)
+            + "</details>"
         )
 
 

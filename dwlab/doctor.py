@@ -657,7 +657,7 @@ class Examination:
         lines = [
             line
             for name, value in rows
-            for line in textwrap.wrap(f"{name:<17} {value}", 110, subsequent_indent=" " * 18, break_on_hyphens=False)
+            for line in textwrap.wrap(f"{name:<17} {value}", 96, subsequent_indent=" " * 18, break_on_hyphens=False)
         ]
         for problem in self.problems:
             lines += [

@@ -120,7 +120,10 @@ class Result:
     def __str__(self) -> str:
         return self.text()
 
-    __repr__ = __str__
+    def __repr__(self) -> str:
+        from dwlab.records import tabular
+
+        return tabular.wrapped(self.text())  # a notebook shows this
 
 
 @dataclass(frozen=True)

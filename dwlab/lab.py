@@ -333,6 +333,7 @@ def jupyter_arguments(
     # An address rather than a file to open: so the address printed where no browser starts leads to the lesson too.
     # A workspace of its own: the default one opens the tabs of whatever else this person uses JupyterLab for.
     arguments = [f"--ServerApp.root_dir={root}", f"--LabApp.default_url=/lab/workspaces/dwlab/tree/{FIRST_LESSON}"]
+    arguments.append("--ServerApp.contents_manager_class=dwlab.contents.Lessons")
     if superuser:
         arguments.append("--allow-root")  # rented GPUs and containers often have no other user
     if not wants_browser(platform, variables, wsl):

@@ -38,6 +38,11 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#0
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 
 
+def look(number: int) -> tuple[str, str]:
+    """(colour, marker) of a point by its number: the first 49 differ from each other."""
+    return COLOURS[number % len(COLOURS)], MARKERS[(number + number // len(COLOURS)) % len(MARKERS)]
+
+
 class RooflineError(ValueError):
     """A point that cannot be: above its ceiling, or made of numbers that are none."""
 
@@ -146,9 +151,8 @@ def plot(points: Sequence[Point], ceilings: Ceilings, *, title: str = "", ax: Ax
 
     for i, p in enumerate(points):
         ax.plot(
-            # The eighth point has the first one's colour and the second one's marker.
-            p.intensity, p.gflops, ls="none", marker=MARKERS[(i + i // len(COLOURS)) % len(MARKERS)],
-            ms=9, color=COLOURS[i % len(COLOURS)], mec="black", mew=0.8, zorder=3,
+            p.intensity, p.gflops, ls="none", marker=look(i)[1],
+            ms=9, color=look(i)[0], mec="black", mew=0.8, zorder=3,
             label=f"{p.label}: {100 * p.fraction:.1f} % of its roof",
         )  # fmt: skip
     ax.legend(loc="lower right", fontsize=8, framealpha=0.95)

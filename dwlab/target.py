@@ -7,11 +7,13 @@ when ``mode``, ``reason``, ``cuda`` or ``banner()`` is first asked for, and hold
 
 from __future__ import annotations
 
+import html
 import importlib
 import importlib.metadata
 import importlib.util
 import os
 import sys
+import textwrap
 from dataclasses import dataclass
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal
@@ -96,11 +98,19 @@ def cuda_simulator_on() -> bool:
     return os.environ.get("NUMBA_ENABLE_CUDASIM", "0").strip() not in ("", "0")
 
 
+# JupyterLab breaks what is printed at any character where its page ends, in the middle of a number too. With this rule,
+# which stays on the page as long as the banner's output does, lines keep whole and scroll sideways.
+_STYLE = "<style>.jp-OutputArea-output pre { white-space: pre; word-break: normal; }</style>"
+
+
 class Banner(str):
-    """Text that a notebook shows without quotes."""
+    """Text that a notebook shows without quotes, and with it a rule for all that the page prints: see _STYLE."""
+
+    def _repr_html_(self) -> str:
+        return f'{_STYLE}<pre style="white-space:pre-wrap;word-break:normal">{html.escape(self)}</pre>'
 
     def __repr__(self) -> str:
-        return str(self)
+        return "\n".join(textwrap.fill(line, 90, subsequent_indent="  ") for line in self.split("\n"))
 
 
 def banner() -> Banner:

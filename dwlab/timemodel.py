@@ -352,18 +352,14 @@ class Prediction:
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        rows = "".join(
-            f"<tr><th>{name}{' (binds)' if name == self.bound else ''}</th><td>{_us(us)}</td>"
-            f"<td>{100 * us / self.total_us:.0f} %</td></tr>"
+        rows = [
+            (f"{name}{' (binds)' if name == self.bound else ''}", _us(us), f"{100 * us / self.total_us:.0f} %")
             for name, us in self.resources.items()
             if us
-        )
-        caption = html.escape(f"{self.stage} on {self.problem}, {self.gpu}: {_us(self.total_us)} µs, predicted")
-        note = html.escape(f"Ceilings: {self.source}")
-        return (
-            f"<table><caption>{caption}</caption><tr><th>resource</th><th>µs</th><th>of the time</th></tr>{rows}"
-            f"</table><p>{note}</p>"
-        )
+        ]
+        caption = f"{self.stage} on {self.problem}, {self.gpu}: {_us(self.total_us)} µs, predicted"
+        table = tabular.as_html(("resource", "µs", "of the time"), rows, caption)
+        return f"{table}<p>{html.escape(f'Ceilings: {self.source}')}</p>"
 
 
 def predict(
@@ -573,11 +569,7 @@ class Comparison:
         return "\n".join([text, "", self.summary(), *self.left_out])
 
     def _repr_html_(self) -> str:
-        def line(cells: Sequence[str], tag: str) -> str:
-            return "<tr>" + "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in cells) + "</tr>"
-
-        body = "".join(line(cells, "td") for cells in self.cells())
-        return f"<table>{line(self.HEAD, 'th')}{body}</table><p>{html.escape(self.summary())}</p>"
+        return f"{tabular.as_html(self.HEAD, self.cells())}<p>{html.escape(self.summary())}</p>"
 
 
 def spearman(first: Sequence[float], second: Sequence[float]) -> float:

@@ -9,7 +9,6 @@ alignment only and share no code with the interpreter.
 
 from __future__ import annotations
 
-import html
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -228,13 +227,11 @@ class Comparison:
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        rows = "".join(f"<tr><th>{name}</th><td>{p:,}</td><td>{c:,}</td></tr>" for name, p, c in self._rows())
+        from dwlab.records import tabular
+
+        rows = [(name, f"{p:,}", f"{c:,}") for name, p, c in self._rows()]
         claim = "exact" if self.predicted.exact else "estimate"
-        caption = html.escape(f"{self.stage} on {self.problem}")
-        return (
-            f"<table><caption>{caption}</caption><tr><th></th><th>predicted ({claim})</th><th>counted</th></tr>"
-            f"{rows}</table>"
-        )
+        return tabular.as_html(("", f"predicted ({claim})", "counted"), rows, f"{self.stage} on {self.problem}")
 
 
 def compare(stage: Stage | str, problem: DepthwiseConv1d = SMALL) -> Comparison:

@@ -25,6 +25,9 @@ The moves, each a heading that starts with its word: a table with **Time** (abou
 **Afterwards you can**; Question; Predict (the student writes numbers into names `predicted_...`; what is stored is a
 first guess, often a wrong one); Build; Check; X-ray; Measure; Explain, the gap between prediction and measurement;
 Exercises, each with its region and a cell `grade("NN_k")`, which is not compared, since students change those files.
+What is printed fits a page: the build stops at a line of more than 96 characters. Sentences are wrapped
+(`tabular.wrapped`), tables are shown and scroll (`tabular.columns`, `tabular.Columns`). To the outputs of cells tagged
+`nbval-ignore-output` the build adds a line that says of which machine they are.
 The naive way fails first, where it can be seen. A judgement is a call that raises: `check(...).raise_if_wrong()`,
 `report.raise_hazards()`, `assert`. A figure goes through `dwlab.simt.picture.with_alt(figure, text)`, has its numbers
 in a table that is printed beside it, and takes its colours and line styles from dwlab.simt.picture.
@@ -47,6 +50,7 @@ import ast
 import difflib
 import functools
 import hashlib
+import html
 import os
 import re
 import sys
@@ -62,9 +66,20 @@ sys.path.insert(0, str(ROOT))
 NOTEBOOKS, SOURCES, EXERCISES, SOLUTIONS = (ROOT / p for p in ("notebooks", "notebooks/src", "exercises", "solutions"))
 TAGS = {"nbval-ignore-output", "raises-exception"}
 CELL_TIMEOUT_S = 120
+WIDEST = 96  # characters of a printed line; JupyterLab has room for 112 where the window is 1,366 pixels wide
 METADATA = {
     "kernelspec": {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"},
-    "language_info": {"name": "python"},
+    # All that a kernel says of itself: JupyterLab completes what is missing, which marks a lesson as changed when it is
+    # opened. The version is of no machine that builds, so that lessons built on two differ in nothing.
+    "language_info": {
+        "codemirror_mode": {"name": "ipython", "version": 3},
+        "file_extension": ".py",
+        "mimetype": "text/x-python",
+        "name": "python",
+        "nbconvert_exporter": "python",
+        "pygments_lexer": "ipython3",
+        "version": "3.11.7",
+    },
 }
 
 
@@ -197,6 +212,27 @@ def clean(notebook: nbformat.NotebookNode, name: str) -> None:
         ]
 
 
+def too_wide(notebook: nbformat.NotebookNode, name: str) -> None:
+    """BuildError for printed text with lines that a page of 1,366 pixels has no room for: see WIDEST."""
+    for cell in notebook.cells:
+        for line in printed(cell):
+            if len(line) > WIDEST:
+                raise BuildError(
+                    f"{name}, In [{cell.execution_count}]: a printed line has {len(line)} characters, and a page would "
+                    f"break it after about {WIDEST}, within a number too: wrap a sentence with tabular.wrapped(), show "
+                    f"a table with tabular.columns() or tabular.Columns(). The line:\n    {line}"
+                )
+
+
+def printed(cell: nbformat.NotebookNode) -> Iterator[str]:
+    """The lines that a notebook program shows of a cell as they are, and breaks where its page ends."""
+    for output in cell.get("outputs", ()):
+        text = output.get("text", "")
+        if not {"text/html", "text/markdown"} & set(output.get("data", {})):
+            text += output.get("data", {}).get("text/plain", "")
+        yield from text.split("\n")
+
+
 def _without_paths(value: object, ignored: bool, where: str) -> object:
     """`value` with this machine's paths shortened; in a cell that nbval compares they are an error instead."""
     if isinstance(value, dict):
@@ -217,11 +253,35 @@ def _without_paths(value: object, ignored: bool, where: str) -> object:
     return short
 
 
+def label(notebook: nbformat.NotebookNode, where: str) -> None:
+    """Say of what depends on the machine that it is stored output, and of which: until a cell is run, it is not the
+    reader's. Running the cell replaces it. Cells that nbval compares show the same everywhere, and `grade` waits for
+    an answer on every machine: these have no label."""
+    text = f"Stored output of {where}: run the cell for your own."
+    for cell in notebook.cells:
+        ignored = cell.cell_type == "code" and "nbval-ignore-output" in cell.metadata.get("tags", [])
+        if ignored and cell.outputs and not re.search(r"^grade\(", cell.source, re.M):
+            data = {"text/plain": text, "text/html": f"<p><small><i>{html.escape(text)}</i></small></p>"}
+            cell.outputs.insert(0, nbformat.v4.new_output("display_data", data))
+
+
+def this_machine() -> str:
+    """What the outputs of a lesson that is built here come from, with its article: "an NVIDIA H200"."""
+    from dwlab import driver, mode
+
+    if mode != "gpu":
+        return "a machine without a GPU"
+    name = driver.query().devices[0].name
+    return f"{'an' if name.startswith('NVIDIA') else 'a'} {name}"
+
+
 def write_lesson(source: Path) -> Path:
     """Build, execute and save one lesson."""
     notebook = lesson(source)
     execute(notebook, source.stem)
     clean(notebook, source.stem)
+    too_wide(notebook, source.stem)
+    label(notebook, this_machine())
     nbformat.validate(notebook)
     target = NOTEBOOKS / f"{source.stem}.ipynb"
     _save(target, nbformat.writes(notebook).rstrip("\n") + "\n")

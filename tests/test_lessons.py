@@ -97,6 +97,38 @@ def test_every_lesson_compares_something(lesson):
     assert len(compared) >= 5
 
 
+def test_no_printed_line_is_wider_than_a_page(lesson):
+    build.too_wide(lesson, "lesson")
+
+
+def test_what_depends_on_the_machine_says_of_which_it_is(lesson):
+    for cell in code(lesson):
+        first = cell.outputs[0].get("data", {}).get("text/plain", "") if cell.outputs else ""
+        measured = bool(cell.outputs) and "nbval-ignore-output" in tags(cell) and not cell.source.startswith("grade(")
+        if measured and "\ngrade(" not in cell.source:
+            assert re.fullmatch(r"Stored output of an? .+: run the cell for your own\.", first), cell.source
+        else:
+            assert not first.startswith("Stored output of"), cell.source
+
+
+WIDGETS = re.compile(r"^(?:warp_viewer|traffic_calculator|roofline_explorer|fuse_planner)\(.*\)$", re.M)
+
+
+@pytest.mark.parametrize("name", ["00_start_here", "01_the_operator", "33_fuseplanner"])
+def test_a_stored_widget_shows_what_it_shows_now(name):
+    # What it draws comes from the records, and new ones make a lesson that was built before them stale.
+    pytest.importorskip("ipywidgets")
+    from dwlab import roofline_explorer, widgets
+
+    names = {one: getattr(widgets, one) for one in widgets.__all__}
+    shown = [(c, m[0]) for c in code(built(ROOT / f"notebooks/src/{name}.py")) if (m := WIDGETS.search(c.source))]
+    assert shown
+    for cell, call in shown:
+        stored = "".join(o.get("data", {}).get("text/plain", "") for o in cell.outputs)
+        now = eval(call, names | {"roofline_explorer": roofline_explorer}).panel.text()
+        assert now in stored, f"{name}, In [{cell.execution_count}] is stale: build the lesson anew"
+
+
 def test_no_error_is_stored_but_where_one_is_meant(lesson):
     for cell in code(lesson):
         errors = [o for o in cell.outputs if o.output_type == "error"]
@@ -211,7 +243,7 @@ def test_a_lesson_is_built_executed_and_then_up_to_date(workshop, capsys):
     notebook = nbformat.read(workshop / "notebooks" / "90_small.ipynb", as_version=4)
     assert [c.cell_type for c in notebook.cells] == ["markdown", "code", "code"]
     assert [c.execution_count for c in code(notebook)] == [1, 2]
-    assert notebook.cells[2].outputs[0].text == "42\n" and tags(notebook.cells[2]) == ["nbval-ignore-output"]
+    assert notebook.cells[2].outputs[-1].text == "42\n" and tags(notebook.cells[2]) == ["nbval-ignore-output"]
     assert set(notebook.metadata) == {"kernelspec", "language_info"}
     assert build.main(["--check"]) == 0
 
@@ -223,6 +255,56 @@ def test_a_lesson_is_built_executed_and_then_up_to_date(workshop, capsys):
     assert (workshop / "notebooks" / "90_small.ipynb").read_text() == before, "--check writes nothing"
     ids = [c["id"] for c in build.lesson(source).cells]
     assert [c["id"] for c in notebook.cells][::2] == ids[::2], "cells that did not change keep their ids"
+
+
+def test_a_lesson_that_is_opened_has_all_that_the_kernel_says_of_itself(workshop):
+    # JupyterLab sets language_info to the kernel's: what is missing or other makes a lesson changed by opening it.
+    kernel = pytest.importorskip("ipykernel.ipkernel").IPythonKernel.language_info
+    stored = build.METADATA["language_info"]
+    assert {**stored, "version": kernel["version"]} == kernel and re.fullmatch(r"3\.\d+\.\d+", stored["version"])
+    source = write(build.SOURCES, "90_small.py", LESSON)
+    assert build.main([]) == 0
+    assert nbformat.read(build.NOTEBOOKS / f"{source.stem}.ipynb", as_version=4).metadata == build.METADATA
+
+
+def test_stored_outputs_of_measured_cells_have_a_label_and_no_others(workshop, monkeypatch):
+    text = (
+        LESSON
+        + """
+    # %% tags=["nbval-ignore-output"]
+    b = a
+
+    # %%
+    print("the same everywhere")
+
+    # %% tags=["nbval-ignore-output"]
+    def grade(name):
+        return name
+
+    grade("00_1")
+    """
+    )
+    write(build.SOURCES, "90_small.py", text)
+    monkeypatch.setattr(build, "this_machine", lambda: "an NVIDIA <H200>")
+    assert build.main(["90"]) == 0
+    cells = code(nbformat.read(workshop / "notebooks" / "90_small.ipynb", as_version=4))
+    labels = ["".join(o.get("data", {}).get("text/plain", "") for o in c.outputs[:1]) for c in cells]
+    assert labels == ["", "Stored output of an NVIDIA <H200>: run the cell for your own.", "", "", "'00_1'"]
+    assert "&lt;H200&gt;" in cells[1].outputs[0].data["text/html"] and cells[1].outputs[1].text == "42\n"
+
+
+@pytest.mark.parametrize("show", ["print({0!r})", "repr_({0!r})", "print('short'); print({0!r})"])
+@pytest.mark.parametrize("tag", ["", ' tags=["nbval-ignore-output"]'])
+def test_a_line_that_a_page_would_break_stops_the_build(workshop, capsys, show, tag):
+    shown = show.format("12,345 " * 20)
+    text = LESSON.replace("print(a * 7)", "repr_ = str\n    " + shown).replace(' tags=["nbval-ignore-output"]', tag)
+    write(build.SOURCES, "90_small.py", text)
+    assert build.main(["90"]) == 1
+    said = capsys.readouterr().err
+    assert "In [2]: a printed line has 14" in said and "tabular.wrapped()" in said
+    scrolls = "from dwlab.records import tabular\n    tabular.Columns('12,345 ' * 20)"
+    write(build.SOURCES, "90_small.py", text.replace(shown, scrolls))
+    assert build.main(["90"]) == 0, capsys.readouterr().err
 
 
 def test_check_names_what_is_missing_and_what_is_left_over(workshop, capsys):
@@ -284,7 +366,7 @@ def test_paths_are_taken_out_of_ignored_cells_and_refused_in_compared_ones(works
     write(build.SOURCES, "90_small.py", shown)
     assert build.main(["90"]) == 0
     notebook = nbformat.read(workshop / "notebooks" / "90_small.ipynb", as_version=4)
-    assert notebook.cells[2].outputs[0].text.strip() == str(Path("notebooks/x"))
+    assert notebook.cells[2].outputs[-1].text.strip() == str(Path("notebooks/x"))
     write(build.SOURCES, "90_small.py", shown.replace(' tags=["nbval-ignore-output"]', ""))
     assert build.main(["90"]) == 1
     assert "holds a path of this machine" in capsys.readouterr().err

@@ -526,6 +526,7 @@ def test_the_lab_opens_on_the_first_lesson():
     assert arguments(variables={"DISPLAY": ":0"}) == [
         f"--ServerApp.root_dir={Path('/course/dw lab')}",
         "--LabApp.default_url=/lab/workspaces/dwlab/tree/notebooks/00_start_here.ipynb",
+        "--ServerApp.contents_manager_class=dwlab.contents.Lessons",
     ]
 
 

@@ -159,3 +159,25 @@ def test_a_step_of_the_widget_is_quick():
     for filters in range(24, 32):
         widget.view(gpu="t4", filters=filters).html()
     assert (time.process_time() - start) / 8 < 0.6  # 0.15 on two busy cores; 1.5 where all records are read anew
+
+
+@pytest.mark.parametrize("blocks", range(1, 57, 5))
+def test_no_word_stands_on_the_line_of_the_limit(blocks):
+    # A tile of 64 filters on 56 x 56 pixels: so many rows make shares of the multiprocessors from a few percent on.
+    figure = widget.view(widget.PAIRS[1], "a100", 64, blocks, 8).figure()
+    figure.canvas.draw()
+    axes = figure.axes[1]
+    line = axes.transData.transform((1, 0))[0]
+    for text in axes.texts:
+        box = text.get_window_extent()
+        assert not box.x0 <= line <= box.x1, text.get_text()
+
+
+def test_the_shared_memory_ends_at_what_the_gpu_has():
+    pytest.importorskip("ipywidgets")
+    face = widget.fuse_planner(gpu="h200")
+    shared = face.controls["shared_kib"]
+    assert shared.max == gpus.find("h200").shared_per_block // 1024
+    shared.value = 200
+    face.controls["gpu"].value = "t4"
+    assert shared.max == shared.value == gpus.find("t4").shared_per_block // 1024

@@ -1,5 +1,6 @@
 """The widgets: their arithmetic against brute force and counted kernels, their figures, words and faces."""
 
+import itertools
 import re
 import subprocess
 import sys
@@ -17,7 +18,7 @@ from dwlab.machine import Ceilings
 from dwlab.problems import PAPER, DepthwiseConv1d, ProblemError
 from dwlab.simt import Pattern
 from dwlab.simt.picture import as_png, counts
-from dwlab.widgets import calculator, roofline, warp
+from dwlab.widgets import _face, _panel, calculator, planner, roofline, warp
 from dwlab.widgets._panel import Panel, Table
 
 
@@ -727,10 +728,110 @@ def test_a_face_has_a_picture_for_readers_without_widgets(viewer):
     assert bundle["text/html"] == viewer.panel.html() and bundle["text/plain"] == viewer.panel.text()
 
 
-def test_every_control_has_a_label_tied_to_it(viewer):
-    for face in (viewer, calculator.traffic_calculator(), roofline.roofline_explorer()):
-        for control in face.controls.values():
-            assert control.description and control.layout.min_width == "0" and control.layout.width == "auto"
+@pytest.fixture(scope="module")
+def faces():
+    pytest.importorskip("ipywidgets")
+    return {
+        "warp": warp.warp_viewer(),
+        "calculator": calculator.traffic_calculator(),
+        "roofline": roofline.roofline_explorer(),
+        "planner": planner.fuse_planner(),
+    }
+
+
+FACES = ("warp", "calculator", "roofline", "planner")
+LETTER_PX, READOUT_PX, TRACK_PX = 7.5, 80, 80  # of JupyterLab's 13 px labels; of a readout with its margins; the least
+
+
+@pytest.mark.parametrize("name", FACES)
+def test_every_slider_has_a_label_and_a_track_in_the_narrowest_place(name, faces):
+    for control in faces[name].controls.values():
+        assert control.description and control.layout.width == "auto"
+        if not _face.is_slider(control):
+            continue
+        # A label of 45 letters left a track of no width: the label and the readout give nothing up.
+        assert LETTER_PX * len(control.description) + READOUT_PX + TRACK_PX <= _face.LEAST, control.description
+        assert control.layout.min_width == f"min(100%, {_face.LEAST}px)"
+
+
+@pytest.mark.parametrize("name", FACES)
+def test_nothing_of_full_width_has_a_margin_beside_it(name, faces):
+    # JupyterLab gives each child 2 px on each side: beside 100 % that is a scroll bar under every widget.
+    box = faces[name].widget
+    inner = [box, *box.children]
+    assert all((one.layout.width, one.layout.margin) == ("100%", "0") for one in inner) and len(inner) == 5
+
+
+@pytest.mark.parametrize("name", FACES)
+def test_sliders_get_a_name_on_the_page_and_the_page_says_how_they_move(name, faces):
+    box = faces[name].widget
+    heading, row, _, names = box.children
+    assert "dwlab-face" in box._dom_classes and _face.HOW in heading.value
+    script = names.outputs[0]["data"]["text/html"]
+    for part in ("<script>", ".dwlab-face", "[role=slider]", 'setAttribute("aria-label", label)', ".widget-readout"):
+        assert part in script
+    assert set(row.children) == set(faces[name].controls.values())
+
+
+def least_width(table):
+    """Pixels that a table needs: what cannot be broken, letter by letter, and the padding of its cells."""
+    widths = []
+    for i, head in enumerate(table.columns):
+        words = head.split()
+        for row in table.rows:
+            words += [row[i]] if table._numeric(i) else row[i].split()
+        widths.append(max(map(len, words)) * 6.8 + 10)  # of text of 12 px
+    return sum(widths)
+
+
+@pytest.mark.parametrize("name", FACES)
+def test_tables_beside_a_picture_keep_all_columns(name, faces):
+    for table in faces[name].panel.tables:
+        assert least_width(table) <= _panel.BESIDE, table.caption
+
+
+def test_the_roofline_has_the_recorded_number_beside_the_name_and_calls_no_bound_a_prediction():
+    panel = roofline.view(machines.known()["NVIDIA A10"], DepthwiseConv1d(64, 8, 48, 48))
+    assert panel.tables[0].columns[:4] == ("stage", "recorded", "allowed by memory", "limit")
+    assert "predicted" not in panel.tables[0].markdown() and "Allowed is not predicted" in panel.text()
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    places=st.lists(st.tuples(st.sampled_from([1.0, 1.01, 1.04, 3.0]), st.sampled_from([10.0, 10.2, 5e3])), max_size=12)
+)
+def test_points_of_a_roofline_can_be_told_apart(places):
+    looks = [roofline.look(i) for i in range(49)]
+    assert len(set(looks)) == len(looks), "no two stages have one colour and one marker"
+    points = tuple(roofline.Prediction(f"{i}", 1, x, y, "L2") for i, (x, y) in enumerate(places))
+    one = machines.known()["NVIDIA A10"]
+    sizes = roofline._sizes(roofline.Exploration(one, PAPER, 16, 4, 1.0, 1.0, points))
+    for (place, size), (other, other_size) in itertools.combinations(zip(places, sizes, strict=True), 2):
+        if place == other:
+            assert abs(size - other_size) >= 3, "markers on one spot lie inside each other"
+
+
+@pytest.mark.parametrize("itemsize", [1, 2, 4, 8, 16])
+def test_an_array_begins_at_whole_elements(itemsize):
+    pytest.importorskip("ipywidgets")
+    face = warp.warp_viewer()
+    face.controls["offset"].value = 12
+    face.controls["itemsize"].value = itemsize
+    offset = face.controls["offset"]
+    assert offset.step == itemsize and offset.value % itemsize == 0
+    for value in range(0, 64, offset.step):
+        offset.value = value
+        assert not face.panel.problems, value
+
+
+def test_the_axis_of_bytes_stands_still_while_a_bar_grows():
+    ends = [calculator.ladder(count) for count in range(1, 3000)]
+    assert all(end >= count for count, end in enumerate(ends, 1)) and ends == sorted(ends)
+    assert sorted(set(ends)) == [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000]
+    small, large = (calculator.view(DepthwiseConv1d(16, 8, L, 24), 64).figure().axes[1] for L in (170, 200))
+    assert small.get_xlim() == large.get_xlim() and len(small.get_xticks()) == 3
+    widths = [sum(bar.get_width() for bar in axes.patches[::2]) for axes in (small, large)]
+    assert widths[0] < widths[1]
 
 
 def test_the_calculators_face_follows_its_controls():

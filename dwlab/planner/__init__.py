@@ -210,6 +210,7 @@ class Plan:
         return all(step.in_l2 for step in self.steps if step.fused)
 
     OF_DRAM = "DRAM MB: of it, what reaches device memory. "
+    TEXT = (0, 1, 2, 3, 12)  # columns of HEAD
     LEGEND = (
         f"MB: all that blocks read and write, by the model of accesses. {OF_DRAM}"
         "MAC: multiply-adds that are done more. Tile: channels×rows×columns of a block's output."
@@ -253,12 +254,8 @@ class Plan:
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        def row(cells: Sequence[str], tag: str) -> str:
-            return "<tr>" + "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in cells) + "</tr>"
-
-        body = "".join(row(cells, "td") for cells in self.rows())
         return (
-            f"<table><caption>{html.escape(self.summary())}</caption>{row(self.HEAD, 'th')}{body}</table>"
+            f"<p>{html.escape(self.summary())}</p>{tabular.as_html(self.HEAD, self.rows(), left=self.TEXT)}"
             f"<p>{html.escape(self.LEGEND)} Ceilings: {html.escape(self.gpu.ceilings.source)}</p>"
         )
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import html
 import math
-from collections.abc import Iterable, Mapping, Sequence
+import textwrap
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 
@@ -26,6 +27,54 @@ class Columns(str):
 
     def __repr__(self) -> str:
         return str(self)
+
+
+def numeric(cells: Iterable[str]) -> bool:
+    """Whether all cells that are not empty begin with a digit or a sign: such a column is set to the right."""
+    filled = [cell for cell in cells if cell]
+    return bool(filled) and all(cell[0].isdigit() or cell[0] in "+-×" for cell in filled)
+
+
+FAILED = "FAILED"
+
+
+def alarm(text: str) -> str:
+    """HTML of a word that says that something is wrong, in white on red: it is read in a light theme and in a dark."""
+    return f'<b style="background:#B00020;color:white;padding:0 4px">{html.escape(text)}</b>'
+
+
+def as_html(head: Sequence[str], body: Sequence[Sequence[str]], caption: str = "", left: Collection[int] = ()) -> str:
+    """A table element that scrolls where its place is narrow, with a caption and heads for screen readers.
+
+    A column of numbers is set to the right and never breaks; text is set to the left, head and cells alike, and so are
+    the columns in `left`, whose text begins with digits. A cell that is FAILED stands out. The styles stand at each
+    cell: a notebook program's own set all text to the right, and none of a page's come with a saved file.
+    """
+    right = [i not in left and numeric(row[i] for row in body) for i in range(len(head))]
+    widest = [max((len(row[i]) for row in body), default=0) for i in range(len(head))]
+
+    def cells(row: Sequence[str], head_row: bool) -> str:
+        parts = []
+        for i, cell in enumerate(row):
+            side = "right" if right[i] else "left"
+            # Only numbers never break: in a narrow place the last columns would be hidden.
+            wrap = "nowrap" if right[i] and not head_row else f"normal;min-width:{min(6, 0.6 * widest[i]):g}em"
+            weight = "bold;vertical-align:bottom" if head_row else "normal"
+            style = f"text-align:{side};white-space:{wrap};padding:2px 5px;font-weight:{weight}"
+            name, scope = ("th", ' scope="col"') if head_row else ("th", ' scope="row"') if not i else ("td", "")
+            if not cell:
+                name, scope = "td", ""  # an empty head names nothing
+            shown = alarm(cell) if cell == FAILED else html.escape(cell)
+            parts.append(f'<{name}{scope} style="{style}">{shown}</{name}>')
+        return "<tr>" + "".join(parts) + "</tr>"
+
+    title = f'<caption style="text-align:left;font-weight:bold;padding:2px 5px">{html.escape(caption)}</caption>'
+    return (
+        '<div style="overflow-x:auto;max-width:100%;margin-bottom:10px">'
+        f'<table style="border-collapse:collapse;font-size:12px">'
+        f"{title if caption else ''}<thead>{cells(head, True)}</thead>"
+        f"<tbody>{''.join(cells(row, False) for row in body)}</tbody></table></div>"
+    )
 
 
 def percent(fraction: float | None) -> str:
@@ -59,7 +108,23 @@ def result(one: Mapping[str, Any]) -> str:
     return "" if ratio is None else "won" if ratio >= 1 else "LOST"
 
 
-def columns(head: Sequence[str], body: Sequence[Sequence[str]], left: Iterable[int] = (0,)) -> str:
+def wrapped(text: object, width: int = 90) -> str:
+    """str(text) with its lines broken at spaces, none longer than `width` unless one word is.
+
+    For sentences that are printed: JupyterLab breaks a printed line that its page has no room for at any character,
+    in the middle of a number too. What is broken off stands two columns further in than its line.
+    """
+    lines = []
+    for one in str(text).split("\n"):
+        margin = " " * (len(one) - len(one.lstrip()) + 2)
+        short = len(one) <= width
+        lines += [one] if short else textwrap.wrap(
+            one, width, subsequent_indent=margin, break_long_words=False, break_on_hyphens=False
+        )  # fmt: skip
+    return "\n".join(lines)
+
+
+def columns(head: Sequence[str], body: Sequence[Sequence[str]], left: Iterable[int] = (0,)) -> Columns:
     """Rows of text in aligned columns; the columns in ``left`` are aligned left, the others right."""
     left = set(left)
     widths = [max(len(row[i]) for row in [head, *body]) for i in range(len(head))]
@@ -67,4 +132,4 @@ def columns(head: Sequence[str], body: Sequence[Sequence[str]], left: Iterable[i
     for row in [head, ["-" * width for width in widths], *body]:
         cells = [c.ljust(w) if i in left else c.rjust(w) for i, (c, w) in enumerate(zip(row, widths, strict=True))]
         lines.append("  ".join(cells).rstrip())
-    return "\n".join(lines)
+    return Columns("\n".join(lines))

@@ -15,7 +15,7 @@ import numpy as np
 from numba.core import sigutils
 from numba.core import types as nt
 
-from dwlab.simt import hostapi, limits, report, source, trace, types
+from dwlab.simt import hostapi, limits, places, report, source, trace, types
 from dwlab.simt.interpreter import Execution
 from dwlab.simt.memory import Array, Root
 from dwlab.simt.options import (
@@ -350,12 +350,13 @@ def _execute_briefly(*arguments: object, **options: object) -> tuple[Execution, 
 
     DWLAB_TRACEBACK=full in the environment shows all of them.
     """
+    __tracebackhide__ = True  # IPython and pytest leave out such frames
     try:
         return execute(*arguments, **options)
     except (SimtError, TypeError, ValueError) as error:
         if os.environ.get("DWLAB_TRACEBACK") == "full":
             raise
-        raise error.with_traceback(None) from None
+        raise error.with_traceback(places.marked(error)) from None
 
 
 class Kernel:
@@ -433,6 +434,7 @@ class Configured:
     sharedmem: int = 0
 
     def __call__(self, *args: object) -> None:
+        __tracebackhide__ = True
         run, _ = _execute_briefly(self.kernel.py_func, self.grid, self.block, args, self.sharedmem, kernel=self.kernel)
         if run.options.hazards == "warn":
             for hazard in run.trace.hazards.values():
@@ -449,6 +451,7 @@ class ForAll:
     sharedmem: int = 0
 
     def __call__(self, *args: object) -> None:
+        __tracebackhide__ = True
         if self.ntasks == 0:
             return
         threads = self.tpb or 128
@@ -508,6 +511,7 @@ def xray(
     options: see Options; hazards are collected in the report instead of raised unless `options` says otherwise.
     Returns a Report. Raises LaunchError, UnsupportedError, StepLimitError or KernelError.
     """
+    __tracebackhide__ = True
     if options is None:
         options = dataclasses.replace(current(), hazards="report", trace=True)
     elif not options.trace:

@@ -353,7 +353,7 @@ def _draw_sectors(axes, pattern: AccessPattern) -> None:
         axes.text(right + 0.012, middle, labels[place], fontsize=size, ha="left", va="center")
         top += height
         if place < len(jumps) and jumps[place]:
-            axes.text((left + right) / 2, top + height * (gap / 2 - 0.07), "⋯", fontsize=7, color="#555555", **TEXT)
+            axes.text((left + right) / 2, top + height * (gap / 2 - 0.07), "⋯", fontsize=13, color="black", **TEXT)
             top += height * gap
     axes.add_collection(LineCollection(lines, colors=colours, linestyles=styles, linewidths=1.1))
     axes.add_collection(PolyCollection(frames, facecolors="white", edgecolors="none"))
@@ -368,8 +368,11 @@ def _draw_sectors(axes, pattern: AccessPattern) -> None:
     ]
     axes.add_collection(LineCollection(words, colors="#BBBBBB", linewidths=0.5))
     axes.add_collection(PolyCollection(frames, facecolors="none", edgecolors="#333333", linewidths=0.8))
-    axes.text(left, -0.6, "32 bytes each: filled = used, white = unused", fontsize=8, ha="left", va="center")
-    axes.text(0.995, -1.4, unit, fontsize=8, ha="right", va="center")
+    axes.text(left, -0.6, "filled: used bytes, white: unused", fontsize=8, ha="left", va="center")
+    # The head stands over the numbers that it names; where they count from, above both.
+    head, _, start = unit.partition(", ")
+    axes.text(right + 0.012, -0.6, head, fontsize=8, ha="left", va="center")
+    axes.text(0.995, -1.4, start, fontsize=8, ha="right", va="center")
 
 
 def _draw_banks(axes, pattern: AccessPattern) -> None:

@@ -23,13 +23,52 @@ def widgets() -> ModuleType:
     return ipywidgets
 
 
+# ipywidgets gives a slider's handle no name and the number beside it no hint; this does, once both are on the page.
+_NAMES = """
+<script>
+(() => {
+  const place = document.currentScript.parentElement;
+  let tries = 0;
+  const name = () => {
+    const box = place.closest(".dwlab-face");
+    const rows = box ? [...box.querySelectorAll(".widget-slider")] : [];
+    for (const row of rows) {
+      const label = row.querySelector(".widget-label").textContent;
+      const handle = row.querySelector("[role=slider]");
+      const number = row.querySelector(".widget-readout");
+      if (handle) handle.setAttribute("aria-label", label);
+      if (number && number.isContentEditable) {
+        number.title = "type a number";
+        number.setAttribute("role", "textbox");
+        number.setAttribute("aria-label", label + ", type a number");
+      }
+    }
+    const named = rows.length && rows.every((row) => row.querySelector("[role=slider][aria-label]"));
+    if (!named && ++tries < 100) setTimeout(name, 200);
+  };
+  setTimeout(name, 0);
+})();
+</script>
+"""
+HOW = "Drag a slider, move it with the arrow keys, or type into the number beside it."
+LEAST = 330  # pixels of a control: half of a notebook in a window of 800 pixels has no more
+
+
 @dataclass(frozen=True)
 class Control:
     """A labelled input. widget: its value is passed to the panel's function under the control's name."""
 
     label: str
     widget: Any
-    wide: bool = False
+
+
+# A margin beside a width of 100 % is wider than the place, and would put a scroll bar under everything.
+_FULL = {"width": "100%", "margin": "0"}
+
+
+def is_slider(widget: Any) -> bool:
+    """Whether an ipywidget has a track and a handle."""
+    return type(widget).__name__.endswith("Slider")
 
 
 class Face:
@@ -43,20 +82,28 @@ class Face:
         w = widgets()
         self.controls = {name: control.widget for name, control in controls.items()}
         self._show = show
-        self.output = w.HTML(layout=w.Layout(width="100%"))
+        self.output = w.HTML(layout=w.Layout(**_FULL))
         for control in controls.values():
-            # The label lies beside its input and is tied to it, so that a screen reader says it.
+            # The label lies beside its input; that of a text field and of a list is tied to it (sliders: _NAMES).
             control.widget.description = control.label
             control.widget.style.description_width = "initial"
-            basis = "460px" if control.wide else "300px"
-            control.widget.layout = w.Layout(flex=f"1 1 {basis}", width="auto", min_width="0", max_width="560px")
+            slides = is_slider(control.widget)
+            basis = "400px" if slides else "300px"
+            least = f"min(100%, {LEAST}px)" if slides else "0"  # or a long label leaves no track
+            control.widget.layout = w.Layout(
+                flex=f"1 1 {basis}", width="auto", min_width=least, max_width="560px", margin="2px 12px 2px 0"
+            )
             control.widget.observe(self._changed, names="value")
         row = w.Box(
             list(self.controls.values()),
-            layout=w.Layout(display="flex", flex_flow="row wrap", align_items="center", width="100%"),
+            layout=w.Layout(display="flex", flex_flow="row wrap", align_items="center", **_FULL),
         )
-        heading = w.HTML(f"<b>{html.escape(title)}</b>")
-        self.widget = w.VBox([heading, row, self.output], layout=w.Layout(width="100%"))
+        how = f" <small>{HOW}</small>" if any(map(is_slider, self.controls.values())) else ""
+        heading = w.HTML(f"<b>{html.escape(title)}</b>{how}", layout=w.Layout(**_FULL))
+        script = {"output_type": "display_data", "data": {"text/html": _NAMES}, "metadata": {}}
+        names = w.Output(outputs=(script,), layout=w.Layout(height="0", overflow="hidden", **_FULL))
+        self.widget = w.VBox([heading, row, self.output, names], layout=w.Layout(overflow="hidden", **_FULL))
+        self.widget.add_class("dwlab-face")
         self.panel = Panel(title=title, alt="")
         self._drawn = ""
         self.update()

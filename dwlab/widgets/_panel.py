@@ -11,10 +11,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from dwlab.records import tabular
 from dwlab.simt.picture import as_img
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+
+BESIDE = 400  # pixels that tables have at least beside a picture
 
 
 @dataclass(frozen=True)
@@ -31,8 +35,7 @@ class Table:
                 raise ValueError(f"row {row} has {len(row)} cells; the table has {len(self.columns)} columns")
 
     def _numeric(self, column: int) -> bool:
-        cells = [row[column] for row in self.rows if row[column]]
-        return bool(cells) and all(cell[0].isdigit() or cell[0] in "+-×" for cell in cells)
+        return tabular.numeric(row[column] for row in self.rows)
 
     def text(self) -> str:
         """Columns lined up by spaces."""
@@ -61,30 +64,7 @@ class Table:
 
     def html(self) -> str:
         """A table element with a caption and column heads for screen readers."""
-
-        def cells(row: Sequence[str], tag: str) -> str:
-            parts = []
-            for i, cell in enumerate(row):
-                side = "right" if self._numeric(i) else "left"
-                name, more = (tag, "") if i or tag == "th" else ("th", ' scope="row"')
-                if tag == "th":
-                    more = ' scope="col"'
-                # Only numbers never break: in a narrow place the last columns would be hidden.
-                widest = max(len(line[i]) for line in self.rows) if self.rows else 0
-                wrap = "nowrap" if side == "right" and tag == "td" else f"normal;min-width:{min(7, 0.6 * widest):g}em"
-                weight = "bold;vertical-align:bottom" if tag == "th" else "normal"
-                style = f"text-align:{side};white-space:{wrap};padding:2px 8px;font-weight:{weight}"
-                parts.append(f'<{name}{more} style="{style}">{html.escape(cell)}</{name}>')
-            return "<tr>" + "".join(parts) + "</tr>"
-
-        body = "".join(cells(row, "td") for row in self.rows)
-        head = '<caption style="text-align:left;font-weight:bold;padding:2px 8px">'
-        return (
-            '<div style="overflow-x:auto;max-width:100%;margin-bottom:10px">'
-            '<table style="border-collapse:collapse;font-size:13px">'
-            f"{head}{html.escape(self.caption)}</caption><thead>{cells(self.columns, 'th')}</thead>"
-            f"<tbody>{body}</tbody></table></div>"
-        )
+        return tabular.as_html(self.columns, self.rows, self.caption)
 
 
 @dataclass(frozen=True)
@@ -143,8 +123,9 @@ class Panel:
             '<div style="display:flex;flex-wrap:wrap;gap:12px;align-items:flex-start;background:white;color:black">'
         )
         if png:
-            parts.append(f'<div style="flex:0 1 auto;max-width:100%">{as_img(png, self.alt)}</div>')
-        parts.append('<div style="flex:1 1 260px;min-width:0;max-width:100%;line-height:1.35">')
+            # Where both just fit side by side the picture gets smaller, rather than that a column of a table is hidden.
+            parts.append(f'<div style="flex:1 1 460px;max-width:600px;min-width:0">{as_img(png, self.alt)}</div>')
+        parts.append(f'<div style="flex:1 1 {BESIDE}px;min-width:0;max-width:100%;line-height:1.35">')
         parts.extend(table.html() for table in self.tables)
         parts.extend(
             f'<p style="font-size:13px;margin:6px 8px;max-width:60em">{html.escape(note)}</p>' for note in self.notes

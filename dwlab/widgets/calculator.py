@@ -231,6 +231,13 @@ def _tables(t: Tiling, o: Occupancy, threads: int) -> tuple[Table, ...]:
     return traffic, tile, occupied, warps
 
 
+def ladder(count: float) -> float:
+    """The least of 1, 2, 5, 10, 20, 50, … that is not below `count`: an axis that ends there stands still while a
+    slider moves a little, and bars on it grow."""
+    power = 10.0 ** math.floor(math.log10(max(count, 1)))
+    return next(step * power for step in (1, 2, 5, 10) if step * power >= count)
+
+
 SHOWN = 7  # tiles drawn one under the other
 
 
@@ -242,7 +249,7 @@ def _draw(t: Tiling, o: Occupancy, cc: str, alt: str) -> Figure:
     blue, orange, green, olive = COLOURS[:4]
     figure = Figure(figsize=(5.6, 6.0), dpi=100)
     FigureCanvasAgg(figure)
-    cut, moved, held = (figure.add_axes(box) for box in ((0.1, 0.69, 0.87, 0.225), (0.2, 0.335, 0.77, 0.19),
+    cut, moved, held = (figure.add_axes(box) for box in ((0.1, 0.69, 0.87, 0.225), (0.2, 0.335, 0.74, 0.19),
                                                          (0.2, 0.05, 0.77, 0.17)))  # fmt: skip
     for axes in (cut, moved, held):
         axes.tick_params(labelsize=8, length=2)
@@ -283,9 +290,9 @@ def _draw(t: Tiling, o: Occupancy, cc: str, alt: str) -> Figure:
         left += widths
     moved.set_ylim(1.5, -0.5)
     moved.set_yticks([0, 1], ["tiled", "compulsory"])
-    moved.set_xlim(0, left.max() * 1.22)
-    moved.set_xticks([])
-    moved.spines["bottom"].set_visible(False)
+    end = ladder(left.max() * 1.22)
+    moved.set_xlim(0, end)
+    moved.set_xticks([0, end / 2, end], ["0", amount(end / 2), amount(end)])
     for place, total in enumerate(left):
         moved.text(total + left.max() * 0.015, place, amount(total), fontsize=8, va="center")
     figure.text(0.01, 0.605, "Bytes asked of global memory", fontsize=10, fontweight="bold", va="top")

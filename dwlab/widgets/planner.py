@@ -151,6 +151,8 @@ def weigh(layers: tuple[Conv, Conv], gpu: str | Machine, tile: Tile, shared_limi
     return Weighed(made, fused, apart["gma"], apart["time"], limit, tuple(exceeded))
 
 
+LETTER = 0.042  # width of a letter beside a bar of the limits, in parts of the limit
+
 PARTS = ("x", "between", "w1", "w2", "y")
 """What bytes go to, in the order in which they are drawn; between: the map, written and read."""
 
@@ -311,9 +313,10 @@ def _draw(one: Weighed, alt: str) -> Figure:
             edgecolor="white", lw=0.8,
         )  # fmt: skip
         text = f"{100 * share:,.0f} %{'' if kept else ' ← too few' if least else ' ← over'}"
-        limits.text(
-            min(share, most) + 0.03, place, text, fontsize=8, va="center", fontweight="normal" if kept else "bold"
-        )
+        start = min(share, most) + 0.03
+        if start < 1 < start + LETTER * len(text) + 0.03:  # it would stand on the line
+            start = 1.03
+        limits.text(start, place, text, fontsize=8, va="center", fontweight="normal" if kept else "bold")
     limits.axvline(1, color="black", lw=1.2)
     limits.set(ylim=(3.6, -0.6), xlim=(0, most * 1.3), yticks=range(4), yticklabels=[name for name, *_ in shares])
     limits.set_xticks([0, 1], ["0", "limit"])
@@ -359,6 +362,11 @@ def view(
     )
 
 
+def most_kib(gpu: str) -> int:
+    """KiB of shared memory that a block may have at most on a GPU."""
+    return gpus.find(gpu).shared_per_block // 1024
+
+
 def fuse_planner(
     layers: str = PAIRS[1], gpu: str = "t4", filters: int = 64, rows: int = 8, columns: int = 8, batch: int = 1
 ) -> Face:
@@ -379,8 +387,15 @@ def fuse_planner(
         "filters": Control("filters a tile", slider(filters, 512)),
         "rows": Control("rows of a tile", slider(rows, 56)),
         "columns": Control("columns of a tile", slider(columns, 56)),
-        "shared_kib": Control("shared memory a block, KiB (0: the GPU's most)", w.IntSlider(value=0, min=0, max=227)),
+        "shared_kib": Control("shared KiB (0: most)", w.IntSlider(value=0, min=0, max=most_kib(gpu))),
         "batch": Control("batch", choice((1, 8, 32), batch)),
         "dtype": Control("dtype", choice(("float32", "float16", "int8"), "float32")),
     }
-    return face("Fusion planner", controls, view)
+    shared = controls["shared_kib"].widget
+    made = face("Fusion planner", controls, view)
+
+    def fit(change) -> None:
+        shared.max = most_kib(change["new"])  # a value beyond it becomes the GPU's most
+
+    controls["gpu"].widget.observe(fit, names="value")
+    return made

@@ -2,8 +2,8 @@
 
     view(machine.known()["NVIDIA A10"], DepthwiseConv1d(1024, 128, 48, 48), tile=16).text()
 
-A prediction is made of two numbers of a stage's own formula and of the machine's ceilings, nothing else. Where the L2
-bandwidth was measured, the least of three limits holds:
+What the memories allow is made of two numbers of a stage's own formula and of the machine's ceilings, nothing else.
+Where the L2 bandwidth was measured, the least of three limits holds:
 
 - the bytes that the warps ask for, 32 for each sector, come from L2 if L1 catches nothing: l2_gbps × FLOP per byte
   asked;
@@ -11,12 +11,14 @@ bandwidth was measured, the least of three limits holds:
 - the FMA peak.
 
 A datasheet has no L2 bandwidth. Then no cache is assumed at all: copy_gbps × FLOP per byte asked, and the FMA peak. No
-time is made up: recorded points come from the records of that GPU and exactly these sizes.
+time is made up: recorded points come from the records of that GPU and exactly these sizes. They may lie far below what
+is allowed: a kernel waits for wavefronts of shared memory, for instructions and for latency too (dwlab.timemodel).
 """
 
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -26,7 +28,7 @@ from dwlab import records
 from dwlab.machine import Machine, attainable
 from dwlab.problems import PAPER, DepthwiseConv1d
 from dwlab.records import Measurement
-from dwlab.roofline import COLOURS, MARKERS, ridge
+from dwlab.roofline import look, ridge
 from dwlab.simt.picture import encode, with_alt
 from dwlab.widgets._panel import Panel, Table, sentence
 from dwlab.widgets.calculator import amount, tiling
@@ -38,15 +40,16 @@ if TYPE_CHECKING:
     from dwlab.widgets._face import Face
 
 LEFT, RIGHT = 0.02, 500.0  # FLOP per byte, the figure's edges
+NEAR = 0.05  # decades: markers that lie nearer than this would cover each other
 
 
 @dataclass(frozen=True)
 class Prediction:
     """One stage on one GPU at one size.
 
-    bytes_asked: 32 bytes for each sector of each request. intensity: FLOP for each of them. gflops: the least of the
-    limits; limited_by: which one. recorded_gflops: what was measured on this GPU at this size, or None. problem: why
-    the stage cannot run these sizes, or "" (then the numbers are 0).
+    bytes_asked: 32 bytes for each sector of each request. intensity: FLOP for each of them. gflops: what the memories
+    and the FMA peak allow, the least of the limits; limited_by: which one. recorded_gflops: what was measured on this
+    GPU at this size, or None. problem: why the stage cannot run these sizes, or "" (then the numbers are 0).
     """
 
     name: str
@@ -161,12 +164,12 @@ def _describe(e: Exploration) -> str:
         if p.problem:
             parts.append(f"{p.name} cannot run these sizes")
             continue
-        text = f"{p.name} at {p.intensity:.3g} FLOP a byte, {p.gflops:,.0f} GFLOP/s limited by {p.limited_by}"
+        text = f"{p.name} at {p.intensity:.3g} FLOP a byte, {p.gflops:,.0f} GFLOP/s allowed by {p.limited_by}"
         parts.append(text + (f", recorded {p.recorded_gflops:,.0f}" if p.recorded_gflops else ""))
     return (
         f"Roofline of {e.machine.name} for {e.problem}: GFLOP/s against FLOP for each byte, both logarithmic. Ceilings "
         f"({_kind(e.machine)}): {', '.join(roofs)}. Compulsory bytes alone allow {e.compulsory:.3g} FLOP a byte and "
-        f"{e.roof:,.0f} GFLOP/s. Predictions: {'; '.join(parts)}."
+        f"{e.roof:,.0f} GFLOP/s. Stages: {'; '.join(parts)}."
     )
 
 
@@ -174,17 +177,31 @@ def _table(e: Exploration) -> Table:
     rows = []
     for p in e.points:
         if p.problem:
-            rows.append((p.name, "-", "-", "-", "-", "cannot run"))
+            rows.append((p.name, "-", "-", "cannot run", "-", "-"))
             continue
         recorded = f"{p.recorded_gflops:,.0f}" if p.recorded_gflops else "-"
-        rows.append((p.name, amount(p.bytes_asked), f"{p.intensity:.3g}", f"{p.gflops:,.0f}", recorded, p.limited_by))
+        rows.append((p.name, recorded, f"{p.gflops:,.0f}", p.limited_by, f"{p.intensity:.3g}", amount(p.bytes_asked)))
     least = e.problem.compulsory_bytes()
-    rows.append(("compulsory bytes only", amount(least), f"{e.compulsory:.3g}", f"{e.roof:,.0f}", "-", "the roof"))
+    rows.append(("compulsory bytes only", "-", f"{e.roof:,.0f}", "the roof", f"{e.compulsory:.3g}", amount(least)))
     return Table(
-        "Predicted from traffic formulas; recorded where it was measured",
-        ("stage", "bytes asked", "FLOP/B", "GFLOP/s predicted", "GFLOP/s recorded", "limit"),
+        "GFLOP/s: recorded, and allowed by memory",
+        ("stage", "recorded", "allowed by memory", "limit", "FLOP/B", "bytes asked"),
         tuple(rows),
     )
+
+
+def _sizes(e: Exploration) -> list[float]:
+    """The size of each stage's hollow marker: those that share a place lie inside each other, the first innermost."""
+    placed: list[tuple[float, float, int]] = []
+    sizes = []
+    for p in e.points:
+        x, y = (math.log10(max(value, 1e-9)) for value in (p.intensity, p.gflops))
+        here = [rank for a, b, rank in placed if abs(a - x) < NEAR and abs(b - y) < NEAR and not p.problem]
+        rank = max(here, default=-1) + 1
+        if not p.problem:
+            placed.append((x, y, rank))
+        sizes.append(7.0 + 3.5 * rank)
+    return sizes
 
 
 class _Drawing:
@@ -242,7 +259,7 @@ class _Drawing:
         key.plot([0.0, 0.05], [0.78, 0.78], color="#666666", linewidth=1.2, linestyle=":")
         key.text(0.065, 0.78, "compulsory bytes", fontsize=8, va="center")
         key.plot([0.51], [0.78], "o", color="white", markeredgecolor="black", markersize=7)
-        key.text(0.53, 0.78, "hollow: predicted", fontsize=8, va="center")
+        key.text(0.53, 0.78, "hollow: allowed", fontsize=8, va="center")
         key.plot([0.76], [0.78], "o", color="black", markersize=7)
         key.text(0.78, 0.78, "filled: recorded", fontsize=8, va="center")
 
@@ -256,18 +273,15 @@ class _Drawing:
         self.least = add(ax, [1, 1], [self.bottom, 1], color="#666666", linewidth=1.2, linestyle=":", zorder=2.5)
         self.tails, self.gaps, self.predicted, self.recorded, self.labels = [], [], [], [], []
         for i in range(count):
-            colour, marker = COLOURS[i % len(COLOURS)], MARKERS[i % len(MARKERS)]
-            look = {"linestyle": "none", "marker": marker, "markeredgecolor": colour, "zorder": 4}
-            # Stages with the same traffic stand on the same spot: the later ones lie inside the earlier ones.
-            look["markersize"] = max(7.0, 15.0 - 2 * i)
+            colour, marker = look(i)
+            kind = {"linestyle": "none", "marker": marker, "markeredgecolor": colour, "zorder": 4}
             self.tails.append(add(ax, [1, 1], [1, 1], color=colour, linewidth=1.4, zorder=3))
             self.gaps.append(add(ax, [1, 1], [1, 1], color=colour, linewidth=0.9, linestyle="--", zorder=3))
-            self.predicted.append(add(ax, [1], [1], markerfacecolor="none", markeredgewidth=2, **look))
-            self.recorded.append(add(ax, [1], [1], markerfacecolor=colour, **look | {"markersize": 9}))
-            look["markersize"] = 9
+            self.predicted.append(add(ax, [1], [1], markerfacecolor="none", markeredgewidth=1.8, **kind))
+            self.recorded.append(add(ax, [1], [1], markerfacecolor=colour, markersize=9, **kind))
             column, row = i % 2, i // 2
             x, y = 0.01 + 0.5 * column, 0.58 - 0.17 * row
-            add(key, [x + 0.01], [y], markerfacecolor="white", markeredgewidth=2, **look)
+            add(key, [x + 0.01], [y], markerfacecolor="white", markeredgewidth=2, markersize=9, **kind)
             text = key.text(x + 0.045, y, "", fontsize=8, va="center", animated=animated)
             self.moving.append(text)
             self.labels.append(text)
@@ -280,7 +294,8 @@ class _Drawing:
             return min(max(x, LEFT * 1.1), RIGHT / 1.1)
 
         self.least.set_data([inside(e.compulsory)] * 2, [self.bottom, e.roof])
-        for i, p in enumerate(e.points):
+        for i, (p, size) in enumerate(zip(e.points, _sizes(e), strict=True)):
+            self.predicted[i].set_markersize(size)
             shown, measured = not p.problem, p.recorded_gflops is not None
             x, y = inside(p.intensity), max(p.gflops, self.bottom * 1.1)
             self.predicted[i].set_data([x], [y])
@@ -352,8 +367,8 @@ def _notes(e: Exploration) -> tuple[str, ...]:
         notes.append(
             "Each stage is a line at one height: its marker stands at the FLOP for each byte that its warps ask for, "
             "and may not rise above the L2 roof; its other end stands at the FLOP for each compulsory byte, and may "
-            "not rise above the roof of DRAM. L1 is taken to catch nothing: a recorded point above its "
-            "prediction has L1 to thank."
+            "not rise above the roof of DRAM. L1 is taken to catch nothing: a recorded point above what is "
+            "allowed has L1 to thank."
         )
     else:
         notes.append(
@@ -361,6 +376,10 @@ def _notes(e: Exploration) -> tuple[str, ...]:
             "come from DRAM: the L2 bandwidth of this GPU is not known. Caches catch some of the bytes, so a "
             "kernel can be faster than this, up to the roof above the dotted line."
         )
+    notes.append(
+        "Allowed is not predicted. A kernel that stays far below waits for something that is no byte of these two "
+        "memories: wavefronts of shared memory, instructions, latency. dwlab.timemodel predicts with these."
+    )
     size, l2 = e.problem.compulsory_bytes(), e.machine.l2_bytes
     if l2 and size <= l2:
         notes.append(

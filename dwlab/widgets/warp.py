@@ -386,7 +386,7 @@ def warp_viewer(
         "active": Control("lane active if", w.Text(value=active, placeholder="lane < 20")),
         "parameters": Control("names", w.Text(value=given, placeholder="pitch = 33, tile = 64")),
         "itemsize": Control("element", w.Dropdown(options=sizes, value=itemsize)),
-        "offset": Control("array offset, bytes", w.IntSlider(value=offset, min=0, max=256, step=1)),
+        "offset": Control("array offset, bytes", w.IntSlider(value=offset, min=0, max=256, step=itemsize)),
         "space": Control("memory", w.Dropdown(options=list(SPACES), value=space)),
     }
 
@@ -398,6 +398,15 @@ def warp_viewer(
         return view(expression, itemsize, offset, space, active, names)
 
     made = face("Warp viewer", controls, show)
+    offset_slider, element = controls["offset"].widget, controls["itemsize"].widget
+
+    def whole_elements(change) -> None:
+        """An array begins at a multiple of its element: at any other offset the GPU would stop."""
+        size = change["new"]
+        offset_slider.value -= offset_slider.value % size
+        offset_slider.step = size
+
+    element.observe(whole_elements, names="value")
     example = controls["example"].widget
     text = controls["expression"].widget
 

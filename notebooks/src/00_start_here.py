@@ -12,7 +12,8 @@
 # executes them as a GPU would, in warps of 32 threads, and counts what they do. The counts are the same in both modes.
 #
 # Run the cells from top to bottom with Shift+Enter. Change what you like, and run again. Messages count the lines of a
-# cell from its first; View > Show Line Numbers shows them.
+# cell from its first; View > Show Line Numbers shows them. Until you run a cell, it shows what was stored: where that
+# depends on the machine, the first line says of which machine it is.
 
 # %% [markdown]
 # ## Where am I?
@@ -30,8 +31,9 @@ banner()
 
 # %% tags=["nbval-ignore-output"]
 from dwlab import doctor
+from dwlab.records import tabular
 
-print(doctor.examine())
+print(tabular.wrapped(doctor.examine()))
 
 # %% [markdown]
 # What can a machine do at most? Four ceilings are measured, each by a kernel that does nothing else: copying from memory
@@ -45,7 +47,7 @@ from dwlab import machine
 gpu = machine.shown()
 ceilings = gpu.ceilings
 print(gpu.name)
-print(ceilings.source)
+print(tabular.wrapped(ceilings.source))
 for name, value, unit in (
     ("copy, read plus written", ceilings.copy_gbps, "GB/s"),
     ("reads from L2", ceilings.l2_gbps, "GB/s"),
@@ -139,7 +141,7 @@ print(f"{blocks} blocks of {threads} threads: {blocks * threads} threads for {kw
 # %%
 watts = np.zeros_like(kwh)
 for hazard in xray(to_watts_unguarded, blocks, threads, kwh, watts).hazards:
-    print(hazard)
+    print(tabular.wrapped(hazard))
 
 # %% [markdown]
 # 64 threads read and wrote past the end. On a GPU such a kernel often seems to work, and overwrites some other array.
@@ -216,7 +218,7 @@ line = next(a.line for a in report.accesses if a.kind == "load")
 picture(report.pattern(line, "kwh"))
 
 # %%
-print(describe(report.pattern(line, "kwh")))
+print(tabular.wrapped(describe(report.pattern(line, "kwh"))))
 
 # %% [markdown]
 # ## The same reads, spread out
@@ -277,7 +279,7 @@ warp_viewer("24 * lane + 12")
 
 # %% tags=["nbval-ignore-output"]
 launch_us, copy_gbps = ceilings.launch_us, ceilings.copy_gbps
-print(f"{gpu.name}: {ceilings.source}")
+print(tabular.wrapped(f"{gpu.name}: {ceilings.source}"))
 print(f"our kernel moves {totals.bytes_moved:,} bytes: {totals.bytes_moved / copy_gbps / 1e3:.3f} µs at copy speed")
 if launch_us:
     print(f"one launch: {launch_us:.1f} µs of host time, in which a copy moves {launch_us * copy_gbps * 1e3:,.0f} bytes")

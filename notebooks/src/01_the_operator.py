@@ -30,12 +30,13 @@ banner()
 
 # %%
 from dwlab.meters import FEATURES, load_windows
+from dwlab.records import tabular
 
 windows = load_windows()
 print(f"{len(windows)} windows, features {windows.features.shape}: {', '.join(FEATURES)}")
 print("left out:", windows.left_out)
 for note in windows.mended:
-    print("mended:", note)
+    print(tabular.wrapped(f"mended: {note}"))
 
 # %% [markdown]
 # One of them, from January:
@@ -293,7 +294,7 @@ from dwlab import roofline
 
 gpu = machine.shown()
 figure = roofline.plot((), gpu.ceilings, title=gpu.name)
-print(f"{gpu.name}: {gpu.ceilings.source}")
+print(tabular.wrapped(f"{gpu.name}: {gpu.ceilings.source}"))
 for name, intensity in (("causal", intensity_causal), ("dense", intensity_dense)):
     roof = gpu.attainable(intensity)
     figure.axes[0].axvline(intensity, color="black", linestyle="dotted")

@@ -116,7 +116,7 @@ assert not verdict.passed
 print(f"right on {sum(r.passed for r in verdict.results)} of {len(verdict.results)} problems")
 
 # %% tags=["nbval-ignore-output"]
-print(verdict)
+display(verdict)
 
 # %% [markdown]
 # A negative index is no error in Numba: as in Python, it counts from the end of the axis. So the first hours of a window
@@ -155,8 +155,10 @@ line = next(a.line for a in report.accesses if a.array == "x")
 picture(report.pattern(line, "x"))
 
 # %%
+from dwlab.records import tabular
+
 for array in ("x", "w"):
-    print(describe(report.pattern(line, array)))
+    print(tabular.wrapped(describe(report.pattern(line, array))))
 
 # %% [markdown]
 # ### The bill, by a formula
@@ -227,7 +229,7 @@ counters, recorded_on = next(
     (None, ""),
 )
 if counters:
-    print(recorded_on)
+    print(tabular.wrapped(recorded_on))
     print(f"{'':18}{'formula':>16}{'hardware':>16}")
     for what in ("load_requests", "load_sectors", "store_requests", "store_sectors"):
         print(f"{what.replace('_', ' '):18}{getattr(asked, what):16,}{counters[what]:16,}")
@@ -314,7 +316,7 @@ else:
     if row:
         times["naive"] = row.time_us
 
-print(f"{gpu.name}: {gpu.ceilings.source}")
+print(tabular.wrapped(f"{gpu.name}: {gpu.ceilings.source}"))
 print(PAPER)
 floor_us = compulsory / gpu.ceilings.copy_gbps / 1e3
 print(f"{'floor':16}{floor_us:10,.0f} µs")
@@ -360,7 +362,7 @@ if us:
     try:
         roofline.point("naive, by the bytes asked for", PAPER.flops, asked.bytes_moved, us, gpu.ceilings)
     except roofline.RooflineError as error:
-        print(error)
+        print(tabular.wrapped(error))
 roofline.for_machine(gpu, (point,) if us else ())
 
 # %% [markdown]
@@ -389,7 +391,7 @@ for name, size in bill_of_reads.items():
 
 # %% tags=["nbval-ignore-output"]
 if counters:
-    print(recorded_on)
+    print(tabular.wrapped(recorded_on))
     print(f"{'L2 to L1, by the counters':30}{32 * counters['l2_read_sectors'] / 1e9:8.2f} GB")
     print(f"{'memory to L2, by the counters':30}{counters['dram_read_bytes'] / 1e9:8.2f} GB")
 else:

@@ -112,7 +112,7 @@ lengths = sorted({r.case.problem.L for r in verdict.results if r.passed})
 print(f"wrong on {len(verdict.failures)} of {len(verdict.results)} problems; right where L is one of {lengths}")
 
 # %% tags=["nbval-ignore-output"]
-print(verdict)
+display(verdict)
 
 # %% [markdown]
 # Idle lanes that store write into the next row, where another warp may write at the same moment. Only rows that fill their
@@ -144,7 +144,9 @@ line = next(a.line for a in after.accesses if a.array == "x")
 picture(after.pattern(line, "x"))
 
 # %%
-print(describe(after.pattern(line, "x")))
+from dwlab.records import tabular
+
+print(tabular.wrapped(describe(after.pattern(line, "x"))))
 
 # %% [markdown]
 # Side by side, the loads of both kernels:
@@ -243,7 +245,7 @@ else:
     times = {name: row.time_us for name, row in found.items() if row}
 
 compulsory = PAPER.compulsory_bytes("forward")
-print(f"{gpu.name}: {gpu.ceilings.source}")
+print(tabular.wrapped(f"{gpu.name}: {gpu.ceilings.source}"))
 print(PAPER)
 if len(times) < 2:
     times = {}
@@ -423,7 +425,8 @@ print(f"both packed kernels: the same counts; at K = 48, {100 * fewer:.0f} % few
 if mode == "gpu":
     with bench.prepare(PAPER, "forward") as prepared:
         packed_times = {kind.name: prepared.time(kind).median_us for kind in (in_packs, in_packed_rows)}
-    print(f"{gpu.name}, {PAPER}; you predicted that packed is {predicted_packed_speedup:g} times faster")
+    print(f"{gpu.name}, {PAPER}")
+    print(f"you predicted that packed is {predicted_packed_speedup:g} times faster")
     print(f"{'':18}{'time (µs)':>10}{'times faster':>14}{'instructions for a step':>25}")
     for name, us, warps in (
         ("coalesced", times["coalesced"], tiles),
@@ -431,7 +434,7 @@ if mode == "gpu":
     ):
         print(f"{name:18}{us:10,.0f}{times['coalesced'] / us:14.2f}{slots(us, warps):25.0f}")
 else:
-    print("The packed kernels exist in this notebook only: they are timed in gpu mode, and have no record.")
+    print("The packed kernels exist in this notebook only: timed in gpu mode, with no record.")
 
 # %% [markdown]
 # On an H200, packing as first written is an optimisation that loses: the compiler makes the whole address of

@@ -165,6 +165,9 @@ print(check(shared).raise_if_wrong())
 # since the last barrier. Here `tiled` once more, with nothing in the barrier's place, then with a barrier for the warp only.
 
 # %%
+from dwlab.records import tabular
+
+
 def hurried(warp_only):
     @cuda.jit
     def no_barrier(x, w, y, shift):
@@ -190,7 +193,7 @@ def hurried(warp_only):
 for warp_only in (False, True):
     print("syncwarp only" if warp_only else "no barrier")
     for hazard in look(hurried(warp_only), tiles).hazards:
-        print("   ", hazard)
+        print(tabular.wrapped(f"    {hazard}"))
 
 # %% [markdown]
 # A message names one pair of threads, the two lines and the element. `syncwarp` orders the 32 lanes of a warp, which helped
@@ -228,9 +231,9 @@ assert not verdict.passed
 print(verdict.patterns)
 
 # %% tags=["nbval-ignore-output"]
-print(verdict)
+display(verdict)
 for step, hint in enumerate(verdict.hints, 1):
-    print(f"{step}. {hint}")
+    print(tabular.wrapped(f"{step}. {hint}"))
 
 # %% [markdown]
 # ## X-ray
@@ -282,7 +285,7 @@ picture(report.pattern(read.line, "x_tile", "load"))
 
 # %%
 for array in ("x_tile", "w_tile"):
-    print(describe(report.pattern(read.line, array, "load")))
+    print(tabular.wrapped(describe(report.pattern(read.line, array, "load"))))
 
 # %% [markdown]
 # Conflicts come with columns. A logger sends the readings of all channels hour by hour, and the convolution wants them
@@ -336,7 +339,7 @@ picture(columns[33][0])
 
 # %%
 for pattern, _ in columns.values():
-    print(describe(pattern))
+    print(tabular.wrapped(describe(pattern)))
 
 # %% [markdown]
 # ## Measure
@@ -359,7 +362,7 @@ else:
     found = {one.name: records.best(one.op, one.path, one.name, PAPER, gpu=gpu.name) for one in stages_shown}
     times = {name: row.time_us for name, row in found.items() if row}
 
-print(f"{gpu.name}: {gpu.ceilings.source}")
+print(tabular.wrapped(f"{gpu.name}: {gpu.ceilings.source}"))
 print(PAPER)
 for name, us in times.items():
     print(f"{name:12}{us:10,.0f} µs, {compulsory / us / gpu.ceilings.copy_gbps / 1e3:6.1%} of copy speed")

@@ -226,6 +226,9 @@ print(check(warp_tiled).raise_if_wrong())
 # of caution, inside the guard. Six rows here, so the second block has two warps without one.
 
 # %%
+from dwlab.records import tabular
+
+
 def waiting(for_block):
     @cuda.jit
     def wrong(x, w, y, shift):
@@ -254,7 +257,7 @@ six = DepthwiseConv1d(3, 2, 96, 24)
 for for_block in (False, True):
     print("syncthreads" if for_block else "nothing")
     for hazard in look(waiting(for_block), by_warp, x[:3, :2].copy(), w[:2], six).hazards:
-        print("   ", hazard)
+        print(tabular.wrapped(f"    {hazard}"))
 
 # %% [markdown]
 # - Without `syncwarp` lanes read what other lanes of their warp may not have written yet. Up to compute capability 6 the
@@ -310,7 +313,7 @@ loop = max((a for a in report.accesses if (a.array, a.kind) == ("x_staged", "loa
 picture(report.pattern(loop.line, "x_staged", "load"))
 
 # %%
-print(describe(report.pattern(loop.line, "x_staged", "load")))
+print(tabular.wrapped(describe(report.pattern(loop.line, "x_staged", "load"))))
 
 # %% [markdown]
 # ## Measure
@@ -333,7 +336,7 @@ else:
     recorded = {one.name: records.best(one.op, one.path, one.name, PAPER, gpu=gpu.name) for one in (shared, warp_tiled)}
     times = {name: row.time_us for name, row in recorded.items() if row}
 
-print(f"{gpu.name}: {gpu.ceilings.source}")
+print(tabular.wrapped(f"{gpu.name}: {gpu.ceilings.source}"))
 print(PAPER)
 for name, us in times.items():
     print(f"{name:12}{us:10,.0f} µs, {compulsory / us / gpu.ceilings.copy_gbps / 1e3:6.1%} of copy speed")

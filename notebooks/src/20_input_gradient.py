@@ -108,6 +108,7 @@ print(f"compulsory bytes, input gradient over forward: {bytes_ratio:g}; you pred
 
 # %%
 from dwlab import cuda
+from dwlab.records import tabular
 from dwlab.stages import Launch
 
 
@@ -139,7 +140,7 @@ def look(kernel, launch, problem=problem, dy=dy, w=w):
 
 
 for hazard in look(scatter(atomic=False), a_thread_an_output).hazards:
-    print(hazard)
+    print(tabular.wrapped(hazard))
 
 # %% [markdown]
 # Up to 48 threads add to one element of dx. `+=` is a read, an addition and a write, and two threads that read the same
@@ -438,7 +439,7 @@ else:
         found = {name: records.best("depthwise1d", path, name, PAPER, gpu=gpu.name) for name in names}
         times[path] = {name: row.time_us for name, row in found.items() if row}
 
-print(f"{gpu.name}: {gpu.ceilings.source}")
+print(tabular.wrapped(f"{gpu.name}: {gpu.ceilings.source}"))
 print(PAPER)
 both = [name for name in names if all(name in found for found in times.values())]
 if both:
@@ -468,7 +469,7 @@ later = stages("depthwise1d", "input_grad")[4:]
 for one in later:
     row = records.best(one.op, one.path, one.name, PAPER, gpu=gpu.name)
     speed = f"{row.time_us:,.0f} µs, {row.fraction_of_copy:.1%} of copy speed" if row else "not recorded yet"
-    print(f"{one.name} ({speed}): {one.summary}")
+    print(tabular.wrapped(f"{one.name} ({speed}): {one.summary}"))
 if not later:
     print("There is no stage beyond the four.")
 

@@ -109,7 +109,7 @@ print(f"{how.blocks} blocks of {how.threads} threads: {how.blocks * how.threads 
 # %%
 four["shared"] = four["shared"].with_kernel(kernel)
 how = four["shared"].launch(PAPER)
-print(f"{how.blocks} blocks of {how.threads} threads, {how.scalars[1]} for each channel;", end=" ")
+print(f"{how.blocks} blocks of {how.threads} threads, {how.scalars[1]} for each channel;")
 print(f"each goes through {-(-PAPER.B // how.scalars[1])} windows and then adds {how.block[0]} sums to dw")
 
 # %% [markdown]
@@ -151,6 +151,9 @@ for at in ((0, 0), (5, 20), (15, 47)):
 # for each channel and window:
 
 # %%
+from dwlab.records import tabular
+
+
 @cuda.jit
 def lost_updates(dy, x, dw, shift):
     j = cuda.threadIdx.x
@@ -171,7 +174,7 @@ def a_block_a_row(p):
 small = DepthwiseConv1d(4, 2, 48, 48)
 data = small.inputs("weight_grad")
 for hazard in xray(lost_updates, (2, 4), 48, data["dy"], data["x"], np.zeros((2, 48), np.float32), 0).hazards:
-    print(hazard)
+    print(tabular.wrapped(hazard))
 
 # %% [markdown]
 # ## X-ray
@@ -539,16 +542,16 @@ else:
 forward = {name: records.best("depthwise1d", "forward", name, PAPER, gpu=gpu.name) for name in names}
 
 floor_us = compulsory / gpu.ceilings.copy_gbps / 1e3
-print(f"{gpu.name}: {gpu.ceilings.source}")
+print(tabular.wrapped(f"{gpu.name}: {gpu.ceilings.source}"))
 print(PAPER)
 print(f"{'floor':12}{floor_us:10,.0f} µs")
 for name, us in times.items():
     print(f"{name:12}{us:10,.0f} µs, {us / floor_us:6.1f} times the floor", end="")
-    print(f", {us / forward[name].time_us:.2f} times the recorded forward" if forward[name] else "", end="")
-    print(f"; you predicted {predicted_times_floor:g} times the floor" if name == "naive" else "")
+    print(f", {us / forward[name].time_us:.2f} times forward" if forward[name] else "", end="")
+    print(f"; you predicted {predicted_times_floor:g}" if name == "naive" else "")
 if not times:
     print("No time is recorded yet. On a GPU: python -m dwlab study --record FILE")
-print("the study's own, on a P100†, weight gradient over forward:", end=" ")
+print("the study's own, on a P100†, weight gradient over forward:")
 print(", ".join(f"{name} {ms['weight_grad'] / ms['forward']:.2f}" for name, ms in PUBLISHED["ms"].items()))
 
 # %% [markdown]
@@ -566,7 +569,7 @@ later = stages("depthwise1d", "weight_grad")[4:]
 for one in later:
     row = records.best(one.op, one.path, one.name, PAPER, gpu=gpu.name)
     speed = f"{row.time_us:,.0f} µs, {row.fraction_of_copy:.1%} of copy speed" if row else "not recorded yet"
-    print(f"{one.name} ({speed}): {one.summary}")
+    print(tabular.wrapped(f"{one.name} ({speed}): {one.summary}"))
 if not later:
     print("There is no stage beyond the four.")
 

@@ -24,7 +24,7 @@ banner()
 
 # %% tags=["nbval-ignore-output"]
 from dwlab import PAPER, DepthwiseConv1d, check, cuda, machine, mode, records, stage, stages, study, xray
-from dwlab.records import tables
+from dwlab.records import tables, tabular
 
 PATHS = ("forward", "input_grad", "weight_grad", "backward")
 if mode == "gpu":
@@ -33,7 +33,7 @@ if mode == "gpu":
 else:
     gpu = machine.shown()
 copy_gbps, fma_tflops = gpu.ceilings.copy_gbps, gpu.ceilings.fma_tflops
-print(f"{gpu.name}: {gpu.ceilings.source}")
+print(tabular.wrapped(f"{gpu.name}: {gpu.ceilings.source}"))
 print(PAPER)
 print(f"{'':12}{'MB':>9}{'at copy speed':>16}{'GFLOP':>9}{'at the FMA rate':>18}")
 for path in PATHS:
@@ -83,10 +83,11 @@ from dwlab import ptx
 from dwlab.depthwise1d import rows, straight_line
 from dwlab.stages import by_shape
 
-print(source_of.getsource(straight_line.block))
+print(tabular.wrapped(source_of.getsource(straight_line.block), 96))
 blocks = straight_line.places(48, 48, 0)
 products = sum(t - j >= 0 for t0, j0 in blocks for t in range(t0, t0 + 8) for j in range(j0, j0 + 8))
-print(f"{len(blocks)} blocks hold a product, of {6 * 6}; {products:,} multiply-adds in all, {PAPER.taps:,} of a row's triangle")
+print(f"{len(blocks)} blocks hold a product, of {6 * 6}; {products:,} multiply-adds in all,")
+print(f"{PAPER.taps:,} of a row's triangle")
 
 # %% [markdown]
 # The condition holds constants only, so the compiler drops products outside of the row: none is computed and thrown away.
@@ -408,7 +409,7 @@ def hurried(mistake):
 x = np.arange(128, dtype=np.float32)
 for mistake in ("none", "no syncwarp", "no commit"):
     hazards = xray(hurried(mistake), 1, 32, x, np.zeros_like(x)).hazards
-    print(f"{mistake}:", *(hazards or ["nothing found"]), sep="\n    ")
+    print(f"{mistake}:", *(tabular.wrapped(f"    {one}") for one in hazards or ["nothing found"]), sep="\n")
 
 # %% [markdown]
 # ## X-ray
@@ -445,12 +446,12 @@ try:
     compiled = {id: inspect.compile(f"depthwise1d/{id}", problem="paper", cc="9.0") for id in ("forward/wide", "weight_grad/channels")}
 except inspect.InspectError as error:
     compiled = {}
-    print(error)
+    print(tabular.wrapped(error))
 for id, one in compiled.items():
     shared, local = one.accesses("shared"), one.accesses("global")
     print(f"{id}, {one.compiler}: {one.registers} registers, {one.spill_stores + one.spill_loads} bytes spilled")
     if one.sass is None:
-        print(f"  {one.sass_missing}")
+        print(tabular.wrapped(f"  {one.sass_missing}"))
         continue
     print(f"  {one.ffma:,} FFMA, {sum(one.opcodes.values()):,} instructions in all; {PAPER.taps:,} products in a row")
     print(f"  global: {local}")
@@ -458,7 +459,7 @@ for id, one in compiled.items():
     code = [line.split("*/", 1)[-1].split() for line in one.sass.splitlines() if "@!PT" not in line]
     order = [name for words in code for name in words[:2] if name.startswith(KINDS)]
     runs = [f"{name.strip('.')}×{len(list(same))}" for name, same in groupby(order, key=lambda name: next(k for k in KINDS if name.startswith(k)))]
-    print(textwrap.fill("in this order: " + ", ".join(runs), 116, initial_indent="  ", subsequent_indent="    "))
+    print(textwrap.fill("in this order: " + ", ".join(runs), 90, initial_indent="  ", subsequent_indent="    "))
     print("  the first multiply-add:", *next(words for words in code if "FFMA" in words[:2]))
 
 # %% [markdown]
@@ -589,7 +590,7 @@ for names in (("input_grad/strips", "weight_grad/strips"), ("backward/strips",))
 # %% tags=["nbval-ignore-output"]
 if fma_tflops:
     crossover = 3 * fma_tflops * 1e3 / copy_gbps
-    print(f"{gpu.name}: 4 K / {fma_tflops:.1f} TFLOP/s = 12 bytes / {copy_gbps:,.0f} GB/s at K = {crossover:.0f};", end=" ")
+    print(f"{gpu.name}: 4 K / {fma_tflops:.1f} TFLOP/s = 12 bytes / {copy_gbps:,.0f} GB/s at K = {crossover:.0f};")
     print(f"you predicted {predicted_fused_crossover}, and {predicted_bytes} bytes")
 print(f"{'B':>6}{'K':>4}  {'stage':40}{'time':>12}{'of copy':>9}{'of FMA rate':>13}")
 for row in sorted(grid, key=lambda row: (row["problem"]["K"], row["problem"]["B"])):

@@ -81,12 +81,14 @@ assert stage("depthwise1d/forward/warp_tiled").traffic(PAPER).bytes_moved == 3 *
 # draw four times what the memory can deliver. The roofline does not let such a point pass:
 
 # %%
+from dwlab.records import tabular
+
 naive = stage("depthwise1d/forward/naive")
 ms = PUBLISHED["ms"]["naive"]["forward"]
 try:
     roofline.point("naive", PAPER.flops, naive.traffic(PAPER).bytes_moved, 1e3 * ms, p100.ceilings)
 except roofline.RooflineError as error:
-    print(error)
+    print(tabular.wrapped(error))
 
 # %% [markdown]
 # The bytes asked for are not wrong. They are what passes between warps and the first cache, and no memory bandwidth
@@ -120,8 +122,8 @@ def both_numbers(one, p):
 
 
 print(small)
-print(f"{'':24}{'requests':^20}{'sectors':^20}{'atomic sectors':^20}{'bank conflicts':>16}")
-print(f"{'':24}" + f"{'formula':>10}{'counted':>10}" * 3 + f"{'a row, counted':>16}")
+lines = [f"{'':24}{'requests':^20}{'sectors':^20}{'atomic sectors':^20}{'bank conflicts':>16}"]
+lines.append(f"{'':24}" + f"{'formula':>10}{'counted':>10}" * 3 + f"{'a row, counted':>16}")
 for one in stages("depthwise1d"):
     for p in (small, awkward):
         if not one.supports(p):
@@ -136,7 +138,8 @@ for one in stages("depthwise1d"):
                 for side in (both.predicted, both.counted)
             ]
             claim = "" if both.predicted.exact else "  an estimate"
-            print(f"{one.path + '/' + one.name:24}" + "".join(cells) + f"{conflicts[one.id]:16.1f}{claim}")
+            lines.append(f"{one.path + '/' + one.name:24}" + "".join(cells) + f"{conflicts[one.id]:16.1f}{claim}")
+display(tabular.Columns("\n".join(lines)))
 print(f"{held} formulas claim to be exact, and are equal to the count in every number")
 
 # %% [markdown]
@@ -172,7 +175,7 @@ check(changed, small).raise_if_wrong()
 try:
     both_numbers(changed, small)
 except AssertionError as error:
-    print(error)
+    print(tabular.wrapped(error))
 else:
     raise AssertionError("the check should have seen it")
 
@@ -208,10 +211,10 @@ for run in records.shown_runs():
         counted_run, counted = run, rows
 differ = {}
 if counted:
-    print(counted_run.where())
+    print(tabular.wrapped(counted_run.where()))
     print(PAPER)
-    print(f"{'':24}" + "".join(f"{kind.split()[0]:>10}" for kind in KINDS) + f"{'bank conflicts a row':>24}")
-    print(f"{'':24}" + "".join(f"{kind.split()[1]:>10}" for kind in KINDS) + f"{'counted':>14}{'hardware':>10}")
+lines = [f"{'':24}" + "".join(f"{kind.split()[0]:>10}" for kind in KINDS) + f"{'bank conflicts a row':>24}"]
+lines.append(f"{'':24}" + "".join(f"{kind.split()[1]:>10}" for kind in KINDS) + f"{'counted':>14}{'hardware':>10}")
 for row in counted:
     found = [apart(row, kind) for kind in KINDS]
     cells = ["" if one is None else "equal" if one == 0 else f"{one:+.2%}" for one in found]
@@ -219,11 +222,12 @@ for row in counted:
     waves = row["shared_bank_conflicts"]
     beside = (conflicts.get(name), None if waves is None else waves / (PAPER.B * PAPER.H))
     cells += ["" if one is None else f"{one:.1f}" for one in beside]
-    print(f"{row['path'] + '/' + row['stage']:24}" + "".join(f"{cell:>{14 if k == 6 else 10}}" for k, cell in enumerate(cells)))
+    lines.append(f"{row['path'] + '/' + row['stage']:24}" + "".join(f"{cell:>{14 if k == 6 else 10}}" for k, cell in enumerate(cells)))
     if any(found):
         differ[name] = max((one for one in found if one), key=abs)
 if counted:
     sectors = [one for row in counted for kind in KINDS[1::2] if (one := apart(row, kind)) is not None]
+    display(tabular.Columns("\n".join(lines)))
     print(f"{len(counted) - len(differ)} of {len(counted)} stages: every number equal.", end=" ")
     print(f"{sum(abs(one) <= 0.05 for one in sectors)} of {len(sectors)} sector counts within 5 %")
 else:
@@ -257,13 +261,13 @@ cc = tuple(counted_run.environment.get("compute_capability") or (9, 0)) if count
 try:
     compiled = inspect.table(dict.fromkeys([naive.id, *most]), PAPER, cc=cc)
 except inspect.InspectError as error:
-    print(f"Nothing is compiled here: {error}")
+    print(tabular.wrapped(f"Nothing is compiled here: {error}"))
 else:
     for one in compiled.rows:
         opcodes = ", ".join(f"{name} × {count}" for name, count in one.accesses("global").items())
-        print(f"{one.name.removeprefix('depthwise1d/'):24}{differ.get(one.name, 0):+8.2%}  {opcodes or one.sass_missing}")
+        print(tabular.wrapped(f"{one.name.removeprefix('depthwise1d/'):24}{differ.get(one.name, 0):+8.2%}  {opcodes or one.sass_missing}"))
     for name, why in compiled.refused.items():
-        print(f"{name.removeprefix('depthwise1d/'):24}{differ.get(name, 0):+8.2%}  not compiled: {why}")
+        print(tabular.wrapped(f"{name.removeprefix('depthwise1d/'):24}{differ.get(name, 0):+8.2%}  not compiled: {why}"))
 if counted and not differ:
     print("No recorded count differs from its formula.")
 
@@ -359,22 +363,23 @@ else:
 
 theirs = {path: {name: 1e3 * PUBLISHED["ms"][name][path] for name in names} for path in THREE}
 whole = [name for name in names if all(name in times[path] for path in THREE)]
-print(f"{gpu.name}: {gpu.ceilings.source}")
-print(f"{'':12}" + f"{'P100†, ms':^44}{'here, ms':^44}")
-print(f"{'':12}" + (("".join(f"{path:>12}" for path in THREE)) + f"{'total':>8}") * 2)
+print(tabular.wrapped(f"{gpu.name}: {gpu.ceilings.source}"))
+lines = [f"{'':12}{'P100†, ms':^44}{'here, ms':^44}"]
+lines.append(f"{'':12}" + (("".join(f"{path:>12}" for path in THREE)) + f"{'total':>8}") * 2)
 for name in names:
-    print(f"{name:12}", end="")
+    line = f"{name:12}"
     for table in (theirs, times):
         cells = [f"{table[path][name] / 1e3:12.3f}" if name in table[path] else f"{'':12}" for path in THREE]
         total = sum(table[path].get(name, 0) for path in THREE) / 1e3
-        print("".join(cells) + (f"{total:8.2f}" if table is theirs or name in whole else f"{'':8}"), end="")
-    print()
+        line += "".join(cells) + (f"{total:8.2f}" if table is theirs or name in whole else f"{'':8}")
+    lines.append(line)
+display(tabular.Columns("\n".join(lines)))
 for place, table, rows in (("P100†", theirs, names), ("here", times, whole)):
     if {"naive", "warp_tiled"} <= set(rows):
         total = {name: sum(table[path][name] for path in THREE) for name in rows}
         weight = {name: table["weight_grad"][name] / total[name] for name in rows}
-        print(f"{place:6} warp_tiled {total['naive'] / total['warp_tiled']:.2f} times as fast as naive;", end=" ")
-        print(f"weight gradient {weight['naive']:.0%} of naive's time, {weight['warp_tiled']:.0%} of warp_tiled's")
+        print(f"{place:6} warp_tiled {total['naive'] / total['warp_tiled']:.2f} times as fast as naive;")
+        print(f"       weight gradient {weight['naive']:.0%} of naive's time, {weight['warp_tiled']:.0%} of warp_tiled's")
 if whole:
     print(f"you predicted {predicted_times_naive:g} times, and {predicted_weight_percent:g} %")
 else:
@@ -390,18 +395,20 @@ else:
 # before you run the cell.
 
 # %% tags=["nbval-ignore-output"]
-print(f"{'':14}{'kernels in order of time':>26}" + "".join(f"{a}/{b}".rjust(22) for a, b in zip(names, names[1:])))
+lines = [f"{'':14}{'kernels in order of time':>26}" + "".join(f"{a}/{b}".rjust(22) for a, b in zip(names, names[1:]))]
 for path in THREE:
     if len(times[path]) < len(names):
-        print(f"{path:14}not all four are recorded")
+        lines.append(f"{path:14}not all four are recorded")
         continue
     order = [sorted(names, key=table[path].get) for table in (theirs, times)]
     ratios = [f"{theirs[path][a] / theirs[path][b]:9.2f} → {times[path][a] / times[path][b]:8.2f}" for a, b in zip(names, names[1:])]
-    print(f"{path:14}{'the same' if order[0] == order[1] else 'different':>26}" + "".join(f"{cell:>22}" for cell in ratios))
+    lines.append(f"{path:14}{'the same' if order[0] == order[1] else 'different':>26}" + "".join(f"{cell:>22}" for cell in ratios))
+display(tabular.Columns("\n".join(lines)))
 pairs = [(theirs[path][name], times[path][name]) for path in THREE for name in names if name in times[path]]
 if len(pairs) >= timemodel.FEW:
     print(f"rank correlation of {len(pairs)} times: {timemodel.spearman(*zip(*pairs)):.3f}")
-print("effective bandwidth on compulsory bytes, over the peak (P100, data sheet) or the measured copy (here):")
+print("effective bandwidth on compulsory bytes,")
+print("over the peak (P100, data sheet) or the measured copy (here):")
 for name in names:
     ours = f"{PAPER.compulsory_bytes('forward') / times['forward'][name] / 1e3 / gpu.ceilings.copy_gbps:7.1%}" if name in times["forward"] else ""
     print(f"  {name:12}{PAPER.compulsory_bytes('forward') / theirs['forward'][name] / 1e3 / p100.ceilings.copy_gbps:7.1%} → {ours}")
@@ -538,7 +545,7 @@ for row in sorted(both.rows, key=lambda row: abs(row.error), reverse=True)[:3]:
 shorts = ("p100", "t4", "a100", "l4", "h200")
 asked_of = {short: gpus.find(short) for short in shorts}
 told = {}
-print(f"{'µs':14}" + "".join(f"{short:>18}" for short in shorts))
+lines = [f"{'µs':14}" + "".join(f"{short:>18}" for short in shorts)]
 for one in stages("depthwise1d", "forward"):
     cells = []
     for short, other in asked_of.items():
@@ -547,11 +554,12 @@ for one in stages("depthwise1d", "forward"):
             cells.append(f"{made.total_us:,.0f} {made.bound:>7}")
         except timemodel.TimeModelError:
             cells.append("does not run")
-    print(f"{one.name:14}" + "".join(f"{cell:>18}" for cell in cells))
+    lines.append(f"{one.name:14}" + "".join(f"{cell:>18}" for cell in cells))
+display(tabular.Columns("\n".join(lines)))
 slower = told["warp_tiled", "t4"].total_us / told["warp_tiled", "h200"].total_us
 print(f"warp_tiled on a T4: {slower:.1f} times as long as on an H200; you predicted {predicted_t4_times:g}")
 for short, other in asked_of.items():
-    print(f"{short:5} {other.ceilings.source}")
+    print(tabular.wrapped(f"{short:5} {other.ceilings.source}"))
 
 # %% [markdown]
 # A newer instruction can be missing: copies past the registers need compute capability 8.0. And the reason may change
@@ -572,7 +580,8 @@ for name in names:
         print(f"{made:14.2f}{pairs[-1][1]:10.2f}", end="")
     print()
 factors = sorted(max(a / b, b / a) for a, b in pairs)
-print(f"rank correlation {timemodel.spearman(*zip(*pairs)):.3f}; apart by a factor of {factors[len(factors) // 2]:.1f} in the middle, {factors[-1]:.1f} at most")
+print(f"rank correlation {timemodel.spearman(*zip(*pairs)):.3f}")
+print(f"apart by a factor of {factors[len(factors) // 2]:.1f} in the middle, {factors[-1]:.1f} at most")
 
 # %% [markdown]
 # ## When may a measurement be believed?
@@ -596,13 +605,13 @@ def newest(section):
 
 rows, used = tables.sanitizer_rows()
 if rows:
-    print(f"compute-sanitizer, {'; '.join(dict.fromkeys(run.where() for run in used))}")
+    print(tabular.wrapped(f"compute-sanitizer, {'; '.join(dict.fromkeys(run.where() for run in used))}"))
     for tool in dict.fromkeys(row["tool"] for row in rows):
         said = [row for row in rows if row["tool"] == tool]
         print(f"  {tool:10} {sum(row['clean'] for row in said)} of {len(said)} stages clean")
         for row in said:
             if not row["clean"]:
-                print(f"    {row['stage']}: {row.get('message') or 'errors'}")
+                print(tabular.wrapped(f"    {row['stage']}: {row.get('message') or 'errors'}"))
             elif row.get("kernel_sha256") != stage(row["stage"]).digest:
                 print(f"    {row['stage']}: its kernel has changed since")
 else:
@@ -611,9 +620,10 @@ else:
 run = newest("reduction_error")
 if run:
     rows = run.sections["reduction_error"]
-    print(f"long sums, {run.where()}")
+    print(tabular.wrapped(f"long sums, {run.where()}"))
     longest = max(row["terms"] for row in rows)
-    print(f"  {longest:,} terms: greatest error over the sum of the terms' sizes, of what is allowed, and the same bits?")
+    print(f"  {longest:,} terms: greatest error over the sum of the terms' sizes, of what is allowed,")
+    print("  and the same bits?")
     for row in rows:
         if row["terms"] == longest:
             same = "the same bits" if row["repeatable"] else "other bits"
@@ -644,7 +654,7 @@ if fastest:
     try:
         roofline.point(f"{path}/{name}", PAPER.flops, size, fastest.measured_us / 10, gpu.ceilings)
     except roofline.RooflineError as error:
-        print(error)
+        print(tabular.wrapped(error))
     else:
         print(f"{path}/{name} is so slow that even a tenth of its time lies below the roof")
 

@@ -304,7 +304,7 @@ print(f"part of the FLOPs: {part_of_flops:.1%}; you predicted {predicted_part_of
 import importlib.util
 
 from dwlab import mode
-from dwlab.records import epochs
+from dwlab.records import epochs, tabular
 
 measured, where = [], ""
 if mode == "gpu" and importlib.util.find_spec("torch"):
@@ -315,7 +315,7 @@ if mode == "gpu" and importlib.util.find_spec("torch"):
     measured, failed = epoch.study(config, training.load_data(), chosen, steps=10)
     where = f"this GPU, 10 steps of {config.batch:,} windows"
     for name, why in failed.items():
-        print(f"{name}: {why}")
+        print(tabular.wrapped(f"{name}: {why}"))
 elif epochs.load_all():
     run = epochs.load_all()[-1]
     measured, where = run.ways, f"recorded: {run.where()}"
@@ -324,7 +324,7 @@ naive = next((one for one in measured if one.way == "naive"), None)
 if naive is None:
     print("No epoch is recorded yet. On a GPU with PyTorch: python benchmarks/epoch_time.py")
 else:
-    print(where)
+    print(tabular.wrapped(where))
     print(f"{'':28}{'epoch (s)':>10}{'convolution':>13}{'× naive':>9}{'Amdahl':>8}{'losses apart':>14}")
     for one in sorted(measured, key=lambda one: -one.epoch_s):
         print(

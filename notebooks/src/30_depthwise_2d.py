@@ -321,7 +321,7 @@ columns = sorted(set(np.nonzero(off)[3].tolist()))
 print(f"wrong: {off.sum()} of {off.size} outputs, all in columns {columns} of {layer.Q}")
 
 # %% tags=["nbval-ignore-output"]
-print(verdict)
+display(verdict)
 
 # %% [markdown]
 # ## X-ray
@@ -379,7 +379,7 @@ for (name, found), seen in zip(maps.items(), counts):
     assert found.sum() == seen.array("x", "load").active_lanes
     values, elements = np.unique(found, return_counts=True)
     text = ", ".join(f"{n} elements {t} times" for t, n in zip(values, elements))
-    print(f"{name}: {text}; {found.mean():.2f} on average")
+    print(f"{name}, {found.mean():.2f} on average:\n    {text}")
 
 # %% tags=["nbval-ignore-output"]
 from matplotlib.figure import Figure
@@ -454,6 +454,7 @@ print(f"fewest sectors in NCHW: {fewest['NCHW'][2]} columns; you predicted {pred
 
 # %% tags=["nbval-ignore-output"]
 from dwlab import machine, mode, records, stages, study
+from dwlab.records import tabular
 
 gpu = None
 if mode == "gpu":
@@ -462,7 +463,7 @@ if mode == "gpu":
 else:
     gpu = machine.shown()
 shown = 0
-print(f"{gpu.name}: {gpu.ceilings.source}")
+print(tabular.wrapped(f"{gpu.name}: {gpu.ceilings.source}"))
 for layout in ("NCHW", "NHWC"):
     layer = networks.network("mobilenet_v1", batch=32, layout=layout).layer("1.depthwise").problem
     for one in (one for one in stages("depthwise2d", "forward") if layer.dtype in one.dtypes and one.supports(layer)):

@@ -63,6 +63,7 @@ for one, many in zip(pointwise_layers(1), pointwise_layers(32)):
 
 # %% tags=["nbval-ignore-output"]
 from dwlab import machine
+from dwlab.records import tabular
 
 gpu = machine.shown()
 ridge = gpu.ceilings.fma_tflops * 1e3 / gpu.ceilings.copy_gbps
@@ -71,8 +72,9 @@ for batch in (1, 32):
     bound = {True: [], False: []}
     for layer in pointwise_layers(batch):
         bound[layer.flops / layer.compulsory_bytes() < ridge].append(networks.summary(layer).removeprefix("PW "))
-    print(f"batch {batch:2}: bound by memory {', '.join(bound[True]) or 'none'}")
-    print(f"{'':10}by arithmetic {', '.join(bound[False]) or 'none'}")
+    print(f"batch {batch}")
+    for memory, what in ((True, "memory"), (False, "arithmetic")):
+        print(tabular.wrapped(f"  bound by {what}: {', '.join(bound[memory]) or 'none'}"))
 
 # %% [markdown]
 # So for the first time here bytes are not the whole story. **How does a kernel come near the arithmetic's ceiling, and how
@@ -538,7 +540,7 @@ if mode == "gpu":
     bench = study.GpuBench(quick=True)
     gpu = bench.machine
 shown = 0
-print(f"{gpu.name}: {gpu.ceilings.source}")
+print(tabular.wrapped(f"{gpu.name}: {gpu.ceilings.source}"))
 for batch in (1, 32):
     for layout in ("NCHW", "NHWC"):
         chosen = networks.network("mobilenet_v1", batch=batch, layout=layout, dtype="float16").layer("7.pointwise")

@@ -56,6 +56,7 @@ from numba import float32, uint32
 
 from dwlab import check, cuda, epilogue, stage, xray
 from dwlab.layers import DepthwiseConv2d, Fused, Pointwise
+from dwlab.records import tabular
 from dwlab.stages import Launch, by_shape
 
 # %% tags=["stage:fused/dwpw/naive"]
@@ -233,7 +234,7 @@ off = np.abs(arrays["y"].copy_to_host() - reference(biased, "pwdw", given)["y"])
 print(f"wrong: {off.sum()} of {off.size} outputs; inside the map's edge: {off[:, 1:-1, 1:-1].sum()}")
 
 # %% tags=["nbval-ignore-output"]
-print(verdict)
+display(verdict)
 
 # %% [markdown]
 # The zeros stand **after** the first layer's bias and activation. `recompute` has them there: `value` stays 0 where the
@@ -260,9 +261,11 @@ dw_pw = Fused(DepthwiseConv2d(1, 16, 16, 16, 3), Pointwise(1, 16, 24, 16, 16))
 pw_dw = Fused(Pointwise(1, 6, 16, 28, 28), DepthwiseConv2d(1, 16, 28, 28, 3))
 pw_pw = Fused(Pointwise(1, 16, 24, 16, 16), Pointwise(1, 24, 16, 16, 16))
 seen = {}
-print(f"{'':18}{'floor, KB':>14}{'asked of memory, KB':>21}{'requests':>15}{'first layer':>13}{'on chip':>13}{'':>8}")
-print(f"{'':18}" + f"{'apart':>7}{'fused':>7}{'apart':>13}{'fused':>8}{'apart':>8}{'fused':>7}", end="")
-print(f"{'is computed':>13}{'a block, KB':>13}{'blocks':>8}")
+lines = [f"{'':18}{'floor, KB':>14}{'asked of memory, KB':>21}{'requests':>15}{'first layer':>13}{'on chip':>13}"]
+lines.append(
+    f"{'':18}{'apart':>7}{'fused':>7}{'apart':>13}{'fused':>8}{'apart':>8}{'fused':>7}"
+    f"{'is computed':>13}{'a block, KB':>13}{'blocks':>8}"
+)
 for name, one, pair in (("DWPW, naive", dwpw, dw_pw), ("DWPW, stationary", stationary(4), dw_pw),
                         ("PWDW", pwdw, pw_dw), ("PWDW_R", pwdw_r, pw_dw), ("PWPW", pwpw, pw_pw)):  # fmt: skip
     layers = pair.first, pair.second
@@ -272,11 +275,14 @@ for name, one, pair in (("DWPW, naive", dwpw, dw_pw), ("DWPW, stationary", stati
     floor = sum(layer.compulsory_bytes() for layer in layers), pair.compulsory_bytes()
     asked = sum(one.totals.bytes_moved for one in two), seen[name].totals.bytes_moved
     requests = sum(one.totals.requests for one in two), seen[name].totals.requests
-    print(f"{name:18}{floor[0] / 1e3:7.0f}{floor[1] / 1e3:7.0f}{asked[0] / 1e3:13,.0f}{asked[1] / 1e3:8,.0f}", end="")
-    print(f"{requests[0]:8,}{requests[1]:7,}{times_work:7.2f} times", end="")
-    print(f"{seen[name].shared_bytes / 1024:13.1f}{one.launch(pair).blocks:8}")
+    lines.append(
+        f"{name:18}{floor[0] / 1e3:7.0f}{floor[1] / 1e3:7.0f}{asked[0] / 1e3:13,.0f}{asked[1] / 1e3:8,.0f}"
+        f"{requests[0]:8,}{requests[1]:7,}{times_work:7.2f} times"
+        f"{seen[name].shared_bytes / 1024:13.1f}{one.launch(pair).blocks:8}"
+    )
     if name == "PWDW_R":
         times_recomputed = times_work
+tabular.Columns("\n".join(lines))
 
 # %% tags=["nbval-ignore-output"]
 print(f"PWDW_R: the pointwise layer is done {times_recomputed:.2f} times; you predicted {predicted_times_work:g}")

@@ -193,6 +193,7 @@ for first, second, tile in small:
 from dwlab import gpus, planner
 from dwlab.planner import modules
 from dwlab.planner.modules import Rules, best
+from dwlab.records import tabular
 
 first, second = pairs[3]
 t4 = gpus.find("t4")
@@ -281,13 +282,14 @@ def decided(number, name, batch=1):
     return sum(one.gma_bytes for one in apart(two, gpu, BY_BYTES)), best("dwpw", two, gpu, BY_BYTES)
 
 
-print(f"{'':26}{'multipro-':>10}{'shared KB':>11}{'on chip':>9}  {'best':12}{'':>8}{'MB':>7}{'MB':>8}")
-print(f"{'':26}{'cessors':>10}{'a block':>11}{'KB':>9}  {'tile':12}{'blocks':>8}{'apart':>7}{'fused':>8}  decision")
+rows = []
 for name in ("orin", "gtx1660", "t4", "a4000", "a100", "h200"):
     gpu, (two, fused) = gpus.find(name), decided(3, name)
-    print(f"{gpu.name:26}{gpu.sms:10}{gpu.shared_per_block // 1024:11}{modules.l1_bytes(gpu) // 1024:9}", end="  ")
-    decision = "fuse" if fused.gma_bytes < two else "apart"
-    print(f"{str(fused.tile):12}{fused.accesses.blocks:8,}{two / 1e6:7.2f}{fused.gma_bytes / 1e6:8.2f}  {decision}")
+    limits = f"{gpu.sms}", f"{gpu.shared_per_block // 1024}", f"{modules.l1_bytes(gpu) // 1024}"
+    moved = f"{fused.accesses.blocks:,}", f"{two / 1e6:.2f}", f"{fused.gma_bytes / 1e6:.2f}"
+    rows.append((gpu.name, *limits, str(fused.tile), *moved, "fuse" if fused.gma_bytes < two else "apart"))
+head = ("GPU", "SMs", "shared KB a block", "on chip KB", "best tile", "blocks", "MB apart", "fused", "decision")
+tabular.columns(head, rows, left=(0, 4, 8))
 
 # %% [markdown]
 # The same two layers: fused where 40 blocks are enough, apart where it must be 132. More multiprocessors need more
@@ -342,8 +344,7 @@ print("* fewer bytes fused")
 
 # %%
 plans = {}
-print(f"{'':28}{'':>7}{'maps that':>11}{'pairs':>7}{'accesses':>22}{'device memory':>22}")
-print(f"{'':28}{'batch':>7}{'stay':>11}{'fused':>7}{'MB apart → plan':>22}{'MB apart → plan':>22}")
+rows = []
 for name in ("gtx1660", "t4", "a100", "h200"):
     for batch in (1, 32):
         made = planner.plan("mobilenet_v1", name, batch=batch, rules=Rules("gma"))
@@ -354,7 +355,9 @@ for name in ("gtx1660", "t4", "a100", "h200"):
         kinds = ("gma_bytes", "dram_bytes")
         cells = [f"{made.total(kind, apart=True) / 1e6:,.0f} → {made.total(kind) / 1e6:,.0f}" for kind in kinds]
         fused = sum(step.fused for step in made.steps)
-        print(f"{made.gpu.name + f', {l2 / 2**20:g} MiB':28}{batch:7}{stay:8} / 13{fused:7}{cells[0]:>22}{cells[1]:>22}")
+        rows.append((f"{made.gpu.name}, {l2 / 2**20:g} MiB", f"{batch}", f"{stay} / 13", f"{fused}", *cells))
+head = ("GPU, L2", "batch", "maps that stay", "pairs fused", "accesses, MB apart → plan", "device memory, MB apart → plan")
+tabular.columns(head, rows)
 
 # %% tags=["nbval-ignore-output"]
 for name, said in (("t4", predicted_fused_t4), ("h200", predicted_fused_h200)):
@@ -485,7 +488,7 @@ for kernels in modules.KERNELS:
     made = planner.plan("mobilenet_v1", gpus.find(gpu), layout="NHWC", rules=Rules(kernels=kernels))
     judged = judgement.judged(made)
     missing = "no pair has recorded times of both ways: whether its decisions are right is not known"
-    print(f"{kernels}: {judged.summary() if judged.rows else missing}\n")
+    print(tabular.wrapped(f"{kernels}: {judged.summary() if judged.rows else missing}\n"))
 
 # %% [markdown]
 # ### And its bytes?
@@ -503,11 +506,13 @@ counted = [row for row in report.layer_counters()[0] if row.get("planned_asked_b
 counted = [(report.asked_bytes(row), row) for row in counted if report.asked_bytes(row)]
 counted.sort(key=lambda one: one[0] / one[1]["planned_bytes"])
 AT_ENDS = 6
-print(f"{'MB':62}{'accesses':>10}{'foreseen':>10}{'counted':>10}{'over accesses':>15}")
+rows = []
 for asked, row in counted if len(counted) <= 2 * AT_ENDS else counted[:AT_ENDS] + counted[-AT_ENDS:]:
     sizes_of = row["planned_bytes"], row["planned_asked_bytes"], asked
-    print(f"{row['path'] + '/' + row['stage']:17}{row['layer']:34}{row['dtype']:9}{row['batch']:2}", end="")
-    print("".join(f"{size / 1e6:10.2f}" for size in sizes_of) + f"{asked / row['planned_bytes']:14.2f}×")
+    which = f"{row['path']}/{row['stage']}", row["layer"], row["dtype"], f"{row['batch']}"
+    rows.append((*which, *(f"{size / 1e6:.2f}" for size in sizes_of), f"{asked / row['planned_bytes']:.2f}×"))
+head = ("kernel", "layers", "dtype", "batch", "accesses, MB", "foreseen", "counted", "over accesses")
+display(tabular.columns(head, rows, left=(0, 1, 2)))
 if counted:
     print(f"the ends of {len(counted)} launches of fused kernels, sorted by the last column")
     off = [abs(row["planned_asked_bytes"] / asked - 1) for asked, row in counted]
@@ -576,8 +581,7 @@ for number, (first, second) in enumerate(itertools.pairwise(table.layers)):
 # that reach them.
 
 # %% tags=["nbval-ignore-output"]
-print(f"{'':46}{'by bytes':>20}{'by predicted time':>26}")
-print(f"{'':30}{'GPU':16}{'tile':>12}{'':>8}{'tile':>12}{'µs apart':>10}{'fused':>8}")
+rows = []
 for number in (1, 3, 8, 13):
     name = networks.summary(pairs[number][1])
     for short in ("gtx1660", "t4", "h200"):
@@ -587,9 +591,11 @@ for number in (1, 3, 8, 13):
         quick = best("dwpw", pairs[number], gpus.find(short), Rules(kernels="ideal"))
         us = sum(one.time_us for one in by_time)
         decision = "fuse" if quick.time_us < us else "apart"
-        print(f"{name:30}{short:16}{str(fused.tile):>12}{words:>8}", end="")
-        print(f"{str(quick.tile):>12}{us:10.1f}{quick.time_us:8.1f}  {decision}")
+        times = f"{us:.1f}", f"{quick.time_us:.1f}"
+        rows.append((name, short, str(fused.tile), words, str(quick.tile), *times, decision))
         name = ""
+head = ("", "GPU", "by bytes: tile", "", "by predicted time: tile", "µs apart", "fused", "")
+tabular.columns(head, rows, left=(0, 1, 3, 7))
 
 # %% [markdown]
 # Where the columns disagree, the bytes of one decision are bought with the time of the other, says the model. Whether

@@ -244,15 +244,18 @@ print(f"you predicted {predicted_multiply_adds:,} multiply-adds")
 import itertools
 
 from dwlab import inspect
+from dwlab.records import tabular
 
-print("PTX  dp4a.s32.s32    mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32    cvt.rni.s32.f32    cvt.pack.sat.s8.s32.b32")
+print("PTX: dp4a.s32.s32, mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32,")
+print("     cvt.rni.s32.f32, cvt.pack.sat.s8.s32.b32")
 if inspect.missing():
-    print(inspect.missing())
+    print(tabular.wrapped(inspect.missing()))
 else:
     names = ("IDP", "IMMA", "FFMA", "F2I", "F2IP", "I2IP", "LDSM", "PRMT")
     for name, zero_y in itertools.product(("dp4a", "int8"), (0, 5)):
         found = inspect.compile(f"pointwise/forward/{name}", problem=replace(layer, zero_y=zero_y), cc="9.0")
-        print(f"SASS of {name:5} zero_y {zero_y}", {op: n for op, n in found.opcodes.items() if op.split(".")[0] in names})
+        counts = ", ".join(f"{n} {op}" for op, n in found.opcodes.items() if op.split(".")[0] in names)
+        print(tabular.wrapped(f"SASS of {name}, zero_y {zero_y}: {counts}"))
 
 # %% [markdown]
 # `F2IP` rounds two floats, limits them to a byte and packs them, in one instruction. A zero point is added to the rounded

@@ -23,11 +23,12 @@ banner()
 from collections import Counter as Tally
 
 from dwlab import networks
+from dwlab.records import tabular
 
 whole = networks.network("mobilenet_v1")
 for layer in (*whole.layers[:5], *whole.layers[-3:]):
     print(f"{layer.name:16}{networks.summary(layer.problem):26}{layer.problem.activation:8}reads {layer.input}")
-print(whole.summary())
+print(tabular.wrapped(whole.summary()))
 
 # %% [markdown]
 # ## Predict
@@ -368,11 +369,14 @@ for run in records.shown_runs():  # oldest first
     for row in run.sections.get("networks", ()):
         if row.get("apart_us") and row["batch"] == 1:
             by_operations.setdefault((row["network"], row["dtype"]), {})[row["operations"]] = row["apart_us"], run.date[:10]
+rows = []
 for (name, dtype), found in sorted(by_operations.items()):
     most, least = max(found), min(found)
     if most > least:
-        print(f"{name:14}{dtype:9}{most:3} by PyTorch {found[most][0]:6.1f} µs ({found[most][1]}), ", end="")
-        print(f"{least} by PyTorch {found[least][0]:6.1f} µs ({found[least][1]}): {found[most][0] / found[least][0]:.2f} times")
+        cells = [cell for n in (most, least) for cell in (f"{n}", f"{found[n][0]:.1f}", found[n][1])]
+        rows.append((name, dtype, *cells, f"{found[most][0] / found[least][0]:.2f}"))
+head = ("network", "dtype", "by PyTorch", "µs", "recorded", "by PyTorch", "µs", "recorded", "times")
+tabular.columns(head, rows, left=(0, 1))
 
 # %% [markdown]
 # ### The host
@@ -387,7 +391,7 @@ launch_us = gpu.ceilings.launch_us if gpu.ceilings else None
 if one and launch_us:
     count, total = one[0]["kernels"] + one[0]["operations"], one[0]["apart_us"]
     plain = issued([total / count] * count, launch_us)
-    print(f"MobileNetV1, {count} starts of {launch_us:.1f} µs: {plain:,.0f} µs, as one graph {total:,.0f} µs:", end=" ")
+    print(f"MobileNetV1, {count} starts of {launch_us:.1f} µs: {plain:,.0f} µs, as one graph {total:,.0f} µs:")
     print(f"{plain / total:.1f} times longer; you predicted {predicted_times_longer:g}")
 elif launch_us:
     print(f"A plain start takes {launch_us:.1f} µs on {gpu.name}: 27 of them {27 * launch_us:,.0f} µs")
@@ -401,16 +405,19 @@ else:
 # dynamic programming. The second knows what the first only believes. What did it cost to believe?
 
 # %% tags=["nbval-ignore-output"]
+rows = []
 for name, dtype, batch in recorded:
     made = planner.plan(name, runs[-1].gpu, dtype=dtype, batch=batch, layout="NHWC")
     found = judgement.judged(made, runs)
     if found.regret is None:
         continue
     right = sum(row.right for row in found.rows)
-    print(f"{name:14}{dtype:9} batch {batch:2}: planned {sum(step.fused for step in made.steps):2} fused, ", end="")
-    print(f"{found.plan_us:8,.1f} µs; best {found.best_us:8,.1f} µs; {right} of {len(found.rows)} pairs decided rightly")
+    cells = f"{sum(step.fused for step in made.steps)}", f"{found.plan_us:,.1f}", f"{found.best_us:,.1f}"
+    rows.append((name, dtype, f"{batch}", *cells, f"{right} of {len(found.rows)}"))
 if not recorded:
     print("No network is recorded yet.")
+head = ("network", "dtype", "batch", "planned fused", "µs", "best µs", "pairs decided rightly")
+tabular.columns(head, rows, left=(0, 1))
 
 # %% [markdown]
 # ### Whole networks
@@ -434,8 +441,8 @@ else:
     from dwlab.inference import comparison, images, timing
 
     model = inference.prepare(networks.network("mobilenet_v1", layout="NHWC"))
-    print(comparison.compare(model, images.random_image(model.network)).summary())
-    print(timing.measure(model, compiled=False, rounds=3, min_seconds=0.02))
+    print(tabular.wrapped(comparison.compare(model, images.random_image(model.network)).summary()))
+    display(tabular.Columns(timing.measure(model, compiled=False, rounds=3, min_seconds=0.02)))
 
 # %% [markdown]
 # ## Energy
@@ -518,12 +525,15 @@ assert abs(joules - 0.03) < 1e-4
 # be up before the window begins; a GPU that has just been at rest is another one.
 
 # %% tags=["nbval-ignore-output"]
+rows = []
 for (name, dtype, batch), (row, _) in recorded.items():
     if row.get("joules"):
-        print(f"{name:14}{dtype:9} batch {batch:2}:{1e3 * row['joules']:9.2f} mJ an image,{row['watts']:5.0f} W", end="")
-        if row.get("peer_joules"):
-            print(f"; PyTorch {1e3 * row['peer_joules']:9.2f} mJ,{row['peer_watts']:5.0f} W", end="")
-        print(f"; at rest {row['rest_watts']:.0f} W; window {row['window_s']:.1f} s")
+        ours = f"{1e3 * row['joules']:.2f}", f"{row['watts']:.0f}"
+        theirs = (f"{1e3 * row['peer_joules']:.2f}", f"{row['peer_watts']:.0f}") if row.get("peer_joules") else ("", "")
+        rows.append((name, dtype, f"{batch}", *ours, *theirs, f"{row['rest_watts']:.0f}", f"{row['window_s']:.1f}"))
+if rows:
+    head = ("network", "dtype", "batch", "mJ an image", "W", "PyTorch mJ", "W", "at rest W", "window s")
+    display(tabular.columns(head, rows, left=(0, 1)))
 if one and one[0].get("joules"):
     print(f"MobileNetV1: {1e3 * one[0]['joules']:.1f} mJ; you predicted {predicted_mj:g}")
 elif not any(row.get("joules") for row, _ in recorded.values()):
