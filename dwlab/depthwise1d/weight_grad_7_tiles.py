@@ -145,22 +145,16 @@ def traffic(problem):
                 inner = begin >= 0 and begin + pitch <= L and t0 + span <= L
                 key = (b0 * H * L % 8, t0 % 8 if inner else -1 - t0, min(side, B - b0))
                 alike[key] = b0, t0, alike.get(key, (0, 0, 0))[2] + 1
-        channels = {h * L % 8: (h, len(range(h, H, 8))) for h in range(min(H, 8))}
-        if L % 8 and len(channels) < min(H, 8):
-            channels = {}
-            for h in range(min(H, 8)):
-                known, times = channels.get(h * L % 8, (h, 0))
-                channels[h * L % 8] = known, times + len(range(h, H, 8))
-        elif not L % 8:
-            channels = {0: (0, H)}
         for (_, _, rows), (b0, t0, times) in alike.items():
             i = thread + np.arange(0, -(-rows * pitch // (128 * warps)) * 128 * warps, 32 * warps)[:, None]
             r, t = i // pitch, i % pitch
             s = t0 + shift - j0 - reach + t
-            for h, many in channels.values():
+            for h in range(min(H, 8)):  # h + 8 lies as h does
+                many = times * len(range(h, H, 8))
                 row = ((b0 + r) * H + h) * L
-                loads += times * many * warp_traffic(np.where((r < rows) & (t < min(span, L - t0)), row + t0 + t, -1))
-                loads += times * many * warp_traffic(np.where((r < rows) & (s >= 0) & (s < L), row + s, -1))
+                took = (r < rows) & (t < min(span, L - t0))
+                loads += many * warp_traffic(np.where(took, row + t0 + t, -1))
+                loads += many * warp_traffic(np.where((r < rows) & (s >= 0) & (s < L), row + s, -1))
     return Traffic(*loads.tolist(), *stores.tolist())
 
 

@@ -103,7 +103,8 @@ _COUNTED_LATER = ("atomic_requests", "atomic_sectors", "l2_read_sectors", "l2_wr
 
 # Parts of a record that a run may have beside its measurements: name -> what each row has, and of what kind. A kind
 # that ends in "?" may be null or missing. grid: one path of one shape, with the stage that dispatch chose for it;
-# *_bound_us: the least time that the copy bandwidth and the FMA rate allow. sanitizer: one of compute-sanitizer's tools
+# *_bound_us: the least time that the copy bandwidth and the FMA rate allow. shapes: one path of a drawn shape; times:
+# of every stage that takes it, id -> µs, or of two that are launched one after the other, "ID, ID". sanitizer: one of compute-sanitizer's tools
 # over one stage, whose kernel the digest tells. layers: one layer of an image network, or two of them fused, at a
 # batch: our fastest stage and layout beside the fastest peer. layer_counters: what the hardware counted of one launch
 # of a stage on a layer, beside what its formula predicts and, in bytes, the planner's model at the kernel's tile.
@@ -130,6 +131,10 @@ SECTIONS: dict[str, dict[str, str]] = {
         "p10_us": "positive?", "p90_us": "positive?", "fraction_of_copy": "positive?", "copy_bound_us": "positive",
         "fma_bound_us": "positive?", "peer": "text?", "peer_time_us": "positive?", "speedup_vs_peer": "positive?",
         "cold": "text?", "failure": "text?",
+    },
+    "shapes": {
+        "op": "text", "path": "text", "problem": "object", "dtype": "text", "times": "object", "cold": "text?",
+        "peer": "text?", "peer_time_us": "positive?", "failure": "text?",
     },
     "layers": {
         "op": "text", "path": "text", "layer": "text", "batch": "positive", "dtype": "text", "problem": "object",
@@ -478,7 +483,7 @@ def _record(data: Mapping[str, Any], name: str) -> Record:
         if data.get(name) is not None
     }
     # A run of the sanitizer, say, measures no ceilings.
-    timed = any(sections.get(name) for name in ("grid", "layers", "networks"))
+    timed = any(sections.get(name) for name in ("grid", "shapes", "layers", "networks"))
     needed = rows or ceilings or timed or not any(sections.values())
     copy = _number(ceilings.get("copy_gbps"), "ceilings.copy_gbps") if needed else 0.0
     for key in ("l2_gbps", "fma_tflops", "launch_us"):
