@@ -4,7 +4,8 @@ A stage's kernel is made by helpers of other files, for tiles that a planner cho
 computes. So what counts is every definition that the stage's kernel and launch reach by name, through this package's
 modules: functions, classes and constants, each by itself, whatever file it stands in. Docstrings, comments, positions,
 annotations and refusals (`if …: raise`) do not count, nor do traffic formulas. Not followed: what a problem is, the
-registry, and packages outside. Of dwlab.ptx an instruction's own lines count.
+registry, and packages outside. Of the registry count the kernels that zero an output and add up parts, where they run,
+and of dwlab.ptx an instruction's own lines.
 
 `of_code` is the other witness, where a compiler is installed: of the PTX of one specialised kernel.
 """
@@ -21,13 +22,13 @@ from typing import Any
 
 PACKAGE = Path(__file__).resolve().parent
 
-STARTS = ("dwlab.stages", "enqueue")
-"""What starts every stage's launch: with it come the kernels that zero an output and add up parts."""
+BESIDE = {"Launch(zero": ("dwlab.stages", "fill_zero"), "Launch(parts": ("dwlab.stages", "add_parts")}
+"""What else is launched where a stage's Launch asks for it."""
 
 CONSTANTS_ONLY = ("dwlab.stages", "dwlab.problems", "dwlab.layers", "dwlab.networks", "dwlab.target")
 """Modules of which functions and classes are not followed: the registry, and what a problem is."""
 
-LEFT_OUT = {("dwlab.ptx", "available"), ("dwlab.driver", "allow_shared"), ("dwlab.occupancy", "LIMITS")}
+LEFT_OUT = {("dwlab.ptx", "available"), ("dwlab.occupancy", "LIMITS")}
 """What decides whether a kernel is started, not which; and what a GPU has, which is not ours to change."""
 
 Scope = tuple[str, str]
@@ -40,7 +41,6 @@ def of_stage(file: str, package: Path = PACKAGE) -> str:
     module = file.removesuffix(".py").replace("/", ".")
     launch, given = _registered(_tree(package, module))
     todo: list[tuple[Scope, ast.AST]] = [((module, ""), node) for node in (launch, *given)]
-    todo += _resolved(package, *STARTS, follow=True)
     texts, seen = [], set()
     while todo:
         scope, node = todo.pop()
@@ -124,6 +124,8 @@ def _bindings(package: Path, module: str, function: str) -> dict[str, list[ast.A
 
 def _looked_up(package: Path, scope: Scope, name: str) -> list[tuple[Scope, ast.AST]]:
     """The definitions that a name, or a name within a module ("rows.take"), stands for, in this package."""
+    if name in BESIDE:
+        return _resolved(package, *BESIDE[name], follow=True)
     module, function = scope
     first, _, rest = name.partition(".")
     if (module, first) in LEFT_OUT:
@@ -207,6 +209,8 @@ def _written(node: Any, used: set[str], bound: frozenset[str]) -> str:
         body = [node.body] if isinstance(node, ast.Lambda) else _lasting(node.body)
         names = [one.arg for one in ast.walk(node.args) if isinstance(one, ast.arg)]
         return f"def {getattr(node, 'name', '')} {outside} {names} {_written(body, used, inside)}"
+    if isinstance(node, ast.Call) and _dotted(node.func) == "Launch":
+        used |= {f"Launch({one.arg}" for one in node.keywords} & set(BESIDE)
     if isinstance(node, (ast.GeneratorExp, ast.ListComp, ast.SetComp, ast.DictComp)):
         bound = bound | _stored(node)
     parts = []

@@ -76,7 +76,10 @@ EDITS = [
     ("dwlab.ptx", 'rint=plain("rint", "cvt.rni', 'rint=plain("rint", "cvt.rzi', ids("*/*/int8"), ids("*/*/naive", "fused/pwdw/*", "*/*/dp4a")),
     ("dwlab.tuned_for", "MULTIPROCESSORS = 132", "MULTIPROCESSORS = 144",
      ids("fused/dwpw/slide", "depthwise1d/weight_grad/strips"), set(ALL) - ids("*/*/naive", "*/*/coalesced")),
-    ("dwlab.stages", "n = uint32(parts.shape[0])", "n = uint32(parts.shape[0] - 1)", set(ALL), set()),
+    ("dwlab.stages", "n = uint32(parts.shape[0])", "n = uint32(parts.shape[0] - 1)",
+     ids("depthwise1d/*/channels") | ids("depthwise1d/weight_grad/tiles"), ids("depthwise1d/*/strips")),
+    ("dwlab.stages", "array[i] = 0", "array[i] = 1", ids("depthwise1d/weight_grad/warp_tiled"),
+     ids("depthwise1d/weight_grad/*", "depthwise1d/backward/*", "fused/*/*")),
 ]  # fmt: skip
 
 
