@@ -3,10 +3,12 @@
 Until 2026-11-23 a record had, of a kernel, a digest of the stage's own file. For each such record the package's tree is
 looked for in git: that whose source_sha256 the record has, else that of the commit which brought it; a stage counts
 where the tree has the digest that the record has. dwlab.digests then says of that tree what it says of today's, and
-`dwlab/records/kernels.csv` keeps it: file, stage, digest, how the tree was found.
+`dwlab/records/kernels.csv` keeps it: file, stage, digest, how the tree was found, its commit.
 
---compare N/M: of rows whose stage has changed since, the N-th of M shares: compiles the kernel of each problem by both
-trees, for the recorded GPU; where the machine code is the same the row gets today's digest too. Prints the others.
+``--compare`` goes on from that table: of the rows that a table shows (the newest of a stage, problem and storage type)
+whose stage has changed since, both trees compile the kernel, for the recorded GPU, and say how they launch it. Where
+both are the same the row gets today's digest, "shown" by its PTX. The others stay rows of an earlier kernel: they are
+printed. --share N/M does the N-th of M parts, to be joined by --join FILES.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from __future__ import annotations
 import argparse
 import csv
 import hashlib
+import importlib.util
 import io
 import json
 import os
@@ -33,6 +36,7 @@ sys.path.insert(0, str(ROOT))
 from dwlab import digests, records, stages  # noqa: E402
 
 RECORDS = ROOT / "dwlab" / "records"
+CC = "9.0"  # of the GPU of all these records
 AT_ONCE = 8  # kernels that a process compiles, before another one begins
 
 
@@ -52,7 +56,9 @@ def commits() -> list[str]:
 def brought_by() -> dict[str, str]:
     """Record file -> the commit that brought it."""
     found, commit = {}, ""
-    for line in git("log", "--diff-filter=A", "--name-only", "--format=commit %H", "--", "dwlab/records").decode().split("\n"):
+    for line in (
+        git("log", "--diff-filter=A", "--name-only", "--format=commit %H", "--", "dwlab/records").decode().split("\n")
+    ):
         if line.startswith("commit "):
             commit = line.split()[1]
         elif line.endswith(".json"):
@@ -150,18 +156,114 @@ def write(found: Sequence[Mapping[str, str]], path: Path) -> None:
         table.writerows(sorted(found, key=lambda row: tuple(row[name] for name in FIELDS)))
 
 
+def read(path: Path) -> list[dict[str, str]]:
+    with path.open(encoding="utf-8", newline="") as stream:
+        return list(csv.DictReader(stream))
+
+
+def changed(known: Sequence[Mapping[str, str]]) -> list[tuple[str, records.Measurement]]:
+    """(commit, row) of the newest row of each stage, problem and type whose stage has changed; known: kernels.csv."""
+    now = {one.id: one.digest for one in stages.stages()}
+    table = {(row["file"], row["stage"]): row for row in known if not row["problem"]}
+    newest = {}
+    for row in records.load_all():
+        if row.kernel_sha256:
+            newest[row.id, row.dtype, records.shape_text(row.problem)] = row
+    found = [(table.get((row.file, row.id)), row) for row in newest.values()]
+    return [(had["commit"], row) for had, row in found if had and had["digest"] != now.get(row.id)]
+
+
+def child(root: str) -> int:
+    """Compiles what standard input lists, by the package in a folder; writes a digest of each, or why there is none."""
+    spec = importlib.util.spec_from_file_location("digests_of_today", ROOT / "dwlab" / "digests.py")
+    today = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(today)
+    for name in [name for name in sys.modules if name.partition(".")[0] == "dwlab"]:
+        del sys.modules[name]
+    sys.path.insert(0, root)
+    from dwlab import inspect, layers, stages
+    from dwlab.problems import DepthwiseConv1d
+
+    made = {"depthwise1d": DepthwiseConv1d, "depthwise2d": layers.DepthwiseConv2d, "pointwise": layers.Pointwise}
+    for one in json.load(sys.stdin):
+        try:
+            given = one["problem"]
+            if "first" in given:  # each begins with its op's name
+                problem = layers.problem(" -> ".join(given[half].partition(" ")[2] for half in ("first", "second")))
+            else:
+                problem = made[one["stage"].split("/")[0]](**given, dtype=one["dtype"])
+            ptx = inspect.compile(one["stage"], problem=problem, cc=one["cc"]).ptx
+            print(json.dumps(today.of_code(ptx, stages.stage(one["stage"]).launch(problem))), flush=True)
+        except Exception as error:  # whatever an old revision raises of what it does not know
+            print(json.dumps(f"none: {type(error).__name__}: {error}".splitlines()[0]), flush=True)
+    return 0
+
+
+def compiled(root: Path, jobs: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What `child` says of each by the package below `root`."""
+    environment = os.environ | {"PYTHONPATH": str(root), "DWLAB_TARGET": "simulated"}
+    command = [sys.executable, "-P", str(Path(__file__).resolve()), "--child", str(root)]
+    done = subprocess.run(command, input=json.dumps(jobs), env=environment, cwd=root, capture_output=True, text=True)
+    found = [json.loads(line) for line in done.stdout.splitlines()]
+    return found + [f"none: {(done.stderr.strip().splitlines() or ['no word'])[-1]}"] * (len(jobs) - len(found))
+
+
+def compare(trees: Trees, todo: Sequence[tuple[str, records.Measurement]], processes: int) -> Iterator[dict[str, str]]:
+    """A row of kernels.csv for each row whose kernel and launch are as they were; the others are printed."""
+    now = {one.id: one.digest for one in stages.stages()}
+    groups: dict[str, list[records.Measurement]] = {}
+    for commit, row in todo:
+        groups.setdefault(commit, []).append(row)
+    parts = [(commit, here[i : i + AT_ONCE]) for commit, here in groups.items() for i in range(0, len(here), AT_ONCE)]
+    for commit, _ in parts:
+        trees.at(commit)
+
+    def both(part: tuple[str, list[records.Measurement]]) -> tuple[list[str], list[str]]:
+        commit, here = part
+        jobs = [{"stage": row.id, "problem": dict(row.problem), "dtype": row.dtype, "cc": CC} for row in here]
+        return compiled(trees.at(commit), jobs), compiled(ROOT, jobs)
+
+    with ThreadPoolExecutor(max(1, processes)) as pool:
+        for (commit, here), (old, new) in zip(parts, pool.map(both, parts), strict=True):
+            for row, was, found in zip(here, old, new, strict=True):
+                problem = f"{records.shape_text(row.problem)} {row.dtype}"
+                if was != found or was.startswith("none"):
+                    print(f"{row.file} {row.id} {problem}: {was[:80]}; now {found[:80]}", flush=True)
+                    continue
+                yield {"file": row.file, "stage": row.id, "problem": problem, "digest": now[row.id], "shown": "its PTX",
+                       "commit": commit}  # fmt: skip
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--compare", help="N/M: compile and compare the N-th of M shares of the changed ones")
+    parser.add_argument("--compare", action="store_true", help="compile and compare what has changed")
+    parser.add_argument("--share", default="1/1", help="N/M: the N-th of M parts (default: %(default)s)")
+    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1, help="at once (default: %(default)s)")
+    parser.add_argument("--join", type=Path, nargs="*", default=[], help="tables of shares, to be added to the table")
     parser.add_argument("--child", help=argparse.SUPPRESS)
     parser.add_argument("--to", type=Path, default=RECORDS / "kernels.csv", help="the table (default: %(default)s)")
     options = parser.parse_args(arguments)
+    if options.child:
+        return child(options.child)
+    if options.join:
+        table = {tuple(row[name] for name in FIELDS[:3]): row for file in options.join for row in read(file)}
+        write(
+            list(({tuple(row[name] for name in FIELDS[:3]): row for row in read(options.to)} | table).values()),
+            options.to,
+        )
+        return 0
     with Trees() as trees:
-        found = list(rows(trees))
+        if options.compare:
+            which, of = map(int, options.share.split("/"))
+            todo = changed(read(RECORDS / "kernels.csv"))[which - 1 :: of]
+            found = list(compare(trees, todo, options.processes))
+            print(f"{len(found)} of {len(todo)} rows are of today's machine code and launch")
+        else:
+            found = list(rows(trees))
+            now = {one.id: one.digest for one in stages.stages()}
+            same = sum(now.get(row["stage"]) == row["digest"] for row in found)
+            print(f"{len(found)} records of a stage; {same} of kernels as they are today")
         write(found, options.to)
-        now = {one.id: one.digest for one in stages.stages()}
-        same = sum(now.get(row["stage"]) == row["digest"] for row in found)
-        print(f"{len(found)} records of a stage; {same} of kernels as they are today")
     return 0
 
 

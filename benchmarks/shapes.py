@@ -3,7 +3,7 @@
 Shapes that nobody chose: B, H, L and K from 1 on, most L odd, one channel, one batch entry, few long rows, many short
 ones, more taps than times, any padding. On each path every stage that takes the shape, and every way of PyTorch, is
 held against float64 and then timed, in CUDA graphs where it is short. Writes one record into FOLDER (the project's own
-if none is given), from which dwlab.costs is fitted and by which dwlab.dispatch chooses; prints a table last: dispatch's
+if none is given), by which dwlab.dispatch chooses from then on (dwlab.choices); prints a table last: dispatch's
 choice against the fastest stage and against PyTorch's best, and where PyTorch wins.
 
 Kernels are compiled in several processes, and one at a time uses the GPU. Exit status 1 if a result was wrong or
@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import math
 import multiprocessing
 import os
 import queue
@@ -30,13 +31,14 @@ sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 
 import shape_grid  # noqa: E402
 
-from dwlab import peers, problems, records, references, stages, timing  # noqa: E402
+from dwlab import ahead, peers, problems, records, references, stages, timing  # noqa: E402
 from dwlab.problems import DepthwiseConv1d  # noqa: E402
 from dwlab.records import writing  # noqa: E402
 
 ELEMENTS = 1 << 24  # most of x
 PRODUCTS = 1 << 31  # most of a problem: B*H*L*K, those outside a row counted too
 HOW = {"rounds": 3, "min_seconds": 0.003, "most_seconds": 0.06}
+SLOW = 100  # times the fastest: of what takes longer one launch is timed, by the host's clock
 PAIR = ("input_grad", "weight_grad")  # what two launches need for both gradients
 KINDS = ("any", "odd row", "one channel", "one entry", "few long rows", "many short rows", "more taps than times",
          "many taps", "whole pieces")  # fmt: skip
@@ -113,10 +115,20 @@ def differs(got: Mapping[str, Any], wanted: Mapping[str, tuple[Any, Any]], facto
     return ""
 
 
+def alone_us(launch: Any) -> float:
+    """The time of one launch by the host's clock: above the GPU's own."""
+    from dwlab.target import cuda
+
+    start = time.perf_counter()
+    launch(0)
+    cuda.synchronize()
+    return 1e6 * (time.perf_counter() - start)
+
+
 def measure(
     problem: DepthwiseConv1d, path: str, machine: Mapping[str, Any], clock: Any, fastest: dict[str, Any]
 ) -> dict[str, Any]:
-    """A row: times of every stage and of PyTorch's best. fastest: path -> the stage found fastest, which this adds to."""
+    """A row: times of every stage and of PyTorch's best. fastest: path -> the fastest stage; adds its own."""
     import torch
 
     from dwlab.target import cuda
@@ -125,7 +137,7 @@ def measure(
     number = shape_grid.sets_of(problem, path, machine)
     row: dict[str, Any] = {
         "op": problem.op, "path": path, "problem": records.describe_problem(problem), "dtype": problem.dtype,
-        "cold": timing.cache_state(size, l2, number), "times": {},
+        "cold": timing.cache_state(size, l2, number), "times": {}, "kernels": {},
     }  # fmt: skip
     torch.manual_seed(problem.L + problem.K)
     sets = []
@@ -133,9 +145,9 @@ def measure(
         arrays = {name: torch.rand(sizes, device="cuda") * 3 - 1 for name, sizes in problem.shapes(path).items()}
         sets.append(arrays)
     wanted, outputs, wrong = exact(problem, path, sets[0]), problem.outputs(path), []
-    ways = [(one,) for one in takers(problem, path)]
+    ways = [(one,) for one in reversed(takers(problem, path))]  # those that take long are the first on the list
     if path == "backward" and all(name in fastest for name in PAIR):
-        ways.append(tuple(fastest[name] for name in PAIR))
+        ways.insert(0, tuple(fastest[name] for name in PAIR))
     for way in ways:
         name = ", ".join(one.id for one in way)
         try:
@@ -152,7 +164,16 @@ def measure(
             if said:
                 wrong.append(f"{name}: {said}")
                 continue
-            row["times"][name] = round(timing.time_launches(launches, cold=row["cold"], clock=clock, **HOW).median_us, 3)
+            took = alone_us(launches[0])
+            if took > SLOW * min(row["times"].values(), default=math.inf):
+                row["times"][name] = round(took, 3)
+                continue
+            row["times"][name] = round(
+                timing.time_launches(launches, cold=row["cold"], clock=clock, **HOW).median_us, 3
+            )
+            for one in way:
+                code = ahead.code_digest(one, problem)
+                row["kernels"] |= {one.id: code[:16]} if code else {}
         except Exception as error:
             wrong.append(f"{name}: {type(error).__name__}: {' '.join(str(error).split())[:160]}")
     if row["times"]:
@@ -206,11 +227,11 @@ def chosen(row: Mapping[str, Any], gpu: str | None = None) -> str:
     from dwlab import dispatch
 
     problem = DepthwiseConv1d(**row["problem"], dtype=row["dtype"])
-    return ", ".join(one.id for one in dispatch.launches(problem, row["path"]))
+    return ", ".join(one.id for one in dispatch.launches(problem, row["path"], gpu=gpu))
 
 
 def table(rows: Sequence[Mapping[str, Any]], gpu: str | None = None) -> str:
-    """Per path: how far dispatch's choice is from the fastest stage and from PyTorch's best; then where PyTorch wins."""
+    """How far dispatch's choice is from the fastest stage and from PyTorch's best; then where PyTorch wins, and why."""
     text = ["| path | shapes | choice over fastest stage, mean, worst | within 5 % | PyTorch's best over choice, mean, "
             "least | slower than PyTorch |", "| --- | ---: | ---: | ---: | ---: | ---: |"]  # fmt: skip
     lost = []
@@ -231,22 +252,31 @@ def table(rows: Sequence[Mapping[str, Any]], gpu: str | None = None) -> str:
                 f"| {path} | {len(over)} | {mean[0]:.3f}, {max(over):.2f} | {sum(one < 1.05 for one in over)} | "
                 f"{mean[1]:.2f}, {min(against):.2f} | {sum(one < 1 for one in against)} |"
             )
-    text += ["", "| slower than PyTorch | path | stage | µs | fastest stage | µs | PyTorch | µs |",
-             "| --- | --- | --- | ---: | --- | ---: | --- | ---: |"]  # fmt: skip
+    text += ["", "| slower than PyTorch | path | stage | µs | PyTorch | µs | why |",
+             "| --- | --- | --- | ---: | --- | ---: | --- |"]  # fmt: skip
     for _, row, name in sorted(lost, key=lambda one: one[0]):
-        best = min(row["times"], key=row["times"].__getitem__)
         shape = "({B}, {H}, {L}, {K}) {padding}".format(**row["problem"])
         text.append(
             f"| {shape} | {row['path']} | {name.replace(row['op'] + '/', '')} | {row['times'][name]:.2f} | "
-            f"{best.replace(row['op'] + '/', '')} | {row['times'][best]:.2f} | {row['peer']} | {row['peer_time_us']:.2f} |"
+            f"{row['peer'].split(' ', 2)[2]} | {row['peer_time_us']:.2f} | {why(row, name)} |"
         )
     return "\n".join(text) + "\n"
 
 
+def why(row: Mapping[str, Any], name: str) -> str:
+    """Why PyTorch is faster than a stage: the choice, the way it computes, or a launch of few microseconds."""
+    best = min(row["times"], key=row["times"].__getitem__)
+    if row["times"][best] <= row["peer_time_us"]:
+        return f"the choice: {best.replace(row['op'] + '/', '')} takes {row['times'][best]:.2f}"
+    if "bmm" in row["peer"]:
+        return "the filter's L × L matrix is made beforehand, untimed"
+    if "FFT" in row["peer"]:
+        return "an FFT has fewer operations for so many taps"
+    return "latency: so small a problem is a launch and one or two waits" if row["peer_time_us"] < 5 else "the kernel"
+
+
 def geometric(values: Sequence[float]) -> float:
     """The geometric mean."""
-    import math
-
     return math.exp(sum(map(math.log, values)) / len(values))
 
 

@@ -132,9 +132,7 @@ def recorded(op: str) -> dict[tuple[str, str], tuple[Sample, ...]]:
     return samples(sorted(runs, key=lambda run: (run.date, run.file)))
 
 
-def expected(
-    ids: Sequence[str], problem: Any, known: Sequence[Sample], gpu: str | None = None
-) -> dict[str, float]:
+def expected(ids: Sequence[str], problem: Any, known: Sequence[Sample], gpu: str | None = None) -> dict[str, float]:
     """Stage's id -> the logarithm of how many times the least time it is expected to take; of stages that were timed.
 
     known: samples of the problem's op and path. gpu: see above.
@@ -161,9 +159,7 @@ def expected(
     return found
 
 
-def pair_is_faster(
-    one: Stage, problem: Any, known: Sequence[Sample] | None = None, gpu: str | None = None
-) -> bool:
+def pair_is_faster(one: Stage, problem: Any, known: Sequence[Sample] | None = None, gpu: str | None = None) -> bool:
     """Whether both gradients are expected sooner from two launches than from `one`, a stage of "backward"."""
     if known is None:
         known = recorded(one.op).get((one.op, one.path), ())

@@ -54,13 +54,14 @@ def of_stage(file: str, package: Path = PACKAGE) -> str:
     return hashlib.sha256("\n".join(sorted(texts)).encode()).hexdigest()
 
 
-def of_code(ptx: str) -> str:
-    """The digest of a kernel's PTX: without comments, and with names that Numba numbers by the order of compiling."""
+def of_code(ptx: str, launch: Any = None) -> str:
+    """The digest of a kernel's PTX and launch, without comments and what Numba numbers by the order of compiling."""
     lines = (line.split("//")[0].strip() for line in ptx.splitlines())
     text = "\n".join(line for line in lines if line and not line.startswith((".file", ".loc", ".version")))
     numbers: dict[str, str] = {}
-    text = re.sub(r"_?_?\b_Z\w+|\b\w*__\w*\$\w+", lambda found: numbers.setdefault(found[0], f"name{len(numbers)}"), text)
-    return hashlib.sha256(text.encode()).hexdigest()
+    names = re.compile(r"_?_?\b_Z\w+|\b\w*__\w*\$\w+")
+    text = names.sub(lambda found: numbers.setdefault(found[0], f"name{len(numbers)}"), text)
+    return hashlib.sha256(f"{text}\n{launch}".encode()).hexdigest()
 
 
 # ------------------------------------------------------------------------------------------------ a package's names

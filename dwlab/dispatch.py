@@ -164,9 +164,7 @@ def best(problem: DepthwiseConv1d, path: str, aligned: int = _ALIGNED, gpu: str 
     return ranking(problem, path, aligned, gpu)[0]
 
 
-def launches(
-    problem: DepthwiseConv1d, path: str, aligned: int = _ALIGNED, gpu: str | None = None
-) -> tuple[Stage, ...]:
+def launches(problem: DepthwiseConv1d, path: str, aligned: int = _ALIGNED, gpu: str | None = None) -> tuple[Stage, ...]:
     """The stages that a call of a path's function starts, one after the other: `best`, alone.
 
     For both gradients these are the best input_grad and the best weight_grad where no stage of "backward" takes the

@@ -50,7 +50,12 @@ def test_a_slow_stage_at_the_end_of_the_list_changes_nothing(path, monkeypatch):
         return naive.launch(problem)
 
     late = dataclasses.replace(
-        naive, order=99, name="aaa", launch=launch, supports=lambda problem: True, dtypes=("float32", "float16", "bfloat16")
+        naive,
+        order=99,
+        name="aaa",
+        launch=launch,
+        supports=lambda problem: True,
+        dtypes=("float32", "float16", "bfloat16"),
     )
     real = stages.stages
 
@@ -99,7 +104,9 @@ def test_a_problem_that_was_not_timed_gets_a_stage_near_the_fastest():
 
 
 def sample(gpu="G", place=(0.0, 0.0, 0.0, 0.0), **taken):
-    return choices.Sample(gpu, place, ("float32",), {f"depthwise1d/forward/{name}": value for name, value in taken.items()})
+    return choices.Sample(
+        gpu, place, ("float32",), {f"depthwise1d/forward/{name}": value for name, value in taken.items()}
+    )
 
 
 def test_the_gpu_at_hand_counts_alone_if_it_has_times():
@@ -118,7 +125,9 @@ def test_without_any_times_the_fewest_bytes_decide():
     problem = DepthwiseConv1d(2, 3, 40, 5)
     takers = [one for one in STAGES if one.path == "forward" and one.supports(problem)]
     found = choices.fastest(takers, problem, known=())
-    assert [one.traffic(problem).bytes_moved for one in found] == sorted(one.traffic(problem).bytes_moved for one in takers)
+    assert [one.traffic(problem).bytes_moved for one in found] == sorted(
+        one.traffic(problem).bytes_moved for one in takers
+    )
     assert found == choices.fastest(takers[::-1], problem, known=())
 
 

@@ -73,7 +73,8 @@ EDITS = [
     ("dwlab.fused.sliding", "CHANNELS = 4", "CHANNELS = 2", SLIDE, ids("fused/dwpw/*")),
     ("dwlab.fused.slide_tiles", '"start": 2120', '"start": 2121', SLIDE, set()),
     ("dwlab.fused.pwdw_plan", "REGISTERS", "REGISTERS_", ids("fused/pwdw/strips"), ids("fused/pw*/*")),
-    ("dwlab.ptx", 'rint=plain("rint", "cvt.rni', 'rint=plain("rint", "cvt.rzi', ids("*/*/int8"), ids("*/*/naive", "fused/pwdw/*", "*/*/dp4a")),
+    ("dwlab.ptx", 'rint=plain("rint", "cvt.rni', 'rint=plain("rint", "cvt.rzi',
+     ids("*/*/int8"), ids("*/*/naive", "fused/pwdw/*", "*/*/dp4a")),
     ("dwlab.tuned_for", "MULTIPROCESSORS = 132", "MULTIPROCESSORS = 144",
      ids("fused/dwpw/slide", "depthwise1d/weight_grad/strips"), set(ALL) - ids("*/*/naive", "*/*/coalesced")),
     ("dwlab.stages", "n = uint32(parts.shape[0])", "n = uint32(parts.shape[0] - 1)",
@@ -92,7 +93,9 @@ def test_a_change_of_what_is_launched_is_seen_by_the_stages_that_use_it_alone(ch
 def test_doubling_the_products_of_a_helper_changes_all_that_unroll_it(changed):
     """straight_line makes the text of every kernel that holds a row or a strip in registers."""
     text = text_of("dwlab.depthwise1d.straight_line")
-    products = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult)]
+    products = [
+        node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult)
+    ]
     seen = set()
     for node in products:
         found = ast.get_source_segment(text, node)
@@ -108,7 +111,7 @@ def test_doubling_the_products_of_a_helper_changes_all_that_unroll_it(changed):
         ("dwlab.depthwise1d.forward_2_coalesced", '"""Coalesced: the lanes', '"""Coalesced: all the lanes'),
         ("dwlab.depthwise1d.forward_2_coalesced", "one per lane", "each per lane"),
         ("dwlab.depthwise1d.forward_2_coalesced", "load_requests=2 * busy", "load_requests=3 * busy"),
-        ("dwlab.depthwise1d.straight_line", "from __future__ import annotations", "from __future__ import annotations\n\n"),
+        ("dwlab.depthwise1d.straight_line", "import annotations", "import annotations\n\n"),
         ("dwlab.depthwise1d.channel_strips", "do not fit the kernel's 32-bit indices", "are too many"),
         ("dwlab.depthwise1d.forward_7_strips", "return problem.K <= MOST and", "return problem.K < MOST and"),
         ("dwlab.depthwise1d.rows", "def bring(n: int) -> Any:", "def bring(n) -> object:"),
@@ -124,7 +127,9 @@ def test_what_is_not_launched_changes_no_digest(changed, module, old, new):
 def test_an_edit_is_seen_by_no_stage_that_does_not_import_its_module(changed):
     """Over every module of the kernels: a constant of each function, one more."""
     reach = {id: imported(one.file) for id, one in ALL.items()}
-    helpers = [file for file in sorted(digests.PACKAGE.glob("*/*.py")) if file.parent.name in {id.split("/")[0] for id in ALL}]
+    helpers = [
+        file for file in sorted(digests.PACKAGE.glob("*/*.py")) if file.parent.name in {id.split("/")[0] for id in ALL}
+    ]
     for file in helpers[::7]:
         module = file.relative_to(ROOT).as_posix().removesuffix(".py").replace("/", ".")
         text = file.read_text(encoding="utf-8")

@@ -36,7 +36,9 @@ def test_the_fastest_recorded_of_the_newest_run():
     last = takers[-1]
     rows = [row(LAYER, first.name, 2.0), row(LAYER, last.name, 3.0), row(LAYER, "gone", 0.1)]
     assert selection.choose(LAYER, rows) is first
-    assert selection.choose(LAYER, rows, gpu="other") is first  # which stage wins carries over, where nothing else is known
+    assert (
+        selection.choose(LAYER, rows, gpu="other") is first
+    )  # which stage wins carries over, where nothing else is known
     rows += [row(LAYER, last.name, 9.0, "2026-02-01T00:00:00+00:00")]
     assert selection.choose(LAYER, rows) is last
     half = replace(LAYER, dtype="float16")

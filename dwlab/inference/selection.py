@@ -1,8 +1,8 @@
 """Which stage runs each layer of a network, and which layers share a kernel.
 
 `choose` takes the fastest of the stages that take a layer or a fused pair, by times that were measured here, else by
-dwlab's records of it or of those most like it; `partition` the cheapest way to cut a network into layers and pairs, by the same times or, where a
-layer has none, by the planner's. Nothing is run.
+dwlab's records of it or of those most like it; `partition` the cheapest way to cut a network into layers and pairs, by
+the same times or, where a layer has none, by the planner's. Nothing is run.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ def choose(
     Recorded counts a row of this problem whose stage takes it, or else one that differs only in bias, activation and
     residual, which cost every stage about the same; of the newest run that has any (records.best). gpu: only of
     this one. Where there is none, what stages took on the problems most like it decides, on that GPU if any were timed
-    there (dwlab.choices); a stage that was never timed is behind all that were. rows: where to look (dwlab's records if None). times: what timing.tune measured. Raises
-    InferenceError if no stage takes the problem.
+    there (dwlab.choices); a stage that was never timed is behind all that were. rows: where to look (dwlab's
+    records if None). times: what timing.tune measured. Raises InferenceError if no stage takes the problem.
     """
     found = takers(problem)
     if not found:
