@@ -181,17 +181,23 @@ def child(root: str) -> int:
     for name in [name for name in sys.modules if name.partition(".")[0] == "dwlab"]:
         del sys.modules[name]
     sys.path.insert(0, root)
-    from dwlab import inspect, layers, stages
+    from dwlab import inspect, stages
     from dwlab.problems import DepthwiseConv1d
 
-    made = {"depthwise1d": DepthwiseConv1d, "depthwise2d": layers.DepthwiseConv2d, "pointwise": layers.Pointwise}
+    def problem_of(one: Mapping[str, Any]) -> Any:
+        op, given = one["stage"].split("/")[0], one["problem"]
+        if op == "depthwise1d":
+            return DepthwiseConv1d(**given, dtype=one["dtype"])
+        from dwlab import layers  # the oldest trees have none
+
+        if "first" in given:  # each begins with its op's name
+            return layers.problem(" -> ".join(given[half].partition(" ")[2] for half in ("first", "second")))
+        made = {"depthwise2d": layers.DepthwiseConv2d, "pointwise": layers.Pointwise}
+        return made[op](**given, dtype=one["dtype"])
+
     for one in json.load(sys.stdin):
         try:
-            given = one["problem"]
-            if "first" in given:  # each begins with its op's name
-                problem = layers.problem(" -> ".join(given[half].partition(" ")[2] for half in ("first", "second")))
-            else:
-                problem = made[one["stage"].split("/")[0]](**given, dtype=one["dtype"])
+            problem = problem_of(one)
             ptx = inspect.compile(one["stage"], problem=problem, cc=one["cc"]).ptx
             print(json.dumps(today.of_code(ptx, stages.stage(one["stage"]).launch(problem))), flush=True)
         except Exception as error:  # whatever an old revision raises of what it does not know

@@ -300,9 +300,14 @@ def main() -> int:
     parser.add_argument("--shapes", type=int, default=200, help="how many (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=1, help="of the drawing (default: %(default)s)")
     parser.add_argument("--path", action="append", help="only this path; may be repeated (all if not given)")
+    parser.add_argument("--again", type=Path, help="print the table of a record that is there: needs no GPU")
     parser.add_argument("--seconds", type=float, default=440, help="stop after so long (default: %(default)s)")
     parser.add_argument("--processes", type=int, default=max(1, min(14, (os.cpu_count() or 2) - 1)))
     options = parser.parse_args()
+    if options.again:
+        run = records.read_run(options.again)
+        print(f"{run.where()}\n\n{table(run.sections.get('shapes', ()), run.gpu)}")
+        return 0
     folder = Path(options.folder).resolve()
     folder.mkdir(parents=True, exist_ok=True)
     os.environ["DWLAB_TARGET"] = "gpu"
