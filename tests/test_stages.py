@@ -99,7 +99,8 @@ def test_source_is_the_constants_and_the_kernel():
             assert "@cuda.jit" not in text and f"def {one.name}" not in text
         else:
             assert len(re.findall(kernel, text, re.M)) == 1, one.id
-        assert isinstance(one.kernel, stages.ByShape) == bool(re.search(r"^@by_shape\ndef kernel\(", text, re.M)), one.id
+        by_shape = re.search(r"^@by_shape\ndef kernel\(", text, re.M)
+        assert isinstance(one.kernel, stages.ByShape) == bool(by_shape), one.id
         for not_shown in ("import ", "def traffic", "def launch", "@register"):
             assert not_shown not in text, (one.id, not_shown)
         assert not re.search('^"""', text, re.M), one.id  # the file's docstring; a function may have its own
