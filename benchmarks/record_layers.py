@@ -335,7 +335,7 @@ def measured(
         dtype=problem.dtype, time_us=timed.median_us, p10_us=timed.p10_us, p90_us=timed.p90_us, rounds=timed.rounds,
         launches=timed.launches, method=timed.method, cold=timed.cold, compulsory_bytes=nbytes, effective_gbps=gbps,
         copy_gbps=copy, fraction_of_copy=gbps / copy, flops=problem.flops, intensity=problem.flops / nbytes,
-        order=stage.order, kernel_sha256=stage.digest, note=note,
+        order=stage.order, kernel_sha256=stage.digest, ptx_sha256=ahead.code_digest(stage, problem), note=note,
     )  # fmt: skip
 
 

@@ -38,7 +38,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from dwlab import stages, target
+from dwlab import choices, stages, target
 from dwlab.problems import DTYPES, PATHS, DepthwiseConv1d, ProblemError, nearest
 from dwlab.stages import Launch, Stage, StageError
 
@@ -131,40 +131,18 @@ def backward(
 # ---------------------------------------------------------------------------------------------------- the stage
 
 
-FEW = {"weight_grad": 2**20, "backward": 2**22}
-"""Elements B*H*L up to which stages for short rows do not come first for dw: of so few rows, one a lane keeps few warps
-busy, and what they leave takes a second launch. Between the sizes measured on an H200 where each was faster."""
+def ranking(problem: DepthwiseConv1d, path: str, aligned: int = _ALIGNED, gpu: str | None = None) -> tuple[Stage, ...]:
+    """The stages that take a problem themselves, and not by another's kernel, the one expected to be fastest first.
 
-_LONG = DepthwiseConv1d(1, 1, 2**14, 4)
-"""A row longer than any that a stage holds whole."""
-
-
-def ranking(path: str) -> tuple[Stage, ...]:
-    """The stages that a call may run if none is named, the one to prefer first. `supports` says which take a problem.
-
-    The rule: stages for short rows only come before those that take rows of any length, because they hold a row whole
-    and need no halo; among either the later before the earlier, because each stage of a path was written to be faster
-    than the one before it. The first stage of "backward", naive, is left out: it is there to be compared with, and its
-    atomics take longer than the second launch that it saves. Raises DispatchError for an unknown path.
+    Expected by dwlab.choices: by what records say of this problem, or of those most like it. aligned: bytes of which
+    the address of each array is a multiple; stages that need more are left out, and so are those whose launch the
+    hardware would not start. gpu: its name, the present one if None. Raises DispatchError if no stage is left, and for
+    an unknown path.
     """
     if path not in PATHS:
         raise DispatchError(f"there is no path {path!r}. {nearest(path, PATHS)}")
-    listed = stages.stages("depthwise1d", path=path)[1 if path == "backward" else 0 :]
-    return tuple(sorted(listed, key=lambda one: (one.supports(_LONG), -one.order)))
-
-
-def best(problem: DepthwiseConv1d, path: str, aligned: int = _ALIGNED) -> Stage:
-    """The first stage in `ranking` that takes a problem itself, and not by another's kernel: what a call starts.
-
-    For the weight gradient, alone or with dx, of FEW elements the latest stage, not that for short rows.
-    (What a call for both gradients starts, `launches` says.)
-    aligned: bytes of which the address of each array is a multiple; stages that need more are passed over, and so are
-    those whose launch the hardware would not start. Raises DispatchError if no stage is left.
-    """
-    refused, listed = "", ranking(path)
-    if problem.B * problem.H * problem.L <= FEW.get(path, 0):
-        listed = tuple(sorted(listed, key=lambda one: -one.order))
-    for one in listed:
+    refused, found = "", []
+    for one in stages.stages("depthwise1d", path=path):
         if not one.supports(problem) or one.aligned > aligned:
             continue
         try:
@@ -172,23 +150,45 @@ def best(problem: DepthwiseConv1d, path: str, aligned: int = _ALIGNED) -> Stage:
         except StageError as error:
             refused = refused or f": {error}"
             continue
-        return one
+        found.append(one)
+    if found:
+        return choices.fastest(found, problem, gpu=gpu or _gpu())
     rows = ""
     if problem.dtype != "float32":
         rows = "; rows of 16 bits need L a multiple of 8 and K up to 64, on some paths 128: or pass float32 rows"
     raise DispatchError(f"no stage of {path} takes {problem} with arrays aligned to {aligned} bytes{refused}{rows}")
 
 
-def launches(problem: DepthwiseConv1d, path: str, aligned: int = _ALIGNED) -> tuple[Stage, ...]:
+def best(problem: DepthwiseConv1d, path: str, aligned: int = _ALIGNED, gpu: str | None = None) -> Stage:
+    """The first stage in `ranking`: what a call starts. (What a call for both gradients starts, `launches` says.)"""
+    return ranking(problem, path, aligned, gpu)[0]
+
+
+def launches(problem: DepthwiseConv1d, path: str, aligned: int = _ALIGNED, gpu: str | None = None) -> tuple[Stage, ...]:
     """The stages that a call of a path's function starts, one after the other: `best`, alone.
 
-    For both gradients these are the best input_grad and the best weight_grad where "backward" has no best one.
+    For both gradients these are the best input_grad and the best weight_grad where no stage of "backward" takes the
+    problem, or where two launches are expected to be faster than the best of those.
     """
-    if path == "backward":
+    if path != "backward":
+        return (best(problem, path, aligned, gpu),)
+    try:
+        one = best(problem, path, aligned, gpu)
+    except DispatchError:
+        return best(problem, "input_grad", aligned, gpu), best(problem, "weight_grad", aligned, gpu)
+    if choices.pair_is_faster(one, problem, gpu=gpu or _gpu()):
         with contextlib.suppress(DispatchError):
-            return (best(problem, path, aligned),)
-        return best(problem, "input_grad", aligned), best(problem, "weight_grad", aligned)
-    return (best(problem, path, aligned),)
+            return best(problem, "input_grad", aligned, gpu), best(problem, "weight_grad", aligned, gpu)
+    return (one,)
+
+
+@functools.cache
+def _gpu() -> str | None:
+    """The present GPU's name; None in simulated mode."""
+    if target.mode != "gpu":
+        return None
+    name = target.cuda.get_current_device().name
+    return name.decode() if isinstance(name, bytes) else str(name)
 
 
 @dataclass(frozen=True)

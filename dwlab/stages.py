@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import ast
 import functools
-import hashlib
 import importlib
 import inspect
 import operator
@@ -25,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dwlab import digests
 from dwlab.driver import allow_shared
 from dwlab.occupancy import LIMITS
 from dwlab.problems import DTYPES, KINDS, PATHS, DepthwiseConv1d, Problem, ProblemError, nearest
@@ -334,8 +334,8 @@ class Stage:
 
     @property
     def digest(self) -> str:
-        """SHA-256 of the constants and the kernel, by which a record tells what it measured."""
-        return hashlib.sha256(self.source().encode()).hexdigest()
+        """SHA-256 of all that is launched, by which a record tells what it measured (dwlab.digests)."""
+        return digests.of_stage(self.file)
 
 
 @functools.cache

@@ -1101,6 +1101,7 @@ def measurement(
         predicted_bytes=row.predicted_bytes,
         order=stage.order,
         kernel_sha256=stage.digest,
+        ptx_sha256=ahead.code_digest(stage, shape),
         note=timed.note,
     )
 

@@ -1,6 +1,6 @@
 """The scripts that record a GPU: what they plan, how they read others' answers, what they write. No GPU needed."""
 
-import contextlib
+import dataclasses
 import importlib.util
 import pathlib
 import subprocess
@@ -29,8 +29,8 @@ def script(name):
     return module
 
 
-record_run, shape_grid, sanitize, reduction_error, roof_tries, stale = map(
-    script, ("record_run", "shape_grid", "sanitize", "reduction_error", "roof_tries", "stale")
+record_run, shape_grid, shapes, sanitize, reduction_error, roof_tries, recorded_kernels = map(
+    script, ("record_run", "shape_grid", "shapes", "sanitize", "reduction_error", "roof_tries", "recorded_kernels")
 )
 
 
@@ -596,76 +596,163 @@ def test_parts_that_are_not_known_are_refused(tmp_path):
         writing.write(tmp_path, [], ENVIRONMENT, CEILINGS, sections={"weather": []})
 
 
-# -------------------------------------------------------------------------------- times of kernels that have changed
+# -------------------------------------------------------------------------------- kernels of records of earlier digests
 
-STALE_ROWS = [
-    {"op": "fused", "path": "pwdw", "stage": "strips", "layer": layer, "batch": 1, "dtype": dtype, "layout": "NHWC",
-     "time_us": 2.0, "file": file,
-     "problem": {"first": f"pointwise N=1 C=8 F={F} H=4 W=4 NHWC", "second": f"depthwise2d N=1 C={F} H=4 W=4 K=3 NHWC"}}
-    for layer, dtype, file, F in (
-        ("a", "float32", "old.json", 8), ("b", "float32", "old.json", 16), ("c", "float16", "old.json", 8),
-        ("d", "float32", "new.json", 8), ("e", "float32", "none.json", 8),
-    )
-]  # fmt: skip
+ROW = {
+    "file": "old.json",
+    "stage": "depthwise1d/forward/naive",
+    "problem": "",
+    "digest": "",
+    "shown": "",
+    "commit": "c",
+}
 
 
-def stale_now(monkeypatch, answers, said=0, shallow=False, rows=STALE_ROWS):
-    """stale.main's status, where a kernel's code is what `answers` says of (whether it is the old one, F)."""
+def rows_of(monkeypatch, digest):
+    """What has changed of two rows of a record, whose stage had this digest then."""
+    problem = DepthwiseConv1d(2, 2, 8, 3)
+    made = [
+        dataclasses.replace(measured_row(one, "naive"), file=file, kernel_sha256="0" * 64)
+        for one, file in (
+            (problem, "old.json"),
+            (dataclasses.replace(problem, L=16), "old.json"),
+            (problem, "none.json"),
+        )
+    ]
+    monkeypatch.setattr(recorded_kernels.records, "load_all", lambda: made[:2])
+    return recorded_kernels.changed([ROW | {"digest": digest}])
 
-    class Run:
-        environment = {"compute_capability": [9, 0]}
 
-    @contextlib.contextmanager
-    def revision(commit):
-        yield pathlib.Path(commit)
+def measured_row(problem, stage):
+    return records.Measurement(
+        gpu="H", date="2026-01-01T00:00:00+00:00", op=problem.op, path="forward", stage=stage,
+        problem=records.describe_problem(problem), dtype=problem.dtype, time_us=1.0, p10_us=1.0, p90_us=1.0, rounds=3,
+        launches=1, method="graph", cold="", compulsory_bytes=1, effective_gbps=1.0, copy_gbps=1.0,
+        fraction_of_copy=1.0, flops=1, intensity=1.0,
+    )  # fmt: skip
+
+
+def test_rows_whose_stage_has_changed_are_compared_and_get_todays_digest_where_the_code_is_the_same(
+    monkeypatch, capsys
+):
+    now = stages.stage("depthwise1d/forward/naive").digest
+    assert rows_of(monkeypatch, now) == []
+    todo = rows_of(monkeypatch, "1" * 64)
+    assert [commit for commit, _ in todo] == ["c", "c"]
+
+    class Trees:
+        def at(self, commit):
+            return pathlib.Path(commit)
 
     def compiled(root, jobs):
-        old = root != stale.ROOT
-        return [answers.get((old, job["problem"]["first"].split()[3]), ("same", "8 instructions")) for job in jobs]
+        old = root != recorded_kernels.ROOT
+        return ["other" if old and job["problem"]["L"] == 16 else "same" for job in jobs]
 
-    monkeypatch.setattr(report, "layers", lambda: (rows, [Run, Run]))
-    monkeypatch.setattr(stale, "git", lambda *arguments: b"true" if shallow else b"false")
-    monkeypatch.setattr(stale, "brought_by", lambda file: {"old.json": "1111111", "new.json": "2222222"}.get(file, ""))
-    monkeypatch.setattr(stale, "revision", revision)
-    monkeypatch.setattr(stale, "compiled", compiled)
-    return stale.main(["--processes", "2", *(["--sample", str(said)] if said else [])])
+    monkeypatch.setattr(recorded_kernels, "compiled", compiled)
+    (found,) = recorded_kernels.compare(Trees(), todo, 2)
+    assert found["digest"] == now and found["problem"] == "B=2 H=2 L=8 K=3 padding=causal float32"
+    assert "L=16 K=3 padding=causal float32: other; now same" in capsys.readouterr().out
 
 
 @needs_compiler
-def test_a_time_of_a_kernel_that_has_changed_is_named(monkeypatch, capsys):
-    assert stale_now(monkeypatch, {}) == 0
-    assert capsys.readouterr().out == "0 of 5 rows are not of today's kernels\n"
-    assert stale_now(monkeypatch, {(True, "F=16"): ("other", "9 instructions")}) == 1
-    first, last = capsys.readouterr().out.splitlines()
-    assert first == "fused/pwdw/strips  b  1 × float32  NHWC  old.json: 9 instructions; now 8 instructions"
-    assert last == "1 of 5 rows are not of today's kernels"
-    assert stale_now(monkeypatch, {(True, "F=8"): ("", "StageError: there is none")}, said=1) == 1
-    assert capsys.readouterr().out.splitlines()[-1] == "3 of 4 rows are not of today's kernels, of a sample"
-    assert stale_now(monkeypatch, {}, rows=STALE_ROWS[::2] + STALE_ROWS[1::2]) == 0
-    assert capsys.readouterr().out == "0 of 5 rows are not of today's kernels\n", "no sample, whatever their order"
-    assert stale_now(monkeypatch, {}, shallow=True) == 2
-    assert "has no history" in capsys.readouterr().err
-    with pytest.raises(SystemExit):
-        stale_now(monkeypatch, {}, rows=[])
-    assert "no recorded time is of that op" in capsys.readouterr().err
-
-
-@needs_compiler
-def test_the_code_of_a_row_is_that_of_its_revision():
+def test_the_code_of_a_row_is_that_of_its_tree():
     """As its own process finds it; what does not compile is told, and the others are compiled."""
-    jobs = [stale.asked(row, "9.0") for row in STALE_ROWS[:2]]
-    wrong = jobs[0] | {"stage": "fused/pwdw/stripes"}
-    (one, what), (two, _), (none, why) = stale.compiled(stale.ROOT, [*jobs, wrong])
-    assert one and two and one != two and "instructions" in what
-    assert none == "" and "stripes" in why
+    problem = records.describe_problem(DepthwiseConv1d(2, 2, 8, 3))
+    jobs = [
+        {"stage": f"depthwise1d/forward/{name}", "problem": problem | more, "dtype": "float32", "cc": "9.0"}
+        for name, more in (("naive", {}), ("naive", {"L": 4096}), ("coalesced", {}), ("strip", {}))
+    ]
+    one, other, another, none = recorded_kernels.compiled(recorded_kernels.ROOT, jobs)
+    assert len({one, other, another}) == 3, "another launch, another kernel"
+    assert all(len(code) == 64 for code in (one, other, another)) and none.startswith("none: StageError")
 
 
-def test_without_git_nothing_is_said_of_any_row(monkeypatch, tmp_path):
-    monkeypatch.setattr(stale, "ROOT", tmp_path)
+def test_what_is_known_of_a_records_kernels_stands_in_place_of_its_digests(tmp_path, monkeypatch):
+    naive = stages.stage("depthwise1d/forward/naive")
+    problem = DepthwiseConv1d(2, 2, 8, 3)
+    rows = [
+        dataclasses.replace(measured_row(one, "naive"), kernel_sha256="0" * 64)
+        for one in (problem, dataclasses.replace(problem, L=16))
+    ]
+    file = writing.write(tmp_path, rows, ENVIRONMENT, CEILINGS)
+    assert {row.kernel_sha256 for row in records.read(file)} == {"0" * 64}
+    known = {"": "1" * 64, "B=2 H=2 L=16 K=3 padding=causal float32": "2" * 64}
+    monkeypatch.setattr(records, "_kernels", lambda: {(file.name, naive.id): known})
+    assert [row.kernel_sha256 for row in records.read(file)] == ["1" * 64, "2" * 64]
+    assert "0" * 64 in file.read_text(), "a file is never changed"
+
+
+def test_the_table_of_kernels_is_of_records_that_are_there():
+    table = recorded_kernels.read(recorded_kernels.RECORDS / "kernels.csv")
+    assert table and {row["shown"] for row in table} <= {"its source", "its commit", "its PTX"}
+    for row in table:
+        assert (recorded_kernels.RECORDS / row["file"]).exists() and len(row["digest"]) == 64
+
+
+def test_without_git_nothing_is_said_of_any_record(monkeypatch, tmp_path):
+    monkeypatch.setattr(recorded_kernels, "ROOT", tmp_path)
     with pytest.raises(RuntimeError, match="(?i)git"):
-        stale.brought_by("20261121T211721Z-nvidia-h200.json")
+        recorded_kernels.brought_by()
+
+
+# ---------------------------------------------------------------------------------------------------- drawn shapes
+
+
+def test_the_drawn_shapes_are_of_every_kind_and_always_the_same():
+    found = shapes.drawn(200, 1)
+    assert found == shapes.drawn(200, 1) != shapes.drawn(200, 2) and len(set(found)) == 200
+    for kind in (
+        lambda one: one.H == 1, lambda one: one.B == 1, lambda one: one.L % 4, lambda one: one.L % 4 == 0,
+        lambda one: one.K > one.L, lambda one: one.K > 128, lambda one: one.B > 1000 and one.L < 64,
+        lambda one: one.B * one.H < 16 and one.L > 1000, lambda one: one.padding == "same",
+        lambda one: isinstance(one.padding, int), lambda one: one.K == 1,
+    ):  # fmt: skip
+        assert sum(map(bool, map(kind, found))) >= 5
+    assert all(one.B * one.H * one.L <= shapes.ELEMENTS for one in found)
+
+
+@pytest.mark.parametrize(
+    "problem", [DepthwiseConv1d(2, 3, 21, 6, 2), DepthwiseConv1d(2, 2, 16, 5), DepthwiseConv1d(1, 2, 3, 9)], ids=str
+)
+@on_interpreter
+def test_every_stage_is_held_against_float64_and_a_wrong_one_has_no_time(problem, monkeypatch):
+    """On tensors of the CPU and the interpreter; what is timed is not."""
+    torch = pytest.importorskip("torch")
+    rand = torch.rand
+    monkeypatch.setattr(torch, "rand", lambda *sizes, device=None: rand(*sizes))
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    monkeypatch.setattr(target.cuda, "as_cuda_array", lambda tensor: tensor.numpy(), raising=False)
+    monkeypatch.setattr(shapes.peers, "measure", lambda *_, **__: [])
+    times = iter(range(1, 100))
+    monkeypatch.setattr(shapes.timing, "time_launches", lambda *_, **__: Timing(next(times), 1, 1, 3, 1, "graph", ""))
+    monkeypatch.setattr(shapes, "alone_us", lambda _: 1.0)
+    fastest = {}
+    for path in problems.PATHS:
+        row = shapes.measure(problem, path, {"l2_bytes": 50 << 20}, None, fastest)
+        ids = {one.id for one in shapes.takers(problem, path)}
+        pair = {fastest[one].id for one in shapes.PAIR} if path == "backward" else set()
+        assert set(row["times"]) == ids | ({", ".join(fastest[one].id for one in shapes.PAIR)} if pair else set())
+        assert "failure" not in row
+        assert dispatch.best(problem, path).id in ids
+    naive = stages.stage("depthwise1d/forward/naive")
+    doubled = dataclasses.replace(
+        naive, launch=lambda problem: dataclasses.replace(naive.launch(problem), scalars=(problem.shift + 1,))
+    )
+    monkeypatch.setattr(shapes, "takers", lambda *_: [doubled])
+    row = shapes.measure(problem, "forward", {"l2_bytes": 50 << 20}, None, {})
+    assert row["times"] == {} and "naive: y is off by" in row["failure"]
+
+
+def test_the_table_says_where_pytorch_is_faster_and_why():
+    run = [run for run in records.load_runs() if run.sections.get("shapes")][0]
+    text = shapes.table(run.sections["shapes"], run.gpu)
+    rows = [line for line in text.splitlines() if line.startswith("| (")]
+    lost = [row for row in run.sections["shapes"] if row["peer_time_us"] < min(row["times"].values())]
+    assert len(rows) >= len(lost) and all(line.count("|") == 8 for line in rows)
+    for row in lost[:5]:
+        assert "({B}, {H}, {L}, {K}) {padding}".format(**row["problem"]) in text
 
 
 def test_the_project_describes_its_scripts():
-    for module in (record_run, shape_grid, sanitize, reduction_error, roof_tries):
+    for module in (record_run, shape_grid, shapes, sanitize, reduction_error, roof_tries):
         assert "[FOLDER]" in module.__doc__

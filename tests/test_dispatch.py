@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dwlab import dispatch, stages
+from dwlab import choices, dispatch, stages
 from dwlab.dispatch import DispatchError, best
 from dwlab.problems import PATHS, DepthwiseConv1d
 from dwlab.references import allowed_error, reference
@@ -176,26 +176,11 @@ def test_torch_is_not_imported():
 
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("problem", [ODD, WIDE, DepthwiseConv1d(2, 3, 200, 9), DepthwiseConv1d(2, 3, 9, 200)], ids=str)
-def test_best_is_the_latest_stage_that_takes_the_problem_one_for_short_rows_first(path, problem, monkeypatch):
-    monkeypatch.setattr(dispatch, "FEW", {})
+def test_a_ranking_has_every_stage_that_takes_the_problem_once(path, problem):
     listed = [one for one in STAGES if one.path == path and one.supports(problem)]
-    if path == "backward":
-        assert listed[0].name == "naive"
-        listed = listed[1:]
-    if not listed:
-        with pytest.raises(DispatchError, match=f"no stage of {path} takes {problem}"):
-            best(problem, path)
-        return
-    chosen = best(problem, path)
-    long_rows = dataclasses.replace(problem, L=2**20)
-    assert chosen in listed
-    for other in listed:
-        if other.supports(long_rows) == chosen.supports(long_rows):
-            assert other.order <= chosen.order
-        else:
-            assert other.supports(long_rows)
-    if any(one.aligned == 1 for one in listed):
-        assert best(problem, path, aligned=1).aligned == 1
+    assert sorted(one.id for one in dispatch.ranking(problem, path)) == sorted(one.id for one in listed)
+    assert best(problem, path) is dispatch.ranking(problem, path)[0]
+    assert all(one.aligned == 1 for one in dispatch.ranking(problem, path, aligned=1))
 
 
 @pytest.mark.parametrize("sizes", [(16, 128, 48), (12, 128, 64), (8, 128, 96), (6, 128, 128), (3, 128, 256)])
@@ -223,17 +208,6 @@ def test_a_block_has_all_of_a_channel_while_few_multiprocessors_wait():
     assert best(long, "weight_grad").launch(long).parts == best(long, "backward").launch(long).parts == 26
 
 
-def test_of_more_elements_stages_for_short_rows_come_first():
-    few, many = DepthwiseConv1d(128, 128, 64, 4), DepthwiseConv1d(129, 128, 64, 4)
-    assert few.B * few.H * few.L == dispatch.FEW["weight_grad"]
-    assert (best(few, "weight_grad").name, best(many, "weight_grad").name) == ("strips", "channels")
-    more = dataclasses.replace(many, B=513)
-    assert (best(many, "backward").name, best(more, "backward").name) == ("strips", "channels")
-    assert best(few, "forward").name == best(many, "forward").name == "wide"
-    assert best(dataclasses.replace(few, dtype="float16"), "weight_grad").name == "strips"
-    assert best(few, "weight_grad", aligned=4).aligned == 1
-
-
 def test_best_passes_over_what_the_hardware_would_not_start():
     many_taps = DepthwiseConv1d(1, 2, 3, 10**8)
     one = best(many_taps, "weight_grad")
@@ -252,29 +226,30 @@ def test_a_named_stage_that_the_hardware_would_not_start():
 
 
 def test_best_knows_its_paths():
-    for ask in (best, lambda _, path: dispatch.ranking(path), dispatch.launches):
+    for ask in (best, dispatch.ranking, dispatch.launches):
         with pytest.raises(DispatchError, match="there is no path 'forwards'. The nearest is 'forward'"):
             ask(ODD, "forwards")
 
 
-def test_both_gradients_come_from_one_launch_only_where_that_is_not_the_naive_one(started):
+def test_both_gradients_come_from_two_launches_where_those_are_expected_sooner(started):
     for problem in (ODD, WIDE):
         apart = best(problem, "input_grad"), best(problem, "weight_grad")
-        listed = [one for one in reversed(stages.stages("depthwise1d", path="backward")) if one.supports(problem)]
-        assert listed.pop().name == "naive"
-        assert dispatch.launches(problem, "backward") == (tuple(listed[:1]) or apart)
+        one = best(problem, "backward")
+        sooner = choices.pair_is_faster(one, problem)
+        assert dispatch.launches(problem, "backward") == (apart if sooner else (one,))
         host = inputs_of(problem)
         assert_right(problem, call("backward", problem, host), host)
         assert started == [one.id for one in dispatch.launches(problem, "backward")]
         started.clear()
     assert len(dispatch.launches(ODD, "backward")) == 2 and len(dispatch.launches(WIDE, "backward")) == 1
-    assert len(dispatch.launches(WIDE, "backward", aligned=4)) == 2  # the fused one moves 16 bytes at a time
+    views = dispatch.launches(WIDE, "backward", aligned=4)
+    assert all(one.aligned <= 4 for one in views)  # the fused ones move 16 bytes at a time
 
 
 def test_a_single_part_is_the_output_and_needs_no_workspace(monkeypatch):
     single, several = DepthwiseConv1d(1, 5, 16, 8), DepthwiseConv1d(400, 2, 16, 8)
-    assert best(single, "weight_grad").launch(single).parts == 1
-    assert best(several, "weight_grad").launch(several).parts > 1
+    strips = stages.stage("depthwise1d/weight_grad/strips")
+    assert strips.launch(single).parts == 1 and strips.launch(several).parts > 1
     added = []
     add = stages.add_parts
     monkeypatch.setattr(stages, "add_parts", lambda *args: (added.append(args[0].shape), add(*args)))
@@ -283,7 +258,7 @@ def test_a_single_part_is_the_output_and_needs_no_workspace(monkeypatch):
         device = {name: cuda.to_device(array) for name, array in arrays.items()}
         for given in (arrays, device):
             added.clear()
-            got = call("weight_grad", problem, given)["dw"]
+            got = call("weight_grad", problem, given, stage="strips")["dw"]
             got = got if isinstance(got, np.ndarray) else got.copy_to_host()
             assert_right(problem, {"dw": got}, arrays)
             assert len(added) == sums
@@ -430,7 +405,7 @@ def test_overlaps_are_seen_in_part_and_on_the_device():
 
 
 def test_a_named_stage_says_which_addresses_it_needs():
-    (first, *_) = [one for one in dispatch.ranking("forward") if one.aligned > 4 and one.supports(WIDE)]
+    (first, *_) = [one for one in dispatch.ranking(WIDE, "forward") if one.aligned > 4]
     host = inputs_of(WIDE)
     whole = cuda.to_device(np.zeros(host["x"].size + 1, np.float32))
     x, w = whole[1:].reshape(host["x"].shape), cuda.to_device(host["w"])

@@ -23,10 +23,11 @@ def row(problem, stage, us, date="2026-01-01T00:00:00+00:00", gpu="H"):
     )  # fmt: skip
 
 
-def test_without_records_the_last_stage_that_takes_it():
+def test_without_records_the_stage_that_moves_the_fewest_bytes():
     takers = selection.takers(LAYER)
     assert takers and all(one.supports(LAYER) for one in takers)
-    assert selection.choose(LAYER, rows=()) is takers[-1]
+    moved = [one.traffic(LAYER).bytes_moved for one in takers]
+    assert selection.choose(LAYER, rows=()).traffic(LAYER).bytes_moved == min(moved) < max(moved)
 
 
 def test_the_fastest_recorded_of_the_newest_run():
@@ -35,13 +36,44 @@ def test_the_fastest_recorded_of_the_newest_run():
     last = takers[-1]
     rows = [row(LAYER, first.name, 2.0), row(LAYER, last.name, 3.0), row(LAYER, "gone", 0.1)]
     assert selection.choose(LAYER, rows) is first
-    assert selection.choose(LAYER, rows, gpu="other") is last
+    assert (
+        selection.choose(LAYER, rows, gpu="other") is first
+    )  # which stage wins carries over, where nothing else is known
     rows += [row(LAYER, last.name, 9.0, "2026-02-01T00:00:00+00:00")]
     assert selection.choose(LAYER, rows) is last
-    other = replace(LAYER, H=28)
-    assert selection.choose(other, rows) is selection.takers(other)[-1]
     half = replace(LAYER, dtype="float16")
-    assert selection.choose(half, [row(LAYER, first.name, 1.0)]) is selection.takers(half)[-1]
+    alone = [one for one in selection.takers(half) if one is not first]
+    assert selection.choose(half, [row(half, one.name, 9.0 - one.order) for one in alone]) is alone[-1]
+
+
+def test_a_layer_that_was_not_timed_gets_what_won_on_those_most_like_it():
+    first, *_, last = selection.takers(LAYER)
+    wide, narrow = replace(LAYER, H=112, W=112), replace(LAYER, H=7, W=7)
+    rows = [row(wide, first.name, 20.0), row(wide, last.name, 10.0)]
+    rows += [row(narrow, first.name, 2.0), row(narrow, last.name, 3.0)]
+    assert selection.choose(replace(LAYER, H=56, W=56), rows) is last
+    assert selection.choose(replace(LAYER, H=8, W=8), rows) is first
+    assert selection.choose(replace(LAYER, H=8, W=8), rows[::-1]) is first  # in whatever order
+
+
+@pytest.mark.parametrize(
+    "problem",
+    [
+        LAYER,
+        replace(LAYER, H=15, W=15),
+        Pointwise(1, 32, 64, 9, 9, layout="NHWC", dtype="float16"),
+        Fused(LAYER, Pointwise(1, 32, 64, 14, 14, layout="NHWC", bias=True)),
+    ],
+    ids=str,
+)
+def test_a_stage_at_the_end_of_the_list_that_was_never_timed_changes_no_choice(problem, monkeypatch):
+    """Whatever its place, its name and what it says of its traffic."""
+    before = selection.choose(problem)
+    listed = selection.takers(problem)
+    late = replace(listed[0], name="aaa", order=99, traffic=lambda _: pytest.fail("not asked"))
+    for order in ([*listed, late], [late, *listed], [late, *reversed(listed)]):
+        monkeypatch.setattr(selection, "takers", lambda _, order=order: tuple(order))
+        assert selection.choose(problem) is before
 
 
 def test_a_row_that_differs_in_its_epilogue_counts_after_one_that_does_not():

@@ -99,18 +99,19 @@ def test_source_is_the_constants_and_the_kernel():
     for one in stages.stages("depthwise1d"):
         text = one.source()
         compile(text, one.file, "exec")
-        # A stage made by shape has its kernel inside the function that makes it.
-        indent = "    " if isinstance(one.kernel, stages.ByShape) else ""
+        # A stage made by shape, or for both directions of the filter, has its kernel inside the function that makes it.
+        indent = "    " if isinstance(one.kernel, stages.ByShape) or "_kernel(REVERSE)" in text else ""
         takes = list(PAPER.arrays(one.path))
         if one.launch(PAPER).parts:  # what such a launch writes are the parts
             takes[-1] = "parts"
         kernel = rf"^{indent}@cuda\.jit\n{indent}def kernel\({', '.join(takes)}, shift(, \w+)*\):"
-        if re.search(r"return forward\.\w+_kernel\(", text):  # the forward stage's kernel, with another filter
+        if re.search(r"(return|kernel =) forward\.\w+_kernel\(", text):  # forward's kernel, with another filter
             assert one.path == "input_grad" and f"forward_{one.order + 1}_{one.name}" in read(one.file)
             assert "@cuda.jit" not in text and f"def {one.name}" not in text
         else:
             assert len(re.findall(kernel, text, re.M)) == 1, one.id
-        assert bool(indent) == bool(re.search(r"^@by_shape\ndef kernel\(", text, re.M)), one.id
+        by_shape = re.search(r"^@by_shape\ndef kernel\(", text, re.M)
+        assert isinstance(one.kernel, stages.ByShape) == bool(by_shape), one.id
         for not_shown in ("import ", "def traffic", "def launch", "@register"):
             assert not_shown not in text, (one.id, not_shown)
         assert not re.search('^"""', text, re.M), one.id  # the file's docstring; a function may have its own

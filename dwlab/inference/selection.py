@@ -1,8 +1,8 @@
 """Which stage runs each layer of a network, and which layers share a kernel.
 
 `choose` takes the fastest of the stages that take a layer or a fused pair, by times that were measured here, else by
-dwlab's records; `partition` the cheapest way to cut a network into layers and pairs, by the same times or, where a
-layer has none, by the planner's. Nothing is run.
+dwlab's records of it or of those most like it; `partition` the cheapest way to cut a network into layers and pairs, by
+the same times or, where a layer has none, by the planner's. Nothing is run.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import functools
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from dwlab import planner, records, stages
+from dwlab import choices, planner, records, stages
 from dwlab.layers import DepthwiseConv2d, Fused, Pointwise
 from dwlab.networks import InferenceError, Network
 from dwlab.planner import judgement
@@ -37,12 +37,13 @@ def choose(
     gpu: str | None = None,
     times: Times | None = None,
 ) -> Stage:
-    """The stage that runs a layer or a fused pair: the fastest of `times`, or of the records, or the last in order.
+    """The stage that runs a layer or a fused pair: the fastest of `times`, or of the records, or as these foresee.
 
     Recorded counts a row of this problem whose stage takes it, or else one that differs only in bias, activation and
     residual, which cost every stage about the same; of the newest run that has any (records.best). gpu: only of
-    this one. rows: where to look (dwlab's records if None). times: what timing.tune measured. Raises
-    InferenceError if no stage takes the problem.
+    this one. Where there is none, what stages took on the problems most like it decides, on that GPU if any were timed
+    there (dwlab.choices); a stage that was never timed is behind all that were. rows: where to look (dwlab's
+    records if None). times: what timing.tune measured. Raises InferenceError if no stage takes the problem.
     """
     found = takers(problem)
     if not found:
@@ -52,8 +53,12 @@ def choose(
     timed = {id: us for id, us in (times or {}).get(problem, {}).items() if id in here}
     if timed:
         return here[min(timed, key=timed.__getitem__)]
+    rows = None if rows is None else tuple(rows)
     row = recorded(problem, rows, gpu)
-    return found[-1] if row is None else here[row.id]
+    if row is not None:
+        return here[row.id]
+    known = _known(problem.op) if rows is None else choices.of_rows(rows)
+    return choices.fastest(found, problem, known.get((problem.op, problem.main_path), ()), gpu)[0]
 
 
 def recorded(
@@ -73,6 +78,12 @@ def recorded(
         return exact
     alike = [replace(row, problem=judgement.bare(row.problem)) for row in here]
     return records.best(problem=judgement.bare(wanted), gpu=gpu, rows=alike)
+
+
+@functools.cache
+def _known(op: str) -> dict[tuple[str, str], tuple[choices.Sample, ...]]:
+    """What the project's records say of an op's stages, read once."""
+    return choices.of_rows(row for (found, *_), rows in _rows().items() if found == op for row in rows)
 
 
 @functools.cache

@@ -11,7 +11,9 @@ Every failure is a RecordError with one sentence on what is wrong and what to do
 from __future__ import annotations
 
 import copy
+import csv
 import dataclasses
+import functools
 import itertools
 import json
 import math
@@ -62,7 +64,9 @@ class Measurement:
     taps inside the signal; intensity: flops / compulsory_bytes. predicted_bytes: what the stage's formula says that
     its warps ask for, 32 bytes a sector. speedup_vs_naive: the naive stage's time over this one, same run and problem.
     peer, peer_time_us, speedup_vs_peer: the fastest library that computed the same, None where none was measured.
-    kernel_sha256: of the stage's text, so that a row measured on an earlier text can be told.
+    kernel_sha256: the stage's digest (dwlab.digests), so that a row of an earlier kernel can be told; of records that
+    have another digest, what `kernels.csv` says in its place. ptx_sha256: of the machine-independent code of the kernel
+    that was launched, and how (dwlab.ahead.code_digest), where it is known.
     """
 
     gpu: str
@@ -92,6 +96,7 @@ class Measurement:
     predicted_bytes: int | None = None
     order: int | None = None
     kernel_sha256: str | None = None
+    ptx_sha256: str | None = None
     note: str = ""
     file: str = ""
 
@@ -120,7 +125,9 @@ _COUNTED_LATER = ("atomic_requests", "atomic_sectors", "l2_read_sectors", "l2_wr
 
 # Parts of a record that a run may have beside its measurements: name -> what each row has, and of what kind. A kind
 # that ends in "?" may be null or missing. grid: one path of one shape, with the stage that dispatch chose for it;
-# *_bound_us: the least time that the copy bandwidth and the FMA rate allow. sanitizer: one of compute-sanitizer's tools
+# *_bound_us: the least time that the copy bandwidth and the FMA rate allow. shapes: one path of a drawn shape; times:
+# of every stage that takes it, id -> µs, or of two that are launched one after the other, "ID, ID"; kernels: id -> the
+# first digits of dwlab.ahead.code_digest. sanitizer: one of compute-sanitizer's tools
 # over one stage, whose kernel the digest tells. layers: one layer of an image network, or two of them fused, at a
 # batch: our fastest stage and layout beside the fastest peer. layer_counters: what the hardware counted of one launch
 # of a stage on a layer, beside what its formula predicts and, in bytes, the planner's model at the kernel's tile.
@@ -147,6 +154,11 @@ SECTIONS: dict[str, dict[str, str]] = {
         "p10_us": "positive?", "p90_us": "positive?", "fraction_of_copy": "positive?", "copy_bound_us": "positive",
         "fma_bound_us": "positive?", "peer": "text?", "peer_time_us": "positive?", "speedup_vs_peer": "positive?",
         "cold": "text?", "failure": "text?",
+    },
+    "shapes": {
+        "op": "text", "path": "text", "problem": "object", "dtype": "text", "times": "object", "kernels": "object?",
+        "cold": "text?",
+        "peer": "text?", "peer_time_us": "positive?", "failure": "text?",
     },
     "layers": {
         "op": "text", "path": "text", "layer": "text", "batch": "positive", "dtype": "text", "problem": "object",
@@ -540,8 +552,11 @@ def _record(data: Mapping[str, Any], name: str) -> Record:
         for name, fields in SECTIONS.items()
         if data.get(name) is not None
     }
+    for one in sections.get("sanitizer", ()):
+        if one.get("kernel_sha256"):
+            one["kernel_sha256"] = _kernel_of(name, one["stage"], one["kernel_sha256"])
     # A run of the sanitizer, say, measures no ceilings.
-    timed = any(sections.get(name) for name in ("grid", "layers", "networks"))
+    timed = any(sections.get(name) for name in ("grid", "shapes", "layers", "networks"))
     needed = rows or ceilings or timed or not any(sections.values())
     copy = _number(ceilings.get("copy_gbps"), "ceilings.copy_gbps") if needed else 0.0
     for key in ("l2_gbps", "fma_tflops", "launch_us"):
@@ -629,6 +644,8 @@ def _row(row: Any, fields: Mapping[str, str], what: str) -> dict[str, Any]:
             _number(value, here)
         elif kind == "count":
             _count(value, here)
+        elif kind == "object" and not isinstance(value, dict):
+            raise _Damage(f"{here} is {value!r}, not an object")
         elif kind == "flag" and not isinstance(value, bool):
             raise _Damage(f"{here} is {value!r}, not true or false")
         elif kind == "number" and (
@@ -649,13 +666,32 @@ def _measurement(row: Any, index: int, shared: Mapping[str, Any]) -> Measurement
     for name in _TEXTS:
         if not isinstance(row[name], str):
             raise _Damage(f"{what}: {name} is {row[name]!r}, not a text")
-    for name in ("peer", "kernel_sha256", "note"):
+    for name in ("peer", "kernel_sha256", "ptx_sha256", "note"):
         if row.get(name) is not None and not isinstance(row[name], str):
             raise _Damage(f"{what}: {name} is {row[name]!r}, not a text")
     if row.get("peer") and row.get("peer_time_us") is None:
         raise _Damage(f"{what}: its peer {row['peer']!r} has no peer_time_us")
     known = {name: value for name, value in row.items() if name in _FIELDS}
+    id = f"{row['op']}/{row['path']}/{row['stage']}"
+    if known.get("kernel_sha256"):
+        known["kernel_sha256"] = _kernel_of(shared["file"], id, known["kernel_sha256"], row["problem"], row["dtype"])
     return Measurement(**{**known, **shared})
+
+
+@functools.cache
+def _kernels() -> dict[tuple[str, str], dict[str, str]]:
+    """(file, stage) -> problem, or "" for all others -> the digest of what was timed (recorded_kernels.py)."""
+    found: dict[tuple[str, str], dict[str, str]] = {}
+    with (Path(__file__).parent / "kernels.csv").open(encoding="utf-8", newline="") as stream:
+        for row in csv.DictReader(stream):
+            found.setdefault((row["file"], row["stage"]), {})[row["problem"]] = row["digest"]
+    return found
+
+
+def _kernel_of(file: str, stage: str, recorded: str, problem: Mapping[str, Any] | None = None, dtype: str = "") -> str:
+    """The digest of the kernel of a row, by what is known of its file; else the one that the row has."""
+    known = _kernels().get((file, stage), {})
+    return known.get(f"{shape_text(problem)} {dtype}" if problem else "", known.get("", recorded))
 
 
 def _counted(one: Any, index: int) -> dict[str, Any]:

@@ -1,0 +1,142 @@
+"""Which stage is expected to be fastest: by times, never by the order of files."""
+
+import dataclasses
+import math
+import random
+
+import pytest
+
+from dwlab import choices, dispatch, records, stages
+from dwlab.problems import PATHS, DepthwiseConv1d
+
+STAGES = stages.stages("depthwise1d")
+RUNS = [run for run in records.load_runs() if run.sections.get("shapes")]
+
+
+def drawn(seed, count=40):
+    """Shapes of every kind, small in sum."""
+    rng = random.Random(seed)
+    found = []
+    for _ in range(count):
+        B, H, L, K = (round(2 ** rng.uniform(0, top)) for top in (12, 8, 13, 8))
+        dtype = rng.choice(("float32", "float32", "float16", "bfloat16"))
+        if dtype != "float32":
+            L, K = 8 * -(-L // 8), min(K, 64)
+        found.append(DepthwiseConv1d(B, H, L, K, rng.choice(("causal", "same", rng.randrange(K))), dtype))
+    return found
+
+
+def chosen(problems):
+    """What calls of every path start, with arrays at any address and at 256 bytes."""
+    return [
+        tuple(one.id for one in dispatch.launches(problem, path, aligned))
+        for problem in problems
+        for path in PATHS
+        for aligned in ((256, 4) if problem.dtype == "float32" else (256,))
+    ]
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_a_slow_stage_at_the_end_of_the_list_changes_nothing(path, monkeypatch):
+    """It takes every problem, says that it moves no byte, and is called what is first in any order."""
+    problems = drawn(path)
+    before = chosen(problems)
+    known = [one for one in STAGES if one.path == path]
+    naive = known[0]
+    asked = []
+
+    def launch(problem):
+        asked.append(problem)
+        return naive.launch(problem)
+
+    late = dataclasses.replace(
+        naive,
+        order=99,
+        name="aaa",
+        launch=launch,
+        supports=lambda problem: True,
+        dtypes=("float32", "float16", "bfloat16"),
+    )
+    real = stages.stages
+
+    def listed(op=None, path_of=None, *, path=None):
+        found = real(op, path_of or path)
+        return (*found, late) if late.path in (path_of, path) else found
+
+    monkeypatch.setattr(stages, "stages", listed)
+    assert chosen(problems) == before
+    assert asked  # it was on the list
+
+
+def test_the_order_of_files_decides_nothing(monkeypatch):
+    problems = drawn("order", 25)
+    before = chosen(problems)
+    real = stages.stages
+    renamed = {one.id: dataclasses.replace(one, order=-one.order) for one in STAGES}
+    monkeypatch.setattr(
+        stages, "stages", lambda op=None, path=None: tuple(renamed[one.id] for one in reversed(real(op, path)))
+    )
+    assert chosen(problems) == before
+
+
+def test_a_problem_that_was_timed_gets_its_fastest_stage():
+    assert RUNS
+    for run in RUNS:
+        for row in run.sections["shapes"]:
+            problem = DepthwiseConv1d(**row["problem"], dtype=row["dtype"])
+            best = min((id for id in row["times"] if "," not in id), key=row["times"].__getitem__)
+            assert dispatch.best(problem, row["path"], gpu=run.gpu).id == best, problem
+
+
+def test_a_problem_that_was_not_timed_gets_a_stage_near_the_fastest():
+    """Each recorded shape foreseen from the others: how much slower the choice is, in the mean and at most."""
+    for path in PATHS:
+        known, over = choices.recorded("depthwise1d")["depthwise1d", path], []
+        for row in (one for one in RUNS[0].sections["shapes"] if one["path"] == path):
+            problem = DepthwiseConv1d(**row["problem"], dtype=row["dtype"])
+            place, _ = choices.place_of(problem, problem.dtype)
+            others = [one for one in known if one.place != place]
+            times = {choices.PAIR if "," in id else id: us for id, us in row["times"].items()}
+            found = choices.expected(list(times), problem, others, RUNS[0].gpu)
+            over.append(times[min(found, key=lambda id: (found[id], id))] / min(times.values()))
+        assert len(over) > 100
+        assert math.exp(sum(map(math.log, over)) / len(over)) < 1.08 and max(over) < 2.5, path
+
+
+def sample(gpu="G", place=(0.0, 0.0, 0.0, 0.0), **taken):
+    return choices.Sample(
+        gpu, place, ("float32",), {f"depthwise1d/forward/{name}": value for name, value in taken.items()}
+    )
+
+
+def test_the_gpu_at_hand_counts_alone_if_it_has_times():
+    problem = DepthwiseConv1d(1, 1, 1, 1)
+    here, there = sample("here", naive=1.0, shared=2.0), sample("there", naive=2.0, shared=1.0)
+    ids = list(here.taken)
+    assert choices.expected(ids, problem, [there, here], "here") == here.taken
+    assert choices.expected(ids, problem, [there, here], "there") == there.taken
+    assert choices.expected(ids, problem, [there, here, dataclasses.replace(there, place=(9.0, 0, 0, 0))], "new")[
+        ids[1]
+    ] == pytest.approx(1.0)
+    assert choices.expected(ids, problem, [], "here") == {}
+
+
+def test_without_any_times_the_fewest_bytes_decide():
+    problem = DepthwiseConv1d(2, 3, 40, 5)
+    takers = [one for one in STAGES if one.path == "forward" and one.supports(problem)]
+    found = choices.fastest(takers, problem, known=())
+    assert [one.traffic(problem).bytes_moved for one in found] == sorted(
+        one.traffic(problem).bytes_moved for one in takers
+    )
+    assert found == choices.fastest(takers[::-1], problem, known=())
+
+
+def test_records_of_a_folder_are_read_once_and_damage_is_passed_over(tmp_path, monkeypatch):
+    source = records.FOLDER / RUNS[-1].file
+    (tmp_path / source.name).write_bytes(source.read_bytes())
+    (tmp_path / "damaged.json").write_text('{"op": "depthwise1d"')
+    monkeypatch.setattr(records, "FOLDER", tmp_path)
+    monkeypatch.setattr(choices, "recorded", choices.functools.cache(choices.recorded.__wrapped__))
+    found = choices.recorded("depthwise1d")
+    assert set(found) == {("depthwise1d", path) for path in PATHS}
+    assert choices.recorded("depthwise1d") is found
