@@ -10,7 +10,7 @@ import numpy as np
 
 from dwlab.simt import trace, types, wide
 from dwlab.simt.memory import AnyArray, Array, Lanes, LocalArray, LocalView, Mask, Record
-from dwlab.simt.state import State
+from dwlab.simt.state import Restart, State
 
 
 class Accesses(State):
@@ -152,12 +152,7 @@ class Accesses(State):
         if not isinstance(array, Array):
             self.write_local(array, element, value, mask, node)
             return
-        if array.space == "const":
-            raise self.refuse(
-                node, f"{array.name} is a constant in the kernel", "pass it as an argument to write to it"
-            )
-        if array.root.read_only:
-            raise self.refuse(node, f"{array.name} is read-only on the host", "pass an array that may be written")
+        self.writable(array, node)
         self.note(array, element, mask, trace.STORE, node)
         flat = array.root.view(array.dtype)
         if array.root.row_bytes:
@@ -168,6 +163,22 @@ class Accesses(State):
             active = mask.full
             flat[np.broadcast_to(element, self.lanes_shape)[active]] = (
                 value if value.ndim == 0 else np.broadcast_to(value, self.lanes_shape)[active]
+            )
+
+    def writable(self, array: Array, node: ast.AST) -> None:
+        """Before any store or atomic: refuses constants and read-only arrays; a root must be tracked from its start."""
+        root = array.root
+        if root.space == "global":
+            if root.read_only:
+                raise self.refuse(node, f"{array.name} is read-only on the host", "pass an array that may be written")
+            if self.hunting and not root.tracked:
+                self.shown.stored.add(self.roots.index(root))
+                raise Restart
+            if root.kept and root.before is None:
+                root.before = root.data.copy()
+        elif root.space == "const":
+            raise self.refuse(
+                node, f"{array.name} is a constant in the kernel", "pass it as an argument to write to it"
             )
 
     def load_local(self, array: LocalArray | LocalView, element: Lanes, mask: Mask, node: ast.AST) -> Lanes:
@@ -280,21 +291,47 @@ class Accesses(State):
         span = root.granules(array.dtype.itemsize)
         self.access_number += 1
         lanes = np.ascontiguousarray(np.broadcast_to(element, self.lanes_shape))
+        if self.order is not None:
+            self.hunt_exact(array, lanes, mask, kind, node, span)
+            return
         found = np.zeros((5, 6), np.int64)
-        if kind == trace.ATOMIC and self.uses_fences and root.space == "global":
-            self.fenced_blocks[self.block_numbers[mask.full.any(axis=1)]] = True
         total = trace.track(
             root.shadow, lanes, mask.full, span, bool(root.row_bytes), kind, self.event(node, array.name),
             self.access_number, self.block_numbers, self.epoch, self.warp_epoch, self.grid_epoch,
-            self.fences, self.fenced_blocks, root.check_unwritten, found,
+            root.check_unwritten, found,
         )  # fmt: skip
         if not total:
             return
         for hazard in np.flatnonzero(found[:, 0]):
-            self.report_found(array, int(hazard), kind, found[hazard], node)
+            self.report_found(array, int(hazard), kind, *(int(v) for v in found[hazard, 1:5]), node)
 
-    def report_found(self, array: Array, hazard: int, kind: int, found: np.ndarray, node: ast.AST) -> None:
-        _, element, me, other, event, _ = (int(v) for v in found)
+    _NODES = 1 << 23  # kept at most, of 28 bytes each
+
+    def hunt_exact(self, array: Array, lanes: np.ndarray, mask: Mask, kind: int, node: ast.AST, span: int) -> None:
+        """`hunt` where fences order accesses, or lanes of a warp pass different syncwarps."""
+        root, order = array.root, self.order
+        wanted = min(self.pool_used + mask.lanes * span, self._NODES)
+        if len(self.pool) < wanted:
+            self.pool = np.concatenate([self.pool, np.zeros(max(wanted, 1 << 12), trace.NODE)])
+        self.pool_used, total = trace.track_exact(
+            root.shadow, lanes, mask.full, span, bool(root.row_bytes), kind, self.event(node, array.name),
+            self.access_number, self.block_numbers, self.epoch, self.lane_epoch,
+            np.zeros((0, 0, 0), np.int32) if self.lane_known is None else self.lane_known, self.grid_epoch,
+            order.fences, order.knowledge, root.check_unwritten, self.pool, self.pool_used, self.suspects,
+        )  # fmt: skip
+        worst: dict[int, tuple[bool, tuple]] = {}
+        for hazard, me, thread, epoch, lane_epoch, event, *fences, element in self.suspects[:total].tolist():
+            if hazard < trace.TWO_WRITERS and order.ordered(me - 1, thread - 1, epoch, lane_epoch, tuple(fences)):
+                continue
+            far = (thread - 1) // 32 != (me - 1) // 32
+            if hazard not in worst or (far and not worst[hazard][0]):
+                worst[hazard] = (far, (element, me, thread, event))
+        for hazard, (_, found) in sorted(worst.items()):
+            self.report_found(array, hazard, kind, *found, node)
+
+    def report_found(
+        self, array: Array, hazard: int, kind: int, element: int, me: int, other: int, event: int, node: ast.AST
+    ) -> None:
         mine = self.thread_name((me - 1) // self.padded, (me - 1) % self.padded)
         place = f"{array.name} element {self.place(array, element)}"
         if hazard == trace.UNWRITTEN:
@@ -315,6 +352,12 @@ class Accesses(State):
         same_block = (me - 1) // self.padded == (other - 1) // self.padded
         same_warp = same_block and (me - 1) % self.padded // 32 == (other - 1) % self.padded // 32
         need = "cuda.syncwarp()" if same_warp else "cuda.syncthreads()" if same_block else "another launch or an atomic"
+        if self.order is not None and self.order.fenced:
+            fence = "cuda.threadfence_block()" if same_block else "cuda.threadfence()"
+            need += (
+                f"; with an atomic flag: {fence}, then the atomic, in the first thread; an atomic on the same element, "
+                f"then {fence}, in the second"
+            )
         self.hazard(
             "race", node.lineno, array.name,
             f"{mine} {does} {place}, which {theirs} {did} on line {other_line}, with nothing to order the two "
@@ -351,14 +394,45 @@ class Accesses(State):
                     "divergent barrier", node.lineno, None,
                     f"a barrier that not every thread of the block reaches: {who} is elsewhere", who,
                 )  # fmt: skip
-        self.epoch[self.mask.full.any(axis=1)] += 1
+        here = self.mask.full
+        rows = here.any(axis=1)
+        self.epoch[rows] += 1
+        if self.order is not None and self.order.fenced:
+            for row in np.flatnonzero(rows):
+                self.order.barrier(int(self.block_numbers[row]), here[row])
 
     def blocks_in(self, mask: Mask) -> int:
         return self.nb if mask.array is None else int(np.count_nonzero(mask.full.any(axis=1)))
 
-    def warp_barrier(self, node: ast.AST) -> None:
-        by_warp = self.mask.full.reshape(self.nb, -1, 32).any(axis=2)
-        self.warp_epoch[by_warp] += 1
+    def warp_barrier(self, node: ast.AST, here: np.ndarray, member: np.ndarray) -> None:
+        """__syncwarp of lanes `here`, each with those that its `member` mask names; both (NB, T)."""
+        by_warp = here.reshape(self.nb, -1, 32)
+        warps = by_warp.any(axis=2)
+        if not self.hunting:
+            return
+        together = bool((by_warp == (self.alive.full.reshape(by_warp.shape) & warps[:, :, None])).all())
+        if together and member.ndim:
+            own = np.where(here, member, 0).reshape(by_warp.shape)
+            together = bool((own == own.max(axis=2, keepdims=True))[by_warp].all())
+        if self.order is None:
+            if not together:
+                self.shown.exact = True
+                raise Restart
+            self.warp_epoch[warps] += 1
+            return
+        member = np.ascontiguousarray(np.broadcast_to(member, self.lanes_shape))
+        if together and self.lane_known is None:
+            self.lane_epoch[np.repeat(warps, 32, axis=1)] += 1
+        else:
+            if self.lane_known is None:
+                by_lane = np.repeat(self.lane_epoch.reshape(self.nb, -1, 1, 32), 32, axis=2)
+                self.lane_known = np.ascontiguousarray(by_lane.reshape(self.nb, self.padded, 32))
+            trace.meet_lanes(self.lane_epoch, self.lane_known, here, member)
+        if self.order.fenced and self.order.knowledge[self.block_numbers].any():
+            for row, warp in np.argwhere(warps):
+                lanes = np.arange(warp * 32, warp * 32 + 32)[by_warp[row, warp]]
+                for mask in np.unique(member[row, lanes]):
+                    self.order.meet(int(self.block_numbers[row]), lanes[member[row, lanes] == mask])
 
     def grid_sync(self, node: ast.AST) -> None:
         """A barrier over the whole grid; the batch holds every block."""

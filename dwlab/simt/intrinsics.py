@@ -10,6 +10,7 @@ import builtins
 import operator
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,6 +19,8 @@ from dwlab.simt import trace, types
 from dwlab.simt.memory import Array, Lanes, LocalArray, LocalView, Mask, Range, Root
 from dwlab.simt.names import DeviceName
 from dwlab.simt.options import LaunchError
+from dwlab.simt.order import BLOCK, GPU
+from dwlab.simt.state import Restart
 
 if TYPE_CHECKING:
     from dwlab.simt.interpreter import Execution
@@ -298,6 +301,8 @@ def local_array(run: Execution, node: ast.Call) -> LocalArray:
         if nbytes > 512 * 1024:
             raise LaunchError(f"{run.where(node)}: {nbytes} bytes of local memory per thread; the limit is 524288")
         array = run.local[key] = LocalArray(_name_of(run, node, "local"), shape, dtype, run.lanes_shape)
+    elif run.hunting:  # made anew: what an earlier call or iteration wrote is not there any more
+        array.written &= ~run.mask.full
     return array
 
 
@@ -360,15 +365,18 @@ def _syncthreads_vote(run: Execution, node: ast.Call, predicate: object, how: st
     return np.int32(result[0]) if run.nb == 1 else result[:, None]
 
 
-def _syncwarp(run: Execution, node: ast.Call, *mask: object) -> None:
-    if mask:
-        _participants(run, node, run.number(mask[0], node))
-    run.warp_barrier(node)
+def _syncwarp(run: Execution, node: ast.Call, mask: object = None) -> None:
+    member = np.int64(FULL) if mask is None else run.number(mask, node).astype(np.int64) & FULL
+    here = _participants(run, node, member)
+    run.warp_barrier(node, here.reshape(run.lanes_shape), member)
 
 
-def _fence(run: Execution, node: ast.Call) -> None:
-    if run.hunting and run.uses_fences:
-        run.fences[run.block_numbers] += run.mask.full
+def _fence(run: Execution, node: ast.Call, scope: int) -> None:
+    if run.order is not None:
+        run.order.fence(run, scope)
+    elif run.hunting:  # called in a way that the kernel's text does not show
+        run.shown.exact = True
+        raise Restart
 
 
 # --------------------------------------------------------------------- warp operations
@@ -384,26 +392,33 @@ def _participants(run: Execution, node: ast.Call, mask: Lanes) -> np.ndarray:
     bits = (np.broadcast_to(mask, run.lanes_shape).astype(np.int64) & FULL).reshape(run.nb, -1, 32)
     lane = np.arange(32)
     active = _warps(run, run.mask.full)
+    own = ((bits >> lane) & 1).astype(np.bool_)
     if run.hunting:
-        own = (bits >> lane) & 1
-        outside = (active & (own == 0)).reshape(run.lanes_shape)
+        outside = (active & ~own).reshape(run.lanes_shape)
         if outside.any():
             who = run.first_name(Mask(outside, run.lanes_shape))
             run.hazard(
                 "inactive lane", node.lineno, None, f"{who} takes part, but the member mask does not name it", who
             )
-        # One active lane speaks for its warp: what it names must be here, unless it has exited.
-        named = np.zeros(active.shape, np.bool_)
+        # One active lane speaks for its warp, where all pass the same: what it names must be here, unless it has exited.
         first = active.argmax(axis=2)
-        speaker = np.take_along_axis(bits, first[:, :, None], 2)[:, :, 0]
-        named = ((speaker[:, :, None] >> lane) & 1).astype(np.bool_) & active.any(axis=2)[:, :, None]
-        absent = (named & ~active & _warps(run, run.alive.full)).reshape(run.lanes_shape)
+        speaker = np.take_along_axis(bits, first[:, :, None], 2)
+        alive = _warps(run, run.alive.full)
+        if mask.ndim == 0 or ((bits == speaker) | ~active).all():
+            named = ((speaker >> lane) & 1).astype(np.bool_) & active.any(axis=2)[:, :, None]
+            absent = named & ~active & alive
+        else:
+            others = np.where(active[:, :, None, :], bits[:, :, None, :], 0)  # of each lane, what the named one passes
+            named = ((bits[:, :, :, None] >> lane) & 1).astype(np.bool_) & active[:, :, :, None]
+            absent = (named & alive[:, :, None, :] & (others != bits[:, :, :, None])).any(axis=2)
+        absent = absent.reshape(run.lanes_shape)
         if absent.any():
             who = run.first_name(Mask(absent, run.lanes_shape))
             run.hazard(
-                "inactive lane", node.lineno, None, f"the member mask names {who}, which does not reach this line", who
-            )
-    return ((bits >> lane) & 1).astype(np.bool_) & active
+                "inactive lane", node.lineno, None,
+                f"the member mask names {who}, which does not reach this line with the same mask", who,
+            )  # fmt: skip
+    return own & active
 
 
 def _shuffle(run: Execution, node: ast.Call, how: str, member: object, value: object, amount: object) -> Lanes:
@@ -611,10 +626,7 @@ def atomic_call(run: Execution, node: ast.Call, name: str) -> Lanes:
     array = arguments[0] if arguments else None
     if not isinstance(array, Array):
         raise run.refuse(node, f"the first argument of atomic.{name} must be an array")
-    if array.space == "const":
-        raise run.refuse(node, f"{array.name} is a constant in the kernel", "pass it as an argument to write to it")
-    if array.root.read_only:
-        raise run.refuse(node, f"{array.name} is read-only on the host", "pass an array that may be written")
+    run.writable(array, node)
     compare = None
     if name == "compare_and_swap":
         index: object = (np.int64(0),) * len(array.shape)
@@ -652,11 +664,18 @@ def atomic_call(run: Execution, node: ast.Call, name: str) -> Lanes:
         expected = np.broadcast_to(types.cast(run.number(compare, node), dtype), run.lanes_shape)[active]
     if not wanted and name in _COMMUTING:
         _COMMUTING[name].at(flat, where, operand)
+        _order_atomics(run, array, where, active, np.ones(len(where), np.bool_))
         return dtype.type(0)
     old = _one_by_one(name, flat, where, operand, expected)
+    _order_atomics(run, array, where, active, np.ones(len(where), np.bool_) if expected is None else old == expected)
     result = np.zeros(run.lanes_shape, dtype)
     result[active] = old
     return result
+
+
+def _order_atomics(run: Execution, array: Array, where: np.ndarray, active: np.ndarray, wrote: np.ndarray) -> None:
+    if run.order is not None:
+        run.order.atomic(run, array.root, where * array.dtype.itemsize, active, wrote)
 
 
 def _one_by_one(
@@ -693,8 +712,8 @@ def _one_by_one(
 # --------------------------------------------------------------------- dispatch
 
 _SIMPLE: dict[str, Callable] = {
-    "syncthreads": _syncthreads, "syncwarp": _syncwarp, "threadfence": _fence, "threadfence_block": _fence,
-    "threadfence_system": _fence, "activemask": _activemask, "lanemask_lt": _lanemask_lt, "popc": _popc, "brev": _brev,
+    "syncthreads": _syncthreads, "syncwarp": _syncwarp, "threadfence": partial(_fence, scope=GPU),
+    "threadfence_block": partial(_fence, scope=BLOCK), "threadfence_system": partial(_fence, scope=GPU), "activemask": _activemask, "lanemask_lt": _lanemask_lt, "popc": _popc, "brev": _brev,
     "clz": _clz, "ffs": _ffs, "selp": _selp, "fma": _fma, "cbrt": _cbrt,
 }  # fmt: skip
 _VOTES = {"ballot_sync", "any_sync", "all_sync", "eq_sync"}

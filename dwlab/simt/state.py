@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from dwlab.simt import source, types
+from dwlab.simt import source, trace, types
 from dwlab.simt.memory import Array, LocalArray, Mask, Root
 from dwlab.simt.options import Hazard, HazardError, Options, UnsupportedError
+from dwlab.simt.order import Order
 
 
 @dataclass
@@ -38,6 +39,22 @@ class Trace:
     patterns: dict[tuple, tuple] = field(default_factory=dict)
     hazards: dict[tuple, Hazard] = field(default_factory=dict)
     copied_again: int = 0
+
+
+class Restart(Exception):
+    """The launch must be run again from its start, told what is in `Shown`."""
+
+
+@dataclass
+class Shown:
+    """What only running a launch has shown of it.
+
+    stored: numbers of roots that are stored to though the kernel's text does not say so.  exact: fences or syncwarps of
+    some lanes: accesses are tracked one by one.
+    """
+
+    stored: set[int] = field(default_factory=set)
+    exact: bool = False
 
 
 class Frame:
@@ -82,9 +99,11 @@ class State:
         self.constants: dict[int, Array] = {}
         self.constant_memory: dict[int, int] = {}
         self.frozen: dict[tuple, object] = {}
-        self.fences = np.zeros((1, 1), np.int32)
-        self.fenced_blocks = np.zeros(1, np.bool_)
-        self.uses_fences = False
+        self.shown = Shown()
+        self.order: Order | None = None  # where fences, or syncwarps of some lanes, order accesses
+        self.pool = np.zeros(0, trace.NODE)
+        self.pool_used = 0
+        self.suspects = np.zeros(1 << 14, trace.SUSPECT)
         thread = np.arange(self.padded, dtype=np.int32)
         self.thread_index = (
             (thread % block[0])[None, :],
@@ -121,6 +140,8 @@ class State:
         )
         self.epoch = np.zeros(count, np.int32)
         self.warp_epoch = np.zeros((count, self.padded // 32), np.int32)
+        self.lane_epoch = np.zeros(self.lanes_shape, np.int32)  # where `order` is used, else warp_epoch
+        self.lane_known: np.ndarray | None = None  # (blocks, T, 32); None: lanes of a warp passed the same syncwarps
         self.grid_epoch = 0
         self.shared: dict[tuple, Array] = {}
         self.shared_used = 0

@@ -68,7 +68,7 @@ def store(name: str, space: str, width: int = WIDTH) -> Callable:
         element, mask = locate(run, node, name, space, array, index, width)
         if mask is None:
             return
-        _writable(run, node, array)
+        run.writable(array, node)
         _note(run, array, element, mask, trace.STORE, node, width)
         _put(run, array, element, mask.full, wide)
 
@@ -206,11 +206,6 @@ def locate(
 def _first(run: Execution, mask: Mask, index: Lanes) -> tuple[str, int]:
     row, lane = run.first_lane(mask.full)
     return run.thread_name(int(run.block_numbers[row]), lane), int(np.broadcast_to(index, run.lanes_shape)[row, lane])
-
-
-def _writable(run: Execution, node: ast.Call, array: Array) -> None:
-    if array.root.read_only:
-        raise run.refuse(node, f"{array.name} is read-only on the host", "pass an array that may be written")
 
 
 def tally(
