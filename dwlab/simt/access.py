@@ -128,16 +128,20 @@ class Accesses(State):
         if isinstance(array, Array) and array.dtype.fields is not None:
             return Record(array, indices)
         if not isinstance(array, Array):
-            return self.load_local(array, element, mask, node)
+            value = self.load_local(array, element, mask, node)
+            if self.watchers:
+                self.saw(node, element, value)
+            return value
         self.note(array, element, mask, trace.LOAD, node)
         flat = array.root.view(array.dtype)
         if array.root.row_bytes:
             element = element + self.rows * np.int64(array.root.row_bytes // array.dtype.itemsize)
             if self.nb == 1 and element.shape == (1, 1):
                 element = element[0, 0]
-        if element.ndim == 0:
-            return flat[element]
-        return flat.take(element, mode="clip")
+        value = flat[element] if element.ndim == 0 else flat.take(element, mode="clip")
+        if self.watchers:
+            self.saw(node, element, value)
+        return value
 
     def write(self, array: AnyArray, indices: tuple, value: Lanes, node: ast.AST) -> None:
         """Stores a value in every active lane; of two writers the later lane wins."""
@@ -157,7 +161,12 @@ class Accesses(State):
         flat = array.root.view(array.dtype)
         if array.root.row_bytes:
             element = element + self.rows * np.int64(array.root.row_bytes // array.dtype.itemsize)
-        if mask.array is None and element.shape == self.lanes_shape:
+        if self.watching:
+            where = np.broadcast_to(element, self.lanes_shape)[mask.full]
+            before = flat[where].tobytes()
+            flat[where] = value if value.ndim == 0 else np.broadcast_to(value, self.lanes_shape)[mask.full]
+            self.changes += flat[where].tobytes() != before
+        elif mask.array is None and element.shape == self.lanes_shape:
             flat[element] = value
         else:
             active = mask.full
@@ -394,6 +403,12 @@ class Accesses(State):
                     "divergent barrier", node.lineno, None,
                     f"a barrier that not every thread of the block reaches: {who} is elsewhere", who,
                 )  # fmt: skip
+        if self.hunting and len(self.meeting_lines) > 1:
+            who = self.first_name(self.mask)
+            self.hazard(
+                "divergent barrier", node.lineno, None,
+                f"a barrier that not every thread of the block reaches: others wait on line {self.meeting_lines[-1]}", who,
+            )  # fmt: skip
         here = self.mask.full
         rows = here.any(axis=1)
         self.epoch[rows] += 1
@@ -435,7 +450,10 @@ class Accesses(State):
                     self.order.meet(int(self.block_numbers[row]), lanes[member[row, lanes] == mask])
 
     def grid_sync(self, node: ast.AST) -> None:
-        """A barrier over the whole grid; the batch holds every block."""
+        """A barrier over the whole grid; the batch holds every block, unless lanes take turns."""
+        if self.strands is not None:
+            self.strands.meet("grid", node, [], None, lambda _: None)
+            return
         if self.tracing:
             self.line(node).barriers += self.nb
         if self.mask.lanes != self.alive.lanes:

@@ -11,6 +11,7 @@ import ast
 import cmath
 import difflib
 import enum
+import functools
 import math
 import operator
 from types import BuiltinFunctionType, FunctionType, ModuleType
@@ -22,8 +23,9 @@ from dwlab.simt.access import Accesses, constant_of, describe
 from dwlab.simt.intrinsics import Group, Method
 from dwlab.simt.memory import AnyArray, Array, Lanes, LocalArray, LocalView, Mask, Range, Record, join
 from dwlab.simt.names import NAMES, DeviceName
-from dwlab.simt.options import KernelError, SimtError, StepLimitError, UnsupportedError
-from dwlab.simt.state import Frame
+from dwlab.simt.options import DeadlockError, KernelError, SimtError, StepLimitError, UnsupportedError
+from dwlab.simt.state import Frame, Restart, Watch
+from dwlab.simt.strands import LEVELS, advice
 
 _BINARY = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
@@ -89,10 +91,15 @@ class Execution(Accesses):
 
     def run_batch(self, first: int, count: int, arguments: list[object]) -> None:
         """Executes blocks first .. first + count - 1."""
-        frame = self.begin_batch(first, count, arguments)
+        self.begin_batch(first, count, arguments)
+        self.run_strand(self.alive)
+
+    def run_strand(self, mask: Mask) -> None:
+        """Executes the kernel for some lanes of what begin_batch has set up."""
+        frame = self.frame
         try:
             with np.errstate(all="ignore"):
-                self.block_of(self.source.body, self.alive)
+                self.block_of(self.source.body, mask)
         except SimtError:
             raise
         except RecursionError:
@@ -114,10 +121,7 @@ class Execution(Accesses):
             self.steps += 1
             if self.steps > self.options.step_limit:
                 self.node = statement
-                raise StepLimitError(
-                    f"{self.where()}: still running after {self.options.step_limit} statements: does this loop end? "
-                    "(simt.Options(step_limit=…) allows more)"
-                )
+                self.too_long()
             self.mask = current
             self.node = statement
             if self.tracing:
@@ -204,11 +208,11 @@ class Execution(Accesses):
         whole = active = self.mask
         left: Mask | None = None
         breaks: list[Mask] = []
-        first = True
+        turn = 0
         while active is not None:
-            if not first:
-                self.again(node, active)
-            first = False
+            if turn:
+                self.again(node, active, turn)
+            turn += 1
             self.mask = active
             yes, no = self.branch(self.condition(node.test), active, node)
             left = join(left, no)
@@ -217,19 +221,83 @@ class Execution(Accesses):
             active = self.loop_body(node.body, yes, breaks)
         return self.loop_end(node, left, breaks, whole)
 
-    def again(self, node: ast.stmt, active: Mask) -> None:
+    def again(self, node: ast.stmt, active: Mask, turn: int) -> None:
         """A loop header executed once more."""
         self.steps += 1
         self.node = node
         if self.steps > self.options.step_limit:
-            raise StepLimitError(
-                f"{self.where()}: still running after {self.options.step_limit} statements: does this loop end? "
-                "(simt.Options(step_limit=…) allows more)"
-            )
+            self.too_long()
         if self.tracing:
             record = self.line(node)
             record.warps += active.warps
             record.lanes += active.lanes
+        if turn >= self.patience:
+            self.look(node, active, turn)
+
+    def too_long(self) -> None:
+        """The step limit is passed: lanes in a loop may be waiting for others, else this is the error."""
+        if self.watchers and self.others(self.mask):
+            self.take_turns()
+        raise StepLimitError(
+            f"{self.where()}: still running after {self.options.step_limit} statements: does this loop end? "
+            "(simt.Options(step_limit=…) allows more)"
+        )
+
+    splits = True  # whether lanes can take turns
+    _LONG = 20_000  # turns after which other lanes are let on in any case
+    _SURE = 2_000  # turns that read the same, while some variable changes: a counter of the turns, most likely
+
+    def look(self, node: ast.For | ast.While, active: Mask, turn: int) -> None:
+        """Whether a loop is waiting: a turn has read what the turn before read, and memory has not changed."""
+        names = _tested(node)
+        if names is None:
+            return
+        if not self.watchers or self.watchers[-1].node is not node:
+            self.watchers.append(Watch(node))
+            self.watching = True
+        watch = self.watchers[-1]
+        state = (watch.seen, self.changes, active.lanes)
+        variables = tuple(self.frame.names.get(name) for name in names)
+        watch.same = watch.same + 1 if state == watch.before else 0
+        unchanged = watch.same and all(_equal(a, b) for a, b in zip(variables, watch.variables, strict=True))
+        watch.still = watch.still + 1 if unchanged else 0
+        watch.seen, watch.before, watch.variables = 0, state, variables
+        sure = watch.still >= 3 or watch.same >= self._SURE
+        if self.strands is not None:
+            if watch.same or turn % 8 == 0:
+                self.strands.turn(bool(watch.same), sure)
+        elif sure or turn == self._LONG:
+            if self.others(active):
+                self.take_turns()
+            elif watch.still >= 3:
+                raise DeadlockError(
+                    f"{self.where()}: {self.first_name(active)} waits in this loop: {advice(self, self.blocks_total, 0)}"
+                )
+
+    def unwatch(self, node: ast.AST) -> None:
+        """The end of a loop."""
+        if self.watchers and self.watchers[-1].node is node:
+            self.watchers.pop()
+            self.watching = bool(self.watchers) or self.strands is not None
+
+    def others(self, active: Mask) -> bool:
+        """Whether there are threads that have not exited and are not among these."""
+        if self.strands is not None:
+            return self.strands.level != "threads"
+        last = int(self.block_numbers[-1]) + 1
+        return self.splits and (active.lanes < self.alive.lanes or last < self.blocks_total)
+
+    def take_turns(self) -> None:
+        """Runs the launch again, in finer strands."""
+        self.shown.level = LEVELS[LEVELS.index(self.shown.level) + 1]
+        self.shown.exact = True
+        raise Restart
+
+    def saw(self, node: ast.AST, *values: object) -> None:
+        """Adds what was read to the digests of the loops that are watched."""
+        seen = hash((id(node), *(np.asarray(v).tobytes() for v in values)))
+        for watch in self.watchers:
+            watch.seen = hash((watch.seen, seen))
 
     def loop_body(self, body: list[ast.stmt], mask: Mask, breaks: list[Mask]) -> Mask | None:
         """Runs a loop body once; returns the lanes that go round again."""
@@ -242,6 +310,7 @@ class Execution(Accesses):
         return through
 
     def loop_end(self, node: ast.For | ast.While, left: Mask | None, breaks: list[Mask], whole: Mask) -> Mask | None:
+        self.unwatch(node)
         if left is not None and node.orelse:
             left = self.block_of(node.orelse, left)
         for other in breaks:
@@ -259,11 +328,11 @@ class Execution(Accesses):
             index = types.cast(items.start, items.dtype)
             step = types.cast(items.step, items.dtype)
             self.bad_step(items.step, node)
-            first = True
+            turn = 0
             while active is not None:
-                if not first:
-                    self.again(node, active)
-                first = False
+                if turn:
+                    self.again(node, active, turn)
+                turn += 1
                 self.mask = active
                 going = np.where(step > 0, index < items.stop, index > items.stop)
                 yes, no = self.branch(going if going.ndim else np.bool_(going), active, node)
@@ -275,11 +344,11 @@ class Execution(Accesses):
                 active = self.loop_body(node.body, yes, breaks)
                 index = index + step
             return self.loop_end(node, left, breaks, whole)
-        first = True
+        turn = 0
         for item in self.iterate(items, node):
-            if not first:
-                self.again(node, active)
-            first = False
+            if turn:
+                self.again(node, active, turn)
+            turn += 1
             self.mask = active
             self.store(node.target, item)
             active = self.loop_body(node.body, active, breaks)
@@ -905,6 +974,25 @@ class Execution(Accesses):
         """A number as the type that a signature gives it; anything else as it is."""
         dtype = types.as_dtype(wanted)
         return value if dtype is None or not isinstance(value, (np.ndarray, np.generic)) else types.cast(value, dtype)
+
+
+@functools.lru_cache(maxsize=4096)
+def _tested(loop: ast.For | ast.While) -> tuple[str, ...] | None:
+    """The names in the tests of a loop that may wait (a `while`, a `for` that may be left early); None for others."""
+    inside = [n for statement in loop.body for n in ast.walk(statement)]
+    if isinstance(loop, ast.For) and not any(isinstance(n, (ast.Break, ast.Return)) for n in inside):
+        return None
+    tests = [n.test for n in [loop, *inside] if isinstance(n, (ast.While, ast.If, ast.IfExp))]
+    return tuple(sorted({n.id for test in tests for n in ast.walk(test) if isinstance(n, ast.Name)}))
+
+
+def _equal(one: object, other: object) -> bool:
+    """Whether a variable has kept its value."""
+    if one is other:
+        return True
+    if isinstance(one, (np.ndarray, np.generic)) and isinstance(other, (np.ndarray, np.generic)):
+        return one.dtype == other.dtype and one.tobytes() == other.tobytes()
+    return not isinstance(one, (np.ndarray, np.generic)) and one == other
 
 
 def _as_load(target: ast.expr) -> ast.expr:

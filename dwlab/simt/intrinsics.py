@@ -659,15 +659,18 @@ def atomic_call(run: Execution, node: ast.Call, name: str) -> Lanes:
     active = mask.full
     where = np.broadcast_to(element, run.lanes_shape)[active]
     operand = np.broadcast_to(types.cast(run.number(value, node), dtype), run.lanes_shape)[active]
+    before = flat[where] if run.watching else None
     expected = None
     if compare is not None:
         expected = np.broadcast_to(types.cast(run.number(compare, node), dtype), run.lanes_shape)[active]
     if not wanted and name in _COMMUTING:
         _COMMUTING[name].at(flat, where, operand)
         _order_atomics(run, array, where, active, np.ones(len(where), np.bool_))
+        _noticed(run, node, flat, where, before)
         return dtype.type(0)
     old = _one_by_one(name, flat, where, operand, expected)
     _order_atomics(run, array, where, active, np.ones(len(where), np.bool_) if expected is None else old == expected)
+    _noticed(run, node, flat, where, before)
     result = np.zeros(run.lanes_shape, dtype)
     result[active] = old
     return result
@@ -676,6 +679,13 @@ def atomic_call(run: Execution, node: ast.Call, name: str) -> Lanes:
 def _order_atomics(run: Execution, array: Array, where: np.ndarray, active: np.ndarray, wrote: np.ndarray) -> None:
     if run.order is not None:
         run.order.atomic(run, array.root, where * array.dtype.itemsize, active, wrote)
+
+
+def _noticed(run: Execution, node: ast.AST, flat: np.ndarray, where: np.ndarray, before: np.ndarray | None) -> None:
+    """For loops that may wait: what an atomic has read, and whether it has changed anything."""
+    if before is not None:
+        run.changes += flat[where].tobytes() != before.tobytes()
+        run.saw(node, where, before)
 
 
 def _one_by_one(
@@ -744,19 +754,32 @@ def device_call(run: Execution, name: DeviceName, node: ast.Call) -> object:
         return _half(run, node, name.__name__, arguments)
     if path == "nanosleep":
         return None
+    kind = "block" if path.startswith("syncthreads") else "warp" if _warp_function(path) else ""
     try:
-        if path in _BLOCK_VOTES:
-            return _syncthreads_vote(run, node, *arguments, how=_BLOCK_VOTES[path])
-        if path.startswith("shfl"):
-            return _shuffle(run, node, path, *arguments)
-        if path in _VOTES:
-            return _vote(run, node, path, *arguments)
-        if path.startswith("match"):
-            return _match(run, node, path, *arguments)
-        if path in _SIMPLE:
-            return _SIMPLE[path](run, node, *arguments)
+        if run.strands is not None and kind:
+            member = np.int64(FULL) if kind == "block" or not arguments else run.number(arguments[0], node)
+            member = member.astype(np.int64) & FULL
+            return run.strands.meet(kind, node, arguments, member, lambda given: _do(run, node, path, given))
+        return _do(run, node, path, arguments)
     except TypeError as error:
         if "argument" in str(error):
             raise run.refuse(node, f"cuda.{path} does not take {len(arguments)} arguments") from None
         raise
+
+
+def _warp_function(path: str) -> bool:
+    return path == "syncwarp" or path in _VOTES or path.startswith(("shfl", "match"))
+
+
+def _do(run: Execution, node: ast.Call, path: str, arguments: list[object]) -> object:
+    if path in _BLOCK_VOTES:
+        return _syncthreads_vote(run, node, *arguments, how=_BLOCK_VOTES[path])
+    if path.startswith("shfl"):
+        return _shuffle(run, node, path, *arguments)
+    if path in _VOTES:
+        return _vote(run, node, path, *arguments)
+    if path.startswith("match"):
+        return _match(run, node, path, *arguments)
+    if path in _SIMPLE:
+        return _SIMPLE[path](run, node, *arguments)
     raise run.refuse(node, f"cuda.{path} cannot be called")

@@ -15,7 +15,7 @@ import numpy as np
 from numba.core import sigutils
 from numba.core import types as nt
 
-from dwlab.simt import hostapi, limits, report, source, trace, types
+from dwlab.simt import hostapi, limits, report, source, strands, trace, types
 from dwlab.simt.interpreter import Execution
 from dwlab.simt.memory import Array, Root
 from dwlab.simt.options import (
@@ -257,12 +257,15 @@ def execute(
     shown = Shown(exact=wanted.fences)
     while True:
         run = kind(src, grid, block, options, shared_bytes)
-        run.shown = shown
+        run.shown, run.static_shared = shown, wanted.static_shared
         binder = Binder(run, copies)
         bound = _bind(run, binder, arguments, kernel)
         try:
-            for first, count in run.portions(_batch(run, wanted, shared_bytes, options)):
-                run.run_batch(first, count, bound)
+            if shown.level:
+                strands.Scheduler(run, shown.level, bound).launch()
+            else:
+                for first, count in run.portions(_batch(run, wanted, shared_bytes, options)):
+                    run.run_batch(first, count, bound)
         except Restart:
             binder.restore()
             continue

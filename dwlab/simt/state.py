@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -12,6 +13,9 @@ from dwlab.simt import source, trace, types
 from dwlab.simt.memory import Array, LocalArray, Mask, Root
 from dwlab.simt.options import Hazard, HazardError, Options, UnsupportedError
 from dwlab.simt.order import Order
+
+if TYPE_CHECKING:
+    from dwlab.simt.strands import Scheduler
 
 
 @dataclass
@@ -55,6 +59,7 @@ class Shown:
 
     stored: set[int] = field(default_factory=set)
     exact: bool = False
+    level: str = ""  # how finely its lanes take turns (dwlab.simt.strands); "": all together
 
 
 class Frame:
@@ -69,6 +74,21 @@ class Frame:
         self.entry = entry
         self.returns: list[tuple[Mask, object]] = []
         self.loops: list[tuple[list[Mask], list[Mask]]] = []
+
+
+@dataclass(eq=False)
+class Watch:
+    """A loop that may be waiting. seen: a digest of what its turn has read so far; before: the last turn's state.
+
+    same: turns in a row that read the same and changed nothing; still: in which the variables of its tests stayed too.
+    """
+
+    node: ast.AST
+    seen: int = 0
+    before: tuple | None = None
+    variables: tuple = ()
+    same: int = 0
+    still: int = 0
 
 
 class State:
@@ -113,6 +133,12 @@ class State:
         self.address_space = 0
         self.arrays: dict[str, Array] = {}
         self.roots: list[Root] = []
+        self.static_shared = 0
+        self.strands: Scheduler | None = None  # where lanes take turns
+        self.patience = 200  # turns of a loop after which it is looked at whether it waits
+        self.watching = False  # whether loads and changes of memory are noted for that
+        self.changes = 0  # stores and atomics that changed memory, as far as they are noted
+        self.meeting_lines: list[int] = []  # of a barrier that strands have come to
 
     def new_root(self, space: str, data: np.ndarray) -> Root:
         """A root at the next free 256-byte aligned address."""
@@ -151,6 +177,7 @@ class State:
         self.groups: int | np.ndarray = 0  # groups of copies that each lane has committed
         self.rows = np.arange(count, dtype=np.int64)[:, None]
         self.steps = 0
+        self.watchers: list[Watch] = []
         real = None if self.padded == self.threads else (np.arange(self.padded) < self.threads)[None, :]
         self.alive = Mask(real, self.lanes_shape)
         frame = Frame(self.source, dict(zip(self.source.parameters, arguments, strict=True)), self.alive)

@@ -246,6 +246,7 @@ def _fetch(run: Execution, array: Array, element: Lanes, width: int = WIDTH) -> 
 def _put(run: Execution, array: Array, element: Lanes, lanes: np.ndarray, values: np.ndarray) -> None:
     where = np.broadcast_to(_rows(run, array, element), run.lanes_shape)[lanes]
     flat = array.root.view(types.FLOAT32)
+    run.changes += 1
     for k, one in enumerate(values):
         flat[where + k] = one[lanes]
 
