@@ -141,6 +141,8 @@ class Accesses(State):
         value = flat[element] if element.ndim == 0 else flat.take(element, mode="clip")
         if self.watchers:
             self.saw(node, element, value)
+            if self.strands is not None:
+                self.saw_at(array, np.broadcast_to(element, self.lanes_shape)[mask.full])
         return value
 
     def write(self, array: AnyArray, indices: tuple, value: Lanes, node: ast.AST) -> None:
@@ -165,7 +167,7 @@ class Accesses(State):
             where = np.broadcast_to(element, self.lanes_shape)[mask.full]
             before = flat[where].tobytes()
             flat[where] = value if value.ndim == 0 else np.broadcast_to(value, self.lanes_shape)[mask.full]
-            self.changes += flat[where].tobytes() != before
+            self.changed(array, where, flat[where].tobytes() != before)
         elif mask.array is None and element.shape == self.lanes_shape:
             flat[element] = value
         else:
@@ -173,6 +175,24 @@ class Accesses(State):
             flat[np.broadcast_to(element, self.lanes_shape)[active]] = (
                 value if value.ndim == 0 else np.broadcast_to(value, self.lanes_shape)[active]
             )
+
+    def saw(self, node: ast.AST, *values: object) -> None:
+        """Adds what was read to the digests of the loops that are watched."""
+        seen = hash((id(node), *(np.asarray(v).tobytes() for v in values)))
+        for watch in self.watchers:
+            watch.seen = hash((watch.seen, seen))
+
+    def saw_at(self, array: Array, where: np.ndarray) -> None:
+        """Where it was read."""
+        places = _words(array, where)
+        for watch in self.watchers:
+            watch.places |= places
+
+    def changed(self, array: Array, where: np.ndarray, really: bool = True) -> None:
+        """A store or atomic that is watched: whether it has changed what was there."""
+        self.changes += really
+        if really and self.strands is not None:
+            self.strands.changed(_words(array, where))
 
     def writable(self, array: Array, node: ast.AST) -> None:
         """Before any store or atomic: refuses constants and read-only arrays; a root must be tracked from its start."""
@@ -464,6 +484,12 @@ class Accesses(State):
             )  # fmt: skip
         self.grid_epoch = int(self.epoch.max()) + 1
         self.epoch[:] = self.grid_epoch
+
+
+def _words(array: Array, where: np.ndarray) -> set[tuple[int, int]]:
+    """The four-byte words of elements, each with its root."""
+    size = array.dtype.itemsize
+    return {(id(array.root), int(at) * size // 4 + k) for at in np.unique(where) for k in range(max(1, size // 4))}
 
 
 def constant_of(node: ast.expr) -> Lanes | None:

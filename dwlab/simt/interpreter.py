@@ -25,7 +25,7 @@ from dwlab.simt.memory import AnyArray, Array, Lanes, LocalArray, LocalView, Mas
 from dwlab.simt.names import NAMES, DeviceName
 from dwlab.simt.options import DeadlockError, KernelError, SimtError, StepLimitError, UnsupportedError
 from dwlab.simt.state import Frame, Restart, Watch
-from dwlab.simt.strands import LEVELS, advice
+from dwlab.simt.strands import advice
 
 _BINARY = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
@@ -236,7 +236,7 @@ class Execution(Accesses):
 
     def too_long(self) -> None:
         """The step limit is passed: lanes in a loop may be waiting for others, else this is the error."""
-        if self.watchers and self.others(self.mask):
+        if self.watchers and self.strands is None and self.others(self.mask):
             self.take_turns()
         raise StepLimitError(
             f"{self.where()}: still running after {self.options.step_limit} statements: does this loop end? "
@@ -261,11 +261,12 @@ class Execution(Accesses):
         watch.same = watch.same + 1 if state == watch.before else 0
         unchanged = watch.same and all(_equal(a, b) for a, b in zip(variables, watch.variables, strict=True))
         watch.still = watch.still + 1 if unchanged else 0
-        watch.seen, watch.before, watch.variables = 0, state, variables
+        places = watch.places
+        watch.seen, watch.places, watch.before, watch.variables = 0, set(), state, variables
         sure = watch.still >= 3 or watch.same >= self._SURE
         if self.strands is not None:
             if watch.same or turn % 8 == 0:
-                self.strands.turn(bool(watch.same), sure)
+                self.strands.turn(watch.same, sure or watch.same >= self._SURE // 8, places)
         elif sure or turn == self._LONG:
             if self.others(active):
                 self.take_turns()
@@ -282,22 +283,13 @@ class Execution(Accesses):
 
     def others(self, active: Mask) -> bool:
         """Whether there are threads that have not exited and are not among these."""
-        if self.strands is not None:
-            return self.strands.level != "threads"
         last = int(self.block_numbers[-1]) + 1
         return self.splits and (active.lanes < self.alive.lanes or last < self.blocks_total)
 
     def take_turns(self) -> None:
-        """Runs the launch again, in finer strands."""
-        self.shown.level = LEVELS[LEVELS.index(self.shown.level) + 1]
-        self.shown.exact = True
+        """Runs the launch again, block after block."""
+        self.shown.turns = self.shown.exact = True
         raise Restart
-
-    def saw(self, node: ast.AST, *values: object) -> None:
-        """Adds what was read to the digests of the loops that are watched."""
-        seen = hash((id(node), *(np.asarray(v).tobytes() for v in values)))
-        for watch in self.watchers:
-            watch.seen = hash((watch.seen, seen))
 
     def loop_body(self, body: list[ast.stmt], mask: Mask, breaks: list[Mask]) -> Mask | None:
         """Runs a loop body once; returns the lanes that go round again."""

@@ -666,11 +666,11 @@ def atomic_call(run: Execution, node: ast.Call, name: str) -> Lanes:
     if not wanted and name in _COMMUTING:
         _COMMUTING[name].at(flat, where, operand)
         _order_atomics(run, array, where, active, np.ones(len(where), np.bool_))
-        _noticed(run, node, flat, where, before)
+        _noticed(run, node, array, where, before)
         return dtype.type(0)
     old = _one_by_one(name, flat, where, operand, expected)
     _order_atomics(run, array, where, active, np.ones(len(where), np.bool_) if expected is None else old == expected)
-    _noticed(run, node, flat, where, before)
+    _noticed(run, node, array, where, before)
     result = np.zeros(run.lanes_shape, dtype)
     result[active] = old
     return result
@@ -681,11 +681,13 @@ def _order_atomics(run: Execution, array: Array, where: np.ndarray, active: np.n
         run.order.atomic(run, array.root, where * array.dtype.itemsize, active, wrote)
 
 
-def _noticed(run: Execution, node: ast.AST, flat: np.ndarray, where: np.ndarray, before: np.ndarray | None) -> None:
+def _noticed(run: Execution, node: ast.AST, array: Array, where: np.ndarray, before: np.ndarray | None) -> None:
     """For loops that may wait: what an atomic has read, and whether it has changed anything."""
     if before is not None:
-        run.changes += flat[where].tobytes() != before.tobytes()
+        run.changed(array, where, array.root.view(array.dtype)[where].tobytes() != before.tobytes())
         run.saw(node, where, before)
+        if run.strands is not None:
+            run.saw_at(array, where)
 
 
 def _one_by_one(

@@ -261,8 +261,8 @@ def execute(
         binder = Binder(run, copies)
         bound = _bind(run, binder, arguments, kernel)
         try:
-            if shown.level:
-                strands.Scheduler(run, shown.level, bound).launch()
+            if shown.turns:
+                strands.Scheduler(run, bound).launch()
             else:
                 for first, count in run.portions(_batch(run, wanted, shared_bytes, options)):
                     run.run_batch(first, count, bound)

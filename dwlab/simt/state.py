@@ -54,12 +54,14 @@ class Shown:
     """What only running a launch has shown of it.
 
     stored: numbers of roots that are stored to though the kernel's text does not say so.  exact: fences or syncwarps of
-    some lanes: accesses are tracked one by one.
+    some lanes: accesses are tracked one by one.  turns: blocks must take turns (dwlab.simt.strands).  split: blocks of
+    which the warps must, with those of which the threads must.
     """
 
     stored: set[int] = field(default_factory=set)
     exact: bool = False
-    level: str = ""  # how finely its lanes take turns (dwlab.simt.strands); "": all together
+    turns: bool = False
+    split: dict[int, set[int]] = field(default_factory=dict)
 
 
 class Frame:
@@ -78,12 +80,13 @@ class Frame:
 
 @dataclass(eq=False)
 class Watch:
-    """A loop that may be waiting. seen: a digest of what its turn has read so far; before: the last turn's state.
+    """A loop that may be waiting. places, seen: where its turn has read so far, a digest of what; before: the last turn's state.
 
     same: turns in a row that read the same and changed nothing; still: in which the variables of its tests stayed too.
     """
 
     node: ast.AST
+    places: set[tuple[int, int]] = field(default_factory=set)
     seen: int = 0
     before: tuple | None = None
     variables: tuple = ()

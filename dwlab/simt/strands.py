@@ -1,8 +1,9 @@
 """Forward progress: blocks, warps or single threads of a launch take turns, so that what waits cannot stop the others.
 
 In lockstep a loop that waits for lanes further on, or for a block that has not begun, never ends. When that is seen
-(Interpreter.look) the launch is run again here, in *strands* that advance one at a time: first whole blocks, then, if
-they all wait, warps, then threads, as GPUs schedule them from compute capability 7.0 on. Each strand is a Python thread
+(Execution.look) the launch is run again here, in *strands* that advance one at a time: first whole blocks, then, where
+all wait and some hold up lanes of their own, their warps, then the threads of such a warp, as GPUs schedule them from
+compute capability 7.0 on. Each strand is a Python thread
 that executes the kernel for its lanes; only one of them runs, and hands over where it waits: at the end of a turn of a
 loop in which nothing has changed, and at barriers and warp functions until the others have come. A block starts when
 all those before it wait or are done, up to as many blocks as the GPU holds at once.
@@ -10,8 +11,11 @@ all those before it wait or are done, up to as many blocks as the GPU holds at o
 
 from __future__ import annotations
 
+import ast
 import threading
+from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,50 +26,74 @@ from dwlab.simt.options import DeadlockError
 from dwlab.simt.state import Frame, Restart
 
 if TYPE_CHECKING:
-    import ast
-
     from dwlab.simt.interpreter import Execution
 
-LEVELS = ("", "blocks", "warps", "threads")  # "": lockstep
 _BLOCK_FIELDS = (
     "nb", "lanes_shape", "block_numbers", "block_index", "epoch", "warp_epoch", "lane_epoch", "lane_known",
     "grid_epoch", "shared", "shared_used", "local", "dynamic_root", "copies", "groups", "rows", "alive",
 )  # fmt: skip
 _OWN_FIELDS = ("frames", "frame", "mask", "node", "discard", "steps", "watchers")
 _STACK = 16 << 20  # bytes of a thread's stack: a compiler may run on it
+_FEW = 4  # turns that a loop may wait before blocks that have not begun are let on
 
 
 class _Abandoned(BaseException):
     """Ends the thread of a strand whose launch has failed."""
 
 
-class _Strand:
-    """Lanes of one block that advance together. state: "ready", "waits" (in a loop), "meets" (a barrier), "done"."""
+class _Block:
+    """A block that has begun: its part of the Execution's fields, and its strands that are not done."""
 
-    def __init__(self, block: dict[str, object], mask: Mask):
+    def __init__(self, run: Execution, number: int):
+        self.number = number
+        self.fields = {name: getattr(run, name) for name in _BLOCK_FIELDS}
+        self.strands: list[_Strand] = []
+
+
+class _Strand:
+    """Lanes of one block that advance together."""
+
+    def __init__(self, block: _Block, mask: Mask, run: Execution, arguments: list[object]):
         self.block = block
-        self.own: dict[str, object] = {}
         self.mask = mask
-        self.state = "ready"
+        self.lane = int(np.flatnonzero(mask.full[0])[0])
+        frame = Frame(run.source, dict(zip(run.source.parameters, arguments, strict=True)), mask)
+        self.own: dict[str, object] = dict(
+            frames=[frame], frame=frame, mask=mask, node=run.source.body[0], discard=None, steps=0, watchers=[]
+        )
         self.thread: threading.Thread | None = None
         self.go = threading.Semaphore(0)
-        self.since = 0  # changes of memory when it began to wait
-        self.sure = False  # whether another turn of its loop would be no different
         self.where = ""
-        # what it meets for: (kind, node, arguments, member masks, what to do with all)
-        self.post: tuple[str, ast.AST, list, object, Callable] | None = None
+        self.turns = 0  # that it has waited in its loop
+        self.places: set[tuple[int, int]] = set()  # what its loop reads
+        self.post: _Post | None = None
         self.result: object = None
+
+
+@dataclass(frozen=True)
+class _Post:
+    """What a strand has come to: a barrier or warp function, and what it brings."""
+
+    kind: str
+    node: ast.AST
+    arguments: list
+    member: int
+    function: Callable[[list], object]
 
 
 class Scheduler:
     """Runs a launch in strands."""
 
-    def __init__(self, run: Execution, level: str, arguments: list[object]):
+    def __init__(self, run: Execution, arguments: list[object]):
         self.run = run
-        self.level = level
         self.arguments = arguments
-        self.strands: list[_Strand] = []
+        self.blocks: list[_Block] = []
+        self.started = 0
         self.now: _Strand | None = None
+        self.ready: deque[_Strand] = deque()
+        self.unsure: deque[_Strand] = deque()  # wait in a loop, and another turn might be different
+        self.sure: set[_Strand] = set()  # wait until what they read changes
+        self.readers: dict[tuple[int, int], set[_Strand]] = {}
         self.back = threading.Semaphore(0)
         self.failure: BaseException | None = None
         self.abandoned = False
@@ -76,89 +104,89 @@ class Scheduler:
     def launch(self) -> None:
         """All blocks, to their end. Raises what a strand raises; DeadlockError if all wait for each other."""
         size = threading.stack_size(_STACK)
-        started = 0
         self.run.strands, self.run.watching, self.run.patience = self, True, 1
         try:
             while True:
                 one = self.next()
                 if one is not None:
                     self.resume(one)
-                elif started < self.run.blocks_total and self.resident() < self.capacity:
-                    self.start(started)
-                    started += 1
-                elif not self.strands:
+                elif not self.blocks:
                     return
                 elif not self.release_partly():
-                    self.stuck(started)
+                    self.stuck()
         finally:
             self.abandoned = True
-            for one in self.strands:
+            for one in [one for block in self.blocks for one in block.strands]:
                 if one.thread is not None:
                     one.go.release()
                     one.thread.join()
             threading.stack_size(size)
             self.run.strands = None
 
-    def resident(self) -> int:
-        return len({id(one.block) for one in self.strands})
-
     def next(self) -> _Strand | None:
-        """The strand to go on with: one that is ready, else one that waits and may have missed a change."""
-        for one in self.strands:
-            if one.state == "ready":
-                return one
-        for one in self.strands:
-            if one.state == "waits" and (one.since != self.run.changes or not one.sure):
-                return one
-        return None
+        """The strand to go on with; begins a block where those before it wait or are done."""
+        if self.ready:
+            return self.ready.popleft()
+        if self.unsure and self.unsure[0].turns < _FEW:
+            return self.unsure.popleft()
+        if self.started < self.run.blocks_total and len(self.blocks) < self.capacity:
+            self.start(self.started)
+            self.started += 1
+            return self.ready.popleft()
+        return self.unsure.popleft() if self.unsure else None
 
     def start(self, number: int) -> None:
         """Sets up the strands of a block."""
         run = self.run
         run.begin_batch(number, 1, self.arguments)
-        block = {name: getattr(run, name) for name in _BLOCK_FIELDS}
-        real = run.alive.full
-        if self.level == "blocks":
-            parts = [real]
+        block = _Block(run, number)
+        real, lanes = run.alive.full, np.arange(run.padded)
+        split = run.shown.split.get(number)  # the warps to run thread by thread
+        if split is None:
+            parts = [run.alive]
         else:
-            size = 32 if self.level == "warps" else 1
-            lanes = np.arange(run.padded)
-            parts = [real & (lanes // size == k)[None, :] for k in range(-(-run.threads // size))]
-        for part in parts:
-            mask = run.alive if self.level == "blocks" else Mask(np.ascontiguousarray(part), run.lanes_shape)
-            one = _Strand(block, mask)
-            frame = Frame(run.source, dict(zip(run.source.parameters, self.arguments, strict=True)), mask)
-            one.own = dict(
-                frames=[frame], frame=frame, mask=mask, node=run.source.body[0], discard=None, steps=0, watchers=[]
-            )
-            self.strands.append(one)
+            which = np.where(np.isin(lanes // 32, list(split)), run.padded + lanes, lanes // 32)
+            parts = [Mask(real & (which == k), run.lanes_shape) for k in np.unique(which[real[0]])]
+        block.strands = [_Strand(block, part, run, self.arguments) for part in parts]
+        self.blocks.append(block)
+        self.ready.extend(block.strands)
 
     def resume(self, one: _Strand) -> None:
         """Lets a strand go on until it hands over."""
-        one.state = "ready"
-        # The next one is to be the first of the others.
-        self.strands.remove(one)
-        self.strands.append(one)
+        run = self.run
         self.now = one
-        self.run.__dict__.update(one.block)
-        self.run.__dict__.update(one.own)
+        run.__dict__.update(one.block.fields)
+        run.__dict__.update(one.own)
         if one.thread is None:
             one.thread = threading.Thread(target=self.work, args=(one,), daemon=True)
-            one.thread.start()
+            try:
+                one.thread.start()
+            except RuntimeError:
+                one.thread = None
+                raise DeadlockError(
+                    f"{run.where()}: so many threads wait for each other that this machine cannot run them: launch "
+                    "fewer"
+                ) from None
         else:
             one.go.release()
         self.back.acquire()
-        for name in _BLOCK_FIELDS:
-            one.block[name] = getattr(self.run, name)
-        for name in _OWN_FIELDS:
-            one.own[name] = getattr(self.run, name)
+        self.put_away(one)
         if self.failure is not None:
             raise self.failure
-        if one.state == "done":
+        if one not in one.block.strands:
             one.thread.join()
-            one.thread = None
-            self.strands.remove(one)
-            self.settle(one.block)
+            if one.block.strands:
+                self.settle(one.block)
+            else:
+                self.blocks.remove(one.block)
+        self.now = None
+
+    def put_away(self, one: _Strand) -> None:
+        """Keeps the Execution's fields as those of a strand."""
+        for name in _BLOCK_FIELDS:
+            one.block.fields[name] = getattr(self.run, name)
+        for name in _OWN_FIELDS:
+            one.own[name] = getattr(self.run, name)
 
     def work(self, one: _Strand) -> None:
         """A strand's thread."""
@@ -166,17 +194,16 @@ class Scheduler:
             self.run.run_strand(one.mask)
             left = self.run.alive.without(one.mask.full)
             self.run.alive = left or Mask(np.zeros((1, self.run.padded), np.bool_), self.run.lanes_shape)
-            one.state = "done"
+            one.block.strands.remove(one)
         except _Abandoned:
             return
         except BaseException as error:  # handed to the launching thread
             self.failure = error
         self.back.release()
 
-    def hand_over(self, state: str) -> None:
+    def hand_over(self) -> None:
         """Called in a strand: lets others run until the scheduler comes back to this one."""
         one = self.now
-        one.state = state
         self.back.release()
         one.go.acquire()
         if self.abandoned:
@@ -184,12 +211,33 @@ class Scheduler:
 
     # ----------------------------------------------------------------- waiting in a loop
 
-    def turn(self, waits: bool, sure: bool) -> None:
-        """The end of a turn of a loop. waits: nothing has changed in it; sure: and nothing will by itself."""
+    def turn(self, turns: int, sure: bool, places: set[tuple[int, int]]) -> None:
+        """The end of a turn of a loop. turns: for how many nothing has changed; sure: and nothing will by itself.
+
+        places: what it has read, (root, word) each.
+        """
         one = self.now
-        one.since, one.sure = self.run.changes, sure
-        one.where = self.run.where()
-        self.hand_over("waits" if waits else "ready")
+        one.turns, one.where = turns, self.run.where()
+        if not turns:
+            self.ready.append(one)
+        elif not sure:
+            self.unsure.append(one)
+        else:
+            self.sure.add(one)
+            one.places = places
+            for place in places:
+                self.readers.setdefault(place, set()).add(one)
+        self.hand_over()
+
+    def changed(self, places: set[tuple[int, int]]) -> None:
+        """Memory has changed in these places: who waits for one of them looks again."""
+        for place in places:
+            for one in sorted(self.readers.pop(place, ()), key=lambda s: (s.block.number, s.lane)):
+                if one in self.sure:
+                    self.sure.remove(one)
+                    self.ready.append(one)
+                for other in one.places:
+                    self.readers.get(other, set()).discard(one)
 
     # ----------------------------------------------------------------- barriers and warp functions
 
@@ -199,130 +247,126 @@ class Scheduler:
         kind: "block", "warp" or "grid". member: the member masks of a warp function, lane by lane.
         function(arguments) is called with run.mask of all lanes that have come. Returns its result.
         """
-        if kind != "grid" and (self.level == "blocks" or (self.level == "warps" and kind == "warp")):
-            return function(arguments)
         one = self.now
-        one.post = (kind, node, arguments, member, function)
+        threads = int(np.count_nonzero(one.mask.full))
+        if kind != "grid" and (len(one.block.strands) == 1 or (kind == "warp" and threads > 1)):
+            return function(arguments)
+        one.post = _Post(
+            kind, node, arguments, int(np.broadcast_to(member, self.run.lanes_shape)[0, one.lane]), function
+        )
         one.where = self.run.where(node)
-        one.state = "meets"
+        self.put_away(one)
         self.settle(one.block)
-        if one.state == "meets":
-            self.hand_over("meets")
-        one.post = None
+        self.hand_over()
         return one.result
 
-    def settle(self, block: dict[str, object]) -> None:
-        """Releases those who need not wait any longer, in a block or, for a barrier of the grid, in all."""
-        mates = [s for s in self.strands if s.block is block and s.state != "done"]
-        posted = [s for s in mates if s.post is not None and s.state == "meets"]
-        if mates and len(posted) == len(mates) and all(s.post[0] == "block" for s in posted):
+    def settle(self, block: _Block) -> None:
+        """Releases those of a block who need not wait any longer at a barrier or warp function."""
+        posted = [one for one in block.strands if one.post is not None]
+        if posted and len(posted) == len(block.strands) and all(one.post.kind == "block" for one in posted):
             self.perform(posted)
         for group in self.warp_groups(posted):
-            if self.complete(group):
+            here = {one.lane for one in group}
+            alive = block.fields["alive"].full[0]
+            start = group[0].lane // 32 * 32
+            if all(start + k in here for k in range(32) if group[0].post.member >> k & 1 and alive[start + k]):
                 self.perform(group)
-        if self.strands and all(s.post and s.state == "meets" and s.post[0] == "grid" for s in self.strands):
-            if self.resident() == self.run.blocks_total:
-                self.perform_grid()
+        everyone = [one for other in self.blocks for one in other.strands]
+        if posted and len(self.blocks) == self.run.blocks_total - self.finished():
+            if all(one.post is not None and one.post.kind == "grid" for one in everyone):
+                self.perform_grid(everyone)
+
+    def finished(self) -> int:
+        return self.started - len(self.blocks)
 
     @staticmethod
     def warp_groups(posted: list[_Strand]) -> list[list[_Strand]]:
-        """Strands of one warp that have come to the same warp function with the same member mask."""
+        """Strands of one warp that have come to the same warp function with the same member mask.
+
+        syncwarp on one line meets syncwarp on another.
+        """
         groups: dict[tuple, list[_Strand]] = {}
         for one in posted:
-            if one.post[0] == "warp":
-                lane = _lane(one)
-                member = int(np.broadcast_to(one.post[3], one.mask.shape)[0, lane])
-                groups.setdefault((id(one.post[1]), lane // 32, member), []).append(one)
+            if one.post.kind == "warp":
+                func = one.post.node.func
+                name = func.attr if isinstance(func, ast.Attribute) else getattr(func, "id", "")
+                what = name if name == "syncwarp" else id(one.post.node)
+                groups.setdefault((what, one.lane // 32, one.post.member), []).append(one)
         return list(groups.values())
-
-    def complete(self, group: list[_Strand]) -> bool:
-        """Whether all the lanes that the member mask names, and that have not exited, have come."""
-        here = {_lane(one) % 32 for one in group}
-        lane = _lane(group[0])
-        member = int(np.broadcast_to(group[0].post[3], group[0].mask.shape)[0, lane])
-        alive = group[0].block["alive"] if self.now is None or self.now.block is not group[0].block else self.run.alive
-        start = lane // 32 * 32
-        return all(
-            k in here for k in range(32) if member >> k & 1 and alive.full[0, start + k]
-        )
 
     def perform(self, group: list[_Strand]) -> None:
         """Does what strands of one block have met for, and gives each the result."""
         run, first = self.run, group[0]
-        saved = {name: getattr(run, name) for name in (*_BLOCK_FIELDS, *_OWN_FIELDS)}
-        if self.now is None or self.now.block is not first.block:
-            run.__dict__.update(first.block)
-        mine = first is self.now
-        if not mine:
-            run.__dict__.update(first.own)
+        run.__dict__.update(first.block.fields)
+        run.__dict__.update(first.own)
         lanes = np.zeros(run.lanes_shape, np.bool_)
         for one in group:
-            lanes |= one.own["mask"].full if one is not self.now else saved["mask"].full
-        _, node, _, _, function = first.post
+            lanes |= one.own["mask"].full
         merged = [
-            _merge([(s.own["mask"] if s is not self.now else saved["mask"], s.post[2][k]) for s in group])
-            for k in range(len(first.post[2]))
+            _merge([(one.own["mask"], one.post.arguments[k]) for one in group])
+            for k in range(len(first.post.arguments))
         ]
         run.mask = Mask(lanes, run.lanes_shape)
-        if first.post[0] == "block":
-            run.meeting_lines = sorted({s.post[1].lineno for s in group})
-        result = function(merged)
+        run.meeting_lines = sorted({one.post.node.lineno for one in group}) if first.post.kind == "block" else []
+        result = first.post.function(merged)
         run.meeting_lines = []
-        run.changes += 1
-        after = {name: getattr(run, name) for name in _BLOCK_FIELDS}
-        run.__dict__.update(saved)
-        if self.now is not None and self.now.block is first.block:
-            run.__dict__.update(after)
-        first.block.update(after)
+        run.mask = first.own["mask"]
+        self.put_away(first)
         for one in group:
-            one.result = result
-            one.state = "ready"
+            one.result, one.post = result, None
+            self.ready.append(one)
 
-    def perform_grid(self) -> None:
+    def perform_grid(self, everyone: list[_Strand]) -> None:
         """A barrier of the whole grid: all blocks go on in a new epoch."""
-        run = self.run
-        run.__dict__.update({name: getattr(run, name) for name in ()})
-        blocks = {id(s.block): s.block for s in self.strands}.values()
-        last = max(int(block["epoch"].max()) for block in blocks) + 1
-        for block in blocks:
-            block["epoch"][:] = last
-            block["grid_epoch"] = last
-        run.grid_epoch = last
-        if run.tracing:
-            run.line(self.strands[0].post[1]).barriers += len(blocks)
-        for one in self.strands:
-            one.result = None
-            one.state = "ready"
+        last = max(int(block.fields["epoch"].max()) for block in self.blocks) + 1
+        for block in self.blocks:
+            block.fields["epoch"][:] = last
+            block.fields["grid_epoch"] = last
+        if self.run.tracing:
+            self.run.line(everyone[0].post.node).barriers += len(self.blocks)
+        for one in everyone:
+            one.result = one.post = None
+            self.ready.append(one)
 
     def release_partly(self) -> bool:
-        """Where nothing else can go on: does warp functions and barriers without the lanes that did not come."""
-        self.now = None
-        for block in {id(s.block): s.block for s in self.strands}.values():
-            posted = [s for s in self.strands if s.block is block and s.state == "meets" and s.post is not None]
-            for group in self.warp_groups(posted):
+        """Where nothing else can go on: does a warp function without the lanes that did not come, which is reported."""
+        for block in self.blocks:
+            for group in self.warp_groups([one for one in block.strands if one.post is not None]):
                 self.perform(group)
                 return True
         return False
 
     # ----------------------------------------------------------------- no way on
 
-    def stuck(self, started: int) -> None:
-        """Every strand waits: finer strands if there are any, else the error."""
+    def stuck(self) -> None:
+        """Every strand waits: finer strands where lanes are held up by others of theirs, else the error."""
         run = self.run
-        if self.level != LEVELS[-1] and (self.level == "blocks" or run.options.compute_capability >= (7, 0)):
-            run.shown.level = LEVELS[LEVELS.index(self.level) + 1]
+        finer = False
+        waiting = [one for block in self.blocks for one in block.strands]
+        for one in waiting:
+            alive = one.block.fields["alive"].full & one.mask.full
+            held = (alive & ~one.own["mask"].full)[0]  # its lanes that are not in the loop
+            if not held.any():
+                continue
+            warps = set((np.flatnonzero(alive[0]) // 32).tolist())
+            split = run.shown.split.setdefault(one.block.number, set())
+            if len(warps) == 1 and run.options.compute_capability >= (7, 0) and not warps <= split:
+                split |= warps
+                finer = True
+            elif len(warps) > 1:
+                finer = True  # an empty set splits into warps
+        if finer:
             raise Restart
         lines: dict[tuple[str, str], list[str]] = {}
-        for one in self.strands:
-            how = "waits in the loop of" if one.state == "waits" else "waits at"
-            lane = int(np.flatnonzero(one.own["mask"].full[0])[0])
-            who = run.thread_name(int(one.block["block_numbers"][0]), lane)
+        for one in waiting:
+            how = "waits at" if one.post is not None else "waits in the loop of"
+            who = run.thread_name(one.block.number, int(np.flatnonzero(one.own["mask"].full[0])[0]))
             lines.setdefault((how, one.where), []).append(who)
         parts = [
-            f"{who[0]}" + (f" (and {len(who) - 1} more like it)" if len(who) > 1 else "") + f" {how} {where}"
+            f"{who[0]}" + (f" (and {len(who) - 1} more)" if len(who) > 1 else "") + f" {how} {where}"
             for (how, where), who in lines.items()
         ]
-        raise DeadlockError("; ".join(parts) + ": " + advice(run, started, self.capacity))
+        raise DeadlockError("; ".join(parts) + ": " + advice(run, self.started, self.capacity))
 
 
 def advice(run: Execution, started: int, capacity: int) -> str:
@@ -352,11 +396,6 @@ def resident_blocks(run: Execution) -> int:
     return max(1, fit) * hostapi.sms(run.options.compute_capability)
 
 
-def _lane(one: _Strand) -> int:
-    """The lane of a strand of one thread; the first of several."""
-    return int(np.flatnonzero(one.mask.full[0])[0])
-
-
 def _merge(parts: list[tuple[Mask, object]]) -> object:
     """A value whose lanes come from several strands."""
     result = parts[0][1]
@@ -365,5 +404,3 @@ def _merge(parts: list[tuple[Mask, object]]) -> object:
     for mask, value in parts[1:]:
         result = np.where(mask.full, value, result)
     return result
-
-

@@ -382,7 +382,9 @@ def track(
 # The same for kernels with fences or with syncwarps of some lanes: there the accesses since the last write are kept one
 # by one, in lists, as which of them are ordered differs from lane to lane. The shadow's write record is as above; of
 # its other two records `thread` is the first node of a list, + 1.
-NODE = np.dtype([(name, np.int32) for name in ("next", "thread", "epoch", "lane_epoch", "event", "fence", "fence_block")])
+NODE = np.dtype(
+    [(name, np.int32) for name in ("next", "thread", "epoch", "lane_epoch", "event", "fence", "fence_block")]
+)
 # What barriers do not order, and fences might: an access and the one before it.
 SUSPECT = np.dtype(
     [(name, np.int32) for name in ("hazard", "me", "thread", "epoch", "lane_epoch", "event", "fence", "fence_block")]

@@ -240,13 +240,20 @@ def _rows(run: Execution, array: Array, element: Lanes) -> Lanes:
 def _fetch(run: Execution, array: Array, element: Lanes, width: int = WIDTH) -> list[Lanes]:
     flat = array.root.view(types.FLOAT32)
     element = _rows(run, array, element)
-    return [flat.take(element + k, mode="clip") for k in range(width)]
+    values = [flat.take(element + k, mode="clip") for k in range(width)]
+    if run.watchers:
+        run.saw(run.node, element, *values)
+        if run.strands is not None:
+            where = np.broadcast_to(element, run.lanes_shape)[run.mask.full]
+            run.saw_at(array, np.concatenate([where + k for k in range(width)]))
+    return values
 
 
 def _put(run: Execution, array: Array, element: Lanes, lanes: np.ndarray, values: np.ndarray) -> None:
     where = np.broadcast_to(_rows(run, array, element), run.lanes_shape)[lanes]
     flat = array.root.view(types.FLOAT32)
-    run.changes += 1
+    if run.watching:
+        run.changed(array, np.concatenate([where + k for k in range(len(values))]))
     for k, one in enumerate(values):
         flat[where + k] = one[lanes]
 
