@@ -427,7 +427,8 @@ class Accesses(State):
             who = self.first_name(self.mask)
             self.hazard(
                 "divergent barrier", node.lineno, None,
-                f"a barrier that not every thread of the block reaches: others wait on line {self.meeting_lines[-1]}", who,
+                "a barrier that not every thread of the block reaches: others wait on line "
+                f"{self.meeting_lines[-1]}", who,
             )  # fmt: skip
         here = self.mask.full
         rows = here.any(axis=1)

@@ -238,18 +238,22 @@ class Execution(Accesses):
         """The step limit is passed: lanes in a loop may be waiting for others, else this is the error."""
         if self.watchers and self.strands is None and self.others(self.mask):
             self.take_turns()
-        raise StepLimitError(
+        text = (
             f"{self.where()}: still running after {self.options.step_limit} statements: does this loop end? "
             "(simt.Options(step_limit=…) allows more)"
         )
+        if self.strands is not None:
+            text += ". If it waits: " + advice(self, self.strands.started, self.strands.capacity)
+        raise StepLimitError(text)
 
     splits = True  # whether lanes can take turns
     _LONG = 20_000  # turns after which other lanes are let on in any case
-    _SURE = 2_000  # turns that read the same, while some variable changes: a counter of the turns, most likely
+    # Turns that read the same while some variable changes, most likely a counter: before lanes take turns, and after.
+    _SURE, _LIKELY = 2_000, 200
 
     def look(self, node: ast.For | ast.While, active: Mask, turn: int) -> None:
         """Whether a loop is waiting: a turn has read what the turn before read, and memory has not changed."""
-        names = _tested(node)
+        names = _names_of_wait(node)
         if names is None:
             return
         if not self.watchers or self.watchers[-1].node is not node:
@@ -261,19 +265,24 @@ class Execution(Accesses):
         watch.same = watch.same + 1 if state == watch.before else 0
         unchanged = watch.same and all(_equal(a, b) for a, b in zip(variables, watch.variables, strict=True))
         watch.still = watch.still + 1 if unchanged else 0
-        places = watch.places
+        read, places = watch.seen, watch.places
         watch.seen, watch.places, watch.before, watch.variables = 0, set(), state, variables
-        sure = watch.still >= 3 or watch.same >= self._SURE
+        for_ever = watch.still >= 3 and isinstance(node, ast.While)  # unless another thread changes what is read
+        if for_ever and not read:
+            raise StepLimitError(
+                f"{self.where()}: this loop never ends: in a turn of it nothing is read from an array, and no variable "
+                "or element changes (found without the step limit)"
+            )
         if self.strands is not None:
-            if watch.same or turn % 8 == 0:
-                self.strands.turn(watch.same, sure or watch.same >= self._SURE // 8, places)
-        elif sure or turn == self._LONG:
+            if (watch.same and read) or turn % 8 == 0:
+                sure = 2 if for_ever else watch.same >= self._LIKELY
+                self.strands.turn(watch.same if read else 0, int(sure), places)
+        elif for_ever or (read and watch.same >= self._SURE) or turn == self._LONG:
             if self.others(active):
                 self.take_turns()
-            elif watch.still >= 3:
-                raise DeadlockError(
-                    f"{self.where()}: {self.first_name(active)} waits in this loop: {advice(self, self.blocks_total, 0)}"
-                )
+            elif for_ever:
+                who, why = self.first_name(active), advice(self, self.blocks_total, 0)
+                raise DeadlockError(f"{self.where()}: {who} waits in this loop: {why}")
 
     def unwatch(self, node: ast.AST) -> None:
         """The end of a loop."""
@@ -969,22 +978,27 @@ class Execution(Accesses):
 
 
 @functools.lru_cache(maxsize=4096)
-def _tested(loop: ast.For | ast.While) -> tuple[str, ...] | None:
-    """The names in the tests of a loop that may wait (a `while`, a `for` that may be left early); None for others."""
+def _names_of_wait(loop: ast.For | ast.While) -> tuple[str, ...] | None:
+    """Of a loop that may wait (a `while`, a `for` that may be left early) the names tested and set; None for others."""
     inside = [n for statement in loop.body for n in ast.walk(statement)]
     if isinstance(loop, ast.For) and not any(isinstance(n, (ast.Break, ast.Return)) for n in inside):
         return None
     tests = [n.test for n in [loop, *inside] if isinstance(n, (ast.While, ast.If, ast.IfExp))]
-    return tuple(sorted({n.id for test in tests for n in ast.walk(test) if isinstance(n, ast.Name)}))
+    names = {n.id for test in tests for n in ast.walk(test) if isinstance(n, ast.Name)}
+    return tuple(sorted(names | {n.id for n in inside if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}))
 
 
 def _equal(one: object, other: object) -> bool:
-    """Whether a variable has kept its value."""
+    """Whether a variable has kept its value; False where that is not known."""
     if one is other:
         return True
     if isinstance(one, (np.ndarray, np.generic)) and isinstance(other, (np.ndarray, np.generic)):
         return one.dtype == other.dtype and one.tobytes() == other.tobytes()
-    return not isinstance(one, (np.ndarray, np.generic)) and one == other
+    if isinstance(one, tuple) and isinstance(other, tuple):
+        return len(one) == len(other) and all(_equal(a, b) for a, b in zip(one, other, strict=True))
+    if isinstance(one, Array) and isinstance(other, Array) and one.root is other.root:
+        return one.strides == other.strides and _equal((one.offset, one.shape), (other.offset, other.shape))
+    return False
 
 
 def _as_load(target: ast.expr) -> ast.expr:

@@ -400,7 +400,7 @@ def _participants(run: Execution, node: ast.Call, mask: Lanes) -> np.ndarray:
             run.hazard(
                 "inactive lane", node.lineno, None, f"{who} takes part, but the member mask does not name it", who
             )
-        # One active lane speaks for its warp, where all pass the same: what it names must be here, unless it has exited.
+        # Where all pass the same mask one lane speaks for its warp: what it names must be here, unless it has exited.
         first = active.argmax(axis=2)
         speaker = np.take_along_axis(bits, first[:, :, None], 2)
         alive = _warps(run, run.alive.full)
@@ -725,7 +725,8 @@ def _one_by_one(
 
 _SIMPLE: dict[str, Callable] = {
     "syncthreads": _syncthreads, "syncwarp": _syncwarp, "threadfence": partial(_fence, scope=GPU),
-    "threadfence_block": partial(_fence, scope=BLOCK), "threadfence_system": partial(_fence, scope=GPU), "activemask": _activemask, "lanemask_lt": _lanemask_lt, "popc": _popc, "brev": _brev,
+    "threadfence_block": partial(_fence, scope=BLOCK), "threadfence_system": partial(_fence, scope=GPU),
+    "activemask": _activemask, "lanemask_lt": _lanemask_lt, "popc": _popc, "brev": _brev,
     "clz": _clz, "ffs": _ffs, "selp": _selp, "fma": _fma, "cbrt": _cbrt,
 }  # fmt: skip
 _VOTES = {"ballot_sync", "any_sync", "all_sync", "eq_sync"}

@@ -71,7 +71,7 @@ def check_unasked(static_shared: int, dynamic_shared: int, allowed: int) -> None
         raise LaunchError(
             f"{dynamic_shared} bytes of dynamic shared memory"
             + (f" beside {static_shared} of static" if static_shared else "")
-            + f": a GPU starts a kernel with more than {SHARED_UNASKED} bytes a block only after it was asked for them, "
-            f"which Numba-CUDA does not do; call dwlab.driver.allow_shared(kernel, args, {dynamic_shared}) before the "
-            "launch"
+            + f": a GPU starts a kernel with more than {SHARED_UNASKED} bytes a block only after it was asked for "
+            f"them, which Numba-CUDA does not do; call dwlab.driver.allow_shared(kernel, args, {dynamic_shared}) "
+            "before the launch"
         )

@@ -80,8 +80,9 @@ class Frame:
 
 @dataclass(eq=False)
 class Watch:
-    """A loop that may be waiting. places, seen: where its turn has read so far, a digest of what; before: the last turn's state.
+    """A loop that may be waiting.
 
+    places, seen: where its turn has read so far, and a digest of what.  before: the state at the last turn's end.
     same: turns in a row that read the same and changed nothing; still: in which the variables of its tests stayed too.
     """
 

@@ -92,7 +92,7 @@ class Scheduler:
         self.now: _Strand | None = None
         self.ready: deque[_Strand] = deque()
         self.unsure: deque[_Strand] = deque()  # wait in a loop, and another turn might be different
-        self.sure: set[_Strand] = set()  # wait until what they read changes
+        self.sure: dict[_Strand, bool] = {}  # wait until what they read changes; whether nothing else can end it
         self.readers: dict[tuple[int, int], set[_Strand]] = {}
         self.back = threading.Semaphore(0)
         self.failure: BaseException | None = None
@@ -113,7 +113,8 @@ class Scheduler:
                 elif not self.blocks:
                     return
                 elif not self.release_partly():
-                    self.stuck()
+                    self.split()
+                    self.resume(self.patient())
         finally:
             self.abandoned = True
             for one in [one for block in self.blocks for one in block.strands]:
@@ -170,7 +171,6 @@ class Scheduler:
         else:
             one.go.release()
         self.back.acquire()
-        self.put_away(one)
         if self.failure is not None:
             raise self.failure
         if one not in one.block.strands:
@@ -195,6 +195,7 @@ class Scheduler:
             left = self.run.alive.without(one.mask.full)
             self.run.alive = left or Mask(np.zeros((1, self.run.padded), np.bool_), self.run.lanes_shape)
             one.block.strands.remove(one)
+            self.put_away(one)
         except _Abandoned:
             return
         except BaseException as error:  # handed to the launching thread
@@ -202,7 +203,7 @@ class Scheduler:
         self.back.release()
 
     def hand_over(self) -> None:
-        """Called in a strand: lets others run until the scheduler comes back to this one."""
+        """Called in a strand that is put away: lets others run until the scheduler comes back to it."""
         one = self.now
         self.back.release()
         one.go.acquire()
@@ -211,10 +212,10 @@ class Scheduler:
 
     # ----------------------------------------------------------------- waiting in a loop
 
-    def turn(self, turns: int, sure: bool, places: set[tuple[int, int]]) -> None:
-        """The end of a turn of a loop. turns: for how many nothing has changed; sure: and nothing will by itself.
+    def turn(self, turns: int, sure: int, places: set[tuple[int, int]]) -> None:
+        """The end of a turn of a loop. turns: for how many it has read the same; places: where, (root, word) each.
 
-        places: what it has read, (root, word) each.
+        sure: 0, another turn may be different; 1, most likely not; 2, not unless what it reads changes.
         """
         one = self.now
         one.turns, one.where = turns, self.run.where()
@@ -223,10 +224,11 @@ class Scheduler:
         elif not sure:
             self.unsure.append(one)
         else:
-            self.sure.add(one)
+            self.sure[one] = sure == 2
             one.places = places
             for place in places:
                 self.readers.setdefault(place, set()).add(one)
+        self.put_away(one)
         self.hand_over()
 
     def changed(self, places: set[tuple[int, int]]) -> None:
@@ -234,7 +236,7 @@ class Scheduler:
         for place in places:
             for one in sorted(self.readers.pop(place, ()), key=lambda s: (s.block.number, s.lane)):
                 if one in self.sure:
-                    self.sure.remove(one)
+                    del self.sure[one]
                     self.ready.append(one)
                 for other in one.places:
                     self.readers.get(other, set()).discard(one)
@@ -265,6 +267,7 @@ class Scheduler:
         posted = [one for one in block.strands if one.post is not None]
         if posted and len(posted) == len(block.strands) and all(one.post.kind == "block" for one in posted):
             self.perform(posted)
+            return
         for group in self.warp_groups(posted):
             here = {one.lane for one in group}
             alive = block.fields["alive"].full[0]
@@ -272,7 +275,7 @@ class Scheduler:
             if all(start + k in here for k in range(32) if group[0].post.member >> k & 1 and alive[start + k]):
                 self.perform(group)
         everyone = [one for other in self.blocks for one in other.strands]
-        if posted and len(self.blocks) == self.run.blocks_total - self.finished():
+        if posted and posted[0].post is not None and len(self.blocks) == self.run.blocks_total - self.finished():
             if all(one.post is not None and one.post.kind == "grid" for one in everyone):
                 self.perform_grid(everyone)
 
@@ -338,25 +341,33 @@ class Scheduler:
 
     # ----------------------------------------------------------------- no way on
 
-    def stuck(self) -> None:
-        """Every strand waits: finer strands where lanes are held up by others of theirs, else the error."""
+    def split(self) -> None:
+        """Runs the launch again in finer strands where lanes in a loop hold up others of their strand."""
         run = self.run
         finer = False
-        waiting = [one for block in self.blocks for one in block.strands]
-        for one in waiting:
+        for one in [one for block in self.blocks for one in block.strands]:
             alive = one.block.fields["alive"].full & one.mask.full
-            held = (alive & ~one.own["mask"].full)[0]  # its lanes that are not in the loop
-            if not held.any():
+            if not (alive & ~one.own["mask"].full).any():
                 continue
             warps = set((np.flatnonzero(alive[0]) // 32).tolist())
             split = run.shown.split.setdefault(one.block.number, set())
-            if len(warps) == 1 and run.options.compute_capability >= (7, 0) and not warps <= split:
+            if len(warps) > 1:
+                finer = True  # into warps
+            elif run.options.compute_capability >= (7, 0) and not warps <= split:
                 split |= warps
                 finer = True
-            elif len(warps) > 1:
-                finer = True  # an empty set splits into warps
         if finer:
             raise Restart
+
+    def patient(self) -> _Strand:
+        """One that may still end its loop by counting its turns; if there is none, all wait for each other."""
+        likely = [one for one, for_ever in self.sure.items() if not for_ever]
+        if likely:
+            one = min(likely, key=lambda s: (s.block.number, s.lane))
+            del self.sure[one]
+            return one
+        run = self.run
+        waiting = [one for block in self.blocks for one in block.strands]
         lines: dict[tuple[str, str], list[str]] = {}
         for one in waiting:
             how = "waits at" if one.post is not None else "waits in the loop of"
@@ -372,9 +383,9 @@ class Scheduler:
 def advice(run: Execution, started: int, capacity: int) -> str:
     """What to do about a wait that never ends."""
     text = (
-        "no thread can go on, as none stores what the loop waits for. Store it in a thread that does not itself wait for "
-        "this one, and before it waits for anything; a lock must be given back, and before a barrier that others must "
-        "reach"
+        "no thread can go on, as none stores what the loop waits for. Store it in a thread that does not itself wait "
+        "for this one, and before it waits for anything; a lock must be given back, and before a barrier that others "
+        "must reach"
     )
     left = run.blocks_total - started
     if left > 0:
