@@ -247,7 +247,7 @@ class Execution(Accesses):
         raise StepLimitError(text)
 
     splits = True  # whether lanes can take turns
-    _LONG = 20_000  # turns after which other lanes are let on in any case
+    _LONG = 20_000  # turns after which other lanes are let on in any case; turns that read the same: no more patience
     # Turns that read the same while some variable changes, most likely a counter: before lanes take turns, and after.
     _SURE, _LIKELY = 2_000, 200
 
@@ -274,13 +274,15 @@ class Execution(Accesses):
                 "or element changes (found without the step limit)"
             )
         if self.strands is not None:
+            if read and watch.same >= self._LONG:
+                self.strands.give_up()
             if (watch.same and read) or turn % 8 == 0:
                 sure = 2 if for_ever else watch.same >= self._LIKELY
                 self.strands.turn(watch.same if read else 0, int(sure), places)
         elif for_ever or (read and watch.same >= self._SURE) or turn == self._LONG:
             if self.others(active):
                 self.take_turns()
-            elif for_ever:
+            elif for_ever or (read and watch.same >= self._LONG - self.patience):
                 who, why = self.first_name(active), advice(self, self.blocks_total, 0)
                 raise DeadlockError(f"{self.where()}: {who} waits in this loop: {why}")
 

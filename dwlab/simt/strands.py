@@ -359,13 +359,19 @@ class Scheduler:
         if finer:
             raise Restart
 
-    def patient(self) -> _Strand:
+    def patient(self) -> _Strand | None:
         """One that may still end its loop by counting its turns; if there is none, all wait for each other."""
         likely = [one for one, for_ever in self.sure.items() if not for_ever]
         if likely:
             one = min(likely, key=lambda s: (s.block.number, s.lane))
             del self.sure[one]
             return one
+        return self.give_up()
+
+    def give_up(self) -> None:
+        """Raises the error for a launch in which all wait; returns if some do not."""
+        if self.ready or self.unsure:
+            return
         run = self.run
         waiting = [one for block in self.blocks for one in block.strands]
         lines: dict[tuple[str, str], list[str]] = {}

@@ -147,7 +147,9 @@ def test_a_message_that_lacks_a_part_is_a_race(given, left_out):
     assert "race" in kinds(kernel, *launch, *args), text
 
 
-@pytest.mark.parametrize("scope, clean", [("threadfence", True), ("threadfence_system", True), ("threadfence_block", False)])
+@pytest.mark.parametrize(
+    "scope, clean", [("threadfence", True), ("threadfence_system", True), ("threadfence_block", False)]
+)
 def test_a_fence_of_block_scope_orders_nothing_between_blocks(scope, clean):
     lines = [
         "if cuda.blockIdx.x == 0:", "    data[0] = 7", f"    cuda.{scope}()", "    cuda.atomic.exch(flag, 0, 1)",
@@ -201,7 +203,9 @@ def test_knowledge_is_passed_on():
     kernel, _ = compiled(lines, "data, flag")
     kernel[3, 1](*args)
     assert args[0].tolist() == [5, 5]
-    cut, _ = compiled([line if "b - 1" not in line else line.replace("b - 1", "0") for line in lines][:-2], "data, flag")
+    cut, _ = compiled(
+        [line if "b - 1" not in line else line.replace("b - 1", "0") for line in lines][:-2], "data, flag"
+    )
     assert kinds(cut, 1, 1, *args) == set()
 
 
@@ -233,7 +237,9 @@ def partitions(draw):
 
 
 @SETTINGS
-@given(steps=st.lists(partitions(), min_size=0, max_size=3), shift=st.integers(1, 31), space=st.sampled_from(["s", "x"]))
+@given(
+    steps=st.lists(partitions(), min_size=0, max_size=3), shift=st.integers(1, 31), space=st.sampled_from(["s", "x"])
+)
 def test_syncwarp_orders_the_lanes_that_its_mask_names(steps, shift, space):
     masks = np.zeros((max(1, len(steps)), 32), np.int64)
     for k, groups in enumerate(steps):
