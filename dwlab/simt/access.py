@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import ast
 import contextlib
+from collections.abc import Iterator
 from types import ModuleType
 
 import numpy as np
 
-from dwlab.simt import trace, types, wide
+from dwlab.simt import arraymethods, trace, types, wide
 from dwlab.simt.memory import AnyArray, Array, Lanes, LocalArray, LocalView, Mask, Record
 from dwlab.simt.state import Restart, State
+from dwlab.simt.things import ARRAYS, Chosen
 
 
 class Accesses(State):
@@ -22,8 +24,10 @@ class Accesses(State):
             return value
         if isinstance(value, (bool, int, float, complex)):
             return types.literal(value)
-        if isinstance(value, (Array, LocalArray, LocalView)):
+        if isinstance(value, ARRAYS):
             raise self.refuse(node, f"{value.name} is an array here", "index it down to one element")
+        if isinstance(value, Record):
+            raise self.refuse(node, f"an element of {value.array.name} is a record", "take one of its fields")
         if value is None:
             raise self.refuse(node, "None is not a number (does the function return a value on every path?)")
         raise self.refuse(node, f"{describe(value)} is not a number")
@@ -34,14 +38,21 @@ class Accesses(State):
             at = next(k for k, i in enumerate(indices) if i is Ellipsis)
             fill = len(array.shape) - len(indices) + 1
             indices = indices[:at] + (slice(None),) * fill + indices[at + 1 :]
-        if len(indices) > len(array.shape):
-            raise self.refuse(
-                node, f"{array.name} has {len(array.shape)} dimensions and is given {len(indices)} indices"
-            )
+        given = len(indices) - sum(1 for index in indices if index is None)
+        if given > len(array.shape):
+            raise self.refuse(node, f"{array.name} has {len(array.shape)} dimensions and is given {given} indices")
         element: Lanes = array.offset
         shape, strides = [], []
         mask: Mask | None = self.mask
-        for axis, index in enumerate(indices):
+        axis = -1
+        for index in indices:
+            if index is None:  # a new axis
+                if len(indices) == 1:
+                    raise self.refuse(node, f"a single None is no index of {array.name}", "write [None, :]")
+                shape.append(np.int64(1))
+                strides.append(0)
+                continue
+            axis += 1
             extent, stride = array.shape[axis], array.strides[axis]
             if isinstance(index, slice):
                 start, length, step = self.slice_bounds(index, extent, node)
@@ -50,7 +61,7 @@ class Accesses(State):
                 strides.append(stride * int(step))
                 continue
             index = self.number(index, node)
-            if index.dtype.kind not in "iub":
+            if index.dtype.kind not in "iu":
                 raise self.refuse(node, f"an index must be an integer, not {index.dtype}", "int32(…) converts")
             if index.dtype != types.INT64:
                 index = index.astype(np.int64)
@@ -60,10 +71,10 @@ class Accesses(State):
                 if mask is None:
                     return element, None
             element = element + (index if stride == 1 else index * np.int64(stride))
-        if len(indices) == len(array.shape) and not shape:
+        if given == len(array.shape) and not shape:
             return element, mask
-        shape += list(array.shape[len(indices) :])
-        strides += list(array.strides[len(indices) :])
+        shape += list(array.shape[given:])
+        strides += list(array.strides[given:])
         if isinstance(array, Array):
             return Array(array.root, array.name, array.dtype, tuple(shape), tuple(strides), element), mask
         base = array if isinstance(array, LocalArray) else array.base
@@ -120,12 +131,14 @@ class Accesses(State):
 
     def load(self, array: AnyArray, indices: tuple, node: ast.AST) -> object:
         """An element in every lane, or a view."""
+        if isinstance(array, Chosen):
+            return self.load_chosen(array, indices, node)
         element, mask = self.locate(array, indices, node)
         if isinstance(element, (Array, LocalView)):
             return element
         if mask is None:
             return array.dtype.type(0)
-        if isinstance(array, Array) and array.dtype.fields is not None:
+        if array.dtype.fields is not None:
             return Record(array, indices)
         if not isinstance(array, Array):
             value = self.load_local(array, element, mask, node)
@@ -146,10 +159,15 @@ class Accesses(State):
         return value
 
     def write(self, array: AnyArray, indices: tuple, value: Lanes, node: ast.AST) -> None:
-        """Stores a value in every active lane; of two writers the later lane wins."""
+        """Stores a value in every active lane, to each element of a slice; of two writers the later lane wins."""
+        if isinstance(array, Chosen):
+            for _, one in self.each_option(array):
+                self.write(one, indices, value, node)
+            return
         element, mask = self.locate(array, indices, node)
         if isinstance(element, (Array, LocalView)):
-            raise self.refuse(node, "a whole row or slice cannot be assigned at once here", "write the loop out")
+            arraymethods.fill(self, node, element, value)
+            return
         if mask is None:
             return
         if value.dtype.kind == "c" and array.dtype.kind != "c":
@@ -209,6 +227,24 @@ class Accesses(State):
             raise self.refuse(
                 node, f"{array.name} is a constant in the kernel", "pass it as an argument to write to it"
             )
+
+    def each_option(self, array: Chosen) -> Iterator[tuple[Mask, AnyArray]]:
+        """The arrays that the active lanes have chosen, with the mask set to the lanes of each."""
+        outer = self.mask
+        for k, one in enumerate(array.options):
+            mask, _ = outer.split(array.which == k)
+            if mask is not None:
+                self.mask = mask
+                yield mask, one
+        self.mask = outer
+
+    def load_chosen(self, array: Chosen, indices: tuple, node: ast.AST) -> object:
+        """As `load`, each lane from its own array."""
+        result = None
+        for mask, one in self.each_option(array):
+            value = self.load(one, indices, node)
+            result = value if result is None else self.merge(mask, value, result, array.name)
+        return result
 
     def load_local(self, array: LocalArray | LocalView, element: Lanes, mask: Mask, node: ast.AST) -> Lanes:
         base = array if isinstance(array, LocalArray) else array.base

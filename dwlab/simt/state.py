@@ -65,9 +65,12 @@ class Shown:
 
 
 class Frame:
-    """The variables of one call. `partial`: for a variable that only some lanes have set, those lanes."""
+    """The variables of one call. `partial`: for a variable that only some lanes have set, those lanes.
 
-    __slots__ = ("source", "names", "partial", "entry", "returns", "loops")
+    literals: variables that hold a constant, as Numba tells those from other values.
+    """
+
+    __slots__ = ("source", "names", "partial", "entry", "returns", "loops", "literals")
 
     def __init__(self, src: source.Source, names: dict[str, object], entry: Mask):
         self.source = src
@@ -76,6 +79,7 @@ class Frame:
         self.entry = entry
         self.returns: list[tuple[Mask, object]] = []
         self.loops: list[tuple[list[Mask], list[Mask]]] = []
+        self.literals: set[str] = set()
 
 
 @dataclass(eq=False)

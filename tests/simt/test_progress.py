@@ -1,4 +1,4 @@
-"""Threads, warps and blocks that wait for each other get on, with the right answer; a wait that never ends is reported."""
+"""Threads, warps and blocks that wait for each other get on, with the right answer; a wait without end is reported."""
 
 import itertools
 import linecache
@@ -232,7 +232,8 @@ def test_what_blocks_count_is_the_same_when_they_take_turns():
             1, 64, ["line 4", "line 6", "barrier"],
         ),
         (
-            ["while cuda.atomic.cas(flag, 0, 0, 1) != 0:", "    pass", "cuda.syncthreads()", "cuda.atomic.exch(flag, 0, 0)"],
+            ["while cuda.atomic.cas(flag, 0, 0, 1) != 0:", "    pass", "cuda.syncthreads()",
+             "cuda.atomic.exch(flag, 0, 0)"],
             1, 4, ["line 2", "line 4", "given back"],
         ),
         (
