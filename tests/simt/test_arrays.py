@@ -136,11 +136,6 @@ def first(x, y):
 
 
 @cuda.jit(device=True)
-def row(x):
-    return x[0]
-
-
-@cuda.jit(device=True)
 def put(x, i, v):
     x[i] = v
 
@@ -168,7 +163,6 @@ ALIASES = {
     "conditional": ["a = x if n > 0 else y", "a[t // 2] = t"],
     "conditional, other side": ["a = y if n < 0 else x", "a[t // 2] = t"],
     "if statement": ["if n > 0:", "    a = x", "else:", "    a = y", "a[t // 2] = t"],
-    "walrus": ["if (a := x).size > 0:", "    a[t // 2] = t"],
     "slice": ["a = x[2:]", "a[t // 2] = t"],
     "slice of a slice": ["a = x[1:][1:]", "a[t // 2] = t"],
     "stride": ["a = x[::2]", "a[t // 2] = t"],
@@ -217,12 +211,6 @@ def test_two_writers_of_a_record_are_found(lines):
     p = np.zeros(64, dtype)
     good[1, 64](p)
     assert p["a"].tolist() == list(range(64))
-
-
-def test_a_row_that_a_device_function_returns():
-    kernel = compiled(["t = cuda.threadIdx.x", "row(x)[t // 2] = t"], "x", row=row)
-    with pytest.raises(simt.HazardError, match="two writers"):
-        kernel[1, 64](np.zeros((2, 64), np.int32))
 
 
 def test_what_was_read_before_the_first_store_counts_too():
