@@ -43,10 +43,11 @@ class Trace:
 class Frame:
     """The variables of one call. `partial`: for a variable that only some lanes have set, those lanes.
 
-    literals: variables that hold a constant, as Numba tells those from other values.
+    literals: variables that hold a constant, as Numba tells those from other values.  types: of names and expressions,
+    by their nodes' ids, where all paths are looked at (dwlab.simt.typed).
     """
 
-    __slots__ = ("source", "names", "partial", "entry", "returns", "loops", "literals")
+    __slots__ = ("source", "names", "partial", "entry", "returns", "loops", "literals", "types")
 
     def __init__(self, src: source.Source, names: dict[str, object], entry: Mask):
         self.source = src
@@ -56,6 +57,7 @@ class Frame:
         self.returns: list[tuple[Mask, object]] = []
         self.loops: list[tuple[list[Mask], list[Mask]]] = []
         self.literals: set[str] = set()
+        self.types: dict[int, np.dtype] = {}
 
 
 class State:
@@ -86,6 +88,7 @@ class State:
         self.constants: dict[int, Array] = {}
         self.constant_memory: dict[int, int] = {}
         self.frozen: dict[tuple, object] = {}
+        self.typed: dict[object, dict[int, np.dtype]] = {}
         self.fences = np.zeros((1, 1), np.int32)
         self.fenced_blocks = np.zeros(1, np.bool_)
         self.uses_fences = False
@@ -137,6 +140,7 @@ class State:
         real = None if self.padded == self.threads else (np.arange(self.padded) < self.threads)[None, :]
         self.alive = Mask(real, self.lanes_shape)
         frame = Frame(self.source, dict(zip(self.source.parameters, arguments, strict=True)), self.alive)
+        frame.types = self.typed.get("kernel", frame.types)
         self.frames = [frame]
         self.frame = frame
         self.mask = self.alive
