@@ -38,6 +38,8 @@ class Accesses(State):
             at = next(k for k, i in enumerate(indices) if i is Ellipsis)
             fill = len(array.shape) - len(indices) + 1
             indices = indices[:at] + (slice(None),) * fill + indices[at + 1 :]
+        if len(indices) == 1 and isinstance(indices[0], tuple) and not indices[0]:
+            indices = ()
         given = len(indices) - sum(1 for index in indices if index is None)
         if given > len(array.shape):
             raise self.refuse(node, f"{array.name} has {len(array.shape)} dimensions and is given {given} indices")
@@ -83,9 +85,9 @@ class Accesses(State):
     def slice_bounds(self, index: slice, extent: Lanes, node: ast.AST) -> tuple[Lanes, Lanes, np.int64]:
         """(first element, number of elements, step) of a slice of an axis, by Python's rules."""
         step = np.int64(1) if index.step is None else index.step
-        if step.ndim or step == 0:
+        if self.exact and (step.ndim or step == 0):
             raise self.refuse(node, "a slice in a kernel needs a step that is not 0 and the same in every thread")
-        step = np.int64(step)
+        step = np.int64(step) if self.exact else np.int64(1)
         low, high = (np.int64(0), extent) if step > 0 else (np.int64(-1), extent - np.int64(1))
 
         def bound(value: Lanes | None, default: Lanes) -> Lanes:
@@ -170,8 +172,7 @@ class Accesses(State):
             return
         if mask is None:
             return
-        if value.dtype.kind == "c" and array.dtype.kind != "c":
-            raise self.refuse(node, f"a complex value does not fit into {array.name} ({array.dtype})", "take .real")
+        self.check_write(array, value, node)
         value = types.cast(value, array.dtype)
         if not isinstance(array, Array):
             self.write_local(array, element, value, mask, node)
@@ -215,18 +216,30 @@ class Accesses(State):
     def writable(self, array: Array, node: ast.AST) -> None:
         """Before any store or atomic: refuses constants and read-only arrays; a root must be tracked from its start."""
         root = array.root
+        if root.read_only or root.space == "const":
+            self.refuse_write(array, node)
         if root.space == "global":
-            if root.read_only:
-                raise self.refuse(node, f"{array.name} is read-only on the host", "pass an array that may be written")
             if self.hunting and not root.tracked:
                 self.shown.stored.add(self.roots.index(root))
                 raise Restart
             if root.kept and root.before is None:
                 root.before = root.data.copy()
-        elif root.space == "const":
+
+    def refuse_write(self, array: Array, node: ast.AST) -> None:
+        """Raises UnsupportedError for an array that cannot be written."""
+        if array.space == "const":
             raise self.refuse(
                 node, f"{array.name} is a constant in the kernel", "pass it as an argument to write to it"
             )
+        if isinstance(array, Array) and array.root.read_only:
+            raise self.refuse(node, f"{array.name} is read-only on the host", "pass an array that may be written")
+
+    def check_write(self, array: AnyArray | Chosen, value: Lanes, node: ast.AST) -> None:
+        """Raises UnsupportedError for an array that cannot be written, or a value that it cannot hold."""
+        if value.dtype.kind == "c" and array.dtype.kind != "c":
+            raise self.refuse(node, f"a complex value does not fit into {array.name} ({array.dtype})", "take .real")
+        for one in array.options if isinstance(array, Chosen) else (array,):
+            self.refuse_write(one, node)
 
     def each_option(self, array: Chosen) -> Iterator[tuple[Mask, AnyArray]]:
         """The arrays that the active lanes have chosen, with the mask set to the lanes of each."""

@@ -98,11 +98,13 @@ def _reshape(run: Execution, node: ast.AST, array: AnyArray, *given: object) -> 
     """array.reshape(n, …), array.reshape((n, …)); one of them may be -1."""
     if isinstance(array, Chosen):
         return Chosen(tuple(_reshape(run, node, one, *given) for one in array.options), array.which)
-    total = math.prod(_shape(run, node, array))
+    total = math.prod(_shape(run, node, array)) if run.exact else 1
     wanted = [run.number(n, node) for n in (given[0] if len(given) == 1 and isinstance(given[0], tuple) else given)]
     if not wanted or any(n.ndim or n.dtype.kind not in "iu" for n in wanted):
         raise run.refuse(node, "reshape() takes integers that are the same in every thread")
     sizes = [int(n) for n in wanted]
+    if not run.exact:
+        return _same_memory(array, (1,) * len(sizes))
     if sizes.count(-1) == 1:
         rest = math.prod(n for n in sizes if n != -1)
         sizes[sizes.index(-1)] = total // rest if rest else 0
@@ -157,6 +159,9 @@ def _item(run: Execution, node: ast.AST, array: AnyArray) -> Lanes:
 def places(run: Execution, node: ast.AST, array: AnyArray | Chosen) -> Iterator[tuple[Lanes, ...]]:
     """The indices of each element, in order, with the mask set to the lanes whose array has it."""
     outer = run.mask
+    if not run.exact:
+        yield (np.int64(0),) * len(array.shape)
+        return
     most = [int(n.max()) if n.ndim else int(n) for n in array.shape]
     for at in np.ndindex(*most):
         inside: Lanes = np.bool_(True)
@@ -299,8 +304,16 @@ def _of_array(name: str) -> Callable:
     return function
 
 
+def _shape_of(run: Execution, node: ast.AST, array: object) -> tuple[Lanes, ...]:
+    return array.shape if isinstance(array, ARRAYS) else ()
+
+
+def _size_of(run: Execution, node: ast.AST, array: object) -> Lanes:
+    return size(array) if isinstance(array, ARRAYS) else np.int64(1)
+
+
 FUNCTIONS: dict[object, Callable] = {
-    np.ndindex: _ndindex, np.ndenumerate: _ndenumerate,
+    np.ndindex: _ndindex, np.ndenumerate: _ndenumerate, np.shape: _shape_of, np.size: _size_of,
     **{getattr(np, name): _of_array(name) for name in ("sum", "prod", "mean", "var", "std", "argmax", "argmin", "any",
                                                        "all")},
 }  # fmt: skip

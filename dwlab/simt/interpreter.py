@@ -95,7 +95,12 @@ _SPELT = {
 
 
 class Execution(Accesses):
-    """Runs a kernel's statements and expressions."""
+    """Runs a kernel's statements and expressions.
+
+    exact: False where only types are looked for (dwlab.simt.typed), and values mean nothing.
+    """
+
+    exact = True
 
     def __init__(self, *launch: object):
         super().__init__(*launch)
@@ -109,7 +114,6 @@ class Execution(Accesses):
 
     def run_strand(self, mask: Mask) -> None:
         """Executes the kernel for some lanes of what begin_batch has set up."""
-        frame = self.frame
         try:
             with np.errstate(all="ignore"):
                 self.block_of(self.source.body, mask)
@@ -121,9 +125,6 @@ class Execution(Accesses):
             raise
         except _PYTHON_ERRORS as error:
             raise UnsupportedError(f"{self.where()}: {type(error).__name__}: {error}") from error
-        for _, value in frame.returns:
-            if value is not None:
-                raise UnsupportedError(f"{self.source.name}: a kernel returns nothing; write the result to an array")
 
     # ----------------------------------------------------------------- statements
 
@@ -487,6 +488,8 @@ class Execution(Accesses):
 
     def do_Return(self, node: ast.Return) -> None:
         value = self.eval(node.value) if node.value is not None else None
+        if len(self.frames) == 1 and value is not None:
+            raise self.refuse(node, "a kernel returns nothing", "write the result to an array")
         self.frame.returns.append((self.mask, value))
         if len(self.frames) == 1:  # the kernel itself: these threads have exited
             self.alive = self.alive.without(self.mask.full) or Mask(
@@ -690,7 +693,11 @@ class Execution(Accesses):
                         "uninitialised", node.lineno, node.id,
                         f"{node.id!r} was never set in {self.first_name(missing)}", self.first_name(missing),
                     )  # fmt: skip
-            return names[node.id]
+            value = names[node.id]
+            wanted = frame.types.get(id(node))
+            if wanted is not None and wanted != value.dtype:
+                value = types.cast(value, wanted)
+            return value
         if node.id in frame.source.local_names:
             raise self.refuse(node, f"variable {node.id!r} is used before it is set")
         return self.constant(self.outer_value(node.id, node), node.id, node)
@@ -932,8 +939,9 @@ class Execution(Accesses):
     def compare(self, op: ast.cmpop, left: object, right: object, node: ast.AST) -> Lanes:
         if isinstance(op, (ast.Is, ast.IsNot)):
             same = left is right or (left is None and right is None)
-            if isinstance(left, np.generic) and isinstance(right, np.generic):
-                same = left.dtype == right.dtype and left == right
+            if isinstance(left, (np.ndarray, np.generic)) and isinstance(right, (np.ndarray, np.generic)):
+                equal = np.equal(left, right) if left.dtype == right.dtype else np.bool_(False)
+                return equal if isinstance(op, ast.Is) else np.logical_not(equal)
             return np.bool_(same if isinstance(op, ast.Is) else not same)
         if isinstance(op, (ast.In, ast.NotIn)):
             found = np.bool_(False)
@@ -944,6 +952,8 @@ class Execution(Accesses):
                 return found if isinstance(op, ast.In) else np.logical_not(found)
             if not isinstance(right, tuple):
                 raise self.refuse(node, "`in` works on a tuple or a range only", "write the loop out")
+            if len({kind(v) for v in right}) > 1:
+                raise self.refuse(node, "`in` looks through a tuple of one type", "write == out, with or")
             for item in right:
                 found = np.logical_or(found, self.compare(ast.Eq(), left, item, node))
             return found if isinstance(op, ast.In) else np.logical_not(found)
@@ -1001,7 +1011,7 @@ class Execution(Accesses):
                 result = np.where(take, types.cast(value, dtype), types.cast(result, dtype))
                 result = result if result.ndim else dtype.type(result)
         self.mask = outer
-        return result
+        return self.as_typed(node, result)
 
     def on_IfExp(self, node: ast.IfExp) -> object:
         outer = self.mask
@@ -1018,9 +1028,14 @@ class Execution(Accesses):
         if yes is None or no is None:
             taken, other = (second, first) if yes is None else (first, second)
             if other is not None and isinstance(taken, (np.ndarray, np.generic)):
-                return types.cast(taken, types.unify(taken.dtype, other.dtype))
-            return taken
+                taken = types.cast(taken, types.unify(taken.dtype, other.dtype))
+            return self.as_typed(node, taken)
         return self.merge(yes, first, second, "the conditional expression")
+
+    def as_typed(self, node: ast.AST, value: object) -> object:
+        """A value in the type that the expression has over all paths."""
+        wanted = self.frame.types.get(id(node))
+        return types.cast(value, wanted) if wanted is not None and isinstance(value, (np.ndarray, np.generic)) else value
 
     def on_Slice(self, node: ast.Slice) -> slice:
         parts = [self.value(p) if p is not None else None for p in (node.lower, node.upper, node.step)]
@@ -1053,7 +1068,7 @@ class Execution(Accesses):
             return self.load(base.array, self.flat_index(base, node), node)
         if isinstance(base, ARRAYS):
             index = self.indices_of(node)
-            if isinstance(index[0], str) and not isinstance(base, Chosen):
+            if index and isinstance(index[0], str) and not isinstance(base, Chosen):
                 return self.field(base, self.field_name(node), node)
             return self.load(base, index, node)
         raise self.refuse(node, f"{describe(base)} cannot be indexed")
@@ -1245,6 +1260,11 @@ class Execution(Accesses):
                 )  # fmt: skip
         return result if signature is None else self.convert(result, signature[1])
 
+    def enter(self, frame: Frame, arguments: list[object]) -> None:
+        """Finds the types of a function's names for these arguments."""
+        if self.typed:
+            frame.types = self.typed.get((frame.source, tuple(kind(a) for a in arguments)), frame.types)
+
     def call_source(
         self,
         src: source.Source,
@@ -1276,6 +1296,7 @@ class Execution(Accesses):
         mask = self.mask
         caller = self.frame
         frame = Frame(src, names, mask)
+        self.enter(frame, [*arguments, *keywords.values()])
         self.frames.append(frame)
         self.frame = frame
         discard, self.discard = self.discard, None

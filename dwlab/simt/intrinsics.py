@@ -91,8 +91,8 @@ def _extreme(run: Execution, node: ast.Call, function: Callable, arguments: list
     values = [run.number(a, node) for a in items]
     if not values:
         raise run.refuse(node, f"{function.__name__}() of nothing")
-    if any(v.dtype.kind == "b" for v in values):
-        raise run.refuse(node, f"{function.__name__}() takes no bool", "int32(…) converts")
+    if len({v.dtype.kind == "b" for v in values}) == 2:
+        raise run.refuse(node, f"{function.__name__}() takes no bool beside other numbers", "int32(…) converts")
     if any(v.dtype.kind == "c" for v in values):
         raise run.refuse(node, "complex numbers have no order", "compare their parts or their abs()")
     dtype = types.unify(*(v.dtype for v in values))
@@ -178,7 +178,7 @@ def _print(run: Execution, node: ast.Call, arguments: list[object]) -> None:
             columns.append(value)
         else:
             raise run.refuse(node, "print takes numbers and literal strings")
-    for row, lane in np.argwhere(run.mask.full):
+    for row, lane in np.argwhere(run.mask.full) if run.exact else ():
         builtins.print(*(c[row, lane] if isinstance(c, np.ndarray) else c for c in columns))
 
 
@@ -307,7 +307,7 @@ def _array_arguments(run: Execution, node: ast.Call, what: str) -> tuple[tuple[i
     if dtype is None:
         raise run.refuse(node, f"{ast.unparse(given['dtype'])} is not a dtype", "use e.g. numba.float32")
     alignment = run.eval(given["alignment"]) if "alignment" in given else None
-    alignment = dtype.itemsize if alignment is None else int(run.number(alignment, node))
+    alignment = (dtype.alignment if dtype.fields else dtype.itemsize) if alignment is None else int(run.number(alignment, node))
     if alignment < 1 or alignment & (alignment - 1):
         raise run.refuse(node, f"alignment {alignment} is not a power of two")
     return tuple(sizes), dtype, max(alignment, dtype.alignment)

@@ -15,9 +15,9 @@ import numpy as np
 from numba.core import sigutils
 from numba.core import types as nt
 
-from dwlab.simt import hostapi, limits, report, source, strands, trace, types
+from dwlab.simt import hostapi, limits, report, source, strands, trace, typed, types
 from dwlab.simt.interpreter import Execution
-from dwlab.simt.memory import Array, Root
+from dwlab.simt.memory import Array, Record, Root
 from dwlab.simt.options import (
     HazardError,
     HazardWarning,
@@ -55,7 +55,7 @@ class Binder:
     def bind(self, value: object, name: str, wanted: nt.Type | None = None) -> object:
         """One argument; `wanted` is its type in an explicit signature."""
         if isinstance(value, np.void):
-            raise LaunchError(f"argument {name!r}: a single record cannot be passed here; pass an array of length 1")
+            return self.record(value, name)
         if isinstance(value, (bool, int, float, complex, np.generic)):
             number = types.literal(value)
             if wanted is not None and not isinstance(wanted, nt.Array):
@@ -78,6 +78,20 @@ class Binder:
                 f"argument {name!r} is {device.dtype} with {device.ndim} dimension(s); the signature says {wanted}"
             )
         return array
+
+    def record(self, value: np.void, name: str) -> Record:
+        """A single record: as the only element of an array, which is copied back into it."""
+        alone = np.array([value])
+        array = self.array(self.device_array(alone, name), name)
+        array.root.read_only = False
+        if not self.copies:
+
+            def back() -> None:
+                for field in value.dtype.names:
+                    value[field] = alone[0][field]
+
+            self.after.append(back)
+        return Record(array, (np.int64(0),))
 
     def device_array(self, value: object, name: str) -> hostapi.DeviceNDArray:
         """The simulated device array for a launch argument (for `xray`: a copy of it)."""
@@ -294,6 +308,7 @@ def _bind(run: Execution, binder: Binder, arguments: Sequence[object], kernel: K
                 array.root.tracked = run.hunting
     for number in run.shown.stored:
         run.roots[number].tracked = True
+    run.typed = typed.tables(run, bound)
     _check_shadow(run, run.options)
     if run.shown.exact and run.hunting:
         run.order = Order(run.blocks_total, run.padded)
@@ -316,6 +331,8 @@ def _arrays(value: object) -> list[Array]:
     """The arrays in an argument, those in tuples included."""
     if isinstance(value, tuple):
         return [array for item in value for array in _arrays(item)]
+    if isinstance(value, Record):
+        return [value.array]
     return [value] if isinstance(value, Array) else []
 
 

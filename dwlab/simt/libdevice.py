@@ -61,8 +61,8 @@ def _whole(how: str, x: Lanes, dtype: np.dtype) -> Lanes:
 def _high(a: Lanes, b: Lanes) -> Lanes:
     """The upper half of a product."""
     bits = a.dtype.itemsize * 8
-    product = np.asarray(a, object) * np.asarray(b, object)  # Python's integers
-    return np.asarray([int(v) >> bits for v in np.ravel(product)], a.dtype).reshape(np.shape(product))[()]
+    product = np.asarray(a).astype(object) * np.asarray(b).astype(object)  # Python's integers
+    return np.asarray([int(v) >> bits for v in np.ravel(np.asarray(product, object))], a.dtype).reshape(np.shape(product))[()]
 
 
 def _bits(value: Lanes, dtype: np.dtype) -> Lanes:

@@ -67,10 +67,11 @@ class Shown:
 class Frame:
     """The variables of one call. `partial`: for a variable that only some lanes have set, those lanes.
 
-    literals: variables that hold a constant, as Numba tells those from other values.
+    literals: variables that hold a constant, as Numba tells those from other values.  types: of names and expressions,
+    by their nodes' ids, where all paths are looked at (dwlab.simt.typed).
     """
 
-    __slots__ = ("source", "names", "partial", "entry", "returns", "loops", "literals")
+    __slots__ = ("source", "names", "partial", "entry", "returns", "loops", "literals", "types")
 
     def __init__(self, src: source.Source, names: dict[str, object], entry: Mask):
         self.source = src
@@ -80,6 +81,7 @@ class Frame:
         self.returns: list[tuple[Mask, object]] = []
         self.loops: list[tuple[list[Mask], list[Mask]]] = []
         self.literals: set[str] = set()
+        self.types: dict[int, np.dtype] = {}
 
 
 @dataclass(eq=False)
@@ -132,6 +134,7 @@ class State:
         self.pool = np.zeros(0, trace.NODE)
         self.pool_used = 0
         self.suspects = np.zeros(1 << 14, trace.SUSPECT)
+        self.typed: dict[object, dict[int, np.dtype]] = {}
         thread = np.arange(self.padded, dtype=np.int32)
         self.thread_index = (
             (thread % block[0])[None, :],
@@ -189,6 +192,7 @@ class State:
         real = None if self.padded == self.threads else (np.arange(self.padded) < self.threads)[None, :]
         self.alive = Mask(real, self.lanes_shape)
         frame = Frame(self.source, dict(zip(self.source.parameters, arguments, strict=True)), self.alive)
+        frame.types = self.typed.get("kernel", frame.types)
         self.frames = [frame]
         self.frame = frame
         self.mask = self.alive
