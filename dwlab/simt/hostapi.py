@@ -992,6 +992,11 @@ def _limits(compute_capability: tuple[int, int]) -> occupancy.Limits:
     return occupancy.LIMITS[max(below) if below else min(occupancy.LIMITS)]
 
 
+def sms(compute_capability: tuple[int, int]) -> int:
+    """Streaming multiprocessors of the GPU that the simulated one is sized like."""
+    return _nearest(_MODELS, compute_capability).sms
+
+
 class MemoryInfo(NamedTuple):
     """Bytes of device memory."""
 

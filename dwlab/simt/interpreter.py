@@ -11,19 +11,22 @@ import ast
 import cmath
 import difflib
 import enum
+import functools
 import math
 import operator
 from types import BuiltinFunctionType, FunctionType, ModuleType
 
 import numpy as np
 
-from dwlab.simt import intrinsics, source, trace, types
+from dwlab.simt import arraymethods, intrinsics, libdevice, source, trace, types
 from dwlab.simt.access import Accesses, constant_of, describe
-from dwlab.simt.intrinsics import Group, Method
+from dwlab.simt.intrinsics import Group
 from dwlab.simt.memory import AnyArray, Array, Lanes, LocalArray, LocalView, Mask, Range, Record, join
 from dwlab.simt.names import NAMES, DeviceName
-from dwlab.simt.options import KernelError, SimtError, StepLimitError, UnsupportedError
-from dwlab.simt.state import Frame
+from dwlab.simt.options import DeadlockError, KernelError, SimtError, StepLimitError, UnsupportedError
+from dwlab.simt.state import Frame, Restart, Watch
+from dwlab.simt.strands import advice
+from dwlab.simt.things import ARRAYS, Chosen, Closure, Flat, Items, Method, Vector, kind, kind_name
 
 _BINARY = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
@@ -56,8 +59,9 @@ _WAY_ROUND = {
     "Try": "exceptions cannot be caught in a kernel; test the condition with `if`",
     "TryStar": "exceptions cannot be caught in a kernel; test the condition with `if`",
     "With": "there is nothing to close in a kernel",
-    "Lambda": "write a function with @cuda.jit(device=True)",
-    "FunctionDef": "define it outside the kernel with @cuda.jit(device=True)",
+    "AsyncFunctionDef": "a kernel has no coroutines; write a plain `def`",
+    "AsyncFor": "a kernel has no coroutines; write a plain `for`",
+    "AsyncWith": "a kernel has no coroutines",
     "ClassDef": "use arrays and scalars",
     "ListComp": "fill a cuda.local.array in a loop",
     "SetComp": "fill a cuda.local.array in a loop",
@@ -74,13 +78,29 @@ _WAY_ROUND = {
     "Nonlocal": "closure variables are constants in a kernel; pass an array to change something",
     "Import": "import outside the kernel",
     "ImportFrom": "import outside the kernel",
-    "Match": "use if / elif",
     "Starred": "name the elements",
+    "NamedExpr": "Numba cannot type := ; assign on a line of its own",
+    "Delete": "Numba refuses del; a name may simply be set again",
 }
 
 
+_SPELT = {
+    "Try": "try", "TryStar": "try", "With": "with", "ClassDef": "a class", "ListComp": "a list comprehension",
+    "SetComp": "a set comprehension", "DictComp": "a dict comprehension", "GeneratorExp": "a generator expression",
+    "Dict": "a dict", "Set": "a set", "List": "a list", "JoinedStr": "an f-string", "Yield": "yield",
+    "YieldFrom": "yield from", "Await": "await", "Global": "global", "Nonlocal": "nonlocal", "Import": "import",
+    "ImportFrom": "import", "Starred": "* in an assignment", "NamedExpr": ":=", "Delete": "del",
+    "AsyncFunctionDef": "async def", "AsyncFor": "async for", "AsyncWith": "async with",
+}  # fmt: skip
+
+
 class Execution(Accesses):
-    """Runs a kernel's statements and expressions."""
+    """Runs a kernel's statements and expressions.
+
+    exact: False where only types are looked for (dwlab.simt.typed), and values mean nothing.
+    """
+
+    exact = True
 
     def __init__(self, *launch: object):
         super().__init__(*launch)
@@ -89,10 +109,14 @@ class Execution(Accesses):
 
     def run_batch(self, first: int, count: int, arguments: list[object]) -> None:
         """Executes blocks first .. first + count - 1."""
-        frame = self.begin_batch(first, count, arguments)
+        self.begin_batch(first, count, arguments)
+        self.run_strand(self.alive)
+
+    def run_strand(self, mask: Mask) -> None:
+        """Executes the kernel for some lanes of what begin_batch has set up."""
         try:
             with np.errstate(all="ignore"):
-                self.block_of(self.source.body, self.alive)
+                self.block_of(self.source.body, mask)
         except SimtError:
             raise
         except RecursionError:
@@ -101,9 +125,6 @@ class Execution(Accesses):
             raise
         except _PYTHON_ERRORS as error:
             raise UnsupportedError(f"{self.where()}: {type(error).__name__}: {error}") from error
-        for _, value in frame.returns:
-            if value is not None:
-                raise UnsupportedError(f"{self.source.name}: a kernel returns nothing; write the result to an array")
 
     # ----------------------------------------------------------------- statements
 
@@ -114,10 +135,7 @@ class Execution(Accesses):
             self.steps += 1
             if self.steps > self.options.step_limit:
                 self.node = statement
-                raise StepLimitError(
-                    f"{self.where()}: still running after {self.options.step_limit} statements: does this loop end? "
-                    "(simt.Options(step_limit=…) allows more)"
-                )
+                self.too_long()
             self.mask = current
             self.node = statement
             if self.tracing:
@@ -137,7 +155,7 @@ class Execution(Accesses):
 
     def unsupported(self, node: ast.AST) -> UnsupportedError:
         name = type(node).__name__
-        return self.refuse(node, f"{name} is not something a Numba-CUDA kernel can use here", _WAY_ROUND.get(name, ""))
+        return self.refuse(node, f"{_SPELT.get(name, name)} cannot be used in a Numba-CUDA kernel", _WAY_ROUND.get(name, ""))
 
     def do_Pass(self, node: ast.Pass) -> Mask:
         return self.mask
@@ -153,8 +171,11 @@ class Execution(Accesses):
 
     def do_Assign(self, node: ast.Assign) -> Mask:
         value = self.eval(node.value)
+        literal = self.is_literal(node.value)
         for target in node.targets:
             self.store(target, value)
+            if literal and isinstance(target, ast.Name):
+                self.frame.literals.add(target.id)
         return self.mask
 
     def do_AnnAssign(self, node: ast.AnnAssign) -> Mask:
@@ -170,16 +191,76 @@ class Execution(Accesses):
         if isinstance(target, ast.Subscript):
             array, indices = self.subscript_parts(target)
             old = self.load(array, indices, target)
+            if isinstance(old, ARRAYS):
+                raise self.refuse(node, "a row or slice cannot be added to at once", "write the loop out")
             new = self.apply(op, old, self.eval(node.value), node)
             self.write(array, indices, self.number(new, node), target)
         elif isinstance(target, ast.Name):
-            self.assign(target.id, self.apply(op, self.eval(_as_load(target)), self.eval(node.value), node))
+            old = self.eval(_as_load(target))
+            if isinstance(old, tuple):
+                raise self.refuse(node, "a tuple cannot be added to in place", "t = t + (…) makes a new one")
+            self.assign(target.id, self.apply(op, old, self.eval(node.value), node))
         else:
             self.store(target, self.apply(op, self.eval(_as_load(target)), self.eval(node.value), node))
         return self.mask
 
-    def do_Delete(self, node: ast.Delete) -> Mask:
+    def do_FunctionDef(self, node: ast.FunctionDef) -> Mask:
+        self.assign(node.name, self.closure(node))
         return self.mask
+
+    def closure(self, node: ast.FunctionDef | ast.Lambda) -> Closure:
+        """A function made here: it keeps the values that the names around it have now."""
+        frame = self.frame
+        inner = source.inner(node, frame.source)
+        captured = {name: frame.names[name] for name in inner.free if name in frame.names}
+        given = node.args
+        named = [a.arg for a in [*given.posonlyargs, *given.args]]
+        defaults = [self.eval(one) for one in given.defaults]
+        return Closure(inner, node, captured, dict(zip(named[len(named) - len(defaults) :], defaults, strict=True)))
+
+    def on_Lambda(self, node: ast.Lambda) -> Closure:
+        return self.closure(node)
+
+    def do_Match(self, node: ast.Match) -> Mask | None:
+        """Case after case, for the lanes that no earlier one has taken."""
+        whole = left = self.mask
+        subject = self.eval(node.subject)
+        through: Mask | None = None
+        for case in node.cases:
+            self.mask = left
+            taken, left = self.branch(self.matches(case.pattern, subject), left, node)
+            if taken is not None and case.guard is not None:
+                self.mask = taken
+                taken, refused = self.branch(self.condition(case.guard), taken, case.guard)
+                left = join(left, refused, whole)
+            if taken is not None:
+                through = join(through, self.block_of(case.body, taken), whole)
+            if left is None:
+                break
+        return join(through, left, whole)
+
+    def matches(self, pattern: ast.pattern, subject: object) -> Lanes:
+        """Whether a case fits, lane by lane; binds the name that it gives."""
+        if isinstance(pattern, ast.MatchValue):
+            return self.compare(ast.Eq(), subject, self.eval(pattern.value), pattern)
+        if isinstance(pattern, ast.MatchSingleton):
+            return self.compare(ast.Is(), subject, pattern.value, pattern)
+        if isinstance(pattern, ast.MatchOr):
+            found = np.bool_(False)
+            for one in pattern.patterns:
+                found = np.logical_or(found, self.matches(one, subject))
+            return found
+        if isinstance(pattern, ast.MatchAs):
+            fits = np.bool_(True) if pattern.pattern is None else self.matches(pattern.pattern, subject)
+            if pattern.name is not None:
+                outer = self.mask
+                taken, _ = outer.split(fits)
+                if taken is not None:
+                    self.mask = taken
+                    self.assign(pattern.name, subject)
+                    self.mask = outer
+            return fits
+        raise self.refuse(pattern, "a case in a kernel is a number, several of them with |, or a name", "use if / elif")
 
     def do_If(self, node: ast.If) -> Mask | None:
         mask = self.mask
@@ -204,11 +285,11 @@ class Execution(Accesses):
         whole = active = self.mask
         left: Mask | None = None
         breaks: list[Mask] = []
-        first = True
+        turn = 0
         while active is not None:
-            if not first:
-                self.again(node, active)
-            first = False
+            if turn:
+                self.again(node, active, turn)
+            turn += 1
             self.mask = active
             yes, no = self.branch(self.condition(node.test), active, node)
             left = join(left, no)
@@ -217,19 +298,86 @@ class Execution(Accesses):
             active = self.loop_body(node.body, yes, breaks)
         return self.loop_end(node, left, breaks, whole)
 
-    def again(self, node: ast.stmt, active: Mask) -> None:
+    def again(self, node: ast.stmt, active: Mask, turn: int) -> None:
         """A loop header executed once more."""
         self.steps += 1
         self.node = node
         if self.steps > self.options.step_limit:
-            raise StepLimitError(
-                f"{self.where()}: still running after {self.options.step_limit} statements: does this loop end? "
-                "(simt.Options(step_limit=…) allows more)"
-            )
+            self.too_long()
         if self.tracing:
             record = self.line(node)
             record.warps += active.warps
             record.lanes += active.lanes
+        if turn >= self.patience:
+            self.look(node, active, turn)
+
+    def too_long(self) -> None:
+        """The step limit is passed: lanes in a loop may be waiting for others, else this is the error."""
+        if self.watchers and self.strands is None and self.others(self.mask):
+            self.take_turns()
+        text = (
+            f"{self.where()}: still running after {self.options.step_limit} statements: does this loop end? "
+            "(simt.Options(step_limit=…) allows more)"
+        )
+        if self.strands is not None:
+            text += ". If it waits: " + advice(self, self.strands.started, self.strands.capacity)
+        raise StepLimitError(text)
+
+    splits = True  # whether lanes can take turns
+    _LONG = 20_000  # turns after which other lanes are let on in any case; turns that read the same: no more patience
+    # Turns that read the same while some variable changes, most likely a counter: before lanes take turns, and after.
+    _SURE, _LIKELY = 2_000, 200
+
+    def look(self, node: ast.For | ast.While, active: Mask, turn: int) -> None:
+        """Whether a loop is waiting: a turn has read what the turn before read, and memory has not changed."""
+        names = _names_of_wait(node)
+        if names is None:
+            return
+        if not self.watchers or self.watchers[-1].node is not node:
+            self.watchers.append(Watch(node))
+            self.watching = True
+        watch = self.watchers[-1]
+        state = (watch.seen, self.changes, active.lanes)
+        variables = tuple(self.frame.names.get(name) for name in names)
+        watch.same = watch.same + 1 if state == watch.before else 0
+        unchanged = watch.same and all(_equal(a, b) for a, b in zip(variables, watch.variables, strict=True))
+        watch.still = watch.still + 1 if unchanged else 0
+        read, places = watch.seen, watch.places
+        watch.seen, watch.places, watch.before, watch.variables = 0, set(), state, variables
+        for_ever = watch.still >= 3 and isinstance(node, ast.While)  # unless another thread changes what is read
+        if for_ever and not read:
+            raise StepLimitError(
+                f"{self.where()}: this loop never ends: in a turn of it nothing is read from an array, and no variable "
+                "or element changes (found without the step limit)"
+            )
+        if self.strands is not None:
+            if read and watch.same >= self._LONG:
+                self.strands.give_up()
+            if (watch.same and read) or turn % 8 == 0:
+                sure = 2 if for_ever else watch.same >= self._LIKELY
+                self.strands.turn(watch.same if read else 0, int(sure), places)
+        elif for_ever or (read and watch.same >= self._SURE) or turn == self._LONG:
+            if self.others(active):
+                self.take_turns()
+            elif for_ever or (read and watch.same >= self._LONG - self.patience):
+                who, why = self.first_name(active), advice(self, self.blocks_total, 0)
+                raise DeadlockError(f"{self.where()}: {who} waits in this loop: {why}")
+
+    def unwatch(self, node: ast.AST) -> None:
+        """The end of a loop."""
+        if self.watchers and self.watchers[-1].node is node:
+            self.watchers.pop()
+            self.watching = bool(self.watchers) or self.strands is not None
+
+    def others(self, active: Mask) -> bool:
+        """Whether there are threads that have not exited and are not among these."""
+        last = int(self.block_numbers[-1]) + 1
+        return self.splits and (active.lanes < self.alive.lanes or last < self.blocks_total)
+
+    def take_turns(self) -> None:
+        """Runs the launch again, block after block."""
+        self.shown.turns = self.shown.exact = True
+        raise Restart
 
     def loop_body(self, body: list[ast.stmt], mask: Mask, breaks: list[Mask]) -> Mask | None:
         """Runs a loop body once; returns the lanes that go round again."""
@@ -242,6 +390,7 @@ class Execution(Accesses):
         return through
 
     def loop_end(self, node: ast.For | ast.While, left: Mask | None, breaks: list[Mask], whole: Mask) -> Mask | None:
+        self.unwatch(node)
         if left is not None and node.orelse:
             left = self.block_of(node.orelse, left)
         for other in breaks:
@@ -259,11 +408,11 @@ class Execution(Accesses):
             index = types.cast(items.start, items.dtype)
             step = types.cast(items.step, items.dtype)
             self.bad_step(items.step, node)
-            first = True
+            turn = 0
             while active is not None:
-                if not first:
-                    self.again(node, active)
-                first = False
+                if turn:
+                    self.again(node, active, turn)
+                turn += 1
                 self.mask = active
                 going = np.where(step > 0, index < items.stop, index > items.stop)
                 yes, no = self.branch(going if going.ndim else np.bool_(going), active, node)
@@ -275,13 +424,27 @@ class Execution(Accesses):
                 active = self.loop_body(node.body, yes, breaks)
                 index = index + step
             return self.loop_end(node, left, breaks, whole)
-        first = True
-        for item in self.iterate(items, node):
-            if not first:
-                self.again(node, active)
-            first = False
+        items = self.items(items, node.iter)
+        if items.length.ndim:
+            count = np.int64(0)
+            while active is not None:
+                if count:
+                    self.again(node, active, int(count))
+                self.mask = active
+                yes, no = self.branch(count < items.length, active, node)
+                left = join(left, no)
+                if yes is None:
+                    break
+                self.mask = yes
+                self.store(node.target, items.item(count))
+                active = self.loop_body(node.body, yes, breaks)
+                count = count + np.int64(1)
+            return self.loop_end(node, left, breaks, whole)
+        for count in range(int(items.length)):
+            if count:
+                self.again(node, active, count)
             self.mask = active
-            self.store(node.target, item)
+            self.store(node.target, items.item(np.int64(count)))
             active = self.loop_body(node.body, active, breaks)
             if active is None:
                 break
@@ -291,18 +454,31 @@ class Execution(Accesses):
         if (step == 0).any():
             raise self.refuse(node, "range() with a step of 0")
 
-    def iterate(self, items: object, node: ast.For):  # noqa: ANN201 (a generator of values)
-        if isinstance(items, Range):
-            self.bad_step(items.step, node)
-            for i in range(int(items.start), int(items.stop), int(items.step)):
-                yield items.dtype.type(i)
-        elif isinstance(items, (tuple, list)):
-            yield from items
-        elif isinstance(items, (Array, LocalArray, LocalView)) and items.shape[0].ndim == 0:
-            for i in range(int(items.shape[0])):
-                yield self.load(items, (np.int64(i),), node)
-        else:
-            raise self.refuse(node, "a kernel loops over range(), a tuple or an array")
+    def items(self, value: object, node: ast.AST) -> Items:
+        """What a loop goes through. Raises UnsupportedError for what has no elements, or elements of several types."""
+        if isinstance(value, Items):
+            return value
+        if isinstance(value, Range):
+            self.bad_step(value.step, node)
+            start, step = types.cast(value.start, value.dtype), types.cast(value.step, value.dtype)
+            return Items(intrinsics.length_of(value), lambda k: (start + step * value.dtype.type(k)).astype(value.dtype))
+        if isinstance(value, Flat):
+            array = value.array
+            return Items(
+                arraymethods.size(array),
+                lambda k: self.load(array, arraymethods.flat_index(self, node, array, k), node),
+            )
+        if isinstance(value, (tuple, list)):
+            kinds = {kind(v) for v in value}
+            if len(kinds) > 1 and len({type(k) for k in kinds}) <= 2:
+                names = " and ".join(dict.fromkeys(kind_name(v) for v in value))
+                raise self.refuse(
+                    node, f"a loop goes through elements of one type, not {names}", "convert them, or write the loop out"
+                )
+            return Items(np.int64(len(value)), lambda k: value[int(k)])
+        if isinstance(value, ARRAYS) and value.shape:
+            return Items(value.shape[0], lambda k: self.load(value, (k,), node))
+        raise self.refuse(node, "a kernel loops over range(), a tuple or an array")
 
     def do_Break(self, node: ast.Break) -> None:
         self.frame.loops[-1][0].append(self.mask)
@@ -312,6 +488,8 @@ class Execution(Accesses):
 
     def do_Return(self, node: ast.Return) -> None:
         value = self.eval(node.value) if node.value is not None else None
+        if len(self.frames) == 1 and value is not None:
+            raise self.refuse(node, "a kernel returns nothing", "write the result to an array")
         self.frame.returns.append((self.mask, value))
         if len(self.frames) == 1:  # the kernel itself: these threads have exited
             self.alive = self.alive.without(self.mask.full) or Mask(
@@ -340,34 +518,79 @@ class Execution(Accesses):
         if isinstance(target, ast.Name):
             self.assign(target.id, value)
         elif isinstance(target, (ast.Tuple, ast.List)):
-            items = self.unpack(value, target)
             if any(isinstance(t, ast.Starred) for t in target.elts):
                 raise self.unsupported(ast.Starred(lineno=target.lineno))
+            items = self.unpack(value, target)
             if len(items) != len(target.elts):
                 raise self.refuse(target, f"{len(items)} values for {len(target.elts)} names")
             for part, item in zip(target.elts, items, strict=True):
                 self.store(part, item)
         elif isinstance(target, ast.Subscript):
             array, indices = self.subscript_parts(target)
-            self.write(array, indices, self.number(value, target), target)
+            self.put(array, indices, value, target)
         elif isinstance(target, ast.Attribute):
             record = self.eval(target.value)
             if not isinstance(record, Record):
                 raise self.refuse(target, "attributes cannot be set in a kernel")
-            self.write(record.array.field(target.attr), record.indices, self.number(value, target), target)
+            self.put(self.field(record.array, target.attr, target), record.indices, value, target)
         else:
             raise self.unsupported(target)
+
+    def put(self, array: AnyArray | Chosen, indices: tuple, value: object, node: ast.AST) -> None:
+        """array[indices] = value: of a number to one element or to each of a slice, a tuple to a slice, a record."""
+        if isinstance(value, Record):
+            if isinstance(array, Chosen) or array.dtype != value.array.dtype:
+                raise self.refuse(node, f"{array.name} holds no such records")
+            for name in array.dtype.fields:
+                part = self.load(self.field(value.array, name, node), value.indices, node)
+                self.put(self.field(array, name, node), indices, part, node)
+            return
+        if isinstance(value, ARRAYS) and array.dtype.subdtype is None:
+            into = self.load(array, indices, node) if self.has_slice(array, indices) else None
+            if isinstance(node, ast.Attribute) and into is not None:  # a record's array, field after field
+                for at in arraymethods.places(self, node, into):
+                    self.write(into, at, self.number(self.load(value, at, node), node), node)
+                return
+            if into is not None:
+                raise self.refuse(node, "an array cannot be assigned to a row or slice", "write the loop out")
+        if isinstance(value, tuple) and self.has_slice(array, indices):
+            into = self.load(array, indices, node)
+            if len(into.shape) != 1 or len({kind(v) for v in value}) > 1:
+                raise self.refuse(node, f"{kind_name(value)} does not fit into {array.name} here", "write the loop out")
+            if into.shape[0].ndim or int(into.shape[0]) != len(value):
+                raise self.refuse(node, f"{kind_name(value)} into a slice of another length")
+            for k, one in enumerate(value):
+                self.write(into, (np.int64(k),), self.number(one, node), node)
+            return
+        self.write(array, indices, self.number(value, node), node)
+
+    @staticmethod
+    def has_slice(array: AnyArray | Chosen, indices: tuple) -> bool:
+        """Whether array[indices] is an array."""
+        plain = [i for i in indices if isinstance(i, (np.ndarray, np.generic))]
+        return len(plain) < len(array.shape) or len(plain) < len(indices)
+
+    def field(self, array: AnyArray, name: object, node: ast.AST) -> AnyArray:
+        """The array of one field of an array of records."""
+        fields = array.dtype.fields
+        if fields is None or name not in fields:
+            raise self.refuse(node, f"{array.name} has no field {name!r}")
+        try:
+            return array.field(name)
+        except UnsupportedError as error:
+            raise self.refuse(node, str(error)) from None
 
     def unpack(self, value: object, node: ast.AST) -> list[object]:
         if isinstance(value, (tuple, list)):
             return list(value)
-        if isinstance(value, (Array, LocalArray, LocalView)) and len(value.shape) == 1:
+        if isinstance(value, ARRAYS) and len(value.shape) == 1 and value.shape[0].ndim == 0:
             return [self.load(value, (np.int64(i),), node) for i in range(int(value.shape[0]))]
         raise self.refuse(node, "only a tuple can be unpacked")
 
     def assign(self, name: str, value: object) -> None:
         frame, mask = self.frame, self.mask
-        if isinstance(value, (int, float, complex)):
+        frame.literals.discard(name)
+        if isinstance(value, (int, float, complex)) and not isinstance(value, enum.Enum):
             value = types.literal(value)
         names, partial = frame.names, frame.partial
         if mask is frame.entry:
@@ -392,16 +615,39 @@ class Execution(Accesses):
         if isinstance(new, (np.generic, np.ndarray)) and isinstance(old, (np.generic, np.ndarray)):
             dtype = types.unify(new.dtype, old.dtype)
             return np.where(mask.array, types.cast(new, dtype), types.cast(old, dtype))
-        if isinstance(new, tuple) and isinstance(old, tuple) and len(new) == len(old):
-            return tuple(self.merge(mask, a, b, name) for a, b in zip(new, old, strict=True))
+        if isinstance(new, tuple) and isinstance(old, tuple) and len(new) == len(old) and type(new) is type(old):
+            return _tuple_like(new, [self.merge(mask, a, b, name) for a, b in zip(new, old, strict=True)])
+        if isinstance(new, Vector) and isinstance(old, Vector) and kind(new) == kind(old):
+            return Vector(new.name, tuple(self.merge(mask, a, b, name) for a, b in zip(new.values, old.values)))
+        if isinstance(new, Record) and isinstance(old, Record) and new.array is old.array:
+            return Record(
+                new.array, tuple(self.merge(mask, a, b, name) for a, b in zip(new.indices, old.indices, strict=True))
+            )
         if isinstance(new, Array) and isinstance(old, Array) and new.root is old.root and new.strides == old.strides:
             shape = tuple(self.merge(mask, a, b, name) for a, b in zip(new.shape, old.shape, strict=True))
             return Array(
                 new.root, new.name, new.dtype, shape, new.strides, self.merge(mask, new.offset, old.offset, name)
             )
-        if type(new) is type(old) and not isinstance(new, (Array, LocalArray, LocalView)) and new == old:
+        if isinstance(new, ARRAYS) and isinstance(old, ARRAYS) and kind(new) == kind(old):
+            return self.choose(mask, new, old)
+        if type(new) is type(old) and not isinstance(new, ARRAYS) and new == old:
             return new
-        raise self.refuse(self.node, f"{name!r} holds different kinds of things in different threads")
+        raise self.refuse(
+            self.node,
+            f"{name!r} holds different kinds of things in different threads: {kind_name(new)} and {kind_name(old)}",
+            "give them names of their own",
+        )
+
+    @staticmethod
+    def choose(mask: Mask, new: AnyArray | Chosen, old: AnyArray | Chosen) -> Chosen:
+        """`new` where the mask is active, `old` elsewhere."""
+        options: list[AnyArray] = []
+        numbers = []
+        for one in (new, old):
+            number: Lanes = one.which if isinstance(one, Chosen) else np.int64(0)
+            numbers.append(number + np.int64(len(options)))
+            options.extend(one.options if isinstance(one, Chosen) else (one,))
+        return Chosen(tuple(options), np.where(mask.full, *numbers))
 
     # ----------------------------------------------------------------- expressions
 
@@ -420,7 +666,7 @@ class Execution(Accesses):
 
     def condition(self, node: ast.expr) -> Lanes:
         result = self.eval(node)
-        if isinstance(result, tuple):
+        if isinstance(result, (tuple, str)):
             return np.bool_(len(result) > 0)
         if result is None:
             return np.bool_(False)
@@ -429,7 +675,10 @@ class Execution(Accesses):
     def on_Constant(self, node: ast.Constant) -> object:
         value = node.value
         if isinstance(value, (bool, int, float, complex)):
-            return types.literal(value)
+            try:
+                return types.literal(value)
+            except UnsupportedError as error:
+                raise self.refuse(node, str(error)) from None
         return value
 
     def on_Name(self, node: ast.Name) -> object:
@@ -444,7 +693,11 @@ class Execution(Accesses):
                         "uninitialised", node.lineno, node.id,
                         f"{node.id!r} was never set in {self.first_name(missing)}", self.first_name(missing),
                     )  # fmt: skip
-            return names[node.id]
+            value = names[node.id]
+            wanted = frame.types.get(id(node))
+            if wanted is not None and wanted != value.dtype:
+                value = types.cast(value, wanted)
+            return value
         if node.id in frame.source.local_names:
             raise self.refuse(node, f"variable {node.id!r} is used before it is set")
         return self.constant(self.outer_value(node.id, node), node.id, node)
@@ -469,7 +722,7 @@ class Execution(Accesses):
         if isinstance(value, (bool, int, float, complex, np.generic)) and not isinstance(value, np.void):
             return types.literal(value)
         if isinstance(value, tuple):
-            return tuple(self.constant(v, name, node) for v in value)
+            return _tuple_like(value, [self.constant(v, name, node) for v in value])
         if isinstance(value, np.ndarray):
             return self.constant_array(value, name)
         device = _device_name(value)
@@ -526,6 +779,8 @@ class Execution(Accesses):
                 return child if value is None else value
             raise self.refuse(node, f"cuda.{base.path} has no {name!r}")
         if isinstance(base, ModuleType):
+            if base.__name__.endswith(".libdevice") and _is_cuda(base):
+                return self.special(libdevice.named(self, name, node), node)
             if _is_cuda(base):
                 if base.__name__.endswith(".cg") and name == "this_grid":
                     return NAMES["cg"].this_grid
@@ -539,12 +794,17 @@ class Execution(Accesses):
                 return self.constant(getattr(base, name), name, node)
             except AttributeError:
                 raise self.refuse(node, f"module {base.__name__} has no {name!r}") from None
-        if isinstance(base, (Array, LocalArray, LocalView)):
-            return self.array_attribute(base, name, node)
+        if isinstance(base, ARRAYS):
+            return arraymethods.attribute(self, base, name, node)
         if isinstance(base, Record):
-            if base.array.dtype.fields is None or name not in base.array.dtype.fields:
-                raise self.refuse(node, f"{base.array.name} has no field {name!r}")
-            return self.load(base.array.field(name), base.indices, node)
+            return self.load(self.field(base.array, name, node), base.indices, node)
+        if isinstance(base, Vector):
+            if name not in "xyzw"[: len(base.values)] or len(name) != 1:
+                raise self.refuse(node, f"{base.name} has no {name!r}, but {', '.join('xyzw'[: len(base.values)])}")
+            return base.values["xyzw".index(name)]
+        if isinstance(base, (Range, slice)) and name in ("start", "stop", "step"):
+            part = getattr(base, name)
+            return np.int64(1) if part is None and name == "step" else part
         if isinstance(base, (np.ndarray, np.generic)):
             if name in ("real", "imag"):
                 return (
@@ -554,59 +814,68 @@ class Execution(Accesses):
                 return Method(lambda run, node: np.bitwise_count(np.abs(base)).astype(np.int64))
             if name == "conjugate":
                 return Method(lambda run, node: np.conjugate(base))
+            if name == "view":
+                return Method(lambda run, node: run.reinterpreted(base, node))
+            if name == "item":
+                return Method(lambda run, node: base)
             raise self.refuse(node, f"a number has no {name!r} in a kernel")
         if isinstance(base, Group) and name == "sync":
             return Method(Execution.grid_sync)
         if isinstance(base, tuple) and hasattr(base, "_fields") and name in base._fields:
             return getattr(base, name)
+        if isinstance(base, tuple) and name == "index":
+            return Method(lambda run, node: run.position(base, node))
         if isinstance(base, np.dtype) and name == "type":
             return base
         if isinstance(base, enum.Enum) and name == "value":
             return self.constant(base.value, name, node)
         if isinstance(base, type) and issubclass(base, enum.Enum) and name in base.__members__:
             return self.constant(base[name], name, node)
+        if isinstance(base, (np.iinfo, np.finfo)) and name in ("min", "max", "eps", "bits", "tiny"):
+            return self.constant(getattr(base, name), name, node)
         raise self.refuse(node, f"{describe(base)} has no {name!r} in a kernel")
 
-    def array_attribute(self, array: AnyArray, name: str, node: ast.AST) -> object:
-        if name == "shape":
-            return array.shape
-        if name == "size":
-            return np.int64(math.prod(int(n) for n in array.shape))
-        if name == "ndim":
-            return np.int64(len(array.shape))
-        if name == "dtype":
-            return array.dtype
-        if name == "itemsize":
-            return np.int64(array.dtype.itemsize)
-        if name == "nbytes":
-            return np.int64(math.prod(int(n) for n in array.shape) * array.dtype.itemsize)
-        if name == "strides":
-            return tuple(np.int64(s * array.dtype.itemsize) for s in array.strides)
-        if name == "T" and isinstance(array, Array):
-            return Array(array.root, array.name, array.dtype, array.shape[::-1], array.strides[::-1], array.offset)
-        if isinstance(array, Array) and array.dtype.fields and name in array.dtype.fields:
-            return array.field(name)
-        method = callable(getattr(np.ndarray, name, None))
-        raise self.refuse(
-            node,
-            f"{array.name}.{name} is not available in a kernel",
-            "write the loop out" if method else "arrays have shape, size, ndim, dtype, strides and itemsize",
-        )
+    def reinterpreted(self, value: Lanes, node: ast.Call) -> Lanes:
+        """x.view(dtype): a number's bits as another one of as many."""
+        (wanted,) = [self.eval(a) for a in node.args]
+        dtype = types.as_dtype(wanted)
+        if dtype is None or dtype.itemsize != value.dtype.itemsize:
+            raise self.refuse(node, f"view() of {value.dtype} takes a type of {value.dtype.itemsize * 8} bits")
+        return np.ascontiguousarray(value).view(dtype) if value.ndim else value.view(dtype)
+
+    def position(self, items: tuple, node: ast.Call) -> Lanes:
+        """t.index(v): where v stands first."""
+        (wanted,) = [self.eval(a) for a in node.args]
+        place: Lanes = np.int64(len(items))
+        for k in range(len(items) - 1, -1, -1):
+            same = self.compare(ast.Eq(), items[k], wanted, node)
+            place = np.where(same, np.int64(k), place)[()]
+        return place
 
     def on_Tuple(self, node: ast.Tuple) -> tuple:
-        if any(isinstance(e, ast.Starred) for e in node.elts):
-            raise self.unsupported(next(e for e in node.elts if isinstance(e, ast.Starred)))
-        return tuple(self.eval(e) for e in node.elts)
+        return tuple(self.spread(node.elts))
 
-    def on_NamedExpr(self, node: ast.NamedExpr) -> object:
-        value = self.eval(node.value)
-        self.assign(node.target.id, value)
-        return value
+    def spread(self, parts: list[ast.expr]) -> list[object]:
+        """Values of expressions, those of a tuple behind a * one by one."""
+        out = []
+        for part in parts:
+            if isinstance(part, ast.Starred):
+                value = self.eval(part.value)
+                if not isinstance(value, tuple):
+                    raise self.refuse(part, f"* takes a tuple, not {kind_name(value)}")
+                out.extend(value)
+            else:
+                out.append(self.eval(part))
+        return out
 
     def on_UnaryOp(self, node: ast.UnaryOp) -> object:
         if isinstance(node.op, ast.Not):
             return np.logical_not(self.condition(node.operand))
-        return types.unary(_UNARY[type(node.op)], self.value(node.operand))
+        value = self.value(node.operand)
+        try:
+            return types.unary(_UNARY[type(node.op)], value)
+        except UnsupportedError as error:
+            raise self.refuse(node, str(error)) from None
 
     def on_BinOp(self, node: ast.BinOp) -> object:
         op = _BINARY.get(type(node.op))
@@ -616,8 +885,8 @@ class Execution(Accesses):
 
     def apply(self, op: object, left: object, right: object, node: ast.AST) -> object:
         """left op right, counted."""
-        if isinstance(left, tuple) and isinstance(right, tuple) and op is operator.add:
-            return left + right
+        if isinstance(left, (tuple, str)) or isinstance(right, (tuple, str)):
+            return self.joined(op, left, right, node)
         left, right = self.number(left, node), self.number(right, node)
         if op in _DIVISIONS and right.dtype.kind in "iub" and left.dtype.kind in "iub":
             zero = right == 0
@@ -626,10 +895,27 @@ class Execution(Accesses):
                 if bad is not None:
                     who = self.first_name(bad)
                     self.hazard("division by zero", node.lineno, None, f"integer division by 0 in {who}", who)
-        result = types.binary(op, left, right)
+        try:
+            result = types.binary(op, left, right)
+        except UnsupportedError as error:
+            raise self.refuse(node, str(error)) from None
         if self.tracing and result.dtype.kind in "fc":
             self.count_flops(node, result.dtype, types.flops(op, result.dtype))
         return result
+
+    def joined(self, op: object, left: object, right: object, node: ast.AST) -> object:
+        """+ of tuples and of strings, a tuple times a literal number."""
+        if op is operator.add and isinstance(left, tuple) and isinstance(right, tuple):
+            return tuple(left) + tuple(right)
+        if op is operator.add and isinstance(left, str) and isinstance(right, str):
+            return left + right
+        if op is operator.mul:
+            times, of = (right, left) if isinstance(left, tuple) else (left, right)
+            factor = node.right if times is right else node.left
+            if isinstance(of, tuple) and isinstance(factor, ast.Constant) and type(factor.value) is int:
+                return tuple(of) * factor.value
+            raise self.refuse(node, "a tuple can be multiplied by a literal integer only", "write its elements out")
+        raise self.refuse(node, f"no such operation of {kind_name(left)} and {kind_name(right)}")
 
     def on_Compare(self, node: ast.Compare) -> object:
         left = self.eval(node.left)
@@ -653,25 +939,56 @@ class Execution(Accesses):
     def compare(self, op: ast.cmpop, left: object, right: object, node: ast.AST) -> Lanes:
         if isinstance(op, (ast.Is, ast.IsNot)):
             same = left is right or (left is None and right is None)
+            if isinstance(left, (np.ndarray, np.generic)) and isinstance(right, (np.ndarray, np.generic)):
+                equal = np.equal(left, right) if left.dtype == right.dtype else np.bool_(False)
+                return equal if isinstance(op, ast.Is) else np.logical_not(equal)
             return np.bool_(same if isinstance(op, ast.Is) else not same)
         if isinstance(op, (ast.In, ast.NotIn)):
-            if not isinstance(right, tuple):
-                raise self.refuse(node, "`in` works on a tuple only")
             found = np.bool_(False)
+            if isinstance(left, str) and isinstance(right, str):
+                return np.bool_((left in right) == isinstance(op, ast.In))
+            if isinstance(right, Range):
+                found = self.in_range(self.number(left, node), right)
+                return found if isinstance(op, ast.In) else np.logical_not(found)
+            if not isinstance(right, tuple):
+                raise self.refuse(node, "`in` works on a tuple or a range only", "write the loop out")
+            if len({kind(v) for v in right}) > 1:
+                raise self.refuse(node, "`in` looks through a tuple of one type", "write == out, with or")
             for item in right:
                 found = np.logical_or(found, self.compare(ast.Eq(), left, item, node))
             return found if isinstance(op, ast.In) else np.logical_not(found)
         if isinstance(left, tuple) and isinstance(right, tuple):
-            if not isinstance(op, (ast.Eq, ast.NotEq)):
-                raise self.refuse(node, "tuples can be compared with == and != only")
-            same = np.bool_(len(left) == len(right))
-            for a, b in zip(left, right, strict=False):
-                same = np.logical_and(same, self.compare(ast.Eq(), a, b, node))
-            return same if isinstance(op, ast.Eq) else np.logical_not(same)
-        if isinstance(left, (str, np.dtype)) or left is None or right is None:
-            equal = np.bool_(left == right)
-            return equal if isinstance(op, ast.Eq) else np.logical_not(equal)
-        return types.binary(_COMPARE[type(op)], self.number(left, node), self.number(right, node))
+            same, before = np.bool_(True), np.bool_(len(left) < len(right))
+            for a, b in reversed([*zip(left, right, strict=False)]):
+                equal = self.compare(ast.Eq(), a, b, node)
+                same = np.logical_and(same, equal)
+                if not isinstance(op, (ast.Eq, ast.NotEq)):
+                    before = np.where(equal, before, self.compare(ast.Lt(), a, b, node))[()]
+            same = np.logical_and(same, len(left) == len(right))
+            if isinstance(op, (ast.Eq, ast.NotEq)):
+                return same if isinstance(op, ast.Eq) else np.logical_not(same)
+            below = np.logical_or(before, same) if isinstance(op, (ast.LtE, ast.Gt)) else before
+            return below if isinstance(op, (ast.Lt, ast.LtE)) else np.logical_not(below)
+        plain = (str, type(None), enum.Enum)
+        if isinstance(left, plain) or isinstance(right, plain):
+            numbers = isinstance(left, enum.Enum) != isinstance(right, enum.Enum) and not isinstance(left, enum.IntEnum)
+            if numbers and not isinstance(right, enum.IntEnum) and left is not None and right is not None:
+                raise self.refuse(node, f"{kind_name(left)} and {kind_name(right)} cannot be compared", "compare .value")
+            if not isinstance(op, (ast.Eq, ast.NotEq)) and not (isinstance(left, str) and isinstance(right, str)):
+                raise self.refuse(node, f"{kind_name(left)} and {kind_name(right)} have no order")
+            return np.bool_(_COMPARE[type(op)](left, right))
+        try:
+            return types.binary(_COMPARE[type(op)], self.number(left, node), self.number(right, node))
+        except UnsupportedError as error:
+            raise (error if "line" in str(error) else self.refuse(node, str(error))) from None
+
+    @staticmethod
+    def in_range(value: Lanes, whole: Range) -> Lanes:
+        """Whether range() has a number."""
+        step, start = whole.step.astype(np.int64), whole.start.astype(np.int64)
+        up = (value >= start) & (value < whole.stop) & (step > 0)
+        down = (value <= start) & (value > whole.stop) & (step < 0)
+        return (up | down) & ((value - start) % np.where(step == 0, 1, step) == 0)
 
     def on_BoolOp(self, node: ast.BoolOp) -> object:
         """`and` / `or`: the right side runs only in the lanes that need it."""
@@ -694,7 +1011,7 @@ class Execution(Accesses):
                 result = np.where(take, types.cast(value, dtype), types.cast(result, dtype))
                 result = result if result.ndim else dtype.type(result)
         self.mask = outer
-        return result
+        return self.as_typed(node, result)
 
     def on_IfExp(self, node: ast.IfExp) -> object:
         outer = self.mask
@@ -711,9 +1028,14 @@ class Execution(Accesses):
         if yes is None or no is None:
             taken, other = (second, first) if yes is None else (first, second)
             if other is not None and isinstance(taken, (np.ndarray, np.generic)):
-                return types.cast(taken, types.unify(taken.dtype, other.dtype))
-            return taken
+                taken = types.cast(taken, types.unify(taken.dtype, other.dtype))
+            return self.as_typed(node, taken)
         return self.merge(yes, first, second, "the conditional expression")
+
+    def as_typed(self, node: ast.AST, value: object) -> object:
+        """A value in the type that the expression has over all paths."""
+        wanted = self.frame.types.get(id(node))
+        return types.cast(value, wanted) if wanted is not None and isinstance(value, (np.ndarray, np.generic)) else value
 
     def on_Slice(self, node: ast.Slice) -> slice:
         parts = [self.value(p) if p is not None else None for p in (node.lower, node.upper, node.step)]
@@ -724,28 +1046,68 @@ class Execution(Accesses):
         if isinstance(base, tuple):
             index = self.eval(node.slice)
             if isinstance(index, slice):
-                return base[slice(*(None if p is None else int(p) for p in (index.start, index.stop, index.step)))]
+                parts = [p for p in (node.slice.lower, node.slice.upper, node.slice.step)] if isinstance(
+                    node.slice, ast.Slice) else []  # fmt: skip
+                if not all(p is None or self.is_literal(p) for p in parts):
+                    raise self.refuse(node, "a tuple is cut at literal numbers only", "write its elements out")
+                return tuple(
+                    base[slice(*(None if p is None else int(p) for p in (index.start, index.stop, index.step)))]
+                )
             index = self.number(index, node)
-            if index.ndim:
+            if index.dtype.kind not in "iu":
+                raise self.refuse(node, f"an index must be an integer, not {index.dtype}", "int32(…) converts")
+            if index.ndim or (len({kind(v) for v in base}) > 1 and not self.is_literal(node.slice)):
                 return self.pick(base, index, node)
             try:
                 return base[int(index)]
             except IndexError:
                 raise self.refuse(node, f"index {int(index)} of a tuple of {len(base)}") from None
         if isinstance(base, Record):
-            key = self.eval(node.slice)
-            return self.load(base.array.field(key), base.indices, node)
-        if isinstance(base, (Array, LocalArray, LocalView)):
-            return self.load(base, self.indices_of(node), node)
+            return self.load(self.field(base.array, self.field_name(node), node), base.indices, node)
+        if isinstance(base, Flat):
+            return self.load(base.array, self.flat_index(base, node), node)
+        if isinstance(base, ARRAYS):
+            index = self.indices_of(node)
+            if index and isinstance(index[0], str) and not isinstance(base, Chosen):
+                return self.field(base, self.field_name(node), node)
+            return self.load(base, index, node)
         raise self.refuse(node, f"{describe(base)} cannot be indexed")
 
-    def pick(self, items: tuple, index: Lanes, node: ast.Subscript) -> Lanes:
-        """An element of a tuple of numbers of one type, by an index that differs between threads."""
-        if not all(isinstance(v, (np.ndarray, np.generic)) for v in items) or len({v.dtype for v in items}) != 1:
+    def is_literal(self, node: ast.expr) -> bool:
+        """Whether an expression is a constant to Numba: written down, a global, or a name set to one."""
+        if isinstance(node, ast.Constant):
+            return True
+        if isinstance(node, ast.Tuple):
+            return all(self.is_literal(one) for one in node.elts)
+        if isinstance(node, ast.Name):
+            if node.id in self.frame.source.local_names:
+                return node.id in self.frame.literals
+            return node.id not in self.frame.names
+        if isinstance(node, ast.Subscript):
+            return self.is_literal(node.value) and self.is_literal(node.slice)
+        return isinstance(node, ast.Attribute) and self.is_module(node.value)
+
+    def is_module(self, node: ast.expr) -> bool:
+        return isinstance(source.static_value(node, self.frame.source.lookup), ModuleType)
+
+    def field_name(self, node: ast.Subscript) -> str:
+        name = self.eval(node.slice)
+        if not isinstance(name, str):
+            raise self.refuse(node, "a record's field is named by a string")
+        if not self.is_literal(node.slice):
+            raise self.refuse(node, "a record's field must be a literal string", "write one line for each field")
+        return name
+
+    def flat_index(self, flat: Flat, node: ast.Subscript) -> tuple[Lanes, ...]:
+        return arraymethods.flat_index(self, node, flat.array, self.number(self.eval(node.slice), node))
+
+    def pick(self, items: tuple, index: Lanes, node: ast.Subscript) -> object:
+        """An element of a tuple whose elements are of one type, by an index that is known when the kernel runs only."""
+        if len({kind(v) for v in items}) != 1:
             raise self.refuse(
                 node,
-                "a tuple of different types needs an index that is the same in every thread",
-                "use cuda.local.array",
+                "a tuple of different types needs a literal index, or a global constant",
+                "convert its elements, or use cuda.local.array",
             )
         index = types.cast(index, types.INT64)
         outside, _ = self.mask.split((index >= len(items)) | (index < -len(items)))
@@ -753,10 +1115,15 @@ class Execution(Accesses):
             who = self.first_name(outside)
             text = f"index outside a tuple of {len(items)} in {who}"
             self.hazard("out of bounds", node.lineno, None, text, who, fatal=True)
-        index = np.where(index < 0, index + len(items), index)
+        index = np.where(index < 0, index + len(items), index)[()]
         result = items[0]
         for k, value in enumerate(items[1:], 1):
-            result = np.where(index == k, value, result)
+            if isinstance(value, (np.ndarray, np.generic)):
+                result = np.where(index == k, value, result)[()]
+            else:
+                mask, _ = self.mask.split(index == k)
+                if mask is not None:
+                    result = self.merge(mask, value, result, "the tuple's element")
         return result
 
     def indices_of(self, node: ast.Subscript) -> tuple:
@@ -768,8 +1135,10 @@ class Execution(Accesses):
         if isinstance(base, tuple):
             raise self.refuse(node, "tuples cannot be changed", "use cuda.local.array")
         if isinstance(base, Record):
-            return base.array.field(self.eval(node.slice)), base.indices
-        if not isinstance(base, (Array, LocalArray, LocalView)):
+            return self.field(base.array, self.field_name(node), node), base.indices
+        if isinstance(base, Flat):
+            return base.array, self.flat_index(base, node)
+        if not isinstance(base, ARRAYS):
             raise self.refuse(node, f"{describe(base)} cannot be indexed")
         return base, self.indices_of(node)
 
@@ -777,21 +1146,31 @@ class Execution(Accesses):
 
     def on_Call(self, node: ast.Call) -> object:
         function = self.eval(node.func)
-        if any(isinstance(a, ast.Starred) for a in node.args) or any(k.arg is None for k in node.keywords):
-            raise self.refuse(node, "calls with * or ** arguments")
+        if any(k.arg is None for k in node.keywords):
+            raise self.refuse(node, "** in a call is not available in a kernel", "name the arguments")
         if isinstance(function, DeviceName):
             return intrinsics.device_call(self, function, node)
         if isinstance(function, Method):
             return function.function(self, node)
         meaning = intrinsics.meaning(function)
-        arguments = [self.eval(a) for a in node.args]
+        arguments = self.spread(node.args)
         keywords = {k.arg: self.eval(k.value) for k in node.keywords}
         self.node = node
         if meaning is not None:
             return meaning(self, node, *arguments, **keywords)
+        if isinstance(function, Closure):
+            return self.call_source(function.source, arguments, keywords, node, closure=function)
         python = getattr(function, "py_func", None)
         if python is not None:
+            if getattr(function, "device", True) is False:
+                raise self.refuse(node, f"{function.__name__} is a kernel", "call a @cuda.jit(device=True) function")
             return self.call(python, arguments, keywords, node, getattr(function, "device_signature", None))
+        if function in arraymethods.FUNCTIONS and not keywords:
+            return arraymethods.FUNCTIONS[function](self, node, *arguments)
+        if function in (np.iinfo, np.finfo) and len(arguments) == 1:
+            return function(types.as_dtype(arguments[0]))
+        if isinstance(function, type) and issubclass(function, tuple) and hasattr(function, "_fields"):
+            return self.named_tuple(function, arguments, keywords, node)
         if isinstance(function, BuiltinFunctionType) and function in _OPERATORS:
             return self.operator_call(function, arguments, node)
         dtype = types.as_dtype(function)
@@ -804,12 +1183,18 @@ class Execution(Accesses):
         if isinstance(function, (BuiltinFunctionType, type)) and intrinsics.is_builtin(function):
             return intrinsics.builtin_call(self, function, arguments, keywords, node)
         if getattr(math, getattr(function, "__name__", ""), None) is function:
-            result, each = types.math_call(function, [self.number(a, node) for a in arguments])
+            try:
+                result, each = types.math_call(function, [self.number(a, node) for a in arguments])
+            except UnsupportedError as error:
+                raise self.refuse(node, str(error)) from None
             out = result[0] if isinstance(result, tuple) else result
             self.count_flops(node, out.dtype, each)
             return result
         if getattr(cmath, getattr(function, "__name__", ""), None) is function:
-            result = types.cmath_call(function, [self.number(a, node) for a in arguments])
+            try:
+                result = types.cmath_call(function, [self.number(a, node) for a in arguments])
+            except UnsupportedError as error:
+                raise self.refuse(node, str(error)) from None
             self.count_flops(node, (result[0] if isinstance(result, tuple) else result).dtype, 1)
             return result
         if isinstance(function, FunctionType):
@@ -823,6 +1208,11 @@ class Execution(Accesses):
             )
         raise self.refuse(node, f"{describe(function)} cannot be called in a kernel")
 
+    def named_tuple(self, made: type, arguments: list[object], keywords: dict[str, object], node: ast.AST) -> tuple:
+        if len(arguments) + len(keywords) != len(made._fields) or set(keywords) - set(made._fields[len(arguments) :]):
+            raise self.refuse(node, f"{made.__name__} takes {', '.join(made._fields)}")
+        return made(*arguments, **keywords)
+
     def ufunc(self, function: np.ufunc, arguments: list[object], node: ast.AST) -> Lanes:
         values = [self.number(a, node) for a in arguments]
         name = function.__name__
@@ -831,6 +1221,8 @@ class Execution(Accesses):
             raise self.refuse(node, f"Numba-CUDA has no numpy.{name}", f"use {instead}")
         if len(values) != function.nin or function.nout != 1:
             raise self.refuse(node, f"numpy.{function.__name__} takes {function.nin} number(s) here")
+        if any(v.dtype == types.FLOAT16 for v in values):
+            raise self.refuse(node, f"numpy.{name} takes no float16", f"use math.{name}(…), or float32(…) of it")
         result = function(*values)
         if result.dtype.kind in "fc" and function.__name__ not in _FREE_UFUNCS:
             self.count_flops(node, result.dtype, 1)
@@ -853,13 +1245,39 @@ class Execution(Accesses):
         signature: tuple | None = None,
     ) -> object:
         """Runs a device function for the active lanes; a `signature` (argument types, result type) converts."""
-        src = source.read(python)
         if signature is not None and len(signature[0]) == len(arguments):
             arguments = [self.convert(a, t) for a, t in zip(arguments, signature[0], strict=True)]
-        if len(self.frames) > 200:
-            raise self.refuse(node, f"{src.name} calls itself more than 200 levels deep")
+        if any(frame.source.function is python for frame in self.frames):
+            raise self.refuse(
+                node, f"{python.__name__} calls itself, and Numba-CUDA has no recursion", "write a loop"
+            )
+        result = self.call_source(source.read(python), arguments, keywords, node)
+        for array in [result] if isinstance(result, ARRAYS) else []:
+            if not any(array is given for given in arguments):
+                raise self.refuse(
+                    node, f"{python.__name__} returns an array that is not one of its arguments",
+                    "return an index, and slice the array here",
+                )  # fmt: skip
+        return result if signature is None else self.convert(result, signature[1])
+
+    def enter(self, frame: Frame, arguments: list[object]) -> None:
+        """Finds the types of a function's names for these arguments."""
+        if self.typed:
+            frame.types = self.typed.get((frame.source, tuple(kind(a) for a in arguments)), frame.types)
+
+    def call_source(
+        self,
+        src: source.Source,
+        arguments: list[object],
+        keywords: dict[str, object],
+        node: ast.AST,
+        closure: Closure | None = None,
+    ) -> object:
+        """Runs a function's body for the active lanes; returns what it returns."""
         names = dict(zip(src.parameters, arguments, strict=False))
-        if len(arguments) > len(src.parameters):
+        if src.vararg is not None:
+            names[src.vararg] = tuple(arguments[len(src.parameters) :])
+        elif len(arguments) > len(src.parameters):
             raise self.refuse(node, f"{src.name} takes {len(src.parameters)} arguments, {len(arguments)} are given")
         for key, value in keywords.items():
             if key not in src.parameters or key in names:
@@ -867,12 +1285,18 @@ class Execution(Accesses):
             names[key] = value
         for name in src.parameters:
             if name not in names:
-                if name not in src.defaults:
+                if closure is not None and name in closure.defaults:
+                    names[name] = closure.defaults[name]
+                elif name in src.defaults:
+                    names[name] = self.constant(src.defaults[name], name, node)
+                else:
                     raise self.refuse(node, f"{src.name} is missing its argument {name!r}")
-                names[name] = self.constant(src.defaults[name], name, node)
+        if closure is not None:
+            names = closure.captured | names
         mask = self.mask
         caller = self.frame
         frame = Frame(src, names, mask)
+        self.enter(frame, [*arguments, *keywords.values()])
         self.frames.append(frame)
         self.frame = frame
         discard, self.discard = self.discard, None
@@ -898,13 +1322,42 @@ class Execution(Accesses):
             if value is None or result is None:
                 raise self.refuse(node, f"{src.name} returns a value on some paths only")
             result = self.merge(lanes, value, result, f"{src.name}'s result")
-        return result if signature is None else self.convert(result, signature[1])
+        return result
 
     @staticmethod
     def convert(value: object, wanted: object) -> object:
         """A number as the type that a signature gives it; anything else as it is."""
         dtype = types.as_dtype(wanted)
         return value if dtype is None or not isinstance(value, (np.ndarray, np.generic)) else types.cast(value, dtype)
+
+
+@functools.lru_cache(maxsize=4096)
+def _names_of_wait(loop: ast.For | ast.While) -> tuple[str, ...] | None:
+    """Of a loop that may wait (a `while`, a `for` that may be left early) the names tested and set; None for others."""
+    inside = [n for statement in loop.body for n in ast.walk(statement)]
+    if isinstance(loop, ast.For) and not any(isinstance(n, (ast.Break, ast.Return)) for n in inside):
+        return None
+    tests = [n.test for n in [loop, *inside] if isinstance(n, (ast.While, ast.If, ast.IfExp))]
+    names = {n.id for test in tests for n in ast.walk(test) if isinstance(n, ast.Name)}
+    return tuple(sorted(names | {n.id for n in inside if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}))
+
+
+def _equal(one: object, other: object) -> bool:
+    """Whether a variable has kept its value; False where that is not known."""
+    if one is other:
+        return True
+    if isinstance(one, (np.ndarray, np.generic)) and isinstance(other, (np.ndarray, np.generic)):
+        return one.dtype == other.dtype and one.tobytes() == other.tobytes()
+    if isinstance(one, tuple) and isinstance(other, tuple):
+        return len(one) == len(other) and all(_equal(a, b) for a, b in zip(one, other, strict=True))
+    if isinstance(one, Array) and isinstance(other, Array) and one.root is other.root:
+        return one.strides == other.strides and _equal((one.offset, one.shape), (other.offset, other.shape))
+    return False
+
+
+def _tuple_like(one: tuple, values: list[object]) -> tuple:
+    """The values as a tuple of the same class as `one`."""
+    return type(one)(*values) if hasattr(one, "_fields") else tuple(values)
 
 
 def _as_load(target: ast.expr) -> ast.expr:
@@ -926,6 +1379,8 @@ def _device_name(value: object) -> DeviceName | None:
     home = getattr(value, "__module__", None) or ""
     if not isinstance(home, str) or not home.startswith(("numba.cuda", "numba_cuda")):
         return None
+    if home.endswith(".libdevice"):
+        return getattr(NAMES["libdevice"], value.__name__, None)
     name = getattr(value, "__qualname__", None) or getattr(value, "__name__", "")
     found: object = None
     for part in str(name).split("."):

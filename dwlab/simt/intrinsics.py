@@ -10,14 +10,19 @@ import builtins
 import operator
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numba.core import types as nt
 
-from dwlab.simt import trace, types
-from dwlab.simt.memory import Array, Lanes, LocalArray, LocalView, Mask, Range, Root
-from dwlab.simt.names import DeviceName
-from dwlab.simt.options import LaunchError
+from dwlab.simt import arraymethods, libdevice, trace, types
+from dwlab.simt.memory import AnyArray, Array, Lanes, LocalArray, Mask, Range, Root
+from dwlab.simt.names import VECTORS, DeviceName
+from dwlab.simt.options import LaunchError, UnsupportedError
+from dwlab.simt.order import BLOCK, GPU
+from dwlab.simt.state import Restart
+from dwlab.simt.things import ARRAYS, Chosen, Flat, Items, Vector, kind_name
 
 if TYPE_CHECKING:
     from dwlab.simt.interpreter import Execution
@@ -28,13 +33,6 @@ FULL = 0xFFFFFFFF
 @dataclass(frozen=True)
 class Group:
     """What cg.this_grid() gives."""
-
-
-@dataclass(frozen=True)
-class Method:
-    """A bound method that a kernel may call: called as function(run, node)."""
-
-    function: Callable
 
 
 _meanings: dict[int, tuple[object, Callable]] = {}
@@ -75,13 +73,31 @@ def _range(run: Execution, node: ast.Call, *arguments: object) -> Range:
     return Range(start, stop, step, dtype)
 
 
+def length_of(whole: Range) -> Lanes:
+    """How many numbers a range() has."""
+    start, stop, step = (types.cast(v, types.INT64) for v in (whole.start, whole.stop, whole.step))
+    length = np.maximum((stop - start + step - np.sign(step)) // np.where(step == 0, 1, step), 0)
+    return length if length.ndim else np.int64(length)
+
+
 def _extreme(run: Execution, node: ast.Call, function: Callable, arguments: list[object]) -> Lanes:
-    """min() and max(): as Numba compiles them, `b if b < a else a`, so the first argument wins for NaN."""
-    items = list(arguments[0]) if len(arguments) == 1 and isinstance(arguments[0], tuple) else arguments
+    """min() and max(). Of two floats it is PTX's min or max, which passes over a NaN.
+
+    Of more it is `b if b < a else a`, one after the other, so a NaN wins that stands first.
+    """
+    if len(arguments) == 1 and not isinstance(arguments[0], (tuple, *ARRAYS)):
+        raise run.refuse(node, f"{function.__name__}() of one number", "give two, or a tuple")
+    items = run.unpack(arguments[0], node) if len(arguments) == 1 else arguments
     values = [run.number(a, node) for a in items]
     if not values:
         raise run.refuse(node, f"{function.__name__}() of nothing")
+    if len({v.dtype.kind == "b" for v in values}) == 2:
+        raise run.refuse(node, f"{function.__name__}() takes no bool beside other numbers", "int32(…) converts")
+    if any(v.dtype.kind == "c" for v in values):
+        raise run.refuse(node, "complex numbers have no order", "compare their parts or their abs()")
     dtype = types.unify(*(v.dtype for v in values))
+    if len(values) == 2 and dtype.kind == "f":
+        return (np.fmin if function is min else np.fmax)(*(types.cast(v, dtype) for v in values))
     compare = operator.lt if function is min else operator.gt
     best = types.cast(values[0], dtype)
     for value in values[1:]:
@@ -92,6 +108,8 @@ def _extreme(run: Execution, node: ast.Call, function: Callable, arguments: list
 
 
 def _round(run: Execution, node: ast.Call, value: Lanes, digits: Lanes | None = None) -> Lanes:
+    if value.dtype.kind == "c":
+        raise run.refuse(node, "round() takes real numbers")
     if digits is not None:
         if digits.ndim:
             raise run.refuse(node, "round()'s number of digits must be the same in every thread")
@@ -99,8 +117,54 @@ def _round(run: Execution, node: ast.Call, value: Lanes, digits: Lanes | None = 
     return types.cast(np.rint(value), types.INT64) if value.dtype.kind == "f" else value
 
 
-def _zip(run: Execution, node: ast.Call, items: list[object]) -> tuple:
-    return tuple(zip(*(run.unpack(i, node) for i in items), strict=False))
+def _zip(run: Execution, node: ast.Call, given: list[object]) -> Items:
+    """As many as the shortest of them has."""
+    parts = [run.items(one, node) for one in given]
+    length: Lanes = np.int64(0)
+    for k, one in enumerate(parts):
+        length = one.length if k == 0 else np.minimum(length, one.length)
+    return Items(length, lambda k: tuple(one.item(k) for one in parts))
+
+
+def _enumerate(run: Execution, node: ast.Call, of: object, start: object = None) -> Items:
+    begin = np.int64(0) if start is None else types.cast(run.number(start, node), types.INT64)
+    items = run.items(of, node)
+    return Items(items.length, lambda k: (begin + k, items.item(k)))
+
+
+def _sum(run: Execution, node: ast.Call, of: object, start: object = None) -> Lanes:
+    """sum() of a tuple, an array or a range, element after element."""
+    if isinstance(of, tuple):
+        length, item = np.int64(len(of)), lambda k: of[int(k)]
+    else:
+        items = run.items(of, node)
+        length, item = items.length, items.item
+    total = types.literal(0) if start is None else run.number(start, node)
+    outer = run.mask
+    for k in range(int(length.max()) if length.ndim else int(length)):
+        mask, _ = outer.split(k < length)
+        if mask is not None:
+            run.mask = mask
+            total = run.merge(mask, run.apply(operator.add, total, item(np.int64(k)), node), total, "the sum")
+    run.mask = outer
+    return total
+
+
+def _isinstance(run: Execution, node: ast.Call, value: object, wanted: object) -> np.bool_:
+    """isinstance(): decided by the value's type, so the same in every lane."""
+    if isinstance(wanted, tuple):
+        return np.bool_(any(_isinstance(run, node, value, one) for one in wanted))
+    if wanted in (int, float, complex, bool):
+        kinds = {int: "iu", float: "f", complex: "c", bool: "b"}[wanted]
+        return np.bool_(isinstance(value, (np.ndarray, np.generic)) and value.dtype.kind in kinds)
+    if wanted in (tuple, str):
+        return np.bool_(isinstance(value, wanted))
+    if wanted is np.ndarray:
+        return np.bool_(isinstance(value, ARRAYS))
+    dtype = types.as_dtype(wanted)
+    if dtype is None:
+        raise run.refuse(node, "isinstance() takes int, float, complex, bool, tuple, str or a NumPy type here")
+    return np.bool_(isinstance(value, (np.ndarray, np.generic)) and value.dtype == dtype)
 
 
 def _print(run: Execution, node: ast.Call, arguments: list[object]) -> None:
@@ -114,12 +178,12 @@ def _print(run: Execution, node: ast.Call, arguments: list[object]) -> None:
             columns.append(value)
         else:
             raise run.refuse(node, "print takes numbers and literal strings")
-    for row, lane in np.argwhere(run.mask.full):
+    for row, lane in np.argwhere(run.mask.full) if run.exact else ():
         builtins.print(*(c[row, lane] if isinstance(c, np.ndarray) else c for c in columns))
 
 
 _PLAIN_BUILTINS = (
-    range, min, max, abs, round, pow, divmod, len, print, enumerate, zip, tuple, sum, slice, isinstance, reversed,
+    range, min, max, abs, round, pow, divmod, len, print, enumerate, zip, tuple, sum, slice, isinstance, reversed, ord,
 )  # fmt: skip
 
 
@@ -130,7 +194,7 @@ def is_builtin(function: object) -> bool:
 
 def builtin_call(run: Execution, function: Callable, arguments: list[object], keywords: dict, node: ast.Call) -> object:
     """A call of one of Python's builtins."""
-    if keywords and function is not enumerate:
+    if keywords:
         raise run.refuse(node, f"{function.__name__}() takes no keyword arguments in a kernel")
     if function is range:
         return _range(run, node, *arguments)
@@ -144,14 +208,36 @@ def builtin_call(run: Execution, function: Callable, arguments: list[object], ke
             return real + np.complex128(1j) * imag
         if len(arguments) != 1:
             raise run.refuse(node, f"{function.__name__}() takes one number")
-        return types.builtin_cast(function, run.number(arguments[0], node))
+        if function is bool and isinstance(arguments[0], (tuple, str)):
+            return np.bool_(len(arguments[0]) > 0)
+        value = run.number(arguments[0], node)
+        if function is bool and value.dtype == types.FLOAT16:
+            raise run.refuse(node, "bool() takes no float16", "compare it with 0")
+        try:
+            return types.builtin_cast(function, value)
+        except UnsupportedError as error:
+            raise run.refuse(node, str(error)) from None
     if function is len:
+        if len(arguments) != 1:
+            raise run.refuse(node, "len() takes one thing")
         (thing,) = arguments
-        if isinstance(thing, tuple):
+        if isinstance(thing, (tuple, str, bytes)):
             return np.int64(len(thing))
-        if isinstance(thing, (Array, LocalArray, LocalView)):
+        if isinstance(thing, ARRAYS) and thing.shape:
             return thing.shape[0]
-        raise run.refuse(node, "len() of something that is neither a tuple nor an array")
+        if isinstance(thing, Range):
+            return length_of(thing)
+        if isinstance(thing, Flat):
+            return arraymethods.size(thing.array)
+        raise run.refuse(node, f"len() of {kind_name(thing)}", "it takes a tuple, an array, a range or a string")
+    if function is ord:
+        if len(arguments) != 1 or not isinstance(arguments[0], str) or len(arguments[0]) != 1:
+            raise run.refuse(node, "ord() takes one character")
+        return np.int64(ord(arguments[0]))
+    if function is isinstance:
+        if len(arguments) != 2:
+            raise run.refuse(node, "isinstance() takes a value and a type")
+        return _isinstance(run, node, *arguments)
     if function is abs:
         value = run.number(arguments[0], node)
         return (
@@ -160,25 +246,31 @@ def builtin_call(run: Execution, function: Callable, arguments: list[object], ke
             else types.cast(np.abs(value), types.call_type(abs, value.dtype)[1])
         )
     if function is round:
+        if not 1 <= len(arguments) <= 2:
+            raise run.refuse(node, "round() takes a number, and how many digits")
         return _round(run, node, *(run.number(a, node) for a in arguments))
+    if function in (pow, divmod) and len(arguments) != 2:
+        raise run.refuse(node, f"{function.__name__}() takes two numbers here")
     if function is pow:
         return run.apply(operator.pow, *arguments, node)
     if function is divmod:
         return run.apply(operator.floordiv, *arguments, node), run.apply(operator.mod, *arguments, node)
     if function is enumerate:
-        start = int(keywords.get("start", arguments[1] if len(arguments) > 1 else 0))
-        return tuple((np.int64(start + i), v) for i, v in enumerate(run.unpack(arguments[0], node)))
+        if not 1 <= len(arguments) <= 2:
+            raise run.refuse(node, "enumerate() takes what it counts, and where it begins")
+        return _enumerate(run, node, *arguments)
     if function is zip:
         return _zip(run, node, arguments)
     if function is reversed:
-        return tuple(reversed(run.unpack(arguments[0], node)))
+        raise run.refuse(node, "Numba-CUDA has no reversed()", "count down: range(n - 1, -1, -1)")
     if function is tuple:
-        return tuple(run.unpack(arguments[0], node)) if arguments else ()
+        if len(arguments) != 1 or not isinstance(arguments[0], tuple):
+            raise run.refuse(node, "tuple() takes a tuple, whose length is known", "write its elements out")
+        return tuple(arguments[0])
     if function is sum:
-        total = run.number(arguments[1], node) if len(arguments) > 1 else types.literal(0)
-        for value in run.unpack(arguments[0], node):
-            total = run.apply(operator.add, total, value, node)
-        return total
+        if not 1 <= len(arguments) <= 2:
+            raise run.refuse(node, "sum() takes what it adds up, and where it begins")
+        return _sum(run, node, *arguments)
     if function is slice:
         parts = [None if a is None else run.number(a, node) for a in arguments]
         return slice(*parts)
@@ -188,26 +280,15 @@ def builtin_call(run: Execution, function: Callable, arguments: list[object], ke
 # --------------------------------------------------------------------- arrays made in a kernel
 
 
-def _constant_expression(node: ast.expr, parameters: frozenset[str]) -> bool:
-    """Whether a shape is one that Numba can take: literals, single names, and tuples of these."""
-    if isinstance(node, (ast.Tuple, ast.List)):
-        return all(_constant_expression(e, parameters) for e in node.elts)
-    if isinstance(node, ast.Name):
-        return node.id not in parameters
-    if isinstance(node, ast.Attribute):
-        return True
-    return not any(isinstance(n, (ast.Name, ast.Call, ast.Subscript)) for n in ast.walk(node))
-
-
 def _array_arguments(run: Execution, node: ast.Call, what: str) -> tuple[tuple[int, ...], np.dtype, int]:
     given = {k.arg: k.value for k in node.keywords}
     for name, value in zip(("shape", "dtype", "alignment"), node.args, strict=False):
         given[name] = value
     if "shape" not in given or "dtype" not in given:
         raise run.refuse(node, f"{what}.array needs a shape and a dtype")
-    if not _constant_expression(given["shape"], frozenset(run.frame.source.parameters)):
+    if not run.is_literal(given["shape"]):
         raise run.refuse(
-            given["shape"], f"the shape of a {what} array must be a literal or the name of a global constant",
+            given["shape"], f"the shape of a {what} array must be a literal or the name of a constant",
             "compute it outside the kernel: N = …",
         )  # fmt: skip
     shape = run.eval(given["shape"])
@@ -221,11 +302,12 @@ def _array_arguments(run: Execution, node: ast.Call, what: str) -> tuple[tuple[i
             raise run.refuse(node, f"the shape of a {what} array must not be negative")
         sizes.append(int(n))
     dtype = run.eval(given["dtype"])
-    dtype = np.dtype(dtype) if isinstance(dtype, str) else types.as_dtype(dtype)
+    dtype = getattr(nt, dtype, None) if isinstance(dtype, str) else dtype
+    dtype = types.as_dtype(dtype)
     if dtype is None:
         raise run.refuse(node, f"{ast.unparse(given['dtype'])} is not a dtype", "use e.g. numba.float32")
     alignment = run.eval(given["alignment"]) if "alignment" in given else None
-    alignment = dtype.itemsize if alignment is None else int(run.number(alignment, node))
+    alignment = (dtype.alignment if dtype.fields else dtype.itemsize) if alignment is None else int(run.number(alignment, node))
     if alignment < 1 or alignment & (alignment - 1):
         raise run.refuse(node, f"alignment {alignment} is not a power of two")
     return tuple(sizes), dtype, max(alignment, dtype.alignment)
@@ -298,6 +380,8 @@ def local_array(run: Execution, node: ast.Call) -> LocalArray:
         if nbytes > 512 * 1024:
             raise LaunchError(f"{run.where(node)}: {nbytes} bytes of local memory per thread; the limit is 524288")
         array = run.local[key] = LocalArray(_name_of(run, node, "local"), shape, dtype, run.lanes_shape)
+    elif run.hunting:  # made anew: what an earlier call or iteration wrote is not there any more
+        array.written &= ~run.mask.full
     return array
 
 
@@ -333,9 +417,12 @@ def _gridsize(run: Execution, node: ast.Call) -> object:
 
 
 def _dimension(run: Execution, node: ast.Call) -> int:
-    if len(node.args) != 1 or not isinstance(node.args[0], ast.Constant) or node.args[0].value not in (1, 2, 3):
-        raise run.refuse(node, "give the number of dimensions as a literal 1, 2 or 3")
-    return node.args[0].value
+    given = node.args[0].value if len(node.args) == 1 and isinstance(node.args[0], ast.Starred) else node
+    literal = all(run.is_literal(a) for a in ([given] if given is not node else node.args))
+    values = run.spread(node.args)
+    if len(values) != 1 or not literal or not np.isscalar(values[0]) or values[0] not in (1, 2, 3):
+        raise run.refuse(node, "give the number of dimensions as a literal 1, 2 or 3, or a name of one")
+    return int(values[0])
 
 
 # --------------------------------------------------------------------- barriers and fences
@@ -360,15 +447,18 @@ def _syncthreads_vote(run: Execution, node: ast.Call, predicate: object, how: st
     return np.int32(result[0]) if run.nb == 1 else result[:, None]
 
 
-def _syncwarp(run: Execution, node: ast.Call, *mask: object) -> None:
-    if mask:
-        _participants(run, node, run.number(mask[0], node))
-    run.warp_barrier(node)
+def _syncwarp(run: Execution, node: ast.Call, mask: object = None) -> None:
+    member = np.int64(FULL) if mask is None else run.number(mask, node).astype(np.int64) & FULL
+    here = _participants(run, node, member)
+    run.warp_barrier(node, here.reshape(run.lanes_shape), member)
 
 
-def _fence(run: Execution, node: ast.Call) -> None:
-    if run.hunting and run.uses_fences:
-        run.fences[run.block_numbers] += run.mask.full
+def _fence(run: Execution, node: ast.Call, scope: int) -> None:
+    if run.order is not None:
+        run.order.fence(run, scope)
+    elif run.hunting:  # called in a way that the kernel's text does not show
+        run.shown.exact = True
+        raise Restart
 
 
 # --------------------------------------------------------------------- warp operations
@@ -384,26 +474,33 @@ def _participants(run: Execution, node: ast.Call, mask: Lanes) -> np.ndarray:
     bits = (np.broadcast_to(mask, run.lanes_shape).astype(np.int64) & FULL).reshape(run.nb, -1, 32)
     lane = np.arange(32)
     active = _warps(run, run.mask.full)
+    own = ((bits >> lane) & 1).astype(np.bool_)
     if run.hunting:
-        own = (bits >> lane) & 1
-        outside = (active & (own == 0)).reshape(run.lanes_shape)
+        outside = (active & ~own).reshape(run.lanes_shape)
         if outside.any():
             who = run.first_name(Mask(outside, run.lanes_shape))
             run.hazard(
                 "inactive lane", node.lineno, None, f"{who} takes part, but the member mask does not name it", who
             )
-        # One active lane speaks for its warp: what it names must be here, unless it has exited.
-        named = np.zeros(active.shape, np.bool_)
+        # Where all pass the same mask one lane speaks for its warp: what it names must be here, unless it has exited.
         first = active.argmax(axis=2)
-        speaker = np.take_along_axis(bits, first[:, :, None], 2)[:, :, 0]
-        named = ((speaker[:, :, None] >> lane) & 1).astype(np.bool_) & active.any(axis=2)[:, :, None]
-        absent = (named & ~active & _warps(run, run.alive.full)).reshape(run.lanes_shape)
+        speaker = np.take_along_axis(bits, first[:, :, None], 2)
+        alive = _warps(run, run.alive.full)
+        if mask.ndim == 0 or ((bits == speaker) | ~active).all():
+            named = ((speaker >> lane) & 1).astype(np.bool_) & active.any(axis=2)[:, :, None]
+            absent = named & ~active & alive
+        else:
+            others = np.where(active[:, :, None, :], bits[:, :, None, :], 0)  # of each lane, what the named one passes
+            named = ((bits[:, :, :, None] >> lane) & 1).astype(np.bool_) & active[:, :, :, None]
+            absent = (named & alive[:, :, None, :] & (others != bits[:, :, :, None])).any(axis=2)
+        absent = absent.reshape(run.lanes_shape)
         if absent.any():
             who = run.first_name(Mask(absent, run.lanes_shape))
             run.hazard(
-                "inactive lane", node.lineno, None, f"the member mask names {who}, which does not reach this line", who
-            )
-    return ((bits >> lane) & 1).astype(np.bool_) & active
+                "inactive lane", node.lineno, None,
+                f"the member mask names {who}, which does not reach this line with the same mask", who,
+            )  # fmt: skip
+    return own & active
 
 
 def _shuffle(run: Execution, node: ast.Call, how: str, member: object, value: object, amount: object) -> Lanes:
@@ -589,6 +686,16 @@ _COMMUTING = {
 }  # fmt: skip
 
 
+_WHOLE = ("int32", "uint32", "int64", "uint64")
+_ANY = (*_WHOLE, "float32", "float64")
+_ATOMIC_TYPES = {
+    "add": _ANY, "sub": _ANY, "max": _ANY, "min": _ANY, "nanmax": _ANY, "nanmin": _ANY, "and_": _WHOLE, "or_": _WHOLE,
+    "xor": _WHOLE, "exch": _WHOLE, "cas": _WHOLE, "compare_and_swap": _WHOLE, "inc": ("uint32", "uint64"),
+    "dec": ("uint32", "uint64"),
+}  # fmt: skip
+"""What Numba-CUDA compiles each atomic for, for compute capability 9.0."""
+
+
 def _step(name: str, old: np.ndarray, value: np.ndarray, compare: np.ndarray | None) -> np.ndarray:
     """What one atomic leaves behind, element by element."""
     if name == "exch":
@@ -605,36 +712,48 @@ def _step(name: str, old: np.ndarray, value: np.ndarray, compare: np.ndarray | N
 def atomic_call(run: Execution, node: ast.Call, name: str) -> Lanes:
     """One atomic: lanes act one after the other, in thread order; returns the old values."""
     wanted = node is not run.discard
-    arguments = [run.eval(a) for a in node.args]
-    if any(isinstance(a, Array) is False and isinstance(a, (LocalArray, LocalView)) for a in arguments[:1]):
-        raise run.refuse(node, "atomics work on global and shared arrays, not on local ones")
-    array = arguments[0] if arguments else None
-    if not isinstance(array, Array):
+    arguments = run.spread(node.args)
+    takes = {"compare_and_swap": ("array", "old", "value"), "cas": ("array", "index", "old", "value")}
+    takes = takes.get(name, ("array", "index", "value"))
+    if len(arguments) != len(takes) or node.keywords:
+        raise run.refuse(node, f"atomic.{name} takes ({', '.join(takes)})")
+    array = arguments[0]
+    if not isinstance(array, ARRAYS):
         raise run.refuse(node, f"the first argument of atomic.{name} must be an array")
-    if array.space == "const":
-        raise run.refuse(node, f"{array.name} is a constant in the kernel", "pass it as an argument to write to it")
-    if array.root.read_only:
-        raise run.refuse(node, f"{array.name} is read-only on the host", "pass an array that may be written")
-    compare = None
-    if name == "compare_and_swap":
-        index: object = (np.int64(0),) * len(array.shape)
-        if len(arguments) != 3:
-            raise run.refuse(node, "atomic.compare_and_swap takes (array, old, value)")
-        compare, value = arguments[1], arguments[2]
-    elif name == "cas":
-        if len(arguments) != 4:
-            raise run.refuse(node, "atomic.cas takes (array, index, old, value)")
-        index, compare, value = arguments[1], arguments[2], arguments[3]
-    else:
-        if len(arguments) != 3:
-            raise run.refuse(node, f"atomic.{name} takes (array, index, value)")
-        index, value = arguments[1], arguments[2]
-    indices = index if isinstance(index, tuple) else (index,)
     dtype = array.dtype
-    if name in ("inc", "dec") and dtype.kind != "u":
-        raise run.refuse(node, f"atomic.{name} needs an unsigned integer array, not {dtype}")
-    if name in ("and_", "or_", "xor", "cas", "compare_and_swap") and dtype.kind not in "iu":
-        raise run.refuse(node, f"atomic.{name} needs an integer array, not {dtype}")
+    if dtype.name not in _ATOMIC_TYPES[name]:
+        known = " ".join(_ATOMIC_TYPES[name])
+        way_round = "compare bits: view(…) as an integer" if dtype.itemsize >= 4 else "use an array of 32 or 64 bits"
+        raise run.refuse(node, f"Numba-CUDA has no atomic.{name} of {dtype}, but of {known}", way_round)
+    if name == "compare_and_swap":
+        values = arguments[1:]
+        index: object = (np.int64(0),) * len(array.shape)
+    else:
+        index, *values = arguments[1:]
+    indices = index if isinstance(index, tuple) else (index,)
+    *compare, value = (types.cast(run.number(one, node), dtype) for one in values)
+    if isinstance(array, Chosen):
+        result: Lanes | None = None
+        for mask, one in run.each_option(array):
+            old = _atomic(run, node, name, one, indices, value, compare, wanted)
+            result = old if result is None else run.merge(mask, old, result, "the old value")
+        return result
+    return _atomic(run, node, name, array, indices, value, compare, wanted)
+
+
+def _atomic(
+    run: Execution, node: ast.Call, name: str, array: AnyArray, indices: tuple, value: Lanes, compare: list[Lanes],
+    wanted: bool,
+) -> Lanes:  # fmt: skip
+    dtype = array.dtype
+    if not isinstance(array, Array):  # a thread's own: nobody else is there
+        old = run.load(array, indices, node)
+        if isinstance(old, ARRAYS):
+            raise run.refuse(node, f"atomic.{name} needs an index for every dimension of {array.name}")
+        new = _step(name, old, value, compare[0] if compare else None)
+        run.write(array, indices, np.asarray(new, dtype)[()], node)
+        return old
+    run.writable(array, node)
     element, mask = run.locate(array, indices, node)
     if isinstance(element, Array):
         raise run.refuse(node, f"atomic.{name} needs an index for every dimension of {array.name}")
@@ -646,17 +765,34 @@ def atomic_call(run: Execution, node: ast.Call, name: str) -> Lanes:
         element = element + run.rows * np.int64(array.root.row_bytes // dtype.itemsize)
     active = mask.full
     where = np.broadcast_to(element, run.lanes_shape)[active]
-    operand = np.broadcast_to(types.cast(run.number(value, node), dtype), run.lanes_shape)[active]
-    expected = None
-    if compare is not None:
-        expected = np.broadcast_to(types.cast(run.number(compare, node), dtype), run.lanes_shape)[active]
+    before = flat[where] if run.watching else None
+    operand = np.broadcast_to(value, run.lanes_shape)[active]
+    expected = np.broadcast_to(compare[0], run.lanes_shape)[active] if compare else None
     if not wanted and name in _COMMUTING:
         _COMMUTING[name].at(flat, where, operand)
+        _order_atomics(run, array, where, active, np.ones(len(where), np.bool_))
+        _noticed(run, node, array, where, before)
         return dtype.type(0)
     old = _one_by_one(name, flat, where, operand, expected)
+    _order_atomics(run, array, where, active, np.ones(len(where), np.bool_) if expected is None else old == expected)
+    _noticed(run, node, array, where, before)
     result = np.zeros(run.lanes_shape, dtype)
     result[active] = old
     return result
+
+
+def _order_atomics(run: Execution, array: Array, where: np.ndarray, active: np.ndarray, wrote: np.ndarray) -> None:
+    if run.order is not None:
+        run.order.atomic(run, array.root, where * array.dtype.itemsize, active, wrote)
+
+
+def _noticed(run: Execution, node: ast.AST, array: Array, where: np.ndarray, before: np.ndarray | None) -> None:
+    """For loops that may wait: what an atomic has read, and whether it has changed anything."""
+    if before is not None:
+        run.changed(array, where, array.root.view(array.dtype)[where].tobytes() != before.tobytes())
+        run.saw(node, where, before)
+        if run.strands is not None:
+            run.saw_at(array, where)
 
 
 def _one_by_one(
@@ -690,11 +826,32 @@ def _one_by_one(
     return result
 
 
+# --------------------------------------------------------------------- vector types
+
+
+def _vector(run: Execution, node: ast.Call, name: str, arguments: list[object]) -> Vector:
+    """cuda.float32x4(…): numbers, and vectors of the same elements, which together are as many as it holds."""
+    element, count = VECTORS[name]
+    whole, dtype = f"{element}x{count}", np.dtype(element)
+    values: list[Lanes] = []
+    for one in arguments:
+        if isinstance(one, Vector):
+            if one.values[0].dtype != dtype:
+                raise run.refuse(node, f"cuda.{name} takes no {one.name}", "give its parts")
+            values.extend(one.values)
+        else:
+            values.append(types.cast(run.number(one, node), dtype))
+    if len(values) != count:
+        raise run.refuse(node, f"cuda.{name} takes {count} numbers, not {len(values)}")
+    return Vector(whole, tuple(values))
+
+
 # --------------------------------------------------------------------- dispatch
 
 _SIMPLE: dict[str, Callable] = {
-    "syncthreads": _syncthreads, "syncwarp": _syncwarp, "threadfence": _fence, "threadfence_block": _fence,
-    "threadfence_system": _fence, "activemask": _activemask, "lanemask_lt": _lanemask_lt, "popc": _popc, "brev": _brev,
+    "syncthreads": _syncthreads, "syncwarp": _syncwarp, "threadfence": partial(_fence, scope=GPU),
+    "threadfence_block": partial(_fence, scope=BLOCK), "threadfence_system": partial(_fence, scope=GPU),
+    "activemask": _activemask, "lanemask_lt": _lanemask_lt, "popc": _popc, "brev": _brev,
     "clz": _clz, "ffs": _ffs, "selp": _selp, "fma": _fma, "cbrt": _cbrt,
 }  # fmt: skip
 _VOTES = {"ballot_sync", "any_sync", "all_sync", "eq_sync"}
@@ -720,24 +877,41 @@ def device_call(run: Execution, name: DeviceName, node: ast.Call) -> object:
         return Group()
     if node.keywords:
         raise run.refuse(node, f"cuda.{path} takes no keyword arguments")
-    arguments = [run.eval(a) for a in node.args]
+    arguments = run.spread(node.args)
+    if path in VECTORS:
+        return _vector(run, node, path, arguments)
+    if path.startswith("libdevice."):
+        return libdevice.call(run, node, name.__name__, arguments)
     if path.startswith("fp16."):
         return _half(run, node, name.__name__, arguments)
     if path == "nanosleep":
         return None
+    kind = "block" if path.startswith("syncthreads") else "warp" if _warp_function(path) else ""
     try:
-        if path in _BLOCK_VOTES:
-            return _syncthreads_vote(run, node, *arguments, how=_BLOCK_VOTES[path])
-        if path.startswith("shfl"):
-            return _shuffle(run, node, path, *arguments)
-        if path in _VOTES:
-            return _vote(run, node, path, *arguments)
-        if path.startswith("match"):
-            return _match(run, node, path, *arguments)
-        if path in _SIMPLE:
-            return _SIMPLE[path](run, node, *arguments)
+        if run.strands is not None and kind:
+            member = np.int64(FULL) if kind == "block" or not arguments else run.number(arguments[0], node)
+            member = member.astype(np.int64) & FULL
+            return run.strands.meet(kind, node, arguments, member, lambda given: _do(run, node, path, given))
+        return _do(run, node, path, arguments)
     except TypeError as error:
         if "argument" in str(error):
             raise run.refuse(node, f"cuda.{path} does not take {len(arguments)} arguments") from None
         raise
+
+
+def _warp_function(path: str) -> bool:
+    return path == "syncwarp" or path in _VOTES or path.startswith(("shfl", "match"))
+
+
+def _do(run: Execution, node: ast.Call, path: str, arguments: list[object]) -> object:
+    if path in _BLOCK_VOTES:
+        return _syncthreads_vote(run, node, *arguments, how=_BLOCK_VOTES[path])
+    if path.startswith("shfl"):
+        return _shuffle(run, node, path, *arguments)
+    if path in _VOTES:
+        return _vote(run, node, path, *arguments)
+    if path.startswith("match"):
+        return _match(run, node, path, *arguments)
+    if path in _SIMPLE:
+        return _SIMPLE[path](run, node, *arguments)
     raise run.refuse(node, f"cuda.{path} cannot be called")

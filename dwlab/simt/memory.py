@@ -100,7 +100,8 @@ class Root:
     """One allocation: bytes, an address, and what is known of it.
 
     space: "global", "shared" or "const".  data: uint8, flat; shared memory holds `row_bytes` bytes for each block.
-    granule: bytes per shadow record.  tracked: whether races and unwritten reads are looked for.
+    granule: bytes per shadow record.  tracked: whether races and unwritten reads are looked for.  before: the bytes as
+    they were before the launch, kept at the first store if `kept`.
     """
 
     def __init__(self, space: str, data: np.ndarray, address: int, row_bytes: int = 0):
@@ -112,6 +113,8 @@ class Root:
         self.tracked = False
         self.check_unwritten = False
         self.read_only = False
+        self.kept = False
+        self.before: np.ndarray | None = None
         self.shadow: np.ndarray | None = None
         self.initial: np.ndarray | None = None  # a flag a byte: written before the launch
         self.touched: np.ndarray | None = None
@@ -161,18 +164,26 @@ class Array:
         return self.root.space
 
     def field(self, name: str) -> Array:
-        """The array of one field of a structured dtype."""
-        dtype, start = self.dtype.fields[name][:2]
-        if self.dtype.itemsize % dtype.itemsize or start % dtype.itemsize or dtype.subdtype:
-            raise UnsupportedError(f"field {name!r} of {self.name} is not aligned: make the dtype with align=True")
+        """The array of one field of a structured dtype; the axes of a field that is an array follow its own."""
+        field, start = self.dtype.fields[name][:2]
+        dtype, inner = field.subdtype or (field, ())
+        unit = dtype.alignment if dtype.fields else dtype.itemsize
+        if self.dtype.itemsize % dtype.itemsize or start % unit or start % dtype.itemsize:
+            why = "its size does not divide the record's" if not start % unit else "make the dtype with align=True"
+            raise UnsupportedError(f"field {name!r} of {self.name} does not lie at a multiple of its size: {why}")
         ratio = self.dtype.itemsize // dtype.itemsize
         return replace(
             self,
             name=f"{self.name}.{name}",
             dtype=dtype,
-            strides=tuple(s * ratio for s in self.strides),
+            shape=(*self.shape, *(np.int64(n) for n in inner)),
+            strides=(*(s * ratio for s in self.strides), *_strides(inner)),
             offset=self.offset * ratio + np.int64(start // dtype.itemsize),
         )
+
+
+def _strides(shape: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(int(np.prod(shape[i + 1 :])) for i in range(len(shape)))
 
 
 class LocalArray:
@@ -189,6 +200,19 @@ class LocalArray:
         self.offset = np.int64(0)
         self.storage = np.zeros((size, *lanes), dtype)
         self.written = np.zeros((size, *lanes), np.bool_)
+        self.fields: dict[str, LocalArray] = {}
+
+    def field(self, name: str) -> LocalArray:
+        """One field of an array of records: the same memory."""
+        one = self.fields.get(name)
+        if one is None:
+            dtype = self.dtype.fields[name][0]
+            if dtype.subdtype:
+                raise UnsupportedError(f"field {name!r} of the local array {self.name} is an array, which is not run here")
+            shape = tuple(int(n) for n in self.shape)
+            one = self.fields[name] = LocalArray(f"{self.name}.{name}", shape, dtype, self.storage.shape[1:])
+            one.storage = self.storage[name]
+        return one
 
 
 @dataclass(frozen=True)
@@ -209,6 +233,10 @@ class LocalView:
     @property
     def dtype(self) -> np.dtype:
         return self.base.dtype
+
+    def field(self, name: str) -> LocalView:
+        """One field of a view of records."""
+        return LocalView(self.base.field(name), self.shape, self.strides, self.offset)
 
 
 AnyArray = Array | LocalArray | LocalView

@@ -38,6 +38,21 @@ _PLAIN = (
     "threadfence_system", "selp", "popc", "brev", "clz", "ffs", "fma", "cbrt", "nanosleep",
 )  # fmt: skip
 
+_VECTOR_ELEMENTS = {
+    "int8": "char", "uint8": "uchar", "int16": "short", "uint16": "ushort", "int32": "int", "uint32": "uint",
+    "int64": "longlong", "uint64": "ulonglong", "float32": "float", "float64": "double",
+}  # fmt: skip
+VECTORS: dict[str, tuple[str, int]] = {
+    name: (element, count)
+    for element, short in _VECTOR_ELEMENTS.items()
+    for count in (1, 2, 3, 4)
+    for name in (
+        f"{element}x{count}", f"{short}{count}",
+        *((f"{short.replace('longlong', 'long')}{count}",) if "long" in short else ()),
+    )
+}  # fmt: skip
+"""The vector types: their names, both spellings -> (the elements' type, how many)."""
+
 NAMES: dict[str, DeviceName] = {name: DeviceName(name) for name in _PLAIN}
 NAMES |= {name: DeviceName(name, _AXES) for name in ("threadIdx", "blockIdx", "blockDim", "gridDim")}
 NAMES |= {
@@ -48,3 +63,4 @@ NAMES |= {
     "cg": DeviceName("cg", ("this_grid",)),
     "fp16": DeviceName("fp16", _HALF),
 }
+NAMES |= {name: DeviceName(name) for name in VECTORS}

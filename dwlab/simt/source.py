@@ -8,6 +8,7 @@ import functools
 import inspect
 import linecache
 import os
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import FunctionType
@@ -31,12 +32,13 @@ class Syntax:
     aliases: tuple[tuple[ast.expr, ast.expr], ...]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Source:
     """One kernel or device function, ready to be executed.
 
     body: its statements.  parameters: names in order.  defaults: name -> value.  text: line number -> source line.
     written: parameters that the body may write to (stores, atomics, or passed on to another function).
+    vararg: the parameter that takes all further arguments, as a tuple.  free: names that are not set in the body.
     """
 
     function: FunctionType
@@ -49,6 +51,8 @@ class Source:
     text: dict[int, str] = field(repr=False)
     written: frozenset[str] = frozenset()
     local_names: frozenset[str] = frozenset()
+    vararg: str | None = None
+    free: frozenset[str] = frozenset()
 
     def lookup(self, name: str) -> object:
         """The value of a name that is not local: closure, then globals, then builtins. Raises NameError."""
@@ -131,11 +135,45 @@ def _written(syntax: Syntax, parameters: tuple[str, ...], lookup: Callable[[str]
     return frozenset(names & set(parameters))
 
 
+class _Fold(ast.NodeTransformer):
+    """Puts a constant where CPython's compiler puts one: `10**-3`, `-1`, `(1, 2)[0]`; an operation at a time."""
+
+    def folded(self, node: ast.expr, *parts: ast.expr) -> ast.expr:
+        self.generic_visit(node)
+        if not all(_is_constant(getattr(node, part)) for part in parts):
+            return node
+        expression = ast.Expression(ast.copy_location(ast.Tuple([node], ast.Load()), node))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", SyntaxWarning)
+            code = compile(ast.fix_missing_locations(expression), "", "eval")
+        if any(isinstance(one, tuple) and len(one) == 1 for one in code.co_consts):  # the whole tuple is one constant
+            (value,) = next(one for one in code.co_consts if isinstance(one, tuple) and len(one) == 1)
+            if isinstance(value, (bool, int, float, complex)):
+                return ast.copy_location(ast.Constant(value), node)
+        return node
+
+    def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
+        return self.folded(node, "left", "right")
+
+    def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.expr:
+        return self.folded(node, "operand")
+
+    def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
+        return self.folded(node, "value", "slice")
+
+
+def _is_constant(node: ast.expr) -> bool:
+    """A number that is written down, or a tuple of such."""
+    if isinstance(node, ast.Tuple):
+        return all(_is_constant(one) for one in node.elts)
+    return isinstance(node, ast.Constant) and isinstance(node.value, (bool, int, float, complex))
+
+
 @functools.lru_cache(maxsize=64)
 def _functions(text: str) -> dict[tuple[str, int], list[ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda]]:
     """The functions of a file: (name, first line) -> nodes."""
     found: dict[tuple[str, int], list] = {}
-    for node in ast.walk(ast.parse(text)):
+    for node in ast.walk(_Fold().visit(ast.parse(text))):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             first = min([node.lineno, *(d.lineno for d in node.decorator_list)])
             found.setdefault((node.name, first), []).append(node)
@@ -178,11 +216,9 @@ def _find(function: FunctionType) -> tuple[ast.FunctionDef | ast.Lambda, list[st
 def _parsed(code: object, function: FunctionType) -> Source:
     node, lines = _find(function)
     arguments = node.args
-    if arguments.vararg or arguments.kwarg or arguments.kwonlyargs:
-        raise UnsupportedError(
-            f"line {node.lineno}: {function.__name__!r}: *args, **kwargs and keyword-only parameters"
-        )
+    _check_parameters(node, function.__name__, lines[node.lineno - 1])
     parameters = tuple(a.arg for a in [*arguments.posonlyargs, *arguments.args])
+    vararg = arguments.vararg.arg if arguments.vararg else None
     signature = inspect.signature(function)
     defaults = {n: p.default for n, p in signature.parameters.items() if p.default is not inspect.Parameter.empty}
     syntax = _syntax(node)
@@ -196,8 +232,57 @@ def _parsed(code: object, function: FunctionType) -> Source:
         syntax=syntax,
         text={n: lines[n - 1].rstrip() for n in range(function.__code__.co_firstlineno, (node.end_lineno or 1) + 1)},
         written=_written(syntax, parameters, functools.partial(_lookup, function)),
-        local_names=syntax.local | set(parameters),
+        local_names=_set_in(node),
+        vararg=vararg,
+        free=syntax.names - _set_in(node),
     )
+
+
+def _check_parameters(node: ast.FunctionDef | ast.Lambda, name: str, line: str) -> None:
+    if node.args.kwarg or node.args.kwonlyargs:
+        raise UnsupportedError(
+            f"{name}, line {node.lineno}: `{line.strip()}`: **kwargs and keyword-only parameters; name them before *args"
+        )
+
+
+@functools.lru_cache(maxsize=4096)
+def _set_in(node: ast.FunctionDef | ast.Lambda) -> frozenset[str]:
+    """Names that belong to a function itself: parameters, names that are set, functions that it makes."""
+    given = node.args
+    found = {a.arg for a in [*given.posonlyargs, *given.args, *given.kwonlyargs, given.vararg, given.kwarg] if a}
+    rest = [node.body] if isinstance(node, ast.Lambda) else list(node.body)
+    while rest:
+        one = rest.pop()
+        if isinstance(one, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            found.add(one.name)
+            continue
+        if isinstance(one, ast.Lambda):
+            continue
+        if isinstance(one, ast.Name) and isinstance(one.ctx, (ast.Store, ast.Del)):
+            found.add(one.id)
+        elif isinstance(one, (ast.MatchAs, ast.MatchStar)) and one.name:
+            found.add(one.name)
+        rest.extend(ast.iter_child_nodes(one))
+    return frozenset(found)
+
+
+@functools.lru_cache(maxsize=1024)
+def inner(node: ast.FunctionDef | ast.Lambda, outer: Source) -> Source:
+    """The Source of a function that another one makes while it runs. Its globals are those of the outer one."""
+    name = getattr(node, "name", "<lambda>")
+    _check_parameters(node, name, outer.text.get(node.lineno, ""))
+    if getattr(node, "decorator_list", None):
+        raise UnsupportedError(
+            f"{outer.name}, line {node.lineno}: `{outer.text.get(node.lineno, '').strip()}`: a function inside a kernel "
+            "takes no decorator; leave it away, or define the function outside"
+        )
+    syntax, given = _syntax(node), node.args
+    return Source(
+        function=outer.function, name=name, file=outer.file,
+        parameters=tuple(a.arg for a in [*given.posonlyargs, *given.args]), defaults={}, body=syntax.body,
+        syntax=syntax, text=outer.text, local_names=_set_in(node),
+        vararg=given.vararg.arg if given.vararg else None, free=syntax.names - _set_in(node),
+    )  # fmt: skip
 
 
 def read(function: FunctionType) -> Source:

@@ -79,23 +79,45 @@ def as_dtype(thing: object) -> np.dtype | None:
 
 
 def literal(value: object) -> Value:
-    """A Python number as Numba types it in a kernel: int64 (uint64 if it needs to be), float64, bool, complex128."""
+    """A Python number as Numba types it in a kernel: int64 (uint64 if it needs to be), float64, bool, complex128.
+
+    Raises UnsupportedError for an integer that needs more than 64 bits.
+    """
     if isinstance(value, (bool, np.bool_)):
         return np.bool_(value)
     if isinstance(value, np.generic):
         return value
     if isinstance(value, int):
+        if not -(2**63) <= value < 2**64:
+            raise UnsupportedError(f"the integer {value} needs more than 64 bits")
         return np.uint64(value) if value > 2**63 - 1 else np.int64(value)
     return np.float64(value) if isinstance(value, float) else np.complex128(value)
 
 
 def cast(value: Value, dtype: np.dtype) -> Value:
-    """C-like conversion; complex to real keeps the real part."""
+    """Conversion as PTX's cvt does it: a float to an integer saturates, NaN is 0; complex to real keeps the real part."""
     if value.dtype == dtype:
         return value
     if value.dtype.kind == "c" and dtype.kind != "c":
         value = value.real
+    if value.dtype.kind == "f" and dtype.kind in "iu":
+        return _saturated(value, dtype)
     return value.astype(dtype)
+
+
+def _saturated(value: Value, dtype: np.dtype) -> Value:
+    """A float as an integer, towards 0. There is no cvt to 8 bits: it goes through 16, whose lower half is kept."""
+    wide = np.dtype(f"{dtype.kind}2") if dtype.itemsize == 1 else dtype
+    ends = np.iinfo(wide)
+    value = value.astype(np.float64)  # exactly
+    low, high = float(ends.min), float(ends.max) + 1.0 if wide.itemsize < 8 else 2.0 ** (64 - (dtype.kind == "i"))
+    inside = (value > low - 1.0) & (value < high)
+    if not inside.all():
+        beyond = np.where(value >= high, wide.type(ends.max), wide.type(ends.min))
+        safe = np.where(inside, value, 0.0).astype(wide)
+        out = np.where(inside | np.isnan(value), safe, beyond)
+        return out.astype(dtype)[()]
+    return value.astype(wide).astype(dtype)
 
 
 @functools.cache
@@ -119,6 +141,8 @@ def _binary_rule(op: Callable, left: np.dtype, right: np.dtype) -> tuple[np.ufun
         if left.kind in "iub" and right.kind in "iub":
             mixed = {left.kind, right.kind} == {"i", "u"}  # int64 < uint64 is compared in float64
             return (_UFUNCS[op], *(call_type(op, left, right)[0] if mixed else (left, right)), BOOL)
+        if "c" in (left.kind, right.kind) and op not in (operator.eq, operator.ne):
+            raise UnsupportedError("complex numbers have no order: compare their parts or their abs()")
         common = np.promote_types(left, right)
         return _UFUNCS[op], common, common, BOOL
     (a, b), result = call_type(op, left, right)
@@ -128,20 +152,38 @@ def _binary_rule(op: Callable, left: np.dtype, right: np.dtype) -> tuple[np.ufun
 
 
 def _integer_power(base: Value, exponent: Value) -> Value:
-    """base ** exponent of one integer type; a negative exponent gives 0, and ±1 for a base of ±1."""
-    if exponent.dtype.kind == "u" or not (exponent < 0).any():
-        return np.power(base, exponent)
-    small = np.where(base == 1, 1, np.where(base == -1, 1 - 2 * (exponent & 1), 0))
-    out = np.where(exponent < 0, small, np.power(base, np.maximum(exponent, 0))).astype(base.dtype)
-    return out if out.ndim else base.dtype.type(out)
+    """base ** exponent of one integer type, as Numba-CUDA compiles it: a product that wraps around, rounded to float64.
+
+    The function's other ways out give floats, so this one does as well. A negative exponent gives 0, and ±1 for a base
+    of ±1; of 0 the least integer. An exponent beyond 65536 is left to float64's power.
+    """
+    base, exponent = np.broadcast_arrays(base, exponent)
+    magnitude = np.where(exponent < 0, np.negative(exponent), exponent) if exponent.dtype.kind == "i" else exponent
+    product = np.power(base, magnitude)
+    out = _saturated(product.astype(np.float64), base.dtype)
+    if (magnitude > 0x10000).any():
+        out = np.where(magnitude > 0x10000, _saturated(np.power(base.astype(np.float64), exponent), base.dtype), out)
+    if exponent.dtype.kind == "i" and (exponent < 0).any():
+        small = np.where((base == 1) | (base == -1), product, np.where(base == 0, np.iinfo(base.dtype).min, 0))
+        out = np.where(exponent < 0, small, out)
+    return np.where(exponent == 0, 1, out).astype(base.dtype)[()]
+
+
+def _integer_division(op: Callable, left: Value, right: Value) -> Value:
+    """`//` or `%` of one integer type. The least integer by -1 gives 0, which Numba-CUDA tests for in 64 bits."""
+    out = _UFUNCS[op](left, right)
+    if left.dtype == INT64 and (right == -1).any():
+        out = np.where((right == -1) & (left == np.iinfo(np.int64).min), np.int64(0), out)[()]
+    return out
 
 
 def binary(op: Callable, left: Value, right: Value) -> Value:
     """`left op right` with Numba's types; integers wrap around."""
     ufunc, a, b, result = _binary_rule(op, left.dtype, right.dtype)
-    if op is operator.pow and result.kind in "iu":
-        return _integer_power(cast(left, a), cast(right, b))
-    out = ufunc(left if left.dtype == a else cast(left, a), right if right.dtype == b else cast(right, b))
+    left, right = left if left.dtype == a else cast(left, a), right if right.dtype == b else cast(right, b)
+    if result.kind in "iu" and op in (operator.pow, operator.floordiv, operator.mod):
+        return (_integer_power if op is operator.pow else functools.partial(_integer_division, op))(left, right)
+    out = ufunc(left, right)
     return out if out.dtype == result else out.astype(result)
 
 
@@ -181,11 +223,18 @@ def truth(value: Value) -> Value:
 
 _NO_UFUNC = {math.erf, math.erfc, math.gamma, math.lgamma}
 _REMAINDER = np.vectorize(math.remainder, otypes=[np.float64])
+
+
+def ieee_remainder(a: Value, b: Value) -> Value:
+    """math.remainder, lane by lane."""
+    return np.asarray(_REMAINDER(a.astype(np.float64), b.astype(np.float64)), a.dtype)[()]
+
+
 _MATH: dict[Callable, Callable] = {
     getattr(math, name): getattr(np, name if hasattr(np, name) else name.replace("a", "arc", 1))
     for name in (
         "sqrt exp log log2 log10 log1p expm1 sin cos tan asin acos atan atan2 sinh cosh tanh asinh acosh atanh fabs "
-        "floor ceil trunc fmod hypot copysign isnan isinf isfinite degrees radians"
+        "floor ceil trunc fmod hypot copysign isnan isinf isfinite degrees radians exp2"
     ).split()
 } | {math.pow: np.power, math.nextafter: np.nextafter}
 _FREE_MATH = {math.fabs, math.floor, math.ceil, math.trunc, math.copysign, math.isnan, math.isinf, math.isfinite}
@@ -215,7 +264,7 @@ def math_call(function: Callable, args: list[Value]) -> tuple[Value | tuple, int
         value = np.vectorize(function, otypes=[np.float64])(cast(values[0], FLOAT64))
         return cast(value if value.ndim else np.float64(value), dtype), 1
     if function is math.remainder:
-        return cast(np.asarray(_REMAINDER(*(cast(v, FLOAT64) for v in values)))[()], dtype), 1
+        return ieee_remainder(*values), 1
     target = _MATH.get(function)
     if target is None:
         raise UnsupportedError(f"math.{function.__name__} is not available in Numba-CUDA kernels")

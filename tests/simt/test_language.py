@@ -367,21 +367,6 @@ def test_a_device_functions_signature_converts():
     assert run(use, 2, np.float64, block=1).tolist() == [3.0, float(np.float32(1 / 3))]
 
 
-def test_a_device_function_that_calls_itself():
-    @cuda.jit(device=True)
-    def factorial(n):
-        if n <= 1:
-            return 1
-        return n * factorial(n - 1)
-
-    @cuda.jit
-    def use(out):
-        i = cuda.grid(1)
-        out[i] = factorial(i)
-
-    assert run(use, 6).tolist() == [1, 1, 2, 6, 24, 120]
-
-
 def test_closures_and_globals_are_constants():
     def make(factor, table):
         @cuda.jit

@@ -1,0 +1,328 @@
+"""What a kernel may ask of a whole array: its shape and views, sums over it, and loops over its indices."""
+
+from __future__ import annotations
+
+import ast
+import math
+import operator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dwlab.simt import types
+from dwlab.simt.memory import AnyArray, Array, Lanes, LocalArray, LocalView
+from dwlab.simt.things import ARRAYS, Chosen, Flat, Items, Method
+
+if TYPE_CHECKING:
+    from dwlab.simt.interpreter import Execution
+
+
+def attribute(run: Execution, array: AnyArray | Chosen, name: str, node: ast.AST) -> object:
+    """array.name: a value, or a Method to be called. Raises UnsupportedError for what a kernel has not."""
+    if name == "shape":
+        return array.shape
+    if name == "size":
+        return size(array)
+    if name == "ndim":
+        return np.int64(len(array.shape))
+    if name == "dtype":
+        return array.dtype
+    if name == "itemsize":
+        return np.int64(array.dtype.itemsize)
+    if name == "nbytes":
+        return size(array) * np.int64(array.dtype.itemsize)
+    if name == "strides":
+        return tuple(np.int64(s * array.dtype.itemsize) for s in array.strides)
+    if name == "T" and not isinstance(array, Chosen):
+        return transposed(array)
+    if name == "flat":
+        return Flat(array)
+    if not isinstance(array, Chosen) and array.dtype.fields and name in array.dtype.fields:
+        return run.field(array, name, node)
+    if name in METHODS:
+        return Method(lambda run, node: METHODS[name](run, node, array, *_positional(run, node, name)))
+    way_round = "write the loop out" if callable(getattr(np.ndarray, name, None)) else (
+        "arrays have shape, size, ndim, dtype, strides, itemsize, nbytes, flat and T"
+    )  # fmt: skip
+    raise run.refuse(node, f"{array.name}.{name} is not available in a kernel", way_round)
+
+
+def _positional(run: Execution, node: ast.Call, name: str) -> list[object]:
+    if node.keywords:
+        raise run.refuse(node, f"{name}() takes no keyword arguments in a kernel")
+    return [run.eval(a) for a in node.args]
+
+
+def size(array: AnyArray | Chosen) -> Lanes:
+    """Elements of an array."""
+    total: Lanes = np.int64(1)
+    for n in array.shape:
+        total = total * n
+    return total
+
+
+def transposed(array: AnyArray) -> AnyArray:
+    if isinstance(array, Array):
+        return replace(array, shape=array.shape[::-1], strides=array.strides[::-1])
+    base = array if isinstance(array, LocalArray) else array.base
+    return LocalView(base, array.shape[::-1], array.strides[::-1], array.offset)
+
+
+def strides_of(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Elements between neighbours along each axis of a C-contiguous array."""
+    return tuple(math.prod(shape[k + 1 :]) for k in range(len(shape)))
+
+
+def _shape(run: Execution, node: ast.AST, array: AnyArray) -> tuple[int, ...]:
+    """The shape of a contiguous array, the same in every lane."""
+    if any(n.ndim for n in array.shape):
+        raise run.refuse(node, f"{array.name} has another shape in other threads", "write the loop out")
+    shape = tuple(int(n) for n in array.shape)
+    here = [(n, s) for n, s in zip(shape, array.strides, strict=True) if n != 1]
+    wanted = [(n, s) for n, s in zip(shape, strides_of(shape), strict=True) if n != 1]
+    if here != wanted and 0 not in shape:
+        raise run.refuse(node, f"{array.name} does not lie in one piece", "index it as it is")
+    return shape
+
+
+def _same_memory(array: AnyArray, shape: tuple[int, ...]) -> AnyArray:
+    sizes, strides = tuple(np.int64(n) for n in shape), strides_of(shape)
+    if isinstance(array, Array):
+        return replace(array, shape=sizes, strides=strides)
+    return LocalView(array if isinstance(array, LocalArray) else array.base, sizes, strides, array.offset)
+
+
+def _reshape(run: Execution, node: ast.AST, array: AnyArray, *given: object) -> AnyArray:
+    """array.reshape(n, …), array.reshape((n, …)); one of them may be -1."""
+    if isinstance(array, Chosen):
+        return Chosen(tuple(_reshape(run, node, one, *given) for one in array.options), array.which)
+    total = math.prod(_shape(run, node, array)) if run.exact else 1
+    wanted = [run.number(n, node) for n in (given[0] if len(given) == 1 and isinstance(given[0], tuple) else given)]
+    if not wanted or any(n.ndim or n.dtype.kind not in "iu" for n in wanted):
+        raise run.refuse(node, "reshape() takes integers that are the same in every thread")
+    sizes = [int(n) for n in wanted]
+    if not run.exact:
+        return _same_memory(array, (1,) * len(sizes))
+    if sizes.count(-1) == 1:
+        rest = math.prod(n for n in sizes if n != -1)
+        sizes[sizes.index(-1)] = total // rest if rest else 0
+    if math.prod(sizes) != total or min(sizes) < 0:
+        raise run.refuse(node, f"{total} elements do not fill the shape {tuple(int(n) for n in wanted)}")
+    return _same_memory(array, tuple(sizes))
+
+
+def _view(run: Execution, node: ast.AST, array: AnyArray, wanted: object) -> Array:
+    """array.view(dtype): the same bytes as elements of another type."""
+    dtype = types.as_dtype(wanted)
+    if dtype is None:
+        raise run.refuse(node, "view() takes a type, e.g. np.int32")
+    if isinstance(array, Chosen):
+        return Chosen(tuple(_view(run, node, one, wanted) for one in array.options), array.which)
+    if dtype == array.dtype:
+        return array
+    if not isinstance(array, Array):
+        raise run.refuse(node, f"{array.name} is a local array, which has no view here", "view its numbers: t[k].view(…)")
+    old, new = array.dtype.itemsize, dtype.itemsize
+    shape, strides = list(array.shape), [s * old for s in array.strides]
+    if old != new:
+        if not strides or strides[-1] != old:
+            raise run.refuse(node, f"the last axis of {array.name} does not lie in one piece", "index it as it is")
+        shape[-1] = shape[-1] * np.int64(old) // np.int64(new)
+        strides[-1] = new
+    start = array.offset * np.int64(old)
+    if (start % new).any() or any(s % new for s in strides):
+        raise run.refuse(node, f"the elements of {array.name} are not aligned to {new} bytes")
+    return replace(
+        array, dtype=dtype, shape=tuple(shape), strides=tuple(s // new for s in strides), offset=start // np.int64(new)
+    )
+
+
+def _transpose(run: Execution, node: ast.AST, array: AnyArray, *axes: object) -> AnyArray:
+    if axes or isinstance(array, Chosen):
+        raise run.refuse(node, "transpose() takes no axes here", "index it with the axes swapped")
+    return transposed(array)
+
+
+def _fill(run: Execution, node: ast.AST, array: AnyArray, value: object) -> None:
+    fill(run, node, array, run.number(value, node))
+
+
+def _item(run: Execution, node: ast.AST, array: AnyArray) -> Lanes:
+    return run.load(array, (np.int64(0),) * len(array.shape), node)
+
+
+# --------------------------------------------------------------------- one element after the other
+
+
+def places(run: Execution, node: ast.AST, array: AnyArray | Chosen) -> Iterator[tuple[Lanes, ...]]:
+    """The indices of each element, in order, with the mask set to the lanes whose array has it."""
+    outer = run.mask
+    if not run.exact:
+        yield (np.int64(0),) * len(array.shape)
+        return
+    most = [int(n.max()) if n.ndim else int(n) for n in array.shape]
+    for at in np.ndindex(*most):
+        inside: Lanes = np.bool_(True)
+        for k, n in zip(at, array.shape, strict=True):
+            if n.ndim:
+                inside = np.logical_and(inside, k < n)
+        mask, _ = outer.split(inside)
+        if mask is None:
+            continue
+        run.mask = mask
+        yield tuple(np.int64(k) for k in at)
+        run.mask = outer
+
+
+def fill(run: Execution, node: ast.AST, array: AnyArray | Chosen, value: Lanes) -> None:
+    """Stores a number to each element of a view."""
+    for at in places(run, node, array):
+        run.write(array, at, value, node)
+
+
+def _folded(run: Execution, node: ast.AST, array: AnyArray, first: Lanes, step: Callable) -> Lanes:
+    total = first
+    for at in places(run, node, array):
+        outer = run.mask
+        new = step(total, run.load(array, at, node))
+        total = run.merge(outer, new, total, "the sum") if outer.array is not None else new
+    return total
+
+
+def _wide(dtype: np.dtype) -> np.dtype:
+    """The type that Numba sums elements of this one in."""
+    if dtype.kind in "bi":
+        return types.INT64
+    return types.UINT64 if dtype.kind == "u" else dtype
+
+
+def _sum(run: Execution, node: ast.AST, array: AnyArray) -> Lanes:
+    wide = _wide(array.dtype)
+    return _folded(
+        run, node, array, wide.type(0),
+        lambda total, v: types.cast(run.apply(operator.add, total, types.cast(v, wide), node), wide),
+    )  # fmt: skip
+
+
+def _prod(run: Execution, node: ast.AST, array: AnyArray) -> Lanes:
+    wide = _wide(array.dtype)
+    return _folded(
+        run, node, array, wide.type(1),
+        lambda total, v: types.cast(run.apply(operator.mul, total, types.cast(v, wide), node), wide),
+    )  # fmt: skip
+
+
+def _mean(run: Execution, node: ast.AST, array: AnyArray) -> Lanes:
+    wide = array.dtype if array.dtype.kind in "fc" else types.FLOAT64
+    total = _folded(
+        run, node, array, wide.type(0),
+        lambda total, v: types.cast(run.apply(operator.add, total, types.cast(v, wide), node), wide),
+    )  # fmt: skip
+    return run.apply(operator.truediv, total, size(array), node)
+
+
+def _var(run: Execution, node: ast.AST, array: AnyArray) -> Lanes:
+    mean = _mean(run, node, array)
+
+    def step(total: Lanes, v: Lanes) -> Lanes:
+        off = run.apply(operator.sub, v, mean, node)
+        return run.apply(operator.add, total, run.apply(operator.mul, off, off, node), node)
+
+    return run.apply(operator.truediv, _folded(run, node, array, np.float64(0), step), size(array), node)
+
+
+def _std(run: Execution, node: ast.AST, array: AnyArray) -> Lanes:
+    return run.apply(operator.pow, _var(run, node, array), np.float64(0.5), node)
+
+
+def _extreme_at(compare: Callable) -> Callable:
+    def method(run: Execution, node: ast.AST, array: AnyArray) -> Lanes:
+        best, at, k = None, np.int64(0), 0
+        for place in places(run, node, array):
+            value = run.load(array, place, node)
+            if best is None:
+                best = value
+            else:
+                better = compare(value, best)
+                best = np.where(better, value, best)[()]
+                at = np.where(better, np.int64(k), at)[()]
+            k += 1
+        return at
+
+    return method
+
+
+def _any(run: Execution, node: ast.AST, array: AnyArray) -> Lanes:
+    return _folded(run, node, array, np.bool_(False), lambda t, v: np.logical_or(t, types.truth(v)))
+
+
+def _all(run: Execution, node: ast.AST, array: AnyArray) -> Lanes:
+    return _folded(run, node, array, np.bool_(True), lambda t, v: np.logical_and(t, types.truth(v)))
+
+
+METHODS: dict[str, Callable] = {
+    "reshape": _reshape, "view": _view, "transpose": _transpose, "fill": _fill, "item": _item, "sum": _sum,
+    "prod": _prod, "mean": _mean, "var": _var, "std": _std, "argmax": _extreme_at(operator.gt),
+    "argmin": _extreme_at(operator.lt), "any": _any, "all": _all,
+}  # fmt: skip
+
+
+# --------------------------------------------------------------------- numpy's functions of an array, and of indices
+
+
+def _ndindex(run: Execution, node: ast.AST, *shape: object) -> Items:
+    sizes = shape[0] if len(shape) == 1 and isinstance(shape[0], tuple) else shape
+    sizes = [run.number(n, node) for n in sizes]
+    if any(n.ndim or n.dtype.kind not in "iu" for n in sizes):
+        raise run.refuse(node, "ndindex() takes integers that are the same in every thread")
+    sizes = [max(0, int(n)) for n in sizes]
+    return Items(
+        np.int64(math.prod(sizes)), lambda k: tuple(np.int64(n) for n in np.unravel_index(int(k), sizes or (1,)))
+    )
+
+
+def _ndenumerate(run: Execution, node: ast.AST, array: object) -> Items:
+    if not isinstance(array, ARRAYS):
+        raise run.refuse(node, "ndenumerate() takes an array")
+    indices = _ndindex(run, node, array.shape)
+
+    def item(k: np.int64) -> tuple:
+        at = indices.item(k)
+        return at, run.load(array, at, node)
+
+    return Items(indices.length, item)
+
+
+def _of_array(name: str) -> Callable:
+    def function(run: Execution, node: ast.AST, array: object, *more: object) -> object:
+        if not isinstance(array, ARRAYS) or more:
+            raise run.refuse(node, f"numpy.{name} takes one array here")
+        return METHODS[name](run, node, array)
+
+    return function
+
+
+def _shape_of(run: Execution, node: ast.AST, array: object) -> tuple[Lanes, ...]:
+    return array.shape if isinstance(array, ARRAYS) else ()
+
+
+def _size_of(run: Execution, node: ast.AST, array: object) -> Lanes:
+    return size(array) if isinstance(array, ARRAYS) else np.int64(1)
+
+
+FUNCTIONS: dict[object, Callable] = {
+    np.ndindex: _ndindex, np.ndenumerate: _ndenumerate, np.shape: _shape_of, np.size: _size_of,
+    **{getattr(np, name): _of_array(name) for name in ("sum", "prod", "mean", "var", "std", "argmax", "argmin", "any",
+                                                       "all")},
+}  # fmt: skip
+
+
+def flat_index(run: Execution, node: ast.AST, array: AnyArray | Chosen, index: Lanes) -> tuple[Lanes, ...]:
+    """The indices of element number `index` in C order."""
+    at, rest = [], types.cast(run.number(index, node), types.INT64)
+    for n in array.shape[:0:-1]:
+        at.append(rest % n)
+        rest = rest // n
+    return (rest, *at[::-1])

@@ -1,0 +1,354 @@
+"""The types of a kernel's variables, found before it runs, over all of its paths: as Numba's type inference has them.
+
+A kernel is gone through once with one value of the right type in place of every number that is not a constant. Both
+sides of an `if` are gone through, and a loop until its variables' types change no more. What a variable is where paths
+meet is what Numba makes of both types: after `base = 2; if flag: base = 0.5` it is a float64, whatever flag is. What
+has no type is refused although no thread may ever come there, as it would not compile. Left out, as Numba leaves it
+out, is a side that a constant or an argument that is None rules out.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+from dataclasses import dataclass
+
+import numpy as np
+
+from dwlab.simt import source, types
+from dwlab.simt.interpreter import Execution
+from dwlab.simt.memory import AnyArray, Array, Lanes, LocalView, Mask, Record
+from dwlab.simt.options import Options, SimtError, UnsupportedError
+from dwlab.simt.state import Frame
+from dwlab.simt.things import ARRAYS, Chosen, kind, kind_name
+
+Types = dict[int, np.dtype]
+Tables = dict[object, Types]
+
+
+@dataclass(frozen=True)
+class Torn:
+    """A variable that is one kind of thing on one path and another one on another: an error where it is used."""
+
+    first: object
+    second: object
+
+
+def tables(run: Execution, arguments: list[object]) -> Tables:
+    """For each function that a launch calls, by `key`, the types of its names. Raises UnsupportedError as Numba would.
+
+    Kept in run.frozen: once for each kernel and types of arguments.
+    """
+    wanted = ("types", tuple(kind(a) for a in arguments))
+    found = run.frozen.get(wanted)
+    if found is None:
+        typing = Typing(run.source, (1, 1, 1), (32, 1, 1), dataclasses.replace(run.options, hazards="off", trace=False), 0)
+        typing.frozen = run.frozen
+        typing.dynamic_shared = run.dynamic_shared
+        found = run.frozen[wanted] = typing.infer(arguments)
+    return found
+
+
+def key(src: source.Source, arguments: list[object]) -> object:
+    """What tells two sets of types of one function apart."""
+    return src, tuple(kind(a) for a in arguments)
+
+
+class Typing(Execution):
+    """Goes through a kernel's paths for their types."""
+
+    exact = False
+
+    def __init__(self, src: source.Source, grid: tuple, block: tuple, options: Options, shared_bytes: int):
+        super().__init__(src, grid, block, options, shared_bytes)
+        self.found: Tables = {}
+        self.results: dict[object, object] = {}
+
+    def infer(self, arguments: list[object]) -> Tables:
+        frame = self.begin_batch(0, 1, arguments)
+        frame.types = self.found["kernel"] = {}
+        try:
+            with np.errstate(all="ignore"):
+                self.block_of(self.source.body, self.alive)
+        except SimtError:
+            raise
+        except (TypeError, ValueError, IndexError, AttributeError, NameError, OverflowError) as error:
+            raise UnsupportedError(f"{self.where()}: {type(error).__name__}: {error}") from error
+        return self.found
+
+    # ----------------------------------------------------------------- statements
+
+    def block_of(self, statements: list[ast.stmt], mask: Mask) -> Mask | None:
+        for statement in statements:
+            self.mask, self.node = mask, statement
+            handler = self._dispatch_stmt.get(type(statement))
+            if handler is None:
+                handler = getattr(self, "do_" + type(statement).__name__, None)
+                if handler is None:
+                    raise self.unsupported(statement)
+                self._dispatch_stmt[type(statement)] = handler
+            if handler(statement) is None:
+                return None
+        return mask
+
+    def variables(self) -> tuple[dict[str, object], set[str]]:
+        """The variables as they are here."""
+        return dict(self.frame.names), set(self.frame.literals)
+
+    def meet(self, states: list[tuple[dict[str, object], set[str]]]) -> Mask | None:
+        """Goes on where paths meet; with none of them, nowhere."""
+        if not states:
+            return None
+        names, literals = states[0]
+        for other, constants in states[1:]:
+            literals = {n for n in literals & constants if names.get(n) is other.get(n) or _same(names[n], other[n])}
+            names = {n: self.both(names[n], other[n]) if n in names and n in other else names.get(n, other.get(n))
+                     for n in {**names, **other}}  # fmt: skip
+        self.frame.names, self.frame.literals = dict(names), set(literals)
+        return self.alive
+
+    def both(self, first: object, second: object) -> object:
+        """A value of the type that holds either."""
+        if first is second:
+            return first
+        if isinstance(first, (np.ndarray, np.generic)) and isinstance(second, (np.ndarray, np.generic)):
+            if first.dtype == second.dtype:
+                return first
+            try:
+                return types.cast(first, types.unify(first.dtype, second.dtype))
+            except UnsupportedError:
+                return Torn(first, second)
+        if isinstance(first, tuple) and isinstance(second, tuple) and len(first) == len(second):
+            values = [self.both(a, b) for a, b in zip(first, second, strict=True)]
+            torn = any(isinstance(v, Torn) for v in values) or type(first) is not type(second)
+            return Torn(first, second) if torn else type(first)(*values) if hasattr(first, "_fields") else tuple(values)
+        if isinstance(first, Record) and isinstance(second, Record) and first.array.dtype == second.array.dtype:
+            return first
+        if kind(first) == kind(second):
+            return first
+        return Torn(first, second)
+
+    def merge(self, mask: Mask, new: object, old: object, name: str) -> object:
+        result = self.both(new, old)
+        if isinstance(result, Torn):
+            raise self.torn(result, name, self.node)
+        return result
+
+    def torn(self, value: Torn, name: str, node: ast.AST) -> UnsupportedError:
+        return self.refuse(
+            node,
+            f"{name} holds different kinds of things on different paths: {kind_name(value.first)} and "
+            f"{kind_name(value.second)}",
+            "give them names of their own",
+        )
+
+    def assign(self, name: str, value: object) -> None:
+        self.frame.literals.discard(name)
+        if isinstance(value, (int, float, complex)) and type(value) in (bool, int, float, complex):
+            value = types.literal(value)
+        self.frame.names[name] = value
+
+    def static(self, test: ast.expr) -> bool | None:
+        """What a condition is if constants decide it, else None. Its type is looked at in any case."""
+        value = self.condition(test)
+        if isinstance(test, ast.Compare) and len(test.ops) == 1:
+            sides = [test.left, test.comparators[0]]
+            if any(isinstance(one, ast.Constant) and one.value is None for one in sides):
+                return bool(value)
+            return bool(value) if all(self.is_literal(one) for one in sides) else None
+        if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+            inner = self.static(test.operand)
+            return None if inner is None else not inner
+        if isinstance(test, ast.BoolOp):
+            parts = [self.static(one) for one in test.values]
+            decides = isinstance(test.op, ast.Or)
+            return decides if decides in parts else None if None in parts else not decides
+        if isinstance(test, ast.Call) and isinstance(test.func, ast.Name) and test.func.id == "isinstance":
+            return bool(value)
+        return bool(value) if self.is_literal(test) else None
+
+    def do_If(self, node: ast.If) -> Mask | None:
+        known = self.static(node.test)
+        before, states = self.variables(), []
+        for side, body in ((True, node.body), (False, node.orelse)):
+            if known is None or known is side:
+                self.frame.names, self.frame.literals = dict(before[0]), set(before[1])
+                if self.block_of(body, self.alive) is not None:
+                    states.append(self.variables())
+        return self.meet(states)
+
+    def do_Match(self, node: ast.Match) -> Mask | None:
+        subject = self.eval(node.subject)
+        states, whole = [], False
+        before = self.variables()
+        for case in node.cases:
+            self.frame.names, self.frame.literals = dict(before[0]), set(before[1])
+            self.matches(case.pattern, subject)
+            if case.guard is not None:
+                self.condition(case.guard)
+            elif isinstance(case.pattern, ast.MatchAs) and case.pattern.pattern is None:
+                whole = True
+            if self.block_of(case.body, self.alive) is not None:
+                states.append(self.variables())
+        return self.meet(states if whole else [*states, before])
+
+    def do_While(self, node: ast.While) -> Mask | None:
+        return self.loop(node, lambda: self.condition(node.test), endless=self.is_literal(node.test))
+
+    def do_For(self, node: ast.For) -> Mask | None:
+        items = self.items(self.eval(node.iter), node.iter)
+        empty = isinstance(node.iter, ast.Tuple) and not node.iter.elts
+        return self.loop(node, lambda: None if empty else self.store(node.target, items.item(np.int64(0))))
+
+    def loop(self, node: ast.For | ast.While, head: object, endless: bool = False) -> Mask | None:
+        """Goes round until the types of the variables stay as they are."""
+        entry = self.variables()
+        for _ in range(8):
+            before = self.variables()
+            breaks, continues = [], []
+            self.frame.loops.append((breaks, continues))
+            self.mask = self.alive
+            head()
+            tested = self.variables() if isinstance(node, ast.While) else before
+            through = self.block_of(node.body, self.alive)
+            self.frame.loops.pop()
+            rounds = [*continues, *([self.variables()] if through is not None else [])]
+            self.meet([entry, *rounds])
+            if _kinds(self.frame.names) == _kinds(before[0]):
+                break
+        states = list(breaks)
+        if not endless:
+            self.meet([tested, self.variables()] if isinstance(node, ast.While) else [self.variables()])
+            if not node.orelse or self.block_of(node.orelse, self.alive) is not None:
+                states.append(self.variables())
+        return self.meet(states)
+
+    def do_Break(self, node: ast.Break) -> None:
+        self.frame.loops[-1][0].append(self.variables())
+
+    def do_Continue(self, node: ast.Continue) -> None:
+        self.frame.loops[-1][1].append(self.variables())
+
+    def do_Return(self, node: ast.Return) -> None:
+        value = self.eval(node.value) if node.value is not None else None
+        if len(self.frames) == 1 and value is not None:
+            raise self.refuse(node, "a kernel returns nothing", "write the result to an array")
+        self.frame.returns.append((self.alive, value))
+
+    def do_Assert(self, node: ast.Assert) -> Mask:
+        self.condition(node.test)
+        return self.mask
+
+    def do_Raise(self, node: ast.Raise) -> None:
+        return None
+
+    # ----------------------------------------------------------------- expressions
+
+    def eval(self, node: ast.expr) -> object:
+        value = super().eval(node)
+        if isinstance(value, np.ndarray):
+            return value.dtype.type(1)
+        return tuple(v.dtype.type(1) if isinstance(v, np.ndarray) else v for v in value) if type(value) is tuple else value
+
+    def on_Name(self, node: ast.Name) -> object:
+        value = super().on_Name(node)
+        if isinstance(value, Torn):
+            raise self.torn(value, repr(node.id), node)
+        self.note_type(node, value)
+        return value
+
+    def note_type(self, node: ast.AST, value: object) -> None:
+        if isinstance(value, (np.ndarray, np.generic)):
+            self.frame.types[id(node)] = value.dtype
+
+    def on_IfExp(self, node: ast.IfExp) -> object:
+        known = self.static(node.test)
+        if known is not None:
+            return self.eval(node.body if known else node.orelse)
+        result = self.both(self.eval(node.body), self.eval(node.orelse))
+        if isinstance(result, Torn):
+            raise self.torn(result, "the conditional expression", node)
+        self.note_type(node, result)
+        return result
+
+    def on_BoolOp(self, node: ast.BoolOp) -> object:
+        result: object = None
+        for part in node.values:
+            value = self.number(self.eval(part), node)
+            result = value if result is None else self.merge(self.alive, result, value, "the result of and / or")
+        self.note_type(node, result)
+        return result
+
+    def on_Compare(self, node: ast.Compare) -> object:
+        left = self.eval(node.left)
+        result: Lanes = np.bool_(True)
+        for op, part in zip(node.ops, node.comparators, strict=True):
+            right = self.eval(part)
+            result = np.logical_and(result, self.compare(op, left, right, node))
+            left = right
+        return result
+
+    def pick(self, items: tuple, index: Lanes, node: ast.Subscript) -> object:
+        return super().pick(items, np.int64(0), node) if items else None
+
+    def unpack(self, value: object, node: ast.AST) -> list[object]:
+        if isinstance(value, ARRAYS) and len(value.shape) == 1 and isinstance(node, (ast.Tuple, ast.List)):
+            return [value.dtype.type(1)] * len(node.elts)
+        return super().unpack(value, node)
+
+    def axis(self, name: object) -> Lanes | None:
+        value = super().axis(name)
+        return None if value is None else np.int32(1)
+
+    def call_source(self, src: source.Source, arguments: list, keywords: dict, node: ast.AST, closure=None) -> object:  # noqa: ANN001
+        made = key(src, [*arguments, *keywords.values()])
+        if closure is None and made in self.results:
+            return self.results[made]
+        result = super().call_source(src, arguments, keywords, node, closure)
+        if closure is None:
+            self.results[made] = result
+        return result
+
+    def enter(self, frame: Frame, arguments: list[object]) -> None:
+        frame.types = self.found.setdefault(key(frame.source, arguments), {})
+
+    # ----------------------------------------------------------------- memory
+
+    def locate(self, array: AnyArray | Chosen, indices: tuple, node: ast.AST) -> tuple[object, Mask | None]:
+        if isinstance(array, Chosen):
+            array = array.options[0]
+        element, _ = super().locate(array, indices, node)
+        return (element, self.alive) if isinstance(element, (Array, LocalView)) else (np.int64(0), None)
+
+    def out_of_range(self, array, axis, index, extent, mask, node):  # noqa: ANN001, ANN201 (as its base)
+        return np.int64(0), mask
+
+    def load(self, array: AnyArray | Chosen, indices: tuple, node: ast.AST) -> object:
+        element, _ = self.locate(array, indices, node)
+        if isinstance(element, (Array, LocalView)):
+            return element
+        return Record(array, indices) if array.dtype.fields is not None else array.dtype.type(1)
+
+    def write(self, array: AnyArray | Chosen, indices: tuple, value: Lanes, node: ast.AST) -> None:
+        element, _ = self.locate(array, indices, node)
+        if isinstance(element, (Array, LocalView)):
+            array = element
+        self.check_write(array, value, node)
+
+    def hazard(self, *what: object, **more: object) -> None:
+        """Nothing runs, so nothing is found."""
+
+    def barrier(self, node: ast.AST) -> None: ...
+
+    def warp_barrier(self, *what: object) -> None: ...
+
+    def grid_sync(self, node: ast.AST) -> None: ...
+
+
+def _same(first: object, second: object) -> bool:
+    return kind(first) == kind(second) and isinstance(first, (np.generic, str)) and first == second
+
+
+def _kinds(names: dict[str, object]) -> dict[str, object]:
+    return {n: (Torn, kind(v.first), kind(v.second)) if isinstance(v, Torn) else kind(v) for n, v in names.items()}
+

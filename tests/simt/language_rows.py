@@ -1,0 +1,1740 @@
+"""The rows of the language's table: kernels of a few lines, what dwlab.simt does with each, and what Numba-CUDA does.
+
+A row begins with a line `## VERDICT | name | why`. VERDICT is one of
+
+    runs      Numba-CUDA compiles it, and it runs here
+    refused   Numba-CUDA refuses it, and so does dwlab.simt; `why` is a part of the refusal
+    stricter  Numba-CUDA compiles it, dwlab.simt refuses it; `why` is a part of the refusal
+    looser    Numba-CUDA refuses it, it runs here; `why` is the reason why that is left so
+
+What follows is the body of `def k(out, x, a, n)`, or, where it has a `def k` of its own, a whole module. Lines
+`# want: …` give the value of `out` where it is not what plain Python makes of the same text, thread after thread.
+Arguments: out, 8 float64 zeros; x, 8 float32 1.0, 1.5 …; a, a 4 x 4 int64 array 0 … 15; n, an int64, 3. The launch has
+one block of 8 threads; `i` is the thread's number.
+"""
+
+WORLD = r"""
+import cmath
+import enum
+import functools
+import math
+import operator
+import random
+import time
+from collections import namedtuple
+
+import numpy as np
+from numba import float32, float64, int8, int16, int32, int64, literal_unroll, uint8, uint32, uint64
+from numba.types import float16
+
+ONE = 1
+TILE = 8
+FLAG = False
+COUNTER = 0
+TAPS = (2, 3, 5)
+NESTED = ((1, 2), (3, 4))
+TABLE = np.arange(10, 20, dtype=np.float32)
+LIST = [1, 2, 3]
+DICT = {"a": 1}
+Point = namedtuple("Point", "x y")
+ORIGIN = Point(3, 4)
+
+
+class Colour(enum.Enum):
+    RED = 3
+    BLUE = 4
+
+
+class Number(enum.IntEnum):
+    ONE = 1
+    TWO = 2
+
+
+def host_function(v):
+    return v + 1
+
+
+@device
+def add2(a, b):
+    return a + b
+
+
+@device
+def with_default(a, b=3):
+    return a * b
+
+
+@device
+def many(*v):
+    return v[0] + v[1] * v[2]
+
+
+@device
+def many_looped(*v):
+    t = 0
+    for one in v:
+        t += one
+    return t
+
+
+@device
+def many_counted(a, *rest):
+    return a + len(rest)
+
+
+@device
+def keywords(a, **rest):
+    return a
+
+
+@device
+def apply1(f, v):
+    return f(v)
+
+
+@device
+def apply2(f, u, v):
+    return f(u, v)
+
+
+@device
+def twice(v):
+    return 2 * v
+
+
+@device
+def thrice(v):
+    return 3 * v
+
+
+@device
+def factorial(v):
+    if v <= 1:
+        return 1
+    return v * factorial(v - 1)
+
+
+@device
+def even(v):
+    if v == 0:
+        return 1
+    return odd(v - 1)
+
+
+@device
+def odd(v):
+    if v == 0:
+        return 0
+    return even(v - 1)
+
+
+@device
+def make_point(v):
+    return Point(v, 2 * v)
+
+
+@device
+def total(r):
+    return r.u + r.v
+
+
+@device
+def put(r, v):
+    r.u = v
+
+
+@device
+def vector(v):
+    return cuda.float32x2(1, v)
+
+
+@device
+def first_array(u, v):
+    return u
+
+
+@device
+def tail(u):
+    return u[1:]
+
+
+@device
+def pair(u, v):
+    return u + 1, v * 2
+
+
+@device
+def nothing(u, i):
+    u[i] = 3
+
+
+@device
+def sometimes(v):
+    if v > 3:
+        return 1
+
+
+@device
+def two_types(v):
+    if v > 3:
+        return 1
+    return 2.5
+
+
+@device
+def number_or_tuple(v):
+    if v > 3:
+        return 1
+    return 1, 2
+
+
+@device
+def branchy(v):
+    if v > 100:
+        return unknown_name
+    return 1
+
+
+@cuda.jit
+def other_kernel(out):
+    out[0] = 1
+"""
+
+ROWS = r'''
+## runs | number
+out[i] = x[i] + n
+## runs | slice assignment of a number
+if i == 0:
+    out[1:4] = 2.5
+## refused | slice assignment of an array
+if i == 0:
+    out[0:4] = x[2:6]
+## runs | slice assignment with a step
+if i == 0:
+    out[0:8:2] = 1
+## refused | slice assignment with a negative step
+if i == 0:
+    out[::-1] = x
+## runs | slice assignment of everything
+if i == 0:
+    out[:] = 3
+## runs | slice assignment of an ellipsis
+if i == 0:
+    out[...] = 3
+## runs | slice assignment of a row by its index
+if i == 0:
+    a[1] = 7
+    out[0] = a[1, 2]
+## runs | slice assignment of a column
+if i == 0:
+    a[:, 1] = 7
+    out[0] = a[3, 1]
+## runs | slice assignment of a block of two dimensions
+if i == 0:
+    a[1:3, 1:3] = 9
+    out[0] = a[2, 2] + a[0, 0]
+## refused | slice assignment of a row to all rows
+if i == 0:
+    a[:, :] = a[2]
+    out[0] = a[0, 1]
+## runs | slice assignment of a tuple
+if i == 0:
+    out[0:3] = (1, 2, 3)
+## refused | slice assignment of a longer array
+out[0:2] = x[0:n]
+## runs | slice assignment to a local array
+t = cuda.local.array(4, float32)
+t[:] = 1.5
+t[1:3] = 2
+out[i] = t[0] + t[1] + t[3]
+## runs | slice assignment to a shared array
+s = cuda.shared.array(8, float32)
+if i == 0:
+    s[:] = 4
+cuda.syncthreads()
+out[i] = s[i]
+## refused | augmented slice
+out[1:3] += 1
+## refused | augmented row
+a[1] += 1
+## refused | sum of two arrays
+out[:] = x + x
+## runs | call with a starred tuple
+t = (i, n)
+out[i] = add2(*t)
+## runs | call with a starred tuple and others
+t = (n,)
+out[i] = add2(i, *t)
+## runs | builtin with a starred tuple
+t = (i, n, 2)
+out[i] = max(*t)
+## refused | call with two stars
+d = {}
+out[i] = add2(**d)
+## runs | device function with keyword arguments
+out[i] = add2(b=i, a=n)
+## runs | device function with a default
+out[i] = with_default(i) + with_default(i, 5)
+## runs | device function with starred parameters
+out[i] = many(i, n, 2)
+## refused | device function with keyword parameters
+out[i] = keywords(i, p=n)
+## runs | starred parameters looped over
+out[i] = many_looped(i, n, 2)
+## runs | starred parameters counted
+out[i] = many_counted(i, n)
+## runs | starred tuple in a tuple
+t = (i, n)
+u = (1, *t)
+out[i] = u[2]
+## refused | starred assignment
+p, *q = (i, n, 2)
+out[i] = p
+## runs | inner function
+def inner(v):
+    return v * 2
+out[i] = inner(i)
+## runs | inner function that closes over a local
+m = n + 1
+def inner(v):
+    return v * m
+out[i] = inner(i)
+## runs | inner function called twice with other types
+def inner(v):
+    return v + v
+out[i] = inner(i) + inner(x[i])
+## runs | inner function with a default
+def inner(v, w=2):
+    return v * w
+out[i] = inner(i)
+## runs | inner function that calls another inner one
+def one(v):
+    return v + 1
+def two(v):
+    return one(v) * 2
+out[i] = two(i)
+## stricter | inner function that sets an outer variable | nonlocal
+m = 0
+def inner(v):
+    nonlocal m
+    m = v
+inner(i)
+out[i] = m
+## runs | lambda
+f = lambda v: v * 2
+out[i] = f(i)
+## runs | lambda that closes over a local
+f = lambda v: v * n
+out[i] = f(i)
+## runs | lambda called where it stands
+out[i] = (lambda v: v + 1)(i)
+## refused | lambda chosen at run time
+f = (lambda v: v * 2) if i > 3 else (lambda v: v * 3)
+out[i] = f(i)
+## runs | inner function handed to a device function
+def inner(v):
+    return v * 2
+out[i] = apply1(inner, i)
+## runs | lambda handed to a device function
+out[i] = apply1(lambda v: v + 3, i)
+## runs | device function handed to a device function
+out[i] = apply2(add2, i, n)
+## runs | device function under another name
+f = add2
+out[i] = f(i, n)
+## refused | tuple of device functions by index
+fs = (twice, thrice)
+out[i] = fs[i % 2](i)
+## runs | tuple of device functions by a constant
+fs = (twice, thrice)
+out[i] = fs[1](i)
+## refused | recursion
+out[i] = factorial(i)
+## refused | mutual recursion
+out[i] = even(i)
+## runs | match on integers
+match i:
+    case 0:
+        out[i] = 10
+    case 1 | 2:
+        out[i] = 20
+    case _:
+        out[i] = 30
+## runs | match with a guard
+match i:
+    case v if v > 5:
+        out[i] = 1
+    case _:
+        out[i] = 2
+## runs | match with a name
+match i % 3:
+    case 0:
+        out[i] = 5
+    case other:
+        out[i] = other
+## refused | match on a tuple
+match (i, n):
+    case (0, 3):
+        out[i] = 1
+    case _:
+        out[i] = 2
+## runs | match without a default
+match i:
+    case 3:
+        out[i] = 7
+## runs | match on a negative number
+match i - 2:
+    case -1:
+        out[i] = 7
+    case _:
+        out[i] = 1
+## refused | match on a dotted constant
+match i:
+    case Colour.RED:
+        out[i] = 7
+    case _:
+        out[i] = 1
+## runs | reshape of a matrix
+b = a.reshape(16)
+out[i] = b[i + 3]
+## runs | reshape to a tuple
+b = a.reshape((2, 8))
+out[i] = b[1, i]
+## runs | reshape with minus one
+b = a.reshape(-1)
+out[i] = b[i]
+## runs | reshape to two numbers
+b = a.reshape(8, 2)
+out[i] = b[i, 1]
+## runs | stores through a reshape
+b = out.reshape(2, 4)
+b[i // 4, i % 4] = i
+## refused | ravel
+b = a.ravel()
+out[i] = b[i + 1]
+## refused | flatten
+b = a.flatten()
+out[i] = b[i]
+## runs | view of other bits
+b = x.view(int32)
+out[i] = b[i]
+# want: list(np.frombuffer((np.arange(8, dtype=np.float32) * 0.5 + 1).tobytes(), np.int32).astype(float))
+## runs | view with numpy's type
+b = x.view(np.int32)
+out[i] = b[i]
+## runs | view of a wider type
+b = x.view(np.float64)
+out[i] = b[i % 4]
+## runs | view of a narrower type
+b = x.view(np.uint8)
+out[i] = b[i]
+## runs | view of one number
+out[i] = x[i].view(np.int32)
+## runs | view of one number by Numba's type
+out[i] = x[i].view(int32)
+# want: list(np.frombuffer((np.arange(8, dtype=np.float32) * 0.5 + 1).tobytes(), np.int32).astype(float))
+## runs | flat read
+out[i] = a.flat[i + 4]
+## runs | flat stored to
+out.flat[i] = i
+## runs | flat looped over
+t = 0
+for v in a.flat:
+    t += v
+out[i] = t
+## runs | flat length
+out[i] = len(a.flat)
+## runs | ndindex of a shape
+t = 0
+for p, q in np.ndindex(a.shape):
+    t += a[p, q] * p
+out[i] = t
+## runs | ndindex of numbers
+t = 0
+for p, q in np.ndindex(2, 3):
+    t += p * q
+out[i] = t
+## runs | ndindex as an index
+t = 0
+for at in np.ndindex(a.shape):
+    t += a[at]
+out[i] = t
+## runs | ndenumerate
+t = 0
+for at, v in np.ndenumerate(a):
+    t += v * at[0]
+out[i] = t
+## runs | ndenumerate of one dimension
+t = 0.0
+for at, v in np.ndenumerate(x):
+    t += v * at[0]
+out[i] = t
+## stricter | nditer | nditer cannot be called
+t = 0.0
+for v in np.nditer(x):
+    t += v.item()
+out[i] = t
+## runs | sum of an array
+out[i] = a.sum()
+## runs | sum by numpy
+out[i] = np.sum(a)
+## refused | sum along an axis
+b = a.sum(axis=0)
+out[i] = b[0]
+## runs | mean
+out[i] = a.mean()
+## refused | min
+out[i] = a.min()
+## refused | max
+out[i] = a.max()
+## runs | prod
+out[i] = x.prod()
+## runs | argmax
+out[i] = x.argmax()
+## runs | argmin
+out[i] = x.argmin()
+## runs | any
+out[i] = a.any()
+## runs | all
+out[i] = a.all()
+## runs | var
+out[i] = x.var()
+## runs | std
+out[i] = x.std()
+## refused | cumsum
+out[i] = x.cumsum()[i]
+## refused | dot
+out[i] = np.dot(x, x)
+## runs | item of an array of one
+out[i] = x[1:2].item()
+## refused | copy of an array
+b = x.copy()
+out[i] = b[i]
+## runs | fill
+if i == 0:
+    out.fill(2)
+## refused | sort
+if i == 0:
+    out.sort()
+## runs | transpose
+out[i] = a.transpose()[1, i % 4]
+## runs | transposed attribute
+out[i] = a.T[1, i % 4]
+## refused | astype of a number
+out[i] = x[i].astype(np.int64)
+## refused | astype of an array
+b = x.astype(np.float64)
+out[i] = b[i]
+## runs | new axis
+b = a[:, None]
+out[i] = b[1, 0, i % 4]
+## runs | new axis by numpy's name
+b = x[np.newaxis, :]
+out[i] = b[0, i]
+## runs | new axis at the end
+b = x[:, None]
+out[i] = b[i, 0]
+## refused | new axis shape
+b = a[None]
+out[i] = b.ndim * 10 + b.shape[1]
+## refused | expand_dims
+b = np.expand_dims(x, 0)
+out[i] = b[0, i]
+## runs | tuple times a number
+t = (1,) * 3
+out[i] = t[2]
+## runs | number times a tuple
+t = 2 * (1, 5)
+out[i] = t[3]
+## refused | tuple times a variable
+t = (1, 2) * n
+out[i] = t[0]
+## refused | tuple of zeros by a constant's length
+t = (0.5,) * TILE
+out[i] = t[i % 2]
+## runs | sum of tuples
+t = (1, 2) + (3.5,)
+out[i] = t[2]
+## runs | tuple slice
+t = (1, 2, 3, 4)
+u = t[1:]
+out[i] = u[0] + len(u)
+## runs | tuple compared
+out[i] = (i, n) == (3, n)
+## runs | tuple ordered
+out[i] = (i, n) < (3, 5)
+## runs | in a tuple
+out[i] = i in (1, 2, 5)
+## runs | not in a tuple
+out[i] = i not in (1, 2, 5)
+## refused | in a tuple of strings and numbers
+out[i] = i in (1, "a")
+## runs | in a range
+out[i] = i in range(2, 5)
+## stricter | in an array | `in` works on a tuple or a range only
+out[i] = n in a
+## runs | namedtuple made in the kernel
+p = Point(i, n)
+out[i] = p.x * 10 + p.y
+## runs | namedtuple made with keywords
+p = Point(y=i, x=n)
+out[i] = p.x * 10 + p.y
+## runs | namedtuple indexed
+p = Point(i, n)
+out[i] = p[0] + p[1]
+## runs | namedtuple unpacked
+u, v = Point(i, n)
+out[i] = u + v
+## runs | namedtuple returned
+out[i] = make_point(i).y
+## runs | namedtuple of two types
+p = Point(i, x[i])
+out[i] = p.y
+## runs | namedtuple as a constant
+out[i] = ORIGIN.y + i
+## runs | namedtuple of types chosen by lane
+p = Point(1, 2) if i > 3 else Point(3, 4)
+out[i] = p.x
+## refused | namedtuple's field set
+p = Point(i, n)
+p.x = 3
+out[i] = p.x
+## refused | namedtuple's _replace
+p = Point(i, n)._replace(x=3)
+out[i] = p.x
+## runs | namedtuple's length
+out[i] = len(Point(i, n))
+## runs | record read
+def k(out, r):
+    i = cuda.grid(1)
+    out[i] = r[i].u + r[i]["v"]
+## runs | record copied
+def k(out, r):
+    i = cuda.grid(1)
+    one = r[i]
+    out[i] = one.u * one.v
+## runs | record stored whole
+def k(out, r):
+    i = cuda.grid(1)
+    if i > 3:
+        r[i] = r[0]
+    out[i] = r[i].u
+## runs | record's field stored
+def k(out, r):
+    i = cuda.grid(1)
+    r[i].u = i
+    out[i] = r[i].u
+## runs | record's field added to
+def k(out, r):
+    i = cuda.grid(1)
+    r[i].u += i
+    r[i]["v"] += 2
+    out[i] = r[i].u + r[i].v
+## runs | record of a shared array
+def k(out, r):
+    i = cuda.grid(1)
+    s = cuda.shared.array(8, REC)
+    s[i] = r[i]
+    cuda.syncthreads()
+    out[i] = s[7 - i].u
+## runs | record of a local array
+def k(out, r):
+    i = cuda.grid(1)
+    s = cuda.local.array(2, REC)
+    s[0].u = i
+    s[0].v = 2
+    s[1] = s[0]
+    out[i] = s[1].u + s[1].v
+## runs | record of a shared array by fields
+def k(out, r):
+    i = cuda.grid(1)
+    s = cuda.shared.array(8, REC)
+    s[i].u = i
+    s[i].v = 2 * i
+    cuda.syncthreads()
+    out[i] = s[7 - i].v
+## runs | record as an argument
+def k(out, one):
+    i = cuda.grid(1)
+    out[i] = one.u + i
+## runs | record handed to a device function
+def k(out, r):
+    i = cuda.grid(1)
+    out[i] = total(r[i])
+## runs | record changed in a device function
+def k(out, r):
+    i = cuda.grid(1)
+    put(r[i], 5)
+    out[i] = r[i].u
+## runs | array in a record
+def k(out, w):
+    i = cuda.grid(1)
+    out[i] = w[i].v[1]
+## runs | array in a record by its name
+def k(out, w):
+    i = cuda.grid(1)
+    out[i] = w[i]["v"][2]
+## runs | array in a record stored to
+def k(out, w):
+    i = cuda.grid(1)
+    w[i].v[0] = i
+    out[i] = w[i].v[0]
+## runs | array in a record of two dimensions
+def k(out, w):
+    i = cuda.grid(1)
+    out[i] = w[i].m[1, i % 3]
+## runs | array in a record has a length
+def k(out, w):
+    i = cuda.grid(1)
+    out[i] = len(w[i].v) + w[i].v.shape[0]
+## runs | field of an array of records
+def k(out, r):
+    i = cuda.grid(1)
+    out[i] = r["u"][i]
+## runs | field of an array of records by attribute
+def k(out, r):
+    i = cuda.grid(1)
+    out[i] = r.u[i]
+## refused | record's field chosen at run time
+def k(out, r):
+    i = cuda.grid(1)
+    for name in ("u", "v", "w"):
+        out[i] = r[i][name]
+## refused | record without such a field
+def k(out, r):
+    i = cuda.grid(1)
+    out[i] = r[i].nothing
+## runs | arrays chosen by lane
+b = out if i > 3 else out
+b[i] = 1
+## runs | arrays chosen by lane, two
+def k(out, x, y):
+    i = cuda.grid(1)
+    b = x if i > 3 else y
+    out[i] = b[i]
+## runs | arrays chosen by lane with an if
+def k(out, x, y):
+    i = cuda.grid(1)
+    if i > 3:
+        b = x
+    else:
+        b = y
+    out[i] = b[i]
+## runs | arrays chosen by lane and stored to
+def k(out, x, y):
+    i = cuda.grid(1)
+    b = x if i > 3 else y
+    b[i] = 100
+    out[i] = x[i] + y[i]
+## runs | tuple of arrays by lane
+def k(out, x, y):
+    i = cuda.grid(1)
+    b = (x, y)[i % 2]
+    out[i] = b[i]
+## runs | tuple of arrays by a loop
+def k(out, x, y):
+    i = cuda.grid(1)
+    t = 0.0
+    for b in (x, y):
+        t += b[i]
+    out[i] = t
+## runs | arrays swapped in a loop
+def k(out, x, y):
+    i = cuda.grid(1)
+    b, c = x, y
+    for _ in range(i):
+        b, c = c, b
+    out[i] = b[0]
+## refused | arrays of two types chosen by lane
+b = x if i > 3 else out
+out[i] = b[i]
+## runs | isinstance of a number
+out[i] = isinstance(n, int)
+## runs | isinstance of two
+out[i] = 1 if isinstance(x[i], (int, float)) else 2
+# want: [1.0] * 8
+## runs | isinstance chooses
+if isinstance(n, float):
+    out[i] = 1
+else:
+    out[i] = 2
+## runs | isinstance of a tuple
+t = (1, 2)
+out[i] = isinstance(t, tuple)
+## stricter | type of a number | type cannot be called
+out[i] = type(n) is int
+## runs | grid with a constant
+out[cuda.grid(ONE)] = 1
+## refused | grid of a variable
+out[cuda.grid(n)] = 1
+## runs | grid with a local constant
+one = 1
+out[cuda.grid(one)] = 1
+## refused | grid of four
+out[0] = cuda.grid(4)
+## runs | grid of two
+p, q = cuda.grid(2)
+out[i] = p + q
+## runs | grid of three
+p, q, r = cuda.grid(3)
+out[i] = p + q + r
+## runs | gridsize
+out[i] = cuda.gridsize(1)
+## runs | libdevice rsqrt
+out[i] = libdevice.rsqrtf(x[i])
+# want: [float(v) for v in (1 / np.sqrt(np.arange(8, dtype=np.float32) * np.float32(0.5) + np.float32(1)))]
+## runs | libdevice sine in float64
+out[i] = libdevice.sin(float64(x[i]))
+# want: [math.sin(1 + 0.5 * j) for j in range(8)]
+## runs | libdevice fast exponential
+out[i] = libdevice.fast_expf(x[i]) > 2.7
+# want: [1.0] * 8
+## runs | libdevice fma
+out[i] = libdevice.fmaf(x[i], x[i], x[i])
+# want: [float((1 + 0.5 * j) ** 2 + (1 + 0.5 * j)) for j in range(8)]
+## runs | libdevice popc
+out[i] = libdevice.popc(int32(i))
+# want: [float(bin(j).count("1")) for j in range(8)]
+## runs | libdevice saturate
+out[i] = libdevice.saturatef(x[i] - float32(2))
+# want: [min(1.0, max(0.0, 0.5 * j - 1)) for j in range(8)]
+## runs | libdevice float to int, rounded
+out[i] = libdevice.float2int_rn(x[i])
+# want: [float(round(1 + 0.5 * j)) for j in range(8)]
+## runs | libdevice mulhi
+out[i] = libdevice.mulhi(int32(1 << 30), int32(8 * i))
+# want: [2.0 * j for j in range(8)]
+## runs | libdevice with two results
+s, c = libdevice.sincosf(x[i])
+out[i] = s
+# want: [float(np.sin(np.float32(1 + 0.5 * j))) for j in range(8)]
+## runs | libdevice cube root
+out[i] = libdevice.cbrtf(x[i])
+# want: [float(np.cbrt(np.float32(1 + 0.5 * j))) for j in range(8)]
+## runs | libdevice bits of a float
+out[i] = libdevice.float_as_int(x[i])
+# want: list(np.frombuffer((np.arange(8, dtype=np.float32) * 0.5 + 1).tobytes(), np.int32).astype(float))
+## refused | libdevice of nothing
+out[i] = libdevice.nothing(x[i])
+## refused | libdevice of too many
+out[i] = libdevice.rsqrtf(x[i], x[i])
+## runs | vector type made
+v = cuda.float32x4(x[i], 2, 3, 4)
+out[i] = v.x + v.w
+# want: [5 + 0.5 * j for j in range(8)]
+## runs | vector type by its other name
+v = cuda.float4(x[i], 2, 3, 4)
+out[i] = v.y + v.z
+# want: [5.0] * 8
+## runs | vector type of two int32
+v = cuda.int32x2(i, 3)
+out[i] = v.x * v.y
+# want: [3.0 * j for j in range(8)]
+## runs | vector type made of another
+v = cuda.float32x2(1, 2)
+u = cuda.float32x4(v, 3, 4)
+out[i] = u.y + u.z
+# want: [5.0] * 8
+## runs | vector type returned
+out[i] = vector(i).y
+# want: [1.0 * j for j in range(8)]
+## runs | vector types chosen by lane
+v = cuda.float32x2(1, 2) if i > 3 else cuda.float32x2(3, 4)
+out[i] = v.y
+# want: [4.0] * 4 + [2.0] * 4
+## refused | vector type's field that is not there
+v = cuda.float32x2(1, 2)
+out[i] = v.z
+## refused | vector type's sum
+v = cuda.float32x2(1, 2)
+u = v + v
+out[i] = u.x
+## refused | vector type's field set
+v = cuda.float32x2(1, 2)
+v.x = 3
+out[i] = v.x
+## refused | vector type of too few
+v = cuda.float32x4(1, 2)
+out[i] = v.x
+## runs | math.exp2
+out[i] = math.exp2(x[i])
+## runs | len of a string
+out[i] = len("abc")
+## runs | ord of a character
+out[i] = ord("a")
+## refused | chr
+out[i] = len(chr(97))
+## runs | string compared
+s = "abc"
+out[i] = s == "abc"
+## runs | string added
+s = "ab" + "c"
+out[i] = len(s)
+## refused | string indexed
+s = "abc"
+out[i] = s[0] == "a"
+## refused | string looped over
+t = 0
+for c in "abc":
+    t += 1
+out[i] = t
+## runs | len of a range
+out[i] = len(range(3, 20, 4))
+## runs | len of a range of a variable
+r = range(n)
+out[i] = len(r)
+## runs | range kept in a variable
+r = range(n)
+t = 0
+for j in r:
+    t += j
+out[i] = t
+## runs | range's start and stop
+r = range(2, 9, 3)
+out[i] = r.start * 100 + r.stop * 10 + r.step
+## refused | range indexed
+r = range(2, 9, 3)
+out[i] = r[1]
+## refused | range reversed
+t = 0
+for j in reversed(range(n)):
+    t += j
+out[i] = t
+## refused | reversed tuple
+t = 0
+for j in reversed((1, 2, 3)):
+    t += j
+out[i] = t
+## refused | enumerate with a start
+t = 0
+for j, v in enumerate(x, start=2):
+    t += j
+out[i] = t
+## runs | enumerate with a second argument
+t = 0
+for j, v in enumerate(x, 2):
+    t += j
+out[i] = t
+## runs | enumerate of an array
+t = 0.0
+for j, v in enumerate(x):
+    t += j * v
+out[i] = t
+## runs | enumerate of a tuple
+t = 0.0
+for j, v in enumerate((5, 6, 7)):
+    t += j * v
+out[i] = t
+## runs | enumerate of a range
+t = 0
+for j, v in enumerate(range(5, 9)):
+    t += j * v
+out[i] = t
+## runs | enumerate of a range by lane
+t = 0
+for j, v in enumerate(range(i)):
+    t += j * v
+out[i] = t
+## runs | zip of arrays
+t = 0.0
+for u, v in zip(x, out):
+    t += u
+out[i] = t + i
+## runs | zip of slices of lengths by thread
+t = 0.0
+for u, v in zip(x[i:], x[:4]):
+    t += u * v
+out[i] = t
+## runs | zip of a range and an array
+t = 0.0
+for u, v in zip(range(100), x):
+    t += u * v
+out[i] = t
+## runs | zip of three
+t = 0.0
+for u, v, w in zip(x, x, (1, 2, 3)):
+    t += u * v * w
+out[i] = t
+## runs | zip inside enumerate
+t = 0.0
+for j, (u, v) in enumerate(zip(x, x)):
+    t += j * u * v
+out[i] = t
+## runs | loop over a slice by thread
+t = 0.0
+for v in x[:i]:
+    t += v
+out[i] = t
+## runs | loop over rows
+t = 0
+for row in a:
+    t += row[1]
+out[i] = t
+## refused | loop over a tuple of two types
+t = 0.0
+for v in (1, 2.5):
+    t += v
+out[i] = t
+## refused | loop over a tuple of int and bool
+t = 0
+for v in (1, True):
+    t += v
+out[i] = t
+## refused | loop over a tuple of int32 and int64
+t = 0
+for v in (int32(1), n):
+    t += v
+out[i] = t
+## refused | loop over a tuple of tuples of two types
+t = 0.0
+for u, v in ((1, 2), (3, 4.5)):
+    t += u
+out[i] = t
+## runs | loop over a tuple of tuples
+t = 0
+for u, v in ((1, 2), (3, 4)):
+    t += u * v
+out[i] = t
+## runs | loop over a global tuple
+t = 0
+for v in TAPS:
+    t += v
+out[i] = t
+## runs | loop over a global array
+t = 0.0
+for v in TABLE:
+    t += v
+out[i] = t
+## refused | loop over a number
+t = 0
+for v in n:
+    t += 1
+out[i] = t
+## refused | loop over literal_unroll
+t = 0.0
+for v in literal_unroll((1, 2.5)):
+    t += v
+out[i] = t
+# want: [3.5] * 8
+## stricter | number or tuple | different kinds of things
+if i > 3:
+    v = 1
+else:
+    v = (1, 2)
+out[i] = 1
+## stricter | number or None | different kinds of things
+v = None
+if i > 3:
+    v = 1
+out[i] = v
+## runs | number or array
+v = 1
+if n > 100:
+    v = x
+out[i] = 1
+## refused | tuples of two lengths
+v = (1, 2)
+if n > 100:
+    v = (1, 2, 3)
+out[i] = v[0]
+## runs | tuples of int and float
+v = (1, 2)
+if n > 100:
+    v = (1.5, 2)
+out[i] = v[0]
+## refused | sine of a half by numpy
+h = float16(x[i])
+out[i] = np.sin(h)
+## runs | sine of a half by math
+h = float16(x[i])
+out[i] = math.sin(h)
+# want: [float(np.sin(np.float16(1 + 0.5 * j))) for j in range(8)]
+## refused | complex ordered
+c = complex(x[i], 1)
+out[i] = c < c
+## runs | complex compared
+c = complex(x[i], 1)
+out[i] = c == c
+## runs | complex conjugate
+c = complex(x[i], 1)
+out[i] = c.conjugate().imag
+## runs | complex absolute
+out[i] = abs(complex(3, 4))
+## refused | complex floor division
+c = complex(x[i], 1)
+out[i] = (c // c).real
+## refused | complex modulo
+c = complex(x[i], 1)
+out[i] = (c % c).real
+## runs | complex power
+c = complex(x[i], 1)
+out[i] = (c ** 2).imag
+## refused | complex to int
+c = complex(x[i], 1)
+out[i] = int(c)
+## refused | complex stored as a real
+out[i] = complex(x[i], 1)
+## runs | complex literal
+c = 1 + 2j
+out[i] = c.imag
+## refused | bool as an index
+b = i > 3
+out[b] = 1
+## refused | comparison as an index
+out[i] = x[i > 3]
+## runs | bool as a number
+b = i > 3
+out[i] = b + 1
+## refused | bool in a tuple index
+b = i > 3
+out[i] = (5, 6)[b]
+## refused | float as an index
+out[x[i]] = 1
+## runs | uint8 as an index
+out[uint8(i)] = 1
+# want: [1.0] * 8
+## refused | local array sized by a variable
+t = cuda.local.array(n, float32)
+out[i] = 1
+## refused | local array sized by blockDim
+m = cuda.blockDim.x + 1
+t = cuda.local.array(m, float32)
+out[i] = 1
+## runs | local array sized by a local constant
+m = 4
+t = cuda.local.array(m, float32)
+t[1] = i
+out[i] = t[1]
+## refused | local array sized by an expression of a constant
+t = cuda.local.array(TILE + 1, float32)
+t[1] = i
+out[i] = t[1]
+## refused | local array sized by a local sum of constants
+m = TILE + 1
+t = cuda.local.array(m, float32)
+t[1] = i
+out[i] = t[1]
+## runs | local array sized by a literal sum
+t = cuda.local.array(4 + 1, float32)
+t[1] = i
+out[i] = t[1]
+## runs | local array sized by a tuple of constants
+t = cuda.local.array((TILE, 2), float32)
+t[1, 1] = i
+out[i] = t[1, 1]
+## refused | local array sized by a shape
+t = cuda.local.array(x.shape[0], float32)
+out[i] = 1
+## refused | local array sized by len of a tuple
+t = cuda.local.array(len(TAPS), float32)
+out[i] = 1
+## refused | walrus
+if (t := i + 1) > 3:
+    out[i] = t
+## runs | conditional expression
+out[i] = 1 if i > 3 else 2.5
+## runs | chained comparison
+out[i] = 1 < i < 5
+## runs | and or of numbers
+out[i] = i and n
+## runs | or of numbers
+out[i] = i or 7
+## runs | not of a number
+out[i] = not i
+## refused | and of an array
+out[i] = x and 1
+## runs | is of None
+out[i] = n is None
+## runs | is of numbers
+out[i] = n is 3
+## runs | while with else
+t = 0
+while t < i:
+    t += 1
+else:
+    t += 10
+out[i] = t
+## runs | for with else and break
+t = 0
+for j in range(8):
+    if j == i:
+        break
+    t += 1
+else:
+    t = 99
+out[i] = t
+## runs | continue
+t = 0
+for j in range(8):
+    if j % 2:
+        continue
+    t += j
+out[i] = t
+## runs | pass
+pass
+out[i] = 1
+## runs | early return
+if i > 3:
+    return
+out[i] = 1
+## refused | return of a value
+out[i] = 1
+return 3
+## runs | return None
+out[i] = 1
+return None
+## runs | docstring
+"""It says something."""
+out[i] = 1
+## runs | annotated variable
+t: int = i
+out[i] = t
+## runs | annotated variable of an unknown name
+t: nothing_known = i
+out[i] = t
+## refused | del
+t = i
+del t
+out[i] = 1
+## refused | del of what is used
+t = i
+del t
+out[i] = t
+## refused | try
+try:
+    out[i] = 1
+except:
+    out[i] = 2
+## refused | with
+with n:
+    out[i] = 1
+## refused | global statement
+global COUNTER
+COUNTER = 1
+out[i] = 1
+## refused | import
+import math
+out[i] = math.sqrt(4.0)
+## refused | class
+class C:
+    pass
+out[i] = 1
+## refused | yield
+yield i
+## refused | list
+t = [1, 2, 3]
+out[i] = t[0]
+## refused | list comprehension
+t = [v for v in range(3)]
+out[i] = t[0]
+## refused | empty list
+t = []
+out[i] = len(t)
+## refused | dict
+t = {1: 2}
+out[i] = t[1]
+## refused | set
+t = {1, 2}
+out[i] = len(t)
+## refused | generator expression
+out[i] = sum(v for v in range(3))
+## runs | sum of a tuple
+out[i] = sum((1, 2, 3))
+## runs | sum of a range
+out[i] = sum(range(4))
+## refused | sorted
+t = sorted((3, 1, 2))
+out[i] = t[0]
+## refused | map
+t = 0
+for v in map(twice, (1, 2)):
+    t += v
+out[i] = t
+## refused | filter
+t = 0
+for v in filter(twice, (1, 2)):
+    t += v
+out[i] = t
+## refused | any of a tuple
+out[i] = any((0, 1))
+## refused | all of a tuple
+out[i] = all((0, 1))
+## runs | min of a tuple
+out[i] = min((3, 1, 2))
+## runs | min of two types
+out[i] = min(i, 2.5)
+## refused | min of one number
+out[i] = min(i)
+## runs | min of an array
+out[i] = min(x)
+## refused | max with a key
+out[i] = max(1, 2, key=abs)
+## runs | abs
+out[i] = abs(i - 4)
+## runs | round
+out[i] = round(x[i])
+## runs | round to digits
+out[i] = round(x[i] / 3, 2)
+## runs | divmod
+q, r = divmod(i, 3)
+out[i] = q * 10 + r
+## runs | pow
+out[i] = pow(x[i], 2)
+## refused | pow with three arguments
+out[i] = pow(i, 2, 3)
+## runs | int of a float
+out[i] = int(x[i])
+## refused | int of a string
+out[i] = int("3")
+## runs | float of an int
+out[i] = float(i)
+## runs | float of nan as text
+out[i] = float(1) if True else 2
+## refused | str of a number
+s = str(i)
+out[i] = len(s)
+## refused | f-string
+s = f"{i}"
+out[i] = len(s)
+## runs | print
+if i > 100:
+    print("i", i)
+out[i] = 1
+## refused | print with a separator
+print("i", i, sep=",")
+## runs | raise
+if i > 100:
+    raise ValueError("too large")
+out[i] = 1
+## runs | assert
+assert i < 100
+out[i] = 1
+## stricter | hasattr | hasattr cannot be called
+out[i] = hasattr(x, "shape")
+## refused | getattr
+out[i] = getattr(x, "size")
+## refused | id
+out[i] = id(x)
+## refused | callable
+out[i] = callable(n)
+## runs | tuple of a tuple
+t = tuple((1, 2))
+out[i] = t[1]
+## refused | tuple of an array
+t = tuple(x)
+out[i] = t[0]
+## refused | tuple of a range
+t = tuple(range(3))
+out[i] = t[0]
+## refused | list of a tuple
+t = list((1, 2))
+out[i] = t[0]
+## runs | slice object
+s = slice(1, 4)
+out[i] = x[s][0]
+## runs | slice's parts
+s = slice(1, 4)
+out[i] = s.start + s.stop
+## stricter | iter and next | iter cannot be called
+t = iter(x)
+out[i] = next(t)
+## refused | matrix product
+out[i] = (a @ a)[0, 0]
+## runs | array returned from a device function
+b = first_array(x, out)
+out[i] = b[i]
+## refused | view returned from a device function
+b = tail(x)
+out[i] = b[0]
+## runs | tuple returned from a device function
+p, q = pair(i, n)
+out[i] = p + q
+## runs | None returned from a device function
+nothing(out, i)
+out[i] += 1
+## refused | None used as a number
+out[i] = nothing(out, i)
+## stricter | device function with a value on some paths | on some paths only
+out[i] = sometimes(i)
+## runs | device function of two return types
+out[i] = two_types(i)
+## refused | device function of a number or a tuple
+t = number_or_tuple(i)
+out[i] = 1
+## refused | host function
+out[i] = host_function(i)
+## refused | numpy zeros
+t = np.zeros(4)
+out[i] = t[0]
+## refused | numpy empty
+t = np.empty(4, np.float32)
+out[i] = 1
+## refused | numpy array
+t = np.array((1, 2))
+out[i] = t[0]
+## refused | numpy arange
+t = np.arange(4)
+out[i] = t[0]
+## refused | numpy ones
+t = np.ones(4)
+out[i] = t[0]
+## refused | numpy where
+out[i] = np.where(i > 3, 1, 2)
+## refused | numpy clip
+out[i] = np.clip(i, 2, 5)
+## runs | numpy maximum
+out[i] = np.maximum(i, 3)
+## refused | numpy sqrt
+out[i] = np.sqrt(x[i])
+## refused | numpy exp
+out[i] = np.exp(x[i])
+## runs | numpy sin
+out[i] = np.sin(x[i])
+## runs | numpy log
+out[i] = np.log(x[i])
+## refused | numpy abs
+out[i] = np.abs(x[i])
+## refused | numpy floor
+out[i] = np.floor(x[i])
+## runs | numpy pi
+out[i] = np.pi * i
+## runs | numpy inf
+out[i] = min(np.inf, i)
+## runs | numpy float32
+out[i] = np.float32(i) / np.float32(3)
+## runs | numpy int8 wraps
+out[i] = np.int8(i + 126)
+# want: [float(np.array(j + 126).astype(np.int8)) for j in range(8)]
+## runs | numpy isnan
+out[i] = np.isnan(x[i])
+## refused | numpy isinf
+out[i] = np.isinf(x[i])
+## refused | numpy sign
+out[i] = np.sign(x[i])
+## refused | numpy power
+out[i] = np.power(x[i], 2)
+## refused | numpy add
+out[i] = np.add(x[i], 2)
+## runs | numpy hypot
+out[i] = np.hypot(x[i], 2)
+## runs | numpy arctan2
+out[i] = np.arctan2(x[i], 2)
+## refused | numpy round
+out[i] = np.round(x[i])
+## runs | numpy shape attribute
+out[i] = a.shape[1]
+## runs | numpy shape function
+out[i] = np.shape(a)[1]
+## runs | array's attributes
+out[i] = a.ndim * 1000 + a.size * 10 + a.itemsize
+## runs | array's strides
+out[i] = a.strides[0]
+## runs | array's bytes
+out[i] = a.nbytes
+## refused | array's flags
+out[i] = a.flags.c_contiguous
+## refused | array's nothing
+out[i] = a.nothing
+## runs | len of a matrix
+out[i] = len(a)
+## refused | array compared
+out[i] = (x == x)[0]
+## refused | array negated
+b = -x
+out[i] = b[0]
+## refused | array as a condition
+if x:
+    out[i] = 1
+## refused | fancy index
+t = (1, 2)
+out[i] = x[[1, 2]][0]
+## runs | tuple as an index
+at = (1, 2)
+out[i] = a[at]
+## refused | tuple of floats as an index
+at = (1.0, 2.0)
+out[i] = a[at]
+## refused | too many indices
+out[i] = x[0, 0]
+## runs | row of a matrix
+row = a[2]
+out[i] = row[i % 4]
+## runs | negative literal index
+out[i] = x[-1]
+## runs | sub-slice of a slice
+b = x[1:7][1:]
+out[i] = b[i % 4]
+## runs | ellipsis index
+out[i] = a[..., 1][i % 4]
+## runs | array under another name
+b = out
+b[i] = 4
+## runs | global array
+out[i] = TABLE[i % 3]
+## refused | global array stored to
+TABLE[0] = 1
+## refused | global list
+out[i] = LIST[0]
+## refused | global dict
+out[i] = DICT["a"]
+## runs | global tuple
+out[i] = TAPS[i % 3]
+## runs | global nested tuple
+out[i] = NESTED[1][0]
+## runs | enumeration
+out[i] = Colour.RED.value
+## runs | enumeration of ints
+out[i] = Number.TWO + i
+## runs | enumeration compared
+c = Colour.RED
+out[i] = c == Colour.BLUE
+## runs | math constants
+out[i] = math.pi + math.e + math.tau
+## runs | math.inf and nan
+out[i] = math.isnan(math.nan) + math.isinf(math.inf)
+## refused | math.gcd
+out[i] = math.gcd(i, 3)
+## refused | math.isqrt
+out[i] = math.isqrt(i)
+## refused | math.factorial
+out[i] = math.factorial(3)
+## refused | math.comb
+out[i] = math.comb(5, 2)
+## refused | math.dist
+out[i] = math.dist((1, 2), (3, 4))
+## refused | math.fsum
+out[i] = math.fsum((1, 2))
+## refused | math.prod
+out[i] = math.prod((1, 2))
+## refused | math.isclose
+out[i] = math.isclose(1.0, 1.0)
+## refused | math.cbrt
+out[i] = math.cbrt(x[i])
+## runs | math.floor
+out[i] = math.floor(x[i])
+## runs | math.ceil
+out[i] = math.ceil(x[i])
+## runs | math.trunc
+out[i] = math.trunc(float(x[i]))
+## runs | math.sqrt
+out[i] = math.sqrt(x[i])
+# want: [float(np.sqrt(np.float32(1 + 0.5 * j))) for j in range(8)]
+## runs | math.sqrt of an int
+out[i] = math.sqrt(i)
+## runs | math.pow
+out[i] = math.pow(x[i], 2.0)
+## runs | math.hypot of two
+out[i] = math.hypot(x[i], 2.0)
+## refused | math.hypot of three
+out[i] = math.hypot(x[i], 2.0, 3.0)
+## runs | math.log of one
+out[i] = math.log(float(i + 1))
+## refused | math.log of two
+out[i] = math.log(x[i], 2.0)
+## runs | math.fmod
+out[i] = math.fmod(float(i), 3.0)
+## runs | math.remainder
+out[i] = math.remainder(float(i), 3.0)
+## runs | math.copysign
+out[i] = math.copysign(1.0, -2.0)
+## runs | math.frexp
+m, e = math.frexp(float(i))
+out[i] = m + e
+## runs | math.ldexp
+out[i] = math.ldexp(0.5, i)
+## runs | math.modf
+f, w = math.modf(float(x[i]))
+out[i] = f * 10 + w
+## runs | math.erf
+out[i] = math.erf(float(i))
+## runs | math.gamma
+out[i] = math.gamma(2.0)
+## runs | math.lgamma
+out[i] = math.lgamma(3.0)
+## runs | math.degrees
+out[i] = math.degrees(float(i))
+## runs | math.nextafter
+out[i] = math.nextafter(1.0, 2.0)
+## refused | math.ulp
+out[i] = math.ulp(1.0)
+## refused | math.sumprod
+out[i] = math.nothing(1.0)
+## runs | cmath.sqrt
+out[i] = cmath.sqrt(complex(-4.0, 0.0)).imag
+## runs | cmath.exp
+out[i] = cmath.exp(complex(0.0, 0.0)).real
+## refused | float and
+out[i] = x[i] & 1
+## refused | float shift
+out[i] = x[i] << 1
+## refused | float inverted
+out[i] = ~x[i]
+## runs | bool inverted
+b = i > 3
+out[i] = ~b
+# want: [1.0] * 4 + [0.0] * 4
+## runs | operator module
+out[i] = operator.add(i, operator.mul(n, 2))
+## refused | operator.itemgetter
+out[i] = operator.itemgetter(1)((1, 2))
+## refused | functools.reduce
+out[i] = functools.reduce(add2, (1, 2, 3))
+## runs | bit_count
+out[i] = i.bit_count()
+## refused | bit_length
+out[i] = i.bit_length()
+## runs | real of a number
+out[i] = x[i].real + n.imag
+## refused | is_integer
+out[i] = x[i].is_integer()
+## runs | atomic add
+cuda.atomic.add(out, 0, 1)
+# want: [8.0] + [0.0] * 7
+## runs | atomic add with a tuple index
+cuda.atomic.add(a, (1, 1), 1)
+cuda.syncthreads()
+out[i] = a[1, 1]
+# want: [13.0] * 8
+## runs | atomic of a local array
+t = cuda.local.array(2, int32)
+t[0] = 1
+cuda.atomic.add(t, 0, 2)
+out[i] = t[0]
+# want: [3.0] * 8
+## runs | cuda.fma
+out[i] = cuda.fma(x[i], x[i], x[i])
+# want: [float((1 + 0.5 * j) ** 2 + (1 + 0.5 * j)) for j in range(8)]
+## refused | cuda.nothing
+out[i] = cuda.nothing(1)
+## refused | cuda.to_device
+b = cuda.to_device(x)
+out[i] = 1
+## refused | cuda.synchronize
+cuda.synchronize()
+out[i] = 1
+## refused | a kernel called in a kernel
+other_kernel[1, 1](out)
+## refused | sleep
+time.sleep(1)
+## refused | random
+out[i] = random.random()
+## refused | numpy random
+out[i] = np.random.rand()
+## runs | laneid and warpsize
+out[i] = cuda.laneid + cuda.warpsize
+# want: [32.0 + j for j in range(8)]
+## runs | nested tuple unpacking
+(p, q), r = (i, n), 2
+out[i] = p + q + r
+## runs | swap
+p, q = i, n
+p, q = q, p
+out[i] = p - q
+## stricter | unpacking an array | 8 values for 2 names
+p, q = x
+out[i] = p
+## refused | unpacking too few
+p, q = (1, 2, 3)
+out[i] = p
+## runs | multiple targets
+p = q = i
+out[i] = p + q
+## refused | unset on all paths
+out[i] = never_set
+never_set = 1
+## runs | augmented power
+t = i
+t **= 2
+out[i] = t
+## runs | augmented shift
+t = n
+t <<= 2
+out[i] = t
+## refused | augmented matrix product
+t = n
+t @= 2
+out[i] = t
+## runs | unary plus
+out[i] = +i
+## runs | hexadecimal and binary
+out[i] = 0xFF + 0b11 + 1_000
+## refused | integer beyond 64 bits
+out[i] = 2**64
+## runs | unsigned 64 bits
+t = 0xFFFFFFFFFFFFFFFF
+out[i] = t >> 60
+## runs | bytes
+s = b"abc"
+out[i] = len(s)
+## runs | ellipsis alone
+...
+out[i] = 1
+## runs | string alone
+"nothing"
+out[i] = 1
+## refused | decorator inside
+@cuda.jit(device=True)
+def inner(v):
+    return v
+out[i] = inner(i)
+## stricter | async | async def
+async def inner():
+    pass
+out[i] = 1
+## runs | bool of a number
+out[i] = bool(i)
+## refused | bool of an array
+out[i] = bool(x)
+## runs | bool of a tuple
+out[i] = bool((1, 2))
+## runs | tuple as a condition
+t = (1, 2)
+if t:
+    out[i] = 1
+## runs | string as a condition
+if "a":
+    out[i] = 1
+## runs | None as a condition
+if None:
+    out[i] = 1
+## refused | an untaken branch that has no type
+if n > 100:
+    out[i] = x.nothing
+## refused | an untaken branch with an unknown name
+if n > 100:
+    out[i] = unknown_name
+## refused | an untaken branch that calls with too many arguments
+if n > 100:
+    out[i] = add2(1, 2, 3)
+## refused | an untaken loop that has no type
+for j in range(n - 3):
+    out[i] = x.nothing
+## refused | an untaken conditional expression
+out[i] = 1 if n < 100 else x.nothing
+## refused | an untaken branch of a device function
+out[i] = branchy(n)
+## refused | an untaken branch that stores a tuple
+if n > 100:
+    out[i] = (1, 2)
+## refused | an untaken branch that stores a string
+if n > 100:
+    out[i] = "a"
+## refused | code after a return
+if n < 100:
+    return
+out[i] = x.nothing
+## refused | an untaken and
+out[i] = n > 100 and x.nothing
+## runs | constant branch that is not taken
+if FLAG:
+    out[i] = 1
+else:
+    out[i] = 2
+## runs | None argument compared
+def k(out, z):
+    i = cuda.grid(1)
+    if z is None:
+        out[i] = 1
+    else:
+        out[i] = 2
+'''

@@ -1,0 +1,135 @@
+"""Reads language_rows.py and runs its rows: on dwlab.simt, as plain Python, and through Numba-CUDA's compiler."""
+
+import inspect
+import linecache
+import re
+import textwrap
+from dataclasses import dataclass
+from types import SimpleNamespace
+
+import numpy as np
+from numba.core import errors
+
+from tests.simt.language_rows import ROWS, WORLD
+
+VERDICTS = ("runs", "refused", "stricter", "looser")
+REC = np.dtype([("u", np.float64), ("v", np.int64), ("w", np.float32)], align=True)
+WITH_ARRAYS = np.dtype([("v", np.float32, (3,)), ("m", np.int32, (2, 3))], align=True)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row: see language_rows.py. text: a module's source, in which `k` is the kernel."""
+
+    verdict: str
+    name: str
+    why: str
+    text: str
+    want: str | None
+
+
+def rows(text: str = ROWS) -> list[Row]:
+    """All rows. Raises ValueError for one that is not well formed or whose name is there already."""
+    found: dict[str, Row] = {}
+    for part in re.split(r"(?m)^## ", text)[1:]:
+        head, _, body = part.partition("\n")
+        verdict, name, why = ([*(piece.strip() for piece in head.split("|", 2)), ""])[:3]
+        if verdict not in VERDICTS or not name or name in found:
+            raise ValueError(f"not well formed, or there already: {head!r}")
+        want = re.search(r"(?m)^# want: (.*)$", body)
+        body = re.sub(r"(?m)^# want: .*\n", "", body).rstrip()
+        if not re.search(r"(?m)^def k\(", body):
+            body = "def k(out, x, a, n):\n    i = cuda.grid(1)\n" + textwrap.indent(body, "    ")
+        found[name] = Row(verdict, name, why, body + "\n", want[1] if want else None)
+    return list(found.values())
+
+
+def module(text: str, cuda: object, device: object, libdevice: object, name: str) -> dict[str, object]:
+    """Executes the world and the text after it, as if they stood in one file; returns its names."""
+    source = WORLD + "\n\n" + text
+    path = f"<{name}>"
+    linecache.cache[path] = (len(source), None, source.splitlines(True), path)
+    names = {"cuda": cuda, "device": device, "libdevice": libdevice, "__name__": "language", "REC": REC}
+    exec(compile(source, path, "exec", dont_inherit=True), names)
+    return names
+
+
+def arguments(kernel: object) -> list[object]:
+    """What a row's kernel is called with, by its parameters' names."""
+    k = np.arange(8)
+    records = np.zeros(8, REC)
+    records["u"], records["v"], records["w"] = k + 0.5, k * 2, k * 0.25
+    arrays = np.zeros(8, WITH_ARRAYS)
+    arrays["v"] = k[:, None] + np.arange(3)
+    arrays["m"] = k[:, None, None] + np.arange(6).reshape(2, 3)
+    known = {
+        "out": np.zeros(8), "x": k.astype(np.float32) * np.float32(0.5) + np.float32(1), "n": 3,
+        "a": np.arange(16).reshape(4, 4), "y": k.astype(np.float32) * np.float32(2), "r": records, "w": arrays,
+        "one": records[3], "z": None,
+    }  # fmt: skip
+    return [known[p] for p in inspect.signature(kernel).parameters]
+
+
+def on_simt(row: Row) -> np.ndarray:
+    """`out` after a launch on the laptop GPU; raises what it raises."""
+    from dwlab import simt
+    from dwlab.simt import cuda
+
+    names = module(row.text, cuda, cuda.jit(device=True), getattr(cuda, "libdevice", None), f"simt: {row.name}")
+    given = arguments(names["k"])
+    with simt.using(simt.Options(hazards="off")):
+        cuda.jit(names["k"])[1, 8](*given)
+    return given[0]
+
+
+def in_python(row: Row) -> np.ndarray:
+    """`out` after the text ran as plain Python, thread after thread; or what the row says."""
+    if row.want is not None:
+        names = module("", SimpleNamespace(jit=lambda f: f), lambda f: f, None, "want")
+        return np.array(eval(row.want, names), np.float64)
+    here = SimpleNamespace(x=0, y=0, z=0)
+
+    def grid(dimensions: int) -> object:
+        return here.x if dimensions == 1 else (here.x, 0, 0)[:dimensions]
+
+    cuda = SimpleNamespace(
+        grid=grid, gridsize=lambda dimensions: 8, threadIdx=here, blockIdx=SimpleNamespace(x=0, y=0, z=0),
+        local=SimpleNamespace(array=lambda shape, dtype: Filled(shape, dtype)), syncthreads=lambda: None,
+        shared=SimpleNamespace(array=None), jit=lambda f: f, blockDim=SimpleNamespace(x=8, y=1, z=1),
+    )  # fmt: skip
+    shared: list[object] = []
+    cuda.shared.array = lambda shape, dtype: shared[0] if shared else shared.append(Filled(shape, dtype)) or shared[0]
+    names = module(row.text, cuda, lambda f: f, None, f"python: {row.name}")
+    given = arguments(names["k"])
+    given = [v.view(np.recarray) if getattr(getattr(v, "dtype", None), "names", None) else v for v in given]
+    turns = 2 if "syncthreads" in row.text else 1  # then the second turn reads what the first has stored
+    for here.x in list(range(8)) * turns:
+        names["k"](*given)
+    return np.asarray(given[0])
+
+
+def Filled(shape: object, dtype: object) -> np.ndarray:  # noqa: N802 (stands for a class)
+    if isinstance(dtype, np.dtype):
+        return np.recarray(shape, dtype)
+    return np.zeros(shape, np.dtype(str(dtype)))
+
+
+def compiled(row: Row) -> str:
+    """"" if Numba-CUDA compiles the row for compute capability 9.0, else the first sentence of why it does not."""
+    from numba import cuda
+    from numba.cuda import libdevice
+    from numba.cuda.np.numpy_support import from_dtype
+    from numba.cuda import types
+
+    known = {
+        "out": types.float64[::1], "x": types.float32[::1], "y": types.float32[::1], "n": types.int64,
+        "a": types.int64[:, ::1], "r": types.Array(from_dtype(REC), 1, "C"),
+        "w": types.Array(from_dtype(WITH_ARRAYS), 1, "C"), "one": from_dtype(REC), "z": types.none,
+    }  # fmt: skip
+    try:
+        names = module(row.text, cuda, cuda.jit(device=True), libdevice, f"numba: {row.name}")
+        signature = tuple(known[p] for p in inspect.signature(names["k"]).parameters)
+        cuda.compile(names["k"], signature, device=False, abi="numba", cc=(9, 0))
+    except Exception as error:  # each part of the compiler has errors of its own
+        return f"{type(error).__name__}: {error}"
+    return ""
