@@ -11,6 +11,7 @@ import ast
 import cmath
 import difflib
 import enum
+import functools
 import math
 import operator
 from types import BuiltinFunctionType, FunctionType, ModuleType
@@ -206,14 +207,13 @@ class Execution(Accesses):
         return self.mask
 
     def closure(self, node: ast.FunctionDef | ast.Lambda) -> Closure:
-        """A function made here: it keeps the values that the names around it have now."""
+        """A function made here: it sees the names around it."""
         frame = self.frame
         inner = source.inner(node, frame.source)
-        captured = {name: frame.names[name] for name in inner.free if name in frame.names}
         given = node.args
         named = [a.arg for a in [*given.posonlyargs, *given.args]]
         defaults = [self.eval(one) for one in given.defaults]
-        return Closure(inner, node, captured, dict(zip(named[len(named) - len(defaults) :], defaults, strict=True)))
+        return Closure(inner, node, frame, dict(zip(named[len(named) - len(defaults) :], defaults, strict=True)))
 
     def on_Lambda(self, node: ast.Lambda) -> Closure:
         return self.closure(node)
@@ -488,7 +488,7 @@ class Execution(Accesses):
             into = self.load(array, indices, node)
             if len(into.shape) != 1 or len({kind(v) for v in value}) > 1:
                 raise self.refuse(node, f"{kind_name(value)} does not fit into {array.name} here", "write the loop out")
-            if into.shape[0].ndim or int(into.shape[0]) != len(value):
+            if self.exact and (into.shape[0].ndim or int(into.shape[0]) != len(value)):
                 raise self.refuse(node, f"{kind_name(value)} into a slice of another length")
             for k, one in enumerate(value):
                 self.write(into, (np.int64(k),), self.number(one, node), node)
@@ -1223,7 +1223,8 @@ class Execution(Accesses):
                 else:
                     raise self.refuse(node, f"{src.name} is missing its argument {name!r}")
         if closure is not None:
-            names = closure.captured | names
+            around = closure.frame.names
+            names = {name: around[name] for name in src.free if name in around} | names
         mask = self.mask
         caller = self.frame
         frame = Frame(src, names, mask)
@@ -1267,6 +1268,7 @@ def _tuple_like(one: tuple, values: list[object]) -> tuple:
     return type(one)(*values) if hasattr(one, "_fields") else tuple(values)
 
 
+@functools.lru_cache(maxsize=8192)
 def _as_load(target: ast.expr) -> ast.expr:
     loaded = ast.copy_location(type(target)(**{f: getattr(target, f) for f in target._fields}), target)
     loaded.ctx = ast.Load()

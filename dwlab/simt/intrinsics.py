@@ -58,6 +58,7 @@ def _range(run: Execution, node: ast.Call, *arguments: object) -> Range:
     values = [run.number(a, node) for a in arguments]
     if not 1 <= len(values) <= 3:
         raise run.refuse(node, "range() takes one to three integers")
+    values = [types.cast(v, types.INT64) if v.dtype.kind == "f" else v for v in values]  # as Numba-CUDA does, unasked
     if any(v.dtype.kind not in "iub" for v in values):
         raise run.refuse(node, "range() takes integers", "int32(…) converts")
     dtypes = {v.dtype for v in values}

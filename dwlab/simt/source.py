@@ -277,11 +277,15 @@ def inner(node: ast.FunctionDef | ast.Lambda, outer: Source) -> Source:
             "takes no decorator; leave it away, or define the function outside"
         )
     syntax, given = _syntax(node), node.args
+    if given.vararg:
+        raise UnsupportedError(
+            f"{outer.name}, line {node.lineno}: `{outer.text.get(node.lineno, '').strip()}`: a function inside a kernel "
+            "takes no *args; name its parameters"
+        )
     return Source(
         function=outer.function, name=name, file=outer.file,
         parameters=tuple(a.arg for a in [*given.posonlyargs, *given.args]), defaults={}, body=syntax.body,
-        syntax=syntax, text=outer.text, local_names=_set_in(node),
-        vararg=given.vararg.arg if given.vararg else None, free=syntax.names - _set_in(node),
+        syntax=syntax, text=outer.text, local_names=_set_in(node), free=syntax.names - _set_in(node),
     )  # fmt: skip
 
 

@@ -154,7 +154,8 @@ class Typing(Execution):
         if isinstance(test, ast.Compare) and len(test.ops) == 1:
             sides = [test.left, test.comparators[0]]
             if any(isinstance(one, ast.Constant) and one.value is None for one in sides):
-                return bool(value)
+                given = any(isinstance(one, ast.Name) and self.is_none(one) for one in sides)
+                return bool(value) if given else None
             return bool(value) if all(self.is_literal(one) for one in sides) else None
         if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
             inner = self.static(test.operand)
@@ -166,6 +167,10 @@ class Typing(Execution):
         if isinstance(test, ast.Call) and isinstance(test.func, ast.Name) and test.func.id == "isinstance":
             return bool(value)
         return bool(value) if self.is_literal(test) else None
+
+    def is_none(self, name: ast.Name) -> bool:
+        """Whether a name is an argument that is None: only then does Numba leave the other side out."""
+        return name.id in self.frame.source.parameters and self.frame.names.get(name.id, 0) is None
 
     def do_If(self, node: ast.If) -> Mask | None:
         known = self.static(node.test)
@@ -251,6 +256,7 @@ class Typing(Execution):
         return tuple(v.dtype.type(1) if isinstance(v, np.ndarray) else v for v in value) if type(value) is tuple else value
 
     def on_Name(self, node: ast.Name) -> object:
+        self.frame.types.pop(id(node), None)  # of an earlier round of a loop
         value = super().on_Name(node)
         if isinstance(value, Torn):
             raise self.torn(value, repr(node.id), node)
