@@ -210,6 +210,9 @@ class Execution(Accesses):
         """A function made here: it sees the names around it."""
         frame = self.frame
         inner = source.inner(node, frame.source)
+        unset = [name for name in inner.free & frame.source.local_names if name not in frame.names]
+        if unset:
+            raise self.refuse(node, f"it uses {min(unset)!r}, which is not set here yet", "set it before")
         given = node.args
         named = [a.arg for a in [*given.posonlyargs, *given.args]]
         defaults = [self.eval(one) for one in given.defaults]

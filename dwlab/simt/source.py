@@ -234,7 +234,7 @@ def _parsed(code: object, function: FunctionType) -> Source:
         written=_written(syntax, parameters, functools.partial(_lookup, function)),
         local_names=_set_in(node),
         vararg=vararg,
-        free=syntax.names - _set_in(node),
+        free=_read_in(node) - _set_in(node),
     )
 
 
@@ -266,6 +266,11 @@ def _set_in(node: ast.FunctionDef | ast.Lambda) -> frozenset[str]:
     return frozenset(found)
 
 
+@functools.lru_cache(maxsize=4096)
+def _read_in(node: ast.FunctionDef | ast.Lambda) -> frozenset[str]:
+    return frozenset(one.id for one in ast.walk(node) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Load))
+
+
 @functools.lru_cache(maxsize=1024)
 def inner(node: ast.FunctionDef | ast.Lambda, outer: Source) -> Source:
     """The Source of a function that another one makes while it runs. Its globals are those of the outer one."""
@@ -285,7 +290,7 @@ def inner(node: ast.FunctionDef | ast.Lambda, outer: Source) -> Source:
     return Source(
         function=outer.function, name=name, file=outer.file,
         parameters=tuple(a.arg for a in [*given.posonlyargs, *given.args]), defaults={}, body=syntax.body,
-        syntax=syntax, text=outer.text, local_names=_set_in(node), free=syntax.names - _set_in(node),
+        syntax=syntax, text=outer.text, local_names=_set_in(node), free=_read_in(node) - _set_in(node),
     )  # fmt: skip
 
 
