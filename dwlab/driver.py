@@ -135,10 +135,13 @@ _allowed: weakref.WeakKeyDictionary[Any, dict[tuple, int]] = weakref.WeakKeyDict
 def allow_shared(kernel: Any, args: Sequence[Any], nbytes: int) -> None:
     """Lets a kernel start with `nbytes` of dynamic shared memory, also where that is more than 48 KiB a block.
 
-    kernel: of numba.cuda.jit; for one of dwlab.simt, which holds launches to the same limits, there is nothing to do.
-    args: what it is to be started with; it is compiled for them if it is not yet. The driver is asked once for each
-    compiled form and device, and again only for more. Raises ValueError if the GPU does not give a block so much.
+    kernel: of numba.cuda.jit, or of dwlab.simt, which holds launches to the same limits. args: what it is to be started
+    with; it is compiled for them if it is not yet. The driver is asked once for each compiled form and device, and
+    again only for more. Raises ValueError if the GPU does not give a block so much.
     """
+    if hasattr(kernel, "allow_shared"):  # dwlab.simt's
+        kernel.allow_shared(args, nbytes)
+        return
     if nbytes <= 0 or not hasattr(kernel, "overloads"):
         return
     device, types = _current_device(), tuple(kernel.typeof_pyval(one) for one in args)

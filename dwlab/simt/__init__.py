@@ -10,6 +10,7 @@ See `xray`, `Report` and `Options`.
 from dwlab.simt.intrinsics import register_meaning
 from dwlab.simt.launch import Kernel, jit, xray
 from dwlab.simt.options import (
+    DeadlockError,
     Hazard,
     HazardError,
     HazardWarning,
@@ -26,6 +27,7 @@ from dwlab.simt.report import Access, Line, Pattern, Report, Totals
 
 __all__ = [
     "Access",
+    "DeadlockError",
     "Hazard",
     "HazardError",
     "HazardWarning",

@@ -11,7 +11,7 @@ import numpy as np
 
 from dwlab.simt import arraymethods, trace, types, wide
 from dwlab.simt.memory import AnyArray, Array, Lanes, LocalArray, LocalView, Mask, Record
-from dwlab.simt.state import State
+from dwlab.simt.state import Restart, State
 from dwlab.simt.things import ARRAYS, Chosen
 
 
@@ -143,16 +143,22 @@ class Accesses(State):
         if array.dtype.fields is not None:
             return Record(array, indices)
         if not isinstance(array, Array):
-            return self.load_local(array, element, mask, node)
+            value = self.load_local(array, element, mask, node)
+            if self.watchers:
+                self.saw(node, element, value)
+            return value
         self.note(array, element, mask, trace.LOAD, node)
         flat = array.root.view(array.dtype)
         if array.root.row_bytes:
             element = element + self.rows * np.int64(array.root.row_bytes // array.dtype.itemsize)
             if self.nb == 1 and element.shape == (1, 1):
                 element = element[0, 0]
-        if element.ndim == 0:
-            return flat[element]
-        return flat.take(element, mode="clip")
+        value = flat[element] if element.ndim == 0 else flat.take(element, mode="clip")
+        if self.watchers:
+            self.saw(node, element, value)
+            if self.strands is not None:
+                self.saw_at(array, np.broadcast_to(element, self.lanes_shape)[mask.full])
+        return value
 
     def write(self, array: AnyArray, indices: tuple, value: Lanes, node: ast.AST) -> None:
         """Stores a value in every active lane, to each element of a slice; of two writers the later lane wins."""
@@ -171,11 +177,17 @@ class Accesses(State):
         if not isinstance(array, Array):
             self.write_local(array, element, value, mask, node)
             return
+        self.writable(array, node)
         self.note(array, element, mask, trace.STORE, node)
         flat = array.root.view(array.dtype)
         if array.root.row_bytes:
             element = element + self.rows * np.int64(array.root.row_bytes // array.dtype.itemsize)
-        if mask.array is None and element.shape == self.lanes_shape:
+        if self.watching:
+            where = np.broadcast_to(element, self.lanes_shape)[mask.full]
+            before = flat[where].tobytes()
+            flat[where] = value if value.ndim == 0 else np.broadcast_to(value, self.lanes_shape)[mask.full]
+            self.changed(array, where, flat[where].tobytes() != before)
+        elif mask.array is None and element.shape == self.lanes_shape:
             flat[element] = value
         else:
             active = mask.full
@@ -183,17 +195,51 @@ class Accesses(State):
                 value if value.ndim == 0 else np.broadcast_to(value, self.lanes_shape)[active]
             )
 
+    def saw(self, node: ast.AST, *values: object) -> None:
+        """Adds what was read to the digests of the loops that are watched."""
+        seen = hash((id(node), *(np.asarray(v).tobytes() for v in values)))
+        for watch in self.watchers:
+            watch.seen = hash((watch.seen, seen))
+
+    def saw_at(self, array: Array, where: np.ndarray) -> None:
+        """Where it was read."""
+        places = _words(array, where)
+        for watch in self.watchers:
+            watch.places |= places
+
+    def changed(self, array: Array, where: np.ndarray, really: bool = True) -> None:
+        """A store or atomic that is watched: whether it has changed what was there."""
+        self.changes += really
+        if really and self.strands is not None:
+            self.strands.changed(_words(array, where))
+
+    def writable(self, array: Array, node: ast.AST) -> None:
+        """Before any store or atomic: refuses constants and read-only arrays; a root must be tracked from its start."""
+        root = array.root
+        if root.read_only or root.space == "const":
+            self.refuse_write(array, node)
+        if root.space == "global":
+            if self.hunting and not root.tracked:
+                self.shown.stored.add(self.roots.index(root))
+                raise Restart
+            if root.kept and root.before is None:
+                root.before = root.data.copy()
+
+    def refuse_write(self, array: Array, node: ast.AST) -> None:
+        """Raises UnsupportedError for an array that cannot be written."""
+        if array.space == "const":
+            raise self.refuse(
+                node, f"{array.name} is a constant in the kernel", "pass it as an argument to write to it"
+            )
+        if isinstance(array, Array) and array.root.read_only:
+            raise self.refuse(node, f"{array.name} is read-only on the host", "pass an array that may be written")
+
     def check_write(self, array: AnyArray | Chosen, value: Lanes, node: ast.AST) -> None:
         """Raises UnsupportedError for an array that cannot be written, or a value that it cannot hold."""
         if value.dtype.kind == "c" and array.dtype.kind != "c":
             raise self.refuse(node, f"a complex value does not fit into {array.name} ({array.dtype})", "take .real")
         for one in array.options if isinstance(array, Chosen) else (array,):
-            if one.space == "const":
-                raise self.refuse(
-                    node, f"{one.name} is a constant in the kernel", "pass it as an argument to write to it"
-                )
-            if isinstance(one, Array) and one.root.read_only:
-                raise self.refuse(node, f"{one.name} is read-only on the host", "pass an array that may be written")
+            self.refuse_write(one, node)
 
     def each_option(self, array: Chosen) -> Iterator[tuple[Mask, AnyArray]]:
         """The arrays that the active lanes have chosen, with the mask set to the lanes of each."""
@@ -323,21 +369,47 @@ class Accesses(State):
         span = root.granules(array.dtype.itemsize)
         self.access_number += 1
         lanes = np.ascontiguousarray(np.broadcast_to(element, self.lanes_shape))
+        if self.order is not None:
+            self.hunt_exact(array, lanes, mask, kind, node, span)
+            return
         found = np.zeros((5, 6), np.int64)
-        if kind == trace.ATOMIC and self.uses_fences and root.space == "global":
-            self.fenced_blocks[self.block_numbers[mask.full.any(axis=1)]] = True
         total = trace.track(
             root.shadow, lanes, mask.full, span, bool(root.row_bytes), kind, self.event(node, array.name),
             self.access_number, self.block_numbers, self.epoch, self.warp_epoch, self.grid_epoch,
-            self.fences, self.fenced_blocks, root.check_unwritten, found,
+            root.check_unwritten, found,
         )  # fmt: skip
         if not total:
             return
         for hazard in np.flatnonzero(found[:, 0]):
-            self.report_found(array, int(hazard), kind, found[hazard], node)
+            self.report_found(array, int(hazard), kind, *(int(v) for v in found[hazard, 1:5]), node)
 
-    def report_found(self, array: Array, hazard: int, kind: int, found: np.ndarray, node: ast.AST) -> None:
-        _, element, me, other, event, _ = (int(v) for v in found)
+    _NODES = 1 << 23  # kept at most, of 28 bytes each
+
+    def hunt_exact(self, array: Array, lanes: np.ndarray, mask: Mask, kind: int, node: ast.AST, span: int) -> None:
+        """`hunt` where fences order accesses, or lanes of a warp pass different syncwarps."""
+        root, order = array.root, self.order
+        wanted = min(self.pool_used + mask.lanes * span, self._NODES)
+        if len(self.pool) < wanted:
+            self.pool = np.concatenate([self.pool, np.zeros(max(wanted, 1 << 12), trace.NODE)])
+        self.pool_used, total = trace.track_exact(
+            root.shadow, lanes, mask.full, span, bool(root.row_bytes), kind, self.event(node, array.name),
+            self.access_number, self.block_numbers, self.epoch, self.lane_epoch,
+            np.zeros((0, 0, 0), np.int32) if self.lane_known is None else self.lane_known, self.grid_epoch,
+            order.fences, order.knowledge, root.check_unwritten, self.pool, self.pool_used, self.suspects,
+        )  # fmt: skip
+        worst: dict[int, tuple[bool, tuple]] = {}
+        for hazard, me, thread, epoch, lane_epoch, event, *fences, element in self.suspects[:total].tolist():
+            if hazard < trace.TWO_WRITERS and order.ordered(me - 1, thread - 1, epoch, lane_epoch, tuple(fences)):
+                continue
+            far = (thread - 1) // 32 != (me - 1) // 32
+            if hazard not in worst or (far and not worst[hazard][0]):
+                worst[hazard] = (far, (element, me, thread, event))
+        for hazard, (_, found) in sorted(worst.items()):
+            self.report_found(array, hazard, kind, *found, node)
+
+    def report_found(
+        self, array: Array, hazard: int, kind: int, element: int, me: int, other: int, event: int, node: ast.AST
+    ) -> None:
         mine = self.thread_name((me - 1) // self.padded, (me - 1) % self.padded)
         place = f"{array.name} element {self.place(array, element)}"
         if hazard == trace.UNWRITTEN:
@@ -358,6 +430,12 @@ class Accesses(State):
         same_block = (me - 1) // self.padded == (other - 1) // self.padded
         same_warp = same_block and (me - 1) % self.padded // 32 == (other - 1) % self.padded // 32
         need = "cuda.syncwarp()" if same_warp else "cuda.syncthreads()" if same_block else "another launch or an atomic"
+        if self.order is not None and self.order.fenced:
+            fence = "cuda.threadfence_block()" if same_block else "cuda.threadfence()"
+            need += (
+                f"; with an atomic flag: {fence}, then the atomic, in the first thread; an atomic on the same element, "
+                f"then {fence}, in the second"
+            )
         self.hazard(
             "race", node.lineno, array.name,
             f"{mine} {does} {place}, which {theirs} {did} on line {other_line}, with nothing to order the two "
@@ -394,17 +472,58 @@ class Accesses(State):
                     "divergent barrier", node.lineno, None,
                     f"a barrier that not every thread of the block reaches: {who} is elsewhere", who,
                 )  # fmt: skip
-        self.epoch[self.mask.full.any(axis=1)] += 1
+        if self.hunting and len(self.meeting_lines) > 1:
+            who = self.first_name(self.mask)
+            self.hazard(
+                "divergent barrier", node.lineno, None,
+                "a barrier that not every thread of the block reaches: others wait on line "
+                f"{self.meeting_lines[-1]}", who,
+            )  # fmt: skip
+        here = self.mask.full
+        rows = here.any(axis=1)
+        self.epoch[rows] += 1
+        if self.order is not None and self.order.fenced:
+            for row in np.flatnonzero(rows):
+                self.order.barrier(int(self.block_numbers[row]), here[row])
 
     def blocks_in(self, mask: Mask) -> int:
         return self.nb if mask.array is None else int(np.count_nonzero(mask.full.any(axis=1)))
 
-    def warp_barrier(self, node: ast.AST) -> None:
-        by_warp = self.mask.full.reshape(self.nb, -1, 32).any(axis=2)
-        self.warp_epoch[by_warp] += 1
+    def warp_barrier(self, node: ast.AST, here: np.ndarray, member: np.ndarray) -> None:
+        """__syncwarp of lanes `here`, each with those that its `member` mask names; both (NB, T)."""
+        by_warp = here.reshape(self.nb, -1, 32)
+        warps = by_warp.any(axis=2)
+        if not self.hunting:
+            return
+        together = bool((by_warp == (self.alive.full.reshape(by_warp.shape) & warps[:, :, None])).all())
+        if together and member.ndim:
+            own = np.where(here, member, 0).reshape(by_warp.shape)
+            together = bool((own == own.max(axis=2, keepdims=True))[by_warp].all())
+        if self.order is None:
+            if not together:
+                self.shown.exact = True
+                raise Restart
+            self.warp_epoch[warps] += 1
+            return
+        member = np.ascontiguousarray(np.broadcast_to(member, self.lanes_shape))
+        if together and self.lane_known is None:
+            self.lane_epoch[np.repeat(warps, 32, axis=1)] += 1
+        else:
+            if self.lane_known is None:
+                by_lane = np.repeat(self.lane_epoch.reshape(self.nb, -1, 1, 32), 32, axis=2)
+                self.lane_known = np.ascontiguousarray(by_lane.reshape(self.nb, self.padded, 32))
+            trace.meet_lanes(self.lane_epoch, self.lane_known, here, member)
+        if self.order.fenced and self.order.knowledge[self.block_numbers].any():
+            for row, warp in np.argwhere(warps):
+                lanes = np.arange(warp * 32, warp * 32 + 32)[by_warp[row, warp]]
+                for mask in np.unique(member[row, lanes]):
+                    self.order.meet(int(self.block_numbers[row]), lanes[member[row, lanes] == mask])
 
     def grid_sync(self, node: ast.AST) -> None:
-        """A barrier over the whole grid; the batch holds every block."""
+        """A barrier over the whole grid; the batch holds every block, unless lanes take turns."""
+        if self.strands is not None:
+            self.strands.meet("grid", node, [], None, lambda _: None)
+            return
         if self.tracing:
             self.line(node).barriers += self.nb
         if self.mask.lanes != self.alive.lanes:
@@ -415,6 +534,12 @@ class Accesses(State):
             )  # fmt: skip
         self.grid_epoch = int(self.epoch.max()) + 1
         self.epoch[:] = self.grid_epoch
+
+
+def _words(array: Array, where: np.ndarray) -> set[tuple[int, int]]:
+    """The four-byte words of elements, each with its root."""
+    size = array.dtype.itemsize
+    return {(id(array.root), int(at) * size // 4 + k) for at in np.unique(where) for k in range(max(1, size // 4))}
 
 
 def constant_of(node: ast.expr) -> Lanes | None:

@@ -186,6 +186,8 @@ class _Life:
 class Costing(Execution):
     """An Execution that counts what Cost holds."""
 
+    splits = False
+
     def __init__(self, *launch: object, only: int = 0):
         super().__init__(*launch)
         self.only = only if 0 < only < self.blocks_total else self.blocks_total
@@ -367,8 +369,8 @@ class Costing(Execution):
         prices = ((self.bodies.get(body, 0), warps) for body, warps in self.skipped.items())
         return round(sum(price * warps for price, warps in prices if price <= PREDICATED))
 
-    def again(self, node: ast.stmt, active: Mask) -> None:
-        super().again(node, active)
+    def again(self, node: ast.stmt, active: Mask, turn: int) -> None:
+        super().again(node, active, turn)
         if isinstance(node, ast.While):
             self.catch_up()
             self.issued += 2 * active.warps  # its counter and the branch back; the test is counted where it is made

@@ -1016,6 +1016,11 @@ def _nearest(table: dict[tuple[int, int], Any], compute_capability: tuple[int, i
     return table[max(below) if below else min(table)]
 
 
+def sms(compute_capability: tuple[int, int]) -> int:
+    """Streaming multiprocessors of the GPU that the simulated one is sized like."""
+    return _nearest(_MODELS, compute_capability).sms
+
+
 class MemoryInfo(NamedTuple):
     """Bytes of device memory."""
 

@@ -23,8 +23,9 @@ from dwlab.simt.access import Accesses, constant_of, describe
 from dwlab.simt.intrinsics import Group
 from dwlab.simt.memory import AnyArray, Array, Lanes, LocalArray, LocalView, Mask, Range, Record, join
 from dwlab.simt.names import NAMES, DeviceName
-from dwlab.simt.options import KernelError, SimtError, StepLimitError, UnsupportedError
-from dwlab.simt.state import Frame
+from dwlab.simt.options import DeadlockError, KernelError, SimtError, StepLimitError, UnsupportedError
+from dwlab.simt.state import Frame, Restart, Watch
+from dwlab.simt.strands import advice
 from dwlab.simt.things import ARRAYS, Chosen, Closure, Flat, Items, Method, Vector, kind, kind_name
 
 _BINARY = {
@@ -109,9 +110,13 @@ class Execution(Accesses):
     def run_batch(self, first: int, count: int, arguments: list[object]) -> None:
         """Executes blocks first .. first + count - 1."""
         self.begin_batch(first, count, arguments)
+        self.run_strand(self.alive)
+
+    def run_strand(self, mask: Mask) -> None:
+        """Executes the kernel for some lanes of what begin_batch has set up."""
         try:
             with np.errstate(all="ignore"):
-                self.block_of(self.source.body, self.alive)
+                self.block_of(self.source.body, mask)
         except SimtError:
             raise
         except RecursionError:
@@ -130,10 +135,7 @@ class Execution(Accesses):
             self.steps += 1
             if self.steps > self.options.step_limit:
                 self.node = statement
-                raise StepLimitError(
-                    f"{self.where()}: still running after {self.options.step_limit} statements: does this loop end? "
-                    "(simt.Options(step_limit=…) allows more)"
-                )
+                self.too_long()
             self.mask = current
             self.node = statement
             if self.tracing:
@@ -285,11 +287,11 @@ class Execution(Accesses):
         whole = active = self.mask
         left: Mask | None = None
         breaks: list[Mask] = []
-        first = True
+        turn = 0
         while active is not None:
-            if not first:
-                self.again(node, active)
-            first = False
+            if turn:
+                self.again(node, active, turn)
+            turn += 1
             self.mask = active
             yes, no = self.branch(self.condition(node.test), active, node)
             left = join(left, no)
@@ -298,19 +300,86 @@ class Execution(Accesses):
             active = self.loop_body(node.body, yes, breaks)
         return self.loop_end(node, left, breaks, whole)
 
-    def again(self, node: ast.stmt, active: Mask) -> None:
+    def again(self, node: ast.stmt, active: Mask, turn: int) -> None:
         """A loop header executed once more."""
         self.steps += 1
         self.node = node
         if self.steps > self.options.step_limit:
-            raise StepLimitError(
-                f"{self.where()}: still running after {self.options.step_limit} statements: does this loop end? "
-                "(simt.Options(step_limit=…) allows more)"
-            )
+            self.too_long()
         if self.tracing:
             record = self.line(node)
             record.warps += active.warps
             record.lanes += active.lanes
+        if turn >= self.patience:
+            self.look(node, active, turn)
+
+    def too_long(self) -> None:
+        """The step limit is passed: lanes in a loop may be waiting for others, else this is the error."""
+        if self.watchers and self.strands is None and self.others(self.mask):
+            self.take_turns()
+        text = (
+            f"{self.where()}: still running after {self.options.step_limit} statements: does this loop end? "
+            "(simt.Options(step_limit=…) allows more)"
+        )
+        if self.strands is not None:
+            text += ". If it waits: " + advice(self, self.strands.started, self.strands.capacity)
+        raise StepLimitError(text)
+
+    splits = True  # whether lanes can take turns
+    _LONG = 20_000  # turns after which other lanes are let on in any case; turns that read the same: no more patience
+    # Turns that read the same while some variable changes, most likely a counter: before lanes take turns, and after.
+    _SURE, _LIKELY = 2_000, 200
+
+    def look(self, node: ast.For | ast.While, active: Mask, turn: int) -> None:
+        """Whether a loop is waiting: a turn has read what the turn before read, and memory has not changed."""
+        names = _names_of_wait(node)
+        if names is None:
+            return
+        if not self.watchers or self.watchers[-1].node is not node:
+            self.watchers.append(Watch(node))
+            self.watching = True
+        watch = self.watchers[-1]
+        state = (watch.seen, self.changes, active.lanes)
+        variables = tuple(self.frame.names.get(name) for name in names)
+        watch.same = watch.same + 1 if state == watch.before else 0
+        unchanged = watch.same and all(_equal(a, b) for a, b in zip(variables, watch.variables, strict=True))
+        watch.still = watch.still + 1 if unchanged else 0
+        read, places = watch.seen, watch.places
+        watch.seen, watch.places, watch.before, watch.variables = 0, set(), state, variables
+        for_ever = watch.still >= 3 and isinstance(node, ast.While)  # unless another thread changes what is read
+        if for_ever and not read:
+            raise StepLimitError(
+                f"{self.where()}: this loop never ends: in a turn of it nothing is read from an array, and no variable "
+                "or element changes (found without the step limit)"
+            )
+        if self.strands is not None:
+            if read and watch.same >= self._LONG:
+                self.strands.give_up()
+            if (watch.same and read) or turn % 8 == 0:
+                sure = 2 if for_ever else watch.same >= self._LIKELY
+                self.strands.turn(watch.same if read else 0, int(sure), places)
+        elif for_ever or (read and watch.same >= self._SURE) or turn == self._LONG:
+            if self.others(active):
+                self.take_turns()
+            elif for_ever or (read and watch.same >= self._LONG - self.patience):
+                who, why = self.first_name(active), advice(self, self.blocks_total, 0)
+                raise DeadlockError(f"{self.where()}: {who} waits in this loop: {why}")
+
+    def unwatch(self, node: ast.AST) -> None:
+        """The end of a loop."""
+        if self.watchers and self.watchers[-1].node is node:
+            self.watchers.pop()
+            self.watching = bool(self.watchers) or self.strands is not None
+
+    def others(self, active: Mask) -> bool:
+        """Whether there are threads that have not exited and are not among these."""
+        last = int(self.block_numbers[-1]) + 1
+        return self.splits and (active.lanes < self.alive.lanes or last < self.blocks_total)
+
+    def take_turns(self) -> None:
+        """Runs the launch again, block after block."""
+        self.shown.turns = self.shown.exact = True
+        raise Restart
 
     def loop_body(self, body: list[ast.stmt], mask: Mask, breaks: list[Mask]) -> Mask | None:
         """Runs a loop body once; returns the lanes that go round again."""
@@ -323,6 +392,7 @@ class Execution(Accesses):
         return through
 
     def loop_end(self, node: ast.For | ast.While, left: Mask | None, breaks: list[Mask], whole: Mask) -> Mask | None:
+        self.unwatch(node)
         if left is not None and node.orelse:
             left = self.block_of(node.orelse, left)
         for other in breaks:
@@ -340,11 +410,11 @@ class Execution(Accesses):
             index = types.cast(items.start, items.dtype)
             step = types.cast(items.step, items.dtype)
             self.bad_step(items.step, node)
-            first = True
+            turn = 0
             while active is not None:
-                if not first:
-                    self.again(node, active)
-                first = False
+                if turn:
+                    self.again(node, active, turn)
+                turn += 1
                 self.mask = active
                 going = np.where(step > 0, index < items.stop, index > items.stop)
                 yes, no = self.branch(going if going.ndim else np.bool_(going), active, node)
@@ -361,7 +431,7 @@ class Execution(Accesses):
             count = np.int64(0)
             while active is not None:
                 if count:
-                    self.again(node, active)
+                    self.again(node, active, int(count))
                 self.mask = active
                 yes, no = self.branch(count < items.length, active, node)
                 left = join(left, no)
@@ -372,11 +442,9 @@ class Execution(Accesses):
                 active = self.loop_body(node.body, yes, breaks)
                 count = count + np.int64(1)
             return self.loop_end(node, left, breaks, whole)
-        first = True
         for count in range(int(items.length)):
-            if not first:
-                self.again(node, active)
-            first = False
+            if count:
+                self.again(node, active, count)
             self.mask = active
             self.store(node.target, items.item(np.int64(count)))
             active = self.loop_body(node.body, active, breaks)
@@ -1264,6 +1332,30 @@ class Execution(Accesses):
         """A number as the type that a signature gives it; anything else as it is."""
         dtype = types.as_dtype(wanted)
         return value if dtype is None or not isinstance(value, (np.ndarray, np.generic)) else types.cast(value, dtype)
+
+
+@functools.lru_cache(maxsize=4096)
+def _names_of_wait(loop: ast.For | ast.While) -> tuple[str, ...] | None:
+    """Of a loop that may wait (a `while`, a `for` that may be left early) the names tested and set; None for others."""
+    inside = [n for statement in loop.body for n in ast.walk(statement)]
+    if isinstance(loop, ast.For) and not any(isinstance(n, (ast.Break, ast.Return)) for n in inside):
+        return None
+    tests = [n.test for n in [loop, *inside] if isinstance(n, (ast.While, ast.If, ast.IfExp))]
+    names = {n.id for test in tests for n in ast.walk(test) if isinstance(n, ast.Name)}
+    return tuple(sorted(names | {n.id for n in inside if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}))
+
+
+def _equal(one: object, other: object) -> bool:
+    """Whether a variable has kept its value; False where that is not known."""
+    if one is other:
+        return True
+    if isinstance(one, (np.ndarray, np.generic)) and isinstance(other, (np.ndarray, np.generic)):
+        return one.dtype == other.dtype and one.tobytes() == other.tobytes()
+    if isinstance(one, tuple) and isinstance(other, tuple):
+        return len(one) == len(other) and all(_equal(a, b) for a, b in zip(one, other, strict=True))
+    if isinstance(one, Array) and isinstance(other, Array) and one.root is other.root:
+        return one.strides == other.strides and _equal((one.offset, one.shape), (other.offset, other.shape))
+    return False
 
 
 def _tuple_like(one: tuple, values: list[object]) -> tuple:

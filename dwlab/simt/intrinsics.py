@@ -10,16 +10,18 @@ import builtins
 import operator
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
-
 from numba.core import types as nt
 
 from dwlab.simt import arraymethods, libdevice, trace, types
 from dwlab.simt.memory import AnyArray, Array, Lanes, LocalArray, Mask, Range, Root
 from dwlab.simt.names import VECTORS, DeviceName
 from dwlab.simt.options import LaunchError, UnsupportedError
+from dwlab.simt.order import BLOCK, GPU
+from dwlab.simt.state import Restart
 from dwlab.simt.things import ARRAYS, Chosen, Flat, Items, Vector, kind_name
 
 if TYPE_CHECKING:
@@ -379,6 +381,8 @@ def local_array(run: Execution, node: ast.Call) -> LocalArray:
         if nbytes > 512 * 1024:
             raise LaunchError(f"{run.where(node)}: {nbytes} bytes of local memory per thread; the limit is 524288")
         array = run.local[key] = LocalArray(_name_of(run, node, "local"), shape, dtype, run.lanes_shape)
+    elif run.hunting:  # made anew: what an earlier call or iteration wrote is not there any more
+        array.written &= ~run.mask.full
     return array
 
 
@@ -444,15 +448,18 @@ def _syncthreads_vote(run: Execution, node: ast.Call, predicate: object, how: st
     return np.int32(result[0]) if run.nb == 1 else result[:, None]
 
 
-def _syncwarp(run: Execution, node: ast.Call, *mask: object) -> None:
-    if mask:
-        _participants(run, node, run.number(mask[0], node))
-    run.warp_barrier(node)
+def _syncwarp(run: Execution, node: ast.Call, mask: object = None) -> None:
+    member = np.int64(FULL) if mask is None else run.number(mask, node).astype(np.int64) & FULL
+    here = _participants(run, node, member)
+    run.warp_barrier(node, here.reshape(run.lanes_shape), member)
 
 
-def _fence(run: Execution, node: ast.Call) -> None:
-    if run.hunting and run.uses_fences:
-        run.fences[run.block_numbers] += run.mask.full
+def _fence(run: Execution, node: ast.Call, scope: int) -> None:
+    if run.order is not None:
+        run.order.fence(run, scope)
+    elif run.hunting:  # called in a way that the kernel's text does not show
+        run.shown.exact = True
+        raise Restart
 
 
 # --------------------------------------------------------------------- warp operations
@@ -468,26 +475,33 @@ def _participants(run: Execution, node: ast.Call, mask: Lanes) -> np.ndarray:
     bits = (np.broadcast_to(mask, run.lanes_shape).astype(np.int64) & FULL).reshape(run.nb, -1, 32)
     lane = np.arange(32)
     active = _warps(run, run.mask.full)
+    own = ((bits >> lane) & 1).astype(np.bool_)
     if run.hunting:
-        own = (bits >> lane) & 1
-        outside = (active & (own == 0)).reshape(run.lanes_shape)
+        outside = (active & ~own).reshape(run.lanes_shape)
         if outside.any():
             who = run.first_name(Mask(outside, run.lanes_shape))
             run.hazard(
                 "inactive lane", node.lineno, None, f"{who} takes part, but the member mask does not name it", who
             )
-        # One active lane speaks for its warp: what it names must be here, unless it has exited.
-        named = np.zeros(active.shape, np.bool_)
+        # Where all pass the same mask one lane speaks for its warp: what it names must be here, unless it has exited.
         first = active.argmax(axis=2)
-        speaker = np.take_along_axis(bits, first[:, :, None], 2)[:, :, 0]
-        named = ((speaker[:, :, None] >> lane) & 1).astype(np.bool_) & active.any(axis=2)[:, :, None]
-        absent = (named & ~active & _warps(run, run.alive.full)).reshape(run.lanes_shape)
+        speaker = np.take_along_axis(bits, first[:, :, None], 2)
+        alive = _warps(run, run.alive.full)
+        if mask.ndim == 0 or ((bits == speaker) | ~active).all():
+            named = ((speaker >> lane) & 1).astype(np.bool_) & active.any(axis=2)[:, :, None]
+            absent = named & ~active & alive
+        else:
+            others = np.where(active[:, :, None, :], bits[:, :, None, :], 0)  # of each lane, what the named one passes
+            named = ((bits[:, :, :, None] >> lane) & 1).astype(np.bool_) & active[:, :, :, None]
+            absent = (named & alive[:, :, None, :] & (others != bits[:, :, :, None])).any(axis=2)
+        absent = absent.reshape(run.lanes_shape)
         if absent.any():
             who = run.first_name(Mask(absent, run.lanes_shape))
             run.hazard(
-                "inactive lane", node.lineno, None, f"the member mask names {who}, which does not reach this line", who
-            )
-    return ((bits >> lane) & 1).astype(np.bool_) & active
+                "inactive lane", node.lineno, None,
+                f"the member mask names {who}, which does not reach this line with the same mask", who,
+            )  # fmt: skip
+    return own & active
 
 
 def _shuffle(run: Execution, node: ast.Call, how: str, member: object, value: object, amount: object) -> Lanes:
@@ -740,10 +754,7 @@ def _atomic(
         new = _step(name, old, value, compare[0] if compare else None)
         run.write(array, indices, np.asarray(new, dtype)[()], node)
         return old
-    if array.space == "const":
-        raise run.refuse(node, f"{array.name} is a constant in the kernel", "pass it as an argument to write to it")
-    if array.root.read_only:
-        raise run.refuse(node, f"{array.name} is read-only on the host", "pass an array that may be written")
+    run.writable(array, node)
     element, mask = run.locate(array, indices, node)
     if isinstance(element, Array):
         raise run.refuse(node, f"atomic.{name} needs an index for every dimension of {array.name}")
@@ -755,15 +766,34 @@ def _atomic(
         element = element + run.rows * np.int64(array.root.row_bytes // dtype.itemsize)
     active = mask.full
     where = np.broadcast_to(element, run.lanes_shape)[active]
+    before = flat[where] if run.watching else None
     operand = np.broadcast_to(value, run.lanes_shape)[active]
     expected = np.broadcast_to(compare[0], run.lanes_shape)[active] if compare else None
     if not wanted and name in _COMMUTING:
         _COMMUTING[name].at(flat, where, operand)
+        _order_atomics(run, array, where, active, np.ones(len(where), np.bool_))
+        _noticed(run, node, array, where, before)
         return dtype.type(0)
     old = _one_by_one(name, flat, where, operand, expected)
+    _order_atomics(run, array, where, active, np.ones(len(where), np.bool_) if expected is None else old == expected)
+    _noticed(run, node, array, where, before)
     result = np.zeros(run.lanes_shape, dtype)
     result[active] = old
     return result
+
+
+def _order_atomics(run: Execution, array: Array, where: np.ndarray, active: np.ndarray, wrote: np.ndarray) -> None:
+    if run.order is not None:
+        run.order.atomic(run, array.root, where * array.dtype.itemsize, active, wrote)
+
+
+def _noticed(run: Execution, node: ast.AST, array: Array, where: np.ndarray, before: np.ndarray | None) -> None:
+    """For loops that may wait: what an atomic has read, and whether it has changed anything."""
+    if before is not None:
+        run.changed(array, where, array.root.view(array.dtype)[where].tobytes() != before.tobytes())
+        run.saw(node, where, before)
+        if run.strands is not None:
+            run.saw_at(array, where)
 
 
 def _one_by_one(
@@ -820,8 +850,9 @@ def _vector(run: Execution, node: ast.Call, name: str, arguments: list[object]) 
 # --------------------------------------------------------------------- dispatch
 
 _SIMPLE: dict[str, Callable] = {
-    "syncthreads": _syncthreads, "syncwarp": _syncwarp, "threadfence": _fence, "threadfence_block": _fence,
-    "threadfence_system": _fence, "activemask": _activemask, "lanemask_lt": _lanemask_lt, "popc": _popc, "brev": _brev,
+    "syncthreads": _syncthreads, "syncwarp": _syncwarp, "threadfence": partial(_fence, scope=GPU),
+    "threadfence_block": partial(_fence, scope=BLOCK), "threadfence_system": partial(_fence, scope=GPU),
+    "activemask": _activemask, "lanemask_lt": _lanemask_lt, "popc": _popc, "brev": _brev,
     "clz": _clz, "ffs": _ffs, "selp": _selp, "fma": _fma, "cbrt": _cbrt,
 }  # fmt: skip
 _VOTES = {"ballot_sync", "any_sync", "all_sync", "eq_sync"}
@@ -856,19 +887,32 @@ def device_call(run: Execution, name: DeviceName, node: ast.Call) -> object:
         return _half(run, node, name.__name__, arguments)
     if path == "nanosleep":
         return None
+    kind = "block" if path.startswith("syncthreads") else "warp" if _warp_function(path) else ""
     try:
-        if path in _BLOCK_VOTES:
-            return _syncthreads_vote(run, node, *arguments, how=_BLOCK_VOTES[path])
-        if path.startswith("shfl"):
-            return _shuffle(run, node, path, *arguments)
-        if path in _VOTES:
-            return _vote(run, node, path, *arguments)
-        if path.startswith("match"):
-            return _match(run, node, path, *arguments)
-        if path in _SIMPLE:
-            return _SIMPLE[path](run, node, *arguments)
+        if run.strands is not None and kind:
+            member = np.int64(FULL) if kind == "block" or not arguments else run.number(arguments[0], node)
+            member = member.astype(np.int64) & FULL
+            return run.strands.meet(kind, node, arguments, member, lambda given: _do(run, node, path, given))
+        return _do(run, node, path, arguments)
     except TypeError as error:
         if "argument" in str(error):
             raise run.refuse(node, f"cuda.{path} does not take {len(arguments)} arguments") from None
         raise
+
+
+def _warp_function(path: str) -> bool:
+    return path == "syncwarp" or path in _VOTES or path.startswith(("shfl", "match"))
+
+
+def _do(run: Execution, node: ast.Call, path: str, arguments: list[object]) -> object:
+    if path in _BLOCK_VOTES:
+        return _syncthreads_vote(run, node, *arguments, how=_BLOCK_VOTES[path])
+    if path.startswith("shfl"):
+        return _shuffle(run, node, path, *arguments)
+    if path in _VOTES:
+        return _vote(run, node, path, *arguments)
+    if path.startswith("match"):
+        return _match(run, node, path, *arguments)
+    if path in _SIMPLE:
+        return _SIMPLE[path](run, node, *arguments)
     raise run.refuse(node, f"cuda.{path} cannot be called")

@@ -15,7 +15,7 @@ import numpy as np
 from numba.core import sigutils
 from numba.core import types as nt
 
-from dwlab.simt import hostapi, limits, report, source, trace, typed, types
+from dwlab.simt import hostapi, limits, report, source, strands, trace, typed, types
 from dwlab.simt.interpreter import Execution
 from dwlab.simt.memory import Array, Record, Root
 from dwlab.simt.options import (
@@ -27,6 +27,8 @@ from dwlab.simt.options import (
     UnsupportedError,
     current,
 )
+from dwlab.simt.order import Order
+from dwlab.simt.state import Restart, Shown
 
 # Compiler options of numba.cuda.jit that change speed, not meaning.
 _COMPILER_OPTIONS = frozenset(
@@ -66,8 +68,9 @@ class Binder:
             return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
         device = self.device_array(value, name)
         array = self.array(device, name)
-        if isinstance(value, np.ndarray) and not value.flags.writeable:
-            array.root.read_only = True
+        given = value.value if isinstance(value, hostapi.ArgHint) else value
+        if not isinstance(given, np.ndarray) or given.flags.writeable:
+            array.root.read_only = False  # of several views of one allocation one may be written
         if isinstance(wanted, nt.Array) and (
             wanted.ndim != device.ndim or types.dtype_of(wanted.dtype) != device.dtype
         ):
@@ -80,6 +83,7 @@ class Binder:
         """A single record: as the only element of an array, which is copied back into it."""
         alone = np.array([value])
         array = self.array(self.device_array(alone, name), name)
+        array.root.read_only = False
         if not self.copies:
 
             def back() -> None:
@@ -91,9 +95,11 @@ class Binder:
 
     def device_array(self, value: object, name: str) -> hostapi.DeviceNDArray:
         """The simulated device array for a launch argument (for `xray`: a copy of it)."""
-        if not isinstance(value, hostapi.DeviceNDArray) and hasattr(value, "copy_to_host"):
+        if isinstance(value, (np.ndarray, hostapi.DeviceNDArray, hostapi.ArgHint)):
+            pass
+        elif hasattr(value, "copy_to_host"):
             value = value.copy_to_host()  # a real device's array
-        elif not isinstance(value, np.ndarray) and hasattr(value, "__cuda_array_interface__"):
+        elif hasattr(value, "__cuda_array_interface__"):
             from numba import cuda
 
             value = cuda.as_cuda_array(value).copy_to_host()
@@ -135,6 +141,8 @@ class Binder:
             root = self.run.new_root("global", allocation.buffer)
             root.initial = allocation.written
             root.check_unwritten = allocation.written is not None
+            root.read_only = True
+            root.kept = not self.copies
             entry = self.roots[id(allocation)] = (allocation, root)
         root = entry[1]
         if device.offset % itemsize or any(s % itemsize for s in device.strides):
@@ -153,6 +161,12 @@ class Binder:
             strides=tuple(s // itemsize for s in device.strides),
             offset=np.int64(device.offset // itemsize),
         )
+
+    def restore(self) -> None:
+        """Undoes what a launch has stored."""
+        for _, root in self.roots.values():
+            if root.before is not None:
+                root.data[...] = root.before
 
     def finish(self) -> None:
         """Brings results back to host arrays, and remembers which memory was written."""
@@ -247,12 +261,38 @@ def execute(
             f"block {block} has {math.prod(block)} threads; the kernel has launch_bounds={kernel.most_threads}"
         )
     limits.check_launch(grid, block, wanted.static_shared, shared_bytes, options.compute_capability)
+    if kernel is not None and not copies:
+        key = tuple(_argument_type(a) for a in arguments)
+        limits.check_unasked(wanted.static_shared, shared_bytes, kernel.allowed.get(key, 0))
     if len(arguments) + len(src.defaults) < len(src.parameters) or len(arguments) > len(src.parameters):
         raise TypeError(
             f"{src.name} takes {len(src.parameters)} argument(s) ({', '.join(src.parameters)}); {len(arguments)} given"
         )
-    run = kind(src, grid, block, options, shared_bytes)
-    binder = Binder(run, copies)
+    shown = Shown(exact=wanted.fences)
+    while True:
+        run = kind(src, grid, block, options, shared_bytes)
+        run.shown, run.static_shared = shown, wanted.static_shared
+        binder = Binder(run, copies)
+        bound = _bind(run, binder, arguments, kernel)
+        try:
+            if shown.turns:
+                strands.Scheduler(run, bound).launch()
+            else:
+                for first, count in run.portions(_batch(run, wanted, shared_bytes, options)):
+                    run.run_batch(first, count, bound)
+        except Restart:
+            binder.restore()
+            continue
+        except BaseException:
+            binder.finish()
+            raise
+        binder.finish()
+        return run, binder
+
+
+def _bind(run: Execution, binder: Binder, arguments: Sequence[object], kernel: Kernel | None) -> list[object]:
+    """The arguments as the kernel sees them, defaults included; decides what is watched for races, and how."""
+    src = run.source
     chosen: Sequence[nt.Type | None] = [None] * len(src.parameters)
     if kernel is not None:
         run.frozen = kernel.frozen.setdefault(tuple(_argument_type(a) for a in arguments), {})
@@ -264,22 +304,16 @@ def execute(
     bound += [binder.bind(src.defaults[name], name) for name in src.parameters[len(bound) :]]
     for name, value in zip(src.parameters, bound, strict=True):
         for array in _arrays(value):
-            if run.hunting and (name in src.written or array.root.check_unwritten):
-                array.root.tracked = True
+            if name in src.written or array.root.check_unwritten:
+                array.root.tracked = run.hunting
+    for number in run.shown.stored:
+        run.roots[number].tracked = True
     run.typed = typed.tables(run, bound)
-    _check_shadow(run, options)
+    _check_shadow(run, run.options)
+    if run.shown.exact and run.hunting:
+        run.order = Order(run.blocks_total, run.padded)
     run.arrays = {array.name: array for value in bound for array in _arrays(value)}
-    if wanted.fences:
-        run.uses_fences = True
-        run.fences = np.zeros((run.blocks_total, run.padded), np.int32)
-        run.fenced_blocks = np.zeros(run.blocks_total, np.bool_)
-    batch = _batch(run, wanted, shared_bytes, options)
-    try:
-        for first, count in run.portions(batch):
-            run.run_batch(first, count, bound)
-    finally:
-        binder.finish()
-    return run, binder
+    return bound
 
 
 def _check_shadow(run: Execution, options: Options) -> None:
@@ -390,6 +424,7 @@ class Kernel:
         self.options = options or {}  # the compiler's, of no effect here
         self.device_signature = device_signature
         self.frozen: dict[tuple, dict] = {}  # what globals were at the first launch with arguments of these types
+        self.allowed: dict[tuple, int] = {}  # argument types -> bytes of dynamic shared memory that were asked for
         self.device = device
         self.most_threads = launch_bounds[0] if isinstance(launch_bounds, tuple) else launch_bounds
         self.arg_types = tuple(tuple(s) for s in signatures)
@@ -415,6 +450,11 @@ class Kernel:
         if ntasks < 0:
             raise ValueError(f"Can't create ForAll with negative task count: {ntasks}")
         return ForAll(self, ntasks, tpb, sharedmem)
+
+    def allow_shared(self, args: Sequence[object], nbytes: int) -> None:
+        """What dwlab.driver.allow_shared does for a simulated kernel; see there."""
+        key = tuple(_argument_type(a) for a in args)
+        self.allowed[key] = max(self.allowed.get(key, 0), nbytes)
 
     def specialize(self, *args: object) -> Kernel:
         """The kernel itself: there is nothing to compile."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dwlab.driver import SHARED_UNASKED
 from dwlab.occupancy import LIMITS, Limits
 from dwlab.simt.options import LaunchError
 
@@ -61,4 +62,16 @@ def check_launch(grid: tuple, block: tuple, static_shared: int, dynamic_shared: 
         raise LaunchError(
             f"{static_shared + dynamic_shared} bytes of shared memory; compute capability {cc[0]}.{cc[1]} gives a "
             f"block at most {device.shared_per_block_optin}"
+        )
+
+
+def check_unasked(static_shared: int, dynamic_shared: int, allowed: int) -> None:
+    """Raises LaunchError for more shared memory than a block gets unasked; `allowed`: dynamic bytes asked for."""
+    if static_shared + dynamic_shared > SHARED_UNASKED and dynamic_shared > allowed:
+        raise LaunchError(
+            f"{dynamic_shared} bytes of dynamic shared memory"
+            + (f" beside {static_shared} of static" if static_shared else "")
+            + f": a GPU starts a kernel with more than {SHARED_UNASKED} bytes a block only after it was asked for "
+            f"them, which Numba-CUDA does not do; call dwlab.driver.allow_shared(kernel, args, {dynamic_shared}) "
+            "before the launch"
         )

@@ -100,7 +100,8 @@ class Root:
     """One allocation: bytes, an address, and what is known of it.
 
     space: "global", "shared" or "const".  data: uint8, flat; shared memory holds `row_bytes` bytes for each block.
-    granule: bytes per shadow record.  tracked: whether races and unwritten reads are looked for.
+    granule: bytes per shadow record.  tracked: whether races and unwritten reads are looked for.  before: the bytes as
+    they were before the launch, kept at the first store if `kept`.
     """
 
     def __init__(self, space: str, data: np.ndarray, address: int, row_bytes: int = 0):
@@ -112,6 +113,8 @@ class Root:
         self.tracked = False
         self.check_unwritten = False
         self.read_only = False
+        self.kept = False
+        self.before: np.ndarray | None = None
         self.shadow: np.ndarray | None = None
         self.initial: np.ndarray | None = None  # a flag a byte: written before the launch
         self.touched: np.ndarray | None = None

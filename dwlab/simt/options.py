@@ -100,6 +100,10 @@ class StepLimitError(SimtError):
     """The kernel executed more statements than the step limit allows: most likely it never ends."""
 
 
+class DeadlockError(StepLimitError):
+    """Every thread that is left waits for another: says which, where, and what to do."""
+
+
 class KernelError(SimtError):
     """A `raise` or a failed `assert` inside the kernel, with the thread that reached it."""
 

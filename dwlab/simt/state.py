@@ -5,12 +5,17 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dwlab.simt import source, types
+from dwlab.simt import source, trace, types
 from dwlab.simt.memory import Array, LocalArray, Mask, Root
 from dwlab.simt.options import Hazard, HazardError, Options, UnsupportedError
+from dwlab.simt.order import Order
+
+if TYPE_CHECKING:
+    from dwlab.simt.strands import Scheduler
 
 
 @dataclass
@@ -40,6 +45,25 @@ class Trace:
     copied_again: int = 0
 
 
+class Restart(Exception):
+    """The launch must be run again from its start, told what is in `Shown`."""
+
+
+@dataclass
+class Shown:
+    """What only running a launch has shown of it.
+
+    stored: numbers of roots that are stored to though the kernel's text does not say so.  exact: fences or syncwarps of
+    some lanes: accesses are tracked one by one.  turns: blocks must take turns (dwlab.simt.strands).  split: blocks of
+    which the warps must, with those of which the threads must.
+    """
+
+    stored: set[int] = field(default_factory=set)
+    exact: bool = False
+    turns: bool = False
+    split: dict[int, set[int]] = field(default_factory=dict)
+
+
 class Frame:
     """The variables of one call. `partial`: for a variable that only some lanes have set, those lanes.
 
@@ -58,6 +82,23 @@ class Frame:
         self.loops: list[tuple[list[Mask], list[Mask]]] = []
         self.literals: set[str] = set()
         self.types: dict[int, np.dtype] = {}
+
+
+@dataclass(eq=False)
+class Watch:
+    """A loop that may be waiting.
+
+    places, seen: where its turn has read so far, and a digest of what.  before: the state at the last turn's end.
+    same: turns in a row that read the same and changed nothing; still: in which the variables of its tests stayed too.
+    """
+
+    node: ast.AST
+    places: set[tuple[int, int]] = field(default_factory=set)
+    seen: int = 0
+    before: tuple | None = None
+    variables: tuple = ()
+    same: int = 0
+    still: int = 0
 
 
 class State:
@@ -88,10 +129,12 @@ class State:
         self.constants: dict[int, Array] = {}
         self.constant_memory: dict[int, int] = {}
         self.frozen: dict[tuple, object] = {}
+        self.shown = Shown()
+        self.order: Order | None = None  # where fences, or syncwarps of some lanes, order accesses
+        self.pool = np.zeros(0, trace.NODE)
+        self.pool_used = 0
+        self.suspects = np.zeros(1 << 14, trace.SUSPECT)
         self.typed: dict[object, dict[int, np.dtype]] = {}
-        self.fences = np.zeros((1, 1), np.int32)
-        self.fenced_blocks = np.zeros(1, np.bool_)
-        self.uses_fences = False
         thread = np.arange(self.padded, dtype=np.int32)
         self.thread_index = (
             (thread % block[0])[None, :],
@@ -101,6 +144,12 @@ class State:
         self.address_space = 0
         self.arrays: dict[str, Array] = {}
         self.roots: list[Root] = []
+        self.static_shared = 0
+        self.strands: Scheduler | None = None  # where lanes take turns
+        self.patience = 200  # turns of a loop after which it is looked at whether it waits
+        self.watching = False  # whether loads and changes of memory are noted for that
+        self.changes = 0  # stores and atomics that changed memory, as far as they are noted
+        self.meeting_lines: list[int] = []  # of a barrier that strands have come to
 
     def new_root(self, space: str, data: np.ndarray) -> Root:
         """A root at the next free 256-byte aligned address."""
@@ -128,6 +177,8 @@ class State:
         )
         self.epoch = np.zeros(count, np.int32)
         self.warp_epoch = np.zeros((count, self.padded // 32), np.int32)
+        self.lane_epoch = np.zeros(self.lanes_shape, np.int32)  # where `order` is used, else warp_epoch
+        self.lane_known: np.ndarray | None = None  # (blocks, T, 32); None: lanes of a warp passed the same syncwarps
         self.grid_epoch = 0
         self.shared: dict[tuple, Array] = {}
         self.shared_used = 0
@@ -137,6 +188,7 @@ class State:
         self.groups: int | np.ndarray = 0  # groups of copies that each lane has committed
         self.rows = np.arange(count, dtype=np.int64)[:, None]
         self.steps = 0
+        self.watchers: list[Watch] = []
         real = None if self.padded == self.threads else (np.arange(self.padded) < self.threads)[None, :]
         self.alive = Mask(real, self.lanes_shape)
         frame = Frame(self.source, dict(zip(self.source.parameters, arguments, strict=True)), self.alive)

@@ -196,10 +196,11 @@ ACCESS = np.dtype(
         ("thread", np.int32),  # number of the latest thread within the launch, + 1; 0: none
         ("block", np.int32),
         ("epoch", np.int32),  # barriers that its block had passed
-        ("warp_epoch", np.int32),  # syncwarps that its warp had passed
+        ("lane_epoch", np.int32),  # syncwarps that its warp had passed
         ("event", np.int32),  # the place in the source
         ("access", np.int32),  # running number: two lanes of one access are two writers
-        ("fence", np.int32),  # fences that the thread had executed
+        ("fence", np.int32),  # fences of GPU scope that the thread had executed (track_exact only, as the next)
+        ("fence_block", np.int32),  # fences of any scope
         ("far_thread", np.int32),
         ("far_event", np.int32),
         ("many", np.int8),  # 0: one thread, 1: several lanes of one warp, 2: several warps, 3: several blocks
@@ -226,7 +227,7 @@ def _clash(seen, me, block, now, warp_now, lanes, grid_epoch):
         return True
     if seen.many == 0 and seen.thread == me:
         return False
-    return seen.warp_epoch == warp_now
+    return seen.lane_epoch == warp_now
 
 
 @numba.njit
@@ -248,7 +249,7 @@ def _remember(seen, me, block, now, warp_now, event, grid_epoch):
         seen.many = 2
     elif seen.many == 2:
         far = False
-    elif seen.warp_epoch != warp_now:
+    elif seen.lane_epoch != warp_now:
         seen.many = 0
     elif seen.thread != me:
         seen.many = 1
@@ -260,7 +261,7 @@ def _remember(seen, me, block, now, warp_now, event, grid_epoch):
     seen.thread = me
     seen.block = block
     seen.epoch = now
-    seen.warp_epoch = warp_now
+    seen.lane_epoch = warp_now
     seen.event = event
 
 
@@ -277,9 +278,37 @@ def _culprit(seen, me, block):
 
 
 @_compiled
+def meet_lanes(lane_epoch, lane_known, takes_part, member):
+    """A syncwarp: lanes of a warp with the same member mask know what any of them knew, and of each other all so far.
+
+    lane_epoch: (B, T), lane_known: (B, T, 32), changed here. takes_part: (B, T) bool. member: (B, T) int64 masks.
+    """
+    joined = np.empty(32, np.int32)
+    for b in range(lane_epoch.shape[0]):
+        for start in range(0, lane_epoch.shape[1], 32):
+            done = 0
+            for first in range(32):
+                if not takes_part[b, start + first] or done >> first & 1:
+                    continue
+                joined[:] = 0
+                for i in range(32):
+                    if takes_part[b, start + i] and member[b, start + i] == member[b, start + first]:
+                        for k in range(32):
+                            joined[k] = max(joined[k], lane_known[b, start + i, k])
+                for i in range(32):
+                    if takes_part[b, start + i] and member[b, start + i] == member[b, start + first]:
+                        joined[i] = lane_epoch[b, start + i] + 1
+                for i in range(32):
+                    if takes_part[b, start + i] and member[b, start + i] == member[b, start + first]:
+                        done |= 1 << i
+                        lane_epoch[b, start + i] += 1
+                        lane_known[b, start + i] = joined
+
+
+@_compiled
 def track(
     shadow, element, mask, span, per_row, kind, event, access, blocks, epoch, warp_epoch, grid_epoch,
-    fences, fenced_blocks, check_unwritten, found,
+    check_unwritten, found,
 ):  # fmt: skip
     """Updates shadow memory with one access and notes the first hazard of each type.
 
@@ -287,15 +316,13 @@ def track(
     element: (B, T) int64 element numbers; span: granules per element.  kind: LOAD, STORE or ATOMIC.
     event: number of the source place; access: running number of this access.
     blocks: (B,) block numbers; epoch: (B,) barriers passed; warp_epoch: (B, T / 32) syncwarps passed; grid_epoch: epoch
-    at the last grid-wide barrier. fences: (blocks, T) threadfences executed by each thread of the launch, or (1, 1) if
-    there are none; fenced_blocks: (blocks,) whether a block has executed a global atomic.
+    at the last grid-wide barrier.
     found: (5, 6) int64, row r = (count, element, this thread, other thread, other event, in different warps) of hazard
     r; a pair in different warps is named before one within a warp, as the barrier that it needs helps both.
     Returns the number of hazards.
     """
     total = 0
     lanes = element.shape[1]
-    with_fences = fences.shape[1] > 1
     for b in range(element.shape[0]):
         row = b if per_row else 0
         block = blocks[b]
@@ -317,10 +344,6 @@ def track(
                     hazard = 3
                 elif _clash(write, me, block, now, warp_now, lanes, grid_epoch):
                     hazard = 0
-                    if with_fences and fenced_blocks[block]:  # published by a fence, and this block has synchronised
-                        home = (write.thread - 1) // lanes
-                        if fences[home, (write.thread - 1) % lanes] > write.fence:
-                            hazard = -1
                 if hazard == -1 and kind != 2 and _clash(update, me, block, now, warp_now, lanes, grid_epoch):
                     hazard = 2
                     other = update
@@ -347,12 +370,153 @@ def track(
                     write.thread = me
                     write.block = block
                     write.epoch = now
-                    write.warp_epoch = warp_now
+                    write.lane_epoch = warp_now
                     write.event = event
                     write.access = access
                     write.written = True
-                    if with_fences:
-                        write.fence = fences[block, t]
                     read.thread = 0
                     update.thread = 0
     return total
+
+
+# The same for kernels with fences or with syncwarps of some lanes: there the accesses since the last write are kept one
+# by one, in lists, as which of them are ordered differs from lane to lane. The shadow's write record is as above; of
+# its other two records `thread` is the first node of a list, + 1.
+NODE = np.dtype(
+    [(name, np.int32) for name in ("next", "thread", "epoch", "lane_epoch", "event", "fence", "fence_block")]
+)
+# What barriers do not order, and fences might: an access and the one before it.
+SUSPECT = np.dtype(
+    [(name, np.int32) for name in ("hazard", "me", "thread", "epoch", "lane_epoch", "event", "fence", "fence_block")]
+    + [("element", np.int64)]
+)
+_NEAR = 64  # nodes of a list that are looked through for the thread's own
+
+
+@numba.njit
+def _unordered(seen, me, block, now, lanes, grid_epoch, lane_epoch, lane_known, b, t):
+    """Whether no barrier orders the access `seen` before one by thread `me`."""
+    if seen.thread == 0 or seen.thread == me:
+        return False
+    if (seen.thread - 1) // lanes != block:
+        return seen.epoch >= grid_epoch
+    if seen.epoch != now:
+        return False
+    if (seen.thread - 1) // 32 != (me - 1) // 32:
+        return True
+    known = lane_known[b, t, (seen.thread - 1) % 32] if lane_known.shape[0] else lane_epoch[b, t]
+    return seen.lane_epoch >= known
+
+
+@numba.njit
+def _suspect(suspects, n, hazard, me, seen, element):
+    if n < len(suspects):
+        one = suspects[n]
+        one.hazard = hazard
+        one.me = me
+        one.thread = seen.thread
+        one.epoch = seen.epoch
+        one.lane_epoch = seen.lane_epoch
+        one.event = seen.event
+        one.fence = seen.fence
+        one.fence_block = seen.fence_block
+        one.element = element
+    return n + 1
+
+
+@_compiled
+def track_exact(
+    shadow, element, mask, span, per_row, kind, event, access, blocks, epoch, lane_epoch, lane_known, grid_epoch,
+    fences, knowledge, check_unwritten, pool, used, suspects,
+):  # fmt: skip
+    """`track` with lists. (nodes of the pool in use, suspects found; more than fit are counted, not kept).
+
+    lane_epoch: (B, T) syncwarps that each lane has passed; lane_known: (B, T, 32) how many of each lane of its warp it
+    knows of, or (0, 0, 0) if all have passed the same. fences: (2, blocks, T) executed by each thread of the launch, of
+    GPU scope and of any. knowledge: (blocks, T), threads with the same number know the same.
+    pool: NODE records, room for one more a granule and lane. suspects: SUSPECT records; certain ones are TWO_WRITERS
+    and UNWRITTEN.
+    """
+    found = 0
+    lanes = element.shape[1]
+    last_list = last_knowledge = last_block = -1  # of the last list walked, if all of it is of other blocks
+    for b in range(element.shape[0]):
+        row = b if per_row else 0
+        block = blocks[b]
+        now = epoch[b]
+        for t in range(lanes):
+            if not mask[b, t]:
+                continue
+            me = block * lanes + t + 1
+            for g in range(element[b, t] * span, element[b, t] * span + span):
+                write = shadow[row, g, 0]
+                reads = shadow[row, g, 1]
+                updates = shadow[row, g, 2]
+                at = g // span
+                if kind != 1 and check_unwritten and not write.written:
+                    found = _suspect(suspects, found, 4, me, write, at)
+                elif kind == 1 and write.thread != 0 and write.thread != me and write.access == access:
+                    found = _suspect(suspects, found, 3, me, write, at)
+                elif _unordered(write, me, block, now, lanes, grid_epoch, lane_epoch, lane_known, b, t):
+                    found = _suspect(suspects, found, 0, me, write, at)
+                if kind != 2:
+                    # Threads of a block that know the same need not all walk the same long list.
+                    first = updates.thread
+                    same = first == last_list and knowledge[block, t] == last_knowledge and block == last_block
+                    if not (same and kind == 0):
+                        node = first
+                        far = True
+                        while node:
+                            seen = pool[node - 1]
+                            far = far and (seen.thread - 1) // lanes != block
+                            if _unordered(seen, me, block, now, lanes, grid_epoch, lane_epoch, lane_known, b, t):
+                                found = _suspect(suspects, found, 2, me, seen, at)
+                            node = seen.next
+                        last_list, last_knowledge, last_block = first if far else -1, knowledge[block, t], block
+                if kind != 0:
+                    node = reads.thread
+                    while node:
+                        seen = pool[node - 1]
+                        if _unordered(seen, me, block, now, lanes, grid_epoch, lane_epoch, lane_known, b, t):
+                            found = _suspect(suspects, found, 1, me, seen, at)
+                        node = seen.next
+                if kind == 1:
+                    write.thread = me
+                    write.block = block
+                    write.epoch = now
+                    write.lane_epoch = lane_epoch[b, t]
+                    write.event = event
+                    write.access = access
+                    write.written = True
+                    write.fence = fences[0, block, t]
+                    write.fence_block = fences[1, block, t]
+                    reads.thread = 0
+                    updates.thread = 0
+                    continue
+                if kind == 2:
+                    write.written = True
+                chain = reads if kind == 0 else updates
+                node = chain.thread
+                mine = 0
+                for _ in range(_NEAR):
+                    if node == 0:
+                        break
+                    if pool[node - 1].thread == me:
+                        mine = node
+                        break
+                    node = pool[node - 1].next
+                if mine == 0:
+                    if used >= len(pool):
+                        continue
+                    used += 1
+                    mine = used
+                    pool[mine - 1].next = chain.thread
+                    chain.thread = mine
+                new = pool[mine - 1]
+                new.thread = me
+                new.epoch = now
+                new.lane_epoch = lane_epoch[b, t]
+                new.event = event
+                new.fence = fences[0, block, t]
+                new.fence_block = fences[1, block, t]
+    return used, found

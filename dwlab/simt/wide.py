@@ -68,7 +68,7 @@ def store(name: str, space: str, width: int = WIDTH) -> Callable:
         element, mask = locate(run, node, name, space, array, index, width)
         if mask is None:
             return
-        _writable(run, node, array)
+        run.writable(array, node)
         _note(run, array, element, mask, trace.STORE, node, width)
         _put(run, array, element, mask.full, wide)
 
@@ -208,11 +208,6 @@ def _first(run: Execution, mask: Mask, index: Lanes) -> tuple[str, int]:
     return run.thread_name(int(run.block_numbers[row]), lane), int(np.broadcast_to(index, run.lanes_shape)[row, lane])
 
 
-def _writable(run: Execution, node: ast.Call, array: Array) -> None:
-    if array.root.read_only:
-        raise run.refuse(node, f"{array.name} is read-only on the host", "pass an array that may be written")
-
-
 def tally(
     run: Execution, array: Array, element: Lanes, mask: Mask, kind: int, node: ast.AST, width: int = WIDTH
 ) -> None:
@@ -245,12 +240,20 @@ def _rows(run: Execution, array: Array, element: Lanes) -> Lanes:
 def _fetch(run: Execution, array: Array, element: Lanes, width: int = WIDTH) -> list[Lanes]:
     flat = array.root.view(types.FLOAT32)
     element = _rows(run, array, element)
-    return [flat.take(element + k, mode="clip") for k in range(width)]
+    values = [flat.take(element + k, mode="clip") for k in range(width)]
+    if run.watchers:
+        run.saw(run.node, element, *values)
+        if run.strands is not None:
+            where = np.broadcast_to(element, run.lanes_shape)[run.mask.full]
+            run.saw_at(array, np.concatenate([where + k for k in range(width)]))
+    return values
 
 
 def _put(run: Execution, array: Array, element: Lanes, lanes: np.ndarray, values: np.ndarray) -> None:
     where = np.broadcast_to(_rows(run, array, element), run.lanes_shape)[lanes]
     flat = array.root.view(types.FLOAT32)
+    if run.watching:
+        run.changed(array, np.concatenate([where + k for k in range(len(values))]))
     for k, one in enumerate(values):
         flat[where + k] = one[lanes]
 

@@ -5,6 +5,7 @@ import pytest
 from numba import float32, float64, int8, int32
 
 from dwlab import occupancy, simt
+from dwlab.driver import allow_shared
 from dwlab.simt import cuda
 
 
@@ -152,8 +153,15 @@ def test_dynamic_shared_memory_up_to_the_compute_capabilitys_limit(capability):
     most = occupancy.limits(capability).shared_per_block_optin
     y = np.zeros(1)
     with simt.using(simt.Options(compute_capability=capability)):
+        dynamic.allowed.clear()
+        if most > 48 * 1024:  # Numba-CUDA does not ask for it by itself
+            with pytest.raises(simt.LaunchError, match=f"{most} bytes of dynamic.*allow_shared"):
+                dynamic[1, 1, 0, most](y)
+            dynamic[1, 1, 0, 48 * 1024](y)
+        allow_shared(dynamic, (y,), most)
         dynamic[1, 1, 0, most](y)
         assert y[0] == most // 4
+        allow_shared(dynamic, (y,), most + 4)
         with pytest.raises(simt.LaunchError, match=f"{most + 4}.*{capability[0]}.{capability[1]}.*{most}"):
             dynamic[1, 1, 0, most + 4](y)
 
@@ -169,6 +177,7 @@ def test_static_and_dynamic_shared_memory_share_the_limit():
 
     y = np.zeros(1)
     with simt.using(simt.Options(compute_capability=(8, 6))):
+        allow_shared(both, (y,), 96 * 1024)
         both[1, 1, 0, 95 * 1024](y)
         assert y[0] == 3
         with pytest.raises(simt.LaunchError, match="8.6"):

@@ -414,7 +414,7 @@ def test_a_kernel_that_never_ends():
     def forever(y):
         i = cuda.grid(1)
         while y[i] < 1.0:
-            i = i + 0
+            y[i] -= 1.0
 
     with pytest.raises(simt.StepLimitError, match="(?s)forever.*2,?000.*step_limit"):
         simt.xray(forever, 1, 4, np.zeros(4), options=simt.Options(step_limit=2000))

@@ -1,0 +1,275 @@
+"""What fences, atomics and syncwarp order: programs with a known answer, and each with one of its parts left out."""
+
+import itertools
+import linecache
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from numba import int32
+
+from dwlab import simt
+from dwlab.simt import cuda
+
+SETTINGS = settings(
+    max_examples=40, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)
+)
+_number = itertools.count()
+
+
+def compiled(lines, parameters):
+    """A kernel of these lines."""
+    text = f"def program({parameters}):\n" + "".join(f"    {line}\n" for line in lines)
+    name = f"<order {next(_number)}>"
+    linecache.cache[name] = (len(text), None, text.splitlines(True), name)
+    scope = {"cuda": cuda, "int32": int32}
+    exec(compile(text, name, "exec"), scope)
+    return cuda.jit(scope["program"]), text
+
+
+def kinds(kernel, grid, block, *args):
+    return {h.kind for h in simt.xray(kernel, grid, block, *args).hazards}
+
+
+# --- messages: data, fence, flag; flag, fence, data -------------------------------------------------
+
+SIGNAL = {
+    "exch": "cuda.atomic.exch(flag, 0, {n})",
+    "add": "cuda.atomic.add(flag, 0, 1)",
+    "max": "cuda.atomic.max(flag, 0, {n})",
+    "cas": "cuda.atomic.cas(flag, 0, {n} - 1, {n})",
+}
+POLL = {
+    "add": "cuda.atomic.add(flag, {at}, 0) < {n}",
+    "cas": "cuda.atomic.cas(flag, {at}, 0, 0) < {n}",
+    "or": "cuda.atomic.or_(flag, {at}, 0) < {n}",
+}
+
+
+def message(between, first, signal, poll, rounds, left_out="nothing"):
+    """A kernel that sends 32 numbers `rounds` times; its launch; its text.
+
+    between: "blocks", "warps" (through shared memory) or "lanes" of one warp. first: which role stands first. The data
+    is overwritten in each round, so the consumer's answer is a message too.
+    """
+    fence = "cuda.threadfence()" if between == "blocks" else "cuda.threadfence_block()"
+    lanes = 16 if between == "lanes" else 32
+    sync = {"lanes": "cuda.syncwarp({mask})", "warps": "cuda.syncwarp()", "blocks": "cuda.syncthreads()"}[between]
+    lines = ["t = cuda.threadIdx.x", f"lane = t % {lanes}"]
+    if between == "warps":
+        lines += ["data = cuda.shared.array(32, int32)", "flag = cuda.shared.array(3, int32)"]
+        lines += ["if t < 3:", "    flag[t] = 0", "cuda.syncthreads()"]
+    role = "cuda.blockIdx.x" if between == "blocks" else f"t // {lanes}"
+
+    def keep(part, line):
+        return [] if part == left_out else [line]
+
+    def side(name, mask):
+        wait = sync.format(mask=mask)
+        out = []
+        for n in range(1, rounds + 1):
+            # Poll a flag: what is polled may be another one than what is set.
+            at = {"send": 1, "receive": 2 if left_out == "same flag" else 0}[name]
+            test = POLL[poll].format(at=at, n=n if name == "receive" else n - 1)
+            polling = ["if lane == 0:", f"    while {test}:", "        pass"]
+            if left_out == "same flag" and name == "receive":
+                polling = ["if lane == 0:", f"    if {test}:", "        pass"]
+            if left_out == "poll" and name == "receive":
+                polling = []
+            if name == "send":
+                if n > 1:
+                    out += [*polling, *keep("fence 4" if n == 2 else "", f"    {fence}"), wait]
+                out.append(f"data[lane] = lane * {n} + {n}")
+                out += keep("barrier 1" if n == 1 else "", wait)
+                out += ["if lane == 0:", *keep("fence 1" if n == 1 else "", f"    {fence}")]
+                out.append("    " + SIGNAL[signal].format(n=n))
+            else:
+                out += polling
+                if polling and not (left_out == "fence 2" and n == 1):
+                    out.append(f"    {fence}")
+                out += keep("barrier 2" if n == 1 else "", wait)
+                out.append(f"y[{n - 1}, lane] = data[{lanes - 1} - lane]")
+                if n < rounds:
+                    out += keep("barrier 3" if n == 1 else "", wait)
+                    out += ["if lane == 0:", *keep("fence 3" if n == 1 else "", f"    {fence}")]
+                    out.append(f"    cuda.atomic.exch(flag, 1, {n})")
+        return out
+
+    masks = {"send": "0xFFFF", "receive": "0xFFFF0000"} if between == "lanes" else {"send": "", "receive": ""}
+    roles = ["send", "receive"] if first == "send" else ["receive", "send"]
+    masks = dict(zip(roles, ["0xFFFF", "0xFFFF0000"], strict=True)) if between == "lanes" else masks
+    lines.append(f"if {role} == 0:")
+    lines += ["    " + line for line in side(roles[0], masks[roles[0]])]
+    lines.append("else:")
+    lines += ["    " + line for line in side(roles[1], masks[roles[1]])]
+    parameters = "y" if between == "warps" else "y, data, flag"
+    kernel, text = compiled(lines, parameters)
+    y = np.zeros((rounds, lanes), np.int32)
+    rest = () if between == "warps" else (np.zeros(32, np.int32), np.zeros(3, np.int32))
+    launch = {"blocks": (2, 32), "warps": (1, 64), "lanes": (1, 32)}[between]
+    expected = [[(lanes - 1 - k) * n + n for k in range(lanes)] for n in range(1, rounds + 1)]
+    return kernel, launch, (y, *rest), expected, text
+
+
+messages = st.fixed_dictionaries(
+    {
+        "between": st.sampled_from(["blocks", "warps", "lanes"]),
+        "first": st.sampled_from(["send", "receive"]),
+        "signal": st.sampled_from(sorted(SIGNAL)),
+        "poll": st.sampled_from(sorted(POLL)),
+        "rounds": st.integers(1, 3),
+    }
+)
+
+
+@SETTINGS
+@given(given=messages)
+def test_a_message_with_all_its_parts_is_clean_and_right(given):
+    kernel, launch, args, expected, text = message(**given)
+    kernel[launch](*args)
+    assert args[0].tolist() == expected, text
+
+
+@SETTINGS
+@given(
+    given=messages,
+    left_out=st.sampled_from(
+        ["fence 1", "fence 2", "fence 3", "fence 4", "barrier 1", "barrier 2", "barrier 3", "same flag", "poll"]
+    ),
+)
+def test_a_message_that_lacks_a_part_is_a_race(given, left_out):
+    if left_out[-1] in "34":
+        given["rounds"] = max(given["rounds"], 2)
+    if given["between"] == "blocks" and left_out in ("fence 2", "fence 4"):
+        return  # the block's barrier behind the poll is a fence
+    kernel, launch, args, _, text = message(**given, left_out=left_out)
+    assert "race" in kinds(kernel, *launch, *args), text
+
+
+@pytest.mark.parametrize(
+    "scope, clean", [("threadfence", True), ("threadfence_system", True), ("threadfence_block", False)]
+)
+def test_a_fence_of_block_scope_orders_nothing_between_blocks(scope, clean):
+    lines = [
+        "if cuda.blockIdx.x == 0:", "    data[0] = 7", f"    cuda.{scope}()", "    cuda.atomic.exch(flag, 0, 1)",
+        "else:", "    while cuda.atomic.add(flag, 0, 0) == 0:", "        pass", f"    cuda.{scope}()",
+        "    data[1] = data[0]",
+    ]  # fmt: skip
+    kernel, _ = compiled(lines, "data, flag")
+    args = np.zeros(2, np.int32), np.zeros(1, np.int32)
+    assert kinds(kernel, 2, 1, *args) == (set() if clean else {"race"})
+
+
+@pytest.mark.parametrize("atomic_before", [True, False])
+@pytest.mark.parametrize("space", ["shared", "global"])
+def test_an_unrelated_atomic_and_a_fence_order_nothing(atomic_before, space):
+    lines = ["t = cuda.threadIdx.x"]
+    if space == "shared":
+        lines.append("data = cuda.shared.array(64, int32)")
+    lines += ["cuda.atomic.add(n, 0, 1)"] * atomic_before
+    lines += ["data[t] = t", "cuda.threadfence()"] + ["cuda.atomic.add(n, 0, 1)"] * (not atomic_before)
+    lines.append("y[t] = data[63 - t]")
+    kernel, _ = compiled(lines, "n, data, y")
+    if space == "shared":
+        kernel, _ = compiled(lines, "n, y")
+    args = [np.zeros(1, np.int32), np.zeros(64, np.int32), np.zeros(64, np.int32)]
+    assert "race" in kinds(kernel, 1, 64, *(args if space == "global" else (args[0], args[2])))
+
+
+@pytest.mark.parametrize("blocks", [2, 5])
+@pytest.mark.parametrize("threads", [1, 32, 64])
+@pytest.mark.parametrize("order", ["fence, atomic", "atomic, fence", "atomic"])
+def test_the_last_block_sums(blocks, threads, order):
+    steps = {"fence": "    cuda.threadfence()", "atomic": "    last[0] = cuda.atomic.add(count, 0, 1)"}
+    lines = [
+        "last = cuda.shared.array(1, int32)", "t = cuda.threadIdx.x", "part[cuda.grid(1)] = cuda.grid(1)",
+        "cuda.syncthreads()", "if t == 0:", *(steps[word] for word in order.split(", ")), "cuda.syncthreads()",
+        "if last[0] == cuda.gridDim.x - 1:", "    total = 0", "    for k in range(part.size):",
+        "        total += part[k]", "    y[t] = total",
+    ]  # fmt: skip
+    kernel, _ = compiled(lines, "part, count, y")
+    n = blocks * threads
+    args = np.zeros(n, np.int32), np.zeros(1, np.int32), np.zeros(threads, np.int64)
+    assert kinds(kernel, blocks, threads, *args) == (set() if order == "fence, atomic" else {"race"})
+
+
+def test_knowledge_is_passed_on():
+    """Block 0 tells 1, block 1 tells 2, and 2 reads what 0 has written."""
+    lines = ["b = cuda.blockIdx.x", "if b == 0:", "    data[0] = 5", "if b > 0:"]
+    lines += ["    while cuda.atomic.add(flag, b - 1, 0) == 0:", "        pass", "    cuda.threadfence()"]
+    lines += ["if b == 2:", "    data[1] = data[0]", "cuda.threadfence()", "cuda.atomic.exch(flag, b, 1)"]
+    args = np.zeros(2, np.int32), np.zeros(3, np.int32)
+    kernel, _ = compiled(lines, "data, flag")
+    kernel[3, 1](*args)
+    assert args[0].tolist() == [5, 5]
+    cut, _ = compiled(
+        [line if "b - 1" not in line else line.replace("b - 1", "0") for line in lines][:-2], "data, flag"
+    )
+    assert kinds(cut, 1, 1, *args) == set()
+
+
+# --- syncwarp --------------------------------------------------------------------------------------
+
+
+def oracle(steps, pairs):
+    """Whether reads of `pairs` (reader, writer) are ordered behind writes at the start, by these groups of lanes."""
+    knows = [{k} for k in range(32)]
+    for groups in steps:
+        for group in groups:
+            together = set().union(*(knows[k] for k in group))
+            for k in group:
+                knows[k] = set(together)
+    return all(writer in knows[reader] for reader, writer in pairs)
+
+
+@st.composite
+def partitions(draw):
+    """Disjoint groups of lanes: contiguous, strided or drawn."""
+    labels = draw(
+        st.one_of(
+            st.sampled_from([1, 2, 4, 8, 16, 32]).map(lambda n: [k // n for k in range(32)]),
+            st.sampled_from([2, 4, 8]).map(lambda n: [k % n for k in range(32)]),
+            st.lists(st.integers(0, 2), min_size=32, max_size=32),
+        )
+    )
+    return [[k for k in range(32) if labels[k] == label] for label in sorted(set(labels))]
+
+
+@SETTINGS
+@given(
+    steps=st.lists(partitions(), min_size=0, max_size=3), shift=st.integers(1, 31), space=st.sampled_from(["s", "x"])
+)
+def test_syncwarp_orders_the_lanes_that_its_mask_names(steps, shift, space):
+    masks = np.zeros((max(1, len(steps)), 32), np.int64)
+    for k, groups in enumerate(steps):
+        for group in groups:
+            masks[k, group] = sum(1 << lane for lane in group)
+    lines = ["t = cuda.threadIdx.x", "s = cuda.shared.array(32, int32)", f"{space}[t] = t"]
+    lines += [f"cuda.syncwarp(masks[{k}, t])" for k in range(len(steps))]
+    lines.append(f"y[t] = {space}[(t + {shift}) % 32]")
+    kernel, text = compiled(lines, "masks, x, y")
+    args = masks, np.zeros(32, np.int32), np.zeros(32, np.int32)
+    ordered = oracle(steps, [(k, (k + shift) % 32) for k in range(32)])
+    assert kinds(kernel, 1, 32, *args) == (set() if ordered else {"race"}), text
+
+
+@pytest.mark.parametrize("call", ["cuda.syncwarp()", "cuda.syncwarp(0xFFFFFFFF)", "cuda.syncwarp(0x1FFFF)"])
+def test_syncwarp_in_a_branch_names_lanes_that_do_not_come(call):
+    kernel, _ = compiled(["t = cuda.threadIdx.x", "if t < 16:", f"    {call}", "y[t] = t"], "y")
+    assert kinds(kernel, 1, 32, np.zeros(32, np.int32)) == {"inactive lane"}
+
+
+@pytest.mark.parametrize("threads", [1, 16, 31, 33, 50])
+def test_syncwarp_of_a_warp_that_is_not_full(threads):
+    lines = ["t = cuda.threadIdx.x", "x[t] = t", "cuda.syncwarp()", "y[t] = x[t // 32 * 32]"]
+    kernel, _ = compiled(lines, "x, y")
+    assert kinds(kernel, 1, threads, np.zeros(threads, np.int32), np.zeros(threads, np.int32)) == set()
+
+
+def test_half_a_warp_synchronises_and_the_others_read():
+    lines = ["t = cuda.threadIdx.x", "s = cuda.shared.array(32, int32)", "s[t] = t", "if t < 16:"]
+    lines += ["    cuda.syncwarp(0xFFFF)", "    y[t] = s[15 - t]", "else:", "    y[t] = s[47 - t]"]
+    kernel, _ = compiled(lines, "y")
+    report = simt.xray(kernel, 1, 32, np.zeros(32, np.int32))
+    assert {(h.kind, h.line) for h in report.hazards} == {("race", 9)}
