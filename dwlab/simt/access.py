@@ -173,6 +173,11 @@ class Accesses(State):
         if mask is None:
             return
         self.check_write(array, value, node)
+        if self.watch is not None and types.FLOAT64 in (value.dtype, array.dtype):
+            if value.dtype == array.dtype or value.dtype == types.FLOAT64:
+                self.watch.stored(value, array.dtype, node, False)
+            elif array.space == "shared" and value.dtype == types.FLOAT32:
+                self.watch.count(node)
         value = types.cast(value, array.dtype)
         if not isinstance(array, Array):
             self.write_local(array, element, value, mask, node)

@@ -172,10 +172,14 @@ class Execution(Accesses):
     def do_Assign(self, node: ast.Assign) -> Mask:
         value = self.eval(node.value)
         literal = self.is_literal(node.value)
+        known = self.watch is not None and self.is_known(node.value)
         for target in node.targets:
             self.store(target, value)
-            if literal and isinstance(target, ast.Name):
-                self.frame.literals.add(target.id)
+            if isinstance(target, ast.Name):
+                if literal:
+                    self.frame.literals.add(target.id)
+                if known:
+                    self.frame.known.add(target.id)
         return self.mask
 
     def do_AnnAssign(self, node: ast.AnnAssign) -> Mask:
@@ -285,6 +289,7 @@ class Execution(Accesses):
 
     def do_While(self, node: ast.While) -> Mask | None:
         whole = active = self.mask
+        self.frame.known -= source.set_inside(node)
         left: Mask | None = None
         breaks: list[Mask] = []
         turn = 0
@@ -404,6 +409,7 @@ class Execution(Accesses):
     def do_For(self, node: ast.For) -> Mask | None:
         whole = active = self.mask
         items = self.eval(node.iter)
+        self.frame.known -= source.set_inside(node)
         breaks: list[Mask] = []
         left: Mask | None = None
         if isinstance(items, Range) and not all(b.ndim == 0 for b in (items.start, items.stop, items.step)):
@@ -592,6 +598,9 @@ class Execution(Accesses):
     def assign(self, name: str, value: object) -> None:
         frame, mask = self.frame, self.mask
         frame.literals.discard(name)
+        constant = name in frame.known
+        if constant:
+            frame.known.discard(name)
         if isinstance(value, (int, float, complex)) and not isinstance(value, enum.Enum):
             value = types.literal(value)
         names, partial = frame.names, frame.partial
@@ -604,7 +613,11 @@ class Execution(Accesses):
         elif partial.get(name) is mask:
             names[name] = value
         else:
-            names[name] = self.merge(mask, value, names[name], name)
+            old = names[name]
+            merged = names[name] = self.merge(mask, value, old, name)
+            if self.watch is not None and merged is not value and getattr(merged, "dtype", None) == types.FLOAT64:
+                new = isinstance(self.node, ast.Assign) and self.is_known(self.node.value)
+                self.watch.chosen(merged, [(value, new), (old, constant)], self.node)
             seen = partial.get(name)
             if seen is not None:
                 union = seen.full | mask.full
@@ -672,7 +685,10 @@ class Execution(Accesses):
             return np.bool_(len(result) > 0)
         if result is None:
             return np.bool_(False)
-        return types.truth(self.number(result, node))
+        result = self.number(result, node)
+        if self.watch is not None and result.dtype == types.FLOAT64:
+            self.watch.tested(result, node)
+        return types.truth(result)
 
     def on_Constant(self, node: ast.Constant) -> object:
         value = node.value
@@ -698,7 +714,9 @@ class Execution(Accesses):
             value = names[node.id]
             wanted = frame.types.get(id(node))
             if wanted is not None and wanted != value.dtype:
-                value = types.cast(value, wanted)
+                narrow, value = value, types.cast(value, wanted)
+                if self.watch is not None and wanted == types.FLOAT64 and node.id not in frame.known:
+                    self.watch.chosen(value, [(narrow, False)], node)
             return value
         if node.id in frame.source.local_names:
             raise self.refuse(node, f"variable {node.id!r} is used before it is set")
@@ -902,7 +920,12 @@ class Execution(Accesses):
         except UnsupportedError as error:
             raise self.refuse(node, str(error)) from None
         if self.tracing and result.dtype.kind in "fc":
-            self.count_flops(node, result.dtype, types.flops(op, result.dtype))
+            if self.watch is not None and result.dtype == types.FLOAT64:
+                self.watch.arithmetic(op, left, right, result, node, types.flops(op, result.dtype))
+            else:
+                self.count_flops(node, result.dtype, types.flops(op, result.dtype))
+                if self.watch is not None and op is operator.pow and right.dtype.kind in "iu":
+                    self.watch.power(node)
         return result
 
     def joined(self, op: object, left: object, right: object, node: ast.AST) -> object:
@@ -979,8 +1002,11 @@ class Execution(Accesses):
             if not isinstance(op, (ast.Eq, ast.NotEq)) and not (isinstance(left, str) and isinstance(right, str)):
                 raise self.refuse(node, f"{kind_name(left)} and {kind_name(right)} have no order")
             return np.bool_(_COMPARE[type(op)](left, right))
+        left, right = self.number(left, node), self.number(right, node)
+        if self.watch is not None and types.FLOAT64 in (left.dtype, right.dtype, types.compared_in(left, right)):
+            self.watch.compared(left, right, node)
         try:
-            return types.binary(_COMPARE[type(op)], self.number(left, node), self.number(right, node))
+            return types.binary(_COMPARE[type(op)], left, right)
         except UnsupportedError as error:
             raise (error if "line" in str(error) else self.refuse(node, str(error))) from None
 
@@ -998,6 +1024,8 @@ class Execution(Accesses):
         is_and = isinstance(node.op, ast.And)
         result = self.number(self.eval(node.values[0]), node)
         for part in node.values[1:]:
+            if self.watch is not None and result.dtype == types.FLOAT64:
+                self.watch.tested(result, part)
             so_far = types.truth(result)
             need, _ = outer.split(so_far if is_and else np.logical_not(so_far))
             if need is None:
@@ -1030,9 +1058,17 @@ class Execution(Accesses):
         if yes is None or no is None:
             taken, other = (second, first) if yes is None else (first, second)
             if other is not None and isinstance(taken, (np.ndarray, np.generic)):
-                taken = types.cast(taken, types.unify(taken.dtype, other.dtype))
-            return self.as_typed(node, taken)
-        return self.merge(yes, first, second, "the conditional expression")
+                wide = types.cast(taken, types.unify(taken.dtype, other.dtype))
+            else:
+                wide = taken
+            wide = self.as_typed(node, wide)
+        else:
+            wide = self.merge(yes, first, second, "the conditional expression")
+        if self.watch is not None and getattr(wide, "dtype", None) == types.FLOAT64:
+            parts = [(first, self.is_known(node.body)), (second, self.is_known(node.orelse))]
+            wide = wide.copy() if any(wide is v for v, _ in parts) else wide
+            self.watch.chosen(wide, [(v, k) for v, k in parts if hasattr(v, "dtype")], node)
+        return wide
 
     def as_typed(self, node: ast.AST, value: object) -> object:
         """A value in the type that the expression has over all paths."""
@@ -1088,6 +1124,28 @@ class Execution(Accesses):
         if isinstance(node, ast.Subscript):
             return self.is_literal(node.value) and self.is_literal(node.slice)
         return isinstance(node, ast.Attribute) and self.is_module(node.value)
+
+    def is_known(self, node: ast.AST) -> bool:
+        """Whether the compiler knows a number: a literal, and what is computed from such."""
+        if isinstance(node, ast.Name) and node.id in self.frame.source.local_names:
+            return node.id in self.frame.known and node.id not in self.frame.source.varying
+        if isinstance(node, ast.BinOp):
+            return self.is_known(node.left) and self.is_known(node.right)
+        if isinstance(node, ast.UnaryOp):
+            return self.is_known(node.operand)
+        if isinstance(node, ast.Call):
+            return bool(node.args) and not node.keywords and all(self.is_known(a) for a in node.args) and (
+                isinstance(node.func, (ast.Name, ast.Attribute)) and self.is_conversion(node.func)
+            )  # fmt: skip
+        return self.is_literal(node)
+
+    def is_conversion(self, node: ast.expr) -> bool:
+        """float32, int, math.sqrt …: what the compiler works out by itself."""
+        value = source.static_value(node, self.frame.source.lookup)
+        if isinstance(node, ast.Name) and node.id in self.frame.source.local_names:
+            return False
+        known = getattr(math, getattr(value, "__name__", ""), None) is value or value in (int, float, min, max, abs)
+        return value is not None and (known or types.as_dtype(value) is not None)
 
     def is_module(self, node: ast.expr) -> bool:
         return isinstance(source.static_value(node, self.frame.source.lookup), ModuleType)
@@ -1179,7 +1237,7 @@ class Execution(Accesses):
         if dtype is not None:
             if len(arguments) != 1 or keywords:
                 raise self.refuse(node, f"{dtype}() takes one number")
-            return types.cast(self.number(arguments[0], node), dtype)
+            return self.converted(self.number(arguments[0], node), dtype, node)
         if isinstance(function, np.ufunc):
             return self.ufunc(function, arguments, node)
         if isinstance(function, (BuiltinFunctionType, type)) and intrinsics.is_builtin(function):
@@ -1190,7 +1248,13 @@ class Execution(Accesses):
             except UnsupportedError as error:
                 raise self.refuse(node, str(error)) from None
             out = result[0] if isinstance(result, tuple) else result
-            self.count_flops(node, out.dtype, each)
+            if self.watch is not None and types.math_in_float64(function, arguments) and not (
+                function is math.copysign and self.watch.all_narrow(arguments, node)
+            ):  # fmt: skip
+                self.count_flops(node, types.FLOAT32, each)
+                self.watch.computed(result, arguments, node)
+            else:
+                self.count_flops(node, out.dtype, each)
             return result
         if getattr(cmath, getattr(function, "__name__", ""), None) is function:
             try:
@@ -1210,6 +1274,16 @@ class Execution(Accesses):
             )
         raise self.refuse(node, f"{describe(function)} cannot be called in a kernel")
 
+    def converted(self, value: Lanes, dtype: np.dtype, node: ast.AST) -> Lanes:
+        """A number as another type, counted where it is one of float64."""
+        result = types.cast(value, dtype)
+        if self.watch is not None:
+            if value.dtype == types.FLOAT64 and dtype != types.FLOAT64:
+                self.watch.stored(value, dtype, node, False)
+            elif dtype == types.FLOAT64 and not (isinstance(node, ast.Call) and self.is_known(node)):
+                self.watch.converted(value, result, node)
+        return result
+
     def named_tuple(self, made: type, arguments: list[object], keywords: dict[str, object], node: ast.AST) -> tuple:
         if len(arguments) + len(keywords) != len(made._fields) or set(keywords) - set(made._fields[len(arguments) :]):
             raise self.refuse(node, f"{made.__name__} takes {', '.join(made._fields)}")
@@ -1226,7 +1300,17 @@ class Execution(Accesses):
         if any(v.dtype == types.FLOAT16 for v in values):
             raise self.refuse(node, f"numpy.{name} takes no float16", f"use math.{name}(…), or float32(…) of it")
         result = function(*values)
-        if result.dtype.kind in "fc" and function.__name__ not in _FREE_UFUNCS:
+        free = function.__name__ in _FREE_UFUNCS
+        if self.watch is not None and any(v.dtype == types.FLOAT64 for v in (*values, result)):
+            if free and len(values) == 2 and isinstance(node, ast.Call):
+                self.watch.compared(*values, node)
+                if result.dtype == types.FLOAT64:
+                    constants = [self.is_known(a) for a in node.args]
+                    self.watch.chosen(result, list(zip(values, constants, strict=False)), node)
+            else:
+                self.watch.computed(result, values, node)
+                self.count_flops(node, types.FLOAT32, 0 if free else 1)
+        elif result.dtype.kind in "fc" and not free:
             self.count_flops(node, result.dtype, 1)
         return result
 
@@ -1300,6 +1384,8 @@ class Execution(Accesses):
         caller = self.frame
         frame = Frame(src, names, mask)
         self.enter(frame, [*arguments, *keywords.values()])
+        if self.watch is not None and isinstance(node, ast.Call):
+            frame.known = {p for p, a in zip(src.parameters, node.args, strict=False) if self.is_known(a)}
         self.frames.append(frame)
         self.frame = frame
         discard, self.discard = self.discard, None

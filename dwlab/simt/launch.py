@@ -16,6 +16,7 @@ from numba.core import sigutils
 from numba.core import types as nt
 
 from dwlab.simt import hostapi, limits, report, source, strands, trace, typed, types
+from dwlab.simt.float64 import Watch
 from dwlab.simt.interpreter import Execution
 from dwlab.simt.memory import Array, Record, Root
 from dwlab.simt.options import (
@@ -309,6 +310,8 @@ def _bind(run: Execution, binder: Binder, arguments: Sequence[object], kernel: K
     for number in run.shown.stored:
         run.roots[number].tracked = True
     run.typed = typed.tables(run, bound)
+    if run.tracing and not binder.float64:
+        run.watch = Watch(run)
     _check_shadow(run, run.options)
     if run.shown.exact and run.hunting:
         run.order = Order(run.blocks_total, run.padded)

@@ -56,6 +56,7 @@ class Line:
 
     warps: times a warp executed it.  active_lanes: lanes active in these, summed.  divergent: warps whose lanes parted
     here.  flops: floating-point operations (flops64: those in float64).  barriers: blocks that passed one.
+    other64: operations in float64 that are none: comparisons, minima, functions, conversions of integers.
     """
 
     line: int
@@ -67,6 +68,12 @@ class Line:
     flops64: int = 0
     barriers: int = 0
     file: str = ""
+    other64: int = 0
+
+    @property
+    def float64(self) -> int:
+        """All operations in float64: none, where the compiler narrows them to float32 (dwlab.simt.float64)."""
+        return self.flops64 + self.other64
 
 
 @dataclass(frozen=True)
@@ -118,7 +125,7 @@ class Report:
     """The X-ray of one launch. Counts assume no cache between a warp and its sectors: each request counts its own.
 
     footprint: array name -> distinct 32-byte sectors that the launch touched (what memory must deliver at least once).
-    float64_leaks: lines that compute in float64 although no argument is a float64 array.
+    float64_leaks: lines that compute, compare or convert in float64 although no argument is a float64 array.
     """
 
     kernel: str
@@ -182,7 +189,7 @@ class Report:
         out = []
         for line in self.lines:
             lanes = f"{line.active_lanes / line.warps:.4g}" if line.warps else ""
-            flops = f"{line.flops:,}" + (" f64" if line.flops64 else "") if line.flops else ""
+            flops = (f"{line.flops:,}" if line.flops else "") + (" f64" if line.float64 else "")
             notes = [f"{line.divergent} divergent"] if line.divergent else []
             notes += [f"{line.barriers} barriers"] if line.barriers else []
             out.append(
@@ -231,7 +238,7 @@ class Report:
         if t.atomics:
             out.append(f"atomics: {t.atomics:,} requests, {t.collisions:,} collisions")
         for line in self.float64_leaks:
-            out.append(f"float64 leak on line {line.line}: {line.flops64:,} operations in `{line.text.strip()}`")
+            out.append(f"float64 leak on line {line.line}: {line.float64:,} operations in `{line.text.strip()}`")
         out += [f"HAZARD {h}" for h in self.hazards] or ["no hazards"]
         return out
 
@@ -296,7 +303,10 @@ def build(run: Execution, float64_arrays: bool) -> Report:
     for (path, number), r in sorted(run.trace.lines.items()):
         text = run.trace.texts.get((path, number), "")
         lines.append(
-            Line(number, text, r.warps, r.lanes, r.divergent, r.flops, r.flops64, r.barriers, source.short_file(path))
+            Line(
+                number, text, r.warps, r.lanes, r.divergent, r.flops, r.flops64, r.barriers, source.short_file(path),
+                0 if float64_arrays else r.other64,
+            )  # fmt: skip
         )
     footprint: dict[str, int] = {}
     names = {id(a.root): name for name, a in run.arrays.items()}
@@ -344,7 +354,7 @@ def build(run: Execution, float64_arrays: bool) -> Report:
         hazards=tuple(run.trace.hazards.values()),
         totals=totals,
         footprint=footprint,
-        float64_leaks=() if float64_arrays else tuple(x for x in lines if x.flops64),
+        float64_leaks=() if float64_arrays else tuple(x for x in lines if x.float64),
         patterns={
             (line, array, kind): Pattern(space, itemsize, addresses, array, line, kind)
             for (_, line, array, space, kind, itemsize), addresses in run.trace.patterns.items()

@@ -39,6 +39,7 @@ class Source:
     body: its statements.  parameters: names in order.  defaults: name -> value.  text: line number -> source line.
     written: parameters that the body may write to (stores, atomics, or passed on to another function).
     vararg: the parameter that takes all further arguments, as a tuple.  free: names that are not set in the body.
+    varying: names that are set in more than one place.
     """
 
     function: FunctionType
@@ -53,6 +54,7 @@ class Source:
     local_names: frozenset[str] = frozenset()
     vararg: str | None = None
     free: frozenset[str] = frozenset()
+    varying: frozenset[str] = frozenset()
 
     def lookup(self, name: str) -> object:
         """The value of a name that is not local: closure, then globals, then builtins. Raises NameError."""
@@ -235,6 +237,7 @@ def _parsed(code: object, function: FunctionType) -> Source:
         local_names=_set_in(node),
         vararg=vararg,
         free=_read_in(node) - _set_in(node),
+        varying=set_twice(node),
     )
 
 
@@ -267,6 +270,25 @@ def _set_in(node: ast.FunctionDef | ast.Lambda) -> frozenset[str]:
 
 
 @functools.lru_cache(maxsize=4096)
+def set_inside(node: ast.stmt) -> frozenset[str]:
+    """Names that a statement sets somewhere in it."""
+    return frozenset(
+        one.id for one in ast.walk(node) if isinstance(one, ast.Name) and isinstance(one.ctx, (ast.Store, ast.Del))
+    )
+
+
+@functools.lru_cache(maxsize=4096)
+def set_twice(node: ast.FunctionDef | ast.Lambda) -> frozenset[str]:
+    """Names that a function sets in more than one place."""
+    found: set[str] = set()
+    again: set[str] = set()
+    for one in ast.walk(node):
+        if isinstance(one, ast.Name) and isinstance(one.ctx, (ast.Store, ast.Del)):
+            (again if one.id in found else found).add(one.id)
+    return frozenset(again)
+
+
+@functools.lru_cache(maxsize=4096)
 def _read_in(node: ast.FunctionDef | ast.Lambda) -> frozenset[str]:
     return frozenset(one.id for one in ast.walk(node) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Load))
 
@@ -291,6 +313,7 @@ def inner(node: ast.FunctionDef | ast.Lambda, outer: Source) -> Source:
         function=outer.function, name=name, file=outer.file,
         parameters=tuple(a.arg for a in [*given.posonlyargs, *given.args]), defaults={}, body=syntax.body,
         syntax=syntax, text=outer.text, local_names=_set_in(node), free=_read_in(node) - _set_in(node),
+        varying=set_twice(node),
     )  # fmt: skip
 
 
