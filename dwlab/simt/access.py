@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import contextlib
 from collections.abc import Iterator
+from dataclasses import replace
 from types import ModuleType
 
 import numpy as np
@@ -321,11 +322,19 @@ class Accesses(State):
             record[3] += mask.lanes * array.dtype.itemsize
             record[6] += mask.lanes
 
+    part: tuple[ast.AST, int] | None = None  # of a complex number the only one that is read: 0 real, 1 imag
+
     _KINDS = ("load", "store", "atomic")
 
     def note(self, array: Array, element: Lanes, mask: Mask, kind: int, node: ast.AST) -> None:
         """Counts an access and checks it for races and unwritten reads."""
-        if self.tracing:
+        if self.tracing and array.dtype.kind == "c":  # its two numbers are two accesses, each counted alone
+            real = np.dtype(f"f{array.dtype.itemsize // 2}")
+            one = replace(array, dtype=real)
+            for k in (0, 1):
+                if self.part is None or self.part != (node, 1 - k):
+                    self.count(one, element * np.int64(2) + np.int64(k), mask, self._KINDS[kind], node)
+        elif self.tracing:
             self.count(array, element, mask, self._KINDS[kind], node)
         root = array.root
         if self.hunting and root.tracked:

@@ -790,8 +790,10 @@ class Execution(Accesses):
         return None
 
     def on_Attribute(self, node: ast.Attribute) -> object:
-        base = self.eval(node.value)
         name = node.attr
+        self.part = (node.value, name == "imag") if name in ("real", "imag") else None
+        base = self.eval(node.value)
+        self.part = None
         if isinstance(base, DeviceName):
             child = getattr(base, name, None)
             if isinstance(child, DeviceName):
@@ -1023,9 +1025,9 @@ class Execution(Accesses):
         outer = self.mask
         is_and = isinstance(node.op, ast.And)
         result = self.number(self.eval(node.values[0]), node)
-        for part in node.values[1:]:
+        for k, part in enumerate(node.values[1:]):
             if self.watch is not None and result.dtype == types.FLOAT64:
-                self.watch.tested(result, part)
+                self.watch.tested(result, node.values[k])
             so_far = types.truth(result)
             need, _ = outer.split(so_far if is_and else np.logical_not(so_far))
             if need is None:
