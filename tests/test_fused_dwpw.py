@@ -8,6 +8,7 @@ from left_out import LEFT_OUT
 
 from dwlab import networks, references, simt, stages, traffic
 from dwlab.check import check
+from dwlab.driver import allow_shared
 from dwlab.fused import dwpw_2_stationary, dwpw_3_tensor, dwpw_4_slide, dwpw_tiles, dwpw_warps, slide_tiles, sliding
 from dwlab.layers import DepthwiseConv2d, Fused, Pointwise
 from dwlab.problems import decode
@@ -105,6 +106,7 @@ def run(stage, problem, tiles):
     args = [words(problem, name, arrays[name], "words") for name in problem.slots("dwpw")]
     how, kernel = stage.launch_of(problem, tiles), stage.make(problem.kernel_key, tiles)
     seen = simt.xray(kernel, how.grid, how.block, *args, shared_bytes=how.shared_bytes)  # leaves y as it was
+    allow_shared(kernel, args, how.shared_bytes)
     kernel[how.grid, how.block, 0, how.shared_bytes](*args)
     want, allowed = (f(problem, "dwpw", given)["y"] for f in (references.reference, references.allowed_error))
     worst = (np.abs(decode(arrays["y"], problem.dtype).astype(np.float64) - want) / allowed).max()

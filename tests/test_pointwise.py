@@ -8,6 +8,7 @@ import pytest
 from compiler import needs_compiler
 
 from dwlab import inspect, networks, references, simt, stages, target, traffic
+from dwlab.driver import allow_shared
 from dwlab.layers import Pointwise
 from dwlab.pointwise import blocks, forward_3_registers, forward_4_tensor, forward_5_split, tiles
 from dwlab.problems import decode
@@ -22,6 +23,7 @@ def run(layer, kernel, grid, block, shared_bytes=0):
     arrays = {**given, "y": layer.nans("y")}
     args = [words(layer, name, arrays.get(name, given["x"]), "words") for name in ("x", "w", "b", "m", "r", "y")]
     seen = simt.xray(kernel, grid, block, *args, shared_bytes=shared_bytes)  # leaves y as it was
+    allow_shared(kernel, args, shared_bytes)
     kernel[grid, block, 0, shared_bytes](*args)
     want, allowed = (f(layer, "forward", given)["y"] for f in (references.reference, references.allowed_error))
     y = decode(arrays["y"], layer.dtype).astype(np.float64)

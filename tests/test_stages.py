@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from dwlab import stages
+from dwlab.driver import allow_shared
 from dwlab.problems import PAPER, PATHS, SMALL, DepthwiseConv1d
 from dwlab.references import allowed_error, reference
 from dwlab.stages import Launch, StageError, add_parts, check_arrays, limits, register, stage
@@ -515,6 +516,7 @@ def test_run_and_example_on_host_and_device_arrays(one):
         if name in problem.outputs(one.path):
             assert (array == 0).all() if last and how.zero else np.isnan(array).all(), name
     kernel = one.kernel_for(problem)
+    allow_shared(kernel, args, how.shared_bytes)
     kernel[how.grid, how.block, 0, how.shared_bytes](*args)
     made = dict(zip(names, args, strict=False))
     if how.parts:
