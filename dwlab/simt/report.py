@@ -77,6 +77,31 @@ class Line:
 
 
 @dataclass(frozen=True)
+class CompiledLine:
+    """A source line's accesses to global and shared memory in the compiled code beside the counted ones.
+
+    loads, stores, atomics: instructions.  counted_loads, counted_stores, counted_atomics: requests each time that a
+    warp executes the line.  note: how the two differ, "" if they do not. Line 0: instructions that belong to no line.
+    """
+
+    line: int
+    file: str
+    loads: int
+    stores: int
+    atomics: int
+    counted_loads: float
+    counted_stores: float
+    counted_atomics: float
+    note: str
+
+    def __str__(self) -> str:
+        parts = [("loads", self.loads, self.counted_loads), ("stores", self.stores, self.counted_stores),
+                 ("atomics", self.atomics, self.counted_atomics)]  # fmt: skip
+        said = ", ".join(f"{what} {n} (counted {each:.4g})" for what, n, each in parts if n or each)
+        return f"compiled: {said}"
+
+
+@dataclass(frozen=True)
 class Totals:
     """Sums over a launch. `requests`, `sectors`, `bytes_moved`, `bytes_used`: global memory only, atomics included.
 
@@ -125,6 +150,7 @@ class Report:
     """The X-ray of one launch. Counts assume no cache between a warp and its sectors: each request counts its own.
 
     footprint: array name -> distinct 32-byte sectors that the launch touched (what memory must deliver at least once).
+    compiled: lines with accesses, beside what the compiler made of them, where that was asked for.
     float64_leaks: lines that compute, compare or convert in float64 although no argument is a float64 array.
     """
 
@@ -141,6 +167,7 @@ class Report:
     footprint: dict[str, int]
     float64_leaks: tuple[Line, ...] = ()
     patterns: dict[tuple[int, str, str], Pattern] = field(default_factory=dict, repr=False, compare=False)
+    compiled: tuple[CompiledLine, ...] = ()
 
     def raise_hazards(self) -> None:
         """Raises HazardError if there is any hazard."""
@@ -214,6 +241,9 @@ class Report:
                     ["", f"  {a.kind} {a.array} ({a.space})", f"{a.requests:,}",
                      f"{a.active_lanes / a.requests:.4g}", "", f"{cost:,}", ratio, used, ""]
                 )  # fmt: skip
+            for one in self.compiled:
+                if (one.line, one.file) == (line.line, line.file):
+                    out.append(["", f"  {one}", "", "", "", "", "", "", one.note])
         return out
 
     HEADERS = ("line", "source", "warps", "lanes", "FLOPs", "sectors|waves", "per request", "bytes", "notes")
@@ -239,6 +269,7 @@ class Report:
             out.append(f"atomics: {t.atomics:,} requests, {t.collisions:,} collisions")
         for line in self.float64_leaks:
             out.append(f"float64 leak on line {line.line}: {line.float64:,} operations in `{line.text.strip()}`")
+        out += [f"line {one.line} {one}: {one.note}" for one in self.compiled if one.note]
         out += [f"HAZARD {h}" for h in self.hazards] or ["no hazards"]
         return out
 

@@ -317,6 +317,23 @@ def inner(node: ast.FunctionDef | ast.Lambda, outer: Source) -> Source:
     )  # fmt: skip
 
 
+def loop_depths(src: Source) -> dict[str, dict[int, int]]:
+    """File -> line -> how many loops of its function a statement stands in, for a kernel's own file."""
+    depths: dict[int, int] = {}
+
+    def visit(statements: list[ast.stmt], depth: int) -> None:
+        for one in statements:
+            depths.setdefault(one.lineno, depth)
+            inside = depth + isinstance(one, (ast.For, ast.While))
+            for part in ("body", "orelse"):
+                visit([s for s in getattr(one, part, []) if isinstance(s, ast.stmt)], inside if part == "body" else depth)
+            for case in getattr(one, "cases", []):
+                visit(case.body, depth)
+
+    visit(src.body, 0)
+    return {src.file: depths}
+
+
 def read(function: FunctionType) -> Source:
     """The Source of a Python function. Raises UnsupportedError when it cannot be read or is not a plain function."""
     if not isinstance(function, FunctionType):
