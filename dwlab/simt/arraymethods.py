@@ -125,7 +125,9 @@ def _view(run: Execution, node: ast.AST, array: AnyArray, wanted: object) -> Arr
     if dtype == array.dtype:
         return array
     if not isinstance(array, Array):
-        raise run.refuse(node, f"{array.name} is a local array, which has no view here", "view its numbers: t[k].view(…)")
+        raise run.refuse(
+            node, f"{array.name} is a local array, which has no view here", "view its numbers: t[k].view(…)"
+        )
     old, new = array.dtype.itemsize, dtype.itemsize
     shape, strides = list(array.shape), [s * old for s in array.strides]
     if old != new:

@@ -169,6 +169,11 @@ class Watch:
         variable = [value for value, constant in parts if not constant]
         one = self.held.get(id(variable[0])) if len(variable) == 1 else None
         single = len(variable) == 1 and (one is not None or variable[0].dtype == types.FLOAT32)
+        if single and self.loaded_on_one_path(node):
+            for value in variable:
+                self.use(value)
+            self.count(node)
+            return
         if not variable or single:
             line = self.run.line(node)
             flops = one.flops if one is not None and one.kind == "result" else 0
@@ -176,6 +181,21 @@ class Watch:
             return
         for value in variable:
             self.use(value)
+
+    def loaded_on_one_path(self, node: ast.AST) -> bool:
+        """Whether, in a loop, one of the values is loaded where it is chosen: then the choice stays a branch."""
+        if not any(frame.loops for frame in self.run.frames):
+            return False
+        if isinstance(node, ast.IfExp):
+            known = {ast.dump(one) for one in ast.walk(node.test) if isinstance(one, ast.Subscript)}
+            parts: list[ast.AST] = [node.body, node.orelse]
+        else:
+            known = set()
+            parts = [getattr(node, "value", None) or node]
+        return any(
+            isinstance(one, ast.Name) and one is node or (isinstance(one, ast.Subscript) and ast.dump(one) not in known)
+            for part in parts for one in ast.walk(part)
+        )  # fmt: skip
 
     def stored(self, value: Lanes, dtype: np.dtype, node: ast.AST, constant: bool) -> None:
         """A float64 goes into memory, or into a number of another type."""

@@ -21,7 +21,7 @@ import numpy as np
 from dwlab.simt import arraymethods, intrinsics, libdevice, source, trace, types
 from dwlab.simt.access import Accesses, constant_of, describe
 from dwlab.simt.intrinsics import Group
-from dwlab.simt.memory import AnyArray, Array, Lanes, LocalArray, LocalView, Mask, Range, Record, join
+from dwlab.simt.memory import AnyArray, Array, Lanes, Mask, Range, Record, join
 from dwlab.simt.names import NAMES, DeviceName
 from dwlab.simt.options import DeadlockError, KernelError, SimtError, StepLimitError, UnsupportedError
 from dwlab.simt.state import Frame, Restart, Watch
@@ -155,7 +155,9 @@ class Execution(Accesses):
 
     def unsupported(self, node: ast.AST) -> UnsupportedError:
         name = type(node).__name__
-        return self.refuse(node, f"{_SPELT.get(name, name)} cannot be used in a Numba-CUDA kernel", _WAY_ROUND.get(name, ""))
+        return self.refuse(
+            node, f"{_SPELT.get(name, name)} cannot be used in a Numba-CUDA kernel", _WAY_ROUND.get(name, "")
+        )
 
     def do_Pass(self, node: ast.Pass) -> Mask:
         return self.mask
@@ -469,7 +471,9 @@ class Execution(Accesses):
         if isinstance(value, Range):
             self.bad_step(value.step, node)
             start, step = types.cast(value.start, value.dtype), types.cast(value.step, value.dtype)
-            return Items(intrinsics.length_of(value), lambda k: (start + step * value.dtype.type(k)).astype(value.dtype))
+            return Items(
+                intrinsics.length_of(value), lambda k: (start + step * value.dtype.type(k)).astype(value.dtype)
+            )
         if isinstance(value, Flat):
             array = value.array
             return Items(
@@ -481,7 +485,9 @@ class Execution(Accesses):
             if len(kinds) > 1 and len({type(k) for k in kinds}) <= 2:
                 names = " and ".join(dict.fromkeys(kind_name(v) for v in value))
                 raise self.refuse(
-                    node, f"a loop goes through elements of one type, not {names}", "convert them, or write the loop out"
+                    node,
+                    f"a loop goes through elements of one type, not {names}",
+                    "convert them, or write the loop out",
                 )
             return Items(np.int64(len(value)), lambda k: value[int(k)])
         if isinstance(value, ARRAYS) and value.shape:
@@ -633,7 +639,8 @@ class Execution(Accesses):
         if isinstance(new, tuple) and isinstance(old, tuple) and len(new) == len(old) and type(new) is type(old):
             return _tuple_like(new, [self.merge(mask, a, b, name) for a, b in zip(new, old, strict=True)])
         if isinstance(new, Vector) and isinstance(old, Vector) and kind(new) == kind(old):
-            return Vector(new.name, tuple(self.merge(mask, a, b, name) for a, b in zip(new.values, old.values)))
+            values = zip(new.values, old.values, strict=True)
+            return Vector(new.name, tuple(self.merge(mask, a, b, name) for a, b in values))
         if isinstance(new, Record) and isinstance(old, Record) and new.array is old.array:
             return Record(
                 new.array, tuple(self.merge(mask, a, b, name) for a, b in zip(new.indices, old.indices, strict=True))
@@ -1000,7 +1007,9 @@ class Execution(Accesses):
         if isinstance(left, plain) or isinstance(right, plain):
             numbers = isinstance(left, enum.Enum) != isinstance(right, enum.Enum) and not isinstance(left, enum.IntEnum)
             if numbers and not isinstance(right, enum.IntEnum) and left is not None and right is not None:
-                raise self.refuse(node, f"{kind_name(left)} and {kind_name(right)} cannot be compared", "compare .value")
+                raise self.refuse(
+                    node, f"{kind_name(left)} and {kind_name(right)} cannot be compared", "compare .value"
+                )
             if not isinstance(op, (ast.Eq, ast.NotEq)) and not (isinstance(left, str) and isinstance(right, str)):
                 raise self.refuse(node, f"{kind_name(left)} and {kind_name(right)} have no order")
             return np.bool_(_COMPARE[type(op)](left, right))
@@ -1075,7 +1084,9 @@ class Execution(Accesses):
     def as_typed(self, node: ast.AST, value: object) -> object:
         """A value in the type that the expression has over all paths."""
         wanted = self.frame.types.get(id(node))
-        return types.cast(value, wanted) if wanted is not None and isinstance(value, (np.ndarray, np.generic)) else value
+        return (
+            types.cast(value, wanted) if wanted is not None and isinstance(value, (np.ndarray, np.generic)) else value
+        )
 
     def on_Slice(self, node: ast.Slice) -> slice:
         parts = [self.value(p) if p is not None else None for p in (node.lower, node.upper, node.step)]
@@ -1336,9 +1347,7 @@ class Execution(Accesses):
         if signature is not None and len(signature[0]) == len(arguments):
             arguments = [self.convert(a, t) for a, t in zip(arguments, signature[0], strict=True)]
         if any(frame.source.function is python for frame in self.frames):
-            raise self.refuse(
-                node, f"{python.__name__} calls itself, and Numba-CUDA has no recursion", "write a loop"
-            )
+            raise self.refuse(node, f"{python.__name__} calls itself, and Numba-CUDA has no recursion", "write a loop")
         result = self.call_source(source.read(python), arguments, keywords, node)
         for array in [result] if isinstance(result, ARRAYS) else []:
             if not any(array is given for given in arguments):

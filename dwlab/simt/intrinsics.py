@@ -321,7 +321,9 @@ def _array_arguments(run: Execution, node: ast.Call, what: str) -> tuple[tuple[i
     if dtype is None:
         raise run.refuse(node, f"{ast.unparse(given['dtype'])} is not a dtype", "use e.g. numba.float32")
     alignment = run.eval(given["alignment"]) if "alignment" in given else None
-    alignment = (dtype.alignment if dtype.fields else dtype.itemsize) if alignment is None else int(run.number(alignment, node))
+    alignment = (
+        (dtype.alignment if dtype.fields else dtype.itemsize) if alignment is None else int(run.number(alignment, node))
+    )
     if alignment < 1 or alignment & (alignment - 1):
         raise run.refuse(node, f"alignment {alignment} is not a power of two")
     return tuple(sizes), dtype, max(alignment, dtype.alignment)

@@ -588,7 +588,9 @@ def xray(
     return dataclasses.replace(found, compiled=_beside(found, run, inspect.accesses_by_line(code.ptx)))
 
 
-def _beside(found: report.Report, run: Execution, code: dict[tuple[str, int], object]) -> tuple[report.CompiledLine, ...]:
+def _beside(
+    found: report.Report, run: Execution, code: dict[tuple[str, int], object]
+) -> tuple[report.CompiledLine, ...]:
     """The lines of a report that access memory, each with what the compiled code has there."""
     deep = {}
     for path, lines in source.loop_depths(run.source).items():
@@ -618,7 +620,9 @@ def _beside(found: report.Report, run: Execution, code: dict[tuple[str, int], ob
     rest = [one for (_, line), one in code.items() if line == 0]
     if rest:
         numbers = [sum(getattr(one, kind) for one in rest) for kind in ("loads", "stores", "atomics")]
-        out.append(report.CompiledLine(0, "", *numbers, 0, 0, 0, "of no line: merged of several, or taken out of a loop"))
+        out.append(
+            report.CompiledLine(0, "", *numbers, 0, 0, 0, "of no line: merged of several, or taken out of a loop")
+        )
     return tuple(out)
 
 

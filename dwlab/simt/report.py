@@ -335,7 +335,15 @@ def build(run: Execution, float64_arrays: bool) -> Report:
         text = run.trace.texts.get((path, number), "")
         lines.append(
             Line(
-                number, text, r.warps, r.lanes, r.divergent, r.flops, r.flops64, r.barriers, source.short_file(path),
+                number,
+                text,
+                r.warps,
+                r.lanes,
+                r.divergent,
+                r.flops,
+                r.flops64,
+                r.barriers,
+                source.short_file(path),
                 0 if float64_arrays else r.other64,
             )  # fmt: skip
         )

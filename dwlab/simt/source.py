@@ -244,7 +244,7 @@ def _parsed(code: object, function: FunctionType) -> Source:
 def _check_parameters(node: ast.FunctionDef | ast.Lambda, name: str, line: str) -> None:
     if node.args.kwarg or node.args.kwonlyargs:
         raise UnsupportedError(
-            f"{name}, line {node.lineno}: `{line.strip()}`: **kwargs and keyword-only parameters; name them before *args"
+            f"{name}, line {node.lineno}: `{line.strip()}`: no **kwargs, no keyword-only parameters; put them first"
         )
 
 
@@ -300,14 +300,14 @@ def inner(node: ast.FunctionDef | ast.Lambda, outer: Source) -> Source:
     _check_parameters(node, name, outer.text.get(node.lineno, ""))
     if getattr(node, "decorator_list", None):
         raise UnsupportedError(
-            f"{outer.name}, line {node.lineno}: `{outer.text.get(node.lineno, '').strip()}`: a function inside a kernel "
-            "takes no decorator; leave it away, or define the function outside"
+            f"{outer.name}, line {node.lineno}: `{outer.text.get(node.lineno, '').strip()}`: a function inside "
+            "a kernel takes no decorator; leave it away, or define the function outside"
         )
     syntax, given = _syntax(node), node.args
     if given.vararg:
         raise UnsupportedError(
-            f"{outer.name}, line {node.lineno}: `{outer.text.get(node.lineno, '').strip()}`: a function inside a kernel "
-            "takes no *args; name its parameters"
+            f"{outer.name}, line {node.lineno}: `{outer.text.get(node.lineno, '').strip()}`: a function inside "
+            "a kernel takes no *args; name its parameters"
         )
     return Source(
         function=outer.function, name=name, file=outer.file,
@@ -326,7 +326,9 @@ def loop_depths(src: Source) -> dict[str, dict[int, int]]:
             depths.setdefault(one.lineno, depth)
             inside = depth + isinstance(one, (ast.For, ast.While))
             for part in ("body", "orelse"):
-                visit([s for s in getattr(one, part, []) if isinstance(s, ast.stmt)], inside if part == "body" else depth)
+                visit(
+                    [s for s in getattr(one, part, []) if isinstance(s, ast.stmt)], inside if part == "body" else depth
+                )
             for case in getattr(one, "cases", []):
                 visit(case.body, depth)
 

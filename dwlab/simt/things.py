@@ -1,4 +1,4 @@
-"""What a kernel can hold beside numbers and arrays: what a loop goes through, an array by lane, a vector, a function."""
+"""What a kernel can hold beside numbers and arrays: what a loop goes through, arrays by lane, vectors, functions."""
 
 from __future__ import annotations
 

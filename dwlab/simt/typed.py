@@ -42,7 +42,9 @@ def tables(run: Execution, arguments: list[object]) -> Tables:
     wanted = ("types", tuple(kind(a) for a in arguments))
     found = run.frozen.get(wanted)
     if found is None:
-        typing = Typing(run.source, (1, 1, 1), (32, 1, 1), dataclasses.replace(run.options, hazards="off", trace=False), 0)
+        typing = Typing(
+            run.source, (1, 1, 1), (32, 1, 1), dataclasses.replace(run.options, hazards="off", trace=False), 0
+        )
         typing.frozen = run.frozen
         typing.dynamic_shared = run.dynamic_shared
         found = run.frozen[wanted] = typing.infer(arguments)
@@ -253,7 +255,9 @@ class Typing(Execution):
         value = super().eval(node)
         if isinstance(value, np.ndarray):
             return value.dtype.type(1)
-        return tuple(v.dtype.type(1) if isinstance(v, np.ndarray) else v for v in value) if type(value) is tuple else value
+        return (
+            tuple(v.dtype.type(1) if isinstance(v, np.ndarray) else v for v in value) if type(value) is tuple else value
+        )
 
     def on_Name(self, node: ast.Name) -> object:
         self.frame.types.pop(id(node), None)  # of an earlier round of a loop
@@ -357,4 +361,3 @@ def _same(first: object, second: object) -> bool:
 
 def _kinds(names: dict[str, object]) -> dict[str, object]:
     return {n: (Torn, kind(v.first), kind(v.second)) if isinstance(v, Torn) else kind(v) for n, v in names.items()}
-

@@ -95,7 +95,7 @@ def literal(value: object) -> Value:
 
 
 def cast(value: Value, dtype: np.dtype) -> Value:
-    """Conversion as PTX's cvt does it: a float to an integer saturates, NaN is 0; complex to real keeps the real part."""
+    """Conversion as PTX's cvt does it: float to integer saturates, NaN is 0. Complex to real keeps the real part."""
     if value.dtype == dtype:
         return value
     if value.dtype.kind == "c" and dtype.kind != "c":

@@ -1,8 +1,23 @@
-"""Random expressions of float32 arrays and literals, for which the compiler was asked whether float64 is left in them."""
+"""Random lines of float32 arrays and literals, for which the compiler was asked whether float64 is left in them."""
 
 import random
 
-LITERALS = ("0", "1", "2", "3", "0.0", "1.0", "0.5", "2.0", "0.1", "2.1", "1e-3", "float32(0.1)", "float32(2)", "int32(3)")
+LITERALS = (
+    "0",
+    "1",
+    "2",
+    "3",
+    "0.0",
+    "1.0",
+    "0.5",
+    "2.0",
+    "0.1",
+    "2.1",
+    "1e-3",
+    "float32(0.1)",
+    "float32(2)",
+    "int32(3)",
+)
 FUNCTIONS = ("abs", "math.sqrt", "math.exp", "math.floor", "math.fabs", "float32", "float", "int", "float64")
 
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 
 import numpy as np
-from numba.core import errors
 
 from tests.simt.language_rows import ROWS, WORLD
 
@@ -116,11 +115,10 @@ def Filled(shape: object, dtype: object) -> np.ndarray:  # noqa: N802 (stands fo
 
 
 def compiled(row: Row) -> str:
-    """"" if Numba-CUDA compiles the row for compute capability 9.0, else the first sentence of why it does not."""
+    """ "" if Numba-CUDA compiles the row for compute capability 9.0, else the first sentence of why it does not."""
     from numba import cuda
-    from numba.cuda import libdevice
+    from numba.cuda import libdevice, types
     from numba.cuda.np.numpy_support import from_dtype
-    from numba.cuda import types
 
     known = {
         "out": types.float64[::1], "x": types.float32[::1], "y": types.float32[::1], "n": types.int64,

@@ -27,6 +27,11 @@ DIFFERENT = {
     "out[i] = np.minimum(x[i], n)", "out[i] = ((1 * 2.0) + (3 if float32(0.1) > 2.1 else f))",
     "t = (0.0 ** -1)\\nout[i] = t * x[i]", "out[i] = ((0.0 / 0) - float32(2))", "out[i] += (1 / 0)",
     "out[i] = ((2.1 / f) if 1.0 == (-x[i]) else float32(x[i]))",
+    "for j in range(4): out[j] = x[j] if i + j < 5 else 0", "for j in range(16): out[j] = x[j] if i + j < n else 0",
+    "for j in range(n):\\n    t = 0.0\\n    if n < 5: t = x[j]\\n    out[j] = t",
+    "for j in range(n):\\n    t = 0.0\\n    if j < 5: t = f\\n    out[j] = t",
+    "j = 0\\nwhile j < n:\\n    out[j] = x[j] if j < 5 else 0\\n    j += 1",
+    "for j in range(n): out[j] = math.sqrt(f) if j < 5 else 0",
 }  # fmt: skip
 
 

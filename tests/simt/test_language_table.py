@@ -1,4 +1,4 @@
-"""The language, construct by construct: what dwlab.simt makes of each row, and what Numba-CUDA's compiler makes of it."""
+"""The language, construct by construct: what dwlab.simt makes of each row, and what Numba-CUDA's compiler does."""
 
 import json
 import os

@@ -136,7 +136,7 @@ def test_a_variables_type_is_that_of_all_its_assignments():
             base = 0.5
         y[0] = base**-1
         total = 0
-        for j in range(3):
+        for _ in range(3):
             y[1] = total / 2
             total = total + 0.5 if flag else total + 1
         y[2] = total
@@ -253,4 +253,5 @@ def test_a_tiled_matmul_that_fills_up_with_a_literal_0():
 
     a, b = (np.ones((8, 8), np.float32) for _ in range(2))
     report = simt.xray(matmul, (1, 1), (8, 8), a, b, a.copy())
-    assert [line.text.strip()[:9] for line in report.float64_leaks] == ["total += "]
+    # The first stays a branch around a load, in a loop; as compiled: cvt.f64.f32, a move, cvt.rn.f32.f64.
+    assert [line.text.strip()[:9] for line in report.float64_leaks] == ["tile[cuda", "total += "]
