@@ -594,7 +594,7 @@ def _notes(judged: Stage, problem: Problem) -> tuple[str, ...]:
         report = _xray(judged, problem, judged.launch(problem), problem.inputs(judged.path))
     except Exception:  # what the interpreter cannot run gets no note
         return ()
-    leaks = [line for line in report.lines if line.flops64]
+    leaks = report.float64_leaks
     return tuple(f"line {one.line} computes in float64: {one.text.strip()}" for one in leaks)
 
 

@@ -937,9 +937,9 @@ def moves_at_most(report: Any, limit_bytes: float, why: str, hints: Sequence[str
 def float32_only(report: Any, hints: Sequence[str] = ()) -> None:
     """Wrong if an `xray` counted float64 arithmetic: one literal such as 0.0 or 2.0 is enough to cause it."""
     for line in report.lines:
-        if line.flops64:
+        if line.float64:
             raise Wrong(
-                f"Line {line.line}, `{line.text.strip()}`: {line.flops64:,} float64 operations.",
+                f"Line {line.line}, `{line.text.strip()}`: {line.float64:,} float64 operations.",
                 hints
                 or (
                     "In Numba 2.0 is a float64, and an int64 such as 2 times a float32 is a float64 as well.",

@@ -705,6 +705,48 @@ def float64_instructions(ptx: str) -> int:
     return len(re.findall(r"(?m)^\s*(?:@!?%\w+\s+)?[a-z][\w.]*\.f64\b", ptx))
 
 
+@dataclass(frozen=True)
+class LineAccesses:
+    """Accesses to global and shared memory that one source line has in the compiled code: instructions, not runs.
+
+    looped: how many of them stand inside a loop of the compiled code.
+    """
+
+    loads: int = 0
+    stores: int = 0
+    atomics: int = 0
+    looped: int = 0
+
+
+def accesses_by_line(ptx: str) -> dict[tuple[str, int], LineAccesses]:
+    """(file's name without folders, line) -> its accesses, of PTX that was compiled with lineinfo=True.
+
+    What the compiler made of several lines, or took out of a loop, may be on line 0.
+    """
+    files = {int(number): Path(path).name for number, path in re.findall(r'(?m)^\s*\.file\s+(\d+)\s+"([^"]+)"', ptx)}
+    labels, backward, found = {}, [], []
+    place = ("", 0)
+    for at, line in enumerate(ptx.splitlines()):
+        line = line.strip()
+        if located := re.match(r"\.loc\s+(\d+)\s+(\d+)", line):
+            place = (files.get(int(located[1]), ""), int(located[2]))
+        elif label := re.match(r"(\$?\w+):$", line):
+            labels[label[1]] = at
+        elif jump := re.match(r"(?:@!?%\w+\s+)?bra(?:\.uni)?\s+(\$?\w+);", line):
+            if jump[1] in labels:
+                backward.append((labels[jump[1]], at))
+        elif access := re.match(r"(?:@!?%\w+\s+)?(ld|st|atom|red)\.(?!param|local|const)[\w:.]+", line):
+            found.append((at, place, {"ld": "loads", "st": "stores"}.get(access[1], "atomics")))
+        elif re.match(r"cp\.async\.c[ag]", line):  # from global memory to shared
+            found += [(at, place, "loads"), (at, place, "stores")]
+    counts: dict[tuple[str, int], Counter[str]] = {}
+    for at, where, kind in found:
+        counts.setdefault(where, Counter())[kind] += 1
+        if any(first <= at <= last for first, last in backward):
+            counts[where]["looped"] += 1
+    return {where: LineAccesses(**count) for where, count in counts.items()}
+
+
 def sections(elf: bytes) -> dict[str, int]:
     """Section name -> bytes, of a 64-bit little-endian ELF file such as a cubin. InspectError for any other file."""
     if elf[:6] != b"\x7fELF\x02\x01":

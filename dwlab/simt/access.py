@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import contextlib
 from collections.abc import Iterator
+from dataclasses import replace
 from types import ModuleType
 
 import numpy as np
@@ -173,6 +174,11 @@ class Accesses(State):
         if mask is None:
             return
         self.check_write(array, value, node)
+        if self.watch is not None and types.FLOAT64 in (value.dtype, array.dtype):
+            if value.dtype == array.dtype or value.dtype == types.FLOAT64:
+                self.watch.stored(value, array.dtype, node, False)
+            elif array.space == "shared" and value.dtype == types.FLOAT32:
+                self.watch.count(node)
         value = types.cast(value, array.dtype)
         if not isinstance(array, Array):
             self.write_local(array, element, value, mask, node)
@@ -316,11 +322,19 @@ class Accesses(State):
             record[3] += mask.lanes * array.dtype.itemsize
             record[6] += mask.lanes
 
+    part: tuple[ast.AST, int] | None = None  # of a complex number the only one that is read: 0 real, 1 imag
+
     _KINDS = ("load", "store", "atomic")
 
     def note(self, array: Array, element: Lanes, mask: Mask, kind: int, node: ast.AST) -> None:
         """Counts an access and checks it for races and unwritten reads."""
-        if self.tracing:
+        if self.tracing and array.dtype.kind == "c":  # its two numbers are two accesses, each counted alone
+            real = np.dtype(f"f{array.dtype.itemsize // 2}")
+            one = replace(array, dtype=real)
+            for k in (0, 1):
+                if self.part is None or self.part != (node, 1 - k):
+                    self.count(one, element * np.int64(2) + np.int64(k), mask, self._KINDS[kind], node)
+        elif self.tracing:
             self.count(array, element, mask, self._KINDS[kind], node)
         root = array.root
         if self.hunting and root.tracked:

@@ -39,6 +39,8 @@ def attribute(run: Execution, array: AnyArray | Chosen, name: str, node: ast.AST
         return transposed(array)
     if name == "flat":
         return Flat(array)
+    if name == "real" and array.dtype.kind != "c":
+        return array
     if not isinstance(array, Chosen) and array.dtype.fields and name in array.dtype.fields:
         return run.field(array, name, node)
     if name in METHODS:
@@ -123,7 +125,9 @@ def _view(run: Execution, node: ast.AST, array: AnyArray, wanted: object) -> Arr
     if dtype == array.dtype:
         return array
     if not isinstance(array, Array):
-        raise run.refuse(node, f"{array.name} is a local array, which has no view here", "view its numbers: t[k].view(…)")
+        raise run.refuse(
+            node, f"{array.name} is a local array, which has no view here", "view its numbers: t[k].view(…)"
+        )
     old, new = array.dtype.itemsize, dtype.itemsize
     shape, strides = list(array.shape), [s * old for s in array.strides]
     if old != new:
@@ -308,12 +312,33 @@ def _shape_of(run: Execution, node: ast.AST, array: object) -> tuple[Lanes, ...]
     return array.shape if isinstance(array, ARRAYS) else ()
 
 
+def _nansum(run: Execution, node: ast.AST, array: object) -> Lanes:
+    wide = _wide(array.dtype)
+    return _folded(
+        run, node, array, wide.type(0),
+        lambda total, v: np.where(np.isnan(v), total, run.apply(operator.add, total, types.cast(v, wide), node))[()],
+    )  # fmt: skip
+
+
+def _count_nonzero(run: Execution, node: ast.AST, array: object) -> Lanes:
+    return _folded(run, node, array, np.int64(0), lambda total, v: total + types.truth(v).astype(np.int64))
+
+
+def _part(name: str) -> Callable:
+    def function(run: Execution, node: ast.AST, value: object) -> Lanes:
+        value = run.number(value, node)
+        return getattr(value, name) if value.dtype.kind == "c" else (value if name == "real" else value.dtype.type(0))
+
+    return function
+
+
 def _size_of(run: Execution, node: ast.AST, array: object) -> Lanes:
     return size(array) if isinstance(array, ARRAYS) else np.int64(1)
 
 
 FUNCTIONS: dict[object, Callable] = {
     np.ndindex: _ndindex, np.ndenumerate: _ndenumerate, np.shape: _shape_of, np.size: _size_of,
+    np.nansum: _nansum, np.count_nonzero: _count_nonzero, np.real: _part("real"), np.imag: _part("imag"),
     **{getattr(np, name): _of_array(name) for name in ("sum", "prod", "mean", "var", "std", "argmax", "argmin", "any",
                                                        "all")},
 }  # fmt: skip

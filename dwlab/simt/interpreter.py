@@ -21,7 +21,7 @@ import numpy as np
 from dwlab.simt import arraymethods, intrinsics, libdevice, source, trace, types
 from dwlab.simt.access import Accesses, constant_of, describe
 from dwlab.simt.intrinsics import Group
-from dwlab.simt.memory import AnyArray, Array, Lanes, LocalArray, LocalView, Mask, Range, Record, join
+from dwlab.simt.memory import AnyArray, Array, Lanes, Mask, Range, Record, join
 from dwlab.simt.names import NAMES, DeviceName
 from dwlab.simt.options import DeadlockError, KernelError, SimtError, StepLimitError, UnsupportedError
 from dwlab.simt.state import Frame, Restart, Watch
@@ -155,7 +155,9 @@ class Execution(Accesses):
 
     def unsupported(self, node: ast.AST) -> UnsupportedError:
         name = type(node).__name__
-        return self.refuse(node, f"{_SPELT.get(name, name)} cannot be used in a Numba-CUDA kernel", _WAY_ROUND.get(name, ""))
+        return self.refuse(
+            node, f"{_SPELT.get(name, name)} cannot be used in a Numba-CUDA kernel", _WAY_ROUND.get(name, "")
+        )
 
     def do_Pass(self, node: ast.Pass) -> Mask:
         return self.mask
@@ -172,10 +174,14 @@ class Execution(Accesses):
     def do_Assign(self, node: ast.Assign) -> Mask:
         value = self.eval(node.value)
         literal = self.is_literal(node.value)
+        known = self.watch is not None and self.is_known(node.value)
         for target in node.targets:
             self.store(target, value)
-            if literal and isinstance(target, ast.Name):
-                self.frame.literals.add(target.id)
+            if isinstance(target, ast.Name):
+                if literal:
+                    self.frame.literals.add(target.id)
+                if known:
+                    self.frame.known.add(target.id)
         return self.mask
 
     def do_AnnAssign(self, node: ast.AnnAssign) -> Mask:
@@ -209,14 +215,16 @@ class Execution(Accesses):
         return self.mask
 
     def closure(self, node: ast.FunctionDef | ast.Lambda) -> Closure:
-        """A function made here: it keeps the values that the names around it have now."""
+        """A function made here: it sees the names around it."""
         frame = self.frame
         inner = source.inner(node, frame.source)
-        captured = {name: frame.names[name] for name in inner.free if name in frame.names}
+        unset = [name for name in inner.free & frame.source.local_names if name not in frame.names]
+        if unset:
+            raise self.refuse(node, f"it uses {min(unset)!r}, which is not set here yet", "set it before")
         given = node.args
         named = [a.arg for a in [*given.posonlyargs, *given.args]]
         defaults = [self.eval(one) for one in given.defaults]
-        return Closure(inner, node, captured, dict(zip(named[len(named) - len(defaults) :], defaults, strict=True)))
+        return Closure(inner, node, frame, dict(zip(named[len(named) - len(defaults) :], defaults, strict=True)))
 
     def on_Lambda(self, node: ast.Lambda) -> Closure:
         return self.closure(node)
@@ -283,6 +291,7 @@ class Execution(Accesses):
 
     def do_While(self, node: ast.While) -> Mask | None:
         whole = active = self.mask
+        self.frame.known -= source.set_inside(node)
         left: Mask | None = None
         breaks: list[Mask] = []
         turn = 0
@@ -402,6 +411,7 @@ class Execution(Accesses):
     def do_For(self, node: ast.For) -> Mask | None:
         whole = active = self.mask
         items = self.eval(node.iter)
+        self.frame.known -= source.set_inside(node)
         breaks: list[Mask] = []
         left: Mask | None = None
         if isinstance(items, Range) and not all(b.ndim == 0 for b in (items.start, items.stop, items.step)):
@@ -461,7 +471,9 @@ class Execution(Accesses):
         if isinstance(value, Range):
             self.bad_step(value.step, node)
             start, step = types.cast(value.start, value.dtype), types.cast(value.step, value.dtype)
-            return Items(intrinsics.length_of(value), lambda k: (start + step * value.dtype.type(k)).astype(value.dtype))
+            return Items(
+                intrinsics.length_of(value), lambda k: (start + step * value.dtype.type(k)).astype(value.dtype)
+            )
         if isinstance(value, Flat):
             array = value.array
             return Items(
@@ -473,7 +485,9 @@ class Execution(Accesses):
             if len(kinds) > 1 and len({type(k) for k in kinds}) <= 2:
                 names = " and ".join(dict.fromkeys(kind_name(v) for v in value))
                 raise self.refuse(
-                    node, f"a loop goes through elements of one type, not {names}", "convert them, or write the loop out"
+                    node,
+                    f"a loop goes through elements of one type, not {names}",
+                    "convert them, or write the loop out",
                 )
             return Items(np.int64(len(value)), lambda k: value[int(k)])
         if isinstance(value, ARRAYS) and value.shape:
@@ -557,7 +571,7 @@ class Execution(Accesses):
             into = self.load(array, indices, node)
             if len(into.shape) != 1 or len({kind(v) for v in value}) > 1:
                 raise self.refuse(node, f"{kind_name(value)} does not fit into {array.name} here", "write the loop out")
-            if into.shape[0].ndim or int(into.shape[0]) != len(value):
+            if self.exact and (into.shape[0].ndim or int(into.shape[0]) != len(value)):
                 raise self.refuse(node, f"{kind_name(value)} into a slice of another length")
             for k, one in enumerate(value):
                 self.write(into, (np.int64(k),), self.number(one, node), node)
@@ -590,6 +604,9 @@ class Execution(Accesses):
     def assign(self, name: str, value: object) -> None:
         frame, mask = self.frame, self.mask
         frame.literals.discard(name)
+        constant = name in frame.known
+        if constant:
+            frame.known.discard(name)
         if isinstance(value, (int, float, complex)) and not isinstance(value, enum.Enum):
             value = types.literal(value)
         names, partial = frame.names, frame.partial
@@ -602,7 +619,11 @@ class Execution(Accesses):
         elif partial.get(name) is mask:
             names[name] = value
         else:
-            names[name] = self.merge(mask, value, names[name], name)
+            old = names[name]
+            merged = names[name] = self.merge(mask, value, old, name)
+            if self.watch is not None and merged is not value and getattr(merged, "dtype", None) == types.FLOAT64:
+                new = isinstance(self.node, ast.Assign) and self.is_known(self.node.value)
+                self.watch.chosen(merged, [(value, new), (old, constant)], self.node)
             seen = partial.get(name)
             if seen is not None:
                 union = seen.full | mask.full
@@ -618,7 +639,8 @@ class Execution(Accesses):
         if isinstance(new, tuple) and isinstance(old, tuple) and len(new) == len(old) and type(new) is type(old):
             return _tuple_like(new, [self.merge(mask, a, b, name) for a, b in zip(new, old, strict=True)])
         if isinstance(new, Vector) and isinstance(old, Vector) and kind(new) == kind(old):
-            return Vector(new.name, tuple(self.merge(mask, a, b, name) for a, b in zip(new.values, old.values)))
+            values = zip(new.values, old.values, strict=True)
+            return Vector(new.name, tuple(self.merge(mask, a, b, name) for a, b in values))
         if isinstance(new, Record) and isinstance(old, Record) and new.array is old.array:
             return Record(
                 new.array, tuple(self.merge(mask, a, b, name) for a, b in zip(new.indices, old.indices, strict=True))
@@ -670,7 +692,10 @@ class Execution(Accesses):
             return np.bool_(len(result) > 0)
         if result is None:
             return np.bool_(False)
-        return types.truth(self.number(result, node))
+        result = self.number(result, node)
+        if self.watch is not None and result.dtype == types.FLOAT64:
+            self.watch.tested(result, node)
+        return types.truth(result)
 
     def on_Constant(self, node: ast.Constant) -> object:
         value = node.value
@@ -696,7 +721,9 @@ class Execution(Accesses):
             value = names[node.id]
             wanted = frame.types.get(id(node))
             if wanted is not None and wanted != value.dtype:
-                value = types.cast(value, wanted)
+                narrow, value = value, types.cast(value, wanted)
+                if self.watch is not None and wanted == types.FLOAT64 and node.id not in frame.known:
+                    self.watch.chosen(value, [(narrow, False)], node)
             return value
         if node.id in frame.source.local_names:
             raise self.refuse(node, f"variable {node.id!r} is used before it is set")
@@ -770,8 +797,10 @@ class Execution(Accesses):
         return None
 
     def on_Attribute(self, node: ast.Attribute) -> object:
-        base = self.eval(node.value)
         name = node.attr
+        self.part = (node.value, name == "imag") if name in ("real", "imag") else None
+        base = self.eval(node.value)
+        self.part = None
         if isinstance(base, DeviceName):
             child = getattr(base, name, None)
             if isinstance(child, DeviceName):
@@ -900,7 +929,12 @@ class Execution(Accesses):
         except UnsupportedError as error:
             raise self.refuse(node, str(error)) from None
         if self.tracing and result.dtype.kind in "fc":
-            self.count_flops(node, result.dtype, types.flops(op, result.dtype))
+            if self.watch is not None and result.dtype == types.FLOAT64:
+                self.watch.arithmetic(op, left, right, result, node, types.flops(op, result.dtype))
+            else:
+                self.count_flops(node, result.dtype, types.flops(op, result.dtype))
+                if self.watch is not None and op is operator.pow and right.dtype.kind in "iu":
+                    self.watch.power(node)
         return result
 
     def joined(self, op: object, left: object, right: object, node: ast.AST) -> object:
@@ -973,12 +1007,17 @@ class Execution(Accesses):
         if isinstance(left, plain) or isinstance(right, plain):
             numbers = isinstance(left, enum.Enum) != isinstance(right, enum.Enum) and not isinstance(left, enum.IntEnum)
             if numbers and not isinstance(right, enum.IntEnum) and left is not None and right is not None:
-                raise self.refuse(node, f"{kind_name(left)} and {kind_name(right)} cannot be compared", "compare .value")
+                raise self.refuse(
+                    node, f"{kind_name(left)} and {kind_name(right)} cannot be compared", "compare .value"
+                )
             if not isinstance(op, (ast.Eq, ast.NotEq)) and not (isinstance(left, str) and isinstance(right, str)):
                 raise self.refuse(node, f"{kind_name(left)} and {kind_name(right)} have no order")
             return np.bool_(_COMPARE[type(op)](left, right))
+        left, right = self.number(left, node), self.number(right, node)
+        if self.watch is not None and types.FLOAT64 in (left.dtype, right.dtype, types.compared_in(left, right)):
+            self.watch.compared(left, right, node)
         try:
-            return types.binary(_COMPARE[type(op)], self.number(left, node), self.number(right, node))
+            return types.binary(_COMPARE[type(op)], left, right)
         except UnsupportedError as error:
             raise (error if "line" in str(error) else self.refuse(node, str(error))) from None
 
@@ -995,7 +1034,9 @@ class Execution(Accesses):
         outer = self.mask
         is_and = isinstance(node.op, ast.And)
         result = self.number(self.eval(node.values[0]), node)
-        for part in node.values[1:]:
+        for k, part in enumerate(node.values[1:]):
+            if self.watch is not None and result.dtype == types.FLOAT64:
+                self.watch.tested(result, node.values[k])
             so_far = types.truth(result)
             need, _ = outer.split(so_far if is_and else np.logical_not(so_far))
             if need is None:
@@ -1028,14 +1069,24 @@ class Execution(Accesses):
         if yes is None or no is None:
             taken, other = (second, first) if yes is None else (first, second)
             if other is not None and isinstance(taken, (np.ndarray, np.generic)):
-                taken = types.cast(taken, types.unify(taken.dtype, other.dtype))
-            return self.as_typed(node, taken)
-        return self.merge(yes, first, second, "the conditional expression")
+                wide = types.cast(taken, types.unify(taken.dtype, other.dtype))
+            else:
+                wide = taken
+            wide = self.as_typed(node, wide)
+        else:
+            wide = self.merge(yes, first, second, "the conditional expression")
+        if self.watch is not None and getattr(wide, "dtype", None) == types.FLOAT64:
+            parts = [(first, self.is_known(node.body)), (second, self.is_known(node.orelse))]
+            wide = wide.copy() if any(wide is v for v, _ in parts) else wide
+            self.watch.chosen(wide, [(v, k) for v, k in parts if hasattr(v, "dtype")], node)
+        return wide
 
     def as_typed(self, node: ast.AST, value: object) -> object:
         """A value in the type that the expression has over all paths."""
         wanted = self.frame.types.get(id(node))
-        return types.cast(value, wanted) if wanted is not None and isinstance(value, (np.ndarray, np.generic)) else value
+        return (
+            types.cast(value, wanted) if wanted is not None and isinstance(value, (np.ndarray, np.generic)) else value
+        )
 
     def on_Slice(self, node: ast.Slice) -> slice:
         parts = [self.value(p) if p is not None else None for p in (node.lower, node.upper, node.step)]
@@ -1086,6 +1137,28 @@ class Execution(Accesses):
         if isinstance(node, ast.Subscript):
             return self.is_literal(node.value) and self.is_literal(node.slice)
         return isinstance(node, ast.Attribute) and self.is_module(node.value)
+
+    def is_known(self, node: ast.AST) -> bool:
+        """Whether the compiler knows a number: a literal, and what is computed from such."""
+        if isinstance(node, ast.Name) and node.id in self.frame.source.local_names:
+            return node.id in self.frame.known and node.id not in self.frame.source.varying
+        if isinstance(node, ast.BinOp):
+            return self.is_known(node.left) and self.is_known(node.right)
+        if isinstance(node, ast.UnaryOp):
+            return self.is_known(node.operand)
+        if isinstance(node, ast.Call):
+            return bool(node.args) and not node.keywords and all(self.is_known(a) for a in node.args) and (
+                isinstance(node.func, (ast.Name, ast.Attribute)) and self.is_conversion(node.func)
+            )  # fmt: skip
+        return self.is_literal(node)
+
+    def is_conversion(self, node: ast.expr) -> bool:
+        """float32, int, math.sqrt …: what the compiler works out by itself."""
+        value = source.static_value(node, self.frame.source.lookup)
+        if isinstance(node, ast.Name) and node.id in self.frame.source.local_names:
+            return False
+        known = getattr(math, getattr(value, "__name__", ""), None) is value or value in (int, float, min, max, abs)
+        return value is not None and (known or types.as_dtype(value) is not None)
 
     def is_module(self, node: ast.expr) -> bool:
         return isinstance(source.static_value(node, self.frame.source.lookup), ModuleType)
@@ -1177,7 +1250,7 @@ class Execution(Accesses):
         if dtype is not None:
             if len(arguments) != 1 or keywords:
                 raise self.refuse(node, f"{dtype}() takes one number")
-            return types.cast(self.number(arguments[0], node), dtype)
+            return self.converted(self.number(arguments[0], node), dtype, node)
         if isinstance(function, np.ufunc):
             return self.ufunc(function, arguments, node)
         if isinstance(function, (BuiltinFunctionType, type)) and intrinsics.is_builtin(function):
@@ -1188,7 +1261,13 @@ class Execution(Accesses):
             except UnsupportedError as error:
                 raise self.refuse(node, str(error)) from None
             out = result[0] if isinstance(result, tuple) else result
-            self.count_flops(node, out.dtype, each)
+            if self.watch is not None and types.math_in_float64(function, arguments) and not (
+                function is math.copysign and self.watch.all_narrow(arguments, node)
+            ):  # fmt: skip
+                self.count_flops(node, types.FLOAT32, each)
+                self.watch.computed(result, arguments, node)
+            else:
+                self.count_flops(node, out.dtype, each)
             return result
         if getattr(cmath, getattr(function, "__name__", ""), None) is function:
             try:
@@ -1208,6 +1287,16 @@ class Execution(Accesses):
             )
         raise self.refuse(node, f"{describe(function)} cannot be called in a kernel")
 
+    def converted(self, value: Lanes, dtype: np.dtype, node: ast.AST) -> Lanes:
+        """A number as another type, counted where it is one of float64."""
+        result = types.cast(value, dtype)
+        if self.watch is not None:
+            if value.dtype == types.FLOAT64 and dtype != types.FLOAT64:
+                self.watch.stored(value, dtype, node, False)
+            elif dtype == types.FLOAT64 and not (isinstance(node, ast.Call) and self.is_known(node)):
+                self.watch.converted(value, result, node)
+        return result
+
     def named_tuple(self, made: type, arguments: list[object], keywords: dict[str, object], node: ast.AST) -> tuple:
         if len(arguments) + len(keywords) != len(made._fields) or set(keywords) - set(made._fields[len(arguments) :]):
             raise self.refuse(node, f"{made.__name__} takes {', '.join(made._fields)}")
@@ -1224,7 +1313,17 @@ class Execution(Accesses):
         if any(v.dtype == types.FLOAT16 for v in values):
             raise self.refuse(node, f"numpy.{name} takes no float16", f"use math.{name}(…), or float32(…) of it")
         result = function(*values)
-        if result.dtype.kind in "fc" and function.__name__ not in _FREE_UFUNCS:
+        free = function.__name__ in _FREE_UFUNCS
+        if self.watch is not None and any(v.dtype == types.FLOAT64 for v in (*values, result)):
+            if free and len(values) == 2 and isinstance(node, ast.Call):
+                self.watch.compared(*values, node)
+                if result.dtype == types.FLOAT64:
+                    constants = [self.is_known(a) for a in node.args]
+                    self.watch.chosen(result, list(zip(values, constants, strict=False)), node)
+            else:
+                self.watch.computed(result, values, node)
+                self.count_flops(node, types.FLOAT32, 0 if free else 1)
+        elif result.dtype.kind in "fc" and not free:
             self.count_flops(node, result.dtype, 1)
         return result
 
@@ -1248,9 +1347,7 @@ class Execution(Accesses):
         if signature is not None and len(signature[0]) == len(arguments):
             arguments = [self.convert(a, t) for a, t in zip(arguments, signature[0], strict=True)]
         if any(frame.source.function is python for frame in self.frames):
-            raise self.refuse(
-                node, f"{python.__name__} calls itself, and Numba-CUDA has no recursion", "write a loop"
-            )
+            raise self.refuse(node, f"{python.__name__} calls itself, and Numba-CUDA has no recursion", "write a loop")
         result = self.call_source(source.read(python), arguments, keywords, node)
         for array in [result] if isinstance(result, ARRAYS) else []:
             if not any(array is given for given in arguments):
@@ -1292,11 +1389,14 @@ class Execution(Accesses):
                 else:
                     raise self.refuse(node, f"{src.name} is missing its argument {name!r}")
         if closure is not None:
-            names = closure.captured | names
+            around = closure.frame.names
+            names = {name: around[name] for name in src.free if name in around} | names
         mask = self.mask
         caller = self.frame
         frame = Frame(src, names, mask)
         self.enter(frame, [*arguments, *keywords.values()])
+        if self.watch is not None and isinstance(node, ast.Call):
+            frame.known = {p for p, a in zip(src.parameters, node.args, strict=False) if self.is_known(a)}
         self.frames.append(frame)
         self.frame = frame
         discard, self.discard = self.discard, None
@@ -1360,6 +1460,7 @@ def _tuple_like(one: tuple, values: list[object]) -> tuple:
     return type(one)(*values) if hasattr(one, "_fields") else tuple(values)
 
 
+@functools.lru_cache(maxsize=8192)
 def _as_load(target: ast.expr) -> ast.expr:
     loaded = ast.copy_location(type(target)(**{f: getattr(target, f) for f in target._fields}), target)
     loaded.ctx = ast.Load()

@@ -60,6 +60,7 @@ def _range(run: Execution, node: ast.Call, *arguments: object) -> Range:
     values = [run.number(a, node) for a in arguments]
     if not 1 <= len(values) <= 3:
         raise run.refuse(node, "range() takes one to three integers")
+    values = [types.cast(v, types.INT64) if v.dtype.kind == "f" else v for v in values]  # as Numba-CUDA does, unasked
     if any(v.dtype.kind not in "iub" for v in values):
         raise run.refuse(node, "range() takes integers", "int32(…) converts")
     dtypes = {v.dtype for v in values}
@@ -96,7 +97,9 @@ def _extreme(run: Execution, node: ast.Call, function: Callable, arguments: list
     if any(v.dtype.kind == "c" for v in values):
         raise run.refuse(node, "complex numbers have no order", "compare their parts or their abs()")
     dtype = types.unify(*(v.dtype for v in values))
-    if len(values) == 2 and dtype.kind == "f":
+    if run.watch is not None and dtype == types.FLOAT64:
+        run.watch.computed(None, values, node)
+    if len(values) == 2 and values[0].dtype.kind == values[1].dtype.kind == "f":
         return (np.fmin if function is min else np.fmax)(*(types.cast(v, dtype) for v in values))
     compare = operator.lt if function is min else operator.gt
     best = types.cast(values[0], dtype)
@@ -214,7 +217,13 @@ def builtin_call(run: Execution, function: Callable, arguments: list[object], ke
         if function is bool and value.dtype == types.FLOAT16:
             raise run.refuse(node, "bool() takes no float16", "compare it with 0")
         try:
-            return types.builtin_cast(function, value)
+            result = types.builtin_cast(function, value)
+            if run.watch is not None and types.FLOAT64 in (value.dtype, result.dtype):
+                if value.dtype == types.FLOAT64:
+                    run.watch.stored(value, result.dtype, node, run.is_known(node))
+                elif not run.is_known(node):
+                    run.watch.converted(value, result, node)
+            return result
         except UnsupportedError as error:
             raise run.refuse(node, str(error)) from None
     if function is len:
@@ -240,6 +249,8 @@ def builtin_call(run: Execution, function: Callable, arguments: list[object], ke
         return _isinstance(run, node, *arguments)
     if function is abs:
         value = run.number(arguments[0], node)
+        if run.watch is not None and value.dtype == types.FLOAT64:
+            run.watch.computed(None, [value], node)
         return (
             np.abs(value)
             if value.dtype.kind in "fc"
@@ -248,7 +259,10 @@ def builtin_call(run: Execution, function: Callable, arguments: list[object], ke
     if function is round:
         if not 1 <= len(arguments) <= 2:
             raise run.refuse(node, "round() takes a number, and how many digits")
-        return _round(run, node, *(run.number(a, node) for a in arguments))
+        values = [run.number(a, node) for a in arguments]
+        if run.watch is not None and values[0].dtype.kind == "f":  # made in float64 whatever it is
+            run.watch.computed(None, values[:1], node)
+        return _round(run, node, *values)
     if function in (pow, divmod) and len(arguments) != 2:
         raise run.refuse(node, f"{function.__name__}() takes two numbers here")
     if function is pow:
@@ -307,7 +321,9 @@ def _array_arguments(run: Execution, node: ast.Call, what: str) -> tuple[tuple[i
     if dtype is None:
         raise run.refuse(node, f"{ast.unparse(given['dtype'])} is not a dtype", "use e.g. numba.float32")
     alignment = run.eval(given["alignment"]) if "alignment" in given else None
-    alignment = (dtype.alignment if dtype.fields else dtype.itemsize) if alignment is None else int(run.number(alignment, node))
+    alignment = (
+        (dtype.alignment if dtype.fields else dtype.itemsize) if alignment is None else int(run.number(alignment, node))
+    )
     if alignment < 1 or alignment & (alignment - 1):
         raise run.refuse(node, f"alignment {alignment} is not a power of two")
     return tuple(sizes), dtype, max(alignment, dtype.alignment)

@@ -16,6 +16,7 @@ from numba.core import sigutils
 from numba.core import types as nt
 
 from dwlab.simt import hostapi, limits, places, report, source, strands, trace, typed, types
+from dwlab.simt.float64 import Watch
 from dwlab.simt.interpreter import Execution
 from dwlab.simt.memory import Array, Record, Root
 from dwlab.simt.options import (
@@ -309,6 +310,8 @@ def _bind(run: Execution, binder: Binder, arguments: Sequence[object], kernel: K
     for number in run.shown.stored:
         run.roots[number].tracked = True
     run.typed = typed.tables(run, bound)
+    if run.tracing and not binder.float64:
+        run.watch = Watch(run)
     _check_shadow(run, run.options)
     if run.shown.exact and run.hunting:
         run.order = Order(run.blocks_total, run.padded)
@@ -559,13 +562,17 @@ def xray(
     *args: object,
     shared_bytes: int = 0,
     options: Options | None = None,
+    compiled: bool = False,
 ) -> report.Report:
     """Runs any kernel on copies of its arguments and reports what it did, line by line and array by array.
 
     kernel: what @cuda.jit made, in either mode, or a plain function.  grid, block: as in kernel[grid, block].
     args: numbers, tuples, NumPy arrays, device arrays; left as they were.  shared_bytes: dynamic shared memory.
     options: see Options; hazards are collected in the report instead of raised unless `options` says otherwise.
-    Returns a Report. Raises LaunchError, UnsupportedError, StepLimitError or KernelError.
+    compiled: have the kernel compiled too, and show the loads and stores that the compiler left beside the counted ones
+    (Report.compiled): it merges repeated ones and takes some out of loops. Takes a second; needs no GPU.
+    Returns a Report. Raises LaunchError, UnsupportedError, StepLimitError or KernelError; with `compiled` also
+    inspect.InspectError where there is no compiler, or none that takes the kernel.
     """
     __tracebackhide__ = True
     if options is None:
@@ -574,7 +581,53 @@ def xray(
         options = dataclasses.replace(options, trace=True)
     function, known = _function_of(kernel)
     run, binder = _execute_briefly(function, grid, block, args, shared_bytes, options, copies=True, kernel=known)
-    return report.build(run, binder.float64)
+    found = report.build(run, binder.float64)
+    if not compiled:
+        return found
+    from dwlab import inspect
+
+    jitted = Kernel(function, options={**(known.options if known is not None else {}), "lineinfo": True})
+    given = [np.asarray(a) if isinstance(a, np.void) else a for a in args]
+    code = inspect.compile(jitted, signature=given, cc=options.compute_capability, block=block)
+    return dataclasses.replace(found, compiled=_beside(found, run, inspect.accesses_by_line(code.ptx)))
+
+
+def _beside(
+    found: report.Report, run: Execution, code: dict[tuple[str, int], object]
+) -> tuple[report.CompiledLine, ...]:
+    """The lines of a report that access memory, each with what the compiled code has there."""
+    deep = {}
+    for path, lines in source.loop_depths(run.source).items():
+        deep |= {(source.short_file(path), line): depth for line, depth in lines.items()}
+    names = {source.short_file(path): os.path.basename(path) for path, _ in run.trace.lines}
+    out = []
+    for line in found.lines:
+        mine = [a for a in found.accesses if (a.line, a.file) == (line.line, line.file) and a.space != "local"]
+        there = code.get((names.get(line.file, line.file), line.line))
+        counted = {kind: sum(a.requests for a in mine if a.kind == kind) / max(1, line.warps)
+                   for kind in ("load", "store", "atomic")}  # fmt: skip
+        numbers = [getattr(there, kind, 0) for kind in ("loads", "stores", "atomics")]
+        if not any(numbers) and not any(counted.values()):
+            continue
+        total, each = sum(numbers), sum(counted.values())
+        inside = deep.get((line.file, line.line), 0) > 0
+        note = ""
+        if each and not total:
+            note = "merged with those of other lines, or taken out of a loop"
+        elif total < each - 0.01:
+            note = "some are merged with others, or taken out of a loop"
+        elif inside and not getattr(there, "looped", 0):
+            note = "taken out of the loop, or the loop is unrolled" if total <= each + 0.01 else "the loop is unrolled"
+        elif total > each + 0.01:
+            note = "the loop is unrolled" if inside else "the line is there more than once"
+        out.append(report.CompiledLine(line.line, line.file, *numbers, *counted.values(), note))
+    rest = [one for (_, line), one in code.items() if line == 0]
+    if rest:
+        numbers = [sum(getattr(one, kind) for one in rest) for kind in ("loads", "stores", "atomics")]
+        out.append(
+            report.CompiledLine(0, "", *numbers, 0, 0, 0, "of no line: merged of several, or taken out of a loop")
+        )
+    return tuple(out)
 
 
 def _function_of(kernel: object) -> tuple[FunctionType, Kernel | None]:

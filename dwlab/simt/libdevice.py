@@ -62,7 +62,9 @@ def _high(a: Lanes, b: Lanes) -> Lanes:
     """The upper half of a product."""
     bits = a.dtype.itemsize * 8
     product = np.asarray(a).astype(object) * np.asarray(b).astype(object)  # Python's integers
-    return np.asarray([int(v) >> bits for v in np.ravel(np.asarray(product, object))], a.dtype).reshape(np.shape(product))[()]
+    return np.asarray([int(v) >> bits for v in np.ravel(np.asarray(product, object))], a.dtype).reshape(
+        np.shape(product)
+    )[()]
 
 
 def _bits(value: Lanes, dtype: np.dtype) -> Lanes:
@@ -114,7 +116,9 @@ def _both(name: str, count: int, meaning: Meaning) -> None:
 
 
 def _fill() -> None:
-    for name in "ceil cos cosh exp exp2 expm1 fabs floor log log10 log1p log2 rint sin sinh sqrt tan tanh trunc cbrt".split():
+    for (
+        name
+    ) in "ceil cos cosh exp exp2 expm1 fabs floor log log10 log1p log2 rint sin sinh sqrt tan tanh trunc cbrt".split():
         _both(name, 1, getattr(np, name))
     for name in "acos acosh asin asinh atan atanh".split():
         _both(name, 1, getattr(np, name.replace("a", "arc", 1)))
@@ -148,7 +152,10 @@ def _fill() -> None:
     FUNCTIONS["fast_fdividef"] = ((F, F), np.true_divide)
     FUNCTIONS["fast_powf"] = ((F, F), np.power)
     FUNCTIONS["frsqrt_rn"] = ((F,), FUNCTIONS["rsqrtf"][1])
-    FUNCTIONS["saturatef"] = ((F,), lambda x: np.where(np.isnan(x), np.float32(0), np.clip(x, np.float32(0), np.float32(1)))[()])
+    FUNCTIONS["saturatef"] = (
+        (F,),
+        lambda x: np.where(np.isnan(x), np.float32(0), np.clip(x, np.float32(0), np.float32(1)))[()],
+    )
     for name in ("ldexp", "scalbn", "powi"):
         for dtype, end in ((D, ""), (F, "f")):
             FUNCTIONS[name + end] = (
@@ -161,7 +168,12 @@ def _fill() -> None:
         FUNCTIONS["fma" + end] = ((dtype,) * 3, lambda a, b, c: (_wider(a) * _wider(b) + _wider(c)).astype(a.dtype))
     for how in ("rn", "rd", "ru", "rz"):
         for letter, dtype in (("f", F), ("d", D)):
-            for name, operation in (("add", np.add), ("mul", np.multiply), ("div", np.true_divide), ("sub", np.subtract)):
+            for name, operation in (
+                ("add", np.add),
+                ("mul", np.multiply),
+                ("div", np.true_divide),
+                ("sub", np.subtract),
+            ):
                 if (letter, name) != ("d", "sub"):
                     FUNCTIONS[f"{letter}{name}_{how}"] = ((dtype,) * 2, _rounded(how, operation))
             FUNCTIONS[f"{letter}rcp_{how}"] = ((dtype,), _rounded(how, np.reciprocal))
@@ -193,11 +205,21 @@ def _fill() -> None:
     for start, dtype in (("", types.INT32), ("ll", types.INT64), ("u", types.UINT32), ("ull", types.UINT64)):
         FUNCTIONS[start + "min"], FUNCTIONS[start + "max"] = ((dtype,) * 2, np.minimum), ((dtype,) * 2, np.maximum)
     FUNCTIONS["abs"], FUNCTIONS["llabs"] = ((types.INT32,), np.abs), ((types.INT64,), np.abs)
-    for name, dtype in (("mulhi", types.INT32), ("umulhi", types.UINT32), ("mul64hi", types.INT64), ("umul64hi", types.UINT64)):
+    for name, dtype in (
+        ("mulhi", types.INT32),
+        ("umulhi", types.UINT32),
+        ("mul64hi", types.INT64),
+        ("umul64hi", types.UINT64),
+    ):
         FUNCTIONS[name] = ((dtype,) * 2, _high)
     FUNCTIONS["mul24"] = ((types.INT32,) * 2, lambda a, b: (a << 8 >> 8) * (b << 8 >> 8))
     FUNCTIONS["umul24"] = ((types.UINT32,) * 2, lambda a, b: (a & 0xFFFFFF) * (b & 0xFFFFFF))
-    for name, dtype, up in (("hadd", types.INT32, 0), ("rhadd", types.INT32, 1), ("uhadd", types.UINT32, 0), ("urhadd", types.UINT32, 1)):
+    for name, dtype, up in (
+        ("hadd", types.INT32, 0),
+        ("rhadd", types.INT32, 1),
+        ("uhadd", types.UINT32, 0),
+        ("urhadd", types.UINT32, 1),
+    ):
         FUNCTIONS[name] = ((dtype,) * 2, lambda a, b, up=up: _average(a, b, up))
     for name, dtype in (("sad", types.INT32), ("usad", types.UINT32)):
         FUNCTIONS[name] = (
@@ -207,7 +229,8 @@ def _fill() -> None:
     FUNCTIONS["byte_perm"] = ((types.INT32,) * 3, _byte_perm)
     for name, dtype, test in (
         ("isnand", D, np.isnan), ("isnanf", F, np.isnan), ("isinfd", D, np.isinf), ("isinff", F, np.isinf),
-        ("isfinited", D, np.isfinite), ("finitef", F, np.isfinite), ("signbitd", D, np.signbit), ("signbitf", F, np.signbit),
+        ("isfinited", D, np.isfinite), ("finitef", F, np.isfinite), ("signbitd", D, np.signbit),
+        ("signbitf", F, np.signbit),
     ):  # fmt: skip
         FUNCTIONS[name] = ((dtype,), lambda x, test=test: test(x).astype(np.int32))
     NAMES["libdevice"] = DeviceName("libdevice", tuple(FUNCTIONS))

@@ -208,7 +208,9 @@ class LocalArray:
         if one is None:
             dtype = self.dtype.fields[name][0]
             if dtype.subdtype:
-                raise UnsupportedError(f"field {name!r} of the local array {self.name} is an array, which is not run here")
+                raise UnsupportedError(
+                    f"field {name!r} of the local array {self.name} is an array, which is not run here"
+                )
             shape = tuple(int(n) for n in self.shape)
             one = self.fields[name] = LocalArray(f"{self.name}.{name}", shape, dtype, self.storage.shape[1:])
             one.storage = self.storage[name]

@@ -56,6 +56,7 @@ class Line:
 
     warps: times a warp executed it.  active_lanes: lanes active in these, summed.  divergent: warps whose lanes parted
     here.  flops: floating-point operations (flops64: those in float64).  barriers: blocks that passed one.
+    other64: operations in float64 that are none: comparisons, minima, functions, conversions of integers.
     """
 
     line: int
@@ -67,6 +68,37 @@ class Line:
     flops64: int = 0
     barriers: int = 0
     file: str = ""
+    other64: int = 0
+
+    @property
+    def float64(self) -> int:
+        """All operations in float64: none, where the compiler narrows them to float32 (dwlab.simt.float64)."""
+        return self.flops64 + self.other64
+
+
+@dataclass(frozen=True)
+class CompiledLine:
+    """A source line's accesses to global and shared memory in the compiled code beside the counted ones.
+
+    loads, stores, atomics: instructions.  counted_loads, counted_stores, counted_atomics: requests each time that a
+    warp executes the line.  note: how the two differ, "" if they do not. Line 0: instructions that belong to no line.
+    """
+
+    line: int
+    file: str
+    loads: int
+    stores: int
+    atomics: int
+    counted_loads: float
+    counted_stores: float
+    counted_atomics: float
+    note: str
+
+    def __str__(self) -> str:
+        parts = [("loads", self.loads, self.counted_loads), ("stores", self.stores, self.counted_stores),
+                 ("atomics", self.atomics, self.counted_atomics)]  # fmt: skip
+        said = ", ".join(f"{what} {n} (counted {each:.4g})" for what, n, each in parts if n or each)
+        return f"compiled: {said}"
 
 
 @dataclass(frozen=True)
@@ -118,7 +150,8 @@ class Report:
     """The X-ray of one launch. Counts assume no cache between a warp and its sectors: each request counts its own.
 
     footprint: array name -> distinct 32-byte sectors that the launch touched (what memory must deliver at least once).
-    float64_leaks: lines that compute in float64 although no argument is a float64 array.
+    compiled: lines with accesses, beside what the compiler made of them, where that was asked for.
+    float64_leaks: lines that compute, compare or convert in float64 although no argument is a float64 array.
     """
 
     kernel: str
@@ -134,6 +167,7 @@ class Report:
     footprint: dict[str, int]
     float64_leaks: tuple[Line, ...] = ()
     patterns: dict[tuple[int, str, str], Pattern] = field(default_factory=dict, repr=False, compare=False)
+    compiled: tuple[CompiledLine, ...] = ()
 
     def raise_hazards(self) -> None:
         """Raises HazardError if there is any hazard."""
@@ -195,7 +229,7 @@ class Report:
             text = line.text.rstrip()[margins[line.file] :] if as_text else line.text.strip()
             inside = " " * (len(text) - len(text.lstrip()) + 2)
             lanes = f"{line.active_lanes / line.warps:.4g}" if line.warps else ""
-            flops = f"{line.flops:,}" + (" f64" if line.flops64 else "") if line.flops else ""
+            flops = (f"{line.flops:,}" if line.flops else "") + (" f64" if line.float64 else "")
             notes = [f"{line.divergent} divergent"] if line.divergent else []
             notes += [f"{line.barriers} barriers"] if line.barriers else []
             out.append([str(line.line), text, f"{line.warps:,}", lanes, flops, "", "", "", ", ".join(notes)])
@@ -218,6 +252,9 @@ class Report:
                     ["", f"{inside}{a.kind} {a.array} ({a.space})", f"{a.requests:,}",
                      f"{a.active_lanes / a.requests:.4g}", "", f"{cost:,}", ratio, used, ""]
                 )  # fmt: skip
+            for one in self.compiled:
+                if (one.line, one.file) == (line.line, line.file):
+                    out.append(["", f"  {one}", "", "", "", "", "", "", one.note])
         return out
 
     HEADERS = ("line", "source", "warps", "lanes", "FLOPs", "sectors|waves", "per request", "bytes", "notes")
@@ -242,7 +279,8 @@ class Report:
         if t.atomics:
             out.append(f"atomics: {t.atomics:,} requests, {t.collisions:,} collisions")
         for line in self.float64_leaks:
-            out.append(f"float64 leak on line {line.line}: {line.flops64:,} operations in `{line.text.strip()}`")
+            out.append(f"float64 leak on line {line.line}: {line.float64:,} operations in `{line.text.strip()}`")
+        out += [f"line {one.line} {one}: {one.note}" for one in self.compiled if one.note]
         out += [f"HAZARD {h}" for h in self.hazards] or ["no hazards"]
         return out
 
@@ -319,7 +357,18 @@ def build(run: Execution, float64_arrays: bool) -> Report:
     for (path, number), r in sorted(run.trace.lines.items()):
         text = run.trace.texts.get((path, number), "")
         lines.append(
-            Line(number, text, r.warps, r.lanes, r.divergent, r.flops, r.flops64, r.barriers, source.short_file(path))
+            Line(
+                number,
+                text,
+                r.warps,
+                r.lanes,
+                r.divergent,
+                r.flops,
+                r.flops64,
+                r.barriers,
+                source.short_file(path),
+                0 if float64_arrays else r.other64,
+            )  # fmt: skip
         )
     footprint: dict[str, int] = {}
     names = {id(a.root): name for name, a in run.arrays.items()}
@@ -367,7 +416,7 @@ def build(run: Execution, float64_arrays: bool) -> Report:
         hazards=tuple(run.trace.hazards.values()),
         totals=totals,
         footprint=footprint,
-        float64_leaks=() if float64_arrays else tuple(x for x in lines if x.flops64),
+        float64_leaks=() if float64_arrays else tuple(x for x in lines if x.float64),
         patterns={
             (line, array, kind): Pattern(space, itemsize, addresses, array, line, kind)
             for (_, line, array, space, kind, itemsize), addresses in run.trace.patterns.items()

@@ -39,6 +39,7 @@ class Source:
     body: its statements.  parameters: names in order.  defaults: name -> value.  text: line number -> source line.
     written: parameters that the body may write to (stores, atomics, or passed on to another function).
     vararg: the parameter that takes all further arguments, as a tuple.  free: names that are not set in the body.
+    varying: names that are set in more than one place.
     """
 
     function: FunctionType
@@ -53,6 +54,7 @@ class Source:
     local_names: frozenset[str] = frozenset()
     vararg: str | None = None
     free: frozenset[str] = frozenset()
+    varying: frozenset[str] = frozenset()
 
     def lookup(self, name: str) -> object:
         """The value of a name that is not local: closure, then globals, then builtins. Raises NameError."""
@@ -234,14 +236,15 @@ def _parsed(code: object, function: FunctionType) -> Source:
         written=_written(syntax, parameters, functools.partial(_lookup, function)),
         local_names=_set_in(node),
         vararg=vararg,
-        free=syntax.names - _set_in(node),
+        free=_read_in(node) - _set_in(node),
+        varying=set_twice(node),
     )
 
 
 def _check_parameters(node: ast.FunctionDef | ast.Lambda, name: str, line: str) -> None:
     if node.args.kwarg or node.args.kwonlyargs:
         raise UnsupportedError(
-            f"{name}, line {node.lineno}: `{line.strip()}`: **kwargs and keyword-only parameters; name them before *args"
+            f"{name}, line {node.lineno}: `{line.strip()}`: no **kwargs, no keyword-only parameters; put them first"
         )
 
 
@@ -266,6 +269,30 @@ def _set_in(node: ast.FunctionDef | ast.Lambda) -> frozenset[str]:
     return frozenset(found)
 
 
+@functools.lru_cache(maxsize=4096)
+def set_inside(node: ast.stmt) -> frozenset[str]:
+    """Names that a statement sets somewhere in it."""
+    return frozenset(
+        one.id for one in ast.walk(node) if isinstance(one, ast.Name) and isinstance(one.ctx, (ast.Store, ast.Del))
+    )
+
+
+@functools.lru_cache(maxsize=4096)
+def set_twice(node: ast.FunctionDef | ast.Lambda) -> frozenset[str]:
+    """Names that a function sets in more than one place."""
+    found: set[str] = set()
+    again: set[str] = set()
+    for one in ast.walk(node):
+        if isinstance(one, ast.Name) and isinstance(one.ctx, (ast.Store, ast.Del)):
+            (again if one.id in found else found).add(one.id)
+    return frozenset(again)
+
+
+@functools.lru_cache(maxsize=4096)
+def _read_in(node: ast.FunctionDef | ast.Lambda) -> frozenset[str]:
+    return frozenset(one.id for one in ast.walk(node) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Load))
+
+
 @functools.lru_cache(maxsize=1024)
 def inner(node: ast.FunctionDef | ast.Lambda, outer: Source) -> Source:
     """The Source of a function that another one makes while it runs. Its globals are those of the outer one."""
@@ -273,16 +300,40 @@ def inner(node: ast.FunctionDef | ast.Lambda, outer: Source) -> Source:
     _check_parameters(node, name, outer.text.get(node.lineno, ""))
     if getattr(node, "decorator_list", None):
         raise UnsupportedError(
-            f"{outer.name}, line {node.lineno}: `{outer.text.get(node.lineno, '').strip()}`: a function inside a kernel "
-            "takes no decorator; leave it away, or define the function outside"
+            f"{outer.name}, line {node.lineno}: `{outer.text.get(node.lineno, '').strip()}`: a function inside "
+            "a kernel takes no decorator; leave it away, or define the function outside"
         )
     syntax, given = _syntax(node), node.args
+    if given.vararg:
+        raise UnsupportedError(
+            f"{outer.name}, line {node.lineno}: `{outer.text.get(node.lineno, '').strip()}`: a function inside "
+            "a kernel takes no *args; name its parameters"
+        )
     return Source(
         function=outer.function, name=name, file=outer.file,
         parameters=tuple(a.arg for a in [*given.posonlyargs, *given.args]), defaults={}, body=syntax.body,
-        syntax=syntax, text=outer.text, local_names=_set_in(node),
-        vararg=given.vararg.arg if given.vararg else None, free=syntax.names - _set_in(node),
+        syntax=syntax, text=outer.text, local_names=_set_in(node), free=_read_in(node) - _set_in(node),
+        varying=set_twice(node),
     )  # fmt: skip
+
+
+def loop_depths(src: Source) -> dict[str, dict[int, int]]:
+    """File -> line -> how many loops of its function a statement stands in, for a kernel's own file."""
+    depths: dict[int, int] = {}
+
+    def visit(statements: list[ast.stmt], depth: int) -> None:
+        for one in statements:
+            depths.setdefault(one.lineno, depth)
+            inside = depth + isinstance(one, (ast.For, ast.While))
+            for part in ("body", "orelse"):
+                visit(
+                    [s for s in getattr(one, part, []) if isinstance(s, ast.stmt)], inside if part == "body" else depth
+                )
+            for case in getattr(one, "cases", []):
+                visit(case.body, depth)
+
+    visit(src.body, 0)
+    return {src.file: depths}
 
 
 def read(function: FunctionType) -> Source:

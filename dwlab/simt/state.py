@@ -15,6 +15,7 @@ from dwlab.simt.options import Hazard, HazardError, Options, UnsupportedError
 from dwlab.simt.order import Order
 
 if TYPE_CHECKING:
+    from dwlab.simt.float64 import Watch
     from dwlab.simt.strands import Scheduler
 
 
@@ -27,6 +28,7 @@ class LineRecord:
     divergent: int = 0
     flops: int = 0
     flops64: int = 0
+    other64: int = 0
     barriers: int = 0
 
 
@@ -67,11 +69,12 @@ class Shown:
 class Frame:
     """The variables of one call. `partial`: for a variable that only some lanes have set, those lanes.
 
-    literals: variables that hold a constant, as Numba tells those from other values.  types: of names and expressions,
+    literals: variables that hold a constant, as Numba tells those from other values.  known: those whose number the
+    compiler works out (dwlab.simt.float64).  types: of names and expressions,
     by their nodes' ids, where all paths are looked at (dwlab.simt.typed).
     """
 
-    __slots__ = ("source", "names", "partial", "entry", "returns", "loops", "literals", "types")
+    __slots__ = ("source", "names", "partial", "entry", "returns", "loops", "literals", "known", "types")
 
     def __init__(self, src: source.Source, names: dict[str, object], entry: Mask):
         self.source = src
@@ -81,6 +84,7 @@ class Frame:
         self.returns: list[tuple[Mask, object]] = []
         self.loops: list[tuple[list[Mask], list[Mask]]] = []
         self.literals: set[str] = set()
+        self.known: set[str] = set()
         self.types: dict[int, np.dtype] = {}
 
 
@@ -134,6 +138,7 @@ class State:
         self.pool = np.zeros(0, trace.NODE)
         self.pool_used = 0
         self.suspects = np.zeros(1 << 14, trace.SUSPECT)
+        self.watch: Watch | None = None  # where float64 is looked for
         self.typed: dict[object, dict[int, np.dtype]] = {}
         thread = np.arange(self.padded, dtype=np.int32)
         self.thread_index = (

@@ -1,4 +1,4 @@
-"""What a kernel can hold beside numbers and arrays: what a loop goes through, an array by lane, a vector, a function."""
+"""What a kernel can hold beside numbers and arrays: what a loop goes through, arrays by lane, vectors, functions."""
 
 from __future__ import annotations
 
@@ -80,11 +80,11 @@ class Vector:
 
 @dataclass(frozen=True)
 class Closure:
-    """A function that a kernel makes: `def` or lambda. captured: what it found around itself when it was made."""
+    """A function that a kernel makes: `def` or lambda. frame: of the function that made it, whose names it sees."""
 
     source: Source
     node: ast.FunctionDef | ast.Lambda
-    captured: dict[str, object] = field(repr=False, compare=False)
+    frame: object = field(repr=False, compare=False)
     defaults: dict[str, object] = field(repr=False, compare=False)
 
 

@@ -42,7 +42,9 @@ def tables(run: Execution, arguments: list[object]) -> Tables:
     wanted = ("types", tuple(kind(a) for a in arguments))
     found = run.frozen.get(wanted)
     if found is None:
-        typing = Typing(run.source, (1, 1, 1), (32, 1, 1), dataclasses.replace(run.options, hazards="off", trace=False), 0)
+        typing = Typing(
+            run.source, (1, 1, 1), (32, 1, 1), dataclasses.replace(run.options, hazards="off", trace=False), 0
+        )
         typing.frozen = run.frozen
         typing.dynamic_shared = run.dynamic_shared
         found = run.frozen[wanted] = typing.infer(arguments)
@@ -154,7 +156,8 @@ class Typing(Execution):
         if isinstance(test, ast.Compare) and len(test.ops) == 1:
             sides = [test.left, test.comparators[0]]
             if any(isinstance(one, ast.Constant) and one.value is None for one in sides):
-                return bool(value)
+                given = any(isinstance(one, ast.Name) and self.is_none(one) for one in sides)
+                return bool(value) if given else None
             return bool(value) if all(self.is_literal(one) for one in sides) else None
         if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
             inner = self.static(test.operand)
@@ -166,6 +169,10 @@ class Typing(Execution):
         if isinstance(test, ast.Call) and isinstance(test.func, ast.Name) and test.func.id == "isinstance":
             return bool(value)
         return bool(value) if self.is_literal(test) else None
+
+    def is_none(self, name: ast.Name) -> bool:
+        """Whether a name is an argument that is None: only then does Numba leave the other side out."""
+        return name.id in self.frame.source.parameters and self.frame.names.get(name.id, 0) is None
 
     def do_If(self, node: ast.If) -> Mask | None:
         known = self.static(node.test)
@@ -248,9 +255,12 @@ class Typing(Execution):
         value = super().eval(node)
         if isinstance(value, np.ndarray):
             return value.dtype.type(1)
-        return tuple(v.dtype.type(1) if isinstance(v, np.ndarray) else v for v in value) if type(value) is tuple else value
+        return (
+            tuple(v.dtype.type(1) if isinstance(v, np.ndarray) else v for v in value) if type(value) is tuple else value
+        )
 
     def on_Name(self, node: ast.Name) -> object:
+        self.frame.types.pop(id(node), None)  # of an earlier round of a loop
         value = super().on_Name(node)
         if isinstance(value, Torn):
             raise self.torn(value, repr(node.id), node)
@@ -351,4 +361,3 @@ def _same(first: object, second: object) -> bool:
 
 def _kinds(names: dict[str, object]) -> dict[str, object]:
     return {n: (Torn, kind(v.first), kind(v.second)) if isinstance(v, Torn) else kind(v) for n, v in names.items()}
-

@@ -95,7 +95,7 @@ def literal(value: object) -> Value:
 
 
 def cast(value: Value, dtype: np.dtype) -> Value:
-    """Conversion as PTX's cvt does it: a float to an integer saturates, NaN is 0; complex to real keeps the real part."""
+    """Conversion as PTX's cvt does it: float to integer saturates, NaN is 0. Complex to real keeps the real part."""
     if value.dtype == dtype:
         return value
     if value.dtype.kind == "c" and dtype.kind != "c":
@@ -133,6 +133,20 @@ def call_type(function: Callable, *dtypes: np.dtype) -> tuple[tuple[np.dtype, ..
     return tuple(dtype_of(a) for a in signature.args), dtype_of(signature.return_type)
 
 
+def compared_in(left: Value, right: Value) -> np.dtype:
+    """The type in which two numbers are compared."""
+    if left.dtype.kind in "iub" and right.dtype.kind in "iub":
+        return INT64
+    return np.promote_types(left.dtype, right.dtype)
+
+
+def math_in_float64(function: Callable, args: list[Value]) -> bool:
+    """Whether a function of the math module is computed in float64."""
+    powers = function is math.pow and len(args) == 2 and args[1].dtype.kind == "i" and args[1].itemsize <= 4
+    dtypes = {a.dtype for a in (args[:1] if powers or function is math.ldexp else args)}
+    return dtypes not in ({FLOAT32}, {FLOAT16})
+
+
 @functools.cache
 def _binary_rule(op: Callable, left: np.dtype, right: np.dtype) -> tuple[np.ufunc, np.dtype, np.dtype, np.dtype]:
     if left == right == FLOAT16:  # Numba's CPU rules have no half arithmetic; CUDA's do
@@ -145,6 +159,8 @@ def _binary_rule(op: Callable, left: np.dtype, right: np.dtype) -> tuple[np.ufun
             raise UnsupportedError("complex numbers have no order: compare their parts or their abs()")
         common = np.promote_types(left, right)
         return _UFUNCS[op], common, common, BOOL
+    if op is operator.pow and left == FLOAT32 and right.kind in "iu":  # CUDA's rules keep it a float32
+        return _UFUNCS[op], FLOAT32, INT64, FLOAT32
     (a, b), result = call_type(op, left, right)
     if result.kind in "iu" or op in (operator.pow, operator.truediv):
         a = b = result  # integers are widened first, so that only the result wraps around
@@ -169,6 +185,21 @@ def _integer_power(base: Value, exponent: Value) -> Value:
     return np.where(exponent == 0, 1, out).astype(base.dtype)[()]
 
 
+def _float_power(base: Value, exponent: Value) -> Value:
+    """base ** exponent by squaring, in the base's own type."""
+    base, exponent = np.broadcast_arrays(base, exponent)
+    rest, square, product = np.abs(exponent), base.copy(), np.ones_like(base)
+    large = rest > 0x10000
+    rest = np.where(large, 0, rest)
+    while rest.any():
+        product = np.where(rest & 1, product * square, product)
+        rest = rest >> 1
+        square = square * square
+    out = np.where(exponent < 0, base.dtype.type(1) / product, product)
+    out = np.where(large, np.power(base.astype(np.float64), exponent.astype(np.float64)), out)
+    return out.astype(base.dtype)[()]
+
+
 def _integer_division(op: Callable, left: Value, right: Value) -> Value:
     """`//` or `%` of one integer type. The least integer by -1 gives 0, which Numba-CUDA tests for in 64 bits."""
     out = _UFUNCS[op](left, right)
@@ -181,6 +212,8 @@ def binary(op: Callable, left: Value, right: Value) -> Value:
     """`left op right` with Numba's types; integers wrap around."""
     ufunc, a, b, result = _binary_rule(op, left.dtype, right.dtype)
     left, right = left if left.dtype == a else cast(left, a), right if right.dtype == b else cast(right, b)
+    if op is operator.pow and result == FLOAT32 and b == INT64:
+        return _float_power(left, right)
     if result.kind in "iu" and op in (operator.pow, operator.floordiv, operator.mod):
         return (_integer_power if op is operator.pow else functools.partial(_integer_division, op))(left, right)
     out = ufunc(left, right)

@@ -1737,4 +1737,901 @@ def k(out, z):
         out[i] = 1
     else:
         out[i] = 2
+## runs
+h = float16(x[i]); out[i] = h < h
+## runs
+h = float16(x[i]); out[i] = min(h, h)
+## runs
+h = float16(x[i]); out[i] = h + 1
+## runs
+h = float16(x[i]); out[i] = h + x[i]
+## runs
+h = float16(x[i]); out[i] = abs(h)
+## runs
+h = float16(x[i]); out[i] = h // h
+## runs
+h = float16(x[i]); out[i] = h % h
+## runs
+h = float16(x[i]); out[i] = h ** h
+## runs
+h = float16(x[i]); out[i] = h ** 2
+## runs
+h = float16(x[i]); out[i] = h / 2
+## runs
+h = float16(x[i]); out[i] = math.exp(h)
+# want: [float(np.exp(np.float16(1 + 0.5 * j))) for j in range(8)]
+## runs
+h = float16(x[i]); out[i] = math.tanh(h)
+# want: [float(np.tanh(np.float16(1 + 0.5 * j))) for j in range(8)]
+## runs
+h = float16(x[i]); out[i] = math.pow(h, h)
+# want: [float(np.float16(1 + 0.5 * j) ** np.float16(1 + 0.5 * j)) for j in range(8)]
+## runs
+h = float16(x[i]); out[i] = int(h)
+## runs
+h = float16(x[i]); out[i] = float(h)
+## refused
+h = float16(x[i]); out[i] = np.cos(h)
+## refused
+h = float16(x[i]); out[i] = np.exp2(h)
+## refused
+h = float16(x[i]); out[i] = np.maximum(h, h)
+## runs
+h = float16(x[i]); out[i] = round(h)
+## runs
+h = float16(x[i]); out[i] = -h
+## refused
+h = float16(x[i]); out[i] = h & h
+## refused
+h = float16(x[i]); out[i] = bool(h)
+## runs
+h = float16(x[i]); out[i] = not h
+## runs
+h = float16(x[i]); out[i] = cuda.fma(h,h,h)
+# want: [(1 + 0.5 * j) ** 2 + 1 + 0.5 * j for j in range(8)]
+## runs
+h = float16(x[i]); out[i] = math.erf(h)
+# want: [float(np.float16(math.erf(1 + 0.5 * j))) for j in range(8)]
+## runs
+h = float16(x[i]); out[i] = math.fabs(h)
+## runs
+h = float16(x[i]); out[i] = math.isnan(h)
+## refused
+c = complex(1,2); out[i] = (c > 1.0)
+## runs
+c = complex(1,2); out[i] = bool(c)
+## refused
+c = complex(1,2); out[i] = min(c, c).real
+## refused
+c = complex(1,2); out[i] = math.sqrt(c)
+## refused
+c = complex(1,2); out[i] = round(c)
+## refused
+c = complex(1,2); out[i] = float(c)
+## runs
+b = True; out[i] = b << 2
+## runs
+b = True; out[i] = -b
+## runs
+b = True; out[i] = b + b
+## runs
+b = True; out[i] = b ** b
+## runs
+b = True; out[i] = ~b
+# want: [0.0] * 8
+## runs
+b = True; out[i] = abs(b)
+## runs
+b = True; out[i] = b // b
+## runs
+b = True; out[i] = math.sqrt(b)
+## refused
+b = True; out[i] = min(b, 2)
+## refused
+b = True; out[i] = range(b)
+## runs
+for j in range(True): out[i] = j
+## runs
+for j in range(2.0): out[i] = j
+# want: [1.0] * 8
+## runs
+out[i] = x[i] % 2
+## runs
+out[i] = x[i] // 2
+## runs
+out[i] = divmod(x[i], 2)[0]
+## runs
+out[i] = i / 0
+# want: [float('nan')] + [float('inf')] * 7
+## runs
+out[i] = 1 // 0
+# want: [0.0] * 8
+## refused
+out[i] = n | 1.0
+## runs
+out[i] = n ^ True
+## runs
+out[i] = "a" < "b"
+## runs
+out[i] = "abc" in "xabcx"
+## refused
+out[i] = (1,2) == 3
+## runs
+out[i] = None == None
+## runs
+out[i] = n == None
+## runs
+out[i] = n == "a"
+## runs
+out[i] = x == None
+# want: [0.0] * 8
+## runs
+out[i] = 1 if x is None else 2
+## runs
+out[i] = 5 is 5
+## runs
+out[i] = x is x
+## runs
+out[i] = out is x
+## refused
+out[i] = np.min(x)
+## refused
+out[i] = np.max(x)
+## refused
+out[i] = x.min()
+## refused
+out[i] = x.max()
+## runs
+out[i] = np.mean(x)
+## runs
+out[i] = np.prod(x)
+## runs
+out[i] = np.any(x)
+## runs
+out[i] = np.all(x)
+## runs
+out[i] = np.var(x)
+## runs
+out[i] = np.std(x)
+## runs
+out[i] = np.argmax(x)
+## runs
+out[i] = np.argmin(x)
+## refused
+out[i] = np.ptp(x)
+## refused
+out[i] = np.median(x)
+## refused
+out[i] = np.cumsum(x)[0]
+## runs
+out[i] = np.count_nonzero(x)
+## refused
+out[i] = np.ndim(a)
+## runs
+out[i] = np.size(a)
+## refused
+out[i] = np.transpose(a)[0,1]
+## refused
+out[i] = np.reshape(x, (2,4))[0,1]
+## refused
+out[i] = np.ravel(a)[0]
+## refused
+out[i] = np.dot(x,x)
+## runs
+out[i] = np.nansum(x)
+## refused
+out[i] = np.nanmax(x)
+## refused
+out[i] = np.nanmin(x)
+## refused
+out[i] = np.take(x, 2)
+## stricter | | numpy.isscalar
+out[i] = np.isscalar(x)
+## runs
+out[i] = np.iinfo(np.int32).max
+## runs
+out[i] = np.finfo(np.float32).max
+## runs
+out[i] = np.finfo(np.float32).eps
+## refused
+out[i] = np.array_equal(x, x)
+## refused
+out[i] = np.interp(1.0, x, x)
+## stricter | | searchsorted
+out[i] = np.searchsorted(x, 2.0)
+## refused
+out[i] = np.trace(a)
+## runs
+out[i] = np.real(x[i])
+## runs
+out[i] = np.imag(x[i])
+## refused
+out[i] = np.abs(n)
+## runs
+out[i] = np.float32(1).item()
+## refused
+out[i] = np.sum(a, 0)[0]
+## refused
+out[i] = np.sum(a, axis=1)[0]
+## refused
+out[i] = a.sum(0)[0]
+## refused
+b = a.transpose((1,0)); out[i] = b[0,1]
+## refused
+b = a.transpose(1,0); out[i] = b[0,1]
+## stricter | | does not lie in one piece
+b = a.T.reshape(16); out[i] = b[0]
+## runs
+b = a[1:3].reshape(8); out[i] = b[0]
+## refused
+b = a[:,1:3].reshape(8); out[i] = b[0]
+## refused
+b = x[::2].reshape(4); out[i] = b[0]
+## runs
+b = x[1:5].reshape(2,2); out[i] = b[0,0]
+## runs
+t = cuda.local.array(4, float32); b = t.reshape(2,2); b[0,0]=1; out[i]=b[0,0]
+## runs
+t = cuda.shared.array(4, float32); b = t.reshape(2,2); b[0,0]=1; out[i]=b[0,0]
+## stricter | | local array
+t = cuda.local.array(4, float32); t[0]=1; b = t.view(np.int32); out[i]=b[0]
+## runs
+t = cuda.local.array(4, float32); t.fill(2); out[i]=t[0]
+## runs
+t = cuda.local.array(4, float32); out[i]=t.sum()
+## runs
+t = cuda.local.array((2,2), float32); out[i]=t.size
+## refused
+b = x.view("float64"); out[i] = b[0]
+## runs
+b = x.view(x.dtype); out[i] = b[0]
+## runs
+b = a.view(np.int32); out[i] = b[0, 5]
+## stricter | | one piece
+b = a.T.view(np.int32); out[i] = b[0, 5]
+## refused
+out[i] = x.tolist()[0]
+## refused
+out[i] = x.nonzero()[0][0]
+## refused
+out[i] = x.repeat(2)[0]
+## refused
+out[i] = x.take(1)
+## refused
+out[i] = x.conj()[0]
+## runs
+out[i] = x.real[0]
+## refused
+out[i] = x.imag[0]
+## refused
+out[i] = x.ptp()
+## refused
+out[i] = x.dot(x)
+## refused
+out[i] = x.ctypes
+## refused
+out[i] = x.flags.contiguous
+## refused
+out[i] = x.base
+## refused
+out[i] = x.data
+## runs
+out[i] = x.T[0]
+## runs
+out[i] = a.flat[i]
+## stricter | | nditer
+for v in np.nditer(x): out[i] = v.item()
+## stricter | | nditer
+for v in np.nditer((x, x)): out[i] = v[0].item()
+## refused
+out[i] = x.dtype.itemsize
+## refused
+out[i] = x.dtype == np.float32
+## runs
+t = x.dtype.type(3); out[i] = t
+## runs
+out[i] = cuda.local.array(4, x.dtype)[0]
+# want: [0.0] * 8
+## runs
+t = cuda.local.array(4, "float32"); out[i] = t[0]
+## runs
+t = cuda.local.array(4, np.float32); out[i] = t[0]
+## runs
+t = cuda.local.array(shape=4, dtype=np.float32); out[i] = t[0]
+## runs
+t = cuda.local.array((), np.float32); out[i] = 1
+## refused
+t = cuda.local.array([4, 2], np.float32); out[i] = 1
+## refused
+t = cuda.local.array(0, np.float32); out[i] = 1
+## runs
+t = cuda.local.array(TAPS[0], np.float32); out[i] = 1
+## runs
+t = cuda.local.array(TAPS, np.float32); out[i] = 1
+## refused
+t = cuda.local.array(4.0, np.float32); out[i] = 1
+## refused
+t = cuda.local.array(TILE * 2, np.float32); out[i] = 1
+## refused
+t = cuda.local.array(Colour.RED.value, np.float32); out[i] = 1
+## runs
+m = TILE; t = cuda.local.array(m, np.float32); out[i] = 1
+## runs
+m = 4; m = 5; t = cuda.local.array(m, np.float32); out[i] = 1
+## refused
+m = 4 if n > 3 else 5; t = cuda.local.array(m, np.float32); out[i] = 1
+## runs
+m = (4, 2); t = cuda.local.array(m, np.float32); out[i] = 1
+## runs
+m = 4; t = cuda.local.array((m, 2), np.float32); out[i] = 1
+## refused
+t = cuda.local.array(int(4), np.float32); out[i] = 1
+## refused
+t = cuda.local.array(int32(4), np.float32); out[i] = 1
+## refused
+t = cuda.local.array(4, int); out[i] = t[0]
+## refused
+t = cuda.local.array(4, float); out[i] = t[0]
+## refused
+t = cuda.local.array(4, bool); out[i] = t[0]
+## refused
+t = cuda.local.array(4, cuda.float32x4); t[0] = cuda.float32x4(1,2,3,4); out[i] = t[0].x
+## refused
+t = cuda.shared.array(4, cuda.float32x2); t[0] = cuda.float32x2(1,2); out[i] = t[0].x
+## refused
+v = cuda.float32x4(x[i], 2, 3, 4); p, q, r, s = v; out[i] = p
+## refused
+v = cuda.float32x4(x[i], 2, 3, 4); out[i] = v[0]
+## refused
+v = cuda.float32x4(x[i], 2, 3, 4); out[i] = len(v)
+## runs
+v = cuda.float32x3(x[i], 2, 3); out[i] = v.z
+# want: [3.0] * 8
+## runs
+v = cuda.float32x4(cuda.float32x2(1,2), cuda.float32x2(1,2)); out[i] = v.z
+# want: [1.0] * 8
+## runs
+v = cuda.float32x4(1, cuda.float32x3(1,2,3)); out[i] = v.z
+# want: [2.0] * 8
+## refused
+v = cuda.float32x2(cuda.int32x2(1,2)); out[i] = v.x
+## runs
+v = cuda.int32x2(x[i], 2); out[i] = v.x
+# want: [float(int(1 + 0.5 * j)) for j in range(8)]
+## refused
+v = cuda.float32x2(1, 2); out[i] = v == v
+## runs
+v = cuda.float32x2(1, 2); u = v; out[i] = u.x
+# want: [1.0] * 8
+## runs
+v = cuda.float32x1(3); out[i] = v.x
+# want: [3.0] * 8
+## refused
+v = cuda.float32x2(x=1, y=2); out[i] = v.x
+## runs
+v = (cuda.float32x2(1,2), cuda.float32x2(3,4)); out[i] = v[i%2].x
+# want: [1.0, 3.0] * 4
+## runs
+v = cuda.float32x2(cuda.float32x2(1,2)); out[i] = v.x
+# want: [1.0] * 8
+## refused
+d = keywordonly(i, w=n); out[i] = d
+## refused
+out[i] = (lambda *v: v[0])(i, n)
+## refused
+out[i] = (lambda v, *, w: v)(i, w=n)
+## runs
+f = lambda v, w=n: v + w; out[i] = f(i)
+## refused
+def inner(*v): return v[0] + v[1]
+out[i] = inner(i, n)
+## refused
+def inner(v): return inner2(v)
+def inner2(v): return v
+out[i] = inner(i)
+## runs
+def inner(v):
+    if v > 3:
+        return 1
+    return 2
+out[i] = inner(i)
+## runs
+def inner(v):
+    out[v] = 5
+inner(i)
+## refused
+def inner():
+    return m
+m = 5
+out[i] = inner()
+## runs
+m = 4
+def inner():
+    return m
+m = 5
+out[i] = inner()
+## runs
+def inner(v):
+    def innermost(w):
+        return w + v
+    return innermost(1)
+out[i] = inner(i)
+## runs
+def inner(v):
+    return lambda w: w + v
+out[i] = inner(i)(2)
+## runs
+if n > 2:
+    f = lambda v: v
+out[i] = f(i)
+## refused
+for f in (lambda v: v, lambda v: v): out[i] = f(i)
+## runs
+t = (lambda v: v, 3); out[i] = t[0](i)
+## runs
+f = lambda v: v + 1
+g = f
+out[i] = g(i)
+## runs
+def inner(v: int) -> int:
+    return v
+out[i] = inner(i)
+## refused
+def inner(v):
+    return inner(v)
+out[i] = inner(i)
+## runs
+def inner(v):
+    t = cuda.local.array(4, float32)
+    t[0] = v
+    return t[0]
+out[i] = inner(i)
+## runs
+def inner(v):
+    cuda.syncthreads()
+inner(i)
+## runs
+def inner(v):
+    return v, v + 1
+p, q = inner(i)
+out[i] = p
+## runs
+def inner(v):
+    return x[1:]
+p = inner(i)
+out[i] = p[0]
+## runs
+out[i] = apply1(twice, i)
+## runs
+out[i] = operator.add(*(i, n))
+## runs
+out[i] = cuda.grid(*(1,))
+## runs
+out[i] = math.pow(*(2.0, 3.0))
+## runs
+out[i] = add2(*(1, 2))
+## refused
+out[i] = add2(*x[0:2])
+## refused
+out[i] = add2(*range(2))
+## runs
+print(*(1, 2))
+## runs
+out[i] = max(*TAPS)
+## runs
+out[i] = add2(b=1, a=n)
+## refused
+out[i] = add2(1, c=n)
+## refused
+out[i] = add2(1, a=n)
+## refused
+out[i] = add2(1)
+## runs
+out[i] = np.maximum(*(i, n))
+## runs
+out[i] = range(*(1, 3)).start
+## runs
+for j in range(*(1, 3)): out[i] = j
+## runs
+out[i] = tuple((i, n))[0]
+## refused
+out[i] = tuple()
+## runs
+t = ()
+out[i] = len(t)
+## refused
+t = (i,)
+t += (2,)
+out[i] = t[1]
+## refused
+t = ()
+for j in range(3): t += (j,)
+out[i] = t[1]
+## runs
+out[i] = (1, 2).index(2)
+## refused
+out[i] = (1, 2).count(2)
+## runs
+out[i] = max((i, n))
+## runs
+out[i] = max((i, 2.5))
+## runs
+out[i] = sum((1, 2.5))
+## runs
+out[i] = sum((1, 2), 3)
+## runs
+out[i] = sum(x)
+## runs
+out[i] = len((1, 2))
+## runs
+out[i] = min(1, 2, 3)
+## runs
+out[i] = min(i, n, 2.5)
+## runs
+out[i] = min(x[i], n)
+## runs
+out[i] = (i, n)[-1]
+## refused
+out[i] = (i, n)[2]
+## refused
+out[i] = (1, 2.5)[i % 2]
+## runs
+out[i] = (1, 2)[i % 2]
+## runs
+out[i] = ((1, 2), (3, 4))[i % 2][1]
+## runs
+out[i] = (1, 2.5)[ONE]
+## runs
+j = 1; out[i] = (1, 2.5)[j]
+## refused
+j = 0
+for k2 in range(2): j = k2
+out[i] = (1, 2.5)[j]
+## refused
+out[i] = (1, 2, 3)[i % 2:][0]
+## refused
+out[i] = (1, 2, 3)[n:][0]
+## runs
+out[i] = (1, 2, 3)[::-1][0]
+## runs
+a[1, :] = 3; out[i] = a[1, 1]
+## runs
+a[..., 0] = 3; out[i] = a[1, 0]
+## runs
+out[:n] = 1
+## runs
+out[n:] = x[0]
+## runs
+out[i:i+1] = 4
+## refused
+out[:] = x[0:1]
+## runs
+out[::2] = (1, 2, 3, 4)
+## runs
+a[0] = (1, 2, 3, 4)
+## runs
+a[0, 1:3] = (1, 2)
+## refused
+a[0:2] = ((1,2,3,4),(5,6,7,8))
+## stricter | | another length
+out[0:2] = TAPS
+## refused
+out[0:3] = TABLE[0:3]
+## refused
+out[0:2] = (x[0], n)
+## runs
+out[1:3] = True
+## refused
+out[1:3] = 1j
+## refused
+out[1:3] = None
+## refused
+out[1:3] = "a"
+## runs
+x[1:3] = 2.5
+## refused
+out[0] = x[0:1]
+## refused
+out[0] = x
+## refused
+out[0] = (1,)
+## refused
+del out[0]
+## runs
+r = out[1:3]; r[:] = 4
+## runs
+b = a[1]; b[:] = 5; out[i] = a[1, 2]
+## refused
+b = a[1]; b[1:3] += 5
+## refused
+out[i] += a[0]
+## runs
+base = 2
+if n > 5:
+    base = 0.5
+out[i] = base**-1
+## runs
+t = 0
+for v in x:
+    t = v
+out[i] = t * t
+## runs
+out[i] = 10**-3
+## runs
+out[i] = 2**-1
+## runs
+out[i] = 10**18 * 10
+## runs
+out[i] = -2**2
+## runs
+out[i] = 7 // 2 + 7 % 4
+## runs
+out[i] = -7 // 2
+## runs
+out[i] = 1 << 40
+## runs
+out[i] = (1, 2, 3)[1]
+## runs
+out[i] = ~5
+## runs
+out[i] = not 5
+## runs
+out[i] = 2**63
+## runs
+out[i] = -2**63
+## refused
+out[i] = -2**63 - 1
+## runs
+out[i] = 0.1 + 0.2
+## runs
+out[i] = 3 / 2
+## runs
+out[i] = 1e308 * 10
+## runs
+out[i] = 2**0.5
+## runs
+out[i] = 1j * 1j == -1
+## runs
+out[i] = 10**n
+## runs
+out[i] = n**-1
+# want: [0.0] * 8
+## runs
+out[i] = a[1, 1]**2
+## runs
+out[i] = 2**i
+## runs
+out[i] = (-1)**i
+## runs
+out[i] = ONE**-1
+## runs
+out[i] = TILE**-1
+# want: [0.0] * 8
+## runs
+if n > 100:
+    v = 1
+else:
+    v = 2.5
+out[i] = v
+## runs
+if n > 100:
+    v = x
+else:
+    v = 1
+out[i] = 1
+## refused
+if n > 100:
+    v = x
+else:
+    v = 1
+out[i] = v
+## runs
+v = 1
+while v < 10:
+    v = v * 1.5
+out[i] = v
+## runs
+v = 0
+for j in range(3):
+    if j == 1:
+        v = 2.5
+        break
+out[i] = v
+## runs
+v = (0, 0)
+for j in range(3):
+    v = (v[1], j)
+out[i] = v[0]
+## runs
+v = (0, 0)
+for j in range(3):
+    v = (v[1], x[j])
+out[i] = v[0]
+## runs
+v = 0
+for j in range(n):
+    v = x[1:]
+out[i] = 1
+## runs
+v = x
+for j in range(n):
+    v = v[1:]
+out[i] = v[0]
+## runs
+v = x
+for j in range(n):
+    v = v[::2]
+out[i] = v[0]
+## refused
+if n > 100:
+    out[i] = math.sqrt(x)
+## refused
+if n > 100:
+    out[i] = a[0, 0, 0]
+## refused
+if n > 100:
+    out[x[i]] = 1
+## refused
+if n > 100:
+    for j in 5:
+        pass
+## refused
+if n > 100:
+    p, q = 1, 2, 3
+## refused
+if n > 100:
+    p, q = 5
+## stricter | | a list
+if n > 100:
+    t = [1, 2]
+## refused
+if n > 100:
+    try:
+        out[i] = 1
+    except:
+        pass
+## refused
+if n > 100:
+    t = cuda.local.array(n, float32)
+## refused
+if n > 100:
+    out[i] = len(n)
+## refused
+if n > 100:
+    out[i] = add2(1)
+## refused
+if n > 100:
+    undefined_function(3)
+## refused
+if n > 100:
+    cuda.nothing()
+## refused
+if n > 100:
+    out[i] = "abc"
+## refused
+if n > 100:
+    out[i] = None
+## refused
+if n > 100:
+    out[i] = x
+## refused
+if n > 100:
+    out[i] += "a"
+## refused
+if n > 100:
+    out[i] = complex(1, 2)
+## refused
+if n > 100:
+    out[i] = x[i] & 3
+## refused
+while n > 100:
+    out[i] = x.nothing
+## refused
+out[i] = n < 100 or x.nothing
+## refused
+out[i] = x.nothing if n > 100 else 1
+## refused
+for j in range(0):
+    out[i] = x.nothing
+## runs
+if False:
+    out[i] = x.nothing
+## runs
+if 0:
+    out[i] = x.nothing
+## runs
+if FLAG:
+    out[i] = x.nothing
+## runs
+if TILE > 100:
+    out[i] = x.nothing
+## runs
+if ONE == 2:
+    out[i] = x.nothing
+## runs
+if not FLAG:
+    out[i] = 1
+else:
+    out[i] = x.nothing
+## runs
+if FLAG and n > 3:
+    out[i] = x.nothing
+## refused
+if n is None:
+    out[i] = x.nothing
+## runs
+if isinstance(n, float):
+    out[i] = x.nothing
+## refused
+if len(TAPS) > 5:
+    out[i] = x.nothing
+## stricter | | x.nothing
+if a.ndim == 1:
+    out[i] = x.nothing
+## runs
+assert n < 100, "message"
+## stricter | | ValueError
+raise ValueError
+out[i] = x.nothing
+## runs
+return
+out[i] = x.nothing
+## runs
+while True:
+    out[i] = 1
+    break
+out[i] = 2
+## runs
+while True:
+    if i > 2:
+        break
+    i += 1
+else:
+    out[i] = x.nothing
+## runs
+v = two_types(i)
+out[i] = v
+## runs
+v = two_types(1)
+out[i] = v / 2
+## runs
+v = uint8(200)
+v = v + v
+out[i] = v
+# want: [400.0] * 8
+## runs
+v = uint8(200)
+for j in range(2):
+    v = uint8(v + 100)
+out[i] = v
+## runs
+v = int32(5)
+if n > 100:
+    v = uint32(7)
+out[i] = v - 6
+## runs
+v = int64(5)
+if n > 100:
+    v = uint64(7)
+out[i] = v
+## runs
+v = True
+if n > 100:
+    v = 2
+out[i] = v
+## runs
+v = 1
+if n > 100:
+    v = 1j
+out[i] = 1
+## runs
+v = 1.0
+if n > 100:
+    v = 1j
+out[i] = v.imag
+## runs
+v = float32(0.1)
+if n > 100:
+    v = 0.5
+out[i] = v
 '''

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 
 import numpy as np
-from numba.core import errors
 
 from tests.simt.language_rows import ROWS, WORLD
 
@@ -33,11 +32,12 @@ def rows(text: str = ROWS) -> list[Row]:
     found: dict[str, Row] = {}
     for part in re.split(r"(?m)^## ", text)[1:]:
         head, _, body = part.partition("\n")
-        verdict, name, why = ([*(piece.strip() for piece in head.split("|", 2)), ""])[:3]
-        if verdict not in VERDICTS or not name or name in found:
-            raise ValueError(f"not well formed, or there already: {head!r}")
+        verdict, name, why = ([*(piece.strip() for piece in head.split("|", 2)), "", ""])[:3]
         want = re.search(r"(?m)^# want: (.*)$", body)
         body = re.sub(r"(?m)^# want: .*\n", "", body).rstrip()
+        name = name or "; ".join(line.strip() for line in body.splitlines())
+        if verdict not in VERDICTS or name in found:
+            raise ValueError(f"not well formed, or there already: {head!r} {name!r}")
         if not re.search(r"(?m)^def k\(", body):
             body = "def k(out, x, a, n):\n    i = cuda.grid(1)\n" + textwrap.indent(body, "    ")
         found[name] = Row(verdict, name, why, body + "\n", want[1] if want else None)
@@ -111,15 +111,14 @@ def in_python(row: Row) -> np.ndarray:
 def Filled(shape: object, dtype: object) -> np.ndarray:  # noqa: N802 (stands for a class)
     if isinstance(dtype, np.dtype):
         return np.recarray(shape, dtype)
-    return np.zeros(shape, np.dtype(str(dtype)))
+    return np.zeros(shape, np.dtype(getattr(dtype, "__name__", None) or str(dtype)))
 
 
 def compiled(row: Row) -> str:
-    """"" if Numba-CUDA compiles the row for compute capability 9.0, else the first sentence of why it does not."""
+    """ "" if Numba-CUDA compiles the row for compute capability 9.0, else the first sentence of why it does not."""
     from numba import cuda
-    from numba.cuda import libdevice
+    from numba.cuda import libdevice, types
     from numba.cuda.np.numpy_support import from_dtype
-    from numba.cuda import types
 
     known = {
         "out": types.float64[::1], "x": types.float32[::1], "y": types.float32[::1], "n": types.int64,
@@ -133,3 +132,25 @@ def compiled(row: Row) -> str:
     except Exception as error:  # each part of the compiler has errors of its own
         return f"{type(error).__name__}: {error}"
     return ""
+
+
+def main() -> None:
+    """Prints what the compiler says of each row, as JSON, in a process that has a stand-in for a GPU."""
+    import json
+    import os
+    import sys
+    import warnings
+
+    from dwlab.inspect import _stand_in
+
+    out = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what Numba prints is no answer
+    warnings.simplefilter("ignore")
+    _stand_in((9, 0))
+    with out:
+        json.dump({row.name: compiled(row) for row in rows()}, out)
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

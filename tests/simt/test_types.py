@@ -227,7 +227,7 @@ def test_bits_of_floats_are_refused_as_numba_refuses_them(left, right):
     with pytest.raises(TypingError):
         numba.njit(bitwise)(a, b, out, out, len(a))
     with pytest.raises(simt.UnsupportedError, match=f"(?s)line 2.*{left}.*{right}|and_"):
-        DEVICE_BITWISE[1, 32](a, b, out, out, len(a))
+        ON_DEVICE[bitwise][1, 32](a, b, out, out, len(a))
 
 
 # --- expressions with literals, casts, builtins, math ----------------------------------------------

@@ -1,0 +1,55 @@
+"""The language, construct by construct: what dwlab.simt makes of each row, and what Numba-CUDA's compiler does."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dwlab import simt
+from tests.compiler import needs_compiler
+from tests.simt import language_table as table
+
+ROWS = table.rows()
+RUN = [row for row in ROWS if row.verdict in ("runs", "looser")]
+REFUSED = [row for row in ROWS if row.verdict in ("refused", "stricter")]
+
+
+def test_the_table_is_large_and_most_rows_agree_with_the_compiler():
+    stated = [row for row in ROWS if row.verdict in ("stricter", "looser")]
+    assert len(ROWS) > 800 and len(stated) < len(ROWS) / 25
+    assert all(row.why for row in stated)
+
+
+@pytest.mark.parametrize("rows", np.array_split(np.array(RUN, object), 8), ids=lambda rows: rows[0].name)
+def test_what_compiles_runs_and_gives_what_plain_python_gives(rows, capsys):
+    for row in rows:
+        got, want = table.on_simt(row), table.in_python(row)
+        np.testing.assert_allclose(got, want, rtol=1e-6, err_msg=f"{row.name}\n{row.text}")
+
+
+@pytest.mark.parametrize("rows", np.array_split(np.array(REFUSED, object), 8), ids=lambda rows: rows[0].name)
+def test_what_does_not_compile_is_refused_with_its_line(rows, capsys):
+    for row in rows:
+        with pytest.raises(simt.SimtError) as caught:
+            table.on_simt(row)
+        text = str(caught.value)
+        assert "line " in text and row.why in text, (row.name, text)
+        assert "NoneType" not in text and "Traceback" not in text, (row.name, text)
+
+
+@needs_compiler
+def test_the_compiler_says_the_same():
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.simt.language_table"], capture_output=True, text=True, timeout=900,
+        cwd=Path(__file__).parents[2], env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-2000:]
+    said = json.loads(done.stdout)
+    assert len(said) == len(ROWS)
+    for row in ROWS:
+        compiles = row.verdict in ("runs", "stricter")
+        assert (said[row.name] == "") == compiles, (row.name, row.verdict, said[row.name])

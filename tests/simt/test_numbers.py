@@ -1,0 +1,257 @@
+"""Numbers as a GPU has them: conversions, powers, divisions, minima, constants, atomics, complex numbers."""
+
+import math
+
+import numpy as np
+import pytest
+from numba import complex64, float32, int8, int32, uint8
+
+from dwlab import simt
+from dwlab.simt import cuda, libdevice, types
+
+REALS = [0.0, 0.5, -0.5, 1.5, -1.5, 127.9, 128.0, 255.0, 256.0, 300.0, -129.0, 32767.5, 40000.0, 65536.0, -32769.0, 3e9,
+         -3e9, 5e9, 1e19, -1e19, 2e19, 1e30, -1e30, math.inf, -math.inf, math.nan]  # fmt: skip
+WHOLE = ["int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"]
+
+
+def cvt(value, name):
+    """cvt.rzi of PTX ISA: towards 0, to the ends of the type, NaN to 0; 8 bits are the lower ones of 16."""
+    ends = np.iinfo(name)
+    wide = np.iinfo(name.replace("int8", "int16"))
+    if math.isnan(value):
+        whole = 0
+    elif math.isinf(value):
+        whole = wide.max if value > 0 else wide.min
+    else:
+        whole = min(max(math.trunc(value), wide.min), wide.max)
+    bits = ends.bits
+    whole &= 2**bits - 1
+    return whole - 2**bits if ends.min < 0 and whole >= 2 ** (bits - 1) else whole
+
+
+@pytest.mark.parametrize("real", ["float32", "float64"])
+@pytest.mark.parametrize("whole", WHOLE)
+def test_a_float_becomes_an_integer_as_cvt_makes_it(real, whole):
+    @cuda.jit
+    def store(x, y):
+        i = cuda.grid(1)
+        y[i] = x[i]
+
+    x = np.array(REALS, real)
+    y = np.zeros(len(x), whole)
+    store[1, len(x)](x, y)
+    assert y.tolist() == [cvt(float(v), whole) for v in x]
+    for value in x:
+        assert int(types.cast(value, np.dtype(whole))) == cvt(float(value), whole)
+
+
+def test_int_and_named_types_convert_so_too():
+    @cuda.jit
+    def convert(x, y):
+        y[0] = int(x[0])
+        y[1] = int32(x[0])
+        y[2] = uint8(x[1])
+        y[3] = int8(x[1])
+
+    y = np.zeros(4, np.int64)
+    convert[1, 1](np.array([1e30, -1.5]), y)
+    assert y.tolist() == [2**63 - 1, 2**31 - 1, 0, -1]
+
+
+def test_integer_powers_go_through_float64():
+    @cuda.jit
+    def power(a, b, y):
+        i = cuda.grid(1)
+        y[i] = a[i] ** b[i]
+
+    cases = [(3, 2), (3, 34), (7, 20), (2, 62), (2, 64), (-3, 3), (5, -1), (1, -7), (-1, -7), (-1, -8), (0, 0), (0, -1)]
+    a, b = (np.array(column) for column in zip(*cases, strict=True))
+    y = np.zeros(len(a), np.int64)
+    power[1, len(a)](a, b, y)
+    wrapped = [(base**n + 2**63) % 2**64 - 2**63 if n >= 0 else 0 for base, n in cases]
+    want = [int(np.float64(v)) if abs(v) < 2**63 - 512 else v for v in wrapped]
+    want[7:10], want[11] = [1, -1, 1], -(2**63)
+    assert y.tolist() == want and y[1] != 3**34  # which float64 does not hold
+
+
+def test_float32_powers_of_integers_stay_float32():
+    @cuda.jit
+    def power(x, y):
+        i = cuda.grid(1)
+        y[i] = x[i] ** 3
+
+    x = np.array([1.1, 2.7, -3.3], np.float32)
+    y = np.zeros(3)
+    power[1, 3](x, y)
+    assert y.tolist() == [float(np.float32(np.float32(v * v) * v)) for v in x]
+
+
+def test_the_least_integer_by_minus_one():
+    @cuda.jit
+    def divide(a, b, y):
+        y[0] = a[0] // b[0]
+        y[1] = a[0] % b[0]
+
+    y = np.ones(2, np.int64)
+    divide[1, 1](np.array([-(2**63)]), np.array([-1]), y)
+    assert y.tolist() == [0, 0]
+
+
+def test_minima_of_two_floats_pass_over_nan_and_of_three_do_not():
+    @cuda.jit
+    def least(x, y):
+        y[0] = min(x[0], x[1])
+        y[1] = max(x[1], x[0])
+        y[2] = min(x[0], x[1], x[1])
+        y[3] = max(x[1], x[0], x[1])
+        y[4] = min(x[0], 1)
+
+    y = np.zeros(5)
+    least[1, 1](np.array([np.nan, 2.0], np.float32), y)
+    assert y[:2].tolist() == [2, 2] and np.isnan(y[2]) and y[3] == 2 and np.isnan(y[4])
+
+
+def test_constants_are_folded_as_cpython_folds_them():
+    @cuda.jit
+    def constants(y):
+        y[0] = 10**-3
+        y[1] = 2**-1
+        y[2] = 10**18 * 10
+        y[3] = 7 / 2
+        y[4] = -(2**63)
+        y[5] = (1, 2, 3)[-1]
+        y[6] = 2**0.5
+        y[7] = -7 // 2
+
+    y = np.zeros(8)
+    constants[1, 1](y)
+    assert y.tolist() == [1e-3, 0.5, 1e19, 3.5, -(2.0**63), 3, 2**0.5, -4]
+
+
+def test_a_variables_type_is_that_of_all_its_assignments():
+    @cuda.jit
+    def branch(y, flag):
+        base = 2
+        if flag:
+            base = 0.5
+        y[0] = base**-1
+        total = 0
+        for _ in range(3):
+            y[1] = total / 2
+            total = total + 0.5 if flag else total + 1
+        y[2] = total
+
+    @cuda.jit
+    def loop(x, y):
+        last = 0
+        for j in range(2):
+            last = x[j]
+        y[0] = last * last  # an int64 or a float32: a float64
+
+    y = np.zeros(3)
+    branch[1, 1](y, False)
+    assert y.tolist() == [0.5, 1, 3]
+    x = np.array([0.1, 1.1], np.float32)
+    loop[1, 1](x, y)
+    assert y[0] == float(x[1]) ** 2 != float(x[1] * x[1])
+
+
+ATOMICS = {
+    "add sub max min nanmax nanmin": "int32 uint32 int64 uint64 float32 float64",
+    "and_ or_ xor exch cas": "int32 uint32 int64 uint64",
+    "inc dec": "uint32 uint64",
+}
+DTYPES = [*WHOLE, "float16", "float32", "float64", "bool", "complex64"]
+
+
+@pytest.mark.parametrize("names", ATOMICS)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_atomics_of_the_types_that_numba_cuda_has(names, dtype):
+    for name in names.split():
+        text = f"def k(a, v):\n    cuda.atomic.{name}(a, 0, {'v, ' * (name == 'cas')}v)\n"
+        kernel = language_kernel(text)
+        given = np.ones(2, dtype), np.dtype(dtype).type(1)
+        if dtype in ATOMICS[names].split():
+            kernel[1, 4](*given)
+            continue
+        with pytest.raises(simt.UnsupportedError, match=f"(?s)line .*no atomic.{name} of {dtype}, but of"):
+            kernel[1, 4](*given)
+
+
+def language_kernel(text):
+    from tests.simt import language_table
+
+    return cuda.jit(language_table.module(text, cuda, cuda.jit(device=True), None, text)["k"])
+
+
+def test_a_complex_number_is_two_accesses():
+    @cuda.jit
+    def copy(x, y):
+        i = cuda.grid(1)
+        s = cuda.shared.array(32, complex64)
+        s[i] = x[i]
+        y[i] = s[i]
+
+    @cuda.jit
+    def real(x, y):
+        i = cuda.grid(1)
+        y[i] = x[i].real
+
+    x = np.ones(32, np.complex64)
+    report = simt.xray(copy, 1, 32, x, x.copy())
+    load, store, shared = report.array("x"), report.array("y"), report.array("s", "load")
+    assert (load.requests, load.sectors, load.bytes_used) == (2, 16, 256) == (
+        store.requests, store.sectors, store.bytes_used)  # fmt: skip
+    assert (shared.requests, shared.wavefronts, shared.bank_conflicts) == (2, 4, 2)
+    wide = simt.xray(real, 1, 32, np.ones(32, np.complex128), np.zeros(32))
+    assert (wide.array("x").requests, wide.array("x").sectors) == (1, 16)
+    half = simt.xray(real, 1, 32, x, np.zeros(32, np.float32)).array("x")
+    assert (half.requests, half.sectors, half.bytes_used) == (1, 8, 128)
+
+
+PAIRS = [("sinf", np.sin), ("cosf", np.cos), ("expf", np.exp), ("logf", np.log), ("sqrtf", np.sqrt), ("fabsf", np.abs),
+         ("tanhf", np.tanh), ("floorf", np.floor), ("rintf", np.rint), ("log1pf", np.log1p)]  # fmt: skip
+
+
+@pytest.mark.parametrize("name, function", PAIRS, ids=[name for name, _ in PAIRS])
+def test_libdevice_functions_of_one_float32(name, function):
+    kernel = language_kernel(f"def k(y, x):\n    i = cuda.grid(1)\n    y[i] = cuda.libdevice.{name}(x[i])\n")
+    x = np.linspace(0.25, 4, 16).astype(np.float32)
+    y = np.zeros(16, np.float32)
+    kernel[1, 16](y, x)
+    np.testing.assert_allclose(y, function(x), rtol=1e-6)
+
+
+def test_libdevices_roundings():
+    of = {name: meaning for name, (_, meaning) in libdevice.FUNCTIONS.items()}
+    third = np.float32(1), np.float32(3)
+    low, near, high = (of[f"fdiv_{how}"](*third) for how in ("rd", "rn", "ru"))
+    assert low < high and np.nextafter(low, np.float32(1)) == high and near in (low, high)
+    assert of["fdiv_rz"](*third) == low and of["fdiv_rz"](-third[0], third[1]) == -low
+    assert [of[f"float2int_{how}"](np.float32(-1.5)) for how in ("rn", "rz", "rd", "ru")] == [-2, -1, -2, -1]
+    assert of["mulhi"](np.int32(2**30), np.int32(12)) == 3 and of["umulhi"](np.uint32(2**31), np.uint32(4)) == 2
+    assert of["byte_perm"](np.int32(0x03020100), np.int32(0x07060504), np.int32(0x7531)) == 0x07050301
+    assert of["clz"](np.int32(1)) == 31 and of["ffs"](np.int32(8)) == 4 and of["brev"](np.int32(1)) == -(2**31)
+    assert of["roundf"](np.float32(2.5)) == 3 and of["nearbyintf"](np.float32(2.5)) == 2
+    assert of["saturatef"](np.float32("nan")) == 0 and of["hiloint2double"](np.int32(0x3FF00000), np.int32(0)) == 1.0
+
+
+def test_a_tiled_matmul_that_fills_up_with_a_literal_0():
+    @cuda.jit
+    def matmul(a, b, c):
+        tile = cuda.shared.array((8, 8), float32)
+        row, column = cuda.grid(2)
+        total = 0.0
+        for k in range(0, a.shape[1], 8):
+            inside = row < a.shape[0] and k + cuda.threadIdx.y < a.shape[1]
+            tile[cuda.threadIdx.x, cuda.threadIdx.y] = a[row, k + cuda.threadIdx.y] if inside else 0
+            cuda.syncthreads()
+            for j in range(8):
+                total += tile[cuda.threadIdx.x, j] * b[k + j, column]
+            cuda.syncthreads()
+        c[row, column] = total
+
+    a, b = (np.ones((8, 8), np.float32) for _ in range(2))
+    report = simt.xray(matmul, (1, 1), (8, 8), a, b, a.copy())
+    # The first stays a branch around a load, in a loop; as compiled: cvt.f64.f32, a move, cvt.rn.f32.f64.
+    assert [line.text.strip()[:9] for line in report.float64_leaks] == ["tile[cuda", "total += "]
