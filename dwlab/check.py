@@ -69,12 +69,14 @@ _SHOWN = 2  # findings about the output that a verdict names
 _LOOK = {
     "race": "two threads use one address without a barrier between: syncthreads() (within a warp: syncwarp()) belongs "
     "after the staging, and again before what was staged is overwritten",
-    "two writers": "two threads store to one element: which thread owns which output?",
+    "two writers": "two threads store to one element: which thread owns which output? That both store the same cannot "
+    'be seen here; if it is meant, allow="two writers"',
     "divergent barrier": "every thread of the block must reach the barrier: move it out of the if, and let no thread "
     "return before it",
     "out of bounds": "guard the access: is the index below the array's length for the last block and thread?",
     "misaligned": "16 bytes are moved at 16-byte addresses only: is the index a multiple of 4 for every thread?",
-    "negative index": "a negative index counts from the end of the axis in Numba: test for it before the access",
+    "negative index": "a negative index counts from the end of the axis in Numba: test for it before the access; if it "
+    'is meant, allow="negative index"',
     "uninitialised": "something is read that no thread has written: is the whole window staged, the halo too, and are "
     "zeros stored where it lies outside the row?",
     "inactive lane": "a shuffle reads from a lane that takes no part: do all lanes of the mask get there?",
@@ -301,7 +303,17 @@ _WALL = 1200.0  # seconds that either may take by the clock: a sleep takes none 
 _LAUNCH_WALL = 60.0
 
 # Stages that compute a float32 as the sum of two or three shorter numbers: of an infinity the rest is Inf - Inf.
-_SPLIT: frozenset[str] = frozenset()
+_SPLIT = frozenset(
+    (
+        "pointwise/forward/tensor",
+        "pointwise/forward/split",
+        "fused/dwpw/tensor",
+        "fused/dwpw/slide",
+        "fused/dwpw/planes",
+        "fused/pwdw/strips",
+        "fused/pwpw/tensor",
+    )
+)
 
 # What stands around each array, by its storage: none of it is what outputs hold.
 _GUARD_BITS = {"float32": 0x7FC0BEEF, "float16": 0x7FEB, "bfloat16": 0x7FEB, "int32": 0x99999999, "int8": 0x99}
@@ -905,7 +917,7 @@ def _right(case: Case, path: str, inputs: dict[str, np.ndarray], rules: _Rules) 
         if rules.algorithm == "fast" and problem.dtype != "int8":
             margin = margin + _fast_error(problem, path, plain)
         spoilt = np.isnan(spread[name]) if marked else np.zeros(want[name].shape, bool)
-        may = spoilt if rules.split else np.zeros_like(spoilt)
+        may = spoilt if rules.split and problem.dtype == "float32" else np.zeros_like(spoilt)
         if name == "dw":  # a channel's other taps: padding is 0, and 0 * NaN is NaN
             may = np.broadcast_to(spoilt.any(axis=1, keepdims=True), spoilt.shape)
         found[name] = _Right(want[name], margin, spoilt, None if loses else exact.get(name), may)
