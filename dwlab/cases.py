@@ -236,14 +236,14 @@ _PAIRS = (
     (2, 24, 15, 15, 3, 2, 40, "relu6", "relu6", False, -1, "", "several blocks, stride 2"),
     (1, 33, 9, 7, 3, 1, 31, "relu", "none", False, -1, "", "a warp and one, a warp less one"),
     (1, 64, 9, 12, 3, 1, 64, "relu6", "relu6", False, -1, "", "64 channels"),
-    (1, 40, 6, 17, 7, 1, 72, "none", "none", False, -1, "", "7 x 7"),
+    (1, 16, 6, 17, 7, 1, 72, "none", "none", False, -1, "", "7 x 7"),
     (2, 48, 9, 11, 3, 2, 32, "relu6", "none", False, -1, "", "48 channels, stride 2"),
     (1, 20, 6, 10, 5, 1, 16, "none", "relu6", False, -1, "", "20 channels, 5 x 5"),
     (1, 72, 28, 14, 3, 2, 24, "relu6", "none", False, -1, "", "many channels, several tiles"),
     (2, 8, 6, 9, 3, 1, 16, "relu", "relu", True, 0, "first", "two images, no padding, a residual behind an activation"),
     (2, 16, 8, 5, 4, 1, 8, "gelu", "none", True, 3, "second", "two images, padding K - 1, a residual and no bias"),
     (1, 24, 7, 8, 3, 2, 16, "none", "relu6", True, 1, "both", "no bias at all"),
-    (1, 288, 3, 4, 3, 1, 8, "relu6", "none", False, -1, "", "more than 256 channels"),
+    (1, 288, 3, 4, 1, 1, 8, "relu6", "none", False, -1, "", "more than 256 channels"),
     (1, 8, 3, 4, 3, 1, 272, "none", "relu", True, -1, "first", "more than 256 filters"),
     (1, 8, 3, 264, 3, 1, 8, "relu", "none", False, 0, "", "a wide map"),
 )
@@ -416,9 +416,9 @@ def _cut_down(problem: DepthwiseConv1d) -> DepthwiseConv1d:
 
 _EDGES = (32, 64, 128, 256, 1024)
 _OPERATIONS = 120_000  # multiplications of one drawn problem, at most
-_ONE_AFTER_OTHER = 1_100  # of one output, which a simple kernel gives to one thread
+_ONE_AFTER_OTHER = 200  # of one output, which a simple kernel gives to one thread; with many channels one for each
 _ROW = 6_000  # and of one row, or of one element of dw
-_DRAWN, _ASKED = 400, 800  # problems that a family is chosen from, and of how many a stage is asked whether it fits
+_DRAWN, _ASKED = 300, 700  # problems that a family is chosen from, and of how many a stage is asked whether it fits
 
 
 def drawn(
@@ -453,7 +453,7 @@ def _pairwise(pool: list[Case]) -> list[Case]:
     has = np.zeros((len(pool), len(numbers)), bool)
     for one, row in zip(has, rows, strict=True):
         one[row] = True
-    cost = np.array([1 + 3 * _operations(case.problem) / _OPERATIONS + products(case.problem) / 60 for case in pool])
+    cost = np.array([1 + 4 * _operations(case.problem) / _OPERATIONS + products(case.problem) / 30 for case in pool])
     chosen: list[Case] = []
     missing = np.ones(len(numbers), bool)
     while missing.any():
@@ -626,6 +626,10 @@ def _drawn_layer(rng: random.Random, op: str, path: str, dtype: str, aim: tuple[
     terms = products(problem)
     # A simple kernel of a fused pair computes what is between once for each output that needs it.
     outputs = int(np.prod(problem.shapes(problem.main_path)["y"]))
-    if terms > _ONE_AFTER_OTHER or terms * outputs > 4 * _OPERATIONS or _operations(problem) > _OPERATIONS:
+    if (
+        terms > max([_ONE_AFTER_OTHER, *(layer.C for layer in _both(problem))])
+        or terms * outputs > 4 * _OPERATIONS
+        or _operations(problem) > _OPERATIONS
+    ):
         return None
     return problem
