@@ -19,11 +19,12 @@ import html
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from dwlab import diagnosis, layers, references
+from dwlab import contrast, diagnosis, layers, references
 from dwlab import problems as _problems
 from dwlab.cases import Case, cases, layer_cases
 from dwlab.diagnosis import Finding
@@ -46,8 +47,8 @@ _DIAGNOSED = 12  # wrong cases that are looked into; others are only counted, or
 _SHOWN = 2  # findings about the output that a verdict names
 
 _LOOK = {
-    "race": "two threads use one address without a barrier between: syncthreads() (within a warp: syncwarp()) belongs "
-    "after the staging, and again before what was staged is overwritten",
+    "race": "two threads of a block use one address without a barrier between: syncthreads() belongs after the "
+    "staging, and again before what was staged is overwritten",
     "two writers": "two threads store to one element: which thread owns which output?",
     "divergent barrier": "every thread of the block must reach the barrier: move it out of the if, and let no thread "
     "return before it",
@@ -59,6 +60,15 @@ _LOOK = {
     "inactive lane": "a shuffle reads from a lane that takes no part: do all lanes of the mask get there?",
     "division by zero": "a divisor is 0 for some thread",
     "launch": "the launch itself: grid and block within the hardware's limits",
+}
+
+# What would order the two accesses of a race, as the interpreter says it -> where to look.
+_RACES = {
+    "cuda.syncwarp()": "two lanes of one warp use one address without syncwarp() between, and lanes do not run in step: "
+    "it belongs after the store, and again before the next one",
+    "cuda.syncthreads()": _LOOK["race"],
+    "another launch or an atomic": "two blocks use one address, and no barrier joins blocks, which run in any order: "
+    "give each element to one block, add with cuda.atomic.add, or read it in another launch",
 }
 
 
@@ -116,30 +126,58 @@ class Verdict:
         """What is wrong, each pattern once: hazards, what else is certain, and what best accounts for the outputs."""
         certain: dict[str, Finding] = {}
         for result in self.failures:
-            for one in _as_findings(result.hazards):
-                known = certain.setdefault(one.pattern, one)
-                # Of two races, the one that only a barrier of the block would mend: it mends the other too.
+            for one in _as_findings(result.hazards, str(result.case.problem)):
+                known = certain.setdefault(one.identity, one)
+                # Of two races within a block, the one that only a barrier of the block would mend: it mends both.
                 if "syncthreads" in one.text and "syncthreads" not in known.text:
-                    certain[one.pattern] = one
+                    certain[one.identity] = one
         for result in self.failures:
             for one in result.findings:
                 certain.setdefault(one.pattern, one)
         likely = diagnosis.explain([fault for result in self.failures for fault in result.faults])
+        if likely and likely[0].pattern in diagnosis.VAGUE:
+            likely = (*self._by_rule(likely[0]), *likely[1:])
         return (*certain.values(), *likely[: _SHOWN if not certain else 1])
+
+    def _by_rule(self, found: Finding) -> tuple[Finding, ...]:
+        """A finding that says nothing but that something is wrong, with what the failing problems have in common."""
+        rule, words = (self.rule, "wrong where") if self.rule else (self.bound, "wrong only where")
+        return (replace(found, pattern=f"{words} {rule.words}", look=rule.look),) if rule else (found,)
 
     @property
     def patterns(self) -> tuple[str, ...]:
         """The short names of what is wrong."""
         return tuple(one.pattern for one in self.findings)
 
+    @cached_property
+    def rule(self) -> contrast.Rule | None:
+        """The simplest rule that tells the failing problems from the passing ones; None if there is none."""
+        return contrast.exact(*self._judged) if self._comparable else None
+
+    @cached_property
+    def bound(self) -> contrast.Rule | None:
+        """Where there is no such rule: the narrowest outside of which no problem failed; None if that says little."""
+        return contrast.necessary(*self._judged) if self._comparable and not self.rule else None
+
+    @property
+    def _comparable(self) -> bool:
+        return not self.passed and all(result.ran for result in self.results)
+
+    @property
+    def _judged(self) -> tuple[list[Problem], list[bool]]:
+        return [r.case.problem for r in self.results], [not r.passed for r in self.results]
+
     @property
     def contrast(self) -> str:
-        """The simplest rule that tells the failing problems from the passing ones; "" if there is none."""
-        if self.passed or any(not result.ran for result in self.results):
-            return ""
-        if not isinstance(self.results[0].case.problem, DepthwiseConv1d):
-            return ""
-        return diagnosis.contrast([r.case.problem for r in self.results], [not r.passed for r in self.results])
+        """`rule` in words; "" if there is none."""
+        return self.rule.words if self.rule else ""
+
+    @property
+    def _common(self) -> str:
+        """A sentence about what failing problems have in common; "" if nothing is known."""
+        if self.rule:
+            return f"It fails exactly where {self.rule.words}."
+        return f"It never fails outside of this: {self.bound.words}." if self.bound else ""
 
     @property
     def hints(self) -> tuple[str, ...]:
@@ -148,9 +186,9 @@ class Verdict:
             return ()
         first = self.failures[0]
         steps = [f"Try it on the smallest problem that fails: {first.case.problem} ({first.case.why})."]
-        steps += [f"What is wrong: {one}." for one in self.findings[:2]]
-        if self.contrast:
-            steps.append(f"It fails exactly where {self.contrast}.")
+        steps += [f"What is wrong: {_told(one, first)}." for one in self.findings[:2]]
+        if self._common:
+            steps.append(self._common)
         steps += [f"Where to look: {one.look}{'' if one.look.endswith('?') else '.'}" for one in self.findings[:2]]
         return tuple(steps)
 
@@ -188,9 +226,9 @@ class Verdict:
             lines.append(f"first on {first.case.problem} ({first.case.why})")
             if first.size:
                 lines.append(f"{first.wrong} of {first.size} outputs wrong there")
-            lines += [f"- {one}" for one in self.findings]
-            if self.contrast:
-                lines.append(f"It fails exactly where {self.contrast}.")
+            lines += [f"- {_told(one, first)}" for one in self.findings]
+            if self._common:
+                lines.append(self._common)
             lines.append(f"Hints: verdict.hint(1) to verdict.hint({len(self.hints)}).")
         lines += [f"note: {note}" for note in self.notes]
         return "\n".join(lines)
@@ -212,9 +250,9 @@ class Verdict:
             f"<td style='text-align:left'>{'' if r.passed else html.escape(_summary(r))}</td></tr>"
             for r in self.results
         )
-        items = [html.escape(str(one)) for one in self.findings]
-        if self.contrast:
-            items.append(html.escape(f"It fails exactly where {self.contrast}."))
+        items = [html.escape(_told(one, self.failures[0])) for one in self.findings]
+        if self._common:
+            items.append(html.escape(self._common))
         items += [f"note: {html.escape(note)}" for note in self.notes]
         steps = "".join(f"<li>{html.escape(hint)}</li>" for hint in self.hints)
         return (
@@ -251,15 +289,25 @@ def _ranges(problems: Sequence[DepthwiseConv1d]) -> str:
 
 def _summary(result: CaseResult) -> str:
     likely = [fault[0] for fault in result.faults]
-    names = dict.fromkeys(one.pattern for one in (*_as_findings(result.hazards), *result.findings, *likely))
+    names = dict.fromkeys(one.pattern for one in (*_as_findings(result.hazards, ""), *result.findings, *likely))
     return "; ".join(names) or f"{result.wrong} of {result.size} outputs wrong"
 
 
-def _as_findings(hazards: Iterable[Any]) -> list[Finding]:
-    return [
-        Finding(one.kind, f"line {one.line}: {one.message}", _LOOK.get(one.kind, "the line that is named"))
-        for one in hazards
-    ]
+def _told(one: Finding, first: CaseResult) -> str:
+    """A finding, with its problem where that is not the one of the headline."""
+    return str(one) if one.where in ("", str(first.case.problem)) else f"{one} (on {one.where})"
+
+
+def _as_findings(hazards: Iterable[Any], where: str) -> list[Finding]:
+    found = []
+    for one in hazards:
+        look, key = _LOOK.get(one.kind, "the line that is named"), ""
+        if one.kind == "race":
+            cure = next((cure for cure in _RACES if cure in one.message), "cuda.syncthreads()")
+            look = _RACES[cure]
+            key = "race between blocks" if cure.startswith("another") else "race"
+        found.append(Finding(one.kind, f"line {one.line}: {one.message}", look, key, where))
+    return found
 
 
 # ---- judging
@@ -496,7 +544,7 @@ def _run(
         if name in inputs:
             flat[GUARD : GUARD + size] = inputs[name].ravel()
         elif isinstance(filling, float):
-            flat[GUARD : GUARD + size] = 77 if flat.dtype.kind == "i" else encode(np.float32(filling), dtype)
+            flat[GUARD : GUARD + size] = _filled(dtype, flat.dtype, filling)
         before[name] = flat
         device[name] = cuda.to_device(flat)
         views[name] = device[name][GUARD : GUARD + size].reshape(shapes[name])
@@ -535,6 +583,11 @@ def _poisoned(size: int, dtype: str) -> np.ndarray:
 def _poison(dtype: str) -> int:
     """The bits of an element that nobody has written. int8 and int32 have no NaN: a number that is seldom right."""
     return int({"float32": POISON, "int32": 0xAAAAAAAA, "int8": 0xAA}.get(dtype, NAN_BITS))
+
+
+def _filled(dtype: str, kind: np.dtype, filling: float = _FILL) -> np.ndarray:
+    """An element of the second filling, as it is stored."""
+    return np.array([77], kind) if kind.kind == "i" else encode(np.full(1, filling, np.float32), dtype)
 
 
 def _bits(array: np.ndarray) -> np.ndarray:
@@ -639,9 +692,13 @@ def _diagnose(
 ) -> tuple[tuple[Finding, ...], ...]:
     dtype = case.problem.dtype_of(name)
     got, refilled = decode(run.outputs[name], dtype), None
+    unwritten = _bits(run.outputs[name]) == _poison(dtype)
     with contextlib.suppress(Exception):  # the second run only helps to say what is wrong
-        refilled = decode(_run(judged, case.problem, how, inputs, _FILL, lenient=True).outputs[name], dtype)
-        settled = ~np.isnan(got)
+        again = _run(judged, case.problem, how, inputs, _FILL, lenient=True).outputs[name]
+        refilled = decode(again, dtype)
+        # What was never written holds the second filling now; what only carries the first one's bits does not.
+        unwritten = unwritten & (_bits(again) == _bits(_filled(dtype, again.dtype)))
+        settled = ~np.isnan(got) & ~unwritten
         if not np.array_equal(refilled[settled], got[settled]):
             look = "threads race: run the check with DWLAB_TARGET=simulated, which names the lines"
             return ((Finding("runs differ", "two runs on the same inputs gave different outputs", look),),)
@@ -652,7 +709,7 @@ def _diagnose(
         got=got,
         want=want,
         allowed=allowed,
-        unwritten=_bits(run.outputs[name]) == _poison(dtype),
+        unwritten=unwritten,
         block=how.block,
         refilled=refilled,
         fill=_FILL,
