@@ -64,8 +64,8 @@ _LOOK = {
 
 # What would order the two accesses of a race, as the interpreter says it -> where to look.
 _RACES = {
-    "cuda.syncwarp()": "two lanes of one warp use one address without syncwarp() between, and lanes do not run in step: "
-    "it belongs after the store, and again before the next one",
+    "cuda.syncwarp()": "two lanes of one warp use one address without syncwarp() between, and they do not run in "
+    "step: it belongs after the store, and again before the next one",
     "cuda.syncthreads()": _LOOK["race"],
     "another launch or an atomic": "two blocks use one address, and no barrier joins blocks, which run in any order: "
     "give each element to one block, add with cuda.atomic.add, or read it in another launch",

@@ -642,7 +642,7 @@ def problems(*sizes):
         ([True] * 4, ""),
         ([False] * 4, ""),
         ([True, False, False, False], "L < 32"),
-        ([True, False, True, False], ""),
+        ([True, False, True, False], "L is not a multiple of 16"),
     ],
 )
 def test_contrast_tells_failing_from_passing(failed, words):
