@@ -4,18 +4,36 @@
     check(stage("depthwise1d/forward/shared").with_kernel(k)) a kernel in a stage's launch
     check(k, launch=lambda problem: Launch(...))              a kernel with a launch of its own
     check(k, PAPER, launch=...)                               one problem, cut down to a few rows
+    check(k, launch=..., seed=1234)                           the same problems and inputs as the verdict with this seed
     verdict.raise_if_wrong()
 
-Every array stands between two guard bands of NaN, outputs are filled with NaN before the launch, and the result is
-compared with the float64 reference within the rounding that float32 allows. On the laptop GPU races, divergent
-barriers, out-of-bounds and negative indices, uninitialised reads and two writers of one element fail a kernel even
-where its output is right. A kernel that passes gets the same text in either mode.
+Problems and inputs. Beside a fixed family stands one that is drawn anew at each call (dwlab.cases), and so are all
+inputs. The verdict says the seed; DWLAB_SEED in the environment sets it for all calls that give none.
+
+What is right. Every array stands between two guard bands, outputs hold something else before the launch, and the result
+is compared with the float64 reference within the rounding that float32 allows: that of sums of the products themselves,
+in any order (references.tolerance); with algorithm="fast" that of algorithms which multiply sums (see `_fast_error`).
+Every element of an output must be written, what it held before must not matter, and inputs must stay as they are. A
+NaN or an infinity in x or dy may spoil the outputs in whose sum it stands, and no other. Those must be NaN or infinite
+as IEEE arithmetic has it, but for kernels that split their numbers into parts (`_SPLIT`), where an infinity may become
+NaN, and for layers with an activation, which may lose a NaN (the GPU's max(NaN, 0) is 0): there anything is right.
+
+What is found besides. On the laptop GPU races, divergent barriers, out-of-bounds and negative indices, uninitialised
+reads and two writers of one element fail a kernel even where its output is right; `allow` names those of the last kinds
+that are meant. There kernels must be what @cuda.jit makes, and where numba-cuda is installed one that passes is
+compiled, too. A kernel that passes gets the same text in either mode.
 """
 
 from __future__ import annotations
 
 import contextlib
+import contextvars
+import ctypes
 import html
+import os
+import secrets
+import threading
+import time
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -26,19 +44,21 @@ import numpy as np
 
 from dwlab import contrast, diagnosis, layers, references
 from dwlab import problems as _problems
-from dwlab.cases import Case, cases, layer_cases
+from dwlab.cases import NOT_FINITE, Case, cases, drawn, layer_cases
 from dwlab.diagnosis import Finding
 from dwlab.problems import NAN_BITS, DepthwiseConv1d, Problem, decode, encode
-from dwlab.stages import ByShape, Launch, Stage, StageError, enqueue, limits, words
+from dwlab.stages import ByShape, Launch, Stage, StageError, dtypes_of, enqueue, limits, words
 from dwlab.stages import stage as _stage
+from dwlab.stages import stages as _stages
 
 GUARD = 1024
 """Elements before and after each array. A multiple of 128, so that arrays start 256-byte aligned."""
 
 POISON = np.uint32(0x7FC0DEAD)
-"""Bits of the NaN in guard bands and outputs: a quiet NaN that arithmetic on a GPU never makes (that is 0x7FFFFFFF).
+"""Bits of the NaN in outputs: a quiet NaN that arithmetic on a GPU never makes (that is 0x7FFFFFFF).
 
-In arrays of 16-bit elements it is dwlab.problems.NAN_BITS.
+In arrays of 16-bit elements it is dwlab.problems.NAN_BITS. On a CPU a NaN keeps its bits through arithmetic: the laptop
+GPU's own record says what was written. Guard bands hold other bits (`_GUARD_BITS`).
 """
 
 _PARTS = "parts"  # the workspace of a launch in parts, among the arrays' names
@@ -89,7 +109,8 @@ class CaseResult:
     """What happened on one case.
 
     findings: what is certain. hazards: what the laptop GPU found. faults: for each fault of the output what would
-    account for it, best first. wrong: wrong outputs of `size`. ran: False if there is no output to judge.
+    account for it, best first. wrong: wrong outputs of `size`. ran: False if there is no output to judge. notes:
+    hazards that were allowed.
     """
 
     case: Case
@@ -100,6 +121,7 @@ class CaseResult:
     wrong: int = 0
     size: int = 0
     ran: bool = True
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -110,6 +132,7 @@ class Verdict:
     path: str
     results: tuple[CaseResult, ...]
     notes: tuple[str, ...] = ()
+    seed: int = 0
 
     @property
     def passed(self) -> bool:
@@ -164,8 +187,10 @@ class Verdict:
         return not self.passed and all(result.ran for result in self.results)
 
     @property
-    def _judged(self) -> tuple[list[Problem], list[bool]]:
-        return [r.case.problem for r in self.results], [not r.passed for r in self.results]
+    def _judged(self) -> tuple[list[Problem], list[bool], list[str]]:
+        """Problems, which failed, and what their inputs are like."""
+        cases = [result.case for result in self.results]
+        return [c.problem for c in cases], [not r.passed for r in self.results], [c.values for c in cases]
 
     @property
     def contrast(self) -> str:
@@ -211,6 +236,7 @@ class Verdict:
             "path": self.path,
             "passed": self.passed,
             "cases": len(self.results),
+            "seed": self.seed,
             "failed": len(self.failures),
             "patterns": list(self.patterns),
             "hints": list(self.hints),
@@ -267,7 +293,7 @@ class Verdict:
 
 def _headline(verdict: Verdict) -> str:
     count = len(verdict.results)
-    problems = "1 problem" if count == 1 else f"{count} problems"
+    problems = ("1 problem" if count == 1 else f"{count} problems") + f" (seed {verdict.seed})"
     if verdict.passed:
         return f"passed: {verdict.subject}, {verdict.path}, {problems}"
     return f"FAILED: {verdict.subject}, {verdict.path}, {len(verdict.failures)} of {problems}"
@@ -283,8 +309,12 @@ def _ranges(problems: Sequence[DepthwiseConv1d]) -> str:
     for name in "BHLK":
         sizes = [getattr(p, name) for p in problems]
         parts.append(f"{name} {min(sizes)}" + (f" to {max(sizes)}" if min(sizes) < max(sizes) else ""))
-    paddings = dict.fromkeys(str(p.padding) for p in problems)
-    return f"{', '.join(parts)}, padding {', '.join(paddings)}"
+    named = [name for name in ("causal", "same") if any(p.padding == name for p in problems)]
+    numbers = [p.padding for p in problems if not isinstance(p.padding, str)]
+    if numbers:
+        named.append(f"{min(numbers)}" + (f" to {max(numbers)}" if min(numbers) < max(numbers) else ""))
+    kinds = [kind for kind in dict.fromkeys(p.dtype for p in problems) if kind != "float32"]
+    return ", ".join([*parts, f"padding {', '.join(named)}", *(kinds and [f"float32 and {' and '.join(kinds)}"])])
 
 
 def _summary(result: CaseResult) -> str:
@@ -313,6 +343,19 @@ def _as_findings(hazards: Iterable[Any], where: str) -> list[Finding]:
 # ---- judging
 
 
+_KINDS = ("two writers", "negative index")  # hazards that a kernel may mean: see `check`
+_SECONDS = 120.0  # of the processor's time that one launch may take on the laptop GPU
+_LAUNCH_SECONDS = 20.0  # and a launch function; most take microseconds
+_WALL = 1200.0  # seconds that either may take by the clock: a sleep takes none of the processor's
+_LAUNCH_WALL = 60.0
+
+# Stages that compute a float32 as the sum of two or three shorter numbers: of an infinity the rest is Inf - Inf.
+_SPLIT: frozenset[str] = frozenset()
+
+# What stands around each array, by its storage: none of it is what outputs hold.
+_GUARD_BITS = {"float32": 0x7FC0BEEF, "float16": 0x7FEB, "bfloat16": 0x7FEB, "int32": 0x99999999, "int8": 0x99}
+
+
 def check(
     subject: Stage | str | Any,
     problem: DepthwiseConv1d | str | None = None,
@@ -321,40 +364,103 @@ def check(
     launch: Callable[[DepthwiseConv1d], Launch] | None = None,
     dtype: str | None = None,
     most: int | None = None,
+    seed: int | None = None,
+    allow: Sequence[str] = (),
+    algorithm: str = "direct",
 ) -> Verdict:
     """Judges a stage, a stage's id, or a kernel with its launch (problem -> Launch).
 
     path: what a bare kernel computes ("forward" if None); a stage has its own. problem: judge on this one only (or its
     name, or "B,H,L,K"), cut down to what can be interpreted, because rows are alike. dtype: how rows are stored; None
-    for float32, or for the problem's. most: so many of the project's problems only, spread over them: where a GPU's
-    compiler takes seconds for each. A wrong kernel is no exception: it is in the verdict. Raises CheckError for what
-    is neither a stage nor a kernel, lacks a launch, has another path or is not written for rows of that dtype,
-    StageError or ProblemError for an unknown name.
+    for the problem's, or else float32 in the fixed family and each that the stage takes in the drawn one. most: so many
+    of the project's problems only, spread over them: where a GPU's compiler takes seconds for each. seed: a whole
+    number from 0 up, of the drawn problems and of all inputs; None for a new one, or for DWLAB_SEED's.
+
+    allow: hazards that are meant, "two writers" (of one value: which of them comes last is then no matter) and
+    "negative index" (counted from the end of the axis, as Numba does); they become notes. By default they are errors,
+    because they nearly always are: which thread owns an output, and whether an index fell off the left edge, cannot be
+    seen from a right result. algorithm: "fast" for Winograd's and others that multiply sums of the inputs, whose error
+    is bounded by the largest input and not by the products (forward and input_grad, and depthwise2d, not int8).
+
+    A wrong kernel is no exception: it is in the verdict. Raises CheckError for what is neither a stage nor a kernel,
+    lacks a launch, has another path or is not written for rows of that dtype, and for unknown options; StageError or
+    ProblemError for an unknown name.
     """
     judged, name = _subject(subject, path, launch)
-    if judged.op != "depthwise1d":
-        return _check_layers(judged, name, problem, dtype, most)
+    rules = _Rules(tuple([allow] if isinstance(allow, str) else allow), algorithm, judged.id in _SPLIT)
+    rules.check(judged)
+    seed = _fresh(seed)
     if problem is not None:
-        problem = _problems.problem(problem)
-        problem = problem if dtype is None else replace(problem, dtype=dtype)
-    small = cases(problem, dtype=dtype or "float32")[0].problem
-    if small.dtype not in judged.dtypes:
-        raise CheckError(
-            f"{name} takes rows of {', '.join(judged.dtypes)}, not of {small.dtype}; a kernel for all of them is made "
-            "by a function of (L, K, SHIFT, DTYPE), decorated with @by_shape"
+        find = _problems.problem if judged.op == "depthwise1d" else layers.problem
+        problem = find(problem)
+        if dtype is not None:
+            problem = replace(problem, dtype=dtype) if judged.op == "depthwise1d" else layers.stored(problem, dtype)
+    rows = problem.dtype if problem is not None else dtype or "float32"
+    if judged.op == "depthwise1d":
+        DepthwiseConv1d(1, 1, 1, 1, dtype=rows)  # refuses unknown names
+        if rows not in judged.dtypes:
+            raise CheckError(
+                f"{name} takes rows of {', '.join(judged.dtypes)}, not of {rows}; a kernel for all of them is made "
+                "by a function of (L, K, SHIFT, DTYPE), decorated with @by_shape"
+            )
+    chosen = spread(_chosen(judged, problem, dtype, seed), most)
+    if not chosen:
+        raise CheckError(f"{name} supports none of the problems in {dtype}: it takes {', '.join(judged.dtypes)}")
+    results = _judge_all(judged, chosen, rules)
+    notes = [note for result in results for note in result.notes]
+    if results[-1].ran:
+        small = _NOTED if judged.op == "depthwise1d" and problem is None and rows == "float32" else chosen[0].problem
+        notes += _notes(judged, chosen[-1].problem if problem is not None else small)
+    if algorithm != "direct":
+        notes.append(f"judged by the error that {algorithm} algorithms may have")
+    return Verdict(name, f"{judged.op}/{judged.path}", tuple(results), tuple(dict.fromkeys(notes)), seed)
+
+
+@dataclass(frozen=True)
+class _Rules:
+    """What a call of check allows. split: infinities may become NaN (see the module)."""
+
+    allow: tuple[str, ...] = ()
+    algorithm: str = "direct"
+    split: bool = False
+
+    def check(self, judged: Stage) -> None:
+        for kind in self.allow:
+            if kind not in _KINDS:
+                raise CheckError(f"allow={kind!r}: only {' and '.join(map(repr, _KINDS))} can be meant")
+        if self.algorithm not in ("direct", "fast"):
+            raise CheckError(f"algorithm={self.algorithm!r} is unknown: 'direct' or 'fast'")
+        fast = judged.op == "depthwise2d" or (judged.op, judged.path) in (
+            ("depthwise1d", "forward"),
+            ("depthwise1d", "input_grad"),
         )
-    results = _judge_all(judged, spread(_rows_cases(judged, problem, dtype or "float32"), most))
-    noted = cases(problem)[-1].problem if problem else _NOTED if small.dtype == "float32" else small
-    notes = _notes(judged, noted) if results[-1].ran else ()
-    return Verdict(name, f"{judged.op}/{judged.path}", tuple(results), notes)
+        if self.algorithm == "fast" and not fast:
+            raise CheckError(f"algorithm='fast' has no bound for {judged.op}/{judged.path}: leave it out")
 
 
-def judged_on(stage: Stage, dtype: str = "float32", most: int | None = None) -> tuple[Problem, ...]:
-    """The problems on which `check` judges a stage with rows of this dtype; () if it is not written for them."""
+def _fresh(seed: int | None) -> int:
+    """The seed itself, DWLAB_SEED's, or a new one."""
+    given = os.environ.get("DWLAB_SEED", "").strip() if seed is None else seed
+    if given == "":
+        return secrets.randbelow(10**9)
+    if isinstance(given, str) and given.isdigit():
+        return int(given)
+    if isinstance(given, (int, np.integer)) and not isinstance(given, bool) and given >= 0:
+        return int(given)
+    what = "DWLAB_SEED" if seed is None else "seed"
+    raise CheckError(f"{what}={given!r} is no seed: give a whole number from 0 up, or leave it out for a new one")
+
+
+def judged_on(
+    stage: Stage, dtype: str = "float32", most: int | None = None, seed: int | None = None
+) -> tuple[Problem, ...]:
+    """The problems on which `check` judges a stage with rows of this dtype; () if it is not written for them.
+
+    The same as those of `check` if both get the same seed, or DWLAB_SEED is set.
+    """
     if dtype not in stage.dtypes:
         return ()
-    listed = _rows_cases(stage, None, dtype) if stage.op == "depthwise1d" else _layer_cases(stage, dtype)
-    return tuple(case.problem for case in spread(listed, most))
+    return tuple(case.problem for case in spread(_chosen(stage, None, dtype, _fresh(seed)), most))
 
 
 def spread(listed: Sequence[Any], most: int | None) -> tuple[Any, ...]:
@@ -364,45 +470,36 @@ def spread(listed: Sequence[Any], most: int | None) -> tuple[Any, ...]:
     return tuple(listed[round(i * (len(listed) - 1) / max(1, most - 1))] for i in range(most))
 
 
-def _rows_cases(judged: Stage, problem: Problem | None, dtype: str) -> tuple[Case, ...]:
-    try:
-        block = judged.launch(cases(problem, dtype=dtype)[0].problem).block
-    except Exception:  # the launch is judged with the cases
-        block = ()
-    return cases(problem, block, judged.path, dtype)
-
-
-def _layer_cases(judged: Stage, dtype: str | None) -> tuple[Case, ...]:
-    listed = layer_cases(judged.op, judged.path, judged.dtypes if dtype is None else (dtype,))
-    return tuple(case for case in listed if judged.supports(case.problem))
-
-
-def _check_layers(
-    judged: Stage, name: str, problem: Problem | str | None, dtype: str | None, most: int | None
-) -> Verdict:
-    """Of a stage of layers: on the problem, or on those of its op, path and storage types that it supports."""
+def _chosen(judged: Stage, problem: Problem | None, dtype: str | None, seed: int) -> tuple[Case, ...]:
+    """The problem's cases; without one, those of the fixed family and the drawn ones, the smallest first."""
     if problem is not None:
-        problem = layers.problem(problem)
-        if dtype is not None:
-            problem = layers.stored(problem, dtype)
-        chosen = cases(problem)
-    else:
-        chosen = spread(_layer_cases(judged, dtype), most)
-    if not chosen:
-        raise CheckError(f"{name} supports none of the problems in {dtype}: it takes {', '.join(judged.dtypes)}")
-    results = _judge_all(judged, chosen)
-    notes = _notes(judged, chosen[0].problem) if results[-1].ran else ()
-    return Verdict(name, f"{judged.op}/{judged.path}", tuple(results), notes)
+        return cases(problem, path=judged.path, seed=seed)
+    dtypes = judged.dtypes if dtype is None else (dtype,)
+    if judged.op != "depthwise1d":
+        return layer_cases(judged.op, judged.path, dtypes, seed, judged.supports)
+    rows = dtype or "float32"
+    try:
+        block = judged.launch(cases(dtype=rows)[0].problem).block
+    except BaseException:  # the launch is judged with the cases
+        block = ()
+    fixed = cases(None, block, judged.path, rows, seed)
+    more = drawn(judged.op, judged.path, dtypes, seed, judged.supports)
+    # Stable: the fixed family's order is from simple to hard.
+    return (*fixed, *more)
 
 
-def _judge_all(judged: Stage, chosen: Sequence[Case]) -> list[CaseResult]:
+def _judge_all(judged: Stage, chosen: Sequence[Case], rules: _Rules) -> list[CaseResult]:
     results: list[CaseResult] = []
     for case in chosen:
         failed = sum(not result.passed for result in results)
-        results.append(_judge(judged, case, diagnose=failed < _DIAGNOSED))
+        results.append(_judge(judged, case, rules, diagnose=failed < _DIAGNOSED))
         hopeless = failed + 1 == _DIAGNOSED == len(results) and not results[-1].passed
         if hopeless or not results[-1].ran:
             break  # the others would say the same
+    if all(result.passed for result in results):
+        refused = _refused(judged, chosen[len(chosen) // 2].problem)
+        if refused is not None:
+            results[len(chosen) // 2] = _not_run(chosen[len(chosen) // 2], refused)
     return results
 
 
@@ -433,55 +530,120 @@ def _subject(subject: Any, path: str | None, launch: Callable | None) -> tuple[S
             "(problem.shift,))), or put it into a stage's: check(stage(ID).with_kernel(kernel))"
         )
     DepthwiseConv1d(1, 1, 1, 1).arrays(path)
-    nowhere = Stage("depthwise1d", path, 0, _name(subject), "", subject, launch, lambda _: None, "")
-    return nowhere, _name(subject)
+    name = _name(subject)
+    return Stage("depthwise1d", path, 0, name, "", subject, launch, lambda _: None, "", dtypes=dtypes_of(subject)), name
 
 
 def _is_kernel(subject: Any) -> bool:
     """Whether this was decorated with @cuda.jit, in either mode, or makes such kernels for each shape."""
-    return isinstance(subject, ByShape) or (hasattr(type(subject), "__getitem__") and hasattr(subject, "py_func"))
+    return isinstance(subject, ByShape) or _is_launchable(subject)
+
+
+def _is_launchable(kernel: Any) -> bool:
+    """Whether this is what @cuda.jit makes. On the laptop GPU nothing else: any object can look like a kernel."""
+    from dwlab import simt, target
+
+    if target.mode == "gpu":
+        return hasattr(type(kernel), "__getitem__") and hasattr(kernel, "py_func")
+    return type(kernel) is simt.launch.Kernel and not kernel.device
 
 
 def _name(kernel: Any) -> str:
     return getattr(getattr(kernel, "py_func", kernel), "__name__", type(kernel).__name__)
 
 
-def _judge(judged: Stage, case: Case, diagnose: bool) -> CaseResult:
-    """Runs one case and says what is wrong with it."""
-    problem = case.problem
+# ---- apart from the judge
+
+
+class _Stopped(BaseException):
+    """Raised in a thread that took too long."""
+
+
+class _TooLong(Exception):
+    """What was called took longer than it may."""
+
+
+def _apart(call: Callable[[], Any], seconds: float, wall: float) -> Any:
+    """What `call` returns, or the exception that it raises, of any kind: as a value, so that none gets past the judge.
+
+    It runs in a thread of its own, with this one's context variables. One that takes more than `seconds` of this
+    process' processor time, or `wall` by the clock, is left behind: a _TooLong. A Ctrl-C meets this thread, and stops
+    both.
+    """
+    done, found = threading.Event(), []
+
+    def body() -> None:
+        try:
+            found.append(call())
+        except BaseException as error:
+            found.append(error)
+        finally:
+            done.set()
+
+    thread = threading.Thread(target=contextvars.copy_context().run, args=(body,), daemon=True)
+    before, began = time.process_time(), time.monotonic()
+    thread.start()
     try:
-        how = judged.launch(problem)
-    except StageError as error:
-        return _not_run(case, Finding("launch", str(error), _LOOK["launch"]))
-    except Exception as error:
-        return _not_run(case, Finding("raises", f"the launch function raised {_said(error)}", "the launch function"))
+        while not done.wait(0.05):
+            if time.process_time() - before > seconds:
+                return _stop(thread, done, f"more than {seconds:g} s of the processor's time")
+            if time.monotonic() - began > wall:
+                return _stop(thread, done, f"more than {wall:g} s")
+    except BaseException:
+        _stop(thread, done, "")
+        raise
+    return found[0]
+
+
+def _stop(thread: threading.Thread, done: threading.Event, what: str) -> _TooLong:
+    """Raises _Stopped in the thread: it ends at its next step in Python, a sleep when it is over."""
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident or 0), ctypes.py_object(_Stopped))
+    done.wait(2)
+    return _TooLong(what)
+
+
+def _launch(judged: Stage, problem: Problem) -> Launch | Finding:
+    """How the kernel is to be started, or what is wrong with that."""
+    how = _apart(lambda: judged.launch(problem), _LAUNCH_SECONDS, _LAUNCH_WALL)
+    if isinstance(how, _TooLong):
+        text = f"the launch function did not return: it took {how}"
+        return Finding("does not end", text, "a loop in the launch function that does not end, or a sleep?")
+    if isinstance(how, StageError):
+        return Finding("launch", str(how), _LOOK["launch"])
+    if isinstance(how, BaseException):
+        return Finding("raises", f"the launch function raised {_said(how)}", "the launch function")
     if not isinstance(how, Launch):
         told = f"the launch function returned {type(how).__name__}, not a Launch"
-        return _not_run(case, Finding("launch", told, "return Launch(grid, block, scalars)"))
+        return Finding("launch", told, "return Launch(grid, block, scalars)")
     over = limits(how)
-    if over:
-        return _not_run(case, Finding("launch", over[0], _LOOK["launch"]))
-    inputs = problem.inputs(judged.path, case.seed)
+    return Finding("launch", over[0], _LOOK["launch"]) if over else how
+
+
+def _judge(judged: Stage, case: Case, rules: _Rules, diagnose: bool) -> CaseResult:
+    """Runs one case and says what is wrong with it."""
+    how = _launch(judged, case.problem)
+    if isinstance(how, Finding):
+        return _not_run(case, how)
+    inputs = case.inputs(judged.path)
     hazards: tuple[Any, ...] = ()
-    try:
-        try:
-            run = _run(judged, problem, how, inputs, POISON)
-        except Exception as error:
-            hazards = _hazards(error)
-            if not hazards:
-                raise
-            if not diagnose:
-                return CaseResult(case, False, hazards=hazards)
-            hazards = _all_hazards(judged, problem, how, inputs) or hazards
-            try:
-                run = _run(judged, problem, how, inputs, POISON, lenient=True)
-            except Exception as again:
-                if not _hazards(again):
-                    raise
-                return CaseResult(case, False, hazards=hazards)
-    except Exception as error:
-        return _not_run(case, _why_not(error))
-    return _compare(judged, case, how, inputs, run, hazards, diagnose)
+    notes: tuple[str, ...] = ()
+    run = _try(judged, case, how, inputs)
+    if isinstance(run, BaseException) and _hazards(run):
+        hazards = _hazards(run)
+        if diagnose or rules.allow:
+            hazards = _all_hazards(judged, case, how, inputs) or hazards
+        meant = [one for one in hazards if one.kind in rules.allow]
+        hazards = tuple(one for one in hazards if one not in meant)
+        notes = tuple(f"line {one.line}: {one.kind}, allowed: {one.message}" for one in meant)
+        if hazards and not diagnose:
+            return CaseResult(case, False, hazards=hazards)
+        run = _try(judged, case, how, inputs, lenient=True)
+        if isinstance(run, BaseException) and _hazards(run):
+            return CaseResult(case, False, hazards=hazards or _hazards(run))
+    if isinstance(run, BaseException):
+        return _not_run(case, _why_not(run))
+    result = _compare(judged, case, how, inputs, run, hazards, rules, diagnose)
+    return replace(result, notes=notes)
 
 
 def _not_run(case: Case, finding: Finding) -> CaseResult:
@@ -493,17 +655,22 @@ def _said(error: BaseException) -> str:
     return f"{type(error).__name__}: {text[:400]}{'…' if len(text) > 400 else ''}"
 
 
-def _why_not(error: Exception) -> Finding:
+def _why_not(error: BaseException) -> Finding:
     from dwlab import simt
 
     if isinstance(error, simt.StepLimitError):
         return Finding(
             "does not end", f"the kernel did not end: {error}", "which loop's condition never becomes false?"
         )
+    if isinstance(error, _TooLong):
+        look = "which loop's condition never becomes false? Or does one thread do the work of all?"
+        return Finding("does not end", f"the kernel was stopped: it took {error}", look)
     if isinstance(error, simt.UnsupportedError):
         return Finding("cannot be interpreted", str(error), "the construct in the message")
     if isinstance(error, simt.LaunchError):
         return Finding("launch", str(error), _LOOK["launch"])
+    if isinstance(error, _NoKernel):
+        return Finding("no kernel", str(error), "decorate the function with @cuda.jit")
     text = str(error)
     if "ILLEGAL_ADDRESS" in text or "illegal memory access" in text:
         return Finding(
@@ -511,13 +678,74 @@ def _why_not(error: Exception) -> Finding:
             "the GPU stopped the kernel: it accessed memory that is not its own. The process must be restarted",
             "run the same check with DWLAB_TARGET=simulated: it names the line and the thread",
         )
+    if {one.__name__ for one in type(error).__mro__} & {"NumbaError", "NvvmError", "LinkerError", "NvJitLinkError"}:
+        return Finding("does not compile", f"Numba does not compile the kernel: {_said(error)}", _COMPILES)
     return Finding("raises", f"the kernel raised {_said(error)}", "the message, and the line that it names")
+
+
+_COMPILES = "the construct that the message names: Numba-CUDA knows a part of Python, and needs a type for each name"
+
+
+def _refused(judged: Stage, problem: Problem) -> Finding | None:
+    """What the compiler says against a kernel that is no registered stage's, where there is a compiler and no GPU."""
+    from dwlab import inspect, target
+
+    registered = judged.op and any(judged.kernel is one.kernel for one in _stages(judged.op))
+    if target.mode == "gpu" or registered or inspect.missing():
+        return None
+    try:
+        inspect.compile(judged, problem)
+    except inspect.NoCompilerError:
+        return None
+    except inspect.InspectError as error:
+        if "does not compile" not in str(error):
+            return None  # it could not be asked
+        return Finding("does not compile", _short(str(error)), _COMPILES)
+    return None
+
+
+def _short(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    joined = " ".join(lines)
+    return joined if len(joined) <= 600 else joined[:600] + " …"
+
+
+# ---- one launch
+
+
+class _NoKernel(Exception):
+    """What a function decorated with @by_shape made is no kernel."""
 
 
 @dataclass(frozen=True)
 class _Run:
+    """What a launch left. written: output -> mask of the elements that were stored, where there is a record of it."""
+
     outputs: dict[str, np.ndarray]
     trespasses: tuple[str, ...]
+    written: dict[str, np.ndarray]
+
+
+def _try(
+    judged: Stage,
+    case: Case,
+    how: Launch,
+    inputs: dict[str, np.ndarray],
+    filling: float | None = None,
+    lenient: bool = False,
+) -> _Run | BaseException:
+    """`_run`, or what it raised. On a GPU in this thread: what is launched there cannot be stopped."""
+    from dwlab import target
+
+    def call() -> _Run:
+        return _run(judged, case.problem, how, inputs, filling, lenient)
+
+    if target.mode != "gpu":
+        return _apart(call, _SECONDS, _WALL)
+    try:
+        return call()
+    except Exception as error:
+        return error
 
 
 def _run(
@@ -525,13 +753,14 @@ def _run(
     problem: Problem,
     how: Launch,
     inputs: dict[str, np.ndarray],
-    filling: np.uint32 | float,
+    filling: float | None = None,
     lenient: bool = False,
 ) -> _Run:
-    """One launch between guard bands, the output filled with bits or a number. lenient: hazards do not raise."""
+    """One launch between guard bands, the outputs filled with `_poison` or a number. lenient: hazards do not raise."""
+    from dwlab import target
     from dwlab.target import cuda
 
-    shapes, outputs = problem.shapes(judged.path), problem.outputs(judged.path)
+    shapes = problem.shapes(judged.path)
     names = list(problem.arrays(judged.path))
     if how.parts:
         shapes = shapes | {_PARTS: (how.parts, *shapes[names[-1]])}
@@ -540,31 +769,38 @@ def _run(
     for name in names:
         size = int(np.prod(shapes[name]))
         dtype = "float32" if name == _PARTS else problem.dtype_of(name)
-        flat = _poisoned(size + 2 * GUARD, dtype)
-        if name in inputs:
-            flat[GUARD : GUARD + size] = inputs[name].ravel()
-        elif isinstance(filling, float):
-            flat[GUARD : GUARD + size] = _filled(dtype, flat.dtype, filling)
+        flat = _filled(size + 2 * GUARD, dtype, _GUARD_BITS[dtype])
+        inner = flat[GUARD : GUARD + size]
+        inner[:] = inputs[name].ravel() if name in inputs else _filled(size, dtype, _filling(dtype, filling))
         before[name] = flat
         device[name] = cuda.to_device(flat)
         views[name] = device[name][GUARD : GUARD + size].reshape(shapes[name])
     kernel = judged.kernel_for(problem)  # refuses rows that cannot be seen as words
+    if not _is_launchable(kernel):
+        raise _NoKernel(f"{_name(judged.kernel)} made {type(kernel).__name__} {kernel!r}, which is no kernel")
     args = [words(problem, name, views[name], judged.view) for name in problem.slots(judged.path)]
     output = args[-1]
     if how.parts:
         args[-1] = views[_PARTS]
+    stored = [name for name in names if name not in inputs]
+    if target.mode != "gpu" and not lenient:
+        for name in stored:  # from here on, because views of other item sizes end the record
+            device[name].allocation.written = np.zeros(before[name].nbytes, np.bool_)
     with _options(problem, judged.path, lenient), warnings.catch_warnings():
         # Numba's word on grids too small to fill a GPU: these problems are small on purpose.
         warnings.filterwarnings("ignore", message="Grid size .* low occupancy")
         enqueue(how, kernel, (*args, *how.scalars), output, views.get(_PARTS))
         cuda.synchronize()
-    found, trespasses = {}, []
+    found, written, trespasses = {}, {}, []
     for name, flat in before.items():
         after = device[name].copy_to_host()
         changed = _bits(flat) != _bits(after)
-        if name in outputs or name == _PARTS:
+        if name in stored:
             found[name] = after[GUARD:-GUARD].reshape(shapes[name])
             changed[GUARD:-GUARD] = False
+            record = getattr(device[name], "written", None)
+            if record is not None:
+                written[name] = np.array(record[GUARD:-GUARD]).reshape(shapes[name])
         for part, where in (
             (changed[:GUARD], "before"),
             (changed[-GUARD:], "behind"),
@@ -572,12 +808,21 @@ def _run(
         ):
             if part.any():
                 trespasses.append(f"{int(part.sum())} elements {where} {name} were overwritten")
-    return _Run(found, tuple(trespasses))
+    return _Run(found, tuple(trespasses), written)
 
 
-def _poisoned(size: int, dtype: str) -> np.ndarray:
+def _filled(size: int, dtype: str, bits: int) -> np.ndarray:
     kind = _problems.storage(dtype)
-    return np.full(size, _poison(dtype), f"u{kind.itemsize}").view(kind)
+    return np.full(size, bits, f"u{kind.itemsize}").view(kind)
+
+
+def _filling(dtype: str, number: float | None) -> int:
+    """The bits of an element that nobody has written: `_poison`, or a number's (in whole numbers 77)."""
+    if number is None:
+        return _poison(dtype)
+    if dtype.startswith("int"):
+        return 77
+    return int(_bits(encode(np.float32([number]), dtype))[0])
 
 
 def _poison(dtype: str) -> int:
@@ -604,14 +849,11 @@ def _options(problem: Problem, path: str, lenient: bool) -> contextlib.AbstractC
 
 
 def _steps(problem: Problem, path: str) -> int:
-    """Far more steps than a thread needs that computes a row, or with one that computes one element of dw."""
-    if not isinstance(problem, DepthwiseConv1d):
-        return 100_000 + 10 * problem.flops
-    reduces = "dw" in problem.outputs(path)
-    return 100_000 + 100 * problem.L * (max(problem.K, problem.B) if reduces else problem.K)
+    """More statements than one thread needs that computes everything: ten for each floating-point operation."""
+    return 100_000 + 10 * problem.flops_of(path)
 
 
-def _hazards(error: Exception) -> tuple[Any, ...]:
+def _hazards(error: BaseException) -> tuple[Any, ...]:
     from dwlab import simt
 
     return error.hazards if isinstance(error, simt.HazardError) else ()
@@ -631,21 +873,99 @@ def _xray(judged: Stage, problem: Problem, how: Launch, inputs: dict[str, np.nda
     return simt.xray(kernel, how.grid, how.block, *arrays, *how.scalars, shared_bytes=shared, options=options)
 
 
-def _all_hazards(judged: Stage, problem: Problem, how: Launch, inputs: dict[str, np.ndarray]) -> tuple[Any, ...]:
-    try:
-        return tuple(_xray(judged, problem, how, inputs).hazards)
-    except Exception:  # the first hazard is known all the same
-        return ()
+def _all_hazards(judged: Stage, case: Case, how: Launch, inputs: dict[str, np.ndarray]) -> tuple[Any, ...]:
+    found = _apart(lambda: _xray(judged, case.problem, how, inputs).hazards, _SECONDS, _WALL)
+    return () if isinstance(found, BaseException) else tuple(found)  # the first hazard is known all the same
 
 
 def _notes(judged: Stage, problem: Problem) -> tuple[str, ...]:
     """What is no error but worth a word: float64 arithmetic in a float32 kernel. The same in both modes."""
-    try:
-        report = _xray(judged, problem, judged.launch(problem), problem.inputs(judged.path))
-    except Exception:  # what the interpreter cannot run gets no note
+
+    def lines() -> Any:
+        return _xray(judged, problem, judged.launch(problem), problem.inputs(judged.path)).lines
+
+    found = _apart(lines, _SECONDS, _WALL)
+    if isinstance(found, BaseException):  # what the interpreter cannot run gets no note
         return ()
-    leaks = [line for line in report.lines if line.flops64]
-    return tuple(f"line {one.line} computes in float64: {one.text.strip()}" for one in leaks)
+    return tuple(f"line {one.line} computes in float64: {one.text.strip()}" for one in found if one.flops64)
+
+
+# ---- what is right
+
+
+def _fast_error(problem: Problem, path: str, inputs: dict[str, np.ndarray]) -> np.ndarray:
+    """Greatest error of a convolution by short ones that save multiplications: F(2, 3) in each dimension, and sums.
+
+    F(2, 3) gives two outputs of three taps as sums of products (d0 - d2) g0, (d1 + d2) (g0 + g1 + g2) / 2, … of sums.
+    With X the largest |d| and S the sum of |g|, they add up to 2 X |g0| + 2 X S <= 4 X S, and each has been rounded at
+    most 6 times. So, with unit roundoff u and a filter of n taps taken as n / 3 pieces whose results are added up, the
+    error is at most (6 + n) 4 u X S, and in two dimensions, one inside the other, (12 + n) 16 u X S. It does not shrink
+    where the sum of the products' absolute values does: in `references.tolerance` that is the measure.
+    """
+    name = "x" if "x" in problem.arrays(path) else "dy"
+    x, w = (np.abs(decode(inputs[key], problem.dtype_of(key)).astype(np.float64)) for key in (name, "w"))
+    unit = 2.0**-24
+    if isinstance(problem, DepthwiseConv1d):
+        return (6 + problem.K) * 4 * unit * x.max(axis=2, keepdims=True) * w.sum(axis=1)[:, None]
+    nchw = problem.layout == "NCHW"
+    largest = x.max(axis=(2, 3) if nchw else (1, 2), keepdims=True)
+    taps = w.sum(axis=(1, 2))[:, None, None] if nchw else w.sum(axis=(0, 1))
+    return 1.13 * (12 + problem.K**2) * 16 * unit * largest * taps  # 1.13: the steepest activation
+
+
+@dataclass(frozen=True)
+class _Right:
+    """What is right for one output: within `allowed` of `want`; elsewhere as `spoilt` says.
+
+    spoilt: mask of the outputs in whose sum a NaN or an infinity stands; exact: what they are by IEEE arithmetic, or
+    None where anything is right.
+    """
+
+    want: np.ndarray
+    allowed: np.ndarray
+    spoilt: np.ndarray
+    exact: np.ndarray | None = None
+    split: bool = False
+
+    def off(self, got: np.ndarray) -> np.ndarray:
+        """Where got is wrong."""
+        found = diagnosis.wrong_mask(got, self.want, self.allowed) & ~self.spoilt
+        if self.exact is None:
+            return found
+        same = (got == self.exact) | (np.isnan(got) & (np.isnan(self.exact) | self.split))
+        return found | (self.spoilt & ~same)
+
+
+def _right(case: Case, path: str, inputs: dict[str, np.ndarray], rules: _Rules) -> dict[str, _Right]:
+    """Output name -> what is right for it."""
+    problem = case.problem
+    plain, marked = inputs, None
+    if case.values in NOT_FINITE:
+        plain, marked = dict(inputs), dict(inputs)
+        for name in ("x", "dy"):
+            if name in inputs:
+                dtype = problem.dtype_of(name)
+                values = decode(inputs[name], dtype)
+                plain[name] = encode(np.where(np.isfinite(values), values, np.float32(0)), dtype)
+                marked[name] = encode(np.where(np.isfinite(values), values, np.float32(np.nan)), dtype)
+    with np.errstate(invalid="ignore", over="ignore"):
+        want = references.reference(problem, path, plain)
+        allowed = references.allowed_error(problem, path, plain)
+        spread = references.reference(problem, path, marked) if marked else want
+        exact = references.reference(problem, path, inputs) if marked else {}
+    loses = any(getattr(layer, "activation", "none") != "none" for layer in _layers_of(problem))
+    found = {}
+    for name in want:
+        margin = allowed[name]
+        if rules.algorithm == "fast" and problem.dtype != "int8":
+            margin = margin + _fast_error(problem, path, plain)
+        spoilt = np.isnan(spread[name]) if marked else np.zeros(want[name].shape, bool)
+        found[name] = _Right(want[name], margin, spoilt, None if loses else exact.get(name), rules.split)
+    return found
+
+
+def _layers_of(problem: Problem) -> tuple[Any, ...]:
+    return (problem.first, problem.second) if isinstance(problem, layers.Fused) else (problem,)
 
 
 def _compare(
@@ -655,29 +975,49 @@ def _compare(
     inputs: dict[str, np.ndarray],
     run: _Run,
     hazards: tuple[Any, ...],
+    rules: _Rules,
     diagnose: bool,
 ) -> CaseResult:
     problem, path = case.problem, judged.path
-    want = references.reference(problem, path, inputs)
-    allowed = references.allowed_error(problem, path, inputs)
+    right = _right(case, path, inputs, rules)
     look = "a kernel may write its output and nothing else: guard the store, and check its index"
     findings = tuple(Finding("wrote outside its output", text, look) for text in run.trespasses)
-    unwritten = run.outputs[_PARTS].view(np.uint32) == POISON if how.parts else np.zeros(0, bool)
-    if unwritten.any():
-        text = f"{int(unwritten.sum())} of {unwritten.size} elements of the {how.parts} parts were never written"
+    again = None if len(run.written) == len(run.outputs) else _try(judged, case, how, inputs, _FILL, lenient=True)
+    untouched = {name: _untouched(problem, run, again, name) for name in run.outputs}
+    missing = untouched.pop(_PARTS, np.zeros(0, bool))
+    if missing.any():
+        text = f"{int(missing.sum())} of {missing.size} elements of the {how.parts} parts were never written"
         look = "all parts are added up: a block that has nothing to add stores 0 in its part"
         findings += (Finding("parts not written", text, look),)
     faults: tuple[tuple[Finding, ...], ...] = ()
     wrong = size = 0
     for name in problem.outputs(path):
-        got = decode(run.outputs[name], problem.dtype_of(name))
-        off = diagnosis.wrong_mask(got, want[name], allowed[name])
+        off = untouched[name] | right[name].off(decode(run.outputs[name], problem.dtype_of(name)))
+        if isinstance(again, _Run):  # what an output held before must not matter
+            off |= right[name].off(decode(again.outputs[name], problem.dtype_of(name)))
         wrong, size = wrong + int(off.sum()), size + off.size
-        explained = unwritten.any() and name == problem.arrays(path)[-1]
+        explained = missing.any() and name == problem.arrays(path)[-1]
         if off.any() and diagnose and not explained:
-            faults += _diagnose(judged, case, how, inputs, run, name, want[name], allowed[name])
+            if not isinstance(again, _Run):
+                again = _try(judged, case, how, inputs, _FILL, lenient=True)
+            second = again if isinstance(again, _Run) else None
+            faults += _diagnose(judged, case, how, inputs, run, second, name, right[name], off, untouched[name])
+    added = [fault[0].pattern for fault in faults] == ["adds to the output"] * max(1, len(faults))
+    if added and all(one.kind == "uninitialised" and one.array == problem.outputs(path)[-1] for one in hazards):
+        hazards = ()  # the same, said better
     passed = not (findings or hazards or wrong)
     return CaseResult(case, passed, findings, hazards, faults, wrong, size)
+
+
+def _untouched(problem: Problem, run: _Run, again: _Run | BaseException | None, name: str) -> np.ndarray:
+    """Mask of the elements that no thread stored: by the record, or by two runs that both left what was there."""
+    if name in run.written:
+        return ~run.written[name]
+    dtype = "float32" if name == _PARTS else problem.dtype_of(name)
+    still = _bits(run.outputs[name]) == _poison(dtype)
+    if isinstance(again, _Run):
+        still &= _bits(again.outputs[name]) == _filling(dtype, _FILL)
+    return still
 
 
 def _diagnose(
@@ -686,32 +1026,63 @@ def _diagnose(
     how: Launch,
     inputs: dict[str, np.ndarray],
     run: _Run,
+    again: _Run | None,
     name: str,
-    want: np.ndarray,
-    allowed: np.ndarray,
+    right: _Right,
+    off: np.ndarray,
+    untouched: np.ndarray,
 ) -> tuple[tuple[Finding, ...], ...]:
-    dtype = case.problem.dtype_of(name)
-    got, refilled = decode(run.outputs[name], dtype), None
-    unwritten = _bits(run.outputs[name]) == _poison(dtype)
-    with contextlib.suppress(Exception):  # the second run only helps to say what is wrong
-        again = _run(judged, case.problem, how, inputs, _FILL, lenient=True).outputs[name]
-        refilled = decode(again, dtype)
-        # What was never written holds the second filling now; what only carries the first one's bits does not.
-        unwritten = unwritten & (_bits(again) == _bits(_filled(dtype, again.dtype)))
-        settled = ~np.isnan(got) & ~unwritten
-        if not np.array_equal(refilled[settled], got[settled]):
-            look = "threads race: run the check with DWLAB_TARGET=simulated, which names the lines"
-            return ((Finding("runs differ", "two runs on the same inputs gave different outputs", look),),)
+    problem, dtype = case.problem, case.problem.dtype_of(name)
+    got = decode(run.outputs[name], dtype)
+    refilled = None if again is None else decode(again.outputs[name], dtype)
+    fill = 77.0 if dtype == "int8" else _FILL
+    differ = np.zeros(off.shape, bool)
+    if refilled is not None:
+        differ = diagnosis.wrong_mask(refilled, got, 2 * right.allowed) & ~untouched & np.isfinite(got)
+    if differ.any() and not _same(judged, case, how, inputs, run, name):
+        look = "threads race: run the check with DWLAB_TARGET=simulated, which names the lines"
+        return ((Finding("runs differ", "two runs on the same inputs gave different outputs", look),),)
+    if case.values in NOT_FINITE and not differ.any() and not untouched.any():
+        return ((_not_finite(case, name, got, right, off),),)
     evidence = diagnosis.Evidence(
-        problem=case.problem,
-        path=case.problem.alone(name),
-        inputs={key: decode(array, case.problem.dtype_of(key)) for key, array in inputs.items()},
+        problem=problem,
+        path=problem.alone(name),
+        inputs={key: decode(array, problem.dtype_of(key)) for key, array in inputs.items()},
         got=got,
-        want=want,
-        allowed=allowed,
-        unwritten=unwritten,
+        want=right.want,
+        allowed=right.allowed,
+        unwritten=untouched,
         block=how.block,
         refilled=refilled,
-        fill=_FILL,
+        fill=fill,
     )
-    return diagnosis.diagnose(evidence)
+    faults = diagnosis.diagnose(evidence)
+    if differ.any() and not any(fault[0].pattern == "adds to the output" for fault in faults):
+        at = tuple(int(i) for i in np.argwhere(differ)[0])
+        text = f"{name}{list(at)} is {got[at]:g} or {refilled[at]:g}, by what {name} held before the launch"
+        look = f"is {name} read before it is written, or its store left out for some values?"
+        return ((Finding("depends on the output", text, look),),)
+    return faults
+
+
+def _same(judged: Stage, case: Case, how: Launch, inputs: dict[str, np.ndarray], run: _Run, name: str) -> bool:
+    """Whether another run like the first one gives the same bits."""
+    third = _try(judged, case, how, inputs, lenient=True)
+    return isinstance(third, _Run) and np.array_equal(_bits(third.outputs[name]), _bits(run.outputs[name]))
+
+
+def _not_finite(case: Case, name: str, got: np.ndarray, right: _Right, off: np.ndarray) -> Finding:
+    """Of a case with a NaN or infinities in x or dy."""
+    at = tuple(int(i) for i in np.argwhere(off & ~right.spoilt)[0]) if (off & ~right.spoilt).any() else None
+    what = {"NaN": "a NaN", "infinite": "an infinity"}[case.values]
+    if at is None:
+        at = tuple(int(i) for i in np.argwhere(off)[0])
+        text = f"{what} stands in its sum: {name}{list(at)} is {got[at]:g}; {right.exact[at]:g} is right"
+        look = "what is compared, cut off or left out on the way to the sum?"
+        return Finding("loses a NaN or an infinity", text, look)
+    text = f"{what} outside of its window spoils it: {name}{list(at)} is {got[at]:g}; {right.want[at]:.6g} is right"
+    look = "what lies outside the window must not be multiplied by 0 (0 * NaN is NaN), but be left out"
+    if np.isfinite(got[at]):
+        text = f"{name}{list(at)} is {got[at]:g}; {right.want[at]:.6g} is right. In its sum {what} does not stand"
+        return Finding("wrong beside a NaN or an infinity", text, "the other cases say more: change these first")
+    return Finding("spoilt by what it does not read", text, look)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from dwlab.cases import VALUES
 from dwlab.layers import DepthwiseConv2d, Fused, Pointwise
 from dwlab.problems import DepthwiseConv1d, Problem
 
@@ -31,14 +32,34 @@ _FEW = 8  # so few problems that any rule that holds is worth saying
 _SIDE = 3  # of more, so many must fail, and so many pass, before a rule is more than an accident
 
 
-def exact(problems: Sequence[Problem], failed: Sequence[bool]) -> Rule | None:
+def _plain(
+    problems: Sequence[Problem], failed: Sequence[bool], values: Sequence[str]
+) -> tuple[Sequence[Problem], list[bool]]:
+    """Those with plain inputs, if any of them failed: of the others other things can be wrong, or hide what is."""
+    kept = [i for i, what in enumerate(values) if what == "plain"]
+    if not any(failed[i] for i in kept):
+        return problems, list(failed)
+    return [problems[i] for i in kept], [failed[i] for i in kept]
+
+
+def exact(problems: Sequence[Problem], failed: Sequence[bool], values: Sequence[str] = ()) -> Rule | None:
     """The simplest rule that holds for every failing problem and for no passing one; None if there is none.
 
-    Asked only where something failed and something passed. Where there are problems enough, a rule must not be an
+    values: what the inputs of each problem are like (cases.VALUES), if that is known: a rule, too. Asked only where something failed and something passed. Where there are problems enough, a rule must not be an
     accident of the list: both sides have three problems, and a bound of a size is no mere sign of a large problem.
     """
     failed = list(failed)
     if all(failed) or not any(failed):
+        return None
+    for what in dict.fromkeys(values):
+        if what != "plain" and [one == what for one in values] == failed:
+            return Rule(
+                VALUES[what].replace("a NaN", "there is a NaN") if what == "NaN" else f"there are {VALUES[what]}",
+                lambda p: False,
+                "what such numbers meet on their way to the output",
+            )
+    problems, failed = _plain(problems, failed, values)
+    if all(failed):
         return None
     few = len(problems) < _FEW
     if not few and min(sum(failed), len(failed) - sum(failed)) < _SIDE:
@@ -61,12 +82,12 @@ def exact(problems: Sequence[Problem], failed: Sequence[bool]) -> Rule | None:
     return None
 
 
-def necessary(problems: Sequence[Problem], failed: Sequence[bool]) -> Rule | None:
+def necessary(problems: Sequence[Problem], failed: Sequence[bool], values: Sequence[str] = ()) -> Rule | None:
     """The rule outside of which nothing failed that leaves the fewest passing problems inside; None if none says much.
 
     It must leave out a third of the passing problems, and three, and must not be a bound of a size.
     """
-    failed = list(failed)
+    problems, failed = _plain(problems, failed, values)
     passing = len(failed) - sum(failed)
     if sum(failed) < _SIDE or passing < _SIDE:
         return None

@@ -97,7 +97,8 @@ def explain(faults: Sequence[tuple[Finding, ...]], least: float = 0.25) -> tuple
     """The fewest findings that account for the faults: again and again the one that accounts for most of the rest.
 
     Between equals, the one that stands first in its fault. Its text is that of the first fault that has it. After the
-    first, a finding that accounts for less than `least` of all faults is left out.
+    first, a finding that accounts for less than `least` of all faults is left out. One that says nothing but that
+    something is wrong comes behind one that says what, if that accounts for more than a few.
     """
     left = [fault for fault in faults if fault]
     enough = least * len(left)
@@ -110,6 +111,9 @@ def explain(faults: Sequence[tuple[Finding, ...]], least: float = 0.25) -> tuple
                 votes[name] = votes.get(name, 0) + 1
                 rank[name] = rank.get(name, 0) + place
         best = max(votes, key=lambda name: (votes[name], -rank[name]))
+        if best in VAGUE and not chosen:
+            telling = [name for name in votes if name not in VAGUE and votes[name] >= max(2, 0.15 * len(left))]
+            best = max(telling, key=lambda name: (votes[name], -rank[name]), default=best)
         if chosen and votes[best] < enough:
             break
         chosen.append(next(one for fault in left for one in fault if one.identity == best))

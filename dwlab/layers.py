@@ -127,7 +127,7 @@ class Layer(Problem):
             return encode(values, self.dtype)
         if name == "m":  # so that the outputs of random sums fill the 256 values, and some of them are cut off
             return ((rng.random(shape, np.float32) + 0.5) / np.float32(90 * self.terms**0.5)).astype(np.float32)
-        low, high = (-2000, 2000) if name == "b" else (-127, 128)
+        low, high = (-2000, 2000) if name == "b" else (-128, 128)
         return rng.integers(low, high, shape).astype(self.storage_of(name))
 
 

@@ -15,6 +15,7 @@ import math
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -53,15 +54,27 @@ def mistakes(problem: Any, inputs: dict[str, np.ndarray], got: np.ndarray, want:
         parts = [(two, "", None)]
     seen = _rows(got, problem.layout)
     for make in (_closing_mistakes, _sum_mistakes):
+        alike: dict[tuple[str, str], list[tuple]] = {}
         for part, where, after in reversed(parts):
-            if make is _sum_mistakes and part.products > MOST_PRODUCTS:
-                continue
-            if after is not None and two.products > MOST_PRODUCTS:
+            if max(part.products, two.products) > MOST_PRODUCTS and (make is _sum_mistakes or after is not None):
                 continue
             for pattern, output, text, look in make(part, seen if after is None else None):
-                output = output if after is None else after(output)
                 key = f"{pattern} {where}{_VARYING.sub('', text)}"
+                alike.setdefault((pattern, _VARYING.sub("", text)), []).append((part, output, text, look))
+                output = output() if after is None else after(output())
                 yield Mistake(pattern, _stored(output, problem.layout), f"{where}{text}", look, key)
+        for (pattern, varying), found in alike.items():
+            if [part for part, *_ in found] == [two, parts[0][0]] and len(parts) == 2:
+                (_, second, _, _), (_, first, text, look) = found
+                two.x, before = first(), two.x
+                two.__dict__.pop("_total", None)
+                output = second()
+                two.x = before
+                two.__dict__.pop("_total", None)
+                where = "in both layers "
+                yield Mistake(
+                    pattern, _stored(output, problem.layout), f"{where}{text}", look, f"{pattern} {where}{varying}"
+                )
     yield from _output_mistakes(problem, two, want)
 
 
@@ -232,7 +245,7 @@ class _Part:
 
         b, r, m: other values, as (channels,) or a number, (N, C, P, Q), (channels,); late_b: added after the
         activation; early_r: the residual is added before it; act: another function; zero_y, zero_r, m_r, limits,
-        rounded: in int8, limits None for the low 8 bits.
+        rounded: in int8, of what is beyond the limits the low 8 bits stay.
         """
         layer = self.layer
         b = how.get("b", self.b if layer.bias else 0.0)
@@ -259,29 +272,31 @@ class _Part:
             whole = how.get("rounded", np.rint)(np.asarray(value, np.float32)).astype(np.float64)
         whole = whole + how.get("zero_y", layer.zero_y)
         limits = how.get("limits", (-128, 127))
-        if limits is None:
-            return (np.nan_to_num(whole).astype(np.int64) + 128) % 256 - 128.0
-        return np.clip(whole, *limits)
+        whole = np.nan_to_num(np.clip(whole, *limits), posinf=2.0**31 - 1, neginf=-(2.0**31))
+        return (whole.astype(np.int64) + 128) % 256 - 128.0
 
 
 _VARYING = re.compile(r"relu6?|gelu|= [-\d.]+| where .*")
 """What differs in a mistake's text from problem to problem."""
 
-_Found = tuple[str, np.ndarray, str, str]  # pattern, output or sum, text, look
+_Found = tuple[str, Callable[[], np.ndarray], str, str]  # pattern, output or sum, text, look
 
 
 # ---- mistakes in what is done with the sum
 
 
+def _closed(part: _Part, how: dict[str, Any]) -> np.ndarray:
+    return part.close(part.total, **how)
+
+
 def _closing_mistakes(part: _Part, got: np.ndarray | None) -> Iterator[_Found]:
-    total = part.total
     for pattern, how, text, look in (
         *_bias_mistakes(part),
         *_activation_mistakes(part, got),
         *_residual_mistakes(part),
         *(_int8_mistakes(part) if part.layer.dtype == "int8" else ()),
     ):
-        yield pattern, part.close(total, **how), text, look
+        yield pattern, partial(_closed, part, how), text, look
 
 
 _How = tuple[str, dict[str, Any], str, str]
@@ -394,6 +409,10 @@ def _residual_mistakes(part: _Part) -> Iterator[_How]:
         yield "wrong residual", {"r": r[:1] + 0 * r}, "every image gets the residual of image 0", index
     yield "wrong residual", {"r": r[:, :1] + 0 * r}, "every channel gets the residual of channel 0", index
     yield "wrong residual", {"r": np.full(r.shape, r.flat[0])}, "every output gets the residual r[0]", index
+    flat = np.ascontiguousarray(_stored(r, layer.layout)).ravel()
+    N, C, P, Q = r.shape
+    yield "wrong residual", {"r": flat[:C][None, :, None, None] + 0 * r}, "r is read at the channel alone", index
+    yield "wrong residual", {"r": flat[: P * Q].reshape(1, 1, P, Q) + 0 * r}, "r is read at the pixel alone", index
     raw = np.ascontiguousarray(_stored(r, layer.layout))
     for off in (1, -1):
         moved = _rows(np.roll(raw.ravel(), off).reshape(raw.shape), layer.layout)
@@ -414,6 +433,8 @@ def _int8_mistakes(part: _Part) -> Iterator[_How]:
     look = "y = clamp(rint(float32(sum + b) * m) + zero_y)"
     if layer.zero_y:
         yield "zero_y ignored", {"zero_y": 0}, "zero_y is not added", look
+        early = {"zero_y": 0, "limits": (-128 - layer.zero_y, 127 - layer.zero_y)}
+        yield "zero_y ignored", early, "zero_y is not added", look
         yield "wrong sign of zero_y", {"zero_y": -layer.zero_y}, "zero_y is subtracted", look
         yield "zero_y added twice", {"zero_y": 2 * layer.zero_y}, "zero_y is added twice", look
     if layer.zero_x != layer.zero_y:
@@ -443,10 +464,16 @@ def _int8_mistakes(part: _Part) -> Iterator[_How]:
         text = f"{words}; rint is right: to the nearest, a half to the even number"
         yield "wrong rounding", {"rounded": rounded}, text, "how the float32 becomes a whole number: rint"
     clamp = "the limits: -128 and 127, after zero_y is added"
-    yield "not limited", {"limits": None}, "results beyond -128 and 127 wrap around instead of ending there", clamp
-    for low, high in ((-127, 127), (-128, 126), (-128, 128), (0, 127), (-128, 255), (-127, 128), (-255, 255)):
-        if high > 127 or low < -128:
-            continue
+    yield (
+        "not limited",
+        {"limits": (-np.inf, np.inf)},
+        "results beyond -128 and 127 wrap around instead of ending there",
+        clamp,
+    )
+    beyond = "wrap around instead of ending there"
+    yield "not limited", {"limits": (-128, np.inf)}, f"results above 127 {beyond}", clamp
+    yield "not limited", {"limits": (-np.inf, 127)}, f"results below -128 {beyond}", clamp
+    for low, high in ((-127, 127), (-128, 126), (-128, 128), (0, 127), (-129, 127), (0, 255)):
         text = f"results are limited to {low} and {high}; -128 and 127 are right"
         yield "wrong limits", {"limits": (low, high)}, text, clamp
     if layer.activation == "relu" and layer.residual:
@@ -454,7 +481,7 @@ def _int8_mistakes(part: _Part) -> Iterator[_How]:
         yield "relu after the residual", how, "the result with its residual is cut off at zero_y once more", clamp
     if layer.zero_y:
         low, high = -128 + layer.zero_y, 127 + layer.zero_y
-        how = {"limits": (max(low, -128), min(high, 127))}
+        how = {"limits": (low, high)}
         yield "wrong limits", how, "the limits are applied before zero_y is added", clamp
     index = "the index of m: the output's channel"
     if m is not None and len(m) > 1:
@@ -474,21 +501,35 @@ def _int8_mistakes(part: _Part) -> Iterator[_How]:
 # ---- mistakes in the sum
 
 
+def _summed(part: _Part, **how: Any) -> np.ndarray:
+    return part.close(part.sum(**how))
+
+
+def _scaled(part: _Part, factor: float, offset: float = 0.0) -> np.ndarray:
+    return part.close(factor * part.total + offset)
+
+
+def _of_total(part: _Part, total: Callable[[], np.ndarray]) -> np.ndarray:
+    return part.close(total())
+
+
 def _sum_mistakes(part: _Part, got: np.ndarray | None) -> Iterator[_Found]:
     layer = part.layer
     if layer.zero_x:
         look = "sum (x - zero_x) * w: also for the x of a halo or a tile"
-        yield "zero_x ignored", part.close(part.sum(zero=0)), "zero_x is not subtracted from x", look
-        yield "wrong sign of zero_x", part.close(part.sum(zero=-layer.zero_x)), "zero_x is added to x", look
+        yield "zero_x ignored", partial(_summed, part, zero=0), "zero_x is not subtracted from x", look
+        yield "wrong sign of zero_x", partial(_summed, part, zero=-layer.zero_x), "zero_x is added to x", look
     if layer.zero_y != layer.zero_x:
         text = "zero_y is subtracted from x where zero_x is right"
-        yield "wrong zero_x", part.close(part.sum(zero=layer.zero_y)), text, "sum (x - zero_x) * w"
+        yield "wrong zero_x", partial(_summed, part, zero=layer.zero_y), text, "sum (x - zero_x) * w"
+    look = "is anything ever added to the sum?"
+    yield "nothing summed", partial(_scaled, part, 0.0), "every sum, before bias and activation, is 0", look
     for pattern, total, text, look in _filter_sums(part):
-        yield pattern, part.close(total), text, look
+        yield pattern, partial(_of_total, part, total), text, look
     for pattern, total, text, look in _window_sums(part) if part.depthwise else _channel_sums(part):
-        yield pattern, part.close(total), text, look
+        yield pattern, partial(_of_total, part, total), text, look
     for pattern, x, text, look in _map_mistakes(part):
-        yield pattern, part.close(part.sum(x=x)), text, look
+        yield pattern, partial(_summed, part, x=x), text, look
     yield from _scaled_sums(part, got)
 
 
@@ -500,47 +541,57 @@ def _filter_sums(part: _Part) -> Iterator[_Found]:
         if K > 1:
             yield (
                 "filter transposed",
-                part.sum(w=w.transpose(0, 2, 1)),
+                partial(part.sum, w=w.transpose(0, 2, 1)),
                 "w[c, j, i] is used where w[c, i, j] is right",
                 look,
             )
             flips = (((1, 2), "in both directions"), ((1,), "along its rows"), ((2,), "along its columns"))
             for axes, words in flips:
-                yield "filter flipped", part.sum(w=np.flip(w, axes)), f"the filter is the other way round {words}", look
+                yield (
+                    "filter flipped",
+                    partial(part.sum, w=np.flip(w, axes)),
+                    f"the filter is the other way round {words}",
+                    look,
+                )
             turned = np.rot90(w, 1, (1, 2)), np.rot90(w, -1, (1, 2))
             for one in turned:
-                yield "filter flipped", part.sum(w=one), "the filter is turned by 90 degrees", look
+                yield "filter flipped", partial(part.sum, w=one), "the filter is turned by 90 degrees", look
         if C > 1 and K > 1:
             as_other = part.flat_w.reshape((K, K, C) if layer.layout == "NCHW" else (C, K, K))
             other = as_other.transpose(2, 0, 1) if layer.layout == "NCHW" else as_other
-            yield "wrong filter", part.sum(w=other), "w is read as if it were in the other layout", look
+            yield "wrong filter", partial(part.sum, w=other), "w is read as if it were in the other layout", look
     else:
         look = "the index of w: filter f has its C weights at f*C"
         if layer.C > 1 and layer.F > 1:
             other = part.flat_w.reshape(layer.C, layer.F).T
-            yield "filter transposed", part.sum(w=other), "w is read as (C, F), but it is (F, C)", look
+            yield "filter transposed", partial(part.sum, w=other), "w is read as (C, F), but it is (F, C)", look
         if layer.C > 1:
-            yield "filter flipped", part.sum(w=w[:, ::-1]), "weight C-1-c meets channel c", look
+            yield "filter flipped", partial(part.sum, w=w[:, ::-1]), "weight C-1-c meets channel c", look
             for off in (1, -1):
                 text = f"channel c meets weight c {'-' if off > 0 else '+'} 1"
-                yield "shifted by one", part.sum(w=np.roll(w, off, 1)), text, look
-                yield "shifted by one", part.sum(w=_cut(w, off, 1)), text, look
+                yield "shifted by one", partial(part.sum, w=np.roll(w, off, 1)), text, look
+                yield "shifted by one", partial(part.sum, w=_cut(w, off, 1)), text, look
     if len(w) > 1:
         words = "channel" if part.depthwise else "filter"
         text = f"every output channel uses {words} 0 of w"
-        yield "one filter for all channels", part.sum(w=np.broadcast_to(w[:1], w.shape)), text, "the first index of w"
+        yield (
+            "one filter for all channels",
+            partial(part.sum, w=np.broadcast_to(w[:1], w.shape)),
+            text,
+            "the first index of w",
+        )
         for off, side in ((1, "before it"), (-1, "behind it")):
             text = f"each output channel uses the filter of the channel {side}"
-            yield "wrong filter", part.sum(w=np.roll(w, off, 0)), text, "the channel in the index of w"
+            yield "wrong filter", partial(part.sum, w=np.roll(w, off, 0)), text, "the channel in the index of w"
         text = "channel c uses the filter of channel C-1-c"
-        yield "wrong filter", part.sum(w=w[::-1]), text, "the channel in the index of w"
+        yield "wrong filter", partial(part.sum, w=w[::-1]), text, "the channel in the index of w"
         flat = part.flat_w
         moved = np.roll(flat, -1)
         if part.depthwise and layer.layout == "NHWC":
             shaped = moved.reshape(layer.K, layer.K, layer.C).transpose(2, 0, 1)
         else:
             shaped = moved.reshape(w.shape)
-        yield "wrong filter", part.sum(w=shaped), "w is read one element behind its place", "the index of w"
+        yield "wrong filter", partial(part.sum, w=shaped), "w is read one element behind its place", "the index of w"
 
 
 def _cut(array: np.ndarray, off: int, axis: int) -> np.ndarray:
@@ -555,11 +606,10 @@ def _cut(array: np.ndarray, off: int, axis: int) -> np.ndarray:
 def _window_sums(part: _Part) -> Iterator[_Found]:
     layer, w = part.layer, part.w
     K, S, pad = layer.K, layer.stride, layer.padding
-    values = part.x - layer.zero_x
     look = "h = p*stride + i - padding and v = q*stride + j - padding, and the test of each against its own side"
 
     def seen(**how: Any) -> np.ndarray:
-        return np.einsum("ncpqij,cij->ncpq", part.columns(values, **how), w)
+        return np.einsum("ncpqij,cij->ncpq", part.columns(part.x - layer.zero_x, **how), w)
 
     if S > 1:
         for words, rows, cols in (("", True, True), (" of rows", True, False), (" of columns", False, True)):
@@ -572,16 +622,16 @@ def _window_sums(part: _Part) -> Iterator[_Found]:
                 if cols:
                     how["cols"] = part.places(False, step=step)
                 text = f"the stride{words or ' of both directions'} is {step} where it should be {S}"
-                yield "wrong stride", seen(**how), text, look
+                yield "wrong stride", partial(seen, **how), text, look
         text = "(p + i - padding) * stride is used where p*stride + i - padding is right"
         grid = [(np.arange(n)[:, None] + np.arange(K) - pad) * S for n in (layer.P, layer.Q)]
-        yield "wrong stride", seen(rows=grid[0], cols=grid[1]), text, look
+        yield "wrong stride", partial(seen, rows=grid[0], cols=grid[1]), text, look
         grid = [(np.arange(n)[:, None] - pad) * S + np.arange(K) for n in (layer.P, layer.Q)]
         text = "(p - padding) * stride + i is used where p*stride + i - padding is right"
-        yield "wrong padding", seen(rows=grid[0], cols=grid[1]), text, look
+        yield "wrong padding", partial(seen, rows=grid[0], cols=grid[1]), text, look
     else:
         how = {"rows": part.places(True, step=2), "cols": part.places(False, step=2)}
-        yield "wrong stride", seen(**how), "the stride is 2 where it should be 1", look
+        yield "wrong stride", partial(seen, **how), "the stride is 2 where it should be 1", look
     candidates = dict.fromkeys((0, K // 2, (K - 1) // 2, K - 1, pad - 1, pad + 1, K, 1))
     for other in candidates:
         if other == pad:
@@ -594,29 +644,29 @@ def _window_sums(part: _Part) -> Iterator[_Found]:
             named = {0: "none", K // 2: "K // 2", K - 1: "K-1"}.get(other)
             named = f" ({named})" if named else ""
             text = f"the padding{words} is {other}{named} where it should be {pad}"
-            yield "wrong padding", seen(**how), text, look
+            yield "wrong padding", partial(seen, **how), text, look
     for off in (1, -1):
         for words, how in (
             ("row", {"rows": part.places(True, ahead=off)}),
             ("column", {"cols": part.places(False, ahead=off)}),
         ):
             text = f"every x is taken one {words} too far {'on' if off > 0 else 'back'}"
-            yield "shifted by one", seen(**how), text, look
+            yield "shifted by one", partial(seen, **how), text, look
     outside = "what lies outside the map counts as 0: leave the product out; test the row and the column, on both sides"
     if pad or layer.P * S > layer.H or layer.Q * S > layer.W:
-        yield "border repeated", seen(outside="clamp"), "outside a map its border is repeated", outside
-        yield "map wraps around", seen(outside="wrap"), "outside a map stands its other side", outside
+        yield "border repeated", partial(seen, outside="clamp"), "outside a map its border is repeated", outside
+        yield "map wraps around", partial(seen, outside="wrap"), "outside a map stands its other side", outside
         for guarded, words in (("h", "column"), ("v", "row"), ("", "row nor the column")):
             text = (
                 f"the {words} is not tested: what is beyond the map's edge is taken from where it would lie in memory"
                 if guarded
                 else "neither the row nor the column is tested: beyond the map's edge stands what lies there in memory"
             )
-            yield "reads beyond the edge", seen(outside="flat", guarded=guarded), text, outside
+            yield "reads beyond the edge", partial(seen, outside="flat", guarded=guarded), text, outside
         if layer.zero_x:
             text = "outside a map stands the byte 0; it must be zero_x, whose product is 0"
-            yield "padding is not the zero point", seen(outside=float(-layer.zero_x)), text, outside
-    H, W = values.shape[2:]
+            yield "padding is not the zero point", partial(seen, outside=float(-layer.zero_x)), text, outside
+    H, W = layer.H, layer.W
     if H != W:
         for words, sides in (("rows", (True, False)), ("columns", (False, True))):
             rows, cols = part.places(True), part.places(False)
@@ -624,7 +674,12 @@ def _window_sums(part: _Part) -> Iterator[_Found]:
             grid = rows if sides[0] else cols
             tested = np.where(grid < most, grid, -1)
             text = f"{words} are tested against the map's {'width' if sides[0] else 'height'}"
-            yield "sides exchanged", seen(**({"rows": tested} if sides[0] else {"cols": tested})), text, outside
+            yield (
+                "sides exchanged",
+                partial(seen, **({"rows": tested} if sides[0] else {"cols": tested})),
+                text,
+                outside,
+            )
         flat = np.ascontiguousarray(_stored(part.x, layer.layout)).ravel()
         N, C = part.x.shape[:2]
         shape = (N, C, W, H) if layer.layout == "NCHW" else (N, W, H, C)
@@ -632,7 +687,7 @@ def _window_sums(part: _Part) -> Iterator[_Found]:
         turned = _rows(flat.reshape(shape), layer.layout)
         padded = np.full(part.x.shape, np.nan)
         padded[:, :, : min(H, W), : min(H, W)] = turned[:, :, : min(H, W), : min(H, W)]
-        yield "sides exchanged", np.einsum("ncpqij,cij->ncpq", part.columns(padded - layer.zero_x), w), text, look
+        yield "sides exchanged", partial(part.sum, x=padded), text, look
     if K > 1:
         sums = "the loops over the K x K taps: do both run from 0 to K?"
         i, j = np.arange(K)[:, None], np.arange(K)[None, :]
@@ -658,8 +713,7 @@ def _window_sums(part: _Part) -> Iterator[_Found]:
             only = words.startswith("only")
             pattern = "most taps missing" if only else "last tap missing" if "last" in words else "taps missing"
             pattern = "first tap missing" if "first" in words and not only else pattern
-            columns = np.einsum("ncpqij,cij->ncpq", part.columns(values), np.where(kept, w, 0))
-            yield pattern, columns, words, sums
+            yield pattern, partial(part.sum, w=np.where(kept, w, 0)), words, sums
 
 
 def _channel_sums(part: _Part) -> Iterator[_Found]:
@@ -668,12 +722,17 @@ def _channel_sums(part: _Part) -> Iterator[_Found]:
     c = np.arange(C)
     look = "the loop over channels: does it run from 0 to C, and does the last step take what is left?"
     if C > 1:
-        yield "last channel missing", part.sum(w=np.where(c < C - 1, w, 0)), f"channel C-1 = {C - 1} is left out", look
-        yield "first channel missing", part.sum(w=np.where(c > 0, w, 0)), "channel 0 is left out", look
-        yield "one channel only", part.sum(w=np.where(c == 0, w, 0)), "only channel 0 is summed", look
+        yield (
+            "last channel missing",
+            partial(part.sum, w=np.where(c < C - 1, w, 0)),
+            f"channel C-1 = {C - 1} is left out",
+            look,
+        )
+        yield "first channel missing", partial(part.sum, w=np.where(c > 0, w, 0)), "channel 0 is left out", look
+        yield "one channel only", partial(part.sum, w=np.where(c == 0, w, 0)), "only channel 0 is summed", look
         yield (
             "sum reset at each channel",
-            part.sum(w=np.where(c == C - 1, w, 0)),
+            partial(part.sum, w=np.where(c == C - 1, w, 0)),
             "only the last channel is in the sum",
             look,
         )
@@ -681,19 +740,19 @@ def _channel_sums(part: _Part) -> Iterator[_Found]:
         if size < C:
             yield (
                 "first channels only",
-                part.sum(w=np.where(c < size, w, 0)),
+                partial(part.sum, w=np.where(c < size, w, 0)),
                 f"only the first {size} channels are summed",
                 look,
             )
             start = (C - 1) // size * size
             text = f"only the channels from {start} on are summed: the sum is set to 0 at each step of {size}"
-            yield "sum reset at each step", part.sum(w=np.where(c >= start, w, 0)), text, look
-            if C % size:
-                text = f"the last C % {size} = {C % size} channels are left out"
-                yield "last channels missing", part.sum(w=np.where(c < C - C % size, w, 0)), text, look
+            yield "sum reset at each step", partial(part.sum, w=np.where(c >= start, w, 0)), text, look
+        if C % size:
+            text = f"the last C % {size} = {C % size} channels are left out"
+            yield "last channels missing", partial(part.sum, w=np.where(c < C - C % size, w, 0)), text, look
     if C > 1:
         text = f"the sum is divided by C = {C}"
-        yield "mean in place of sum", part.total / C, text, "sum, not mean"
+        yield "mean in place of sum", lambda: part.total / C, text, "sum, not mean"
 
 
 def _map_mistakes(part: _Part) -> Iterator[tuple[str, np.ndarray, str, str]]:
@@ -732,18 +791,21 @@ def _map_mistakes(part: _Part) -> Iterator[tuple[str, np.ndarray, str, str]]:
             yield "shifted by one", flat, text, index
 
 
+def _run_on(part: _Part, axis: int) -> np.ndarray:
+    return part.close(np.cumsum(part.total, axis=axis))
+
+
 def _scaled_sums(part: _Part, got: np.ndarray | None) -> Iterator[_Found]:
     """Sums with a factor, or with a constant added to each."""
     layer, total = part.layer, part.total
     look = "is each product added once, with its sign, to a sum that starts at 0?"
-    for factor, words in ((0.0, "0"), (2.0, "twice what it should be"), (0.5, "half"), (-1.0, "the negative")):
-        pattern = "nothing summed" if factor == 0 else "wrong factor"
-        yield pattern, part.close(factor * total), f"every sum, before bias and activation, is {words}", look
+    for factor, words in ((2.0, "twice what it should be"), (0.5, "half"), (-1.0, "the negative")):
+        yield "wrong factor", partial(_scaled, part, factor), f"every sum, before bias and activation, is {words}", look
     if layer.dtype == "int8":
         for off in (1, -1):
             yield (
                 "constant offset",
-                part.close(total + off),
+                partial(_scaled, part, 1.0, off),
                 f"every sum is {off:+d} off: what does it start from?",
                 look,
             )
@@ -752,7 +814,7 @@ def _scaled_sums(part: _Part, got: np.ndarray | None) -> Iterator[_Found]:
     for axis, name in ((1, "channel"), (3, "column"), (2, "row"), (0, "image")):
         if total.shape[axis] > 1:
             text = f"each {name} has the sums of the {name}s before it added"
-            yield "accumulator not reset", part.close(np.cumsum(total, axis=axis)), text, look
+            yield "accumulator not reset", partial(_run_on, part, axis), text, look
     if got is None or layer.dtype == "int8":
         return
     # What the linear part of the activation shows of the sum.
@@ -772,7 +834,7 @@ def _scaled_sums(part: _Part, got: np.ndarray | None) -> Iterator[_Found]:
     offset = float(np.median(sums - right))
     yield (
         "constant offset",
-        part.close(total + offset),
+        partial(_scaled, part, 1.0, offset),
         f"every sum is {offset:+.4g} off: what does it start from?",
         look,
     )
@@ -780,7 +842,7 @@ def _scaled_sums(part: _Part, got: np.ndarray | None) -> Iterator[_Found]:
     if large.sum() > 1:
         factor = float(np.median(sums[large] / right[large]))
         text = f"every sum, before bias and activation, is {factor:.5g} times what it should be"
-        yield "wrong factor", part.close(total * factor), text, look
+        yield "wrong factor", partial(_scaled, part, factor), text, look
 
 
 # ---- mistakes in the store
