@@ -8,6 +8,7 @@ wrong only where two such things come together, or only for sizes and numbers th
 from __future__ import annotations
 
 import itertools
+import math
 import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -230,8 +231,8 @@ _PAIRS = (
     (1, 32, 14, 14, 3, 1, 32, "relu6", "none", True, -1, "", "32 channels of 14 x 14"),
     (2, 24, 15, 15, 3, 2, 40, "relu6", "relu6", False, -1, "", "several blocks, stride 2"),
     (1, 33, 9, 7, 3, 1, 31, "relu", "none", False, -1, "", "a warp and one, a warp less one"),
-    (1, 64, 16, 16, 3, 1, 64, "relu6", "relu6", False, -1, "", "64 channels"),
-    (1, 40, 12, 33, 7, 1, 72, "none", "none", False, -1, "", "7 x 7"),
+    (1, 64, 9, 12, 3, 1, 64, "relu6", "relu6", False, -1, "", "64 channels"),
+    (1, 40, 6, 17, 7, 1, 72, "none", "none", False, -1, "", "7 x 7"),
     (2, 48, 9, 11, 3, 2, 32, "relu6", "none", False, -1, "", "48 channels, stride 2"),
     (1, 20, 6, 10, 5, 1, 16, "none", "relu6", False, -1, "", "20 channels, 5 x 5"),
     (1, 72, 28, 14, 3, 2, 24, "relu6", "none", False, -1, "", "many channels, several tiles"),
@@ -282,16 +283,18 @@ def layer_cases(
     seed: int | None = None,
     supports: Callable[[Problem], bool] | None = None,
 ) -> tuple[Case, ...]:
-    """The layers that a stage of an op and path is judged on, in both layouts and each of these storage types.
+    """The layers that a stage of an op and path is judged on: in the first storage type in both layouts, in each of the
+    others in one, now this, now that.
 
     In int8 activations that it has not become a relu, and zero points and a residual's factor are set. supports: of
     these only. seed: of all inputs, and of the family that is then drawn in addition.
     """
     found = []
-    for dtype in dtypes:
-        for layout in LAYOUTS:
-            listed = enumerate(_layers(op, path, dtype, layout))
-            found += [Case(problem, why, _seed(seed, order)) for order, (problem, why) in listed]
+    for nth, dtype in enumerate(dtypes):
+        for which, layout in enumerate(LAYOUTS):
+            for order, (problem, why) in enumerate(_layers(op, path, dtype, layout)):
+                if nth == 0 or (order + nth) % 2 == which:
+                    found.append(Case(problem, why, _seed(seed, order)))
     kept = found if supports is None else [case for case in found if supports(case.problem)]
     if seed is not None:
         kept += drawn(op, path, dtypes, seed, *(() if supports is None else (supports,)))
@@ -412,7 +415,7 @@ def _cut_down(problem: DepthwiseConv1d) -> DepthwiseConv1d:
 
 _EDGES = (32, 64, 128, 256, 1024)
 _OPERATIONS = 120_000  # multiplications of one drawn problem, at most
-_ONE_AFTER_OTHER = 4_500  # of one output, which a simple kernel gives to one thread
+_ONE_AFTER_OTHER = 1_500  # of one output, which a simple kernel gives to one thread
 _ROW = 6_000  # and of one row, or of one element of dw
 _DRAWN, _ASKED = 700, 200  # problems from which the family is chosen, and of how many a stage is asked whether it fits
 
@@ -441,12 +444,12 @@ def _pairwise(pool: list[Case], supports: Callable[[Problem], bool]) -> list[Cas
     rows = []
     for case in pool:
         pairs = [*itertools.combinations(properties(case).items(), 2)]
-        pairs += [(name, _beside_edge(size)) for name, size in sizes(case.problem).items()]
+        pairs += [(name, _edge(size)) for name, size in sizes(case.problem).items() if _edge(size)]
         rows.append([numbers.setdefault(pair, len(numbers)) for pair in pairs])
     has = np.zeros((len(pool), len(numbers)), bool)
     for one, row in zip(has, rows, strict=True):
         one[row] = True
-    cost = np.array([1 + _operations(case.problem) / _OPERATIONS for case in pool])
+    cost = np.array([1 + 2 * _operations(case.problem) / _OPERATIONS + _steps(case.problem) / 200 for case in pool])
     chosen: list[Case] = []
     missing = np.ones(len(numbers), bool)
     for _ in range(_ASKED):
@@ -498,13 +501,13 @@ def _both(problem: Problem) -> tuple[DepthwiseConv2d | Pointwise, ...]:
 
 
 def _class(size: int) -> str:
-    return "1" if size == 1 else "a few" if size < 31 else "32" if size < 127 else "128" if size < 1023 else "1024"
+    return "1" if size == 1 else "a few" if size < 31 else "many"
 
 
-def _beside_edge(size: int) -> tuple[int, bool]:
-    """(The largest of the edges that this size reaches or lacks one of, whether it is beyond it)."""
-    edge = max([edge for edge in _EDGES if size >= edge - 1], default=0)
-    return edge, size > edge + 1
+def _edge(size: int) -> int | None:
+    """Which of the edges this size lies beside, one less or one more at most; beyond the last one its double."""
+    beyond = 2 * _EDGES[-1] if size > _EDGES[-1] + 1 else None
+    return next((edge for edge in _EDGES if abs(size - edge) <= 1), beyond)
 
 
 def _padding(problem: DepthwiseConv1d | DepthwiseConv2d) -> str:
@@ -518,6 +521,13 @@ def _zero(zero: int) -> str:
 
 def _operations(problem: Problem) -> int:
     return problem.flops // 2
+
+
+def _steps(problem: Problem) -> int:
+    """Products that a simple kernel's thread adds up, one after the other; of a fused pair for each of the second's."""
+    if isinstance(problem, DepthwiseConv1d):
+        return problem.K
+    return math.prod(layer.K**2 if isinstance(layer, DepthwiseConv2d) else layer.C for layer in _both(problem))
 
 
 def _drawn(rng: random.Random, op: str, path: str, dtypes: Sequence[str]) -> Case:
@@ -600,9 +610,7 @@ def _drawn_layer(rng: random.Random, op: str, path: str, dtype: str) -> Problem 
     else:
         first = Pointwise(N, C, G, H, W, **how(*one, last=False))
         problem = Fused(first, Pointwise(N, G, F, H, W, **how(*two)))
-    terms = 1
-    for layer in _both(problem):
-        terms *= layer.K**2 if isinstance(layer, DepthwiseConv2d) else layer.C
+    terms = _steps(problem)
     # A simple kernel of a fused pair computes what is between once for each output that needs it.
     outputs = int(np.prod(problem.shapes(problem.main_path)["y"]))
     if terms > _ONE_AFTER_OTHER or terms * outputs > 4 * _OPERATIONS or _operations(problem) > _OPERATIONS:
