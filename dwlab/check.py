@@ -157,7 +157,9 @@ class Verdict:
         for result in self.failures:
             for one in result.findings:
                 certain.setdefault(one.pattern, one)
-        likely = diagnosis.explain([fault for result in self.failures for fault in result.faults])
+        # Outputs of NaN or of numbers that are cut off say little, if plain inputs fail too.
+        plain = [result for result in self.failures if result.case.values == "plain" and result.faults]
+        likely = diagnosis.explain([fault for result in plain or self.failures for fault in result.faults])
         if likely and likely[0].pattern in diagnosis.VAGUE:
             likely = (*self._by_rule(likely[0]), *likely[1:])
         return (*certain.values(), *likely[: _SHOWN if not certain else 1])
@@ -828,11 +830,6 @@ def _filling(dtype: str, number: float | None) -> int:
 def _poison(dtype: str) -> int:
     """The bits of an element that nobody has written. int8 and int32 have no NaN: a number that is seldom right."""
     return int({"float32": POISON, "int32": 0xAAAAAAAA, "int8": 0xAA}.get(dtype, NAN_BITS))
-
-
-def _filled(dtype: str, kind: np.dtype, filling: float = _FILL) -> np.ndarray:
-    """An element of the second filling, as it is stored."""
-    return np.array([77], kind) if kind.kind == "i" else encode(np.full(1, filling, np.float32), dtype)
 
 
 def _bits(array: np.ndarray) -> np.ndarray:

@@ -595,6 +595,13 @@ def _window_guesses(evidence: Evidence) -> Iterator[_Guess]:
             f"every output is stored {abs(off)} too far to the {'right' if off > 0 else 'left'}",
             "the index of the store",
         )
+    for off in (1, -1):
+        yield _Guess(
+            "shifted by one",
+            correlate(x, np.where(np.isnan(moved := _moved(w, off)), 0.0, moved), shift),
+            f"each product has the tap {'before' if off > 0 else 'behind'} the one that belongs to its {name}",
+            "which j goes with which time? Both must start together",
+        )
     for other, words in _other_shifts(evidence.problem):
         ahead = other if evidence.path == "forward" else K - 1 - other
         yield _Guess("wrong padding", correlate(x, w, ahead), words, "where does shift enter the time index?")
@@ -724,6 +731,13 @@ def _filter_guesses(evidence: Evidence) -> Iterator[_Guess]:
                 f"row b*H + h uses the filter of channel {words}",
                 "h = row % H and b = row // H",
             )
+    if H > 1:
+        yield _Guess(
+            "one channel for all",
+            correlate(np.broadcast_to(x[:, :1], x.shape), w, shift),
+            f"every channel is computed from channel 0 of {name}",
+            f"the second index of {name}",
+        )
     if B > 1:
         yield _Guess(
             "one batch entry for all",

@@ -9,8 +9,12 @@ import re
 import sys
 import types
 from dataclasses import replace
+from unittest.mock import patch
 
+from dwlab.check import spread
 from dwlab.stages import stage
+
+judge = importlib.import_module("dwlab.check")  # dwlab.check is the function
 
 _numbers = itertools.count()
 
@@ -116,3 +120,23 @@ def _executed(name, text, number, made):
 
 def _keep(**given):
     return lambda launch: launch
+
+
+SEED = 7  # of the drawn problems and all inputs: the same at each run
+_CHEAP = {"depthwise1d": 60_000, "depthwise2d": 30_000, "pointwise": 60_000, "fused": 60_000}  # operations of a problem
+_ENOUGH = 40  # problems, of which this many wrong ones are looked into:
+_LOOKED_INTO = 6
+
+
+def judged(mutant, dtype):
+    """What the judge says of a mutant, from few of its problems where these show that it is wrong."""
+    cheap = functools.partial(_few, most=_CHEAP[mutant.op], path=mutant.path)
+    with patch.multiple(judge, spread=cheap, _DIAGNOSED=_LOOKED_INTO):
+        verdict = judge.check(mutant, dtype=dtype, seed=SEED)
+    return judge.check(mutant, dtype=dtype, seed=SEED) if verdict.passed else verdict
+
+
+def _few(listed, _, most, path):
+    """Small problems with plain inputs, or with sums halfway between two whole numbers, spread over all."""
+    small = [one for one in listed if one.values in ("plain", "ties") and one.problem.flops_of(path) <= most]
+    return spread(small, _ENOUGH)
