@@ -45,8 +45,9 @@ def _plain(
 def exact(problems: Sequence[Problem], failed: Sequence[bool], values: Sequence[str] = ()) -> Rule | None:
     """The simplest rule that holds for every failing problem and for no passing one; None if there is none.
 
-    values: what the inputs of each problem are like (cases.VALUES), if that is known: a rule, too. Asked only where something failed and something passed. Where there are problems enough, a rule must not be an
-    accident of the list: both sides have three problems, and a bound of a size is no mere sign of a large problem.
+    values: what the inputs of each problem are like (cases.VALUES), if that is known: a rule, too. Asked only where
+    something failed and something passed. Where there are problems enough, a rule must not be an accident of the list:
+    both sides have three problems, and a bound of a size is no mere sign of a large problem.
     """
     failed = list(failed)
     if all(failed) or not any(failed):

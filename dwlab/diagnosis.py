@@ -24,7 +24,7 @@ class Finding:
     """One thing that is wrong. pattern: its short name; text: what was seen; look: where to look.
 
     key: what two findings must share to be the same one, seen twice; the pattern if nothing else is said. where: the
-    problem whose elements and values the text has.
+    problem whose elements and values the text has. weight: how much it says, 1 or less where few outputs say it.
     """
 
     pattern: str
@@ -32,6 +32,7 @@ class Finding:
     look: str
     key: str = ""
     where: str = ""
+    weight: float = 1.0
 
     def __str__(self) -> str:
         return f"{self.pattern}: {self.text}"
@@ -90,7 +91,11 @@ def diagnose(evidence: Evidence) -> tuple[tuple[Finding, ...], ...]:
                 particular = (*_values(evidence), *_places(evidence), *_late(evidence))
             faults.append(particular or (_anywhere(evidence),))
     where = str(evidence.problem)
-    return tuple(tuple(replace(one, where=where) for one in fault) for fault in faults)
+    weight = min(1.0, evidence.wrong.sum() / _ENOUGH)  # one number can be wrong in many ways
+    return tuple(tuple(replace(one, where=where, weight=weight) for one in fault) for fault in faults)
+
+
+_ENOUGH = 12  # wrong outputs that decide between mistakes
 
 
 def explain(faults: Sequence[tuple[Finding, ...]], least: float = 0.25) -> tuple[Finding, ...]:
@@ -101,18 +106,18 @@ def explain(faults: Sequence[tuple[Finding, ...]], least: float = 0.25) -> tuple
     something is wrong comes behind one that says what, if that accounts for more than a few.
     """
     left = [fault for fault in faults if fault]
-    enough = least * len(left)
+    enough = least * sum(fault[0].weight for fault in left)
     chosen: list[Finding] = []
     while left:
-        votes: dict[str, int] = {}
+        votes: dict[str, float] = {}
         rank: dict[str, int] = {}
         for fault in left:
             for place, name in enumerate(dict.fromkeys(one.identity for one in fault)):
-                votes[name] = votes.get(name, 0) + 1
+                votes[name] = votes.get(name, 0) + fault[0].weight
                 rank[name] = rank.get(name, 0) + place
         best = max(votes, key=lambda name: (votes[name], -rank[name]))
         if best in VAGUE and not chosen:
-            telling = [name for name in votes if name not in VAGUE and votes[name] >= max(2, 0.15 * len(left))]
+            telling = [name for name in votes if name not in VAGUE and votes[name] > max(1, 0.15 * votes[best])]
             best = max(telling, key=lambda name: (votes[name], -rank[name]), default=best)
         if chosen and votes[best] < enough:
             break

@@ -11,10 +11,11 @@ All is computed with maps as (N, C, H, W), whatever the layout, and stored in th
 
 from __future__ import annotations
 
+import contextlib
 import math
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -38,44 +39,53 @@ class Mistake:
     key: str = ""
 
 
+@dataclass(frozen=True)
+class _Place:
+    """A layer, and what a sentence about it begins with."""
+
+    part: _Part
+    where: str = ""
+
+
 def mistakes(problem: Any, inputs: dict[str, np.ndarray], got: np.ndarray, want: np.ndarray) -> Iterator[Mistake]:
-    """The mistakes that a kernel of this problem can have, the most usual first.
+    """The mistakes that a kernel of this problem can have, the most usual first; of fused layers in either, or in both.
 
     inputs: name -> values, in the arrays' shapes. got, want: what came out and what is right, from which constants
     (an offset, a factor, a bound) are read off.
     """
     if isinstance(problem, Fused):
         one, two = _Part.of(problem, inputs, "1"), _Part.of(problem, inputs, "2")
-        between = one.right
-        two.x = between
-        parts = [(one, "in the first layer ", lambda x: two.close(two.sum(x=x))), (two, "in the second layer ", None)]
+        two.x = one.right
+        parts = [_Place(one, "in the first layer "), _Place(two, "in the second layer ")]
     else:
-        two = _Part.of(problem, inputs, "")
-        parts = [(two, "", None)]
-    seen = _rows(got, problem.layout)
+        parts = [_Place(_Part.of(problem, inputs, ""))]
+    last, seen = parts[-1].part, _rows(got, problem.layout)
+
+    def made(pattern: str, output: np.ndarray, where: str, text: str, look: str) -> Mistake:
+        key = f"{pattern} {where}{_VARYING.sub('', text)}"
+        return Mistake(pattern, _stored(output, problem.layout), f"{where}{text}", look, key)
+
+    few = max(place.part.products for place in parts) <= MOST_PRODUCTS
     for make in (_closing_mistakes, _sum_mistakes):
-        alike: dict[tuple[str, str], list[tuple]] = {}
-        for part, where, after in reversed(parts):
-            if max(part.products, two.products) > MOST_PRODUCTS and (make is _sum_mistakes or after is not None):
+        alike: dict[tuple[str, str], list[list[_Found]]] = {}
+        for place in reversed(parts):
+            if not few and (make is _sum_mistakes or place.part is not last):
                 continue
-            for pattern, output, text, look in make(part, seen if after is None else None):
-                key = f"{pattern} {where}{_VARYING.sub('', text)}"
-                alike.setdefault((pattern, _VARYING.sub("", text)), []).append((part, output, text, look))
-                output = output() if after is None else after(output())
-                yield Mistake(pattern, _stored(output, problem.layout), f"{where}{text}", look, key)
-        for (pattern, varying), found in alike.items():
-            if [part for part, *_ in found] == [two, parts[0][0]] and len(parts) == 2:
-                (_, second, _, _), (_, first, text, look) = found
-                two.x, before = first(), two.x
-                two.__dict__.pop("_total", None)
-                output = second()
-                two.x = before
-                two.__dict__.pop("_total", None)
-                where = "in both layers "
-                yield Mistake(
-                    pattern, _stored(output, problem.layout), f"{where}{text}", look, f"{pattern} {where}{varying}"
-                )
-    yield from _output_mistakes(problem, two, want)
+            for found in make(place.part, seen if place.part is last else None):
+                pattern, output, text, look = found
+                each = alike.setdefault((pattern, _VARYING.sub("", text)), [[] for _ in parts])
+                each[0 if place.part is last else 1].append(found)
+                value = output() if place.part is last else last.close(last.sum(x=output()))
+                yield made(pattern, value, place.where, text, look)
+        for lasts, firsts in (each for each in alike.values() if len(each) == 2):
+            for (_, second, _, _), (pattern, first, text, look) in zip(lasts, firsts, strict=False):
+                with last.fed(first()):
+                    value = second()
+                yield made(pattern, value, "in both layers ", text, look)
+    if few and problem.dtype != "int8":
+        for one in _read_off(parts, seen):
+            yield replace(one, output=_stored(one.output, problem.layout))
+    yield from _output_mistakes(problem, last, want)
 
 
 def _rows(array: np.ndarray, layout: str) -> np.ndarray:
@@ -174,6 +184,16 @@ class _Part:
         if not hasattr(self, "_total"):
             self._total = self.sum()
         return self._total
+
+    @contextlib.contextmanager
+    def fed(self, x: np.ndarray) -> Iterator[None]:
+        """While this lasts, the layer has another x."""
+        before, total = self.x, self.total
+        self.x, self._total = x, self.sum(x=x)
+        try:
+            yield
+        finally:
+            self.x, self._total = before, total
 
     @property
     def right(self) -> np.ndarray:
@@ -815,34 +835,45 @@ def _scaled_sums(part: _Part, got: np.ndarray | None) -> Iterator[_Found]:
         if total.shape[axis] > 1:
             text = f"each {name} has the sums of the {name}s before it added"
             yield "accumulator not reset", partial(_run_on, part, axis), text, look
-    if got is None or layer.dtype == "int8":
-        return
-    # What the linear part of the activation shows of the sum.
-    b = part.b[:, None, None] if part.b is not None else 0.0
-    r = part.r if part.r is not None else 0.0
-    value = got - r
-    inside = {
-        "none": np.isfinite(value),
-        "relu": value > 1e-3,
-        "relu6": (value > 1e-3) & (value < 5.99),
-        "gelu": value > 6,
-    }[layer.activation] & np.isfinite(value)
-    if inside.sum() < 2:
-        return
-    sums = (value - b)[inside]
-    right = total[inside]
-    offset = float(np.median(sums - right))
-    yield (
-        "constant offset",
-        partial(_scaled, part, 1.0, offset),
-        f"every sum is {offset:+.4g} off: what does it start from?",
-        look,
-    )
-    large = np.abs(right) > 1e-3 * max(float(np.abs(right).max()), 1e-30)
-    if large.sum() > 1:
-        factor = float(np.median(sums[large] / right[large]))
-        text = f"every sum, before bias and activation, is {factor:.5g} times what it should be"
-        yield "wrong factor", partial(_scaled, part, factor), text, look
+
+
+def _read_off(parts: list[_Place], got: np.ndarray) -> Iterator[Mistake]:
+    """Sums, of one layer or of both, times a number or with a number added, where that is read off the output.
+
+    parts: the layers, the last one last. The number is found by secants: an output changes with it smoothly, but for
+    the few that an activation holds.
+    """
+    look = "is each product added once, with its sign, to a sum that starts at 0?"
+    told = np.isfinite(got)
+    chosen = [[place] for place in reversed(parts)] + ([parts] if len(parts) > 1 else [])
+    for places in chosen:
+        where = places[0].where if len(places) == 1 else "in both layers "
+        for pattern, start, step in (("wrong factor", 1.0, 1e-3), ("constant offset", 0.0, 1e-3)):
+
+            def output(number: float, places: list[_Place] = places, pattern: str = pattern) -> np.ndarray:
+                factor, offset = (number, 0.0) if pattern == "wrong factor" else (1.0, number)
+                value = None
+                for place in parts:
+                    part = place.part
+                    total = part.total if value is None else part.sum(x=value)
+                    value = part.close(factor * total + offset if place in places else total)
+                return value
+
+            number = start
+            for _ in range(3):
+                now = output(number)
+                slope = (output(number + step) - now) / step
+                steep = told & (np.abs(slope) > 0.1 * np.abs(slope[told]).max(initial=0.0)) & (slope != 0)
+                if not steep.any():
+                    break
+                number += float(np.median(((got - now) / np.where(slope == 0, 1, slope))[steep]))
+            if not np.isfinite(number) or abs(number) > 1e6 or number == start:
+                continue
+            if pattern == "wrong factor":
+                text = f"{where}every sum, before bias and activation, is {number:.5g} times what it should be"
+            else:
+                text = f"{where}every sum is {number:+.4g} off: what does it start from?"
+            yield Mistake(pattern, output(number), text, look, f"{pattern} {where}{number:.3g}")
 
 
 # ---- mistakes in the store

@@ -125,7 +125,7 @@ def _keep(**given):
 SEED = 7  # of the drawn problems and all inputs: the same at each run
 _CHEAP = {"depthwise1d": 60_000, "depthwise2d": 30_000, "pointwise": 60_000, "fused": 60_000}  # operations of a problem
 _ENOUGH = 40  # problems, of which this many wrong ones are looked into:
-_LOOKED_INTO = 6
+_LOOKED_INTO = 8
 
 
 def judged(mutant, dtype):
