@@ -837,43 +837,100 @@ def _scaled_sums(part: _Part, got: np.ndarray | None) -> Iterator[_Found]:
             yield "accumulator not reset", partial(_run_on, part, axis), text, look
 
 
+@dataclass(frozen=True)
+class _Number:
+    """A number in what a layer does: `right` is its right value, done(part, total, number) the output with another."""
+
+    pattern: str
+    right: float
+    text: str
+    look: str
+    there: Callable[[Any], bool]
+    done: Callable[[_Part, np.ndarray, float], np.ndarray]
+
+
+_SUMMED = "is each product added once, with its sign, to a sum that starts at 0?"
+_BOUNDS = "the bounds of the activation: relu has 0, relu6 has 0 and 6"
+_RELUS = ("relu", "relu6")
+
+
+def _relu(part: _Part, total: np.ndarray, low: float = 0.0, high: float = 6.0, slope: float = 0.0) -> np.ndarray:
+    most = high if part.layer.activation == "relu6" else np.inf
+    return part.close(total, act=lambda v: np.minimum(np.where(v < low, low + slope * (v - low), v), most))
+
+
+_NUMBERS = (
+    _Number(
+        "wrong factor", 1.0, "every sum, before bias and activation, is {:.5g} times what it should be", _SUMMED,
+        lambda layer: True, lambda part, total, number: part.close(number * total),
+    ),
+    _Number(
+        "constant offset", 0.0, "every sum is {:+.4g} off: what does it start from?", _SUMMED,
+        lambda layer: True, lambda part, total, number: part.close(total + number),
+    ),
+    _Number(
+        "wrong activation bound", 6.0, "values are cut off at {:.4g}; relu6 ends at 6", _BOUNDS,
+        lambda layer: layer.activation == "relu6", lambda part, total, number: _relu(part, total, high=number),
+    ),
+    _Number(
+        "wrong activation bound", 0.0, "values below {:.4g} are cut off; relu and relu6 begin at 0", _BOUNDS,
+        lambda layer: layer.activation in _RELUS, lambda part, total, number: _relu(part, total, low=number),
+    ),
+    _Number(
+        "wrong activation", 0.0, "negative values are multiplied by {:.4g}, not set to 0", _BOUNDS,
+        lambda layer: layer.activation in _RELUS, lambda part, total, number: _relu(part, total, slope=number),
+    ),
+    _Number(
+        "wrong bias", 1.0, "the bias is multiplied by {:.5g}", "where b[c] is added: once, to the sum",
+        lambda layer: layer.bias, lambda part, total, number: part.close(total, b=number * part.b),
+    ),
+    _Number(
+        "wrong residual", 1.0, "the residual is multiplied by {:.5g}", "where r is added: once, after the activation",
+        lambda layer: layer.residual, lambda part, total, number: part.close(total, r=number * part.r),
+    ),
+)  # fmt: skip
+
+
 def _read_off(parts: list[_Place], got: np.ndarray) -> Iterator[Mistake]:
-    """Sums, of one layer or of both, times a number or with a number added, where that is read off the output.
+    """Layers, one of them or both, that have another number in one place than they should, read off the output.
 
     parts: the layers, the last one last. The number is found by secants: an output changes with it smoothly, but for
-    the few that an activation holds.
+    the few at an edge of the activation.
     """
-    look = "is each product added once, with its sign, to a sum that starts at 0?"
     told = np.isfinite(got)
-    chosen = [[place] for place in reversed(parts)] + ([parts] if len(parts) > 1 else [])
-    for places in chosen:
-        where = places[0].where if len(places) == 1 else "in both layers "
-        for pattern, start, step in (("wrong factor", 1.0, 1e-3), ("constant offset", 0.0, 1e-3)):
+    for one in _NUMBERS:
+        having = [place for place in reversed(parts) if one.there(place.part.layer)]
+        for places in [[place] for place in having] + ([having] if len(having) > 1 else []):
+            where = places[0].where if len(places) == 1 else "in both layers "
 
-            def output(number: float, places: list[_Place] = places, pattern: str = pattern) -> np.ndarray:
-                factor, offset = (number, 0.0) if pattern == "wrong factor" else (1.0, number)
+            def output(number: float, places: list[_Place] = places, one: _Number = one) -> np.ndarray:
                 value = None
                 for place in parts:
                     part = place.part
                     total = part.total if value is None else part.sum(x=value)
-                    value = part.close(factor * total + offset if place in places else total)
+                    value = one.done(part, total, number) if place in places else part.close(total)
                 return value
 
-            number = start
-            for _ in range(3):
-                now = output(number)
-                slope = (output(number + step) - now) / step
-                steep = told & (np.abs(slope) > 0.1 * np.abs(slope[told]).max(initial=0.0)) & (slope != 0)
-                if not steep.any():
-                    break
-                number += float(np.median(((got - now) / np.where(slope == 0, 1, slope))[steep]))
-            if not np.isfinite(number) or abs(number) > 1e6 or number == start:
-                continue
-            if pattern == "wrong factor":
-                text = f"{where}every sum, before bias and activation, is {number:.5g} times what it should be"
-            else:
-                text = f"{where}every sum is {number:+.4g} off: what does it start from?"
-            yield Mistake(pattern, output(number), text, look, f"{pattern} {where}{number:.3g}")
+            number = _solved(output, one.right, got, told)
+            if number is not None:
+                text = where + one.text.format(number)
+                yield Mistake(one.pattern, output(number), text, one.look, f"{one.pattern} {where}{number:.3g}")
+
+
+def _solved(output: Callable[[float], np.ndarray], right: float, got: np.ndarray, told: np.ndarray) -> float | None:
+    """The number whose output is nearest to what there is; None if that is the right one, or there is none."""
+    number, step = right, 1e-3
+    for _ in range(3):
+        now = output(number)
+        slope = (output(number + step) - now) / step
+        steep = told & (np.abs(slope) > 0.1 * np.abs(slope[told]).max(initial=0.0)) & (slope != 0)
+        if not steep.any():
+            return None
+        change = float(np.median(((got - now) / np.where(slope == 0, 1, slope))[steep]))
+        number += change
+        if abs(change) < 1e-9 * (1 + abs(number)):
+            break
+    return number if np.isfinite(number) and abs(number) < 1e6 and number != right else None
 
 
 # ---- mistakes in the store

@@ -11,7 +11,6 @@ import types
 from dataclasses import replace
 from unittest.mock import patch
 
-from dwlab.check import spread
 from dwlab.stages import stage
 
 judge = importlib.import_module("dwlab.check")  # dwlab.check is the function
@@ -123,20 +122,24 @@ def _keep(**given):
 
 
 SEED = 7  # of the drawn problems and all inputs: the same at each run
-_CHEAP = {"depthwise1d": 60_000, "depthwise2d": 30_000, "pointwise": 60_000, "fused": 60_000}  # operations of a problem
-_ENOUGH = 40  # problems, of which this many wrong ones are looked into:
+_CHEAP = {"depthwise1d": 60_000, "depthwise2d": 20_000, "pointwise": 40_000, "fused": 20_000}  # operations of a problem
+_ENOUGH = 32  # problems, of which this many wrong ones are looked into:
 _LOOKED_INTO = 8
 
 
 def judged(mutant, dtype):
     """What the judge says of a mutant, from few of its problems where these show that it is wrong."""
-    cheap = functools.partial(_few, most=_CHEAP[mutant.op], path=mutant.path)
-    with patch.multiple(judge, spread=cheap, _DIAGNOSED=_LOOKED_INTO):
+    few = _few(mutant.id, dtype)
+    with patch.multiple(judge, _chosen=lambda *_: few, _DIAGNOSED=_LOOKED_INTO):
         verdict = judge.check(mutant, dtype=dtype, seed=SEED)
     return judge.check(mutant, dtype=dtype, seed=SEED) if verdict.passed else verdict
 
 
-def _few(listed, _, most, path):
+@functools.cache
+def _few(of, dtype):
     """Small problems with plain inputs, or with sums halfway between two whole numbers, spread over all."""
-    small = [one for one in listed if one.values in ("plain", "ties") and one.problem.flops_of(path) <= most]
-    return spread(small, _ENOUGH)
+    one = stage(of)
+    listed = judge._chosen(one, None, dtype, SEED)
+    most = _CHEAP[one.op]
+    small = [c for c in listed if c.values in ("plain", "ties") and c.problem.flops_of(one.path) <= most]
+    return judge.spread(small, _ENOUGH)
