@@ -116,8 +116,8 @@ def explain(faults: Sequence[tuple[Finding, ...]], least: float = 0.25) -> tuple
                 votes[name] = votes.get(name, 0) + fault[0].weight
                 rank[name] = rank.get(name, 0) + place
         best = max(votes, key=lambda name: (votes[name], -rank[name]))
-        if best in VAGUE and not chosen:
-            telling = [name for name in votes if name not in VAGUE and votes[name] > max(1, 0.15 * votes[best])]
+        if best in WEAK and not chosen:
+            telling = [name for name in votes if name not in WEAK and votes[name] > max(1, 0.15 * votes[best])]
             best = max(telling, key=lambda name: (votes[name], -rank[name]), default=best)
         if chosen and votes[best] < enough:
             break
@@ -128,6 +128,9 @@ def explain(faults: Sequence[tuple[Finding, ...]], least: float = 0.25) -> tuple
 
 VAGUE = ("some wrong", "all wrong")
 """Patterns that say no more than that outputs are wrong."""
+
+WEAK = (*VAGUE, "inexact", "off by one", "wrong beside a NaN or an infinity")
+"""And those that say little: of another pattern that accounts for the outputs, more follows."""
 
 # ---- places
 
@@ -358,6 +361,9 @@ def _places_in_a_map(evidence: Evidence, mask: np.ndarray) -> list[Finding]:
             look = f"what differs along {axis} within a tile: what is staged for it, and its halo?"
             key = f"part wrong {axis} {rule.period} {rule.start}"
             found.append(Finding("part of each tile wrong", text, look, key))
+        elif axis in ("p", "q") and rule.kind == "from":
+            look = f"the first outputs along {axis} are right: what depends on the tile's start, or steps along {axis}?"
+            found.append(Finding("wrong beyond the first tile", text, look))
         elif axis in ("n", "c") and rule.kind in ("from", "last"):
             what = {"n": "image", "c": "channel"}[axis]
             look = f"the first {axis} is right: how the {what} {axis} enters each index"
@@ -655,12 +661,19 @@ def _index_guesses(evidence: Evidence) -> Iterator[_Guess]:
             f"negative times are taken from the row's end: {name}[b, h, -1] is the last element",
             "test for negative times before the index is used: a negative index counts from the end",
         )
-    yield _Guess(
-        "border repeated",
-        summed(x[:, :, np.clip(time, 0, L - 1)]),
-        "times outside a row are taken from its border element",
-        "outside the row counts as zero: leave the product out, do not clamp the index",
-    )
+    for low, high, words in (
+        (0, L - 1, "outside a row"),
+        (0, time.max(), "before a row"),
+        (time.min(), L - 1, "behind a row"),
+    ):
+        held = np.clip(time, low, high)
+        there = (held >= 0) & (held < L)
+        yield _Guess(
+            "border repeated",
+            summed(np.where(there, x[:, :, np.where(there, held, 0)], 0.0)),
+            f"times {words} are taken from its border element",
+            "outside the row counts as zero: leave the product out, do not clamp the index",
+        )
     flat = np.arange(B * H)[:, None, None] * L + time
     inside = (flat >= 0) & (flat < x.size)
     values = np.where(inside, x.ravel()[np.where(inside, flat, 0)], np.nan).reshape(B, H, L, K)
@@ -688,6 +701,26 @@ def _tap_guesses(evidence: Evidence) -> Iterator[_Guess]:
         "last tap missing", only(j < K - 1), f"tap K-1 = {K - 1} is left out", "the upper end of the loop over taps"
     )
     yield _Guess("first tap missing", only(j > 0), "tap 0 is left out", "the lower end of the loop over taps")
+    length = x.shape[2]
+    time = np.arange(length)[:, None] + shift - np.arange(K)
+    inside = (time >= 0) & (time < length)
+    turn = 1 if evidence.path == "input_grad" else -1  # the filter is turned round there, and with it the loop
+    last = inside & (np.cumsum(inside[:, ::turn], axis=1)[:, ::turn] == 1)
+    product = np.where(last, x[:, :, np.clip(time, 0, length - 1)], 0.0)
+    yield _Guess(
+        "sum reset at each tap",
+        np.einsum("bhtj,hj->bht", product, w),
+        "an output holds its last product alone: each one takes the place of the sum before it",
+        "acc += …, not acc = …, and acc = 0 before the loop over taps",
+    )
+    for step in (2, 3, 4):
+        if step <= K:
+            yield _Guess(
+                "most taps missing",
+                only(j % step == 0),
+                f"only every {('second', 'third', 'fourth')[step - 2]} tap is summed",
+                "the step of the loop over taps",
+            )
     for chunk in dict.fromkeys([*_tiles(evidence), 64, 48, 32, 24, 16, 12, 8, 6, 4, 3, 2]):
         if chunk < K and K % chunk:
             yield _Guess(

@@ -340,6 +340,9 @@ def _bias_mistakes(part: _Part) -> Iterator[_How]:
     if layer.dtype == "int8":
         how = {"b": 0.0, "late_b": b, "unscaled": True}
         yield "bias not scaled", how, "the bias is added after the product with m; it is in the sum's units", look
+    if layer.activation != "none":
+        bare = {"b": 0.0, "act": ACTIVATED["none"]}
+        yield "bias left out", bare, "bias and activation are left out", look
     yield "bias added twice", {"b": 2 * b}, "the bias is added twice", look
     yield "wrong sign of the bias", {"b": -b}, "the bias is subtracted", look
     if len(b) > 1:
@@ -356,6 +359,10 @@ def _bias_mistakes(part: _Part) -> Iterator[_How]:
             if not np.array_equal(edge, moved):
                 yield "wrong bias", {"b": edge}, f"each channel gets the bias of the channel {words}", index
         yield "wrong bias", {"b": b[::-1]}, "channel c gets the bias of channel C-1-c", index
+        for size in (64, 32, 16, 8, 4):
+            if size < len(b):
+                how = {"b": b[np.arange(len(b)) % size]}
+                yield "wrong bias", how, f"channel c gets the bias of channel c % {size}, its place in a tile", index
 
 
 def _activation_mistakes(part: _Part, got: np.ndarray | None) -> Iterator[_How]:
@@ -456,6 +463,7 @@ def _int8_mistakes(part: _Part) -> Iterator[_How]:
         early = {"zero_y": 0, "limits": (-128 - layer.zero_y, 127 - layer.zero_y)}
         yield "zero_y ignored", early, "zero_y is not added", look
         yield "wrong sign of zero_y", {"zero_y": -layer.zero_y}, "zero_y is subtracted", look
+        yield "wrong sign of zero_y", early | {"zero_y": -layer.zero_y}, "zero_y is subtracted", look
         yield "zero_y added twice", {"zero_y": 2 * layer.zero_y}, "zero_y is added twice", look
     if layer.zero_x != layer.zero_y:
         yield "wrong zero_y", {"zero_y": layer.zero_x}, "zero_x is added where zero_y is right", look
@@ -504,6 +512,10 @@ def _int8_mistakes(part: _Part) -> Iterator[_How]:
         how = {"limits": (low, high)}
         yield "wrong limits", how, "the limits are applied before zero_y is added", clamp
     index = "the index of m: the output's channel"
+    if m is not None and len(m) > 1 and part.b is not None:
+        for words, at in (("0", 0 * np.arange(len(m))), ("c + 1", np.roll(np.arange(len(m)), -1))):
+            text = f"channel c gets the bias and the factor m of channel {words}"
+            yield "wrong bias and wrong m", {"b": part.b[at], "m": m[at]}, text, index
     if m is not None and len(m) > 1:
         yield "wrong m", {"m": np.full(len(m), m[0])}, "every channel is multiplied by the factor m of channel 0", index
         yield (
@@ -623,6 +635,11 @@ def _cut(array: np.ndarray, off: int, axis: int) -> np.ndarray:
     return moved
 
 
+def _either(rows: np.ndarray, cols: np.ndarray) -> tuple[dict[str, np.ndarray], ...]:
+    """A mistake in both directions, in that of rows alone, and in that of columns alone."""
+    return {"rows": rows, "cols": cols}, {"rows": rows}, {"cols": cols}
+
+
 def _window_sums(part: _Part) -> Iterator[_Found]:
     layer, w = part.layer, part.w
     K, S, pad = layer.K, layer.stride, layer.padding
@@ -645,10 +662,12 @@ def _window_sums(part: _Part) -> Iterator[_Found]:
                 yield "wrong stride", partial(seen, **how), text, look
         text = "(p + i - padding) * stride is used where p*stride + i - padding is right"
         grid = [(np.arange(n)[:, None] + np.arange(K) - pad) * S for n in (layer.P, layer.Q)]
-        yield "wrong stride", partial(seen, rows=grid[0], cols=grid[1]), text, look
+        for how in _either(*grid):
+            yield "wrong stride", partial(seen, **how), text, look
         grid = [(np.arange(n)[:, None] - pad) * S + np.arange(K) for n in (layer.P, layer.Q)]
         text = "(p - padding) * stride + i is used where p*stride + i - padding is right"
-        yield "wrong padding", partial(seen, rows=grid[0], cols=grid[1]), text, look
+        for how in _either(*grid):
+            yield "wrong padding", partial(seen, **how), text, look
     else:
         how = {"rows": part.places(True, step=2), "cols": part.places(False, step=2)}
         yield "wrong stride", partial(seen, **how), "the stride is 2 where it should be 1", look
@@ -675,6 +694,14 @@ def _window_sums(part: _Part) -> Iterator[_Found]:
     outside = "what lies outside the map counts as 0: leave the product out; test the row and the column, on both sides"
     if pad or layer.P * S > layer.H or layer.Q * S > layer.W:
         yield "border repeated", partial(seen, outside="clamp"), "outside a map its border is repeated", outside
+        rows, cols = part.places(True), part.places(False)
+        for how in _either(np.clip(rows, 0, layer.H - 1), np.clip(cols, 0, layer.W - 1))[1:]:
+            words = "rows" if "rows" in how else "columns"
+            text = f"outside a map its border is repeated, in the direction of {words}"
+            yield "border repeated", partial(seen, **how), text, outside
+        for how in _either(np.maximum(rows, 0), np.maximum(cols, 0)):
+            text = "before the map its border is repeated: a negative index became 0"
+            yield "border repeated", partial(seen, **how), text, outside
         yield "map wraps around", partial(seen, outside="wrap"), "outside a map stands its other side", outside
         for guarded, words in (("h", "column"), ("v", "row"), ("", "row nor the column")):
             text = (

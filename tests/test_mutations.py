@@ -1,7 +1,7 @@
 """Right kernels with one edit: the judge accepts none, and says which mistake it is.
 
-Score of a mutation: 2 if the first finding, or the rule that holds exactly where it fails, names its class; 1 if a later
-finding does, or a rule outside of which it never fails; else 0.
+Score of a mutation: 2 if the first finding, or the rule that holds exactly where it fails, names its class; 1 if a
+later finding does, or a rule outside of which it never fails; else 0.
 """
 
 import ast
