@@ -19,6 +19,9 @@ import numpy as np
 from dwlab.layers import ACTIVATIONS, LAYOUTS, DepthwiseConv2d, Fused, Pointwise
 from dwlab.problems import DepthwiseConv1d, Problem, decode, encode
 
+OWN_SEED = 2024
+"""From which the project's own tests and stored lessons draw (DWLAB_SEED), so that they show the same again."""
+
 VALUES = {
     "plain": "",
     "NaN": "a NaN among the inputs",
@@ -43,6 +46,7 @@ class Case:
     why: str
     seed: int = 0
     values: str = "plain"
+    drawn: bool = False
 
     def inputs(self, path: str) -> dict[str, np.ndarray]:
         """Array name -> input, in its storage: those of the problem for the seed, changed as `values` says.
@@ -287,7 +291,7 @@ def layer_cases(
     others in one, now this, now that.
 
     In int8 activations that it has not become a relu, and zero points and a residual's factor are set. supports: of
-    these only. seed: of all inputs, and of the family that is then drawn in addition.
+    these only. seed: of all inputs; None for those of seed 0. The smallest problem comes first, without the drawn ones.
     """
     found = []
     for nth, dtype in enumerate(dtypes):
@@ -296,8 +300,6 @@ def layer_cases(
                 if nth == 0 or (order + nth) % 2 == which:
                     found.append(Case(problem, why, _seed(seed, order)))
     kept = found if supports is None else [case for case in found if supports(case.problem)]
-    if seed is not None:
-        kept += drawn(op, path, dtypes, seed, *(() if supports is None else (supports,)))
     return tuple(sorted(kept, key=lambda case: case.problem.compulsory_bytes()))
 
 
@@ -417,7 +419,7 @@ _EDGES = (32, 64, 128, 256, 1024)
 _OPERATIONS = 120_000  # multiplications of one drawn problem, at most
 _ONE_AFTER_OTHER = 1_500  # of one output, which a simple kernel gives to one thread
 _ROW = 6_000  # and of one row, or of one element of dw
-_DRAWN, _ASKED = 700, 200  # problems from which the family is chosen, and of how many a stage is asked whether it fits
+_DRAWN, _ASKED = 400, 1600  # problems that a family is chosen from, and of how many a stage is asked whether it fits
 
 
 def drawn(
@@ -434,11 +436,12 @@ def drawn(
     for kinds in (floats, [dtype for dtype in dtypes if dtype == "int8"]):
         if kinds:
             rng = random.Random(f"{seed} {op} {path} {' '.join(kinds)}")
-            found += _pairwise([_drawn(rng, op, path, kinds) for _ in range(_DRAWN)], supports)
+            asked = (_drawn(rng, op, path, kinds) for _ in range(_ASKED))
+            found += _pairwise(list(itertools.islice((case for case in asked if supports(case.problem)), _DRAWN)))
     return tuple(sorted(found, key=lambda case: case.problem.compulsory_bytes(path)))
 
 
-def _pairwise(pool: list[Case], supports: Callable[[Problem], bool]) -> list[Case]:
+def _pairwise(pool: list[Case]) -> list[Case]:
     """Of the pool again and again the case that has most pairs of properties which those before it lack."""
     numbers: dict[Any, int] = {}
     rows = []
@@ -449,18 +452,13 @@ def _pairwise(pool: list[Case], supports: Callable[[Problem], bool]) -> list[Cas
     has = np.zeros((len(pool), len(numbers)), bool)
     for one, row in zip(has, rows, strict=True):
         one[row] = True
-    cost = np.array([1 + 2 * _operations(case.problem) / _OPERATIONS + _steps(case.problem) / 200 for case in pool])
+    cost = np.array([1 + 2 * _operations(case.problem) / _OPERATIONS + products(case.problem) / 200 for case in pool])
     chosen: list[Case] = []
     missing = np.ones(len(numbers), bool)
-    for _ in range(_ASKED):
-        new = has[:, missing].sum(axis=1)
-        best = int(np.argmax(new / cost))
-        if not new[best]:
-            break
-        if supports(pool[best].problem):
-            chosen.append(pool[best])
-            missing &= ~has[best]
-        has[best] = False
+    while missing.any():
+        best = int(np.argmax(has[:, missing].sum(axis=1) / cost))
+        chosen.append(pool[best])
+        missing &= ~has[best]
     return chosen
 
 
@@ -523,8 +521,8 @@ def _operations(problem: Problem) -> int:
     return problem.flops // 2
 
 
-def _steps(problem: Problem) -> int:
-    """Products that a simple kernel's thread adds up, one after the other; of a fused pair for each of the second's."""
+def products(problem: Problem) -> int:
+    """Products that a simple kernel adds up for one output; of a fused pair all of the first layer's for each."""
     if isinstance(problem, DepthwiseConv1d):
         return problem.K
     return math.prod(layer.K**2 if isinstance(layer, DepthwiseConv2d) else layer.C for layer in _both(problem))
@@ -539,7 +537,7 @@ def _drawn(rng: random.Random, op: str, path: str, dtypes: Sequence[str]) -> Cas
         problem = make(rng, op, path, dtype)
         if problem is not None:
             why = f"drawn: {VALUES[values]}" if VALUES[values] else "drawn"
-            return Case(problem, why, rng.randrange(2**31), values)
+            return Case(problem, why, rng.randrange(2**31), values, drawn=True)
 
 
 def _some(rng: random.Random, large: float, step: int = 1) -> int:
@@ -610,7 +608,7 @@ def _drawn_layer(rng: random.Random, op: str, path: str, dtype: str) -> Problem 
     else:
         first = Pointwise(N, C, G, H, W, **how(*one, last=False))
         problem = Fused(first, Pointwise(N, G, F, H, W, **how(*two)))
-    terms = _steps(problem)
+    terms = products(problem)
     # A simple kernel of a fused pair computes what is between once for each output that needs it.
     outputs = int(np.prod(problem.shapes(problem.main_path)["y"]))
     if terms > _ONE_AFTER_OTHER or terms * outputs > 4 * _OPERATIONS or _operations(problem) > _OPERATIONS:

@@ -156,7 +156,10 @@ def execute(notebook: nbformat.NotebookNode, name: str) -> None:
     from nbclient import NotebookClient
     from nbclient.exceptions import CellExecutionError, CellTimeoutError
 
+    from dwlab.cases import OWN_SEED
+
     os.environ.setdefault("JUPYTER_PREFER_ENV_PATH", "1")  # the kernel of this Python, not one of the user's others
+    os.environ.setdefault("DWLAB_SEED", str(OWN_SEED))  # what the judge draws is the same when the lessons are tested
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     client = NotebookClient(
         notebook,

@@ -131,11 +131,15 @@ def test_a_float64_leak_is_a_note_and_no_failure():
 
 
 def test_a_passing_verdict_is_the_same_each_time_and_names_no_mode():
-    one, two = check("depthwise1d/forward/shared"), check("depthwise1d/forward/shared")
+    one, two = check("depthwise1d/forward/shared", seed=5), check("depthwise1d/forward/shared", seed=5)
     assert (str(one), one.table(), one._repr_html_()) == (str(two), two.table(), two._repr_html_())
+    problems = [result.case.problem for result in one.results]
+    of = {name: [getattr(problem, name) for problem in problems] for name in "BHLK"}
+    sizes = ", ".join(f"{name} 1 to {max(found)}" for name, found in of.items())
+    numbers = [problem.padding for problem in problems if not isinstance(problem.padding, str)]
     assert str(one) == (
-        "passed: depthwise1d/forward/shared, depthwise1d/forward, 32 problems\n"
-        "on B 1 to 70, H 1 to 37, L 1 to 300, K 1 to 97, padding causal, same, 1, 0"
+        f"passed: depthwise1d/forward/shared, depthwise1d/forward, {len(problems)} problems (seed 5)\n"
+        f"on {sizes}, padding causal, same, 0 to {max(numbers)}"
     )
     assert not re.search(r"gpu|simulat|simt|laptop|time", str(one) + one.table(), re.IGNORECASE)
 
@@ -197,21 +201,25 @@ def test_the_family_of_cases_has_what_the_design_asks_for():
 
 
 def test_the_edges_of_the_block_are_added():
-    lengths = {case.problem.L for case in cases(block=(24, 4, 1))}
-    assert {23, 24, 25, 3, 4, 5} <= lengths
-    assert len(cases(block=(32, 1))) == len(cases())
-    assert len(cases(block=(1024,))) == len(cases())  # rows of 1024 would take longer than they tell
+    found = [case.problem for case in cases(block=(24, 4, 1))]
+    for name in "LKHB":
+        assert {23, 24, 25, 3, 4, 5} <= {getattr(problem, name) for problem in found}, name
+    assert len(set(found)) == len(found)
+    assert cases(block=(1,)) == cases()
+    assert max(case.problem.L for case in cases(block=(1024,))) < 1200  # long rows: 1,100 of them is in the family
+    assert {1023, 1024, 1025} <= {case.problem.H for case in cases(block=(1024,))}
 
 
 def test_one_problem_is_cut_down_to_few_rows_and_gets_fresh_inputs():
     chosen = cases(PAPER)
-    assert [case.problem.B for case in chosen] == [1, 9, 9] and {case.problem.K for case in chosen} == {48}
-    assert [case.seed for case in chosen] == [0, 0, 1]
+    assert [case.problem.B for case in chosen] == [1, 9, 9, 2] and {case.problem.K for case in chosen} == {48}
+    assert [case.seed for case in chosen] == [0, 0, 1, 0] and chosen[-1].problem == replace(PAPER, B=2)
+    assert len({case.seed for case in cases(PAPER, seed=1)}) == 4
     single = DepthwiseConv1d(1, 1, 9, 3)
     assert [case.problem for case in cases(single)] == [single, single]
     verdict = check("depthwise1d/forward/warp_tiled", PAPER)
-    assert verdict.passed and len(verdict.results) == 3
-    assert "on B 1 to 9, H 1 to 5, L 48, K 48, padding causal" in str(verdict)
+    assert verdict.passed and len(verdict.results) == 4
+    assert "on B 1 to 9, H 1 to 128, L 48, K 48, padding causal" in str(verdict)
 
 
 def test_long_rows_are_shortened_and_end_where_they_ended():
@@ -329,40 +337,44 @@ def test_a_stage_around_another_kernel_carries_that_kernels_name():
     assert verdict.subject == "weights_reversed" and verdict.patterns == ("weights reversed",)
 
 
-class FakeKernel:
-    """A kernel whose launch is a Python function over the views that the judge passes."""
+@cuda.jit
+def stands_in(x, w, y, shift):
+    """What `launches` puts in its place is a Python function over the arrays that the judge passes."""
 
-    def __init__(self, function):
-        self.py_func = function
 
-    def __getitem__(self, configuration):
-        return self.py_func
+@pytest.fixture
+def launches(monkeypatch):
+    def put(function):
+        def enqueue(how, kernel, args, output, parts=None, stream=0):
+            function(*args)
+
+        monkeypatch.setattr("dwlab.check.enqueue", enqueue)
+        return check(stands_in, "2,2,9,3", launch=by_row())
+
+    return put
 
 
 def by_numpy(x, w, y, shift):
     y.copy_to_device(correlate(x.copy_to_host(), w.copy_to_host(), shift).astype(np.float32))
 
 
-def test_guard_bands_see_a_store_just_outside():
-    def before(x, w, y, shift):
+@simulated
+@pytest.mark.parametrize(
+    ("array", "behind", "text"), [("y", False, "1 elements before y"), ("w", True, "1 elements behind w")]
+)
+def test_guard_bands_see_a_store_just_outside(launches, array, behind, text):
+    def outside(x, w, y, shift):
         by_numpy(x, w, y, shift)
-        np.lib.stride_tricks.as_strided(y.storage.ravel(), (1,), (4,))  # the output itself is left as it is
-        address = y.storage.__array_interface__["data"][0]
-        np.ctypeslib.as_array((__import__("ctypes").c_float * 1).from_address(address - 4))[0] = 1.0
+        one = {"y": y, "w": w}[array]
+        bytes_before = one.offset + one.nbytes + 4 * (GUARD - 1) if behind else one.offset - 4
+        one.allocation.buffer[bytes_before : bytes_before + 4] = 1
 
-    def behind(x, w, y, shift):
-        by_numpy(x, w, y, shift)
-        address = w.storage.__array_interface__["data"][0] + w.nbytes
-        np.ctypeslib.as_array((__import__("ctypes").c_float * 1).from_address(address + 4 * (GUARD - 1)))[0] = 1.0
-
-    if target.mode == "gpu":
-        pytest.skip("writes host memory")
-    for function, text in ((before, "1 elements before y"), (behind, "1 elements behind w")):
-        verdict = check(FakeKernel(function), "2,2,9,3", launch=by_row())
-        assert verdict.patterns == ("wrote outside its output",) and text in str(verdict)
+    verdict = launches(outside)
+    assert verdict.patterns == ("wrote outside its output",) and text in str(verdict)
 
 
-def test_an_output_that_changes_from_run_to_run_is_told():
+@simulated
+def test_an_output_that_changes_from_run_to_run_is_told(launches):
     runs = []
 
     def noisy(x, w, y, shift):
@@ -370,7 +382,7 @@ def test_an_output_that_changes_from_run_to_run_is_told():
         by_numpy(x, w, y, shift)
         y.copy_to_device(y.copy_to_host() + np.float32(len(runs)))
 
-    assert check(FakeKernel(noisy), "2,2,9,3", launch=by_row()).patterns == ("runs differ",)
+    assert launches(noisy).patterns == ("runs differ",)
 
 
 def test_the_poison_is_a_quiet_nan_that_arithmetic_does_not_make():

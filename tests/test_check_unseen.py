@@ -1,0 +1,697 @@
+"""The judge against what nobody listed: drawn problems, inputs that are no plain numbers, what outputs held before,
+launches that misbehave, and right kernels of unusual kinds."""
+
+import itertools
+import math
+import signal
+import sys
+import threading
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from compiler import needs_compiler
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numba import float32
+
+from dwlab import stages, target
+from dwlab.cases import NOT_FINITE, OWN_SEED, Case, cases, drawn, layer_cases, products, properties, sizes
+from dwlab.check import CheckError, check, judged_on
+from dwlab.layers import DepthwiseConv2d, Fused
+from dwlab.problems import PAPER, DepthwiseConv1d, decode
+from dwlab.references import reference
+from dwlab.stages import Launch, by_shape, stage
+from dwlab.target import cuda
+
+judge = sys.modules["dwlab.check"]
+simulated = pytest.mark.skipif(target.mode == "gpu", reason="a GPU must not run it, or has no record of it")
+
+KINDS = [
+    ("depthwise1d", "forward", ("float32",)),
+    ("depthwise1d", "weight_grad", ("float32", "float16", "bfloat16")),
+    ("depthwise2d", "forward", ("float32", "bfloat16", "int8")),
+    ("pointwise", "forward", ("float32", "float16", "int8")),
+    ("fused", "dwpw", ("float32", "float16", "int8")),
+    ("fused", "pwdw", ("float32", "int8")),
+    ("fused", "pwpw", ("float32", "int8")),
+]
+
+
+# ---- drawn problems
+
+
+@pytest.mark.parametrize("seed", [1, 20, 300])
+@pytest.mark.parametrize(("op", "path", "dtypes"), KINDS, ids=lambda one: one if isinstance(one, str) else "")
+def test_the_drawn_problems_hold_all_pairs_and_all_edges(op, path, dtypes, seed):
+    found = drawn(op, path, dtypes, seed)
+    assert {case.problem.dtype for case in found} == set(dtypes) and all(case.drawn for case in found)
+    for family in ([c for c in found if c.problem.dtype != "int8"], [c for c in found if c.problem.dtype == "int8"]):
+        if not family:
+            continue
+        classes = {}
+        for case in family:
+            for name, value in properties(case).items():
+                classes.setdefault(name, set()).add(value)
+        pairs = {pair for case in family for pair in itertools.combinations(properties(case).items(), 2)}
+        have = {frozenset(pair) for pair in pairs}
+        free = {"values", "dtype", "layout", "bias1", "bias2", "activation1", "activation2", "residual1", "residual2"}
+        free |= {"stride1", "stride2", "zero_x1", "zero_y1", "zero_x2", "zero_y2"}
+        for one, two in itertools.combinations(sorted(free & set(classes)), 2):
+            if {one, two} == {"zero_y1", "zero_x2"}:
+                continue  # the same number
+            wanted = {frozenset(((one, a), (two, b))) for a in classes[one] for b in classes[two]}
+            assert wanted <= have, (one, two, wanted - have)
+        for name in sizes(family[0].problem):
+            there = [sizes(case.problem)[name] for case in family]
+            for edge in (32, 64, 128, 256, 1024):
+                small = op == "depthwise1d" and set(dtypes) != {"float32"} and name in "LK" and edge > 64
+                assert small or any(abs(size - edge) <= 1 for size in there), (name, edge)
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.integers(0, 10**9), st.sampled_from(KINDS))
+def test_drawn_problems_are_new_for_each_seed_the_same_for_one_and_cheap(seed, kind):
+    op, path, dtypes = kind
+    found = drawn(op, path, dtypes, seed)
+    assert found == drawn(op, path, dtypes, seed)
+    other = {case.problem for case in drawn(op, path, dtypes, seed + 1)}
+    assert len(other & {case.problem for case in found}) < len(found) / 2
+    assert len({case.seed for case in found}) > 0.9 * len(found)
+    for case in found:
+        assert case.problem.flops <= 2 * 120_000
+        assert op == "depthwise1d" or products(case.problem) <= 1500
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "int8"])
+def test_the_inputs_of_a_case_are_as_it_says(dtype):
+    layer = DepthwiseConv2d(2, 9, 9, 9, 3, dtype=dtype, bias=True, residual=True)
+    if dtype == "int8":
+        layer = replace(layer, zero_x=-128, zero_r=127, m_r=0.5)
+        ends = Case(layer, "", 1, "ends").inputs("forward")
+        for name in "xwr":
+            assert (ends[name] == -128).mean() > 0.1 and (ends[name] == 127).mean() > 0.1
+        ties = Case(layer, "", 1, "ties").inputs("forward")
+        y = reference(layer, "forward", ties)["y"]
+        twice = 2 * reference(replace(layer, residual=False, zero_r=0, m_r=1.0), "forward", ties)["y"]
+        assert (ties["m"] == 0.5).all() and (np.abs(y) < 127).mean() > 0.5 and len(np.unique(twice)) > 4
+        assert (np.abs(Case(layer, "", 1, "large").inputs("forward")["b"]) > 2**24).any()
+        assert (layer.inputs(seed=0)["x"] == -128).any()  # whoever draws them
+        return
+    plain = {name: decode(array, dtype) for name, array in Case(layer, "", 1).inputs("forward").items()}
+    for values, finite in (("NaN", False), ("infinite", False), ("large", True), ("small", True)):
+        made = {name: decode(array, dtype) for name, array in Case(layer, "", 1, values).inputs("forward").items()}
+        assert np.isfinite(made["x"]).all() == finite and np.isfinite(made["w"]).all()
+        if values in NOT_FINITE:
+            assert (~np.isfinite(made["x"])).sum() <= 2
+        elif dtype == "float32":
+            assert np.allclose(made["r"] / plain["r"], {"large": 1e9, "small": 1e-9}[values])
+
+
+def test_the_seed_is_said_and_repeats_a_verdict(monkeypatch):
+    monkeypatch.delenv("DWLAB_SEED", raising=False)
+    one, two = check("depthwise1d/forward/coalesced"), check("depthwise1d/forward/coalesced")
+    assert one.seed != two.seed and f"(seed {one.seed})" in str(one) and one.to_dict()["seed"] == one.seed
+    again = check("depthwise1d/forward/coalesced", seed=one.seed)
+    assert str(again) == str(one) and [r.case for r in again.results] == [r.case for r in one.results]
+    assert [r.case for r in two.results] != [r.case for r in one.results]
+    fixed = [r.case.problem for r in one.results if not r.case.drawn]
+    assert fixed == [r.case.problem for r in two.results if not r.case.drawn]
+    assert judged_on(stage("depthwise1d/forward/coalesced"), seed=one.seed) == tuple(
+        r.case.problem for r in one.results
+    )
+    monkeypatch.setenv("DWLAB_SEED", "77")
+    assert check("depthwise1d/forward/coalesced").seed == 77
+    monkeypatch.setenv("DWLAB_SEED", "seven")
+    with pytest.raises(CheckError, match="DWLAB_SEED='seven' is no seed: give a whole number"):
+        check("depthwise1d/forward/coalesced")
+    with pytest.raises(CheckError, match="seed=-1 is no seed"):
+        check("depthwise1d/forward/coalesced", seed=-1)
+
+
+def test_the_projects_tests_draw_from_one_seed():
+    assert check("depthwise1d/forward/coalesced", "1,1,8,3").seed == OWN_SEED
+
+
+def test_a_given_problem_keeps_its_channels_and_taps():
+    chosen = [case.problem for case in cases(PAPER)]
+    assert {p.K for p in chosen} == {PAPER.K} and max(p.H for p in chosen) == PAPER.H
+
+
+@pytest.mark.parametrize(("op", "path", "dtypes"), [kind for kind in KINDS if kind[0] != "depthwise1d"])
+def test_the_fixed_family_of_layers_tells_what_could_be_taken_for_each_other(op, path, dtypes):
+    for dtype in dtypes:
+        found = [case.problem for case in layer_cases(op, path, (dtype,))]
+        last = [p.second if isinstance(p, Fused) else p for p in found]
+        assert any(one.residual and one.activation != "none" for one in last)
+        assert any(one.residual and not one.bias for one in last)
+        assert any(p.N > 1 and all(getattr(one, "stride", 1) == 1 for one in judge._layers_of(p)) for p in found)
+        if isinstance(found[0], Fused):
+            assert {(p.first.bias, p.second.bias) for p in found} == {
+                (a, b) for a in (True, False) for b in (True, False)
+            }
+        if dtype == "int8":
+            assert len({one.zero_x for one in last}) > 3 and len({one.zero_y for one in last}) > 3
+            assert {one.m_r for one in last} > {0.5, 1.0} and {-128, 127} <= {one.zero_r for one in last}
+        else:
+            assert dtype != "float32" or "gelu" in {p.first.activation for p in found if isinstance(p, Fused)} | {
+                "gelu" for p in found if not isinstance(p, Fused)
+            }
+
+
+# ---- what the drawn problems and inputs find
+
+
+def by_output(problem, block=64):
+    return Launch((-(-problem.B * problem.H * problem.L // block),), (block,), (problem.shift,))
+
+
+def outputs_with(store):
+    """A right kernel but for how it stores: `store(acc, y, b, h, t)` gives what is stored."""
+    store = cuda.jit(device=True)(store)
+
+    @cuda.jit
+    def kernel(x, w, y, shift):
+        i = cuda.grid(1)
+        if i < y.size:
+            b, h, t = i // (y.shape[1] * y.shape[2]), i // y.shape[2] % y.shape[1], i % y.shape[2]
+            acc = float32(0)
+            for j in range(w.shape[1]):
+                s = t + shift - j
+                if s >= 0 and s < x.shape[2]:
+                    acc += w[h, j] * x[b, h, s]
+            y[b, h, t] = store(acc, y, b, h, t)
+
+    return kernel
+
+
+def test_a_right_kernel_in_this_frame_passes():
+    check(outputs_with(lambda acc, y, b, h, t: acc), launch=by_output).raise_if_wrong()
+
+
+@simulated
+@pytest.mark.parametrize(
+    "store",
+    [
+        lambda acc, y, b, h, t: max(acc, y[b, h, t]),
+        lambda acc, y, b, h, t: acc + float32(0) * y[b, h, t],
+        lambda acc, y, b, h, t: acc if y[b, h, t] != y[b, h, t] else y[b, h, t],
+        lambda acc, y, b, h, t: min(y[b, h, t], acc),
+    ],
+    ids=["max", "nought times", "if it is NaN", "min"],
+)
+def test_what_an_output_held_before_must_not_matter(store):
+    verdict = check(outputs_with(store), launch=by_output)
+    assert not verdict.passed and verdict.patterns[0] == "uninitialised", verdict
+    assert "y element" in str(verdict) and "never written" not in str(verdict)
+
+
+@pytest.mark.parametrize(
+    ("store", "values"),
+    [
+        (lambda acc, y, b, h, t: acc if acc == acc else float32(0), "NaN"),
+        (lambda acc, y, b, h, t: min(max(acc, float32(-1e6)), float32(1e6)), "infinite"),
+        (lambda acc, y, b, h, t: min(max(acc, float32(-1e7)), float32(1e7)), "large"),
+        (lambda acc, y, b, h, t: acc if abs(acc) > float32(1e-7) else float32(0), "small"),
+        (lambda acc, y, b, h, t: (acc + float32(64)) - float32(64) if abs(acc) < float32(1e-5) else acc, "small"),
+    ],
+    ids=["NaN is 0", "cut off at 1e6", "cut off at 1e7", "small is 0", "a constant is added and taken away"],
+)
+def test_inputs_of_all_sizes_are_tried(store, values):
+    verdict = check(outputs_with(store), launch=by_output)
+    assert not verdict.passed and values in {result.case.values for result in verdict.failures}, verdict.table()
+
+
+def test_a_nan_may_spoil_what_it_is_part_of_and_nothing_else():
+    @cuda.jit
+    def multiplies_all(x, w, y, shift):
+        i = cuda.grid(1)
+        if i < y.size:
+            b, h, t = i // (y.shape[1] * y.shape[2]), i // y.shape[2] % y.shape[1], i % y.shape[2]
+            acc = float32(0)
+            for s in range(x.shape[2]):  # the whole row, times 0 outside of the window
+                j = t + shift - s
+                inside = j >= 0 and j < w.shape[1]
+                acc += (w[h, min(max(j, 0), w.shape[1] - 1)] if inside else float32(0)) * x[b, h, s]
+            y[b, h, t] = acc
+
+    verdict = check(multiplies_all, launch=by_output)
+    assert verdict.patterns[0] == "spoilt by what it does not read"
+    assert {result.case.values for result in verdict.failures} == set(NOT_FINITE)
+
+
+SIZES = {  # wrong from some size on, in one dimension
+    "rows of more than a block's threads": lambda p: Launch((p.B * p.H,), (1024,), (p.shift,)),
+    "more rows than 528 blocks": lambda p: Launch((min(p.B * p.H, 528),), (64,), (p.shift,)),
+    "more rows than 1056 blocks": lambda p: Launch((min(p.B * p.H, 1056),), (64,), (p.shift,)),
+}
+
+
+@cuda.jit
+def row_a_block(x, w, y, shift):
+    row, t = cuda.blockIdx.x, cuda.threadIdx.x
+    b, h = row // y.shape[1], row % y.shape[1]
+    stop = y.shape[2] if cuda.blockDim.x < 1024 else min(y.shape[2], 1024)  # with 1024 threads there is no loop
+    while t < stop:
+        acc = float32(0)
+        for j in range(w.shape[1]):
+            s = t + shift - j
+            if s >= 0 and s < x.shape[2]:
+                acc += w[h, j] * x[b, h, s]
+        y[b, h, t] = acc
+        t += cuda.blockDim.x
+
+
+@pytest.mark.parametrize("launch", SIZES.values(), ids=SIZES)
+def test_no_size_is_out_of_sight(launch):
+    verdict = check(row_a_block, launch=launch)
+    assert not verdict.passed and "not written" in str(verdict)
+
+
+@pytest.mark.parametrize("limit", [8, 100, 127])
+def test_a_given_problem_is_judged_on_all_its_channels(limit):
+    @cuda.jit
+    def few_filters(x, w, y, shift):
+        i = cuda.grid(1)
+        if i < y.size:
+            b, h, t = i // (y.shape[1] * y.shape[2]), i // y.shape[2] % y.shape[1], i % y.shape[2]
+            acc = float32(0)
+            for j in range(w.shape[1]):
+                s = t + shift - j
+                if s >= 0 and s < x.shape[2]:
+                    acc += w[h % limit, j] * x[b, h, s]
+            y[b, h, t] = acc
+
+    assert not check(few_filters, PAPER, launch=by_output).passed
+
+
+def changed(id, change):
+    """A naive stage, made for another layer than it is run on."""
+    naive = stage(id)
+
+    @by_shape
+    def kernel(layer):
+        made = change(layer)
+        return naive.kernel_for(made)
+
+    return check(naive.with_kernel(kernel))
+
+
+@pytest.mark.parametrize(
+    ("id", "change"),
+    [
+        ("depthwise2d/forward/naive", lambda one: replace(one, padding=one.K // 2)),
+        ("depthwise2d/forward/naive", lambda one: replace(one, padding=min(one.padding, 4))),
+        ("depthwise2d/forward/naive", lambda one: replace(one, bias=one.bias and not one.residual)),
+        ("pointwise/forward/naive", lambda one: replace(one, zero_x=max(-100, min(100, one.zero_x)))),
+        ("pointwise/forward/naive", lambda one: replace(one, zero_y=max(-100, min(100, one.zero_y)))),
+        ("pointwise/forward/naive", lambda one: replace(one, zero_r=0) if one.residual else one),
+        ("pointwise/forward/naive", lambda one: replace(one, m_r=0.37) if one.dtype == "int8" and one.residual else one),
+        ("pointwise/forward/naive", lambda one: replace(one, activation="none") if one.residual else one),
+        ("fused/dwpw/naive", lambda one: replace(one, second=replace(one.second, bias=one.first.bias and one.second.bias))),
+        ("fused/dwpw/naive", lambda one: Fused(replace(one.first, activation="relu"), one.second)
+         if one.first.activation == "gelu" else one),
+        ("fused/pwpw/naive", lambda one: Fused(one.first, replace(one.second, activation="none"))
+         if one.second.residual and one.second.activation == "relu" else one),
+    ],
+)  # fmt: skip
+def test_no_number_or_pair_of_properties_is_out_of_sight(id, change):
+    assert not changed(id, change).passed
+
+
+def int8_pointwise(finish, kernel_dtype="int8"):
+    """A right int8 pointwise kernel but for `finish(scaled, x, y, i, zero_y, low)`, which stores."""
+    finish = cuda.jit(device=True)(finish)
+
+    @by_shape
+    def kernel(layer):
+        P, C, F, nhwc = layer.H * layer.W, layer.C, layer.F, layer.layout == "NHWC"
+        zero_x, zero_y, zero_r, m_r = layer.zero_x, layer.zero_y, layer.zero_r, float32(layer.m_r)
+        biased, relu, residual = layer.bias, layer.activation == "relu", layer.residual
+        low = zero_y if relu and not residual else -128
+
+        @cuda.jit
+        def kernel(x, w, b, m, r, y):
+            i = cuda.grid(1)
+            if i < y.size:
+                f = i % F if nhwc else i // P % F
+                total = 0
+                for c in range(C):
+                    at = i // F * C + c if nhwc else (i // (F * P) * C + c) * P + i % P
+                    total += (x[at] - zero_x) * w[f * C + c]
+                if biased:
+                    total += b[f]
+                scaled = float32(total) * m[f]
+                if relu and residual:
+                    scaled = max(scaled, float32(0))
+                if residual:
+                    scaled += float32(r[i] - zero_r) * m_r
+                finish(scaled, y, i, zero_y, low)
+
+        return kernel
+
+    def launch(layer):
+        return Launch((-(-layer.N * layer.F * layer.H * layer.W // 64),), (64,))
+
+    naive = stage("pointwise/forward/naive")
+    return check(replace(naive.with_kernel(kernel), launch=launch, dtypes=("int8",), view="flat"), dtype="int8")
+
+
+def rounded(scaled, y, i, zero_y, low):
+    value = round(scaled) + zero_y
+    y[i] = min(max(value, low), 127)
+
+
+def test_an_int8_kernel_of_ones_own_passes():
+    int8_pointwise(rounded).raise_if_wrong()
+
+
+def half_up(scaled, y, i, zero_y, low):
+    value = math.floor(scaled + float32(0.5)) + zero_y
+    y[i] = min(max(value, low), 127)
+
+
+def not_minus_86(scaled, y, i, zero_y, low):
+    value = min(max(round(scaled) + zero_y, low), 127)
+    if value != -86:
+        y[i] = value
+
+
+def not_77(scaled, y, i, zero_y, low):
+    value = min(max(round(scaled) + zero_y, low), 127)
+    if value != 77:
+        y[i] = value
+
+
+def from_minus_127(scaled, y, i, zero_y, low):
+    y[i] = min(max(round(scaled) + zero_y, max(low, -127)), 127)
+
+
+@pytest.mark.parametrize("finish", [half_up, not_minus_86, not_77, from_minus_127], ids=lambda one: one.__name__)
+def test_wrong_ends_of_an_int8_kernel_are_found(finish):
+    verdict = int8_pointwise(finish)
+    assert not verdict.passed
+    if finish.__name__.startswith("not"):
+        assert "written" in str(verdict)
+    else:
+        assert "written" not in str(verdict)
+
+
+# ---- launches and objects that are none
+
+
+@pytest.mark.parametrize(
+    "error", [SystemExit(0), KeyboardInterrupt(), GeneratorExit(), RuntimeError("no"), BaseException("any")]
+)
+def test_what_a_launch_function_raises_is_a_verdict(error):
+    def launch(problem):
+        if problem.K > 1:
+            raise error
+        return by_output(problem)
+
+    verdict = check(row_a_block, launch=launch)
+    assert verdict.patterns == ("raises",)
+    assert f"the launch function raised {type(error).__name__}" in str(verdict)
+
+
+@pytest.mark.parametrize("what", ["loops", "sleeps"])
+def test_a_launch_function_that_does_not_end_is_a_verdict(what, monkeypatch):
+    monkeypatch.setattr(judge, "_LAUNCH_SECONDS", 0.3)
+    monkeypatch.setattr(judge, "_LAUNCH_WALL", 1.0)
+    left = threading.Event()
+
+    def launch(problem):
+        try:
+            while what == "loops":
+                pass
+            left.wait(60)
+        finally:
+            left.set()
+
+    before = time.process_time()
+    verdict = check(row_a_block, launch=launch)
+    assert verdict.patterns == ("does not end",) and "the launch function did not return" in str(verdict)
+    assert time.process_time() - before < 20
+    assert what == "sleeps" or left.wait(30)  # it was stopped, not only left behind
+    left.set()
+
+
+@simulated
+def test_a_kernel_that_takes_too_much_time_is_a_verdict(monkeypatch):
+    monkeypatch.setattr(judge, "_SECONDS", 0.3)
+    monkeypatch.setattr(judge, "_steps", lambda problem, path: 10**9)
+
+    @cuda.jit
+    def never(x, w, y, shift):
+        while x[0, 0, 0] < float32(9):
+            y[0, 0, 0] = x[0, 0, 0]
+
+    verdict = check(never, launch=lambda problem: Launch(1, 1, (0,)))
+    assert verdict.patterns == ("does not end",) and "of the processor's time" in str(verdict)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there os.kill ends the process")
+def test_a_real_interrupt_stops_the_check():
+    main, begun = threading.get_ident(), threading.Event()
+
+    def launch(problem):
+        begun.set()
+        while True:
+            time.sleep(0.01)
+
+    def interrupt():
+        begun.wait(60)
+        signal.pthread_kill(main, signal.SIGINT)
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        threading.Thread(target=interrupt).start()
+        with pytest.raises(KeyboardInterrupt):
+            check(row_a_block, launch=launch)
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+class Pretends:
+    py_func = staticmethod(lambda x, w, y, shift: None)
+
+    def __getitem__(self, how):
+        return self.py_func
+
+
+@simulated
+def test_only_what_cuda_jit_makes_is_judged():
+    class Own(type(row_a_block)):
+        def __getitem__(self, how):
+            return lambda *arguments: None
+
+    device = cuda.jit(device=True)(lambda a: a)
+    for subject in (Pretends(), Own(row_a_block.py_func), device):
+        with pytest.raises(CheckError, match="decorated with @cuda.jit"):
+            check(subject, launch=by_output)
+        with pytest.raises(CheckError, match="is no kernel"):
+            check(stage("depthwise1d/forward/naive").with_kernel(subject))
+
+    @by_shape
+    def makes(L, K, SHIFT):
+        return Pretends()
+
+    verdict = check(makes, launch=by_output)
+    assert verdict.patterns == ("no kernel",) and "makes made Pretends" in str(verdict)
+
+
+# ---- right kernels of unusual kinds
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", None])
+def test_a_bare_kernel_for_rows_of_16_bits_is_judged(dtype):
+    strips = stage("depthwise1d/forward/strips")
+
+    @by_shape
+    def bare(L, K, SHIFT, DTYPE):
+        return strips.kernel.make(L, K, SHIFT, DTYPE)
+
+    def launch(problem):
+        return strips.launch(problem)
+
+    verdict = check(bare, "3,5,24,7,same", launch=launch, dtype=dtype).raise_if_wrong()
+    assert {result.case.problem.dtype for result in verdict.results} == {dtype or "float32"}
+
+
+def test_one_thread_may_compute_everything():
+    @cuda.jit
+    def alone(dy, x, dw, shift):
+        for h in range(dw.shape[0]):
+            for j in range(dw.shape[1]):
+                acc = float32(0)
+                for b in range(x.shape[0]):
+                    for t in range(x.shape[2]):
+                        s = t + shift - j
+                        if s >= 0 and s < x.shape[2]:
+                            acc += dy[b, h, t] * x[b, h, s]
+                dw[h, j] = acc
+
+    for sizes_ in ("3,5,9,4,same", "6,40,2,3,same"):
+        check(alone, sizes_, path="weight_grad", launch=lambda problem: Launch(1, 1, (problem.shift,))).raise_if_wrong()
+    most = DepthwiseConv1d(40, 1100, 2, 3, "same")
+    assert judge._steps(most, "weight_grad") > 6 * 40 * 1100 * 2 * 3  # six statements a product
+
+
+@cuda.jit
+def winograd(x, w, y, shift):
+    """F(2, 3): two outputs of three taps with four products."""
+    i = cuda.grid(1)
+    L = x.shape[2]
+    pairs = (L + 1) // 2
+    if i < x.shape[0] * x.shape[1] * pairs:
+        row, t = i // pairs, i % pairs * 2
+        b, h = row // x.shape[1], row % x.shape[1]
+        d = cuda.local.array(4, float32)
+        for n in range(4):
+            s = t + shift - 2 + n
+            d[n] = x[b, h, s] if s >= 0 and s < L else float32(0)
+        g0, g1, g2 = w[h, 2], w[h, 1], w[h, 0]
+        half = float32(0.5)
+        m1 = (d[0] - d[2]) * g0
+        m2 = (d[1] + d[2]) * ((g0 + g1 + g2) * half)
+        m3 = (d[2] - d[1]) * ((g0 - g1 + g2) * half)
+        m4 = (d[1] - d[3]) * g2
+        y[b, h, t] = m1 + m2 + m3
+        if t + 1 < L:
+            y[b, h, t + 1] = m2 - m3 - m4
+
+
+@cuda.jit
+def winograd_with_a_wrong_sign(x, w, y, shift):
+    i = cuda.grid(1)
+    if i < y.size:
+        b, h, t = i // (y.shape[1] * y.shape[2]), i // y.shape[2] % y.shape[1], i % y.shape[2]
+        acc = float32(0)
+        for j in range(w.shape[1]):
+            s = t + shift - j
+            if s >= 0 and s < x.shape[2]:
+                acc += w[h, j] * x[b, h, s] * (float32(1) if t % 2 == 0 else float32(1.0001))
+        y[b, h, t] = acc
+
+
+def test_winograd_passes_with_its_own_bound_and_a_wrong_kernel_does_not():
+    for seed in range(8):
+        for sizes_ in ("2,3,333,3,same", "3,2,64,3", "1,1,1,3,0"):
+            verdict = check(winograd, sizes_, launch=by_output, algorithm="fast", seed=seed).raise_if_wrong()
+            assert "judged by the error that fast algorithms may have" in verdict.notes
+    assert not check(winograd_with_a_wrong_sign, "2,3,333,3,same", launch=by_output, algorithm="fast").passed
+    for kernel in (row_a_block, winograd):
+        with pytest.raises(CheckError, match="algorithm='fast' has no bound for depthwise1d/weight_grad"):
+            check(kernel, path="weight_grad", launch=by_output, algorithm="fast")
+    with pytest.raises(CheckError, match="algorithm='slow' is unknown"):
+        check(row_a_block, launch=by_output, algorithm="slow")
+
+
+@pytest.mark.parametrize("sizes_", [(1, 8, 9, 9, 3), (2, 3, 17, 5, 5)])
+def test_the_bound_of_fast_algorithms_lets_no_half_precision_through(sizes_):
+    layer = DepthwiseConv2d(*sizes_)
+    given = layer.inputs(seed=3)
+    right = judge._right(Case(layer, "", 3), "forward", given, judge._Rules(algorithm="fast"))["y"]
+    cut = {name: array.astype(np.float16).astype(np.float32) for name, array in given.items()}
+    assert right.off(reference(layer, "forward", cut)["y"]).any()
+    assert not right.off(right.want.astype(np.float32).astype(np.float64)).any()
+
+
+@cuda.jit
+def last_tile_moved_back(x, w, y, shift):
+    """A short last tile is computed as a whole one that ends at the end: some outputs twice, with the same value."""
+    T = cuda.blockDim.x
+    start = min(cuda.blockIdx.x * T, max(y.shape[2] - T, 0))
+    t, row = start + cuda.threadIdx.x, cuda.blockIdx.y
+    b, h = row // y.shape[1], row % y.shape[1]
+    if t < y.shape[2]:
+        acc = float32(0)
+        for j in range(w.shape[1]):
+            s = t + shift - j
+            if s >= 0 and s < x.shape[2]:
+                acc += w[h, j] * x[b, h, s]
+        y[b, h, t] = acc
+
+
+@cuda.jit
+def counted_from_the_end(x, w, y, shift):
+    row, t = cuda.blockIdx.x, cuda.threadIdx.x
+    b, h = row // y.shape[1], row % y.shape[1]
+    while t < y.shape[2]:
+        acc = float32(0)
+        for j in range(w.shape[1]):
+            s = t + shift - j
+            if s >= 0 and s < x.shape[2]:
+                acc += w[h, j] * x[b, h, s]
+        y[b, h, t - y.shape[2]] = acc
+        t += cuda.blockDim.x
+
+
+@simulated
+@pytest.mark.parametrize(
+    ("kernel", "kind", "launch"),
+    [
+        (last_tile_moved_back, "two writers", lambda p: Launch((-(-p.L // 16), p.B * p.H), 16, (p.shift,))),
+        (counted_from_the_end, "negative index", lambda p: Launch(p.B * p.H, 32, (p.shift,))),
+    ],
+)
+def test_hazards_that_are_meant_are_notes_if_it_is_said(kernel, kind, launch):
+    verdict = check(kernel, "2,3,37,5,same", launch=launch)
+    assert verdict.patterns[0] == kind and f'allow="{kind}"' in str(verdict.hints)
+    allowed = check(kernel, "2,3,37,5,same", launch=launch, allow=kind).raise_if_wrong()
+    assert any(f"{kind}, allowed" in note for note in allowed.notes)
+    other = {"two writers": "negative index", "negative index": "two writers"}[kind]
+    assert not check(kernel, "2,3,37,5,same", launch=launch, allow=(other,)).passed
+    with pytest.raises(CheckError, match="allow='race': only 'two writers' and 'negative index' can be meant"):
+        check(kernel, launch=launch, allow=["race"])
+
+
+# ---- the compiler
+
+
+@cuda.jit
+def named_on_the_way(x, w, y, shift):
+    i = cuda.grid(1)
+    if i < y.size:
+        b, h, t = i // (y.shape[1] * y.shape[2]), i // y.shape[2] % y.shape[1], i % y.shape[2]
+        acc = float32(0)
+        for j in range(w.shape[1]):
+            s = t + shift - j
+            if s >= 0 and s < x.shape[2]:
+                acc += w[h, j] * x[b, h, s]
+        if acc > float32(1e30):
+            acc = untyped(acc)  # noqa: F821: a name that nothing has
+        y[b, h, t] = acc
+
+
+@needs_compiler
+@simulated
+def test_a_kernel_that_the_compiler_refuses_does_not_pass():
+    verdict = check(named_on_the_way, "2,3,9,3", launch=by_output)
+    assert verdict.patterns == ("does not compile",) and "untyped" in str(verdict)
+    check(row_a_block, "2,3,9,3", launch=lambda p: Launch((p.B * p.H,), (32,), (p.shift,))).raise_if_wrong()
+
+
+@simulated
+def test_a_refusal_of_the_compiler_is_a_verdict(monkeypatch):
+    from dwlab import inspect
+
+    def refuses(kernel, problem):
+        raise inspect.InspectError("row_a_block does not compile for 9.0: no type for s")
+
+    monkeypatch.setattr(inspect, "missing", lambda: "")
+    monkeypatch.setattr(inspect, "compile", refuses)
+    how = {"launch": lambda p: Launch((p.B * p.H,), (32,), (p.shift,))}
+    verdict = check(row_a_block, "2,3,9,3", **how)
+    assert verdict.patterns == ("does not compile",) and "no type for s" in str(verdict)
+    assert check("depthwise1d/forward/naive", "2,3,9,3").passed  # a stage's own kernel is not compiled each time
+    for error in (inspect.NoCompilerError("none"), inspect.InspectError("it cannot be pickled")):
+        monkeypatch.setattr(inspect, "compile", lambda kernel, problem, error=error: (_ for _ in ()).throw(error))
+        assert check(row_a_block, "2,3,9,3", **how).passed
+
+
+def test_every_stage_that_takes_several_types_is_judged_in_all_of_them():
+    for one in stages.stages():
+        kinds = {problem.dtype for problem in (case.problem for case in judge._chosen(one, None, None, 5))}
+        assert kinds == set(one.dtypes), one.id
