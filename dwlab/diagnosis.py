@@ -117,7 +117,11 @@ def explain(faults: Sequence[tuple[Finding, ...]], least: float = 0.25) -> tuple
                 rank[name] = rank.get(name, 0) + place
         best = max(votes, key=lambda name: (votes[name], -rank[name]))
         if best in WEAK and not chosen:
-            telling = [name for name in votes if name not in WEAK and votes[name] > max(1, 0.15 * votes[best])]
+            telling = [
+                name
+                for name in votes
+                if name not in WEAK and votes[name] > max(0.5 * (best in VAGUE), 0.15 * votes[best])
+            ]
             best = max(telling, key=lambda name: (votes[name], -rank[name]), default=best)
         if chosen and votes[best] < enough:
             break

@@ -391,12 +391,14 @@ def _activation_mistakes(part: _Part, got: np.ndarray | None) -> Iterator[_How]:
     if not finite.any():
         return
     low, high = float(value[finite].min()), float(value[finite].max())
+    held = {"upper": (value == high).sum() > 1, "lower": (value == low).sum() > 1}  # by a bound: more than one is there
+    held[""] = all(held.values())
     for name, bounds in (
         ("upper", (0.0, high)),
         ("lower", (low, 6.0 if right == "relu6" else np.inf)),
         ("", (low, high)),
     ):
-        if right in ("relu", "relu6") or name == "":
+        if held[name] and (right in ("relu", "relu6") or name == ""):
             at = {"upper": f"{high:.4g}", "lower": f"{low:.4g}", "": f"{low:.4g} and {high:.4g}"}[name]
             words = f"values are cut off at {at}"
             act = {"act": lambda v, bounds=bounds: np.clip(v, *bounds)}
@@ -463,7 +465,8 @@ def _int8_mistakes(part: _Part) -> Iterator[_How]:
         early = {"zero_y": 0, "limits": (-128 - layer.zero_y, 127 - layer.zero_y)}
         yield "zero_y ignored", early, "zero_y is not added", look
         yield "wrong sign of zero_y", {"zero_y": -layer.zero_y}, "zero_y is subtracted", look
-        yield "wrong sign of zero_y", early | {"zero_y": -layer.zero_y}, "zero_y is subtracted", look
+        early = {"zero_y": -layer.zero_y, "limits": (-128 - 2 * layer.zero_y, 127 - 2 * layer.zero_y)}
+        yield "wrong sign of zero_y", early, "zero_y is subtracted", look
         yield "zero_y added twice", {"zero_y": 2 * layer.zero_y}, "zero_y is added twice", look
     if layer.zero_x != layer.zero_y:
         yield "wrong zero_y", {"zero_y": layer.zero_x}, "zero_x is added where zero_y is right", look
