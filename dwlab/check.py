@@ -31,6 +31,7 @@ import contextlib
 import contextvars
 import ctypes
 import html
+import inspect
 import os
 import secrets
 import threading
@@ -561,8 +562,20 @@ def _is_launchable(kernel: Any) -> bool:
     return type(kernel) is simt.launch.Kernel and not kernel.device
 
 
+_NO_NAMES = ("make", "kernel")
+
+
 def _name(kernel: Any) -> str:
-    return getattr(getattr(kernel, "py_func", kernel), "__name__", type(kernel).__name__)
+    """A kernel's name; of one made by a `make`, that of the function inside it, or of the one around it."""
+    function = getattr(kernel, "py_func", kernel)
+    own = getattr(function, "__name__", type(kernel).__name__)
+    if own not in _NO_NAMES:
+        return own
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    inside = [one.co_name for one in code.co_consts if hasattr(one, "co_name")] if code else []
+    around = reversed(getattr(function, "__qualname__", own).split(".<locals>.")[:-1])
+    found = [name for name in (*inside, *around) if name.isidentifier() and name not in _NO_NAMES]
+    return found[0] if found else own
 
 
 # ---- apart from the judge

@@ -492,8 +492,7 @@ def _is(evidence: Evidence, output: np.ndarray, unknown: bool = False) -> bool:
         return False
     if not wrong.any():
         return not both.all()
-    nearer = off[wrong] <= np.abs(got - want)[wrong] / 4
-    return bool(nearer.mean() >= 0.9)
+    return bool(off[wrong].sum() <= np.abs(got - want)[wrong].sum() / 4)
 
 
 def _output_of(evidence: Evidence) -> str:

@@ -142,4 +142,5 @@ def _few(of, dtype):
     listed = judge._chosen(one, None, dtype, SEED)
     most = _CHEAP[one.op]
     small = [c for c in listed if c.values in ("plain", "ties") and c.problem.flops_of(one.path) <= most]
-    return judge.spread(small, _ENOUGH)
+    fixed, drawn = ([c for c in small if c.drawn is which] for which in (False, True))
+    return (*judge.spread(fixed, _ENOUGH), *judge.spread(drawn, _ENOUGH // 2))

@@ -694,3 +694,63 @@ def test_a_few_problems_are_spread_over_all(id):
 
 def test_a_stage_is_judged_on_nothing_in_a_dtype_that_it_is_not_written_for():
     assert judged_on(stage("depthwise1d/forward/naive"), "float16") == ()
+
+
+def test_a_kernel_that_a_make_makes_has_a_name():
+    def dw_by_quarters():
+        @by_shape
+        def make(L, K, SHIFT):
+            @cuda.jit
+            def kernel(x, w, y, shift):
+                y[cuda.blockIdx.x, 0, 0] = 0
+
+            return kernel
+
+        return make
+
+    @by_shape
+    def make(L, K, SHIFT):
+        @cuda.jit
+        def halves(x, w, y, shift):
+            y[cuda.blockIdx.x, 0, 0] = 0
+
+        return halves
+
+    assert check(dw_by_quarters(), "1,1,2,1", launch=by_row()).subject == "dw_by_quarters"
+    assert check(make, "1,1,2,1", launch=by_row()).subject == "halves"
+    assert check(wrong("first_tap").kernel, "1,1,2,1", launch=wrong("first_tap").launch).subject == "first_tap"
+
+
+@simulated
+def test_the_advice_for_a_race_is_what_would_order_it():
+    @cuda.jit
+    def between_blocks(x, w, y, shift):
+        if cuda.threadIdx.x == 0:
+            y[0, 0, 0] = y[0, 0, 0] + x[0, 0, 0]
+
+    verdict = check(between_blocks, "2,2,9,3", launch=by_row())
+    races = [one for one in verdict.findings if one.pattern in ("race", "two writers")]
+    assert races
+    for one in races:
+        if "another launch or an atomic" in one.text:
+            assert "atomic" in one.look and "syncthreads() belongs" not in one.look
+
+    @cuda.jit
+    def within_a_block(x, w, y, shift):
+        tile = cuda.shared.array(64, float32)
+        i = cuda.threadIdx.x
+        tile[i] = x[0, 0, 0]
+        if cuda.blockIdx.y == 0:
+            y[0, 0, i] = tile[63 - i]
+
+    verdict = check(within_a_block, "1,1,64,3", launch=lambda problem: Launch((1, 1), (64,), (problem.shift,)))
+    race = next(one for one in verdict.findings if one.pattern == "race")
+    assert "cuda.syncthreads()" in race.text and "syncthreads() belongs" in race.look
+
+
+def test_the_example_of_a_finding_names_its_problem():
+    """A text with elements of another problem than the headline's says which one that is."""
+    verdict = check(wrong("guard_one_short").kernel, launch=wrong("guard_one_short").launch)
+    head = str(verdict.failures[0].case.problem)
+    for one in verdict.findings:
+        assert one.where and (one.where == head or f"(on {one.where})" in str(verdict))
