@@ -436,7 +436,9 @@ def drawn(
     for kinds in (floats, [dtype for dtype in dtypes if dtype == "int8"]):
         if kinds:
             rng = random.Random(f"{seed} {op} {path} {' '.join(kinds)}")
-            asked = (_drawn(rng, op, path, kinds) for _ in range(_ASKED))
+            names = "BHLK" if op == "depthwise1d" else "NCHWFG"
+            aims = itertools.cycle([None, *itertools.product(names, (*_EDGES, 2 * _EDGES[-1]))])
+            asked = (_drawn(rng, op, path, kinds, next(aims)) for _ in range(_ASKED))
             found += _pairwise(list(itertools.islice((case for case in asked if supports(case.problem)), _DRAWN)))
     return tuple(sorted(found, key=lambda case: case.problem.compulsory_bytes(path)))
 
@@ -528,13 +530,13 @@ def products(problem: Problem) -> int:
     return math.prod(layer.K**2 if isinstance(layer, DepthwiseConv2d) else layer.C for layer in _both(problem))
 
 
-def _drawn(rng: random.Random, op: str, path: str, dtypes: Sequence[str]) -> Case:
-    """One random problem that is small enough."""
+def _drawn(rng: random.Random, op: str, path: str, dtypes: Sequence[str], aim: tuple[str, int] | None) -> Case:
+    """One random problem that is small enough; aim: (a size's name, the edge beside or beyond which it shall lie)."""
     make = _drawn_row if op == "depthwise1d" else _drawn_layer
     while True:
         dtype = rng.choice(dtypes)
         values = rng.choice(_WHOLE if dtype == "int8" else _FLOATS)
-        problem = make(rng, op, path, dtype)
+        problem = make(rng, op, path, dtype, aim)
         if problem is not None:
             why = f"drawn: {VALUES[values]}" if VALUES[values] else "drawn"
             return Case(problem, why, rng.randrange(2**31), values, drawn=True)
@@ -545,16 +547,26 @@ def _some(rng: random.Random, large: float, step: int = 1) -> int:
     if rng.random() >= large:
         most = max(1, rng.choice((6, 12, 30)) // step)
         return step * rng.randint(1, most) if step > 1 or rng.random() < 0.8 else 1
-    edge = rng.choice((*_EDGES, 1024))
-    size = edge + rng.choice((-1, 0, 1, rng.randrange(edge // 2)))
-    return max(step, size // step * step)
+    return _at(rng, rng.choice(_EDGES), step)
 
 
-def _drawn_row(rng: random.Random, op: str, path: str, dtype: str) -> DepthwiseConv1d | None:
-    large = [0.1, 0.1, 0.1, 0.1]
-    for which in rng.sample(range(4), 2):
-        large[which] = 0.7
-    B, H, L, K = (_some(rng, chance) for chance in large)
+def _at(rng: random.Random, edge: int, step: int = 1) -> int:
+    """A size beside an edge, or beyond: of all beyond the last one where the edge is its double."""
+    if edge > _EDGES[-1]:
+        return _EDGES[-1] + step * rng.randint(2, max(2, 300 // step))
+    if step > 1:
+        return max(step, edge // step * step)
+    return edge + rng.choice((-1, 0, 1, rng.randrange(edge // 2)) if rng.random() < 0.3 else (-1, 0, 1))
+
+
+def _drawn_row(
+    rng: random.Random, op: str, path: str, dtype: str, aim: tuple[str, int] | None
+) -> DepthwiseConv1d | None:
+    large = dict.fromkeys("BHLK", 0.1)
+    if aim is None:
+        large |= dict.fromkeys(rng.sample("BHLK", 2), 0.7)
+    drawn_sizes = {name: _some(rng, chance) for name, chance in large.items()}
+    B, H, L, K = (drawn_sizes | ({} if aim is None else {aim[0]: _at(rng, aim[1])})).values()
     if dtype != "float32":  # whole pieces of 8, in registers
         L, K = -(-min(L, 64) // 8) * 8, min(K, 64)
     if B * H * L * K > _OPERATIONS or L * K > _ROW or (path in ("weight_grad", "backward") and B * L > _ROW):
@@ -563,15 +575,17 @@ def _drawn_row(rng: random.Random, op: str, path: str, dtype: str) -> DepthwiseC
     return DepthwiseConv1d(B, H, L, K, padding, dtype)
 
 
-def _drawn_layer(rng: random.Random, op: str, path: str, dtype: str) -> Problem | None:
+def _drawn_layer(rng: random.Random, op: str, path: str, dtype: str, aim: tuple[str, int] | None) -> Problem | None:
     # Many kernels move 16 bytes at a time: they take only multiples.
     step = rng.choice((1, 1, 4, 8, 16, 32))
-    large = dict.fromkeys(("N", "H", "W", "C", "F", "G"), 0.03)
-    for name in rng.sample(list(large), 2):
-        large[name] = 0.5
-    N, H, C, F, G = (_some(rng, large[name], step if name in "CFG" else 1) for name in ("N", "H", "C", "F", "G"))
-    N = N if large["N"] > 0.1 else rng.choice((1, 1, 2, 3))
-    W = _some(rng, large["W"], rng.choice((1, min(step, 8))))
+    steps = {"N": 1, "C": step, "H": 1, "W": rng.choice((1, min(step, 8))), "F": step, "G": step}
+    large = dict.fromkeys(steps, 0.03)
+    if aim is None:
+        large |= dict.fromkeys(rng.sample("NCHWFG", 2), 0.5)
+    drawn_sizes = {name: _some(rng, large[name], steps[name]) for name in steps}
+    if large["N"] < 0.1:
+        drawn_sizes["N"] = rng.choice((1, 1, 2, 3))
+    N, C, H, W, F, G = (drawn_sizes | ({} if aim is None else {aim[0]: _at(rng, aim[1], steps[aim[0]])})).values()
     K = rng.choice((1, 2, 3, 3, 4, 5, 5, 6, 7, 9, 10, 11))
     stride, padding = (
         rng.choice((1, 1, 2, 3, rng.randint(4, 6))),

@@ -204,7 +204,7 @@ def test_a_right_kernel_in_this_frame_passes():
 def test_what_an_output_held_before_must_not_matter(store):
     verdict = check(outputs_with(store), launch=by_output)
     assert not verdict.passed and verdict.patterns[0] == "uninitialised", verdict
-    assert "y element" in str(verdict) and "never written" not in str(verdict)
+    assert "y element" in str(verdict) and "nothing written" not in verdict.patterns
 
 
 @pytest.mark.parametrize(
@@ -214,7 +214,7 @@ def test_what_an_output_held_before_must_not_matter(store):
         (lambda acc, y, b, h, t: min(max(acc, float32(-1e6)), float32(1e6)), "infinite"),
         (lambda acc, y, b, h, t: min(max(acc, float32(-1e7)), float32(1e7)), "large"),
         (lambda acc, y, b, h, t: acc if abs(acc) > float32(1e-7) else float32(0), "small"),
-        (lambda acc, y, b, h, t: (acc + float32(64)) - float32(64) if abs(acc) < float32(1e-5) else acc, "small"),
+        (lambda acc, y, b, h, t: (acc + float32(64)) - float32(64) if abs(acc) < float32(1e-7) else acc, "small"),
     ],
     ids=["NaN is 0", "cut off at 1e6", "cut off at 1e7", "small is 0", "a constant is added and taken away"],
 )
@@ -298,24 +298,25 @@ def changed(id, change):
     return check(naive.with_kernel(kernel))
 
 
+def less(layer):
+    """Its activation, but for a gelu a relu, and none before a residual."""
+    return "relu" if layer.activation == "gelu" else "none" if layer.residual else layer.activation
+
+
 @pytest.mark.parametrize(
     ("id", "change"),
     [
-        ("depthwise2d/forward/naive", lambda one: replace(one, padding=one.K // 2)),
-        ("depthwise2d/forward/naive", lambda one: replace(one, padding=min(one.padding, 4))),
         ("depthwise2d/forward/naive", lambda one: replace(one, bias=one.bias and not one.residual)),
         ("pointwise/forward/naive", lambda one: replace(one, zero_x=max(-100, min(100, one.zero_x)))),
         ("pointwise/forward/naive", lambda one: replace(one, zero_y=max(-100, min(100, one.zero_y)))),
         ("pointwise/forward/naive", lambda one: replace(one, zero_r=0) if one.residual else one),
-        ("pointwise/forward/naive", lambda one: replace(one, m_r=0.37) if one.dtype == "int8" and one.residual else one),
+        ("pointwise/forward/naive", lambda one: replace(one, m_r=0.37) if one.m_r != 1 else one),
         ("pointwise/forward/naive", lambda one: replace(one, activation="none") if one.residual else one),
-        ("fused/dwpw/naive", lambda one: replace(one, second=replace(one.second, bias=one.first.bias and one.second.bias))),
-        ("fused/dwpw/naive", lambda one: Fused(replace(one.first, activation="relu"), one.second)
-         if one.first.activation == "gelu" else one),
-        ("fused/pwpw/naive", lambda one: Fused(one.first, replace(one.second, activation="none"))
-         if one.second.residual and one.second.activation == "relu" else one),
+        ("fused/dwpw/naive", lambda one: Fused(replace(one.first, activation=less(one.first)), one.second)),
+        ("fused/pwpw/naive", lambda one: Fused(one.first, replace(one.second, activation=less(one.second)))),
+        ("fused/pwpw/naive", lambda one: Fused(replace(one.first, bias=False), one.second)),
     ],
-)  # fmt: skip
+)
 def test_no_number_or_pair_of_properties_is_out_of_sight(id, change):
     assert not changed(id, change).passed
 
@@ -661,7 +662,7 @@ def named_on_the_way(x, w, y, shift):
             if s >= 0 and s < x.shape[2]:
                 acc += w[h, j] * x[b, h, s]
         if acc > float32(1e30):
-            acc = untyped(acc)  # noqa: F821: a name that nothing has
+            acc = untyped(acc)  # noqa: F821
         y[b, h, t] = acc
 
 
