@@ -10,6 +10,7 @@ tests said of interpreter and GPU, and prints its tables last. Exit status 1 if 
 from __future__ import annotations
 
 import argparse
+import functools
 import itertools
 import os
 import re
@@ -36,6 +37,22 @@ SHAPES = (
     "16384,128,48,3",
     "4096,128,192,48",
     "49152,128,16,48",
+)
+# With these twelve the twenty of which the time model is tried on a GPU that it has not seen: all stages, a tenth and
+# less of the bytes, beside and within the L2, long rows, odd rows, more taps than the paper's, few rows.
+MODEL_SHAPES = (
+    "2048,128,48,48",
+    "1024,128,48,48,same",
+    "96,128,1000,15",
+    "512,128,192,7,same",
+    "3000,33,101,13",
+    "777,65,63,5,same",
+    "16,32,16384,9",
+    "4,16,65536,31,same",
+    "512,128,128,100",
+    "256,64,500,200,same",
+    "64,128,48,48",
+    "1,128,1024,15",
 )
 LAST_OF_THE_PAPER = 4  # the order of warp_tiled: stages beyond it are meant for the roof
 # Test function -> what it compares, for the record.
@@ -148,6 +165,21 @@ def measure(
     return replace(made, rows=tuple(rows)), notes
 
 
+def every_stage(shapes: Sequence[Any], paths: Sequence[str], told: Callable[[str], None]) -> Any:
+    """The study of all stages at all of these shapes, compiled side by side; neither peers nor counters."""
+    from dwlab import stages, study
+    from dwlab.check import check
+
+    todo = [stage for path in paths for stage in stages.stages("depthwise1d", path=path)]
+
+    def judge(stage: Any, dtype: str = "float32") -> Any:
+        return check(stage, next(shape for shape in shapes if stage.supports(shape)))
+
+    return study.study(
+        problem=shapes, quick=True, mode="gpu", judge=judge, chosen=todo, hardware=False, runs=[], progress=told
+    )
+
+
 class _Passed:
     passed = True
 
@@ -157,6 +189,7 @@ def main() -> int:
     parser.add_argument("folder", nargs="?", default=str(ROOT / "dwlab" / "records"), help="where the record goes")
     parser.add_argument("--quick", action="store_true", help="one small shape, few rounds, no peers: to try it out")
     parser.add_argument("--sixteen", action="store_true", help="only the paper's shape with rows of 16 bits, no peers")
+    parser.add_argument("--model", action="store_true", help="all stages at the time model's twelve shapes, no peers")
     parser.add_argument("--no-tests", action="store_true", help="leave out the doctor and the tests on the GPU")
     parser.add_argument("--path", action="append", help="only this path; may be repeated (all if not given)")
     parser.add_argument("--seconds", type=float, default=300, help="no new shape after so long (default: %(default)s)")
@@ -192,10 +225,14 @@ def main() -> int:
     if options.sixteen:
         shapes = [replace(problems.PAPER, dtype=dtype) for dtype in ("float16", "bfloat16")]
     paths = options.path or list(problems.PATHS)
-    made, notes = measure(
-        shapes, paths, judged(tests), options.seconds, options.quick, lambda what: print(what, flush=True),
-        alone=options.sixteen,
-    )  # fmt: skip
+    told = functools.partial(print, flush=True)
+    if options.model:
+        shapes = [problems.problem(shape) for shape in MODEL_SHAPES]
+        made, notes = every_stage(shapes, paths, told), ["Few rounds. Each stage was judged at the first shape only."]
+    else:
+        made, notes = measure(
+            shapes, paths, judged(tests), options.seconds, options.quick, told, alone=options.sixteen
+        )  # fmt: skip
     print(made.table())
     file = made.write(folder, sections={"comparisons": comparisons(tests)} if tests else {}, notes=notes)
     steps.append(("study", 0 if made.passed else 1, time.monotonic() - started))

@@ -12,37 +12,13 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from dwlab import machine, records
+from dwlab import machine, occupancy, records
 from dwlab.machine import Ceilings, Machine
 from dwlab.problems import nearest
 from dwlab.records import tabular
 
-NAMES: dict[str, str] = {
-    "p100": "Tesla P100 PCIe 16GB",
-    "v100": "Tesla V100 SXM2 16GB",
-    "gtx1660": "GeForce GTX 1660",
-    "t4": "Tesla T4",
-    "a100": "NVIDIA A100-SXM4-40GB",
-    "a100-80": "NVIDIA A100-SXM4-80GB",
-    "a4000": "NVIDIA RTX A4000",
-    "a10": "NVIDIA A10",
-    "rtx3090": "GeForce RTX 3090",
-    "orin": "Jetson AGX Orin 64GB",
-    "l4": "NVIDIA L4",
-    "rtx4090": "GeForce RTX 4090",
-    "h100": "NVIDIA H100 80GB HBM3",
-    "h200": "NVIDIA H200",
-}
+NAMES: dict[str, str] = {short: gpu.name for short, gpu in machine.by_short_name().items()}
 """Short name -> name in machine.known()."""
-
-# CUDA C++ Programming Guide, table "Throughput of Native Arithmetic Instructions": results a clock and SM, of 32-bit
-# additions, products and fused multiply-adds in float32, and in float64.
-LANES: dict[tuple[int, int], tuple[int, int]] = {
-    (6, 0): (64, 32), (6, 1): (128, 4), (7, 0): (64, 32), (7, 5): (64, 2), (8, 0): (64, 32), (8, 6): (128, 2),
-    (8, 7): (128, 2), (8, 9): (128, 2), (9, 0): (128, 64), (10, 0): (128, 64), (10, 3): (128, 2), (12, 0): (128, 2),
-    (12, 1): (128, 2),
-}  # fmt: skip
-"""Compute capability -> lanes for float32, and for float64, of one multiprocessor."""
 
 
 EXPECTED = "expected, not measured"
@@ -67,9 +43,10 @@ class Efficiency:
 def lanes(compute_capability: tuple[int, int]) -> tuple[int, int]:
     """(float32, float64) lanes of a multiprocessor. Raises GpuError for a compute capability that is not listed."""
     try:
-        return LANES[tuple(compute_capability)]
+        found = occupancy.LIMITS[tuple(compute_capability)]
+        return found.float32_lanes, found.float64_lanes
     except (KeyError, TypeError):
-        known = ", ".join(f"{a}.{b}" for a, b in LANES)
+        known = ", ".join(f"{a}.{b}" for a, b in occupancy.LIMITS)
         raise GpuError(f"compute capability {compute_capability}: its lanes are not listed; known: {known}") from None
 
 
@@ -83,9 +60,14 @@ def boost_mhz(gpu: Machine) -> float:
 
 
 def efficiency(runs: Sequence[records.Record] | None = None) -> Efficiency | None:
-    """Measured over datasheet, the median over recorded GPUs that have both; None if there is none."""
+    """Measured over datasheet, of the GPU whose records are shown; where it is not recorded, the median over those that
+    are. None if none has both.
+    """
     found = []
-    for name, measured in machine.recorded(runs).items():
+    everywhere = machine.recorded(runs)
+    if records.SHOWN in everywhere:
+        everywhere = {records.SHOWN: everywhere[records.SHOWN]}
+    for name, measured in everywhere.items():
         sheet, ceilings = machine.datasheet(name), measured.ceilings
         try:
             _checked(measured)

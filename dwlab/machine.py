@@ -127,32 +127,39 @@ def _known(name: str, cc: tuple[int, int], sms: int, gb: float, l2_mib: float | 
         registers_per_sm=limits.registers_per_sm,
         threads_per_sm=limits.threads_per_sm,
         blocks_per_sm=limits.blocks_per_sm,
-        ceilings=Ceilings(gbps, fma_tflops=tflops, measured=False, source=f"datasheet, not measured: {source}"),
+        ceilings=Ceilings(gbps, fma_tflops=tflops, measured=False, source=f"datasheet, not measured: NVIDIA {source}"),
     )
 
 
 # Boost-clock figures as NVIDIA prints them. H200's documents do not state its L2; CUDA reports it on the device.
-_TABLE = (
-    _known("Tesla P100 PCIe 16GB", (6, 0), 56, 16, 4, 732, 9.3, "NVIDIA P100 PCIe datasheet and Pascal whitepaper"),
-    _known("Tesla V100 SXM2 16GB", (7, 0), 80, 16, 6, 900, 15.7, "NVIDIA V100 datasheet and Volta whitepaper"),
-    _known("GeForce GTX 1660", (7, 5), 22, 6, 1.5, 192, 5.0, "NVIDIA GeForce GTX 1660 specifications, Turing TU116"),
-    _known("Tesla T4", (7, 5), 40, 16, 4, 320, 8.1, "NVIDIA T4 datasheet and Turing whitepaper"),
-    _known("NVIDIA A100-SXM4-40GB", (8, 0), 108, 40, 40, 1555, 19.5, "NVIDIA A100 datasheet and Ampere whitepaper"),
-    _known("NVIDIA A100-SXM4-80GB", (8, 0), 108, 80, 40, 2039, 19.5, "NVIDIA A100 80 GB datasheet, Ampere whitepaper"),
-    _known("NVIDIA RTX A4000", (8, 6), 48, 16, 4, 448, 19.2, "NVIDIA RTX A4000 datasheet and GA10x whitepaper"),
-    _known("NVIDIA A10", (8, 6), 72, 24, 6, 600, 31.2, "NVIDIA A10 datasheet and GA10x whitepaper"),
-    _known("GeForce RTX 3090", (8, 6), 82, 24, 6, 936, 35.6, "NVIDIA GA102 whitepaper"),
-    _known("Jetson AGX Orin 64GB", (8, 7), 16, 64, 4, 204.8, 5.3, "NVIDIA Jetson AGX Orin technical brief"),
-    _known("NVIDIA L4", (8, 9), 58, 24, 48, 300, 30.3, "NVIDIA L4 datasheet and Ada whitepaper"),
-    _known("GeForce RTX 4090", (8, 9), 128, 24, 72, 1008, 82.6, "NVIDIA Ada whitepaper"),
-    _known("NVIDIA H100 80GB HBM3", (9, 0), 132, 80, 50, 3350, 67, "NVIDIA H100 SXM datasheet and Hopper whitepaper"),
-    _known("NVIDIA H200", (9, 0), 132, 141, None, 4800, 67, "NVIDIA H200 SXM datasheet"),
-)
+# short name: name, compute capability, SMs, GB, L2 MiB, GB/s, float32 TFLOP/s, NVIDIA's
+_TABLE: dict[str, Machine] = {
+    "p100": _known("Tesla P100 PCIe 16GB", (6, 0), 56, 16, 4, 732, 9.3, "P100 PCIe datasheet and Pascal whitepaper"),
+    "v100": _known("Tesla V100 SXM2 16GB", (7, 0), 80, 16, 6, 900, 15.7, "V100 datasheet and Volta whitepaper"),
+    "gtx1660": _known("GeForce GTX 1660", (7, 5), 22, 6, 1.5, 192, 5.0, "GTX 1660 specifications, Turing TU116"),
+    "t4": _known("Tesla T4", (7, 5), 40, 16, 4, 320, 8.1, "T4 datasheet and Turing whitepaper"),
+    "a100": _known("NVIDIA A100-SXM4-40GB", (8, 0), 108, 40, 40, 1555, 19.5, "A100 datasheet and Ampere whitepaper"),
+    "a100-80": _known("NVIDIA A100-SXM4-80GB", (8, 0), 108, 80, 40, 2039, 19.5, "A100 80 GB datasheet, its whitepaper"),
+    "a4000": _known("NVIDIA RTX A4000", (8, 6), 48, 16, 4, 448, 19.2, "RTX A4000 datasheet and GA10x whitepaper"),
+    "a10": _known("NVIDIA A10", (8, 6), 72, 24, 6, 600, 31.2, "A10 datasheet and GA10x whitepaper"),
+    "rtx3090": _known("GeForce RTX 3090", (8, 6), 82, 24, 6, 936, 35.6, "GA102 whitepaper"),
+    "orin": _known("Jetson AGX Orin 64GB", (8, 7), 16, 64, 4, 204.8, 5.3, "Jetson AGX Orin technical brief"),
+    "l4": _known("NVIDIA L4", (8, 9), 58, 24, 48, 300, 30.3, "L4 datasheet and Ada whitepaper"),
+    "rtx4090": _known("GeForce RTX 4090", (8, 9), 128, 24, 72, 1008, 82.6, "Ada whitepaper"),
+    "h100": _known("NVIDIA H100 80GB HBM3", (9, 0), 132, 80, 50, 3350, 67, "H100 SXM datasheet and Hopper whitepaper"),
+    "h200": _known("NVIDIA H200", (9, 0), 132, 141, None, 4800, 67, "H200 SXM datasheet"),
+}  # fmt: skip
+"""Short name -> GPU by its datasheet: one row each, and the only list of GPUs."""
 
 
 def known() -> dict[str, Machine]:
     """Name -> GPU with datasheet ceilings, oldest architecture first. None of these numbers was measured here."""
-    return {machine.name: machine for machine in _TABLE}
+    return {machine.name: machine for machine in _TABLE.values()}
+
+
+def by_short_name() -> dict[str, Machine]:
+    """Short name ("t4") -> the same GPUs."""
+    return dict(_TABLE)
 
 
 def datasheet(name: str) -> Machine | None:
@@ -161,7 +168,7 @@ def datasheet(name: str) -> Machine | None:
     def plain(text: str) -> str:
         return text.lower().removeprefix("nvidia ").replace("-", " ")
 
-    return next((machine for machine in _TABLE if plain(machine.name) == plain(name)), None)
+    return next((machine for machine in _TABLE.values() if plain(machine.name) == plain(name)), None)
 
 
 def recorded(runs: Sequence[records.Record] | None = None) -> dict[str, Machine]:
@@ -183,14 +190,14 @@ def recorded(runs: Sequence[records.Record] | None = None) -> dict[str, Machine]
 
 def shown() -> Machine:
     """The GPU that a lesson shows, with its ceilings: in gpu mode the present one, measured now (a few seconds); else
-    the one recorded last, and where nothing is recorded the H200 by its datasheet. `ceilings.source` says which.
+    the recorded one that records.SHOWN names, or its datasheet where it is not recorded. `name` and `ceilings.source`
+    say which.
     """
     from dwlab import target
 
     if target.mode == "gpu":
         return measure(quick=True)
-    found = recorded()
-    return list(found.values())[-1] if found else known()["NVIDIA H200"]
+    return recorded().get(records.SHOWN) or known()[records.SHOWN]
 
 
 # ------------------------------------------------------------------------------------------------------ the present GPU

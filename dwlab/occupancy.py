@@ -15,7 +15,9 @@ shared memory as far as the kernel needs (the driver's default behaviour).
 Source of the table: CUDA C++ Programming Guide, "Technical Specifications per Compute Capability"; allocation sizes
 and the order of the checks: `cuda_occupancy.h` of the CUDA 13.0 toolkit, against which tests/test_occupancy.py compares
 this file where a toolkit is installed. Where sources differ (12.0: 24 resident blocks in the guide and the header, 32
-elsewhere) the guide is followed.
+elsewhere) the guide is followed. Lanes: the guide's table "Throughput of Native Arithmetic Instructions"; L1: its and
+the tuning guides' "unified data cache"; tensor cores: NVIDIA's whitepapers of each architecture, dense, 8.6 and 8.9 of
+the professional cards.
 """
 
 from __future__ import annotations
@@ -45,6 +47,15 @@ class Limits:
     registers_per_thread: int = 255
     register_granularity: int = 256  # registers a warp
     block_dims: tuple[int, int, int] = (1024, 1024, 64)
+    float32_lanes: int = 128  # results a clock and SM of float32 additions, products and fused multiply-adds
+    float64_lanes: int = 2  # the same in float64
+    l1_kib: int = 128  # on-chip memory that L1 and shared memory divide; where they are apart (6.0, 6.1), their sum
+    tensor_fmas: int = 0  # multiply-adds a clock and SM on tensor cores, 16-bit factors, float32 sums; 0: not listed
+    example: tuple[str, int, float] = (
+        "",
+        0,
+        0,
+    )  # a GPU of this kind, its SMs and MiB of L2: what the interpreter plays
 
     @property
     def warps_per_sm(self) -> int:
@@ -52,8 +63,16 @@ class Limits:
         return self.threads_per_sm // WARP
 
 
-def _limits(major: int, minor: int, threads: int, blocks: int, shared_kib: int, optin_kib: int) -> Limits:
+def _limits(
+    major: int, minor: int, threads: int, blocks: int, shared_kib: int, optin_kib: int,
+    lanes: tuple[int, int], l1_kib: int, tensor_fmas: int, example: tuple[str, int, float],
+) -> Limits:  # fmt: skip
     return Limits(
+        float32_lanes=lanes[0],
+        float64_lanes=lanes[1],
+        l1_kib=l1_kib,
+        tensor_fmas=tensor_fmas,
+        example=example,
         compute_capability=(major, minor),
         threads_per_sm=threads,
         blocks_per_sm=blocks,
@@ -68,23 +87,23 @@ def _limits(major: int, minor: int, threads: int, blocks: int, shared_kib: int, 
 LIMITS: dict[tuple[int, int], Limits] = {
     row.compute_capability: row
     for row in (
-        #       cc     threads blocks shared/SM shared/block, KiB
-        _limits(6, 0, 2048, 32, 64, 48),
-        _limits(6, 1, 2048, 32, 96, 48),
-        _limits(7, 0, 2048, 32, 96, 96),
-        _limits(7, 5, 1024, 16, 64, 64),
-        _limits(8, 0, 2048, 32, 164, 163),
-        _limits(8, 6, 1536, 16, 100, 99),
-        _limits(8, 7, 1536, 16, 164, 163),
-        _limits(8, 9, 1536, 24, 100, 99),
-        _limits(9, 0, 2048, 32, 228, 227),
-        _limits(10, 0, 2048, 32, 228, 227),
-        _limits(10, 3, 2048, 32, 228, 227),
-        _limits(12, 0, 1536, 24, 100, 99),
-        _limits(12, 1, 1536, 24, 100, 99),
+        #  cc      SM: threads, blocks, shared KiB; block: shared KiB; lanes 32, 64; L1 KiB; tensor FMAs; an example
+        _limits(6, 0, 2048, 32, 64, 48, (64, 32), 88, 0, ("Tesla P100", 56, 4)),
+        _limits(6, 1, 2048, 32, 96, 48, (128, 4), 144, 0, ("GeForce GTX 1080", 20, 2)),
+        _limits(7, 0, 2048, 32, 96, 96, (64, 32), 128, 512, ("Tesla V100", 80, 6)),
+        _limits(7, 5, 1024, 16, 64, 64, (64, 2), 96, 512, ("Tesla T4", 40, 4)),
+        _limits(8, 0, 2048, 32, 164, 163, (64, 32), 192, 1024, ("A100", 108, 40)),
+        _limits(8, 6, 1536, 16, 100, 99, (128, 2), 128, 512, ("A10", 72, 6)),
+        _limits(8, 7, 1536, 16, 164, 163, (128, 2), 192, 1024, ("Jetson AGX Orin", 16, 4)),
+        _limits(8, 9, 1536, 24, 100, 99, (128, 2), 128, 512, ("L4", 58, 48)),
+        _limits(9, 0, 2048, 32, 228, 227, (128, 64), 256, 2048, ("H200", 132, 50)),
+        _limits(10, 0, 2048, 32, 228, 227, (128, 64), 256, 4096, ("B200", 148, 126)),
+        _limits(10, 3, 2048, 32, 228, 227, (128, 2), 256, 0, ("B300", 148, 126)),
+        _limits(12, 0, 1536, 24, 100, 99, (128, 2), 128, 0, ("GeForce RTX 5090", 170, 96)),
+        _limits(12, 1, 1536, 24, 100, 99, (128, 2), 128, 0, ("GB10", 48, 24)),
     )
 }
-"""Limits by compute capability (major, minor)."""
+"""Limits by compute capability (major, minor): one row each, and the only place where one is described."""
 
 SOURCE = "CUDA C++ Programming Guide, technical specifications per compute capability; cuda_occupancy.h, CUDA 13.0"
 

@@ -212,8 +212,7 @@ def newest(problem: Any = PAPER, *, gpu: str | None = None, runs: Sequence[Recor
 
     Where the problem is only its sizes, a run in float32 goes before all others.
     """
-    given = list(reversed(records.load_runs() if runs is None else list(runs)))
-    given = [run for run in given if (gpu is None or run.gpu == gpu) and _rows(run, problem)]
+    given = [run for run in reversed(records.shown_runs(runs, gpu)) if _rows(run, problem)]
     if not hasattr(problem, "dtype"):
         given = [run for run in given if _dtype(run, problem) == "float32"] or given
     whole = (run for run in given if set(_rows(run, problem)) >= set(THREE))
@@ -553,7 +552,7 @@ def layer_counters(
 ) -> tuple[list[Mapping[str, Any]], list[Record]]:
     """(rows, runs): the newest counters of each stage, layer, layout, batch and storage type on one GPU, and the runs.
 
-    gpu: that of the newest run with such counters if None.
+    gpu: as `records.shown_runs` takes it.
     """
     names = ("op", "path", "stage", "layer", "layout", "batch", "dtype")
     rows, used = records.newest_rows("layer_counters", lambda row: tuple(row[name] for name in names), runs, gpu)
@@ -1004,11 +1003,11 @@ def _saved(row: Mapping[str, Any]) -> float | None:
 def judgements(runs: Sequence[Record] | None = None, gpu: str | None = None) -> list[judgement.Judgement]:
     """The planner beside recorded times: of each network, storage type and batch of which a pair was measured.
 
-    gpu: as its driver names it; that of the newest run with networks or layers if None. Maps are NHWC.
+    gpu: as its driver names it; as `records.shown_runs` takes it. Maps are NHWC.
     """
-    runs = records.load_runs() if runs is None else list(runs)
+    runs = records.load_runs() if runs is None else runs
     having = [run for run in runs if run.sections.get("network_kernels") or run.sections.get("layers")]
-    having = [run for run in having if run.gpu == (having[-1].gpu if gpu is None else gpu)]
+    having = records.shown_runs(having, gpu)
     asked: dict[tuple[str, str, int], None] = {}
     for run in having:
         for row in run.sections.get("network_kernels", ()):
@@ -1073,7 +1072,7 @@ def chosen_summary(runs: Sequence[Record] | None = None, gpu: str | None = None)
     """The pairs that the planner fuses in the four networks, each once, against PyTorch's best for the two layers.
 
     A row a storage type and batch, int8 where it is recorded: against PyTorch's float16, and our own two kernels. gpu:
-    as its driver names it; that of the newest run with layers if None.
+    as its driver names it; as `records.shown_runs` takes it.
     """
     runs = records.load_runs() if runs is None else list(runs)
     measured, used = layers(runs, gpu)

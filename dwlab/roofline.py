@@ -274,9 +274,9 @@ def show(
     nothing is recorded.
     """
     dtype = getattr(problem, "dtype", "float32")
-    for run in reversed(records.load_runs() if runs is None else list(runs)):
+    for run in reversed(records.shown_runs(runs, gpu)):
         rows = [row for row in run.measurements if (row.op, row.path, row.dtype) == (op, path, dtype)]
-        if not rows or (gpu is not None and run.gpu != gpu):
+        if not rows:
             continue
         wanted = dict(rows[0].problem) if problem is None else records.describe_problem(problem)
         rows = [row for row in rows if dict(row.problem) == wanted]

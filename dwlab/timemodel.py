@@ -634,8 +634,8 @@ def _problem(row: records.Measurement) -> DepthwiseConv1d:
 
 
 def table(runs: Sequence[records.Record] | None = None) -> tabular.Markdown:
-    """Predicted beside measured at each newest run's main problem, of one storage type, as Markdown for the README."""
-    runs = records.load_runs() if runs is None else list(runs)
+    """Predicted beside measured at the newest run's main problem on the GPU that is shown, as Markdown for README."""
+    runs = records.shown_runs(runs)
     rows = {id(run): [row for row in run.measurements if row.op == "depthwise1d"] for run in runs}
     if not any(rows.values()):
         return tabular.Markdown("Nothing is recorded. On a GPU: `python -m dwlab study --record FILE`.\n")

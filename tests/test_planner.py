@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from test_records import CEILINGS, ENVIRONMENT
 
 from dwlab import __main__ as cli
-from dwlab import gpus, machine, networks, planner, records, report
+from dwlab import gpus, machine, networks, occupancy, planner, records, report
 from dwlab.layers import DepthwiseConv2d, Fused, Pointwise
 from dwlab.planner import accesses, judgement, modules, picture, plan
 from dwlab.planner.accesses import Tile
@@ -278,7 +278,7 @@ def test_where_no_tile_fits_the_limit_is_named(kind, layers, rules, why):
 
 def test_the_l1_holds_accumulators_too(monkeypatch):
     gpu = gpus.find("t4")
-    monkeypatch.setitem(modules.L1_KIB, (7, 5), 2)
+    monkeypatch.setitem(occupancy.LIMITS, (7, 5), dataclasses.replace(occupancy.LIMITS[7, 5], l1_kib=2))
     best.cache_clear()
     found = best("pw", (Pointwise(1, 64, 512, 64, 64),), gpu)
     best.cache_clear()

@@ -203,7 +203,7 @@ def judged(made: Plan, runs: Sequence[records.Record] | None = None) -> Judgemen
     """`judge` by what is recorded: times of a run of this very network if there is one (`network_times`), with arrays
     in the L2 as far as they fit; or else of single layers and pairs (`measured_times`), with arrays out of it.
     """
-    runs = records.load_runs() if runs is None else list(runs)
+    runs = records.shown_runs(runs, made.gpu.name)
     times, source = network_times(made, runs), IN_THE_L2
     if not times:
         times = measured_times(made, [row for run in runs for row in run.measurements])

@@ -35,7 +35,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dwlab import gpus, timemodel
+from dwlab import gpus, occupancy, timemodel
 from dwlab.layers import DepthwiseConv2d, Pointwise
 from dwlab.machine import Machine
 from dwlab.networks import macs
@@ -61,20 +61,6 @@ REDUNDANT = 1.0
 
 OBJECTIVES = ("time", "gma")
 KERNELS = ("ours", "ideal")
-
-# CUDA C++ Programming Guide and tuning guides, "unified data cache": KiB of an SM that L1 and shared memory share. 6.0
-# and 6.1 have them apart: the sum.
-L1_KIB: dict[tuple[int, int], int] = {
-    (6, 0): 88, (6, 1): 144, (7, 0): 128, (7, 5): 96, (8, 0): 192, (8, 6): 128, (8, 7): 192, (8, 9): 128, (9, 0): 256,
-    (10, 0): 256, (10, 3): 256, (12, 0): 128, (12, 1): 128,
-}  # fmt: skip
-"""Compute capability -> on-chip memory of a multiprocessor."""
-
-# NVIDIA's whitepapers of each architecture: dense, 16-bit factors, float32 sums; 8.6 and 8.9 of the professional cards.
-TENSOR_FMAS: dict[tuple[int, int], int] = {
-    (7, 0): 512, (7, 5): 512, (8, 0): 1024, (8, 6): 512, (8, 7): 1024, (8, 9): 512, (9, 0): 2048, (10, 0): 4096,
-}  # fmt: skip
-"""Compute capability -> multiply-adds a clock and multiprocessor on tensor cores; where not listed, none are used."""
 
 
 class PlanError(ValueError):
@@ -221,7 +207,7 @@ def pointwise_rate(gpu: Machine, dtype: str) -> float:
     bits, where that is faster. Without tensor cores int8 takes dp4a, four a lane, and 16 bits are computed in float32.
     """
     # TU116 and TU117, sold as GTX 16xx, are of compute capability 7.5 without tensor cores (NVIDIA's specifications).
-    tensor = 0 if " GTX 16" in f" {gpu.name}" else TENSOR_FMAS.get(tuple(gpu.compute_capability), 0)
+    tensor = 0 if " GTX 16" in f" {gpu.name}" else occupancy.limits(tuple(gpu.compute_capability)).tensor_fmas
     fp32 = gpus.lanes(gpu.compute_capability)[0]
     if dtype == "float32":
         return max(1.0, tensor / 6 / fp32) if tuple(gpu.compute_capability) >= (8, 0) else 1.0
@@ -258,7 +244,7 @@ def time_us(
 
 def l1_bytes(gpu: Machine) -> int:
     """On-chip memory of a multiprocessor that L1 and shared memory share."""
-    return 1024 * L1_KIB.get(tuple(gpu.compute_capability), gpu.shared_per_sm // 1024)
+    return 1024 * occupancy.limits(tuple(gpu.compute_capability)).l1_kib
 
 
 @dataclass(frozen=True)

@@ -308,6 +308,20 @@ def load_all(
 
 # --------------------------------------------------------------------------------------------------------- rows to show
 
+SHOWN = "NVIDIA H200"
+"""The GPU whose records tables and lessons show where none is named: a record of another GPU changes none of them."""
+
+
+def shown_runs(runs: Sequence[Record] | None = None, gpu: str | None = None) -> list[Record]:
+    """The runs of one GPU, oldest first, of these (the project's own if None).
+
+    gpu: as its driver names it; if None SHOWN, or where none of the runs is of it, that of the newest.
+    """
+    runs = load_runs() if runs is None else list(runs)
+    if gpu is None and runs:
+        gpu = SHOWN if any(run.gpu == SHOWN for run in runs) else runs[-1].gpu
+    return [run for run in runs if run.gpu == gpu]
+
 
 def best(
     op: str | None = None,
@@ -321,7 +335,7 @@ def best(
     """The row to show: of the newest run that has any that fits, the fastest; None if nothing fits.
 
     problem: a problem of dwlab.problems, of which rows of its dtype fit, or a mapping of its fields. rows: where to
-    look (all records if None).
+    look (all records if None). gpu: if None SHOWN, or where no row that fits is of it, any.
     """
     wanted = None if problem is None else describe_problem(problem)
     dtype = getattr(problem, "dtype", None)
@@ -335,6 +349,8 @@ def best(
         and (wanted is None or dict(row.problem) == wanted)
         and (dtype is None or row.dtype == dtype)
     ]
+    if gpu is None:
+        fits = [row for row in fits if row.gpu == SHOWN] or fits
     if not fits:
         return None
     newest = max(_instant(row.date) for row in fits)
@@ -350,11 +366,10 @@ def newest_rows(
     """(rows, runs): of each key the newest row of a section on one GPU, and the runs that they are from, oldest first.
 
     A row whose rounds scattered by CALM or more, as where the host was busy, counts only where none is calmer.
-    gpu: that of the newest run with such rows if None.
+    gpu: as `shown_runs` takes it, of the runs with such rows.
     """
-    runs = load_runs() if runs is None else list(runs)
-    having = [run for run in runs if run.sections.get(section) and gpu in (None, run.gpu)]
-    having = [run for run in having if run.gpu == having[-1].gpu]
+    runs = load_runs() if runs is None else runs
+    having = shown_runs([run for run in runs if run.sections.get(section)], gpu)
     found: dict[Any, tuple[Mapping[str, Any], Record]] = {}
     for run in having:
         for row in run.sections[section]:
@@ -372,7 +387,7 @@ def _calm(row: Mapping[str, Any]) -> bool:
 
 
 def grid_rows(runs: Sequence[Record] | None = None) -> tuple[list[Mapping[str, Any]], list[Record]]:
-    """The grid of shapes on the GPU of the newest: of each path and shape the newest row, and the runs."""
+    """The grid of shapes on the GPU that is shown: of each path and shape the newest row, and the runs."""
     rows, used = newest_rows("grid", lambda row: (row["path"], row["dtype"], *row["problem"].values()), runs)
     order = {path: i for i, path in enumerate(dict.fromkeys(row["path"] for row in rows))}
     return sorted(rows, key=lambda row: (order[row["path"]], *(row["problem"][name] for name in "LKB"))), used

@@ -13,9 +13,9 @@ from dwlab.records import (
     copy_us,
     describe_problem,
     grid_rows,
-    load_runs,
     newest_rows,
     shape_text,
+    shown_runs,
 )
 from dwlab.records.tabular import Markdown, line, percent, result, rounded, times
 
@@ -36,9 +36,9 @@ def table(
     so.
     """
     dtype = getattr(problem, "dtype", "float32") if dtype is None else dtype
-    for run in reversed(load_runs() if runs is None else list(runs)):
+    for run in reversed(shown_runs(runs, gpu)):
         rows = [row for row in run.measurements if (row.op, row.path, row.dtype) == (op, path, dtype)]
-        if not rows or (gpu is not None and run.gpu != gpu):
+        if not rows:
             continue
         wanted = dict(rows[0].problem) if problem is None else describe_problem(problem)
         rows = [row for row in rows if dict(row.problem) == wanted]
@@ -90,9 +90,9 @@ def shapes_table(
     runs: Sequence[Record] | None = None,
 ) -> Markdown:
     """The newest recorded run of one op and path with rows of one storage type, a row a stage and problem."""
-    for run in reversed(load_runs() if runs is None else list(runs)):
+    for run in reversed(shown_runs(runs, gpu)):
         rows = [row for row in run.measurements if (row.op, row.path, row.dtype) == (op, path, dtype)]
-        if not rows or (gpu is not None and run.gpu != gpu):
+        if not rows:
             continue
         lines = [
             line(["problem", "stage", "time (µs)", "effective GB/s", "of copy", "× naive", "× peer"]),
@@ -111,8 +111,8 @@ def shapes_table(
 
 
 def ceilings_table(runs: Sequence[Record] | None = None) -> Markdown:
-    """The newest measured ceilings of each recorded GPU."""
-    newest = {run.gpu: run for run in (load_runs() if runs is None else runs) if run.ceilings}
+    """The newest measured ceilings of the GPU that is shown."""
+    newest = {run.gpu: run for run in shown_runs(runs) if run.ceilings}
     if not newest:
         return Markdown("Nothing is recorded. On a GPU: `python -m dwlab study --record FILE`.\n")
     lines = [
@@ -138,9 +138,9 @@ def traffic_table(
 
     dtype: the rows' storage type.
     """
-    for run in reversed(load_runs() if runs is None else list(runs)):
+    for run in reversed(shown_runs(runs, gpu)):
         rows = [one for one in run.counters if (one["op"], one["path"], one["dtype"]) == (op, path, dtype)]
-        if not rows or (gpu is not None and run.gpu != gpu):
+        if not rows:
             continue
         kinds = ["load", "store"] + ["atomic"] * any(one["predicted"].get("atomic_sectors") for one in rows)
         head = ["problem", "stage"]
@@ -177,9 +177,7 @@ def _counted_text(value: int | None, nbytes: int = 0) -> str:
 
 def _newest(section: str, runs: Sequence[Record] | None) -> Record | None:
     """The newest run that has rows of a section."""
-    return next(
-        (run for run in reversed(load_runs() if runs is None else list(runs)) if run.sections.get(section)), None
-    )
+    return next((run for run in reversed(shown_runs(runs)) if run.sections.get(section)), None)
 
 
 def _grid_notes(rows: Sequence[Mapping[str, Any]], used: Sequence[Record]) -> list[str]:

@@ -27,7 +27,6 @@ import os
 import warnings
 import weakref
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -984,36 +983,13 @@ def synchronize() -> None:
 # --- the device ----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class _Model:
-    """The GPU whose size the simulated one has: name, SMs, L2 cache in bytes, float32 rate over float64 rate."""
-
-    name: str
-    sms: int
-    l2_bytes: int
-    float32_to_float64: int
-
-
 _KIB, _MIB = 1024, 1024 * 1024
-# One product for each compute capability. Source: NVIDIA's architecture white papers and data sheets of these products.
-_MODELS: dict[tuple[int, int], _Model] = {
-    (6, 0): _Model("Tesla P100", 56, 4 * _MIB, 2),
-    (6, 1): _Model("GeForce GTX 1080", 20, 2 * _MIB, 32),
-    (7, 0): _Model("Tesla V100", 80, 6 * _MIB, 2),
-    (7, 5): _Model("Tesla T4", 40, 4 * _MIB, 32),
-    (8, 0): _Model("A100", 108, 40 * _MIB, 2),
-    (8, 6): _Model("A10", 72, 6 * _MIB, 32),
-    (8, 9): _Model("L4", 58, 48 * _MIB, 64),
-    (9, 0): _Model("H200", 132, 50 * _MIB, 2),
-    (10, 0): _Model("B200", 148, 126 * _MIB, 2),
-    (12, 0): _Model("GeForce RTX 5090", 170, 96 * _MIB, 64),
-}
 
 
-def _nearest(table: dict[tuple[int, int], Any], compute_capability: tuple[int, int]) -> Any:
-    """The entry of the newest compute capability that is not above this one; of the oldest if all are."""
-    below = [key for key in table if key <= compute_capability]
-    return table[max(below) if below else min(table)]
+def _limits(compute_capability: tuple[int, int]) -> occupancy.Limits:
+    """The row of the newest compute capability that is not above this one; of the oldest if all are."""
+    below = [key for key in occupancy.LIMITS if key <= compute_capability]
+    return occupancy.LIMITS[max(below) if below else min(occupancy.LIMITS)]
 
 
 class MemoryInfo(NamedTuple):
@@ -1071,8 +1047,8 @@ class Device:
     def attributes(self) -> dict[str, int]:
         """CUDA's device attributes by name (bytes, elements, counts, as CUDA gives them)."""
         major, minor = self.compute_capability
-        model = _nearest(_MODELS, (major, minor))
-        limits = _nearest(occupancy.LIMITS, (major, minor))
+        limits = _limits((major, minor))
+        _, sms, l2_mib = limits.example
         return {
             "ASYNC_ENGINE_COUNT": 0,
             "CAN_MAP_HOST_MEMORY": 1,
@@ -1082,7 +1058,7 @@ class Device:
             "COOPERATIVE_LAUNCH": 1,
             "GLOBAL_MEMORY_BUS_WIDTH": 0,
             "KERNEL_EXEC_TIMEOUT": 0,
-            "L2_CACHE_SIZE": model.l2_bytes,
+            "L2_CACHE_SIZE": int(l2_mib * _MIB),
             "MANAGED_MEMORY": 1,
             "MAX_BLOCKS_PER_MULTIPROCESSOR": limits.blocks_per_sm,
             "MAX_BLOCK_DIM_X": limits.block_dims[0],
@@ -1098,12 +1074,12 @@ class Device:
             "MAX_SHARED_MEMORY_PER_MULTIPROCESSOR": limits.shared_per_sm,
             "MAX_THREADS_PER_BLOCK": limits.threads_per_block,
             "MAX_THREADS_PER_MULTIPROCESSOR": limits.threads_per_sm,
-            "MULTIPROCESSOR_COUNT": model.sms,
+            "MULTIPROCESSOR_COUNT": sms,
             "PCI_BUS_ID": 0,
             "PCI_DEVICE_ID": 0,
             "PCI_DOMAIN_ID": 0,
             "RESERVED_SHARED_MEMORY_PER_BLOCK": limits.shared_reserved,
-            "SINGLE_TO_DOUBLE_PRECISION_PERF_RATIO": model.float32_to_float64,
+            "SINGLE_TO_DOUBLE_PRECISION_PERF_RATIO": limits.float32_lanes // limits.float64_lanes,
             "TCC_DRIVER": 0,
             "TOTAL_CONSTANT_MEMORY": 64 * _KIB,
             "UNIFIED_ADDRESSING": 1,
@@ -1289,7 +1265,7 @@ def detect() -> bool:
     for key, value in (
         ("Compute Capability", f"{major}.{minor}"),
         ("Simulated on", "this machine's CPU, by dwlab.simt"),
-        ("Sized like", _nearest(_MODELS, (major, minor)).name),
+        ("Sized like", _limits((major, minor)).example[0]),
         ("FP16 Support", "Yes"),
         ("BF16 Support", "No"),
         ("FP8 Support", "No"),

@@ -220,7 +220,7 @@ ours = ("depthwise1d", "forward", "naive", PAPER)
 counters, recorded_on = next(
     (
         (c, run.where())
-        for run in reversed(records.load_runs())
+        for run in reversed(records.shown_runs())
         for c in run.counters
         if (c["op"], c["path"], c["stage"], DepthwiseConv1d(**c["problem"], dtype=c["dtype"])) == ours
     ),

@@ -665,7 +665,7 @@ tables.copies_table()
 predicted_read_over_copy = 1.0
 
 # %% tags=["nbval-ignore-output"]
-tried = next((run.sections["tries"] for run in reversed(records.load_runs()) if run.sections.get("tries")), ())
+tried = next((run.sections["tries"] for run in reversed(records.shown_runs()) if run.sections.get("tries")), ())
 best = {}
 for row in tried:
     if row.get("time_us"):

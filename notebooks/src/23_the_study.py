@@ -202,7 +202,7 @@ def apart(row, kind):
 
 
 counted_run, counted = None, []
-for run in records.load_runs():
+for run in records.shown_runs():
     rows = [row for row in run.counters if (row["problem"], row["dtype"]) == (records.describe_problem(PAPER), PAPER.dtype)]
     if rows:
         counted_run, counted = run, rows
@@ -591,7 +591,7 @@ from dwlab.records import tables
 
 def newest(section):
     """The newest run that has rows of a section of the records; None if there is none."""
-    return next((run for run in reversed(records.load_runs()) if run.sections.get(section)), None)
+    return next((run for run in reversed(records.shown_runs()) if run.sections.get(section)), None)
 
 
 rows, used = tables.sanitizer_rows()
@@ -630,7 +630,7 @@ else:
 from dwlab.machine import Ceilings
 
 drawn = 0
-for run in records.load_runs():
+for run in records.shown_runs():
     measured = [row for row in run.measurements if row.op == "depthwise1d"]
     if not measured:
         continue

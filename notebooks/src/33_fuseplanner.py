@@ -480,10 +480,10 @@ for (_, batch), made in plans.items():
 from dwlab import machine, records
 from dwlab.planner import judgement
 
-gpu, runs = machine.shown(), records.load_runs()
+gpu = machine.shown()
 for kernels in modules.KERNELS:
     made = planner.plan("mobilenet_v1", gpus.find(gpu), layout="NHWC", rules=Rules(kernels=kernels))
-    judged = judgement.judged(made, runs)
+    judged = judgement.judged(made)
     missing = "no pair has recorded times of both ways: whether its decisions are right is not known"
     print(f"{kernels}: {judged.summary() if judged.rows else missing}\n")
 
@@ -499,7 +499,7 @@ predicted_asked_over_accesses = 1.0
 # %% tags=["nbval-ignore-output"]
 from dwlab import report
 
-counted = [row for row in report.layer_counters(runs)[0] if row.get("planned_asked_bytes") and row["op"] == "fused"]
+counted = [row for row in report.layer_counters()[0] if row.get("planned_asked_bytes") and row["op"] == "fused"]
 counted = [(report.asked_bytes(row), row) for row in counted if report.asked_bytes(row)]
 counted.sort(key=lambda one: one[0] / one[1]["planned_bytes"])
 AT_ENDS = 6
@@ -539,7 +539,7 @@ from dwlab.layers import Fused
 
 def asked_mb(problem):
     """(the stage that runs it, MB that its warps ask for)."""
-    stage = selection.choose(problem, gpu=runs[-1].gpu if runs else None)
+    stage = selection.choose(problem, gpu=gpu.name)
     return stage.name, stage.traffic(problem).bytes_moved / 1e6
 
 

@@ -364,7 +364,7 @@ else:
 from dwlab import records
 
 by_operations = {}
-for run in records.load_runs():  # oldest first
+for run in records.shown_runs():  # oldest first
     for row in run.sections.get("networks", ()):
         if row.get("apart_us") and row["batch"] == 1:
             by_operations.setdefault((row["network"], row["dtype"]), {})[row["operations"]] = row["apart_us"], run.date[:10]

@@ -1,0 +1,90 @@
+"""What the time model says of a GPU before anything ran on it: ``python benchmarks/predictions.py GPU [FILE]``.
+
+All stages of depthwise1d at twenty shapes, and the four networks as the planner would run them, each for this GPU and
+for the one that was recorded (BASIS): what counts is the change from one to the other. Writes JSON, which is committed
+before the GPU's first record; `timemodel.second_gpu` holds it against what is measured afterwards. A minute of CPU time
+for each shape; needs no GPU.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from benchmarks.record_run import MODEL_SHAPES, SHAPES  # noqa: E402
+from dwlab import gpus, networks, planner, problems, stages, timemodel  # noqa: E402
+
+BASIS = "h200"
+NETWORKS = ("mobilenet_v1", "mobilenet_v2", "xception", "proxylessnas")
+
+
+def of_shape(shape: str, names: tuple[str, ...]) -> list[dict[str, Any]]:
+    """A row for each stage that takes the shape: predicted µs on each GPU, inputs cold and warm, and what binds."""
+    problem = problems.problem(shape)
+    rows = []
+    for stage in stages.stages("depthwise1d"):
+        if not stage.supports(problem):
+            continue
+        row: dict[str, Any] = {"stage": stage.id, "problem": asdict(problem), "gpus": {}}
+        for name in names:
+            made = {cold: timemodel.predict(stage, problem, name, cold=cold) for cold in (True, False)}
+            row["gpus"][made[True].gpu] = {
+                "cold_us": made[True].total_us, "warm_us": made[False].total_us,
+                "bound_cold": made[True].bound, "bound_warm": made[False].bound,
+            }  # fmt: skip
+        rows.append(row)
+    return rows
+
+
+def of_network(name: str, batch: int, dtype: str, names: tuple[str, ...]) -> dict[str, Any]:
+    """The network's predicted µs, layer by layer and with the planner's fused kernels, on each GPU."""
+    made = networks.network(name, batch, "NHWC", dtype)
+    row: dict[str, Any] = {"network": name, "batch": batch, "dtype": dtype, "gpus": {}}
+    for gpu in names:
+        plan = planner.plan(made, gpu)
+        row["gpus"][plan.gpu.name] = {"fused_us": plan.total("time_us"), "apart_us": plan.total("time_us", apart=True)}
+    return row
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("gpu", help="its short name, such as h100")
+    parser.add_argument("file", nargs="?", type=Path)
+    parser.add_argument("--processes", type=int, default=2)
+    options = parser.parse_args()
+    gpu = gpus.find(options.gpu)
+    if gpu.ceilings.measured:
+        raise SystemExit(f"{gpu.name} is recorded already: a prediction would come too late")
+    now = datetime.now(UTC)
+    file = options.file or ROOT / "dwlab" / "records" / "predictions" / f"{now:%Y%m%d}-{options.gpu}.json"
+    names = (BASIS, options.gpu)
+    shapes = (*SHAPES, *MODEL_SHAPES)
+    rows = []
+    with ProcessPoolExecutor(options.processes) as pool:
+        for k, found in enumerate(pool.map(of_shape, shapes, [names] * len(shapes)), 1):
+            rows += found
+            print(f"{k} of {len(shapes)} shapes, {len(rows)} predictions", file=sys.stderr, flush=True)
+    made = {
+        "date": now.isoformat(timespec="seconds"),
+        "ceilings": {found.name: asdict(found.ceilings) for found in map(gpus.find, names)},
+        "stages": rows,
+        "networks": [of_network(name, batch, dtype, names) for name in NETWORKS for batch in (1, 32)
+                     for dtype in ("float32", "float16")],
+    }  # fmt: skip
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(json.dumps(made, indent=0, ensure_ascii=False) + "\n", encoding="utf-8")
+    print(f"wrote {file}: {len(rows)} predictions at {len(shapes)} shapes, {len(made['networks'])} networks")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
