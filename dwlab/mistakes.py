@@ -653,9 +653,7 @@ def _window_sums(part: _Part) -> Iterator[_Found]:
 
     if S > 1:
         for words, rows, cols in (("", True, True), (" of rows", True, False), (" of columns", False, True)):
-            for step in (1, S + 1, S - 1):
-                if step == S - 1 == 1:
-                    continue
+            for step in dict.fromkeys((1, S + 1, S - 1)):
                 how = {}
                 if rows:
                     how["rows"] = part.places(True, step=step)

@@ -59,6 +59,12 @@ def test_every_mistake_is_recognised_in_its_own_output(kind, dtype, layout):
         assert one.pattern in patterns, f"{one.pattern}: {one.text}; said {patterns}"
 
 
+def test_a_stride_that_is_ignored_is_named():
+    problem = layers("float32", "NCHW")["dw"]
+    given, want, _ = judged(problem)
+    assert "the stride of columns is 1 where it should be 2" in [one.text for one in mistakes(problem, given, want, want)]
+
+
 def test_the_right_output_is_no_mistake():
     for dtype in ("float32", "bfloat16", "int8"):
         for problem in layers(dtype, "NHWC").values():
