@@ -236,14 +236,14 @@ _PAIRS = (
     (2, 24, 15, 15, 3, 2, 40, "relu6", "relu6", False, -1, "", "several blocks, stride 2"),
     (1, 33, 9, 7, 3, 1, 31, "relu", "none", False, -1, "", "a warp and one, a warp less one"),
     (1, 64, 9, 12, 3, 1, 64, "relu6", "relu6", False, -1, "", "64 channels"),
-    (1, 40, 6, 17, 7, 1, 72, "none", "none", False, -1, "", "7 x 7"),
+    (1, 16, 6, 17, 7, 1, 72, "none", "none", False, -1, "", "7 x 7"),
     (2, 48, 9, 11, 3, 2, 32, "relu6", "none", False, -1, "", "48 channels, stride 2"),
     (1, 20, 6, 10, 5, 1, 16, "none", "relu6", False, -1, "", "20 channels, 5 x 5"),
     (1, 72, 28, 14, 3, 2, 24, "relu6", "none", False, -1, "", "many channels, several tiles"),
     (2, 8, 6, 9, 3, 1, 16, "relu", "relu", True, 0, "first", "two images, no padding, a residual behind an activation"),
     (2, 16, 8, 5, 4, 1, 8, "gelu", "none", True, 3, "second", "two images, padding K - 1, a residual and no bias"),
     (1, 24, 7, 8, 3, 2, 16, "none", "relu6", True, 1, "both", "no bias at all"),
-    (1, 288, 3, 4, 3, 1, 8, "relu6", "none", False, -1, "", "more than 256 channels"),
+    (1, 288, 3, 4, 1, 1, 8, "relu6", "none", False, -1, "", "more than 256 channels"),
     (1, 8, 3, 4, 3, 1, 272, "none", "relu", True, -1, "first", "more than 256 filters"),
     (1, 8, 3, 264, 3, 1, 8, "relu", "none", False, 0, "", "a wide map"),
 )
@@ -269,15 +269,9 @@ _PWPW = (
     (1, 8, 16, 8, 2, 260, "relu", "none", False, "first", "a wide map"),
 )
 
-# Of int8 layers, one after the other: zero points of x, what is between, y and the residual; the residual's factor.
-_ZEROS = (
-    (3, -7, 5, -11, 0.37),
-    (-128, 127, -9, 7, 0.5),
-    (11, -128, 127, -128, 1.0),
-    (127, 3, -128, 127, 2.25),
-    (0, 0, 0, 0, 1.0),
-    (-20, 64, 0, 5, 0.9),
-)
+# Of int8 layers, one after the other: zero points of x, of what is between, and of y; the residual's and its factor.
+_ZEROS = ((3, -7, 5), (-128, 127, -9), (11, -128, 127), (127, 3, -128), (0, 0, 0), (-20, 64, 0))
+_RESIDUALS = ((-11, 0.37), (7, 0.5), (-128, 1.0), (127, 2.25), (5, 0.9))
 
 
 def layer_cases(
@@ -287,8 +281,8 @@ def layer_cases(
     seed: int | None = None,
     supports: Callable[[Problem], bool] | None = None,
 ) -> tuple[Case, ...]:
-    """The layers that a stage of an op and path is judged on: in the first storage type in both layouts, in each of the
-    others in one, now this, now that.
+    """The layers that a stage of an op and path is judged on: all in the first storage type and both layouts, half of
+    them in each of the others, in this layout or that.
 
     In int8 activations that it has not become a relu, and zero points and a residual's factor are set. supports: of
     these only. seed: of all inputs; None for those of seed 0. The smallest problem comes first, without the drawn ones.
@@ -297,7 +291,7 @@ def layer_cases(
     for nth, dtype in enumerate(dtypes):
         for which, layout in enumerate(LAYOUTS):
             for order, (problem, why) in enumerate(_layers(op, path, dtype, layout)):
-                if nth == 0 or (order + nth) % 2 == which:
+                if nth == 0 or (order % 2 == nth % 2 and order // 2 % 2 == which):
                     found.append(Case(problem, why, _seed(seed, order)))
     kept = found if supports is None else [case for case in found if supports(case.problem)]
     return tuple(sorted(kept, key=lambda case: case.problem.compulsory_bytes()))
@@ -311,11 +305,16 @@ def _seed(seed: int | None, order: int) -> int:
 def _layers(op: str, path: str, dtype: str, layout: str) -> list[tuple[Problem, str]]:
     found: list[tuple[Problem, str]] = []
 
+    residuals = 0
+
     def how(activation: str, residual: bool = False, bias: bool = True, first: bool = True) -> dict[str, Any]:
+        nonlocal residuals
+        residuals += residual
         made = {"layout": layout, "dtype": dtype, "activation": activation, "residual": residual, "bias": bias}
         if dtype != "int8":
             return made
-        zero_x, between, zero_y, zero_r, m_r = _ZEROS[len(found) % len(_ZEROS)]
+        zero_x, between, zero_y = _ZEROS[len(found) % len(_ZEROS)]
+        zero_r, m_r = _RESIDUALS[residuals % len(_RESIDUALS)]
         made |= {"zero_x": zero_x, "zero_y": between} if first else {"zero_x": between, "zero_y": zero_y}
         made["activation"] = "none" if activation == "none" else "relu"
         return made | ({"zero_r": zero_r, "m_r": m_r} if residual else {})
@@ -417,9 +416,9 @@ def _cut_down(problem: DepthwiseConv1d) -> DepthwiseConv1d:
 
 _EDGES = (32, 64, 128, 256, 1024)
 _OPERATIONS = 120_000  # multiplications of one drawn problem, at most
-_ONE_AFTER_OTHER = 1_500  # of one output, which a simple kernel gives to one thread
+_ONE_AFTER_OTHER = 200  # of one output, which a simple kernel gives to one thread; with many channels one for each
 _ROW = 6_000  # and of one row, or of one element of dw
-_DRAWN, _ASKED = 400, 1600  # problems that a family is chosen from, and of how many a stage is asked whether it fits
+_DRAWN, _ASKED = 300, 700  # problems that a family is chosen from, and of how many a stage is asked whether it fits
 
 
 def drawn(
@@ -454,7 +453,7 @@ def _pairwise(pool: list[Case]) -> list[Case]:
     has = np.zeros((len(pool), len(numbers)), bool)
     for one, row in zip(has, rows, strict=True):
         one[row] = True
-    cost = np.array([1 + 2 * _operations(case.problem) / _OPERATIONS + products(case.problem) / 200 for case in pool])
+    cost = np.array([1 + 4 * _operations(case.problem) / _OPERATIONS + products(case.problem) / 30 for case in pool])
     chosen: list[Case] = []
     missing = np.ones(len(numbers), bool)
     while missing.any():
@@ -476,8 +475,10 @@ def properties(case: Case) -> dict[str, Any]:
     for which, layer in enumerate(_both(problem), 1):
         own: dict[str, Any] = {"bias": layer.bias, "activation": layer.activation, "residual": layer.residual}
         if isinstance(layer, DepthwiseConv2d):
-            own |= {"stride": min(layer.stride, 4), "padding": _padding(layer)}
-            own["K"] = layer.K if layer.K < 6 else "large and even" if layer.K % 2 == 0 else "large and odd"
+            own |= {"stride": min(layer.stride, 3), "padding": _padding(layer)}
+            own["K"] = (
+                layer.K if layer.K < 4 else "9 and more" if layer.K > 8 else "even" if layer.K % 2 == 0 else "odd"
+            )
         if layer.dtype == "int8":
             own |= {"zero_x": _zero(layer.zero_x), "zero_y": _zero(layer.zero_y)}
             if layer.residual:
@@ -625,6 +626,10 @@ def _drawn_layer(rng: random.Random, op: str, path: str, dtype: str, aim: tuple[
     terms = products(problem)
     # A simple kernel of a fused pair computes what is between once for each output that needs it.
     outputs = int(np.prod(problem.shapes(problem.main_path)["y"]))
-    if terms > _ONE_AFTER_OTHER or terms * outputs > 4 * _OPERATIONS or _operations(problem) > _OPERATIONS:
+    if (
+        terms > max([_ONE_AFTER_OTHER, *(layer.C for layer in _both(problem))])
+        or terms * outputs > 4 * _OPERATIONS
+        or _operations(problem) > _OPERATIONS
+    ):
         return None
     return problem

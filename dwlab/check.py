@@ -1060,6 +1060,7 @@ def _diagnose(
     problem, dtype = case.problem, case.problem.dtype_of(name)
     got = decode(run.outputs[name], dtype)
     refilled = None if again is None else decode(again.outputs[name], dtype)
+    got = np.where(untouched, np.nan, got)  # whatever stands there: it may even be right
     fill = 77.0 if dtype == "int8" else _FILL
     differ = np.zeros(off.shape, bool)
     if refilled is not None:

@@ -81,7 +81,7 @@ def test_drawn_problems_are_new_for_each_seed_the_same_for_one_and_cheap(seed, k
     assert len({case.seed for case in found}) > 0.9 * len(found)
     for case in found:
         assert case.problem.flops <= 2 * 120_000
-        assert op == "depthwise1d" or products(case.problem) <= 1500
+        assert op == "depthwise1d" or products(case.problem) <= 1400
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "int8"])
@@ -693,6 +693,6 @@ def test_a_refusal_of_the_compiler_is_a_verdict(monkeypatch):
 
 
 def test_every_stage_that_takes_several_types_is_judged_in_all_of_them():
-    for one in stages.stages():
+    for one in stages.stages("depthwise1d") + stages.stages("depthwise2d") + stages.stages("pointwise"):
         kinds = {problem.dtype for problem in (case.problem for case in judge._chosen(one, None, None, 5))}
         assert kinds == set(one.dtypes), one.id

@@ -167,8 +167,10 @@ def judged_on(one):
 
 @pytest.mark.parametrize("one", LISTED, ids=lambda one: one.id)
 def test_each_stage_of_layers_passes_the_judge(one):
-    verdict = check(one).raise_if_wrong()
-    assert len(verdict.results) >= 5  # a stage that takes hardly any problem is judged on hardly any
+    naive = one.order == 1
+    verdict = check(one, most=None if naive else 60).raise_if_wrong()  # both families, spread: others take long
+    assert len(verdict.results) >= 25  # a stage that takes hardly any problem is judged on hardly any
+    assert {result.case.drawn for result in verdict.results} == {True, False}
 
 
 @pytest.mark.parametrize("one", LISTED, ids=lambda one: one.id)
