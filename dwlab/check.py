@@ -66,6 +66,7 @@ GPU's own record says what was written. Guard bands hold other bits (`_GUARD_BIT
 _PARTS = "parts"  # the workspace of a launch in parts, among the arrays' names
 _FILL = 1024.0  # a filling that is no NaN, for the second run of a wrong kernel
 _DIAGNOSED = 12  # wrong cases that are looked into; others are only counted, or not run if all the first are wrong
+_SMALL = 20_000  # operations of a drawn problem that a kernel which is known to be wrong is tried on
 _SHOWN = 2  # findings about the output that a verdict names
 
 _LOOK = {
@@ -501,12 +502,17 @@ def _chosen(judged: Stage, problem: Problem | None, dtype: str | None, seed: int
 
 
 def _judge_all(judged: Stage, chosen: Sequence[Case], rules: _Rules) -> list[CaseResult]:
+    from dwlab import target
+
     results: list[CaseResult] = []
     for case in chosen:
         failed = sum(not result.passed for result in results)
-        if case.drawn and failed and not results[-1].case.drawn:
-            break  # the fixed family, whose problems differ by little from each other, says better what is wrong
-        results.append(_judge(judged, case, rules, diagnose=failed < _DIAGNOSED))
+        # What is wrong the fixed family says better, whose problems differ by little from each other. Where it is wrong
+        # small drawn ones help to say, for a rule must hold on them too.
+        known = case.drawn and any(not (result.passed or result.case.drawn) for result in results)
+        if known and (target.mode == "gpu" or case.values != "plain" or case.problem.flops_of(judged.path) > _SMALL):
+            continue
+        results.append(_judge(judged, case, rules, diagnose=failed < _DIAGNOSED and not known))
         hopeless = failed + 1 == _DIAGNOSED == len(results) and not results[-1].passed
         if hopeless or not results[-1].ran:
             break  # the others would say the same

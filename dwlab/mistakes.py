@@ -516,7 +516,9 @@ def _int8_mistakes(part: _Part) -> Iterator[_How]:
         yield "wrong limits", how, "the limits are applied before zero_y is added", clamp
     index = "the index of m: the output's channel"
     if m is not None and len(m) > 1 and part.b is not None:
-        for words, at in (("0", 0 * np.arange(len(m))), ("c + 1", np.roll(np.arange(len(m)), -1))):
+        places = np.arange(len(m))
+        tiles = [(f"c % {size}, its place in a tile", places % size) for size in (32, 16, 8, 4) if size < len(m)]
+        for words, at in (("0", 0 * places), ("c + 1", np.roll(places, -1)), *tiles):
             text = f"channel c gets the bias and the factor m of channel {words}"
             yield "wrong bias and wrong m", {"b": part.b[at], "m": m[at]}, text, index
     if m is not None and len(m) > 1:
@@ -730,6 +732,11 @@ def _window_sums(part: _Part) -> Iterator[_Found]:
             )
         flat = np.ascontiguousarray(_stored(part.x, layer.layout)).ravel()
         N, C = part.x.shape[:2]
+        n, c = np.arange(N)[:, None, None, None], np.arange(C)[:, None, None]
+        h, v = np.arange(H)[:, None], np.arange(W)
+        at = ((n * C + c) * H + h) * H + v if layer.layout == "NCHW" else ((n * H + h) * H + v) * C + c
+        pitched = np.where(at < flat.size, flat[np.minimum(at, flat.size - 1)], np.nan)
+        yield "sides exchanged", partial(part.sum, x=pitched), "from a row of x to the next it is W, not H", look
         shape = (N, C, W, H) if layer.layout == "NCHW" else (N, W, H, C)
         text = "the rows of x are taken to be H long, not W"
         turned = _rows(flat.reshape(shape), layer.layout)
@@ -784,7 +791,7 @@ def _channel_sums(part: _Part) -> Iterator[_Found]:
             "only the last channel is in the sum",
             look,
         )
-    for size in (64, 32, 16, 8, 4, 2):
+    for size in (512, 256, 128, 64, 32, 16, 8, 4, 2):
         if size < C:
             yield (
                 "first channels only",

@@ -319,7 +319,7 @@ SECOND = _rows(
     (PW, "int8", "y[at] = closing(total, b, m, r, f, at)", "y[at] = closing(total, b, m, r, (f + 1) % F, at)",
      "wrong m"),
     (PW, F32, "for _ in range(C):", "for _ in range(C // 4 * 4):", "channels missing"),
-    (PW, F32, "for _ in range(C):", "for _ in range(min(C, 256)):", "one size only"),
+    (PW, F32, "for _ in range(C):", "for _ in range(min(C, 256)):", "channels missing"),
     ("pointwise/forward/shared", "float32 float16", "total += left[k, i] * right[k, j]",
      "total = left[k, i] * right[k, j]", "sum reset"),
     ("pointwise/forward/shared", "float32 float16", "            cuda.syncthreads()\n        if m", "        if m",

@@ -62,7 +62,9 @@ def test_every_mistake_is_recognised_in_its_own_output(kind, dtype, layout):
 def test_a_stride_that_is_ignored_is_named():
     problem = layers("float32", "NCHW")["dw"]
     given, want, _ = judged(problem)
-    assert "the stride of columns is 1 where it should be 2" in [one.text for one in mistakes(problem, given, want, want)]
+    assert "the stride of columns is 1 where it should be 2" in [
+        one.text for one in mistakes(problem, given, want, want)
+    ]
 
 
 def test_the_right_output_is_no_mistake():
