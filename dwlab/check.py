@@ -1020,6 +1020,7 @@ def _compare(
         text = f"{int(missing.sum())} of {missing.size} elements of the {how.parts} parts were never written"
         look = "all parts are added up: a block that has nothing to add stores 0 in its part"
         findings += (Finding("parts not written", text, look),)
+        hazards = tuple(one for one in hazards if (one.kind, one.array) != ("uninitialised", _PARTS))  # the same
     faults: tuple[tuple[Finding, ...], ...] = ()
     wrong = size = 0
     for name in problem.outputs(path):
