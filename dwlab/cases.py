@@ -137,7 +137,7 @@ _FAMILY = (
     (70, 3, 9, 2, "causal", "many batch entries"),
     (3, 37, 5, 3, "same", "many channels"),
     (1, 2, 300, 37, "same", "several blocks of t"),
-    (1, 1, 1100, 3, "same", "more times than a block has threads"),
+    (1, 1, 1100, 3, "same", "a row longer than a block has threads"),
     (1, 1, 300, 150, "same", "150 taps"),
     (12, 110, 27, 3, "causal", "more rows than a block has threads"),
     (130, 1, 5, 2, "same", "four warps of batch entries and two"),
@@ -355,8 +355,8 @@ def cases(
     Without a problem: sizes 1, odd and prime; around 32, 64, 96 and 128 in time; around 32, 48, 64 and 96 taps; K > L;
     several blocks in each direction; causal, same and other paddings; sizes around the edges of `block`, in time up to
     512, in the others up to 1024; and for weight_grad a batch through which a block must go more than once. With one:
-    its K and padding on one row, on few rows, on these with fresh inputs, and on a short row of all its channels; rows
-    beyond 2048 are shortened. seed: of all inputs; None for those of seed 0 and, where a problem is given, 1.
+    its K and padding on one row, on few rows, on these with fresh inputs, and on all its channels with
+    short rows; rows beyond 2048 are shortened. seed: of all inputs; None for those of seed 0 and, where a problem is given, 1.
     """
     if problem is not None:
         chosen = _of_one(problem)
@@ -397,9 +397,9 @@ def _of_one(problem: Problem) -> list[Case]:
     chosen = [Case(one, "one row"), Case(few, "the problem" if few == problem else f"{problem}, cut down")]
     chosen = [*chosen[few == one :], Case(few, "fresh inputs", seed=1)]
     if problem.H > few.H:  # a kernel may know how many channels there are
-        room = max(1, _OPERATIONS // (min(problem.H, 2048) * few.K))
-        all_channels = replace(few, B=min(problem.B, 2), H=min(problem.H, 2048), L=min(few.L, max(8, room)))
-        chosen.append(Case(all_channels, "all its channels, a short row"))
+        length = min(few.L, max(8, 5 * _OPERATIONS // (2 * problem.H * few.K)))
+        channels = min(problem.H, 20 * _OPERATIONS // few.K)
+        chosen.append(Case(replace(few, B=min(problem.B, 2), H=channels, L=length), "all its channels"))
     return chosen
 
 
