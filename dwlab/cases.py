@@ -418,6 +418,7 @@ _EDGES = (32, 64, 128, 256, 1024)
 _OPERATIONS = 120_000  # multiplications of one drawn problem, at most
 _ONE_AFTER_OTHER = 200  # of one output, which a simple kernel gives to one thread; with many channels one for each
 _ROW = 6_000  # and of one row, or of one element of dw
+_TRIES = 100  # random problems until one meets an aim
 _DRAWN, _ASKED = 300, 700  # problems that a family is chosen from, and of how many a stage is asked whether it fits
 
 
@@ -534,10 +535,10 @@ def products(problem: Problem) -> int:
 def _drawn(rng: random.Random, op: str, path: str, dtypes: Sequence[str], aim: tuple[str, int] | None) -> Case:
     """One random problem that is small enough; aim: (a size's name, the edge beside or beyond which it shall lie)."""
     make = _drawn_row if op == "depthwise1d" else _drawn_layer
-    while True:
+    for tries in itertools.count():
         dtype = rng.choice(dtypes)
         values = rng.choice(_WHOLE if dtype == "int8" else _FLOATS)
-        problem = make(rng, op, path, dtype, aim)
+        problem = make(rng, op, path, dtype, aim if tries < _TRIES else None)  # some are met by none that is small
         if problem is not None:
             why = f"drawn: {VALUES[values]}" if VALUES[values] else "drawn"
             return Case(problem, why, rng.randrange(2**31), values, drawn=True)
