@@ -29,6 +29,7 @@ class Rule:
 
 
 _FEW = 8  # so few problems that any rule that holds is worth saying
+_SURE = 2  # bits by which failing problems must be less likely than that one of all rules fits them by accident
 _SIDE = 3  # of more, so many must fail, and so many pass, before a rule is more than an accident
 
 
@@ -65,13 +66,19 @@ def exact(problems: Sequence[Problem], failed: Sequence[bool], values: Sequence[
     few = len(problems) < _FEW
     if not few and min(sum(failed), len(failed) - sum(failed)) < _SIDE:
         return None
+    bits = math.log2(math.comb(len(failed), sum(failed)))  # what it takes to tell these failing ones from others
     seen = []
-    for rule in _rules(problems):
+    rules = list(_rules(problems))
+    if not few and bits < math.log2(len(rules)) + _SURE:
+        return None
+    for rule in rules:
         held = [rule.holds(problem) for problem in problems]
         if held == failed and (few or not rule.size or _not_only_large(rule, problems, failed)):
             return rule
         if rule.plain and any(held) and not all(held):
             seen.append((rule, held))
+    if not few and bits < 2 * math.log2(max(1, len(seen))) - 1 + _SURE:
+        return None
     # Two plain ones together: the sooner they stand in the list, the simpler.
     for i, (one, held) in enumerate(seen):
         if any(bad and not there for bad, there in zip(failed, held, strict=True)):

@@ -9,7 +9,7 @@ import re
 
 import pytest
 from mutated import judged, mutate
-from mutations import CLASSES, FIRST, SECOND
+from mutations import CLASSES, FIRST, SECOND, THIRD
 
 from dwlab import target
 from dwlab.check import check
@@ -18,6 +18,7 @@ from dwlab.stages import stage
 
 pytestmark = pytest.mark.skipif(target.mode == "gpu", reason="a GPU must not run kernels with races and wild accesses")
 
+EVERY = FIRST + SECOND + THIRD
 MEAN = 1.5  # of each operator
 _scores: dict = {}
 
@@ -31,7 +32,7 @@ def score(verdict, kind):
     return int(any(map(named.search, later)) or bool(verdict.bound and named.search(verdict.bound.words)))
 
 
-@pytest.mark.parametrize("one", FIRST + SECOND, ids=[f"{i}-{one}" for i, one in enumerate(FIRST + SECOND)])
+@pytest.mark.parametrize("one", EVERY, ids=[f"{i}-{one}" for i, one in enumerate(EVERY)])
 def test_no_mutation_is_accepted(one):
     verdict = judged(mutate(one.stage, one.old, one.new, one.module), one.dtype)
     assert not verdict.passed, f"{one}: {one.new!r} is accepted"
@@ -39,29 +40,33 @@ def test_no_mutation_is_accepted(one):
     _scores[one] = score(verdict, one.kind)
 
 
-@pytest.mark.parametrize("half", [FIRST, SECOND], ids=["first", "held_out"])
-def test_the_class_is_named_for_each_operator(half, capsys):
-    done = [one for one in half if one in _scores]
-    if len(done) < len(half):
+def test_the_class_is_named_for_each_operator(capsys):
+    if len(_scores) < len(EVERY):
         pytest.skip("only where all mutations were judged before")
-    rows = {}
-    for one in done:
-        rows.setdefault(one.op, []).append(_scores[one])
+    parts = {"FIRST": FIRST, "SECOND": SECOND, "THIRD, held out": THIRD, "all": EVERY}
     with capsys.disabled():
-        print(f"\n{'operator':26s} mutations    2    1    0  mean")
-        for op, got in sorted(rows.items()):
-            counts = "".join(f"{got.count(points):5d}" for points in (2, 1, 0))
-            print(f"{op:26s} {len(got):9d}{counts}  {sum(got) / len(got):.2f}")
-        for one in (one for one in done if not _scores[one]):
+        for name, part in parts.items():
+            print(f"\n{name:26s} mutations    2    1    0  mean")
+            for op, got in _by_operator(part).items():
+                counts = "".join(f"{got.count(points):5d}" for points in (2, 1, 0))
+                print(f"{op:26s} {len(got):9d}{counts}  {sum(got) / len(got):.2f}")
+        for one in (one for one in EVERY if not _scores[one]):
             print(f"0: {one}: {one.new!r}")
-    assert {op: got for op, got in rows.items() if sum(got) / len(got) < MEAN} == {}
+    assert {op: got for op, got in _by_operator(EVERY).items() if sum(got) / len(got) < MEAN} == {}
+
+
+def _by_operator(part):
+    rows = {}
+    for one in part:
+        rows.setdefault(one.op, []).append(_scores[one])
+    return dict(sorted(rows.items()))
 
 
 def test_the_table_covers_operators_storage_types_and_classes():
-    every = FIRST + SECOND
+    every = EVERY
     assert len(every) >= 300 and len(set(every)) == len(every)
     assert {one.dtype for one in every} == {"float32", "float16", "bfloat16", "int8"}
-    assert {one.op for one in FIRST} == {one.op for one in SECOND}
+    assert {one.op for one in FIRST} == {one.op for one in SECOND} == {one.op for one in THIRD}
     assert {one.kind for one in every} <= set(CLASSES)
     for op in {one.op for one in every}:
         assert sum(one.op == op for one in every) >= 20, op
@@ -93,7 +98,7 @@ def test_an_edit_must_be_found_once(old, said):
 
 
 def test_new_texts_are_python_and_no_comment():
-    for one in FIRST + SECOND:
+    for one in EVERY:
         assert one.old != one.new and one.old.strip()
         assert "#" not in one.new, one
 
