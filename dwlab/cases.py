@@ -355,8 +355,8 @@ def cases(
     Without a problem: sizes 1, odd and prime; around 32, 64, 96 and 128 in time; around 32, 48, 64 and 96 taps; K > L;
     several blocks in each direction; causal, same and other paddings; sizes around the edges of `block`, in time up to
     512, in the others up to 1024; and for weight_grad a batch through which a block must go more than once. With one:
-    its K and padding on one row, on few rows, on these with fresh inputs, and on all its channels with
-    short rows; rows beyond 2048 are shortened. seed: of all inputs; None for those of seed 0 and, where a problem is given, 1.
+    its K and padding on one row, on few rows, on these with fresh inputs, and on all its channels with short rows; rows
+    beyond 2048 are shortened. seed: of all inputs; None for those of seed 0 and, where a problem is given, 1.
     """
     if problem is not None:
         chosen = _of_one(problem)

@@ -726,7 +726,7 @@ def _refused(judged: Stage, problem: Problem) -> Finding | None:
     if target.mode == "gpu" or registered or inspect.missing():
         return None
     try:
-        inspect.compile(judged, problem)
+        inspect.compile(judged, problem=problem)
     except inspect.NoCompilerError:
         return None
     except inspect.InspectError as error:

@@ -38,6 +38,7 @@ from dwlab import (
     timing,
 )
 from dwlab import machine as machines
+from dwlab.cases import OWN_SEED
 from dwlab.counters import Counters, CountersError
 from dwlab.layers import DepthwiseConv2d, Fused, Pointwise
 from dwlab.machine import Ceilings, Machine
@@ -820,7 +821,7 @@ def study(
     todo = stages.stages(op, path) if chosen is None else tuple(chosen)
     own_judge = judge is None
     if judge is None:
-        judge = _judge if mode == "gpu" else check.check
+        judge = _judge
     if problem is None:
         shapes = main_problems(todo, quick and mode == "gpu")
     else:
@@ -911,7 +912,7 @@ def _compile_ahead(todo: Sequence[Stage], shapes: Sequence[Problem], judging: bo
         here = [shape for shape in shapes if _is_for(stage, shape)]
         wanted += [(stage, shape) for shape in here if stage.supports(shape)]
         for dtype in dict.fromkeys(shape.dtype for shape in here if judging):
-            wanted += [(stage, problem) for problem in check.judged_on(stage, dtype, _most(stage))]
+            wanted += [(stage, problem) for problem in check.judged_on(stage, dtype, _most(stage), OWN_SEED)]
     ahead.compile_for(wanted)
 
 
@@ -923,7 +924,8 @@ def _most(stage: Stage) -> int | None:
 
 
 def _judge(stage: Stage, dtype: str = "float32") -> check.Verdict:
-    return check.check(stage, dtype=dtype, most=_most(stage))
+    # One seed: what is compiled ahead is what is judged.
+    return check.check(stage, dtype=dtype, most=_most(stage), seed=OWN_SEED)
 
 
 def _registered(stage: Stage) -> bool:

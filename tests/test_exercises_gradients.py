@@ -161,7 +161,7 @@ WRONG = [
                     acc += w[h, j] * x[b, h, s]
             y[b, h, t] = acc
         """,
-        r"\d+ of 32 problems, first .*negative index",
+        r"\d+ of \d+ problems, first .*negative index",
     ),
     (
         "20_3",
@@ -178,7 +178,7 @@ WRONG = [
                     acc += w[h, j] * x[b, h, s]
             y[b, h, t] = acc
         """,
-        r"\d+ of 32 problems, first .* L=32 ",
+        r"\d+ of \d+ problems, first .* L=32 ",
     ),
     (
         "21_1",
