@@ -31,6 +31,7 @@ import contextlib
 import contextvars
 import ctypes
 import html
+import inspect
 import os
 import secrets
 import threading
@@ -38,11 +39,12 @@ import time
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from dwlab import diagnosis, layers, references
+from dwlab import contrast, diagnosis, layers, references
 from dwlab import problems as _problems
 from dwlab.cases import NOT_FINITE, Case, cases, drawn, layer_cases, products
 from dwlab.diagnosis import Finding
@@ -64,11 +66,12 @@ GPU's own record says what was written. Guard bands hold other bits (`_GUARD_BIT
 _PARTS = "parts"  # the workspace of a launch in parts, among the arrays' names
 _FILL = 1024.0  # a filling that is no NaN, for the second run of a wrong kernel
 _DIAGNOSED = 12  # wrong cases that are looked into; others are only counted, or not run if all the first are wrong
+_SMALL = 20_000  # operations of a drawn problem that a kernel which is known to be wrong is tried on
 _SHOWN = 2  # findings about the output that a verdict names
 
 _LOOK = {
-    "race": "two threads use one address without a barrier between: syncthreads() (within a warp: syncwarp()) belongs "
-    "after the staging, and again before what was staged is overwritten",
+    "race": "two threads of a block use one address without a barrier between: syncthreads() belongs after the "
+    "staging, and again before what was staged is overwritten",
     "two writers": "two threads store to one element: which thread owns which output? That both store the same cannot "
     'be seen here; if it is meant, allow="two writers"',
     "divergent barrier": "every thread of the block must reach the barrier: move it out of the if, and let no thread "
@@ -82,6 +85,15 @@ _LOOK = {
     "inactive lane": "a shuffle reads from a lane that takes no part: do all lanes of the mask get there?",
     "division by zero": "a divisor is 0 for some thread",
     "launch": "the launch itself: grid and block within the hardware's limits",
+}
+
+# What would order the two accesses of a race, as the interpreter says it -> where to look.
+_RACES = {
+    "cuda.syncwarp()": "two lanes of one warp use one address without syncwarp() between, and they do not run in "
+    "step: it belongs after the store, and again before the next one",
+    "cuda.syncthreads()": _LOOK["race"],
+    "another launch or an atomic": "two blocks use one address, and no barrier joins blocks, which run in any order: "
+    "give each element to one block, add with cuda.atomic.add, or read it in another launch",
 }
 
 
@@ -142,30 +154,62 @@ class Verdict:
         """What is wrong, each pattern once: hazards, what else is certain, and what best accounts for the outputs."""
         certain: dict[str, Finding] = {}
         for result in self.failures:
-            for one in _as_findings(result.hazards):
-                known = certain.setdefault(one.pattern, one)
-                # Of two races, the one that only a barrier of the block would mend: it mends the other too.
+            for one in _as_findings(result.hazards, str(result.case.problem)):
+                known = certain.setdefault(one.identity, one)
+                # Of two races within a block, the one that only a barrier of the block would mend: it mends both.
                 if "syncthreads" in one.text and "syncthreads" not in known.text:
-                    certain[one.pattern] = one
+                    certain[one.identity] = one
         for result in self.failures:
             for one in result.findings:
                 certain.setdefault(one.pattern, one)
-        likely = diagnosis.explain([fault for result in self.failures for fault in result.faults])
+        # Outputs of NaN or of numbers that are cut off say little, if plain inputs fail too.
+        plain = [result for result in self.failures if result.case.values == "plain" and result.faults]
+        likely = diagnosis.explain([fault for result in plain or self.failures for fault in result.faults])
+        if likely and likely[0].pattern in diagnosis.VAGUE:
+            likely = (*self._by_rule(likely[0]), *likely[1:])
         return (*certain.values(), *likely[: _SHOWN if not certain else 1])
+
+    def _by_rule(self, found: Finding) -> tuple[Finding, ...]:
+        """A finding that says nothing but that something is wrong, with what the failing problems have in common."""
+        rule, words = (self.rule, "wrong where") if self.rule else (self.bound, "wrong only where")
+        return (replace(found, pattern=f"{words} {rule.words}", look=rule.look),) if rule else (found,)
 
     @property
     def patterns(self) -> tuple[str, ...]:
         """The short names of what is wrong."""
         return tuple(one.pattern for one in self.findings)
 
+    @cached_property
+    def rule(self) -> contrast.Rule | None:
+        """The simplest rule that tells the failing problems from the passing ones; None if there is none."""
+        return contrast.exact(*self._judged) if self._comparable else None
+
+    @cached_property
+    def bound(self) -> contrast.Rule | None:
+        """Where there is no such rule: the narrowest outside of which no problem failed; None if that says little."""
+        return contrast.necessary(*self._judged) if self._comparable and not self.rule else None
+
+    @property
+    def _comparable(self) -> bool:
+        return not self.passed and all(result.ran for result in self.results)
+
+    @property
+    def _judged(self) -> tuple[list[Problem], list[bool], list[str]]:
+        """Problems, which failed, and what their inputs are like."""
+        cases = [result.case for result in self.results]
+        return [c.problem for c in cases], [not r.passed for r in self.results], [c.values for c in cases]
+
     @property
     def contrast(self) -> str:
-        """The simplest rule that tells the failing problems from the passing ones; "" if there is none."""
-        if self.passed or any(not result.ran for result in self.results):
-            return ""
-        if not isinstance(self.results[0].case.problem, DepthwiseConv1d):
-            return ""
-        return diagnosis.contrast([r.case.problem for r in self.results], [not r.passed for r in self.results])
+        """`rule` in words; "" if there is none."""
+        return self.rule.words if self.rule else ""
+
+    @property
+    def _common(self) -> str:
+        """A sentence about what failing problems have in common; "" if nothing is known."""
+        if self.rule:
+            return f"It fails exactly where {self.rule.words}."
+        return f"It never fails outside of this: {self.bound.words}." if self.bound else ""
 
     @property
     def hints(self) -> tuple[str, ...]:
@@ -174,9 +218,9 @@ class Verdict:
             return ()
         first = self.failures[0]
         steps = [f"Try it on the smallest problem that fails: {first.case.problem} ({first.case.why})."]
-        steps += [f"What is wrong: {one}." for one in self.findings[:2]]
-        if self.contrast:
-            steps.append(f"It fails exactly where {self.contrast}.")
+        steps += [f"What is wrong: {_told(one, first)}." for one in self.findings[:2]]
+        if self._common:
+            steps.append(self._common)
         steps += [f"Where to look: {one.look}{'' if one.look.endswith('?') else '.'}" for one in self.findings[:2]]
         return tuple(steps)
 
@@ -215,9 +259,9 @@ class Verdict:
             lines.append(f"first on {first.case.problem} ({first.case.why})")
             if first.size:
                 lines.append(f"{first.wrong} of {first.size} outputs wrong there")
-            lines += [f"- {one}" for one in self.findings]
-            if self.contrast:
-                lines.append(f"It fails exactly where {self.contrast}.")
+            lines += [f"- {_told(one, first)}" for one in self.findings]
+            if self._common:
+                lines.append(self._common)
             lines.append(f"Hints: verdict.hint(1) to verdict.hint({len(self.hints)}).")
         lines += [f"note: {note}" for note in self.notes]
         return "\n".join(lines)
@@ -239,9 +283,9 @@ class Verdict:
             ("passed" if r.passed else tabular.FAILED, str(r.case.problem), r.case.why, "" if r.passed else _summary(r))
             for r in self.results
         ]
-        items = [html.escape(str(one)) for one in self.findings]
-        if self.contrast:
-            items.append(html.escape(f"It fails exactly where {self.contrast}."))
+        items = [html.escape(_told(one, self.failures[0])) for one in self.findings]
+        if self._common:
+            items.append(html.escape(self._common))
         items += [f"note: {html.escape(note)}" for note in self.notes]
         steps = "".join(f"<li>{html.escape(hint)}</li>" for hint in self.hints)
         headline = html.escape(_headline(self))
@@ -285,15 +329,25 @@ def _ranges(problems: Sequence[DepthwiseConv1d]) -> str:
 
 def _summary(result: CaseResult) -> str:
     likely = [fault[0] for fault in result.faults]
-    names = dict.fromkeys(one.pattern for one in (*_as_findings(result.hazards), *result.findings, *likely))
+    names = dict.fromkeys(one.pattern for one in (*_as_findings(result.hazards, ""), *result.findings, *likely))
     return "; ".join(names) or f"{result.wrong} of {result.size} outputs wrong"
 
 
-def _as_findings(hazards: Iterable[Any]) -> list[Finding]:
-    return [
-        Finding(one.kind, f"line {one.line}: {one.message}", _LOOK.get(one.kind, "the line that is named"))
-        for one in hazards
-    ]
+def _told(one: Finding, first: CaseResult) -> str:
+    """A finding, with its problem where that is not the one of the headline."""
+    return str(one) if one.where in ("", str(first.case.problem)) else f"{one} (on {one.where})"
+
+
+def _as_findings(hazards: Iterable[Any], where: str) -> list[Finding]:
+    found = []
+    for one in hazards:
+        look, key = _LOOK.get(one.kind, "the line that is named"), ""
+        if one.kind == "race":
+            cure = next((cure for cure in _RACES if cure in one.message), "cuda.syncthreads()")
+            look = _RACES[cure]
+            key = "race between blocks" if cure.startswith("another") else "race"
+        found.append(Finding(one.kind, f"line {one.line}: {one.message}", look, key, where))
+    return found
 
 
 # ---- judging
@@ -451,12 +505,17 @@ def _chosen(judged: Stage, problem: Problem | None, dtype: str | None, seed: int
 
 
 def _judge_all(judged: Stage, chosen: Sequence[Case], rules: _Rules) -> list[CaseResult]:
+    from dwlab import target
+
     results: list[CaseResult] = []
     for case in chosen:
         failed = sum(not result.passed for result in results)
-        if case.drawn and failed and not results[-1].case.drawn:
-            break  # the fixed family, whose problems differ by little from each other, says better what is wrong
-        results.append(_judge(judged, case, rules, diagnose=failed < _DIAGNOSED))
+        # What is wrong the fixed family says better, whose problems differ by little from each other. Where it is wrong
+        # small drawn ones help to say, for a rule must hold on them too.
+        known = case.drawn and any(not (result.passed or result.case.drawn) for result in results)
+        if known and (target.mode == "gpu" or case.values != "plain" or case.problem.flops_of(judged.path) > _SMALL):
+            continue
+        results.append(_judge(judged, case, rules, diagnose=failed < _DIAGNOSED and not known))
         hopeless = failed + 1 == _DIAGNOSED == len(results) and not results[-1].passed
         if hopeless or not results[-1].ran:
             break  # the others would say the same
@@ -512,8 +571,20 @@ def _is_launchable(kernel: Any) -> bool:
     return type(kernel) is simt.launch.Kernel and not kernel.device
 
 
+_NO_NAMES = ("make", "kernel")
+
+
 def _name(kernel: Any) -> str:
-    return getattr(getattr(kernel, "py_func", kernel), "__name__", type(kernel).__name__)
+    """A kernel's name; of one made by a `make`, that of the function inside it, or of the one around it."""
+    function = getattr(kernel, "py_func", kernel)
+    own = getattr(function, "__name__", type(kernel).__name__)
+    if own not in _NO_NAMES:
+        return own
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    inside = [one.co_name for one in code.co_consts if hasattr(one, "co_name")] if code else []
+    around = reversed(getattr(function, "__qualname__", own).split(".<locals>.")[:-1])
+    found = [name for name in (*inside, *around) if name.isidentifier() and name not in _NO_NAMES]
+    return found[0] if found else own
 
 
 # ---- apart from the judge

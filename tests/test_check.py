@@ -11,7 +11,8 @@ from wrong_kernels import FAMILY, TILE, WIDE, by_row, by_tile
 
 from dwlab import diagnosis, target
 from dwlab.check import GUARD, POISON, CheckError, CheckFailed, cases, check, judged_on
-from dwlab.diagnosis import Evidence, Finding, contrast, diagnose, explain, region, rules_of
+from dwlab.contrast import exact
+from dwlab.diagnosis import Evidence, Finding, diagnose, explain, region, rules_of
 from dwlab.problems import PAPER, DepthwiseConv1d, ProblemError
 from dwlab.references import allowed_error, correlate, reference
 from dwlab.stages import Launch, StageError, by_shape, stage, stages
@@ -523,7 +524,9 @@ def test_a_right_output_has_no_finding():
         (lambda p, i, y: y * 2, "wrong factor"),
         (lambda p, i, y: -y, "wrong factor"),
         (lambda p, i, y: y * 0, "all zero"),
-        (lambda p, i, y: y * (1 + 1e-4), "inexact"),
+        (lambda p, i, y: y * (1 + 1e-3), "wrong factor"),
+        (lambda p, i, y: y + 0.25, "constant offset"),
+        (lambda p, i, y: y * (1 + 1e-4 * np.random.default_rng(5).random(y.shape)), "inexact"),
         (lambda p, i, y: np.cumsum(y, axis=2), "accumulator not reset"),
         (lambda p, i, y: np.cumsum(y, axis=0), "accumulator not reset"),
         (lambda p, i, y: correlate(i["x"], i["w"][[0, 0]], p.shift), "one filter for all channels"),
@@ -650,19 +653,21 @@ def problems(*sizes):
         ([False, False, True, True], "L > 32"),
         ([True] * 4, ""),
         ([False] * 4, ""),
-        ([True, False, False, False], ""),
+        ([True, False, False, False], "L < 32"),
+        ([True, False, True, False], "L is not a multiple of 16"),
     ],
 )
 def test_contrast_tells_failing_from_passing(failed, words):
     chosen = problems((8, 3, "causal"), (32, 3, "same"), (33, 5, "same"), (64, 5, "causal"))
-    assert contrast(chosen, failed) == words
+    rule = exact(chosen, failed)
+    assert (rule.words if rule else "") == words
 
 
 def test_contrast_finds_multiples():
     chosen = problems((8, 3, "causal"), (16, 3, "causal"), (33, 4, "causal"), (64, 8, "causal"))
-    assert contrast(chosen, [True, True, False, False]) == "K is not a multiple of 2"
+    assert exact(chosen, [True, True, False, False]).words == "K is not a multiple of 2"
     chosen = problems((8, 4, "causal"), (32, 4, "causal"), (33, 4, "causal"), (64, 4, "causal"), (65, 4, "causal"))
-    assert contrast(chosen, [False, False, True, False, True]) == "L > 32 and not a multiple of it"
+    assert exact(chosen, [False, False, True, False, True]).words == "L > 32 and not a multiple of it"
 
 
 @pytest.mark.parametrize(
@@ -689,3 +694,63 @@ def test_a_few_problems_are_spread_over_all(id):
 
 def test_a_stage_is_judged_on_nothing_in_a_dtype_that_it_is_not_written_for():
     assert judged_on(stage("depthwise1d/forward/naive"), "float16") == ()
+
+
+def test_a_kernel_that_a_make_makes_has_a_name():
+    def dw_by_quarters():
+        @by_shape
+        def make(L, K, SHIFT):
+            @cuda.jit
+            def kernel(x, w, y, shift):
+                y[cuda.blockIdx.x, 0, 0] = 0
+
+            return kernel
+
+        return make
+
+    @by_shape
+    def make(L, K, SHIFT):
+        @cuda.jit
+        def halves(x, w, y, shift):
+            y[cuda.blockIdx.x, 0, 0] = 0
+
+        return halves
+
+    assert check(dw_by_quarters(), "1,1,2,1", launch=by_row()).subject == "dw_by_quarters"
+    assert check(make, "1,1,2,1", launch=by_row()).subject == "halves"
+    assert check(wrong("first_tap").kernel, "1,1,2,1", launch=wrong("first_tap").launch).subject == "first_tap"
+
+
+@simulated
+def test_the_advice_for_a_race_is_what_would_order_it():
+    @cuda.jit
+    def between_blocks(x, w, y, shift):
+        if cuda.threadIdx.x == 0:
+            y[0, 0, 0] = y[0, 0, 0] + x[0, 0, 0]
+
+    verdict = check(between_blocks, "2,2,9,3", launch=by_row())
+    races = [one for one in verdict.findings if one.pattern in ("race", "two writers")]
+    assert races
+    for one in races:
+        if "another launch or an atomic" in one.text:
+            assert "atomic" in one.look and "syncthreads() belongs" not in one.look
+
+    @cuda.jit
+    def within_a_block(x, w, y, shift):
+        tile = cuda.shared.array(64, float32)
+        i = cuda.threadIdx.x
+        tile[i] = x[0, 0, 0]
+        if cuda.blockIdx.y == 0:
+            y[0, 0, i] = tile[63 - i]
+
+    verdict = check(within_a_block, "1,1,64,3", launch=lambda problem: Launch((1, 1), (64,), (problem.shift,)))
+    race = next(one for one in verdict.findings if one.pattern == "race")
+    assert "cuda.syncthreads()" in race.text and "syncthreads() belongs" in race.look
+
+
+def test_the_example_of_a_finding_names_its_problem():
+    """A text with elements of another problem than the headline's says which one that is."""
+    verdict = check(wrong("guard_one_short").kernel, launch=wrong("guard_one_short").launch)
+    head = str(verdict.failures[0].case.problem)
+    for one in verdict.findings:
+        assert one.where and (one.where == head or f"(on {one.where})" in str(verdict))

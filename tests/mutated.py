@@ -1,0 +1,146 @@
+"""A right kernel with one edit of its text, as a stage that the judge takes."""
+
+import ast
+import functools
+import importlib
+import itertools
+import linecache
+import re
+import sys
+import types
+from dataclasses import replace
+from unittest.mock import patch
+
+from dwlab.stages import stage
+
+judge = importlib.import_module("dwlab.check")  # dwlab.check is the function
+
+_numbers = itertools.count()
+
+
+def mutate(of, old, new, module=""):
+    """The stage with this id, one place of its text changed: `old`, which must be there exactly once, is now `new`.
+
+    The place may be in the stage's own file or in a module that it imports (module: a part of its name, where several
+    have the text). All modules between the two are made anew, under other names; nothing else sees the edit. Raises
+    ValueError if the text is nowhere, or not only there.
+    """
+    one = stage(of)
+    own = "dwlab." + one.file.removeprefix("dwlab/").removesuffix(".py").replace("/", ".")
+    closure = _closure(own)
+    found = [name for name in closure if module in name and old in _text(name)]
+    found = [own] if own in found else found
+    if len(found) != 1:
+        raise ValueError(f"{old!r} is in {found or 'no module'} of {of}: name one")
+    if _text(found[0]).count(old) != 1:
+        raise ValueError(f"{old!r} is {_text(found[0]).count(old)} times in {found[0]}: give more of its surroundings")
+    ast.parse(_text(found[0]).replace(old, new))  # an edit that is no Python is a slip of the table
+    number, made = next(_numbers), {}
+    for name in _order(own, found[0], closure):
+        text = _text(name)
+        made[name] = _executed(name, text.replace(old, new) if name == found[0] else text, number, made)
+    changed = made[own]
+    launch = changed.launch
+    mutant = one.with_kernel(changed.kernel)
+    return replace(mutant, launch=lambda problem: launch(problem) if one.supports(problem) else one.launch(problem))
+
+
+@functools.cache
+def _text(name):
+    return open(sys.modules[name].__file__, encoding="utf-8").read()
+
+
+@functools.cache
+def _imports(name):
+    """Modules of the project that a module imports, those that hold a kernel's text."""
+    found = []
+    for node in ast.walk(ast.parse(_text(name))):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("dwlab"):
+            for one in node.names:
+                inner = f"{node.module}.{one.name}"
+                found.append(inner if inner in sys.modules else node.module)
+    kept = re.compile(r"^dwlab\.(depthwise1d|depthwise2d|pointwise|fused)\.\w+$|^dwlab\.(epilogue|ptx)$")
+    return tuple(dict.fromkeys(one for one in found if kept.match(one)))
+
+
+def _closure(name):
+    found = [name]
+    for one in found:
+        importlib.import_module(one)
+        found += [other for other in _imports(one) if other not in found]
+    return tuple(found)
+
+
+def _order(own, edited, closure):
+    """The modules from the edited one to the stage's own, each after what it imports."""
+    stale = {edited}
+    while True:
+        more = {name for name in closure if name not in stale and stale & set(_imports(name))}
+        if not more:
+            break
+        stale |= more
+    ordered = []
+
+    def visit(name):
+        for other in _imports(name):
+            if other in stale:
+                visit(other)
+        if name not in ordered:
+            ordered.append(name)
+
+    visit(own)
+    return [name for name in ordered if name in stale]
+
+
+def _executed(name, text, number, made):
+    """A module of this text whose imports are the modules made before it, where there are such."""
+    file = f"<{name} with an edit, number {number}>"
+    linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
+    module = types.ModuleType(name)
+    module.__file__, module._keep = file, _keep
+    kept, attributes = {}, []
+    for other, one in made.items():
+        parent, _, child = other.rpartition(".")
+        kept[other] = sys.modules[other]
+        attributes.append((sys.modules[parent], child, getattr(sys.modules[parent], child)))
+        sys.modules[other] = one
+        setattr(sys.modules[parent], child, one)
+    kept[name] = sys.modules[name]
+    sys.modules[name] = module
+    try:
+        # A stage is on the list once: its decorator keeps quiet here.
+        exec(compile(re.sub(r"^@register\(", "@_keep(", text, flags=re.M), file, "exec"), module.__dict__)
+    finally:
+        sys.modules.update(kept)
+        for parent, child, before in attributes:
+            setattr(parent, child, before)
+    return module
+
+
+def _keep(**given):
+    return lambda launch: launch
+
+
+SEED = 7  # of the drawn problems and all inputs: the same at each run
+_CHEAP = {"depthwise1d": 60_000, "depthwise2d": 20_000, "pointwise": 40_000, "fused": 20_000}  # operations of a problem
+_ENOUGH = 32  # problems, of which this many wrong ones are looked into:
+_LOOKED_INTO = 8
+
+
+def judged(mutant, dtype):
+    """What the judge says of a mutant, from few of its problems where these show that it is wrong."""
+    few = _few(mutant.id, dtype)
+    with patch.multiple(judge, _chosen=lambda *_: few, _DIAGNOSED=_LOOKED_INTO):
+        verdict = judge.check(mutant, dtype=dtype, seed=SEED)
+    return judge.check(mutant, dtype=dtype, seed=SEED) if verdict.passed else verdict
+
+
+@functools.cache
+def _few(of, dtype):
+    """Small problems with plain inputs, or with sums halfway between two whole numbers, spread over all."""
+    one = stage(of)
+    listed = judge._chosen(one, None, dtype, SEED)
+    most = _CHEAP[one.op]
+    small = [c for c in listed if c.values in ("plain", "ties") and c.problem.flops_of(one.path) <= most]
+    fixed, drawn = ([c for c in small if c.drawn is which] for which in (False, True))
+    return (*judge.spread(fixed, _ENOUGH), *judge.spread(drawn, _ENOUGH // 2))
