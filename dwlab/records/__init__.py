@@ -552,9 +552,13 @@ def _record(data: Mapping[str, Any], name: str) -> Record:
         for name, fields in SECTIONS.items()
         if data.get(name) is not None
     }
-    for one in sections.get("sanitizer", ()):
-        if one.get("kernel_sha256"):
-            one["kernel_sha256"] = _kernel_of(name, one["stage"], one["kernel_sha256"])
+    if "sanitizer" in sections:
+        sections["sanitizer"] = tuple(
+            ReadOnly(one | {"kernel_sha256": _kernel_of(name, one["stage"], one["kernel_sha256"])})
+            if one.get("kernel_sha256")
+            else one
+            for one in sections["sanitizer"]
+        )
     # A run of the sanitizer, say, measures no ceilings.
     timed = any(sections.get(name) for name in ("grid", "shapes", "layers", "networks"))
     needed = rows or ceilings or timed or not any(sections.values())

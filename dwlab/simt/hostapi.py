@@ -994,7 +994,7 @@ def _limits(compute_capability: tuple[int, int]) -> occupancy.Limits:
 
 def sms(compute_capability: tuple[int, int]) -> int:
     """Streaming multiprocessors of the GPU that the simulated one is sized like."""
-    return _nearest(_MODELS, compute_capability).sms
+    return _limits(compute_capability).example[1]
 
 
 class MemoryInfo(NamedTuple):

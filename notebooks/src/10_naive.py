@@ -92,7 +92,7 @@ print(f"{rows} different rows")
 from dwlab import check, stage
 
 naive = stage("depthwise1d/forward/naive").with_kernel(kernel)
-print(check(naive).raise_if_wrong())
+print(check(naive, seed=1).raise_if_wrong())
 
 # %% [markdown]
 # The judge adds a note; we come back to it. What does it say of a kernel that is wrong? This one tests only one end of
@@ -111,7 +111,7 @@ def half_guarded(x, w, y, shift):
         y[b, h, t] = acc
 
 
-verdict = check(naive.with_kernel(half_guarded))
+verdict = check(naive.with_kernel(half_guarded), seed=1)
 assert not verdict.passed
 print(f"right on {sum(r.passed for r in verdict.results)} of {len(verdict.results)} problems")
 
@@ -289,7 +289,7 @@ def naive_float32(x, w, y, shift):
         y[b, h, t] = acc
 
 
-check(naive.with_kernel(naive_float32)).raise_if_wrong()
+check(naive.with_kernel(naive_float32), seed=1).raise_if_wrong()
 cured = xray(naive_float32, how.grid, how.block, x, w, y, *how.scalars)
 print(f"float64: {cured.totals.flops64} FLOPs; sectors: {cured.totals.sectors:,}, before: {totals.sectors:,}")
 

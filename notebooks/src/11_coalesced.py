@@ -85,7 +85,7 @@ print(f"in uint32, 0 - 1 is {(0 - 1) % 2**32:,}; below 48: {(0 - 1) % 2**32 < 48
 
 # %%
 coalesced = stage("depthwise1d/forward/coalesced").with_kernel(kernel)
-print(check(coalesced).raise_if_wrong())
+print(check(coalesced, seed=1).raise_if_wrong())
 
 # %% [markdown]
 # A row of 48 takes two tiles, so 16 lanes of the second tile have no hour. What if their guard is forgotten?
@@ -106,7 +106,7 @@ def unguarded(x, w, y, shift):
         y[b, h, t] = acc
 
 
-verdict = check(coalesced.with_kernel(unguarded))
+verdict = check(coalesced.with_kernel(unguarded), seed=1)
 assert not verdict.passed
 lengths = sorted({r.case.problem.L for r in verdict.results if r.passed})
 print(f"wrong on {len(verdict.failures)} of {len(verdict.results)} problems; right where L is one of {lengths}")
@@ -363,7 +363,7 @@ def packed_launch(problem):
 
 
 in_packs = replace(coalesced, kernel=packed, launch=packed_launch, name="packed")
-check(packed, launch=packed_launch).raise_if_wrong()
+check(packed, launch=packed_launch, seed=1).raise_if_wrong()
 counts = {}
 print(f"{'':4}{'lanes/request':^18}{'requests':^18}{'sectors':^18}")
 print(f"{'L':4}" + f"{'aligned':>9}{'packed':>9}" * 3)
@@ -416,7 +416,7 @@ def packed_rows(x, w, y, shift):
 
 
 in_packed_rows = replace(in_packs, kernel=packed_rows, name="packed, rows out")
-check(packed_rows, launch=packed_launch).raise_if_wrong()
+check(packed_rows, launch=packed_launch, seed=1).raise_if_wrong()
 assert look(in_packed_rows).totals == look(in_packs).totals
 fewer = 1 - loads(look(in_packs))[0] / loads(after)[0]
 print(f"both packed kernels: the same counts; at K = 48, {100 * fewer:.0f} % fewer requests than aligned")

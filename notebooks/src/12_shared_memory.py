@@ -154,8 +154,8 @@ traffic_calculator(problem, tile=64, rows=1, threads=64)
 from dwlab import check
 
 shared = stage("depthwise1d/forward/shared").with_kernel(kernel)
-print(check(tiled, problem, launch=tiles).raise_if_wrong())
-print(check(shared).raise_if_wrong())
+print(check(tiled, problem, launch=tiles, seed=1).raise_if_wrong())
+print(check(shared, seed=1).raise_if_wrong())
 
 # %% [markdown]
 # ### Without the barrier
@@ -226,7 +226,7 @@ def halo_off_by_one(x, w, y, shift):
         y[b, h, t0 + i] = acc
 
 
-verdict = check(halo_off_by_one, problem, launch=tiles)
+verdict = check(halo_off_by_one, problem, launch=tiles, seed=1)
 assert not verdict.passed
 print(verdict.patterns)
 

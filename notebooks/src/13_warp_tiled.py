@@ -218,8 +218,8 @@ for lane in (0, 1, 15, 16, 17):
 from dwlab import check
 
 warp_tiled = stage("depthwise1d/forward/warp_tiled").with_kernel(kernel)
-print(check(three_each, problem, launch=by_warp).raise_if_wrong())
-print(check(warp_tiled).raise_if_wrong())
+print(check(three_each, problem, launch=by_warp, seed=1).raise_if_wrong())
+print(check(warp_tiled, seed=1).raise_if_wrong())
 
 # %% [markdown]
 # Two ways to get the waiting wrong. First nothing where `syncwarp` should be; then the barrier of the block in its place, out

@@ -148,7 +148,7 @@ for hazard in look(scatter(atomic=False), a_thread_an_output).hazards:
 # result is right:
 
 # %%
-print(check(scatter(atomic=True), problem, path="input_grad", launch=a_thread_an_output).raise_if_wrong())
+print(check(scatter(atomic=True), problem, path="input_grad", launch=a_thread_an_output, seed=1).raise_if_wrong())
 
 # %% [markdown]
 # ### Gather
@@ -268,14 +268,14 @@ for power in range(0, 9, 2):
 
 # %%
 naive = stage("depthwise1d/input_grad/naive").with_kernel(kernel)
-print(check(naive).raise_if_wrong())
+print(check(naive, seed=1).raise_if_wrong())
 
 # %% [markdown]
 # And the mistake that everybody makes once: dy goes in, the same filter, forward's kernel.
 
 # %%
 forward = stage("depthwise1d/forward/naive")
-verdict = check(forward.kernel, path="input_grad", launch=forward.launch)
+verdict = check(forward.kernel, path="input_grad", launch=forward.launch, seed=1)
 assert not verdict.passed
 print(verdict.patterns)
 print(f"wrong on {len(verdict.failures)} of {len(verdict.results)} problems; ", end="")

@@ -370,7 +370,7 @@ if fma_tflops:
 
 # %%
 for one in (wide, stage("depthwise1d/input_grad/wide"), channels, stage("depthwise1d/backward/channels")):
-    verdicts = [check(one, shape).raise_if_wrong() for shape in (PAPER, DepthwiseConv1d(5, 7, 20, 13, "same"))]
+    verdicts = [check(one, shape, seed=1).raise_if_wrong() for shape in (PAPER, DepthwiseConv1d(5, 7, 20, 13, "same"))]
     print(f"{one.id:34} right on {sum(len(verdict.results) for verdict in verdicts)} problems")
 
 p = DepthwiseConv1d(24, 16, 48, 48)

@@ -277,7 +277,7 @@ odd = (
     DepthwiseConv2d(1, 40, 7, 7, 7, layout="NHWC", bias=True, activation="gelu"),
 )
 for name, one in (("naive", naive), ("16 × 16", one_tile), ("8 channels, 4 × 8", tiled(8, 4, 8))):
-    verdicts = [check(one, layer).raise_if_wrong() for layer in odd]
+    verdicts = [check(one, layer, seed=1).raise_if_wrong() for layer in odd]
     print(f"{name:20} right on {len(verdicts)} layers")
 
 # %% [markdown]
@@ -310,7 +310,7 @@ def only_rows_tested(layer):
 
 
 wrong, layer = naive.with_kernel(only_rows_tested), DepthwiseConv2d(1, 3, 9, 11, 3)
-verdict = check(wrong, layer)
+verdict = check(wrong, layer, seed=1)
 assert not verdict.passed
 
 given = layer.inputs()

@@ -174,7 +174,7 @@ of_pwpw = (
 )
 for name, one, two in (("DWPW, naive", dwpw, of_dwpw), ("DWPW, stationary", stationary(4), of_dwpw),
                        ("PWDW", pwdw, of_pwdw), ("PWDW_R", pwdw_r, of_pwdw), ("PWPW", pwpw, of_pwpw)):  # fmt: skip
-    verdicts = [check(one, pair).raise_if_wrong() for pair in two]
+    verdicts = [check(one, pair, seed=1).raise_if_wrong() for pair in two]
     print(f"{name:20} right on {len(verdicts)} pairs")
 
 # %% [markdown]
@@ -216,8 +216,8 @@ def zeros_too_early(pair):
 early = replace(pwdw, kernel=zeros_too_early, launch=lambda pair: Launch((pair.first.F,), (64,)))
 plain = Fused(Pointwise(1, 4, 6, 9, 7), DepthwiseConv2d(1, 6, 9, 7, 3))
 biased = replace(plain, first=replace(plain.first, bias=True))
-verdict = check(early, biased)
-for name, found in (("without a bias", check(early, plain)), ("with a bias", verdict)):
+verdict = check(early, biased, seed=1)
+for name, found in (("without a bias", check(early, plain, seed=1)), ("with a bias", verdict)):
     print(f"{name:16}", "passed" if found.passed else "wrong")
 assert not verdict.passed
 
