@@ -212,7 +212,7 @@ for name, one in (("naive, a byte at a time", naive), ("dp4a", dp4a)):
 # each other along C. A is 16 rows of 8 words, B 8 columns of 8 words, and the 16 × 8 sums are int32.
 
 # %%
-from dwlab.exercises import launched
+from dwlab.exercises import launched, poisoned
 
 
 @cuda.jit
@@ -228,7 +228,7 @@ def one_mma(a, b, d):
 
 rng = np.random.default_rng(34)
 a, b = rng.integers(-128, 128, (16, 32)).astype(np.int8), rng.integers(-128, 128, (8, 32)).astype(np.int8)
-d = np.zeros((16, 8), np.int32)
+d = poisoned(16, 8, dtype="int32")
 launched(one_mma, 1, 32, a.view(np.int32), b.view(np.int32), d)
 assert np.array_equal(d, a.astype(int) @ b.astype(int).T)
 multiply_adds = 16 * 8 * 32
