@@ -418,10 +418,10 @@ def _cut_down(problem: DepthwiseConv1d) -> DepthwiseConv1d:
 _LONG = 400  # products of one output, from which a layer of the fixed family is judged in one layout only
 _EDGES = (32, 64, 128, 256, 1024)
 _OPERATIONS = 120_000  # multiplications of one drawn problem, at most
-_ONE_AFTER_OTHER = 200  # of one output, which a simple kernel gives to one thread; with many channels one for each
+_ONE_AFTER_OTHER = 120  # of one output, which a simple kernel gives to one thread; with many channels one for each
 _ROW = 6_000  # and of one row, or of one element of dw
 _TRIES = 100  # random problems until one meets an aim
-_DRAWN, _ASKED = 300, 700  # problems that a family is chosen from, and of how many a stage is asked whether it fits
+_DRAWN, _ASKED = 220, 600  # problems that a family is chosen from, and of how many a stage is asked whether it fits
 
 
 def drawn(
