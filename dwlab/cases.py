@@ -281,8 +281,8 @@ def layer_cases(
     seed: int | None = None,
     supports: Callable[[Problem], bool] | None = None,
 ) -> tuple[Case, ...]:
-    """The layers that a stage of an op and path is judged on: all in the first storage type and both layouts, half of
-    them in each of the others, in this layout or that.
+    """The layers that a stage of an op and path is judged on: in the first storage type all, and those that are quickly
+    interpreted in both layouts; in each of the others half of them, in this layout or that.
 
     In int8 activations that it has not become a relu, and zero points and a residual's factor are set. supports: of
     these only. seed: of all inputs; None for those of seed 0. The smallest problem comes first, without the drawn ones.
@@ -291,7 +291,8 @@ def layer_cases(
     for nth, dtype in enumerate(dtypes):
         for which, layout in enumerate(LAYOUTS):
             for order, (problem, why) in enumerate(_layers(op, path, dtype, layout)):
-                if nth == 0 or (order % 2 == nth % 2 and order // 2 % 2 == which):
+                once = products(problem) > _LONG and order % 2 != which
+                if (nth == 0 and not once) or (order % 2 == nth % 2 and order // 2 % 2 == which):
                     found.append(Case(problem, why, _seed(seed, order)))
     kept = found if supports is None else [case for case in found if supports(case.problem)]
     return tuple(sorted(kept, key=lambda case: case.problem.compulsory_bytes()))
@@ -414,12 +415,13 @@ def _cut_down(problem: DepthwiseConv1d) -> DepthwiseConv1d:
 
 # ---- drawn anew
 
+_LONG = 400  # products of one output, from which a layer of the fixed family is judged in one layout only
 _EDGES = (32, 64, 128, 256, 1024)
 _OPERATIONS = 120_000  # multiplications of one drawn problem, at most
-_ONE_AFTER_OTHER = 200  # of one output, which a simple kernel gives to one thread; with many channels one for each
+_ONE_AFTER_OTHER = 120  # of one output, which a simple kernel gives to one thread; with many channels one for each
 _ROW = 6_000  # and of one row, or of one element of dw
 _TRIES = 100  # random problems until one meets an aim
-_DRAWN, _ASKED = 300, 700  # problems that a family is chosen from, and of how many a stage is asked whether it fits
+_DRAWN, _ASKED = 220, 600  # problems that a family is chosen from, and of how many a stage is asked whether it fits
 
 
 def drawn(
