@@ -82,7 +82,7 @@ WRONG = [
     ("34_1", "no relu", back(limit="y[i, f] = min(max(value, -128 - zero), 127 - zero) + zero"), r"relu: element"),
     ("34_1", "the bias left out", back(total="total = float32(sums[i, f]) * m[f]"), r"random sums"),
     ("34_1", "one turn of the warp", back(step=4096), r"relu: element \[0, 32\] is -128; -\d+ is right"),
-    ("34_1", "float64", back(total="total = float32((sums[i, f] + b[f]) * 1.0 * m[f])"), r"512 float64 operations"),
+    ("34_1", "float64", back(total="total = float32((sums[i, f] + b[f]) * 1.0 * m[f])"), r"256 float64 operations"),
     ("34_1", "lanes far apart", back(first="2 * cuda.threadIdx.x", step=1), r"race: thread 0 of block 0 writes y"),
     ("34_2", "256 steps", numbers(scale_x=4 / 256), r"`scale_x`: you predicted 0\.015625 as the scale; more"),
     ("34_2", "zero in the middle", numbers(zero_x=0), r"`zero_x`: you predicted 0 as the zero point; fewer"),
