@@ -32,7 +32,7 @@ APART = """for k in range(FILTERS):
         if f0 + k < w.shape[0]:
             for c in range(x.shape[0]):
                 sums[k] += w[f0 + k, c] * x[c, m]"""
-FLOAT64 = LOOP.replace("* value", "* value * 1.0")
+FLOAT64 = LOOP.replace("* value", "* value * 0.5 * 2.0")
 INSIDE, EXISTS = "m < x.shape[1]", "f0 + k < w.shape[0]"
 
 # 31_3 with the operands' places and the products of a step.

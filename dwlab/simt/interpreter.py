@@ -173,8 +173,9 @@ class Execution(Accesses):
 
     def do_Assign(self, node: ast.Assign) -> Mask:
         value = self.eval(node.value)
-        literal = self.is_literal(node.value)
-        known = self.watch is not None and self.is_known(node.value)
+        varies = isinstance(value, np.ndarray)
+        literal = not varies and self.is_literal(node.value)
+        known = not varies and self.watch is not None and self.is_known(node.value)
         for target in node.targets:
             self.store(target, value)
             if isinstance(target, ast.Name):
@@ -1014,7 +1015,7 @@ class Execution(Accesses):
                 raise self.refuse(node, f"{kind_name(left)} and {kind_name(right)} have no order")
             return np.bool_(_COMPARE[type(op)](left, right))
         left, right = self.number(left, node), self.number(right, node)
-        if self.watch is not None and types.FLOAT64 in (left.dtype, right.dtype, types.compared_in(left, right)):
+        if self.watch is not None and types.compared_in(left.dtype, right.dtype) == types.FLOAT64:
             self.watch.compared(left, right, node)
         try:
             return types.binary(_COMPARE[type(op)], left, right)

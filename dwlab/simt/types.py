@@ -133,11 +133,10 @@ def call_type(function: Callable, *dtypes: np.dtype) -> tuple[tuple[np.dtype, ..
     return tuple(dtype_of(a) for a in signature.args), dtype_of(signature.return_type)
 
 
-def compared_in(left: Value, right: Value) -> np.dtype:
+@functools.cache
+def compared_in(left: np.dtype, right: np.dtype) -> np.dtype:
     """The type in which two numbers are compared."""
-    if left.dtype.kind in "iub" and right.dtype.kind in "iub":
-        return INT64
-    return np.promote_types(left.dtype, right.dtype)
+    return INT64 if left.kind in "iub" and right.kind in "iub" else np.promote_types(left, right)
 
 
 def math_in_float64(function: Callable, args: list[Value]) -> bool:

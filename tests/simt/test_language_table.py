@@ -9,11 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dwlab import simt
+from dwlab import simt, target
 from tests.compiler import needs_compiler
 from tests.simt import language_table as table
 
 ROWS = table.rows()
+PROBLEM = target.gpu_problem()
 RUN = [row for row in ROWS if row.verdict in ("runs", "looser")]
 REFUSED = [row for row in ROWS if row.verdict in ("refused", "stricter")]
 
@@ -41,14 +42,29 @@ def test_what_does_not_compile_is_refused_with_its_line(rows, capsys):
         assert "NoneType" not in text and "Traceback" not in text, (row.name, text)
 
 
-@needs_compiler
-def test_the_compiler_says_the_same():
+def asked(*arguments):
+    """What language_table.main prints."""
     done = subprocess.run(
-        [sys.executable, "-m", "tests.simt.language_table"], capture_output=True, text=True, timeout=900,
+        [sys.executable, "-m", "tests.simt.language_table", *arguments], capture_output=True, text=True, timeout=900,
         cwd=Path(__file__).parents[2], env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-2000:]
-    said = json.loads(done.stdout)
+    return json.loads(done.stdout)
+
+
+@pytest.mark.skipif(bool(PROBLEM), reason=f"the {len(RUN)} rows that run need a GPU here: {PROBLEM}")
+def test_a_gpu_gives_the_same():
+    wrong = {}
+    for name, got in asked("gpu").items():
+        want = table.in_python(next(row for row in RUN if row.name == name))
+        if isinstance(got, str) or not np.allclose(got, want, rtol=1e-6, equal_nan=True):
+            wrong[name] = got, want.tolist()
+    assert not wrong, wrong
+
+
+@needs_compiler
+def test_the_compiler_says_the_same():
+    said = asked()
     assert len(said) == len(ROWS)
     for row in ROWS:
         compiles = row.verdict in ("runs", "stricter")
