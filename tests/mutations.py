@@ -413,7 +413,7 @@ SECOND = _rows(
      "        while", "sum not reset"),
 )  # fmt: skip
 
-# Written last: no rule and no class was changed after it was seen.
+# Written last: no rule was added and no class changed after it was seen (a rule of contrast was made stricter).
 THIRD = _rows(
     (LAYERS, F32, "layer.bias, layer.activation, layer", 'layer.bias, "relu", layer', "wrong activation"),
     (LAYERS, F32, "return max(value, float32(0))\n", "return max(value, float32(-1))\n", "wrong activation"),
