@@ -1,9 +1,13 @@
-"""What the time model says of a GPU before anything ran on it: ``python benchmarks/predictions.py GPU [FILE]``.
+"""What the time model says of a GPU before anything ran on it: ``python benchmarks/predictions.py GPU [FILE]``,
+and what was measured afterwards: ``python benchmarks/predictions.py --compare [FOLDER]``.
 
 All stages of depthwise1d at twenty shapes, and the four networks as the planner would run them, each for this GPU and
 for the one that was recorded (BASIS): what counts is the change from one to the other. Writes JSON, which is committed
-before the GPU's first record; `timemodel.second_gpu` holds it against what is measured afterwards. A minute of CPU time
-for each shape; needs no GPU.
+before the GPU's first record. A minute of CPU time for each shape; needs no GPU.
+
+The comparison: for each stage and shape that was timed on both GPUs, the measured change from the one to the other, the
+predicted one, and none, which is what carrying the times over would say. The runs of `record_run.py --model` lie in the
+same folder as the predictions, apart from the records that tables show.
 """
 
 from __future__ import annotations
@@ -15,15 +19,18 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from benchmarks.record_run import MODEL_SHAPES, SHAPES  # noqa: E402
-from dwlab import gpus, networks, planner, problems, stages, timemodel  # noqa: E402
+from dwlab import gpus, networks, planner, problems, records, stages, timemodel  # noqa: E402
+from dwlab.records import tabular  # noqa: E402
 
 BASIS = "h200"
+FOLDER = ROOT / "dwlab" / "records" / "predictions"
 NETWORKS = ("mobilenet_v1", "mobilenet_v2", "xception", "proxylessnas")
 
 
@@ -55,17 +62,54 @@ def of_network(name: str, batch: int, dtype: str, names: tuple[str, ...]) -> dic
     return row
 
 
+def compared(folder: Path) -> str:
+    """Markdown: predicted against measured changes from BASIS to the other GPU, where memory binds and elsewhere."""
+    file = max(one for one in folder.glob("*.json") if "Z-" not in one.name)
+    said = json.loads(file.read_text(encoding="utf-8"))
+    times, where = {}, []
+    for run in sorted(map(records.read_run, folder.glob("*Z-*.json")), key=lambda run: run.date):
+        where.append(run.where())
+        for one in run.measurements:
+            key = one.id, records.shape_text(one.problem), run.gpu
+            times[key] = one.time_us, "warm" if one.cold.startswith("warm") else "cold"
+    found: dict[str, list[tuple[float, float]]] = {"device memory": [], "something else": []}
+    for row in said["stages"]:
+        (basis, old), (gpu, new) = row["gpus"].items()
+        shape = records.shape_text({key: value for key, value in row["problem"].items() if key != "dtype"})
+        before, after = (times.get((row["stage"], shape, name)) for name in (basis, gpu))
+        if before is None or after is None:
+            continue
+        predicted = new[f"{after[1]}_us"] / old[f"{before[1]}_us"]
+        kind = "device memory" if new[f"bound_{after[1]}"] == "dram" else "something else"
+        found[kind].append((after[0] / before[0], predicted))
+    head = ["predicted to be bound by", "rows", "measured change, median", "the model's error, median", "within 10 %",
+            "carried over: error, median", "within 10 %"]  # fmt: skip
+    lines = [tabular.line(head), tabular.line(["---"] + ["---:"] * 6)]
+    for kind, rows in found.items():
+        ways = [[abs(predicted / measured - 1) for measured, predicted in rows], [abs(1 / one - 1) for one, _ in rows]]
+        cells = [cell for way in ways for cell in (tabular.percent(median(way)), f"{sum(x <= 0.1 for x in way)}")]
+        lines.append(tabular.line([kind, str(len(rows)), f"{median(one for one, _ in rows):.3f}", *cells]))
+    lines += ["", f"Predicted {said['date'][:10]}, before the second run. Measured on {'; '.join(where)}."]
+    return "\n".join(lines)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("gpu", help="its short name, such as h100")
+    parser.add_argument("gpu", nargs="?", help="its short name, such as h100")
+    parser.add_argument("--compare", nargs="?", const=FOLDER, type=Path, metavar="FOLDER", help="print the comparison")
     parser.add_argument("file", nargs="?", type=Path)
     parser.add_argument("--processes", type=int, default=2)
     options = parser.parse_args()
+    if options.compare:
+        print(compared(options.compare))
+        return 0
+    if not options.gpu:
+        parser.error("which GPU? Give its short name, or --compare")
     gpu = gpus.find(options.gpu)
     if gpu.ceilings.measured:
         raise SystemExit(f"{gpu.name} is recorded already: a prediction would come too late")
     now = datetime.now(UTC)
-    file = options.file or ROOT / "dwlab" / "records" / "predictions" / f"{now:%Y%m%d}-{options.gpu}.json"
+    file = options.file or FOLDER / f"{now:%Y%m%d}-{options.gpu}.json"
     names = (BASIS, options.gpu)
     shapes = (*SHAPES, *MODEL_SHAPES)
     rows = []
