@@ -415,7 +415,7 @@ def _run(options: argparse.Namespace) -> int:
     elif options.command == "infer":
         from dwlab.inference import command as room
     elif options.command == "records":
-        from dwlab.records import command as room
+        from dwlab import recorded as room
     elif options.command == "train":
         from dwlab import training as room
     else:

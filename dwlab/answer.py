@@ -34,7 +34,7 @@ import tempfile
 import threading
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import CellType, CodeType, FunctionType, ModuleType
@@ -47,6 +47,14 @@ SHOWN_OUTPUT = 2_000  # characters of a student's own prints that are kept
 WALL_LIMIT_S = 300  # of one request, against files that sleep: what computes is stopped by its CPU time
 MOST_REPLY = 1 << 26  # bytes that one reply may have
 _MODULES = frozenset("math cmath operator _operator builtins numpy numba numba_cuda dwlab".split())
+
+
+class Wrong(Exception):
+    """Raised by a judge: what is wrong, with what was counted, and hints in steps."""
+
+    def __init__(self, message: str, hints: Sequence[str] = ()):
+        super().__init__(message)
+        self.hints = tuple(hints)
 
 
 class Raised(Exception):
@@ -287,7 +295,7 @@ class Served:
         except _Stopped:
             return {"stopped": True}
         except BaseException as error:  # a student's file may raise anything, SystemExit too
-            if type(error).__name__ == "Wrong" and type(error).__module__ == "dwlab.exercises":
+            if type(error).__name__ == "Wrong" and type(error).__module__ == "dwlab.answer":
                 return {"wrong": str(error), "hints": list(error.hints)}
             return failure(error, self.file)
 
@@ -530,8 +538,6 @@ class Answer:
 
     def _checked(self, reply: dict[str, Any]) -> dict[str, Any]:
         if "wrong" in reply:
-            from dwlab.exercises import Wrong
-
             raise Wrong(str(reply["wrong"]), [str(hint) for hint in reply.get("hints", ())])
         if "message" in reply:
             status = reply.get("status") if reply.get("status") in ("wrong", "timeout") else "error"

@@ -50,7 +50,19 @@ from typing import Any
 
 import numpy as np
 
-from dwlab.answer import STOPPED, Answer, Ended, Function, Other, Raised, environment, failure, load, stop  # noqa: F401
+from dwlab.answer import (  # noqa: F401
+    STOPPED,
+    Answer,
+    Ended,
+    Function,
+    Other,
+    Raised,
+    Wrong,
+    environment,
+    failure,
+    load,
+    stop,
+)
 
 ROOT = Path(__file__).resolve().parents[1]
 EXERCISES, SOLUTIONS = ROOT / "exercises", ROOT / "solutions"
@@ -520,14 +532,6 @@ def run(file: str) -> None:
 
 
 # inside the process that judges
-
-
-class Wrong(Exception):
-    """Raised by a judge: what is wrong, with what was counted, and hints in steps."""
-
-    def __init__(self, message: str, hints: Sequence[str] = ()):
-        super().__init__(message)
-        self.hints = tuple(hints)
 
 
 class Unsolved(Wrong):

@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 
 from dwlab import layers, machine, networks, records, report, roofline
 from dwlab.problems import PAPER, PATHS, DepthwiseConv1d
+from dwlab.recorded import main
 from dwlab.records import Measurement, RecordError, RecordWarning, tables, tabular, writing
-from dwlab.records.command import main
 
 ENVIRONMENT = {
     "gpu": "NVIDIA H200",
