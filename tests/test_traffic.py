@@ -191,7 +191,7 @@ def test_a_comparison_shows_both_columns():
     assert found.agrees
     text, page = str(found), found._repr_html_()
     assert f"{found.counted.load_sectors:,}" in text and "predicted (exact)" in text
-    assert page.count("<tr>") == 6 and f"<td>{found.counted.load_sectors:,}</td>" in page
+    assert page.count("<tr>") == 6 and f">{found.counted.load_sectors:,}</td>" in page
     assert json.loads(json.dumps(found.to_dict()))["counted"]["load_sectors"] == found.counted.load_sectors
 
 

@@ -28,7 +28,8 @@ def marked(error: BaseException) -> TracebackType | None:
             source = local["src"]
         run = local.get("run", run)
         inner = local.get("frame")
-        if tb.tb_frame.f_code.co_name == "call_source" and isinstance(inner, Frame) and isinstance(local.get("node"), ast.AST):
+        called = tb.tb_frame.f_code.co_name == "call_source" and isinstance(local.get("node"), ast.AST)
+        if called and isinstance(inner, Frame):
             places.append((source, local["node"].lineno))
             source = inner.source
         tb = tb.tb_next
