@@ -414,7 +414,7 @@ def test_without_numba_cuda_it_says_what_to_install(monkeypatch):
     monkeypatch.setattr(sys, "platform", "linux")
     monkeypatch.setattr(inspect, "_results", {})
     with pytest.raises(
-        NoCompilerError, match=r"not installed. No GPU is needed for it: .* pip install '\.\[gpu-cu13\]'"
+        NoCompilerError, match=r"not installed. No GPU is needed for it: .*pip install -e '\.\[gpu-cu13\]'"
     ):
         inspect.compile(WIDE, problem="paper", cc="9.0")
     monkeypatch.setattr(inspect.driver, "query", lambda: SimpleNamespace(toolkit=12))
