@@ -418,7 +418,7 @@ def test_without_numba_cuda_it_says_what_to_install(monkeypatch):
     ):
         inspect.compile(WIDE, problem="paper", cc="9.0")
     monkeypatch.setattr(inspect.driver, "query", lambda: SimpleNamespace(toolkit=12))
-    assert "pip install '.[gpu-cu12]'" in inspect.missing()
+    assert "pip install -e '.[gpu-cu12]'" in inspect.missing()
     monkeypatch.setattr(sys, "platform", "darwin")
     assert "no builds for macOS: use Linux or Windows (a GPU is not needed)" in inspect.missing()
 
