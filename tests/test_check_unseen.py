@@ -444,11 +444,11 @@ def test_a_kernel_that_takes_too_much_time_is_a_verdict(monkeypatch):
     monkeypatch.setattr(judge, "_steps", lambda problem, path: 10**9)
 
     @cuda.jit
-    def never(x, w, y, shift):
-        while x[0, 0, 0] < float32(9):
-            y[0, 0, 0] = x[0, 0, 0]
+    def long(x, w, y, shift):
+        for i in range(2**40):  # it ends, so nothing but the time can stop it
+            y[0, 0, 0] = x[0, 0, 0] * float32(i)
 
-    verdict = check(never, launch=lambda problem: Launch(1, 1, (0,)))
+    verdict = check(long, launch=lambda problem: Launch(1, 1, (0,)))
     assert verdict.patterns == ("does not end",) and "of the processor's time" in str(verdict)
 
 

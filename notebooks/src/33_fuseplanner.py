@@ -480,7 +480,7 @@ for (_, batch), made in plans.items():
 # kernels, and of ideal ones (what that means, below).
 
 # %% tags=["nbval-ignore-output"]
-from dwlab import machine, records
+from dwlab import machine
 from dwlab.planner import judgement
 
 gpu = machine.shown()
