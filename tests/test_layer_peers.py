@@ -364,7 +364,9 @@ def test_a_matrix_product_may_exceed_the_rate_of_float32_arithmetic(tmp_path):
     assert report.roof_of("depthwise2d", CEILINGS).fma_tflops == CEILINGS.fma_tflops
     # 2 * 64 * 1024**3 FLOP in 900 µs are 153 TFLOP/s, above 60; the bytes are far below what a copy moves.
     layer = Pointwise(64, 1024, 1024, 32, 32, layout="NHWC", dtype="float16")
-    stage = dataclasses.replace(stages.stage("pointwise/forward/naive"), traffic=lambda p: traffic.Traffic(1, 32, 1, 32))
+    stage = dataclasses.replace(
+        stages.stage("pointwise/forward/naive"), traffic=lambda p: traffic.Traffic(1, 32, 1, 32)
+    )
     assert make([stage], layer).passed
 
 
