@@ -381,8 +381,8 @@ for said, marker, ways in beside:
             axes.plot(alone, whole, "k" + marker, fillstyle="none")
             marked.append(f"{said}, {one.way}: {whole:.2f} at {alone:.0f}")
     axes.plot([], [], "k" + marker, fillstyle="none", label=said)
-axes.set(xscale="log", yscale="log", xlabel="convolution, times as fast", ylabel="step, times as fast")
-axes.legend()
+axes.set(xscale="log", yscale="log", xlabel="convolution, times as fast", ylabel="step, times as fast", ylim=(0.9, 60))
+axes.legend(loc="upper left", ncols=2)
 with_alt(
     figure,
     "Amdahl's law for four parts, both axes logarithmic: each curve rises and then levels off at one over the rest. A "
