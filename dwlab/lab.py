@@ -403,10 +403,12 @@ class Step:
     arguments: tuple[str, ...]
 
 
+PARALLEL = ("pytest", "-q", "-n", "auto", "--dist")  # what auto means: conftest.py
 STEPS = (
     Step("lint", ("ruff", "check", ".")),
-    Step("tests", ("pytest", "-q", "tests")),
-    Step("lessons", ("pytest", "-q", "--nbval", "--nbval-current-env", "notebooks/")),
+    Step("tests", (*PARALLEL, "worksteal", "tests")),
+    # A notebook's cells need one kernel, so one worker.
+    Step("lessons", (*PARALLEL, "loadfile", "--nbval", "--nbval-current-env", "notebooks/")),
     Step("exercises, solved", ("dwlab", "grade", "--solutions")),
 )
 
@@ -524,7 +526,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         needed = gpu_extra(found) | (frozenset() if options.command == "lab" else {"dev"})
         modules = ("dwlab", "jupyterlab", "numba", "matplotlib", "ipywidgets")
         if options.command != "lab":
-            modules += ("pytest", "nbval", "ruff", "hypothesis")
+            modules += ("pytest", "xdist", "nbval", "ruff", "hypothesis")
         return run(ensure(folder, needed, options.exact, modules, compiler_bound(found)))
     except Stop as stop:
         _say(str(stop))
