@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from dwlab import driver, lab
+from dwlab import driver
+from dwlab.setup import lab
 
 ROOT = Path(__file__).resolve().parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
@@ -563,7 +564,7 @@ def pythons(tmp_path):
 def test_make_finds_a_python(pythons, given, chosen):
     done = pythons(given)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.strip() == f"{chosen} runs: -m dwlab.lab lab --venv="
+    assert done.stdout.strip() == f"{chosen} runs: -m dwlab.setup.lab lab --venv="
 
 
 def test_make_without_a_fitting_python_says_what_it_found(pythons):
@@ -581,6 +582,6 @@ def test_make_without_any_python_says_so(pythons):
 def test_a_named_python_is_taken_or_refused_never_replaced(pythons):
     given = {"python3": ("3.12", True), "mine": ("3.13", True), "old": ("3.8", True)}
     done = pythons(given, "PYTHON=mine", "VENV=/tmp/a b")
-    assert done.stdout.strip() == "mine runs: -m dwlab.lab lab --venv=/tmp/a b --exact"
+    assert done.stdout.strip() == "mine runs: -m dwlab.setup.lab lab --venv=/tmp/a b --exact"
     done = pythons(given, "PYTHON=old")
     assert done.returncode == 2 and "old is 3.8" in done.stderr
