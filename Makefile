@@ -36,4 +36,4 @@ endef
 .PHONY: lab test install pin
 
 lab test install pin:
-	@$(FIND_PYTHON); exec "$$chosen" -m dwlab.lab $@ --venv="$(VENV)" $(if $(PYTHON),--exact)
+	@$(FIND_PYTHON); exec "$$chosen" -m dwlab.setup.lab $@ --venv="$(VENV)" $(if $(PYTHON),--exact)

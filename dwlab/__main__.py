@@ -400,7 +400,7 @@ def _run(options: argparse.Namespace) -> int:
     if options.command == "xray":
         return _xray(options)
     if options.command == "doctor":
-        from dwlab import doctor as room
+        from dwlab.setup import doctor as room
     elif options.command == "inspect":
         from dwlab import inspect as room
         from dwlab import stages

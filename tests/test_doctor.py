@@ -9,8 +9,9 @@ from dataclasses import replace
 
 import pytest
 
-from dwlab import doctor, driver, target
-from dwlab.doctor import Facts, Kernel, numpy_too_new
+from dwlab import driver, target
+from dwlab.setup import doctor
+from dwlab.setup.doctor import Facts, Kernel, numpy_too_new
 
 H200 = driver.Device("NVIDIA H200", (9, 0))
 P100 = driver.Device("Tesla P100-PCIE-16GB", (6, 0))
@@ -251,7 +252,7 @@ def test_a_probe_reports_what_a_broken_installation_raises(monkeypatch):
 def test_the_python_versions_are_those_of_pyproject():
     from pathlib import Path
 
-    text = Path(doctor.__file__).parent.parent.joinpath("pyproject.toml").read_text(encoding="utf-8")
+    text = Path(doctor.__file__).parents[2].joinpath("pyproject.toml").read_text(encoding="utf-8")
     first, last = doctor.PYTHONS
     assert f'requires-python = ">={first[0]}.{first[1]},<{last[0]}.{last[1] + 1}"' in text
     assert f'"numpy>=2.0,<{doctor.NUMPY_LIMIT[0]}.{doctor.NUMPY_LIMIT[1]}"' in text

@@ -24,7 +24,7 @@ from pathlib import Path
 
 from dwlab import driver
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 CONSTRAINTS = ROOT / "constraints.txt"
 FIRST_LESSON = "notebooks/00_start_here.ipynb"
 PYTHONS = ("3.11", "3.12", "3.13")
@@ -507,7 +507,7 @@ def _say(text: str) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m dwlab.lab", description="What `make lab` and `make test` run.")
+    parser = argparse.ArgumentParser(prog="python -m dwlab.setup.lab", description="What make lab and make test run")
     parser.add_argument("command", choices=["lab", "test", "install", "pin"])
     parser.add_argument("--venv", default="", help="folder of the environment (default .venv); 'none': use this Python")
     parser.add_argument("--exact", action="store_true", help="the environment must be of this Python's version")

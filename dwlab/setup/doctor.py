@@ -511,7 +511,7 @@ def _version(name: str) -> str | None:
 def _run_kernels(gpu_problem: str) -> tuple[dict[str, Kernel], tuple[int, int] | None]:
     """The small kernel in each mode, side by side in processes of their own, and the toolkit that numba-cuda loads."""
     environment = {key: value for key, value in os.environ.items() if key != target.VARIABLE}
-    parent = str(Path(__file__).resolve().parent.parent)
+    parent = str(Path(__file__).resolve().parents[2])
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, [parent, environment.get("PYTHONPATH")]))
     environment["PYTHONUTF8"] = "1"  # messages come through whole on Windows too
     modes = ["simulated"]
@@ -519,7 +519,7 @@ def _run_kernels(gpu_problem: str) -> tuple[dict[str, Kernel], tuple[int, int] |
         modes.append("gpu" if not gpu_problem else "compiler")
     started = {
         mode: subprocess.Popen(
-            [sys.executable, "-m", "dwlab.doctor", mode],
+            [sys.executable, "-m", "dwlab.setup.doctor", mode],
             env=environment,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
