@@ -197,7 +197,7 @@ def measured_times(made: Plan, rows: Iterable[records.Measurement]) -> dict[Conv
 
 def network_times(made: Plan, runs: Iterable[records.Record]) -> dict[Conv | Fused, float]:
     """The times, µs, that the newest run with kernels of this very network took of its layers and pairs."""
-    return {problem: us for _, problem, us in _kernels(made.network, made.gpu.name, runs)}
+    return {problem: us for _, problem, us in timed_kernels(made.network, made.gpu.name, runs)[0]}
 
 
 def kernel_times(network: Network, gpu: str, runs: Iterable[records.Record]) -> dict[tuple[str, ...], float]:
@@ -205,7 +205,7 @@ def kernel_times(network: Network, gpu: str, runs: Iterable[records.Record]) -> 
 
     Of layers that are alike one may have been timed, and has the time of all.
     """
-    found = _kernels(network, gpu, runs)
+    found, _ = timed_kernels(network, gpu, runs)
     alike = {problem: us for _, problem, us in found}
     exact = {names: us for names, _, us in found}
     problems = {(layer.name,): layer.problem for layer in network.layers if layer.planned}
@@ -222,10 +222,13 @@ def joints(network: Network) -> dict[int, Fused]:
     return found
 
 
-def _kernels(
+def timed_kernels(
     network: Network, gpu: str, runs: Iterable[records.Record]
-) -> list[tuple[tuple[str, ...], Conv | Fused, float]]:
-    """(names of the layers, problem, µs) of the newest run with kernels of this very network on a GPU."""
+) -> tuple[list[tuple[tuple[str, ...], Conv | Fused, float]], records.Record | None]:
+    """(kernels, run): the newest run with kernels of this very network on a GPU; ([], None) if there is none.
+
+    Of each kernel the names of its layers, the problem and µs, all of this run and in the network's state of the L2.
+    """
     known = {planned[0] for planned in set(_planned(network)) & set(_planned(_named(network)))}
     asked = (network.name, network.batch, network.dtype, network.layout)
     problems = {layer.name: layer.problem for layer in network.layers}
@@ -237,8 +240,8 @@ def _kernels(
                 layers = [problems[name] for name in names]
                 found.append((names, layers[0] if len(layers) == 1 else Fused(*layers), row["time_us"]))
         if found:
-            return found
-    return []
+            return found, run
+    return [], None
 
 
 def judged(made: Plan, runs: Sequence[records.Record] | None = None) -> Judgement:
