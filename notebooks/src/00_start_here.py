@@ -30,8 +30,8 @@ banner()
 # it says what to do about it. In a shell: `python -m dwlab doctor`.
 
 # %% tags=["nbval-ignore-output"]
-from dwlab import doctor
 from dwlab.records import tabular
+from dwlab.setup import doctor
 
 print(tabular.wrapped(doctor.examine()))
 
