@@ -114,7 +114,7 @@ def _environment(facts: Facts) -> Iterator[tuple[str, str, str, bool]]:
         fix = f"Unset {target.VARIABLE}, so that the machine decides; or mend what keeps the GPU from use."
         yield "no mode", f"{facts.target_error}.", fix, True
     if facts.decided_for not in (None, facts.requested):
-        what = f"{target.VARIABLE} is {facts.requested!r} now, but the mode was chosen when it was {facts.decided_for!r}."
+        what = f"{target.VARIABLE} is {facts.requested!r} now, but was {facts.decided_for!r} when the mode was chosen."
         yield "mode decided before", what, "Restart the kernel, and set it before the first import from dwlab.", False
     simulated = facts.kernels.get("simulated", Kernel())
     if simulated.ran and not simulated.right and all(facts.versions.get(name) for name in NEEDED):
