@@ -13,6 +13,7 @@ same folder as the predictions, apart from the records that tables show.
 from __future__ import annotations
 
 import argparse
+import gzip
 import json
 import sys
 from concurrent.futures import ProcessPoolExecutor
@@ -64,10 +65,9 @@ def of_network(name: str, batch: int, dtype: str, names: tuple[str, ...]) -> dic
 
 def compared(folder: Path) -> str:
     """Markdown: predicted against measured changes from BASIS to the other GPU, where memory binds and elsewhere."""
-    file = max(one for one in folder.glob("*.json") if "Z-" not in one.name)
-    said = json.loads(file.read_text(encoding="utf-8"))
+    said = json.loads(gzip.decompress(max(folder.glob("*.json.gz")).read_bytes()))
     times, where = {}, []
-    for run in sorted(map(records.read_run, folder.glob("*Z-*.json")), key=lambda run: run.date):
+    for run in records.load_runs(folder):
         where.append(run.where())
         for one in run.measurements:
             key = one.id, records.shape_text(one.problem), run.gpu
@@ -109,7 +109,7 @@ def main() -> int:
     if gpu.ceilings.measured:
         raise SystemExit(f"{gpu.name} is recorded already: a prediction would come too late")
     now = datetime.now(UTC)
-    file = options.file or FOLDER / f"{now:%Y%m%d}-{options.gpu}.json"
+    file = options.file or FOLDER / f"{now:%Y%m%d}-{options.gpu}.json.gz"
     names = (BASIS, options.gpu)
     shapes = (*SHAPES, *MODEL_SHAPES)
     rows = []
@@ -125,7 +125,7 @@ def main() -> int:
                      for dtype in ("float32", "float16")],
     }  # fmt: skip
     file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(json.dumps(made, indent=0, ensure_ascii=False) + "\n", encoding="utf-8")
+    file.write_bytes(gzip.compress(json.dumps(made, indent=0, ensure_ascii=False).encode() + b"\n", mtime=0))
     print(f"wrote {file}: {len(rows)} predictions at {len(shapes)} shapes, {len(made['networks'])} networks")
     return 0
 
