@@ -3,8 +3,8 @@
 Markdown holds regions between `<!-- begin:NAME -->` and `<!-- end:NAME -->`. NAME is a table of dwlab.report
 (`--names` lists them), or one of these:
 - `xray`: what the first Python code of README.md prints;
-- `rooms`: the folders of dwlab, a line each, from the first lines of their docstrings;
-- `architecture`: the same with every file.
+- `rooms`: the folders of dwlab in a few lines, from the first lines of their docstrings;
+- `architecture`: the same with every file, as a list.
 
 Without FILES: README.md, CONTRIBUTING.md, all of docs/, and the pictures in docs/img/. With --check nothing is changed,
 and the exit status is 1 if something is out of date.
@@ -21,6 +21,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import textwrap
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -84,10 +85,10 @@ def architecture() -> str:
 
 
 def rooms() -> str:
-    """The folders of dwlab and what each is for, without those that hold no package."""
+    """The folders of dwlab and what each is, up to the first colon of its summary, as one paragraph."""
     found = [(name, said) for depth, name, said in tree(ROOT / "dwlab") if depth == 0 and name.endswith("/")]
-    width = max(len(name) for name, _ in found)
-    return "\n".join(["```", *(f"{name:{width}}  {said}".rstrip() for name, said in found), "```"])
+    said = "; ".join(f"`{name}` {said.partition(':')[0]}".rstrip() for name, said in found)
+    return textwrap.fill(f"{said}.", 120, break_on_hyphens=False)
 
 
 # -------------------------------------------------------------------------------------------------- X-ray and picture

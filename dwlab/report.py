@@ -1119,7 +1119,7 @@ def _fusion_means(found: Sequence[Brought]) -> str:
 
 
 def headline(runs: Sequence[Record] | None = None, gpu: str | None = None) -> Markdown:
-    """Five rows for README: MobileNetV2 by type and batch, and S4ConvD's convolution; what is the kernels', what fusion's.
+    """Five rows, MobileNetV2 by type and batch and S4ConvD's convolution: what the kernels bring, and what fusion.
 
     µs of an inference in one CUDA graph, and of a launch. What has no record has no row.
     """
@@ -1132,7 +1132,7 @@ def headline(runs: Sequence[Record] | None = None, gpu: str | None = None) -> Ma
     run = newest(gpu=gpu, runs=runs)
     if run is not None and (forward := _rows(run, PAPER).get("forward")) and (peer := _peer_us(run, "forward", PAPER)):
         best = min(row.time_us for row in forward.values())
-        rows.append(("1-D convolution of S4ConvD, float32", Brought("", "", "float32", PAPER.B, peer[0], best, None)))
+        rows.append(("1-D convolution (S4ConvD), forward, float32", Brought("", "", "float32", PAPER.B, peer[0], best, None)))
         used = [*used, run]
     if not rows:
         return Markdown(_NO_NETWORKS)
