@@ -1093,7 +1093,7 @@ def fusion_summary(runs: Sequence[Record] | None = None, gpu: str | None = None)
     none = sum(one.fused_us is None for one in found)
     lines += [
         "",
-        f"Whole networks, each a CUDA graph: what our kernels bring layer by layer × what fusing brings beside. {slower} "
+        f"Whole networks, each a CUDA graph: what kernels bring layer by layer × what fusing brings beside. {slower} "
         f"of {len(found)} are slower fused and run layer by layer; in {none} no pair was faster in one kernel, which "
         f"counts as 1. {_fusion_means(found)}  ",
         _measured_on(used),
