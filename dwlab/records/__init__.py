@@ -130,11 +130,12 @@ _COUNTED_LATER = ("atomic_requests", "atomic_sectors", "l2_read_sectors", "l2_wr
 # first digits of dwlab.ahead.code_digest. sanitizer: one of compute-sanitizer's tools
 # over one stage, whose kernel the digest tells. layers: one layer of an image network, or two of them fused, at a
 # batch: our fastest stage and layout beside the fastest peer. layer_counters: what the hardware counted of one launch
-# of a stage on a layer, beside what its formula predicts and, in bytes, the planner's model at the kernel's tile.
-# tiles: a stage whose tiles were given, not chosen, warm. networks: a whole network at a batch, layer by layer (apart)
-# and with fused pairs, beside the fastest peer, and J an image of ours and the peer's, each over a window of seconds
-# beside the GPU's power at rest; *_launches: how kernels follow each other (dependent_launch.WORDS), *_plain_us: the
-# time one after the other. energy_tries: the same network run in a way that might take less energy; joules: an image.
+# of a stage on a layer, beside what its formula predicts; planned_*: in bytes the planner's model at the kernel's
+# tile, of earlier records. tiles: a stage whose tiles were given, not chosen, warm. networks: a whole network at a
+# batch, layer by layer (apart) and with fused pairs, beside the fastest peer, and J an image of ours and the peer's,
+# each over a window of seconds beside the GPU's power at rest; *_launches: how kernels follow each other
+# (dependent_launch.WORDS), *_plain_us: the time one after the other. energy_tries: the same network run in ways that
+# might take less energy; joules: an image.
 # network_kernels: the fastest stage of one of its layers, or of two fused ("1.depthwise + 1.pointwise"), alone and with
 # its arrays in the L2 as far as they fit; of layers that are alike, the first. tries: one small kernel of
 # benchmarks/roof_tries.py; bytes: that it must move, and gbps by that. reduction_error: a sum against float64; terms:

@@ -629,7 +629,7 @@ if run:
             same = "the same bits" if row["repeatable"] else "other bits"
             print(f"  {row['path'] + '/' + row['stage']:24}{row['error']:9.1e}{row['error'] / row['allowed']:8.1%}   {same} in {row['runs']} runs")
 else:
-    print("No errors of long sums are recorded. On a GPU: python benchmarks/reduction_error.py")
+    print("No errors of long sums are recorded.")
 
 # %% [markdown]
 # **4. Nothing is faster than its ceiling.** Ceilings are measured in the same run. A point above one is no discovery but a
