@@ -703,9 +703,9 @@ def _counters_notes(rows: Sequence[Mapping[str, Any]], used: Sequence[Record]) -
     return [
         f"{said}.  ",
         *([more] if split else []),
-        "accesses: the planner's at the tile that the kernel has, each element that a block needs once; none for "
-        "stages that load an operand for each product. planner: its sectors, of the accesses and of what our "
-        "kernels ask for beyond them (planner.asked). asked for: 32 bytes for each sector that warps load or store. "
+        "accesses: the planner's at the tile that the kernel has, each element that a block needs once. planner: these "
+        "and what the kernel asks for beyond them, in sectors. Both as earlier records have them. asked for: 32 bytes "
+        "for each sector that warps load or store. "
         "L2: for each that multiprocessors read or write there, without what it moves between its halves. Of copies "
         "past the registers (cp.async) the hardware counts a sector for each 32 bytes of shared memory that a 128-byte "
         "line goes to: more than the formula where rows lie 16 bytes askew, as the interpreter's `copied_again` "
@@ -1215,7 +1215,7 @@ def energy_tries_table(runs: Sequence[Record] | None = None) -> Markdown:
 
     rows, used = records.newest_rows("energy_tries", lambda row: (*key(row), row["way"]), runs)
     if not rows:
-        return Markdown("No such tries are recorded. On a GPU: `python benchmarks/energy_tries.py`.\n")
+        return Markdown("No such tries are recorded.\n")
     ways: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
     for row in rows:
         ways.setdefault(key(row), []).append(row)
