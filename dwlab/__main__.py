@@ -189,8 +189,9 @@ def _parsers() -> tuple[_Parser, dict[str, _Parser]]:
     one.add_argument("--dtype", default="float32", metavar="TYPE", help="float32 (the default), float16 or int8")
     one.add_argument("--layout", default="NHWC", metavar="NAME", help="NCHW or NHWC (default: %(default)s)")
     one.add_argument(
-        "--fused", action=argparse.BooleanOptionalAction, default=True, help="two layers in a kernel where it pays"
-    )
+        "--fused", action=argparse.BooleanOptionalAction, default=None,
+        help="two layers in a kernel, or none (default: whichever way of the whole network was faster)",
+    )  # fmt: skip
     one.add_argument(
         "--overlap", action=argparse.BooleanOptionalAction, default=True,
         help="from compute capability 9.0 on: kernels may start while the one before runs, where that is faster",
@@ -401,7 +402,7 @@ def _run(options: argparse.Namespace) -> int:
     if options.command == "xray":
         return _xray(options)
     if options.command == "doctor":
-        from dwlab import doctor as room
+        from dwlab.setup import doctor as room
     elif options.command == "inspect":
         from dwlab import inspect as room
         from dwlab import stages

@@ -122,8 +122,9 @@ def test_a_stage_with_hazards_fails(run, monkeypatch):
 
 
 def test_records_and_study_and_grade_and_doctor_are_their_rooms(run, monkeypatch):
-    from dwlab import doctor, exercises, study
+    from dwlab import exercises, study
     from dwlab import recorded as command
+    from dwlab.setup import doctor
 
     seen = {}
     for name, room in {"doctor": doctor, "records": command, "study": study, "grade": exercises}.items():

@@ -1,0 +1,366 @@
+"""``make lab``, ``make test`` and ``make install``: the environment, and what is started in it.
+
+Standard library only: this runs before anything is installed, with whatever Python the Makefile found. uv makes and
+fills the environment where it is there; else Python's venv and pip do, with the same versions (constraints.txt).
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import hashlib
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import venv
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from dwlab import driver
+
+ROOT = Path(__file__).resolve().parents[2]
+FIRST_LESSON = "notebooks/00_start_here.ipynb"
+PYTHONS = ("3.11", "3.12", "3.13")
+THIS_PYTHON = f"{sys.version_info[0]}.{sys.version_info[1]}"
+MODULES = "dwlab, jupyterlab, numba, matplotlib, ipywidgets, nbval"  # without which no environment is of use
+OLDEST_UV = (0, 8)  # the first whose venv has --clear
+DISK_GB = 1.5  # with a GPU extra, rounded up; without one, 1
+
+
+class Stop(Exception):
+    """Something that the person at the keyboard must decide or mend; its text says what."""
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def _status(*command: str | Path) -> int:
+    return subprocess.run(command, cwd=ROOT, stdin=subprocess.DEVNULL).returncode
+
+
+# --- the virtual environment ------------------------------------------------------------------------------------------
+
+
+def _gpu(extras: frozenset[str]) -> frozenset[str]:
+    return frozenset(name for name in extras if name.startswith("gpu-"))
+
+
+def gpu_extra(found: driver.Driver) -> frozenset[str]:
+    return frozenset({f"gpu-cu{found.toolkit}"}) if found.toolkit else frozenset()
+
+
+def compiler_bound(found: driver.Driver) -> tuple[str, ...]:
+    """A requirement that keeps the CUDA compiler from being newer than the driver, () if none is to be installed."""
+    if not found.toolkit or found.cuda is None or found.cuda[0] != found.toolkit:
+        return ()  # a driver of the next generation runs every compiler of this one
+    return (f"cuda-toolkit<{found.cuda[0]}.{found.cuda[1] + 1}",)
+
+
+def find_uv() -> str | None:
+    """uv, if it is on the PATH, recent enough, and would look for packages where pip does."""
+    path = shutil.which("uv")
+    if path is None or any(name.startswith("PIP_") and name != "PIP_USER" for name in os.environ):
+        return None  # it does not read pip's settings: an index, a folder of wheels, a certificate
+    done = subprocess.run([path, "--version"], capture_output=True, text=True)
+    version = re.match(r"uv (\d+)\.(\d+)", done.stdout)
+    return path if version and tuple(map(int, version.groups())) >= OLDEST_UV else None
+
+
+def python_in(folder: Path) -> Path:
+    return folder / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
+
+
+def _answer(python: Path, code: str) -> str | None:
+    """What Python prints for this code, None if it does not run (it was upgraded or moved, or a module is missing)."""
+    try:
+        done = subprocess.run([python, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=120)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None
+
+
+def _inputs(version: str) -> str:
+    """A digest of all that decides what gets installed: the two files, the place, the Python version."""
+    files = [(ROOT / name).read_bytes() for name in ("pyproject.toml", "constraints.txt")]
+    return hashlib.sha256(b"\0".join([*files, f"{ROOT}\0{version}".encode()])).hexdigest()
+
+
+def _installed(folder: Path) -> tuple[str, frozenset[str]]:
+    """The inputs and extras that this environment was last filled with, ("", none) if that did not end well."""
+    try:
+        stored = json.loads((folder / "dwlab-installed.json").read_text(encoding="utf-8"))
+        return str(stored["inputs"]), frozenset(stored["extras"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return "", frozenset()
+
+
+@contextlib.contextmanager
+def _one_at_a_time() -> Iterator[None]:
+    """Holds a lock while something is installed, so that `make lab` and `make test` side by side do not collide."""
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        yield
+        return
+    with open(ROOT / "pyproject.toml", encoding="utf-8") as file:  # a lock needs no write permission
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            _say("Another make is installing here; waiting for it.")
+            fcntl.flock(file, fcntl.LOCK_EX)
+        except OSError:
+            pass  # some network file systems have no locks
+        yield
+
+
+def _make(folder: Path, uv: str | None) -> None:
+    if folder.exists() and any(folder.iterdir()) and not (folder / "pyvenv.cfg").exists():
+        raise Stop(f"{folder} is no virtual environment: move it away, or choose another folder: VENV=/path/to/folder")
+    _say(f"Making {folder} with Python {sys.version.split()[0]} ({sys.executable}).")
+    if uv and _status(uv, "venv", "--quiet", "--seed", "--clear", "--python", sys.executable, folder) == 0:
+        return
+    try:
+        import ensurepip  # noqa: F401  (Debian and Ubuntu package it apart)
+    except ImportError:
+        raise Stop(
+            f"{sys.executable} cannot make virtual environments: its ensurepip module is missing.\n"
+            f"On Debian and Ubuntu: sudo apt install python{THIS_PYTHON}-venv. Then run the same command again."
+        ) from None
+    try:
+        venv.EnvBuilder(with_pip=True, clear=folder.exists(), symlinks=os.name != "nt").create(folder)
+    except subprocess.CalledProcessError as error:
+        raise Stop(f"Python could not put pip into {folder}:\n{error.output or error}") from None
+
+
+def _fetch(python: Path, uv: str | None, extras: frozenset[str], bounds: Sequence[str] = ()) -> bool:
+    """Installs the package, its extras and further requirements with uv or pip, which show how they get on."""
+    target = f".[{','.join(sorted(extras))}]" if extras else "."  # a path with a space would need quotes
+    wanted = ("--constraint", "constraints.txt", "--editable", target, *bounds)
+    if uv and _status(uv, "pip", "install", "--python", python, *wanted) == 0:
+        return True
+    quiet = () if sys.stdout.isatty() else ("--quiet",)  # its progress is for a terminal
+    return _status(python, "-m", "pip", "--disable-pip-version-check", "install", *quiet, *wanted) == 0
+
+
+def _fill(python: Path, uv: str | None, extras: frozenset[str], bounds: Sequence[str]) -> frozenset[str]:
+    """Installs the extras and returns them: without the GPU's compiler if only that cannot be had here."""
+    rest = extras - _gpu(extras)
+    if rest != extras and _fetch(python, uv, extras, bounds):
+        return extras
+    if not _fetch(python, uv, rest):
+        raise Stop(_advice(python.parent.parent))
+    if rest != extras:
+        if bounds and _fetch(python, uv, extras):
+            return extras
+        _say("The GPU's compiler cannot be installed here: going on without it, on the simulated GPU.")
+    return rest
+
+
+def _advice(folder: Path) -> str:
+    for place, setting in ((folder, "VENV"), (Path(tempfile.gettempdir()), "TMPDIR")):
+        free = shutil.disk_usage(place).free / 1e9
+        if free < DISK_GB:
+            return (
+                f"Installing failed, and {place} has only {free:.1f} GB free; it takes up to {DISK_GB} GB. Make room, "
+                f"or choose another folder: {setting}=/path/to/folder"
+            )
+    proxies = [name for name in os.environ if name.lower() in ("http_proxy", "https_proxy", "all_proxy")]
+    proxy = f"{' and '.join(proxies)} set here: right" if proxies else "no proxy set here: HTTPS_PROXY=http://host:port"
+    return (
+        "Installing failed: the message above says why. If the packages' server was not reached, is there a network "
+        f"({proxy}?), and is it filtered (PIP_CERT=/path/to/certificate.pem)? Without one, bring a folder of wheels:\n"
+        "PIP_NO_INDEX=1 PIP_FIND_LINKS=/path/to/wheels. Then run the same command again."
+    )
+
+
+# JupyterLab asks at its first start whether it may fetch news. A course room starts on the lesson, and asks no server.
+_OVERRIDES = {"@jupyterlab/apputils-extension:notification": {"checkForUpdates": False, "fetchNews": "false"}}
+
+
+def ensure(folder: Path, needed: frozenset[str], exact: bool, bounds: Sequence[str] = ()) -> Path:
+    """The environment's Python, with the package and the needed extras installed; installs only what changed.
+
+    exact: the environment must be of the running Python's version (the person named one). bounds: further requirements.
+    An environment that works is used as it is where it cannot be brought up to date. Raises Stop if there is none.
+    """
+    python = python_in(folder)
+
+    def current() -> tuple[str | None, bool]:
+        version = _answer(python, "import sys, pip; print('%d.%d' % sys.version_info[:2])")
+        if exact and version != THIS_PYTHON:
+            version = None  # another Python was asked for: make it anew
+        inputs, extras = _installed(folder)
+        return version, version is not None and inputs == _inputs(version) and needed <= extras
+
+    if current()[1]:
+        return python
+    with _one_at_a_time():
+        version, ready = current()  # the make that held the lock may have done the work
+        if ready:
+            return python
+        if version not in (None, *PYTHONS):
+            raise Stop(f"{folder} has Python {version}, dwlab needs {', '.join(PYTHONS)}: remove it, or set VENV=")
+        try:
+            if not os.access(ROOT, os.W_OK):  # an editable install writes its metadata beside the package
+                raise Stop(f"{ROOT} is read-only: copy the workbook to a place of your own, and make it there")
+            kept, uv = _installed(folder)[1], find_uv()
+            if version is None:
+                _make(folder, uv)
+                kept, version = frozenset(), THIS_PYTHON
+            extras = needed | (kept - _gpu(kept) if _gpu(needed) else kept)  # one CUDA generation's compiler
+            _say(f"Installing dwlab{sorted(extras) or ''} into {folder}; the first time takes a few minutes.")
+            (folder / "dwlab-installed.json").unlink(missing_ok=True)
+            extras = _fill(python, uv, extras, bounds)
+            settings = folder / "share/jupyter/lab/settings/overrides.json"
+            settings.parent.mkdir(parents=True, exist_ok=True)
+            settings.write_text(json.dumps(_OVERRIDES), encoding="utf-8")
+            state = json.dumps({"inputs": _inputs(version), "extras": sorted(extras)})
+            (folder / "dwlab-installed.json").write_text(state, encoding="utf-8")
+        except (Stop, OSError) as error:
+            why = str(error) if isinstance(error, Stop) else f"{error}. Another folder: VENV=/path/to/folder"
+            if _answer(python, f"import {MODULES}{', ruff, hypothesis' if 'dev' in needed else ''}") is None:
+                raise Stop(why) from None
+            _say(f"{why}\nGoing on with what {folder} has.")
+    return python
+
+
+# --- make lab ---------------------------------------------------------------------------------------------------------
+
+
+def jupyter_arguments(platform: str, variables: dict[str, str], *, superuser: bool, wsl: bool, snap: bool) -> list[str]:
+    """JupyterLab's command line on this machine, after ``python -m jupyterlab``."""
+    # An address rather than a file to open: so the address printed where no browser starts leads to the lesson too.
+    # A workspace of its own: the default one opens the tabs of whatever else this person uses JupyterLab for.
+    arguments = [f"--ServerApp.root_dir={ROOT}", f"--LabApp.default_url=/lab/workspaces/dwlab/tree/{FIRST_LESSON}"]
+    arguments.append("--ServerApp.contents_manager_class=dwlab.contents.Lessons")
+    if superuser:
+        arguments.append("--allow-root")  # rented GPUs and containers often have no other user
+    if platform in ("win32", "darwin") or wsl:
+        screen = not variables.get("SSH_CONNECTION")
+    else:  # without a screen a text browser would start in this terminal
+        screen = any(variables.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER"))
+    if not screen:
+        arguments.append("--no-browser")
+    elif wsl or snap:
+        # The browser is handed a file by default: one of Windows or of a snap cannot read it, an address it can.
+        arguments.append("--ServerApp.use_redirect_file=False")
+    return arguments + shlex.split(variables.get("ARGS", ""))
+
+
+def lab(python: Path) -> int:
+    if not (ROOT / FIRST_LESSON).exists():
+        raise Stop(f"{FIRST_LESSON} is missing here: get the whole workbook again (git checkout -- notebooks)")
+    variables = dict(os.environ)
+    home = os.path.expanduser("~")
+    if not os.access(home, os.W_OK):
+        variables["HOME"] = tempfile.mkdtemp(prefix="dwlab-home-")
+        _say(f"{home} cannot be written, so JupyterLab keeps its settings in {variables['HOME']} this time.")
+    kernel = Path("/proc/sys/kernel/osrelease")
+    arguments = jupyter_arguments(
+        sys.platform,
+        variables,
+        superuser=hasattr(os, "geteuid") and os.geteuid() == 0,
+        wsl=kernel.exists() and "microsoft" in kernel.read_text(encoding="utf-8").lower(),
+        snap=any(Path("/snap/bin", name).exists() for name in ("firefox", "chromium")),
+    )
+    _say("Starting JupyterLab; stop it with Ctrl-C.")
+    if "--no-browser" in arguments:
+        _say(
+            "There is no screen here to open a browser on: open the address that follows, with its token.\n"
+            "From another machine, first: ssh -L 8888:localhost:8888 THIS_MACHINE (the port of that address)"
+        )
+    command = [str(python), "-m", "jupyterlab", *arguments]
+    os.chdir(ROOT)
+    if os.name == "nt":
+        return subprocess.run(command, env=variables).returncode
+    os.execve(command[0], command, variables)
+
+
+# --- make test --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Step:
+    """One part of `make test`: a name and the arguments after ``python -m``."""
+
+    name: str
+    arguments: tuple[str, ...]
+
+
+PARALLEL = ("pytest", "-q", "-n", "auto", "--dist")  # what auto means: conftest.py
+DOCTOR = Step("doctor", ("dwlab", "doctor"))  # shows the mode and the versions that the tests run with
+STEPS = (
+    Step("lint", ("ruff", "check", ".")),
+    Step("tests", (*PARALLEL, "worksteal", "tests")),
+    # A notebook's cells need one kernel, so one worker.
+    Step("lessons", (*PARALLEL, "loadfile", "--nbval", "--nbval-current-env", "notebooks/")),
+    Step("exercises, solved", ("dwlab", "grade", "--solutions")),
+)
+
+
+def test(python: Path) -> int:
+    """Runs every step, the later ones too when one fails; returns 1 if any failed."""
+    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    variables = {**os.environ, "JUPYTER_PREFER_ENV_PATH": "1", "PYTHONPATH": path}
+
+    def run(step: Step) -> int:
+        _say(f"\n== {step.name}: python -m {shlex.join(step.arguments)}")
+        command = [python, "-m", *step.arguments]
+        return subprocess.run(command, cwd=ROOT, env=variables, stdin=subprocess.DEVNULL).returncode
+
+    run(DOCTOR)  # what it finds fails the steps that it keeps from work
+    lines, failed = [], 0
+    for step in STEPS:
+        started = time.monotonic()
+        status = run(step)
+        failed += status != 0
+        lines.append(f"{'FAILED' if status else 'ok    '} {time.monotonic() - started:6.1f} s  {step.name}")
+    print("", *lines, f"make test: {len(STEPS) - failed} passed, {failed} failed", sep="\n", flush=True)
+    return 1 if failed else 0
+
+
+# --- the command ------------------------------------------------------------------------------------------------------
+
+
+def _ready(python: Path) -> int:
+    _say(f"Ready: {python}")
+    return 0
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m dwlab.setup.lab", description="What make lab and make test run.")
+    parser.add_argument("command", choices=["lab", "test", "install"])
+    parser.add_argument("--venv", default="", help="folder of the environment (default .venv); 'none': use this Python")
+    parser.add_argument("--exact", action="store_true", help="the environment must be of this Python's version")
+    options = parser.parse_args(arguments)
+    try:
+        if THIS_PYTHON not in PYTHONS:
+            raise Stop(f"dwlab needs Python {', '.join(PYTHONS)}; this is {THIS_PYTHON} ({sys.executable})")
+        run: Callable[[Path], int] = {"lab": lab, "test": test, "install": _ready}[options.command]
+        if options.venv == "none":
+            return run(Path(sys.executable))
+        folder = Path(options.venv).expanduser().absolute() if options.venv else ROOT / ".venv"
+        for name in ("PYTHONPATH", "PYTHONHOME", "PIP_TARGET", "PIP_PREFIX"):
+            os.environ.pop(name, None)  # they mix other packages into the environment, or send ours elsewhere
+        os.environ["PIP_USER"] = "0"  # also against pip's configuration file
+        found = driver.query()
+        needed = gpu_extra(found) | (frozenset() if options.command == "lab" else {"dev"})
+        return run(ensure(folder, needed, options.exact, compiler_bound(found)))
+    except Stop as stop:
+        _say(str(stop))
+        return 2
+    except KeyboardInterrupt:
+        _say("\nStopped. What was installed so far is kept; the same command goes on from there.")
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main())
