@@ -84,7 +84,10 @@ EDITS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("module", "old", "new", "must", "may"), EDITS, ids=lambda value: str(value)[:40])
+NAMES = [f"{module}-{old[:40]}" for module, old, *_ in EDITS]
+
+
+@pytest.mark.parametrize(("module", "old", "new", "must", "may"), EDITS, ids=NAMES)
 def test_a_change_of_what_is_launched_is_seen_by_the_stages_that_use_it_alone(changed, module, old, new, must, may):
     found = changed(module, old, new)
     assert found and must <= found <= must | may

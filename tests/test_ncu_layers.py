@@ -1,6 +1,7 @@
 """Hardware counters of layers: which launches are asked for, what of them is recorded, read back and shown."""
 
 import dataclasses
+import functools
 import json
 import sys
 
@@ -18,11 +19,14 @@ from dwlab.records import writing
 sys.path.insert(0, str(ROOT / "benchmarks"))
 import ncu_layers  # noqa: E402
 
-TASKS = ncu_layers.tasks()
-FEW = [
-    next(task for task in TASKS if (task.stage.id, task.problem.N, task.problem.dtype) == (id, 1, "float32"))
-    for id in ("fused/dwpw/tensor", "depthwise2d/forward/wide", "pointwise/forward/naive")
-]
+IDS = ("fused/dwpw/tensor", "depthwise2d/forward/wide", "pointwise/forward/naive")
+tasks = functools.cache(ncu_layers.tasks)  # seconds of looking for plans: when a test asks, not when it is found
+
+
+@functools.cache
+def few():
+    named = {(task.stage.id, task.problem.N, task.problem.dtype): task for task in reversed(tasks())}
+    return [named[id, 1, "float32"] for id in IDS]
 
 
 def counted_of(task, **more):
@@ -44,7 +48,7 @@ def run_of(tmp_path, rows, **more):
 
 
 def test_each_stage_of_layers_is_launched_the_last_ones_at_both_batches():
-    kinds = {(task.stage.id, task.problem.dtype) for task in TASKS}
+    kinds = {(task.stage.id, task.problem.dtype) for task in tasks()}
     ids = {id for id, _ in kinds}
     assert {id.rpartition("/")[0] for id in ids} == {
         "depthwise2d/forward", "pointwise/forward", "fused/dwpw", "fused/pwdw", "fused/pwpw",
@@ -52,18 +56,18 @@ def test_each_stage_of_layers_is_launched_the_last_ones_at_both_batches():
     assert {"fused/dwpw/naive", "fused/pwdw/map", "depthwise2d/forward/naive"} <= ids
     for id in ("fused/dwpw/tensor", "fused/pwdw/strips", "fused/pwpw/tensor", "depthwise2d/forward/planes"):
         for dtype in ncu_layers.DTYPES:
-            here = [task.problem for task in TASKS if (task.stage.id, task.problem.dtype) == (id, dtype)]
+            here = [task.problem for task in tasks() if (task.stage.id, task.problem.dtype) == (id, dtype)]
             assert len(here) == 4 and {problem.N for problem in here} == {1, 32}
             sides = {getattr(problem, "second", problem).P for problem in here}
             assert min(sides) <= ncu_layers.SMALL < max(sides)
-    assert all(task.stage.supports(task.problem) for task in TASKS)
-    first = {task.stage.id for task in TASKS[:20]}
+    assert all(task.stage.supports(task.problem) for task in tasks())
+    first = {task.stage.id for task in tasks()[:20]}
     assert "fused/dwpw/tensor" in first and "depthwise2d/forward/naive" not in first
 
 
 def test_what_loads_an_operand_for_each_product_is_launched_once():
     for id in ("pointwise/forward/naive", "fused/pwdw/recompute"):
-        assert [task.problem.N for task in TASKS if task.stage.id == id] == [1] * 2  # in each storage type
+        assert [task.problem.N for task in tasks() if task.stage.id == id] == [1] * 2  # in each storage type
 
 
 def text_of(task):
@@ -137,21 +141,21 @@ def test_what_is_counted_on_a_gpu_asks_for_what_the_formula_says_in_the_interpre
 
 
 def test_what_is_recorded_is_not_missing(tmp_path):
-    row = ncu_layers.row_of(FEW[0], counted_of(FEW[0]))
-    assert ncu_layers.missing(FEW, [run_of(tmp_path, [row])]) == FEW[1:]
-    assert ncu_layers.missing(FEW, []) == FEW
+    row = ncu_layers.row_of(few()[0], counted_of(few()[0]))
+    assert ncu_layers.missing(few(), [run_of(tmp_path, [row])]) == few()[1:]
+    assert ncu_layers.missing(few(), []) == few()
     others = {"layer": "PW 1→1@1", "stage": "slide", "layout": "NCHW", "batch": 2, "dtype": "float16", "path": "pwdw"}
     for number, (name, value) in enumerate(others.items(), 1):
         other = run_of(tmp_path, [row | {name: value}], date=f"2026-11-22T10:00:0{number}+00:00")
-        assert ncu_layers.missing(FEW, [other]) == FEW, name
+        assert ncu_layers.missing(few(), [other]) == few(), name
 
 
 def test_a_row_is_written_and_read_back(tmp_path):
-    rows = [ncu_layers.row_of(task, counted_of(task)) for task in FEW]
+    rows = [ncu_layers.row_of(task, counted_of(task)) for task in few()]
     assert rows[0]["layer"].startswith("DW 3×3") and rows[0]["planned_bytes"] == own_tiles.predicted_bytes(
-        FEW[0].stage, FEW[0].problem
+        few()[0].stage, few()[0].problem
     )
-    assert rows[0]["planned_asked_bytes"] == asked.predicted_bytes(FEW[0].stage, FEW[0].problem)
+    assert rows[0]["planned_asked_bytes"] == asked.predicted_bytes(few()[0].stage, few()[0].problem)
     assert rows[2]["planned_bytes"] is rows[2]["planned_asked_bytes"] is None and rows[2]["exact"]
     run = run_of(tmp_path, rows)
     assert [dict(row) for row in run.sections["layer_counters"]] == json.loads(json.dumps(rows))
@@ -170,7 +174,7 @@ def test_a_row_is_written_and_read_back(tmp_path):
     ],
 )
 def test_a_damaged_row_is_named(tmp_path, damage, message):
-    row = ncu_layers.row_of(FEW[0], counted_of(FEW[0])) | damage
+    row = ncu_layers.row_of(few()[0], counted_of(few()[0])) | damage
     with pytest.raises(records.RecordError, match=message):
         run_of(tmp_path, [row])
 
@@ -180,7 +184,7 @@ def lines_of(table):
 
 
 def test_the_summary_says_where_formula_and_planner_are_right(tmp_path):
-    task = FEW[0]
+    task = few()[0]
     right = counted_of(task)
     moved = 32 * (right.l2_sm_read_sectors + right.l2_sm_write_sectors)
     other = dataclasses.replace(task, problem=ncu_layers.variant(task.problem, 32, "NHWC"))
@@ -188,7 +192,7 @@ def test_the_summary_says_where_formula_and_planner_are_right(tmp_path):
         ncu_layers.row_of(task, right),
         ncu_layers.row_of(other, counted_of(other, load_sectors=2 * other.stage.traffic(other.problem).load_sectors))
         | {"planned_bytes": 1},
-        ncu_layers.row_of(FEW[2], counted_of(FEW[2], l2_sm_read_sectors=None)),
+        ncu_layers.row_of(few()[2], counted_of(few()[2], l2_sm_read_sectors=None)),
     ]
     run = run_of(tmp_path, rows)
     summary = report.counters_summary([run])
@@ -206,8 +210,8 @@ def test_the_summary_says_where_formula_and_planner_are_right(tmp_path):
 
 
 def test_the_tables_say_what_is_counted_and_which_stages_are_not(tmp_path):
-    run = run_of(tmp_path, [ncu_layers.row_of(task, counted_of(task)) for task in FEW[1:]])
-    wide, naive = FEW[1:]
+    run = run_of(tmp_path, [ncu_layers.row_of(task, counted_of(task)) for task in few()[1:]])
+    wide, naive = few()[1:]
     others = [f"depthwise2d/{one.name}" for one in stages.stages("depthwise2d", "forward") if one != wide.stage]
     others += [f"pointwise/{one.name}" for one in stages.stages("pointwise", "forward") if one != naive.stage]
     for table in (report.counters_summary, report.counters_table):
@@ -221,7 +225,7 @@ def test_the_tables_say_what_is_counted_and_which_stages_are_not(tmp_path):
 
 
 def test_requests_that_were_split_are_told_from_sectors_that_were_not_foreseen(tmp_path):
-    row = ncu_layers.row_of(FEW[0], counted_of(FEW[0]))
+    row = ncu_layers.row_of(few()[0], counted_of(few()[0]))
     more = row["predicted_load_requests"] + 1
     split = run_of(tmp_path / "split", [row | {"load_requests": more}])
     assert "they no longer ask together (fused/dwpw/tensor).  " in report.counters_summary([split])
@@ -231,7 +235,7 @@ def test_requests_that_were_split_are_told_from_sectors_that_were_not_foreseen(t
 
 
 def test_of_a_launch_without_planned_sectors_the_accesses_say_how_far_the_planner_is_off(tmp_path):
-    row = ncu_layers.row_of(FEW[0], counted_of(FEW[0])) | {"planned_bytes": 1}
+    row = ncu_layers.row_of(few()[0], counted_of(few()[0])) | {"planned_bytes": 1}
     del row["planned_asked_bytes"]  # as in records from before it was predicted
     summary = report.counters_summary([run_of(tmp_path, [row])])
     assert "fused, launches within 10 %: accesses / asked for in 0 of 1, accesses / L2 in 0 of 1. Beyond" in summary
@@ -244,7 +248,7 @@ def test_the_planner_counts_as_right_up_to_a_tenth():
 
 
 def test_of_a_launch_counted_twice_the_newest_counts(tmp_path):
-    rows = [ncu_layers.row_of(task, counted_of(task)) for task in FEW]
+    rows = [ncu_layers.row_of(task, counted_of(task)) for task in few()]
     old = run_of(tmp_path, rows)
     new = run_of(tmp_path, [rows[0] | {"load_sectors": 5}], date="2026-11-22T10:00:00+00:00")
     found, used = report.layer_counters([old, new])
@@ -262,7 +266,7 @@ def test_where_nothing_is_recorded_the_tables_say_so_and_how():
 def test_the_script_counts_what_could_be_compiled_and_records_it(tmp_path, monkeypatch, capsys):
     from dwlab import machine, target
 
-    monkeypatch.setattr(ncu_layers, "tasks", lambda *given: FEW)
+    monkeypatch.setattr(ncu_layers, "tasks", lambda *given: few())
     monkeypatch.setattr(target, "mode", "gpu", raising=False)
     monkeypatch.setattr(machine, "environment", lambda: ENVIRONMENT)
     monkeypatch.setenv("DWLAB_TARGET", "simulated")
@@ -278,9 +282,9 @@ def test_the_script_counts_what_could_be_compiled_and_records_it(tmp_path, monke
     monkeypatch.setattr(counters, "count", lambda *args, **more: count(*args, run=ncu, ncu="ncu", **more))
     assert ncu_layers.main([str(tmp_path), "--seconds", "50", "--processes", "3"]) == 0
     (jobs, processes, seconds) = given[0]
-    assert [id for id, _, _ in jobs] == [task.stage.id for task in FEW] and (processes, seconds) == (3, 20)
+    assert [id for id, _, _ in jobs] == [task.stage.id for task in few()] and (processes, seconds) == (3, 20)
     launched = [ncu.command[i + 1] for i, word in enumerate(ncu.command) if word == "--launch"]
-    assert launched == [FEW[0].stage.id, FEW[2].stage.id]
+    assert launched == [few()[0].stage.id, few()[2].stage.id]
     assert 20 < float(ncu.command[ncu.command.index("--seconds") + 1]) <= 40
     (run,) = records.load_runs(tmp_path)
     rows = run.sections["layer_counters"]
@@ -293,7 +297,7 @@ def test_the_script_counts_what_could_be_compiled_and_records_it(tmp_path, monke
 def test_where_nothing_compiles_or_ncu_refuses_nothing_is_recorded(tmp_path, monkeypatch, capsys):
     from dwlab import target
 
-    monkeypatch.setattr(ncu_layers, "tasks", lambda *given: FEW)
+    monkeypatch.setattr(ncu_layers, "tasks", lambda *given: few())
     monkeypatch.setattr(target, "mode", "gpu", raising=False)
     monkeypatch.setenv("DWLAB_TARGET", "simulated")
     monkeypatch.setattr(ncu_layers.ahead, "compiled", lambda jobs, *more: [None] * len(jobs))
@@ -311,9 +315,9 @@ def test_where_nothing_compiles_or_ncu_refuses_nothing_is_recorded(tmp_path, mon
 
 
 def test_without_a_gpu_it_lists_and_says_that_it_needs_one(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(ncu_layers, "tasks", lambda *given: TASKS)
+    monkeypatch.setattr(ncu_layers, "tasks", lambda *given: tasks())
     assert ncu_layers.main(["--list", "--most", "2"]) == 0
-    assert capsys.readouterr().out.splitlines() == [*map(str, TASKS[:2]), "2 launches"]
+    assert capsys.readouterr().out.splitlines() == [*map(str, tasks()[:2]), "2 launches"]
     from dwlab import target
 
     monkeypatch.setattr(target, "mode", "simulated", raising=False)
@@ -341,12 +345,12 @@ def test_pairs_and_missing_say_what_is_launched(tmp_path, capsys, monkeypatch):
 def test_the_notes_of_pairs_name_all_networks(tmp_path, monkeypatch):
     from dwlab import machine, target
 
-    monkeypatch.setattr(ncu_layers, "pairs", lambda *given: FEW[:1])
+    monkeypatch.setattr(ncu_layers, "pairs", lambda *given: few()[:1])
     monkeypatch.setattr(target, "mode", "gpu", raising=False)
     monkeypatch.setattr(machine, "environment", lambda: ENVIRONMENT)
     monkeypatch.setenv("DWLAB_TARGET", "simulated")
     monkeypatch.setattr(ncu_layers.ahead, "compiled", lambda jobs, *more: [b"a"] * len(jobs))
-    monkeypatch.setattr(counters, "count", lambda launches, **more: [counted_of(FEW[0])])
+    monkeypatch.setattr(counters, "count", lambda launches, **more: [counted_of(few()[0])])
     assert ncu_layers.main([str(tmp_path), "--pairs", "--op", "fused/dwpw"]) == 0
     (run,) = records.load_runs(tmp_path)
     (note,) = run.notes
@@ -373,4 +377,4 @@ def test_bad_options_are_refused(given, capsys):
 
 
 def test_fused_tasks_are_pairs():
-    assert all(isinstance(task.problem, Fused) == (task.stage.op == "fused") for task in TASKS)
+    assert all(isinstance(task.problem, Fused) == (task.stage.op == "fused") for task in tasks())

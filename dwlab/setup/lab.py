@@ -296,11 +296,13 @@ class Step:
     arguments: tuple[str, ...]
 
 
+PARALLEL = ("pytest", "-q", "-n", "auto", "--dist")  # what auto means: conftest.py
 DOCTOR = Step("doctor", ("dwlab", "doctor"))  # shows the mode and the versions that the tests run with
 STEPS = (
     Step("lint", ("ruff", "check", ".")),
-    Step("tests", ("pytest", "-q", "tests")),
-    Step("lessons", ("pytest", "-q", "--nbval", "--nbval-current-env", "notebooks/")),
+    Step("tests", (*PARALLEL, "worksteal", "tests")),
+    # A notebook's cells need one kernel, so one worker.
+    Step("lessons", (*PARALLEL, "loadfile", "--nbval", "--nbval-current-env", "notebooks/")),
     Step("exercises, solved", ("dwlab", "grade", "--solutions")),
 )
 
