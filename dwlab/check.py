@@ -364,7 +364,6 @@ _SPLIT = frozenset(
     (
         "pointwise/forward/tensor",
         "pointwise/forward/split",
-        "fused/dwpw/tensor",
         "fused/dwpw/slide",
         "fused/dwpw/planes",
         "fused/pwdw/strips",

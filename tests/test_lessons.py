@@ -196,6 +196,28 @@ def test_a_lesson_has_the_moves(source):
     assert asked == {f.stem[:4] for f in (ROOT / "solutions").glob(f"{source.stem[:2]}_*.py")} and len(asked) >= 2
 
 
+SINGULAR = re.compile(r"(?<![\w.,×/^+−-])(?<![\d×+−-] )1 ([a-z]{3,}s)\b(?! a)")  # but "1 × 4 warps a channel"
+VERBS = {"adds", "follows", "passes", "reads"}
+LEFT = {
+    ("21_weight_gradient", "warps"): "a GPU's output; to be mended where the lesson is executed on one",
+    ("11_coalesced", "outputs"): "the judge's word",
+}
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=IDS)
+def test_one_of_a_kind_is_not_called_many(source):
+    cells = built(source).cells
+    said = [text for c in cells for text in (texts(c) if c.cell_type == "code" else (c.source,))]
+    found = {m for text in said for m in SINGULAR.findall(text)} - VERBS
+    assert found == {word for name, word in LEFT if name == source.stem}
+
+
+@needs_solutions
+def test_each_lesson_leads_to_the_next():
+    for source, following in zip(SOURCES, SOURCES[1:], strict=False):
+        assert f"]({following.stem}.ipynb)" in built(source).cells[-1].source, source.stem
+
+
 def test_links_lead_somewhere(lesson):
     later = re.compile(r"[12]\d_\w+\.ipynb")  # a next lesson may be named before it is written
     for cell in lesson.cells:

@@ -35,7 +35,7 @@ for dtype in ("float32", "float16", "int8"):
     print(f"{dtype:34}{size / 1e3:12,.0f}{pair.compulsory_bytes() / size:8.2f}")
 
 # %% tags=["nbval-ignore-output"]
-for dtype, name in (("float32", "tensor"), ("float16", "tensor"), ("int8", "int8")):
+for dtype, name in (("float32", "slide"), ("float16", "slide"), ("int8", "int8")):
     here = stored(pair, dtype)
     asked = stage(f"fused/dwpw/{name}").traffic(here).bytes_moved
     print(f"{dtype:8} the fused kernel {name!r} asks for {asked / 1e6:6.2f} MB, {asked / here.compulsory_bytes():.1f} times those")
@@ -159,7 +159,7 @@ print(f"mean error: to even {np.mean(np.rint(halves) - halves):+.2f}, upwards {n
 most = 255 * 128
 fits = {"int16": (2**15 - 1) // most, "int32": (2**31 - 1) // most, "float32, exactly": 2**24 // most}
 for name, products in fits.items():
-    print(f"{name:18}{products:10,} products")
+    print(f"{name:18}{products:10,} product{'s' if products > 1 else ''}")
 
 # %% tags=["nbval-ignore-output"]
 print(f"you predicted {predicted_products_int16:,} for int16 and {predicted_products_int32:,.0f} for int32")
