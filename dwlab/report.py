@@ -1132,7 +1132,9 @@ def headline(runs: Sequence[Record] | None = None, gpu: str | None = None) -> Ma
     run = newest(gpu=gpu, runs=runs)
     if run is not None and (forward := _rows(run, PAPER).get("forward")) and (peer := _peer_us(run, "forward", PAPER)):
         best = min(row.time_us for row in forward.values())
-        rows.append(("1-D convolution (S4ConvD), forward, float32", Brought("", "", "float32", PAPER.B, peer[0], best, None)))
+        rows.append(
+            ("1-D convolution (S4ConvD), forward, float32", Brought("", "", "float32", PAPER.B, peer[0], best, None))
+        )
         used = [*used, run]
     if not rows:
         return Markdown(_NO_NETWORKS)
