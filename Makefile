@@ -2,11 +2,12 @@
 # make test     every check, in the mode that this machine has
 # make install  only the environment that the two need
 #
-# All make .venv on first use and install into it what pyproject.toml says, in the versions of constraints.txt.
+# All make .venv on first use and install into it what pyproject.toml says, in the versions of constraints.txt: with uv
+# where it is installed, else with Python's own venv and pip.
 #   PYTHON=/path/to/python3.12   the Python to make .venv with
 #   VENV=/path/to/folder         another folder for it; VENV=none: install nothing, use PYTHON with what it has
 #   ARGS="--port 9000"           handed on to JupyterLab
-# make pin      (maintainers) write constraints.txt anew, with the oldest supported Python
+# make pin      (maintainers) write constraints.txt anew; needs uv
 
 SHELL = /bin/sh
 PYTHON ?=
@@ -35,5 +36,16 @@ endef
 
 .PHONY: lab test install pin
 
-lab test install pin:
+lab test install:
 	@$(FIND_PYTHON); exec "$$chosen" -m dwlab.setup.lab $@ --venv="$(VENV)" $(if $(PYTHON),--exact)
+
+# For the very first 3.11: some packages ask for a later one than Debian's 3.11.2. Only what both GPU extras agree on is
+# pinned: CUDA's own packages follow the driver's generation.
+RESOLVE = uv pip compile --quiet --no-annotate --no-header --python-version 3.11.0 --python-platform linux \
+	--only-binary :all: --extra dev pyproject.toml
+
+pin:
+	@folder=$$(mktemp -d) && trap 'rm -r "$$folder"' EXIT && \
+	$(RESOLVE) --extra gpu-cu12 > "$$folder/12" && $(RESOLVE) --extra gpu-cu13 > "$$folder/13" && \
+	{ grep '^#' constraints.txt; grep -Fxf "$$folder/12" "$$folder/13"; } > "$$folder/pins" && \
+	cat "$$folder/pins" > constraints.txt && echo "Wrote constraints.txt."

@@ -13,13 +13,13 @@ same folder as the predictions, apart from the records that tables show.
 from __future__ import annotations
 
 import argparse
+import gzip
 import json
 import sys
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -27,10 +27,10 @@ sys.path.insert(0, str(ROOT))
 
 from benchmarks.record_run import MODEL_SHAPES, SHAPES  # noqa: E402
 from dwlab import gpus, networks, planner, problems, records, stages, timemodel  # noqa: E402
-from dwlab.records import tabular  # noqa: E402
+from dwlab.records.tables import compared  # noqa: E402
 
 BASIS = "h200"
-FOLDER = ROOT / "dwlab" / "records" / "predictions"
+FOLDER = records.FOLDER / "predictions"
 NETWORKS = ("mobilenet_v1", "mobilenet_v2", "xception", "proxylessnas")
 
 
@@ -62,37 +62,6 @@ def of_network(name: str, batch: int, dtype: str, names: tuple[str, ...]) -> dic
     return row
 
 
-def compared(folder: Path) -> str:
-    """Markdown: predicted against measured changes from BASIS to the other GPU, where memory binds and elsewhere."""
-    file = max(one for one in folder.glob("*.json") if "Z-" not in one.name)
-    said = json.loads(file.read_text(encoding="utf-8"))
-    times, where = {}, []
-    for run in sorted(map(records.read_run, folder.glob("*Z-*.json")), key=lambda run: run.date):
-        where.append(run.where())
-        for one in run.measurements:
-            key = one.id, records.shape_text(one.problem), run.gpu
-            times[key] = one.time_us, "warm" if one.cold.startswith("warm") else "cold"
-    found: dict[str, list[tuple[float, float]]] = {"device memory": [], "something else": []}
-    for row in said["stages"]:
-        (basis, old), (gpu, new) = row["gpus"].items()
-        shape = records.shape_text({key: value for key, value in row["problem"].items() if key != "dtype"})
-        before, after = (times.get((row["stage"], shape, name)) for name in (basis, gpu))
-        if before is None or after is None:
-            continue
-        predicted = new[f"{after[1]}_us"] / old[f"{before[1]}_us"]
-        kind = "device memory" if new[f"bound_{after[1]}"] == "dram" else "something else"
-        found[kind].append((after[0] / before[0], predicted))
-    head = ["predicted to be bound by", "rows", "measured change, median", "the model's error, median", "within 10 %",
-            "carried over: error, median", "within 10 %"]  # fmt: skip
-    lines = [tabular.line(head), tabular.line(["---"] + ["---:"] * 6)]
-    for kind, rows in found.items():
-        ways = [[abs(predicted / measured - 1) for measured, predicted in rows], [abs(1 / one - 1) for one, _ in rows]]
-        cells = [cell for way in ways for cell in (tabular.percent(median(way)), f"{sum(x <= 0.1 for x in way)}")]
-        lines.append(tabular.line([kind, str(len(rows)), f"{median(one for one, _ in rows):.3f}", *cells]))
-    lines += ["", f"Predicted {said['date'][:10]}, before the second run. Measured on {'; '.join(where)}."]
-    return "\n".join(lines)
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("gpu", nargs="?", help="its short name, such as h100")
@@ -109,7 +78,7 @@ def main() -> int:
     if gpu.ceilings.measured:
         raise SystemExit(f"{gpu.name} is recorded already: a prediction would come too late")
     now = datetime.now(UTC)
-    file = options.file or FOLDER / f"{now:%Y%m%d}-{options.gpu}.json"
+    file = options.file or FOLDER / f"{now:%Y%m%d}-{options.gpu}.json.gz"
     names = (BASIS, options.gpu)
     shapes = (*SHAPES, *MODEL_SHAPES)
     rows = []
@@ -125,7 +94,7 @@ def main() -> int:
                      for dtype in ("float32", "float16")],
     }  # fmt: skip
     file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(json.dumps(made, indent=0, ensure_ascii=False) + "\n", encoding="utf-8")
+    file.write_bytes(gzip.compress(json.dumps(made, indent=0, ensure_ascii=False).encode() + b"\n", mtime=0))
     print(f"wrote {file}: {len(rows)} predictions at {len(shapes)} shapes, {len(made['networks'])} networks")
     return 0
 

@@ -189,8 +189,9 @@ def _parsers() -> tuple[_Parser, dict[str, _Parser]]:
     one.add_argument("--dtype", default="float32", metavar="TYPE", help="float32 (the default), float16 or int8")
     one.add_argument("--layout", default="NHWC", metavar="NAME", help="NCHW or NHWC (default: %(default)s)")
     one.add_argument(
-        "--fused", action=argparse.BooleanOptionalAction, default=True, help="two layers in a kernel where it pays"
-    )
+        "--fused", action=argparse.BooleanOptionalAction, default=None,
+        help="two layers in a kernel, or none (default: whichever way of the whole network was faster)",
+    )  # fmt: skip
     one.add_argument(
         "--overlap", action=argparse.BooleanOptionalAction, default=True,
         help="from compute capability 9.0 on: kernels may start while the one before runs, where that is faster",
@@ -238,6 +239,7 @@ def _parsers() -> tuple[_Parser, dict[str, _Parser]]:
     )
     one.add_argument("--grid", action="store_true", help="the newest grid of shapes, a row a shape and path")
     one.add_argument("--networks", action="store_true", help="whole networks beside PyTorch, the newest row of each")
+    one.add_argument("--pack", action="store_true", help="put new files of dwlab/records/ into the packed ones")
 
     one = command(
         "train",

@@ -813,7 +813,7 @@ def agree(got: np.ndarray, want: np.ndarray, what: str, tolerance: float = 1e-6,
     seen = "was never written" if never else "is NaN" if np.isnan(got[first]) else f"is {got[first]:.7g}"
     raise Wrong(
         f"{what}: element [{place}] {seen}; {want[first]:.7g} is right. "
-        f"{int((~close).sum())} of {want.size} elements are wrong.",
+        f"{int((~close).sum())} of {want.size} element{'s are' if want.size > 1 else ' is'} wrong.",
         (*_value_hints(got, number, close, written), *hints),
     )
 

@@ -55,7 +55,7 @@ def mistakes(problem: Any, inputs: dict[str, np.ndarray], got: np.ndarray, want:
     """
     if isinstance(problem, Fused):
         one, two = _Part.of(problem, inputs, "1"), _Part.of(problem, inputs, "2")
-        two.x = one.right
+        two.x, one.other, two.other = one.right, two, one
         parts = [_Place(one, "in the first layer "), _Place(two, "in the second layer ")]
     else:
         parts = [_Place(_Part.of(problem, inputs, ""))]
@@ -156,6 +156,7 @@ class _Part:
     m: np.ndarray | None
     r: np.ndarray | None
     flat_w: np.ndarray = field(repr=False)
+    other: _Part | None = field(default=None, repr=False)  # of two fused layers
 
     @classmethod
     def of(cls, problem: Any, inputs: dict[str, np.ndarray], number: str) -> _Part:
@@ -322,6 +323,18 @@ def _closing_mistakes(part: _Part, got: np.ndarray | None) -> Iterator[_Found]:
 _How = tuple[str, dict[str, Any], str, str]
 
 
+def _other_indices(n: int) -> Iterator[tuple[str, np.ndarray]]:
+    """What an index c of 0..n-1 becomes where it is rounded, halved, or counted within a tile: (words, indices)."""
+    c = np.arange(n)
+    for size in (64, 32, 16, 8, 4):
+        if size < n:
+            yield f"c % {size}, its place in a tile", c % size
+    for size in (2, 4, 8):
+        if n > 1 and size // 2 < n:
+            yield f"c // {size} * {size}, the first of each {size}", c // size * size
+            yield f"c // {size}", c // size
+
+
 def _bias_mistakes(part: _Part) -> Iterator[_How]:
     layer, b = part.layer, part.b
     look = "where b[c] of the output's channel c is added: once, to the sum, before the activation"
@@ -359,10 +372,12 @@ def _bias_mistakes(part: _Part) -> Iterator[_How]:
             if not np.array_equal(edge, moved):
                 yield "wrong bias", {"b": edge}, f"each channel gets the bias of the channel {words}", index
         yield "wrong bias", {"b": b[::-1]}, "channel c gets the bias of channel C-1-c", index
-        for size in (64, 32, 16, 8, 4):
-            if size < len(b):
-                how = {"b": b[np.arange(len(b)) % size]}
-                yield "wrong bias", how, f"channel c gets the bias of channel c % {size}, its place in a tile", index
+        for words, at in _other_indices(len(b)):
+            yield "wrong bias", {"b": b[at]}, f"channel c gets the bias of channel {words}", index
+    other = part.other
+    if other is not None and other.b is not None and not np.array_equal(other.b, b):
+        text = "the bias is the other layer's"
+        yield "wrong bias", {"b": np.resize(other.b, len(b))}, text, "b1 and b2: which of them is this layer's?"
 
 
 def _activation_mistakes(part: _Part, got: np.ndarray | None) -> Iterator[_How]:
@@ -432,6 +447,14 @@ def _residual_mistakes(part: _Part) -> Iterator[_How]:
         )  # fmt: skip
     yield "residual added twice", {"r": 2 * r - nothing}, "the residual is added twice", look
     yield "wrong sign of the residual", {"r": 2 * nothing - r}, "the residual is subtracted", look
+    if layer.dtype != "int8":
+        value = part.close(part.total, r=0.0)
+        for words, combined in (
+            ("multiplied by the residual", value * r),
+            ("or the residual, whichever is larger", np.maximum(value, r)),
+            ("averaged with the residual", (value + r) / 2),
+        ):
+            yield "wrong residual", {"r": combined - value}, f"the value is {words}; the residual is to be added", look
     index = "the index of r: it is the one at which y is stored"
     yield "wrong residual", {"r": _other_layout(r, layer.layout)}, "r is read as if it were in the other layout", index
     if len(r) > 1:
@@ -517,8 +540,7 @@ def _int8_mistakes(part: _Part) -> Iterator[_How]:
     index = "the index of m: the output's channel"
     if m is not None and len(m) > 1 and part.b is not None:
         places = np.arange(len(m))
-        tiles = [(f"c % {size}, its place in a tile", places % size) for size in (32, 16, 8, 4) if size < len(m)]
-        for words, at in (("0", 0 * places), ("c + 1", np.roll(places, -1)), *tiles):
+        for words, at in (("0", 0 * places), ("c + 1", np.roll(places, -1)), *_other_indices(len(m))):
             text = f"channel c gets the bias and the factor m of channel {words}"
             yield "wrong bias and wrong m", {"b": part.b[at], "m": m[at]}, text, index
     if m is not None and len(m) > 1:
@@ -533,6 +555,12 @@ def _int8_mistakes(part: _Part) -> Iterator[_How]:
             text = f"each channel is multiplied by the factor m of the channel {words}"
             yield "wrong m", {"m": np.roll(m, off)}, text, index
         yield "wrong m", {"m": m[::-1]}, "channel c is multiplied by the factor m of channel C-1-c", index
+        for words, at in _other_indices(len(m)):
+            yield "wrong m", {"m": m[at]}, f"channel c is multiplied by the factor m of channel {words}", index
+    other = part.other
+    if m is not None and other is not None and other.m is not None and not np.array_equal(other.m, m):
+        text = "the factors m are the other layer's"
+        yield "wrong m", {"m": np.resize(other.m, len(m))}, text, "m1 and m2: which of them is this layer's?"
 
 
 # ---- mistakes in the sum
@@ -622,6 +650,9 @@ def _filter_sums(part: _Part) -> Iterator[_Found]:
             yield "wrong filter", partial(part.sum, w=np.roll(w, off, 0)), text, "the channel in the index of w"
         text = "channel c uses the filter of channel C-1-c"
         yield "wrong filter", partial(part.sum, w=w[::-1]), text, "the channel in the index of w"
+        for words, at in _other_indices(len(w)):
+            text = f"channel c uses the filter of channel {words}"
+            yield "wrong filter", partial(part.sum, w=w[at]), text, "the channel in the index of w"
         flat = part.flat_w
         moved = np.roll(flat, -1)
         if part.depthwise and layer.layout == "NHWC":
@@ -802,9 +833,18 @@ def _channel_sums(part: _Part) -> Iterator[_Found]:
             start = (C - 1) // size * size
             text = f"only the channels from {start} on are summed: the sum is set to 0 at each step of {size}"
             yield "sum reset at each step", partial(part.sum, w=np.where(c >= start, w, 0)), text, look
-        if C % size:
+        if C % size:  # all of them, where there are so few
             text = f"the last C % {size} = {C % size} channels are left out"
             yield "last channels missing", partial(part.sum, w=np.where(c < C - C % size, w, 0)), text, look
+    for step, words in ((2, "second"), (3, "third"), (4, "fourth")):
+        if C > 1:
+            text = f"only every {words} channel is summed"
+            yield (
+                "most channels missing",
+                partial(part.sum, w=np.where(c % step == 0, w, 0)),
+                text,
+                "the step of the loop over channels",
+            )
     if C > 1:
         text = f"the sum is divided by C = {C}"
         yield "mean in place of sum", lambda: part.total / C, text, "sum, not mean"
@@ -827,6 +867,8 @@ def _map_mistakes(part: _Part) -> Iterator[tuple[str, np.ndarray, str, str]]:
             yield "wrong channel", _cut(x, off, 1), text, index
         text = "channel c is computed from channel C-1-c of x"
         yield "wrong channel", x[:, ::-1], text, index
+        for words, at in _other_indices(C):
+            yield "wrong channel", x[:, at], f"channel {words} of x is read where c is right", index
         if H * W > 1:
             text = "x is read as if it were in the other layout"
             yield "wrong layout", _other_layout(x, layer.layout), text, index

@@ -16,7 +16,7 @@ import re
 import statistics
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +29,7 @@ from dwlab.problems import PAPER, PATHS
 from dwlab.records import Measurement, Record, epochs, tabular
 from dwlab.records.tables import (
     ceilings_table,
+    compared,
     comparisons_table,
     copies_table,
     grid_summary,
@@ -820,11 +821,14 @@ def _compiled(row: Mapping[str, Any], ways: Sequence[Mapping[str, Any]]) -> bool
     return False
 
 
+_NO_NETWORKS = "No networks are recorded. On a GPU: `python benchmarks/record_networks.py`.\n"
+
+
 def networks_summary(runs: Sequence[Record] | None = None, gpu: str | None = None) -> Markdown:
     """Whole networks, layer by layer and with fused modules, beside PyTorch's best; energy of an image; the losses."""
     rows, used = networks(runs, gpu)
     if not rows:
-        return Markdown("No networks are recorded. On a GPU: `python benchmarks/record_networks.py`.\n")
+        return Markdown(_NO_NETWORKS)
     head = ["network", "dtype", "batch", "apart (µs)", "fused (µs)", "fused pairs", "PyTorch's best", "its time (µs)"]
     head += ["× PyTorch", "mJ an image", "PyTorch's", "× PyTorch", ""]
     lines = [tabular.line(head), tabular.line(["---"] * 2 + ["---:"] * 4 + ["---"] + ["---:"] * 5 + ["---"])]
@@ -865,7 +869,7 @@ def networks_summary(runs: Sequence[Record] | None = None, gpu: str | None = Non
     lines += [
         f"torch.compile is among PyTorch's ways {among}.  ",
         f"One inference as one CUDA graph, random weights, maps in {' and '.join(sorted(layouts))}. apart: a kernel "
-        "for each layer; fused: two layers in one kernel where their measured times say so. × PyTorch: its fastest way "
+        "for each layer; fused: two layers in one kernel where kernels timed alone say so. × PyTorch: its fastest way "
         "over the faster of ours, in time, and PyTorch's energy over ours; of PyTorch the best that any of the records "
         "has.  ",
         *(["int8: beside PyTorch's float16, as PyTorch has no int8 of these layers on a GPU.  "] * any(
@@ -875,6 +879,246 @@ def networks_summary(runs: Sequence[Record] | None = None, gpu: str | None = Non
         "",
     ]
     return Markdown("\n".join(lines))
+
+
+# --------------------------------------------------------------------------------------------- what fusion brings
+
+
+@dataclass(frozen=True)
+class Brought:
+    """What our kernels bring to a pair of layers or a network, and what fusing brings beside that. Times in µs.
+
+    kind: "dwpw", "pwdw" or "pwpw" of a pair, "" of a network. name: the pair as `layer_text` has it, or the network.
+    baseline_us: PyTorch's fastest way, for int8 in float16. unfused_us: our kernels, one a layer. fused_us: with two
+    layers in one. None where there is no time. pairs: of a network's fused plan.
+    """
+
+    kind: str
+    name: str
+    dtype: str
+    batch: int
+    baseline_us: float | None
+    unfused_us: float | None
+    fused_us: float | None
+    pairs: int | None = None
+
+    @property
+    def kernels(self) -> float | None:
+        """How many times as fast as the baseline our kernels are layer by layer."""
+        return _over(self.baseline_us, self.unfused_us)
+
+    @property
+    def fusion(self) -> float | None:
+        """How many times as fast fused as layer by layer, by kernels of ours on both sides."""
+        return _over(self.unfused_us, self.fused_us)
+
+
+def brought_to_pairs(
+    runs: Sequence[Record] | None = None, gpu: str | None = None
+) -> tuple[list[Brought], list[Record]]:
+    """(pairs, runs): every recorded pair whose two layers were timed as well, each kernel by itself.
+
+    unfused_us: both kernels one after the other in a graph where that was timed, else the sum of the two, each with its
+    arrays out of the L2 as far as that can be.
+    """
+    rows, used = layers(runs, gpu)
+    alone = {(row["layer"], row["dtype"], row["batch"]): row for row in rows if row["op"] != "fused"}
+    found = []
+    for row in rows:
+        if row["op"] != "fused" or not row.get("time_us"):
+            continue
+        two = [alone.get((one, row["dtype"], row["batch"]), {}).get("time_us") for one in row["layer"].split(" + ")]
+        unfused = row.get("apart_time_us") or (None if None in two else sum(two))
+        times = row.get("peer_time_us"), unfused, row["time_us"]
+        found.append(Brought(row["path"], row["layer"], row["dtype"], row["batch"], *times))
+    return found, used
+
+
+def brought_in_networks(
+    runs: Sequence[Record] | None = None, gpu: str | None = None
+) -> tuple[list[Brought], list[Record]]:
+    """(pairs, runs): every pair of the JUDGED networks that was timed both ways in one run of its network.
+
+    Arrays are in the L2 as far as they fit, as in the network. No baseline is timed so. Alike ones count once.
+    """
+    runs = records.shown_runs([run for run in _all(runs) if run.sections.get("network_kernels")], gpu)
+    asked = {(row["network"], row["dtype"], row["batch"], row["layout"])
+             for run in runs for row in run.sections["network_kernels"]}  # fmt: skip
+    found: dict[tuple[str, str, int], Brought] = {}
+    used: list[Record] = []
+    for name, dtype, batch, layout in sorted(asked):
+        if name not in JUDGED:
+            continue
+        timed, run = judgement.timed_kernels(network(name, batch, layout, dtype), runs[-1].gpu, runs)
+        times = {problem: us for _, problem, us in timed}
+        used += [run] if run is not None else []
+        for pair, us in times.items():
+            if isinstance(pair, Fused) and pair.first in times and pair.second in times:
+                key = layer_text(pair), dtype, batch
+                both = times[pair.first] + times[pair.second]
+                found.setdefault(key, Brought(pair.main_path, *key, None, both, us))
+    return list(found.values()), [run for run in runs if any(one is run for one in used)]
+
+
+def brought_to_networks(
+    runs: Sequence[Record] | None = None, gpu: str | None = None
+) -> tuple[list[Brought], list[Record]]:
+    """(networks, runs): every recorded network, each way in one CUDA graph; fused_us None where no pair paid."""
+    rows, used = networks(runs, gpu)
+    return [
+        Brought("", row["network"], row["dtype"], row["batch"], row.get("peer_time_us"), row["apart_us"],
+                row.get("fused_us"), row.get("pairs"))
+        for row in rows if row.get("apart_us")
+    ], used  # fmt: skip
+
+
+def _all(runs: Sequence[Record] | None) -> list[Record]:
+    return records.load_runs() if runs is None else list(runs)
+
+
+def _grouped(found: Sequence[Brought]) -> dict[tuple[str, str, int], list[Brought]]:
+    """By kind, storage type and batch: types as the tables have them, DWPW first."""
+    groups: dict[tuple[str, str, int], list[Brought]] = {}
+    for one in sorted(found, key=lambda one: (one.kind, DTYPES.index(one.dtype), one.batch)):
+        groups.setdefault((one.kind, one.dtype, one.batch), []).append(one)
+    return groups
+
+
+def _won(found: Sequence[Brought]) -> str:
+    ratios = [one.fusion for one in found if one.fusion is not None]
+    return f"{sum(one > 1 for one in ratios)} of {len(ratios)}" if ratios else ""
+
+
+def _mean(found: Sequence[float | None], slower: bool = False) -> str:
+    """The geometric mean of those that there are."""
+    known = [one for one in found if one is not None]
+    return tabular.times(statistics.geometric_mean(known), slower) if known else ""
+
+
+def fusion_pairs(runs: Sequence[Record] | None = None, gpu: str | None = None) -> Markdown:
+    """What our kernels bring to pairs of layers, and what fusing them brings beside: a row a module, type and batch."""
+    found, used = brought_to_pairs(runs, gpu)
+    if not found:
+        return Markdown(_NO_LAYERS)
+    inside, also = brought_in_networks(runs, used[-1].gpu)
+    in_networks = _grouped(inside)
+    head = ["module", "dtype", "batch", "pairs", "kernels: × PyTorch layer by layer", "fusion: × layer by layer"]
+    head += ["faster fused", "both: × PyTorch", "fusion in a network: × layer by layer", "faster fused"]
+    lines = [tabular.line(head), tabular.line(["---"] * 2 + ["---:"] * (len(head) - 2))]
+    groups, won, lost = _grouped(found), [], []
+    for (kind, dtype, batch), every in groups.items():
+        here = [one for one in every if one.kernels and one.fusion]
+        beside = in_networks.get((kind, dtype, batch), [])
+        cells = [kind.upper(), dtype, f"{batch}", f"{len(here)}" + (f" of {len(every)}" if here != every else "")]
+        cells += [_mean([one.kernels for one in here], True), _mean([one.fusion for one in here], True), _won(here)]
+        cells += [_mean([one.kernels * one.fusion for one in here], True)]
+        lines.append(tabular.line([*cells, _mean([one.fusion for one in beside], True), _won(beside)]))
+        means = [statistics.geometric_mean(one.fusion for one in some) for some in (here, beside) if some]
+        won += [f"{kind.upper()} {dtype} batch {batch}"] if means and min(means) > 1 else []
+        lost += [f"{kind.upper()} {dtype} batch {batch}"] if means and max(means) < 1 else []
+    lines += [
+        "",
+        f"On the mean fusing wins, however it is measured, in {len(won)} of {len(groups)} rows{_listed(_joined(won))}. "
+        f"It loses, however it is measured, in {len(lost)}{_listed(_joined(lost))}.  ",
+        "Geometric means. kernels: PyTorch's fastest way for the two layers, for int8 its float16, over our own two "
+        "kernels, one for each layer. fusion: our own two over our fused one; below 1 it is slower. both: the product "
+        "of the two, which a comparison with PyTorch alone takes for fusion. These three with arrays out of the L2 as "
+        "far as that can be, also the map that the first has just written, where our two were not timed in one graph: "
+        "that favours fusion at batch 32. in a network: the same pairs timed with arrays in the L2 as far as they "
+        "fit.  ",
+        f"pairs: those of whose two layers both were timed. {_measured_on([*used, *also])}",
+        "",
+    ]
+    return Markdown("\n".join(lines))
+
+
+def fusion_networks(runs: Sequence[Record] | None = None, gpu: str | None = None) -> Markdown:
+    """Of each network what our kernels bring, what fusing brings beside, and which way it therefore runs."""
+    found, used = brought_to_networks(runs, gpu)
+    if not found:
+        return Markdown(_NO_NETWORKS)
+    head = ["network", "dtype", "batch", "PyTorch's best (µs)", "layer by layer (µs)", "fused (µs)", "fused pairs"]
+    head += ["kernels: × PyTorch layer by layer", "fusion: × layer by layer", "both: × PyTorch", "runs"]
+    lines = [tabular.line(head), tabular.line(["---"] * 2 + ["---:"] * 8 + ["---"])]
+    for one in found:
+        best = min(one.unfused_us, one.fused_us or math.inf)
+        cells = [one.name, one.dtype, f"{one.batch}"]
+        cells += [tabular.rounded(us) for us in (one.baseline_us, one.unfused_us, one.fused_us)]
+        cells += ["" if one.pairs is None else f"{one.pairs}", tabular.times(one.kernels, True)]
+        cells += [tabular.times(one.fusion, True), tabular.times(_over(one.baseline_us, best), True)]
+        lines.append(tabular.line([*cells, "fused" if best == one.fused_us else "layer by layer"]))
+    names = {id(one): f"{one.name} ({one.dtype}, batch {one.batch})" for one in found}
+    slower = [f"{names[id(one)]} {one.fusion:.2f}" for one in found if one.fusion is not None and one.fusion <= 1]
+    none = [names[id(one)] for one in found if one.fused_us is None]
+    lines += [
+        "",
+        f"{_fusion_means(found)}  ",
+        f"Slower fused, and so run layer by layer, {len(slower)} of {len(found)}{_listed(slower)}.  ",
+        f"No pair was faster in one kernel in {len(none)} of {len(found)}{_listed(none)}.  ",
+        "One inference as one CUDA graph. kernels: PyTorch's best, for int8 its float16, over our network layer by "
+        "layer. fusion: that over our network with two layers in one kernel where kernels timed alone said so; in one "
+        "graph, where kernels overlap, it may be slower all the same.  ",
+        _measured_on(used),
+        "",
+    ]
+    return Markdown("\n".join(lines))
+
+
+def _joined(rows: Sequence[str]) -> list[str]:
+    """Names of rows, "DWPW int8 batch 1", with those of a module and type together: "DWPW int8 batch 1 and 32"."""
+    groups: dict[str, list[str]] = {}
+    for one in rows:
+        what, _, batch = one.rpartition(" ")
+        groups.setdefault(what, []).append(batch)
+    return [f"{what} {' and '.join(batches)}" for what, batches in groups.items()]
+
+
+def _listed(names: Sequence[str]) -> str:
+    return f": {'; '.join(names)}" if names else ""
+
+
+def fusion_summary(runs: Sequence[Record] | None = None, gpu: str | None = None) -> Markdown:
+    """What the kernels bring and what fusing brings beside, of pairs of layers and of whole networks, in two tables."""
+    found, used = brought_to_networks(runs, gpu)
+    if not found:
+        return fusion_pairs(runs, gpu)
+    kinds = [(dtype, batch) for _, dtype, batch in _grouped(found)]
+    here = {(one.name, one.dtype, one.batch): one for one in found}
+    lines = [tabular.line(["network", *(f"{dtype}, batch {batch}" for dtype, batch in kinds)])]
+    lines.append(tabular.line(["---"] + ["---:"] * len(kinds)))
+    for name in dict.fromkeys(one.name for one in found):
+        lines.append(tabular.line([name, *(_product(here.get((name, *kind))) for kind in kinds)]))
+    slower = sum(one.fusion is not None and one.fusion <= 1 for one in found)
+    none = sum(one.fused_us is None for one in found)
+    lines += [
+        "",
+        f"Whole networks, each a CUDA graph: what kernels bring layer by layer × what fusing brings beside. {slower} "
+        f"of {len(found)} are slower fused and run layer by layer; in {none} no pair was faster in one kernel, which "
+        f"counts as 1. {_fusion_means(found)}  ",
+        _measured_on(used),
+        "",
+    ]
+    return Markdown(f"{fusion_pairs(runs, gpu)}\n" + "\n".join(lines))
+
+
+def _product(one: Brought | None) -> str:
+    """What kernels and what fusion bring to a network, as factors."""
+    if one is None or one.kernels is None:
+        return ""
+    return f"{one.kernels:.2f} × {'1' if one.fusion is None else tabular.times(one.fusion, True)}"
+
+
+def _fusion_means(found: Sequence[Brought]) -> str:
+    """Geometric means over JUDGED networks of what kernels and what fusion bring, in one line."""
+    said = []
+    for (_, dtype, batch), here in _grouped([one for one in found if one.name in JUDGED]).items():
+        kernels, brings = _mean([one.kernels for one in here]), _mean([max(one.fusion or 1.0, 1.0) for one in here])
+        said.append(f"{dtype} batch {batch}: kernels {kernels}, fusion {brings}")
+    return f"Geometric means over {', '.join(JUDGED)}, where the faster way is run: {'; '.join(said)}." if said else ""
+
+
+def _measured_on(used: Sequence[Record]) -> str:
+    return f"Measured on {'; '.join(dict.fromkeys(run.where() for run in sorted(used, key=lambda run: run.date)))}."
 
 
 def energy_tries_table(runs: Sequence[Record] | None = None) -> Markdown:
@@ -1132,6 +1376,9 @@ def tables(runs: Sequence[Record] | None = None) -> dict[str, Callable[[], str]]
         "layers/counters/each": lambda: counters_table(runs),
         "networks/summary": lambda: networks_summary(runs),
         "networks/energy": lambda: energy_tries_table(runs),
+        "fusion": lambda: fusion_summary(runs),
+        "fusion/pairs": lambda: fusion_pairs(runs),
+        "fusion/networks": lambda: fusion_networks(runs),
         "planner/judged": lambda: judged_summary(runs),
         "planner/chosen": lambda: chosen_summary(runs),
         "sanitizer": lambda: sanitizer_table(runs, {one.id: one.digest for one in stages.stages()}),
@@ -1142,6 +1389,7 @@ def tables(runs: Sequence[Record] | None = None) -> dict[str, Callable[[], str]]
         "depthwise1d/total": lambda: totals_table(runs=runs),
         "depthwise1d/bandwidth": lambda: bandwidth_table(runs=runs),
         "predicted": lambda: timemodel.table(runs),
+        "predicted/another": compared,
     }
     for op, path, dtype in sorted({(row.op, row.path, row.dtype) for run in runs for row in run.measurements}):
         if dtype != "float32":

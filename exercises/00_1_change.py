@@ -35,7 +35,7 @@ def judge(answer):
     def once(hours):
         kwh, change = values(answer, hours), poisoned(hours)
         report = launched(hourly_change, -(-hours // block), block, kwh, change, hints=HINTS)
-        agree(change, np.diff(kwh, prepend=kwh[0]), f"{hours} hours", hints=HINTS)
+        agree(change, np.diff(kwh, prepend=kwh[0]), f"kwh of shape ({hours},)", hints=HINTS)
         return report
 
     for hours in (1, 2, 31, 32, 33, 127, 128, 129, 1000, *drawn(answer, (2, 300), (1000, 3000))):

@@ -47,7 +47,7 @@ def judge(answer):
         kwh[:, : max(1, hours // 3)] -= np.float32(4 * size)  # noon, with the sun
         want = np.stack([kwh[:, max(0, t - HOURS + 1) : t + 1].max(axis=1) for t in range(hours)], axis=1)
         report = launched(daily_peak, (-(-hours // TILE), meters), TILE, kwh, peak, hints=HINTS)
-        agree(peak, want, f"{meters} meters, {hours} hours", tolerance=0, hints=HINTS)
+        agree(peak, want, f"kwh of shape ({meters}, {hours})", tolerance=0, hints=HINTS)
         return report
 
     for meters, hours in ((1, 1), (2, 23), (1, 24), (3, 63), (2, 64), (2, 65), (1, 168), (2, 200)):
@@ -59,7 +59,7 @@ def judge(answer):
         loads, tiles = report.array("kwh", "load").active_lanes, -(-hours // TILE)
         why = f"each tile of {TILE} and its halo of {HOURS - 1} once"
         enough = meters * (hours + (tiles - 1) * (HOURS - 1))
-        at_most(loads, enough, f"elements of kwh are loaded for {meters} meters of {hours} hours", why, HINTS)
+        at_most(loads, enough, f"elements of kwh of shape ({meters}, {hours}) are loaded", why, HINTS)
         if report.totals.bank_conflicts:
             worst = max(report.accesses, key=lambda a: a.bank_conflicts)
             raise Wrong(

@@ -53,7 +53,7 @@ def judge(answer):
         kwh, total = values(answer, meters, hours), poisoned(meters)
         want = kwh.astype(np.float64).sum(axis=1)
         report = launched(totals, -(-meters // WARPS), (32, WARPS), kwh, total, hints=HINTS)
-        agree(total, want, f"{meters} meters, {hours} hours", 1e-5, hints=HINTS)
+        agree(total, want, f"kwh of shape ({meters}, {hours})", 1e-5, hints=HINTS)
         return report
 
     for meters, hours in ((1, 1), (3, 31), (4, 32), (5, 33), (9, 48), (6, 168), drawn(answer, (1, 140), (1, 70))):

@@ -1,9 +1,12 @@
-"""Builds the lessons and the exercises: `python notebooks/build.py [--check] [NAMES]`.
+"""Builds the lessons and the exercises: `python notebooks/build.py [--check | --keep] [NAMES]`.
 
 A name is a lesson (`01`, `01_the_operator`) or an exercise (`01_2`, `01_2_floor`); without names, everything is built.
 A lesson is executed as it is built, in the mode of this machine (DWLAB_TARGET decides, as always). `--check` builds and
-executes nothing: it says what differs from its source and ends with status 1 if anything does. What is written here is
-held by tests/test_lessons.py and tests/test_exercises.py.
+executes nothing: it says what differs from its source and ends with status 1 if anything does. `--keep` is for a text
+that changes where a lesson's outputs are a GPU's and there is none here: of a code cell that is as it was the stored
+outputs stay, with their label. A lesson whose text alone changed is not executed at all; otherwise all of it is, for the
+cells that changed and for those that nbval compares. A measured cell that stays and needs what a changed one makes is
+the author's to look at. What is written here is held by tests/test_lessons.py and tests/test_exercises.py.
 
 **A lesson** is written in notebooks/src/NN_topic.py, in jupytext's percent format: `# %%` starts a code cell,
 `# %% [markdown]` a text cell (its lines are comments), and tags stand behind: `# %% tags=["nbval-ignore-output"]`.
@@ -278,15 +281,36 @@ def this_machine() -> str:
     return f"{'an' if name.startswith('NVIDIA') else 'a'} {name}"
 
 
-def write_lesson(source: Path) -> Path:
-    """Build, execute and save one lesson."""
+def stored_outputs(notebook: nbformat.NotebookNode, target: Path) -> dict[int, list[nbformat.NotebookNode]]:
+    """What `target` holds of the code cells of `notebook` that are as they were: place -> outputs. {} without a file."""
+    have = nbformat.read(target, as_version=4).cells if target.exists() else []
+    stored: dict[tuple[str, ...], list[list[nbformat.NotebookNode]]] = {}
+    for cell in have:
+        if cell.cell_type == "code" and cell.execution_count is not None:
+            stored.setdefault((cell.source, *cell.metadata.get("tags", ())), []).append(cell.outputs)
+    return {
+        place: known.pop(0)
+        for place, cell in enumerate(notebook.cells)
+        if cell.cell_type == "code" and (known := stored.get((cell.source, *cell.metadata.get("tags", ()))))
+    }
+
+
+def write_lesson(source: Path, keep: bool = False) -> Path:
+    """Build, execute and save one lesson; keep: but for the outputs that `--keep` keeps."""
     notebook = lesson(source)
-    execute(notebook, source.stem)
-    clean(notebook, source.stem)
-    too_wide(notebook, source.stem)
-    label(notebook, this_machine())
-    nbformat.validate(notebook)
     target = NOTEBOOKS / f"{source.stem}.ipynb"
+    kept = stored_outputs(notebook, target) if keep else {}
+    code = [place for place, cell in enumerate(notebook.cells) if cell.cell_type == "code"]
+    if set(code) - kept.keys():
+        execute(notebook, source.stem)
+        clean(notebook, source.stem)
+        too_wide(notebook, source.stem)
+        label(notebook, this_machine())
+        kept = {p: o for p, o in kept.items() if "nbval-ignore-output" in notebook.cells[p].metadata.get("tags", [])}
+    for count, place in enumerate(code, 1):
+        notebook.cells[place].execution_count = count
+        notebook.cells[place].outputs = kept.get(place, notebook.cells[place].outputs)
+    nbformat.validate(notebook)
     _save(target, nbformat.writes(notebook).rstrip("\n") + "\n")
     return target
 
@@ -439,6 +463,11 @@ def main(arguments: list[str] | None = None) -> int:
         action="store_true",
         help="build nothing; say what differs from its source, status 1 if anything does",
     )
+    parser.add_argument(
+        "--keep",
+        action="store_true",
+        help="keep the stored outputs of code cells that did not change, such as a GPU's",
+    )
     options = parser.parse_args(arguments)
     try:
         picked = chosen(options.names)
@@ -450,7 +479,7 @@ def main(arguments: list[str] | None = None) -> int:
             print("\n".join(found) if found else f"{len(picked)} lessons and exercises are what their sources say")
             return 1 if found else 0
         for source in picked:
-            made = write_lesson(source) if source.parent == SOURCES else write_exercise(source)
+            made = write_lesson(source, options.keep) if source.parent == SOURCES else write_exercise(source)
             print(made.relative_to(ROOT), flush=True)
     except BuildError as error:
         print(f"build: {error}", file=sys.stderr)

@@ -146,13 +146,13 @@ WRONG = [
         "00_1",
         "the first hour forgotten",
         "i = cuda.grid(1)\nif 0 < i < kwh.size:\n    change[i] = kwh[i] - kwh[i - 1]",
-        r"1 hours: element \[0\] was never written; 0 is right. 1 of 1 elements are wrong",
+        r"kwh of shape \(1,\): element \[0\] was never written; 0 is right. 1 of 1 element is wrong",
     ),
     (
         "00_1",
         "the wrong sign",
         "i = cuda.grid(1)\nif i < kwh.size:\n    change[i] = 0 if i == 0 else kwh[i - 1] - kwh[i]",
-        r"2 hours: element \[1\] is",
+        r"kwh of shape \(2,\): element \[1\] is",
     ),
     (
         "00_1",
@@ -165,7 +165,7 @@ WRONG = [
         r"Line \d+, load of kwh: 2,046 sectors in 64 requests, 32\.0 sectors per request; 4\.0 would hold it",
     ),
     ("00_1", "a barrier in the dark", "i = cuda.grid(1)\nif i == 0:\n    cuda.syncthreads()", r"divergent barrier"),
-    ("00_1", "nothing at all", "pass", r"1 hours: element \[0\] was never written"),
+    ("00_1", "nothing at all", "pass", r"kwh of shape \(1,\): element \[0\] was never written"),
     (
         "01_1",
         "double precision",

@@ -387,7 +387,7 @@ def test_a_file_does_not_write_its_own_verdict(forged, what):
     result = forged[what]
     assert result.status in ("wrong", "error"), str(result)
     if what not in ("the end of Python", "comparison", "a kernel that is none", "a verdict on every descriptor"):
-        assert "1 hours: element [0] is 1; 0 is right" in result.message, str(result)
+        assert "kwh of shape (1,): element [0] is 1; 0 is right" in result.message, str(result)
 
 
 def test_what_was_saved_is_read_by_another_process(tmp_path):

@@ -44,7 +44,7 @@ WRONG = [
                 highest = max(highest, window[k])
             peak[m, t0 + i] = highest
         """,
-        r"1 meters, 1 hours: element \[0, 0\] is 0; -\d",
+        r"kwh of shape \(1, 1\): element \[0, 0\] is 0; -\d",
     ),
     (
         "12_1",
@@ -73,7 +73,7 @@ WRONG = [
                 highest = max(highest, kwh[m, s])
             peak[m, t] = highest
         """,
-        r"29,616 elements of kwh are loaded for 4 meters of 320 hours; 1,648 are enough",
+        r"29,616 elements of kwh of shape \(4, 320\) are loaded; 1,648 are enough",
     ),
     (
         "12_1",
@@ -147,7 +147,7 @@ WRONG = [
             if lane == 0:
                 total[m] = acc
         """,
-        r"3 meters, 31 hours: element \[0\] is",
+        r"kwh of shape \(3, 31\): element \[0\] is",
     ),
     (
         "13_1",

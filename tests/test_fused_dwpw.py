@@ -125,7 +125,6 @@ PAIRS_OF_NETWORKS = sorted(
 def test_there_are_tiles_for_every_pair_of_the_mobilenets():
     assert len(PAIRS_OF_NETWORKS) >= 3 * 20
     for problem in PAIRS_OF_NETWORKS:
-        one = problem.first
         tiles = dwpw_4_slide.choose(problem.kernel_key, problem.N)
         assert tiles is not None and slide_tiles.why_not(problem.kernel_key, tiles) == "", problem
         assert not stages.limits(dwpw_4_slide.launch_of(problem, tiles))

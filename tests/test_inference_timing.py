@@ -10,7 +10,7 @@ from dwlab.inference import selection, timing  # noqa: E402
 from dwlab.inference.weights import random_weights  # noqa: E402
 from dwlab.layers import Fused  # noqa: E402
 from dwlab.networks import network  # noqa: E402
-from dwlab.timing import TimingError  # noqa: E402
+from dwlab.timing import Timing, TimingError  # noqa: E402
 
 torch.set_num_threads(1)
 
@@ -63,3 +63,20 @@ def test_nothing_is_timed_in_simulated_mode():
     for call in (lambda: timing.measure(model), lambda: timing.tune(model.network)):
         with pytest.raises(TimingError, match="nothing is timed in simulated mode"):
             call()
+
+
+@pytest.mark.parametrize("together, alone, fused", [(90.0, 100.0, True), (110.0, 100.0, False), (100.0, 100.0, False)])
+def test_of_both_ways_timed_here_the_faster_is_run(monkeypatch, together, alone, fused):
+    made = tiny()
+    took = {"together": together, "alone": alone}
+    monkeypatch.setattr(
+        timing.peers, "time_graph", lambda graph: Timing(took[graph], took[graph], took[graph], 3, 1, "graph", "")
+    )
+    by_kernels = selection.decide(made, runs=[])
+    assert by_kernels.pairs and by_kernels.by == "prediction"
+    ways = [inference.Model(made, {}, (), {}, (), graph) for graph in took]
+    found, model, other = timing.faster(by_kernels, *ways)
+    assert (model, other) == (ways[0], ways[1]) if fused else (ways[1], None)
+    assert found.pieces == (by_kernels.pieces if fused else selection.apart(made))
+    assert (found.by, found.apart_us, found.fused_us) == ("network", alone, together)
+    assert f"timed here, {alone:.1f} µs layer by layer, {together:.1f} µs with" in found.why

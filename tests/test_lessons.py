@@ -196,6 +196,28 @@ def test_a_lesson_has_the_moves(source):
     assert asked == {f.stem[:4] for f in (ROOT / "solutions").glob(f"{source.stem[:2]}_*.py")} and len(asked) >= 2
 
 
+SINGULAR = re.compile(r"(?<![\w.,×/^+−-])(?<![\d×+−-] )1 ([a-z]{3,}s)\b(?! a)")  # but "1 × 4 warps a channel"
+VERBS = {"adds", "follows", "passes", "reads"}
+LEFT = {
+    ("21_weight_gradient", "warps"): "a GPU's output; to be mended where the lesson is executed on one",
+    ("11_coalesced", "outputs"): "the judge's word",
+}
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=IDS)
+def test_one_of_a_kind_is_not_called_many(source):
+    cells = built(source).cells
+    said = [text for c in cells for text in (texts(c) if c.cell_type == "code" else (c.source,))]
+    found = {m for text in said for m in SINGULAR.findall(text)} - VERBS
+    assert found == {word for name, word in LEFT if name == source.stem}
+
+
+@needs_solutions
+def test_each_lesson_leads_to_the_next():
+    for source, following in zip(SOURCES, SOURCES[1:], strict=False):
+        assert f"]({following.stem}.ipynb)" in built(source).cells[-1].source, source.stem
+
+
 def test_links_lead_somewhere(lesson):
     later = re.compile(r"[12]\d_\w+\.ipynb")  # a next lesson may be named before it is written
     for cell in lesson.cells:
@@ -291,6 +313,68 @@ def test_stored_outputs_of_measured_cells_have_a_label_and_no_others(workshop, m
     labels = ["".join(o.get("data", {}).get("text/plain", "") for o in c.outputs[:1]) for c in cells]
     assert labels == ["", "Stored output of an NVIDIA <H200>: run the cell for your own.", "", "", "'00_1'"]
     assert "&lt;H200&gt;" in cells[1].outputs[0].data["text/html"] and cells[1].outputs[1].text == "42\n"
+
+
+KEPT = (
+    LESSON
+    + """
+    # %%
+    print(a + 1)
+
+    # %% tags=["nbval-ignore-output"]
+    print(a * 8)
+"""
+)
+
+
+@pytest.mark.parametrize(
+    ("change", "new", "executed"),
+    [
+        (("# # A lesson", "# # Another title"), [0], False),
+        (("a * 8", "a * 9"), [4], True),
+        (("print(a + 1)", "print(a + 2)"), [3], True),
+        (("# # A lesson", "# # A lesson\n\n    # %%\n    b = 1"), [1], True),
+    ],
+)
+def test_keep_takes_texts_anew_and_leaves_what_a_gpu_printed(workshop, monkeypatch, change, new, executed):
+    monkeypatch.setattr(build, "this_machine", lambda: "an NVIDIA H200")
+    write(build.SOURCES, "90_small.py", KEPT)
+    assert build.main(["90", "--keep"]) == 0, "without a notebook it is a build like any other"
+    path = workshop / "notebooks" / "90_small.ipynb"
+    before = nbformat.read(path, as_version=4)
+    for cell in code(before):
+        if "nbval-ignore-output" in tags(cell):
+            cell.outputs[-1].text = "only that GPU printed this\n"
+    nbformat.write(before, path)
+
+    monkeypatch.setattr(build, "this_machine", lambda: "a machine without a GPU")
+    runs, execute = [], build.execute
+    monkeypatch.setattr(build, "execute", lambda *given: (runs.append(1), execute(*given)))
+    assert change[0] in KEPT
+    write(build.SOURCES, "90_small.py", KEPT.replace(*change))
+    assert build.main(["90", "--keep"]) == 0 and bool(runs) == executed
+    assert build.main(["90", "--check"]) == 0
+    after = nbformat.read(path, as_version=4)
+    assert [c.execution_count for c in code(after)] == list(range(1, len(code(after)) + 1))
+    old = {c.source: c for c in before.cells}
+    assert [n for n, c in enumerate(after.cells) if c.source not in old] == new
+    for cell in code(after):
+        said = "".join(texts(cell))
+        if cell.source in old:
+            assert said == "".join(texts(old[cell.source])), "the outputs of a cell that is as it was"
+        elif "nbval-ignore-output" in tags(cell):
+            assert "a machine without a GPU" in said and said.endswith("54\n")
+        else:
+            assert said in ("8\n", "")
+
+
+def test_keep_executes_what_nbval_compares_where_anything_is_executed(workshop):
+    write(build.SOURCES, "90_small.py", KEPT)
+    assert build.main(["90"]) == 0
+    write(build.SOURCES, "90_small.py", KEPT.replace("a = 6", "a = 5"))
+    assert build.main(["90", "--keep"]) == 0
+    cells = nbformat.read(workshop / "notebooks" / "90_small.ipynb", as_version=4).cells
+    assert [c.outputs[-1].text for c in cells[2:]] == ["42\n", "6\n", "48\n"], "measured: stored; compared: anew"
 
 
 @pytest.mark.parametrize("show", ["print({0!r})", "repr_({0!r})", "print('short'); print({0!r})"])

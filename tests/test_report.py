@@ -2,6 +2,7 @@
 
 import argparse
 import dataclasses
+import re
 
 import pytest
 from test_records import CEILINGS, ENVIRONMENT, row
@@ -254,3 +255,104 @@ def test_a_report_of_nothing_and_a_folder_that_cannot_be_are_errors(made, tmp_pa
     (tmp_path / "file").write_text("")
     with pytest.raises(study.StudyError, match="no folder can be there"):
         study.main(arguments(report=str(tmp_path / "file")))
+
+
+# ------------------------------------------------------------------------------------- what kernels and fusion bring
+
+
+def a_run(gpu="NVIDIA H200", date="2026-03-01T00:00:00+00:00", **sections):
+    return records.Record("made.json", {"gpu": gpu, "date": date}, {"copy_gbps": 4000.0}, (), sections=sections)
+
+
+def a_layer(layer, us, op="pointwise", path="forward", peer=None, dtype="float32", batch=1, **more):
+    """A row of the section `layers`."""
+    return {
+        "op": op, "path": path, "layer": layer, "batch": batch, "dtype": dtype, "problem": {}, "time_us": us,
+        "peer": "P", "peer_time_us": peer, "speedup_vs_peer": peer and peer / us, **more,
+    }  # fmt: skip
+
+
+def of_pair(fused, dw=None, pw=None, peer=30.0, dtype="float32", batch=1, **more):
+    how = {"dtype": dtype, "batch": batch}
+    rows = [a_layer("DW + PW", fused, "fused", "dwpw", peer, **how, **more)]
+    rows += [a_layer("DW", dw, "depthwise2d", **how)] if dw else []
+    return rows + ([a_layer("PW", pw, **how)] if pw else [])
+
+
+def test_what_fusion_brings_stands_beside_what_the_kernels_bring():
+    run = a_run(layers=of_pair(10.0, 6.0, 9.0))
+    (one,), used = report.brought_to_pairs([run])
+    assert (one.unfused_us, one.kernels, one.fusion) == (15.0, 2.0, 1.5) and used == [run]
+    text = report.fusion_pairs([run])
+    assert "| DWPW | float32 | 1 | 1 | 2.00 | 1.50 | 1 of 1 | 3.00 |" in text and "in 1 of 1 rows: DWPW" in text
+    # Both of ours in one graph, where that was timed, and not their sum. PyTorch's 30 over 10 is 3 all the same.
+    text = report.fusion_pairs([a_run(layers=of_pair(10.0, 6.0, 9.0, apart_time_us=8.0))])
+    assert "| 3.75 | 0.80 (slower) | 0 of 1 | 3.00 |" in text and "It loses, however it is measured, in 1: DWPW" in text
+    text = report.fusion_pairs([a_run(layers=of_pair(10.0, 6.0))])
+    assert "| DWPW | float32 | 1 | 0 of 1 |  |  |  |  |" in text  # one of the two was not timed
+    assert "No layers of image networks are recorded" in report.fusion_pairs([])
+
+
+def test_means_are_geometric_and_groups_stay_apart():
+    rows = of_pair(10.0, 10.0, 10.0) + of_pair(20.0, 30.0, 50.0, batch=32) + of_pair(20.0, 3.0, 7.0, dtype="int8")
+    more = [
+        row | {"layer": row["layer"].replace("DW", "DW2")} for row in of_pair(20.0, 4.0, 6.0, peer=20.0)[:2]
+    ]  # its PW is the other's: 4 + 10 against 20
+    text = report.fusion_pairs([a_run(layers=rows + more)])
+    mean = (2.0 * 0.7) ** 0.5
+    assert f"| DWPW | float32 | 1 | 2 | 1.46 | {mean:.2f} | 1 of 2 |" in text
+    assert "| DWPW | float32 | 32 | 1 | 0.38 (slower) | 4.00 | 1 of 1 |" in text
+    assert "| DWPW | int8 | 1 | 1 | 3.00 | 0.50 (slower) | 0 of 1 |" in text
+
+
+def a_network(apart, fused=None, peer=400.0, name="mobilenet_v1", dtype="float32", batch=1):
+    return {
+        "network": name, "batch": batch, "dtype": dtype, "layout": "NHWC", "resolution": 224, "apart_us": apart,
+        "fused_us": fused, "pairs": 13 if fused else 0, "peer": "PyTorch 2", "peer_time_us": peer,
+        "speedup_vs_peer": peer / min(apart, fused or apart),
+    }  # fmt: skip
+
+
+def test_a_network_that_is_slower_fused_runs_layer_by_layer_and_the_table_says_so():
+    rows = [a_network(200.0, 100.0), a_network(200.0, 250.0, dtype="float16"), a_network(200.0, dtype="int8")]
+    text = report.fusion_networks([a_run(networks=rows)])
+    assert "| mobilenet_v1 | float32 | 1 | 400.0 | 200.0 | 100.0 | 13 | 2.00 | 2.00 | 4.00 | fused |" in text
+    assert "| 250.0 | 13 | 2.00 | 0.80 (slower) | 2.00 | layer by layer |" in text
+    assert "| mobilenet_v1 | int8 | 1 | 400.0 | 200.0 |  | 0 | 2.00 |  | 2.00 | layer by layer |" in text
+    assert "run layer by layer, 1 of 3: mobilenet_v1 (float16, batch 1) 0.80." in text
+    assert "in 1 of 3: mobilenet_v1 (int8, batch 1)." in text
+    assert "float32 batch 1: kernels 2.00, fusion 2.00; float16 batch 1: kernels 2.00, fusion 1.00" in text
+    both = report.fusion_summary([a_run(layers=of_pair(10.0, 6.0, 9.0), networks=rows)])
+    assert "| mobilenet_v1 | 2.00 × 2.00 | 2.00 × 0.80 (slower) | 2.00 × 1 |" in both and "| DWPW |" in both
+
+
+@pytest.mark.parametrize("make", [report.fusion_pairs, report.fusion_networks, report.fusion_summary])
+def test_a_record_of_another_gpu_changes_no_table_of_what_fusion_brings(make):
+    ours = a_run(layers=of_pair(10.0, 6.0, 9.0), networks=[a_network(200.0, 100.0)])
+    other = a_run(
+        "NVIDIA H100 80GB HBM3", "2026-04-01T00:00:00+00:00",
+        layers=of_pair(1.0, 6.0, 9.0), networks=[a_network(2.0, 9.0)],
+    )  # fmt: skip
+    assert make([ours, other]) == make([ours]) != make([other])
+    assert make([ours, other], other.gpu) == make([other]) and "NVIDIA H100" in make([other])
+
+
+def test_what_the_readme_says_of_fusion_is_what_is_recorded():
+    """ "The kernels bring more than their fusion, in each type and batch"; "loses for most"."""
+    found, _ = report.brought_to_networks()
+    judged = [one for one in found if one.name in report.JUDGED]
+    assert len(judged) >= 24 and all(one.kernels > (one.fusion or 1.0) for one in judged)
+    won, lost = (
+        int(re.search(says, report.fusion_pairs())[1]) for says in (r"in (\d+) of \d+ rows", r"measured, in (\d+):")
+    )
+    assert 0 < won < lost
+    pairs, _ = report.brought_to_pairs()
+    rows = [here for here in report.layers()[0] if here["op"] == "fused"]
+    assert len(pairs) == len(rows)
+    for one, here in zip(pairs, rows, strict=True):  # the product is what a comparison with PyTorch alone shows
+        if one.kernels and one.fusion:
+            assert one.kernels * one.fusion == pytest.approx(here["speedup_vs_peer"], rel=1e-6), one.name
+
+
+def test_without_predictions_there_is_a_sentence(tmp_path):
+    assert "No time was predicted" in report.compared(tmp_path)

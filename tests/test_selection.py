@@ -4,7 +4,7 @@ import itertools
 from dataclasses import replace
 
 import pytest
-from small_networks import cut
+from small_networks import cut, thin
 
 from dwlab import networks, planner, records
 from dwlab.inference import selection
@@ -160,3 +160,128 @@ def test_partitions_that_cannot_be(pieces, words):
     with pytest.raises((InferenceError, networks.NetworkError)) as raised:
         selection.pieces_of(network("mobilenet_v1"), pieces)
     assert words in str(raised.value)
+
+
+def whole(made, alone, together=None, pairs=None, date="2026-02-01T00:00:00+00:00", gpu="NVIDIA H200", kernels=()):
+    """A record of a whole network, and of its kernels: (layers, µs) each."""
+    same = {"network": made.name, "batch": made.batch, "dtype": made.dtype, "layout": made.layout}
+    found = {**same, "resolution": made.resolution, "apart_us": alone, "fused_us": together, "pairs": pairs}
+    timed = [same | {"layers": layers, "stage": "a", "time_us": us} for layers, us in kernels]
+    return records.Record(
+        "", {"gpu": gpu, "date": date}, {}, (), sections={"networks": (found,), "network_kernels": timed}
+    )
+
+
+def kernels_of(made, alone=1.0, pair=1.5):
+    """Times by which every pair that may share a kernel should."""
+    found = [(layer.name, alone) for layer in made.layers if layer.planned]
+    joints = [number for number in range(len(made.layers) - 1) if not made.joint(number)]
+    return found + [(" + ".join(one.name for one in made.layers[n : n + 2]), pair) for n in joints]
+
+
+@pytest.mark.parametrize("name, dtype", [("mobilenet_v1", "float32"), ("mobilenet_v2", "int8")])
+@pytest.mark.parametrize(
+    "alone, together, by",
+    [(100.0, 90.0, "fused"), (100.0, 110.0, "apart"), (100.0, 100.0, "apart"), (100.0, None, "apart")],
+)
+def test_a_network_runs_the_way_that_was_faster_as_a_whole(name, dtype, alone, together, by):
+    """Whatever the kernels' times, which say here that every pair pays."""
+    made = network(name, layout="NHWC", dtype=dtype)
+    fused = selection.partition(made, times=times_of(made, 1.0, 1.5))
+    run = whole(made, alone, together, 13 if together else 0, kernels=kernels_of(made))
+    found = selection.decide(made, runs=[run])
+    assert found.by == "network" and (found.apart_us, found.fused_us) == (alone, together)
+    assert found.pieces == (fused if by == "fused" else selection.apart(made))
+    assert all(word in found.why for word in ("NVIDIA H200", "2026-02-01", f"{alone:.1f} µs"))
+    assert together is None or f"{together:.1f} µs" in found.why
+    assert found.why.startswith("With layers in one kernel" if by == "fused" else "Layer by layer")
+    for fuse, pieces in ((True, fused), (False, selection.apart(made))):
+        asked = selection.decide(made, runs=[run], fuse=fuse)
+        assert (asked.by, asked.pieces) == ("request", pieces) and ("asked for" in asked.why) == (
+            pieces != found.pieces or not fuse
+        )
+
+
+def test_the_newest_record_with_times_of_the_network_decides():
+    made = network("mobilenet_v1", layout="NHWC")
+    old = whole(made, 100.0, 90.0, 13, kernels=kernels_of(made))
+    new = whole(made, 100.0, 110.0, 13, "2026-03-01T00:00:00+00:00", kernels=kernels_of(made))
+    failed = whole(made, None, date="2026-04-01T00:00:00+00:00")
+    assert selection.decide(made, runs=[old]).pairs and not selection.decide(made, runs=[old, new, failed]).pairs
+
+
+OTHERS = {
+    "of another GPU": lambda made: whole(made, 100.0, 110.0, 13, gpu="NVIDIA H100 80GB HBM3"),
+    "of another batch": lambda made: whole(replace(made, batch=32), 100.0, 110.0, 13),
+    "of another type": lambda made: whole(replace(made, dtype="float16"), 100.0, 110.0, 13),
+    "of another layout": lambda made: whole(replace(made, layout="NCHW"), 100.0, 110.0, 13),
+    "of other pixels": lambda made: whole(replace(made, resolution=192), 100.0, 110.0, 13),
+    "of another network": lambda made: whole(network("mobilenet_v2", layout="NHWC"), 100.0, 110.0, 13),
+    "without times": lambda made: whole(made, None),
+}
+
+
+@pytest.mark.parametrize("other", OTHERS.values(), ids=OTHERS)
+def test_a_record_of_something_else_decides_nothing(other):
+    made = network("mobilenet_v1", layout="NHWC")
+    predicted = selection.decide(made, runs=[])
+    assert predicted.by == "prediction" and predicted.pairs and predicted.pieces == selection.partition(made, rows=())
+    assert predicted.fused_us < predicted.apart_us
+    assert selection.decide(made, runs=[other(made)]) == predicted
+
+
+def test_without_a_record_of_the_whole_kernels_times_decide():
+    made = network("mobilenet_v1", layout="NHWC")
+    kernels = replace(whole(made, None, kernels=kernels_of(made)))
+    found = selection.decide(made, runs=[kernels])
+    assert (found.by, found.pairs, found.fused_us, found.apart_us) == ("kernels", 13, 19.5, 26.0)
+    dear = selection.decide(made, runs=[whole(made, None, kernels=kernels_of(made, 1.0, 2.5))])
+    assert (dear.by, dear.pieces, dear.fused_us) == ("kernels", selection.apart(made), None)
+    # What was measured here comes before a record.
+    slower = whole(made, 100.0, 110.0, 13, kernels=kernels_of(made))
+    assert selection.decide(made, runs=[slower], times=times_of(made, 1.0, 1.5)).pairs == 13
+
+
+def test_a_network_of_the_same_name_and_other_layers_has_no_record():
+    made = network("mobilenet_v1", layout="NHWC")
+    run = whole(made, 100.0, 110.0, 13, kernels=kernels_of(made))
+    assert selection.decide(cut(made, "3.pointwise"), runs=[run]).by != "network"
+    assert selection.decide(thin(made), runs=[run]).by == "prediction"
+    assert selection.decide(replace(made, name="of my own"), runs=[run]).by == "prediction"
+
+
+def test_the_zero_points_of_an_int8_network_change_no_record():
+    made = network("mobilenet_v1", layout="NHWC", dtype="int8")
+    layers = tuple(
+        replace(one, problem=replace(one.problem, zero_x=3, zero_y=3)) if one.planned else one for one in made.layers
+    )
+    run = whole(made, 100.0, 110.0, 13, kernels=kernels_of(made))
+    assert selection.decide(replace(made, layers=layers), runs=[run]).by == "network"
+
+
+def recorded_networks():
+    found = {}
+    for run in records.shown_runs():
+        for one in run.sections.get("networks", ()):
+            if one.get("apart_us"):
+                key = one["network"], one["batch"], one["layout"], one["dtype"], one["resolution"]
+                kernels = run.sections.get("network_kernels", ())
+                found[key] = one, any(all(row[n] == one[n] for n in ("network", "batch", "dtype")) for row in kernels)
+    return found
+
+
+def test_every_recorded_network_runs_the_faster_of_its_two_ways(monkeypatch):
+    monkeypatch.setattr(selection, "takers", lambda pair: True)  # slow, and another test's matter
+    recorded = recorded_networks()
+    assert len(recorded) >= 30
+    slower = []
+    for key, (one, has_kernels) in recorded.items():
+        found = selection.decide(network(*key))
+        alone, together = one["apart_us"], one.get("fused_us")
+        assert (found.by, found.apart_us, found.fused_us) == ("network", alone, together), key
+        fused = together is not None and together < alone
+        slower += [key] if together is not None and not fused else []
+        assert bool(found.pairs) == fused, key
+        # What is run is the plan that was timed, or it is said.
+        assert found.pairs == one["pairs"] * fused or (not has_kernels and "It runs with" in found.why), key
+    assert slower, "no recorded network is slower fused: this test shows less than it could"

@@ -1,7 +1,5 @@
 """The set-up: what the files promise each other, and what `make lab` and `make test` do and say on many machines."""
 
-import contextlib
-import errno
 import json
 import os
 import re
@@ -9,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
+import types
 from pathlib import Path
 
 import pytest
@@ -152,298 +151,340 @@ def test_the_gpu_workflow_times_the_cells_and_names_the_gpu():
         assert words in text
 
 
-# --- which extras, which environment ----------------------------------------------------------------------------------
+# --- which environment ------------------------------------------------------------------------------------------------
+
+H200 = driver.Driver(True, (13, 0), None, (driver.Device("H200", (9, 0)),), "")
+PYTHON = """#!/bin/sh
+case "$*" in
+  *"-m pip"*)
+    echo "pip $*" >> "{log}"
+    while [ -e "{log}.wait" ]; do sleep 0.05; done
+    for word in $(cat "{log}.fails" 2>/dev/null); do
+      case "$*" in *"$word"*) echo "ERROR: $word" >&2; exit 1 ;; esac
+    done
+    exit 0 ;;
+  "-c import sys, pip"*) echo "{version}"; exit 0 ;;
+  "-c import dwlab"*) exit {broken} ;;
+esac
+exit 3
+"""
+UV = """#!/bin/sh
+case "$1" in
+  --version) echo "uv {version} (x86_64)"; exit 0 ;;
+  venv) echo "uv venv" >> "{log}"; [ -e "{log}.fails" ] && exit 2; for folder; do :; done
+    mkdir -p "$folder/bin"; : > "$folder/pyvenv.cfg"; cp "{log}.python" "$folder/bin/python"; exit 0 ;;
+esac
+echo "uv $*" >> "{log}"
+[ ! -e "{log}.fails" ]
+"""
 
 
-def test_the_gpu_extra_follows_the_driver():
-    h200 = (driver.Device("NVIDIA H200", (9, 0)),)
-    assert lab.gpu_extra(driver.Driver()) == frozenset()
-    assert lab.gpu_extra(driver.Driver(True, (13, 0), None, h200, "")) == {"gpu-cu13"}
-    assert lab.gpu_extra(driver.Driver(True, (12, 2), None, h200, "")) == {"gpu-cu12"}
-    assert {"gpu-cu12", "gpu-cu13"} <= set(extras())
+class Checkout:
+    """A checkout in a path with a space, and environments whose Python only notes what pip is to do.
 
+    fails: a pip with one of these words on its command line fails, and so does uv if there are any.
+    """
 
-def test_the_compiler_is_never_newer_than_the_driver():
-    h200, p100 = (driver.Device("NVIDIA H200", (9, 0)),), (driver.Device("Tesla P100", (6, 0)),)
-    assert lab.compiler_bound(driver.Driver()) == ()
-    assert lab.compiler_bound(driver.Driver(True, (13, 0), None, h200, "")) == ("cuda-toolkit<13.1",)
-    assert lab.compiler_bound(driver.Driver(True, (12, 9), None, h200, "")) == ("cuda-toolkit<12.10",)
-    assert lab.compiler_bound(driver.Driver(True, (13, 0), None, p100, "")) == ()
-    assert lab.compiler_bound(driver.Driver(True, (11, 8), None, h200, "")) == ()
+    def __init__(self, folder, monkeypatch):
+        self.root, self.log, self.monkeypatch = folder / "check out", folder / "log", monkeypatch
+        self.root.mkdir()
+        for name in ("pyproject.toml", "constraints.txt"):
+            (self.root / name).write_text("", encoding="utf-8")
+        self.python, self.bin = self.root / ".venv/bin/python", folder / "bin"
+        self.bin.mkdir()
+        self.python_is()
+        for name in [name for name in os.environ if name.startswith("PIP_")]:
+            monkeypatch.delenv(name)
+        monkeypatch.setenv("PIP_USER", "0")  # so that what main() sets is undone
+        monkeypatch.setenv("PATH", f"{self.bin}{os.pathsep}/bin{os.pathsep}/usr/bin")
+        monkeypatch.setattr(lab, "ROOT", self.root)
+        monkeypatch.setattr(lab.venv.EnvBuilder, "create", lambda builder, folder: self.create(Path(folder)))
+        monkeypatch.setattr(driver, "query", driver.Driver)
 
+    def python_is(self, version=lab.THIS_PYTHON, broken=0):
+        self.script(Path(f"{self.log}.python"), PYTHON.format(log=self.log, version=version, broken=broken))
+        if self.python.exists():
+            shutil.copy(f"{self.log}.python", self.python)
 
-def test_extras_add_up_but_for_the_compiler_of_another_generation():
-    assert lab.wanted_extras(frozenset({"dev"}), frozenset()) == {"dev"}
-    assert lab.wanted_extras(frozenset({"dev", "gpu-cu12"}), frozenset({"gpu-cu13"})) == {"dev", "gpu-cu13"}
-    assert lab.wanted_extras(frozenset({"gpu-cu12"}), frozenset({"dev"})) == {"dev", "gpu-cu12"}
+    def script(self, path, text):
+        path.write_text(text, encoding="utf-8")
+        path.chmod(0o755)
 
+    def create(self, folder):
+        self.note("venv")
+        (folder / "bin").mkdir(parents=True, exist_ok=True)
+        (folder / "pyvenv.cfg").write_text("", encoding="utf-8")
+        shutil.copy(f"{self.log}.python", folder / "bin/python")
 
-def test_what_was_installed_is_remembered(tmp_path):
-    assert lab.read_state(tmp_path) is None
-    state = lab.State("digest", frozenset({"dev", "gpu-cu13"}))
-    lab.write_state(tmp_path, state)
-    assert lab.read_state(tmp_path) == state
-    for text in ("", "[]", '{"inputs": "x"}', '{"inputs": "x", "extras": 3}'):
-        (tmp_path / "dwlab-installed.json").write_text(text, encoding="utf-8")
-        assert lab.read_state(tmp_path) is None
+    def note(self, line):
+        with self.log.open("a", encoding="utf-8") as file:
+            file.write(line + "\n")
 
+    def uv_is(self, version):
+        self.script(self.bin / "uv", UV.format(log=self.log, version=version))
 
-def test_the_inputs_are_the_two_files_the_place_and_the_python(tmp_path):
-    (tmp_path / "pyproject.toml").write_text("a", encoding="utf-8")
-    seen = {lab.inputs_of(tmp_path, "3.11"), lab.inputs_of(tmp_path, "3.12")}
-    (tmp_path / "constraints.txt").write_text("b", encoding="utf-8")
-    seen.add(lab.inputs_of(tmp_path, "3.11"))
-    (tmp_path / "pyproject.toml").write_text("ab", encoding="utf-8")
-    (tmp_path / "constraints.txt").write_text("", encoding="utf-8")
-    seen.add(lab.inputs_of(tmp_path, "3.11"))
-    moved = tmp_path / "moved"
-    moved.mkdir()
-    for name in ("pyproject.toml", "constraints.txt"):
-        shutil.copy(tmp_path / name, moved)
-    seen.add(lab.inputs_of(moved, "3.11"))
-    assert len(seen) == 5
+    def fails(self, *words):
+        Path(f"{self.log}.fails").write_text(" ".join(words), encoding="utf-8")
+        if not words:
+            Path(f"{self.log}.fails").unlink()
+
+    def make(self, *arguments):
+        """The exit status, and what was done since the last time: "venv", "pip .[dev]", "uv .[dev]"."""
+        status, lines = lab.main(arguments or ("install",)), []
+        if self.log.exists():
+            lines = self.log.read_text(encoding="utf-8").splitlines()
+            self.log.unlink()
+        assert all("--constraint constraints.txt" in line for line in lines if "install" in line)
+        done = [re.sub(r"^(pip|uv) .*--editable ", r"\1 ", line) for line in lines]
+        return status, done
 
 
 @pytest.fixture
 def checkout(tmp_path, monkeypatch):
-    """A checkout of its own, where making and installing are recorded and do nothing else."""
-    root = tmp_path / "check out"
-    root.mkdir()
-    (root / "pyproject.toml").write_text("[project]", encoding="utf-8")
-    calls = []
-    monkeypatch.setattr(lab, "ROOT", root)
-
-    def make(folder):
-        calls.append("make")
-        (folder / "bin").mkdir(parents=True, exist_ok=True)
-        (folder / "pyvenv.cfg").write_text("", encoding="utf-8")
-        lab.python_in(folder).unlink(missing_ok=True)
-        lab.python_in(folder).symlink_to(sys.executable)
-
-    monkeypatch.setattr(lab, "_make_venv", make)
-    monkeypatch.setattr(lab, "_install", lambda python, extras, bounds: calls.append(",".join(sorted(extras))))
-    monkeypatch.setattr(lab, "version_of", lambda python: lab.THIS_PYTHON if python.exists() else None)
-    return root, calls
-
-
-def ensure(root, *needed, exact=False, modules=("json",)):
-    return lab.ensure(root / ".venv", frozenset(needed), exact, modules)
+    return Checkout(tmp_path, monkeypatch)
 
 
 def test_installs_once_and_again_only_when_something_changed(checkout):
-    root, calls = checkout
-    python = ensure(root)
-    assert python == root / ".venv" / "bin" / "python" and calls == ["make", ""]
-    ensure(root)
-    assert calls == ["make", ""]
-    ensure(root, "dev")
-    assert calls[2:] == ["dev"]
-    ensure(root, "dev")
-    ensure(root)  # what is there for the tests stays for the lab
-    assert calls[3:] == []
-    (root / "pyproject.toml").write_text("[project] # changed", encoding="utf-8")
-    ensure(root)
-    assert calls[3:] == ["dev"]
-    settings = json.loads((root / ".venv/share/jupyter/lab/settings/overrides.json").read_text(encoding="utf-8"))
+    assert checkout.make() == (0, ["venv", "pip .[dev]"])
+    assert checkout.make() == (0, [])
+    settings = json.loads((checkout.root / ".venv/share/jupyter/lab/settings/overrides.json").read_text())
     assert settings["@jupyterlab/apputils-extension:notification"]["fetchNews"] == "false"
+    for name in ("pyproject.toml", "constraints.txt"):
+        (checkout.root / name).write_text("# changed", encoding="utf-8")
+        assert checkout.make() == (0, ["pip .[dev]"])
+        assert checkout.make() == (0, [])
+    moved = checkout.root.rename(checkout.root.with_name("moved"))
+    checkout.monkeypatch.setattr(lab, "ROOT", moved)
+    assert checkout.make() == (0, ["pip .[dev]"])  # an editable install names the place
 
 
-def test_an_install_that_broke_off_is_done_again(checkout, monkeypatch):
-    root, calls = checkout
-
-    def interrupted(python, extras, bounds):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(lab, "_install", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        ensure(root)
-    monkeypatch.setattr(lab, "_install", lambda python, extras, bounds: calls.append("installed"))
-    ensure(root)
-    assert calls == ["make", "installed"]
+def test_the_lab_needs_less_than_the_tests_and_takes_nothing_away(checkout):
+    checkout.monkeypatch.setattr(lab, "lab", lambda python: 0)
+    assert checkout.make("lab") == (0, ["venv", "pip ."])
+    assert checkout.make("test", "--venv", str(checkout.root / "other"))[1] == ["venv", "pip .[dev]"]
+    assert checkout.make("install") == (0, ["pip .[dev]"])
+    (checkout.root / "pyproject.toml").write_text("# changed", encoding="utf-8")
+    assert checkout.make("lab") == (0, ["pip .[dev]"])
 
 
-def test_an_environment_whose_python_is_gone_is_made_anew(checkout):
-    root, calls = checkout
-    lab.python_in(ensure(root).parent.parent).unlink()
-    ensure(root)
-    assert calls == ["make", "", "make", ""]
+@pytest.mark.parametrize("harm", ["no python", "half-made", "no record", "broken record", "another python"])
+def test_an_environment_that_is_half_made_is_made_good(checkout, harm):
+    checkout.make()
+    record = checkout.root / ".venv/dwlab-installed.json"
+    if harm == "no python":
+        checkout.python.unlink()
+    elif harm == "half-made":
+        shutil.rmtree(checkout.root / ".venv/bin")
+        record.unlink()
+    elif harm == "no record":
+        record.unlink()
+    elif harm == "broken record":
+        record.write_text('{"inputs": 3', encoding="utf-8")
+    else:
+        checkout.python_is(next(one for one in lab.PYTHONS if one != lab.THIS_PYTHON))
+    made = ["venv"] if harm in ("no python", "half-made") else []
+    assert checkout.make() == (0, [*made, "pip .[dev]"])
+    assert checkout.make() == (0, [])
 
 
-def test_a_named_python_of_another_version_makes_it_anew(checkout, monkeypatch):
-    root, calls = checkout
-    ensure(root)
-    monkeypatch.setattr(lab, "version_of", lambda python: "3.99")
-    ensure(root, exact=False)
-    assert calls == ["make", "", ""]  # kept; installed again, since it is another Python than before
-    ensure(root, exact=True)
-    assert calls[3:] == ["make", ""]
-
-
-def test_without_a_network_an_environment_that_works_is_used_as_it_is(checkout, monkeypatch, capsys):
-    root, calls = checkout
-    ensure(root)
-    (root / "pyproject.toml").write_text("[project] # changed", encoding="utf-8")
-
-    def offline(python, extras, bounds):
-        raise lab.Stop("The package index cannot be reached")
-
-    monkeypatch.setattr(lab, "_install", offline)
-    assert ensure(root, modules=("json",)).exists()
-    assert "Going on with what" in capsys.readouterr().err
-    with pytest.raises(lab.Stop, match="cannot be reached"):
-        ensure(root, modules=("no_such_module_anywhere",))
-    monkeypatch.setattr(lab, "_install", lambda python, extras, bounds: calls.append("later"))
-    ensure(root)
-    assert calls[-1] == "later"  # with the network back, the update is made
-
-
-def test_a_gpu_compiler_without_a_build_does_not_stop_the_lab(checkout, monkeypatch, capsys):
-    root, calls = checkout
-
-    def install(python, extras, bounds):
-        calls.append(",".join(sorted(extras)) + "".join(bounds))
-        if "gpu-cu13" in extras:
-            raise lab.Stop("Installing failed. " + lab.explain_pip("ERROR: No matching distribution found for x", {}))
-
-    monkeypatch.setattr(lab, "_install", install)
-    needed = frozenset({"dev", "gpu-cu13"})
-    lab.ensure(root / ".venv", needed, False, ("json",), ("cuda-toolkit<13.1",))
-    assert calls == ["make", "dev,gpu-cu13cuda-toolkit<13.1", "dev,gpu-cu13", "dev"]
-    assert "going on without it" in capsys.readouterr().err
-    assert lab.read_state(root / ".venv").extras == {"dev"}  # so the next make tries again
-
-
-def test_the_network_failing_is_not_taken_for_a_missing_build(checkout, monkeypatch):
-    root, calls = checkout
-
-    def install(python, extras, bounds):
-        calls.append("tried")
-        raise lab.Stop("Installing failed. " + lab.explain_pip(REFUSED, {}))
-
-    monkeypatch.setattr(lab, "_install", install)
-    with pytest.raises(lab.Stop, match="cannot be reached"):
-        ensure(root, "gpu-cu13", modules=("no_such_module_anywhere",))
-    assert calls == ["make", "tried"]
-
-
-def test_two_makes_at_once_install_once(checkout, monkeypatch):
-    root, calls = checkout
-    real = lab._one_at_a_time
-
-    @contextlib.contextmanager
-    def slow_lock(place):
-        with real(place):
-            if not calls:  # while this one waited, the other did all the work
-                monkeypatch.setattr(lab, "_one_at_a_time", real)
-                calls.append("other")
-                ensure(root, "dev")
-            yield
-
-    monkeypatch.setattr(lab, "_one_at_a_time", slow_lock)
-    monkeypatch.setattr("fcntl.flock", lambda file, how: None)
-    ensure(root, "dev")
-    assert calls == ["other", "make", "dev"]
-
-
-def test_settings_that_lead_elsewhere_are_dropped(monkeypatch):
-    given = {
-        "PYTHONPATH": "/opt/ros",
-        "PYTHONHOME": "/x",
-        "PIP_TARGET": "/y",
-        "PIP_USER": "1",
-        "PIP_INDEX_URL": "https://z",
-    }
-    monkeypatch.setattr(lab.os, "environ", dict(given))
-    lab._forget_other_places()
-    assert lab.os.environ == {"PIP_USER": "0", "PIP_INDEX_URL": "https://z"}
-
-
-def test_a_read_only_checkout_says_what_to_do(checkout, monkeypatch):
-    root, calls = checkout
-    monkeypatch.setattr(lab.os, "access", lambda path, how: Path(path) != root)
-    with pytest.raises(lab.Stop, match=r"Cannot write in .*\n.*\n  cp -r '.*check out' ~/dwlab && cd ~/dwlab"):
-        ensure(root)
-    assert calls == []
-
-
-def test_a_venv_folder_that_cannot_be_written_asks_for_another(checkout, monkeypatch):
-    root, _ = checkout
-
-    def denied(folder):
-        raise PermissionError(errno.EACCES, "Permission denied", str(folder))
-
-    monkeypatch.setattr(lab, "_make_venv", denied)
-    with pytest.raises(lab.Stop, match="Permission denied. Choose another folder: VENV="):
-        ensure(root)
-
-
-def test_a_folder_that_is_no_environment_is_left_alone(tmp_path):
-    (tmp_path / "thesis.tex").write_text("years of work", encoding="utf-8")
-    with pytest.raises(lab.Stop, match="is no virtual environment: move it away"):
-        lab._make_venv(tmp_path)
-    assert (tmp_path / "thesis.tex").read_text(encoding="utf-8") == "years of work"
-
-
-def test_debians_python_without_venv_names_the_package(monkeypatch, tmp_path):
-    monkeypatch.setitem(sys.modules, "ensurepip", None)  # makes the import fail
-    with pytest.raises(lab.Stop, match=rf"sudo apt install python{lab.THIS_PYTHON}-venv"):
-        lab._make_venv(tmp_path / "venv")
-    assert not (tmp_path / "venv").exists()
-
-
-# --- what pip says ----------------------------------------------------------------------------------------------------
-
-REFUSED = (
-    "WARNING: Retrying (Retry(total=0)) after connection broken by 'NewConnectionError('Failed to establish a new "
-    "connection: [Errno 101] Network is unreachable'): /simple/numba/\n"
-    "ERROR: No matching distribution found for numba>=0.61"
-)
-PROXY = "WARNING: Retrying after connection broken by 'ProxyError('Cannot connect to proxy.', NewConnectionError(…))'"
+def test_an_unsupported_python_is_refused_and_a_named_one_makes_it_anew(checkout, capsys):
+    checkout.python_is("3.14")
+    checkout.create(checkout.root / ".venv")
+    assert checkout.make() == (2, ["venv"])
+    assert ".venv has Python 3.14, dwlab needs 3.11, 3.12, 3.13: remove it" in capsys.readouterr().err
+    checkout.python_is()
+    assert checkout.make() == (0, ["pip .[dev]"])
+    checkout.monkeypatch.setattr(lab, "THIS_PYTHON", next(one for one in lab.PYTHONS if one != lab.THIS_PYTHON))
+    assert checkout.make() == (0, [])
+    assert checkout.make("install", "--exact") == (0, ["venv", "pip .[dev]"])
+    checkout.monkeypatch.setattr(lab, "THIS_PYTHON", "3.14")
+    assert checkout.make() == (2, [])
+    assert "3.11, 3.12, 3.13; this is 3.14" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
-    "output, variables, words",
+    "setting, words",
+    [({}, ["no proxy set here: HTTPS_PROXY="]), ({"https_proxy": "http://ada:secret@proxy"}, ["https_proxy set here"])],
+)
+def test_a_failed_install_names_what_to_look_at_and_is_done_again(checkout, capfd, setting, words):
+    for name in ("http_proxy", "https_proxy", "all_proxy"):
+        checkout.monkeypatch.delenv(name, raising=False)
+        checkout.monkeypatch.delenv(name.upper(), raising=False)
+    for name, value in setting.items():
+        checkout.monkeypatch.setenv(name, value)
+    checkout.python_is(broken=1)
+    checkout.fails("install")
+    assert checkout.make() == (2, ["venv", "pip .[dev]"])
+    shown = capfd.readouterr().err
+    for word in ["ERROR: install", "PIP_FIND_LINKS=", "PIP_CERT=", *words]:
+        assert word in shown
+    assert "secret" not in shown
+    checkout.fails()
+    assert checkout.make() == (0, ["pip .[dev]"])
+
+
+@pytest.mark.parametrize("full, setting", [(".venv", "VENV="), ("tmp", "TMPDIR=")])
+def test_a_full_disk_is_named(checkout, capfd, full, setting):
+    free = {full: 3e8}
+    checkout.monkeypatch.setattr(lab, "tempfile", types.SimpleNamespace(gettempdir=lambda: "/a/tmp"))
+    checkout.monkeypatch.setattr(
+        shutil, "disk_usage", lambda place: types.SimpleNamespace(free=free.get(Path(place).name, 9e9))
+    )
+    checkout.python_is(broken=1)
+    checkout.fails("install")
+    assert checkout.make()[0] == 2
+    shown = capfd.readouterr().err
+    assert "only 0.3 GB free" in shown and setting in shown
+
+
+def test_without_a_network_an_environment_that_works_is_used_as_it_is(checkout, capfd):
+    checkout.make()
+    (checkout.root / "pyproject.toml").write_text("# changed", encoding="utf-8")
+    checkout.fails("install")
+    assert checkout.make() == (0, ["pip .[dev]"])
+    assert "Going on with what" in capfd.readouterr().err
+    checkout.fails()
+    assert checkout.make() == (0, ["pip .[dev]"])  # with the network back, the update is made
+
+
+def test_two_makes_at_once_install_once(checkout):
+    Path(f"{checkout.log}.wait").touch()
+    code = "import pathlib, sys; from dwlab import driver; from dwlab.setup import lab; driver.query = driver.Driver; "
+    code += f"lab.ROOT = pathlib.Path({str(checkout.root)!r}); sys.exit(lab.main(['install']))"
+    checkout.create(checkout.root / ".venv")
+
+    def start():
+        return subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True, cwd=ROOT)
+
+    first = start()
+    assert "Installing" in first.stderr.readline()
+    second = start()
+    assert "Another make is installing" in second.stderr.readline()
+    Path(f"{checkout.log}.wait").unlink()
+    assert ["Ready" in one.communicate(timeout=60)[1] for one in (first, second)] == [True, True]
+    assert [line.split()[0] for line in checkout.log.read_text().splitlines()] == ["venv", "pip"]
+
+
+@pytest.mark.parametrize(
+    "fails, done, extras",
     [
-        (REFUSED, {}, ["cannot be reached", "HTTPS_PROXY=", "PIP_FIND_LINKS="]),
-        (
-            PROXY,
-            {"https_proxy": "http://proxy:3128"},
-            ["proxy did not let pip through", "https_proxy=http://proxy:3128"],
-        ),
-        (PROXY, {}, ["pip config list"]),
-        ("[SSL: CERTIFICATE_VERIFY_FAILED]", {}, ["PIP_CERT="]),
-        ("OSError: [Errno 28] No space left on device", {}, ["disk is full", "VENV="]),
-        ("ERROR: Could not find a version that satisfies the requirement llvmlite", {}, [lab.THIS_PYTHON, "no build"]),
-        ("ERROR: [Errno 13] Permission denied: 'x'", {}, ["VENV="]),
-        ("something new", {}, ["message above"]),
+        ([], ["pip .[dev,gpu-cu13] cuda-toolkit<13.1"], ["dev", "gpu-cu13"]),
+        (["cuda-toolkit"], ["pip .[dev,gpu-cu13] cuda-toolkit<13.1", "pip .[dev]", "pip .[dev,gpu-cu13]"], 2),
+        (["gpu-cu13"], ["pip .[dev,gpu-cu13] cuda-toolkit<13.1", "pip .[dev]", "pip .[dev,gpu-cu13]"], ["dev"]),
+        (["install"], ["pip .[dev,gpu-cu13] cuda-toolkit<13.1", "pip .[dev]"], None),
     ],
 )
-def test_pip_failures_are_explained(output, variables, words):
-    text = lab.explain_pip(output, variables)
-    for word in words:
-        assert word in text
+def test_a_gpu_compiler_that_cannot_be_had_does_not_stop_the_rest(checkout, fails, done, extras):
+    checkout.monkeypatch.setattr(driver, "query", lambda: H200)
+    checkout.python_is(broken=1)
+    if fails:
+        checkout.fails(*fails)
+    assert checkout.make() == (2 if extras is None else 0, ["venv", *done])
+    record = checkout.root / ".venv/dwlab-installed.json"
+    if extras is None:
+        assert not record.exists()
+    else:
+        assert json.loads(record.read_text())["extras"] == (["dev", "gpu-cu13"] if extras == 2 else extras)
+    again = [] if extras in (2, ["dev", "gpu-cu13"]) else done
+    assert checkout.make()[1] == again  # what was missing is tried again
 
 
-def test_a_proxys_password_is_not_printed():
-    text = lab.explain_pip(PROXY, {"HTTPS_PROXY": "http://ada:secret@proxy:3128/"})
-    assert "secret" not in text and "ada" not in text and "proxy:3128" in text
+def test_the_compiler_follows_the_driver(checkout):
+    def seen(cuda, capability=(9, 0)):
+        found = driver.Driver(True, cuda, None, (driver.Device("a GPU", capability),), "")
+        checkout.monkeypatch.setattr(driver, "query", lambda: found)
+        return checkout.make()[1][-1]
+
+    assert seen((12, 2)) == "pip .[dev,gpu-cu12] cuda-toolkit<12.3"
+    assert seen((13, 0)) == "pip .[dev,gpu-cu13] cuda-toolkit<13.1"  # in place of the other generation's
+    assert seen((13, 0), (6, 0)) == "pip .[dev,gpu-cu12]"  # under a driver that runs every CUDA 12
+    shutil.rmtree(checkout.root / ".venv")
+    assert seen((11, 8)) == "pip .[dev]"
+    assert {"gpu-cu12", "gpu-cu13"} <= set(extras())
+
+
+@pytest.mark.parametrize(
+    "version, settings, fails, done",
+    [
+        ("0.8.0", {}, [], ["uv venv", "uv .[dev]"]),
+        ("1.0.3", {}, [], ["uv venv", "uv .[dev]"]),
+        ("0.7.22", {}, [], ["venv", "pip .[dev]"]),
+        ("of an unknown kind", {}, [], ["venv", "pip .[dev]"]),
+        ("0.8.0", {"PIP_NO_INDEX": "1"}, [], ["venv", "pip .[dev]"]),  # which uv does not read
+        ("0.8.0", {}, ["nothing of pip"], ["uv venv", "venv", "uv .[dev]", "pip .[dev]"]),
+    ],
+)
+def test_uv_is_used_where_it_is_there_and_works(checkout, version, settings, fails, done):
+    for name, value in settings.items():
+        checkout.monkeypatch.setenv(name, value)
+    checkout.uv_is(version)
+    if fails:
+        checkout.fails("nothing-of-pips")
+    assert checkout.make() == (0, done)
+    assert checkout.make() == (0, [])
+
+
+def test_settings_that_lead_elsewhere_are_dropped(checkout):
+    for name in ("PYTHONPATH", "PYTHONHOME", "PIP_TARGET", "PIP_PREFIX"):
+        checkout.monkeypatch.setenv(name, "/opt/ros")
+    checkout.monkeypatch.setenv("PIP_USER", "1")
+    checkout.monkeypatch.setenv("PIP_INDEX_URL", "https://z")
+    checkout.make()
+    assert "/opt/ros" not in os.environ.values()
+    assert (os.environ["PIP_USER"], os.environ["PIP_INDEX_URL"]) == ("0", "https://z")
+
+
+def test_places_that_cannot_be_written_say_what_to_do(checkout, capsys):
+    checkout.monkeypatch.setattr(lab.os, "access", lambda path, how: Path(path) != checkout.root)
+    assert checkout.make() == (2, [])
+    assert "copy the workbook to a place of your own" in capsys.readouterr().err
+    checkout.monkeypatch.undo()
+
+
+def test_a_venv_folder_that_cannot_be_made_asks_for_another(checkout, capsys):
+    (checkout.root / "file").write_text("", encoding="utf-8")
+    checkout.monkeypatch.setattr(lab.venv.EnvBuilder, "create", lambda builder, folder: Path(folder).mkdir())
+    assert checkout.make("install", "--venv", str(checkout.root / "file/venv"))[0] == 2
+    assert "Another folder: VENV=" in capsys.readouterr().err
+
+
+def test_a_folder_that_is_no_environment_is_left_alone(checkout, capsys):
+    (checkout.root / ".venv").mkdir()
+    (checkout.root / ".venv/thesis.tex").write_text("years of work", encoding="utf-8")
+    assert checkout.make() == (2, [])
+    assert "is no virtual environment: move it away" in capsys.readouterr().err
+    assert (checkout.root / ".venv/thesis.tex").read_text(encoding="utf-8") == "years of work"
+
+
+def test_debians_python_without_venv_names_the_package_or_uses_uv(checkout, capsys):
+    checkout.monkeypatch.setitem(sys.modules, "ensurepip", None)  # makes the import fail
+    assert checkout.make() == (2, [])
+    assert f"sudo apt install python{lab.THIS_PYTHON}-venv" in capsys.readouterr().err
+    assert not (checkout.root / ".venv").exists()
+    checkout.uv_is("0.9.1")
+    assert checkout.make() == (0, ["uv venv", "uv .[dev]"])
+
+
+def test_without_an_environment_nothing_is_installed(checkout):
+    assert checkout.make("install", "--venv", "none") == (0, [])
+
+
+def test_the_set_up_runs_before_anything_is_installed():
+    code = "import sys; from dwlab.setup import lab; assert not {'numpy', 'numba'} & set(sys.modules)"
+    subprocess.run([sys.executable, "-S", "-c", code], cwd=ROOT, check=True, timeout=60)  # -S: without site-packages
 
 
 # --- starting JupyterLab ----------------------------------------------------------------------------------------------
 
 
 def arguments(platform="linux", variables=None, superuser=False, wsl=False, snap=False):
-    return lab.jupyter_arguments(
-        platform, variables or {}, root=Path("/course/dw lab"), superuser=superuser, wsl=wsl, snap=snap
-    )
+    return lab.jupyter_arguments(platform, variables or {}, superuser=superuser, wsl=wsl, snap=snap)
 
 
 def test_the_lab_opens_on_the_first_lesson():
-    assert arguments(variables={"DISPLAY": ":0"}) == [
-        f"--ServerApp.root_dir={Path('/course/dw lab')}",
-        "--LabApp.default_url=/lab/workspaces/dwlab/tree/notebooks/00_start_here.ipynb",
-        "--ServerApp.contents_manager_class=dwlab.contents.Lessons",
-    ]
+    shown = arguments(variables={"DISPLAY": ":0", "ARGS": "--port 9000 --ip '0.0.0.0'"})
+    assert shown[0] == f"--ServerApp.root_dir={ROOT}" and shown[1].endswith(lab.FIRST_LESSON)
+    assert shown[-4:] == ["--port", "9000", "--ip", "0.0.0.0"] and (ROOT / lab.FIRST_LESSON).exists()
 
 
 @pytest.mark.parametrize(
@@ -470,29 +511,21 @@ def test_root_and_strange_browsers_are_provided_for():
     assert redirect not in arguments(variables={"DISPLAY": ":0"}) and redirect not in arguments(snap=True)
 
 
-def test_arguments_are_handed_on():
-    assert arguments(variables={"ARGS": "--port 9000 --ip '0.0.0.0'"})[-4:] == ["--port", "9000", "--ip", "0.0.0.0"]
+@pytest.mark.parametrize("writable", [True, False])
+def test_a_home_that_cannot_be_written_is_replaced(monkeypatch, tmp_path, writable):
+    started = {}
+    monkeypatch.chdir(tmp_path)  # lab() leaves it
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setattr(lab.os, "access", lambda path, how: writable)
+    monkeypatch.setattr(lab.os, "execve", lambda path, command, variables: started.update(variables, command=command))
+    lab.lab(Path(sys.executable))
+    assert started["command"][1:3] == ["-m", "jupyterlab"]
+    assert (started["HOME"] == str(tmp_path)) is writable and Path(started["HOME"]).is_dir()
 
 
-def test_a_home_that_cannot_be_written_is_replaced(monkeypatch, tmp_path, capsys):
-    monkeypatch.setattr(lab.tempfile, "mkdtemp", lambda prefix: str(tmp_path))
-    monkeypatch.setattr(lab, "_can_write", lambda folder: False)
-    moved = lab._private_folders(Path(sys.executable))
-    assert {"JUPYTER_RUNTIME_DIR", "JUPYTER_DATA_DIR", "IPYTHONDIR", "MPLCONFIGDIR"} <= set(moved)
-    assert all(Path(folder).is_dir() and tmp_path in Path(folder).parents for folder in moved.values())
-    assert str(tmp_path) in capsys.readouterr().err
-    monkeypatch.setattr(lab, "_can_write", lambda folder: True)
-    assert lab._private_folders(Path(sys.executable)) == {}
-
-
-def test_a_folder_can_be_written_if_its_nearest_that_exists_can(tmp_path):
-    assert lab._can_write(tmp_path / "a" / "b")
-    assert not lab._can_write(Path("/proc/1/a/b")) or sys.platform != "linux"
-
-
-def test_a_missing_first_lesson_is_said(checkout):
-    with pytest.raises(lab.Stop, match="00_start_here.ipynb is missing"):
-        lab.lab(Path(sys.executable))
+def test_a_missing_first_lesson_is_said(checkout, capsys):
+    assert checkout.make("lab")[0] == 2
+    assert "00_start_here.ipynb is missing" in capsys.readouterr().err
 
 
 # --- make test --------------------------------------------------------------------------------------------------------
@@ -500,11 +533,13 @@ def test_a_missing_first_lesson_is_said(checkout):
 
 def test_every_step_runs_and_one_failure_fails(monkeypatch, capfd):
     steps = (lab.Step("broken", ("no_such_module_anywhere",)), lab.Step("sound", ("json.tool", "--help")))
-    monkeypatch.setattr(lab, "_doctor", lambda python, variables: None)
-    assert lab.test(Path(sys.executable), steps) == 1
+    monkeypatch.setattr(lab, "DOCTOR", steps[1])
+    monkeypatch.setattr(lab, "STEPS", steps)
+    assert lab.test(Path(sys.executable)) == 1
     out = capfd.readouterr().out
     assert re.search(r"^FAILED +[\d.]+ s  broken$", out, re.M) and re.search(r"^ok +[\d.]+ s  sound$", out, re.M)
-    assert lab.test(Path(sys.executable), steps[1:]) == 0
+    monkeypatch.setattr(lab, "STEPS", steps[1:])
+    assert lab.test(Path(sys.executable)) == 0
 
 
 def test_make_test_runs_lint_tests_lessons_and_exercises():
@@ -513,13 +548,17 @@ def test_make_test_runs_lint_tests_lessons_and_exercises():
         assert any(part in command for command in commands)
 
 
-def test_pins_are_what_both_resolves_agree_on():
-    def report(**packages):
-        return {"install": [{"metadata": {"name": n, "version": v}} for n, v in packages.items()]}
-
-    one = report(numpy="2.4.6", Cuda="12.9", alpha="1", only="1")
-    two = report(alpha="1", numpy="2.4.6", Cuda="13.0")
-    assert list(lab.agreed([one, two]).items()) == [("alpha", "1"), ("numpy", "2.4.6")]
+def test_pins_are_what_both_resolves_agree_on(tmp_path):
+    if shutil.which("make") is None:
+        pytest.skip("make is not installed here")
+    shutil.copy(ROOT / "Makefile", tmp_path)
+    (tmp_path / "constraints.txt").write_text("# head\nold==1\n", encoding="utf-8")
+    uv = tmp_path / "uv"
+    uv.write_text('#!/bin/sh\ncase "$*" in *cu12*) echo a==1; echo a.b==2;; *) echo a==1; echo aab==2;; esac\n')
+    uv.chmod(0o755)
+    environment = os.environ | {"PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"}
+    subprocess.run(["make", "pin"], cwd=tmp_path, env=environment, check=True, timeout=60)
+    assert (tmp_path / "constraints.txt").read_text(encoding="utf-8") == "# head\na==1\n"
 
 
 # --- the Makefile's choice of a Python --------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """Networks of `networks` run by dwlab's kernels: a stage for each layer or fused pair, in one CUDA graph.
 
     net = networks.network("mobilenet_v2", layout="NHWC", dtype="float16")
-    model = prepare(net, random_weights(net), selection.partition(net))
+    model = prepare(net, random_weights(net), selection.decide(net).pieces)
     y = run(model, image)                      # (N, 1000) of an image (N, 3, 224, 224)
     print(comparison.compare(model, image))    # each kernel, and the whole, against PyTorch with the same weights
 

@@ -42,8 +42,15 @@ def main(options: Namespace) -> int:
         network = int8.quantise(network, weights, calibration).network
     tuned = timing.tune(network) if on_gpu and options.tune else None
     times = None if tuned is None else tuned.times
-    pieces = selection.partition(network, "present" if on_gpu else "h200", times=times) if options.fused else None
-    model = inference.prepare(network, weights, pieces, times=times, calibration=calibration, overlap=options.overlap)
+    here = "present" if on_gpu else "h200"
+    decided = selection.decide(network, here, times=times, fuse=options.fused)
+    how = {"times": times, "calibration": calibration, "overlap": options.overlap}
+    model = inference.prepare(network, weights, decided.pieces, **how)
+    apart = None
+    if on_gpu and decided.pairs:
+        apart = inference.prepare(network, weights, **how)
+        if decided.by in ("kernels", "prediction"):  # nobody has timed the whole both ways on this GPU
+            decided, model, apart = timing.faster(decided, model, apart)
     passes = 2 + bool(options.image)
     with terminal.progress(passes * len(model.steps), "step") as told:
         compared = comparison.compare(model, image, told)
@@ -51,6 +58,7 @@ def main(options: Namespace) -> int:
     found: dict[str, Any] = {
         "network": network.name, "batch": network.batch, "layout": network.layout, "dtype": network.dtype,
         "resolution": resolution, "mode": target.mode,
+        "decided": {"by": decided.by, "why": decided.why, "apart_us": decided.apart_us, "fused_us": decided.fused_us},
         "steps": [{"layers": list(step.layers), "run_by": step.runner} for step in model.steps],
         "launches": None if model.graph is None else model.order, "tried_us": dict(model.tried),
         "check": compared.to_dict(),
@@ -63,9 +71,6 @@ def main(options: Namespace) -> int:
         found["not_timed"] = dict(tuned.failures)
     energy = None
     if on_gpu:
-        apart = None
-        if network.dtype == "int8" and any(len(step.layers) > 1 for step in model.steps):
-            apart = inference.prepare(network, weights, times=times, calibration=calibration, overlap=options.overlap)
         measured = timing.measure(model, compiled=options.compile, apart=apart)
         found["times"] = measured.to_dict()
         if options.energy:
@@ -77,6 +82,8 @@ def main(options: Namespace) -> int:
         print(json.dumps(found, indent=1, ensure_ascii=False))
         return 0 if compared.ok else 1
     print(f"{model}\n\n{compared.summary()}")
+    if on_gpu:
+        print(f"\n{terminal.wrapped(decided.why)}")
     if "same_class" in found:
         same = found["same_class"]
         print(f"Of {same['of']} random images {same['equal']} have the same greatest class as in floating point.")

@@ -2,14 +2,15 @@
 
 `choose` takes the fastest of the stages that take a layer or a fused pair, by times that were measured here, else by
 dwlab's records of it or of those most like it; `partition` the cheapest way to cut a network into layers and pairs, by
-the same times or, where a layer has none, by the planner's. Nothing is run.
+the same times or, where a layer has none, by the planner's. `decide` says whether a network is run so or layer by
+layer: by the recorded times of both ways, where the whole network was timed on that GPU. Nothing is run.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from dwlab import choices, planner, records, stages
 from dwlab.layers import DepthwiseConv2d, Fused, Pointwise
@@ -116,33 +117,142 @@ def partition(
     By times as `choose` takes them, or else by recorded times of that GPU, where every layer has one; then only pairs
     that have one are fused. Else by the planner's predicted times. gpu: as planner.find takes it. rows: as `choose`
     takes them. Raises GpuError and PlanError as the planner does.
-    """
-    made = planner.plan(network, gpu)
-    rows = None if rows is None else tuple(rows)
 
-    def known(problem: Planned) -> float | None:
-        if times is not None:
-            return min(times.get(problem, {}).values(), default=None)
-        row = recorded(problem, rows, made.gpu.name)
+    Times of kernels alone, added up: in one graph, where kernels overlap, the network may be slower so than layer by
+    layer. `decide` looks whether it was.
+    """
+    rows = None if rows is None else tuple(rows)
+    known = _recorded(network, planner.find(gpu).name, rows) if times is None else _measured(network, times)
+    return _cheapest(network, gpu, known).pieces
+
+
+@dataclass(frozen=True)
+class Decision:
+    """How a network is run. why: a sentence with the times that decided, and where they are from.
+
+    by: "request", "network" (recorded times of both ways), "kernels" (times of each kernel, added up) or "prediction".
+    apart_us, fused_us: those times, of each layer alone and of the fused plan; None where there is none.
+    """
+
+    pieces: Partition
+    why: str
+    by: str
+    apart_us: float | None = None
+    fused_us: float | None = None
+
+    @property
+    def pairs(self) -> int:
+        """How many pairs of layers share a kernel."""
+        return sum(len(piece) > 1 for piece in self.pieces)
+
+
+def decide(
+    network: Network,
+    gpu: str = "h200",
+    runs: Sequence[records.Record] | None = None,
+    times: Times | None = None,
+    fuse: bool | None = None,
+) -> Decision:
+    """Whether a network is run with layers in one kernel, and which, or layer by layer: the faster of the two.
+
+    By the newest record of the whole network on that GPU, in which both ways were timed; else by `partition`: times of
+    each layer and pair, measured or recorded, or else predicted. times: what timing.tune measured here, which comes
+    before any record. gpu: as planner.find takes it. runs: where to look (dwlab's records if None). fuse: what was
+    asked for, True the fused plan although it may be slower, False each layer alone. Raises GpuError and PlanError as
+    the planner does.
+    """
+    if fuse is False:
+        return Decision(apart(network), "Layer by layer, as asked for.", "request")
+    name = planner.find(gpu).name
+    known = _measured(network, times) if times is not None else {}
+    found = judgement.recorded_run(network, name, runs) if times is None else None
+    if found is not None:
+        known = judgement.kernel_times(network, name, found[1:])  # so that what runs is what was timed
+    if not _complete(network, known):
+        known = judgement.kernel_times(network, name, records.shown_runs(runs, name))
+    if not _complete(network, known):
+        known = _recorded(network, name, None if runs is None else [row for run in runs for row in run.measurements])
+    if found is None:
+        plan = _cheapest(network, gpu, known)
+        return replace(plan, by="request") if fuse else plan
+    row, run = found
+    alone, together, pairs = row["apart_us"], row.get("fused_us"), row.get("pairs") or 0
+    faster = together is not None and together < alone
+    both = f"{run.gpu}, record of {run.date[:10]}: {alone:,.1f} µs layer by layer"
+    if together is None:
+        both += ", and no pair of layers was faster in one kernel."
+    else:
+        both += f", {together:,.1f} µs with {pairs} pair{'s' * (pairs != 1)} of layers in one kernel each."
+    if fuse or faster:
+        how = "With layers in one kernel" + ("" if faster else ", as asked for")
+        plan = _cheapest(network, gpu, known)
+        if together is not None and plan.pairs != pairs:  # the run has no times of its kernels, or a stage is gone
+            both += f" It runs with {plan.pairs}, by other times of its kernels: those of that record are not known."
+        return replace(
+            plan, why=f"{how}: {both}", by="request" if fuse else "network", apart_us=alone, fused_us=together
+        )
+    return Decision(apart(network), f"Layer by layer: {both}", "network", alone, together)
+
+
+Costs = Mapping[tuple[str, ...], float]
+"""The layers of a kernel, by name -> µs."""
+
+
+def _of_problems(network: Network, cost: Callable[[Planned], float | None]) -> Costs:
+    """The cost of each layer and of each two that may share a kernel, of those that have one."""
+    problems: dict[tuple[str, ...], Planned] = {(one.name,): one.problem for one in network.layers if one.planned}
+    problems |= {
+        (network.layers[n].name, network.layers[n + 1].name): pair for n, pair in judgement.joints(network).items()
+    }
+    made = {names: cost(problem) for names, problem in problems.items()}
+    return {names: us for names, us in made.items() if us is not None}
+
+
+def _measured(network: Network, times: Times) -> Costs:
+    return _of_problems(network, lambda problem: min(times.get(problem, {}).values(), default=None))
+
+
+def _recorded(network: Network, gpu: str, rows: Iterable[records.Measurement] | None) -> Costs:
+    """Times of single layers and pairs, as `recorded` finds them on a GPU."""
+
+    def cost(problem: Planned) -> float | None:
+        row = recorded(problem, rows, gpu)
         return None if row is None else row.time_us
 
-    costs = {(number, number + 1): 0.0 for number in range(len(network.layers))}
-    alone = {n: known(layer.problem) for n, layer in enumerate(network.layers) if layer.planned}
-    measured = None not in alone.values()
-    if measured:
-        costs |= {(number, number + 1): us for number, us in alone.items()}
-    index = {layer.name: number for number, layer in enumerate(network.layers)}
-    for pair in made.pairs:
-        start, fused = index[pair.layers[0]], Fused(*(one.layers[0] for one in pair.apart))
-        if measured:
-            us = known(fused)
-        else:
-            costs |= {(number, number + 1): one.time_us for number, one in enumerate(pair.apart, start)}
-            us = None if pair.module is None else pair.module.time_us
-        if us is not None and takers(fused):
-            costs[start, start + 2] = us
-    pieces = [network.layers[start:end] for start, end in planner.partition(len(network.layers), costs)]
-    return tuple(tuple(layer.name for layer in piece) for piece in pieces if piece[0].planned)
+    return _of_problems(network, cost)
+
+
+def _complete(network: Network, known: Costs) -> bool:
+    """Whether every layer has a time."""
+    return all((layer.name,) in known for layer in network.layers if layer.planned)
+
+
+def _cheapest(network: Network, gpu: str, known: Costs) -> Decision:
+    """The cheapest partition by these times if every layer has one, else by the planner's."""
+    measured, others = _complete(network, known), 0.0
+    if not measured:
+        made = planner.plan(network, gpu)
+        known = {(name,): one.time_us for pair in made.pairs for name, one in zip(pair.layers, pair.apart, strict=True)}
+        others = made.total("time_us", apart=True) - sum(known.values())  # layers that no pair has
+        known |= {pair.layers: pair.module.time_us for pair in made.pairs if pair.module is not None}
+    names = [layer.name for layer in network.layers]
+    costs = {(n, n + 1): known.get((name,), 0.0) for n, name in enumerate(names)}
+    pairs = {(n, n + 2): pair for n, pair in judgement.joints(network).items()}
+    costs |= {(a, b): known[names[a], names[a + 1]] for a, b in pairs if (names[a], names[a + 1]) in known}
+    cuts = planner.partition(len(names), costs)
+    while none := [one for one in cuts if one in pairs and not takers(pairs[one])]:  # only those that would be run
+        costs = {one: us for one, us in costs.items() if one not in none}
+        cuts = planner.partition(len(names), costs)
+    pieces = tuple(tuple(names[a:b]) for a, b in cuts if network.layers[a].planned)
+    alone = others + sum(costs[n, n + 1] for n in range(len(names)))
+    together = others + sum(costs[one] for one in cuts) if any(len(piece) > 1 for piece in pieces) else None
+    where = f"by {'measured' if measured else 'predicted'} times of single kernels on {planner.find(gpu).name}"
+    if together is None:
+        why = f"Layer by layer, {where}: {alone:,.1f} µs in all, and no pair is faster in one kernel"
+    else:
+        why = f"With layers in one kernel, {where}: {together:,.1f} µs in all, layer by layer {alone:,.1f}"
+    why += "; the whole network was not timed both ways there."
+    return Decision(pieces, why, "kernels" if measured else "prediction", alone, together)
 
 
 def pieces_of(network: Network, given: Partition | planner.Plan | None) -> Partition:

@@ -8,14 +8,14 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from dwlab import energy, inference, networks, peers, target, timing
 from dwlab.inference import Model, selection
 from dwlab.inference.comparison import LOST_INT8
 from dwlab.inference.images import random_image
-from dwlab.inference.selection import Planned, Times
+from dwlab.inference.selection import Decision, Planned, Times
 from dwlab.inference.weights import Weights, as_tensors, random_weights
 from dwlab.inference.with_torch import activation_of, forward, pytorch, same_precision
 from dwlab.layers import Fused
@@ -102,6 +102,21 @@ def measure(model: Model, compiled: bool = True, apart: Model | None = None, **h
         finally:
             graph = theirs = None
     return Measured(ours, tuple(found), beside)
+
+
+def faster(decided: Decision, fused: Model, apart: Model, **how: Any) -> tuple[Decision, Model, Model | None]:
+    """(decision, model, the other way if layers share kernels) by the times of both whole networks here.
+
+    decided: for the fused plan, by times of kernels alone, which in one graph need not be the network's. how: what
+    timing.time_launches takes.
+    """
+    together, alone = (peers.time_graph(model.graph, **how).median_us for model in (fused, apart))
+    pairs = f"{decided.pairs} pair{'s' * (decided.pairs != 1)} of layers in one kernel each"
+    times = f"timed here, {alone:,.1f} µs layer by layer, {together:,.1f} µs with {pairs}."
+    found = replace(decided, by="network", apart_us=alone, fused_us=together)
+    if together < alone:
+        return replace(found, why=f"With layers in one kernel: {times}"), fused, apart
+    return replace(found, why=f"Layer by layer: {times}", pieces=selection.apart(fused.network)), apart, None
 
 
 def _peer(network: Network) -> Network:

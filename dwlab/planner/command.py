@@ -62,4 +62,7 @@ def _sentence(measured: dict[str, Any]) -> str:
     text = f"Recorded on {measured['gpu']}, {measured['date']}: {measured['apart_us']:,.0f} µs apart"
     if measured["fused_us"]:
         text += f", {measured['fused_us']:,.0f} µs with {measured['pairs']} fused pairs, chosen by measured times"
+        text += ", so it runs layer by layer" if measured["fused_us"] >= measured["apart_us"] else ""
+    elif measured["pairs"] == 0:
+        text += ", and no pair of layers faster in one kernel"
     return f"{text}; the whole network in one CUDA graph, with the layers that are not planned."

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dwlab import records, terminal
-from dwlab.layers import Fused
-from dwlab.networks import summary
+from dwlab.layers import Fused, Pointwise
+from dwlab.networks import Network, summary
+from dwlab.networks import network as named_network
 from dwlab.planner import Pair, Plan, partition
 from dwlab.planner.accesses import Conv
 from dwlab.planner.modules import NAMES, PlanError
@@ -195,23 +197,51 @@ def measured_times(made: Plan, rows: Iterable[records.Measurement]) -> dict[Conv
 
 def network_times(made: Plan, runs: Iterable[records.Record]) -> dict[Conv | Fused, float]:
     """The times, µs, that the newest run with kernels of this very network took of its layers and pairs."""
-    network = made.network
+    return {problem: us for _, problem, us in timed_kernels(made.network, made.gpu.name, runs)[0]}
+
+
+def kernel_times(network: Network, gpu: str, runs: Iterable[records.Record]) -> dict[tuple[str, ...], float]:
+    """The same by the names of the layers in a kernel, on a GPU as its driver names it.
+
+    Of layers that are alike one may have been timed, and has the time of all.
+    """
+    found, _ = timed_kernels(network, gpu, runs)
+    alike = {problem: us for _, problem, us in found}
+    exact = {names: us for names, _, us in found}
+    problems = {(layer.name,): layer.problem for layer in network.layers if layer.planned}
+    problems |= {(network.layers[n].name, network.layers[n + 1].name): pair for n, pair in joints(network).items()}
+    return {names: alike[problem] for names, problem in problems.items() if problem in alike} | exact
+
+
+def joints(network: Network) -> dict[int, Fused]:
+    """The neighbours that may share a kernel: the place of the first -> both."""
+    found = {}
+    for number, (one, two) in enumerate(itertools.pairwise(network.layers)):
+        if not network.joint(number) and isinstance(one.problem, Pointwise) | isinstance(two.problem, Pointwise):
+            found[number] = Fused(one.problem, two.problem)
+    return found
+
+
+def timed_kernels(
+    network: Network, gpu: str, runs: Iterable[records.Record]
+) -> tuple[list[tuple[tuple[str, ...], Conv | Fused, float]], records.Record | None]:
+    """(kernels, run): the newest run with kernels of this very network on a GPU; ([], None) if there is none.
+
+    Of each kernel the names of its layers, the problem and µs, all of this run and in the network's state of the L2.
+    """
+    known = {planned[0] for planned in set(_planned(network)) & set(_planned(_named(network)))}
     asked = (network.name, network.batch, network.dtype, network.layout)
     problems = {layer.name: layer.problem for layer in network.layers}
     for run in reversed(list(runs)):
-        rows = [
-            row
-            for row in run.sections.get("network_kernels", ())
-            if (row["network"], row["batch"], row["dtype"], row["layout"]) == asked and run.gpu == made.gpu.name
-        ]
-        found: dict[Conv | Fused, float] = {}
-        for row in rows:
-            layers = [problems.get(name) for name in row["layers"].split(" + ")]
-            if None not in layers:  # a name that the table no longer has
-                found[layers[0] if len(layers) == 1 else Fused(*layers)] = row["time_us"]
+        found = []
+        for row in run.sections.get("network_kernels", ()) if run.gpu == gpu else ():
+            names = tuple(row["layers"].split(" + "))
+            if (row["network"], row["batch"], row["dtype"], row["layout"]) == asked and known.issuperset(names):
+                layers = [problems[name] for name in names]
+                found.append((names, layers[0] if len(layers) == 1 else Fused(*layers), row["time_us"]))
         if found:
-            return found
-    return {}
+            return found, run
+    return [], None
 
 
 def judged(made: Plan, runs: Sequence[records.Record] | None = None) -> Judgement:
@@ -226,24 +256,54 @@ def judged(made: Plan, runs: Sequence[records.Record] | None = None) -> Judgemen
     return replace(judge(made, times), source=source)
 
 
+def recorded_run(
+    network: Network, gpu: str, runs: Sequence[records.Record] | None = None
+) -> tuple[Mapping[str, Any], records.Record] | None:
+    """(row, run): the newest row of the section `networks` with times of a network on a GPU, and its run; None if none.
+
+    The whole network, with the layers that are not planned, in one CUDA graph: apart_us of each layer alone, fused_us
+    with two layers in one kernel where kernels timed alone said so, which is missing where none did. gpu: as its driver
+    names it. A network that only has the name of the recorded one, and other layers, has none.
+    """
+    asked = (network.name, network.batch, network.dtype, network.layout, network.resolution)
+    if _planned(network) != _planned(_named(network)):
+        return None
+    for run in reversed(records.shown_runs(runs, gpu)):
+        for row in run.sections.get("networks", ()):
+            names = ("network", "batch", "dtype", "layout", "resolution")
+            if row.get("apart_us") and tuple(row[name] for name in names) == asked:
+                return row, run
+    return None
+
+
+def _named(network: Network) -> Network:
+    """The network that records mean by this one's name; one without layers where there is none."""
+    try:
+        return named_network(network.name, network.batch, network.layout, network.dtype, network.resolution)
+    except (ValueError, LookupError):
+        return replace(network, layers=())
+
+
+def _planned(network: Network) -> list[tuple[str, ...]]:
+    """What a record of a network holds for: its planned layers, but for what costs every stage about the same."""
+    return [
+        (one.name, one.input, one.residual, records.shape_text(bare(records.describe_problem(one.problem))))
+        for one in network.layers
+        if one.planned
+    ]
+
+
 def recorded(made: Plan, runs: Sequence[records.Record] | None = None) -> dict[str, Any] | None:
     """What the plan's whole network took on its GPU: date, apart_us, fused_us, pairs, kernels; None if not recorded.
 
-    The whole network, with the layers that are not planned, in one CUDA graph; its pairs were chosen by measured times.
+    As `recorded_run` finds it; its pairs were chosen by measured times.
     """
-    network = made.network
-    asked = (network.name, network.batch, network.dtype, network.layout, network.resolution)
-    rows, used = records.newest_rows(
-        "networks", lambda row: tuple(row[name] for name in ("network", "batch", "dtype", "layout", "resolution")),
-        runs, made.gpu.name,
-    )  # fmt: skip
-    for row in rows:
-        key = row["network"], row["batch"], row["dtype"], row["layout"], row["resolution"]
-        if key == asked and row.get("apart_us"):
-            run = next(run for run in used if any(one is row for one in run.sections["networks"]))
-            names = ("apart_us", "fused_us", "pairs", "kernels", "fused_kernels")
-            return {"gpu": run.gpu, "date": run.date[:10], **{name: row.get(name) for name in names}}
-    return None
+    found = recorded_run(made.network, made.gpu.name, runs)
+    if found is None:
+        return None
+    row, run = found
+    names = ("apart_us", "fused_us", "pairs", "kernels", "fused_kernels")
+    return {"gpu": run.gpu, "date": run.date[:10], **{name: row.get(name) for name in names}}
 
 
 def judge(made: Plan, times: Mapping[Conv | Fused, float]) -> Judgement:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import median
 from typing import Any
 
 from dwlab.records import (
+    FOLDER,
     Measurement,
     Record,
     RecordError,
@@ -278,9 +283,10 @@ def sanitizer_rows(runs: Sequence[Record] | None = None) -> tuple[list[Mapping[s
 def sanitizer_table(runs: Sequence[Record] | None = None, digests: Mapping[str, str] | None = None) -> Markdown:
     """What compute-sanitizer said of each stage when it last ran on it: a column a tool.
 
-    digests: of the kernels that the stages have now; a row of another is told.
+    digests: of the kernels that the stages have now; a row of another is told, and one of none of them is left out.
     """
     rows, used = sanitizer_rows(runs)
+    rows = [one for one in rows if not digests or one["stage"] in digests]
     if not rows:
         return Markdown(f"No run of compute-sanitizer is recorded. {_HOW['sanitizer']}\n")
     tools = list(dict.fromkeys(one["tool"] for one in rows))
@@ -409,3 +415,54 @@ _HOW = {
     "comparisons": "On a GPU: `python benchmarks/record_run.py`.",
     "copies": "On a GPU: `python benchmarks/copy_sizes.py`.",
 }
+
+
+def compared(folder: Path = FOLDER / "predictions") -> Markdown:
+    """Predicted against measured change of times from one GPU to another, where memory binds and elsewhere.
+
+    folder: predictions of `benchmarks/predictions.py`, made before the second GPU ran anything, and the records of both
+    for them. For each stage and shape that was timed on both, the measured change, the predicted one, and none, which
+    is what carrying the first GPU's times over would say.
+    """
+    files = sorted(folder.glob("*.json.gz"))
+    if not files:
+        return Markdown("No time was predicted for a GPU before it was recorded: `python benchmarks/predictions.py`.\n")
+    said = json.loads(gzip.decompress(files[-1].read_bytes()))
+    taken, where = {}, []
+    for run in load_runs(folder):
+        where.append(run.where())
+        for one in run.measurements:
+            key = one.id, shape_text(one.problem), run.gpu
+            taken[key] = one.time_us, "warm" if one.cold.startswith("warm") else "cold"
+    found: dict[str, list[tuple[float, float]]] = {"device memory": [], "something else": []}
+    for row in said["stages"]:
+        (basis, old), (gpu, new) = row["gpus"].items()
+        shape = shape_text({key: value for key, value in row["problem"].items() if key != "dtype"})
+        before, after = (taken.get((row["stage"], shape, name)) for name in (basis, gpu))
+        if before is None or after is None:
+            continue
+        predicted = new[f"{after[1]}_us"] / old[f"{before[1]}_us"]
+        kind = "device memory" if new[f"bound_{after[1]}"] == "dram" else "something else"
+        found[kind].append((after[0] / before[0], predicted))
+    head = ["predicted to be bound by", "rows", "measured change, median", "the model's error, median", "within 10 %",
+            "carried over: error, median", "within 10 %"]  # fmt: skip
+    lines, near = [line(head), line(["---"] + ["---:"] * 6)], {}
+    for kind, rows in found.items():
+        if not rows:
+            continue
+        ways = [[abs(predicted / measured - 1) for measured, predicted in rows], [abs(1 / one - 1) for one, _ in rows]]
+        near[kind] = [sum(x <= 0.1 for x in way) for way in ways]
+        cells = [cell for way, n in zip(ways, near[kind], strict=True) for cell in (percent(median(way)), f"{n}")]
+        lines.append(line([kind, str(len(rows)), f"{median(one for one, _ in rows):.3f}", *cells]))
+    told = [
+        f"Bound by {kind}, the model is within 10 % in {model} of {len(found[kind])}, times carried over in {carried}."
+        for kind, (model, carried) in near.items()
+    ]
+    lines += [
+        "",
+        *([" ".join(told) + "  "] if told else ["No row was timed on both GPUs.  "]),
+        f"A row is a stage at a shape. Change: the time on {gpu} over that on {basis}. Carried over: as if nothing "
+        f"changed. Predicted {said['date'][:10]}, before the second GPU ran anything. Measured on {'; '.join(where)}.",
+        "",
+    ]
+    return Markdown("\n".join(lines))

@@ -11,7 +11,7 @@ from types import ModuleType
 import numpy as np
 
 from dwlab.simt import arraymethods, trace, types, wide
-from dwlab.simt.memory import AnyArray, Array, Lanes, LocalArray, LocalView, Mask, Record
+from dwlab.simt.memory import NUMBERS, AnyArray, Array, Lanes, LocalArray, LocalView, Mask, Record, filled
 from dwlab.simt.state import Restart, State
 from dwlab.simt.things import ARRAYS, Chosen
 
@@ -21,7 +21,7 @@ class Accesses(State):
 
     def number(self, value: object, node: ast.AST) -> Lanes:
         """Checks that a value is a number."""
-        if isinstance(value, (np.ndarray, np.generic)):
+        if isinstance(value, NUMBERS):
             return value
         if isinstance(value, (bool, int, float, complex)):
             return types.literal(value)
@@ -35,7 +35,7 @@ class Accesses(State):
 
     def locate(self, array: AnyArray, indices: tuple, node: ast.AST) -> tuple[object, Mask | None]:
         """(element numbers, lanes in bounds), or (a view, mask) for slices or fewer indices than dimensions."""
-        if Ellipsis in [i for i in indices if not isinstance(i, (np.ndarray, np.generic))]:
+        if Ellipsis in [i for i in indices if not isinstance(i, NUMBERS)]:
             at = next(k for k, i in enumerate(indices) if i is Ellipsis)
             fill = len(array.shape) - len(indices) + 1
             indices = indices[:at] + (slice(None),) * fill + indices[at + 1 :]
@@ -68,8 +68,13 @@ class Accesses(State):
                 raise self.refuse(node, f"an index must be an integer, not {index.dtype}", "int32(…) converts")
             if index.dtype != types.INT64:
                 index = index.astype(np.int64)
-            low, high = (index, index) if index.ndim == 0 else (index.min(), index.max())
-            if low < 0 or (high >= extent if extent.ndim == 0 else (index >= extent).any()):
+            if extent.ndim:
+                outside = ((index < 0) | (index >= extent)).any()
+            elif index.ndim == 0:
+                outside = not 0 <= index < extent
+            else:  # one look finds both: as unsigned numbers negative ones are larger than any extent
+                outside = np.maximum.reduce(index.view(np.uint64), axis=None) >= extent.view(np.uint64)
+            if outside:
                 index, mask = self.out_of_range(array, axis, index, extent, mask, node)
                 if mask is None:
                     return element, None
@@ -197,8 +202,8 @@ class Accesses(State):
             flat[element] = value
         else:
             active = mask.full
-            flat[np.broadcast_to(element, self.lanes_shape)[active]] = (
-                value if value.ndim == 0 else np.broadcast_to(value, self.lanes_shape)[active]
+            flat[filled(element, self.lanes_shape)[active]] = (
+                value if value.ndim == 0 else filled(value, self.lanes_shape)[active]
             )
 
     def saw(self, node: ast.AST, *values: object) -> None:
@@ -382,7 +387,7 @@ class Accesses(State):
             wide.in_flight(self, array, element, mask, node)
         span = root.granules(array.dtype.itemsize)
         self.access_number += 1
-        lanes = np.ascontiguousarray(np.broadcast_to(element, self.lanes_shape))
+        lanes = filled(element, self.lanes_shape)
         if self.order is not None:
             self.hunt_exact(array, lanes, mask, kind, node, span)
             return

@@ -21,7 +21,7 @@ import numpy as np
 from dwlab.simt import arraymethods, intrinsics, libdevice, source, trace, types
 from dwlab.simt.access import Accesses, constant_of, describe
 from dwlab.simt.intrinsics import Group
-from dwlab.simt.memory import AnyArray, Array, Lanes, Mask, Range, Record, join
+from dwlab.simt.memory import NUMBERS, AnyArray, Array, Lanes, Mask, Range, Record, join
 from dwlab.simt.names import NAMES, DeviceName
 from dwlab.simt.options import DeadlockError, KernelError, SimtError, StepLimitError, UnsupportedError
 from dwlab.simt.state import Frame, Restart, Watch
@@ -685,7 +685,7 @@ class Execution(Accesses):
 
     def value(self, node: ast.expr) -> Lanes:
         result = self.eval(node)
-        return result if isinstance(result, (np.ndarray, np.generic)) else self.number(result, node)
+        return result if isinstance(result, NUMBERS) else self.number(result, node)
 
     def condition(self, node: ast.expr) -> Lanes:
         result = self.eval(node)
@@ -701,10 +701,16 @@ class Execution(Accesses):
     def on_Constant(self, node: ast.Constant) -> object:
         value = node.value
         if isinstance(value, (bool, int, float, complex)):
+            known = self.literals.get(node)
+            if known is not None:
+                return known
             try:
-                return types.literal(value)
+                made = types.literal(value)
             except UnsupportedError as error:
                 raise self.refuse(node, str(error)) from None
+            if self.watch is None:  # which tells values apart by their identity
+                self.literals[node] = made
+            return made
         return value
 
     def on_Name(self, node: ast.Name) -> object:
@@ -728,7 +734,13 @@ class Execution(Accesses):
             return value
         if node.id in frame.source.local_names:
             raise self.refuse(node, f"variable {node.id!r} is used before it is set")
-        return self.constant(self.outer_value(node.id, node), node.id, node)
+        key = (frame.source.function, node.id)
+        if key in self.outer:
+            return self.outer[key]
+        value = self.constant(self.outer_value(node.id, node), node.id, node)
+        if self.watch is None and not isinstance(value, np.ndarray):
+            self.outer[key] = value
+        return value
 
     def outer_value(self, name: str, node: ast.Name) -> object:
         """A global or closure variable. Numbers, tuples and arrays keep the value that they had at the first launch."""
@@ -915,12 +927,13 @@ class Execution(Accesses):
 
     def apply(self, op: object, left: object, right: object, node: ast.AST) -> object:
         """left op right, counted."""
-        if isinstance(left, (tuple, str)) or isinstance(right, (tuple, str)):
-            return self.joined(op, left, right, node)
-        left, right = self.number(left, node), self.number(right, node)
+        if not (isinstance(left, NUMBERS) and isinstance(right, NUMBERS)):
+            if isinstance(left, (tuple, str)) or isinstance(right, (tuple, str)):
+                return self.joined(op, left, right, node)
+            left, right = self.number(left, node), self.number(right, node)
         if op in _DIVISIONS and right.dtype.kind in "iub" and left.dtype.kind in "iub":
             zero = right == 0
-            if zero.any():
+            if zero if zero.ndim == 0 else zero.any():
                 bad, _ = self.mask.split(zero)
                 if bad is not None:
                     who = self.first_name(bad)
@@ -1220,16 +1233,21 @@ class Execution(Accesses):
 
     def on_Call(self, node: ast.Call) -> object:
         function = self.eval(node.func)
-        if any(k.arg is None for k in node.keywords):
+        if node.keywords and any(k.arg is None for k in node.keywords):
             raise self.refuse(node, "** in a call is not available in a kernel", "name the arguments")
         if isinstance(function, DeviceName):
             return intrinsics.device_call(self, function, node)
         if isinstance(function, Method):
             return function.function(self, node)
-        meaning = intrinsics.meaning(function)
         arguments = self.spread(node.args)
         keywords = {k.arg: self.eval(k.value) for k in node.keywords}
         self.node = node
+        dtype = types.as_dtype(function)
+        if dtype is not None:
+            if len(arguments) != 1 or keywords:
+                raise self.refuse(node, f"{dtype}() takes one number")
+            return self.converted(self.number(arguments[0], node), dtype, node)
+        meaning = intrinsics.meaning(function)
         if meaning is not None:
             return meaning(self, node, *arguments, **keywords)
         if isinstance(function, Closure):
@@ -1247,11 +1265,6 @@ class Execution(Accesses):
             return self.named_tuple(function, arguments, keywords, node)
         if isinstance(function, BuiltinFunctionType) and function in _OPERATORS:
             return self.operator_call(function, arguments, node)
-        dtype = types.as_dtype(function)
-        if dtype is not None:
-            if len(arguments) != 1 or keywords:
-                raise self.refuse(node, f"{dtype}() takes one number")
-            return self.converted(self.number(arguments[0], node), dtype, node)
         if isinstance(function, np.ufunc):
             return self.ufunc(function, arguments, node)
         if isinstance(function, (BuiltinFunctionType, type)) and intrinsics.is_builtin(function):

@@ -133,6 +133,8 @@ class State:
         self.constants: dict[int, Array] = {}
         self.constant_memory: dict[int, int] = {}
         self.frozen: dict[tuple, object] = {}
+        self.outer: dict[tuple, object] = {}  # what a function's globals and closure variables are in a kernel
+        self.literals: dict[ast.AST, object] = {}
         self.shown = Shown()
         self.order: Order | None = None  # where fences, or syncwarps of some lanes, order accesses
         self.pool = np.zeros(0, trace.NODE)

@@ -64,15 +64,22 @@ def dtype_of(numba_type_: nt.Type) -> np.dtype:
     return FLOAT16 if numba_type_ == nt.float16 else numpy_support.as_dtype(numba_type_)
 
 
+_named: dict[int, tuple[object, np.dtype]] = {}  # Numba's types by their ids: their own hashes are slow
+
+
 def as_dtype(thing: object) -> np.dtype | None:
     """The dtype that a kernel names by `thing` (numba.float32, np.float32, a dtype), or None if it names none."""
+    known = _named.get(id(thing))
+    if known is not None and known[0] is thing:
+        return known[1]
     if isinstance(thing, np.dtype):
         return thing
     if isinstance(thing, nt.Type):
         try:
-            return dtype_of(thing)
+            _named[id(thing)] = (thing, dtype_of(thing))
         except (NotImplementedError, numba.core.errors.NumbaError):
             return None
+        return _named[id(thing)][1]
     if isinstance(thing, type) and issubclass(thing, np.generic):
         return np.dtype(thing)
     return None
@@ -202,7 +209,7 @@ def _float_power(base: Value, exponent: Value) -> Value:
 def _integer_division(op: Callable, left: Value, right: Value) -> Value:
     """`//` or `%` of one integer type. The least integer by -1 gives 0, which Numba-CUDA tests for in 64 bits."""
     out = _UFUNCS[op](left, right)
-    if left.dtype == INT64 and (right == -1).any():
+    if left.dtype == INT64 and (right == -1 if right.ndim == 0 else (right == -1).any()):
         out = np.where((right == -1) & (left == np.iinfo(np.int64).min), np.int64(0), out)[()]
     return out
 

@@ -38,26 +38,32 @@ print(tabular.wrapped(doctor.examine()))
 # %% [markdown]
 # What can a machine do at most? Four ceilings are measured, each by a kernel that does nothing else: copying from memory
 # to memory, reading from the L2 cache (the last before memory, shared by the whole GPU), multiplying and adding, and
-# starting a kernel at all. In `gpu` mode the next cell measures yours, which takes a few seconds. In `simulated` mode there is no time, so it shows a GPU from the records, with
-# the date and the versions it was measured with.
+# starting a kernel at all. In `gpu` mode the next cell measures yours, which takes a few seconds. In `simulated` mode there is
+# no time, so it shows a GPU from the records, with the date and the versions it was measured with.
 
 # %% tags=["nbval-ignore-output"]
-from dwlab import machine
+from dwlab import machine, records
 
 gpu = machine.shown()
 ceilings = gpu.ceilings
+runs = [run.ceilings for run in records.shown_runs(gpu=gpu.name) if run.ceilings]
 print(gpu.name)
 print(tabular.wrapped(ceilings.source))
-for name, value, unit in (
-    ("copy, read plus written", ceilings.copy_gbps, "GB/s"),
-    ("reads from L2", ceilings.l2_gbps, "GB/s"),
-    ("multiply-add, float32", ceilings.fma_tflops, "TFLOP/s"),
-    ("one launch, host time", ceilings.launch_us, "µs"),
+for name, key, unit in (
+    ("copy, read plus written", "copy_gbps", "GB/s"),
+    ("reads from L2", "l2_gbps", "GB/s"),
+    ("multiply-add, float32", "fma_tflops", "TFLOP/s"),
+    ("one launch, host time", "launch_us", "µs"),
 ):
-    print(f"{name:24}", "not known" if value is None else f"{value:10,.1f} {unit}")
+    value, found = getattr(ceilings, key), [run[key] for run in runs if run.get(key)]
+    print(f"{name:24}", "not known" if value is None else f"{value:10,.1f} {unit:8}", end="")
+    print(f"{min(found):10,.1f} to {max(found):,.1f} in {len(found)} recorded runs" if found else "")
 
 # %% [markdown]
-# These ceilings were recorded:
+# Runs differ. Measured again, the same GPU has slightly other ceilings where it alone is timed, and quite another launch, which
+# is the host's time. So what a lesson measures need not be the record digit by digit, nor what the next lesson measures.
+#
+# The newest of these ceilings on record:
 #
 # <!-- begin:ceilings -->
 # <!-- end:ceilings -->

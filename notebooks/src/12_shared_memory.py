@@ -373,7 +373,8 @@ elif not times:
     print("No time is recorded yet. On a GPU: python -m dwlab study --record FILE")
 
 # %% [markdown]
-# The records, all stages:
+# The records, all stages. The **peer** is the fastest library routine that was found to compute the same, here a product of
+# matrices by PyTorch; *× peer* is its time over the stage's, so a stage below 1 is slower than the library.
 #
 # <!-- begin:depthwise1d/forward -->
 # <!-- end:depthwise1d/forward -->
@@ -411,10 +412,11 @@ if "shared" in times:
 
 # %% [markdown]
 # If the measured time is close to the prediction, the kernel waits for shared memory and for nothing else that matters.
-# How can it be *below*, though? The interpreter counts the reads that are written. The compiler may join neighbouring reads
-# of one lane: here it makes one read of 16 bytes out of four weights, and such a read, the same for all lanes, takes two
-# wavefronts in place of four. So up to a quarter of the counted wavefronts never happen. On the other hand no unit is busy
-# in every single clock. The two errors work against each other.
+# It may lie on either side of it, for the prediction has two errors that work against each other. The interpreter counts
+# the reads that are written. The compiler may join neighbouring reads of one lane: here it makes one read of 16 bytes out of
+# four weights, and such a read, the same for all lanes, takes two wavefronts in place of four. So up to a quarter of the
+# counted wavefronts never happen, and the time may be *below* the prediction. On the other hand no unit is busy in every
+# single clock, which takes it *above*.
 #
 # ## Where does it lose?
 #

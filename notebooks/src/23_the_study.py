@@ -519,7 +519,7 @@ else:
 # %% tags=["nbval-ignore-output"]
 for resource in dict.fromkeys(row.prediction.bound for row in both.rows):
     here = timemodel.Comparison(tuple(row for row in both.rows if row.prediction.bound == resource))
-    print(f"where {resource} binds: {len(here.rows)} kernels, median error {here.median_error:.0%}")
+    print(f"where {resource} binds: {len(here.rows)} kernel{'s' if len(here.rows) > 1 else ''}, median error {here.median_error:.0%}")
 for row in sorted(both.rows, key=lambda row: abs(row.error), reverse=True)[:3]:
     first, second, *_ = sorted(row.prediction.resources, key=row.prediction.resources.get, reverse=True)
     near = row.prediction.resources[second] / row.prediction.resources[first]

@@ -378,7 +378,7 @@ counts = (look(naive, tiny), look(tiled(1, 8, 8), tiny))
 for (name, found), seen in zip(maps.items(), counts):
     assert found.sum() == seen.array("x", "load").active_lanes
     values, elements = np.unique(found, return_counts=True)
-    text = ", ".join(f"{n} elements {t} times" for t, n in zip(values, elements))
+    text = ", ".join(f"{n} elements {t} time{'s' if t > 1 else ''}" for t, n in zip(values, elements))
     print(f"{name}, {found.mean():.2f} on average:\n    {text}")
 
 # %% tags=["nbval-ignore-output"]

@@ -159,7 +159,7 @@ print(f"mean error: to even {np.mean(np.rint(halves) - halves):+.2f}, upwards {n
 most = 255 * 128
 fits = {"int16": (2**15 - 1) // most, "int32": (2**31 - 1) // most, "float32, exactly": 2**24 // most}
 for name, products in fits.items():
-    print(f"{name:18}{products:10,} products")
+    print(f"{name:18}{products:10,} product{'s' if products > 1 else ''}")
 
 # %% tags=["nbval-ignore-output"]
 print(f"you predicted {predicted_products_int16:,} for int16 and {predicted_products_int32:,.0f} for int32")
