@@ -9,7 +9,7 @@ import re
 
 import pytest
 from mutated import judged, mutate
-from mutations import CLASSES, FIRST, SECOND, THIRD
+from mutations import CLASSES, FIFTH, FIRST, FOURTH, SECOND, SIXTH, THIRD
 
 from dwlab import target
 from dwlab.check import check
@@ -18,7 +18,8 @@ from dwlab.stages import stage
 
 pytestmark = pytest.mark.skipif(target.mode == "gpu", reason="a GPU must not run kernels with races and wild accesses")
 
-EVERY = FIRST + SECOND + THIRD
+PARTS = {"FIRST": FIRST, "SECOND": SECOND, "THIRD": THIRD, "FOURTH": FOURTH, "FIFTH": FIFTH, "SIXTH": SIXTH}
+EVERY = [one for part in PARTS.values() for one in part]
 OPERATORS = sorted({one.op for one in EVERY})
 MEAN = 1.5  # of each operator
 
@@ -41,6 +42,9 @@ def test_no_mutation_is_accepted_and_its_class_is_named(op):
     slips = {"raises", "cannot be interpreted"}  # of the table: then the edit is no kernel
     assert [str(verdict) for verdict in verdicts.values() if slips & set(verdict.patterns)] == []
     scores = {one: score(verdict, one.kind) for one, verdict in verdicts.items()}
+    for name, part in PARTS.items():  # shown by pytest -s
+        got = [scores[one] for one in part if one in scores]
+        print(f"{op:20s} {name:7s}{len(got):4d} mutations; of 2, 1, 0: {[got.count(points) for points in (2, 1, 0)]}")
     unnamed = "\n".join(f"{one}: {one.new!r}" for one in here if not scores[one])
     assert sum(scores.values()) / len(scores) >= MEAN, f"{op}: {sorted(scores.values())}; of no class:\n{unnamed}"
 
