@@ -13,6 +13,8 @@ from dwlab import ahead, stages, target
 from dwlab.layers import DepthwiseConv2d
 from dwlab.problems import DepthwiseConv1d
 
+pytestmark = pytest.mark.quick
+
 LAYER = DepthwiseConv2d(1, 8, 6, 6, 3)
 NAIVE = stages.stage("depthwise2d/forward/naive")
 

@@ -11,6 +11,8 @@ from numba import float32, int64
 from dwlab import simt
 from dwlab.simt import cuda
 
+pytestmark = pytest.mark.quick
+
 TABLE = {"a": 1}
 LIST = [1, 2, 3]
 COUNTER = np.zeros(4)
