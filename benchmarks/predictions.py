@@ -13,6 +13,7 @@ same folder as the predictions, apart from the records that tables show.
 from __future__ import annotations
 
 import argparse
+import gzip
 import json
 import sys
 from concurrent.futures import ProcessPoolExecutor
@@ -77,7 +78,7 @@ def main() -> int:
     if gpu.ceilings.measured:
         raise SystemExit(f"{gpu.name} is recorded already: a prediction would come too late")
     now = datetime.now(UTC)
-    file = options.file or FOLDER / f"{now:%Y%m%d}-{options.gpu}.json"
+    file = options.file or FOLDER / f"{now:%Y%m%d}-{options.gpu}.json.gz"
     names = (BASIS, options.gpu)
     shapes = (*SHAPES, *MODEL_SHAPES)
     rows = []
@@ -93,7 +94,7 @@ def main() -> int:
                      for dtype in ("float32", "float16")],
     }  # fmt: skip
     file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(json.dumps(made, indent=0, ensure_ascii=False) + "\n", encoding="utf-8")
+    file.write_bytes(gzip.compress(json.dumps(made, indent=0, ensure_ascii=False).encode() + b"\n", mtime=0))
     print(f"wrote {file}: {len(rows)} predictions at {len(shapes)} shapes, {len(made['networks'])} networks")
     return 0
 

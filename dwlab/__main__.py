@@ -239,6 +239,7 @@ def _parsers() -> tuple[_Parser, dict[str, _Parser]]:
     )
     one.add_argument("--grid", action="store_true", help="the newest grid of shapes, a row a shape and path")
     one.add_argument("--networks", action="store_true", help="whole networks beside PyTorch, the newest row of each")
+    one.add_argument("--pack", action="store_true", help="put new files of dwlab/records/ into the packed ones")
 
     one = command(
         "train",

@@ -8,7 +8,7 @@ simplest rule that produces it (the first n, every p-th, the last of each tile o
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -163,6 +163,7 @@ class Rule:
 
     def words(self, name: str, n: int) -> str:
         """In English, `name` being what is indexed."""
+        name = _SAID.get(name, name)
         some = "" if self.count == 1 else f" {self.count}"
         if self.kind == "all":
             return f"every {name}"
@@ -184,6 +185,10 @@ class Rule:
                 return f"the last{some} {elements} of each tile of {self.period} along {name}{later}"
             return f"{self.count} {elements} from place {self.start} of each tile of {self.period} along {name}{later}"
         return f"scattered {name}"
+
+
+# The letters of a map's axes.
+_SAID = {"n": "n (images)", "c": "c (channels)", "p": "p (rows)", "q": "q (columns)"}
 
 
 def rules_of(mask: np.ndarray, tiles: Sequence[int] = ()) -> list[Rule]:
@@ -609,6 +614,12 @@ def _window_guesses(evidence: Evidence) -> Iterator[_Guess]:
             f"every output is stored {abs(off)} too far to the {'right' if off > 0 else 'left'}",
             "the index of the store",
         )
+        yield _Guess(
+            "stored shifted",
+            np.roll(evidence.want, off, axis=-1),
+            f"every output is stored {abs(off)} too far to the {'right' if off > 0 else 'left'}, round the row's end",
+            "the index of the store",
+        )
     for off in (1, -1):
         yield _Guess(
             "shifted by one",
@@ -664,19 +675,10 @@ def _index_guesses(evidence: Evidence) -> Iterator[_Guess]:
             f"negative times are taken from the row's end: {name}[b, h, -1] is the last element",
             "test for negative times before the index is used: a negative index counts from the end",
         )
-    for low, high, words in (
-        (0, L - 1, "outside a row"),
-        (0, time.max(), "before a row"),
-        (time.min(), L - 1, "behind a row"),
-    ):
-        held = np.clip(time, low, high)
-        there = (held >= 0) & (held < L)
-        yield _Guess(
-            "border repeated",
-            summed(np.where(there, x[:, :, np.where(there, held, 0)], 0.0)),
-            f"times {words} are taken from its border element",
-            "outside the row counts as zero: leave the product out, do not clamp the index",
-        )
+    for values, words in _borders_repeated(x, time):
+        yield _Guess("border repeated", summed(values), words, _NOT_CLAMPED)
+    for output, pattern, words in _ends_left_out(name, L, lambda kept: correlate(np.where(kept, x, 0.0), w, shift)):
+        yield _Guess(pattern, output, words, _WHOLE_ROW)
     flat = np.arange(B * H)[:, None, None] * L + time
     inside = (flat >= 0) & (flat < x.size)
     values = np.where(inside, x.ravel()[np.where(inside, flat, 0)], np.nan).reshape(B, H, L, K)
@@ -687,6 +689,36 @@ def _index_guesses(evidence: Evidence) -> Iterator[_Guess]:
             "times outside a row are taken from the row before or after it in memory",
             "test the time index against 0 and L before it is added to the row's start",
         )
+
+
+_NOT_CLAMPED = "outside the row counts as zero: leave the product out, do not clamp the index"
+_WHOLE_ROW = "the test of the time index: 0 and L-1 are inside the row, so s >= 0 and s < L"
+
+
+def _borders_repeated(x: np.ndarray, time: np.ndarray) -> Iterator[tuple[np.ndarray, str]]:
+    """(the x of each time and tap, words) where times outside a row are taken from its border, on one side or both."""
+    L = x.shape[2]
+    for low, high, words in (
+        (0, L - 1, "outside a row"),
+        (0, time.max(), "before a row"),
+        (time.min(), L - 1, "behind a row"),
+    ):
+        held = np.clip(time, low, high)
+        there = (held >= 0) & (held < L)
+        values = np.where(there, x[:, :, np.where(there, held, 0)], 0.0)
+        yield values, f"times {words} are taken from its border element"
+
+
+def _ends_left_out(
+    name: str, L: int, output: Callable[[np.ndarray], np.ndarray]
+) -> Iterator[tuple[np.ndarray, str, str]]:
+    """(output, pattern, words) where an end of each row is not read; output: of a mask of the times that are."""
+    t = np.arange(L)
+    for n in (1, 2):
+        ends = ("time 0", "time L-1") if n == 1 else ("times 0 and 1", "times L-2 and L-1")
+        yield output(t >= n), "first time missing", f"{name} of {ends[0]} is left out"
+        yield output(t < L - n), "last time missing", f"{name} of {ends[1]} is left out"
+    yield output((t > 0) & (t < L - 1)), "first and last time missing", f"both ends of the rows of {name} are left out"
 
 
 def _tap_guesses(evidence: Evidence) -> Iterator[_Guess]:
@@ -844,8 +876,15 @@ def _reduction_guesses(evidence: Evidence) -> Iterator[_Guess]:
                     "mean in place of sum", evidence.want / size, f"dw is divided by {words} = {size}", "sum, not mean"
                 )
     if L > 1:
-        yield _Guess("last time missing", times(t < L - 1), f"t = L-1 = {L - 1} is left out", over_t)
-        yield _Guess("first time missing", times(t > 0), "t = 0 is left out", over_t)
+        for output, pattern, words in _ends_left_out("dy", L, times):
+            yield _Guess(pattern, output, words, over_t)
+    for step in (2, 3, 4):
+        words = ("second", "third", "fourth")[step - 2]
+        if step < L:
+            yield _Guess("most times missing", times(t % step == 0), f"only every {words} time is summed", over_t)
+        if B > 1:
+            text = f"only every {words} batch entry is summed"
+            yield _Guess("most batch entries missing", entries(b % step == 0), text, over_b)
     for step in (16, 8, 4, 2, 1):
         if step < L:
             yield _Guess(
@@ -862,13 +901,16 @@ def _reduction_guesses(evidence: Evidence) -> Iterator[_Guess]:
                 f"only the first of each {size} times is summed, as if one thread of {size} stored its own sum",
                 "the threads' partial sums must be added before one of them stores",
             )
-        if size < L:
+    for size in dict.fromkeys([*_tiles(evidence), 64, 24, 12, 8, 6, 5, 4, 3, 2]):
+        if L > 1 and L % size:  # all of them, of a short row
             yield _Guess(
                 "last times missing",
                 times(t < L - L % size),
                 f"the last L % {size} = {L % size} times are left out",
                 f"the loop over times goes in steps of {size}: who does the rest, and does the range round up?",
             )
+    for size in dict.fromkeys([*_tiles(evidence), 64, 24]):
+        if size < L:
             yield _Guess(
                 "first tile of times only",
                 times(t < size),
@@ -889,6 +931,7 @@ def _reduction_guesses(evidence: Evidence) -> Iterator[_Guess]:
                 f"only the first {size} of {B} batch entries are summed",
                 f"{over_b}: does a block that has done its {size} go on to the next ones?",
             )
+        if B > 1 and B % size:  # all of them, of a small batch
             yield _Guess(
                 "last batch entries missing",
                 entries(b < B - B % size),
@@ -941,6 +984,12 @@ def _alignment_guesses(evidence: Evidence) -> Iterator[_Guess]:
             f"every sum is stored {abs(off)} taps too far to the {'right' if off > 0 else 'left'}",
             "the index of the store",
         )
+        yield _Guess(
+            "stored shifted",
+            np.roll(want, off, axis=-1),
+            f"every sum is stored {abs(off)} taps too far to the {'right' if off > 0 else 'left'}, round the end",
+            "the index of the store",
+        )
     for other, words in _other_shifts(problem):
         yield _Guess("wrong padding", tap_sums(dy, x, K, other), words, "where does shift enter the time index?")
     time = np.arange(L)[:, None] + shift - np.arange(K)
@@ -954,12 +1003,20 @@ def _alignment_guesses(evidence: Evidence) -> Iterator[_Guess]:
         "times outside a row are taken from its other end: x[b, h, -1] is the last element",
         "test the time index on both sides before it is used: a negative index counts from the end",
     )
-    yield _Guess(
-        "border repeated",
-        summed(x[:, :, np.clip(time, 0, L - 1)]),
-        "times outside a row are taken from its border element",
-        "outside the row counts as zero: leave the product out, do not clamp the index",
-    )
+    for values, words in _borders_repeated(x, time):
+        yield _Guess("border repeated", summed(values), words, _NOT_CLAMPED)
+    for output, pattern, words in _ends_left_out("x", L, lambda kept: tap_sums(dy, np.where(kept, x, 0.0), K, shift)):
+        yield _Guess(pattern, output, words, _WHOLE_ROW)
+    inside = (time >= 0) & (time < L)
+    last = inside & (np.cumsum(inside[::-1], axis=0)[::-1] == 1)
+    values = np.where(last, x[:, :, np.clip(time, 0, L - 1)], 0.0)
+    for kept, words in ((slice(-1, None), "its last product"), (slice(None), "the last product of each batch entry")):
+        yield _Guess(
+            "sum reset at each product",
+            np.einsum("bht,bhtj->hj", dy[kept], values[kept]),
+            f"an output holds {words} alone: each one takes the place of the sum before it",
+            "acc += …, not acc = …, and acc = 0 once, before the loops",
+        )
     flat = np.arange(B * H)[:, None, None] * L + time
     inside = (flat >= 0) & (flat < x.size)
     for fill in (np.nan, 0.0):

@@ -10,15 +10,28 @@ from typing import Any
 
 from dwlab import layers, machine, networks, stages, terminal
 from dwlab.problems import KINDS, PATHS, ProblemError, nearest
-from dwlab.records import Measurement, Record, RecordError, grid_rows, load_runs, newest_rows, shape_text
+from dwlab.records import (
+    Measurement,
+    Record,
+    RecordError,
+    grid_rows,
+    load_runs,
+    newest_rows,
+    packing,
+    shape_text,
+)
 from dwlab.records.tabular import rounded, times
 
 
 def main(args: argparse.Namespace) -> int:
-    """``python -m dwlab records [--op --path --gpu --last] [--grid | --networks] [--json]``.
+    """``python -m dwlab records [--op --path --gpu --last] [--grid | --networks] [--json]``, or ``--pack``.
 
     Exit status 1 if a file could not be read. Raises RecordError for filters that no record can meet.
     """
+    if getattr(args, "pack", False):
+        for path in packing.pack(getattr(args, "folder", None)):
+            print(f"{path.name}: {path.stat().st_size / 1e3:,.0f} kB")
+        return 0
     errors: list[RecordError] = []
     wanted = {name: getattr(args, name, None) for name in ("op", "path", "gpu", "last")}
     if getattr(args, "grid", False) and getattr(args, "networks", False):

@@ -703,9 +703,9 @@ def _counters_notes(rows: Sequence[Mapping[str, Any]], used: Sequence[Record]) -
     return [
         f"{said}.  ",
         *([more] if split else []),
-        "accesses: the planner's at the tile that the kernel has, each element that a block needs once; none for "
-        "stages that load an operand for each product. planner: its sectors, of the accesses and of what our "
-        "kernels ask for beyond them (planner.asked). asked for: 32 bytes for each sector that warps load or store. "
+        "accesses: the planner's at the tile that the kernel has, each element that a block needs once. planner: these "
+        "and what the kernel asks for beyond them, in sectors. Both as earlier records have them. asked for: 32 bytes "
+        "for each sector that warps load or store. "
         "L2: for each that multiprocessors read or write there, without what it moves between its halves. Of copies "
         "past the registers (cp.async) the hardware counts a sector for each 32 bytes of shared memory that a 128-byte "
         "line goes to: more than the formula where rows lie 16 bytes askew, as the interpreter's `copied_again` "
@@ -872,9 +872,10 @@ def networks_summary(runs: Sequence[Record] | None = None, gpu: str | None = Non
         "for each layer; fused: two layers in one kernel where kernels timed alone say so. × PyTorch: its fastest way "
         "over the faster of ours, in time, and PyTorch's energy over ours; of PyTorch the best that any of the records "
         "has.  ",
-        *(["int8: beside PyTorch's float16, as PyTorch has no int8 of these layers on a GPU.  "] * any(
-            row["dtype"] == "int8" for row in rows
-        )),
+        *(
+            ["int8: beside PyTorch's float16, as PyTorch has no int8 of these layers on a GPU.  "]
+            * any(row["dtype"] == "int8" for row in rows)
+        ),
         f"Measured on {'; '.join(dict.fromkeys(run.where() for run in used))}.",
         "",
     ]
@@ -1117,6 +1118,87 @@ def _fusion_means(found: Sequence[Brought]) -> str:
     return f"Geometric means over {', '.join(JUDGED)}, where the faster way is run: {'; '.join(said)}." if said else ""
 
 
+def headline(runs: Sequence[Record] | None = None, gpu: str | None = None) -> Markdown:
+    """Five rows, MobileNetV2 by type and batch and S4ConvD's convolution: what the kernels bring, and what fusion.
+
+    µs of an inference in one CUDA graph, and of a launch. What has no record has no row.
+    """
+    found, used = brought_to_networks(runs, gpu)
+    rows = [
+        (f"MobileNetV2, {one.dtype}, {one.batch} image{'s' * (one.batch > 1)}", one)
+        for one in sorted(found, key=lambda one: (one.batch, DTYPES.index(one.dtype)))
+        if one.name == "mobilenet_v2" and one.dtype in ("float32", "float16") and one.batch in (1, 32)
+    ]
+    run = newest(gpu=gpu, runs=runs)
+    if run is not None and (forward := _rows(run, PAPER).get("forward")) and (peer := _peer_us(run, "forward", PAPER)):
+        best = min(row.time_us for row in forward.values())
+        one = Brought("", "", "float32", PAPER.B, peer[0], best, None)
+        rows.append(("1-D convolution (S4ConvD), forward, float32", one))
+        used = [*used, run]
+    if not rows:
+        return Markdown(_NO_NETWORKS)
+    head = [
+        "",
+        "PyTorch's best (µs)",
+        "our kernels (µs)",
+        "two layers in one (µs)",
+        "by the kernels",
+        "by fusion",
+        "in all",
+    ]
+    lines = [tabular.line(head), tabular.line(["---"] + ["---:"] * 6)]
+    for name, one in rows:
+        cells = [tabular.rounded(us) for us in (one.baseline_us, one.unfused_us, one.fused_us)]
+        brought = one.kernels, one.fusion, _over(one.baseline_us, min(one.unfused_us, one.fused_us or math.inf))
+        lines.append(tabular.line([name, *cells, *(f"{ratio:.2f} ×" if ratio else "" for ratio in brought)]))
+    dates = sorted(run.date[:10] for run in used)
+    gpus = ", ".join(dict.fromkeys(run.gpu for run in used))
+    return Markdown("\n".join([*lines, "", f"Measured on {gpus}, {dates[0]} to {dates[-1]}.", ""]))
+
+
+def losses(runs: Sequence[Record] | None = None, gpu: str | None = None) -> Markdown:
+    """Where our kernels, or their fusion, lose: how many layers, pairs and networks, and which kinds; a list."""
+    lines = []
+    rows = [row for row in layers(runs, gpu)[0] if row.get("speedup_vs_peer")]
+    groups: dict[tuple[str, str, int], list[float]] = {}
+    for row in rows:
+        name = f"{row['path'].upper()} pairs in one kernel" if row["op"] == "fused" else f"{row['op']} layers"
+        groups.setdefault((name, row["dtype"], row["batch"]), []).append(row["speedup_vs_peer"])
+    lost: dict[str, list[str]] = {}
+    for (name, dtype, batch), ratios in groups.items():
+        if statistics.geometric_mean(ratios) < 1:
+            lost.setdefault(name, []).append(
+                f"{dtype} batch {batch} ({tabular.times(statistics.geometric_mean(ratios))} ×)"
+            )
+    if rows:
+        slower = sum(row["speedup_vs_peer"] < 1 for row in rows)
+        said = "; ".join(f"{name} in {_and(where)}" for name, where in lost.items())
+        mean = f" On the mean: {said}." if said else ""
+        lines.append(f"- Slower than PyTorch's best way: {slower} of {len(rows)} recorded layers and pairs.{mean}")
+    pairs = [one for one in brought_to_pairs(runs, gpu)[0] if one.fusion]
+    parts = []
+    for dtype, batch in dict.fromkeys((one.dtype, one.batch) for one in sorted(pairs, key=_type_and_batch)):
+        ratios = [one.fusion for one in pairs if (one.dtype, one.batch) == (dtype, batch)]
+        if sum(one < 1 for one in ratios) * 2 > len(ratios):
+            parts.append(f"{dtype} batch {batch} ({sum(one < 1 for one in ratios)} of {len(ratios)})")
+    if parts:
+        lines.append(f"- Fusing is slower than our own two kernels for most pairs in {_and(parts)}.")
+    found = brought_to_networks(runs, gpu)[0]
+    if found:
+        behind = [one for one in found if one.kernels and one.kernels * max(one.fusion or 1.0, 1.0) < 1]
+        said = _listed([f"{one.name} in {one.dtype} at batch {one.batch}" for one in behind])
+        lines.append(f"- Slower than PyTorch's best as a whole: {len(behind)} of {len(found)} networks{said}.")
+    return Markdown("\n".join(lines or [_NO_LAYERS]) + "\n")
+
+
+def _type_and_batch(one: Brought) -> tuple[int, int]:
+    return DTYPES.index(one.dtype), one.batch
+
+
+def _and(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
 def _measured_on(used: Sequence[Record]) -> str:
     return f"Measured on {'; '.join(dict.fromkeys(run.where() for run in sorted(used, key=lambda run: run.date)))}."
 
@@ -1134,7 +1216,7 @@ def energy_tries_table(runs: Sequence[Record] | None = None) -> Markdown:
 
     rows, used = records.newest_rows("energy_tries", lambda row: (*key(row), row["way"]), runs)
     if not rows:
-        return Markdown("No such tries are recorded. On a GPU: `python benchmarks/energy_tries.py`.\n")
+        return Markdown("No such tries are recorded.\n")
     ways: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
     for row in rows:
         ways.setdefault(key(row), []).append(row)
@@ -1350,8 +1432,10 @@ def chosen_summary(runs: Sequence[Record] | None = None, gpu: str | None = None)
         "Pairs of MobileNetV1, MobileNetV2, Xception and ProxylessNAS-GPU that are alike count once. × peer: the "
         "fastest of PyTorch's ways for the two layers over our fused kernel, both in CUDA graphs. What the planner "
         "takes kernels to reach was fitted to records that hold these pairs, too.  ",
-        *(["int8: against PyTorch's float16; × apart: our own int8 kernels of the two layers over the fused one.  "]
-          * beside),
+        *(
+            ["int8: against PyTorch's float16; × apart: our own int8 kernels of the two layers over the fused one.  "]
+            * beside
+        ),
         _with_compile(chosen),
         f"Measured on {'; '.join(dict.fromkeys(run.where() for run in used))}.",
         "",
@@ -1376,6 +1460,8 @@ def tables(runs: Sequence[Record] | None = None) -> dict[str, Callable[[], str]]
         "layers/counters/each": lambda: counters_table(runs),
         "networks/summary": lambda: networks_summary(runs),
         "networks/energy": lambda: energy_tries_table(runs),
+        "headline": lambda: headline(runs),
+        "losses": lambda: losses(runs),
         "fusion": lambda: fusion_summary(runs),
         "fusion/pairs": lambda: fusion_pairs(runs),
         "fusion/networks": lambda: fusion_networks(runs),

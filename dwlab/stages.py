@@ -194,7 +194,8 @@ def limits(launch: Launch) -> tuple[str, ...]:
             continue
         for axis, size, limit in zip("xyz", sizes, most, strict=False):
             if size < 1:
-                found.append(f"the {what} {sizes} has {size} in {axis}; the least is 1")
+                cure = ": a grid is rounded up, -(-n // tile)" if what == "grid" and size == 0 else ""
+                found.append(f"the {what} {sizes} has {size} in {axis}; the least is 1{cure}")
             elif size > limit:
                 found.append(f"the {what} {sizes} has {size} in {axis}; the hardware's limit is {limit}")
     if not found and launch.threads > MAX_THREADS:

@@ -137,15 +137,22 @@ def banner() -> Banner:
 
 
 _decided: Target | None = None
+_decided_for: str | None = None
+
+
+def decided_for() -> str | None:
+    """What DWLAB_TARGET was when the mode was decided in this process ("" if unset); None if it is not decided yet."""
+    return _decided_for
 
 
 def _decision() -> Target:
-    global _decided
+    global _decided, _decided_for
     if _decided is None:
         requested = os.environ.get(VARIABLE)
         # A request for the simulated GPU is answered without touching the driver.
         asks_simulated = (requested or "").strip().lower() == "simulated"
         _decided = decide(requested, "" if asks_simulated else gpu_problem())
+        _decided_for = requested or ""
     return _decided
 
 

@@ -122,7 +122,8 @@ def _keep(**given):
 
 
 SEED = 7  # of the drawn problems and all inputs: the same at each run
-_CHEAP = {"depthwise1d": 60_000, "depthwise2d": 20_000, "pointwise": 40_000, "fused": 20_000}  # operations of a problem
+# Operations of a problem, most: of two pointwise layers more, or few problems are left.
+_CHEAP = {"depthwise1d": 60_000, "depthwise2d": 20_000, "pointwise": 40_000, "fused": 20_000, "pwpw": 150_000}
 _ENOUGH = 32  # problems, of which this many wrong ones are looked into:
 _LOOKED_INTO = 8
 
@@ -140,7 +141,7 @@ def _few(of, dtype):
     """Small problems with plain inputs, or with sums halfway between two whole numbers, spread over all."""
     one = stage(of)
     listed = judge._chosen(one, None, dtype, SEED)
-    most = _CHEAP[one.op]
+    most = _CHEAP.get(one.path, _CHEAP[one.op])
     small = [c for c in listed if c.values in ("plain", "ties") and c.problem.flops_of(one.path) <= most]
     fixed, drawn = ([c for c in small if c.drawn is which] for which in (False, True))
     return (*judge.spread(fixed, _ENOUGH), *judge.spread(drawn, _ENOUGH // 2))

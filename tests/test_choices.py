@@ -8,6 +8,7 @@ import pytest
 
 from dwlab import choices, dispatch, records, stages
 from dwlab.problems import PATHS, DepthwiseConv1d
+from dwlab.records import packing
 
 STAGES = stages.stages("depthwise1d")
 RUNS = [run for run in records.load_runs() if run.sections.get("shapes")]
@@ -132,8 +133,7 @@ def test_without_any_times_the_fewest_bytes_decide():
 
 
 def test_records_of_a_folder_are_read_once_and_damage_is_passed_over(tmp_path, monkeypatch):
-    source = records.FOLDER / RUNS[-1].file
-    (tmp_path / source.name).write_bytes(source.read_bytes())
+    (tmp_path / RUNS[-1].file).write_bytes(packing.unpacked(RUNS[-1].file))
     (tmp_path / "damaged.json").write_text('{"op": "depthwise1d"')
     monkeypatch.setattr(records, "FOLDER", tmp_path)
     monkeypatch.setattr(choices, "recorded", choices.functools.cache(choices.recorded.__wrapped__))

@@ -47,6 +47,8 @@ CASES = [
     (replace(with_versions(LAPTOP, numpy=None), colab=True), "packages missing", True, ["numpy", "%pip"]),
     (replace(LAPTOP, outside=("numpy 2.5.0 (needs <2.5)",)), "wrong versions", False, ["numpy 2.5.0", "pip install"]),
     (replace(LAPTOP, mode="", target_error="'gup' is not a mode"), "no mode", True, ["'gup'", "Unset DWLAB_TARGET"]),
+    (replace(LAPTOP, decided_for="gpu"), "mode decided before", False, ["'' now", "'gpu'", "Restart"]),
+    (replace(LAPTOP, requested="gpu", decided_for=""), "mode decided before", False, ["'gpu' now"]),
     (replace(LAPTOP, kernels={"simulated": FAILED}), "simulated kernel failed", True, ["[222]", ".venv"]),
     (replace(LAPTOP, driver=HIDDEN), "driver does not start", False, ["cuInit returned 100", "nvidia-smi"]),
     (replace(LAPTOP, colab=True), "colab without gpu", False, ["Change runtime type"]),
@@ -80,6 +82,7 @@ def test_a_problem_is_found_with_its_fix(facts, name, stops, words):
     [
         LAPTOP,
         station(),
+        replace(LAPTOP, requested="simulated", decided_for="simulated"),
         replace(station(), colab=True),
         replace(station(), wsl=True),
         replace(with_versions(station(), jupyterlab=None), colab=True),  # Colab has an interface of its own

@@ -124,7 +124,7 @@ def test_the_projects_own_records_can_be_read():
         (lambda d: d["ways"][0].update(graph_ms="fast"), "way 0: graph_ms is 'fast'"),
         (lambda d: d["ways"][2]["losses"].pop(), "loss curves differ in length"),
         (lambda d: d["ways"][2].update(losses=[]), "losses is \\[\\]"),
-        (lambda d: d["ways"][2].update(ours=1), "ours 1, not a text and a truth"),
+        (lambda d: d["ways"][2].update(ours=1), "way 2: ours is 1, not true or false"),
     ],
 )
 def test_damaged_records_are_named(tmp_path, change, says):

@@ -9,7 +9,7 @@ import re
 
 import pytest
 from mutated import judged, mutate
-from mutations import CLASSES, FIRST, SECOND, THIRD
+from mutations import CLASSES, FIFTH, FIRST, FOURTH, SECOND, SIXTH, THIRD
 
 from dwlab import target
 from dwlab.check import check
@@ -18,7 +18,7 @@ from dwlab.stages import stage
 
 pytestmark = pytest.mark.skipif(target.mode == "gpu", reason="a GPU must not run kernels with races and wild accesses")
 
-EVERY = FIRST + SECOND + THIRD
+EVERY = FIRST + SECOND + THIRD + FOURTH + FIFTH + SIXTH
 MEAN = 1.5  # of each operator
 _scores: dict = {}
 
@@ -43,7 +43,8 @@ def test_no_mutation_is_accepted(one):
 def test_the_class_is_named_for_each_operator(capsys):
     if len(_scores) < len(EVERY):
         pytest.skip("only where all mutations were judged before")
-    parts = {"FIRST": FIRST, "SECOND": SECOND, "THIRD, held out": THIRD, "all": EVERY}
+    named = {"FIRST": FIRST, "SECOND": SECOND, "THIRD": THIRD, "FOURTH": FOURTH, "FIFTH": FIFTH, "SIXTH": SIXTH}
+    parts = {**named, "all": EVERY}
     with capsys.disabled():
         for name, part in parts.items():
             print(f"\n{name:26s} mutations    2    1    0  mean")

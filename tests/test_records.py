@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from dwlab import layers, machine, networks, records, report, roofline
 from dwlab.problems import PAPER, PATHS, DepthwiseConv1d
 from dwlab.recorded import main
-from dwlab.records import Measurement, RecordError, RecordWarning, tables, tabular, writing
+from dwlab.records import Measurement, RecordError, RecordWarning, packing, tables, tabular, writing
 
 ENVIRONMENT = {
     "gpu": "NVIDIA H200",
@@ -296,7 +296,7 @@ def places(value, place=()):
 @pytest.mark.parametrize("wrong", [None, "x", -1, 0, True, [], {}, [1], {"a": 1}])
 def test_whatever_stands_anywhere_in_a_record_is_refused_or_shown(tmp_path, wrong):
     """No damage gets as far as a table: a file is refused with a RecordError, or everything made of it can be made."""
-    whole = json.loads(min(records.FOLDER.glob("*.json")).read_text())  # the first run, of stages and peers
+    whole = json.loads(packing.unpacked(records.load_runs()[0].file))  # the first run, of stages and peers
     whole |= {key: whole[key][:2] for key in ("measurements", "peers", "counters")}
     path = tmp_path / "run.json"
     refused = 0
@@ -558,8 +558,8 @@ def test_the_committed_records_read_and_agree_with_themselves():
 @pytest.fixture
 def reads(monkeypatch):
     """The names of the files that are read, in order."""
-    seen, read = [], records.read_run
-    monkeypatch.setattr(records, "read_run", lambda path: seen.append(pathlib.Path(path).name) or read(path))
+    seen, read = [], records.file_bytes
+    monkeypatch.setattr(records, "file_bytes", lambda path: seen.append(pathlib.Path(path).name) or read(path))
     return seen
 
 
@@ -570,9 +570,10 @@ def aged(folder, seconds=10):
 
 
 def test_a_process_reads_each_file_once_and_again_when_it_has_changed(tmp_path, reads):
-    files = sorted(records.FOLDER.glob("*.json"))[:3]
+    files = [tmp_path / run.file for run in records.load_runs()[:3]]
     for file in files:
-        shutil.copy(file, tmp_path / file.name)
+        file.write_bytes(packing.unpacked(file.name))
+    del reads[:]
     aged(tmp_path)
     first = records.load_runs(tmp_path)
     assert sorted(reads) == [file.name for file in files]

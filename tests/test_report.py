@@ -356,3 +356,18 @@ def test_what_the_readme_says_of_fusion_is_what_is_recorded():
 
 def test_without_predictions_there_is_a_sentence(tmp_path):
     assert "No time was predicted" in report.compared(tmp_path)
+
+
+def test_what_lesson_35_says_of_fusions_energy_is_what_is_recorded():
+    """Above rest each network takes more fused than layer by layer; MobileNetV1 in float16 as much as PyTorch."""
+    rows, _ = records.newest_rows("energy_tries", lambda one: (one["network"], one["dtype"], one["batch"], one["way"]))
+    above: dict[tuple, dict[str, list[float]]] = {}
+    for one in rows:
+        joules = one["joules"] * (1 - one["rest_watts"] / one["watts"])
+        kind = one["way"].split(",")[0].split(" ")[0]
+        above.setdefault((one["network"], one["dtype"]), {}).setdefault(kind, []).append(joules)
+    assert len(above) >= 4
+    for found in above.values():
+        assert min(found["fused"]) > max(found["apart"])
+    both = above["mobilenet_v1", "float16"]
+    assert max(both["fused"]) == pytest.approx(min(both["PyTorch"]), rel=0.02)

@@ -326,7 +326,7 @@ def test_a_failed_install_names_what_to_look_at_and_is_done_again(checkout, capf
 @pytest.mark.parametrize("full, setting", [(".venv", "VENV="), ("tmp", "TMPDIR=")])
 def test_a_full_disk_is_named(checkout, capfd, full, setting):
     free = {full: 3e8}
-    checkout.monkeypatch.setattr(lab.tempfile, "gettempdir", lambda: "/a/tmp")
+    checkout.monkeypatch.setattr(lab, "tempfile", types.SimpleNamespace(gettempdir=lambda: "/a/tmp"))
     checkout.monkeypatch.setattr(
         shutil, "disk_usage", lambda place: types.SimpleNamespace(free=free.get(Path(place).name, 9e9))
     )

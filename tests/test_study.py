@@ -18,7 +18,7 @@ from dwlab.layers import DepthwiseConv2d
 from dwlab.machine import Ceilings, known
 from dwlab.peers import Peer
 from dwlab.problems import PAPER, DepthwiseConv1d
-from dwlab.records import tables
+from dwlab.records import packing, tables
 from dwlab.study import Study, StudyError, WrongResult
 from dwlab.timing import Timing
 
@@ -677,7 +677,7 @@ def test_progress_is_a_bar_on_a_terminal_and_nothing_in_a_pipe(monkeypatch, stre
 
 @pytest.mark.skipif(target.mode == "gpu", reason="a study on a GPU reads no records")
 def test_a_record_that_cannot_be_read_is_named_and_the_others_are_shown(capsys, monkeypatch, tmp_path):
-    whole = min(records.FOLDER.glob("*.json")).read_text()
+    whole = packing.unpacked(records.load_runs()[0].file).decode()
     (tmp_path / "whole.json").write_text(whole)
     (tmp_path / "cut.json").write_text(whole[:2000])
     monkeypatch.setattr(records, "FOLDER", tmp_path)

@@ -1,224 +1,78 @@
-"""What was measured: one JSON file for each run beside this module, written once and never changed.
+"""What was measured: runs of the project's benchmarks, in packed files and in loose ones beside this module.
 
-A file holds the schema's number, the environment (GPU, driver, versions, git revision, date, clocks), the ceilings
-measured in the same run, the peers tried, the hardware's counters where they could be read, and the measurements. It
-names no user, no host and no absolute path.
+A benchmark writes a run as one new JSON file, and never changes it: `schema` says what is in it. ``python -m dwlab
+records --pack`` puts such loose files into the packed ones (`packing`): NAME-OF-GPU.jsonl.gz, a line a run, with the
+newest calm rows and the fastest, which is what tables show and choices follow; and history.jsonl.gz, with all other
+rows. Each run keeps the name of its file.
 
-``load_all()`` reads them all, ``best(...)`` finds the row to show; `writing` writes a run, `tables` are for a lesson.
+``load_runs()`` reads them all, ``best(...)`` finds the row to show; `writing` writes a run, `tables` are for a lesson.
 Every failure is a RecordError with one sentence on what is wrong and what to do; no failure changes a file.
 """
 
 from __future__ import annotations
 
-import copy
 import csv
 import dataclasses
 import functools
+import gzip
 import itertools
-import json
-import math
 import os
 import time
 import warnings
+import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
-SCHEMA = 1
+from dwlab.records import schema
+from dwlab.records.schema import (
+    COUNTED_OF_LAYERS,
+    PARTS,
+    SCHEMA,
+    SECTIONS,
+    SHARED,
+    Damage,
+    Measurement,
+    ReadOnly,
+    RecordError,
+)
+
+__all__ = [
+    "COUNTED_OF_LAYERS",
+    "PARTS",
+    "SCHEMA",
+    "SECTIONS",
+    "SHARED",
+    "Damage",
+    "Measurement",
+    "ReadOnly",
+    "Record",
+    "RecordError",
+    "RecordWarning",
+    "best",
+    "copies",
+    "copy_us",
+    "describe_problem",
+    "grid_rows",
+    "load_all",
+    "load_runs",
+    "newest_rows",
+    "read",
+    "read_run",
+    "shape_text",
+    "shown_runs",
+]
+
 FOLDER = Path(__file__).parent
+PACKED = ".jsonl.gz"
+HISTORY = f"history{PACKED}"
 CALM = 0.05  # (p90 - p10) / median of rounds that nothing disturbed: of 2,585 layers recorded until then 26 have more
 
 
-class RecordError(RuntimeError):
-    """A record that cannot be read or written; the message says why and what to do."""
-
-
 class RecordWarning(UserWarning):
-    """A record file that was left out because it could not be read."""
-
-
-class ReadOnly(dict):
-    """An object of a record: a dict that nobody changes, as all readers share it. `dict(one)` and `one | …` are new."""
-
-    def _refuse(self, *_: Any, **__: Any) -> NoReturn:
-        raise TypeError("what a record says is not changed: take a copy, dict(...)")
-
-    __setitem__ = __delitem__ = __ior__ = clear = pop = popitem = setdefault = update = _refuse
-
-    def __deepcopy__(self, memo: Any) -> dict[str, Any]:
-        return copy.deepcopy(dict(self), memo)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return ReadOnly, (dict(self),)
-
-
-@dataclass(frozen=True)
-class Measurement:
-    """One stage on one problem, timed on one GPU.
-
-    time_us: median of one launch, with p10_us and p90_us over ``rounds`` rounds of ``launches`` launches each.
-    effective_gbps: compulsory_bytes / time, in 1e9 bytes a second; copy_gbps: the device copy measured in the same
-    run (bytes read plus bytes written); fraction_of_copy: their ratio. flops: multiplications and additions of the
-    taps inside the signal; intensity: flops / compulsory_bytes. predicted_bytes: what the stage's formula says that
-    its warps ask for, 32 bytes a sector. speedup_vs_naive: the naive stage's time over this one, same run and problem.
-    peer, peer_time_us, speedup_vs_peer: the fastest library that computed the same, None where none was measured.
-    kernel_sha256: the stage's digest (dwlab.digests), so that a row of an earlier kernel can be told; of records that
-    have another digest, what `kernels.csv` says in its place. ptx_sha256: of the machine-independent code of the kernel
-    that was launched, and how (dwlab.ahead.code_digest), where it is known.
-    """
-
-    gpu: str
-    date: str
-    op: str
-    path: str
-    stage: str
-    problem: Mapping[str, Any]
-    dtype: str
-    time_us: float
-    p10_us: float
-    p90_us: float
-    rounds: int
-    launches: int
-    method: str
-    cold: str
-    compulsory_bytes: int
-    effective_gbps: float
-    copy_gbps: float
-    fraction_of_copy: float
-    flops: int
-    intensity: float
-    speedup_vs_naive: float | None = None
-    peer: str | None = None
-    peer_time_us: float | None = None
-    speedup_vs_peer: float | None = None
-    predicted_bytes: int | None = None
-    order: int | None = None
-    kernel_sha256: str | None = None
-    ptx_sha256: str | None = None
-    note: str = ""
-    file: str = ""
-
-    @property
-    def id(self) -> str:
-        """The stage's id, such as "depthwise1d/forward/naive"."""
-        return f"{self.op}/{self.path}/{self.stage}"
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON, in the order of the fields."""
-        return dataclasses.asdict(self) | {"problem": dict(self.problem)}
-
-
-# Fields of a Measurement that the file keeps once for the whole run, or that only the reader knows.
-SHARED = {"gpu", "date", "copy_gbps", "file"}
-_FIELDS = {f.name: f for f in dataclasses.fields(Measurement)}
-_REQUIRED = [n for n, f in _FIELDS.items() if f.default is dataclasses.MISSING and n not in SHARED]
-_POSITIVE = ("time_us", "p10_us", "p90_us", "effective_gbps", "fraction_of_copy", "compulsory_bytes", "flops",
-             "intensity", "rounds", "launches")  # fmt: skip
-_POSITIVE_OR_NONE = ("speedup_vs_naive", "peer_time_us", "speedup_vs_peer", "predicted_bytes", "order")
-_TEXTS = ("op", "path", "stage", "dtype", "method", "cold")
-# What a row of hardware counters must have to be shown; null for what that GPU does not count.
-_SECTORS = ("load_sectors", "store_sectors")
-_COUNTED = ("load_requests", "store_requests", "dram_read_bytes", "dram_write_bytes", "shared_bank_conflicts")
-_COUNTED_LATER = ("atomic_requests", "atomic_sectors", "l2_read_sectors", "l2_write_sectors")  # not in every record
-
-# Parts of a record that a run may have beside its measurements: name -> what each row has, and of what kind. A kind
-# that ends in "?" may be null or missing. grid: one path of one shape, with the stage that dispatch chose for it;
-# *_bound_us: the least time that the copy bandwidth and the FMA rate allow. shapes: one path of a drawn shape; times:
-# of every stage that takes it, id -> µs, or of two that are launched one after the other, "ID, ID"; kernels: id -> the
-# first digits of dwlab.ahead.code_digest. sanitizer: one of compute-sanitizer's tools
-# over one stage, whose kernel the digest tells. layers: one layer of an image network, or two of them fused, at a
-# batch: our fastest stage and layout beside the fastest peer. layer_counters: what the hardware counted of one launch
-# of a stage on a layer, beside what its formula predicts and, in bytes, the planner's model at the kernel's tile.
-# tiles: a stage whose tiles were given, not chosen, warm. networks: a whole network at a batch, layer by layer (apart)
-# and with fused pairs, beside the fastest peer, and J an image of ours and the peer's, each over a window of seconds
-# beside the GPU's power at rest; *_launches: how kernels follow each other (dependent_launch.WORDS), *_plain_us: the
-# time one after the other. energy_tries: the same network run in a way that might take less energy; joules: an image.
-# network_kernels: the fastest stage of one of its layers, or of two fused ("1.depthwise + 1.pointwise"), alone and with
-# its arrays in the L2 as far as they fit; of layers that are alike, the first. tries: one small kernel of
-# benchmarks/roof_tries.py; bytes: that it must move, and gbps by that. reduction_error: a sum against float64; terms:
-# of each output; error: the greatest |out - ref| of all outputs over the sum of the terms' absolute values; norm_error:
-# of the whole output. comparisons: tests that hold the interpreter against a GPU. copies: the fastest device copy of so
-# many bytes, read and written together, out of the L2 as far as that can be.
-# In layers, apart: of fused layers of int8, our own kernels of the two, one after the other.
-COUNTED_OF_LAYERS = (
-    "load_requests", "load_sectors", "store_requests", "store_sectors", "l2_sm_read_sectors", "l2_sm_write_sectors",
-    "l2_read_sectors", "l2_write_sectors", "dram_read_bytes", "dram_write_bytes", "shared_bank_conflicts",
-)  # fmt: skip
-"""What a row of layer_counters has of the hardware, None for what that GPU does not count."""
-
-SECTIONS: dict[str, dict[str, str]] = {
-    "grid": {
-        "op": "text", "path": "text", "problem": "object", "dtype": "text", "stage": "text", "time_us": "positive?",
-        "p10_us": "positive?", "p90_us": "positive?", "fraction_of_copy": "positive?", "copy_bound_us": "positive",
-        "fma_bound_us": "positive?", "peer": "text?", "peer_time_us": "positive?", "speedup_vs_peer": "positive?",
-        "cold": "text?", "failure": "text?",
-    },
-    "shapes": {
-        "op": "text", "path": "text", "problem": "object", "dtype": "text", "times": "object", "kernels": "object?",
-        "cold": "text?",
-        "peer": "text?", "peer_time_us": "positive?", "failure": "text?",
-    },
-    "layers": {
-        "op": "text", "path": "text", "layer": "text", "batch": "positive", "dtype": "text", "problem": "object",
-        "networks": "text", "compulsory_bytes": "positive", "copy_bound_us": "positive", "stage": "text?",
-        "layout": "text?", "time_us": "positive?", "p10_us": "positive?", "p90_us": "positive?",
-        "fraction_of_copy": "positive?", "cold": "text?", "peer": "text?", "peer_time_us": "positive?",
-        "speedup_vs_peer": "positive?", "apart": "text?", "apart_time_us": "positive?", "speedup_vs_apart": "positive?",
-        "failure": "text?",
-    },
-    "layer_counters": {
-        "op": "text", "path": "text", "stage": "text", "layer": "text", "batch": "positive", "layout": "text",
-        "dtype": "text", "problem": "object", "exact": "flag", "compulsory_bytes": "positive",
-        "planned_bytes": "positive?", "planned_asked_bytes": "positive?",
-        **{f"predicted_{kind}_{what}": "count" for kind in ("load", "store") for what in ("requests", "sectors")},
-        **dict.fromkeys(COUNTED_OF_LAYERS, "count?"),
-    },
-    "tiles": {
-        "op": "text", "path": "text", "stage": "text", "problem": "object", "dtype": "text", "tiles": "object",
-        "registers": "positive", "local_bytes": "count?", "time_us": "positive", "cold": "text?",
-    },
-    "networks": {
-        "network": "text", "batch": "positive", "dtype": "text", "layout": "text", "resolution": "positive",
-        "apart_us": "positive?", "apart_p10_us": "positive?", "apart_p90_us": "positive?", "kernels": "count?",
-        "fused_us": "positive?", "fused_p10_us": "positive?", "fused_p90_us": "positive?", "fused_kernels": "count?",
-        "apart_launches": "text?", "apart_plain_us": "positive?", "fused_launches": "text?",
-        "fused_plain_us": "positive?",
-        "pairs": "count?", "operations": "count?", "cold": "text?", "checked": "text?", "peer": "text?",
-        "peer_time_us": "positive?", "speedup_vs_peer": "positive?", "peer_dtype": "text?", "failure": "text?",
-        "joules": "positive?", "watts": "positive?", "window_s": "positive?", "rest_watts": "positive?",
-        "peer_joules": "positive?", "peer_watts": "positive?", "peer_window_s": "positive?",
-        "peer_rest_watts": "positive?", "energy_failure": "text?",
-    },
-    "energy_tries": {
-        "network": "text", "batch": "positive", "dtype": "text", "layout": "text", "way": "text", "kernels": "count",
-        "time_us": "positive", "joules": "positive", "watts": "positive", "window_s": "positive",
-        "rest_watts": "positive",
-    },
-    "network_kernels": {
-        "network": "text", "batch": "positive", "dtype": "text", "layout": "text", "layers": "text", "stage": "text",
-        "time_us": "positive",
-    },
-    "sanitizer": {
-        "tool": "text", "stage": "text", "clean": "flag", "message": "text?", "version": "text?",
-        "kernel_sha256": "text?",
-    },
-    "reduction_error": {
-        "op": "text", "path": "text", "stage": "text", "problem": "object", "terms": "positive", "error": "number",
-        "norm_error": "number", "allowed": "positive", "runs": "positive", "repeatable": "flag",
-    },
-    "copies": {
-        "bytes": "positive", "time_us": "positive", "p10_us": "positive", "p90_us": "positive", "gbps": "positive",
-        "way": "text", "cold": "text",
-    },
-    "comparisons": {"name": "text", "passed": "count", "failed": "count", "skipped": "count"},
-    "tries": {
-        "group": "text", "name": "text", "bytes": "positive", "time_us": "positive?", "p10_us": "positive?",
-        "p90_us": "positive?", "gbps": "positive?", "registers": "count?", "note": "text?", "failure": "text?",
-    },
-}  # fmt: skip
-_ELSEWHERE = "Move it out of the records' folder"
+    """A record that was left out because it could not be read."""
 
 
 @dataclass(frozen=True)
@@ -276,78 +130,149 @@ class Record:
 
 
 def read_run(path: str | os.PathLike[str]) -> Record:
-    """One record file. Raises RecordError; the file is left as it is."""
+    """One loose file. Raises RecordError; the file is left as it is."""
     path = Path(path)
-    data = _load(path, _read_only)
-    name = path.name
-    schema = data.get("schema")
-    if not isinstance(schema, int) or isinstance(schema, bool) or schema < 1:
-        raise RecordError(
-            f"{name} is JSON but no dwlab record: its 'schema' is {schema!r}, not a number from 1 up. {_ELSEWHERE}"
-        )
-    if schema > SCHEMA:
-        raise RecordError(
-            f"{name} was written by a newer dwlab (schema {schema}; this one reads up to {SCHEMA}). "
-            "Update dwlab to read it; the file is left as it is"
-        )
+    return made(lambda: _run(file_bytes(path), path.name), path.name)
+
+
+def file_bytes(path: Path) -> bytes:
+    """A file's bytes, unpacked if its name says that it is packed. Raises RecordError."""
     try:
-        return _record(data, name)
-    except _Damage as damage:
+        data = path.read_bytes()
+        return gzip.decompress(data) if path.suffix == ".gz" else data
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise RecordError(f"{path.name} is damaged: {error}. Restore it (git checkout)") from error
+    except OSError as error:
+        raise RecordError(f"{path.name} cannot be read: {_why(error)}") from error
+
+
+def made(make: Callable[[], Any], name: str) -> Any:
+    """What `make` makes of a record. Raises RecordError, in a sentence that begins with its name."""
+    try:
+        return make()
+    except Damage as damage:
         raise RecordError(
             f"{name} is damaged: {damage}. Restore it (git checkout), copy it again from where it was written, "
             "or delete it; the file is left as it is"
         ) from None
+    except RecordError as error:
+        text = str(error)
+        raise RecordError(text if text.startswith(name) else f"{name} {text}") from error.__cause__
+
+
+def _run(data: bytes, name: str) -> Record:
+    found = schema.decode(data, schema.Run)
+    schema.check_schema(found.schema)
+    return _record(found, found.file or name)
 
 
 def read(path: str | os.PathLike[str]) -> list[Measurement]:
-    """The measurements of one record file. Raises RecordError; the file is left as it is."""
+    """The measurements of one loose file. Raises RecordError; the file is left as it is."""
     return list(read_run(path).measurements)
 
 
 def load_runs(
-    folder: str | os.PathLike[str] | None = None, on_error: Callable[[RecordError], None] | None = None
+    folder: str | os.PathLike[str] | None = None,
+    on_error: Callable[[RecordError], None] | None = None,
+    *,
+    history: bool = True,
 ) -> list[Record]:
-    """Every run recorded in a folder (the package's own if None), oldest first.
+    """Every run recorded in a folder (the package's own if None), oldest first, of loose files and of packed ones.
 
-    One bad file does not hide the others: it is left out, and its error goes to ``on_error`` (a RecordWarning if None).
-    A process reads each file once, and again when it has changed; what it gives is read-only.
+    One bad record does not hide the others: it is left out, and its error goes to ``on_error`` (a RecordWarning if
+    None). A process reads each file once, and again when it has changed; what it gives is read-only. history: with the
+    rows that newer ones have replaced, and the runs that have no others.
     """
     folder = Path(folder) if folder is not None else FOLDER
     try:
-        paths = sorted(p for p in folder.iterdir() if p.suffix == ".json" and not p.name.startswith("."))
+        paths = sorted(p for p in folder.iterdir() if not p.name.startswith("."))
     except OSError as error:
         raise RecordError(f"the records in {folder.name!r} cannot be listed: {_why(error)}") from error
-    runs = []
+    packed = [path for path in paths if path.name.endswith(PACKED) and (history or path.name != HISTORY)]
+    found = list(_kept(tuple(packed), _packed_runs)) if packed else []
+    for path in paths:
+        if path.suffix == ".json":
+            found += _kept((path,), _loose_run)
+    runs: dict[str, Record] = {}
+    for one in found:
+        if isinstance(one, Record):
+            runs[one.file] = one  # a loose file goes before what was packed of it
+        elif on_error is not None:
+            on_error(one)
+        else:
+            warnings.warn(str(one), RecordWarning, stacklevel=2)
+    return sorted(runs.values(), key=lambda run: (instant(run.date), run.file))
+
+
+def _loose_run(path: Path) -> list[Record | RecordError]:
+    try:
+        return [read_run(path)]
+    except RecordError as error:
+        return [error]
+
+
+def _packed_runs(*paths: Path) -> list[Record | RecordError]:
+    """The runs of packed files, each with its rows of the history, and an error for each line that is damaged."""
+    found: list[Record | RecordError] = []
+    runs: dict[str, Any] = {}
+    rest: dict[str, Any] = {}
     for path in paths:
         try:
-            runs.append(_kept_run(path))
+            for number, line in enumerate(file_bytes(path).splitlines(), 1):
+                kind, into = (schema.Rest, rest) if line.startswith(REST) else (schema.Run, runs)
+                try:
+                    one = made(lambda line=line, kind=kind: schema.decode(line, kind), f"{path.name}, line {number},")
+                    into[one.file] = one
+                except RecordError as error:
+                    found.append(error)
         except RecordError as error:
-            if on_error is not None:
-                on_error(error)
-            else:
-                warnings.warn(str(error), RecordWarning, stacklevel=2)
-    return sorted(runs, key=lambda run: (_instant(run.date), run.file))
+            found.append(error)
+    for name in rest.keys() - runs.keys():
+        found.append(RecordError(f"{name} has rows in {HISTORY}, and no other: restore its GPU's file (git checkout)"))
+    for name, one in runs.items():
+        try:
+            found.append(made(lambda one=one, name=name: _record(_whole(one, rest.get(name)), name), name))
+        except RecordError as error:
+            found.append(error)
+    return found
 
 
-_kept: dict[Path, tuple[tuple[int, int], Record]] = {}
+REST = b'{"places":'
+"""How a line begins that has rows of a run whose others are in the file of its GPU."""
+
+
+def _whole(run: Any, rest: Any) -> Any:
+    """A run with its rows of the history, each in its place. Raises Damage."""
+    schema.check_schema(run.schema)
+    for name, places in (rest.places if rest else {}).items():
+        rows, older = getattr(run, name) or [], getattr(rest, name) or []
+        if len(older) != len(places):
+            raise Damage(f"its history has {len(older)} rows of {name}, and places for {len(places)}")
+        for place, row in zip(places, older, strict=True):
+            rows.insert(place, row)
+        setattr(run, name, rows)
+    return run
+
+
+_cache: dict[tuple[Path, ...], tuple[Any, list[Record | RecordError]]] = {}
 _RACY_NS = 2_000_000_000  # a file changed twice within a tick of the file system's clock looks as if it had not
 
 
-def _kept_run(path: Path) -> Record:
-    """`read_run`, from memory where the file has the time and size that it had. Raises RecordError."""
+def _kept(paths: tuple[Path, ...], read: Callable[..., list[Record | RecordError]]) -> list[Record | RecordError]:
+    """What `read` makes of files, from memory where they have the times and sizes that they had."""
     try:
-        state = path.stat()
-        key = state.st_mtime_ns, state.st_size
+        states = [path.stat() for path in paths]
     except OSError:
-        return read_run(path)  # which says why
-    path = path.absolute()
-    known = _kept.get(path)
-    if known is not None and known[0] == key:
+        return read(*paths)  # which says why
+    state = [(one.st_mtime_ns, one.st_size) for one in states]
+    paths = tuple(path.absolute() for path in paths)
+    known = _cache.get(paths)
+    if known is not None and known[0] == state:
         return known[1]
-    run = read_run(path)
-    if abs(time.time_ns() - state.st_mtime_ns) > _RACY_NS:
-        _kept[path] = key, run
-    return run
+    found = read(*paths)
+    if all(abs(time.time_ns() - one.st_mtime_ns) > _RACY_NS for one in states):
+        _cache[paths] = state, found
+    return found
 
 
 def load_all(
@@ -404,8 +329,8 @@ def best(
         fits = [row for row in fits if row.gpu == SHOWN] or fits
     if not fits:
         return None
-    newest = max(_instant(row.date) for row in fits)
-    return min((row for row in fits if _instant(row.date) == newest), key=lambda row: row.time_us)
+    newest = max(instant(row.date) for row in fits)
+    return min((row for row in fits if instant(row.date) == newest), key=lambda row: row.time_us)
 
 
 def newest_rows(
@@ -425,13 +350,13 @@ def newest_rows(
     for run in having:
         for row in run.sections[section]:
             name = key(row)
-            if name not in found or _calm(row) or not _calm(found[name][0]):
+            if name not in found or calm(row) or not calm(found[name][0]):
                 found[name] = (row, run)
     used = [run for run in having if any(one is run for _, one in found.values())]
     return [row for row, _ in found.values()], used
 
 
-def _calm(row: Mapping[str, Any]) -> bool:
+def calm(row: Mapping[str, Any]) -> bool:
     """Whether the rounds of a row agree; a row without percentiles or without a time counts as calm."""
     low, time, high = row.get("p10_us"), row.get("time_us"), row.get("p90_us")
     return not (low and time and high) or bool((high - low) / time < CALM)
@@ -479,78 +404,18 @@ def shape_text(problem: Any) -> str:
     return " ".join(f"{key}={value}" for key, value in describe_problem(problem).items())
 
 
-# ------------------------------------------------------------------------------------------------------- a file's parts
+# ---------------------------------------------------------------------------------------------------- what types cannot
 
 
-def _load(path: Path, hook: Callable[[list[tuple[str, Any]]], Any] | None = None) -> dict[str, Any]:
-    try:
-        text = path.read_text(encoding="utf-8")
-    except UnicodeDecodeError:
-        raise RecordError(
-            f"{path.name} is not JSON (it is not even text): it is no record, move it elsewhere"
-        ) from None
-    except OSError as error:
-        raise RecordError(f"{path.name} cannot be read: {_why(error)}") from error
-    if not text.strip():
-        raise RecordError(
-            f"{path.name} is truncated: it is empty. Copy it again from where it was written, or delete it"
-        )
-    try:
-        data = json.loads(text, parse_constant=_no_constant, object_pairs_hook=hook)
-    except json.JSONDecodeError as error:
-        body = text.strip()
-        if body.startswith("{") and (not body.endswith("}") or error.pos >= len(text.rstrip())):
-            raise RecordError(
-                f"{path.name} is truncated: it ends in the middle, after {len(text)} characters. "
-                "Copy it again from where it was written, or delete it; other records are not touched"
-            ) from error
-        raise RecordError(
-            f"{path.name} is not JSON ({error.msg}, line {error.lineno} column {error.colno}): "
-            "restore it (git checkout), or move it elsewhere if it is no record"
-        ) from error
-    except (ValueError, RecursionError) as error:
-        raise RecordError(f"{path.name} is damaged: {error}; restore it (git checkout) or delete it") from error
-    if not isinstance(data, dict):
-        raise RecordError(
-            f"{path.name} is JSON but no dwlab record: it is a {_kind(data)}, not an object. {_ELSEWHERE}"
-        )
-    return data
-
-
-def _read_only(pairs: list[tuple[str, Any]]) -> ReadOnly:
-    """An object of a file; its lists become tuples."""
-    return ReadOnly((name, tuple(value) if isinstance(value, list) else value) for name, value in pairs)
-
-
-def _kind(value: Any) -> str:
-    return "list" if isinstance(value, tuple) else "dict" if isinstance(value, dict) else type(value).__name__
-
-
-def _no_constant(text: str) -> float:
-    raise ValueError(f"it holds {text}, which no measurement is")
-
-
-class _Damage(ValueError):
-    """What is wrong in a record, without the file's name and without what to do."""
-
-
-def _record(data: Mapping[str, Any], name: str) -> Record:
-    """A file's content, once every part that a table or a plot uses is of the kind it should be. Raises _Damage."""
-    environment = _part(data, "environment", dict)
-    ceilings = _part(data, "ceilings", dict)
-    rows = _part(data, "measurements", list)
-    for key in ("gpu", "date"):
-        if not isinstance(environment.get(key), str) or not environment[key]:
-            raise _Damage(f"environment.{key} is {environment.get(key)!r}, not a text")
+def _record(found: Any, name: str) -> Record:
+    """A run, once what no type of `schema` says of it holds, too. Raises Damage."""
+    environment, ceilings = found.environment, found.ceilings
     try:
         datetime.fromisoformat(environment["date"])
     except ValueError:
-        raise _Damage(f"environment.date {environment['date']!r} is no ISO date") from None
-    _capability(environment, "environment")
+        raise Damage(f"environment.date {environment['date']!r} is no ISO date") from None
     sections = {
-        name: tuple(_row(one, fields, f"{name} {i}") for i, one in enumerate(_part(data, name, list)))
-        for name, fields in SECTIONS.items()
-        if data.get(name) is not None
+        part: tuple(map(ReadOnly, getattr(found, part))) for part in SECTIONS if getattr(found, part) is not None
     }
     if "sanitizer" in sections:
         sections["sanitizer"] = tuple(
@@ -560,126 +425,35 @@ def _record(data: Mapping[str, Any], name: str) -> Record:
             for one in sections["sanitizer"]
         )
     # A run of the sanitizer, say, measures no ceilings.
-    timed = any(sections.get(name) for name in ("grid", "shapes", "layers", "networks"))
-    needed = rows or ceilings or timed or not any(sections.values())
-    copy = _number(ceilings.get("copy_gbps"), "ceilings.copy_gbps") if needed else 0.0
-    for key in ("l2_gbps", "fma_tflops", "launch_us"):
-        if ceilings.get(key) is not None:
-            _number(ceilings[key], f"ceilings.{key}")
-    machine = _part(data, "machine", dict, ReadOnly())
-    _capability(machine, "machine")
-    for key, value in machine.items():
-        if key not in ("name", "compute_capability") and value is not None:
-            _number(value, f"machine.{key}")
+    timed = any(sections.get(part) for part in ("grid", "shapes", "layers", "networks"))
+    needed = found.measurements or ceilings or timed or not any(sections.values())
+    if needed and ceilings.get("copy_gbps") is None:
+        raise Damage("ceilings.copy_gbps is None, not a positive number")
+    copy = ceilings.get("copy_gbps", 0.0)
     shared = {"gpu": environment["gpu"], "date": environment["date"], "copy_gbps": copy, "file": name}
+    counters = (ReadOnly({"dtype": "float32"} | one | {"predicted": ReadOnly(one["predicted"])})
+                for one in found.counters or ())  # fmt: skip
     return Record(
         file=name,
-        environment=environment,
-        ceilings=ceilings,
-        measurements=tuple(_measurement(row, i, shared) for i, row in enumerate(rows)),
-        peers=tuple(_part(data, "peers", list, ())),
-        machine=machine,
-        counters=tuple(_counted(one, i) for i, one in enumerate(_part(data, "counters", list, ()))),
+        environment=ReadOnly(environment),
+        ceilings=ReadOnly(ceilings),
+        measurements=tuple(_measurement(row, i, shared) for i, row in enumerate(found.measurements)),
+        peers=tuple(found.peers or ()),
+        machine=ReadOnly(found.machine or {}),
+        counters=tuple(counters),
         sections=ReadOnly(sections),
-        notes=tuple(_text(one, f"notes {i}") for i, one in enumerate(_part(data, "notes", list, ()))),
+        notes=tuple(found.notes or ()),
     )
 
 
-def _part(data: Mapping[str, Any], key: str, kind: type, default: Any = None) -> Any:
-    """A part of a record; the default, if there is one, where it is missing or null."""
-    value = data.get(key)
-    if value is None and default is not None:
-        return default
-    if not isinstance(value, (list, tuple) if kind is list else kind):
-        raise _Damage(f"its {key!r} {'is missing' if key not in data else f'is a {_kind(value)}'}")
-    return value
-
-
-def _capability(part: Mapping[str, Any], what: str) -> None:
-    value = part.get("compute_capability")
-    if value is None:
-        return
-    pair = isinstance(value, tuple) and len(value) == 2
-    if not pair or any(isinstance(one, bool) or not isinstance(one, int) for one in value):
-        raise _Damage(f"{what}.compute_capability is {value!r}, not two whole numbers")
-
-
-def _number(value: Any, what: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value <= 0:
-        raise _Damage(f"{what} is {value!r}, not a positive number")
-    return value
-
-
-def _count(value: Any, what: str) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise _Damage(f"{what} is {value!r}, not a count")
-    return value
-
-
-def _object(value: Any, names: Iterable[str], what: str) -> dict[str, Any]:
-    """An object that has these fields, and a problem that is an object if that is one of them."""
-    if not isinstance(value, dict):
-        raise _Damage(f"{what} is a {_kind(value)}, not an object")
-    missing = [name for name in names if name not in value]
-    if missing:
-        raise _Damage(f"{what} lacks {', '.join(missing)}")
-    if "problem" in value and not isinstance(value["problem"], dict):
-        raise _Damage(f"{what}: problem is {value['problem']!r}, not an object")
-    return value
-
-
-def _text(value: Any, what: str) -> str:
-    if not isinstance(value, str):
-        raise _Damage(f"{what} is {value!r}, not a text")
-    return value
-
-
-def _row(row: Any, fields: Mapping[str, str], what: str) -> dict[str, Any]:
-    """A row of one of SECTIONS."""
-    _object(row, [name for name, kind in fields.items() if not kind.endswith("?")], what)
-    for name, kind in fields.items():
-        value, here = row.get(name), f"{what}: {name}"
-        if kind.endswith("?") and value is None:
-            continue
-        kind = kind.rstrip("?")
-        if kind == "text":
-            _text(value, here)
-        elif kind == "positive":
-            _number(value, here)
-        elif kind == "count":
-            _count(value, here)
-        elif kind == "object" and not isinstance(value, dict):
-            raise _Damage(f"{here} is {value!r}, not an object")
-        elif kind == "flag" and not isinstance(value, bool):
-            raise _Damage(f"{here} is {value!r}, not true or false")
-        elif kind == "number" and (
-            isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf
-        ):
-            raise _Damage(f"{here} is {value!r}, not a number from 0 up")
-    return row
-
-
-def _measurement(row: Any, index: int, shared: Mapping[str, Any]) -> Measurement:
-    what = f"measurement {index}"
-    _object(row, _REQUIRED, what)
-    for name in _POSITIVE:
-        _number(row[name], f"{what}: {name}")
-    for name in _POSITIVE_OR_NONE:
-        if row.get(name) is not None:
-            _number(row[name], f"{what}: {name}")
-    for name in _TEXTS:
-        if not isinstance(row[name], str):
-            raise _Damage(f"{what}: {name} is {row[name]!r}, not a text")
-    for name in ("peer", "kernel_sha256", "ptx_sha256", "note"):
-        if row.get(name) is not None and not isinstance(row[name], str):
-            raise _Damage(f"{what}: {name} is {row[name]!r}, not a text")
+def _measurement(row: Mapping[str, Any], index: int, shared: Mapping[str, Any]) -> Measurement:
     if row.get("peer") and row.get("peer_time_us") is None:
-        raise _Damage(f"{what}: its peer {row['peer']!r} has no peer_time_us")
-    known = {name: value for name, value in row.items() if name in _FIELDS}
-    id = f"{row['op']}/{row['path']}/{row['stage']}"
+        raise Damage(f"measurement {index}: its peer {row['peer']!r} has no peer_time_us")
+    known = dict(row)
     if known.get("kernel_sha256"):
+        id = f"{row['op']}/{row['path']}/{row['stage']}"
         known["kernel_sha256"] = _kernel_of(shared["file"], id, known["kernel_sha256"], row["problem"], row["dtype"])
-    return Measurement(**{**known, **shared})
+    return Measurement(**known, **shared)
 
 
 @functools.cache
@@ -698,25 +472,8 @@ def _kernel_of(file: str, stage: str, recorded: str, problem: Mapping[str, Any] 
     return known.get(f"{shape_text(problem)} {dtype}" if problem else "", known.get("", recorded))
 
 
-def _counted(one: Any, index: int) -> dict[str, Any]:
-    """What the hardware counted of one launch: dwlab.counters.Counters as a mapping. Without a dtype: float32."""
-    what = f"counters {index}"
-    _object(one, ("op", "path", "stage", "problem", "predicted", *_COUNTED, *_SECTORS), what)
-    one = ReadOnly({"dtype": "float32"} | one)
-    for name in ("op", "path", "stage", "dtype"):
-        if not isinstance(one[name], str):
-            raise _Damage(f"{what}: {name} is {one[name]!r}, not a text")
-    for name in (*_COUNTED, *_SECTORS, *_COUNTED_LATER):
-        if one.get(name) is not None:
-            _count(one[name], f"{what}: {name}")
-    predicted = _object(one["predicted"], _SECTORS, f"{what}: predicted")
-    for name in (*_SECTORS, "load_requests", "atomic_requests", "atomic_sectors"):
-        if name in _SECTORS or predicted.get(name) is not None:
-            _count(predicted[name], f"{what}: predicted.{name}")
-    return one
-
-
-def _instant(date: str) -> float:
+def instant(date: str) -> float:
+    """Seconds since 1970 of an ISO date; without a time zone UTC."""
     moment = datetime.fromisoformat(date)
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
 

@@ -14,10 +14,14 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
 
 from dwlab import records
-from dwlab.records import RecordError, tabular, writing
+from dwlab.records import ReadOnly, RecordError, schema, tabular, writing
+from dwlab.records.schema import Environment, Positive
 from dwlab.records.tabular import Markdown
 
 FOLDER = records.FOLDER / "training"
@@ -40,17 +44,17 @@ class Way:
 
     way: str
     ours: bool
-    epoch_s: float
-    step_ms: float
-    p10_ms: float
-    p90_ms: float
-    forward_ms: float
-    backward_ms: float
-    calls: int
-    losses: tuple[float, ...]
-    kernels: Mapping[str, str] = field(default_factory=dict)
-    graph_ms: float | None = None
-    peak_gb: float | None = None
+    epoch_s: Positive
+    step_ms: Positive
+    p10_ms: Positive
+    p90_ms: Positive
+    forward_ms: Positive
+    backward_ms: Positive
+    calls: Positive
+    losses: Annotated[tuple[Positive, ...], Meta(min_length=1)]
+    kernels: dict[str, str] = field(default_factory=dict)
+    graph_ms: Positive | None = None
+    peak_gb: Positive | None = None
     note: str = ""
 
     @property
@@ -70,9 +74,6 @@ class Way:
     def loss_difference(self, naive: Way) -> float:
         """The greatest difference between the two loss curves, relative to the naive one's."""
         return max(abs(a - b) / abs(b) for a, b in zip(self.losses, naive.losses, strict=True))
-
-
-_NUMBERS = ("epoch_s", "step_ms", "p10_ms", "p90_ms", "forward_ms", "backward_ms", "calls")
 
 
 @dataclass(frozen=True)
@@ -111,7 +112,7 @@ def write(
     Raises RecordError if the file exists, cannot be written, or would not be read back.
     """
     content = {
-        "schema": records.SCHEMA,
+        "schema": schema.SCHEMA,
         "kind": KIND,
         "environment": dict(environment),
         "experiment": dict(experiment),
@@ -144,54 +145,40 @@ def write(
     return target
 
 
+class _File(msgspec.Struct):
+    schema: int
+    kind: str
+    environment: Environment
+    experiment: ReadOnly
+    ways: list[Way]
+    failed: dict[str, str] | None = None
+
+
 def read(path: str | os.PathLike[str]) -> EpochRun:
     """One file. Raises RecordError, saying what is wrong; the file is left as it is."""
     path = Path(path)
-    data = records._load(path)
-    if data.get("kind") != KIND or data.get("schema") != records.SCHEMA:
+    return records.made(lambda: _run(records.file_bytes(path), path.name), path.name)
+
+
+def _run(data: bytes, name: str) -> EpochRun:
+    said = schema.plain(data)
+    kind = said.get("kind"), said.get("schema")
+    if kind != (KIND, schema.SCHEMA):
         raise RecordError(
-            f"{path.name} is no record of an epoch: its kind is {data.get('kind')!r} and its schema "
-            f"{data.get('schema')!r}, not {KIND!r} and {records.SCHEMA}. Move it elsewhere"
+            f"is no record of an epoch: its kind is {kind[0]!r} and its schema {kind[1]!r}, not {KIND!r} and "
+            f"{schema.SCHEMA}. Move it elsewhere"
         )
-    try:
-        for key in ("environment", "experiment"):
-            records._part(data, key, dict)
-        for key in ("gpu", "date"):
-            if not isinstance(data["environment"].get(key), str):
-                raise records._Damage(f"environment.{key} is {data['environment'].get(key)!r}, not a text")
-        ways = tuple(_way(row, i) for i, row in enumerate(records._part(data, "ways", list)))
-        if len({len(one.losses) for one in ways}) > 1:
-            raise records._Damage("its loss curves differ in length")
-        failed = records._part(data, "failed", dict, {})
-    except records._Damage as damage:
-        raise RecordError(f"{path.name} is damaged: {damage}. Restore it (git checkout), or delete it") from None
-    return EpochRun(path.name, data["environment"], data["experiment"], ways, failed)
-
-
-def _way(row: Any, index: int) -> Way:
-    what = f"way {index}"
-    records._object(row, ("way", "ours", "losses", *_NUMBERS), what)
-    for name in _NUMBERS:
-        records._number(row[name], f"{what}: {name}")
-    for name in ("graph_ms", "peak_gb"):
-        if row.get(name) is not None:
-            records._number(row[name], f"{what}: {name}")
-    losses = row["losses"]
-    if not isinstance(row["way"], str) or not isinstance(row["ours"], bool):
-        raise records._Damage(f"{what}: way is {row['way']!r} and ours {row['ours']!r}, not a text and a truth")
-    if not isinstance(losses, list) or not losses:
-        raise records._Damage(f"{what}: losses is {losses!r:.40}, not a list of numbers")
-    for loss in losses:
-        records._number(loss, f"{what}: a loss")
-    known = {name: value for name, value in row.items() if name in Way.__dataclass_fields__}
-    return Way(**known | {"losses": tuple(losses)})
+    found = schema.decode(data, _File)
+    if len({len(one.losses) for one in found.ways}) > 1:
+        raise schema.Damage("its loss curves differ in length")
+    return EpochRun(name, ReadOnly(found.environment), found.experiment, tuple(found.ways), found.failed or {})
 
 
 def load_all(folder: str | os.PathLike[str] | None = None) -> list[EpochRun]:
     """Every epoch recorded, oldest first; [] where there is none. Raises RecordError for a file that cannot be read."""
     folder = Path(folder) if folder is not None else FOLDER
     runs = [read(path) for path in sorted(folder.glob("*.json"))]
-    return sorted(runs, key=lambda run: (records._instant(run.environment["date"]), run.file))
+    return sorted(runs, key=lambda run: (records.instant(run.environment["date"]), run.file))
 
 
 def table(runs: Sequence[EpochRun] | None = None) -> Markdown:

@@ -16,9 +16,10 @@ from dwlab.records import (
     copies,
     copy_us,
     describe_problem,
+    file_bytes,
     grid_rows,
+    load_runs,
     newest_rows,
-    read_run,
     shape_text,
     shown_runs,
 )
@@ -420,12 +421,12 @@ def compared(folder: Path = FOLDER / "predictions") -> Markdown:
     for them. For each stage and shape that was timed on both, the measured change, the predicted one, and none, which
     is what carrying the first GPU's times over would say.
     """
-    files = sorted(folder.glob("*.json"))
-    if not any("Z-" not in one.name for one in files):
+    files = sorted(folder.glob("*.json.gz"))
+    if not files:
         return Markdown("No time was predicted for a GPU before it was recorded: `python benchmarks/predictions.py`.\n")
-    said = json.loads(max(one for one in files if "Z-" not in one.name).read_text(encoding="utf-8"))
+    said = json.loads(file_bytes(files[-1]))
     taken, where = {}, []
-    for run in sorted((read_run(one) for one in files if "Z-" in one.name), key=lambda run: run.date):
+    for run in load_runs(folder):
         where.append(run.where())
         for one in run.measurements:
             key = one.id, shape_text(one.problem), run.gpu

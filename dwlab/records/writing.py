@@ -19,8 +19,12 @@ from dwlab.records import SCHEMA, SECTIONS, SHARED, Measurement, RecordError, re
 def file_name(environment: Mapping[str, Any], attempt: int = 0) -> str:
     """A file's name from when and on what it was measured: "20261121T101500Z-nvidia-h200.json"."""
     moment = re.sub(r"[^0-9TZ]", "", str(environment["date"]).replace("+00:00", "Z"))
-    gpu = re.sub(r"[^a-z0-9]+", "-", str(environment["gpu"]).lower()).strip("-") or "gpu"
-    return f"{moment}-{gpu}{f'-{attempt}' if attempt else ''}.json"
+    return f"{moment}-{slug(environment['gpu'])}{f'-{attempt}' if attempt else ''}.json"
+
+
+def slug(gpu: str) -> str:
+    """A GPU in a file's name: "nvidia-h200"."""
+    return re.sub(r"[^a-z0-9]+", "-", str(gpu).lower()).strip("-") or "gpu"
 
 
 def check_writable(path: str | os.PathLike[str]) -> None:

@@ -45,7 +45,8 @@ class Facts:
     """All that ``problems`` looks at. Versions are as installed, None where a distribution is not.
 
     outside: installed versions that dwlab's own requirements exclude. mode is "" where target_error says why there is
-    none. gpu_problem: what keeps numba.cuda from a GPU, "" if nothing. toolkit: the compiler that numba-cuda loads.
+    none. requested: DWLAB_TARGET now; decided_for: what it was when this process chose its mode, None if it has not.
+    gpu_problem: what keeps numba.cuda from a GPU, "" if nothing. toolkit: the compiler that numba-cuda loads.
     """
 
     python: tuple[int, int] = (3, 12)
@@ -57,6 +58,8 @@ class Facts:
     mode: str = "simulated"
     reason: str = ""
     target_error: str = ""
+    requested: str = ""
+    decided_for: str | None = None
     gpu_problem: str = ""
     colab: bool = False
     wsl: bool = False
@@ -110,6 +113,9 @@ def _environment(facts: Facts) -> Iterator[tuple[str, str, str, bool]]:
     if facts.target_error:
         fix = f"Unset {target.VARIABLE}, so that the machine decides; or mend what keeps the GPU from use."
         yield "no mode", f"{facts.target_error}.", fix, True
+    if facts.decided_for not in (None, facts.requested):
+        what = f"{target.VARIABLE} is {facts.requested!r} now, but was {facts.decided_for!r} when the mode was chosen."
+        yield "mode decided before", what, "Restart the kernel, and set it before the first import from dwlab.", False
     simulated = facts.kernels.get("simulated", Kernel())
     if simulated.ran and not simulated.right and all(facts.versions.get(name) for name in NEEDED):
         what = f"A small kernel failed on the simulated GPU: {simulated.message}"
@@ -180,6 +186,8 @@ def collect(kernels: bool = True) -> Facts:
         mode=mode,
         reason=reason,
         target_error=target_error,
+        requested=os.environ.get(target.VARIABLE, ""),
+        decided_for=target.decided_for(),
         gpu_problem=gpu_problem,
         colab="google.colab" in sys.modules or "COLAB_RELEASE_TAG" in os.environ,
         wsl="microsoft" in platform.release().lower(),

@@ -5,7 +5,7 @@
 # | --- | --- |
 # | **Time** | about 20 minutes, then the exercises |
 # | **Before** | [31 · Pointwise](31_pointwise.ipynb) |
-# | **Afterwards you can** | build the four modules, DWPW, PWDW, PWDW_R and PWPW · say for each what it keeps on chip and what it computes twice · put the zeros outside the map where they belong · walk through channels in steps, with sums that stay · say at how many filters a fused kernel begins to lose, and look for the three other reasons |
+# | **Afterwards you can** | build the four modules, DWPW, PWDW, PWDW_R and PWPW · say for each what it keeps on chip and what it computes twice · put the zeros outside the map where they belong · walk through channels in steps, with sums that stay · say at how many filters a fused kernel begins to lose, and look for the three other reasons · tell what fusing brings from what the kernels bring |
 
 # %% tags=["nbval-ignore-output"]
 from dwlab import banner
@@ -34,13 +34,16 @@ banner()
 #   times the pointwise layer's work is done? (1.0: once.)
 # - DWPW in blocks of 16 pixels and all filters. Every block reads all pointwise filters. From how many filters on are
 #   these more elements than the map between had, written and read?
-# - The time of PyTorch's fastest pair of kernels over that of the workbook's fastest fused kernel, geometric mean over the
-#   recorded DWPW pairs in float32. Above 1: fusion wins.
+# - The time of PyTorch's fastest way for two layers over that of the workbook's fastest fused kernel, geometric mean over
+#   the recorded DWPW pairs in float32. Above 1: the workbook wins.
+# - And fusion alone: the workbook's own two kernels, one a layer, over its own fused one, on the same pairs. Above 1: fusion
+#   wins.
 
 # %%
 predicted_times_work = 1.3
 predicted_filters = 1000
 predicted_speedup = 2.0
+predicted_fusion = 1.8
 
 # %% [markdown]
 # ## Build
@@ -294,7 +297,7 @@ print(f"PWDW_R: the pointwise layer is done {times_recomputed:.2f} times; you pr
 #   x as well. Fusing removes a map; it makes no kernel good.
 # - **Stationary sums** ask least often and for most bytes. A weight serves 16 pixels, but lanes are filters here, whose
 #   weights lie a row of `w2` apart: each lane asks for a sector of its own. Its other 7 elements are wanted in the same
-#   step. The workbook's own stationary stage copies them to shared memory instead, 16 bytes at a time.
+#   step.
 # - **PWDW_R** does part of its first layer again. By the formula that is (16 / 14)² = 1.31 times for tiles without end.
 #   Here it is less: pixels outside the map are set to zero, not computed, and a 28 × 28 map has only four tiles.
 #   **PWDW** computes nothing twice, as long as whole maps fit.
@@ -380,7 +383,8 @@ with_alt(
 # ## Measure
 #
 # The recorded pairs: the workbook's fastest fused stage beside PyTorch's fastest way, each in its best layout. What is
-# below 1 is lost. In `gpu` mode one pair is timed here as well.
+# below 1 is lost. This says which of the two to run. It does not say *why* it is faster: kernels that are better one by one,
+# or that there is one kernel in place of two. That comes after it. In `gpu` mode one pair is timed here as well.
 #
 # Which way is PyTorch's fastest? In eager mode each layer is a library's kernel, and a ReLU6 one more, that reads the
 # map and writes it again. `torch.compile` puts bias and ReLU6 into the kernel that follows or precedes: into its own
@@ -414,6 +418,35 @@ for batch in sorted({row["batch"] for row in rows}):
 ratios = [math.log(r["speedup_vs_peer"]) for r in rows if r["path"] == "dwpw" and r["dtype"] == "float32"]
 if ratios:
     print(f"DWPW, float32: {math.exp(sum(ratios) / len(ratios)):.2f}; you predicted {predicted_speedup:g}")
+
+# %% [markdown]
+# ### What fusion brings, and what the kernels bring
+#
+# To change one thing only, both sides must be the workbook's: its own two kernels, one a layer, over its own fused one. That
+# is *fusion*. What is left of the ratio above, PyTorch's time over that of our two kernels, is what the *kernels* bring, and
+# they bring it layer by layer too. The two multiply.
+
+# %% tags=["nbval-ignore-output"]
+pairs, _ = report.brought_to_pairs()
+pairs = [one for one in pairs if one.kernels and one.fusion]
+here = [one for one in pairs if (one.kind, one.dtype) == ("dwpw", "float32")]
+if here:
+    kernels, fusion = (
+        math.exp(sum(math.log(getattr(one, what)) for one in here) / len(here)) for what in ("kernels", "fusion")
+    )
+    print(f"DWPW, float32: kernels {kernels:.2f}, fusion {fusion:.2f}; you predicted {predicted_fusion:g} of fusion")
+display(report.fusion_pairs())
+
+# %% [markdown]
+# - **Most of what was above 1 is the kernels'.** A table that has fused kernels of one's own on one side, and somebody else's
+#   two on the other, credits fusing with all of it.
+# - **Fusion wins** where a pair is small and a launch is a large part of it: at batch 1 in floating point, DWPW most. In
+#   float32 DWPW still does at batch 32, on maps that are four times those of int8.
+# - **It loses**, on the mean, for PWPW in all types, for PWDW at batch 32, and in int8. There the map between is a quarter of
+#   the bytes, so there is less to save. Tensor cores make a product fast that stands alone, and a fused kernel has less room for
+#   it. PWDW computes the halo between the layers twice, or holds whole maps.
+# - **A mean is no decision.** In nearly each row some pairs go the other way. So the decision is made pair by pair (lesson
+#   33), and for the whole network once more (lesson 35).
 
 # %% tags=["nbval-ignore-output"]
 if mode == "gpu":
@@ -483,28 +516,35 @@ if ceilings.fma_tflops:
 #
 # ### What a faster one gave up
 #
-# The first stage on tensor cores, `tensor`, kept what the textbook asks for: x copied ahead to shared memory, a few
-# channels a step. `slide` gave that up. A thread slides down the map with x in registers, and only the depthwise outputs
-# go to shared memory, once; the filters go straight to the tensor cores. What did it trade for what?
+# The workbook's first stage on tensor cores, `tensor`, kept what the textbook asks for: x copied ahead to shared memory, a
+# few channels a step, with two barriers each. `slide` gave that up. A thread slides down the map with x in registers, and only
+# the depthwise outputs go to shared memory, once; the filters go straight to the tensor cores. It won every pair, so `tensor`
+# is gone, but for its times in the records. What did it trade for what?
 
-# %%
+# %% tags=["nbval-ignore-output"]
+from dwlab import records
 from dwlab.stages import stage as stage_of
 
 pair = Fused(DepthwiseConv2d(2, 48, 28, 28, 3, layout="NHWC"), Pointwise(2, 48, 24, 28, 28, layout="NHWC"))
-print(f"{'':8}{'passes of shared memory':>25}{'barriers a block':>18}{'sectors asked for, KB':>23}{'floor, KB':>11}")
-for name in ("tensor", "slide"):
-    one = stage_of(f"fused/dwpw/{name}")
-    seen = look(one, pair)
-    passes = sum(access.wavefronts for access in seen.accesses if access.space == "shared")
-    sectors = sum(access.sectors for access in seen.accesses if access.space == "global")
-    print(f"{name:8}{passes:25,}{seen.totals.barriers // one.launch(pair).blocks:18}", end="")
-    print(f"{32 * sectors / 1e3:23,.0f}{pair.compulsory_bytes() / 1e3:11,.0f}")
+slide = stage_of("fused/dwpw/slide")
+seen = look(slide, pair)
+passes = sum(access.wavefronts for access in seen.accesses if access.space == "shared")
+sectors = sum(access.sectors for access in seen.accesses if access.space == "global")
+print(f"slide: {passes:,} passes of shared memory, {seen.totals.barriers // slide.launch(pair).blocks} barriers a block, ", end="")
+print(f"sectors of {32 * sectors / 1e3:,.0f} KB asked for; floor {pair.compulsory_bytes() / 1e3:,.0f} KB")
+times = {}
+for row in records.load_all():
+    if (row.op, row.path) == ("fused", "dwpw") and row.stage in ("tensor", "slide"):
+        times.setdefault((row.dtype, str(row.problem)), {})[row.stage] = row.time_us
+over = sorted(us["tensor"] / us["slide"] for us in times.values() if len(us) == 2)
+if over:
+    print(f"tensor took {over[len(over) // 2]:.2f} times as long in the median of {len(over)} recorded pairs, ", end="")
+    print(f"{over[0]:.2f} times at least")
 
 # %% [markdown]
-# Half the passes through shared memory, and three barriers however many channels there are, for twice the sectors. Most
-# of these are the K - 1 columns that neighbouring threads read too, which the L1 cache answers; how many it does not, the
-# hardware's counters say (README, the layers' counters). What is fewer is not always what is faster: count what the
-# kernel waits for. The rows above, by stage, are the measurement.
+# Three barriers however many channels there are, and few passes through shared memory, for more sectors. Most of these are the
+# K - 1 columns that neighbouring threads read too, which the L1 cache answers; how many it does not, the hardware's counters say
+# (README, the layers' counters). What is fewer is not always what is faster: count what the kernel waits for.
 #
 # So to be fused is no virtue of a kernel. It is a decision for a pair, a batch, a type and a GPU. The records measure
 # every pair, not only those that one would fuse, and show what it costs not to decide. Deciding is the matter of lesson

@@ -37,7 +37,7 @@ print(tabular.wrapped(whole.summary()))
 #
 # - which part of its multiply-adds belongs to pointwise layers;
 # - how many times as fast it would be if its depthwise layers took no time at all;
-# - how many times longer one inference takes if Python starts each kernel by itself, than its kernels do;
+# - how many times longer one inference takes if Numba starts each kernel from Python, than its kernels do;
 # - what an image takes, in thousandths of a joule (a large GPU draws some hundred watts).
 
 # %%
@@ -317,9 +317,11 @@ with_alt(
 #
 # ### Where the time goes
 #
-# The recorded times of the kernels of a whole network, each alone, by kind. *Other* is what the network takes beside them:
-# first convolution, mean, classifier, and from one kernel to the next. The last two columns are Amdahl's law (lesson 24):
-# how many times as fast the network would be, at the very most, by better kernels of that kind alone.
+# The recorded times of a network whose kernels run one after the other, and of its kernels, each alone, by kind. *Other* is
+# what the network takes beside them: first convolution, mean, classifier, and from one kernel to the next. *Overlapped* is
+# the same network where kernels may start while the one before runs, which is what the table of whole networks below has: it
+# can be less than its kernels' times together. The last two columns are Amdahl's law (lesson 24): how many times as fast the
+# network would be, one kernel after the other, at the very most, by better kernels of that kind alone.
 
 # %% tags=["nbval-ignore-output"]
 from dwlab import planner, report
@@ -335,15 +337,17 @@ for row in rows:
     part = Tally()
     for layer in made.layers:
         part[KINDS[type(layer.problem).__name__]] += times.get(layer.problem, 0.0)
-    part["other"] = max(0.0, row["apart_us"] - sum(part.values()))
+    part["other"] = row.get("apart_plain_us", row["apart_us"]) - part["depthwise"] - part["pointwise"]
     recorded[row["network"], row["dtype"], row["batch"]] = row, part
 if recorded:
-    print(f"{'':38}{'all, µs':>10}{'DW':>7}{'PW':>7}{'other':>7}{'without DW':>12}{'without PW':>12}")
-for (name, dtype, batch), (_, part) in recorded.items():
+    print(f"{'':32}{'all, µs':>10}{'DW':>6}{'PW':>6}{'other':>7}{'overlapped, µs':>15}", end="")
+    print(f"{'× without DW':>14}{'PW':>6}")
+for (name, dtype, batch), (row, part) in recorded.items():
     total = sum(part.values())
-    print(f"{name:14}{dtype:9} batch {batch:2}{total:18,.1f}", end="")
-    print("".join(f"{part[kind] / total:7.0%}" for kind in ("depthwise", "pointwise", "other")), end="")
-    print("".join(f"{total / (total - part[kind]):12.2f}" for kind in ("depthwise", "pointwise")))
+    print(f"{name:14}{dtype:9} batch {batch:2}{total:10,.1f}", end="")
+    depthwise, pointwise, other = (part[kind] / total for kind in ("depthwise", "pointwise", "other"))
+    print(f"{depthwise:6.0%}{pointwise:6.0%}{other:7.0%}{row['apart_us']:15,.1f}", end="")
+    print(f"{1 / (1 - depthwise):14.2f}{1 / (1 - pointwise):6.2f}")
 one = recorded.get(("mobilenet_v1", "float32", 1))
 if one:
     total = sum(one[1].values())
@@ -381,7 +385,9 @@ tabular.columns(head, rows, left=(0, 1))
 # %% [markdown]
 # ### The host
 #
-# And if Python had started each kernel? The cost of a plain start is among the recorded ceilings of a GPU:
+# And if each kernel had been started from Python? What a plain start costs the host through Numba is among the recorded
+# ceilings of a GPU. It is the host's time, not the GPU's, and differs from run to run; a library whose starts are written in
+# C++ needs less:
 
 # %% tags=["nbval-ignore-output"]
 from dwlab import machine
@@ -402,7 +408,8 @@ else:
 # ### Which pairs share a kernel
 #
 # Two ways to choose: the planner's predicted times (lesson 33), and measured times of every layer and pair, through the same
-# dynamic programming. The second knows what the first only believes. What did it cost to believe?
+# dynamic programming. The second knows what the first only believes. What did it cost to believe? All µs here are sums of
+# kernels timed alone:
 
 # %% tags=["nbval-ignore-output"]
 rows = []
@@ -425,7 +432,23 @@ tabular.columns(head, rows, left=(0, 1))
 # <!-- begin:networks/summary -->
 # <!-- end:networks/summary -->
 #
-# In `gpu` mode with PyTorch, the next cell runs MobileNetV1 here: compiled, checked, and timed beside PyTorch.
+# ### What fusion brings to the whole
+#
+# In that table a network fused stands beside PyTorch, and two things are in the ratio: what our kernels bring layer by layer,
+# and what fusing brings beside. Apart from each other:
+#
+# <!-- begin:fusion/networks -->
+# <!-- end:fusion/networks -->
+#
+# Fusing brings most in float32 at batch 1, and next to nothing in int8. And there are networks that are *slower* fused, although
+# each pair of theirs was faster in one kernel. The times that chose the pairs are of kernels alone, one after the other. In the
+# network's graph kernels overlap: what two short kernels wait for is hidden there by the next one, so the second kernel costs
+# less than alone, and there is less to save. Only the whole network, timed both ways, can say. So that decides
+# (`dwlab.inference.selection.decide`): where a record has both ways on this GPU, the faster one runs; without one the times
+# of single kernels decide, or else the planner's prediction, and on a GPU `python -m dwlab infer` then times both ways itself.
+# `--fused` and `--no-fused` insist.
+#
+# In `gpu` mode with PyTorch, the next cell runs MobileNetV1 here, layer by layer: compiled, checked, and timed beside PyTorch.
 
 # %% tags=["nbval-ignore-output"]
 import importlib.util
@@ -547,6 +570,11 @@ elif not any(row.get("joules") for row, _ in recorded.values()):
 #
 # <!-- begin:networks/energy -->
 # <!-- end:networks/energy -->
+#
+# These are times and energies of one earlier run, of the kernels that there were, with the other operations by PyTorch where
+# kernels of ours are fewer: compare within this table, not with the one of whole networks. Look at the column above rest.
+# Fused, each of these networks takes *more* than layer by layer, one kernel after the other and overlapped; MobileNetV1 in
+# float16 takes as much as PyTorch. Fusing costs energy there. What it saves is time, and with that the board's power at rest.
 
 # %% [markdown]
 # ## Explain
@@ -558,11 +586,12 @@ elif not any(row.get("joules") for row, _ in recorded.values()):
 #   one kernel save one of them. At batch 32 the same kernels run long enough to hide it, and fusing has to live from bytes.
 # - **The sum of the parts is not the whole.** A kernel timed alone finds its own input in the L2, again and again. In the
 #   network it finds what the layer before has just written, if that still fits; and the next kernel's filters may have to
-#   come from device memory. *Other* has that in it, with its sign.
-# - **Energy follows time, mostly.** J = W × s. Who takes half the time at the same power takes half the energy. But faster
-#   kernels keep more of the GPU busy, so the power rises, and the energy falls by less than the time. What is drawn at rest
-#   is saved in proportion to the time; what is computed twice is paid twice. Decide which of the two is asked for, and let
-#   the plan be made by that.
+#   come from device memory. *Other* has that in it, with its sign. Where kernels overlap, even the sum is no bound.
+# - **Energy follows time only in part.** J = W × s. Who takes half the time at the same power takes half the energy. But
+#   faster kernels keep more of the GPU busy, so the power rises, and the energy falls by less than the time. What is drawn at
+#   rest is saved in proportion to the time. What is above it is not: what is computed twice is paid twice, and fused networks
+#   take more of it than the same networks layer by layer. Decide which of the two is asked for, and let the plan be made by
+#   that.
 # - **Compared with what?** The other side runs in a graph as well, in its better layout, in the same precision, with the
 #   search for algorithms on. Against PyTorch started from Python one by one, nearly anything wins at batch 1.
 #

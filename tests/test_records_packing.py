@@ -1,0 +1,255 @@
+"""Packed records: nothing is lost, what is shown stands in its GPU's file, damage is named by file and line."""
+
+import argparse
+import dataclasses
+import functools
+import gzip
+import itertools
+import json
+import os
+import re
+import shutil
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from test_records import CEILINGS, ENVIRONMENT, row, write
+
+from dwlab import recorded, records
+from dwlab.problems import DepthwiseConv1d
+from dwlab.records import RecordError, packing, tables, writing
+
+GPUS = ("NVIDIA H200", "NVIDIA A10")
+PROBLEMS = (DepthwiseConv1d(8, 4, 48, 3), DepthwiseConv1d(8, 4, 48, 5))
+US = st.sampled_from((50.0, 100.0, 200.0))
+
+
+@st.composite
+def measured(draw):
+    """A measurement whose key others may have, calm or not."""
+    one = row(draw(st.sampled_from(("naive", "shared"))), draw(US), draw(st.sampled_from(PROBLEMS)))
+    return dataclasses.replace(one, p90_us=one.time_us * draw(st.sampled_from((1.01, 1.5))))
+
+
+@st.composite
+def of_the_grid(draw):
+    problem, us = draw(st.sampled_from(PROBLEMS)), draw(US)
+    return {
+        "op": "depthwise1d", "path": "forward", "problem": records.describe_problem(problem), "dtype": "float32",
+        "stage": "wide", "copy_bound_us": 1.0, "time_us": us, "p10_us": us,
+        "p90_us": us * draw(st.sampled_from((1.01, 1.5))),
+    }  # fmt: skip
+
+
+@st.composite
+def ran(draw):
+    """A way of a peer, as a run keeps it."""
+    us = draw(US)
+    time = {"median_us": us, "p10_us": us, "p90_us": us * draw(st.sampled_from((1.01, 1.5)))}
+    way, time = draw(st.sampled_from(("FFT", "bmm"))), draw(st.sampled_from((time, None)))
+    return {"name": "PyTorch", "way": way, "time": time, "path": "forward", "shape": {}, "dtype": "float32"}
+
+
+@st.composite
+def families(draw):
+    """Runs of two GPUs, one a minute, with rows that others replace: what `writing.write` takes of each."""
+    found = []
+    for minute in range(draw(st.integers(1, 6))):
+        environment = ENVIRONMENT | {"gpu": draw(st.sampled_from(GPUS)), "date": f"2026-11-21T10:{minute:02}:00+00:00"}
+        sections = {
+            "grid": draw(st.lists(of_the_grid(), max_size=3)),
+            "tries": [{"group": "copy", "name": f"{minute}", "bytes": 1}] * draw(st.integers(0, 2)),
+            "networks": [{"network": "n", "batch": 1, "dtype": "int8", "layout": "NHWC", "resolution": 8}]
+            * draw(st.integers(0, 1)),
+        }
+        sections = {name: rows for name, rows in sections.items() if rows or draw(st.booleans())}
+        rows, peers = draw(st.lists(measured(), max_size=4)), draw(st.lists(ran(), max_size=3))
+        found.append({"rows": rows, "environment": environment, "peers": peers, "sections": sections})
+    return found
+
+
+def written(folder, family):
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    for one in family:
+        writing.write(folder, one["rows"], one["environment"], CEILINGS, peers=one["peers"], sections=one["sections"])
+    return records.load_runs(folder)
+
+
+def names(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+ANY = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+@ANY
+@given(family=families(), later=families())
+def test_packing_loses_nothing_and_says_the_same_twice(tmp_path, family, later):
+    folder = tmp_path / "runs"
+    before = written(folder, family)
+    plain = {path.name: json.loads(path.read_text()) for path in folder.glob("*.json")}
+    packed = packing.pack(folder)
+    assert names(folder) == sorted(path.name for path in packed)
+    assert records.load_runs(folder) == before
+    for file, said in plain.items():
+        assert json.loads(packing.unpacked(file, folder)) == said
+    texts = {path.name: gzip.decompress(path.read_bytes()) for path in packed}
+    assert {path.name: gzip.decompress(path.read_bytes()) for path in packing.pack(folder)} == texts
+    # More runs later, and all of them at once, make the same files.
+    for minute, one in enumerate(later):
+        date = {"date": f"2026-11-22T10:{minute:02}:00+00:00"}
+        family = [*family, one | {"environment": one["environment"] | date}]
+        writing.write(folder, one["rows"], one["environment"] | date, CEILINGS, peers=one["peers"],
+                      sections=one["sections"])  # fmt: skip
+    texts = {path.name: gzip.decompress(path.read_bytes()) for path in packing.pack(folder)}
+    everything = written(tmp_path / "at once", family)
+    assert {path.name: gzip.decompress(path.read_bytes()) for path in packing.pack(tmp_path / "at once")} == texts
+    assert records.load_runs(folder) == everything
+
+
+def key(one):
+    return one.gpu, one.id, str(dict(one.problem)), one.dtype
+
+
+def of_a_grid(one):
+    return str(dict(one["problem"]))
+
+
+@ANY
+@given(family=families())
+def test_without_the_history_the_newest_the_calmest_and_the_fastest_are_there(tmp_path, family):
+    folder = tmp_path / "runs"
+    everything = written(folder, family)
+    packing.pack(folder)
+    shown = records.load_runs(folder, history=False)
+    rows, left = ([one for run in runs for one in run.measurements] for runs in (everything, shown))
+    for one in {key(one) for one in rows}:
+        here, there = ([two for two in some if key(two) == one] for some in (rows, left))
+        assert there[-1] == here[-1] and min(two.time_us for two in there) == min(two.time_us for two in here)
+        calm = [two for two in here if two.p90_us < 1.03 * two.time_us]
+        assert not calm or [two for two in there if two.p90_us < 1.03 * two.time_us][-1] == calm[-1]
+    for gpu in GPUS:
+        best = records.best(gpu=gpu, rows=rows)
+        assert records.best(gpu=gpu, rows=left) == best
+        found, now = (records.newest_rows("grid", of_a_grid, runs, gpu)[0] for runs in (everything, shown))
+        assert sorted(map(str, found)) == sorted(map(str, now))
+    for section in ("tries", "networks"):
+        newest = [next((run.sections[section] for run in reversed(runs) if run.sections.get(section)), None)
+                  for runs in (everything, shown)]  # fmt: skip
+        assert newest[0] == newest[1]
+
+
+def test_the_projects_tables_need_no_history():
+    everything, shown = records.load_runs(), records.load_runs(history=False)
+    assert sum(len(run.measurements) for run in shown) < 0.7 * sum(len(run.measurements) for run in everything)
+    made = [tables.ceilings_table, tables.copies_table, tables.tries_table, tables.reduction_error_table]
+    made += [tables.comparisons_table, tables.grid_table, tables.grid_summary, tables.sanitizer_table]
+    made += [
+        functools.partial(make, op, path)
+        for op, path in sorted({(one.op, one.path) for run in everything for one in run.measurements})
+        for make in (tables.table, tables.shapes_table, tables.traffic_table)
+    ]
+    for make in made:
+        # Some list what they show in the order in which it first came.
+        said = [sorted(re.split("\n|[,.] *", make(runs=runs))) for runs in (everything, shown)]
+        assert said[0] == said[1], make
+
+
+def test_the_projects_records_stay_small_and_are_packed():
+    files = [path for path in records.FOLDER.rglob("*") if path.suffix in (".gz", ".json", ".csv")]
+    assert sum(path.stat().st_size for path in files) < 2e6
+    assert not list(records.FOLDER.glob("*.json")), "python -m dwlab records --pack"
+    assert {path.name for path in records.FOLDER.glob("*.gz")} > {"history.jsonl.gz", "nvidia-h200.jsonl.gz"}
+
+
+@pytest.fixture
+def packed(tmp_path):
+    """A folder with three packed runs, the second with a row in the history."""
+    for minute, us in enumerate((200.0, 150.0, 100.0)):
+        write(tmp_path, [row("naive", us), row(f"stage{minute}", us)], date=f"2026-11-21T10:0{minute}:00+00:00")
+    packing.pack(tmp_path)
+    assert names(tmp_path) == ["history.jsonl.gz", "nvidia-h200.jsonl.gz"]
+    return tmp_path
+
+
+def changed(path: Path, number: int, change) -> None:
+    """Changes what a line of a packed file says."""
+    lines = gzip.decompress(path.read_bytes()).splitlines()
+    said = json.loads(lines[number - 1])
+    change(said)
+    lines[number - 1] = json.dumps(said, separators=(",", ":")).encode()
+    path.write_bytes(gzip.compress(b"\n".join(lines)))
+
+
+@pytest.mark.parametrize(
+    "file, change, message",
+    [
+        ("nvidia-h200", lambda d: d["measurements"][0].update(time_us=-1), "line 2, is damaged: .* 0: time_us is -1"),
+        ("nvidia-h200", lambda d: d.update(schema=99), "(?s)newer dwlab .schema 99"),
+        ("nvidia-h200", lambda d: d["environment"].update(date="noon"), "environment.date 'noon' is no ISO date"),
+        ("history", lambda d: d["measurements"][0].update(stage=7), "line 2, is damaged: measurement 0: stage is 7"),
+        ("history", lambda d: d["places"]["measurements"].append(3), "1 rows of measurements, and places for 2"),
+        ("history", lambda d: d.update(file="gone.json"), "gone.json has rows in history.jsonl.gz, and no other"),
+    ],
+)  # fmt: skip
+def test_a_damaged_line_is_named_and_hides_no_other(packed, file, change, message):
+    changed(packed / f"{file}.jsonl.gz", 2, change)
+    errors = []
+    assert len(records.load_runs(packed, errors.append)) >= 2
+    with pytest.raises(RecordError, match=message):
+        raise errors[0]
+    before = {path.name: path.read_bytes() for path in packed.iterdir()}
+    with pytest.raises(RecordError):
+        packing.pack(packed)
+    assert {path.name: path.read_bytes() for path in packed.iterdir()} == before
+
+
+@pytest.mark.parametrize("text", [b"", b"no gzip", gzip.compress(b"{}" * 999)[:-9]])
+def test_a_file_that_cannot_be_unpacked_is_named(packed, text):
+    (packed / "nvidia-h200.jsonl.gz").write_bytes(text)
+    errors = []
+    assert records.load_runs(packed, errors.append) == [] and errors
+    assert any("nvidia-h200.jsonl.gz" in str(error) or "no other" in str(error) for error in errors)
+
+
+def test_a_loose_file_goes_before_what_was_packed_of_it(packed):
+    # As after a pack that was broken off before it removed what it had packed.
+    file = records.load_runs(packed)[1].file
+    (packed / file).write_bytes(packing.unpacked(file, packed))
+    assert len(records.load_runs(packed)) == 3
+    before = records.load_runs(packed)
+    packing.pack(packed)
+    assert not (packed / file).exists() and records.load_runs(packed) == before
+
+
+def test_a_loose_file_that_is_damaged_stops_the_packing(packed):
+    (packed / "bad.json").write_text("{")
+    before = names(packed)
+    with pytest.raises(RecordError, match="bad.json is truncated"):
+        packing.pack(packed)
+    assert names(packed) == before
+
+
+def test_a_run_that_is_not_there_is_an_error(packed):
+    with pytest.raises(RecordError, match="there is no run 'none.json'"):
+        packing.unpacked("none.json", packed)
+
+
+def test_packed_files_are_read_once(packed, monkeypatch):
+    seen, read = [], records.file_bytes
+    monkeypatch.setattr(records, "file_bytes", lambda path: seen.append(path.name) or read(path))
+    for path in packed.iterdir():
+        os.utime(path, (time.time() - 10,) * 2)  # what has just been written is read again
+    first = records.load_runs(packed)
+    assert all(a is b for a, b in itertools.zip_longest(first, records.load_runs(packed)))
+    assert seen == ["history.jsonl.gz", "nvidia-h200.jsonl.gz"]
+
+
+def test_the_command_packs(tmp_path, capsys):
+    write(tmp_path)
+    assert recorded.main(argparse.Namespace(pack=True, folder=tmp_path)) == 0
+    assert "nvidia-h200.jsonl.gz: " in capsys.readouterr().out
+    assert names(tmp_path) == ["nvidia-h200.jsonl.gz"] and len(records.load_runs(tmp_path)) == 1
