@@ -4,8 +4,8 @@ import os
 
 import pytest
 
-from dwlab import target
-from dwlab.cases import OWN_SEED
+from dwlab.gpu import target
+from dwlab.problems.cases import OWN_SEED
 
 os.environ.setdefault("DWLAB_SEED", str(OWN_SEED))
 

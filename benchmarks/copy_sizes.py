@@ -18,7 +18,9 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from dwlab import machine, records, timing  # noqa: E402
+from dwlab import records  # noqa: E402
+from dwlab.gpu import machine  # noqa: E402
+from dwlab.measure import timing  # noqa: E402
 from dwlab.records import tables, writing  # noqa: E402
 
 MEGABYTES = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 805)

@@ -15,7 +15,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from dwlab import epoch, machine, records, report, training  # noqa: E402
+from dwlab import records, report  # noqa: E402
+from dwlab.gpu import machine  # noqa: E402
+from dwlab.training import epoch, train as training  # noqa: E402
 from dwlab.records import epochs, writing  # noqa: E402
 
 

@@ -41,9 +41,12 @@ sys.path.insert(0, str(ROOT / "benchmarks"))
 
 from record_layers import NETWORKS, Problem, plan, variant  # noqa: E402
 
-from dwlab import ahead, counters, records, report, stages  # noqa: E402
+from dwlab import records, report  # noqa: E402
+from dwlab.kernels import registry  # noqa: E402
+from dwlab.compiler import precompile as ahead  # noqa: E402
+from dwlab.measure import counters  # noqa: E402
 from dwlab.records import writing  # noqa: E402
-from dwlab.stages import Stage  # noqa: E402
+from dwlab.kernels.registry import Stage  # noqa: E402
 
 NETWORK = "mobilenet_v2"
 PAIRS = ("fused/dwpw", "fused/pwdw", "fused/pwpw")
@@ -77,7 +80,7 @@ def tasks(ops: Sequence[str] = OPS, dtypes: Sequence[str] = DTYPES, batches: Seq
     for group in plan(ops, dtypes, [NETWORK]):
         keys.setdefault(group.key, []).append(group.problem)
     for (op, path, dtype), problems in keys.items():
-        here = [stage for stage in stages.stages(op, path) if dtype in stage.dtypes]
+        here = [stage for stage in registry.stages(op, path) if dtype in stage.dtypes]
         for back, stage in enumerate(reversed(here)):
             for place, problem in enumerate(chosen(stage, problems)):
                 for turn, batch in enumerate(batches):
@@ -104,7 +107,7 @@ def pairs(
         for batch in batches:
             problem = variant(group.problem, batch, "NHWC")
             fastest = best.get((problem.op, problem.main_path, report.layer_text(problem), batch, problem.dtype))
-            here = stages.stages(problem.op, problem.main_path)
+            here = registry.stages(problem.op, problem.main_path)
             takes = [one for one in here if one.name == fastest]  # without asking it, for which it would make its plan
             stage = takes[0] if takes else next((one for one in reversed(here) if one.supports(problem)), None)
             found += [Task(stage, problem, place)] if stage else []
@@ -215,7 +218,7 @@ def main(given: Sequence[str] | None = None) -> int:
     writing.check_writable(folder)
     os.environ["DWLAB_TARGET"] = "gpu"
 
-    from dwlab import machine, target
+    from dwlab.gpu import machine, target
 
     if target.mode != "gpu":
         print(f"ncu_layers needs a GPU: {target.reason}", file=sys.stderr)

@@ -26,7 +26,11 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from benchmarks.record_run import MODEL_SHAPES, SHAPES  # noqa: E402
-from dwlab import gpus, networks, planner, problems, records, stages, timemodel  # noqa: E402
+from dwlab import planner, problems, records  # noqa: E402
+from dwlab.kernels import registry  # noqa: E402
+from dwlab.gpu import specs as gpus  # noqa: E402
+from dwlab.model import timemodel  # noqa: E402
+from dwlab.problems import networks  # noqa: E402
 from dwlab.records.tables import compared  # noqa: E402
 
 BASIS = "h200"
@@ -38,7 +42,7 @@ def of_shape(shape: str, names: tuple[str, ...]) -> list[dict[str, Any]]:
     """A row for each stage that takes the shape: predicted µs on each GPU, inputs cold and warm, and what binds."""
     problem = problems.problem(shape)
     rows = []
-    for stage in stages.stages("depthwise1d"):
+    for stage in registry.stages("depthwise1d"):
         if not stage.supports(problem):
             continue
         row: dict[str, Any] = {"stage": stage.id, "problem": asdict(problem), "gpus": {}}

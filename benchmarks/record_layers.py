@@ -3,7 +3,7 @@
 Each distinct depthwise layer, pointwise layer and pair of the two that may share a kernel, of MobileNetV1, MobileNetV2,
 Xception and ProxylessNAS-GPU, at batch 1 and 32, in float32 and float16: those with the largest share of their
 network's bytes first, operators and storage types in turn, until the time is over. Ours: the last stages that take the
-layer, in either layout; theirs: what dwlab.layer_peers finds, in either memory format. int8 is measured against their
+layer, in either layout; theirs: what dwlab.measure.layer_peers finds, in either memory format. int8 is measured against their
 float16, and fused layers of int8 against our own two kernels, too. Both sides run in CUDA graphs on
 several sets of buffers, together larger than the L2 as far as 64 sets are. Results are checked against float64 before a
 time is taken, ours on fresh inputs after it too. Writes one record into FOLDER (the project's own if none is given): a
@@ -43,9 +43,13 @@ sys.path.insert(0, str(ROOT))
 
 import numpy as np  # noqa: E402
 
-from dwlab import ahead, layer_peers, peers, records, report, roofline, stages, study, timing  # noqa: E402
-from dwlab.layers import DTYPES, LAYOUTS, DepthwiseConv2d, Fused, Pointwise  # noqa: E402
-from dwlab.machine import Ceilings  # noqa: E402
+from dwlab import records, report, study  # noqa: E402
+from dwlab.kernels import registry  # noqa: E402
+from dwlab.compiler import precompile as ahead  # noqa: E402
+from dwlab.measure import layer_peers, peers, timing  # noqa: E402
+from dwlab.model import roofline  # noqa: E402
+from dwlab.problems.layers import DTYPES, DepthwiseConv2d, Fused, LAYOUTS, Pointwise  # noqa: E402
+from dwlab.gpu.machine import Ceilings  # noqa: E402
 from dwlab.records import writing  # noqa: E402
 
 NETWORKS = ("mobilenet_v1", "mobilenet_v2", "xception", "proxylessnas")
@@ -89,7 +93,7 @@ def wanted(problem: Problem, ops: Sequence[str]) -> bool:
 
 def of_network(name: str, dtype: str) -> list[tuple[str, Problem]]:
     """(name, problem) of every layer and of every pair that may share a kernel, for one image in NHWC."""
-    from dwlab import networks
+    from dwlab.problems import networks
 
     network = networks.network(name, batch=1, layout="NHWC", dtype=dtype)
     found = [(one.name, one.problem) for one in network.layers if one.planned]
@@ -141,7 +145,7 @@ def variant(problem: Problem, batch: int, layout: str) -> Problem:
 def candidates(problem: Problem, last: int) -> list[Any]:
     """The last so many stages that take the problem; all of them for 0."""
     key = problem.op, problem.main_path
-    here = [stage for stage in stages.stages() if (stage.op, stage.path) == key and stage.supports(problem)]
+    here = [stage for stage in registry.stages() if (stage.op, stage.path) == key and stage.supports(problem)]
     return here[-last:]
 
 
@@ -158,7 +162,7 @@ def apart(problem: Problem) -> list[tuple[Any, Problem]]:
 
 def with_stages(groups: Sequence[Group]) -> tuple[list[Group], list[str]]:
     """The groups of whose op, path and storage type there are stages at all, and a note on the others."""
-    there = {(stage.op, stage.path, dtype) for stage in stages.stages() for dtype in stage.dtypes}
+    there = {(stage.op, stage.path, dtype) for stage in registry.stages() for dtype in stage.dtypes}
     without = dict.fromkeys(
         f"{op}/{path} in {dtype}" for op, path, dtype in (g.key for g in groups) if (op, path, dtype) not in there
     )
@@ -251,7 +255,7 @@ class Buffers:
         return torch.from_numpy(self._signed(np.ascontiguousarray(values))).cuda()
 
     def _array(self, name: str, tensor: Any) -> Any:
-        from dwlab.target import cuda
+        from dwlab.gpu.target import cuda
 
         array = cuda.as_cuda_array(tensor)
         return array.view(np.uint16) if str(array.dtype) == "int16" else array
@@ -269,7 +273,7 @@ class Buffers:
         """What is wrong after one launch on poisoned outputs; whole numbers are poisoned twice, with two values."""
         import torch
 
-        from dwlab.target import cuda
+        from dwlab.gpu.target import cuda
 
         y, before = self.sets[0]["y"], None
         for poison in (self.nans, ~self.nans) if y.dtype == torch.int8 else (self.nans,):
@@ -298,7 +302,7 @@ class Buffers:
 
     def time_apart(self, clock: Any) -> timing.Timing | str:
         """Our own kernels of the two layers one after the other, the map between them in memory; or what is wrong."""
-        from dwlab.target import cuda
+        from dwlab.gpu.target import cuda
 
         problem = self.prepared.problem
         (one, first), (two, second) = apart(problem)
@@ -772,7 +776,7 @@ def main(given: Sequence[str] | None = None) -> int:
     for name in ("TORCHINDUCTOR_COMPILE_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
         os.environ.setdefault(name, "1")  # the processes here are many enough
 
-    from dwlab import machine as machines
+    from dwlab.gpu import machine as machines
 
     if not peers.available():
         print("record_layers needs a GPU and PyTorch, the peer that it measures", file=sys.stderr)

@@ -41,13 +41,15 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from dwlab import energy, inference, networks, peers, planner, records, report  # noqa: E402
+from dwlab import inference, planner, records, report  # noqa: E402
+from dwlab.measure import energy, peers  # noqa: E402
+from dwlab.problems import networks  # noqa: E402
 from dwlab.inference import comparison, images, int8, selection, timing  # noqa: E402
 from dwlab.inference.weights import random_weights  # noqa: E402
-from dwlab.layers import LAYOUTS, Fused  # noqa: E402
-from dwlab.networks import Network  # noqa: E402
+from dwlab.problems.layers import Fused, LAYOUTS  # noqa: E402
+from dwlab.problems.networks import Network  # noqa: E402
 from dwlab.records import writing  # noqa: E402
-from dwlab.timing import Timing  # noqa: E402
+from dwlab.measure.timing import Timing  # noqa: E402
 
 NETWORKS = ("mobilenet_v1", "mobilenet_v2", "xception", "proxylessnas")
 DTYPES = ("float32", "float16")  # that are recorded if none are given
@@ -554,7 +556,7 @@ def main(given: Sequence[str] | None = None) -> int:
     for name in ("TORCHINDUCTOR_COMPILE_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
         os.environ.setdefault(name, "2")  # the processes here are many enough
 
-    from dwlab import machine as machines
+    from dwlab.gpu import machine as machines
 
     if not peers.available():
         print("record_networks needs a GPU and PyTorch, which runs what our kernels do not, and is the peer",

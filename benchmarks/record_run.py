@@ -125,11 +125,12 @@ def measure(
 
     quick: few rounds, no peers. alone: all rounds, but neither peers nor counters.
     """
-    from dwlab import stages, study
-    from dwlab.check import check
+    from dwlab import study
+    from dwlab.kernels import registry
+    from dwlab.judge.check import check
 
     started = time.monotonic()
-    todo = [stage for path in paths for stage in stages.stages("depthwise1d", path=path)]
+    todo = [stage for path in paths for stage in registry.stages("depthwise1d", path=path)]
     plan = [(shape, chosen(todo, shape, i == 0)) for i, shape in enumerate(shapes)]
 
     def judge(stage: Any, dtype: str = "float32") -> Any:
@@ -137,7 +138,7 @@ def measure(
             return _Passed()
         first = next(shape for shape in shapes if shape.dtype == dtype)
         # A kernel made for each shape would be compiled some 30 times; the tests judge it on all shapes, interpreted.
-        return check(stage, first) if isinstance(stage.kernel, stages.ByShape) else check(stage)
+        return check(stage, first) if isinstance(stage.kernel, registry.ByShape) else check(stage)
 
     bench = study.GpuBench(quick=quick)
     told(f"ceilings: {time.monotonic() - started:.0f} s")
@@ -167,10 +168,11 @@ def measure(
 
 def every_stage(shapes: Sequence[Any], paths: Sequence[str], told: Callable[[str], None]) -> Any:
     """The study of all stages at all of these shapes, compiled side by side; neither peers nor counters."""
-    from dwlab import stages, study
-    from dwlab.check import check
+    from dwlab import study
+    from dwlab.kernels import registry
+    from dwlab.judge.check import check
 
-    todo = [stage for path in paths for stage in stages.stages("depthwise1d", path=path)]
+    todo = [stage for path in paths for stage in registry.stages("depthwise1d", path=path)]
 
     def judge(stage: Any, dtype: str = "float32") -> Any:
         return check(stage, next(shape for shape in shapes if stage.supports(shape)))

@@ -2,7 +2,7 @@
 
 Until 2026-11-23 a record had, of a kernel, a digest of the stage's own file. For each such record the package's tree is
 looked for in git: that whose source_sha256 the record has, else that of the commit which brought it; a stage counts
-where the tree has the digest that the record has. dwlab.digests then says of that tree what it says of today's, and
+where the tree has the digest that the record has. dwlab.kernels.digests then says of that tree what it says of today's, and
 `dwlab/records/kernels.csv` keeps it: file, stage, digest, how the tree was found, its commit.
 
 ``--compare`` goes on from that table: of the rows that a table shows (the newest of a stage, problem and storage type)
@@ -33,7 +33,9 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from dwlab import digests, records, stages  # noqa: E402
+from dwlab import records  # noqa: E402
+from dwlab.kernels import registry  # noqa: E402
+from dwlab.kernels import digests  # noqa: E402
 
 RECORDS = ROOT / "dwlab" / "records"
 CC = "9.0"  # of the GPU of all these records
@@ -89,7 +91,7 @@ class Trees:
         return place
 
     def source(self, commit: str) -> str:
-        """source_sha256 of a commit's package, as dwlab.machine.revision makes it."""
+        """source_sha256 of a commit's package, as dwlab.gpu.machine.revision makes it."""
         if commit not in self.sources:
             package = self.at(commit) / "dwlab"
             digest = hashlib.sha256()
@@ -136,7 +138,7 @@ def rows(trees: Trees) -> Iterator[dict[str, str]]:
             try:
                 file = file_of(tree, id)
                 text = (tree / file).read_text(encoding="utf-8")
-                if known != {hashlib.sha256(stages._source(text).encode()).hexdigest()}:
+                if known != {hashlib.sha256(registry._source(text).encode()).hexdigest()}:
                     raise ValueError("the stage's file is another")
                 digest = digests.of_stage(file, tree / "dwlab")
             except (ValueError, StopIteration, IndexError) as error:
@@ -163,7 +165,7 @@ def read(path: Path) -> list[dict[str, str]]:
 
 def changed(known: Sequence[Mapping[str, str]]) -> list[tuple[str, records.Measurement]]:
     """(commit, row) of the newest row of each stage, problem and type whose stage has changed; known: kernels.csv."""
-    now = {one.id: one.digest for one in stages.stages()}
+    now = {one.id: one.digest for one in registry.stages()}
     table = {(row["file"], row["stage"]): row for row in known if not row["problem"]}
     newest = {}
     for row in records.load_all():
@@ -181,14 +183,15 @@ def child(root: str) -> int:
     for name in [name for name in sys.modules if name.partition(".")[0] == "dwlab"]:
         del sys.modules[name]
     sys.path.insert(0, root)
-    from dwlab import inspect, stages
+    from dwlab.kernels import registry
+    from dwlab.compiler import inspect
     from dwlab.problems import DepthwiseConv1d
 
     def problem_of(one: Mapping[str, Any]) -> Any:
         op, given = one["stage"].split("/")[0], one["problem"]
         if op == "depthwise1d":
             return DepthwiseConv1d(**given, dtype=one["dtype"])
-        from dwlab import layers  # the oldest trees have none
+        from dwlab.problems import layers  # the oldest trees have none
 
         if "first" in given:  # each begins with its op's name
             return layers.problem(" -> ".join(given[half].partition(" ")[2] for half in ("first", "second")))
@@ -199,7 +202,7 @@ def child(root: str) -> int:
         try:
             problem = problem_of(one)
             ptx = inspect.compile(one["stage"], problem=problem, cc=one["cc"]).ptx
-            print(json.dumps(today.of_code(ptx, stages.stage(one["stage"]).launch(problem))), flush=True)
+            print(json.dumps(today.of_code(ptx, registry.stage(one["stage"]).launch(problem))), flush=True)
         except Exception as error:  # whatever an old revision raises of what it does not know
             print(json.dumps(f"none: {type(error).__name__}: {error}".splitlines()[0]), flush=True)
     return 0
@@ -216,7 +219,7 @@ def compiled(root: Path, jobs: Sequence[Mapping[str, Any]]) -> list[str]:
 
 def compare(trees: Trees, todo: Sequence[tuple[str, records.Measurement]], processes: int) -> Iterator[dict[str, str]]:
     """A row of kernels.csv for each row whose kernel and launch are as they were; the others are printed."""
-    now = {one.id: one.digest for one in stages.stages()}
+    now = {one.id: one.digest for one in registry.stages()}
     groups: dict[str, list[records.Measurement]] = {}
     for commit, row in todo:
         groups.setdefault(commit, []).append(row)
@@ -266,7 +269,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(f"{len(found)} of {len(todo)} rows are of today's machine code and launch")
         else:
             found = list(rows(trees))
-            now = {one.id: one.digest for one in stages.stages()}
+            now = {one.id: one.digest for one in registry.stages()}
             same = sum(now.get(row["stage"]) == row["digest"] for row in found)
             print(f"{len(found)} records of a stage; {same} of kernels as they are today")
         write(found, options.to)

@@ -29,16 +29,16 @@ if __name__ == "__main__":
 import numpy as np  # noqa: E402
 from numba import float32, uint32  # noqa: E402
 
-from dwlab import problems, ptx, records, references, stages, timing  # noqa: E402
-from dwlab.depthwise1d import (  # noqa: E402
-    backward_2_channels,
-    straight_line,
-    weight_grad_5_channels,
-)
-from dwlab.depthwise1d import rows as rows_of  # noqa: E402
+from dwlab import problems, records  # noqa: E402
+from dwlab.kernels import registry  # noqa: E402
+from dwlab.kernels.parts import ptx  # noqa: E402
+from dwlab.measure import timing  # noqa: E402
+from dwlab.problems import references  # noqa: E402
+from dwlab.kernels.depthwise1d import backward_2_channels, straight_line, weight_grad_5_channels  # noqa: E402
+from dwlab.kernels.depthwise1d import rows as rows_of  # noqa: E402
 from dwlab.problems import DepthwiseConv1d  # noqa: E402
 from dwlab.records import tables, writing  # noqa: E402
-from dwlab.target import cuda  # noqa: E402
+from dwlab.gpu.target import cuda  # noqa: E402
 
 L = K = 48
 QUADS = L // 4  # pieces of 16 bytes of a row
@@ -279,7 +279,7 @@ def reading(make: Callable[[], Any], blocks: int, threads: int = 32, each: int =
             kernel[n, threads, stream](x, dy, sums, np.float32(limit))
 
         def wrong() -> str:
-            stages.fill_zero(sums)
+            registry.fill_zero(sums)
             start(0, -math.inf)
             found = float(sums.copy_to_host().astype(np.float64).sum())
             return "" if found == on.product else f"the sum is {found}, not {on.product}"
@@ -445,7 +445,7 @@ def sharing(module: Any, path: str, blocks: int) -> Callable[[Data], Any]:
 
     def prepare(on: Data) -> Any:
         p = on.problem
-        stage = stages.stage(f"depthwise1d/{path}/channels")
+        stage = registry.stage(f"depthwise1d/{path}/channels")
         kernel = stage.kernel_for(p)
         n = weight_grad_5_channels.blocks_of(p, blocks)
         parts = cuda.device_array((weight_grad_5_channels.parts_of(p, blocks), p.H, p.K), np.float32)
@@ -455,7 +455,7 @@ def sharing(module: Any, path: str, blocks: int) -> Callable[[Data], Any]:
 
         def start(stream: Any) -> None:
             kernel[n, (32, module.WARPS), stream](*arrays, p.shift)
-            stages.add_parts(parts, dw, stream)
+            registry.add_parts(parts, dw, stream)
 
         def wrong() -> str:
             if path == "backward":
@@ -548,7 +548,7 @@ def main() -> int:
     folder = Path(options.folder).resolve()
     folder.mkdir(parents=True, exist_ok=True)
 
-    from dwlab import machine
+    from dwlab.gpu import machine
 
     started = time.monotonic()
     here = machine.present()

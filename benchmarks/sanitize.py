@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dwlab.problems import Problem
-    from dwlab.stages import Stage
+    from dwlab.kernels.registry import Stage
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
@@ -88,7 +88,8 @@ def problems_of(stage: Stage, tool: str) -> list[Problem]:
 
     The last are for memcheck alone: under racecheck they would take many times as long.
     """
-    from dwlab import check, problems
+    from dwlab import problems
+    from dwlab.judge import check
 
     rows = [problems.problem(shape) for shape in SHAPES] if stage.op == "depthwise1d" else []
     dtypes = [dtype for dtype in stage.dtypes if not rows or dtype != "float32"]
@@ -112,11 +113,12 @@ def child(id: str, tool: str) -> int:
     """Runs a stage on every shape of a tool and compares: WRONG for a result that differs."""
     import numpy as np
 
-    from dwlab import references, stages
+    from dwlab.kernels import registry
+    from dwlab.problems import references
     from dwlab.problems import decode
-    from dwlab.target import cuda
+    from dwlab.gpu.target import cuda
 
-    stage = stages.stage(id)
+    stage = registry.stage(id)
     for problem in problems_of(stage, tool):
         inputs = problem.inputs(stage.path, seed=3)
         arrays = {name: cuda.to_device(values) for name, values in inputs.items()}
@@ -161,14 +163,16 @@ def main() -> int:
     folder = Path(options.folder).resolve()
     folder.mkdir(parents=True, exist_ok=True)
 
-    from dwlab import machine, records, stages
+    from dwlab import records
+    from dwlab.kernels import registry
+    from dwlab.gpu import machine
     from dwlab.records import tables, writing
 
     started = time.monotonic()
     version = version_of(sanitizer)
     asked = [
         stage
-        for stage in stages.stages()
+        for stage in registry.stages()
         if (not options.op or stage.op in options.op) and (not options.path or stage.path in options.path)
     ]
     if not asked:

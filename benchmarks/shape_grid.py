@@ -32,7 +32,10 @@ sys.path.insert(0, str(ROOT))
 
 import numpy as np  # noqa: E402
 
-from dwlab import dispatch, peers, problems, records, stages, study, timing  # noqa: E402
+from dwlab import problems, records, study  # noqa: E402
+from dwlab.kernels import registry  # noqa: E402
+from dwlab.kernels import dispatch  # noqa: E402
+from dwlab.measure import peers, timing  # noqa: E402
 from dwlab.problems import DepthwiseConv1d  # noqa: E402
 from dwlab.records import tables, writing  # noqa: E402
 
@@ -167,7 +170,7 @@ def measure(
     """A row of the grid without its verdict, and what is to be looked at for it. The GPU is this process's alone."""
     import torch
 
-    from dwlab.target import cuda
+    from dwlab.gpu.target import cuda
 
     row = planned(chosen, problem, path, machine)
     torch.manual_seed(problem.L + problem.K)
@@ -265,7 +268,7 @@ def main() -> int:
     folder.mkdir(parents=True, exist_ok=True)
     os.environ["DWLAB_TARGET"] = "gpu"
 
-    from dwlab import machine as machines
+    from dwlab.gpu import machine as machines
 
     if not peers.available():
         print("shape_grid needs a GPU and PyTorch, the peer that it measures", file=sys.stderr)
@@ -275,7 +278,7 @@ def main() -> int:
     print(f"ceilings: {time.monotonic() - started:.0f} s", flush=True)
     given = {"l2_bytes": machine.l2_bytes, "copy_gbps": machine.ceilings.copy_gbps}
     given["fma_tflops"] = machine.ceilings.fma_tflops
-    paths = tuple(path for path in options.path or problems.PATHS if stages.stages("depthwise1d", path=path))
+    paths = tuple(path for path in options.path or problems.PATHS if registry.stages("depthwise1d", path=path))
     groups = grid(options.full)
     if options.large:
         groups = [[one for one in group if one.B * one.H * one.L > SIZES[-1] / 2] for group in groups]

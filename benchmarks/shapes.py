@@ -3,7 +3,7 @@
 Shapes that nobody chose: B, H, L and K from 1 on, most L odd, one channel, one batch entry, few long rows, many short
 ones, more taps than times, any padding. On each path every stage that takes the shape, and every way of PyTorch, is
 held against float64 and then timed, in CUDA graphs where it is short. Writes one record into FOLDER (the project's own
-if none is given), by which dwlab.dispatch chooses from then on (dwlab.choices); prints a table last: dispatch's
+if none is given), by which dwlab.kernels.dispatch chooses from then on (dwlab.kernels.choices); prints a table last: dispatch's
 choice against the fastest stage and against PyTorch's best, and where PyTorch wins.
 
 Kernels are compiled in several processes, and one at a time uses the GPU. Exit status 1 if a result was wrong or
@@ -31,7 +31,11 @@ sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 
 import shape_grid  # noqa: E402
 
-from dwlab import ahead, peers, problems, records, references, stages, timing  # noqa: E402
+from dwlab import problems, records  # noqa: E402
+from dwlab.kernels import registry  # noqa: E402
+from dwlab.compiler import precompile as ahead  # noqa: E402
+from dwlab.measure import peers, timing  # noqa: E402
+from dwlab.problems import references  # noqa: E402
 from dwlab.problems import DepthwiseConv1d  # noqa: E402
 from dwlab.records import writing  # noqa: E402
 
@@ -81,8 +85,8 @@ def drawn(count: int, seed: int) -> list[DepthwiseConv1d]:
 def takers(problem: DepthwiseConv1d, path: str) -> list[Any]:
     """The stages of a path that take a problem themselves, and not by another's kernel."""
     found = []
-    for one in stages.stages(problem.op, path):
-        with contextlib.suppress(stages.StageError):
+    for one in registry.stages(problem.op, path):
+        with contextlib.suppress(registry.StageError):
             one.launch(problem)
             found += [one] * one.supports(problem)
     return found
@@ -117,7 +121,7 @@ def differs(got: Mapping[str, Any], wanted: Mapping[str, tuple[Any, Any]], facto
 
 def alone_us(launch: Any) -> float:
     """The time of one launch by the host's clock: above the GPU's own."""
-    from dwlab.target import cuda
+    from dwlab.gpu.target import cuda
 
     start = time.perf_counter()
     launch(0)
@@ -131,7 +135,7 @@ def measure(
     """A row: times of every stage and of PyTorch's best. fastest: path -> the fastest stage; adds its own."""
     import torch
 
-    from dwlab.target import cuda
+    from dwlab.gpu.target import cuda
 
     size, l2 = problem.compulsory_bytes(path), machine["l2_bytes"] or 0
     number = shape_grid.sets_of(problem, path, machine)
@@ -179,7 +183,7 @@ def measure(
     if row["times"]:
         best = min(row["times"], key=row["times"].__getitem__)
         if "," not in best:
-            fastest[path] = stages.stage(best)
+            fastest[path] = registry.stage(best)
     tried = peers.measure(
         problem, path, sets, lambda values: differs(values, wanted, 1e4), cold=row["cold"], **HOW
     )  # FFT and TF32-free cuDNN: right, in their own precision
@@ -224,7 +228,7 @@ def work(tasks: Any, results: Any, gpu: Any, machine: dict[str, Any], paths: tup
 
 def chosen(row: Mapping[str, Any], gpu: str | None = None) -> str:
     """What dispatch starts for a row's problem, as the row names it."""
-    from dwlab import dispatch
+    from dwlab.kernels import dispatch
 
     problem = DepthwiseConv1d(**row["problem"], dtype=row["dtype"])
     return ", ".join(one.id for one in dispatch.launches(problem, row["path"], gpu=gpu))
@@ -312,7 +316,7 @@ def main() -> int:
     folder.mkdir(parents=True, exist_ok=True)
     os.environ["DWLAB_TARGET"] = "gpu"
 
-    from dwlab import machine as machines
+    from dwlab.gpu import machine as machines
 
     if not peers.available():
         print("shapes needs a GPU and PyTorch, the peer that it measures", file=sys.stderr)

@@ -1,7 +1,7 @@
 """Registers and spills of the kernels that run image networks: ``python benchmarks/spills.py``. Needs no GPU.
 
 The layers and pairs are those of record_layers.py, largest shares first, each with the last stage that takes it. Every
-distinct kernel is compiled once (dwlab.inspect), one at a time, until the time is over: some 5 to 15 s each. Prints
+distinct kernel is compiled once (dwlab.compiler.inspect), one at a time, until the time is over: some 5 to 15 s each. Prints
 registers, bytes that a thread spills (stored and loaded, as they stand in the code), shared memory and blocks of a
 multiprocessor. Exit status 1 if a kernel spills, 2 if there is no compiler or nothing to compile.
 
@@ -25,10 +25,11 @@ sys.path.insert(0, str(ROOT / "benchmarks"))
 
 from record_layers import NETWORKS, OPS, Problem, candidates, plan, variant  # noqa: E402
 
-from dwlab import inspect, report  # noqa: E402
-from dwlab.inspect import Compiled, InspectError  # noqa: E402
-from dwlab.layers import DTYPES, LAYOUTS  # noqa: E402
-from dwlab.stages import Stage  # noqa: E402
+from dwlab import report  # noqa: E402
+from dwlab.compiler import inspect  # noqa: E402
+from dwlab.compiler.inspect import Compiled, InspectError  # noqa: E402
+from dwlab.problems.layers import DTYPES, LAYOUTS  # noqa: E402
+from dwlab.kernels.registry import Stage  # noqa: E402
 
 
 def kernels(

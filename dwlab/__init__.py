@@ -1,6 +1,6 @@
 """What a lesson imports: the target, the problems, the stages, the judge and the X-ray, each loaded on first use.
 
-``from dwlab import cuda, stage, check, xray`` needs neither a GPU nor ipywidgets nor matplotlib; importing ``dwlab``
+``from dwlab import check, cuda, stage, xray`` needs neither a GPU nor ipywidgets nor matplotlib; importing ``dwlab``
 alone loads nothing but this file.
 """
 
@@ -9,16 +9,16 @@ from __future__ import annotations
 import importlib
 import sys
 import types
-from inspect import signature as _signature  # dwlab.inspect is a module of ours
+from inspect import signature as _signature  # dwlab.compiler.inspect is a module of ours
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dwlab.check import check
-    from dwlab.exercises import grade
+    from dwlab.judge.check import check
+    from dwlab.judge.exercises import grade
     from dwlab.problems import PAPER, DepthwiseConv1d
     from dwlab.simt import xray
-    from dwlab.stages import stage, stages
-    from dwlab.target import banner, cuda, mode
+    from dwlab.kernels.registry import stage, stages
+    from dwlab.gpu.target import banner, cuda, mode
     from dwlab.widgets import roofline_explorer, traffic_calculator, warp_viewer
 
 __version__ = "0.1.0"
@@ -43,14 +43,14 @@ __all__ = [
 _HOMES = {
     "PAPER": "dwlab.problems",
     "DepthwiseConv1d": "dwlab.problems",
-    "banner": "dwlab.target",
-    "check": "dwlab.check",
-    "cuda": "dwlab.target",
-    "grade": "dwlab.exercises",
-    "mode": "dwlab.target",
+    "banner": "dwlab.gpu.target",
+    "check": "dwlab.judge.check",
+    "cuda": "dwlab.gpu.target",
+    "grade": "dwlab.judge.exercises",
+    "mode": "dwlab.gpu.target",
     "roofline_explorer": "dwlab.widgets",
-    "stage": "dwlab.stages",
-    "stages": "dwlab.stages",
+    "stage": "dwlab.kernels.registry",
+    "stages": "dwlab.kernels.registry",
     "traffic_calculator": "dwlab.widgets",
     "warp_viewer": "dwlab.widgets",
     "xray": "dwlab.simt",
@@ -62,11 +62,11 @@ _CALLABLE = {"check", "stages"}
 
 def __getattr__(name: str) -> Any:
     if name == "inspect":
-        return importlib.import_module("dwlab.inspect")
+        return importlib.import_module("dwlab.compiler.inspect")
     if name not in _HOMES:
         raise AttributeError(f"module 'dwlab' has no attribute {name!r}; it has {', '.join(__all__)}")
     value = getattr(importlib.import_module(_HOMES[name]), name)
-    # Importing dwlab.check has set the attribute to the callable module: hand that out, now as later.
+    # Importing dwlab.judge.check has set the attribute to the callable module: hand that out, now as later.
     return globals().get(name, value)
 
 
@@ -75,7 +75,7 @@ def __dir__() -> list[str]:
 
 
 class _Package(types.ModuleType):
-    """Makes ``dwlab.check`` and ``dwlab.stages`` callable modules.
+    """Makes ``dwlab.judge.check`` and ``dwlab.kernels.registry`` callable modules.
 
     The import system sets a package's attribute to the submodule once that is loaded, so ``from dwlab import check``
     would give a function or a module depending on what was imported before. A module that can be called is both.

@@ -107,7 +107,7 @@ def _parsers() -> tuple[_Parser, dict[str, _Parser]]:
         "what the compiler makes of a stage, with a GPU or without",
         "Compiles a stage and prints registers, spills, shared memory, occupancy, float64 instructions and\n"
         "memory access opcodes; or the code. Needs numba-cuda and its compiler, and no GPU.\n"
-        "For kernels of your own, in Python: dwlab.inspect.compile(kernel, signature=…).",
+        "For kernels of your own, in Python: dwlab.compiler.inspect.compile(kernel, signature=…).",
         "example: python -m dwlab inspect depthwise1d/forward/wide --cc 8.0 --sass",
     )
     one.add_argument("stage", metavar="OP/PATH/STAGE", help=STAGE)
@@ -244,7 +244,7 @@ def _parsers() -> tuple[_Parser, dict[str, _Parser]]:
     one = command(
         "train",
         "S4ConvD on meter windows, with any stage as its convolution",
-        "Trains the model of dwlab.s4convd (needs PyTorch) and prints its loss curve. A checkpoint survives\n"
+        "Trains the model of dwlab.training.s4convd (needs PyTorch) and prints its loss curve. A checkpoint survives\n"
         "Ctrl-C and kill; --resume goes on from it as if nothing had happened.",
         "example: python -m dwlab train --epochs 5 --checkpoint run.pt --plot loss.png",
     )
@@ -306,14 +306,15 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def _stages(options: argparse.Namespace) -> int:
-    from dwlab import stages, terminal
+    from dwlab.kernels import registry
+    from dwlab.records import terminal
 
-    wanted = {one.id for one in stages.stages(options.op, options.path)}
-    rows = [row for row in stages.describe() if row["id"] in wanted]
+    wanted = {one.id for one in registry.stages(options.op, options.path)}
+    rows = [row for row in registry.describe() if row["id"] in wanted]
     if options.json:
         print(json.dumps(rows, indent=1, ensure_ascii=False))
     else:
-        known = {one.id: one for one in stages.stages()}
+        known = {one.id: one for one in registry.stages()}
         body = [[row["id"], " ".join(known[row["id"]].dtypes), row["summary"]] for row in rows]
         head = ["stage", "stores", "what it does"]
         print(terminal.table(head, body, (0, 1, 2), columns=terminal.width(), cut=2, least=40, spare=(1,)))
@@ -322,16 +323,17 @@ def _stages(options: argparse.Namespace) -> int:
 
 def _stage_id(text: str) -> str:
     """The stage's whole id, where its end was given and no other stage ends so; else the text, for stages to refuse."""
-    from dwlab import problems, stages
+    from dwlab import problems
+    from dwlab.kernels import registry
 
-    known = stages.ids()
+    known = registry.ids()
     found = () if text in known else problems.ending(text, known)
     return found[0] if len(found) == 1 else text
 
 
 def _problem(stage: Any, text: str | None, default: str) -> Any:
     """The problem that a command was given; if none, the default, or for a stage of layers one that it supports."""
-    from dwlab import layers
+    from dwlab.problems import layers
     from dwlab.problems import ProblemError
 
     if stage.op == "depthwise1d":
@@ -356,9 +358,10 @@ def _problem(stage: Any, text: str | None, default: str) -> Any:
 
 
 def _xray(options: argparse.Namespace) -> int:
-    from dwlab import records, stages
+    from dwlab import records
+    from dwlab.kernels import registry
 
-    stage = stages.stage(options.stage)
+    stage = registry.stage(options.stage)
     from dwlab import simt  # after what refuses a name: it imports Numba
 
     problem = _problem(stage, options.problem, "small")
@@ -390,11 +393,11 @@ def _run(options: argparse.Namespace) -> int:
     if getattr(options, "stage", None) and options.command in ("xray", "inspect", "predict"):
         options.stage = _stage_id(options.stage)
     if options.command in ("plan", "infer"):
-        from dwlab import networks
+        from dwlab.problems import networks
 
         options.network = networks.named(options.network)
     if options.command == "plan" and options.gpu.strip().lower() != "present":
-        from dwlab import gpus
+        from dwlab.gpu import specs as gpus
 
         gpus.find(options.gpu)
     if options.command == "stages":
@@ -404,24 +407,24 @@ def _run(options: argparse.Namespace) -> int:
     if options.command == "doctor":
         from dwlab.setup import doctor as room
     elif options.command == "inspect":
-        from dwlab import inspect as room
-        from dwlab import stages
+        from dwlab.compiler import inspect as room
+        from dwlab.kernels import registry
 
-        options.problem = _problem(stages.stage(options.stage), options.problem, "paper")
+        options.problem = _problem(registry.stage(options.stage), options.problem, "paper")
     elif options.command == "study":
         from dwlab import study as room
     elif options.command == "predict":
-        from dwlab import timemodel as room
+        from dwlab.model import timemodel as room
     elif options.command == "plan":
         from dwlab.planner import command as room
     elif options.command == "infer":
         from dwlab.inference import command as room
     elif options.command == "records":
-        from dwlab import recorded as room
+        from dwlab.report import recorded as room
     elif options.command == "train":
-        from dwlab import training as room
+        from dwlab.training import train as room
     else:
-        from dwlab import exercises as room
+        from dwlab.judge import exercises as room
     return room.main(options)
 
 
@@ -448,7 +451,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # The rooms' own errors are written for people. Anything else is a fault of ours, and its traceback is wanted.
         if type(error).__module__ != __name__ and not type(error).__module__.startswith("dwlab."):
             raise
-        from dwlab.terminal import plain
+        from dwlab.records.terminal import plain
 
         print(f"dwlab: {plain(error)}", file=sys.stderr)
         return 2

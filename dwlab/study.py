@@ -22,32 +22,24 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from dwlab import (
-    ahead,
-    check,
-    counters,
-    layer_peers,
-    layers,
-    peers,
-    problems,
-    records,
-    references,
-    report,
-    roofline,
-    stages,
-    timing,
-)
-from dwlab import machine as machines
-from dwlab.cases import OWN_SEED
-from dwlab.counters import Counters, CountersError
-from dwlab.layers import DepthwiseConv2d, Fused, Pointwise
-from dwlab.machine import Ceilings, Machine
-from dwlab.peers import Peer
+from dwlab import problems, records, report
+from dwlab.judge import check
+from dwlab.kernels import registry
+from dwlab.compiler import precompile as ahead
+from dwlab.measure import counters, layer_peers, peers, timing
+from dwlab.model import roofline
+from dwlab.problems import layers, references
+from dwlab.gpu import machine as machines
+from dwlab.problems.cases import OWN_SEED
+from dwlab.measure.counters import Counters, CountersError
+from dwlab.problems.layers import DepthwiseConv2d, Fused, Pointwise
+from dwlab.gpu.machine import Ceilings, Machine
+from dwlab.measure.peers import Peer
 from dwlab.problems import DepthwiseConv1d, Problem
 from dwlab.records import Measurement, tabular, writing
 from dwlab.records.tabular import Markdown
-from dwlab.stages import Stage
-from dwlab.timing import Timing
+from dwlab.kernels.registry import Stage
+from dwlab.measure.timing import Timing
 
 PROBLEM = problems.PAPER
 QUICK_PROBLEM = replace(problems.PAPER, B=1024)
@@ -144,7 +136,7 @@ class Row:
 class Study:
     """A study's rows, with the machine that they were measured on (None if nothing was) and the peers tried.
 
-    counters: the hardware's counters (dwlab.counters); uncounted: why there are none on a GPU.
+    counters: the hardware's counters (dwlab.measure.counters); uncounted: why there are none on a GPU.
     """
 
     mode: str
@@ -340,7 +332,7 @@ class GpuBench:
 
     @contextmanager
     def prepare(self, problem: Problem, path: str) -> Iterator[Prepared]:
-        from dwlab.target import cuda
+        from dwlab.gpu.target import cuda
 
         size = problem.compulsory_bytes(path)
         sets = timing.sets_for(size, self.machine.l2_bytes or 0)
@@ -362,7 +354,7 @@ class _OnGpu:
     """A problem's buffers on the GPU: several sets where one would fit the L2."""
 
     def __init__(self, bench: GpuBench, problem: Problem, path: str, sets: int) -> None:
-        from dwlab.target import cuda
+        from dwlab.gpu.target import cuda
 
         self.bench, self.problem, self.path, self.seed = bench, problem, path, 0
         self.cold = timing.cache_state(problem.compulsory_bytes(path), bench.machine.l2_bytes or 0, sets)
@@ -378,7 +370,7 @@ class _OnGpu:
 
     def refresh(self) -> None:
         """Fresh inputs in every set; the first set's stay on the host, for the check."""
-        from dwlab.target import cuda
+        from dwlab.gpu.target import cuda
 
         for i, arrays in enumerate(self.sets):
             self.seed += 1
@@ -404,7 +396,7 @@ class _OnGpu:
 
     def check(self, stage: Stage) -> None:
         """Runs the stage once on poisoned outputs. Raises WrongResult."""
-        from dwlab.target import cuda
+        from dwlab.gpu.target import cuda
 
         arrays = self.sets[0]
         first: dict[str, np.ndarray] = {}
@@ -472,7 +464,7 @@ class _OnGpu:
 
     def close(self) -> None:
         """Gives the buffers back."""
-        from dwlab.target import cuda
+        from dwlab.gpu.target import cuda
 
         self.sets.clear()
         cuda.synchronize()
@@ -483,7 +475,7 @@ class _OnGpu:
 
 @functools.cache
 def _poison_kernel() -> Any:
-    from dwlab.target import cuda
+    from dwlab.gpu.target import cuda
 
     @cuda.jit
     def poison(array, value):
@@ -784,7 +776,8 @@ def count(stage: Stage, problem: Problem) -> tuple[int, str]:
 
     The second is "" where the formula is an estimate or agrees; it says so where the interpreter cannot run the kernel.
     """
-    from dwlab import simt, traffic
+    from dwlab import simt
+    from dwlab.kernels import traffic
 
     try:
         found = traffic.Comparison(stage.id, problem, stage.traffic(problem), traffic.count(stage, problem))
@@ -823,10 +816,10 @@ def study(
     Raises StageError for an op or path that does not exist, OutOfMemory for a problem too large for the GPU.
     """
     if mode is None:
-        from dwlab import target
+        from dwlab.gpu import target
 
         mode = target.mode
-    todo = stages.stages(op, path) if chosen is None else tuple(chosen)
+    todo = registry.stages(op, path) if chosen is None else tuple(chosen)
     own_judge = judge is None
     if judge is None:
         judge = _judge
@@ -911,7 +904,7 @@ def _compile_ahead(todo: Sequence[Stage], shapes: Sequence[Problem], judging: bo
     """Compiles what a study will launch on the GPU, several kernels at a time: one after the other they take far
     longer than all that is judged and timed with them. judging: the judge's problems too.
     """
-    from dwlab import target
+    from dwlab.gpu import target
 
     if target.mode != "gpu":
         return
@@ -928,7 +921,7 @@ def _most(stage: Stage) -> int | None:
     """On how many problems a study judges a stage before it times it: all, but of kernels that are compiled anew for
     each, some seconds long. Tests judge these on all, and `Prepared.check` where they are timed.
     """
-    return JUDGED_ON if isinstance(stage.kernel, stages.ByShape) else None
+    return JUDGED_ON if isinstance(stage.kernel, registry.ByShape) else None
 
 
 def _judge(stage: Stage, dtype: str = "float32") -> check.Verdict:
@@ -939,8 +932,8 @@ def _judge(stage: Stage, dtype: str = "float32") -> check.Verdict:
 def _registered(stage: Stage) -> bool:
     """Whether this is the stage that its id names: other processes, as the one that ncu watches, know ids only."""
     try:
-        return stages.stage(stage.id).kernel is stage.kernel
-    except stages.StageError:
+        return registry.stage(stage.id).kernel is stage.kernel
+    except registry.StageError:
         return False
 
 
@@ -1117,7 +1110,7 @@ def main(args: argparse.Namespace) -> int:
     Whether the record can be written is asked before anything is measured. If it then cannot be written all the same,
     the measurements go to stderr as JSON, and the status is 2.
     """
-    from dwlab import target
+    from dwlab.gpu import target
 
     if args.record or args.report:
         if target.mode != "gpu" and args.record:
@@ -1130,7 +1123,7 @@ def main(args: argparse.Namespace) -> int:
         if args.record:
             writing.check_writable(args.record)
     shapes = [layers.problem(text) for text in args.problem] if args.problem else None
-    todo = stages.stages(args.op, args.path)
+    todo = registry.stages(args.op, args.path)
     # A record that cannot be read is named, and the others serve.
     runs = [] if target.mode == "gpu" else records.load_runs(on_error=lambda e: print(f"dwlab: {e}", file=sys.stderr))
     asked = shapes or main_problems(todo, args.quick and target.mode == "gpu")

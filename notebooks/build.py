@@ -41,8 +41,8 @@ in a table that is printed beside it, and takes its colours and line styles from
 - after `### BEGIN STUB`, as the last part of that region and commented out, may stand another stub, such as `# a = None`
   for a number to predict;
 - the docstring is the task: its first line the title, then the text that the lesson shows;
-- `judge(answer)` is the check. It gets the answer (dwlab.answer), returns a sentence saying what was found right, or raises
-  `Wrong` with hints in steps; dwlab.exercises has the tools, which raise it themselves;
+- `judge(answer)` is the check. It gets the answer (dwlab.judge.answer), returns a sentence saying what was found right, or raises
+  `Wrong` with hints in steps; dwlab.judge.exercises has the tools, which raise it themselves;
 - the last lines make the file runnable: `if __name__ == "__main__": run(__file__)`.
 """
 
@@ -128,7 +128,7 @@ def lesson(source: Path) -> nbformat.NotebookNode:
 
 def stage_source(name: str, where: str) -> str:
     """The text that a lesson shows of a stage."""
-    from dwlab.stages import stage
+    from dwlab.kernels.registry import stage
 
     try:
         return stage(name).source().strip("\n")
@@ -174,7 +174,7 @@ def execute(notebook: nbformat.NotebookNode, name: str) -> None:
     from nbclient import NotebookClient
     from nbclient.exceptions import CellExecutionError, CellTimeoutError
 
-    from dwlab.cases import OWN_SEED
+    from dwlab.problems.cases import OWN_SEED
 
     os.environ.setdefault("JUPYTER_PREFER_ENV_PATH", "1")  # the kernel of this Python, not one of the user's others
     os.environ.setdefault("DWLAB_SEED", str(OWN_SEED))  # what the judge draws is the same when the lessons are tested
@@ -273,7 +273,8 @@ def label(notebook: nbformat.NotebookNode, where: str) -> None:
 
 def this_machine() -> str:
     """What the outputs of a lesson that is built here come from, with its article: "an NVIDIA H200"."""
-    from dwlab import driver, mode
+    from dwlab import mode
+    from dwlab.gpu import driver
 
     if mode != "gpu":
         return "a machine without a GPU"

@@ -8,7 +8,7 @@
 """
 
 from dwlab import DepthwiseConv1d, stage
-from dwlab.exercises import predicted, run
+from dwlab.judge.exercises import predicted, run
 
 ### BEGIN SOLUTION
 groups = 512 * 48 // 32  # of 32 rows

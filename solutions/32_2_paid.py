@@ -13,8 +13,8 @@ Write down, without running anything (one image, 3 × 3 taps, padding 1, no bias
 """
 
 from dwlab import stage, xray
-from dwlab.exercises import predicted, run
-from dwlab.layers import DepthwiseConv2d, Fused, Pointwise
+from dwlab.judge.exercises import predicted, run
+from dwlab.problems.layers import DepthwiseConv2d, Fused, Pointwise
 from dwlab.planner.accesses import Tile, dwpw
 
 ### BEGIN SOLUTION

@@ -8,7 +8,7 @@ import math
 
 import numpy as np
 
-from dwlab.depthwise1d import backward_3_strips
+from dwlab.kernels.depthwise1d import backward_3_strips
 
 LANES = np.arange(32)
 EACH = 20  # outputs of a lane in strips

@@ -2,8 +2,8 @@
 
 import pytest
 
-from dwlab import inspect
-from dwlab.stages import stages
+from dwlab.compiler import inspect
+from dwlab.kernels.registry import stages
 
 needs_compiler = pytest.mark.skipif(
     inspect.missing() != "", reason=f"none of the {len(stages())} stages is compiled here: {inspect.missing()}"

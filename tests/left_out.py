@@ -1,6 +1,6 @@
 """What a fused kernel may leave out, for tests that a judge sees it."""
 
-from dwlab.layers import DepthwiseConv2d, Pointwise
+from dwlab.problems.layers import DepthwiseConv2d, Pointwise
 
 LEFT_OUT = {
     "first bias": lambda layer: {"bias": isinstance(layer, Pointwise)},

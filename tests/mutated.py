@@ -11,9 +11,9 @@ import types
 from dataclasses import replace
 from unittest.mock import patch
 
-from dwlab.stages import stage
+from dwlab.kernels.registry import stage
 
-judge = importlib.import_module("dwlab.check")  # dwlab.check is the function
+judge = importlib.import_module("dwlab.judge.check")  # dwlab.judge.check is the function
 
 _numbers = itertools.count()
 

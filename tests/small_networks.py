@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from dwlab import target
+from dwlab.gpu import target
 from dwlab.inference import images
-from dwlab.networks import network
+from dwlab.problems.networks import network
 
 simulated = pytest.mark.skipif(target.mode != "simulated", reason="is about the simulated mode")
 gpu = pytest.mark.skipif(target.mode != "gpu", reason="needs a GPU: graphs and times are a GPU's")

@@ -9,14 +9,16 @@ from types import SimpleNamespace
 import pytest
 from compiler import needs_compiler
 
-from dwlab import ahead, stages, target
-from dwlab.layers import DepthwiseConv2d
+from dwlab.kernels import registry
+from dwlab.compiler import precompile as ahead
+from dwlab.gpu import target
+from dwlab.problems.layers import DepthwiseConv2d
 from dwlab.problems import DepthwiseConv1d
 
 pytestmark = pytest.mark.quick
 
 LAYER = DepthwiseConv2d(1, 8, 6, 6, 3)
-NAIVE = stages.stage("depthwise2d/forward/naive")
+NAIVE = registry.stage("depthwise2d/forward/naive")
 
 
 class Kernel:
@@ -86,7 +88,7 @@ def test_stages_on_problems_are_compiled_without_their_arrays(answers, monkeypat
 
     def types_of(stage, problem):
         if stage is refusing:
-            raise stages.StageError("too large")
+            raise registry.StageError("too large")
         return (stage.id, problem.N)
 
     monkeypatch.setattr(ahead, "types_of", types_of)
@@ -140,7 +142,7 @@ def test_answers_longer_than_a_pipe_holds_are_read_from_all_processes_at_once(mo
 
 def test_what_was_saved_is_loaded_into_the_kernels_of_stages(tmp_path, monkeypatch):
     new, known = Stage("new", Kernel()), Stage("known", Kernel(("int",)))
-    monkeypatch.setattr(stages, "stage", lambda id: {"new": new, "known": known}[id])
+    monkeypatch.setattr(registry, "stage", lambda id: {"new": new, "known": known}[id])
     monkeypatch.setattr(ahead, "rebuilt", lambda payload: payload.decode())
     jobs = [("new", LAYER, ("int",)), ("new", LAYER, ("float",)), ("known", LAYER, ("int",))]
     ahead.save(tmp_path / "kernels", jobs, [b"made", None, b"again"])
@@ -162,19 +164,19 @@ def test_what_was_saved_is_loaded_into_the_kernels_of_stages(tmp_path, monkeypat
 def test_types_are_those_of_the_arrays_that_a_launch_passes(id, problem):
     from numba import typeof
 
-    stage = stages.stage(id)
+    stage = registry.stage(id)
     assert ahead.types_of(stage, problem) == tuple(typeof(one) for one in stage.example(problem))
 
 
 # What `rebuilt` makes of the payloads, in a process in which numba.cuda stands in for a GPU as the compiler's does.
 CHECK = """
 import pickle, sys
-from dwlab import ahead, inspect
+from dwlab.compiler import inspect, precompile as ahead
 cc, payload, types = pickle.load(sys.stdin.buffer)
 inspect._stand_in(cc)
-from dwlab import stages
-from dwlab.layers import DepthwiseConv2d
-kernel = stages.stage("depthwise2d/forward/naive").kernel_for(DepthwiseConv2d(1, 8, 6, 6, 3))
+from dwlab.kernels import registry
+from dwlab.problems.layers import DepthwiseConv2d
+kernel = registry.stage("depthwise2d/forward/naive").kernel_for(DepthwiseConv2d(1, 8, 6, 6, 3))
 made = ahead.rebuilt(payload)
 kernel.add_overload(made, types)
 assert kernel.compile(types) is made

@@ -11,11 +11,15 @@ import pytest
 from compiler import needs_compiler
 from test_records import CEILINGS, ENVIRONMENT
 
-from dwlab import dispatch, gpus, machine, problems, records, references, report, stages, target
-from dwlab import recorded as command
+from dwlab import problems, records, report
+from dwlab.kernels import registry
+from dwlab.gpu import machine, specs as gpus, target
+from dwlab.kernels import dispatch
+from dwlab.problems import references
+from dwlab.report import recorded as command
 from dwlab.problems import PAPER, DepthwiseConv1d
 from dwlab.records import RecordError, tables, writing
-from dwlab.timing import Timing
+from dwlab.measure.timing import Timing
 
 FOLDER = pathlib.Path(__file__).parent.parent / "benchmarks"
 on_interpreter = pytest.mark.skipif(target.mode == "gpu", reason="runs on the interpreter; a GPU has the script itself")
@@ -35,7 +39,7 @@ record_run, shape_grid, shapes, sanitize, roof_tries, recorded_kernels = map(
 
 
 def test_every_stage_is_timed_at_the_papers_shape_and_those_for_the_roof_elsewhere():
-    todo = stages.stages("depthwise1d")
+    todo = registry.stages("depthwise1d")
     assert record_run.chosen(todo, PAPER, True) == [stage for stage in todo if stage.supports(PAPER)]
     for shape in map(problems.problem, record_run.SHAPES[1:]):
         here = record_run.chosen(todo, shape, False)
@@ -101,7 +105,7 @@ MACHINE = {"l2_bytes": 60_000_000, "copy_gbps": 4000.0, "fma_tflops": 60.0}
 
 
 def test_a_row_knows_the_least_time_that_copy_and_arithmetic_allow():
-    stage = stages.stage("depthwise1d/forward/naive")
+    stage = registry.stage("depthwise1d/forward/naive")
     row = shape_grid.planned([stage], PAPER, "forward", MACHINE)
     assert row["copy_bound_us"] == pytest.approx(201.3, abs=0.1) and row["fma_bound_us"] == pytest.approx(82.2, abs=0.1)
     assert row["stage"] == "naive" and row["cold"].startswith("cold")
@@ -268,7 +272,7 @@ def test_only_a_run_that_says_so_is_clean(done, clean, message):
 
 
 def test_a_stage_has_a_row_of_its_own_with_its_kernels_digest():
-    naive, wide = stages.stage("depthwise1d/forward/naive"), stages.stage("depthwise1d/forward/wide")
+    naive, wide = registry.stage("depthwise1d/forward/naive"), registry.stage("depthwise1d/forward/wide")
 
     def run(command):
         return ended(97, INVALID) if command[-1] == wide.id else ended(0, CLEAN)
@@ -290,7 +294,7 @@ def test_the_command_of_a_tool_ends_with_an_error_where_it_finds_one():
     "id", ["depthwise1d/backward/strips", "pointwise/forward/tensor", "fused/dwpw/int8", "fused/pwdw/strips"]
 )
 def test_what_the_sanitizer_watches_runs_in_every_storage_type_and_is_held_to_the_reference(id, monkeypatch, capsys):
-    stage = stages.stage(id)
+    stage = registry.stage(id)
     assert {problem.dtype for problem in sanitize.problems_of(stage, "racecheck")} == set(stage.dtypes)
     assert sanitize.child(id, "racecheck") == 0
     right = references.reference
@@ -309,12 +313,12 @@ def test_memcheck_sees_the_pairs_of_small_maps_too():
         ("fused/pwpw/int8", "int8", 2, {"NHWC"}),
         ("fused/dwpw/slide", "float16", 10, {"NHWC"}),
     ):
-        stage = stages.stage(id)
+        stage = registry.stage(id)
         found = sanitize.problems_of(stage, "memcheck")
         more = [one for one in found[len(sanitize.problems_of(stage, "racecheck")) :] if one.dtype == dtype]
         assert len(more) == pairs * 2 * len(layouts) and all(one.second.P <= 7 for one in more), id
         assert {(one.N, one.layout) for one in more} == {(n, layout) for n in (1, 32) for layout in layouts}, id
-    wide = stages.stage("depthwise1d/forward/wide")
+    wide = registry.stage("depthwise1d/forward/wide")
     assert sanitize.problems_of(wide, "memcheck") == sanitize.problems_of(wide, "racecheck")
 
 
@@ -328,7 +332,7 @@ def test_the_sanitizer_begins_with_what_no_record_has_and_says_what_it_left(tmp_
 
     paths = ("depthwise1d/forward/wide", "depthwise1d/forward/naive")
     known = [
-        {"tool": "memcheck", "stage": id, "clean": True, "version": "1", "kernel_sha256": stages.stage(id).digest}
+        {"tool": "memcheck", "stage": id, "clean": True, "version": "1", "kernel_sha256": registry.stage(id).digest}
         for id in paths
     ]
     monkeypatch.setenv("DWLAB_TARGET", "simulated")  # which main changes
@@ -340,7 +344,7 @@ def test_the_sanitizer_begins_with_what_no_record_has_and_says_what_it_left(tmp_
     asked = [str(tmp_path), "--op", "depthwise1d", "--path", "forward", "--tool", "memcheck", "--processes", "1"]
     monkeypatch.setattr(sys, "argv", ["sanitize.py", *asked])
     assert sanitize.main() == 0 and "not reached" not in capsys.readouterr().out
-    assert sorted(ran) == sorted(one.id for one in stages.stages("depthwise1d", "forward"))
+    assert sorted(ran) == sorted(one.id for one in registry.stages("depthwise1d", "forward"))
     assert set(ran[-2:]) == set(paths)
     assert len(list(tmp_path.glob("*.json"))) == 1
     monkeypatch.setattr(sys, "argv", ["sanitize.py", *asked, "--seconds", "0"])
@@ -375,7 +379,7 @@ def test_a_stage_that_the_sanitizer_did_not_see_again_keeps_what_was_said(tmp_pa
 
 
 def test_the_sanitizers_table_tells_a_kernel_that_has_changed_since(tmp_path):
-    naive, wide = stages.stage("depthwise1d/forward/naive"), stages.stage("depthwise1d/forward/wide")
+    naive, wide = registry.stage("depthwise1d/forward/naive"), registry.stage("depthwise1d/forward/wide")
     rows = [
         {"tool": "memcheck", "stage": one.id, "clean": True, "kernel_sha256": digest}
         for one, digest in ((naive, naive.digest), (wide, "0" * 64))
@@ -584,7 +588,7 @@ def measured_row(problem, stage):
 def test_rows_whose_stage_has_changed_are_compared_and_get_todays_digest_where_the_code_is_the_same(
     monkeypatch, capsys
 ):
-    now = stages.stage("depthwise1d/forward/naive").digest
+    now = registry.stage("depthwise1d/forward/naive").digest
     assert rows_of(monkeypatch, now) == []
     todo = rows_of(monkeypatch, "1" * 64)
     assert [commit for commit, _ in todo] == ["c", "c"]
@@ -617,7 +621,7 @@ def test_the_code_of_a_row_is_that_of_its_tree():
 
 
 def test_what_is_known_of_a_records_kernels_stands_in_place_of_its_digests(tmp_path, monkeypatch):
-    naive = stages.stage("depthwise1d/forward/naive")
+    naive = registry.stage("depthwise1d/forward/naive")
     problem = DepthwiseConv1d(2, 2, 8, 3)
     rows = [
         dataclasses.replace(measured_row(one, "naive"), kernel_sha256="0" * 64)
@@ -684,7 +688,7 @@ def test_every_stage_is_held_against_float64_and_a_wrong_one_has_no_time(problem
         assert set(row["times"]) == ids | ({", ".join(fastest[one].id for one in shapes.PAIR)} if pair else set())
         assert "failure" not in row
         assert dispatch.best(problem, path).id in ids
-    naive = stages.stage("depthwise1d/forward/naive")
+    naive = registry.stage("depthwise1d/forward/naive")
     doubled = dataclasses.replace(
         naive, launch=lambda problem: dataclasses.replace(naive.launch(problem), scalars=(problem.shift + 1,))
     )

@@ -9,14 +9,15 @@ from hypothesis import strategies as st
 from numba import float32
 from wrong_kernels import FAMILY, TILE, WIDE, by_row, by_tile
 
-from dwlab import diagnosis, target
-from dwlab.check import GUARD, POISON, CheckError, CheckFailed, cases, check, judged_on
-from dwlab.contrast import exact
-from dwlab.diagnosis import Evidence, Finding, diagnose, explain, region, rules_of
+from dwlab.gpu import target
+from dwlab.judge import diagnosis
+from dwlab.judge.check import CheckError, CheckFailed, GUARD, POISON, cases, check, judged_on
+from dwlab.judge.contrast import exact
+from dwlab.judge.diagnosis import Evidence, Finding, diagnose, explain, region, rules_of
 from dwlab.problems import PAPER, DepthwiseConv1d, ProblemError
-from dwlab.references import allowed_error, correlate, reference
-from dwlab.stages import Launch, StageError, by_shape, stage, stages
-from dwlab.target import cuda
+from dwlab.problems.references import allowed_error, correlate, reference
+from dwlab.kernels.registry import Launch, StageError, by_shape, stage, stages
+from dwlab.gpu.target import cuda
 
 pytestmark = pytest.mark.quick
 
@@ -350,7 +351,7 @@ def launches(monkeypatch):
         def enqueue(how, kernel, args, output, parts=None, stream=0):
             function(*args)
 
-        monkeypatch.setattr("dwlab.check.enqueue", enqueue)
+        monkeypatch.setattr("dwlab.judge.check.enqueue", enqueue)
         return check(stands_in, "2,2,9,3", launch=by_row())
 
     return put

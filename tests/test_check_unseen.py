@@ -16,16 +16,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numba import float32
 
-from dwlab import stages, target
-from dwlab.cases import NOT_FINITE, OWN_SEED, Case, cases, drawn, layer_cases, products, properties, sizes
-from dwlab.check import CheckError, check, judged_on
-from dwlab.layers import DepthwiseConv2d, Fused
+from dwlab.kernels import registry
+from dwlab.gpu import target
+from dwlab.problems.cases import Case, NOT_FINITE, OWN_SEED, cases, drawn, layer_cases, products, properties, sizes
+from dwlab.judge.check import CheckError, check, judged_on
+from dwlab.problems.layers import DepthwiseConv2d, Fused
 from dwlab.problems import PAPER, DepthwiseConv1d, decode
-from dwlab.references import reference
-from dwlab.stages import Launch, by_shape, stage
-from dwlab.target import cuda
+from dwlab.problems.references import reference
+from dwlab.kernels.registry import Launch, by_shape, stage
+from dwlab.gpu.target import cuda
 
-judge = sys.modules["dwlab.check"]
+judge = sys.modules["dwlab.judge.check"]
 simulated = pytest.mark.skipif(target.mode == "gpu", reason="a GPU must not run it, or has no record of it")
 
 KINDS = [
@@ -676,7 +677,7 @@ def test_a_kernel_that_the_compiler_refuses_does_not_pass():
 
 @simulated
 def test_a_refusal_of_the_compiler_is_a_verdict(monkeypatch):
-    from dwlab import inspect
+    from dwlab.compiler import inspect
 
     def refuses(kernel, problem):
         raise inspect.InspectError("row_a_block does not compile for 9.0: no type for s")
@@ -693,6 +694,6 @@ def test_a_refusal_of_the_compiler_is_a_verdict(monkeypatch):
 
 
 def test_every_stage_that_takes_several_types_is_judged_in_all_of_them():
-    for one in stages.stages("depthwise1d") + stages.stages("depthwise2d") + stages.stages("pointwise"):
+    for one in registry.stages("depthwise1d") + registry.stages("depthwise2d") + registry.stages("pointwise"):
         kinds = {problem.dtype for problem in (case.problem for case in judge._chosen(one, None, None, 5))}
         assert kinds == set(one.dtypes), one.id

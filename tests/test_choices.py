@@ -6,11 +6,13 @@ import random
 
 import pytest
 
-from dwlab import choices, dispatch, records, stages
+from dwlab import records
+from dwlab.kernels import registry
+from dwlab.kernels import choices, dispatch
 from dwlab.problems import PATHS, DepthwiseConv1d
 from dwlab.records import packing
 
-STAGES = stages.stages("depthwise1d")
+STAGES = registry.stages("depthwise1d")
 RUNS = [run for run in records.load_runs() if run.sections.get("shapes")]
 
 
@@ -58,13 +60,13 @@ def test_a_slow_stage_at_the_end_of_the_list_changes_nothing(path, monkeypatch):
         supports=lambda problem: True,
         dtypes=("float32", "float16", "bfloat16"),
     )
-    real = stages.stages
+    real = registry.stages
 
     def listed(op=None, path_of=None, *, path=None):
         found = real(op, path_of or path)
         return (*found, late) if late.path in (path_of, path) else found
 
-    monkeypatch.setattr(stages, "stages", listed)
+    monkeypatch.setattr(registry, "stages", listed)
     assert chosen(problems) == before
     assert asked  # it was on the list
 
@@ -72,10 +74,10 @@ def test_a_slow_stage_at_the_end_of_the_list_changes_nothing(path, monkeypatch):
 def test_the_order_of_files_decides_nothing(monkeypatch):
     problems = drawn("order", 25)
     before = chosen(problems)
-    real = stages.stages
+    real = registry.stages
     renamed = {one.id: dataclasses.replace(one, order=-one.order) for one in STAGES}
     monkeypatch.setattr(
-        stages, "stages", lambda op=None, path=None: tuple(renamed[one.id] for one in reversed(real(op, path)))
+        registry, "stages", lambda op=None, path=None: tuple(renamed[one.id] for one in reversed(real(op, path)))
     )
     assert chosen(problems) == before
 

@@ -13,7 +13,11 @@ from hypothesis import strategies as st
 
 import dwlab
 from dwlab import __main__ as cli
-from dwlab import gpus, layers, networks, problems, stages, target, terminal
+from dwlab import problems
+from dwlab.kernels import registry
+from dwlab.gpu import specs as gpus, target
+from dwlab.problems import layers, networks
+from dwlab.records import terminal
 from dwlab.records import tabular
 
 NAIVE = "depthwise1d/forward/naive"
@@ -46,18 +50,18 @@ def process(*arguments, **options):
 def test_stages_lists_the_registry(run):
     status, out, _ = run("stages", "--json")
     rows = json.loads(out)
-    assert status == 0 and [row["id"] for row in rows] == [stage.id for stage in stages.stages()]
+    assert status == 0 and [row["id"] for row in rows] == [stage.id for stage in registry.stages()]
     for row in rows:
         assert {"op", "path", "order", "name", "file"} <= set(row)
         assert row["id"] == f"{row['op']}/{row['path']}/{row['name']}"
     status, out, _ = run("stages", "--op", "depthwise1d", "--path", "forward")
     assert status == 0
-    assert [line.split()[0] for line in out.splitlines()[2:]] == [s.id for s in stages.stages("depthwise1d", "forward")]
+    assert [line.split()[0] for line in out.splitlines()[2:]] == [s.id for s in registry.stages("depthwise1d", "forward")]
 
 
 def test_stages_of_a_path_leaves_the_others_out(run):
     assert json.loads(run("stages", "--json", "--path", "weight_grad")[1]) == [
-        row for row in stages.describe() if row["path"] == "weight_grad"
+        row for row in registry.describe() if row["path"] == "weight_grad"
     ]
 
 
@@ -78,7 +82,7 @@ def test_xray_as_text_names_stage_problem_and_lines(run):
     assert "per request" in out
 
 
-@pytest.mark.parametrize("stage", [one for one in stages.stages() if one.op != "depthwise1d"], ids=lambda one: one.id)
+@pytest.mark.parametrize("stage", [one for one in registry.stages() if one.op != "depthwise1d"], ids=lambda one: one.id)
 def test_xray_takes_a_small_layer_that_the_stage_is_for(run, stage):
     status, out, _ = run("xray", stage.id, "--json")
     assert status == 0 and json.loads(out)["totals"]["requests"] > 0
@@ -109,21 +113,22 @@ def test_xray_refuses_what_takes_minutes(run):
 
 
 def test_a_stage_with_hazards_fails(run, monkeypatch):
-    good = stages.stage(NAIVE)
+    good = registry.stage(NAIVE)
     from dwlab import cuda
 
     @cuda.jit
     def kernel(x, w, y, shift):
         y[0, 0, cuda.threadIdx.x % 2] = x[0, 0, 0]
 
-    monkeypatch.setitem(stages._registry, NAIVE, good.with_kernel(kernel))
+    monkeypatch.setitem(registry._registry, NAIVE, good.with_kernel(kernel))
     status, out, _ = run("xray", NAIVE, "--json")
     assert status == 1 and json.loads(out)["hazards"][0]["kind"] == "two writers"
 
 
 def test_records_and_study_and_grade_and_doctor_are_their_rooms(run, monkeypatch):
-    from dwlab import exercises, study
-    from dwlab import recorded as command
+    from dwlab import study
+    from dwlab.judge import exercises
+    from dwlab.report import recorded as command
     from dwlab.setup import doctor
 
     seen = {}
@@ -269,7 +274,7 @@ def test_a_plan_needs_no_numba():
 
 
 @pytest.mark.parametrize(
-    "known", [networks.NETWORKS, tuple(gpus.NAMES), stages.ids(), tuple(problems.PROBLEMS)], ids=len
+    "known", [networks.NETWORKS, tuple(gpus.NAMES), registry.ids(), tuple(problems.PROBLEMS)], ids=len
 )
 def test_one_letter_wrong_is_near_and_another_word_is_not(known):
     for name in known:
@@ -282,13 +287,13 @@ def test_one_letter_wrong_is_near_and_another_word_is_not(known):
 
 
 def test_the_end_of_an_id_names_a_stage_and_several_are_listed(run):
-    for id in stages.ids():
+    for id in registry.ids():
         end = id.rpartition("/")[2]
-        ending = [one for one in stages.ids() if one.endswith(f"/{end}")]
+        ending = [one for one in registry.ids() if one.endswith(f"/{end}")]
         assert cli._stage_id(end) == (id if len(ending) == 1 else end)
         assert cli._stage_id(id) == id
     status, _, err = run("xray", "naive")
-    every = [one.id for one in stages.stages() if one.name == "naive"]
+    every = [one.id for one in registry.stages() if one.name == "naive"]
     assert status == 2 and all(one in err for one in every)
 
 

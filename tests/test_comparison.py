@@ -10,7 +10,7 @@ torch = pytest.importorskip("torch", reason="networks run with PyTorch: pip inst
 from dwlab import inference  # noqa: E402
 from dwlab.inference import comparison  # noqa: E402
 from dwlab.inference.weights import random_weights  # noqa: E402
-from dwlab.networks import network  # noqa: E402
+from dwlab.problems.networks import network  # noqa: E402
 
 torch.set_num_threads(1)  # maps are tiny here: more threads wait for each other, where others use the CPU too
 

@@ -12,7 +12,7 @@ HERE = sys.version.split()[0]
 
 @pytest.fixture
 def manager(tmp_path):
-    from dwlab.contents import Lessons
+    from dwlab.setup.contents import Lessons
 
     return Lessons(root_dir=str(tmp_path))
 

@@ -4,16 +4,18 @@ import subprocess
 
 import pytest
 
-from dwlab import counters, problems, stages
-from dwlab.counters import METRICS, CountersError
-from dwlab.layers import DepthwiseConv2d, Fused, Pointwise
+from dwlab import problems
+from dwlab.kernels import registry
+from dwlab.measure import counters
+from dwlab.measure.counters import CountersError, METRICS
+from dwlab.problems.layers import DepthwiseConv2d, Fused, Pointwise
 from dwlab.problems import PAPER, DepthwiseConv1d
 
 HEAD = (
     '"ID","Process ID","Process Name","Host Name","Kernel Name","Context","Stream","Block Size","Grid Size","Device",'
     '"CC","Section Name","Metric Name","Metric Unit","Metric Value"'
 )
-TODO = stages.stages("depthwise1d", "forward")[:2]
+TODO = registry.stages("depthwise1d", "forward")[:2]
 SHAPES = (problems.SMALL, DepthwiseConv1d(2, 3, 31, 7, "same"))
 
 
@@ -64,7 +66,7 @@ def test_clocks_are_left_alone_and_the_child_launches_what_was_asked():
     counters.measure(TODO, SHAPES, run=ncu, ncu="ncu")
     command = ncu.command
     assert command[:3] == ["ncu", "--clock-control", "none"]
-    assert command[command.index("-m") : command.index("-m") + 2] == ["-m", "dwlab.counters"]
+    assert command[command.index("-m") : command.index("-m") + 2] == ["-m", "dwlab.measure.counters"]
     launches = [tuple(command[i + 1 : i + 3]) for i, word in enumerate(command) if word == "--launch"]
     assert launches == [
         (f"depthwise1d/forward/{name}", problem)
@@ -130,7 +132,7 @@ def test_lines_of_other_programs_and_other_metrics_are_no_launches():
 
 
 def test_a_stage_that_is_not_for_a_problem_is_not_counted_there():
-    wide = stages.stage("depthwise1d/forward/wide")
+    wide = registry.stage("depthwise1d/forward/wide")
     ncu = Ncu(output(3))
     found = counters.measure([TODO[0], wide], SHAPES, run=ncu, ncu="ncu")
     assert [(one.stage, one.problem["L"]) for one in found] == [("naive", 48), ("wide", 48), ("naive", 31)]
@@ -151,9 +153,9 @@ PAIR = Fused(
     DepthwiseConv2d(2, 16, 6, 6, 3, 2, layout="NHWC", dtype="float16", bias=True),
 )
 LAUNCHES = [
-    (stages.stage("depthwise2d/forward/wide"), PAIR.second),
-    (stages.stage("pointwise/forward/shared"), PAIR.first),
-    (stages.stage("fused/pwdw/strips"), PAIR),
+    (registry.stage("depthwise2d/forward/wide"), PAIR.second),
+    (registry.stage("pointwise/forward/shared"), PAIR.first),
+    (registry.stage("fused/pwdw/strips"), PAIR),
 ]
 
 
@@ -163,7 +165,7 @@ def test_launches_of_layers_are_told_to_the_child_in_words(monkeypatch):
     monkeypatch.setattr(counters, "launch_once", lambda stage, problem: launched.append((stage, problem)))
     loaded = []
     monkeypatch.setattr(counters.ahead, "load", loaded.append)
-    start = ncu.command.index("dwlab.counters") + 1
+    start = ncu.command.index("dwlab.measure.counters") + 1
     assert counters.main(ncu.command[start:]) == 0
     assert launched == LAUNCHES and loaded == ["kernels"]
     assert [one.stage for one in found] == ["wide", "shared", "strips"]
@@ -218,7 +220,7 @@ def test_a_metric_that_this_ncu_does_not_know_is_left_out_and_the_others_asked_a
     assert found[0].l2_sm_read_sectors is None and found[0].l2_sm_write_sectors == 1_234_014
 
 
-ONCE = [(stage, DepthwiseConv1d(1, 4, 8, 4)) for stage in stages.stages("depthwise1d")]
+ONCE = [(stage, DepthwiseConv1d(1, 4, 8, 4)) for stage in registry.stages("depthwise1d")]
 
 
 @pytest.mark.parametrize("stage, problem", ONCE + LAUNCHES, ids=lambda one: getattr(one, "id", ""))
@@ -226,8 +228,8 @@ def test_one_launch_runs_the_stages_own_kernel_and_no_other(stage, problem, monk
     def refused(*args):
         pytest.fail("ncu would count this launch too")
 
-    monkeypatch.setattr(stages, "fill_zero", refused)
-    monkeypatch.setattr(stages, "add_parts", refused)
+    monkeypatch.setattr(registry, "fill_zero", refused)
+    monkeypatch.setattr(registry, "add_parts", refused)
     launched = []
     kernel = stage.kernel_for(problem)
 

@@ -7,12 +7,16 @@ import numpy as np
 import pytest
 from compiler import needs_compiler
 
-from dwlab import dependent_launch, inspect, ptx, simt, stages, target
-from dwlab.dependent_launch import EdgeError, early
+from dwlab import simt
+from dwlab.kernels import registry
+from dwlab.compiler import inspect
+from dwlab.gpu import target
+from dwlab.kernels.parts import dependent_launch, ptx
+from dwlab.kernels.parts.dependent_launch import EdgeError, early
 from dwlab.inference import selection
-from dwlab.layers import DepthwiseConv2d, Fused, Pointwise
-from dwlab.operations import convolution, ends, windows
-from dwlab.target import cuda
+from dwlab.problems.layers import DepthwiseConv2d, Fused, Pointwise
+from dwlab.kernels.operations import convolution, ends, windows
+from dwlab.gpu.target import cuda
 
 CHAIN = [("stem", "a"), ("a", "b"), ("b", "pool"), ("pool", "c"), ("c", "copy"), ("copy", "d"), ("d", "e")]
 KERNELS = {"stem", "a", "b", "pool", "c", "d", "e"}
@@ -162,7 +166,7 @@ EARLY = {
 GIVEN = {one for how in (("NCHW", "float32"), ("NHWC", "int8"), ("NHWC", "float16")) for one in stages_of(*how)}
 COMPILED = sorted((one for one in GIVEN if one[0] in EARLY), key=str)
 FIRST = re.compile(r"\n +def kernel\(x, [^)]*\):\n +ptx.grid_dependency_wait\(\)\n")
-WAITING = EARLY | {name for name, _ in GIVEN if FIRST.search(stages.stage(name).source())}
+WAITING = EARLY | {name for name, _ in GIVEN if FIRST.search(registry.stage(name).source())}
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "int8"])
@@ -253,7 +257,7 @@ def test_a_way_around_the_wait_is_found():
 @pytest.fixture(scope="module")
 def compiled():
     """The kernels that ask for filters before they wait, from one process."""
-    jobs = [inspect._stage_job(stages.stage(name), problem) for name, problem in COMPILED]
+    jobs = [inspect._stage_job(registry.stage(name), problem) for name, problem in COMPILED]
     return dict(zip(COMPILED, inspect._compile(jobs, (9, 0), "given"), strict=True))
 
 
@@ -262,7 +266,7 @@ def compiled():
 def test_before_the_wait_a_kernel_asks_for_filters_alone(name, problem, compiled):
     text = compiled[name, problem].ptx
     assert "st.global" in text  # behind the wait, as what follows says: so some thread of each kernel waits
-    before = unwaited(text, problem.slots(stages.stage(name).path))
+    before = unwaited(text, problem.slots(registry.stage(name).path))
     assert before and all(one[:6] in ("load w", "load b", "load m") for one in before), before
 
 
@@ -285,7 +289,7 @@ def test_operations_wait_before_they_touch_a_map(name):
 
 
 def test_no_other_kernel_waits():
-    assert {one.id for one in stages.stages() if "grid_dependency_wait" in one.source()} <= WAITING
+    assert {one.id for one in registry.stages() if "grid_dependency_wait" in one.source()} <= WAITING
 
 
 @needs_compiler

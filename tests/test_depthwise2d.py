@@ -9,17 +9,20 @@ import numpy as np
 import pytest
 from compiler import needs_compiler
 
-from dwlab import inspect, networks, stages, traffic
-from dwlab.check import check
-from dwlab.depthwise2d import forward_1_naive, forward_2_shared, forward_3_registers, forward_4_wide, forward_5_planes
-from dwlab.depthwise2d import forward_6_int8 as int8
-from dwlab.layers import DepthwiseConv2d
-from dwlab.stages import StageError
-from dwlab.target import cuda
+from dwlab.kernels import registry
+from dwlab.compiler import inspect
+from dwlab.kernels import traffic
+from dwlab.problems import networks
+from dwlab.judge.check import check
+from dwlab.kernels.depthwise2d import forward_1_naive, forward_2_shared, forward_3_registers, forward_4_wide, forward_5_planes
+from dwlab.kernels.depthwise2d import forward_6_int8 as int8
+from dwlab.problems.layers import DepthwiseConv2d
+from dwlab.kernels.registry import StageError
+from dwlab.gpu.target import cuda
 
 
 def stage(name):
-    return stages.stage(f"depthwise2d/forward/{name}")
+    return registry.stage(f"depthwise2d/forward/{name}")
 
 
 def layer(N, C, H, W, K=3, stride=1, layout="NHWC", dtype="float32", **more):

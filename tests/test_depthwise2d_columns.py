@@ -5,15 +5,18 @@ from dataclasses import replace
 import pytest
 from compiler import needs_compiler
 
-from dwlab import inspect, networks, stages, traffic
-from dwlab.check import check
-from dwlab.depthwise2d import columns
-from dwlab.depthwise2d import forward_7_columns as stage_columns
-from dwlab.depthwise2d.forward_7_columns import Plan
-from dwlab.layers import DepthwiseConv2d
-from dwlab.stages import StageError
+from dwlab.kernels import registry
+from dwlab.compiler import inspect
+from dwlab.kernels import traffic
+from dwlab.problems import networks
+from dwlab.judge.check import check
+from dwlab.kernels.depthwise2d import columns
+from dwlab.kernels.depthwise2d import forward_7_columns as stage_columns
+from dwlab.kernels.depthwise2d.forward_7_columns import Plan
+from dwlab.problems.layers import DepthwiseConv2d
+from dwlab.kernels.registry import StageError
 
-STAGE = stages.stage("depthwise2d/forward/columns")
+STAGE = registry.stage("depthwise2d/forward/columns")
 
 
 def layer(N, C, H, W, K=3, stride=1, dtype="float32", **more):
@@ -42,7 +45,7 @@ def layer(N, C, H, W, K=3, stride=1, dtype="float32", **more):
 def test_any_plan_is_right_and_its_formula_equals_the_count(monkeypatch, problem, given):
     """Strips and runs that the map ends in the middle of, rows that wait in any number, blocks that are not full."""
     monkeypatch.setattr(stage_columns, "choose", lambda layer, images: given)
-    one = STAGE.with_kernel(stages.by_shape(lambda layer: stage_columns.make(layer, given)))
+    one = STAGE.with_kernel(registry.by_shape(lambda layer: stage_columns.make(layer, given)))
     assert one.launch(problem) == stage_columns.launch_of(problem, given)
     check(one, problem).raise_if_wrong()
     assert traffic.compare(one, problem).raise_if_different().predicted.exact

@@ -7,10 +7,11 @@ import sys
 
 import pytest
 
-from dwlab import digests, stages
+from dwlab.kernels import registry
+from dwlab.kernels import digests
 
 ROOT = pathlib.Path(digests.PACKAGE).parent
-ALL = {one.id: one for one in stages.stages()}
+ALL = {one.id: one for one in registry.stages()}
 TREE = digests._tree
 PTX = """
 //
@@ -59,27 +60,27 @@ SLIDE = ids("fused/dwpw/slide")
 FLOAT_STRIPS = {"depthwise1d/forward/strips", "depthwise1d/input_grad/strips"}
 EDITS = [
     # (module, text, edit, stages that must change, stages that may)
-    ("dwlab.depthwise1d.forward_2_coalesced", "acc += w[h, j] * x", "acc += 2 * w[h, j] * x",
+    ("dwlab.kernels.depthwise1d.forward_2_coalesced", "acc += w[h, j] * x", "acc += 2 * w[h, j] * x",
      {"depthwise1d/forward/coalesced"}, set()),
-    ("dwlab.depthwise1d.forward_2_coalesced", "ROWS = 8", "ROWS = 4", {"depthwise1d/forward/coalesced"}, set()),
-    ("dwlab.depthwise1d.forward_3_shared", "min(WIDTH, max(LEAST, problem.L))", "min(WIDTH, problem.L)",
+    ("dwlab.kernels.depthwise1d.forward_2_coalesced", "ROWS = 8", "ROWS = 4", {"depthwise1d/forward/coalesced"}, set()),
+    ("dwlab.kernels.depthwise1d.forward_3_shared", "min(WIDTH, max(LEAST, problem.L))", "min(WIDTH, problem.L)",
      {"depthwise1d/forward/shared"}, set()),
-    ("dwlab.depthwise1d.forward_7_strips", 'OUTPUTS = {"float32": 20', 'OUTPUTS = {"float32": 12',
+    ("dwlab.kernels.depthwise1d.forward_7_strips", 'OUTPUTS = {"float32": 20', 'OUTPUTS = {"float32": 12',
      FLOAT_STRIPS | ids("depthwise1d/weight_grad/strips", "depthwise1d/backward/strips"), set()),
-    ("dwlab.depthwise1d.forward_8_tiles", "CHUNK = 32", "CHUNK = 16",
+    ("dwlab.kernels.depthwise1d.forward_8_tiles", "CHUNK = 32", "CHUNK = 16",
      {"depthwise1d/forward/tiles", "depthwise1d/input_grad/tiles"}, set()),
-    ("dwlab.depthwise1d.weight_grad_7_tiles", "min(items, -(-BLOCKS // blocks))", "min(items, 7)",
+    ("dwlab.kernels.depthwise1d.weight_grad_7_tiles", "min(items, -(-BLOCKS // blocks))", "min(items, 7)",
      {"depthwise1d/weight_grad/tiles"}, set()),
-    ("dwlab.fused.sliding", "CHANNELS = 4", "CHANNELS = 2", SLIDE, ids("fused/dwpw/*")),
-    ("dwlab.fused.slide_tiles", '"start": 2120', '"start": 2121', SLIDE, set()),
-    ("dwlab.fused.pwdw_plan", "REGISTERS", "REGISTERS_", ids("fused/pwdw/strips"), ids("fused/pw*/*")),
-    ("dwlab.ptx", 'rint=plain("rint", "cvt.rni', 'rint=plain("rint", "cvt.rzi',
+    ("dwlab.kernels.fused.sliding", "CHANNELS = 4", "CHANNELS = 2", SLIDE, ids("fused/dwpw/*")),
+    ("dwlab.kernels.fused.slide_tiles", '"start": 2120', '"start": 2121', SLIDE, set()),
+    ("dwlab.kernels.fused.pwdw_plan", "REGISTERS", "REGISTERS_", ids("fused/pwdw/strips"), ids("fused/pw*/*")),
+    ("dwlab.kernels.parts.ptx", 'rint=plain("rint", "cvt.rni', 'rint=plain("rint", "cvt.rzi',
      ids("*/*/int8"), ids("*/*/naive", "fused/pwdw/*", "*/*/dp4a")),
-    ("dwlab.tuned_for", "MULTIPROCESSORS = 132", "MULTIPROCESSORS = 144",
+    ("dwlab.kernels.tiling.tuned_for", "MULTIPROCESSORS = 132", "MULTIPROCESSORS = 144",
      ids("fused/dwpw/slide", "depthwise1d/weight_grad/strips"), set(ALL) - ids("*/*/naive", "*/*/coalesced")),
-    ("dwlab.stages", "n = uint32(parts.shape[0])", "n = uint32(parts.shape[0] - 1)",
+    ("dwlab.kernels.registry", "n = uint32(parts.shape[0])", "n = uint32(parts.shape[0] - 1)",
      ids("depthwise1d/*/channels") | ids("depthwise1d/weight_grad/tiles"), ids("depthwise1d/*/strips")),
-    ("dwlab.stages", "array[i] = 0", "array[i] = 1", ids("depthwise1d/weight_grad/warp_tiled"),
+    ("dwlab.kernels.registry", "array[i] = 0", "array[i] = 1", ids("depthwise1d/weight_grad/warp_tiled"),
      ids("depthwise1d/weight_grad/*", "depthwise1d/backward/*", "fused/*/*")),
 ]  # fmt: skip
 
@@ -95,7 +96,7 @@ def test_a_change_of_what_is_launched_is_seen_by_the_stages_that_use_it_alone(ch
 
 def test_doubling_the_products_of_a_helper_changes_all_that_unroll_it(changed):
     """straight_line makes the text of every kernel that holds a row or a strip in registers."""
-    text = text_of("dwlab.depthwise1d.straight_line")
+    text = text_of("dwlab.kernels.depthwise1d.straight_line")
     products = [
         node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult)
     ]
@@ -103,7 +104,7 @@ def test_doubling_the_products_of_a_helper_changes_all_that_unroll_it(changed):
     for node in products:
         found = ast.get_source_segment(text, node)
         if found and text.count(found) and not found.startswith(("8", "4")):
-            seen |= changed("dwlab.depthwise1d.straight_line", found, f"2 * {found}")
+            seen |= changed("dwlab.kernels.depthwise1d.straight_line", found, f"2 * {found}")
     assert ids("depthwise1d/*/wide", "depthwise1d/*/strips", "depthwise1d/*/channels") <= seen
     assert not seen & ids("*/*/naive", "depthwise1d/*/coalesced", "depthwise1d/*/tiles", "fused/pwdw/int8")
 
@@ -111,16 +112,16 @@ def test_doubling_the_products_of_a_helper_changes_all_that_unroll_it(changed):
 @pytest.mark.parametrize(
     ("module", "old", "new"),
     [
-        ("dwlab.depthwise1d.forward_2_coalesced", '"""Coalesced: the lanes', '"""Coalesced: all the lanes'),
-        ("dwlab.depthwise1d.forward_2_coalesced", "one per lane", "each per lane"),
-        ("dwlab.depthwise1d.forward_2_coalesced", "load_requests=2 * busy", "load_requests=3 * busy"),
-        ("dwlab.depthwise1d.straight_line", "import annotations", "import annotations\n\n"),
-        ("dwlab.depthwise1d.channel_strips", "do not fit the kernel's 32-bit indices", "are too many"),
-        ("dwlab.depthwise1d.forward_7_strips", "return problem.K <= MOST and", "return problem.K < MOST and"),
-        ("dwlab.depthwise1d.rows", "def bring(n: int) -> Any:", "def bring(n) -> object:"),
-        ("dwlab.stages", "has no array", "lacks an array"),
+        ("dwlab.kernels.depthwise1d.forward_2_coalesced", '"""Coalesced: the lanes', '"""Coalesced: all the lanes'),
+        ("dwlab.kernels.depthwise1d.forward_2_coalesced", "one per lane", "each per lane"),
+        ("dwlab.kernels.depthwise1d.forward_2_coalesced", "load_requests=2 * busy", "load_requests=3 * busy"),
+        ("dwlab.kernels.depthwise1d.straight_line", "import annotations", "import annotations\n\n"),
+        ("dwlab.kernels.depthwise1d.channel_strips", "do not fit the kernel's 32-bit indices", "are too many"),
+        ("dwlab.kernels.depthwise1d.forward_7_strips", "return problem.K <= MOST and", "return problem.K < MOST and"),
+        ("dwlab.kernels.depthwise1d.rows", "def bring(n: int) -> Any:", "def bring(n) -> object:"),
+        ("dwlab.kernels.registry", "has no array", "lacks an array"),
         ("dwlab.problems", "def left(self)", "def left_(self)"),
-        ("dwlab.occupancy", "KIB = 1024", "KIB = 1000"),
+        ("dwlab.gpu.occupancy", "KIB = 1024", "KIB = 1000"),
     ],
 )  # fmt: skip
 def test_what_is_not_launched_changes_no_digest(changed, module, old, new):
@@ -161,7 +162,7 @@ def test_every_stage_has_its_own_digest_and_every_process_the_same():
     found = {id: one.digest for id, one in ALL.items()}
     assert len(set(found.values())) == len(found) and all(len(one) == 64 for one in found.values())
     code = (
-        "import time; from dwlab import stages; listed = stages.stages(); start = time.process_time()\n"
+        "import time; from dwlab.kernels import registry; listed = registry.stages(); start = time.process_time()\n"
         "print(*(f'{one.id} {one.digest}' for one in listed), time.process_time() - start, sep='\\n')"
     )
     run = [sys.executable, "-c", code]

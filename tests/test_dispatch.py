@@ -9,16 +9,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dwlab import choices, dispatch, stages
-from dwlab.dispatch import DispatchError, best
+from dwlab.kernels import registry
+from dwlab.kernels import choices, dispatch
+from dwlab.kernels.dispatch import DispatchError, best
 from dwlab.problems import PATHS, DepthwiseConv1d
-from dwlab.references import allowed_error, reference
-from dwlab.target import cuda
+from dwlab.problems.references import allowed_error, reference
+from dwlab.gpu.target import cuda
 
 ROOT = Path(__file__).resolve().parent.parent
 ODD = DepthwiseConv1d(3, 5, 13, 7, "same")
 WIDE = DepthwiseConv1d(2, 5, 16, 8)  # 16 bytes go into its rows, and into its filters
-STAGES = stages.stages("depthwise1d")
+STAGES = registry.stages("depthwise1d")
 
 
 def inputs_of(problem, seed=3):
@@ -102,7 +103,7 @@ def test_each_stage_by_name_does_what_its_own_run_does(one, problem, started):
     if one.supports(problem):
         assert started == [one.id]
     else:
-        assert started != [one.id] and stages.stage(started[0]).supports(problem)
+        assert started != [one.id] and registry.stage(started[0]).supports(problem)
     arrays = {name: cuda.to_device(host[name]) for name in problem.arrays(one.path) if name in host}
     outputs = {name: cuda.device_array(array.shape, np.float32) for name, array in got.items()}
     one.run(problem, arrays | outputs)
@@ -113,7 +114,7 @@ def test_each_stage_by_name_does_what_its_own_run_does(one, problem, started):
 
 def test_ids_and_stages_name_a_stage_too(started):
     host = inputs_of(ODD)
-    one = stages.stage("depthwise1d/forward/naive")
+    one = registry.stage("depthwise1d/forward/naive")
     for wanted in ("naive", one.id, one):
         assert_right(ODD, call("forward", ODD, host, stage=wanted), host)
     assert started == [one.id] * 3
@@ -159,12 +160,12 @@ def test_views_of_device_arrays_that_begin_anywhere(started):
     got = call("forward", WIDE, device)["y"].copy_to_host()
     assert_right(WIDE, {"y": got}, host)
     assert started == [best(WIDE, "forward", aligned=4).id]
-    assert stages.stage(started[0]).aligned <= 4 < best(WIDE, "forward").aligned
+    assert registry.stage(started[0]).aligned <= 4 < best(WIDE, "forward").aligned
 
 
 def test_torch_is_not_imported():
     code = (
-        "import sys, numpy as np; from dwlab import dispatch\n"
+        "import sys, numpy as np; from dwlab.kernels import dispatch\n"
         "y = dispatch.forward(np.ones((1, 1, 2), np.float32), np.ones((1, 2), np.float32))\n"
         "assert y.tolist() == [[[1, 2]]] and 'torch' not in sys.modules"
     )
@@ -201,7 +202,7 @@ def test_a_block_has_all_of_a_channel_while_few_multiprocessors_wait():
             (6, 200, 25, 1), (132, 3200, 1, 8), (132, 3208, 25, 4), (133, 80, 1, 8), (133, 88, 7, 1),
         ):  # fmt: skip
             problem = DepthwiseConv1d(B, H, 64, 4)  # 8 rows at a time
-            how = stages.stage(f"depthwise1d/{path}/strips").launch(problem)
+            how = registry.stage(f"depthwise1d/{path}/strips").launch(problem)
             assert (how.parts, how.block) == (parts, (32, warps)), (path, H, B)
             assert how.shared_bytes <= 99 * 1024
     long = DepthwiseConv1d(1, 6, 16384, 4)  # 26 segments: a warp for each
@@ -212,8 +213,8 @@ def test_best_passes_over_what_the_hardware_would_not_start():
     many_taps = DepthwiseConv1d(1, 2, 3, 10**8)
     one = best(many_taps, "weight_grad")
     assert one.launch(many_taps).blocks
-    with pytest.raises(stages.StageError, match="the hardware's limit is 65535"):
-        stages.stage("depthwise1d/weight_grad/warp_tiled").launch(many_taps)
+    with pytest.raises(registry.StageError, match="the hardware's limit is 65535"):
+        registry.stage("depthwise1d/weight_grad/warp_tiled").launch(many_taps)
     rows = DepthwiseConv1d(1, 2**32, 1, 1)
     with pytest.raises(DispatchError, match=f"no stage of forward takes {rows} with arrays aligned to 256 bytes: "):
         best(rows, "forward")
@@ -248,11 +249,11 @@ def test_both_gradients_come_from_two_launches_where_those_are_expected_sooner(s
 
 def test_a_single_part_is_the_output_and_needs_no_workspace(monkeypatch):
     single, several = DepthwiseConv1d(1, 5, 16, 8), DepthwiseConv1d(400, 2, 16, 8)
-    strips = stages.stage("depthwise1d/weight_grad/strips")
+    strips = registry.stage("depthwise1d/weight_grad/strips")
     assert strips.launch(single).parts == 1 and strips.launch(several).parts > 1
     added = []
-    add = stages.add_parts
-    monkeypatch.setattr(stages, "add_parts", lambda *args: (added.append(args[0].shape), add(*args)))
+    add = registry.add_parts
+    monkeypatch.setattr(registry, "add_parts", lambda *args: (added.append(args[0].shape), add(*args)))
     for problem, sums in ((single, 0), (several, 1)):
         arrays = inputs_of(problem)
         device = {name: cuda.to_device(array) for name, array in arrays.items()}
@@ -266,7 +267,7 @@ def test_a_single_part_is_the_output_and_needs_no_workspace(monkeypatch):
 
 def test_a_launch_is_prepared_once_for_a_shape():
     prepared = []
-    naive = stages.stage("depthwise1d/forward/naive")
+    naive = registry.stage("depthwise1d/forward/naive")
 
     def launch(problem):
         prepared.append(problem)
@@ -358,7 +359,7 @@ def frozen(array):
         ("backward", {"stage": "nothing"}, "there is no stage 'nothing' of backward."),
         (
             "forward",
-            {"stage": stages.stage("depthwise1d/input_grad/naive")},
+            {"stage": registry.stage("depthwise1d/input_grad/naive")},
             "depthwise1d/input_grad/naive is a stage of input_grad, not of forward",
         ),
         ("forward", {"stage": ["naive"]}, "stage=['naive']: give a stage's name or id, a Stage, or None for the best"),

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dwlab import driver, target
+from dwlab.gpu import driver, target
 from dwlab.setup import doctor
 from dwlab.setup.doctor import Facts, Kernel
 

@@ -4,8 +4,8 @@ import sys
 
 import pytest
 
-from dwlab import energy
-from dwlab.energy import EnergyError, measure
+from dwlab.measure import energy
+from dwlab.measure.energy import EnergyError, measure
 
 
 class NVMLError(Exception):
@@ -179,7 +179,7 @@ def test_without_the_library_it_is_named(monkeypatch):
 
 def test_the_simulated_gpu_uses_none(monkeypatch):
     pytest.importorskip("torch", reason="a graph of PyTorch's is what is measured")
-    from dwlab import target
+    from dwlab.gpu import target
 
     monkeypatch.setattr(target, "mode", "simulated", raising=False)
     with pytest.raises(EnergyError, match="simulated GPU uses no energy"):

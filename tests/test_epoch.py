@@ -8,10 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dwlab import report, target, training
+from dwlab import report
+from dwlab.gpu import target
+from dwlab.training import train as training
 from dwlab.records import RecordError, epochs
 from dwlab.records.epochs import Way
-from dwlab.training import Config, Data
+from dwlab.training.train import Config, Data
 
 ROOT = Path(__file__).resolve().parents[1]
 needs_torch = pytest.mark.skipif(
@@ -169,7 +171,7 @@ def small(monkeypatch):
     """A configuration and data of some dozen numbers, for which threads would only wait; few rounds."""
     import torch
 
-    from dwlab import epoch
+    from dwlab.training import epoch
 
     for name in ("WARM_UP", "GRAPH_STEPS", "ROUNDS"):
         monkeypatch.setattr(epoch, name, 1)
@@ -184,7 +186,7 @@ def small(monkeypatch):
 @needs_torch
 @pytest.mark.skipif(target.mode == "gpu", reason="kernels take CPU tensors in simulated mode only")
 def test_every_way_trains_alike(small):
-    from dwlab import epoch, s4convd
+    from dwlab.training import epoch, s4convd
 
     config, data = small
     clock = StandIn()
@@ -204,7 +206,7 @@ def test_every_way_trains_alike(small):
 
 @needs_torch
 def test_a_wrong_convolution_is_not_timed_but_named(small, monkeypatch):
-    from dwlab import epoch, s4convd
+    from dwlab.training import epoch, s4convd
 
     config, data = small
 
@@ -223,7 +225,7 @@ def test_a_wrong_convolution_is_not_timed_but_named(small, monkeypatch):
 
 @needs_torch
 def test_a_step_that_cannot_be_captured_says_why(small):
-    from dwlab import epoch
+    from dwlab.training import epoch
 
     class NoGraphs(StandIn):
         def captured(self, one):
@@ -237,7 +239,7 @@ def test_a_step_that_cannot_be_captured_says_why(small):
 @needs_torch
 @pytest.mark.skipif(target.mode == "gpu", reason="a GPU is here")
 def test_nothing_is_timed_without_a_gpu(small):
-    from dwlab import epoch
+    from dwlab.training import epoch
 
     with pytest.raises(epoch.EpochError, match="nothing is timed in simulated mode"):
         epoch.study(*small, ("torch",), 3)
@@ -246,7 +248,7 @@ def test_nothing_is_timed_without_a_gpu(small):
 @needs_torch
 @pytest.mark.skipif(target.mode != "gpu", reason="needs a GPU: compares the loss curves of all ways on it")
 def test_on_a_gpu_curves_coincide_and_steps_are_captured():
-    from dwlab import epoch
+    from dwlab.training import epoch
 
     data = training.load_data()
     made, failed = epoch.study(Config(batch=64, device="cuda"), data, epoch.ways(), 6)

@@ -18,8 +18,9 @@ from copies import needs_solutions, worked_on
 from numba import float32
 
 import dwlab
-from dwlab import cuda, exercises, xray
-from dwlab.exercises import Result, Results
+from dwlab import cuda, xray
+from dwlab.judge import exercises
+from dwlab.judge.exercises import Result, Results
 
 ROOT = Path(__file__).resolve().parents[1]
 SPEC = importlib.util.spec_from_file_location("build", ROOT / "notebooks" / "build.py")
@@ -474,7 +475,7 @@ def test_a_busy_machine_changes_no_verdict(busy, tmp_path):
 
 
 def test_a_file_that_sleeps_is_stopped_in_the_end(tmp_path, monkeypatch):
-    monkeypatch.setattr("dwlab.answer.WALL_LIMIT_S", 4)
+    monkeypatch.setattr("dwlab.judge.answer.WALL_LIMIT_S", 4)
     path = tmp_path / "00_1_answer.py"
     path.write_text("import time\ntime.sleep(1000)\n", encoding="utf-8")
     found = exercises._judge(path, exercises.known()["00_1"], here=False)

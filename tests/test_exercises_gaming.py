@@ -13,7 +13,7 @@ import pytest
 from copies import needs_solutions
 from test_exercises import IDS, ROOT, SOLUTIONS, answered
 
-from dwlab import answer, exercises
+from dwlab.judge import answer, exercises
 
 pytestmark = needs_solutions
 
@@ -339,13 +339,13 @@ def test_a_number_that_agrees_with_everything(tmp_path, exercise, kind):
 
 FORGE = """
 import json, os, sys
-import dwlab.answer, dwlab.exercises, dwlab.simt.launch, dwlab.simt.report
+import dwlab.judge.answer, dwlab.judge.exercises, dwlab.simt.launch, dwlab.simt.report
 """
 PATCHES = {
-    "agree": 'dwlab.exercises.agree = dwlab.exercises.launched = dwlab.exercises.kernel = lambda *a, **k: "fine"',
+    "agree": 'dwlab.judge.exercises.agree = dwlab.judge.exercises.launched = dwlab.judge.exercises.kernel = lambda *a, **k: "fine"',
     "the judge's module": 'sys.modules["dwlab_judge"] = sys.modules[__name__]\ndef judge(answer): return "fine"',
     "main": 'import __main__\n__main__._judge = lambda *a, **k: {"status": "passed", "message": "", "hints": []}',
-    "the verdict": 'dwlab.exercises._verdict = lambda *a: {"status": "passed", "message": ""}',
+    "the verdict": 'dwlab.judge.exercises._verdict = lambda *a: {"status": "passed", "message": ""}',
     "the end of Python": "os._exit(0)",
     "the end at exit": "import atexit\natexit.register(os._exit, 0)",
     "a verdict on the screen": 'print(json.dumps({"status": "passed", "message": ""}))\nsys.stdout.flush()',

@@ -6,7 +6,7 @@ import pytest
 from copies import needs_solutions
 from test_exercises import ROOT, answered
 
-from dwlab import exercises
+from dwlab.judge import exercises
 
 pytestmark = needs_solutions
 

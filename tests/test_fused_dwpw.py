@@ -6,13 +6,16 @@ import numpy as np
 import pytest
 from left_out import LEFT_OUT
 
-from dwlab import networks, references, simt, stages, traffic
-from dwlab.check import check
-from dwlab.driver import allow_shared
-from dwlab.fused import dwpw_4_slide, slide_tiles, sliding
-from dwlab.layers import DepthwiseConv2d, Fused, Pointwise
+from dwlab import simt
+from dwlab.kernels import registry
+from dwlab.kernels import traffic
+from dwlab.problems import networks, references
+from dwlab.judge.check import check
+from dwlab.gpu.driver import allow_shared
+from dwlab.kernels.fused import dwpw_4_slide, slide_tiles, sliding
+from dwlab.problems.layers import DepthwiseConv2d, Fused, Pointwise
 from dwlab.problems import decode
-from dwlab.stages import words
+from dwlab.kernels.registry import words
 
 
 def pair(
@@ -127,7 +130,7 @@ def test_there_are_tiles_for_every_pair_of_the_mobilenets():
     for problem in PAIRS_OF_NETWORKS:
         tiles = dwpw_4_slide.choose(problem.kernel_key, problem.N)
         assert tiles is not None and slide_tiles.why_not(problem.kernel_key, tiles) == "", problem
-        assert not stages.limits(dwpw_4_slide.launch_of(problem, tiles))
+        assert not registry.limits(dwpw_4_slide.launch_of(problem, tiles))
 
 
 @pytest.mark.parametrize(
@@ -141,19 +144,19 @@ def test_there_are_tiles_for_every_pair_of_the_mobilenets():
     ids=str,
 )
 def test_the_sliding_stage_refuses_and_names_another(other):
-    with pytest.raises(stages.StageError, match="fused/dwpw/slide does not take .*: use fused/dwpw/naive"):
-        stages.stage("fused/dwpw/slide").kernel_for(other)
+    with pytest.raises(registry.StageError, match="fused/dwpw/slide does not take .*: use fused/dwpw/naive"):
+        registry.stage("fused/dwpw/slide").kernel_for(other)
 
 
 def wrong(change, problem):
     """The verdict on the sliding stage's kernel, made for layers with something changed."""
 
-    @stages.by_shape
+    @registry.by_shape
     def kernel(layers, images):
         changed = Fused(*(replace(layer, **change(layer)) for layer in (layers.first, layers.second)))
         return dwpw_4_slide.make(changed, dwpw_4_slide.choose(layers, images))
 
-    return check(stages.stage("fused/dwpw/slide").with_kernel(kernel), problem)
+    return check(registry.stage("fused/dwpw/slide").with_kernel(kernel), problem)
 
 
 SMALL = pair(1, 16, 6, 7, 3, 1, 16, "relu6", "relu", True)
@@ -172,7 +175,7 @@ def test_a_kernel_that_leaves_something_out_is_rejected(what, dtype):
 
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
 def test_the_naive_stage_takes_float16_of_any_sizes_with_float32_between_the_layers(layout):
-    one = stages.stage("fused/dwpw/naive")
+    one = registry.stage("fused/dwpw/naive")
     problem = pair(2, 13, 9, 7, 3, 2, 11, "none", "relu", True, dtype="float16", layout=layout)
     check(one, problem).raise_if_wrong()
     assert traffic.compare(one, problem).raise_if_different().predicted.exact

@@ -7,17 +7,21 @@ import pytest
 from compiler import needs_compiler
 from left_out import LEFT_OUT
 
-from dwlab import inspect, networks, references, simt, stages, traffic
-from dwlab.check import check
-from dwlab.driver import allow_shared
-from dwlab.fused import dwpw_6_planes, plane_tiles, planes
-from dwlab.fused.plane_tiles import Tiles
-from dwlab.layers import DepthwiseConv2d, Fused, Pointwise
+from dwlab import simt
+from dwlab.kernels import registry
+from dwlab.compiler import inspect
+from dwlab.kernels import traffic
+from dwlab.problems import networks, references
+from dwlab.judge.check import check
+from dwlab.gpu.driver import allow_shared
+from dwlab.kernels.fused import dwpw_6_planes, plane_tiles, planes
+from dwlab.kernels.fused.plane_tiles import Tiles
+from dwlab.problems.layers import DepthwiseConv2d, Fused, Pointwise
 from dwlab.problems import decode
-from dwlab.stages import words
-from dwlab.target import cuda
+from dwlab.kernels.registry import words
+from dwlab.gpu.target import cuda
 
-STAGE = stages.stage("fused/dwpw/planes")
+STAGE = registry.stage("fused/dwpw/planes")
 
 
 def pair(N, C, H, W, K, stride, F, between="relu6", after="none", residual=False, dtype="float32", padding=-1, **more):
@@ -137,11 +141,11 @@ def test_there_are_tiles_for_every_pair_of_the_mobilenets():
     for problem in PAIRS_OF_NETWORKS:
         tiles = dwpw_6_planes.choose(problem.kernel_key, problem.N)
         assert tiles is not None and plane_tiles.why_not(problem.kernel_key, tiles) == "", problem
-        assert STAGE.supports(problem) and not stages.limits(STAGE.launch(problem))
+        assert STAGE.supports(problem) and not registry.limits(STAGE.launch(problem))
 
 
 def test_it_asks_for_less_than_the_naive_stage():
-    naive = stages.stage("fused/dwpw/naive")
+    naive = registry.stage("fused/dwpw/naive")
     for dtype in ("float32", "float16"):
         problem = pair(8, 128, 14, 14, 3, 1, 128, dtype=dtype)
         assert 5 * STAGE.traffic(problem).bytes_moved < naive.traffic(problem).bytes_moved
@@ -171,7 +175,7 @@ def test_the_choice_looks_at_how_many_images_there_are():
     ids=str,
 )
 def test_it_refuses_what_it_does_not_take_and_names_a_stage_that_does(other):
-    with pytest.raises(stages.StageError, match="fused/dwpw/planes does not take .*: use fused/dwpw/naive"):
+    with pytest.raises(registry.StageError, match="fused/dwpw/planes does not take .*: use fused/dwpw/naive"):
         STAGE.kernel_for(other)
 
 
@@ -181,7 +185,7 @@ SMALL = pair(1, 16, 6, 7, 3, 1, 16, "relu6", "relu", True)
 def wrong(change, problem):
     """The verdict on the stage's kernel, made for layers with something changed."""
 
-    @stages.by_shape
+    @registry.by_shape
     def kernel(layers, images):
         changed = Fused(*(replace(layer, **change(layer)) for layer in (layers.first, layers.second)))
         return dwpw_6_planes.make(changed, dwpw_6_planes.choose(layers, images))

@@ -6,14 +6,18 @@ import numpy as np
 import pytest
 from numba import float32, uint32
 
-from dwlab import epilogue, networks, references, simt, stages, traffic
-from dwlab.check import check
-from dwlab.driver import allow_shared
-from dwlab.fused import pwdw_2_recompute, pwdw_3_strips, pwdw_plan, pwdw_tiles, pwpw_2_tensor, pwpw_plan
-from dwlab.layers import DepthwiseConv2d, Fused, Pointwise
+from dwlab import simt
+from dwlab.kernels import registry
+from dwlab.kernels import traffic
+from dwlab.kernels.parts import epilogue
+from dwlab.problems import networks, references
+from dwlab.judge.check import check
+from dwlab.gpu.driver import allow_shared
+from dwlab.kernels.fused import pwdw_2_recompute, pwdw_3_strips, pwdw_plan, pwdw_tiles, pwpw_2_tensor, pwpw_plan
+from dwlab.problems.layers import DepthwiseConv2d, Fused, Pointwise
 from dwlab.problems import decode
-from dwlab.stages import words
-from dwlab.target import cuda
+from dwlab.kernels.registry import words
+from dwlab.gpu.target import cuda
 
 
 def pwdw(N, C, F, H, W, K=3, stride=1, between="relu6", after="none", residual=False, bias=True, padding=-1, **how):
@@ -96,8 +100,8 @@ def test_there_is_a_plan_for_every_pair_of_the_mobilenets():
     for pair in pairs:
         plan = pwdw_plan.choose(pair)
         assert plan is not None and plan.why_not(pair) == "", pair
-        assert stages.stage("fused/pwdw/strips").supports(pair)
-        assert not stages.limits(pwdw_3_strips.launch_of(pair, plan))
+        assert registry.stage("fused/pwdw/strips").supports(pair)
+        assert not registry.limits(pwdw_3_strips.launch_of(pair, plan))
 
 
 def test_there_is_a_plan_for_every_two_pointwise_layers_of_the_mobilenets():
@@ -106,7 +110,7 @@ def test_there_is_a_plan_for_every_two_pointwise_layers_of_the_mobilenets():
     for pair in pairs:
         plan = pwpw_plan.choose(pair)
         assert plan is not None and plan.why_not == "", pair
-        assert not stages.limits(pwpw_2_tensor.launch_of(pair, plan))
+        assert not registry.limits(pwpw_2_tensor.launch_of(pair, plan))
 
 
 def test_few_images_get_more_blocks_each():
@@ -234,8 +238,8 @@ def test_strips_save_most_of_what_there_is_to_save(dtype, batch):
     first, second = Pointwise(batch, 16, 96, 112, 112, **how), DepthwiseConv2d(batch, 96, 112, 112, 3, 2, **how)
     both, apart = Fused(first, second), (("pointwise/forward/tensor", first), ("depthwise2d/forward/columns", second))
     assert 0.82 < 1 - both.compulsory_bytes() / (first.compulsory_bytes() + second.compulsory_bytes()) < 0.83
-    asked = stages.stage("fused/pwdw/strips").traffic(both).sectors
-    saved = 1 - asked / sum(stages.stage(name).traffic(problem).sectors for name, problem in apart)
+    asked = registry.stage("fused/pwdw/strips").traffic(both).sectors
+    saved = 1 - asked / sum(registry.stage(name).traffic(problem).sectors for name, problem in apart)
     assert 0.74 < saved < 0.828
 
 
@@ -259,7 +263,7 @@ def test_copies_to_rows_whose_pieces_change_places_are_asked_for_once(depth, dty
 @pytest.mark.parametrize("K, padding", [(3, 2), (3, 0), (2, 1)])
 def test_any_padding_comes_after_the_activation(stage, K, padding):
     pair = pwdw(1, 8, 8, 5, 6, K, padding=padding)
-    chosen = stages.stage(f"fused/pwdw/{stage}")
+    chosen = registry.stage(f"fused/pwdw/{stage}")
     assert check(chosen, pair).passed
     assert traffic.compare(chosen, pair).agrees
 
@@ -267,7 +271,7 @@ def test_any_padding_comes_after_the_activation(stage, K, padding):
 def outside(pads_x):
     """A kernel for the launch of pwdw/map in NHWC. pads_x: beyond the map's edge it takes x, not its product, as 0."""
 
-    @stages.by_shape
+    @registry.by_shape
     def kernel(pair):
         C, F, dw, between, finish = (
             pair.first.C,
@@ -299,7 +303,7 @@ def outside(pads_x):
 
         return kernel
 
-    return stages.stage("fused/pwdw/map").with_kernel(kernel)
+    return registry.stage("fused/pwdw/map").with_kernel(kernel)
 
 
 @pytest.mark.parametrize("act", ["none", "relu", "gelu"])
@@ -331,14 +335,14 @@ def test_and_accepted_where_it_makes_no_difference(easy):
     ids=str,
 )
 def test_a_stage_names_the_layers_that_it_refuses_and_another_stage(stage, other, instead):
-    with pytest.raises(stages.StageError) as refused:
-        stages.stage(f"fused/{stage}").kernel_for(other)
+    with pytest.raises(registry.StageError) as refused:
+        registry.stage(f"fused/{stage}").kernel_for(other)
     assert f"fused/{stage} does not take {other}" in str(refused.value) and instead in str(refused.value)
 
 
 def test_a_filter_of_the_whole_of_a_tile_is_taken():
     pair = pwdw(1, 2, 2, 16, 18, K=pwdw_2_recompute.SIDE, padding=1)
-    assert check(stages.stage("fused/pwdw/recompute"), pair).passed
+    assert check(registry.stage("fused/pwdw/recompute"), pair).passed
 
 
 # ---- kernels that leave something out
@@ -347,7 +351,7 @@ def test_a_filter_of_the_whole_of_a_tile_is_taken():
 def wrong(stage, change, problem):
     """The verdict on a stage's kernel, made for layers with something changed."""
     module = {"pwdw/strips": pwdw_plan, "pwpw/tensor": pwpw_plan}[stage]
-    one = stages.stage(f"fused/{stage}")
+    one = registry.stage(f"fused/{stage}")
 
     class Wrong(type(one.kernel)):
         def for_problem(self, problem):

@@ -13,8 +13,12 @@ import numpy as np
 import pytest
 from numba import float32, int8, int16, int32, int64, uint8, uint16, uint32, uint64
 
-from dwlab import cuda, machine, problems, roofline, simt, stages, study, target, timing
-from dwlab.check import check
+from dwlab import cuda, problems, simt, study
+from dwlab.kernels import registry
+from dwlab.gpu import machine, target
+from dwlab.measure import timing
+from dwlab.model import roofline
+from dwlab.judge.check import check
 from dwlab.problems import DepthwiseConv1d
 
 needs_gpu = pytest.mark.skipif(target.mode != "gpu", reason=f"needs a GPU, and there is none: {target.reason}")
@@ -23,7 +27,7 @@ needs_gpu = pytest.mark.skipif(target.mode != "gpu", reason=f"needs a GPU, and t
 
 
 @needs_gpu
-@pytest.mark.parametrize("stage", stages.stages("depthwise1d"), ids=lambda stage: stage.id)
+@pytest.mark.parametrize("stage", registry.stages("depthwise1d"), ids=lambda stage: stage.id)
 def test_each_stage_passes_the_judge_on_the_gpu(stage):
     verdict = check(stage)
     assert verdict.passed, str(verdict)
@@ -42,11 +46,11 @@ def test_the_judge_rejects_a_kernel_that_writes_one_element_less():
                     acc += w[h, j] * x[b, h, s]
             y[b, h, t] = acc
 
-    assert not check(stages.stage("depthwise1d/forward/naive").with_kernel(short)).passed
+    assert not check(registry.stage("depthwise1d/forward/naive").with_kernel(short)).passed
 
 
 @needs_gpu
-@pytest.mark.parametrize("stage", stages.stages("depthwise1d"), ids=lambda stage: stage.id)
+@pytest.mark.parametrize("stage", registry.stages("depthwise1d"), ids=lambda stage: stage.id)
 @pytest.mark.parametrize("problem", [problems.SMALL, DepthwiseConv1d(3, 5, 97, 31, "same")], ids=str)
 def test_each_stage_gives_on_the_gpu_what_the_interpreter_gives(stage, problem):
     def run(kernel):
@@ -68,7 +72,7 @@ def test_each_stage_gives_on_the_gpu_what_the_interpreter_gives(stage, problem):
 
 
 @needs_gpu
-@pytest.mark.parametrize("stage", stages.stages("depthwise1d"), ids=lambda stage: stage.id)
+@pytest.mark.parametrize("stage", registry.stages("depthwise1d"), ids=lambda stage: stage.id)
 def test_no_stage_spills_to_local_memory(stage):
     arrays = problems.SMALL.inputs(stage.path)
     for name in problems.SMALL.outputs(stage.path):

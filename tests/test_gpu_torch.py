@@ -12,11 +12,14 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="needs PyTorch: pip install '.[torch]'")
 
-from dwlab import dispatch, problems, stages, target  # noqa: E402
-from dwlab.dispatch import DispatchError  # noqa: E402
+from dwlab import problems  # noqa: E402
+from dwlab.kernels import registry  # noqa: E402
+from dwlab.gpu import target  # noqa: E402
+from dwlab.kernels import dispatch  # noqa: E402
+from dwlab.kernels.dispatch import DispatchError  # noqa: E402
 from dwlab.problems import PATHS, DepthwiseConv1d  # noqa: E402
-from dwlab.references import tolerance  # noqa: E402
-from dwlab.torch_ops import depthwise_conv1d, reference_conv1d  # noqa: E402
+from dwlab.problems.references import tolerance  # noqa: E402
+from dwlab.kernels.torch_ops import depthwise_conv1d, reference_conv1d  # noqa: E402
 
 if target.mode != "gpu":
     pytest.skip(f"needs a GPU, and there is none: {target.reason}", allow_module_level=True)
@@ -110,7 +113,7 @@ def test_values_and_gradients_are_pytorchs(problem):
     assert_right(problem, (x, w, dy), y=y, dx=dx, dw=dw)
 
 
-@pytest.mark.parametrize("one", stages.stages("depthwise1d"), ids=lambda one: one.id)
+@pytest.mark.parametrize("one", registry.stages("depthwise1d"), ids=lambda one: one.id)
 def test_each_stage_on_tensors(one):
     x, w, dy = tensors_of(PROBLEM)
     assert_right(PROBLEM, (x, w, dy), **named(one.path, call(one.path, PROBLEM, x, w, dy, stage=one.name)))
@@ -266,7 +269,7 @@ def warm(body):
     torch.cuda.current_stream().wait_stream(side)
 
 
-@pytest.mark.parametrize("one", stages.stages("depthwise1d"), ids=lambda one: one.id)
+@pytest.mark.parametrize("one", registry.stages("depthwise1d"), ids=lambda one: one.id)
 def test_a_graph_of_each_stage_replays_with_changed_inputs(one):
     places = tensors_of(PROBLEM)
     body = lambda: call(one.path, PROBLEM, *places, stage=one.name)  # noqa: E731

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from dwlab.inference import images
-from dwlab.networks import InferenceError
+from dwlab.problems.networks import InferenceError
 
 
 def test_a_picture_is_prepared_as_torchvision_does(tmp_path):

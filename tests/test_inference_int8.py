@@ -9,14 +9,17 @@ from small_networks import cut, image_of, joined, simulated, thin
 torch = pytest.importorskip("torch", reason="networks run with PyTorch: pip install '.[torch]'")
 
 from dwlab import __main__ as cli  # noqa: E402
-from dwlab import inference, networks, quantisation, references, stages, target  # noqa: E402
-from dwlab.check import check  # noqa: E402
+from dwlab import inference  # noqa: E402
+from dwlab.kernels import registry  # noqa: E402
+from dwlab.gpu import target  # noqa: E402
+from dwlab.problems import networks, quantisation, references  # noqa: E402
+from dwlab.judge.check import check  # noqa: E402
 from dwlab.inference import comparison, int8, selection, timing, with_torch  # noqa: E402
 from dwlab.inference.weights import random_weights  # noqa: E402
-from dwlab.layers import DepthwiseConv2d, Pointwise, problem  # noqa: E402
-from dwlab.networks import INPUT, InferenceError, network  # noqa: E402
+from dwlab.problems.layers import DepthwiseConv2d, Pointwise, problem  # noqa: E402
+from dwlab.problems.networks import INPUT, InferenceError, network  # noqa: E402
 from dwlab.problems import ProblemError  # noqa: E402
-from dwlab.quantisation import Scale  # noqa: E402
+from dwlab.problems.quantisation import Scale  # noqa: E402
 
 torch.set_num_threads(1)
 INT8 = {"layout": "NHWC", "dtype": "int8"}
@@ -210,7 +213,7 @@ def test_the_sum_is_rounded_once_and_halves_go_to_even():
     wanted = [-1, 1, -3, 125, -128]
     assert references.reference(layer, "forward", given)["y"].ravel().tolist() == wanted
     y = np.zeros((1, 1, 1, 5), np.int8)
-    stages.stage("pointwise/forward/naive").run(layer, given | {"y": y}) if target.mode == "simulated" else None
+    registry.stage("pointwise/forward/naive").run(layer, given | {"y": y}) if target.mode == "simulated" else None
     assert target.mode != "simulated" or y.ravel().tolist() == wanted
 
 

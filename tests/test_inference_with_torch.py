@@ -8,7 +8,7 @@ torch = pytest.importorskip("torch", reason="networks run with PyTorch: pip inst
 
 from dwlab.inference import with_torch  # noqa: E402
 from dwlab.inference.weights import random_weights  # noqa: E402
-from dwlab.networks import network  # noqa: E402
+from dwlab.problems.networks import network  # noqa: E402
 
 
 @pytest.mark.parametrize("gemm", [False, True])

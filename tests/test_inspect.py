@@ -1,4 +1,4 @@
-"""dwlab.inspect: stages held free of spills and float64, leaks caught, and the readers of what the tools print.
+"""dwlab.compiler.inspect: stages held free of spills and float64, leaks caught, and the readers of what the tools print.
 
 Readers and refusals are tested everywhere, on text in the tools' formats; what needs the compiler is skipped where
 numba-cuda is not installed, and the skip says so.
@@ -22,10 +22,14 @@ from compiler import needs_compiler
 from numba import float32
 
 from dwlab import __main__ as cli
-from dwlab import cuda, inspect, occupancy, ptx, stages, target
-from dwlab.inspect import InspectError, NoCompilerError
+from dwlab import cuda
+from dwlab.kernels import registry
+from dwlab.compiler import inspect
+from dwlab.gpu import occupancy, target
+from dwlab.kernels.parts import ptx
+from dwlab.compiler.inspect import InspectError, NoCompilerError
 from dwlab.problems import PAPER, SMALL, DepthwiseConv1d, ProblemError
-from dwlab.stages import StageError
+from dwlab.kernels.registry import StageError
 
 WIDE = "depthwise1d/forward/wide"
 ODD = DepthwiseConv1d(3, 5, 61, 31, "same")
@@ -306,7 +310,7 @@ def test_a_table_has_a_row_a_stage_and_the_reason_for_each_that_has_none(canned,
         return [{"error": "it is too new"} if job.stage == WIDE else answer() for job in jobs]
 
     monkeypatch.setattr(inspect, "_ask", some)
-    forward = stages.stages("depthwise1d", "forward")
+    forward = registry.stages("depthwise1d", "forward")
     found = inspect.table(forward, ODD, "7.5")
     assert [one.name for one in found.rows] == [one.id for one in forward if one.id != WIDE]
     assert found.refused == {WIDE: "it is too new"}
@@ -317,7 +321,7 @@ def test_a_table_has_a_row_a_stage_and_the_reason_for_each_that_has_none(canned,
     assert f"<li>{WIDE} does not compile: it is too new</li>" in found._repr_html_()
     assert json.loads(json.dumps(found.to_dict()))["refused"] == found.refused
     assert [one.name for one in inspect.table("depthwise1d/forward/naive", "small", "8.0").rows] == [forward[0].id]
-    assert len(inspect.table(problem="small", cc="8.0").rows) == len(stages.stages("depthwise1d")) - 1
+    assert len(inspect.table(problem="small", cc="8.0").rows) == len(registry.stages("depthwise1d")) - 1
 
 
 def test_a_stage_that_hands_the_problem_on_says_so(canned):
@@ -457,7 +461,7 @@ def test_a_kernel_that_was_compiled_before_is_compiled_again(monkeypatch):
         found.append(inspect.compile(WIDE, problem="paper", cc="9.0").registers)
     assert found[0] == found[1] > 0
     code = (
-        "from dwlab.inspect import _stand_in; _stand_in((9, 0)); from numba.cuda.cudadrv import driver; "
+        "from dwlab.compiler.inspect import _stand_in; _stand_in((9, 0)); from numba.cuda.cudadrv import driver; "
         "made = driver._Linker(cc=(9, 0))._get_linker_options(ptx=False); print(made.arch, made.verbose, made.no_cache)"
     )
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
@@ -499,7 +503,7 @@ CASES = [(problem, cc) for problem in (PAPER, ODD) for cc in ("8.0", "9.0")]
 def all_stages():
     """Every stage in each case; two compilers at a time."""
     with ThreadPoolExecutor(2) as pool:
-        made = pool.map(lambda case: inspect.table(stages.stages("depthwise1d"), *case), CASES)
+        made = pool.map(lambda case: inspect.table(registry.stages("depthwise1d"), *case), CASES)
         return dict(zip(CASES, made, strict=True))
 
 
@@ -507,7 +511,7 @@ def all_stages():
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case[0]} {case[1]}")
 def test_no_stage_spills_and_only_naive_computes_in_float64(case):
     found = all_stages()[case]
-    assert found.refused == {} and [one.name for one in found.rows] == [one.id for one in stages.stages("depthwise1d")]
+    assert found.refused == {} and [one.name for one in found.rows] == [one.id for one in registry.stages("depthwise1d")]
     held = {one.name: (one.spill_stores, one.spill_loads, one.local_bytes) for one in found.rows}
     assert {name: bytes for name, bytes in held.items() if bytes != (0, 0, 0)} == {}
     leaks = {one.name for one in found.rows if one.float64_instructions}
@@ -668,11 +672,13 @@ def test_a_signature_may_be_examples_of_any_kind():
 IN_GPU_MODE = """
 import json, sys
 from numba import cuda
-from dwlab import target
+from dwlab.gpu import target
 vars(target).update(mode="gpu", cuda=cuda)
-from dwlab import inspect, ptx, stages
+from dwlab.kernels import registry
+from dwlab.compiler import inspect
+from dwlab.kernels.parts import ptx
 from dwlab.problems import SMALL
-one = stages.stage(sys.argv[1])
+one = registry.stage(sys.argv[1])
 kernel = one.kernel_for(SMALL)
 assert type(kernel).__name__ == "CUDADispatcher" and "Intrinsic" in type(ptx.load4).__name__
 for stage in (one, one.with_kernel(kernel)):
@@ -686,7 +692,7 @@ def test_a_kernel_is_the_same_out_of_either_mode_and_on_either_way(name):
     def plain(text):
         return re.sub(r"_ZN\w+", "NAME", text)  # a mangled name has a running number
 
-    one = stages.stage(name)
+    one = registry.stage(name)
     by_name = inspect.compile(one, problem=SMALL, cc="8.0")
     by_value = inspect.compile(one.with_kernel(one.kernel_for(SMALL)), problem=SMALL, cc="8.0")
     wanted = plain(json.dumps(by_name.to_dict(code=True)))
@@ -717,11 +723,11 @@ def test_the_command_prints_numbers_and_code(capsys):
 
 @functools.cache
 def for_this_gpu():
-    return {one.name: one for one in inspect.table(stages.stages("depthwise1d"), SMALL).rows}
+    return {one.name: one for one in inspect.table(registry.stages("depthwise1d"), SMALL).rows}
 
 
 @pytest.mark.skipif(target.mode != "gpu", reason=f"needs a GPU, to ask its driver the same: {target.reason}")
-@pytest.mark.parametrize("one", stages.stages("depthwise1d"), ids=lambda one: one.id)
+@pytest.mark.parametrize("one", registry.stages("depthwise1d"), ids=lambda one: one.id)
 def test_the_driver_says_the_same(one):
     arrays = {name: np.zeros(shape, np.float32) for name, shape in SMALL.shapes(one.path).items()}
     one.run(SMALL, arrays)

@@ -7,17 +7,22 @@ import pytest
 from compiler import needs_compiler
 from test_ncu_layers import of_small_maps
 
-from dwlab import cuda, inspect, layers, quantisation, references, simt, stages, traffic
-from dwlab.check import check
-from dwlab.fused import dwpw_5_int8, pwdw_4_int8, pwpw_3_int8
-from dwlab.layers import DepthwiseConv2d, Fused, Pointwise
-from dwlab.pointwise import forward_7_int8, tiles, whole
+from dwlab import cuda, simt
+from dwlab.kernels import registry
+from dwlab.compiler import inspect
+from dwlab.kernels import traffic
+from dwlab.problems import layers, quantisation, references
+from dwlab.judge.check import check
+from dwlab.kernels.fused import dwpw_5_int8, pwdw_4_int8, pwpw_3_int8
+from dwlab.problems.layers import DepthwiseConv2d, Fused, Pointwise
+from dwlab.kernels.parts import tiles, whole
+from dwlab.kernels.pointwise import forward_7_int8
 from dwlab.problems import ProblemError
-from dwlab.quantisation import Scale
-from dwlab.stages import StageError, by_shape, stage
-from dwlab.tuned_for import REGISTERS
+from dwlab.problems.quantisation import Scale
+from dwlab.kernels.registry import StageError, by_shape, stage
+from dwlab.kernels.tiling.tuned_for import REGISTERS
 
-STAGES = [one for one in stages.stages() if "int8" in one.dtypes]
+STAGES = [one for one in registry.stages() if "int8" in one.dtypes]
 TENSOR = {
     "pointwise/forward/int8": forward_7_int8,
     "fused/dwpw/int8": dwpw_5_int8,

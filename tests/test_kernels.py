@@ -5,12 +5,14 @@ from compiler import needs_compiler
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dwlab import inspect, simt, target
-from dwlab.depthwise1d import straight_line
+from dwlab import simt
+from dwlab.compiler import inspect
+from dwlab.gpu import target
+from dwlab.kernels.depthwise1d import straight_line
 from dwlab.problems import SMALL, DepthwiseConv1d
-from dwlab.references import allowed_error, reference
-from dwlab.stages import stages
-from dwlab.traffic import compare
+from dwlab.problems.references import allowed_error, reference
+from dwlab.kernels.registry import stages
+from dwlab.kernels.traffic import compare
 
 STAGES = stages("depthwise1d", "forward")
 IDS = [one.name for one in STAGES]

@@ -8,28 +8,20 @@ import pytest
 from test_study import CEILINGS, MACHINE, Clock, FakeBench, right, run, timed
 from test_timing import FakeGpu
 
-from dwlab import (
-    layer_peers,
-    layers,
-    peers,
-    problems,
-    records,
-    references,
-    report,
-    stages,
-    study,
-    target,
-    timing,
-    traffic,
-)
-from dwlab.layers import DepthwiseConv2d, Fused, Pointwise
+from dwlab import problems, records, report, study
+from dwlab.kernels import registry
+from dwlab.gpu import target
+from dwlab.kernels import traffic
+from dwlab.measure import layer_peers, peers, timing
+from dwlab.problems import layers, references
+from dwlab.problems.layers import DepthwiseConv2d, Fused, Pointwise
 from dwlab.problems import ProblemError
 from dwlab.records import tables
 from dwlab.study import StudyError, WrongResult
 
 on_interpreter = pytest.mark.skipif(target.mode == "gpu", reason="runs the bench on the interpreter")
 NO_TORCH = "PyTorch is not installed: its ways are not checked here"
-NAIVE = stages.stage("depthwise2d/forward/naive")
+NAIVE = registry.stage("depthwise2d/forward/naive")
 GPU_ONLY = "cudnn_convolution_relu"
 
 
@@ -340,7 +332,7 @@ def test_a_layer_is_timed_against_its_compulsory_bytes_and_peer(tmp_path):
 def test_without_a_problem_each_op_has_its_own(monkeypatch):
     assert {shape.N for shape in study.main_problems([NAIVE])} == {32}
     assert {shape.N for shape in study.main_problems([NAIVE], quick=True)} == {1}
-    todo = [stages.stage("depthwise1d/forward/naive"), NAIVE]
+    todo = [registry.stage("depthwise1d/forward/naive"), NAIVE]
     assert study.main_problems(todo) == (study.PROBLEM, *study.LAYERS["depthwise2d", "forward"])
     small = tuple(dataclasses.replace(TINY, layout=layout) for layout in ("NHWC", "NCHW"))
     monkeypatch.setitem(study.LAYERS, ("depthwise2d", "forward"), small)
@@ -365,7 +357,7 @@ def test_a_matrix_product_may_exceed_the_rate_of_float32_arithmetic(tmp_path):
     # 2 * 64 * 1024**3 FLOP in 900 µs are 153 TFLOP/s, above 60; the bytes are far below what a copy moves.
     layer = Pointwise(64, 1024, 1024, 32, 32, layout="NHWC", dtype="float16")
     stage = dataclasses.replace(
-        stages.stage("pointwise/forward/naive"), traffic=lambda p: traffic.Traffic(1, 32, 1, 32)
+        registry.stage("pointwise/forward/naive"), traffic=lambda p: traffic.Traffic(1, 32, 1, 32)
     )
     assert make([stage], layer).passed
 
@@ -446,7 +438,7 @@ def test_int8_outputs_that_are_not_written_are_found():
     bench = study.GpuBench(quick=True, clock=Clock(500.0), machine=dataclasses.replace(MACHINE, l2_bytes=1000))
     with bench.prepare(TINY8, "forward") as prepared:
         stage = dataclasses.replace(NAIVE, dtypes=("int8",), supports=lambda p: True, kernel=Lazy())
-        stage = dataclasses.replace(stage, launch=lambda p: stages.Launch((1,), (1,)), view="flat")
+        stage = dataclasses.replace(stage, launch=lambda p: registry.Launch((1,), (1,)), view="flat")
         with pytest.raises(WrongResult, match=r"y\[.*\] is (-86|85), not|1 of 60 elements of y were not written"):
             prepared.check(stage)
 
@@ -485,7 +477,7 @@ def test_what_is_no_layer_is_one_clear_error(capsys, text, message):
 
 @on_interpreter
 def test_the_command_studies_layers_in_simulated_mode(capsys, monkeypatch):
-    monkeypatch.setattr(stages, "stages", lambda op=None, path=None: (NAIVE,))  # the judge takes long over all of them
+    monkeypatch.setattr(registry, "stages", lambda op=None, path=None: (NAIVE,))  # the judge takes long over all of them
     status, out, err = run(capsys, "--problem", "N=1 C=8 H=7 W=7 K=3 NHWC bias relu6", "--json")
     made = json.loads(out)
     assert status == 0 and made["passed"] and {row["op"] for row in made["rows"]} == {"depthwise2d"}

@@ -6,11 +6,14 @@ import numpy as np
 import pytest
 from numba import float32
 
-from dwlab import PAPER, cases, references, stages, traffic
-from dwlab.check import check
-from dwlab.layers import DepthwiseConv2d, Fused, Pointwise
+from dwlab import PAPER
+from dwlab.kernels import registry
+from dwlab.kernels import traffic
+from dwlab.problems import cases, references
+from dwlab.judge.check import check
+from dwlab.problems.layers import DepthwiseConv2d, Fused, Pointwise
 from dwlab.problems import ProblemError, decode
-from dwlab.target import cuda
+from dwlab.gpu.target import cuda
 
 
 def by_loops(layer, given):
@@ -157,7 +160,7 @@ def test_impossible_layers_say_what_is_wrong(make, said):
         make()
 
 
-LISTED = [one for one in stages.stages() if one.op != "depthwise1d"]
+LISTED = [one for one in registry.stages() if one.op != "depthwise1d"]
 
 
 def judged_on(one):
@@ -182,15 +185,15 @@ def test_each_formula_of_layers_equals_the_count(one):
 
 @pytest.mark.parametrize("one", LISTED, ids=lambda one: one.id)
 def test_a_stage_of_layers_refuses_what_it_does_not_support(one):
-    with pytest.raises(stages.StageError, match="is a problem of depthwise1d"):
+    with pytest.raises(registry.StageError, match="is a problem of depthwise1d"):
         one.launch(PAPER)
 
 
 def wrong(change):
     """The naive stage, made for a layer with something changed."""
-    naive = stages.stage("depthwise2d/forward/naive")
+    naive = registry.stage("depthwise2d/forward/naive")
 
-    @stages.by_shape
+    @registry.by_shape
     def kernel(layer):
         return naive.kernel_for(replace(layer, **change(layer)))
 
@@ -211,9 +214,9 @@ def test_a_kernel_that_takes_the_other_layout_is_rejected():
 
 
 def test_the_judge_names_a_border_of_the_map():
-    naive = stages.stage("depthwise2d/forward/naive")
+    naive = registry.stage("depthwise2d/forward/naive")
 
-    @stages.by_shape
+    @registry.by_shape
     def kernel(layer):
         K, PAD, H, W, Q = layer.K, layer.padding, layer.H, layer.W, layer.Q
 

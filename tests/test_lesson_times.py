@@ -22,7 +22,7 @@ from dwlab import records
 from dwlab.problems import PAPER
 from dwlab.records import epochs, tables
 from dwlab.report import PUBLISHED
-from dwlab.stages import ids
+from dwlab.kernels.registry import ids
 
 NOTEBOOKS = Path(__file__).resolve().parents[1] / "notebooks"
 Span = tuple[float, float]
@@ -428,7 +428,7 @@ def ceilings(name: str) -> list[float]:
 
 
 def moved(stage: str, path: str = "forward") -> float:
-    from dwlab.stages import stage as of
+    from dwlab.kernels.registry import stage as of
 
     return of(f"depthwise1d/{path}/{stage}").traffic(PAPER).bytes_moved
 

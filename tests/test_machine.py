@@ -10,8 +10,10 @@ import subprocess
 import numpy as np
 import pytest
 
-from dwlab import machine, occupancy, records, target, timing
-from dwlab.machine import Ceilings, MachineError
+from dwlab import records
+from dwlab.gpu import machine, occupancy, target
+from dwlab.measure import timing
+from dwlab.gpu.machine import Ceilings, MachineError
 
 H200 = {
     "MULTIPROCESSOR_COUNT": 132,
@@ -242,7 +244,8 @@ def test_the_l2_reads_of_every_block_walk_through_all_chunks():
 def test_the_shared_memory_ceilings_kernel_reads_every_word_without_a_conflict(monkeypatch):
     """Its kernel, on the interpreter: the sums that the measurement demands, and one pass for every 128 bytes."""
     pytest.importorskip("numba.cuda.extending", reason="the ceilings' kernels are made with numba-cuda")
-    from dwlab import ptx, simt
+    from dwlab import simt
+    from dwlab.kernels.parts import ptx
 
     if target.mode == "gpu":
         pytest.skip("here the kernel itself is measured: tests/test_gpu.py")

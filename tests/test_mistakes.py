@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
-from dwlab import contrast
-from dwlab.cases import layer_cases
-from dwlab.diagnosis import Evidence, diagnose
-from dwlab.layers import DepthwiseConv2d, Fused, Pointwise
-from dwlab.mistakes import mistakes
+from dwlab.judge import contrast
+from dwlab.problems.cases import layer_cases
+from dwlab.judge.diagnosis import Evidence, diagnose
+from dwlab.problems.layers import DepthwiseConv2d, Fused, Pointwise
+from dwlab.judge.mistakes import mistakes
 from dwlab.problems import decode, encode
-from dwlab.references import allowed_error, reference
+from dwlab.problems.references import allowed_error, reference
 
 
 def layers(dtype, layout):

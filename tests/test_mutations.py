@@ -11,10 +11,10 @@ import pytest
 from mutated import judged, mutate
 from mutations import CLASSES, FIFTH, FIRST, FOURTH, SECOND, SIXTH, THIRD
 
-from dwlab import target
-from dwlab.check import check
-from dwlab.diagnosis import VAGUE
-from dwlab.stages import stage
+from dwlab.gpu import target
+from dwlab.judge.check import check
+from dwlab.judge.diagnosis import VAGUE
+from dwlab.kernels.registry import stage
 
 pytestmark = pytest.mark.skipif(target.mode == "gpu", reason="a GPU must not run kernels with races and wild accesses")
 
@@ -68,7 +68,7 @@ def test_a_mutation_changes_nothing_but_itself():
     before = stage(of)
     mutant = mutate(of, "_finish(layer.bias, ", "_finish(False, ")  # in a module that the stage imports
     assert stage(of) is before and mutant.id == of and mutant.kernel is not before.kernel
-    from dwlab import epilogue
+    from dwlab.kernels.parts import epilogue
 
     assert "_finish(layer.bias, " in open(epilogue.__file__, encoding="utf-8").read()
     assert not judged(mutant, "float32").passed

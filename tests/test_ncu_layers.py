@@ -10,9 +10,12 @@ from test_counters import Ncu, output
 from test_records import ENVIRONMENT
 from test_setup import ROOT
 
-from dwlab import counters, records, report, stages, traffic
-from dwlab.fused import dwpw_4_slide, pwdw_plan
-from dwlab.layers import Fused
+from dwlab import records, report
+from dwlab.kernels import registry
+from dwlab.kernels import traffic
+from dwlab.measure import counters
+from dwlab.kernels.fused import dwpw_4_slide, pwdw_plan
+from dwlab.problems.layers import Fused
 from dwlab.records import writing
 
 sys.path.insert(0, str(ROOT / "benchmarks"))
@@ -215,8 +218,8 @@ def test_the_summary_says_where_formula_and_planner_are_right(tmp_path):
 def test_the_tables_say_what_is_counted_and_which_stages_are_not(tmp_path):
     run = run_of(tmp_path, [ncu_layers.row_of(task, counted_of(task)) for task in few()[1:]])
     wide, naive = few()[1:]
-    others = [f"depthwise2d/{one.name}" for one in stages.stages("depthwise2d", "forward") if one != wide.stage]
-    others += [f"pointwise/{one.name}" for one in stages.stages("pointwise", "forward") if one != naive.stage]
+    others = [f"depthwise2d/{one.name}" for one in registry.stages("depthwise2d", "forward") if one != wide.stage]
+    others += [f"pointwise/{one.name}" for one in registry.stages("pointwise", "forward") if one != naive.stage]
     for table in (report.counters_summary, report.counters_table):
         (line,) = (line for line in table([run]).splitlines() if line.startswith("2 launches"))
         what, without = line.split("; none of ")
@@ -266,7 +269,7 @@ def test_where_nothing_is_recorded_the_tables_say_so_and_how():
 
 
 def test_the_script_counts_what_could_be_compiled_and_records_it(tmp_path, monkeypatch, capsys):
-    from dwlab import machine, target
+    from dwlab.gpu import machine, target
 
     monkeypatch.setattr(ncu_layers, "tasks", lambda *given: few())
     monkeypatch.setattr(target, "mode", "gpu", raising=False)
@@ -297,7 +300,7 @@ def test_the_script_counts_what_could_be_compiled_and_records_it(tmp_path, monke
 
 
 def test_where_nothing_compiles_or_ncu_refuses_nothing_is_recorded(tmp_path, monkeypatch, capsys):
-    from dwlab import target
+    from dwlab.gpu import target
 
     monkeypatch.setattr(ncu_layers, "tasks", lambda *given: few())
     monkeypatch.setattr(target, "mode", "gpu", raising=False)
@@ -320,7 +323,7 @@ def test_without_a_gpu_it_lists_and_says_that_it_needs_one(tmp_path, capsys, mon
     monkeypatch.setattr(ncu_layers, "tasks", lambda *given: tasks())
     assert ncu_layers.main(["--list", "--most", "2"]) == 0
     assert capsys.readouterr().out.splitlines() == [*map(str, tasks()[:2]), "2 launches"]
-    from dwlab import target
+    from dwlab.gpu import target
 
     monkeypatch.setattr(target, "mode", "simulated", raising=False)
     monkeypatch.setattr(target, "reason", "no driver", raising=False)
@@ -345,7 +348,7 @@ def test_pairs_and_missing_say_what_is_launched(tmp_path, capsys, monkeypatch):
 
 
 def test_the_notes_of_pairs_name_all_networks(tmp_path, monkeypatch):
-    from dwlab import machine, target
+    from dwlab.gpu import machine, target
 
     monkeypatch.setattr(ncu_layers, "pairs", lambda *given: few()[:1])
     monkeypatch.setattr(target, "mode", "gpu", raising=False)

@@ -2,9 +2,9 @@
 
 import pytest
 
-from dwlab import networks
-from dwlab.layers import DepthwiseConv2d, Pointwise
-from dwlab.networks import INPUT, NETWORKS, NetworkError, Operation, macs, network, weights
+from dwlab.problems import networks
+from dwlab.problems.layers import DepthwiseConv2d, Pointwise
+from dwlab.problems.networks import INPUT, NETWORKS, NetworkError, Operation, macs, network, weights
 from dwlab.problems import ProblemError
 
 CNNS = ("mobilenet_v1", "mobilenet_v2", "xception", "proxylessnas")

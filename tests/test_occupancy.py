@@ -9,7 +9,7 @@ import subprocess
 
 import pytest
 
-from dwlab.occupancy import LIMITS, limits, occupancy
+from dwlab.gpu.occupancy import LIMITS, limits, occupancy
 
 # blocks per SM, worked by hand from the programming guide's table
 KNOWN = [
@@ -167,7 +167,7 @@ def test_agrees_with_the_toolkit_header(header_blocks, cc):
 
 def test_agrees_with_the_driver():
     """On a machine with a GPU: the driver's own answer for a compiled kernel, over block sizes and shared memory."""
-    from dwlab import target
+    from dwlab.gpu import target
 
     if target.mode != "gpu":
         pytest.skip("no GPU here: the driver is not asked")

@@ -9,10 +9,12 @@ from small_networks import simulated
 
 torch = pytest.importorskip("torch", reason="networks run with PyTorch: pip install '.[torch]'")
 
-from dwlab import operations, simt, target  # noqa: E402
+from dwlab import simt  # noqa: E402
+from dwlab.gpu import target  # noqa: E402
+from dwlab.kernels import operations  # noqa: E402
 from dwlab.inference import comparison, with_torch  # noqa: E402
-from dwlab.networks import Operation  # noqa: E402
-from dwlab.quantisation import Scale  # noqa: E402
+from dwlab.problems.networks import Operation  # noqa: E402
+from dwlab.problems.quantisation import Scale  # noqa: E402
 
 DEVICE = "cuda" if target.mode == "gpu" else "cpu"
 FLOATS = ("float32", "float16")

@@ -152,7 +152,7 @@ def test_the_picture_of_a_counted_kernel():
     from numba import float32
 
     from dwlab import simt
-    from dwlab.target import cuda
+    from dwlab.gpu.target import cuda
 
     @cuda.jit
     def kernel(x, y):

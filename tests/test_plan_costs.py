@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from test_benchmarks import script
 
-from dwlab import gpus
-from dwlab.layers import DepthwiseConv2d, Pointwise
+from dwlab.gpu import specs as gpus
+from dwlab.problems.layers import DepthwiseConv2d, Pointwise
 from dwlab.planner import modules
 from dwlab.planner.reached import Reached
 

@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 from test_records import CEILINGS, ENVIRONMENT
 
 from dwlab import __main__ as cli
-from dwlab import gpus, machine, networks, occupancy, planner, records, report
-from dwlab.layers import DepthwiseConv2d, Fused, Pointwise
+from dwlab import planner, records, report
+from dwlab.gpu import machine, occupancy, specs as gpus
+from dwlab.problems import networks
+from dwlab.problems.layers import DepthwiseConv2d, Fused, Pointwise
 from dwlab.planner import accesses, judgement, modules, picture, plan
 from dwlab.planner.accesses import Tile
 from dwlab.planner.modules import FUSED, KINDS, Module, PlanError, Rules, best

@@ -7,12 +7,18 @@ import numpy as np
 import pytest
 from compiler import needs_compiler
 
-from dwlab import inspect, networks, references, simt, stages, target, traffic
-from dwlab.driver import allow_shared
-from dwlab.layers import Pointwise
-from dwlab.pointwise import blocks, forward_3_registers, forward_4_tensor, forward_5_split, tiles
+from dwlab import simt
+from dwlab.kernels import registry
+from dwlab.compiler import inspect
+from dwlab.gpu import target
+from dwlab.kernels import traffic
+from dwlab.problems import networks, references
+from dwlab.gpu.driver import allow_shared
+from dwlab.problems.layers import Pointwise
+from dwlab.kernels.parts import blocks, tiles
+from dwlab.kernels.pointwise import forward_3_registers, forward_4_tensor, forward_5_split
 from dwlab.problems import decode
-from dwlab.stages import words
+from dwlab.kernels.registry import words
 
 counts = pytest.mark.skipif(target.mode != "simulated", reason="counts instructions: simulated mode only")
 
@@ -159,8 +165,8 @@ def test_a_sum_without_one_warps_share_is_wrong():
     ids=str,
 )
 def test_a_stage_names_what_it_does_not_take(name, layer):
-    with pytest.raises(stages.StageError, match=f"pointwise/forward/{name}.*") as refused:
-        stages.stage(f"pointwise/forward/{name}").launch(layer)
+    with pytest.raises(registry.StageError, match=f"pointwise/forward/{name}.*") as refused:
+        registry.stage(f"pointwise/forward/{name}").launch(layer)
     assert layer.dtype in str(refused.value) or str(layer) in str(refused.value)
 
 

@@ -9,8 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numba import float32, float64, int32, uint32
 
-from dwlab import ptx, simt, target
-from dwlab.target import cuda
+from dwlab import simt
+from dwlab.gpu import target
+from dwlab.kernels.parts import ptx
+from dwlab.gpu.target import cuda
 
 ONE_WARP = 128  # elements that a warp moves with one instruction
 TWO_WARPS = 256
@@ -645,8 +647,8 @@ import sys
 sys.path.insert(0, "tests")
 try:
     from numba import cuda, types
-    import dwlab.target
-    dwlab.target.cuda, dwlab.target.mode = cuda, "gpu"
+    import dwlab.gpu.target
+    dwlab.gpu.target.cuda, dwlab.gpu.target.mode = cuda, "gpu"
     import test_ptx
     array = types.Array(types.float32, 1, "C")
     text, _ = cuda.compile_ptx(test_ptx.turn.py_func, (array, array), cc=(9, 0))

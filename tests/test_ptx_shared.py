@@ -9,10 +9,12 @@ import numpy as np
 import pytest
 from numba import float32, int8, int32, uint32
 
-from dwlab import driver, ptx, simt, target
-from dwlab.occupancy import occupancy
-from dwlab.stages import MAX_SHARED, Launch, enqueue, limits
-from dwlab.target import cuda
+from dwlab import simt
+from dwlab.gpu import driver, target
+from dwlab.kernels.parts import ptx
+from dwlab.gpu.occupancy import occupancy
+from dwlab.kernels.registry import Launch, MAX_SHARED, enqueue, limits
+from dwlab.gpu.target import cuda
 
 KIB = 1024
 HIGH = 100 * KIB  # more than a launch gets unasked, and than compute capability 8.6 gives at all
@@ -244,7 +246,7 @@ def test_a_simulated_kernel_needs_no_driver(asked):
 NAMES = """
 from numba import cuda
 from numba.cuda.cudadrv import driver
-from dwlab.driver import _allowed
+from dwlab.gpu.driver import _allowed
 kernel = cuda.jit(lambda x: None)
 assert hasattr(kernel, "overloads") and kernel.typeof_pyval(1.0) is not None
 _allowed.setdefault(kernel, {})

@@ -9,10 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numba import float32, float64, int32, int64, uint32
 
-from dwlab import inspect, ptx, simt, target
+from dwlab import simt
+from dwlab.compiler import inspect
+from dwlab.gpu import target
+from dwlab.kernels.parts import ptx
 from dwlab.problems import encode
 from dwlab.simt.cost import cost
-from dwlab.target import cuda
+from dwlab.gpu.target import cuda
 
 ROW, COLUMN = 16, 8
 TILE = 1024  # words

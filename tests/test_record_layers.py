@@ -13,28 +13,20 @@ from test_records import CEILINGS, ENVIRONMENT
 from test_study import Clock, timed
 from test_timing import FakeGpu
 
-from dwlab import (
-    layer_peers,
-    networks,
-    peers,
-    planner,
-    problems,
-    records,
-    references,
-    report,
-    stages,
-    target,
-    timemodel,
-    timing,
-)
-from dwlab.layers import DepthwiseConv2d, Fused, Pointwise
-from dwlab.peers import Peer
+from dwlab import planner, problems, records, report
+from dwlab.kernels import registry
+from dwlab.gpu import target
+from dwlab.measure import layer_peers, peers, timing
+from dwlab.model import timemodel
+from dwlab.problems import networks, references
+from dwlab.problems.layers import DepthwiseConv2d, Fused, Pointwise
+from dwlab.measure.peers import Peer
 from dwlab.records import RecordError, tables, writing
 
 record_layers = script("record_layers")
 on_interpreter = pytest.mark.skipif(target.mode == "gpu", reason="runs on the interpreter; a GPU has the script itself")
 MACHINE = {"l2_bytes": 4000, "copy_gbps": 4000.0, "l2_gbps": 6500.0, "fma_tflops": 60.0}
-NAIVE = stages.stage("depthwise2d/forward/naive")
+NAIVE = registry.stage("depthwise2d/forward/naive")
 
 
 # ---------------------------------------------------------------------------------------------------------- the plan
@@ -104,7 +96,7 @@ def test_variants_keep_what_the_layers_do():
 
 def test_the_last_stages_that_take_a_problem_are_tried():
     problem = DepthwiseConv2d(1, 8, 7, 7, 3)
-    taking = [stage for stage in stages.stages("depthwise2d", "forward") if stage.supports(problem)]
+    taking = [stage for stage in registry.stages("depthwise2d", "forward") if stage.supports(problem)]
     assert record_layers.candidates(problem, 1) == taking[-1:] and record_layers.candidates(problem, 0) == taking
 
 
@@ -183,7 +175,7 @@ def answering(monkeypatch, dtype):
     """A stage of this storage type whose kernel is Answers, the only one in NHWC."""
     stage = dataclasses.replace(
         NAIVE, kernel=Answers(), dtypes=(dtype,), supports=lambda p: p.dtype == dtype, view="flat",
-        launch=lambda p: stages.Launch((1,), (1,)),
+        launch=lambda p: registry.Launch((1,), (1,)),
     )  # fmt: skip
     monkeypatch.setattr(record_layers, "candidates", lambda problem, last: [stage] * (problem.layout == "NHWC"))
     return stage
@@ -332,7 +324,7 @@ def test_fused_int8_stands_beside_our_own_two_kernels(no_gpu, few_launches, tmp_
 
 @on_interpreter
 def test_our_own_two_kernels_are_checked_too(no_gpu, few_launches, monkeypatch):
-    naive = stages.stage("pointwise/forward/naive")
+    naive = registry.stage("pointwise/forward/naive")
     real = record_layers.candidates
 
     def candidates(problem, last):
@@ -875,7 +867,7 @@ def test_kernels_are_compiled_for_what_they_get(monkeypatch):
 
     for view, first in (("flat", "float16"), ("words", "float32"), ("shaped", "float16")):
         layer = DepthwiseConv2d(1, 8, 7, 7, 3, layout="NHWC", dtype="float16", bias=True)
-        how = {"launch": lambda p: stages.Launch((1,), (32,)), "supports": lambda p: True}
+        how = {"launch": lambda p: registry.Launch((1,), (32,)), "supports": lambda p: True}
         stage = dataclasses.replace(NAIVE, dtypes=("float16",), view=view, kernel=Made(), **how)
         record_layers.compile_ahead(stage, layer)
         arrays = asked.pop()

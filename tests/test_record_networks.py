@@ -12,15 +12,18 @@ import pytest
 from test_benchmarks import script
 from test_records import CEILINGS, ENVIRONMENT
 
-from dwlab import energy, inference, networks, peers, records, report, target
-from dwlab.energy import Energy
+from dwlab import inference, records, report
+from dwlab.gpu import target
+from dwlab.measure import energy, peers
+from dwlab.problems import networks
+from dwlab.measure.energy import Energy
 from dwlab.inference import timing
 from dwlab.inference.timing import Measured, Tuned
 from dwlab.inference.weights import random_weights
-from dwlab.layers import Fused
-from dwlab.peers import Peer
+from dwlab.problems.layers import Fused
+from dwlab.measure.peers import Peer
 from dwlab.records import RecordError, tables, writing
-from dwlab.timing import Timing
+from dwlab.measure.timing import Timing
 
 record_networks = script("record_networks")
 on_interpreter = pytest.mark.skipif(target.mode == "gpu", reason="runs on the interpreter; a GPU has the script itself")
@@ -576,7 +579,7 @@ def test_measurements_count_what_a_network_must_move(tmp_path):
 @pytest.fixture
 def on_a_gpu(monkeypatch):
     """As if there were a GPU: its machine, and what the processes find."""
-    from dwlab import machine
+    from dwlab.gpu import machine
 
     ceilings = machine.Ceilings(4000.0, 6500.0, 60.0, launch_us=10.0, measured=True, source="a test")
     here = types.SimpleNamespace(ceilings=ceilings, to_dict=lambda: {"name": "NVIDIA H200"})

@@ -18,9 +18,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dwlab import layers, machine, networks, records, report, roofline
+from dwlab import records, report
+from dwlab.gpu import machine
+from dwlab.model import roofline
+from dwlab.problems import layers, networks
 from dwlab.problems import PAPER, PATHS, DepthwiseConv1d
-from dwlab.recorded import main
+from dwlab.report.recorded import main
 from dwlab.records import Measurement, RecordError, RecordWarning, packing, tables, tabular, writing
 
 ENVIRONMENT = {
@@ -616,7 +619,8 @@ def test_what_a_record_says_cannot_be_changed_by_those_who_read_it():
 
 
 def test_planning_and_finding_gpus_read_nothing_twice(reads):
-    from dwlab import gpus, planner
+    from dwlab import planner
+    from dwlab.gpu import specs as gpus
     from dwlab.widgets import planner as widget
 
     records.load_runs()

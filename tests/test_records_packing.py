@@ -17,7 +17,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from test_records import CEILINGS, ENVIRONMENT, row, write
 
-from dwlab import recorded, records
+from dwlab import records
+from dwlab.report import recorded
 from dwlab.problems import DepthwiseConv1d
 from dwlab.records import RecordError, packing, tables, writing
 

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from dwlab.problems import PAPER, PATHS, DepthwiseConv1d, ProblemError
-from dwlab.references import allowed_error, correlate, reduction_length, reference, tolerance
+from dwlab.problems.references import allowed_error, correlate, reduction_length, reference, tolerance
 
 SHAPES = [(1, 1, 1, 1), (2, 3, 7, 3), (2, 2, 3, 8), (1, 2, 9, 4), (3, 1, 6, 6)]
 PADDINGS = ["causal", "same", 0]

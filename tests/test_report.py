@@ -7,7 +7,9 @@ import re
 import pytest
 from test_records import CEILINGS, ENVIRONMENT, row
 
-from dwlab import problems, records, report, stages, study, target
+from dwlab import problems, records, report, study
+from dwlab.kernels import registry
+from dwlab.gpu import target
 from dwlab.problems import PAPER, DepthwiseConv1d
 from dwlab.records import tables, writing
 
@@ -100,7 +102,7 @@ def test_the_papers_own_ratio_follows_from_its_figures():
 
 
 def test_the_table_of_a_path_names_stages_whose_kernel_has_changed(tmp_path):
-    kernel = stages.stage("depthwise1d/forward/naive").digest
+    kernel = registry.stage("depthwise1d/forward/naive").digest
     rows = [dataclasses.replace(measured("forward", "naive", 8000.0, 1), kernel_sha256=kernel)]
     rows.append(dataclasses.replace(measured("forward", "shared", 1200.0, 3), kernel_sha256="0" * 64))
     run = records.read_run(writing.write(tmp_path, rows, ENVIRONMENT, CEILINGS))

@@ -5,10 +5,11 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install -e '.[torch]'")
 
-from dwlab import s4convd, target  # noqa: E402
+from dwlab.gpu import target  # noqa: E402
+from dwlab.training import s4convd  # noqa: E402
 from dwlab.problems import DepthwiseConv1d  # noqa: E402
-from dwlab.references import reference  # noqa: E402
-from dwlab.s4convd import ModelError, S4ConvD  # noqa: E402
+from dwlab.problems.references import reference  # noqa: E402
+from dwlab.training.s4convd import ModelError, S4ConvD  # noqa: E402
 
 DEVICE = "cuda" if target.mode == "gpu" else "cpu"
 SMALL = {"channels": 3, "blocks": 2, "states": 4, "taps": 7, "dropout": 0.0}

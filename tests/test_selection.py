@@ -6,10 +6,11 @@ from dataclasses import replace
 import pytest
 from small_networks import cut, thin
 
-from dwlab import networks, planner, records
+from dwlab import planner, records
+from dwlab.problems import networks
 from dwlab.inference import selection
-from dwlab.layers import DepthwiseConv2d, Fused, Pointwise
-from dwlab.networks import InferenceError, network
+from dwlab.problems.layers import DepthwiseConv2d, Fused, Pointwise
+from dwlab.problems.networks import InferenceError, network
 
 LAYER = DepthwiseConv2d(1, 32, 14, 14, 3, layout="NHWC", bias=True, activation="relu6")
 

@@ -4,10 +4,11 @@ import pytest
 from compiler import needs_compiler
 from test_benchmarks import script
 
-from dwlab import inspect
-from dwlab.layers import Pointwise
-from dwlab.pointwise import forward_4_tensor, tiles
-from dwlab.stages import stage
+from dwlab.compiler import inspect
+from dwlab.problems.layers import Pointwise
+from dwlab.kernels.parts import tiles
+from dwlab.kernels.pointwise import forward_4_tensor
+from dwlab.kernels.registry import stage
 
 spills = script("spills")
 

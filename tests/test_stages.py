@@ -6,12 +6,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dwlab import stages
-from dwlab.driver import allow_shared
+from dwlab.kernels import registry
+from dwlab.gpu.driver import allow_shared
 from dwlab.problems import PAPER, PATHS, SMALL, DepthwiseConv1d
-from dwlab.references import allowed_error, reference
-from dwlab.stages import Launch, StageError, add_parts, check_arrays, limits, register, stage
-from dwlab.target import cuda
+from dwlab.problems.references import allowed_error, reference
+from dwlab.kernels.registry import Launch, StageError, add_parts, check_arrays, limits, register, stage
+from dwlab.gpu.target import cuda
 
 FORWARD = ["naive", "coalesced", "shared", "warp_tiled"]
 
@@ -24,35 +24,35 @@ def arrays_of(problem, path="forward"):
 
 
 def test_the_forward_stages_in_order():
-    listed = stages.stages("depthwise1d", "forward")
+    listed = registry.stages("depthwise1d", "forward")
     assert [one.name for one in listed][:4] == FORWARD
     assert [one.order for one in listed] == list(range(1, len(listed) + 1))
     assert all(one.id == f"depthwise1d/forward/{one.name}" for one in listed)
-    assert all(one.file == f"dwlab/depthwise1d/forward_{one.order}_{one.name}.py" for one in listed)
+    assert all(one.file == f"dwlab/kernels/depthwise1d/forward_{one.order}_{one.name}.py" for one in listed)
 
 
 def test_stages_are_listed_by_path_in_the_order_of_paths():
-    listed = stages.stages("depthwise1d")
+    listed = registry.stages("depthwise1d")
     assert list(dict.fromkeys(one.path for one in listed)) == list(PATHS)
     for path in PATHS:
-        orders = [one.order for one in stages.stages("depthwise1d", path=path)]
+        orders = [one.order for one in registry.stages("depthwise1d", path=path)]
         assert orders == list(range(1, len(orders) + 1))
 
 
 @pytest.mark.parametrize("path", ["input_grad", "weight_grad"])
 def test_the_gradients_have_the_same_four_stages(path):
-    listed = stages.stages("depthwise1d", path)
+    listed = registry.stages("depthwise1d", path)
     assert [one.name for one in listed][:4] == FORWARD
-    assert all(one.file == f"dwlab/depthwise1d/{path}_{one.order}_{one.name}.py" for one in listed)
+    assert all(one.file == f"dwlab/kernels/depthwise1d/{path}_{one.order}_{one.name}.py" for one in listed)
 
 
 def test_paths_are_kept_apart_and_unknown_ones_are_errors():
-    every = stages.stages("depthwise1d")
-    assert stages.stages("depthwise1d", path="input_grad") == tuple(s for s in every if s.path == "input_grad")
+    every = registry.stages("depthwise1d")
+    assert registry.stages("depthwise1d", path="input_grad") == tuple(s for s in every if s.path == "input_grad")
     with pytest.raises(StageError, match="there is no path 'forwards'. The nearest is 'forward'"):
-        stages.stages("depthwise1d", path="forwards")
+        registry.stages("depthwise1d", path="forwards")
     with pytest.raises(StageError, match="there is no op 'depthwise1'. The nearest is 'depthwise1d'"):
-        stages.stages("depthwise1")
+        registry.stages("depthwise1")
 
 
 @pytest.mark.parametrize(
@@ -77,18 +77,18 @@ def test_the_end_of_several_ids_lists_them_and_what_is_like_none_has_no_nearest(
 
 
 def test_ids_are_those_of_the_stages_in_order():
-    assert stages.ids() == tuple(one.id for one in stages.stages())
+    assert registry.ids() == tuple(one.id for one in registry.stages())
 
 
 def test_describe_is_json_with_what_the_command_line_promises():
-    rows = json.loads(json.dumps(stages.describe()))
-    assert [row["id"] for row in rows] == [one.id for one in stages.stages()]
+    rows = json.loads(json.dumps(registry.describe()))
+    assert [row["id"] for row in rows] == [one.id for one in registry.stages()]
     assert all({"op", "path", "order", "name", "file"} <= row.keys() for row in rows)
     assert rows[0]["summary"].startswith("Naive: ")
 
 
 def test_every_stage_says_in_one_line_what_it_is():
-    for one in stages.stages("depthwise1d"):
+    for one in registry.stages("depthwise1d"):
         assert re.fullmatch(r"[A-Z][\w-]+: .*\.", one.summary), one.summary
 
 
@@ -97,11 +97,11 @@ def read(file):
 
 
 def test_source_is_the_constants_and_the_kernel():
-    for one in stages.stages("depthwise1d"):
+    for one in registry.stages("depthwise1d"):
         text = one.source()
         compile(text, one.file, "exec")
         # A stage made by shape, or for both directions of the filter, has its kernel inside the function that makes it.
-        indent = "    " if isinstance(one.kernel, stages.ByShape) or "_kernel(REVERSE)" in text else ""
+        indent = "    " if isinstance(one.kernel, registry.ByShape) or "_kernel(REVERSE)" in text else ""
         takes = list(PAPER.arrays(one.path))
         if one.launch(PAPER).parts:  # what such a launch writes are the parts
             takes[-1] = "parts"
@@ -112,7 +112,7 @@ def test_source_is_the_constants_and_the_kernel():
         else:
             assert len(re.findall(kernel, text, re.M)) == 1, one.id
         by_shape = re.search(r"^@by_shape\ndef kernel\(", text, re.M)
-        assert isinstance(one.kernel, stages.ByShape) == bool(by_shape), one.id
+        assert isinstance(one.kernel, registry.ByShape) == bool(by_shape), one.id
         for not_shown in ("import ", "def traffic", "def launch", "@register"):
             assert not_shown not in text, (one.id, not_shown)
         assert not re.search('^"""', text, re.M), one.id  # the file's docstring; a function may have its own
@@ -293,9 +293,9 @@ def test_large_problems_of_every_direction_are_launched(name, problem):
 
 def stage_module(tmp_path, monkeypatch, name):
     """A launch function that seems to come from a file of this name in the package."""
-    module = types.ModuleType(f"dwlab.depthwise1d.{name}")
+    module = types.ModuleType(f"dwlab.kernels.depthwise1d.{name}")
     monkeypatch.setitem(__import__("sys").modules, module.__name__, module)
-    monkeypatch.setattr(stages, "_PACKAGE", tmp_path)
+    monkeypatch.setattr(registry, "_PACKAGE", tmp_path)
     file = tmp_path / "depthwise1d" / f"{name}.py"
     code = compile("def launch(problem): return Launch((1,), (1,))", str(file), "exec")
     namespace = {"Launch": Launch, "__name__": module.__name__}
@@ -304,15 +304,15 @@ def stage_module(tmp_path, monkeypatch, name):
 
 
 def test_register_reads_op_path_order_and_name_from_the_file(tmp_path, monkeypatch):
-    monkeypatch.setattr(stages, "_registry", {})
+    monkeypatch.setattr(registry, "_registry", {})
     launch = stage_module(tmp_path, monkeypatch, "weight_grad_3_two_pass")
     register(kernel=None, traffic=None)(launch)
-    (made,) = stages._registry.values()
+    (made,) = registry._registry.values()
     assert (made.op, made.path, made.order, made.name) == ("depthwise1d", "weight_grad", 3, "two_pass")
 
 
 def test_register_refuses_misnamed_files_and_two_stages_of_one_name(tmp_path, monkeypatch):
-    monkeypatch.setattr(stages, "_registry", {})
+    monkeypatch.setattr(registry, "_registry", {})
     with pytest.raises(StageError, match="forwards_1_naive.py is no stage file"):
         register(kernel=None, traffic=None)(stage_module(tmp_path, monkeypatch, "forwards_1_naive"))
     register(kernel=None, traffic=None)(stage_module(tmp_path, monkeypatch, "forward_1_same"))
@@ -322,7 +322,7 @@ def test_register_refuses_misnamed_files_and_two_stages_of_one_name(tmp_path, mo
 
 
 def test_a_stage_that_is_not_for_every_problem_names_the_one_that_is(tmp_path, monkeypatch):
-    monkeypatch.setattr(stages, "_registry", {})
+    monkeypatch.setattr(registry, "_registry", {})
     launch = stage_module(tmp_path, monkeypatch, "forward_1_some")
     for half in ({"supports": lambda problem: True}, {"otherwise": "depthwise1d/forward/naive"}):
         with pytest.raises(StageError, match="names the stage that does"):
@@ -332,7 +332,7 @@ def test_a_stage_that_is_not_for_every_problem_names_the_one_that_is(tmp_path, m
 def test_a_kernel_by_shape_is_made_once_a_shape_and_launched_by_its_arguments():
     made = []
 
-    @stages.by_shape
+    @registry.by_shape
     def kernel(L, K, SHIFT):
         made.append((L, K, SHIFT))
 
@@ -342,7 +342,7 @@ def test_a_kernel_by_shape_is_made_once_a_shape_and_launched_by_its_arguments():
 
         return kernel
 
-    some = stages.stage("depthwise1d/forward/wide").with_kernel(kernel)
+    some = registry.stage("depthwise1d/forward/wide").with_kernel(kernel)
     for problem in (DepthwiseConv1d(1, 1, 8, 4), DepthwiseConv1d(2, 1, 8, 4), DepthwiseConv1d(1, 1, 8, 4, "same")):
         arrays = arrays_of(problem)
         some.kernel_for(problem)[1, 1](*some.args(problem, arrays))
@@ -351,14 +351,14 @@ def test_a_kernel_by_shape_is_made_once_a_shape_and_launched_by_its_arguments():
     assert some.kernel_for(problem) is some.kernel.make(8, 4, 2)
     # Shapes that the stage is not for still go to the other stage.
     odd = DepthwiseConv1d(1, 1, 7, 3)
-    assert some.kernel_for(odd) is stages.stage("depthwise1d/forward/registers").kernel_for(odd)
+    assert some.kernel_for(odd) is registry.stage("depthwise1d/forward/registers").kernel_for(odd)
 
 
 def test_every_stage_but_those_made_by_shape_is_for_every_problem():
     odd = DepthwiseConv1d(2, 3, 1001, 777, 5)
-    forward = stages.stages("depthwise1d", "forward")
+    forward = registry.stages("depthwise1d", "forward")
     assert [one.name for one in forward if not one.supports(odd)] == [
-        one.name for one in forward if isinstance(one.kernel, stages.ByShape)
+        one.name for one in forward if isinstance(one.kernel, registry.ByShape)
     ]
     assert all(one.supports(DepthwiseConv1d(3, 5, 48, 48)) for one in forward)
 
@@ -377,7 +377,7 @@ def test_a_view_that_begins_at_an_odd_address_is_refused_before_anything_starts(
         stage("depthwise1d/forward/registers").run(problem, {**arrays, "x": odd})
 
 
-WIDE = [one for one in stages.stages("depthwise1d") if one.aligned == 16]
+WIDE = [one for one in registry.stages("depthwise1d") if one.aligned == 16]
 
 
 @pytest.mark.parametrize("one", WIDE, ids=lambda one: one.id)
@@ -415,7 +415,7 @@ def judge_outputs(problem, path, got):
 
 # ---- a launch in parts
 
-SUMMED = [one for one in stages.stages("depthwise1d") if one.launch(SMALL).parts]
+SUMMED = [one for one in registry.stages("depthwise1d") if one.launch(SMALL).parts]
 
 
 def test_which_stages_leave_parts():
@@ -497,13 +497,13 @@ def test_a_single_part_is_the_output_itself_and_nothing_is_added_up(one, monkeyp
     problem = DepthwiseConv1d(1, 5, 24, 7, "same")
     assert one.launch(problem).parts == 1
     arrays = {name: cuda.to_device(array) for name, array in arrays_of(problem, one.path).items()}
-    monkeypatch.setattr(stages, "add_parts", lambda *args: pytest.fail("one part was added up"))
+    monkeypatch.setattr(registry, "add_parts", lambda *args: pytest.fail("one part was added up"))
     one.run(problem, arrays)
     cuda.synchronize()
     judge_outputs(problem, one.path, {name: arrays[name].copy_to_host() for name in problem.outputs(one.path)})
 
 
-@pytest.mark.parametrize("one", stages.stages("depthwise1d"), ids=lambda one: one.id)
+@pytest.mark.parametrize("one", registry.stages("depthwise1d"), ids=lambda one: one.id)
 def test_run_and_example_on_host_and_device_arrays(one):
     problem = DepthwiseConv1d(2, 3, 20, 6, 2)
     how = one.launch(problem)

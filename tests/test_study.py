@@ -12,20 +12,24 @@ import numpy as np
 import pytest
 from test_timing import FakeGpu
 
-from dwlab import peers, problems, records, references, report, simt, stages, study, target, timing
-from dwlab.counters import Counters, CountersError
-from dwlab.layers import DepthwiseConv2d
-from dwlab.machine import Ceilings, known
-from dwlab.peers import Peer
+from dwlab import problems, records, report, simt, study
+from dwlab.kernels import registry
+from dwlab.gpu import target
+from dwlab.measure import peers, timing
+from dwlab.problems import references
+from dwlab.measure.counters import Counters, CountersError
+from dwlab.problems.layers import DepthwiseConv2d
+from dwlab.gpu.machine import Ceilings, known
+from dwlab.measure.peers import Peer
 from dwlab.problems import PAPER, DepthwiseConv1d
 from dwlab.records import packing, tables
 from dwlab.study import Study, StudyError, WrongResult
-from dwlab.timing import Timing
+from dwlab.measure.timing import Timing
 
-NAIVE = stages.stage("depthwise1d/forward/naive")
+NAIVE = registry.stage("depthwise1d/forward/naive")
 CEILINGS = Ceilings(4000.0, 6500.0, 60.0, 19.0, True, "measured; a fake")
 MACHINE = dataclasses.replace(known()["NVIDIA H200"], l2_bytes=60 * 1024**2, ceilings=CEILINGS)
-FORWARD = stages.stages("depthwise1d", "forward")
+FORWARD = registry.stages("depthwise1d", "forward")
 # The first four, and as many later stages as there are, none of them faster than a copy.
 TIMES = {one.name: us for one, us in zip(FORWARD, (8000.0, 4000.0, 800.0, 400.0, *range(380, 210, -10)), strict=False)}
 ENVIRONMENT = {"gpu": MACHINE.name, "compute_capability": [9, 0], "date": "2026-11-21T10:11:12+00:00"}
@@ -107,7 +111,7 @@ def by_name(made):
 
 
 def test_every_registered_stage_is_studied_in_order():
-    assert [row.id for row in make().rows] == [one.id for one in stages.stages("depthwise1d", "forward")]
+    assert [row.id for row in make().rows] == [one.id for one in registry.stages("depthwise1d", "forward")]
 
 
 def test_bandwidth_speedup_and_fraction_follow_from_time_and_compulsory_bytes():
@@ -209,7 +213,7 @@ def test_what_is_written_is_what_was_measured(tmp_path):
     assert run.measurements[0].date == ENVIRONMENT["date"]
     assert run.ceilings["copy_gbps"] == 4000.0 and run.machine["sms"] == 132
     assert len(run.peers) == 3
-    assert run.measurements[0].kernel_sha256 == stages.stage("depthwise1d/forward/naive").digest
+    assert run.measurements[0].kernel_sha256 == registry.stage("depthwise1d/forward/naive").digest
 
 
 def test_the_hardwares_counters_are_kept_shown_and_recorded(tmp_path):
@@ -290,13 +294,13 @@ def test_the_gpus_bench_refuses_simulated_mode():
 
 def test_each_stages_formula_equals_the_interpreters_count():
     small = study.counted_problem(PAPER)
-    for stage in stages.stages("depthwise1d", "forward"):
+    for stage in registry.stages("depthwise1d", "forward"):
         counted, differs = study.count(stage, small)
         assert differs == "" and counted == stage.traffic(small).bytes_moved
 
 
 def test_a_formula_that_is_off_by_one_sector_is_caught():
-    stage = stages.stage("depthwise1d/forward/shared")
+    stage = registry.stage("depthwise1d/forward/shared")
 
     def off(problem):
         said = stage.traffic(problem)
@@ -333,7 +337,7 @@ def test_the_counted_problem_has_few_taps_and_a_padding_that_fits():
 def test_progress_is_told_as_often_as_it_said():
     for shapes in (None, [PAPER, problems.SMALL]):
         told = []
-        todo = stages.stages("depthwise1d", "forward")
+        todo = registry.stages("depthwise1d", "forward")
         make(problem=shapes, progress=told.append)
         # The bench was given, so its ceilings were not measured.
         assert len(told) == study.steps(todo, len(shapes or [1]), "gpu") - 1
@@ -435,7 +439,7 @@ def test_a_kernel_that_writes_nothing_is_caught():
 def test_a_whole_study_on_the_bench():
     bench = study.GpuBench(quick=True, clock=Clock(500.0), machine=dataclasses.replace(MACHINE, l2_bytes=1000))
     # What is timed is really launched, again and again: the stages that are quick to interpret.
-    made = make(bench, problem=problems.SMALL, chosen=stages.stages("depthwise1d", "forward")[:4])
+    made = make(bench, problem=problems.SMALL, chosen=registry.stages("depthwise1d", "forward")[:4])
     assert made.passed and len(made.rows) == 4
     for row in made.rows:
         assert row.measured.time_us == pytest.approx(500) and row.measured.method == "events"
@@ -654,7 +658,7 @@ def test_the_command_in_simulated_mode(capsys):
     status, out, err = run(capsys, "--problem", "small", "--json")
     made = json.loads(out)
     assert status == 0 and made["passed"] is True and made["mode"] == "simulated" and made["ceilings"] is None
-    assert [row["stage"] for row in made["rows"]] == [one.name for one in stages.stages("depthwise1d")]
+    assert [row["stage"] for row in made["rows"]] == [one.name for one in registry.stages("depthwise1d")]
     for row in made["rows"]:
         assert row["predicted_bytes"] == row["counted_bytes"] == row["counted_prediction"]
     assert err == ""  # no progress bar in a pipe
@@ -708,7 +712,7 @@ def test_the_real_judge_rejects_a_kernel_and_the_study_says_why():
                     acc += w[h, w.shape[1] - 1 - j] * x[b, h, s]
             y[b, h, t] = acc
 
-    wrong = stages.stage("depthwise1d/forward/naive").with_kernel(reversed_filter)
+    wrong = registry.stage("depthwise1d/forward/naive").with_kernel(reversed_filter)
     made = study.study(problem=problems.SMALL, mode="simulated", chosen=[wrong], runs=[])
     assert not made.passed and not made.rows[0].passed
     assert "depthwise1d/forward/naive: FAILED" in made.table() and "; " in made.rows[0].verdict
@@ -756,7 +760,8 @@ def test_an_existing_record_is_refused_before_any_work(capsys, monkeypatch, tmp_
 @pytest.fixture
 def compiled(monkeypatch):
     """What a study asks to compile, as on a GPU."""
-    from dwlab import ahead, target
+    from dwlab.compiler import precompile as ahead
+    from dwlab.gpu import target
 
     asked = []
     monkeypatch.setattr(ahead, "compile_for", lambda wanted: asked.append(list(wanted)))
@@ -768,15 +773,15 @@ def test_on_a_gpu_kernels_are_compiled_before_they_are_judged_and_timed(compiled
     told = []
     made = make(progress=told.append)
     assert made.passed and told[0] == "compile"
-    assert compiled == [[(one, PAPER) for one in stages.stages("depthwise1d", "forward") if one.supports(PAPER)]]
+    assert compiled == [[(one, PAPER) for one in registry.stages("depthwise1d", "forward") if one.supports(PAPER)]]
 
 
 def test_the_projects_own_judge_has_its_problems_compiled_too(compiled):
-    from dwlab.check import judged_on
+    from dwlab.judge.check import judged_on
 
-    wide = stages.stage("depthwise1d/forward/wide")
+    wide = registry.stage("depthwise1d/forward/wide")
     layer = DepthwiseConv2d(1, 8, 6, 6, 3, layout="NHWC")
-    planes = stages.stage("depthwise2d/forward/planes")
+    planes = registry.stage("depthwise2d/forward/planes")
     study._compile_ahead([wide, planes], [PAPER, layer], True)
     (wanted,) = compiled
     assert (wide, PAPER) in wanted and (planes, layer) not in wanted  # planes is for NCHW
@@ -785,19 +790,19 @@ def test_the_projects_own_judge_has_its_problems_compiled_too(compiled):
     assert {problem for one, problem in wanted if one is wide} == {PAPER, *judged_on(wide, most=few)}
     assert len(judged_on(wide)) > 3 * len(judged_on(wide, most=few)) == 3 * few
     assert [result.case.problem for result in study._judge(wide).results] == list(judged_on(wide, most=few))
-    naive = stages.stage("depthwise1d/forward/naive")
+    naive = registry.stage("depthwise1d/forward/naive")
     assert [result.case.problem for result in study._judge(naive).results] == list(judged_on(naive))
 
 
 def test_a_kernel_that_is_not_its_stages_own_is_left_to_its_launch(compiled):
-    wide = stages.stage("depthwise1d/forward/wide")
-    other = wide.with_kernel(stages.stage("depthwise1d/forward/naive").kernel)
+    wide = registry.stage("depthwise1d/forward/wide")
+    other = wide.with_kernel(registry.stage("depthwise1d/forward/naive").kernel)
     study._compile_ahead([other], [PAPER], True)
     assert compiled == [[]]
 
 
 def test_without_a_gpu_nothing_is_compiled(monkeypatch):
-    from dwlab import ahead
+    from dwlab.compiler import precompile as ahead
 
     monkeypatch.setattr(ahead, "compile_for", lambda wanted: pytest.fail("compiled"))
-    study._compile_ahead(stages.stages("depthwise1d", "forward"), [PAPER], True)
+    study._compile_ahead(registry.stages("depthwise1d", "forward"), [PAPER], True)

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from dwlab import check, planner, stage, timemodel
+from dwlab import check, planner, stage
+from dwlab.model import timemodel
 from dwlab.problems import DepthwiseConv1d
 from dwlab.records import tabular
 

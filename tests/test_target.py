@@ -10,7 +10,7 @@ import types
 import pytest
 
 import dwlab
-from dwlab import driver, target
+from dwlab.gpu import driver, target
 
 H200 = driver.Device("NVIDIA H200", (9, 0))
 PASCAL = driver.Device("Tesla P100-PCIE-16GB", (6, 0))
@@ -143,7 +143,7 @@ def test_a_lesson_in_simulated_mode_loads_neither_numba_cuda_nor_widgets_nor_mat
     code = (
         "import sys, json, dwlab\n"
         "before = sorted(m for m in sys.modules if m.startswith(('dwlab', 'numpy', 'numba')))\n"
-        "from dwlab import cuda, mode, target; import dwlab.simt.cuda\n"
+        "from dwlab import cuda, mode; from dwlab.gpu import target; import dwlab.simt.cuda\n"
         "loaded = [m for m in ('numba.cuda', 'ipywidgets', 'matplotlib') if m in sys.modules]\n"
         "print(json.dumps([before, mode, target.mode, cuda is dwlab.simt.cuda, loaded, target.decided_for()]))"
     )
@@ -155,7 +155,7 @@ def test_a_lesson_in_simulated_mode_loads_neither_numba_cuda_nor_widgets_nor_mat
 def test_gpu_asked_for_without_one_is_one_clear_error():
     done = in_a_process("from dwlab import cuda", DWLAB_TARGET="gpu", CUDA_VISIBLE_DEVICES="")
     assert done.returncode == 1
-    assert done.stderr.strip().splitlines()[-1].startswith("dwlab.target.TargetError: DWLAB_TARGET=gpu, but no GPU can")
+    assert done.stderr.strip().splitlines()[-1].startswith("dwlab.gpu.target.TargetError: DWLAB_TARGET=gpu, but no GPU can")
 
 
 @pytest.mark.parametrize("name", ["check", "stages"])

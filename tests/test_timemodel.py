@@ -10,10 +10,13 @@ import numpy as np
 import pytest
 
 from dwlab import __main__ as cli
-from dwlab import gpus, machine, problems, records, stages, timemodel
-from dwlab.machine import Ceilings, Machine
+from dwlab import problems, records
+from dwlab.kernels import registry
+from dwlab.gpu import machine, specs as gpus
+from dwlab.model import timemodel
+from dwlab.gpu.machine import Ceilings, Machine
 from dwlab.problems import PAPER, DepthwiseConv1d
-from dwlab.timemodel import Counts, Fetch, TimeModelError, of_counts, predict, smooth, spearman, times
+from dwlab.model.timemodel import Counts, Fetch, TimeModelError, of_counts, predict, smooth, spearman, times
 
 FORWARD = "depthwise1d/forward/"
 STEPS = tuple(f"{FORWARD}{name}" for name in ("naive", "coalesced", "shared", "warp_tiled"))
@@ -171,7 +174,7 @@ def test_spearman():
 LARGER = DepthwiseConv1d(128, 64, 16, 7)  # cut down in B and H, and still small enough to be counted whole
 
 
-@pytest.mark.parametrize("stage", stages.stages("depthwise1d"), ids=lambda stage: stage.id)
+@pytest.mark.parametrize("stage", registry.stages("depthwise1d"), ids=lambda stage: stage.id)
 def test_counts_scaled_up_are_those_of_the_whole_problem(stage):
     larger = LARGER
     if stage.id == "depthwise1d/weight_grad/tiles":
@@ -190,7 +193,7 @@ def test_counts_scaled_up_are_those_of_the_whole_problem(stage):
         assert getattr(made, name) == pytest.approx(wanted, rel=0.05, abs=1), name
 
 
-@pytest.mark.parametrize("stage", stages.stages("depthwise1d"), ids=lambda stage: stage.id)
+@pytest.mark.parametrize("stage", registry.stages("depthwise1d"), ids=lambda stage: stage.id)
 def test_rows_are_alike_by_the_formulas_too(stage):
     """The paper's requests and sectors, from the formula at the cut-down problem times the rows that were left out."""
     few = timemodel.cut_down(PAPER)
@@ -205,7 +208,7 @@ def test_rows_are_alike_by_the_formulas_too(stage):
 @pytest.mark.parametrize("name", ["shared", "warp_tiled"])
 def test_walking_blocks_work_is_a_part_done_once_and_a_share(name):
     """From two small batches, against a larger one that is interpreted whole."""
-    stage = stages.stage(f"depthwise1d/weight_grad/{name}")
+    stage = registry.stage(f"depthwise1d/weight_grad/{name}")
     larger = DepthwiseConv1d(2560, 32, 8, 48)
     few = timemodel.cut_down(larger)
     found = timemodel.walked(stage, few, larger)
@@ -289,7 +292,7 @@ def test_ceilings_alone_stand_for_an_h200s():
 
 
 def test_a_gpu_without_the_instructions_says_so():
-    copying = next(s for s in stages.stages("depthwise1d") if timemodel.counts(s, problems.SMALL).asynchronous)
+    copying = next(s for s in registry.stages("depthwise1d") if timemodel.counts(s, problems.SMALL).asynchronous)
     for short in ("t4", "p100", "v100"):
         with pytest.raises(TimeModelError, match=r"needs compute capability 8\.0; .* has [67]\.[05]"):
             predict(copying, "small", short)
@@ -304,7 +307,7 @@ def test_a_block_that_does_not_fit_says_what_is_exceeded():
 
 
 def test_wrong_names_are_the_rooms_own_errors():
-    with pytest.raises(stages.StageError, match="nearest is 'depthwise1d/forward/naive'"):
+    with pytest.raises(registry.StageError, match="nearest is 'depthwise1d/forward/naive'"):
         predict("depthwise1d/forward/naiv")
     with pytest.raises(problems.ProblemError, match="The nearest is 'paper'"):
         predict(STEPS[0], "papr")
@@ -353,7 +356,7 @@ def test_no_stage_is_tuned_for(compared):
     gpu = gpus.find("NVIDIA H200", runs[-1:])  # with the ceilings of the run that most rows are from
     logs = np.empty((len(grid), len(compared.rows)))
     for k, row in enumerate(compared.rows):
-        made = timemodel.counts(stages.stage(row.stage), row.problem)
+        made = timemodel.counts(registry.stage(row.stage), row.problem)
         for n, (overlap, lines, step, dram) in enumerate(grid):
             parts = times(made, gpu, row.prediction.residents, lines_per_clock=lines, step_cycles=step, dram_ns=dram)
             logs[n, k] = abs(np.log(timemodel.together(parts, overlap) / row.measured_us))
@@ -393,7 +396,7 @@ def test_the_model_names_no_stage():
     for name in ("timemodel.py", "gpus.py", "simt/cost.py"):
         code = (Path(timemodel.__file__).parent / name).read_text(encoding="utf-8")
         code = re.sub(r'"""(.|\n)*?"""|#.*', "", code)
-        for one in stages.stages("depthwise1d"):
+        for one in registry.stages("depthwise1d"):
             assert one.id not in code
             assert one.name == "shared" or f'"{one.name}"' not in code  # shared is a memory space too
 

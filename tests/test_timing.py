@@ -5,8 +5,9 @@ import math
 
 import pytest
 
-from dwlab import target, timing
-from dwlab.timing import GraphUnavailable, TimingError, time_launches
+from dwlab.gpu import target
+from dwlab.measure import timing
+from dwlab.measure.timing import GraphUnavailable, TimingError, time_launches
 
 
 class FakeGpu:

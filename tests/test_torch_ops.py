@@ -16,11 +16,13 @@ torch = pytest.importorskip("torch", reason="needs PyTorch: pip install '.[torch
 
 from torch.autograd.gradcheck import GradcheckError  # noqa: E402
 
-from dwlab import dispatch, stages, target  # noqa: E402
-from dwlab.dispatch import DispatchError  # noqa: E402
+from dwlab.kernels import registry  # noqa: E402
+from dwlab.gpu import target  # noqa: E402
+from dwlab.kernels import dispatch  # noqa: E402
+from dwlab.kernels.dispatch import DispatchError  # noqa: E402
 from dwlab.problems import PATHS, DepthwiseConv1d  # noqa: E402
-from dwlab.references import allowed_error, reference  # noqa: E402
-from dwlab.torch_ops import depthwise_conv1d, fft_conv1d, reference_conv1d  # noqa: E402
+from dwlab.problems.references import allowed_error, reference  # noqa: E402
+from dwlab.kernels.torch_ops import depthwise_conv1d, fft_conv1d, reference_conv1d  # noqa: E402
 
 if target.mode == "gpu" and not torch.cuda.is_available():
     pytest.skip("dwlab is in gpu mode and this PyTorch sees no GPU: install one for CUDA", allow_module_level=True)
@@ -29,7 +31,7 @@ DEVICE = "cuda" if target.mode == "gpu" else "cpu"
 ODD = DepthwiseConv1d(3, 5, 13, 7, "same")
 WIDE = DepthwiseConv1d(2, 5, 16, 8)  # 16 bytes go into its rows, and into its filters
 PROBLEMS = [ODD, WIDE, DepthwiseConv1d(2, 3, 9, 12, 4), DepthwiseConv1d(1, 1, 1, 1)]
-NAMES = tuple(dict.fromkeys(one.name for one in stages.stages("depthwise1d")))
+NAMES = tuple(dict.fromkeys(one.name for one in registry.stages("depthwise1d")))
 
 
 def tensors_of(problem, grad=True, seed=5):
@@ -63,10 +65,10 @@ def started(monkeypatch):
 
 def real(path, name, problem):
     """The id of the stage that runs a problem in the place of a named one; the best one's where a path has no such."""
-    for one in stages.stages("depthwise1d", path=path):
+    for one in registry.stages("depthwise1d", path=path):
         if one.name == name:
             while not one.supports(problem):
-                one = stages.stage(one.kernel.otherwise)
+                one = registry.stage(one.kernel.otherwise)
             return one.id
     return dispatch.best(problem, path).id
 
@@ -134,7 +136,7 @@ def test_each_stage_name_runs_on_every_path_that_has_it(name, problem, started):
     y = depthwise_conv1d(x, w, problem.padding, stages=name)
     dx, dw = torch.autograd.grad(y, (x, w), dy)
     assert_right(problem, (x, w, dy), y=y, dx=dx, dw=dw)
-    having = {one.path for one in stages.stages("depthwise1d") if one.name == name}
+    having = {one.path for one in registry.stages("depthwise1d") if one.name == name}
     apart = [real(path, name, problem) for path in ("input_grad", "weight_grad")]
     if having >= {"input_grad", "weight_grad"}:
         gradients = apart
@@ -145,7 +147,7 @@ def test_each_stage_name_runs_on_every_path_that_has_it(name, problem, started):
     assert started == [real("forward", name, problem), *gradients]
 
 
-@pytest.mark.parametrize("one", stages.stages("depthwise1d"), ids=lambda one: one.id)
+@pytest.mark.parametrize("one", registry.stages("depthwise1d"), ids=lambda one: one.id)
 def test_each_stage_by_its_path(one, started):
     x, w, dy = tensors_of(WIDE)
     y = depthwise_conv1d(x, w, stages={one.path: one.name})
@@ -308,12 +310,12 @@ def as_on_a_gpu(monkeypatch):
     dispatch._array_at.cache_clear()
 
 
-@pytest.mark.parametrize("one", stages.stages("depthwise1d"), ids=lambda one: one.id)
+@pytest.mark.parametrize("one", registry.stages("depthwise1d"), ids=lambda one: one.id)
 def test_on_a_gpu_kernels_would_write_to_the_tensors_own_memory(one, as_on_a_gpu, monkeypatch):
     streams = []
     start = dispatch._start
     monkeypatch.setattr(dispatch, "_start", lambda *args: (streams.append(args[2]), start(*args)))
-    empty, add_parts, made, held = torch.empty, stages.add_parts, [], []
+    empty, add_parts, made, held = torch.empty, registry.add_parts, [], []
 
     def watched_empty(*args, **more):
         tensor = empty(*args, **more)
@@ -325,7 +327,7 @@ def test_on_a_gpu_kernels_would_write_to_the_tensors_own_memory(one, as_on_a_gpu
         add_parts(*args)
 
     monkeypatch.setattr(torch, "empty", watched_empty)
-    monkeypatch.setattr(stages, "add_parts", watched_add_parts)
+    monkeypatch.setattr(registry, "add_parts", watched_add_parts)
     x, w, dy = tensors_of(WIDE, grad=False)
     sources = {"forward": (x, w), "input_grad": (dy, w), "weight_grad": (dy, x, WIDE.K), "backward": (dy, x, w)}
     got = getattr(dispatch, one.path)(*sources[one.path], stage=one.name)
@@ -413,7 +415,7 @@ def test_filters_are_float32_beside_rows_of_16_bits(dtype):
         ("forward", {"y": torch.empty(B, H, L, device=DEVICE, requires_grad=True)}, "y requires grad, and what is"),
         ("forward", {"stream": 7}, "stream=7 with torch tensors: they run on torch's current stream; use `with torch"),
         ("input_grad", {"w": W.clone().requires_grad_()}, "w requires grad, and what is computed here has no gradient"),
-        ("backward", {"dy": DY.clone().requires_grad_()}, "use dwlab.torch_ops.depthwise_conv1d, or pass dy.detach()"),
+        ("backward", {"dy": DY.clone().requires_grad_()}, "use dwlab.kernels.torch_ops.depthwise_conv1d, or pass dy.detach()"),
     ],
 )
 def test_bad_tensors_of_dispatch(path, changed, message):
@@ -448,7 +450,7 @@ def test_stages_that_do_not_exist(given, message):
 
 
 def test_the_operator_takes_tensors_only():
-    with pytest.raises(DispatchError, match=re.escape("x is a ndarray: pass a torch tensor (dwlab.dispatch.forward")):
+    with pytest.raises(DispatchError, match=re.escape("x is a ndarray: pass a torch tensor (dwlab.kernels.dispatch.forward")):
         depthwise_conv1d(X.numpy(force=True), W)
     for form in (reference_conv1d, fft_conv1d):
         with pytest.raises(DispatchError, match="x has shape"):

@@ -5,23 +5,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dwlab import traffic
-from dwlab.fused import dwpw_4_slide as slide
-from dwlab.layers import DepthwiseConv2d, Fused, Pointwise
+from dwlab.kernels import traffic
+from dwlab.kernels.fused import dwpw_4_slide as slide
+from dwlab.problems.layers import DepthwiseConv2d, Fused, Pointwise
 from dwlab.problems import PAPER, SMALL, DepthwiseConv1d
-from dwlab.stages import StageError, stages
-from dwlab.traffic import (
-    Comparison,
-    Traffic,
-    compare,
-    phases,
-    pieces,
-    residues,
-    rows_sectors,
-    run_sectors,
-    sectors_by_place,
-    warp_traffic,
-)
+from dwlab.kernels.registry import StageError, stages
+from dwlab.kernels.traffic import Comparison, Traffic, compare, phases, pieces, residues, rows_sectors, run_sectors, sectors_by_place, warp_traffic
 
 STAGES = stages("depthwise1d", "forward")
 IDS = [one.name for one in STAGES]

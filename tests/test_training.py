@@ -16,9 +16,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dwlab import meters, target, training
-from dwlab.meters import MeterError
-from dwlab.training import CheckpointError, Config, Data, NotFinite, TrainingError
+from dwlab.gpu import target
+from dwlab.training import meters, train as training
+from dwlab.training.meters import MeterError
+from dwlab.training.train import CheckpointError, Config, Data, NotFinite, TrainingError
 
 try:
     import torch

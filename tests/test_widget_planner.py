@@ -6,9 +6,9 @@ import time
 
 import pytest
 
-from dwlab import gpus
-from dwlab.layers import DepthwiseConv2d, Pointwise
-from dwlab.networks import NetworkError
+from dwlab.gpu import specs as gpus
+from dwlab.problems.layers import DepthwiseConv2d, Pointwise
+from dwlab.problems.networks import NetworkError
 from dwlab.planner import accesses
 from dwlab.planner.accesses import Tile, sizes
 from dwlab.planner.modules import PlanError, Rules, best

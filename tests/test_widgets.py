@@ -12,9 +12,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from dwlab import machine as machines
+from dwlab.gpu import machine as machines
 from dwlab import records
-from dwlab.machine import Ceilings
+from dwlab.gpu.machine import Ceilings
 from dwlab.problems import PAPER, DepthwiseConv1d, ProblemError
 from dwlab.simt import Pattern
 from dwlab.simt.picture import as_png, counts
@@ -41,9 +41,9 @@ def test_the_package_has_its_faces():
 def test_without_ipywidgets_the_words_remain():
     code = (
         "import sys; sys.modules['ipywidgets'] = None; sys.modules['matplotlib'] = None\n"
-        "from dwlab.widgets import warp, calculator, roofline\n"
+        "from dwlab.widgets import calculator, roofline, warp\n"
         "from dwlab.problems import PAPER\n"
-        "from dwlab.machine import known\n"
+        "from dwlab.gpu.machine import known\n"
         "assert 'sectors' in warp.view('lane').text()\n"
         "assert 'reuse factor' in calculator.view(PAPER, 16).markdown()\n"
         "assert 'FLOP/B' in roofline.view(known()['NVIDIA A10'], PAPER, stages=()).text()\n"
@@ -376,7 +376,7 @@ def test_a_kernel_that_works_so_is_counted_so():
     from numba import float32
 
     from dwlab import simt
-    from dwlab.target import cuda
+    from dwlab.gpu.target import cuda
 
     p, tile, rows = DepthwiseConv1d(3, 2, 45, 7, "same"), 20, 2
     left, last, taps = p.left, p.shift, p.K
@@ -644,7 +644,7 @@ def test_every_known_gpu_can_be_shown():
 
 
 def test_the_registered_stages_are_shown():
-    from dwlab.stages import stages
+    from dwlab.kernels.registry import stages
 
     names = [one.name for one in stages("depthwise1d", "forward")]
     panel = roofline.view(PLAIN, DepthwiseConv1d(64, 32, 48, 48))

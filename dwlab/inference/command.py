@@ -8,12 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from dwlab import inference, networks, target, terminal
+from dwlab import inference
+from dwlab.gpu import target
+from dwlab.problems import networks
+from dwlab.records import terminal
 from dwlab.inference import comparison, images, int8, selection, timing
 from dwlab.inference.weights import load_weights, random_weights
-from dwlab.networks import InferenceError
+from dwlab.problems.networks import InferenceError
 from dwlab.records import tabular
-from dwlab.timing import SIMULATED
+from dwlab.measure.timing import SIMULATED
 
 SIMULATED_RESOLUTION = 32
 """Pixels that a network is run with in simulated mode if none are given: seconds on dwlab.simt."""
@@ -74,7 +77,7 @@ def main(options: Namespace) -> int:
         measured = timing.measure(model, compiled=options.compile, apart=apart)
         found["times"] = measured.to_dict()
         if options.energy:
-            from dwlab import energy as room
+            from dwlab.measure import energy as room
 
             energy = room.of_graph(model.graph, per_launch=network.batch)
             found["energy"] = energy.to_dict()

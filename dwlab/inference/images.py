@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dwlab.networks import InferenceError, Network
+from dwlab.problems.networks import InferenceError, Network
 
 LONGEST = 50
 """How many times longer one side of a picture may be than the other: scaled as a whole it would fill the memory."""

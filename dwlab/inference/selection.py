@@ -12,11 +12,13 @@ import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from dwlab import choices, planner, records, stages
-from dwlab.layers import DepthwiseConv2d, Fused, Pointwise
-from dwlab.networks import InferenceError, Network
+from dwlab import planner, records
+from dwlab.kernels import registry
+from dwlab.kernels import choices
+from dwlab.problems.layers import DepthwiseConv2d, Fused, Pointwise
+from dwlab.problems.networks import InferenceError, Network
 from dwlab.planner import judgement
-from dwlab.stages import Stage
+from dwlab.kernels.registry import Stage
 
 Planned = DepthwiseConv2d | Pointwise | Fused
 
@@ -26,9 +28,9 @@ Times = Mapping[Planned, Mapping[str, float]]
 
 def takers(problem: Planned) -> tuple[Stage, ...]:
     """The stages that take a layer or a fused pair, in order; none if there is none."""
-    if problem.op not in {one.op for one in stages.stages()}:
+    if problem.op not in {one.op for one in registry.stages()}:
         return ()
-    own = stages.stages(problem.op, problem.main_path)
+    own = registry.stages(problem.op, problem.main_path)
     return tuple(one for one in own if problem.dtype in one.dtypes and one.supports(problem))
 
 
@@ -43,7 +45,7 @@ def choose(
     Recorded counts a row of this problem whose stage takes it, or else one that differs only in bias, activation and
     residual, which cost every stage about the same; of the newest run that has any (records.best). gpu: only of
     this one. Where there is none, what stages took on the problems most like it decides, on that GPU if any were timed
-    there (dwlab.choices); a stage that was never timed is behind all that were. rows: where to look (dwlab's
+    there (dwlab.kernels.choices); a stage that was never timed is behind all that were. rows: where to look (dwlab's
     records if None). times: what timing.tune measured. Raises InferenceError if no stage takes the problem.
     """
     found = takers(problem)

@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 
 from dwlab.inference.with_torch import pytorch
-from dwlab.layers import DepthwiseConv2d, Pointwise
-from dwlab.networks import InferenceError, Network
+from dwlab.problems.layers import DepthwiseConv2d, Pointwise
+from dwlab.problems.networks import InferenceError, Network
 from dwlab.problems import nearest
-from dwlab.terminal import plain
+from dwlab.records.terminal import plain
 
 EPSILON = 1e-5
 """What a batch norm adds to the variance, as PyTorch and torchvision have it."""

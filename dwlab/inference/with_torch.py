@@ -10,11 +10,12 @@ from collections.abc import Callable, Iterator, Mapping
 from types import ModuleType
 from typing import Any
 
-from dwlab import networks, peers
-from dwlab.layers import DepthwiseConv2d, Pointwise
-from dwlab.networks import INPUT, InferenceError, Network, Operation
-from dwlab.quantisation import Scale
-from dwlab.target import NO_TORCH
+from dwlab.measure import peers
+from dwlab.problems import networks
+from dwlab.problems.layers import DepthwiseConv2d, Pointwise
+from dwlab.problems.networks import INPUT, InferenceError, Network, Operation
+from dwlab.problems.quantisation import Scale
+from dwlab.gpu.target import NO_TORCH
 
 
 def pytorch() -> ModuleType:
@@ -159,7 +160,7 @@ def real(tensor: Any, scale: Scale | None) -> Any:
 
 def in_integers(problem: networks.Problem, x: Any, own: Mapping[str, Any], r: Any = None) -> Any:
     """An int8 layer's output, exactly, by PyTorch: tensors (N, C, H, W) of int8, own with w, b and m as Quantised has
-    them. Sums are whole numbers in float64; then float32, rounded as dwlab.layers says.
+    them. Sums are whole numbers in float64; then float32, rounded as dwlab.problems.layers says.
     """
     torch = pytorch()
     b = own["b"].double() if problem.bias else None

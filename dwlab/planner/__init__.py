@@ -17,10 +17,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dwlab import gpus, machine, networks, terminal
-from dwlab.layers import DepthwiseConv2d, Fused, Pointwise
-from dwlab.machine import Machine
-from dwlab.networks import Network, summary
+from dwlab.gpu import machine, specs as gpus
+from dwlab.problems import networks
+from dwlab.records import terminal
+from dwlab.problems.layers import DepthwiseConv2d, Fused, Pointwise
+from dwlab.gpu.machine import Machine
+from dwlab.problems.networks import Network, summary
 from dwlab.planner.accesses import Conv
 from dwlab.planner.modules import KINDS, NAMES, Module, PlanError, Rules, best, pattern, stays
 from dwlab.records import tabular

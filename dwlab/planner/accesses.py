@@ -18,8 +18,8 @@ import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from dwlab.layers import DepthwiseConv2d, Pointwise
-from dwlab.networks import macs, weights
+from dwlab.problems.layers import DepthwiseConv2d, Pointwise
+from dwlab.problems.networks import macs, weights
 
 STEP = 32
 """Channels of a sum that a block has on chip at a time."""

@@ -7,7 +7,8 @@ from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
-from dwlab import gpus, target, terminal
+from dwlab.gpu import specs as gpus, target
+from dwlab.records import terminal
 from dwlab.planner import plan
 from dwlab.planner.judgement import judged, recorded
 from dwlab.planner.modules import PlanError, Rules

@@ -8,10 +8,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from dwlab import records, terminal
-from dwlab.layers import Fused, Pointwise
-from dwlab.networks import Network, summary
-from dwlab.networks import network as named_network
+from dwlab import records
+from dwlab.records import terminal
+from dwlab.problems.layers import Fused, Pointwise
+from dwlab.problems.networks import Network, summary
+from dwlab.problems.networks import network as named_network
 from dwlab.planner import Pair, Plan, partition
 from dwlab.planner.accesses import Conv
 from dwlab.planner.modules import NAMES, PlanError

@@ -35,10 +35,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dwlab import gpus, occupancy, timemodel
-from dwlab.layers import DepthwiseConv2d, Pointwise
-from dwlab.machine import Machine
-from dwlab.networks import macs
+from dwlab.gpu import occupancy, specs as gpus
+from dwlab.model import timemodel
+from dwlab.problems.layers import DepthwiseConv2d, Pointwise
+from dwlab.gpu.machine import Machine
+from dwlab.problems.networks import macs
 from dwlab.planner import reached
 from dwlab.planner.accesses import Accesses, Conv, Tile, dw, dwpw, line, pw, pwdw, pwpw, sizes, tiles
 from dwlab.planner.reached import IDEAL, Reached

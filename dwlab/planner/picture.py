@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dwlab import networks
-from dwlab.networks import summary
+from dwlab.problems import networks
+from dwlab.problems.networks import summary
 from dwlab.planner import Plan
 from dwlab.planner.modules import NAMES
 

@@ -67,9 +67,9 @@ class Measurement:
     taps inside the signal; intensity: flops / compulsory_bytes. predicted_bytes: what the stage's formula says that
     its warps ask for, 32 bytes a sector. speedup_vs_naive: the naive stage's time over this one, same run and problem.
     peer, peer_time_us, speedup_vs_peer: the fastest library that computed the same, None where none was measured.
-    kernel_sha256: the stage's digest (dwlab.digests), so that a row of an earlier kernel can be told; of records that
+    kernel_sha256: the stage's digest (dwlab.kernels.digests), so that a row of an earlier kernel can be told; of records that
     have another digest, what `kernels.csv` says in its place. ptx_sha256: of the machine-independent code of the kernel
-    that was launched, and how (dwlab.ahead.code_digest), where it is known.
+    that was launched, and how (dwlab.compiler.precompile.code_digest), where it is known.
     """
 
     gpu: str
@@ -148,7 +148,7 @@ Limits = TypedDict(
     dict.fromkeys(("copy_gbps", "l2_gbps", "fma_tflops", "launch_us", "shared_gbps"), MaybePositive)
     | dict.fromkeys(("measured", "source"), NotRequired[Any]),
 )
-"""Ceilings of a run: dwlab.machine.Ceilings."""
+"""Ceilings of a run: dwlab.gpu.machine.Ceilings."""
 
 Device = TypedDict(
     "Device",
@@ -159,7 +159,7 @@ Device = TypedDict(
         MaybePositive,
     ),
 )  # fmt: skip
-"""The GPU as it describes itself: dwlab.machine.Machine."""
+"""The GPU as it describes itself: dwlab.gpu.machine.Machine."""
 
 
 class Predicted(TypedDict):
@@ -176,7 +176,7 @@ class Predicted(TypedDict):
 
 
 class Counted(TypedDict):
-    """What the hardware counted of one launch: dwlab.counters.Counters. Null for what that GPU does not count."""
+    """What the hardware counted of one launch: dwlab.measure.counters.Counters. Null for what that GPU does not count."""
 
     op: str
     path: str
@@ -254,7 +254,7 @@ class Shape(_Kernel, _Beside):
     """One path of a drawn shape.
 
     times: of every stage that takes it, id -> µs, or of two that are launched one after the other, "ID, ID"; kernels:
-    id -> the first digits of dwlab.ahead.code_digest.
+    id -> the first digits of dwlab.compiler.precompile.code_digest.
     """
 
     times: ReadOnly

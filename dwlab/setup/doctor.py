@@ -20,8 +20,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from dwlab import __version__, target
-from dwlab import driver as _driver
+from dwlab import __version__
+from dwlab.gpu import target
+from dwlab.gpu import driver as _driver
 from dwlab.setup.lab import PYTHONS
 
 NEEDED = ("numba", "numpy", "matplotlib", "ipywidgets", "tqdm")  # without these no lesson runs

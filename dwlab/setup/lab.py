@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from dwlab import driver
+from dwlab.gpu import driver
 
 ROOT = Path(__file__).resolve().parents[2]
 FIRST_LESSON = "notebooks/00_start_here.ipynb"
@@ -241,7 +241,7 @@ def jupyter_arguments(platform: str, variables: dict[str, str], *, superuser: bo
     # An address rather than a file to open: so the address printed where no browser starts leads to the lesson too.
     # A workspace of its own: the default one opens the tabs of whatever else this person uses JupyterLab for.
     arguments = [f"--ServerApp.root_dir={ROOT}", f"--LabApp.default_url=/lab/workspaces/dwlab/tree/{FIRST_LESSON}"]
-    arguments.append("--ServerApp.contents_manager_class=dwlab.contents.Lessons")
+    arguments.append("--ServerApp.contents_manager_class=dwlab.setup.contents.Lessons")
     if superuser:
         arguments.append("--allow-root")  # rented GPUs and containers often have no other user
     if platform in ("win32", "darwin") or wsl:

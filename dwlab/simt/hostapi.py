@@ -31,7 +31,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dwlab import occupancy
+from dwlab.gpu import occupancy
 from dwlab.simt import options
 
 __all__ = [

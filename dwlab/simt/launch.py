@@ -457,7 +457,7 @@ class Kernel:
         return ForAll(self, ntasks, tpb, sharedmem)
 
     def allow_shared(self, args: Sequence[object], nbytes: int) -> None:
-        """What dwlab.driver.allow_shared does for a simulated kernel; see there."""
+        """What dwlab.gpu.driver.allow_shared does for a simulated kernel; see there."""
         key = tuple(_argument_type(a) for a in args)
         self.allowed[key] = max(self.allowed.get(key, 0), nbytes)
 
@@ -585,7 +585,7 @@ def xray(
     found = report.build(run, binder.float64)
     if not compiled:
         return found
-    inspect = importlib.import_module("dwlab.inspect")  # the compiler stands above the interpreter: only if asked for
+    inspect = importlib.import_module("dwlab.compiler.inspect")  # the compiler stands above the interpreter: only if asked for
     jitted = Kernel(function, options={**(known.options if known is not None else {}), "lineinfo": True})
     given = [np.asarray(a) if isinstance(a, np.void) else a for a in args]
     code = inspect.compile(jitted, signature=given, cc=options.compute_capability, block=block)

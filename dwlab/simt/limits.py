@@ -1,9 +1,9 @@
-"""What a launch may ask for, by compute capability (the table is dwlab.occupancy's)."""
+"""What a launch may ask for, by compute capability (the table is dwlab.gpu.occupancy's)."""
 
 from __future__ import annotations
 
-from dwlab.driver import SHARED_UNASKED
-from dwlab.occupancy import LIMITS, Limits
+from dwlab.gpu.driver import SHARED_UNASKED
+from dwlab.gpu.occupancy import LIMITS, Limits
 from dwlab.simt.options import LaunchError
 
 MAX_GRID = (2**31 - 1, 65535, 65535)
@@ -72,6 +72,6 @@ def check_unasked(static_shared: int, dynamic_shared: int, allowed: int) -> None
             f"{dynamic_shared} bytes of dynamic shared memory"
             + (f" beside {static_shared} of static" if static_shared else "")
             + f": a GPU starts a kernel with more than {SHARED_UNASKED} bytes a block only after it was asked for "
-            f"them, which Numba-CUDA does not do; call dwlab.driver.allow_shared(kernel, args, {dynamic_shared}) "
+            f"them, which Numba-CUDA does not do; call dwlab.gpu.driver.allow_shared(kernel, args, {dynamic_shared}) "
             "before the launch"
         )

@@ -13,7 +13,7 @@ import sys
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
-from dwlab import driver
+from dwlab.gpu import driver
 
 NAME = "numba.cuda.random"
 

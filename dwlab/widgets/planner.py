@@ -11,9 +11,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from dwlab import gpus, networks
-from dwlab.machine import Machine
-from dwlab.networks import summary
+from dwlab.gpu import specs as gpus
+from dwlab.problems import networks
+from dwlab.gpu.machine import Machine
+from dwlab.problems.networks import summary
 from dwlab.planner.accesses import Conv, Tile, sizes
 from dwlab.planner.modules import (
     FUSED,

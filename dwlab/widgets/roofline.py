@@ -12,7 +12,7 @@ Where the L2 bandwidth was measured, the least of three limits holds:
 
 A datasheet has no L2 bandwidth. Then no cache is assumed at all: copy_gbps × FLOP per byte asked, and the FMA peak. No
 time is made up: recorded points come from the records of that GPU and exactly these sizes. They may lie far below what
-is allowed: a kernel waits for wavefronts of shared memory, for instructions and for latency too (dwlab.timemodel).
+is allowed: a kernel waits for wavefronts of shared memory, for instructions and for latency too (dwlab.model.timemodel).
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from dwlab import machine as machines
+from dwlab.gpu import machine as machines
 from dwlab import records
-from dwlab.machine import Machine, attainable
+from dwlab.gpu.machine import Machine, attainable
 from dwlab.problems import PAPER, DepthwiseConv1d
 from dwlab.records import Measurement
-from dwlab.roofline import look, ridge
+from dwlab.model.roofline import look, ridge
 from dwlab.simt.picture import encode, with_alt
 from dwlab.widgets._panel import Panel, Table, sentence
 from dwlab.widgets.calculator import amount, tiling
@@ -36,7 +36,7 @@ from dwlab.widgets.calculator import amount, tiling
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from dwlab.stages import Stage
+    from dwlab.kernels.registry import Stage
     from dwlab.widgets._face import Face
 
 LEFT, RIGHT = 0.02, 500.0  # FLOP per byte, the figure's edges
@@ -85,7 +85,7 @@ def predict(machine: Machine, problem: DepthwiseConv1d, bytes_asked: int) -> tup
     """(GFLOP/s, what limits) of a kernel that asks for this many bytes. Raises MachineError without ceilings."""
     ceilings = machine.ceilings
     if ceilings is None:
-        raise machines.MachineError(f"no ceilings are known for {machine.name}: measure them (dwlab.machine.measure())")
+        raise machines.MachineError(f"no ceilings are known for {machine.name}: measure them (dwlab.gpu.machine.measure())")
     asked, compulsory = problem.flops / bytes_asked, problem.flops / problem.compulsory_bytes()
     if ceilings.l2_gbps:
         limits = [(ceilings.copy_gbps * compulsory, DRAM), (ceilings.l2_gbps * asked, "L2")]
@@ -110,7 +110,7 @@ def explore(
     ProblemError for a tile or rows below 1.
     """
     if stages is None:
-        from dwlab.stages import stages as registered
+        from dwlab.kernels.registry import stages as registered
 
         stages = registered("depthwise1d", "forward")
     measured = [
@@ -378,7 +378,7 @@ def _notes(e: Exploration) -> tuple[str, ...]:
         )
     notes.append(
         "Allowed is not predicted. A kernel that stays far below waits for something that is no byte of these two "
-        "memories: wavefronts of shared memory, instructions, latency. dwlab.timemodel predicts with these."
+        "memories: wavefronts of shared memory, instructions, latency. dwlab.model.timemodel predicts with these."
     )
     size, l2 = e.problem.compulsory_bytes(), e.machine.l2_bytes
     if l2 and size <= l2:
@@ -402,7 +402,7 @@ def choices(recorded: Mapping[str, Machine] | None = None) -> dict[str, Callable
     found: dict[str, Callable[[], Machine]] = {}
     for name, one in (machines.recorded() if recorded is None else recorded).items():
         found[f"{name} (recorded)"] = lambda one=one: one
-    from dwlab import target
+    from dwlab.gpu import target
 
     if target.mode == "gpu":
         found["the GPU in this machine (measured now)"] = functools.cache(lambda: machines.measure(quick=True))

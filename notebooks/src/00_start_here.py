@@ -42,7 +42,8 @@ print(tabular.wrapped(doctor.examine()))
 # no time, so it shows a GPU from the records, with the date and the versions it was measured with.
 
 # %% tags=["nbval-ignore-output"]
-from dwlab import machine, records
+from dwlab import records
+from dwlab.gpu import machine
 
 gpu = machine.shown()
 ceilings = gpu.ceilings
@@ -91,13 +92,13 @@ for name, key, unit in (
 # 1 kWh in an hour is 1000 W. That is one multiplication for every number read and written. **What does it cost to read
 # the numbers?**
 #
-# The readings are real: twenty windows of 48 hours from a house in the United Kingdom (`dwlab/data/README.md` says where
+# The readings are real: twenty windows of 48 hours from a house in the United Kingdom (`dwlab/training/data/README.md` says where
 # they are from).
 
 # %%
 import numpy as np
 
-from dwlab.meters import load_windows
+from dwlab.training.meters import load_windows
 
 kwh = load_windows(meters=(0,)).load[:20].ravel()
 print(f"{kwh.size} readings of type {kwh.dtype}, the first six in kWh:", *(f"{reading:.3f}" for reading in kwh[:6]))

@@ -29,7 +29,7 @@ banner()
 # features. Real data is never clean: the loader tells what it mended, and which windows it left out.
 
 # %%
-from dwlab.meters import FEATURES, load_windows
+from dwlab.training.meters import FEATURES, load_windows
 from dwlab.records import tabular
 
 windows = load_windows()
@@ -73,7 +73,7 @@ with_alt(
 # a seed: `x[b, h, t]` is window b, channel h, hour t.
 
 # %%
-from dwlab.meters import project
+from dwlab.training.meters import project
 
 x = project(windows.standardised()[:64], channels=128, seed=0)
 print("x:", x.shape, x.dtype)
@@ -169,7 +169,7 @@ np.testing.assert_allclose(by_fourier(x, w, 96), y, atol=1e-5)
 
 # %%
 from dwlab import PAPER, DepthwiseConv1d
-from dwlab.references import reference
+from dwlab.problems.references import reference
 
 problem = DepthwiseConv1d(B=64, H=128, L=48, K=48, padding="causal")
 np.testing.assert_allclose(reference(problem, "forward", {"x": x, "w": w})["y"], y, atol=1e-9)
@@ -272,8 +272,8 @@ for small in (
 # right of it arithmetic. From the data sheets, which promise more than any kernel gets:
 
 # %%
-from dwlab import machine
-from dwlab.roofline import ridge
+from dwlab.gpu import machine
+from dwlab.model.roofline import ridge
 
 intensity_causal, intensity_dense = flops_causal / compulsory_bytes, flops_dense / compulsory_bytes
 print(f"{'GPU (data sheet)':24}{'ridge, FLOP/B':>14}  {'causal: bound by':18}dense: bound by")
@@ -290,7 +290,7 @@ for known in machine.known().values():
 # operator's two intensities.
 
 # %% tags=["nbval-ignore-output"]
-from dwlab import roofline
+from dwlab.model import roofline
 
 gpu = machine.shown()
 figure = roofline.plot((), gpu.ceilings, title=gpu.name)

@@ -25,7 +25,7 @@ banner()
 import numpy as np
 
 from dwlab import DepthwiseConv1d
-from dwlab.meters import load_windows, project
+from dwlab.training.meters import load_windows, project
 
 problem = DepthwiseConv1d(B=64, H=16, L=48, K=48, padding="causal")
 x = project(load_windows().standardised()[:64], channels=16)
@@ -254,7 +254,7 @@ for leak in report.float64_leaks:
 # sheets, and only the additions; the conversions come on top. How many times its floor does the leak alone take on each?
 
 # %%
-from dwlab import machine
+from dwlab.gpu import machine
 
 # How many times fewer in float64 than in float32, by compute capability.
 FEWER = {(6, 0): 2, (7, 0): 2, (7, 5): 32, (8, 0): 2, (8, 6): 64, (8, 9): 64, (9, 0): 2}
@@ -355,7 +355,7 @@ if us:
 # would lie *above*, and the roofline refuses: memory cannot have delivered them.
 
 # %% tags=["nbval-ignore-output"]
-from dwlab import roofline
+from dwlab.model import roofline
 
 if us:
     point = roofline.point("naive", PAPER.flops, compulsory, us, gpu.ceilings)

@@ -23,7 +23,7 @@ banner()
 import numpy as np
 
 from dwlab import PAPER, DepthwiseConv1d, check, cuda, stage, xray
-from dwlab.meters import load_windows, project
+from dwlab.training.meters import load_windows, project
 
 problem = DepthwiseConv1d(B=64, H=16, L=48, K=48, padding="causal")
 arrays = problem.inputs() | {"x": project(load_windows().standardised()[:64], channels=16)}
@@ -213,7 +213,7 @@ for name, yours, counted in (
 # %%
 from dataclasses import replace
 
-from dwlab.stages import Launch
+from dwlab.kernels.registry import Launch
 
 
 def lanes_over_t(problem):
@@ -231,7 +231,8 @@ print("naive kernel, blocks of (1, 1, 64): requests, sectors and lanes as in the
 # over time say how busy the way from the caches to the threads is.
 
 # %% tags=["nbval-ignore-output"]
-from dwlab import machine, mode, records, study
+from dwlab import mode, records, study
+from dwlab.gpu import machine
 
 times = {}
 if mode == "gpu":

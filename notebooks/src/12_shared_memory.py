@@ -25,7 +25,7 @@ banner()
 import numpy as np
 
 from dwlab import DepthwiseConv1d, stage, xray
-from dwlab.meters import load_windows, project
+from dwlab.training.meters import load_windows, project
 
 x = project(load_windows(meters=(0,), hours=168).standardised()[:4], channels=16)
 problem = DepthwiseConv1d(*x.shape, K=24)
@@ -68,7 +68,7 @@ predicted_times_faster = 24.0
 from numba import float32, uint32
 
 from dwlab import cuda
-from dwlab.stages import Launch
+from dwlab.kernels.registry import Launch
 
 TILE = 64  # outputs of a block, one a thread
 TAPS = 24
@@ -348,7 +348,8 @@ for pattern, _ in columns.values():
 # recorded.
 
 # %% tags=["nbval-ignore-output"]
-from dwlab import machine, mode, records, study
+from dwlab import mode, records, study
+from dwlab.gpu import machine
 
 stages_shown = (stage("depthwise1d/forward/naive"), coalesced, shared)
 times = {}

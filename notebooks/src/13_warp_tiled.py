@@ -25,7 +25,7 @@ banner()
 import numpy as np
 
 from dwlab import DepthwiseConv1d, stage, xray
-from dwlab.meters import load_windows, project
+from dwlab.training.meters import load_windows, project
 
 x = project(load_windows(meters=(0,), hours=96).standardised()[:4], channels=16)
 problem = DepthwiseConv1d(*x.shape, K=24)
@@ -76,7 +76,7 @@ predicted_times_faster = 3.0
 from numba import float32, uint32
 
 from dwlab import cuda
-from dwlab.stages import Launch
+from dwlab.kernels.registry import Launch
 
 SHARE = 4  # rows of a block, one warp each
 ROW = 96  # 32 lanes, three outputs each
@@ -322,7 +322,8 @@ print(tabular.wrapped(describe(report.pattern(loop.line, "x_staged", "load"))))
 # recorded.
 
 # %% tags=["nbval-ignore-output"]
-from dwlab import PAPER, machine, mode, records, study
+from dwlab import PAPER, mode, records, study
+from dwlab.gpu import machine
 
 compulsory = PAPER.compulsory_bytes("forward")
 times = {}

@@ -25,8 +25,8 @@ banner()
 import numpy as np
 
 from dwlab import PAPER, DepthwiseConv1d, check, stage, stages, xray
-from dwlab.meters import load_windows, project
-from dwlab.references import correlate, reference
+from dwlab.training.meters import load_windows, project
+from dwlab.problems.references import correlate, reference
 
 windows = load_windows().standardised()
 x, goal = project(windows[:8], channels=16), project(windows[8:16], channels=16)
@@ -109,7 +109,7 @@ print(f"compulsory bytes, input gradient over forward: {bytes_ratio:g}; you pred
 # %%
 from dwlab import cuda
 from dwlab.records import tabular
-from dwlab.stages import Launch
+from dwlab.kernels.registry import Launch
 
 
 def scatter(atomic):
@@ -190,7 +190,7 @@ def by_forward(name, p, inputs):
     return run(stage(f"depthwise1d/forward/{name}"), mirrored(p), {"x": inputs["dy"], "w": inputs["w"][:, ::-1]})
 
 
-from dwlab.references import allowed_error
+from dwlab.problems.references import allowed_error
 
 names = ("naive", "coalesced", "shared", "warp_tiled")
 print(f"{'problem':32}{'zeros left':>12}{'mirrored':>10}   kernels of forward that are right")
@@ -423,7 +423,8 @@ for path, traffic in zip(("forward", "input_grad"), ways["coalesced"]):
 # shows what is recorded.
 
 # %% tags=["nbval-ignore-output"]
-from dwlab import machine, mode, records, study
+from dwlab import mode, records, study
+from dwlab.gpu import machine
 from dwlab.report import PUBLISHED
 
 times = {"forward": {}, "input_grad": {}}
@@ -481,7 +482,7 @@ if not later:
 # counts the instructions themselves: the interpreter's, as the time model of lesson 23 takes them.
 
 # %% tags=["nbval-ignore-output"]
-from dwlab import timemodel
+from dwlab.model import timemodel
 
 for name in both:
     forth, back = (times[path][name] for path in ("forward", "input_grad"))

@@ -27,7 +27,7 @@ import numpy as np
 from numba import float32, uint32
 
 from dwlab import PAPER, DepthwiseConv1d, check, cuda, stage, stages, xray
-from dwlab.references import allowed_error, reduction_length, reference, tolerance
+from dwlab.problems.references import allowed_error, reduction_length, reference, tolerance
 
 outputs = PAPER.H * PAPER.K
 print(PAPER)
@@ -65,7 +65,7 @@ predicted_error = 6e-8
 # Nothing need be run to see what is wrong. The launch says it:
 
 # %%
-from dwlab import machine
+from dwlab.gpu import machine
 
 names = ("naive", "coalesced", "shared", "warp_tiled")
 four = {name: stage(f"depthwise1d/weight_grad/{name}") for name in names}
@@ -117,7 +117,7 @@ print(f"each goes through {-(-PAPER.B // how.scalars[1])} windows and then adds 
 #
 # The fourth kernel does what lesson 13 did: a lane has three neighbouring *taps* in registers, walks through time, and reads
 # one dy and one new x for three products. The lanes' halves meet in a shuffle, the warps in dw, by atomics. It is too
-# long to print here: `dwlab/depthwise1d/weight_grad_4_warp_tiled.py`.
+# long to print here: `dwlab/kernels/depthwise1d/weight_grad_4_warp_tiled.py`.
 #
 # ## Check
 #
@@ -125,8 +125,8 @@ print(f"each goes through {-(-PAPER.B // how.scalars[1])} windows and then adds 
 # sum itself is right, says the loss: a weight is moved by a little in both directions, as x was in lesson 20.
 
 # %%
-from dwlab.meters import load_windows, project
-from dwlab.references import correlate
+from dwlab.training.meters import load_windows, project
+from dwlab.problems.references import correlate
 
 for one in four.values():
     verdict = check(one, seed=1).raise_if_wrong()
@@ -221,7 +221,7 @@ for name, one in four.items():
 # through a thousand. Here each channel has one block, or one warp, for 40 windows:
 
 # %%
-from dwlab.stages import Launch
+from dwlab.kernels.registry import Launch
 
 few = DepthwiseConv1d(40, 8, 48, 48)
 alone = {"shared": Launch((8, 1), (48, 5), (0, 1), zero=True), "warp_tiled": Launch((1, 1), (32, 8), (0, 1), zero=True)}
@@ -315,7 +315,7 @@ with_alt(
 # - The naive kernel escapes by its fault: the `0.` makes its sum a float64. With `float32(0)` in its place it would be the
 #   first column.
 #
-# The judge allows 8 √n + 2 roundings of so long a sum (`dwlab.references.tolerance`). What the stages themselves make of growing batches, with
+# The judge allows 8 √n + 2 roundings of so long a sum (`dwlab.problems.references.tolerance`). What the stages themselves make of growing batches, with
 # two channels and four taps:
 
 # %% tags=["nbval-ignore-output"]

@@ -23,7 +23,8 @@ banner()
 # your GPU, now). The copy speed is not quite the limit of a kernel that only reads; the tries at the end show that.
 
 # %% tags=["nbval-ignore-output"]
-from dwlab import PAPER, DepthwiseConv1d, check, cuda, machine, mode, records, stage, stages, study, xray
+from dwlab import DepthwiseConv1d, PAPER, check, cuda, mode, records, stage, stages, study, xray
+from dwlab.gpu import machine
 from dwlab.records import tables, tabular
 
 PATHS = ("forward", "input_grad", "weight_grad", "backward")
@@ -70,7 +71,7 @@ predicted_fraction = 0.5
 # nothing but multiply-adds. But a register has no address: `x[t - j]` with t and j known only at run time cannot be in
 # registers. So all indices must be constants when the kernel is compiled, and the loops must be gone. Numba unrolls short
 # loops of literal length. So the row is cut into blocks of 8 hours by 8 taps, each with its place built in
-# (`dwlab/depthwise1d/straight_line.py`):
+# (`dwlab/kernels/depthwise1d/straight_line.py`):
 
 # %%
 import inspect as source_of
@@ -79,9 +80,9 @@ import math
 import numpy as np
 from numba import float32, uint32
 
-from dwlab import ptx
-from dwlab.depthwise1d import rows, straight_line
-from dwlab.stages import by_shape
+from dwlab.kernels.parts import ptx
+from dwlab.kernels.depthwise1d import rows, straight_line
+from dwlab.kernels.registry import by_shape
 
 print(tabular.wrapped(source_of.getsource(straight_line.block), 96))
 blocks = straight_line.places(48, 48, 0)
@@ -433,13 +434,13 @@ print(f"requests for a row: {requests:.2f}; you predicted {predicted_requests:g}
 # ### What the compiler made of it
 #
 # The interpreter counts what the text says. The compiler may say it otherwise. Where it is installed, it shows
-# its code, with no GPU needed: `dwlab.inspect` compiles for compute capability 9.0.
+# its code, with no GPU needed: `dwlab.compiler.inspect` compiles for compute capability 9.0.
 
 # %% tags=["nbval-ignore-output"]
 import textwrap
 from itertools import groupby
 
-from dwlab import inspect
+from dwlab.compiler import inspect
 
 KINDS = ("LDGSTS", "LDG.", "STG", "LDS", "STS", "FFMA", "BRA.DIV", "WARPSYNC", "BAR")
 try:

@@ -57,7 +57,9 @@ predicted_t4_times = 15.0
 # size of x; and the compulsory bytes, x and w read once and y written once.
 
 # %%
-from dwlab import PAPER, machine, roofline, stage, stages
+from dwlab import PAPER, stage, stages
+from dwlab.gpu import machine
+from dwlab.model import roofline
 from dwlab.report import PUBLISHED, THREE
 
 p100 = machine.known()["Tesla P100 PCIe 16GB"]
@@ -106,7 +108,8 @@ except roofline.RooflineError as error:
 # shape shown stands an awkward one, with rows of 37 hours and 7 taps.
 
 # %%
-from dwlab import DepthwiseConv1d, traffic, xray
+from dwlab import DepthwiseConv1d, xray
+from dwlab.kernels import traffic
 
 small, awkward = DepthwiseConv1d(4, 16, 48, 48), DepthwiseConv1d(3, 5, 37, 7, "same")
 held, conflicts = 0, {}
@@ -253,7 +256,7 @@ else:
 #   formula; the hardware counts each lane's addition.
 
 # %% tags=["nbval-ignore-output"]
-from dwlab import inspect
+from dwlab.compiler import inspect
 
 registered = {one.id: one for one in stages("depthwise1d")}
 most = sorted((name for name in differ if name in registered), key=lambda name: abs(differ[name]), reverse=True)[:3]
@@ -290,7 +293,8 @@ for name in names:
     print(f"{name:26}" + "".join(f"{ratio:13.2f}" for ratio in ratios))
 
 # %% tags=["nbval-ignore-output"]
-from dwlab import gpus, timemodel
+from dwlab.gpu import specs as gpus
+from dwlab.model import timemodel
 
 gpu = gpus.find(counted_run.gpu, [counted_run]) if counted_run else gpus.find("h200")
 
@@ -437,7 +441,7 @@ assert min(times_as_much[:2]) > 1.5 * times_as_much[4] > 3 * times_as_much[3] / 
 #
 # ### What binds?
 #
-# `dwlab.timemodel` puts such reasons into numbers. It takes the counts of a stage, and for each resource of the GPU the time
+# `dwlab.model.timemodel` puts such reasons into numbers. It takes the counts of a stage, and for each resource of the GPU the time
 # that it alone would need: bytes over the copy bandwidth, sectors over the L2's, wavefronts and instructions over what the
 # multiprocessors do in a clock, the waits of a warp over the warps that are there. The largest one **binds**. The predicted
 # time is a little above it, because resources do not overlap perfectly: (Σ tᵖ)^(1/p) with one p for all. Four constants
@@ -638,7 +642,7 @@ else:
 # recorded time goes through; a tenth of the fastest does not.
 
 # %% tags=["nbval-ignore-output"]
-from dwlab.machine import Ceilings
+from dwlab.gpu.machine import Ceilings
 
 drawn = 0
 for run in records.shown_runs():

@@ -31,7 +31,7 @@ banner()
 # %%
 import numpy as np
 
-from dwlab.meters import load_windows
+from dwlab.training.meters import load_windows
 
 windows = load_windows(meters=(0,))
 picked = slice(0, 360, 60)
@@ -84,12 +84,12 @@ predicted_step_faster = 10.0
 # $$dz = \tfrac{2}{n}(z - goal) \qquad dy_h = dz\; o_h\,(1 - \tanh^2 y_h) \qquad
 # dw,\ dx = \text{the convolution's gradients} \qquad dM = \sum_{b,t} dx\, f$$
 #
-# The convolution's three paths are kernels. `dwlab.dispatch` has a function for each, which picks the fastest stage or
+# The convolution's three paths are kernels. `dwlab.kernels.dispatch` has a function for each, which picks the fastest stage or
 # takes a name. Somebody in a hurry makes dx without looking: *the gradient of a convolution is a convolution with the
 # same filter.*
 
 # %%
-from dwlab import dispatch
+from dwlab.kernels import dispatch
 
 
 def hurried(dy, w):
@@ -140,7 +140,7 @@ print("hurried   " + "".join(f"{loss:8.3f}" for loss in losses["hurried"][::3]))
 # gradient is largest:
 
 # %%
-from dwlab.references import correlate
+from dwlab.problems.references import correlate
 
 
 def loss_at(p, name, at, step):
@@ -218,7 +218,7 @@ with_alt(
 
 # %% [markdown]
 # The wrong gradient even ends a little lower. So the test of a kernel in training is: **the same seed, the same data,
-# and the curve of every variant beside the naive one's.** `dwlab.torch_ops.depthwise_conv1d` is the same three kernels
+# and the curve of every variant beside the naive one's.** `dwlab.kernels.torch_ops.depthwise_conv1d` is the same three kernels
 # for PyTorch, an `autograd.Function`:
 #
 # ```python
@@ -231,7 +231,7 @@ with_alt(
 #     return dispatch.backward(dy, x, w)        # dx and dw, from one pass where a stage has it
 # ```
 #
-# Nothing is copied there: the kernels read PyTorch's tensors where they lie, on PyTorch's stream. `dwlab.s4convd` is
+# Nothing is copied there: the kernels read PyTorch's tensors where they lie, on PyTorch's stream. `dwlab.training.s4convd` is
 # S4ConvD with it, and with PyTorch's own convolutions in its place.
 #
 # ## X-ray
@@ -308,7 +308,7 @@ from dwlab.records import epochs, tabular
 
 measured, where = [], ""
 if mode == "gpu" and importlib.util.find_spec("torch"):
-    from dwlab import epoch, training
+    from dwlab.training import epoch, train as training
 
     config = training.Config(batch=1024, device="cuda")
     chosen = ("naive", "warp_tiled", "best", "torch", "fft", "toeplitz")
@@ -413,7 +413,8 @@ assert abs(faster(part, theirs["convolution"]) - theirs["epoch"]) < 1e-9
 predicted_batch = 16
 
 # %% tags=["nbval-ignore-output"]
-from dwlab import machine, records
+from dwlab import records
+from dwlab.gpu import machine
 
 rows, gpu = [one for one in records.load_all() if one.dtype == PAPER.dtype], machine.shown()
 row = records.best("depthwise1d", "forward", problem=PAPER, rows=rows)
@@ -446,7 +447,7 @@ else:
     import tempfile
     from pathlib import Path
 
-    from dwlab import training
+    from dwlab.training import train as training
 
     data = training.data_of(load_windows(meters=(0,), stride=240))
     config = training.Config(channels=4, blocks=1, batch=16, dropout=0.1)

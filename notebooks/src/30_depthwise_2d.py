@@ -26,7 +26,7 @@ banner()
 # %%
 import numpy as np
 
-from dwlab import networks
+from dwlab.problems import networks
 
 layers = [one.problem for one in networks.network("mobilenet_v1").layers if one.problem.op == "depthwise2d"]
 print(f"{'layer':24}{'MFLOP':>8}{'compulsory MB':>15}{'FLOP a byte':>13}")
@@ -69,9 +69,10 @@ predicted_times_tile = 1.0
 # %%
 from numba import float32, uint32
 
-from dwlab import cuda, epilogue, stage, xray
-from dwlab.layers import DepthwiseConv2d
-from dwlab.stages import Launch, by_shape
+from dwlab import cuda, stage, xray
+from dwlab.kernels.parts import epilogue
+from dwlab.problems.layers import DepthwiseConv2d
+from dwlab.kernels.registry import Launch, by_shape
 
 
 def strides(layer, height, width):
@@ -268,7 +269,7 @@ print(f"an x is loaded {per_x:.2f} times; you predicted {predicted_times_tile:g}
 
 # %%
 from dwlab import check
-from dwlab.references import reference
+from dwlab.problems.references import reference
 
 odd = (
     DepthwiseConv2d(2, 3, 5, 7, 3, bias=True, activation="relu"),
@@ -453,7 +454,9 @@ print(f"fewest sectors in NCHW: {fewest['NCHW'][2]} columns; you predicted {pred
 # 32 images, in both layouts. In `simulated` mode it shows what is recorded.
 
 # %% tags=["nbval-ignore-output"]
-from dwlab import machine, mode, records, stages, study
+from dwlab import mode, records, stages, study
+from dwlab.kernels import registry
+from dwlab.gpu import machine
 from dwlab.records import tabular
 
 gpu = None
@@ -530,13 +533,13 @@ for layout in ("NCHW", "NHWC"):
 # fewer threads. With few images the strips get small, and a thread asks for all its rows at once: it waits for memory once.
 
 # %%
-from dwlab.depthwise2d import forward_7_columns as columns
+from dwlab.kernels.depthwise2d import forward_7_columns as columns
 
 print(f"{'128 channels of':20}{'plan of a thread':>32}{'threads':>12}{'asked over x':>14}")
 for side, images in ((112, 32), (14, 32), (112, 1), (14, 1)):
     layer = DepthwiseConv2d(images, 128, side, side, 3, layout="NHWC", dtype="float16")
     plan = columns.choose(layer.kernel_key, images)
-    over = stages.stage("depthwise2d/forward/columns").traffic(layer).load_sectors * 32 / layer.nbytes()["x"]
+    over = registry.stage("depthwise2d/forward/columns").traffic(layer).load_sectors * 32 / layer.nbytes()["x"]
     text = f"{plan.rows} × {plan.run} outputs, {plan.ahead} rows ahead"
     print(f"{f'{side} × {side}, N={images}':20}{text:>32}{plan.threads(layer):12,}{over:13.2f}×")
 

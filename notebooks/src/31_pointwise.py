@@ -25,8 +25,8 @@ banner()
 # %%
 import numpy as np
 
-from dwlab.layers import Pointwise
-from dwlab.references import reference
+from dwlab.problems.layers import Pointwise
+from dwlab.problems.references import reference
 
 last, first = Pointwise(2, 24, 40, 7, 7, layout="NHWC"), Pointwise(2, 24, 40, 7, 7)
 for layer in (last, first):
@@ -41,7 +41,7 @@ for layer in (last, first):
 # byte. Here are MobileNetV1's pointwise layers, float32, for 1 and for 32 images:
 
 # %%
-from dwlab import networks
+from dwlab.problems import networks
 
 
 def pointwise_layers(batch):
@@ -62,7 +62,7 @@ for one, many in zip(pointwise_layers(1), pointwise_layers(32)):
 # sets them beside a GPU's ceilings, this one's or the recorded one's.
 
 # %% tags=["nbval-ignore-output"]
-from dwlab import machine
+from dwlab.gpu import machine
 from dwlab.records import tabular
 
 gpu = machine.shown()
@@ -104,9 +104,10 @@ predicted_blocks = 132
 # %%
 from numba import float32, uint32
 
-from dwlab import cuda, epilogue, stage, xray
-from dwlab.pointwise.blocks import product
-from dwlab.stages import Launch, by_shape
+from dwlab import cuda, stage, xray
+from dwlab.kernels.parts import epilogue
+from dwlab.kernels.parts.blocks import product
+from dwlab.kernels.registry import Launch, by_shape
 
 # %% tags=["stage:pointwise/forward/naive"]
 
@@ -255,7 +256,7 @@ print(f"8 × 8: {reads[8]:g} reads for a multiply-add; you predicted {predicted_
 # twice the multiply-adds.
 
 # %%
-from dwlab import ptx
+from dwlab.kernels.parts import ptx
 
 
 def by_lanes(multiply):
@@ -335,7 +336,7 @@ print(f"one product: {seen.totals.flops // 2:,} multiply-adds, {words} words of 
 # and the last term lies 2⁻²² below the first ones: it is left out. Three products for one: "3xTF32".
 
 # %%
-from dwlab.exercises import launched, poisoned
+from dwlab.judge.exercises import launched, poisoned
 
 
 @cuda.jit(device=True)

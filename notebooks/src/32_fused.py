@@ -57,10 +57,11 @@ predicted_fusion = 1.8
 import numpy as np
 from numba import float32, uint32
 
-from dwlab import check, cuda, epilogue, stage, xray
-from dwlab.layers import DepthwiseConv2d, Fused, Pointwise
+from dwlab import check, cuda, stage, xray
+from dwlab.kernels.parts import epilogue
+from dwlab.problems.layers import DepthwiseConv2d, Fused, Pointwise
 from dwlab.records import tabular
-from dwlab.stages import Launch, by_shape
+from dwlab.kernels.registry import Launch, by_shape
 
 # %% tags=["stage:fused/dwpw/naive"]
 
@@ -228,7 +229,7 @@ assert not verdict.passed
 # Without a bias the layer makes zeros of zeros, and the judge finds nothing. With one, the ring is not 0 but b:
 
 # %%
-from dwlab.references import reference
+from dwlab.problems.references import reference
 
 given = biased.inputs()
 arrays = {name: cuda.to_device(array) for name, array in (given | {"y": biased.nans("y")}).items()}
@@ -468,7 +469,7 @@ else:
 # without a clock.
 
 # %%
-from dwlab import gpus
+from dwlab.gpu import specs as gpus
 from dwlab.planner import modules
 
 h200 = gpus.find("h200")
@@ -494,7 +495,7 @@ for name, pair in tried:
         name = ""
 
 # %% tags=["nbval-ignore-output"]
-from dwlab import machine
+from dwlab.gpu import machine
 
 ceilings = machine.shown().ceilings
 if ceilings.fma_tflops:

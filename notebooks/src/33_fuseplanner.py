@@ -24,7 +24,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from dwlab import networks
+from dwlab.problems import networks
 from dwlab.planner.accesses import sizes
 
 net = networks.network("mobilenet_v1")
@@ -147,10 +147,10 @@ def dwpw(first, second, tile):
 # against the model. Small layers with awkward sizes: parts of tiles at the end, stride 2, 5 × 5 taps, two images.
 
 # %%
-from dwlab.layers import DepthwiseConv2d, Fused, Pointwise
+from dwlab.problems.layers import DepthwiseConv2d, Fused, Pointwise
 from dwlab.planner import accesses
 from dwlab.planner.accesses import Tile
-from dwlab.references import allowed_error, reference
+from dwlab.problems.references import allowed_error, reference
 
 small = (
     (DepthwiseConv2d(1, 6, 12, 12, 3), Pointwise(1, 6, 16, 12, 12), Tile(8, 6, 6)),
@@ -190,7 +190,8 @@ for first, second, tile in small:
 # The pair of the prediction, with the tile that was asked for and with others.
 
 # %%
-from dwlab import gpus, planner
+from dwlab import planner
+from dwlab.gpu import specs as gpus
 from dwlab.planner import modules
 from dwlab.planner.modules import Rules, best
 from dwlab.records import tabular
@@ -480,7 +481,7 @@ for (_, batch), made in plans.items():
 # kernels, and of ideal ones (what that means, below).
 
 # %% tags=["nbval-ignore-output"]
-from dwlab import machine
+from dwlab.gpu import machine
 from dwlab.planner import judgement
 
 gpu = machine.shown()
@@ -537,9 +538,9 @@ else:
 # %% tags=["nbval-ignore-output"]
 import itertools
 
-from dwlab import networks
+from dwlab.problems import networks
 from dwlab.inference import selection
-from dwlab.layers import Fused
+from dwlab.problems.layers import Fused
 
 
 def asked_mb(problem):

@@ -24,7 +24,7 @@ from dataclasses import replace
 import numpy as np
 
 from dwlab import stage
-from dwlab.layers import DepthwiseConv2d, Fused, Pointwise, stored
+from dwlab.problems.layers import DepthwiseConv2d, Fused, Pointwise, stored
 
 how = {"layout": "NHWC", "bias": True, "activation": "relu"}
 pair = Fused(DepthwiseConv2d(1, 128, 56, 56, 3, **how), Pointwise(1, 128, 128, 56, 56, **how))
@@ -120,7 +120,7 @@ print(f"0 to 6: off by {worst[0.0, 6.0]:.4f} at most, half a step; you predicted
 # This is **requantisation**. After a relu low is $z_y$, else −128: the activation costs nothing.
 
 # %%
-from dwlab.references import reference
+from dwlab.problems.references import reference
 
 
 def pointwise(x, w, b, m, zero_x, zero_y, low=-128):
@@ -180,9 +180,10 @@ print(f"you predicted {predicted_products_int16:,} for int16 and {predicted_prod
 # %%
 from numba import float32, int32, uint32
 
-from dwlab import cuda, epilogue, ptx, xray
-from dwlab.pointwise.blocks import product
-from dwlab.stages import by_shape
+from dwlab import cuda, xray
+from dwlab.kernels.parts import epilogue, ptx
+from dwlab.kernels.parts.blocks import product
+from dwlab.kernels.registry import by_shape
 
 # %% tags=["stage:pointwise/forward/dp4a"]
 
@@ -212,7 +213,7 @@ for name, one in (("naive, a byte at a time", naive), ("dp4a", dp4a)):
 # each other along C. A is 16 rows of 8 words, B 8 columns of 8 words, and the 16 × 8 sums are int32.
 
 # %%
-from dwlab.exercises import launched, poisoned
+from dwlab.judge.exercises import launched, poisoned
 
 
 @cuda.jit
@@ -243,7 +244,7 @@ print(f"you predicted {predicted_multiply_adds:,} multiply-adds")
 # %% tags=["nbval-ignore-output"]
 import itertools
 
-from dwlab import inspect
+from dwlab.compiler import inspect
 from dwlab.records import tabular
 
 print("PTX: dp4a.s32.s32, mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32,")
@@ -297,7 +298,7 @@ for zero in (0, 5):
 # And what is no scale is refused where it is made, before a kernel fills a map with it:
 
 # %%
-from dwlab.quantisation import Scale, factors
+from dwlab.problems.quantisation import Scale, factors
 
 layer = Pointwise(1, 16, 16, 2, 2, layout="NHWC", dtype="int8")
 given = layer.inputs()
@@ -331,7 +332,7 @@ for what, attempt in {
 # in int8. Ranges come from the float32 maps. An error is given as a share of the map, root mean square over root mean square.
 
 # %%
-from dwlab import quantisation
+from dwlab.problems import quantisation
 
 SIDE, CHANNELS, DEPTH = 8, 16, 8
 kinds = (DepthwiseConv2d(1, CHANNELS, SIDE, SIDE, 3, **how), Pointwise(1, CHANNELS, CHANNELS, SIDE, SIDE, **how))

@@ -22,7 +22,7 @@ banner()
 # %%
 from collections import Counter as Tally
 
-from dwlab import networks
+from dwlab.problems import networks
 from dwlab.records import tabular
 
 whole = networks.network("mobilenet_v1")
@@ -66,8 +66,8 @@ import numpy as np
 
 from dwlab import cuda
 from dwlab.inference.selection import takers
-from dwlab.layers import DepthwiseConv2d
-from dwlab.references import reference
+from dwlab.problems.layers import DepthwiseConv2d
+from dwlab.problems.references import reference
 
 EPSILON = 1e-5  # PyTorch's
 
@@ -126,7 +126,7 @@ assert (off["with ε"] < 1e-3).all() and (off["without ε"] > 0.1).any()
 # ### The runner
 #
 # A network is then a loop over its table. What is neither depthwise nor pointwise (here the first convolution) NumPy does;
-# in `dwlab.inference` kernels of `dwlab.operations` do it, or PyTorch, on the same memory, and all of it is captured in one
+# in `dwlab.inference` kernels of `dwlab.kernels.operations` do it, or PyTorch, on the same memory, and all of it is captured in one
 # CUDA graph. We take MobileNetV2 up to its third block, with images of 16 × 16 pixels; its third block adds what came in.
 
 # %%
@@ -303,7 +303,7 @@ with_alt(
 # Short, but not nothing, where kernels take a few microseconds. A kernel of a graph starts when the one before is done: its
 # last block has ended, and what it wrote can be seen. Only then are blocks of the next handed out, which compute addresses
 # and ask for their first bytes. From compute capability 9.0 on an edge of a graph may be *programmatic*
-# (`dwlab.dependent_launch`): blocks of the next kernel come as soon as those of the one before are at their end, or have
+# (`dwlab.kernels.parts.dependent_launch`): blocks of the next kernel come as soon as those of the one before are at their end, or have
 # all begun, and wait in the kernel itself, at one instruction, `ptx.grid_dependency_wait()`, until the one before is done.
 #
 # What a kernel does ahead of its wait costs no time of its own. It may ask for **filters**: no kernel of the network writes
@@ -362,7 +362,7 @@ else:
 # layers. Then somebody timed the graph of the first step, of the first two, and so on, and took the differences: these few
 # took far more of the time than of the work. PyTorch's first convolution, as it was called, is a kernel for the products, one
 # for the bias and one for the ReLU, each over all of the map. And none of its kernels waits in the kernel itself, so none
-# may start early. Now there are kernels of our own for this (`dwlab.operations`). The newest record of each network with
+# may start early. Now there are kernels of our own for this (`dwlab.kernels.operations`). The newest record of each network with
 # most operations by PyTorch, and the newest with fewest; each layer alone, one image:
 
 # %% tags=["nbval-ignore-output"]
@@ -390,7 +390,7 @@ tabular.columns(head, rows, left=(0, 1))
 # C++ needs less:
 
 # %% tags=["nbval-ignore-output"]
-from dwlab import machine
+from dwlab.gpu import machine
 
 gpu = machine.shown()
 launch_us = gpu.ceilings.launch_us if gpu.ceilings else None
@@ -543,7 +543,7 @@ print(f"of which the board would have taken {joules - above:.4f} J at rest; {abo
 assert abs(joules - 0.03) < 1e-4
 
 # %% [markdown]
-# That is `dwlab.energy`, with NVML's counter in place of this board. A statement about energy needs all of it: the **window**, the
+# That is `dwlab.measure.energy`, with NVML's counter in place of this board. A statement about energy needs all of it: the **window**, the
 # **power at rest**, and whether that is in it. Here it always is: who runs a network pays for the board. And clocks have to
 # be up before the window begins; a GPU that has just been at rest is another one.
 

@@ -162,7 +162,7 @@ def main() -> None:
     if sys.argv[1:] == ["gpu"]:
         answers = {row.name: on_gpu(row) for row in rows() if row.verdict == "runs"}
     else:
-        from dwlab.inspect import _stand_in
+        from dwlab.compiler.inspect import _stand_in
 
         _stand_in((9, 0))
         answers = {row.name: compiled(row) for row in rows()}

@@ -9,7 +9,7 @@ import pytest
 from numba import float32
 
 from dwlab import simt
-from dwlab.driver import allow_shared
+from dwlab.gpu.driver import allow_shared
 from dwlab.simt import cuda
 
 pytestmark = pytest.mark.quick

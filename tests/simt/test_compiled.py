@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from numba import float32
 
-from dwlab import inspect, simt
+from dwlab import simt
+from dwlab.compiler import inspect
 from dwlab.simt import cuda
 from tests.compiler import needs_compiler
 

@@ -4,10 +4,12 @@ import numpy as np
 import pytest
 from numba import float32, uint32
 
-from dwlab import ptx, records, simt, stages
+from dwlab import records, simt
+from dwlab.kernels import registry
+from dwlab.kernels.parts import ptx
 from dwlab.problems import SMALL
 from dwlab.simt.trace import count_copies
-from dwlab.target import cuda
+from dwlab.gpu.target import cuda
 
 pytestmark = pytest.mark.quick
 
@@ -19,7 +21,7 @@ def counted():
         digests = {(row.path, row.stage): row.kernel_sha256 for row in run.measurements}
         found = []
         for one in here:
-            stage = stages.stage(f"{one['op']}/{one['path']}/{one['stage']}")
+            stage = registry.stage(f"{one['op']}/{one['path']}/{one['stage']}")
             same = digests.get((one["path"], one["stage"])) == stage.digest
             found.append((stage, one["load_sectors"], same))
         if found:

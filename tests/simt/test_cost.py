@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from dwlab import simt, stages
+from dwlab import simt
+from dwlab.kernels import registry
 from dwlab.problems import DepthwiseConv1d
 from dwlab.simt import cuda, jit
 from dwlab.simt.cost import ADDRESS, PREDICATED, cost
@@ -206,7 +207,7 @@ def test_a_short_body_is_issued_by_warps_that_do_not_take_it():
 
 def test_asynchronous_copies_are_seen_and_waited_for():
     problem = DepthwiseConv1d(2, 16, 48, 48)
-    stage = stages.stage("depthwise1d/forward/wide")
+    stage = registry.stage("depthwise1d/forward/wide")
     how = stage.launch(problem)
     made = cost(stage.kernel_for(problem), how.grid, how.block, *stage.example(problem), shared_bytes=how.shared_bytes)
     assert made.asynchronous and made.waits == 1 and made.local_words > 48  # a row, at least, in registers
@@ -234,7 +235,7 @@ def test_stores_to_shared_memory_stop_a_warp_only_where_a_loop_is_not_unrolled()
 
 def test_what_is_stored_beside_copies_past_the_registers_waits_for_none_of_them():
     problem = DepthwiseConv1d(10, 4, 48, 48)  # a turn for each warp; its halo is zeros, stored 16 bytes at a time
-    stage = stages.stage("depthwise1d/weight_grad/strips")
+    stage = registry.stage("depthwise1d/weight_grad/strips")
     how = stage.launch(problem)
     args = stage.example(problem)
     made = cost(stage.kernel_for(problem), how.grid, how.block, *args, shared_bytes=how.shared_bytes)
@@ -291,7 +292,7 @@ def test_some_blocks_alone_are_counted_from_the_middle_of_the_grid():
     assert some.reuse["x"].fetched == 12 and cost(copy, 9, 32, x, y, only=99).blocks == 9
 
 
-@pytest.mark.parametrize("stage", stages.stages("depthwise1d"), ids=lambda stage: stage.id)
+@pytest.mark.parametrize("stage", registry.stages("depthwise1d"), ids=lambda stage: stage.id)
 def test_the_xray_beside_the_cost_is_the_xray(stage):
     problem = DepthwiseConv1d(3, 5, 12, 4)
     how = stage.launch(problem)

@@ -12,7 +12,7 @@ from numba import float32
 
 from dwlab import simt
 from dwlab.simt import cuda
-from dwlab.stages import stages
+from dwlab.kernels.registry import stages
 from tests.compiler import needs_compiler
 from tests.simt import float64_family, language_table
 
@@ -105,7 +105,8 @@ def test_a_number_that_is_a_float64_leaks():
 
 
 def test_only_the_naive_stages_leak():
-    from dwlab import DepthwiseConv1d, check
+    from dwlab import DepthwiseConv1d
+    from dwlab.judge import check
 
     problem = DepthwiseConv1d(2, 8, 96, 16)
     for one in stages("depthwise1d"):
@@ -117,7 +118,7 @@ def main() -> None:
     """Prints "1 text" or "0 text" for each stored line and for some that are drawn anew."""
     import warnings
 
-    from dwlab.inspect import _stand_in
+    from dwlab.compiler.inspect import _stand_in
 
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)

@@ -7,7 +7,7 @@ import warnings
 import numpy as np
 import pytest
 
-from dwlab import occupancy
+from dwlab.gpu import occupancy
 from dwlab.simt import hostapi, options
 from dwlab.simt import hostapi as cuda
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dwlab import target
+from dwlab.gpu import target
 
 PROBLEM = target.gpu_problem()
 

@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dwlab import simt, target
+from dwlab import simt
+from dwlab.gpu import target
 from tests.compiler import needs_compiler
 from tests.simt import language_table as table
 

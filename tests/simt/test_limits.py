@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 from numba import float32, float64, int8, int32
 
-from dwlab import occupancy, simt
-from dwlab.driver import allow_shared
+from dwlab import simt
+from dwlab.gpu import occupancy
+from dwlab.gpu.driver import allow_shared
 from dwlab.simt import cuda
 
 pytestmark = pytest.mark.quick

@@ -1,0 +1,1 @@
+"""Kernels compiled without being run: registers, spills, SASS, and compiling many ahead of time."""

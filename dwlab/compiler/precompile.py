@@ -1,0 +1,218 @@
+"""Kernels compiled ahead of their first launch, several at a time.
+
+Numba compiles a kernel when it is first launched, one after the other: a network has some twenty, of seconds each. Here
+processes of their own compile them, without touching a GPU (as dwlab.compiler.inspect does), and send back what Numba's own
+cache would store; each becomes an overload of its kernel, as if that had been compiled here. What a process cannot
+compile is left to the first launch, whose error says why.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import pickle
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from dwlab.kernels import registry
+from dwlab.gpu import target
+from dwlab.kernels import digests
+from dwlab.problems import Problem
+from dwlab.kernels.registry import Stage
+
+PROCESSES = 16
+"""At most at a time: each takes some hundred MB of memory."""
+
+SECONDS = 600
+"""After which a process is given up, and its kernels are left to the first launch."""
+
+Job = tuple[str, Problem, Any]
+"""A stage's id, a problem, and the Numba types of the kernel's arguments."""
+
+
+def compile_all(wanted: Iterable[tuple[Stage, Problem, Sequence[Any]]], processes: int | None = None) -> int:
+    """Compiles kernels for the present GPU; returns their number. wanted: stage, problem, the kernel's arguments.
+
+    Kernels that are compiled already, and those of several problems, are compiled once. processes: at most so many (as
+    many as this process has CPUs, up to PROCESSES, if None).
+    """
+    kernels: dict[tuple[int, Any], tuple[Any, Job]] = {}
+    for stage, problem, args in wanted:
+        kernel = stage.kernel_for(problem)
+        _want(kernels, stage, problem, kernel, tuple(kernel.typeof_pyval(one) for one in args))
+    return _compile(kernels, processes)
+
+
+def compile_for(wanted: Iterable[tuple[Stage, Problem]], processes: int | None = None) -> int:
+    """As compile_all, for stages on problems, without their arrays. A stage that does not take its problem is left."""
+    kernels: dict[tuple[int, Any], tuple[Any, Job]] = {}
+    for stage, problem in wanted:
+        with contextlib.suppress(registry.StageError):  # whoever launches it says why
+            _want(kernels, stage, problem, stage.kernel_for(problem), types_of(stage, problem))
+    return _compile(kernels, processes)
+
+
+def _want(
+    kernels: dict[tuple[int, Any], tuple[Any, Job]], stage: Stage, problem: Problem, kernel: Any, types: Any
+) -> None:
+    if types not in kernel.overloads:
+        kernels.setdefault((id(kernel), types), (kernel, (stage.id, problem, types)))
+
+
+def _compile(kernels: dict[tuple[int, Any], tuple[Any, Job]], processes: int | None) -> int:
+    if processes is None:
+        processes = _processes()
+    if min(processes, len(kernels)) < 2:
+        return 0  # nothing is gained
+    done = 0
+    mixed = list(kernels.values())
+    random.Random(0).shuffle(mixed)  # those that take long often stand at regular places, which would be one share
+    payloads = compiled([job for _, job in mixed], processes)
+    for (kernel, (_, _, types)), payload in zip(mixed, payloads, strict=True):
+        if payload is not None:
+            kernel.add_overload(rebuilt(payload), types)
+            done += 1
+    return done
+
+
+def compiled(jobs: Sequence[Job], processes: int | None = None, seconds: float = SECONDS) -> list[bytes | None]:
+    """What becomes the kernel of each job (`rebuilt`), for the present GPU; None for what could not be compiled.
+
+    Nor could what is not done after so many seconds, of each process that which it had not come to.
+    """
+    cc, until = tuple(target.cuda.get_current_device().compute_capability), time.monotonic() + seconds
+    processes = min(processes or _processes(), len(jobs))
+    running = [_start(list(jobs[first::processes]), cc) for first in range(processes)]
+    found: list[bytes | None] = [None] * len(jobs)
+    with ThreadPoolExecutor(max(1, len(running))) as pool:  # a process whose answer nobody reads would wait
+        answers = pool.map(lambda process: _answer(process, max(0.0, until - time.monotonic())), running)
+        for first, answer in enumerate(answers):
+            for i, payload in enumerate(answer):
+                found[first + i * processes] = payload
+    return found
+
+
+def _processes() -> int:
+    available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(PROCESSES, available)
+
+
+def types_of(stage: Stage, problem: Problem) -> tuple[Any, ...]:
+    """The Numba types of a stage's arguments on a problem, as device arrays have them, without the arrays."""
+    from numba import typeof, types
+    from numba.np.numpy_support import from_dtype
+
+    how, shapes = stage.launch(problem), problem.shapes(stage.path)
+    arrays = []
+    for name in problem.slots(stage.path):
+        # Of depthwise1d rows of 16 bits are words in any view.
+        as_words = stage.view == "words" or (problem.op == "depthwise1d" and problem.dtype_of(name) != "float32")
+        kind = types.float32 if as_words else from_dtype(problem.storage_of(name))
+        arrays.append(types.Array(kind, len(shapes[name]) if stage.view == "shaped" else 1, "C"))
+    if how.parts:  # the workspace
+        arrays[-1] = types.Array(types.float32, len(shapes[problem.arrays(stage.path)[-1]]) + 1, "C")
+    return (*arrays, *(typeof(scalar) for scalar in how.scalars))
+
+
+def code_digest(stage: Stage, problem: Problem) -> str | None:
+    """SHA-256 of the PTX of the kernel that a problem was launched with, and of how it is launched; None if not known.
+
+    Rows whose stage has another digest by now are of the same kernel where this is equal (dwlab.kernels.digests.of_code).
+    """
+    found = getattr(stage.kernel_for(problem), "overloads", {}).get(types_of(stage, problem))
+    try:
+        ptx = found.inspect_asm()
+    except Exception:  # not compiled here, or of what another process sent the binary alone is left
+        return None
+    return digests.of_code(ptx, stage.launch(problem))
+
+
+def save(path: str | os.PathLike[str], jobs: Sequence[Job], payloads: Sequence[bytes | None]) -> None:
+    """Writes what was compiled, for `load` in another process of the same GPU."""
+    with open(path, "wb") as file:
+        pickle.dump([(job, payload) for job, payload in zip(jobs, payloads, strict=True) if payload is not None], file)
+
+
+def load(path: str | os.PathLike[str]) -> int:
+    """Makes the kernels of a file of `save` those of their stages here; returns their number."""
+    with open(path, "rb") as file:
+        found = pickle.load(file)
+    for (id, problem, types), payload in found:
+        kernel = registry.stage(id).kernel_for(problem)
+        if types not in kernel.overloads:
+            kernel.add_overload(rebuilt(payload), types)
+    return len(found)
+
+
+def rebuilt(payload: bytes) -> Any:
+    """The compiled kernel of what a process sent."""
+    from numba.cuda.dispatcher import _Kernel
+
+    return _Kernel._rebuild(**pickle.loads(payload))
+
+
+def _start(jobs: list[Job], cc: tuple[int, int]) -> subprocess.Popen[bytes]:
+    """A process that compiles these."""
+    places = [str(Path(__file__).resolve().parent.parent), *(place or os.getcwd() for place in sys.path)]
+    # Numba's own simulator compiles nothing.
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(places), "PYTHONUTF8": "1", "NUMBA_ENABLE_CUDASIM": "0"}
+    environment.pop(target.VARIABLE, None)  # `_serve` decides the mode
+    process = subprocess.Popen(
+        [sys.executable, "-c", "from dwlab.compiler.precompile import _serve; _serve()"],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment,
+    )  # fmt: skip
+    assert process.stdin is not None
+    with contextlib.suppress(OSError), process.stdin:  # it may have ended already: then there is no answer
+        process.stdin.write(pickle.dumps((cc, jobs)))
+    process.stdin = None
+    return process
+
+
+def _answer(process: subprocess.Popen[bytes], seconds: float) -> list[bytes | None]:
+    """A payload for each kernel, None for one that was not compiled; the first ones if the process did not finish."""
+    try:
+        out, _ = process.communicate(timeout=seconds)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        out, _ = process.communicate()
+    found, stream = [], io.BytesIO(out)
+    with contextlib.suppress(EOFError, pickle.UnpicklingError):  # the end, perhaps in the middle of one
+        while True:
+            found.append(pickle.load(stream))
+    return found
+
+
+# --- in a compiler's process ------------------------------------------------------------------------------------------
+
+
+def _serve() -> None:
+    """Reads (cc, jobs) from standard input and writes a payload after the other, None where it cannot be compiled."""
+    out = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # whatever Numba or a kernel's module prints is no answer
+    from dwlab.compiler import inspect
+
+    cc, jobs = pickle.load(sys.stdin.buffer)
+    inspect._stand_in(cc)
+    with out:
+        for job in jobs:
+            pickle.dump(_payload(*job), out)
+            out.flush()
+
+
+def _payload(id: str, problem: Problem, types: tuple[Any, ...]) -> bytes | None:
+    from numba.cuda.dispatcher import _Kernel
+
+    try:
+        kernel = registry.stage(id).kernel_for(problem)
+        made = _Kernel(kernel.py_func, types, **kernel.targetoptions)
+        made.library.get_cubin(made.library._ensure_cc(None))  # kept in the library, and so in the payload
+        return pickle.dumps(made._reduce_states())
+    except Exception:  # whatever is wrong, the first launch says it
+        return None

@@ -1,0 +1,171 @@
+"""Which GPU the kernels run on: a real one (``numba.cuda``) or the one in the laptop (``dwlab.simt``). Decided once.
+
+``mode`` is "gpu" or "simulated"; ``cuda`` is the module that a kernel imports: ``from dwlab.gpu.target import cuda``.
+``DWLAB_TARGET=gpu`` or ``DWLAB_TARGET=simulated`` decides by hand; unset, a usable GPU is used. The decision is made
+when ``mode``, ``reason``, ``cuda`` or ``banner()`` is first asked for, and holds for the life of the process.
+"""
+
+from __future__ import annotations
+
+import html
+import importlib
+import importlib.metadata
+import importlib.util
+import os
+import sys
+import textwrap
+from dataclasses import dataclass
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Literal
+
+from dwlab import __version__
+from dwlab.gpu import driver as _driver
+
+Mode = Literal["gpu", "simulated"]
+
+if TYPE_CHECKING:
+    cuda: ModuleType
+    mode: Mode
+    reason: str
+
+NO_TORCH = "PyTorch is not installed: run pip install -e '.[torch]' in the workbook's folder"
+"""What everything says that needs PyTorch, where it is not installed."""
+
+VARIABLE = "DWLAB_TARGET"
+MODES: tuple[Mode, ...] = ("gpu", "simulated")
+
+
+class TargetError(RuntimeError):
+    """The asked-for mode does not exist, or cannot be had on this machine."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """The decision: which mode, and why in plain words."""
+
+    mode: Mode
+    reason: str
+
+
+def decide(requested: str | None, gpu_problem: str) -> Target:
+    """The mode for a request (DWLAB_TARGET, None if unset) and what keeps the GPU from use ("" if nothing does).
+
+    Raises TargetError for a request that is not a mode, and for "gpu" where no GPU can be used.
+    """
+    wanted = (requested or "").strip().lower()
+    if wanted and wanted not in MODES:
+        raise TargetError(f"{VARIABLE}={requested!r} is not a mode: set it to 'gpu' or 'simulated', or unset it")
+    if wanted == "simulated":
+        return Target("simulated", f"{VARIABLE} asks for it")
+    if not gpu_problem:
+        return Target("gpu", f"{VARIABLE} asks for it" if wanted else "a usable GPU is here")
+    if wanted == "gpu":
+        raise TargetError(
+            f"{VARIABLE}=gpu, but no GPU can be used: {gpu_problem}. "
+            f"Unset {VARIABLE} to run on the simulated GPU, or see: python -m dwlab doctor"
+        )
+    return Target("simulated", gpu_problem)
+
+
+def gpu_problem(driver: _driver.Driver | None = None) -> str:
+    """What keeps numba.cuda from using a GPU here, in plain words; "" if nothing does.
+
+    Cheap where there is no GPU: numba.cuda is imported only once the driver has shown one.
+    """
+    driver = driver or _driver.query()
+    if not driver.usable:
+        return driver.problem
+    if importlib.util.find_spec("numba_cuda") is None:
+        extra = f"gpu-cu{driver.toolkit or 12}"
+        return f"a GPU is here ({driver.devices[0].name}), but numba-cuda is not installed (pip install '.[{extra}]')"
+    if cuda_simulator_on():
+        return "NUMBA_ENABLE_CUDASIM is set, so numba.cuda is Numba's own simulator (unset it and restart)"
+    try:
+        from numba import cuda as numba_cuda
+
+        if numba_cuda.is_available():
+            return ""
+    except Exception as error:  # anything that a broken installation raises while it is imported
+        return f"numba.cuda does not import: {type(error).__name__}: {error}"
+    return "numba.cuda finds the GPU, but not the CUDA compiler (libNVVM) that its extra installs"
+
+
+def cuda_simulator_on() -> bool:
+    """Whether numba.cuda is, or would be, Numba's own simulator."""
+    config = sys.modules.get("numba.core.config")
+    if config is not None and hasattr(config, "ENABLE_CUDASIM"):
+        return bool(config.ENABLE_CUDASIM)
+    return os.environ.get("NUMBA_ENABLE_CUDASIM", "0").strip() not in ("", "0")
+
+
+# JupyterLab breaks what is printed at any character where its page ends, in the middle of a number too. With this rule,
+# which stays on the page as long as the banner's output does, lines keep whole and scroll sideways.
+_STYLE = "<style>.jp-OutputArea-output pre { white-space: pre; word-break: normal; }</style>"
+
+
+class Banner(str):
+    """Text that a notebook shows without quotes, and with it a rule for all that the page prints: see _STYLE."""
+
+    def _repr_html_(self) -> str:
+        return f'{_STYLE}<pre style="white-space:pre-wrap;word-break:normal">{html.escape(self)}</pre>'
+
+    def __repr__(self) -> str:
+        return "\n".join(textwrap.fill(line, 90, subsequent_indent="  ") for line in self.split("\n"))
+
+
+def banner() -> Banner:
+    """Two lines for the top of a lesson: where its kernels run, and what that means."""
+    decided = _decision()
+    if decided.mode == "gpu":
+        driver = _driver.query()
+        device = driver.devices[0]
+        version = ".".join(map(str, driver.cuda or ()))
+        where = ", ".join(
+            [
+                device.name,
+                "compute capability {}.{}".format(*device.compute_capability),
+                f"driver {driver.release or 'of unknown release'} (CUDA {version})",
+                f"numba-cuda {importlib.metadata.version('numba-cuda')}",
+            ]
+        )
+        return Banner(f"dwlab {__version__} · gpu: {where}\nKernels are compiled by Numba and run on this GPU.")
+    return Banner(
+        f"dwlab {__version__} · simulated: {decided.reason}\n"
+        "Kernels run on dwlab.simt, which counts what a GPU would do. Nothing is timed here; "
+        "times shown come from the records."
+    )
+
+
+_decided: Target | None = None
+_decided_for: str | None = None
+
+
+def decided_for() -> str | None:
+    """What DWLAB_TARGET was when the mode was decided in this process ("" if unset); None if it is not decided yet."""
+    return _decided_for
+
+
+def _decision() -> Target:
+    global _decided, _decided_for
+    if _decided is None:
+        requested = os.environ.get(VARIABLE)
+        # A request for the simulated GPU is answered without touching the driver.
+        asks_simulated = (requested or "").strip().lower() == "simulated"
+        _decided = decide(requested, "" if asks_simulated else gpu_problem())
+        _decided_for = requested or ""
+    return _decided
+
+
+def __getattr__(name: str) -> Any:
+    if name in ("mode", "reason"):
+        value: Any = getattr(_decision(), name)
+    elif name == "cuda":
+        gpu = _decision().mode == "gpu"
+        value = importlib.import_module("numba.cuda" if gpu else "dwlab.simt.cuda")
+        if gpu and "NUMBA_CUDA_LOW_OCCUPANCY_WARNINGS" not in os.environ:
+            # Lessons launch few blocks on purpose; a warning would also make their output differ between the modes.
+            importlib.import_module("numba.cuda.core.config").CUDA_LOW_OCCUPANCY_WARNINGS = 0
+    else:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    globals()[name] = value
+    return value

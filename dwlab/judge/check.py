@@ -1,0 +1,1126 @@
+"""The judge of a kernel: runs it on problems chosen to break it, and says what is wrong and where to look.
+
+    check("depthwise1d/forward/shared")                       a stage, on the family of problems below
+    check(stage("depthwise1d/forward/shared").with_kernel(k)) a kernel in a stage's launch
+    check(k, launch=lambda problem: Launch(...))              a kernel with a launch of its own
+    check(k, PAPER, launch=...)                               one problem, cut down to a few rows
+    check(k, launch=..., seed=1234)                           the same problems and inputs as the verdict with this seed
+    verdict.raise_if_wrong()
+
+Problems and inputs. Beside a fixed family stands one that is drawn anew at each call (dwlab.problems.cases), and so are all
+inputs. The verdict says the seed; DWLAB_SEED in the environment sets it for all calls that give none.
+
+What is right. Every array stands between two guard bands, outputs hold something else before the launch, and the result
+is compared with the float64 reference within the rounding that float32 allows: that of sums of the products themselves,
+in any order (references.tolerance); with algorithm="fast" that of algorithms which multiply sums (see `_fast_error`).
+Every element of an output must be written, what it held before must not matter, and inputs must stay as they are. A
+NaN or an infinity in x or dy may spoil the outputs in whose sum it stands, and no other; of dw also the channel's other
+taps, for it meets padding there, which a kernel may multiply by it (0 * NaN is NaN). Those in whose sum it stands must
+be NaN or infinite as IEEE arithmetic has it. Two exceptions: kernels that split their numbers into parts (`_SPLIT`) may
+make NaN of an infinity, and behind an activation, which may lose a NaN (the GPU's max(NaN, 0) is 0), anything is right.
+
+What is found besides. On the laptop GPU races, divergent barriers, out-of-bounds and negative indices, uninitialised
+reads and two writers of one element fail a kernel even where its output is right; `allow` names those of the last kinds
+that are meant. There kernels must be what @cuda.jit makes, and where numba-cuda is installed one that passes is
+compiled, too. A kernel that passes gets the same text in either mode.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import ctypes
+import html
+import inspect
+import os
+import secrets
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from dwlab.judge import contrast, diagnosis
+from dwlab.problems import layers, references
+from dwlab import problems as _problems
+from dwlab.problems.cases import Case, NOT_FINITE, cases, drawn, layer_cases, products
+from dwlab.judge.diagnosis import Finding
+from dwlab.problems import NAN_BITS, DepthwiseConv1d, Problem, decode, encode
+from dwlab.kernels.registry import ByShape, Launch, Stage, StageError, dtypes_of, enqueue, limits, words
+from dwlab.kernels.registry import stage as _stage
+from dwlab.kernels.registry import stages as _stages
+
+GUARD = 1024
+"""Elements before and after each array. A multiple of 128, so that arrays start 256-byte aligned."""
+
+POISON = np.uint32(0x7FC0DEAD)
+"""Bits of the NaN in outputs: a quiet NaN that arithmetic on a GPU never makes (that is 0x7FFFFFFF).
+
+In arrays of 16-bit elements it is dwlab.problems.NAN_BITS. On a CPU a NaN keeps its bits through arithmetic: the laptop
+GPU's own record says what was written. Guard bands hold other bits (`_GUARD_BITS`).
+"""
+
+_PARTS = "parts"  # the workspace of a launch in parts, among the arrays' names
+_FILL = 1024.0  # a filling that is no NaN, for the second run of a wrong kernel
+_DIAGNOSED = 12  # wrong cases that are looked into; others are only counted, or not run if all the first are wrong
+_SMALL = 20_000  # operations of a drawn problem that a kernel which is known to be wrong is tried on
+_SHOWN = 2  # findings about the output that a verdict names
+
+_LOOK = {
+    "race": "two threads of a block use one address without a barrier between: syncthreads() belongs after the "
+    "staging, and again before what was staged is overwritten",
+    "two writers": "two threads store to one element: which thread owns which output? That both store the same cannot "
+    'be seen here; if it is meant, allow="two writers"',
+    "divergent barrier": "every thread of the block that has not returned must come to the same barrier: move it out "
+    "of the if, and let the if hold the work alone",
+    "out of bounds": "guard the access: is the index below the array's length for the last block and thread?",
+    "misaligned": "16 bytes are moved at 16-byte addresses only: is the index a multiple of 4 for every thread?",
+    "negative index": "a negative index counts from the end of the axis in Numba: test for it before the access; if it "
+    'is meant, allow="negative index"',
+    "uninitialised": "something is read that no thread has written: is the whole window staged, the halo too, and are "
+    "zeros stored where it lies outside the row?",
+    "inactive lane": "a shuffle reads from a lane that takes no part: do all lanes of the mask get there?",
+    "division by zero": "a divisor is 0 for some thread",
+    "launch": "the launch itself: grid and block within the hardware's limits",
+}
+
+# What would order the two accesses of a race, as the interpreter says it -> where to look.
+_RACES = {
+    "cuda.syncwarp()": "two lanes of one warp use one address without syncwarp() between, and they do not run in "
+    "step: it belongs after the store, and again before the next one",
+    "cuda.syncthreads()": _LOOK["race"],
+    "another launch or an atomic": "two blocks use one address, and no barrier joins blocks, which run in any order: "
+    "give each element to one block, add with cuda.atomic.add, or read it in another launch",
+}
+
+
+class CheckError(ValueError):
+    """The judge was asked for something that it cannot judge; the message says what to do."""
+
+
+class CheckFailed(AssertionError):
+    """A kernel that is wrong. `.verdict` says how."""
+
+    def __init__(self, verdict: Verdict):
+        self.verdict = verdict
+        super().__init__(str(verdict))
+
+
+@dataclass(frozen=True)
+class CaseResult:
+    """What happened on one case.
+
+    findings: what is certain. hazards: what the laptop GPU found. faults: for each fault of the output what would
+    account for it, best first. wrong: wrong outputs of `size`. ran: False if there is no output to judge. notes:
+    hazards that were allowed.
+    """
+
+    case: Case
+    passed: bool
+    findings: tuple[Finding, ...] = ()
+    hazards: tuple[Any, ...] = ()
+    faults: tuple[tuple[Finding, ...], ...] = ()
+    wrong: int = 0
+    size: int = 0
+    ran: bool = True
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What the judge found. `str()` for a terminal, HTML in a notebook; `hints` go from the symptom to the place."""
+
+    subject: str
+    path: str
+    results: tuple[CaseResult, ...]
+    notes: tuple[str, ...] = ()
+    seed: int = 0
+
+    @property
+    def passed(self) -> bool:
+        """Whether every case passed."""
+        return all(result.passed for result in self.results)
+
+    @property
+    def failures(self) -> tuple[CaseResult, ...]:
+        """The cases that failed, the smallest first as they were run."""
+        return tuple(result for result in self.results if not result.passed)
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """What is wrong, each pattern once: hazards, what else is certain, and what best accounts for the outputs."""
+        certain: dict[str, Finding] = {}
+        for result in self.failures:
+            for one in _as_findings(result.hazards, str(result.case.problem)):
+                known = certain.setdefault(one.identity, one)
+                # Of two races within a block, the one that only a barrier of the block would mend: it mends both.
+                if "syncthreads" in one.text and "syncthreads" not in known.text:
+                    certain[one.identity] = one
+        for result in self.failures:
+            for one in result.findings:
+                certain.setdefault(one.pattern, one)
+        # Outputs of NaN or of numbers that are cut off say little, if plain inputs fail too.
+        plain = [result for result in self.failures if result.case.values == "plain" and result.faults]
+        likely = diagnosis.explain([fault for result in plain or self.failures for fault in result.faults])
+        if likely and likely[0].pattern in diagnosis.VAGUE:
+            likely = (*self._by_rule(likely[0]), *likely[1:])
+        return (*certain.values(), *likely[: _SHOWN if not certain else 1])
+
+    def _by_rule(self, found: Finding) -> tuple[Finding, ...]:
+        """A finding that says nothing but that something is wrong, with what the failing problems have in common."""
+        rule, words = (self.rule, "wrong where") if self.rule else (self.bound, "wrong only where")
+        return (replace(found, pattern=f"{words} {rule.words}", look=rule.look),) if rule else (found,)
+
+    @property
+    def patterns(self) -> tuple[str, ...]:
+        """The short names of what is wrong."""
+        return tuple(one.pattern for one in self.findings)
+
+    @cached_property
+    def rule(self) -> contrast.Rule | None:
+        """The simplest rule that tells the failing problems from the passing ones; None if there is none."""
+        return contrast.exact(*self._judged) if self._comparable else None
+
+    @cached_property
+    def bound(self) -> contrast.Rule | None:
+        """Where there is no such rule: the narrowest outside of which no problem failed; None if that says little."""
+        return contrast.necessary(*self._judged) if self._comparable and not self.rule else None
+
+    @property
+    def _comparable(self) -> bool:
+        return not self.passed and all(result.ran for result in self.results)
+
+    @property
+    def _judged(self) -> tuple[list[Problem], list[bool], list[str]]:
+        """Problems, which failed, and what their inputs are like."""
+        cases = [result.case for result in self.results]
+        return [c.problem for c in cases], [not r.passed for r in self.results], [c.values for c in cases]
+
+    @property
+    def contrast(self) -> str:
+        """`rule` in words; "" if there is none."""
+        return self.rule.words if self.rule else ""
+
+    @property
+    def _common(self) -> str:
+        """A sentence about what failing problems have in common; "" if nothing is known."""
+        if self.rule:
+            return f"It fails exactly where {self.rule.words}."
+        return f"It never fails outside of this: {self.bound.words}." if self.bound else ""
+
+    @property
+    def hints(self) -> tuple[str, ...]:
+        """Hints in steps: the smallest failing problem, what is wrong, what failing problems share, where to look."""
+        if self.passed:
+            return ()
+        first = self.failures[0]
+        steps = [f"Try it on the smallest problem that fails: {first.case.problem} ({first.case.why})."]
+        steps += [f"What is wrong: {_told(one, first)}." for one in self.findings[:2]]
+        if self._common:
+            steps.append(self._common)
+        steps += [f"Where to look: {one.look}{'' if one.look.endswith('?') else '.'}" for one in self.findings[:2]]
+        return tuple(steps)
+
+    def hint(self, step: int = 1) -> str:
+        """The step-th hint, counted from 1; the last one for a step beyond it."""
+        if not self.hints:
+            return "Nothing is wrong."
+        return self.hints[min(max(step, 1), len(self.hints)) - 1]
+
+    def raise_if_wrong(self) -> Verdict:
+        """Raises CheckFailed unless everything passed; otherwise returns the verdict."""
+        if not self.passed:
+            raise CheckFailed(self)
+        return self
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {
+            "subject": self.subject,
+            "path": self.path,
+            "passed": self.passed,
+            "cases": len(self.results),
+            "seed": self.seed,
+            "failed": len(self.failures),
+            "patterns": list(self.patterns),
+            "hints": list(self.hints),
+            "notes": list(self.notes),
+        }
+
+    def __str__(self) -> str:
+        lines = [_headline(self)]
+        if self.passed:
+            lines.append(f"on {_ranges([r.case.problem for r in self.results])}")
+        else:
+            first = self.failures[0]
+            lines.append(f"first on {first.case.problem} ({first.case.why})")
+            if first.size:
+                lines.append(f"{first.wrong} of {first.size} outputs wrong there")
+            lines += [f"- {_told(one, first)}" for one in self.findings]
+            if self._common:
+                lines.append(self._common)
+            lines.append(f"Hints: verdict.hint(1) to verdict.hint({len(self.hints)}).")
+        lines += [f"note: {note}" for note in self.notes]
+        return "\n".join(lines)
+
+    __repr__ = __str__
+
+    def table(self) -> str:
+        """A line for each case: passed or what is wrong, the problem, why it is there."""
+        return "\n".join(
+            f"{'ok    ' if r.passed else 'FAILED'}  {str(r.case.problem):44s}  {r.case.why}"
+            + ("" if r.passed else f": {_summary(r)}")
+            for r in self.results
+        )
+
+    def _repr_html_(self) -> str:
+        from dwlab.records import tabular
+
+        rows = [
+            ("passed" if r.passed else tabular.FAILED, str(r.case.problem), r.case.why, "" if r.passed else _summary(r))
+            for r in self.results
+        ]
+        items = [html.escape(_told(one, self.failures[0])) for one in self.findings]
+        if self._common:
+            items.append(html.escape(self._common))
+        items += [f"note: {html.escape(note)}" for note in self.notes]
+        steps = "".join(f"<li>{html.escape(hint)}</li>" for hint in self.hints)
+        headline = html.escape(_headline(self))
+        if not self.passed:
+            headline = headline.replace(tabular.FAILED, tabular.alarm(tabular.FAILED), 1)
+        return (
+            f"<p><b>{headline}</b></p>"
+            + (f"<ul>{''.join(f'<li>{item}</li>' for item in items)}</ul>" if items else "")
+            + (f"<details><summary>hints</summary><ol>{steps}</ol></details>" if steps else "")
+            + f"<details><summary>{len(self.results)} problems</summary>"
+            + tabular.as_html(("result", "problem", "why it is here", "what is wrong"), rows)
+            + "</details>"
+        )
+
+
+def _headline(verdict: Verdict) -> str:
+    count = len(verdict.results)
+    problems = ("1 problem" if count == 1 else f"{count} problems") + f" (seed {verdict.seed})"
+    if verdict.passed:
+        return f"passed: {verdict.subject}, {verdict.path}, {problems}"
+    return f"FAILED: {verdict.subject}, {verdict.path}, {len(verdict.failures)} of {problems}"
+
+
+def _ranges(problems: Sequence[DepthwiseConv1d]) -> str:
+    if len(problems) == 1:
+        return str(problems[0])
+    parts = []
+    if not isinstance(problems[0], DepthwiseConv1d):
+        kinds = dict.fromkeys(f"{p.layout} {p.dtype}" for p in problems)
+        return f"{problems[0]} to {problems[-1]}; {', '.join(kinds)}"
+    for name in "BHLK":
+        sizes = [getattr(p, name) for p in problems]
+        parts.append(f"{name} {min(sizes)}" + (f" to {max(sizes)}" if min(sizes) < max(sizes) else ""))
+    named = [name for name in ("causal", "same") if any(p.padding == name for p in problems)]
+    numbers = [p.padding for p in problems if not isinstance(p.padding, str)]
+    if numbers:
+        named.append(f"{min(numbers)}" + (f" to {max(numbers)}" if min(numbers) < max(numbers) else ""))
+    kinds = [kind for kind in dict.fromkeys(p.dtype for p in problems) if kind != "float32"]
+    return ", ".join([*parts, f"padding {', '.join(named)}", *(kinds and [f"float32 and {' and '.join(kinds)}"])])
+
+
+def _summary(result: CaseResult) -> str:
+    likely = [fault[0] for fault in result.faults]
+    names = dict.fromkeys(one.pattern for one in (*_as_findings(result.hazards, ""), *result.findings, *likely))
+    return "; ".join(names) or f"{result.wrong} of {result.size} outputs wrong"
+
+
+def _told(one: Finding, first: CaseResult) -> str:
+    """A finding, with its problem where that is not the one of the headline."""
+    return str(one) if one.where in ("", str(first.case.problem)) else f"{one} (on {one.where})"
+
+
+def _as_findings(hazards: Iterable[Any], where: str) -> list[Finding]:
+    found = []
+    for one in hazards:
+        look, key = _LOOK.get(one.kind, "the line that is named"), ""
+        if one.kind == "race":
+            cure = next((cure for cure in _RACES if cure in one.message), "cuda.syncthreads()")
+            look = _RACES[cure]
+            key = "race between blocks" if cure.startswith("another") else "race"
+        found.append(Finding(one.kind, f"line {one.line}: {one.message}", look, key, where))
+    return found
+
+
+# ---- judging
+
+
+_KINDS = ("two writers", "negative index")  # hazards that a kernel may mean: see `check`
+_SECONDS = 120.0  # of the processor's time that one launch may take on the laptop GPU
+_LAUNCH_SECONDS = 20.0  # and a launch function; most take microseconds
+_WALL = 1200.0  # seconds that either may take by the clock: a sleep takes none of the processor's
+_LAUNCH_WALL = 60.0
+
+# Stages that compute a float32 as the sum of two or three shorter numbers: of an infinity the rest is Inf - Inf.
+_SPLIT = frozenset(
+    (
+        "pointwise/forward/tensor",
+        "pointwise/forward/split",
+        "fused/dwpw/slide",
+        "fused/dwpw/planes",
+        "fused/pwdw/strips",
+        "fused/pwpw/tensor",
+    )
+)
+
+# What stands around each array, by its storage: none of it is what outputs hold.
+_GUARD_BITS = {"float32": 0x7FC0BEEF, "float16": 0x7FEB, "bfloat16": 0x7FEB, "int32": 0x99999999, "int8": 0x99}
+
+
+def check(
+    subject: Stage | str | Any,
+    problem: DepthwiseConv1d | str | None = None,
+    *,
+    path: str | None = None,
+    launch: Callable[[DepthwiseConv1d], Launch] | None = None,
+    dtype: str | None = None,
+    most: int | None = None,
+    seed: int | None = None,
+    allow: Sequence[str] = (),
+    algorithm: str = "direct",
+) -> Verdict:
+    """Judges a stage, a stage's id, or a kernel with its launch (problem -> Launch).
+
+    path: what a bare kernel computes ("forward" if None); a stage has its own. problem: judge on this one only (or its
+    name, or "B,H,L,K"), cut down to what can be interpreted, because rows are alike. dtype: how rows are stored; None
+    for the problem's, or else float32 in the fixed family and each that the stage takes in the drawn one. most: so many
+    of the project's problems only, spread over them: where a GPU's compiler takes seconds for each. seed: a whole
+    number from 0 up, of the drawn problems and of all inputs; None for a new one, or for DWLAB_SEED's.
+
+    allow: hazards that are meant, "two writers" (of one value: which of them comes last is then no matter) and
+    "negative index" (counted from the end of the axis, as Numba does); they become notes. By default they are errors,
+    because they nearly always are: which thread owns an output, and whether an index fell off the left edge, cannot be
+    seen from a right result. algorithm: "fast" for Winograd's and others that multiply sums of the inputs, whose error
+    is bounded by the largest input and not by the products (forward and input_grad, and depthwise2d, not int8).
+
+    A wrong kernel is no exception: it is in the verdict. Raises CheckError for what is neither a stage nor a kernel,
+    lacks a launch, has another path or is not written for rows of that dtype, and for unknown options; StageError or
+    ProblemError for an unknown name.
+    """
+    judged, name = _subject(subject, path, launch)
+    rules = _Rules(tuple([allow] if isinstance(allow, str) else allow), algorithm, judged.id in _SPLIT)
+    rules.check(judged)
+    seed = _fresh(seed)
+    if problem is not None:
+        find = _problems.problem if judged.op == "depthwise1d" else layers.problem
+        problem = find(problem)
+        if dtype is not None:
+            problem = replace(problem, dtype=dtype) if judged.op == "depthwise1d" else layers.stored(problem, dtype)
+    rows = problem.dtype if problem is not None else dtype or "float32"
+    if judged.op == "depthwise1d":
+        DepthwiseConv1d(1, 1, 1, 1, dtype=rows)  # refuses unknown names
+        if rows not in judged.dtypes:
+            raise CheckError(
+                f"{name} takes rows of {', '.join(judged.dtypes)}, not of {rows}; a kernel for all of them is made "
+                "by a function of (L, K, SHIFT, DTYPE), decorated with @by_shape"
+            )
+    chosen = spread(_chosen(judged, problem, dtype, seed), most)
+    if not chosen:
+        raise CheckError(f"{name} supports none of the problems in {dtype}: it takes {', '.join(judged.dtypes)}")
+    results = _judge_all(judged, chosen, rules)
+    notes = [note for result in results for note in result.notes]
+    if results[-1].ran:
+        small = _NOTED if judged.op == "depthwise1d" and problem is None and rows == "float32" else chosen[0].problem
+        notes += _notes(judged, chosen[-1].problem if problem is not None else small)
+    if algorithm != "direct":
+        notes.append(f"judged by the error that {algorithm} algorithms may have")
+    return Verdict(name, f"{judged.op}/{judged.path}", tuple(results), tuple(dict.fromkeys(notes)), seed)
+
+
+@dataclass(frozen=True)
+class _Rules:
+    """What a call of check allows. split: infinities may become NaN (see the module)."""
+
+    allow: tuple[str, ...] = ()
+    algorithm: str = "direct"
+    split: bool = False
+
+    def check(self, judged: Stage) -> None:
+        for kind in self.allow:
+            if kind not in _KINDS:
+                raise CheckError(f"allow={kind!r}: only {' and '.join(map(repr, _KINDS))} can be meant")
+        if self.algorithm not in ("direct", "fast"):
+            raise CheckError(f"algorithm={self.algorithm!r} is unknown: 'direct' or 'fast'")
+        fast = judged.op == "depthwise2d" or (judged.op, judged.path) in (
+            ("depthwise1d", "forward"),
+            ("depthwise1d", "input_grad"),
+        )
+        if self.algorithm == "fast" and not fast:
+            raise CheckError(f"algorithm='fast' has no bound for {judged.op}/{judged.path}: leave it out")
+
+
+def _fresh(seed: int | None) -> int:
+    """The seed itself, DWLAB_SEED's, or a new one."""
+    given = os.environ.get("DWLAB_SEED", "").strip() if seed is None else seed
+    if given == "":
+        return secrets.randbelow(10**9)
+    if isinstance(given, str) and given.isdigit():
+        return int(given)
+    if isinstance(given, (int, np.integer)) and not isinstance(given, bool) and given >= 0:
+        return int(given)
+    what = "DWLAB_SEED" if seed is None else "seed"
+    raise CheckError(f"{what}={given!r} is no seed: give a whole number from 0 up, or leave it out for a new one")
+
+
+def judged_on(
+    stage: Stage, dtype: str = "float32", most: int | None = None, seed: int | None = None
+) -> tuple[Problem, ...]:
+    """The problems on which `check` judges a stage with rows of this dtype; () if it is not written for them.
+
+    The same as those of `check` if both get the same seed, or DWLAB_SEED is set.
+    """
+    if dtype not in stage.dtypes:
+        return ()
+    return tuple(case.problem for case in spread(_chosen(stage, None, dtype, _fresh(seed)), most))
+
+
+def spread(listed: Sequence[Any], most: int | None) -> tuple[Any, ...]:
+    """At most so many of these, the first and the last among them."""
+    if most is None or len(listed) <= most:
+        return tuple(listed)
+    return tuple(listed[round(i * (len(listed) - 1) / max(1, most - 1))] for i in range(most))
+
+
+def _chosen(judged: Stage, problem: Problem | None, dtype: str | None, seed: int) -> tuple[Case, ...]:
+    """The problem's cases; without one, those of the fixed family, and then the drawn ones."""
+    if problem is not None:
+        return cases(problem, path=judged.path, seed=seed)
+    dtypes = judged.dtypes if dtype is None else (dtype,)
+    if judged.op != "depthwise1d":
+        fixed = layer_cases(judged.op, judged.path, dtypes, seed, judged.supports)
+    else:
+        rows = dtype or "float32"
+        how = _launch(judged, cases(dtype=rows)[0].problem)  # one that fails is judged with the cases
+        fixed = cases(None, how.block if isinstance(how, Launch) else (), judged.path, rows, seed)
+    return (*fixed, *drawn(judged.op, judged.path, dtypes, seed, judged.supports))
+
+
+def _judge_all(judged: Stage, chosen: Sequence[Case], rules: _Rules) -> list[CaseResult]:
+    results: list[CaseResult] = []
+    for case in chosen:
+        failed = sum(not result.passed for result in results)
+        # What is wrong the fixed family says better, whose problems differ by little from each other. Where it is wrong
+        # small drawn ones help to say, for a rule must hold on them too.
+        known = case.drawn and any(not (result.passed or result.case.drawn) for result in results)
+        each = isinstance(judged.kernel, ByShape)  # a compiler would take seconds for each
+        if known and (each or case.values != "plain" or case.problem.flops_of(judged.path) > _SMALL):
+            continue
+        results.append(_judge(judged, case, rules, diagnose=failed < _DIAGNOSED and not known))
+        hopeless = failed + 1 == _DIAGNOSED == len(results) and not results[-1].passed
+        if hopeless or not results[-1].ran:
+            break  # the others would say the same
+    if all(result.passed for result in results):
+        refused = _refused(judged, chosen[len(chosen) // 2].problem)
+        if refused is not None:
+            results[len(chosen) // 2] = _not_run(chosen[len(chosen) // 2], refused)
+    return results
+
+
+_NOTED = DepthwiseConv1d(2, 3, 33, 5, "same")
+
+
+def _subject(subject: Any, path: str | None, launch: Callable | None) -> tuple[Stage, str]:
+    if launch is not None and not callable(launch):
+        raise CheckError(f"launch={launch!r} is no function: give one that takes a problem and returns a Launch")
+    if isinstance(subject, str):
+        subject = _stage(subject)
+    if isinstance(subject, Stage):
+        listed = _stage(subject.id)
+        if path is not None and path != subject.path:
+            raise CheckError(f"{subject.id} computes {subject.path}, not {path!r}: leave path out")
+        if not _is_kernel(subject.kernel):
+            raise CheckError(f"{subject.kernel!r} is no kernel: decorate a function with @cuda.jit")
+        judged = subject if launch is None else replace(subject, launch=launch)
+        return judged, subject.id if subject.kernel is listed.kernel else _name(subject.kernel)
+    path = path or "forward"
+    if not _is_kernel(subject):
+        raise CheckError(
+            f"{subject!r} is neither a stage nor a kernel: give a stage, its id, or a function decorated with @cuda.jit"
+        )
+    if launch is None:
+        raise CheckError(
+            f"a kernel needs a launch: check({_name(subject)}, launch=lambda problem: Launch(grid, block, "
+            "(problem.shift,))), or put it into a stage's: check(stage(ID).with_kernel(kernel))"
+        )
+    DepthwiseConv1d(1, 1, 1, 1).arrays(path)
+    name = _name(subject)
+    return Stage("depthwise1d", path, 0, name, "", subject, launch, lambda _: None, "", dtypes=dtypes_of(subject)), name
+
+
+def _is_kernel(subject: Any) -> bool:
+    """Whether this was decorated with @cuda.jit, in either mode, or makes such kernels for each shape."""
+    return isinstance(subject, ByShape) or _is_launchable(subject)
+
+
+def _is_launchable(kernel: Any) -> bool:
+    """Whether this is what @cuda.jit makes. On the laptop GPU nothing else: any object can look like a kernel."""
+    from dwlab import simt
+    from dwlab.gpu import target
+
+    if target.mode == "gpu":
+        return hasattr(type(kernel), "__getitem__") and hasattr(kernel, "py_func")
+    return type(kernel) is simt.launch.Kernel and not kernel.device
+
+
+_NO_NAMES = ("make", "kernel")
+
+
+def _name(kernel: Any) -> str:
+    """A kernel's name; of one made by a `make`, that of the function inside it, or of the one around it."""
+    function = getattr(kernel, "py_func", kernel)
+    own = getattr(function, "__name__", type(kernel).__name__)
+    if own not in _NO_NAMES:
+        return own
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    inside = [one.co_name for one in code.co_consts if hasattr(one, "co_name")] if code else []
+    around = reversed(getattr(function, "__qualname__", own).split(".<locals>.")[:-1])
+    found = [name for name in (*inside, *around) if name.isidentifier() and name not in _NO_NAMES]
+    return found[0] if found else own
+
+
+# ---- apart from the judge
+
+
+class _Stopped(BaseException):
+    """Raised in a thread that took too long."""
+
+
+class _TooLong(Exception):
+    """What was called took longer than it may."""
+
+
+def _apart(call: Callable[[], Any], seconds: float, wall: float) -> Any:
+    """What `call` returns, or the exception that it raises, of any kind: as a value, so that none gets past the judge.
+
+    It runs in a thread of its own, with this one's context variables. One that takes more than `seconds` of this
+    process' processor time, or `wall` by the clock, is left behind: a _TooLong. A Ctrl-C meets this thread, and stops
+    both.
+    """
+    done, found = threading.Event(), []
+
+    def body() -> None:
+        try:
+            found.append(call())
+        except BaseException as error:
+            found.append(error)
+        finally:
+            done.set()
+
+    thread = threading.Thread(target=contextvars.copy_context().run, args=(body,), daemon=True)
+    before, began = time.process_time(), time.monotonic()
+    thread.start()
+    try:
+        while not done.wait(0.05):
+            if time.process_time() - before > seconds:
+                return _stop(thread, done, f"more than {seconds:g} s of the processor's time")
+            if time.monotonic() - began > wall:
+                return _stop(thread, done, f"more than {wall:g} s")
+    except BaseException:
+        _stop(thread, done, "")
+        raise
+    return found[0]
+
+
+def _stop(thread: threading.Thread, done: threading.Event, what: str) -> _TooLong:
+    """Raises _Stopped in the thread: it ends at its next step in Python, a sleep when it is over."""
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident or 0), ctypes.py_object(_Stopped))
+    done.wait(2)
+    return _TooLong(what)
+
+
+def _launch(judged: Stage, problem: Problem) -> Launch | Finding:
+    """How the kernel is to be started, or what is wrong with that."""
+    how = _apart(lambda: judged.launch(problem), _LAUNCH_SECONDS, _LAUNCH_WALL)
+    if isinstance(how, _TooLong):
+        text = f"the launch function did not return: it took {how}"
+        return Finding("does not end", text, "a loop in the launch function that does not end, or a sleep?")
+    if isinstance(how, StageError):
+        return Finding("launch", str(how), _LOOK["launch"])
+    if isinstance(how, BaseException):
+        return Finding("raises", f"the launch function raised {_said(how)}", "the launch function")
+    if not isinstance(how, Launch):
+        told = f"the launch function returned {type(how).__name__}, not a Launch"
+        return Finding("launch", told, "return Launch(grid, block, scalars)")
+    over = limits(how)
+    return Finding("launch", over[0], _LOOK["launch"]) if over else how
+
+
+def _judge(judged: Stage, case: Case, rules: _Rules, diagnose: bool) -> CaseResult:
+    """Runs one case and says what is wrong with it."""
+    how = _launch(judged, case.problem)
+    if isinstance(how, Finding):
+        return _not_run(case, how)
+    inputs = case.inputs(judged.path)
+    hazards: tuple[Any, ...] = ()
+    notes: tuple[str, ...] = ()
+    run = _try(judged, case, how, inputs)
+    if isinstance(run, BaseException) and _hazards(run):
+        hazards = _hazards(run)
+        if diagnose or rules.allow:
+            hazards = _all_hazards(judged, case, how, inputs) or hazards
+        meant = [one for one in hazards if one.kind in rules.allow]
+        hazards = tuple(one for one in hazards if one not in meant)
+        notes = tuple(f"line {one.line}: {one.kind}, allowed: {one.message}" for one in meant)
+        if hazards and not diagnose:
+            return CaseResult(case, False, hazards=hazards)
+        run = _try(judged, case, how, inputs, lenient=True)
+        if isinstance(run, BaseException) and _hazards(run):
+            return CaseResult(case, False, hazards=hazards or _hazards(run))
+    if isinstance(run, BaseException):
+        return _not_run(case, _why_not(run))
+    result = _compare(judged, case, how, inputs, run, hazards, rules, diagnose)
+    return replace(result, notes=notes)
+
+
+def _not_run(case: Case, finding: Finding) -> CaseResult:
+    return CaseResult(case, False, (finding,), ran=False)
+
+
+def _said(error: BaseException) -> str:
+    text = " ".join(str(error).split())
+    return f"{type(error).__name__}: {text[:400]}{'…' if len(text) > 400 else ''}"
+
+
+def _why_not(error: BaseException) -> Finding:
+    from dwlab import simt
+
+    if isinstance(error, simt.StepLimitError):
+        return Finding(
+            "does not end", f"the kernel did not end: {error}", "which loop's condition never becomes false?"
+        )
+    if isinstance(error, _TooLong):
+        look = "which loop's condition never becomes false? Or does one thread do the work of all?"
+        return Finding("does not end", f"the kernel was stopped: it took {error}", look)
+    if isinstance(error, simt.UnsupportedError):
+        return Finding("cannot be interpreted", str(error), "the construct in the message")
+    if isinstance(error, simt.LaunchError):
+        return Finding("launch", str(error), _LOOK["launch"])
+    if isinstance(error, _NoKernel):
+        return Finding("no kernel", str(error), "decorate the function with @cuda.jit")
+    text = str(error)
+    if "ILLEGAL_ADDRESS" in text or "illegal memory access" in text:
+        return Finding(
+            "out of bounds",
+            "the GPU stopped the kernel: it accessed memory that is not its own. The process must be restarted",
+            "run the same check with DWLAB_TARGET=simulated: it names the line and the thread",
+        )
+    if {one.__name__ for one in type(error).__mro__} & {"NumbaError", "NvvmError", "LinkerError", "NvJitLinkError"}:
+        return Finding("does not compile", f"Numba does not compile the kernel: {_said(error)}", _COMPILES)
+    return Finding("raises", f"the kernel raised {_said(error)}", "the message, and the line that it names")
+
+
+_COMPILES = "the construct that the message names: Numba-CUDA knows a part of Python, and needs a type for each name"
+
+
+def _refused(judged: Stage, problem: Problem) -> Finding | None:
+    """What the compiler says against a kernel that is no registered stage's, where there is a compiler and no GPU."""
+    from dwlab.compiler import inspect
+    from dwlab.gpu import target
+
+    registered = judged.op and any(judged.kernel is one.kernel for one in _stages(judged.op))
+    if target.mode == "gpu" or registered or inspect.missing():
+        return None
+    try:
+        inspect.compile(judged, problem=problem)
+    except inspect.NoCompilerError:
+        return None
+    except inspect.InspectError as error:
+        if "does not compile" not in str(error):
+            return None  # it could not be asked
+        return Finding("does not compile", _short(str(error)), _COMPILES)
+    return None
+
+
+def _short(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    joined = " ".join(lines)
+    return joined if len(joined) <= 600 else joined[:600] + " …"
+
+
+# ---- one launch
+
+
+class _NoKernel(Exception):
+    """What a function decorated with @by_shape made is no kernel."""
+
+
+@dataclass(frozen=True)
+class _Run:
+    """What a launch left. written: output -> mask of the elements that were stored, where there is a record of it."""
+
+    outputs: dict[str, np.ndarray]
+    trespasses: tuple[str, ...]
+    written: dict[str, np.ndarray]
+
+
+def _try(
+    judged: Stage,
+    case: Case,
+    how: Launch,
+    inputs: dict[str, np.ndarray],
+    filling: float | None = None,
+    lenient: bool = False,
+) -> _Run | BaseException:
+    """`_run`, or what it raised. On a GPU in this thread: what is launched there cannot be stopped."""
+    from dwlab.gpu import target
+
+    def call() -> _Run:
+        return _run(judged, case.problem, how, inputs, filling, lenient)
+
+    if target.mode != "gpu":
+        return _apart(call, _SECONDS, _WALL)
+    try:
+        return call()
+    except Exception as error:
+        return error
+
+
+def _run(
+    judged: Stage,
+    problem: Problem,
+    how: Launch,
+    inputs: dict[str, np.ndarray],
+    filling: float | None = None,
+    lenient: bool = False,
+) -> _Run:
+    """One launch between guard bands, the outputs filled with `_poison` or a number. lenient: hazards do not raise."""
+    from dwlab.gpu import target
+    from dwlab.gpu.target import cuda
+
+    shapes = problem.shapes(judged.path)
+    names = list(problem.arrays(judged.path))
+    if how.parts:
+        shapes = shapes | {_PARTS: (how.parts, *shapes[names[-1]])}
+        names.append(_PARTS)
+    before, device, views = {}, {}, {}
+    for name in names:
+        size = int(np.prod(shapes[name]))
+        dtype = "float32" if name == _PARTS else problem.dtype_of(name)
+        flat = _filled(size + 2 * GUARD, dtype, _GUARD_BITS[dtype])
+        inner = flat[GUARD : GUARD + size]
+        inner[:] = inputs[name].ravel() if name in inputs else _filled(size, dtype, _filling(dtype, filling))
+        before[name] = flat
+        device[name] = cuda.to_device(flat)
+        views[name] = device[name][GUARD : GUARD + size].reshape(shapes[name])
+    kernel = judged.kernel_for(problem)  # refuses rows that cannot be seen as words
+    if not _is_launchable(kernel):
+        raise _NoKernel(f"{_name(judged.kernel)} made {type(kernel).__name__} {kernel!r}, which is no kernel")
+    args = [words(problem, name, views[name], judged.view) for name in problem.slots(judged.path)]
+    output = args[-1]
+    if how.parts:
+        args[-1] = views[_PARTS]
+    stored = [name for name in names if name not in inputs]
+    if target.mode != "gpu" and not lenient:
+        for name in stored:  # from here on, because views of other item sizes end the record
+            device[name].allocation.written = np.zeros(before[name].nbytes, np.bool_)
+    with _options(problem, judged.path, lenient), warnings.catch_warnings():
+        # Numba's word on grids too small to fill a GPU: these problems are small on purpose.
+        warnings.filterwarnings("ignore", message="Grid size .* low occupancy")
+        enqueue(how, kernel, (*args, *how.scalars), output, views.get(_PARTS))
+        cuda.synchronize()
+    found, written, trespasses = {}, {}, []
+    for name, flat in before.items():
+        after = device[name].copy_to_host()
+        changed = _bits(flat) != _bits(after)
+        if name in stored:
+            found[name] = after[GUARD:-GUARD].reshape(shapes[name])
+            changed[GUARD:-GUARD] = False
+            record = getattr(device[name], "written", None)
+            if record is not None:
+                written[name] = np.array(record[GUARD:-GUARD]).reshape(shapes[name])
+        for part, where in (
+            (changed[:GUARD], "before"),
+            (changed[-GUARD:], "behind"),
+            (changed[GUARD:-GUARD], "in the input"),
+        ):
+            if part.any():
+                trespasses.append(f"{int(part.sum())} elements {where} {name} were overwritten")
+    return _Run(found, tuple(trespasses), written)
+
+
+def _filled(size: int, dtype: str, bits: int) -> np.ndarray:
+    kind = _problems.storage(dtype)
+    return np.full(size, bits, f"u{kind.itemsize}").view(kind)
+
+
+def _filling(dtype: str, number: float | None) -> int:
+    """The bits of an element that nobody has written: `_poison`, or a number's (in whole numbers 77)."""
+    if number is None:
+        return _poison(dtype)
+    if dtype.startswith("int"):
+        return 77
+    return int(_bits(encode(np.float32([number]), dtype))[0])
+
+
+def _poison(dtype: str) -> int:
+    """The bits of an element that nobody has written. int8 and int32 have no NaN: a number that is seldom right."""
+    return int({"float32": POISON, "int32": 0xAAAAAAAA, "int8": 0xAA}.get(dtype, NAN_BITS))
+
+
+def _bits(array: np.ndarray) -> np.ndarray:
+    return array.view(f"u{array.dtype.itemsize}")
+
+
+def _options(problem: Problem, path: str, lenient: bool) -> contextlib.AbstractContextManager:
+    """Hazards on, and a step limit that fits the problem; nothing on a GPU."""
+    from dwlab import simt
+    from dwlab.gpu import target
+
+    if target.mode == "gpu":
+        return contextlib.nullcontext()
+    return simt.using(simt.Options(hazards="off" if lenient else "raise", step_limit=_steps(problem, path)))
+
+
+def _steps(problem: Problem, path: str) -> int:
+    """More statements than one thread needs that computes everything: ten for each product."""
+    if isinstance(problem, DepthwiseConv1d):
+        return 100_000 + 5 * problem.flops_dense * len(problem.outputs(path))
+    return 100_000 + 10 * int(np.prod(problem.shapes(path)["y"])) * products(problem)
+
+
+def _hazards(error: BaseException) -> tuple[Any, ...]:
+    from dwlab import simt
+
+    return error.hazards if isinstance(error, simt.HazardError) else ()
+
+
+def _xray(judged: Stage, problem: Problem, how: Launch, inputs: dict[str, np.ndarray]) -> Any:
+    from dwlab import simt
+
+    shapes = problem.shapes(judged.path)
+    names = problem.slots(judged.path)
+    arrays = [inputs[n] if n in inputs else np.zeros(shapes[n], problem.storage_of(n)) for n in names]
+    arrays = [words(problem, name, array, judged.view) for name, array in zip(names, arrays, strict=True)]
+    if how.parts:
+        arrays[-1] = np.zeros((how.parts, *arrays[-1].shape), np.float32)
+    options = simt.Options(hazards="report", trace=True, step_limit=_steps(problem, judged.path))
+    kernel, shared = judged.kernel_for(problem), how.shared_bytes
+    return simt.xray(kernel, how.grid, how.block, *arrays, *how.scalars, shared_bytes=shared, options=options)
+
+
+def _all_hazards(judged: Stage, case: Case, how: Launch, inputs: dict[str, np.ndarray]) -> tuple[Any, ...]:
+    found = _apart(lambda: _xray(judged, case.problem, how, inputs).hazards, _SECONDS, _WALL)
+    return () if isinstance(found, BaseException) else tuple(found)  # the first hazard is known all the same
+
+
+def _notes(judged: Stage, problem: Problem) -> tuple[str, ...]:
+    """What is no error but worth a word: float64 arithmetic in a float32 kernel. The same in both modes."""
+
+    def lines() -> Any:
+        return _xray(judged, problem, judged.launch(problem), problem.inputs(judged.path)).float64_leaks
+
+    found = _apart(lines, _SECONDS, _WALL)
+    if isinstance(found, BaseException):  # what the interpreter cannot run gets no note
+        return ()
+    return tuple(f"line {one.line} computes in float64: {one.text.strip()}" for one in found)
+
+
+# ---- what is right
+
+
+def _fast_error(problem: Problem, path: str, inputs: dict[str, np.ndarray]) -> np.ndarray:
+    """Greatest error of a convolution by short ones that save multiplications: F(2, 3) in each dimension, and sums.
+
+    F(2, 3) gives two outputs of three taps as sums of products (d0 - d2) g0, (d1 + d2) (g0 + g1 + g2) / 2, … of sums.
+    With X the largest |d| and S the sum of |g|, they add up to 2 X |g0| + 2 X S <= 4 X S, and each has been rounded at
+    most 6 times. So, with unit roundoff u and a filter of n taps taken as n / 3 pieces whose results are added up, the
+    error is at most (6 + n) 4 u X S, and in two dimensions, one inside the other, (12 + n) 16 u X S. It does not shrink
+    where the sum of the products' absolute values does: in `references.tolerance` that is the measure.
+    """
+    name = "x" if "x" in problem.arrays(path) else "dy"
+    x, w = (np.abs(decode(inputs[key], problem.dtype_of(key)).astype(np.float64)) for key in (name, "w"))
+    unit = 2.0**-24
+    if isinstance(problem, DepthwiseConv1d):
+        return (6 + problem.K) * 4 * unit * x.max(axis=2, keepdims=True) * w.sum(axis=1)[:, None]
+    nchw = problem.layout == "NCHW"
+    largest = x.max(axis=(2, 3) if nchw else (1, 2), keepdims=True)
+    taps = w.sum(axis=(1, 2))[:, None, None] if nchw else w.sum(axis=(0, 1))
+    return 1.13 * (12 + problem.K**2) * 16 * unit * largest * taps  # 1.13: the steepest activation
+
+
+@dataclass(frozen=True)
+class _Right:
+    """What is right for one output: within `allowed` of `want`; elsewhere as `spoilt` says.
+
+    spoilt: mask of the outputs in whose sum a NaN or an infinity stands; exact: what they are by IEEE arithmetic, or
+    None where anything is right; may: mask of the outputs that may be NaN, whatever else is right.
+    """
+
+    want: np.ndarray
+    allowed: np.ndarray
+    spoilt: np.ndarray
+    exact: np.ndarray | None
+    may: np.ndarray
+
+    def off(self, got: np.ndarray) -> np.ndarray:
+        """Where got is wrong."""
+        found = diagnosis.wrong_mask(got, self.want, self.allowed) & ~self.spoilt
+        if self.exact is not None:
+            found |= self.spoilt & (got != self.exact) & ~(np.isnan(got) & np.isnan(self.exact))
+        return found & ~(self.may & np.isnan(got))
+
+
+def _right(case: Case, path: str, inputs: dict[str, np.ndarray], rules: _Rules) -> dict[str, _Right]:
+    """Output name -> what is right for it."""
+    problem = case.problem
+    plain, marked = inputs, None
+    if case.values in NOT_FINITE:
+        plain, marked = dict(inputs), dict(inputs)
+        for name in ("x", "dy"):
+            if name in inputs:
+                dtype = problem.dtype_of(name)
+                values = decode(inputs[name], dtype)
+                plain[name] = encode(np.where(np.isfinite(values), values, np.float32(0)), dtype)
+                marked[name] = encode(np.where(np.isfinite(values), values, np.float32(np.nan)), dtype)
+    with np.errstate(invalid="ignore", over="ignore"):
+        want = references.reference(problem, path, plain)
+        allowed = references.allowed_error(problem, path, plain)
+        spread = references.reference(problem, path, marked) if marked else want
+        exact = references.reference(problem, path, inputs) if marked else {}
+    loses = any(getattr(layer, "activation", "none") != "none" for layer in _layers_of(problem))
+    found = {}
+    for name in want:
+        margin = allowed[name]
+        if rules.algorithm == "fast" and problem.dtype != "int8":
+            margin = margin + _fast_error(problem, path, plain)
+        spoilt = np.isnan(spread[name]) if marked else np.zeros(want[name].shape, bool)
+        may = spoilt if rules.split and problem.dtype == "float32" else np.zeros_like(spoilt)
+        if name == "dw":  # a channel's other taps: padding is 0, and 0 * NaN is NaN
+            may = np.broadcast_to(spoilt.any(axis=1, keepdims=True), spoilt.shape)
+        found[name] = _Right(want[name], margin, spoilt, None if loses else exact.get(name), may)
+    return found
+
+
+def _layers_of(problem: Problem) -> tuple[Any, ...]:
+    return (problem.first, problem.second) if isinstance(problem, layers.Fused) else (problem,)
+
+
+def _compare(
+    judged: Stage,
+    case: Case,
+    how: Launch,
+    inputs: dict[str, np.ndarray],
+    run: _Run,
+    hazards: tuple[Any, ...],
+    rules: _Rules,
+    diagnose: bool,
+) -> CaseResult:
+    problem, path = case.problem, judged.path
+    right = _right(case, path, inputs, rules)
+    look = "a kernel may write its output and nothing else: guard the store, and check its index"
+    findings = tuple(Finding("wrote outside its output", text, look) for text in run.trespasses)
+    again = None if len(run.written) == len(run.outputs) else _try(judged, case, how, inputs, _FILL, lenient=True)
+    untouched = {name: _untouched(problem, run, again, name) for name in run.outputs}
+    missing = untouched.pop(_PARTS, np.zeros(0, bool))
+    if missing.any():
+        text = f"{int(missing.sum())} of {missing.size} elements of the {how.parts} parts were never written"
+        look = "all parts are added up: a block that has nothing to add stores 0 in its part"
+        findings += (Finding("parts not written", text, look),)
+        hazards = tuple(one for one in hazards if (one.kind, one.array) != ("uninitialised", _PARTS))  # the same
+    faults: tuple[tuple[Finding, ...], ...] = ()
+    wrong = size = 0
+    for name in problem.outputs(path):
+        off = untouched[name] | right[name].off(decode(run.outputs[name], problem.dtype_of(name)))
+        if isinstance(again, _Run):  # what an output held before must not matter
+            off |= right[name].off(decode(again.outputs[name], problem.dtype_of(name)))
+        wrong, size = wrong + int(off.sum()), size + off.size
+        explained = missing.any() and name == problem.arrays(path)[-1]
+        if off.any() and diagnose and not explained:
+            if not isinstance(again, _Run):
+                again = _try(judged, case, how, inputs, _FILL, lenient=True)
+            second = again if isinstance(again, _Run) else None
+            faults += _diagnose(judged, case, how, inputs, run, second, name, right[name], off, untouched[name])
+    added = [fault[0].pattern for fault in faults] == ["adds to the output"] * max(1, len(faults))
+    if added and all(one.kind == "uninitialised" and one.array == problem.outputs(path)[-1] for one in hazards):
+        hazards = ()  # the same, said better
+    passed = not (findings or hazards or wrong)
+    return CaseResult(case, passed, findings, hazards, faults, wrong, size)
+
+
+def _untouched(problem: Problem, run: _Run, again: _Run | BaseException | None, name: str) -> np.ndarray:
+    """Mask of the elements that no thread stored: by the record, or by two runs that both left what was there."""
+    if name in run.written:
+        return ~run.written[name]
+    dtype = "float32" if name == _PARTS else problem.dtype_of(name)
+    still = _bits(run.outputs[name]) == _poison(dtype)
+    if isinstance(again, _Run):
+        still &= _bits(again.outputs[name]) == _filling(dtype, _FILL)
+    return still
+
+
+def _diagnose(
+    judged: Stage,
+    case: Case,
+    how: Launch,
+    inputs: dict[str, np.ndarray],
+    run: _Run,
+    again: _Run | None,
+    name: str,
+    right: _Right,
+    off: np.ndarray,
+    untouched: np.ndarray,
+) -> tuple[tuple[Finding, ...], ...]:
+    problem, dtype = case.problem, case.problem.dtype_of(name)
+    got = decode(run.outputs[name], dtype)
+    refilled = None if again is None else decode(again.outputs[name], dtype)
+    got = np.where(untouched, np.nan, got)  # whatever stands there: it may even be right
+    fill = 77.0 if dtype == "int8" else _FILL
+    differ = np.zeros(off.shape, bool)
+    if refilled is not None:
+        differ = diagnosis.wrong_mask(refilled, got, 2 * right.allowed) & ~untouched & np.isfinite(got)
+    if differ.any() and not _same(judged, case, how, inputs, run, name):
+        look = "threads race: run the check with DWLAB_TARGET=simulated, which names the lines"
+        return ((Finding("runs differ", "two runs on the same inputs gave different outputs", look),),)
+    if case.values in NOT_FINITE and not differ.any() and not untouched.any():
+        return ((_not_finite(case, name, got, right, off),),)
+    evidence = diagnosis.Evidence(
+        problem=problem,
+        path=problem.alone(name),
+        inputs={key: decode(array, problem.dtype_of(key)) for key, array in inputs.items()},
+        got=got,
+        want=right.want,
+        allowed=right.allowed,
+        unwritten=untouched,
+        block=how.block,
+        refilled=refilled,
+        fill=fill,
+    )
+    faults = diagnosis.diagnose(evidence)
+    if differ.any() and not any(fault[0].pattern == "adds to the output" for fault in faults):
+        at = tuple(int(i) for i in np.argwhere(differ)[0])
+        text = f"{name}{list(at)} is {got[at]:g} or {refilled[at]:g}, by what {name} held before the launch"
+        look = f"is {name} read before it is written, or its store left out for some values?"
+        return ((Finding("depends on the output", text, look),),)
+    return faults
+
+
+def _same(judged: Stage, case: Case, how: Launch, inputs: dict[str, np.ndarray], run: _Run, name: str) -> bool:
+    """Whether another run like the first one gives the same bits."""
+    third = _try(judged, case, how, inputs, lenient=True)
+    return isinstance(third, _Run) and np.array_equal(_bits(third.outputs[name]), _bits(run.outputs[name]))
+
+
+def _not_finite(case: Case, name: str, got: np.ndarray, right: _Right, off: np.ndarray) -> Finding:
+    """Of a case with a NaN or infinities in x or dy."""
+    at = tuple(int(i) for i in np.argwhere(off & ~right.spoilt)[0]) if (off & ~right.spoilt).any() else None
+    what = {"NaN": "a NaN", "infinite": "an infinity"}[case.values]
+    if at is None:
+        at = tuple(int(i) for i in np.argwhere(off)[0])
+        text = f"{what} stands in its sum: {name}{list(at)} is {got[at]:g}; {right.exact[at]:g} is right"
+        look = "what is compared, cut off or left out on the way to the sum?"
+        return Finding("loses a NaN or an infinity", text, look)
+    text = f"{what} outside of its window spoils it: {name}{list(at)} is {got[at]:g}; {right.want[at]:.6g} is right"
+    look = "what lies outside the window must not be multiplied by 0 (0 * NaN is NaN), but be left out"
+    if np.isfinite(got[at]):
+        text = f"{name}{list(at)} is {got[at]:g}; {right.want[at]:.6g} is right. In its sum {what} does not stand"
+        return Finding("wrong beside a NaN or an infinity", text, "the other cases say more: change these first")
+    return Finding("spoilt by what it does not read", text, look)

@@ -1,0 +1,1120 @@
+"""What is wrong with an output: pure functions from arrays to a named pattern and to where one should look.
+
+Two kinds of evidence are read. *Values*: a handful of mistakes that people make (filter reversed, window off by one, a
+row wrapping around, the last taps left out, a sum not reset; those of layers in dwlab.judge.mistakes) are computed in
+float64, and named if the kernel's output is one of them. *Places*: the mask of wrong elements is described by the
+simplest rule that produces it (the first n, every p-th, the last of each tile of p, the border of a map).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from dwlab.judge import mistakes
+from dwlab.problems.layers import DepthwiseConv2d, Fused
+from dwlab.problems import DepthwiseConv1d, Problem
+from dwlab.problems.references import correlate, tap_sums
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that is wrong. pattern: its short name; text: what was seen; look: where to look.
+
+    key: what two findings must share to be the same one, seen twice; the pattern if nothing else is said. where: the
+    problem whose elements and values the text has. weight: how much it says, 1 or less where few outputs say it.
+    """
+
+    pattern: str
+    text: str
+    look: str
+    key: str = ""
+    where: str = ""
+    weight: float = 1.0
+
+    def __str__(self) -> str:
+        return f"{self.pattern}: {self.text}"
+
+    @property
+    def identity(self) -> str:
+        """key, or the pattern."""
+        return self.key or self.pattern
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """One run of a kernel and what it should have given.
+
+    got: the output as it came back; want, allowed: the float64 reference and the error it allows, elementwise.
+    unwritten: mask of elements that still hold the poison. block: the launch's threads, as tiles to think of.
+    refilled: the output of the same run over an output filled with `fill`, if there was one.
+    """
+
+    problem: Problem
+    path: str
+    inputs: dict[str, np.ndarray]
+    got: np.ndarray
+    want: np.ndarray
+    allowed: np.ndarray
+    unwritten: np.ndarray
+    block: tuple[int, ...] = ()
+    refilled: np.ndarray | None = None
+    fill: float = 0.0
+    wrong: np.ndarray = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "wrong", wrong_mask(self.got, self.want, self.allowed))
+
+
+def wrong_mask(got: np.ndarray, want: np.ndarray, allowed: np.ndarray) -> np.ndarray:
+    """Where got is farther than allowed from want. NaN is always wrong; an infinity is right where it is wanted."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        return ~((np.abs(got.astype(np.float64) - want) <= allowed) | (got == want))
+
+
+def diagnose(evidence: Evidence) -> tuple[tuple[Finding, ...], ...]:
+    """What is wrong with one output: for each separate fault the findings that would account for it, best first.
+
+    A small problem seldom decides between them; `explain` does, over several.
+    """
+    if not evidence.wrong.any():
+        return ()
+    faults = [tuple(_added_to_output(evidence))]
+    if not faults[0]:
+        faults = []
+        if (evidence.wrong & evidence.unwritten).any():
+            faults.append(tuple(_unwritten(evidence)))
+        if (evidence.wrong & ~evidence.unwritten).any():
+            with np.errstate(all="ignore"):  # inputs may hold NaN and infinities
+                particular = (*_values(evidence), *_places(evidence), *_late(evidence))
+            faults.append(particular or (_anywhere(evidence),))
+    where = str(evidence.problem)
+    weight = min(1.0, evidence.wrong.sum() / _ENOUGH)  # one number can be wrong in many ways
+    return tuple(tuple(replace(one, where=where, weight=weight) for one in fault) for fault in faults)
+
+
+_ENOUGH = 12  # wrong outputs that decide between mistakes
+
+
+def explain(faults: Sequence[tuple[Finding, ...]], least: float = 0.25) -> tuple[Finding, ...]:
+    """The fewest findings that account for the faults: again and again the one that accounts for most of the rest.
+
+    Between equals, the one that stands first in its fault. Its text is that of the first fault that has it. After the
+    first, a finding that accounts for less than `least` of all faults is left out. One that says nothing but that
+    something is wrong comes behind one that says what, if that accounts for more than a few.
+    """
+    left = [fault for fault in faults if fault]
+    enough = least * sum(fault[0].weight for fault in left)
+    chosen: list[Finding] = []
+    while left:
+        votes: dict[str, float] = {}
+        rank: dict[str, int] = {}
+        for fault in left:
+            for place, name in enumerate(dict.fromkeys(one.identity for one in fault)):
+                votes[name] = votes.get(name, 0) + fault[0].weight
+                rank[name] = rank.get(name, 0) + place
+        best = max(votes, key=lambda name: (votes[name], -rank[name]))
+        if best in WEAK and not chosen:
+            telling = [
+                name
+                for name in votes
+                if name not in WEAK and votes[name] > max(0.5 * (best in VAGUE), 0.15 * votes[best])
+            ]
+            best = max(telling, key=lambda name: (votes[name], -rank[name]), default=best)
+        if chosen and votes[best] < enough:
+            break
+        chosen.append(next(one for fault in left for one in fault if one.identity == best))
+        left = [fault for fault in left if all(one.identity != best for one in fault)]
+    return tuple(chosen)
+
+
+VAGUE = ("some wrong", "all wrong")
+"""Patterns that say no more than that outputs are wrong."""
+
+WEAK = (*VAGUE, "inexact", "off by one", "wrong beside a NaN or an infinity")
+"""And those that say little: of another pattern that accounts for the outputs, more follows."""
+
+# ---- places
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A description of a set of indices 0..n-1.
+
+    kind: "none", "all", "one", "first", "last", "from", "tile", "scattered". A "tile" rule repeats with `period` and
+    takes `count` elements from place `start` of each tile; `first_tile` says whether tile 0 is hit too. "first" and
+    "last" take `count` elements; "one" and "from" begin at `start`.
+    """
+
+    kind: str
+    count: int = 0
+    start: int = 0
+    period: int = 0
+    first_tile: bool = True
+
+    @property
+    def every_second(self) -> bool:
+        """Whether whole tiles of half the period are hit, one and then one not."""
+        half = self.period // 2
+        whole_tiles = self.count == half and self.start in (0, half) and self.period == 2 * half
+        return self.kind == "tile" and self.first_tile and half > 1 and whole_tiles
+
+    def words(self, name: str, n: int) -> str:
+        """In English, `name` being what is indexed."""
+        name = _SAID.get(name, name)
+        some = "" if self.count == 1 else f" {self.count}"
+        if self.kind == "all":
+            return f"every {name}"
+        if self.kind == "one":
+            return f"{name} = {self.start} of 0..{n - 1}"
+        if self.kind in ("first", "last"):
+            return f"the {self.kind}{some} of {n} along {name}"
+        if self.kind == "from":
+            return f"{name} = {self.start} and beyond"
+        if self.kind == "tile":
+            if self.every_second:
+                which = "second" if self.start else "first"
+                return f"every second tile of {self.period // 2} along {name}, beginning with the {which}"
+            elements = "element" if self.count == 1 else "elements"
+            later = "" if self.first_tile else " but the first"
+            if self.start == 0:
+                return f"the first{some} {elements} of each tile of {self.period} along {name}{later}"
+            if self.start + self.count == self.period:
+                return f"the last{some} {elements} of each tile of {self.period} along {name}{later}"
+            return f"{self.count} {elements} from place {self.start} of each tile of {self.period} along {name}{later}"
+        return f"scattered {name}"
+
+
+# The letters of a map's axes.
+_SAID = {"n": "n (images)", "c": "c (channels)", "p": "p (rows)", "q": "q (columns)"}
+
+
+def rules_of(mask: np.ndarray, tiles: Sequence[int] = ()) -> list[Rule]:
+    """All rules that give this one-dimensional mask, the simplest first. `tiles`: tile sizes that may be meant.
+
+    A tile need not be seen twice: the mask {31} of 33 is "one", and it is also the last of each tile of 32.
+    """
+    n = len(mask)
+    hits = np.flatnonzero(mask)
+    if len(hits) == 0:
+        return [Rule("none")]
+    if len(hits) == n:
+        return [Rule("all", count=n)]
+    found = []
+    contiguous = hits[-1] - hits[0] + 1 == len(hits)
+    if contiguous and hits[0] == 0:
+        found.append(Rule("first", count=len(hits)))
+    elif contiguous and hits[-1] == n - 1:
+        found.append(Rule("last", count=len(hits)) if len(hits) <= n // 2 else Rule("from", start=int(hits[0])))
+    likely = [*tiles, *(2 * size for size in tiles)]
+    # An unlikely period must be seen in full twice.
+    for period in dict.fromkeys([*likely, *range(2, n // 2 + 1)]):
+        rule = _tile_rule(mask, hits, period)
+        if rule and (period in likely or rule.first_tile or n >= 3 * period):
+            found.append(rule)
+    if not found and len(hits) == 1:
+        found.append(Rule("one", start=int(hits[0])))
+    return found or [Rule("scattered", count=len(hits))]
+
+
+def _tile_rule(mask: np.ndarray, hits: np.ndarray, period: int) -> Rule | None:
+    n = len(mask)
+    first_tile = bool(hits[0] < period)
+    places = np.unique(hits % period)
+    start, count = int(places[0]), len(places)
+    if period < 2 or count == period or places[-1] - start + 1 != count:
+        return None
+    if n < period:
+        # Of the tile of twice the size only the beginning is seen: take its second half, cut short, for a whole one.
+        return Rule("tile", period - start, start, period) if 2 * start == period and hits[-1] == n - 1 else None
+    index = np.arange(n)
+    if not np.array_equal(mask, np.isin(index % period, places) & (first_tile | (index >= period))):
+        return None
+    return Rule("tile", count, start, period, first_tile)
+
+
+def region(mask: np.ndarray, tiles: Sequence[int] = (), names: str = "") -> list[tuple[str, Rule, str]]:
+    """The ways to describe a mask over (b, h, t) or (h, j), the simplest first: (axis, rule, words).
+
+    names: a letter for each axis, where they are others.
+
+    Where it does not depend on one axis alone, the axis is "", and the words say how many elements it has and where the
+    first is.
+    """
+    names = names or ("bht" if mask.ndim == 3 else "hj")
+    if mask.all():
+        return [("all", Rule("all", count=mask.size), "every element")]
+    for axis in reversed(range(mask.ndim)):
+        line = mask.any(axis=tuple(a for a in range(mask.ndim) if a != axis))
+        shape = [1] * mask.ndim
+        shape[axis] = -1
+        if np.array_equal(np.broadcast_to(line.reshape(shape), mask.shape), mask):
+            return [(names[axis], rule, rule.words(names[axis], len(line))) for rule in rules_of(line, tiles)]
+    if mask.ndim == 3:
+        rows = mask.reshape(-1, mask.shape[2])
+        if np.array_equal(rows.all(axis=1), rows.any(axis=1)):
+            return [("row", rule, rule.words("row = b*H + h", len(rows))) for rule in rules_of(rows.all(axis=1), tiles)]
+    first = tuple(int(i) for i in np.argwhere(mask)[0])
+    where = ", ".join(f"{name}={i}" for name, i in zip(names, first, strict=True))
+    words = f"{int(mask.sum())} of {mask.size} elements, the first at {where}"
+    return [("", Rule("scattered", count=int(mask.sum())), words)]
+
+
+def _axes(evidence: Evidence) -> str:
+    """A letter for each axis of an output: of a map image, row and column of the output, and channel."""
+    if isinstance(evidence.problem, DepthwiseConv1d):
+        return ""
+    return "ncpq" if evidence.problem.layout == "NCHW" else "npqc"
+
+
+def _tiles(evidence: Evidence) -> list[int]:
+    usual = [size for size in evidence.block if size > 1]
+    return list(dict.fromkeys([*usual, 32, 64, 96, 128, 48, 16, 8]))
+
+
+def _unwritten(evidence: Evidence) -> list[Finding]:
+    """Elements that still hold the poison."""
+    name = evidence.problem.outputs(evidence.path)[0]
+    found = []
+    for axis, rule, words in region(evidence.unwritten & evidence.wrong, _tiles(evidence), _axes(evidence)):
+        text = f"never written in {name} (the NaN from before the launch is still there): {words}"
+        if axis == "all":
+            look = f"does the store reach {name}, and is the guard before it true for some thread?"
+            found.append(Finding("nothing written", f"no element of {name} was written", look))
+        elif rule.kind in ("last", "from"):
+            look = (
+                f"threads are missing for the tail along {axis}: round the grid up, -(-n // tile), and look at the "
+                "guard (< n, not < n - 1)"
+            )
+            found.append(Finding("tail not written", text, look))
+        elif rule.kind == "first":
+            found.append(Finding("head not written", text, f"where does the first index along {axis} come from?"))
+        elif rule.every_second:
+            look = (
+                "does a block start at index * tile, with the tile that it really covers, and is the grid large enough?"
+            )
+            found.append(Finding("every second tile not written", text, look, f"second unwritten {rule.period}"))
+        elif rule.kind == "tile":
+            look = "a tile has more outputs than threads that store them: which thread should store these?"
+            key = f"part unwritten {rule.period} {rule.start}"
+            found.append(Finding("part of each tile not written", text, look, key))
+    words = region(evidence.unwritten & evidence.wrong, names=_axes(evidence))[0][2]
+    text = f"never written in {name} (the NaN from before the launch is still there): {words}"
+    return found or [Finding("not written", text, "which thread should store these, and what keeps it from it?")]
+
+
+def _places(evidence: Evidence) -> list[Finding]:
+    """Wrong elements that were written, by where they are."""
+    mask = evidence.wrong & ~evidence.unwritten
+    problem = evidence.problem
+    if not isinstance(problem, DepthwiseConv1d):
+        return _places_in_a_map(evidence, mask)
+    left, right = (problem.left, problem.shift) if evidence.path == "forward" else (problem.shift, problem.left)
+    found = []
+    time = np.arange(mask.shape[-1])
+    reaching = (time < left) | (time >= mask.shape[-1] - right)
+    at = mask.any(axis=tuple(range(mask.ndim - 1)))
+    both = (at & (time < left)).any() and (at & (time >= mask.shape[-1] - right)).any()
+    if mask.ndim == 3 and both and not (at & ~reaching).any() and not reaching.all():
+        text = _seen(
+            evidence, mask, f"only outputs whose windows reach beyond the row, the first {left}, the last {right}"
+        )
+        look = "what stands beside the row counts as 0: the test of the time index against 0 and against L"
+        found.append(Finding("border wrong", text, look))
+    for axis, rule, words in region(mask, _tiles(evidence)):
+        text = _seen(evidence, mask, words)
+        if axis == "t" and rule.kind == "first" and rule.count <= left:
+            look = f"their windows reach before the row (the first {left} do): the padding, the test for negative times"
+            found.append(Finding("left border wrong", text, look))
+        elif axis == "t" and rule.kind == "last" and rule.count <= right:
+            look = f"their windows reach beyond the row (the last {right} do): the padding, the test against L"
+            found.append(Finding("right border wrong", text, look))
+        elif axis == "j" and rule.kind in ("first", "last", "from"):
+            which = "first" if rule.kind == "first" else "last"
+            look = "what depends on j: where the tap's window of x begins, and whether all of it is staged"
+            found.append(Finding(f"{which} taps wrong", text, look))
+        if axis in ("t", "j") and rule.kind == "tile":
+            edge = "first" if rule.start == 0 else "last" if rule.start + rule.count == rule.period else ""
+            if rule.every_second:
+                look = "what differs from tile to tile? The tile's start, and what is staged for it"
+                found.append(Finding("every second tile wrong", text, look, f"second wrong {rule.period}"))
+            elif edge:
+                side = "before it" if edge == "first" else "behind it"
+                name = "dy" if evidence.path == "input_grad" else "x"
+                look = f"the halo load: the {edge} outputs of a tile use {name} from {side}, or from its very edge"
+                found.append(Finding(f"{edge} of each tile wrong", text, look, f"{edge} wrong {rule.period}"))
+            else:
+                look = "which threads compute these, and what do they read?"
+                key = f"part wrong {rule.period} {rule.start}"
+                found.append(Finding("part of each tile wrong", text, look, key))
+        elif axis == "t" and rule.kind in ("from", "last"):
+            look = "the first outputs of a row are right: what depends on the tile's start?"
+            found.append(Finding("wrong beyond the first tile", text, look))
+        elif axis in ("b", "h", "row") and rule.kind in ("from", "last"):
+            look = f"the first {axis} is right: how {axis} enters each index, and what is kept from the row before"
+            found.append(Finding(f"wrong beyond the first {axis}", text, look))
+    return found
+
+
+def _places_in_a_map(evidence: Evidence, mask: np.ndarray) -> list[Finding]:
+    """As _places, of layers: rows p, columns q and channels c of the output."""
+    found = list(_ring(evidence, mask))
+    for axis, rule, words in region(mask, _tiles(evidence), _axes(evidence)):
+        text = _seen(evidence, mask, words)
+        if axis in ("p", "q") and rule.kind in ("first", "last") and not found:
+            look = f"their windows reach beyond the map's edge: the padding, and the test of the {axis} that they read"
+            found.append(Finding("border wrong", text, look))
+        elif axis in ("p", "q", "c") and rule.kind == "tile":
+            look = f"what differs along {axis} within a tile: what is staged for it, and its halo?"
+            key = f"part wrong {axis} {rule.period} {rule.start}"
+            found.append(Finding("part of each tile wrong", text, look, key))
+        elif axis in ("p", "q") and rule.kind == "from":
+            look = f"the first outputs along {axis} are right: what depends on the tile's start, or steps along {axis}?"
+            found.append(Finding("wrong beyond the first tile", text, look))
+        elif axis in ("n", "c") and rule.kind in ("from", "last"):
+            what = {"n": "image", "c": "channel"}[axis]
+            look = f"the first {axis} is right: how the {what} {axis} enters each index"
+            found.append(Finding(f"wrong beyond the first {what}", text, look))
+    return found
+
+
+def _ring(evidence: Evidence, mask: np.ndarray) -> Iterator[Finding]:
+    """Wrong in nothing but outputs whose windows reach beyond the map, or in nothing but the others."""
+    problem = evidence.problem
+    layers = (problem.first, problem.second) if isinstance(problem, Fused) else (problem,)
+    windows = [layer for layer in layers if isinstance(layer, DepthwiseConv2d)]
+    if not windows:
+        return
+    one = windows[0]
+    at = mask.any(axis=(0, 1) if problem.layout == "NCHW" else (0, 3))
+    p, q = (np.arange(n) * one.stride - one.padding for n in at.shape)
+    sides = {
+        "top": np.broadcast_to((p < 0)[:, None], at.shape),
+        "bottom": np.broadcast_to((p + one.K > one.H)[:, None], at.shape),
+        "left": np.broadcast_to((q < 0)[None, :], at.shape),
+        "right": np.broadcast_to((q + one.K > one.W)[None, :], at.shape),
+    }
+    ring = np.logical_or.reduce(list(sides.values()))
+    if not ring.any() or ring.all():
+        return
+    if not (at & ~ring).any():
+        for side in list(sides):  # the fewest sides that have all of it
+            others = [where for name, where in sides.items() if name != side]
+            if others and not (at & ~np.logical_or.reduce(others)).any():
+                del sides[side]
+        corners = (
+            not (at & ~((p < 0) | (p + one.K > one.H))[:, None]).any()
+            and not (at & ~((q < 0) | (q + one.K > one.W))[None, :]).any()
+        )
+        names = "corners" if corners else ", ".join(sides)
+        words = f"only outputs whose windows reach beyond the map's edge ({names}), {int(mask.sum())} of {mask.size}"
+        look = "what lies outside the map counts as zero: the padding, and the test of row and column, on both sides"
+        yield Finding("border wrong", _seen(evidence, mask, words), look)
+    elif np.array_equal(at, ~ring):
+        words = "only outputs whose windows lie inside the map: the border is right"
+        yield Finding("interior wrong", _seen(evidence, mask, words), "the branch for windows that lie inside the map")
+
+
+def _anywhere(evidence: Evidence) -> Finding:
+    """Wrong, without a rule to it."""
+    mask = evidence.wrong & ~evidence.unwritten
+    axis, _, words = region(mask, names=_axes(evidence))[0]
+    text = _seen(evidence, mask, words)
+    if axis == "all":
+        which = " and which ".join(evidence.problem.arrays(evidence.path)[:2])
+        look = f"by hand, on the smallest problem that fails: which {which} does one output use?"
+        return Finding("all wrong", text, look)
+    return Finding("some wrong", text, "what do these elements have in common that the others have not?")
+
+
+def _seen(evidence: Evidence, mask: np.ndarray, words: str) -> str:
+    text = f"wrong: {words}; {_example(evidence, mask)}"
+    if np.isnan(evidence.got[mask]).all():
+        text += "; they are NaN: something was read that is outside the arrays or was never written"
+    return text
+
+
+def _example(evidence: Evidence, mask: np.ndarray) -> str:
+    place = tuple(int(i) for i in np.argwhere(mask)[0])
+    name = evidence.problem.outputs(evidence.path)[0]
+    index = ", ".join(map(str, place))
+    return f"{name}[{index}] is {evidence.got[place]:.6g}, should be {evidence.want[place]:.6g}"
+
+
+# ---- values
+
+
+@dataclass(frozen=True)
+class _Guess:
+    pattern: str
+    output: np.ndarray
+    text: str
+    look: str
+    key: str = ""
+
+
+def _values(evidence: Evidence) -> list[Finding]:
+    """The mistakes whose output the kernel's output is."""
+    mask = evidence.wrong & ~evidence.unwritten
+    unknown = not isinstance(evidence.problem, DepthwiseConv1d)
+    return [
+        Finding(guess.pattern, f"{guess.text}; {_example(evidence, mask)}", guess.look, guess.key)
+        for guess in _guesses(evidence)
+        if _is(evidence, guess.output, unknown)
+    ]
+
+
+_UNIT = {"float16": 2.0**-11, "bfloat16": 2.0**-8}  # half the distance of two numbers of 16 bits, as a part of them
+
+
+def _is(evidence: Evidence, output: np.ndarray, unknown: bool = False) -> bool:
+    """Whether the written part of the kernel's output is this one, and this one is not the reference.
+
+    unknown: where this one is NaN it says nothing; otherwise the kernel's must be NaN there.
+    """
+    written = ~evidence.unwritten
+    got, other, want, allowed, wrong = (
+        a[written] for a in (evidence.got.astype(np.float64), output, evidence.want, evidence.allowed, evidence.wrong)
+    )
+    both = np.isfinite(got) & np.isfinite(other)
+    if unknown:
+        told = ~np.isnan(other)
+        if not np.array_equal(np.isfinite(got)[told], np.isfinite(other)[told]) or both.sum() * 2 < got.size:
+            return False
+    elif not np.array_equal(np.isfinite(got), np.isfinite(other)) or not both.any():
+        return False
+    got, other, want, allowed, wrong = got[both], other[both], want[both], allowed[both], wrong[both]
+    finite = np.isfinite(allowed)
+    most = float(allowed[finite].max()) if finite.any() else 0.0
+    # What a wrong kernel sums up may be larger than what the right one does.
+    scale = max(1.0, float(np.abs(other).max()) / max(float(np.abs(evidence.want).max()), 1e-30))
+    kind = evidence.problem.dtype_of(_output_of(evidence))
+    close = 1.5 * allowed + _UNIT[kind] * np.abs(other) if kind in _UNIT else 8 * most * scale
+    off = np.abs(got - other)
+    if not (off <= close).all():
+        return False
+    if not wrong.any():
+        return not both.all()
+    return bool(off[wrong].sum() <= np.abs(got - want)[wrong].sum() / 4)
+
+
+def _output_of(evidence: Evidence) -> str:
+    return evidence.problem.outputs(evidence.path)[0]
+
+
+def _guesses(evidence: Evidence) -> Iterator[_Guess]:
+    yield from _simple_guesses(evidence)
+    if not isinstance(evidence.problem, DepthwiseConv1d):
+        for one in mistakes.mistakes(evidence.problem, evidence.inputs, evidence.got, evidence.want):
+            yield _Guess(one.pattern, one.output, one.text, one.look, one.key)
+        yield from _constant_guesses(evidence)
+        return
+    if evidence.path in ("forward", "input_grad"):
+        yield from _window_guesses(evidence)
+        yield from _index_guesses(evidence)
+        yield from _tap_guesses(evidence)
+        yield from _filter_guesses(evidence)
+        yield from _sum_guesses(evidence)
+    else:
+        yield from _reduction_guesses(evidence)
+        yield from _alignment_guesses(evidence)
+        yield from _owner_guesses(evidence)
+    yield from _constant_guesses(evidence)
+
+
+def _operands(evidence: Evidence) -> tuple[str, np.ndarray, np.ndarray, int]:
+    """(name, x, w, shift) with which the path is a forward pass."""
+    problem = evidence.problem
+    if evidence.path == "input_grad":
+        w = np.asarray(evidence.inputs["w"], np.float64)[:, ::-1]
+        return "dy", np.asarray(evidence.inputs["dy"], np.float64), w, problem.K - 1 - problem.shift
+    w = np.asarray(evidence.inputs["w"], np.float64)
+    return "x", np.asarray(evidence.inputs["x"], np.float64), w, problem.shift
+
+
+def _simple_guesses(evidence: Evidence) -> Iterator[_Guess]:
+    want = evidence.want
+    yield _Guess(
+        "all zero", np.zeros_like(want), "every output is 0", "is anything ever added to the sum that is stored?"
+    )
+    for factor, words in ((2.0, "twice"), (-1.0, "the negative of"), (0.5, "half")):
+        yield _Guess(
+            "wrong factor",
+            factor * want,
+            f"every output is {words} what it should be",
+            "is each product added once, with its sign?",
+        )
+
+
+def _constant_guesses(evidence: Evidence) -> Iterator[_Guess]:
+    """The right outputs times a number, or with a number added, which is read off them."""
+    got, want = evidence.got.astype(np.float64), evidence.want
+    told = ~evidence.unwritten & np.isfinite(got) & np.isfinite(want)
+    if told.sum() < 2:
+        return
+    off = float(np.median((got - want)[told]))
+    whole = evidence.problem.dtype == "int8"
+    output = np.clip(want + off, -128, 127) if whole else want + off
+    text = f"every output is {abs(off):.6g} too {'large' if off > 0 else 'small'}"
+    yield _Guess("constant offset", output, text, "what is added to every output, or not?", f"offset {off:.4g}")
+    large = told & (np.abs(want) > 0.05 * np.abs(want[told]).max())
+    if large.sum() < 2 or whole:
+        return
+    factor = float(np.median(got[large] / want[large]))
+    text = f"every output is {factor:.6g} times what it should be"
+    yield _Guess("wrong factor", factor * want, text, "what is every output multiplied by?", f"factor {factor:.4g}")
+
+
+def _window_guesses(evidence: Evidence) -> Iterator[_Guess]:
+    name, x, w, shift = _operands(evidence)
+    K = w.shape[1]
+    right, wrong = f"{name}[t + shift - j]", f"{name}[t + shift + j]"
+    if evidence.path == "input_grad":
+        right, wrong = f"{name}[s - shift + j]", f"{name}[s - shift - j]"
+    yield _Guess(
+        "weights reversed",
+        correlate(x, w[:, ::-1], shift),
+        f"the filter is applied the other way round, w[K-1-j] where w[j] belongs to {right}",
+        "which way does time go as j goes up?",
+    )
+    # Tap 0 stays where it is, the others go to its other side.
+    other_way = shift + K - 1 if evidence.path == "forward" else shift - (K - 1)
+    yield _Guess(
+        "time runs the wrong way",
+        correlate(x, w[:, ::-1], other_way),
+        f"each output uses {wrong} where it should use {right}",
+        "the sign of j in the time index",
+    )
+    if evidence.path == "input_grad":
+        yield _Guess(
+            "forward pass computed",
+            correlate(x, w[:, ::-1], evidence.problem.shift),
+            f"the output is the forward pass of dy: {name}[s + shift - j] is used where {right} belongs",
+            "in the gradient time runs the other way: y[t] took x[t + shift - j], so dx[s] takes dy[s - shift + j]",
+        )
+    if evidence.problem.shift:
+        yield _Guess(
+            "wrong sign of shift",
+            correlate(x, w, shift + (-2 if evidence.path == "forward" else 2) * evidence.problem.shift),
+            f"shift enters the time index with the wrong sign; {right} is right",
+            "the sign of shift in the time index",
+        )
+    for off in (1, -1, 2, -2):
+        yield _Guess(
+            "shifted by one" if abs(off) == 1 else "shifted",
+            correlate(x, w, shift + off),
+            f"every window lies {abs(off)} too far to the {'right' if off > 0 else 'left'}",
+            f"the time index: is it that of {right}, and does a staged window begin where it is expected to?",
+        )
+        yield _Guess(
+            "stored shifted",
+            _moved(evidence.want, off),
+            f"every output is stored {abs(off)} too far to the {'right' if off > 0 else 'left'}",
+            "the index of the store",
+        )
+        yield _Guess(
+            "stored shifted",
+            np.roll(evidence.want, off, axis=-1),
+            f"every output is stored {abs(off)} too far to the {'right' if off > 0 else 'left'}, round the row's end",
+            "the index of the store",
+        )
+    for off in (1, -1):
+        yield _Guess(
+            "shifted by one",
+            correlate(x, np.where(np.isnan(moved := _moved(w, off)), 0.0, moved), shift),
+            f"each product has the tap {'before' if off > 0 else 'behind'} the one that belongs to its {name}",
+            "which j goes with which time? Both must start together",
+        )
+    for other, words in _other_shifts(evidence.problem):
+        ahead = other if evidence.path == "forward" else K - 1 - other
+        yield _Guess("wrong padding", correlate(x, w, ahead), words, "where does shift enter the time index?")
+
+
+def _other_shifts(problem: DepthwiseConv1d) -> Iterator[tuple[int, str]]:
+    """The shifts of other paddings, and what to say where the output is that of one."""
+    K = problem.K
+    named = ((0, "causal"), (K - 1 - (K - 1) // 2, "same"), (K - 1 - K // 2, "same"), (K - 1, "no zeros left"))
+    for other, words in named:
+        if other != problem.shift:
+            yield (
+                other,
+                f"the output is that of another padding ({words}): shift {other} where it should be {problem.shift}",
+            )
+
+
+def _moved(array: np.ndarray, off: int) -> np.ndarray:
+    moved = np.full_like(array, np.nan)
+    if abs(off) < array.shape[-1]:
+        source, target = (slice(None, -off), slice(off, None)) if off > 0 else (slice(-off, None), slice(None, off))
+        moved[..., target] = array[..., source]
+    return moved
+
+
+def _index_guesses(evidence: Evidence) -> Iterator[_Guess]:
+    """Mistakes about what stands beside the row."""
+    name, x, w, shift = _operands(evidence)
+    B, H, L = x.shape
+    K = w.shape[1]
+    time = np.arange(L)[:, None] + shift - np.arange(K)
+
+    def summed(values: np.ndarray) -> np.ndarray:
+        return np.einsum("bhtj,hj->bht", values, w)
+
+    yield _Guess(
+        "row wraps around",
+        summed(x[:, :, time % L]),
+        f"times outside a row are taken from its other end: {name}[b, h, -1] is the last element",
+        "test the time index on both sides before it is used: a negative index counts from the end",
+    )
+    if time.min() >= -L:
+        yield _Guess(
+            "row wraps around",
+            summed(np.where(time < L, x[:, :, np.where(time < L, time, 0)], 0.0)),
+            f"negative times are taken from the row's end: {name}[b, h, -1] is the last element",
+            "test for negative times before the index is used: a negative index counts from the end",
+        )
+    for values, words in _borders_repeated(x, time):
+        yield _Guess("border repeated", summed(values), words, _NOT_CLAMPED)
+    for output, pattern, words in _ends_left_out(name, L, lambda kept: correlate(np.where(kept, x, 0.0), w, shift)):
+        yield _Guess(pattern, output, words, _WHOLE_ROW)
+    flat = np.arange(B * H)[:, None, None] * L + time
+    inside = (flat >= 0) & (flat < x.size)
+    values = np.where(inside, x.ravel()[np.where(inside, flat, 0)], np.nan).reshape(B, H, L, K)
+    for fill in (np.nan, 0.0):
+        yield _Guess(
+            "reads the next row",
+            summed(np.where(np.isnan(values), fill, values)),
+            "times outside a row are taken from the row before or after it in memory",
+            "test the time index against 0 and L before it is added to the row's start",
+        )
+
+
+_NOT_CLAMPED = "outside the row counts as zero: leave the product out, do not clamp the index"
+_WHOLE_ROW = "the test of the time index: 0 and L-1 are inside the row, so s >= 0 and s < L"
+
+
+def _borders_repeated(x: np.ndarray, time: np.ndarray) -> Iterator[tuple[np.ndarray, str]]:
+    """(the x of each time and tap, words) where times outside a row are taken from its border, on one side or both."""
+    L = x.shape[2]
+    for low, high, words in (
+        (0, L - 1, "outside a row"),
+        (0, time.max(), "before a row"),
+        (time.min(), L - 1, "behind a row"),
+    ):
+        held = np.clip(time, low, high)
+        there = (held >= 0) & (held < L)
+        values = np.where(there, x[:, :, np.where(there, held, 0)], 0.0)
+        yield values, f"times {words} are taken from its border element"
+
+
+def _ends_left_out(
+    name: str, L: int, output: Callable[[np.ndarray], np.ndarray]
+) -> Iterator[tuple[np.ndarray, str, str]]:
+    """(output, pattern, words) where an end of each row is not read; output: of a mask of the times that are."""
+    t = np.arange(L)
+    for n in (1, 2):
+        ends = ("time 0", "time L-1") if n == 1 else ("times 0 and 1", "times L-2 and L-1")
+        yield output(t >= n), "first time missing", f"{name} of {ends[0]} is left out"
+        yield output(t < L - n), "last time missing", f"{name} of {ends[1]} is left out"
+    yield output((t > 0) & (t < L - 1)), "first and last time missing", f"both ends of the rows of {name} are left out"
+
+
+def _tap_guesses(evidence: Evidence) -> Iterator[_Guess]:
+    """Mistakes about which taps are summed."""
+    _, x, w, shift = _operands(evidence)
+    K = w.shape[1]
+
+    def only(taps: np.ndarray) -> np.ndarray:
+        return correlate(x, np.where(taps, w, 0.0), shift)
+
+    j = np.arange(K)
+    if evidence.path == "input_grad":
+        j = j[::-1]
+    yield _Guess(
+        "last tap missing", only(j < K - 1), f"tap K-1 = {K - 1} is left out", "the upper end of the loop over taps"
+    )
+    yield _Guess("first tap missing", only(j > 0), "tap 0 is left out", "the lower end of the loop over taps")
+    length = x.shape[2]
+    time = np.arange(length)[:, None] + shift - np.arange(K)
+    inside = (time >= 0) & (time < length)
+    turn = 1 if evidence.path == "input_grad" else -1  # the filter is turned round there, and with it the loop
+    last = inside & (np.cumsum(inside[:, ::turn], axis=1)[:, ::turn] == 1)
+    product = np.where(last, x[:, :, np.clip(time, 0, length - 1)], 0.0)
+    yield _Guess(
+        "sum reset at each tap",
+        np.einsum("bhtj,hj->bht", product, w),
+        "an output holds its last product alone: each one takes the place of the sum before it",
+        "acc += …, not acc = …, and acc = 0 before the loop over taps",
+    )
+    for step in (2, 3, 4):
+        if step <= K:
+            yield _Guess(
+                "most taps missing",
+                only(j % step == 0),
+                f"only every {('second', 'third', 'fourth')[step - 2]} tap is summed",
+                "the step of the loop over taps",
+            )
+    for chunk in dict.fromkeys([*_tiles(evidence), 64, 48, 32, 24, 16, 12, 8, 6, 4, 3, 2]):
+        if chunk < K and K % chunk:
+            yield _Guess(
+                "last taps missing",
+                only(j < K - K % chunk),
+                f"the last K % {chunk} = {K % chunk} taps are left out",
+                f"the loop over taps goes in steps of {chunk}: who does the rest, and does the range round up?",
+            )
+        if chunk < K:
+            yield _Guess(
+                "first chunk only",
+                only(j < chunk),
+                f"only the first {chunk} of {K} taps are summed",
+                "is there a loop over chunks of the filter, and does it run to K?",
+            )
+            yield _Guess(
+                "sum reset at each chunk",
+                only(j >= (K - 1) // chunk * chunk),
+                f"only the last chunk of taps (from {(K - 1) // chunk * chunk} on) is in the output",
+                "the sum must be set to 0 before the loop over chunks, not inside it",
+            )
+
+
+def _filter_guesses(evidence: Evidence) -> Iterator[_Guess]:
+    """Mistakes about whose filter or row is used."""
+    name, x, w, shift = _operands(evidence)
+    B, H, _ = x.shape
+    if H > 1:
+        yield _Guess(
+            "one filter for all channels",
+            correlate(x, np.broadcast_to(w[:1], w.shape), shift),
+            "every channel uses the filter of channel 0",
+            "the first index of w",
+        )
+        row = np.arange(B * H)
+        for words, channel in (("row // H", row // H % H), ("row // B", row // B % H), ("row % B", row % B % H)):
+            output = np.stack(
+                [
+                    correlate(x.reshape(1, B * H, -1)[:, [r]], w[[c]], shift)[0, 0]
+                    for r, c in zip(row, channel, strict=True)
+                ]
+            )
+            yield _Guess(
+                "wrong filter",
+                output.reshape(x.shape),
+                f"row b*H + h uses the filter of channel {words}",
+                "h = row % H and b = row // H",
+            )
+    if H > 1:
+        yield _Guess(
+            "one channel for all",
+            correlate(np.broadcast_to(x[:, :1], x.shape), w, shift),
+            f"every channel is computed from channel 0 of {name}",
+            f"the second index of {name}",
+        )
+    if B > 1:
+        yield _Guess(
+            "one batch entry for all",
+            correlate(np.broadcast_to(x[:1], x.shape), w, shift),
+            f"every batch entry is computed from {name}[0]",
+            f"the first index of {name}",
+        )
+
+
+def _sum_guesses(evidence: Evidence) -> Iterator[_Guess]:
+    """Sums that are not set back to zero."""
+    want = evidence.want
+    L = want.shape[2]
+    look = "set the sum to 0 for each output, inside the loop over outputs"
+    for tile in [*_tiles(evidence), 1, *range(2, 12)]:
+        if tile < L:
+            summed = want.copy()
+            for t in range(tile, L):
+                summed[..., t] += summed[..., t - tile]
+            yield _Guess(
+                "accumulator not reset", summed, f"each tile of {tile} outputs has the sums before it added", look
+            )
+    for axis, name in ((0, "b"), (1, "h")):
+        if want.shape[axis] > 1:
+            yield _Guess(
+                "accumulator not reset",
+                np.cumsum(want, axis=axis),
+                f"each {name} has the outputs of the {name} before it added",
+                look,
+            )
+
+
+# ---- values of the weight gradient: what is summed, which x goes with which dy, whose sum it is
+
+
+def _signals(evidence: Evidence) -> tuple[np.ndarray, np.ndarray]:
+    return np.asarray(evidence.inputs["dy"], np.float64), np.asarray(evidence.inputs["x"], np.float64)
+
+
+def _reduction_guesses(evidence: Evidence) -> Iterator[_Guess]:
+    """Terms that never reach the sum."""
+    dy, x = _signals(evidence)
+    problem = evidence.problem
+    B, L, K, shift = problem.B, problem.L, problem.K, problem.shift
+
+    def entries(kept: np.ndarray) -> np.ndarray:
+        return tap_sums(dy[kept], x[kept], K, shift)
+
+    def times(kept: np.ndarray) -> np.ndarray:
+        return tap_sums(np.where(kept, dy, 0.0), x, K, shift)
+
+    b, t = np.arange(B), np.arange(L)
+    over_b, over_t = "the loop over batch entries", "the loop over times"
+    if B > 1:
+        reset = "the sum must be set to 0 once for each output, before the loop over batch entries"
+        yield _Guess("one batch entry only", entries(b < 1), "only batch entry 0 is summed", over_b)
+        yield _Guess("sum reset at each batch entry", entries(b == B - 1), "only the last batch entry is in dw", reset)
+        yield _Guess("last batch entry missing", entries(b < B - 1), f"entry B-1 = {B - 1} is left out", over_b)
+        yield _Guess("first batch entry missing", entries(b > 0), "batch entry 0 is left out", over_b)
+        for words, size in (("B", B), ("B*L", B * L)):
+            if size > 2:
+                yield _Guess(
+                    "mean in place of sum", evidence.want / size, f"dw is divided by {words} = {size}", "sum, not mean"
+                )
+    if L > 1:
+        for output, pattern, words in _ends_left_out("dy", L, times):
+            yield _Guess(pattern, output, words, over_t)
+    for step in (2, 3, 4):
+        words = ("second", "third", "fourth")[step - 2]
+        if step < L:
+            yield _Guess("most times missing", times(t % step == 0), f"only every {words} time is summed", over_t)
+        if B > 1:
+            text = f"only every {words} batch entry is summed"
+            yield _Guess("most batch entries missing", entries(b % step == 0), text, over_b)
+    for step in (16, 8, 4, 2, 1):
+        if step < L:
+            yield _Guess(
+                "partial sums lost",
+                times(t & step == 0),
+                f"only lanes without {step} in their number are summed: times t with t & {step} = 0",
+                f"the shuffles that add the lanes: is there one for each of 16, 8, 4, 2, 1? {step} is missing",
+            )
+    for size in dict.fromkeys([*_tiles(evidence), 64, 24]):
+        if L > 1:  # of a short row, too, one thread may have no time but the first
+            yield _Guess(
+                "partial sums lost",
+                times(t % size == 0),
+                f"only the first of each {size} times is summed, as if one thread of {size} stored its own sum",
+                "the threads' partial sums must be added before one of them stores",
+            )
+    for size in dict.fromkeys([*_tiles(evidence), 64, 24, 12, 8, 6, 5, 4, 3, 2]):
+        if L > 1 and L % size:  # all of them, of a short row
+            yield _Guess(
+                "last times missing",
+                times(t < L - L % size),
+                f"the last L % {size} = {L % size} times are left out",
+                f"the loop over times goes in steps of {size}: who does the rest, and does the range round up?",
+            )
+    for size in dict.fromkeys([*_tiles(evidence), 64, 24]):
+        if size < L:
+            yield _Guess(
+                "first tile of times only",
+                times(t < size),
+                f"only the first {size} of {L} times are summed",
+                "is there a loop over the tiles of a row, and does it run to L?",
+            )
+            yield _Guess(
+                "sum reset at each tile",
+                times(t >= (L - 1) // size * size),
+                f"only the last tile of times (from {(L - 1) // size * size} on) is in dw",
+                "the sum must be set to 0 once for each output, not for each tile",
+            )
+    for size in dict.fromkeys([*_tiles(evidence), 64, 12, 8, 6, 5, 4, 3, 2]):
+        if size < B:
+            yield _Guess(
+                "first batch entries only",
+                entries(b < size),
+                f"only the first {size} of {B} batch entries are summed",
+                f"{over_b}: does a block that has done its {size} go on to the next ones?",
+            )
+        if B > 1 and B % size:  # all of them, of a small batch
+            yield _Guess(
+                "last batch entries missing",
+                entries(b < B - B % size),
+                f"the last B % {size} = {B % size} batch entries are left out",
+                f"{over_b} goes in steps of {size}: does it round up?",
+            )
+
+
+def _alignment_guesses(evidence: Evidence) -> Iterator[_Guess]:
+    """The wrong x for a dy."""
+    dy, x = _signals(evidence)
+    problem, want = evidence.problem, evidence.want
+    B, H, L, K, shift = problem.B, problem.H, problem.L, problem.K, problem.shift
+    right = "x[t + shift - j]"
+    yield _Guess(
+        "weights reversed",
+        want[:, ::-1],
+        "tap j has the sum of tap K-1-j",
+        f"which tap does a thread own, and is its x {right}?",
+    )
+    yield _Guess(
+        "time runs the wrong way",
+        tap_sums(dy, x, K, shift + K - 1)[:, ::-1],
+        f"each product uses x[t + shift + j] where it should use {right}",
+        "the sign of j in the time index",
+    )
+    yield _Guess(
+        "dy and x exchanged",
+        tap_sums(x, dy, K, shift),
+        "the products are x[t] * dy[t + shift - j]",
+        "the kernel's arguments are dy, x, dw in this order",
+    )
+    if shift:
+        yield _Guess(
+            "wrong sign of shift",
+            tap_sums(dy, x, K, -shift),
+            f"shift enters the time index with the wrong sign; {right} is right",
+            "the sign of shift in the time index",
+        )
+    for off in (1, -1, 2, -2):
+        yield _Guess(
+            "shifted by one" if abs(off) == 1 else "shifted",
+            tap_sums(dy, x, K, shift + off),
+            f"every x lies {abs(off)} too far to the {'right' if off > 0 else 'left'}",
+            f"the time index: is it that of {right}, and does a staged window begin where it is expected to?",
+        )
+        yield _Guess(
+            "stored shifted",
+            _moved(want, off),
+            f"every sum is stored {abs(off)} taps too far to the {'right' if off > 0 else 'left'}",
+            "the index of the store",
+        )
+        yield _Guess(
+            "stored shifted",
+            np.roll(want, off, axis=-1),
+            f"every sum is stored {abs(off)} taps too far to the {'right' if off > 0 else 'left'}, round the end",
+            "the index of the store",
+        )
+    for other, words in _other_shifts(problem):
+        yield _Guess("wrong padding", tap_sums(dy, x, K, other), words, "where does shift enter the time index?")
+    time = np.arange(L)[:, None] + shift - np.arange(K)
+
+    def summed(values: np.ndarray) -> np.ndarray:
+        return np.einsum("bht,bhtj->hj", dy, values)
+
+    yield _Guess(
+        "row wraps around",
+        summed(x[:, :, time % L]),
+        "times outside a row are taken from its other end: x[b, h, -1] is the last element",
+        "test the time index on both sides before it is used: a negative index counts from the end",
+    )
+    for values, words in _borders_repeated(x, time):
+        yield _Guess("border repeated", summed(values), words, _NOT_CLAMPED)
+    for output, pattern, words in _ends_left_out("x", L, lambda kept: tap_sums(dy, np.where(kept, x, 0.0), K, shift)):
+        yield _Guess(pattern, output, words, _WHOLE_ROW)
+    inside = (time >= 0) & (time < L)
+    last = inside & (np.cumsum(inside[::-1], axis=0)[::-1] == 1)
+    values = np.where(last, x[:, :, np.clip(time, 0, L - 1)], 0.0)
+    for kept, words in ((slice(-1, None), "its last product"), (slice(None), "the last product of each batch entry")):
+        yield _Guess(
+            "sum reset at each product",
+            np.einsum("bht,bhtj->hj", dy[kept], values[kept]),
+            f"an output holds {words} alone: each one takes the place of the sum before it",
+            "acc += …, not acc = …, and acc = 0 once, before the loops",
+        )
+    flat = np.arange(B * H)[:, None, None] * L + time
+    inside = (flat >= 0) & (flat < x.size)
+    for fill in (np.nan, 0.0):
+        values = np.where(inside, x.ravel()[np.where(inside, flat, 0)], fill).reshape(B, H, L, K)
+        yield _Guess(
+            "reads the next row",
+            summed(values),
+            "times outside a row are taken from the row before or after it in memory",
+            "test the time index against 0 and L before it is added to the row's start",
+        )
+
+
+def _owner_guesses(evidence: Evidence) -> Iterator[_Guess]:
+    """The wrong channel's rows, or another output's sum added."""
+    dy, x = _signals(evidence)
+    problem, want = evidence.problem, evidence.want
+    B, H, L, K, shift = problem.B, problem.H, problem.L, problem.K, problem.shift
+    if H > 1:
+        for name, pair in (("dy and x", (dy[:, :1], x[:, :1])), ("x", (dy, x[:, :1])), ("dy", (dy[:, :1], x))):
+            ours, theirs = np.broadcast_arrays(*pair)
+            yield _Guess(
+                "one channel for all",
+                np.broadcast_to(tap_sums(ours, theirs, K, shift), want.shape),
+                f"every channel is computed from channel 0 of {name}",
+                f"the second index of {name}",
+            )
+        if B > 1:
+            ours, theirs = (a.reshape(H, B, L).transpose(1, 0, 2) for a in (dy, x))
+            yield _Guess(
+                "batch and channel exchanged",
+                tap_sums(ours, theirs, K, shift),
+                "row h*B + b is taken where row b*H + h belongs",
+                "h = row % H and b = row // H",
+            )
+    look = "set the sum to 0 for each output, inside the loop over outputs"
+    for axis, name in ((1, "j"), (0, "h")):
+        if want.shape[axis] > 1:
+            yield _Guess(
+                "accumulator not reset",
+                np.cumsum(want, axis=axis),
+                f"each {name} has the sums of the {name} before it added",
+                look,
+            )
+
+
+def _late(evidence: Evidence) -> Iterator[Finding]:
+    """Weak signs, which stand behind all others: outputs that are nearly right, or right ones in wrong places."""
+    written = ~evidence.unwritten
+    got, want, allowed = evidence.got.astype(np.float64), evidence.want, evidence.allowed
+    if not (written.all() and np.isfinite(got).all() and np.isfinite(want).all() and np.isfinite(allowed).all()):
+        return
+    mask = evidence.wrong
+    kind = evidence.problem.dtype_of(_output_of(evidence))
+    error = got - want
+    most = float(np.abs(error).max())
+    example = _example(evidence, mask)
+    if kind in _UNIT:
+        toward = -error * np.sign(want) / allowed  # 1: as much less as rounding to the nearest may be off
+        for words, off in (
+            ("cut off: every output lies nearer to 0", toward),
+            ("up: every output lies farther from 0", -toward),
+        ):
+            if off.min() > -0.2 and off.max() <= 2.3 and np.median(off) > 0.5:
+                text = f"rounding to {kind} is {words} than the nearest number does; {example}"
+                yield Finding(
+                    "wrong rounding", text, f"the store: one conversion of the float32 sum to {kind}, which rounds"
+                )
+    if kind == "int8" and most <= 2:
+        text = f"no output is off by more than {most:.0f}; {example}"
+        look = "rounding: one float32 product, rint once, a half to the even number, zero_y after it"
+        yield Finding("off by one", text, look)
+    elif kind != "int8" and (most <= 2.0**-7 * np.abs(want).max() or (np.abs(error) <= 32 * allowed).all()):
+        worst = float((np.abs(error) / allowed).max())
+        text = (
+            f"close, but up to {most:.2g} off, {worst:.2g} times what {kind} outputs of float32 sums may be; {example}"
+        )
+        less = "float32" if kind == "float32" else "float32, or rounded more than once"
+        yield Finding("inexact", text, f"is something kept or summed in less than {less}?")
+    sorted_got, sorted_want = np.sort(got, axis=None), np.sort(want, axis=None)
+    if kind != "int8" and np.abs(sorted_got - sorted_want).max() <= 4 * float(allowed.max()):
+        text = f"the outputs are right, but stored in each other's places; {example}"
+        look = "the index of the store: which output did this thread compute?"
+        yield Finding("right values in wrong places", text, look)
+
+
+def _added_to_output(evidence: Evidence) -> Iterator[Finding]:
+    """The kernel adds to what the output held before: seen when the run is repeated on a known filling."""
+    if evidence.refilled is None:
+        return
+    stale = evidence.wrong & ~wrong_mask(
+        evidence.refilled.astype(np.float64) - evidence.fill,
+        evidence.want,
+        evidence.allowed + abs(evidence.fill) * 2.0**-22,
+    )
+    if stale.any() and stale.sum() == evidence.wrong.sum():
+        name = evidence.problem.outputs(evidence.path)[0]
+        yield Finding(
+            "adds to the output",
+            f"{name} = what it held before + the right result",
+            f"store with =, not +=, or let {name} be set to 0 before: Launch(…, zero=True) where blocks add to it",
+        )

@@ -1,0 +1,1079 @@
+"""The judge of exercises: `grade("01_2")` in a lesson, `python exercises/01_2_….py` or `python -m dwlab grade` else.
+
+An exercise is one Python file that the student completes. Beside the answer stands `judge(answer)`, which gets what
+dwlab.judge.answer sees of the student's file and returns a sentence saying what was found right, or raises `Wrong` with hints
+in steps. The judge that counts is the workbook's own copy (solutions/, else exercises/), not the one in a handed-in
+file.
+
+Three processes: the one that calls `grade`; one that judges, where kernels are interpreted and compared; and one for
+each file, which may raise, run for ever, print rubbish or end Python, and gets one clear line for it (dwlab.judge.answer says
+what such a file can do to its verdict, and what not). Limits are of CPU time and of a kernel's steps, so a busy machine
+changes no verdict; a wall clock only stops what sleeps.
+
+A judge launches a kernel on shapes that are always the same and on some that are drawn from a seed at each call
+(`drawn`; the seed is shown, and `grade(..., seed=)` repeats it). Every launch is judged and counted in one: its output
+is compared, its inputs must be unchanged, and its accesses are those of this very launch.
+
+The second half of this module are the tools that judges are made of: `kernel` and `function` take one out of an answer,
+`launched` and `agree` judge a launch, `convolves` a convolution by `dwlab.judge.check`, `convolution` one launch of it;
+`coalesced`, `moves_at_most`, `at_most`, `without` and `float32_only` judge a launch's report, `predicted` a number. All
+but `convolves` run kernels on the interpreter in either mode, so memory behaviour is judged alike on a laptop and
+on a GPU.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import contextlib
+import html
+import itertools
+import json
+import math
+import numbers
+import os
+import queue
+import re
+import secrets
+import shlex
+import signal
+import subprocess
+import sys
+import threading
+import tokenize
+import warnings
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dwlab.judge.answer import Answer, Ended, Function, Other, Raised, STOPPED, Wrong, environment, failure, load, stop
+
+ROOT = Path(__file__).resolve().parents[1]
+EXERCISES, SOLUTIONS = ROOT / "exercises", ROOT / "solutions"
+TIME_LIMIT_S = 60  # of CPU time that a file may take
+JUDGING_LIMIT_S = 180  # of CPU time that judging it may take: its kernels run there
+WALL_LIMIT_S = 1_200  # after which something is asleep
+STEP_LIMIT = 100_000  # statements of a kernel on the small inputs of a judge; more than that and it never ends
+_ID = re.compile(r"(?<!\d)(\d\d_\d+)(?!\d)")
+# What a status means, in the order in which a teacher wants to know.
+STATUS = {
+    "passed": "passed",
+    "wrong": "not right yet",
+    "unsolved": "not solved yet",
+    "syntax": "not Python",
+    "error": "raised an error",
+    "timeout": "did not end",
+    "missing": "cannot be read",
+    "unknown": "not an exercise",
+}
+
+
+@dataclass(frozen=True)
+class Result:
+    """What one file got.
+
+    exercise: "01_2"; student: the folder or name prefix it was handed in under, "" for one's own; file: its name;
+    status: a key of STATUS; message: one line, what was found; hints: in steps, from a nudge to nearly the answer;
+    shown: which hint is shown (1 is the first); output: what the file printed, cut short; seconds: CPU time that it
+    took; seed: what sizes and values were drawn from, None if nothing was.
+    """
+
+    exercise: str
+    file: str
+    status: str
+    message: str
+    student: str = ""
+    hints: tuple[str, ...] = ()
+    shown: int = 1
+    output: str = ""
+    seconds: float = 0.0
+    seed: int | None = None
+
+    @property
+    def passed(self) -> bool:
+        """Whether the answer is right."""
+        return self.status == "passed"
+
+    def raise_if_wrong(self) -> None:
+        """AssertionError with the text of this result, unless it passed."""
+        if not self.passed:
+            raise AssertionError(str(self))
+
+    def text(self, more: str = 'grade("{exercise}", hint={hint})') -> str:
+        """What the student reads; `more` is how to ask for the next hint."""
+        lines = [f"{self.exercise or self.file}: {STATUS[self.status]}. {self.message}".rstrip()]
+        if self.hints:
+            n = min(max(self.shown, 1), len(self.hints))
+            lines += [f"  hint {i} of {len(self.hints)}: {hint}" for i, hint in enumerate(self.hints[:n], 1)]
+            if n < len(self.hints):
+                lines.append(f"  For the next hint: {more.format(exercise=self.exercise, hint=n + 1)}")
+        if self.seed is not None and not self.passed:
+            lines.append(f"  Some sizes and values are drawn anew each time. With the seed {self.seed} they are these.")
+        if self.output.strip():
+            lines += ["  The file printed:", *(f"  | {line}" for line in self.output.rstrip().split("\n"))]
+        return "\n".join(lines)
+
+    def __str__(self) -> str:
+        return self.text()
+
+    def __repr__(self) -> str:
+        from dwlab.records import tabular
+
+        return tabular.wrapped(self.text())  # a notebook shows this
+
+
+@dataclass(frozen=True)
+class Results:
+    """The results of several files, as a table for a teacher."""
+
+    results: tuple[Result, ...]
+
+    @property
+    def passed(self) -> bool:
+        """Whether every answer is right."""
+        return all(r.passed for r in self.results)
+
+    def __iter__(self):
+        return iter(self.results)
+
+    def __len__(self) -> int:
+        return len(self.results)
+
+    def to_dict(self) -> list[dict[str, Any]]:
+        """One object a file, hints included."""
+        return [asdict(r) for r in self.results]
+
+    def rows(self) -> tuple[list[str], list[list[str]]]:
+        """Header and rows: a student a row and an exercise a column; with one student, an exercise a row."""
+        students = list(dict.fromkeys(r.student for r in self.results))
+        names = sorted({r.exercise for r in self.results if r.exercise})
+        cell: dict[tuple[str, str], list[str]] = {}
+        for r in self.results:  # more than one, if a file was handed in twice
+            cell.setdefault((r.student, r.exercise), []).append(STATUS[r.status])
+        if len(students) <= 1:
+            return ["exercise", "result"], [[n, " / ".join(cell[students[0], n])] for n in names]
+        rows = []
+        for s in students:
+            marks = [" / ".join(cell.get((s, n), ["-"])) for n in names]
+            rows.append([s or "(no name)", *marks, f"{marks.count('passed')} of {len(names)}"])
+        return ["student", *names, "passed"], rows
+
+    def __str__(self) -> str:
+        header, rows = self.rows()
+        width = [max(len(r[i]) for r in [header, *rows]) for i in range(len(header))]
+        lines = [
+            "  ".join(c.ljust(w) for c, w in zip(r, width, strict=True)).rstrip()
+            for r in [header, ["-" * w for w in width], *rows]
+        ]
+        for r in self.results:
+            if r.status not in ("passed", "unsolved"):  # the table says all that there is to say of these
+                who = f"{r.student}: " if r.student else ""
+                lines.append(f"{who}{r.file}: {STATUS[r.status]}. {r.message}".rstrip())
+        lines.append(f"{sum(r.passed for r in self.results)} of {len(self.results)} passed")
+        return "\n".join(lines)
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        header, rows = self.rows()
+        head = "".join(f"<th scope='col'>{html.escape(c)}</th>" for c in header)
+        body = "".join("<tr>" + "".join(f"<td>{html.escape(c)}</td>" for c in row) + "</tr>" for row in rows)
+        wrong = "".join(
+            f"<li>{html.escape(f'{r.student} {r.file}: {STATUS[r.status]}. {r.message}'.strip())}</li>"
+            for r in self.results
+            if r.status not in ("passed", "unsolved")
+        )
+        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>" + (
+            f"<ul>{wrong}</ul>" if wrong else ""
+        )
+
+
+class GradeError(ValueError):
+    """A name or folder that means no exercise: says which there are."""
+
+
+# grading
+
+
+def known() -> dict[str, Path]:
+    """The exercises of the workbook, id -> the file whose judge counts."""
+    found = {}
+    for folder in (EXERCISES, SOLUTIONS):
+        for file in sorted(folder.glob("*.py")):
+            if (match := _ID.match(file.name)) is not None:
+                found[match[1]] = file
+    if not found:
+        raise GradeError(
+            f"there are no exercises in {EXERCISES.name}/ beside the package: run this in the workbook's own folder"
+        )
+    return found
+
+
+def grade(
+    what: str | Path | None = None, hint: int = 1, time_limit: float = TIME_LIMIT_S, seed: int | None = None
+) -> Result | Results:
+    """Judge an exercise by id ("01_2"), name or file, showing `hint` hints; without `what`, all of exercises/.
+
+    time_limit: seconds of CPU time.  seed: what sizes and values are drawn from, to repeat a verdict.
+    """
+    if what is None:
+        files = [("", i, EXERCISES / f.name) for i, f in known().items()]
+        return grade_files(files, time_limit=time_limit, done=_told(len(files)), seed=seed)
+    exercise, file = _find(str(what), EXERCISES)
+    return judge_file(file, exercise, hint=hint, time_limit=time_limit, seed=seed)
+
+
+def grade_folder(
+    folder: str | Path,
+    time_limit: float = TIME_LIMIT_S,
+    told: Callable[[int, int], None] | None = None,
+    seed: int | None = None,
+) -> Results:
+    """Judge every Python file below `folder`: handed in as STUDENT/01_2_topic.py or as STUDENT_01_2_topic.py.
+
+    told: called after each file with how many are judged, of how many.
+    """
+    folder = Path(folder)
+    if not folder.is_dir():
+        raise GradeError(f"{folder} is not a folder: give the one that holds the handed-in files")
+    found = []
+    for file in sorted(folder.rglob("*.py")):
+        place = file.relative_to(folder)
+        if any(part.startswith(".") or part == "__pycache__" for part in place.parts):
+            continue
+        ids = [m for m in _ID.finditer(file.name) if m[1] in known()]
+        prefix = file.name[: ids[0].start()].strip(" _-.") if ids else ""
+        student = "/".join(filter(None, [*place.parts[:-1], prefix]))
+        found.append((student, ids[0][1] if ids else "", file))
+    if not found:
+        raise GradeError(f"{folder} holds no Python file")
+    judged = itertools.count(1)
+    done = told and (lambda: told(next(judged), len(found)))
+    return grade_files(found, time_limit=time_limit, done=done, seed=seed)
+
+
+def grade_files(
+    files: Sequence[tuple[str, str, Path]],
+    time_limit: float = TIME_LIMIT_S,
+    done: Callable[[], None] | None = None,
+    seed: int | None = None,
+) -> Results:
+    """Judge (student, exercise id, file) triples, a few at a time; `done` is called after each."""
+    idle: queue.SimpleQueue[_Judge] = queue.SimpleQueue()
+    workers = min(4, os.cpu_count() or 1)
+    judges = [_Judge() for _ in range(workers)]
+    for judge in judges:
+        idle.put(judge)
+
+    def one(item: tuple[str, str, Path]) -> Result:
+        student, exercise, file = item
+        if not exercise:
+            message = f"Its name holds no exercise number; there are {', '.join(known())}."
+            result = Result("", file.name, "unknown", message, student=student)
+        else:
+            judge = idle.get()
+            try:
+                result = judge_file(file, exercise, student, time_limit=time_limit, seed=seed, judge=judge)
+            finally:
+                idle.put(judge)
+        if done:
+            done()
+        return result
+
+    try:
+        with ThreadPoolExecutor(max_workers=workers) as pool:
+            return Results(tuple(pool.map(one, files)))
+    finally:
+        for judge in judges:
+            judge.close()
+
+
+def judge_file(
+    file: Path,
+    exercise: str,
+    student: str = "",
+    hint: int = 1,
+    time_limit: float = TIME_LIMIT_S,
+    seed: int | None = None,
+    judge: _Judge | None = None,
+) -> Result:
+    """Judge one file in processes of its own. Never raises for anything that the file does.
+
+    judge: a process that judges already, as `grade_files` has them.
+    """
+
+    def result(status: str, message: str, **found: Any) -> Result:
+        return Result(exercise, file.name, status, message, student, shown=hint, **found)
+
+    try:
+        text = _source(file)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            tree = ast.parse(text)
+    except (OSError, UnicodeError) as error:
+        reason = "it is not UTF-8 text" if isinstance(error, UnicodeError) else (error.strerror or str(error)).lower()
+        return result("missing", f"{file.name} cannot be read: {reason}.")
+    except SyntaxError as error:
+        shown = f" in `{error.text.strip()}`" if error.text and error.text.strip() else ""
+        return result("syntax", f"Line {error.lineno}: {error.msg}{shown}.")
+    except (ValueError, RecursionError, MemoryError) as error:
+        return result("syntax", f"Python cannot read it: {error}.")
+    if unsolved := _unsolved(tree, known()[exercise], file.name):
+        return result("unsolved", unsolved)
+    own = judge or _Judge()
+    task = {
+        "file": str(file.resolve()), "judge": str(known()[exercise]), "seconds": time_limit,
+        "seed": secrets.randbelow(1 << 31) if seed is None else seed,
+    }  # fmt: skip
+    try:
+        found = own.ask(task)
+    finally:
+        if judge is None:
+            own.close()
+    return result(
+        found["status"], found["message"], hints=tuple(found["hints"]), output=found["output"],
+        seconds=round(found["seconds"], 2), seed=found["seed"],
+    )  # fmt: skip
+
+
+class _Judge:
+    """The process that judges, one file after the other; it starts with the first one.
+
+    No student's code runs in it, so it may be used again. Its answers carry a number that only it was told: what
+    another process writes to the same pipe is not read as one.
+    """
+
+    def __init__(self) -> None:
+        self.process: subprocess.Popen | None = None
+
+    def ask(self, task: dict[str, Any]) -> dict[str, Any]:
+        """The verdict on a task: status, message, hints, output, seconds, seed."""
+        if self.process is None:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "dwlab.judge.exercises"],
+                env=environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+                start_new_session=os.name == "posix",
+            )  # fmt: skip
+        nonce = secrets.token_hex(16)
+        late = threading.Timer(WALL_LIMIT_S, stop, [self.process])
+        late.start()
+        try:
+            self.process.stdin.write(json.dumps({**task, "nonce": nonce}).encode() + b"\n")
+            self.process.stdin.flush()
+            for line in self.process.stdout:
+                with contextlib.suppress(ValueError):
+                    found = json.loads(line)
+                    if isinstance(found, dict) and found.get("nonce") == nonce:
+                        return found
+        except OSError:
+            pass
+        finally:
+            late.cancel()
+        stop(self.process)
+        status, self.process = self.process.returncode, None
+        message = f"Python ended ({_end(status)}) while the answer was judged."
+        return {"status": "error", "message": message, "hints": [], "output": "", "seconds": 0.0, "seed": task["seed"]}
+
+    def close(self) -> None:
+        """Ends the process, and with it the answer's."""
+        if self.process is not None:
+            with contextlib.suppress(OSError):
+                self.process.stdin.close()
+            self.process.terminate()
+            try:
+                self.process.wait(10)
+            except subprocess.TimeoutExpired:
+                stop(self.process)
+            self.process.stdout.close()
+            self.process = None
+
+
+def _end(status: int) -> str:
+    return f"signal {-status}" if status < 0 else f"exit status {status}"
+
+
+def _source(file: Path) -> str:
+    """The text as Python would read it: some editors write a byte order mark, or name another encoding on top."""
+    try:
+        with tokenize.open(file) as opened:
+            return opened.read()
+    except SyntaxError as error:  # an encoding that there is not, or a first line that is no text
+        raise UnicodeError(str(error)) from None
+
+
+def _unsolved(tree: ast.Module, judge: Path, name: str) -> str:
+    """Why nothing has been filled in, as far as the text shows it: a stub, or all predictions still None; else ""."""
+    if stub := _stub_line(tree):
+        return f"Line {stub} of {name} still holds the stub: replace it with your code."
+    stubs = re.findall(r"^(?:# )?(\w+(?:, \w+)*) = None(?:, None)*$", _source(judge), re.M)
+    asked = [one for names in stubs for one in names.split(", ")]
+    empty = set()
+    for node in (n for n in tree.body if isinstance(n, ast.Assign)):
+        for target in node.targets:
+            pairs = zip(_parts(target), _parts(node.value), strict=False)
+            for one, value in pairs:
+                if isinstance(one, ast.Name):
+                    nothing = isinstance(value, ast.Constant) and value.value is None
+                    (empty.add if nothing else empty.discard)(one.id)
+    if asked and empty.issuperset(asked):
+        return f"`{asked[0]}` is still None: write your prediction down, then run this again."
+    return ""
+
+
+def _parts(node: ast.expr) -> list[ast.expr]:
+    return node.elts if isinstance(node, ast.Tuple) else [node]
+
+
+def _stub_line(tree: ast.AST) -> int | None:
+    """The line of the stub that the build writes, if it is still there."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call) and node.exc.args:
+            function, text = node.exc.func, node.exc.args[0]
+            if (
+                isinstance(function, ast.Name)
+                and function.id == "NotImplementedError"
+                and isinstance(text, ast.Constant)
+            ):
+                if "is not solved yet" in str(text.value):
+                    return node.lineno
+    return None
+
+
+def _find(what: str, folder: Path) -> tuple[str, Path]:
+    """Exercise id and file for an id, a name, or a path."""
+    from dwlab.problems import near
+
+    every = known()
+    path = Path(what)
+    match = _ID.search(path.name)
+    if match and match[1] in every:
+        return match[1], path if path.suffix == ".py" and path.exists() else folder / every[match[1]].name
+    found = near(path.stem, [*every, *(f.stem for f in every.values())])
+    raise GradeError(
+        f"no exercise is called {what!r}" + (f"; is it {found}?" if found else f"; there are {', '.join(every)}")
+    )
+
+
+def main(args: argparse.Namespace) -> int:
+    """`python -m dwlab grade [NAMES | --all DIR] [--solutions] [--json] [--hint N] [--seed N]`.
+
+    Judges NAMES, all of exercises/ without any (of solutions/ with --solutions), or a folder of handed-in files. Prints
+    a text, a table or JSON; returns 0 if all passed, 1 if not, 2 for a name or folder that does not exist.
+    """
+    names, folder = list(getattr(args, "names", None) or ()), getattr(args, "all", None)
+    home = SOLUTIONS if getattr(args, "solutions", False) else EXERCISES
+    seed = getattr(args, "seed", None)
+    try:
+        if folder:
+            if names:
+                raise GradeError(f"give names or --all DIR, not both: {', '.join(names)}")
+            results = grade_folder(folder, told=_progress if _watched() else None, seed=seed)
+        else:
+            picked = [_find(n, home) for n in names] or [(i, home / f.name) for i, f in known().items()]
+            hint = getattr(args, "hint", None) or 1
+            if len(picked) == 1 and not args.json:
+                one = judge_file(picked[0][1], picked[0][0], hint=hint, seed=seed)
+                print(one.text(f"python -m dwlab grade {(names or picked[0])[0]} --hint {{hint}}"))
+                return 0 if one.passed else 1
+            results = grade_files([("", i, f) for i, f in picked], done=_told(len(picked)), seed=seed)
+    except GradeError as error:
+        print(f"dwlab: {error}", file=sys.stderr)
+        return 2
+    print(json.dumps(results.to_dict(), indent=1, ensure_ascii=False) if args.json else results)
+    return 0 if results.passed else 1
+
+
+def _watched() -> bool:
+    """Whether somebody looks on: a terminal, or a notebook."""
+    return sys.stderr.isatty() or "ipykernel" in sys.modules
+
+
+def _told(files: int) -> Callable[[], None] | None:
+    """What says after each file how many are judged, where somebody looks on."""
+    judged = itertools.count(1)
+    return (lambda: _progress(next(judged), files)) if _watched() else None
+
+
+def _progress(judged: int, files: int) -> None:
+    end = "\n" if judged == files else ""
+    print(f"\r{judged} of {files} files judged", end=end, file=sys.stderr, flush=True)
+
+
+def run(file: str) -> None:
+    """The last line of an exercise's file: judge it, from a shell. Ends Python, with status 0 if it passed, else 1."""
+    parser = argparse.ArgumentParser(description="Judge this exercise.")
+    parser.add_argument("--hint", type=int, default=1, metavar="N", help="show N hints")
+    parser.add_argument("--seed", type=int, metavar="N", help="what sizes and values are drawn from")
+    try:
+        exercise, _ = _find(file, EXERCISES)
+    except GradeError as error:
+        sys.exit(str(error))
+    options = parser.parse_args()
+    result = judge_file(Path(file), exercise, hint=options.hint, seed=options.seed)
+    typed = shlex.quote(sys.argv[0]).replace("{", "{{").replace("}", "}}")
+    print(result.text(f"python {typed} --hint {{hint}}"))
+    sys.exit(0 if result.passed else 1)
+
+
+# inside the process that judges
+
+
+class Unsolved(Wrong):
+    """Raised by a judge: nothing has been filled in."""
+
+
+def _judge(file: Path, judge: Path, seed: int = 0, seconds: float = TIME_LIMIT_S, here: bool = True) -> dict[str, Any]:
+    """Status, message, hints, output, CPU seconds and seed for one file, whatever it does.
+
+    here: load the file in this process.
+    """
+    used = os.times()
+    answer = Answer(file, _source(file), seed, seconds, here)
+    try:
+        verdict = _verdict(answer, judge)
+    finally:
+        answer.close()
+    now = os.times()
+    spent = sum(now[:4]) - sum(used[:4])
+    drawn_from = seed if answer.drew else None
+    return {"hints": [], **verdict, "output": answer.output, "seconds": spent, "seed": drawn_from}
+
+
+def _verdict(answer: Answer, judge: Path) -> dict[str, Any]:
+    try:
+        said = load(judge, "dwlab_judge").judge(answer)
+        return {"status": "passed", "message": said or ""}
+    except Wrong as wrong:
+        status = "unsolved" if isinstance(wrong, Unsolved) else "wrong"
+        return {"status": status, "message": str(wrong), "hints": list(wrong.hints)}
+    except Raised as raised:
+        return {"status": raised.status, "message": str(raised)}
+    except Ended as ended:
+        if ended.status is not None:
+            return {"status": "error", "message": f"Python ended ({_end(ended.status)}) before the answer was judged."}
+        what = f"It was stopped after {answer.seconds:g} s of computing, or it slept"
+        message = f"{what}. Look for a loop that never ends, in the kernel or around it."
+        return {"status": "timeout", "message": message}
+    except _TooLong:
+        return {"status": "timeout", "message": "The kernel does not end, or needs far more steps than it should."}
+    except Exception as error:
+        found = failure(error, answer.file)
+        return {"status": found["status"], "message": found["message"]}
+
+
+class _TooLong(BaseException):
+    """Judging took more CPU time than a right kernel can need."""
+
+
+def _too_long(*_: object) -> None:
+    raise _TooLong
+
+
+def _work() -> None:
+    """The process that judges: a task a line on standard input, a verdict a line on standard output."""
+    tasks, verdicts = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    null = os.open(os.devnull, os.O_RDWR)
+    for stream in (0, 1):
+        os.dup2(null, stream)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that the answer's process is ended, too
+    timer = getattr(signal, "setitimer", None)
+    if timer:
+        signal.signal(signal.SIGPROF, _too_long)
+    for line in tasks:
+        task = json.loads(line)
+        if timer:
+            timer(signal.ITIMER_PROF, JUDGING_LIMIT_S)
+        verdict = _judge(Path(task["file"]), Path(task["judge"]), task["seed"], task["seconds"], here=False)
+        if timer:
+            timer(signal.ITIMER_PROF, 0)
+        verdicts.write(b"\n" + json.dumps({**verdict, "nonce": task["nonce"]}).encode() + b"\n")
+        verdicts.flush()
+
+
+# what judges are made of
+
+
+def kernel(answer: Answer, name: str) -> Any:
+    """The student's kernel `name`; Wrong says what is in its place."""
+    found = _given(answer, name)
+    if hasattr(found, "py_func"):
+        if getattr(found, "device", False) is True:
+            raise Wrong(f"`{name}` is a device function; it must be a kernel: @cuda.jit without device=True.")
+        return found
+    if isinstance(found, Function):
+        raise Wrong(f"`{name}` is a plain Python function: the line @cuda.jit above it is missing.")
+    raise Wrong(f"`{name}` is {_described(found)}; it must be a kernel: a function with @cuda.jit above it.")
+
+
+def function(answer: Answer, name: str, hints: Sequence[str] = ()) -> Function:
+    """The student's plain function `name`; Wrong says what is in its place."""
+    found = _given(answer, name)
+    if hasattr(found, "py_func"):
+        raise Wrong(f"`{name}` is a kernel; it must be a plain Python function: take @cuda.jit away.", hints)
+    if not isinstance(found, Function):
+        raise Wrong(f"`{name}` is {_described(found)}; it must be a function.", hints)
+    return found
+
+
+EDGES = (32, 64, 128, 256, 1024)
+
+
+def drawn(answer: Answer, *ranges: tuple[int, int]) -> tuple[int, ...]:
+    """A whole number of each range (least, most), drawn anew at each call: every second one beside a power of two."""
+    answer.drew = True
+    numbers = []
+    for least, most in ranges:
+        beside = [n for edge in EDGES for n in (edge - 1, edge, edge + 1) if least <= n <= most]
+        edge = beside and answer.random.random() < 0.5
+        numbers.append(int(answer.random.choice(beside) if edge else answer.random.integers(least, most + 1)))
+    return tuple(numbers)
+
+
+def values(answer: Answer, *shape: int, least: float = -2.0, most: float = 3.0) -> np.ndarray:
+    """float32 between `least` and `most`, negative ones too, drawn anew at each call."""
+    answer.drew = True
+    return answer.random.uniform(least, most, shape).astype(np.float32)
+
+
+# The first hint, if that is what a kernel does: an exercise's own hints lead to its idea, not to this.
+HAZARD_HINTS = {
+    "out of bounds": "Some threads have nothing to do there. Which test must stand before that line, for which index?",
+    "negative index": "Numba counts a negative index from the end, without a word. Test for it before that line.",
+    "race": "What one thread writes and another reads needs a barrier in between. Who reads it, at any size? If "
+    "threads of other warps do, too, it takes cuda.syncthreads(); cuda.syncwarp() orders the lanes of one warp only.",
+    "race in a block": "Threads of different warps write and read here: cuda.syncthreads() belongs between the two. "
+    "cuda.syncwarp() orders the 32 lanes of one warp only.",
+    "race in a warp": "The lanes of one warp write and read here: cuda.syncwarp() belongs between the two.",
+    "race between blocks": "Blocks run in any order, and no barrier orders them: each element needs one block that "
+    "writes it, or an atomic.",
+    "divergent barrier": "Every thread must come to the barrier: take it out of the guard, and guard the work instead.",
+    "uninitialised": "Nothing has been written there yet. Which line should have done it, and in which thread?",
+    "uninitialised output": "An output holds nothing before the launch: `+=` and atomics have nothing to start from. "
+    "Add up in a variable that starts at 0, and store it once.",
+    "two writers": "Two threads write the same element. Which of their indices should differ, and does not?",
+}
+
+
+class Output(np.ndarray):
+    """An output array. `written`, after a launch: which of its elements were."""
+
+    written: np.ndarray | None = None
+
+
+def poisoned(*shape: int, dtype: str = "float32") -> Output:
+    """An output array for `launched`, in which nothing is right yet: NaN (or, for integers, the least number)."""
+    kind = np.dtype(dtype)
+    return np.full(shape, np.iinfo(kind).min if kind.kind in "iu" else np.nan, dtype=kind).view(Output)
+
+
+def launched(
+    kernel: Any,
+    grid: Any,
+    block: Any,
+    *args: Any,
+    shared_bytes: int = 0,
+    updates: Sequence[np.ndarray] = (),
+    hints: Sequence[str] = (),
+) -> Any:
+    """Run a kernel on the interpreter; its results are in the arrays of `args` then. Returns this launch's report.
+
+    Arrays of `poisoned` are outputs: reading one before it is written is a hazard. `updates` are those that it reads
+    and writes. All others are inputs. A hazard, a store to an input or an input that changed is Wrong.
+    """
+    from dwlab.simt import hostapi
+
+    function = kernel.py_func
+    names = function.__code__.co_varnames[: function.__code__.co_argcount]
+    kept = [a.copy() if isinstance(a, np.ndarray) else None for a in args]
+    given, outputs = [], []
+    for one in args:
+        if isinstance(one, Output):
+            device = hostapi.device_array(one.shape, one.dtype)
+            device.storage[...] = np.asarray(one)
+            outputs.append((one, device))
+        given.append(outputs[-1][1] if isinstance(one, Output) else one)
+    report = _run(kernel, grid, block, given, shared_bytes, hints, [n for n, a in zip(names, args, strict=False)
+                                                                    if isinstance(a, Output)])  # fmt: skip
+    for one, device in outputs:
+        one[...] = device.copy_to_host()
+        flags = device.allocation.written
+        one.written = np.ones(one.shape, bool) if flags is None else _elements(flags, one)
+    for name, one, before in zip(names, args, kept, strict=False):
+        if before is None or isinstance(one, Output) or any(one is u for u in updates):
+            continue
+        for access in report.accesses:
+            if access.space == "global" and access.kind != "load" and access.array == name:
+                raise Wrong(f"Line {access.line}: a store to `{name}`, which is an input and stays as it is.", hints)
+        if one.tobytes() != before.tobytes():
+            raise Wrong(f"`{name}` is an input, and was changed.", hints)
+    return report
+
+
+def _elements(flags: np.ndarray, like: np.ndarray) -> np.ndarray:
+    """Which elements were written, from a flag for each byte."""
+    return flags[: like.nbytes].reshape(-1, like.itemsize).all(axis=1).reshape(like.shape)
+
+
+def _run(
+    kernel: Any, grid: Any, block: Any, args: list[Any], shared: int, hints: Sequence[str], outputs: Sequence[str]
+) -> Any:
+    from dwlab import simt
+    from dwlab.simt import cuda as interpreter
+    from dwlab.simt import launch, report
+
+    made = kernel if isinstance(kernel, simt.Kernel) else interpreter.jit(kernel.py_func)
+    options = simt.Options(hazards="raise", trace=True, step_limit=STEP_LIMIT)
+    try:
+        run, binder = launch.execute(made.py_func, grid, block, args, shared, options, kernel=made)
+    except simt.HazardError as error:
+        found = error.hazards[0]
+        if found.kind == "race":
+            found = _race_of_warps(made, grid, block, args, shared) or found
+        text, kind = str(found), found.kind
+        if kind == "race":
+            kind = _race(text)
+            if kind == "race in a warp" and math.prod(np.atleast_1d(block)) > 32:
+                kind = "race"  # at a larger size other warps may read it
+        if kind == "uninitialised" and found.array in outputs:
+            kind = "uninitialised output"
+        first = (HAZARD_HINTS[kind],) if kind in HAZARD_HINTS else ()
+        raise Wrong(f"{text[0].upper()}{text[1:]}.", (*first, *hints)) from None
+    return report.build(run, binder.float64)
+
+
+def _race_of_warps(kernel: Any, grid: Any, block: Any, args: Sequence[Any], shared: int) -> Any:
+    """A race that barriers of the warp do not mend, if there is one: what a launch has in which they are everywhere."""
+    from dwlab import simt
+    from dwlab.simt import launch
+    from dwlab.simt.interpreter import Execution
+
+    class InStep(Execution):
+        def hunt(self, *given: Any) -> None:
+            self.warp_epoch = self.warp_epoch + 1
+            super().hunt(*given)
+
+    options = simt.Options(hazards="raise", step_limit=STEP_LIMIT)
+    try:
+        launch.execute(kernel.py_func, grid, block, args, shared, options, copies=True, kernel=kernel, kind=InStep)
+    except simt.HazardError as error:
+        return error.hazards[0] if error.hazards[0].kind == "race" else None
+    except simt.SimtError:
+        pass
+    return None
+
+
+def _race(text: str) -> str:
+    """Which of HAZARD_HINTS a race needs."""
+    for says, kind in (
+        ("syncthreads", "race in a block"),
+        ("syncwarp", "race in a warp"),
+        ("launch", "race between blocks"),
+    ):
+        if says in text:
+            return kind
+    return "race"
+
+
+def agree(got: np.ndarray, want: np.ndarray, what: str, tolerance: float = 1e-6, hints: Sequence[str] = ()) -> None:
+    """Wrong, with the first element that differs by over `tolerance` times the largest wanted one, unless all agree.
+
+    An output of `launched` must have been written everywhere, too.
+    """
+    written = getattr(got, "written", None)
+    got, want = np.asarray(got), np.asarray(want)
+    if got.shape != want.shape:
+        raise Wrong(f"{what}: the result has shape {got.shape}; it must have {want.shape}.", hints)
+    number = want.astype(np.float64) if want.dtype.kind in "iu" else want
+    scale = float(np.abs(number[np.isfinite(number)]).max(initial=0)) or 1.0
+    with np.errstate(invalid="ignore", over="ignore"):
+        close = (np.abs(got - number) <= tolerance * scale) | (got == want) | (np.isnan(got) & np.isnan(want))
+    if written is not None and written.shape == close.shape:
+        close &= written
+    if close.all():
+        return
+    first = tuple(int(i) for i in np.argwhere(~close)[0])
+    place = ", ".join(map(str, first))
+    never = not written[first] if written is not None and written.shape == close.shape else False
+    seen = "was never written" if never else "is NaN" if np.isnan(got[first]) else f"is {got[first]:.7g}"
+    raise Wrong(
+        f"{what}: element [{place}] {seen}; {want[first]:.7g} is right. "
+        f"{int((~close).sum())} of {want.size} element{'s are' if want.size > 1 else ' is'} wrong.",
+        (*_value_hints(got, number, close, written), *hints),
+    )
+
+
+def _value_hints(got: np.ndarray, want: np.ndarray, close: np.ndarray, written: np.ndarray | None) -> tuple[str, ...]:
+    """A first hint from what wrong values have in common, if they have anything."""
+    wrong = ~close
+    if written is not None and written.shape == close.shape and (unwritten := wrong & ~written).any():
+        return (f"{where} are written by no thread.",) if (where := _edge(unwritten)) else ()
+    g, w = got[wrong].astype(np.float64), want[wrong].astype(np.float64)
+    if not (np.isfinite(g).all() and np.isfinite(w).all()) or g.size < 3 or np.ptp(w) == 0:
+        return (f"Only {where[0].lower()}{where[1:]} are wrong.",) if (where := _edge(wrong)) else ()
+    size = np.abs(w).max()
+    if np.abs(g + w).max() <= 1e-5 * size:
+        return ("All of them have the other sign.",)
+    with np.errstate(all="ignore"):
+        ratio = g[np.abs(w) == size][0] / w[np.abs(w) == size][0]
+    if np.abs(g - ratio * w).max() <= 1e-5 * size and abs(ratio) > 1e-6:
+        return (f"All of them are {ratio:.4g} times what is right: which factor is missing, or too much?",)
+    if np.ptp(g - w) <= 1e-5 * size:
+        return (f"All of them are off by {np.mean(g - w):.4g}: what is added once too often, or forgotten?",)
+    if where := _edge(wrong):
+        return (f"Only {where[0].lower()}{where[1:]} are wrong.",)
+    return ()
+
+
+def _edge(wrong: np.ndarray) -> str:
+    """Which end of which axis holds all that is wrong; "" if it lies elsewhere."""
+    for axis, size in enumerate(wrong.shape):
+        lines = np.flatnonzero(wrong.any(axis=tuple(a for a in range(wrong.ndim) if a != axis)))
+        if size < 3 or len(lines) > size // 2:
+            continue
+        if lines[0] == 0 and lines[-1] == len(lines) - 1:
+            return (
+                f"The first {len(lines)} along axis {axis}" if len(lines) > 1 else f"Those with index 0 on axis {axis}"
+            )
+        if lines[-1] == size - 1 and lines[0] == size - len(lines):
+            if len(lines) > 1:
+                return f"The last {len(lines)} along axis {axis}"
+            return f"Those with the last index on axis {axis}"
+    return ""
+
+
+def convolves(kernel: Any, launch: Callable[[Any], Any], problem: Any = None, path: str = "forward") -> str:
+    """Wrong unless `dwlab.judge.check` passes the kernel with this launch (problem -> Launch); its hints are the judge's.
+
+    Without a problem, on the whole family of shapes. Returns the sentence for a judge to end with.
+    """
+    from dwlab.judge.check import check
+
+    verdict = check(kernel, problem, path=path, launch=launch)
+    if not verdict.passed:
+        first = verdict.failures[0].case
+        found = "; ".join(str(one).rstrip(".") for one in verdict.findings[:2])
+        raise Wrong(
+            f"{len(verdict.failures)} of {len(verdict.results)} problems, first {first.problem}: {found}.",
+            verdict.hints,
+        )
+    return f"Right on {len(verdict.results)} problems"
+
+
+def convolution(
+    kernel: Any, launch: Callable[[Any], Any], problem: Any, answer: Answer, path: str = "forward",
+    tolerance: float = 1e-5, hints: Sequence[str] = (),
+) -> Any:  # fmt: skip
+    """The report of one launch of a convolution (problem -> Launch) on drawn values, whose outputs are right."""
+    from dwlab.problems.references import reference
+
+    answer.drew = True
+    inputs = problem.inputs(path, seed=int(answer.random.integers(1 << 31)))
+    outputs = {name: poisoned(*problem.shapes(path)[name]) for name in problem.outputs(path)}
+    want, how = reference(problem, path, inputs), launch(problem)
+    args = (*((inputs | outputs)[name] for name in problem.arrays(path)), *how.scalars)
+    report = launched(kernel, how.grid, how.block, *args, shared_bytes=how.shared_bytes, hints=hints)
+    for name, got in outputs.items():
+        agree(got, want[name], f"{problem}, {name}", tolerance, hints)
+    return report
+
+
+def counted(kernel: Any, launch: Callable[[Any], Any], problem: Any, path: str = "forward") -> Any:
+    """The `xray` of one of the workbook's kernels on a problem, started by `launch` (problem -> Launch)."""
+    from dwlab import xray
+
+    outputs = {name: np.asarray(poisoned(*problem.shapes(path)[name])) for name in problem.outputs(path)}
+    arrays = problem.inputs(path) | outputs
+    how = launch(problem)
+    args = (*(arrays[name] for name in problem.arrays(path)), *how.scalars)
+    return xray(kernel, how.grid, how.block, *args, shared_bytes=how.shared_bytes)
+
+
+COALESCE = (
+    "The 32 threads of a warp have neighbouring values of threadIdx.x. Which addresses do they ask for at one moment?",
+    "Let threadIdx.x run along the last axis of the array: neighbours in the warp should be neighbours in memory.",
+)
+
+
+def coalesced(report: Any, arrays: Sequence[str] = (), hints: Sequence[str] = COALESCE) -> str:
+    """Wrong unless each access to global memory (to `arrays`, by default all) moves hardly more sectors than it must.
+
+    `report` is an `xray`. One sector a request more than the ideal is granted: rows need not start on a sector.
+    Returns the sentence for a judge to end with.
+    """
+    seen = [a for a in report.accesses if a.space == "global" and (not arrays or a.array in arrays)]
+    if not seen:
+        raise Wrong(f"The kernel never touches {' or '.join(arrays) or 'global memory'}.", hints)
+    for a in sorted(seen, key=lambda a: a.ideal_sectors - a.sectors):
+        if a.sectors > a.ideal_sectors + a.requests:
+            raise Wrong(
+                f"Line {a.line}, {a.kind} of {a.array}: {a.sectors:,} sectors in {a.requests:,} requests, "
+                f"{a.sectors / a.requests:.1f} sectors per request; {a.ideal_sectors / a.requests:.1f} would hold it.",
+                hints,
+            )
+    sectors, requests = sum(a.sectors for a in seen), sum(a.requests for a in seen)
+    return f"{sectors / requests:.1f} sectors per request ({sectors:,} in {requests:,})"
+
+
+def moves_at_most(report: Any, limit_bytes: float, why: str, hints: Sequence[str] = ()) -> str:
+    """Wrong if an `xray` counted more bytes of global traffic than `limit_bytes`; `why` says where that comes from."""
+    moved = report.totals.bytes_moved
+    if moved > limit_bytes:
+        raise Wrong(f"{moved:,} bytes are moved; {limit_bytes:,.0f} are enough: {why}.", hints)
+    return f"{moved:,} bytes moved"
+
+
+def float32_only(report: Any, hints: Sequence[str] = ()) -> None:
+    """Wrong if an `xray` counted float64 arithmetic: one literal such as 2.1, or a sum that starts at 0.0, is enough.
+
+    Not counted is what the compiler makes float32 again (dwlab.simt.float64), such as a single product with 2.0.
+    """
+    for line in report.lines:
+        if line.float64:
+            raise Wrong(
+                f"Line {line.line}, `{line.text.strip()}`: {line.float64:,} float64 operations.",
+                hints
+                or (
+                    "In Numba 0.0 and 2.1 are float64, and so is what is computed of a float32 and one of them, or of "
+                    "a float32 and an int64.",
+                    "The compiler undoes that for one operation with a number that float32 holds, such as 2.0 * x[i], "
+                    "whose result goes straight into a float32; not for 2.1 * x[i], 2.0 * x[i] + 1.0, max(0.0, x[i]) "
+                    "or a sum that starts at 0.0.",
+                    "Write float32(2.1), and start sums at float32(0).",
+                ),
+            )
+
+
+def at_most(found: int, enough: int, what: str, why: str, hints: Sequence[str] = ()) -> None:
+    """Wrong if more was counted than `enough`: "`found` `what`; `enough` are enough: `why`"."""
+    if found > enough:
+        raise Wrong(f"{found:,} {what}; {enough:,} are enough: {why}.", hints)
+
+
+def without(report: Any, *spaces: str, why: str = "", hints: Sequence[str] = ()) -> None:
+    """Wrong if a launch used "shared" or "local" memory, "atomics" or "barriers" of the block."""
+    counts = {
+        "shared": (report.totals.shared_requests or report.shared_bytes, "accesses to shared memory"),
+        "atomics": (report.totals.atomics, "atomics"),
+        "barriers": (report.totals.barriers, "barriers of the block"),
+    }
+    for space in spaces:
+        found, what = counts[space]
+        if found:
+            raise Wrong(f"{found:,} {what}; {why}.", hints)
+
+
+def written_once(report: Any, array: str, elements: int, hints: Sequence[str] = ()) -> None:
+    """Wrong if a launch read an output, or stored to it more often than it has elements: it is no place for scratch."""
+    for a in report.accesses:
+        if a.array == array and a.space == "global" and a.kind != "store":
+            raise Wrong(f"Line {a.line}: {array} is read; it is an output, and global memory.", hints)
+    stores = sum(a.active_lanes for a in report.accesses if a.array == array and a.space == "global")
+    at_most(stores, elements, f"elements are stored to {array}", "each once", hints)
+
+
+def loads_by_warp(kernel: Any, grid: Any, block: Any, *args: Any, array: str) -> list[int]:
+    """How many requests each warp of a block makes for an array, all blocks together."""
+    from dwlab import simt
+    from dwlab.simt import launch
+    from dwlab.simt.interpreter import Execution
+
+    totals: dict[int, int] = {}
+
+    class Counting(Execution):
+        def count(self, one: Any, element: Any, mask: Any, kind: str, node: Any) -> None:
+            super().count(one, element, mask, kind, node)
+            if one.name == array and kind == "load":
+                active = mask.full.reshape(-1, self.padded // 32, 32).any(axis=2).sum(axis=0)
+                for warp, requests in enumerate(active):
+                    totals[warp] = totals.get(warp, 0) + int(requests)
+
+    options = simt.Options(hazards="off", trace=True, step_limit=STEP_LIMIT)
+    launch.execute(kernel.py_func, grid, block, args, 0, options, copies=True, kind=Counting)
+    return [totals.get(warp, 0) for warp in range(-(-math.prod(np.atleast_1d(block)) // 32))]
+
+
+def predicted(
+    answer: Answer, name: str, counted: float, unit: str, hints: Sequence[str] = (), tolerance: float = 0.0
+) -> str:
+    """Wrong unless the number that the student wrote down as `name` is what was counted (to a relative `tolerance`).
+
+    The count itself is told by the last hint only. Returns the sentence for a judge to end with.
+    """
+    value = _given(answer, name)
+    if value is None or value is Ellipsis:
+        raise Unsolved(f"`{name}` is still {value}: write your prediction down, then run this again.")
+    if isinstance(value, bool) or not isinstance(value, numbers.Real) or not math.isfinite(value):
+        raise Wrong(f"`{name}` is {_described(value)}; it must be a number.")
+    value, counted = float(value), float(counted)
+    if not abs(value - counted) <= tolerance * abs(counted):
+        side = "more" if counted > value else "fewer"
+        raise Wrong(
+            f"`{name}`: you predicted {value:,.6g} {unit}; {side} were counted.",
+            (*hints, f"{counted:,.6g} {unit} were counted."),
+        )
+    return f"`{name}`: counted {counted:,.6g} {unit}"
+
+
+def whole(value: Any, what: str, hints: Sequence[str] = ()) -> int:
+    """A whole number that a function returned; Wrong says what it is instead."""
+    if value is None or value is Ellipsis:
+        raise Unsolved(f"{what} is still {value}.")
+    if isinstance(value, (bool, np.bool_)) or not isinstance(value, numbers.Integral):
+        raise Wrong(f"{what} is {_text(value)}; it must be a whole number: // divides whole numbers.", hints)
+    return int(value)
+
+
+class Asked(dict):
+    """A dictionary that counts how often it is asked; more than `limit` times is Wrong, with `text`."""
+
+    def __init__(self, values: dict, limit: int, text: str, hints: Sequence[str] = ()):
+        super().__init__(values)
+        self.asked, self.limit, self.text, self.hints = 0, limit, text, tuple(hints)
+
+    def _count(self) -> None:
+        self.asked += 1
+        if self.asked > self.limit:
+            raise Wrong(self.text, self.hints)
+
+    def __reduce__(self):
+        return type(self), (dict(self.items()), self.limit, self.text, self.hints)
+
+    def __getitem__(self, key):
+        self._count()
+        return super().__getitem__(key)
+
+    def __contains__(self, key):
+        self._count()
+        return super().__contains__(key)
+
+    def get(self, key, default=None):
+        """As dict has it."""
+        self._count()
+        return super().get(key, default)
+
+
+def _given(answer: Answer, name: str) -> Any:
+    try:
+        return answer.given(name)
+    except AttributeError:
+        raise Wrong(f"The file has no `{name}` any more: take that line back from the exercise as it was.") from None
+
+
+def _text(value: Any) -> str:
+    text = value.text if isinstance(value, Other) else repr(value)
+    return text if len(text) <= 40 else text[:37] + "..."
+
+
+def _described(value: Any) -> str:
+    return f"{_text(value)} ({value.type if isinstance(value, Other) else type(value).__name__})"
+
+
+if __name__ == "__main__":
+    # The package's own module, not this __main__: judges import dwlab.judge.exercises, whose Wrong must be caught.
+    from dwlab.judge import exercises
+
+    exercises._work()

@@ -1,0 +1,179 @@
+"""Which of several stages is fastest on a problem: by what was measured there, else by what was measured near it.
+
+A time is taken as so many times the least that the problem could take: a launch, its bytes at the speed of a copy, its
+products at the rate of multiply-adds. On a problem that was not timed a stage is expected to take as many times that as
+on those most like it: the mean of the logarithms over the NEAREST that it was timed on, the nearer counting more. A
+problem that was timed itself counts alone. Times of the GPU at hand if it has any, else of records.SHOWN: what carries
+over is which stage wins, not how long it takes.
+
+A stage that was never timed is behind all that were, so a new file changes no choice until `benchmarks/shapes.py` has
+timed it. Where none was timed, the fewest bytes that their formulas say decide. The order of files decides nothing.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dwlab import records
+from dwlab.problems import DepthwiseConv1d
+from dwlab.records import Measurement, Record
+from dwlab.kernels.registry import Stage
+
+NEAREST = 8
+SAME = 1e-3
+"""Squared distance below which problems count as the same."""
+SOFT = 0.1
+"""Added to squared distances, so that the very nearest does not count alone."""
+
+WEIGHTS = {"B": 0.7, "H": 0.3, "L": 1.0, "K": 1.0}
+"""Of a factor of 2 in depthwise1d's sizes: rows are alike, whichever channel they belong to."""
+
+PAIR = "input_grad, weight_grad"
+"""In place of an id: both gradients by two stages, one after the other, the fastest of each."""
+
+
+LAUNCH_US = 1.5
+"""Of the least time: what an empty kernel takes in a CUDA graph, about."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One problem on one GPU: its place among problems, and of stages how many times the least time they took.
+
+    taken: id -> the logarithm of that.
+    """
+
+    gpu: str
+    place: tuple[float, ...]
+    words: tuple[str, ...]
+    taken: Mapping[str, float]
+
+
+def place_of(problem: Any, dtype: str) -> tuple[tuple[float, ...], tuple[str, ...]]:
+    """(numbers, words) of a problem or of a record's description of one: logarithms of its sizes, all else in words."""
+    fields = records.describe_problem(problem)
+    if set(WEIGHTS) <= set(fields):
+        return tuple(weight * math.log2(fields[name]) for name, weight in WEIGHTS.items()), (dtype,)
+    text = " ".join(str(value) for value in fields.values())
+    numbers = re.findall(r"\d+", text)
+    return tuple(math.log2(1 + int(one)) for one in numbers), (*re.sub(r"\d+", "", text).split(), dtype)
+
+
+def least_us(moved: float, flops: float, ceilings: Mapping[str, Any]) -> float:
+    """The least time of a problem of so many bytes and floating-point operations."""
+    arithmetic = flops / (1e6 * ceilings["fma_tflops"]) if ceilings.get("fma_tflops") else 0.0
+    return LAUNCH_US + moved / (1e3 * ceilings["copy_gbps"]) + arithmetic
+
+
+def samples(runs: Iterable[Record]) -> dict[tuple[str, str], tuple[Sample, ...]]:
+    """(op, path) -> what records say of it, of each stage, problem and GPU the newest; runs: the oldest first."""
+    found: dict[tuple[Any, ...], dict[str, float]] = {}
+    for run in runs:
+        here: dict[tuple[Any, ...], dict[str, float]] = {}
+        least: dict[tuple[Any, ...], float] = {}
+
+        def add(op: str, path: str, problem: Any, dtype: str, times: Mapping[str, float], us: float) -> None:
+            key = op, path, *place_of(problem, dtype)
+            here.setdefault(key, {}).update(times)  # noqa: B023
+            least[key] = us  # noqa: B023
+
+        for row in run.measurements:
+            us = least_us(row.compulsory_bytes, row.flops, run.ceilings)
+            add(row.op, row.path, row.problem, row.dtype, {row.id: row.time_us}, us)
+        for one in (*run.sections.get("grid", ()), *run.sections.get("shapes", ())):
+            problem, path = DepthwiseConv1d(**one["problem"], dtype=one["dtype"]), one["path"]
+            us = least_us(problem.compulsory_bytes(path), problem.flops_of(path), run.ceilings)
+            times = one.get("times") or {}
+            if one.get("time_us"):  # of the grid
+                times = {one["stage"] if "," in one["stage"] else f"{one['op']}/{path}/{one['stage']}": one["time_us"]}
+            times = {PAIR if "," in id else id: us for id, us in times.items()}
+            add(one["op"], path, problem, one["dtype"], times, us)
+        for (op, path, *rest), times in here.items():
+            apart = [here.get((op, one, *rest)) for one in PAIR.split(", ")]
+            if path == "backward" and PAIR not in times and all(apart):
+                times[PAIR] = sum(min(one.values()) for one in apart if one)
+            known = found.setdefault((run.gpu, op, path, *rest), {})
+            known.update({id: math.log(us / least[op, path, *rest]) for id, us in times.items()})
+    made: dict[tuple[str, str], list[Sample]] = {}
+    for (gpu, op, path, place, words), taken in found.items():
+        made.setdefault((op, path), []).append(Sample(gpu, place, words, taken))
+    return {key: tuple(ones) for key, ones in made.items()}
+
+
+def of_rows(rows: Iterable[Measurement]) -> dict[tuple[str, str], tuple[Sample, ...]]:
+    """What measurements say, as `samples`."""
+    runs: dict[tuple[str, str], list[Measurement]] = {}
+    for row in rows:
+        runs.setdefault((row.date, row.gpu), []).append(row)
+    return samples(
+        Record("", {"gpu": gpu, "date": date}, {"copy_gbps": here[0].copy_gbps}, tuple(here))
+        for (date, gpu), here in sorted(runs.items(), key=lambda one: one[0])
+    )
+
+
+@functools.cache
+def recorded(op: str) -> dict[tuple[str, str], tuple[Sample, ...]]:
+    """What the project's records say of an op. A damaged one is passed over: whoever reads the records says so."""
+    rows = ("grid", "shapes")
+    return samples(
+        run
+        for run in records.load_runs(on_error=lambda _: None)
+        if any(row.op == op for row in run.measurements)
+        or any(row["op"] == op for part in rows for row in run.sections.get(part, ()))
+    )
+
+
+def expected(ids: Sequence[str], problem: Any, known: Sequence[Sample], gpu: str | None = None) -> dict[str, float]:
+    """Stage's id -> the logarithm of how many times the least time it is expected to take; of stages that were timed.
+
+    known: samples of the problem's op and path. gpu: see above.
+    """
+    place, words = place_of(problem, problem.dtype)
+    known = [one for one in known if len(one.place) == len(place)]
+    names = [one.gpu for one in known]
+    if gpu not in names:
+        gpu = records.SHOWN if records.SHOWN in names else max(sorted(set(names)), key=names.count, default=None)
+    known = [one for one in known if one.gpu == gpu]
+    if not known:
+        return {}
+    away = ((np.array([one.place for one in known]) - np.array(place)) ** 2).sum(1)
+    away += [sum(a != b for a, b in zip(one.words, words, strict=False)) for one in known]
+    order = np.argsort(away, kind="stable")
+    found = {}
+    for id in ids:
+        near = [i for i in order if id in known[i].taken][:NEAREST]
+        if near and away[near[0]] < SAME:
+            near = near[:1]
+        if near:
+            share = [1 / (away[i] + SOFT) ** 2 for i in near]
+            found[id] = sum(a * known[i].taken[id] for a, i in zip(share, near, strict=True)) / sum(share)
+    return found
+
+
+def pair_is_faster(one: Stage, problem: Any, known: Sequence[Sample] | None = None, gpu: str | None = None) -> bool:
+    """Whether both gradients are expected sooner from two launches than from `one`, a stage of "backward"."""
+    if known is None:
+        known = recorded(one.op).get((one.op, one.path), ())
+    found = expected([one.id, PAIR], problem, known, gpu)
+    return found.get(PAIR, math.inf) < found.get(one.id, math.inf)
+
+
+def fastest(
+    stages: Sequence[Stage], problem: Any, known: Sequence[Sample] | None = None, gpu: str | None = None
+) -> tuple[Stage, ...]:
+    """Stages that take a problem, the one expected to be fastest first. known: the project's records if None."""
+    if known is None:
+        known = recorded(problem.op).get((problem.op, stages[0].path), ()) if stages else ()
+    found = expected([one.id for one in stages], problem, known, gpu)
+
+    def key(one: Stage) -> tuple[float, float, str]:
+        return found.get(one.id, math.inf), 0.0 if found else one.traffic(problem).bytes_moved, one.id
+
+    return tuple(sorted(stages, key=key))

@@ -1,0 +1,111 @@
+"""Channels: both gradients from one pass over dy and x, one lane per channel, the sums of all taps in registers.
+
+The weight gradient at the roof reads dy and x; the input gradient reads dy again. Fused, dy comes once: three passes of
+memory in place of four. A lane holds its row's 48 dy and its channel's 48 sums in registers and goes through its row of
+x in shared memory 8 at a time: the 8 x meet all dy for dw, then the 8 dx of the same times are summed up from dy and
+the filter, and take the place of these x in shared memory, whence the warp stores them. The filter stays in shared
+memory: 48 more registers would halve the warps that a multiprocessor holds.
+
+As in weight_grad's `channels` a warp goes through the batch 32 rows at a time, a block's two warps have the same
+channels and share their filters, and the blocks' sums are parts, added up by a second kernel in an order that is always
+the same: deterministic, without atomics. 792 blocks are 12 warps on each multiprocessor of an H200, as many as fit.
+
+Predicted: 2,352 multiply-adds and some 420 wavefronts of shared memory for 32 rows of 48, both under the time that
+18 kB take from memory at copy speed: bound by memory, if the loads of some warps overlap the sums of others.
+"""
+
+import numpy as np
+from numba import float32, uint32
+
+from dwlab.kernels.parts import ptx
+from dwlab.kernels.depthwise1d import rows, straight_line
+from dwlab.kernels.depthwise1d import weight_grad_5_channels as weight_grad
+from dwlab.kernels.registry import Launch, by_shape, fits_uint32, register
+from dwlab.gpu.target import cuda
+from dwlab.kernels.traffic import Traffic
+
+ROWS = 32  # rows of a warp, one a lane
+WARPS = 2  # of a block, with the same channels
+BLOCKS = 792  # that share the batch, if it has so many rows: 6 for each multiprocessor of an H200
+
+
+@by_shape
+def kernel(L, K, SHIFT, DTYPE):
+    N = rows.words(L, DTYPE)  # of a row: rows of 16 bits have two elements in each
+    W_ROUND = -(-K // 4) * 4
+    W_PITCH = 4 * (W_ROUND // 4 | 1)  # an odd number of pieces: 8 filters' same pieces lie in different banks
+    X_WORDS = ROWS * N  # of a warp
+    DY_WORDS = ROWS * max(N, K)  # filters come, and the sums go, through dy's tile
+    ALL_X, ALL_DY, ALL_W = WARPS * X_WORDS, WARPS * DY_WORDS, ROWS * W_PITCH
+    bring, read, take = rows.bring(N), rows.read(L, DTYPE), rows.take(N)
+    ask_filters, turn_filters, put_parts = rows.ask_filters(K), rows.turn_filters(K), rows.put_parts(K, WARPS)
+    both_gradients, swizzle = straight_line.row_backward(L, K, SHIFT, DTYPE), rows.swizzle(N)
+
+    @cuda.jit
+    def kernel(dy, x, w, dx, parts, shift):
+        x_tile = cuda.shared.array(ALL_X, float32, 16)
+        dy_tile = cuda.shared.array(ALL_DY, float32, 16)
+        w_tile = cuda.shared.array(ALL_W, float32, 16)
+        sums = cuda.local.array(K, float32)
+        back = cuda.local.array(L, float32)
+        lane, warp = uint32(cuda.threadIdx.x & 31), uint32(cuda.threadIdx.y)
+        x0, dy0 = uint32(warp * uint32(X_WORDS)), uint32(warp * uint32(DY_WORDS))  # where this warp's tiles begin
+        own, s = uint32(lane * uint32(N)), swizzle(lane)  # the lane's own row in a tile
+        own_w = uint32(lane * uint32(W_PITCH))
+        total = uint32(x.shape[0] * x.shape[1])
+        step = uint32(uint32(cuda.gridDim.x) * uint32(ROWS))  # a whole number of times H, if anything is left there
+        mine = uint32(uint32(cuda.blockIdx.x) * uint32(ROWS))  # the block's first row of parts, and of dy and x
+        first = uint32(mine + warp * step)
+        if warp == 0:
+            ask_filters(sums, w, mine, lane)
+            turn_filters(sums, lane, dy_tile)
+            for j in range(K):
+                w_tile[uint32(own_w + uint32(j))] = sums[j]
+            for j in range(K, W_ROUND):
+                w_tile[uint32(own_w + uint32(j))] = float32(0)
+        cuda.syncthreads()
+        for j in range(K):
+            sums[j] = float32(0)
+        while first < total:
+            n = min(uint32(ROWS), uint32(total - first))
+            bring(dy_tile, dy0, dy, np.int64(first) * N, lane, n)
+            bring(x_tile, x0, x, np.int64(first) * N, lane, n)
+            ptx.commit()
+            ptx.wait(0)
+            cuda.syncwarp()
+            read(back, dy_tile, uint32(dy0 + own), s)
+            both_gradients(sums, back, x_tile, uint32(x0 + own), s, w_tile, own_w)
+            cuda.syncwarp()
+            take(x_tile, x0, dx, np.int64(first) * N, lane, n)
+            cuda.syncwarp()
+            first = uint32(first + uint32(WARPS) * step)
+        put_parts(sums, parts, mine, dy_tile, uint32(0), uint32(DY_WORDS))
+
+    return kernel
+
+
+def traffic(problem):
+    n, H, K = problem.B * problem.H, problem.H, problem.K  # n rows
+    words = rows.words(problem.L, problem.dtype)  # of a row
+    full, left = divmod(n, ROWS)
+    alone = weight_grad.traffic(problem, BLOCKS)
+    w_requests, w_sectors = rows.filters_traffic(H, K, ROWS * np.arange(weight_grad.blocks_of(problem, BLOCKS)))
+    return Traffic(
+        load_requests=alone.load_requests + w_requests,
+        load_sectors=alone.load_sectors + w_sectors,
+        store_requests=alone.store_requests + full * (words // 4) + -(-left * words // 128),
+        store_sectors=alone.store_sectors + -(-n * words // 8),
+    )
+
+
+@register(
+    kernel=kernel,
+    traffic=traffic,
+    supports=weight_grad.supports,
+    otherwise="depthwise1d/backward/naive",
+    aligned=16,
+)
+def launch(problem):
+    fits_uint32(problem)
+    blocks, parts = weight_grad.blocks_of(problem, BLOCKS), weight_grad.parts_of(problem, BLOCKS)
+    return Launch((blocks,), (ROWS, WARPS), (problem.shift,), parts=parts)

@@ -1,0 +1,57 @@
+"""Naive: one thread per output, the grid's three dimensions taken in the arrays' index order.
+
+What a newcomer writes: `b, h, t = cuda.grid(3)` follows Numba's own matrix-product example (`i, j = cuda.grid(2)`), the
+block has the same edge in each direction, and the sum starts at 0.0. Correct for any shape. Two things are wrong with
+it, and neither can be seen in the arithmetic:
+- threadIdx.x, along which the lanes of a warp are numbered, runs over b, the slowest axis. The 32 lanes of a warp (8 b,
+  4 h, one t) touch 32 different rows: a request for x or y needs 32 sectors where 32 neighbours in a row need 4.
+- 0.0 is a float64 in Numba, so each product is converted and added in double precision.
+
+Traffic: for each output and tap inside the row one load of w and one of x; nothing is reused. With rows of a sector or
+more, a warp's request for x touches a sector in each of its 32 rows, one for w a sector in each of its 4 channels.
+"""
+
+import numpy as np
+
+from dwlab.kernels.registry import Launch, register
+from dwlab.gpu.target import cuda
+from dwlab.kernels.traffic import Traffic, pieces, sectors_by_place
+
+BLOCK = (8, 8, 8)  # b, h, t
+
+
+@cuda.jit
+def kernel(x, w, y, shift):
+    b, h, t = cuda.grid(3)
+    if b < y.shape[0] and h < y.shape[1] and t < y.shape[2]:
+        acc = 0.0
+        for j in range(w.shape[1]):
+            s = t + shift - j
+            if s >= 0 and s < x.shape[2]:
+                acc += w[h, j] * x[b, h, s]
+        y[b, h, t] = acc
+
+
+def traffic(problem):
+    H, L, K, shift = problem.H, problem.L, problem.K, problem.shift
+    j, s = np.arange(K), np.arange(L)
+    w_uses = np.maximum(0, L - abs(shift - j))  # outputs that use tap j
+    x_uses = np.maximum(0, np.minimum(K, L + shift - s) - np.maximum(0, shift - s))  # (t, j) pairs that read time s
+    b, h = np.arange(32) % 8, np.arange(32) // 8  # of a warp's lanes
+    warps = w_sectors = x_sectors = y_sectors = 0
+    for b0, entries, times_b in pieces(problem.B, 8):
+        for h0, channels, times_h in pieces(H, 4):
+            active = (b < entries) & (h < channels)
+            w_touches = sectors_by_place(np.where(active, (h0 + h) * K, -1))
+            x_touches = sectors_by_place(np.where(active, ((b0 + b) * H + h0 + h) * L, -1))
+            warps += times_b * times_h
+            w_sectors += times_b * times_h * int(w_touches[j % 8] @ w_uses)
+            x_sectors += times_b * times_h * int(x_touches[s % 8] @ x_uses)
+            y_sectors += times_b * times_h * int(x_touches[s % 8].sum())
+    return Traffic(2 * warps * problem.taps, w_sectors + x_sectors, warps * L, y_sectors)
+
+
+@register(kernel=kernel, traffic=traffic)
+def launch(problem):
+    edges = zip((problem.B, problem.H, problem.L), BLOCK, strict=True)
+    return Launch(grid=tuple(-(-size // edge) for size, edge in edges), block=BLOCK, scalars=(problem.shift,))

@@ -1,0 +1,94 @@
+"""Wide: 16 bytes an instruction everywhere, and rows that come to shared memory without passing through registers.
+
+The stage before moves 4 bytes a lane with each instruction, row by row: in and out of shared memory and of global
+memory, some 700 instructions for a warp's 32 rows of 48. Here a lane moves 4 neighbouring elements at a time, and rows
+follow each other without a gap, so 84 instructions do (rows.py). The rows of x go to shared memory asynchronously, past
+the registers: the warp asks for its filters, starts all its copies at once, and waits once. In shared memory, too, rows
+follow each other without a gap, as asynchronous copies like it; so that the 8 lanes that it serves together find their
+rows in different banks, the pieces of a row change places among themselves. 8 outputs are summed up in registers at a
+time and take the place of x.
+
+One warp a block, and a block for every 32 rows: no block waits for another warp, and the multiprocessors always have
+blocks to start, whose loads overlap the arithmetic of others. Traffic: x and y once. Each lane loads its own filter,
+16 bytes from each of 32 filters at a time: two requests share each sector (the L1 cache has it). Filters whose length
+is no multiple of 4 are loaded by neighbouring lanes and turned in shared memory.
+
+Rows of float16 or bfloat16 are moved as words of two elements, by the same instructions, half as many. A lane makes
+float32 of its row when it reads it and rounds its sums when it writes them; in between nothing differs.
+
+Predicted: the bytes are near the compulsory ones and the instructions few (1,176 of some 1,350 are multiply-adds), so
+that what is left is the memory's speed: more than 90 % of what a copy reaches.
+"""
+
+import numpy as np
+from numba import float32, uint32
+
+from dwlab.kernels.parts import ptx
+from dwlab.kernels.depthwise1d import rows, straight_line
+from dwlab.kernels.registry import Launch, by_shape, fits_uint32, register
+from dwlab.gpu.target import cuda
+from dwlab.kernels.traffic import Traffic
+
+ROWS = 32  # rows of a block, one a lane
+MOST = 64  # longest row and filter: both are held in registers
+
+
+@by_shape
+def kernel(L, K, SHIFT, DTYPE):
+    return rows_kernel(L, K, DTYPE, straight_line.row_to_tile(L, K, SHIFT, dtype=DTYPE))
+
+
+def rows_kernel(L, K, DTYPE, convolve):
+    N = rows.words(L, DTYPE)  # of a row
+    WORDS = ROWS * N
+    W_WORDS = rows.filter_words(K)
+    bring, read, take, swizzle = rows.bring(N), rows.read(L, DTYPE), rows.take(N), rows.swizzle(N)
+    ask_filters, turn_filters = rows.ask_filters(K), rows.turn_filters(K)
+
+    @cuda.jit
+    def kernel(x, w, y, shift):
+        tile = cuda.shared.array(WORDS, float32, 16)
+        w_tile = cuda.shared.array(W_WORDS, float32, 16)
+        taps = cuda.local.array(K, float32)
+        inputs = cuda.local.array(L, float32)
+        lane = uint32(cuda.threadIdx.x & 31)  # the compiler may know that it is below 32
+        first = uint32(uint32(cuda.blockIdx.x) * uint32(ROWS))  # the block's first row, of all B*H
+        mine = min(uint32(ROWS), uint32(uint32(x.shape[0] * x.shape[1]) - first))  # rows of this block
+        own, s = uint32(lane * uint32(N)), swizzle(lane)  # the lane's own row in shared memory
+        ask_filters(taps, w, first, lane)
+        bring(tile, uint32(0), x, np.int64(first) * N, lane, mine)
+        ptx.commit()
+        turn_filters(taps, lane, w_tile)
+        ptx.wait(0)
+        cuda.syncwarp()
+        read(inputs, tile, own, s)
+        convolve(tile, own, s, taps, inputs)
+        cuda.syncwarp()
+        take(tile, uint32(0), y, np.int64(first) * N, lane, mine)
+
+    return kernel
+
+
+def traffic(problem):
+    n, H, K = problem.B * problem.H, problem.H, problem.K  # n rows
+    words = rows.words(problem.L, problem.dtype)  # of a row
+    full, left = divmod(n, ROWS)
+    requests = full * (words // 4) + -(-left * words // 128)
+    sectors = -(-n * words // 8)  # a block's x start at a multiple of 128 bytes
+    blocks = -(-n // ROWS)
+    w_requests, w_sectors = rows.filters_traffic(H, K, ROWS * np.arange(blocks))  # lanes beyond the last row ask too
+    return Traffic(
+        load_requests=requests + w_requests,
+        load_sectors=sectors + w_sectors,
+        store_requests=requests,
+        store_sectors=sectors,
+    )
+
+
+def supports(problem):
+    return problem.L <= MOST and problem.K <= MOST and rows.takes(problem)
+
+
+@register(kernel=kernel, traffic=traffic, supports=supports, otherwise="depthwise1d/forward/registers", aligned=16)
+def launch(problem):
+    return Launch(grid=(-(-fits_uint32(problem) // ROWS),), block=(ROWS,), scalars=(problem.shift,))

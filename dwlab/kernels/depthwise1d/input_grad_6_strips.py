@@ -1,0 +1,30 @@
+"""Strips: forward's kernel for long rows, with the filter reversed: 20 neighbouring dx of a row in each lane.
+
+What `wide` does for short rows: dx is the forward sum of dy with v[j] = w[K-1-j] and the halo on the other side. Only
+the places of the products in the unrolled text differ. Deterministic.
+
+Predicted: forward's bytes and instructions, so forward's time.
+"""
+
+from dwlab.kernels.depthwise1d import forward_7_strips as forward
+from dwlab.kernels.registry import by_shape, register
+
+
+@by_shape
+def kernel(L, K, SHIFT, DTYPE):
+    return forward.strips_kernel(L, K, K - 1 - SHIFT, DTYPE, reverse=True)
+
+
+def traffic(problem):
+    return forward.traffic(problem, reverse=True)
+
+
+@register(
+    kernel=kernel,
+    traffic=traffic,
+    supports=forward.supports,
+    otherwise="depthwise1d/input_grad/warp_tiled",
+    aligned=16,
+)
+def launch(problem):
+    return forward.launch(problem)

@@ -1,0 +1,289 @@
+"""A warp's 32 rows between global and shared memory, 16 bytes an instruction, for rows of a fixed length n.
+
+The rows follow each other without a gap, in global memory and in shared memory, so neighbouring lanes move neighbouring
+pieces of 16 bytes. But then a lane reads its own row, and shared memory serves 8 lanes together: the 8 pieces with the
+same number in 8 rows lie in different banks only if a row has an odd number of pieces. With an even number the pieces
+of a row change places within groups of 2, 4 or 8: piece p of row r lies where p ^ s(r) would (`swizzle`). A gap between
+rows would do as well, but asynchronous copies into rows with gaps are slower (benchmarks/roof_tries.py has both).
+
+Rows are moved as float32 words, whatever they hold: n words, a multiple of 4. With elements of 16 bits a word has two
+of them (`words`), and a piece 8; only reading and writing elements (`read`, `write`) asks what they are.
+
+Each function here makes a device function for n words, or for rows of L elements of a storage type.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import Any
+
+import numpy as np
+from numba import float32, uint32
+
+from dwlab.kernels.parts import ptx
+from dwlab.kernels.parts.pieces import PACK, elements, spread, words
+from dwlab.problems import DepthwiseConv1d
+from dwlab.gpu.target import cuda
+from dwlab.kernels.traffic import warp_traffic
+
+ROWS = 32  # one a lane
+
+
+def takes(problem: DepthwiseConv1d) -> bool:
+    """Whether the problem's rows are whole pieces of 16 bytes."""
+    return problem.L * problem.itemsize % 16 == 0
+
+
+@functools.cache
+def swizzle(n: int) -> Any:
+    """swizzle(row): what a piece's number is combined with (^), so that the same piece of 8 rows lies in 8 places.
+
+    Below the largest power of two, up to 8, that divides the pieces of a row, so it never leaves the row.
+    """
+    group = math.gcd(n // 4, 8)
+    shift = (8 // group).bit_length() - 1  # rows that the length itself puts in different places: no need to tell apart
+
+    @cuda.jit(device=True, forceinline=True)
+    def swizzle(row):
+        return uint32((row >> uint32(shift)) & uint32(group - 1))
+
+    return swizzle
+
+
+@functools.cache
+def piece(n: int) -> Any:
+    """piece(own, s, m): the word at which piece m of a row begins; own, s: of the row, where it begins and its swizzle.
+
+    Only the lowest bits of m are combined with s: with m a constant, few different sums are left, and a constant added.
+    """
+    group = math.gcd(n // 4, 8)
+
+    @cuda.jit(device=True, forceinline=True)
+    def piece(own, s, m):
+        return uint32(uint32(own + uint32((uint32(m % group) ^ s) * uint32(4))) + uint32(4 * (m - m % group)))
+
+    return piece
+
+
+@functools.cache
+def place(n: int) -> Any:
+    """place(lane, p): the word at which a lane's p-th piece of 32 rows begins: piece lane + 32 * p of all.
+
+    After `turn` pieces a lane is at the same place of a row some rows further down. If these are a multiple of 8, the
+    swizzle is the same again, and nothing but a constant is added.
+    """
+    quads, swizzled = n // 4, swizzle(n)
+    turn = quads // math.gcd(quads, 32)
+    if 32 * turn // quads % 8:
+        turn = quads
+
+    @cuda.jit(device=True, forceinline=True)
+    def place_of(lane, p):
+        i = uint32(lane + uint32(32 * (p % turn)))
+        return uint32((i ^ swizzled(uint32(i // uint32(quads)))) * uint32(4) + uint32(128 * (p - p % turn)))
+
+    return place_of
+
+
+@functools.cache
+def bring(n: int) -> Any:
+    """bring(tile, base, source, start, lane, rows): starts the copies of `rows` rows, 1 to 32; the others become 0.
+
+    base: word of the tile where the first row goes. start: number of the first element in `source`. The copies are not
+    waited for.
+    """
+    quads, place_of = n // 4, place(n)
+
+    @cuda.jit(device=True, forceinline=True)
+    def bring(tile, base, source, start, lane, rows):
+        zero = float32(0)
+        if rows == ROWS:  # nearly always: no piece is asked for
+            for p in range(quads):
+                ptx.copy4_async(tile, uint32(base + place_of(lane, p)), source, start + 4 * lane + 128 * p)
+        else:
+            for p in range(quads):
+                if lane + 32 * p < rows * quads:
+                    ptx.copy4_async(tile, uint32(base + place_of(lane, p)), source, start + 4 * lane + 128 * p)
+            if lane >= rows:
+                for m in range(quads):
+                    ptx.store4_shared(tile, uint32(base + lane * uint32(n) + uint32(4 * m)), zero, zero, zero, zero)
+
+    return bring
+
+
+@functools.cache
+def take(n: int) -> Any:
+    """take(tile, base, target, start, lane, rows): stores `rows` rows, 1 to 32, from element `start` of `target` on."""
+    quads, place_of = n // 4, place(n)
+
+    @cuda.jit(device=True, forceinline=True)
+    def take(tile, base, target, start, lane, rows):
+        if rows == ROWS:
+            for p in range(quads):
+                a, b, c, d = ptx.load4_shared(tile, uint32(base + place_of(lane, p)))
+                ptx.store4(target, start + 4 * lane + 128 * p, a, b, c, d)
+        else:
+            for p in range(quads):
+                if lane + 32 * p < rows * quads:
+                    a, b, c, d = ptx.load4_shared(tile, uint32(base + place_of(lane, p)))
+                    ptx.store4(target, start + 4 * lane + 128 * p, a, b, c, d)
+
+    return take
+
+
+@functools.cache
+def read(L: int, dtype: str = "float32", first: int = 0, most: int = 0) -> Any:
+    """read(values, tile, own, s): a lane's own row into the local array `values`; own, s: as in `piece`.
+
+    first, most: only the elements from the first-th on, a multiple of 8, and at most so many of them, if not 0.
+    """
+    each = elements(dtype)
+    begin, pieces = first // each, min(most or L, L - first) // each
+    at, spread_out = piece(words(L, dtype)), spread(dtype)
+
+    @cuda.jit(device=True, forceinline=True)
+    def read(values, tile, own, s):
+        for m in range(pieces):
+            a, b, c, d = ptx.load4_shared(tile, at(own, s, begin + m))
+            spread_out(values, each * m, a, b, c, d)
+
+    return read
+
+
+@functools.cache
+def write(L: int, dtype: str, first: int, most: int) -> Any:
+    """write(values, tile, own, s): the local array `values` to where `read` reads it; 16 bits are rounded to here."""
+    each = elements(dtype)
+    begin, pieces = first // each, min(most, L - first) // each
+    at, store = piece(words(L, dtype)), store_piece(dtype)
+
+    @cuda.jit(device=True, forceinline=True)
+    def write(values, tile, own, s):
+        for m in range(pieces):
+            store(tile, at(own, s, begin + m), values, m)
+
+    return write
+
+
+@functools.cache
+def store_piece(dtype: str) -> Any:
+    """store(tile, at, y, m): the m-th 4 elements of the local array y, or 8 of 16 bits, to word `at` of the tile."""
+    pack = PACK.get(dtype)
+    if pack is None:
+
+        @cuda.jit(device=True, forceinline=True)
+        def store(tile, at, y, m):
+            ptx.store4_shared(tile, at, y[4 * m], y[4 * m + 1], y[4 * m + 2], y[4 * m + 3])
+
+    else:
+
+        @cuda.jit(device=True, forceinline=True)
+        def store(tile, at, y, m):
+            a, b = pack(y[8 * m], y[8 * m + 1]), pack(y[8 * m + 2], y[8 * m + 3])
+            c, d = pack(y[8 * m + 4], y[8 * m + 5]), pack(y[8 * m + 6], y[8 * m + 7])
+            ptx.store4_shared(tile, at, a, b, c, d)
+
+    return store
+
+
+@functools.cache
+def ask_filters(K: int) -> Any:
+    """ask_filters(taps, w, first, lane): loads the filters of 32 rows from `first` on, K elements a lane; w (H, K).
+
+    K a multiple of 4: each lane loads its own row's, 16 bytes at a time. Else these would not be aligned, and lanes
+    load neighbouring elements of all 32; `turn_filters` gives each lane its own.
+    """
+    if K % 4 == 0:
+
+        @cuda.jit(device=True, forceinline=True)
+        def ask_filters(taps, w, first, lane):
+            start = np.int64(uint32(first + lane) % uint32(w.shape[0])) * K
+            for m in range(K // 4):
+                taps[4 * m], taps[4 * m + 1], taps[4 * m + 2], taps[4 * m + 3] = ptx.load4(w, start + 4 * m)
+
+    else:
+
+        @cuda.jit(device=True, forceinline=True)
+        def ask_filters(taps, w, first, lane):
+            H = uint32(w.shape[0])
+            h0 = uint32(first % H)
+            if h0 + 32 <= H:  # neighbouring channels: no division by H, which would take its time
+                for m in range(K):
+                    i = uint32(lane + uint32(32 * m))
+                    taps[m] = w[uint32(h0 + i // uint32(K)), uint32(i % uint32(K))]
+            else:
+                for m in range(K):
+                    i = uint32(lane + uint32(32 * m))
+                    taps[m] = w[uint32(uint32(h0 + i // uint32(K)) % H), uint32(i % uint32(K))]
+
+    return ask_filters
+
+
+@functools.cache
+def turn_filters(K: int) -> Any:
+    """turn_filters(taps, lane, tile): after it, each lane has its own row's filter; tile: `filter_words` of a warp."""
+    if K % 4 == 0:
+
+        @cuda.jit(device=True, forceinline=True)
+        def turn_filters(taps, lane, tile):
+            pass
+
+    else:
+
+        @cuda.jit(device=True, forceinline=True)
+        def turn_filters(taps, lane, tile):
+            for m in range(K):
+                tile[uint32(lane + uint32(32 * m))] = taps[m]
+            cuda.syncwarp()
+            for j in range(K):
+                taps[j] = tile[uint32(lane * uint32(K) + uint32(j))]
+
+    return turn_filters
+
+
+def filter_words(K: int) -> int:
+    """Words of shared memory that `turn_filters` needs."""
+    return 32 * K if K % 4 else 4
+
+
+def filters_traffic(H: int, K: int, first: Any) -> tuple[int, int]:
+    """Requests and sectors of `ask_filters` in warps whose first rows are `first`."""
+    channels, times = np.unique(np.asarray(first) % H, return_counts=True)
+    if K % 4 == 0:
+        lane, piece = np.arange(ROWS), 4 * np.arange(K // 4)[:, None]
+        sectors = [warp_traffic((h + lane) % H * K + piece)[1] for h in channels]
+        return int(times.sum()) * (K // 4), int(times @ sectors)
+    i = np.arange(ROWS * K).reshape(K, ROWS)
+    sectors = [warp_traffic((h * K + i) % (H * K))[1] for h in channels]
+    return int(times.sum()) * K, int(times @ sectors)
+
+
+@functools.cache
+def put_parts(K: int, warps: int) -> Any:
+    """put_parts(sums, parts, first, tile, base, pitch): each lane's K sums, added over the warps, to parts.
+
+    parts (n, H, K); lane l of every warp has a sum for its row first + l; rows beyond the last stay away. They pass
+    through shared memory, 32 * K words from `base` on for the first warp and `pitch` words further for each other.
+    """
+
+    @cuda.jit(device=True, forceinline=True)
+    def put_parts(sums, parts, first, tile, base, pitch):
+        lane, warp = uint32(cuda.threadIdx.x & 31), uint32(cuda.threadIdx.y)
+        for j in range(K):
+            tile[uint32(base + warp * pitch + lane * uint32(K) + uint32(j))] = sums[j]
+        cuda.syncthreads()
+        H = uint32(parts.shape[1])
+        p0 = uint32(first // H)
+        h0 = uint32(first - p0 * H)
+        for i in range(uint32(lane + uint32(32) * warp), uint32(32 * K), uint32(32 * warps)):
+            part, h = p0, uint32(h0 + i // uint32(K))
+            if h >= H:  # rarely, and a division by H takes its time
+                part, h = uint32(p0 + h // H), uint32(h % H)
+            total = tile[uint32(base + i)]
+            for other in range(1, warps):
+                total += tile[uint32(base + uint32(other) * pitch + i)]
+            if part < parts.shape[0]:
+                parts[part, h, uint32(i % uint32(K))] = total
+
+    return put_parts

@@ -1,0 +1,113 @@
+"""Channels: one lane per channel; the sums of all its taps stay in registers through the whole batch.
+
+The stage before walks row by row, staging each row for 32 lanes, and reads shared memory twice for 96 products. Here a
+lane has a row of its own: its 48 dy and its 48 sums in registers, its x 8 at a time, and 1,176 multiply-adds between
+them with no index and no loop (straight_line.py). A warp's 32 rows follow each other in memory, so they come 16 bytes
+an instruction (rows.py). Then the warp goes on to 32 rows of other batch entries, as far ahead as needed for each lane
+to meet its own channel again: the sums never leave the registers.
+
+A block's two warps have the same channels, and their sums meet in shared memory; what a block has in the end is a part:
+32 * blocks / H parts for each element of dw, written side by side and added up by a second kernel in an order that is
+always the same. Registers, block, parts: three levels, no atomics, the same bits in every run. Few blocks keep the
+parts few; 528 are enough for 8 warps on each multiprocessor of an H200, 2 for each of its 4 schedulers. Warps that
+they cannot share evenly cost time: the tries of lesson 22 show how much.
+
+Predicted: dy and x once, and the parts, 0.4 % of that at the paper's shape; the multiply-adds are forward's. So it
+waits for memory, and only reads: at least as fast as a copy of as many bytes.
+"""
+
+import math
+
+import numpy as np
+from numba import float32, uint32
+
+from dwlab.kernels.parts import ptx
+from dwlab.kernels.depthwise1d import rows, straight_line
+from dwlab.kernels.registry import Launch, by_shape, fits_uint32, register
+from dwlab.gpu.target import cuda
+from dwlab.kernels.traffic import Traffic
+
+ROWS = 32  # rows of a warp, one a lane
+MOST = 64  # longest row and filter: both are held in registers
+WARPS = 2  # of a block
+BLOCKS = 528  # that share the batch, if it has so many rows: 4 for each multiprocessor of an H200
+
+
+@by_shape
+def kernel(L, K, SHIFT, DTYPE):
+    N = rows.words(L, DTYPE)  # of a row: rows of 16 bits have two elements in each
+    X_WORDS = ROWS * N  # of a warp
+    DY_WORDS = ROWS * max(N, K)  # the sums pass through dy's tile
+    ALL_X, ALL_DY = WARPS * X_WORDS, WARPS * DY_WORDS
+    bring, read, put_parts = rows.bring(N), rows.read(L, DTYPE), rows.put_parts(K, WARPS)
+    accumulate, swizzle = straight_line.row_taps(L, K, SHIFT, DTYPE), rows.swizzle(N)
+
+    @cuda.jit
+    def kernel(dy, x, parts, shift):
+        x_tile = cuda.shared.array(ALL_X, float32, 16)
+        dy_tile = cuda.shared.array(ALL_DY, float32, 16)
+        sums = cuda.local.array(K, float32)
+        back = cuda.local.array(L, float32)
+        lane, warp = uint32(cuda.threadIdx.x & 31), uint32(cuda.threadIdx.y)
+        x0, dy0 = uint32(warp * uint32(X_WORDS)), uint32(warp * uint32(DY_WORDS))  # where this warp's tiles begin
+        own, s = uint32(lane * uint32(N)), swizzle(lane)  # the lane's own row in a tile
+        total = uint32(x.shape[0] * x.shape[1])
+        step = uint32(uint32(cuda.gridDim.x) * uint32(ROWS))  # a whole number of times H, if anything is left there
+        mine = uint32(uint32(cuda.blockIdx.x) * uint32(ROWS))  # the block's first row of parts, and of dy and x
+        first = uint32(mine + warp * step)
+        for j in range(K):
+            sums[j] = float32(0)
+        while first < total:
+            n = min(uint32(ROWS), uint32(total - first))
+            bring(dy_tile, dy0, dy, np.int64(first) * N, lane, n)
+            bring(x_tile, x0, x, np.int64(first) * N, lane, n)
+            ptx.commit()
+            ptx.wait(0)
+            cuda.syncwarp()
+            read(back, dy_tile, uint32(dy0 + own), s)
+            accumulate(sums, back, x_tile, uint32(x0 + own), s)
+            cuda.syncwarp()
+            first = uint32(first + uint32(WARPS) * step)
+        put_parts(sums, parts, mine, dy_tile, uint32(0), uint32(DY_WORDS))
+
+    return kernel
+
+
+def blocks_of(problem, blocks=BLOCKS):
+    """Blocks of the grid: 32 rows of each are a whole number of times H, or there is one for each 32 rows."""
+    step = problem.H // math.gcd(problem.H, ROWS)
+    return min(max(blocks // step, 1) * step, -(-problem.B * problem.H // ROWS))
+
+
+def parts_of(problem, blocks=BLOCKS):
+    """Partial sums of each element of dw."""
+    return min(problem.B, ROWS * blocks_of(problem, blocks) // problem.H)
+
+
+def traffic(problem, blocks=BLOCKS):
+    n, K = problem.B * problem.H, problem.K  # n rows
+    words = rows.words(problem.L, problem.dtype)  # of a row
+    full, left = divmod(n, ROWS)
+    parts = parts_of(problem, blocks) * problem.H
+    return Traffic(
+        load_requests=2 * (full * (words // 4) + -(-left * words // 128)),
+        load_sectors=2 * -(-n * words // 8),
+        store_requests=parts // ROWS * K + -(-(parts % ROWS) * K // 32),
+        store_sectors=-(-parts * K // 8),
+    )
+
+
+def supports(problem):
+    return problem.L <= MOST and problem.K <= MOST and rows.takes(problem)
+
+
+@register(
+    kernel=kernel,
+    traffic=traffic,
+    supports=supports,
+    otherwise="depthwise1d/weight_grad/warp_tiled",
+    aligned=16,
+)
+def launch(problem):
+    fits_uint32(problem)
+    return Launch((blocks_of(problem),), (ROWS, WARPS), (problem.shift,), parts=parts_of(problem))

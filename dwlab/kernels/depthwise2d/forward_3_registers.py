@@ -1,0 +1,151 @@
+"""Registers: a thread slides down a column of outputs, and its sums move through registers.
+
+Shared memory serves a warp one read a cycle, and in the stage before each product reads it once. Here nothing is
+shared: a thread has a strip of up to 8 outputs of one column and goes down the rows of x that they need. A row's K
+neighbouring x add to the sums of all the outputs that they are part of, K of them for stride 1; then the oldest sum is
+done, the others move on by one, and a new one begins at zero. Each x is read by K threads where naive has K x K, the
+filter is read once and stays in registers, and of index arithmetic there is one addition a row.
+
+Threads follow the outputs as they lie in memory, in NCHW along a row and in NHWC along the channels; what neighbours
+both read comes from the L1 cache. Sizes are any: nothing has to be a multiple of anything.
+
+Traffic: for each strip its rows of x, (8 - 1) * stride + K of them, each K times; the filter once.
+"""
+
+import numpy as np
+from numba import float32, int32, uint32
+
+from dwlab.kernels.parts import epilogue
+from dwlab.kernels.depthwise1d.straight_line import in_turn
+from dwlab.kernels.depthwise2d.repeats import repeats
+from dwlab.kernels.registry import Launch, by_shape, register
+from dwlab.gpu.target import cuda
+from dwlab.kernels.traffic import Traffic, warp_traffic
+
+THREADS = 128
+ROWS = 8  # of outputs in a strip, at most
+
+
+def strips(layer):
+    """(rows of a strip, strips of a map): as even as can be."""
+    rows = -(-layer.P // -(-layer.P // ROWS))
+    return rows, -(-layer.P // rows)
+
+
+@by_shape
+def kernel(layer):
+    C, H, W, K, S, PAD, P, Q = layer.C, layer.H, layer.W, layer.K, layer.stride, layer.padding, layer.P, layer.Q
+    NCHW, finish = layer.layout == "NCHW", epilogue.finish(layer)
+    STRIP, STRIPS = strips(layer)
+    SUMS, TAPS, PIXEL = -(-K // S), K * K, 1 if NCHW else C  # sums at a time; from a pixel to its neighbour
+
+    def row(s):
+        """The s-th of the rows of x that a step has."""
+
+        @cuda.jit(device=True, forceinline=True)
+        def row(sums, taps, x, at, v, h, bottom):
+            if uint32(h + s) < uint32(bottom):
+                for j in range(K):
+                    value = float32(0)
+                    if uint32(v + j) < uint32(W):
+                        value = float32(x[uint32(at + uint32((s * W + j) * PIXEL))])
+                    for deep in range(SUMS):
+                        if s + S * deep < K:
+                            sums[deep] += taps[(s + S * deep) * K + j] * value
+
+        return row
+
+    add_rows = in_turn([row(s) for s in range(min(K, S))], arguments=7)
+
+    @cuda.jit
+    def kernel(x, w, b, m, r, y, threads):
+        taps = cuda.local.array(TAPS, float32)
+        sums = cuda.local.array(SUMS, float32)
+        i = uint32(uint32(cuda.blockIdx.x) * uint32(THREADS) + uint32(cuda.threadIdx.x))
+        if i >= uint32(threads):
+            return
+        if NCHW:
+            q, strip, c = uint32(i % Q), uint32(i // Q % STRIPS), uint32(i // (Q * STRIPS) % C)
+            n = uint32(i // (Q * STRIPS * C))
+        else:
+            c, q, strip = uint32(i % C), uint32(i // C % Q), uint32(i // (C * Q) % STRIPS)
+            n = uint32(i // (C * Q * STRIPS))
+        for tap in range(TAPS):
+            taps[tap] = float32(w[uint32(c * uint32(TAPS) + uint32(tap)) if NCHW else uint32(uint32(tap * C) + c)])
+        for k in range(SUMS):
+            sums[k] = float32(0)
+        p = int32(strip * uint32(STRIP))
+        stop = min(int32(P), int32(p + STRIP))
+        h, v = int32(p * S - PAD), int32(q * uint32(S)) - int32(PAD)
+        bottom = min(int32(H), int32((stop - 1) * S - PAD + K))  # the rows of x from here on are not needed
+        if NCHW:
+            at = uint32(((n * C + c) * H + uint32(h)) * W + uint32(v))
+            to = uint32(((n * C + c) * P + uint32(p)) * Q + q)
+        else:
+            at = uint32(((n * H + uint32(h)) * W + uint32(v)) * C + c)
+            to = uint32(((n * P + uint32(p)) * Q + q) * C + c)
+        begin = p
+        p = int32(p - (SUMS - 1))  # the row of outputs that is done after this step
+        while p < stop:
+            add_rows(sums, taps, x, at, v, h, bottom)
+            if p >= begin:
+                y[to] = finish(sums[SUMS - 1], b, r, c, to)
+                to = uint32(to + uint32(Q * PIXEL))
+            for k in range(SUMS - 1):
+                sums[SUMS - 1 - k] = sums[SUMS - 2 - k]
+            sums[0] = float32(0)
+            at = uint32(at + uint32(S * W * PIXEL))
+            h = int32(h + S)
+            p = int32(p + 1)
+
+    return kernel
+
+
+def supports(layer):
+    small = layer.N * layer.C * max(layer.H * layer.W, layer.P * layer.Q) < 2**31
+    return small and layer.K <= 7 and layer.stride <= 7
+
+
+def traffic(layer):
+    return Traffic(*sum(often * counts(one) for one, often in repeats(layer, layer.Q * strips(layer)[1])))
+
+
+def counts(layer):
+    """Requests and sectors of loads, then of stores; each thread looked at."""
+    C, H, W, K, S, PAD, P, Q = layer.C, layer.H, layer.W, layer.K, layer.stride, layer.padding, layer.P, layer.Q
+    nchw, per_sector = layer.layout == "NCHW", 32 // layer.itemsize
+    strip, number = strips(layer)
+    threads = layer.N * C * Q * number
+    load, store = np.zeros(2, np.int64), np.zeros(2, np.int64)
+    for first in range(0, threads, 1 << 18):
+        i = np.arange(first, min(first + (1 << 18), threads))
+        if nchw:
+            q, p, c, n = i % Q, i // Q % number * strip, i // (Q * number) % C, i // (Q * number * C)
+        else:
+            c, q, p, n = i % C, i // C % Q, i // (C * Q) % number * strip, i // (C * Q * number)
+        for tap in range(K * K):
+            load += warp_traffic(c * K * K + tap if nchw else tap * C + c, per_sector)
+        if layer.bias:  # after each row, with the output
+            bias = [np.where(p + e < P, c, -1) for e in range(strip)]
+            load += sum(warp_traffic(one, per_sector) for one in bias)
+        for row in range((strip - 1) * S + K):
+            if row % S >= K:
+                continue
+            h = p * S - PAD + row
+            inside = (0 <= h) & (h < H) & (h < (np.minimum(P, p + strip) - 1) * S - PAD + K)
+            for j in range(K):
+                v = q * S - PAD + j
+                at = ((n * C + c) * H + h) * W + v if nchw else ((n * H + h) * W + v) * C + c
+                load += warp_traffic(np.where(inside & (0 <= v) & (v < W), at, -1), per_sector)
+        for e in range(strip):
+            to = ((n * C + c) * P + p + e) * Q + q if nchw else ((n * P + p + e) * Q + q) * C + c
+            one = warp_traffic(np.where(p + e < P, to, -1), per_sector)
+            store += one
+            load += one * layer.residual
+    return np.concatenate([load, store])
+
+
+@register(kernel=kernel, traffic=traffic, supports=supports, dtypes=("float32", "float16"), view="flat")
+def launch(layer):
+    threads = layer.N * layer.C * layer.Q * strips(layer)[1]
+    return Launch((-(-threads // THREADS),), (THREADS,), scalars=(threads,))

@@ -1,0 +1,187 @@
+"""Columns: NHWC with two channels a thread, many threads, and many of their loads on the way at once.
+
+`wide` gives a thread 16 bytes of channels. In 16 bits these are 8 channels with sums and filters of their own: so many
+registers a thread that few threads are there to hide from each other how long memory takes. Here a thread has two
+channels of T neighbouring columns. A warp's accesses are of whole sectors all the same, as neighbouring threads have
+neighbouring channels. With the registers that this leaves a thread asks for rows of x before it computes with any.
+
+It slides down a strip of R rows of outputs, which columns.py writes out: no loop, no sum that moves on, no condition
+where no thread needs one. Neighbours' columns of x come from the L1 cache, neighbouring strips' rows from the L2 cache.
+
+Where maps or batches are small there are not threads enough to fill the GPU: they then get smaller strips and ask for
+all of a strip's rows at once, so that a launch waits for memory once and not row by row.
+
+Predicted: for K = 3 and stride 1 some 30 instructions for a pair of outputs, of which a multiprocessor could start 57
+while memory brings a pair of 16 bits and takes one, and 115 in float32: bound by memory, about 90 % of a copy in both.
+"""
+
+import functools
+from dataclasses import dataclass
+
+import numpy as np
+from numba import int32, uint32
+
+from dwlab.kernels.parts import pieces
+from dwlab.kernels.depthwise2d import columns
+from dwlab.kernels.depthwise2d.columns import CHANNELS
+from dwlab.kernels.registry import Launch, by_shape, register
+from dwlab.gpu.target import cuda
+from dwlab.kernels.traffic import Traffic, sectors_by_place
+from dwlab.kernels.tiling.tuned_for import MULTIPROCESSORS
+
+ENOUGH = MULTIPROCESSORS * 192  # threads that are worth larger strips
+SMALL = 16  # rows of outputs: maps of so few are one strip or two
+THREADS = 256  # of a block, at most;
+FINER = 128  # where many blocks follow each other: the last ones leave less of the GPU idle
+LINE = 32  # words of neighbouring channels that a block takes, where it can: 128 bytes
+WAITING = 160  # registers for rows of x that wait, and the filter
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a thread does, `run` columns of `rows` rows of outputs, and who it does it with.
+
+    ahead: rows of x that it asks for before it computes with the first. pieces, tiles: threads of a block, along the
+    channels and along the columns.
+    """
+
+    run: int
+    rows: int
+    ahead: int
+    pieces: int
+    tiles: int
+
+    def threads(self, layer):
+        """Of a launch that are not idle."""
+        return layer.N * (layer.C // CHANNELS) * -(-layer.Q // self.run) * -(-layer.P // self.rows)
+
+
+def plan_of(layer, run, rows, ahead=None, threads=THREADS):
+    """The plan of threads with about so many columns and rows; ahead None: all that registers are there for."""
+    K, S, P, Q = layer.K, layer.stride, layer.P, layer.Q
+    run, rows = min(run, Q), -(-P // -(-P // rows))
+    width, count, tiles = pieces.words(CHANNELS, layer.dtype), layer.C // CHANNELS, -(-Q // run)
+    most = (WAITING - K * K * CHANNELS) // (((run - 1) * S + K) * width)
+    ahead = min(ahead or len(columns.rows_of(layer, rows)), max(1, most))
+    across = LINE // width
+    if tiles * across < 64:
+        across *= 2 if tiles > 1 else 4
+    few = (g for g in range(across, 2 * across) if 4 * count >= 3 * g * -(-count // g))  # at most a quarter is idle
+    across = min(count, next(few, across))
+    return Plan(run, rows, ahead, across, -(-tiles // -(-tiles // (threads // across))))
+
+
+def choose(layer, images):
+    """The plan for so many images: the largest strips of which there are ENOUGH, or the smallest."""
+    K, S = layer.K, layer.stride
+    if S > 1:
+        plans = [(2, 3)]
+    elif layer.P <= SMALL:
+        plans = [(4 if layer.dtype == "float32" else 2, 7), (2, 4), (2, 2)]
+    else:
+        large = layer.P > 2 * SMALL
+        if layer.dtype == "float32":
+            long = (4, 6, 4, FINER) if large else (4, 4, 6, FINER)
+        else:  # the best of 5 to 16 rows, 2 to 6 ahead and 64 to 256 threads for 32 images; slower for one
+            long = (4, 7, 2, FINER // 2) if large and images > 1 else (4, 8, 3)
+        plans = [long, (2, 4), (2, 2)]
+    found = [plan_of(layer, *sizes) for sizes in (plans if K <= 3 else plans[-2:])]
+    return next((plan for plan in found if images * plan.threads(layer) >= ENOUGH), found[-1])
+
+
+@functools.cache
+def make(layer, plan):
+    """The kernel of a layer of one image."""
+    H, W, S, PAD, P, Q = layer.H, layer.W, layer.stride, layer.padding, layer.P, layer.Q
+    WIDTH, PIXEL = pieces.words(CHANNELS, layer.dtype), pieces.words(layer.C, layer.dtype)
+    G, TILES, T, R = plan.pieces, plan.tiles, plan.run, plan.rows
+    PIECES, ALL = layer.C // CHANNELS, -(-Q // T)
+    GROUPS, ACROSS = -(-PIECES // G), -(-ALL // TILES)
+    slide = columns.sliding(layer, T, R, plan.ahead)
+
+    @cuda.jit
+    def kernel(x, w, b, m, r, y):
+        block, n = uint32(cuda.blockIdx.x), np.int64(cuda.blockIdx.y)
+        piece = uint32(uint32(block % uint32(GROUPS)) * uint32(G) + uint32(cuda.threadIdx.x))
+        block = uint32(block // uint32(GROUPS))
+        tile = uint32(uint32(block % uint32(ACROSS)) * uint32(TILES) + uint32(cuda.threadIdx.y))
+        if piece >= uint32(PIECES) or tile >= uint32(ALL):
+            return
+        p, q = uint32(uint32(block // uint32(ACROSS)) * uint32(R)), uint32(tile * uint32(T))
+        h, v, c = int32(p * uint32(S)) - int32(PAD), int32(q * uint32(S)) - int32(PAD), uint32(piece * uint32(WIDTH))
+        xat = ((n * H + h) * W + v) * PIXEL + c
+        yat = ((n * P + p) * Q + q) * PIXEL + c
+        slide(x, w, b, r, y, xat, yat, c, uint32(h), uint32(v), p, q)
+
+    return kernel
+
+
+@by_shape
+def kernel(layer, images):
+    return make(layer, choose(layer, images))
+
+
+def launch_of(layer, plan):
+    """The launch of a plan."""
+    count, tiles = layer.C // CHANNELS, -(-layer.Q // plan.run)
+    blocks = -(-count // plan.pieces) * -(-tiles // plan.tiles) * -(-layer.P // plan.rows)
+    return Launch((blocks, layer.N), (plan.pieces, plan.tiles))
+
+
+def supports(layer):
+    if layer.layout != "NHWC" or layer.C % CHANNELS or layer.K > 7 or layer.stride > 7:
+        return False
+    return layer.N <= 65535 and layer.H * layer.W * layer.C < 2**31
+
+
+def traffic(layer):
+    return traffic_of(layer, choose(layer.kernel_key, layer.N))
+
+
+def traffic_of(layer, plan):
+    """The traffic of a plan."""
+    H, W, K, S, PAD, P, Q = layer.H, layer.W, layer.K, layer.stride, layer.padding, layer.P, layer.Q
+    G, TILES, T, R = plan.pieces, plan.tiles, plan.run, plan.rows
+    width, pixel = pieces.words(CHANNELS, layer.dtype), pieces.words(layer.C, layer.dtype)
+    count, tiles, strips = layer.C // CHANNELS, -(-Q // T), -(-P // R)
+    top = np.concatenate([n * R * S - PAD + np.array(columns.rows_of(layer, R)) for n in range(strips)])
+    loaded = _places(layer.N, H, top[(0 <= top) & (top < H)], W * pixel)
+    stored = _places(layer.N, P, np.arange(P), Q * pixel)
+    same = _places(layer.N * strips, 1, np.zeros(1, int), 0)
+    load, store = np.zeros(2, np.int64), np.zeros(2, np.int64)
+    thread = np.arange(G * TILES)
+    for group in range(0, count, G):
+        piece = group + thread % G
+        for first in range(0, tiles, TILES):
+            tile = first + thread // G
+            there, c = (piece < count) & (tile < tiles), piece * width
+            for tap in range(K * K + layer.bias):
+                load += _times(same, np.where(there, c + tap % (K * K) * pixel, -1))
+            for j in columns.columns_of(layer, T):
+                v = tile * T * S - PAD + j
+                load += _times(loaded, np.where(there & (0 <= v) & (v < W), v * pixel + c, -1))
+            for e in range(T):
+                q = tile * T + e
+                one = _times(stored, np.where(there & (q < Q), q * pixel + c, -1))
+                store += one
+                load += one * layer.residual
+    return Traffic(*load, *store)
+
+
+def _places(images, height, rows, pitch):
+    """How many of the rows of so many images begin at each of the 8 places in a sector; a map has `height` rows."""
+    return np.bincount((np.arange(images)[:, None] * height + rows).ravel() * pitch % 8, minlength=8)
+
+
+def _times(places, words):
+    """[requests, sectors] of an access of a block, in so many rows at each place: a word of each thread, or -1."""
+    warps = np.pad(words >= 0, (0, -len(words) % 32)).reshape(-1, 32).any(axis=1).sum()
+    return np.array([warps * places.sum(), (sectors_by_place(words) * places).sum()])
+
+
+@register(
+    kernel=kernel, traffic=traffic, supports=supports, dtypes=("float32", "float16", "bfloat16"), view="words",
+    aligned=16,
+)  # fmt: skip
+def launch(layer):
+    return launch_of(layer, choose(layer.kernel_key, layer.N))

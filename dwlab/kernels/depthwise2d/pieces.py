@@ -1,0 +1,99 @@
+"""What the kernels here do with pieces of 16 bytes (dwlab.kernels.parts.pieces): load and store them, finish their sums.
+
+Arrays come as rows of float32 words whatever they hold (view "words"). Each function here makes device functions for a
+storage type; sums and what they are made of are float32.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import replace
+from typing import Any
+
+from numba import float32, uint32
+
+from dwlab.kernels.parts import epilogue, ptx
+from dwlab.problems.layers import DepthwiseConv2d
+from dwlab.kernels.parts.pieces import UNPACK, elements, gather, spread
+from dwlab.gpu.target import cuda
+
+DTYPES = ("float32", "float16", "bfloat16")
+
+
+@functools.cache
+def load(dtype: str) -> Any:
+    """load(values, at, array, index): a piece of a global array, from word `index` on, as float32."""
+    spreads = spread(dtype)
+
+    @cuda.jit(device=True, forceinline=True)
+    def load(values, at, array, index):
+        a, b, c, d = ptx.load4(array, index)
+        spreads(values, at, a, b, c, d)
+
+    return load
+
+
+@functools.cache
+def store(dtype: str) -> Any:
+    """store(array, index, values, at): and back, each element rounded."""
+    gathered = gather(dtype)
+
+    @cuda.jit(device=True, forceinline=True)
+    def store(array, index, values, at):
+        a, b, c, d = gathered(values, at)
+        ptx.store4(array, index, a, b, c, d)
+
+    return store
+
+
+@functools.cache
+def element(dtype: str) -> Any:
+    """element(array, index): one element of an array of words, as float32."""
+    unpack = UNPACK.get(dtype)
+    if unpack is None:
+
+        @cuda.jit(device=True, forceinline=True)
+        def element(array, index):
+            return array[index]
+
+    else:
+
+        @cuda.jit(device=True, forceinline=True)
+        def element(array, index):
+            low, high = unpack(array[uint32(index >> uint32(1))])
+            return high if index & uint32(1) else low
+
+    return element
+
+
+def activated(layer: DepthwiseConv2d) -> Any:
+    """activated(total, bias): activation(total + bias), the residual left out; bias a local array of one number."""
+    finish = epilogue.finish(replace(layer, residual=False))
+
+    @cuda.jit(device=True, forceinline=True)
+    def activated(total, bias, at):
+        return finish(total, bias, bias, at, at)
+
+    return activated
+
+
+@functools.cache
+def add_residual(residual: bool, dtype: str) -> Any:
+    """add(values, at, r, index): values[at : …] += the piece of r from word `index` on; nothing without a residual."""
+    if not residual:
+
+        @cuda.jit(device=True, forceinline=True)
+        def add(values, at, r, index):
+            pass
+
+    else:
+        ask, size = load(dtype), elements(dtype)
+
+        @cuda.jit(device=True, forceinline=True)
+        def add(values, at, r, index):
+            more = cuda.local.array(size, float32)
+            ask(more, 0, r, index)
+            for k in range(size):
+                values[at + k] += more[k]
+
+    return add

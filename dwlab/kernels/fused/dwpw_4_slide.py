@@ -1,0 +1,207 @@
+"""Slide: no copies ahead and no steps: x goes straight to registers, filters straight to the tensor cores.
+
+The textbook's way copies x to shared memory, reads each of it K times from there, writes the depthwise outputs back,
+and does so a few channels a step, with two barriers each. It spends its time in shared memory and at barriers, not on
+tensor cores: a stage that did so, `tensor`, was slower on every pair that the records have of both (lesson 32). Here a
+thread has a piece of channels and `run` neighbouring columns, and slides down the tile's rows as depthwise2d's `wide`
+does: each piece of x comes from global memory once for a row of its outputs, and is part of all their sums in
+registers. What goes to shared memory are the depthwise outputs of all channels, once (of as many as there
+is room for, if it is too small). After one barrier the warps multiply them with filters that come past shared memory,
+16 bytes a lane: each warp has filters of its own, so no other needs them.
+
+While some warps of a multiprocessor wait for x, others of other blocks multiply: small blocks, several at a time.
+
+Predicted: half the passes through shared memory, four barriers in place of two for each few channels. What is left for
+K = 3 are some 50 instructions for 4 channels of a pixel and, in float32, the mma of three products.
+
+NHWC with whole pieces of 16 bytes. Traffic: x with the halos of the tiles, and K-1 columns for each run, for each group
+of filters (the columns from the L1 cache); filters for each tile.
+"""
+
+import functools
+import itertools
+
+import numpy as np
+from numba import float32, int32, uint32
+
+from dwlab.kernels.parts import ptx
+from dwlab.kernels.fused import outputs, slide_tiles, sliding
+from dwlab.kernels.parts import tiles as products
+from dwlab.kernels.registry import Launch, by_shape, register
+from dwlab.gpu.target import cuda
+from dwlab.kernels.traffic import Traffic, alike, warp_traffic
+
+
+@functools.cache
+def make(problem, tiles):
+    one, two, dtype = problem.first, problem.second, problem.first.dtype
+    E = 4 // one.itemsize  # elements of a word; sizes in words from here on
+    C, H, W, Q, F = one.C // E, one.H, one.W, one.Q, two.F
+    S, PAD, RUN = one.stride, one.padding, tiles.run
+    TH, TW, FILTERS, WORDS, THREADS = tiles.height, tiles.width, tiles.filters, tiles.words, tiles.threads
+    WP, WF, WK, PITCH, ROWS = tiles.warps_p, tiles.warps_f, tiles.warps_k, tiles.pitch, tiles.rows
+    M, N = tiles.pixels, tiles.columns
+    PIECE, ITEMS, ACROSS, WHOLE = sliding.words(dtype), tiles.items(dtype), -(-Q // TW), C % WORDS == 0
+    PIECES, AT_ONCE, MULTIPLY, ALL = WORDS // PIECE, tiles.groups, tiles.warps, tiles.more == 0
+    TURNS = WORDS // slide_tiles.GROUP // WK // AT_ONCE  # of groups of channels that a warp multiplies
+    SPARE = (ROWS - TH * TW) * PITCH
+    slide = sliding.sliding(one, TH, RUN, PITCH, TW * PITCH)
+    product = products.beside(dtype, M, N, PITCH)
+    SUMS, zero, add, NJ, B_WORDS = product.size, product.zero, product.add, N // 8, N // 2
+    AHEAD = AT_ONCE * B_WORDS
+    put_sums, write = outputs.put_sums(product, tiles.out_pitch), outputs.write(two, tiles)
+
+    @cuda.jit(device=True, forceinline=True)
+    def ask_filters(words, w, f, k):
+        """This lane's words of B from word k of the channels on, of filters f, f + 8, …, for some groups."""
+        for g in range(AT_ONCE):
+            for j in range(NJ):
+                row = min(uint32(f + 8 * j), uint32(F - 1))  # beyond the last filter: any number does
+                at, i = uint32(k + 16 * g), (g * NJ + j) * 4
+                words[i] = words[i + 1] = words[i + 2] = words[i + 3] = float32(0)
+                if WHOLE or at < C:
+                    words[i], words[i + 1], words[i + 2], words[i + 3] = ptx.load4(w, uint32(row * C + at))
+
+    @cuda.jit(max_registers=slide_tiles.registers(problem, tiles))
+    def kernel(x, w1, b1, m1, w2, b2, m2, r, y):
+        pool = cuda.shared.array(0, float32, 16)
+        sums = cuda.local.array(SUMS, float32)
+        words = cuda.local.array(B_WORDS, float32)
+        here = cuda.local.array(AHEAD, float32)
+        ahead = cuda.local.array(AHEAD, float32)
+        t = uint32(cuda.threadIdx.x)
+        p0 = uint32(uint32(cuda.blockIdx.x) // ACROSS * TH)
+        q0 = uint32(uint32(cuda.blockIdx.x) % ACROSS * TW)
+        f0, n = uint32(uint32(cuda.blockIdx.y) * FILTERS), uint32(cuda.blockIdx.z)
+        lane, warp = uint32(t & uint32(31)), uint32(t >> uint32(5))
+        pixel0, filter0 = uint32(warp % WP * M), uint32(warp // WP % WF * N)  # the warp's first ones of the tile
+        share = uint32(warp // (WP * WF))  # of the channels
+        k0 = uint32(share * (TURNS * AT_ONCE * 16) + lane % uint32(4) * uint32(4))
+        f = uint32(f0 + filter0 + lane // uint32(4))
+        a_at = uint32((pixel0 + lane // uint32(4)) * PITCH + k0)
+        h = int32(p0 * S) - int32(PAD)
+        zero(sums)
+        for i in range(t, SPARE, THREADS):  # pixels that are only there to fill the last product
+            pool[uint32(TH * TW * PITCH + i)] = float32(0)
+        for c0 in range(0, C, WORDS):
+            if WORDS < C:
+                cuda.syncthreads()  # the products of the channels before are done
+            for i in range(t, ITEMS, THREADS):
+                item = uint32(i)
+                c, column = uint32(item % PIECES * PIECE), uint32(item // PIECES * RUN)
+                v = int32((q0 + column) * S) - int32(PAD)
+                to = uint32(column * PITCH + c)
+                c = uint32(c0 + c)
+                if WHOLE or c < C:
+                    base = uint32(((n * H + uint32(h)) * W + uint32(v)) * C + c)
+                    slide(pool, to, x, w1, b1, base, uint32(h), uint32(v), c)
+                else:  # beyond the last channel
+                    for row in range(TH):
+                        for e in range(RUN):
+                            at = uint32(to + uint32((uint32(row) * TW + e) * PITCH))
+                            for word in range(PIECE):
+                                pool[uint32(at + word)] = float32(0)
+            k, at = uint32(c0 + k0), a_at
+            if ALL or warp < MULTIPLY:
+                ask_filters(ahead, w2, f, k)
+            cuda.syncthreads()
+            for turn in range(TURNS if ALL or warp < MULTIPLY else 0):
+                for e in range(AHEAD):
+                    here[e] = ahead[e]
+                if turn + 1 < TURNS:
+                    k = uint32(k + uint32(16 * AT_ONCE))
+                    ask_filters(ahead, w2, f, k)
+                for g in range(AT_ONCE):
+                    for e in range(B_WORDS):
+                        words[e] = here[g * B_WORDS + e]
+                    add(sums, pool, at, words)
+                    at = uint32(at + uint32(16))
+        cuda.syncthreads()  # the last product is done: shared memory is free
+        if ALL or warp < MULTIPLY:
+            put_sums(pool, sums, lane, uint32(share * ROWS + pixel0), filter0)
+        cuda.syncthreads()
+        ptx.grid_dependency_wait()  # threads that no column was left for come to it here
+        write(pool, b2, r, y, n, p0, q0, f0, t)
+
+    return kernel
+
+
+@by_shape
+def kernel(layer, images):
+    return make(layer, choose(layer, images))
+
+
+def choose(problem, images):
+    """The tiles for so many images of a problem: those of least predicted time."""
+    return slide_tiles.choose(problem, images)
+
+
+def launch_of(problem, tiles):
+    """The launch with given tiles."""
+    across, down = -(-problem.second.Q // tiles.width), -(-problem.second.P // tiles.height)
+    grid = (across * down, -(-problem.second.F // tiles.filters), problem.N)
+    return Launch(grid, (tiles.threads,), shared_bytes=4 * tiles.shared)
+
+
+def traffic(problem):
+    return traffic_of(problem, choose(problem.kernel_key, problem.N))
+
+
+def traffic_of(problem, tiles):
+    """The traffic with given tiles, in words."""
+    one, two, E = problem.first, problem.second, 4 // problem.first.itemsize
+    C, H, W, K, S, P, Q = one.C // E, one.H, one.W, one.K, one.stride, one.P, one.Q
+    threads, words, run = tiles.threads, tiles.words, tiles.run
+    thread = np.arange(threads)
+
+    def turns(count):
+        item = np.arange(-(-count // threads))[:, None] * threads + thread
+        return np.where(item < count, item, -1)
+
+    piece = sliding.words(one.dtype)
+    item = turns(tiles.items(one.dtype))
+    column, c = item // (words // piece) * run, item % (words // piece) * piece + np.arange(0, C, words)[:, None, None]
+    there = (item >= 0) & (c < C)
+    taps = [warp_traffic(np.where(there, c + i * C, -1).reshape(-1, threads)) for i in range(K * K)]
+    often = [sliding.filter_reads(one, tiles.height, i) for i in range(K)]
+    filters_load = sum(taps[i] * often[i // K] for i in range(K * K))
+    filters_load += warp_traffic(np.where(there, c, -1).reshape(-1, threads)) * one.bias
+    lane, warp = thread % 32, thread // 32
+    groups, multiply = words // 16 // tiles.warps_k, warp < tiles.warps
+    k = warp // (tiles.warps_p * tiles.warps_f) * (groups * 16) + lane % 4 * 4
+    k = k + (np.arange(groups) * 16)[:, None] + np.arange(0, C, words)[:, None, None]
+    filter0 = warp // tiles.warps_p % tiles.warps_f * tiles.columns + lane // 4
+    load, store = np.zeros(2, np.int64), np.zeros(2, np.int64)
+    images = alike(problem.N, H * W * C, P * Q * two.F // E)
+    for (n, often), p0, q0 in itertools.product(images, range(0, P, tiles.height), range(0, Q, tiles.width)):
+        x_load = np.zeros(2, np.int64)
+        for h in (p0 * S - one.padding + i for i in sliding.rows_of(one, tiles.height)):
+            for j in range((run - 1) * S + K):
+                v = (q0 + column) * S - one.padding + j
+                inside = there & (0 <= h < H) & (0 <= v) & (v < W)
+                x_load += warp_traffic(np.where(inside, ((n * H + h) * W + v) * C + c, -1).reshape(-1, threads))
+        for f0 in range(0, two.F, tiles.filters):
+            load += often * (x_load + filters_load)
+            for j in range(tiles.columns // 8):
+                row = np.minimum(f0 + filter0 + 8 * j, two.F - 1)
+                load += often * warp_traffic(np.where(multiply & (k < C), row * C + k, -1).reshape(-1, threads))
+            more, stored = outputs.written(two, tiles, n, p0, q0, f0)
+            load, store = load + often * more, store + often * stored
+    return Traffic(*load, *store)
+
+
+def supports(problem):
+    one, two = problem.first, problem.second
+    per = 16 // one.itemsize if problem.layout == "NHWC" and one.dtype != "int8" else 0
+    if not per or one.C % per or two.F % per or problem.N >= 2**16 or one.K > 7:
+        return False
+    words = problem.N * max(one.C * one.H * one.W, two.F * one.P * one.Q)
+    return words < 2**31 and choose(problem.kernel_key, problem.N) is not None
+
+
+@register(
+    kernel=kernel, traffic=traffic, supports=supports, dtypes=("float32", "float16", "bfloat16"), view="words",
+    aligned=16,
+)  # fmt: skip
+def launch(problem):
+    return launch_of(problem, choose(problem.kernel_key, problem.N))

@@ -1,0 +1,187 @@
+"""Int8: depthwise outputs become int8 again in shared memory, all channels of a tile, and there feed mma of int8.
+
+An int8 takes so little room that a block can hold all channels of its pixels between the layers: 64 pixels of 1,024
+channels are 64 KiB. So the two layers come one after the other. First threads slide down strips of the tile, 4 channels
+each, x straight from global memory, their outputs requantised by the first layer's factors and zero point (`strip`, as
+it stands in depthwise2d). What lies outside x's map is the first layer's zero_x. Then warps multiply the tile with the
+filters, which come to shared memory a chunk of channels at a time, some already while the depthwise outputs are made;
+the sums are requantised by the second layer (`whole`).
+
+Few blocks of few warps wait most of the time: a strip for each row of x, and then the products for each chunk. So a
+block may have warps that only slide and copy (`helpers`), and more chunks on their way than three.
+
+What is between the layers is the second layer's x, zero point included: the sum of its filters' words takes care of
+that, as in pointwise. And it is never in global memory: that saves writing and reading N*C*P*Q bytes.
+
+If there are few tiles, several blocks take one, each for some of the filters; each then computes the tile's depthwise
+outputs anew. `choose` weighs that.
+
+Traffic: each strip's x and filters; w2 for each tile; y once; b and m of either layer where they are needed.
+"""
+
+import functools
+import itertools
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numba import float32, int32, uint32
+
+from dwlab.kernels.parts import ptx
+from dwlab.kernels.parts.int8_strips import as_words, loads, put, strip
+from dwlab.kernels.parts import whole
+from dwlab.kernels.registry import Launch, by_shape, register
+from dwlab.gpu.target import cuda
+from dwlab.kernels.traffic import Traffic
+from dwlab.kernels.tiling.tuned_for import MULTIPROCESSORS, REGISTERS, SHARED
+
+# What the choice of a plan goes by, in ns, from times of 18 pairs on an H200: until a block's first x has come, and for
+# each of its threads; from a row of x to the next that a strip reads; from a chunk of filters to the next, beside a
+# part for each copy that a thread starts, and the time of a copy's way, which all chunks in flight share; 16 x 32
+# outputs. How STEP, COPY and WAY share the time of a chunk those pairs do not tell: it is guessed.
+START, THREAD, ROW, STEP, COPY, WAY, OUTPUTS = 2200, 1, 160, 140, 20, 800, 160
+STARTED = 4  # instructions of warps that a multiprocessor starts in a ns
+REQUANTISED = 25  # outputs that one does
+SHAPES = (  # height and width of a tile of pixels, filters of a product, and rows and columns of a warp's
+    (8, 8, 128, 32, 32), (8, 8, 64, 16, 32), (8, 8, 64, 32, 32), (8, 8, 32, 16, 32), (4, 8, 128, 16, 32),
+    (4, 8, 64, 16, 32), (4, 8, 32, 16, 32), (2, 8, 128, 16, 32), (2, 8, 64, 16, 32), (8, 16, 128, 32, 64),
+    (8, 16, 64, 32, 32), (8, 16, 32, 32, 32), (8, 14, 64, 16, 32), (8, 14, 128, 16, 64), (4, 4, 128, 16, 32),
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A block has TH x TW pixels and one of `parts` parts of the filters, as `stream` says. Strips are T columns."""
+
+    TH: int
+    TW: int
+    parts: int
+    stream: whole.Stream
+    T: int
+
+    @property
+    def shared_bytes(self):
+        """Of a block."""
+        return 4 * (self.stream.x_words + self.stream.w_words)
+
+    @property
+    def rows(self):
+        """Of a strip: the whole tile's if that leaves work for all threads, else fewer."""
+        down = [rows for rows in (8, 4, 2) if self.TH % rows == 0]
+        return next((rows for rows in down if self.strips(rows) >= self.stream.threads), down[-1])
+
+    def strips(self, rows):
+        """Of a block, if they have so many rows."""
+        return self.stream.words * (self.TW // self.T) * (self.TH // rows)
+
+
+@by_shape
+def kernel(problem, images):
+    plan, one, two = choose(problem, images), problem.first, problem.second
+    stream, C, H, W, P, Q, T = plan.stream, one.C // 4, one.H, one.W, one.P, one.Q, plan.T
+    TH, TW, ROWS, PITCH, THREADS, REST = plan.TH, plan.TW, plan.rows, stream.pitch, stream.threads, stream.rest
+    ACROSS, DOWN, COLUMNS, STRIPS = -(-Q // TW), -(-P // TH), TW // T, plan.strips(plan.rows)
+    PIXELS, FILTERS, W_AT, EVERY = TH * TW, stream.groups * stream.BN, stream.x_words, 0xFFFFFFFF
+    slide = strip(one, T, put, C, PITCH, TW * PITCH)
+    begin, go = stream.functions(*whole.tiles_of(P, Q, TH, TW, two.F), parts=plan.parts)
+
+    @cuda.jit
+    def kernel(x, w1, b1, m1, w2, b2, m2, r, y):
+        pool = cuda.shared.array(0, float32, 16)  # pixels between the layers, then chunks of filters
+        t, tile, f0 = uint32(cuda.threadIdx.x), uint32(cuda.blockIdx.x), uint32(uint32(cuda.blockIdx.y) * FILTERS)
+        p0, q0 = uint32(tile // ACROSS % DOWN * TH), uint32(tile % ACROSS * TW)
+        x0 = uint32(tile // (ACROSS * DOWN) * (H * W * C))
+        begin(pool, uint32(W_AT), w2, b2, m2, f0, t)
+        ptx.grid_dependency_wait()  # filters may come before the map is there
+        for i in range(t, PIXELS * REST, THREADS):  # words beyond the last channel
+            pool[uint32(uint32(i) // REST * PITCH + C + uint32(i) % REST)] = float32(0)
+        for i in range(t, STRIPS, THREADS):
+            c, place = uint32(uint32(i) % C), uint32(uint32(i) // C)
+            row, column = uint32(place // COLUMNS * ROWS), uint32(place % COLUMNS * T)
+            p, to = int32(p0 + row), uint32((row * TW + column) * PITCH + c)
+            slide(x, w1, b1, m1, r, pool, x0, c, c, p, int32(p + ROWS), uint32(q0 + column), uint32(EVERY), to)
+        go(pool, uint32(0), uint32(W_AT), w2, b2, m2, r, y, f0, uint32(tile * PIXELS), t)
+
+    return kernel
+
+
+def candidates(problem):
+    """Plans that fit a problem."""
+    one, two = problem.first, problem.second
+    T = 2 if one.K <= 3 and one.stride == 1 else 1
+    found = []
+    for TH, TW, BN, WM, WN in SHAPES:
+        for parts, depth, helpers in itertools.product((1, 2, 3, 4, 6, 8), (3, 5), (0, 1, 3)):
+            stream = whole.Stream(two, TH * TW, -(-two.F // (BN * parts)), BN, WM, WN, depth)
+            stream = replace(stream, helpers=helpers * stream.warps)
+            plan = Plan(TH, TW, parts, stream, T)
+            registers = WM * WN // 32 + 85 + 5 * one.K  # more than a thread takes
+            if helpers and (stream.threads > 512 or stream.threads * registers > REGISTERS):
+                continue
+            if depth > 3 and stream.groups * stream.chunks <= 3:  # all of them are there at once
+                continue
+            if plan.shared_bytes <= SHARED and (parts == 1 or BN * parts < two.F + BN):
+                found.append(plan)
+    return found
+
+
+@functools.cache
+def choose(problem, images):
+    """The plan of the least time, roughly: rows of depthwise outputs and chunks of filters, one after the other."""
+    one = problem.first
+
+    def cost(plan):
+        stream, strips = plan.stream, plan.strips(plan.rows)
+        number = images * -(-one.P // plan.TH) * -(-one.Q // plan.TW) * plan.parts
+        size = stream.WM * stream.WN // 32
+        fit = SHARED // (plan.shared_bytes + 1024), REGISTERS // (stream.threads * (size + 70)), 2048 // stream.threads
+        fit = max(1, min(fit))
+        here = min(fit, -(-number // MULTIPROCESSORS))  # blocks at a time
+        turns = max(1, number / (MULTIPROCESSORS * fit))
+        turns = (turns + math.ceil(turns)) / 2  # blocks of the last turn start before all of those before are done
+        rows = (plan.rows - 1) * one.stride + one.K
+        instructions = plan.T * (40 * one.K + plan.rows * 14) + rows * (10 + 10 * one.K)
+        depthwise = -(-strips // stream.threads) * max(rows * ROW, instructions)  # a warp starts one in a ns
+        depthwise = max(depthwise, here * strips * instructions / 32 / STARTED)
+        sums = stream.rows * stream.BN
+        step = STEP + COPY * stream.BN * stream.chunk / 4 / stream.threads + WAY / (stream.depth - 1)
+        step = max(step, here * 2 * sums * 4 * stream.chunk / whole.PER_NS)
+        outputs = max(size / 16 * OUTPUTS, here * sums / REQUANTISED)
+        return turns * (START + THREAD * stream.threads + depthwise + stream.groups * (stream.chunks * step + outputs))
+
+    return min(candidates(problem), key=cost)
+
+
+def traffic(problem):
+    plan, one, two = choose(problem.kernel_key, problem.N), problem.first, problem.second
+    stream, rows, columns = plan.stream, plan.rows, plan.TW // plan.T
+    words = as_words(one)
+    across, down, strips = -(-one.Q // plan.TW), -(-one.P // plan.TH), plan.strips(plan.rows)
+    tiles = problem.N * across * down
+    i = np.arange(-(-strips // stream.threads) * stream.threads)
+    i = np.where(i < strips, i, -1)
+    tile = np.arange(tiles)[:, None]
+    c, place = np.broadcast_to(np.where(i < 0, -1, i % stream.words), (tiles, len(i))), i // stream.words
+    p = tile // across % down * plan.TH + place // columns * rows
+    q = tile % across * plan.TW + place % columns * plan.T
+    load = plan.parts * loads(words, plan.T, rows, tile // (across * down), c, p, p + rows, q) + stream.read(tiles)
+    pixel, n = stream.puts(plan.parts)
+    tile = np.arange(tiles)[:, None, None]
+    p, q = tile // across % down * plan.TH + pixel // plan.TW, tile % across * plan.TW + pixel % plan.TW
+    m = np.where((p < one.P) & (q < one.Q), (tile // (across * down) * one.P + p) * one.Q + q, -1)
+    store = whole.stored(two.F, m, n)
+    return Traffic(*(load + two.residual * store), *store)
+
+
+def supports(problem):
+    one, two = problem.first, problem.second
+    if problem.layout != "NHWC" or one.C % 4 or two.F % 4 or one.K > 7 or one.stride > 7 or not candidates(problem):
+        return False
+    return problem.N * max(one.C * one.H * one.W, two.F * one.P * one.Q) < 2**31
+
+
+@register(kernel=kernel, traffic=traffic, supports=supports, dtypes=("int8",), view="words", aligned=16)
+def launch(problem):
+    plan, one = choose(problem.kernel_key, problem.N), problem.first
+    tiles = problem.N * -(-one.P // plan.TH) * -(-one.Q // plan.TW)
+    return Launch((tiles, plan.parts), (plan.stream.threads,), shared_bytes=plan.shared_bytes)

@@ -1,0 +1,417 @@
+"""How the blocks of a fused pointwise and depthwise kernel share the work out, and what one thread of them does.
+
+A block computes `rows` rows of outputs, over the map's whole width, of some filters of one image. The rows of x that
+they come from lie next to each other in memory, as one run of pixels. The block multiplies this run with its filters,
+`depth` channels at a time: these are on their way to one of `stages` places in shared memory (asynchronous copies of 16
+bytes) while the products of those before are summed up in the warps' registers (pointwise/tiles.py). Then the sums,
+with bias and activation, take the place of x in shared memory, and each thread computes outputs of the depthwise layer
+there, `run` of a column. Where an image's map is one strip of an odd number of pixels (NCHW), `dense` rows of x follow
+each other in shared memory as they do in global memory.
+
+A warp has `pixels` x `filters` sums, a block warps_p x warps_f such tiles, and of each `slices` warps that share the
+channels among them. Words are 4 bytes: one float32 or two float16 in neighbouring channels.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import Any
+
+from numba import float32, uint32
+
+from dwlab.kernels.parts import epilogue, ptx
+from dwlab.kernels.tiling import tuned_for
+from dwlab.kernels.depthwise1d.straight_line import in_turn
+from dwlab.kernels.parts import tiles as products
+from dwlab.gpu.target import cuda
+
+SHARED_WORDS = tuned_for.SHARED // 4  # most that a block gets
+SMS = tuned_for.MULTIPROCESSORS  # that small problems are spread over
+WARPS = 16  # most of a block: their registers, 128 a thread, are all that a multiprocessor has
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A way to share out, and what follows from it: see above. Sizes in shared memory are in words."""
+
+    rows: int
+    pixels: int
+    filters: int
+    warps_p: int
+    warps_f: int
+    slices: int
+    depth: int
+    run: int
+    chunks: int
+    stages: int
+    rows_in: int
+    x_pitch: int
+    w_pitch: int
+    pitch: int
+    stage_words: int
+    inner_words: int
+    taps_at: int
+    bias_at: int
+    bias2_at: int
+    words: int
+    dense: bool
+
+    @property
+    def threads(self) -> int:
+        """Of a block."""
+        return 32 * self.warps_p * self.warps_f * self.slices
+
+    @property
+    def block_pixels(self) -> int:
+        """That a block multiplies: its run, and some more that fill its warps' tiles."""
+        return self.pixels * self.warps_p
+
+    @property
+    def block_filters(self) -> int:
+        """Of a block."""
+        return self.filters * self.warps_f
+
+    def why_not(self, pair: Any) -> str:
+        """What keeps this plan from a pair of layers, or ""."""
+        if self.pixels % 16 or self.filters % 16:
+            return f"{self.pixels} pixels or {self.filters} filters of a warp are no multiple of 16"
+        if self.block_pixels < self.rows_in * pair.second.W:
+            need = self.rows_in * pair.second.W
+            return f"{self.rows_in} rows of x, {need} pixels, are more than {self.pixels} x {self.warps_p}"
+        if self.depth % (8 * self.slices):
+            return f"{self.depth} words of channels a stage are no multiple of 8 x {self.slices} slices"
+        if self.slices > 1 and pair.dtype != "float32":
+            return f"{self.slices} slices add up float32, not {pair.dtype}"
+        if self.threads > WARPS * 32:
+            return f"{self.threads} threads are more than {WARPS * 32}"
+        if self.words > SHARED_WORDS:
+            return f"{4 * self.words:,} bytes of shared memory are more than {4 * SHARED_WORDS:,}"
+        return ""
+
+
+def spread(dtype: str) -> int:
+    """Elements of a word."""
+    return 1 if dtype == "float32" else 2
+
+
+def register_limit(threads: int) -> int:
+    """Registers of a thread, more than which a block of so many threads does not start with."""
+    return min(255, tuned_for.REGISTERS // (-(-threads // 128) * 128) // 8 * 8)
+
+
+def registers(plan: Plan) -> int:
+    """That a thread takes if it reads operands ahead, about: its sums, two steps' operands, and addresses."""
+    return plan.pixels * plan.filters // 32 + (plan.pixels + plan.filters) // 2 + 36
+
+
+def plan_of(
+    pair: Any, rows: int, warp: tuple[int, int], warps: tuple[int, int, int], depth: int, run: int, stages: int = 2
+) -> Plan:
+    """The plan with these rows, (pixels, filters) of a warp, (warps_p, warps_f, slices), words of channels a stage.
+
+    run: outputs of a column that a thread computes; stages: that shared memory holds at a time, if there are as many.
+    """
+    each, dw = spread(pair.dtype), pair.second
+    rows_in = min(dw.H, (rows - 1) * dw.stride + dw.K)
+    (pixels, filters), (warps_p, warps_f, slices) = warp, warps
+    nchw, P, F = pair.layout == "NCHW", pixels * warps_p, filters * warps_f
+    dense = nchw and rows >= dw.P and rows_in == dw.H and dw.H * dw.W % 4 and pair.first.C % 4 == 0
+    # Slices begin within a row, where its pieces may not have changed places (products.place).
+    w_pitch = depth if slices == 1 else products.pitch(depth, "k", pair.dtype)
+    x_pitch = dw.H * dw.W if dense else products.pitch(P, "mn", pair.dtype) if nchw else w_pitch
+    chunks = -(-pair.first.C // (depth * each))
+    # A dense stage's last tile reads on into the filters: what it multiplies there no output is.
+    stage = (depth * x_pitch if nchw else P * x_pitch) + F * w_pitch
+    # The rows of filters (NCHW) or pixels between the layers: their pitch spreads a warp's stores over the banks.
+    pitch = products.pitch(P, "mn", "float32") if nchw else F // each + 4
+    inner = F * pitch if nchw else P * pitch
+    stages = min(stages, chunks)
+    taps_at = max(stages * stage, slices * inner if slices > 1 else inner)
+    bias_at = taps_at + F // each * dw.K**2
+    bias2_at = bias_at + F // each
+    return Plan(
+        rows, pixels, filters, warps_p, warps_f, slices, depth, run, chunks, stages, rows_in,
+        x_pitch, w_pitch, pitch, stage, inner, taps_at, bias_at, bias2_at, bias2_at + F // each, bool(dense),
+    )  # fmt: skip
+
+
+def product(pair: Any, plan: Plan) -> Any:
+    """The warps' matrix product: rows are filters in NCHW, pixels in NHWC."""
+    depth = plan.depth * spread(pair.dtype) // plan.slices
+    if pair.layout == "NCHW":
+        sizes = (plan.filters, plan.pixels, depth, plan.w_pitch, plan.x_pitch)
+        return products.tensor(pair.dtype, *sizes, a_order="k", b_order="mn")
+    sizes = (plan.pixels, plan.filters, depth, plan.x_pitch, plan.w_pitch)
+    return products.tensor(pair.dtype, *sizes, ahead=registers(plan) <= register_limit(plan.threads))
+
+
+def bring(pair: Any, plan: Plan) -> tuple[Any, Any]:
+    """(bring_x(shared, to, x, first, pixels, c0), bring_w(shared, to, w, f0, c0)): one stage's x, and its filters.
+
+    Each on its way to word `to` of shared. x, w: words in global memory. first: word of x of the run's first pixel in
+    channel 0; pixels: of the run; f0: the block's first filter; c0: the stage's first channel, in words. What is
+    outside of all these becomes 0.
+    """
+    C, F = pair.first.C // spread(pair.dtype), pair.first.F
+    HW = pair.first.H * pair.first.W // (1 if pair.layout == "NHWC" else spread(pair.dtype))
+    kind = "dense" if plan.dense else pair.layout if aligned(pair, plan) else f"odd {pair.layout}"
+    bring_x = bring_pixels(kind, C, HW, plan.block_pixels, plan.depth, plan.x_pitch, plan.threads)
+    bring_w = bring_filters(C, F, plan.block_filters, plan.depth, plan.w_pitch, plan.threads)
+    return bring_x, bring_w
+
+
+@cuda.jit(device=True, forceinline=True)
+def zeros(shared, at):
+    """shared[at : at + 4] = 0."""
+    ptx.store4_shared(shared, at, float32(0), float32(0), float32(0), float32(0))
+
+
+@functools.cache
+def bring_filters(C: int, F: int, filters: int, depth: int, pitch: int, threads: int, fours: bool = False) -> Any:
+    """bring(shared, to, w, f0, c0): `depth` words from word c0 on of the filters from f0 on, to rows of shared.
+
+    w: (F, C) words. Asynchronously where C is whole pieces of 16 bytes. fours: to the rows that `row_of_fours` says.
+    """
+    place = _placed_by_fours(pitch) if fours else products.place(pitch)
+    if C % 4:
+        ITEMS = filters * depth
+        EACH = -(-ITEMS // threads)
+
+        @cuda.jit(device=True, forceinline=True)
+        def bring(shared, to, w, f0, c0):
+            for turn in range(EACH):
+                i = uint32(uint32(cuda.threadIdx.x) + uint32(turn * threads))
+                if i < ITEMS:
+                    f = uint32(i // uint32(depth))
+                    c = uint32(i % uint32(depth))
+                    value = float32(0)
+                    if f0 + f < F and c0 + c < C:
+                        value = w[uint32((f0 + f) * uint32(C) + c0 + c)]
+                    shared[uint32(to + place(f, c))] = value
+
+    else:
+        ITEMS = filters * depth // 4
+        EACH = -(-ITEMS // threads)
+
+        @cuda.jit(device=True, forceinline=True)
+        def bring(shared, to, w, f0, c0):
+            for turn in range(EACH):
+                i = uint32(uint32(cuda.threadIdx.x) + uint32(turn * threads))
+                if i < ITEMS:
+                    f = uint32(i // uint32(depth // 4))
+                    c = uint32(uint32(4) * (i % uint32(depth // 4)))
+                    at = uint32(to + place(f, c))
+                    if f0 + f < F and c0 + c < C:
+                        ptx.copy4_async(shared, at, w, uint32((f0 + f) * uint32(C) + c0 + c))
+                    else:
+                        zeros(shared, at)
+
+    return bring
+
+
+@cuda.jit(device=True, forceinline=True)
+def row_of_fours(f):
+    """The row of a product's B where filter f comes, so that each lane's sums are of four neighbouring filters.
+
+    Of 16 columns lane t of four gets sums 2 t, 2 t + 1, 2 t + 8 and 2 t + 9 (tiles.tensor): these rows are given to
+    filters 4 t to 4 t + 3.
+    """
+    return uint32(f // uint32(16) * uint32(16) + f // uint32(2) % uint32(2) * uint32(8)
+                  + f // uint32(4) % uint32(4) * uint32(2) + f % uint32(2))  # fmt: skip
+
+
+@functools.cache
+def _placed_by_fours(pitch: int) -> Any:
+    place = products.place(pitch)
+
+    @cuda.jit(device=True, forceinline=True)
+    def placed(f, word):
+        return place(row_of_fours(f), word)
+
+    return placed
+
+
+@functools.cache
+def bring_pixels(kind: str, C: int, HW: int, size: int, depth: int, pitch: int, threads: int) -> Any:
+    """bring(shared, to, x, first, pixels, c0): the same of x, `size` words or pixels of a run that has `pixels`.
+
+    kind: "NHWC", rows of `depth` words of a pixel; "NCHW", rows of `size` words of a channel, HW words apart in x;
+    "dense", rows of HW words; "odd …", as they say, but no whole pieces of 16 bytes, and then not asynchronously.
+    """
+    if kind == "dense":
+        ITEMS = depth * HW // 4
+        EACH = -(-ITEMS // threads)
+
+        @cuda.jit(device=True, forceinline=True)
+        def bring(shared, to, x, first, pixels, c0):
+            for turn in range(EACH):
+                i = uint32(uint32(cuda.threadIdx.x) + uint32(turn * threads))
+                if i < ITEMS:
+                    j = uint32(uint32(4) * i)
+                    if c0 * uint32(HW) + j < uint32(C * HW):
+                        ptx.copy4_async(shared, uint32(to + j), x, uint32(first + c0 * uint32(HW) + j))
+                    else:
+                        zeros(shared, uint32(to + j))
+
+    elif kind == "NCHW":
+        ITEMS = depth * size // 4
+        EACH = -(-ITEMS // threads)
+
+        @cuda.jit(device=True, forceinline=True)
+        def bring(shared, to, x, first, pixels, c0):
+            for turn in range(EACH):
+                i = uint32(uint32(cuda.threadIdx.x) + uint32(turn * threads))
+                if i < ITEMS:
+                    c = uint32(i // uint32(size // 4))
+                    m = uint32(uint32(4) * (i % uint32(size // 4)))
+                    at = uint32(to + c * uint32(pitch) + m)
+                    if m < pixels and c0 + c < C:
+                        ptx.copy4_async(shared, at, x, uint32(first + (c0 + c) * uint32(HW) + m))
+                    else:
+                        zeros(shared, at)
+
+    elif kind == "NHWC":
+        ITEMS = size * depth // 4
+        EACH = -(-ITEMS // threads)
+        place = products.place(pitch)
+
+        @cuda.jit(device=True, forceinline=True)
+        def bring(shared, to, x, first, pixels, c0):
+            for turn in range(EACH):
+                i = uint32(uint32(cuda.threadIdx.x) + uint32(turn * threads))
+                if i < ITEMS:
+                    m = uint32(i // uint32(depth // 4))
+                    c = uint32(uint32(4) * (i % uint32(depth // 4)))
+                    at = uint32(to + place(m, c))
+                    if m < pixels and c0 + c < C:
+                        ptx.copy4_async(shared, at, x, uint32(first + m * uint32(C) + c0 + c))
+                    else:
+                        zeros(shared, at)
+
+    else:
+        ACROSS, DOWN, ROW, STEP = (size, 1, HW, 1) if kind == "odd NCHW" else (depth, 0, 1, C)
+        place = products.in_rows(pitch) if DOWN else products.place(pitch)
+        ITEMS = size * depth
+        EACH = -(-ITEMS // threads)
+
+        @cuda.jit(device=True, forceinline=True)
+        def bring(shared, to, x, first, pixels, c0):
+            for turn in range(EACH):
+                i = uint32(uint32(cuda.threadIdx.x) + uint32(turn * threads))
+                if i < ITEMS:
+                    c = uint32(i // uint32(ACROSS) if DOWN else i % uint32(ACROSS))
+                    m = uint32(i % uint32(ACROSS) if DOWN else i // uint32(ACROSS))
+                    value = float32(0)
+                    if m < pixels and c0 + c < C:
+                        value = x[uint32(first + (c0 + c) * uint32(ROW) + m * uint32(STEP))]
+                    shared[uint32(to + place(c if DOWN else m, m if DOWN else c))] = value
+
+    return bring
+
+
+def aligned(pair: Any, plan: Plan) -> bool:
+    """Whether a block's run of x begins at, and has, whole pieces of 16 bytes."""
+    H, W, each = pair.first.H, pair.first.W, spread(pair.dtype)
+    if pair.layout == "NHWC":
+        return pair.first.C % (4 * each) == 0
+    return H * W % 4 == 0 and (W % 4 == 0 or plan.rows >= pair.second.P)  # or a strip begins anywhere
+
+
+@functools.cache
+def put(pair: Any, plan: Plan) -> Any:
+    """each(acc, lane, shared, shared, shared, m0, n0): a warp's sums to shared memory, where the depthwise layer reads.
+
+    m0, n0: of the warp's tile, as rows and columns of the product; with slices, m0 lies further on by the slice times
+    the rows of the block. One slice: with bias and activation.
+    """
+    nchw, PITCH, BIAS_AT = pair.layout == "NCHW", plan.pitch, plan.bias_at
+    act, alone, bias = epilogue.activate(pair.first.activation), plan.slices == 1, pair.first.bias
+
+    if pair.dtype != "float32":
+
+        @cuda.jit(device=True, forceinline=True)
+        def store(shared, b, r, m, n, v0, v1):
+            u0, u1 = float32(0), float32(0)
+            if bias:
+                u0, u1 = ptx.halves(shared[uint32(uint32(BIAS_AT) + n // uint32(2))])
+            shared[uint32(m * uint32(PITCH) + n // uint32(2))] = ptx.join_halves(act(v0 + u0), act(v1 + u1))
+
+    elif not alone:
+
+        @cuda.jit(device=True, forceinline=True)
+        def store(shared, b, r, m, n, v0, v1):
+            at = uint32(m * uint32(PITCH) + n)  # m counts the rows of all slices
+            shared[at] = v0
+            shared[uint32(at + uint32(1))] = v1
+
+    elif nchw:
+
+        @cuda.jit(device=True, forceinline=True)
+        def store(shared, b, r, m, n, v0, v1):
+            u = float32(0)
+            if bias:
+                u = shared[uint32(uint32(BIAS_AT) + m)]
+            at = uint32(m * uint32(PITCH) + n)
+            shared[at] = act(v0 + u)
+            shared[uint32(at + uint32(1))] = act(v1 + u)
+
+    else:
+
+        @cuda.jit(device=True, forceinline=True)
+        def store(shared, b, r, m, n, v0, v1):
+            u0, u1 = float32(0), float32(0)
+            if bias:
+                u0 = shared[uint32(uint32(BIAS_AT) + n)]
+                u1 = shared[uint32(uint32(BIAS_AT) + n + uint32(1))]
+            at = uint32(m * uint32(PITCH) + n)
+            shared[at] = act(v0 + u0)
+            shared[uint32(at + uint32(1))] = act(v1 + u1)
+
+    return products.each(product(pair, plan), store)
+
+
+@functools.cache
+def column(pair: Any, plan: Plan) -> Any:
+    """column(sums, w, shared, at, h, v, rows): plan.run outputs of a column; two channels' in 16 bits.
+
+    sums: (run,) or (run, 2) float32, flat; w: the taps, (K*K,) or (K*K, 2). at: word of the first tap's pixel, h and v
+    its row in the tile and its column (beyond the left or upper edge they, too, have wrapped); rows: of the tile.
+    """
+    dw = pair.second
+    K, S, W, RUN = dw.K, dw.stride, dw.W, plan.run
+    STEP = 1 if pair.layout == "NCHW" else plan.pitch  # from pixel to pixel
+    LINE = STEP * W
+
+    def line(i: int) -> Any:
+        if pair.dtype == "float32":
+
+            @cuda.jit(device=True, forceinline=True)
+            def add(sums, w, shared, at, h, v, rows):
+                inside = uint32(h + uint32(i)) < rows
+                for k in range(K):
+                    value = float32(0)
+                    if inside and uint32(v + uint32(k)) < uint32(W):
+                        value = shared[uint32(at + uint32(i * LINE + k * STEP))]
+                    for o in range(RUN):
+                        if 0 <= i - o * S and i - o * S < K:
+                            sums[o] += w[(i - o * S) * K + k] * value
+
+        else:
+
+            @cuda.jit(device=True, forceinline=True)
+            def add(sums, w, shared, at, h, v, rows):
+                inside = uint32(h + uint32(i)) < rows
+                for k in range(K):
+                    word = float32(0)
+                    if inside and uint32(v + uint32(k)) < uint32(W):
+                        word = shared[uint32(at + uint32(i * LINE + k * STEP))]
+                    low, high = ptx.halves(word)
+                    for o in range(RUN):
+                        if 0 <= i - o * S and i - o * S < K:
+                            sums[2 * o] += w[2 * ((i - o * S) * K + k)] * low
+                            sums[2 * o + 1] += w[2 * ((i - o * S) * K + k) + 1] * high
+
+        return add
+
+    return in_turn([line(i) for i in range((RUN - 1) * S + K)], arguments=7)

@@ -1,0 +1,140 @@
+"""Int8: a block's pixels are bytes in shared memory, before, between and after nothing but mma; NHWC.
+
+As in `tensor` a block has some pixels, and what is between the layers stays in its shared memory. In int8 a pixel of
+1,536 channels is 1.5 KiB, so x and what is between the layers are both there whole: x is copied once, then the first
+layer's filters stream past it (`whole.Stream`), its outputs are requantised and stored as 16 bytes of one pixel, and
+the second layer's filters stream past those. Each layer subtracts its own zero point by the sums of its filters.
+
+If there are few pixels, several blocks take the same ones, each for some of the second layer's filters; each of them
+then computes what is between the layers anew.
+
+Traffic: x, w1 and w2 for each block, w2 in parts, b and m with them; y once.
+"""
+
+import functools
+from dataclasses import dataclass
+
+import numpy as np
+from numba import float32, uint32
+
+from dwlab.kernels.parts import ptx
+from dwlab.kernels.parts import blocks, whole
+from dwlab.kernels.registry import Launch, by_shape, register
+from dwlab.gpu.target import cuda
+from dwlab.kernels.traffic import Traffic
+from dwlab.kernels.tiling.tuned_for import MULTIPROCESSORS, REGISTERS, SHARED
+
+START = 2000  # ns: until a block's first x has come
+SHAPES = (  # pixels of a block, filters of a product, and rows and columns of a warp's
+    (128, 64, 32, 32), (64, 128, 32, 32), (64, 64, 16, 32), (64, 64, 32, 32), (32, 128, 16, 32), (32, 64, 16, 32),
+    (16, 128, 16, 32), (16, 64, 16, 32), (128, 128, 64, 32),
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A block's two streams, and the parts that the second layer's filters come in."""
+
+    one: whole.Stream
+    two: whole.Stream
+    parts: int
+
+    @property
+    def shared_bytes(self):
+        """Of a block."""
+        return 4 * (self.one.x_words + self.two.x_words + max(self.one.w_words, self.two.w_words))
+
+
+@by_shape
+def kernel(problem, images):
+    plan, M = choose(problem, images), images * problem.first.H * problem.first.W
+    one, two = plan.one, plan.two
+    ROWS, THREADS, C, F, REST1, REST2 = one.rows, one.threads, one.words, two.words, one.rest, two.rest
+    Y_AT, W_AT, FILTERS = one.x_words, one.x_words + two.x_words, two.groups * two.BN
+    PITCH1, PITCH2 = one.pitch, two.pitch
+    bring = blocks.bring(ROWS, C, PITCH1, THREADS, M, C, C)
+
+    @cuda.jit(device=True, forceinline=True)
+    def keep(pool, m, n, w0, w1, w2, w3):
+        """Outputs of the first layer, to where the second finds its x."""
+        v0, v1, v2, v3 = ptx.float_of_word(w0), ptx.float_of_word(w1), ptx.float_of_word(w2), ptx.float_of_word(w3)
+        c = uint32(n // uint32(4))
+        if c < uint32(F):
+            ptx.store4_shared(pool, uint32(uint32(Y_AT) + m * uint32(PITCH2) + c), v0, v1, v2, v3)
+
+    begin1, go1 = one.functions(keep)
+    begin2, go2 = two.functions(*whole.rows_of(M, two.layer.F), parts=plan.parts)
+
+    @cuda.jit
+    def kernel(x, w1, b1, m1, w2, b2, m2, r, y):
+        ptx.grid_dependency_wait()
+        pool = cuda.shared.array(0, float32, 16)  # x, what is between the layers, chunks of filters
+        t, m0 = uint32(cuda.threadIdx.x), uint32(uint32(cuda.blockIdx.x) * ROWS)
+        f0 = uint32(uint32(cuda.blockIdx.y) * FILTERS)
+        bring(pool, uint32(0), x, uint32(0), m0, uint32(0), t)
+        begin1(pool, uint32(W_AT), w1, b1, m1, uint32(0), t)  # on their way while words are cleared
+        for i in range(t, ROWS * REST1, THREADS):  # words beyond the last channel
+            pool[uint32(uint32(i) // REST1 * PITCH1 + C + uint32(i) % REST1)] = float32(0)
+        for i in range(t, ROWS * REST2, THREADS):
+            pool[uint32(Y_AT + uint32(i) // REST2 * PITCH2 + F + uint32(i) % REST2)] = float32(0)
+        go1(pool, uint32(0), uint32(W_AT), w1, b1, m1, r, pool, uint32(0), uint32(0), t)
+        cuda.syncthreads()  # the chunks of the first layer's filters are no longer needed
+        begin2(pool, uint32(W_AT), w2, b2, m2, f0, t)
+        go2(pool, uint32(Y_AT), uint32(W_AT), w2, b2, m2, r, y, f0, m0, t)
+
+    return kernel
+
+
+def candidates(problem):
+    """Plans that fit a problem."""
+    one, two, found = problem.first, problem.second, []
+    for rows, BN, WM, WN in SHAPES:
+        for parts in (1, 2, 3, 4, 6, 8):
+            first = whole.Stream(one, rows, -(-one.F // BN), BN, WM, WN)
+            plan = Plan(first, whole.Stream(two, rows, -(-two.F // (BN * parts)), BN, WM, WN), parts)
+            if plan.shared_bytes <= SHARED and (parts == 1 or BN * parts < two.F + BN):
+                found.append(plan)
+    return found
+
+
+@functools.cache
+def choose(problem, images):
+    """The plan of the least time, roughly: products, or the chunks of filters on their way."""
+
+    def cost(plan):
+        number = -(-images * problem.first.H * problem.first.W // plan.one.rows) * plan.parts
+        threads = plan.one.threads
+        fit = SHARED // (plan.shared_bytes + 1024), REGISTERS // (threads * (plan.one.WM * plan.one.WN // 32 + 70))
+        here, turns = -(-number // MULTIPROCESSORS), -(-number // (MULTIPROCESSORS * max(1, min(fit))))
+        product = steps = 0
+        for stream in (plan.one, plan.two):
+            outputs = stream.rows * stream.BN * stream.groups
+            product += 2 * outputs * stream.layer.C / whole.PER_NS + outputs / whole.WRITTEN
+            steps += stream.groups * stream.chunks * whole.LATER
+        return max(here * product, turns * (START + max(steps, product)))
+
+    return min(candidates(problem), key=cost)
+
+
+def traffic(problem):
+    plan, M = choose(problem.kernel_key, problem.N), problem.N * problem.first.H * problem.first.W
+    one, two, number = plan.one, plan.two, -(-M // plan.one.rows)
+    load = blocks.brought(one.rows, one.words, one.threads, M, one.words, one.words)
+    load = plan.parts * (load + one.read(number)) + two.read(number)
+    row, n = two.puts(plan.parts)
+    m = np.arange(number)[:, None, None] * one.rows + row
+    store = whole.stored(two.layer.F, np.where(m < M, m, -1), n)
+    return Traffic(*(load + two.layer.residual * store), *store)
+
+
+def supports(problem):
+    one, two = problem.first, problem.second
+    if problem.layout != "NHWC" or one.C % 4 or one.F % 4 or two.F % 4 or not candidates(problem):
+        return False
+    return blocks.small_indices(one) and blocks.small_indices(two)
+
+
+@register(kernel=kernel, traffic=traffic, supports=supports, dtypes=("int8",), view="words", aligned=16)
+def launch(problem):
+    plan, M = choose(problem.kernel_key, problem.N), problem.N * problem.first.H * problem.first.W
+    return Launch((-(-M // plan.one.rows), plan.parts), (plan.one.threads,), shared_bytes=plan.shared_bytes)

@@ -1,0 +1,1 @@
+"""What kernels are made of: instructions, vectors, unrolled calls, epilogues."""

@@ -1,0 +1,116 @@
+"""Pieces of 16 bytes: four float32 words that hold 4 elements, or 8 of 16 bits, and what is in them as float32.
+
+Kernels move pieces whatever they hold; only these functions, each of which makes a device function for a storage type,
+ask what that is.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from numba import uint64
+
+from dwlab.kernels.parts import ptx
+from dwlab.gpu.target import cuda
+
+UNPACK = {"float16": ptx.halves, "bfloat16": ptx.bfloats}  # a word -> its two elements, as float32
+PACK = {"float16": ptx.join_halves, "bfloat16": ptx.join_bfloats}
+
+
+def elements(dtype: str) -> int:
+    """Elements of a piece: 4 or 8."""
+    return 4 if dtype == "float32" else 8
+
+
+def words(count: int, dtype: str) -> int:
+    """float32 words that hold so many elements."""
+    return count if dtype == "float32" else count // 2
+
+
+@functools.cache
+def read(width: int) -> Any:
+    """read(to, at, array, index): so many words, 1, 2 or 4, of a global array at once, as they are, to to[at …]."""
+    if width == 4:
+
+        @cuda.jit(device=True, forceinline=True)
+        def read(to, at, array, index):
+            to[at], to[at + 1], to[at + 2], to[at + 3] = ptx.load4(array, index)
+
+    elif width == 2:
+
+        @cuda.jit(device=True, forceinline=True)
+        def read(to, at, array, index):
+            to[at], to[at + 1] = ptx.load2(array, index)
+
+    else:
+
+        @cuda.jit(device=True, forceinline=True)
+        def read(to, at, array, index):
+            to[at] = array[uint64(index)]  # signed ones Numba would ask whether they count from the end
+
+    return read
+
+
+@functools.cache
+def unpack(count: int, dtype: str) -> Any:
+    """unpack(values, to, at): values[to …] become the `count` elements in the words values[at …], as float32."""
+    halves = UNPACK.get(dtype)
+    if halves is None:
+
+        @cuda.jit(device=True, forceinline=True)
+        def unpack(values, to, at):
+            for k in range(count):
+                values[to + k] = values[at + k]
+
+    else:
+
+        @cuda.jit(device=True, forceinline=True)
+        def unpack(values, to, at):
+            for k in range(count // 2):
+                values[to + 2 * k], values[to + 2 * k + 1] = halves(values[at + k])
+
+    return unpack
+
+
+@functools.cache
+def spread(dtype: str) -> Any:
+    """spread(x, first, a, b, c, d): the elements in the four words of a piece, into x[first …] as float32."""
+    unpack = UNPACK.get(dtype)
+    if unpack is None:
+
+        @cuda.jit(device=True, forceinline=True)
+        def spread(x, first, a, b, c, d):
+            x[first], x[first + 1], x[first + 2], x[first + 3] = a, b, c, d
+
+    else:
+
+        @cuda.jit(device=True, forceinline=True)
+        def spread(x, first, a, b, c, d):
+            x[first], x[first + 1] = unpack(a)
+            x[first + 2], x[first + 3] = unpack(b)
+            x[first + 4], x[first + 5] = unpack(c)
+            x[first + 6], x[first + 7] = unpack(d)
+
+    return spread
+
+
+@functools.cache
+def gather(dtype: str) -> Any:
+    """gather(x, first) -> a, b, c, d: and back, each element rounded."""
+    pack = PACK.get(dtype)
+    if pack is None:
+
+        @cuda.jit(device=True, forceinline=True)
+        def gather(x, first):
+            return x[first], x[first + 1], x[first + 2], x[first + 3]
+
+    else:
+
+        @cuda.jit(device=True, forceinline=True)
+        def gather(x, first):
+            a, b = pack(x[first], x[first + 1]), pack(x[first + 2], x[first + 3])
+            c, d = pack(x[first + 4], x[first + 5]), pack(x[first + 6], x[first + 7])
+            return a, b, c, d
+
+    return gather

@@ -1,0 +1,116 @@
+"""Registers: 8 x 8 outputs a thread, operands read 16 bytes at a time, chunks on their way while others are computed.
+
+In the stage before two reads of shared memory serve one multiply-add. Here a thread computes 8 x 8 outputs: for each
+term it takes 8 numbers of either operand, 16 in place of 128, and each serves 8 multiply-adds. A read brings 16 bytes:
+four channels of a row where the channels lie next to each other, four pixels where these do. So 4 reads serve 64
+multiply-adds, and the multiply-adds are what this stage waits for. Smaller tiles (8 x 4, 4 x 4) make more blocks.
+
+The tiles come to shared memory asynchronously, past the registers, three chunks of channels at a time: while the block
+computes with one, two are on their way, and one barrier a chunk is enough. Rows are 4 words longer than they need to
+be, so that neighbouring rows' 16 bytes lie in different banks. In NHWC a lane's outputs are four neighbouring filters,
+to be stored at once; for these to be neighbouring rows in shared memory, filters change places there (tiles.ffma).
+
+Traffic: in NHWC x once for each BN filters and w once for each BM pixels; y once.
+"""
+
+import functools
+
+from numba import float32, uint32
+
+from dwlab.kernels.parts import ptx
+from dwlab.kernels.parts import blocks, tiles
+from dwlab.kernels.registry import Launch, by_shape, register
+from dwlab.gpu.target import cuda
+from dwlab.kernels.tiling.tuned_for import MULTIPROCESSORS
+
+DEPTH = 3  # chunks in shared memory at a time: one to compute with, two on their way
+
+
+SHAPES = (  # of a block's tile, rows and columns, and of a thread's; 4 x 8 lanes are a warp
+    (128, 128, 8, 8), (64, 128, 8, 8), (128, 64, 8, 8), (64, 64, 8, 4), (32, 64, 8, 4), (128, 32, 8, 4), (32, 32, 4, 4),
+    (16, 128, 4, 4), (16, 64, 4, 4),
+)  # fmt: skip
+PER_NS = 350  # FLOPs of a multiprocessor in a ns, about
+
+
+@by_shape
+def kernel(layer, images):
+    return make(layer, choose(layer, images))
+
+
+def make(layer, plan):
+    """The kernel of a layer that goes by this plan."""
+    load, tile = blocks.load(plan), plan.tile
+    SIZE, zero, add, store = tile.size, tile.zero, tile.add, blocks.store(layer, plan)
+    BM, BN, WM, WN, ACROSS, DOWN = plan.BM, plan.BN, tile.M, tile.N, plan.across, plan.down
+    WARPS, CHUNKS, A_WORDS, A_WARP, B_WARP = plan.BN // tile.N, plan.chunks, plan.a_words, plan.a_warp, plan.b_warp
+    STEP = plan.a_words + plan.b_words
+
+    @cuda.jit
+    def kernel(x, w, b, unused, r, y):
+        shared = cuda.shared.array(0, float32, 16)
+        acc = cuda.local.array(SIZE, float32)
+        thread, block = uint32(cuda.threadIdx.x), uint32(cuda.blockIdx.x)
+        lane, warp = uint32(thread % 32), uint32(thread // 32)
+        image, down, across = uint32(block // (ACROSS * DOWN)), uint32(block // ACROSS % DOWN), uint32(block % ACROSS)
+        warp_m, warp_n = uint32(warp // WARPS), uint32(warp % WARPS)
+        zero(acc)
+        for chunk in range(DEPTH - 1):
+            if chunk < CHUNKS:
+                load(shared, uint32(chunk * STEP), x, w, image, down, across, uint32(chunk), thread)
+            ptx.commit()
+        here, there = uint32(0), uint32((DEPTH - 1) * STEP)
+        for chunk in range(CHUNKS):
+            ptx.wait(1)  # DEPTH - 2
+            cuda.syncthreads()  # this chunk has come for all threads, and all are done with the one before
+            if chunk + (DEPTH - 1) < CHUNKS:
+                load(shared, there, x, w, image, down, across, uint32(chunk + (DEPTH - 1)), thread)
+            ptx.commit()
+            a0, b0 = uint32(here + warp_m * A_WARP), uint32(here + A_WORDS + warp_n * B_WARP)
+            add(acc, shared, a0, shared, b0, lane)
+            there = here
+            here = uint32(0) if here == (DEPTH - 1) * STEP else uint32(here + STEP)
+        m0, n0 = uint32((image * DOWN + down) * BM + warp_m * WM), uint32(across * BN + warp_n * WN)
+        store(acc, lane, y, b, r, m0, n0)
+
+    return kernel
+
+
+@functools.cache
+def choose(layer, images):
+    """The plan of the least time, roughly: what a multiprocessor's blocks compute or move, whichever takes longer."""
+    one = blocks.product(layer, images)
+
+    def cost(shape):
+        BM, BN = shape[:2]
+        count = one.images * -(-one.M // BM) * -(-one.N // BN)
+        products = 2 * BM * BN * one.C / PER_NS
+        moved = ((BM + BN) * one.C + BM * BN) * layer.itemsize / 40
+        return -(-count // MULTIPROCESSORS) * (max(products, moved) + 200) + 400
+
+    return planned(layer, images, *min(SHAPES, key=cost))
+
+
+def planned(layer, images, BM, BN, TM, TN):
+    """The plan of blocks of BM x BN outputs, TM x TN a thread."""
+    one = blocks.product(layer, images)
+    chunk = one.words if one.words <= 32 else 16
+    order, spread = one.b_order, 0 if one.nchw else BN // 4
+    a_pitch = tiles.pitch(chunk, "k", "ffma")
+    b_pitch = tiles.pitch(BN, "mn", "ffma") if one.nchw else a_pitch
+    tile = tiles.ffma(TM, TN, 4, chunk, a_pitch, b_pitch, "k", order, spread)
+    return blocks.Plan(one, tile, BM, BN, chunk, DEPTH, a_pitch, b_pitch, spread)
+
+
+def traffic(layer):
+    return blocks.traffic(layer, choose(layer.kernel_key, layer.N))
+
+
+def supports(layer):
+    return layer.C % 4 == 0 and blocks.small_indices(layer)
+
+
+@register(kernel=kernel, traffic=traffic, supports=supports, view="words", aligned=16)
+def launch(layer):
+    plan = choose(layer.kernel_key, layer.N)
+    return Launch((plan.blocks,), (plan.threads,), shared_bytes=plan.shared_bytes)

@@ -1,0 +1,147 @@
+"""Int8 on tensor cores: one instruction of a warp does 4,096 multiply-adds of int8, and its sums are exact.
+
+The blocks and the way of their tiles to shared memory are those of `tensor`, and so is a warp's product: a word holds
+four int8 in place of two float16, along C, and mma.sync takes the same lanes' words, 16 x 8 sums of 32 products now.
+Sums are int32, in which nothing is ever rounded: whatever the order, the result is the same to the bit.
+
+    sum (x - zero_x) w = sum x w - zero_x sum w
+
+so the products are those of the bytes as they are. sum w, one number a filter, is a by-product: each lane adds up the
+words of w that it holds for mma anyway, two dp4a for each 8 columns and 32 channels, where mma is M / 16. In the end
+int32 becomes int8 again: bias, factor of the filter, rounding, zero_y, limits (`epilogue.requantise`); then four lanes
+trade bytes, so that each stores 16 of them (`whole`).
+
+Rows of 24 or 728 channels are no whole pieces of 16 bytes: a copy takes 8 then, or 4, and a store 8 bytes of a row.
+What a chunk has beyond the last channel is 0, in x and in w, and so adds nothing to any of the sums.
+
+Predicted: a quarter of float32's bytes, and mma of twice float16's rate. Most layers of the networks then wait for
+memory, or for blocks to start.
+
+Traffic: x once for each BN filters, w, b and m once for each BM pixels, y once.
+"""
+
+import functools
+
+import numpy as np
+from numba import float32, int32, uint32
+
+from dwlab.kernels.parts import ptx
+from dwlab.kernels.tiling import tuned_for
+from dwlab.kernels.parts import blocks, tiles, whole
+from dwlab.kernels.registry import Launch, by_shape, register
+from dwlab.gpu.target import cuda
+from dwlab.kernels.traffic import Traffic
+from dwlab.kernels.tiling.tuned_for import MULTIPROCESSORS, REGISTERS
+
+DEPTH = 3  # chunks in shared memory at a time: one to compute with, two on their way
+SHAPES = (  # of a block's tile, rows and columns, and of its warps' tiles
+    (128, 128, 64, 64), (128, 64, 32, 64), (64, 128, 32, 64), (64, 64, 32, 32), (128, 32, 32, 32), (32, 128, 32, 32),
+    (32, 64, 16, 32), (32, 32, 16, 32), (16, 128, 16, 32), (16, 64, 16, 32),
+)  # fmt: skip
+PER_NS, READ = 6000, 40  # operations of a multiprocessor in a ns, and bytes that each reads where all do
+WRITTEN, EACH = 30, 1.7  # outputs that it requantises in a ns, at most, and for each warp that is there, of 8 or more
+START, LATER = 1200, 250  # ns: until the first chunk has come, and from one to the next where nothing takes longer
+
+
+@by_shape
+def kernel(layer, images):
+    plan = choose(layer, images)
+    (load_x, load_w), tile = blocks.loads(plan), plan.tile
+    SIZE, zero, add = tile.size + tile.more, tile.zero, tile.add
+    finish = whole.finish(layer, tile, plan.BN, *whole.rows_of(plan.one.M, layer.F))
+    load_vectors, VECTORS = whole.vectors(layer, plan.BN, plan.threads), plan.shared_bytes // 4
+    BM, BN, WM, WN, ACROSS, WARPS = plan.BM, plan.BN, tile.M, tile.N, plan.across, plan.BN // tile.N
+    CHUNKS, A_WORDS, A_WARP, B_WARP = plan.chunks, plan.a_words, plan.a_warp, plan.b_warp
+    STEP = plan.a_words + plan.b_words
+
+    @cuda.jit
+    def kernel(x, w, b, m, r, y):
+        shared = cuda.shared.array(0, float32, 16)
+        acc = cuda.local.array(SIZE, int32)
+        thread, block = uint32(cuda.threadIdx.x), uint32(cuda.blockIdx.x)
+        lane, warp = uint32(thread % 32), uint32(thread // 32)
+        down, across = uint32(block // ACROSS), uint32(block % ACROSS)
+        warp_m, warp_n = uint32(warp // WARPS), uint32(warp % WARPS)
+        zero(acc)
+        for chunk in range(DEPTH - 1):
+            if chunk < CHUNKS:
+                load_w(shared, uint32(chunk * STEP), w, down, across, uint32(chunk), thread)
+        load_vectors(shared, uint32(VECTORS), b, m, uint32(across * BN), thread)
+        ptx.grid_dependency_wait()  # filters may come before the map is there
+        for chunk in range(DEPTH - 1):
+            if chunk < CHUNKS:
+                load_x(shared, uint32(chunk * STEP), x, uint32(0), down, across, uint32(chunk), thread)
+            ptx.commit()
+        here, there = uint32(0), uint32((DEPTH - 1) * STEP)
+        for chunk in range(CHUNKS):
+            ptx.wait(1)  # DEPTH - 2
+            cuda.syncthreads()  # this chunk has come for all threads, and all are done with the one before
+            if chunk + (DEPTH - 1) < CHUNKS:
+                load_x(shared, there, x, uint32(0), down, across, uint32(chunk + (DEPTH - 1)), thread)
+                load_w(shared, there, w, down, across, uint32(chunk + (DEPTH - 1)), thread)
+            ptx.commit()
+            a0, b0 = uint32(here + warp_m * A_WARP), uint32(here + A_WORDS + warp_n * B_WARP)
+            add(acc, shared, a0, shared, b0, lane)
+            there = here
+            here = uint32(0) if here == (DEPTH - 1) * STEP else uint32(here + STEP)
+        at, n0 = uint32(VECTORS + warp_n * WN), uint32(across * BN + warp_n * WN)
+        finish(acc, lane, y, shared, at, r, uint32(down * BM + warp_m * WM), n0)
+
+    return kernel
+
+
+@functools.cache
+def choose(layer, images):
+    """The plan of the least time, roughly: products, what is read, or chunks one after the other; then outputs."""
+
+    def cost(shape):
+        plan = planned(layer, images, *shape)
+        here = -(-plan.blocks // MULTIPROCESSORS)  # blocks of the multiprocessor that has most
+        by_registers = REGISTERS // (plan.threads * (plan.tile.size + 60))
+        fit = max(1, min(tuned_for.SHARED // (shared_bytes(layer, plan) + 1024), by_registers, 2048 // plan.threads))
+        turns = -(-plan.blocks // (MULTIPROCESSORS * fit))
+        products = here * 2 * plan.BM * plan.BN * plan.chunks * plan.terms / PER_NS
+        read = plan.blocks * (plan.BM + plan.BN) * plan.chunks * plan.terms / (READ * MULTIPROCESSORS)
+        columns = -(-layer.F // 32) * 32 / plan.across  # of a block: beyond the last filter none is requantised
+        warps = max(8, min(fit, here) * plan.threads / 32)
+        written = here * plan.BM * columns / min(WRITTEN, EACH * warps)
+        return max(products, read, turns * plan.chunks * LATER) + written + turns * START
+
+    return planned(layer, images, *min(SHAPES, key=cost))
+
+
+def planned(layer, images, BM, BN, WM, WN):
+    """The plan of blocks of BM x BN, warps of WM x WN."""
+    one = blocks.product(layer, images)
+    chunk = whole.chunk(one.words)
+    depth = min(DEPTH, -(-one.words // chunk))
+    tile = tiles.tensor("int8", WM, WN, 4 * chunk, chunk, chunk, ahead=True, columns=layer.zero_x != 0)
+    return blocks.Plan(one, tile, BM, BN, chunk, depth, chunk, chunk)
+
+
+def shared_bytes(layer, plan):
+    """Of a block: its chunks, then m and b."""
+    return plan.shared_bytes + 4 * whole.vector_words(layer, plan.BN)
+
+
+def traffic(layer):
+    plan = choose(layer.kernel_key, layer.N)
+    one, tile = plan.one, plan.tile
+    total = plan.across * blocks.brought(plan.BM, plan.chunk, plan.threads, one.M, one.words, one.words)
+    total += plan.down * blocks.brought(plan.BN, plan.chunk, plan.threads, one.N, one.words, one.words)
+    total += plan.down * whole.vectors_brought(layer, plan.BN, plan.threads)
+    row, column = whole.places(tile, one.N)
+    m0, n0 = np.arange(0, plan.down * plan.BM, tile.M), np.arange(0, plan.across * plan.BN, tile.N)
+    m, n = m0[:, None, None, None] + row, n0[:, None, None] + column
+    store = whole.stored(one.N, np.where(m < one.M, m, -1), n)
+    return Traffic(*(total + layer.residual * store), *store)
+
+
+def supports(layer):
+    return layer.layout == "NHWC" and layer.C % 4 == 0 and layer.F % 4 == 0 and blocks.small_indices(layer)
+
+
+@register(kernel=kernel, traffic=traffic, supports=supports, dtypes=("int8",), view="words", aligned=16)
+def launch(layer):
+    plan = choose(layer.kernel_key, layer.N)
+    return Launch((plan.blocks,), (plan.threads,), shared_bytes=shared_bytes(layer, plan))

@@ -1,0 +1,648 @@
+"""The one list of kernels. A stage is one file, `OP/PATH_ORDER_NAME.py`, and registers itself by one decorator.
+
+    @register(kernel=kernel, traffic=traffic)
+    def launch(problem): ...
+
+Op, path, order and name are read from the file's place; the summary is the first line of its docstring. Tests, studies,
+plots and lessons iterate `stages()`.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import importlib
+import inspect
+import operator
+import re
+import sys
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dwlab.kernels import digests
+from dwlab.gpu.driver import allow_shared
+from dwlab.gpu.occupancy import LIMITS
+from dwlab.problems import DTYPES, KINDS, PATHS, DepthwiseConv1d, Problem, ProblemError, nearest
+from dwlab.problems.quantisation import check_positive
+
+if TYPE_CHECKING:
+    from dwlab.kernels.traffic import Traffic
+
+_PACKAGE = Path(__file__).parent
+_FILE = re.compile(rf"^({'|'.join(PATHS + KINDS)})_(\d+)_(\w+)\.py$")
+
+# The same for every GPU that Numba supports (CUDA C++ Programming Guide, table "Technical Specifications per Compute
+# Capability"): most blocks of a grid and most threads of a block in x, y and z, most threads of a block.
+MAX_GRID = (2**31 - 1, 65535, 65535)
+MAX_BLOCK = (1024, 1024, 64)
+MAX_THREADS = 1024
+MAX_SHARED = max(one.shared_per_block_optin for one in LIMITS.values())  # bytes of a block, on the GPU that gives most
+
+_FLOAT32 = ("float32",)
+
+_ZERO_THREADS = 256  # of a block that sets an output to 0
+_SUM_LANES, _SUM_SHARES = 32, 32  # elements that a block of the adding kernel sums up, and threads for each
+
+
+class StageError(ValueError):
+    """A stage that does not exist, or arrays or a launch that a stage cannot use; the message says what to do."""
+
+
+@dataclass(frozen=True)
+class Launch:
+    """How a kernel is started: blocks, threads, scalar arguments after the arrays, bytes of dynamic shared memory.
+
+    zero: the kernel adds to its last output (blocks meet there by atomics), so that is set to 0 before each start.
+    parts: the kernel does not write its last output but that many partial sums of it, which are added up afterwards, in
+    an order that is always the same: the kernel's last array is a workspace (parts, *output's shape) of float32.
+    A single size may be given as a number, as Numba takes it. Raises StageError for a size that is no whole number
+    and for scalars that are no tuple; what no GPU would start is for ``limits`` to say.
+    """
+
+    grid: tuple[int, ...]
+    block: tuple[int, ...]
+    scalars: tuple[Any, ...] = ()
+    shared_bytes: int = 0
+    zero: bool = False
+    parts: int = 0
+
+    def __post_init__(self) -> None:
+        for what in ("grid", "block"):
+            given = getattr(self, what)
+            sizes = tuple(given) if isinstance(given, (tuple, list)) else (given,)
+            object.__setattr__(self, what, tuple(_whole(size, what, given) for size in sizes))
+        if not isinstance(self.scalars, (tuple, list)):
+            raise StageError(f"scalars={self.scalars!r} is no tuple: one scalar is written (shift,), with its comma")
+        object.__setattr__(self, "scalars", tuple(self.scalars))
+        object.__setattr__(self, "shared_bytes", _whole(self.shared_bytes, "shared_bytes", self.shared_bytes))
+        object.__setattr__(self, "parts", _whole(self.parts, "parts", self.parts))
+        for what in ("shared_bytes", "parts"):
+            if getattr(self, what) < 0:
+                raise StageError(f"{what} must be 0 or more, not {getattr(self, what)}")
+        if self.zero and self.parts:
+            raise StageError(f"a launch with parts={self.parts} writes its last output whole: zero does not go with it")
+
+    @property
+    def threads(self) -> int:
+        """Threads of one block."""
+        return _product(self.block)
+
+    @property
+    def blocks(self) -> int:
+        """Blocks of the grid."""
+        return _product(self.grid)
+
+
+def _whole(size: Any, what: str, given: Any) -> int:
+    if isinstance(size, bool) or not hasattr(type(size), "__index__"):
+        hint = " (use // for division)" if isinstance(size, float) else ""
+        raise StageError(f"{what}={given!r}: {size!r} is not a whole number{hint}")
+    return operator.index(size)
+
+
+def _any_problem(problem: DepthwiseConv1d) -> bool:
+    return True
+
+
+class ByShape:
+    """A kernel that is made for each shape (L, K, shift), and then kept. What is launched is for_problem(problem).
+
+    make: (L, K, shift) -> kernel, with the shape built into its text as constants; or (L, K, shift, dtype) -> kernel,
+    for rows of every storage type; or (layer of one image) -> kernel; or (layer of one image, images) -> kernel, for
+    tiles that depend on how many images there are. Problems that its stage does not support get the kernel of the stage
+    that it names in their place.
+
+    Kernels get rows of 16-bit elements as float32 words, two elements in each (`words`).
+    """
+
+    supports: Callable[[DepthwiseConv1d], bool] = staticmethod(_any_problem)
+    otherwise: str = ""
+
+    def __init__(self, make: Callable[..., Any]):
+        self.make = functools.cache(make)
+        self.parameters = len(inspect.signature(make).parameters)
+        self.dtypes = DTYPES if self.parameters == 4 else _FLOAT32
+        functools.update_wrapper(self, make)
+
+    def for_problem(self, problem: DepthwiseConv1d) -> Any:
+        """The kernel for a problem."""
+        if not self.supports(problem):
+            return stage(self.otherwise).kernel_for(problem)
+        if self.parameters == 1:
+            return self.make(problem.kernel_key)
+        if self.parameters == 2:
+            return self.make(problem.kernel_key, problem.N)
+        shape = (problem.L, problem.K, problem.shift)
+        return self.make(*shape) if self.dtypes is _FLOAT32 else self.make(*shape, problem.dtype)
+
+
+def dtypes_of(kernel: Any) -> tuple[str, ...]:
+    """Storage types of the rows that a kernel is written for, as far as it says."""
+    return kernel.dtypes if isinstance(kernel, ByShape) else _FLOAT32
+
+
+VIEWS = ("shaped", "flat", "words")
+"""How a kernel gets its arrays: as they are, as one row of elements, or as one row of float32 words, their memory the
+same. Instructions that move 16 bytes do not ask what is in them."""
+
+
+def words(problem: Problem, name: str, array: Any, view: str = "shaped") -> Any:
+    """The array as kernels get it. array: NumPy's or a device array; view: one of VIEWS.
+
+    Rows of a DepthwiseConv1d stored in 16 bits are always words, two elements in each, along the last axis.
+    """
+    if view != "shaped":
+        flat = array.reshape(_product(array.shape))
+        return flat if view == "flat" or flat.dtype == np.float32 else flat.view(np.float32)
+    return array if problem.dtype_of(name) == "float32" or problem.op != "depthwise1d" else array.view(np.float32)
+
+
+def by_shape(make: Callable[..., Any]) -> ByShape:
+    """Decorates a function that makes a stage's kernel for a shape, or, of one parameter, for a layer of one image."""
+    return ByShape(make)
+
+
+def fits_uint32(problem: DepthwiseConv1d) -> int:
+    """The problem's rows B*H, once it is sure that a kernel may count rows and times in 32 bits.
+
+    Raises StageError if there are 2**32 rows or more, or if a time before the row, L and K taken together, would wrap
+    into the row.
+    """
+    for what, size in (("B*H", problem.B * problem.H), ("L+K", problem.L + problem.K)):
+        if size >= 2**32:
+            raise StageError(
+                f"{what} = {size} does not fit the kernel's 32-bit indices: use smaller sizes than {problem}"
+            )
+    return problem.B * problem.H
+
+
+def _product(sizes: tuple[int, ...]) -> int:
+    return functools.reduce(lambda a, b: a * int(b), sizes, 1)
+
+
+def limits(launch: Launch) -> tuple[str, ...]:
+    """What no GPU would start about this launch, one sentence each; empty if nothing."""
+    found = []
+    for what, sizes, most in (("grid", launch.grid, MAX_GRID), ("block", launch.block, MAX_BLOCK)):
+        if not 1 <= len(sizes) <= 3:
+            found.append(f"the {what} {sizes} has {len(sizes)} dimensions; it has 1 to 3")
+            continue
+        for axis, size, limit in zip("xyz", sizes, most, strict=False):
+            if size < 1:
+                cure = ": a grid is rounded up, -(-n // tile)" if what == "grid" and size == 0 else ""
+                found.append(f"the {what} {sizes} has {size} in {axis}; the least is 1{cure}")
+            elif size > limit:
+                found.append(f"the {what} {sizes} has {size} in {axis}; the hardware's limit is {limit}")
+    if not found and launch.threads > MAX_THREADS:
+        found.append(f"the block {launch.block} has {launch.threads} threads; the hardware's limit is {MAX_THREADS}")
+    if launch.shared_bytes > MAX_SHARED:
+        found.append(f"{launch.shared_bytes:,} bytes of shared memory a block; no GPU gives more than {MAX_SHARED:,}")
+    return tuple(found)
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One kernel of a path: how to start it on a problem, and the memory traffic that it should cause.
+
+    supports: problem -> whether the stage's idea applies to it. It runs any other float32 problem too, by handing it to
+    another stage's kernel: right, but not what a study of this stage is about. Rows of 16 bits it does not hand on:
+    that is a StageError, which names the stages that take them. aligned: bytes of which a device array's address
+    must be a multiple.
+    """
+
+    op: str
+    path: str
+    order: int
+    name: str
+    file: str
+    kernel: Any
+    launch: Callable[[DepthwiseConv1d], Launch]
+    traffic: Callable[[DepthwiseConv1d], Traffic]
+    summary: str
+    supports: Callable[[Problem], bool] = _any_problem
+    aligned: int = 1
+    dtypes: tuple[str, ...] = _FLOAT32
+    view: str = "shaped"
+
+    @property
+    def id(self) -> str:
+        """OP/PATH/NAME, for example "depthwise1d/forward/naive"."""
+        return f"{self.op}/{self.path}/{self.name}"
+
+    def kernel_for(self, problem: DepthwiseConv1d) -> Any:
+        """The kernel that runs a problem: `kernel` itself, or what it makes for the shape. Raises StageError."""
+        self._takes(problem)
+        return self.kernel.for_problem(problem) if isinstance(self.kernel, ByShape) else self.kernel
+
+    def _takes(self, problem: DepthwiseConv1d) -> None:
+        if problem.op != self.op:
+            raise StageError(f"{self.id} computes {self.op}; {problem} is a problem of {problem.op}")
+        if problem.op == "depthwise1d" and problem.dtype == "float32":
+            return  # what the stage does not support another one runs
+        if problem.dtype in self.dtypes and self.supports(problem):
+            return
+        if problem.op != "depthwise1d":
+            here = [one.id for one in stages(self.op, self.path) if one.supports(problem)]
+            raise StageError(f"{self.id} does not take {problem}: use {' or '.join(here) or 'other sizes'}")
+        others = [one for one in stages(self.op, self.path) if problem.dtype in one.dtypes]
+        here = [one.id for one in others if one.supports(problem)]
+        if here:
+            raise StageError(f"{self.id} does not take {problem}: use {' or '.join(here)}, or float32 rows")
+        raise StageError(
+            f"{self.id} does not take {problem}, and no other stage does. {problem.dtype} rows are for "
+            f"{', '.join(one.id for one in others) or 'none of them'}, with rows of whole 16 bytes (L a multiple of 8) "
+            "and of sizes that their registers hold: use other sizes, or float32 rows"
+        )
+
+    def with_kernel(self, kernel: Any) -> Stage:
+        """This stage's launch around another kernel."""
+        if isinstance(kernel, ByShape) and isinstance(self.kernel, ByShape):
+            kernel.supports, kernel.otherwise = self.kernel.supports, self.kernel.otherwise
+        return replace(self, kernel=kernel, dtypes=dtypes_of(kernel) if self.op == "depthwise1d" else self.dtypes)
+
+    def args(self, problem: DepthwiseConv1d, arrays: dict[str, Any]) -> tuple[Any, ...]:
+        """The kernel's arguments: the arrays in the path's order, then the launch's scalars.
+
+        Raises StageError for an array that is missing, has another shape or dtype, is not C-contiguous, or begins at
+        an address that the kernel's instructions cannot take.
+        """
+        checked = check_arrays(problem, self.path, arrays)
+        if self.aligned > 1 and self.supports(problem):
+            for name, array in zip(problem.arrays(self.path), checked, strict=True):
+                _check_address(name, array, self)
+        how = self.launch(problem)  # refuses what the stage does not take, before rows are looked at as words
+        given = dict(zip(problem.arrays(self.path), checked, strict=True))
+        passed = (words(problem, name, given[name], self.view) for name in problem.slots(self.path))
+        return (*passed, *how.scalars)
+
+    def run(self, problem: DepthwiseConv1d, arrays: dict[str, Any], stream: Any = 0) -> None:
+        """Starts the kernel. `arrays`: name -> host or device array; the outputs are written in place.
+
+        An output to which the kernel adds is set to 0 before; one that it leaves in parts is added up after. Raises
+        StageError before anything starts if the arrays or the launch cannot be used.
+        """
+        self.starter(problem, arrays)(stream)
+
+    def starter(self, problem: DepthwiseConv1d, arrays: dict[str, Any], workspace: Any = None) -> Callable[[Any], None]:
+        """All that `run` does, prepared: a function of the stream that only starts kernels.
+
+        workspace: a device array for a launch's parts (see `workspace_shape`), made here if None. Raises StageError as
+        `run` does.
+        """
+        args = self.args(problem, arrays)
+        how, kernel = self.launch(problem), self.kernel_for(problem)
+        names = problem.arrays(self.path)
+        output, parts = arrays[names[-1]], None
+        if how.zero or how.parts:
+            output = output.reshape(_product(output.shape))  # once: it takes longer than a launch
+        if how.parts:
+            shape = self.workspace_shape(problem)
+            if how.parts == 1 and workspace is None:
+                workspace = output.reshape(shape)
+            else:
+                workspace = _workspace(shape, workspace)
+                parts = workspace.reshape(how.parts, output.size)
+            args = (*args[: len(names) - 1], workspace, *args[len(names) :])
+        return lambda stream=0: enqueue(how, kernel, args, output, parts, stream)
+
+    def workspace_shape(self, problem: DepthwiseConv1d) -> tuple[int, ...]:
+        """Shape of the float32 workspace that a launch in parts writes, of one part the output; () if it has none."""
+        how = self.launch(problem)
+        last = problem.arrays(self.path)[-1]
+        return (how.parts, *problem.shapes(self.path)[last]) if how.parts else ()
+
+    def example(self, problem: DepthwiseConv1d, seed: int = 0) -> tuple[Any, ...]:
+        """Arguments of one launch of the kernel, in host memory: seeded inputs, outputs of NaN (of 0 if added to)."""
+        how = self.launch(problem)
+        arrays: dict[str, Any] = dict(problem.inputs(self.path, seed))
+        for name in problem.outputs(self.path):
+            arrays[name] = problem.nans(name, self.path)
+        if how.zero:
+            arrays[name].fill(0)  # the last one
+        args = list(self.args(problem, arrays))
+        if how.parts:
+            args[len(arrays) - 1] = np.full(self.workspace_shape(problem), np.nan, np.float32)
+        return tuple(args)
+
+    def source(self) -> str:
+        """What a lesson shows: the constants and the kernel, as they stand in the stage's file."""
+        return _source((_PACKAGE.parent / self.file).read_text(encoding="utf-8"))
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of all that is launched, by which a record tells what it measured (dwlab.kernels.digests)."""
+        return digests.of_stage(self.file)
+
+
+@functools.cache
+def _zero_kernel() -> Any:
+    from dwlab.gpu.target import cuda
+
+    @cuda.jit
+    def zero(array):
+        i = cuda.grid(1)
+        if i < array.size:
+            array[i] = 0
+
+    return zero
+
+
+@functools.lru_cache(64)
+def _zero(blocks: int, stream: Any) -> Any:
+    """The zeroing kernel, ready to be called on an array."""
+    with warnings.catch_warnings():
+        # Numba's word on grids too small to fill a GPU: an output of a few thousand elements has no more blocks.
+        warnings.filterwarnings("ignore", message="Grid size .* low occupancy")
+        return _zero_kernel()[blocks, _ZERO_THREADS, stream]
+
+
+def fill_zero(array: Any, stream: Any = 0) -> None:
+    """Sets a C-contiguous host or device array to 0, in order with what else runs on the stream."""
+    flat = array if array.ndim == 1 else array.reshape(_product(array.shape))
+    _zero(-(-flat.size // _ZERO_THREADS), stream)(flat)
+
+
+@functools.cache
+def _sum_kernel() -> Any:
+    from numba import float32, uint32
+
+    from dwlab.gpu.target import cuda
+
+    @cuda.jit
+    def add_up(parts, output):
+        sums = cuda.shared.array((_SUM_SHARES, _SUM_LANES), float32)
+        lane, share = cuda.threadIdx.x, cuda.threadIdx.y
+        i = uint32(cuda.blockIdx.x * _SUM_LANES + lane)
+        n = uint32(parts.shape[0])
+        part = uint32(share)
+        a = b = c = d = float32(0)  # four sums, so that four loads are on their way at once
+        if i < output.size:
+            while part + 3 * _SUM_SHARES < n:
+                a += parts[part, i]
+                b += parts[uint32(part + _SUM_SHARES), i]
+                c += parts[uint32(part + 2 * _SUM_SHARES), i]
+                d += parts[uint32(part + 3 * _SUM_SHARES), i]
+                part = uint32(part + 4 * _SUM_SHARES)
+            while part < n:
+                a += parts[part, i]
+                part = uint32(part + _SUM_SHARES)
+        sums[share, lane] = (a + b) + (c + d)
+        cuda.syncthreads()
+        if share == 0 and i < output.size:
+            total = sums[0, lane]
+            for other in range(1, _SUM_SHARES):
+                total += sums[other, lane]
+            output[i] = total
+
+    return add_up
+
+
+@functools.lru_cache(64)
+def _sum(blocks: int, stream: Any) -> Any:
+    """The adding kernel, ready to be called on the parts and the output."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Grid size .* low occupancy")
+        return _sum_kernel()[blocks, (_SUM_LANES, _SUM_SHARES), stream]
+
+
+def add_parts(parts: Any, output: Any, stream: Any = 0) -> None:
+    """output = sum of parts[0], parts[1], …, in an order that is always the same.
+
+    parts: (n, *output's shape), both C-contiguous; in order with what else runs on the stream.
+    """
+    if output.ndim > 1:
+        output = output.reshape(_product(output.shape))
+    if parts.ndim > 2:
+        parts = parts.reshape(parts.shape[0], output.size)
+    _sum(-(-output.size // _SUM_LANES), stream)(parts, output)
+
+
+def enqueue(how: Launch, kernel: Any, args: Sequence[Any], output: Any, parts: Any = None, stream: Any = 0) -> None:
+    """Starts a launch whole: its output set to 0 if the kernel adds to it, the kernel, its parts added up.
+
+    args: all of the kernel's, the workspace in place of the output if it leaves parts. output: the last array of the
+    path, C-contiguous. parts: the workspace, (parts, *output's shape) or (parts, output's size); None where that is the
+    output itself.
+    """
+    if how.zero:
+        fill_zero(output, stream)
+    allow_shared(kernel, args, how.shared_bytes)
+    kernel[how.grid, how.block, stream, how.shared_bytes](*args)
+    if parts is not None:
+        add_parts(parts, output, stream)
+
+
+def _workspace(shape: tuple[int, ...], given: Any) -> Any:
+    from dwlab.gpu.target import cuda
+
+    if given is None:
+        return cuda.device_array(shape, np.float32)
+    if tuple(given.shape) != shape or str(given.dtype) != "float32" or not _c_contiguous(given):
+        raise StageError(f"the workspace is {given.dtype} {tuple(given.shape)}; contiguous float32 {shape} is needed")
+    return given
+
+
+def check_arrays(problem: DepthwiseConv1d, path: str, arrays: dict[str, Any]) -> tuple[Any, ...]:
+    """The arrays of a path in the kernel's order. Raises StageError for the first that cannot be used."""
+    names = problem.arrays(path)
+    unknown = [name for name in arrays if name not in names]
+    if unknown:
+        raise StageError(f"{path} has no array {unknown[0]!r}: it takes {', '.join(names)}")
+    for name, shape in problem.shapes(path).items():
+        if name not in arrays:
+            raise StageError(f"{path} needs an array {name!r} of shape {shape}; given: {', '.join(arrays) or 'none'}")
+        array = arrays[name]
+        if not hasattr(array, "shape") or not hasattr(array, "dtype"):
+            raise StageError(f"{name} is a {type(array).__name__}, not an array: give a NumPy or device array")
+        if len(array.shape) != len(shape):
+            raise StageError(f"{name} has {len(array.shape)} dimensions {tuple(array.shape)}; {problem} needs {shape}")
+        if tuple(array.shape) != shape:
+            raise StageError(f"{name} has shape {tuple(array.shape)}; {problem} needs {shape}")
+        wanted = problem.dtype_of(name)
+        if str(array.dtype) != str(problem.storage_of(name)):
+            if wanted == "bfloat16":
+                raise StageError(
+                    f"{name} is {array.dtype}; bfloat16 is needed, its bits in uint16: "
+                    f"dwlab.problems.encode({name}, 'bfloat16')"
+                )
+            raise StageError(f"{name} is {array.dtype}; {wanted} is needed: {name}.astype('{wanted}')")
+        if not _c_contiguous(array):
+            raise StageError(
+                f"{name} is not C-contiguous, its rows do not follow each other in memory: "
+                f"pass numpy.ascontiguousarray({name})"
+            )
+        if problem.dtype == "int8" and name.startswith("m") and isinstance(array, np.ndarray):
+            try:  # what is on a device already is not looked at
+                check_positive(name, array)
+            except ProblemError as error:
+                raise StageError(str(error)) from None
+    return tuple(arrays[name] for name in names)
+
+
+def _check_address(name: str, array: Any, one: Stage) -> None:
+    """A view into a device array may begin anywhere; host arrays are copied to an aligned place."""
+    interface = getattr(array, "__cuda_array_interface__", None)
+    # A simulated device array has no address, but its place in an allocation that is aligned.
+    address = interface["data"][0] if interface is not None else getattr(array, "offset", 0)
+    if address % one.aligned:
+        raise StageError(
+            f"{name} begins at an address that is no multiple of {one.aligned} bytes, as {one.id} needs: "
+            "pass a copy of this view, or use another stage"
+        )
+
+
+def _c_contiguous(array: Any) -> bool:
+    strides = getattr(array, "strides", None)
+    if strides is None:
+        return True
+    step = array.dtype.itemsize
+    for size, stride in zip(reversed(array.shape), reversed(strides), strict=True):
+        if size != 1 and stride != step:
+            return False
+        step *= size
+    return True
+
+
+def _source(text: str) -> str:
+    """The part of a stage file between its imports and its traffic formula."""
+    body = ast.parse(text).body
+    imports = [node for node in body if isinstance(node, (ast.Import, ast.ImportFrom))]
+    formula = next(node for node in body if isinstance(node, ast.FunctionDef) and node.name == "traffic")
+    lines = text.splitlines()
+    return "\n".join(lines[imports[-1].end_lineno : formula.lineno - 1]).strip() + "\n"
+
+
+_registry: dict[str, Stage] = {}
+
+
+def register(
+    *,
+    kernel: Any,
+    traffic: Callable[[DepthwiseConv1d], Traffic],
+    supports: Callable[[Problem], bool] | None = None,
+    otherwise: str = "",
+    aligned: int = 1,
+    dtypes: tuple[str, ...] = (),
+    view: str = "shaped",
+) -> Callable[[Callable], Callable]:
+    """Decorates a stage file's `launch` and puts the stage on the list.
+
+    supports, otherwise: for a kernel made by_shape that is not for every problem: which ones it is for, and the id of
+    the stage that takes the others, if their rows are float32. aligned: bytes of which the arrays' addresses must be
+    multiples. The launch that comes back raises StageError where its grid would be beyond the hardware's limits, and
+    for rows of 16 bits that the stage does not take. Stages of layers take only what they support, of `dtypes`, and get
+    their arrays in a `view` (see VIEWS). Raises StageError if the file's name is not PATH_ORDER_NAME.py, another stage
+    has the same id, or it is not said which stage runs a DepthwiseConv1d that this one does not support.
+    """
+    if otherwise and supports is None:
+        raise StageError(f"otherwise={otherwise!r} names the stage that does what this one does not: supports=?")
+    if view not in VIEWS:
+        raise StageError(f"view={view!r} is unknown. {nearest(view, VIEWS)}")
+    dtypes = dtypes or dtypes_of(kernel)
+
+    def applies(problem: Problem) -> bool:
+        return problem.dtype in dtypes and (supports is None or supports(problem))
+
+    if otherwise:
+        kernel.supports, kernel.otherwise = applies, otherwise
+
+    def decorate(launch: Callable[[DepthwiseConv1d], Launch]) -> Callable[[DepthwiseConv1d], Launch]:
+        file = Path(inspect.getfile(launch)).resolve()
+        match = _FILE.match(file.name)
+        if not match:
+            raise StageError(
+                f"{file.name} is no stage file: its name must be PATH_ORDER_NAME.py, PATH one of {PATHS + KINDS}"
+            )
+        if supports is not None and not otherwise and file.parent.name == "depthwise1d":
+            raise StageError("a stage that does not support every problem names the stage that does: otherwise=ID")
+        module = sys.modules[launch.__module__]
+
+        @functools.wraps(launch)
+        def checked(problem: DepthwiseConv1d) -> Launch:
+            made._takes(problem)
+            if not applies(problem):
+                return stage(otherwise).launch(problem)
+            how = launch(problem)
+            over = limits(how)
+            if over:
+                raise StageError(f"{made.id} cannot run {problem}: {over[0]}. Use smaller sizes or another stage.")
+            return how
+
+        def formula(problem: DepthwiseConv1d) -> Traffic:
+            made._takes(problem)
+            return traffic(problem) if applies(problem) else stage(otherwise).traffic(problem)
+
+        made = Stage(
+            op=file.parent.name,
+            path=match[1],
+            order=int(match[2]),
+            name=match[3],
+            file=file.relative_to(_PACKAGE.parent).as_posix(),
+            kernel=kernel,
+            launch=checked,
+            traffic=formula,
+            summary=(module.__doc__ or "").strip().split("\n")[0],
+            supports=applies,
+            aligned=aligned,
+            dtypes=dtypes,
+            view=view,
+        )
+        other = _registry.get(made.id)
+        if other is not None and other.file != made.file:
+            raise StageError(f"two stages are called {made.id}: {other.file} and {made.file}")
+        _registry[made.id] = made
+        return checked
+
+    return decorate
+
+
+@functools.cache
+def _load() -> None:
+    for file in sorted(_PACKAGE.glob("*/*.py")):
+        if _FILE.match(file.name):
+            importlib.import_module(f"dwlab.{file.parent.name}.{file.stem}")
+
+
+def ids() -> tuple[str, ...]:
+    """The ids of all stages, OP/PATH/NAME, in the order of `stages`, from their files' names: nothing is imported."""
+    found = {id: (one.op, (PATHS + KINDS).index(one.path), one.order) for id, one in _registry.items()}
+    for file in _PACKAGE.glob("*/*.py"):
+        name = _FILE.match(file.name)
+        if name:
+            place = file.parent.name, (PATHS + KINDS).index(name[1]), int(name[2])
+            found.setdefault(f"{file.parent.name}/{name[1]}/{name[3]}", place)
+    return tuple(sorted(found, key=lambda id: found[id]))
+
+
+def stages(op: str | None = None, path: str | None = None) -> tuple[Stage, ...]:
+    """All stages, or those of an op and path, in order. Raises StageError for an op or path that does not exist."""
+    ops = tuple(sorted({one.partition("/")[0] for one in ids()}))
+    if op is not None and op not in ops:
+        raise StageError(f"there is no op {op!r}. {nearest(op, ops)}")
+    if path is not None and path not in PATHS + KINDS:
+        raise StageError(f"there is no path {path!r}. {nearest(path, PATHS + KINDS)}")
+    _load()
+    chosen = [one for one in _registry.values() if op in (None, one.op) and path in (None, one.path)]
+    return tuple(sorted(chosen, key=lambda one: (one.op, (PATHS + KINDS).index(one.path), one.order)))
+
+
+def stage(id: str) -> Stage:
+    """The stage with this id (OP/PATH/NAME). Raises StageError with the nearest id if there is none."""
+    known = ids()
+    if not isinstance(id, str):
+        raise StageError(f"{id!r} is no stage's id: give a text such as {known[0]!r}")
+    if id not in known:  # said before all stages are imported, which takes a second
+        raise StageError(f"there is no stage {id!r}. {nearest(id, known)}")
+    _load()
+    return _registry[id]
+
+
+def describe() -> list[dict[str, Any]]:
+    """One record a stage, in order: id, op, path, order, name, file, summary."""
+    fields = ("id", "op", "path", "order", "name", "file", "summary")
+    return [{field: getattr(one, field) for field in fields} for one in stages()]

@@ -1,0 +1,1 @@
+"""Tiles: which a stage may have, and which it gets for a problem and a GPU."""

@@ -1,0 +1,198 @@
+"""The convolution as an operator of PyTorch's: forward and both gradients are dwlab's kernels.
+
+    y = depthwise_conv1d(x, w)            # x (B, H, L), w (H, K); y.sum().backward() fills x.grad and w.grad
+
+Tensors are not copied, and the kernels run on torch's current stream (dwlab.kernels.dispatch). In simulated mode CPU tensors
+run on dwlab.simt: right, but only for small sizes. ``reference_conv1d`` and ``fft_conv1d`` are the same operator made
+of PyTorch's own, to compare with.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+try:
+    import torch
+except ImportError as error:
+    from dwlab.gpu.target import NO_TORCH
+
+    raise ImportError(f"{NO_TORCH} ({error})") from error
+
+from dwlab.gpu import target
+from dwlab.kernels import dispatch
+from dwlab.kernels import registry as stage_list
+from dwlab.kernels.dispatch import DispatchError
+from dwlab.measure.peers import fast_length
+from dwlab.problems import PATHS, DepthwiseConv1d, ProblemError, nearest
+
+_DEVICE_TYPE = "cuda" if target.mode == "gpu" else "cpu"  # where autocast is to be looked for
+_GRADIENTS = ("input_grad", "weight_grad")
+
+
+@torch.compiler.disable  # torch.compile leaves it as it is: there is nothing in it that could be traced
+def depthwise_conv1d(
+    x: torch.Tensor,
+    w: torch.Tensor,
+    padding: str | int = "causal",
+    stages: str | Mapping[str, str | None] | None = None,
+) -> torch.Tensor:
+    """y[b, h, t] = sum_j w[h, j] * x[b, h, t + shift - j], differentiable once with respect to x and w.
+
+    x (B, H, L), w (H, K), both contiguous and on one device; y (B, H, L). padding: "causal", "same" or the number of
+    zeros to the left. Under autocast it runs in float32, and y is float32.
+
+    stages: which kernels run. None: the best ones (dispatch.best). A name such as "naive": the stage of that name of
+    every path, the best one where a path has none. A mapping from path ("forward", "input_grad", "weight_grad",
+    "backward") to name or None, the best one where a path is missing.
+
+    Where both gradients are wanted, they come from one launch of the path "backward" if it has a good one for the
+    problem (dispatch.launches). They come from two if `stages` is a name that input_grad and weight_grad both have, or
+    one of them and not "backward"; or a mapping with one of these two paths and without "backward".
+
+    Raises DispatchError for tensors that cannot be used, a path or a name that is not there; RuntimeError if a gradient
+    of a gradient is asked for.
+    """
+    for name, tensor in (("x", x), ("w", w)):
+        if not isinstance(tensor, torch.Tensor):
+            raise DispatchError(
+                f"{name} is a {type(tensor).__name__}: pass a torch tensor (dwlab.kernels.dispatch.forward takes other arrays)"
+            )
+    return _DepthwiseConv1d.apply(x, w, padding, _chosen(stages))
+
+
+class _DepthwiseConv1d(torch.autograd.Function):
+    @staticmethod
+    @torch.amp.custom_fwd(device_type=_DEVICE_TYPE, cast_inputs=torch.float32)
+    def forward(ctx: Any, x: torch.Tensor, w: torch.Tensor, padding: str | int, chosen: _Chosen) -> torch.Tensor:
+        y = dispatch.forward(x, w, padding=padding, stage=chosen.forward)
+        ctx.save_for_backward(x, w)
+        ctx.padding, ctx.chosen = padding, chosen
+        return y
+
+    @staticmethod
+    @torch.amp.custom_bwd(device_type=_DEVICE_TYPE)
+    def backward(ctx: Any, dy: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        x, w = ctx.saved_tensors
+        grads = _gradients(ctx, dy, x, w)
+        if torch.is_grad_enabled():  # create_graph=True: somebody may ask for the gradient of these
+            grads = [grad if grad is None else _OnceOnly.apply(grad, dy, x, w) for grad in grads]
+        return *grads, None, None
+
+
+@torch.no_grad()
+def _gradients(ctx: Any, dy: torch.Tensor, x: torch.Tensor, w: torch.Tensor) -> list[torch.Tensor | None]:
+    """[dx, dw], None where it is not needed."""
+    chosen, padding = ctx.chosen, ctx.padding
+    wants_x, wants_w = ctx.needs_input_grad[:2]
+    dy = dy.contiguous()  # a sum's gradient is one element, repeated
+    if wants_x and wants_w and chosen.fused:
+        return list(dispatch.backward(dy, x, w, padding=padding, stage=chosen.backward))
+    dx = dispatch.input_grad(dy, w, padding=padding, stage=chosen.input_grad) if wants_x else None
+    dw = dispatch.weight_grad(dy, x, w.shape[1], padding=padding, stage=chosen.weight_grad) if wants_w else None
+    return [dx, dw]
+
+
+class _OnceOnly(torch.autograd.Function):
+    """A gradient as it is, and an error for whoever asks how it depends on what it was computed from.
+
+    torch's once_differentiable raises only if dy requires grad, and forgets that dx depends on w, and dw on x.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, grad: torch.Tensor, *sources: torch.Tensor) -> torch.Tensor:
+        return grad.view_as(grad)
+
+    @staticmethod
+    def backward(ctx: Any, *_: Any) -> None:
+        raise RuntimeError(
+            "depthwise_conv1d can be differentiated once, and a gradient of its gradient was asked for: use "
+            "dwlab.kernels.torch_ops.reference_conv1d in its place"
+        )
+
+
+@dataclass(frozen=True)
+class _Chosen:
+    """Path -> stage name, None for the best; fused: whether both gradients come from the path "backward"."""
+
+    forward: str | None = None
+    input_grad: str | None = None
+    weight_grad: str | None = None
+    backward: str | None = None
+    fused: bool = True
+
+
+def _chosen(given: str | Mapping[str, str | None] | None) -> _Chosen:
+    if given is None or isinstance(given, str):
+        return _by_name(given)
+    if not isinstance(given, Mapping):
+        raise DispatchError(f"stages={given!r}: give a stage's name, a mapping from path to name, or None")
+    for path, name in given.items():
+        if not isinstance(name, (str, type(None))):
+            raise DispatchError(f"stages[{path!r}] is {name!r}: give a stage's name, or None for the best one")
+    return _by_path(tuple(given.items()))
+
+
+@functools.cache
+def _by_name(name: str | None) -> _Chosen:
+    if name is None:
+        return _Chosen()
+    known = {path: _stage_names(path) for path in PATHS}
+    having = [path for path in PATHS if name in known[path]]
+    if not having:
+        every = tuple(dict.fromkeys(one for names in known.values() for one in names))
+        raise DispatchError(f"no path has a stage {name!r}. {nearest(name, every)}")
+    owns = sum(path in having for path in _GRADIENTS)
+    return _Chosen(**dict.fromkeys(having, name), fused=owns == 0 or (owns == 1 and "backward" in having))
+
+
+@functools.cache
+def _by_path(given: tuple[tuple[str, str | None], ...]) -> _Chosen:
+    names = dict(given)
+    for path, name in names.items():
+        if path not in PATHS:
+            raise DispatchError(f"stages has a path {path!r}. {nearest(str(path), PATHS)}")
+        known = _stage_names(path)
+        if name is not None and name not in known:
+            raise DispatchError(f"there is no stage {name!r} of {path}. {nearest(name, known)}")
+    apart = "backward" not in names and any(path in names for path in _GRADIENTS)
+    return _Chosen(**names, fused=not apart)
+
+
+def _stage_names(path: str) -> tuple[str, ...]:
+    return tuple(one.name for one in stage_list.stages("depthwise1d", path=path))
+
+
+# ---------------------------------------------------------------------------------------------------- PyTorch's own
+
+
+def reference_conv1d(x: torch.Tensor, w: torch.Tensor, padding: str | int = "causal") -> torch.Tensor:
+    """The same operator by PyTorch's conv1d (cuDNN on a GPU), whose filters are ours reversed. Any float dtype.
+
+    x (B, H, L), w (H, K); y (B, H, L). Raises DispatchError for shapes and paddings that make no problem.
+    """
+    problem = _problem(x, w, padding)
+    padded = torch.nn.functional.pad(x, (problem.left, problem.shift))
+    return torch.nn.functional.conv1d(padded, w.flip(-1).unsqueeze(1), groups=problem.H)
+
+
+def fft_conv1d(x: torch.Tensor, w: torch.Tensor, padding: str | int = "causal") -> torch.Tensor:
+    """The same operator as a product of Fourier transforms, as S4ConvD's published code has it. float32 or float64.
+
+    x (B, H, L), w (H, K); y (B, H, L). Raises DispatchError for shapes and paddings that make no problem.
+    """
+    problem = _problem(x, w, padding)
+    n = fast_length(problem.L + problem.K - 1)
+    y = torch.fft.irfft(torch.fft.rfft(x, n) * torch.fft.rfft(w, n), n)
+    return y[..., problem.shift : problem.shift + problem.L]
+
+
+def _problem(x: torch.Tensor, w: torch.Tensor, padding: str | int) -> DepthwiseConv1d:
+    if x.ndim != 3 or w.ndim != 2 or x.shape[1] != w.shape[0]:
+        raise DispatchError(f"x has shape {tuple(x.shape)} and w {tuple(w.shape)}: (B, H, L) and (H, K) are needed")
+    try:
+        return DepthwiseConv1d(*x.shape, w.shape[1], padding)
+    except ProblemError as error:
+        raise DispatchError(str(error)) from None

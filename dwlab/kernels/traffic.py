@@ -1,0 +1,273 @@
+"""Global-memory traffic: what a stage's formula predicts, what the interpreter counts, what a GPU's counters said.
+
+Requests and sectors as dwlab.simt counts them: a request is one warp executing one global access with at least one
+active lane; its sectors are the distinct 32-byte pieces that its lanes touch. Nothing between the warp and the sectors
+is assumed to cache, so a sector asked for twice counts twice. Arrays start at a multiple of 256 bytes. Elements are
+float32: 8 to a sector. The formulas beside the kernels are put together from the functions here, which know shapes and
+alignment only and share no code with the interpreter.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dwlab.problems import SMALL, DepthwiseConv1d
+
+if TYPE_CHECKING:
+    from dwlab.kernels.registry import Stage
+
+SECTOR_BYTES = 32
+SECTOR_ELEMENTS = 8
+WARP = 32
+COUNTS = ("load_requests", "load_sectors", "store_requests", "store_sectors", "atomic_requests", "atomic_sectors")
+"""The fields of Traffic that are numbers."""
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """Requests and sectors of all global loads, stores and atomics of a launch.
+
+    `exact`: the formula claims to equal the count; otherwise it is an estimate. What sets an output to 0 before the
+    launch is no part of it.
+    """
+
+    load_requests: int
+    load_sectors: int
+    store_requests: int
+    store_sectors: int
+    exact: bool = True
+    atomic_requests: int = 0
+    atomic_sectors: int = 0
+
+    def __post_init__(self) -> None:
+        for name in COUNTS:
+            object.__setattr__(self, name, int(getattr(self, name)))  # NumPy's integers are not JSON's
+
+    @property
+    def requests(self) -> int:
+        """Loads, stores and atomics."""
+        return self.load_requests + self.store_requests + self.atomic_requests
+
+    @property
+    def sectors(self) -> int:
+        """Loads, stores and atomics."""
+        return self.load_sectors + self.store_sectors + self.atomic_sectors
+
+    @property
+    def bytes_moved(self) -> int:
+        """32 bytes for each sector."""
+        return SECTOR_BYTES * self.sectors
+
+    @property
+    def sectors_per_request(self) -> float:
+        """4 is the best that a full warp of 4-byte accesses can do."""
+        return self.sectors / self.requests if self.requests else 0.0
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {
+            "load_requests": self.load_requests,
+            "load_sectors": self.load_sectors,
+            "store_requests": self.store_requests,
+            "store_sectors": self.store_sectors,
+            "atomic_requests": self.atomic_requests,
+            "atomic_sectors": self.atomic_sectors,
+            "bytes_moved": self.bytes_moved,
+            "exact": self.exact,
+        }
+
+
+def run_sectors(first: Any, count: Any) -> np.ndarray:
+    """Sectors of `count` neighbouring elements from element `first` on; 0 where count is 0. Arrays broadcast."""
+    first, count = np.asarray(first, np.int64), np.asarray(count, np.int64)
+    return np.where(count > 0, (first + count - 1) // SECTOR_ELEMENTS - first // SECTOR_ELEMENTS + 1, 0)
+
+
+def phases(count: int, pitch: int) -> np.ndarray:
+    """How many of the elements 0, pitch, 2*pitch, … (count-1)*pitch lie at each of the 8 places in a sector."""
+    index = np.arange(SECTOR_ELEMENTS)
+    # The place of the i-th depends on i modulo 8 alone.
+    repeats = (count - index + SECTOR_ELEMENTS - 1) // SECTOR_ELEMENTS
+    found = np.zeros(SECTOR_ELEMENTS, np.int64)
+    np.add.at(found, (index * (pitch % SECTOR_ELEMENTS)) % SECTOR_ELEMENTS, np.maximum(repeats, 0))
+    return found
+
+
+def residues(first: Any, stop: Any) -> np.ndarray:
+    """How many of the whole numbers first <= n < stop leave 0, 1, … 7 modulo 8: one axis more than `first`, of 8.
+
+    Nothing where stop <= first. A table of sectors by place, times this, sums up accesses at neighbouring elements.
+    """
+    first = np.asarray(first, np.int64)[..., None]
+    stop = np.maximum(first, np.asarray(stop, np.int64)[..., None])
+    place = np.arange(SECTOR_ELEMENTS)
+    return (stop - place + SECTOR_ELEMENTS - 1) // SECTOR_ELEMENTS - (first - place + SECTOR_ELEMENTS - 1) // (
+        SECTOR_ELEMENTS
+    )
+
+
+def rows_sectors(rows: int, pitch: int, first: Any, count: Any) -> int:
+    """Sectors of the same runs in every one of `rows` rows, `pitch` elements apart: run i starts `first[i]` into it."""
+    return sum(
+        int(rows_here) * int(run_sectors(place + np.asarray(first, np.int64), count).sum())
+        for place, rows_here in enumerate(phases(rows, pitch))
+        if rows_here
+    )
+
+
+def pieces(n: int, size: int) -> list[tuple[int, int, int]]:
+    """Groups of `size` among n things, alike ones together: (start of the first, things in a group, how many groups).
+
+    Full groups are alike if their starts are equal modulo 8, so that their elements lie alike in their sectors. What
+    is left over makes a smaller group of its own.
+    """
+    full, left = divmod(n, size)
+    alike: dict[int, tuple[int, int]] = {}
+    for group in range(min(full, SECTOR_ELEMENTS)):
+        start = group * size
+        known, times = alike.get(start % SECTOR_ELEMENTS, (start, 0))
+        alike[start % SECTOR_ELEMENTS] = (known, times - (group - full) // SECTOR_ELEMENTS)
+    return [(start, size, times) for start, times in alike.values()] + ([(full * size, left, 1)] if left else [])
+
+
+def alike(count: int, *pitches: int, per_sector: int = SECTOR_ELEMENTS) -> list[tuple[int, int]]:
+    """Images that lie alike in their sectors, in all of their arrays: (the first of them, how many there are).
+
+    pitches: elements of an image in each array. What one of them asks for, each of them does.
+    """
+    found: dict[tuple[int, ...], tuple[int, int]] = {}
+    for image in range(count):
+        begins = tuple(image * pitch % per_sector for pitch in pitches)
+        first, often = found.get(begins, (image, 0))
+        found[begins] = first, often + 1
+    return list(found.values())
+
+
+def warp_traffic(elements: Any, per_sector: int = SECTOR_ELEMENTS) -> np.ndarray:
+    """[requests, sectors] of accesses by whole blocks: elements (accesses, threads), -1 where a thread takes no part.
+
+    Threads stand in hardware order; each 32 neighbours are a warp. per_sector: elements of 32 bytes, 8 of float32.
+    """
+    sectors = _sectors_of_warps(np.atleast_2d(np.asarray(elements, np.int64)), per_sector)
+    return np.array([np.count_nonzero(sectors), sectors.sum()])
+
+
+def sectors_by_place(elements: Any) -> np.ndarray:
+    """Sectors of one access with all its elements moved on by 0, 1, … 7: 8 numbers. -1 as in warp_traffic."""
+    elements = np.asarray(elements, np.int64)
+    moved = elements + np.arange(SECTOR_ELEMENTS)[:, None]
+    return _sectors_of_warps(np.where(elements < 0, -1, moved)).sum(axis=1)
+
+
+def _sectors_of_warps(elements: np.ndarray, per_sector: int = SECTOR_ELEMENTS) -> np.ndarray:
+    """Distinct sectors of each warp: (accesses, threads) -> (accesses, warps)."""
+    accesses, threads = elements.shape
+    padded = np.full((accesses, -(-threads // WARP) * WARP), -1, np.int64)
+    padded[:, :threads] = np.where(elements < 0, -1, elements // per_sector)
+    lanes = np.sort(padded.reshape(accesses, -1, WARP), axis=2)
+    fresh = lanes >= 0
+    fresh[..., 1:] &= lanes[..., 1:] != lanes[..., :-1]
+    return fresh.sum(axis=2)
+
+
+# ---- predicted against counted
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A stage's traffic on a problem: what its formula predicts and what the interpreter counts.
+
+    `agrees`: for an exact formula, whether all numbers are equal; an estimate is never held to them.
+    """
+
+    stage: str
+    problem: DepthwiseConv1d
+    predicted: Traffic
+    counted: Traffic
+
+    @property
+    def agrees(self) -> bool:
+        """Whether the formula is an estimate, or right in every number."""
+        return not self.differences
+
+    @property
+    def differences(self) -> tuple[str, ...]:
+        """The numbers in which an exact formula is wrong, as text."""
+        if not self.predicted.exact:
+            return ()
+        return tuple(f"{name}: {p} predicted, {c} counted" for name, p, c in self._rows() if p != c)
+
+    def _rows(self) -> list[tuple[str, int, int]]:
+        rows = [
+            (name.replace("_", " "), getattr(self.predicted, name), getattr(self.counted, name))
+            for name in (*COUNTS, "bytes_moved")
+        ]
+        return [row for row in rows if not row[0].startswith("atomic") or any(row[1:])]  # few kernels have atomics
+
+    def raise_if_different(self) -> Comparison:
+        """Raises AssertionError if an exact formula is wrong; otherwise returns itself."""
+        if not self.agrees:
+            raise AssertionError(f"{self.stage} on {self.problem}: {'; '.join(self.differences)}")
+        return self
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        predicted, counted = self.predicted.to_dict(), self.counted.to_dict()
+        return {"stage": self.stage, "problem": str(self.problem), "predicted": predicted, "counted": counted}
+
+    def __str__(self) -> str:
+        claim = "exact" if self.predicted.exact else "estimate"
+        lines = [f"{self.stage} on {self.problem}", f"{'':16}{f'predicted ({claim})':>22}{'counted':>16}"]
+        lines += [f"{name:16}{p:>22,}{c:>16,}" for name, p, c in self._rows()]
+        return "\n".join(lines)
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        from dwlab.records import tabular
+
+        rows = [(name, f"{p:,}", f"{c:,}") for name, p, c in self._rows()]
+        claim = "exact" if self.predicted.exact else "estimate"
+        return tabular.as_html(("", f"predicted ({claim})", "counted"), rows, f"{self.stage} on {self.problem}")
+
+
+def compare(stage: Stage | str, problem: DepthwiseConv1d = SMALL) -> Comparison:
+    """A stage's prediction beside the interpreter's count, in either mode.
+
+    The problem is interpreted thread by thread, so keep it to some 100,000 outputs. Raises StageError for an unknown
+    id, and what `count` raises.
+    """
+    from dwlab.kernels import registry
+
+    chosen = registry.stage(stage) if isinstance(stage, str) else stage
+    return Comparison(chosen.id, problem, chosen.traffic(problem), count(chosen, problem))
+
+
+def count(stage: Stage, problem: DepthwiseConv1d) -> Traffic:
+    """What the interpreter counts of a stage on a problem.
+
+    Raises what `simt.xray` raises for a kernel that it cannot run, and simt.HazardError for one with a hazard: accesses
+    beyond an array are not counted.
+    """
+    from dwlab import simt
+
+    how, args = stage.launch(problem), stage.example(problem)
+    kernel = stage.kernel_for(problem)
+    report = simt.xray(kernel, how.grid, how.block, *args, shared_bytes=how.shared_bytes)
+    report.raise_hazards()
+    return of_totals(report.totals)
+
+
+def of_totals(totals: Any) -> Traffic:
+    """The traffic in an X-ray's totals."""
+    return Traffic(
+        totals.global_load_requests,
+        totals.global_load_sectors,
+        totals.global_store_requests,
+        totals.global_store_sectors,
+        atomic_requests=totals.requests - totals.global_load_requests - totals.global_store_requests,
+        atomic_sectors=totals.global_atomic_sectors,
+    )

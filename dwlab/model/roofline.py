@@ -1,0 +1,300 @@
+"""The roofline: how fast a kernel can be for the bytes that it must move. Pure maths, and a plot.
+
+A kernel that does I floating-point operations for each byte of device memory runs at min(peak, bandwidth × I) at most
+(Williams, Waterman and Patterson, "Roofline: an insightful visual performance model", CACM 52(4), 2009). Here I counts
+compulsory bytes only, so all stages of one problem stand above each other on one vertical line, and what lies between
+a stage and the roof is what it wastes. A point above its ceiling is a measuring error and raises RooflineError.
+"""
+
+from __future__ import annotations
+
+import base64
+import html
+import io
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dwlab import records
+from dwlab.gpu.machine import Ceilings, Machine, attainable
+from dwlab.records import Measurement
+from dwlab.records.tabular import Markdown
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+__all__ = [
+    "Point", "Roofline", "RooflineError", "alt_text", "attainable", "plot", "point", "points", "ridge", "show", "table",
+]  # fmt: skip
+
+TOLERANCE = 0.03
+"""How far above a measured ceiling a point may lie: two medians of one run differ by about this much."""
+
+# Okabe and Ito's palette, told apart with any colour vision; the markers differ too, for print in grey.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+
+
+def look(number: int) -> tuple[str, str]:
+    """(colour, marker) of a point by its number: the first 49 differ from each other."""
+    return COLOURS[number % len(COLOURS)], MARKERS[(number + number // len(COLOURS)) % len(MARKERS)]
+
+
+class RooflineError(ValueError):
+    """A point that cannot be: above its ceiling, or made of numbers that are none."""
+
+
+@dataclass(frozen=True)
+class Point:
+    """One kernel on the plot. intensity: FLOP for each compulsory byte; gflops: reached; roof: attainable GFLOP/s."""
+
+    label: str
+    intensity: float
+    gflops: float
+    roof: float
+    memory: str = "dram"
+
+    @property
+    def fraction(self) -> float:
+        """How much of the roof is reached."""
+        return self.gflops / self.roof
+
+    @property
+    def gbps(self) -> float:
+        """Effective bandwidth: compulsory bytes over time, 1e9 bytes a second."""
+        return self.gflops / self.intensity
+
+
+def ridge(ceilings: Ceilings, memory: str = "dram") -> float | None:
+    """The intensity in FLOP/B from which arithmetic and no longer memory bounds a kernel; None where not known."""
+    gbps = ceilings.copy_gbps if memory == "dram" else ceilings.l2_gbps
+    if gbps is None or ceilings.fma_tflops is None:
+        return None
+    return 1e3 * ceilings.fma_tflops / gbps
+
+
+def point(
+    label: str,
+    flops: float,
+    nbytes: float,
+    time_us: float,
+    ceilings: Ceilings,
+    *,
+    memory: str = "dram",
+    tolerance: float = TOLERANCE,
+) -> Point:
+    """The point of a kernel that does ``flops`` operations on ``nbytes`` compulsory bytes in ``time_us`` µs.
+
+    memory: "dram", or "l2" for a timing whose data lay in L2. Raises RooflineError for a point above its ceiling.
+    """
+    for name, value in (("flops", flops), ("nbytes", nbytes), ("time_us", time_us)):
+        if not np.isfinite(value) or value <= 0:
+            raise RooflineError(f"{label}: {name} is {value!r}; it must be a positive number")
+    intensity = flops / nbytes
+    made = Point(label, intensity, flops / time_us / 1e3, attainable(intensity, ceilings, memory), memory)
+    if made.fraction > 1 + tolerance:
+        bound = "FMA" if ceilings.fma_tflops and made.roof >= 1e3 * ceilings.fma_tflops else "bandwidth"
+        raise RooflineError(
+            f"{label} reaches {made.gflops:,.0f} GFLOP/s, {100 * made.fraction:.0f} % of what its {bound} ceiling "
+            f"allows ({made.roof:,.0f}): the time, the bytes or the ceiling is wrong. Were the inputs in the cache, "
+            "or the ceilings of another run or GPU?"
+        )
+    return made
+
+
+def points(rows: Iterable[Measurement], ceilings: Ceilings, *, tolerance: float = TOLERANCE) -> tuple[Point, ...]:
+    """The points of measurements, in their order. A row timed with a warm cache is held against the L2, if known.
+
+    Raises RooflineError for a point above its ceiling.
+    """
+    made = []
+    for row in rows:
+        warm = row.cold.startswith("warm") and ceilings.l2_gbps is not None
+        memory = "l2" if warm else "dram"
+        made.append(
+            point(row.stage, row.flops, row.compulsory_bytes, row.time_us, ceilings, memory=memory, tolerance=tolerance)
+        )
+    return tuple(made)
+
+
+# ------------------------------------------------------------------------------------------------------------- plot
+
+
+def plot(points: Sequence[Point], ceilings: Ceilings, *, title: str = "", ax: Axes | None = None) -> Figure:
+    """The roofline with its points, both axes logarithmic: a new figure, or drawn into ``ax``.
+
+    Every line is named beside it and every point in the legend, and differs in marker as in colour.
+    """
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import FuncFormatter
+
+    if ax is None:
+        figure = Figure(figsize=(7.2, 4.6), dpi=120, layout="constrained")
+        ax = figure.add_subplot()
+    else:
+        figure = ax.get_figure()
+    low, high = _span(points, ceilings)
+    bottom = min([0.5 * ceilings.copy_gbps * low, *(0.5 * p.gflops for p in points)])
+    top = 2.2 * (1e3 * ceilings.fma_tflops if ceilings.fma_tflops else attainable(high, ceilings))
+    ax.set(xscale="log", yscale="log", xlim=(low, high), ylim=(bottom, top))
+
+    for (memory, style, width), text in zip(_LINES, _roof_texts(ceilings), strict=True):
+        if text:
+            x = np.geomspace(low, high, 200)
+            y = [attainable(float(value), ceilings, memory) for value in x]
+            ax.plot(x, y, color="black", lw=width, ls=style, zorder=2, label=text)
+    if ceilings.fma_tflops:
+        ax.axhline(1e3 * ceilings.fma_tflops, color="0.3", lw=1.2, ls=":", label=_fma_text(ceilings))
+
+    for i, p in enumerate(points):
+        ax.plot(
+            p.intensity, p.gflops, ls="none", marker=look(i)[1],
+            ms=9, color=look(i)[0], mec="black", mew=0.8, zorder=3,
+            label=f"{p.label}: {100 * p.fraction:.1f} % of its roof",
+        )  # fmt: skip
+    ax.legend(loc="lower right", fontsize=8, framealpha=0.95)
+    plain = FuncFormatter(lambda value, _: f"{value:,.0f}" if value >= 1 else f"{value:g}")
+    ax.xaxis.set_major_formatter(plain)
+    ax.yaxis.set_major_formatter(plain)
+    ax.set_xlabel("arithmetic intensity (FLOP for each compulsory byte)")
+    ax.set_ylabel("GFLOP/s")
+    ax.grid(which="major", color="0.88", lw=0.7)
+    ax.set_axisbelow(True)
+    if title:
+        ax.set_title(title, fontsize=10, loc="left")
+    return figure
+
+
+def _span(points: Sequence[Point], ceilings: Ceilings) -> tuple[float, float]:
+    """The intensities to show: all points and the ridge, with room around them."""
+    marks = [p.intensity for p in points] + [r for r in (ridge(ceilings), ridge(ceilings, "l2")) if r]
+    marks = marks or [1.0, 100.0]
+    return min(marks) / 8, max(marks) * 10
+
+
+# The roofs, in the order of _roof_texts: which memory, line style, line width.
+_LINES = (("dram", "-", 1.8), ("l2", "--", 1.3))
+
+
+def _roof_texts(ceilings: Ceilings) -> tuple[str, str]:
+    """What the memory roofs are called in legend and alt text; "" for one that is not known."""
+    dram, kind = ("device copy", "measured") if ceilings.measured else ("peak of the memory", "datasheet")
+    l2 = f"L2 reads {ceilings.l2_gbps:,.0f} GB/s ({kind})" if ceilings.l2_gbps else ""
+    return f"{dram} {ceilings.copy_gbps:,.0f} GB/s ({kind})", l2
+
+
+def _fma_text(ceilings: Ceilings) -> str:
+    kind = "measured" if ceilings.measured else "datasheet"
+    return f"float32 FMA {ceilings.fma_tflops:,.1f} TFLOP/s ({kind})" if ceilings.fma_tflops else ""
+
+
+def alt_text(points: Sequence[Point], ceilings: Ceilings, name: str = "") -> str:
+    """The plot in words, for those who cannot see it."""
+    of = f" of {name}" if name else ""
+    roofs = [text for text in (*_roof_texts(ceilings), _fma_text(ceilings)) if text]
+    text = f"Roofline{of}: GFLOP/s against FLOP per byte, both logarithmic. Ceilings: {', '.join(roofs)}."
+    if not points:
+        return text + " No points."
+    described = [
+        f"{p.label} at {p.intensity:,.2f} FLOP/B reaches {p.gflops:,.0f} GFLOP/s, {100 * p.fraction:.1f} % of its roof"
+        for p in points
+    ]
+    return f"{text} Points: {'; '.join(described)}."
+
+
+def table(points: Sequence[Point]) -> Markdown:
+    """The plot's numbers as a Markdown table."""
+    lines = ["| kernel | FLOP/B | GFLOP/s | roof (GFLOP/s) | of roof | effective GB/s |"]
+    lines.append("| --- | ---: | ---: | ---: | ---: | ---: |")
+    for p in points:
+        roof = f"{p.roof:,.0f}" + (" (L2)" if p.memory == "l2" else "")
+        share = f"{100 * p.fraction:.1f} %"
+        lines.append(f"| {p.label} | {p.intensity:,.2f} | {p.gflops:,.0f} | {roof} | {share} | {p.gbps:,.0f} |")
+    return Markdown("\n".join(lines) + "\n")
+
+
+@dataclass(frozen=True)
+class Roofline:
+    """A roofline with its points; a notebook shows the figure, with alt text, and the table beneath it."""
+
+    points: tuple[Point, ...]
+    ceilings: Ceilings
+    name: str = ""
+    caption: str = ""
+
+    @property
+    def alt(self) -> str:
+        """The figure in words."""
+        return alt_text(self.points, self.ceilings, self.name)
+
+    def figure(self) -> Figure:
+        """The figure, drawn anew."""
+        return plot(self.points, self.ceilings, title=self.name)
+
+    def png(self) -> bytes:
+        """The figure as a PNG file."""
+        buffer = io.BytesIO()
+        self.figure().savefig(buffer, format="png", metadata={"Software": None})
+        return buffer.getvalue()
+
+    def table(self) -> Markdown:
+        """A row a point."""
+        return table(self.points)
+
+    def __str__(self) -> str:
+        return "\n".join([self.alt, "", str(self.table()), self.caption])
+
+    def _repr_html_(self) -> str:
+        image = base64.b64encode(self.png()).decode()
+        rows = "".join(
+            f"<tr><td style='text-align:left'>{html.escape(p.label)}</td><td>{p.intensity:,.2f}</td>"
+            f"<td>{p.gflops:,.0f}</td><td>{p.roof:,.0f}</td><td>{100 * p.fraction:.1f} %</td>"
+            f"<td>{p.gbps:,.0f}</td></tr>"
+            for p in self.points
+        )
+        head = "<tr><th style='text-align:left'>kernel</th><th>FLOP/B</th><th>GFLOP/s</th><th>roof (GFLOP/s)</th>"
+        head += "<th>of roof</th><th>effective GB/s</th></tr>"
+        return (
+            f"<figure><img alt='{html.escape(self.alt, quote=True)}' style='max-width:100%' "
+            f"src='data:image/png;base64,{image}'>"
+            f"<table>{head}{rows}</table><figcaption>{html.escape(self.caption)}</figcaption></figure>"
+        )
+
+
+def show(
+    op: str = "depthwise1d",
+    path: str = "forward",
+    problem: Any = None,
+    *,
+    gpu: str | None = None,
+    runs: Sequence[records.Record] | None = None,
+) -> Roofline:
+    """The newest run of an op and path on a problem (its main one if None) under its own ceilings.
+
+    Of one storage type: the problem's, and float32 where that is only its sizes or None. Raises RooflineError where
+    nothing is recorded.
+    """
+    dtype = getattr(problem, "dtype", "float32")
+    for run in reversed(records.shown_runs(runs, gpu)):
+        rows = [row for row in run.measurements if (row.op, row.path, row.dtype) == (op, path, dtype)]
+        if not rows:
+            continue
+        wanted = dict(rows[0].problem) if problem is None else records.describe_problem(problem)
+        rows = [row for row in rows if dict(row.problem) == wanted]
+        if rows:
+            fields = {k: v for k, v in run.ceilings.items() if k in Ceilings.__dataclass_fields__}
+            ceilings = Ceilings(**{**fields, "measured": True})
+            shape = records.shape_text(wanted) + ("" if dtype == "float32" else f", {dtype}")
+            return Roofline(points(rows, ceilings), ceilings, f"{run.gpu}, {shape}", f"Measured on {run.where()}.")
+    on = f" on {gpu}" if gpu else ""
+    raise RooflineError(f"nothing is recorded for {op}/{path}{on}. On a GPU: python -m dwlab study --record FILE")
+
+
+def for_machine(machine: Machine, points: Sequence[Point] = ()) -> Roofline:
+    """The empty roofline of a machine, or with points of one's own. Raises RooflineError without ceilings."""
+    if machine.ceilings is None:
+        raise RooflineError(f"no ceilings are known for {machine.name}: measure them (dwlab.gpu.machine.measure())")
+    return Roofline(tuple(points), machine.ceilings, machine.name, f"Ceilings: {machine.ceilings.source}.")

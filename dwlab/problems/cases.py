@@ -1,0 +1,650 @@
+"""The problems that kernels are judged on: sizes chosen to break them, the smallest first, and others drawn anew.
+
+The fixed family is the same at each call. The drawn one is made from a seed so that every two things that a problem
+can vary meet: a size of 1 and a stride, a residual and an activation, a padding and an even filter, … Kernels that are
+wrong only where two such things come together, or only for sizes and numbers that nobody wrote down, fail there.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from dwlab.problems.layers import ACTIVATIONS, DepthwiseConv2d, Fused, LAYOUTS, Pointwise
+from dwlab.problems import DepthwiseConv1d, Problem, decode, encode
+
+OWN_SEED = 2024
+"""From which the project's own tests and stored lessons draw (DWLAB_SEED), so that they show the same again."""
+
+VALUES = {
+    "plain": "",
+    "NaN": "a NaN among the inputs",
+    "infinite": "infinities among the inputs",
+    "large": "large inputs",
+    "small": "small inputs",
+    "ends": "many of the inputs at -128 and 127",
+    "ties": "sums halfway between two whole numbers",
+}
+"""What the inputs of a case are like, and in words. "NaN", "infinite" and "small" are for floating numbers, "ends" and
+"ties" for int8."""
+
+_FLOATS = ("plain", "NaN", "infinite", "large", "small")
+_WHOLE = ("plain", "ends", "ties", "large")
+
+
+@dataclass(frozen=True)
+class Case:
+    """One problem, why it is among the cases, the seed of its inputs, and what these are like (see VALUES)."""
+
+    problem: Problem
+    why: str
+    seed: int = 0
+    values: str = "plain"
+    drawn: bool = False
+
+    def inputs(self, path: str) -> dict[str, np.ndarray]:
+        """Array name -> input, in its storage: those of the problem for the seed, changed as `values` says.
+
+        NaN and infinities stand in what is convolved (x, dy) alone: filters are multiplied by padding, too.
+        """
+        made = self.problem.inputs(path, self.seed)
+        if self.values == "plain":
+            return made
+        rng = np.random.default_rng([self.seed, 99])
+        change = _whole if self.problem.dtype == "int8" else _spoiled if self.values in NOT_FINITE else _scaled
+        return {name: change(self, name, array, rng) for name, array in made.items()}
+
+
+NOT_FINITE = {"NaN": (np.nan,), "infinite": (np.inf, -np.inf)}
+# How large and how small: float16 ends at 65,504, and its sums with it; between fused layers it may be stored, too.
+_SCALES = {"large": {"float16": 2.0**7}, "small": {"float16": 2.0**-13}}
+
+
+def _spoiled(case: Case, name: str, array: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    if name not in ("x", "dy"):
+        return array
+    dtype = case.problem.dtype_of(name)
+    changed = decode(array, dtype).copy()
+    numbers = NOT_FINITE[case.values]
+    for number, at in zip(numbers, rng.integers(0, array.size, len(numbers)), strict=True):
+        changed.flat[at] = number
+    return encode(changed, dtype)
+
+
+def _scaled(case: Case, name: str, array: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """All but filters, so that a bias and a residual still count beside the sums."""
+    if name.startswith("w"):
+        return array
+    scale = _SCALES[case.values].get(case.problem.dtype, {"large": 1e9, "small": 1e-9}[case.values])
+    dtype = case.problem.dtype_of(name)
+    return encode(decode(array, dtype).astype(np.float32) * np.float32(scale), dtype)
+
+
+def _whole(case: Case, name: str, array: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    own, layer = name[0], case.problem
+    if isinstance(layer, Fused):
+        layer, own = layer.layer_of(name)
+    if case.values == "ends":
+        where = rng.random(array.shape)
+        ends = np.where(where < 0.3, -128, np.where(where > 0.8, 127, array)).astype(array.dtype)
+        return ends if own in "xwr" else array
+    if case.values == "large":  # sums that no float32 holds: what is rounded first shows
+        factor = {"b": 500_001, "m": np.float32(1e-5)}.get(own)
+        return array if factor is None else (array * factor).astype(array.dtype)
+    if own == "m":
+        return np.full_like(array, 0.5)
+    few = rng.integers(-3, 4, array.shape)  # so small that sums times 0.5 stay within the 256 values
+    zero = {"x": layer.zero_x, "r": layer.zero_r}.get(own, 0)
+    return np.clip(zero + few, -128, 127).astype(array.dtype)
+
+
+_FAMILY = (
+    (1, 1, 1, 1, "causal", "one product"),
+    (1, 1, 8, 3, "causal", "one short row"),
+    (1, 1, 7, 3, "same", "one short row, odd"),
+    (2, 3, 5, 1, "causal", "one tap"),
+    (2, 3, 6, 4, 1, "padding between causal and same"),
+    (2, 3, 29, 4, 0, "no padding to the left"),
+    (2, 3, 31, 5, "causal", "a warp less one"),
+    (2, 3, 32, 5, "same", "a warp"),
+    (2, 3, 33, 5, "same", "a warp and one"),
+    (2, 3, 5, 9, "causal", "K > L"),
+    (1, 2, 20, 70, "same", "K > L, many taps"),
+    (3, 2, 48, 48, "causal", "the paper's row"),
+    (3, 2, 48, 48, "same", "the paper's row"),
+    (1, 2, 63, 7, "same", "two warps less one"),
+    (1, 2, 64, 8, "causal", "two warps"),
+    (2, 1, 65, 6, "same", "two warps and one"),
+    (1, 2, 95, 13, "causal", "three warps less one"),
+    (1, 2, 96, 12, "same", "three warps"),
+    (1, 2, 97, 11, "same", "three warps and one"),
+    (1, 1, 127, 16, "same", "four warps less one"),
+    (1, 1, 129, 17, "causal", "four warps and one"),
+    (2, 2, 40, 31, "same", "31 taps"),
+    (2, 2, 50, 33, "causal", "33 taps"),
+    (1, 2, 71, 47, "same", "47 taps"),
+    (1, 2, 53, 49, "causal", "49 taps"),
+    (1, 1, 66, 63, "same", "63 taps"),
+    (1, 1, 70, 65, "same", "65 taps"),
+    (1, 1, 101, 97, "causal", "97 taps"),
+    (19, 11, 13, 4, "same", "several blocks of b and h"),
+    (70, 3, 9, 2, "causal", "many batch entries"),
+    (3, 37, 5, 3, "same", "many channels"),
+    (1, 2, 300, 37, "same", "several blocks of t"),
+    (1, 1, 1100, 3, "same", "a row longer than a block has threads"),
+    (1, 1, 300, 150, "same", "150 taps"),
+    (12, 110, 27, 3, "causal", "more rows than a block has threads"),
+    (130, 1, 5, 2, "same", "four warps of batch entries and two"),
+)
+
+# For rows of 16 bits, which only stages at the roof take: whole pieces of 8, at most 64.
+_FAMILY_16 = (
+    (1, 1, 8, 1, "causal", "one piece of 16 bytes, one tap"),
+    (1, 1, 8, 3, "same", "one piece"),
+    (2, 3, 16, 4, 1, "padding between causal and same"),
+    (2, 3, 24, 4, 0, "no padding to the left"),
+    (2, 3, 8, 20, "causal", "K > L"),
+    (1, 31, 40, 7, "same", "a warp of rows less one"),
+    (2, 16, 56, 5, "causal", "a warp of rows"),
+    (3, 11, 32, 9, "same", "a warp of rows and one"),
+    (3, 2, 48, 48, "causal", "the paper's row"),
+    (3, 2, 48, 48, "same", "the paper's row"),
+    (2, 5, 64, 64, "same", "the longest row and filter"),
+    (5, 13, 24, 33, "same", "33 taps, two warps of rows and one"),
+    (70, 3, 8, 2, "causal", "many batch entries"),
+)
+
+# So many channels and entries that a block which works through the batch must go round more than once.
+_FAMILY_OF = {"weight_grad": ((40, 1100, 2, 3, "same", "more rows than blocks"),)}
+
+
+# N, C, H, W, K, stride, padding, bias, activation, residual
+_DEPTHWISE = (
+    (1, 1, 1, 1, 1, 1, -1, False, "none", False, "one product"),
+    (1, 1, 1, 1, 3, 1, -1, True, "none", False, "one pixel"),
+    (1, 1, 4, 4, 3, 1, -1, False, "none", False, "one small map"),
+    (2, 3, 5, 7, 3, 1, -1, True, "relu", False, "odd sizes"),
+    (2, 3, 6, 5, 3, 2, -1, False, "none", False, "stride 2, an even and an odd side"),
+    (1, 2, 6, 6, 2, 1, -1, False, "none", False, "an even filter"),
+    (1, 3, 9, 9, 3, 1, 0, True, "none", False, "no padding"),
+    (1, 2, 9, 8, 3, 3, 1, False, "relu", False, "stride 3"),
+    (1, 4, 3, 2, 7, 1, -1, False, "none", False, "maps smaller than the filter"),
+    (1, 8, 7, 7, 3, 1, -1, True, "relu6", False, "the last maps of the networks"),
+    (2, 8, 7, 7, 5, 2, -1, True, "relu6", True, "the same, stride 2, 5 x 5"),
+    (1, 16, 7, 7, 7, 1, -1, True, "gelu", True, "the same, 7 x 7"),
+    (1, 2, 8, 31, 3, 1, -1, False, "none", False, "a warp less one"),
+    (1, 8, 3, 32, 3, 1, -1, False, "none", True, "a warp"),
+    (1, 2, 33, 33, 3, 1, -1, True, "relu", False, "a warp and one"),
+    (1, 2, 17, 66, 5, 2, -1, False, "none", False, "two warps and two, stride 2"),
+    (2, 32, 14, 14, 3, 1, -1, True, "relu6", False, "32 channels of 14 x 14"),
+    (1, 40, 15, 13, 3, 2, -1, True, "relu6", False, "40 channels, stride 2"),
+    (1, 33, 9, 10, 5, 1, -1, False, "relu", False, "33 channels"),
+    (1, 64, 16, 16, 3, 1, -1, True, "relu6", True, "64 channels of 16 x 16"),
+    (1, 136, 4, 6, 3, 1, -1, False, "none", False, "136 channels"),
+    (3, 24, 28, 28, 3, 2, -1, True, "none", False, "several blocks"),
+    (1, 1, 44, 70, 7, 1, -1, False, "none", False, "a large map"),
+    (2, 3, 6, 8, 3, 1, 2, False, "relu", True, "padding K - 1"),
+    (1, 2, 12, 11, 9, 1, -1, True, "none", False, "9 x 9"),
+    (2, 2, 9, 9, 4, 4, 3, True, "gelu", True, "stride 4, an even filter, padding K - 1"),
+    (1, 300, 3, 3, 3, 1, -1, True, "relu6", True, "300 channels"),
+    (1, 2, 3, 270, 3, 1, 0, False, "none", True, "a wide map"),
+)
+
+# N, C, F, H, W, bias, activation, residual
+_POINTWISE = (
+    (1, 1, 1, 1, 1, False, "none", False, "one product"),
+    (1, 2, 3, 1, 1, True, "none", False, "one pixel"),
+    (1, 3, 5, 2, 3, False, "relu", False, "odd sizes"),
+    (2, 7, 9, 5, 7, True, "none", True, "odd sizes, two images"),
+    (1, 16, 8, 4, 4, False, "none", False, "16 pixels"),
+    (1, 32, 32, 8, 8, True, "relu6", False, "32 of each"),
+    (1, 24, 40, 7, 7, True, "relu6", False, "the last maps of the networks"),
+    (1, 40, 24, 7, 7, True, "none", True, "the same, with a residual"),
+    (1, 33, 31, 9, 7, False, "none", False, "a warp and one, a warp less one"),
+    (1, 64, 64, 8, 8, False, "none", False, "64 of each"),
+    (2, 64, 128, 8, 12, True, "gelu", False, "several blocks"),
+    (1, 65, 63, 5, 13, True, "relu", False, "64 and one, 64 less one"),
+    (1, 17, 130, 3, 5, False, "none", False, "more filters than a tile"),
+    (1, 128, 72, 3, 7, True, "none", True, "many channels"),
+    (1, 8, 16, 17, 31, True, "relu6", False, "many pixels"),
+    (3, 48, 24, 14, 14, True, "none", False, "three images of 14 x 14"),
+    (1, 200, 16, 2, 2, False, "none", False, "few outputs of long sums"),
+    (2, 8, 16, 3, 5, True, "relu", True, "a residual behind an activation"),
+    (1, 16, 8, 5, 3, False, "gelu", True, "a residual behind an activation, no bias"),
+    (1, 304, 16, 2, 4, True, "relu6", False, "more than 256 channels"),
+    (1, 16, 272, 2, 4, False, "relu", True, "more than 256 filters"),
+    (1, 8, 8, 2, 260, True, "none", False, "a wide map"),
+)
+
+# N, C, H, W, K, stride, F, activation between, activation after, residual, padding, which of the two has no bias:
+# depthwise then pointwise with C channels between and F filters, or pointwise with F channels, then depthwise with C.
+_PAIRS = (
+    (1, 1, 1, 1, 1, 1, 1, "none", "none", False, -1, "", "one product each"),
+    (1, 2, 3, 3, 3, 1, 3, "none", "none", False, -1, "", "one small map"),
+    (1, 3, 5, 7, 3, 1, 4, "relu", "none", False, -1, "", "odd sizes"),
+    (2, 4, 9, 8, 3, 2, 6, "relu6", "relu6", False, -1, "", "stride 2"),
+    (1, 8, 7, 7, 3, 1, 16, "relu6", "none", True, -1, "", "the last maps of the networks"),
+    (1, 16, 8, 8, 3, 1, 24, "relu", "relu", False, -1, "", "a tile of 8 x 8"),
+    (1, 16, 17, 15, 5, 1, 8, "none", "gelu", False, -1, "", "5 x 5, a tile and one, a tile less one"),
+    (1, 32, 14, 14, 3, 1, 32, "relu6", "none", True, -1, "", "32 channels of 14 x 14"),
+    (2, 24, 15, 15, 3, 2, 40, "relu6", "relu6", False, -1, "", "several blocks, stride 2"),
+    (1, 33, 9, 7, 3, 1, 31, "relu", "none", False, -1, "", "a warp and one, a warp less one"),
+    (1, 64, 9, 12, 3, 1, 64, "relu6", "relu6", False, -1, "", "64 channels"),
+    (1, 16, 6, 17, 7, 1, 72, "none", "none", False, -1, "", "7 x 7"),
+    (2, 48, 9, 11, 3, 2, 32, "relu6", "none", False, -1, "", "48 channels, stride 2"),
+    (1, 20, 6, 10, 5, 1, 16, "none", "relu6", False, -1, "", "20 channels, 5 x 5"),
+    (1, 72, 28, 14, 3, 2, 24, "relu6", "none", False, -1, "", "many channels, several tiles"),
+    (2, 8, 6, 9, 3, 1, 16, "relu", "relu", True, 0, "first", "two images, no padding, a residual behind an activation"),
+    (2, 16, 8, 5, 4, 1, 8, "gelu", "none", True, 3, "second", "two images, padding K - 1, a residual and no bias"),
+    (1, 24, 7, 8, 3, 2, 16, "none", "relu6", True, 1, "both", "no bias at all"),
+    (1, 288, 3, 4, 1, 1, 8, "relu6", "none", False, -1, "", "more than 256 channels"),
+    (1, 8, 3, 4, 3, 1, 272, "none", "relu", True, -1, "first", "more than 256 filters"),
+    (1, 8, 3, 264, 3, 1, 8, "relu", "none", False, 0, "", "a wide map"),
+)
+
+# N, C, F of the first, F of the second, H, W, activation between, activation after, residual, which has no bias
+_PWPW = (
+    (1, 1, 1, 1, 1, 1, "none", "none", False, "", "one product each"),
+    (1, 3, 4, 5, 2, 3, "relu", "none", False, "", "odd sizes"),
+    (2, 8, 16, 8, 7, 7, "relu6", "none", True, "", "the last maps of the networks"),
+    (1, 33, 31, 17, 5, 9, "none", "relu", False, "", "a warp and one, a warp less one"),
+    (1, 32, 64, 32, 8, 8, "gelu", "none", True, "", "a feed-forward block"),
+    (1, 64, 32, 96, 9, 14, "relu6", "relu6", False, "", "several tiles"),
+    (1, 16, 48, 20, 5, 7, "relu6", "none", False, "", "a step of 32 channels and a half"),
+    (2, 48, 80, 36, 3, 3, "none", "relu6", False, "", "as before, in both layers"),
+    (1, 32, 144, 16, 4, 5, "relu", "none", False, "", "more filters between than a tile"),
+    (3, 24, 72, 40, 4, 11, "gelu", "none", False, "", "three images"),
+    (2, 16, 24, 8, 3, 5, "relu6", "relu", True, "first", "a residual behind an activation"),
+    (1, 8, 16, 24, 5, 3, "gelu", "gelu", True, "second", "gelu twice, a residual and no bias"),
+    (2, 24, 8, 16, 4, 2, "none", "none", True, "both", "no bias at all"),
+    (1, 272, 16, 8, 2, 4, "relu", "none", False, "", "more than 256 channels"),
+    (1, 8, 288, 16, 2, 2, "relu6", "relu6", False, "", "more than 256 filters between"),
+    (1, 8, 16, 264, 2, 2, "none", "relu", True, "second", "more than 256 filters"),
+    (1, 8, 16, 8, 2, 260, "relu", "none", False, "first", "a wide map"),
+)
+
+# Of int8 layers, one after the other: zero points of x, of what is between, and of y; the residual's and its factor.
+_ZEROS = ((3, -7, 5), (-128, 127, -9), (11, -128, 127), (127, 3, -128), (0, 0, 0), (-20, 64, 0))
+_RESIDUALS = ((-11, 0.37), (7, 0.5), (-128, 1.0), (127, 2.25), (5, 0.9))
+
+
+def layer_cases(
+    op: str,
+    path: str,
+    dtypes: Sequence[str],
+    seed: int | None = None,
+    supports: Callable[[Problem], bool] | None = None,
+) -> tuple[Case, ...]:
+    """The layers that a stage of an op and path is judged on: in the first storage type all, and those that are quickly
+    interpreted in both layouts; in each of the others half of them, in this layout or that.
+
+    In int8 activations that it has not become a relu, and zero points and a residual's factor are set. supports: of
+    these only. seed: of all inputs; None for those of seed 0. The smallest problem comes first, without the drawn ones.
+    """
+    found = []
+    for nth, dtype in enumerate(dtypes):
+        for which, layout in enumerate(LAYOUTS):
+            for order, (problem, why) in enumerate(_layers(op, path, dtype, layout)):
+                once = products(problem) > _LONG and order % 2 != which
+                if (nth == 0 and not once) or (order % 2 == nth % 2 and order // 2 % 2 == which):
+                    found.append(Case(problem, why, _seed(seed, order)))
+    kept = found if supports is None else [case for case in found if supports(case.problem)]
+    return tuple(sorted(kept, key=lambda case: case.problem.compulsory_bytes()))
+
+
+def _seed(seed: int | None, order: int) -> int:
+    """Of the inputs of a case of the fixed family: 0, or another for each."""
+    return 0 if seed is None else random.Random(f"{seed} {order}").randrange(2**31)
+
+
+def _layers(op: str, path: str, dtype: str, layout: str) -> list[tuple[Problem, str]]:
+    found: list[tuple[Problem, str]] = []
+
+    residuals = 0
+
+    def how(activation: str, residual: bool = False, bias: bool = True, first: bool = True) -> dict[str, Any]:
+        nonlocal residuals
+        residuals += residual
+        made = {"layout": layout, "dtype": dtype, "activation": activation, "residual": residual, "bias": bias}
+        if dtype != "int8":
+            return made
+        zero_x, between, zero_y = _ZEROS[len(found) % len(_ZEROS)]
+        zero_r, m_r = _RESIDUALS[residuals % len(_RESIDUALS)]
+        made |= {"zero_x": zero_x, "zero_y": between} if first else {"zero_x": between, "zero_y": zero_y}
+        made["activation"] = "none" if activation == "none" else "relu"
+        return made | ({"zero_r": zero_r, "m_r": m_r} if residual else {})
+
+    if op == "depthwise2d":
+        for N, C, H, W, K, stride, padding, bias, act, res, why in _DEPTHWISE:
+            found.append((DepthwiseConv2d(N, C, H, W, K, stride, padding, **how(act, res, bias)), why))
+    elif op == "pointwise":
+        for N, C, F, H, W, bias, act, res, why in _POINTWISE:
+            found.append((Pointwise(N, C, F, H, W, **how(act, res, bias)), why))
+    elif path == "pwpw":
+        for N, C, F1, F2, H, W, between, after, res, without, why in _PWPW:
+            one = Pointwise(N, C, F1, H, W, **how(between, bias=without not in ("first", "both")))
+            last = how(after, res, without not in ("second", "both"), first=False)
+            found.append((Fused(one, Pointwise(N, F1, F2, H, W, **last)), why))
+    else:
+        for N, C, H, W, K, stride, F, between, after, res, padding, without, why in _PAIRS:
+            given = how(between, bias=without not in ("first", "both"))
+            last = how(after, res, without not in ("second", "both"), first=False)
+            if path == "dwpw":
+                dw = DepthwiseConv2d(N, C, H, W, K, stride, padding, **given)
+                found.append((Fused(dw, Pointwise(N, C, F, dw.P, dw.Q, **last)), why))
+            else:
+                pw = Pointwise(N, F, C, H, W, **given)
+                found.append((Fused(pw, DepthwiseConv2d(N, C, H, W, K, stride, padding, **last)), why))
+    return found
+
+
+def cases(
+    problem: Problem | None = None,
+    block: tuple[int, ...] = (),
+    path: str = "forward",
+    dtype: str = "float32",
+    seed: int | None = None,
+) -> tuple[Case, ...]:
+    """The problems a kernel is judged on, the smallest first; without the drawn ones.
+
+    Without a problem: sizes 1, odd and prime; around 32, 64, 96 and 128 in time; around 32, 48, 64 and 96 taps; K > L;
+    several blocks in each direction; causal, same and other paddings; sizes around the edges of `block`, in time up to
+    512, in the others up to 1024; and for weight_grad a batch through which a block must go more than once. With one:
+    its K and padding on one row, on few rows, on these with fresh inputs, with a NaN, with infinities, and
+    on all its channels with short rows; rows beyond 2048 are shortened. A layer is judged as it is, with fresh inputs,
+    and, if it is not too large, with those of NaN and infinities, in int8 with many at -128 and 127. seed: of all
+    inputs; None for those of seed 0 and, where a problem is given, 1.
+    """
+    if problem is not None:
+        chosen = _of_one(problem)
+    elif dtype != "float32":
+        chosen = [Case(DepthwiseConv1d(*sizes, dtype), why) for *sizes, why in _FAMILY_16]
+    else:
+        listed = (*_FAMILY, *_FAMILY_OF.get(path, ()))
+        chosen = [Case(DepthwiseConv1d(B, H, L, K, padding), why) for B, H, L, K, padding, why in listed]
+        chosen += _beside(block, chosen)
+    if seed is None:
+        return tuple(chosen)
+    return tuple(replace(case, seed=_seed(seed, order)) for order, case in enumerate(chosen))
+
+
+def _beside(block: tuple[int, ...], chosen: Sequence[Case]) -> Iterator[Case]:
+    """Sizes beside the block's, of those that are not chosen already: lengths, taps, channels and batch entries."""
+    makes = (
+        ("L", 512, lambda size: DepthwiseConv1d(1, 2, size, 5, "same")),
+        ("K", 1024, lambda size: DepthwiseConv1d(2, 1, 5, size, "same")),
+        ("H", 1024, lambda size: DepthwiseConv1d(1, size, 3, 2, "same")),
+        ("B", 1024, lambda size: DepthwiseConv1d(size, 1, 3, 2, "causal")),
+    )
+    for name, most, make in makes:
+        there = {getattr(case.problem, name) for case in chosen}
+        for edge in dict.fromkeys(size for size in block if 1 < size <= most):
+            whys = ("the block's edge less one", "the block's edge", "the block's edge and one")
+            for size, why in zip((edge - 1, edge, edge + 1), whys, strict=True):
+                if size not in there:
+                    there.add(size)
+                    yield Case(make(size), f"{why}: {name} = {size}")
+
+
+def _of_one(problem: Problem) -> list[Case]:
+    if not isinstance(problem, DepthwiseConv1d):
+        listed = [Case(problem, "the problem"), Case(problem, "fresh inputs", seed=1)]
+        return listed + (_beyond(problem) if _operations(problem) <= _MOST else [])
+    few = _cut_down(problem)
+    one = replace(few, B=1, H=1)
+    chosen = [Case(one, "one row"), Case(few, "the problem" if few == problem else f"{problem}, cut down")]
+    chosen = [*chosen[few == one :], Case(few, "fresh inputs", seed=1), *_beyond(few)]
+    if problem.H > few.H:  # a kernel may know how many channels there are
+        length = min(few.L, max(8, 5 * _OPERATIONS // (2 * problem.H * few.K)))
+        channels = min(problem.H, 20 * _OPERATIONS // few.K)
+        chosen.append(Case(replace(few, B=min(problem.B, 2), H=channels, L=length), "all its channels"))
+    return chosen
+
+
+_MOST = 2_000_000  # multiplications of a layer that is judged with inputs of every kind
+
+
+def _beyond(problem: Problem) -> list[Case]:
+    """The problem with inputs that are no plain numbers, or at the ends of what an int8 holds."""
+    kinds = ("ends",) if problem.dtype == "int8" else ("NaN", "infinite")
+    return [Case(problem, VALUES[kind], seed=1, values=kind) for kind in kinds]
+
+
+def _cut_down(problem: DepthwiseConv1d) -> DepthwiseConv1d:
+    """Few rows, and a long row cut so that its end still lies where it lay in its warp, block or tile."""
+    step = 768  # a multiple of 32, 48, 64, 96, 128 and 256
+    length = problem.L if problem.L <= 2048 else step + problem.L % step
+    taps = min(problem.K, 1024)
+    padding = problem.padding if isinstance(problem.padding, str) else min(problem.padding, taps - 1)
+    return replace(problem, B=min(problem.B, 9), H=min(problem.H, 5), L=length, K=taps, padding=padding)
+
+
+# ---- drawn anew
+
+_LONG = 400  # products of one output, from which a layer of the fixed family is judged in one layout only
+_EDGES = (32, 64, 128, 256, 1024)
+_OPERATIONS = 120_000  # multiplications of one drawn problem, at most
+_ONE_AFTER_OTHER = 120  # of one output, which a simple kernel gives to one thread; with many channels one for each
+_ROW = 6_000  # and of one row, or of one element of dw
+_TRIES = 100  # random problems until one meets an aim
+_DRAWN, _ASKED = 220, 600  # problems that a family is chosen from, and of how many a stage is asked whether it fits
+
+
+def drawn(
+    op: str, path: str, dtypes: Sequence[str], seed: int, supports: Callable[[Problem], bool] = lambda problem: True
+) -> tuple[Case, ...]:
+    """Problems of an op and path in these storage types, drawn from a seed, of those that `supports` is true for.
+
+    As few as hold every pair of properties, and every size beside and beyond 32, 64, 128, 256 and 1024, that a few
+    hundred random ones have; int8 has a family of its own. All are small enough to be interpreted: of a problem's sizes
+    one or two are large. The smallest comes first.
+    """
+    found: list[Case] = []
+    floats = [dtype for dtype in dtypes if dtype != "int8"]
+    for kinds in (floats, [dtype for dtype in dtypes if dtype == "int8"]):
+        if kinds:
+            rng = random.Random(f"{seed} {op} {path} {' '.join(kinds)}")
+            names = "BHLK" if op == "depthwise1d" else "NCHWFG"
+            aims = itertools.cycle([None, *itertools.product(names, (*_EDGES, 2 * _EDGES[-1]))])
+            asked = (_drawn(rng, op, path, kinds, next(aims)) for _ in range(_ASKED))
+            found += _pairwise(list(itertools.islice((case for case in asked if supports(case.problem)), _DRAWN)))
+    return tuple(sorted(found, key=lambda case: case.problem.compulsory_bytes(path)))
+
+
+def _pairwise(pool: list[Case]) -> list[Case]:
+    """Of the pool again and again the case that has most pairs of properties which those before it lack."""
+    numbers: dict[Any, int] = {}
+    rows = []
+    for case in pool:
+        pairs = [*itertools.combinations(properties(case).items(), 2)]
+        pairs += [(name, _edge(size)) for name, size in sizes(case.problem).items() if _edge(size)]
+        rows.append([numbers.setdefault(pair, len(numbers)) for pair in pairs])
+    has = np.zeros((len(pool), len(numbers)), bool)
+    for one, row in zip(has, rows, strict=True):
+        one[row] = True
+    cost = np.array([1 + 4 * _operations(case.problem) / _OPERATIONS + products(case.problem) / 30 for case in pool])
+    chosen: list[Case] = []
+    missing = np.ones(len(numbers), bool)
+    while missing.any():
+        best = int(np.argmax(has[:, missing].sum(axis=1) / cost))
+        chosen.append(pool[best])
+        missing &= ~has[best]
+    return chosen
+
+
+def properties(case: Case) -> dict[str, Any]:
+    """What a drawn problem varies: name -> class."""
+    problem, found = case.problem, {"values": case.values, "dtype": case.problem.dtype}
+    found |= {name: _class(size) for name, size in sizes(problem).items()}
+    if isinstance(problem, DepthwiseConv1d):
+        found["rows"] = "K > L" if problem.K > problem.L else "K <= L"
+        found["taps"] = "even" if problem.K % 2 == 0 else "odd"
+        return found | {"padding": problem.padding if isinstance(problem.padding, str) else _padding(problem)}
+    found["layout"] = problem.layout
+    for which, layer in enumerate(_both(problem), 1):
+        own: dict[str, Any] = {"bias": layer.bias, "activation": layer.activation, "residual": layer.residual}
+        if isinstance(layer, DepthwiseConv2d):
+            own |= {"stride": min(layer.stride, 3), "padding": _padding(layer)}
+            own["K"] = (
+                layer.K if layer.K < 4 else "9 and more" if layer.K > 8 else "even" if layer.K % 2 == 0 else "odd"
+            )
+        if layer.dtype == "int8":
+            own |= {"zero_x": _zero(layer.zero_x), "zero_y": _zero(layer.zero_y)}
+            if layer.residual:
+                own |= {"zero_r": _zero(layer.zero_r), "m_r": layer.m_r if layer.m_r in (0.5, 1.0) else "another"}
+        found |= {f"{name}{which}": value for name, value in own.items()}
+    return found
+
+
+def sizes(problem: Problem) -> dict[str, int]:
+    """Name -> size, of what a kernel divides among blocks and threads, or goes through in a loop."""
+    if isinstance(problem, DepthwiseConv1d):
+        return {name: getattr(problem, name) for name in "BHLK"} | {"B*H": problem.B * problem.H}
+    first, last = _both(problem)[0], _both(problem)[-1]
+    found = {name: getattr(first, name) for name in "NCHW"}
+    found |= {"between": first.channels_out} if isinstance(problem, Fused) else {}
+    return found | ({"F": last.F} if isinstance(last, Pointwise) else {})
+
+
+def _both(problem: Problem) -> tuple[DepthwiseConv2d | Pointwise, ...]:
+    return (problem.first, problem.second) if isinstance(problem, Fused) else (problem,)
+
+
+def _class(size: int) -> str:
+    return "1" if size == 1 else "a few" if size < 31 else "many"
+
+
+def _edge(size: int) -> int | None:
+    """Which of the edges this size lies beside, one less or one more at most; beyond the last one its double."""
+    beyond = 2 * _EDGES[-1] if size > _EDGES[-1] + 1 else None
+    return next((edge for edge in _EDGES if abs(size - edge) <= 1), beyond)
+
+
+def _padding(problem: DepthwiseConv1d | DepthwiseConv2d) -> str:
+    named = {0: "none", problem.K - 1: "K - 1", problem.K // 2: "K // 2"}
+    return named.get(int(problem.padding), "another")
+
+
+def _zero(zero: int) -> str:
+    return {0: "0", -128: "-128", 127: "127"}.get(zero, "another")
+
+
+def _operations(problem: Problem) -> int:
+    return problem.flops // 2
+
+
+def products(problem: Problem) -> int:
+    """Products that a simple kernel adds up for one output; of a fused pair all of the first layer's for each."""
+    if isinstance(problem, DepthwiseConv1d):
+        return problem.K
+    return math.prod(layer.K**2 if isinstance(layer, DepthwiseConv2d) else layer.C for layer in _both(problem))
+
+
+def _drawn(rng: random.Random, op: str, path: str, dtypes: Sequence[str], aim: tuple[str, int] | None) -> Case:
+    """One random problem that is small enough; aim: (a size's name, the edge beside or beyond which it shall lie)."""
+    make = _drawn_row if op == "depthwise1d" else _drawn_layer
+    for tries in itertools.count():
+        dtype = rng.choice(dtypes)
+        values = rng.choice(_WHOLE if dtype == "int8" else _FLOATS)
+        problem = make(rng, op, path, dtype, aim if tries < _TRIES else None)  # some are met by none that is small
+        if problem is not None:
+            why = f"drawn: {VALUES[values]}" if VALUES[values] else "drawn"
+            return Case(problem, why, rng.randrange(2**31), values, drawn=True)
+
+
+def _some(rng: random.Random, large: float, step: int = 1) -> int:
+    """A size: 1, a few, or with probability `large` beside or beyond an edge; a multiple of step."""
+    if rng.random() >= large:
+        most = max(1, rng.choice((6, 12, 30)) // step)
+        return step * rng.randint(1, most) if step > 1 or rng.random() < 0.8 else 1
+    return _at(rng, rng.choice(_EDGES), step)
+
+
+def _at(rng: random.Random, edge: int, step: int = 1) -> int:
+    """A size beside an edge, or beyond: of all beyond the last one where the edge is its double."""
+    if edge > _EDGES[-1]:
+        return _EDGES[-1] + step * rng.randint(2, max(2, 300 // step))
+    if step > 1:
+        return max(step, edge // step * step)
+    return edge + rng.choice((-1, 0, 1, rng.randrange(edge // 2)) if rng.random() < 0.3 else (-1, 0, 1))
+
+
+def _drawn_row(
+    rng: random.Random, op: str, path: str, dtype: str, aim: tuple[str, int] | None
+) -> DepthwiseConv1d | None:
+    large = dict.fromkeys("BHLK", 0.1)
+    if aim is None:
+        large |= dict.fromkeys(rng.sample("BHLK", 2), 0.7)
+    drawn_sizes = {name: _some(rng, chance) for name, chance in large.items()}
+    B, H, L, K = (drawn_sizes | ({} if aim is None else {aim[0]: _at(rng, aim[1])})).values()
+    if dtype != "float32":  # whole pieces of 8, in registers
+        L, K = -(-min(L, 64) // 8) * 8, min(K, 64)
+    if B * H * L * K > _OPERATIONS or L * K > _ROW or (path in ("weight_grad", "backward") and B * L > _ROW):
+        return None
+    padding = rng.choice(("causal", "same", 0, K - 1, rng.randrange(K)))
+    return DepthwiseConv1d(B, H, L, K, padding, dtype)
+
+
+def _drawn_layer(rng: random.Random, op: str, path: str, dtype: str, aim: tuple[str, int] | None) -> Problem | None:
+    # Many kernels move 16 bytes at a time: they take only multiples.
+    step = rng.choice((1, 1, 4, 8, 16, 32))
+    steps = {"N": 1, "C": step, "H": 1, "W": rng.choice((1, min(step, 8))), "F": step, "G": step}
+    large = dict.fromkeys(steps, 0.03)
+    if aim is None:
+        large |= dict.fromkeys(rng.sample("NCHWFG", 2), 0.5)
+    drawn_sizes = {name: _some(rng, large[name], steps[name]) for name in steps}
+    if large["N"] < 0.1:
+        drawn_sizes["N"] = rng.choice((1, 1, 2, 3))
+    N, C, H, W, F, G = (drawn_sizes | ({} if aim is None else {aim[0]: _at(rng, aim[1], steps[aim[0]])})).values()
+    K = rng.choice((1, 2, 3, 3, 4, 5, 5, 6, 7, 9, 10, 11))
+    stride, padding = (
+        rng.choice((1, 1, 2, 3, rng.randint(4, 6))),
+        rng.choice((0, K // 2, K // 2, K - 1, rng.randrange(K))),
+    )
+    if op != "pointwise" and path != "pwpw" and min(H, W) + 2 * padding < K:
+        return None
+    layout = rng.choice(LAYOUTS)
+    zeros = [rng.choice((0, -128, 127, rng.randint(-128, 127))) for _ in range(4)]
+
+    def how(zero_x: int, zero_y: int, last: bool = True) -> dict[str, Any]:
+        kept = ACTIVATIONS if dtype != "int8" else ("none", "relu")
+        made = {"layout": layout, "dtype": dtype, "bias": rng.random() < 0.6, "activation": rng.choice(kept)}
+        made["residual"] = last and rng.random() < 0.5
+        if dtype == "int8":
+            made |= {"zero_x": zero_x, "zero_y": zero_y}
+            if made["residual"]:
+                factor = rng.choice((1.0, 0.5, 0.5, rng.uniform(0.05, 2.5)))
+                made |= {"zero_r": zeros[3], "m_r": float(np.float32(factor))}
+        return made
+
+    one, two = zeros[:2], zeros[1:3]
+    problem: Problem
+    if op == "depthwise2d":
+        problem = DepthwiseConv2d(N, C, H, W, K, stride, padding, **how(*one))
+    elif op == "pointwise":
+        problem = Pointwise(N, C, F, H, W, **how(*one))
+    elif path == "dwpw":
+        first = DepthwiseConv2d(N, C, H, W, K, stride, padding, **how(*one, last=False))
+        problem = Fused(first, Pointwise(N, C, F, first.P, first.Q, **how(*two)))
+    elif path == "pwdw":
+        first = Pointwise(N, F, C, H, W, **how(*one, last=False))
+        problem = Fused(first, DepthwiseConv2d(N, C, H, W, K, stride, padding, **how(*two)))
+    else:
+        first = Pointwise(N, C, G, H, W, **how(*one, last=False))
+        problem = Fused(first, Pointwise(N, G, F, H, W, **how(*two)))
+    terms = products(problem)
+    # A simple kernel of a fused pair computes what is between once for each output that needs it.
+    outputs = int(np.prod(problem.shapes(problem.main_path)["y"]))
+    if (
+        terms > max([_ONE_AFTER_OTHER, *(layer.C for layer in _both(problem))])
+        or terms * outputs > 4 * _OPERATIONS
+        or _operations(problem) > _OPERATIONS
+    ):
+        return None
+    return problem

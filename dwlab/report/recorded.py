@@ -1,0 +1,179 @@
+"""``python -m dwlab records``: a row a measurement, a row a shape of the newest grid, or a row a whole network."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from dwlab.kernels import registry
+from dwlab.gpu import machine
+from dwlab.problems import layers, networks
+from dwlab.records import terminal
+from dwlab.problems import KINDS, PATHS, ProblemError, nearest
+from dwlab.records import (
+    Measurement,
+    Record,
+    RecordError,
+    grid_rows,
+    load_runs,
+    newest_rows,
+    packing,
+    shape_text,
+)
+from dwlab.records.tabular import rounded, times
+
+
+def main(args: argparse.Namespace) -> int:
+    """``python -m dwlab records [--op --path --gpu --last] [--grid | --networks] [--json]``, or ``--pack``.
+
+    Exit status 1 if a file could not be read. Raises RecordError for filters that no record can meet.
+    """
+    if getattr(args, "pack", False):
+        for path in packing.pack(getattr(args, "folder", None)):
+            print(f"{path.name}: {path.stat().st_size / 1e3:,.0f} kB")
+        return 0
+    errors: list[RecordError] = []
+    wanted = {name: getattr(args, name, None) for name in ("op", "path", "gpu", "last")}
+    if getattr(args, "grid", False) and getattr(args, "networks", False):
+        raise RecordError("--grid or --networks: not both")
+    if getattr(args, "networks", False) and (wanted["op"] or wanted["path"]):
+        raise RecordError("--networks: a whole network has no --op and no --path; leave them out")
+    _check(wanted)
+    try:
+        runs = load_runs(getattr(args, "folder", None), errors.append)
+    except RecordError as error:
+        runs, errors = [], [error]
+    if wanted["gpu"]:
+        runs = [run for run in runs if run.gpu == _gpu(wanted["gpu"], runs)]
+    if getattr(args, "networks", False):
+        rows, head, cells = _networks(_last(runs, wanted["last"], lambda run: run.sections.get("networks")))
+    elif getattr(args, "grid", False):
+        rows, head, cells = _grid(_last(runs, wanted["last"], lambda run: run.sections.get("grid")), wanted)
+    else:
+        rows, head, cells = _measurements(runs, wanted)
+    if getattr(args, "json", False):
+        print(json.dumps(rows, indent=1, ensure_ascii=False))
+    elif not rows:
+        given = " ".join(f"--{name} {value}" for name, value in wanted.items() if value is not None)
+        print(f"No record has rows of {given}." if given and runs else _NOTHING)
+    else:
+        # What a narrow terminal goes without comes last in a row; the problem is what is cut.
+        texts, cut = [name for name in _TEXTS if name in head], head.index("problem") if "problem" in head else 0
+        print(
+            terminal.table(
+                head, cells, [head.index(name) for name in texts], columns=terminal.width(), cut=cut, least=20,
+                spare=[head.index(name) for name in _SPARE if name in head],
+            )
+        )  # fmt: skip
+    for error in errors:
+        print(f"dwlab: {error}", file=sys.stderr)
+    return 1 if errors else 0
+
+
+_NOTHING = "Nothing is recorded yet. On a GPU: python -m dwlab study --record FILE"
+_TEXTS = ("gpu", "date", "path", "stage", "problem", "dtype", "network", "layout", "peer")
+_SPARE = ("peer", "eff. GB/s", "× naive", "of bound", "of FMA rate", "gpu", "date", "layout")
+
+
+def _check(wanted: Mapping[str, Any]) -> None:
+    """Raises RecordError for an op, a path or a number of runs that there cannot be."""
+    ops = tuple(sorted({one.partition("/")[0] for one in registry.ids()}))
+    for name, known in (("op", ops), ("path", PATHS + KINDS)):
+        if wanted[name] is not None and wanted[name] not in known:
+            raise RecordError(f"there is no {name} {wanted[name]!r}. {nearest(wanted[name], known)}")
+    if wanted["last"] is not None and wanted["last"] < 1:
+        raise RecordError(f"--last {wanted['last']}: it is a number of runs, at least 1")
+
+
+def _gpu(name: str, runs: Sequence[Record]) -> str:
+    """The recorded GPU that is meant, as its driver names it, or by the end of that: "h200". Raises RecordError."""
+    recorded = tuple(dict.fromkeys(run.gpu for run in runs))
+    from dwlab.gpu import specs as gpus
+
+    full = gpus.NAMES.get(name.strip().lower(), name)
+    for one in recorded:
+        if one.lower() == full.lower() or (
+            machine.datasheet(one) and machine.datasheet(one) == machine.datasheet(full)
+        ):
+            return one
+    raise RecordError(f"no record is of a GPU {name!r}. Recorded: {', '.join(recorded) or 'none'}")
+
+
+def _last(runs: Sequence[Record], count: int | None, has: Any) -> list[Record]:
+    """The newest runs that have such rows."""
+    having = [run for run in runs if has(run)]
+    return having if count is None else having[-count:]
+
+
+def _measurements(runs: Sequence[Record], wanted: Mapping[str, Any]) -> tuple[list[Any], list[str], list[list[str]]]:
+    def fits(row: Measurement) -> bool:
+        return wanted["op"] in (None, row.op) and wanted["path"] in (None, row.path)
+
+    having = _last(runs, wanted["last"], lambda run: any(map(fits, run.measurements)))
+    rows = [row for run in having for row in run.measurements if fits(row)]
+    head = ["gpu", "date", "stage", "problem", "dtype", "time µs", "eff. GB/s", "of copy", "× naive", "× peer", "peer"]
+    body = [
+        [
+            row.gpu, row.date[:10], row.id, _short(row.op, row.problem), row.dtype, rounded(row.time_us),
+            rounded(row.effective_gbps), f"{100 * row.fraction_of_copy:.1f} %", times(row.speedup_vs_naive),
+            times(row.speedup_vs_peer), row.peer or "",
+        ]
+        for row in rows
+    ]  # fmt: skip
+    return [row.to_dict() for row in rows], head, body
+
+
+def _short(op: str, problem: Mapping[str, Any]) -> str:
+    """A recorded problem in a few characters: a layer as a plan has it, with its images."""
+    try:
+        if "first" in problem:
+            found = [layers.problem(problem[name].partition(" ")[2]) for name in ("first", "second")]
+        elif op in ("depthwise2d", "pointwise"):
+            kind = layers.DepthwiseConv2d if op == "depthwise2d" else layers.Pointwise
+            found = [kind(**problem)]
+        else:
+            return shape_text(problem)
+    except (ProblemError, TypeError, AttributeError):  # of a later dwlab, or damaged: as it stands
+        return shape_text(problem)
+    text = " + ".join(networks.summary(one) for one in found)
+    return f"{text} N={found[0].N} {found[0].layout}"
+
+
+def _grid(runs: Sequence[Record], wanted: Mapping[str, Any]) -> tuple[list[Any], list[str], list[list[str]]]:
+    rows = [
+        row for row in grid_rows(runs)[0] if wanted["op"] in (None, row["op"]) and wanted["path"] in (None, row["path"])
+    ]
+    head = ["path", "stage", "problem", "dtype", "time µs", "of copy", "× peer", "peer µs", "peer"]
+    body = []
+    for row in rows:
+        time_us = row.get("time_us")
+        copied = f"{100 * row['copy_bound_us'] / time_us:.1f} %" if time_us else row.get("failure") or ""
+        body.append(
+            [row["path"], row["stage"], shape_text(row["problem"]), row["dtype"], rounded(time_us), copied,
+             times(row.get("speedup_vs_peer"), slower=True), rounded(row.get("peer_time_us")), row.get("peer") or ""]
+        )  # fmt: skip
+    return [dict(row) for row in rows], head, body
+
+
+def _networks(runs: Sequence[Record]) -> tuple[list[Any], list[str], list[list[str]]]:
+    """The newest row of each network, batch, storage type and layout on each GPU."""
+    names = ("network", "batch", "dtype", "layout")
+    found = []
+    for gpu in dict.fromkeys(run.gpu for run in runs):
+        rows, used = newest_rows("networks", lambda row: tuple(row[name] for name in names), runs, gpu)
+        dates = {id(row): run.date[:10] for run in used for row in run.sections["networks"]}
+        found += [{"gpu": gpu, "date": dates[id(row)], **row} for row in rows]
+    found.sort(key=lambda row: (row["gpu"], row["network"], -len(row["dtype"]), row["dtype"], row["batch"]))
+    head = ["network", "dtype", "batch", "apart µs", "fused µs", "peer µs", "× peer", "gpu", "date", "layout", "peer"]
+    body = [
+        [
+            row["network"], row["dtype"], str(row["batch"]), rounded(row.get("apart_us")), rounded(row.get("fused_us")),
+            rounded(row.get("peer_time_us")), times(row.get("speedup_vs_peer"), slower=True), row["gpu"], row["date"],
+            row["layout"], row.get("peer") or row.get("failure") or "",
+        ]
+        for row in found
+    ]  # fmt: skip
+    return found, head, body

@@ -1,0 +1,1 @@
+"""The application: S4ConvD trained on electricity meters, with the kernels of this package."""
