@@ -19,8 +19,14 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from dwlab import records  # noqa: E402
-from dwlab.gpu import machine  # noqa: E402
-from dwlab.measure import timing  # noqa: E402
+from dwlab.gpu import (  # noqa: E402
+    machine,  # noqa: E402
+    provenance,  # noqa: E402
+)
+from dwlab.measure import (  # noqa: E402
+    device,  # noqa: E402
+    timing,  # noqa: E402
+)
 from dwlab.records import tables, writing  # noqa: E402
 
 MEGABYTES = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 805)
@@ -30,9 +36,9 @@ def rows_of(present: machine.Machine, megabytes: tuple[float, ...] = MEGABYTES) 
     """A row of the section `copies` for each size."""
     rows = []
     for mb in megabytes:
-        half = max(1, round(mb * 1e6 / 2 / machine.CHUNK_BYTES)) * machine.CHUNK_BYTES
+        half = max(1, round(mb * 1e6 / 2 / device.CHUNK_BYTES)) * device.CHUNK_BYTES
         l2 = present.l2_bytes or 0
-        timed = machine.copies(half, timing.sets_for(2 * half, l2), l2, rounds=9, min_seconds=0.05)
+        timed = device.copies(half, timing.sets_for(2 * half, l2), l2, rounds=9, min_seconds=0.05)
         way = min(timed, key=lambda name: timed[name].median_us)
         best = timed[way]
         rows.append(
@@ -52,7 +58,7 @@ def main() -> int:
     folder = Path(options.folder).resolve()
     folder.mkdir(parents=True, exist_ok=True)
     rows = rows_of(machine.present())
-    file = writing.write(folder, [], machine.environment(), {}, sections={"copies": rows})
+    file = writing.write(folder, [], provenance.environment(), {}, sections={"copies": rows})
     print(f"{file.name}\n\n{tables.copies_table([records.read_run(file)])}")
     return 0
 

@@ -16,9 +16,13 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from dwlab import records, report  # noqa: E402
-from dwlab.gpu import machine  # noqa: E402
-from dwlab.training import epoch, train as training  # noqa: E402
+from dwlab.gpu import (
+    machine,  # noqa: E402
+    provenance,  # noqa: E402
+)
 from dwlab.records import epochs, writing  # noqa: E402
+from dwlab.training import epoch  # noqa: E402
+from dwlab.training import train as training
 
 
 def main() -> int:
@@ -45,7 +49,7 @@ def main() -> int:
         made, failed = epoch.study(config, data, chosen, options.steps, graphs=not options.no_graphs, told=told)
         told("done")
         told_of = epoch.experiment(config, data, options.steps)
-        environment = machine.environment()
+        environment = provenance.environment()
         path = epochs.write(folder, environment, told_of, made, failed)
     except (training.TrainingError, records.RecordError, machine.MachineError) as error:
         print(f"epoch_time: {error}", file=sys.stderr)

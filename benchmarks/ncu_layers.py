@@ -42,11 +42,12 @@ sys.path.insert(0, str(ROOT / "benchmarks"))
 from record_layers import NETWORKS, Problem, plan, variant  # noqa: E402
 
 from dwlab import records, report  # noqa: E402
-from dwlab.kernels import registry  # noqa: E402
 from dwlab.compiler import precompile as ahead  # noqa: E402
+from dwlab.gpu import provenance  # noqa: E402
+from dwlab.kernels import registry  # noqa: E402
+from dwlab.kernels.registry import Stage  # noqa: E402
 from dwlab.measure import counters  # noqa: E402
 from dwlab.records import writing  # noqa: E402
-from dwlab.kernels.registry import Stage  # noqa: E402
 
 NETWORK = "mobilenet_v2"
 PAIRS = ("fused/dwpw", "fused/pwdw", "fused/pwpw")
@@ -218,7 +219,7 @@ def main(given: Sequence[str] | None = None) -> int:
     writing.check_writable(folder)
     os.environ["DWLAB_TARGET"] = "gpu"
 
-    from dwlab.gpu import machine, target
+    from dwlab.gpu import target
 
     if target.mode != "gpu":
         print(f"ncu_layers needs a GPU: {target.reason}", file=sys.stderr)
@@ -241,7 +242,7 @@ def main(given: Sequence[str] | None = None) -> int:
     what = f"pairs of {', '.join(NETWORKS)}" if options.pairs else f"layers of {NETWORK}"
     what += " that no record had" if options.missing else ""
     notes = [f"layer_counters: {what}; {len(rows)} of {len(todo)} launches in {options.seconds:g} s."]
-    made = writing.write(folder, [], machine.environment(), {}, sections={"layer_counters": rows}, notes=notes)
+    made = writing.write(folder, [], provenance.environment(), {}, sections={"layer_counters": rows}, notes=notes)
     run = records.read_run(made)
     print(f"\n{made.name}\n\n{report.counters_summary([run])}\n{report.counters_table([run])}")
     print(*run.notes, f"{time.monotonic() - started:.0f} s", sep="\n")

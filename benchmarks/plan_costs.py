@@ -21,11 +21,11 @@ sys.path.insert(0, str(ROOT / "benchmarks"))
 import numpy as np  # noqa: E402
 
 from dwlab import planner, records, report  # noqa: E402
-from dwlab.problems.layers import Fused  # noqa: E402
 from dwlab.gpu.machine import Machine  # noqa: E402
 from dwlab.planner import judgement, modules, reached  # noqa: E402
 from dwlab.planner.accesses import Conv, sizes  # noqa: E402
 from dwlab.planner.reached import IDEAL, Reached  # noqa: E402
+from dwlab.problems.layers import Fused  # noqa: E402
 
 GPU = "h200"
 FITTED = ("memory", "depthwise", "pointwise", "kernel_us")

@@ -27,8 +27,8 @@ sys.path.insert(0, str(ROOT))
 
 from benchmarks.record_run import MODEL_SHAPES, SHAPES  # noqa: E402
 from dwlab import planner, problems, records  # noqa: E402
-from dwlab.kernels import registry  # noqa: E402
 from dwlab.gpu import specs as gpus  # noqa: E402
+from dwlab.kernels import registry  # noqa: E402
 from dwlab.model import timemodel  # noqa: E402
 from dwlab.problems import networks  # noqa: E402
 from dwlab.records.tables import compared  # noqa: E402

@@ -3,10 +3,10 @@
 Each distinct depthwise layer, pointwise layer and pair of the two that may share a kernel, of MobileNetV1, MobileNetV2,
 Xception and ProxylessNAS-GPU, at batch 1 and 32, in float32 and float16: those with the largest share of their
 network's bytes first, operators and storage types in turn, until the time is over. Ours: the last stages that take the
-layer, in either layout; theirs: what dwlab.measure.layer_peers finds, in either memory format. int8 is measured against their
-float16, and fused layers of int8 against our own two kernels, too. Both sides run in CUDA graphs on
-several sets of buffers, together larger than the L2 as far as 64 sets are. Results are checked against float64 before a
-time is taken, ours on fresh inputs after it too. Writes one record into FOLDER (the project's own if none is given): a
+layer, in either layout; theirs: what dwlab.measure.layer_peers finds, in either memory format. int8 is measured against
+their float16, and fused layers of int8 against our own two kernels, too. Both sides run in CUDA graphs on several sets
+of buffers, together larger than the L2 as far as 64 sets are. Results are checked against float64 before a time is
+taken, ours on fresh inputs after it too. Writes one record into FOLDER (the project's own if none is given): a
 measurement for each stage, layout and layer, and in the section `layers` our best beside theirs.
 
 Kernels are compiled in several processes, and one at a time uses the GPU. With --compiled these processes first run
@@ -44,12 +44,17 @@ sys.path.insert(0, str(ROOT))
 import numpy as np  # noqa: E402
 
 from dwlab import records, report, study  # noqa: E402
-from dwlab.kernels import registry  # noqa: E402
 from dwlab.compiler import precompile as ahead  # noqa: E402
-from dwlab.measure import layer_peers, peers, timing  # noqa: E402
-from dwlab.model import roofline  # noqa: E402
-from dwlab.problems.layers import DTYPES, DepthwiseConv2d, Fused, LAYOUTS, Pointwise  # noqa: E402
 from dwlab.gpu.machine import Ceilings  # noqa: E402
+from dwlab.kernels import registry  # noqa: E402
+from dwlab.measure import (  # noqa: E402
+    device,  # noqa: E402
+    layer_peers,
+    peers,
+    timing,
+)
+from dwlab.model import roofline  # noqa: E402
+from dwlab.problems.layers import DTYPES, LAYOUTS, DepthwiseConv2d, Fused, Pointwise  # noqa: E402
 from dwlab.records import writing  # noqa: E402
 
 NETWORKS = ("mobilenet_v1", "mobilenet_v2", "xception", "proxylessnas")
@@ -785,7 +790,7 @@ def main(given: Sequence[str] | None = None) -> int:
         print("there is nothing to measure: every layer asked for is in a record, or no stage is for it", *notes,
               sep="\n", file=sys.stderr)  # fmt: skip
         return 0
-    machine = machines.measure()
+    machine = device.measure()
     print(f"ceilings: {time.monotonic() - started:.0f} s; {len(groups)} layers", flush=True)
     ceilings = machine.ceilings
     known = {"l2_bytes": machine.l2_bytes or 0, "copy_gbps": ceilings.copy_gbps, "l2_gbps": ceilings.l2_gbps}

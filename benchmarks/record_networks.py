@@ -42,14 +42,18 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from dwlab import inference, planner, records, report  # noqa: E402
-from dwlab.measure import energy, peers  # noqa: E402
-from dwlab.problems import networks  # noqa: E402
 from dwlab.inference import comparison, images, int8, selection, timing  # noqa: E402
 from dwlab.inference.weights import random_weights  # noqa: E402
-from dwlab.problems.layers import Fused, LAYOUTS  # noqa: E402
+from dwlab.measure import (  # noqa: E402
+    device,  # noqa: E402
+    energy,
+    peers,
+)
+from dwlab.measure.timing import Timing  # noqa: E402
+from dwlab.problems import networks  # noqa: E402
+from dwlab.problems.layers import LAYOUTS, Fused  # noqa: E402
 from dwlab.problems.networks import Network  # noqa: E402
 from dwlab.records import writing  # noqa: E402
-from dwlab.measure.timing import Timing  # noqa: E402
 
 NETWORKS = ("mobilenet_v1", "mobilenet_v2", "xception", "proxylessnas")
 DTYPES = ("float32", "float16")  # that are recorded if none are given
@@ -565,7 +569,7 @@ def main(given: Sequence[str] | None = None) -> int:
     if not groups:
         print("there is nothing to measure: every network asked for is in a record", file=sys.stderr)
         return 0
-    machine = machines.measure(quick=True)
+    machine = device.measure(quick=True)
     ceilings = machine.ceilings
 
     def say(text: str) -> None:

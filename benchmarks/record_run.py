@@ -126,8 +126,8 @@ def measure(
     quick: few rounds, no peers. alone: all rounds, but neither peers nor counters.
     """
     from dwlab import study
-    from dwlab.kernels import registry
     from dwlab.judge.check import check
+    from dwlab.kernels import registry
 
     started = time.monotonic()
     todo = [stage for path in paths for stage in registry.stages("depthwise1d", path=path)]
@@ -169,8 +169,8 @@ def measure(
 def every_stage(shapes: Sequence[Any], paths: Sequence[str], told: Callable[[str], None]) -> Any:
     """The study of all stages at all of these shapes, compiled side by side; neither peers nor counters."""
     from dwlab import study
-    from dwlab.kernels import registry
     from dwlab.judge.check import check
+    from dwlab.kernels import registry
 
     todo = [stage for path in paths for stage in registry.stages("depthwise1d", path=path)]
 

@@ -2,8 +2,8 @@
 
 Until 2026-11-23 a record had, of a kernel, a digest of the stage's own file. For each such record the package's tree is
 looked for in git: that whose source_sha256 the record has, else that of the commit which brought it; a stage counts
-where the tree has the digest that the record has. dwlab.kernels.digests then says of that tree what it says of today's, and
-`dwlab/records/kernels.csv` keeps it: file, stage, digest, how the tree was found, its commit.
+where the tree has the digest that the record has. dwlab.kernels.digests then says of that tree what it says of today's,
+and `dwlab/records/kernels.csv` keeps it: file, stage, digest, how the tree was found, its commit.
 
 ``--compare`` goes on from that table: of the rows that a table shows (the newest of a stage, problem and storage type)
 whose stage has changed since, both trees compile the kernel, for the recorded GPU, and say how they launch it. Where
@@ -34,8 +34,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from dwlab import records  # noqa: E402
-from dwlab.kernels import registry  # noqa: E402
-from dwlab.kernels import digests  # noqa: E402
+from dwlab.kernels import digests, registry  # noqa: E402
 
 RECORDS = ROOT / "dwlab" / "records"
 CC = "9.0"  # of the GPU of all these records
@@ -91,7 +90,7 @@ class Trees:
         return place
 
     def source(self, commit: str) -> str:
-        """source_sha256 of a commit's package, as dwlab.gpu.machine.revision makes it."""
+        """source_sha256 of a commit's package, as dwlab.gpu.provenance.revision makes it."""
         if commit not in self.sources:
             package = self.at(commit) / "dwlab"
             digest = hashlib.sha256()
@@ -183,8 +182,8 @@ def child(root: str) -> int:
     for name in [name for name in sys.modules if name.partition(".")[0] == "dwlab"]:
         del sys.modules[name]
     sys.path.insert(0, root)
-    from dwlab.kernels import registry
     from dwlab.compiler import inspect
+    from dwlab.kernels import registry
     from dwlab.problems import DepthwiseConv1d
 
     def problem_of(one: Mapping[str, Any]) -> Any:

@@ -30,15 +30,15 @@ import numpy as np  # noqa: E402
 from numba import float32, uint32  # noqa: E402
 
 from dwlab import problems, records  # noqa: E402
+from dwlab.gpu import provenance  # noqa: E402
+from dwlab.gpu.target import cuda  # noqa: E402
 from dwlab.kernels import registry  # noqa: E402
-from dwlab.kernels.parts import ptx  # noqa: E402
-from dwlab.measure import timing  # noqa: E402
-from dwlab.problems import references  # noqa: E402
 from dwlab.kernels.depthwise1d import backward_2_channels, straight_line, weight_grad_5_channels  # noqa: E402
 from dwlab.kernels.depthwise1d import rows as rows_of  # noqa: E402
-from dwlab.problems import DepthwiseConv1d  # noqa: E402
+from dwlab.kernels.parts import ptx  # noqa: E402
+from dwlab.measure import timing  # noqa: E402
+from dwlab.problems import DepthwiseConv1d, references  # noqa: E402
 from dwlab.records import tables, writing  # noqa: E402
-from dwlab.gpu.target import cuda  # noqa: E402
 
 L = K = 48
 QUADS = L // 4  # pieces of 16 bytes of a row
@@ -567,7 +567,7 @@ def main() -> int:
     if not any(one.get("time_us") for one in rows):
         print("nothing was measured", file=sys.stderr)
         return 1
-    file = writing.write(folder, [], machine.environment(here), {}, sections={"tries": rows}, notes=notes)
+    file = writing.write(folder, [], provenance.environment(here), {}, sections={"tries": rows}, notes=notes)
     print(f"{file.name}\n\n{tables.tries_table([records.read_run(file)])}")
     print(f"{time.monotonic() - started:.0f} s")
     return 1 if any((one.get("failure") or "").startswith("WRONG") for one in rows) else 0

@@ -23,8 +23,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dwlab.problems import Problem
+    from dwlab.gpu import provenance
     from dwlab.kernels.registry import Stage
+    from dwlab.problems import Problem
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
@@ -113,10 +114,9 @@ def child(id: str, tool: str) -> int:
     """Runs a stage on every shape of a tool and compares: WRONG for a result that differs."""
     import numpy as np
 
-    from dwlab.kernels import registry
-    from dwlab.problems import references
-    from dwlab.problems import decode
     from dwlab.gpu.target import cuda
+    from dwlab.kernels import registry
+    from dwlab.problems import decode, references
 
     stage = registry.stage(id)
     for problem in problems_of(stage, tool):
@@ -165,7 +165,6 @@ def main() -> int:
 
     from dwlab import records
     from dwlab.kernels import registry
-    from dwlab.gpu import machine
     from dwlab.records import tables, writing
 
     started = time.monotonic()
@@ -196,7 +195,7 @@ def main() -> int:
         print(f"{len(tasks) - len(rows)} of {len(tasks)} runs were not reached in {options.seconds:.0f} s.")
     if not rows:
         return 1
-    file = writing.write(folder, [], machine.environment(), {}, sections={"sanitizer": rows})
+    file = writing.write(folder, [], provenance.environment(), {}, sections={"sanitizer": rows})
     print(f"{file.name}\n\n{tables.sanitizer_table([records.read_run(file)], {one.id: one.digest for one in asked})}")
     print(f"{time.monotonic() - started:.0f} s")
     return 0 if all(row["clean"] for row in rows) else 1

@@ -33,9 +33,12 @@ sys.path.insert(0, str(ROOT))
 import numpy as np  # noqa: E402
 
 from dwlab import problems, records, study  # noqa: E402
-from dwlab.kernels import registry  # noqa: E402
-from dwlab.kernels import dispatch  # noqa: E402
-from dwlab.measure import peers, timing  # noqa: E402
+from dwlab.kernels import dispatch, registry  # noqa: E402
+from dwlab.measure import (  # noqa: E402
+    device,  # noqa: E402
+    peers,
+    timing,
+)
 from dwlab.problems import DepthwiseConv1d  # noqa: E402
 from dwlab.records import tables, writing  # noqa: E402
 
@@ -274,7 +277,7 @@ def main() -> int:
         print("shape_grid needs a GPU and PyTorch, the peer that it measures", file=sys.stderr)
         return 2
     started = time.monotonic()
-    machine = machines.measure()
+    machine = device.measure()
     print(f"ceilings: {time.monotonic() - started:.0f} s", flush=True)
     given = {"l2_bytes": machine.l2_bytes, "copy_gbps": machine.ceilings.copy_gbps}
     given["fma_tflops"] = machine.ceilings.fma_tflops

@@ -3,7 +3,7 @@
 Shapes that nobody chose: B, H, L and K from 1 on, most L odd, one channel, one batch entry, few long rows, many short
 ones, more taps than times, any padding. On each path every stage that takes the shape, and every way of PyTorch, is
 held against float64 and then timed, in CUDA graphs where it is short. Writes one record into FOLDER (the project's own
-if none is given), by which dwlab.kernels.dispatch chooses from then on (dwlab.kernels.choices); prints a table last: dispatch's
+if none is given), by which kernels.dispatch chooses from then on (kernels.choices); prints a table last: dispatch's
 choice against the fastest stage and against PyTorch's best, and where PyTorch wins.
 
 Kernels are compiled in several processes, and one at a time uses the GPU. Exit status 1 if a result was wrong or
@@ -32,11 +32,14 @@ sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 import shape_grid  # noqa: E402
 
 from dwlab import problems, records  # noqa: E402
-from dwlab.kernels import registry  # noqa: E402
 from dwlab.compiler import precompile as ahead  # noqa: E402
-from dwlab.measure import peers, timing  # noqa: E402
-from dwlab.problems import references  # noqa: E402
-from dwlab.problems import DepthwiseConv1d  # noqa: E402
+from dwlab.kernels import registry  # noqa: E402
+from dwlab.measure import (  # noqa: E402
+    device,  # noqa: E402
+    peers,
+    timing,
+)
+from dwlab.problems import DepthwiseConv1d, references  # noqa: E402
 from dwlab.records import writing  # noqa: E402
 
 ELEMENTS = 1 << 24  # most of x
@@ -322,7 +325,7 @@ def main() -> int:
         print("shapes needs a GPU and PyTorch, the peer that it measures", file=sys.stderr)
         return 2
     started = time.monotonic()
-    machine = machines.measure()
+    machine = device.measure()
     print(f"ceilings: {time.monotonic() - started:.0f} s", flush=True)
     paths = tuple(path for path in options.path or problems.PATHS)
     todo = drawn(options.shapes, options.seed)

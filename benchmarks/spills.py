@@ -1,9 +1,9 @@
 """Registers and spills of the kernels that run image networks: ``python benchmarks/spills.py``. Needs no GPU.
 
 The layers and pairs are those of record_layers.py, largest shares first, each with the last stage that takes it. Every
-distinct kernel is compiled once (dwlab.compiler.inspect), one at a time, until the time is over: some 5 to 15 s each. Prints
-registers, bytes that a thread spills (stored and loaded, as they stand in the code), shared memory and blocks of a
-multiprocessor. Exit status 1 if a kernel spills, 2 if there is no compiler or nothing to compile.
+distinct kernel is compiled once (dwlab.compiler.inspect), one at a time, until the time is over: some 5 to 15 s each.
+Prints registers, bytes that a thread spills (stored and loaded, as they stand in the code), shared memory and blocks of
+a multiprocessor. Exit status 1 if a kernel spills, 2 if there is no compiler or nothing to compile.
 
 examples: spills.py --op pointwise --dtype float32 --batch 32 --last 2
           spills.py --op fused/dwpw --seconds 600
@@ -28,8 +28,8 @@ from record_layers import NETWORKS, OPS, Problem, candidates, plan, variant  # n
 from dwlab import report  # noqa: E402
 from dwlab.compiler import inspect  # noqa: E402
 from dwlab.compiler.inspect import Compiled, InspectError  # noqa: E402
-from dwlab.problems.layers import DTYPES, LAYOUTS  # noqa: E402
 from dwlab.kernels.registry import Stage  # noqa: E402
+from dwlab.problems.layers import DTYPES, LAYOUTS  # noqa: E402
 
 
 def kernels(

@@ -333,8 +333,7 @@ def _stage_id(text: str) -> str:
 
 def _problem(stage: Any, text: str | None, default: str) -> Any:
     """The problem that a command was given; if none, the default, or for a stage of layers one that it supports."""
-    from dwlab.problems import layers
-    from dwlab.problems import ProblemError
+    from dwlab.problems import ProblemError, layers
 
     if stage.op == "depthwise1d":
         made = layers.problem(default if text is None else text)

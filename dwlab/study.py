@@ -23,23 +23,22 @@ from typing import Any, Protocol
 import numpy as np
 
 from dwlab import problems, records, report
-from dwlab.judge import check
-from dwlab.kernels import registry
 from dwlab.compiler import precompile as ahead
-from dwlab.measure import counters, layer_peers, peers, timing
-from dwlab.model import roofline
-from dwlab.problems import layers, references
 from dwlab.gpu import machine as machines
-from dwlab.problems.cases import OWN_SEED
-from dwlab.measure.counters import Counters, CountersError
-from dwlab.problems.layers import DepthwiseConv2d, Fused, Pointwise
 from dwlab.gpu.machine import Ceilings, Machine
+from dwlab.judge import check, formulas
+from dwlab.kernels import registry
+from dwlab.kernels.registry import Stage
+from dwlab.measure import counters, device, layer_peers, peers, timing
+from dwlab.measure.counters import Counters, CountersError
 from dwlab.measure.peers import Peer
-from dwlab.problems import DepthwiseConv1d, Problem
+from dwlab.measure.timing import Timing
+from dwlab.model import roofline
+from dwlab.problems import DepthwiseConv1d, Problem, layers, references
+from dwlab.problems.cases import OWN_SEED
+from dwlab.problems.layers import DepthwiseConv2d, Fused, Pointwise
 from dwlab.records import Measurement, tabular, writing
 from dwlab.records.tabular import Markdown
-from dwlab.kernels.registry import Stage
-from dwlab.measure.timing import Timing
 
 PROBLEM = problems.PAPER
 QUICK_PROBLEM = replace(problems.PAPER, B=1024)
@@ -321,7 +320,7 @@ class GpuBench:
         self, *, quick: bool = False, clock: timing.Clock | None = None, machine: Machine | None = None
     ) -> None:
         self.clock = clock or timing.DeviceClock()
-        self.machine = machine or machines.measure(quick=quick, clock=self.clock)
+        self.machine = machine or device.measure(quick=quick, clock=self.clock)
         self.how = QUICK_TIMING if quick else TIMING
 
     def environment(self) -> dict[str, Any]:
@@ -780,7 +779,7 @@ def count(stage: Stage, problem: Problem) -> tuple[int, str]:
     from dwlab.kernels import traffic
 
     try:
-        found = traffic.Comparison(stage.id, problem, stage.traffic(problem), traffic.count(stage, problem))
+        found = formulas.Comparison(stage.id, problem, stage.traffic(problem), formulas.count(stage, problem))
     except simt.SimtError as error:
         return 0, f"it cannot be counted: {error}"
     differ = [

@@ -12,7 +12,19 @@ import numpy as np
 from numba import float32  # noqa: F401
 
 from dwlab import cuda
-from dwlab.judge.exercises import agree, at_most, coalesced, drawn, float32_only, kernel, launched, poisoned, run, values, without
+from dwlab.judge.exercises import (
+    agree,
+    at_most,
+    coalesced,
+    drawn,
+    float32_only,
+    kernel,
+    launched,
+    poisoned,
+    run,
+    values,
+    without,
+)
 
 WARPS = 4
 EVERY_LANE = 0xFFFFFFFF

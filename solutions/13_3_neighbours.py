@@ -14,7 +14,19 @@ import numpy as np
 from numba import float32
 
 from dwlab import cuda
-from dwlab.judge.exercises import Wrong, agree, coalesced, drawn, float32_only, kernel, launched, poisoned, run, values, without
+from dwlab.judge.exercises import (
+    Wrong,
+    agree,
+    coalesced,
+    drawn,
+    float32_only,
+    kernel,
+    launched,
+    poisoned,
+    run,
+    values,
+    without,
+)
 
 WARPS = 4  # rows of a block
 ROW = 96  # outputs of a warp, three a lane

@@ -13,7 +13,20 @@ import numpy as np
 from numba import float32  # noqa: F401
 
 from dwlab import cuda
-from dwlab.judge.exercises import Wrong, agree, at_most, coalesced, drawn, float32_only, kernel, launched, loads_by_warp, poisoned, run, values
+from dwlab.judge.exercises import (
+    Wrong,
+    agree,
+    at_most,
+    coalesced,
+    drawn,
+    float32_only,
+    kernel,
+    launched,
+    loads_by_warp,
+    poisoned,
+    run,
+    values,
+)
 
 WARPS = 4
 EVERY_LANE = 0xFFFFFFFF

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dwlab.judge.exercises import Raised, STOPPED, Wrong, drawn, function, run, values
+from dwlab.judge.exercises import STOPPED, Raised, Wrong, drawn, function, run, values
 
 
 ### BEGIN SOLUTION

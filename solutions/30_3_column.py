@@ -11,9 +11,20 @@ what is needed later in registers (`cuda.local.array` of a small constant size, 
 from numba import float32  # noqa: F401
 
 from dwlab import cuda
-from dwlab.judge.exercises import agree, at_most, coalesced, drawn, float32_only, kernel, launched, poisoned, run, without
-from dwlab.problems.layers import DepthwiseConv2d
+from dwlab.judge.exercises import (
+    agree,
+    at_most,
+    coalesced,
+    drawn,
+    float32_only,
+    kernel,
+    launched,
+    poisoned,
+    run,
+    without,
+)
 from dwlab.planner.accesses import rows_read
+from dwlab.problems.layers import DepthwiseConv2d
 from dwlab.problems.references import reference
 
 ROWS = 4

@@ -17,8 +17,8 @@ import numpy as np
 from numba import float32
 
 from dwlab import cuda, xray
-from dwlab.kernels.parts import ptx
 from dwlab.judge.exercises import launched, poisoned, predicted, run
+from dwlab.kernels.parts import ptx
 
 M, C, F = 49, 960, 160
 ROWS, COLUMNS, CHUNK = 32, 64, 8

@@ -11,8 +11,8 @@ import numpy as np
 from numba import float32  # noqa: F401
 
 from dwlab import cuda  # noqa: F401
-from dwlab.kernels.parts import ptx  # noqa: F401
 from dwlab.judge.exercises import Wrong, drawn, float32_only, kernel, launched, poisoned, run
+from dwlab.kernels.parts import ptx  # noqa: F401
 
 
 @cuda.jit

@@ -14,8 +14,8 @@ Write down, without running anything (one image, 3 × 3 taps, padding 1, no bias
 
 from dwlab import stage, xray
 from dwlab.judge.exercises import predicted, run
-from dwlab.problems.layers import DepthwiseConv2d, Fused, Pointwise
 from dwlab.planner.accesses import Tile, dwpw
+from dwlab.problems.layers import DepthwiseConv2d, Fused, Pointwise
 
 ### BEGIN SOLUTION
 work_tiles = 4 * 8 * (15 + 7) ** 2

@@ -17,8 +17,8 @@ from numba import float32  # noqa: F401
 
 from dwlab import cuda
 from dwlab.judge.exercises import agree, at_most, drawn, float32_only, kernel, launched, poisoned, run, written_once
-from dwlab.problems.layers import DepthwiseConv2d, Fused, Pointwise
 from dwlab.planner.accesses import Tile, pwdw
+from dwlab.problems.layers import DepthwiseConv2d, Fused, Pointwise
 from dwlab.problems.references import reference
 
 SIDE = 8

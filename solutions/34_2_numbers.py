@@ -20,8 +20,8 @@ import numpy as np
 from numba import int32
 
 from dwlab import cuda
-from dwlab.kernels.parts import ptx
 from dwlab.judge.exercises import launched, poisoned, predicted, run
+from dwlab.kernels.parts import ptx
 from dwlab.problems.layers import Pointwise, stored
 from dwlab.problems.quantisation import factors, of_filters, of_range
 

@@ -9,11 +9,11 @@ from types import SimpleNamespace
 import pytest
 from compiler import needs_compiler
 
-from dwlab.kernels import registry
 from dwlab.compiler import precompile as ahead
 from dwlab.gpu import target
-from dwlab.problems.layers import DepthwiseConv2d
+from dwlab.kernels import registry
 from dwlab.problems import DepthwiseConv1d
+from dwlab.problems.layers import DepthwiseConv2d
 
 pytestmark = pytest.mark.quick
 

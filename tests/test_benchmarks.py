@@ -12,14 +12,14 @@ from compiler import needs_compiler
 from test_records import CEILINGS, ENVIRONMENT
 
 from dwlab import problems, records, report
-from dwlab.kernels import registry
-from dwlab.gpu import machine, specs as gpus, target
-from dwlab.kernels import dispatch
-from dwlab.problems import references
-from dwlab.report import recorded as command
-from dwlab.problems import PAPER, DepthwiseConv1d
-from dwlab.records import RecordError, tables, writing
+from dwlab.gpu import provenance, target
+from dwlab.gpu import specs as gpus
+from dwlab.kernels import dispatch, registry
+from dwlab.measure import device
 from dwlab.measure.timing import Timing
+from dwlab.problems import PAPER, DepthwiseConv1d, references
+from dwlab.records import RecordError, tables, writing
+from dwlab.report import recorded as command
 
 FOLDER = pathlib.Path(__file__).parent.parent / "benchmarks"
 on_interpreter = pytest.mark.skipif(target.mode == "gpu", reason="runs on the interpreter; a GPU has the script itself")
@@ -218,11 +218,11 @@ def test_each_size_is_copied_and_the_fastest_way_kept(monkeypatch, tmp_path):
         asked.append((size, sets))
         return {way: Timing(us, us, us, 9, 20, "graph", "cold") for way, us in (("one way", 3.0), ("another", 2.0))}
 
-    monkeypatch.setattr(machine, "copies", copies)
+    monkeypatch.setattr(device, "copies", copies)
     present = gpus.find("h200")
     rows = copy_sizes.rows_of(present, (4, 805))
     assert [row["way"] for row in rows] == ["another", "another"] and rows[0]["gbps"] == rows[0]["bytes"] / 2e3
-    assert all(size % machine.CHUNK_BYTES == 0 and 2 * size * sets > 3 * present.l2_bytes for size, sets in asked)
+    assert all(size % device.CHUNK_BYTES == 0 and 2 * size * sets > 3 * present.l2_bytes for size, sets in asked)
     assert [row["bytes"] / 1e6 for row in rows] == pytest.approx([4, 805], rel=0.02)
     writing.write(tmp_path, [], ENVIRONMENT, {}, sections={"copies": rows})
 
@@ -339,7 +339,7 @@ def test_the_sanitizer_begins_with_what_no_record_has_and_says_what_it_left(tmp_
     monkeypatch.setattr(sanitize.shutil, "which", lambda name: name)
     monkeypatch.setattr(sanitize, "version_of", lambda sanitizer: "compute-sanitizer 1")
     monkeypatch.setattr(sanitize, "_run", run)
-    monkeypatch.setattr(machine, "environment", lambda: ENVIRONMENT)
+    monkeypatch.setattr(provenance, "environment", lambda: ENVIRONMENT)
     monkeypatch.setattr(tables, "sanitizer_rows", lambda runs=None: (known, list(runs or [])))
     asked = [str(tmp_path), "--op", "depthwise1d", "--path", "forward", "--tool", "memcheck", "--processes", "1"]
     monkeypatch.setattr(sys, "argv", ["sanitize.py", *asked])

@@ -10,14 +10,14 @@ from numba import float32
 from wrong_kernels import FAMILY, TILE, WIDE, by_row, by_tile
 
 from dwlab.gpu import target
+from dwlab.gpu.target import cuda
 from dwlab.judge import diagnosis
-from dwlab.judge.check import CheckError, CheckFailed, GUARD, POISON, cases, check, judged_on
+from dwlab.judge.check import GUARD, POISON, CheckError, CheckFailed, cases, check, judged_on
 from dwlab.judge.contrast import exact
 from dwlab.judge.diagnosis import Evidence, Finding, diagnose, explain, region, rules_of
+from dwlab.kernels.registry import Launch, StageError, by_shape, stage, stages
 from dwlab.problems import PAPER, DepthwiseConv1d, ProblemError
 from dwlab.problems.references import allowed_error, correlate, reference
-from dwlab.kernels.registry import Launch, StageError, by_shape, stage, stages
-from dwlab.gpu.target import cuda
 
 pytestmark = pytest.mark.quick
 

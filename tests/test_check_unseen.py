@@ -16,15 +16,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numba import float32
 
-from dwlab.kernels import registry
 from dwlab.gpu import target
-from dwlab.problems.cases import Case, NOT_FINITE, OWN_SEED, cases, drawn, layer_cases, products, properties, sizes
-from dwlab.judge.check import CheckError, check, judged_on
-from dwlab.problems.layers import DepthwiseConv2d, Fused
-from dwlab.problems import PAPER, DepthwiseConv1d, decode
-from dwlab.problems.references import reference
-from dwlab.kernels.registry import Launch, by_shape, stage
 from dwlab.gpu.target import cuda
+from dwlab.judge.check import CheckError, check, judged_on
+from dwlab.kernels import registry
+from dwlab.kernels.registry import Launch, by_shape, stage
+from dwlab.problems import PAPER, DepthwiseConv1d, decode
+from dwlab.problems.cases import NOT_FINITE, OWN_SEED, Case, cases, drawn, layer_cases, products, properties, sizes
+from dwlab.problems.layers import DepthwiseConv2d, Fused
+from dwlab.problems.references import reference
 
 judge = sys.modules["dwlab.judge.check"]
 simulated = pytest.mark.skipif(target.mode == "gpu", reason="a GPU must not run it, or has no record of it")

@@ -7,8 +7,7 @@ import random
 import pytest
 
 from dwlab import records
-from dwlab.kernels import registry
-from dwlab.kernels import choices, dispatch
+from dwlab.kernels import choices, dispatch, registry
 from dwlab.problems import PATHS, DepthwiseConv1d
 from dwlab.records import packing
 

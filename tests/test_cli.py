@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 import dwlab
 from dwlab import __main__ as cli
 from dwlab import problems
+from dwlab.gpu import specs as gpus
+from dwlab.gpu import target
 from dwlab.kernels import registry
-from dwlab.gpu import specs as gpus, target
 from dwlab.problems import layers, networks
-from dwlab.records import terminal
-from dwlab.records import tabular
+from dwlab.records import tabular, terminal
 
 NAIVE = "depthwise1d/forward/naive"
 
@@ -56,7 +56,9 @@ def test_stages_lists_the_registry(run):
         assert row["id"] == f"{row['op']}/{row['path']}/{row['name']}"
     status, out, _ = run("stages", "--op", "depthwise1d", "--path", "forward")
     assert status == 0
-    assert [line.split()[0] for line in out.splitlines()[2:]] == [s.id for s in registry.stages("depthwise1d", "forward")]
+    assert [line.split()[0] for line in out.splitlines()[2:]] == [
+        s.id for s in registry.stages("depthwise1d", "forward")
+    ]
 
 
 def test_stages_of_a_path_leaves_the_others_out(run):

@@ -7,9 +7,9 @@ import pytest
 from dwlab import problems
 from dwlab.kernels import registry
 from dwlab.measure import counters
-from dwlab.measure.counters import CountersError, METRICS
-from dwlab.problems.layers import DepthwiseConv2d, Fused, Pointwise
+from dwlab.measure.counters import METRICS, CountersError
 from dwlab.problems import PAPER, DepthwiseConv1d
+from dwlab.problems.layers import DepthwiseConv2d, Fused, Pointwise
 
 HEAD = (
     '"ID","Process ID","Process Name","Host Name","Kernel Name","Context","Stream","Block Size","Grid Size","Device",'

@@ -9,16 +9,22 @@ import numpy as np
 import pytest
 from compiler import needs_compiler
 
-from dwlab.kernels import registry
 from dwlab.compiler import inspect
-from dwlab.kernels import traffic
-from dwlab.problems import networks
-from dwlab.judge.check import check
-from dwlab.kernels.depthwise2d import forward_1_naive, forward_2_shared, forward_3_registers, forward_4_wide, forward_5_planes
-from dwlab.kernels.depthwise2d import forward_6_int8 as int8
-from dwlab.problems.layers import DepthwiseConv2d
-from dwlab.kernels.registry import StageError
 from dwlab.gpu.target import cuda
+from dwlab.judge import formulas
+from dwlab.judge.check import check
+from dwlab.kernels import registry
+from dwlab.kernels.depthwise2d import (
+    forward_1_naive,
+    forward_2_shared,
+    forward_3_registers,
+    forward_4_wide,
+    forward_5_planes,
+)
+from dwlab.kernels.depthwise2d import forward_6_int8 as int8
+from dwlab.kernels.registry import StageError
+from dwlab.problems import networks
+from dwlab.problems.layers import DepthwiseConv2d
 
 
 def stage(name):
@@ -32,7 +38,7 @@ def layer(N, C, H, W, K=3, stride=1, layout="NHWC", dtype="float32", **more):
 def right(name, problem):
     """The judge accepts the stage on the problem, and its formula equals the count."""
     check(stage(name), problem).raise_if_wrong()
-    assert traffic.compare(stage(name), problem).raise_if_different().predicted.exact
+    assert formulas.compare(stage(name), problem).raise_if_different().predicted.exact
 
 
 @pytest.mark.parametrize("bands", [1, 3, 5])

@@ -5,16 +5,16 @@ from dataclasses import replace
 import pytest
 from compiler import needs_compiler
 
-from dwlab.kernels import registry
 from dwlab.compiler import inspect
-from dwlab.kernels import traffic
-from dwlab.problems import networks
+from dwlab.judge import formulas
 from dwlab.judge.check import check
+from dwlab.kernels import registry
 from dwlab.kernels.depthwise2d import columns
 from dwlab.kernels.depthwise2d import forward_7_columns as stage_columns
 from dwlab.kernels.depthwise2d.forward_7_columns import Plan
-from dwlab.problems.layers import DepthwiseConv2d
 from dwlab.kernels.registry import StageError
+from dwlab.problems import networks
+from dwlab.problems.layers import DepthwiseConv2d
 
 STAGE = registry.stage("depthwise2d/forward/columns")
 
@@ -48,7 +48,7 @@ def test_any_plan_is_right_and_its_formula_equals_the_count(monkeypatch, problem
     one = STAGE.with_kernel(registry.by_shape(lambda layer: stage_columns.make(layer, given)))
     assert one.launch(problem) == stage_columns.launch_of(problem, given)
     check(one, problem).raise_if_wrong()
-    assert traffic.compare(one, problem).raise_if_different().predicted.exact
+    assert formulas.compare(one, problem).raise_if_different().predicted.exact
 
 
 @pytest.mark.parametrize("size", range(1, 8))

@@ -7,8 +7,7 @@ import sys
 
 import pytest
 
-from dwlab.kernels import registry
-from dwlab.kernels import digests
+from dwlab.kernels import digests, registry
 
 ROOT = pathlib.Path(digests.PACKAGE).parent
 ALL = {one.id: one for one in registry.stages()}

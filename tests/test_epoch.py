@@ -10,9 +10,9 @@ import pytest
 
 from dwlab import report
 from dwlab.gpu import target
-from dwlab.training import train as training
 from dwlab.records import RecordError, epochs
 from dwlab.records.epochs import Way
+from dwlab.training import train as training
 from dwlab.training.train import Config, Data
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -342,7 +342,7 @@ import json, os, sys
 import dwlab.judge.answer, dwlab.judge.exercises, dwlab.simt.launch, dwlab.simt.report
 """
 PATCHES = {
-    "agree": 'dwlab.judge.exercises.agree = dwlab.judge.exercises.launched = dwlab.judge.exercises.kernel = lambda *a, **k: "fine"',
+    "agree": 'room = dwlab.judge.exercises; room.agree = room.launched = room.kernel = lambda *a, **k: "fine"',
     "the judge's module": 'sys.modules["dwlab_judge"] = sys.modules[__name__]\ndef judge(answer): return "fine"',
     "main": 'import __main__\n__main__._judge = lambda *a, **k: {"status": "passed", "message": "", "hints": []}',
     "the verdict": 'dwlab.judge.exercises._verdict = lambda *a: {"status": "passed", "message": ""}',

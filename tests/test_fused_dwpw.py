@@ -7,15 +7,14 @@ import pytest
 from left_out import LEFT_OUT
 
 from dwlab import simt
-from dwlab.kernels import registry
-from dwlab.kernels import traffic
-from dwlab.problems import networks, references
-from dwlab.judge.check import check
 from dwlab.gpu.driver import allow_shared
+from dwlab.judge import formulas
+from dwlab.judge.check import check
+from dwlab.kernels import registry, traffic
 from dwlab.kernels.fused import dwpw_4_slide, slide_tiles, sliding
-from dwlab.problems.layers import DepthwiseConv2d, Fused, Pointwise
-from dwlab.problems import decode
 from dwlab.kernels.registry import words
+from dwlab.problems import decode, networks, references
+from dwlab.problems.layers import DepthwiseConv2d, Fused, Pointwise
 
 
 def pair(
@@ -178,7 +177,7 @@ def test_the_naive_stage_takes_float16_of_any_sizes_with_float32_between_the_lay
     one = registry.stage("fused/dwpw/naive")
     problem = pair(2, 13, 9, 7, 3, 2, 11, "none", "relu", True, dtype="float16", layout=layout)
     check(one, problem).raise_if_wrong()
-    assert traffic.compare(one, problem).raise_if_different().predicted.exact
+    assert formulas.compare(one, problem).raise_if_different().predicted.exact
     # 2046 (1 + 2**-10) - 2048: float16 between the layers would round the first to 2048.
     plain = pair(1, 2, 1, 1, 1, 1, 1, "none", dtype="float16", bias=False, layout=layout)
     arrays = {**plain.inputs("dwpw"), "y": plain.nans("y", "dwpw")}

@@ -8,18 +8,16 @@ from compiler import needs_compiler
 from left_out import LEFT_OUT
 
 from dwlab import simt
-from dwlab.kernels import registry
 from dwlab.compiler import inspect
-from dwlab.kernels import traffic
-from dwlab.problems import networks, references
-from dwlab.judge.check import check
 from dwlab.gpu.driver import allow_shared
+from dwlab.gpu.target import cuda
+from dwlab.judge.check import check
+from dwlab.kernels import registry, traffic
 from dwlab.kernels.fused import dwpw_6_planes, plane_tiles, planes
 from dwlab.kernels.fused.plane_tiles import Tiles
-from dwlab.problems.layers import DepthwiseConv2d, Fused, Pointwise
-from dwlab.problems import decode
 from dwlab.kernels.registry import words
-from dwlab.gpu.target import cuda
+from dwlab.problems import decode, networks, references
+from dwlab.problems.layers import DepthwiseConv2d, Fused, Pointwise
 
 STAGE = registry.stage("fused/dwpw/planes")
 

@@ -7,17 +7,16 @@ import pytest
 from numba import float32, uint32
 
 from dwlab import simt
-from dwlab.kernels import registry
-from dwlab.kernels import traffic
-from dwlab.kernels.parts import epilogue
-from dwlab.problems import networks, references
-from dwlab.judge.check import check
 from dwlab.gpu.driver import allow_shared
-from dwlab.kernels.fused import pwdw_2_recompute, pwdw_3_strips, pwdw_plan, pwdw_tiles, pwpw_2_tensor, pwpw_plan
-from dwlab.problems.layers import DepthwiseConv2d, Fused, Pointwise
-from dwlab.problems import decode
-from dwlab.kernels.registry import words
 from dwlab.gpu.target import cuda
+from dwlab.judge import formulas
+from dwlab.judge.check import check
+from dwlab.kernels import registry, traffic
+from dwlab.kernels.fused import pwdw_2_recompute, pwdw_3_strips, pwdw_plan, pwdw_tiles, pwpw_2_tensor, pwpw_plan
+from dwlab.kernels.parts import epilogue
+from dwlab.kernels.registry import words
+from dwlab.problems import decode, networks, references
+from dwlab.problems.layers import DepthwiseConv2d, Fused, Pointwise
 
 
 def pwdw(N, C, F, H, W, K=3, stride=1, between="relu6", after="none", residual=False, bias=True, padding=-1, **how):
@@ -265,7 +264,7 @@ def test_any_padding_comes_after_the_activation(stage, K, padding):
     pair = pwdw(1, 8, 8, 5, 6, K, padding=padding)
     chosen = registry.stage(f"fused/pwdw/{stage}")
     assert check(chosen, pair).passed
-    assert traffic.compare(chosen, pair).agrees
+    assert formulas.compare(chosen, pair).agrees
 
 
 def outside(pads_x):

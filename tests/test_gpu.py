@@ -14,11 +14,11 @@ import pytest
 from numba import float32, int8, int16, int32, int64, uint8, uint16, uint32, uint64
 
 from dwlab import cuda, problems, simt, study
-from dwlab.kernels import registry
-from dwlab.gpu import machine, target
-from dwlab.measure import timing
-from dwlab.model import roofline
+from dwlab.gpu import machine, provenance, target
 from dwlab.judge.check import check
+from dwlab.kernels import registry
+from dwlab.measure import device, timing
+from dwlab.model import roofline
 from dwlab.problems import DepthwiseConv1d
 
 needs_gpu = pytest.mark.skipif(target.mode != "gpu", reason=f"needs a GPU, and there is none: {target.reason}")
@@ -450,7 +450,7 @@ def test_the_same_kernel_timed_twice_differs_by_noise_only():
 
 @needs_gpu
 def test_ceilings_are_plausible():
-    measured = machine.measure(quick=True)
+    measured = device.measure(quick=True)
     ceilings = measured.ceilings
     assert ceilings.measured and ceilings.source.startswith("measured; copy of ")
     known = machine.datasheet(measured.name)
@@ -465,7 +465,7 @@ def test_ceilings_are_plausible():
 
 @needs_gpu
 def test_the_environment_names_the_gpu_its_driver_and_its_clocks():
-    made = machine.environment()
+    made = provenance.environment()
     assert made["gpu"] == machine.present().name
     assert made["driver"] and made["cuda"] and made["numba_cuda"]
     assert set(made["clocks"]) >= {"sm_mhz", "memory_mhz"}

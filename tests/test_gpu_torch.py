@@ -13,13 +13,12 @@ import pytest
 torch = pytest.importorskip("torch", reason="needs PyTorch: pip install '.[torch]'")
 
 from dwlab import problems  # noqa: E402
-from dwlab.kernels import registry  # noqa: E402
 from dwlab.gpu import target  # noqa: E402
-from dwlab.kernels import dispatch  # noqa: E402
+from dwlab.kernels import dispatch, registry  # noqa: E402
 from dwlab.kernels.dispatch import DispatchError  # noqa: E402
+from dwlab.kernels.torch_ops import depthwise_conv1d, reference_conv1d  # noqa: E402
 from dwlab.problems import PATHS, DepthwiseConv1d  # noqa: E402
 from dwlab.problems.references import tolerance  # noqa: E402
-from dwlab.kernels.torch_ops import depthwise_conv1d, reference_conv1d  # noqa: E402
 
 if target.mode != "gpu":
     pytest.skip(f"needs a GPU, and there is none: {target.reason}", allow_module_level=True)

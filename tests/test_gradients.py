@@ -11,15 +11,15 @@ from test_traffic import CASES
 from wrong_gradients import GRADIENTS
 
 from dwlab import simt, study
-from dwlab.gpu import target
 from dwlab.__main__ import main
+from dwlab.gpu import target
+from dwlab.gpu.target import cuda
 from dwlab.judge.check import cases, check
 from dwlab.judge.diagnosis import Evidence, diagnose
+from dwlab.judge.formulas import compare
+from dwlab.kernels.registry import StageError, fill_zero, limits, stage, stages
 from dwlab.problems import PAPER, SMALL, DepthwiseConv1d
 from dwlab.problems.references import allowed_error, reference, tap_sums
-from dwlab.kernels.registry import StageError, fill_zero, limits, stage, stages
-from dwlab.gpu.target import cuda
-from dwlab.kernels.traffic import compare
 
 STAGES = [one for path in ("input_grad", "weight_grad", "backward") for one in stages("depthwise1d", path)]
 IDS = [f"{one.path}-{one.name}" for one in STAGES]

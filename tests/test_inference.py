@@ -11,13 +11,13 @@ from small_networks import cut, gpu, image_of, joined, thin, tiny
 torch = pytest.importorskip("torch", reason="networks run with PyTorch: pip install '.[torch]'")
 
 from dwlab import inference  # noqa: E402
+from dwlab.inference import comparison, images, selection, timing, with_torch  # noqa: E402
+from dwlab.inference.weights import random_weights  # noqa: E402
 from dwlab.kernels import registry  # noqa: E402
 from dwlab.kernels.parts import dependent_launch, ptx  # noqa: E402
 from dwlab.measure import peers  # noqa: E402
-from dwlab.inference import comparison, images, selection, timing, with_torch  # noqa: E402
-from dwlab.inference.weights import random_weights  # noqa: E402
 from dwlab.problems.layers import DepthwiseConv2d  # noqa: E402
-from dwlab.problems.networks import INPUT, InferenceError, NETWORKS, network  # noqa: E402
+from dwlab.problems.networks import INPUT, NETWORKS, InferenceError, network  # noqa: E402
 
 torch.set_num_threads(1)  # maps are tiny here: more threads wait for each other, where others use the CPU too
 

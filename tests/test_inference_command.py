@@ -14,10 +14,10 @@ from test_weights import MobileNetV2, shaken  # noqa: E402
 
 from dwlab import __main__ as cli  # noqa: E402
 from dwlab import inference  # noqa: E402
-from dwlab.problems import networks  # noqa: E402
 from dwlab.inference import command as command_room  # noqa: E402
 from dwlab.inference import comparison, images, selection, timing  # noqa: E402
 from dwlab.inference.weights import random_weights  # noqa: E402
+from dwlab.problems import networks  # noqa: E402
 from dwlab.problems.networks import network  # noqa: E402
 
 torch.set_num_threads(1)  # maps are tiny here: more threads wait for each other, where others use the CPU too

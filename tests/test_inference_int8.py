@@ -10,15 +10,14 @@ torch = pytest.importorskip("torch", reason="networks run with PyTorch: pip inst
 
 from dwlab import __main__ as cli  # noqa: E402
 from dwlab import inference  # noqa: E402
-from dwlab.kernels import registry  # noqa: E402
 from dwlab.gpu import target  # noqa: E402
-from dwlab.problems import networks, quantisation, references  # noqa: E402
-from dwlab.judge.check import check  # noqa: E402
 from dwlab.inference import comparison, int8, selection, timing, with_torch  # noqa: E402
 from dwlab.inference.weights import random_weights  # noqa: E402
+from dwlab.judge.check import check  # noqa: E402
+from dwlab.kernels import registry  # noqa: E402
+from dwlab.problems import ProblemError, networks, quantisation, references  # noqa: E402
 from dwlab.problems.layers import DepthwiseConv2d, Pointwise, problem  # noqa: E402
 from dwlab.problems.networks import INPUT, InferenceError, network  # noqa: E402
-from dwlab.problems import ProblemError  # noqa: E402
 from dwlab.problems.quantisation import Scale  # noqa: E402
 
 torch.set_num_threads(1)

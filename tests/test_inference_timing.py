@@ -8,9 +8,9 @@ torch = pytest.importorskip("torch", reason="networks run with PyTorch: pip inst
 from dwlab import inference  # noqa: E402
 from dwlab.inference import selection, timing  # noqa: E402
 from dwlab.inference.weights import random_weights  # noqa: E402
+from dwlab.measure.timing import Timing, TimingError  # noqa: E402
 from dwlab.problems.layers import Fused  # noqa: E402
 from dwlab.problems.networks import network  # noqa: E402
-from dwlab.measure.timing import Timing, TimingError  # noqa: E402
 
 torch.set_num_threads(1)
 

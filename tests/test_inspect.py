@@ -1,4 +1,4 @@
-"""dwlab.compiler.inspect: stages held free of spills and float64, leaks caught, and the readers of what the tools print.
+"""compiler.inspect: stages held free of spills and float64, leaks caught, and the readers of what the tools print.
 
 Readers and refusals are tested everywhere, on text in the tools' formats; what needs the compiler is skipped where
 numba-cuda is not installed, and the skip says so.
@@ -23,13 +23,13 @@ from numba import float32
 
 from dwlab import __main__ as cli
 from dwlab import cuda
-from dwlab.kernels import registry
 from dwlab.compiler import inspect
-from dwlab.gpu import occupancy, target
-from dwlab.kernels.parts import ptx
 from dwlab.compiler.inspect import InspectError, NoCompilerError
-from dwlab.problems import PAPER, SMALL, DepthwiseConv1d, ProblemError
+from dwlab.gpu import occupancy, target
+from dwlab.kernels import registry
+from dwlab.kernels.parts import ptx
 from dwlab.kernels.registry import StageError
+from dwlab.problems import PAPER, SMALL, DepthwiseConv1d, ProblemError
 
 WIDE = "depthwise1d/forward/wide"
 ODD = DepthwiseConv1d(3, 5, 61, 31, "same")
@@ -511,7 +511,8 @@ def all_stages():
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case[0]} {case[1]}")
 def test_no_stage_spills_and_only_naive_computes_in_float64(case):
     found = all_stages()[case]
-    assert found.refused == {} and [one.name for one in found.rows] == [one.id for one in registry.stages("depthwise1d")]
+    assert found.refused == {}
+    assert [one.name for one in found.rows] == [one.id for one in registry.stages("depthwise1d")]
     held = {one.name: (one.spill_stores, one.spill_loads, one.local_bytes) for one in found.rows}
     assert {name: bytes for name, bytes in held.items() if bytes != (0, 0, 0)} == {}
     leaks = {one.name for one in found.rows if one.float64_instructions}

@@ -8,19 +8,18 @@ from compiler import needs_compiler
 from test_ncu_layers import of_small_maps
 
 from dwlab import cuda, simt
-from dwlab.kernels import registry
 from dwlab.compiler import inspect
-from dwlab.kernels import traffic
-from dwlab.problems import layers, quantisation, references
+from dwlab.judge import formulas
 from dwlab.judge.check import check
+from dwlab.kernels import registry
 from dwlab.kernels.fused import dwpw_5_int8, pwdw_4_int8, pwpw_3_int8
-from dwlab.problems.layers import DepthwiseConv2d, Fused, Pointwise
 from dwlab.kernels.parts import tiles, whole
 from dwlab.kernels.pointwise import forward_7_int8
-from dwlab.problems import ProblemError
-from dwlab.problems.quantisation import Scale
 from dwlab.kernels.registry import StageError, by_shape, stage
 from dwlab.kernels.tiling.tuned_for import REGISTERS
+from dwlab.problems import ProblemError, layers, quantisation, references
+from dwlab.problems.layers import DepthwiseConv2d, Fused, Pointwise
+from dwlab.problems.quantisation import Scale
 
 STAGES = [one for one in registry.stages() if "int8" in one.dtypes]
 TENSOR = {
@@ -299,7 +298,7 @@ def problem_of(sizes):
 @pytest.mark.parametrize(("id", "sizes"), [(id, one) for id in SIZES for one in SIZES[id]])
 def test_sizes_around_tiles(id, sizes):
     check(stage(id), problem_of(sizes)).raise_if_wrong()
-    traffic.compare(stage(id), problem_of(sizes)).raise_if_different()
+    formulas.compare(stage(id), problem_of(sizes)).raise_if_different()
 
 
 def planned(monkeypatch, id, plan):
@@ -349,7 +348,7 @@ def test_every_plan_is_right_and_its_traffic_is_counted(monkeypatch, id, sizes):
         one = planned(monkeypatch, id, every[number % 2][number])
         given = problem.inputs(one.path, seed=7)
         ran(one, problem, given)
-        traffic.compare(one, problem).raise_if_different()
+        formulas.compare(one, problem).raise_if_different()
 
 
 @pytest.mark.parametrize(
@@ -371,7 +370,7 @@ def test_groups_of_filters_beyond_the_last_filter_read_nothing(monkeypatch, id, 
 
     one = planned(monkeypatch, id, next(filter(spare, TENSOR[id].candidates(problem.kernel_key))))
     ran(one, problem, problem.inputs(one.path, seed=7))
-    traffic.compare(one, problem).raise_if_different()
+    formulas.compare(one, problem).raise_if_different()
 
 
 def test_plans_for_many_images_ask_for_what_the_formula_says(monkeypatch):
@@ -380,7 +379,7 @@ def test_plans_for_many_images_ask_for_what_the_formula_says(monkeypatch):
         plan = TENSOR[task.stage.id].choose(task.problem.kernel_key, 32)
         with monkeypatch.context() as patched:
             one = planned(patched, task.stage.id, plan)
-            traffic.compare(one, task.problem).raise_if_different()
+            formulas.compare(one, task.problem).raise_if_different()
 
 
 @pytest.mark.parametrize("helpers", [0, 1, 4])
@@ -396,7 +395,7 @@ def test_filters_on_their_way_and_warps_that_help_change_no_output(monkeypatch, 
         assert stream.threads == 32 * (4 + helpers)
         one = planned(monkeypatch, "fused/dwpw/int8", dwpw_5_int8.Plan(4, 8, 1, stream, 2))
         ran(one, problem, problem.inputs(one.path, seed=7))
-        traffic.compare(one, problem).raise_if_different()
+        formulas.compare(one, problem).raise_if_different()
 
 
 def test_few_blocks_that_wait_get_helpers_and_more_on_their_way():

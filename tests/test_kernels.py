@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 from dwlab import simt
 from dwlab.compiler import inspect
 from dwlab.gpu import target
+from dwlab.judge.formulas import compare
 from dwlab.kernels.depthwise1d import straight_line
+from dwlab.kernels.registry import stages
 from dwlab.problems import SMALL, DepthwiseConv1d
 from dwlab.problems.references import allowed_error, reference
-from dwlab.kernels.registry import stages
-from dwlab.kernels.traffic import compare
 
 STAGES = stages("depthwise1d", "forward")
 IDS = [one.name for one in STAGES]

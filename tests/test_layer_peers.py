@@ -9,13 +9,11 @@ from test_study import CEILINGS, MACHINE, Clock, FakeBench, right, run, timed
 from test_timing import FakeGpu
 
 from dwlab import problems, records, report, study
-from dwlab.kernels import registry
 from dwlab.gpu import target
-from dwlab.kernels import traffic
+from dwlab.kernels import registry, traffic
 from dwlab.measure import layer_peers, peers, timing
-from dwlab.problems import layers, references
+from dwlab.problems import ProblemError, layers, references
 from dwlab.problems.layers import DepthwiseConv2d, Fused, Pointwise
-from dwlab.problems import ProblemError
 from dwlab.records import tables
 from dwlab.study import StudyError, WrongResult
 
@@ -477,7 +475,7 @@ def test_what_is_no_layer_is_one_clear_error(capsys, text, message):
 
 @on_interpreter
 def test_the_command_studies_layers_in_simulated_mode(capsys, monkeypatch):
-    monkeypatch.setattr(registry, "stages", lambda op=None, path=None: (NAIVE,))  # the judge takes long over all of them
+    monkeypatch.setattr(registry, "stages", lambda op=None, path=None: (NAIVE,))  # all of them take long
     status, out, err = run(capsys, "--problem", "N=1 C=8 H=7 W=7 K=3 NHWC bias relu6", "--json")
     made = json.loads(out)
     assert status == 0 and made["passed"] and {row["op"] for row in made["rows"]} == {"depthwise2d"}

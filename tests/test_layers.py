@@ -7,13 +7,12 @@ import pytest
 from numba import float32
 
 from dwlab import PAPER
-from dwlab.kernels import registry
-from dwlab.kernels import traffic
-from dwlab.problems import cases, references
-from dwlab.judge.check import check
-from dwlab.problems.layers import DepthwiseConv2d, Fused, Pointwise
-from dwlab.problems import ProblemError, decode
 from dwlab.gpu.target import cuda
+from dwlab.judge import formulas
+from dwlab.judge.check import check
+from dwlab.kernels import registry
+from dwlab.problems import ProblemError, cases, decode, references
+from dwlab.problems.layers import DepthwiseConv2d, Fused, Pointwise
 
 
 def by_loops(layer, given):
@@ -179,7 +178,7 @@ def test_each_stage_of_layers_passes_the_judge(one):
 @pytest.mark.parametrize("one", LISTED, ids=lambda one: one.id)
 def test_each_formula_of_layers_equals_the_count(one):
     for problem in judged_on(one):
-        found = traffic.compare(one, problem).raise_if_different()
+        found = formulas.compare(one, problem).raise_if_different()
         assert found.predicted.exact
 
 

@@ -19,10 +19,10 @@ import nbformat
 import pytest
 
 from dwlab import records
+from dwlab.kernels.registry import ids
 from dwlab.problems import PAPER
 from dwlab.records import epochs, tables
 from dwlab.report import PUBLISHED
-from dwlab.kernels.registry import ids
 
 NOTEBOOKS = Path(__file__).resolve().parents[1] / "notebooks"
 Span = tuple[float, float]

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from dwlab import records
-from dwlab.gpu import machine, occupancy, target
-from dwlab.measure import timing
+from dwlab.gpu import machine, occupancy, provenance, target
 from dwlab.gpu.machine import Ceilings, MachineError
+from dwlab.measure import device, timing
 
 H200 = {
     "MULTIPROCESSOR_COUNT": 132,
@@ -66,7 +66,7 @@ def test_in_simulated_mode_there_is_no_present_gpu_and_nothing_is_measured():
     with pytest.raises(MachineError, match=r"no GPU to ask.*recorded\(\).*known\(\)"):
         machine.present()
     with pytest.raises(timing.TimingError, match="python -m dwlab records"):
-        machine.measure()
+        device.measure()
 
 
 # ---------------------------------------------------------------------------------------------------- known GPUs
@@ -175,7 +175,7 @@ class Commands:
 
 def test_clocks_come_from_nvidia_smi():
     commands = Commands(nvidia="1980, 3201, 1980, 3201, 700.00, 41\n")
-    assert machine.clocks(run=commands, bus="00000000:01:00.0") == {
+    assert provenance.clocks(run=commands, bus="00000000:01:00.0") == {
         "sm_mhz": 1980.0, "memory_mhz": 3201.0, "max_sm_mhz": 1980.0, "max_memory_mhz": 3201.0,
         "power_limit_w": 700.0, "temperature_c": 41.0,
     }  # fmt: skip
@@ -192,30 +192,30 @@ def test_clocks_come_from_nvidia_smi():
     ],
 )
 def test_without_nvidia_smi_the_clocks_are_unknown(answer):
-    clocks = machine.clocks(run=Commands(nvidia=answer), bus="0")
+    clocks = provenance.clocks(run=Commands(nvidia=answer), bus="0")
     assert set(clocks.values()) == {None} and "sm_mhz" in clocks
 
 
 def test_a_clock_that_the_driver_does_not_tell_is_unknown():
-    clocks = machine.clocks(run=Commands(nvidia="345, [N/A], 1980, 3201, [N/A], 30"), bus="0")
+    clocks = provenance.clocks(run=Commands(nvidia="345, [N/A], 1980, 3201, [N/A], 30"), bus="0")
     assert clocks["sm_mhz"] == 345.0 and clocks["memory_mhz"] is None and clocks["power_limit_w"] is None
 
 
 def test_the_revision_is_gits_or_what_was_said(monkeypatch):
-    monkeypatch.delenv(machine.REVISION_VARIABLE, raising=False)
+    monkeypatch.delenv(provenance.REVISION_VARIABLE, raising=False)
     commands = Commands(**{"rev-parse": "abc123\n", "status": " M machine.py\n"})
-    found = machine.revision(run=commands)
+    found = provenance.revision(run=commands)
     assert (found["git_revision"], found["git_dirty"]) == ("abc123", True)
-    assert machine.revision(run=Commands(**{"rev-parse": "abc123\n", "status": "\n"}))["git_dirty"] is False
-    nothing = machine.revision(run=Commands())
+    assert provenance.revision(run=Commands(**{"rev-parse": "abc123\n", "status": "\n"}))["git_dirty"] is False
+    nothing = provenance.revision(run=Commands())
     assert (nothing["git_revision"], nothing["git_dirty"]) == (None, None)
-    monkeypatch.setenv(machine.REVISION_VARIABLE, "def456")
-    assert machine.revision(run=Commands())["git_revision"] == "def456"
+    monkeypatch.setenv(provenance.REVISION_VARIABLE, "def456")
+    assert provenance.revision(run=Commands())["git_revision"] == "def456"
     assert len(found["source_sha256"]) == 64 and found["source_sha256"] == nothing["source_sha256"]
 
 
 def test_the_environment_is_plain_json_with_a_date_and_without_names():
-    made = machine.environment(asked(H200), run=Commands())
+    made = provenance.environment(asked(H200), run=Commands())
     text = json.dumps(made, allow_nan=False)
     assert made["gpu"] == "NVIDIA H200" and made["numpy"] and made["python"] == platform.python_version()
     assert made["date"].endswith("+00:00") and len(made["date"]) == 25
@@ -229,7 +229,7 @@ def test_the_environment_is_plain_json_with_a_date_and_without_names():
 
 def test_the_l2_reads_of_every_block_walk_through_all_chunks():
     for l2 in (1_572_864, 4_194_304, 6_291_456, 41_943_040, 52_428_800, 62_914_560, 75_497_472):
-        chunks, stride = machine.l2_walk(l2)
+        chunks, stride = device.l2_walk(l2)
         assert chunks >= 1 and math.gcd(stride, chunks) == 1 or chunks == 1
         seen, at = set(), 0
         for _ in range(chunks):
@@ -238,7 +238,7 @@ def test_the_l2_reads_of_every_block_walk_through_all_chunks():
             if at >= chunks:
                 at -= chunks
         assert seen == set(range(chunks))
-        assert chunks * machine.CHUNK_BYTES <= l2 / 4
+        assert chunks * device.CHUNK_BYTES <= l2 / 4
 
 
 def test_the_shared_memory_ceilings_kernel_reads_every_word_without_a_conflict(monkeypatch):
@@ -249,11 +249,11 @@ def test_the_shared_memory_ceilings_kernel_reads_every_word_without_a_conflict(m
 
     if target.mode == "gpu":
         pytest.skip("here the kernel itself is measured: tests/test_gpu.py")
-    made = machine._kernels.__wrapped__()["read_shared"]
+    made = device._kernels.__wrapped__()["read_shared"]
     function = made.py_func
     cells = dict(zip(function.__code__.co_freevars, function.__closure__, strict=True))
     monkeypatch.setattr(cells["load4_shared"], "cell_contents", ptx.load4_shared)
-    threads, words, repeats = machine._THREADS, machine._SHARED_WORDS, machine._THREADS
+    threads, words, repeats = device._THREADS, device._SHARED_WORDS, device._THREADS
     out = np.zeros(2 * threads, np.float32)
     made[2, threads](out, np.int32(repeats))
     assert set(out) == {(np.arange(words) % 7).sum()}  # in 256 turns each thread reads every word once

@@ -7,7 +7,16 @@ import numpy as np
 import pytest
 
 from dwlab.training import meters
-from dwlab.training.meters import Hourly, MeterError, Series, hourly, mend_exchanged_days, read_series, windows, without_leading_zeros
+from dwlab.training.meters import (
+    Hourly,
+    MeterError,
+    Series,
+    hourly,
+    mend_exchanged_days,
+    read_series,
+    windows,
+    without_leading_zeros,
+)
 
 
 def write(tmp_path: Path, text: str, name: str = "meter.csv") -> Path:

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from dwlab.judge import contrast
-from dwlab.problems.cases import layer_cases
 from dwlab.judge.diagnosis import Evidence, diagnose
-from dwlab.problems.layers import DepthwiseConv2d, Fused, Pointwise
 from dwlab.judge.mistakes import mistakes
 from dwlab.problems import decode, encode
+from dwlab.problems.cases import layer_cases
+from dwlab.problems.layers import DepthwiseConv2d, Fused, Pointwise
 from dwlab.problems.references import allowed_error, reference
 
 

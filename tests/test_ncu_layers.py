@@ -11,10 +11,11 @@ from test_records import ENVIRONMENT
 from test_setup import ROOT
 
 from dwlab import records, report
+from dwlab.gpu import provenance
+from dwlab.judge import formulas
 from dwlab.kernels import registry
-from dwlab.kernels import traffic
-from dwlab.measure import counters
 from dwlab.kernels.fused import dwpw_4_slide, pwdw_plan
+from dwlab.measure import counters
 from dwlab.problems.layers import Fused
 from dwlab.records import writing
 
@@ -145,7 +146,7 @@ def cheapest(tasks):
 def test_what_is_counted_on_a_gpu_asks_for_what_the_formula_says_in_the_interpreter_too(dtype):
     """It also refuses to read beyond an array, which a GPU does without a word."""
     for task in cheapest(of_small_maps(dtype)):
-        traffic.compare(task.stage, task.problem).raise_if_different()
+        formulas.compare(task.stage, task.problem).raise_if_different()
 
 
 def test_what_is_recorded_is_not_missing(tmp_path):
@@ -269,11 +270,11 @@ def test_where_nothing_is_recorded_the_tables_say_so_and_how():
 
 
 def test_the_script_counts_what_could_be_compiled_and_records_it(tmp_path, monkeypatch, capsys):
-    from dwlab.gpu import machine, target
+    from dwlab.gpu import target
 
     monkeypatch.setattr(ncu_layers, "tasks", lambda *given: few())
     monkeypatch.setattr(target, "mode", "gpu", raising=False)
-    monkeypatch.setattr(machine, "environment", lambda: ENVIRONMENT)
+    monkeypatch.setattr(provenance, "environment", lambda: ENVIRONMENT)
     monkeypatch.setenv("DWLAB_TARGET", "simulated")
     given = []
 
@@ -348,11 +349,11 @@ def test_pairs_and_missing_say_what_is_launched(tmp_path, capsys, monkeypatch):
 
 
 def test_the_notes_of_pairs_name_all_networks(tmp_path, monkeypatch):
-    from dwlab.gpu import machine, target
+    from dwlab.gpu import target
 
     monkeypatch.setattr(ncu_layers, "pairs", lambda *given: few()[:1])
     monkeypatch.setattr(target, "mode", "gpu", raising=False)
-    monkeypatch.setattr(machine, "environment", lambda: ENVIRONMENT)
+    monkeypatch.setattr(provenance, "environment", lambda: ENVIRONMENT)
     monkeypatch.setenv("DWLAB_TARGET", "simulated")
     monkeypatch.setattr(ncu_layers.ahead, "compiled", lambda jobs, *more: [b"a"] * len(jobs))
     monkeypatch.setattr(counters, "count", lambda launches, **more: [counted_of(few()[0])])

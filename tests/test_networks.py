@@ -2,10 +2,9 @@
 
 import pytest
 
-from dwlab.problems import networks
+from dwlab.problems import ProblemError, networks
 from dwlab.problems.layers import DepthwiseConv2d, Pointwise
 from dwlab.problems.networks import INPUT, NETWORKS, NetworkError, Operation, macs, network, weights
-from dwlab.problems import ProblemError
 
 CNNS = ("mobilenet_v1", "mobilenet_v2", "xception", "proxylessnas")
 

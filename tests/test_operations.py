@@ -11,8 +11,8 @@ torch = pytest.importorskip("torch", reason="networks run with PyTorch: pip inst
 
 from dwlab import simt  # noqa: E402
 from dwlab.gpu import target  # noqa: E402
-from dwlab.kernels import operations  # noqa: E402
 from dwlab.inference import comparison, with_torch  # noqa: E402
+from dwlab.kernels import operations  # noqa: E402
 from dwlab.problems.networks import Operation  # noqa: E402
 from dwlab.problems.quantisation import Scale  # noqa: E402
 

@@ -8,9 +8,9 @@ import pytest
 from test_benchmarks import script
 
 from dwlab.gpu import specs as gpus
-from dwlab.problems.layers import DepthwiseConv2d, Pointwise
 from dwlab.planner import modules
 from dwlab.planner.reached import Reached
+from dwlab.problems.layers import DepthwiseConv2d, Pointwise
 
 plan_costs = script("plan_costs")
 GPU = gpus.find("h200")

@@ -13,13 +13,15 @@ from test_records import CEILINGS, ENVIRONMENT
 
 from dwlab import __main__ as cli
 from dwlab import planner, records, report
-from dwlab.gpu import machine, occupancy, specs as gpus
-from dwlab.problems import networks
-from dwlab.problems.layers import DepthwiseConv2d, Fused, Pointwise
+from dwlab.gpu import machine, occupancy
+from dwlab.gpu import specs as gpus
+from dwlab.measure import device
 from dwlab.planner import accesses, judgement, modules, picture, plan
 from dwlab.planner.accesses import Tile
 from dwlab.planner.modules import FUSED, KINDS, Module, PlanError, Rules, best
 from dwlab.planner.reached import TABLE, Reached
+from dwlab.problems import networks
+from dwlab.problems.layers import DepthwiseConv2d, Fused, Pointwise
 from dwlab.records import describe_problem, writing
 
 GPUS = ("gtx1660", "a4000", "orin", "t4", "a100", "h100", "h200")
@@ -822,7 +824,7 @@ def test_the_present_gpu_has_its_recorded_ceilings(monkeypatch):
     assert planner.find("Present").ceilings.source.startswith("expected, not measured")
     unknown = dataclasses.replace(other, name="Some GPU")
     monkeypatch.setattr(machine, "present", lambda: unknown)
-    monkeypatch.setattr(machine, "measure", lambda gpu, quick: dataclasses.replace(gpu, ceilings=recorded.ceilings))
+    monkeypatch.setattr(device, "measure", lambda gpu, quick: dataclasses.replace(gpu, ceilings=recorded.ceilings))
     assert planner.find("present").ceilings.measured
 
 

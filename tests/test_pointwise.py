@@ -8,17 +8,15 @@ import pytest
 from compiler import needs_compiler
 
 from dwlab import simt
-from dwlab.kernels import registry
 from dwlab.compiler import inspect
 from dwlab.gpu import target
-from dwlab.kernels import traffic
-from dwlab.problems import networks, references
 from dwlab.gpu.driver import allow_shared
-from dwlab.problems.layers import Pointwise
+from dwlab.kernels import registry, traffic
 from dwlab.kernels.parts import blocks, tiles
 from dwlab.kernels.pointwise import forward_3_registers, forward_4_tensor, forward_5_split
-from dwlab.problems import decode
 from dwlab.kernels.registry import words
+from dwlab.problems import decode, networks, references
+from dwlab.problems.layers import Pointwise
 
 counts = pytest.mark.skipif(target.mode != "simulated", reason="counts instructions: simulated mode only")
 

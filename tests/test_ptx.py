@@ -11,8 +11,8 @@ from numba import float32, float64, int32, uint32
 
 from dwlab import simt
 from dwlab.gpu import target
-from dwlab.kernels.parts import ptx
 from dwlab.gpu.target import cuda
+from dwlab.kernels.parts import ptx
 
 ONE_WARP = 128  # elements that a warp moves with one instruction
 TWO_WARPS = 256

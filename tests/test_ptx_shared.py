@@ -11,10 +11,10 @@ from numba import float32, int8, int32, uint32
 
 from dwlab import simt
 from dwlab.gpu import driver, target
-from dwlab.kernels.parts import ptx
 from dwlab.gpu.occupancy import occupancy
-from dwlab.kernels.registry import Launch, MAX_SHARED, enqueue, limits
 from dwlab.gpu.target import cuda
+from dwlab.kernels.parts import ptx
+from dwlab.kernels.registry import MAX_SHARED, Launch, enqueue, limits
 
 KIB = 1024
 HIGH = 100 * KIB  # more than a launch gets unasked, and than compute capability 8.6 gives at all

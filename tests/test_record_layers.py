@@ -14,13 +14,13 @@ from test_study import Clock, timed
 from test_timing import FakeGpu
 
 from dwlab import planner, problems, records, report
-from dwlab.kernels import registry
 from dwlab.gpu import target
+from dwlab.kernels import registry
 from dwlab.measure import layer_peers, peers, timing
+from dwlab.measure.peers import Peer
 from dwlab.model import timemodel
 from dwlab.problems import networks, references
 from dwlab.problems.layers import DepthwiseConv2d, Fused, Pointwise
-from dwlab.measure.peers import Peer
 from dwlab.records import RecordError, tables, writing
 
 record_layers = script("record_layers")

@@ -13,17 +13,17 @@ from test_benchmarks import script
 from test_records import CEILINGS, ENVIRONMENT
 
 from dwlab import inference, records, report
-from dwlab.gpu import target
-from dwlab.measure import energy, peers
-from dwlab.problems import networks
-from dwlab.measure.energy import Energy
+from dwlab.gpu import provenance, target
 from dwlab.inference import timing
 from dwlab.inference.timing import Measured, Tuned
 from dwlab.inference.weights import random_weights
-from dwlab.problems.layers import Fused
+from dwlab.measure import device, energy, peers
+from dwlab.measure.energy import Energy
 from dwlab.measure.peers import Peer
-from dwlab.records import RecordError, tables, writing
 from dwlab.measure.timing import Timing
+from dwlab.problems import networks
+from dwlab.problems.layers import Fused
+from dwlab.records import RecordError, tables, writing
 
 record_networks = script("record_networks")
 on_interpreter = pytest.mark.skipif(target.mode == "gpu", reason="runs on the interpreter; a GPU has the script itself")
@@ -584,8 +584,8 @@ def on_a_gpu(monkeypatch):
     ceilings = machine.Ceilings(4000.0, 6500.0, 60.0, launch_us=10.0, measured=True, source="a test")
     here = types.SimpleNamespace(ceilings=ceilings, to_dict=lambda: {"name": "NVIDIA H200"})
     monkeypatch.setattr(peers, "available", lambda: True)
-    monkeypatch.setattr(machine, "measure", lambda quick: here)
-    monkeypatch.setattr(machine, "environment", lambda machine: ENVIRONMENT)
+    monkeypatch.setattr(device, "measure", lambda quick: here)
+    monkeypatch.setattr(provenance, "environment", lambda machine: ENVIRONMENT)
     monkeypatch.setenv("DWLAB_TARGET", "simulated")  # the script sets it: back afterwards
     monkeypatch.setattr(record_networks.signal, "signal", lambda number, handler: None)
     for name in ("TORCHINDUCTOR_COMPILE_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):

@@ -21,10 +21,9 @@ from hypothesis import strategies as st
 from dwlab import records, report
 from dwlab.gpu import machine
 from dwlab.model import roofline
-from dwlab.problems import layers, networks
-from dwlab.problems import PAPER, PATHS, DepthwiseConv1d
-from dwlab.report.recorded import main
+from dwlab.problems import PAPER, PATHS, DepthwiseConv1d, layers, networks
 from dwlab.records import Measurement, RecordError, RecordWarning, packing, tables, tabular, writing
+from dwlab.report.recorded import main
 
 ENVIRONMENT = {
     "gpu": "NVIDIA H200",

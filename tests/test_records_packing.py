@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 from test_records import CEILINGS, ENVIRONMENT, row, write
 
 from dwlab import records
-from dwlab.report import recorded
 from dwlab.problems import DepthwiseConv1d
 from dwlab.records import RecordError, packing, tables, writing
+from dwlab.report import recorded
 
 GPUS = ("NVIDIA H200", "NVIDIA A10")
 PROBLEMS = (DepthwiseConv1d(8, 4, 48, 3), DepthwiseConv1d(8, 4, 48, 5))

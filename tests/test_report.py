@@ -8,8 +8,8 @@ import pytest
 from test_records import CEILINGS, ENVIRONMENT, row
 
 from dwlab import problems, records, report, study
-from dwlab.kernels import registry
 from dwlab.gpu import target
+from dwlab.kernels import registry
 from dwlab.problems import PAPER, DepthwiseConv1d
 from dwlab.records import tables, writing
 

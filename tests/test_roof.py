@@ -7,11 +7,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dwlab import simt
+from dwlab.judge.formulas import compare
 from dwlab.kernels.depthwise1d import channel_strips
+from dwlab.kernels.registry import stage, stages
 from dwlab.problems import DepthwiseConv1d
 from dwlab.problems.references import allowed_error, reference
-from dwlab.kernels.registry import stage, stages
-from dwlab.kernels.traffic import compare
 
 ROOF = [one for one in stages("depthwise1d") if one.aligned == 16]
 ROWS = [one for one in ROOF if one.name in ("wide", "channels")]

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dwlab import records
-from dwlab.model import roofline
 from dwlab.gpu.machine import Ceilings, MachineError, attainable, known
-from dwlab.problems import PAPER
+from dwlab.model import roofline
 from dwlab.model.roofline import Roofline, RooflineError, point
+from dwlab.problems import PAPER
 
 CEILINGS = Ceilings(4000.0, 6500.0, 60.0, 19.0, True, "measured; a fake")
 positive = st.floats(1e-3, 1e5)

@@ -6,9 +6,9 @@ import pytest
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install -e '.[torch]'")
 
 from dwlab.gpu import target  # noqa: E402
-from dwlab.training import s4convd  # noqa: E402
 from dwlab.problems import DepthwiseConv1d  # noqa: E402
 from dwlab.problems.references import reference  # noqa: E402
+from dwlab.training import s4convd  # noqa: E402
 from dwlab.training.s4convd import ModelError, S4ConvD  # noqa: E402
 
 DEVICE = "cuda" if target.mode == "gpu" else "cpu"

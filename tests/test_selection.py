@@ -7,8 +7,8 @@ import pytest
 from small_networks import cut, thin
 
 from dwlab import planner, records
-from dwlab.problems import networks
 from dwlab.inference import selection
+from dwlab.problems import networks
 from dwlab.problems.layers import DepthwiseConv2d, Fused, Pointwise
 from dwlab.problems.networks import InferenceError, network
 

@@ -12,17 +12,16 @@ from numba import float32
 from dwlab import simt, study
 from dwlab.compiler import inspect
 from dwlab.gpu import target
-from dwlab.kernels import dispatch
-from dwlab.kernels.parts import ptx
-from dwlab.problems import references
+from dwlab.gpu.target import cuda
 from dwlab.judge.check import CheckError, check
 from dwlab.judge.diagnosis import wrong_mask
+from dwlab.judge.formulas import compare
+from dwlab.kernels import dispatch
 from dwlab.kernels.dispatch import DispatchError
-from dwlab.problems import DTYPES, NAN_BITS, SMALL, DepthwiseConv1d, decode, encode, problem, storage
-from dwlab.problems.references import allowed_error, reference
+from dwlab.kernels.parts import ptx
 from dwlab.kernels.registry import Launch, StageError, by_shape, check_arrays, stage, stages
-from dwlab.gpu.target import cuda
-from dwlab.kernels.traffic import compare
+from dwlab.problems import DTYPES, NAN_BITS, SMALL, DepthwiseConv1d, decode, encode, problem, references, storage
+from dwlab.problems.references import allowed_error, reference
 
 SIXTEEN = ("float16", "bfloat16")
 TAKERS = [one for one in stages("depthwise1d") if "float16" in one.dtypes]

@@ -5,10 +5,10 @@ from compiler import needs_compiler
 from test_benchmarks import script
 
 from dwlab.compiler import inspect
-from dwlab.problems.layers import Pointwise
 from dwlab.kernels.parts import tiles
 from dwlab.kernels.pointwise import forward_4_tensor
 from dwlab.kernels.registry import stage
+from dwlab.problems.layers import Pointwise
 
 spills = script("spills")
 

@@ -6,12 +6,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dwlab.kernels import registry
 from dwlab.gpu.driver import allow_shared
+from dwlab.gpu.target import cuda
+from dwlab.kernels import registry
+from dwlab.kernels.registry import Launch, StageError, add_parts, check_arrays, limits, register, stage
 from dwlab.problems import PAPER, PATHS, SMALL, DepthwiseConv1d
 from dwlab.problems.references import allowed_error, reference
-from dwlab.kernels.registry import Launch, StageError, add_parts, check_arrays, limits, register, stage
-from dwlab.gpu.target import cuda
 
 FORWARD = ["naive", "coalesced", "shared", "warp_tiled"]
 
@@ -93,7 +93,7 @@ def test_every_stage_says_in_one_line_what_it_is():
 
 
 def read(file):
-    return (Path(stages.__file__).parent.parent / file).read_text(encoding="utf-8")
+    return (Path(registry.__file__).parents[2] / file).read_text(encoding="utf-8")
 
 
 def test_source_is_the_constants_and_the_kernel():
@@ -295,7 +295,7 @@ def stage_module(tmp_path, monkeypatch, name):
     """A launch function that seems to come from a file of this name in the package."""
     module = types.ModuleType(f"dwlab.kernels.depthwise1d.{name}")
     monkeypatch.setitem(__import__("sys").modules, module.__name__, module)
-    monkeypatch.setattr(registry, "_PACKAGE", tmp_path)
+    monkeypatch.setattr(registry, "_FOLDER", tmp_path)
     file = tmp_path / "depthwise1d" / f"{name}.py"
     code = compile("def launch(problem): return Launch((1,), (1,))", str(file), "exec")
     namespace = {"Launch": Launch, "__name__": module.__name__}

@@ -155,7 +155,8 @@ def test_a_lesson_in_simulated_mode_loads_neither_numba_cuda_nor_widgets_nor_mat
 def test_gpu_asked_for_without_one_is_one_clear_error():
     done = in_a_process("from dwlab import cuda", DWLAB_TARGET="gpu", CUDA_VISIBLE_DEVICES="")
     assert done.returncode == 1
-    assert done.stderr.strip().splitlines()[-1].startswith("dwlab.gpu.target.TargetError: DWLAB_TARGET=gpu, but no GPU can")
+    last = done.stderr.strip().splitlines()[-1]
+    assert last.startswith("dwlab.gpu.target.TargetError: DWLAB_TARGET=gpu, but no GPU can")
 
 
 @pytest.mark.parametrize("name", ["check", "stages"])

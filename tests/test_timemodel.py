@@ -11,12 +11,13 @@ import pytest
 
 from dwlab import __main__ as cli
 from dwlab import problems, records
-from dwlab.kernels import registry
-from dwlab.gpu import machine, specs as gpus
-from dwlab.model import timemodel
+from dwlab.gpu import machine
+from dwlab.gpu import specs as gpus
 from dwlab.gpu.machine import Ceilings, Machine
-from dwlab.problems import PAPER, DepthwiseConv1d
+from dwlab.kernels import registry
+from dwlab.model import timemodel
 from dwlab.model.timemodel import Counts, Fetch, TimeModelError, of_counts, predict, smooth, spearman, times
+from dwlab.problems import PAPER, DepthwiseConv1d
 
 FORWARD = "depthwise1d/forward/"
 STEPS = tuple(f"{FORWARD}{name}" for name in ("naive", "coalesced", "shared", "warp_tiled"))

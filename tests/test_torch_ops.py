@@ -16,13 +16,12 @@ torch = pytest.importorskip("torch", reason="needs PyTorch: pip install '.[torch
 
 from torch.autograd.gradcheck import GradcheckError  # noqa: E402
 
-from dwlab.kernels import registry  # noqa: E402
 from dwlab.gpu import target  # noqa: E402
-from dwlab.kernels import dispatch  # noqa: E402
+from dwlab.kernels import dispatch, registry  # noqa: E402
 from dwlab.kernels.dispatch import DispatchError  # noqa: E402
+from dwlab.kernels.torch_ops import depthwise_conv1d, fft_conv1d, reference_conv1d  # noqa: E402
 from dwlab.problems import PATHS, DepthwiseConv1d  # noqa: E402
 from dwlab.problems.references import allowed_error, reference  # noqa: E402
-from dwlab.kernels.torch_ops import depthwise_conv1d, fft_conv1d, reference_conv1d  # noqa: E402
 
 if target.mode == "gpu" and not torch.cuda.is_available():
     pytest.skip("dwlab is in gpu mode and this PyTorch sees no GPU: install one for CUDA", allow_module_level=True)
@@ -415,7 +414,7 @@ def test_filters_are_float32_beside_rows_of_16_bits(dtype):
         ("forward", {"y": torch.empty(B, H, L, device=DEVICE, requires_grad=True)}, "y requires grad, and what is"),
         ("forward", {"stream": 7}, "stream=7 with torch tensors: they run on torch's current stream; use `with torch"),
         ("input_grad", {"w": W.clone().requires_grad_()}, "w requires grad, and what is computed here has no gradient"),
-        ("backward", {"dy": DY.clone().requires_grad_()}, "use dwlab.kernels.torch_ops.depthwise_conv1d, or pass dy.detach()"),
+        ("backward", {"dy": DY.clone().requires_grad_()}, "use depthwise_conv1d, or pass dy.detach()"),
     ],
 )
 def test_bad_tensors_of_dispatch(path, changed, message):
@@ -450,7 +449,7 @@ def test_stages_that_do_not_exist(given, message):
 
 
 def test_the_operator_takes_tensors_only():
-    with pytest.raises(DispatchError, match=re.escape("x is a ndarray: pass a torch tensor (dwlab.kernels.dispatch.forward")):
+    with pytest.raises(DispatchError, match=re.escape("x is a ndarray: pass a torch tensor (dispatch.forward")):
         depthwise_conv1d(X.numpy(force=True), W)
     for form in (reference_conv1d, fft_conv1d):
         with pytest.raises(DispatchError, match="x has shape"):

@@ -7,10 +7,21 @@ from hypothesis import strategies as st
 
 from dwlab.kernels import traffic
 from dwlab.kernels.fused import dwpw_4_slide as slide
-from dwlab.problems.layers import DepthwiseConv2d, Fused, Pointwise
-from dwlab.problems import PAPER, SMALL, DepthwiseConv1d
 from dwlab.kernels.registry import StageError, stages
-from dwlab.kernels.traffic import Comparison, Traffic, compare, phases, pieces, residues, rows_sectors, run_sectors, sectors_by_place, warp_traffic
+from dwlab.kernels.traffic import (
+    Comparison,
+    Traffic,
+    compare,
+    phases,
+    pieces,
+    residues,
+    rows_sectors,
+    run_sectors,
+    sectors_by_place,
+    warp_traffic,
+)
+from dwlab.problems import PAPER, SMALL, DepthwiseConv1d
+from dwlab.problems.layers import DepthwiseConv2d, Fused, Pointwise
 
 STAGES = stages("depthwise1d", "forward")
 IDS = [one.name for one in STAGES]

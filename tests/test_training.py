@@ -17,7 +17,8 @@ import numpy as np
 import pytest
 
 from dwlab.gpu import target
-from dwlab.training import meters, train as training
+from dwlab.training import meters
+from dwlab.training import train as training
 from dwlab.training.meters import MeterError
 from dwlab.training.train import CheckpointError, Config, Data, NotFinite, TrainingError
 

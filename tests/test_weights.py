@@ -9,7 +9,7 @@ torch = pytest.importorskip("torch", reason="state dicts are PyTorch's: pip inst
 from dwlab import inference  # noqa: E402
 from dwlab.inference import with_torch  # noqa: E402
 from dwlab.inference.weights import check_weights, load_weights, random_weights, weights_from_torch  # noqa: E402
-from dwlab.problems.networks import InferenceError, NETWORKS, network  # noqa: E402
+from dwlab.problems.networks import NETWORKS, InferenceError, network  # noqa: E402
 
 
 def block(read, written, kernel=1, stride=1, groups=1, activation=True):

@@ -7,11 +7,11 @@ import time
 import pytest
 
 from dwlab.gpu import specs as gpus
-from dwlab.problems.layers import DepthwiseConv2d, Pointwise
-from dwlab.problems.networks import NetworkError
 from dwlab.planner import accesses
 from dwlab.planner.accesses import Tile, sizes
 from dwlab.planner.modules import PlanError, Rules, best
+from dwlab.problems.layers import DepthwiseConv2d, Pointwise
+from dwlab.problems.networks import NetworkError
 from dwlab.simt.picture import as_png
 from dwlab.widgets import planner as widget
 

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from dwlab.gpu import machine as machines
 from dwlab import records
+from dwlab.gpu import machine as machines
 from dwlab.gpu.machine import Ceilings
 from dwlab.problems import PAPER, DepthwiseConv1d, ProblemError
 from dwlab.simt import Pattern

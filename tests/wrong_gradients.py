@@ -9,8 +9,8 @@ from numba import float32, int32
 from numba.types import float16
 from wrong_kernels import Wrong, by_tile
 
-from dwlab.kernels.registry import Launch
 from dwlab.gpu.target import cuda
+from dwlab.kernels.registry import Launch
 
 GRADIENTS: list[Wrong] = []
 LANES = 32

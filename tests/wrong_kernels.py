@@ -11,8 +11,8 @@ from typing import Any
 from numba import float32, int32
 from numba.types import float16
 
-from dwlab.kernels.registry import Launch
 from dwlab.gpu.target import cuda
+from dwlab.kernels.registry import Launch
 
 TILE = 32
 WIDE = 64

@@ -44,11 +44,10 @@ import numpy as np
 
 from dwlab.gpu import driver, target
 from dwlab.gpu import occupancy as occupancy_rules
-from dwlab import stages
-from dwlab.kernels import registry as stage_list
-from dwlab.problems.layers import problem as problem_named
 from dwlab.gpu.occupancy import Occupancy
+from dwlab.kernels import registry as stage_list
 from dwlab.problems import DepthwiseConv1d, Problem
+from dwlab.problems.layers import problem as problem_named
 
 DEFAULT_CC = (9, 0)  # where there is no GPU to ask: the H200 that the records come from
 SECONDS = 300  # that the compiler may take, for one kernel; some 60 times what the largest stage takes
@@ -462,7 +461,7 @@ def _key(job: _Job, cc: tuple[int, int]) -> str:
     digest = hashlib.sha256(repr((job.stage, job.problem, job.arguments, cc)).encode())
     digest.update(job.pickled)
     if job.stage:  # the other process reads the stage's file as it stands now
-        package = Path(__file__).parent
+        package = Path(__file__).parents[1]
         for file in [package / "ptx.py", *sorted((package / job.stage.split("/")[0]).glob("*.py"))]:
             digest.update(file.read_bytes())
     return digest.hexdigest()
@@ -505,7 +504,7 @@ def _ask(jobs: Sequence[_Job], cc: tuple[int, int]) -> list[dict[str, Any]]:
     why = missing()
     if why:
         raise NoCompilerError(why)
-    places = [str(Path(__file__).resolve().parent.parent), *(place or os.getcwd() for place in sys.path)]
+    places = [str(Path(__file__).resolve().parents[2]), *(place or os.getcwd() for place in sys.path)]
     seconds = SECONDS * len(jobs)
     environment = os.environ | {
         "PYTHONPATH": os.pathsep.join(places),

@@ -1,8 +1,8 @@
 """Kernels compiled ahead of their first launch, several at a time.
 
 Numba compiles a kernel when it is first launched, one after the other: a network has some twenty, of seconds each. Here
-processes of their own compile them, without touching a GPU (as dwlab.compiler.inspect does), and send back what Numba's own
-cache would store; each becomes an overload of its kernel, as if that had been compiled here. What a process cannot
+processes of their own compile them, without touching a GPU (as dwlab.compiler.inspect does), and send back what Numba's
+own cache would store; each becomes an overload of its kernel, as if that had been compiled here. What a process cannot
 compile is left to the first launch, whose error says why.
 """
 
@@ -21,11 +21,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from dwlab.kernels import registry
 from dwlab.gpu import target
-from dwlab.kernels import digests
-from dwlab.problems import Problem
+from dwlab.kernels import digests, registry
 from dwlab.kernels.registry import Stage
+from dwlab.problems import Problem
 
 PROCESSES = 16
 """At most at a time: each takes some hundred MB of memory."""
@@ -124,7 +123,8 @@ def types_of(stage: Stage, problem: Problem) -> tuple[Any, ...]:
 def code_digest(stage: Stage, problem: Problem) -> str | None:
     """SHA-256 of the PTX of the kernel that a problem was launched with, and of how it is launched; None if not known.
 
-    Rows whose stage has another digest by now are of the same kernel where this is equal (dwlab.kernels.digests.of_code).
+    Rows whose stage has another digest by now are of the same kernel where this is equal
+    (dwlab.kernels.digests.of_code).
     """
     found = getattr(stage.kernel_for(problem), "overloads", {}).get(types_of(stage, problem))
     try:
@@ -160,7 +160,7 @@ def rebuilt(payload: bytes) -> Any:
 
 def _start(jobs: list[Job], cc: tuple[int, int]) -> subprocess.Popen[bytes]:
     """A process that compiles these."""
-    places = [str(Path(__file__).resolve().parent.parent), *(place or os.getcwd() for place in sys.path)]
+    places = [str(Path(__file__).resolve().parents[2]), *(place or os.getcwd() for place in sys.path)]
     # Numba's own simulator compiles nothing.
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(places), "PYTHONUTF8": "1", "NUMBA_ENABLE_CUDASIM": "0"}
     environment.pop(target.VARIABLE, None)  # `_serve` decides the mode

@@ -135,7 +135,7 @@ def _expected(gpu: Machine, runs: Sequence[records.Record] | None) -> Machine:
     """A GPU by its datasheet, lowered by what recorded ones reach; what is there stays."""
     known = gpu.ceilings or getattr(machine.datasheet(gpu.name), "ceilings", None)
     if known is None:
-        raise GpuError(f"no ceilings are known for {gpu.name}: measure them (dwlab.gpu.machine.measure())")
+        raise GpuError(f"no ceilings are known for {gpu.name}: measure them (dwlab.measure.device.measure())")
     if known.source.startswith(EXPECTED):
         return gpu  # found before: not to be lowered twice
     reached = efficiency(runs)

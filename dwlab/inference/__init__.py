@@ -9,9 +9,9 @@ Depthwise and pointwise layers run as stages of `stages`, which `selection` pick
 so, two in one kernel. What else a network does (stem, pools, mean, classifier) kernels of `operations` do, and PyTorch
 what these do not take, on the same memory: no map is copied between the two. Maps that nobody reads any more give their
 memory to later ones. On a GPU all of it is captured in a CUDA graph of PyTorch's, and `run` replays that. From compute
-capability 9.0 on our kernels may start in it while the one before runs (dwlab.kernels.parts.dependent_launch): where replays say that
-this is faster, they do. In simulated mode the kernels run on dwlab.simt and the rest on the CPU, right but only for
-small resolutions.
+capability 9.0 on our kernels may start in it while the one before runs (dwlab.kernels.parts.dependent_launch): where
+replays say that this is faster, they do. In simulated mode the kernels run on dwlab.simt and the rest on the CPU, right
+but only for small resolutions.
 
 `weights` are rounded to the network's storage type once, when a model is prepared. In int8 a calibration pass finds the
 scales (`int8`); the first convolution and the classifier stay in float16, and other operations compute in floating
@@ -32,10 +32,6 @@ import numpy as np
 from dwlab import planner
 from dwlab.compiler import precompile as ahead
 from dwlab.gpu import target
-from dwlab.kernels import operations
-from dwlab.kernels.parts import dependent_launch, ptx
-from dwlab.measure import peers
-from dwlab.problems import networks
 from dwlab.inference import int8, selection
 from dwlab.inference.images import random_image
 from dwlab.inference.int8 import Quantised, Range
@@ -53,12 +49,16 @@ from dwlab.inference.with_torch import (
     same_precision,
     with_relu,
 )
+from dwlab.kernels import operations
+from dwlab.kernels.operations import kernel_array
+from dwlab.kernels.parts import dependent_launch, ptx
+from dwlab.kernels.registry import Launch, Stage, StageError
+from dwlab.measure import peers
+from dwlab.problems import networks
 from dwlab.problems.layers import DepthwiseConv2d, Fused, Pointwise
 from dwlab.problems.networks import INPUT, InferenceError, Network, Operation
-from dwlab.kernels.operations import kernel_array
 from dwlab.problems.quantisation import Scale
 from dwlab.records import tabular
-from dwlab.kernels.registry import Launch, Stage, StageError
 
 DTYPES = ("float32", "float16", "int8")
 """How a runnable network may be stored."""

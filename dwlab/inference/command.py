@@ -10,13 +10,12 @@ import numpy as np
 
 from dwlab import inference
 from dwlab.gpu import target
-from dwlab.problems import networks
-from dwlab.records import terminal
 from dwlab.inference import comparison, images, int8, selection, timing
 from dwlab.inference.weights import load_weights, random_weights
-from dwlab.problems.networks import InferenceError
-from dwlab.records import tabular
 from dwlab.measure.timing import SIMULATED
+from dwlab.problems import networks
+from dwlab.problems.networks import InferenceError
+from dwlab.records import tabular, terminal
 
 SIMULATED_RESOLUTION = 32
 """Pixels that a network is run with in simulated mode if none are given: seconds on dwlab.simt."""

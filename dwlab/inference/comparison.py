@@ -1,8 +1,8 @@
 """Networks run by the kernels beside PyTorch with the same weights: each step on its own input, and the whole.
 
-A step may be off by what rounding explains, the bound of dwlab.problems.references; kernels of int8 are held against integers
-bit by bit. The whole is held against float64: it may be off by some times what PyTorch is in the same storage type, in
-int8 by some times what PyTorch is in floating point with filters and maps rounded to the same steps.
+A step may be off by what rounding explains, the bound of dwlab.problems.references; kernels of int8 are held against
+integers bit by bit. The whole is held against float64: it may be off by some times what PyTorch is in the same storage
+type, in int8 by some times what PyTorch is in floating point with filters and maps rounded to the same steps.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 
 from dwlab import inference
-from dwlab.problems import networks, quantisation
 from dwlab.inference import Model, Step
 from dwlab.inference.images import random_image
 from dwlab.inference.int8 import KEEPING
@@ -32,6 +31,7 @@ from dwlab.inference.with_torch import (
     real,
     same_precision,
 )
+from dwlab.problems import networks, quantisation
 from dwlab.problems.networks import INPUT, Network
 from dwlab.problems.quantisation import HIGH, LOW
 from dwlab.records import tabular
@@ -64,8 +64,8 @@ _HALF_UNIT, _HALF_LEAST = 2.0**-11, 2.0**-25  # float16's: relative, and half of
 class Compared:
     """One step's output beside PyTorch's in float64 from the same input. error: the greatest difference.
 
-    of_allowed: the greatest fraction of what rounding explains (the bound of dwlab.problems.references); above 1 it is wrong. Of
-    kernels of int8 nothing is allowed: the error is in steps, of_allowed 0 or infinite.
+    of_allowed: the greatest fraction of what rounding explains (the bound of dwlab.problems.references); above 1 it is
+    wrong. Of kernels of int8 nothing is allowed: the error is in steps, of_allowed 0 or infinite.
     """
 
     layers: tuple[str, ...]
@@ -325,8 +325,9 @@ def _bounded(
 
     twice: what is stored in 16 bits may be rounded before the bias is added, too, as PyTorch does with a convolution.
 
-    The bound is that of dwlab.problems.references: sums of n terms in float32 in any order, 2 + min(n, 8·sqrt(n)) roundings of
-    the sum of their absolute values; then what activation and residual do to it, and the rounding of what is stored.
+    The bound is that of dwlab.problems.references: sums of n terms in float32 in any order, 2 + min(n, 8·sqrt(n))
+    roundings of the sum of their absolute values; then what activation and residual do to it, and the rounding of what
+    is stored.
     """
     torch = pytorch()
     z = linear_part(problem, x, w, b)

@@ -6,11 +6,11 @@ observer's rule: where nothing is below 0, as after a relu, the 256 steps reach 
 layers of the same sizes share a kernel. What an image brings beyond the range is cut off.
 
 Filters have a scale for each output channel, biases are int32, and what a shortcut adds is rescaled by a factor of its
-own (`dwlab.problems.quantisation`, `dwlab.problems.layers`). A map is int8 if a depthwise or pointwise layer reads, adds or writes it.
-The other maps, which are the image, what the pool before a classifier gives, and the scores, stay in floating point, as
-do the weights of full convolutions and of the classifier. Operations between int8 maps are computed in floating point
-of the numbers that the int8 stand for, and rounded to the next map's steps (`storer`). A relu or a subsampling of its
-own needs none of that: its output has its input's scale, and is exact.
+own (`dwlab.problems.quantisation`, `dwlab.problems.layers`). A map is int8 if a depthwise or pointwise layer reads,
+adds or writes it. The other maps, which are the image, what the pool before a classifier gives, and the scores, stay in
+floating point, as do the weights of full convolutions and of the classifier. Operations between int8 maps are computed
+in floating point of the numbers that the int8 stand for, and rounded to the next map's steps (`storer`). A relu or a
+subsampling of its own needs none of that: its output has its input's scale, and is exact.
 """
 
 from __future__ import annotations
@@ -25,15 +25,14 @@ import numpy as np
 from numba import float32, int8, uint32
 
 from dwlab.gpu import target
-from dwlab.kernels.parts import epilogue, ptx
-from dwlab.problems import networks, quantisation
+from dwlab.gpu.target import cuda
 from dwlab.inference.weights import Weights, as_tensors, check_weights, random_weights
 from dwlab.inference.with_torch import forward, pytorch, same_precision
+from dwlab.kernels.parts import epilogue, ptx
+from dwlab.problems import ProblemError, networks, quantisation
 from dwlab.problems.layers import DepthwiseConv2d
 from dwlab.problems.networks import INPUT, InferenceError, Network
-from dwlab.problems import ProblemError
 from dwlab.problems.quantisation import Scale
-from dwlab.gpu.target import cuda
 
 Range = tuple[float, float]
 """The least and the greatest value of a map."""

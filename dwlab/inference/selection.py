@@ -13,12 +13,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from dwlab import planner, records
-from dwlab.kernels import registry
-from dwlab.kernels import choices
+from dwlab.kernels import choices, registry
+from dwlab.kernels.registry import Stage
+from dwlab.planner import judgement
 from dwlab.problems.layers import DepthwiseConv2d, Fused, Pointwise
 from dwlab.problems.networks import InferenceError, Network
-from dwlab.planner import judgement
-from dwlab.kernels.registry import Stage
 
 Planned = DepthwiseConv2d | Pointwise | Fused
 

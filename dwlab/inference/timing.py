@@ -13,19 +13,19 @@ from typing import Any
 
 from dwlab import inference
 from dwlab.gpu import target
-from dwlab.measure import energy, peers, timing
-from dwlab.problems import networks
 from dwlab.inference import Model, selection
 from dwlab.inference.comparison import LOST_INT8
 from dwlab.inference.images import random_image
 from dwlab.inference.selection import Decision, Planned, Times
 from dwlab.inference.weights import Weights, as_tensors, random_weights
 from dwlab.inference.with_torch import activation_of, forward, pytorch, same_precision
+from dwlab.kernels.registry import Stage
+from dwlab.measure import energy, peers, timing
+from dwlab.measure.timing import Timing
+from dwlab.problems import networks
 from dwlab.problems.layers import Fused
 from dwlab.problems.networks import INPUT, Network
 from dwlab.records import tabular
-from dwlab.kernels.registry import Stage
-from dwlab.measure.timing import Timing
 
 LAUNCHES = 50
 """Of a kernel in a graph of which `joules` measures the energy: the host is not what is waited for."""

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 
 from dwlab.inference.with_torch import pytorch
+from dwlab.problems import nearest
 from dwlab.problems.layers import DepthwiseConv2d, Pointwise
 from dwlab.problems.networks import InferenceError, Network
-from dwlab.problems import nearest
 from dwlab.records.terminal import plain
 
 EPSILON = 1e-5

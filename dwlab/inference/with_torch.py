@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterator, Mapping
 from types import ModuleType
 from typing import Any
 
+from dwlab.gpu.target import NO_TORCH
 from dwlab.measure import peers
 from dwlab.problems import networks
 from dwlab.problems.layers import DepthwiseConv2d, Pointwise
 from dwlab.problems.networks import INPUT, InferenceError, Network, Operation
 from dwlab.problems.quantisation import Scale
-from dwlab.gpu.target import NO_TORCH
 
 
 def pytorch() -> ModuleType:

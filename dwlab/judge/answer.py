@@ -1,11 +1,11 @@
 """A student's file in a process of its own, and what its judge sees of it: numbers, functions, kernels.
 
-The file runs in a child process (`python -m dwlab.judge.answer FILE SECONDS`), the judge does not. What comes back is data.
-Numbers, strings, arrays and tuples, lists and dictionaries of them are copied, as plain ones. A function stays where it
-is: calling it sends the arguments there and brings its result back. Of a kernel come its place in the file and the
-values of the names that it uses; the judge makes it anew from the file's text (nothing of it runs for that) and has it
-interpreted in its own process. So no statement of the file runs beside the interpreter that counts, the references or
-the comparison, and nothing that the file patches, writes or ends changes a verdict.
+The file runs in a child process (`python -m dwlab.judge.answer FILE SECONDS`), the judge does not. What comes back is
+data. Numbers, strings, arrays and tuples, lists and dictionaries of them are copied, as plain ones. A function stays
+where it is: calling it sends the arguments there and brings its result back. Of a kernel come its place in the file and
+the values of the names that it uses; the judge makes it anew from the file's text (nothing of it runs for that) and has
+it interpreted in its own process. So no statement of the file runs beside the interpreter that counts, the references
+or the comparison, and nothing that the file patches, writes or ends changes a verdict.
 
 What is not defended: a file may read the solutions from the disk, or count a "prediction" with dwlab itself; and what
 a plain function returns is what its own process says, however it got there.
@@ -42,7 +42,7 @@ from typing import Any
 
 import numpy as np
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 SHOWN_OUTPUT = 2_000  # characters of a student's own prints that are kept
 WALL_LIMIT_S = 300  # of one request, against files that sleep: what computes is stopped by its CPU time
 MOST_REPLY = 1 << 26  # bytes that one reply may have

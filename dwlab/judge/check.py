@@ -7,8 +7,8 @@
     check(k, launch=..., seed=1234)                           the same problems and inputs as the verdict with this seed
     verdict.raise_if_wrong()
 
-Problems and inputs. Beside a fixed family stands one that is drawn anew at each call (dwlab.problems.cases), and so are all
-inputs. The verdict says the seed; DWLAB_SEED in the environment sets it for all calls that give none.
+Problems and inputs. Beside a fixed family stands one that is drawn anew at each call (dwlab.problems.cases), and so are
+all inputs. The verdict says the seed; DWLAB_SEED in the environment sets it for all calls that give none.
 
 What is right. Every array stands between two guard bands, outputs hold something else before the launch, and the result
 is compared with the float64 reference within the rounding that float32 allows: that of sums of the products themselves,
@@ -44,15 +44,14 @@ from typing import Any
 
 import numpy as np
 
-from dwlab.judge import contrast, diagnosis
-from dwlab.problems import layers, references
 from dwlab import problems as _problems
-from dwlab.problems.cases import Case, NOT_FINITE, cases, drawn, layer_cases, products
+from dwlab.judge import contrast, diagnosis
 from dwlab.judge.diagnosis import Finding
-from dwlab.problems import NAN_BITS, DepthwiseConv1d, Problem, decode, encode
 from dwlab.kernels.registry import ByShape, Launch, Stage, StageError, dtypes_of, enqueue, limits, words
 from dwlab.kernels.registry import stage as _stage
 from dwlab.kernels.registry import stages as _stages
+from dwlab.problems import NAN_BITS, DepthwiseConv1d, Problem, decode, encode, layers, references
+from dwlab.problems.cases import NOT_FINITE, Case, cases, drawn, layer_cases, products
 
 GUARD = 1024
 """Elements before and after each array. A multiple of 128, so that arrays start 256-byte aligned."""

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from dwlab.problems import DepthwiseConv1d, Problem
 from dwlab.problems.cases import VALUES
 from dwlab.problems.layers import DepthwiseConv2d, Fused, Pointwise
-from dwlab.problems import DepthwiseConv1d, Problem
 
 
 @dataclass(frozen=True)

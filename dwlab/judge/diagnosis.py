@@ -14,8 +14,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from dwlab.judge import mistakes
-from dwlab.problems.layers import DepthwiseConv2d, Fused
 from dwlab.problems import DepthwiseConv1d, Problem
+from dwlab.problems.layers import DepthwiseConv2d, Fused
 from dwlab.problems.references import correlate, tap_sums
 
 

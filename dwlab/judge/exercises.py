@@ -1,14 +1,14 @@
 """The judge of exercises: `grade("01_2")` in a lesson, `python exercises/01_2_….py` or `python -m dwlab grade` else.
 
 An exercise is one Python file that the student completes. Beside the answer stands `judge(answer)`, which gets what
-dwlab.judge.answer sees of the student's file and returns a sentence saying what was found right, or raises `Wrong` with hints
-in steps. The judge that counts is the workbook's own copy (solutions/, else exercises/), not the one in a handed-in
-file.
+dwlab.judge.answer sees of the student's file and returns a sentence saying what was found right, or raises `Wrong` with
+hints in steps. The judge that counts is the workbook's own copy (solutions/, else exercises/), not the one in a
+handed-in file.
 
 Three processes: the one that calls `grade`; one that judges, where kernels are interpreted and compared; and one for
-each file, which may raise, run for ever, print rubbish or end Python, and gets one clear line for it (dwlab.judge.answer says
-what such a file can do to its verdict, and what not). Limits are of CPU time and of a kernel's steps, so a busy machine
-changes no verdict; a wall clock only stops what sleeps.
+each file, which may raise, run for ever, print rubbish or end Python, and gets one clear line for it
+(dwlab.judge.answer says what such a file can do to its verdict, and what not). Limits are of CPU time and of a kernel's
+steps, so a busy machine changes no verdict; a wall clock only stops what sleeps.
 
 A judge launches a kernel on shapes that are always the same and on some that are drawn from a seed at each call
 (`drawn`; the seed is shown, and `grade(..., seed=)` repeats it). Every launch is judged and counted in one: its output
@@ -50,9 +50,9 @@ from typing import Any
 
 import numpy as np
 
-from dwlab.judge.answer import Answer, Ended, Function, Other, Raised, STOPPED, Wrong, environment, failure, load, stop
+from dwlab.judge.answer import Answer, Ended, Function, Other, Raised, Wrong, environment, failure, load, stop
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 EXERCISES, SOLUTIONS = ROOT / "exercises", ROOT / "solutions"
 TIME_LIMIT_S = 60  # of CPU time that a file may take
 JUDGING_LIMIT_S = 180  # of CPU time that judging it may take: its kernels run there
@@ -846,7 +846,7 @@ def _edge(wrong: np.ndarray) -> str:
 
 
 def convolves(kernel: Any, launch: Callable[[Any], Any], problem: Any = None, path: str = "forward") -> str:
-    """Wrong unless `dwlab.judge.check` passes the kernel with this launch (problem -> Launch); its hints are the judge's.
+    """Wrong unless `dwlab.check` passes the kernel with this launch (problem -> Launch); its hints are the judge's.
 
     Without a problem, on the whole family of shapes. Returns the sentence for a judge to end with.
     """
@@ -883,7 +883,7 @@ def convolution(
 
 def counted(kernel: Any, launch: Callable[[Any], Any], problem: Any, path: str = "forward") -> Any:
     """The `xray` of one of the workbook's kernels on a problem, started by `launch` (problem -> Launch)."""
-    from dwlab import xray
+    from dwlab.simt import xray
 
     outputs = {name: np.asarray(poisoned(*problem.shapes(path)[name])) for name in problem.outputs(path)}
     arrays = problem.inputs(path) | outputs

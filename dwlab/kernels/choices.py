@@ -22,9 +22,9 @@ from typing import Any
 import numpy as np
 
 from dwlab import records
+from dwlab.kernels.registry import Stage
 from dwlab.problems import DepthwiseConv1d
 from dwlab.records import Measurement, Record
-from dwlab.kernels.registry import Stage
 
 NEAREST = 8
 SAME = 1e-3

@@ -20,12 +20,21 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-PACKAGE = Path(__file__).resolve().parent
+PACKAGE = Path(__file__).resolve().parents[1]
 
-BESIDE = {"Launch(zero": ("dwlab.kernels.registry", "fill_zero"), "Launch(parts": ("dwlab.kernels.registry", "add_parts")}
+BESIDE = {
+    "Launch(zero": ("dwlab.kernels.registry", "fill_zero"),
+    "Launch(parts": ("dwlab.kernels.registry", "add_parts"),
+}
 """What else is launched where a stage's Launch asks for it."""
 
-CONSTANTS_ONLY = ("dwlab.kernels.registry", "dwlab.problems", "dwlab.problems.layers", "dwlab.problems.networks", "dwlab.gpu.target")
+CONSTANTS_ONLY = (
+    "dwlab.kernels.registry",
+    "dwlab.problems",
+    "dwlab.problems.layers",
+    "dwlab.problems.networks",
+    "dwlab.gpu.target",
+)
 """Modules of which functions and classes are not followed: the registry, and what a problem is."""
 
 LEFT_OUT = {("dwlab.kernels.parts.ptx", "available"), ("dwlab.gpu.occupancy", "LIMITS")}
@@ -166,7 +175,7 @@ def _resolved(
 
 @functools.cache
 def _instruction(package: Path, name: str) -> ast.AST | None:
-    """What makes an instruction of dwlab.kernels.parts.ptx, where they are made: intrinsics()'s last statement names each."""
+    """What makes an instruction of the ptx module, where they are made: intrinsics()'s last statement names each."""
     tree = _tree(package, "dwlab.kernels.parts.ptx")
     for node in tree.body if tree is not None else ():
         if isinstance(node, ast.FunctionDef) and node.name == "intrinsics" and isinstance(node.body[-1], ast.Return):

@@ -38,11 +38,10 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from dwlab.kernels import registry
 from dwlab.gpu import target
-from dwlab.kernels import choices
-from dwlab.problems import DTYPES, PATHS, DepthwiseConv1d, ProblemError, nearest
+from dwlab.kernels import choices, registry
 from dwlab.kernels.registry import Launch, Stage, StageError
+from dwlab.problems import DTYPES, PATHS, DepthwiseConv1d, ProblemError, nearest
 
 Array = TypeVar("Array")
 """A NumPy array, a Numba device array or a torch tensor; the same kind for all arrays of a call."""
@@ -136,8 +135,8 @@ def backward(
 def ranking(problem: DepthwiseConv1d, path: str, aligned: int = _ALIGNED, gpu: str | None = None) -> tuple[Stage, ...]:
     """The stages that take a problem themselves, and not by another's kernel, the one expected to be fastest first.
 
-    Expected by dwlab.kernels.choices: by what records say of this problem, or of those most like it. aligned: bytes of which
-    the address of each array is a multiple; stages that need more are left out, and so are those whose launch the
+    Expected by dwlab.kernels.choices: by what records say of this problem, or of those most like it. aligned: bytes of
+    which the address of each array is a multiple; stages that need more are left out, and so are those whose launch the
     hardware would not start. gpu: its name, the present one if None. Raises DispatchError if no stage is left, and for
     an unknown path.
     """

@@ -24,16 +24,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dwlab.kernels import digests
 from dwlab.gpu.driver import allow_shared
 from dwlab.gpu.occupancy import LIMITS
+from dwlab.kernels import digests
 from dwlab.problems import DTYPES, KINDS, PATHS, DepthwiseConv1d, Problem, ProblemError, nearest
 from dwlab.problems.quantisation import check_positive
 
 if TYPE_CHECKING:
     from dwlab.kernels.traffic import Traffic
 
-_PACKAGE = Path(__file__).parent
+_FOLDER = Path(__file__).parent
 _FILE = re.compile(rf"^({'|'.join(PATHS + KINDS)})_(\d+)_(\w+)\.py$")
 
 # The same for every GPU that Numba supports (CUDA C++ Programming Guide, table "Technical Specifications per Compute
@@ -331,7 +331,7 @@ class Stage:
 
     def source(self) -> str:
         """What a lesson shows: the constants and the kernel, as they stand in the stage's file."""
-        return _source((_PACKAGE.parent / self.file).read_text(encoding="utf-8"))
+        return _source((_FOLDER.parents[1] / self.file).read_text(encoding="utf-8"))
 
     @property
     def digest(self) -> str:
@@ -582,7 +582,7 @@ def register(
             path=match[1],
             order=int(match[2]),
             name=match[3],
-            file=file.relative_to(_PACKAGE.parent).as_posix(),
+            file=file.relative_to(_FOLDER.parents[1]).as_posix(),
             kernel=kernel,
             launch=checked,
             traffic=formula,
@@ -603,15 +603,15 @@ def register(
 
 @functools.cache
 def _load() -> None:
-    for file in sorted(_PACKAGE.glob("*/*.py")):
+    for file in sorted(_FOLDER.glob("*/*.py")):
         if _FILE.match(file.name):
-            importlib.import_module(f"dwlab.{file.parent.name}.{file.stem}")
+            importlib.import_module(f"dwlab.kernels.{file.parent.name}.{file.stem}")
 
 
 def ids() -> tuple[str, ...]:
     """The ids of all stages, OP/PATH/NAME, in the order of `stages`, from their files' names: nothing is imported."""
     found = {id: (one.op, (PATHS + KINDS).index(one.path), one.order) for id, one in _registry.items()}
-    for file in _PACKAGE.glob("*/*.py"):
+    for file in _FOLDER.glob("*/*.py"):
         name = _FILE.match(file.name)
         if name:
             place = file.parent.name, (PATHS + KINDS).index(name[1]), int(name[2])

@@ -2,9 +2,9 @@
 
     y = depthwise_conv1d(x, w)            # x (B, H, L), w (H, K); y.sum().backward() fills x.grad and w.grad
 
-Tensors are not copied, and the kernels run on torch's current stream (dwlab.kernels.dispatch). In simulated mode CPU tensors
-run on dwlab.simt: right, but only for small sizes. ``reference_conv1d`` and ``fft_conv1d`` are the same operator made
-of PyTorch's own, to compare with.
+Tensors are not copied, and the kernels run on torch's current stream (dwlab.kernels.dispatch). In simulated mode CPU
+tensors run on dwlab.simt: right, but only for small sizes. ``reference_conv1d`` and ``fft_conv1d`` are the same
+operator made of PyTorch's own, to compare with.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from dwlab.gpu import target
 from dwlab.kernels import dispatch
 from dwlab.kernels import registry as stage_list
 from dwlab.kernels.dispatch import DispatchError
-from dwlab.measure.peers import fast_length
 from dwlab.problems import PATHS, DepthwiseConv1d, ProblemError, nearest
+from dwlab.problems.references import fast_length
 
 _DEVICE_TYPE = "cuda" if target.mode == "gpu" else "cpu"  # where autocast is to be looked for
 _GRADIENTS = ("input_grad", "weight_grad")
@@ -58,7 +58,7 @@ def depthwise_conv1d(
     for name, tensor in (("x", x), ("w", w)):
         if not isinstance(tensor, torch.Tensor):
             raise DispatchError(
-                f"{name} is a {type(tensor).__name__}: pass a torch tensor (dwlab.kernels.dispatch.forward takes other arrays)"
+                f"{name} is a {type(tensor).__name__}: pass a torch tensor (dispatch.forward takes other arrays)"
             )
     return _DepthwiseConv1d.apply(x, w, padding, _chosen(stages))
 

@@ -27,13 +27,12 @@ from typing import Any
 import numpy as np
 
 from dwlab import records
-from dwlab.kernels import registry
 from dwlab.compiler import precompile as ahead
-from dwlab.problems import layers
 from dwlab.gpu.driver import allow_shared
-from dwlab.problems import DepthwiseConv1d, Problem
-from dwlab.records import tabular
+from dwlab.kernels import registry
 from dwlab.kernels.registry import Stage
+from dwlab.problems import DepthwiseConv1d, Problem, layers
+from dwlab.records import tabular
 
 # Field of Counters -> Nsight Compute's metrics, added up. Sectors are 32 bytes. A request is one warp executing one
 # access; loads are also copies to shared memory past the registers (cp.async), whose sectors are counted by where they
@@ -145,7 +144,7 @@ def count(
         child += ["--launch", stage.id, _text(problem)]
     child += ["--compiled", str(compiled)] if compiled else []
     child += ["--seconds", f"{seconds:g}"] if seconds is not None else []
-    root = str(Path(__file__).resolve().parent.parent)
+    root = str(Path(__file__).resolve().parents[2])
     path = os.pathsep.join(part for part in (root, os.environ.get("PYTHONPATH", "")) if part)
     environment = os.environ | {"PYTHONPATH": path, "DWLAB_TARGET": "gpu"}
     asked = list(_ALL)
@@ -295,7 +294,7 @@ def _count(value: int | None) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The child process: ``python -m dwlab.measure.counters --launch STAGE PROBLEM …``, each launched once, in order."""
+    """The child process: ``python -m dwlab.measure.counters --launch STAGE PROBLEM …``, each once, in order."""
     started = time.monotonic()
     parser = argparse.ArgumentParser(prog="python -m dwlab.measure.counters", description=main.__doc__)
     parser.add_argument("--launch", action="append", nargs=2, required=True, metavar=("STAGE", "PROBLEM"))

@@ -20,8 +20,8 @@ from dataclasses import replace
 from typing import Any
 
 from dwlab.measure import peers, timing
-from dwlab.problems.layers import DepthwiseConv2d, Fused, Pointwise
 from dwlab.measure.peers import Outputs, Peer, Prepare, TorchClock
+from dwlab.problems.layers import DepthwiseConv2d, Fused, Pointwise
 
 FORMATS = ("NCHW", "channels last")
 COMPILE_MODE = "max-autotune-no-cudagraphs"
@@ -111,8 +111,8 @@ def measure(
 
     sets: dicts of tensors or device arrays of the problem's inputs, to rotate among. verify: given the output for the
     first set, {"y": tensor} in the problem's layout, says what is wrong with it, "" if nothing. compiled: torch.compile
-    too. only: kinds of ways (dwlab.measure.peers.kind) to try, all if none are given. how: what dwlab.measure.timing.time_launches
-    takes. An empty list without PyTorch and a GPU.
+    too. only: kinds of ways (dwlab.measure.peers.kind) to try, all if none are given. how: what
+    dwlab.measure.timing.time_launches takes. An empty list without PyTorch and a GPU.
     """
     if not peers.available():
         return []

@@ -3,7 +3,8 @@
 Float32 throughout, TF32 off. Inputs are laid out as each way likes them before anything is timed, filters are reversed
 or transformed and x is padded as its convention wants (training has the padded x from the forward pass); what is timed
 is the operator, and for a gradient only what that path asks for. Each way's result is held against the
-float64 reference before its time counts. Times follow dwlab.measure.timing, in PyTorch's own CUDA graphs for short ones.
+float64 reference before its time counts. Times follow dwlab.measure.timing, in PyTorch's own CUDA graphs for short
+ones.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from dwlab.measure import timing
-from dwlab.problems import DepthwiseConv1d
 from dwlab.measure.timing import GraphUnavailable, Timing
+from dwlab.problems import DepthwiseConv1d, references
 
 TOEPLITZ_LENGTH = 256
 """Longest row for which the convolution is also tried as a matrix product: L*L numbers a channel."""
@@ -251,7 +252,7 @@ def _fft(problem: DepthwiseConv1d, path: str) -> Prepare:
     import torch
 
     L, K, shift = problem.L, problem.K, problem.shift
-    n = fast_length(L + K - 1)
+    n = references.fast_length(L + K - 1)
     rfft, irfft = torch.fft.rfft, torch.fft.irfft
 
     def prepare(x: Any = None, w: Any = None, dy: Any = None) -> tuple[Call, Outputs]:
@@ -309,19 +310,6 @@ def _bmm(problem: DepthwiseConv1d, path: str) -> Prepare:
         return call, lambda both: {k: v for k, v in zip(("dx", "dw"), both, strict=True) if v is not None}
 
     return prepare
-
-
-def fast_length(least: int) -> int:
-    """The smallest even number from ``least`` up without prime factors other than 2, 3 and 5, which FFTs like."""
-    n = max(2, least)
-    while True:
-        rest = n
-        for factor in (2, 3, 5):
-            while rest % factor == 0:
-                rest //= factor
-        if rest == 1 and n % 2 == 0:
-            return n
-        n += 1
 
 
 class TorchClock:

@@ -296,5 +296,5 @@ def show(
 def for_machine(machine: Machine, points: Sequence[Point] = ()) -> Roofline:
     """The empty roofline of a machine, or with points of one's own. Raises RooflineError without ceilings."""
     if machine.ceilings is None:
-        raise RooflineError(f"no ceilings are known for {machine.name}: measure them (dwlab.gpu.machine.measure())")
+        raise RooflineError(f"no ceilings are known for {machine.name}: measure them (dwlab.measure.device.measure())")
     return Roofline(tuple(points), machine.ceilings, machine.name, f"Ceilings: {machine.ceilings.source}.")

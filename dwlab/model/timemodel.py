@@ -64,14 +64,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dwlab import problems, records
-from dwlab.kernels import registry
-from dwlab.gpu import occupancy, specs as gpus
-from dwlab.records import terminal
+from dwlab.gpu import occupancy
+from dwlab.gpu import specs as gpus
 from dwlab.gpu.machine import Ceilings, Machine
-from dwlab.problems import DepthwiseConv1d
-from dwlab.records import tabular
-from dwlab.kernels.registry import Launch, MAX_SHARED, Stage
+from dwlab.kernels import registry
+from dwlab.kernels.registry import MAX_SHARED, Launch, Stage
 from dwlab.kernels.traffic import SECTOR_BYTES, WARP
+from dwlab.problems import DepthwiseConv1d
+from dwlab.records import tabular, terminal
 
 if TYPE_CHECKING:
     from dwlab.simt.cost import Cost

@@ -17,15 +17,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dwlab.gpu import machine, specs as gpus
-from dwlab.problems import networks
-from dwlab.records import terminal
-from dwlab.problems.layers import DepthwiseConv2d, Fused, Pointwise
+from dwlab.gpu import machine
+from dwlab.gpu import specs as gpus
 from dwlab.gpu.machine import Machine
-from dwlab.problems.networks import Network, summary
+from dwlab.measure import device
 from dwlab.planner.accesses import Conv
 from dwlab.planner.modules import KINDS, NAMES, Module, PlanError, Rules, best, pattern, stays
-from dwlab.records import tabular
+from dwlab.problems import networks
+from dwlab.problems.layers import DepthwiseConv2d, Fused, Pointwise
+from dwlab.problems.networks import Network, summary
+from dwlab.records import tabular, terminal
 from dwlab.records.tabular import mb
 
 
@@ -325,7 +326,7 @@ def find(gpu: str | Machine) -> Machine:
     try:
         return gpus.find(here)
     except gpus.GpuError:
-        return gpus.find(machine.measure(here, quick=True))
+        return gpus.find(device.measure(here, quick=True))
 
 
 def plan(

@@ -7,12 +7,13 @@ from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
-from dwlab.gpu import specs as gpus, target
-from dwlab.records import terminal
+from dwlab.gpu import specs as gpus
+from dwlab.gpu import target
 from dwlab.planner import plan
 from dwlab.planner.judgement import judged, recorded
 from dwlab.planner.modules import PlanError, Rules
 from dwlab.planner.picture import describe, draw
+from dwlab.records import terminal
 
 
 def main(options: Namespace) -> int:

@@ -9,14 +9,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dwlab import records
-from dwlab.records import terminal
-from dwlab.problems.layers import Fused, Pointwise
-from dwlab.problems.networks import Network, summary
-from dwlab.problems.networks import network as named_network
 from dwlab.planner import Pair, Plan, partition
 from dwlab.planner.accesses import Conv
 from dwlab.planner.modules import NAMES, PlanError
-from dwlab.records import tabular
+from dwlab.problems.layers import Fused, Pointwise
+from dwlab.problems.networks import Network, summary
+from dwlab.problems.networks import network as named_network
+from dwlab.records import tabular, terminal
 
 IN_THE_L2 = "of the network's kernels, arrays in the L2 as far as they fit"
 """Where times of whole networks are from."""

@@ -35,15 +35,16 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dwlab.gpu import occupancy, specs as gpus
-from dwlab.model import timemodel
-from dwlab.problems.layers import DepthwiseConv2d, Pointwise
+from dwlab.gpu import occupancy
+from dwlab.gpu import specs as gpus
 from dwlab.gpu.machine import Machine
-from dwlab.problems.networks import macs
+from dwlab.model import timemodel
 from dwlab.planner import reached
 from dwlab.planner.accesses import Accesses, Conv, Tile, dw, dwpw, line, pw, pwdw, pwpw, sizes, tiles
 from dwlab.planner.reached import IDEAL, Reached
 from dwlab.problems import nearest
+from dwlab.problems.layers import DepthwiseConv2d, Pointwise
+from dwlab.problems.networks import macs
 
 OUTPUTS = 128
 """Outputs that a block has at least, where there are so many: a warp for each of a multiprocessor's four schedulers."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dwlab.problems import networks
-from dwlab.problems.networks import summary
 from dwlab.planner import Plan
 from dwlab.planner.modules import NAMES
+from dwlab.problems import networks
+from dwlab.problems.networks import summary
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

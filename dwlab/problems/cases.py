@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from dwlab.problems.layers import ACTIVATIONS, DepthwiseConv2d, Fused, LAYOUTS, Pointwise
 from dwlab.problems import DepthwiseConv1d, Problem, decode, encode
+from dwlab.problems.layers import ACTIVATIONS, LAYOUTS, DepthwiseConv2d, Fused, Pointwise
 
 OWN_SEED = 2024
 """From which the project's own tests and stored lessons draw (DWLAB_SEED), so that they show the same again."""

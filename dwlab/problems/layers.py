@@ -531,3 +531,8 @@ def _real(text: str, word: str, value: str) -> float:
 
 
 _NUMBERS = ("N", "C", "F", "H", "W", "K", "stride", "padding", "zero_x", "zero_y", "zero_r", "m_r")
+
+
+def small_indices(layer: Pointwise) -> bool:
+    """Whether 32 bits count the elements of x and y, some blocks' rows beyond the end included."""
+    return layer.N * layer.H * layer.W * max(layer.C, layer.F) < 2**31 - 2**25

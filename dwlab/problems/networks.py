@@ -9,9 +9,9 @@ Two layers may become one kernel if the second reads the first and nothing else 
 exist. `Network.joint` decides it from the graph alone and says what is in the way otherwise: a pool between the two, a
 shortcut that still needs the map.
 
-Layers of int8 have no GELU (`dwlab.problems.layers`): there it is an operation behind the layer, and so is the sum with a
-shortcut behind that. Their ReLU6 is a ReLU, whose scale is chosen so that 127 stands for 6 at most; their note says so,
-and `in_float` makes a ReLU6 of it again.
+Layers of int8 have no GELU (`dwlab.problems.layers`): there it is an operation behind the layer, and so is the sum with
+a shortcut behind that. Their ReLU6 is a ReLU, whose scale is chosen so that 127 stands for 6 at most; their note says
+so, and `in_float` makes a ReLU6 of it again.
 
 Stride-2 layers pad as torchvision does, K // 2 on each side (Keras pads bottom and right; the sizes are the same).
 Sources: MobileNetV1 arXiv 1704.04861, MobileNetV2 arXiv 1801.04381, Xception arXiv 1610.02357, ProxylessNAS arXiv
@@ -25,8 +25,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dwlab.problems.layers import ACTIVATIONS, DTYPES, DepthwiseConv2d, LAYOUTS, Pointwise
 from dwlab.problems import nearest, storage
+from dwlab.problems.layers import ACTIVATIONS, DTYPES, LAYOUTS, DepthwiseConv2d, Pointwise
 from dwlab.records import tabular
 
 SIX = "its ReLU is a ReLU6: 127 stands for 6 at most"

@@ -10,8 +10,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from dwlab.problems.layers import DepthwiseConv2d, Pointwise
 from dwlab.problems import DepthwiseConv1d, Problem, ProblemError, decode
+from dwlab.problems.layers import DepthwiseConv2d, Pointwise
 from dwlab.problems.quantisation import check_positive
 
 # Bits of the significand, the one that is not stored counted too; the smallest normal number is 2**_LEAST_EXPONENT.
@@ -235,3 +235,16 @@ def _activated(values: np.ndarray, activation: str) -> np.ndarray:
         erf = np.frompyfunc(math.erf, 1, 1)
         return 0.5 * values * (1 + erf(values / math.sqrt(2)).astype(np.float64))
     return values
+
+
+def fast_length(least: int) -> int:
+    """The smallest even number from ``least`` up without prime factors other than 2, 3 and 5, which FFTs like."""
+    n = max(2, least)
+    while True:
+        rest = n
+        for factor in (2, 3, 5):
+            while rest % factor == 0:
+                rest //= factor
+        if rest == 1 and n % 2 == 0:
+            return n
+        n += 1

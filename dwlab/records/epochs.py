@@ -35,10 +35,10 @@ NOTHING = f"No epoch is recorded yet. On a GPU with PyTorch: `{COMMAND}`.\n"
 class Way:
     """One convolution in the training that is otherwise the same.
 
-    way: as dwlab.training.s4convd calls it; ours: whether its kernels are dwlab's; kernels: path -> stage, for ours. epoch_s:
-    seconds of the epoch, by the clock of the host after the GPU was done; step_ms, p10_ms, p90_ms: a step, by events,
-    over the epoch's steps; graph_ms: a step replayed from a CUDA graph, None where none was made, and then note says
-    why. forward_ms, backward_ms: one convolution alone, and both its gradients; calls: convolutions in a step.
+    way: as dwlab.training.s4convd calls it; ours: whether its kernels are dwlab's; kernels: path -> stage, for ours.
+    epoch_s: seconds of the epoch, by the clock of the host after the GPU was done; step_ms, p10_ms, p90_ms: a step, by
+    events, over the epoch's steps; graph_ms: a step replayed from a CUDA graph, None where none was made, and then note
+    says why. forward_ms, backward_ms: one convolution alone, and both its gradients; calls: convolutions in a step.
     peak_gb: memory that PyTorch held at most. losses: of each step.
     """
 

@@ -67,9 +67,9 @@ class Measurement:
     taps inside the signal; intensity: flops / compulsory_bytes. predicted_bytes: what the stage's formula says that
     its warps ask for, 32 bytes a sector. speedup_vs_naive: the naive stage's time over this one, same run and problem.
     peer, peer_time_us, speedup_vs_peer: the fastest library that computed the same, None where none was measured.
-    kernel_sha256: the stage's digest (dwlab.kernels.digests), so that a row of an earlier kernel can be told; of records that
-    have another digest, what `kernels.csv` says in its place. ptx_sha256: of the machine-independent code of the kernel
-    that was launched, and how (dwlab.compiler.precompile.code_digest), where it is known.
+    kernel_sha256: the stage's digest (dwlab.kernels.digests), so that a row of an earlier kernel can be told; of
+    records that have another digest, what `kernels.csv` says in its place. ptx_sha256: of the machine-independent code
+    of the kernel that was launched, and how (dwlab.compiler.precompile.code_digest), where it is known.
     """
 
     gpu: str
@@ -176,7 +176,7 @@ class Predicted(TypedDict):
 
 
 class Counted(TypedDict):
-    """What the hardware counted of one launch: dwlab.measure.counters.Counters. Null for what that GPU does not count."""
+    """What the hardware counted of one launch: measure.counters.Counters. Null for what that GPU does not count."""
 
     op: str
     path: str

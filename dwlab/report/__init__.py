@@ -21,15 +21,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dwlab import planner, records
+from dwlab.gpu.machine import Ceilings
 from dwlab.kernels import registry
 from dwlab.kernels.parts import dependent_launch
 from dwlab.measure import peers
 from dwlab.model import roofline, timemodel
-from dwlab.problems.layers import DTYPES, Fused, LAYOUTS
-from dwlab.gpu.machine import Ceilings
-from dwlab.problems.networks import network
 from dwlab.planner import judgement
 from dwlab.problems import PAPER, PATHS
+from dwlab.problems.layers import DTYPES, LAYOUTS, Fused
+from dwlab.problems.networks import network
 from dwlab.records import Measurement, Record, epochs, tabular
 from dwlab.records.tables import (
     ceilings_table,

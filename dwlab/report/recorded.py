@@ -8,11 +8,9 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dwlab.kernels import registry
 from dwlab.gpu import machine
-from dwlab.problems import layers, networks
-from dwlab.records import terminal
-from dwlab.problems import KINDS, PATHS, ProblemError, nearest
+from dwlab.kernels import registry
+from dwlab.problems import KINDS, PATHS, ProblemError, layers, nearest, networks
 from dwlab.records import (
     Measurement,
     Record,
@@ -22,6 +20,7 @@ from dwlab.records import (
     newest_rows,
     packing,
     shape_text,
+    terminal,
 )
 from dwlab.records.tabular import rounded, times
 

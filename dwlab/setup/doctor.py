@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from dwlab import __version__
-from dwlab.gpu import target
 from dwlab.gpu import driver as _driver
+from dwlab.gpu import target
 from dwlab.setup.lab import PYTHONS
 
 NEEDED = ("numba", "numpy", "matplotlib", "ipywidgets", "tqdm")  # without these no lesson runs

@@ -337,7 +337,7 @@ def _ready(python: Path) -> int:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m dwlab.setup.lab", description="What make lab and make test run.")
+    parser = argparse.ArgumentParser(prog="dwlab.setup.lab", description="What make lab and make test run.")
     parser.add_argument("command", choices=["lab", "test", "install"])
     parser.add_argument("--venv", default="", help="folder of the environment (default .venv); 'none': use this Python")
     parser.add_argument("--exact", action="store_true", help="the environment must be of this Python's version")

@@ -585,7 +585,7 @@ def xray(
     found = report.build(run, binder.float64)
     if not compiled:
         return found
-    inspect = importlib.import_module("dwlab.compiler.inspect")  # the compiler stands above the interpreter: only if asked for
+    inspect = importlib.import_module("dwlab.compiler.inspect")  # below the interpreter: only if asked
     jitted = Kernel(function, options={**(known.options if known is not None else {}), "lineinfo": True})
     given = [np.asarray(a) if isinstance(a, np.void) else a for a in args]
     code = inspect.compile(jitted, signature=given, cc=options.compute_capability, block=block)

@@ -18,9 +18,10 @@ from typing import Any, Protocol
 import numpy as np
 
 from dwlab.gpu import target
-from dwlab.training import meters, train as training
 from dwlab.problems import DepthwiseConv1d
 from dwlab.records.epochs import Way
+from dwlab.training import meters
+from dwlab.training import train as training
 from dwlab.training.train import Config, Data, TrainingError
 
 WARM_UP = 3  # steps, and launches of the convolution alone

@@ -1,9 +1,9 @@
 """Building-meter windows: the input of S4ConvD, from real meter readings.
 
 A window is 48 hours of four features, one row each: hour of day, day of week, outdoor temperature, and past load (the
-load of the hour before). `load_windows()` gives them for the three meters in `dwlab/training/data`; `read_series`, `hourly` and
-`windows` are the steps behind it and take files of your own. Odd data never passes in silence: what can be mended is
-mended and counted, what cannot becomes a gap, and a window with a gap in it is left out and counted.
+load of the hour before). `load_windows()` gives them for the three meters in `dwlab/training/data`; `read_series`,
+`hourly` and `windows` are the steps behind it and take files of your own. Odd data never passes in silence: what can be
+mended is mended and counted, what cannot becomes a gap, and a window with a gap in it is left out and counted.
 """
 
 from __future__ import annotations

@@ -8,9 +8,9 @@ A block writes out the filter of a diagonal state space model, K taps for each c
     x + GLU(W GELU(dropout(w * x + D x)))
 
 Which code convolves is the only thing that differs between models of the same configuration (`conv`): a stage of
-dwlab.kernels.depthwise1d for all three paths, the best stage for the shape, or one of PyTorch's own ways. The parameters are
-the same, so a state_dict fits every variant. The model predicts log(1 + kWh), in which the paper's loss, RMSLE, is a
-root mean square: there is no logarithm of a negative prediction.
+dwlab.kernels.depthwise1d for all three paths, the best stage for the shape, or one of PyTorch's own ways. The
+parameters are the same, so a state_dict fits every variant. The model predicts log(1 + kWh), in which the paper's loss,
+RMSLE, is a root mean square: there is no logarithm of a negative prediction.
 """
 
 from __future__ import annotations
@@ -32,8 +32,7 @@ except ModuleNotFoundError as error:
 
     raise ModuleNotFoundError(NO_TORCH, name="torch") from None
 
-from dwlab.kernels import registry
-from dwlab.kernels import torch_ops
+from dwlab.kernels import registry, torch_ops
 from dwlab.problems import nearest
 
 CHANNELS, BLOCKS, STATES, TAPS, DROPOUT = 128, 4, 32, 48, 0.01

@@ -120,8 +120,8 @@ def load_data(
 class Config:
     """All that decides what a training computes; a checkpoint goes on only with the same.
 
-    stage: which code convolves (dwlab.training.s4convd.ways()); channels, blocks, states, taps, dropout: the model; batch:
-    windows of a step; epoch_steps: steps of an epoch, None for as many whole batches as there are windows;
+    stage: which code convolves (dwlab.training.s4convd.ways()); channels, blocks, states, taps, dropout: the model;
+    batch: windows of a step; epoch_steps: steps of an epoch, None for as many whole batches as there are windows;
     learning_rate, momentum: of SGD; seed: of parameters, order and dropout; device: "cpu" or "cuda"; data: the digest.
     Raises TrainingError for a value that makes no sense.
     """
@@ -180,8 +180,8 @@ def check_stage(config: Config, hours: int) -> None:
     """Raises TrainingError where this machine cannot train with the configuration's stage and device."""
     import torch
 
-    from dwlab.training import s4convd
     from dwlab.problems import DepthwiseConv1d
+    from dwlab.training import s4convd
 
     s4convd.convolution(config.stage)
     if config.device == "cuda" and not torch.cuda.is_available():

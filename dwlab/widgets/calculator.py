@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dwlab.gpu.occupancy import LIMITS, Occupancy, SOURCE, occupancy
+from dwlab.gpu.occupancy import LIMITS, SOURCE, Occupancy, occupancy
 from dwlab.problems import PAPER, DepthwiseConv1d, ProblemError
 from dwlab.simt.picture import COLOURS, LANES, SECTOR, with_alt
 from dwlab.widgets._panel import Panel, Table, sentence

@@ -12,9 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dwlab.gpu import specs as gpus
-from dwlab.problems import networks
 from dwlab.gpu.machine import Machine
-from dwlab.problems.networks import summary
 from dwlab.planner.accesses import Conv, Tile, sizes
 from dwlab.planner.modules import (
     FUSED,
@@ -29,6 +27,8 @@ from dwlab.planner.modules import (
     module_of,
     stays,
 )
+from dwlab.problems import networks
+from dwlab.problems.networks import summary
 from dwlab.records import tabular
 from dwlab.simt.picture import COLOURS, HATCHES, with_alt
 from dwlab.widgets._panel import Panel, Table, sentence

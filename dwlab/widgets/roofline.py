@@ -12,7 +12,8 @@ Where the L2 bandwidth was measured, the least of three limits holds:
 
 A datasheet has no L2 bandwidth. Then no cache is assumed at all: copy_gbps × FLOP per byte asked, and the FMA peak. No
 time is made up: recorded points come from the records of that GPU and exactly these sizes. They may lie far below what
-is allowed: a kernel waits for wavefronts of shared memory, for instructions and for latency too (dwlab.model.timemodel).
+is allowed: a kernel waits for wavefronts of shared memory, for instructions and for latency too
+(dwlab.model.timemodel).
 """
 
 from __future__ import annotations
@@ -23,12 +24,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from dwlab.gpu import machine as machines
 from dwlab import records
+from dwlab.gpu import machine as machines
 from dwlab.gpu.machine import Machine, attainable
+from dwlab.measure import device
+from dwlab.model.roofline import look, ridge
 from dwlab.problems import PAPER, DepthwiseConv1d
 from dwlab.records import Measurement
-from dwlab.model.roofline import look, ridge
 from dwlab.simt.picture import encode, with_alt
 from dwlab.widgets._panel import Panel, Table, sentence
 from dwlab.widgets.calculator import amount, tiling
@@ -85,7 +87,7 @@ def predict(machine: Machine, problem: DepthwiseConv1d, bytes_asked: int) -> tup
     """(GFLOP/s, what limits) of a kernel that asks for this many bytes. Raises MachineError without ceilings."""
     ceilings = machine.ceilings
     if ceilings is None:
-        raise machines.MachineError(f"no ceilings are known for {machine.name}: measure them (dwlab.gpu.machine.measure())")
+        raise machines.MachineError(f"no ceilings are known for {machine.name}: measure them (device.measure())")
     asked, compulsory = problem.flops / bytes_asked, problem.flops / problem.compulsory_bytes()
     if ceilings.l2_gbps:
         limits = [(ceilings.copy_gbps * compulsory, DRAM), (ceilings.l2_gbps * asked, "L2")]
@@ -405,7 +407,7 @@ def choices(recorded: Mapping[str, Machine] | None = None) -> dict[str, Callable
     from dwlab.gpu import target
 
     if target.mode == "gpu":
-        found["the GPU in this machine (measured now)"] = functools.cache(lambda: machines.measure(quick=True))
+        found["the GPU in this machine (measured now)"] = functools.cache(lambda: device.measure(quick=True))
     for name, one in machines.known().items():
         found[f"{name} (datasheet)"] = lambda one=one: one
     return found

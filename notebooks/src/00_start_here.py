@@ -22,6 +22,7 @@
 
 # %% tags=["nbval-ignore-output"]
 from dwlab import banner
+from dwlab.measure import device
 
 banner()
 
@@ -45,7 +46,7 @@ print(tabular.wrapped(doctor.examine()))
 from dwlab import records
 from dwlab.gpu import machine
 
-gpu = machine.shown()
+gpu = device.shown()
 ceilings = gpu.ceilings
 runs = [run.ceilings for run in records.shown_runs(gpu=gpu.name) if run.ceilings]
 print(gpu.name)

@@ -9,6 +9,7 @@
 
 # %% tags=["nbval-ignore-output"]
 from dwlab import banner
+from dwlab.measure import device
 
 banner()
 
@@ -29,8 +30,8 @@ banner()
 # features. Real data is never clean: the loader tells what it mended, and which windows it left out.
 
 # %%
-from dwlab.training.meters import FEATURES, load_windows
 from dwlab.records import tabular
+from dwlab.training.meters import FEATURES, load_windows
 
 windows = load_windows()
 print(f"{len(windows)} windows, features {windows.features.shape}: {', '.join(FEATURES)}")
@@ -292,7 +293,7 @@ for known in machine.known().values():
 # %% tags=["nbval-ignore-output"]
 from dwlab.model import roofline
 
-gpu = machine.shown()
+gpu = device.shown()
 figure = roofline.plot((), gpu.ceilings, title=gpu.name)
 print(tabular.wrapped(f"{gpu.name}: {gpu.ceilings.source}"))
 for name, intensity in (("causal", intensity_causal), ("dense", intensity_dense)):

@@ -9,6 +9,7 @@
 
 # %% tags=["nbval-ignore-output"]
 from dwlab import banner
+from dwlab.measure import device
 
 banner()
 
@@ -311,7 +312,7 @@ if mode == "gpu":
         times["naive"] = prepared.time(naive).median_us
         times["naive, float32"] = prepared.time(naive.with_kernel(naive_float32)).median_us
 else:
-    gpu = machine.shown()
+    gpu = device.shown()
     row = records.best("depthwise1d", "forward", "naive", PAPER, gpu=gpu.name)
     if row:
         times["naive"] = row.time_us

@@ -9,6 +9,7 @@
 
 # %% tags=["nbval-ignore-output"]
 from dwlab import banner
+from dwlab.measure import device
 
 banner()
 
@@ -241,7 +242,7 @@ if mode == "gpu":
     with bench.prepare(PAPER, "forward") as prepared:
         times = {kind.name: prepared.time(kind).median_us for kind in (naive, by_block, coalesced)}
 else:
-    gpu = machine.shown()
+    gpu = device.shown()
     found = {name: records.best("depthwise1d", "forward", name, PAPER, gpu=gpu.name) for name in asked}
     times = {name: row.time_us for name, row in found.items() if row}
 

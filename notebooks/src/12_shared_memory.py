@@ -9,6 +9,7 @@
 
 # %% tags=["nbval-ignore-output"]
 from dwlab import banner
+from dwlab.measure import device
 
 banner()
 
@@ -359,7 +360,7 @@ if mode == "gpu":
     with bench.prepare(PAPER, "forward") as prepared:
         times = {one.name: prepared.time(one).median_us for one in stages_shown}
 else:
-    gpu = machine.shown()
+    gpu = device.shown()
     found = {one.name: records.best(one.op, one.path, one.name, PAPER, gpu=gpu.name) for one in stages_shown}
     times = {name: row.time_us for name, row in found.items() if row}
 

@@ -9,6 +9,7 @@
 
 # %% tags=["nbval-ignore-output"]
 from dwlab import banner
+from dwlab.measure import device
 
 banner()
 
@@ -333,7 +334,7 @@ if mode == "gpu":
     with bench.prepare(PAPER, "forward") as prepared:
         times = {one.name: prepared.time(one).median_us for one in (shared, warp_tiled)}
 else:
-    gpu = machine.shown()
+    gpu = device.shown()
     recorded = {one.name: records.best(one.op, one.path, one.name, PAPER, gpu=gpu.name) for one in (shared, warp_tiled)}
     times = {name: row.time_us for name, row in recorded.items() if row}
 

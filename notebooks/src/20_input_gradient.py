@@ -9,6 +9,7 @@
 
 # %% tags=["nbval-ignore-output"]
 from dwlab import banner
+from dwlab.measure import device
 
 banner()
 
@@ -25,8 +26,8 @@ banner()
 import numpy as np
 
 from dwlab import PAPER, DepthwiseConv1d, check, stage, stages, xray
-from dwlab.training.meters import load_windows, project
 from dwlab.problems.references import correlate, reference
+from dwlab.training.meters import load_windows, project
 
 windows = load_windows().standardised()
 x, goal = project(windows[:8], channels=16), project(windows[8:16], channels=16)
@@ -108,8 +109,8 @@ print(f"compulsory bytes, input gradient over forward: {bytes_ratio:g}; you pred
 
 # %%
 from dwlab import cuda
-from dwlab.records import tabular
 from dwlab.kernels.registry import Launch
+from dwlab.records import tabular
 
 
 def scatter(atomic):
@@ -435,7 +436,7 @@ if mode == "gpu":
         with bench.prepare(PAPER, path) as prepared:
             times[path] = {name: prepared.time(stage(f"depthwise1d/{path}/{name}")).median_us for name in names}
 else:
-    gpu = machine.shown()
+    gpu = device.shown()
     for path in times:
         found = {name: records.best("depthwise1d", path, name, PAPER, gpu=gpu.name) for name in names}
         times[path] = {name: row.time_us for name, row in found.items() if row}

@@ -9,6 +9,7 @@
 
 # %% tags=["nbval-ignore-output"]
 from dwlab import banner
+from dwlab.measure import device
 
 banner()
 
@@ -125,8 +126,8 @@ print(f"each goes through {-(-PAPER.B // how.scalars[1])} windows and then adds 
 # sum itself is right, says the loss: a weight is moved by a little in both directions, as x was in lesson 20.
 
 # %%
-from dwlab.training.meters import load_windows, project
 from dwlab.problems.references import correlate
+from dwlab.training.meters import load_windows, project
 
 for one in four.values():
     verdict = check(one, seed=1).raise_if_wrong()
@@ -522,7 +523,7 @@ if mode == "gpu":
         print(f"{count:6,} warps for each channel: {us:10,.1f} µs")
     print(f"fastest: {min(found, key=found.get)}; the stage takes {usual}")
 else:
-    gpu = machine.shown()
+    gpu = device.shown()
     print(f"The stage takes {usual} warps for each channel. In gpu mode this cell times other choices, too.")
 
 # %% [markdown]

@@ -9,6 +9,7 @@
 
 # %% tags=["nbval-ignore-output"]
 from dwlab import banner
+from dwlab.measure import device
 
 banner()
 
@@ -23,7 +24,7 @@ banner()
 # your GPU, now). The copy speed is not quite the limit of a kernel that only reads; the tries at the end show that.
 
 # %% tags=["nbval-ignore-output"]
-from dwlab import DepthwiseConv1d, PAPER, check, cuda, mode, records, stage, stages, study, xray
+from dwlab import PAPER, DepthwiseConv1d, check, cuda, mode, records, stage, stages, study, xray
 from dwlab.gpu import machine
 from dwlab.records import tables, tabular
 
@@ -32,7 +33,7 @@ if mode == "gpu":
     bench = study.GpuBench(quick=True)
     gpu = bench.machine
 else:
-    gpu = machine.shown()
+    gpu = device.shown()
 copy_gbps, fma_tflops = gpu.ceilings.copy_gbps, gpu.ceilings.fma_tflops
 print(tabular.wrapped(f"{gpu.name}: {gpu.ceilings.source}"))
 print(PAPER)
@@ -80,8 +81,8 @@ import math
 import numpy as np
 from numba import float32, uint32
 
-from dwlab.kernels.parts import ptx
 from dwlab.kernels.depthwise1d import rows, straight_line
+from dwlab.kernels.parts import ptx
 from dwlab.kernels.registry import by_shape
 
 print(tabular.wrapped(source_of.getsource(straight_line.block), 96))

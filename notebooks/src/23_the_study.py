@@ -9,6 +9,8 @@
 
 # %% tags=["nbval-ignore-output"]
 from dwlab import banner
+from dwlab.judge import formulas
+from dwlab.measure import device
 
 banner()
 
@@ -121,7 +123,7 @@ def both_numbers(one, p):
     report = xray(one.kernel_for(p), how.grid, how.block, *one.example(p), shared_bytes=how.shared_bytes)
     report.raise_hazards()
     count = traffic.of_totals(report.totals)
-    return traffic.Comparison(one.id, p, one.traffic(p), count).raise_if_different(), report
+    return formulas.Comparison(one.id, p, one.traffic(p), count).raise_if_different(), report
 
 
 print(small)
@@ -360,7 +362,7 @@ if mode == "gpu":
         with bench.prepare(PAPER, path) as prepared:
             times[path] = {name: prepared.time(stage(f"depthwise1d/{path}/{name}")).median_us for name in names}
 else:
-    gpu = machine.shown()
+    gpu = device.shown()
     for path in THREE:
         found = {name: records.best("depthwise1d", path, name, PAPER, gpu=gpu.name) for name in names}
         times[path] = {name: row.time_us for name, row in found.items() if row}

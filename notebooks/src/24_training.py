@@ -9,6 +9,7 @@
 
 # %% tags=["nbval-ignore-output"]
 from dwlab import banner
+from dwlab.measure import device
 
 banner()
 
@@ -308,7 +309,8 @@ from dwlab.records import epochs, tabular
 
 measured, where = [], ""
 if mode == "gpu" and importlib.util.find_spec("torch"):
-    from dwlab.training import epoch, train as training
+    from dwlab.training import epoch
+    from dwlab.training import train as training
 
     config = training.Config(batch=1024, device="cuda")
     chosen = ("naive", "warp_tiled", "best", "torch", "fft", "toeplitz")
@@ -416,7 +418,7 @@ predicted_batch = 16
 from dwlab import records
 from dwlab.gpu import machine
 
-rows, gpu = [one for one in records.load_all() if one.dtype == PAPER.dtype], machine.shown()
+rows, gpu = [one for one in records.load_all() if one.dtype == PAPER.dtype], device.shown()
 row = records.best("depthwise1d", "forward", problem=PAPER, rows=rows)
 if row is None or not gpu.ceilings.launch_us:
     print("No time is recorded yet. On a GPU: python -m dwlab study --record FILE")

@@ -9,6 +9,7 @@
 
 # %% tags=["nbval-ignore-output"]
 from dwlab import banner
+from dwlab.measure import device
 
 banner()
 
@@ -71,8 +72,8 @@ from numba import float32, uint32
 
 from dwlab import cuda, stage, xray
 from dwlab.kernels.parts import epilogue
-from dwlab.problems.layers import DepthwiseConv2d
 from dwlab.kernels.registry import Launch, by_shape
+from dwlab.problems.layers import DepthwiseConv2d
 
 
 def strides(layer, height, width):
@@ -455,8 +456,8 @@ print(f"fewest sectors in NCHW: {fewest['NCHW'][2]} columns; you predicted {pred
 
 # %% tags=["nbval-ignore-output"]
 from dwlab import mode, records, stages, study
-from dwlab.kernels import registry
 from dwlab.gpu import machine
+from dwlab.kernels import registry
 from dwlab.records import tabular
 
 gpu = None
@@ -464,7 +465,7 @@ if mode == "gpu":
     bench = study.GpuBench(quick=True)
     gpu = bench.machine
 else:
-    gpu = machine.shown()
+    gpu = device.shown()
 shown = 0
 print(tabular.wrapped(f"{gpu.name}: {gpu.ceilings.source}"))
 for layout in ("NCHW", "NHWC"):

@@ -9,6 +9,7 @@
 
 # %% tags=["nbval-ignore-output"]
 from dwlab import banner
+from dwlab.measure import device
 
 banner()
 
@@ -65,7 +66,7 @@ for one, many in zip(pointwise_layers(1), pointwise_layers(32)):
 from dwlab.gpu import machine
 from dwlab.records import tabular
 
-gpu = machine.shown()
+gpu = device.shown()
 ridge = gpu.ceilings.fma_tflops * 1e3 / gpu.ceilings.copy_gbps
 print(f"{gpu.name}: {ridge:.1f} float32 operations in the time of a byte")
 for batch in (1, 32):

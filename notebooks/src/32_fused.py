@@ -9,6 +9,7 @@
 
 # %% tags=["nbval-ignore-output"]
 from dwlab import banner
+from dwlab.measure import device
 
 banner()
 
@@ -59,9 +60,9 @@ from numba import float32, uint32
 
 from dwlab import check, cuda, stage, xray
 from dwlab.kernels.parts import epilogue
+from dwlab.kernels.registry import Launch, by_shape
 from dwlab.problems.layers import DepthwiseConv2d, Fused, Pointwise
 from dwlab.records import tabular
-from dwlab.kernels.registry import Launch, by_shape
 
 # %% tags=["stage:fused/dwpw/naive"]
 
@@ -497,7 +498,7 @@ for name, pair in tried:
 # %% tags=["nbval-ignore-output"]
 from dwlab.gpu import machine
 
-ceilings = machine.shown().ceilings
+ceilings = device.shown().ceilings
 if ceilings.fma_tflops:
     print(f"in the time of a byte: {1e3 * ceilings.fma_tflops / 2 / ceilings.copy_gbps:.0f} multiply-adds in float32")
 

@@ -9,6 +9,7 @@
 
 # %% tags=["nbval-ignore-output"]
 from dwlab import banner
+from dwlab.measure import device
 
 banner()
 
@@ -24,8 +25,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from dwlab.problems import networks
 from dwlab.planner.accesses import sizes
+from dwlab.problems import networks
 
 net = networks.network("mobilenet_v1")
 pairs = {}
@@ -147,9 +148,9 @@ def dwpw(first, second, tile):
 # against the model. Small layers with awkward sizes: parts of tiles at the end, stride 2, 5 × 5 taps, two images.
 
 # %%
-from dwlab.problems.layers import DepthwiseConv2d, Fused, Pointwise
 from dwlab.planner import accesses
 from dwlab.planner.accesses import Tile
+from dwlab.problems.layers import DepthwiseConv2d, Fused, Pointwise
 from dwlab.problems.references import allowed_error, reference
 
 small = (
@@ -484,7 +485,7 @@ for (_, batch), made in plans.items():
 from dwlab.gpu import machine
 from dwlab.planner import judgement
 
-gpu = machine.shown()
+gpu = device.shown()
 for kernels in modules.KERNELS:
     made = planner.plan("mobilenet_v1", gpus.find(gpu), layout="NHWC", rules=Rules(kernels=kernels))
     judged = judgement.judged(made)
@@ -538,8 +539,8 @@ else:
 # %% tags=["nbval-ignore-output"]
 import itertools
 
-from dwlab.problems import networks
 from dwlab.inference import selection
+from dwlab.problems import networks
 from dwlab.problems.layers import Fused
 
 

@@ -9,6 +9,7 @@
 
 # %% tags=["nbval-ignore-output"]
 from dwlab import banner
+from dwlab.measure import device
 
 banner()
 
@@ -392,7 +393,7 @@ tabular.columns(head, rows, left=(0, 1))
 # %% tags=["nbval-ignore-output"]
 from dwlab.gpu import machine
 
-gpu = machine.shown()
+gpu = device.shown()
 launch_us = gpu.ceilings.launch_us if gpu.ceilings else None
 if one and launch_us:
     count, total = one[0]["kernels"] + one[0]["operations"], one[0]["apart_us"]

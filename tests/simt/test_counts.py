@@ -15,7 +15,8 @@ from dwlab.simt import cuda
 
 pytestmark = pytest.mark.quick
 
-# Of 16 bytes are the accesses of dwlab.kernels.parts.ptx only (test_ptx_shared.py): a complex128 is two of 8, see below.
+# Of 16 bytes are the accesses of dwlab.kernels.parts.ptx only (test_ptx_shared.py): a complex128 is two of 8, see
+# below.
 DTYPES = {1: np.int8, 2: np.int16, 4: np.float32, 8: np.float64}
 NUMBA = {1: int8, 2: int16, 4: float32, 8: float64}
 

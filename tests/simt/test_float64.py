@@ -11,8 +11,8 @@ import pytest
 from numba import float32
 
 from dwlab import simt
-from dwlab.simt import cuda
 from dwlab.kernels.registry import stages
+from dwlab.simt import cuda
 from tests.compiler import needs_compiler
 from tests.simt import float64_family, language_table
 

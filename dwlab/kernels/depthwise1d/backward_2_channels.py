@@ -17,11 +17,11 @@ Predicted: 2,352 multiply-adds and some 420 wavefronts of shared memory for 32 r
 import numpy as np
 from numba import float32, uint32
 
-from dwlab.kernels.parts import ptx
+from dwlab.gpu.target import cuda
 from dwlab.kernels.depthwise1d import rows, straight_line
 from dwlab.kernels.depthwise1d import weight_grad_5_channels as weight_grad
+from dwlab.kernels.parts import ptx
 from dwlab.kernels.registry import Launch, by_shape, fits_uint32, register
-from dwlab.gpu.target import cuda
 from dwlab.kernels.traffic import Traffic
 
 ROWS = 32  # rows of a warp, one a lane

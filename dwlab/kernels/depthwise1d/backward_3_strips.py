@@ -18,13 +18,13 @@ On an H200 these take as long as the bytes at about K = 45; with the other instr
 import numpy as np
 from numba import float32, uint32
 
-from dwlab.kernels.parts import pieces, ptx
+from dwlab.gpu.target import cuda
 from dwlab.kernels.depthwise1d import channel_strips as strips
 from dwlab.kernels.depthwise1d import straight_line
 from dwlab.kernels.depthwise1d.forward_7_strips import OUTPUTS, halo
 from dwlab.kernels.depthwise1d.rows import store_piece, takes, words
+from dwlab.kernels.parts import pieces, ptx
 from dwlab.kernels.registry import Launch, by_shape, register
-from dwlab.gpu.target import cuda
 from dwlab.kernels.traffic import Traffic, rows_sectors
 
 MOST = 64  # taps, all held in registers

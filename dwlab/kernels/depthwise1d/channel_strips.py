@@ -16,14 +16,14 @@ from typing import Any
 import numpy as np
 from numba import float32, uint32
 
-from dwlab.kernels.parts import ptx
+from dwlab.gpu.target import cuda
 from dwlab.kernels.depthwise1d import straight_line
 from dwlab.kernels.depthwise1d.rows import words
-from dwlab.problems import DepthwiseConv1d
+from dwlab.kernels.parts import ptx
 from dwlab.kernels.registry import StageError, fits_uint32
-from dwlab.gpu.target import cuda
-from dwlab.kernels.traffic import warp_traffic
 from dwlab.kernels.tiling.tuned_for import MULTIPROCESSORS
+from dwlab.kernels.traffic import warp_traffic
+from dwlab.problems import DepthwiseConv1d
 
 LANES = 32
 WARPS = 8  # of a block that has all of a channel: they find their pieces in turn, and add up in shared memory

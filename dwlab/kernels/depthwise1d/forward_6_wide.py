@@ -23,10 +23,10 @@ that what is left is the memory's speed: more than 90 % of what a copy reaches.
 import numpy as np
 from numba import float32, uint32
 
-from dwlab.kernels.parts import ptx
-from dwlab.kernels.depthwise1d import rows, straight_line
-from dwlab.kernels.registry import Launch, by_shape, fits_uint32, register
 from dwlab.gpu.target import cuda
+from dwlab.kernels.depthwise1d import rows, straight_line
+from dwlab.kernels.parts import ptx
+from dwlab.kernels.registry import Launch, by_shape, fits_uint32, register
 from dwlab.kernels.traffic import Traffic
 
 ROWS = 32  # rows of a block, one a lane

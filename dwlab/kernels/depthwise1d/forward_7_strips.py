@@ -19,11 +19,11 @@ the arithmetic units time, memory decides: about 90 % of a copy up to K = 31, an
 import numpy as np
 from numba import float32, uint32
 
-from dwlab.kernels.parts import ptx
+from dwlab.gpu.target import cuda
 from dwlab.kernels.depthwise1d import straight_line
 from dwlab.kernels.depthwise1d.rows import store_piece, takes, words
+from dwlab.kernels.parts import ptx
 from dwlab.kernels.registry import Launch, StageError, by_shape, fits_uint32, register
-from dwlab.gpu.target import cuda
 from dwlab.kernels.traffic import Traffic, run_sectors, warp_traffic
 
 OUTPUTS = {"float32": 20, "float16": 24, "bfloat16": 24}  # of a lane: an odd number of pieces of 16 bytes

@@ -19,9 +19,9 @@ Traffic: x once for each tile, with a halo of K-1, and again a chunk's halo for 
 import numpy as np
 from numba import float32, uint32
 
+from dwlab.gpu.target import cuda
 from dwlab.kernels.parts import ptx
 from dwlab.kernels.registry import Launch, fits_uint32, register
-from dwlab.gpu.target import cuda
 from dwlab.kernels.traffic import Traffic, pieces, warp_traffic
 
 EACH = 4  # neighbouring outputs of a thread: 16 bytes of the window

@@ -21,11 +21,11 @@ from typing import Any
 import numpy as np
 from numba import float32, uint32
 
+from dwlab.gpu.target import cuda
 from dwlab.kernels.parts import ptx
 from dwlab.kernels.parts.pieces import PACK, elements, spread, words
-from dwlab.problems import DepthwiseConv1d
-from dwlab.gpu.target import cuda
 from dwlab.kernels.traffic import warp_traffic
+from dwlab.problems import DepthwiseConv1d
 
 ROWS = 32  # one a lane
 

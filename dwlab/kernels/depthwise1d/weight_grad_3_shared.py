@@ -21,8 +21,8 @@ Traffic: for each 64 taps and 64 times of a row, dy once and x with its halo onc
 import numpy as np
 from numba import float32, uint32
 
-from dwlab.kernels.registry import Launch, fits_uint32, register
 from dwlab.gpu.target import cuda
+from dwlab.kernels.registry import Launch, fits_uint32, register
 from dwlab.kernels.traffic import Traffic, pieces, warp_traffic
 
 THREADS = 256  # most threads of a block

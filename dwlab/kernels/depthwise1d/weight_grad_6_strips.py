@@ -18,13 +18,13 @@ Predicted: dy once, x once but for halos, and few parts; so memory's speed, wher
 import numpy as np
 from numba import float32, uint32
 
-from dwlab.kernels.parts import pieces, ptx
+from dwlab.gpu.target import cuda
 from dwlab.kernels.depthwise1d import channel_strips as strips
 from dwlab.kernels.depthwise1d import straight_line
 from dwlab.kernels.depthwise1d.forward_7_strips import OUTPUTS, halo
 from dwlab.kernels.depthwise1d.rows import takes, words
+from dwlab.kernels.parts import pieces, ptx
 from dwlab.kernels.registry import Launch, by_shape, register
-from dwlab.gpu.target import cuda
 from dwlab.kernels.traffic import Traffic, rows_sectors
 
 MOST = 64  # taps, all held in registers

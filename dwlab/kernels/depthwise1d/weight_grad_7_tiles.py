@@ -17,9 +17,9 @@ about 5 µs. Traffic: for each 64 taps dy once and x with a halo for each tile.
 import numpy as np
 from numba import float32, uint32
 
+from dwlab.gpu.target import cuda
 from dwlab.kernels.parts import ptx
 from dwlab.kernels.registry import Launch, fits_uint32, register
-from dwlab.gpu.target import cuda
 from dwlab.kernels.traffic import Traffic, warp_traffic
 
 WARPS = 8  # most of a block

@@ -14,10 +14,10 @@ Traffic: for each tap that any lane of a warp has inside its map, a request for 
 import numpy as np
 from numba import uint32
 
-from dwlab.kernels.parts import epilogue
-from dwlab.kernels.depthwise2d.repeats import repeats
-from dwlab.kernels.registry import Launch, by_shape, register
 from dwlab.gpu.target import cuda
+from dwlab.kernels.depthwise2d.repeats import repeats
+from dwlab.kernels.parts import epilogue
+from dwlab.kernels.registry import Launch, by_shape, register
 from dwlab.kernels.traffic import Traffic, warp_traffic
 
 THREADS = 256

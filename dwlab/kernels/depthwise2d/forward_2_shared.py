@@ -14,10 +14,10 @@ Traffic: x with halos once, w for each tap as in naive, y once.
 import numpy as np
 from numba import float32, uint32
 
-from dwlab.kernels.parts import epilogue
-from dwlab.kernels.depthwise2d.repeats import repeats
-from dwlab.kernels.registry import Launch, by_shape, register
 from dwlab.gpu.target import cuda
+from dwlab.kernels.depthwise2d.repeats import repeats
+from dwlab.kernels.parts import epilogue
+from dwlab.kernels.registry import Launch, by_shape, register
 from dwlab.kernels.traffic import Traffic, warp_traffic
 
 THREADS = 256

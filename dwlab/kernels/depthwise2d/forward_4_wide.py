@@ -22,11 +22,11 @@ With K = 5 in 16 bits and K = 7 there are 200 multiply-adds and more for each pi
 import numpy as np
 from numba import float32, int32, uint32
 
-from dwlab.kernels.parts import ptx
-from dwlab.kernels.depthwise1d.straight_line import in_turn
-from dwlab.kernels.depthwise2d import pieces
-from dwlab.kernels.registry import Launch, by_shape, register
 from dwlab.gpu.target import cuda
+from dwlab.kernels.depthwise2d import pieces
+from dwlab.kernels.parts import ptx
+from dwlab.kernels.parts.unroll import in_turn
+from dwlab.kernels.registry import Launch, by_shape, register
 from dwlab.kernels.traffic import Traffic, warp_traffic
 
 WANTED = 132 * 2048  # threads that fill a large GPU a few times over

@@ -23,11 +23,11 @@ import math
 import numpy as np
 from numba import float32, int32, uint32
 
-from dwlab.kernels.parts import ptx
-from dwlab.kernels.depthwise1d.straight_line import in_turn
-from dwlab.kernels.depthwise2d import pieces
-from dwlab.kernels.registry import Launch, by_shape, register
 from dwlab.gpu.target import cuda
+from dwlab.kernels.depthwise2d import pieces
+from dwlab.kernels.parts import ptx
+from dwlab.kernels.parts.unroll import in_turn
+from dwlab.kernels.registry import Launch, by_shape, register
 from dwlab.kernels.traffic import Traffic, run_sectors, warp_traffic
 
 ROWS = 14  # of outputs in a strip, at most

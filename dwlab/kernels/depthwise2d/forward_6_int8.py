@@ -25,13 +25,13 @@ Traffic: words in place of elements; for each strip its rows of x, each as often
 import numpy as np
 from numba import int32, uint32
 
+from dwlab.gpu.target import cuda
+from dwlab.kernels.depthwise2d.repeats import repeats
 from dwlab.kernels.parts import ptx
 from dwlab.kernels.parts.int8_strips import as_words, loads, put, strip
-from dwlab.kernels.depthwise2d.repeats import repeats
 from dwlab.kernels.registry import Launch, by_shape, register
-from dwlab.gpu.target import cuda
-from dwlab.kernels.traffic import Traffic, warp_traffic
 from dwlab.kernels.tiling.tuned_for import MULTIPROCESSORS
+from dwlab.kernels.traffic import Traffic, warp_traffic
 
 THREADS = 128
 ROWS = (8, 4, 2, 1)  # of outputs in a strip, at most

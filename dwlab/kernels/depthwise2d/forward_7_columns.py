@@ -21,13 +21,13 @@ from dataclasses import dataclass
 import numpy as np
 from numba import int32, uint32
 
-from dwlab.kernels.parts import pieces
+from dwlab.gpu.target import cuda
 from dwlab.kernels.depthwise2d import columns
 from dwlab.kernels.depthwise2d.columns import CHANNELS
+from dwlab.kernels.parts import pieces
 from dwlab.kernels.registry import Launch, by_shape, register
-from dwlab.gpu.target import cuda
-from dwlab.kernels.traffic import Traffic, sectors_by_place
 from dwlab.kernels.tiling.tuned_for import MULTIPROCESSORS
+from dwlab.kernels.traffic import Traffic, sectors_by_place
 
 ENOUGH = MULTIPROCESSORS * 192  # threads that are worth larger strips
 SMALL = 16  # rows of outputs: maps of so few are one strip or two

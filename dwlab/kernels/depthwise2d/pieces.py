@@ -1,4 +1,4 @@
-"""What the kernels here do with pieces of 16 bytes (dwlab.kernels.parts.pieces): load and store them, finish their sums.
+"""What the kernels here do with pieces of 16 bytes (kernels.parts.pieces): load and store them, finish their sums.
 
 Arrays come as rows of float32 words whatever they hold (view "words"). Each function here makes device functions for a
 storage type; sums and what they are made of are float32.
@@ -12,10 +12,10 @@ from typing import Any
 
 from numba import float32, uint32
 
-from dwlab.kernels.parts import epilogue, ptx
-from dwlab.problems.layers import DepthwiseConv2d
-from dwlab.kernels.parts.pieces import UNPACK, elements, gather, spread
 from dwlab.gpu.target import cuda
+from dwlab.kernels.parts import epilogue, ptx
+from dwlab.kernels.parts.pieces import UNPACK, elements, gather, spread
+from dwlab.problems.layers import DepthwiseConv2d
 
 DTYPES = ("float32", "float16", "bfloat16")
 

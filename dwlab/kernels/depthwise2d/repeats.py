@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from dwlab.problems.layers import DepthwiseConv2d
 from dwlab.kernels.traffic import SECTOR_BYTES, WARP
+from dwlab.problems.layers import DepthwiseConv2d
 
 
 def repeats(layer: DepthwiseConv2d, threads: int) -> list[tuple[DepthwiseConv2d, int]]:

@@ -18,9 +18,9 @@ import itertools
 import numpy as np
 from numba import uint32
 
+from dwlab.gpu.target import cuda
 from dwlab.kernels.parts import epilogue
 from dwlab.kernels.registry import Launch, by_shape, register
-from dwlab.gpu.target import cuda
 from dwlab.kernels.traffic import Traffic, alike, warp_traffic
 
 THREADS = 256

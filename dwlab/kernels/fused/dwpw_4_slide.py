@@ -24,11 +24,11 @@ import itertools
 import numpy as np
 from numba import float32, int32, uint32
 
-from dwlab.kernels.parts import ptx
+from dwlab.gpu.target import cuda
 from dwlab.kernels.fused import outputs, slide_tiles, sliding
+from dwlab.kernels.parts import ptx
 from dwlab.kernels.parts import tiles as products
 from dwlab.kernels.registry import Launch, by_shape, register
-from dwlab.gpu.target import cuda
 from dwlab.kernels.traffic import Traffic, alike, warp_traffic
 
 

@@ -27,13 +27,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numba import float32, int32, uint32
 
-from dwlab.kernels.parts import ptx
-from dwlab.kernels.parts.int8_strips import as_words, loads, put, strip
-from dwlab.kernels.parts import whole
-from dwlab.kernels.registry import Launch, by_shape, register
 from dwlab.gpu.target import cuda
-from dwlab.kernels.traffic import Traffic
+from dwlab.kernels.parts import ptx, whole
+from dwlab.kernels.parts.int8_strips import as_words, loads, put, strip
+from dwlab.kernels.registry import Launch, by_shape, register
 from dwlab.kernels.tiling.tuned_for import MULTIPROCESSORS, REGISTERS, SHARED
+from dwlab.kernels.traffic import Traffic
 
 # What the choice of a plan goes by, in ns, from times of 18 pairs on an H200: until a block's first x has come, and for
 # each of its threads; from a row of x to the next that a strip reads; from a chunk of filters to the next, beside a

@@ -31,12 +31,11 @@ from collections import Counter
 import numpy as np
 from numba import float32, int32, uint32
 
-from dwlab.kernels.parts import epilogue, pieces, ptx
+from dwlab.gpu.target import cuda
 from dwlab.kernels.fused import outputs, plane_tiles, planes
-from dwlab.kernels.parts import blocks
+from dwlab.kernels.parts import blocks, epilogue, pieces, ptx
 from dwlab.kernels.parts import tiles as products
 from dwlab.kernels.registry import Launch, by_shape, register
-from dwlab.gpu.target import cuda
 from dwlab.kernels.traffic import Traffic, warp_traffic
 
 

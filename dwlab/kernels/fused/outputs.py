@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 from numba import float32, uint32
 
-from dwlab.kernels.parts import epilogue, pieces, ptx
-from dwlab.problems.layers import Pointwise
-from dwlab.kernels.parts.tiles import WarpTile
 from dwlab.gpu.target import cuda
+from dwlab.kernels.parts import epilogue, pieces, ptx
+from dwlab.kernels.parts.tiles import WarpTile
 from dwlab.kernels.traffic import warp_traffic
+from dwlab.problems.layers import Pointwise
 
 SPARE = 8  # words between the end of a pixel's sums in shared memory and the next: rows 2 apart in other banks
 

@@ -18,9 +18,9 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from dwlab.kernels.tiling import tuned_for
 from dwlab.kernels.fused import outputs
 from dwlab.kernels.parts import tiles as products
+from dwlab.kernels.tiling import tuned_for
 from dwlab.kernels.tiling.tuned_for import MULTIPROCESSORS, REGISTERS
 
 SHARED = tuned_for.SHARED // 4  # words that a block may ask for

@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 from numba import float32, int32, uint32
 
-from dwlab.kernels.parts import epilogue, pieces, ptx
-from dwlab.kernels.depthwise1d.straight_line import in_turn
+from dwlab.gpu.target import cuda
 from dwlab.kernels.depthwise2d.pieces import element
 from dwlab.kernels.fused.plane_tiles import KEPT, Plan
-from dwlab.problems.layers import DepthwiseConv2d, Pointwise
-from dwlab.gpu.target import cuda
+from dwlab.kernels.parts import epilogue, pieces, ptx
+from dwlab.kernels.parts.unroll import in_turn
 from dwlab.kernels.traffic import warp_traffic
+from dwlab.problems.layers import DepthwiseConv2d, Pointwise
 
 
 @functools.cache

@@ -16,9 +16,9 @@ import functools
 import numpy as np
 from numba import uint32
 
+from dwlab.gpu.target import cuda
 from dwlab.kernels.parts import epilogue
 from dwlab.kernels.registry import Launch, by_shape, register
-from dwlab.gpu.target import cuda
 from dwlab.kernels.traffic import Traffic, warp_traffic
 
 THREADS = 256

@@ -14,10 +14,10 @@ Traffic: C loads of x and of w1 for each pixel of a tile inside the map; K x K l
 import numpy as np
 from numba import uint32
 
-from dwlab.kernels.parts import epilogue
-from dwlab.kernels.fused.pwdw_1_map import moved
-from dwlab.kernels.registry import Launch, by_shape, register
 from dwlab.gpu.target import cuda
+from dwlab.kernels.fused.pwdw_1_map import moved
+from dwlab.kernels.parts import epilogue
+from dwlab.kernels.registry import Launch, by_shape, register
 from dwlab.kernels.traffic import Traffic, warp_traffic
 
 THREADS = 256

@@ -22,11 +22,10 @@ from dataclasses import replace
 import numpy as np
 from numba import float32, uint32
 
-from dwlab.kernels.parts import epilogue, ptx
-from dwlab.kernels.fused import pwdw_plan, pwdw_tiles
-from dwlab.kernels.parts import blocks
-from dwlab.kernels.registry import Launch, register
 from dwlab.gpu.target import cuda
+from dwlab.kernels.fused import pwdw_plan, pwdw_tiles
+from dwlab.kernels.parts import blocks, epilogue, ptx
+from dwlab.kernels.registry import Launch, register
 from dwlab.kernels.traffic import Traffic, warp_traffic
 
 

@@ -18,13 +18,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numba import float32, int32, uint32
 
-from dwlab.kernels.parts import ptx
-from dwlab.kernels.parts.int8_strips import ONES, as_words, loads, put, strip
-from dwlab.kernels.parts import blocks, whole
-from dwlab.kernels.registry import Launch, by_shape, register
 from dwlab.gpu.target import cuda
-from dwlab.kernels.traffic import Traffic, warp_traffic
+from dwlab.kernels.parts import blocks, ptx, whole
+from dwlab.kernels.parts.int8_strips import ONES, as_words, loads, put, strip
+from dwlab.kernels.registry import Launch, by_shape, register
 from dwlab.kernels.tiling.tuned_for import MULTIPROCESSORS, REGISTERS, SHARED
+from dwlab.kernels.traffic import Traffic, warp_traffic
 
 START = 2000  # ns: until a block's first x has come
 STARTED = 4

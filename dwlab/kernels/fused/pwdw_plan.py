@@ -16,7 +16,7 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from dwlab.kernels.fused.pwdw_tiles import Plan, SHARED_WORDS, SMS, plan_of, register_limit, registers, spread
+from dwlab.kernels.fused.pwdw_tiles import SHARED_WORDS, SMS, Plan, plan_of, register_limit, registers, spread
 from dwlab.kernels.registry import ByShape
 from dwlab.kernels.tiling.tuned_for import REGISTERS
 

@@ -20,11 +20,11 @@ from typing import Any
 
 from numba import float32, uint32
 
-from dwlab.kernels.parts import epilogue, ptx
-from dwlab.kernels.tiling import tuned_for
-from dwlab.kernels.depthwise1d.straight_line import in_turn
-from dwlab.kernels.parts import tiles as products
 from dwlab.gpu.target import cuda
+from dwlab.kernels.parts import epilogue, ptx
+from dwlab.kernels.parts import tiles as products
+from dwlab.kernels.parts.unroll import in_turn
+from dwlab.kernels.tiling import tuned_for
 
 SHARED_WORDS = tuned_for.SHARED // 4  # most that a block gets
 SMS = tuned_for.MULTIPROCESSORS  # that small problems are spread over

@@ -13,9 +13,9 @@ Traffic: C loads of x and w1 for each number between the layers, F1 loads of w2 
 import numpy as np
 from numba import uint32
 
+from dwlab.gpu.target import cuda
 from dwlab.kernels.parts import epilogue
 from dwlab.kernels.registry import Launch, by_shape, register
-from dwlab.gpu.target import cuda
 from dwlab.kernels.traffic import Traffic, warp_traffic
 
 THREADS = 256

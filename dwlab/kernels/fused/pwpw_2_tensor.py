@@ -19,11 +19,10 @@ thrice on tensor cores, some 15 us: bound by memory, below 40 us.
 import numpy as np
 from numba import float32, uint32
 
-from dwlab.kernels.parts import ptx
-from dwlab.kernels.fused import pwdw_tiles, pwpw_plan
-from dwlab.kernels.parts import tiles
-from dwlab.kernels.registry import Launch, register
 from dwlab.gpu.target import cuda
+from dwlab.kernels.fused import pwdw_tiles, pwpw_plan
+from dwlab.kernels.parts import ptx, tiles
+from dwlab.kernels.registry import Launch, register
 from dwlab.kernels.traffic import Traffic, warp_traffic
 
 

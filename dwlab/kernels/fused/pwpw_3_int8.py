@@ -17,12 +17,12 @@ from dataclasses import dataclass
 import numpy as np
 from numba import float32, uint32
 
-from dwlab.kernels.parts import ptx
-from dwlab.kernels.parts import blocks, whole
-from dwlab.kernels.registry import Launch, by_shape, register
 from dwlab.gpu.target import cuda
-from dwlab.kernels.traffic import Traffic
+from dwlab.kernels.parts import blocks, ptx, whole
+from dwlab.kernels.registry import Launch, by_shape, register
 from dwlab.kernels.tiling.tuned_for import MULTIPROCESSORS, REGISTERS, SHARED
+from dwlab.kernels.traffic import Traffic
+from dwlab.problems.layers import small_indices
 
 START = 2000  # ns: until a block's first x has come
 SHAPES = (  # pixels of a block, filters of a product, and rows and columns of a warp's
@@ -131,7 +131,7 @@ def supports(problem):
     one, two = problem.first, problem.second
     if problem.layout != "NHWC" or one.C % 4 or one.F % 4 or two.F % 4 or not candidates(problem):
         return False
-    return blocks.small_indices(one) and blocks.small_indices(two)
+    return small_indices(one) and small_indices(two)
 
 
 @register(kernel=kernel, traffic=traffic, supports=supports, dtypes=("int8",), view="words", aligned=16)

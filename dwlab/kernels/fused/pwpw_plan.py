@@ -13,13 +13,12 @@ from typing import Any
 
 from numba import float32, uint32, uint64
 
-from dwlab.kernels.parts import epilogue, ptx
-from dwlab.kernels.depthwise1d.straight_line import in_turn
+from dwlab.gpu.target import cuda
 from dwlab.kernels.fused.pwdw_plan import ARRIVAL, MMA_CYCLES, REGISTERS, SM_BYTES
 from dwlab.kernels.fused.pwdw_tiles import SHARED_WORDS, SMS, WARPS, bring_filters, bring_pixels, spread
-from dwlab.kernels.parts import tiles
+from dwlab.kernels.parts import epilogue, ptx, tiles
+from dwlab.kernels.parts.unroll import in_turn
 from dwlab.kernels.registry import ByShape
-from dwlab.gpu.target import cuda
 
 
 @dataclass(frozen=True)

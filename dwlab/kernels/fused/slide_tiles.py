@@ -13,8 +13,8 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dwlab.kernels.tiling import tuned_for
 from dwlab.kernels.fused import outputs, sliding
+from dwlab.kernels.tiling import tuned_for
 from dwlab.kernels.tiling.tuned_for import MULTIPROCESSORS, REGISTERS
 
 SHARED = tuned_for.SHARED // 4  # words that a block may ask for

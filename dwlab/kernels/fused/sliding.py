@@ -11,10 +11,10 @@ from typing import Any
 
 from numba import float32, uint32
 
-from dwlab.kernels.parts import epilogue, pieces, ptx
-from dwlab.kernels.depthwise1d.straight_line import in_turn
-from dwlab.problems.layers import DepthwiseConv2d
 from dwlab.gpu.target import cuda
+from dwlab.kernels.parts import epilogue, pieces, ptx
+from dwlab.kernels.parts.unroll import in_turn
+from dwlab.problems.layers import DepthwiseConv2d
 
 CHANNELS = 4  # of a thread: 16 bytes of float32, 8 of 16-bit elements
 KEPT = 3  # K of filters that stay in registers; larger ones come from the L1 cache row by row

@@ -18,11 +18,11 @@ from typing import Any
 import numpy as np
 
 from dwlab.gpu import target
-from dwlab.problems.networks import Operation
 from dwlab.kernels.operations import convolution, ends, windows
 from dwlab.kernels.operations.groups import GROUP
+from dwlab.kernels.registry import MAX_GRID, Launch
+from dwlab.problems.networks import Operation
 from dwlab.problems.quantisation import Scale
-from dwlab.kernels.registry import Launch, MAX_GRID
 
 ACTIVATIONS = ("relu", "gelu")
 WINDOWS = ("max_pool", "subsample", *ACTIVATIONS)

@@ -11,8 +11,8 @@ from typing import Any
 
 from numba import float32, uint32
 
-from dwlab.kernels.parts import epilogue, pieces, ptx
 from dwlab.gpu.target import cuda
+from dwlab.kernels.parts import epilogue, pieces, ptx
 
 GROUP = 8
 

@@ -12,9 +12,9 @@ from typing import Any
 
 from numba import float32, uint32
 
-from dwlab.kernels.parts import epilogue, ptx
-from dwlab.kernels.operations import groups
 from dwlab.gpu.target import cuda
+from dwlab.kernels.operations import groups
+from dwlab.kernels.parts import epilogue, ptx
 
 THREADS = 256
 

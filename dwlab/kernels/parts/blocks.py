@@ -17,12 +17,11 @@ from typing import Any
 import numpy as np
 from numba import float32, uint32
 
-from dwlab.kernels.parts import epilogue, ptx
-from dwlab.kernels.depthwise1d.straight_line import in_turn
-from dwlab.problems.layers import Pointwise
-from dwlab.kernels.parts import tiles
 from dwlab.gpu.target import cuda
+from dwlab.kernels.parts import epilogue, ptx, tiles
+from dwlab.kernels.parts.unroll import in_turn
 from dwlab.kernels.traffic import Traffic, warp_traffic
+from dwlab.problems.layers import Pointwise
 
 UNPACK = {"float16": ptx.halves, "bfloat16": ptx.bfloats}  # a word -> its two elements, as float32
 PACK = {"float16": ptx.join_halves, "bfloat16": ptx.join_bfloats}
@@ -62,11 +61,6 @@ def whole_pieces(layer: Pointwise) -> bool:
     """Whether rows of x, w and y are whole pieces of 16 bytes: of channels, and in NCHW of pixels."""
     piece = 16 // layer.itemsize
     return layer.C % piece == 0 and (layer.H * layer.W if layer.layout == "NCHW" else layer.F) % piece == 0
-
-
-def small_indices(layer: Pointwise) -> bool:
-    """Whether 32 bits count the elements of x and y, some blocks' rows beyond the end included."""
-    return layer.N * layer.H * layer.W * max(layer.C, layer.F) < 2**31 - 2**25
 
 
 def piece(*words: int) -> int:
@@ -605,7 +599,7 @@ def finished(layer: Pointwise, tile: tiles.WarpTile) -> Traffic:
                 if layer.residual:
                     load += found
                 if layer.bias:
-                    element = (m // (1 if width == 4 else 2) if one.nchw else (n + d) // size)
+                    element = m // (1 if width == 4 else 2) if one.nchw else (n + d) // size
                     per_sector = 8 if one.nchw or size == 1 or width == 2 else 2
                     load += warp_traffic(np.where(inside, element, -1), per_sector)
     return Traffic(*load, *store)

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 from numba import float32, int8, int32
 
+from dwlab.gpu.target import cuda
 from dwlab.kernels.parts import ptx
 from dwlab.problems.layers import DepthwiseConv2d, Pointwise
-from dwlab.gpu.target import cuda
 
 
 @functools.cache

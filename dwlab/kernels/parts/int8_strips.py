@@ -8,9 +8,9 @@ from dataclasses import replace
 import numpy as np
 from numba import float32, int32, uint32
 
-from dwlab.kernels.parts import epilogue, ptx
-from dwlab.kernels.depthwise1d.straight_line import in_turn
 from dwlab.gpu.target import cuda
+from dwlab.kernels.parts import epilogue, ptx
+from dwlab.kernels.parts.unroll import in_turn
 from dwlab.kernels.traffic import warp_traffic
 
 ONES = 0x01010101

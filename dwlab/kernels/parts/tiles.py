@@ -53,9 +53,9 @@ from typing import Any
 
 from numba import float32, int32, uint32
 
-from dwlab.kernels.parts import ptx
-from dwlab.kernels.depthwise1d.straight_line import in_turn
 from dwlab.gpu.target import cuda
+from dwlab.kernels.parts import ptx
+from dwlab.kernels.parts.unroll import in_turn
 
 ORDERS = ("k", "mn")
 STEPS = {"float32": 8, "float16": 16, "bfloat16": 16, "int8": 32}  # of K: 8 words, one mma

@@ -24,13 +24,12 @@ from typing import Any
 import numpy as np
 from numba import float32, int32, uint32
 
-from dwlab.kernels.parts import epilogue, ptx
-from dwlab.kernels.depthwise1d.straight_line import in_turn
-from dwlab.problems.layers import Pointwise
-from dwlab.kernels.parts import blocks, tiles
-from dwlab.kernels.parts.blocks import turn
 from dwlab.gpu.target import cuda
+from dwlab.kernels.parts import blocks, epilogue, ptx, tiles
+from dwlab.kernels.parts.blocks import turn
+from dwlab.kernels.parts.unroll import in_turn
 from dwlab.kernels.traffic import warp_traffic
+from dwlab.problems.layers import Pointwise
 
 # What the choice of a plan goes by, guessed: operations that a multiprocessor does and bytes that it writes in a ns,
 # and ns from one chunk of filters to the next at least.

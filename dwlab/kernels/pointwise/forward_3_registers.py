@@ -17,11 +17,11 @@ import functools
 
 from numba import float32, uint32
 
-from dwlab.kernels.parts import ptx
-from dwlab.kernels.parts import blocks, tiles
-from dwlab.kernels.registry import Launch, by_shape, register
 from dwlab.gpu.target import cuda
+from dwlab.kernels.parts import blocks, ptx, tiles
+from dwlab.kernels.registry import Launch, by_shape, register
 from dwlab.kernels.tiling.tuned_for import MULTIPROCESSORS
+from dwlab.problems.layers import small_indices
 
 DEPTH = 3  # chunks in shared memory at a time: one to compute with, two on their way
 
@@ -107,7 +107,7 @@ def traffic(layer):
 
 
 def supports(layer):
-    return layer.C % 4 == 0 and blocks.small_indices(layer)
+    return layer.C % 4 == 0 and small_indices(layer)
 
 
 @register(kernel=kernel, traffic=traffic, supports=supports, view="words", aligned=16)

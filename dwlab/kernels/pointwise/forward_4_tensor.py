@@ -28,12 +28,12 @@ import functools
 
 from numba import float32, uint32
 
-from dwlab.kernels.parts import ptx
-from dwlab.kernels.tiling import tuned_for
-from dwlab.kernels.parts import blocks, tiles
-from dwlab.kernels.registry import Launch, by_shape, register
 from dwlab.gpu.target import cuda
+from dwlab.kernels.parts import blocks, ptx, tiles
+from dwlab.kernels.registry import Launch, by_shape, register
+from dwlab.kernels.tiling import tuned_for
 from dwlab.kernels.tiling.tuned_for import MULTIPROCESSORS, REGISTERS
+from dwlab.problems.layers import small_indices
 
 SHAPES = (  # of a block's tile, rows and columns, of its warps' tiles, and words of C in a chunk
     (192, 192, 48, 96, 32), (192, 128, 48, 64, 32), (256, 128, 64, 64, 32), (128, 128, 64, 64, 32),
@@ -159,9 +159,9 @@ def traffic(layer):
 
 def supports(layer):
     if layer.dtype == "float32":
-        return layer.C >= 16 and layer.C % 4 == 0 and blocks.small_indices(layer)
+        return layer.C >= 16 and layer.C % 4 == 0 and small_indices(layer)
     whole = layer.F % 2 == 0 if layer.layout == "NHWC" else layer.F % 2 == 0 and layer.H * layer.W % 8 == 0
-    return layer.C % 8 == 0 and whole and blocks.small_indices(layer)
+    return layer.C % 8 == 0 and whole and small_indices(layer)
 
 
 TYPES = ("float32", "float16", "bfloat16")

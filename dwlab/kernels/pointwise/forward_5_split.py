@@ -18,13 +18,13 @@ import functools
 import numpy as np
 from numba import float32, uint32
 
-from dwlab.kernels.parts import ptx
-from dwlab.kernels.depthwise1d.straight_line import in_turn
-from dwlab.kernels.parts import blocks, tiles
-from dwlab.kernels.registry import Launch, by_shape, register
 from dwlab.gpu.target import cuda
-from dwlab.kernels.traffic import Traffic, warp_traffic
+from dwlab.kernels.parts import blocks, ptx, tiles
+from dwlab.kernels.parts.unroll import in_turn
+from dwlab.kernels.registry import Launch, by_shape, register
 from dwlab.kernels.tiling.tuned_for import MULTIPROCESSORS
+from dwlab.kernels.traffic import Traffic, warp_traffic
+from dwlab.problems.layers import small_indices
 
 CHUNK = 16  # words of a row that a warp takes at a time, 4 a lane: 2 products
 SHAPES = ((16, 16), (16, 32), (32, 16), (32, 32))  # of a block's tile
@@ -248,7 +248,7 @@ def traffic_of(layer, M, N, W):
 def supports(layer):
     whole = layer.C % 4 == 0 if layer.dtype == "float32" else layer.C % 8 == 0 and layer.F % 2 == 0
     there = layer.dtype == "float32" or layer.layout == "NHWC"
-    return layer.C >= 16 and whole and there and blocks.small_indices(layer)
+    return layer.C >= 16 and whole and there and small_indices(layer)
 
 
 @register(kernel=kernel, traffic=traffic, supports=supports, dtypes=TYPES, view="words", aligned=16)

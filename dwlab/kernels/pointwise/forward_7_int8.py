@@ -25,13 +25,13 @@ import functools
 import numpy as np
 from numba import float32, int32, uint32
 
-from dwlab.kernels.parts import ptx
-from dwlab.kernels.tiling import tuned_for
-from dwlab.kernels.parts import blocks, tiles, whole
-from dwlab.kernels.registry import Launch, by_shape, register
 from dwlab.gpu.target import cuda
-from dwlab.kernels.traffic import Traffic
+from dwlab.kernels.parts import blocks, ptx, tiles, whole
+from dwlab.kernels.registry import Launch, by_shape, register
+from dwlab.kernels.tiling import tuned_for
 from dwlab.kernels.tiling.tuned_for import MULTIPROCESSORS, REGISTERS
+from dwlab.kernels.traffic import Traffic
+from dwlab.problems.layers import small_indices
 
 DEPTH = 3  # chunks in shared memory at a time: one to compute with, two on their way
 SHAPES = (  # of a block's tile, rows and columns, and of its warps' tiles
@@ -138,7 +138,7 @@ def traffic(layer):
 
 
 def supports(layer):
-    return layer.layout == "NHWC" and layer.C % 4 == 0 and layer.F % 4 == 0 and blocks.small_indices(layer)
+    return layer.layout == "NHWC" and layer.C % 4 == 0 and layer.F % 4 == 0 and small_indices(layer)
 
 
 @register(kernel=kernel, traffic=traffic, supports=supports, dtypes=("int8",), view="words", aligned=16)
