@@ -10,7 +10,7 @@ touch an element that does not exist, before the first or after the last. A warp
 import numpy as np
 
 from dwlab import cuda
-from dwlab.exercises import agree, coalesced, drawn, kernel, launched, poisoned, run, values
+from dwlab.judge.exercises import agree, coalesced, drawn, kernel, launched, poisoned, run, values
 
 
 @cuda.jit

@@ -9,7 +9,7 @@ four numbers down before you run the check.
 import numpy as np
 
 from dwlab import cuda, xray
-from dwlab.exercises import predicted, run
+from dwlab.judge.exercises import predicted, run
 
 
 @cuda.jit

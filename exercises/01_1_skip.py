@@ -10,7 +10,7 @@ no more than it has to. Keep it in float32.
 """
 
 from dwlab import cuda
-from dwlab.exercises import agree, coalesced, drawn, float32_only, kernel, launched, moves_at_most, run, values
+from dwlab.judge.exercises import agree, coalesced, drawn, float32_only, kernel, launched, moves_at_most, run, values
 
 
 @cuda.jit

@@ -12,8 +12,8 @@ float64. When it passes, compare its lanes for each request with those of the le
 from numba import float32  # noqa: F401
 
 from dwlab import DepthwiseConv1d, cuda
-from dwlab.exercises import agree, coalesced, drawn, float32_only, kernel, launched, poisoned, run, values
-from dwlab.references import reference
+from dwlab.judge.exercises import agree, coalesced, drawn, float32_only, kernel, launched, poisoned, run, values
+from dwlab.problems.references import reference
 
 
 @cuda.jit

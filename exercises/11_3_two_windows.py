@@ -12,8 +12,8 @@ problems, at the sectors of each request, for float64, and counts the requests.
 from numba import float32  # noqa: F401
 
 from dwlab import DepthwiseConv1d, cuda, stage
-from dwlab.exercises import Wrong, coalesced, convolution, convolves, drawn, float32_only, kernel, run
-from dwlab.stages import Launch
+from dwlab.judge.exercises import Wrong, coalesced, convolution, convolves, drawn, float32_only, kernel, run
+from dwlab.kernels.registry import Launch
 
 
 @cuda.jit

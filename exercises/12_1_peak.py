@@ -15,7 +15,7 @@ import numpy as np
 from numba import float32  # noqa: F401
 
 from dwlab import cuda
-from dwlab.exercises import Wrong, agree, at_most, coalesced, drawn, kernel, launched, poisoned, run, values
+from dwlab.judge.exercises import Wrong, agree, at_most, coalesced, drawn, kernel, launched, poisoned, run, values
 
 TILE = 64  # hours of a block, one a thread
 HOURS = 24  # of a window

@@ -14,7 +14,7 @@ import numpy as np
 from numba import float32
 
 from dwlab import cuda
-from dwlab.exercises import (
+from dwlab.judge.exercises import (
     Wrong,
     agree,
     coalesced,

@@ -11,8 +11,8 @@ input gradient and before you run anything:
 import numpy as np
 
 from dwlab import DepthwiseConv1d, stage
-from dwlab.exercises import counted, predicted, run
-from dwlab.references import correlate, reference
+from dwlab.judge.exercises import counted, predicted, run
+from dwlab.problems.references import correlate, reference
 
 # Your code here.
 mirrored_left = None

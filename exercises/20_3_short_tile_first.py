@@ -12,8 +12,8 @@ row. It must be right for any shape and padding. The check counts requests.
 from numba import float32  # noqa: F401
 
 from dwlab import DepthwiseConv1d, cuda
-from dwlab.exercises import Wrong, coalesced, convolution, convolves, drawn, float32_only, kernel, run
-from dwlab.stages import Launch
+from dwlab.judge.exercises import Wrong, coalesced, convolution, convolves, drawn, float32_only, kernel, run
+from dwlab.kernels.registry import Launch
 
 TILE = 32
 ROWS = 8

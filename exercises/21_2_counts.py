@@ -11,7 +11,7 @@ B = 32 windows, H = 4 channels, L = 64 hours, K = 16 taps, causal. Write down, b
 """
 
 from dwlab import DepthwiseConv1d, stage
-from dwlab.exercises import counted, predicted, run
+from dwlab.judge.exercises import counted, predicted, run
 
 # Your code here.
 naive_requests = None

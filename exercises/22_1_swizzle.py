@@ -14,7 +14,7 @@ common with 8.
 
 from math import gcd  # noqa: F401
 
-from dwlab.exercises import Wrong, drawn, function, run, whole
+from dwlab.judge.exercises import Wrong, drawn, function, run, whole
 
 
 def swizzle(row, n):

@@ -16,8 +16,9 @@ brought needs more than its own wait.
 
 from numba import float32  # noqa: F401
 
-from dwlab import cuda, ptx  # noqa: F401
-from dwlab.exercises import Wrong, agree, at_most, drawn, kernel, launched, poisoned, run, values
+from dwlab import cuda  # noqa: F401
+from dwlab.judge.exercises import Wrong, agree, at_most, drawn, kernel, launched, poisoned, run, values
+from dwlab.kernels.parts import ptx  # noqa: F401
 
 LENGTH = 128
 

@@ -15,19 +15,9 @@ of d, channels whose mean is large would lose all digits in this difference. All
 import numpy as np
 from numba import float32  # noqa: F401
 
-from dwlab import cuda, ptx  # noqa: F401
-from dwlab.exercises import (
-    Wrong,
-    agree,
-    at_most,
-    drawn,
-    float32_only,
-    kernel,
-    launched,
-    poisoned,
-    run,
-    values,
-)
+from dwlab import cuda  # noqa: F401
+from dwlab.judge.exercises import Wrong, agree, at_most, drawn, float32_only, kernel, launched, poisoned, run, values
+from dwlab.kernels.parts import ptx  # noqa: F401
 
 LENGTH = 128
 THREADS = 64  # of a block of the second pass

@@ -8,7 +8,7 @@
 """
 
 from dwlab import DepthwiseConv1d, stage
-from dwlab.exercises import predicted, run
+from dwlab.judge.exercises import predicted, run
 
 # Your code here.
 requests = None

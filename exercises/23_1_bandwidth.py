@@ -14,7 +14,7 @@ import math
 import numbers
 
 from dwlab import DepthwiseConv1d, stage, stages  # noqa: F401
-from dwlab.exercises import Wrong, drawn, function, run
+from dwlab.judge.exercises import Wrong, drawn, function, run
 
 
 def summary(problem, us):

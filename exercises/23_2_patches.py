@@ -13,8 +13,8 @@ the whole launch and before you run anything:
 from numba import float32
 
 from dwlab import DepthwiseConv1d, cuda
-from dwlab.exercises import counted, predicted, run
-from dwlab.stages import Launch
+from dwlab.judge.exercises import counted, predicted, run
+from dwlab.kernels.registry import Launch
 
 
 @cuda.jit

@@ -13,7 +13,7 @@ multiprocessor serves one wavefront and starts four instructions. The names: "me
 import math
 import numbers
 
-from dwlab.exercises import Wrong, drawn, function, run
+from dwlab.judge.exercises import Wrong, drawn, function, run
 
 
 def binds(work, gpu):

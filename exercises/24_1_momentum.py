@@ -14,7 +14,7 @@ One more thing: if an element of g is NaN, the kernel leaves this v and this p a
 import numpy as np
 
 from dwlab import cuda
-from dwlab.exercises import agree, coalesced, drawn, float32_only, kernel, launched, moves_at_most, run, values
+from dwlab.judge.exercises import agree, coalesced, drawn, float32_only, kernel, launched, moves_at_most, run, values
 
 THREADS = 128
 

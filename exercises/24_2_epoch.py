@@ -9,7 +9,7 @@ forward, 8 ms for the input gradient and 20 ms for the weight gradient. Write do
   step to be twice as fast as it was.
 """
 
-from dwlab.exercises import predicted, run
+from dwlab.judge.exercises import predicted, run
 
 # Your code here.
 share = None

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dwlab.exercises import STOPPED, Raised, Wrong, drawn, function, run, values
+from dwlab.judge.exercises import STOPPED, Raised, Wrong, drawn, function, run, values
 
 
 # Your code here.

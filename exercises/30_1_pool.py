@@ -14,7 +14,7 @@ import numpy as np
 from numba import float32  # noqa: F401
 
 from dwlab import cuda
-from dwlab.exercises import agree, coalesced, drawn, float32_only, kernel, launched, poisoned, run, values
+from dwlab.judge.exercises import agree, coalesced, drawn, float32_only, kernel, launched, poisoned, run, values
 
 THREADS = 128
 

@@ -11,7 +11,7 @@ what is needed later in registers (`cuda.local.array` of a small constant size, 
 from numba import float32  # noqa: F401
 
 from dwlab import cuda
-from dwlab.exercises import (
+from dwlab.judge.exercises import (
     agree,
     at_most,
     coalesced,
@@ -23,9 +23,9 @@ from dwlab.exercises import (
     run,
     without,
 )
-from dwlab.layers import DepthwiseConv2d
 from dwlab.planner.accesses import rows_read
-from dwlab.references import reference
+from dwlab.problems.layers import DepthwiseConv2d
+from dwlab.problems.references import reference
 
 ROWS = 4
 

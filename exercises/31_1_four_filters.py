@@ -12,7 +12,7 @@ import numpy as np
 from numba import float32  # noqa: F401
 
 from dwlab import cuda
-from dwlab.exercises import (
+from dwlab.judge.exercises import (
     agree,
     at_most,
     coalesced,

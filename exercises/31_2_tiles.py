@@ -8,7 +8,7 @@ compute tiles of 32 pixels × 64 filters, their threads 4 × 4 outputs each, and
 - `w`: elements of w;
 - `reads`: numbers that threads read from shared memory for each multiply-add, outputs beyond the matrix included.
 
-Then one `mma_tf32`, D = A B with A of 16 × 8. Lanes hold A as `dwlab.ptx` says:
+Then one `mma_tf32`, D = A B with A of 16 × 8. Lanes hold A as `dwlab.kernels.parts.ptx` says:
 - `lane`: which lane holds A(11, 6), row 11 and k = 6;
 - `number`: in which of its a0 to a3, 0 to 3.
 """
@@ -16,8 +16,9 @@ Then one `mma_tf32`, D = A B with A of 16 × 8. Lanes hold A as `dwlab.ptx` says
 import numpy as np
 from numba import float32
 
-from dwlab import cuda, ptx, xray
-from dwlab.exercises import launched, poisoned, predicted, run
+from dwlab import cuda, xray
+from dwlab.judge.exercises import launched, poisoned, predicted, run
+from dwlab.kernels.parts import ptx
 
 M, C, F = 49, 960, 160
 ROWS, COLUMNS, CHUNK = 32, 64, 8

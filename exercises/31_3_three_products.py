@@ -4,14 +4,15 @@ Write a kernel for one warp that computes d = a bᵀ of float32 on tensor cores,
 multiple of 8, to float32's accuracy.
 
 Split each operand in two, h = ptx.tf32(v) and l = ptx.tf32(v - h), and add up l h, h l and h h, in this order: three
-`ptx.mma_tf32` for each 8 channels, and no more. `dwlab.ptx` says which lane holds what.
+`ptx.mma_tf32` for each 8 channels, and no more. `dwlab.kernels.parts.ptx` says which lane holds what.
 """
 
 import numpy as np
 from numba import float32  # noqa: F401
 
-from dwlab import cuda, ptx  # noqa: F401
-from dwlab.exercises import Wrong, drawn, float32_only, kernel, launched, poisoned, run
+from dwlab import cuda  # noqa: F401
+from dwlab.judge.exercises import Wrong, drawn, float32_only, kernel, launched, poisoned, run
+from dwlab.kernels.parts import ptx  # noqa: F401
 
 
 @cuda.jit

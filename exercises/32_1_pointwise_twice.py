@@ -15,9 +15,20 @@ has 32 × 8 threads and the pixels 32 i to 32 i + 31, a lane each. Thread (lane,
 from numba import float32  # noqa: F401
 
 from dwlab import cuda
-from dwlab.exercises import Wrong, agree, at_most, drawn, float32_only, kernel, launched, poisoned, run, written_once
-from dwlab.layers import Fused, Pointwise
-from dwlab.references import reference
+from dwlab.judge.exercises import (
+    Wrong,
+    agree,
+    at_most,
+    drawn,
+    float32_only,
+    kernel,
+    launched,
+    poisoned,
+    run,
+    written_once,
+)
+from dwlab.problems.layers import Fused, Pointwise
+from dwlab.problems.references import reference
 
 PIXELS = 32
 ROWS = 8

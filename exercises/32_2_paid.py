@@ -13,9 +13,9 @@ Write down, without running anything (one image, 3 × 3 taps, padding 1, no bias
 """
 
 from dwlab import stage, xray
-from dwlab.exercises import predicted, run
-from dwlab.layers import DepthwiseConv2d, Fused, Pointwise
+from dwlab.judge.exercises import predicted, run
 from dwlab.planner.accesses import Tile, dwpw
+from dwlab.problems.layers import DepthwiseConv2d, Fused, Pointwise
 
 # Your code here.
 work_tiles = None

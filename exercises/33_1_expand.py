@@ -16,10 +16,10 @@ import numpy as np
 from numba import float32  # noqa: F401
 
 from dwlab import cuda
-from dwlab.exercises import agree, at_most, drawn, float32_only, kernel, launched, poisoned, run, written_once
-from dwlab.layers import DepthwiseConv2d, Fused, Pointwise
+from dwlab.judge.exercises import agree, at_most, drawn, float32_only, kernel, launched, poisoned, run, written_once
 from dwlab.planner.accesses import Tile, pwdw
-from dwlab.references import reference
+from dwlab.problems.layers import DepthwiseConv2d, Fused, Pointwise
+from dwlab.problems.references import reference
 
 SIDE = 8
 FILTERS = 4

@@ -18,7 +18,7 @@ import numpy as np
 from numba import float32
 
 from dwlab import cuda, xray
-from dwlab.exercises import predicted, run
+from dwlab.judge.exercises import predicted, run
 
 C, F, SIDE = 16, 24, 12
 

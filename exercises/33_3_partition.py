@@ -12,7 +12,7 @@ import itertools
 import math
 import random
 
-from dwlab.exercises import Asked, Wrong, drawn, function, run
+from dwlab.judge.exercises import Asked, Wrong, drawn, function, run
 
 MANY = 120  # layers, of which nobody tries all partitions
 

@@ -12,8 +12,9 @@ and has pixel i; its lanes go along the filters, 32 apart. M and F may be any nu
 import numpy as np
 from numba import float32, int32  # noqa: F401
 
-from dwlab import cuda, ptx  # noqa: F401
-from dwlab.exercises import Wrong, at_most, coalesced, drawn, float32_only, kernel, launched, poisoned, run
+from dwlab import cuda  # noqa: F401
+from dwlab.judge.exercises import Wrong, at_most, coalesced, drawn, float32_only, kernel, launched, poisoned, run
+from dwlab.kernels.parts import ptx  # noqa: F401
 
 
 @cuda.jit

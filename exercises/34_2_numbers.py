@@ -19,10 +19,11 @@ And one `mma_s8`, D = A B with A of 16 × 32:
 import numpy as np
 from numba import int32
 
-from dwlab import cuda, ptx
-from dwlab.exercises import launched, poisoned, predicted, run
-from dwlab.layers import Pointwise, stored
-from dwlab.quantisation import factors, of_filters, of_range
+from dwlab import cuda
+from dwlab.judge.exercises import launched, poisoned, predicted, run
+from dwlab.kernels.parts import ptx
+from dwlab.problems.layers import Pointwise, stored
+from dwlab.problems.quantisation import factors, of_filters, of_range
 
 
 @cuda.jit
@@ -68,7 +69,7 @@ HINTS = {
 
 
 def judge(answer):
-    """Computed by dwlab.quantisation, by the layer's own count of bytes, and by the interpreter."""
+    """Computed by dwlab.problems.quantisation, by the layer's own count of bytes, and by the interpreter."""
     x, y = of_range(-1, 3), of_range(0, 4)
     q, scales = of_filters(np.array([[-0.5, 0.1, 0.25]]), 0)
     layer = Pointwise(1, 64, 96, 14, 14, layout="NHWC", bias=True)

@@ -5,15 +5,16 @@ a is (16, words) and b (8, words), words of four int8 along k, d is (16, 8) int3
 8.
 
 One mma for each 8 words, of the bytes as they are: a - zero need not be an int8. The rest is sum a b - zero sum b.
-`dwlab.ptx` says which lane holds what: the lane that has the words of column g for the products is not the one that has
-the sums of columns 2 t and 2 t + 1.
+`dwlab.kernels.parts.ptx` says which lane holds what: the lane that has the words of column g for the products is not
+the one that has the sums of columns 2 t and 2 t + 1.
 """
 
 import numpy as np
 from numba import int32  # noqa: F401
 
-from dwlab import cuda, ptx  # noqa: F401
-from dwlab.exercises import Wrong, at_most, drawn, float32_only, kernel, launched, poisoned, run
+from dwlab import cuda  # noqa: F401
+from dwlab.judge.exercises import Wrong, at_most, drawn, float32_only, kernel, launched, poisoned, run
+from dwlab.kernels.parts import ptx  # noqa: F401
 
 ONES = 0x01010101
 

@@ -12,9 +12,9 @@ changed: other code still has it. Compute in float64 and round once, at the end.
 
 import numpy as np
 
-from dwlab.exercises import Wrong, drawn, function, run
-from dwlab.layers import DepthwiseConv2d, Pointwise
-from dwlab.references import reference
+from dwlab.judge.exercises import Wrong, drawn, function, run
+from dwlab.problems.layers import DepthwiseConv2d, Pointwise
+from dwlab.problems.references import reference
 
 
 def folded(w, b, gamma, beta, mean, var, epsilon):

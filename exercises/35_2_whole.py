@@ -14,7 +14,7 @@ kernel. Write down:
 - `energy_gain`: how many times less an inference takes with the 9 pairs fused, when the GPU then draws 320 W.
 """
 
-from dwlab.exercises import predicted, run
+from dwlab.judge.exercises import predicted, run
 
 # Your code here.
 depthwise_part = None
