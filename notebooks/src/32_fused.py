@@ -530,7 +530,7 @@ slide = stage_of("fused/dwpw/slide")
 seen = look(slide, pair)
 passes = sum(access.wavefronts for access in seen.accesses if access.space == "shared")
 sectors = sum(access.sectors for access in seen.accesses if access.space == "global")
-print(f"slide: {passes:,} passes of shared memory, {seen.totals.barriers // slide.launch(pair).blocks} barriers a block, ", end="")
+print(f"slide: {passes:,} passes of shared memory, {seen.totals.barriers // slide.launch(pair).blocks} barriers a block,")
 print(f"sectors of {32 * sectors / 1e3:,.0f} KB asked for; floor {pair.compulsory_bytes() / 1e3:,.0f} KB")
 times = {}
 for row in records.load_all():
