@@ -19,7 +19,7 @@ from numba import float32
 from dwlab import stages, target
 from dwlab.cases import NOT_FINITE, OWN_SEED, Case, cases, drawn, layer_cases, products, properties, sizes
 from dwlab.check import CheckError, check, judged_on
-from dwlab.layers import DepthwiseConv2d, Fused
+from dwlab.layers import DepthwiseConv2d, Fused, Pointwise
 from dwlab.problems import PAPER, DepthwiseConv1d, decode
 from dwlab.references import reference
 from dwlab.stages import Launch, by_shape, stage
@@ -696,3 +696,13 @@ def test_every_stage_that_takes_several_types_is_judged_in_all_of_them():
     for one in stages.stages("depthwise1d") + stages.stages("depthwise2d") + stages.stages("pointwise"):
         kinds = {problem.dtype for problem in (case.problem for case in judge._chosen(one, None, None, 5))}
         assert kinds == set(one.dtypes), one.id
+
+
+@simulated
+def test_a_layer_given_by_hand_meets_a_nan_infinities_and_the_ends_of_int8():
+    own = "pointwise/forward/naive"
+    small = Pointwise(1, 5, 3, 4, 4)
+    assert [r.case.values for r in check(own, small).raise_if_wrong().results] == ["plain", "plain", "NaN", "infinite"]
+    ends = check(own, replace(small, dtype="int8")).raise_if_wrong()
+    assert [r.case.values for r in ends.results] == ["plain", "plain", "ends"]
+    assert len(cases(Pointwise(1, 512, 512, 56, 56))) == 2  # too large to be run so often
