@@ -215,13 +215,14 @@ def test_the_edges_of_the_block_are_added():
 
 def test_one_problem_is_cut_down_to_few_rows_and_gets_fresh_inputs():
     chosen = cases(PAPER)
-    assert [case.problem.B for case in chosen] == [1, 9, 9, 2] and {case.problem.K for case in chosen} == {48}
-    assert [case.seed for case in chosen] == [0, 0, 1, 0] and chosen[-1].problem == replace(PAPER, B=2)
-    assert len({case.seed for case in cases(PAPER, seed=1)}) == 4
+    assert [case.problem.B for case in chosen] == [1, 9, 9, 9, 9, 2] and {case.problem.K for case in chosen} == {48}
+    assert [case.values for case in chosen] == ["plain", "plain", "plain", "NaN", "infinite", "plain"]
+    assert [case.seed for case in chosen] == [0, 0, 1, 1, 1, 0] and chosen[-1].problem == replace(PAPER, B=2)
+    assert len({case.seed for case in cases(PAPER, seed=1)}) == 6
     single = DepthwiseConv1d(1, 1, 9, 3)
-    assert [case.problem for case in cases(single)] == [single, single]
+    assert [case.problem for case in cases(single)] == 4 * [single]
     verdict = check("depthwise1d/forward/warp_tiled", PAPER)
-    assert verdict.passed and len(verdict.results) == 4
+    assert verdict.passed and len(verdict.results) == 6
     assert "on B 1 to 9, H 1 to 128, L 48, K 48, padding causal" in str(verdict)
 
 

@@ -23,7 +23,7 @@ from dwlab.kernels import registry
 from dwlab.kernels.registry import Launch, by_shape, stage
 from dwlab.problems import PAPER, DepthwiseConv1d, decode
 from dwlab.problems.cases import NOT_FINITE, OWN_SEED, Case, cases, drawn, layer_cases, products, properties, sizes
-from dwlab.problems.layers import DepthwiseConv2d, Fused
+from dwlab.problems.layers import DepthwiseConv2d, Fused, Pointwise
 from dwlab.problems.references import reference
 
 judge = sys.modules["dwlab.judge.check"]
@@ -697,3 +697,13 @@ def test_every_stage_that_takes_several_types_is_judged_in_all_of_them():
     for one in registry.stages("depthwise1d") + registry.stages("depthwise2d") + registry.stages("pointwise"):
         kinds = {problem.dtype for problem in (case.problem for case in judge._chosen(one, None, None, 5))}
         assert kinds == set(one.dtypes), one.id
+
+
+@simulated
+def test_a_layer_given_by_hand_meets_a_nan_infinities_and_the_ends_of_int8():
+    own = "pointwise/forward/naive"
+    small = Pointwise(1, 5, 3, 4, 4)
+    assert [r.case.values for r in check(own, small).raise_if_wrong().results] == ["plain", "plain", "NaN", "infinite"]
+    ends = check(own, replace(small, dtype="int8")).raise_if_wrong()
+    assert [r.case.values for r in ends.results] == ["plain", "plain", "ends"]
+    assert len(cases(Pointwise(1, 512, 512, 56, 56))) == 2  # too large to be run so often
