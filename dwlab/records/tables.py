@@ -18,6 +18,7 @@ from dwlab.records import (
     copy_us,
     describe_problem,
     grid_rows,
+    load_runs,
     newest_rows,
     shape_text,
     shown_runs,
