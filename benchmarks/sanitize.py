@@ -2,8 +2,9 @@
 
 For each tool and stage a process of its own runs the stage on small odd shapes, in each storage type that it takes, on
 arrays of exactly their size, and holds the results against float64 (in int8 against integers); many processes at once.
-Under memcheck a fused stage also runs on the networks' pairs of small maps, in both layouts and batches: with as many
-channels as those have, what a block of threads copies can end behind an array, which few channels do not show.
+Under memcheck a fused stage also runs on the networks' pairs of small maps, in each layout that it takes and both
+batches: with as many channels as those have, what a block of threads copies can end behind an array, which few channels
+do not show.
 Writes one record into FOLDER (the project's own if none is given) and prints its table last. Exit status 1 if a stage
 is not clean, 2 where compute-sanitizer or a GPU is missing.
 """

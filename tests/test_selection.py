@@ -286,3 +286,15 @@ def test_every_recorded_network_runs_the_faster_of_its_two_ways(monkeypatch):
         # What is run is the plan that was timed, or it is said.
         assert found.pairs == one["pairs"] * fused or (not has_kernels and "It runs with" in found.why), key
     assert slower, "no recorded network is slower fused: this test shows less than it could"
+
+
+@pytest.mark.parametrize("name", ["mobilenet_v1", "mobilenet_v2", "xception", "proxylessnas"])
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_by_prediction_no_pair_is_run_by_a_stage_that_loads_an_operand_for_each_product(name, layout, dtype):
+    whole = network(name, 1, layout, dtype)
+    cuts = selection.decide(whole, "h200", runs=[]).pieces
+    problems = {layer.name: layer.problem for layer in whole.layers}
+    pairs = [Fused(*(problems[one] for one in piece)) for piece in cuts if len(piece) > 1]
+    assert all(any(one.aligned == 16 for one in selection.takers(pair)) for pair in pairs)
+    assert bool(pairs) == (layout == "NHWC")  # in NCHW only the first stages take pairs: layer by layer

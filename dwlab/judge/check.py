@@ -365,7 +365,6 @@ _SPLIT = frozenset(
         "pointwise/forward/tensor",
         "pointwise/forward/split",
         "fused/dwpw/slide",
-        "fused/dwpw/planes",
         "fused/pwdw/strips",
         "fused/pwpw/tensor",
     )

@@ -31,17 +31,16 @@ from dwlab.kernels.traffic import Traffic, warp_traffic
 
 @pwdw_plan.ByPlan
 def kernel(pair, plan):
-    dw, each, nchw = pair.second, pwdw_tiles.spread(pair.dtype), pair.layout == "NCHW"
+    dw, each = pair.second, pwdw_tiles.spread(pair.dtype)
     C, F, H, W, HW = pair.first.C // each, dw.C, dw.H, dw.W, dw.H * dw.W
     K, KK, S, PAD, P, Q = dw.K, dw.K**2, dw.stride, dw.padding, dw.P, dw.Q
     ROWS, RUN, T, CHUNKS, STAGE, DEPTH = plan.rows, plan.run, plan.threads, plan.chunks, plan.stage_words, plan.depth
     FILTERS, PIXELS, X_PITCH, W_PITCH = plan.block_filters, plan.block_pixels, plan.x_pitch, plan.w_pitch
-    X_WORDS = DEPTH * X_PITCH if nchw else PIXELS * X_PITCH
+    X_WORDS = PIXELS * X_PITCH
     WARPS_P, WARPS, SLICES, PER_SLICE = plan.warps_p, plan.warps_p * plan.warps_f, plan.slices, DEPTH // plan.slices
     WARP_P, WARP_F, PITCH, INNER = plan.pixels, plan.filters, plan.pitch, plan.inner_words
-    INNER_ROWS, INNER_ROW = (FILTERS, PIXELS) if nchw else (PIXELS, FILTERS)
     TAPS_AT, BIAS_AT, BIAS2_AT, WORDS_F = plan.taps_at, plan.bias_at, plan.bias2_at, FILTERS // each
-    GROUPS, STEP_F, STEP = -(-ROWS // RUN), PITCH if nchw else 1, 1 if nchw else PITCH
+    GROUPS = -(-ROWS // RUN)
     ITEMS, FW = GROUPS * Q * WORDS_F, F // each
     BIAS, BIAS2, RESIDUAL, HALF = pair.first.bias, dw.bias, dw.residual, pair.dtype != "float32"
     SUMS, TAPS = RUN * each, KK * each
@@ -66,21 +65,18 @@ def kernel(pair, plan):
         h0 = max(int(p0 * S) - PAD, 0)  # the strip's first row, and how many it has
         rows = uint32(min(int((p0 + uint32(ROWS - 1)) * uint32(S)) - PAD + K, H) - h0)
         h0 = uint32(h0)
-        first = uint32(n * uint32(C * HW) + h0 * uint32(W if nchw else W * C))
+        first = uint32(n * uint32(C * HW) + h0 * uint32(W * C))
         pixels = uint32(rows * uint32(W))
         for chunk in range(AHEAD):
             if chunk < CHUNKS:
                 bring_w(shared, uint32(chunk * STAGE + X_WORDS), w1, f0, uint32(chunk * DEPTH))
         i = thread
         while i < WORDS_F * KK:
-            f = uint32(i // uint32(KK) if nchw else i % uint32(WORDS_F))
-            tap = uint32(i % uint32(KK) if nchw else i // uint32(WORDS_F))
+            f = uint32(i % uint32(WORDS_F))
+            tap = uint32(i // uint32(WORDS_F))
             value = float32(0)
             if f0 // uint32(each) + f < FW:
-                if nchw:
-                    value = w2[uint32((f0 + f) * uint32(KK) + tap)]
-                else:
-                    value = w2[uint32(tap * uint32(FW) + f0 // uint32(each) + f)]
+                value = w2[uint32(tap * uint32(FW) + f0 // uint32(each) + f)]
             shared[uint32(uint32(TAPS_AT) + i)] = value
             i = uint32(i + uint32(T))
         if BIAS:
@@ -109,7 +105,7 @@ def kernel(pair, plan):
         part = uint32(warp // uint32(WARPS))
         pw = uint32(uint32(WARP_P) * (warp % uint32(WARPS_P)))
         fw = uint32(uint32(WARP_F) * (warp % uint32(WARPS) // uint32(WARPS_P)))
-        own_x = uint32(part * uint32(PER_SLICE * (X_PITCH if nchw else 1)) + pw * uint32(1 if nchw else X_PITCH))
+        own_x = uint32(part * uint32(PER_SLICE) + pw * uint32(X_PITCH))
         own_w = uint32(uint32(X_WORDS) + part * uint32(PER_SLICE) + fw * uint32(W_PITCH))
         zero(acc)
         here, there = uint32(0), uint32(AHEAD * STAGE)
@@ -121,28 +117,22 @@ def kernel(pair, plan):
                 bring_x(shared, there, x, first, pixels, c0)
                 bring_w(shared, uint32(there + uint32(X_WORDS)), w1, f0, c0)
             ptx.commit()
-            if nchw:
-                add(acc, shared, uint32(here + own_w), shared, uint32(here + own_x), lane)
-            else:
-                add(acc, shared, uint32(here + own_x), shared, uint32(here + own_w), lane)
+            add(acc, shared, uint32(here + own_x), shared, uint32(here + own_w), lane)
             there = here
             here = uint32(0) if here == AHEAD * STAGE else uint32(here + STAGE)
         cuda.syncthreads()
-        if nchw:
-            put(acc, lane, shared, shared, shared, uint32(part * uint32(INNER_ROWS) + fw), pw)
-        else:
-            put(acc, lane, shared, shared, shared, uint32(part * uint32(INNER_ROWS) + pw), fw)
+        put(acc, lane, shared, shared, shared, uint32(part * uint32(PIXELS) + pw), fw)
         cuda.syncthreads()
         if SLICES > 1:
             i = thread
-            while i < INNER_ROWS * INNER_ROW:
-                m = uint32(i // uint32(INNER_ROW))
-                at = uint32(m * uint32(PITCH) + i % uint32(INNER_ROW))
+            while i < PIXELS * FILTERS:
+                m = uint32(i // uint32(FILTERS))
+                at = uint32(m * uint32(PITCH) + i % uint32(FILTERS))
                 total = shared[at]
                 for s in range(1, SLICES):
                     total += shared[uint32(at + uint32(s * INNER))]
                 if BIAS:
-                    total += shared[uint32(uint32(BIAS_AT) + (m if nchw else i % uint32(INNER_ROW)))]
+                    total += shared[uint32(uint32(BIAS_AT) + i % uint32(FILTERS))]
                 shared[at] = between(total)
                 i = uint32(i + uint32(T))
             cuda.syncthreads()
@@ -152,13 +142,13 @@ def kernel(pair, plan):
         w = cuda.local.array(TAPS, float32)
         i = thread
         while i < ITEMS:
-            f = uint32(i // uint32(Q * GROUPS) if nchw else i % uint32(WORDS_F))
-            q = uint32(i % uint32(Q) if nchw else i // uint32(WORDS_F) % uint32(Q))
-            g = uint32(i // uint32(Q) % uint32(GROUPS) if nchw else i // uint32(WORDS_F * Q))
+            f = uint32(i % uint32(WORDS_F))
+            q = uint32(i // uint32(WORDS_F) % uint32(Q))
+            g = uint32(i // uint32(WORDS_F * Q))
             p = uint32(p0 + g * uint32(RUN))
             if f0 // uint32(each) + f < FW:
                 for tap in range(KK):
-                    value = shared[uint32(uint32(TAPS_AT) + (f * uint32(KK) + tap if nchw else tap * WORDS_F + f))]
+                    value = shared[uint32(uint32(TAPS_AT) + (tap * WORDS_F + f))]
                     if HALF:
                         w[2 * tap], w[2 * tap + 1] = ptx.halves(value)
                     else:
@@ -173,7 +163,7 @@ def kernel(pair, plan):
                         sums[o] = value
                 h = uint32(p * uint32(S) - uint32(PAD) - h0)
                 v = uint32(q * uint32(S) - uint32(PAD))
-                column(sums, w, shared, uint32(f * uint32(STEP_F) + (h * uint32(W) + v) * uint32(STEP)), h, v, rows)
+                column(sums, w, shared, uint32(f + (h * uint32(W) + v) * uint32(PITCH)), h, v, rows)
                 for o in range(RUN):
                     if p + o < P and g * uint32(RUN) + o < ROWS:
                         if HALF:
@@ -184,10 +174,7 @@ def kernel(pair, plan):
                                 low, high = low + c, high + d
                             y[yi] = ptx.join_halves(low, high)
                         else:
-                            if nchw:
-                                yi = uint32(((n * uint32(F) + f0 + f) * uint32(P) + p + o) * uint32(Q) + q)
-                            else:
-                                yi = uint32(((n * uint32(P) + p + o) * uint32(Q) + q) * uint32(F) + f0 + f)
+                            yi = uint32(((n * uint32(P) + p + o) * uint32(Q) + q) * uint32(F) + f0 + f)
                             y[yi] = finish(sums[o], r, r, yi, yi)
             i = uint32(i + uint32(T))
 
@@ -199,7 +186,7 @@ def traffic(pair):
 
 
 def traffic_of(pair, plan):
-    dw, each, nchw = pair.second, pwdw_tiles.spread(pair.dtype), pair.layout == "NCHW"
+    dw, each = pair.second, pwdw_tiles.spread(pair.dtype)
     C, FW, H, W, KK, P, Q, T = pair.first.C // each, dw.C // each, dw.H, dw.W, dw.K**2, dw.P, dw.Q, plan.threads
     FILTERS, PIXELS, DEPTH = plan.block_filters, plan.block_pixels, plan.depth
     load, store = np.zeros(2, np.int64), np.zeros(2, np.int64)
@@ -217,48 +204,42 @@ def traffic_of(pair, plan):
         for c0 in range(0, C, DEPTH):
             words += warp_traffic(np.where(on & (f < dw.C) & (c0 + c < C), (f * C + c0 + c) // piece, -1), 8 // piece)
         i, on = turns(WORDS_F * KK)
-        f = f0 // each + (i // KK if nchw else i % WORDS_F)
-        words += warp_traffic(np.where(on & (f < FW), f * KK + i % KK if nchw else i // WORDS_F * FW + f, -1))
+        f = f0 // each + i % WORDS_F
+        words += warp_traffic(np.where(on & (f < FW), i // WORDS_F * FW + f, -1))
         i, on = turns(WORDS_F)
         biases = pair.first.bias + dw.bias
         words += biases * warp_traffic(np.where(on & (f0 // each + i < FW), f0 // each + i, -1))
         load += words * pair.N * -(-P // plan.rows)
         i, on = turns(GROUPS * Q * WORDS_F)
-        f = f0 // each + (i // (Q * GROUPS) if nchw else i % WORDS_F)
-        q, g = (i % Q, i // Q % GROUPS) if nchw else (i // WORDS_F % Q, i // (WORDS_F * Q))
+        f = f0 // each + i % WORDS_F
+        q, g = i // WORDS_F % Q, i // (WORDS_F * Q)
         for n in range(pair.N):
             for p0 in range(0, P, plan.rows):
                 for o in range(plan.run):
                     p = p0 + g * plan.run + o
                     now = on & (f < FW) & (p < P) & (g * plan.run + o < plan.rows)
-                    at = ((n * FW + f) * P + p) * Q + q if nchw else ((n * P + p) * Q + q) * FW + f
+                    at = ((n * P + p) * Q + q) * FW + f
                     out = warp_traffic(np.where(now, at, -1))
                     store += out
                     load += dw.residual * out
-    piece = 4 if pwdw_tiles.aligned(pair, plan) else 1
-    across = (PIXELS if nchw else DEPTH) // piece
-    i, on = turns(across * (DEPTH if nchw else PIXELS))
-    c, m = (i // across, piece * (i % across)) if nchw else (piece * (i % across), i // across)
-    dense, dense_on = turns(DEPTH * H * W // 4)
+    piece = 4 if pwdw_tiles.aligned(pair) else 1
+    across = DEPTH // piece
+    i, on = turns(across * PIXELS)
+    c, m = piece * (i % across), i // across
     for n in range(pair.N):
         for p0 in range(0, P, plan.rows):
             h0 = max(p0 * dw.stride - dw.padding, 0)
             pixels = (min((p0 + plan.rows - 1) * dw.stride - dw.padding + dw.K, H) - h0) * W
             for c0 in range(0, C, DEPTH):
-                if plan.dense:
-                    rest = (C - c0) * H * W // 4
-                    at = (n * C + c0) * H * W // 4 + dense
-                    found = warp_traffic(np.where(dense_on & (dense < rest), at, -1), 2)
-                else:
-                    k = c0 + c
-                    at = (n * C + k) * H * W + h0 * W + m if nchw else (n * H * W + h0 * W + m) * C + k
-                    found = warp_traffic(np.where(on & (m < pixels) & (k < C), at // piece, -1), 8 // piece)
+                k = c0 + c
+                at = (n * H * W + h0 * W + m) * C + k
+                found = warp_traffic(np.where(on & (m < pixels) & (k < C), at // piece, -1), 8 // piece)
                 load += found * -(-dw.C // FILTERS)
     return Traffic(*load, *store)
 
 
 def supports(pair):
-    if pair.dtype != "float32" and (pair.layout == "NCHW" or pair.first.C % 8 or pair.second.C % 8):
+    if pair.layout != "NHWC" or pair.dtype != "float32" and (pair.first.C % 8 or pair.second.C % 8):
         return False
     return pwdw_plan.choose(pair) is not None and max(np.prod(pair.shapes()[name]) for name in "xy") < 2**31
 

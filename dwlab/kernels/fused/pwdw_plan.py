@@ -114,7 +114,7 @@ def estimate(pair: Any, plan: Plan) -> float:
     tensor = steps * mma * 4 * quarter * MMA_CYCLES
     bytes_out = items * 4 * plan.rows
     bytes_in = plan.chunks * plan.stage_words * 4  # from L2
-    chain = ALONE if wide and (plan.filters if pair.layout == "NCHW" else plan.pixels) == 16 else 1
+    chain = ALONE if wide and plan.pixels == 16 else 1
     work, moved = max(serial * quarter * 1.1 * chain, shared, tensor * 1.1 * chain), (bytes_out + bytes_in) / SM_BYTES
     busy = max(work, moved) + TOGETHER * min(work, moved)
     wait = ARRIVAL * (1 + 0.8 / plan.stages * (plan.chunks - 1)) + 2.5 * serial + steps * mma * 4 + 400

@@ -5,8 +5,7 @@ they come from lie next to each other in memory, as one run of pixels. The block
 `depth` channels at a time: these are on their way to one of `stages` places in shared memory (asynchronous copies of 16
 bytes) while the products of those before are summed up in the warps' registers (pointwise/tiles.py). Then the sums,
 with bias and activation, take the place of x in shared memory, and each thread computes outputs of the depthwise layer
-there, `run` of a column. Where an image's map is one strip of an odd number of pixels (NCHW), `dense` rows of x follow
-each other in shared memory as they do in global memory.
+there, `run` of a column.
 
 A warp has `pixels` x `filters` sums, a block warps_p x warps_f such tiles, and of each `slices` warps that share the
 channels among them. Words are 4 bytes: one float32 or two float16 in neighbouring channels.
@@ -55,7 +54,6 @@ class Plan:
     bias_at: int
     bias2_at: int
     words: int
-    dense: bool
 
     @property
     def threads(self) -> int:
@@ -115,33 +113,26 @@ def plan_of(
     each, dw = spread(pair.dtype), pair.second
     rows_in = min(dw.H, (rows - 1) * dw.stride + dw.K)
     (pixels, filters), (warps_p, warps_f, slices) = warp, warps
-    nchw, P, F = pair.layout == "NCHW", pixels * warps_p, filters * warps_f
-    dense = nchw and rows >= dw.P and rows_in == dw.H and dw.H * dw.W % 4 and pair.first.C % 4 == 0
+    P, F = pixels * warps_p, filters * warps_f
     # Slices begin within a row, where its pieces may not have changed places (products.place).
     w_pitch = depth if slices == 1 else products.pitch(depth, "k", pair.dtype)
-    x_pitch = dw.H * dw.W if dense else products.pitch(P, "mn", pair.dtype) if nchw else w_pitch
     chunks = -(-pair.first.C // (depth * each))
-    # A dense stage's last tile reads on into the filters: what it multiplies there no output is.
-    stage = (depth * x_pitch if nchw else P * x_pitch) + F * w_pitch
-    # The rows of filters (NCHW) or pixels between the layers: their pitch spreads a warp's stores over the banks.
-    pitch = products.pitch(P, "mn", "float32") if nchw else F // each + 4
-    inner = F * pitch if nchw else P * pitch
+    stage = P * w_pitch + F * w_pitch
+    pitch = F // each + 4  # of the pixels between the layers: it spreads a warp's stores over the banks
+    inner = P * pitch
     stages = min(stages, chunks)
     taps_at = max(stages * stage, slices * inner if slices > 1 else inner)
     bias_at = taps_at + F // each * dw.K**2
     bias2_at = bias_at + F // each
     return Plan(
         rows, pixels, filters, warps_p, warps_f, slices, depth, run, chunks, stages, rows_in,
-        x_pitch, w_pitch, pitch, stage, inner, taps_at, bias_at, bias2_at, bias2_at + F // each, bool(dense),
+        w_pitch, w_pitch, pitch, stage, inner, taps_at, bias_at, bias2_at, bias2_at + F // each,
     )  # fmt: skip
 
 
 def product(pair: Any, plan: Plan) -> Any:
-    """The warps' matrix product: rows are filters in NCHW, pixels in NHWC."""
+    """The warps' matrix product: rows are pixels, columns filters."""
     depth = plan.depth * spread(pair.dtype) // plan.slices
-    if pair.layout == "NCHW":
-        sizes = (plan.filters, plan.pixels, depth, plan.w_pitch, plan.x_pitch)
-        return products.tensor(pair.dtype, *sizes, a_order="k", b_order="mn")
     sizes = (plan.pixels, plan.filters, depth, plan.x_pitch, plan.w_pitch)
     return products.tensor(pair.dtype, *sizes, ahead=registers(plan) <= register_limit(plan.threads))
 
@@ -154,9 +145,7 @@ def bring(pair: Any, plan: Plan) -> tuple[Any, Any]:
     outside of all these becomes 0.
     """
     C, F = pair.first.C // spread(pair.dtype), pair.first.F
-    HW = pair.first.H * pair.first.W // (1 if pair.layout == "NHWC" else spread(pair.dtype))
-    kind = "dense" if plan.dense else pair.layout if aligned(pair, plan) else f"odd {pair.layout}"
-    bring_x = bring_pixels(kind, C, HW, plan.block_pixels, plan.depth, plan.x_pitch, plan.threads)
+    bring_x = bring_pixels(aligned(pair), C, plan.block_pixels, plan.depth, plan.x_pitch, plan.threads)
     bring_w = bring_filters(C, F, plan.block_filters, plan.depth, plan.w_pitch, plan.threads)
     return bring_x, bring_w
 
@@ -233,45 +222,12 @@ def _placed_by_fours(pitch: int) -> Any:
 
 
 @functools.cache
-def bring_pixels(kind: str, C: int, HW: int, size: int, depth: int, pitch: int, threads: int) -> Any:
-    """bring(shared, to, x, first, pixels, c0): the same of x, `size` words or pixels of a run that has `pixels`.
+def bring_pixels(aligned: bool, C: int, size: int, depth: int, pitch: int, threads: int) -> Any:
+    """bring(shared, to, x, first, pixels, c0): the same of x, of `size` pixels of a run that has `pixels`.
 
-    kind: "NHWC", rows of `depth` words of a pixel; "NCHW", rows of `size` words of a channel, HW words apart in x;
-    "dense", rows of HW words; "odd …", as they say, but no whole pieces of 16 bytes, and then not asynchronously.
+    aligned: pixels are whole pieces of 16 bytes; otherwise they do not come asynchronously.
     """
-    if kind == "dense":
-        ITEMS = depth * HW // 4
-        EACH = -(-ITEMS // threads)
-
-        @cuda.jit(device=True, forceinline=True)
-        def bring(shared, to, x, first, pixels, c0):
-            for turn in range(EACH):
-                i = uint32(uint32(cuda.threadIdx.x) + uint32(turn * threads))
-                if i < ITEMS:
-                    j = uint32(uint32(4) * i)
-                    if c0 * uint32(HW) + j < uint32(C * HW):
-                        ptx.copy4_async(shared, uint32(to + j), x, uint32(first + c0 * uint32(HW) + j))
-                    else:
-                        zeros(shared, uint32(to + j))
-
-    elif kind == "NCHW":
-        ITEMS = depth * size // 4
-        EACH = -(-ITEMS // threads)
-
-        @cuda.jit(device=True, forceinline=True)
-        def bring(shared, to, x, first, pixels, c0):
-            for turn in range(EACH):
-                i = uint32(uint32(cuda.threadIdx.x) + uint32(turn * threads))
-                if i < ITEMS:
-                    c = uint32(i // uint32(size // 4))
-                    m = uint32(uint32(4) * (i % uint32(size // 4)))
-                    at = uint32(to + c * uint32(pitch) + m)
-                    if m < pixels and c0 + c < C:
-                        ptx.copy4_async(shared, at, x, uint32(first + (c0 + c) * uint32(HW) + m))
-                    else:
-                        zeros(shared, at)
-
-    elif kind == "NHWC":
+    if aligned:
         ITEMS = size * depth // 4
         EACH = -(-ITEMS // threads)
         place = products.place(pitch)
@@ -290,8 +246,7 @@ def bring_pixels(kind: str, C: int, HW: int, size: int, depth: int, pitch: int, 
                         zeros(shared, at)
 
     else:
-        ACROSS, DOWN, ROW, STEP = (size, 1, HW, 1) if kind == "odd NCHW" else (depth, 0, 1, C)
-        place = products.in_rows(pitch) if DOWN else products.place(pitch)
+        place = products.place(pitch)
         ITEMS = size * depth
         EACH = -(-ITEMS // threads)
 
@@ -300,22 +255,19 @@ def bring_pixels(kind: str, C: int, HW: int, size: int, depth: int, pitch: int, 
             for turn in range(EACH):
                 i = uint32(uint32(cuda.threadIdx.x) + uint32(turn * threads))
                 if i < ITEMS:
-                    c = uint32(i // uint32(ACROSS) if DOWN else i % uint32(ACROSS))
-                    m = uint32(i % uint32(ACROSS) if DOWN else i // uint32(ACROSS))
+                    c = uint32(i % uint32(depth))
+                    m = uint32(i // uint32(depth))
                     value = float32(0)
                     if m < pixels and c0 + c < C:
-                        value = x[uint32(first + (c0 + c) * uint32(ROW) + m * uint32(STEP))]
-                    shared[uint32(to + place(c if DOWN else m, m if DOWN else c))] = value
+                        value = x[uint32(first + (c0 + c) + m * uint32(C))]
+                    shared[uint32(to + place(m, c))] = value
 
     return bring
 
 
-def aligned(pair: Any, plan: Plan) -> bool:
-    """Whether a block's run of x begins at, and has, whole pieces of 16 bytes."""
-    H, W, each = pair.first.H, pair.first.W, spread(pair.dtype)
-    if pair.layout == "NHWC":
-        return pair.first.C % (4 * each) == 0
-    return H * W % 4 == 0 and (W % 4 == 0 or plan.rows >= pair.second.P)  # or a strip begins anywhere
+def aligned(pair: Any) -> bool:
+    """Whether a pixel of x has whole pieces of 16 bytes."""
+    return pair.first.C % (4 * spread(pair.dtype)) == 0
 
 
 @functools.cache
@@ -325,7 +277,7 @@ def put(pair: Any, plan: Plan) -> Any:
     m0, n0: of the warp's tile, as rows and columns of the product; with slices, m0 lies further on by the slice times
     the rows of the block. One slice: with bias and activation.
     """
-    nchw, PITCH, BIAS_AT = pair.layout == "NCHW", plan.pitch, plan.bias_at
+    PITCH, BIAS_AT = plan.pitch, plan.bias_at
     act, alone, bias = epilogue.activate(pair.first.activation), plan.slices == 1, pair.first.bias
 
     if pair.dtype != "float32":
@@ -344,17 +296,6 @@ def put(pair: Any, plan: Plan) -> Any:
             at = uint32(m * uint32(PITCH) + n)  # m counts the rows of all slices
             shared[at] = v0
             shared[uint32(at + uint32(1))] = v1
-
-    elif nchw:
-
-        @cuda.jit(device=True, forceinline=True)
-        def store(shared, b, r, m, n, v0, v1):
-            u = float32(0)
-            if bias:
-                u = shared[uint32(uint32(BIAS_AT) + m)]
-            at = uint32(m * uint32(PITCH) + n)
-            shared[at] = act(v0 + u)
-            shared[uint32(at + uint32(1))] = act(v1 + u)
 
     else:
 
@@ -380,7 +321,7 @@ def column(pair: Any, plan: Plan) -> Any:
     """
     dw = pair.second
     K, S, W, RUN = dw.K, dw.stride, dw.W, plan.run
-    STEP = 1 if pair.layout == "NCHW" else plan.pitch  # from pixel to pixel
+    STEP = plan.pitch  # from pixel to pixel
     LINE = STEP * W
 
     def line(i: int) -> Any:

@@ -5,7 +5,7 @@ them. x and the first layer's filters come to shared memory `depth` channels at 
 before are multiplied; the sums get bias and activation and are laid down in shared memory as the second layer's
 operand. Then the second layer's filters come, `span` groups of them, and their sums go from registers to y. A tensor
 core leaves a lane two neighbouring sums here and two 8 columns on: stored like that, a warp's 16 bytes of a pixel in 16
-bits would be half a sector, and asked for twice. So in NHWC filters come to rows in an order that makes them neighbours
+bits would be half a sector, and asked for twice. So filters come to rows in an order that makes them neighbours
 (pwdw_tiles.row_of_fours), and four lanes' stores fill whole sectors; a bias is read once for all of a warp's pixels.
 
 Between the layers there may be few channels (linear, then expanded) or many (a feed-forward block): all of a block's
@@ -28,8 +28,8 @@ from dwlab.kernels.traffic import Traffic, warp_traffic
 
 @pwpw_plan.ByPlan
 def kernel(pair, plan):
-    nchw, each = pair.layout == "NCHW", pwdw_tiles.spread(pair.dtype)
-    C, F, G, HW = pair.first.C // each, pair.first.F, pair.second.F, pair.first.H * pair.first.W
+    each = pwdw_tiles.spread(pair.dtype)
+    C, F, G = pair.first.C // each, pair.first.F, pair.second.F
     STAGE, DEPTH1, DEPTH2, WARPS_P = plan.stage_words, plan.depth1, plan.depth2, plan.warps_p
     PASSES, CHUNKS1, CHUNKS2, SPAN = plan.passes, plan.chunks1, plan.chunks2, plan.span
     PIXELS, WARP_P, WARP_1, WARP_2 = plan.block_pixels, plan.pixels, plan.filters1, plan.filters2
@@ -40,7 +40,6 @@ def kernel(pair, plan):
     SIZE1, zero1, add1, SIZE2, zero2, add2 = first.size, first.zero, first.add, second.size, second.zero, second.add
     bring_x, bring_w1, bring_w2 = pwpw_plan.bring(pair, plan)
     put1, store2 = tiles.each(first, pwpw_plan.lay_down(pair, plan)), pwpw_plan.store(pair, plan)
-    STEP_P, ROWS = 1 if nchw else C, plan.rows
     MOST = min(255, 65536 // (-(-T // 128) * 128) // 8 * 8)  # registers of a thread, with which a block starts
 
     @cuda.jit(max_registers=MOST)
@@ -53,11 +52,10 @@ def kernel(pair, plan):
         warp = uint32(thread // uint32(32))
         pw = uint32(uint32(WARP_P) * (warp % uint32(WARPS_P)))
         fw = uint32(warp // uint32(WARPS_P))
-        n = uint32(cuda.blockIdx.z)
-        p0 = uint32(uint32(cuda.blockIdx.y) * uint32(PIXELS))  # NHWC: of all images
-        total = uint32(HW if nchw else uint32(y.size) // uint32(G // each))
+        p0 = uint32(uint32(cuda.blockIdx.y) * uint32(PIXELS))  # of all images
+        total = uint32(uint32(y.size) // uint32(G // each))
         pixels = min(uint32(PIXELS), uint32(total - p0))
-        start = uint32(n * uint32(C * HW) + p0 * uint32(STEP_P)) if nchw else uint32(p0 * uint32(STEP_P))
+        start = uint32(p0 * uint32(C))
         if BIAS:
             i = thread
             while i < PASSES * GROUP1 // each:
@@ -66,7 +64,7 @@ def kernel(pair, plan):
                     value = b1[i]
                 shared[uint32(uint32(BIAS_AT) + i)] = value
                 i = uint32(i + uint32(T))
-        own_x = uint32(pw if nchw else pw * uint32(X_PITCH))
+        own_x = uint32(pw * uint32(X_PITCH))
         own_w1 = uint32(uint32(X_WORDS) + fw * uint32(WARP_1 * W1_PITCH))
         for turn in range(PASSES):
             f0 = uint32(uint32(turn) * uint32(GROUP1))
@@ -85,14 +83,11 @@ def kernel(pair, plan):
                 ptx.commit()
                 ptx.wait(1)
                 cuda.syncthreads()
-                if nchw:
-                    add1(acc1, shared, uint32(here + own_w1), shared, uint32(here + own_x), lane)
-                else:
-                    add1(acc1, shared, uint32(here + own_x), shared, uint32(here + own_w1), lane)
+                add1(acc1, shared, uint32(here + own_x), shared, uint32(here + own_w1), lane)
                 cuda.syncthreads()
             f = uint32(f0 + fw * uint32(WARP_1))
-            put1(acc1, lane, shared, shared, shared, f if nchw else pw, pw if nchw else f)
-        own_inner = uint32(uint32(INNER_AT) + (pw // uint32(each) if nchw else pw * uint32(PITCH)))
+            put1(acc1, lane, shared, shared, shared, pw, f)
+        own_inner = uint32(uint32(INNER_AT) + pw * uint32(PITCH))
         own_w2 = uint32(fw * uint32(WARP_2 * W2_PITCH))
         for turn in range(SPAN):
             f0 = uint32((uint32(cuda.blockIdx.x) * uint32(SPAN) + uint32(turn)) * uint32(GROUP2))
@@ -108,18 +103,11 @@ def kernel(pair, plan):
                 ptx.commit()
                 ptx.wait(1)
                 cuda.syncthreads()
-                if nchw:
-                    inner = uint32(own_inner + c0 * uint32(each * PITCH))
-                    add2(acc2, shared, uint32(here + own_w2), shared, inner, lane)
-                else:
-                    add2(acc2, shared, uint32(own_inner + c0), shared, uint32(here + own_w2), lane)
+                add2(acc2, shared, uint32(own_inner + c0), shared, uint32(here + own_w2), lane)
                 cuda.syncthreads()
             f = uint32(f0 + fw * uint32(WARP_2))
             at = uint32(p0 + pw)
-            if nchw:
-                store2(acc2, lane, y, b2, r, uint32(n * uint32(ROWS) + f), at)
-            else:
-                store2(acc2, lane, y, b2, r, at, f)
+            store2(acc2, lane, y, b2, r, at, f)
 
     return kernel
 
@@ -130,10 +118,10 @@ def traffic(pair):
 
 def traffic_of(pair, plan):
     """The traffic with a given plan."""
-    each, nchw = pwdw_tiles.spread(pair.dtype), pair.layout == "NCHW"
-    C, F, G, HW = pair.first.C // each, pair.first.F, pair.second.F, pair.first.H * pair.first.W
+    each = pwdw_tiles.spread(pair.dtype)
+    C, F, G = pair.first.C // each, pair.first.F, pair.second.F
     load, store = np.zeros(2, np.int64), np.zeros(2, np.int64)
-    blocks_f, blocks_p, N = launch_grid(pair, plan)
+    blocks_f, blocks_p, _ = launch_grid(pair, plan)
 
     def turns(items):
         i = np.arange(-(-items // plan.threads) * plan.threads).reshape(-1, plan.threads)
@@ -154,25 +142,23 @@ def traffic_of(pair, plan):
         every += filters(turn * plan.group1, plan.group1, plan.depth1, C, F)
     i, on = turns(plan.passes * plan.group1 // each)
     every += pair.first.bias * warp_traffic(np.where(on & (i < F // each), i, -1))
-    load += every * blocks_f * blocks_p * N
+    load += every * blocks_f * blocks_p
     for f0 in range(0, blocks_f * plan.span * plan.group2, plan.group2):
-        load += filters(f0, plan.group2, plan.depth2, F // each, G) * blocks_p * N
+        load += filters(f0, plan.group2, plan.depth2, F // each, G) * blocks_p
     piece = 4 if pwpw_plan.aligned(pair) else 1
-    across = (plan.block_pixels if nchw else plan.depth1) // piece
-    i, on = turns(across * (plan.depth1 if nchw else plan.block_pixels))
-    c, m = (i // across, piece * (i % across)) if nchw else (piece * (i % across), i // across)
-    total = HW if nchw else pair.N * HW
-    for n in range(N):
-        for p0, alike in runs(total, plan.block_pixels):
-            found = np.zeros(2, np.int64)
-            for c0 in range(0, C, plan.depth1):
-                k, p = c0 + c, p0 + m
-                at = (n * C + k) * HW + p if nchw else p * C + k
-                found += warp_traffic(np.where(on & (p < total) & (k < C), at // piece, -1), 8 // piece)
-            load += alike * found * plan.passes * blocks_f
+    across = plan.depth1 // piece
+    i, on = turns(across * plan.block_pixels)
+    c, m = piece * (i % across), i // across
+    total = pair.N * pair.first.H * pair.first.W
+    for p0, alike in runs(total, plan.block_pixels):
+        found = np.zeros(2, np.int64)
+        for c0 in range(0, C, plan.depth1):
+            k, p = c0 + c, p0 + m
+            found += warp_traffic(np.where(on & (p < total) & (k < C), (p * C + k) // piece, -1), 8 // piece)
+        load += alike * found * plan.passes * blocks_f
     # The second layer's sums, as the warps' lanes have them: `width` neighbouring ones of each row are stored at once
     second = pwpw_plan.products_of(pair, plan)[1]
-    width = 4 if pwpw_plan.fours(pair) else 2 if pwpw_plan.pairs(pair) else 1
+    width = 4 if pwpw_plan.fours(pair) else 1
     lane, sums = np.arange(32), np.arange(0, second.size, 2)[:, None]
     if width == 4:  # each second tile of 8 columns has the other two of four
         sums = sums[sums[:, 0] // 4 % 2 == 0]
@@ -183,19 +169,16 @@ def traffic_of(pair, plan):
         if pair.second.bias:
             bias = np.zeros(2, np.int64)
             size = 4 if width == 4 else 1
-            for f in bias_of_warp(f0, plan.filters2, lane, nchw, width):
+            for f in bias_of_warp(f0, plan.filters2, lane, width):
                 bias += warp_traffic(np.where(f < G, f // size, -1), 8 * each // size)
-            load += N * blocks_p * plan.warps_p * bias
+            load += blocks_p * plan.warps_p * bias
         for p0, alike in runs(total, plan.pixels):
-            f, p = (f0 + row, p0 + column) if nchw else (f0 + column, p0 + row)
+            p = p0 + row
             for step in range(2 if width == 1 else 1):
-                df, dp = (0, step) if nchw else (step, 0)
-                on = (f + df < G) & (p + dp < total)
-                for n in range(N):
-                    yi = (n * G + f + df) * HW + p + dp if nchw else (p + dp) * G + f + df
-                    out = alike * warp_traffic(np.where(on, yi // width, -1), per)
-                    store += out
-                    load += pair.second.residual * out
+                f = f0 + column + step
+                out = alike * warp_traffic(np.where((f < G) & (p < total), (p * G + f) // width, -1), per)
+                store += out
+                load += pair.second.residual * out
     return Traffic(*load, *store)
 
 
@@ -208,24 +191,22 @@ def runs(total, size):
     return [(0, whole)] * (whole > 0) + [(whole * size, 1)] * (rest > 0)
 
 
-def bias_of_warp(f0, filters, lane, nchw, width):
+def bias_of_warp(f0, filters, lane, width):
     """The filters whose bias each lane of a warp reads, a row for each access; of four neighbours the first."""
-    if nchw:
-        return [f0 + first + lane // 4 for first in range(0, filters, 8)]
     if width == 4:
         return [f0 + first + 4 * (lane % 4) for first in range(0, filters, 16)]
     return [f0 + first + 2 * (lane % 4) + e for first in range(0, filters, 8) for e in range(2)]
 
 
 def launch_grid(pair, plan):
-    """Blocks in x (groups of the second layer's filters), y (pixels) and z (images, in NCHW)."""
-    HW, nchw = pair.first.H * pair.first.W, pair.layout == "NCHW"
-    pixels = HW if nchw else pair.N * HW
-    return -(-pair.second.F // (plan.span * plan.group2)), -(-pixels // plan.block_pixels), pair.N if nchw else 1
+    """Blocks in x (groups of the second layer's filters), y (pixels of all images) and z (one)."""
+    pixels = pair.N * pair.first.H * pair.first.W
+    return -(-pair.second.F // (plan.span * plan.group2)), -(-pixels // plan.block_pixels), 1
 
 
 def supports(pair):
-    if pair.dtype != "float32" and (pair.layout == "NCHW" or pair.first.C % 8 or pair.first.F % 8 or pair.second.F % 8):
+    one, two = pair.first, pair.second
+    if pair.layout != "NHWC" or pair.dtype != "float32" and (one.C % 8 or one.F % 8 or two.F % 8):
         return False
     return pwpw_plan.choose(pair) is not None and max(np.prod(pair.shapes()[name]) for name in "xy") < 2**31
 

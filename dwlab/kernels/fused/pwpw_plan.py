@@ -27,7 +27,7 @@ class Plan:
 
     span: groups of the second layer's filters that a block computes; passes: groups of the first's. The other sizes
     follow, in words: pitches of rows in shared memory, where the numbers between the layers and the bias begin there,
-    and how much of it there is. rows: a power of 2 that the second layer's filters, in whole blocks, are below.
+    and how much of it there is.
     """
 
     pixels: int
@@ -50,7 +50,6 @@ class Plan:
     inner_at: int
     bias_at: int
     words: int
-    rows: int
 
     @property
     def threads(self) -> int:
@@ -90,43 +89,36 @@ class Plan:
 def plan_of(pair: Any, warp: tuple[int, int, int], warps: tuple[int, int], depths: tuple[int, int], span: int) -> Plan:
     """The plan with these (pixels, filters1, filters2) of a warp, (warps_p, warps_f), (depth1, depth2), and span."""
     (pixels, filters1, filters2), (warps_p, warps_f), (depth1, depth2) = warp, warps, depths
-    nchw, each, dtype, F = pair.layout == "NCHW", spread(pair.dtype), pair.dtype, pair.first.F
+    each, F = spread(pair.dtype), pair.first.F
     P, group1, group2 = pixels * warps_p, filters1 * warps_f, filters2 * warps_f
     chunks1, chunks2 = -(-pair.first.C // (depth1 * each)), -(-F // (depth2 * each))
     passes = -(-max(F, chunks2 * depth2 * each) // group1)  # channels that fill the last stage are 0, not nothing
-    x_pitch = tiles.pitch(P, "mn", dtype) if nchw else depth1
-    w1_pitch, w2_pitch = depth1, depth2
-    pitch = tiles.pitch(P if nchw else passes * group1 // each, "mn" if nchw else "k", dtype)
-    x_words = (depth1 if nchw else P) * x_pitch
+    x_pitch, w1_pitch, w2_pitch = depth1, depth1, depth2
+    pitch = tiles.pitch(passes * group1 // each, "k", pair.dtype)
+    x_words = P * x_pitch
     stage = max(x_words + group1 * w1_pitch, group2 * w2_pitch)
     inner_at = stage * (2 if max(chunks1, chunks2) > 1 else 1)
-    bias_at = inner_at + (passes * group1 if nchw else P) * pitch
-    blocks_f = -(-pair.second.F // (group2 * span))
-    rows = 1 << (blocks_f * group2 * span - 1).bit_length()
+    bias_at = inner_at + P * pitch
     return Plan(
         pixels, filters1, filters2, warps_p, warps_f, depth1, depth2, span, passes, chunks1, chunks2,
-        x_pitch, w1_pitch, w2_pitch, pitch, x_words, stage, inner_at, bias_at, bias_at + passes * group1 // each, rows,
+        x_pitch, w1_pitch, w2_pitch, pitch, x_words, stage, inner_at, bias_at, bias_at + passes * group1 // each,
     )  # fmt: skip
 
 
 def aligned(pair: Any) -> bool:
-    """Whether every block's pixels of x are whole pieces of 16 bytes."""
-    return (pair.first.C // spread(pair.dtype) if pair.layout == "NHWC" else pair.first.H * pair.first.W) % 4 == 0
+    """Whether pixels of x are whole pieces of 16 bytes."""
+    return pair.first.C // spread(pair.dtype) % 4 == 0
 
 
 @functools.cache
 def products_of(pair: Any, plan: Plan) -> tuple[Any, Any]:
-    """Both layers' products of a warp: rows are filters in NCHW, pixels in NHWC."""
+    """Both layers' products of a warp: rows are pixels, columns filters."""
     each, found = spread(pair.dtype), []
     for filters, depth, w_pitch, pitch in (
         (plan.filters1, plan.depth1, plan.w1_pitch, plan.x_pitch),
         (plan.filters2, plan.depth2, plan.w2_pitch, plan.pitch),
     ):
-        if pair.layout == "NCHW":
-            sizes = (filters, plan.pixels, depth * each, w_pitch, pitch)
-            found.append(tiles.tensor(pair.dtype, *sizes, a_order="k", b_order="mn"))
-        else:
-            found.append(tiles.tensor(pair.dtype, plan.pixels, filters, depth * each, pitch, w_pitch))
+        found.append(tiles.tensor(pair.dtype, plan.pixels, filters, depth * each, pitch, w_pitch))
     return found[0], found[1]
 
 
@@ -134,10 +126,9 @@ def products_of(pair: Any, plan: Plan) -> tuple[Any, Any]:
 def bring(pair: Any, plan: Plan) -> tuple[Any, Any, Any]:
     """The device functions that bring a stage of x, of the first and of the second layer's filters (pwdw_tiles.py)."""
     each, T = spread(pair.dtype), plan.threads
-    C, F, HW = pair.first.C // each, pair.first.F, pair.first.H * pair.first.W
-    kind = pair.layout if aligned(pair) else f"odd {pair.layout}"
+    C, F = pair.first.C // each, pair.first.F
     return (
-        bring_pixels(kind, C, HW, plan.block_pixels, plan.depth1, plan.x_pitch, T),
+        bring_pixels(aligned(pair), C, plan.block_pixels, plan.depth1, plan.x_pitch, T),
         bring_filters(C, F, plan.group1, plan.depth1, plan.w1_pitch, T),
         bring_filters(F // each, pair.second.F, plan.group2, plan.depth2, plan.w2_pitch, T, fours(pair)),
     )
@@ -148,7 +139,6 @@ def lay_down(pair: Any, plan: Plan) -> Any:
     """put(shared, b, r, m, n, v0, v1) for the first layer's sums: bias, activation, and to where the second reads."""
     PITCH, INNER_AT, BIAS_AT, bias = plan.pitch, plan.inner_at, plan.bias_at, pair.first.bias
     act = epilogue.activate(pair.first.activation)
-    nchw = pair.layout == "NCHW"
 
     if pair.dtype != "float32":
 
@@ -165,10 +155,7 @@ def lay_down(pair: Any, plan: Plan) -> Any:
         @cuda.jit(device=True, forceinline=True)
         def put(shared, b, r, m, n, v0, v1):
             u0, u1 = float32(0), float32(0)
-            if bias and nchw:
-                u0 = shared[uint32(uint32(BIAS_AT) + m)]
-                u1 = u0
-            elif bias:
+            if bias:
                 u0 = shared[uint32(uint32(BIAS_AT) + n)]
                 u1 = shared[uint32(uint32(BIAS_AT) + n + uint32(1))]
             at = uint32(uint32(INNER_AT) + m * uint32(PITCH) + n)
@@ -183,20 +170,18 @@ def fours(pair: Any) -> bool:
 
     Then four lanes' stores fill whole sectors: 64 bytes of a pixel in float32, 32 in 16 bits.
     """
-    return pair.layout == "NHWC" and pair.second.F % 4 == 0
+    return pair.second.F % 4 == 0
 
 
 @functools.cache
 def store(pair: Any, plan: Plan) -> Any:
     """store(acc, lane, y, b, r, m0, n0): a warp's sums of the second layer, finished, to y; their bias is read once.
 
-    m0, n0: of the warp's tile, NCHW image * plan.rows + filter and pixel; NHWC pixel of all images and filter.
+    m0, n0: of the warp's tile, pixel of all images and filter.
     """
     second = products_of(pair, plan)[1]
     down, across = second.M // 16, second.N // 8
-    if pair.layout == "NCHW":
-        parts = [_store_row(pair, plan.rows, i, h, across) for i in range(down) for h in range(2)]
-    elif fours(pair):
+    if fours(pair):
         parts = [_store_fours(pair, j, down, across) for j in range(across // 2)]
     else:
         parts = [_store_column(pair, j, down, across) for j in range(across)]
@@ -271,47 +256,6 @@ def _store_column(pair: Any, j: int, down: int, across: int) -> Any:
     return part
 
 
-def pairs(pair: Any) -> bool:
-    """Whether two neighbouring pixels are stored at once: in NCHW, of maps of even size."""
-    return pair.layout == "NCHW" and pair.second.H * pair.second.W % 2 == 0
-
-
-def _store_row(pair: Any, ROWS: int, i: int, h: int, across: int) -> Any:
-    """8 rows, NCHW: a lane's sums are all of one filter."""
-    G, HW, bias, residual = pair.second.F, pair.first.H * pair.first.W, pair.second.bias, pair.second.residual
-    finish, whole = epilogue.finish(replace(pair.second, bias=False)), pairs(pair)
-    act = epilogue.activate(pair.second.activation)
-
-    @cuda.jit(device=True, forceinline=True)
-    def two(y, r, at, n, v0, v1):
-        if whole:
-            if n < uint32(HW):
-                v0, v1 = act(v0), act(v1)
-                if residual:
-                    r0, r1 = ptx.load2(r, at)
-                    v0, v1 = v0 + r0, v1 + r1
-                ptx.store2(y, at, v0, v1)
-        else:
-            if n < uint32(HW):
-                y[at] = finish(v0, r, r, n, at)
-            if n + uint32(1) < uint32(HW):
-                y[uint32(at + uint32(1))] = finish(v1, r, r, n, uint32(at + uint32(1)))
-
-    @cuda.jit(device=True, forceinline=True)
-    def part(acc, lane, y, b, r, m0, n0):
-        m = uint32(m0 + uint32(16 * i + 8 * h) + lane // uint32(4))
-        f = uint32(m % uint32(ROWS))
-        if f < uint32(G):
-            b0 = b[f] if bias else float32(0)
-            row = uint32((m // uint32(ROWS) * uint32(G) + f) * uint32(HW))
-            for j in range(across):
-                c = 4 * (across * i + j) + 2 * h
-                n = uint32(n0 + uint32(8 * j) + uint32(2) * (lane % uint32(4)))
-                two(y, r, uint32(row + n), n, acc[c] + b0, acc[c + 1] + b0)
-
-    return part
-
-
 class ByPlan(ByShape):
     """A kernel that is made for each shape and plan, and then kept; which plan depends on the batch, too."""
 
@@ -357,8 +301,7 @@ def plans(pair: Any) -> Iterator[Plan]:
 
 def blocks(pair: Any, plan: Plan) -> int:
     """Of a launch."""
-    nchw, HW = pair.layout == "NCHW", pair.first.H * pair.first.W
-    pixels = -(-HW // plan.block_pixels) * pair.N if nchw else -(-HW * pair.N // plan.block_pixels)
+    pixels = -(-pair.first.H * pair.first.W * pair.N // plan.block_pixels)
     return -(-pair.second.F // (plan.span * plan.group2)) * pixels
 
 
