@@ -349,7 +349,8 @@ def test_without_a_network_an_environment_that_works_is_used_as_it_is(checkout, 
 
 def test_two_makes_at_once_install_once(checkout):
     Path(f"{checkout.log}.wait").touch()
-    code = "import pathlib, sys; from dwlab.gpu import driver; from dwlab.setup import lab; driver.query = driver.Driver; "
+    code = "import pathlib, sys; from dwlab.gpu import driver; from dwlab.setup import lab; "
+    code += "driver.query = driver.Driver; "
     code += f"lab.ROOT = pathlib.Path({str(checkout.root)!r}); sys.exit(lab.main(['install']))"
     checkout.create(checkout.root / ".venv")
 

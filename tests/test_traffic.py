@@ -5,13 +5,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dwlab.judge.formulas import Comparison, compare
 from dwlab.kernels import traffic
 from dwlab.kernels.fused import dwpw_4_slide as slide
 from dwlab.kernels.registry import StageError, stages
 from dwlab.kernels.traffic import (
-    Comparison,
     Traffic,
-    compare,
     phases,
     pieces,
     residues,
