@@ -464,6 +464,9 @@ SECTIONS: dict[str, Any] = {
 PARTS: dict[str, Any] = {"measurements": Timed, "peers": ReadOnly, "counters": Counted, **SECTIONS}
 """All that are lists of rows."""
 
+ONCE: dict[str, Any] = {"environment": Environment, "ceilings": Limits, "machine": Device}
+"""What a run says once."""
+
 _ROWS = [(name, list[row] | None, None) for name, row in PARTS.items() if name != "measurements"]
 
 Run = msgspec.defstruct(
