@@ -1073,36 +1073,6 @@ def _listed(names: Sequence[str]) -> str:
     return f": {'; '.join(names)}" if names else ""
 
 
-def fusion_summary(runs: Sequence[Record] | None = None, gpu: str | None = None) -> Markdown:
-    """What the kernels bring and what fusing brings beside, of pairs of layers and of whole networks, in two tables."""
-    found, used = brought_to_networks(runs, gpu)
-    if not found:
-        return fusion_pairs(runs, gpu)
-    kinds = [(dtype, batch) for _, dtype, batch in _grouped(found)]
-    here = {(one.name, one.dtype, one.batch): one for one in found}
-    lines = tabular.heading(["network", *(f"{dtype}, batch {batch}" for dtype, batch in kinds)])
-    for name in dict.fromkeys(one.name for one in found):
-        lines.append(tabular.line([name, *(_product(here.get((name, *kind))) for kind in kinds)]))
-    slower = sum(one.fusion is not None and one.fusion <= 1 for one in found)
-    none = sum(one.fused_us is None for one in found)
-    lines += [
-        "",
-        f"Whole networks, each a CUDA graph: what kernels bring layer by layer × what fusing brings beside. {slower} "
-        f"of {len(found)} are slower fused and run layer by layer; in {none} no pair was faster in one kernel, which "
-        f"counts as 1. {_fusion_means(found)}  ",
-        _measured_on(used),
-        "",
-    ]
-    return Markdown(f"{fusion_pairs(runs, gpu)}\n" + "\n".join(lines))
-
-
-def _product(one: Brought | None) -> str:
-    """What kernels and what fusion bring to a network, as factors."""
-    if one is None or one.kernels is None:
-        return ""
-    return f"{one.kernels:.2f} × {'1' if one.fusion is None else tabular.times(one.fusion, True)}"
-
-
 def _fusion_means(found: Sequence[Brought]) -> str:
     """Geometric means over JUDGED networks of what kernels and what fusion bring, in one line."""
     said = []
@@ -1456,7 +1426,6 @@ def tables(runs: Sequence[Record] | None = None) -> dict[str, Callable[[], str]]
         "networks/energy": lambda: energy_tries_table(runs),
         "headline": lambda: headline(runs),
         "losses": lambda: losses(runs),
-        "fusion": lambda: fusion_summary(runs),
         "fusion/pairs": lambda: fusion_pairs(runs),
         "fusion/networks": lambda: fusion_networks(runs),
         "planner/judged": lambda: judged_summary(runs),

@@ -269,9 +269,10 @@ def sanitizer_rows(runs: Sequence[Record] | None = None) -> tuple[list[Mapping[s
 def sanitizer_table(runs: Sequence[Record] | None = None, digests: Mapping[str, str] | None = None) -> Markdown:
     """What compute-sanitizer said of each stage when it last ran on it: a column a tool.
 
-    digests: of the kernels that the stages have now; a row of another is told.
+    digests: of the kernels that the stages have now; a row of another is told, and one of none of them is left out.
     """
     rows, used = sanitizer_rows(runs)
+    rows = [one for one in rows if not digests or one["stage"] in digests]
     if not rows:
         return Markdown(f"No run of compute-sanitizer is recorded. {_HOW['sanitizer']}\n")
     tools = list(dict.fromkeys(one["tool"] for one in rows))
