@@ -19,7 +19,7 @@ from test_records import CEILINGS, ENVIRONMENT, row, write
 
 from dwlab import records
 from dwlab.problems import DepthwiseConv1d
-from dwlab.records import RecordError, packing, tables, writing
+from dwlab.records import RecordError, packing, schema, tables, writing
 from dwlab.report import recorded
 
 GPUS = ("NVIDIA H200", "NVIDIA A10")
@@ -164,6 +164,31 @@ def test_the_projects_records_stay_small_and_are_packed():
     assert sum(path.stat().st_size for path in files) < 2e6
     assert not list(records.FOLDER.glob("*.json")), "python -m dwlab records --pack"
     assert {path.name for path in records.FOLDER.glob("*.gz")} > {"history.jsonl.gz", "nvidia-h200.jsonl.gz"}
+
+
+def test_nothing_that_the_project_recorded_is_passed_over():
+    """A field that the schema does not name would be read by nobody."""
+    named = {part: one.__required_keys__ | one.__optional_keys__
+             for part, one in (schema.PARTS | schema.ONCE).items() if part != "peers"}  # fmt: skip
+    for run in packing.plain_runs():
+        for part, fields in named.items():
+            said = run.get(part) or []
+            for one in [said] if isinstance(said, dict) else said:
+                assert one.keys() <= fields, (run["file"], part)
+
+
+@pytest.mark.parametrize("part", [*(name for name in schema.PARTS if name != "peers"), *schema.ONCE])
+def test_a_field_that_the_schema_does_not_name_is_not_written(tmp_path, part):
+    given = {"rows": [], "environment": ENVIRONMENT, "ceilings": CEILINGS}
+    if part in records.SECTIONS:
+        given["sections"] = {part: [{"weather": "fine"}]}
+    elif part in schema.ONCE:
+        given[part] = given.get(part, {}) | {"weather": "fine"}
+    else:
+        given["rows" if part == "measurements" else part] = [{"weather": "fine"}]
+    with pytest.raises(RecordError, match=f"{part} of a record has no field 'weather'"):
+        writing.write(tmp_path, **given)
+    assert not names(tmp_path)
 
 
 @pytest.fixture

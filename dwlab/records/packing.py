@@ -34,7 +34,7 @@ KEYS: Mapping[str, tuple[str, ...]] = {
     "energy_tries": ("network", "batch", "dtype", "layout", "way"),
     "network_kernels": ("network", "batch", "dtype", "layout"),
     "sanitizer": ("tool", "stage"),
-    "tries": (),
+    "tries": ("group",),
     "reduction_error": (),
     "copies": (),
     "comparisons": (),

@@ -284,8 +284,8 @@ class Layer(_Kernel, _Rounds, _Beside):
 class LayerCounters(_Kernel):
     """What the hardware counted of one launch of a stage on a layer.
 
-    Beside what its formula predicts and, in bytes, the planner's model at the kernel's tile. Null for what that GPU
-    does not count.
+    Beside what its formula predicts; planned_*: in bytes the planner's model at the kernel's tile, of earlier records.
+    Null for what that GPU does not count.
     """
 
     stage: str
@@ -463,6 +463,9 @@ SECTIONS: dict[str, Any] = {
 
 PARTS: dict[str, Any] = {"measurements": Timed, "peers": ReadOnly, "counters": Counted, **SECTIONS}
 """All that are lists of rows."""
+
+ONCE: dict[str, Any] = {"environment": Environment, "ceilings": Limits, "machine": Device}
+"""What a run says once."""
 
 _ROWS = [(name, list[row] | None, None) for name, row in PARTS.items() if name != "measurements"]
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from dwlab.records import SCHEMA, SECTIONS, SHARED, Measurement, RecordError, read_run
+from dwlab.records import SCHEMA, SECTIONS, SHARED, Measurement, RecordError, read_run, schema
 
 
 def file_name(environment: Mapping[str, Any], attempt: int = 0) -> str:
@@ -79,6 +79,12 @@ def write(
         **{name: [dict(one) for one in found] for name, found in (sections or {}).items()},
         **({"notes": list(notes)} if notes else {}),
     }
+    for name, value in content.items():
+        rows, fields = (value, schema.PARTS[name]) if name in schema.PARTS else ([value], schema.ONCE.get(name))
+        known = getattr(fields, "__required_keys__", set()) | getattr(fields, "__optional_keys__", set())
+        more = [field for row in rows for field in row if field not in known] if known else []
+        if more:
+            raise RecordError(f"{name} of a record has no field {more[0]!r}: name it in dwlab/records/schema.py first")
     try:
         text = json.dumps(scrubbed(content), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
     except (TypeError, ValueError) as error:
