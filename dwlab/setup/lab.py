@@ -174,10 +174,10 @@ def _advice(folder: Path) -> str:
                 f"or choose another folder: {setting}=/path/to/folder"
             )
     proxies = [name for name in os.environ if name.lower() in ("http_proxy", "https_proxy", "all_proxy")]
-    proxy = f"It is to go through {' and '.join(proxies)}" if proxies else "Through a proxy: HTTPS_PROXY=http://host:port"
+    way = f"It is to go through {' and '.join(proxies)}" if proxies else "Through a proxy: HTTPS_PROXY=http://host:port"
     return (
-        f"Installing failed: the message above says why. If a server was not reached, is there a network? {proxy}. If "
-        "it is filtered: PIP_CERT=/path/to/certificate.pem. Without one, bring a folder of wheels: PIP_NO_INDEX=1 "
+        f"Installing failed: the message above says why. If no server was reached, is there a network? {way}. If it\n"
+        "is filtered: PIP_CERT=/path/to/certificate.pem. Without one, bring a folder of wheels: PIP_NO_INDEX=1\n"
         "PIP_FIND_LINKS=/path/to/wheels. Then run the same command again."
     )
 
@@ -337,7 +337,7 @@ def _ready(python: Path) -> int:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="dwlab.setup.lab", description="What make lab and make test run.")
+    parser = argparse.ArgumentParser(prog="python -m dwlab.setup.lab", description="What make lab and make test run.")
     parser.add_argument("command", choices=["lab", "test", "install"])
     parser.add_argument("--venv", default="", help="folder of the environment (default .venv); 'none': use this Python")
     parser.add_argument("--exact", action="store_true", help="the environment must be of this Python's version")
