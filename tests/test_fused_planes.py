@@ -5,16 +5,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from compiler import needs_compiler
+from launched import launched
 from left_out import LEFT_OUT
 
-from dwlab import inspect, networks, references, simt, stages, traffic
+from dwlab import inspect, networks, stages, traffic
 from dwlab.check import check
-from dwlab.driver import allow_shared
 from dwlab.fused import dwpw_6_planes, plane_tiles, planes
 from dwlab.fused.plane_tiles import Tiles
 from dwlab.layers import DepthwiseConv2d, Fused, Pointwise
-from dwlab.problems import decode
-from dwlab.stages import words
 from dwlab.target import cuda
 
 STAGE = stages.stage("fused/dwpw/planes")
@@ -51,16 +49,9 @@ def test_tiles_that_do_not_fit_say_which_limit(problem, change, said):
 
 def run(problem, tiles):
     """(what y differs by, in allowed errors; whether the traffic formula equals the count) in simulated mode."""
-    given = problem.inputs("dwpw", 3)
-    arrays = {**given, "y": problem.nans("y", "dwpw")}
-    args = [words(problem, name, arrays[name], "words") for name in problem.slots("dwpw")]
-    how, kernel = dwpw_6_planes.launch_of(problem, tiles), dwpw_6_planes.make(problem.kernel_key, tiles)
-    seen = simt.xray(kernel, how.grid, how.block, *args, shared_bytes=how.shared_bytes)  # leaves y as it was
-    allow_shared(kernel, args, how.shared_bytes)
-    kernel[how.grid, how.block, 0, how.shared_bytes](*args)
-    want, allowed = (f(problem, "dwpw", given)["y"] for f in (references.reference, references.allowed_error))
-    worst = (np.abs(decode(arrays["y"], problem.dtype).astype(np.float64) - want) / allowed).max()
-    return worst, traffic.of_totals(seen.totals) == dwpw_6_planes.traffic_of(problem, tiles)
+    kernel, how = dwpw_6_planes.make(problem.kernel_key, tiles), dwpw_6_planes.launch_of(problem, tiles)
+    worst, totals = launched(problem, "dwpw", kernel, how)
+    return worst, traffic.of_totals(totals) == dwpw_6_planes.traffic_of(problem, tiles)
 
 
 @pytest.mark.skipif(cuda.__name__ != "dwlab.simt.cuda", reason="counts instructions: simulated mode only")
