@@ -23,20 +23,6 @@ from dwlab.records import tabular, terminal
 NAIVE = "depthwise1d/forward/naive"
 
 
-@pytest.fixture
-def run(capsys):
-    """Runs a command in this process: (status, stdout, stderr)."""
-
-    def command(*arguments):
-        try:
-            status = cli.main(arguments)
-        except SystemExit as end:
-            status = end.code
-        return status, *capsys.readouterr()
-
-    return command
-
-
 def process(*arguments, **options):
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p)} | options.pop("variables", {})
     return subprocess.run(

@@ -4,16 +4,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from launched import launched
 from left_out import LEFT_OUT
 
-from dwlab import simt
-from dwlab.gpu.driver import allow_shared
 from dwlab.judge import formulas
 from dwlab.judge.check import check
 from dwlab.kernels import registry, traffic
 from dwlab.kernels.fused import dwpw_4_slide, slide_tiles, sliding
-from dwlab.kernels.registry import words
-from dwlab.problems import decode, networks, references
+from dwlab.problems import networks
 from dwlab.problems.layers import DepthwiseConv2d, Fused, Pointwise
 
 
@@ -67,16 +65,9 @@ def test_the_choice_of_sliding_tiles_looks_at_how_many_images_there_are():
 
 def run(stage, problem, tiles):
     """(what y differs by, in allowed errors; whether the traffic formula equals the count) in simulated mode."""
-    given = problem.inputs("dwpw", 3)
-    arrays = {**given, "y": problem.nans("y", "dwpw")}
-    args = [words(problem, name, arrays[name], "words") for name in problem.slots("dwpw")]
-    how, kernel = stage.launch_of(problem, tiles), stage.make(problem.kernel_key, tiles)
-    seen = simt.xray(kernel, how.grid, how.block, *args, shared_bytes=how.shared_bytes)  # leaves y as it was
-    allow_shared(kernel, args, how.shared_bytes)
-    kernel[how.grid, how.block, 0, how.shared_bytes](*args)
-    want, allowed = (f(problem, "dwpw", given)["y"] for f in (references.reference, references.allowed_error))
-    worst = (np.abs(decode(arrays["y"], problem.dtype).astype(np.float64) - want) / allowed).max()
-    return worst, traffic.of_totals(seen.totals) == stage.traffic_of(problem, tiles)
+    kernel, how = stage.make(problem.kernel_key, tiles), stage.launch_of(problem, tiles)
+    worst, totals = launched(problem, "dwpw", kernel, how)
+    return worst, traffic.of_totals(totals) == stage.traffic_of(problem, tiles)
 
 
 @pytest.mark.skipif(dwpw_4_slide.cuda.__name__ != "dwlab.simt.cuda", reason="counts instructions: simulated mode only")

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from launched import launched
 from numba import float32, uint32
 
 from dwlab import simt
-from dwlab.gpu.driver import allow_shared
 from dwlab.gpu.target import cuda
 from dwlab.judge import formulas
 from dwlab.judge.check import check
@@ -15,7 +15,7 @@ from dwlab.kernels import registry, traffic
 from dwlab.kernels.fused import pwdw_2_recompute, pwdw_3_strips, pwdw_plan, pwdw_tiles, pwpw_2_tensor, pwpw_plan
 from dwlab.kernels.parts import epilogue
 from dwlab.kernels.registry import words
-from dwlab.problems import decode, networks, references
+from dwlab.problems import networks
 from dwlab.problems.layers import DepthwiseConv2d, Fused, Pointwise
 
 
@@ -146,17 +146,9 @@ def test_plans_that_would_spill_are_not_looked_at():
 
 def run(stage, problem, plan):
     """(what y differs by, in allowed errors; whether the traffic formula equals the count) in simulated mode."""
-    path = problem.kind
-    given = problem.inputs(path, 3)
-    arrays = {**given, "y": problem.nans("y", path)}
-    args = [words(problem, name, arrays[name], "words") for name in problem.slots(path)]
-    how, kernel = stage.launch_of(problem, plan), stage.kernel.make(problem.kernel_key, plan)
-    seen = simt.xray(kernel, how.grid, how.block, *args, shared_bytes=how.shared_bytes)  # leaves y as it was
-    allow_shared(kernel, args, how.shared_bytes)
-    kernel[how.grid, how.block, 0, how.shared_bytes](*args)
-    want, allowed = (f(problem, path, given)["y"] for f in (references.reference, references.allowed_error))
-    worst = (np.abs(decode(arrays["y"], problem.dtype).astype(np.float64) - want) / allowed).max()
-    return worst, traffic.of_totals(seen.totals) == stage.traffic_of(problem, plan)
+    kernel, how = stage.kernel.make(problem.kernel_key, plan), stage.launch_of(problem, plan)
+    worst, totals = launched(problem, problem.kind, kernel, how)
+    return worst, traffic.of_totals(totals) == stage.traffic_of(problem, plan)
 
 
 simulated = pytest.mark.skipif(cuda.__name__ != "dwlab.simt.cuda", reason="counts instructions: simulated mode only")

@@ -1,6 +1,7 @@
 """FusePlanner: models of accesses against a count of every element, the best plan against all plans, limits, texts."""
 
 import dataclasses
+import functools
 import itertools
 import json
 import math
@@ -11,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_records import CEILINGS, ENVIRONMENT
 
-from dwlab import __main__ as cli
 from dwlab import planner, records, report
 from dwlab.gpu import machine, occupancy
 from dwlab.gpu import specs as gpus
@@ -753,11 +753,8 @@ def test_the_picture_says_in_words_what_it_shows():
 
 
 @pytest.fixture
-def run(capsys):
-    def command(*arguments):
-        return cli.main(["plan", *arguments]), *capsys.readouterr()
-
-    return command
+def run(run):
+    return functools.partial(run, "plan")
 
 
 @pytest.mark.parametrize("name", GPUS)

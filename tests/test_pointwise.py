@@ -6,16 +6,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from compiler import needs_compiler
+from launched import launched
 
-from dwlab import simt
 from dwlab.compiler import inspect
 from dwlab.gpu import target
-from dwlab.gpu.driver import allow_shared
 from dwlab.kernels import registry, traffic
 from dwlab.kernels.parts import blocks, tiles
 from dwlab.kernels.pointwise import forward_3_registers, forward_4_tensor, forward_5_split
-from dwlab.kernels.registry import words
-from dwlab.problems import decode, networks, references
+from dwlab.kernels.registry import Launch
+from dwlab.problems import networks, references
 from dwlab.problems.layers import Pointwise
 
 counts = pytest.mark.skipif(target.mode != "simulated", reason="counts instructions: simulated mode only")
@@ -23,15 +22,8 @@ counts = pytest.mark.skipif(target.mode != "simulated", reason="counts instructi
 
 def run(layer, kernel, grid, block, shared_bytes=0):
     """(what y differs by, in allowed errors; what was counted)."""
-    given = layer.inputs(seed=3)
-    arrays = {**given, "y": layer.nans("y")}
-    args = [words(layer, name, arrays.get(name, given["x"]), "words") for name in ("x", "w", "b", "m", "r", "y")]
-    seen = simt.xray(kernel, grid, block, *args, shared_bytes=shared_bytes)  # leaves y as it was
-    allow_shared(kernel, args, shared_bytes)
-    kernel[grid, block, 0, shared_bytes](*args)
-    want, allowed = (f(layer, "forward", given)["y"] for f in (references.reference, references.allowed_error))
-    y = decode(arrays["y"], layer.dtype).astype(np.float64)
-    return (np.abs(y - want) / allowed).max(), seen.totals
+    how = Launch(grid, block, shared_bytes=shared_bytes)
+    return launched(layer, "forward", kernel, how, names=("x", "w", "b", "m", "r", "y"))
 
 
 def of(N, C, F, H, W, layout, dtype, bias=True, activation="relu6", residual=False):

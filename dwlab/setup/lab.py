@@ -303,7 +303,6 @@ STEPS = (
     Step("tests", (*PARALLEL, "worksteal", "tests")),
     # A notebook's cells need one kernel, so one worker.
     Step("lessons", (*PARALLEL, "loadfile", "--nbval", "--nbval-current-env", "notebooks/")),
-    Step("exercises, solved", ("dwlab", "grade", "--solutions")),
 )
 
 
