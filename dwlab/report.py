@@ -143,7 +143,7 @@ def totals_table(problem: Any = PAPER, *, gpu: str | None = None, runs: Sequence
     head = ["variant", *(f"{path} (ms)" for path in columns), "total (ms)", "× naive"]
     if paper:
         head += ["P100: forward", "input_grad", "weight_grad", "total (ms)", "× naive"]
-    lines = [tabular.line(head), tabular.line(["---"] + ["---:"] * (len(head) - 1))]
+    lines = tabular.heading(head)
     for label, row in made.items():
         cells = [label, *(_ms(row.get(path)) for path in columns), _ms(row.get("total"))]
         cells.append(tabular.times(naive / row["total"]) if naive and "total" in row else "")
@@ -194,7 +194,7 @@ def bandwidth_table(problem: Any = PAPER, *, gpu: str | None = None, runs: Seque
     paper = records.describe_problem(problem) == records.describe_problem(PAPER)
     head = ["path", "stage", "time (µs)", "effective GB/s", "of copy", "FLOP/B", "GFLOP/s", "of roof"]
     head += ["P100, forward: GB/s"] if paper else []
-    lines = [tabular.line(head), tabular.line(["---"] * 2 + ["---:"] * (len(head) - 2))]
+    lines = tabular.heading(head, range(2))
     for path, rows in _by_path(run, problem):
         for row, point in zip(rows, roofline.points(rows, roof_of(rows[0].op, ceilings)), strict=True):
             cells = [path, row.stage, tabular.rounded(row.time_us), tabular.rounded(row.effective_gbps)]
@@ -342,7 +342,7 @@ def layers_summary(runs: Sequence[Record] | None = None, gpu: str | None = None)
     head += ["of a copy as large: least", "median", "at 85 %"]
     beside = any(row.get("speedup_vs_apart") for row in rows)
     head += ["× apart, geometric mean", "least", "slower"] if beside else []
-    lines = [tabular.line(head), tabular.line(["---", "---"] + ["---:"] * (len(head) - 2))]
+    lines = tabular.heading(head, range(2))
     groups: dict[tuple[str, str, int], list[Mapping[str, Any]]] = {}
     for row in rows:
         groups.setdefault((_op(row), row["dtype"], row["batch"]), []).append(row)
@@ -397,8 +397,7 @@ def layers_table(runs: Sequence[Record] | None = None, gpu: str | None = None) -
     head = ["layers of", "layer", "dtype", "batch", "networks", "stage", "layout", "time (µs)", "of copy"]
     beside = any(row.get("apart_time_us") for row in rows)
     head += ["peer", "peer (µs)", "× peer", *(["apart (µs)", "× apart"] if beside else []), ""]
-    numbers = 4 if beside else 2
-    lines = [tabular.line(head), tabular.line(["---"] * 7 + ["---:"] * 2 + ["---"] + ["---:"] * numbers + ["---"])]
+    lines = tabular.heading(head, (*range(7), 9, -1))
     for row in rows:
         cells = [_op(row), row["layer"], row["dtype"], f"{row['batch']}", row["networks"], row.get("stage") or ""]
         cells += [row.get("layout") or "", tabular.rounded(row.get("time_us"))]
@@ -598,7 +597,7 @@ def counters_summary(runs: Sequence[Record] | None = None, gpu: str | None = Non
     head += ["load sectors / formula", "store sectors / formula"]
     for what, of, _, _ in _COMPARED:
         head += [f"{what} / {of}", f"within {100 * NEAR:g} %"]
-    lines = [tabular.line(head), tabular.line(["---", "---"] + ["---:"] * (len(head) - 2))]
+    lines = tabular.heading(head, range(2))
     groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     for row in rows:
         groups.setdefault((f"{_op(row)}/{row['stage']}", row["dtype"]), []).append(row)
@@ -663,17 +662,17 @@ def counters_table(runs: Sequence[Record] | None = None, gpu: str | None = None)
     head += ["compulsory MB", "accesses MB", "planner MB", "asked for MB", "accesses / asked for"]
     head += ["planner / asked for", "L2 MB", "accesses / L2", "all L2 MB"]
     head += ["DRAM MB read", "written", "shared bank conflicts"]
-    lines = [tabular.line(head), tabular.line(["---"] * 4 + ["---:"] * (len(head) - 4))]
+    lines = tabular.heading(head, range(4))
     for row in rows:
         cells = [f"{_op(row)}/{row['stage']}", row["layer"], row["layout"], row["dtype"], f"{row['batch']}"]
         for kind in ("load_requests", "load_sectors", "store_requests", "store_sectors"):
             cells += [f"{row[f'predicted_{kind}']:,}", _counted(row.get(kind))]
         planned, sectors, asked, l2 = row.get("planned_bytes"), row.get("planned_asked_bytes"), *_moved(row)
-        cells += [_mb(row["compulsory_bytes"]), _mb(planned), _mb(sectors), _mb(asked)]
+        cells += [tabular.mb(row["compulsory_bytes"]), tabular.mb(planned), tabular.mb(sectors), tabular.mb(asked)]
         cells += [tabular.times(_over(planned, asked)), tabular.times(_over(sectors, asked))]
-        cells += [_mb(l2), tabular.times(_over(planned, l2))]
-        cells.append(_mb(_sectors(row, "l2_read_sectors", "l2_write_sectors")))
-        cells += [_mb(row.get("dram_read_bytes")), _mb(row.get("dram_write_bytes"))]
+        cells += [tabular.mb(l2), tabular.times(_over(planned, l2))]
+        cells.append(tabular.mb(_sectors(row, "l2_read_sectors", "l2_write_sectors")))
+        cells += [tabular.mb(row.get("dram_read_bytes")), tabular.mb(row.get("dram_write_bytes"))]
         lines.append(tabular.line([*cells, _counted(row.get("shared_bank_conflicts"))]))
     lines += ["", *_counters_notes(rows, used)]
     return Markdown("\n".join(lines))
@@ -739,10 +738,6 @@ def _range(ratios: Sequence[float | None]) -> str:
 
 def _launch(row: Mapping[str, Any]) -> str:
     return f"{_op(row)}/{row['stage']} on {row['layer']} ({row['dtype']}, {row['layout']}, batch {row['batch']})"
-
-
-def _mb(size: float | None) -> str:
-    return "" if size is None else f"{size / 1e6:,.2f}"
 
 
 def _counted(value: int | None) -> str:
@@ -831,7 +826,7 @@ def networks_summary(runs: Sequence[Record] | None = None, gpu: str | None = Non
         return Markdown(_NO_NETWORKS)
     head = ["network", "dtype", "batch", "apart (µs)", "fused (µs)", "fused pairs", "PyTorch's best", "its time (µs)"]
     head += ["× PyTorch", "mJ an image", "PyTorch's", "× PyTorch", ""]
-    lines = [tabular.line(head), tabular.line(["---"] * 2 + ["---:"] * 4 + ["---"] + ["---:"] * 5 + ["---"])]
+    lines = tabular.heading(head, (0, 1, 6, -1))
     layouts = {row["layout"] for row in rows}
     for row in rows:
         name = row["network"] if len(layouts) == 1 else f"{row['network']}, {row['layout']}"
@@ -872,9 +867,10 @@ def networks_summary(runs: Sequence[Record] | None = None, gpu: str | None = Non
         "for each layer; fused: two layers in one kernel where kernels timed alone say so. × PyTorch: its fastest way "
         "over the faster of ours, in time, and PyTorch's energy over ours; of PyTorch the best that any of the records "
         "has.  ",
-        *(["int8: beside PyTorch's float16, as PyTorch has no int8 of these layers on a GPU.  "] * any(
-            row["dtype"] == "int8" for row in rows
-        )),
+        *(
+            ["int8: beside PyTorch's float16, as PyTorch has no int8 of these layers on a GPU.  "]
+            * any(row["dtype"] == "int8" for row in rows)
+        ),
         f"Measured on {'; '.join(dict.fromkeys(run.where() for run in used))}.",
         "",
     ]
@@ -1004,7 +1000,7 @@ def fusion_pairs(runs: Sequence[Record] | None = None, gpu: str | None = None) -
     in_networks = _grouped(inside)
     head = ["module", "dtype", "batch", "pairs", "kernels: × PyTorch layer by layer", "fusion: × layer by layer"]
     head += ["faster fused", "both: × PyTorch", "fusion in a network: × layer by layer", "faster fused"]
-    lines = [tabular.line(head), tabular.line(["---"] * 2 + ["---:"] * (len(head) - 2))]
+    lines = tabular.heading(head, range(2))
     groups, won, lost = _grouped(found), [], []
     for (kind, dtype, batch), every in groups.items():
         here = [one for one in every if one.kernels and one.fusion]
@@ -1039,7 +1035,7 @@ def fusion_networks(runs: Sequence[Record] | None = None, gpu: str | None = None
         return Markdown(_NO_NETWORKS)
     head = ["network", "dtype", "batch", "PyTorch's best (µs)", "layer by layer (µs)", "fused (µs)", "fused pairs"]
     head += ["kernels: × PyTorch layer by layer", "fusion: × layer by layer", "both: × PyTorch", "runs"]
-    lines = [tabular.line(head), tabular.line(["---"] * 2 + ["---:"] * 8 + ["---"])]
+    lines = tabular.heading(head, (0, 1, -1))
     for one in found:
         best = min(one.unfused_us, one.fused_us or math.inf)
         cells = [one.name, one.dtype, f"{one.batch}"]
@@ -1077,37 +1073,6 @@ def _listed(names: Sequence[str]) -> str:
     return f": {'; '.join(names)}" if names else ""
 
 
-def fusion_summary(runs: Sequence[Record] | None = None, gpu: str | None = None) -> Markdown:
-    """What the kernels bring and what fusing brings beside, of pairs of layers and of whole networks, in two tables."""
-    found, used = brought_to_networks(runs, gpu)
-    if not found:
-        return fusion_pairs(runs, gpu)
-    kinds = [(dtype, batch) for _, dtype, batch in _grouped(found)]
-    here = {(one.name, one.dtype, one.batch): one for one in found}
-    lines = [tabular.line(["network", *(f"{dtype}, batch {batch}" for dtype, batch in kinds)])]
-    lines.append(tabular.line(["---"] + ["---:"] * len(kinds)))
-    for name in dict.fromkeys(one.name for one in found):
-        lines.append(tabular.line([name, *(_product(here.get((name, *kind))) for kind in kinds)]))
-    slower = sum(one.fusion is not None and one.fusion <= 1 for one in found)
-    none = sum(one.fused_us is None for one in found)
-    lines += [
-        "",
-        f"Whole networks, each a CUDA graph: what kernels bring layer by layer × what fusing brings beside. {slower} "
-        f"of {len(found)} are slower fused and run layer by layer; in {none} no pair was faster in one kernel, which "
-        f"counts as 1. {_fusion_means(found)}  ",
-        _measured_on(used),
-        "",
-    ]
-    return Markdown(f"{fusion_pairs(runs, gpu)}\n" + "\n".join(lines))
-
-
-def _product(one: Brought | None) -> str:
-    """What kernels and what fusion bring to a network, as factors."""
-    if one is None or one.kernels is None:
-        return ""
-    return f"{one.kernels:.2f} × {'1' if one.fusion is None else tabular.times(one.fusion, True)}"
-
-
 def _fusion_means(found: Sequence[Brought]) -> str:
     """Geometric means over JUDGED networks of what kernels and what fusion bring, in one line."""
     said = []
@@ -1115,6 +1080,87 @@ def _fusion_means(found: Sequence[Brought]) -> str:
         kernels, brings = _mean([one.kernels for one in here]), _mean([max(one.fusion or 1.0, 1.0) for one in here])
         said.append(f"{dtype} batch {batch}: kernels {kernels}, fusion {brings}")
     return f"Geometric means over {', '.join(JUDGED)}, where the faster way is run: {'; '.join(said)}." if said else ""
+
+
+def headline(runs: Sequence[Record] | None = None, gpu: str | None = None) -> Markdown:
+    """Five rows, MobileNetV2 by type and batch and S4ConvD's convolution: what the kernels bring, and what fusion.
+
+    µs of an inference in one CUDA graph, and of a launch. What has no record has no row.
+    """
+    found, used = brought_to_networks(runs, gpu)
+    rows = [
+        (f"MobileNetV2, {one.dtype}, {one.batch} image{'s' * (one.batch > 1)}", one)
+        for one in sorted(found, key=lambda one: (one.batch, DTYPES.index(one.dtype)))
+        if one.name == "mobilenet_v2" and one.dtype in ("float32", "float16") and one.batch in (1, 32)
+    ]
+    run = newest(gpu=gpu, runs=runs)
+    if run is not None and (forward := _rows(run, PAPER).get("forward")) and (peer := _peer_us(run, "forward", PAPER)):
+        best = min(row.time_us for row in forward.values())
+        one = Brought("", "", "float32", PAPER.B, peer[0], best, None)
+        rows.append(("1-D convolution (S4ConvD), forward, float32", one))
+        used = [*used, run]
+    if not rows:
+        return Markdown(_NO_NETWORKS)
+    head = [
+        "",
+        "PyTorch's best (µs)",
+        "our kernels (µs)",
+        "two layers in one (µs)",
+        "by the kernels",
+        "by fusion",
+        "in all",
+    ]
+    lines = [tabular.line(head), tabular.line(["---"] + ["---:"] * 6)]
+    for name, one in rows:
+        cells = [tabular.rounded(us) for us in (one.baseline_us, one.unfused_us, one.fused_us)]
+        brought = one.kernels, one.fusion, _over(one.baseline_us, min(one.unfused_us, one.fused_us or math.inf))
+        lines.append(tabular.line([name, *cells, *(f"{ratio:.2f} ×" if ratio else "" for ratio in brought)]))
+    dates = sorted(run.date[:10] for run in used)
+    gpus = ", ".join(dict.fromkeys(run.gpu for run in used))
+    return Markdown("\n".join([*lines, "", f"Measured on {gpus}, {dates[0]} to {dates[-1]}.", ""]))
+
+
+def losses(runs: Sequence[Record] | None = None, gpu: str | None = None) -> Markdown:
+    """Where our kernels, or their fusion, lose: how many layers, pairs and networks, and which kinds; a list."""
+    lines = []
+    rows = [row for row in layers(runs, gpu)[0] if row.get("speedup_vs_peer")]
+    groups: dict[tuple[str, str, int], list[float]] = {}
+    for row in rows:
+        name = f"{row['path'].upper()} pairs in one kernel" if row["op"] == "fused" else f"{row['op']} layers"
+        groups.setdefault((name, row["dtype"], row["batch"]), []).append(row["speedup_vs_peer"])
+    lost: dict[str, list[str]] = {}
+    for (name, dtype, batch), ratios in groups.items():
+        if statistics.geometric_mean(ratios) < 1:
+            lost.setdefault(name, []).append(
+                f"{dtype} batch {batch} ({tabular.times(statistics.geometric_mean(ratios))} ×)"
+            )
+    if rows:
+        slower = sum(row["speedup_vs_peer"] < 1 for row in rows)
+        said = "; ".join(f"{name} in {_and(where)}" for name, where in lost.items())
+        mean = f" On the mean: {said}." if said else ""
+        lines.append(f"- Slower than PyTorch's best way: {slower} of {len(rows)} recorded layers and pairs.{mean}")
+    pairs = [one for one in brought_to_pairs(runs, gpu)[0] if one.fusion]
+    parts = []
+    for dtype, batch in dict.fromkeys((one.dtype, one.batch) for one in sorted(pairs, key=_type_and_batch)):
+        ratios = [one.fusion for one in pairs if (one.dtype, one.batch) == (dtype, batch)]
+        if sum(one < 1 for one in ratios) * 2 > len(ratios):
+            parts.append(f"{dtype} batch {batch} ({sum(one < 1 for one in ratios)} of {len(ratios)})")
+    if parts:
+        lines.append(f"- Fusing is slower than our own two kernels for most pairs in {_and(parts)}.")
+    found = brought_to_networks(runs, gpu)[0]
+    if found:
+        behind = [one for one in found if one.kernels and one.kernels * max(one.fusion or 1.0, 1.0) < 1]
+        said = _listed([f"{one.name} in {one.dtype} at batch {one.batch}" for one in behind])
+        lines.append(f"- Slower than PyTorch's best as a whole: {len(behind)} of {len(found)} networks{said}.")
+    return Markdown("\n".join(lines or [_NO_LAYERS]) + "\n")
+
+
+def _type_and_batch(one: Brought) -> tuple[int, int]:
+    return DTYPES.index(one.dtype), one.batch
+
+
+def _and(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
 def _measured_on(used: Sequence[Record]) -> str:
@@ -1140,7 +1186,7 @@ def energy_tries_table(runs: Sequence[Record] | None = None) -> Markdown:
         ways.setdefault(key(row), []).append(row)
     recorded = {key(row): row for row in networks(runs, used[-1].gpu)[0] if row.get("peer_joules")}
     head = ["network", "dtype", "way", "kernels of ours", "time (µs)", "W", "mJ", "of that above rest (mJ)"]
-    lines = [tabular.line([*head, "× PyTorch"]), tabular.line(["---"] * 3 + ["---:"] * 6)]
+    lines = tabular.heading([*head, "× PyTorch"], range(3))
     elsewhere, strictly = [], []
     for one, found in sorted(ways.items(), key=lambda item: item[0]):
         theirs = [row for row in found if row["way"].startswith("PyTorch ")]
@@ -1281,7 +1327,7 @@ def judged_summary(runs: Sequence[Record] | None = None, gpu: str | None = None)
         )
     head = ["network", "dtype", "batch", "pairs measured", "not measured", "right", "fused, but slower"]
     head += ["apart, but slower", "mean regret", "largest", "whole plan over the best"]
-    lines = [tabular.line(head), tabular.line(["---"] * 2 + ["---:"] * (len(head) - 2))]
+    lines = tabular.heading(head, range(2))
     for one in made:
         wrong = [row.pair.fuse for row in one.rows if not row.right]
         cells = [one.plan.network.name, one.plan.network.dtype, f"{one.plan.network.batch}", f"{len(one.rows)}"]
@@ -1327,7 +1373,7 @@ def chosen_summary(runs: Sequence[Record] | None = None, gpu: str | None = None)
     beside = any(row["dtype"] == "int8" for row in measured)
     head = ["dtype", "batch", "pairs that the planner fuses", "measured", "× peer, geometric mean", "least", "greatest"]
     head += ["slower", *(["× apart, geometric mean", "least", "slower"] if beside else [])]
-    lines = [tabular.line(head), tabular.line(["---"] + ["---:"] * (len(head) - 1))]
+    lines = tabular.heading(head)
     chosen: list[Mapping[str, Any]] = []
     for dtype, batch in itertools.product(("float32", "float16", *["int8"] * beside), (1, 32)):
         pairs: dict[str, None] = {}
@@ -1350,8 +1396,10 @@ def chosen_summary(runs: Sequence[Record] | None = None, gpu: str | None = None)
         "Pairs of MobileNetV1, MobileNetV2, Xception and ProxylessNAS-GPU that are alike count once. × peer: the "
         "fastest of PyTorch's ways for the two layers over our fused kernel, both in CUDA graphs. What the planner "
         "takes kernels to reach was fitted to records that hold these pairs, too.  ",
-        *(["int8: against PyTorch's float16; × apart: our own int8 kernels of the two layers over the fused one.  "]
-          * beside),
+        *(
+            ["int8: against PyTorch's float16; × apart: our own int8 kernels of the two layers over the fused one.  "]
+            * beside
+        ),
         _with_compile(chosen),
         f"Measured on {'; '.join(dict.fromkeys(run.where() for run in used))}.",
         "",
@@ -1376,7 +1424,8 @@ def tables(runs: Sequence[Record] | None = None) -> dict[str, Callable[[], str]]
         "layers/counters/each": lambda: counters_table(runs),
         "networks/summary": lambda: networks_summary(runs),
         "networks/energy": lambda: energy_tries_table(runs),
-        "fusion": lambda: fusion_summary(runs),
+        "headline": lambda: headline(runs),
+        "losses": lambda: losses(runs),
         "fusion/pairs": lambda: fusion_pairs(runs),
         "fusion/networks": lambda: fusion_networks(runs),
         "planner/judged": lambda: judged_summary(runs),

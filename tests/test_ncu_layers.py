@@ -132,10 +132,16 @@ def of_small_maps(dtype):
     return found
 
 
+def cheapest(tasks):
+    """Of each stage's launches the two of the fewest operations: the widest take the interpreter 15 seconds each."""
+    by_size = sorted(tasks, key=lambda task: task.problem.flops_of(task.stage.path))
+    return [task for i, task in enumerate(by_size) if [one.stage for one in by_size[:i]].count(task.stage) < 2]
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float16", "int8"])
 def test_what_is_counted_on_a_gpu_asks_for_what_the_formula_says_in_the_interpreter_too(dtype):
     """It also refuses to read beyond an array, which a GPU does without a word."""
-    for task in of_small_maps(dtype):
+    for task in cheapest(of_small_maps(dtype)):
         traffic.compare(task.stage, task.problem).raise_if_different()
 
 

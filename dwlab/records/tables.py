@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -17,13 +16,14 @@ from dwlab.records import (
     copies,
     copy_us,
     describe_problem,
+    file_bytes,
     grid_rows,
     load_runs,
     newest_rows,
     shape_text,
     shown_runs,
 )
-from dwlab.records.tabular import Markdown, line, percent, result, rounded, times
+from dwlab.records.tabular import Markdown, heading, line, percent, result, rounded, times
 
 
 def table(
@@ -60,7 +60,7 @@ def _run_table(run: Record, rows: Sequence[Measurement]) -> str:
     head = ["stage", "time (µs)", "p10 to p90 (µs)", "effective GB/s", "of copy", "× naive"]
     if peer:
         head.append("× peer")
-    lines = [line(head), line(["---"] + ["---:"] * (len(head) - 1))]
+    lines = heading(head)
     for row in rows:
         cells = [
             row.stage,
@@ -100,10 +100,8 @@ def shapes_table(
         rows = [row for row in run.measurements if (row.op, row.path, row.dtype) == (op, path, dtype)]
         if not rows:
             continue
-        lines = [
-            line(["problem", "stage", "time (µs)", "effective GB/s", "of copy", "× naive", "× peer"]),
-            line(["---", "---", "---:", "---:", "---:", "---:", "---:"]),
-        ]
+        head = ["problem", "stage", "time (µs)", "effective GB/s", "of copy", "× naive", "× peer"]
+        lines = heading(head, range(2))
         for row in rows:
             cells = [shape_text(row.problem), row.stage, rounded(row.time_us), rounded(row.effective_gbps)]
             cells += [f"{100 * row.fraction_of_copy:.1f} %", times(row.speedup_vs_naive)]
@@ -121,10 +119,8 @@ def ceilings_table(runs: Sequence[Record] | None = None) -> Markdown:
     newest = {run.gpu: run for run in shown_runs(runs) if run.ceilings}
     if not newest:
         return Markdown("Nothing is recorded. On a GPU: `python -m dwlab study --record FILE`.\n")
-    lines = [
-        line(["GPU", "copy (GB/s)", "L2 read (GB/s)", "FP32 FMA (TFLOP/s)", "plain launch (µs)", "measured with"]),
-        line(["---", "---:", "---:", "---:", "---:", "---"]),
-    ]
+    head = ["GPU", "copy (GB/s)", "L2 read (GB/s)", "FP32 FMA (TFLOP/s)", "plain launch (µs)", "measured with"]
+    lines = heading(head, (0, -1))
     for gpu, run in sorted(newest.items()):
         values = [run.ceilings.get(key) for key in ("copy_gbps", "l2_gbps", "fma_tflops", "launch_us")]
         cells = ["" if value is None else rounded(value) for value in values]
@@ -153,7 +149,7 @@ def traffic_table(
         head += [cell for kind in kinds for cell in (f"{kind} sectors, formula", "hardware")]
         head += ["sectors/request, hardware", "L2 read (MB)", "L2 written (MB)", "DRAM read (MB)", "DRAM written (MB)"]
         head.append("shared bank conflicts")
-        lines = [line(head), line(["---", "---"] + ["---:"] * (len(head) - 2))]
+        lines = heading(head, range(2))
         for one in rows:
             cells = [shape_text(one["problem"]), one["stage"]]
             for kind in kinds:
@@ -203,19 +199,8 @@ def grid_table(runs: Sequence[Record] | None = None) -> Markdown:
     rows, used = grid_rows(runs)
     if not used:
         return Markdown(f"No grid of shapes is recorded. {_HOW['grid']}\n")
-    head = [
-        "path",
-        "problem",
-        "stage",
-        "time (µs)",
-        "of copy",
-        "of FMA rate",
-        "of bound",
-        "peer",
-        "peer (µs)",
-        "× peer",
-    ]
-    lines = [line(head + [""]), line(["---"] * 3 + ["---:"] * 4 + ["---"] + ["---:"] * 2 + ["---"])]
+    head = ["path", "problem", "stage", "time (µs)", "of copy", "of FMA rate", "of bound", "peer", "peer (µs)"]
+    lines = heading([*head, "× peer", ""], (0, 1, 2, 7, -1))
     for one in rows:
         time_us, fma = one.get("time_us"), one.get("fma_bound_us")
         bound = max(one["copy_bound_us"], fma or 0)
@@ -242,7 +227,7 @@ def grid_summary(runs: Sequence[Record] | None = None) -> Markdown:
         return Markdown(f"No grid of shapes is recorded. {_HOW['grid']}\n")
     head = ["path", "shapes", "faster than the peer", "slower", "no peer or no time", "× peer, least", "median", "most"]
     head += ["of bound, median", "large launches at 85 % of copy", "of a copy as large"]
-    lines = [line(head), line(["---"] + ["---:"] * (len(head) - 1))]
+    lines = heading(head)
     copied = copies(runs, used[-1].gpu)
     gbps = {id(row): run.ceilings["copy_gbps"] for run in used for row in run.sections["grid"]}  # of the row's own run
     for path in dict.fromkeys(one["path"] for one in rows):
@@ -291,7 +276,7 @@ def sanitizer_table(runs: Sequence[Record] | None = None, digests: Mapping[str, 
     if not rows:
         return Markdown(f"No run of compute-sanitizer is recorded. {_HOW['sanitizer']}\n")
     tools = list(dict.fromkeys(one["tool"] for one in rows))
-    lines = [line(["stage", *tools]), line(["---"] * (1 + len(tools)))]
+    lines = heading(["stage", *tools], range(1 + len(tools)))
     for stage in dict.fromkeys(one["stage"] for one in rows):
         said = {one["tool"]: one for one in rows if one["stage"] == stage}
         cells = [
@@ -313,10 +298,10 @@ def reduction_error_table(runs: Sequence[Record] | None = None) -> Markdown:
     """The error of long sums against float64 in the newest run of it, a row a number of terms and stage."""
     run = _newest("reduction_error", runs)
     if run is None:
-        return Markdown("No errors of long sums are recorded.\n")
+        return Markdown(f"No errors of long sums are recorded. {_HOW['reduction_error']}\n")
     head = ["terms", "stage", "greatest error / sum of magnitudes", "of what is allowed", "‖error‖ / ‖dw‖"]
     head.append("same bits each run")
-    lines = [line(head), line(["---:", "---", "---:", "---:", "---:", "---"])]
+    lines = heading(head, (1, -1))
     for one in run.sections["reduction_error"]:
         same = "yes" if one["repeatable"] else "no"
         cells = [
@@ -336,8 +321,7 @@ def copies_table(runs: Sequence[Record] | None = None) -> Markdown:
     if run is None:
         return Markdown(f"No copies of several sizes are recorded. {_HOW['copies']}\n")
     rows = sorted(run.sections["copies"], key=lambda row: row["bytes"])
-    lines = [line(["MB", "time (µs)", "p10 to p90 (µs)", "GB/s", "of the largest's", "way"])]
-    lines.append(line(["---:"] * 5 + ["---"]))
+    lines = heading(["MB", "time (µs)", "p10 to p90 (µs)", "GB/s", "of the largest's", "way"], (-1,))
     for row in rows:
         cells = [f"{row['bytes'] / 1e6:,.1f}", rounded(row["time_us"])]
         cells += [f"{rounded(row['p10_us'])} to {rounded(row['p90_us'])}", f"{row['gbps']:,.0f}"]
@@ -352,7 +336,7 @@ def comparisons_table(runs: Sequence[Record] | None = None) -> Markdown:
     run = _newest("comparisons", runs)
     if run is None:
         return Markdown(f"No comparison with a GPU is recorded. {_HOW['comparisons']}\n")
-    lines = [line(["comparison", "passed", "failed", "skipped"]), line(["---", "---:", "---:", "---:"])]
+    lines = heading(["comparison", "passed", "failed", "skipped"])
     for one in run.sections["comparisons"]:
         lines.append(line([one["name"], *(f"{one[key]:,}" for key in ("passed", "failed", "skipped"))]))
     return Markdown("\n".join([*lines, "", f"Run on {run.where()}.", ""]))
@@ -360,33 +344,29 @@ def comparisons_table(runs: Sequence[Record] | None = None) -> Markdown:
 
 TRIES = ("copy", "read", "gap or swizzle", "order of outputs", "blocks of weight_grad", "blocks of backward",
          "outputs a lane", "strips of weight_grad", "strips of backward")  # fmt: skip
-"""The groups of benchmarks/roof_tries.py; the last three, of an earlier revision of it, stand in records alone."""
+"""The groups of benchmarks/roof_tries.py."""
 
 
 def tries_table(runs: Sequence[Record] | None = None, group: str | None = None) -> Markdown:
-    """What was tried on the way to the roof: every group, or one, each of the newest run that has it.
+    """What was tried on the way to the roof in the newest run of it: every group, or one.
 
     of the fastest: the least time of the group, over the time. Raises RecordError for a group that there is not.
     """
-    newest: dict[str, Record] = {}
-    for one in shown_runs(runs):
-        newest |= dict.fromkeys((row["group"] for row in one.sections.get("tries") or ()), one)
-    if not newest:
+    run = _newest("tries", runs)
+    if run is None:
         return Markdown(f"No tries are recorded. {_HOW['tries']}\n")
-    if group is not None and group not in (*TRIES, *newest):
+    groups: dict[str, list[Mapping[str, Any]]] = {}
+    for one in run.sections["tries"]:
+        groups.setdefault(one["group"], []).append(one)
+    if group is not None and group not in (*TRIES, *groups):
         raise RecordError(f"no group of tries is called {group!r}: there are {', '.join(TRIES)}")
-    if group is not None and group not in newest:
-        return Markdown(f"No recorded tries have any of {group!r}. {_HOW['tries']}\n")
-    order = sorted(newest, key=lambda name: (*TRIES, *newest).index(name))
-    chosen = {
-        name: [row for row in newest[name].sections["tries"] if row["group"] == name]
-        for name in (order if group is None else [group])
-    }
-    used = [one for one in shown_runs(runs) if any(newest[name] is one for name in chosen)]
+    if group is not None and group not in groups:
+        return Markdown(f"The newest tries have none of {group!r}. {_HOW['tries']}\n")
+    chosen = groups if group is None else {group: groups[group]}
     head = ["try", "how", "time (µs)", "10 % to 90 %", "GB/s", "of the fastest", "registers"]
     if group is None:
         head.insert(0, "group")
-    lines = [line(head), line(["---"] * (len(head) - 5) + ["---:"] * 5)]
+    lines = heading(head, range(len(head) - 5))
     for name, rows in chosen.items():
         least = min((one["time_us"] for one in rows if one.get("time_us")), default=None)
         for one in rows:
@@ -396,11 +376,11 @@ def tries_table(runs: Sequence[Record] | None = None, group: str | None = None) 
             cells.append(f"{rounded(p10)} to {rounded(p90)}" if p10 and p90 else "")
             cells += [rounded(one.get("gbps")), percent(least / time_us if least and time_us else None)]
             lines.append(line([*cells, "" if one.get("registers") is None else str(one["registers"])]))
-    notes = [note for one in used for note in one.notes if "tries" in note]
+    notes = [note for note in run.notes if "tries" in note]
     lines += ["", *(f"{note}  " for note in notes), *([""] if notes else [])]
     lines += [
         "GB/s: of the bytes that must be moved. Single experiments, each result checked, of a few hundredths of a "
-        f"second each: differences within the spread mean nothing. Measured on {_wheres(used)}.",
+        f"second each: differences within the spread mean nothing. Measured on {run.where()}.",
         "",
     ]
     return Markdown("\n".join(lines))
@@ -413,6 +393,7 @@ _HOW = {
     "layer_counters": "On a GPU with Nsight Compute: `python benchmarks/ncu_layers.py`.",
     "networks": "On a GPU: `python benchmarks/record_networks.py`.",
     "sanitizer": "On a GPU: `python benchmarks/sanitize.py`.",
+    "reduction_error": "On a GPU: `python benchmarks/reduction_error.py`.",
     "comparisons": "On a GPU: `python benchmarks/record_run.py`.",
     "copies": "On a GPU: `python benchmarks/copy_sizes.py`.",
 }
@@ -428,7 +409,7 @@ def compared(folder: Path = FOLDER / "predictions") -> Markdown:
     files = sorted(folder.glob("*.json.gz"))
     if not files:
         return Markdown("No time was predicted for a GPU before it was recorded: `python benchmarks/predictions.py`.\n")
-    said = json.loads(gzip.decompress(files[-1].read_bytes()))
+    said = json.loads(file_bytes(files[-1]))
     taken, where = {}, []
     for run in load_runs(folder):
         where.append(run.where())
@@ -447,7 +428,7 @@ def compared(folder: Path = FOLDER / "predictions") -> Markdown:
         found[kind].append((after[0] / before[0], predicted))
     head = ["predicted to be bound by", "rows", "measured change, median", "the model's error, median", "within 10 %",
             "carried over: error, median", "within 10 %"]  # fmt: skip
-    lines, near = [line(head), line(["---"] + ["---:"] * 6)], {}
+    lines, near = heading(head), {}
     for kind, rows in found.items():
         if not rows:
             continue

@@ -53,15 +53,13 @@ def _gpu(extras: frozenset[str]) -> frozenset[str]:
     return frozenset(name for name in extras if name.startswith("gpu-"))
 
 
-def gpu_extra(found: driver.Driver) -> frozenset[str]:
-    return frozenset({f"gpu-cu{found.toolkit}"}) if found.toolkit else frozenset()
-
-
-def compiler_bound(found: driver.Driver) -> tuple[str, ...]:
-    """A requirement that keeps the CUDA compiler from being newer than the driver, () if none is to be installed."""
-    if not found.toolkit or found.cuda is None or found.cuda[0] != found.toolkit:
-        return ()  # a driver of the next generation runs every compiler of this one
-    return (f"cuda-toolkit<{found.cuda[0]}.{found.cuda[1] + 1}",)
+def compiler(found: driver.Driver) -> tuple[frozenset[str], tuple[str, ...]]:
+    """The extra with the CUDA compiler for this driver, and a bound that keeps it from being newer, each if any."""
+    if not found.toolkit or found.cuda is None:
+        return frozenset(), ()
+    older = found.cuda[0] == found.toolkit  # a driver of the next generation runs every compiler of this one
+    bounds = (f"cuda-toolkit<{found.cuda[0]}.{found.cuda[1] + 1}",) if older else ()
+    return frozenset({f"gpu-cu{found.toolkit}"}), bounds
 
 
 def find_uv() -> str | None:
@@ -140,10 +138,13 @@ def _make(folder: Path, uv: str | None) -> None:
         raise Stop(f"Python could not put pip into {folder}:\n{error.output or error}") from None
 
 
+def _brackets(extras: frozenset[str]) -> str:
+    return f"[{','.join(sorted(extras))}]" if extras else ""
+
+
 def _fetch(python: Path, uv: str | None, extras: frozenset[str], bounds: Sequence[str] = ()) -> bool:
     """Installs the package, its extras and further requirements with uv or pip, which show how they get on."""
-    target = f".[{','.join(sorted(extras))}]" if extras else "."  # a path with a space would need quotes
-    wanted = ("--constraint", "constraints.txt", "--editable", target, *bounds)
+    wanted = ("--constraint", "constraints.txt", "--editable", f".{_brackets(extras)}", *bounds)
     if uv and _status(uv, "pip", "install", "--python", python, *wanted) == 0:
         return True
     quiet = () if sys.stdout.isatty() else ("--quiet",)  # its progress is for a terminal
@@ -173,11 +174,11 @@ def _advice(folder: Path) -> str:
                 f"or choose another folder: {setting}=/path/to/folder"
             )
     proxies = [name for name in os.environ if name.lower() in ("http_proxy", "https_proxy", "all_proxy")]
-    proxy = f"{' and '.join(proxies)} set here: right" if proxies else "no proxy set here: HTTPS_PROXY=http://host:port"
+    proxy = f"It is to go through {' and '.join(proxies)}" if proxies else "Through a proxy: HTTPS_PROXY=http://host:port"
     return (
-        "Installing failed: the message above says why. If the packages' server was not reached, is there a network "
-        f"({proxy}?), and is it filtered (PIP_CERT=/path/to/certificate.pem)? Without one, bring a folder of wheels:\n"
-        "PIP_NO_INDEX=1 PIP_FIND_LINKS=/path/to/wheels. Then run the same command again."
+        f"Installing failed: the message above says why. If a server was not reached, is there a network? {proxy}. If "
+        "it is filtered: PIP_CERT=/path/to/certificate.pem. Without one, bring a folder of wheels: PIP_NO_INDEX=1 "
+        "PIP_FIND_LINKS=/path/to/wheels. Then run the same command again."
     )
 
 
@@ -216,7 +217,7 @@ def ensure(folder: Path, needed: frozenset[str], exact: bool, bounds: Sequence[s
                 _make(folder, uv)
                 kept, version = frozenset(), THIS_PYTHON
             extras = needed | (kept - _gpu(kept) if _gpu(needed) else kept)  # one CUDA generation's compiler
-            _say(f"Installing dwlab{sorted(extras) or ''} into {folder}; the first time takes a few minutes.")
+            _say(f"Installing dwlab{_brackets(extras)} into {folder}; the first time takes a few minutes.")
             (folder / "dwlab-installed.json").unlink(missing_ok=True)
             extras = _fill(python, uv, extras, bounds)
             settings = folder / "share/jupyter/lab/settings/overrides.json"
@@ -351,9 +352,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for name in ("PYTHONPATH", "PYTHONHOME", "PIP_TARGET", "PIP_PREFIX"):
             os.environ.pop(name, None)  # they mix other packages into the environment, or send ours elsewhere
         os.environ["PIP_USER"] = "0"  # also against pip's configuration file
-        found = driver.query()
-        needed = gpu_extra(found) | (frozenset() if options.command == "lab" else {"dev"})
-        return run(ensure(folder, needed, options.exact, compiler_bound(found)))
+        gpu, bounds = compiler(driver.query())
+        needed = gpu if options.command == "lab" else gpu | {"dev"}
+        return run(ensure(folder, needed, options.exact, bounds))
     except Stop as stop:
         _say(str(stop))
         return 2

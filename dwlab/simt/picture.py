@@ -13,7 +13,7 @@ from __future__ import annotations
 import base64
 import html
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -192,8 +192,10 @@ def describe(pattern: AccessPattern) -> str:
     served = f"{low}" if low == high else f"{low} to {high}"
     spread = max(sectors) - min(sectors) + 1
     lie = "They are neighbours in memory." if spread == len(sectors) else f"They lie within {_some(spread, 'sector')}."
-    return text + f" Each sector serves {served} lane{'' if served == '1' else 's'}." + (
-        "" if len(sectors) == 1 else f" {lie}"
+    return (
+        text
+        + f" Each sector serves {served} lane{'' if served == '1' else 's'}."
+        + ("" if len(sectors) == 1 else f" {lie}")
     )
 
 
@@ -253,24 +255,33 @@ def with_alt(figure: Figure, alt: str) -> Figure:
 
 def picture(pattern: AccessPattern, width: float = 5.6) -> Figure:
     """Draws a warp's access. width: inches. The figure's `alt` is `describe(pattern)`."""
+    return beside({_what(pattern): pattern}, width)
+
+
+def beside(patterns: Mapping[str, AccessPattern], width: float = 5.6) -> Figure:
+    """Draws accesses of a warp side by side, each below its title. width: inches of each. `alt` describes all."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    _checked(pattern)
-    figure = Figure(figsize=(width, 6.4), dpi=100)
+    share = 1 / len(patterns)
+    figure = Figure(figsize=(width * len(patterns), 6.4), dpi=100)
     FigureCanvasAgg(figure)
-    axes = figure.add_axes((0.01, 0.01, 0.98, 0.90))
-    axes.set_xlim(0, 1)
-    axes.set_ylim(32.3, -1.6)
-    axes.axis("off")
-    figure.text(0.02, 0.985, f"{_what(pattern)}, {pattern.space} memory", fontsize=9.5, va="top")
-    figure.text(0.02, 0.955, headline(pattern), fontsize=11, va="top", fontweight="bold")
-    _draw_lanes(axes, pattern)
-    if pattern.space == "shared":
-        _draw_banks(axes, pattern)
-    else:
-        _draw_sectors(axes, pattern)
-    return with_alt(figure, describe(pattern))
+    for place, (title, pattern) in enumerate(patterns.items()):
+        _checked(pattern)
+        left = place * share
+        axes = figure.add_axes((left + 0.01 * share, 0.01, 0.98 * share, 0.90))
+        axes.set_xlim(0, 1)
+        axes.set_ylim(32.3, -1.6)
+        axes.axis("off")
+        figure.text(left + 0.02 * share, 0.985, f"{title}, {pattern.space} memory", fontsize=9.5, va="top")
+        figure.text(left + 0.02 * share, 0.955, headline(pattern), fontsize=11, va="top", fontweight="bold")
+        _draw_lanes(axes, pattern)
+        if pattern.space == "shared":
+            _draw_banks(axes, pattern)
+        else:
+            _draw_sectors(axes, pattern)
+    said = (describe(one) if len(patterns) == 1 else f"{title}: {describe(one)}" for title, one in patterns.items())
+    return with_alt(figure, " ".join(said))
 
 
 LANE_RIGHT = 0.085  # the lanes' column ends here, in axes' width

@@ -521,25 +521,27 @@ if ceilings.fma_tflops:
 # the depthwise outputs go to shared memory, once; the filters go straight to the tensor cores. It won every pair, so `tensor`
 # is gone, but for its times in the records. What did it trade for what?
 
-# %% tags=["nbval-ignore-output"]
-from dwlab import records
-from dwlab.stages import stage as stage_of
-
+# %%
 pair = Fused(DepthwiseConv2d(2, 48, 28, 28, 3, layout="NHWC"), Pointwise(2, 48, 24, 28, 28, layout="NHWC"))
-slide = stage_of("fused/dwpw/slide")
+slide = stage("fused/dwpw/slide")
 seen = look(slide, pair)
 passes = sum(access.wavefronts for access in seen.accesses if access.space == "shared")
 sectors = sum(access.sectors for access in seen.accesses if access.space == "global")
-print(f"slide: {passes:,} passes of shared memory, {seen.totals.barriers // slide.launch(pair).blocks} barriers a block, ", end="")
-print(f"sectors of {32 * sectors / 1e3:,.0f} KB asked for; floor {pair.compulsory_bytes() / 1e3:,.0f} KB")
+print(f"{passes:,} passes of shared memory, {seen.totals.barriers // slide.launch(pair).blocks} barriers a block;")
+print(f"sectors of {32 * sectors / 1e3:,.0f} KB asked for, the floor is {pair.compulsory_bytes() / 1e3:,.0f} KB")
+
+# %% tags=["nbval-ignore-output"]
+from dwlab import records
+
 times = {}
-for row in records.load_all():
-    if (row.op, row.path) == ("fused", "dwpw") and row.stage in ("tensor", "slide"):
-        times.setdefault((row.dtype, str(row.problem)), {})[row.stage] = row.time_us
+for run in records.shown_runs():
+    for row in run.measurements:
+        if (row.op, row.path) == ("fused", "dwpw") and row.stage in ("tensor", "slide"):
+            times.setdefault((row.dtype, str(row.problem)), {})[row.stage] = row.time_us
 over = sorted(us["tensor"] / us["slide"] for us in times.values() if len(us) == 2)
 if over:
-    print(f"tensor took {over[len(over) // 2]:.2f} times as long in the median of {len(over)} recorded pairs, ", end="")
-    print(f"{over[0]:.2f} times at least")
+    print(f"Recorded on {records.shown_runs()[-1].gpu}, {len(over)} pairs by both stages:")
+    print(f"tensor took {over[len(over) // 2]:.2f} times as long in the median, {over[0]:.2f} times at least")
 
 # %% [markdown]
 # Three barriers however many channels there are, and few passes through shared memory, for more sectors. Most of these are the

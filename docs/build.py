@@ -1,0 +1,176 @@
+"""Writes what the documentation shows of records, kernels and files: `python docs/build.py [--check] [FILES]`.
+
+Markdown holds regions between `<!-- begin:NAME -->` and `<!-- end:NAME -->`. NAME is a table of dwlab.report
+(`--names` lists them), or one of these:
+- `xray`: what the first Python code of README.md prints;
+- `rooms`: the folders of dwlab in a few lines, from the first lines of their docstrings;
+- `architecture`: the same with every file, as a list.
+
+Without FILES: README.md, CONTRIBUTING.md, all of docs/, and the pictures in docs/img/. With --check nothing is changed,
+and the exit status is 1 if something is out of date.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import functools
+import io
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import textwrap
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from dwlab import DepthwiseConv1d, records, report, stage  # noqa: E402
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+PICTURE = ROOT / "docs" / "img" / "naive-coalesced.svg"
+
+
+def pages() -> list[Path]:
+    """The Markdown files that may have regions."""
+    return [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+def regions() -> dict[str, Callable[[], str]]:
+    """Name of a region -> what makes its text; each is made once."""
+    own = {"xray": xrayed, "rooms": rooms, "architecture": architecture}
+    return {name: functools.cache(make) for name, make in (report.tables() | own).items()}
+
+
+# ------------------------------------------------------------------------------------------------------- architecture
+
+
+def summary(path: Path) -> str:
+    """The first sentence or line of a Python file's docstring, without its full stop; "" if it has none."""
+    text = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+    return text.partition("\n\n")[0].replace("\n", " ").partition(". ")[0].rstrip(".").strip()
+
+
+def tree(folder: Path) -> Iterator[tuple[int, str, str]]:
+    """(depth, name, summary) of the packages and modules below a package, folders first, files in order of names.
+
+    Numbers in names count as numbers. A folder's summary is that of its __init__.py.
+    """
+
+    def place(path: Path) -> tuple[bool, list[tuple[int, str]]]:
+        parts = re.findall(r"\d+|\D+", path.stem)
+        return path.is_file(), [(int(part), "") if part.isdigit() else (0, part) for part in parts]
+
+    for path in sorted(folder.iterdir(), key=place):
+        if path.is_dir() and any(path.glob("*.py")):
+            opened = path / "__init__.py"
+            yield 0, f"{path.name}/", summary(opened) if opened.exists() else ""
+            yield from ((depth + 1, name, said) for depth, name, said in tree(path))
+        elif path.suffix == ".py" and path.name != "__init__.py":
+            yield 0, path.name, summary(path)
+
+
+def architecture() -> str:
+    """Every package and module of dwlab as a nested list."""
+    plain = re.compile(r"`[^`]*`|[\[\]*<_]")  # what Markdown would read in a summary, outside of code
+    said = {
+        text: plain.sub(lambda one: one[0] if one[0][0] == "`" else f"\\{one[0]}", text)
+        for _, _, text in tree(ROOT / "dwlab")
+    }
+    return "\n".join(
+        f"{'  ' * depth}- `{name}`{f': {said[text]}' if text else ''}" for depth, name, text in tree(ROOT / "dwlab")
+    )
+
+
+def rooms() -> str:
+    """The folders of dwlab and what each is, up to the first colon of its summary, as one paragraph."""
+    found = [(name, said) for depth, name, said in tree(ROOT / "dwlab") if depth == 0 and name.endswith("/")]
+    said = "; ".join(f"`{name}` {said.partition(':')[0]}".rstrip() for name, said in found)
+    return textwrap.fill(f"{said}.", 120, break_on_hyphens=False)
+
+
+# -------------------------------------------------------------------------------------------------- X-ray and picture
+
+
+def xrayed() -> str:
+    """What README's first Python code prints, on the interpreter."""
+    code = re.search(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.S)[1]
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "mine.py"
+        file.write_text(code, encoding="utf-8")
+        env = os.environ | {"DWLAB_TARGET": "simulated", "PYTHONPATH": str(ROOT), "PYTHONIOENCODING": "utf-8"}
+        done = subprocess.run([sys.executable, file], env=env, capture_output=True, encoding="utf-8")
+    if done.returncode:
+        raise RuntimeError(f"README's first Python code ends with status {done.returncode}:\n{done.stderr}")
+    return f"```\n{done.stdout.strip()}\n```"
+
+
+def first_loads() -> Figure:
+    """The first load of x by a warp of two stages, traced by the interpreter, side by side."""
+    from dwlab.simt import xray
+    from dwlab.simt.picture import beside
+
+    problem = DepthwiseConv1d(B=8, H=8, L=64, K=3)
+    patterns = {}
+    for name in ("naive", "coalesced"):
+        here = stage(f"depthwise1d/forward/{name}")
+        how = here.launch(problem)
+        counted = xray(here.kernel_for(problem), how.grid, how.block, *here.example(problem))
+        (loads,) = (one for one in counted.patterns.values() if (one.array, one.kind) == ("x", "load"))
+        patterns[name] = replace(loads, line=0)  # which its words then leave out
+    figure = beside(patterns)
+    for drawn in (drawn for axes in figure.axes for drawn in axes.collections):
+        drawn.set_hatch(None)  # which would be most of the file; the lines' styles tell the colours apart
+    return figure
+
+
+def as_svg(figure: Figure) -> str:
+    """The figure as SVG that is the same each time, with its alt text; on white, which a dark page shows as well."""
+    import matplotlib
+
+    out = io.StringIO()
+    with matplotlib.rc_context({"svg.hashsalt": "dwlab", "svg.fonttype": "none"}):
+        metadata = {"Date": None, "Creator": None, "Title": "One warp's loads of x", "Description": figure.alt}
+        figure.savefig(out, format="svg", facecolor="white", metadata=metadata)
+    text = re.sub(r"font-family: [^;\"]*", "font-family: 'DejaVu Sans', sans-serif", out.getvalue())
+    return "".join(f"{line.strip()}\n" for line in text.splitlines())
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("files", nargs="*", type=Path)
+    parser.add_argument("--check", action="store_true", help="change nothing; status 1 if something is out of date")
+    parser.add_argument("--names", action="store_true", help="list the regions that there are")
+    options = parser.parse_args()
+    made = regions()
+    if options.names:
+        print("\n".join(sorted(made)))
+        return 0
+    stale = []
+    for file in options.files or [page for page in pages() if page.exists()]:
+        try:
+            old = file.read_text(encoding="utf-8")
+            new = report.fill(old, made)
+        except (OSError, records.RecordError) as error:
+            print(f"{file}: {error}", file=sys.stderr)
+            return 2
+        stale += [(file, new)] if new != old else []
+    if not options.files:
+        new = as_svg(first_loads())
+        stale += [(PICTURE, new)] if not PICTURE.exists() or PICTURE.read_text(encoding="utf-8") != new else []
+    for file, text in stale:
+        if not options.check:
+            file.write_text(text, encoding="utf-8")
+        print(f"{file}: {'out of date' if options.check else 'renewed'}")
+    return 1 if options.check and stale else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
