@@ -22,6 +22,11 @@ def pytest_xdist_auto_num_workers(config):
     return min(allowed, MOST_WORKERS)
 
 
+def pytest_make_parametrize_id(val, argname):
+    """Bytes name no test: compressed ones hold the time at which they were made."""
+    return argname if isinstance(val, bytes) else None
+
+
 def pytest_collection_modifyitems(items):
     """A test's name must be the same in each process: workers compare them, and a rerun names a test by it."""
     for item in items:

@@ -3,8 +3,7 @@
 Stages of depthwise2d, pointwise and fused, in float32 and float16, each on layers or pairs of MobileNetV2: that with
 the largest share of the network's bytes and one of a small map (a large, if that is small), for one image and 32. Each
 kernel is launched once under Nsight Compute. Beside what that counted stands what the stage's formula predicts,
-requests and sectors, and what the planner predicts for the tile that the kernel has: its accesses (planner.own_tiles)
-and what warps ask for in sectors (planner.asked), both in bytes.
+requests and sectors.
 
 With --pairs: instead of these every pair that may share a kernel, of MobileNetV1, MobileNetV2, Xception and
 ProxylessNAS-GPU, in NHWC, each by one stage: that which was the fastest when the pair was recorded
@@ -43,7 +42,6 @@ sys.path.insert(0, str(ROOT / "benchmarks"))
 from record_layers import NETWORKS, Problem, plan, variant  # noqa: E402
 
 from dwlab import ahead, counters, records, report, stages  # noqa: E402
-from dwlab.planner import asked, own_tiles  # noqa: E402
 from dwlab.records import writing  # noqa: E402
 from dwlab.stages import Stage  # noqa: E402
 
@@ -72,7 +70,7 @@ class Task:
 def tasks(ops: Sequence[str] = OPS, dtypes: Sequence[str] = DTYPES, batches: Sequence[int] = BATCHES) -> list[Task]:
     """The launches, the more telling first: last stages before earlier ones, the largest layer before the small one.
 
-    A stage for which the planner has no model, which loads an operand for each product, gets one layer and one image.
+    The first stage of a path, which loads an operand for each product, gets one layer and one image.
     """
     found: list[tuple[tuple[int, ...], Task]] = []
     keys: dict[tuple[str, str, str], list[Problem]] = {}
@@ -85,10 +83,9 @@ def tasks(ops: Sequence[str] = OPS, dtypes: Sequence[str] = DTYPES, batches: Seq
                 for turn, batch in enumerate(batches):
                     layout = "NHWC" if stage.supports(variant(problem, batch, "NHWC")) else "NCHW"
                     one = variant(problem, batch, layout)
-                    modelled = own_tiles.tile(stage, one) is not None if stage.supports(one) else False
-                    last = back == 0 or stage.order > 3
-                    if stage.supports(one) and (modelled or last or (place, turn) == (0, 0)):
-                        order = (place, turn, back) if modelled or last else (2, turn, back)
+                    stages_operands = stage.order > 1
+                    if stage.supports(one) and (stages_operands or (place, turn) == (0, 0)):
+                        order = (place, turn, back) if stages_operands else (2, turn, back)
                         found.append((order, Task(stage, one, place)))
     return [task for _, task in sorted(found, key=lambda one: one[0])]
 
@@ -146,8 +143,7 @@ def row_of(task: Task, counted: counters.Counters) -> dict[str, Any]:
         "op": task.stage.op, "path": path, "stage": task.stage.name, "layer": report.layer_text(problem),
         "batch": problem.N, "layout": problem.layout, "dtype": problem.dtype,
         "problem": records.describe_problem(problem), "exact": counted.predicted["exact"],
-        "compulsory_bytes": problem.compulsory_bytes(path), "planned_bytes": own_tiles.predicted_bytes(*_of(task)),
-        "planned_asked_bytes": asked.predicted_bytes(*_of(task)),
+        "compulsory_bytes": problem.compulsory_bytes(path),
     }  # fmt: skip
     for name in records.COUNTED_OF_LAYERS:
         made[name] = getattr(counted, name)

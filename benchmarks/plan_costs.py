@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
@@ -18,7 +18,6 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
-import fitting  # noqa: E402
 import numpy as np  # noqa: E402
 
 from dwlab import planner, records, report  # noqa: E402
@@ -87,6 +86,25 @@ def off(found: Sequence[Row], gpu: Machine, how: Reached) -> np.ndarray:
     return np.log([row.predicted(gpu, how) / row.time_us for row in found])
 
 
+def least_squares(off: Callable[[np.ndarray], np.ndarray], start: np.ndarray, turns: int = 60) -> np.ndarray:
+    """Positive constants with the least sum of squares of `off`, from `start` on: Levenberg and Marquardt's way.
+
+    off: logarithms of the constants -> what is to be small, such as logarithms of predicted over measured times.
+    """
+    logs, damping = np.log(start), 1e-2
+    now = off(logs)
+    for _ in range(turns):
+        slopes = np.stack([(off(logs + step) - now) / 1e-4 for step in 1e-4 * np.eye(len(logs))], axis=1)
+        square = slopes.T @ slopes
+        step = np.clip(np.linalg.solve(square + damping * np.diag(np.diag(square) + 1e-9), -slopes.T @ now), -1, 1)
+        there = off(logs + step)
+        if there @ there < now @ now:
+            logs, now, damping = logs + step, there, damping / 3
+        else:
+            damping *= 5
+    return np.exp(logs)
+
+
 def fit(found: Sequence[Row], gpu: Machine) -> Reached:
     """The shares that predict these rows' times best."""
     start = np.array([getattr(IDEAL, name) for name in FITTED])
@@ -96,7 +114,7 @@ def fit(found: Sequence[Row], gpu: Machine) -> Reached:
         above = 10 * np.maximum(0.0, logs[:-1])  # no share is above 1
         return np.concatenate([off(found, gpu, shares(logs)) / np.sqrt(len(found)), pull, above])
 
-    best = fitting.fit(far, np.minimum(start, np.array([0.7, 0.5, 0.3, 2.0])))
+    best = least_squares(far, np.minimum(start, np.array([0.7, 0.5, 0.3, 2.0])))
     return shares(np.log(np.append(np.minimum(best[:-1], 1.0), best[-1])))
 
 

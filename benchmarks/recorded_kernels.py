@@ -167,10 +167,10 @@ def changed(known: Sequence[Mapping[str, str]]) -> list[tuple[str, records.Measu
     table = {(row["file"], row["stage"]): row for row in known if not row["problem"]}
     newest = {}
     for row in records.load_all():
-        if row.kernel_sha256:
+        if row.kernel_sha256 and row.id in now:  # of a stage that is gone there is nothing to compare
             newest[row.id, row.dtype, records.shape_text(row.problem)] = row
     found = [(table.get((row.file, row.id)), row) for row in newest.values()]
-    return [(had["commit"], row) for had, row in found if had and had["digest"] != now.get(row.id)]
+    return [(had["commit"], row) for had, row in found if had and had["digest"] != now[row.id]]
 
 
 def child(root: str) -> int:

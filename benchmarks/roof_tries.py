@@ -1,7 +1,7 @@
 """What was tried on the way to the roof, to be run again on a GPU: ``python benchmarks/roof_tries.py [FOLDER]``.
 
 Small kernels that differ in one thing: ways to copy, to read and to lay rows in shared memory; how many blocks share
-the batch; how many outputs a lane has. Half a minute, most of it the compiler's. Each result is held against NumPy at
+the batch. Half a minute, most of it the compiler's. Each result is held against NumPy at
 the measured size before it is timed, and a wrong one gets no time: the inputs are whole numbers from -3 to 3, so every
 sum here is exact in float32 in any order, and they repeat with the batch, so NumPy needs to look at a part only.
 Writes one record into FOLDER (the project's own if none is given), prints its table last. No stage depends on it.
@@ -11,13 +11,12 @@ Exit status 1 if a result was wrong or nothing was measured.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import functools
 import math
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -30,19 +29,15 @@ if __name__ == "__main__":
 import numpy as np  # noqa: E402
 from numba import float32, uint32  # noqa: E402
 
-from dwlab import problems, ptx, records, references, stages, target, timing  # noqa: E402
+from dwlab import problems, ptx, records, references, stages, timing  # noqa: E402
 from dwlab.depthwise1d import (  # noqa: E402
     backward_2_channels,
-    channel_strips,
-    forward_7_strips,
     straight_line,
     weight_grad_5_channels,
 )
 from dwlab.depthwise1d import rows as rows_of  # noqa: E402
 from dwlab.problems import DepthwiseConv1d  # noqa: E402
 from dwlab.records import tables, writing  # noqa: E402
-from dwlab.simt import wide as meanings  # noqa: E402
-from dwlab.simt.intrinsics import register_meaning  # noqa: E402
 from dwlab.target import cuda  # noqa: E402
 
 L = K = 48
@@ -120,7 +115,7 @@ class Try:
     """One row of the table. bytes: that it must move, by which its GB/s are counted.
 
     prepare(data): what starts it on a stream, what runs it on poisoned outputs and says what is wrong (""), and the
-    kernel. capability: compute capability that it needs.
+    kernel.
     """
 
     group: str
@@ -128,7 +123,6 @@ class Try:
     bytes: int
     prepare: Callable[[Data], tuple[Callable[[Any], None], Callable[[], str], Any]]
     note: str = ""
-    capability: tuple[int, int] = (8, 0)
 
 
 # --------------------------------------------------------------------------------------------- rows in shared memory
@@ -204,110 +198,6 @@ LAYOUTS = {
 }
 
 
-# ------------------------------------------------------------------------------------------ instructions without a name
-
-
-def intrinsics() -> Any:
-    """Inline PTX that no stage needs: other asynchronous copies, and bulk copies with their barrier."""
-    from types import SimpleNamespace
-
-    from llvmlite import ir
-    from numba.core import types
-    from numba.cuda.extending import intrinsic
-
-    f32, i32, i64, void = ir.FloatType(), ir.IntType(32), ir.IntType(64), ir.VoidType()
-
-    def to_shared(context: Any, builder: Any, kind: Any, array: Any) -> Any:
-        start = context.make_array(kind)(context, builder, array).data
-        return builder.ptrtoint(builder.addrspacecast(start, ir.PointerType(f32, addrspace=3)), i32)
-
-    def to_global(context: Any, builder: Any, kind: Any, array: Any, index: Any) -> Any:
-        start = context.make_array(kind)(context, builder, array).data
-        index = builder.zext(index, i64) if index.type.width < 64 else index
-        return builder.ptrtoint(builder.gep(start, [index], source_etype=f32), i64)
-
-    def words(builder: Any, start: Any, index: Any) -> Any:
-        index = builder.trunc(index, i32) if index.type.width > 32 else index
-        return builder.add(start, builder.shl(index, ir.Constant(i32, 2)))
-
-    def line(context: Any, builder: Any, text: str, constraints: str, *operands: Any) -> Any:
-        shape = ir.FunctionType(void, [one.type for one in operands])
-        asm = ir.InlineAsm(shape, text, f"{constraints},~{{memory}}", side_effect=True)
-        builder.call(asm, list(operands))
-        return context.get_dummy_value()
-
-    def copies(how: str) -> Any:
-        @intrinsic
-        def copy(typing: Any, shared: Any, i: Any, source: Any, j: Any) -> Any:
-            def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-                at = words(builder, to_shared(context, builder, shared, args[0]), args[1])
-                where = to_global(context, builder, source, args[2], args[3])
-                return line(context, builder, f"cp.async.{how} [$0], [$1], 16;", "r,l", at, where)
-
-            return types.void(shared, i, source, j), generate
-
-        return copy
-
-    def on_barrier(text: str) -> Any:
-        """An instruction that takes a barrier, the first 8 bytes of a shared array, and a 32-bit number."""
-
-        @intrinsic
-        def instruction(typing: Any, barrier: Any, number: Any) -> Any:
-            def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-                number = builder.trunc(args[1], i32) if args[1].type.width > 32 else args[1]
-                return line(context, builder, text, "r,r", to_shared(context, builder, barrier, args[0]), number)
-
-            return types.void(barrier, number), generate
-
-        return instruction
-
-    @intrinsic
-    def bulk(typing: Any, tile: Any, source: Any, j: Any, nbytes: Any, barrier: Any) -> Any:
-        text = "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [$0], [$1], $2, [$3];"
-
-        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            at, bar = to_shared(context, builder, tile, args[0]), to_shared(context, builder, barrier, args[4])
-            where = to_global(context, builder, source, args[1], args[2])
-            nbytes = builder.trunc(args[3], i32) if args[3].type.width > 32 else args[3]
-            return line(context, builder, text, "r,l,r,r", at, where, nbytes, bar)
-
-        return types.void(tile, source, j, nbytes, barrier), generate
-
-    # A label must be its own in each place where the code is inlined: ${:uid}.
-    until = (
-        "{ .reg .pred done; again${:uid}: mbarrier.try_wait.parity.shared.b64 done, [$0], $1; "
-        "@done bra over${:uid}; bra again${:uid}; over${:uid}: }"
-    )
-    return SimpleNamespace(
-        copies=copies,
-        bulk=bulk,
-        barrier=on_barrier("mbarrier.init.shared.b64 [$0], $1;"),
-        expect=on_barrier("mbarrier.arrive.expect_tx.shared.b64 _, [$0], $1;"),
-        until=on_barrier(until),
-    )
-
-
-@functools.cache
-def named() -> Any:
-    """The instructions; made once."""
-    return intrinsics()
-
-
-@functools.cache
-def copies(how: str) -> Any:
-    """copy(shared, i, source, j) by this form of cp.async; the interpreter takes them all for the same."""
-    if how == "cg.shared.global":
-        return ptx.copy4_async
-    if target.mode == "gpu":
-        return named().copies(how)
-
-    def copy(shared, i, source, j):
-        raise TypeError("an instruction: call it in a kernel")
-
-    register_meaning(copy, meanings.copy_async("copy"))
-    return copy
-
-
 # ------------------------------------------------------------------------------------------------------------- reading
 # All read x and dy, (rows, 48), and add up their products; what exceeds `limit` is written: all of it to see whether it
 # is right, nothing when it is timed, and the compiler cannot know.
@@ -333,10 +223,10 @@ def one_shot(each: int) -> Any:
 
 
 @functools.cache
-def through_shared(layout: str, how: str = "cg.shared.global") -> Any:
+def through_shared(layout: str) -> Any:
     """A warp copies 32 rows of both to shared memory asynchronously; then each lane reads its own, and they go on."""
     at = LAYOUTS[layout]()
-    copy, PITCH, place, piece, swizzle = copies(how), at.pitch, at.place, at.piece, at.swizzle
+    PITCH, place, piece, swizzle = at.pitch, at.place, at.piece, at.swizzle
     WORDS = 32 * PITCH
 
     @cuda.jit
@@ -350,102 +240,15 @@ def through_shared(layout: str, how: str = "cg.shared.global") -> Any:
         while first < x.shape[0]:
             start = np.int64(first) * L + 4 * lane
             for p in range(QUADS):
-                copy(dy_tile, place(lane, p), dy, start + 128 * p)
+                ptx.copy4_async(dy_tile, place(lane, p), dy, start + 128 * p)
             for p in range(QUADS):
-                copy(x_tile, place(lane, p), x, start + 128 * p)
+                ptx.copy4_async(x_tile, place(lane, p), x, start + 128 * p)
             ptx.commit()
             ptx.wait(0)
             cuda.syncwarp()
             for m in range(QUADS):
                 a, b, c, d = ptx.load4_shared(x_tile, piece(own, sw, m))
                 e, f, g, h = ptx.load4_shared(dy_tile, piece(own, sw, m))
-                s += a * e + b * f + c * g + d * h
-            cuda.syncwarp()
-            first = uint32(first + uint32(cuda.gridDim.x) * uint32(32))
-        if s > limit:
-            out[cuda.grid(1)] = s
-
-    return kernel
-
-
-@functools.cache
-def through_registers() -> Any:
-    """The same with loads to registers and stores to shared memory; the rows a gap apart."""
-    at = apart(1)
-    PITCH, place, piece = at.pitch, at.place, at.piece
-    WORDS = 32 * PITCH
-
-    @cuda.jit(device=True, forceinline=True)
-    def fetch(held, source, start):
-        for p in range(QUADS):
-            held[4 * p], held[4 * p + 1], held[4 * p + 2], held[4 * p + 3] = ptx.load4(source, start + 128 * p)
-
-    @cuda.jit(device=True, forceinline=True)
-    def put(held, tile, lane):
-        for p in range(QUADS):
-            to = place(lane, p)
-            ptx.store4_shared(tile, to, held[4 * p], held[4 * p + 1], held[4 * p + 2], held[4 * p + 3])
-
-    @cuda.jit
-    def kernel(x, dy, out, limit):
-        x_tile = cuda.shared.array(WORDS, float32, 16)
-        dy_tile = cuda.shared.array(WORDS, float32, 16)
-        held_x = cuda.local.array(L, float32)
-        held_dy = cuda.local.array(L, float32)
-        lane = uint32(cuda.threadIdx.x & 31)
-        own = uint32(lane * uint32(PITCH))
-        first = uint32(cuda.blockIdx.x * 32)
-        s = float32(0)
-        while first < x.shape[0]:
-            start = np.int64(first) * L + 4 * lane
-            fetch(held_dy, dy, start)
-            fetch(held_x, x, start)
-            put(held_dy, dy_tile, lane)
-            put(held_x, x_tile, lane)
-            cuda.syncwarp()
-            for m in range(QUADS):
-                a, b, c, d = ptx.load4_shared(x_tile, piece(own, uint32(0), m))
-                e, f, g, h = ptx.load4_shared(dy_tile, piece(own, uint32(0), m))
-                s += a * e + b * f + c * g + d * h
-            cuda.syncwarp()
-            first = uint32(first + uint32(cuda.gridDim.x) * uint32(32))
-        if s > limit:
-            out[cuda.grid(1)] = s
-
-    return kernel
-
-
-@functools.cache
-def in_bulk() -> Any:
-    """The same with one copy of 6 kB of each array, by one lane; a barrier in shared memory tells of its end."""
-    op = named()
-    barrier, expect, bulk, until = op.barrier, op.expect, op.bulk, op.until
-    WORDS, NBYTES = 32 * L, 4 * 32 * L
-
-    @cuda.jit
-    def kernel(x, dy, out, limit):
-        x_tile = cuda.shared.array(WORDS, float32, 128)
-        dy_tile = cuda.shared.array(WORDS, float32, 128)
-        bar = cuda.shared.array(2, float32, 16)
-        lane = uint32(cuda.threadIdx.x & 31)
-        own = uint32(lane * uint32(L))
-        first = uint32(cuda.blockIdx.x * 32)
-        phase = uint32(0)
-        s = float32(0)
-        if lane == 0:
-            barrier(bar, uint32(1))
-        cuda.syncwarp()
-        while first < x.shape[0]:
-            if lane == 0:
-                expect(bar, uint32(2 * NBYTES))
-                bulk(dy_tile, dy, np.int64(first) * L, uint32(NBYTES), bar)
-                bulk(x_tile, x, np.int64(first) * L, uint32(NBYTES), bar)
-            cuda.syncwarp()
-            until(bar, phase)
-            phase = uint32(phase ^ uint32(1))
-            for m in range(QUADS):
-                a, b, c, d = ptx.load4_shared(x_tile, uint32(own + uint32(4 * m)))
-                e, f, g, h = ptx.load4_shared(dy_tile, uint32(own + uint32(4 * m)))
                 s += a * e + b * f + c * g + d * h
             cuda.syncwarp()
             first = uint32(first + uint32(cuda.gridDim.x) * uint32(32))
@@ -634,40 +437,6 @@ def convolving(make: Callable[[], Any]) -> Callable[[Data], Any]:
     return prepare
 
 
-@contextlib.contextmanager
-def outputs_a_lane(each: int) -> Iterator[None]:
-    """forward/strips with another number of outputs a lane."""
-    before = dict(forward_7_strips.OUTPUTS)
-    forward_7_strips.OUTPUTS["float32"] = each
-    try:
-        yield
-    finally:
-        forward_7_strips.OUTPUTS.update(before)
-
-
-def strips(each: int, length: int) -> Callable[[Data], Any]:
-    """prepare() of forward/strips on the same data as longer rows."""
-
-    def prepare(on: Data) -> Any:
-        p = DepthwiseConv1d(on.x.size // (on.problem.H * length), on.problem.H, length, on.problem.K)
-        x, _, y = on.shaped(p.B, p.H, p.L)
-        with outputs_a_lane(each):
-            kernel = forward_7_strips.strips_kernel(p.L, p.K, p.shift, p.dtype)
-            how = forward_7_strips.launch(p)
-
-        def start(stream: Any) -> None:
-            kernel[how.grid, how.block, stream](x, on.w, y, p.shift)
-
-        def wrong() -> str:
-            poison(on)
-            start(0)
-            return on.differs(on.expected(p, "forward")["y"], on.out)
-
-        return start, wrong, kernel
-
-    return prepare
-
-
 # ------------------------------------------------------------------------------------- how many blocks share the batch
 
 
@@ -703,60 +472,16 @@ def sharing(module: Any, path: str, blocks: int) -> Callable[[Data], Any]:
     return prepare
 
 
-@contextlib.contextmanager
-def shared_by(blocks: int, warps: int) -> Iterator[None]:
-    """Strips of dw as if so many blocks of so many warps were to share a channel."""
-    before = channel_strips.shares
-    channel_strips.shares = lambda *_: (blocks, warps)
-    try:
-        yield
-    finally:
-        channel_strips.shares = before
-
-
-def sharing_strips(path: str, blocks: int, warps: int, length: int) -> Callable[[Data], Any]:
-    """prepare() of a path's `strips` on the same data as longer rows, a channel shared so."""
-
-    def prepare(on: Data) -> Any:
-        p = DepthwiseConv1d(on.x.size // (on.problem.H * length), on.problem.H, length, on.problem.K)
-        stage = stages.stage(f"depthwise1d/{path}/strips")
-        kernel = stage.kernel_for(p)
-        with shared_by(blocks, warps):
-            how = stage.launch(p)
-        parts = cuda.device_array((blocks, p.H, p.K), np.float32)
-        dw = cuda.device_array((p.H, p.K), np.float32)
-        x, dy, dx = on.shaped(p.B, p.H, p.L)
-        arrays = (dy, x, parts) if path == "weight_grad" else (dy, x, on.w, dx, parts)
-
-        def start(stream: Any) -> None:
-            added = parts.reshape(blocks, dw.size) if blocks > 1 else None  # one part is dw itself
-            stages.enqueue(how, kernel, (*arrays, p.shift), dw.reshape(dw.size), added, stream)
-
-        def wrong() -> str:
-            if path == "backward":
-                poison(on)
-            parts.copy_to_device(np.full(parts.shape, np.nan, np.float32))
-            start(0)
-            found, expected = (dw if blocks > 1 else parts[0]).copy_to_host(), on.expected(p, path)
-            if not np.array_equal(found, on.times * expected["dw"]):
-                return f"dw differs by {np.abs(found - on.times * expected['dw']).max()}"
-            return on.differs(expected["dx"], on.out) if path == "backward" else ""
-
-        return start, wrong, kernel
-
-    return prepare
-
-
 # ------------------------------------------------------------------------------------------------------------- the list
 
 
-def tries(problem: DepthwiseConv1d, processors: int, long_row: int = 1024) -> list[Try]:
+def tries(problem: DepthwiseConv1d, processors: int) -> list[Try]:
     """All of them, in the order of the table. processors: multiprocessors of the GPU."""
     size = 4 * problem.B * problem.H * problem.L
     found = []
 
-    def add(group: str, name: str, nbytes: int, prepare: Any, note: str = "", capability: Any = (8, 0)) -> None:
-        found.append(Try(group, name, nbytes, prepare, note, capability))
+    def add(group: str, name: str, nbytes: int, prepare: Any, note: str = "") -> None:
+        found.append(Try(group, name, nbytes, prepare, note))
 
     for each in (1, 4, 8):
         make = functools.partial(copy_each, each)
@@ -768,20 +493,11 @@ def tries(problem: DepthwiseConv1d, processors: int, long_row: int = 1024) -> li
     for each, threads in ((1, 256), (2, 256), (4, 128)):
         name, make = f"one-shot, {each} × 16 bytes of each array a thread", functools.partial(one_shot, each)
         add("read", name, 2 * size, reading(make, 0, threads, each), f"blocks of {threads} threads")
-    asynchronous = [(layout, "cg.shared.global") for layout in list(LAYOUTS)[:3]]
-    hints = ("cg.shared.global.L2::128B", "ca.shared.global", "ca.shared.global.L2::128B")
-    asynchronous += [("a gap of 16 bytes", how) for how in hints] + [("no gap, no swizzle", how) for how in hints[:1]]
-    for layout, how in asynchronous:
-        make = functools.partial(through_shared, layout, how)
-        for per in (8, 62) if how == "cg.shared.global" else (8,):
-            name = f"cp.async.{how.replace('.shared.global', '')}, rows with {layout}"
+    for layout in list(LAYOUTS)[:3]:
+        make = functools.partial(through_shared, layout)
+        for per in (8, 62):
+            name = f"cp.async.cg, rows with {layout}"
             add("read", name, 2 * size, reading(make, per * processors), f"{per} warps a multiprocessor")
-    for per in (8, 16):
-        name, note = "loads to registers, stores to shared", f"{per} warps a multiprocessor; a gap of 16 bytes"
-        add("read", name, 2 * size, reading(through_registers, per * processors), note)
-    for per in (8, 16):
-        note = f"{per} warps a multiprocessor; no gap, no swizzle"
-        add("read", "one bulk copy of 6 kB an array", 2 * size, reading(in_bulk, per * processors), note, (9, 0))
 
     nbytes = problem.compulsory_bytes("forward")
     for layout in ("a gap of 16 bytes", "no gap, swizzled", "no gap, each swizzle computed anew"):
@@ -797,16 +513,6 @@ def tries(problem: DepthwiseConv1d, processors: int, long_row: int = 1024) -> li
             note = f"{module.WARPS} warps a block; {warps:g} a scheduler, if all are there at once"
             prepare = sharing(module, path, blocks)
             add(f"blocks of {path}", f"{blocks} blocks", problem.compulsory_bytes(path), prepare, note)
-
-    for each in (12, 20, 28):
-        note = f"forward/strips, L={long_row} K={problem.K}"
-        add("outputs a lane", f"{each} outputs", nbytes, strips(each, long_row), note)
-
-    for path in ("weight_grad", "backward"):
-        for blocks, warps in ((1, 4), (1, 8), (1, 16), (4, 8), (8, 4), (33, 1), (33, 4), (132, 1)):
-            name = f"{blocks} × {warps} warps a channel"
-            prepare, nbytes = sharing_strips(path, blocks, warps, long_row), problem.compulsory_bytes(path)
-            add(f"strips of {path}", name, nbytes, prepare, f"{path}/strips, L={long_row} K={problem.K}")
     return found
 
 
@@ -855,10 +561,6 @@ def main() -> int:
         if time.monotonic() - started > options.seconds:
             notes.append(f"{len(todo) - i} of {len(todo)} tries were not reached in {options.seconds:g} s.")
             break
-        if tuple(here.compute_capability) < one.capability:
-            capability = ".".join(map(str, one.capability))
-            rows.append(row(one, failure=f"needs compute capability {capability}"))
-            continue
         rows.append(measure(one, on, clock))
         said = rows[-1].get("failure") or f"{rows[-1]['time_us']:,.1f} µs"
         print(f"{time.monotonic() - started:5.1f} s  {one.group}: {one.name} ({one.note}): {said}", flush=True)

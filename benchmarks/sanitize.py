@@ -100,14 +100,12 @@ def small_maps(stage: Stage) -> list[Problem]:
     """The networks' pairs of small maps that a fused stage takes, for one image and 32, in both layouts."""
     from record_layers import DTYPES, plan, variant
 
-    from dwlab.planner import own_tiles
-
     # bfloat16's kernels are float16's but for the name of an instruction.
     dtypes = [dtype for dtype in DTYPES if dtype in stage.dtypes and dtype != "bfloat16"]
     small = [group.problem for group in plan([f"fused/{stage.path}"], dtypes) if group.problem.second.P <= SMALL]
     found = [variant(one, batch, layout) for one in small for batch in (1, 32) for layout in ("NHWC", "NCHW")]
-    # Stages without a tile load an operand for each product: they have no copies that could end elsewhere.
-    return [one for one in found if stage.supports(one) and own_tiles.tile(stage, one) is not None]
+    # Stages without shared memory load an operand for each product: they have no copies that could end elsewhere.
+    return [one for one in found if stage.supports(one) and stage.launch(one).shared_bytes]
 
 
 def child(id: str, tool: str) -> int:

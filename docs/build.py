@@ -79,8 +79,13 @@ def tree(folder: Path) -> Iterator[tuple[int, str, str]]:
 
 def architecture() -> str:
     """Every package and module of dwlab as a nested list."""
+    plain = re.compile(r"`[^`]*`|[\[\]*<_]")  # what Markdown would read in a summary, outside of code
+    said = {
+        text: plain.sub(lambda one: one[0] if one[0][0] == "`" else f"\\{one[0]}", text)
+        for _, _, text in tree(ROOT / "dwlab")
+    }
     return "\n".join(
-        f"{'  ' * depth}- `{name}`{f': {said}' if said else ''}" for depth, name, said in tree(ROOT / "dwlab")
+        f"{'  ' * depth}- `{name}`{f': {said[text]}' if text else ''}" for depth, name, text in tree(ROOT / "dwlab")
     )
 
 

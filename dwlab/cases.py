@@ -356,8 +356,10 @@ def cases(
     Without a problem: sizes 1, odd and prime; around 32, 64, 96 and 128 in time; around 32, 48, 64 and 96 taps; K > L;
     several blocks in each direction; causal, same and other paddings; sizes around the edges of `block`, in time up to
     512, in the others up to 1024; and for weight_grad a batch through which a block must go more than once. With one:
-    its K and padding on one row, on few rows, on these with fresh inputs, and on all its channels with short rows; rows
-    beyond 2048 are shortened. seed: of all inputs; None for those of seed 0 and, where a problem is given, 1.
+    its K and padding on one row, on few rows, on these with fresh inputs, with a NaN, with infinities, and
+    on all its channels with short rows; rows beyond 2048 are shortened. A layer is judged as it is, with fresh inputs,
+    and, if it is not too large, with those of NaN and infinities, in int8 with many at -128 and 127. seed: of all
+    inputs; None for those of seed 0 and, where a problem is given, 1.
     """
     if problem is not None:
         chosen = _of_one(problem)
@@ -392,16 +394,26 @@ def _beside(block: tuple[int, ...], chosen: Sequence[Case]) -> Iterator[Case]:
 
 def _of_one(problem: Problem) -> list[Case]:
     if not isinstance(problem, DepthwiseConv1d):
-        return [Case(problem, "the problem"), Case(problem, "fresh inputs", seed=1)]
+        listed = [Case(problem, "the problem"), Case(problem, "fresh inputs", seed=1)]
+        return listed + (_beyond(problem) if _operations(problem) <= _MOST else [])
     few = _cut_down(problem)
     one = replace(few, B=1, H=1)
     chosen = [Case(one, "one row"), Case(few, "the problem" if few == problem else f"{problem}, cut down")]
-    chosen = [*chosen[few == one :], Case(few, "fresh inputs", seed=1)]
+    chosen = [*chosen[few == one :], Case(few, "fresh inputs", seed=1), *_beyond(few)]
     if problem.H > few.H:  # a kernel may know how many channels there are
         length = min(few.L, max(8, 5 * _OPERATIONS // (2 * problem.H * few.K)))
         channels = min(problem.H, 20 * _OPERATIONS // few.K)
         chosen.append(Case(replace(few, B=min(problem.B, 2), H=channels, L=length), "all its channels"))
     return chosen
+
+
+_MOST = 2_000_000  # multiplications of a layer that is judged with inputs of every kind
+
+
+def _beyond(problem: Problem) -> list[Case]:
+    """The problem with inputs that are no plain numbers, or at the ends of what an int8 holds."""
+    kinds = ("ends",) if problem.dtype == "int8" else ("NaN", "infinite")
+    return [Case(problem, VALUES[kind], seed=1, values=kind) for kind in kinds]
 
 
 def _cut_down(problem: DepthwiseConv1d) -> DepthwiseConv1d:

@@ -74,8 +74,8 @@ _LOOK = {
     "staging, and again before what was staged is overwritten",
     "two writers": "two threads store to one element: which thread owns which output? That both store the same cannot "
     'be seen here; if it is meant, allow="two writers"',
-    "divergent barrier": "every thread of the block must reach the barrier: move it out of the if, and let no thread "
-    "return before it",
+    "divergent barrier": "every thread of the block that has not returned must come to the same barrier: move it out "
+    "of the if, and let the if hold the work alone",
     "out of bounds": "guard the access: is the index below the array's length for the last block and thread?",
     "misaligned": "16 bytes are moved at 16-byte addresses only: is the index a multiple of 4 for every thread?",
     "negative index": "a negative index counts from the end of the axis in Numba: test for it before the access; if it "
@@ -364,7 +364,6 @@ _SPLIT = frozenset(
     (
         "pointwise/forward/tensor",
         "pointwise/forward/split",
-        "fused/dwpw/tensor",
         "fused/dwpw/slide",
         "fused/dwpw/planes",
         "fused/pwdw/strips",

@@ -714,8 +714,10 @@ def _ends_left_out(
 ) -> Iterator[tuple[np.ndarray, str, str]]:
     """(output, pattern, words) where an end of each row is not read; output: of a mask of the times that are."""
     t = np.arange(L)
-    yield output(t > 0), "first time missing", f"{name}[..., 0] is left out"
-    yield output(t < L - 1), "last time missing", f"{name}[..., L-1] is left out"
+    for n in (1, 2):
+        ends = ("time 0", "time L-1") if n == 1 else ("times 0 and 1", "times L-2 and L-1")
+        yield output(t >= n), "first time missing", f"{name} of {ends[0]} is left out"
+        yield output(t < L - n), "last time missing", f"{name} of {ends[1]} is left out"
     yield output((t > 0) & (t < L - 1)), "first and last time missing", f"both ends of the rows of {name} are left out"
 
 
@@ -874,8 +876,8 @@ def _reduction_guesses(evidence: Evidence) -> Iterator[_Guess]:
                     "mean in place of sum", evidence.want / size, f"dw is divided by {words} = {size}", "sum, not mean"
                 )
     if L > 1:
-        yield _Guess("last time missing", times(t < L - 1), f"t = L-1 = {L - 1} is left out", over_t)
-        yield _Guess("first time missing", times(t > 0), "t = 0 is left out", over_t)
+        for output, pattern, words in _ends_left_out("dy", L, times):
+            yield _Guess(pattern, output, words, over_t)
     for step in (2, 3, 4):
         words = ("second", "third", "fourth")[step - 2]
         if step < L:
@@ -899,6 +901,7 @@ def _reduction_guesses(evidence: Evidence) -> Iterator[_Guess]:
                 f"only the first of each {size} times is summed, as if one thread of {size} stored its own sum",
                 "the threads' partial sums must be added before one of them stores",
             )
+    for size in dict.fromkeys([*_tiles(evidence), 64, 24, 12, 8, 6, 5, 4, 3, 2]):
         if L > 1 and L % size:  # all of them, of a short row
             yield _Guess(
                 "last times missing",
@@ -906,6 +909,7 @@ def _reduction_guesses(evidence: Evidence) -> Iterator[_Guess]:
                 f"the last L % {size} = {L % size} times are left out",
                 f"the loop over times goes in steps of {size}: who does the rest, and does the range round up?",
             )
+    for size in dict.fromkeys([*_tiles(evidence), 64, 24]):
         if size < L:
             yield _Guess(
                 "first tile of times only",
@@ -927,6 +931,7 @@ def _reduction_guesses(evidence: Evidence) -> Iterator[_Guess]:
                 f"only the first {size} of {B} batch entries are summed",
                 f"{over_b}: does a block that has done its {size} go on to the next ones?",
             )
+        if B > 1 and B % size:  # all of them, of a small batch
             yield _Guess(
                 "last batch entries missing",
                 entries(b < B - B % size),

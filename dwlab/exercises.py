@@ -939,15 +939,22 @@ def moves_at_most(report: Any, limit_bytes: float, why: str, hints: Sequence[str
 
 
 def float32_only(report: Any, hints: Sequence[str] = ()) -> None:
-    """Wrong if an `xray` counted float64 arithmetic: one literal such as 0.0 or 2.0 is enough to cause it."""
+    """Wrong if an `xray` counted float64 arithmetic: one literal such as 2.1, or a sum that starts at 0.0, is enough.
+
+    Not counted is what the compiler makes float32 again (dwlab.simt.float64), such as a single product with 2.0.
+    """
     for line in report.lines:
         if line.float64:
             raise Wrong(
                 f"Line {line.line}, `{line.text.strip()}`: {line.float64:,} float64 operations.",
                 hints
                 or (
-                    "In Numba 2.0 is a float64, and an int64 such as 2 times a float32 is a float64 as well.",
-                    "Write float32(2.0), and start sums at float32(0).",
+                    "In Numba 0.0 and 2.1 are float64, and so is what is computed of a float32 and one of them, or of "
+                    "a float32 and an int64.",
+                    "The compiler undoes that for one operation with a number that float32 holds, such as 2.0 * x[i], "
+                    "whose result goes straight into a float32; not for 2.1 * x[i], 2.0 * x[i] + 1.0, max(0.0, x[i]) "
+                    "or a sum that starts at 0.0.",
+                    "Write float32(2.1), and start sums at float32(0).",
                 ),
             )
 

@@ -159,12 +159,12 @@ def table(runs: Sequence[records.Record] | None = None) -> tabular.Markdown:
     """All GPUs: what they have, and the ceilings that a prediction takes."""
     head = ["GPU", "name", "CC", "SMs", "MHz", "copy GB/s", "L2 GB/s", "L2 MiB", "FP32 / FP64 lanes per SM",
             "shared KiB per SM / block", "ceilings"]  # fmt: skip
-    lines = [head, ["---"] * 3 + ["---:"] * 7 + ["---"]]
+    body = []
     for short in NAMES:
         gpu = find(short, runs)
         ceilings = gpu.ceilings
         fp32, fp64 = lanes(gpu.compute_capability)
-        lines.append(
+        body.append(
             [
                 short,
                 gpu.name,
@@ -179,4 +179,4 @@ def table(runs: Sequence[records.Record] | None = None) -> tabular.Markdown:
                 ceilings.source,
             ]
         )
-    return tabular.Markdown("\n".join("| " + " | ".join(cells) + " |" for cells in lines) + "\n")
+    return tabular.Markdown(tabular.markdown(head, body, (0, 1, 2, -1)) + "\n")

@@ -137,6 +137,8 @@ _OTHER_ACTIVATIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "gelu without the 1/sqrt(2)": lambda v: 0.5 * v * (1 + _erf(v)),
     "gelu without the 0.5": lambda v: v * (1 + _erf(v / math.sqrt(2))),
     "0.5 * (1 + erf(v / sqrt(2))), without the factor v": lambda v: 0.5 * (1 + _erf(v / math.sqrt(2))),
+    "0.5 * v * (1 + tanh(v / sqrt(2))), tanh in place of erf": lambda v: 0.5 * v * (1 + np.tanh(v / math.sqrt(2))),
+    "v * relu6(v + 3) / 6": lambda v: v * np.clip(v + 3, 0, 6) / 6,
     "tanh": np.tanh,
     "a sigmoid": _logistic,
     "abs": np.abs,
@@ -491,6 +493,8 @@ def _int8_mistakes(part: _Part) -> Iterator[_How]:
         early = {"zero_y": -layer.zero_y, "limits": (-128 - 2 * layer.zero_y, 127 - 2 * layer.zero_y)}
         yield "wrong sign of zero_y", early, "zero_y is subtracted", look
         yield "zero_y added twice", {"zero_y": 2 * layer.zero_y}, "zero_y is added twice", look
+    for off in (1, -1):
+        yield "wrong zero_y", {"zero_y": layer.zero_y + off}, f"{off:+d} is added beside zero_y", look
     if layer.zero_x != layer.zero_y:
         yield "wrong zero_y", {"zero_y": layer.zero_x}, "zero_x is added where zero_y is right", look
     if layer.residual:
@@ -535,8 +539,14 @@ def _int8_mistakes(part: _Part) -> Iterator[_How]:
         yield "relu after the residual", how, "the result with its residual is cut off at zero_y once more", clamp
     if layer.zero_y:
         low, high = -128 + layer.zero_y, 127 + layer.zero_y
-        how = {"limits": (low, high)}
-        yield "wrong limits", how, "the limits are applied before zero_y is added", clamp
+        for words, limits in (
+            ("limits are", (low, high)),
+            ("lower limit is", (max(low, -128), 127)),
+            ("lower limit alone is", (low, 127)),
+            ("upper limit is", (-128, min(high, 127))),
+            ("upper limit alone is", (-128, high)),
+        ):
+            yield "wrong limits", {"limits": limits}, f"the {words} applied before zero_y is added", clamp
     index = "the index of m: the output's channel"
     if m is not None and len(m) > 1 and part.b is not None:
         places = np.arange(len(m))
@@ -557,10 +567,18 @@ def _int8_mistakes(part: _Part) -> Iterator[_How]:
         yield "wrong m", {"m": m[::-1]}, "channel c is multiplied by the factor m of channel C-1-c", index
         for words, at in _other_indices(len(m)):
             yield "wrong m", {"m": m[at]}, f"channel c is multiplied by the factor m of channel {words}", index
+    if m is not None:
+        yield "wrong m", {"m": 1 / m}, "the sum is divided by m, not multiplied", look
+        yield "wrong m", {"m": np.ones(len(m))}, "the sum is not multiplied by m", look
+        yield "wrong m", {"m": m * m}, "the sum is multiplied by m twice", look
     other = part.other
     if m is not None and other is not None and other.m is not None and not np.array_equal(other.m, m):
-        text = "the factors m are the other layer's"
-        yield "wrong m", {"m": np.resize(other.m, len(m))}, text, "m1 and m2: which of them is this layer's?"
+        whose = "which of the two layers' arrays does this one get?"
+        theirs = {"m": np.resize(other.m, len(m))}
+        yield "wrong m", theirs, "the factors m are the other layer's", whose
+        if part.b is not None and other.b is not None:
+            theirs = theirs | {"b": np.resize(other.b, len(m))}
+            yield "wrong bias and wrong m", theirs, "the bias and the factors m are the other layer's", whose
 
 
 # ---- mistakes in the sum
@@ -584,6 +602,8 @@ def _sum_mistakes(part: _Part, got: np.ndarray | None) -> Iterator[_Found]:
         look = "sum (x - zero_x) * w: also for the x of a halo or a tile"
         yield "zero_x ignored", partial(_summed, part, zero=0), "zero_x is not subtracted from x", look
         yield "wrong sign of zero_x", partial(_summed, part, zero=-layer.zero_x), "zero_x is added to x", look
+        from_w = partial(_summed, part, zero=0, w=part.w - layer.zero_x)
+        yield "wrong zero_x", from_w, "zero_x is subtracted from w, not from x", look
     if layer.zero_y != layer.zero_x:
         text = "zero_y is subtracted from x where zero_x is right"
         yield "wrong zero_x", partial(_summed, part, zero=layer.zero_y), text, "sum (x - zero_x) * w"
@@ -632,6 +652,8 @@ def _filter_sums(part: _Part) -> Iterator[_Found]:
             yield "filter transposed", partial(part.sum, w=other), "w is read as (C, F), but it is (F, C)", look
         if layer.C > 1:
             yield "filter flipped", partial(part.sum, w=w[:, ::-1]), "weight C-1-c meets channel c", look
+            for words, at in _other_indices(layer.C):
+                yield "shifted by one", partial(part.sum, w=w[:, at]), f"channel c meets weight {words}", look
             for off in (1, -1):
                 text = f"channel c meets weight c {'-' if off > 0 else '+'} 1"
                 yield "shifted by one", partial(part.sum, w=np.roll(w, off, 1)), text, look
@@ -748,6 +770,19 @@ def _window_sums(part: _Part) -> Iterator[_Found]:
             text = "outside a map stands the byte 0; it must be zero_x, whose product is 0"
             yield "padding is not the zero point", partial(seen, outside=float(-layer.zero_x)), text, outside
     H, W = layer.H, layer.W
+    inner = "0 and H-1 are inside the map, so h >= 0 and h < H; columns alike"
+    h, v = np.arange(H)[:, None], np.arange(W)
+    for words, kept in (
+        ("the last row", (h < H - 1) & (v >= 0)),
+        ("the last column", (h >= 0) & (v < W - 1)),
+        ("the last row and column", (h < H - 1) & (v < W - 1)),
+        ("the first row", (h > 0) & (v >= 0)),
+        ("the first column", (h >= 0) & (v > 0)),
+        ("the first row and column", (h > 0) & (v > 0)),
+        ("the outermost ring", (h > 0) & (h < H - 1) & (v > 0) & (v < W - 1)),
+    ):
+        left = np.where(kept, part.x, layer.zero_x)
+        yield "border left out", partial(part.sum, x=left), f"{words} of each map of x is left out", inner
     if H != W:
         for words, sides in (("rows", (True, False)), ("columns", (False, True))):
             rows, cols = part.places(True), part.places(False)
@@ -795,10 +830,15 @@ def _window_sums(part: _Part) -> Iterator[_Found]:
             ((i == 0) & (j == 0), "only the first tap is summed"),
             ((i == K // 2) & (j == K // 2), "only the tap in the middle is summed"),
             (full & ~((i == K // 2) & (j == K // 2)), "the tap in the middle is left out"),
+            ((i * K + j) % 2 == 0, "every second tap is left out"),
+            ((i * K + j) % 3 == 0, "of every three taps two are left out"),
+            (full & (i % 2 == 0), "every second row of taps is left out"),
+            (full & (j % 2 == 0), "every second column of taps is left out"),
+            ((i % 2 == 0) & (j % 2 == 0), "every second row and column of taps is left out"),
         ):
             only = words.startswith("only")
-            pattern = "most taps missing" if only else "last tap missing" if "last" in words else "taps missing"
-            pattern = "first tap missing" if "first" in words and not only else pattern
+            which = "most taps" if only or "every" in words else "last tap" if "last" in words else "taps"
+            pattern = "first tap missing" if "first" in words and not only else f"{which} missing"
             yield pattern, partial(part.sum, w=np.where(kept, w, 0)), words, sums
 
 
@@ -881,6 +921,14 @@ def _map_mistakes(part: _Part) -> Iterator[tuple[str, np.ndarray, str, str]]:
         moved = np.roll(raw.ravel(), off)
         text = f"x is read one element {'before' if off > 0 else 'behind'} its place"
         yield "shifted by one", _rows(moved.reshape(raw.shape), layer.layout), text, index
+    if not part.depthwise and H * W > 1:
+        for words, at in _other_indices(H * W):
+            flat = x.reshape(N, C, H * W)[:, :, at].reshape(x.shape)
+            yield "wrong pixel", flat, f"pixel {words.replace('c', 'p', 1)} of x is read where p is right", index
+        for axis, words in ((2, "row"), (3, "column")):
+            for off in (1, -1):
+                text = f"each pixel is computed from the {words} {'before' if off > 0 else 'behind'} its own"
+                yield "shifted by one", np.roll(x, off, axis), text, index
     if not part.depthwise and W > 1:
         for off in (1, -1):
             text = f"each pixel is computed from the pixel {'before' if off > 0 else 'behind'} it"

@@ -306,8 +306,7 @@ class Network:
     __repr__ = __str__
 
     def _repr_markdown_(self) -> str:
-        lines = [self.HEAD, ["---"] * 6 + ["---:"] * 2, *self.rows()]
-        return self.summary() + "\n\n" + "\n".join("| " + " | ".join(cells) + " |" for cells in lines) + "\n"
+        return f"{self.summary()}\n\n{tabular.markdown(self.HEAD, self.rows(), range(6))}\n"
 
 
 class _Builder:

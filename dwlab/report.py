@@ -143,7 +143,7 @@ def totals_table(problem: Any = PAPER, *, gpu: str | None = None, runs: Sequence
     head = ["variant", *(f"{path} (ms)" for path in columns), "total (ms)", "× naive"]
     if paper:
         head += ["P100: forward", "input_grad", "weight_grad", "total (ms)", "× naive"]
-    lines = [tabular.line(head), tabular.line(["---"] + ["---:"] * (len(head) - 1))]
+    lines = tabular.heading(head)
     for label, row in made.items():
         cells = [label, *(_ms(row.get(path)) for path in columns), _ms(row.get("total"))]
         cells.append(tabular.times(naive / row["total"]) if naive and "total" in row else "")
@@ -194,7 +194,7 @@ def bandwidth_table(problem: Any = PAPER, *, gpu: str | None = None, runs: Seque
     paper = records.describe_problem(problem) == records.describe_problem(PAPER)
     head = ["path", "stage", "time (µs)", "effective GB/s", "of copy", "FLOP/B", "GFLOP/s", "of roof"]
     head += ["P100, forward: GB/s"] if paper else []
-    lines = [tabular.line(head), tabular.line(["---"] * 2 + ["---:"] * (len(head) - 2))]
+    lines = tabular.heading(head, range(2))
     for path, rows in _by_path(run, problem):
         for row, point in zip(rows, roofline.points(rows, roof_of(rows[0].op, ceilings)), strict=True):
             cells = [path, row.stage, tabular.rounded(row.time_us), tabular.rounded(row.effective_gbps)]
@@ -342,7 +342,7 @@ def layers_summary(runs: Sequence[Record] | None = None, gpu: str | None = None)
     head += ["of a copy as large: least", "median", "at 85 %"]
     beside = any(row.get("speedup_vs_apart") for row in rows)
     head += ["× apart, geometric mean", "least", "slower"] if beside else []
-    lines = [tabular.line(head), tabular.line(["---", "---"] + ["---:"] * (len(head) - 2))]
+    lines = tabular.heading(head, range(2))
     groups: dict[tuple[str, str, int], list[Mapping[str, Any]]] = {}
     for row in rows:
         groups.setdefault((_op(row), row["dtype"], row["batch"]), []).append(row)
@@ -397,8 +397,7 @@ def layers_table(runs: Sequence[Record] | None = None, gpu: str | None = None) -
     head = ["layers of", "layer", "dtype", "batch", "networks", "stage", "layout", "time (µs)", "of copy"]
     beside = any(row.get("apart_time_us") for row in rows)
     head += ["peer", "peer (µs)", "× peer", *(["apart (µs)", "× apart"] if beside else []), ""]
-    numbers = 4 if beside else 2
-    lines = [tabular.line(head), tabular.line(["---"] * 7 + ["---:"] * 2 + ["---"] + ["---:"] * numbers + ["---"])]
+    lines = tabular.heading(head, (*range(7), 9, -1))
     for row in rows:
         cells = [_op(row), row["layer"], row["dtype"], f"{row['batch']}", row["networks"], row.get("stage") or ""]
         cells += [row.get("layout") or "", tabular.rounded(row.get("time_us"))]
@@ -598,7 +597,7 @@ def counters_summary(runs: Sequence[Record] | None = None, gpu: str | None = Non
     head += ["load sectors / formula", "store sectors / formula"]
     for what, of, _, _ in _COMPARED:
         head += [f"{what} / {of}", f"within {100 * NEAR:g} %"]
-    lines = [tabular.line(head), tabular.line(["---", "---"] + ["---:"] * (len(head) - 2))]
+    lines = tabular.heading(head, range(2))
     groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     for row in rows:
         groups.setdefault((f"{_op(row)}/{row['stage']}", row["dtype"]), []).append(row)
@@ -663,17 +662,17 @@ def counters_table(runs: Sequence[Record] | None = None, gpu: str | None = None)
     head += ["compulsory MB", "accesses MB", "planner MB", "asked for MB", "accesses / asked for"]
     head += ["planner / asked for", "L2 MB", "accesses / L2", "all L2 MB"]
     head += ["DRAM MB read", "written", "shared bank conflicts"]
-    lines = [tabular.line(head), tabular.line(["---"] * 4 + ["---:"] * (len(head) - 4))]
+    lines = tabular.heading(head, range(4))
     for row in rows:
         cells = [f"{_op(row)}/{row['stage']}", row["layer"], row["layout"], row["dtype"], f"{row['batch']}"]
         for kind in ("load_requests", "load_sectors", "store_requests", "store_sectors"):
             cells += [f"{row[f'predicted_{kind}']:,}", _counted(row.get(kind))]
         planned, sectors, asked, l2 = row.get("planned_bytes"), row.get("planned_asked_bytes"), *_moved(row)
-        cells += [_mb(row["compulsory_bytes"]), _mb(planned), _mb(sectors), _mb(asked)]
+        cells += [tabular.mb(row["compulsory_bytes"]), tabular.mb(planned), tabular.mb(sectors), tabular.mb(asked)]
         cells += [tabular.times(_over(planned, asked)), tabular.times(_over(sectors, asked))]
-        cells += [_mb(l2), tabular.times(_over(planned, l2))]
-        cells.append(_mb(_sectors(row, "l2_read_sectors", "l2_write_sectors")))
-        cells += [_mb(row.get("dram_read_bytes")), _mb(row.get("dram_write_bytes"))]
+        cells += [tabular.mb(l2), tabular.times(_over(planned, l2))]
+        cells.append(tabular.mb(_sectors(row, "l2_read_sectors", "l2_write_sectors")))
+        cells += [tabular.mb(row.get("dram_read_bytes")), tabular.mb(row.get("dram_write_bytes"))]
         lines.append(tabular.line([*cells, _counted(row.get("shared_bank_conflicts"))]))
     lines += ["", *_counters_notes(rows, used)]
     return Markdown("\n".join(lines))
@@ -703,9 +702,9 @@ def _counters_notes(rows: Sequence[Mapping[str, Any]], used: Sequence[Record]) -
     return [
         f"{said}.  ",
         *([more] if split else []),
-        "accesses: the planner's at the tile that the kernel has, each element that a block needs once; none for "
-        "stages that load an operand for each product. planner: its sectors, of the accesses and of what our "
-        "kernels ask for beyond them (planner.asked). asked for: 32 bytes for each sector that warps load or store. "
+        "accesses: the planner's at the tile that the kernel has, each element that a block needs once. planner: these "
+        "and what the kernel asks for beyond them, in sectors. Both as earlier records have them. asked for: 32 bytes "
+        "for each sector that warps load or store. "
         "L2: for each that multiprocessors read or write there, without what it moves between its halves. Of copies "
         "past the registers (cp.async) the hardware counts a sector for each 32 bytes of shared memory that a 128-byte "
         "line goes to: more than the formula where rows lie 16 bytes askew, as the interpreter's `copied_again` "
@@ -739,10 +738,6 @@ def _range(ratios: Sequence[float | None]) -> str:
 
 def _launch(row: Mapping[str, Any]) -> str:
     return f"{_op(row)}/{row['stage']} on {row['layer']} ({row['dtype']}, {row['layout']}, batch {row['batch']})"
-
-
-def _mb(size: float | None) -> str:
-    return "" if size is None else f"{size / 1e6:,.2f}"
 
 
 def _counted(value: int | None) -> str:
@@ -831,7 +826,7 @@ def networks_summary(runs: Sequence[Record] | None = None, gpu: str | None = Non
         return Markdown(_NO_NETWORKS)
     head = ["network", "dtype", "batch", "apart (µs)", "fused (µs)", "fused pairs", "PyTorch's best", "its time (µs)"]
     head += ["× PyTorch", "mJ an image", "PyTorch's", "× PyTorch", ""]
-    lines = [tabular.line(head), tabular.line(["---"] * 2 + ["---:"] * 4 + ["---"] + ["---:"] * 5 + ["---"])]
+    lines = tabular.heading(head, (0, 1, 6, -1))
     layouts = {row["layout"] for row in rows}
     for row in rows:
         name = row["network"] if len(layouts) == 1 else f"{row['network']}, {row['layout']}"
@@ -1005,7 +1000,7 @@ def fusion_pairs(runs: Sequence[Record] | None = None, gpu: str | None = None) -
     in_networks = _grouped(inside)
     head = ["module", "dtype", "batch", "pairs", "kernels: × PyTorch layer by layer", "fusion: × layer by layer"]
     head += ["faster fused", "both: × PyTorch", "fusion in a network: × layer by layer", "faster fused"]
-    lines = [tabular.line(head), tabular.line(["---"] * 2 + ["---:"] * (len(head) - 2))]
+    lines = tabular.heading(head, range(2))
     groups, won, lost = _grouped(found), [], []
     for (kind, dtype, batch), every in groups.items():
         here = [one for one in every if one.kernels and one.fusion]
@@ -1040,7 +1035,7 @@ def fusion_networks(runs: Sequence[Record] | None = None, gpu: str | None = None
         return Markdown(_NO_NETWORKS)
     head = ["network", "dtype", "batch", "PyTorch's best (µs)", "layer by layer (µs)", "fused (µs)", "fused pairs"]
     head += ["kernels: × PyTorch layer by layer", "fusion: × layer by layer", "both: × PyTorch", "runs"]
-    lines = [tabular.line(head), tabular.line(["---"] * 2 + ["---:"] * 8 + ["---"])]
+    lines = tabular.heading(head, (0, 1, -1))
     for one in found:
         best = min(one.unfused_us, one.fused_us or math.inf)
         cells = [one.name, one.dtype, f"{one.batch}"]
@@ -1078,37 +1073,6 @@ def _listed(names: Sequence[str]) -> str:
     return f": {'; '.join(names)}" if names else ""
 
 
-def fusion_summary(runs: Sequence[Record] | None = None, gpu: str | None = None) -> Markdown:
-    """What the kernels bring and what fusing brings beside, of pairs of layers and of whole networks, in two tables."""
-    found, used = brought_to_networks(runs, gpu)
-    if not found:
-        return fusion_pairs(runs, gpu)
-    kinds = [(dtype, batch) for _, dtype, batch in _grouped(found)]
-    here = {(one.name, one.dtype, one.batch): one for one in found}
-    lines = [tabular.line(["network", *(f"{dtype}, batch {batch}" for dtype, batch in kinds)])]
-    lines.append(tabular.line(["---"] + ["---:"] * len(kinds)))
-    for name in dict.fromkeys(one.name for one in found):
-        lines.append(tabular.line([name, *(_product(here.get((name, *kind))) for kind in kinds)]))
-    slower = sum(one.fusion is not None and one.fusion <= 1 for one in found)
-    none = sum(one.fused_us is None for one in found)
-    lines += [
-        "",
-        f"Whole networks, each a CUDA graph: what kernels bring layer by layer × what fusing brings beside. {slower} "
-        f"of {len(found)} are slower fused and run layer by layer; in {none} no pair was faster in one kernel, which "
-        f"counts as 1. {_fusion_means(found)}  ",
-        _measured_on(used),
-        "",
-    ]
-    return Markdown(f"{fusion_pairs(runs, gpu)}\n" + "\n".join(lines))
-
-
-def _product(one: Brought | None) -> str:
-    """What kernels and what fusion bring to a network, as factors."""
-    if one is None or one.kernels is None:
-        return ""
-    return f"{one.kernels:.2f} × {'1' if one.fusion is None else tabular.times(one.fusion, True)}"
-
-
 def _fusion_means(found: Sequence[Brought]) -> str:
     """Geometric means over JUDGED networks of what kernels and what fusion bring, in one line."""
     said = []
@@ -1132,7 +1096,8 @@ def headline(runs: Sequence[Record] | None = None, gpu: str | None = None) -> Ma
     run = newest(gpu=gpu, runs=runs)
     if run is not None and (forward := _rows(run, PAPER).get("forward")) and (peer := _peer_us(run, "forward", PAPER)):
         best = min(row.time_us for row in forward.values())
-        rows.append(("1-D convolution (S4ConvD), forward, float32", Brought("", "", "float32", PAPER.B, peer[0], best, None)))
+        one = Brought("", "", "float32", PAPER.B, peer[0], best, None)
+        rows.append(("1-D convolution (S4ConvD), forward, float32", one))
         used = [*used, run]
     if not rows:
         return Markdown(_NO_NETWORKS)
@@ -1215,13 +1180,13 @@ def energy_tries_table(runs: Sequence[Record] | None = None) -> Markdown:
 
     rows, used = records.newest_rows("energy_tries", lambda row: (*key(row), row["way"]), runs)
     if not rows:
-        return Markdown("No such tries are recorded. On a GPU: `python benchmarks/energy_tries.py`.\n")
+        return Markdown("No such tries are recorded.\n")
     ways: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
     for row in rows:
         ways.setdefault(key(row), []).append(row)
     recorded = {key(row): row for row in networks(runs, used[-1].gpu)[0] if row.get("peer_joules")}
     head = ["network", "dtype", "way", "kernels of ours", "time (µs)", "W", "mJ", "of that above rest (mJ)"]
-    lines = [tabular.line([*head, "× PyTorch"]), tabular.line(["---"] * 3 + ["---:"] * 6)]
+    lines = tabular.heading([*head, "× PyTorch"], range(3))
     elsewhere, strictly = [], []
     for one, found in sorted(ways.items(), key=lambda item: item[0]):
         theirs = [row for row in found if row["way"].startswith("PyTorch ")]
@@ -1362,7 +1327,7 @@ def judged_summary(runs: Sequence[Record] | None = None, gpu: str | None = None)
         )
     head = ["network", "dtype", "batch", "pairs measured", "not measured", "right", "fused, but slower"]
     head += ["apart, but slower", "mean regret", "largest", "whole plan over the best"]
-    lines = [tabular.line(head), tabular.line(["---"] * 2 + ["---:"] * (len(head) - 2))]
+    lines = tabular.heading(head, range(2))
     for one in made:
         wrong = [row.pair.fuse for row in one.rows if not row.right]
         cells = [one.plan.network.name, one.plan.network.dtype, f"{one.plan.network.batch}", f"{len(one.rows)}"]
@@ -1408,7 +1373,7 @@ def chosen_summary(runs: Sequence[Record] | None = None, gpu: str | None = None)
     beside = any(row["dtype"] == "int8" for row in measured)
     head = ["dtype", "batch", "pairs that the planner fuses", "measured", "× peer, geometric mean", "least", "greatest"]
     head += ["slower", *(["× apart, geometric mean", "least", "slower"] if beside else [])]
-    lines = [tabular.line(head), tabular.line(["---"] + ["---:"] * (len(head) - 1))]
+    lines = tabular.heading(head)
     chosen: list[Mapping[str, Any]] = []
     for dtype, batch in itertools.product(("float32", "float16", *["int8"] * beside), (1, 32)):
         pairs: dict[str, None] = {}
@@ -1461,7 +1426,6 @@ def tables(runs: Sequence[Record] | None = None) -> dict[str, Callable[[], str]]
         "networks/energy": lambda: energy_tries_table(runs),
         "headline": lambda: headline(runs),
         "losses": lambda: losses(runs),
-        "fusion": lambda: fusion_summary(runs),
         "fusion/pairs": lambda: fusion_pairs(runs),
         "fusion/networks": lambda: fusion_networks(runs),
         "planner/judged": lambda: judged_summary(runs),

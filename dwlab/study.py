@@ -283,9 +283,7 @@ class Study:
         head, body = self._cells()
         lines = []
         for title, indices in self._groups():
-            lines += [f"**{title}**", "", "| " + " | ".join(head) + " |"]
-            lines.append("| --- | --- |" + " ---: |" * (len(head) - 2))
-            lines += ["| " + " | ".join(body[i]) + " |" for i in indices]
+            lines += [f"**{title}**", "", tabular.markdown(head, [body[i] for i in indices], (0, 1))]
             lines += ["", *(f"{note}  " for note in self.notes(indices)), ""]
         return Markdown("\n".join(lines))
 

@@ -644,9 +644,8 @@ def table(runs: Sequence[records.Record] | None = None) -> tabular.Markdown:
     for run in newest.values():
         main = min(rows[id(run)], key=lambda row: row.dtype != "float32")  # the first with float32, or the first
         made = compare([run], keep=lambda one, main=main: (one.problem, one.dtype) == (main.problem, main.dtype))
-        lines = [["stage", "measured (µs)", "predicted (µs)", "error", "bound by"], ["---"] + ["---:"] * 3 + ["---"]]
-        lines += [[cells[0], *cells[2:]] for cells in made.cells()]
-        text = "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
+        head = ["stage", "measured (µs)", "predicted (µs)", "error", "bound by"]
+        text = tabular.markdown(head, [[cells[0], *cells[2:]] for cells in made.cells()], (0, -1))
         if not made.rows:
             text = f"Nothing of it can be predicted: {made.left_out[0]}."
         shape = records.shape_text(main.problem) + ("" if main.dtype == "float32" else f", {main.dtype}")

@@ -13,7 +13,6 @@ from test_records import CEILINGS, ENVIRONMENT
 
 from dwlab import dispatch, gpus, machine, problems, records, references, report, stages, target
 from dwlab import recorded as command
-from dwlab.depthwise1d import channel_strips
 from dwlab.problems import PAPER, DepthwiseConv1d
 from dwlab.records import RecordError, tables, writing
 from dwlab.timing import Timing
@@ -30,8 +29,8 @@ def script(name):
     return module
 
 
-record_run, shape_grid, shapes, sanitize, reduction_error, roof_tries, recorded_kernels = map(
-    script, ("record_run", "shape_grid", "shapes", "sanitize", "reduction_error", "roof_tries", "recorded_kernels")
+record_run, shape_grid, shapes, sanitize, roof_tries, recorded_kernels = map(
+    script, ("record_run", "shape_grid", "shapes", "sanitize", "roof_tries", "recorded_kernels")
 )
 
 
@@ -386,47 +385,6 @@ def test_the_sanitizers_table_tells_a_kernel_that_has_changed_since(tmp_path):
     assert f"which has changed since: {wide.id}.  \n" in text
 
 
-# ---------------------------------------------------------------------------------------------------- long sums
-
-
-@on_interpreter
-def test_errors_of_long_sums_are_those_of_every_stage_that_makes_dw(tmp_path):
-    rows = reduction_error.rows_of((1, 3), channels=4)
-    makers = [one for one in stages.stages("depthwise1d") if "dw" in problems.PAPER.outputs(one.path)]
-    assert {(row["path"], row["stage"]) for row in rows} == {(one.path, one.name) for one in makers}
-    assert {row["terms"] for row in rows} == {48, 144}
-    for row in rows:
-        assert 0 < row["error"] <= row["allowed"] and row["repeatable"] and row["runs"] == 5
-    run = records.read_run(writing.write(tmp_path, [], ENVIRONMENT, {}, sections={"reduction_error": rows}))
-    assert "| 144 | weight_grad/naive |" in tables.reduction_error_table([run])
-
-
-def test_bits_that_change_and_a_wrong_sum_are_seen():
-    class Stage:
-        op, path, name = "depthwise1d", "weight_grad", "unsteady"
-        runs = 0
-
-        def run(self, problem, arrays):
-            Stage.runs += 1
-            arrays["dw"].copy_to_device(np.float32(wanted + (1e-3 if Stage.runs == 3 else 0)))
-
-    problem = DepthwiseConv1d(5, 2, 8, 3)
-    inputs = problem.inputs("weight_grad", seed=1)
-    wanted, absolute = reduction_error.exact(problem, inputs)
-    np.testing.assert_allclose(wanted, references.reference(problem, "weight_grad", inputs)["dw"])
-    row = reduction_error.measure(Stage(), problem, inputs, (wanted, absolute))
-    assert row["repeatable"] is False and row["error"] == pytest.approx((1e-3 / absolute).max(), rel=0.01)
-
-
-def test_long_sums_in_pieces_are_the_same_sums(monkeypatch):
-    problem = DepthwiseConv1d(5, 2, 8, 3)
-    inputs = problem.inputs("weight_grad", seed=1)
-    whole = reduction_error.exact(problem, inputs)
-    monkeypatch.setattr(reduction_error, "ROWS_AT_ONCE", 2)
-    for one, other in zip(whole, reduction_error.exact(problem, inputs), strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-12)
-
-
 # ---------------------------------------------------------------------------------------------------- the tries
 
 TRIES = [
@@ -446,18 +404,18 @@ def small_data():
 
 
 def each_kernel(on):
-    """One try of each kernel that the interpreter can run: of those that differ in the number of blocks, seven."""
+    """One try of each kernel: of those that differ in the number of blocks, seven."""
     found = {}
-    for one in roof_tries.tries(on.problem, on.processors, long_row=96):
-        key = one.group if one.group.startswith(("blocks", "strips of")) else (one.group, one.name)
-        if one.capability <= (8, 0) and (key not in found or one.name in ("7 blocks", "4 × 8 warps a channel")):
+    for one in roof_tries.tries(on.problem, on.processors):
+        key = one.group if one.group.startswith("blocks") else (one.group, one.name)
+        if key not in found or one.name == "7 blocks":
             found[key] = one
     return list(found.values())
 
 
 def test_every_try_computes_what_it_says_and_a_wrong_element_is_seen(small_data):
     todo = each_kernel(small_data)
-    assert tuple(dict.fromkeys(one.group for one in todo)) == tables.TRIES
+    assert tuple(dict.fromkeys(one.group for one in todo)) == tables.TRIES[:-3]
     judges = [(one, one.prepare(small_data)[1]) for one in todo]
     assert {one.name: said for one, wrong in judges if (said := wrong())} == {}
     kept = small_data.x[:1].copy_to_host()
@@ -483,22 +441,6 @@ def test_a_try_that_fails_has_a_reason_and_no_time(small_data):
     assert roof_tries.measure(one, small_data, None)["failure"] == "WRONG: the sum is 1.0, not 2.0"
 
 
-def test_strips_are_shared_otherwise_in_the_tries_alone():
-    before = channel_strips.shares
-    with pytest.raises(ZeroDivisionError), roof_tries.shared_by(3, 5):
-        assert channel_strips.shares(None, 20, 100) == (3, 5)
-        raise ZeroDivisionError
-    assert channel_strips.shares is before
-
-
-def test_other_outputs_a_lane_are_for_the_tries_alone():
-    before = dict(roof_tries.forward_7_strips.OUTPUTS)
-    with pytest.raises(ZeroDivisionError), roof_tries.outputs_a_lane(12):
-        assert roof_tries.forward_7_strips.OUTPUTS["float32"] == 12
-        raise ZeroDivisionError
-    assert roof_tries.forward_7_strips.OUTPUTS == before
-
-
 def test_a_batch_that_is_no_repetition_is_refused():
     with pytest.raises(ValueError, match="a batch of 9 is not 2 times"):
         roof_tries.data(DepthwiseConv1d(9, 32, 48, 48), times=2, processors=1)
@@ -516,7 +458,12 @@ def test_the_tables_of_tries_hold_each_against_the_fastest_of_its_group(tmp_path
     assert report.tables(runs)["tries"]() == whole
     with pytest.raises(RecordError, match="no group of tries is called 'cpoy': there are copy, read"):
         tables.tries_table(runs, "cpoy")
-    assert "The newest tries have none of 'outputs a lane'" in tables.tries_table(runs, "outputs a lane")
+    assert "No recorded tries have any of 'outputs a lane'" in tables.tries_table(runs, "outputs a lane")
+    newer = writing.write(
+        tmp_path, [], ENVIRONMENT | {"date": "2026-11-23T00:00:00+00:00"}, {}, sections={"tries": TRIES[2:]}
+    )
+    runs.append(records.read_run(newer))
+    assert tables.tries_table(runs, "copy") == copy, "of the newest run that has the group"
     assert "No tries are recorded. On a GPU: `python benchmarks/roof_tries.py`." in tables.tries_table([])
 
 
@@ -757,7 +704,7 @@ def test_the_table_says_where_pytorch_is_faster_and_why():
 
 
 def test_the_project_describes_its_scripts():
-    for module in (record_run, shape_grid, shapes, sanitize, reduction_error, roof_tries):
+    for module in (record_run, shape_grid, shapes, sanitize, roof_tries):
         assert "[FOLDER]" in module.__doc__
 
 

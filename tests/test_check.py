@@ -18,6 +18,8 @@ from dwlab.references import allowed_error, correlate, reference
 from dwlab.stages import Launch, StageError, by_shape, stage, stages
 from dwlab.target import cuda
 
+pytestmark = pytest.mark.quick
+
 simulated = pytest.mark.skipif(target.mode == "gpu", reason="hazards are found on the laptop GPU only")
 
 # ---- wrong kernels

@@ -36,7 +36,7 @@ def run(capsys):
 def process(*arguments, **options):
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p)} | options.pop("variables", {})
     return subprocess.run(
-        [sys.executable, "-m", "dwlab", *arguments], env=environment, capture_output=True, timeout=120, **options
+        [sys.executable, "-m", "dwlab", *arguments], env=environment, capture_output=True, timeout=600, **options
     )
 
 
@@ -456,7 +456,7 @@ def test_a_reader_that_goes_away_is_no_error():
     read, write = os.pipe()
     os.close(read)  # the first write already finds no reader
     try:
-        done = subprocess.run(command, shell=True, env=environment, stdout=write, stderr=subprocess.PIPE, timeout=120)
+        done = subprocess.run(command, shell=True, env=environment, stdout=write, stderr=subprocess.PIPE, timeout=600)
     finally:
         os.close(write)
     assert done.returncode == 141

@@ -421,13 +421,13 @@ def test_nothing_is_written_before_everything_is_checked():
     assert np.isnan(y).all()
 
 
-# ---------------------------------------------------------------------------------------------------- the README
+# ------------------------------------------------------------------------------------------------- docs/call.md
 
 
-def test_the_readmes_example():
-    section = (ROOT / "README.md").read_text(encoding="utf-8").split("## Call the kernels")[1].split("\n## ")[0]
+def test_the_pages_example():
+    page = (ROOT / "docs" / "call.md").read_text(encoding="utf-8")
     found = {}
-    exec(re.search(r"```python\n(.*?)```", section, re.S)[1], found)
+    exec(re.search(r"```python\n(.*?)```", page, re.S)[1], found)
     problem = DepthwiseConv1d(2, 4, 48, 7)
     assert_right(problem, {"y": found["y"]}, {"x": found["x"], "w": found["w"]})
     arrays = {"dy": found["y"], "x": found["x"], "w": found["w"]}

@@ -9,7 +9,7 @@ from left_out import LEFT_OUT
 from dwlab import networks, references, simt, stages, traffic
 from dwlab.check import check
 from dwlab.driver import allow_shared
-from dwlab.fused import dwpw_2_stationary, dwpw_3_tensor, dwpw_4_slide, dwpw_tiles, dwpw_warps, slide_tiles, sliding
+from dwlab.fused import dwpw_4_slide, slide_tiles, sliding
 from dwlab.layers import DepthwiseConv2d, Fused, Pointwise
 from dwlab.problems import decode
 from dwlab.stages import words
@@ -23,43 +23,7 @@ def pair(
     return Fused(one, Pointwise(N, C, F, one.P, one.Q, activation=after, residual=residual, **how))
 
 
-FMA = dwpw_tiles.Tiles(4, 8, 32, 16, 4, 8, 8, 4)
-WARPS = dwpw_warps.Tiles(4, 8, 32, 32, 32)
 SLIDE = slide_tiles.Tiles(4, 8, 32, 64, 1, 2, 2)
-
-
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        ({"lanes_k": 2}, "8 x 4 x 2 lanes are no warp"),
-        ({"filters": 40}, "40 filters are not 8 x 4 x 1"),
-        ({"height": 5}, "40 pixels are more than 4 x 8 x 1"),
-        ({"run": 3}, "a row of 8 pixels is no multiple of runs of 3"),
-        ({"channels": 20}, "64 channels are no multiple of 20"),
-        ({"stages": 12}, "bytes of shared memory are more than 49152"),
-    ],
-)
-def test_tiles_of_multiply_adds_that_do_not_fit_say_which_limit(change, said):
-    assert FMA.why_not(64, 3, 1) == ""
-    assert said in replace(FMA, **change).why_not(64, 3, 1)
-
-
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        ({"pixels": 40}, "40 pixels, and 32 filters in 1 parts, are no multiples of 16"),
-        ({"warps_f": 4}, "32 filters in 4 parts, are no multiples of 16"),
-        ({"height": 5}, "40 pixels are more than 32 x 1"),
-        ({"run": 3}, "a row of 8 pixels is no multiple of runs of 3"),
-        ({"channels": 24, "warps_k": 2}, "24 channels are no multiple of 8 x 2"),
-        ({"stages": 24}, "bytes of shared memory are more than 232,448"),
-        ({"filters": 160}, "sums are too many for a thread's registers"),
-        ({"warps_p": 20}, "640 threads of 128 registers are too many: 65,536 in all"),
-    ],
-)
-def test_tiles_of_warps_that_do_not_fit_say_which_limit(change, said):
-    assert WARPS.why_not(3, 1, "float32") == ""
-    assert said in replace(WARPS, **change).why_not(3, 1, "float32")
 
 
 @pytest.mark.parametrize(
@@ -113,37 +77,10 @@ def run(stage, problem, tiles):
     return worst, traffic.of_totals(seen.totals) == stage.traffic_of(problem, tiles)
 
 
-@pytest.mark.skipif(dwpw_3_tensor.cuda.__name__ != "dwlab.simt.cuda", reason="counts instructions: simulated mode only")
+@pytest.mark.skipif(dwpw_4_slide.cuda.__name__ != "dwlab.simt.cuda", reason="counts instructions: simulated mode only")
 @pytest.mark.parametrize(
     ("stage", "problem", "tiles"),
     [
-        # Lanes and warps that share channels, filters that do not fill the block.
-        (
-            dwpw_2_stationary,
-            pair(2, 64, 7, 7, 3, 1, 20, "none", "relu", True),
-            dwpw_tiles.Tiles(1, 7, 16, 64, 7, 4, 1, 4, 8, run=7, stages=1),
-        ),
-        (
-            dwpw_2_stationary,
-            pair(1, 128, 6, 5, 5, 2, 40, "relu", "gelu", True),
-            dwpw_tiles.Tiles(2, 4, 16, 32, 4, 2, 2, 8, 2, warps_k=4, stages=2),
-        ),
-        # Channels that end within a step, warps that share them, rows of a product without a pixel.
-        (
-            dwpw_3_tensor,
-            pair(1, 40, 9, 8, 3, 1, 24, dtype="float32"),
-            dwpw_warps.Tiles(4, 4, 32, 32, 16, warps_f=2, warps_k=2, run=4, stages=3),
-        ),
-        (
-            dwpw_3_tensor,
-            pair(2, 40, 7, 7, 3, 2, 24, "none", "relu", True, dtype="float16", bias=False),
-            dwpw_warps.Tiles(1, 4, 16, 32, 16, warps_k=2, run=2),
-        ),
-        (
-            dwpw_3_tensor,
-            pair(1, 24, 6, 9, 5, 1, 40, "relu", "gelu", True, dtype="bfloat16"),
-            dwpw_warps.Tiles(2, 9, 48, 16, 32, warps_f=1, run=3, stages=1),
-        ),
         # Warps for the depthwise layer alone, channels in two rounds, the last one past the end, rows without a pixel.
         (
             dwpw_4_slide,
@@ -188,20 +125,9 @@ PAIRS_OF_NETWORKS = sorted(
 def test_there_are_tiles_for_every_pair_of_the_mobilenets():
     assert len(PAIRS_OF_NETWORKS) >= 3 * 20
     for problem in PAIRS_OF_NETWORKS:
-        one = problem.first
-        tiles = dwpw_3_tensor.choose(problem)
-        assert tiles is not None and tiles.why_not(one.K, one.stride, one.dtype) == "", problem
-        assert stages.stage("fused/dwpw/tensor").supports(problem)
-        assert not stages.limits(dwpw_3_tensor.launch_of(problem, tiles))
-        if problem.dtype == "float32":
-            chosen = dwpw_2_stationary.choose(problem)
-            assert chosen is not None and chosen.why_not(one.C, one.K, one.stride) == "", problem
-
-
-def test_a_small_batch_gets_more_blocks_an_image():
-    few, many = (pair(N, 960, 7, 7, 3, 1, 160) for N in (1, 32))
-    blocks = [dwpw_3_tensor.launch_of(one, dwpw_3_tensor.choose(one)).blocks / one.N for one in (few, many)]
-    assert blocks[0] > blocks[1]
+        tiles = dwpw_4_slide.choose(problem.kernel_key, problem.N)
+        assert tiles is not None and slide_tiles.why_not(problem.kernel_key, tiles) == "", problem
+        assert not stages.limits(dwpw_4_slide.launch_of(problem, tiles))
 
 
 @pytest.mark.parametrize(
@@ -214,21 +140,20 @@ def test_a_small_batch_gets_more_blocks_an_image():
     ],
     ids=str,
 )
-def test_the_tensor_stage_refuses_and_names_another(other):
-    with pytest.raises(stages.StageError, match="fused/dwpw/tensor does not take"):
-        stages.stage("fused/dwpw/tensor").kernel_for(other)
+def test_the_sliding_stage_refuses_and_names_another(other):
+    with pytest.raises(stages.StageError, match="fused/dwpw/slide does not take .*: use fused/dwpw/naive"):
+        stages.stage("fused/dwpw/slide").kernel_for(other)
 
 
 def wrong(change, problem):
-    """The verdict on the tensor stage's kernel, made for layers with something changed."""
-    one = stages.stage("fused/dwpw/tensor")
+    """The verdict on the sliding stage's kernel, made for layers with something changed."""
 
-    class Wrong(dwpw_3_tensor.Chosen):
-        def for_problem(self, problem):
-            changed = Fused(*(replace(layer, **change(layer)) for layer in (problem.first, problem.second)))
-            return dwpw_3_tensor.make(changed.kernel_key, dwpw_3_tensor.choose(problem))
+    @stages.by_shape
+    def kernel(layers, images):
+        changed = Fused(*(replace(layer, **change(layer)) for layer in (layers.first, layers.second)))
+        return dwpw_4_slide.make(changed, dwpw_4_slide.choose(layers, images))
 
-    return check(one.with_kernel(Wrong(dwpw_3_tensor.make)), problem)
+    return check(stages.stage("fused/dwpw/slide").with_kernel(kernel), problem)
 
 
 SMALL = pair(1, 16, 6, 7, 3, 1, 16, "relu6", "relu", True)
@@ -243,27 +168,6 @@ def test_a_kernel_with_nothing_changed_is_accepted():
 def test_a_kernel_that_leaves_something_out_is_rejected(what, dtype):
     problem = Fused(*(replace(layer, dtype=dtype) for layer in (SMALL.first, SMALL.second)))
     assert not wrong(LEFT_OUT[what], problem).passed
-
-
-@pytest.mark.parametrize(
-    ("stage", "C", "side", "F", "many", "few"),
-    [
-        (dwpw_warps, 576, 14, 96, (2, 14, 96, 64, 32, 1, 2, 2, 7, 2), (2, 7, 16, 192, 16, 1, 1, 8, 1, 2)),
-        (dwpw_warps, 960, 7, 160, (4, 7, 80, 64, 32, 1, 1, 4, 7, 2), (2, 7, 16, 192, 16, 1, 1, 8, 1, 2)),
-        (dwpw_warps, 128, 56, 128, (4, 14, 128, 32, 32, 2, 4, 1, 7, 2), (2, 14, 64, 128, 32, 1, 2, 4, 2, 1)),
-        (
-            dwpw_tiles, 960, 7, 160,
-            (4, 7, 80, 32, 7, 10, 4, 8, 1, 1, 1, 4, 7, 2), (2, 7, 8, 64, 7, 2, 2, 4, 4, 1, 1, 4, 1, 2),
-        ),
-    ],
-)  # fmt: skip
-def test_the_cost_orders_tiles_as_a_gpu_did(stage, C, side, F, many, few):
-    """An H200 was faster with `many` at 32 images, and with `few` at one; what is chosen costs no more than either."""
-    for N, (better, worse) in ((32, (many, few)), (1, (few, many))):
-        problem = pair(N, C, side, side, 3, 1, F)
-        costs = [stage.predicted_clocks(problem, stage.Tiles(*numbers)) for numbers in (better, worse)]
-        assert costs[0] < costs[1]
-        assert stage.predicted_clocks(problem, stage.choose(problem)) <= costs[0]
 
 
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])

@@ -1,27 +1,84 @@
-"""The house: which rooms import which, and what README.md says of the files, lessons and commands that are there."""
+"""The house: which rooms import which, and what README and docs/ say of files, lessons, commands and records."""
 
 import ast
 import graphlib
+import importlib.util
 import re
+import tomllib
 from pathlib import Path
+
+import matplotlib
+import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 
+spec = importlib.util.spec_from_file_location("docs_build", ROOT / "docs" / "build.py")
+build = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(build)
 
-# --- the README -------------------------------------------------------------------------------------------------------
+# --- README and docs/ -------------------------------------------------------------------------------------------------
 
 
-README = (ROOT / "README.md").read_text(encoding="utf-8")
+PAGES = {page.relative_to(ROOT).as_posix(): page.read_text(encoding="utf-8") for page in build.pages()}
+README = PAGES["README.md"]
 
 
-def test_the_readmes_tables_are_those_of_the_records():
+def test_the_pages_show_what_records_kernels_and_files_say():
     from dwlab import report
 
-    assert report.fill(README) == README, "run: python benchmarks/fill_tables.py README.md"
+    made = build.regions()
+    stale = [name for name, text in PAGES.items() if report.fill(text, made) != text]
+    assert not stale, "run: python docs/build.py"
 
 
-def test_the_readmes_kernel_is_xrayed_as_it_says(capsys, monkeypatch, tmp_path):
-    code = re.search(r"```python\n(.*?)```", README, re.S)[1]
+def test_each_table_of_the_results_has_a_sentence_before_it():
+    for name, text in PAGES.items():
+        if name.startswith("docs/results/"):
+            before = re.findall(r"([^\n]*)\n\n<!-- begin:", text)
+            assert len(before) == text.count("<!-- begin:") and all(line.endswith(".") for line in before), name
+
+
+def test_readme_is_short():
+    assert README.count("\n") <= 120
+
+
+def links(text):
+    """The links of a page to files, those in code left out."""
+    plain = re.sub(r"```.*?```|`[^`\n]*`", "", text, flags=re.S)
+    return [link for link in re.findall(r"(?<!\\)\]\(([^)\s]+)\)", plain) if not link.startswith("https://")]
+
+
+def test_links_lead_somewhere():
+    for name, text in PAGES.items():
+        for link in links(text):
+            file, _, anchor = link.partition("#")
+            target = (ROOT / name).parent / file
+            assert target.exists(), f"{name}: {link}"
+            heads = re.findall(r"^#+ (.*)$", target.read_text(encoding="utf-8"), re.M) if anchor else []
+            assert not anchor or anchor in [head.lower().replace(" ", "-") for head in heads], f"{name}: {link}"
+
+
+def test_every_page_is_linked():
+    linked = {(ROOT / name).parent / link.partition("#")[0] for name in PAGES for link in links(PAGES[name])}
+    linked = {path.resolve() for path in linked}
+    assert {page for page in build.pages() if page.name != "README.md"} <= linked
+
+
+def test_the_picture_is_of_what_the_interpreter_traces():
+    """Its words anywhere; the file letter by letter with the matplotlib that it was drawn with."""
+    figure = build.first_loads()
+    one, other = re.findall(r"(\d+) sectors \(ideal", figure.alt)
+    assert f"![A warp's first load of x: {one} sectors in the naive kernel, {other} in the coalesced one]" in README
+    drawn = build.PICTURE.read_text(encoding="utf-8")
+    assert f"<dc:description>{figure.alt}</dc:description>" in drawn
+    pins = (ROOT / "constraints.txt").read_text(encoding="utf-8")
+    if matplotlib.__version__ != re.search(r"^matplotlib==(\S+)", pins, re.M)[1]:
+        pytest.skip("another matplotlib than the pinned one draws other curves")
+    assert drawn == build.as_svg(figure), "run: python docs/build.py"
+
+
+def test_the_pages_kernel_is_xrayed_as_it_says(capsys, monkeypatch, tmp_path):
+    code = re.search(r"```python\n(.*?)```", PAGES["docs/xray.md"], re.S)[1]
     (tmp_path / "mine.py").write_text(code, encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)
     import mine
@@ -32,16 +89,26 @@ def test_the_readmes_kernel_is_xrayed_as_it_says(capsys, monkeypatch, tmp_path):
     assert "b[j, i] = a[i, j]" in capsys.readouterr().out
 
 
-def test_the_readmes_map_names_every_room():
-    rows = re.search(r"## The map\n\n```\n(.*?)```", README, re.S)[1].splitlines()
-    top = [row.split()[0] for row in rows if not row.startswith(" ")]
-    assert all((ROOT / name).exists() for name in top)
-    named = {word.strip(";,:") for row in rows if row.startswith("  ") for word in row.split()}
-    named = {word for word in named if word.endswith((".py", "/"))}
-    assert all((ROOT / "dwlab" / name).exists() for name in named)
-    ignored = {"__pycache__"}
-    rooms = {p.name + "/" * p.is_dir() for p in (ROOT / "dwlab").iterdir() if p.name not in ignored}
-    assert rooms - named == set()
+def test_every_file_of_the_package_is_listed_with_what_it_is(tmp_path):
+    listed = list(build.tree(ROOT / "dwlab"))
+    files = [path for path in (ROOT / "dwlab").rglob("*.py") if path.name != "__init__.py"]
+    assert sorted(name for _, name, _ in listed if name.endswith(".py")) == sorted(path.name for path in files)
+    assert [name for _, name, said in listed if not said] == []
+    for path, text in {
+        "b.py": '"""What b is\nin two lines. And more.\n\nMore."""',
+        "a/__init__.py": '"""Room a: things."""',
+        "a/one_10.py": '"""Ten."""',
+        "a/one_9.py": "",
+        "data/x.csv": "",
+    }.items():
+        (tmp_path / path).parent.mkdir(exist_ok=True)
+        (tmp_path / path).write_text(text, encoding="utf-8")
+    assert list(build.tree(tmp_path)) == [
+        (0, "a/", "Room a: things"),
+        (1, "one_9.py", ""),
+        (1, "one_10.py", "Ten"),
+        (0, "b.py", "What b is in two lines"),
+    ]
 
 
 def imported_rooms():
@@ -76,16 +143,21 @@ def test_rooms_import_each_other_one_way():
 
 
 def test_the_readme_lists_every_lesson():
-    listed = set(re.findall(r"^\| `(\d\d_\w+)` \|", README, re.M))
-    assert {path.stem for path in (ROOT / "notebooks").glob("[0-9]*.ipynb")} == listed
+    listed = re.findall(r"\[(\d\d_\w+)\]\(notebooks/\1\.ipynb\)", README)
+    assert sorted(path.stem for path in (ROOT / "notebooks").glob("[0-9]*.ipynb")) == listed
 
 
-def test_the_readmes_commands_are_understood():
+def test_the_pages_commands_are_understood():
     from dwlab.__main__ import parse
 
-    commands = re.findall(r"python -m dwlab (?!\.)([^`\n>]+)", README)
-    assert len(commands) >= 6
+    text = "\n".join(page for name, page in PAGES.items() if name != "docs/architecture.md")
+    commands = [found.partition("#")[0] for found in re.findall(r"python -m dwlab (?!\.)([^`\n>]+)", text)]
+    assert len(commands) >= 20
     for command in commands:
         parse(command.split())
     targets = re.search(r"^\.PHONY: (.*)$", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M)[1].split()
-    assert set(re.findall(r"\bmake (lab|test|install|pin|\w+(?=`))", README)) <= set(targets)
+    assert set(re.findall(r"(?:`|^ {4})make (\w+)", text, re.M)) == set(targets)
+    scripts = re.findall(r"python ((?:benchmarks|notebooks|docs)/\w+\.py)", text)
+    assert scripts and all((ROOT / one).exists() for one in scripts)
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+    assert set(re.findall(r"(?<![\w])\.\[([\w-]+)\]", text)) <= set(extras)

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,7 +14,8 @@ from test_weights import MobileNetV2, shaken  # noqa: E402
 
 from dwlab import __main__ as cli  # noqa: E402
 from dwlab import inference, networks  # noqa: E402
-from dwlab.inference import images, selection  # noqa: E402
+from dwlab.inference import command as command_room  # noqa: E402
+from dwlab.inference import comparison, images, selection, timing  # noqa: E402
 from dwlab.inference.weights import random_weights  # noqa: E402
 from dwlab.networks import network  # noqa: E402
 
@@ -92,3 +94,50 @@ def test_commands_that_cannot_be_carried_out(capsys, arguments, words):
 def test_energy_needs_a_gpu(capsys):
     status, _, error = command(capsys, "mobilenet_v2", "--energy")
     assert status == 2 and "--energy" in error and "on a GPU" in error
+
+
+@pytest.mark.parametrize(
+    "by, took, arguments, run, beside",
+    [
+        ("network", None, [], "fused", "apart"),  # recorded on this GPU: nothing is timed to decide
+        ("kernels", (90.0, 100.0), [], "fused", "apart"),
+        ("kernels", (110.0, 100.0), [], "apart", None),
+        ("request", None, ["--fused"], "fused", "apart"),
+        ("request", None, ["--no-fused"], "apart", None),
+    ],
+)
+def test_on_a_gpu_the_faster_way_is_run_and_timed_beside_the_other(
+    capsys, monkeypatch, by, took, arguments, run, beside
+):
+    made = tiny()
+    pieces = selection.partition(made, rows=())
+    assert any(len(piece) > 1 for piece in pieces)
+    monkeypatch.setattr(command_room, "target", SimpleNamespace(mode="gpu"))
+    monkeypatch.setattr(networks, "network", lambda *a: made)
+
+    def decide(network, gpu, times, fuse):
+        assert (gpu, fuse) == ("present", {"--fused": True, "--no-fused": False}.get("".join(arguments)))
+        return selection.Decision(selection.apart(made) if fuse is False else pieces, "because.", by)
+
+    def prepare(network, weights, given=None, **how):
+        fused = given is not None and any(len(piece) > 1 for piece in given)
+        return inference.Model(made, {}, (), {}, (), "fused" if fused else "apart")
+
+    def time_graph(graph):
+        assert took is not None, "nothing is timed to decide"
+        return SimpleNamespace(median_us=took[graph == "apart"])
+
+    def measure(model, compiled, apart):
+        print(f"runs {model.graph} beside {apart and apart.graph}")
+        return SimpleNamespace(to_dict=dict)
+
+    compared = SimpleNamespace(ok=True, same_class=None, to_dict=dict, summary=str)
+    for room, name, fake in (
+        (selection, "decide", decide), (inference, "prepare", prepare), (timing.peers, "time_graph", time_graph),
+        (timing, "measure", measure), (comparison, "compare", lambda *a: compared),
+    ):  # fmt: skip
+        monkeypatch.setattr(room, name, fake)
+    assert cli.main(["infer", "mobilenet_v1", *arguments]) == 0
+    out = capsys.readouterr().out
+    assert f"runs {run} beside {beside}" in out
+    assert ("because." if took is None else "timed here, 100.0 µs layer by layer") in out

@@ -693,7 +693,7 @@ def test_a_kernel_is_the_same_out_of_either_mode_and_on_either_way(name):
     assert plain(json.dumps(by_value.to_dict(code=True))) == wanted
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
     code = [sys.executable, "-c", IN_GPU_MODE, name]
-    done = subprocess.run(code, capture_output=True, text=True, timeout=300, env=environment)
+    done = subprocess.run(code, capture_output=True, text=True, timeout=600, env=environment)
     assert done.returncode == 0, done.stderr
     assert [plain(line) for line in done.stdout.splitlines()] == [wanted, wanted]
 

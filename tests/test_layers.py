@@ -238,5 +238,5 @@ def test_the_judge_names_a_border_of_the_map():
 def test_the_judge_takes_a_layer_in_words_and_in_another_storage_type():
     pair = "N=1 C=8 H=7 W=7 K=3 NHWC relu -> N=1 C=8 F=16 H=7 W=7 NHWC"
     for dtype in (None, "float16"):
-        verdict = check("fused/dwpw/tensor", pair, dtype=dtype).raise_if_wrong()
+        verdict = check("fused/dwpw/slide", pair, dtype=dtype).raise_if_wrong()
         assert {result.case.problem.dtype for result in verdict.results} == {dtype or "float32"}

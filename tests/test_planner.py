@@ -852,3 +852,15 @@ def test_what_is_no_chain_is_refused():
         plan(["x"])
     with pytest.raises(PlanError, match="the layers have their own dtype: leave it out"):
         plan(networks.network("ceit_t"), dtype="float16")
+
+
+@pytest.mark.parametrize(
+    "together, says", [(90.0, "with 12 fused pairs, chosen by measured times;"), (110.0, "so it runs layer by layer;")]
+)
+def test_a_plan_says_which_way_of_the_recorded_network_is_run(together, says):
+    from dwlab.planner import command
+
+    found = {"gpu": "NVIDIA H200", "date": "2026-01-01", "apart_us": 100.0, "fused_us": together, "pairs": 12}
+    assert says in command._sentence(found)
+    none = command._sentence(found | {"fused_us": None, "pairs": 0})
+    assert "100 µs apart, and no pair of layers faster in one kernel;" in none

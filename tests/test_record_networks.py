@@ -4,7 +4,6 @@ import contextlib
 import dataclasses
 import itertools
 import multiprocessing
-import sys
 import threading
 import types
 
@@ -24,7 +23,6 @@ from dwlab.records import RecordError, tables, writing
 from dwlab.timing import Timing
 
 record_networks = script("record_networks")
-energy_tries = script("energy_tries")
 on_interpreter = pytest.mark.skipif(target.mode == "gpu", reason="runs on the interpreter; a GPU has the script itself")
 
 
@@ -654,36 +652,3 @@ def test_pairs_that_may_not_share_a_kernel_are_no_rows():
     assert len(rows) == len({str(pair) for pair in pairs})
     assert {row["stage"] for row in rows} == {"fused/dwpw/naive"}
     assert rows[0]["layers"].count(" + ") == 1
-
-
-# ------------------------------------------------------------------------------------------------------------ energy
-
-
-def test_what_was_measured_before_a_failure_is_written(tmp_path, monkeypatch, capsys):
-    def ours(network, gpu, last, rest):
-        yield "fused", 20, lambda: contextlib.nullcontext("a graph")
-        rest()
-        if network.dtype == "float16":
-            raise ValueError("WRONG: the output is off")
-
-    def pytorchs(network, compiled):
-        yield "PyTorch 2.11.0 eager", 0, lambda: contextlib.nullcontext("another")
-
-    found = energy.Energy("H200", 8.0, 2.0, 400, 100.0, 1.0)
-    monkeypatch.setattr(energy_tries, "compile_all", lambda *how: None)
-    monkeypatch.setattr(energy_tries, "ours", ours)
-    monkeypatch.setattr(energy_tries, "pytorchs", pytorchs)
-    monkeypatch.setattr(energy_tries.machine, "environment", lambda: ENVIRONMENT)
-    monkeypatch.setattr(energy_tries.peers, "time_graph", lambda graph, **how: types.SimpleNamespace(median_us=5000.0))
-    rests = []
-    monkeypatch.setattr(energy_tries.energy, "of_graph", lambda graph, rest, **how: rests.append(rest) or found)
-    monkeypatch.setattr(sys, "argv", ["energy_tries.py", str(tmp_path), "--network", "mobilenet_v1"])
-    assert energy_tries.main() == 1
-    (run,) = records.load_runs(tmp_path)
-    rows = [(row["dtype"], row["way"], row["joules"]) for row in run.sections["energy_tries"]]
-    assert rows == [("float32", "fused", 0.02), ("float32", "PyTorch 2.11.0 eager", 0.02), ("float16", "fused", 0.02)]
-    assert run.notes == ("mobilenet_v1, float16: ValueError: WRONG: the output is off",)
-    assert rests == [None, found, None]  # at rest is measured once for a network
-    assert "WRONG" in capsys.readouterr().out
-    monkeypatch.setattr(sys, "argv", [*sys.argv, "--seconds", "0"])
-    assert energy_tries.main() == 1 and "were not reached" in capsys.readouterr().out

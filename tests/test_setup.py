@@ -584,7 +584,7 @@ def pythons(tmp_path):
             )
             script.chmod(0o755)
         command = [shutil.which("make"), "-C", str(tmp_path), "--no-print-directory", "lab", *arguments]
-        return subprocess.run(command, env={"PATH": str(binaries)}, capture_output=True, text=True, timeout=60)
+        return subprocess.run(command, env={"PATH": str(binaries)}, capture_output=True, text=True, timeout=600)
 
     return run
 

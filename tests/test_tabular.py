@@ -88,3 +88,14 @@ def test_a_plan_and_a_prediction_set_text_to_the_left():
     assert "<caption" not in html, "a paragraph stands above the table, not in its caption"
     made = timemodel.predict("depthwise1d/forward/naive", gpu="t4")
     aligned(made._repr_html_())
+
+
+@given(
+    body=st.lists(st.lists(st.text("ab1 ", max_size=3), min_size=4, max_size=4), max_size=4),
+    left=st.sets(st.integers(-4, 3)),
+)
+def test_a_markdown_table_sets_text_left_and_all_else_right(body, left):
+    head, rule, *rows = tabular.markdown(list("wxyz"), body, left).split("\n")
+    assert [head, rule] == tabular.heading(list("wxyz"), left) and head == "| w | x | y | z |"
+    assert [cell == "---" for cell in rule.strip("| ").split(" | ")] == [i in left or i - 4 in left for i in range(4)]
+    assert rows == [tabular.line(row) for row in body]

@@ -25,7 +25,7 @@ def in_a_process(code, **variables):
     environment = {k: v for k, v in os.environ.items() if k not in (target.VARIABLE, "NUMBA_ENABLE_CUDASIM")}
     environment["PYTHONPATH"] = os.pathsep.join(p for p in sys.path if p)
     return subprocess.run(
-        [sys.executable, "-c", code], env=environment | variables, capture_output=True, text=True, timeout=120
+        [sys.executable, "-c", code], env=environment | variables, capture_output=True, text=True, timeout=600
     )
 
 

@@ -155,14 +155,14 @@ def test_everything_else_is_refused_with_a_reason(expression, words):
 @given(st.text(alphabet="lane0123456789+-*/%()<>=&|^~ .,[]'ifelseandornot\n\\_:λ\x00", max_size=60))
 @example("lane" * 50)
 def test_no_text_raises_anything_but_an_expression_error(text):
-    start = time.perf_counter()
+    start = time.process_time()
     try:
         values = warp.indices(text)
     except warp.ExpressionError as error:
         assert str(error)
     else:
         assert len(values) == 32 and all(type(value) is int and -(2**63) <= value < 2**63 for value in values)
-    assert time.perf_counter() - start < 1
+    assert time.process_time() - start < 1
 
 
 pieces = st.recursive(

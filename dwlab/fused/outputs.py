@@ -1,7 +1,7 @@
 """The end of a fused kernel whose sums come from tensor cores: through shared memory, to pieces of 16 bytes of y.
 
-tiles here is what says how a block shares its work out, dwpw_warps.Tiles or slide_tiles.Tiles: of height x width pixels
-of some filters, rows of the products, warps_k that share the channels, threads, and out_pitch.
+tiles here is what says how a block shares its work out, slide_tiles.Tiles: of height x width pixels of some filters,
+rows of the products, warps_k that share the channels, threads, and out_pitch.
 """
 
 from __future__ import annotations

@@ -20,7 +20,6 @@ from typing import Any
 
 from dwlab import tuned_for
 from dwlab.fused import outputs
-from dwlab.fused.dwpw_tiles import from_a_sector
 from dwlab.pointwise import tiles as products
 from dwlab.tuned_for import MULTIPROCESSORS, REGISTERS
 
@@ -28,6 +27,15 @@ SHARED = tuned_for.SHARED // 4  # words that a block may ask for
 KEPT = 3  # K of filters whose taps stay in registers
 MOST_COPIES = 12  # pieces of x of a step that a thread copies: where each comes from it keeps in a register
 MOST_SUMS = 64  # of a thread; in float32 fewer where it has 128 registers: the product has its parts beside them
+
+
+
+def from_a_sector(words: int) -> int:
+    """Words from the begin of what is copied to shared memory to that of what comes after it: whole 32 bytes.
+
+    Of an asynchronous copy that lies 16 bytes off, the hardware asks for most sectors twice (simt.trace.count_copies).
+    """
+    return -(-words // 8) * 8
 
 
 @dataclass(frozen=True)

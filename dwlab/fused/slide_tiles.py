@@ -134,7 +134,7 @@ def why_not(layers: Any, tiles: Tiles) -> str:
 
 # How long a launch takes, in clocks: what a block does, round by round, and what the hardware does for all of them. The
 # constants come from least squares of logarithms over measured choices of tiles on an H200, their arrays in the L2 and
-# not (`slide_tiles.py --fit` of benchmarks/, from the records); which choices, the constants before these have said.
+# not (the section `tiles` of the records); which choices, the constants before these have said.
 # They order tiles; they are no properties of a GPU.
 CONSTANTS = {
     "start": 2120,  # of a launch
@@ -196,9 +196,7 @@ def candidates(layers: Any) -> list[Tiles]:
     one, two = layers.first, layers.second
     words = -(-one.C * one.itemsize // 4 // GROUP) * GROUP
     found = []
-    for (height, width, run), (warps_p, warps_f, warps_k) in itertools.product(
-        _maps(two.P, two.Q, one.K), WARPS
-    ):
+    for (height, width, run), (warps_p, warps_f, warps_k) in itertools.product(_maps(two.P, two.Q, one.K), WARPS):
         if height * width <= 16 * (warps_p - 1):
             continue
         unit = GROUP * warps_k

@@ -24,6 +24,7 @@ from dwlab.networks import Network, summary
 from dwlab.planner.accesses import Conv
 from dwlab.planner.modules import KINDS, NAMES, Module, PlanError, Rules, best, pattern, stays
 from dwlab.records import tabular
+from dwlab.records.tabular import mb
 
 
 @dataclass(frozen=True)
@@ -170,7 +171,7 @@ class Plan:
 
     def change(self, what: str) -> str:
         before, after = self.total(what, apart=True), self.total(what)
-        return f"{_mb(before)} MB → {_mb(after)} MB" + (f" ({_percent(after / before - 1)})" if before else "")
+        return f"{mb(before)} MB → {mb(after)} MB" + (f" ({_percent(after / before - 1)})" if before else "")
 
     HEAD = ("layer", "what", "kernel", "tile", "blocks", "MB apart", "MB", "DRAM MB apart", "DRAM MB", "MAC",
             "µs apart", "µs", "note")  # fmt: skip
@@ -186,8 +187,8 @@ class Plan:
             for number, (name, apart) in enumerate(zip(step.layers, step.apart, strict=True)):
                 first = number == 0
                 own = [
-                    str(module.tile), f"{module.accesses.blocks:,}", _mb(apart.gma_bytes), _mb(module.gma_bytes),
-                    _mb(apart.dram_bytes), _mb(module.dram_bytes), _percent(module.redundant) if step.fused else "",
+                    str(module.tile), f"{module.accesses.blocks:,}", mb(apart.gma_bytes), mb(module.gma_bytes),
+                    mb(apart.dram_bytes), mb(module.dram_bytes), _percent(module.redundant) if step.fused else "",
                     f"{apart.time_us:,.1f}", f"{module.time_us:,.1f}",
                 ]  # fmt: skip
                 if not first:
@@ -199,7 +200,7 @@ class Plan:
     def _note(self, step: Step) -> str:
         if not step.fused:
             return step.note
-        size = f"{_mb(step.module.between_bytes)} MB between"
+        size = f"{mb(step.module.between_bytes)} MB between"
         if not self.gpu.l2_bytes:
             return f"{size}, L2's size unknown"
         # Where it is true of all, the summary says so once.
@@ -218,8 +219,7 @@ class Plan:
 
     def table(self) -> tabular.Markdown:
         """The plan as Markdown."""
-        lines = [self.HEAD, ["---"] * 4 + ["---:"] * 8 + ["---"], *self.rows()]
-        text = "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
+        text = tabular.markdown(self.HEAD, self.rows(), (0, 1, 2, 3, -1))
         return tabular.Markdown(f"{self.summary()}\n\n{text}\n\n{self.LEGEND}\n")
 
     def text(self, columns: int | None = None, *more: str) -> str:
@@ -229,8 +229,8 @@ class Plan:
         """
         totals = dict.fromkeys(self.HEAD, "") | {
             "layer": "all", "blocks": f"{sum(step.module.accesses.blocks for step in self.steps):,}",
-            "MB apart": _mb(self.total("gma_bytes", apart=True)), "MB": _mb(self.total("gma_bytes")),
-            "DRAM MB apart": _mb(self.total("dram_bytes", apart=True)), "DRAM MB": _mb(self.total("dram_bytes")),
+            "MB apart": mb(self.total("gma_bytes", apart=True)), "MB": mb(self.total("gma_bytes")),
+            "DRAM MB apart": mb(self.total("dram_bytes", apart=True)), "DRAM MB": mb(self.total("dram_bytes")),
             "MAC": _percent(self.redundant), "µs apart": f"{self.total('time_us', apart=True):,.1f}",
             "µs": f"{self.total('time_us'):,.1f}",
         }  # fmt: skip
@@ -258,10 +258,6 @@ class Plan:
             f"<p>{html.escape(self.summary())}</p>{tabular.as_html(self.HEAD, self.rows(), left=self.TEXT)}"
             f"<p>{html.escape(self.LEGEND)} Ceilings: {html.escape(self.gpu.ceilings.source)}</p>"
         )
-
-
-def _mb(size: float) -> str:
-    return f"{size / 1e6:,.2f}"
 
 
 def _percent(fraction: float) -> str:

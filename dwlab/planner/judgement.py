@@ -118,8 +118,7 @@ class Judgement:
 
     def table(self) -> tabular.Markdown:
         """A row a pair, as Markdown."""
-        lines = [self.HEAD, ["---"] * 3 + ["---:"] * 2 + ["---", "---:"], *self.cells()]
-        text = "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
+        text = tabular.markdown(self.HEAD, self.cells(), (0, 1, 2, 5))
         return tabular.Markdown(f"{text}\n\n{self.summary()}\n")
 
     def to_dict(self) -> dict[str, Any]:

@@ -1,9 +1,9 @@
 """Kernels of a layer or of two neighbours, "modules": what they cost on a GPU with a tile, and their best tile.
 
 **Accesses** (GMA, global memory accesses): what the blocks of a kernel read and write with a given tile, from
-`accesses`. Whether such an access ends in the L2 or in device memory is the third of these. What our own kernels at
-their tiles ask for beyond them, in sectors, `asked` foresees; decisions are between kernels yet to be chosen, and know
-only the accesses.
+`accesses`. Whether such an access ends in the L2 or in device memory is the third of these. What our own kernels ask
+for beyond them, in sectors, their traffic formulas say; decisions are between kernels yet to be chosen, and know only
+the accesses.
 
 **Limits**, from the GPU in bytes of the layer's dtype: what a block stages in shared memory against what a block may
 have; that and its accumulators against the multiprocessor's L1; multiply-adds that a fused kernel does more than the

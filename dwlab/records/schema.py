@@ -127,56 +127,39 @@ Timed = TypedDict(
 """A Measurement as a run has it."""
 
 
-class Environment(TypedDict):
-    """Where and when it was measured: the GPU as its driver names it, an ISO date, versions."""
+Environment = TypedDict(
+    "Environment",
+    {
+        "gpu": Annotated[str, Meta(min_length=1)],
+        "date": Annotated[str, Meta(min_length=1)],
+        "compute_capability": NotRequired[Capability | None],
+        "clocks": NotRequired[ReadOnly | None],
+        **dict.fromkeys(
+            ("driver", "cuda", "python", "os", "dwlab", "numba", "numba_cuda", "cuda_core", "numpy", "torch",
+             "git_revision", "git_dirty", "source_sha256"),
+            NotRequired[Any],
+        ),
+    },
+)  # fmt: skip
+"""Where and when it was measured: the GPU as its driver names it, an ISO date, versions."""
 
-    gpu: Annotated[str, Meta(min_length=1)]
-    date: Annotated[str, Meta(min_length=1)]
-    compute_capability: NotRequired[Capability | None]
-    driver: NotRequired[Any]
-    cuda: NotRequired[Any]
-    python: NotRequired[Any]
-    os: NotRequired[Any]
-    dwlab: NotRequired[Any]
-    numba: NotRequired[Any]
-    numba_cuda: NotRequired[Any]
-    cuda_core: NotRequired[Any]
-    numpy: NotRequired[Any]
-    torch: NotRequired[Any]
-    git_revision: NotRequired[Any]
-    git_dirty: NotRequired[Any]
-    source_sha256: NotRequired[Any]
-    clocks: NotRequired[ReadOnly | None]
+Limits = TypedDict(
+    "Limits",
+    dict.fromkeys(("copy_gbps", "l2_gbps", "fma_tflops", "launch_us", "shared_gbps"), MaybePositive)
+    | dict.fromkeys(("measured", "source"), NotRequired[Any]),
+)
+"""Ceilings of a run: dwlab.machine.Ceilings."""
 
-
-class Limits(TypedDict):
-    """Ceilings of a run: dwlab.machine.Ceilings."""
-
-    copy_gbps: MaybePositive
-    l2_gbps: MaybePositive
-    fma_tflops: MaybePositive
-    launch_us: MaybePositive
-    shared_gbps: MaybePositive
-    measured: NotRequired[Any]
-    source: NotRequired[Any]
-
-
-class Device(TypedDict):
-    """The GPU as it describes itself: dwlab.machine.Machine."""
-
-    name: NotRequired[Any]
-    compute_capability: NotRequired[Capability | None]
-    sms: MaybePositive
-    memory_bytes: MaybePositive
-    l2_bytes: MaybePositive
-    shared_per_sm: MaybePositive
-    shared_per_block: MaybePositive
-    registers_per_sm: MaybePositive
-    threads_per_sm: MaybePositive
-    blocks_per_sm: MaybePositive
-    sm_mhz: MaybePositive
-    memory_mhz: MaybePositive
-    bus_bits: MaybePositive
+Device = TypedDict(
+    "Device",
+    {"name": NotRequired[Any], "compute_capability": NotRequired[Capability | None]}
+    | dict.fromkeys(
+        ("sms", "memory_bytes", "l2_bytes", "shared_per_sm", "shared_per_block", "registers_per_sm", "threads_per_sm",
+         "blocks_per_sm", "sm_mhz", "memory_mhz", "bus_bits"),
+        MaybePositive,
+    ),
+)  # fmt: skip
+"""The GPU as it describes itself: dwlab.machine.Machine."""
 
 
 class Predicted(TypedDict):
@@ -220,95 +203,95 @@ class Counted(TypedDict):
 # ------------------------------------------------------------------------------------------- parts beside measurements
 
 
-class Grid(TypedDict):
+class _Kernel(TypedDict):
+    op: str
+    path: str
+    problem: ReadOnly
+    dtype: str
+
+
+class _Rounds(TypedDict):
+    time_us: MaybePositive
+    p10_us: MaybePositive
+    p90_us: MaybePositive
+    failure: MaybeText
+
+
+class _Beside(TypedDict):
+    cold: MaybeText
+    peer: MaybeText
+    peer_time_us: MaybePositive
+    speedup_vs_peer: MaybePositive
+
+
+class _Network(TypedDict):
+    network: str
+    batch: Positive
+    dtype: str
+    layout: str
+
+
+class _Energy(TypedDict):
+    joules: MaybePositive
+    watts: MaybePositive
+    window_s: MaybePositive
+    rest_watts: MaybePositive
+
+
+class Grid(_Kernel, _Rounds, _Beside):
     """One path of one shape, with the stage that dispatch chose for it.
 
     *_bound_us: the least time that the copy bandwidth and the FMA rate allow.
     """
 
-    op: str
-    path: str
-    problem: ReadOnly
-    dtype: str
     stage: str
     copy_bound_us: Positive
-    time_us: MaybePositive
-    p10_us: MaybePositive
-    p90_us: MaybePositive
     fraction_of_copy: MaybePositive
     fma_bound_us: MaybePositive
-    peer: MaybeText
-    peer_time_us: MaybePositive
-    speedup_vs_peer: MaybePositive
-    cold: MaybeText
-    failure: MaybeText
 
 
-class Shape(TypedDict):
+class Shape(_Kernel, _Beside):
     """One path of a drawn shape.
 
     times: of every stage that takes it, id -> µs, or of two that are launched one after the other, "ID, ID"; kernels:
     id -> the first digits of dwlab.ahead.code_digest.
     """
 
-    op: str
-    path: str
-    problem: ReadOnly
-    dtype: str
     times: ReadOnly
     kernels: NotRequired[ReadOnly | None]
-    cold: MaybeText
-    peer: MaybeText
-    peer_time_us: MaybePositive
     failure: MaybeText
 
 
-class Layer(TypedDict):
+class Layer(_Kernel, _Rounds, _Beside):
     """One layer of an image network, or two of them fused, at a batch: our fastest stage and layout, the fastest peer.
 
     apart: of fused layers of int8, our own kernels of the two, one after the other.
     """
 
-    op: str
-    path: str
     layer: str
     batch: Positive
-    dtype: str
-    problem: ReadOnly
     networks: str
     compulsory_bytes: Positive
     copy_bound_us: Positive
     stage: MaybeText
     layout: MaybeText
-    time_us: MaybePositive
-    p10_us: MaybePositive
-    p90_us: MaybePositive
     fraction_of_copy: MaybePositive
-    cold: MaybeText
-    peer: MaybeText
-    peer_time_us: MaybePositive
-    speedup_vs_peer: MaybePositive
     apart: MaybeText
     apart_time_us: MaybePositive
     speedup_vs_apart: MaybePositive
-    failure: MaybeText
 
 
-class LayerCounters(TypedDict):
+class LayerCounters(_Kernel):
     """What the hardware counted of one launch of a stage on a layer.
 
     Beside what its formula predicts and, in bytes, the planner's model at the kernel's tile. Null for what that GPU
     does not count.
     """
 
-    op: str
-    path: str
     stage: str
     layer: str
     batch: Positive
     layout: str
-    dtype: str
-    problem: ReadOnly
     exact: bool
     compulsory_bytes: Positive
     planned_bytes: MaybePositive
@@ -330,14 +313,10 @@ class LayerCounters(TypedDict):
     shared_bank_conflicts: MaybeCount
 
 
-class Tile(TypedDict):
+class Tile(_Kernel):
     """A stage whose tiles were given, not chosen, warm."""
 
-    op: str
-    path: str
     stage: str
-    problem: ReadOnly
-    dtype: str
     tiles: ReadOnly
     registers: Positive
     local_bytes: MaybeCount
@@ -345,43 +324,31 @@ class Tile(TypedDict):
     cold: MaybeText
 
 
-class Whole(TypedDict):
+class Whole(_Network, _Beside, _Energy):
     """A whole network at a batch, layer by layer (apart) and with fused pairs, beside the fastest peer.
 
     joules: an image, ours and the peer's, each over a window of seconds beside the GPU's power at rest. *_launches: how
     kernels follow each other (dependent_launch.WORDS), *_plain_us: the time one after the other.
     """
 
-    network: str
-    batch: Positive
-    dtype: str
-    layout: str
     resolution: Positive
     apart_us: MaybePositive
     apart_p10_us: MaybePositive
     apart_p90_us: MaybePositive
+    apart_launches: MaybeText
+    apart_plain_us: MaybePositive
     kernels: MaybeCount
     fused_us: MaybePositive
     fused_p10_us: MaybePositive
     fused_p90_us: MaybePositive
-    fused_kernels: MaybeCount
-    apart_launches: MaybeText
-    apart_plain_us: MaybePositive
     fused_launches: MaybeText
     fused_plain_us: MaybePositive
+    fused_kernels: MaybeCount
     pairs: MaybeCount
     operations: MaybeCount
-    cold: MaybeText
     checked: MaybeText
-    peer: MaybeText
-    peer_time_us: MaybePositive
-    speedup_vs_peer: MaybePositive
     peer_dtype: MaybeText
     failure: MaybeText
-    joules: MaybePositive
-    watts: MaybePositive
-    window_s: MaybePositive
-    rest_watts: MaybePositive
     peer_joules: MaybePositive
     peer_watts: MaybePositive
     peer_window_s: MaybePositive
@@ -389,13 +356,9 @@ class Whole(TypedDict):
     energy_failure: MaybeText
 
 
-class EnergyTry(TypedDict):
+class EnergyTry(_Network):
     """A network run in a way that might take less energy; joules: an image."""
 
-    network: str
-    batch: Positive
-    dtype: str
-    layout: str
     way: str
     kernels: Count
     time_us: Positive
@@ -405,16 +368,12 @@ class EnergyTry(TypedDict):
     rest_watts: Positive
 
 
-class NetworkKernel(TypedDict):
+class NetworkKernel(_Network):
     """The fastest stage of a network's layer, or of two fused ("1.depthwise + 1.pointwise"); of alike ones the first.
 
     Alone, and with its arrays in the L2 as far as they fit.
     """
 
-    network: str
-    batch: Positive
-    dtype: str
-    layout: str
     layers: str
     stage: str
     time_us: Positive
@@ -471,19 +430,15 @@ class ComparisonCount(TypedDict):
     skipped: Count
 
 
-class Try(TypedDict):
+class Try(_Rounds):
     """One small kernel of benchmarks/roof_tries.py; bytes: that it must move, and gbps by that."""
 
     group: str
     name: str
     bytes: Positive
-    time_us: MaybePositive
-    p10_us: MaybePositive
-    p90_us: MaybePositive
     gbps: MaybePositive
     registers: MaybeCount
     note: MaybeText
-    failure: MaybeText
 
 
 COUNTED_OF_LAYERS = tuple(name for name, kind in LayerCounters.__annotations__.items() if kind == MaybeCount)

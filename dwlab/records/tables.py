@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -17,13 +16,14 @@ from dwlab.records import (
     copies,
     copy_us,
     describe_problem,
+    file_bytes,
     grid_rows,
     load_runs,
     newest_rows,
     shape_text,
     shown_runs,
 )
-from dwlab.records.tabular import Markdown, line, percent, result, rounded, times
+from dwlab.records.tabular import Markdown, heading, line, percent, result, rounded, times
 
 
 def table(
@@ -60,7 +60,7 @@ def _run_table(run: Record, rows: Sequence[Measurement]) -> str:
     head = ["stage", "time (µs)", "p10 to p90 (µs)", "effective GB/s", "of copy", "× naive"]
     if peer:
         head.append("× peer")
-    lines = [line(head), line(["---"] + ["---:"] * (len(head) - 1))]
+    lines = heading(head)
     for row in rows:
         cells = [
             row.stage,
@@ -100,10 +100,8 @@ def shapes_table(
         rows = [row for row in run.measurements if (row.op, row.path, row.dtype) == (op, path, dtype)]
         if not rows:
             continue
-        lines = [
-            line(["problem", "stage", "time (µs)", "effective GB/s", "of copy", "× naive", "× peer"]),
-            line(["---", "---", "---:", "---:", "---:", "---:", "---:"]),
-        ]
+        head = ["problem", "stage", "time (µs)", "effective GB/s", "of copy", "× naive", "× peer"]
+        lines = heading(head, range(2))
         for row in rows:
             cells = [shape_text(row.problem), row.stage, rounded(row.time_us), rounded(row.effective_gbps)]
             cells += [f"{100 * row.fraction_of_copy:.1f} %", times(row.speedup_vs_naive)]
@@ -121,10 +119,8 @@ def ceilings_table(runs: Sequence[Record] | None = None) -> Markdown:
     newest = {run.gpu: run for run in shown_runs(runs) if run.ceilings}
     if not newest:
         return Markdown("Nothing is recorded. On a GPU: `python -m dwlab study --record FILE`.\n")
-    lines = [
-        line(["GPU", "copy (GB/s)", "L2 read (GB/s)", "FP32 FMA (TFLOP/s)", "plain launch (µs)", "measured with"]),
-        line(["---", "---:", "---:", "---:", "---:", "---"]),
-    ]
+    head = ["GPU", "copy (GB/s)", "L2 read (GB/s)", "FP32 FMA (TFLOP/s)", "plain launch (µs)", "measured with"]
+    lines = heading(head, (0, -1))
     for gpu, run in sorted(newest.items()):
         values = [run.ceilings.get(key) for key in ("copy_gbps", "l2_gbps", "fma_tflops", "launch_us")]
         cells = ["" if value is None else rounded(value) for value in values]
@@ -153,7 +149,7 @@ def traffic_table(
         head += [cell for kind in kinds for cell in (f"{kind} sectors, formula", "hardware")]
         head += ["sectors/request, hardware", "L2 read (MB)", "L2 written (MB)", "DRAM read (MB)", "DRAM written (MB)"]
         head.append("shared bank conflicts")
-        lines = [line(head), line(["---", "---"] + ["---:"] * (len(head) - 2))]
+        lines = heading(head, range(2))
         for one in rows:
             cells = [shape_text(one["problem"]), one["stage"]]
             for kind in kinds:
@@ -203,19 +199,8 @@ def grid_table(runs: Sequence[Record] | None = None) -> Markdown:
     rows, used = grid_rows(runs)
     if not used:
         return Markdown(f"No grid of shapes is recorded. {_HOW['grid']}\n")
-    head = [
-        "path",
-        "problem",
-        "stage",
-        "time (µs)",
-        "of copy",
-        "of FMA rate",
-        "of bound",
-        "peer",
-        "peer (µs)",
-        "× peer",
-    ]
-    lines = [line(head + [""]), line(["---"] * 3 + ["---:"] * 4 + ["---"] + ["---:"] * 2 + ["---"])]
+    head = ["path", "problem", "stage", "time (µs)", "of copy", "of FMA rate", "of bound", "peer", "peer (µs)"]
+    lines = heading([*head, "× peer", ""], (0, 1, 2, 7, -1))
     for one in rows:
         time_us, fma = one.get("time_us"), one.get("fma_bound_us")
         bound = max(one["copy_bound_us"], fma or 0)
@@ -242,7 +227,7 @@ def grid_summary(runs: Sequence[Record] | None = None) -> Markdown:
         return Markdown(f"No grid of shapes is recorded. {_HOW['grid']}\n")
     head = ["path", "shapes", "faster than the peer", "slower", "no peer or no time", "× peer, least", "median", "most"]
     head += ["of bound, median", "large launches at 85 % of copy", "of a copy as large"]
-    lines = [line(head), line(["---"] + ["---:"] * (len(head) - 1))]
+    lines = heading(head)
     copied = copies(runs, used[-1].gpu)
     gbps = {id(row): run.ceilings["copy_gbps"] for run in used for row in run.sections["grid"]}  # of the row's own run
     for path in dict.fromkeys(one["path"] for one in rows):
@@ -284,13 +269,14 @@ def sanitizer_rows(runs: Sequence[Record] | None = None) -> tuple[list[Mapping[s
 def sanitizer_table(runs: Sequence[Record] | None = None, digests: Mapping[str, str] | None = None) -> Markdown:
     """What compute-sanitizer said of each stage when it last ran on it: a column a tool.
 
-    digests: of the kernels that the stages have now; a row of another is told.
+    digests: of the kernels that the stages have now; a row of another is told, and one of none of them is left out.
     """
     rows, used = sanitizer_rows(runs)
+    rows = [one for one in rows if not digests or one["stage"] in digests]
     if not rows:
         return Markdown(f"No run of compute-sanitizer is recorded. {_HOW['sanitizer']}\n")
     tools = list(dict.fromkeys(one["tool"] for one in rows))
-    lines = [line(["stage", *tools]), line(["---"] * (1 + len(tools)))]
+    lines = heading(["stage", *tools], range(1 + len(tools)))
     for stage in dict.fromkeys(one["stage"] for one in rows):
         said = {one["tool"]: one for one in rows if one["stage"] == stage}
         cells = [
@@ -315,7 +301,7 @@ def reduction_error_table(runs: Sequence[Record] | None = None) -> Markdown:
         return Markdown(f"No errors of long sums are recorded. {_HOW['reduction_error']}\n")
     head = ["terms", "stage", "greatest error / sum of magnitudes", "of what is allowed", "‖error‖ / ‖dw‖"]
     head.append("same bits each run")
-    lines = [line(head), line(["---:", "---", "---:", "---:", "---:", "---"])]
+    lines = heading(head, (1, -1))
     for one in run.sections["reduction_error"]:
         same = "yes" if one["repeatable"] else "no"
         cells = [
@@ -335,8 +321,7 @@ def copies_table(runs: Sequence[Record] | None = None) -> Markdown:
     if run is None:
         return Markdown(f"No copies of several sizes are recorded. {_HOW['copies']}\n")
     rows = sorted(run.sections["copies"], key=lambda row: row["bytes"])
-    lines = [line(["MB", "time (µs)", "p10 to p90 (µs)", "GB/s", "of the largest's", "way"])]
-    lines.append(line(["---:"] * 5 + ["---"]))
+    lines = heading(["MB", "time (µs)", "p10 to p90 (µs)", "GB/s", "of the largest's", "way"], (-1,))
     for row in rows:
         cells = [f"{row['bytes'] / 1e6:,.1f}", rounded(row["time_us"])]
         cells += [f"{rounded(row['p10_us'])} to {rounded(row['p90_us'])}", f"{row['gbps']:,.0f}"]
@@ -351,7 +336,7 @@ def comparisons_table(runs: Sequence[Record] | None = None) -> Markdown:
     run = _newest("comparisons", runs)
     if run is None:
         return Markdown(f"No comparison with a GPU is recorded. {_HOW['comparisons']}\n")
-    lines = [line(["comparison", "passed", "failed", "skipped"]), line(["---", "---:", "---:", "---:"])]
+    lines = heading(["comparison", "passed", "failed", "skipped"])
     for one in run.sections["comparisons"]:
         lines.append(line([one["name"], *(f"{one[key]:,}" for key in ("passed", "failed", "skipped"))]))
     return Markdown("\n".join([*lines, "", f"Run on {run.where()}.", ""]))
@@ -381,7 +366,7 @@ def tries_table(runs: Sequence[Record] | None = None, group: str | None = None) 
     head = ["try", "how", "time (µs)", "10 % to 90 %", "GB/s", "of the fastest", "registers"]
     if group is None:
         head.insert(0, "group")
-    lines = [line(head), line(["---"] * (len(head) - 5) + ["---:"] * 5)]
+    lines = heading(head, range(len(head) - 5))
     for name, rows in chosen.items():
         least = min((one["time_us"] for one in rows if one.get("time_us")), default=None)
         for one in rows:
@@ -424,7 +409,7 @@ def compared(folder: Path = FOLDER / "predictions") -> Markdown:
     files = sorted(folder.glob("*.json.gz"))
     if not files:
         return Markdown("No time was predicted for a GPU before it was recorded: `python benchmarks/predictions.py`.\n")
-    said = json.loads(gzip.decompress(files[-1].read_bytes()))
+    said = json.loads(file_bytes(files[-1]))
     taken, where = {}, []
     for run in load_runs(folder):
         where.append(run.where())
@@ -443,7 +428,7 @@ def compared(folder: Path = FOLDER / "predictions") -> Markdown:
         found[kind].append((after[0] / before[0], predicted))
     head = ["predicted to be bound by", "rows", "measured change, median", "the model's error, median", "within 10 %",
             "carried over: error, median", "within 10 %"]  # fmt: skip
-    lines, near = [line(head), line(["---"] + ["---:"] * 6)], {}
+    lines, near = heading(head), {}
     for kind, rows in found.items():
         if not rows:
             continue

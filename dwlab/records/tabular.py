@@ -87,6 +87,22 @@ def line(cells: Sequence[str]) -> str:
     return "| " + " | ".join(cells) + " |"
 
 
+def heading(names: Sequence[str], left: Iterable[int] = (0,)) -> list[str]:
+    """The two lines that a Markdown table begins with; the columns in `left` (negative: from the end) hold text."""
+    text = {i % len(names) for i in left}
+    return [line(names), line(["---" if i in text else "---:" for i in range(len(names))])]
+
+
+def markdown(names: Sequence[str], body: Iterable[Sequence[str]], left: Iterable[int] = (0,)) -> str:
+    """A Markdown table, as `heading` begins it."""
+    return "\n".join([*heading(names, left), *map(line, body)])
+
+
+def mb(size: float | None) -> str:
+    """A number of bytes in 1e6, "" for None."""
+    return "" if size is None else f"{size / 1e6:,.2f}"
+
+
 def rounded(value: float | None) -> str:
     """Four significant digits at least, thousands separated: 8,884 and 193.7 and 2.514."""
     if value is None:

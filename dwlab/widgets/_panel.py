@@ -56,11 +56,9 @@ class Table:
     def markdown(self) -> str:
         """A Markdown table under its caption."""
 
-        def line(cells: Sequence[str]) -> str:
-            return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
-
-        rule = ["---:" if self._numeric(i) else "---" for i in range(len(self.columns))]
-        return "\n".join([f"**{self.caption}**", "", line(self.columns), line(rule), *(line(row) for row in self.rows)])
+        head, *rows = [[cell.replace("|", "\\|") for cell in row] for row in (self.columns, *self.rows)]
+        left = [i for i in range(len(head)) if not self._numeric(i)]
+        return f"**{self.caption}**\n\n{tabular.markdown(head, rows, left)}"
 
     def html(self) -> str:
         """A table element with a caption and column heads for screen readers."""

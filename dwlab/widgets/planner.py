@@ -28,6 +28,7 @@ from dwlab.planner.modules import (
     module_of,
     stays,
 )
+from dwlab.records import tabular
 from dwlab.simt.picture import COLOURS, HATCHES, with_alt
 from dwlab.widgets._panel import Panel, Table, sentence
 
@@ -175,7 +176,7 @@ def parts(one: Weighed) -> dict[str, tuple[int, int]]:
 
 
 def _mb(count: float) -> str:
-    return f"{count / 1e6:,.2f} MB"
+    return f"{tabular.mb(count)} MB"
 
 
 def _verdict(one: Weighed) -> str:

@@ -297,7 +297,7 @@ print(f"PWDW_R: the pointwise layer is done {times_recomputed:.2f} times; you pr
 #   x as well. Fusing removes a map; it makes no kernel good.
 # - **Stationary sums** ask least often and for most bytes. A weight serves 16 pixels, but lanes are filters here, whose
 #   weights lie a row of `w2` apart: each lane asks for a sector of its own. Its other 7 elements are wanted in the same
-#   step. The workbook's own stationary stage copies them to shared memory instead, 16 bytes at a time.
+#   step.
 # - **PWDW_R** does part of its first layer again. By the formula that is (16 / 14)² = 1.31 times for tiles without end.
 #   Here it is less: pixels outside the map are set to zero, not computed, and a 28 × 28 map has only four tiles.
 #   **PWDW** computes nothing twice, as long as whole maps fit.
@@ -516,28 +516,37 @@ if ceilings.fma_tflops:
 #
 # ### What a faster one gave up
 #
-# The first stage on tensor cores, `tensor`, kept what the textbook asks for: x copied ahead to shared memory, a few
-# channels a step. `slide` gave that up. A thread slides down the map with x in registers, and only the depthwise outputs
-# go to shared memory, once; the filters go straight to the tensor cores. What did it trade for what?
+# The workbook's first stage on tensor cores, `tensor`, kept what the textbook asks for: x copied ahead to shared memory, a
+# few channels a step, with two barriers each. `slide` gave that up. A thread slides down the map with x in registers, and only
+# the depthwise outputs go to shared memory, once; the filters go straight to the tensor cores. It won every pair, so `tensor`
+# is gone, but for its times in the records. What did it trade for what?
 
 # %%
-from dwlab.stages import stage as stage_of
-
 pair = Fused(DepthwiseConv2d(2, 48, 28, 28, 3, layout="NHWC"), Pointwise(2, 48, 24, 28, 28, layout="NHWC"))
-print(f"{'':8}{'passes of shared memory':>25}{'barriers a block':>18}{'sectors asked for, KB':>23}{'floor, KB':>11}")
-for name in ("tensor", "slide"):
-    one = stage_of(f"fused/dwpw/{name}")
-    seen = look(one, pair)
-    passes = sum(access.wavefronts for access in seen.accesses if access.space == "shared")
-    sectors = sum(access.sectors for access in seen.accesses if access.space == "global")
-    print(f"{name:8}{passes:25,}{seen.totals.barriers // one.launch(pair).blocks:18}", end="")
-    print(f"{32 * sectors / 1e3:23,.0f}{pair.compulsory_bytes() / 1e3:11,.0f}")
+slide = stage("fused/dwpw/slide")
+seen = look(slide, pair)
+passes = sum(access.wavefronts for access in seen.accesses if access.space == "shared")
+sectors = sum(access.sectors for access in seen.accesses if access.space == "global")
+print(f"{passes:,} passes of shared memory, {seen.totals.barriers // slide.launch(pair).blocks} barriers a block;")
+print(f"sectors of {32 * sectors / 1e3:,.0f} KB asked for, the floor is {pair.compulsory_bytes() / 1e3:,.0f} KB")
+
+# %% tags=["nbval-ignore-output"]
+from dwlab import records
+
+times = {}
+for run in records.shown_runs():
+    for row in run.measurements:
+        if (row.op, row.path) == ("fused", "dwpw") and row.stage in ("tensor", "slide"):
+            times.setdefault((row.dtype, str(row.problem)), {})[row.stage] = row.time_us
+over = sorted(us["tensor"] / us["slide"] for us in times.values() if len(us) == 2)
+if over:
+    print(f"Recorded on {records.shown_runs()[-1].gpu}, {len(over)} pairs by both stages:")
+    print(f"tensor took {over[len(over) // 2]:.2f} times as long in the median, {over[0]:.2f} times at least")
 
 # %% [markdown]
-# Half the passes through shared memory, and three barriers however many channels there are, for twice the sectors. Most
-# of these are the K - 1 columns that neighbouring threads read too, which the L1 cache answers; how many it does not, the
-# hardware's counters say (README, the layers' counters). What is fewer is not always what is faster: count what the
-# kernel waits for. The rows above, by stage, are the measurement.
+# Three barriers however many channels there are, and few passes through shared memory, for more sectors. Most of these are the
+# K - 1 columns that neighbouring threads read too, which the L1 cache answers; how many it does not, the hardware's counters say
+# (README, the layers' counters). What is fewer is not always what is faster: count what the kernel waits for.
 #
 # So to be fused is no virtue of a kernel. It is a decision for a pair, a batch, a type and a GPU. The records measure
 # every pair, not only those that one would fuse, and show what it costs not to decide. Deciding is the matter of lesson

@@ -524,9 +524,9 @@ else:
 
 # %% [markdown]
 # Between the first two columns lie whole sectors where a pixel's channels end with half of one, copies that arrive 16 bytes askew,
-# biases that each warp reads for itself, and what neighbouring runs both have in registers. `dwlab.planner.asked` adds them up for
-# our kernels, array by array. Between the second and the third nothing should lie: the kernel asks for what it was said to. What
-# the L2 then delivers is less where the L1 has a sector already. That no column foresees.
+# biases that each warp reads for itself, and what neighbouring runs both have in registers. The second column adds them up,
+# array by array, as the records have it. Between the second and the third nothing should lie: the kernel asks for what it was said
+# to. What the L2 then delivers is less where the L1 has a sector already. That no column foresees.
 #
 # ### What fused kernels save
 #

@@ -35,7 +35,7 @@ for dtype in ("float32", "float16", "int8"):
     print(f"{dtype:34}{size / 1e3:12,.0f}{pair.compulsory_bytes() / size:8.2f}")
 
 # %% tags=["nbval-ignore-output"]
-for dtype, name in (("float32", "tensor"), ("float16", "tensor"), ("int8", "int8")):
+for dtype, name in (("float32", "slide"), ("float16", "slide"), ("int8", "int8")):
     here = stored(pair, dtype)
     asked = stage(f"fused/dwpw/{name}").traffic(here).bytes_moved
     print(f"{dtype:8} the fused kernel {name!r} asks for {asked / 1e6:6.2f} MB, {asked / here.compulsory_bytes():.1f} times those")

@@ -12,6 +12,8 @@ from dwlab import simt
 from dwlab.driver import allow_shared
 from dwlab.simt import cuda
 
+pytestmark = pytest.mark.quick
+
 _number = itertools.count()
 
 

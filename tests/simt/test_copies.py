@@ -9,6 +9,8 @@ from dwlab.problems import SMALL
 from dwlab.simt.trace import count_copies
 from dwlab.target import cuda
 
+pytestmark = pytest.mark.quick
+
 
 def counted():
     """(stage, load sectors, whether its kernel is the same still): the newest counters at the small problem."""

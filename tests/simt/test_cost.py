@@ -8,6 +8,8 @@ from dwlab.problems import DepthwiseConv1d
 from dwlab.simt import cuda, jit
 from dwlab.simt.cost import ADDRESS, PREDICATED, cost
 
+pytestmark = pytest.mark.quick
+
 
 def lanes(n=64):
     return np.arange(n, dtype=np.float32)

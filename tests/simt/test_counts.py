@@ -13,6 +13,8 @@ from numba import complex64, complex128, float32, float64, int8, int16, int32
 from dwlab import simt
 from dwlab.simt import cuda
 
+pytestmark = pytest.mark.quick
+
 # Of 16 bytes are the accesses of dwlab.ptx only (test_ptx_shared.py): a complex128 is two of 8, see below.
 DTYPES = {1: np.int8, 2: np.int16, 4: np.float32, 8: np.float64}
 NUMBA = {1: int8, 2: int16, 4: float32, 8: float64}

@@ -10,6 +10,8 @@ from numba import float32, int32, int64
 from dwlab import simt
 from dwlab.simt import cuda
 
+pytestmark = pytest.mark.quick
+
 N = 64
 
 

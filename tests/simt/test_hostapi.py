@@ -11,6 +11,8 @@ from dwlab import occupancy
 from dwlab.simt import hostapi, options
 from dwlab.simt import hostapi as cuda
 
+pytestmark = pytest.mark.quick
+
 
 def test_everything_listed_exists_and_nothing_public_is_unlisted():
     for name in hostapi.__all__:

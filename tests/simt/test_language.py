@@ -16,6 +16,8 @@ from numba.types import float16
 
 from dwlab import simt
 
+pytestmark = pytest.mark.quick
+
 ON_GPU = os.environ.get("DWLAB_LANGUAGE_TESTS") == "numba"
 if ON_GPU:
     from numba import cuda

@@ -13,6 +13,8 @@ from dwlab import simt, target
 from tests.compiler import needs_compiler
 from tests.simt import language_table as table
 
+pytestmark = pytest.mark.quick
+
 ROWS = table.rows()
 PROBLEM = target.gpu_problem()
 RUN = [row for row in ROWS if row.verdict in ("runs", "looser")]

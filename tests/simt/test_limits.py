@@ -8,6 +8,8 @@ from dwlab import occupancy, simt
 from dwlab.driver import allow_shared
 from dwlab.simt import cuda
 
+pytestmark = pytest.mark.quick
+
 
 @cuda.jit
 def count(y):

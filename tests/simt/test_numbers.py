@@ -9,6 +9,8 @@ from numba import complex64, float32, int8, int32, uint8
 from dwlab import simt
 from dwlab.simt import cuda, libdevice, types
 
+pytestmark = pytest.mark.quick
+
 REALS = [0.0, 0.5, -0.5, 1.5, -1.5, 127.9, 128.0, 255.0, 256.0, 300.0, -129.0, 32767.5, 40000.0, 65536.0, -32769.0, 3e9,
          -3e9, 5e9, 1e19, -1e19, 2e19, 1e30, -1e30, math.inf, -math.inf, math.nan]  # fmt: skip
 WHOLE = ["int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"]

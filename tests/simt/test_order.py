@@ -12,6 +12,8 @@ from numba import int32
 from dwlab import simt
 from dwlab.simt import cuda
 
+pytestmark = pytest.mark.quick
+
 SETTINGS = settings(
     max_examples=40, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)
 )

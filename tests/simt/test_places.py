@@ -10,6 +10,8 @@ from dwlab import simt
 from dwlab.simt import HazardError, UnsupportedError
 from dwlab.simt.options import KernelError, LaunchError, StepLimitError
 
+pytestmark = pytest.mark.quick
+
 SOURCE = """
 from dwlab.simt import cuda
 from numba import float32

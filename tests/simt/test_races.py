@@ -10,11 +10,14 @@ import linecache
 import os
 
 import numpy as np
+import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from dwlab import simt
 from dwlab.simt import cuda
+
+pytestmark = pytest.mark.quick
 
 # The same examples in every run; DWLAB_FUZZ=2000 tries that many new ones.
 FUZZ = int(os.environ.get("DWLAB_FUZZ", 0))

@@ -11,6 +11,8 @@ from numba import float32, int64
 from dwlab import simt
 from dwlab.simt import cuda
 
+pytestmark = pytest.mark.quick
+
 TABLE = {"a": 1}
 LIST = [1, 2, 3]
 COUNTER = np.zeros(4)
@@ -426,11 +428,11 @@ def test_the_default_step_limit_ends_a_kernel_in_seconds():
         while True:
             y[0] = 1.0
 
-    started = time.perf_counter()
+    started = time.process_time()
     with pytest.raises(simt.StepLimitError, match="step"):
         with simt.using(simt.Options(hazards="off")):
             forever[1, 1](np.zeros(1))
-    assert time.perf_counter() - started < 30
+    assert time.process_time() - started < 30
 
 
 def test_a_spin_lock_does_not_hang():
