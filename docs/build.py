@@ -35,6 +35,12 @@ from dwlab import DepthwiseConv1d, records, report, stage  # noqa: E402
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+ROOMS = (
+    "records", "problems", "gpu", "simt", "kernels", "compiler", "measure", "model", "judge", "planner", "inference",
+    "training", "report", "study", "widgets", "setup",
+)  # fmt: skip
+"""The rooms of dwlab, in the order of their imports: each imports only what stands before it (a test holds that)."""
+
 PICTURE = ROOT / "docs" / "img" / "naive-coalesced.svg"
 
 
@@ -59,14 +65,15 @@ def summary(path: Path) -> str:
 
 
 def tree(folder: Path) -> Iterator[tuple[int, str, str]]:
-    """(depth, name, summary) of the packages and modules below a package, folders first, files in order of names.
+    """(depth, name, summary) of the packages and modules below a package: rooms in their order, then folders, then files.
 
     Numbers in names count as numbers. A folder's summary is that of its __init__.py.
     """
 
-    def place(path: Path) -> tuple[bool, list[tuple[int, str]]]:
+    def place(path: Path) -> tuple[int, bool, list[tuple[int, str]]]:
         parts = re.findall(r"\d+|\D+", path.stem)
-        return path.is_file(), [(int(part), "") if part.isdigit() else (0, part) for part in parts]
+        room = ROOMS.index(path.stem) if folder.name == "dwlab" and path.stem in ROOMS else len(ROOMS)
+        return room, path.is_file(), [(int(part), "") if part.isdigit() else (0, part) for part in parts]
 
     for path in sorted(folder.iterdir(), key=place):
         if path.is_dir() and any(path.glob("*.py")):
@@ -90,8 +97,12 @@ def architecture() -> str:
 
 
 def rooms() -> str:
-    """The folders of dwlab and what each is, up to the first colon of its summary, as one paragraph."""
-    found = [(name, said) for depth, name, said in tree(ROOT / "dwlab") if depth == 0 and name.endswith("/")]
+    """The rooms of dwlab and what each is, up to the first colon of its summary, as one paragraph."""
+    found = [
+        (name, said)
+        for depth, name, said in tree(ROOT / "dwlab")
+        if depth == 0 and name.split(".")[0].strip("/") in ROOMS
+    ]
     said = "; ".join(f"`{name}` {said.partition(':')[0]}".rstrip() for name, said in found)
     return textwrap.fill(f"{said}.", 120, break_on_hyphens=False)
 
