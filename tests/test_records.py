@@ -23,6 +23,8 @@ from dwlab.problems import PAPER, PATHS, DepthwiseConv1d
 from dwlab.recorded import main
 from dwlab.records import Measurement, RecordError, RecordWarning, packing, tables, tabular, writing
 
+pytestmark = pytest.mark.quick
+
 ENVIRONMENT = {
     "gpu": "NVIDIA H200",
     "compute_capability": [9, 0],
