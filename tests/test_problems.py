@@ -6,6 +6,8 @@ import pytest
 
 from dwlab.problems import PAPER, PATHS, PROBLEMS, SMALL, DepthwiseConv1d, ProblemError, nearest, problem
 
+pytestmark = pytest.mark.quick
+
 
 def test_the_papers_problem_has_the_papers_numbers():
     # papers.md: 805 MB compulsory, 9.66 GFLOP dense, 4.93 GFLOP in causal taps, 786,432 terms of a weight gradient.

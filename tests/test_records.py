@@ -25,6 +25,8 @@ from dwlab.problems import PAPER, PATHS, DepthwiseConv1d, layers, networks
 from dwlab.records import Measurement, RecordError, RecordWarning, packing, tables, tabular, writing
 from dwlab.report.recorded import main
 
+pytestmark = pytest.mark.quick
+
 ENVIRONMENT = {
     "gpu": "NVIDIA H200",
     "compute_capability": [9, 0],

@@ -12,6 +12,8 @@ import pytest
 import dwlab
 from dwlab.gpu import driver, target
 
+pytestmark = pytest.mark.quick
+
 H200 = driver.Device("NVIDIA H200", (9, 0))
 PASCAL = driver.Device("Tesla P100-PCIE-16GB", (6, 0))
 
