@@ -6,7 +6,7 @@ Markdown holds regions between `<!-- begin:NAME -->` and `<!-- end:NAME -->`. NA
 - `rooms`: the folders of dwlab in a few lines, from the first lines of their docstrings;
 - `architecture`: the same with every file, as a list.
 
-Without FILES: README.md, CONTRIBUTING.md, all of docs/, and the pictures in docs/img/. With --check nothing is changed,
+Without FILES: README.md, all of docs/, and the picture in docs/img/. With --check nothing is changed,
 and the exit status is 1 if something is out of date.
 """
 
@@ -46,7 +46,7 @@ PICTURE = ROOT / "docs" / "img" / "naive-coalesced.svg"
 
 def pages() -> list[Path]:
     """The Markdown files that may have regions."""
-    return [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    return [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 def regions() -> dict[str, Callable[[], str]]:
@@ -165,7 +165,7 @@ def main() -> int:
         print("\n".join(sorted(made)))
         return 0
     stale = []
-    for file in options.files or [page for page in pages() if page.exists()]:
+    for file in options.files or pages():
         try:
             old = file.read_text(encoding="utf-8")
             new = report.fill(old, made)

@@ -371,3 +371,31 @@ def test_what_lesson_35_says_of_fusions_energy_is_what_is_recorded():
         assert min(found["fused"]) > max(found["apart"])
     both = above["mobilenet_v1", "float16"]
     assert max(both["fused"]) == pytest.approx(min(both["PyTorch"]), rel=0.02)
+
+
+# ------------------------------------------------------------------------------------------------------ the headline
+
+
+def test_the_headlines_factors_are_those_of_its_times():
+    rows = [[cell.strip() for cell in row.strip().strip("|").split("|")] for row in report.headline().splitlines()[2:7]]
+    assert len(rows) == 5
+    for name, baseline, unfused, fused, kernels, fusion, both in rows:
+        us = [float(cell.replace(",", "")) for cell in (baseline, unfused, fused) if cell]
+        assert (len(us) == 3) == name.startswith("MobileNetV2") == bool(fusion)
+        assert float(kernels.split()[0]) == pytest.approx(us[0] / us[1], abs=0.02)
+        assert float(both.split()[0]) == pytest.approx(us[0] / min(us[1:]), abs=0.02)
+        assert not fusion or float(fusion.split()[0]) == pytest.approx(us[1] / us[2], abs=0.02)
+
+
+def test_the_losses_are_as_many_as_the_tables_have():
+    rows = [row for row in report.layers()[0] if row.get("speedup_vs_peer")]
+    slower = sum(row["speedup_vs_peer"] < 1 for row in rows)
+    said = report.losses()
+    assert f"{slower} of {len(rows)} recorded layers and pairs" in said
+    networks = report.brought_to_networks()[0]
+    behind = [one for one in networks if one.baseline_us < min(one.unfused_us, one.fused_us or one.unfused_us)]
+    assert f"{len(behind)} of {len(networks)} networks" in said and all(one.name in said for one in behind)
+
+
+def test_without_records_headline_and_losses_say_so():
+    assert "No networks are recorded" in report.headline([]) and "recorded" in report.losses([])
