@@ -298,7 +298,7 @@ def reduction_error_table(runs: Sequence[Record] | None = None) -> Markdown:
     """The error of long sums against float64 in the newest run of it, a row a number of terms and stage."""
     run = _newest("reduction_error", runs)
     if run is None:
-        return Markdown(f"No errors of long sums are recorded. {_HOW['reduction_error']}\n")
+        return Markdown("No errors of long sums are recorded.\n")
     head = ["terms", "stage", "greatest error / sum of magnitudes", "of what is allowed", "‖error‖ / ‖dw‖"]
     head.append("same bits each run")
     lines = heading(head, (1, -1))
@@ -344,25 +344,29 @@ def comparisons_table(runs: Sequence[Record] | None = None) -> Markdown:
 
 TRIES = ("copy", "read", "gap or swizzle", "order of outputs", "blocks of weight_grad", "blocks of backward",
          "outputs a lane", "strips of weight_grad", "strips of backward")  # fmt: skip
-"""The groups of benchmarks/roof_tries.py."""
+"""The groups of benchmarks/roof_tries.py; the last three, of an earlier revision of it, stand in records alone."""
 
 
 def tries_table(runs: Sequence[Record] | None = None, group: str | None = None) -> Markdown:
-    """What was tried on the way to the roof in the newest run of it: every group, or one.
+    """What was tried on the way to the roof: every group, or one, each of the newest run that has it.
 
     of the fastest: the least time of the group, over the time. Raises RecordError for a group that there is not.
     """
-    run = _newest("tries", runs)
-    if run is None:
+    newest: dict[str, Record] = {}
+    for one in shown_runs(runs):
+        newest |= dict.fromkeys((row["group"] for row in one.sections.get("tries") or ()), one)
+    if not newest:
         return Markdown(f"No tries are recorded. {_HOW['tries']}\n")
-    groups: dict[str, list[Mapping[str, Any]]] = {}
-    for one in run.sections["tries"]:
-        groups.setdefault(one["group"], []).append(one)
-    if group is not None and group not in (*TRIES, *groups):
+    if group is not None and group not in (*TRIES, *newest):
         raise RecordError(f"no group of tries is called {group!r}: there are {', '.join(TRIES)}")
-    if group is not None and group not in groups:
-        return Markdown(f"The newest tries have none of {group!r}. {_HOW['tries']}\n")
-    chosen = groups if group is None else {group: groups[group]}
+    if group is not None and group not in newest:
+        return Markdown(f"No recorded tries have any of {group!r}. {_HOW['tries']}\n")
+    order = sorted(newest, key=lambda name: (*TRIES, *newest).index(name))
+    chosen = {
+        name: [row for row in newest[name].sections["tries"] if row["group"] == name]
+        for name in (order if group is None else [group])
+    }
+    used = [one for one in shown_runs(runs) if any(newest[name] is one for name in chosen)]
     head = ["try", "how", "time (µs)", "10 % to 90 %", "GB/s", "of the fastest", "registers"]
     if group is None:
         head.insert(0, "group")
@@ -376,11 +380,11 @@ def tries_table(runs: Sequence[Record] | None = None, group: str | None = None) 
             cells.append(f"{rounded(p10)} to {rounded(p90)}" if p10 and p90 else "")
             cells += [rounded(one.get("gbps")), percent(least / time_us if least and time_us else None)]
             lines.append(line([*cells, "" if one.get("registers") is None else str(one["registers"])]))
-    notes = [note for note in run.notes if "tries" in note]
+    notes = [note for one in used for note in one.notes if "tries" in note]
     lines += ["", *(f"{note}  " for note in notes), *([""] if notes else [])]
     lines += [
         "GB/s: of the bytes that must be moved. Single experiments, each result checked, of a few hundredths of a "
-        f"second each: differences within the spread mean nothing. Measured on {run.where()}.",
+        f"second each: differences within the spread mean nothing. Measured on {_wheres(used)}.",
         "",
     ]
     return Markdown("\n".join(lines))
@@ -393,7 +397,6 @@ _HOW = {
     "layer_counters": "On a GPU with Nsight Compute: `python benchmarks/ncu_layers.py`.",
     "networks": "On a GPU: `python benchmarks/record_networks.py`.",
     "sanitizer": "On a GPU: `python benchmarks/sanitize.py`.",
-    "reduction_error": "On a GPU: `python benchmarks/reduction_error.py`.",
     "comparisons": "On a GPU: `python benchmarks/record_run.py`.",
     "copies": "On a GPU: `python benchmarks/copy_sizes.py`.",
 }
