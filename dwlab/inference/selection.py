@@ -234,7 +234,8 @@ def _runs(pair: Fused, measured: bool) -> bool:
     The planner's times are of kernels that load 16 bytes at a time. The first stages of a path load one number for each
     product and take many times as long: two kernels for the layers are faster.
     """
-    return any(measured or one.aligned >= 16 for one in takers(pair))
+    found = takers(pair)
+    return bool(found) if measured else any(one.aligned >= 16 for one in found)
 
 
 def _cheapest(network: Network, gpu: str, known: Costs) -> Decision:
