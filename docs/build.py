@@ -65,7 +65,7 @@ def summary(path: Path) -> str:
 
 
 def tree(folder: Path) -> Iterator[tuple[int, str, str]]:
-    """(depth, name, summary) of the packages and modules below a package: rooms in their order, then folders, then files.
+    """(depth, name, summary) of packages and modules below a package: rooms in their order, then folders, then files.
 
     Numbers in names count as numbers. A folder's summary is that of its __init__.py.
     """
