@@ -44,7 +44,6 @@ print(tabular.wrapped(doctor.examine()))
 
 # %% tags=["nbval-ignore-output"]
 from dwlab import records
-from dwlab.gpu import machine
 
 gpu = device.shown()
 ceilings = gpu.ceilings

@@ -233,7 +233,6 @@ print("naive kernel, blocks of (1, 1, 64): requests, sectors and lanes as in the
 
 # %% tags=["nbval-ignore-output"]
 from dwlab import mode, records, study
-from dwlab.gpu import machine
 
 times = {}
 if mode == "gpu":

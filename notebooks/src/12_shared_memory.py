@@ -350,7 +350,6 @@ for pattern, _ in columns.values():
 
 # %% tags=["nbval-ignore-output"]
 from dwlab import mode, records, study
-from dwlab.gpu import machine
 
 stages_shown = (stage("depthwise1d/forward/naive"), coalesced, shared)
 times = {}

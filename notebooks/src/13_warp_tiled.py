@@ -324,7 +324,6 @@ print(tabular.wrapped(describe(report.pattern(loop.line, "x_staged", "load"))))
 
 # %% tags=["nbval-ignore-output"]
 from dwlab import PAPER, mode, records, study
-from dwlab.gpu import machine
 
 compulsory = PAPER.compulsory_bytes("forward")
 times = {}

@@ -425,7 +425,6 @@ for path, traffic in zip(("forward", "input_grad"), ways["coalesced"]):
 
 # %% tags=["nbval-ignore-output"]
 from dwlab import mode, records, study
-from dwlab.gpu import machine
 from dwlab.report import PUBLISHED
 
 times = {"forward": {}, "input_grad": {}}

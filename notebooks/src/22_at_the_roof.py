@@ -25,7 +25,6 @@ banner()
 
 # %% tags=["nbval-ignore-output"]
 from dwlab import PAPER, DepthwiseConv1d, check, cuda, mode, records, stage, stages, study, xray
-from dwlab.gpu import machine
 from dwlab.records import tables, tabular
 
 PATHS = ("forward", "input_grad", "weight_grad", "backward")

@@ -416,7 +416,6 @@ predicted_batch = 16
 
 # %% tags=["nbval-ignore-output"]
 from dwlab import records
-from dwlab.gpu import machine
 
 rows, gpu = [one for one in records.load_all() if one.dtype == PAPER.dtype], device.shown()
 row = records.best("depthwise1d", "forward", problem=PAPER, rows=rows)

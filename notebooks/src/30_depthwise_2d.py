@@ -456,7 +456,6 @@ print(f"fewest sectors in NCHW: {fewest['NCHW'][2]} columns; you predicted {pred
 
 # %% tags=["nbval-ignore-output"]
 from dwlab import mode, records, stages, study
-from dwlab.gpu import machine
 from dwlab.kernels import registry
 from dwlab.records import tabular
 

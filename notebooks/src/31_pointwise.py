@@ -63,7 +63,6 @@ for one, many in zip(pointwise_layers(1), pointwise_layers(32)):
 # sets them beside a GPU's ceilings, this one's or the recorded one's.
 
 # %% tags=["nbval-ignore-output"]
-from dwlab.gpu import machine
 from dwlab.records import tabular
 
 gpu = device.shown()

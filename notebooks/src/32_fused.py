@@ -496,7 +496,6 @@ for name, pair in tried:
         name = ""
 
 # %% tags=["nbval-ignore-output"]
-from dwlab.gpu import machine
 
 ceilings = device.shown().ceilings
 if ceilings.fma_tflops:

@@ -482,7 +482,6 @@ for (_, batch), made in plans.items():
 # kernels, and of ideal ones (what that means, below).
 
 # %% tags=["nbval-ignore-output"]
-from dwlab.gpu import machine
 from dwlab.planner import judgement
 
 gpu = device.shown()

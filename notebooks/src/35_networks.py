@@ -391,7 +391,6 @@ tabular.columns(head, rows, left=(0, 1))
 # C++ needs less:
 
 # %% tags=["nbval-ignore-output"]
-from dwlab.gpu import machine
 
 gpu = device.shown()
 launch_us = gpu.ceilings.launch_us if gpu.ceilings else None
