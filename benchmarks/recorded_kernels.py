@@ -115,7 +115,8 @@ def timed(run: records.Record) -> dict[str, set[str]]:
 def file_of(tree: Path, id: str) -> str:
     """A stage's file in a tree: its number may have been another."""
     op, path, name = id.split("/")
-    (found,) = (tree / "dwlab" / op).glob(f"{path}_*_{name}.py")
+    below = tree / "dwlab" / "kernels"
+    (found,) = ((below if below.exists() else tree / "dwlab") / op).glob(f"{path}_*_{name}.py")
     return found.relative_to(tree).as_posix()
 
 
@@ -176,22 +177,22 @@ def changed(known: Sequence[Mapping[str, str]]) -> list[tuple[str, records.Measu
 
 def child(root: str) -> int:
     """Compiles what standard input lists, by the package in a folder; writes a digest of each, or why there is none."""
-    spec = importlib.util.spec_from_file_location("digests_of_today", ROOT / "dwlab" / "digests.py")
+    spec = importlib.util.spec_from_file_location("digests_of_today", ROOT / "dwlab" / "kernels" / "digests.py")
     today = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(today)
     for name in [name for name in sys.modules if name.partition(".")[0] == "dwlab"]:
         del sys.modules[name]
     sys.path.insert(0, root)
-    from dwlab.compiler import inspect
-    from dwlab.kernels import registry
-    from dwlab.problems import DepthwiseConv1d
+    names = ("compiler.inspect", "kernels.registry", "problems", "problems.layers")
+    if not Path(root, "dwlab", "kernels").exists():  # a tree of before the folders; the oldest have no layers
+        names = ("inspect", "stages", "problems", "layers")
+    inspect, registry, problems = (importlib.import_module(f"dwlab.{name}") for name in names[:3])
 
     def problem_of(one: Mapping[str, Any]) -> Any:
         op, given = one["stage"].split("/")[0], one["problem"]
         if op == "depthwise1d":
-            return DepthwiseConv1d(**given, dtype=one["dtype"])
-        from dwlab.problems import layers  # the oldest trees have none
-
+            return problems.DepthwiseConv1d(**given, dtype=one["dtype"])
+        layers = importlib.import_module(f"dwlab.{names[3]}")
         if "first" in given:  # each begins with its op's name
             return layers.problem(" -> ".join(given[half].partition(" ")[2] for half in ("first", "second")))
         made = {"depthwise2d": layers.DepthwiseConv2d, "pointwise": layers.Pointwise}

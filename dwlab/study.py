@@ -1,4 +1,4 @@
-"""``python -m dwlab study``: every stage checked, its traffic predicted and counted, and on a GPU timed.
+"""The study: every stage checked, its traffic predicted and counted, and on a GPU timed. ``python -m dwlab study``.
 
 Check, time, check again on fresh inputs. Effective bandwidth counts a problem's compulsory bytes, so a stage that moves
 more never looks faster. The ceilings are measured in the same run as the stages. Without a GPU the columns of time hold

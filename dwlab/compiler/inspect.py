@@ -460,9 +460,8 @@ _results: OrderedDict[str, dict[str, Any]] = OrderedDict()
 def _key(job: _Job, cc: tuple[int, int]) -> str:
     digest = hashlib.sha256(repr((job.stage, job.problem, job.arguments, cc)).encode())
     digest.update(job.pickled)
-    if job.stage:  # the other process reads the stage's file as it stands now
-        package = Path(__file__).parents[1]
-        for file in [package / "ptx.py", *sorted((package / job.stage.split("/")[0]).glob("*.py"))]:
+    if job.stage:  # the other process reads the stage's file, and its parts, as they stand now
+        for file in sorted((Path(__file__).parents[1] / "kernels").rglob("*.py")):
             digest.update(file.read_bytes())
     return digest.hexdigest()
 

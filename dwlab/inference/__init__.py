@@ -1,4 +1,4 @@
-"""Networks of `networks` run by dwlab's kernels: a stage for each layer or fused pair, in one CUDA graph.
+"""Networks run by these kernels: a stage for each layer or fused pair, in one CUDA graph.
 
     net = networks.network("mobilenet_v2", layout="NHWC", dtype="float16")
     model = prepare(net, random_weights(net), selection.decide(net).pieces)

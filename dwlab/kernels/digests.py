@@ -22,11 +22,18 @@ from typing import Any
 
 PACKAGE = Path(__file__).resolve().parents[1]
 
-BESIDE = {
-    "Launch(zero": ("dwlab.kernels.registry", "fill_zero"),
-    "Launch(parts": ("dwlab.kernels.registry", "add_parts"),
+BEFORE_FOLDERS = {
+    "dwlab.stages": "dwlab.kernels.registry",
+    "dwlab.ptx": "dwlab.kernels.parts.ptx",
+    "dwlab.layers": "dwlab.problems.layers",
+    "dwlab.networks": "dwlab.problems.networks",
+    "dwlab.occupancy": "dwlab.gpu.occupancy",
+    "dwlab.target": "dwlab.gpu.target",
 }
-"""What else is launched where a stage's Launch asks for it."""
+"""What modules that have a rule of their own were called in earlier trees, which are digested as well."""
+
+BESIDE = {"Launch(zero": "fill_zero", "Launch(parts": "add_parts"}
+"""What else of the registry is launched where a stage's Launch asks for it."""
 
 CONSTANTS_ONLY = (
     "dwlab.kernels.registry",
@@ -107,6 +114,10 @@ def _statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
                     yield from _statements(inner.body if isinstance(inner, ast.ExceptHandler) else [inner])
 
 
+def _today(module: str) -> str:
+    return BEFORE_FOLDERS.get(module, module)
+
+
 @functools.cache
 def _bindings(package: Path, module: str, function: str) -> dict[str, list[ast.AST]]:
     """What binds each name of a module, or of a function's own body: definitions, assignments, imports."""
@@ -135,10 +146,12 @@ def _bindings(package: Path, module: str, function: str) -> dict[str, list[ast.A
 def _looked_up(package: Path, scope: Scope, name: str) -> list[tuple[Scope, ast.AST]]:
     """The definitions that a name, or a name within a module ("rows.take"), stands for, in this package."""
     if name in BESIDE:
-        return _resolved(package, *BESIDE[name], follow=True)
+        registry = ("dwlab.kernels.registry", "dwlab.stages")
+        here = next(one for one in registry if _tree(package, one) is not None)
+        return _resolved(package, here, BESIDE[name], follow=True)
     module, function = scope
     first, _, rest = name.partition(".")
-    if (module, first) in LEFT_OUT:
+    if (_today(module), first) in LEFT_OUT:
         return []
     inner = _bindings(package, module, function).get(first) if function else None
     if inner:
@@ -149,10 +162,10 @@ def _looked_up(package: Path, scope: Scope, name: str) -> list[tuple[Scope, ast.
 def _resolved(
     package: Path, module: str, name: str, rest: str = "", follow: bool = False
 ) -> list[tuple[Scope, ast.AST]]:
-    if (module, name) in LEFT_OUT:
+    if (_today(module), name) in LEFT_OUT:
         return []
-    if module == "dwlab.kernels.parts.ptx":
-        made = _instruction(package, name)
+    if _today(module) == "dwlab.kernels.parts.ptx":
+        made = _instruction(package, module, name)
         if made is not None:
             return [((module, "intrinsics"), made)]
     found: list[tuple[Scope, ast.AST]] = []
@@ -168,15 +181,15 @@ def _resolved(
                 found += _resolved(package, source, real, rest)
         elif isinstance(node, ast.Import):
             continue
-        elif follow or module not in CONSTANTS_ONLY or not isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+        elif follow or _today(module) not in CONSTANTS_ONLY or not isinstance(node, (ast.FunctionDef, ast.ClassDef)):
             found.append(((module, ""), node))
     return found
 
 
 @functools.cache
-def _instruction(package: Path, name: str) -> ast.AST | None:
+def _instruction(package: Path, module: str, name: str) -> ast.AST | None:
     """What makes an instruction of the ptx module, where they are made: intrinsics()'s last statement names each."""
-    tree = _tree(package, "dwlab.kernels.parts.ptx")
+    tree = _tree(package, module)
     for node in tree.body if tree is not None else ():
         if isinstance(node, ast.FunctionDef) and node.name == "intrinsics" and isinstance(node.body[-1], ast.Return):
             return next((one.value for one in getattr(node.body[-1].value, "keywords", ()) if one.arg == name), None)
@@ -206,6 +219,8 @@ def _written(node: Any, used: set[str], bound: frozenset[str]) -> str:
         return f"{type(node).__name__} {node!r}"
     if isinstance(node, ast.Raise):
         return "Raise"
+    if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("dwlab"):  # what counts, not where it stands
+        return f"import {[(one.name, one.asname) for one in node.names]}"
     dotted = _dotted(node)
     if dotted:
         first = dotted.partition(".")[0]

@@ -1,4 +1,4 @@
-"""The paper's table repeated: time per path, total and speedups on a recorded GPU, beside what the paper printed.
+"""Tables and figures from records: the paper's table repeated on a recorded GPU, layers, networks, the planner.
 
 Made from a record, so that it can be made anywhere and any time. ``totals_table`` is the table, ``roofline_figure``
 the roofline of every path, ``write`` puts both and the tables of each path beside the record as Markdown and PNG.
