@@ -394,8 +394,8 @@ def test_additions_to_one_address_are_served_one_by_one():
 
 
 def test_the_model_names_no_stage():
-    for name in ("timemodel.py", "gpus.py", "simt/cost.py"):
-        code = (Path(timemodel.__file__).parent / name).read_text(encoding="utf-8")
+    for name in ("model/timemodel.py", "gpu/specs.py", "simt/cost.py"):
+        code = (Path(timemodel.__file__).parents[1] / name).read_text(encoding="utf-8")
         code = re.sub(r'"""(.|\n)*?"""|#.*', "", code)
         for one in registry.stages("depthwise1d"):
             assert one.id not in code
