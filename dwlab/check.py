@@ -17,7 +17,8 @@ Every element of an output must be written, what it held before must not matter,
 NaN or an infinity in x or dy may spoil the outputs in whose sum it stands, and no other; of dw also the channel's other
 taps, for it meets padding there, which a kernel may multiply by it (0 * NaN is NaN). Those in whose sum it stands must
 be NaN or infinite as IEEE arithmetic has it. Two exceptions: kernels that split their numbers into parts (`_SPLIT`), or
-add up inputs before they multiply (algorithm="fast"), may make NaN of an infinity, and behind an activation, which may lose a NaN (the GPU's max(NaN, 0) is 0), anything is right.
+add up inputs before they multiply (algorithm="fast"), may make NaN of an infinity, and behind an activation, which may
+lose a NaN (the GPU's max(NaN, 0) is 0), anything is right.
 
 What is found besides. On the laptop GPU races, divergent barriers, out-of-bounds and negative indices, uninitialised
 reads and two writers of one element fail a kernel even where its output is right; `allow` names those of the last kinds
