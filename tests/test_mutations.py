@@ -9,7 +9,7 @@ import re
 
 import pytest
 from mutated import judged, mutate
-from mutations import CLASSES, FIFTH, FIRST, FOURTH, SECOND, SIXTH, THIRD
+from mutations import CLASSES, FIFTH, FIRST, FOURTH, SECOND, THIRD
 
 from dwlab.gpu import target
 from dwlab.judge.check import check
@@ -18,7 +18,7 @@ from dwlab.kernels.registry import stage
 
 pytestmark = pytest.mark.skipif(target.mode == "gpu", reason="a GPU must not run kernels with races and wild accesses")
 
-PARTS = {"FIRST": FIRST, "SECOND": SECOND, "THIRD": THIRD, "FOURTH": FOURTH, "FIFTH": FIFTH, "SIXTH": SIXTH}
+PARTS = {"FIRST": FIRST, "SECOND": SECOND, "THIRD": THIRD, "FOURTH": FOURTH, "FIFTH": FIFTH}
 EVERY = [one for part in PARTS.values() for one in part]
 OPERATORS = sorted({one.op for one in EVERY})
 MEAN = 1.5  # of each operator

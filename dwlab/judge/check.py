@@ -16,8 +16,9 @@ in any order (references.tolerance); with algorithm="fast" that of algorithms wh
 Every element of an output must be written, what it held before must not matter, and inputs must stay as they are. A
 NaN or an infinity in x or dy may spoil the outputs in whose sum it stands, and no other; of dw also the channel's other
 taps, for it meets padding there, which a kernel may multiply by it (0 * NaN is NaN). Those in whose sum it stands must
-be NaN or infinite as IEEE arithmetic has it. Two exceptions: kernels that split their numbers into parts (`_SPLIT`) may
-make NaN of an infinity, and behind an activation, which may lose a NaN (the GPU's max(NaN, 0) is 0), anything is right.
+be NaN or infinite as IEEE arithmetic has it. Two exceptions: kernels that split their numbers into parts (`_SPLIT`), or
+add up inputs before they multiply (algorithm="fast"), may make NaN of an infinity, and behind an activation, which may
+lose a NaN (the GPU's max(NaN, 0) is 0), anything is right.
 
 What is found besides. On the laptop GPU races, divergent barriers, out-of-bounds and negative indices, uninitialised
 reads and two writers of one element fail a kernel even where its output is right; `allow` names those of the last kinds
@@ -991,7 +992,8 @@ def _right(case: Case, path: str, inputs: dict[str, np.ndarray], rules: _Rules) 
         if rules.algorithm == "fast" and problem.dtype != "int8":
             margin = margin + _fast_error(problem, path, plain)
         spoilt = np.isnan(spread[name]) if marked else np.zeros(want[name].shape, bool)
-        may = spoilt if rules.split and problem.dtype == "float32" else np.zeros_like(spoilt)
+        parts = (rules.split and problem.dtype == "float32") or rules.algorithm == "fast"
+        may = spoilt if parts else np.zeros_like(spoilt)
         if name == "dw":  # a channel's other taps: padding is 0, and 0 * NaN is NaN
             may = np.broadcast_to(spoilt.any(axis=1, keepdims=True), spoilt.shape)
         found[name] = _Right(want[name], margin, spoilt, None if loses else exact.get(name), may)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -66,6 +67,12 @@ class Evidence:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "wrong", wrong_mask(self.got, self.want, self.allowed))
+
+    @cached_property
+    def told(self) -> tuple[np.ndarray, ...]:
+        """got, want, allowed and wrong of the elements that were written, one after the other."""
+        written = ~self.unwritten
+        return tuple(a[written] for a in (self.got.astype(np.float64), self.want, self.allowed, self.wrong))
 
 
 def wrong_mask(got: np.ndarray, want: np.ndarray, allowed: np.ndarray) -> np.ndarray:
@@ -474,10 +481,8 @@ def _is(evidence: Evidence, output: np.ndarray, unknown: bool = False) -> bool:
 
     unknown: where this one is NaN it says nothing; otherwise the kernel's must be NaN there.
     """
-    written = ~evidence.unwritten
-    got, other, want, allowed, wrong = (
-        a[written] for a in (evidence.got.astype(np.float64), output, evidence.want, evidence.allowed, evidence.wrong)
-    )
+    got, want, allowed, wrong = evidence.told
+    other = np.broadcast_to(output, evidence.got.shape)[~evidence.unwritten]
     both = np.isfinite(got) & np.isfinite(other)
     if unknown:
         told = ~np.isnan(other)
