@@ -24,7 +24,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dwlab.gpu import provenance
     from dwlab.kernels.registry import Stage
     from dwlab.problems import Problem
 
@@ -165,6 +164,7 @@ def main() -> int:
     folder.mkdir(parents=True, exist_ok=True)
 
     from dwlab import records
+    from dwlab.gpu import provenance
     from dwlab.kernels import registry
     from dwlab.records import tables, writing
 
