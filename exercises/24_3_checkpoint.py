@@ -17,7 +17,8 @@ from pathlib import Path
 
 import numpy as np
 
-from dwlab.judge.exercises import STOPPED, Raised, Wrong, drawn, function, run, values
+from dwlab.judge.answer import STOPPED
+from dwlab.judge.exercises import Raised, Wrong, drawn, function, run, values
 
 
 # Your code here.
