@@ -78,7 +78,7 @@ def test_kernel_cells_are_the_text_of_their_stage_files(source):
     assert sorted(tagged) == sorted(cells)
     for name, cell in cells.items():
         op, path, stage = name.split("/")
-        (file,) = (ROOT / "dwlab" / op).glob(f"{path}_*_{stage}.py")
+        (file,) = (ROOT / "dwlab" / "kernels" / op).glob(f"{path}_*_{stage}.py")
         assert cell.source and cell.source in file.read_text(encoding="utf-8")
 
 
