@@ -781,7 +781,7 @@ def main(given: Sequence[str] | None = None) -> int:
     for name in ("TORCHINDUCTOR_COMPILE_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
         os.environ.setdefault(name, "1")  # the processes here are many enough
 
-    from dwlab.gpu import machine as machines
+    from dwlab.gpu import provenance
 
     if not peers.available():
         print("record_layers needs a GPU and PyTorch, the peer that it measures", file=sys.stderr)
@@ -803,7 +803,7 @@ def main(given: Sequence[str] | None = None) -> int:
         print("nothing was measured", *notes, sep="\n", file=sys.stderr)
         return 1
     file = writing.write(
-        folder, made["measurements"], machines.environment(machine), ceilings.to_dict(), peers=made["peers"],
+        folder, made["measurements"], provenance.environment(machine), ceilings.to_dict(), peers=made["peers"],
         machine=machine.to_dict(), sections={"layers": made["layers"]}, notes=notes,
     )  # fmt: skip
     run = records.read_run(file)

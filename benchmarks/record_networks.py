@@ -560,7 +560,7 @@ def main(given: Sequence[str] | None = None) -> int:
     for name in ("TORCHINDUCTOR_COMPILE_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
         os.environ.setdefault(name, "2")  # the processes here are many enough
 
-    from dwlab.gpu import machine as machines
+    from dwlab.gpu import provenance
 
     if not peers.available():
         print("record_networks needs a GPU and PyTorch, which runs what our kernels do not, and is the peer",
@@ -588,7 +588,7 @@ def main(given: Sequence[str] | None = None) -> int:
     rows = list(found.rows.values())
     how = "torch.compile was tried too" if options.compiled else "torch.compile was not tried"
     file = writing.write(
-        folder, [one for row in rows for one in measurements(row, ceilings.copy_gbps)], machines.environment(machine),
+        folder, [one for row in rows for one in measurements(row, ceilings.copy_gbps)], provenance.environment(machine),
         ceilings.to_dict(), peers=found.peers, machine=machine.to_dict(),
         sections={"networks": rows, "network_kernels": [one for some in found.kernels.values() for one in some]},
         notes=[f"networks: the last {options.last} stages that take a layer or pair were timed; {how}.", *found.notes],

@@ -271,7 +271,7 @@ def main() -> int:
     folder.mkdir(parents=True, exist_ok=True)
     os.environ["DWLAB_TARGET"] = "gpu"
 
-    from dwlab.gpu import machine as machines
+    from dwlab.gpu import provenance
 
     if not peers.available():
         print("shape_grid needs a GPU and PyTorch, the peer that it measures", file=sys.stderr)
@@ -339,7 +339,7 @@ def main() -> int:
     order = {path: i for i, path in enumerate(problems.PATHS)}
     rows.sort(key=lambda row: (order[row["path"]], row["problem"]["L"], row["problem"]["K"], row["problem"]["B"]))
     file = writing.write(
-        folder, [], machines.environment(machine), machine.ceilings.to_dict(), machine=machine.to_dict(),
+        folder, [], provenance.environment(machine), machine.ceilings.to_dict(), machine=machine.to_dict(),
         sections={"grid": rows}, notes=notes,
     )  # fmt: skip
     run = records.read_run(file)

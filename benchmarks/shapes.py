@@ -319,7 +319,7 @@ def main() -> int:
     folder.mkdir(parents=True, exist_ok=True)
     os.environ["DWLAB_TARGET"] = "gpu"
 
-    from dwlab.gpu import machine as machines
+    from dwlab.gpu import provenance
 
     if not peers.available():
         print("shapes needs a GPU and PyTorch, the peer that it measures", file=sys.stderr)
@@ -364,7 +364,7 @@ def main() -> int:
     order = {describe(problem): i for i, problem in enumerate(todo)}
     rows.sort(key=lambda row: (order[tuple(row["problem"].values())], problems.PATHS.index(row["path"])))
     file = writing.write(
-        folder, [], machines.environment(machine), machine.ceilings.to_dict(), machine=machine.to_dict(),
+        folder, [], provenance.environment(machine), machine.ceilings.to_dict(), machine=machine.to_dict(),
         sections={"shapes": rows}, notes=notes,
     )  # fmt: skip
     print(*notes, sep="\n")

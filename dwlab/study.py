@@ -24,7 +24,7 @@ import numpy as np
 
 from dwlab import problems, records, report
 from dwlab.compiler import precompile as ahead
-from dwlab.gpu import machine as machines
+from dwlab.gpu import provenance
 from dwlab.gpu.machine import Ceilings, Machine
 from dwlab.judge import check, formulas
 from dwlab.kernels import registry
@@ -324,7 +324,7 @@ class GpuBench:
         self.how = QUICK_TIMING if quick else TIMING
 
     def environment(self) -> dict[str, Any]:
-        return machines.environment(self.machine)
+        return provenance.environment(self.machine)
 
     def counters(self, todo: Sequence[Stage], shapes: Sequence[Problem]) -> list[Counters]:
         return counters.measure(todo, shapes)

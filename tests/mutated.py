@@ -59,7 +59,7 @@ def _imports(name):
             for one in node.names:
                 inner = f"{node.module}.{one.name}"
                 found.append(inner if inner in sys.modules else node.module)
-    kept = re.compile(r"^dwlab\.(depthwise1d|depthwise2d|pointwise|fused)\.\w+$|^dwlab\.(epilogue|ptx)$")
+    kept = re.compile(r"^dwlab\.kernels\.\w+\.\w+$")
     return tuple(dict.fromkeys(one for one in found if kept.match(one)))
 
 

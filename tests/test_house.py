@@ -179,7 +179,7 @@ OLD_NAMES = {"CHANGELOG.md", "dwlab/kernels/digests.py", "tests/test_digests.py"
 
 @functools.cache
 def bound(module):
-    """The names that a module binds, anywhere in it; all its words where it answers for names that it does not bind."""
+    """The names that a module binds, anywhere in it; None where it may have others: __getattr__, import *."""
     text = module.read_text(encoding="utf-8")
     names = set()
     for node in ast.walk(ast.parse(text)):
@@ -189,7 +189,7 @@ def bound(module):
             names.add(node.id)
         elif isinstance(node, ast.Import | ast.ImportFrom):
             names |= {(alias.asname or alias.name).split(".")[0] for alias in node.names}
-    return set(re.findall(r"\w+", text)) if "__getattr__" in names else names
+    return None if names & {"__getattr__", "*"} else names | {"__file__", "__name__", "__doc__"}
 
 
 @functools.cache
@@ -202,8 +202,31 @@ def exists(dotted):
             continue
         module = at / f"{part}.py"
         inside, rest = (module, parts[i + 1 :]) if module.is_file() else (at / "__init__.py", parts[i:])
-        return not rest or (inside.is_file() and rest[0] in bound(inside))
+        if not rest or not inside.is_file():
+            return not rest
+        return bound(inside) is None or rest[0] in bound(inside)
     return True
+
+
+def of_modules(tree):
+    """The names that a file takes of dwlab's modules: imported, or as attributes of an imported module."""
+    binds = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+    binds = [node for node in binds if (node.module or "").split(".")[0] == "dwlab"]
+    named = {alias.asname or alias.name: f"{node.module}.{alias.name}" for node in binds for alias in node.names}
+    yield from named.values()
+    other = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    other |= {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)}
+    plain = [node for node in ast.walk(tree) if isinstance(node, ast.Import)]
+    other |= {(alias.asname or alias.name).split(".")[0] for node in plain for alias in node.names}
+    modules = {name: module for name, module in named.items() if name not in other and is_module(module)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in modules:
+            yield f"{modules[node.value.id]}.{node.attr}"
+
+
+def is_module(dotted):
+    place = ROOT / dotted.replace(".", "/")
+    return place.is_dir() or place.with_suffix(".py").is_file()
 
 
 def test_each_name_of_dwlab_that_a_text_says_exists():
@@ -214,11 +237,8 @@ def test_each_name_of_dwlab_that_a_text_says_exists():
     for file in [*files, *ROOT.glob("*.md"), *ROOT.glob("*.toml")]:
         name = file.relative_to(ROOT).as_posix()
         if name not in OLD_NAMES:
-            for dotted in re.findall(r"(?<![\w./-])dwlab(?:\.[A-Za-z_]\w*)+", file.read_text(encoding="utf-8")):
-                said.setdefault(dotted, name)
-        if file.suffix == ".py":
-            for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-                if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "dwlab":
-                    said |= {f"{node.module}.{alias.name}": name for alias in node.names if alias.name != "*"}
+            text = file.read_text(encoding="utf-8")
+            said |= dict.fromkeys(re.findall(r"(?<![\w./-])dwlab(?:\.[A-Za-z_]\w*)+", text), name)
+            said |= dict.fromkeys(of_modules(ast.parse(text)) if file.suffix == ".py" else (), name)
     assert len(said) > 500
     assert {dotted: name for dotted, name in said.items() if not exists(dotted)} == {}

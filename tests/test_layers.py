@@ -236,8 +236,8 @@ def test_the_judge_names_a_border_of_the_map():
         return kernel
 
     verdict = check(naive.with_kernel(kernel), DepthwiseConv2d(1, 1, 6, 9, 3))
-    assert verdict.patterns == ("border wrong",)
-    assert "the first 2 of 9 along q" in str(verdict) and "padding" in verdict.hint(3)
+    assert verdict.patterns == ("border left out",)
+    assert "the first column of each map of x is left out" in str(verdict) and "inside the map" in verdict.hint(3)
 
 
 def test_the_judge_takes_a_layer_in_words_and_in_another_storage_type():

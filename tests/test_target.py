@@ -161,18 +161,6 @@ def test_gpu_asked_for_without_one_is_one_clear_error():
     assert last.startswith("dwlab.gpu.target.TargetError: DWLAB_TARGET=gpu, but no GPU can")
 
 
-@pytest.mark.parametrize("name", ["check", "stages"])
-def test_a_module_named_like_its_function_is_callable_whichever_import_comes_first(name):
-    code = (
-        f"import inspect, dwlab.{name} as module; from dwlab import {name}; from dwlab.{name} import {name} as f\n"
-        f"assert module is {name} and inspect.ismodule(module) and callable(module)\n"
-        "assert inspect.signature(module) == inspect.signature(f)\n"
-        f"from dwlab import stages; assert [s.id for s in stages('depthwise1d')][0].startswith('depthwise1d/')"
-    )
-    done = in_a_process(code, DWLAB_TARGET="simulated")
-    assert done.returncode == 0, done.stderr
-
-
 def test_every_public_name_is_there_and_nothing_else_is_claimed():
     assert sorted(dwlab.__all__) == sorted(dwlab._HOMES) == sorted(set(dwlab.__all__))
     for name in dwlab.__all__:

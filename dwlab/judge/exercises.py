@@ -58,6 +58,7 @@ TIME_LIMIT_S = 60  # of CPU time that a file may take
 JUDGING_LIMIT_S = 180  # of CPU time that judging it may take: its kernels run there
 WALL_LIMIT_S = 1_200  # after which something is asleep
 STEP_LIMIT = 100_000  # statements of a kernel on the small inputs of a judge; more than that and it never ends
+_PARSING = threading.Lock()  # Python 3.11's parser is not safe in two threads: "recursion depth mismatch"
 _ID = re.compile(r"(?<!\d)(\d\d_\d+)(?!\d)")
 # What a status means, in the order in which a teacher wants to know.
 STATUS = {
@@ -313,7 +314,8 @@ def judge_file(
         text = _source(file)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            tree = ast.parse(text)
+            with _PARSING:
+                tree = ast.parse(text)
     except (OSError, UnicodeError) as error:
         reason = "it is not UTF-8 text" if isinstance(error, UnicodeError) else (error.strerror or str(error)).lower()
         return result("missing", f"{file.name} cannot be read: {reason}.")
