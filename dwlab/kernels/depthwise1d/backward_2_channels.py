@@ -31,22 +31,24 @@ BLOCKS = 792  # that share the batch, if it has so many rows: 6 for each multipr
 
 @by_shape
 def kernel(L, K, SHIFT, DTYPE):
+    begin, count = straight_line.window(L, K, SHIFT)
     N = rows.words(L, DTYPE)  # of a row: rows of 16 bits have two elements in each
-    W_ROUND = -(-K // 4) * 4
+    W_ROUND = -(-count // 4) * 4
     W_PITCH = 4 * (W_ROUND // 4 | 1)  # an odd number of pieces: 8 filters' same pieces lie in different banks
     X_WORDS = ROWS * N  # of a warp
-    DY_WORDS = ROWS * max(N, K)  # filters come, and the sums go, through dy's tile
+    DY_WORDS = ROWS * max(N, count)  # filters come, and the sums go, through dy's tile
     ALL_X, ALL_DY, ALL_W = WARPS * X_WORDS, WARPS * DY_WORDS, ROWS * W_PITCH
     bring, read, take = rows.bring(N), rows.read(L, DTYPE), rows.take(N)
-    ask_filters, turn_filters, put_parts = rows.ask_filters(K), rows.turn_filters(K), rows.put_parts(K, WARPS)
-    both_gradients, swizzle = straight_line.row_backward(L, K, SHIFT, DTYPE), rows.swizzle(N)
+    ask_filters, turn_filters = rows.ask_filters(K, begin, count), rows.turn_filters(K, begin, count)
+    put_parts = rows.put_parts(K, begin, count, WARPS)
+    both_gradients, swizzle = straight_line.row_backward(L, count, SHIFT - begin, DTYPE), rows.swizzle(N)
 
     @cuda.jit
     def kernel(dy, x, w, dx, parts, shift):
         x_tile = cuda.shared.array(ALL_X, float32, 16)
         dy_tile = cuda.shared.array(ALL_DY, float32, 16)
         w_tile = cuda.shared.array(ALL_W, float32, 16)
-        sums = cuda.local.array(K, float32)
+        sums = cuda.local.array(count, float32)
         back = cuda.local.array(L, float32)
         lane, warp = uint32(cuda.threadIdx.x & 31), uint32(cuda.threadIdx.y)
         x0, dy0 = uint32(warp * uint32(X_WORDS)), uint32(warp * uint32(DY_WORDS))  # where this warp's tiles begin
@@ -59,12 +61,12 @@ def kernel(L, K, SHIFT, DTYPE):
         if warp == 0:
             ask_filters(sums, w, mine, lane)
             turn_filters(sums, lane, dy_tile)
-            for j in range(K):
+            for j in range(count):
                 w_tile[uint32(own_w + uint32(j))] = sums[j]
-            for j in range(K, W_ROUND):
+            for j in range(count, W_ROUND):
                 w_tile[uint32(own_w + uint32(j))] = float32(0)
         cuda.syncthreads()
-        for j in range(K):
+        for j in range(count):
             sums[j] = float32(0)
         while first < total:
             n = min(uint32(ROWS), uint32(total - first))
@@ -86,15 +88,16 @@ def kernel(L, K, SHIFT, DTYPE):
 
 def traffic(problem):
     n, H, K = problem.B * problem.H, problem.H, problem.K  # n rows
-    words = rows.words(problem.L, problem.dtype)  # of a row
-    full, left = divmod(n, ROWS)
+    requests, sectors = rows.traffic(n, rows.words(problem.L, problem.dtype))
     alone = weight_grad.traffic(problem, BLOCKS)
-    w_requests, w_sectors = rows.filters_traffic(H, K, ROWS * np.arange(weight_grad.blocks_of(problem, BLOCKS)))
+    window = straight_line.window(problem.L, K, problem.shift)
+    first = ROWS * np.arange(weight_grad.blocks_of(problem, BLOCKS))
+    w_requests, w_sectors = rows.filters_traffic(H, K, *window, first)
     return Traffic(
         load_requests=alone.load_requests + w_requests,
         load_sectors=alone.load_sectors + w_sectors,
-        store_requests=alone.store_requests + full * (words // 4) + -(-left * words // 128),
-        store_sectors=alone.store_sectors + -(-n * words // 8),
+        store_requests=alone.store_requests + requests,
+        store_sectors=alone.store_sectors + sectors,
     )
 
 

@@ -30,26 +30,27 @@ from dwlab.kernels.registry import Launch, by_shape, fits_uint32, register
 from dwlab.kernels.traffic import Traffic
 
 ROWS = 32  # rows of a block, one a lane
-MOST = 64  # longest row and filter: both are held in registers
+MOST = 64  # longest row, and most taps that meet it: both are held in registers
 
 
 @by_shape
 def kernel(L, K, SHIFT, DTYPE):
-    return rows_kernel(L, K, DTYPE, straight_line.row_to_tile(L, K, SHIFT, dtype=DTYPE))
+    begin, count = straight_line.window(L, K, SHIFT)
+    return rows_kernel(L, K, begin, count, DTYPE, straight_line.row_to_tile(L, count, SHIFT - begin, dtype=DTYPE))
 
 
-def rows_kernel(L, K, DTYPE, convolve):
+def rows_kernel(L, K, begin, count, DTYPE, convolve):
     N = rows.words(L, DTYPE)  # of a row
     WORDS = ROWS * N
-    W_WORDS = rows.filter_words(K)
+    W_WORDS = rows.filter_words(K, begin, count)
     bring, read, take, swizzle = rows.bring(N), rows.read(L, DTYPE), rows.take(N), rows.swizzle(N)
-    ask_filters, turn_filters = rows.ask_filters(K), rows.turn_filters(K)
+    ask_filters, turn_filters = rows.ask_filters(K, begin, count), rows.turn_filters(K, begin, count)
 
     @cuda.jit
     def kernel(x, w, y, shift):
         tile = cuda.shared.array(WORDS, float32, 16)
         w_tile = cuda.shared.array(W_WORDS, float32, 16)
-        taps = cuda.local.array(K, float32)
+        taps = cuda.local.array(count, float32)
         inputs = cuda.local.array(L, float32)
         lane = uint32(cuda.threadIdx.x & 31)  # the compiler may know that it is below 32
         first = uint32(uint32(cuda.blockIdx.x) * uint32(ROWS))  # the block's first row, of all B*H
@@ -71,12 +72,12 @@ def rows_kernel(L, K, DTYPE, convolve):
 
 def traffic(problem):
     n, H, K = problem.B * problem.H, problem.H, problem.K  # n rows
-    words = rows.words(problem.L, problem.dtype)  # of a row
-    full, left = divmod(n, ROWS)
-    requests = full * (words // 4) + -(-left * words // 128)
-    sectors = -(-n * words // 8)  # a block's x start at a multiple of 128 bytes
+    requests, sectors = rows.traffic(n, rows.words(problem.L, problem.dtype))
     blocks = -(-n // ROWS)
-    w_requests, w_sectors = rows.filters_traffic(H, K, ROWS * np.arange(blocks))  # lanes beyond the last row ask too
+    window = straight_line.window(problem.L, K, problem.shift)
+    w_requests, w_sectors = rows.filters_traffic(
+        H, K, *window, ROWS * np.arange(blocks)
+    )  # lanes beyond the last row ask too
     return Traffic(
         load_requests=requests + w_requests,
         load_sectors=sectors + w_sectors,
@@ -86,7 +87,11 @@ def traffic(problem):
 
 
 def supports(problem):
-    return problem.L <= MOST and problem.K <= MOST and rows.takes(problem)
+    return (
+        problem.L <= MOST
+        and straight_line.window(problem.L, problem.K, problem.shift)[1] <= MOST
+        and rows.takes(problem)
+    )
 
 
 @register(kernel=kernel, traffic=traffic, supports=supports, otherwise="depthwise1d/forward/registers", aligned=16)

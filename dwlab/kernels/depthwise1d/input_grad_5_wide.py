@@ -15,8 +15,9 @@ from dwlab.kernels.registry import by_shape, register
 
 @by_shape
 def kernel(L, K, SHIFT, DTYPE):
-    convolve = straight_line.row_to_tile(L, K, K - 1 - SHIFT, reverse=True, dtype=DTYPE)
-    return forward.rows_kernel(L, K, DTYPE, convolve)
+    begin, count = straight_line.window(L, K, SHIFT)
+    convolve = straight_line.row_to_tile(L, count, count - 1 - (SHIFT - begin), reverse=True, dtype=DTYPE)
+    return forward.rows_kernel(L, K, begin, count, DTYPE, convolve)
 
 
 def traffic(problem):

@@ -6,8 +6,12 @@ same number in 8 rows lie in different banks only if a row has an odd number of 
 of a row change places within groups of 2, 4 or 8: piece p of row r lies where p ^ s(r) would (`swizzle`). A gap between
 rows would do as well, but asynchronous copies into rows with gaps are slower (benchmarks/roof_tries.py has both).
 
-Rows are moved as float32 words, whatever they hold: n words, a multiple of 4. With elements of 16 bits a word has two
-of them (`words`), and a piece 8; only reading and writing elements (`read`, `write`) asks what they are.
+Rows are moved as float32 words, whatever they hold: n words. With elements of 16 bits a word has two of them (`words`),
+and a piece 8; only reading and writing elements (`read`, `write`) asks what they are.
+
+Where n is no multiple of 4 (float32 alone) rows begin anywhere in a piece, and 32 rows are still 8 n pieces: they move
+as before, nothing changes places, and a lane reads and writes its own row word by word. An odd n has 32 different
+banks for the same word of 32 rows; with n = 2, 6, 10 … two lanes share a bank.
 
 Each function here makes a device function for n words, or for rows of L elements of a storage type.
 """
@@ -31,8 +35,8 @@ ROWS = 32  # one a lane
 
 
 def takes(problem: DepthwiseConv1d) -> bool:
-    """Whether the problem's rows are whole pieces of 16 bytes."""
-    return problem.L * problem.itemsize % 16 == 0
+    """Whether the problem's rows can be moved so: any of float32, of 16 bits whole pieces of 16 bytes."""
+    return problem.itemsize == 4 or problem.L % 8 == 0
 
 
 @functools.cache
@@ -41,7 +45,7 @@ def swizzle(n: int) -> Any:
 
     Below the largest power of two, up to 8, that divides the pieces of a row, so it never leaves the row.
     """
-    group = math.gcd(n // 4, 8)
+    group = math.gcd(n // 4, 8) if n % 4 == 0 else 1
     shift = (8 // group).bit_length() - 1  # rows that the length itself puts in different places: no need to tell apart
 
     @cuda.jit(device=True, forceinline=True)
@@ -73,6 +77,14 @@ def place(n: int) -> Any:
     After `turn` pieces a lane is at the same place of a row some rows further down. If these are a multiple of 8, the
     swizzle is the same again, and nothing but a constant is added.
     """
+    if n % 4:
+
+        @cuda.jit(device=True, forceinline=True)
+        def place_as_it_is(lane, p):
+            return uint32(uint32(4 * lane) + uint32(128 * p))
+
+        return place_as_it_is
+
     quads, swizzled = n // 4, swizzle(n)
     turn = quads // math.gcd(quads, 32)
     if 32 * turn // quads % 8:
@@ -93,6 +105,8 @@ def bring(n: int) -> Any:
     base: word of the tile where the first row goes. start: number of the first element in `source`. The copies are not
     waited for.
     """
+    if n % 4:
+        return _bring_loose(n)
     quads, place_of = n // 4, place(n)
 
     @cuda.jit(device=True, forceinline=True)
@@ -112,9 +126,30 @@ def bring(n: int) -> Any:
     return bring
 
 
+def _bring_loose(n: int) -> Any:
+    steps, place_of = -(-n // 4), place(n)
+
+    @cuda.jit(device=True, forceinline=True)
+    def bring(tile, base, source, start, lane, rows):
+        words = uint32(rows * uint32(n))
+        for p in range(steps):
+            if 4 * lane + 128 * p + 3 < words:
+                ptx.copy4_async(tile, uint32(base + place_of(lane, p)), source, start + 4 * lane + 128 * p)
+        rest = uint32(words & uint32(0xFFFFFFFC))  # the words of the last rows that fill no piece
+        if rest + lane < words:
+            ptx.copy1_async(tile, uint32(base + rest + lane), source, start + rest + lane)
+        if lane >= rows:
+            for m in range(n):
+                tile[uint32(base + lane * uint32(n) + uint32(m))] = float32(0)
+
+    return bring
+
+
 @functools.cache
 def take(n: int) -> Any:
     """take(tile, base, target, start, lane, rows): stores `rows` rows, 1 to 32, from element `start` of `target` on."""
+    if n % 4:
+        return _take_loose(n)
     quads, place_of = n // 4, place(n)
 
     @cuda.jit(device=True, forceinline=True)
@@ -132,12 +167,48 @@ def take(n: int) -> Any:
     return take
 
 
+def _take_loose(n: int) -> Any:
+    steps, place_of = -(-n // 4), place(n)
+
+    @cuda.jit(device=True, forceinline=True)
+    def take(tile, base, target, start, lane, rows):
+        words = uint32(rows * uint32(n))
+        for p in range(steps):
+            if 4 * lane + 128 * p + 3 < words:
+                a, b, c, d = ptx.load4_shared(tile, uint32(base + place_of(lane, p)))
+                ptx.store4(target, start + 4 * lane + 128 * p, a, b, c, d)
+        rest = uint32(words & uint32(0xFFFFFFFC))
+        if rest + lane < words:
+            i, H = start + rest + lane, target.shape[1]
+            target[i // (H * n), i // n % H, i % n] = tile[uint32(base + rest + lane)]
+
+    return take
+
+
+def traffic(count: int, n: int) -> tuple[int, int]:
+    """Requests and sectors of `bring`, or of `take`, for so many rows of n words, 32 a warp."""
+    full, left = divmod(count, ROWS)
+    pieces, rest = divmod(left * n, 4)
+    requests = full * -(-n // 4) + -(-pieces // 32) + (rest > 0)
+    return requests, full * 4 * n + -(-pieces // 2) + (rest > 0)
+
+
 @functools.cache
 def read(L: int, dtype: str = "float32", first: int = 0, most: int = 0) -> Any:
     """read(values, tile, own, s): a lane's own row into the local array `values`; own, s: as in `piece`.
 
     first, most: only the elements from the first-th on, a multiple of 8, and at most so many of them, if not 0.
     """
+    if words(L, dtype) % 4:
+        count = min(most or L, L - first)
+
+        @cuda.jit(device=True, forceinline=True)
+        def read_words(values, tile, own, s):
+            for m in range(count):
+                values[m] = tile[uint32(own + uint32(first + m))]
+
+        return read_words
+
     each = elements(dtype)
     begin, pieces = first // each, min(most or L, L - first) // each
     at, spread_out = piece(words(L, dtype)), spread(dtype)
@@ -154,6 +225,16 @@ def read(L: int, dtype: str = "float32", first: int = 0, most: int = 0) -> Any:
 @functools.cache
 def write(L: int, dtype: str, first: int, most: int) -> Any:
     """write(values, tile, own, s): the local array `values` to where `read` reads it; 16 bits are rounded to here."""
+    if words(L, dtype) % 4:
+        count = min(most, L - first)
+
+        @cuda.jit(device=True, forceinline=True)
+        def write_words(values, tile, own, s):
+            for m in range(count):
+                tile[uint32(own + uint32(first + m))] = values[m]
+
+        return write_words
+
     each = elements(dtype)
     begin, pieces = first // each, min(most, L - first) // each
     at, store = piece(words(L, dtype)), store_piece(dtype)
@@ -188,18 +269,18 @@ def store_piece(dtype: str) -> Any:
 
 
 @functools.cache
-def ask_filters(K: int) -> Any:
-    """ask_filters(taps, w, first, lane): loads the filters of 32 rows from `first` on, K elements a lane; w (H, K).
+def ask_filters(K: int, begin: int, count: int) -> Any:
+    """ask_filters(taps, w, first, lane): loads of 32 rows' filters, from row `first` on, `count` taps from `begin` on.
 
-    K a multiple of 4: each lane loads its own row's, 16 bytes at a time. Else these would not be aligned, and lanes
-    load neighbouring elements of all 32; `turn_filters` gives each lane its own.
+    w (H, K). Whole pieces of 16 bytes: each lane loads its own row's. Else these would not be aligned, and lanes load
+    neighbouring elements of all 32; `turn_filters` gives each lane its own.
     """
-    if K % 4 == 0:
+    if _whole(K, begin, count):
 
         @cuda.jit(device=True, forceinline=True)
         def ask_filters(taps, w, first, lane):
-            start = np.int64(uint32(first + lane) % uint32(w.shape[0])) * K
-            for m in range(K // 4):
+            start = np.int64(uint32(first + lane) % uint32(w.shape[0])) * K + begin
+            for m in range(count // 4):
                 taps[4 * m], taps[4 * m + 1], taps[4 * m + 2], taps[4 * m + 3] = ptx.load4(w, start + 4 * m)
 
     else:
@@ -209,21 +290,25 @@ def ask_filters(K: int) -> Any:
             H = uint32(w.shape[0])
             h0 = uint32(first % H)
             if h0 + 32 <= H:  # neighbouring channels: no division by H, which would take its time
-                for m in range(K):
+                for m in range(count):
                     i = uint32(lane + uint32(32 * m))
-                    taps[m] = w[uint32(h0 + i // uint32(K)), uint32(i % uint32(K))]
+                    taps[m] = w[uint32(h0 + i // uint32(count)), uint32(i % uint32(count) + uint32(begin))]
             else:
-                for m in range(K):
+                for m in range(count):
                     i = uint32(lane + uint32(32 * m))
-                    taps[m] = w[uint32(uint32(h0 + i // uint32(K)) % H), uint32(i % uint32(K))]
+                    taps[m] = w[uint32(uint32(h0 + i // uint32(count)) % H), uint32(i % uint32(count) + uint32(begin))]
 
     return ask_filters
 
 
+def _whole(K: int, begin: int, count: int) -> bool:
+    return K % 4 == begin % 4 == count % 4 == 0
+
+
 @functools.cache
-def turn_filters(K: int) -> Any:
-    """turn_filters(taps, lane, tile): after it, each lane has its own row's filter; tile: `filter_words` of a warp."""
-    if K % 4 == 0:
+def turn_filters(K: int, begin: int, count: int) -> Any:
+    """turn_filters(taps, lane, tile): after it, each lane has its own row's taps; tile: `filter_words` of a warp."""
+    if _whole(K, begin, count):
 
         @cuda.jit(device=True, forceinline=True)
         def turn_filters(taps, lane, tile):
@@ -233,45 +318,47 @@ def turn_filters(K: int) -> Any:
 
         @cuda.jit(device=True, forceinline=True)
         def turn_filters(taps, lane, tile):
-            for m in range(K):
+            for m in range(count):
                 tile[uint32(lane + uint32(32 * m))] = taps[m]
             cuda.syncwarp()
-            for j in range(K):
-                taps[j] = tile[uint32(lane * uint32(K) + uint32(j))]
+            for j in range(count):
+                taps[j] = tile[uint32(lane * uint32(count) + uint32(j))]
 
     return turn_filters
 
 
-def filter_words(K: int) -> int:
+def filter_words(K: int, begin: int, count: int) -> int:
     """Words of shared memory that `turn_filters` needs."""
-    return 32 * K if K % 4 else 4
+    return 4 if _whole(K, begin, count) else 32 * count
 
 
-def filters_traffic(H: int, K: int, first: Any) -> tuple[int, int]:
+def filters_traffic(H: int, K: int, begin: int, count: int, first: Any) -> tuple[int, int]:
     """Requests and sectors of `ask_filters` in warps whose first rows are `first`."""
     channels, times = np.unique(np.asarray(first) % H, return_counts=True)
-    if K % 4 == 0:
-        lane, piece = np.arange(ROWS), 4 * np.arange(K // 4)[:, None]
+    if _whole(K, begin, count):
+        lane, piece = np.arange(ROWS), begin + 4 * np.arange(count // 4)[:, None]
         sectors = [warp_traffic((h + lane) % H * K + piece)[1] for h in channels]
-        return int(times.sum()) * (K // 4), int(times @ sectors)
-    i = np.arange(ROWS * K).reshape(K, ROWS)
-    sectors = [warp_traffic((h * K + i) % (H * K))[1] for h in channels]
-    return int(times.sum()) * K, int(times @ sectors)
+        return int(times.sum()) * (count // 4), int(times @ sectors)
+    i = np.arange(ROWS * count).reshape(count, ROWS)
+    sectors = [warp_traffic((h + i // count) % H * K + begin + i % count)[1] for h in channels]
+    return int(times.sum()) * count, int(times @ sectors)
 
 
 @functools.cache
-def put_parts(K: int, warps: int) -> Any:
-    """put_parts(sums, parts, first, tile, base, pitch): each lane's K sums, added over the warps, to parts.
+def put_parts(K: int, begin: int, count: int, warps: int) -> Any:
+    """put_parts(sums, parts, first, tile, base, pitch): each lane's sums, added over the warps, to parts.
 
-    parts (n, H, K); lane l of every warp has a sum for its row first + l; rows beyond the last stay away. They pass
-    through shared memory, 32 * K words from `base` on for the first warp and `pitch` words further for each other.
+    parts (n, H, K); lane l of every warp has sums for its row first + l, of `count` taps from `begin` on, and the other
+    taps become 0; rows beyond the last stay away. They pass through shared memory, 32 * count words from `base` on for
+    the first warp and `pitch` words further for each other.
     """
+    whole = count == K
 
     @cuda.jit(device=True, forceinline=True)
     def put_parts(sums, parts, first, tile, base, pitch):
         lane, warp = uint32(cuda.threadIdx.x & 31), uint32(cuda.threadIdx.y)
-        for j in range(K):
-            tile[uint32(base + warp * pitch + lane * uint32(K) + uint32(j))] = sums[j]
+        for j in range(count):
+            tile[uint32(base + warp * pitch + lane * uint32(count) + uint32(j))] = sums[j]
         cuda.syncthreads()
         H = uint32(parts.shape[1])
         p0 = uint32(first // H)
@@ -280,9 +367,12 @@ def put_parts(K: int, warps: int) -> Any:
             part, h = p0, uint32(h0 + i // uint32(K))
             if h >= H:  # rarely, and a division by H takes its time
                 part, h = uint32(p0 + h // H), uint32(h % H)
-            total = tile[uint32(base + i)]
-            for other in range(1, warps):
-                total += tile[uint32(base + uint32(other) * pitch + i)]
+            at = i if whole else uint32(i // uint32(K) * uint32(count) + i % uint32(K) - uint32(begin))
+            total = float32(0)
+            if whole or uint32(i % uint32(K) - uint32(begin)) < count:
+                total = tile[uint32(base + at)]
+                for other in range(1, warps):
+                    total += tile[uint32(base + uint32(other) * pitch + at)]
             if part < parts.shape[0]:
                 parts[part, h, uint32(i % uint32(K))] = total
 

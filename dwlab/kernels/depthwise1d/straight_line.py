@@ -33,6 +33,12 @@ def places(L: int, K: int, shift: int) -> list[tuple[int, int]]:
     return found
 
 
+def window(L: int, K: int, shift: int) -> tuple[int, int]:
+    """The taps that meet an element of a row of L: (the first, how many); all K where K <= L."""
+    first = max(0, shift - (L - 1))
+    return first, min(K, shift + L) - first
+
+
 def taps_of(L: int, K: int, shift: int, s0: int) -> list[int]:
     """The blocks of taps (each its first one) that the 8 elements of x from s0 on meet some dy of the row with."""
     return [j0 for j0 in range(0, K, BLOCK) if -2 * (BLOCK - 1) <= s0 - shift + j0 < L]

@@ -28,25 +28,26 @@ from dwlab.kernels.registry import Launch, by_shape, fits_uint32, register
 from dwlab.kernels.traffic import Traffic
 
 ROWS = 32  # rows of a warp, one a lane
-MOST = 64  # longest row and filter: both are held in registers
+MOST = 64  # longest row, and most taps that meet it: both are held in registers
 WARPS = 2  # of a block
 BLOCKS = 528  # that share the batch, if it has so many rows: 4 for each multiprocessor of an H200
 
 
 @by_shape
 def kernel(L, K, SHIFT, DTYPE):
+    begin, count = straight_line.window(L, K, SHIFT)
     N = rows.words(L, DTYPE)  # of a row: rows of 16 bits have two elements in each
     X_WORDS = ROWS * N  # of a warp
-    DY_WORDS = ROWS * max(N, K)  # the sums pass through dy's tile
+    DY_WORDS = ROWS * max(N, count)  # the sums pass through dy's tile
     ALL_X, ALL_DY = WARPS * X_WORDS, WARPS * DY_WORDS
-    bring, read, put_parts = rows.bring(N), rows.read(L, DTYPE), rows.put_parts(K, WARPS)
-    accumulate, swizzle = straight_line.row_taps(L, K, SHIFT, DTYPE), rows.swizzle(N)
+    bring, read, put_parts = rows.bring(N), rows.read(L, DTYPE), rows.put_parts(K, begin, count, WARPS)
+    accumulate, swizzle = straight_line.row_taps(L, count, SHIFT - begin, DTYPE), rows.swizzle(N)
 
     @cuda.jit
     def kernel(dy, x, parts, shift):
         x_tile = cuda.shared.array(ALL_X, float32, 16)
         dy_tile = cuda.shared.array(ALL_DY, float32, 16)
-        sums = cuda.local.array(K, float32)
+        sums = cuda.local.array(count, float32)
         back = cuda.local.array(L, float32)
         lane, warp = uint32(cuda.threadIdx.x & 31), uint32(cuda.threadIdx.y)
         x0, dy0 = uint32(warp * uint32(X_WORDS)), uint32(warp * uint32(DY_WORDS))  # where this warp's tiles begin
@@ -55,7 +56,7 @@ def kernel(L, K, SHIFT, DTYPE):
         step = uint32(uint32(cuda.gridDim.x) * uint32(ROWS))  # a whole number of times H, if anything is left there
         mine = uint32(uint32(cuda.blockIdx.x) * uint32(ROWS))  # the block's first row of parts, and of dy and x
         first = uint32(mine + warp * step)
-        for j in range(K):
+        for j in range(count):
             sums[j] = float32(0)
         while first < total:
             n = min(uint32(ROWS), uint32(total - first))
@@ -86,19 +87,22 @@ def parts_of(problem, blocks=BLOCKS):
 
 def traffic(problem, blocks=BLOCKS):
     n, K = problem.B * problem.H, problem.K  # n rows
-    words = rows.words(problem.L, problem.dtype)  # of a row
-    full, left = divmod(n, ROWS)
+    requests, sectors = rows.traffic(n, rows.words(problem.L, problem.dtype))
     parts = parts_of(problem, blocks) * problem.H
     return Traffic(
-        load_requests=2 * (full * (words // 4) + -(-left * words // 128)),
-        load_sectors=2 * -(-n * words // 8),
+        load_requests=2 * requests,
+        load_sectors=2 * sectors,
         store_requests=parts // ROWS * K + -(-(parts % ROWS) * K // 32),
         store_sectors=-(-parts * K // 8),
     )
 
 
 def supports(problem):
-    return problem.L <= MOST and problem.K <= MOST and rows.takes(problem)
+    return (
+        problem.L <= MOST
+        and straight_line.window(problem.L, problem.K, problem.shift)[1] <= MOST
+        and rows.takes(problem)
+    )
 
 
 @register(
