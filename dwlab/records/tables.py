@@ -451,3 +451,43 @@ def compared(folder: Path = FOLDER / "predictions") -> Markdown:
         "",
     ]
     return Markdown("\n".join(lines))
+
+
+def compared_networks(runs: Sequence[Record] | None = None, folder: Path = FOLDER / "predictions") -> Markdown:
+    """`compared`, of whole networks with fused pairs: the change of an inference's time, row by row.
+
+    runs: those of both GPUs (the project's own if None), of which each network's newest row counts.
+    """
+    files = sorted(folder.glob("*.json.gz"))
+    if not files:
+        return compared(folder)
+    said = json.loads(file_bytes(files[-1]))
+    taken, where = {}, {}
+    for run in load_runs() if runs is None else runs:
+        for row in run.sections.get("networks", ()):
+            if "fused_us" in row:
+                taken[row["network"], row["batch"], row["dtype"], run.gpu] = row["fused_us"]
+                where[run.gpu] = run.where()
+    head = ["network", "dtype", "batch", "measured change", "predicted", "the model's error", "carried over: error"]
+    lines, found = heading(head, left=(0, 1)), []
+    for row in said["networks"]:
+        (basis, old), (gpu, new) = row["gpus"].items()
+        key = row["network"], row["batch"], row["dtype"]
+        before, after = (taken.get((*key, name)) for name in (basis, gpu))
+        if before and after:
+            measured, predicted = after / before, new["fused_us"] / old["fused_us"]
+            found.append((abs(predicted / measured - 1), abs(1 / measured - 1)))
+            cells = [row["network"], row["dtype"], f"{row['batch']}", f"{measured:.3f}", f"{predicted:.3f}"]
+            lines.append(line([*cells, *(percent(one) for one in found[-1])]))
+    if not found:
+        return Markdown("No network was timed on both GPUs.\n")
+    model, carried = (median(one[i] for one in found) for i in (0, 1))
+    lines += [
+        "",
+        f"Median error: the model's {percent(model)}, times carried over {percent(carried)}; {len(found)} of "
+        f"{len(said['networks'])} predicted networks were timed on both.  ",
+        f"Change: the time of an inference on {gpu} over that on {basis}, pairs fused, one CUDA graph, maps in NHWC. "
+        f"Predicted {said['date'][:10]}. Measured on {where[basis]}; {where[gpu]}.",
+        "",
+    ]
+    return Markdown("\n".join(lines))

@@ -34,6 +34,7 @@ from dwlab.records import Measurement, Record, epochs, tabular
 from dwlab.records.tables import (
     ceilings_table,
     compared,
+    compared_networks,
     comparisons_table,
     copies_table,
     grid_summary,
@@ -46,6 +47,7 @@ from dwlab.records.tables import (
     tries_table,
 )
 from dwlab.records.tabular import Markdown
+from dwlab.records.writing import slug
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -1415,7 +1417,10 @@ def chosen_summary(runs: Sequence[Record] | None = None, gpu: str | None = None)
 
 
 def tables(runs: Sequence[Record] | None = None) -> dict[str, Callable[[], str]]:
-    """Name between the markers -> what makes its text: every op and path recorded, and all paths of depthwise1d."""
+    """Name between the markers -> what makes its text: every op and path recorded, and all paths of depthwise1d.
+
+    Those of a GPU other than the one that is shown begin with its name, as its file of records has it.
+    """
     runs = records.load_runs() if runs is None else list(runs)
     pairs = {(row.op, row.path) for run in runs for row in run.measurements} | {("depthwise1d", p) for p in PATHS}
     made: dict[str, Callable[[], str]] = {
@@ -1443,6 +1448,7 @@ def tables(runs: Sequence[Record] | None = None) -> dict[str, Callable[[], str]]
         "depthwise1d/bandwidth": lambda: bandwidth_table(runs=runs),
         "predicted": lambda: timemodel.table(runs),
         "predicted/another": compared,
+        "predicted/another/networks": lambda: compared_networks(runs),
     }
     for op, path, dtype in sorted({(row.op, row.path, row.dtype) for run in runs for row in run.measurements}):
         if dtype != "float32":
@@ -1452,6 +1458,9 @@ def tables(runs: Sequence[Record] | None = None) -> dict[str, Callable[[], str]]
         made[f"{op}/{path}/traffic"] = functools.partial(traffic_table, op, path, runs=runs)
         made[f"{op}/{path}/shapes"] = functools.partial(shapes_table, op, path, runs=runs)
     made["epoch"] = epochs.table
+    for gpu in {run.gpu: None for run in runs if run.gpu != records.shown_runs(runs)[0].gpu}:
+        only = [run for run in runs if run.gpu == gpu]
+        made |= {f"{slug(gpu)}/{name}": make for name, make in tables(only).items()}
     return made
 
 
