@@ -41,6 +41,7 @@ from dwlab.measure import (  # noqa: E402
 )
 from dwlab.problems import DepthwiseConv1d, references  # noqa: E402
 from dwlab.records import writing  # noqa: E402
+from dwlab.report import drawn as drawn_report  # noqa: E402
 
 ELEMENTS = 1 << 24  # most of x
 PRODUCTS = 1 << 31  # most of a problem: B*H*L*K, those outside a row counted too
@@ -93,6 +94,20 @@ def takers(problem: DepthwiseConv1d, path: str) -> list[Any]:
             one.launch(problem)
             found += [one] * one.supports(problem)
     return found
+
+
+def missing(todo: Sequence[DepthwiseConv1d], paths: Sequence[str]) -> list[DepthwiseConv1d]:
+    """Those that some stage takes of which no record has a time there; first those that lack the fewest."""
+    timed = {
+        (drawn_report.problem_of(row), row["path"], name)
+        for _, row in drawn_report.newest(records.load_runs())[0]
+        for name in row["times"]
+    }
+    lacks = {
+        problem: sum((problem, path, one.id) not in timed for path in paths for one in takers(problem, path))
+        for problem in todo
+    }
+    return sorted((one for one in todo if lacks[one]), key=lacks.__getitem__)
 
 
 def exact(problem: DepthwiseConv1d, path: str, arrays: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
@@ -229,62 +244,9 @@ def work(tasks: Any, results: Any, gpu: Any, machine: dict[str, Any], paths: tup
         results.put(f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}")
 
 
-def chosen(row: Mapping[str, Any], gpu: str | None = None) -> str:
-    """What dispatch starts for a row's problem, as the row names it."""
-    from dwlab.kernels import dispatch
-
-    problem = DepthwiseConv1d(**row["problem"], dtype=row["dtype"])
-    return ", ".join(one.id for one in dispatch.launches(problem, row["path"], gpu=gpu))
-
-
-def table(rows: Sequence[Mapping[str, Any]], gpu: str | None = None) -> str:
-    """How far dispatch's choice is from the fastest stage and from PyTorch's best; then where PyTorch wins, and why."""
-    text = ["| path | shapes | choice over fastest stage, mean, worst | within 5 % | PyTorch's best over choice, mean, "
-            "least | slower than PyTorch |", "| --- | ---: | ---: | ---: | ---: | ---: |"]  # fmt: skip
-    lost = []
-    for path in problems.PATHS:
-        over, against = [], []
-        for row in rows:
-            name = chosen(row, gpu) if row["path"] == path and row["times"] else ""
-            if name in row["times"]:
-                time_us = row["times"][name]
-                over.append(time_us / min(row["times"].values()))
-                if row.get("peer_time_us"):
-                    against.append(row["peer_time_us"] / time_us)
-                    if against[-1] < 1:
-                        lost.append((against[-1], row, name))
-        if over and against:
-            mean = [geometric(values) for values in (over, against)]
-            text.append(
-                f"| {path} | {len(over)} | {mean[0]:.3f}, {max(over):.2f} | {sum(one < 1.05 for one in over)} | "
-                f"{mean[1]:.2f}, {min(against):.2f} | {sum(one < 1 for one in against)} |"
-            )
-    text += ["", "| slower than PyTorch | path | stage | µs | PyTorch | µs | why |",
-             "| --- | --- | --- | ---: | --- | ---: | --- |"]  # fmt: skip
-    for _, row, name in sorted(lost, key=lambda one: one[0]):
-        shape = "({B}, {H}, {L}, {K}) {padding}".format(**row["problem"])
-        text.append(
-            f"| {shape} | {row['path']} | {name.replace(row['op'] + '/', '')} | {row['times'][name]:.2f} | "
-            f"{row['peer'].split(' ', 2)[2]} | {row['peer_time_us']:.2f} | {why(row, name)} |"
-        )
-    return "\n".join(text) + "\n"
-
-
-def why(row: Mapping[str, Any], name: str) -> str:
-    """Why PyTorch is faster than a stage: the choice, the way it computes, or a launch of few microseconds."""
-    best = min(row["times"], key=row["times"].__getitem__)
-    if row["times"][best] <= row["peer_time_us"]:
-        return f"the choice: {best.replace(row['op'] + '/', '')} takes {row['times'][best]:.2f}"
-    if "bmm" in row["peer"]:
-        return "the filter's L × L matrix is made beforehand, untimed"
-    if "FFT" in row["peer"]:
-        return "an FFT has fewer operations for so many taps"
-    return "latency: so small a problem is a launch and one or two waits" if row["peer_time_us"] < 5 else "the kernel"
-
-
-def geometric(values: Sequence[float]) -> float:
-    """The geometric mean."""
-    return math.exp(sum(map(math.log, values)) / len(values))
+def table(run: records.Record) -> str:
+    """A record's tables, by what it and the project's records say."""
+    return "\n".join(drawn_report.tables([*records.load_runs(), run]))
 
 
 def collected(results: Any, workers: Sequence[Any], number: int, until: float) -> Iterator[Any]:
@@ -307,13 +269,14 @@ def main() -> int:
     parser.add_argument("--shapes", type=int, default=200, help="how many (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=1, help="of the drawing (default: %(default)s)")
     parser.add_argument("--path", action="append", help="only this path; may be repeated (all if not given)")
+    parser.add_argument("--missing", action="store_true", help="only shapes of which no record has every stage")
     parser.add_argument("--again", type=Path, help="print the table of a record that is there: needs no GPU")
     parser.add_argument("--seconds", type=float, default=440, help="stop after so long (default: %(default)s)")
     parser.add_argument("--processes", type=int, default=max(1, min(14, (os.cpu_count() or 2) - 1)))
     options = parser.parse_args()
     if options.again:
         run = records.read_run(options.again)
-        print(f"{run.where()}\n\n{table(run.sections.get('shapes', ()), run.gpu)}")
+        print(table(run))
         return 0
     folder = Path(options.folder).resolve()
     folder.mkdir(parents=True, exist_ok=True)
@@ -329,6 +292,8 @@ def main() -> int:
     print(f"ceilings: {time.monotonic() - started:.0f} s", flush=True)
     paths = tuple(path for path in options.path or problems.PATHS)
     todo = drawn(options.shapes, options.seed)
+    if options.missing:
+        todo = missing(todo, paths)
     context = multiprocessing.get_context("spawn")
     tasks, results, gpu = context.Queue(), context.Queue(), context.Lock()
     for problem in todo:
@@ -371,7 +336,7 @@ def main() -> int:
     failed = [row for row in rows if row.get("failure")]
     for row in failed:
         print(row["path"], row["problem"], row["failure"])
-    print(f"{file.name}\n\n{table(rows, machine.name)}{time.monotonic() - started:.0f} s")
+    print(f"{file.name}\n\n{table(records.read_run(file))}{time.monotonic() - started:.0f} s")
     return 1 if failed else 0
 
 

@@ -48,6 +48,7 @@ from dwlab.records.tables import (
 )
 from dwlab.records.tabular import Markdown
 from dwlab.records.writing import slug
+from dwlab.report import drawn
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -1458,6 +1459,7 @@ def tables(runs: Sequence[Record] | None = None) -> dict[str, Callable[[], str]]
         made[f"{op}/{path}/traffic"] = functools.partial(traffic_table, op, path, runs=runs)
         made[f"{op}/{path}/shapes"] = functools.partial(shapes_table, op, path, runs=runs)
     made["epoch"] = epochs.table
+    made["drawn"], made["drawn/lost"] = lambda: drawn.tables(runs)[0], lambda: drawn.tables(runs)[1]
     for gpu in {run.gpu: None for run in runs if run.gpu != records.shown_runs(runs)[0].gpu}:
         only = [run for run in runs if run.gpu == gpu]
         made |= {f"{slug(gpu)}/{name}": make for name, make in tables(only).items()}

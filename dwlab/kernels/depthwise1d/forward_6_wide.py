@@ -87,11 +87,7 @@ def traffic(problem):
 
 
 def supports(problem):
-    return (
-        problem.L <= MOST
-        and straight_line.window(problem.L, problem.K, problem.shift)[1] <= MOST
-        and rows.takes(problem)
-    )
+    return straight_line.takes(problem, MOST)
 
 
 @register(kernel=kernel, traffic=traffic, supports=supports, otherwise="depthwise1d/forward/registers", aligned=16)

@@ -18,6 +18,7 @@ from dwlab.gpu.target import cuda
 from dwlab.kernels.depthwise1d import rows
 from dwlab.kernels.parts import pieces, ptx
 from dwlab.kernels.parts.unroll import in_turn
+from dwlab.problems import DepthwiseConv1d
 
 BLOCK = 8  # times, and taps, of a block
 
@@ -37,6 +38,12 @@ def window(L: int, K: int, shift: int) -> tuple[int, int]:
     """The taps that meet an element of a row of L: (the first, how many); all K where K <= L."""
     first = max(0, shift - (L - 1))
     return first, min(K, shift + L) - first
+
+
+def takes(problem: DepthwiseConv1d, most: int) -> bool:
+    """Whether a row, and the taps that meet it, are at most so many, and rows.py moves such rows."""
+    taps = window(problem.L, problem.K, problem.shift)[1]
+    return problem.L <= most and taps <= most and (problem.itemsize == 4 or rows.takes(problem))
 
 
 def taps_of(L: int, K: int, shift: int, s0: int) -> list[int]:

@@ -98,11 +98,7 @@ def traffic(problem, blocks=BLOCKS):
 
 
 def supports(problem):
-    return (
-        problem.L <= MOST
-        and straight_line.window(problem.L, problem.K, problem.shift)[1] <= MOST
-        and rows.takes(problem)
-    )
+    return straight_line.takes(problem, MOST)
 
 
 @register(
