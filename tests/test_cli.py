@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+import textwrap
 import threading
 from pathlib import Path
 
@@ -486,6 +487,31 @@ def test_what_a_terminal_gets_fits_it_and_json_is_json(run, monkeypatch, capsys,
         status, out, _ = run(*arguments)
         assert status in (0, 1) and out and max(map(len, out.splitlines())) <= width
         monkeypatch.setattr(sys.stdout, "isatty", lambda: False)
+
+
+def test_records_are_read_once_by_a_process_whatever_it_does():
+    code = """
+        import collections, contextlib, io, json, sys
+        from dwlab import records
+        from dwlab.__main__ import main
+        read, found = records.file_bytes, collections.Counter()
+        records.file_bytes = lambda path: (found.update([path.name]), read(path))[1]
+        with contextlib.redirect_stdout(io.StringIO()):
+            for arguments in json.loads(sys.argv[1]):
+                assert main(arguments) == 0, arguments
+        import dwlab.report, dwlab.widgets.planner  # noqa: E401
+        dwlab.report.newest()
+        print(json.dumps(found))
+    """
+    commands = [list(one) for one in USUAL if one[0] in ("plan", "predict", "records")]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code), json.dumps(commands)],
+        env=environment, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found == dict.fromkeys((file.name for file in records.FOLDER.glob("*.jsonl.gz")), 1)
 
 
 @given(st.text("ab  .–", max_size=200), st.integers(20, 100))
