@@ -8,12 +8,16 @@ given: one line on stderr says why and what to do. 130 after Ctrl-C, 141 if the 
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import io
 import json
 import math
 import os
+import re
 import sys
-from collections.abc import Sequence
+import warnings
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -43,6 +47,31 @@ class _Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         raise UserError(f"{message} (see: {self.prog} --help)")
+
+
+def _whole(least: int = 0, most: int = (1 << 63) - 1) -> Callable[[str], int]:
+    """The type of an option that takes a whole number in these bounds."""
+
+    def number(text: str) -> int:
+        try:
+            if least <= (found := int(text)) <= most:
+                return found
+        except ValueError:  # no number, or one of thousands of digits
+            pass
+        upper = f" and at most {most:,}" if most < 1 << 62 else ""
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number of at least {least:,}{upper}")
+
+    return number
+
+
+def _positive(text: str) -> float:
+    """The type of an option that takes a number above 0."""
+    try:
+        if 0 < (found := float(text)) < math.inf:
+            return found
+    except ValueError:
+        pass
+    raise argparse.ArgumentTypeError(f"{text!r} is no number above 0")
 
 
 def _nearest(name: str, known: Sequence[str]) -> str:
@@ -154,7 +183,7 @@ def _parsers() -> tuple[_Parser, dict[str, _Parser]]:
         help="such as gtx1660, orin, present; `predict --gpus` lists them (default: h200)",
     )
     one.add_argument("--dtype", default="float32", metavar="TYPE", help="float32, float16, bfloat16 or int8")
-    one.add_argument("--batch", type=int, default=1, metavar="N", help="images (default: %(default)s)")
+    one.add_argument("--batch", type=_whole(1, 1 << 16), default=1, metavar="N", help="images (default: %(default)s)")
     one.add_argument(
         "--layout", default="NHWC", metavar="NAME",
         help="NCHW or NHWC (default: %(default)s, in which networks are run and recorded)",
@@ -185,7 +214,7 @@ def _parsers() -> tuple[_Parser, dict[str, _Parser]]:
     one.add_argument("network", metavar="NETWORK", help=NETWORKS)
     one.add_argument("--weights", metavar="FILE.pt", help="a state dict saved by torch.save, torchvision's names")
     one.add_argument("--image", metavar="FILE", help="a picture to classify (needs --weights, and Pillow)")
-    one.add_argument("--batch", type=int, default=1, metavar="N", help="images (default: %(default)s)")
+    one.add_argument("--batch", type=_whole(1, 1 << 16), default=1, metavar="N", help="images (default: %(default)s)")
     one.add_argument("--dtype", default="float32", metavar="TYPE", help="float32 (the default), float16 or int8")
     one.add_argument("--layout", default="NHWC", metavar="NAME", help="NCHW or NHWC (default: %(default)s)")
     one.add_argument(
@@ -196,7 +225,9 @@ def _parsers() -> tuple[_Parser, dict[str, _Parser]]:
         "--overlap", action=argparse.BooleanOptionalAction, default=True,
         help="from compute capability 9.0 on: kernels may start while the one before runs, where that is faster",
     )  # fmt: skip
-    one.add_argument("--resolution", type=int, metavar="N", help="pixels a side (default: 224; simulated 32)")
+    one.add_argument(
+        "--resolution", type=_whole(1, 1 << 13), metavar="N", help="pixels a side (default: 224; simulated 32)"
+    )
     one.add_argument("--compile", action=argparse.BooleanOptionalAction, default=True, help="time torch.compile too")
     one.add_argument("--tune", action="store_true", help="on a GPU: time the stages here first, by that choose them")
     one.add_argument("--energy", action="store_true", help="energy per image too (needs nvidia-ml-py and a GPU)")
@@ -235,8 +266,9 @@ def _parsers() -> tuple[_Parser, dict[str, _Parser]]:
     one.add_argument("--path", help="only of this path, such as forward or dwpw")
     one.add_argument("--gpu", metavar="NAME", help="only of this GPU, such as h200")
     one.add_argument(
-        "--last", type=int, nargs="?", const=1, metavar="N", help="only of the newest run with such rows, or N of them"
-    )
+        "--last", type=_whole(1), nargs="?", const=1, metavar="N",
+        help="only of the newest run with such rows, or N of them",
+    )  # fmt: skip
     one.add_argument("--grid", action="store_true", help="the newest grid of shapes, a row a shape and path")
     one.add_argument("--networks", action="store_true", help="whole networks beside PyTorch, the newest row of each")
     one.add_argument("--pack", action="store_true", help="put new files of dwlab/records/ into the packed ones")
@@ -248,13 +280,15 @@ def _parsers() -> tuple[_Parser, dict[str, _Parser]]:
         "Ctrl-C and kill; --resume goes on from it as if nothing had happened.",
         "example: python -m dwlab train --epochs 5 --checkpoint run.pt --plot loss.png",
     )
-    one.add_argument("--epochs", type=int, default=1, metavar="N", help="passes over the windows (default: 1)")
-    one.add_argument("--steps", type=int, metavar="N", help="stop after N steps in all, whatever --epochs says")
-    one.add_argument("--batch", type=int, default=64, metavar="B", help="windows of a step (default: %(default)s)")
-    one.add_argument("--channels", type=int, default=128, metavar="H", help="default: %(default)s")
-    one.add_argument("--blocks", type=int, default=4, metavar="N", help="default: %(default)s")
-    one.add_argument("--learning-rate", type=float, default=0.01, metavar="R", help="default: %(default)s")
-    one.add_argument("--seed", type=int, default=0, metavar="S", help="default: %(default)s")
+    one.add_argument("--epochs", type=_whole(0), default=1, metavar="N", help="passes over the windows (default: 1)")
+    one.add_argument("--steps", type=_whole(0), metavar="N", help="stop after N steps in all, whatever --epochs says")
+    one.add_argument(
+        "--batch", type=_whole(1), default=64, metavar="B", help="windows of a step (default: %(default)s)"
+    )
+    one.add_argument("--channels", type=_whole(1), default=128, metavar="H", help="default: %(default)s")
+    one.add_argument("--blocks", type=_whole(1), default=4, metavar="N", help="default: %(default)s")
+    one.add_argument("--learning-rate", type=_positive, default=0.01, metavar="R", help="default: %(default)s")
+    one.add_argument("--seed", type=_whole(0), default=0, metavar="S", help="default: %(default)s")
     one.add_argument(
         "--stage", metavar="NAME", help="best, a stage such as naive, or torch, torch_inside, fft, toeplitz (PyTorch's)"
     )
@@ -262,10 +296,12 @@ def _parsers() -> tuple[_Parser, dict[str, _Parser]]:
     one.add_argument(
         "--data", nargs=2, metavar=("LOAD", "TEMPERATURE"), help="two CSV files (default: the shipped meters)"
     )
-    one.add_argument("--stride", type=int, default=24, metavar="HOURS", help="between windows (default: %(default)s)")
+    one.add_argument(
+        "--stride", type=_whole(1), default=24, metavar="HOURS", help="between windows (default: %(default)s)"
+    )
     one.add_argument("--zone", default="UTC", help="clock of stamps without an offset, such as Europe/London")
     one.add_argument("--checkpoint", metavar="FILE", help="save the training there")
-    one.add_argument("--save-every", type=int, default=50, metavar="N", help="steps (default: %(default)s)")
+    one.add_argument("--save-every", type=_whole(1), default=50, metavar="N", help="steps (default: %(default)s)")
     one.add_argument("--resume", action="store_true", help="go on from the checkpoint")
     one.add_argument("--plot", metavar="PNG", help="draw the loss curve")
 
@@ -280,8 +316,8 @@ def _parsers() -> tuple[_Parser, dict[str, _Parser]]:
     one.add_argument("names", nargs="*", metavar="EXERCISE", help="a number such as 10_1, a name or a file")
     one.add_argument("--all", metavar="DIR", help="judge every Python file below DIR")
     one.add_argument("--solutions", action="store_true", help="judge the workbook's own solutions")
-    one.add_argument("--hint", type=int, metavar="N", help="show N hints for an answer that is wrong")
-    one.add_argument("--seed", type=int, metavar="N", help="draw sizes and values from N, to repeat a verdict")
+    one.add_argument("--hint", type=_whole(1), metavar="N", help="show N hints for an answer that is wrong")
+    one.add_argument("--seed", type=_whole(0), metavar="N", help="draw sizes and values from N, to repeat a verdict")
     return parser, made
 
 
@@ -291,6 +327,8 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     first = next((word for word in arguments if not word.startswith("-")), None)
     if first is not None and first not in commands:
         raise UserError(f"there is no command {first!r}{_nearest(first, tuple(commands))}")
+    if empty := next((word for word in arguments if re.fullmatch(r"--[\w-]+=(--)?", word)), None):
+        raise UserError(f"{empty.partition('=')[0]}: its value is empty")  # Python before 3.13 takes =-- for no value
     options, rest = parser.parse_known_args(arguments)
     if options.command is None:
         if rest:
@@ -302,6 +340,11 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
             near = _nearest(rest[0], commands[options.command].options)
             raise UserError(f"{options.command} has no option {rest[0]!r}{near}")
         raise UserError(f"{options.command} takes no {rest[0]!r} (see: {_prog()} {options.command} --help)")
+    for action in commands[options.command]._actions:
+        given = getattr(options, action.dest, None)
+        blank = any(isinstance(one, str) and not one.strip() for one in (given if isinstance(given, list) else [given]))
+        if action.option_strings and blank:  # most often a variable of the shell that was not set
+            raise UserError(f"{options.command} {action.option_strings[0]}: its value is empty")
     return options
 
 
@@ -359,6 +402,7 @@ def _problem(stage: Any, text: str | None, default: str) -> Any:
 def _xray(options: argparse.Namespace) -> int:
     from dwlab import records
     from dwlab.kernels import registry
+    from dwlab.records import terminal
 
     stage = registry.stage(options.stage)
     from dwlab import simt  # after what refuses a name: it imports Numba
@@ -383,7 +427,7 @@ def _xray(options: argparse.Namespace) -> int:
         head = {"stage": stage.id, "problem": records.describe_problem(problem) | {"dtype": problem.dtype}}
         print(json.dumps(head | report.to_dict(), indent=1, ensure_ascii=False))
     else:
-        print(f"{stage.id} on {problem}\n{report}")
+        print(f"{stage.id} on {problem}\n{report.table(terminal.width())}")
     return 1 if report.hazards else 0
 
 
@@ -395,6 +439,10 @@ def _run(options: argparse.Namespace) -> int:
         from dwlab.problems import networks
 
         options.network = networks.named(options.network)
+    if options.command == "infer" and importlib.util.find_spec("torch") is None:
+        from dwlab.gpu import target
+
+        raise UserError(target.NO_TORCH)
     if options.command == "plan" and options.gpu.strip().lower() != "present":
         from dwlab.gpu import specs as gpus
 
@@ -431,7 +479,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command and returns the exit status."""
     _safe_output()
     try:
-        status = _run(parse(sys.argv[1:] if arguments is None else arguments))
+        options = parse(sys.argv[1:] if arguments is None else arguments)
+        with _attended(options), warnings.catch_warnings():
+            warnings.showwarning = _warner()
+            status = _run(options)
         sys.stdout.flush()
         return status
     except BrokenPipeError:
@@ -446,14 +497,52 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         print(f"dwlab: {error.name} is not installed: run make lab, or pip install -e . in its folder", file=sys.stderr)
         return 2
+    except OSError as error:  # of a file that was named, or of a disk that is full
+        if error.filename is None:  # of stdout, most likely: what was not written would complain once more at the end
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        where = "" if error.filename is None else f": {error.filename}"
+        print(f"dwlab: {_plain(error.strerror or error)}{_plain(where)}", file=sys.stderr)
+        return 2
+    except MemoryError as error:
+        print(f"dwlab: this takes more memory than there is: {error or 'give smaller sizes'}", file=sys.stderr)
+        return 2
     except Exception as error:
         # The rooms' own errors are written for people. Anything else is a fault of ours, and its traceback is wanted.
         if type(error).__module__ != __name__ and not type(error).__module__.startswith("dwlab."):
             raise
-        from dwlab.records.terminal import plain
-
-        print(f"dwlab: {plain(error)}", file=sys.stderr)
+        print(f"dwlab: {_plain(error)}", file=sys.stderr)
         return 2
+
+
+def _plain(error: object) -> str:
+    from dwlab.records.terminal import plain
+
+    return plain(error)
+
+
+def _attended(options: argparse.Namespace) -> AbstractContextManager[None]:
+    """What a terminal gets: `terminal.attended`, code and JSON as they are. Nothing where doctor has to say why."""
+    try:
+        from dwlab.records import terminal
+    except ModuleNotFoundError:
+        return nullcontext()
+    as_it_is = options.json or getattr(options, "ptx", False) or getattr(options, "sass", False)
+    return terminal.attended(options.command, fit=not as_it_is)
+
+
+def _warner() -> Callable[..., None]:
+    """What shows warnings: those of records as a line of ours, each once; others as Python does."""
+    told: set[str] = set()
+    usual = warnings.showwarning
+
+    def show(message: Any, category: type, *where: Any, **more: Any) -> None:
+        if category.__name__ != "RecordWarning":
+            usual(message, category, *where, **more)
+        elif str(message) not in told:
+            told.add(str(message))
+            print(f"dwlab: {message}", file=sys.stderr)
+
+    return show
 
 
 def _safe_output() -> None:

@@ -37,7 +37,7 @@ from dwlab.model import roofline
 from dwlab.problems import DepthwiseConv1d, Problem, layers, references
 from dwlab.problems.cases import OWN_SEED
 from dwlab.problems.layers import DepthwiseConv2d, Fused, Pointwise
-from dwlab.records import Measurement, tabular, writing
+from dwlab.records import Measurement, tabular, terminal, writing
 from dwlab.records.tabular import Markdown
 
 PROBLEM = problems.PAPER
@@ -70,6 +70,7 @@ TIMING = {"rounds": 15, "min_seconds": 0.2, "most_seconds": 1.5}
 QUICK_TIMING = {"rounds": 5, "min_seconds": 0.05, "most_seconds": 0.5}
 MOVED_ON = 2**26  # bytes of a problem from which fresh inputs are the last ones moved on
 EXCERPT_PIXELS = 2**21  # elements of x, about, that are held against float64
+MOST_BYTES = 2**42  # of all arrays of a problem: beyond any GPU's memory
 MOST_PRODUCTS = 2**30  # L*K of a problem: the formulas look at each warp and tap of a row
 
 
@@ -254,12 +255,14 @@ class Study:
         found += [f"{row.id}: {row.verdict}" for row in rows if not row.passed]
         return found
 
-    def table(self) -> str:
-        """The study as text, a table for each path and problem."""
+    def table(self, columns: int | None = None) -> str:
+        """The study as text, a table for each path and problem, in lines of `columns` characters (None: any)."""
         head, body = self._cells()
         parts = []
         for title, indices in self._groups():
-            parts += [title, tabular.columns(head, [body[i] for i in indices], left={0, 1}), *self.notes(indices), ""]
+            rows = [body[i] for i in indices]
+            text = terminal.table(head, rows, (0, 1), columns=columns, cut=0, spare=(8, 9, 7, 3, 11, 10, 5))
+            parts += [title, text, *(terminal.wrapped(note, columns) for note in self.notes(indices)), ""]
         if self.counters:
             parts += ["counted by the hardware, beside each stage's formula", counters.table(self.counters), ""]
         elif self.uncounted:
@@ -1122,13 +1125,16 @@ def main(args: argparse.Namespace) -> int:
         if args.record:
             writing.check_writable(args.record)
     shapes = [layers.problem(text) for text in args.problem] if args.problem else None
+    for one in shapes or ():
+        if one.compulsory_bytes() > MOST_BYTES:
+            raise StudyError(f"{one} has {one.compulsory_bytes() / 1e9:,.0f} GB: no GPU holds it; give smaller sizes")
     todo = registry.stages(args.op, args.path)
     # A record that cannot be read is named, and the others serve.
     runs = [] if target.mode == "gpu" else records.load_runs(on_error=lambda e: print(f"dwlab: {e}", file=sys.stderr))
     asked = shapes or main_problems(todo, args.quick and target.mode == "gpu")
-    with _progress(steps(todo, asked, target.mode, args.quick)) as progress:
+    with terminal.progress(steps(todo, asked, target.mode, args.quick)) as progress:
         made = study(problem=shapes, quick=args.quick, mode=target.mode, chosen=todo, runs=runs, progress=progress)
-    print(json.dumps(made.to_dict(), indent=1, ensure_ascii=False) if args.json else made.table())
+    print(json.dumps(made.to_dict(), indent=1, ensure_ascii=False) if args.json else made.table(terminal.width()))
     if args.record:
         try:
             path = made.write(args.record)
@@ -1155,18 +1161,3 @@ def _make_folder(path: str) -> None:
         Path(path).mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise StudyError(f"--report {path}: no folder can be there ({error.strerror})") from error
-
-
-@contextmanager
-def _progress(total: int) -> Iterator[Callable[[str], None]]:
-    """A progress bar on a terminal; quiet in a pipe."""
-    from tqdm import tqdm
-
-    # disable=None: tqdm keeps quiet where stderr is no terminal.
-    with tqdm(total=total, disable=None, file=sys.stderr, leave=False, unit="step") as bar:
-
-        def told(what: str) -> None:
-            bar.set_description_str(what)
-            bar.update()
-
-        yield told

@@ -1,6 +1,14 @@
 """Fixtures of several test files; what else they share lies beside them: launched.py, mutated.py, copies.py."""
 
+import hypothesis
 import pytest
+
+# Hypothesis' own limits are of wall-clock time: 200 ms an example, and a second or so to generate a few. On a busy
+# machine they say nothing of the code.
+hypothesis.settings.register_profile(
+    "any machine", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("any machine")
 
 
 @pytest.fixture

@@ -5,6 +5,8 @@ import json
 import os
 import subprocess
 import sys
+import textwrap
+import threading
 from pathlib import Path
 
 import pytest
@@ -13,12 +15,13 @@ from hypothesis import strategies as st
 
 import dwlab
 from dwlab import __main__ as cli
-from dwlab import problems
+from dwlab import problems, records
 from dwlab.gpu import specs as gpus
 from dwlab.gpu import target
 from dwlab.kernels import registry
 from dwlab.problems import layers, networks
 from dwlab.records import tabular, terminal
+from dwlab.report import recorded
 
 NAIVE = "depthwise1d/forward/naive"
 
@@ -187,7 +190,7 @@ def test_version_and_help(run):
         (["study", "--problem", "1,2,three,4"], "whole numbers"),
         (["grade", "99_9"], "no exercise is called '99_9'"),
         (["grade", "--all", "no/such/folder"], "is not a folder"),
-        (["grade", "--hint", "two"], "invalid int value: 'two'"),
+        (["grade", "--hint", "two"], "'two' is no whole number of at least 1"),
     ],
 )
 def test_what_cannot_be_carried_out_is_said_in_one_line(run, arguments, words):
@@ -195,6 +198,66 @@ def test_what_cannot_be_carried_out_is_said_in_one_line(run, arguments, words):
     assert (status, out) == (2, "")
     assert words in err
     assert err.count("\n") == 1 and "Traceback" not in err
+
+
+ODD = (
+    "", " ", "nosuch", "µ×→😀", "-1", "1.5", "nan", "1e9", "9" * 30, "9" * 5000, "a\nb", "\udc80", "x" * 5000, "{}",
+    "%s", "\x1b[31mred", "--", "N=1", "B=4", "DW 3×3", "DW 3×3 8@" + "9" * 20, "PW 8→8 @0", "B=1 H=1 L=0 K=1",
+)  # fmt: skip
+"""What nobody means: no option and no argument of any command takes one of these."""
+BEFORE = {"xray": [NAIVE], "inspect": [NAIVE], "predict": [NAIVE], "plan": ["ceit_t"], "infer": ["ceit_t"]}
+ANY = {"checkpoint", "record", "report"}  # any name of a file will do
+
+
+def _odd():
+    """(command, option or argument, words): each place where a value can stand."""
+    for name, command in cli._parsers()[1].items():
+        for action in command._actions:
+            if action.nargs == 0 or action.dest == "help":
+                continue
+            if not action.option_strings:
+                yield pytest.param([name], "", ODD[2:], id=f"{name} {action.dest}")
+                continue
+            words, taken = [name, *BEFORE.get(name, ())], ODD[:2] if action.dest in ANY else ODD
+            yield pytest.param(words, action.option_strings[0], taken, id=f"{name} {action.dest}")
+
+
+@pytest.mark.parametrize("words, option, values", list(_odd()))
+def test_what_nobody_means_is_one_clear_line_wherever_it_stands(run, words, option, values):
+    pair = option == "--data"
+    for value in values:
+        given = [option, value, value] if pair else [f"{option}={value}"] if option else ["--", value]
+        for more in ([], ["--json"]):
+            status, out, err = run(*words, *more, *given)
+            assert (status, out) == (2, ""), value[:50]
+            assert err.startswith("dwlab: ") and err.endswith("\n") and err[:-1].isprintable(), (value[:50], err)
+            assert len(err) < 1000 and "Error" not in err
+
+
+def test_damage_is_told_once_and_not_of_what_follows_from_it(run, tmp_path, monkeypatch):
+    for file in records.FOLDER.glob("*.jsonl.gz"):
+        whole = file.read_bytes()
+        (tmp_path / file.name).write_bytes(whole[: len(whole) // 2] if "h200" in file.name else whole)
+    monkeypatch.setattr(records, "FOLDER", tmp_path)
+    status, _, err = run("records", "--last")
+    assert status == 1 and err.startswith("dwlab: nvidia-h200.jsonl.gz is damaged") and err.count("\n") == 1
+
+    def load_twice(options):
+        for _ in range(2):
+            records.load_runs()
+            records.load_runs(history=False)
+        return 0
+
+    monkeypatch.setattr(cli, "_run", load_twice)
+    assert run("stages")[2] == err
+
+
+def test_memory_that_is_not_there_is_said_in_a_line(run, monkeypatch):
+    def greedy(options):
+        raise MemoryError("Unable to allocate 8 EiB")
+
+    monkeypatch.setattr(cli, "_run", greedy)
+    assert run("stages") == (2, "", "dwlab: this takes more memory than there is: Unable to allocate 8 EiB\n")
 
 
 def test_a_package_that_is_missing_is_named(run, monkeypatch):
@@ -316,6 +379,42 @@ def test_a_problem_is_taken_as_a_plan_prints_it(name):
         assert (found.kind, found.N, found.dtype) == (pair.kind, 4, "float16")
 
 
+def test_every_stage_takes_the_words_of_every_plan():
+    texts = {}
+    for name, layout in itertools.product(networks.NETWORKS, ("NHWC", "NCHW")):
+        planned = [one.problem for one in networks.network(name, layout=layout).layers if one.planned]
+        for one in planned:
+            texts[f"{networks.summary(one)} {layout}"] = one
+        for one, two in itertools.pairwise(planned):
+            try:
+                texts[f"{networks.summary(one)} + {networks.summary(two)} {layout}"] = layers.Fused(one, two)
+            except problems.ProblemError:
+                continue
+    takers = {}
+    for stage in registry.stages():
+        takers.setdefault((stage.op, stage.path if stage.op == "fused" else "forward"), []).append(stage)
+
+    def shape(problem):
+        parts = (problem.first, problem.second) if problem.op == "fused" else (problem,)
+        return [(networks.summary(one), one.N, one.P, one.Q, one.layout, one.dtype) for one in parts]
+
+    for text, meant in texts.items():
+        for stage in takers[meant.op, meant.kind if meant.op == "fused" else "forward"]:
+            assert shape(cli._problem(stage, text, "small")) == shape(meant), text
+
+
+def test_problems_are_taken_as_every_command_prints_them():
+    seen = {(row.op, json.dumps(dict(row.problem))): row for row in records.load_all()}
+    for row in seen.values():
+        layers.problem(recorded._short(row.op, row.problem))  # as `records` has it
+    for one in (*problems.PROBLEMS.values(), *(problems.DepthwiseConv1d(2, 3, 9, 4, p, d) for p in ("same", 0, 3)
+                                               for d in problems.DTYPES)):  # fmt: skip
+        assert layers.problem(str(one)) == one  # as x-rays and tables of a study have it
+    for stage in registry.stages():
+        for one in layers.examples(stage.op, stage.path) if stage.op != "depthwise1d" else ():
+            assert layers.problem(str(one)) == one
+
+
 def test_the_command_takes_the_words_of_a_plan(run):
     status, out, _ = run("xray", "depthwise2d/forward/naive", "--problem", "DW 3×3 s2 8@12→6", "--json")
     assert status == 0 and json.loads(out)["problem"] | {"C": 8, "H": 12, "stride": 2} == json.loads(out)["problem"]
@@ -369,15 +468,75 @@ def test_a_table_fits_the_width_that_there_is(columns, body, cut):
     )
 
 
-@pytest.mark.parametrize("width", [72, 90, 120])
-def test_what_a_terminal_gets_fits_it(run, monkeypatch, width):
-    monkeypatch.setattr(terminal, "width", lambda: width)
-    for arguments in (
-        ("plan", "mobilenet_v2"), ("plan", "mobilenet_v1", "--gpu", "t4"), ("plan", "mobilenet_v1", "--judged"),
-        ("stages",), ("predict", "--gpus"), ("records", "--networks"), ("records", "--last", "5"),
-    ):  # fmt: skip
+USUAL = [
+    ("doctor",), ("stages",), ("xray", "depthwise1d/forward/coalesced"), ("xray", "depthwise2d/forward/wide"),
+    ("predict", NAIVE), ("predict", "--gpus"), ("plan", "mobilenet_v2"), ("plan", "mobilenet_v1", "--gpu", "t4"),
+    ("plan", "mobilenet_v1", "--judged"), ("records", "--networks"), ("records", "--last", "5"),
+    ("records", "--grid", "--last"), ("grade", "10_1"), ("grade", "00_1", "10_1"),
+]  # fmt: skip
+"""Commands as they are given, each in a second or two."""
+
+
+@pytest.mark.parametrize("arguments", USUAL, ids=" ".join)
+def test_what_a_terminal_gets_fits_it_and_json_is_json(run, monkeypatch, capsys, arguments):
+    text = run(*arguments, "--json")[1]
+    json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
+    for width in (40, 100):
+        monkeypatch.setenv("COLUMNS", str(width))
+        monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
         status, out, _ = run(*arguments)
-        assert status == 0 and max(map(len, out.splitlines())) <= width, arguments
+        assert status in (0, 1) and out and max(map(len, out.splitlines())) <= width
+        monkeypatch.setattr(sys.stdout, "isatty", lambda: False)
+
+
+def test_records_are_read_once_by_a_process_whatever_it_does():
+    code = """
+        import collections, contextlib, io, json, sys
+        from dwlab import records
+        from dwlab.__main__ import main
+        read, found = records.file_bytes, collections.Counter()
+        records.file_bytes = lambda path: (found.update([path.name]), read(path))[1]
+        with contextlib.redirect_stdout(io.StringIO()):
+            for arguments in json.loads(sys.argv[1]):
+                assert main(arguments) == 0, arguments
+        import dwlab.report, dwlab.widgets.planner  # noqa: E401
+        dwlab.report.newest()
+        print(json.dumps(found))
+    """
+    commands = [list(one) for one in USUAL if one[0] in ("plan", "predict", "records")]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code), json.dumps(commands)],
+        env=environment, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found == dict.fromkeys((file.name for file in records.FOLDER.glob("*.jsonl.gz")), 1)
+
+
+@given(st.text("ab  .–", max_size=200), st.integers(20, 100))
+def test_a_line_is_fitted_and_loses_no_word_of_a_sentence(line, columns):
+    text = terminal.fitted(line, columns)
+    assert max(map(len, text.splitlines()), default=0) <= max(columns, len(line) if not line.strip() else 0)
+    if len(line) > columns and "  " not in line.strip() and max(map(len, line.split())) < columns // 2:
+        assert text.split() == line.split()
+
+
+def test_who_waits_is_told_and_what_is_printed_wipes_that_off(capsys, monkeypatch):
+    monkeypatch.setattr(terminal, "PATIENCE_S", 0.01)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    seen = threading.Event()
+    write = sys.stderr.write
+    monkeypatch.setattr(sys.stderr, "write", lambda text: (seen.set() if "study works" in text else None, write(text)))
+    with terminal.attended("study"):
+        assert seen.wait(600)
+        print("right")
+    out, err = capsys.readouterr()
+    assert out == "right\n" and err.startswith("\rstudy works, 0 s so far") and err.endswith(" \r")
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: False)
+    with terminal.attended("study"):
+        print("right")
+    assert capsys.readouterr() == ("right\n", "")
 
 
 @given(

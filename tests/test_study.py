@@ -2,10 +2,8 @@
 
 import contextlib
 import dataclasses
-import io
 import json
 import re
-import sys
 import types
 
 import numpy as np
@@ -661,21 +659,6 @@ def test_the_command_in_simulated_mode(capsys):
     for row in made["rows"]:
         assert row["predicted_bytes"] == row["counted_bytes"] == row["counted_prediction"]
     assert err == ""  # no progress bar in a pipe
-
-
-class Terminal(io.StringIO):
-    def isatty(self):
-        return True
-
-
-@pytest.mark.parametrize(("stream", "shown"), [(Terminal(), True), (io.StringIO(), False)])
-def test_progress_is_a_bar_on_a_terminal_and_nothing_in_a_pipe(monkeypatch, stream, shown):
-    monkeypatch.setattr(sys, "stderr", stream)
-    with study._progress(2) as progress:
-        progress("check naive")
-        progress("count naive")
-    assert ("check naive" in stream.getvalue()) is shown
-    assert shown or stream.getvalue() == ""
 
 
 @pytest.mark.skipif(target.mode == "gpu", reason="a study on a GPU reads no records")

@@ -483,7 +483,9 @@ def main(args: argparse.Namespace) -> int:
                 return 0 if one.passed else 1
             results = grade_files([("", i, f) for i, f in picked], done=_told(len(picked)), seed=seed)
     except GradeError as error:
-        print(f"dwlab: {error}", file=sys.stderr)
+        from dwlab.records.terminal import plain
+
+        print(f"dwlab: {plain(error)}", file=sys.stderr)
         return 2
     print(json.dumps(results.to_dict(), indent=1, ensure_ascii=False) if args.json else results)
     return 0 if results.passed else 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from argparse import Namespace
 from pathlib import Path
 from typing import Any
@@ -57,6 +58,8 @@ def _check_picture(path: Path) -> None:
         raise PlanError(f"--picture {path}: it is a PNG; give a name that ends in .png")
     if not path.parent.is_dir():
         raise PlanError(f"cannot write {path}: No such file or directory; give a file in a folder that is there")
+    if path.is_dir() or not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise PlanError(f"cannot write {path}: give a file that may be written")
 
 
 def _sentence(measured: dict[str, Any]) -> str:

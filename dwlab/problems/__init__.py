@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
@@ -298,10 +299,13 @@ PROBLEMS: dict[str, DepthwiseConv1d] = {
 }
 
 
+_PRINTED = re.compile(r"B=(\S+) H=(\S+) L=(\S+) K=(\S+)(?: padding=(\S+))?(?: (\S+))?")
+
+
 def problem(text: str | Problem) -> Problem:
     """The problem of a name in PROBLEMS, or of sizes: "B,H,L,K", "B,H,L,K,padding" or "B,H,L,K,padding,dtype".
 
-    A problem is returned as it is.
+    So are sizes as a problem prints itself, "B=4 H=16 L=48 K=48 padding=same". A problem is returned as it is.
 
     Raises ProblemError with the nearest name for a name that is not there.
     """
@@ -311,7 +315,9 @@ def problem(text: str | Problem) -> Problem:
         raise ProblemError(f"{text!r} is no problem: give a DepthwiseConv1d, a name such as 'small', or 'B,H,L,K'")
     if text in PROBLEMS:
         return PROBLEMS[text]
-    parts = [part.strip() for part in text.split(",")]
+    printed = _PRINTED.fullmatch(text.strip())
+    parts = [part for part in printed.groups("causal")[: printed.lastindex]] if printed else text.split(",")
+    parts = [part.strip() for part in parts]
     if len(parts) in (4, 5, 6):
         try:
             sizes = [int(part) for part in parts[:4]]

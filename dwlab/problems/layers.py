@@ -446,7 +446,7 @@ def problem(text: str | Problem) -> Problem:
     short = re.findall(r"\b(?:DW|PW)\b.*?(?=\s*(?:[+→]|->)?\s*\b(?:DW|PW)\b|$)", text, re.IGNORECASE)
     if short and text.strip()[:2].upper() in ("DW", "PW"):
         parts, made = short, functools.partial(_layer_in_short, whole=text)
-    elif "=" in text:
+    elif "=" in text and not text.strip().startswith("B="):
         parts, made = text.split("->"), _layer_of
     else:
         return problem_named(text)

@@ -216,6 +216,7 @@ def _packed_runs(*paths: Path) -> list[Record | RecordError]:
     found: list[Record | RecordError] = []
     runs: dict[str, Any] = {}
     rest: dict[str, Any] = {}
+    whole = True
     for path in paths:
         try:
             for number, line in enumerate(file_bytes(path).splitlines(), 1):
@@ -227,7 +228,8 @@ def _packed_runs(*paths: Path) -> list[Record | RecordError]:
                     found.append(error)
         except RecordError as error:
             found.append(error)
-    for name in rest.keys() - runs.keys():
+            whole = False
+    for name in sorted(rest.keys() - runs.keys()) if whole else ():  # else the damaged file has them, which is said
         found.append(RecordError(f"{name} has rows in {HISTORY}, and no other: restore its GPU's file (git checkout)"))
     for name, one in runs.items():
         try:

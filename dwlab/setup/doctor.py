@@ -12,12 +12,13 @@ import importlib.metadata
 import json
 import os
 import platform
+import shutil
 import subprocess
 import sys
-import textwrap
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from textwrap import wrap
 from typing import Any
 
 from dwlab import __version__
@@ -309,7 +310,8 @@ class Examination:
             "healthy": self.healthy,
         }
 
-    def __str__(self) -> str:
+    def text(self, columns: int = 96) -> str:
+        """Facts and problems, in lines of at most so many characters where words allow it."""
         facts = self.facts
         place = f"Python {_dotted(facts.python)}, {facts.system}"
         place += ", Colab" * facts.colab + ", WSL" * facts.wsl
@@ -336,7 +338,7 @@ class Examination:
         lines = [
             line
             for name, value in rows
-            for line in textwrap.wrap(f"{name:<17} {value}", 96, subsequent_indent=" " * 18, break_on_hyphens=False)
+            for line in wrap(f"{name:<17} {value}", columns, subsequent_indent=" " * 18, break_on_hyphens=False)
         ]
         for one in self.problems:
             kind = "STOPS WORK" if one.stops else "note"
@@ -344,6 +346,8 @@ class Examination:
         if self.healthy:
             lines += ["", "Nothing here stops work." if self.problems else "No problem found."]
         return "\n".join(lines)
+
+    __str__ = text
 
 
 def examine(kernels: bool = True) -> Examination:
@@ -355,7 +359,8 @@ def examine(kernels: bool = True) -> Examination:
 def main(args: argparse.Namespace) -> int:
     """``python -m dwlab doctor``: prints the examination; 1 if a problem stops work."""
     examination = examine()
-    print(json.dumps(examination.to_dict(), indent=1, ensure_ascii=False) if args.json else examination)
+    columns = min(96, max(40, shutil.get_terminal_size().columns)) if sys.stdout.isatty() else 96
+    print(json.dumps(examination.to_dict(), indent=1, ensure_ascii=False) if args.json else examination.text(columns))
     return 0 if examination.healthy else 1
 
 

@@ -301,8 +301,11 @@ DOCTOR = Step("doctor", ("dwlab", "doctor"))  # shows the mode and the versions 
 STEPS = (
     Step("lint", ("ruff", "check", ".")),
     Step("tests", (*PARALLEL, "worksteal", "tests")),
-    # A notebook's cells need one kernel, so one worker.
-    Step("lessons", (*PARALLEL, "loadfile", "--nbval", "--nbval-current-env", "notebooks/")),
+    # A notebook's cells need one kernel, so one worker. On a busy machine it may take more than a minute to start.
+    Step(
+        "lessons",
+        (*PARALLEL, "loadfile", "--nbval", "--nbval-current-env", "--nbval-kernel-startup-timeout=600", "notebooks/"),
+    ),
 )
 
 
@@ -322,7 +325,8 @@ def test(python: Path) -> int:
         started = time.monotonic()
         status = run(step)
         failed += status != 0
-        lines.append(f"{'FAILED' if status else 'ok    '} {time.monotonic() - started:6.1f} s  {step.name}")
+        killed = f": ended by signal {-status}, from outside or for want of memory" if status < 0 else ""
+        lines.append(f"{'FAILED' if status else 'ok    '} {time.monotonic() - started:6.1f} s  {step.name}{killed}")
     print("", *lines, f"make test: {len(STEPS) - failed} passed, {failed} failed", sep="\n", flush=True)
     return 1 if failed else 0
 

@@ -284,10 +284,12 @@ class Report:
         out += [f"HAZARD {h}" for h in self.hazards] or ["no hazards"]
         return out
 
-    def table(self) -> str:
-        """The report as text."""
+    def table(self, columns: int | None = None) -> str:
+        """The report as text. columns: characters of a line, for which source lines are cut (None: any)."""
         rows = [list(self.HEADERS), *self._rows(True)]
-        rows = [[cell if k != 1 else cell[:60] for k, cell in enumerate(row)] for row in rows]
+        others = sum(max(len(row[k]) for row in rows) + 2 for k in range(len(self.HEADERS)) if k != 1)
+        most = 60 if columns is None else max(16, min(60, columns - others))
+        rows = [[cell if k != 1 else cell[:most] for k, cell in enumerate(row)] for row in rows]
         widths = [max(len(row[k]) for row in rows) for k in range(len(self.HEADERS))]
         left = {1, 8}
         text = []

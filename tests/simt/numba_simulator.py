@@ -50,7 +50,7 @@ class Simulator:
         if self.process is not None:
             self.process.stdin.close()
             self.process.stdout.close()
-            self.process.wait(timeout=10)
+            self.process.wait(timeout=600)
 
 
 def serve():
