@@ -3,6 +3,7 @@ launches that misbehave, and right kernels of unusual kinds."""
 
 import itertools
 import math
+import re
 import signal
 import sys
 import threading
@@ -14,7 +15,7 @@ import pytest
 from compiler import needs_compiler
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numba import float32
+from numba import float32, int32
 
 from dwlab.gpu import target
 from dwlab.gpu.target import cuda
@@ -240,6 +241,100 @@ def test_a_nan_may_spoil_what_it_is_part_of_and_nothing_else():
     verdict = check(multiplies_all, launch=by_output)
     assert verdict.patterns[0] == "spoilt by what it does not read"
     assert {result.case.values for result in verdict.failures} == set(NOT_FINITE)
+
+
+@simulated
+@pytest.mark.parametrize(
+    ("store", "said"),
+    [
+        (lambda acc, y, b, h, t: acc if acc < 0 else float32(0), "negative|positive outputs are 0"),
+        (lambda acc, y, b, h, t: min(acc, float32(2)), "wrong by value.*the right y is above 2"),
+        (lambda acc, y, b, h, t: abs(acc), "signs lost"),
+        (lambda acc, y, b, h, t: acc * float32(1 + 2.0**-16), "^(inexact|wrong factor)"),
+    ],
+    ids=["no positive", "cut off at 2", "magnitude", "a little too large"],
+)
+def test_what_is_done_to_some_values_is_said(store, said):
+    verdict = check(outputs_with(store), launch=by_output)
+    assert not verdict.passed and re.search(said, str(verdict.findings[0])), verdict
+
+
+@simulated
+def test_an_output_that_is_left_out_where_it_is_0_is_found():
+    @cuda.jit
+    def kernel(x, w, y, shift):
+        i = cuda.grid(1)
+        if i < y.size:
+            b, h, t = i // (y.shape[1] * y.shape[2]), i // y.shape[2] % y.shape[1], i % y.shape[2]
+            acc = float32(0)
+            for j in range(w.shape[1]):
+                s = t + shift - j
+                if s >= 0 and s < x.shape[2]:
+                    acc += w[h, j] * x[b, h, s]
+            if acc != 0:
+                y[b, h, t] = acc
+
+    verdict = check(kernel, launch=by_output)
+    assert not verdict.passed and {result.case.values for result in verdict.failures} == {"zeros"}
+
+
+@cuda.jit
+def rows_by_ticket(x, w, y, shift, counter):
+    mine = cuda.shared.array(1, int32)
+    while True:
+        if cuda.threadIdx.x == 0:
+            mine[0] = cuda.atomic.add(counter, 0, 1)
+        cuda.syncthreads()
+        row = mine[0]
+        cuda.syncthreads()
+        if row >= y.shape[0] * y.shape[1]:
+            break
+        b, h = row // y.shape[1], row % y.shape[1]
+        for t in range(cuda.threadIdx.x, y.shape[2], cuda.blockDim.x):
+            acc = float32(0)
+            for j in range(w.shape[1]):
+                s = t + shift - j
+                if s >= 0 and s < x.shape[2]:
+                    acc += w[h, j] * x[b, h, s]
+            y[b, h, t] = acc
+
+
+@simulated
+@pytest.mark.parametrize("kept", [False, True], ids=["a counter for each launch", "a counter that is never set back"])
+def test_a_second_launch_must_give_the_same(kept):
+    counters = {}
+
+    def launch(problem):
+        made = counters.get(problem) if kept else None
+        made = cuda.to_device(np.zeros(1, np.int32)) if made is None else made
+        counters[problem] = made
+        return Launch((2,), (32,), (problem.shift, made))
+
+    verdict = check(rows_by_ticket, launch=launch)
+    assert verdict.passed is not kept
+    assert not kept or verdict.patterns[0] == "runs differ", verdict
+
+
+@simulated
+def test_more_rows_than_a_grid_has_along_y_are_refused_in_a_note_and_must_not_be_lost():
+    @cuda.jit
+    def kernel(x, w, y, shift):
+        t, row = cuda.blockIdx.x * 32 + cuda.threadIdx.x, cuda.blockIdx.y
+        if t < y.shape[2]:
+            acc = float32(0)
+            for j in range(w.shape[1]):
+                s = t + shift - j
+                if s >= 0 and s < x.shape[2]:
+                    acc += w[row % y.shape[1], j] * x[row // y.shape[1], row % y.shape[1], s]
+            y[row // y.shape[1], row % y.shape[1], t] = acc
+
+    def launch(problem, most=2**31):
+        return Launch((-(-problem.L // 32), min(problem.B * problem.H, most)), (32,), (problem.shift,))
+
+    refused = check(kernel, launch=launch)
+    assert refused.passed and "does not start on B=257 H=256" in " ".join(refused.notes)
+    lost = check(kernel, launch=lambda problem: launch(problem, 65535))
+    assert lost.patterns == ("tail not written",) and len(lost.failures) == 1
 
 
 SIZES = {  # wrong from some size on, in one dimension

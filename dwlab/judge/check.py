@@ -67,6 +67,7 @@ GPU's own record says what was written. Guard bands hold other bits (`_GUARD_BIT
 _PARTS = "parts"  # the workspace of a launch in parts, among the arrays' names
 _FILL = 1024.0  # a filling that is no NaN, for the second run of a wrong kernel
 _DIAGNOSED = 12  # wrong cases that are looked into; others are only counted, or not run if all the first are wrong
+_TWICE = 3_000  # operations of a problem that is launched twice
 _SMALL = 20_000  # operations of a drawn problem that a kernel which is known to be wrong is tried on
 _SHOWN = 2  # findings about the output that a verdict names
 
@@ -115,8 +116,8 @@ class CaseResult:
     """What happened on one case.
 
     findings: what is certain. hazards: what the laptop GPU found. faults: for each fault of the output what would
-    account for it, best first. wrong: wrong outputs of `size`. ran: False if there is no output to judge. notes:
-    hazards that were allowed.
+    account for it, best first. wrong: wrong outputs of `size`. ran: False if there is no output to judge: of a
+    passing case because no grid holds it. notes: hazards that were allowed, and problems that cannot be started.
     """
 
     case: Case
@@ -192,13 +193,14 @@ class Verdict:
 
     @property
     def _comparable(self) -> bool:
-        return not self.passed and all(result.ran for result in self.results)
+        return not self.passed and all(result.ran or result.passed for result in self.results)
 
     @property
     def _judged(self) -> tuple[list[Problem], list[bool], list[str]]:
         """Problems, which failed, and what their inputs are like."""
-        cases = [result.case for result in self.results]
-        return [c.problem for c in cases], [not r.passed for r in self.results], [c.values for c in cases]
+        ran = [result for result in self.results if result.ran]
+        cases = [result.case for result in ran]
+        return [c.problem for c in cases], [not r.passed for r in ran], [c.values for c in cases]
 
     @property
     def contrast(self) -> str:
@@ -515,7 +517,7 @@ def _judge_all(judged: Stage, chosen: Sequence[Case], rules: _Rules) -> list[Cas
             continue
         results.append(_judge(judged, case, rules, diagnose=failed < _DIAGNOSED and not known))
         hopeless = failed + 1 == _DIAGNOSED == len(results) and not results[-1].passed
-        if hopeless or not results[-1].ran:
+        if hopeless or not (results[-1].ran or results[-1].passed):
             break  # the others would say the same
     if all(result.passed for result in results):
         refused = _refused(judged, chosen[len(chosen) // 2].problem)
@@ -657,6 +659,8 @@ def _judge(judged: Stage, case: Case, rules: _Rules, diagnose: bool) -> CaseResu
     """Runs one case and says what is wrong with it."""
     how = _launch(judged, case.problem)
     if isinstance(how, Finding):
+        if how.pattern == "launch" and case.vast:  # refused, not wrong
+            return CaseResult(case, True, ran=False, notes=(f"does not start on {case.problem}: {how.text}",))
         return _not_run(case, how)
     inputs = case.inputs(judged.path)
     hazards: tuple[Any, ...] = ()
@@ -1018,7 +1022,10 @@ def _compare(
     right = _right(case, path, inputs, rules)
     look = "a kernel may write its output and nothing else: guard the store, and check its index"
     findings = tuple(Finding("wrote outside its output", text, look) for text in run.trespasses)
-    again = None if len(run.written) == len(run.outputs) else _try(judged, case, how, inputs, _FILL, lenient=True)
+    again = None
+    if len(run.written) < len(run.outputs) or _launched_twice(case, path):
+        anew = _launch(judged, case.problem)
+        again = _try(judged, case, anew, inputs, _FILL, lenient=True) if isinstance(anew, Launch) else None
     untouched = {name: _untouched(problem, run, again, name) for name in run.outputs}
     missing = untouched.pop(_PARTS, np.zeros(0, bool))
     if missing.any():
@@ -1044,6 +1051,11 @@ def _compare(
         hazards = ()  # the same, said better
     passed = not (findings or hazards or wrong)
     return CaseResult(case, passed, findings, hazards, faults, wrong, size)
+
+
+def _launched_twice(case: Case, path: str) -> bool:
+    """Whether a second launch must give the same: of small cases, for what the first one left (a counter)."""
+    return case.values == "plain" and not case.drawn and case.problem.flops_of(path) <= _TWICE
 
 
 def _untouched(problem: Problem, run: _Run, again: _Run | BaseException | None, name: str) -> np.ndarray:
@@ -1079,6 +1091,10 @@ def _diagnose(
         differ = diagnosis.wrong_mask(refilled, got, 2 * right.allowed) & ~untouched & np.isfinite(got)
     if differ.any() and not _same(judged, case, how, inputs, run, name):
         look = "threads race: run the check with DWLAB_TARGET=simulated, which names the lines"
+        if run.written:  # races are found there, where there is a record
+            look = (
+                "what does a launch leave behind that the next one meets: a counter, a workspace that is not cleared?"
+            )
         return ((Finding("runs differ", "two runs on the same inputs gave different outputs", look),),)
     if case.values in NOT_FINITE and not differ.any() and not untouched.any():
         return ((_not_finite(case, name, got, right, off),),)

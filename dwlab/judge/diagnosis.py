@@ -8,6 +8,7 @@ simplest rule that produces it (the first n, every p-th, the last of each tile o
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -17,7 +18,7 @@ import numpy as np
 from dwlab.judge import mistakes
 from dwlab.problems import DepthwiseConv1d, Problem
 from dwlab.problems.layers import DepthwiseConv2d, Fused
-from dwlab.problems.references import correlate, tap_sums
+from dwlab.problems.references import correlate, reference, tap_sums
 
 
 @dataclass(frozen=True)
@@ -25,7 +26,8 @@ class Finding:
     """One thing that is wrong. pattern: its short name; text: what was seen; look: where to look.
 
     key: what two findings must share to be the same one, seen twice; the pattern if nothing else is said. where: the
-    problem whose elements and values the text has. weight: how much it says, 1 or less where few outputs say it.
+    problem whose elements and values the text has. weight: how much it says, 1 or less where few outputs say it. place:
+    whether it says only which outputs are wrong, and not what is done to them.
     """
 
     pattern: str
@@ -34,6 +36,7 @@ class Finding:
     key: str = ""
     where: str = ""
     weight: float = 1.0
+    place: bool = False
 
     def __str__(self) -> str:
         return f"{self.pattern}: {self.text}"
@@ -95,7 +98,9 @@ def diagnose(evidence: Evidence) -> tuple[tuple[Finding, ...], ...]:
             faults.append(tuple(_unwritten(evidence)))
         if (evidence.wrong & ~evidence.unwritten).any():
             with np.errstate(all="ignore"):  # inputs may hold NaN and infinities
-                particular = (*_values(evidence), *_places(evidence), *_late(evidence))
+                places = (*_by_value(evidence), *_places(evidence))
+                places = tuple(replace(one, place=True) for one in places)
+                particular = (*_values(evidence), *places, *_late(evidence))
             faults.append(particular or (_anywhere(evidence),))
     where = str(evidence.problem)
     weight = min(1.0, evidence.wrong.sum() / _ENOUGH)  # one number can be wrong in many ways
@@ -130,12 +135,20 @@ def explain(faults: Sequence[tuple[Finding, ...]], least: float = 0.25) -> tuple
                 if name not in WEAK and votes[name] > max(0.5 * (best in VAGUE), 0.15 * votes[best])
             ]
             best = max(telling, key=lambda name: (votes[name], -rank[name]), default=best)
+        elif not chosen:  # what is done says more than where it shows
+            places = {one.identity for fault in left for one in fault if one.place}
+            done = [name for name in votes if name not in places and name not in WEAK]
+            if best in places:
+                told = [name for name in done if votes[name] > _TOLD * votes[best]]
+                best = max(told, key=lambda name: (votes[name], -rank[name]), default=best)
         if chosen and votes[best] < enough:
             break
         chosen.append(next(one for fault in left for one in fault if one.identity == best))
         left = [fault for fault in left if all(one.identity != best for one in fault)]
     return tuple(chosen)
 
+
+_TOLD = 0.4  # of the faults that a place accounts for, so many must a mistake account for to be named first
 
 VAGUE = ("some wrong", "all wrong")
 """Patterns that say no more than that outputs are wrong."""
@@ -198,6 +211,9 @@ class Rule:
 _SAID = {"n": "n (images)", "c": "c (channels)", "p": "p (rows)", "q": "q (columns)"}
 
 
+_LONGEST = 1024  # period that is looked for where no tile has it
+
+
 def rules_of(mask: np.ndarray, tiles: Sequence[int] = ()) -> list[Rule]:
     """All rules that give this one-dimensional mask, the simplest first. `tiles`: tile sizes that may be meant.
 
@@ -217,7 +233,7 @@ def rules_of(mask: np.ndarray, tiles: Sequence[int] = ()) -> list[Rule]:
         found.append(Rule("last", count=len(hits)) if len(hits) <= n // 2 else Rule("from", start=int(hits[0])))
     likely = [*tiles, *(2 * size for size in tiles)]
     # An unlikely period must be seen in full twice.
-    for period in dict.fromkeys([*likely, *range(2, n // 2 + 1)]):
+    for period in dict.fromkeys([*likely, *range(2, min(n // 2, _LONGEST) + 1)]):
         rule = _tile_rule(mask, hits, period)
         if rule and (period in likely or rule.first_tile or n >= 3 * period):
             found.append(rule)
@@ -242,6 +258,9 @@ def _tile_rule(mask: np.ndarray, hits: np.ndarray, period: int) -> Rule | None:
     return Rule("tile", count, start, period, first_tile)
 
 
+_ACCIDENT = 1e-4  # how likely at most that so many wrong elements meet a rule by accident
+
+
 def region(mask: np.ndarray, tiles: Sequence[int] = (), names: str = "") -> list[tuple[str, Rule, str]]:
     """The ways to describe a mask over (b, h, t) or (h, j), the simplest first: (axis, rule, words).
 
@@ -263,6 +282,18 @@ def region(mask: np.ndarray, tiles: Sequence[int] = (), names: str = "") -> list
         rows = mask.reshape(-1, mask.shape[2])
         if np.array_equal(rows.all(axis=1), rows.any(axis=1)):
             return [("row", rule, rule.words("row = b*H + h", len(rows))) for rule in rules_of(rows.all(axis=1), tiles)]
+    flat = np.flatnonzero(mask)
+    if len(flat) > 1 and flat[-1] == mask.size - 1 and flat[-1] - flat[0] + 1 == len(flat):
+        words = f"the last {len(flat)} of {mask.size} elements as they lie in memory, from {flat[0]} on"
+        return [("memory", Rule("last", count=len(flat)), words)]
+    for axis in reversed(range(mask.ndim)):
+        line = mask.any(axis=tuple(a for a in range(mask.ndim) if a != axis))
+        dense = mask.sum() > 0.2 * line.mean() * mask.size  # few in a line may have something else in common
+        if dense and not line.all() and line.mean() ** mask.sum() < _ACCIDENT:
+            rules = [rule for rule in rules_of(line, tiles) if rule.kind != "scattered"]
+            some = f"{mask.sum()} elements, all of them in "
+            if rules:
+                return [(names[axis], rule, some + rule.words(names[axis], len(line))) for rule in rules]
     first = tuple(int(i) for i in np.argwhere(mask)[0])
     where = ", ".join(f"{name}={i}" for name, i in zip(names, first, strict=True))
     words = f"{int(mask.sum())} of {mask.size} elements, the first at {where}"
@@ -406,6 +437,8 @@ def _ring(evidence: Evidence, mask: np.ndarray) -> Iterator[Finding]:
     ring = np.logical_or.reduce(list(sides.values()))
     if not ring.any() or ring.all():
         return
+    if not np.array_equal(at, ring) and ring.mean() ** at.sum() > 0.05:  # of so many any few lie there
+        return
     if not (at & ~ring).any():
         for side in list(sides):  # the fewest sides that have all of it
             others = [where for name, where in sides.items() if name != side]
@@ -526,6 +559,7 @@ def _guesses(evidence: Evidence) -> Iterator[_Guess]:
         yield from _reduction_guesses(evidence)
         yield from _alignment_guesses(evidence)
         yield from _owner_guesses(evidence)
+    yield from _sign_guesses(evidence)
     yield from _constant_guesses(evidence)
 
 
@@ -551,6 +585,30 @@ def _simple_guesses(evidence: Evidence) -> Iterator[_Guess]:
             f"every output is {words} what it should be",
             "is each product added once, with its sign?",
         )
+
+
+def _sign_guesses(evidence: Evidence) -> Iterator[_Guess]:
+    """Of rows, which have no activation: one all the same, or signs that are lost."""
+    want = evidence.want
+    look = "is a number compared, or its sign dropped, on the way to the output?"
+    yield _Guess("activation that is none", np.maximum(want, 0), "negative outputs are 0, as by a relu", look)
+    yield _Guess("activation that is none", np.minimum(want, 0), "positive outputs are 0", look)
+    yield _Guess("signs lost", np.abs(want), "every output is the magnitude of what it should be", look)
+    names = evidence.problem.arrays(evidence.path)[: -len(evidence.problem.outputs(evidence.path))]
+    for name in names:
+        for words, change in (("magnitudes", np.abs), ("negative numbers as 0", lambda a: np.maximum(a, 0))):
+            changed = {k: np.asarray(v, np.float64) for k, v in evidence.inputs.items()}
+            changed[name] = change(changed[name])
+            yield _Guess(
+                "signs lost", reference(evidence.problem, evidence.path, changed)[_output_of(evidence)],
+                f"{name} is taken with {words}", look,
+            )  # fmt: skip
+    if len(names) == 2 and evidence.inputs[names[0]].shape == evidence.inputs[names[1]].shape:
+        for name in names:
+            both = dict.fromkeys(names, np.asarray(evidence.inputs[name], np.float64))
+            text = f"{name} is read in place of both {names[0]} and {names[1]}"
+            output = reference(evidence.problem, evidence.path, both)[_output_of(evidence)]
+            yield _Guess("wrong operand", output, text, "which array does each factor come from?")
 
 
 def _constant_guesses(evidence: Evidence) -> Iterator[_Guess]:
@@ -928,7 +986,7 @@ def _reduction_guesses(evidence: Evidence) -> Iterator[_Guess]:
                 f"only the last tile of times (from {(L - 1) // size * size} on) is in dw",
                 "the sum must be set to 0 once for each output, not for each tile",
             )
-    for size in dict.fromkeys([*_tiles(evidence), 64, 12, 8, 6, 5, 4, 3, 2]):
+    for size in dict.fromkeys([*_tiles(evidence), 64, 256, 512, 1024, 2048, 12, 8, 6, 5, 4, 3, 2]):
         if size < B:
             yield _Guess(
                 "first batch entries only",
@@ -1101,10 +1159,38 @@ def _late(evidence: Evidence) -> Iterator[Finding]:
         less = "float32" if kind == "float32" else "float32, or rounded more than once"
         yield Finding("inexact", text, f"is something kept or summed in less than {less}?")
     sorted_got, sorted_want = np.sort(got, axis=None), np.sort(want, axis=None)
-    if kind != "int8" and np.abs(sorted_got - sorted_want).max() <= 4 * float(allowed.max()):
+    far = np.median(np.abs(error)[mask]) > 0.1 * np.std(want)  # or it is a small error that sorting hides
+    if kind != "int8" and far and np.abs(sorted_got - sorted_want).max() <= 4 * float(allowed.max()):
         text = f"the outputs are right, but stored in each other's places; {example}"
         look = "the index of the store: which output did this thread compute?"
         yield Finding("right values in wrong places", text, look)
+
+
+def _by_value(evidence: Evidence) -> Iterator[Finding]:
+    """Wrong exactly where the right number lies on one side of a bound: what is cut off, or done to one sign alone."""
+    got, want, _, wrong = evidence.told
+    name = evidence.problem.outputs(evidence.path)[0]
+    measures = [(f"the right {name}", want), (f"the magnitude of the right {name}", np.abs(want))]
+    if not isinstance(evidence.problem, DepthwiseConv1d) and evidence.problem.dtype != "int8":
+        before = mistakes.before_activation(evidence.problem, evidence.inputs)[~evidence.unwritten]
+        measures.append(("the sum with its bias", before))
+    n, k = len(want), int(wrong.sum())
+    if not 2 <= k <= n - 2 or math.log10(math.comb(n, k)) < -math.log10(_ACCIDENT):
+        return
+    for what, value in measures:
+        low, high = value[wrong], value[~wrong]
+        side = "below" if low.max() < high.min() else "above" if low.min() > high.max() else ""
+        if side:
+            bound = (low.max() + high.min()) / 2 if side == "below" else (low.min() + high.max()) / 2
+            bound = 0.0 if min(low.min(), high.min()) < 0 < max(low.max(), high.max()) and abs(bound) < 0.05 else bound
+            given = got[wrong]
+            told = f"; all of these are {given[0]:.4g}" if np.ptp(given) == 0 else ""
+            text = f"wrong are exactly those where {what} is {side} {bound:.3g}{told}"
+            text = f"{text}; {_example(evidence, evidence.wrong)}"
+            look = (
+                "what is done to numbers beyond a bound, or of one sign: a max, a min, an abs, an if, a type that ends?"
+            )
+            yield Finding("wrong by value", text, look, f"by value {what[:12]} {side}")
 
 
 def _added_to_output(evidence: Evidence) -> Iterator[Finding]:

@@ -88,6 +88,15 @@ def mistakes(problem: Any, inputs: dict[str, np.ndarray], got: np.ndarray, want:
     yield from _output_mistakes(problem, last, want)
 
 
+def before_activation(problem: Any, inputs: dict[str, np.ndarray]) -> np.ndarray:
+    """sum + bias of a layer, or of the second of two, in the output's shape."""
+    part = _Part.of(problem, inputs, "2" if isinstance(problem, Fused) else "")
+    if isinstance(problem, Fused):
+        part.x = _Part.of(problem, inputs, "1").right
+    value = part.total + (part.b[:, None, None] if part.b is not None else 0.0)
+    return _stored(value, problem.layout)
+
+
 def _rows(array: np.ndarray, layout: str) -> np.ndarray:
     """A map in a layout as (N, C, H, W), float64."""
     array = np.asarray(array, np.float64)
@@ -708,7 +717,7 @@ def _window_sums(part: _Part) -> Iterator[_Found]:
 
     if S > 1:
         for words, rows, cols in (("", True, True), (" of rows", True, False), (" of columns", False, True)):
-            for step in dict.fromkeys((1, S + 1, S - 1)):
+            for step in dict.fromkeys((1, S + 1, *range(S - 1, 1, -1))):
                 how = {}
                 if rows:
                     how["rows"] = part.places(True, step=step)
@@ -826,6 +835,9 @@ def _window_sums(part: _Part) -> Iterator[_Found]:
             (full & (j == 0), "only the first column of taps is summed"),
             (full & (i == K - 1), "only the last row of taps is summed"),
             (full & (j == K - 1), "only the last column of taps is summed"),
+            *((full & (i < n), f"only the first {n} rows of taps are summed") for n in range(2, K - 1)),
+            *((full & (j < n), f"only the first {n} columns of taps are summed") for n in range(2, K - 1)),
+            *(((i < n) & (j < n), f"only the first {n} rows and columns of taps are summed") for n in range(2, K)),
             ((i == K - 1) & (j == K - 1), "only the last tap is summed"),
             ((i == 0) & (j == 0), "only the first tap is summed"),
             ((i == K // 2) & (j == K // 2), "only the tap in the middle is summed"),
@@ -898,6 +910,8 @@ def _map_mistakes(part: _Part) -> Iterator[tuple[str, np.ndarray, str, str]]:
     if N > 1:
         yield "one image for all", np.broadcast_to(x[:1], x.shape), "every image is computed from image 0 of x", index
         yield "wrong image", np.roll(x, 1, 0), "each image is computed from the image before it", index
+        for words, at in (("n % 2", np.arange(N) % 2), ("N-1-n", np.arange(N)[::-1]), *_other_indices(N)):
+            yield "wrong image", x[at], f"image n is computed from image {words.replace('c', 'n', 1)}", index
     if C > 1:
         text = "every channel is computed from channel 0 of x"
         yield "one channel for all", np.broadcast_to(x[:, :1], x.shape), text, index

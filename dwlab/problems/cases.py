@@ -28,13 +28,14 @@ VALUES = {
     "infinite": "infinities among the inputs",
     "large": "large inputs",
     "small": "small inputs",
+    "zeros": "many zeros among the inputs",
     "ends": "many of the inputs at -128 and 127",
     "ties": "sums halfway between two whole numbers",
 }
-"""What the inputs of a case are like, and in words. "NaN", "infinite" and "small" are for floating numbers, "ends" and
-"ties" for int8."""
+"""What the inputs of a case are like, and in words. "NaN", "infinite", "small" and "zeros" are for floating numbers,
+"ends" and "ties" for int8."""
 
-_FLOATS = ("plain", "NaN", "infinite", "large", "small")
+_FLOATS = ("plain", "NaN", "infinite", "large", "small", "zeros")
 _WHOLE = ("plain", "ends", "ties", "large")
 
 
@@ -48,6 +49,14 @@ class Case:
     values: str = "plain"
     drawn: bool = False
 
+    @property
+    def vast(self) -> bool:
+        """Whether rows, maps or pixels are more than the 65,535 blocks that a grid may have along y and z."""
+        problem = self.problem
+        if isinstance(problem, DepthwiseConv1d):
+            return problem.B * problem.H > 65535
+        return any(one.N * max(one.C, one.channels_out, one.H * one.W) > 65535 for one in _both(problem))
+
     def inputs(self, path: str) -> dict[str, np.ndarray]:
         """Array name -> input, in its storage: those of the problem for the seed, changed as `values` says.
 
@@ -57,7 +66,7 @@ class Case:
         if self.values == "plain":
             return made
         rng = np.random.default_rng([self.seed, 99])
-        change = _whole if self.problem.dtype == "int8" else _spoiled if self.values in NOT_FINITE else _scaled
+        change = _whole if self.problem.dtype == "int8" else _CHANGES[self.values]
         return {name: change(self, name, array, rng) for name, array in made.items()}
 
 
@@ -84,6 +93,19 @@ def _scaled(case: Case, name: str, array: np.ndarray, rng: np.random.Generator) 
     scale = _SCALES[case.values].get(case.problem.dtype, {"large": 1e9, "small": 1e-9}[case.values])
     dtype = case.problem.dtype_of(name)
     return encode(decode(array, dtype).astype(np.float32) * np.float32(scale), dtype)
+
+
+def _thinned(case: Case, name: str, array: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Of what is convolved half the numbers 0, some of them -0.0, and some runs of them, so that whole sums are 0."""
+    if name not in ("x", "dy"):
+        return array
+    zero = rng.random(array.shape) < 0.5
+    zero.ravel()[: array.size // 3] = True
+    values = decode(array, case.problem.dtype_of(name))
+    return encode(np.where(zero, np.copysign(np.float32(0), values), values), case.problem.dtype_of(name))
+
+
+_CHANGES = {"NaN": _spoiled, "infinite": _spoiled, "large": _scaled, "small": _scaled, "zeros": _thinned}
 
 
 def _whole(case: Case, name: str, array: np.ndarray, rng: np.random.Generator) -> np.ndarray:
@@ -141,6 +163,11 @@ _FAMILY = (
     (1, 1, 300, 150, "same", "150 taps"),
     (12, 110, 27, 3, "causal", "more rows than a block has threads"),
     (130, 1, 5, 2, "same", "four warps of batch entries and two"),
+    (1, 2100, 2, 2, "same", "more than 2,048 channels"),
+    (2100, 1, 2, 2, "causal", "more than 2,048 batch entries"),
+    (1, 1, 5000, 2, "same", "a row of more than 4,096"),
+    (1, 1, 6, 1100, 0, "more than 1,024 taps, the last ones used"),
+    (257, 256, 1, 1, "causal", "more than 65,535 rows: the most blocks of a grid along y and z"),
 )
 
 # For rows of 16 bits, which only stages at the roof take: whole pieces of 8, at most 64.
@@ -194,6 +221,8 @@ _DEPTHWISE = (
     (2, 2, 9, 9, 4, 4, 3, True, "gelu", True, "stride 4, an even filter, padding K - 1"),
     (1, 300, 3, 3, 3, 1, -1, True, "relu6", True, "300 channels"),
     (1, 2, 3, 270, 3, 1, 0, False, "none", True, "a wide map"),
+    (257, 256, 1, 1, 1, 1, 0, True, "none", False, "more than 65,535 maps: the most blocks of a grid along y and z"),
+    (1, 1, 256, 257, 1, 1, 0, False, "relu", False, "a map of more than 65,535 pixels"),
 )
 
 # N, C, F, H, W, bias, activation, residual
@@ -220,6 +249,9 @@ _POINTWISE = (
     (1, 304, 16, 2, 4, True, "relu6", False, "more than 256 channels"),
     (1, 16, 272, 2, 4, False, "relu", True, "more than 256 filters"),
     (1, 8, 8, 2, 260, True, "none", False, "a wide map"),
+    (1, 2064, 8, 1, 2, True, "none", False, "more than 2,048 channels"),
+    (257, 8, 256, 1, 1, True, "relu", False, "more than 65,535 maps: the most blocks of a grid along y and z"),
+    (1, 4, 1, 256, 257, False, "none", False, "a map of more than 65,535 pixels"),
 )
 
 # N, C, H, W, K, stride, F, activation between, activation after, residual, padding, which of the two has no bias:
@@ -246,6 +278,7 @@ _PAIRS = (
     (1, 288, 3, 4, 1, 1, 8, "relu6", "none", False, -1, "", "more than 256 channels"),
     (1, 8, 3, 4, 3, 1, 272, "none", "relu", True, -1, "first", "more than 256 filters"),
     (1, 8, 3, 264, 3, 1, 8, "relu", "none", False, 0, "", "a wide map"),
+    (257, 8, 1, 1, 1, 1, 256, "none", "relu", False, 0, "", "257 images of one pixel"),
 )
 
 # N, C, F of the first, F of the second, H, W, activation between, activation after, residual, which has no bias
@@ -267,6 +300,7 @@ _PWPW = (
     (1, 8, 288, 16, 2, 2, "relu6", "relu6", False, "", "more than 256 filters between"),
     (1, 8, 16, 264, 2, 2, "none", "relu", True, "second", "more than 256 filters"),
     (1, 8, 16, 8, 2, 260, "relu", "none", False, "first", "a wide map"),
+    (257, 8, 8, 256, 1, 1, "none", "relu", False, "", "257 images of one pixel"),
 )
 
 # Of int8 layers, one after the other: zero points of x, of what is between, and of y; the residual's and its factor.
