@@ -250,9 +250,9 @@ SHARED_X = """
             y[cuda.blockIdx.z * FILTERS + f, p, q] = total
 """
 ASKED = [
-    ("32_1", "between in y", SCRATCH, r"y is read; it is an output|never written|is right"),
+    ("32_1", "between in y", SCRATCH, r"y is read. It is an output|never written|is right"),
     ("21_1", "one warp of four", ONE_WARP, r"four warps load \d+, 0, 0, 0 times from dy; each should"),
-    ("33_1", "all in registers again", REGISTERS, r"elements of x are loaded; [\d,]+ are enough"),
+    ("33_1", "all in registers again", REGISTERS, r"elements of x are loaded; [\d,]+ (is|are) enough"),
     ("33_1", "x in shared memory, between nine times", SHARED_X, r"floating-point operations; [\d,]+ are enough"),
     ("12_1", "a filling that no meter shows", swapped("12_1", "float32(-math.inf)", "float32(-1e9)"), "is right"),
     ("30_1", "a start that no map has", swapped("30_1", "float32(-math.inf)", "float32(-1e9)"), "is right"),

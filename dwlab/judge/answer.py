@@ -512,6 +512,7 @@ class Answer:
         self.file, self.text, self.seed, self.seconds, self.here = file, text, seed, seconds, here
         self.random = np.random.default_rng(seed)
         self.drew = False
+        self.task: ModuleType | None = None  # the workbook's own file, whose judge this is for
         self.output = ""
         self._process: Child | Served | None = None
         self._codes: list[CodeType] | None = None
