@@ -22,6 +22,7 @@ from dwlab.judge.exercises import (
     poisoned,
     run,
     stored_by_a_thread,
+    typical_first,
     values,
 )
 
@@ -56,7 +57,7 @@ def judge(answer):
         x, mean, what = values(answer, B, H, L), poisoned(H, L), f"B={B} H={H} L={L}"
         reports.append(launched(mean_window, *launch_of(H, L), x, mean, hints=HINTS[1:], what=what))
         agree(mean, x.astype(np.float64).mean(axis=0), what, 1e-5, hints=HINTS[1:])
-    for report in reports:
+    for report in typical_first(reports, len(shapes)):
         said = coalesced(report, hints=HINTS)
         stored_by_a_thread(report, "mean", 1, HINTS[1:])
         float32_only(report, hints=HINTS[2:])

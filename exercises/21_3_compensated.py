@@ -28,6 +28,7 @@ from dwlab.judge.exercises import (
     launched,
     poisoned,
     run,
+    typical_first,
     values,
     written_once,
 )
@@ -57,14 +58,16 @@ def judge(answer):
         raise Wrong("fastmath lets the compiler take `lost` away: it is zero in exact arithmetic.", HINTS)
 
     launches, rounding = [], 2.0**-24
-    small = (1, 1, -2.0), (7, 33, -2.0), (100, 65, -2.0), (1000, 70, 0.0), (*drawn(answer, (1, 300), (1, 300)), -2.0)
-    for n, columns, least in (*small, (4096, 64, 0.0), (*drawn(answer, (4097, 5000), (64, 99)), 0.0)):
-        terms, sums, what = values(answer, n, columns, least=least), poisoned(columns), f"terms of shape ({n}, {columns})"
+    shapes = (1, 1, -2.0), (7, 33, -2.0), (100, 65, -2.0), (1000, 70, 0.0), (4096, 64, 0.0)
+    more = (*drawn(answer, (1, 300), (1, 300)), -2.0), (*drawn(answer, (4097, 5000), (64, 99)), 0.0)
+    for n, columns, least in (*shapes, *more):
+        what = f"terms of shape ({n}, {columns})"
+        terms, sums = values(answer, n, columns, least=least), poisoned(columns)
         exact = terms.sum(axis=0, dtype=np.float64)
         report = launched(column_sums, -(-columns // THREADS), THREADS, terms, sums, hints=HINTS, what=what)
         agree(sums, exact, what, tolerance=1e-5, hints=HINTS)
         launches.append((report, terms, np.asarray(sums, np.float64), exact))
-    for report, terms, sums, exact in launches:
+    for report, terms, sums, exact in typical_first(launches, len(shapes)):
         written_once(report, "sums", len(exact), HINTS)
         float32_only(report)
         coalesced(report, ["terms"])

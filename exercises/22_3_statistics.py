@@ -26,6 +26,7 @@ from dwlab.judge.exercises import (
     launched,
     poisoned,
     run,
+    typical_first,
     values,
     written_once,
 )
@@ -75,13 +76,13 @@ def judge(answer):
         both = np.stack([far.sum(axis=2), np.square(far).sum(axis=2)], axis=-1)  # of each window and channel
         sums = np.stack([both[p::P].sum(axis=0) for p in range(P)])
         one = launched(first_pass, (H, P), 32, x, parts, hints=HINTS, what=what)
-        agree(parts, sums, f"{what}: parts", tolerance=1e-5, hints=HINTS)
+        agree(parts, sums, f"parts, {what}", tolerance=1e-5, hints=HINTS)
         given = np.array(parts)
         two = launched(second_pass, -(-H // THREADS), THREADS, x, given, found, hints=HINTS[2:], what=what)
-        agree(found[:, 0], exact.mean(axis=(0, 2)), f"{what}: mean", tolerance=1e-5, hints=HINTS[2:])
-        agree(found[:, 1], exact.var(axis=(0, 2)), f"{what}: variance", tolerance=1e-4, hints=HINTS[2:])
+        agree(found[:, 0], exact.mean(axis=(0, 2)), f"mean, {what}", tolerance=1e-5, hints=HINTS[2:])
+        agree(found[:, 1], exact.var(axis=(0, 2)), f"variance, {what}", tolerance=1e-4, hints=HINTS[2:])
         launches.append((one, two, B, H, P))
-    for one, two, B, H, P in launches:
+    for one, two, B, H, P in typical_first(launches, len(shapes)):
         for report, array, elements in ((one, "parts", 2 * H * P), (two, "found", 2 * H)):
             if report.totals.atomics:
                 raise Wrong(

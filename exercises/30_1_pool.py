@@ -24,6 +24,7 @@ from dwlab.judge.exercises import (
     poisoned,
     run,
     stored_by_a_thread,
+    typical_first,
     values,
 )
 
@@ -68,7 +69,7 @@ def judge(answer):
         report = launched(pool, -(-y.size // THREADS), THREADS, x, y, hints=HINTS, what=what)
         agree(y, want(x), what, tolerance=0, hints=HINTS)
         launches.append((report, C, x.size))
-    for report, C, _ in launches:
+    for report, C, _ in typical_first(launches, len(shapes)):
         # Of few channels the nine x lie apart, whatever the kernel; outputs are neighbours always.
         said = coalesced(report, () if C % 8 == 0 and C >= 32 else ("y",), hints=HINTS)
         stored_by_a_thread(report, "y", 1, HINTS)

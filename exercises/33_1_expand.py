@@ -16,7 +16,18 @@ import numpy as np
 from numba import float32  # noqa: F401
 
 from dwlab import cuda
-from dwlab.judge.exercises import agree, at_most, drawn, float32_only, kernel, launched, poisoned, run, written_once
+from dwlab.judge.exercises import (
+    agree,
+    at_most,
+    drawn,
+    float32_only,
+    kernel,
+    launched,
+    poisoned,
+    run,
+    typical_first,
+    written_once,
+)
 from dwlab.planner.accesses import Tile, pwdw
 from dwlab.problems.layers import DepthwiseConv2d, Fused, Pointwise
 from dwlab.problems.references import reference
@@ -65,7 +76,7 @@ def judge(answer):
         report = launched(expand, grid, (SIDE, SIDE), *arrays, hints=HINTS, what=what)
         agree(y, want, what, tolerance=1e-5, hints=HINTS)
         launches.append((report, pwdw(layers.first, layers.second, Tile(FILTERS, SIDE, SIDE)), F, H, W))
-    for report, model, F, H, W in launches:
+    for report, model, F, H, W in typical_first(launches, len(shapes)):
         blocks = F // FILTERS * -(-H // SIDE) * -(-W // SIDE)
         loads, enough = report.array("x", "load").active_lanes, model.elements["x"]
         at_most(loads, enough, "elements of x are loaded", "each block its tile and halo once", HINTS[1:], report)

@@ -10,7 +10,18 @@ touch an element that does not exist, before the first or after the last. A warp
 import numpy as np
 
 from dwlab import cuda
-from dwlab.judge.exercises import agree, coalesced, drawn, kernel, launched, poisoned, run, stored_by_a_thread, values
+from dwlab.judge.exercises import (
+    agree,
+    coalesced,
+    drawn,
+    kernel,
+    launched,
+    poisoned,
+    run,
+    stored_by_a_thread,
+    typical_first,
+    values,
+)
 
 
 @cuda.jit
@@ -41,7 +52,7 @@ def judge(answer):
         kwh, change, what = values(answer, hours), poisoned(hours), f"kwh of shape ({hours},)"
         reports.append(launched(hourly_change, -(-hours // block), block, kwh, change, hints=HINTS, what=what))
         agree(change, np.diff(kwh, prepend=kwh[0]), what, hints=HINTS)
-    for report in reports:
+    for report in typical_first(reports, 10):
         stored_by_a_thread(report, "change", 1, HINTS)
         said = coalesced(report)
     return f"Right for {len(reports)} sizes, and coalesced: {said}."

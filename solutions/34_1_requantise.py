@@ -66,7 +66,7 @@ def judge(answer):
         y = poisoned(*sums.shape, dtype="int8")
         exact = np.rint((sums + b).astype(np.float32) * m).astype(np.float64) + zero
         want = np.clip(exact, low, 127).astype(np.int8)
-        shape = f"{what}, {sums.shape[0]} × {sums.shape[1]}, zero point {zero}{', relu' if relu else ''}"
+        shape = f"{what} of shape {sums.shape}, zero point {zero}{', relu' if relu else ''}"
         report = launched(requantise, len(sums), 32, sums, b, m, zero, low, y, hints=HINTS, what=shape)
         if (y != want).any() or not y.written.all():
             at = tuple(int(i) for i in np.argwhere((y != want) | ~y.written)[0])

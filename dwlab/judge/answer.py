@@ -84,6 +84,9 @@ class Other:
     type: str
     text: str
 
+    def __repr__(self) -> str:
+        return self.text
+
 
 def packed(value: Any) -> Any:
     """A value as JSON. Subclasses become what they are made of: `class Yes(float)` is a float."""
@@ -322,14 +325,16 @@ class Served:
         def stop(*_: object, **__: object) -> None:
             raise _Stopped
 
-        real = getattr(os, fails) if fails else None
-        if fails:
-            setattr(os, fails, stop)
+        real = getattr(os, fails, None) if fails else None
+        # the file may know it by a name of its own: from os import replace
+        places = [(os, fails), *((self.module, n) for n, v in vars(self.module).items() if real and v is real)]
+        for place, known in places if real else ():
+            setattr(place, known, stop)
         try:
             result = getattr(self.module, name)(*arguments)
         finally:
-            if fails:
-                setattr(os, fails, real)
+            for place, known in places if real else ():
+                setattr(place, known, real)
         return {"value": packed(result), "after": [_state(one) for one in arguments]}
 
 

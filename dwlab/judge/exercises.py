@@ -1007,6 +1007,14 @@ def counted(kernel: Any, launch: Callable[[Any], Any], problem: Any, path: str =
     return xray(kernel, how.grid, how.block, *args, shared_bytes=how.shared_bytes)
 
 
+def typical_first(launches: Sequence[Any], given: int) -> list[Any]:
+    """The order in which launches are counted: of the first `given` ones the last is the typical one, and is told of.
+
+    The last of all, a drawn one, stays the last.
+    """
+    return [*reversed(launches[:given]), *launches[given:]]
+
+
 COALESCE = (
     "The 32 threads of a warp have neighbouring values of threadIdx.x. Which addresses do they ask for at one moment?",
     "Let threadIdx.x run along the last axis of the array: neighbours in the warp should be neighbours in memory.",
@@ -1130,16 +1138,38 @@ def predicted(
     value = _given(answer, name)
     if value is None or value is Ellipsis:
         raise Unsolved(f"`{name}` is still {value}: write your prediction down, then run this again.")
-    if isinstance(value, bool) or not isinstance(value, numbers.Real) or not math.isfinite(value):
+    if isinstance(value, np.ndarray) and value.shape == () and value.dtype.kind in "iuf":
+        value = value[()]
+    if not (number := real(value)) or not math.isfinite(number[0]):
         raise Wrong(f"`{name}` is {_described(value)}; it must be a number.")
-    value, counted = float(value), float(counted)
+    (value,), counted = number, float(counted)
     if not abs(value - counted) <= tolerance * abs(counted):
-        side = "more" if counted > value else "fewer"
+        pieces = " " not in unit and unit.endswith("s") and len(unit) > 2  # "7 requests", not "3 as its lane" or "2 ms"
+        if pieces:
+            side = f"{'more' if counted > value else 'fewer'} were counted"
+        else:
+            side = f"that is too {'low' if counted > value else 'high'}"
+        shown, right = (f"{one:,.6g} {_many(one, unit).split(' ', 1)[1]}" for one in (value, counted))
         raise Wrong(
-            f"`{name}`: you predicted {value:,.6g} {unit}; {side} were counted.",
-            (*hints, f"{counted:,.6g} {unit} were counted."),
+            f"`{name}`: you predicted {shown}; {side}.",
+            (*hints, f"{right} {'was' if counted == 1 else 'were'} counted." if pieces else f"It is {right}."),
         )
-    return f"`{name}`: counted {counted:,.6g} {unit}"
+    return f"`{name}`: counted {counted:,.6g} {_many(counted, unit).split(' ', 1)[1]}"
+
+
+def real(value: Any) -> tuple[float] | tuple[()]:
+    """A number that an answer gave, as a float in a tuple; () if it is none, or too large for one."""
+    if isinstance(value, (bool, np.bool_)) or not isinstance(value, numbers.Real):
+        return ()
+    try:
+        return (float(value),)
+    except OverflowError:
+        return ()
+
+
+def pair(value: Any) -> tuple[Any, Any] | None:
+    """Two things that a function returned together, as a tuple or a list; None if it did not."""
+    return tuple(value) if isinstance(value, (tuple, list)) and len(value) == 2 else None
 
 
 def whole(value: Any, what: str, hints: Sequence[str] = ()) -> int:
@@ -1188,7 +1218,10 @@ def _given(answer: Answer, name: str) -> Any:
 
 
 def _text(value: Any) -> str:
-    text = value.text if isinstance(value, Other) else repr(value)
+    try:
+        text = repr(value)
+    except ValueError:  # a whole number of more digits than Python shows
+        text = "a number of many thousand digits"
     return text if len(text) <= 40 else text[:37] + "..."
 
 
