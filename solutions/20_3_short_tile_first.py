@@ -69,11 +69,13 @@ def judge(answer):
     problems = [DepthwiseConv1d(4, 8, 48, 48), DepthwiseConv1d(4, 8, 80, 40)]
     # A short tile behind a full one costs more where a filter is longer than it: so in one of the drawn ones at least.
     tiles, short = drawn(answer, (1, 5), (1, 25))
-    long = TILE * tiles + short, *drawn(answer, (33, 70))
-    sizes = long, drawn(answer, (1, 40), (1, 40)), drawn(answer, (33, 200), (1, 70))
-    for (L, K), padded in zip(sizes, (False, True, True), strict=True):
+    (long,) = drawn(answer, (33, 70))
+    left = long - 2 - int(answer.random.integers(long // 4))  # nearly causal
+    any_L, any_K = drawn(answer, (1, 200), (1, 70))
+    end, other = TILE * tiles + short, int(answer.random.integers(any_K))
+    for L, K, padding in ((end, long, "causal"), (end, long, left), (any_L, any_K, other)):
         B, H = drawn(answer, (1, 5), (1, 9))
-        problems.append(DepthwiseConv1d(B, H, L, K, int(answer.random.integers(K)) if padded else "causal"))
+        problems.append(DepthwiseConv1d(B, H, L, K, padding))
     for problem, report in [(one, convolution(short_tile_first, launch, one, answer, hints=HINTS)) for one in problems]:
         float32_only(report)
         coalesced(report)

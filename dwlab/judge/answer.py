@@ -7,8 +7,9 @@ the values of the names that it uses; the judge makes it anew from the file's te
 it interpreted in its own process. So no statement of the file runs beside the interpreter that counts, the references
 or the comparison, and nothing that the file patches, writes or ends changes a verdict.
 
-What is not defended: a file may read the solutions from the disk, or count a "prediction" with dwlab itself; and what
-a plain function returns is what its own process says, however it got there.
+A file may not open the workbook's solutions (`_guard`). What is not defended: it may count a "prediction" with dwlab
+itself, or reach the disk by other ways than Python's own; and what a plain function returns is what its own process
+says, however it got there.
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ import numpy as np
 ROOT = Path(__file__).resolve().parents[2]
 SHOWN_OUTPUT = 2_000  # characters of a student's own prints that are kept
 WALL_LIMIT_S = 300  # of one request, against files that sleep: what computes is stopped by its CPU time
+MOST_BITS = 10_000  # of a whole number
 MOST_REPLY = 1 << 26  # bytes that one reply may have
 _MODULES = frozenset("math cmath operator _operator builtins numpy numba numba_cuda dwlab".split())
 
@@ -101,6 +103,8 @@ def packed(value: Any) -> Any:
     if isinstance(value, str):
         return str.__str__(value)
     if isinstance(value, int):
+        if int.bit_length(value) > MOST_BITS:  # Python would not show it
+            return {"is": "other", "type": "int", "text": f"a number of {int.bit_length(value):,} bits"}
         return {"is": "int", "value": hex(int.__index__(value))}
     if isinstance(value, float):
         return {"is": "float", "value": float.__float__(value).hex()}
@@ -353,6 +357,7 @@ def _serve(file: Path, seconds: float) -> None:
     os.dup2(2, 1)  # what the file prints is read from one pipe
     limit_cpu(seconds)
     sys.argv = [str(file)]  # what a student's file sees when it is run
+    _guard(file)
     served = Served(file)
     while True:
         try:
@@ -365,6 +370,25 @@ def _serve(file: Path, seconds: float) -> None:
         replies.write(reply + b"\n")
         replies.flush()
     os._exit(0)  # threads or exit handlers of a student's file have no say any more
+
+
+def _guard(file: Path) -> None:
+    """From here on nothing in this process opens a solution of the workbook, but the file itself if it is one."""
+    closed = tuple(os.path.realpath(ROOT / name) + os.sep for name in ("solutions", ".git"))
+    own, resolved = os.path.realpath(file), os.path.realpath
+
+    def hook(event: str, given: tuple) -> None:
+        if event in ("open", "os.link", "os.rename", "os.symlink"):
+            paths = [resolved(os.fsdecode(one)) for one in given[:2] if isinstance(one, (str, bytes, os.PathLike))]
+            refused = any(path.startswith(closed) and path != own for path in paths)
+        elif event in ("subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "os.spawn"):
+            refused = "solutions" in str(given)
+        else:
+            return
+        if refused:
+            raise PermissionError("an answer is written, not looked up: it may not open the workbook's solutions")
+
+    sys.addaudithook(hook)
 
 
 def limit_cpu(seconds: float) -> None:

@@ -614,7 +614,8 @@ def kernel(answer: Answer, name: str) -> Any:
             if len(asked) != len(has):
                 raise Wrong(
                     f"`{name}` takes {_many(len(has), 'parameters')} ({', '.join(has)}); it is called with "
-                    f"{len(asked)}: leave its first line as it was, def {name}({', '.join(asked)})."
+                    f"{len(asked)}: leave its first line as it was.",
+                    (f"def {name}({', '.join(asked)}):",),
                 )
             found.py_func.__dict__["asked"] = asked
         return found
@@ -1218,10 +1219,7 @@ def _given(answer: Answer, name: str) -> Any:
 
 
 def _text(value: Any) -> str:
-    try:
-        text = repr(value)
-    except ValueError:  # a whole number of more digits than Python shows
-        text = "a number of many thousand digits"
+    text = value.text if isinstance(value, Other) else repr(value)
     return text if len(text) <= 40 else text[:37] + "..."
 
 
