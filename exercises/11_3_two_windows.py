@@ -12,7 +12,17 @@ problems, at the sectors of each request, for float64, and counts the requests.
 from numba import float32  # noqa: F401
 
 from dwlab import DepthwiseConv1d, cuda, stage
-from dwlab.judge.exercises import Wrong, coalesced, convolution, convolves, drawn, float32_only, kernel, run
+from dwlab.judge.exercises import (
+    Wrong,
+    coalesced,
+    convolution,
+    convolves,
+    drawn,
+    float32_only,
+    kernel,
+    run,
+    stored_by_a_thread,
+)
 from dwlab.kernels.registry import Launch
 
 
@@ -39,17 +49,22 @@ def judge(answer):
     """Right on the judge's problems, coalesced, float32 only, at most three requests where the lesson's has four."""
     two_windows = kernel(answer, "two_windows")
     said = convolves(two_windows, launch_of)
-    B, H, L, K = drawn(answer, (1, 5), (1, 9), (1, 150), (1, 40))
     plain = stage("depthwise1d/forward/coalesced")
-    for problem in (DepthwiseConv1d(8, 4, 48, 48), DepthwiseConv1d(2 * B, H, L, K)):
-        report = convolution(two_windows, launch_of, problem, answer, hints=HINTS)
+    problems = [DepthwiseConv1d(8, 4, 48, 48)]
+    for pairs in drawn(answer, (1, 5), (1, 5), (1, 5)):
+        H, L, K = drawn(answer, (1, 9), (1, 150), (1, 40))
+        padding = int(answer.random.integers(K))
+        problems.append(DepthwiseConv1d(2 * pairs - int(answer.random.integers(2)), H, L, K, padding))
+    for problem, report in [(one, convolution(two_windows, launch_of, one, answer, hints=HINTS)) for one in problems]:
         coalesced(report)
         float32_only(report, hints=HINTS[2:])
+        stored_by_a_thread(report, "y", 2, HINTS)
         before, after = plain.traffic(problem).load_requests, report.totals.global_load_requests
-        if after > before * 3 / 4:
+        enough = before // problem.B // 2 * (3 * (problem.B // 2) + 2 * (problem.B % 2))
+        if after > enough:
             raise Wrong(
-                f"{after:,} load requests; the lesson's kernel makes {before:,} here, and three quarters of them, "
-                f"{before * 3 // 4:,}, are enough.",
+                f"{report.what}: {after:,} load requests; the lesson's kernel makes {before:,} here, and {enough:,} "
+                "are enough, three for each four of two windows.",
                 HINTS[1:],
             )
     return f"{said}, in float32, coalesced, and {after:,} load requests in place of {before:,}."

@@ -15,7 +15,20 @@ import numpy as np
 from numba import float32  # noqa: F401
 
 from dwlab import cuda
-from dwlab.judge.exercises import Wrong, agree, at_most, coalesced, drawn, kernel, launched, poisoned, run, values
+from dwlab.judge.exercises import (
+    Wrong,
+    agree,
+    at_most,
+    coalesced,
+    drawn,
+    kernel,
+    launched,
+    poisoned,
+    run,
+    typical_first,
+    values,
+    written_once,
+)
 
 TILE = 64  # hours of a block, one a thread
 HOURS = 24  # of a window
@@ -40,36 +53,33 @@ HINTS = (
 
 def judge(answer):
     """Right for lengths around a tile and drawn ones; each element loaded once for a tile, coalesced, no conflict."""
-    daily_peak = kernel(answer, "daily_peak")
-
-    def once(meters, hours, size=1):
-        kwh, peak = values(answer, meters, hours) * np.float32(size), poisoned(meters, hours)
+    daily_peak, launches = kernel(answer, "daily_peak"), []
+    sizes = ((1, 1), (2, 23), (1, 24), (3, 63), (2, 64), (2, 65), (1, 168), (2, 200), (4, 5 * TILE))
+    more = (1, *drawn(answer, (1300, 1700)), 1), (1, *drawn(answer, (1, 40)), 2.0**120)
+    for meters, hours, size in (*((*one, 1) for one in sizes), *more, (*drawn(answer, (1, 70), (1, 200)), 1)):
+        kwh, peak, what = values(answer, meters, hours), poisoned(meters, hours), f"kwh of shape ({meters}, {hours})"
+        kwh *= np.float32(size)
         kwh[:, : max(1, hours // 3)] -= np.float32(4 * size)  # noon, with the sun
         want = np.stack([kwh[:, max(0, t - HOURS + 1) : t + 1].max(axis=1) for t in range(hours)], axis=1)
-        report = launched(daily_peak, (-(-hours // TILE), meters), TILE, kwh, peak, hints=HINTS)
-        agree(peak, want, f"kwh of shape ({meters}, {hours})", tolerance=0, hints=HINTS)
-        return report
-
-    for meters, hours in ((1, 1), (2, 23), (1, 24), (3, 63), (2, 64), (2, 65), (1, 168), (2, 200)):
-        once(meters, hours)
-    once(1, *drawn(answer, (1000, 1300)))
-    for meters, hours in ((4, 5 * TILE), drawn(answer, (1, 70), (1, 200))):
-        report = once(meters, hours)
+        report = launched(daily_peak, (-(-hours // TILE), meters), TILE, kwh, peak, hints=HINTS, what=what)
+        agree(peak, want, what, tolerance=0, hints=HINTS)
+        launches.append((report, meters, hours))
+    for report, meters, hours in typical_first(launches, len(sizes)):
         coalesced(report, hints=HINTS)
         loads, tiles = report.array("kwh", "load").active_lanes, -(-hours // TILE)
         why = f"each tile of {TILE} and its halo of {HOURS - 1} once"
         enough = meters * (hours + (tiles - 1) * (HOURS - 1))
-        at_most(loads, enough, f"elements of kwh of shape ({meters}, {hours}) are loaded", why, HINTS)
+        at_most(loads, enough, "elements of kwh are loaded", why, HINTS, report)
+        written_once(report, "peak", meters * hours, HINTS)
         if report.totals.bank_conflicts:
             worst = max(report.accesses, key=lambda a: a.bank_conflicts)
             raise Wrong(
-                f"Line {worst.line}, {worst.kind} of {worst.array}: {worst.wavefronts:,} wavefronts in "
+                f"{report.what}: Line {worst.line}, {worst.kind} of {worst.array}: {worst.wavefronts:,} wavefronts in "
                 f"{worst.requests:,} requests, {worst.bank_conflicts:,} bank conflicts.",
                 ("Which words of the shared array do lanes 0 and 1 read at one moment? Neighbours are best.",),
             )
-    once(1, *drawn(answer, (1, 40)), size=2.0**120)
     return (
-        f"Right for twelve sizes. {loads:,} elements loaded for {meters * hours:,} hours, "
+        f"Right for {len(launches)} sizes. {loads:,} elements loaded for {meters * hours:,} hours, "
         f"{report.totals.shared_wavefronts:,} wavefronts, no bank conflict."
     )
 

@@ -22,8 +22,10 @@ from dwlab.judge.exercises import (
     launched,
     poisoned,
     run,
+    typical_first,
     values,
     without,
+    written_once,
 )
 
 WARPS = 4
@@ -47,26 +49,23 @@ HINTS = (
 
 def judge(answer):
     """Right for odd shapes and drawn ones, no hazard, no shared memory, atomics or barriers, coalesced, float32."""
-    totals = kernel(answer, "totals")
-
-    def once(meters, hours):
-        kwh, total = values(answer, meters, hours), poisoned(meters)
+    totals, launches = kernel(answer, "totals"), []
+    sizes = ((1, 1), (3, 31), (4, 32), (5, 33), (9, 48), (6, 168), (8, 128))
+    for meters, hours in (*sizes, drawn(answer, (1, 140), (1, 70)), drawn(answer, (1, 9), (1000, 1500))):
+        kwh, total, what = values(answer, meters, hours), poisoned(meters), f"kwh of shape ({meters}, {hours})"
         want = kwh.astype(np.float64).sum(axis=1)
-        report = launched(totals, -(-meters // WARPS), (32, WARPS), kwh, total, hints=HINTS)
-        agree(total, want, f"kwh of shape ({meters}, {hours})", 1e-5, hints=HINTS)
-        return report
-
-    for meters, hours in ((1, 1), (3, 31), (4, 32), (5, 33), (9, 48), (6, 168), drawn(answer, (1, 140), (1, 70))):
-        once(meters, hours)
-    for meters, hours in ((8, 128), drawn(answer, (1, 9), (1000, 1500))):
-        report = once(meters, hours)
+        report = launched(totals, -(-meters // WARPS), (32, WARPS), kwh, total, hints=HINTS, what=what)
+        agree(total, want, what, 1e-5, hints=HINTS)
+        launches.append((report, meters, hours))
+    for report, meters, hours in typical_first(launches, len(sizes)):
         why = "the lanes' parts can be added without any"
         without(report, "shared", "atomics", "barriers", why=why, hints=HINTS[1:])
         said = coalesced(report, ["kwh"], hints=HINTS)
         requests, enough = report.array("kwh", "load").requests, meters * -(-hours // 32)
-        at_most(requests, enough, "requests load kwh", "32 lanes load 32 hours at a time", HINTS)
+        at_most(requests, enough, "requests load kwh", "32 lanes load 32 hours at a time", HINTS, report)
+        written_once(report, "total", meters, HINTS[1:])
         float32_only(report)
-    return f"Right for nine sizes, with registers alone: {said}."
+    return f"Right for {len(launches)} sizes, with registers alone: {said}."
 
 
 if __name__ == "__main__":

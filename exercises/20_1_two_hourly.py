@@ -23,8 +23,11 @@ from dwlab.judge.exercises import (
     launched,
     poisoned,
     run,
+    stored_by_a_thread,
+    typical_first,
     values,
     without,
+    written_once,
 )
 
 THREADS = 64
@@ -55,26 +58,29 @@ def wanted(dy, w, length):
 
 def judge(answer):
     """Right for odd shapes and drawn ones, no atomics, dy loaded for half of the taps, coalesced, float32."""
-    two_hourly_grad = kernel(answer, "two_hourly_grad")
-
-    def once(B, H, L, K):
+    two_hourly_grad, launches = kernel(answer, "two_hourly_grad"), []
+    shapes = ((1, 1, 1, 1), (1, 1, 2, 3), (2, 3, 31, 4), (1, 2, 64, 7), (2, 2, 65, 48), (3, 1, 130, 5), (4, 8, 128, 16))
+    more = (
+        drawn(answer, (1, 40), (1, 40), (1, 70), (1, 40)),
+        drawn(answer, (1, 9), (1, 9), (33, 300), (2, 40)),
+        (1, 1, *drawn(answer, (500, 1100), (60, 140))),
+    )
+    for B, H, L, K in (*shapes, *more):
         dy, w, dx = values(answer, B, H, (L + 1) // 2), values(answer, H, K), poisoned(B, H, L)
-        report = launched(two_hourly_grad, (-(-L // THREADS), H, B), THREADS, dy, w, dx, hints=HINTS)
-        agree(dx, wanted(dy, w, L), f"B={B} H={H} L={L} K={K}", tolerance=1e-5, hints=HINTS)
-        return report
-
-    for shape in ((1, 1, 1, 1), (1, 1, 2, 3), (2, 3, 31, 4), (1, 2, 64, 7), (2, 2, 65, 48), (3, 1, 130, 5)):
-        once(*shape)
-    for shape in (drawn(answer, (1, 40), (1, 40), (1, 70), (1, 40)), (1, 1, *drawn(answer, (500, 1100), (30, 140)))):
-        once(*shape)
-    for B, H, L, taps in ((4, 8, 128, 16), drawn(answer, (1, 9), (1, 9), (33, 300), (2, 40))):
-        report = once(B, H, L, taps)
+        grid, what = (-(-L // THREADS), H, B), f"B={B} H={H} L={L} K={K}"
+        report = launched(two_hourly_grad, grid, THREADS, dy, w, dx, hints=HINTS, what=what)
+        agree(dx, wanted(dy, w, L), what, tolerance=1e-5, hints=HINTS)
+        launches.append((report, B * H, L, K))
+    for report, rows, L, K in typical_first(launches, len(shapes)):
         without(report, "atomics", why="an element of dx has one thread, which keeps its sum", hints=HINTS)
         said = coalesced(report, hints=HINTS)
-        requests, enough = report.array("dy", "load").requests, B * H * -(-L // 32) * (taps // 2 + 1)
-        at_most(requests, enough, "requests load dy", f"of {taps} taps each lane has {taps // 2} or so", HINTS[1:])
+        requests, enough = report.array("dy", "load").requests, rows * -(-L // 32) * (K // 2 + 1)
+        why = f"of {K} taps each lane has {(K + 1) // 2} at most"
+        at_most(requests, enough, "requests load dy", why, HINTS[1:], report)
+        stored_by_a_thread(report, "dx", 1, HINTS)
+        written_once(report, "dx", rows * L, HINTS)
         float32_only(report)
-    return f"Right for ten shapes, {requests:,} requests for dy, and coalesced: {said}."
+    return f"Right for {len(launches)} shapes, {requests:,} requests for dy, and coalesced: {said}."
 
 
 if __name__ == "__main__":

@@ -18,7 +18,20 @@ import numpy as np
 from numba import float32  # noqa: F401
 
 from dwlab import cuda
-from dwlab.judge.exercises import Wrong, agree, coalesced, drawn, float32_only, kernel, launched, poisoned, run, values
+from dwlab.judge.exercises import (
+    Wrong,
+    agree,
+    coalesced,
+    drawn,
+    float32_only,
+    kernel,
+    launched,
+    poisoned,
+    run,
+    typical_first,
+    values,
+    written_once,
+)
 
 THREADS = 64
 
@@ -44,27 +57,35 @@ def judge(answer):
     if options.get("fastmath"):
         raise Wrong("fastmath lets the compiler take `lost` away: it is zero in exact arithmetic.", HINTS)
 
-    def once(n, columns, least):
+    launches, rounding = [], 2.0**-24
+    shapes = (1, 1, -2.0), (7, 33, -2.0), (100, 65, -2.0), (1000, 70, 0.0), (4096, 64, 0.0)
+    more = (*drawn(answer, (1, 300), (1, 300)), -2.0), (*drawn(answer, (4097, 5000), (64, 99)), 0.0)
+    for n, columns, least in (*shapes, *more):
+        what = f"terms of shape ({n}, {columns})"
         terms, sums = values(answer, n, columns, least=least), poisoned(columns)
         exact = terms.sum(axis=0, dtype=np.float64)
-        report = launched(column_sums, -(-columns // THREADS), THREADS, terms, sums, hints=HINTS)
-        agree(sums, exact, f"{n} terms, {columns} columns", tolerance=1e-5, hints=HINTS)
+        report = launched(column_sums, -(-columns // THREADS), THREADS, terms, sums, hints=HINTS, what=what)
+        agree(sums, exact, what, tolerance=1e-5, hints=HINTS)
+        launches.append((report, terms, np.asarray(sums, np.float64), exact))
+    for report, terms, sums, exact in typical_first(launches, len(shapes)):
+        written_once(report, "sums", len(exact), HINTS)
         float32_only(report)
         coalesced(report, ["terms"])
-        return terms, sums, exact
-
-    for n, columns in ((1, 1), (7, 33), (100, 65), drawn(answer, (1, 300), (1, 300))):
-        once(n, columns, -2.0)
-    for n, columns in ((4096, 64), drawn(answer, (4097, 5000), (64, 99))):
-        terms, sums, exact = once(n, columns, 0.0)
-        error, enough = float(np.abs(sums / exact - 1).max()), 2 * 2.0**-24
-        if not error <= enough:
+        n, enough = len(terms), 2 * rounding * np.abs(terms).sum(axis=0, dtype=np.float64)
+        off = np.abs(sums - exact)
+        if not (off <= enough).all():
+            worst = int(np.argmax(off / enough))
             raise Wrong(
-                f"{n:,} terms: the greatest relative error is {error:.1e}; {enough:.1e} is two roundings, and enough.",
+                f"{report.what}: column {worst} is off by {off[worst]:.1e}; {enough[worst]:.1e} is two roundings of "
+                "such a sum, and enough.",
                 HINTS,
             )
+    error = float(np.abs(sums / exact - 1).max())
     plain = float(np.abs(np.cumsum(terms, axis=0, dtype=np.float32)[-1] / exact - 1).max())
-    return f"Right for six shapes; {n:,} terms: a relative error of {error:.0e}, where a plain sum has {plain:.0e}."
+    return (
+        f"Right for {len(launches)} shapes; {n:,} terms: a relative error of {error:.0e}, where a plain sum has "
+        f"{plain:.0e}."
+    )
 
 
 if __name__ == "__main__":

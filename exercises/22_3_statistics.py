@@ -16,7 +16,20 @@ import numpy as np
 from numba import float32  # noqa: F401
 
 from dwlab import cuda  # noqa: F401
-from dwlab.judge.exercises import Wrong, agree, at_most, drawn, float32_only, kernel, launched, poisoned, run, values
+from dwlab.judge.exercises import (
+    Wrong,
+    agree,
+    at_most,
+    drawn,
+    float32_only,
+    kernel,
+    launched,
+    poisoned,
+    run,
+    typical_first,
+    values,
+    written_once,
+)
 from dwlab.kernels.parts import ptx  # noqa: F401
 
 LENGTH = 128
@@ -49,35 +62,45 @@ HINTS = (
 def judge(answer):
     """Right for odd shapes, drawn ones and a large mean; no hazard, no atomics; 16 bytes a lane; float32 only."""
     first_pass, second_pass = kernel(answer, "first_pass"), kernel(answer, "second_pass")
-
-    def once(B, H, P, mean):
+    shapes, launches = ((1, 1, 1, 0), (3, 2, 5, 1), (9, 65, 2, -3), (20, 3, 4, 1000), (32, 2, 4, 5)), []
+    more = (
+        drawn(answer, (2, 40), (1, 70), (1, 9), (-2000, 2000)),
+        drawn(answer, (100, 150), (6, 9), (1, 5), (-20, 20)),
+    )
+    for B, H, P, mean in (*shapes, *more):
         x = values(answer, B, H, LENGTH, least=-1, most=1) + np.float32(mean)
         parts, found = poisoned(P, H, 2), poisoned(H, 2)
         what = f"B={B} H={H} P={P}, values around {mean}"
-        one = launched(first_pass, (H, P), 32, x, parts, hints=HINTS)
         exact = x.astype(np.float64)
         far = exact - exact[0, :, :1]
         both = np.stack([far.sum(axis=2), np.square(far).sum(axis=2)], axis=-1)  # of each window and channel
         sums = np.stack([both[p::P].sum(axis=0) for p in range(P)])
+        one = launched(first_pass, (H, P), 32, x, parts, hints=HINTS, what=what)
         agree(parts, sums, f"parts, {what}", tolerance=1e-5, hints=HINTS)
-        two = launched(second_pass, -(-H // THREADS), THREADS, x, np.array(parts), found, hints=HINTS[2:])
+        given = np.array(parts)
+        two = launched(second_pass, -(-H // THREADS), THREADS, x, given, found, hints=HINTS[2:], what=what)
         agree(found[:, 0], exact.mean(axis=(0, 2)), f"mean, {what}", tolerance=1e-5, hints=HINTS[2:])
         agree(found[:, 1], exact.var(axis=(0, 2)), f"variance, {what}", tolerance=1e-4, hints=HINTS[2:])
-        return one, two
-
-    for shape in ((1, 1, 1, 0), (3, 2, 5, 1), (9, 65, 2, -3), (20, 3, 4, 1000)):
-        once(*shape)
-    once(*drawn(answer, (2, 40), (1, 70), (1, 9), (-2000, 2000)))
-    for B, H, P, mean in ((32, 2, 4, 5), drawn(answer, (100, 150), (6, 9), (1, 5), (-20, 20))):
-        reports = once(B, H, P, mean)
-        for report in reports:
+        launches.append((one, two, B, H, P))
+    for one, two, B, H, P in typical_first(launches, len(shapes)):
+        for report, array, elements in ((one, "parts", 2 * H * P), (two, "found", 2 * H)):
             if report.totals.atomics:
-                raise Wrong("Atomics come in any order, so the last bits would change from run to run.", HINTS[1:])
+                raise Wrong(
+                    f"{report.what}: atomics come in any order, so the last bits would change from run to run.",
+                    HINTS[1:],
+                )
             float32_only(report)
-        requests, enough = reports[0].array("x", "load").requests, B * H + H * P
+            written_once(report, array, elements, HINTS[1:])
+        requests, enough = one.array("x", "load").requests, B * H + H * P
         why = "one a window and channel, 16 bytes a lane, and one for x[0, h, 0] in each block"
-        at_most(requests, enough, "requests load x", why, HINTS)
-    return f"Right for seven shapes, also around 1000; {requests} requests load x, {B} windows of {H} channels."
+        at_most(requests, enough, "requests load x", why, HINTS, one)
+        again = two.array("x", "load").active_lanes if any(a.array == "x" for a in two.accesses) else 0
+        why = "the sums are in the parts, and x[0, h, 0] alone is needed of x"
+        at_most(again, 2 * H, "elements of x are loaded in the second pass", why, HINTS[2:], two)
+    return (
+        f"Right for {len(launches)} shapes, also around 1000; {requests:,} requests load x, {B} windows of {H} "
+        "channels."
+    )
 
 
 if __name__ == "__main__":

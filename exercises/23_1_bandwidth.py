@@ -11,10 +11,9 @@ must have more bandwidth, always. Two places to look for bytes: `problem.compuls
 """
 
 import math
-import numbers
 
 from dwlab import DepthwiseConv1d, stage, stages  # noqa: F401
-from dwlab.judge.exercises import Wrong, drawn, function, run
+from dwlab.judge.exercises import Wrong, drawn, function, pair, real, run
 
 
 def summary(problem, us):
@@ -61,21 +60,21 @@ def _compare(got, problem, us):
     size = sum(problem.compulsory_bytes(path) for path in us)
     for name in names:
         total = sum(times[name] for times in us.values())
-        pair = got[name]
-        if not isinstance(pair, tuple) or len(pair) != 2 or not all(isinstance(v, numbers.Real) for v in pair):
-            raise Wrong(f"{name}: {pair!r} is no pair of numbers.", HINTS)
+        both = pair(got[name])
+        if both is None or not all(real(v) for v in both):
+            raise Wrong(f"{name}: {got[name]!r:.80} is no pair of numbers.", HINTS)
         what = f"{name}, {' and '.join(us)} of {problem}"
-        if not _same(pair[0], size / total / 1e3):
-            why = _bandwidth(pair[0], size / total / 1e3, problem, us, name, total)
-            raise Wrong(f"{what}: {pair[0]:,.6g} GB/s; {size / total / 1e3:,.6g} is right. {why}".rstrip(), HINTS)
-        if not _same(pair[1], naive / total):
+        if not _same(both[0], size / total / 1e3):
+            why = _bandwidth(both[0], size / total / 1e3, problem, us, name, total)
+            raise Wrong(f"{what}: {both[0]:,.6g} GB/s; {size / total / 1e3:,.6g} is right. {why}".rstrip(), HINTS)
+        if not _same(both[1], naive / total):
             ratios = [times["naive"] / times[name] for times in us.values()]
             why = ""
-            if _same(pair[1], total / naive):
+            if _same(both[1], total / naive):
                 why = "It is the other way round."
-            elif _same(pair[1], sum(ratios) / len(ratios)):
+            elif _same(both[1], sum(ratios) / len(ratios)):
                 why = "A mean of the paths' ratios counts a short path as much as a long one."
-            raise Wrong(f"{what}: {pair[1]:,.6g} times; {naive / total:,.6g} is right. {why}".rstrip(), HINTS)
+            raise Wrong(f"{what}: {both[1]:,.6g} times; {naive / total:,.6g} is right. {why}".rstrip(), HINTS)
 
 
 def _bandwidth(got, want, problem, us, name, total):

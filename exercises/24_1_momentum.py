@@ -14,7 +14,18 @@ One more thing: if an element of g is NaN, the kernel leaves this v and this p a
 import numpy as np
 
 from dwlab import cuda
-from dwlab.judge.exercises import agree, coalesced, drawn, float32_only, kernel, launched, moves_at_most, run, values
+from dwlab.judge.exercises import (
+    agree,
+    coalesced,
+    drawn,
+    float32_only,
+    kernel,
+    launched,
+    moves_at_most,
+    run,
+    typical_first,
+    values,
+)
 
 THREADS = 128
 
@@ -34,7 +45,7 @@ HINTS = (
 
 def judge(answer):
     """Right for odd lengths and drawn ones, with NaN, two steps in a row; five accesses of four bytes an element."""
-    momentum = kernel(answer, "momentum")
+    momentum, launches = kernel(answer, "momentum"), []
 
     def once(size, share):
         m, r = (np.float32(answer.random.uniform(*ends)) for ends in ((0.5, 0.99), (0.01, 0.5)))
@@ -47,16 +58,19 @@ def judge(answer):
             known = ~np.isnan(g)
             want_v[known] = float(m) * want_v[known] + g[known]
             want_p[known] -= float(r) * want_v[known]
-            report = launched(momentum, -(-size // THREADS), THREADS, g, v, p, m, r, updates=[v, p], hints=HINTS)
-            agree(v, want_v, f"v, {size} elements, step {step}", tolerance=2e-6, hints=HINTS)
-            agree(p, want_p, f"p, {size} elements, step {step}", tolerance=2e-6, hints=HINTS)
-        return report
+            what, grid = f"g of shape ({size},), step {step}", -(-size // THREADS)
+            report = launched(momentum, grid, THREADS, g, v, p, m, r, updates=[v, p], hints=HINTS, what=what)
+            agree(v, want_v, f"v, {what}", tolerance=2e-6, hints=HINTS)
+            agree(p, want_p, f"p, {what}", tolerance=2e-6, hints=HINTS)
+            launches.append((report, size))
 
     for size in (1, 31, 127, 128, 129, 1000, *drawn(answer, (2, 300), (1000, 3000))):
         once(size, 0.1)
-    for size in (8 * THREADS, 32 * drawn(answer, (1, 99))[0]):
-        report = once(size, 0)
-        said = moves_at_most(report, 5 * 4 * size, "g, v and p read once, v and p written once", HINTS[1:])
+    for size in (32 * drawn(answer, (1, 99))[0], 8 * THREADS):
+        once(size, 0)
+    for report, size in typical_first(launches, len(launches)):
+        why = "g, v and p read once, v and p written once"
+        said = moves_at_most(report, 5 * 32 * -(-size // 8), why, HINTS[1:])
         coalesced(report)
         float32_only(report)
     return f"Right for ten lengths, with NaN and without: {said} for {size:,} parameters."

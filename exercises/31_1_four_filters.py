@@ -22,8 +22,11 @@ from dwlab.judge.exercises import (
     launched,
     poisoned,
     run,
+    stored_by_a_thread,
+    typical_first,
     values,
     without,
+    written_once,
 )
 
 FILTERS = 4
@@ -45,35 +48,32 @@ HINTS = (
 
 def judge(answer):
     """Right for sizes around a block and drawn ones; x once for four filters; no shared memory."""
-    four = kernel(answer, "four")
-
-    def once(C, F, M):
-        x, w, y = values(answer, C, M), values(answer, F, C), poisoned(F, M)
-        report = launched(four, (-(-M // 32), -(-F // FILTERS)), 32, x, w, y, hints=HINTS)
-        what = f"{C} channels, {F} filters, {M} pixels"
-        agree(y, w.astype(np.float64) @ x, what, tolerance=1e-5, hints=HINTS)
-        return report
-
-    for shape in (
-        (1, 1, 1),
-        (3, 4, 32),
-        (5, 6, 33),
-        (7, 9, 31),
-        (40, 8, 49),
+    four, launches = kernel(answer, "four"), []
+    shapes = ((1, 1, 1), (3, 4, 32), (5, 6, 33), (7, 9, 31), (40, 8, 49), (16, 32, 64))
+    more = (
         drawn(answer, (1, 40), (1, 140), (1, 70)),
-    ):
-        once(*shape)
-    once(*drawn(answer, (200, 500), (1, 9), (1, 40)))
-    once(*drawn(answer, (1, 9), (1, 9), (500, 1100)))
-    for C, F, M in ((16, 32, 64), drawn(answer, (1, 40), (4, 40), (33, 140))):
-        report = once(C, F, M)
+        drawn(answer, (200, 500), (1, 9), (1, 40)),
+        drawn(answer, (1, 9), (1, 9), (500, 1100)),
+        drawn(answer, (1, 40), (4, 40), (33, 140)),
+    )
+    for C, F, M in (*shapes, *more):
+        x, w, y = values(answer, C, M), values(answer, F, C), poisoned(F, M)
+        grid, what = (-(-M // 32), -(-F // FILTERS)), f"C={C} F={F} M={M}"
+        report = launched(four, grid, 32, x, w, y, hints=HINTS, what=what)
+        agree(y, w.astype(np.float64) @ x, what, tolerance=1e-5, hints=HINTS)
+        launches.append((report, C, F, M))
+    for report, C, F, M in typical_first(launches, len(shapes)):
         without(report, "shared", why="here nothing is shared but the weights, and these by broadcast", hints=HINTS)
-        loads = sum(a.active_lanes for a in report.accesses if (a.array, a.kind) == ("x", "load"))
-        what = f"elements of x are loaded for {C * F * M:,} multiply-adds"
-        at_most(loads, C * M * -(-F // FILTERS), what, "one for four", HINTS)
+        loads, groups, warps = report.array("x", "load").active_lanes, -(-F // FILTERS), -(-M // 32)
+        what = f"elements of x are loaded for {C * F * M:,} products"
+        at_most(loads, C * M * groups, what, f"one for {FILTERS}", HINTS, report)
+        why = f"{FILTERS} for each channel and warp"
+        at_most(report.array("w", "load").requests, FILTERS * groups * C * warps, "requests load w", why, HINTS, report)
+        stored_by_a_thread(report, "y", FILTERS, HINTS)
+        written_once(report, "y", F * M, HINTS)
         said = coalesced(report, ("x", "y"), hints=HINTS)
         float32_only(report)
-    return f"Right for ten layers; an x is loaded once for {C * F * M / loads:.3g} multiply-adds; {said}."
+    return f"Right for {len(launches)} layers; an x is loaded once for {C * F * M / loads:.3g} multiply-adds; {said}."
 
 
 if __name__ == "__main__":

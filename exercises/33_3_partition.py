@@ -10,6 +10,7 @@ partitions.
 
 import itertools
 import math
+import operator
 import random
 
 from dwlab.judge.exercises import Asked, Wrong, drawn, function, run
@@ -92,9 +93,9 @@ def _least(count, costs):
 def _plan(pieces, count, costs):
     """The pieces as a list of tuples, if they are a plan; else Wrong."""
     try:
-        found = [(int(start), int(end)) for start, end in pieces]
+        found = [(operator.index(start), operator.index(end)) for start, end in pieces]
     except (TypeError, ValueError):
-        raise Wrong(f"It returns {pieces!s:.80}; it must be a list of pieces (start, end).", HINTS) from None
+        raise Wrong(f"It returns {pieces!r:.80}; it must be a list of pieces (start, end).", HINTS) from None
     at = 0
     if found != sorted(found):
         raise Wrong(

@@ -13,7 +13,18 @@ import numpy as np
 from numba import float32, int32  # noqa: F401
 
 from dwlab import cuda  # noqa: F401
-from dwlab.judge.exercises import Wrong, at_most, coalesced, drawn, float32_only, kernel, launched, poisoned, run
+from dwlab.judge.exercises import (
+    Wrong,
+    at_most,
+    coalesced,
+    drawn,
+    float32_only,
+    kernel,
+    launched,
+    poisoned,
+    run,
+    written_once,
+)
 from dwlab.kernels.parts import ptx  # noqa: F401
 
 
@@ -45,26 +56,30 @@ def judge(answer):
     huge = np.array([[2**30, -(2**30), 2**20, -(2**20)]], np.int32)
     for zero in (100, -100):
         cases.append(("huge sums", huge, np.zeros(4, np.int32), np.full(4, 1000, np.float32), zero, False))
-    found = []
+    found, launches = [], []
     for what, sums, b, m, zero, relu in cases:
         low = zero if relu else -128
         y = poisoned(*sums.shape, dtype="int8")
         exact = np.rint((sums + b).astype(np.float32) * m).astype(np.float64) + zero
         want = np.clip(exact, low, 127).astype(np.int8)
-        report = launched(requantise, len(sums), 32, sums, b, m, zero, low, y, hints=HINTS)
+        shape = f"{what} of shape {sums.shape}, zero point {zero}{', relu' if relu else ''}"
+        report = launched(requantise, len(sums), 32, sums, b, m, zero, low, y, hints=HINTS, what=shape)
         if (y != want).any() or not y.written.all():
             at = tuple(int(i) for i in np.argwhere((y != want) | ~y.written)[0])
             value = float((sums + b).astype(np.float32)[at] * m[at[1]])
             seen = f"is {y[at]}" if y.written[at] else "was never written"
             raise Wrong(
-                f"{what}, zero point {zero}{', relu' if relu else ''}: element {list(at)} {seen}; {want[at]} is "
-                f"right, for {value:g} before rounding. {int((y != want).sum())} of {y.size} bytes differ.",
+                f"{shape}: element {list(at)} {seen}; {want[at]} is right, for {value:g} before rounding. "
+                f"{int(((y != want) | ~y.written).sum())} of {y.size} elements are wrong.",
                 HINTS,
             )
+        launches.append((report, sums.size))
+    for report, size in launches:
         float32_only(report)
         found.append(coalesced(report, ("sums", "y"), hints=HINTS))
-        loads = sum(a.active_lanes for a in report.accesses if (a.array, a.kind) == ("sums", "load"))
-        at_most(loads, sums.size, "elements of sums are loaded", "each once", HINTS)
+        loads = report.array("sums", "load").active_lanes
+        at_most(loads, size, "elements of sums are loaded", "each once", HINTS, report)
+        written_once(report, "y", size, HINTS)
     return f"Right to the bit on {len(cases)} cases, ties and huge sums among them; {found[3]}."
 
 

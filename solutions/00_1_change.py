@@ -10,7 +10,18 @@ touch an element that does not exist, before the first or after the last. A warp
 import numpy as np
 
 from dwlab import cuda
-from dwlab.judge.exercises import agree, coalesced, drawn, kernel, launched, poisoned, run, values
+from dwlab.judge.exercises import (
+    agree,
+    coalesced,
+    drawn,
+    kernel,
+    launched,
+    poisoned,
+    run,
+    stored_by_a_thread,
+    typical_first,
+    values,
+)
 
 
 @cuda.jit
@@ -36,19 +47,15 @@ HINTS = (
 def judge(answer):
     """Right for sizes around warps and blocks and for drawn ones, no access outside the arrays, coalesced."""
     hourly_change = kernel(answer, "hourly_change")
-    block = 128
-
-    def once(hours):
-        kwh, change = values(answer, hours), poisoned(hours)
-        report = launched(hourly_change, -(-hours // block), block, kwh, change, hints=HINTS)
-        agree(change, np.diff(kwh, prepend=kwh[0]), f"kwh of shape ({hours},)", hints=HINTS)
-        return report
-
-    for hours in (1, 2, 31, 32, 33, 127, 128, 129, 1000, *drawn(answer, (2, 300), (1000, 3000))):
-        once(hours)
-    for hours in (1024, 32 * drawn(answer, (1, 99))[0]):
-        said = coalesced(once(hours))
-    return f"Right for 13 sizes, and coalesced: {said}."
+    block, reports = 128, []
+    for hours in (1, 2, 31, 32, 33, 127, 128, 129, 1000, 1024, *drawn(answer, (2, 300), (1000, 3000), (1100, 3000))):
+        kwh, change, what = values(answer, hours), poisoned(hours), f"kwh of shape ({hours},)"
+        reports.append(launched(hourly_change, -(-hours // block), block, kwh, change, hints=HINTS, what=what))
+        agree(change, np.diff(kwh, prepend=kwh[0]), what, hints=HINTS)
+    for report in typical_first(reports, 10):
+        stored_by_a_thread(report, "change", 1, HINTS)
+        said = coalesced(report)
+    return f"Right for {len(reports)} sizes, and coalesced: {said}."
 
 
 if __name__ == "__main__":

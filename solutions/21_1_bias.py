@@ -22,10 +22,11 @@ from dwlab.judge.exercises import (
     float32_only,
     kernel,
     launched,
-    loads_by_warp,
     poisoned,
     run,
+    typical_first,
     values,
+    written_once,
 )
 
 WARPS = 4
@@ -68,37 +69,39 @@ HINTS = (
 
 def judge(answer):
     """Right for odd shapes and drawn ones; no atomics, dy loaded once, by four warps alike, coalesced, float32."""
-    bias_parts = kernel(answer, "bias_parts")
-
-    def once(B, H, L, P):
-        dy, parts = values(answer, B, H, L), poisoned(P, H)
+    bias_parts, launches = kernel(answer, "bias_parts"), []
+    shapes = ((1, 1, 1, 1), (3, 2, 31, 5), (9, 3, 48, 1), (13, 2, 65, 3), (40, 2, 33, 4), (64, 2, 96, 4))
+    more = (
+        drawn(answer, (1, 140), (1, 5), (1, 70), (1, 9)),
+        drawn(answer, (1, 9), (30, 70), (100, 300), (1, 40)),
+        drawn(answer, (100, 300), (1, 4), (33, 99), (1, 5)),
+    )
+    for B, H, L, P in (*shapes, *more):
+        dy, parts, what = values(answer, B, H, L), poisoned(P, H), f"B={B} H={H} L={L} P={P}"
         want = np.stack([dy[p::P].sum(axis=(0, 2), dtype=np.float64) for p in range(P)])
-        report = launched(bias_parts, (H, P), (32, WARPS), dy, parts, hints=HINTS)
-        agree(parts, want, f"B={B} H={H} L={L} P={P}", tolerance=1e-5, hints=HINTS)
-        return report
-
-    for shape in ((1, 1, 1, 1), (3, 2, 31, 5), (9, 3, 48, 1), (13, 2, 65, 3), (40, 2, 33, 4)):
-        once(*shape)
-    once(*drawn(answer, (1, 140), (1, 5), (1, 70), (1, 9)))
-    once(*drawn(answer, (1, 9), (30, 70), (100, 300), (1, 40)))
-    for B, H, L, P in ((64, 2, 96, 4), drawn(answer, (100, 300), (1, 4), (33, 99), (1, 5))):
-        report = once(B, H, L, P)
+        report = launched(bias_parts, (H, P), (32, WARPS), dy, parts, hints=HINTS, what=what)
+        agree(parts, want, what, tolerance=1e-5, hints=HINTS)
+        launches.append((report, B, H, L, P))
+    for report, B, H, L, P in typical_first(launches, len(shapes)):
         if report.totals.atomics:
             found = f"{report.totals.atomics:,} requests for atomics"
-            raise Wrong(f"{found}: they come in any order, so the last bits would change.", HINTS[1:])
+            raise Wrong(f"{report.what}: {found}: they come in any order, so the last bits would change.", HINTS[1:])
         coalesced(report, ["dy"], hints=HINTS)
         requests, enough = report.array("dy", "load").requests, B * H * -(-L // 32)
-        at_most(requests, enough, "requests load dy", "32 lanes load 32 hours at a time", HINTS)
-        if not report.totals.shared_requests:
-            raise Wrong("The warps of a block never meet: no shared memory is used.", HINTS)
-        shares = loads_by_warp(bias_parts, (H, P), (32, WARPS), values(answer, B, H, L), poisoned(P, H), array="dy")
-        if min(shares) < max(shares) / 2:
+        at_most(requests, enough, "requests load dy", "32 lanes load 32 hours at a time", HINTS, report)
+        written_once(report, "parts", P * H, HINTS[1:])
+        shares = report.loaded["dy"]
+        if B >= WARPS * P and min(shares) < max(shares) / 2:
             raise Wrong(
-                f"The four warps load {', '.join(f'{n:,}' for n in shares)} times from dy; each should have a quarter.",
+                f"{report.what}: the four warps load {', '.join(f'{n:,}' for n in shares)} times from dy; each should "
+                "have about a quarter.",
                 HINTS,
             )
         float32_only(report)
-    return f"Right for nine shapes, without atomics; {requests:,} requests load dy, as few as can be, by four warps."
+    return (
+        f"Right for {len(launches)} shapes, without atomics; {requests:,} requests load dy, as few as can be, by four "
+        "warps."
+    )
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ brought needs more than its own wait.
 from numba import float32  # noqa: F401
 
 from dwlab import cuda  # noqa: F401
-from dwlab.judge.exercises import Wrong, agree, at_most, drawn, kernel, launched, poisoned, run, values
+from dwlab.judge.exercises import Wrong, agree, at_most, drawn, kernel, launched, poisoned, run, typical_first, values
 from dwlab.kernels.parts import ptx  # noqa: F401
 
 LENGTH = 128
@@ -50,35 +50,34 @@ HINTS = (
 
 def judge(answer):
     """Right, no hazard; one asynchronous copy, one read and one store of 16 bytes a lane for each row."""
-    backwards = kernel(answer, "backwards")
-
-    def once(R):
-        x, y = values(answer, R, LENGTH), poisoned(R, LENGTH)
-        report = launched(backwards, R, 32, x, y, hints=HINTS)
-        agree(y, x[:, ::-1], f"{R} rows", tolerance=0, hints=HINTS)
-        return report
-
-    for R in (1, 2, 7, 33):
-        once(R)
-    for R in (8, *drawn(answer, (34, 300))):
-        report = once(R)
+    backwards, launches = kernel(answer, "backwards"), []
+    sizes = (1, 2, 7, 33, 8)
+    for R in (*sizes, *drawn(answer, (34, 300))):
+        x, y, what = values(answer, R, LENGTH), poisoned(R, LENGTH), f"{R} × {LENGTH}"
+        report = launched(backwards, R, 32, x, y, hints=HINTS, what=what)
+        agree(y, x[:, ::-1], what, tolerance=0, hints=HINTS)
+        launches.append((report, R))
+    for report, R in typical_first(launches, len(sizes)):
         for array, kind, what in (("x", "load", "load x"), ("y", "store", "store y")):
             found = report.array(array, kind).requests
-            at_most(found, R, f"requests {what}, for {R} rows", "16 bytes a lane", HINTS)
-        shared = [a for a in report.accesses if a.space == "shared"]
-        reads = sum(a.requests for a in shared if a.kind == "load")
-        copied = {a.line for a in shared if a.kind == "store"} & {a.line for a in report.accesses if a.array == "x"}
-        if not copied:
+            at_most(found, R, f"requests {what}", "16 bytes a lane", HINTS, report)
+        if report.copied != R:
             raise Wrong(
-                "The row does not come by asynchronous copies: x is loaded on one line, stored on another.", HINTS
-            )
-        if reads > R or report.totals.bank_conflicts:
-            raise Wrong(
-                f"{reads} requests read shared memory for {R} rows, with {report.totals.bank_conflicts} bank "
-                f"conflicts; {R} requests without any are enough.",
+                f"{report.what}: {report.copied} of {R} rows come by one asynchronous copy; all must, "
+                "and nothing of x goes through registers.",
                 HINTS,
             )
-    return f"Right for six sizes; {R} rows in {R} requests for x, {reads} reads of shared memory and {R} stores."
+        reads = sum(a.requests for a in report.accesses if a.space == "shared" and a.kind == "load")
+        if reads > R or report.totals.bank_conflicts:
+            raise Wrong(
+                f"{report.what}: {reads} requests read shared memory, with {report.totals.bank_conflicts} "
+                "bank conflicts; one for each row, without any, is enough.",
+                HINTS,
+            )
+    return (
+        f"Right for {len(launches)} sizes; {R} rows in {R} asynchronous copies, {reads} reads of shared memory and {R} "
+        "stores."
+    )
 
 
 if __name__ == "__main__":

@@ -11,9 +11,8 @@ multiprocessor serves one wavefront and starts four instructions. The names: "me
 """
 
 import math
-import numbers
 
-from dwlab.judge.exercises import Wrong, drawn, function, run
+from dwlab.judge.exercises import Wrong, drawn, function, pair, real, run
 
 
 def binds(work, gpu):
@@ -57,9 +56,10 @@ def judge(answer):
     """Every resource binds once, one is not known, and some drawn ones; name and time to one part in a million."""
     binds = function(answer, "binds")
     for what, gpu, work, name in (*CASES, *(_drawn(answer) for _ in range(20))):
-        got = binds(dict(work), dict(gpu))
-        if not isinstance(got, tuple) or len(got) != 2 or not isinstance(got[1], numbers.Real):
-            raise Wrong(f"`binds` returns {got!s:.80}; it must be a pair of a name and µs.", HINTS)
+        found = binds(dict(work), dict(gpu))
+        got = pair(found)
+        if got is None or not isinstance(got[0], str) or not real(got[1]):
+            raise Wrong(f"{what}: `binds` returns {found!r:.80}; it must be a pair of a name and µs.", HINTS)
         every = _every(work, gpu)
         if got[0] not in every:
             raise Wrong(f"{what}: the resource is {got[0]!r}; here there are {', '.join(every)}.", HINTS)

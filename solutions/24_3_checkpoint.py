@@ -12,6 +12,7 @@ numpy.savez writes such a dictionary into anything that has a `write`, io.BytesI
 import hashlib  # noqa: F401
 import io  # noqa: F401
 import os
+import shutil
 import tempfile
 from pathlib import Path
 
@@ -67,9 +68,18 @@ def judge(answer):
     second = {name: value + 1 for name, value in first.items()} | {"more": np.arange(4, dtype=np.int8) == 2}
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "run.npz")
-        for state in (first, second, first):
+        for number, state in enumerate((first, second, first)):
+            before, kept = Path(path), Path(folder, f"before{number}")
+            if before.exists():
+                os.link(before, kept)  # another name of the same file: what is written into it shows here
+                whole = before.read_bytes()
             save(path, state)
             _same(load(path), state, "after save and load")
+            if kept.exists() and kept.read_bytes() != whole:
+                raise Wrong("save writes into the old file: if it is stopped half-way, the old state is gone.", HINTS)
+        with tempfile.TemporaryDirectory() as other:
+            moved = shutil.copy(path, os.path.join(other, "moved.npz"))
+            _same(load(moved), first, "saved, and loaded from a copy of the file alone")
         answer.restart()
         _same(load(path), first, "saved, and loaded in another process")
         _survives(answer, save, load, path, first, second)
@@ -95,7 +105,7 @@ def _same(got, want, when):
 def _survives(answer, save, load, path, old, new):
     """Stops a save when it first calls for the disk, and when it renames: the old state must still be there."""
     asked = set()
-    for name in ("replace", "rename", "fsync"):
+    for name in ("replace", "rename", "fsync", "fdatasync"):
         if save(path, new, fails=name) is not STOPPED:
             save(path, old)
             continue
@@ -109,7 +119,7 @@ def _survives(answer, save, load, path, old, new):
         _same(found, old, f"a save was stopped at os.{name}")
     if not asked & {"replace", "rename"}:
         raise Wrong("save writes over the file itself: if it is stopped half-way, the old state is gone.", HINTS)
-    if "fsync" not in asked:
+    if not asked & {"fsync", "fdatasync"}:
         raise Wrong("save gives the name before it is sure that the content is on the disk.", HINTS[1:])
 
 

@@ -14,7 +14,19 @@ import numpy as np
 from numba import float32  # noqa: F401
 
 from dwlab import cuda
-from dwlab.judge.exercises import agree, coalesced, drawn, float32_only, kernel, launched, poisoned, run, values
+from dwlab.judge.exercises import (
+    agree,
+    coalesced,
+    drawn,
+    float32_only,
+    kernel,
+    launched,
+    poisoned,
+    run,
+    stored_by_a_thread,
+    typical_first,
+    values,
+)
 
 THREADS = 128
 
@@ -58,25 +70,25 @@ def want(x):
 
 def judge(answer):
     """Right for odd and even maps, drawn ones, any x, any number of channels; coalesced; float32 only."""
-    pool = kernel(answer, "pool")
-
-    def once(H, W, C, size=1):
+    pool, launches = kernel(answer, "pool"), []
+    shapes = ((1, 1, 1), (2, 3, 5), (7, 4, 33), (6, 9, 8), (5, 5, 40), (14, 14, 32))
+    more = drawn(answer, (1, 20), (1, 20), (1, 70)), (1, 2, *drawn(answer, (500, 1100)))
+    rows, columns, groups = drawn(answer, (15, 25), (15, 25), (4, 9))
+    large, last = (*drawn(answer, (1, 5), (1, 5), (1, 5)), 2.0**120), (rows, columns, 8 * groups, 1)
+    for H, W, C, size in (*((*one, 1) for one in (*shapes, *more)), large, last):
         x = values(answer, H, W, C, least=-3, most=1) * np.float32(size)
         x[H // 2 :] -= np.float32(4 * size)
-        y = poisoned((H + 1) // 2, (W + 1) // 2, C)
-        report = launched(pool, -(-y.size // THREADS), THREADS, x, y, hints=HINTS)
-        agree(y, want(x), f"a map of {H} × {W} with {C} channels", tolerance=0, hints=HINTS)
-        return report, report.array("x", "load").active_lanes / x.size
-
-    for shape in ((1, 1, 1), (2, 3, 5), (7, 4, 33), (6, 9, 8), (5, 5, 40), drawn(answer, (1, 20), (1, 20), (1, 70))):
-        once(*shape)
-    once(1, 2, *drawn(answer, (500, 1100)))
-    for H, W, groups in ((14, 14, 4), drawn(answer, (15, 25), (15, 25), (4, 9))):
-        report, times = once(H, W, 8 * groups)
-        said = coalesced(report, hints=HINTS)
+        y, what = poisoned((H + 1) // 2, (W + 1) // 2, C), f"a map of {H} × {W} with {C} channels"
+        report = launched(pool, -(-y.size // THREADS), THREADS, x, y, hints=HINTS, what=what)
+        agree(y, want(x), what, tolerance=0, hints=HINTS)
+        launches.append((report, C, x.size))
+    for report, C, _ in typical_first(launches, len(shapes)):
+        # Of few channels the nine x lie apart, whatever the kernel; outputs are neighbours always.
+        said = coalesced(report, () if C % 8 == 0 and C >= 32 else ("y",), hints=HINTS)
+        stored_by_a_thread(report, "y", 1, HINTS)
         float32_only(report)
-    once(*drawn(answer, (1, 5), (1, 5), (1, 5)), size=2.0**120)
-    return f"Right for ten maps; {said}; each x is loaded {times:.2f} times."
+    times = report.array("x", "load").active_lanes / launches[-1][2]
+    return f"Right for {len(launches)} maps; {said}; each x is loaded {times:.2f} times."
 
 
 if __name__ == "__main__":

@@ -21,7 +21,10 @@ from dwlab.judge.exercises import (
     launched,
     poisoned,
     run,
+    stored_by_a_thread,
+    typical_first,
     without,
+    written_once,
 )
 from dwlab.planner.accesses import rows_read
 from dwlab.problems.layers import DepthwiseConv2d
@@ -70,30 +73,28 @@ HINTS = (
 
 def judge(answer):
     """Right for maps around a block and drawn ones; six rows of x for four outputs; nine weights a thread."""
-    column = kernel(answer, "column")
-
-    def once(C, H, W):
+    column, launches = kernel(answer, "column"), []
+    shapes = ((1, 1, 1), (2, 3, 5), (1, 4, 32), (2, 5, 33), (1, 9, 31), (1, 7, 70), (2, 16, 64))
+    more = drawn(answer, (1, 40), (1, 9), (1, 70)), drawn(answer, (1, 3), (1, 70), (1, 99))
+    for C, H, W in (*shapes, (1, 3, *drawn(answer, (200, 1100))), *more):
         given = DepthwiseConv2d(1, C, H, W, 3).inputs(seed=drawn(answer, (0, 1 << 30))[0])
         y, want = poisoned(C, H, W), reference(DepthwiseConv2d(1, C, H, W, 3), "forward", given)["y"][0]
-        report = launched(column, (-(-W // 32), -(-H // ROWS), C), 32, given["x"][0], given["w"], y, hints=HINTS)
-        agree(y, want, f"C={C} H={H} W={W}", tolerance=1e-5, hints=HINTS)
-        return report
-
-    for shape in ((1, 1, 1), (2, 3, 5), (1, 4, 32), (2, 5, 33), (1, 9, 31), (1, 7, 70)):
-        once(*shape)
-    once(*drawn(answer, (1, 40), (1, 9), (1, 70)))
-    once(1, 3, *drawn(answer, (200, 1100)))
-    for C, H, W in ((2, 16, 64), drawn(answer, (1, 3), (1, 70), (1, 99))):
-        report = once(C, H, W)
+        grid, what = (-(-W // 32), -(-H // ROWS), C), f"C={C} H={H} W={W}"
+        report = launched(column, grid, 32, given["x"][0], given["w"], y, hints=HINTS, what=what)
+        agree(y, want, what, tolerance=1e-5, hints=HINTS)
+        launches.append((report, C, H, W))
+    for report, C, H, W in typical_first(launches, len(shapes)):
         without(report, "shared", why="here nothing is shared between threads", hints=HINTS)
         loads, enough = report.array("x", "load").active_lanes, C * rows_read(H, H, ROWS, 3, 1, 1) * (3 * W - 2)
         why = f"three of each row that a thread's {ROWS} outputs need"
-        at_most(loads, enough, f"elements of x are loaded for {C * H * W:,} outputs", why, HINTS)
+        at_most(loads, enough, f"elements of x are loaded for {C * H * W:,} of y", why, HINTS, report)
         weights, enough = report.array("w", "load").requests, 9 * -(-W // 32) * -(-H // ROWS) * C
-        at_most(weights, enough, "requests load w", "nine a warp", HINTS[2:])
+        at_most(weights, enough, "requests load w", "nine a warp", HINTS[2:], report)
+        stored_by_a_thread(report, "y", ROWS, HINTS)
+        written_once(report, "y", C * H * W, HINTS)
         said = coalesced(report, ("x", "y"), hints=HINTS)
         float32_only(report)
-    return f"Right for ten maps; {loads / (C * H * W):.2f} loads of x for an output; {said}."
+    return f"Right for {len(launches)} maps; {loads / (C * H * W):.2f} loads of x for an output; {said}."
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ import numpy as np
 from numba import float32  # noqa: F401
 
 from dwlab import cuda  # noqa: F401
-from dwlab.judge.exercises import Wrong, drawn, float32_only, kernel, launched, poisoned, run
+from dwlab.judge.exercises import Wrong, drawn, float32_only, kernel, launched, poisoned, run, written_once
 from dwlab.kernels.parts import ptx  # noqa: F401
 
 
@@ -51,12 +51,12 @@ ENOUGH = 2.0**-20
 def judge(answer):
     """Each sum within 2**-20 of its products' sizes, near float32's own rounding; three products for 8 channels."""
     three = kernel(answer, "three")
-    worst = 0.0
+    worst, reports = 0.0, []
     for groups in (1, 3, 32, *drawn(answer, (2, 31), (33, 64))):
         C = 8 * groups
         a, b = (answer.random.normal(size=(rows, C), scale=answer.random.uniform(0.01, 100)) for rows in (16, 8))
         a, b, d = a.astype("f4"), b.astype("f4"), poisoned(16, 8)
-        report = launched(three, 1, 32, a, b, d, hints=HINTS)
+        report = launched(three, 1, 32, a, b, d, hints=HINTS, what=f"{C} channels")
         exact, size = (f(a).astype("f8") @ f(b).astype("f8").T for f in (np.asarray, np.abs))
         off = np.where(d.written, np.abs(np.asarray(d) - exact) / size, np.inf)
         first = tuple(int(i) for i in np.argwhere(~(off <= ENOUGH))[:1].ravel())
@@ -69,9 +69,17 @@ def judge(answer):
                 HINTS,
             )
         worst = max(worst, off.max())
-        products = report.totals.flops // (2 * 16 * 8 * 8 * groups)  # splitting is about a tenth of one
-        if products > 3:
-            raise Wrong(f"{products} products for 8 channels; 3 are enough.", HINTS[2:])
+        reports.append((report, groups))
+    for report, groups in reports:
+        if report.products != 3 * groups:
+            raise Wrong(
+                f"{report.what}: {report.products:,} times ptx.mma_tf32; it takes three for each 8 channels, "
+                f"{3 * groups}.",
+                HINTS[2:],
+            )
+        if report.totals.flops >= 4 * 2 * 16 * 8 * 8 * groups:  # splitting is about a tenth of a product
+            raise Wrong(f"{report.what}: sums of products are computed beside the tensor cores' three.", HINTS[2:])
+        written_once(report, "d", 16 * 8, HINTS)
         float32_only(report)
     return f"Right for five sizes, off by at most {worst:.1e} of the products' sizes; three products for 8 channels."
 

@@ -25,6 +25,7 @@ from dwlab.judge.exercises import (
     launched,
     poisoned,
     run,
+    typical_first,
     written_once,
 )
 from dwlab.problems.layers import Fused, Pointwise
@@ -84,36 +85,37 @@ def problem(C, F, M):
 
 def judge(answer):
     """Right for pixels around a block and drawn sizes; a step's shared memory; `between` nowhere else, and once."""
-    twice = kernel(answer, "twice")
-
-    def once(C, steps, M):
-        layers = problem(C, STEP * steps, M)
+    twice, launches, enough = kernel(answer, "twice"), [], 4 * STEP * PIXELS
+    shapes = ((1, 1, 1), (3, 2, 31), (5, 3, 33), (2, 4, 64))
+    for C, steps, M in (*shapes, drawn(answer, (1, 40), (1, 9), (100, 140)), drawn(answer, (1, 20), (5, 20), (1, 70))):
+        F, what = STEP * steps, f"C={C} F={STEP * steps} M={M}"
+        layers = problem(C, F, M)
         given = layers.inputs(seed=drawn(answer, (0, 1 << 30))[0])
         y, x = poisoned(OUTPUTS, M), given["x"].reshape(C, M)
         want = reference(layers, "pwpw", given)["y"].reshape(OUTPUTS, M)
         arrays = x, given["w1"], given["b1"], given["w2"], y
-        report = launched(twice, -(-M // PIXELS), (PIXELS, ROWS), *arrays, hints=HINTS)
-        agree(y, want, f"{C} channels, {STEP * steps} filters, {M} pixels", tolerance=1e-5, hints=HINTS)
-        return report
-
-    for sizes in ((1, 1, 1), (3, 2, 31), (5, 3, 33), drawn(answer, (1, 40), (1, 9), (100, 140))):
-        once(*sizes)
-    for C, steps, M in ((2, 4, 64), drawn(answer, (1, 20), (5, 20), (1, 70))):
-        report, F, enough = once(C, steps, M), STEP * steps, 4 * STEP * PIXELS
+        report = launched(twice, -(-M // PIXELS), (PIXELS, ROWS), *arrays, hints=HINTS, what=what)
+        agree(y, want, what, tolerance=1e-5, hints=HINTS)
+        launches.append((report, C, F, M))
+    for report, C, F, M in typical_first(launches, len(shapes)):
         what = "loads of w1, one for each multiply-add of the first layer"
         products = report.array("w1", "load").active_lanes
-        at_most(products, F * C * M, what, "if each element of `between` is computed once", HINTS)
+        at_most(products, F * C * M, what, "if each element of `between` is computed once", HINTS, report)
+        # Two operations for each multiply-add, and up to two for bias and ReLU; threads without a pixel may take part.
+        flops = F * -(-M // PIXELS) * PIXELS * (2 * C + 2 * OUTPUTS + 2)
+        why = "each element of `between` is computed once"
+        at_most(report.totals.flops, flops, "floating-point operations", why, HINTS, report)
         written_once(report, "y", OUTPUTS * M, HINTS)
         if report.shared_bytes > enough:
             raise Wrong(
-                f"A block has {report.shared_bytes:,} bytes of shared memory; {enough:,} hold {STEP} filters "
-                f"of {PIXELS} pixels.",
+                f"{report.what}: a block has {report.shared_bytes:,} bytes of shared memory; {enough:,} hold {STEP} "
+                f"filters of {PIXELS} pixels.",
                 HINTS,
             )
         float32_only(report)
     return (
-        f"Right for six sizes. {products:,} multiply-adds in the first layer, each once; {report.shared_bytes:,} "
-        f"bytes of shared memory a block, where all {F} filters would be {4 * F * PIXELS:,}."
+        f"Right for {len(launches)} sizes. {products:,} multiply-adds in the first layer, each once; "
+        f"{report.shared_bytes:,} bytes of shared memory a block, where all {F} filters would be {4 * F * PIXELS:,}."
     )
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from numba import int32  # noqa: F401
 
 from dwlab import cuda  # noqa: F401
-from dwlab.judge.exercises import Wrong, at_most, drawn, float32_only, kernel, launched, poisoned, run
+from dwlab.judge.exercises import Wrong, at_most, drawn, float32_only, kernel, launched, poisoned, run, written_once
 from dwlab.kernels.parts import ptx  # noqa: F401
 
 ONES = 0x01010101
@@ -56,29 +56,34 @@ def judge(answer):
     """Every sum right to the bit, zero points at both ends among them; one product for 8 words."""
     less_zero = kernel(answer, "less_zero")
     rng = answer.random
+    launches = []
     groups, other = drawn(answer, (6, 40), (-127, 126))
     for words, zero in ((8, 0), (8, -128), (16, 3), (24, 127), (40, -7), (8 * groups, other)):
         a, b = (rng.integers(-128, 128, (rows, 4 * words)).astype(np.int8) for rows in (16, 8))
         d = poisoned(16, 8, dtype="int32")
         want = (a.astype(int) - zero) @ b.astype(int).T
-        report = launched(less_zero, 1, 32, a.view(np.int32), b.view(np.int32), zero, d, hints=HINTS)
+        what = f"{4 * words} channels, zero point {zero}"
+        report = launched(less_zero, 1, 32, a.view(np.int32), b.view(np.int32), zero, d, hints=HINTS, what=what)
         wrong = (np.asarray(d) != want) | ~d.written
         if wrong.any():
             at = tuple(int(i) for i in np.argwhere(wrong)[0])
             seen = f"is {d[at]:,}" if d.written[at] else "was never written"
             raise Wrong(
-                f"{4 * words} channels, zero point {zero}: element {list(at)} {seen}; {want[at]:,} is right. "
-                f"{int(wrong.sum())} of 128 sums are wrong.",
+                f"{what}: element {list(at)} {seen}; {want[at]:,} is right. {int(wrong.sum())} of 128 sums are wrong.",
                 HINTS,
             )
-        if words == 8:
-            continue
+        launches.append((report, words))
+    for report, words in launches:
         groups = words // 8
-        products = report.totals.flops // (2 * 16 * 8 * 32 * groups) * groups  # a dp4a is a small part of one
-        if products != groups:
-            raise Wrong(f"{products} products for {words} words of channels; {groups} are right.", HINTS)
-        loads = sum(a.active_lanes for a in report.accesses if (a.array, a.kind) == ("b", "load"))
-        at_most(loads, 8 * words, "words of b are loaded", "those of the products serve both", HINTS)
+        if report.products != groups:
+            raise Wrong(
+                f"{report.what}: {report.products} times ptx.mma_s8; it takes one for each 8 words, {groups}.", HINTS
+            )
+        if report.totals.flops >= 2 * 2 * 16 * 8 * 32 * groups:  # two dp4a a lane are a sixteenth of a product
+            raise Wrong(f"{report.what}: sums of products are computed beside the tensor cores'.", HINTS)
+        loads = report.array("b", "load").active_lanes
+        at_most(loads, 8 * words, "words of b are loaded", "those of the products serve both", HINTS, report)
+        written_once(report, "d", 16 * 8, HINTS)
         float32_only(report)
     return "Right to the bit for six zero points; one product for 32 channels, and no word of b is loaded twice."
 

@@ -12,7 +12,7 @@ changed: other code still has it. Compute in float64 and round once, at the end.
 
 import numpy as np
 
-from dwlab.judge.exercises import Wrong, drawn, function, run
+from dwlab.judge.exercises import Wrong, drawn, function, pair, run
 from dwlab.problems.layers import DepthwiseConv2d, Pointwise
 from dwlab.problems.references import reference
 
@@ -89,6 +89,12 @@ def judge(answer):
         factor = gamma.astype("f8") / np.sqrt(var.astype("f8") + epsilon)
         exact = kept[0].astype("f8") * factor.reshape(-1, *[1] * (w.ndim - 1))
         error = float((np.abs(filters - exact) / np.maximum(np.abs(exact), 1e-30)).max())
+        own = np.zeros(channels) if b is None else kept[1].astype("f8")
+        alone = (own - mean) * factor + beta
+        size = np.abs(own * factor) + np.abs(mean * factor) + np.abs(beta)  # of what may cancel, to float64's precision
+        near = np.abs(bias - alone) <= 2.0**-23 * np.abs(alone) + 1e-14 * size
+        if layer in (pointwise, depthwise) and not near.all():
+            raise Wrong(f"{what}: the bias is not what float64, rounded once at the end, gives.", HINTS)
         if layer in (pointwise, depthwise) and not error <= 2.0**-23:
             raise Wrong(
                 f"{what}: filters are off by up to {error:.1e} of their size; computed in float64 and rounded once, at "
@@ -107,15 +113,15 @@ def judge(answer):
 
 def _arrays(made, what, shape):
     """Filters and bias, if they are what was asked for."""
-    if not (isinstance(made, tuple) and len(made) == 2):
+    if (both := pair(made)) is None:
         found = getattr(made, "type", type(made).__name__)
         raise Wrong(f"{what}: it returns {found}; return (filters, bias).", HINTS)
-    for name, array, wanted in (("filters", made[0], shape), ("bias", made[1], shape[:1])):
+    for name, array, wanted in (("filters", both[0], shape), ("bias", both[1], shape[:1])):
         if getattr(array, "shape", None) != wanted:
             raise Wrong(f"{what}: {name} of shape {getattr(array, 'shape', None)}; {wanted} is needed.", HINTS[1:])
         if array.dtype != np.float32:
             raise Wrong(f"{what}: {name} are {array.dtype}; float32 is needed.", HINTS)
-    return made
+    return both
 
 
 if __name__ == "__main__":

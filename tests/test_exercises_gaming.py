@@ -250,9 +250,9 @@ SHARED_X = """
             y[cuda.blockIdx.z * FILTERS + f, p, q] = total
 """
 ASKED = [
-    ("32_1", "between in y", SCRATCH, r"y is read; it is an output|never written|is right"),
+    ("32_1", "between in y", SCRATCH, r"y is read. It is an output|never written|is right"),
     ("21_1", "one warp of four", ONE_WARP, r"four warps load \d+, 0, 0, 0 times from dy; each should"),
-    ("33_1", "all in registers again", REGISTERS, r"elements of x are loaded; [\d,]+ are enough"),
+    ("33_1", "all in registers again", REGISTERS, r"elements of x are loaded; [\d,]+ (is|are) enough"),
     ("33_1", "x in shared memory, between nine times", SHARED_X, r"floating-point operations; [\d,]+ are enough"),
     ("12_1", "a filling that no meter shows", swapped("12_1", "float32(-math.inf)", "float32(-1e9)"), "is right"),
     ("30_1", "a start that no map has", swapped("30_1", "float32(-math.inf)", "float32(-1e9)"), "is right"),
@@ -289,6 +289,37 @@ ASKED = [
      r"\d+ layers"),
     ("35_1", "the epsilon of the lesson", swapped("35_1", '"f8") + epsilon', '"f8") + 1e-5'),
      r"drawn pointwise|5 × 5"),
+    ("00_1", "the first block alone", "if cuda.blockIdx.x == 0:\n    for i in range(cuda.threadIdx.x, kwh.size, 128):\n"
+     "        change[i] = kwh[i] - kwh[i - 1] if i > 0 else 0", r"one thread stores \d+ elements of change"),
+    ("00_1", "an argument too few", swapped("00_1", "(kwh, change):", "(*given):\n    kwh, change = given"),
+     r"takes 0 parameters \(\); it is called with 2"),
+    ("01_1", "float64 in small ones", swapped("01_1", "        y[b, h, t] +=", "        if x.shape[2] < 32:\n        "
+     "    y[b, h, t] += "
+     "0.1 * (10.0 * d[h] * x[b, h, t])\n        else:\n            y[b, h, t] +="), r"float64 operation"),
+    ("12_1", "the peak in global memory", swapped("12_1", "highest = max(highest, window[k])", "peak[m, t0 + i] = "
+     "highest"
+     "\n            highest = max(peak[m, t0 + i], window[k])"), r"peak is read. It is an output"),
+    ("20_3", "causal only", swapped("20_3", "missing = cuda.gridDim.y * TILE - x.shape[2]", "missing = "
+     "(cuda.gridDim.y * "
+     "TILE - x.shape[2]) * (shift == 0)").replace("t >= 0", "0 <= t < x.shape[2]"), r"requests load x and w"),
+    ("21_3", "plain where it is short", swapped("21_3", "            lost = (total - acc) - given", "            if "
+     "terms.shape[0] > 4000:\n"
+     "                lost = (total - acc) - given"), r"terms of shape .* is two roundings"),
+    ("22_2", "registers on one line", swapped("22_2", "ptx.copy4_async(tile, 4 * lane, x, LENGTH * row + 4 * lane)",
+     "a, b, c, d = ptx.load4(x, LENGTH * row + 4 * lane); ptx.store4_shared(tile, 4 * lane, a, b, c, d)"),
+     r"0 of 8 rows come by one asynchronous copy"),
+    ("22_3", "all again in the second pass", swapped("22_3", "for p in range(parts.shape[0]):", "for b in "
+     "range(x.shape[0]"
+     "):\n            total += x[b, h, 0] - x[b, h, 0]\n        for p in range(parts.shape[0]):"), r"in the second "
+     "pass"),
+    ("31_1", "sums in y", swapped("31_1", "y[f0 + k, m] = sums[k]", "y[f0 + k, m] = 0\n                "
+     "y[f0 + k, m] += sums[k]"), r"one thread stores 8 elements|y is read"),
+    ("31_3", "no tensor cores", "for n in range(4):\n    i, j = cuda.threadIdx.x // 4 + n // 2 * 8, cuda.threadIdx.x "
+     "% 4 * "
+     "2 + n % 2\n    s = float32(0)\n    for k in range(a.shape[1]):\n        s += a[i, k] * b[j, k]\n    d[i, j] = s",
+     r"0 times ptx.mma_tf32"),
+    ("35_1", "the bias in float32", swapped("35_1", '((own - mean) * s + beta).astype("f4")',
+     '(own.astype("f4") - mean) * s.astype("f4") + beta'), r"the bias is not what float64"),
     ("35_1", "in float32", swapped("35_1", 'astype("f8")', 'astype("f4")'), r"rounded once|is off by"),
 ]  # fmt: skip
 
@@ -388,6 +419,35 @@ def test_a_file_does_not_write_its_own_verdict(forged, what):
     assert result.status in ("wrong", "error"), str(result)
     if what not in ("the end of Python", "comparison", "a kernel that is none", "a verdict on every descriptor"):
         assert "kwh of shape (1,): element [0] is 1; 0 is right" in result.message, str(result)
+
+
+def test_a_solution_is_not_looked_up(tmp_path):
+    path = tmp_path / "24_2_answer.py"
+    code = "import dwlab, pathlib\nfound = pathlib.Path(dwlab.__file__).parents[1] / 'solutions' / '24_2_epoch.py'\n"
+    path.write_text(answered("24_2", code + "exec(found.read_text().split('###')[1])"), encoding="utf-8")
+    result = exercises.judge_file(path, "24_2")
+    assert result.status == "error" and "may not open the workbook's solutions" in result.message
+    assert exercises.judge_file(ROOT / "solutions" / "24_2_epoch.py", "24_2").passed, "itself, if it is one"
+
+
+RIGHT = {
+    "arguments of other names": ("13_1", [("def totals(kwh, total):", "def totals(a, s):\n    kwh, total = a, s")]),
+    "a pair as a list": ("23_3", [("return name, us[name]", "return [name, us[name]]")]),
+    "functions by a name of their own": ("24_3", [
+        ("import os\n", "import os\nfrom os import replace\n"), ("os.replace(part, path)", "replace(part, path)")
+    ]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", RIGHT)
+def test_a_right_answer_may_be_written_otherwise(tmp_path, what):
+    exercise, changes = RIGHT[what]
+    text = TEXTS[exercise]
+    for old, new in changes:
+        assert old in text
+        text = text.replace(old, new, 1)
+    found = judged(tmp_path, exercise, text)
+    assert found["status"] == "passed", found["message"]
 
 
 def test_what_was_saved_is_read_by_another_process(tmp_path):

@@ -69,16 +69,16 @@ WRONG = [
         "34_1",
         "halves away from 0",
         back(value="half = float32(0.5) if total > 0 else float32(-0.5)\n    value = int32(total + half)"),
-        r"halves, zero point 3: element \[0, \d+\] is -?\d+; -?\d+ is right, for -?\d+\.5 before rounding",
+        r"halves of shape \(2, 40\), zero point 3: element \[0, \d+\] is -?\d+; -?\d+ is right, for -?\d+\.5 before",
     ),
-    ("34_1", "cut off, not rounded", back(value="value = int32(total)"), r"random sums, .* bytes differ"),
+    ("34_1", "cut off, not rounded", back(value="value = int32(total)"), r"random sums of .* are wrong"),
     (
         "34_1",
         "zero added first",
         back(limit="y[i, f] = min(max(int32(value + zero), low), 127)"),
-        r"huge sums, zero point (100|-100): element \[0, \d\] is -?\d+; -?\d+ is right",
+        r"huge sums of shape \(1, 4\), zero point (100|-100): element \[0, \d\] is -?\d+; -?\d+ is right",
     ),
-    ("34_1", "no limits", back(limit="y[i, f] = value + zero"), r"random sums, .* is -?\d+; (-128|127) is right"),
+    ("34_1", "no limits", back(limit="y[i, f] = value + zero"), r"(random|huge) sums of .* is -?\d+; (-?\d+) is right"),
     ("34_1", "no relu", back(limit="y[i, f] = min(max(value, -128 - zero), 127 - zero) + zero"), r"relu: element"),
     ("34_1", "the bias left out", back(total="total = float32(sums[i, f]) * m[f]"), r"random sums"),
     ("34_1", "one turn of the warp", back(step=4096), r"relu: element \[0, 32\] was never written; -\d+ is right"),
@@ -102,7 +102,7 @@ WRONG = [
      "a[g, k + t + 4], a[g + 8, k + t]")), r"zero point 0: element .* sums are wrong"),
     ("34_3", "half of the words", warp(add="share = ptx.dp4a(b0, int32(ONES), share)"), r"zero point -128: element"),
     ("34_3", "words loaded twice", warp(add="share = ptx.dp4a(b[g, k + t + 4], int32(ONES), "
-     "ptx.dp4a(b[g, k + t], int32(ONES), share))"), r"256 words of b are loaded; 128 are enough"),
+     "ptx.dp4a(b[g, k + t], int32(ONES), share))"), r"\d+ words of b are loaded; \d+ are enough"),
     ("34_3", "the last sum without it", warp(last="c3"), r"element \[8, 1\] is"),
 ]  # fmt: skip
 

@@ -80,7 +80,7 @@ WRONG = [
         "31_1",
         "x loaded for each filter",
         FOUR.format(inside=INSIDE, loop=APART, exists=EXISTS),
-        r"32,768 elements of x are loaded for 32,768 multiply-adds; 8,192 are enough",
+        r"32,768 elements of x are loaded for 32,768 products; 8,192 are enough",
     ),
     (
         "31_1",
@@ -98,13 +98,13 @@ WRONG = [
         "31_1",
         "whole groups of filters only",
         FOUR.format(inside=INSIDE, loop=LOOP, exists="f0 + 3 < w.shape[0]"),
-        r"1 channels, 1 filters, 1 pixels: element \[0, 0\] was never written",
+        r"C=1 F=1 M=1: element \[0, 0\] was never written",
     ),
     (
         "31_1",
         "the last channel left out",
         FOUR.format(inside=INSIDE, loop=LOOP.replace("x.shape[0]", "x.shape[0] - 1"), exists=EXISTS),
-        r"1 channels, 1 filters, 1 pixels: element \[0, 0\] is 0",
+        r"C=1 F=1 M=1: element \[0, 0\] is 0",
     ),
     (
         "31_1",
@@ -123,7 +123,7 @@ WRONG = [
     ("31_3", "one product", three("hh"), r"8 channels: element \[0, 0\] is .*off by more than 2\*\*-20"),
     ("31_3", "no low part of b", three("lh", "hh"), r"off by more than 2\*\*-20"),
     ("31_3", "no low part of a", three("hl", "hh"), r"off by more than 2\*\*-20"),
-    ("31_3", "four products", three("ll", "lh", "hl", "hh"), r"4 products for 8 channels; 3 are enough"),
+    ("31_3", "four products", three("ll", "lh", "hl", "hh"), r"8 channels: 4 times ptx.mma_tf32; it takes three"),
     ("31_3", "a1 and a2 exchanged", three("lh", "hl", "hh", operand=SWAPPED), r"8 channels: .* of 128 sums are off"),
     ("31_3", "a number not stored", three("lh", "hl", "hh", last=""), r"element \[8, 1\] was never written"),
 ]

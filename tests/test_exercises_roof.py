@@ -66,13 +66,13 @@ WRONG = [
         "22_2",
         "pieces in turn, elements not",
         backwards("d, c, b, a", "a, b, c, d"),
-        r"1 rows: element \[0, 0\] is",
+        r"1 × 128: element \[0, 0\] is",
     ),
     (
         "22_2",
         "the first row in every block",
         backwards("x, LENGTH * row + 4 * lane", "x, 4 * lane"),
-        r"2 rows: element \[1, 0\] is",
+        r"2 × 128: element \[1, 0\] is",
     ),
     (
         "22_2",
@@ -81,7 +81,7 @@ WRONG = [
             "ptx.copy4_async(tile, 4 * lane, x, LENGTH * row + 4 * lane)\nptx.commit()\nptx.wait(0)",
             "a, b, c, d = ptx.load4(x, LENGTH * row + 4 * lane)\nptx.store4_shared(tile, 4 * lane, a, b, c, d)",
         ),
-        r"The row does not come by asynchronous copies",
+        r"0 of 8 rows come by one asynchronous copy",
     ),
     (
         "22_2",
@@ -90,7 +90,7 @@ WRONG = [
             "a, b, c, d = ptx.load4_shared(tile, LENGTH - 4 - 4 * lane)",
             "i = LENGTH - 4 - 4 * lane\na, b, c, d = tile[i], tile[i + 1], tile[i + 2], tile[i + 3]",
         ),
-        r"32 requests read shared memory for 8 rows, with \d+ bank conflicts; 8 requests without any are enough",
+        r"8 × 128: 32 requests read shared memory, with \d+ bank conflicts; one for each row",
     ),
     (
         "22_2",
@@ -99,7 +99,7 @@ WRONG = [
             "ptx.store4(y, LENGTH * row + 4 * lane, d, c, b, a)",
             "y[row, 4 * lane] = d\ny[row, 4 * lane + 1] = c\ny[row, 4 * lane + 2] = b\ny[row, 4 * lane + 3] = a",
         ),
-        r"32 requests store y, for 8 rows; 8 are enough",
+        r"8 × 128: 32 requests store y; 8 are enough",
     ),
 ]
 
@@ -135,7 +135,7 @@ STATISTICS = [
         "    if lane == 0:\n        parts[p, h, 0] = total\n        parts[p, h, 1] = squares",
         "    if lane == 0:\n        parts[p, h, 0] = 0\n        cuda.atomic.add(parts, (p, h, 0), total)\n"
         "        parts[p, h, 1] = squares",
-        r"Atomics come in any order",
+        r"atomics come in any order",
     ),
     ("no guard", "if h < found.shape[0]:", "if h >= 0:", r"[Oo]ut of bounds"),
     ("the first part only", "range(parts.shape[0])", "range(1)", r"mean, B=3"),

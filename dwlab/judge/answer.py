@@ -7,8 +7,9 @@ the values of the names that it uses; the judge makes it anew from the file's te
 it interpreted in its own process. So no statement of the file runs beside the interpreter that counts, the references
 or the comparison, and nothing that the file patches, writes or ends changes a verdict.
 
-What is not defended: a file may read the solutions from the disk, or count a "prediction" with dwlab itself; and what
-a plain function returns is what its own process says, however it got there.
+A file may not open the workbook's solutions (`_guard`). What is not defended: it may count a "prediction" with dwlab
+itself, or reach the disk by other ways than Python's own; and what a plain function returns is what its own process
+says, however it got there.
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ import numpy as np
 ROOT = Path(__file__).resolve().parents[2]
 SHOWN_OUTPUT = 2_000  # characters of a student's own prints that are kept
 WALL_LIMIT_S = 300  # of one request, against files that sleep: what computes is stopped by its CPU time
+MOST_BITS = 10_000  # of a whole number
 MOST_REPLY = 1 << 26  # bytes that one reply may have
 _MODULES = frozenset("math cmath operator _operator builtins numpy numba numba_cuda dwlab".split())
 
@@ -84,6 +86,9 @@ class Other:
     type: str
     text: str
 
+    def __repr__(self) -> str:
+        return self.text
+
 
 def packed(value: Any) -> Any:
     """A value as JSON. Subclasses become what they are made of: `class Yes(float)` is a float."""
@@ -98,6 +103,8 @@ def packed(value: Any) -> Any:
     if isinstance(value, str):
         return str.__str__(value)
     if isinstance(value, int):
+        if int.bit_length(value) > MOST_BITS:  # Python would not show it
+            return {"is": "other", "type": "int", "text": f"a number of {int.bit_length(value):,} bits"}
         return {"is": "int", "value": hex(int.__index__(value))}
     if isinstance(value, float):
         return {"is": "float", "value": float.__float__(value).hex()}
@@ -322,14 +329,16 @@ class Served:
         def stop(*_: object, **__: object) -> None:
             raise _Stopped
 
-        real = getattr(os, fails) if fails else None
-        if fails:
-            setattr(os, fails, stop)
+        real = getattr(os, fails, None) if fails else None
+        # the file may know it by a name of its own: from os import replace
+        places = [(os, fails), *((self.module, n) for n, v in vars(self.module).items() if real and v is real)]
+        for place, known in places if real else ():
+            setattr(place, known, stop)
         try:
             result = getattr(self.module, name)(*arguments)
         finally:
-            if fails:
-                setattr(os, fails, real)
+            for place, known in places if real else ():
+                setattr(place, known, real)
         return {"value": packed(result), "after": [_state(one) for one in arguments]}
 
 
@@ -348,6 +357,7 @@ def _serve(file: Path, seconds: float) -> None:
     os.dup2(2, 1)  # what the file prints is read from one pipe
     limit_cpu(seconds)
     sys.argv = [str(file)]  # what a student's file sees when it is run
+    _guard(file)
     served = Served(file)
     while True:
         try:
@@ -360,6 +370,25 @@ def _serve(file: Path, seconds: float) -> None:
         replies.write(reply + b"\n")
         replies.flush()
     os._exit(0)  # threads or exit handlers of a student's file have no say any more
+
+
+def _guard(file: Path) -> None:
+    """From here on nothing in this process opens a solution of the workbook, but the file itself if it is one."""
+    closed = tuple(os.path.realpath(ROOT / name) + os.sep for name in ("solutions", ".git"))
+    own, resolved = os.path.realpath(file), os.path.realpath
+
+    def hook(event: str, given: tuple) -> None:
+        if event in ("open", "os.link", "os.rename", "os.symlink"):
+            paths = [resolved(os.fsdecode(one)) for one in given[:2] if isinstance(one, (str, bytes, os.PathLike))]
+            refused = any(path.startswith(closed) and path != own for path in paths)
+        elif event in ("subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "os.spawn"):
+            refused = "solutions" in str(given)
+        else:
+            return
+        if refused:
+            raise PermissionError("an answer is written, not looked up: it may not open the workbook's solutions")
+
+    sys.addaudithook(hook)
 
 
 def limit_cpu(seconds: float) -> None:
@@ -512,6 +541,7 @@ class Answer:
         self.file, self.text, self.seed, self.seconds, self.here = file, text, seed, seconds, here
         self.random = np.random.default_rng(seed)
         self.drew = False
+        self.task: ModuleType | None = None  # the workbook's own file, whose judge this is for
         self.output = ""
         self._process: Child | Served | None = None
         self._codes: list[CodeType] | None = None

@@ -12,13 +12,14 @@ steps, so a busy machine changes no verdict; a wall clock only stops what sleeps
 
 A judge launches a kernel on shapes that are always the same and on some that are drawn from a seed at each call
 (`drawn`; the seed is shown, and `grade(..., seed=)` repeats it). Every launch is judged and counted in one: its output
-is compared, its inputs must be unchanged, and its accesses are those of this very launch.
+is compared, its inputs must be unchanged, and its accesses are those of this very launch. First all launches are
+compared, then all are counted, the small ones too: no size may be slow because nobody looks at it.
 
 The second half of this module are the tools that judges are made of: `kernel` and `function` take one out of an answer,
 `launched` and `agree` judge a launch, `convolves` a convolution by `dwlab.judge.check`, `convolution` one launch of it;
-`coalesced`, `moves_at_most`, `at_most`, `without` and `float32_only` judge a launch's report, `predicted` a number. All
-but `convolves` run kernels on the interpreter in either mode, so memory behaviour is judged alike on a laptop and
-on a GPU.
+`coalesced`, `moves_at_most`, `at_most`, `without`, `written_once`, `stored_by_a_thread` and `float32_only` judge a
+launch's report, `predicted` a number. All but `convolves` run kernels on the interpreter in either mode, so memory
+behaviour is judged alike on a laptop and on a GPU.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ from __future__ import annotations
 import argparse
 import ast
 import contextlib
+import dataclasses
+import functools
 import html
 import itertools
 import json
@@ -42,9 +45,9 @@ import sys
 import threading
 import tokenize
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -549,7 +552,8 @@ def _judge(file: Path, judge: Path, seed: int = 0, seconds: float = TIME_LIMIT_S
 
 def _verdict(answer: Answer, judge: Path) -> dict[str, Any]:
     try:
-        said = load(judge, "dwlab_judge").judge(answer)
+        answer.task = load(judge, "dwlab_judge")
+        said = answer.task.judge(answer)
         return {"status": "passed", "message": said or ""}
     except Wrong as wrong:
         status = "unsolved" if isinstance(wrong, Unsolved) else "wrong"
@@ -607,10 +611,25 @@ def kernel(answer: Answer, name: str) -> Any:
     if hasattr(found, "py_func"):
         if getattr(found, "device", False) is True:
             raise Wrong(f"`{name}` is a device function; it must be a kernel: @cuda.jit without device=True.")
+        if (own := getattr(answer.task, name, None)) is not None:
+            asked, has = parameters(own), parameters(found)
+            if len(asked) != len(has):
+                raise Wrong(
+                    f"`{name}` takes {_many(len(has), 'parameters')} ({', '.join(has)}); it is called with "
+                    f"{len(asked)}: leave its first line as it was.",
+                    (f"def {name}({', '.join(asked)}):",),
+                )
+            found.py_func.__dict__["asked"] = asked
         return found
     if isinstance(found, Function):
         raise Wrong(f"`{name}` is a plain Python function: the line @cuda.jit above it is missing.")
     raise Wrong(f"`{name}` is {_described(found)}; it must be a kernel: a function with @cuda.jit above it.")
+
+
+def parameters(kernel: Any) -> tuple[str, ...]:
+    """The names of a kernel's parameters."""
+    code = kernel.py_func.__code__
+    return code.co_varnames[: code.co_argcount]
 
 
 def function(answer: Answer, name: str, hints: Sequence[str] = ()) -> Function:
@@ -682,16 +701,37 @@ def launched(
     shared_bytes: int = 0,
     updates: Sequence[np.ndarray] = (),
     hints: Sequence[str] = (),
+    what: str = "",
 ) -> Any:
     """Run a kernel on the interpreter; its results are in the arrays of `args` then. Returns this launch's report.
 
     Arrays of `poisoned` are outputs: reading one before it is written is a hazard. `updates` are those that it reads
-    and writes. All others are inputs. A hazard, a store to an input or an input that changed is Wrong.
+    and writes. All others are inputs. A hazard, a store to an input or an input that changed is Wrong. what: how to
+    call this launch in a message. The report calls arrays as the task does, whatever names the answer has for them, and
+    has more than an `xray`: `what`; `stored`, array -> the most elements of it that one thread stored; `loaded`, array
+    -> requests that each warp of a block makes for it, all blocks together; `products`, products of small matrices on
+    tensor cores, one a warp; `copied`, requests of asynchronous copies.
     """
+    with _called(what):
+        return _launched(kernel, grid, block, args, shared_bytes, updates, hints, what)
+
+
+@contextlib.contextmanager
+def _called(what: str) -> Iterator[None]:
+    """Puts the launch that a Wrong is about in front of it."""
+    try:
+        yield
+    except Wrong as wrong:
+        raise Wrong(f"{what}: {wrong}" if what else str(wrong), wrong.hints) from None
+
+
+def _launched(
+    kernel: Any, grid: Any, block: Any, args: Sequence[Any], shared_bytes: int, updates: Sequence[np.ndarray],
+    hints: Sequence[str], what: str,
+) -> Any:  # fmt: skip
     from dwlab.simt import hostapi
 
-    function = kernel.py_func
-    names = function.__code__.co_varnames[: function.__code__.co_argcount]
+    names = parameters(kernel)
     kept = [a.copy() if isinstance(a, np.ndarray) else None for a in args]
     given, outputs = [], []
     for one in args:
@@ -700,8 +740,10 @@ def launched(
             device.storage[...] = np.asarray(one)
             outputs.append((one, device))
         given.append(outputs[-1][1] if isinstance(one, Output) else one)
-    report = _run(kernel, grid, block, given, shared_bytes, hints, [n for n, a in zip(names, args, strict=False)
-                                                                    if isinstance(a, Output)])  # fmt: skip
+    report, counted = _run(
+        kernel, grid, block, given, shared_bytes, hints,
+        [n for n, a in zip(names, args, strict=False) if isinstance(a, Output)],
+    )  # fmt: skip
     for one, device in outputs:
         one[...] = device.copy_to_host()
         flags = device.allocation.written
@@ -714,7 +756,66 @@ def launched(
                 raise Wrong(f"Line {access.line}: a store to `{name}`, which is an input and stays as it is.", hints)
         if one.tobytes() != before.tobytes():
             raise Wrong(f"`{name}` is an input, and was changed.", hints)
-    return report
+    asked = dict(zip(names, getattr(kernel.py_func, "asked", names), strict=True))
+    accesses = tuple(
+        dataclasses.replace(a, array=asked.get(a.array, a.array)) if a.space == "global" else a for a in report.accesses
+    )
+    return _counted_class()(
+        **{**vars(report), "accesses": accesses}, what=what, products=counted.products, copied=counted.copied,
+        stored={asked.get(name, name): int(each.max()) for name, each in counted.stored.items()},
+        loaded={asked.get(name, name): [int(n) for n in each] for name, each in counted.loaded.items()},
+    )  # fmt: skip
+
+
+@functools.cache
+def _counted_class() -> type:
+    """A launch's report, and more (see `launched`). Made late: the interpreter is loaded where kernels run only."""
+    from dwlab.simt.report import Report
+
+    @dataclass(frozen=True)
+    class Launched(Report):
+        what: str = ""
+        stored: dict[str, int] = field(default_factory=dict)
+        loaded: dict[str, list[int]] = field(default_factory=dict)
+        products: int = 0
+        copied: int = 0
+
+    return Launched
+
+
+@functools.cache
+def _counting_class() -> type:
+    """The interpreter, which counts what an xray does not: see `launched`."""
+    from dwlab.simt import interpreter
+
+    class Counting(interpreter.Execution):
+        def __init__(self, *args: Any, **kwargs: Any):
+            super().__init__(*args, **kwargs)
+            self.stored: dict[str, np.ndarray] = {}
+            self.loaded: dict[str, np.ndarray] = {}
+            self.products = self.copied = 0
+            self.last: Any = None
+
+        def count(self, one: Any, element: Any, mask: Any, kind: str, node: Any) -> None:
+            super().count(one, element, mask, kind, node)
+            space = one.root.space
+            if (space, kind) == ("global", "store"):
+                each = self.stored.setdefault(one.name, np.zeros((self.blocks_total, self.padded), np.int64))
+                known = self.arrays.get(one.name)
+                each[self.block_numbers] += mask.full * (one.dtype.itemsize // known.dtype.itemsize if known else 1)
+            if (space, kind) == ("global", "load"):
+                each = self.loaded.setdefault(one.name, np.zeros(self.padded // 32, np.int64))
+                each += mask.full.reshape(-1, self.padded // 32, 32).any(axis=2).sum(axis=0)
+            # One call that loads from global memory and stores to shared memory: no register is between the two.
+            self.copied += mask.warps if (space, kind) == ("shared", "store") and node is self.last else 0
+            self.last = node if (space, kind) == ("global", "load") else None
+
+        def operate(self, operands: Any, instructions: int = 1, unit: str = "") -> None:
+            super().operate(operands, instructions, unit)
+            if unit == "tensor":
+                self.products += instructions * self.mask.warps
+
+    return Counting
 
 
 def _elements(flags: np.ndarray, like: np.ndarray) -> np.ndarray:
@@ -732,7 +833,9 @@ def _run(
     made = kernel if isinstance(kernel, simt.Kernel) else interpreter.jit(kernel.py_func)
     options = simt.Options(hazards="raise", trace=True, step_limit=STEP_LIMIT)
     try:
-        run, binder = launch.execute(made.py_func, grid, block, args, shared, options, kernel=made)
+        run, binder = launch.execute(
+            made.py_func, grid, block, args, shared, options, kernel=made, kind=_counting_class()
+        )
     except simt.HazardError as error:
         found = error.hazards[0]
         if found.kind == "race":
@@ -746,7 +849,7 @@ def _run(
             kind = "uninitialised output"
         first = (HAZARD_HINTS[kind],) if kind in HAZARD_HINTS else ()
         raise Wrong(f"{text[0].upper()}{text[1:]}.", (*first, *hints)) from None
-    return report.build(run, binder.float64)
+    return report.build(run, binder.float64), run
 
 
 def _race_of_warps(kernel: Any, grid: Any, block: Any, args: Sequence[Any], shared: int) -> Any:
@@ -802,12 +905,22 @@ def agree(got: np.ndarray, want: np.ndarray, what: str, tolerance: float = 1e-6,
     first = tuple(int(i) for i in np.argwhere(~close)[0])
     place = ", ".join(map(str, first))
     never = not written[first] if written is not None and written.shape == close.shape else False
-    seen = "was never written" if never else "is NaN" if np.isnan(got[first]) else f"is {got[first]:.7g}"
+    it, right = _apart(got[first], want[first])
+    seen = "was never written" if never else "is NaN" if np.isnan(got[first]) else f"is {it}"
     raise Wrong(
-        f"{what}: element [{place}] {seen}; {want[first]:.7g} is right. "
+        f"{what}: element [{place}] {seen}; {right} is right. "
         f"{int((~close).sum())} of {want.size} element{'s are' if want.size > 1 else ' is'} wrong.",
         (*_value_hints(got, number, close, written), *hints),
     )
+
+
+def _apart(got: float, want: float) -> tuple[str, str]:
+    """Two numbers as text, with so many digits that they do not look alike."""
+    for digits in (7, 9, 12, 17):
+        texts = f"{got:.{digits}g}", f"{want:.{digits}g}"
+        if texts[0] != texts[1]:
+            break
+    return texts
 
 
 def _value_hints(got: np.ndarray, want: np.ndarray, close: np.ndarray, written: np.ndarray | None) -> tuple[str, ...]:
@@ -879,9 +992,10 @@ def convolution(
     outputs = {name: poisoned(*problem.shapes(path)[name]) for name in problem.outputs(path)}
     want, how = reference(problem, path, inputs), launch(problem)
     args = (*((inputs | outputs)[name] for name in problem.arrays(path)), *how.scalars)
-    report = launched(kernel, how.grid, how.block, *args, shared_bytes=how.shared_bytes, hints=hints)
+    what = str(problem)
+    report = launched(kernel, how.grid, how.block, *args, shared_bytes=how.shared_bytes, hints=hints, what=what)
     for name, got in outputs.items():
-        agree(got, want[name], f"{problem}, {name}", tolerance, hints)
+        agree(got, want[name], f"{what}: {name}", tolerance, hints)
     return report
 
 
@@ -894,6 +1008,14 @@ def counted(kernel: Any, launch: Callable[[Any], Any], problem: Any, path: str =
     how = launch(problem)
     args = (*(arrays[name] for name in problem.arrays(path)), *how.scalars)
     return xray(kernel, how.grid, how.block, *args, shared_bytes=how.shared_bytes)
+
+
+def typical_first(launches: Sequence[Any], given: int) -> list[Any]:
+    """The order in which launches are counted: of the first `given` ones the last is the typical one, and is told of.
+
+    The last of all, a drawn one, stays the last.
+    """
+    return [*reversed(launches[:given]), *launches[given:]]
 
 
 COALESCE = (
@@ -910,12 +1032,13 @@ def coalesced(report: Any, arrays: Sequence[str] = (), hints: Sequence[str] = CO
     """
     seen = [a for a in report.accesses if a.space == "global" and (not arrays or a.array in arrays)]
     if not seen:
-        raise Wrong(f"The kernel never touches {' or '.join(arrays) or 'global memory'}.", hints)
+        raise Wrong(f"{_of(report)}The kernel never touches {' or '.join(arrays) or 'global memory'}.", hints)
     for a in sorted(seen, key=lambda a: a.ideal_sectors - a.sectors):
         if a.sectors > a.ideal_sectors + a.requests:
             raise Wrong(
-                f"Line {a.line}, {a.kind} of {a.array}: {a.sectors:,} sectors in {a.requests:,} requests, "
-                f"{a.sectors / a.requests:.1f} sectors per request; {a.ideal_sectors / a.requests:.1f} would hold it.",
+                f"{_of(report)}Line {a.line}, {a.kind} of {a.array}: {_many(a.sectors, 'sectors')} in "
+                f"{_many(a.requests, 'requests')}, {a.sectors / a.requests:.1f} sectors per request; "
+                f"{a.ideal_sectors / a.requests:.1f} would hold it.",
                 hints,
             )
     sectors, requests = sum(a.sectors for a in seen), sum(a.requests for a in seen)
@@ -926,7 +1049,7 @@ def moves_at_most(report: Any, limit_bytes: float, why: str, hints: Sequence[str
     """Wrong if an `xray` counted more bytes of global traffic than `limit_bytes`; `why` says where that comes from."""
     moved = report.totals.bytes_moved
     if moved > limit_bytes:
-        raise Wrong(f"{moved:,} bytes are moved; {limit_bytes:,.0f} are enough: {why}.", hints)
+        raise Wrong(f"{_of(report)}{moved:,} bytes are moved; {limit_bytes:,.0f} are enough: {why}.", hints)
     return f"{moved:,} bytes moved"
 
 
@@ -938,7 +1061,7 @@ def float32_only(report: Any, hints: Sequence[str] = ()) -> None:
     for line in report.lines:
         if line.float64:
             raise Wrong(
-                f"Line {line.line}, `{line.text.strip()}`: {line.float64:,} float64 operations.",
+                f"{_of(report)}Line {line.line}, `{line.text.strip()}`: {_many(line.float64, 'float64 operations')}.",
                 hints
                 or (
                     "In Numba 0.0 and 2.1 are float64, and so is what is computed of a float32 and one of them, or of "
@@ -951,10 +1074,11 @@ def float32_only(report: Any, hints: Sequence[str] = ()) -> None:
             )
 
 
-def at_most(found: int, enough: int, what: str, why: str, hints: Sequence[str] = ()) -> None:
-    """Wrong if more was counted than `enough`: "`found` `what`; `enough` are enough: `why`"."""
+def at_most(found: int, enough: int, what: str, why: str, hints: Sequence[str] = (), report: Any = None) -> None:
+    """Wrong if more was counted in a launch than `enough`: "`found` `what`; `enough` are enough: `why`"."""
     if found > enough:
-        raise Wrong(f"{found:,} {what}; {enough:,} are enough: {why}.", hints)
+        are = "is" if enough == 1 else "are"
+        raise Wrong(f"{_of(report)}{_many(found, what)}; {enough:,} {are} enough: {why}.", hints)
 
 
 def without(report: Any, *spaces: str, why: str = "", hints: Sequence[str] = ()) -> None:
@@ -967,37 +1091,44 @@ def without(report: Any, *spaces: str, why: str = "", hints: Sequence[str] = ())
     for space in spaces:
         found, what = counts[space]
         if found:
-            raise Wrong(f"{found:,} {what}; {why}.", hints)
+            raise Wrong(f"{_of(report)}{_many(found, what)}; {why}.", hints)
 
 
 def written_once(report: Any, array: str, elements: int, hints: Sequence[str] = ()) -> None:
     """Wrong if a launch read an output, or stored to it more often than it has elements: it is no place for scratch."""
     for a in report.accesses:
         if a.array == array and a.space == "global" and a.kind != "store":
-            raise Wrong(f"Line {a.line}: {array} is read; it is an output, and global memory.", hints)
-    stores = sum(a.active_lanes for a in report.accesses if a.array == array and a.space == "global")
-    at_most(stores, elements, f"elements are stored to {array}", "each once", hints)
+            raise Wrong(
+                f"{_of(report)}Line {a.line}: {array} is read. It is an output, in global memory: keep what is not "
+                "finished in registers or in shared memory.",
+                hints,
+            )
+    stored = [a for a in report.accesses if a.array == array and a.space == "global"]
+    size = min((a.itemsize for a in stored), default=1)  # some stores may be of 16 bytes
+    stores = sum(a.active_lanes * a.itemsize // size for a in stored)
+    at_most(stores, elements, f"elements are stored to {array}", "each once", hints, report)
 
 
-def loads_by_warp(kernel: Any, grid: Any, block: Any, *args: Any, array: str) -> list[int]:
-    """How many requests each warp of a block makes for an array, all blocks together."""
-    from dwlab import simt
-    from dwlab.simt import launch
-    from dwlab.simt.interpreter import Execution
+def stored_by_a_thread(report: Any, array: str, most: int = 1, hints: Sequence[str] = ()) -> None:
+    """Wrong if a thread of a launch stored more elements of an output than the task gives it."""
+    if (found := report.stored.get(array, 0)) > most:
+        raise Wrong(
+            f"{_of(report)}one thread stores {found:,} elements of {array}; each computes {_many(most, 'elements')}.",
+            hints,
+        )
 
-    totals: dict[int, int] = {}
 
-    class Counting(Execution):
-        def count(self, one: Any, element: Any, mask: Any, kind: str, node: Any) -> None:
-            super().count(one, element, mask, kind, node)
-            if one.name == array and kind == "load":
-                active = mask.full.reshape(-1, self.padded // 32, 32).any(axis=2).sum(axis=0)
-                for warp, requests in enumerate(active):
-                    totals[warp] = totals.get(warp, 0) + int(requests)
+def _of(report: Any) -> str:
+    """The launch that a report is of, to begin a message with; "" for a plain xray."""
+    return f"{report.what}: " if getattr(report, "what", "") else ""
 
-    options = simt.Options(hazards="off", trace=True, step_limit=STEP_LIMIT)
-    launch.execute(kernel.py_func, grid, block, args, 0, options, copies=True, kind=Counting)
-    return [totals.get(warp, 0) for warp in range(-(-math.prod(np.atleast_1d(block)) // 32))]
+
+def _many(number: float, unit: str) -> str:
+    """ "1 request", "2 requests": a number with its unit, of which the first word is a plural."""
+    first, *rest = unit.split(" ")
+    if number == 1 and first.isalpha() and len(first) > 3 and first.endswith("s"):
+        first = first[:-2] if first.endswith("sses") else first[:-1]
+    return f"{number:,} {' '.join([first, *rest])}"
 
 
 def predicted(
@@ -1010,16 +1141,38 @@ def predicted(
     value = _given(answer, name)
     if value is None or value is Ellipsis:
         raise Unsolved(f"`{name}` is still {value}: write your prediction down, then run this again.")
-    if isinstance(value, bool) or not isinstance(value, numbers.Real) or not math.isfinite(value):
+    if isinstance(value, np.ndarray) and value.shape == () and value.dtype.kind in "iuf":
+        value = value[()]
+    if not (number := real(value)) or not math.isfinite(number[0]):
         raise Wrong(f"`{name}` is {_described(value)}; it must be a number.")
-    value, counted = float(value), float(counted)
+    (value,), counted = number, float(counted)
     if not abs(value - counted) <= tolerance * abs(counted):
-        side = "more" if counted > value else "fewer"
+        pieces = " " not in unit and unit.endswith("s") and len(unit) > 2  # "7 requests", not "3 as its lane" or "2 ms"
+        if pieces:
+            side = f"{'more' if counted > value else 'fewer'} were counted"
+        else:
+            side = f"that is too {'low' if counted > value else 'high'}"
+        shown, right = (f"{one:,.6g} {_many(one, unit).split(' ', 1)[1]}" for one in (value, counted))
         raise Wrong(
-            f"`{name}`: you predicted {value:,.6g} {unit}; {side} were counted.",
-            (*hints, f"{counted:,.6g} {unit} were counted."),
+            f"`{name}`: you predicted {shown}; {side}.",
+            (*hints, f"{right} {'was' if counted == 1 else 'were'} counted." if pieces else f"It is {right}."),
         )
-    return f"`{name}`: counted {counted:,.6g} {unit}"
+    return f"`{name}`: counted {counted:,.6g} {_many(counted, unit).split(' ', 1)[1]}"
+
+
+def real(value: Any) -> tuple[float] | tuple[()]:
+    """A number that an answer gave, as a float in a tuple; () if it is none, or too large for one."""
+    if isinstance(value, (bool, np.bool_)) or not isinstance(value, numbers.Real):
+        return ()
+    try:
+        return (float(value),)
+    except OverflowError:
+        return ()
+
+
+def pair(value: Any) -> tuple[Any, Any] | None:
+    """Two things that a function returned together, as a tuple or a list; None if it did not."""
+    return tuple(value) if isinstance(value, (tuple, list)) and len(value) == 2 else None
 
 
 def whole(value: Any, what: str, hints: Sequence[str] = ()) -> int:
