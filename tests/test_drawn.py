@@ -1,0 +1,102 @@
+"""Drawn shapes: what dispatch chooses there, as it is and as if a shape had never been timed; and the tables of it."""
+
+import dataclasses
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dwlab import records, report
+from dwlab.kernels import choices
+from dwlab.kernels.depthwise1d import rows, straight_line
+from dwlab.problems import PATHS
+from dwlab.records import tables
+from dwlab.report import drawn
+
+
+@given(L=st.integers(1, 70), K=st.integers(1, 200), where=st.floats(0, 1, exclude_max=True))
+def test_a_window_holds_just_the_taps_that_meet_the_row(L, K, where):
+    shift = int(where * K)
+    meets = [j for j in range(K) if any(0 <= t + shift - j < L for t in range(L))]
+    first, count = straight_line.window(L, K, shift)
+    assert meets == list(range(first, first + count))
+
+
+@given(count=st.integers(1, 200), n=st.integers(1, 64))
+def test_rows_that_are_moved_together_are_counted_request_by_request(count, n):
+    requests = sectors = 0
+    for first in range(0, count, rows.ROWS):
+        words = n * min(rows.ROWS, count - first)
+        pieces = [range(4 * i, 4 * i + 4) for i in range(words // 4)]
+        for begin in range(0, len(pieces), 32):
+            requests += 1
+            sectors += len({word // 8 for piece in pieces[begin : begin + 32] for word in piece})
+        requests += words % 4 > 0
+        sectors += len({word // 8 for word in range(words - words % 4, words)})
+    assert rows.traffic(count, n) == (requests, sectors)
+
+
+@pytest.fixture(scope="module")
+def timed():
+    return drawn.newest(records.load_runs())[0]
+
+
+def test_records_hold_drawn_shapes_of_every_path(timed):
+    assert {row["path"] for _, row in timed} == set(PATHS)
+    assert len({drawn.problem_of(row) for _, row in timed}) >= 150
+
+
+def test_a_shape_that_was_timed_gets_its_fastest_stage_and_another_is_not_asked_for_it(timed):
+    samples = choices.samples(records.shown_runs(records.load_runs()))
+    for _, row in timed[::40]:
+        known = samples[row["op"], row["path"]]
+        assert row["times"][drawn.chosen(row, known)] == min(row["times"].values())
+        left = drawn.others(row, known)
+        assert len(left) < len(known)
+        assert drawn.chosen(row, left) in row["times"]
+
+
+def test_a_shape_is_not_known_by_its_own_times(timed):
+    """All times of a shape turned round change what dispatch chooses there, but not what it would, had it not been."""
+    samples = choices.samples(records.shown_runs(records.load_runs()))
+    _, row = next(one for one in timed if len(one[1]["times"]) > 3 and one[1]["path"] == "forward")
+    known = samples[row["op"], row["path"]]
+    place, _ = choices.place_of(drawn.problem_of(row), row["dtype"])
+    turned = [
+        dataclasses.replace(one, taken={id: -us for id, us in one.taken.items()}) if one.place == place else one
+        for one in known
+    ]
+    assert drawn.chosen(row, turned) != drawn.chosen(row, known)
+    assert drawn.chosen(row, drawn.others(row, turned)) == drawn.chosen(row, drawn.others(row, known))
+
+
+def test_why_pytorch_is_faster_follows_from_the_numbers():
+    times = {"depthwise1d/forward/a": 9.0, "depthwise1d/forward/b": 6.0}
+    row = {"op": "depthwise1d", "times": times, "peer_time_us": 7.0, "peer": "PyTorch 2 conv1d"}
+    assert drawn.why(row, "depthwise1d/forward/a", 2.0) == "the choice: forward/b takes 6.00"
+    row = row | {"times": {"depthwise1d/forward/a": 9.0}}
+    assert "4.5 times the least time" in drawn.why(row, "depthwise1d/forward/a", 2.0)
+    assert "FFT" in drawn.why(row | {"peer": "PyTorch 2 FFT"}, "depthwise1d/forward/a", 2.0)
+    assert "latency" in drawn.why(row | {"peer_time_us": 3.0}, "depthwise1d/forward/a", 2.0)
+    assert "L × L" in drawn.why(row | {"peer": "PyTorch 2 bmm"}, "depthwise1d/forward/a", 2.0)
+
+
+def test_every_loss_has_a_row_and_no_other_shape(timed):
+    summary, lost = drawn.tables(records.load_runs())
+    slower = sum(
+        int(line.split("|")[-3]) for line in summary.splitlines() if line.startswith(tuple(f"| {p} " for p in PATHS))
+    )
+    assert sum(line.startswith("| (") for line in lost.splitlines()) == slower > 0
+
+
+def test_another_gpus_tables_have_its_name_and_change_no_other():
+    made = report.tables()
+    assert "NVIDIA H100" in made["nvidia-h100-80gb-hbm3/depthwise1d/forward"]()
+    assert "NVIDIA H100" not in made["depthwise1d/forward"]()
+
+
+def test_networks_of_two_gpus_are_compared_with_what_was_predicted():
+    text = tables.compared_networks()
+    assert "| mobilenet_v2 | float32 | 1 |" in text and "Median error" in text
+    only = [run for run in records.load_runs() if run.gpu == records.SHOWN]
+    assert tables.compared_networks(only) == "No network was timed on both GPUs.\n"
