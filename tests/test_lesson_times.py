@@ -4,10 +4,12 @@ A stored time may be as far from the recorded ones as these are from each other,
 the records have a p10 and a p90 of each run, for the kernel of the newest row. Rows whose rounds scattered, by
 records.CALM, are left out, but for the newest. The recorded span goes from the least p10 to the greatest p90. A stored
 time is one more run: it lies within the span, or makes it no wider than are those of nine in ten of all kernels of that
-GPU that were recorded in several runs. No tolerance here was chosen by anybody.
+GPU that were recorded in several runs. No tolerance here was chosen by anybody. What a cell prints of records alone,
+on a GPU or without one, is printed again (rerun.py) and must be the same.
 """
 
 import functools
+import html
 import math
 import re
 from collections import defaultdict
@@ -17,8 +19,9 @@ from pathlib import Path
 
 import nbformat
 import pytest
+from rerun import rerun
 
-from dwlab import records
+from dwlab import mode, records, report
 from dwlab.kernels.registry import ids
 from dwlab.problems import PAPER
 from dwlab.records import epochs, tables
@@ -139,23 +142,18 @@ def network_span(gpu: str, of: Mapping[str, str]) -> Span | None:
     return span(rows[-1:])
 
 
-def nearest(rows: Iterable[Mapping], key: str, text: str) -> Span | None:
-    """Of the row whose time is nearest to the printed one: as a cell prints rows of several runs."""
-    rows = sorted((abs(row[key] - number(text)[0]), row[key]) for row in rows if row.get(key))
-    return (rows[0][1], rows[0][1]) if rows else None
+def copied_span(gpu: str, of: Mapping[str, str]) -> Span | None:
+    """Of the bytes that a path at the study's shape must move, at the recorded copy speeds."""
+    rates = [run.ceilings["copy_gbps"] for run in runs(gpu) if run.ceilings.get("copy_gbps")]
+    moved = PAPER.compulsory_bytes(of["path"]) / 1e3
+    return (moved / max(rates), moved / min(rates)) if rates else None
 
 
-def layer_span(gpu: str, of: Mapping[str, str]) -> Span | None:
-    """Of a layer, or two fused, with a stage: its storage types and batches stand in other lines."""
-    rows = [row for run in runs(gpu) for row in run.sections.get("layers", ()) if row["layer"] == of["layer"]]
-    return nearest([row for row in rows if row["stage"] == of["stage"]], "time_us", of["us"])
-
-
-def networks_span(gpu: str, of: Mapping[str, str]) -> Span | None:
-    """Of a network and storage type, one image, layer by layer."""
-    rows = [row for run in runs(gpu) for row in run.sections.get("networks", ())]
-    rows = [row for row in rows if (row["network"], row["dtype"], row["batch"]) == (of["network"], of["dtype"], 1)]
-    return nearest(rows, "apart_us", of["us"])
+def multiplied_span(gpu: str, of: Mapping[str, str]) -> Span | None:
+    """Of a path's multiply-adds at the study's shape, at the recorded rates."""
+    rates = [run.ceilings["fma_tflops"] for run in runs(gpu) if run.ceilings.get("fma_tflops")]
+    work = PAPER.flops_of(of["path"]) / 1e6
+    return (work / max(rates), work / min(rates)) if rates else None
 
 
 # how a printed time is tied to a record
@@ -177,9 +175,8 @@ class Rule:
 
 FORWARD = {"path": "forward"}
 WEIGHT_GRAD = {"path": "weight_grad"}
+FLOORS = "at the FMA rate':>18}\")\nfor path"
 STAGE = r"^(?P<stage>\w+)"
-LAYER = rf"^ +(?P<layer>[DP]W .*\S) {{2,}}(?P<stage>\w+) +{N} µs, PyTorch "
-NETWORK = r"^(?P<network>\w+) +(?P<dtype>float16|float32|int8) +\d+ +"
 TIED = (
     Rule("10", "floor_us = compulsory", rf"^(?P<stage>naive) +{N} µs", FORWARD),
     Rule("10", "at most {100", rf"^measured +{N} µs", FORWARD | {"stage": "naive"}),
@@ -200,11 +197,17 @@ TIED = (
     Rule("22", "what is left over copy", rf"^depthwise1d/(?P<path>\w+)/(?P<stage>\w+) +{N} µs"),
     Rule("22", "predicted_fused_crossover}", rf"^ *(?P<B>\d+) +(?P<K>\d+) +(?P<stage>\w+) +{N} µs", span=grid_span),
     Rule("22", "B·H·L near", rf"^K=(?P<K>\d+) +(?P<stage>\w+) +{N} µs", span=grid_span),
+    Rule("10", "floor_us = compulsory", rf"^floor +{N} µs", FORWARD, copied_span),
+    Rule("10", "at most {100", rf"^compulsory bytes at copy speed +{N} µs", FORWARD, copied_span),
+    Rule("12", "def wavefront_us", rf"^compulsory bytes at copy speed +{N} µs", FORWARD, copied_span),
+    Rule("13", "copied = compulsory", rf"^copy speed +{N} µs", FORWARD, copied_span),
+    Rule("21", "times the floor", rf"^floor +{N} µs", WEIGHT_GRAD, copied_span),
+    Rule("22", FLOORS, rf"^(?P<path>\w+) +[\d,.]+ +{N} µs", span=copied_span),
+    Rule("22", FLOORS, rf"^(?P<path>\w+) +[\d,.]+ +[\d,.]+ µs +[\d,.]+ +{N} µs", span=multiplied_span),
+    Rule("22", 'print(f"saved: ', rf": {N} µs at copy speed, ", {"path": "backward"}, copied_span),
+    Rule("22", 'print(f"saved: ', rf" {N} µs at the FMA rate", {"path": "backward"}, multiplied_span),
     Rule("24", "a plain launch", rf": (?P<stage>\w+) takes {N} µs", FORWARD),
     Rule("24", "a plain launch", rf"a plain launch {N} µs", span=launch_span),
-    Rule("32", "report.layers_text", LAYER, span=layer_span),
-    Rule("35", "by_operations", rf"{NETWORK} {N} ", span=networks_span),
-    Rule("35", "by_operations", rf"{NETWORK} [\d,.]+ +[\d-]+ +\d+ +{N} ", span=networks_span),
     Rule("35", "27 * launch_us", rf"starts of {N} µs", span=launch_span),
     Rule("35", "27 * launch_us", rf"as one graph {N} µs", span=network_span),
     Rule("35", "timing.measure", rf"^dwlab +{N} ", span=network_span),
@@ -215,9 +218,7 @@ CEILING = "what bytes or FLOPs take at a ceiling, or wavefronts at the clock"
 OWN = "a kernel, a launch or a batch of the notebook's own"
 SHAPE = "stages on shapes that are not recorded"
 EXAMPLE = "not of a GPU, an example"
-FROM_RECORDS = "sums over recorded layers, printed, not measured"
 OTHERS = (
-    (CEILING, "10", "floor_us = compulsory", r"^floor "),
     (OWN, "10", "floor_us = compulsory", r"^naive, float32 "),
     (CEILING, "10", "at most {100", r" at copy speed "),
     (OWN, "11", "by the mapping alone", r"^by block "),
@@ -225,18 +226,12 @@ OTHERS = (
     (CEILING, "11", "def slots", r"^the arithmetic alone"),
     (CEILING, "12", "def wavefront_us", r" at copy speed |^predicted from the wavefronts "),
     (OWN, "12", "predicted_best_windows} windows", r"^ *\d+ × +\d+: "),
-    (CEILING, "13", "copied = compulsory", r"^copy speed "),
     (EXAMPLE, "13", "a ratio of {16.36", r"on a P100: "),
     (SHAPE, "13", "'problem':39", r"^B=\d+ "),
     (OWN, "21", "warps for each channel: {us", r"^ *[\d,]+ warps for each channel: "),
-    (CEILING, "21", "times the floor", r"^floor "),
-    (CEILING, "22", "at the FMA rate':>18}\")\nfor path", r"^(forward|input_grad|weight_grad|backward) "),
-    (CEILING, "22", 'print(f"saved: ', r" at copy speed, "),
     (CEILING, "22", "B·H·L near", r"^ *\d+ MB: "),
     (OWN, "24", 'where = f"this GPU', r"^[\w:() ,]+ +\d\.\d{3} +\d+% "),
     (SHAPE, "32", 'for one in stages("fused", "dwpw")', r"^\w+ +[\d.]+ µs$"),
-    (FROM_RECORDS, "35", "network_times", r"^\w+ +(float16|float32|int8) +batch"),
-    (FROM_RECORDS, "35", "judgement.judged", r"^\w+ +(float16|float32|int8) "),
     (OWN, "35", "timing.measure", r"^PyTorch "),
 )
 WITH_GPU = tuple(
@@ -247,6 +242,8 @@ WITH_GPU = tuple(
 )
 TIME = re.compile(r"\d (?:µs|ms)\b")
 FROM_TABLES = re.compile(r"tables\.\w+\(.*\)")  # a cell that is one table of the records
+# cells that a GPU printed, of the records alone; of a machine without a GPU all are such
+FROM_RECORDS = (("22", "B·H·L near"), ("32", "report.layers_text"), ("35", "by_operations"), ("35", "judgement.judged"))
 
 
 @dataclass(frozen=True)
@@ -326,7 +323,7 @@ def test_every_stored_time_of_a_gpu_is_tied_to_a_record_or_named_as_one_that_non
     counts = defaultdict(int)
     for lesson, place in WITH_GPU:
         cell = cells(lesson)[place]
-        if FROM_TABLES.fullmatch(cell.source):
+        if FROM_TABLES.fullmatch(cell.source) or (lesson, place) in PRINTED:
             continue  # below
         patterns = [("tied", r.pattern) for r in TIED if r.lesson == lesson and r.cell in cell.source]
         patterns += [(why, p) for why, at, fragment, p in OTHERS if at == lesson and fragment in cell.source]
@@ -364,6 +361,45 @@ def test_stored_times_are_among_the_recorded_ones():
     assert far.keys() == OUTSIDE.keys(), "\n".join(str(one) for one in far.items())
 
 
+def without_a_gpu(cell) -> bool:
+    """Whether a cell stores what a machine without a GPU showed, where nbval does not compare it."""
+    return "nbval-ignore-output" in cell.metadata.get("tags", ()) and not gpu_of(cell)
+
+
+PRINTED = [
+    (path.stem[:2], place)
+    for path in sorted(NOTEBOOKS.glob("*.ipynb"))
+    for place, cell in enumerate(cells(path.stem[:2]))
+    if cell.cell_type == "code" and lines_with_times(printed(cell)) and not re.search(r"^grade\(", cell.source, re.M)
+    if without_a_gpu(cell) or any(lesson == path.stem[:2] and text in cell.source for lesson, text in FROM_RECORDS)
+]
+
+
+@pytest.mark.skipif(mode == "gpu", reason="these cells measure on a GPU")
+@pytest.mark.parametrize(("lesson", "place"), PRINTED)
+def test_times_that_a_cell_prints_without_measuring_are_those_that_it_prints_now(lesson, place):
+    cell = cells(lesson)[place]
+    now = lines_with_times(rerun(cells(lesson), place))
+    assert now == lines_with_times(printed(cell)), f"lesson {lesson}, In [{cell.execution_count}]: build it anew"
+
+
+def numbers(text: str) -> list[str]:
+    return re.findall(r"\d[\d,.]*", html.unescape(re.sub(r"<[^>]*>", " ", text)))
+
+
+def test_a_table_shows_the_times_of_its_text():
+    # What a reader sees is the HTML; what the tests here read is the text beside it.
+    seen = 0
+    for path in sorted(NOTEBOOKS.glob("*.ipynb")):
+        for cell in (c for c in cells(path.stem[:2]) if c.cell_type == "code"):
+            for data in (o.get("data", {}) for o in cell.outputs):
+                page = data.get("text/html", "")
+                if "<img" not in page and "<style" not in page and lines_with_times(data.get("text/plain", "")):
+                    seen += 1
+                    assert numbers(page) == numbers(data["text/plain"]), cell.source
+    assert seen
+
+
 def test_what_lessons_print_of_tables_of_the_records_is_what_the_records_say():
     shown = [cell for lesson, place in WITH_GPU if FROM_TABLES.fullmatch((cell := cells(lesson)[place]).source)]
     for cell in shown:
@@ -385,10 +421,38 @@ def test_a_stored_time_that_is_wrong_is_found():
                 all_of[one.rule.span] += 1
                 found[one.rule.span] += not missed
     assert wide == {"launch_span", "backward/naive"}, "the host's time, and the kernel whose recorded runs differ most"
-    assert found.keys() == all_of.keys() > {stage_span, grid_span, layer_span}
-    for of, count in all_of.items():
-        # A line of a layer does not say its storage type and batch: its time may be that of another row.
-        assert found[of] == count if of not in (layer_span, networks_span) else found[of] > 0.9 * count, of.__name__
+    assert found == all_of and all_of.keys() > {stage_span, grid_span}
+
+
+# Times of a notebook's own kernels: lesson, cell, what lines begin with, which of a line's numbers after that is the
+# time, and what the numbers must make that is one for all lines of the cell.
+BESIDE = (
+    ("11", "packed_times", r"^(?:coalesced|packed)[^\d]*", 0, lambda n: n[0] * n[1]),
+    ("12", "predicted_best_windows} windows", r"^ *\d+ × +\d+:", 0, lambda n: n[0] / n[1]),
+    ("13", "'problem':39", r"^(?=B=)", 4, lambda n: n[4] / n[5] / n[0]),
+    ("13", "'problem':39", r"^(?=B=)", 7, lambda n: n[7] / n[8] / n[0]),
+    ("24", 'where = f"this GPU', r"^\D+(?= \d\.\d{3} )", 0, lambda n: n[0] * n[2]),
+    ("35", "timing.measure", r"^PyTorch 2.11.0 \D+(?= \d)", 0, lambda n: n[0] / n[3]),
+)
+
+
+@pytest.mark.parametrize(("lesson", "fragment", "begins", "place", "makes"), BESIDE, ids=[row[0] for row in BESIDE])
+def test_a_time_of_a_kernel_of_the_lessons_own_agrees_with_what_stands_beside_it(
+    lesson, fragment, begins, place, makes
+):
+    cell = cell_of(lesson, fragment)
+    if not gpu_of(cell):
+        pytest.skip("not of a GPU")
+    found = []
+    for line in printed(cell).split("\n"):
+        if match := re.match(begins, line):
+            found.append([number(n)[0] for n in re.findall(r"\d[\d,]*(?:\.\d+)?", line[match.end() :])])
+    made = [makes(one) for one in found]
+    assert len(made) > 2 and spread(made) < 1.03, made
+    for at, one in enumerate(found):
+        for factor in (1.2, 0.8):
+            wrong = makes([factor * n if k == place else n for k, n in enumerate(one)])
+            assert spread([*made[:at], wrong, *made[at + 1 :]]) > 1.1, one
 
 
 def test_a_time_that_nobody_tied_is_found():
@@ -498,6 +562,29 @@ def epoch_24() -> dict[str, tuple[float, float, float]]:
 def fma_over_copy(path: str) -> float:
     machine = records.shown_runs()[-1].ceilings
     return PAPER.flops_of(path) / machine["fma_tflops"] / (PAPER.compulsory_bytes(path) / machine["copy_gbps"]) / 1e3
+
+
+@functools.cache
+def fusion_32() -> dict[tuple[str, str, int], tuple[float, float]]:
+    """(kind of pair, storage type, batch) -> our two kernels over our fused one, and PyTorch's two over our two."""
+    found = defaultdict(list)
+    for one in report.brought_to_pairs()[0]:
+        if one.kernels and one.fusion:
+            found[one.kind, one.dtype, one.batch].append((one.fusion, one.kernels))
+    return {
+        key: tuple(math.prod(column) ** (1 / len(rows)) for column in zip(*rows, strict=True))
+        for key, rows in found.items()
+    }
+
+
+def fusing(wins: bool, **of: object) -> bool:
+    """Whether fusing wins, or loses, on the mean, in all rows of these kinds, types and batches."""
+    rows = {
+        key: row
+        for key, row in fusion_32().items()
+        if all(key[("kind", "dtype", "batch").index(k)] in v for k, v in of.items())
+    }
+    return bool(rows) and all((row[0] > 1) == wins for row in rows.values())
 
 
 CLAIMS: tuple[tuple[str, str, Callable[[], bool]], ...] = (
@@ -716,6 +803,27 @@ CLAIMS: tuple[tuple[str, str, Callable[[], bool]], ...] = (
         "22",
         "Each size but the largest takes its bytes' time and one to two microseconds more",
         lambda: all(0.9 < more < 2.1 for more in copies_22()),
+    ),
+    (
+        "32",
+        "**Most of what was above 1 is the kernels'.**",
+        lambda: all(kernels > max(fusion, 1) for fusion, kernels in fusion_32().values()),
+    ),
+    (
+        "32",
+        "at batch 1 in floating point, DWPW most. In float32 DWPW still does at batch 32",
+        lambda: (
+            fusing(True, kind=["dwpw", "pwdw"], dtype=["float32", "float16"], batch=[1])
+            and fusing(True, kind=["dwpw"], dtype=["float32"], batch=[32])
+            and fusion_32()["dwpw", "float32", 1] == max(fusion_32().values())
+        ),
+    ),
+    (
+        "32",
+        "**It loses**, on the mean, for PWPW in all types, for PWDW at batch 32, and in int8.",
+        lambda: (
+            fusing(False, kind=["pwpw"]) and fusing(False, kind=["pwdw"], batch=[32]) and fusing(False, dtype=["int8"])
+        ),
     ),
     (
         "24",
