@@ -113,6 +113,7 @@ class Execution(Accesses):
         super().__init__(*launch)
         self._dispatch_expr: dict[type, object] = {}
         self._dispatch_stmt: dict[type, object] = {}
+        self.looked_at: set[tuple] = set()  # global names that may stand for what they do
 
     def run_batch(self, first: int, count: int, arguments: list[object]) -> None:
         """Executes blocks first .. first + count - 1."""
@@ -757,7 +758,8 @@ class Execution(Accesses):
         if key in self.outer:
             return self.outer[key]
         outer = self.outer_value(node.id, node)
-        device = _device_name(outer)
+        device = None if key in self.looked_at else _device_name(outer)
+        self.looked_at.add(key)
         if device is not None and not may_be_global(device.path):
             raise self.refuse(
                 node, f"{node.id!r} is a global name of cuda.{device.path}, which Numba-CUDA does not look up",

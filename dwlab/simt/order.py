@@ -85,7 +85,7 @@ class Order:
         self.logs: dict[tuple[int, int, int], Log] = {}
         self.fenced = False
         self.last: dict[int, list[tuple[Fence | None, int, int]]] = {}  # thread -> its last fence of each scope
-        self.met: dict[int, np.ndarray] = {}  # thread -> fences of each thread of its block before its barriers
+        self.met: dict[int, dict[int | None, np.ndarray]] = {}  # block -> lane -> see _met
         self._answers: dict[tuple, bool] = {}
 
     def _learn(self, parents: tuple[int, ...], logs: list[tuple[Log, int, int]]) -> int:
@@ -140,7 +140,7 @@ class Order:
             log = self.logs.get(key)
             if log is not None and log.releases:
                 self.pending.setdefault(block, {}).setdefault(thread, {})[log] = len(log.releases)
-            last, met = self.last.get(thread), self.met.get(thread)
+            last, met = self.last.get(thread), self._met(block, lane)
             if stored and (last is not None or met is not None):
                 if log is None:
                     log = self.logs[key] = Log()
@@ -154,17 +154,28 @@ class Order:
             for thread in [t for t in self.pending.get(block, ()) if lanes[t % self.threads]]
             for one in self._seen(block, thread, GPU)
         ]
-        self.meet(block, lanes, logs)
+        self.meet(block, lanes, logs, whole=True)
 
-    def meet(self, block: int, lanes: np.ndarray, logs: list[tuple[Log, int, int]] | None = None) -> None:
-        """Lanes that learn from each other: at a barrier, at syncwarp."""
-        here = np.arange(self.threads)[lanes].tolist()
+    def _met(self, block: int, lane: int | None) -> np.ndarray | None:
+        """The fences that barriers have put before what a lane does; of lane None those of all."""
+        known = self.met.get(block, {})
+        return known.get(lane, known.get(None))
+
+    def meet(
+        self, block: int, lanes: np.ndarray, logs: list[tuple[Log, int, int]] | None = None, whole: bool = False
+    ) -> None:
+        """Lanes that learn from each other: at syncwarp, or at a barrier, of the `whole` block."""
         met = np.zeros((2, self.threads), np.int32)
-        met[:, here] = self.fences[:, block, here]
-        for one in {id(old): old for t in here if (old := self.met.get(block * self.threads + t)) is not None}.values():
-            np.maximum(met, one, out=met)
+        met[:, lanes] = self.fences[:, block, lanes]
         if met.any():
-            self.met |= dict.fromkeys((block * self.threads + t for t in here), met)
+            olds = self.met.setdefault(block, {})
+            here = [None] if whole else lanes.tolist() if lanes.dtype != bool else np.flatnonzero(lanes).tolist()
+            before = [self._met(block, lane) for lane in (olds if whole else here)]
+            for one in {id(old): old for old in before if old is not None}.values():
+                np.maximum(met, one, out=met)
+            if whole:
+                olds.clear()
+            olds |= dict.fromkeys(here, met)
         before = np.unique(self.knowledge[block, lanes])
         if logs or len(before) > 1:
             self.knowledge[block, lanes] = self._learn(tuple(before.tolist()), logs or [])
