@@ -532,7 +532,7 @@ class Accesses(State):
                 by_lane = np.repeat(self.lane_epoch.reshape(self.nb, -1, 1, 32), 32, axis=2)
                 self.lane_known = np.ascontiguousarray(by_lane.reshape(self.nb, self.padded, 32))
             trace.meet_lanes(self.lane_epoch, self.lane_known, here, member)
-        if self.order.fenced and self.order.knowledge[self.block_numbers].any():
+        if self.order.fenced:
             for row, warp in np.argwhere(warps):
                 lanes = np.arange(warp * 32, warp * 32 + 32)[by_warp[row, warp]]
                 for mask in np.unique(member[row, lanes]):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dwlab.simt import types
-from dwlab.simt.memory import AnyArray, Array, Lanes, LocalArray, LocalView
+from dwlab.simt.memory import NUMBERS, AnyArray, Array, Lanes, LocalArray, LocalView
 from dwlab.simt.things import ARRAYS, Chosen, Flat, Items, Method
 
 if TYPE_CHECKING:
@@ -301,6 +301,8 @@ def _ndenumerate(run: Execution, node: ast.AST, array: object) -> Items:
 
 def _of_array(name: str) -> Callable:
     def function(run: Execution, node: ast.AST, array: object, *more: object) -> object:
+        if name in ("any", "all") and isinstance(array, NUMBERS) and not more:
+            return types.truth(array)
         if not isinstance(array, ARRAYS) or more:
             raise run.refuse(node, f"numpy.{name} takes one array here")
         return METHODS[name](run, node, array)
@@ -312,16 +314,70 @@ def _shape_of(run: Execution, node: ast.AST, array: object) -> tuple[Lanes, ...]
     return array.shape if isinstance(array, ARRAYS) else ()
 
 
-def _nansum(run: Execution, node: ast.AST, array: object) -> Lanes:
-    wide = _wide(array.dtype)
-    return _folded(
-        run, node, array, wide.type(0),
-        lambda total, v: np.where(np.isnan(v), total, run.apply(operator.add, total, types.cast(v, wide), node))[()],
-    )  # fmt: skip
+def _without_nan(first: Callable, step: Callable) -> Callable:
+    """A sum or product over what is no NaN. first(dtype): what it begins with; step(run, node, total, value)."""
+
+    def function(run: Execution, node: ast.AST, array: object) -> Lanes:
+        if not isinstance(array, ARRAYS):
+            raise run.refuse(node, "an array is needed here, not a number")
+        return _folded(
+            run, node, array, first(array.dtype),
+            lambda total, v: np.where(np.isnan(v), total, step(run, node, total, v))[()],
+        )  # fmt: skip
+
+    return function
+
+
+def _applied(op: Callable) -> Callable:
+    def step(run: Execution, node: ast.AST, total: Lanes, v: Lanes) -> Lanes:
+        return run.apply(op, total, types.cast(v, total.dtype), node)
+
+    return step
+
+
+_nansum = _without_nan(lambda dtype: _wide(dtype).type(0), _applied(operator.add))
+_nanprod = _without_nan(lambda dtype: _wide(dtype).type(1), _applied(operator.mul))
+_float64_sum = _without_nan(lambda dtype: np.float64(0), _applied(operator.add))
+_there = _without_nan(lambda dtype: np.int64(0), lambda run, node, total, v: total + np.int64(1))
+
+
+def _nanmean(run: Execution, node: ast.AST, array: object) -> Lanes:
+    return run.apply(operator.truediv, _float64_sum(run, node, array), _there(run, node, array), node)
+
+
+def _nanvar(run: Execution, node: ast.AST, array: object) -> Lanes:
+    mean = _nanmean(run, node, array)
+
+    def step(run: Execution, node: ast.AST, total: Lanes, v: Lanes) -> Lanes:
+        off = run.apply(operator.sub, v, mean, node)
+        return run.apply(operator.add, total, run.apply(operator.mul, off, off, node), node)
+
+    squares = _without_nan(lambda dtype: np.float64(0), step)(run, node, array)
+    return run.apply(operator.truediv, squares, _there(run, node, array), node)
+
+
+def _nanstd(run: Execution, node: ast.AST, array: object) -> Lanes:
+    return run.apply(operator.pow, _nanvar(run, node, array), np.float64(0.5), node)
 
 
 def _count_nonzero(run: Execution, node: ast.AST, array: object) -> Lanes:
+    if isinstance(array, NUMBERS):
+        return types.cast(types.truth(array), types.INT64)
     return _folded(run, node, array, np.int64(0), lambda total, v: total + types.truth(v).astype(np.int64))
+
+
+def _angle(run: Execution, node: ast.AST, value: object) -> Lanes:
+    return np.angle(run.number(value, node))
+
+
+def _sinc(run: Execution, node: ast.AST, value: object) -> Lanes:
+    value = run.number(value, node)
+    return np.sinc(value).astype(value.dtype if value.dtype.kind in "fc" else types.FLOAT64)[()]
+
+
+def _has_kind(kinds: str, yes: bool) -> Callable:
+    """isrealobj and its like: decided by the type."""
+    return lambda run, node, value: np.bool_((value.dtype.kind in kinds) == yes)
 
 
 def _part(name: str) -> Callable:
@@ -333,12 +389,17 @@ def _part(name: str) -> Callable:
 
 
 def _size_of(run: Execution, node: ast.AST, array: object) -> Lanes:
-    return size(array) if isinstance(array, ARRAYS) else np.int64(1)
+    if not isinstance(array, ARRAYS):
+        raise run.refuse(node, "numpy.size takes an array")
+    return size(array)
 
 
 FUNCTIONS: dict[object, Callable] = {
     np.ndindex: _ndindex, np.ndenumerate: _ndenumerate, np.shape: _shape_of, np.size: _size_of,
-    np.nansum: _nansum, np.count_nonzero: _count_nonzero, np.real: _part("real"), np.imag: _part("imag"),
+    np.nansum: _nansum, np.nanprod: _nanprod, np.nanmean: _nanmean, np.nanvar: _nanvar, np.nanstd: _nanstd,
+    np.average: _of_array("mean"), np.angle: _angle, np.sinc: _sinc, np.isrealobj: _has_kind("c", False),
+    np.iscomplexobj: _has_kind("c", True), np.isscalar: lambda run, node, value: np.bool_(isinstance(value, NUMBERS)),
+    np.count_nonzero: _count_nonzero, np.real: _part("real"), np.imag: _part("imag"),
     **{getattr(np, name): _of_array(name) for name in ("sum", "prod", "mean", "var", "std", "argmax", "argmin", "any",
                                                        "all")},
 }  # fmt: skip

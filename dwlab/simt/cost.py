@@ -567,7 +567,12 @@ def cost(
     count those alone (0: all); what they share with others is then not seen.
     """
     run, float64 = launch.run_counted(
-        kernel, grid, block, args, shared_bytes, options or Options(hazards="off", trace=True),
+        kernel,
+        grid,
+        block,
+        args,
+        shared_bytes,
+        options or Options(hazards="off", trace=True),
         functools.partial(Costing, only=only),
     )
     names = {id(array.root): name for name, array in run.arrays.items()}

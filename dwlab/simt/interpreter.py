@@ -22,7 +22,7 @@ from dwlab.simt import arraymethods, intrinsics, libdevice, source, trace, types
 from dwlab.simt.access import Accesses, constant_of, describe
 from dwlab.simt.intrinsics import Group
 from dwlab.simt.memory import NUMBERS, AnyArray, Array, Lanes, Mask, Range, Record, join
-from dwlab.simt.names import NAMES, DeviceName
+from dwlab.simt.names import NAMES, DeviceName, may_be_global
 from dwlab.simt.options import DeadlockError, KernelError, SimtError, StepLimitError, UnsupportedError
 from dwlab.simt.state import Frame, Restart, Watch
 from dwlab.simt.strands import advice
@@ -39,7 +39,14 @@ _COMPARE = {
 }  # fmt: skip
 _UNARY = {ast.USub: operator.neg, ast.UAdd: operator.pos, ast.Invert: operator.invert}
 _DIVISIONS = {operator.floordiv, operator.mod}
-_OPERATORS = {*_BINARY.values(), *_COMPARE.values(), *_UNARY.values()}
+_IN_PLACE = {getattr(operator, "i" + op.__name__.strip("_")): op for op in _BINARY.values()}
+_NAMED_OPERATORS = {
+    operator.is_: lambda run, a, b, node: run.compare(ast.Is(), a, b, node),
+    operator.is_not: lambda run, a, b, node: run.compare(ast.IsNot(), a, b, node),
+    operator.contains: lambda run, a, b, node: run.compare(ast.In(), b, a, node),
+    operator.getitem: lambda run, a, b, node: run.element(a, b, node),
+}
+_OPERATORS = {*_BINARY.values(), *_COMPARE.values(), *_UNARY.values(), *_IN_PLACE, *_NAMED_OPERATORS, operator.not_}
 
 _PYTHON_ERRORS = (TypeError, ValueError, IndexError, AttributeError, NameError, OverflowError)
 # NumPy's functions that Numba-CUDA has.
@@ -79,7 +86,7 @@ _WAY_ROUND = {
     "Import": "import outside the kernel",
     "ImportFrom": "import outside the kernel",
     "Starred": "name the elements",
-    "NamedExpr": "Numba cannot type := ; assign on a line of its own",
+    "NamedExpr": "Numba cannot type := of an expression; assign on a line of its own",
     "Delete": "Numba refuses del; a name may simply be set again",
 }
 
@@ -106,6 +113,7 @@ class Execution(Accesses):
         super().__init__(*launch)
         self._dispatch_expr: dict[type, object] = {}
         self._dispatch_stmt: dict[type, object] = {}
+        self.looked_at: set[tuple] = set()  # global names that may stand for what they do
 
     def run_batch(self, first: int, count: int, arguments: list[object]) -> None:
         """Executes blocks first .. first + count - 1."""
@@ -713,6 +721,18 @@ class Execution(Accesses):
             return made
         return value
 
+    def on_NamedExpr(self, node: ast.NamedExpr) -> object:
+        if not isinstance(node.value, ast.Name):
+            raise self.unsupported(node)
+        value = self.eval(node.value)
+        self.assign(node.target.id, value)
+        return value
+
+    def on_JoinedStr(self, node: ast.JoinedStr) -> str:
+        if not all(isinstance(part, ast.Constant) for part in node.values):
+            raise self.unsupported(node)
+        return "".join(part.value for part in node.values)
+
     def on_Name(self, node: ast.Name) -> object:
         frame = self.frame
         names = frame.names
@@ -737,7 +757,15 @@ class Execution(Accesses):
         key = (frame.source.function, node.id)
         if key in self.outer:
             return self.outer[key]
-        value = self.constant(self.outer_value(node.id, node), node.id, node)
+        outer = self.outer_value(node.id, node)
+        device = None if key in self.looked_at else _device_name(outer)
+        self.looked_at.add(key)
+        if device is not None and not may_be_global(device.path):
+            raise self.refuse(
+                node, f"{node.id!r} is a global name of cuda.{device.path}, which Numba-CUDA does not look up",
+                f"write cuda.{device.path}, or set the name inside the kernel",
+            )  # fmt: skip
+        value = self.constant(outer, node.id, node)
         if self.watch is None and not isinstance(value, np.ndarray):
             self.outer[key] = value
         return value
@@ -823,7 +851,7 @@ class Execution(Accesses):
         if isinstance(base, ModuleType):
             if base.__name__.endswith(".libdevice") and _is_cuda(base):
                 return self.special(libdevice.named(self, name, node), node)
-            if _is_cuda(base):
+            if _is_cuda(base) and not isinstance(getattr(getattr(base, name, None), "py_func", None), FunctionType):
                 if base.__name__.endswith(".cg") and name == "this_grid":
                     return NAMES["cg"].this_grid
                 if name in NAMES:
@@ -1103,7 +1131,8 @@ class Execution(Accesses):
         )
 
     def on_Slice(self, node: ast.Slice) -> slice:
-        parts = [self.value(p) if p is not None else None for p in (node.lower, node.upper, node.step)]
+        parts = [None if p is None or getattr(p, "value", 0) is None else self.value(p)
+                 for p in (node.lower, node.upper, node.step)]  # fmt: skip
         return slice(*parts)
 
     def on_Subscript(self, node: ast.Subscript) -> object:
@@ -1136,6 +1165,14 @@ class Execution(Accesses):
             if index and isinstance(index[0], str) and not isinstance(base, Chosen):
                 return self.field(base, self.field_name(node), node)
             return self.load(base, index, node)
+        raise self.refuse(node, f"{describe(base)} cannot be indexed")
+
+    def element(self, base: object, index: object, node: ast.AST) -> object:
+        """operator.getitem(base, index)."""
+        if isinstance(base, ARRAYS):
+            return self.load(base, index if isinstance(index, tuple) else (index,), node)
+        if isinstance(base, tuple):
+            return self.pick(base, self.number(index, node), node)
         raise self.refuse(node, f"{describe(base)} cannot be indexed")
 
     def is_literal(self, node: ast.expr) -> bool:
@@ -1238,7 +1275,10 @@ class Execution(Accesses):
         if isinstance(function, DeviceName):
             return intrinsics.device_call(self, function, node)
         if isinstance(function, Method):
-            return function.function(self, node)
+            try:
+                return function.function(self, node)
+            except (TypeError, ValueError):
+                raise self.refuse(node, f"{ast.unparse(node.func)} does not take these arguments") from None
         arguments = self.spread(node.args)
         keywords = {k.arg: self.eval(k.value) for k in node.keywords}
         self.node = node
@@ -1326,6 +1366,10 @@ class Execution(Accesses):
             raise self.refuse(node, f"numpy.{function.__name__} takes {function.nin} number(s) here")
         if any(v.dtype == types.FLOAT16 for v in values):
             raise self.refuse(node, f"numpy.{name} takes no float16", f"use math.{name}(…), or float32(…) of it")
+        if not any(all(np.can_cast(v.dtype, have) for v, have in zip(values, one, strict=False))
+                   for one in function.types if "O" not in one):  # fmt: skip
+            given = " and ".join(str(v.dtype) for v in values)
+            raise self.refuse(node, f"numpy.{name} takes no {given}", "int32(…) converts")
         result = function(*values)
         free = function.__name__ in _FREE_UFUNCS
         if self.watch is not None and any(v.dtype == types.FLOAT64 for v in (*values, result)):
@@ -1342,7 +1386,14 @@ class Execution(Accesses):
         return result
 
     def operator_call(self, function: object, arguments: list[object], node: ast.AST) -> object:
-        """operator.add(a, b) and its relatives."""
+        """operator.add(a, b) and its relatives; one that works in place, iadd, gives the same."""
+        if len(arguments) == 2 and function in _NAMED_OPERATORS:
+            return _NAMED_OPERATORS[function](self, *arguments, node)
+        function = _IN_PLACE.get(function, function)
+        if len(arguments) != (1 if function in _UNARY.values() or function is operator.not_ else 2):
+            raise self.refuse(node, f"operator.{function.__name__} does not take {len(arguments)} arguments")
+        if len(arguments) == 1 and function is operator.not_:
+            return np.logical_not(types.truth(self.number(arguments[0], node)))
         if len(arguments) == 1:
             return types.unary(function, self.number(arguments[0], node))
         if function in _COMPARE.values():

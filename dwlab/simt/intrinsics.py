@@ -207,7 +207,10 @@ def builtin_call(run: Execution, function: Callable, arguments: list[object], ke
         return _extreme(run, node, function, arguments)
     if function in types.BUILTIN_CASTS:
         if len(arguments) == 2 and function is complex:
-            real, imag = (types.cast(run.number(a, node), types.FLOAT64) for a in arguments)
+            parts = [run.number(a, node) for a in arguments]
+            if any(v.dtype == types.BOOL for v in parts):
+                raise run.refuse(node, "Numba-CUDA has no complex() of a bool", "float64(…) converts")
+            real, imag = (types.cast(v, types.FLOAT64) for v in parts)
             return real + np.complex128(1j) * imag
         if len(arguments) != 1:
             raise run.refuse(node, f"{function.__name__}() takes one number")
@@ -248,6 +251,8 @@ def builtin_call(run: Execution, function: Callable, arguments: list[object], ke
             raise run.refuse(node, "isinstance() takes a value and a type")
         return _isinstance(run, node, *arguments)
     if function is abs:
+        if len(arguments) != 1:
+            raise run.refuse(node, "abs() takes one number")
         value = run.number(arguments[0], node)
         if run.watch is not None and value.dtype == types.FLOAT64:
             run.watch.computed(None, [value], node)
@@ -285,7 +290,7 @@ def builtin_call(run: Execution, function: Callable, arguments: list[object], ke
         if not 1 <= len(arguments) <= 2:
             raise run.refuse(node, "sum() takes what it adds up, and where it begins")
         return _sum(run, node, *arguments)
-    if function is slice:
+    if function is slice and 1 <= len(arguments) <= 3:
         parts = [None if a is None else run.number(a, node) for a in arguments]
         return slice(*parts)
     raise run.refuse(node, f"{function.__name__}() is not available in a kernel here")

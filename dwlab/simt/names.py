@@ -64,3 +64,11 @@ NAMES |= {
     "fp16": DeviceName("fp16", _HALF),
 }
 NAMES |= {name: DeviceName(name) for name in VECTORS}
+
+_OWN_NAMES = {"grid", "gridsize", "syncthreads", "syncthreads_count", "syncthreads_and", "syncthreads_or", "cg", "fp16"}
+
+
+def may_be_global(path: str) -> bool:
+    """Whether Numba-CUDA knows what `cuda.<path>` is under a global name of its own."""
+    votes = path.endswith("_sync") and not path.startswith("match")
+    return path in _OWN_NAMES or path in VECTORS or votes or path.startswith(("cg.", "fp16.", "libdevice"))

@@ -3,6 +3,7 @@
 A fence orders its own thread's earlier accesses before its later ones. Two threads are ordered when the one that
 writes executes a fence and then an atomic, and the other an atomic on the same element, after it, and then a fence (or
 a barrier of its block, which is one too). What came to a thread that way it passes on with its own fences and atomics.
+The atomic may also be another thread's, where a barrier stands between the fence and it: so no GPU fails to order it.
 threadfence_block does so within a block, threadfence for the whole GPU.
 
 Barriers order by epochs (trace.track_exact); here is the rest. The accesses that a thread knows of are not listed: its
@@ -33,11 +34,15 @@ class Fence:
 
 @dataclass(frozen=True)
 class Release:
-    """An atomic after a fence: by whom, and for each scope (GPU, block) the last fence, its row, and which it was."""
+    """An atomic after a fence: by whom, and for each scope (GPU, block) the last fence, its row, and which it was.
+
+    met: fences of the other threads of its block that barriers have put before it, (2, T); None: of none.
+    """
 
     thread: int
     block: int
     fences: tuple[tuple[Fence | None, int, int], tuple[Fence | None, int, int]]
+    met: np.ndarray | None
 
 
 @dataclass(eq=False)
@@ -46,10 +51,10 @@ class Log:
 
     releases: list[Release] = field(default_factory=list)
     by_block: dict[int, list[int]] = field(default_factory=dict)
-    last: dict[int, tuple[int, int]] = field(default_factory=dict)
+    last: dict[int, tuple[int, int, int]] = field(default_factory=dict)
 
     def add(self, one: Release) -> None:
-        state = (one.fences[0][2], one.fences[1][2])
+        state = (one.fences[0][2], one.fences[1][2], id(one.met))
         if self.last.get(one.thread) == state:
             return
         self.last[one.thread] = state
@@ -80,6 +85,7 @@ class Order:
         self.logs: dict[tuple[int, int, int], Log] = {}
         self.fenced = False
         self.last: dict[int, list[tuple[Fence | None, int, int]]] = {}  # thread -> its last fence of each scope
+        self.met: dict[int, dict[int | None, np.ndarray]] = {}  # block -> lane -> see _met
         self._answers: dict[tuple, bool] = {}
 
     def _learn(self, parents: tuple[int, ...], logs: list[tuple[Log, int, int]]) -> int:
@@ -134,11 +140,12 @@ class Order:
             log = self.logs.get(key)
             if log is not None and log.releases:
                 self.pending.setdefault(block, {}).setdefault(thread, {})[log] = len(log.releases)
-            last = self.last.get(thread) if stored else None
-            if last is not None:
+            last, met = self.last.get(thread), self._met(block, lane)
+            if stored and (last is not None or met is not None):
                 if log is None:
                     log = self.logs[key] = Log()
-                log.add(Release(thread, block, (last[GPU], last[BLOCK])))
+                gpu, near = last or [(None, 0, 0)] * 2
+                log.add(Release(thread, block, (gpu, near), met))
 
     def barrier(self, block: int, lanes: np.ndarray) -> None:
         """A barrier of lanes of a block: each of them fences, and all of them know then what one of them knew."""
@@ -147,10 +154,28 @@ class Order:
             for thread in [t for t in self.pending.get(block, ()) if lanes[t % self.threads]]
             for one in self._seen(block, thread, GPU)
         ]
-        self.meet(block, lanes, logs)
+        self.meet(block, lanes, logs, whole=True)
 
-    def meet(self, block: int, lanes: np.ndarray, logs: list[tuple[Log, int, int]] | None = None) -> None:
-        """Lanes that learn from each other: at a barrier, at syncwarp."""
+    def _met(self, block: int, lane: int | None) -> np.ndarray | None:
+        """The fences that barriers have put before what a lane does; of lane None those of all."""
+        known = self.met.get(block, {})
+        return known.get(lane, known.get(None))
+
+    def meet(
+        self, block: int, lanes: np.ndarray, logs: list[tuple[Log, int, int]] | None = None, whole: bool = False
+    ) -> None:
+        """Lanes that learn from each other: at syncwarp, or at a barrier, of the `whole` block."""
+        met = np.zeros((2, self.threads), np.int32)
+        met[:, lanes] = self.fences[:, block, lanes]
+        if met.any():
+            olds = self.met.setdefault(block, {})
+            here = [None] if whole else lanes.tolist() if lanes.dtype != bool else np.flatnonzero(lanes).tolist()
+            before = [self._met(block, lane) for lane in (olds if whole else here)]
+            for one in {id(old): old for old in before if old is not None}.values():
+                np.maximum(met, one, out=met)
+            if whole:
+                olds.clear()
+            olds |= dict.fromkeys(here, met)
         before = np.unique(self.knowledge[block, lanes])
         if logs or len(before) > 1:
             self.knowledge[block, lanes] = self._learn(tuple(before.tolist()), logs or [])
@@ -200,6 +225,8 @@ class Order:
 
     def _covers(self, one: Release, scope: int, other: int, epoch: int, stamp: int, executed: int) -> bool:
         """Whether an access of `other`, of the same block as the release's thread, came before the release's fence."""
+        if one.met is not None and executed < one.met[scope, other % self.threads]:
+            return True
         fence, row, count = one.fences[scope]
         if fence is None:
             return False

@@ -317,6 +317,45 @@ def inner(node: ast.FunctionDef | ast.Lambda, outer: Source) -> Source:
     )  # fmt: skip
 
 
+_HARMLESS = {"grid", "gridsize", "len", "range", "min", "max", "abs"}
+
+
+def _acts(node: ast.stmt) -> bool:
+    """Whether a statement may change memory: by a store, or in a call."""
+    for one in ast.walk(node):
+        if isinstance(one, (ast.Subscript, ast.Attribute)) and not isinstance(one.ctx, ast.Load):
+            return True
+        if isinstance(one, ast.Call) and ast.unparse(one.func).rpartition(".")[2] not in _HARMLESS:
+            return True
+    return False
+
+
+def idle_beside(statements: list[ast.stmt], loop: ast.stmt) -> tuple[bool, bool] | None:
+    """What threads that are not in `loop` can do while others wait there; None if the loop is not in the statements.
+
+    (whether they change no memory, whether they come to a barrier of the block, behind which they wait themselves).
+    """
+    for k, one in enumerate(statements):
+        if one is loop:
+            idle, stopped = True, False
+        elif isinstance(one, ast.If):
+            idle, stopped = idle_beside(one.body, loop) or idle_beside(one.orelse, loop) or (None, None)
+            if idle is None:
+                continue
+            idle = idle and not any(_acts(other) for other in one.orelse)
+        elif any(inner is loop for inner in ast.walk(one)):  # a loop of which other turns may be going on
+            return False, False
+        else:
+            continue
+        for after in statements[k + 1 :]:
+            if stopped or not idle:
+                break
+            stopped = isinstance(after, ast.Expr) and ast.unparse(after).endswith("syncthreads()")
+            idle = stopped or not _acts(after)
+        return idle, stopped
+    return None
+
+
 def loop_depths(src: Source) -> dict[str, dict[int, int]]:
     """File -> line -> how many loops of its function a statement stands in, for a kernel's own file."""
     depths: dict[int, int] = {}

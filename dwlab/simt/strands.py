@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dwlab.simt import hostapi, limits
+from dwlab.simt import hostapi, limits, source
 from dwlab.simt.memory import Mask
 from dwlab.simt.options import DeadlockError
 from dwlab.simt.state import Frame, Restart
@@ -35,6 +35,10 @@ _BLOCK_FIELDS = (
 _OWN_FIELDS = ("frames", "frame", "mask", "node", "discard", "steps", "watchers")
 _STACK = 16 << 20  # bytes of a thread's stack: a compiler may run on it
 _FEW = 4  # turns that a loop may wait before blocks that have not begun are let on
+# For so many blocks that have begun another one may begin before those that look again do so: each store that a whole
+# grid waits for would else wake all of it.
+_FRESH = 8
+_MANY = 16  # blocks that wait: of fewer it is cheap to see in finer strands what each thread waits for, and to say it
 
 
 class _Abandoned(BaseException):
@@ -92,6 +96,8 @@ class Scheduler:
         self.started = 0
         self.now: _Strand | None = None
         self.ready: deque[_Strand] = deque()
+        self.woken: deque[_Strand] = deque()  # of those that were sure, whose places have changed
+        self.fresh = 0  # blocks begun since woken ones were let on
         self.unsure: deque[_Strand] = deque()  # wait in a loop, and another turn might be different
         self.sure: dict[_Strand, bool] = {}  # wait until what they read changes; whether nothing else can end it
         self.readers: dict[tuple[int, int], set[_Strand]] = {}
@@ -129,11 +135,16 @@ class Scheduler:
         """The strand to go on with; begins a block where those before it wait or are done."""
         if self.ready:
             return self.ready.popleft()
-        if self.unsure and self.unsure[0].turns < _FEW:
+        left = self.started < self.run.blocks_total and len(self.blocks) < self.capacity
+        if self.woken and not (left and self.fresh < len(self.blocks) // _FRESH):
+            self.ready, self.woken, self.fresh = self.woken, self.ready, 0
+            return self.ready.popleft()
+        if not self.woken and self.unsure and self.unsure[0].turns < _FEW:
             return self.unsure.popleft()
-        if self.started < self.run.blocks_total and len(self.blocks) < self.capacity:
+        if left:
             self.start(self.started)
             self.started += 1
+            self.fresh += 1
             return self.ready.popleft()
         return self.unsure.popleft() if self.unsure else None
 
@@ -238,7 +249,7 @@ class Scheduler:
             for one in sorted(self.readers.pop(place, ()), key=lambda s: (s.block.number, s.lane)):
                 if one in self.sure:
                     del self.sure[one]
-                    self.ready.append(one)
+                    self.woken.append(one)
                 for other in one.places:
                     self.readers.get(other, set()).discard(one)
 
@@ -345,10 +356,10 @@ class Scheduler:
     def split(self) -> None:
         """Runs the launch again in finer strands where lanes in a loop hold up others of their strand."""
         run = self.run
-        finer = False
+        finer, many = False, len(self.blocks) > _MANY
         for one in [one for block in self.blocks for one in block.strands]:
             alive = one.block.fields["alive"].full & one.mask.full
-            if not (alive & ~one.own["mask"].full).any():
+            if not (alive & ~one.own["mask"].full).any() or (many and self.idle(one)):
                 continue
             warps = set((np.flatnonzero(alive[0]) // 32).tolist())
             split = run.shown.split.setdefault(one.block.number, set())
@@ -359,6 +370,14 @@ class Scheduler:
                 finer = True
         if finer:
             raise Restart
+
+    @staticmethod
+    def idle(one: _Strand) -> bool:
+        """Whether the lanes that a strand's loop holds up would change nothing that anybody waits for."""
+        if one.post is not None or len(one.own["frames"]) > 1 or not one.own["watchers"]:
+            return False
+        found = source.idle_beside(one.own["frame"].source.body, one.own["watchers"][-1].node)
+        return found is not None and found[0]
 
     def patient(self) -> _Strand | None:
         """One that may still end its loop by counting its turns; if there is none, all wait for each other."""
@@ -371,7 +390,7 @@ class Scheduler:
 
     def give_up(self) -> None:
         """Raises the error for a launch in which all wait; returns if some do not."""
-        if self.ready or self.unsure:
+        if self.ready or self.woken or self.unsure:
             return
         run = self.run
         waiting = [one for block in self.blocks for one in block.strands]

@@ -152,27 +152,46 @@ class Typing(Execution):
 
     def static(self, test: ast.expr) -> bool | None:
         """What a condition is if constants decide it, else None. Its type is looked at in any case."""
+        if isinstance(test, ast.BoolOp):
+            return self.static_parts(test)
         value = self.condition(test)
         if isinstance(test, ast.Compare) and len(test.ops) == 1:
             sides = [test.left, test.comparators[0]]
             if any(isinstance(one, ast.Constant) and one.value is None for one in sides):
                 given = any(isinstance(one, ast.Name) and self.is_none(one) for one in sides)
                 return bool(value) if given else None
-            return bool(value) if all(self.is_literal(one) for one in sides) else None
+            return bool(value) if all(self.is_fixed(one) for one in sides) else None
         if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
             inner = self.static(test.operand)
             return None if inner is None else not inner
-        if isinstance(test, ast.BoolOp):
-            parts = [self.static(one) for one in test.values]
-            decides = isinstance(test.op, ast.Or)
-            return decides if decides in parts else None if None in parts else not decides
         if isinstance(test, ast.Call) and isinstance(test.func, ast.Name) and test.func.id == "isinstance":
             return bool(value)
         return bool(value) if self.is_literal(test) else None
 
+    def static_parts(self, test: ast.BoolOp) -> bool | None:
+        """`static` of and / or: what stands behind a part that decides is not looked at."""
+        parts, decides = [], isinstance(test.op, ast.Or)
+        for one in test.values:
+            parts.append(self.static(one))
+            if parts[-1] is decides:
+                return decides
+        return None if None in parts else not decides
+
     def is_none(self, name: ast.Name) -> bool:
-        """Whether a name is an argument that is None: only then does Numba leave the other side out."""
-        return name.id in self.frame.source.parameters and self.frame.names.get(name.id, 0) is None
+        """Whether a name is an argument, a global or set once, and None: then Numba leaves the other side out."""
+        src = self.frame.source
+        if name.id in src.parameters:
+            return self.frame.names.get(name.id, 0) is None
+        return self.eval(name) is None and name.id not in src.varying
+
+    def is_fixed(self, node: ast.expr) -> bool:
+        """Whether Numba knows a number here: a literal, how many dimensions an array has or a tuple elements."""
+        of = node.value if isinstance(node, ast.Attribute) else node.args[0] if _is_len(node) else None
+        if isinstance(of, ast.Name) and of.id not in self.frame.source.varying:
+            kept = self.frame.names.get(of.id)
+            if isinstance(kept, tuple) if _is_len(node) else node.attr == "ndim" and isinstance(kept, ARRAYS):
+                return True
+        return self.is_literal(node)
 
     def do_If(self, node: ast.If) -> Mask | None:
         known = self.static(node.test)
@@ -200,6 +219,8 @@ class Typing(Execution):
         return self.meet(states if whole else [*states, before])
 
     def do_While(self, node: ast.While) -> Mask | None:
+        if self.static(node.test) is False:
+            return self.block_of(node.orelse, self.mask)
         return self.loop(node, lambda: self.condition(node.test), endless=self.is_literal(node.test))
 
     def do_For(self, node: ast.For) -> Mask | None:
@@ -286,6 +307,8 @@ class Typing(Execution):
         for part in node.values:
             value = self.number(self.eval(part), node)
             result = value if result is None else self.merge(self.alive, result, value, "the result of and / or")
+            if self.static(part) is isinstance(node.op, ast.Or):
+                break
         self.note_type(node, result)
         return result
 
@@ -353,6 +376,11 @@ class Typing(Execution):
     def warp_barrier(self, *what: object) -> None: ...
 
     def grid_sync(self, node: ast.AST) -> None: ...
+
+
+def _is_len(node: ast.expr) -> bool:
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "len" and len(
+        node.args) == 1  # fmt: skip
 
 
 def _same(first: object, second: object) -> bool:

@@ -21,7 +21,7 @@ from numba.np import numpy_support
 
 from dwlab.simt.options import UnsupportedError
 
-BOOL, INT32, INT64, UINT32, UINT64 = (np.dtype(t) for t in (np.bool_, np.int32, np.int64, np.uint32, np.uint64))
+BOOL, INT8, INT32, INT64, UINT32, UINT64 = map(np.dtype, "? i1 i4 i8 u4 u8".split())
 FLOAT16, FLOAT32, FLOAT64, COMPLEX128 = (np.dtype(t) for t in (np.float16, np.float32, np.float64, np.complex128))
 
 _UFUNCS: dict[Callable, np.ufunc] = {
@@ -34,6 +34,7 @@ _UFUNCS: dict[Callable, np.ufunc] = {
     operator.neg: np.negative, operator.pos: np.positive, operator.invert: np.invert,
 }  # fmt: skip
 _COMPARISONS = {operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge}
+_HALF_OPS = {operator.add, operator.sub, operator.mul, operator.truediv}
 _COUNTED = {operator.add, operator.sub, operator.mul, operator.truediv, operator.floordiv, operator.mod, operator.pow}
 
 Value = np.generic | np.ndarray
@@ -155,8 +156,11 @@ def math_in_float64(function: Callable, args: list[Value]) -> bool:
 
 @functools.cache
 def _binary_rule(op: Callable, left: np.dtype, right: np.dtype) -> tuple[np.ufunc, np.dtype, np.dtype, np.dtype]:
-    if left == right == FLOAT16:  # Numba's CPU rules have no half arithmetic; CUDA's do
-        return _UFUNCS[op], FLOAT16, FLOAT16, BOOL if op in _COMPARISONS else FLOAT16
+    if FLOAT16 in (left, right) and {left, right} <= {FLOAT16, INT8, BOOL}:  # Numba's CPU rules have no half; CUDA's do
+        if op in _HALF_OPS or (op in _COMPARISONS and left == right):
+            return _UFUNCS[op], FLOAT16, FLOAT16, BOOL if op in _COMPARISONS else FLOAT16
+        if left == right:
+            left = right = FLOAT32
     if op in _COMPARISONS:
         if left.kind in "iub" and right.kind in "iub":
             mixed = {left.kind, right.kind} == {"i", "u"}  # int64 < uint64 is compared in float64
@@ -260,7 +264,20 @@ def truth(value: Value) -> Value:
     return value if value.dtype == BOOL else value != 0
 
 
-_NO_UFUNC = {math.erf, math.erfc, math.gamma, math.lgamma}
+def _at_poles(function: Callable, value: float) -> float:
+    """gamma or lgamma: infinite at 0 and where it is too large, at negative integers NaN and infinite."""
+    try:
+        return function(value)
+    except ValueError:
+        return math.nan if function is math.gamma and value < 0 else math.inf
+    except OverflowError:
+        return math.inf
+
+
+_NO_UFUNC = {math.erf: math.erf, math.erfc: math.erfc} | {
+    one: functools.partial(_at_poles, one) for one in (math.gamma, math.lgamma)
+}
+_OF_TWO = {math.atan2, math.fmod, math.hypot, math.copysign, math.pow, math.nextafter, math.remainder, math.ldexp}
 _REMAINDER = np.vectorize(math.remainder, otypes=[np.float64])
 
 
@@ -284,6 +301,9 @@ def math_call(function: Callable, args: list[Value]) -> tuple[Value | tuple, int
 
     That is float32 if every argument is (half stays half, and math.pow also takes an int32 exponent), else float64.
     """
+    known = function in _MATH or function in _NO_UFUNC or function in _OF_TWO or function in (math.frexp, math.modf)
+    if known and len(args) != (2 if function in _OF_TWO else 1):
+        raise UnsupportedError(f"math.{function.__name__} does not take {len(args)} numbers here")
     dtypes = {a.dtype for a in args}
     integer_exponent = function is math.pow and len(args) == 2 and args[1].dtype.kind == "i" and args[1].itemsize <= 4
     if function is math.ldexp or integer_exponent:
@@ -300,7 +320,7 @@ def math_call(function: Callable, args: list[Value]) -> tuple[Value | tuple, int
     if function is math.modf:
         return np.modf(*values), 1
     if function in _NO_UFUNC:
-        value = np.vectorize(function, otypes=[np.float64])(cast(values[0], FLOAT64))
+        value = np.vectorize(_NO_UFUNC[function], otypes=[np.float64])(cast(values[0], FLOAT64))
         return cast(value if value.ndim else np.float64(value), dtype), 1
     if function is math.remainder:
         return ieee_remainder(*values), 1
@@ -318,17 +338,25 @@ _CMATH: dict[Callable, Callable] = {
 } | {cmath.phase: np.angle}
 
 
+_OF_COMPLEX = {cmath.acosh, cmath.cosh, cmath.log10, cmath.phase, cmath.sinh, cmath.tanh}
+"""What Numba-CUDA has for no real number."""
+
+
 def cmath_call(function: Callable, args: list[Value]) -> Value | tuple:
     """A function of the `cmath` module; complex64 stays so."""
     narrow = all(a.dtype in (FLOAT32, np.complex64) for a in args)
+    if len(args) != (2 if function is cmath.rect else 1):
+        raise UnsupportedError(f"cmath.{function.__name__} does not take {len(args)} numbers here")
+    if function in _OF_COMPLEX and all(a.dtype.kind != "c" for a in args):
+        raise UnsupportedError(f"cmath.{function.__name__} takes a complex number here: complex(…) makes one")
     values = [cast(a, np.dtype(np.complex64) if narrow else COMPLEX128) for a in args]
     if function is cmath.polar:
         return np.abs(values[0]), np.angle(values[0])
     if function is cmath.rect:
         radius, angle = (v.real for v in values)
         return radius * (np.cos(angle) + values[0].dtype.type(1j) * np.sin(angle))
-    if function not in _CMATH or len(values) != 1:
-        raise UnsupportedError(f"cmath.{function.__name__} of {len(values)} number(s) is not available in kernels")
+    if function not in _CMATH:
+        raise UnsupportedError(f"cmath.{function.__name__} is not available in kernels")
     return _CMATH[function](values[0])
 
 
@@ -339,6 +367,8 @@ def builtin_cast(function: Callable, value: Value) -> Value:
     """int(x), float(x), bool(x), complex(x)."""
     if function is bool:
         return truth(value)
+    if value.dtype == BOOL and function is not int:
+        raise UnsupportedError(f"Numba-CUDA has no {function.__name__}() of a bool: float64(…) converts")
     if function is complex:
         return cast(value, np.dtype(np.complex64) if value.dtype in (FLOAT32, np.complex64) else COMPLEX128)
     if value.dtype.kind == "c":

@@ -1753,6 +1753,7 @@ h = float16(x[i]); out[i] = h // h
 h = float16(x[i]); out[i] = h % h
 ## runs
 h = float16(x[i]); out[i] = h ** h
+# want: [float(np.float32(1 + 0.5 * j) ** np.float32(1 + 0.5 * j)) for j in range(8)]
 ## runs
 h = float16(x[i]); out[i] = h ** 2
 ## runs
@@ -1925,7 +1926,7 @@ out[i] = np.nanmax(x)
 out[i] = np.nanmin(x)
 ## refused
 out[i] = np.take(x, 2)
-## stricter | | numpy.isscalar
+## runs
 out[i] = np.isscalar(x)
 ## runs
 out[i] = np.iinfo(np.int32).max
@@ -2565,7 +2566,7 @@ if isinstance(n, float):
 ## refused
 if len(TAPS) > 5:
     out[i] = x.nothing
-## stricter | | x.nothing
+## runs
 if a.ndim == 1:
     out[i] = x.nothing
 ## runs
@@ -2634,4 +2635,145 @@ v = float32(0.1)
 if n > 100:
     v = 0.5
 out[i] = v
+## refused | | float() of a bool
+out[i] = float(i > 3)
+## refused | | complex() of a bool
+out[i] = complex(i > 3).real
+## refused | | complex() of a bool
+out[i] = complex(i > 3, 1).real
+## runs
+out[i] = int(i > 3) + float64(i > 3) + float32(i > 2)
+## refused | global name of cuda.atomic.add | write cuda.atomic.add
+add = cuda.atomic.add
+def k(out):
+    add(out, 0, 1)
+## refused | global name of cuda.threadIdx | write cuda.threadIdx
+here = cuda.threadIdx
+def k(out):
+    out[here.x] = 1
+## refused | global name of cuda.shared | write cuda.shared
+mine = cuda.shared
+def k(out):
+    s = mine.array(8, float32)
+    s[0] = 1
+    out[0] = s[0]
+## refused | global name of cuda.popc | write cuda.popc
+count = cuda.popc
+def k(out):
+    out[0] = count(3)
+## refused | global name of cuda.threadfence | write cuda.threadfence
+fence = cuda.threadfence
+def k(out):
+    fence()
+    out[0] = 1
+## runs | global names of functions that Numba-CUDA knows
+vote, sync, where, four, halves = cuda.ballot_sync, cuda.syncthreads, cuda.grid, cuda.float32x4, cuda.fp16
+def k(out):
+    i = where(1)
+    sync()
+    out[i] = vote(0xff, i > 3) + four(1, 2, 3, 4).y + halves.hadd(float16(1), float16(2))
+# want: [240.0 + 2 + 3] * 8
+## runs | local names of what is cuda's
+def k(out):
+    t, add, s = cuda.threadIdx, cuda.atomic.add, cuda.shared.array(8, float32)
+    s[t.x] = t.x
+    add(out, t.x, 1)
+# want: [1.0] * 8
+## runs
+out[i] = operator.getitem(x, i) + operator.getitem((1, 2), 1) + operator.contains((1, 2), i)
+## runs
+out[i] = operator.iadd(i, n) + operator.is_(i, i) + operator.is_not(i, i) + operator.not_(i > 2)
+## refused | | does not take 1
+out[i] = operator.add(i)
+## refused | | does not take 2
+out[i] = math.exp(x[i], x[i])
+## refused | | does not take 1
+out[i] = math.ldexp(x[i])
+## refused | | takes a complex number
+out[i] = abs(cmath.cosh(x[i]))
+## refused | | abs() takes one
+out[i] = abs(i, n)
+## refused | | numpy.size takes an array
+out[i] = np.size(x[i])
+## refused | | takes no float32
+out[i] = np.bitwise_and(x[i], x[i])
+## refused | | an array is needed
+out[i] = np.nansum(x[i])
+## runs
+out[i] = math.gamma(i + 1) + math.lgamma(i + 1)
+## runs
+out[i] = math.gamma(i - 3)
+# want: [float("nan")] * 3 + [float("inf")] + [math.gamma(j - 3) for j in range(4, 8)]
+## runs
+out[i] = np.angle(complex(i, 2)) + np.sinc(x[i]) + np.average(x)
+## runs
+out[i] = np.nanmean(x) + np.nanprod(x) + np.nanvar(x) + np.nanstd(x)
+## runs
+out[i] = 0 + np.any(x[i]) + np.all(i) + np.count_nonzero(i) + np.isrealobj(x) + np.iscomplexobj(x[i])
+## runs | f-string without values
+s = f"ab" "c"
+out[i] = len(s)
+## runs | slice with None
+s = x[None:None:2]
+out[i] = s[i % 4]
+## runs | walrus of a name
+if (j := i) > 3:
+    out[i] = j + (m := n) + m
+## refused | walrus of an expression in a test | :=
+if (j := i + 1) > 3:
+    out[i] = j
+## runs | a side that a None rules out
+NONE = None
+def given(bias):
+    @device
+    def f(v):
+        if bias is not None and v < bias:
+            return v + bias
+        return v
+    return f
+without, plus2 = given(None), given(2)
+def k(out):
+    i = cuda.grid(1)
+    m = None
+    if m is None:
+        out[i] = without(i) + plus2(i) + (1 if NONE is None else NONE + 1)
+    else:
+        out[i] = m + 1
+## runs | a side that the number of dimensions rules out
+@device
+def second(v):
+    if v.ndim == 1:
+        return v[1]
+    elif v.ndim == 2:
+        return v[0, 1]
+    return v[0, 0, 1]
+def k(out, x, a):
+    i = cuda.grid(1)
+    b = a
+    if b.ndim > 1:
+        out[i] = second(x) + second(b)
+    else:
+        out[i] = b[0].nothing
+## runs | a side that the length of a tuple rules out
+@device
+def last(t):
+    if len(t) == 2:
+        return t[1]
+    return t[2]
+def k(out):
+    i = cuda.grid(1)
+    out[i] = last((i, 2)) + last((1, 2, i))
+## runs | a loop that a constant rules out
+while FLAG:
+    out[i] = i.nothing
+while 0:
+    out[i] = i.nothing
+else:
+    out[i] = 4
+## runs | half and a small integer is half
+out[i] = float16(1.1) * int8(i) + float16(0.1) * (i > 3)
+# want: [float(np.float16(1.1) * np.float16(j) + np.float16(0.1) * np.float16(j > 3)) for j in range(8)]
+## runs | half's floor division, remainder and power are in float32
+h = float16(0.3); out[i] = h // float16(0.1) + h % float16(0.1) + h ** h
+# want: [float(a // b + a % b + a ** a) for a, b in [np.float16([0.3, 0.1]).astype(np.float32)]] * 8
 '''

@@ -163,6 +163,27 @@ def test_a_fence_of_block_scope_orders_nothing_between_blocks(scope, clean):
     assert kinds(kernel, 2, 1, *args) == (set() if clean else {"race"})
 
 
+@pytest.mark.parametrize("between", ["blocks", "warps"])
+@pytest.mark.parametrize(
+    "left_out", ["nothing", "fence", "barrier", "others' fence", "own fence", "store before", "same scope"]
+)
+def test_each_thread_fences_before_the_barrier_and_one_sets_the_flag(between, left_out):
+    near, sync = between == "warps", "cuda.syncwarp()" if between == "warps" else "cuda.syncthreads()"
+    fence = "cuda.threadfence_block()" if near != (left_out == "same scope") else "cuda.threadfence()"
+    who = {"fence": "if False: ", "others' fence": "if lane == 0: ", "own fence": "if lane > 0: "}.get(left_out, "")
+    send = ["data[lane] = lane + 1", who + fence]
+    send = [*(send[::-1] if left_out == "store before" else send), *([sync] if left_out != "barrier" else [])]
+    lines = ["t = cuda.threadIdx.x", "lane = t % 32"]
+    lines += ["data = cuda.shared.array(32, int32)"] if near else []
+    lines += [f"if {'t // 32' if near else 'cuda.blockIdx.x'} == 0:", *("    " + line for line in send)]
+    lines += ["    if lane == 0:", "        cuda.atomic.exch(flag, 0, 1)", "else:", "    if lane == 0:"]
+    lines += ["        while cuda.atomic.add(flag, 0, 0) == 0:", "            pass", f"        {fence}", f"    {sync}"]
+    kernel, text = compiled([*lines, "    y[lane] = data[31 - lane]"], "flag, y" if near else "flag, y, data")
+    args = [np.zeros(1, np.int32), np.zeros(32, np.int32), np.zeros(32, np.int32)][: 2 if near else 3]
+    clean = left_out == "nothing" or (near and left_out == "same scope")
+    assert kinds(kernel, *((1, 64) if near else (2, 32)), *args) == (set() if clean else {"race"}), text
+
+
 @pytest.mark.parametrize("atomic_before", [True, False])
 @pytest.mark.parametrize("space", ["shared", "global"])
 def test_an_unrelated_atomic_and_a_fence_order_nothing(atomic_before, space):

@@ -241,6 +241,12 @@ def test_what_blocks_count_is_the_same_when_they_take_turns():
              "        pass", "cuda.atomic.exch(flag, b, 1)"],
             300, 1024, ["36 blocks have not begun", "264", "atomic counter"],
         ),
+        (
+            ["cuda.syncthreads()", "if cuda.threadIdx.x == 0:", "    cuda.atomic.add(flag, 0, 1)",
+             "    while cuda.atomic.add(flag, 0, 0) < cuda.gridDim.x:", "        pass", "cuda.syncthreads()",
+             "flag[cuda.blockIdx.x + 1] = 1"],
+            280, 1024, ["line 5", "16 blocks have not begun", "264"],
+        ),
     ],
 )  # fmt: skip
 def test_a_wait_that_never_ends_is_reported_soon_with_a_cure(lines, grid, block, words):
@@ -251,6 +257,19 @@ def test_a_wait_that_never_ends_is_reported_soon_with_a_cure(lines, grid, block,
     assert time.process_time() - start < 30
     for word in words:
         assert word in str(caught.value), caught.value
+
+
+@pytest.mark.parametrize("after", ["", "cuda.syncthreads()", "flag[1] = 1", "if t == 5: flag[1] = 1", "t += 1"])
+def test_lanes_beside_a_wait_that_would_set_it_are_let_on(after):
+    """Lane 0 waits for what only the lanes behind its loop can do: where they do it, the launch ends."""
+    lines = ["t = cuda.threadIdx.x", "if t == 0:", "    while cuda.atomic.add(flag, 1, 0) == 0:", "        pass", after]
+    kernel, _ = compiled([line for line in lines if line], "flag")
+    with simt.using(simt.Options(hazards="off")):
+        if "flag[1]" in after:
+            kernel[2, 64](np.zeros(2, np.int32))
+        else:
+            with pytest.raises(simt.DeadlockError):
+                kernel[2, 64](np.zeros(2, np.int32))
 
 
 def test_threads_of_one_warp_wait_for_each_other_from_compute_capability_7_on():
