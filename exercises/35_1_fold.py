@@ -85,12 +85,6 @@ def judge(answer):
         factor = gamma.astype("f8") / np.sqrt(var.astype("f8") + epsilon)
         exact = kept[0].astype("f8") * factor.reshape(-1, *[1] * (w.ndim - 1))
         error = float((np.abs(filters - exact) / np.maximum(np.abs(exact), 1e-30)).max())
-        own = np.zeros(channels) if b is None else kept[1].astype("f8")
-        alone = (own - mean) * factor + beta
-        size = np.abs(own * factor) + np.abs(mean * factor) + np.abs(beta)  # of what may cancel, to float64's precision
-        near = np.abs(bias - alone) <= 2.0**-23 * np.abs(alone) + 1e-14 * size
-        if layer in (pointwise, depthwise) and not near.all():
-            raise Wrong(f"{what}: the bias is not what float64, rounded once at the end, gives.", HINTS)
         if layer in (pointwise, depthwise) and not error <= 2.0**-23:
             raise Wrong(
                 f"{what}: filters are off by up to {error:.1e} of their size; computed in float64 and rounded once, at "

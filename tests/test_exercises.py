@@ -205,7 +205,7 @@ WRONG = [
         "01_2",
         "milliseconds",
         "flops = 180288\ncompulsory = 32640\nmicroseconds = 3.264e-5",
-        r"`microseconds`: you predicted 3\.264e-05 µs; more were counted",
+        r"`microseconds`: you predicted 3\.264e-05 µs; that is too low",
     ),
     (
         "10_1",
@@ -295,7 +295,7 @@ WRONG = [
                         acc += w[h, j] * x[b, h, s]
                 y[b, h, t] = acc
         """,
-        r"5,120 load requests; the lesson's kernel makes 5,120 here, and three quarters of them, 3,840, are enough",
+        r"5,120 load requests; the lesson's kernel makes 5,120 here, and 3,840 are enough",
     ),
     (
         "11_3",
@@ -845,7 +845,7 @@ def test_judging_an_xray():
     assert exercises.coalesced(good) == "4.0 sectors per request (16 in 4)"
     assert exercises.coalesced(bad, ["x"]).startswith("4.0")
     with pytest.raises(
-        exercises.Wrong, match="store of y: 32 sectors in 1 requests, 32.0 sectors per request; 4.0 would"
+        exercises.Wrong, match="store of y: 32 sectors in 1 request, 32.0 sectors per request; 4.0 would"
     ):
         exercises.coalesced(bad)
     with pytest.raises(exercises.Wrong, match="never touches z"):

@@ -130,7 +130,7 @@ WRONG = [
                         largest = max(largest, x[h, v, c])
             y[p, q, c] = largest
         """,
-        r"a map of 2 × 3 with 5 channels: element \[0, 1, 1\] is -?\d.* is right",
+        r"a map of 2 × 3 with 5 channels: element \[0, 1, \d\] is -?\d.* is right",
     ),
     (
         "30_1",
@@ -141,7 +141,7 @@ WRONG = [
             c = at % y.shape[2]
             q = at // y.shape[2] % y.shape[1]
             p = at // (y.shape[2] * y.shape[1])
-            largest = -1e30
+            largest = -3.4e38
             for i in range(3):
                 for j in range(3):
                     h = 2 * p - 1 + i
@@ -195,7 +195,7 @@ WRONG = [
                                 total += w[c, i, j] * x[c, h, v]
                     y[c, p, q] = total
         """,
-        r"[\d,]+ elements of x are loaded for 2,048 outputs; 8,360 are enough",
+        r"[\d,]+ elements of x are loaded for 2,048 of y; 8,360 are enough",
     ),
     (
         "30_3",
@@ -288,7 +288,7 @@ WRONG = [
         "33_1",
         "a bias outside of the map",
         EXPAND.format(pixel=f"{BIAS}\n    if inside:\n        {SUMS}", barrier="cuda.syncthreads()"),
-        r"1 channels, 4 filters, a map of 1 × 1: element \[0, 0, 0\] is",
+        r"C=1 F=4 H=1 W=1: element \[0, 0, 0\] is",
     ),
     (
         "33_1",
@@ -309,7 +309,7 @@ WRONG = [
             pixel=RIGHT.replace("if inside:", "if inside and p0 <= h < p0 + SIDE and q0 <= v < q0 + SIDE:"),
             barrier="cuda.syncthreads()",
         ),
-        r"2 channels, 8 filters, a map of 8 × 9: element \[0, 0, 7\] is",
+        r"C=2 F=8 H=8 W=9: element \[0, 0, 7\] is",
     ),
     (
         "33_2",
@@ -333,7 +333,7 @@ WRONG = [
         "33_2",
         "work of the depthwise layer alone",
         "x = 9408\nw1 = 1728\nw2 = 1536\nmore_work = 200\nmore_small_tile = 5232\nfewer_whole = 4608",
-        r"`more_work`: you predicted 200 percent; fewer were counted",
+        r"`more_work`: you predicted 200 percent; that is too high",
     ),
     (
         "33_2",
