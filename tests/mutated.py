@@ -42,7 +42,12 @@ def mutate(of, old, new, module=""):
     changed = made[own]
     launch = changed.launch
     mutant = one.with_kernel(changed.kernel)
-    return replace(mutant, launch=lambda problem: launch(problem) if one.supports(problem) else one.launch(problem))
+
+    def launched(problem, gpu=None):
+        tile = () if one.tiles is None else (one.config(problem, gpu),)
+        return launch(problem, *tile) if one.supports(problem, gpu) else one.launch(problem, gpu)
+
+    return replace(mutant, launch=launched)
 
 
 @functools.cache

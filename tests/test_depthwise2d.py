@@ -23,6 +23,8 @@ from dwlab.kernels.depthwise2d import (
 )
 from dwlab.kernels.depthwise2d import forward_6_int8 as int8
 from dwlab.kernels.registry import StageError
+from dwlab.kernels.tiling import gpu
+from dwlab.kernels.tiling.gpu import Gpu
 from dwlab.problems import networks
 from dwlab.problems.layers import DepthwiseConv2d
 
@@ -54,10 +56,11 @@ def right(name, problem):
 def test_wide_in_bands_of_several_rows(monkeypatch, problem, bands):
     groups, mine, T, tiles = forward_4_wide.shape(problem)
     V = 4 if problem.dtype == "float32" else 8
-    monkeypatch.setattr(forward_4_wide, "WANTED", bands * problem.N * tiles * (problem.C // V))
-    rows = forward_4_wide.band(problem)
-    assert rows == -(-problem.P // min(problem.P, bands)) and stage("wide").launch(problem).scalars == (rows,)
-    right("wide", problem)
+    rows = -(-problem.P // min(problem.P, bands))
+    with gpu.using(Gpu((9, 0), bands)):  # as many multiprocessors as leave so many bands
+        monkeypatch.setattr(forward_4_wide, "WANTED", problem.N * tiles * (problem.C // V))
+        assert stage("wide").config(problem).thread_m == rows and stage("wide").launch(problem).scalars == (rows,)
+        right("wide", problem)
 
 
 def test_wide_in_several_blocks_of_channels_and_of_columns():
@@ -109,21 +112,19 @@ def test_int8_batches_of_odd_maps(sizes):
 
 @pytest.mark.parametrize("rows", [1, 2, 4, 8])
 @pytest.mark.parametrize("sizes", [(2, 12, 11, 6), (1, 8, 9, 7, 3, 2), (1, 4, 9, 5, 5), (1, 4, 17, 5, 2, 3)], ids=str)
-def test_int8_strips_of_any_rows(monkeypatch, rows, sizes):
+def test_int8_strips_of_any_rows(rows, sizes):
     """Of a single row all of x is asked for at once; the last strip of a map may be shorter than the others."""
-    monkeypatch.setattr(int8, "ROWS", (rows,))
-    int8.kernel.make.cache_clear()
     problem = layer(*sizes, dtype="int8", bias=True, activation="relu", residual=True, zero_x=-7, zero_y=3)
-    try:
-        assert int8.shape(problem.kernel_key, problem.N)[2] == -(-problem.P // -(-problem.P // rows))
-        right("int8", problem)
-    finally:
-        int8.kernel.make.cache_clear()
+    height = -(-problem.P // -(-problem.P // rows))
+    one = stage("int8").with_config(replace(stage("int8").config(problem), thread_m=height))
+    assert int8.shape(problem, one.config(problem))[1] == -(-problem.P // height)
+    check(one, problem).raise_if_wrong()
+    formulas.compare(one, problem).raise_if_different()
 
 
 def test_int8_has_short_strips_where_there_are_few_threads():
     def rows(images, *sizes):
-        return int8.shape(layer(1, *sizes, dtype="int8"), images)[2]
+        return stage("int8").config(layer(images, *sizes, dtype="int8")).thread_m
 
     assert rows(1, 384, 14, 14) == rows(1, 32, 112, 112) == 1 < rows(32, 384, 14, 14) < rows(32, 32, 112, 112) == 8
 
@@ -220,8 +221,8 @@ def test_formulas_that_count_what_repeats_once_count_it_all(name, layout, sizes)
             continue
         counted, how = problem, ()
         if name == "int8":
-            columns, _, rows, _ = int8.shape(problem.kernel_key, problem.N)
-            counted, how = replace(problem, C=problem.C // 4, dtype="float32"), (columns, rows)
+            config = one.config(problem)
+            counted, how = replace(problem, C=problem.C // 4, dtype="float32"), (config.thread_n, config.thread_m)
         found = one.traffic(problem)
         found = [found.load_requests, found.load_sectors, found.store_requests, found.store_sectors]
         assert found == module.counts(counted, *how).tolist()

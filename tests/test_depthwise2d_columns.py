@@ -1,4 +1,4 @@
-"""depthwise2d's columns: its plans, strips and blocks that small problems do not reach, and what the compiler makes."""
+"""depthwise2d's columns: its tiles, strips and blocks that small problems do not reach, and what the compiler makes."""
 
 from dataclasses import replace
 
@@ -11,8 +11,9 @@ from dwlab.judge.check import check
 from dwlab.kernels import registry
 from dwlab.kernels.depthwise2d import columns
 from dwlab.kernels.depthwise2d import forward_7_columns as stage_columns
-from dwlab.kernels.depthwise2d.forward_7_columns import Plan
+from dwlab.kernels.depthwise2d.forward_7_columns import tile_of
 from dwlab.kernels.registry import StageError
+from dwlab.kernels.tiling.gpu import H200
 from dwlab.problems import networks
 from dwlab.problems.layers import DepthwiseConv2d
 
@@ -26,27 +27,26 @@ def layer(N, C, H, W, K=3, stride=1, dtype="float32", **more):
 @pytest.mark.parametrize(
     ("problem", "given"),
     [
-        (layer(1, 4, 16, 8, bias=True, activation="relu6"), Plan(4, 8, 3, 2, 2)),
-        (layer(2, 12, 17, 11, bias=True, residual=True), Plan(4, 8, 3, 4, 2)),
-        (layer(2, 10, 17, 11, dtype="float16", bias=True, activation="relu"), Plan(4, 6, 3, 3, 2)),
-        (layer(3, 6, 14, 7, dtype="bfloat16", residual=True), Plan(2, 7, 9, 3, 4)),
-        (layer(1, 8, 14, 7, activation="relu"), Plan(4, 7, 1, 4, 1)),
-        (layer(9, 6, 5, 5, 3, 2, bias=True), Plan(2, 3, 7, 2, 2)),
-        (layer(1, 4, 13, 12, 3, 2, dtype="float16"), Plan(3, 3, 4, 2, 1)),
-        (layer(1, 4, 12, 9, 5, bias=True, activation="gelu"), Plan(2, 9, 4, 1, 3)),
-        (layer(1, 6, 9, 11, 7, 2, dtype="float16", bias=True, residual=True), Plan(3, 4, 3, 3, 2)),
-        (layer(1, 4, 11, 13, 2, 3), Plan(2, 2, 2, 2, 2)),
-        (layer(1, 4, 20, 20, 3, 6, padding=2, dtype="float16"), Plan(2, 3, 2, 2, 1)),
-        (layer(1, 4, 9, 9, 4, padding=3), Plan(3, 5, 2, 2, 2)),
-        (layer(1, 4, 9, 8, 3, padding=0, bias=True), Plan(4, 4, 5, 2, 1)),
+        (layer(1, 4, 16, 8, bias=True, activation="relu6"), tile_of(4, 8, 3, 2, 2)),
+        (layer(2, 12, 17, 11, bias=True, residual=True), tile_of(4, 8, 3, 4, 2)),
+        (layer(2, 10, 17, 11, dtype="float16", bias=True, activation="relu"), tile_of(4, 6, 3, 3, 2)),
+        (layer(3, 6, 14, 7, dtype="bfloat16", residual=True), tile_of(2, 7, 9, 3, 4)),
+        (layer(1, 8, 14, 7, activation="relu"), tile_of(4, 7, 1, 4, 1)),
+        (layer(9, 6, 5, 5, 3, 2, bias=True), tile_of(2, 3, 7, 2, 2)),
+        (layer(1, 4, 13, 12, 3, 2, dtype="float16"), tile_of(3, 3, 4, 2, 1)),
+        (layer(1, 4, 12, 9, 5, bias=True, activation="gelu"), tile_of(2, 9, 4, 1, 3)),
+        (layer(1, 6, 9, 11, 7, 2, dtype="float16", bias=True, residual=True), tile_of(3, 4, 3, 3, 2)),
+        (layer(1, 4, 11, 13, 2, 3), tile_of(2, 2, 2, 2, 2)),
+        (layer(1, 4, 20, 20, 3, 6, padding=2, dtype="float16"), tile_of(2, 3, 2, 2, 1)),
+        (layer(1, 4, 9, 9, 4, padding=3), tile_of(3, 5, 2, 2, 2)),
+        (layer(1, 4, 9, 8, 3, padding=0, bias=True), tile_of(4, 4, 5, 2, 1)),
     ],
     ids=str,
 )
-def test_any_plan_is_right_and_its_formula_equals_the_count(monkeypatch, problem, given):
+def test_any_tile_is_right_and_its_formula_equals_the_count(problem, given):
     """Strips and runs that the map ends in the middle of, rows that wait in any number, blocks that are not full."""
-    monkeypatch.setattr(stage_columns, "choose", lambda layer, images: given)
-    one = STAGE.with_kernel(registry.by_shape(lambda layer: stage_columns.make(layer, given)))
-    assert one.launch(problem) == stage_columns.launch_of(problem, given)
+    one = STAGE.with_config(given)
+    assert one.launch(problem).block == stage_columns.block(given)
     check(one, problem).raise_if_wrong()
     assert formulas.compare(one, problem).raise_if_different().predicted.exact
 
@@ -89,33 +89,35 @@ def test_rows_and_columns_between_the_filters_are_not_read():
     ids=str,
 )
 def test_threads_get_as_much_as_leaves_enough_of_them(problem, run, rows):
-    found = stage_columns.choose(problem.kernel_key, problem.N)
-    assert (found.run, found.rows) == (run, rows)
+    found = STAGE.config(problem)
+    assert (found.thread_n, found.thread_m) == (run, rows)
     wide, most = problem.dtype == "float32", stage_columns.THREADS
     if run == 4 and problem.P > stage_columns.SMALL * (1 if wide else 2):
         most = stage_columns.FINER // (1 if wide else 2)
-    assert found.pieces * found.tiles <= most
+    across, down = stage_columns.block(found)
+    assert across * down <= most
+    enough = stage_columns.ENOUGH * H200.sms
     if problem.N > 1:
-        assert found.threads(problem) >= stage_columns.ENOUGH
+        assert stage_columns.working(problem, problem.N, found) >= enough
     if (run, rows) == (2, 2):  # a thread asks for all its rows at once
-        assert found.ahead == len(columns.rows_of(problem, rows)) == 4
-        assert stage_columns.plan_of(problem, 2, 4).threads(problem) < stage_columns.ENOUGH
+        assert found.pipeline_stages == len(columns.rows_of(problem, rows)) == 4
+        assert stage_columns.working(problem, problem.N, stage_columns.config_of(problem, 2, 4)) < enough
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 @pytest.mark.parametrize("network", networks.NETWORKS)
 @pytest.mark.parametrize("batch", [1, 32])
-def test_layers_of_networks_get_plans_that_the_registers_hold_and_blocks_with_few_idle(network, dtype, batch):
+def test_layers_of_networks_get_tiles_that_the_registers_hold_and_blocks_with_few_idle(network, dtype, batch):
     found = networks.network(network, batch=batch, layout="NHWC", dtype=dtype).layers
     taken = {one.problem for one in found if isinstance(one.problem, DepthwiseConv2d)}
     for problem in taken:
         assert STAGE.supports(problem)
-        chosen, how = stage_columns.choose(problem.kernel_key, batch), STAGE.launch(problem)
-        assert how.block == (chosen.pieces, chosen.tiles) and how.threads <= stage_columns.THREADS
-        columns_read = (chosen.run - 1) * problem.stride + problem.K
-        words = chosen.ahead * columns_read * (2 if dtype == "float32" else 1) + 2 * problem.K**2
-        assert words <= stage_columns.WAITING or chosen.ahead == 1
-        assert chosen.threads(problem) > 0.55 * how.blocks * how.threads, (problem, chosen)
+        chosen, how = STAGE.config(problem), STAGE.launch(problem)
+        assert how.block == stage_columns.block(chosen) and how.threads <= stage_columns.THREADS
+        columns_read, ahead = (chosen.thread_n - 1) * problem.stride + problem.K, chosen.pipeline_stages
+        words = ahead * columns_read * (2 if dtype == "float32" else 1) + 2 * problem.K**2
+        assert words <= stage_columns.WAITING or ahead == 1
+        assert stage_columns.working(problem, batch, chosen) > 0.55 * how.blocks * how.threads, (problem, chosen)
 
 
 @pytest.mark.parametrize(
@@ -153,5 +155,7 @@ def test_compiled_nothing_spills_and_nothing_is_float64(problem, bytes_of_access
     assert not found.accesses("generic") and not found.accesses("shared")
     loads = [opcode for opcode in found.accesses("global") if opcode.startswith(("LDG", "STG"))]
     assert loads and all((".64" in opcode) == (bytes_of_access == ".64") for opcode in loads)
-    chosen = stage_columns.choose(problem.kernel_key, problem.N)
-    assert found.ffma >= chosen.run * chosen.rows * columns.CHANNELS * problem.K**2  # what is asked for, written out
+    chosen = STAGE.config(problem)
+    assert (
+        found.ffma >= chosen.thread_n * chosen.thread_m * columns.CHANNELS * problem.K**2
+    )  # all written out

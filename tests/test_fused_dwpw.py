@@ -11,6 +11,7 @@ from dwlab.judge import formulas
 from dwlab.judge.check import check
 from dwlab.kernels import registry, traffic
 from dwlab.kernels.fused import dwpw_4_slide, slide_tiles, sliding
+from dwlab.kernels.tiling.gpu import H200
 from dwlab.problems import networks
 from dwlab.problems.layers import DepthwiseConv2d, Fused, Pointwise
 
@@ -23,7 +24,11 @@ def pair(
     return Fused(one, Pointwise(N, C, F, one.P, one.Q, activation=after, residual=residual, **how))
 
 
-SLIDE = slide_tiles.Tiles(4, 8, 32, 64, 1, 2, 2)
+STAGE = registry.stage("fused/dwpw/slide")
+
+
+def tile(height=4, width=8, filters=32, words=64, warps=(1, 2, 2), **more):
+    return slide_tiles.config_of(height, width, filters, words, warps, **more)
 
 
 @pytest.mark.parametrize(
@@ -33,17 +38,26 @@ SLIDE = slide_tiles.Tiles(4, 8, 32, 64, 1, 2, 2)
         ({"width": 7}, "a row of 7 pixels is no multiple of runs of 2"),
         ({"words": 48}, "48 words of channels are no multiple of 16 x 2 x 1"),
         ({"groups": 4}, "64 words of channels are no multiple of 16 x 2 x 4"),
-        ({"words": 1920}, "bytes of shared memory are more than 232,448"),
         ({"filters": 240}, "sums are too many for a thread's registers: at most 112"),
         ({"more": 13}, "544 threads are more than 512"),
     ],
 )
 def test_tiles_of_sliding_threads_that_do_not_fit_say_which_limit(change, said):
+    assert slide_tiles.why_not(tile()) == ""
+    assert said in slide_tiles.why_not(tile(**change))
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"words": 1920}, "bytes of shared memory a block: compute capability 9.0 allows 232,448."),
+        ({"filters": 208, "more": 10}, "registers a block (232 a thread): the hardware allows 65,536."),
+    ],
+)
+def test_blocks_that_a_gpu_has_no_room_for_say_which_limit(change, said):
     problem = pair(1, 64, 8, 8, 3, 1, 32)
-    assert slide_tiles.why_not(problem, SLIDE) == ""
-    assert said in slide_tiles.why_not(problem, replace(SLIDE, **change))
-    many = replace(SLIDE, filters=208, more=10)
-    assert slide_tiles.why_not(problem, many) == "448 threads of 232 registers are too many: 65,536 in all"
+    assert slide_tiles.why_not(tile(**change)) == H200.why_not(slide_tiles.resources(problem, tile())) == ""
+    assert said in H200.why_not(slide_tiles.resources(problem, tile(**change)))
 
 
 @pytest.mark.parametrize(("K", "stride", "height"), [(3, 1, 4), (3, 2, 3), (5, 2, 2), (7, 1, 2), (1, 1, 3), (2, 3, 3)])
@@ -57,49 +71,42 @@ def test_a_sliding_thread_reads_the_rows_and_taps_that_its_outputs_need(K, strid
 
 def test_the_choice_of_sliding_tiles_looks_at_how_many_images_there_are():
     problem = pair(1, 576, 14, 14, 3, 1, 96)
-    alone, many = slide_tiles.choose(problem, 1), slide_tiles.choose(problem, 32)
-    assert alone.filters < many.filters  # one image: many small blocks; 32: few recomputed outputs
-    assert slide_tiles.clocks(problem, 1, alone) < slide_tiles.clocks(problem, 1, many)
-    assert slide_tiles.clocks(problem, 32, many) < slide_tiles.clocks(problem, 32, alone)
+    alone, many = STAGE.config(problem), STAGE.config(pair(32, 576, 14, 14, 3, 1, 96))
+    assert alone.block_n < many.block_n  # one image: many small blocks; 32: few recomputed outputs
 
+    def time(images, config):
+        return slide_tiles.cost(problem, images, config, H200).time
 
-def run(stage, problem, tiles):
-    """(what y differs by, in allowed errors; whether the traffic formula equals the count) in simulated mode."""
-    kernel, how = stage.make(problem.kernel_key, tiles), stage.launch_of(problem, tiles)
-    worst, totals = launched(problem, "dwpw", kernel, how)
-    return worst, traffic.of_totals(totals) == stage.traffic_of(problem, tiles)
+    assert time(1, alone) < time(1, many) and time(32, many) < time(32, alone)
 
 
 @pytest.mark.skipif(dwpw_4_slide.cuda.__name__ != "dwlab.simt.cuda", reason="counts instructions: simulated mode only")
 @pytest.mark.parametrize(
-    ("stage", "problem", "tiles"),
+    ("problem", "config"),
     [
         # Warps for the depthwise layer alone, channels in two rounds, the last one past the end, rows without a pixel.
         (
-            dwpw_4_slide,
             pair(2, 40, 9, 7, 3, 1, 24, "none", "relu", True),
-            slide_tiles.Tiles(3, 4, 16, 32, 1, 2, 1, run=2, more=1),
+            tile(3, 4, 16, 32, (1, 2, 1), run=2, more=1),
         ),
         # Warps that share the channels, and ask for two groups of them at a time; filters beyond the last.
         (
-            dwpw_4_slide,
             pair(1, 136, 6, 5, 3, 2, 40, dtype="float16", bias=False),
-            slide_tiles.Tiles(2, 2, 24, 128, 1, 3, 2, run=1, groups=2),
+            tile(2, 2, 24, 128, (1, 3, 2), run=1, groups=2),
         ),
         (
-            dwpw_4_slide,
             pair(1, 32, 8, 9, 5, 2, 16, "relu", "gelu", True, dtype="bfloat16"),
-            slide_tiles.Tiles(4, 6, 16, 16, 2, 1, 1, run=2),
+            tile(4, 6, 16, 16, (2, 1, 1), run=2),
         ),
-        (dwpw_4_slide, pair(1, 16, 8, 8, 7, 1, 8), slide_tiles.Tiles(2, 4, 8, 16, run=1)),
-        (dwpw_4_slide, pair(1, 16, 8, 8, 2, 3, 8), slide_tiles.Tiles(2, 2, 8, 16, run=2)),
+        (pair(1, 16, 8, 8, 7, 1, 8), tile(2, 4, 8, 16, (1, 1, 1), run=1)),
+        (pair(1, 16, 8, 8, 2, 3, 8), tile(2, 2, 8, 16, (1, 1, 1), run=2)),
     ],
-    ids=lambda one: one.__name__.rpartition(".")[2] if hasattr(one, "__name__") else None,
 )
-def test_tiles_by_hand_are_right_and_their_traffic_is_foreseen(stage, problem, tiles):
-    worst, foreseen = run(stage, problem, tiles)
+def test_tiles_by_hand_are_right_and_their_traffic_is_foreseen(problem, config):
+    one = STAGE.with_config(config)
+    worst, totals = launched(problem, "dwpw", one.kernel_for(problem), one.launch(problem))
     assert worst <= 1  # also false where an output was not written: NaN
-    assert foreseen
+    assert traffic.of_totals(totals) == one.traffic(problem)
 
 
 PAIRS_OF_NETWORKS = sorted(
@@ -118,9 +125,9 @@ PAIRS_OF_NETWORKS = sorted(
 def test_there_are_tiles_for_every_pair_of_the_mobilenets():
     assert len(PAIRS_OF_NETWORKS) >= 3 * 20
     for problem in PAIRS_OF_NETWORKS:
-        tiles = dwpw_4_slide.choose(problem.kernel_key, problem.N)
-        assert tiles is not None and slide_tiles.why_not(problem.kernel_key, tiles) == "", problem
-        assert not registry.limits(dwpw_4_slide.launch_of(problem, tiles))
+        config = STAGE.config(problem)
+        assert config is not None and slide_tiles.why_not(config) == "", problem
+        assert not registry.limits(STAGE.launch(problem))
 
 
 @pytest.mark.parametrize(
@@ -142,9 +149,9 @@ def wrong(change, problem):
     """The verdict on the sliding stage's kernel, made for layers with something changed."""
 
     @registry.by_shape
-    def kernel(layers, images):
+    def kernel(layers, config):
         changed = Fused(*(replace(layer, **change(layer)) for layer in (layers.first, layers.second)))
-        return dwpw_4_slide.make(changed, dwpw_4_slide.choose(layers, images))
+        return dwpw_4_slide.kernel.make(changed, config)
 
     return check(registry.stage("fused/dwpw/slide").with_kernel(kernel), problem)
 

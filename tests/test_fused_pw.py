@@ -12,9 +12,10 @@ from dwlab.gpu.target import cuda
 from dwlab.judge import formulas
 from dwlab.judge.check import check
 from dwlab.kernels import registry, traffic
-from dwlab.kernels.fused import pwdw_2_recompute, pwdw_3_strips, pwdw_plan, pwdw_tiles, pwpw_2_tensor, pwpw_plan
+from dwlab.kernels.fused import pwdw_2_recompute, pwdw_plan, pwdw_tiles, pwpw_plan
 from dwlab.kernels.parts import epilogue
 from dwlab.kernels.registry import words
+from dwlab.kernels.tiling.gpu import H200
 from dwlab.problems import networks
 from dwlab.problems.layers import DepthwiseConv2d, Fused, Pointwise
 
@@ -31,11 +32,13 @@ def pwpw(N, C, F, G, H, W, between="relu6", after="none", residual=False, **how)
     return Fused(one, Pointwise(N, F, G, H, W, activation=after, residual=residual, **how))
 
 
-# ---- plans
+# ---- tiles
+
+STRIPS, TENSOR = registry.stage("fused/pwdw/strips"), registry.stage("fused/pwpw/tensor")
 
 
 def strips(pair, rows=2, warp=(32, 16), warps=(1, 1, 1), depth=16, run=2, stages=2):
-    return pwdw_tiles.plan_of(pair, rows, warp, warps, depth, run, stages)
+    return pwdw_tiles.config_of(pair, rows, warp, warps, depth, run, stages)
 
 
 @pytest.mark.parametrize(
@@ -45,22 +48,21 @@ def strips(pair, rows=2, warp=(32, 16), warps=(1, 1, 1), depth=16, run=2, stages
         ({"rows": 3}, "5 rows of x, 40 pixels, are more than 32 x 1"),
         ({"depth": 24, "warps": (1, 1, 2)}, "24 words of channels a stage are no multiple of 8 x 2 slices"),
         ({"warps": (5, 4, 1)}, "640 threads are more than 512"),
-        ({"warps": (16, 1, 1), "depth": 64, "warp": (32, 64)}, "bytes of shared memory are more than 232,448"),
     ],
 )
-def test_plans_of_strips_that_do_not_fit_say_which_limit(change, said):
+def test_tiles_of_strips_that_do_not_fit_say_which_limit(change, said):
     pair = pwdw(1, 128, 64, 10, 8)
-    assert strips(pair).why_not(pair) == ""
-    assert said in strips(pair, **change).why_not(pair)
+    assert pwdw_tiles.why_not(pair, strips(pair)) == ""
+    assert said in pwdw_tiles.why_not(pair, strips(pair, **change))
 
 
 def test_slices_are_for_float32():
     pair = pwdw(1, 128, 64, 10, 8, dtype="float16")
-    assert strips(pair, warps=(1, 1, 2)).why_not(pair) == "2 slices add up float32, not float16"
+    assert pwdw_tiles.why_not(pair, strips(pair, warps=(1, 1, 2))) == "2 slices add up float32, not float16"
 
 
 def two(pair, warp=(16, 16, 16), warps=(2, 1), depths=(16, 16), span=1):
-    return pwpw_plan.plan_of(pair, warp, warps, depths, span)
+    return pwpw_plan.config_of(pair, warp, warps, depths, span)
 
 
 @pytest.mark.parametrize(
@@ -69,13 +71,20 @@ def two(pair, warp=(16, 16, 16), warps=(2, 1), depths=(16, 16), span=1):
         ({"warp": (16, 24, 16)}, "16 pixels, 24 or 16 filters of a warp are no multiple of 16"),
         ({"depths": (16, 12)}, "16 or 12 words of channels a stage are no multiple of 8"),
         ({"warps": (8, 4)}, "1024 threads are more than 512"),
-        ({"warps": (16, 1), "warp": (32, 16, 16)}, "bytes of shared memory are more than 232,448"),
     ],
 )
-def test_plans_of_two_products_that_do_not_fit_say_which_limit(change, said):
+def test_tiles_of_two_products_that_do_not_fit_say_which_limit(change, said):
     pair = pwpw(1, 96, 192, 32, 8, 8)
-    assert two(pair).why_not == ""
-    assert said in two(pair, **change).why_not
+    assert pwpw_plan.why_not(two(pair)) == ""
+    assert said in pwpw_plan.why_not(two(pair, **change))
+
+
+def test_blocks_that_a_gpu_has_no_room_for_say_so():
+    one, other = pwdw(1, 128, 64, 10, 8), pwpw(1, 96, 192, 32, 8, 8)
+    large = strips(one, warps=(16, 1, 1), depth=64, warp=(32, 64)), two(other, warps=(16, 1), warp=(32, 16, 16))
+    assert pwdw_tiles.why_not(one, large[0]) == pwpw_plan.why_not(large[1]) == ""
+    for takes in (pwdw_tiles.resources(one, large[0]), pwpw_plan.resources(other, large[1])):
+        assert "bytes of shared memory a block: compute capability 9.0 allows 232,448." in H200.why_not(takes)
 
 
 def pairs_of_networks(second):
@@ -93,28 +102,28 @@ def pairs_of_networks(second):
     )
 
 
-def test_there_is_a_plan_for_every_pair_of_the_mobilenets():
+def test_there_is_a_tile_for_every_pair_of_the_mobilenets():
     pairs = pairs_of_networks(DepthwiseConv2d)
     assert len(pairs) >= 3 * 14
     for pair in pairs:
-        plan = pwdw_plan.choose(pair)
-        assert plan is not None and plan.why_not(pair) == "", pair
-        assert registry.stage("fused/pwdw/strips").supports(pair)
-        assert not registry.limits(pwdw_3_strips.launch_of(pair, plan))
+        config = STRIPS.config(pair)
+        assert config is not None and pwdw_tiles.why_not(pair, config) == "", pair
+        assert STRIPS.supports(pair)
+        assert not registry.limits(STRIPS.launch(pair))
 
 
-def test_there_is_a_plan_for_every_two_pointwise_layers_of_the_mobilenets():
+def test_there_is_a_tile_for_every_two_pointwise_layers_of_the_mobilenets():
     pairs = pairs_of_networks(Pointwise)
     assert pairs
     for pair in pairs:
-        plan = pwpw_plan.choose(pair)
-        assert plan is not None and plan.why_not == "", pair
-        assert not registry.limits(pwpw_2_tensor.launch_of(pair, plan))
+        config = TENSOR.config(pair)
+        assert config is not None and pwpw_plan.why_not(config) == "", pair
+        assert not registry.limits(TENSOR.launch(pair))
 
 
 def test_few_images_get_more_blocks_each():
     few, many = (pwdw(N, 160, 960, 7, 7) for N in (1, 32))
-    blocks = [pwdw_plan.blocks(pair, pwdw_plan.choose(pair)) / pair.N for pair in (few, many)]
+    blocks = [STRIPS.launch(pair).blocks / pair.N for pair in (few, many)]
     assert blocks[0] > blocks[1]
 
 
@@ -126,55 +135,47 @@ def test_few_images_get_more_blocks_each():
         (728, "float32", (14, (32, 96), (7, 1, 1), 32, 7, 3)),
     ],
 )
-def test_many_images_get_the_plans_that_were_the_fastest_of_those_timed(C, dtype, sizes):
+def test_many_images_get_the_tiles_that_were_the_fastest_of_those_timed(C, dtype, sizes):
     pair = pwdw(32, C, C, 14, 14, dtype=dtype, after="relu")
-    assert pwdw_plan.choose(pair) == strips(pair, *sizes)
+    assert STRIPS.config(pair) == strips(pair, *sizes)
 
 
-def test_plans_that_would_spill_are_not_looked_at():
+def test_tiles_that_would_spill_are_not_looked_at():
     for dtype in ("float32", "float16"):
         pair = pwdw(32, 728, 728, 14, 14, dtype=dtype)
         spilled = strips(pair, 14, (32, 64), (7, 2, 1), 32, 7, 3)
-        assert spilled.why_not(pair) == "" and not pwdw_plan.room(pair, spilled)
-        assert spilled not in set(pwdw_plan.plans(pair))
+        assert pwdw_tiles.why_not(pair, spilled) == "" and not pwdw_plan.room(pair, spilled)
+        assert spilled not in set(pwdw_plan.configs(pair, 32, H200))
     few = pwdw(32, 32, 64, 112, 112, stride=2)  # one stage: no addresses of the next to keep
     assert pwdw_plan.room(few, strips(few, 4, (64, 32), (16, 1, 1), 32, 4))
 
 
-# ---- plans by hand: what choose() does not choose for the judge's small layers
-
-
-def run(stage, problem, plan):
-    """(what y differs by, in allowed errors; whether the traffic formula equals the count) in simulated mode."""
-    kernel, how = stage.kernel.make(problem.kernel_key, plan), stage.launch_of(problem, plan)
-    worst, totals = launched(problem, problem.kind, kernel, how)
-    return worst, traffic.of_totals(totals) == stage.traffic_of(problem, plan)
-
+# ---- tiles by hand: what is not chosen for the judge's small layers
 
 simulated = pytest.mark.skipif(cuda.__name__ != "dwlab.simt.cuda", reason="counts instructions: simulated mode only")
 BY_HAND = [
     # Strips of 3 rows of 7, the last cut off; the last stage's channels and the last filters, too.
-    (pwdw_3_strips, pwdw(2, 20, 40, 7, 6, after="relu", residual=True), (3, (16, 16), (2, 2, 1), 16, 2)),
+    (STRIPS, pwdw(2, 20, 40, 7, 6, after="relu", residual=True), (3, (16, 16), (2, 2, 1), 16, 2)),
     # Slices; several outputs of a column, the last beyond the strip; stride 2.
-    (pwdw_3_strips, pwdw(1, 64, 24, 9, 5, stride=2), (3, (16, 16), (3, 1, 2), 32, 2)),
-    (pwdw_3_strips, pwdw(1, 58, 24, 5, 6, K=5, between="gelu"), (5, (16, 16), (2, 2, 2), 16, 5)),
-    (pwdw_3_strips, pwdw(3, 20, 40, 5, 5, residual=True), (5, (32, 32), (1, 1, 1), 16, 2)),
+    (STRIPS, pwdw(1, 64, 24, 9, 5, stride=2), (3, (16, 16), (3, 1, 2), 32, 2)),
+    (STRIPS, pwdw(1, 58, 24, 5, 6, K=5, between="gelu"), (5, (16, 16), (2, 2, 2), 16, 5)),
+    (STRIPS, pwdw(3, 20, 40, 5, 5, residual=True), (5, (32, 32), (1, 1, 1), 16, 2)),
     # Two strips, of which each could need the whole map: the second begins at another row.
-    (pwdw_3_strips, pwdw(2, 20, 40, 5, 5, residual=True), (3, (32, 32), (1, 1, 1), 16, 2)),
-    (pwdw_3_strips, pwdw(2, 24, 24, 6, 5, dtype="float16", after="relu"), (2, (16, 16), (2, 1, 1), 8, 1)),
-    (pwdw_3_strips, pwdw(1, 12, 16, 6, 6, padding=0, bias=False), (2, (32, 16), (1, 1, 1), 8, 2)),
+    (STRIPS, pwdw(2, 20, 40, 5, 5, residual=True), (3, (32, 32), (1, 1, 1), 16, 2)),
+    (STRIPS, pwdw(2, 24, 24, 6, 5, dtype="float16", after="relu"), (2, (16, 16), (2, 1, 1), 8, 1)),
+    (STRIPS, pwdw(1, 12, 16, 6, 6, padding=0, bias=False), (2, (32, 16), (1, 1, 1), 8, 2)),
     # Three and four stages at a time; a warp's tile of 32 x 96.
-    (pwdw_3_strips, pwdw(1, 72, 96, 6, 5, dtype="float16", residual=True), (4, (32, 96), (1, 1, 1), 8, 2, 3)),
-    (pwdw_3_strips, pwdw(1, 52, 56, 5, 6, after="relu"), (5, (32, 32), (1, 2, 1), 16, 5, 3)),
-    (pwdw_3_strips, pwdw(1, 44, 24, 4, 6), (4, (32, 32), (1, 1, 1), 8, 4, 4)),
+    (STRIPS, pwdw(1, 72, 96, 6, 5, dtype="float16", residual=True), (4, (32, 96), (1, 1, 1), 8, 2, 3)),
+    (STRIPS, pwdw(1, 52, 56, 5, 6, after="relu"), (5, (32, 32), (1, 2, 1), 16, 5, 3)),
+    (STRIPS, pwdw(1, 44, 24, 4, 6), (4, (32, 32), (1, 1, 1), 8, 4, 4)),
     # Two groups of the first layer's filters, three of the second's, two of these a block.
-    (pwpw_2_tensor, pwpw(2, 40, 24, 40, 3, 7, residual=True), ((16, 16, 16), (2, 1), (16, 24), 2)),
-    (pwpw_2_tensor, pwpw(2, 20, 40, 24, 3, 5, "gelu"), ((16, 32, 16), (1, 2), (16, 16), 1)),
-    (pwpw_2_tensor, pwpw(1, 40, 56, 24, 3, 7, dtype="float16"), ((16, 16, 16), (1, 2), (16, 8), 1)),
+    (TENSOR, pwpw(2, 40, 24, 40, 3, 7, residual=True), ((16, 16, 16), (2, 1), (16, 24), 2)),
+    (TENSOR, pwpw(2, 20, 40, 24, 3, 5, "gelu"), ((16, 32, 16), (1, 2), (16, 16), 1)),
+    (TENSOR, pwpw(1, 40, 56, 24, 3, 7, dtype="float16"), ((16, 16, 16), (1, 2), (16, 8), 1)),
     # Filters that are no multiple of 4, one by one; by fours, a warp's last not there.
-    (pwpw_2_tensor, pwpw(1, 20, 24, 22, 5, 7, residual=True), ((16, 16, 16), (2, 1), (16, 24), 2)),
-    (pwpw_2_tensor, pwpw(2, 16, 24, 36, 3, 7, bias=False), ((32, 16, 48), (1, 1), (16, 24), 1)),
-    (pwpw_2_tensor, pwpw(3, 16, 24, 40, 5, 7, residual=True, dtype="float16"), ((32, 16, 32), (2, 2), (8, 16), 1)),
+    (TENSOR, pwpw(1, 20, 24, 22, 5, 7, residual=True), ((16, 16, 16), (2, 1), (16, 24), 2)),
+    (TENSOR, pwpw(2, 16, 24, 36, 3, 7, bias=False), ((32, 16, 48), (1, 1), (16, 24), 1)),
+    (TENSOR, pwpw(3, 16, 24, 40, 5, 7, residual=True, dtype="float16"), ((32, 16, 32), (2, 2), (8, 16), 1)),
 ]
 
 
@@ -182,39 +183,41 @@ BY_HAND = [
 @pytest.mark.parametrize(
     ("stage", "problem", "sizes"), BY_HAND, ids=lambda one: str(one) if isinstance(one, Fused) else ""
 )
-def test_plans_by_hand_are_right_and_their_traffic_is_foreseen(stage, problem, sizes):
-    plan = (strips if stage is pwdw_3_strips else two)(problem, *sizes)
-    assert (plan.why_not(problem) if stage is pwdw_3_strips else plan.why_not) == ""
-    worst, foreseen = run(stage, problem, plan)
+def test_tiles_by_hand_are_right_and_their_traffic_is_foreseen(stage, problem, sizes):
+    config = (strips if stage is STRIPS else two)(problem, *sizes)
+    assert (pwdw_tiles.why_not(problem, config) if stage is STRIPS else pwpw_plan.why_not(config)) == ""
+    one = stage.with_config(config)
+    worst, totals = launched(problem, problem.kind, one.kernel_for(problem), one.launch(problem))
     assert worst <= 1  # also false where an output was not written: NaN
-    assert foreseen
+    assert traffic.of_totals(totals) == one.traffic(problem)
 
 
 def test_what_is_by_hand_is_what_its_comments_say():
-    plans = {str(pair): strips(pair, *sizes) for stage, pair, sizes in BY_HAND if stage is pwdw_3_strips}
-    assert {plan.slices for plan in plans.values()} == {1, 2}
-    assert {plan.stages for plan in plans.values()} == {2, 3, 4}
-    cut = [pair for stage, pair, sizes in BY_HAND if stage is pwdw_3_strips and pair.second.P % sizes[0]]
+    configs = [strips(pair, *sizes) for stage, pair, sizes in BY_HAND if stage is STRIPS]
+    assert {config.warps_k for config in configs} == {1, 2}
+    assert {config.pipeline_stages for config in configs} == {2, 3, 4}
+    cut = [pair for stage, pair, sizes in BY_HAND if stage is STRIPS and pair.second.P % sizes[0]]
     assert len(cut) >= 2
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 def test_stores_of_two_products_ask_for_the_sectors_of_y_and_for_a_bias_once_a_warp(dtype):
     pair = pwpw(2, 32, 16, 96, 14, 14, dtype=dtype)
-    plan = pwpw_plan.choose(pair)
-    found = pwpw_2_tensor.traffic_of(pair, plan)
+    config = TENSOR.config(pair)
+    found = TENSOR.traffic(pair)
     assert 32 * found.store_sectors == pair.nbytes()["y"]
     less = Fused(pair.first, replace(pair.second, bias=False))
-    warps = plan.warps_p * np.prod(pwpw_2_tensor.launch_grid(pair, plan)[1:])
-    assert 32 * (found.load_sectors - pwpw_2_tensor.traffic_of(less, plan).load_sectors) == warps * pair.nbytes()["b2"]
+    warps = config.warps_m * np.prod(TENSOR.launch(pair).grid[1:])
+    without = TENSOR.with_config(config).traffic(less)
+    assert 32 * (found.load_sectors - without.load_sectors) == warps * pair.nbytes()["b2"]
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 def test_blocks_of_strips_read_the_second_bias_once_and_not_for_each_output(dtype):
     pair = pwdw(2, 32, 64, 14, 14, dtype=dtype)
-    plan = strips(pair, 7, (32, 32), (4, 1, 1), 16, 7)
+    one = STRIPS.with_config(strips(pair, 7, (32, 32), (4, 1, 1), 16, 7))
     less = Fused(pair.first, replace(pair.second, bias=False))
-    more = pwdw_3_strips.traffic_of(pair, plan).load_sectors - pwdw_3_strips.traffic_of(less, plan).load_sectors
+    more = one.traffic(pair).load_sectors - one.traffic(less).load_sectors
     assert 32 * more == pair.N * 2 * pair.nbytes()["b2"]  # strips of 7 rows
 
 
@@ -235,11 +238,13 @@ def test_strips_save_most_of_what_there_is_to_save(dtype, batch):
 @pytest.mark.parametrize("depth", [16, 32])
 def test_copies_to_rows_whose_pieces_change_places_are_asked_for_once(depth, dtype):
     pair = pwdw(1, 96, 64, 7, 8, dtype=dtype)
-    plan = strips(pair, 7, (32, 32), (2, 2, 1), depth, 7, 3)
-    assert plan.x_pitch == plan.w_pitch == depth  # no spare words
+    config = strips(pair, 7, (32, 32), (2, 2, 1), depth, 7, 3)
+    layout = pwdw_tiles.layout_of(pair, config)
+    assert layout.x_pitch == layout.w_pitch == depth  # no spare words
     arrays = {**pair.inputs(pair.kind, 3), "y": pair.nans("y", pair.kind)}
     args = [words(pair, name, arrays[name], "words") for name in pair.slots(pair.kind)]
-    how, kernel = pwdw_3_strips.launch_of(pair, plan), pwdw_3_strips.kernel.make(pair.kernel_key, plan)
+    one = STRIPS.with_config(config)
+    how, kernel = one.launch(pair), one.kernel_for(pair)
     assert simt.xray(kernel, how.grid, how.block, *args, shared_bytes=how.shared_bytes).totals.copied_again == 0
 
 
@@ -339,13 +344,12 @@ def test_a_filter_of_the_whole_of_a_tile_is_taken():
 
 def wrong(stage, change, problem):
     """The verdict on a stage's kernel, made for layers with something changed."""
-    module = {"pwdw/strips": pwdw_plan, "pwpw/tensor": pwpw_plan}[stage]
     one = registry.stage(f"fused/{stage}")
 
     class Wrong(type(one.kernel)):
-        def for_problem(self, problem):
+        def for_problem(self, problem, config, gpu):
             changed = Fused(change(problem.first), change(problem.second))
-            return self.make(changed.kernel_key, module.choose(problem))
+            return self.make(changed.kernel_key, config)
 
     return check(one.with_kernel(Wrong(one.kernel.make)), problem)
 

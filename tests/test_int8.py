@@ -16,7 +16,9 @@ from dwlab.kernels.fused import dwpw_5_int8, pwdw_4_int8, pwpw_3_int8
 from dwlab.kernels.parts import tiles, whole
 from dwlab.kernels.pointwise import forward_7_int8
 from dwlab.kernels.registry import StageError, by_shape, stage
-from dwlab.kernels.tiling.tuned_for import REGISTERS
+from dwlab.kernels.tiling.choose import choose
+from dwlab.kernels.tiling.config import Resources
+from dwlab.kernels.tiling.gpu import H200
 from dwlab.problems import ProblemError, layers, quantisation, references
 from dwlab.problems.layers import DepthwiseConv2d, Fused, Pointwise
 from dwlab.problems.quantisation import Scale
@@ -240,7 +242,7 @@ def test_a_kernel_that_pads_with_0_is_rejected():
     assert not check(wrong, layer).passed and check(wrong, replace(layer, zero_x=0)).passed
 
 
-# ---- sizes around tiles, and every plan
+# ---- sizes around tiles, and every tile
 
 
 def text(first, second=""):
@@ -301,24 +303,14 @@ def test_sizes_around_tiles(id, sizes):
     formulas.compare(stage(id), problem_of(sizes)).raise_if_different()
 
 
-def planned(monkeypatch, id, plan):
-    """A stage that goes by this plan."""
-    module = TENSOR[id]
-    monkeypatch.setattr(module, "choose", lambda problem, images: plan)
-    return stage(id).with_kernel(by_shape(module.kernel.make.__wrapped__))
-
-
-def plans(id, problem):
-    """Plans of each of the module's shapes, parts other than one where there are any."""
-    module, key = TENSOR[id], problem.kernel_key
-    if id == "pointwise/forward/int8":
-        return [module.planned(key, problem.N, *shape) for shape in module.SHAPES]
+def tiles_of(id, problem):
+    """Tiles of each of the module's shapes, with the filters in parts where there are any."""
     found = {}
-    for plan in module.candidates(key):
-        one = plan.one if id == "fused/pwpw/int8" else plan.stream
-        shape = (getattr(plan, "TH", 0), getattr(plan, "TW", 0), one.rows, one.BN, one.WM)
-        if shape not in found or found[shape].parts == 1:
-            found[shape] = plan
+    for config in TENSOR[id].configs(problem.kernel_key, problem.N, H200):
+        shape = (config.block_h, config.block_w, config.block_m, config.block_n, config.warp_m)
+        fits = H200.blocks_per_sm(TENSOR[id].resources(problem.kernel_key, config))
+        if fits and (shape not in found or found[shape].split_n == 1):
+            found[shape] = config
     return list(found.values())
 
 
@@ -338,14 +330,14 @@ def with_residual(problem):
         ("fused/pwpw/int8", "N=1 C=48 F=80 H=5 W=7 bias zero_x=3 zero_y=5 -> N=1 C=80 F=68 H=5 W=7 bias zero_x=5"),
     ],
 )
-def test_every_plan_is_right_and_its_traffic_is_counted(monkeypatch, id, sizes):
+def test_every_tile_is_right_and_its_traffic_is_counted(id, sizes):
     """Every second one with a residual."""
     both = problem_of(sizes), with_residual(problem_of(sizes))
-    every = [plans(id, problem) for problem in both]
+    every = [tiles_of(id, problem) for problem in both]
     assert len(every[0]) == len(every[1]) >= 8
     for number in range(len(every[0])):
         problem = both[number % 2]
-        one = planned(monkeypatch, id, every[number % 2][number])
+        one = stage(id).with_config(every[number % 2][number])
         given = problem.inputs(one.path, seed=7)
         ran(one, problem, given)
         formulas.compare(one, problem).raise_if_different()
@@ -359,53 +351,49 @@ def test_every_plan_is_right_and_its_traffic_is_counted(monkeypatch, id, sizes):
         ("fused/pwpw/int8", "N=1 C=16 F=48 H=2 W=8 bias zero_y=5 -> N=1 C=48 F=320 H=2 W=8 bias zero_x=5"),
     ],
 )
-def test_groups_of_filters_beyond_the_last_filter_read_nothing(monkeypatch, id, sizes):
+def test_groups_of_filters_beyond_the_last_filter_read_nothing(id, sizes):
     """All groups are full, but for one that has no filter."""
     problem = problem_of(sizes)
 
-    def spare(plan):
-        stream = plan.two if id == "fused/pwpw/int8" else plan.stream
-        calls = plan.parts * (plan.groups if id == "fused/pwdw/int8" else 1)
-        return stream.layer.F % stream.BN == 0 and (calls * stream.groups - 1) * stream.BN == stream.layer.F
+    def spare(config):
+        filters = (problem.first if id == "fused/pwdw/int8" else problem.second).F
+        return filters % config.block_n == 0 and (config.split_n * config.groups - 1) * config.block_n == filters
 
-    one = planned(monkeypatch, id, next(filter(spare, TENSOR[id].candidates(problem.kernel_key))))
+    one = stage(id).with_config(next(filter(spare, TENSOR[id].configs(problem.kernel_key, 1, H200))))
     ran(one, problem, problem.inputs(one.path, seed=7))
     formulas.compare(one, problem).raise_if_different()
 
 
-def test_plans_for_many_images_ask_for_what_the_formula_says(monkeypatch):
-    """Of the networks' pairs with small maps, one image by the plan for 32."""
+def test_tiles_for_many_images_ask_for_what_the_formula_says():
+    """Of the networks' pairs with small maps, one image by the tile for 32."""
     for task in of_small_maps("int8"):
-        plan = TENSOR[task.stage.id].choose(task.problem.kernel_key, 32)
-        with monkeypatch.context() as patched:
-            one = planned(patched, task.stage.id, plan)
-            formulas.compare(one, task.problem).raise_if_different()
+        config = choose(task.stage.tiles, task.problem.kernel_key, 32, H200)
+        formulas.compare(task.stage.with_config(config), task.problem).raise_if_different()
 
 
 @pytest.mark.parametrize("helpers", [0, 1, 4])
 @pytest.mark.parametrize("depth", [2, 3, 4, 5])
-def test_filters_on_their_way_and_warps_that_help_change_no_output(monkeypatch, depth, helpers):
+def test_filters_on_their_way_and_warps_that_help_change_no_output(depth, helpers):
     """More chunks in flight than a group has, and more than there are; warps that have no products."""
     for sizes in (
         "N=1 C=264 H=5 W=9 K=3 bias zero_x=3 zero_y=5 -> N=1 C=264 F=72 H=5 W=9 bias zero_x=5",
         "N=1 C=24 H=5 W=9 K=3 zero_y=5 -> N=1 C=24 F=40 H=5 W=9 relu zero_x=5",
     ):
         problem = problem_of(sizes)
-        stream = whole.Stream(problem.second, 32, -(-problem.second.F // 64), 64, 16, 32, depth, helpers)
-        assert stream.threads == 32 * (4 + helpers)
-        one = planned(monkeypatch, "fused/dwpw/int8", dwpw_5_int8.Plan(4, 8, 1, stream, 2))
+        config = replace(dwpw_5_int8.config_of(problem, 4, 8, 64, 16, 32, 1, depth), helper_warps=helpers)
+        assert config.threads == 32 * (4 + helpers)
+        one = stage("fused/dwpw/int8").with_config(config)
         ran(one, problem, problem.inputs(one.path, seed=7))
         formulas.compare(one, problem).raise_if_different()
 
 
 def test_few_blocks_that_wait_get_helpers_and_more_on_their_way():
-    few = problem_of("N=1 C=1536 H=7 W=7 K=3 -> N=1 C=1536 F=256 H=7 W=7").kernel_key
-    chosen = dwpw_5_int8.choose(few, 1).stream
-    assert chosen.helpers > 0 and chosen.depth > 3
+    few = problem_of("N=1 C=1536 H=7 W=7 K=3 -> N=1 C=1536 F=256 H=7 W=7")
+    chosen = stage("fused/dwpw/int8").config(few)
+    assert chosen.helper_warps > 0 and chosen.pipeline_stages > 3
     short = problem_of("N=1 C=64 H=8 W=8 K=3 -> N=1 C=64 F=64 H=8 W=8").kernel_key
-    assert all(
-        one.depth == 3 or one.groups * one.chunks > 3 for one in (p.stream for p in dwpw_5_int8.candidates(short))
-    )
+    streams = [dwpw_5_int8.stream_of(short, one) for one in dwpw_5_int8.configs(short, 1, H200)]
+    assert all(one.depth == 3 or one.groups * one.chunks > 3 for one in streams)
 
 
 @pytest.mark.parametrize(
@@ -464,15 +452,13 @@ def test_rows_are_read_and_written_in_the_largest_pieces_that_they_are_whole_in(
 
 
 @pytest.mark.parametrize(("stride", "BN"), [(1, 32), (1, 64), (2, 32), (2, 64)])
-def test_strips_of_a_warp_read_other_banks(monkeypatch, stride, BN):
+def test_strips_of_a_warp_read_other_banks(stride, BN):
     """What is between the layers: 8 or 16 words of channels a pixel, and strips two pixels apart."""
     side = (8 - 1) * stride + 3 - 2
     problem = problem_of(
         f"N=1 C=24 F=64 H={side} W={side} zero_y=3 -> N=1 C=64 H={side} W={side} K=3 stride {stride} zero_x=3"
     )
-    pixels = ((4 - 1) * stride + 3) * ((8 - 1) * stride + 3)
-    stream = whole.Stream(problem.first, -(-pixels // 16) * 16, 1, BN, 16, 32)
-    one = planned(monkeypatch, "fused/pwdw/int8", pwdw_4_int8.Plan(4, 8, 64 // BN, stream, 1, 3, stride))
+    one = stage("fused/pwdw/int8").with_config(pwdw_4_int8.config_of(problem, 4, 8, BN, 16, 32, 64 // BN))
     how = one.launch(problem)
     seen = simt.xray(
         one.kernel_for(problem), how.grid, how.block, *one.example(problem), shared_bytes=how.shared_bytes
@@ -508,9 +494,10 @@ def test_they_compile_without_spills_to_instructions_for_int8(id, sizes, opcode)
 def test_a_block_with_helpers_has_registers_for_all_of_them(K):
     """The largest one of those that a choice may take: more than a multiprocessor's registers would not start."""
     problem = problem_of(f"N=1 C=1536 H=7 W=7 K={K} bias zero_x=3 zero_y=5 -> N=1 C=1536 F=256 H=7 W=7 bias zero_x=5")
-    stream = dwpw_5_int8.choose(problem.kernel_key, 1).stream
+    config = stage("fused/dwpw/int8").config(problem)
     found = inspect.compile("fused/dwpw/int8", problem=problem, cc="9.0")
-    assert stream.helpers > 0 and -(-found.registers // 8) * 8 * stream.threads <= REGISTERS
+    takes = Resources(config.threads, found.registers, found.dynamic_shared_bytes)
+    assert config.helper_warps > 0 and H200.blocks_per_sm(takes) > 0
     assert found.spill_stores == found.spill_loads == found.local_bytes == 0
 
 

@@ -11,19 +11,22 @@ from launched import launched
 from dwlab.compiler import inspect
 from dwlab.gpu import target
 from dwlab.kernels import registry, traffic
-from dwlab.kernels.parts import blocks, tiles
+from dwlab.kernels.parts import tiles
 from dwlab.kernels.pointwise import forward_3_registers, forward_4_tensor, forward_5_split
-from dwlab.kernels.registry import Launch
+from dwlab.kernels.tiling.gpu import H200
 from dwlab.problems import networks, references
 from dwlab.problems.layers import Pointwise
 
 counts = pytest.mark.skipif(target.mode != "simulated", reason="counts instructions: simulated mode only")
 
 
-def run(layer, kernel, grid, block, shared_bytes=0):
+TENSOR, SPLIT = registry.stage("pointwise/forward/tensor"), registry.stage("pointwise/forward/split")
+
+
+def run(layer, stage):
     """(what y differs by, in allowed errors; what was counted)."""
-    how = Launch(grid, block, shared_bytes=shared_bytes)
-    return launched(layer, "forward", kernel, how, names=("x", "w", "b", "m", "r", "y"))
+    names = ("x", "w", "b", "m", "r", "y")
+    return launched(layer, "forward", stage.kernel_for(layer), stage.launch(layer), names=names)
 
 
 def of(N, C, F, H, W, layout, dtype, bias=True, activation="relu6", residual=False):
@@ -52,11 +55,10 @@ def of(N, C, F, H, W, layout, dtype, bias=True, activation="relu6", residual=Fal
     ids=str,
 )
 def test_large_tiles_on_tensor_cores_are_right_and_counted(layer, tile):
-    plan = forward_4_tensor.planned(layer.kernel_key, layer.N, *tile)
-    kernel = forward_4_tensor.make(layer.kernel_key, plan)
-    worst, seen = run(layer, kernel, (plan.blocks,), (plan.threads,), plan.shared_bytes)
+    one = TENSOR.with_config(forward_4_tensor.config_of(layer, *tile))
+    worst, seen = run(layer, one)
     assert worst <= 1
-    assert traffic.of_totals(seen) == blocks.traffic(layer, plan)
+    assert traffic.of_totals(seen) == one.traffic(layer)
     assert seen.bank_conflicts == 0
 
 
@@ -65,11 +67,10 @@ def test_large_tiles_on_tensor_cores_are_right_and_counted(layer, tile):
 @pytest.mark.parametrize("chunk", [16, 32, 64])
 def test_copies_to_rows_whose_pieces_change_places_are_asked_for_once(chunk, depth):
     layer = of(1, 512, 32, 6, 6, "NHWC", "float16")
-    plan = forward_4_tensor.planned(layer.kernel_key, 1, 32, 32, 32, 32, chunk, depth)
-    kernel = forward_4_tensor.make(layer.kernel_key, plan)
-    worst, seen = run(layer, kernel, (plan.blocks,), (plan.threads,), plan.shared_bytes)
+    one = TENSOR.with_config(forward_4_tensor.config_of(layer, 32, 32, 32, 32, chunk, depth))
+    worst, seen = run(layer, one)
     assert worst <= 1
-    assert plan.shared_bytes == 4 * depth * 64 * chunk  # no spare words
+    assert one.launch(layer).shared_bytes == 4 * depth * 64 * chunk  # no spare words
     assert seen.bank_conflicts == seen.copied_again == 0
 
 
@@ -95,11 +96,10 @@ def test_eight_rows_of_any_pitch_lie_in_different_banks(words):
     ids=str,
 )
 def test_large_tiles_of_multiply_adds_are_right_and_counted(layer, tile):
-    plan = forward_3_registers.planned(layer.kernel_key, layer.N, *tile)
-    kernel = forward_3_registers.make(layer.kernel_key, plan)
-    worst, seen = run(layer, kernel, (plan.blocks,), (plan.threads,), plan.shared_bytes)
+    one = registry.stage("pointwise/forward/registers").with_config(forward_3_registers.config_of(layer, *tile))
+    worst, seen = run(layer, one)
     assert worst <= 1
-    assert traffic.of_totals(seen) == blocks.traffic(layer, plan)
+    assert traffic.of_totals(seen) == one.traffic(layer)
 
 
 @counts
@@ -116,20 +116,16 @@ def test_large_tiles_of_multiply_adds_are_right_and_counted(layer, tile):
     ids=str,
 )
 def test_the_warps_of_split_add_up_all_channels(layer, tile):
-    M, N, W = tile
-    one = blocks.product(layer)
-    grid = (one.images * -(-one.M // M) * -(-one.N // N),)
-    kernel = forward_5_split.make(layer.kernel_key, layer.N, M, N, W)
-    worst, seen = run(layer, kernel, grid, (32, W))
+    one = SPLIT.with_config(forward_5_split.config_of(layer, *tile))
+    worst, seen = run(layer, one)
     assert worst <= 1
-    assert traffic.of_totals(seen) == forward_5_split.traffic_of(layer, M, N, W)
+    assert traffic.of_totals(seen) == one.traffic(layer)
 
 
 @counts
 def test_a_sum_without_one_warps_share_is_wrong():
     layer = of(1, 264, 40, 5, 7, "NHWC", "float32", False, "none")
-    kernel = forward_5_split.make(layer.kernel_key, layer.N, 16, 16, 8)
-    assert run(layer, kernel, (9,), (32, 8))[0] <= 1
+    assert run(layer, SPLIT.with_config(forward_5_split.config_of(layer, 16, 16, 8)))[0] <= 1
     less = Pointwise(1, 256, 40, 5, 7, "NHWC", "float32")
     given = layer.inputs(seed=3)
     cut = {"x": given["x"][..., :256].copy(), "w": given["w"][:, :256].copy()}
@@ -174,36 +170,39 @@ def test_the_layers_of_the_mobilenets_get_tiles_that_fit(network, batch, dtype):
     assert len(found) >= 8
     for layer in found:
         assert forward_4_tensor.supports(layer), layer
-        plan = forward_4_tensor.choose(layer.kernel_key, layer.N)
-        assert plan.shared_bytes <= 227 * 1024 and plan.threads <= 1024
-        assert plan.threads * forward_4_tensor.registers(plan.tile) <= 65536
-        assert plan.blocks * plan.BM * plan.BN >= layer.F * layer.H * layer.W * batch  # all outputs have a block
-        M, N, W = forward_5_split.choose(layer.kernel_key, layer.N)
-        assert 4 * W * M * N <= 48 * 1024 and W <= 32
+        config, how = TENSOR.config(layer), TENSOR.launch(layer)
+        takes = forward_4_tensor.resources(layer.kernel_key, config)
+        assert how.shared_bytes == takes.shared_bytes <= 227 * 1024 and how.threads == takes.threads <= 1024
+        assert takes.threads * takes.registers <= 65536
+        assert how.blocks * config.block_m * config.block_n >= layer.F * layer.H * layer.W * batch  # all have a block
+        config = SPLIT.config(layer)
+        assert 4 * config.warps_k * config.block_m * config.block_n <= 48 * 1024 and config.warps_k <= 32
 
 
 def test_many_images_get_large_tiles_and_one_gets_many_blocks():
     for C in (512, 728):
         for dtype in ("float32", "float16"):
             layer = of(32, C, C, 14, 14, "NHWC", dtype)
-            plan = forward_4_tensor.choose(layer.kernel_key, 32)
-            assert plan.tile.M * plan.tile.N >= 48 * 64
-            assert plan.blocks <= forward_4_tensor.MULTIPROCESSORS < 2 * plan.blocks
-            few = forward_4_tensor.choose(layer.kernel_key, 1)
-            assert few.BM * few.BN <= 64 * 64 and few.blocks > 64
+            config, blocks = TENSOR.config(layer), TENSOR.launch(layer).blocks
+            assert config.warp_m * config.warp_n >= 48 * 64
+            assert blocks <= H200.sms < 2 * blocks
+            one = replace(layer, N=1)
+            few = TENSOR.config(one)
+            assert few.block_m * few.block_n <= 64 * 64 and TENSOR.launch(one).blocks > 64
 
 
 def test_rings_are_as_deep_as_costs_no_block_its_place():
     depths = set()
     for network in ("mobilenet_v1", "mobilenet_v2"):
         for layer in layers_of(network, 32, "float16"):
-            plan = forward_4_tensor.choose(layer.kernel_key, 32)
-            depths.add(plan.depth)
-            assert 2 <= plan.depth <= min(forward_4_tensor.DEEPEST, plan.chunks + 1)
-            if forward_4_tensor.DEPTH <= plan.depth < min(forward_4_tensor.DEEPEST, plan.chunks + 1):
-                deeper = replace(plan, depth=plan.depth + 1)
-                fewer = forward_4_tensor.resident(deeper) < forward_4_tensor.resident(plan)
-                assert fewer or deeper.shared_bytes > 227 * 1024
+            config, key = TENSOR.config(layer), layer.kernel_key
+            depth, most = config.pipeline_stages, forward_4_tensor.layout_of(key, 1, config).chunks + 1
+            depths.add(depth)
+            assert 2 <= depth <= min(forward_4_tensor.DEEPEST, most)
+            if forward_4_tensor.DEPTH <= depth < min(forward_4_tensor.DEEPEST, most):
+                deeper = replace(config, pipeline_stages=depth + 1)
+                here, there = (forward_4_tensor.resident(key, 32, one, H200) for one in (config, deeper))
+                assert there < here or not H200.blocks_per_sm(forward_4_tensor.resources(key, deeper))
     assert depths == {2, 3, 4}
 
 
@@ -223,4 +222,4 @@ def test_no_register_is_spilled(name, layer):
     assert found.local_bytes == found.spill_stores == found.float64_instructions == 0
     assert found.occupancy.blocks_per_sm >= 1
     if name == "tensor":  # the chosen tile counts on so many
-        assert found.registers <= forward_4_tensor.registers(forward_4_tensor.choose(layer.kernel_key, layer.N).tile)
+        assert found.registers <= forward_4_tensor.resources(layer.kernel_key, TENSOR.config(layer)).registers

@@ -33,8 +33,9 @@ def test_layers_of_networks_that_few_registers_are_left_for_spill_nothing(name, 
 
 
 def test_a_step_is_computed_in_halves_where_its_products_would_not_find_registers():
-    sizes = {(tile.M, tile.N) for tile in (forward_4_tensor.planned(pointwise(728, 728, 14).kernel_key, 32, *shape).tile
-                                           for shape in forward_4_tensor.SHAPES)}  # fmt: skip
+    key = pointwise(728, 728, 14).kernel_key
+    tried = [forward_4_tensor.config_of(key, *shape) for shape in forward_4_tensor.SHAPES]
+    sizes = {(config.warp_m, config.warp_n) for config in tried}
     assert {size for size in sizes if tiles.in_halves(*size, 255)} == {(48, 96), (64, 64)}
     assert not tiles.in_halves(64, 64, 320)
 

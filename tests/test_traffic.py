@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from dwlab.judge.formulas import Comparison, compare
 from dwlab.kernels import traffic
 from dwlab.kernels.fused import dwpw_4_slide as slide
-from dwlab.kernels.registry import StageError, stages
+from dwlab.kernels.registry import StageError, stage, stages
 from dwlab.kernels.traffic import (
     Traffic,
     phases,
@@ -232,10 +232,10 @@ def test_a_large_batch_costs_a_formula_no_more_than_a_few_images(monkeypatch):
     def asked(images):
         one = DepthwiseConv2d(images, 16, 8, 8, 3, layout="NHWC")
         del calls[:]
-        made = slide.traffic_of(Fused(one, Pointwise(images, 16, 24, 8, 8, layout="NHWC")), tiles)
+        made = slide.traffic(Fused(one, Pointwise(images, 16, 24, 8, 8, layout="NHWC")), config)
         return len(calls), made.sectors
 
-    tiles = slide.choose(Fused(DepthwiseConv2d(1, 16, 8, 8, 3, layout="NHWC"),
-                               Pointwise(1, 16, 24, 8, 8, layout="NHWC")).kernel_key, 1)  # fmt: skip
+    both = DepthwiseConv2d(1, 16, 8, 8, 3, layout="NHWC"), Pointwise(1, 16, 24, 8, 8, layout="NHWC")
+    config = stage("fused/dwpw/slide").config(Fused(*both))
     (few, one), (many, all_of_them) = asked(1), asked(32)
     assert many == few and all_of_them == 32 * one

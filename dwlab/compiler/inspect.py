@@ -46,6 +46,7 @@ from dwlab.gpu import driver, target
 from dwlab.gpu import occupancy as occupancy_rules
 from dwlab.gpu.occupancy import Occupancy
 from dwlab.kernels import registry as stage_list
+from dwlab.kernels.tiling import gpu as gpus
 from dwlab.problems import DepthwiseConv1d, Problem
 from dwlab.problems.layers import problem as problem_named
 
@@ -458,7 +459,7 @@ _results: OrderedDict[str, dict[str, Any]] = OrderedDict()
 
 
 def _key(job: _Job, cc: tuple[int, int]) -> str:
-    digest = hashlib.sha256(repr((job.stage, job.problem, job.arguments, cc)).encode())
+    digest = hashlib.sha256(repr((job.stage, job.problem, job.arguments, cc, gpus.at_hand())).encode())
     digest.update(job.pickled)
     if job.stage:  # the other process reads the stage's file, and its parts, as they stand now
         for file in sorted((Path(__file__).parents[1] / "kernels").rglob("*.py")):
@@ -509,6 +510,7 @@ def _ask(jobs: Sequence[_Job], cc: tuple[int, int]) -> list[dict[str, Any]]:
         "PYTHONPATH": os.pathsep.join(places),
         "PYTHONUTF8": "1",
         "NUMBA_ENABLE_CUDASIM": "0",  # Numba's own simulator compiles nothing
+        **gpus.environment(),  # the tiles that this process has chosen
     }
     environment.pop(target.VARIABLE, None)  # `_serve` decides the mode
     try:

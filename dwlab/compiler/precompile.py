@@ -24,6 +24,7 @@ from typing import Any
 from dwlab.gpu import target
 from dwlab.kernels import digests, registry
 from dwlab.kernels.registry import Stage
+from dwlab.kernels.tiling import gpu as gpus
 from dwlab.problems import Problem
 
 PROCESSES = 16
@@ -163,6 +164,7 @@ def _start(jobs: list[Job], cc: tuple[int, int]) -> subprocess.Popen[bytes]:
     places = [str(Path(__file__).resolve().parents[2]), *(place or os.getcwd() for place in sys.path)]
     # Numba's own simulator compiles nothing.
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(places), "PYTHONUTF8": "1", "NUMBA_ENABLE_CUDASIM": "0"}
+    environment |= gpus.environment()  # the tiles that this process has chosen
     environment.pop(target.VARIABLE, None)  # `_serve` decides the mode
     process = subprocess.Popen(
         [sys.executable, "-c", "from dwlab.compiler.precompile import _serve; _serve()"],

@@ -133,15 +133,20 @@ class Occupancy:
         return self.warps_per_sm / self.max_warps_per_sm
 
 
+def capability(given: tuple[int, int] | str) -> tuple[int, int]:
+    """A compute capability, given as (9, 0) or "9.0". Raises ValueError for another text."""
+    if not isinstance(given, str):
+        return given
+    try:
+        major, minor = given.strip().split(".")
+        return int(major), int(minor)
+    except ValueError:
+        raise ValueError(f"compute capability {given!r}: write it as '9.0' or (9, 0)") from None
+
+
 def limits(compute_capability: tuple[int, int] | str) -> Limits:
     """The limits of a compute capability, given as (9, 0) or "9.0"."""
-    key = compute_capability
-    if isinstance(key, str):
-        try:
-            major, minor = key.strip().split(".")
-            key = (int(major), int(minor))
-        except ValueError:
-            raise ValueError(f"compute capability {compute_capability!r}: write it as '9.0' or (9, 0)") from None
+    key = capability(compute_capability)
     try:
         return LIMITS[tuple(key)]
     except (KeyError, TypeError):

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from dwlab import planner, records
+from dwlab.gpu import machine
 from dwlab.kernels import choices, registry
 from dwlab.kernels.registry import Stage
 from dwlab.planner import judgement
@@ -25,12 +26,21 @@ Times = Mapping[Planned, Mapping[str, float]]
 """Layer or fused pair -> stage's id -> µs."""
 
 
-def takers(problem: Planned) -> tuple[Stage, ...]:
-    """The stages that take a layer or a fused pair, in order; none if there is none."""
+def takers(problem: Planned, gpu: str | None = None) -> tuple[Stage, ...]:
+    """The stages that take a layer or a fused pair on a GPU, in order; none if there is none.
+
+    gpu: its short name or its driver's; the GPU at hand if None, or if nothing is known of it.
+    """
     if problem.op not in {one.op for one in registry.stages()}:
         return ()
-    own = registry.stages(problem.op, problem.main_path)
-    return tuple(one for one in own if problem.dtype in one.dtypes and one.supports(problem))
+    own, where = registry.stages(problem.op, problem.main_path), _where(gpu)
+    return tuple(one for one in own if problem.dtype in one.dtypes and one.supports(problem, *where))
+
+
+@functools.cache
+def _where(gpu: str | None) -> tuple[machine.Machine, ...]:
+    found = None if gpu is None else machine.by_short_name().get(gpu) or machine.datasheet(gpu)
+    return () if found is None else (found,)
 
 
 def choose(
@@ -43,11 +53,12 @@ def choose(
 
     Recorded counts a row of this problem whose stage takes it, or else one that differs only in bias, activation and
     residual, which cost every stage about the same; of the newest run that has any (records.best). gpu: only of
-    this one. Where there is none, what stages took on the problems most like it decides, on that GPU if any were timed
-    there (dwlab.kernels.choices); a stage that was never timed is behind all that were. rows: where to look (dwlab's
-    records if None). times: what timing.tune measured. Raises InferenceError if no stage takes the problem.
+    this one, and of stages whose kernels it can start. Where there is none, what stages took on the problems most like
+    it decides, on that GPU if any were timed there (dwlab.kernels.choices); a stage that was never timed is behind all
+    that were. rows: where to look (dwlab's records if None). times: what timing.tune measured. Raises InferenceError if
+    no stage takes the problem.
     """
-    found = takers(problem)
+    found = takers(problem, gpu)
     if not found:
         what = f"{problem.op}/{problem.main_path}"
         raise InferenceError(f"no stage of {what} takes {problem}: use another layout or dtype")
@@ -67,7 +78,7 @@ def recorded(
     problem: Planned, rows: Iterable[records.Measurement] | None = None, gpu: str | None = None
 ) -> records.Measurement | None:
     """The fastest recorded row of a problem by a stage that takes it, as `choose` counts; None if there is none."""
-    names = {one.name for one in takers(problem)}
+    names = {one.name for one in takers(problem, gpu)}
     key = (problem.op, problem.main_path, problem.dtype)
     if rows is None:
         here: Iterable[records.Measurement] = _rows().get(key, ())
@@ -228,13 +239,13 @@ def _complete(network: Network, known: Costs) -> bool:
     return all((layer.name,) in known for layer in network.layers if layer.planned)
 
 
-def _runs(pair: Fused, measured: bool) -> bool:
+def _runs(pair: Fused, measured: bool, gpu: str) -> bool:
     """Whether a stage takes a pair, and one that predicted times may be of if it was not measured.
 
     The planner's times are of kernels that load 16 bytes at a time. The first stages of a path load one number for each
     product and take many times as long: two kernels for the layers are faster.
     """
-    found = takers(pair)
+    found = takers(pair, gpu)
     return bool(found) if measured else any(one.aligned >= 16 for one in found)
 
 
@@ -251,7 +262,7 @@ def _cheapest(network: Network, gpu: str, known: Costs) -> Decision:
     pairs = {(n, n + 2): pair for n, pair in judgement.joints(network).items()}
     costs |= {(a, b): known[names[a], names[a + 1]] for a, b in pairs if (names[a], names[a + 1]) in known}
     cuts = planner.partition(len(names), costs)
-    while none := [one for one in cuts if one in pairs and not _runs(pairs[one], measured)]:
+    while none := [one for one in cuts if one in pairs and not _runs(pairs[one], measured, gpu)]:
         costs = {one: us for one, us in costs.items() if one not in none}
         cuts = planner.partition(len(names), costs)
     pieces = tuple(tuple(names[a:b]) for a, b in cuts if network.layers[a].planned)

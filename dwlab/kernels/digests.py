@@ -47,6 +47,9 @@ CONSTANTS_ONLY = (
 LEFT_OUT = {("dwlab.kernels.parts.ptx", "available"), ("dwlab.gpu.occupancy", "LIMITS")}
 """What decides whether a kernel is started, not which; and what a GPU has, which is not ours to change."""
 
+NOT_LAUNCHED = ("traffic", "supports", "needs")
+"""What a stage registers that decides whether its kernel is started, or says what it moves, not which it is."""
+
 Scope = tuple[str, str]
 """Where a name is looked up: a module, and a function of it whose own names come first ("" for none)."""
 
@@ -97,11 +100,11 @@ def _tree(package: Path, module: str) -> ast.Module | None:
 
 
 def _registered(tree: ast.Module | None) -> tuple[ast.FunctionDef, list[ast.expr]]:
-    """A stage file's launch, and what it registers beside its formula and what it supports."""
+    """A stage file's launch, and what it registers of what is launched."""
     for node in tree.body if tree is not None else ():
         for one in getattr(node, "decorator_list", ()):
             if isinstance(one, ast.Call) and getattr(one.func, "id", "") == "register":
-                return node, [given.value for given in one.keywords if given.arg not in ("traffic", "supports")]
+                return node, [given.value for given in one.keywords if given.arg not in NOT_LAUNCHED]
     raise ValueError("this is no stage file: nothing in it is decorated by register(…)")
 
 

@@ -17,16 +17,20 @@ import operator
 import re
 import sys
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from dwlab.gpu.driver import allow_shared
 from dwlab.gpu.occupancy import LIMITS
 from dwlab.kernels import digests
+from dwlab.kernels.parts import ptx
+from dwlab.kernels.tiling import gpu as gpus
+from dwlab.kernels.tiling.choose import choose, why_not
+from dwlab.kernels.tiling.config import TileConfig, Tiles
 from dwlab.problems import DTYPES, KINDS, PATHS, DepthwiseConv1d, Problem, ProblemError, nearest
 from dwlab.problems.quantisation import check_positive
 
@@ -105,7 +109,7 @@ def _whole(size: Any, what: str, given: Any) -> int:
     return operator.index(size)
 
 
-def _any_problem(problem: DepthwiseConv1d) -> bool:
+def _any_problem(problem: DepthwiseConv1d, gpu: Any = None) -> bool:
     return True
 
 
@@ -113,30 +117,31 @@ class ByShape:
     """A kernel that is made for each shape (L, K, shift), and then kept. What is launched is for_problem(problem).
 
     make: (L, K, shift) -> kernel, with the shape built into its text as constants; or (L, K, shift, dtype) -> kernel,
-    for rows of every storage type; or (layer of one image) -> kernel; or (layer of one image, images) -> kernel, for
-    tiles that depend on how many images there are. Problems that its stage does not support get the kernel of the stage
-    that it names in their place.
+    for rows of every storage type; or (layer of one image) -> kernel; or (layer of one image, images) -> kernel; these
+    two with the tile as a last parameter, `config`, where the stage has tiles. Problems that its stage does not support
+    get the kernel of the stage that it names in their place.
 
     Kernels get rows of 16-bit elements as float32 words, two elements in each (`words`).
     """
 
-    supports: Callable[[DepthwiseConv1d], bool] = staticmethod(_any_problem)
+    supports: Callable[..., bool] = staticmethod(_any_problem)
     otherwise: str = ""
 
     def __init__(self, make: Callable[..., Any]):
         self.make = functools.cache(make)
-        self.parameters = len(inspect.signature(make).parameters)
+        parameters = list(inspect.signature(make).parameters)
+        self.tiled = parameters[-1] == "config"
+        self.parameters = len(parameters) - self.tiled
         self.dtypes = DTYPES if self.parameters == 4 else _FLOAT32
         functools.update_wrapper(self, make)
 
-    def for_problem(self, problem: DepthwiseConv1d) -> Any:
-        """The kernel for a problem."""
-        if not self.supports(problem):
-            return stage(self.otherwise).kernel_for(problem)
-        if self.parameters == 1:
-            return self.make(problem.kernel_key)
-        if self.parameters == 2:
-            return self.make(problem.kernel_key, problem.N)
+    def for_problem(self, problem: DepthwiseConv1d, config: TileConfig | None = None, gpu: Any = None) -> Any:
+        """The kernel for a problem. config: its tile, of a stage that has tiles."""
+        if not self.supports(problem, gpu):
+            return stage(self.otherwise).kernel_for(problem, gpu)
+        if self.parameters <= 2:
+            images = (problem.N,) if self.parameters == 2 else ()
+            return self.make(problem.kernel_key, *images, *((config,) if self.tiled else ()))
         shape = (problem.L, problem.K, problem.shift)
         return self.make(*shape) if self.dtypes is _FLOAT32 else self.make(*shape, problem.dtype)
 
@@ -185,8 +190,8 @@ def _product(sizes: tuple[int, ...]) -> int:
     return functools.reduce(lambda a, b: a * int(b), sizes, 1)
 
 
-def limits(launch: Launch) -> tuple[str, ...]:
-    """What no GPU would start about this launch, one sentence each; empty if nothing."""
+def limits(launch: Launch, gpu: gpus.Gpu | None = None) -> tuple[str, ...]:
+    """What a GPU would not start about this launch, no GPU if None, one sentence each; empty if nothing."""
     found = []
     for what, sizes, most in (("grid", launch.grid, MAX_GRID), ("block", launch.block, MAX_BLOCK)):
         if not 1 <= len(sizes) <= 3:
@@ -202,7 +207,18 @@ def limits(launch: Launch) -> tuple[str, ...]:
         found.append(f"the block {launch.block} has {launch.threads} threads; the hardware's limit is {MAX_THREADS}")
     if launch.shared_bytes > MAX_SHARED:
         found.append(f"{launch.shared_bytes:,} bytes of shared memory a block; no GPU gives more than {MAX_SHARED:,}")
+    elif gpu is not None and launch.shared_bytes > gpu.limits.shared_per_block_optin:
+        most = f"one of {gpu} gives {gpu.limits.shared_per_block_optin:,}"
+        found.append(f"{launch.shared_bytes:,} bytes of shared memory a block; {most}")
     return tuple(found)
+
+
+class Tiled(NamedTuple):
+    """A stage's own where it has tiles: launch(problem, config, gpu=gpu), traffic(problem, config), sizes(problem)."""
+
+    launch: Callable[..., Launch]
+    traffic: Callable[[Problem, TileConfig], Traffic]
+    sizes: Callable[[Problem], bool]
 
 
 @dataclass(frozen=True)
@@ -212,7 +228,11 @@ class Stage:
     supports: problem -> whether the stage's idea applies to it. It runs any other float32 problem too, by handing it to
     another stage's kernel: right, but not what a study of this stage is about. Rows of 16 bits it does not hand on:
     that is a StageError, which names the stages that take them. aligned: bytes of which a device array's address
-    must be a multiple.
+    must be a multiple. needs: instructions of dwlab.kernels.parts.ptx that its kernels have, which older GPUs do not;
+    for all storage types, or by storage type. tiles: what it says of its tiles, None where it has no choice.
+
+    supports, launch, traffic, kernel_for and config take the GPU as well, as dwlab.kernels.tiling.gpu.of does: by
+    default the one at hand.
     """
 
     op: str
@@ -221,36 +241,80 @@ class Stage:
     name: str
     file: str
     kernel: Any
-    launch: Callable[[DepthwiseConv1d], Launch]
-    traffic: Callable[[DepthwiseConv1d], Traffic]
+    launch: Callable[..., Launch]
+    traffic: Callable[..., Traffic]
     summary: str
-    supports: Callable[[Problem], bool] = _any_problem
+    supports: Callable[..., bool] = _any_problem
     aligned: int = 1
     dtypes: tuple[str, ...] = _FLOAT32
     view: str = "shaped"
+    needs: tuple[str, ...] | Mapping[str, tuple[str, ...]] = ()
+    tiles: Tiles | None = None
+    tiled: Tiled | None = None
 
     @property
     def id(self) -> str:
         """OP/PATH/NAME, for example "depthwise1d/forward/naive"."""
         return f"{self.op}/{self.path}/{self.name}"
 
-    def kernel_for(self, problem: DepthwiseConv1d) -> Any:
+    def kernel_for(self, problem: DepthwiseConv1d, gpu: Any = None) -> Any:
         """The kernel that runs a problem: `kernel` itself, or what it makes for the shape. Raises StageError."""
-        self._takes(problem)
-        return self.kernel.for_problem(problem) if isinstance(self.kernel, ByShape) else self.kernel
+        self._takes(problem, gpu)
+        if not isinstance(self.kernel, ByShape):
+            return self.kernel
+        return self.kernel.for_problem(problem, self.config(problem, gpu) if self.kernel.tiled else None, gpu)
 
-    def _takes(self, problem: DepthwiseConv1d) -> None:
+    def config(self, problem: Problem, gpu: Any = None) -> TileConfig | None:
+        """The tile that a problem gets on a GPU; None of a stage without tiles, and where none fits."""
+        if self.tiles is None:
+            return None
+        return choose(self.tiles, problem.kernel_key, problem.N, gpus.of(gpu))
+
+    def with_config(self, config: TileConfig) -> Stage:
+        """This stage with one tile for all problems. Raises StageError if it has none to choose."""
+        if self.tiled is None or self.tiles is None:
+            raise StageError(f"{self.id} has no tiles: it starts all problems in the same way")
+        launch, traffic, _ = self.tiled
+        return replace(
+            self,
+            tiles=replace(self.tiles, configs=lambda layer, images, gpu: (config,)),
+            launch=lambda problem, gpu=None: launch(problem, config, gpu=gpu),
+            traffic=lambda problem, gpu=None: traffic(problem, config),
+        )
+
+    def lacks(self, dtype: str, gpu: Any = None) -> str:
+        """Which instruction its kernels of a storage type have and the GPU has not, in a sentence; "" if none."""
+        names = self.needs.get(dtype, ()) if isinstance(self.needs, Mapping) else self.needs
+        here = gpus.of(gpu).compute_capability if names else ()
+        return next((said for said in (ptx.lacks(name, here) for name in names) if said), "")
+
+    def why_not(self, problem: Problem, gpu: Any = None) -> str:
+        """Why the stage does not take a problem on a GPU, "" if it does."""
+        if problem.dtype not in self.dtypes:
+            return f"{self.id} is for {', '.join(self.dtypes)}, not for {problem.dtype}"
+        if lacking := self.lacks(problem.dtype, gpu):
+            return lacking
+        if self.supports(problem, gpu):
+            return ""
+        if self.tiled is not None and self.tiled.sizes(problem):
+            return why_not(self.tiles, problem.kernel_key, problem.N, gpus.of(gpu))
+        return f"{self.id} is not for these sizes or this layout"
+
+    def _takes(self, problem: DepthwiseConv1d, gpu: Any = None) -> None:
         if problem.op != self.op:
             raise StageError(f"{self.id} computes {self.op}; {problem} is a problem of {problem.op}")
         if problem.op == "depthwise1d" and problem.dtype == "float32":
             return  # what the stage does not support another one runs
-        if problem.dtype in self.dtypes and self.supports(problem):
+        where = () if gpu is None else (gpu,)  # most of what stands in for a stage knows of no GPU
+        if problem.dtype in self.dtypes and self.supports(problem, *where):
             return
         if problem.op != "depthwise1d":
-            here = [one.id for one in stages(self.op, self.path) if one.supports(problem)]
-            raise StageError(f"{self.id} does not take {problem}: use {' or '.join(here) or 'other sizes'}")
+            here = [one.id for one in stages(self.op, self.path) if one.supports(problem, *where)]
+            lacking = self.lacks(problem.dtype, gpu)
+            why = f" ({lacking})" if lacking else ""
+            raise StageError(f"{self.id} does not take {problem}{why}: use {' or '.join(here) or 'other sizes'}")
         others = [one for one in stages(self.op, self.path) if problem.dtype in one.dtypes]
-        here = [one.id for one in others if one.supports(problem)]
+        here = [one.id for one in others if one.supports(problem, *where)]
         if here:
             raise StageError(f"{self.id} does not take {problem}: use {' or '.join(here)}, or float32 rows")
         raise StageError(
@@ -529,12 +593,16 @@ def register(
     aligned: int = 1,
     dtypes: tuple[str, ...] = (),
     view: str = "shaped",
+    needs: tuple[str, ...] | Mapping[str, tuple[str, ...]] = (),
+    tiles: Tiles | None = None,
 ) -> Callable[[Callable], Callable]:
     """Decorates a stage file's `launch` and puts the stage on the list.
 
     supports, otherwise: for a kernel made by_shape that is not for every problem: which ones it is for, and the id of
     the stage that takes the others, if their rows are float32. aligned: bytes of which the arrays' addresses must be
-    multiples. The launch that comes back raises StageError where its grid would be beyond the hardware's limits, and
+    multiples. needs: see Stage. tiles: where the stage has a choice of tiles; its `launch` and `traffic` then take the
+    tile after the problem, and so does what makes its kernel, as its last parameter, `config`.
+    The launch that comes back raises StageError where its grid would be beyond the hardware's limits, and
     for rows of 16 bits that the stage does not take. Stages of layers take only what they support, of `dtypes`, and get
     their arrays in a `view` (see VIEWS). Raises StageError if the file's name is not PATH_ORDER_NAME.py, another stage
     has the same id, or it is not said which stage runs a DepthwiseConv1d that this one does not support.
@@ -545,11 +613,16 @@ def register(
         raise StageError(f"view={view!r} is unknown. {nearest(view, VIEWS)}")
     dtypes = dtypes or dtypes_of(kernel)
 
-    def applies(problem: Problem) -> bool:
-        return problem.dtype in dtypes and (supports is None or supports(problem))
+    def applies(problem: Problem, gpu: Any = None) -> bool:
+        if problem.dtype not in dtypes or not (supports is None or supports(problem)):
+            return False
+        if needs and made.lacks(problem.dtype, gpu):
+            return False
+        return tiles is None or not why_not(tiles, problem.kernel_key, problem.N, gpus.of(gpu))
 
     if otherwise:
         kernel.supports, kernel.otherwise = applies, otherwise
+    made: Stage
 
     def decorate(launch: Callable[[DepthwiseConv1d], Launch]) -> Callable[[DepthwiseConv1d], Launch]:
         file = Path(inspect.getfile(launch)).resolve()
@@ -561,21 +634,30 @@ def register(
         if supports is not None and not otherwise and file.parent.name == "depthwise1d":
             raise StageError("a stage that does not support every problem names the stage that does: otherwise=ID")
         module = sys.modules[launch.__module__]
+        nonlocal made
 
-        @functools.wraps(launch)
-        def checked(problem: DepthwiseConv1d) -> Launch:
-            made._takes(problem)
-            if not applies(problem):
-                return stage(otherwise).launch(problem)
-            how = launch(problem)
-            over = limits(how)
+        def started(problem: Problem, *config: TileConfig, gpu: Any = None) -> Launch:
+            how = launch(problem, *config)
+            over = limits(how, gpus.of(gpu))
             if over:
                 raise StageError(f"{made.id} cannot run {problem}: {over[0]}. Use smaller sizes or another stage.")
             return how
 
-        def formula(problem: DepthwiseConv1d) -> Traffic:
-            made._takes(problem)
-            return traffic(problem) if applies(problem) else stage(otherwise).traffic(problem)
+        def tile(problem: Problem, gpu: Any) -> tuple[TileConfig, ...]:
+            return () if tiles is None else (made.config(problem, gpu),)
+
+        @functools.wraps(launch)
+        def checked(problem: DepthwiseConv1d, gpu: Any = None) -> Launch:
+            made._takes(problem, gpu)
+            if not applies(problem, gpu):
+                return stage(otherwise).launch(problem, gpu)
+            return started(problem, *tile(problem, gpu), gpu=gpu)
+
+        def formula(problem: DepthwiseConv1d, gpu: Any = None) -> Traffic:
+            made._takes(problem, gpu)
+            if not applies(problem, gpu):
+                return stage(otherwise).traffic(problem, gpu)
+            return traffic(problem, *tile(problem, gpu))
 
         made = Stage(
             op=file.parent.name,
@@ -591,6 +673,9 @@ def register(
             aligned=aligned,
             dtypes=dtypes,
             view=view,
+            needs=needs,
+            tiles=tiles,
+            tiled=None if tiles is None else Tiled(started, traffic, supports or _any_problem),
         )
         other = _registry.get(made.id)
         if other is not None and other.file != made.file:

@@ -533,15 +533,16 @@ for layout in ("NCHW", "NHWC"):
 # fewer threads. With few images the strips get small, and a thread asks for all its rows at once: it waits for memory once.
 
 # %%
-from dwlab.kernels.depthwise2d import forward_7_columns as columns
+columns = registry.stage("depthwise2d/forward/columns")
 
 print(f"{'128 channels of':20}{'plan of a thread':>32}{'threads':>12}{'asked over x':>14}")
 for side, images in ((112, 32), (14, 32), (112, 1), (14, 1)):
     layer = DepthwiseConv2d(images, 128, side, side, 3, layout="NHWC", dtype="float16")
-    plan = columns.choose(layer.kernel_key, images)
-    over = registry.stage("depthwise2d/forward/columns").traffic(layer).load_sectors * 32 / layer.nbytes()["x"]
-    text = f"{plan.rows} × {plan.run} outputs, {plan.ahead} rows ahead"
-    print(f"{f'{side} × {side}, N={images}':20}{text:>32}{plan.threads(layer):12,}{over:13.2f}×")
+    tile = columns.config(layer)
+    over = columns.traffic(layer).load_sectors * 32 / layer.nbytes()["x"]
+    threads = images * layer.C // tile.vector * -(-side // tile.thread_n) * -(-side // tile.thread_m)
+    text = f"{tile.thread_m} × {tile.thread_n} outputs, {tile.pipeline_stages} rows ahead"
+    print(f"{f'{side} × {side}, N={images}':20}{text:>32}{threads:12,}{over:13.2f}×")
 
 # %% [markdown]
 # What a strip asks for more than once lies next to what another asks for at about the same time: most of it comes from the

@@ -107,6 +107,7 @@ def traffic(problem):
     supports=weight_grad.supports,
     otherwise="depthwise1d/backward/naive",
     aligned=16,
+    needs=("copy4_async",),
 )
 def launch(problem):
     fits_uint32(problem)

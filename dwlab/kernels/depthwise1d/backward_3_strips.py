@@ -145,7 +145,10 @@ def supports(problem):
     return problem.K <= MOST and takes(problem)
 
 
-@register(kernel=kernel, traffic=traffic, supports=supports, otherwise="depthwise1d/backward/naive", aligned=16)
+@register(
+    kernel=kernel, traffic=traffic, supports=supports, otherwise="depthwise1d/backward/naive", aligned=16,
+    needs=("copy4_async",),
+)  # fmt: skip
 def launch(problem):
     blocks, warps, words_of_warp = shares(problem)
     shared = 4 * warps * words_of_warp

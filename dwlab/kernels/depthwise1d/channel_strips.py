@@ -21,7 +21,7 @@ from dwlab.kernels.depthwise1d import straight_line
 from dwlab.kernels.depthwise1d.rows import words
 from dwlab.kernels.parts import ptx
 from dwlab.kernels.registry import StageError, fits_uint32
-from dwlab.kernels.tiling.tuned_for import MULTIPROCESSORS
+from dwlab.kernels.tiling.gpu import MULTIPROCESSORS
 from dwlab.kernels.traffic import warp_traffic
 from dwlab.problems import DepthwiseConv1d
 

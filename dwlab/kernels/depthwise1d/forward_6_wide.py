@@ -90,6 +90,9 @@ def supports(problem):
     return straight_line.takes(problem, MOST)
 
 
-@register(kernel=kernel, traffic=traffic, supports=supports, otherwise="depthwise1d/forward/registers", aligned=16)
+@register(
+    kernel=kernel, traffic=traffic, supports=supports, otherwise="depthwise1d/forward/registers", aligned=16,
+    needs=("copy4_async",),
+)  # fmt: skip
 def launch(problem):
     return Launch(grid=(-(-fits_uint32(problem) // ROWS),), block=(ROWS,), scalars=(problem.shift,))

@@ -170,7 +170,10 @@ def supports(problem):
     return problem.K <= MOST and takes(problem)
 
 
-@register(kernel=kernel, traffic=traffic, supports=supports, otherwise="depthwise1d/forward/warp_tiled", aligned=16)
+@register(
+    kernel=kernel, traffic=traffic, supports=supports, otherwise="depthwise1d/forward/warp_tiled", aligned=16,
+    needs=("copy4_async",),
+)  # fmt: skip
 def launch(problem):
     strips = fits_uint32(problem) * -(-problem.L // OUTPUTS[problem.dtype])
     if strips >= 2**32:

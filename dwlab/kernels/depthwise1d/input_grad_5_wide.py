@@ -30,6 +30,7 @@ def traffic(problem):
     supports=forward.supports,
     otherwise="depthwise1d/input_grad/warp_tiled",
     aligned=16,
+    needs=("copy4_async",),
 )
 def launch(problem):
     return forward.launch(problem)

@@ -107,6 +107,7 @@ def supports(problem):
     supports=supports,
     otherwise="depthwise1d/weight_grad/warp_tiled",
     aligned=16,
+    needs=("copy4_async",),
 )
 def launch(problem):
     fits_uint32(problem)

@@ -124,6 +124,7 @@ def supports(problem):
     supports=supports,
     otherwise="depthwise1d/weight_grad/warp_tiled",
     aligned=16,
+    needs=("copy4_async",),
 )
 def launch(problem):
     blocks, warps, words_of_warp = shares(problem)

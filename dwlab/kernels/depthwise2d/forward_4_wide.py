@@ -27,9 +27,11 @@ from dwlab.kernels.depthwise2d import pieces
 from dwlab.kernels.parts import ptx
 from dwlab.kernels.parts.unroll import in_turn
 from dwlab.kernels.registry import Launch, by_shape, register
+from dwlab.kernels.tiling.config import Resources, TileConfig, Tiles
+from dwlab.kernels.tiling.cost import Cost
 from dwlab.kernels.traffic import Traffic, warp_traffic
 
-WANTED = 132 * 2048  # threads that fill a large GPU a few times over
+WANTED = 2048  # threads of a multiprocessor, that fill it a few times over
 WIDTH = 2  # columns of a thread, where rows are longer than 8
 THREADS = 256  # of a block, at most
 W_WORDS = 5000  # of shared memory for filters, at most
@@ -46,12 +48,22 @@ def shape(layer):
     return groups, mine, T, tiles
 
 
-def band(layer):
-    """Rows of outputs that a thread slides down."""
-    groups, mine, T, tiles = shape(layer)
-    threads = layer.N * tiles * (layer.C // pieces.elements(layer.dtype))
-    bands = min(layer.P, -(-WANTED // threads))
-    return -(-layer.P // bands)
+def configs(layer, images, gpu):
+    """Rows of outputs that a thread slides down: as many as leave threads enough for the GPU."""
+    G, mine, T, tiles = shape(layer)
+    V = pieces.elements(layer.dtype)
+    threads = images * tiles * (layer.C // V)
+    bands = min(layer.P, -(-WANTED * gpu.sms // threads))
+    return [TileConfig(block_n=V * G, block_w=T * mine, thread_m=-(-layer.P // bands), thread_n=T, vector=V)]
+
+
+def resources(layer, config):
+    G, mine, _, _ = shape(layer)
+    return Resources(G * mine, 255)  # so many of 256 threads start, whatever the compiler takes
+
+
+def cost(layer, images, config, gpu):
+    return Cost()  # by the rule of `configs`, which leaves one
 
 
 @by_shape
@@ -103,9 +115,7 @@ def kernel(layer):
         return multiply
 
     ask = in_turn([ask_one(s, j) for s in range(ROWS) for j in range(COLUMNS)], arguments=6)
-    products = [
-        multiply(s, deep, j) for s in range(ROWS) for deep in range(DEEP) for j in range(K) if s + S * deep < K
-    ]
+    products = [multiply(s, deep, j) for s in range(ROWS) for deep in range(DEEP) for j in range(K) if s + S * deep < K]
     multiply_all = in_turn(products, arguments=5)
 
     @cuda.jit
@@ -192,11 +202,11 @@ def supports(layer):
     return layer.N <= 65535 and blocks <= 65535 and layer.H * layer.W * layer.C < 2**31
 
 
-def traffic(layer):
+def traffic(layer, config):
     C, H, W, K, S, PAD, P, Q = layer.C, layer.H, layer.W, layer.K, layer.stride, layer.padding, layer.P, layer.Q
     V = pieces.elements(layer.dtype)
     G, TILES, T, ALL = shape(layer)
-    vectors, rows = C // V, band(layer)
+    vectors, rows = C // V, config.thread_m
     load, store = np.zeros(2, np.int64), np.zeros(2, np.int64)
     pixel = vectors * 4
     thread = np.arange(G * TILES)
@@ -236,9 +246,11 @@ def traffic(layer):
     return Traffic(*load, *store)
 
 
-@register(kernel=kernel, traffic=traffic, supports=supports, dtypes=pieces.DTYPES, view="words", aligned=16)
-def launch(layer):
+@register(
+    kernel=kernel, traffic=traffic, supports=supports, dtypes=pieces.DTYPES, view="words", aligned=16,
+    needs={"bfloat16": ("join_bfloats",)}, tiles=Tiles(configs, resources, cost),
+)  # fmt: skip
+def launch(layer, config):
     G, TILES, T, tiles = shape(layer)
-    rows = band(layer)
     blocks = -(-(layer.C // pieces.elements(layer.dtype)) // G) * -(-tiles // TILES)
-    return Launch((-(-layer.P // rows), blocks, layer.N), (G, TILES), scalars=(rows,))
+    return Launch((-(-layer.P // config.thread_m), blocks, layer.N), (G, TILES), scalars=(config.thread_m,))

@@ -316,7 +316,10 @@ def _ends(y, end, threads):
     return found
 
 
-@register(kernel=kernel, traffic=traffic, supports=supports, dtypes=pieces.DTYPES, view="words", aligned=16)
+@register(
+    kernel=kernel, traffic=traffic, supports=supports, dtypes=pieces.DTYPES, view="words", aligned=16,
+    needs=("copy4_async",),
+)  # fmt: skip
 def launch(layer):
     _, across, _, per_map, _ = strips(layer)
     number = each(layer)

@@ -30,7 +30,8 @@ from dwlab.kernels.depthwise2d.repeats import repeats
 from dwlab.kernels.parts import ptx
 from dwlab.kernels.parts.int8_strips import as_words, loads, put, strip
 from dwlab.kernels.registry import Launch, by_shape, register
-from dwlab.kernels.tiling.tuned_for import MULTIPROCESSORS
+from dwlab.kernels.tiling.config import Resources, TileConfig, Tiles
+from dwlab.kernels.tiling.cost import Cost
 from dwlab.kernels.traffic import Traffic, warp_traffic
 
 THREADS = 128
@@ -39,25 +40,35 @@ ROWS = (8, 4, 2, 1)  # of outputs in a strip, at most
 WAIT, STARTED = 350, 7
 
 
-def shape(layer, images):
-    """(columns of a thread, threads of a row, rows of a strip, strips of a map), of the least time, roughly."""
+def configs(layer, images, gpu):
     T = 2 if layer.K <= 3 and layer.stride == 1 else 1
-    K, across, deep = layer.K, -(-layer.Q // T), -(-layer.K // layer.stride)
+    heights = {-(-layer.P // -(-layer.P // most)) for most in ROWS}
+    return [TileConfig(thread_m=rows, thread_n=T, vector=4) for rows in heights]
 
-    def cost(rows):
-        threads = images * layer.C // 4 * across * -(-layer.P // rows)
-        waits = 1 if rows == 1 else rows + deep - 1
-        # Of a thread, by the look of the machine code: for the filter, for rows of x, and for outputs.
-        instructions = T * (14 * K + (rows + deep - 1) * (10 + 12 * K) + 28 * rows)
-        return waits * WAIT + threads / 32 * instructions / STARTED / MULTIPROCESSORS
 
-    rows = min({-(-layer.P // -(-layer.P // most)) for most in ROWS}, key=cost)
-    return T, across, rows, -(-layer.P // rows)
+def resources(layer, config):
+    return Resources(THREADS, 128)
+
+
+def cost(layer, images, config, gpu):
+    """In ns: rows of x one after another, and instructions."""
+    K, T, rows, deep = layer.K, config.thread_n, config.thread_m, -(-layer.K // layer.stride)
+    across, number = shape(layer, config)
+    threads = images * layer.C // 4 * across * number
+    waits = 1 if rows == 1 else rows + deep - 1
+    # Of a thread, by the look of the machine code: for the filter, for rows of x, and for outputs.
+    instructions = T * (14 * K + (rows + deep - 1) * (10 + 12 * K) + 28 * rows)
+    return Cost({"latency": waits * WAIT, "issue": threads / 32 * instructions / STARTED / gpu.sms})
+
+
+def shape(layer, config):
+    """(threads of a row, strips of a map)"""
+    return -(-layer.Q // config.thread_n), -(-layer.P // config.thread_m)
 
 
 @by_shape
-def kernel(layer, images):
-    T, ACROSS, STRIP, STRIPS = shape(layer, images)
+def kernel(layer, config):
+    (ACROSS, STRIPS), T, STRIP = shape(layer, config), config.thread_n, config.thread_m
     H, W, P, Q, C = layer.H, layer.W, layer.P, layer.Q, layer.C // 4
     slide = strip(layer, T, put, C, C, Q * C, STRIP == 1)
 
@@ -83,9 +94,10 @@ def supports(layer):
     return layer.N * layer.C * max(layer.H * layer.W, layer.P * layer.Q) < 2**31
 
 
-def traffic(layer):
-    words, (T, across, rows, number) = as_words(layer), shape(layer.kernel_key, layer.N)
-    return Traffic(*sum(often * counts(one, T, rows) for one, often in repeats(words, across * number)))
+def traffic(layer, config):
+    words, (across, number) = as_words(layer), shape(layer, config)
+    counted = [often * counts(one, config.thread_n, config.thread_m) for one, often in repeats(words, across * number)]
+    return Traffic(*sum(counted))
 
 
 def counts(layer, T, rows):
@@ -102,8 +114,11 @@ def counts(layer, T, rows):
     return np.concatenate([load + layer.residual * store, store])
 
 
-@register(kernel=kernel, traffic=traffic, supports=supports, dtypes=("int8",), view="words", aligned=16)
-def launch(layer):
-    _, across, _, number = shape(layer.kernel_key, layer.N)
+@register(
+    kernel=kernel, traffic=traffic, supports=supports, dtypes=("int8",), view="words", aligned=16,
+    needs=("dp4a", "pack_s8"), tiles=Tiles(configs, resources, cost),
+)  # fmt: skip
+def launch(layer, config):
+    across, number = shape(layer, config)
     threads = layer.N * layer.C // 4 * across * number
     return Launch((-(-threads // THREADS),), (THREADS,), scalars=(threads,))

@@ -15,9 +15,6 @@ Predicted: for K = 3 and stride 1 some 30 instructions for a pair of outputs, of
 while memory brings a pair of 16 bits and takes one, and 115 in float32: bound by memory, about 90 % of a copy in both.
 """
 
-import functools
-from dataclasses import dataclass
-
 import numpy as np
 from numba import int32, uint32
 
@@ -26,10 +23,11 @@ from dwlab.kernels.depthwise2d import columns
 from dwlab.kernels.depthwise2d.columns import CHANNELS
 from dwlab.kernels.parts import pieces
 from dwlab.kernels.registry import Launch, by_shape, register
-from dwlab.kernels.tiling.tuned_for import MULTIPROCESSORS
+from dwlab.kernels.tiling.config import Resources, TileConfig, Tiles
+from dwlab.kernels.tiling.cost import Cost
 from dwlab.kernels.traffic import Traffic, sectors_by_place
 
-ENOUGH = MULTIPROCESSORS * 192  # threads that are worth larger strips
+ENOUGH = 192  # threads of a multiprocessor that are worth larger strips
 SMALL = 16  # rows of outputs: maps of so few are one strip or two
 THREADS = 256  # of a block, at most;
 FINER = 128  # where many blocks follow each other: the last ones leave less of the GPU idle
@@ -37,27 +35,12 @@ LINE = 32  # words of neighbouring channels that a block takes, where it can: 12
 WAITING = 160  # registers for rows of x that wait, and the filter
 
 
-@dataclass(frozen=True)
-class Plan:
-    """What a thread does, `run` columns of `rows` rows of outputs, and who it does it with.
+def config_of(layer, run, rows, ahead=None, threads=THREADS):
+    """The tile of threads with about so many columns and rows of outputs, and rows of x that they ask for ahead.
 
-    ahead: rows of x that it asks for before it computes with the first. pieces, tiles: threads of a block, along the
-    channels and along the columns.
+    ahead None: all that registers are there for. A block has vectors of channels side by side, as many columns' threads
+    as the block's threads leave.
     """
-
-    run: int
-    rows: int
-    ahead: int
-    pieces: int
-    tiles: int
-
-    def threads(self, layer):
-        """Of a launch that are not idle."""
-        return layer.N * (layer.C // CHANNELS) * -(-layer.Q // self.run) * -(-layer.P // self.rows)
-
-
-def plan_of(layer, run, rows, ahead=None, threads=THREADS):
-    """The plan of threads with about so many columns and rows; ahead None: all that registers are there for."""
     K, S, P, Q = layer.K, layer.stride, layer.P, layer.Q
     run, rows = min(run, Q), -(-P // -(-P // rows))
     width, count, tiles = pieces.words(CHANNELS, layer.dtype), layer.C // CHANNELS, -(-Q // run)
@@ -68,36 +51,62 @@ def plan_of(layer, run, rows, ahead=None, threads=THREADS):
         across *= 2 if tiles > 1 else 4
     few = (g for g in range(across, 2 * across) if 4 * count >= 3 * g * -(-count // g))  # at most a quarter is idle
     across = min(count, next(few, across))
-    return Plan(run, rows, ahead, across, -(-tiles // -(-tiles // (threads // across))))
+    return tile_of(run, rows, ahead, across, -(-tiles // -(-tiles // (threads // across))))
 
 
-def choose(layer, images):
-    """The plan for so many images: the largest strips of which there are ENOUGH, or the smallest."""
+def tile_of(run, rows, ahead, across, down):
+    """The tile of threads of `run` columns of `rows` rows of outputs, so many along the channels and the columns."""
+    return TileConfig(
+        block_n=CHANNELS * across, block_h=rows, block_w=run * down, thread_m=rows, thread_n=run, vector=CHANNELS,
+        pipeline_stages=ahead,
+    )  # fmt: skip
+
+
+def block(config):
+    """Threads along the channels and along the columns."""
+    return config.block_n // CHANNELS, config.block_w // config.thread_n
+
+
+def working(layer, images, config):
+    """Threads of a launch that are not idle."""
+    return images * (layer.C // CHANNELS) * -(-layer.Q // config.thread_n) * -(-layer.P // config.thread_m)
+
+
+def configs(layer, images, gpu):
+    """The largest strips of which there are ENOUGH for the GPU, or the smallest."""
     K, S = layer.K, layer.stride
     if S > 1:
-        plans = [(2, 3)]
+        sizes = [(2, 3)]
     elif layer.P <= SMALL:
-        plans = [(4 if layer.dtype == "float32" else 2, 7), (2, 4), (2, 2)]
+        sizes = [(4 if layer.dtype == "float32" else 2, 7), (2, 4), (2, 2)]
     else:
         large = layer.P > 2 * SMALL
         if layer.dtype == "float32":
             long = (4, 6, 4, FINER) if large else (4, 4, 6, FINER)
         else:  # the best of 5 to 16 rows, 2 to 6 ahead and 64 to 256 threads for 32 images; slower for one
             long = (4, 7, 2, FINER // 2) if large and images > 1 else (4, 8, 3)
-        plans = [long, (2, 4), (2, 2)]
-    found = [plan_of(layer, *sizes) for sizes in (plans if K <= 3 else plans[-2:])]
-    return next((plan for plan in found if images * plan.threads(layer) >= ENOUGH), found[-1])
+        sizes = [long, (2, 4), (2, 2)]
+    found = [config_of(layer, *size) for size in (sizes if K <= 3 else sizes[-2:])]
+    return [next((one for one in found if working(layer, images, one) >= ENOUGH * gpu.sms), found[-1])]
 
 
-@functools.cache
-def make(layer, plan):
+def resources(layer, config):
+    return Resources(config.block_n // CHANNELS * (config.block_w // config.thread_n), min(255, WAITING + 40))
+
+
+def cost(layer, images, config, gpu):
+    return Cost()  # by the rule of `configs`, which leaves one
+
+
+@by_shape
+def kernel(layer, config):
     """The kernel of a layer of one image."""
     H, W, S, PAD, P, Q = layer.H, layer.W, layer.stride, layer.padding, layer.P, layer.Q
     WIDTH, PIXEL = pieces.words(CHANNELS, layer.dtype), pieces.words(layer.C, layer.dtype)
-    G, TILES, T, R = plan.pieces, plan.tiles, plan.run, plan.rows
+    (G, TILES), T, R = block(config), config.thread_n, config.thread_m
     PIECES, ALL = layer.C // CHANNELS, -(-Q // T)
     GROUPS, ACROSS = -(-PIECES // G), -(-ALL // TILES)
-    slide = columns.sliding(layer, T, R, plan.ahead)
+    slide = columns.sliding(layer, T, R, config.pipeline_stages)
 
     @cuda.jit
     def kernel(x, w, b, m, r, y):
@@ -116,32 +125,15 @@ def make(layer, plan):
     return kernel
 
 
-@by_shape
-def kernel(layer, images):
-    return make(layer, choose(layer, images))
-
-
-def launch_of(layer, plan):
-    """The launch of a plan."""
-    count, tiles = layer.C // CHANNELS, -(-layer.Q // plan.run)
-    blocks = -(-count // plan.pieces) * -(-tiles // plan.tiles) * -(-layer.P // plan.rows)
-    return Launch((blocks, layer.N), (plan.pieces, plan.tiles))
-
-
 def supports(layer):
     if layer.layout != "NHWC" or layer.C % CHANNELS or layer.K > 7 or layer.stride > 7:
         return False
     return layer.N <= 65535 and layer.H * layer.W * layer.C < 2**31
 
 
-def traffic(layer):
-    return traffic_of(layer, choose(layer.kernel_key, layer.N))
-
-
-def traffic_of(layer, plan):
-    """The traffic of a plan."""
+def traffic(layer, config):
     H, W, K, S, PAD, P, Q = layer.H, layer.W, layer.K, layer.stride, layer.padding, layer.P, layer.Q
-    G, TILES, T, R = plan.pieces, plan.tiles, plan.run, plan.rows
+    (G, TILES), T, R = block(config), config.thread_n, config.thread_m
     width, pixel = pieces.words(CHANNELS, layer.dtype), pieces.words(layer.C, layer.dtype)
     count, tiles, strips = layer.C // CHANNELS, -(-Q // T), -(-P // R)
     top = np.concatenate([n * R * S - PAD + np.array(columns.rows_of(layer, R)) for n in range(strips)])
@@ -181,7 +173,8 @@ def _times(places, words):
 
 @register(
     kernel=kernel, traffic=traffic, supports=supports, dtypes=("float32", "float16", "bfloat16"), view="words",
-    aligned=16,
+    aligned=16, needs={"bfloat16": ("join_bfloats",)}, tiles=Tiles(configs, resources, cost),
 )  # fmt: skip
-def launch(layer):
-    return launch_of(layer, choose(layer.kernel_key, layer.N))
+def launch(layer, config):
+    across, down = -(-layer.C // config.block_n), -(-layer.P // config.thread_m)
+    return Launch((across * -(-layer.Q // config.block_w) * down, layer.N), block(config))

@@ -18,7 +18,6 @@ NHWC with whole pieces of 16 bytes. Traffic: x with the halos of the tiles, and 
 of filters (the columns from the L1 cache); filters for each tile.
 """
 
-import functools
 import itertools
 
 import numpy as np
@@ -29,27 +28,28 @@ from dwlab.kernels.fused import outputs, slide_tiles, sliding
 from dwlab.kernels.parts import ptx
 from dwlab.kernels.parts import tiles as products
 from dwlab.kernels.registry import Launch, by_shape, register
+from dwlab.kernels.tiling.config import Tiles
 from dwlab.kernels.traffic import Traffic, alike, warp_traffic
 
 
-@functools.cache
-def make(problem, tiles):
+@by_shape
+def kernel(problem, config):
     one, two, dtype = problem.first, problem.second, problem.first.dtype
     E = 4 // one.itemsize  # elements of a word; sizes in words from here on
     C, H, W, Q, F = one.C // E, one.H, one.W, one.Q, two.F
-    S, PAD, RUN = one.stride, one.padding, tiles.run
-    TH, TW, FILTERS, WORDS, THREADS = tiles.height, tiles.width, tiles.filters, tiles.words, tiles.threads
-    WP, WF, WK, PITCH, ROWS = tiles.warps_p, tiles.warps_f, tiles.warps_k, tiles.pitch, tiles.rows
-    M, N = tiles.pixels, tiles.columns
-    PIECE, ITEMS, ACROSS, WHOLE = sliding.words(dtype), tiles.items(dtype), -(-Q // TW), C % WORDS == 0
-    PIECES, AT_ONCE, MULTIPLY, ALL = WORDS // PIECE, tiles.groups, tiles.warps, tiles.more == 0
+    S, PAD, RUN = one.stride, one.padding, config.thread_n
+    TH, TW, FILTERS, WORDS, THREADS = config.block_h, config.block_w, config.block_n, config.block_k, config.threads
+    WP, WF, WK, PITCH, ROWS = config.warps_m, config.warps_n, config.warps_k, slide_tiles.pitch(config), config.block_m
+    M, N = config.warp_m, config.warp_n
+    PIECE, ITEMS, ACROSS, WHOLE = sliding.words(dtype), slide_tiles.items(config, dtype), -(-Q // TW), C % WORDS == 0
+    PIECES, AT_ONCE, MULTIPLY, ALL = WORDS // PIECE, config.unroll, config.warps, config.helper_warps == 0
     TURNS = WORDS // slide_tiles.GROUP // WK // AT_ONCE  # of groups of channels that a warp multiplies
     SPARE = (ROWS - TH * TW) * PITCH
     slide = sliding.sliding(one, TH, RUN, PITCH, TW * PITCH)
     product = products.beside(dtype, M, N, PITCH)
     SUMS, zero, add, NJ, B_WORDS = product.size, product.zero, product.add, N // 8, N // 2
     AHEAD = AT_ONCE * B_WORDS
-    put_sums, write = outputs.put_sums(product, tiles.out_pitch), outputs.write(two, tiles)
+    put_sums, write = outputs.put_sums(product, outputs.out_pitch(config)), outputs.write(two, config)
 
     @cuda.jit(device=True, forceinline=True)
     def ask_filters(words, w, f, k):
@@ -62,7 +62,7 @@ def make(problem, tiles):
                 if WHOLE or at < C:
                     words[i], words[i + 1], words[i + 2], words[i + 3] = ptx.load4(w, uint32(row * C + at))
 
-    @cuda.jit(max_registers=slide_tiles.registers(problem, tiles))
+    @cuda.jit(max_registers=slide_tiles.registers(problem, config))
     def kernel(x, w1, b1, m1, w2, b2, m2, r, y):
         pool = cuda.shared.array(0, float32, 16)
         sums = cuda.local.array(SUMS, float32)
@@ -126,32 +126,11 @@ def make(problem, tiles):
     return kernel
 
 
-@by_shape
-def kernel(layer, images):
-    return make(layer, choose(layer, images))
-
-
-def choose(problem, images):
-    """The tiles for so many images of a problem: those of least predicted time."""
-    return slide_tiles.choose(problem, images)
-
-
-def launch_of(problem, tiles):
-    """The launch with given tiles."""
-    across, down = -(-problem.second.Q // tiles.width), -(-problem.second.P // tiles.height)
-    grid = (across * down, -(-problem.second.F // tiles.filters), problem.N)
-    return Launch(grid, (tiles.threads,), shared_bytes=4 * tiles.shared)
-
-
-def traffic(problem):
-    return traffic_of(problem, choose(problem.kernel_key, problem.N))
-
-
-def traffic_of(problem, tiles):
-    """The traffic with given tiles, in words."""
+def traffic(problem, config):
+    """In words."""
     one, two, E = problem.first, problem.second, 4 // problem.first.itemsize
     C, H, W, K, S, P, Q = one.C // E, one.H, one.W, one.K, one.stride, one.P, one.Q
-    threads, words, run = tiles.threads, tiles.words, tiles.run
+    threads, words, run = config.threads, config.block_k, config.thread_n
     thread = np.arange(threads)
 
     def turns(count):
@@ -159,33 +138,33 @@ def traffic_of(problem, tiles):
         return np.where(item < count, item, -1)
 
     piece = sliding.words(one.dtype)
-    item = turns(tiles.items(one.dtype))
+    item = turns(slide_tiles.items(config, one.dtype))
     column, c = item // (words // piece) * run, item % (words // piece) * piece + np.arange(0, C, words)[:, None, None]
     there = (item >= 0) & (c < C)
     taps = [warp_traffic(np.where(there, c + i * C, -1).reshape(-1, threads)) for i in range(K * K)]
-    often = [sliding.filter_reads(one, tiles.height, i) for i in range(K)]
+    often = [sliding.filter_reads(one, config.block_h, i) for i in range(K)]
     filters_load = sum(taps[i] * often[i // K] for i in range(K * K))
     filters_load += warp_traffic(np.where(there, c, -1).reshape(-1, threads)) * one.bias
     lane, warp = thread % 32, thread // 32
-    groups, multiply = words // 16 // tiles.warps_k, warp < tiles.warps
-    k = warp // (tiles.warps_p * tiles.warps_f) * (groups * 16) + lane % 4 * 4
+    groups, multiply = words // 16 // config.warps_k, warp < config.warps
+    k = warp // (config.warps_m * config.warps_n) * (groups * 16) + lane % 4 * 4
     k = k + (np.arange(groups) * 16)[:, None] + np.arange(0, C, words)[:, None, None]
-    filter0 = warp // tiles.warps_p % tiles.warps_f * tiles.columns + lane // 4
+    filter0 = warp // config.warps_m % config.warps_n * config.warp_n + lane // 4
     load, store = np.zeros(2, np.int64), np.zeros(2, np.int64)
     images = alike(problem.N, H * W * C, P * Q * two.F // E)
-    for (n, often), p0, q0 in itertools.product(images, range(0, P, tiles.height), range(0, Q, tiles.width)):
+    for (n, often), p0, q0 in itertools.product(images, range(0, P, config.block_h), range(0, Q, config.block_w)):
         x_load = np.zeros(2, np.int64)
-        for h in (p0 * S - one.padding + i for i in sliding.rows_of(one, tiles.height)):
+        for h in (p0 * S - one.padding + i for i in sliding.rows_of(one, config.block_h)):
             for j in range((run - 1) * S + K):
                 v = (q0 + column) * S - one.padding + j
                 inside = there & (0 <= h < H) & (0 <= v) & (v < W)
                 x_load += warp_traffic(np.where(inside, ((n * H + h) * W + v) * C + c, -1).reshape(-1, threads))
-        for f0 in range(0, two.F, tiles.filters):
+        for f0 in range(0, two.F, config.block_n):
             load += often * (x_load + filters_load)
-            for j in range(tiles.columns // 8):
+            for j in range(config.warp_n // 8):
                 row = np.minimum(f0 + filter0 + 8 * j, two.F - 1)
                 load += often * warp_traffic(np.where(multiply & (k < C), row * C + k, -1).reshape(-1, threads))
-            more, stored = outputs.written(two, tiles, n, p0, q0, f0)
+            more, stored = outputs.written(two, config, n, p0, q0, f0)
             load, store = load + often * more, store + often * stored
     return Traffic(*load, *store)
 
@@ -196,12 +175,15 @@ def supports(problem):
     if not per or one.C % per or two.F % per or problem.N >= 2**16 or one.K > 7:
         return False
     words = problem.N * max(one.C * one.H * one.W, two.F * one.P * one.Q)
-    return words < 2**31 and choose(problem.kernel_key, problem.N) is not None
+    return words < 2**31
 
 
 @register(
     kernel=kernel, traffic=traffic, supports=supports, dtypes=("float32", "float16", "bfloat16"), view="words",
-    aligned=16,
+    aligned=16, needs=("mma_f16",), tiles=Tiles(slide_tiles.configs, slide_tiles.resources, slide_tiles.cost),
 )  # fmt: skip
-def launch(problem):
-    return launch_of(problem, choose(problem.kernel_key, problem.N))
+def launch(problem, config):
+    two = problem.second
+    across, down = -(-two.Q // config.block_w), -(-two.P // config.block_h)
+    grid = (across * down, -(-two.F // config.block_n), problem.N)
+    return Launch(grid, (config.threads,), shared_bytes=slide_tiles.resources(problem.kernel_key, config).shared_bytes)

@@ -22,7 +22,7 @@ Traffic: each strip's x and filters; w2 for each tile; y once; b and m of either
 import functools
 import itertools
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from numba import float32, int32, uint32
@@ -31,7 +31,8 @@ from dwlab.gpu.target import cuda
 from dwlab.kernels.parts import ptx, whole
 from dwlab.kernels.parts.int8_strips import as_words, loads, put, strip
 from dwlab.kernels.registry import Launch, by_shape, register
-from dwlab.kernels.tiling.tuned_for import MULTIPROCESSORS, REGISTERS, SHARED
+from dwlab.kernels.tiling.config import Resources, TileConfig, Tiles
+from dwlab.kernels.tiling.cost import Cost, share
 from dwlab.kernels.traffic import Traffic
 
 # What the choice of a plan goes by, in ns, from times of 18 pairs on an H200: until a block's first x has come, and for
@@ -48,41 +49,52 @@ SHAPES = (  # height and width of a tile of pixels, filters of a product, and ro
 )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Plan:
-    """A block has TH x TW pixels and one of `parts` parts of the filters, as `stream` says. Strips are T columns."""
+def config_of(problem, TH, TW, BN, WM, WN, parts=1, depth=3, helpers=0):
+    """The tile of blocks of TH x TW pixels and one of `parts` parts of the filters, warps of WM x WN.
 
-    TH: int
-    TW: int
-    parts: int
-    stream: whole.Stream
-    T: int
+    helpers: so many times the warps that have products help. Strips are thread_n columns, and as many rows as the tile
+    if that leaves work for all threads, else fewer.
+    """
+    one, two = problem.first, problem.second
+    warps = TH * TW // WM, BN // WN
+    made = TileConfig(
+        TH * TW, BN, 0, *warps, pipeline_stages=depth, block_h=TH, block_w=TW, groups=-(-two.F // (BN * parts)),
+        split_n=parts, helper_warps=helpers * warps[0] * warps[1],
+        thread_n=2 if one.K <= 3 and one.stride == 1 else 1,
+    )  # fmt: skip
+    down = [replace(made, thread_m=rows) for rows in (8, 4, 2) if TH % rows == 0]
+    return next((one for one in down if strips(problem, one) >= one.threads), down[-1])
 
-    @property
-    def shared_bytes(self):
-        """Of a block."""
-        return 4 * (self.stream.x_words + self.stream.w_words)
 
-    @property
-    def rows(self):
-        """Of a strip: the whole tile's if that leaves work for all threads, else fewer."""
-        down = [rows for rows in (8, 4, 2) if self.TH % rows == 0]
-        return next((rows for rows in down if self.strips(rows) >= self.stream.threads), down[-1])
+def strips(problem, config):
+    """Of a block."""
+    down, across = config.block_h // config.thread_m, config.block_w // config.thread_n
+    return problem.first.C // 4 * across * down
 
-    def strips(self, rows):
-        """Of a block, if they have so many rows."""
-        return self.stream.words * (self.TW // self.T) * (self.TH // rows)
+
+def stream_of(problem, config):
+    """The products of a block."""
+    return whole.Stream(problem.second, config, config.groups)
+
+
+@functools.lru_cache(1 << 12)
+def resources(problem, config):
+    stream = stream_of(problem, config)
+    sums = config.warp_m * config.warp_n // 32
+    registers = 96 if sums <= 32 else sums + 70  # about
+    return Resources(config.threads, registers, 4 * (stream.x_words + stream.w_words))
 
 
 @by_shape
-def kernel(problem, images):
-    plan, one, two = choose(problem, images), problem.first, problem.second
-    stream, C, H, W, P, Q, T = plan.stream, one.C // 4, one.H, one.W, one.P, one.Q, plan.T
-    TH, TW, ROWS, PITCH, THREADS, REST = plan.TH, plan.TW, plan.rows, stream.pitch, stream.threads, stream.rest
-    ACROSS, DOWN, COLUMNS, STRIPS = -(-Q // TW), -(-P // TH), TW // T, plan.strips(plan.rows)
+def kernel(problem, config):
+    stream, one, two = stream_of(problem, config), problem.first, problem.second
+    C, H, W, P, Q, T = one.C // 4, one.H, one.W, one.P, one.Q, config.thread_n
+    TH, TW, ROWS = config.block_h, config.block_w, config.thread_m
+    PITCH, THREADS, REST = stream.pitch, stream.threads, stream.rest
+    ACROSS, DOWN, COLUMNS, STRIPS = -(-Q // TW), -(-P // TH), TW // T, strips(problem, config)
     PIXELS, FILTERS, W_AT, EVERY = TH * TW, stream.groups * stream.BN, stream.x_words, 0xFFFFFFFF
     slide = strip(one, T, put, C, PITCH, TW * PITCH)
-    begin, go = stream.functions(*whole.tiles_of(P, Q, TH, TW, two.F), parts=plan.parts)
+    begin, go = stream.functions(*whole.tiles_of(P, Q, TH, TW, two.F), parts=config.split_n)
 
     @cuda.jit
     def kernel(x, w1, b1, m1, w2, b2, m2, r, y):
@@ -104,69 +116,67 @@ def kernel(problem, images):
     return kernel
 
 
-def candidates(problem):
-    """Plans that fit a problem."""
+def configs(problem, images, gpu):
+    """Those worth a look."""
     one, two = problem.first, problem.second
-    T = 2 if one.K <= 3 and one.stride == 1 else 1
-    found = []
     for TH, TW, BN, WM, WN in SHAPES:
         for parts, depth, helpers in itertools.product((1, 2, 3, 4, 6, 8), (3, 5), (0, 1, 3)):
-            stream = whole.Stream(two, TH * TW, -(-two.F // (BN * parts)), BN, WM, WN, depth)
-            stream = replace(stream, helpers=helpers * stream.warps)
-            plan = Plan(TH, TW, parts, stream, T)
+            config = config_of(problem, TH, TW, BN, WM, WN, parts, depth, helpers)
+            stream = stream_of(problem, config)
             registers = WM * WN // 32 + 85 + 5 * one.K  # more than a thread takes
-            if helpers and (stream.threads > 512 or stream.threads * registers > REGISTERS):
+            if helpers and (config.threads > 512 or not gpu.blocks_per_sm(Resources(config.threads, registers))):
                 continue
             if depth > 3 and stream.groups * stream.chunks <= 3:  # all of them are there at once
                 continue
-            if plan.shared_bytes <= SHARED and (parts == 1 or BN * parts < two.F + BN):
-                found.append(plan)
-    return found
+            if parts == 1 or BN * parts < two.F + BN:
+                yield config
 
 
-@functools.cache
-def choose(problem, images):
-    """The plan of the least time, roughly: rows of depthwise outputs and chunks of filters, one after the other."""
-    one = problem.first
+def cost(problem, images, config, gpu):
+    """In ns: rows of depthwise outputs and chunks of filters, one after the other."""
+    one, stream, each = problem.first, stream_of(problem, config), strips(problem, config)
+    number = images * -(-one.P // config.block_h) * -(-one.Q // config.block_w) * config.split_n
+    size = config.warp_m * config.warp_n // 32
+    fit = gpu.blocks_per_sm(resources(problem, config))
+    here = min(fit, share(number, gpu))  # blocks at a time
+    turns = max(1, number / (gpu.sms * fit))
+    turns = (turns + math.ceil(turns)) / 2  # blocks of the last turn start before all of those before are done
+    rows = (config.thread_m - 1) * one.stride + one.K
+    instructions = config.thread_n * (40 * one.K + config.thread_m * 14) + rows * (10 + 10 * one.K)
+    depthwise = -(-each // config.threads) * max(rows * ROW, instructions)  # a warp starts one in a ns
+    depthwise = max(depthwise, here * each * instructions / 32 / STARTED)
+    sums = config.block_m * config.block_n
+    step = STEP + COPY * config.block_n * stream.chunk / 4 / config.threads + WAY / (config.pipeline_stages - 1)
+    step = max(step, here * 2 * sums * 4 * stream.chunk / whole.PER_NS)
+    outputs = max(size / 16 * OUTPUTS, here * sums / REQUANTISED)
+    return Cost(
+        {
+            "waves": turns * (START + THREAD * config.threads),
+            "depthwise": turns * depthwise,
+            "product": turns * config.groups * stream.chunks * step,
+            "epilogue": turns * config.groups * outputs,
+        }
+    )
 
-    def cost(plan):
-        stream, strips = plan.stream, plan.strips(plan.rows)
-        number = images * -(-one.P // plan.TH) * -(-one.Q // plan.TW) * plan.parts
-        size = stream.WM * stream.WN // 32
-        fit = SHARED // (plan.shared_bytes + 1024), REGISTERS // (stream.threads * (size + 70)), 2048 // stream.threads
-        fit = max(1, min(fit))
-        here = min(fit, -(-number // MULTIPROCESSORS))  # blocks at a time
-        turns = max(1, number / (MULTIPROCESSORS * fit))
-        turns = (turns + math.ceil(turns)) / 2  # blocks of the last turn start before all of those before are done
-        rows = (plan.rows - 1) * one.stride + one.K
-        instructions = plan.T * (40 * one.K + plan.rows * 14) + rows * (10 + 10 * one.K)
-        depthwise = -(-strips // stream.threads) * max(rows * ROW, instructions)  # a warp starts one in a ns
-        depthwise = max(depthwise, here * strips * instructions / 32 / STARTED)
-        sums = stream.rows * stream.BN
-        step = STEP + COPY * stream.BN * stream.chunk / 4 / stream.threads + WAY / (stream.depth - 1)
-        step = max(step, here * 2 * sums * 4 * stream.chunk / whole.PER_NS)
-        outputs = max(size / 16 * OUTPUTS, here * sums / REQUANTISED)
-        return turns * (START + THREAD * stream.threads + depthwise + stream.groups * (stream.chunks * step + outputs))
 
-    return min(candidates(problem), key=cost)
-
-
-def traffic(problem):
-    plan, one, two = choose(problem.kernel_key, problem.N), problem.first, problem.second
-    stream, rows, columns = plan.stream, plan.rows, plan.TW // plan.T
+def traffic(problem, config):
+    one, two, stream, each = problem.first, problem.second, stream_of(problem, config), strips(problem, config)
+    TH, TW, rows, columns = config.block_h, config.block_w, config.thread_m, config.block_w // config.thread_n
     words = as_words(one)
-    across, down, strips = -(-one.Q // plan.TW), -(-one.P // plan.TH), plan.strips(plan.rows)
+    across, down = -(-one.Q // TW), -(-one.P // TH)
     tiles = problem.N * across * down
-    i = np.arange(-(-strips // stream.threads) * stream.threads)
-    i = np.where(i < strips, i, -1)
+    i = np.arange(-(-each // stream.threads) * stream.threads)
+    i = np.where(i < each, i, -1)
     tile = np.arange(tiles)[:, None]
     c, place = np.broadcast_to(np.where(i < 0, -1, i % stream.words), (tiles, len(i))), i // stream.words
-    p = tile // across % down * plan.TH + place // columns * rows
-    q = tile % across * plan.TW + place % columns * plan.T
-    load = plan.parts * loads(words, plan.T, rows, tile // (across * down), c, p, p + rows, q) + stream.read(tiles)
-    pixel, n = stream.puts(plan.parts)
+    p = tile // across % down * TH + place // columns * rows
+    q = tile % across * TW + place % columns * config.thread_n
+    load = config.split_n * loads(
+        words, config.thread_n, rows, tile // (across * down), c, p, p + rows, q
+    ) + stream.read(tiles)
+    pixel, n = stream.puts(config.split_n)
     tile = np.arange(tiles)[:, None, None]
-    p, q = tile // across % down * plan.TH + pixel // plan.TW, tile % across * plan.TW + pixel % plan.TW
+    p, q = tile // across % down * TH + pixel // TW, tile % across * TW + pixel % TW
     m = np.where((p < one.P) & (q < one.Q), (tile // (across * down) * one.P + p) * one.Q + q, -1)
     store = whole.stored(two.F, m, n)
     return Traffic(*(load + two.residual * store), *store)
@@ -174,13 +184,16 @@ def traffic(problem):
 
 def supports(problem):
     one, two = problem.first, problem.second
-    if problem.layout != "NHWC" or one.C % 4 or two.F % 4 or one.K > 7 or one.stride > 7 or not candidates(problem):
+    if problem.layout != "NHWC" or one.C % 4 or two.F % 4 or one.K > 7 or one.stride > 7:
         return False
     return problem.N * max(one.C * one.H * one.W, two.F * one.P * one.Q) < 2**31
 
 
-@register(kernel=kernel, traffic=traffic, supports=supports, dtypes=("int8",), view="words", aligned=16)
-def launch(problem):
-    plan, one = choose(problem.kernel_key, problem.N), problem.first
-    tiles = problem.N * -(-one.P // plan.TH) * -(-one.Q // plan.TW)
-    return Launch((tiles, plan.parts), (plan.stream.threads,), shared_bytes=plan.shared_bytes)
+@register(
+    kernel=kernel, traffic=traffic, supports=supports, dtypes=("int8",), view="words", aligned=16,
+    needs=("copy4_async", "mma_s8"), tiles=Tiles(configs, resources, cost),
+)  # fmt: skip
+def launch(problem, config):
+    one, shared_bytes = problem.first, resources(problem.kernel_key, config).shared_bytes
+    tiles = problem.N * -(-one.P // config.block_h) * -(-one.Q // config.block_w)
+    return Launch((tiles, config.split_n), (config.threads,), shared_bytes=shared_bytes)

@@ -1,7 +1,6 @@
 """The end of a fused kernel whose sums come from tensor cores: through shared memory, to pieces of 16 bytes of y.
 
-tiles here is what says how a block shares its work out, slide_tiles.Tiles: of height x width pixels of some filters,
-rows of the products, warps_k that share the channels, threads, and out_pitch.
+A block has block_h x block_w pixels of block_n filters, products of block_m rows, and warps_k that share the channels.
 """
 
 from __future__ import annotations
@@ -15,10 +14,16 @@ from numba import float32, uint32
 from dwlab.gpu.target import cuda
 from dwlab.kernels.parts import epilogue, pieces, ptx
 from dwlab.kernels.parts.tiles import WarpTile
+from dwlab.kernels.tiling.config import TileConfig
 from dwlab.kernels.traffic import warp_traffic
 from dwlab.problems.layers import Pointwise
 
 SPARE = 8  # words between the end of a pixel's sums in shared memory and the next: rows 2 apart in other banks
+
+
+def out_pitch(config: TileConfig) -> int:
+    """Words between pixels of the outputs in shared memory."""
+    return config.block_n + SPARE
 
 
 @functools.cache
@@ -37,15 +42,15 @@ def put_sums(product: WarpTile, pitch: int) -> Any:
 
 
 @functools.cache
-def write(layer: Pointwise, tiles: Any) -> Any:
+def write(layer: Pointwise, config: TileConfig) -> Any:
     """write(pool, b, r, y, n, p0, q0, f0, t): thread t's pieces of a block's outputs, from shared memory to y.
 
     b, r, y come as words. n: the image; p0, q0, f0: the block's first row, column and filter.
     """
-    E, P, Q, F, TW = 4 // layer.itemsize, layer.P, layer.Q, layer.F, tiles.width
-    Y, PER, OUT, THREADS = F // E, 4 * E, tiles.out_pitch, tiles.threads
-    PIECES = tiles.filters // PER
-    OUTPUTS, store = tiles.height * TW * PIECES, finish(layer, tiles.warps_k, tiles.rows * OUT)
+    E, P, Q, F, TW = 4 // layer.itemsize, layer.P, layer.Q, layer.F, config.block_w
+    Y, PER, OUT, THREADS = F // E, 4 * E, out_pitch(config), config.threads
+    PIECES = config.block_n // PER
+    OUTPUTS, store = config.block_h * TW * PIECES, finish(layer, config.warps_k, config.block_m * OUT)
 
     @cuda.jit(device=True, forceinline=True)
     def write(pool, b, r, y, n, p0, q0, f0, t):
@@ -59,13 +64,13 @@ def write(layer: Pointwise, tiles: Any) -> Any:
     return write
 
 
-def written(layer: Pointwise, tiles: Any, n: int, p0: int, q0: int, f0: int) -> tuple[np.ndarray, np.ndarray]:
+def written(layer: Pointwise, config: TileConfig, n: int, p0: int, q0: int, f0: int) -> tuple[np.ndarray, np.ndarray]:
     """(loads, stores) of `write` by a block, each [requests, sectors]."""
     E, P, Q = 4 // layer.itemsize, layer.P, layer.Q
-    Y, pieces = layer.F // E, tiles.filters // (4 * E)
-    count = tiles.height * tiles.width * pieces
-    item = np.arange(-(-count // tiles.threads))[:, None] * tiles.threads + np.arange(tiles.threads)
-    p, q, f = p0 + item // pieces // tiles.width, q0 + item // pieces % tiles.width, f0 // E + item % pieces * 4
+    Y, pieces = layer.F // E, config.block_n // (4 * E)
+    count = config.block_h * config.block_w * pieces
+    item = np.arange(-(-count // config.threads))[:, None] * config.threads + np.arange(config.threads)
+    p, q, f = p0 + item // pieces // config.block_w, q0 + item // pieces % config.block_w, f0 // E + item % pieces * 4
     there = (item < count) & (p < P) & (q < Q) & (f < Y)
     stores = warp_traffic(np.where(there, ((n * P + p) * Q + q) * Y + f, -1))
     return warp_traffic(np.where(there, f, -1)) * layer.bias + stores * layer.residual, stores

@@ -25,29 +25,37 @@ from numba import float32, uint32
 from dwlab.gpu.target import cuda
 from dwlab.kernels.fused import pwdw_plan, pwdw_tiles
 from dwlab.kernels.parts import blocks, epilogue, ptx
-from dwlab.kernels.registry import Launch, register
+from dwlab.kernels.registry import Launch, by_shape, register
+from dwlab.kernels.tiling.config import Tiles
 from dwlab.kernels.traffic import Traffic, warp_traffic
 
 
-@pwdw_plan.ByPlan
-def kernel(pair, plan):
-    dw, each = pair.second, pwdw_tiles.spread(pair.dtype)
+@by_shape
+def kernel(pair, config):
+    dw, each, layout = pair.second, pwdw_tiles.spread(pair.dtype), pwdw_tiles.layout_of(pair, config)
     C, F, H, W, HW = pair.first.C // each, dw.C, dw.H, dw.W, dw.H * dw.W
     K, KK, S, PAD, P, Q = dw.K, dw.K**2, dw.stride, dw.padding, dw.P, dw.Q
-    ROWS, RUN, T, CHUNKS, STAGE, DEPTH = plan.rows, plan.run, plan.threads, plan.chunks, plan.stage_words, plan.depth
-    FILTERS, PIXELS, X_PITCH, W_PITCH = plan.block_filters, plan.block_pixels, plan.x_pitch, plan.w_pitch
+    ROWS, RUN, T, DEPTH = config.block_h, config.thread_m, config.threads, config.block_k
+    CHUNKS, STAGE, X_PITCH, W_PITCH = layout.chunks, layout.stage_words, layout.x_pitch, layout.w_pitch
+    FILTERS, PIXELS, STAGES = config.block_n, config.block_m, config.pipeline_stages
     X_WORDS = PIXELS * X_PITCH
-    WARPS_P, WARPS, SLICES, PER_SLICE = plan.warps_p, plan.warps_p * plan.warps_f, plan.slices, DEPTH // plan.slices
-    WARP_P, WARP_F, PITCH, INNER = plan.pixels, plan.filters, plan.pitch, plan.inner_words
-    TAPS_AT, BIAS_AT, BIAS2_AT, WORDS_F = plan.taps_at, plan.bias_at, plan.bias2_at, FILTERS // each
+    WARPS_P, WARPS, SLICES = config.warps_m, config.warps_m * config.warps_n, config.warps_k
+    WARP_P, WARP_F, PITCH, INNER, PER_SLICE = (
+        config.warp_m,
+        config.warp_n,
+        layout.pitch,
+        layout.inner_words,
+        DEPTH // SLICES,
+    )
+    TAPS_AT, BIAS_AT, BIAS2_AT, WORDS_F = layout.taps_at, layout.bias_at, layout.bias2_at, FILTERS // each
     GROUPS = -(-ROWS // RUN)
     ITEMS, FW = GROUPS * Q * WORDS_F, F // each
     BIAS, BIAS2, RESIDUAL, HALF = pair.first.bias, dw.bias, dw.residual, pair.dtype != "float32"
     SUMS, TAPS = RUN * each, KK * each
-    AHEAD, wait = max(1, plan.stages - 1), blocks.WAITS[max(0, plan.stages - 2)]  # chunks that are on their way
+    AHEAD, wait = max(1, STAGES - 1), blocks.WAITS[max(0, STAGES - 2)]  # chunks that are on their way
     MOST = pwdw_tiles.register_limit(T)
-    product, (bring_x, bring_w) = pwdw_tiles.product(pair, plan), pwdw_tiles.bring(pair, plan)
-    put, column = pwdw_tiles.put(pair, plan), pwdw_tiles.column(pair, plan)
+    product, (bring_x, bring_w) = pwdw_tiles.product(pair, config), pwdw_tiles.bring(pair, config)
+    put, column = pwdw_tiles.put(pair, config), pwdw_tiles.column(pair, config)
     SIZE, zero, add = product.size, product.zero, product.add
     between, after = epilogue.activate(pair.first.activation), epilogue.activate(dw.activation)
     finish = epilogue.finish(replace(dw, bias=False))  # sums begin with it
@@ -181,16 +189,12 @@ def kernel(pair, plan):
     return kernel
 
 
-def traffic(pair):
-    return traffic_of(pair, pwdw_plan.choose(pair))
-
-
-def traffic_of(pair, plan):
+def traffic(pair, config):
     dw, each = pair.second, pwdw_tiles.spread(pair.dtype)
-    C, FW, H, W, KK, P, Q, T = pair.first.C // each, dw.C // each, dw.H, dw.W, dw.K**2, dw.P, dw.Q, plan.threads
-    FILTERS, PIXELS, DEPTH = plan.block_filters, plan.block_pixels, plan.depth
+    C, FW, H, W, KK, P, Q, T = pair.first.C // each, dw.C // each, dw.H, dw.W, dw.K**2, dw.P, dw.Q, config.threads
+    FILTERS, PIXELS, DEPTH, rows, run = config.block_n, config.block_m, config.block_k, config.block_h, config.thread_m
     load, store = np.zeros(2, np.int64), np.zeros(2, np.int64)
-    WORDS_F, GROUPS = FILTERS // each, -(-plan.rows // plan.run)
+    WORDS_F, GROUPS = FILTERS // each, -(-rows // run)
 
     def turns(items):
         i = np.arange(-(-items // T) * T).reshape(-1, T)
@@ -209,15 +213,15 @@ def traffic_of(pair, plan):
         i, on = turns(WORDS_F)
         biases = pair.first.bias + dw.bias
         words += biases * warp_traffic(np.where(on & (f0 // each + i < FW), f0 // each + i, -1))
-        load += words * pair.N * -(-P // plan.rows)
+        load += words * pair.N * -(-P // rows)
         i, on = turns(GROUPS * Q * WORDS_F)
         f = f0 // each + i % WORDS_F
         q, g = i // WORDS_F % Q, i // (WORDS_F * Q)
         for n in range(pair.N):
-            for p0 in range(0, P, plan.rows):
-                for o in range(plan.run):
-                    p = p0 + g * plan.run + o
-                    now = on & (f < FW) & (p < P) & (g * plan.run + o < plan.rows)
+            for p0 in range(0, P, rows):
+                for o in range(run):
+                    p = p0 + g * run + o
+                    now = on & (f < FW) & (p < P) & (g * run + o < rows)
                     at = ((n * P + p) * Q + q) * FW + f
                     out = warp_traffic(np.where(now, at, -1))
                     store += out
@@ -227,9 +231,9 @@ def traffic_of(pair, plan):
     i, on = turns(across * PIXELS)
     c, m = piece * (i % across), i // across
     for n in range(pair.N):
-        for p0 in range(0, P, plan.rows):
+        for p0 in range(0, P, rows):
             h0 = max(p0 * dw.stride - dw.padding, 0)
-            pixels = (min((p0 + plan.rows - 1) * dw.stride - dw.padding + dw.K, H) - h0) * W
+            pixels = (min((p0 + rows - 1) * dw.stride - dw.padding + dw.K, H) - h0) * W
             for c0 in range(0, C, DEPTH):
                 k = c0 + c
                 at = (n * H * W + h0 * W + m) * C + k
@@ -241,15 +245,13 @@ def traffic_of(pair, plan):
 def supports(pair):
     if pair.layout != "NHWC" or pair.dtype != "float32" and (pair.first.C % 8 or pair.second.C % 8):
         return False
-    return pwdw_plan.choose(pair) is not None and max(np.prod(pair.shapes()[name]) for name in "xy") < 2**31
+    return max(np.prod(pair.shapes()[name]) for name in "xy") < 2**31
 
 
-@register(kernel=kernel, traffic=traffic, supports=supports, view="words", dtypes=("float32", "float16"), aligned=16)
-def launch(pair):
-    return launch_of(pair, pwdw_plan.choose(pair))
-
-
-def launch_of(pair, plan):
-    """The launch with a given plan."""
-    grid = (-(-pair.second.C // plan.block_filters), -(-pair.second.P // plan.rows), pair.N)
-    return Launch(grid, (plan.threads,), shared_bytes=4 * plan.words)
+@register(
+    kernel=kernel, traffic=traffic, supports=supports, view="words", dtypes=("float32", "float16"), aligned=16,
+    needs=("copy4_async", "mma_f16"), tiles=Tiles(pwdw_plan.configs, pwdw_tiles.resources, pwdw_plan.cost),
+)  # fmt: skip
+def launch(pair, config):
+    grid = (-(-pair.second.C // config.block_n), -(-pair.second.P // config.block_h), pair.N)
+    return Launch(grid, (config.threads,), shared_bytes=pwdw_tiles.resources(pair.kernel_key, config).shared_bytes)

@@ -13,7 +13,7 @@ Traffic: x of a tile with its edge, for each part of the filters; w1 for each ti
 """
 
 import functools
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from numba import float32, int32, uint32
@@ -22,74 +22,78 @@ from dwlab.gpu.target import cuda
 from dwlab.kernels.parts import blocks, ptx, whole
 from dwlab.kernels.parts.int8_strips import ONES, as_words, loads, put, strip
 from dwlab.kernels.registry import Launch, by_shape, register
-from dwlab.kernels.tiling.tuned_for import MULTIPROCESSORS, REGISTERS, SHARED
+from dwlab.kernels.tiling.config import Resources, TileConfig, Tiles
+from dwlab.kernels.tiling.cost import Cost, share, waves
 from dwlab.kernels.traffic import Traffic, warp_traffic
 
+REGISTERS = 96  # of a thread, about
 START = 2000  # ns: until a block's first x has come
 STARTED = 4
 SHAPES = ((8, 8), (4, 8), (6, 14), (2, 14), (7, 7), (4, 4), (14, 14), (2, 8), (4, 14))  # of a tile of outputs
 PRODUCTS = ((64, 32, 32), (32, 16, 32), (64, 16, 32), (128, 32, 32), (128, 16, 64))  # BN, WM, WN
 
 
-@dataclass(frozen=True)
-class Plan:
-    """A block has TH x TW outputs of one of `parts` parts of the filters; its XH x XW pixels between the layers."""
+def config_of(problem, TH, TW, BN, WM, WN, parts=1):
+    """The tile of blocks of TH x TW outputs of one of about `parts` parts of the filters, warps of WM x WN.
 
-    TH: int
-    TW: int
-    parts: int
-    stream: whole.Stream  # of one group of filters
-    groups: int
-    K: int
-    S: int
+    block_m: the pixels between the layers that these come from. Strips are thread_n columns, and as many rows as the
+    tile if that leaves work for all threads, else fewer.
+    """
+    two, every = problem.second, -(-problem.first.F // BN)
+    groups = -(-every // parts)
+    XH, XW = footprint(two, TH, TW)
+    rows = -(-XH * XW // WM)
+    made = TileConfig(
+        rows * WM, BN, 0, rows, BN // WN, pipeline_stages=3, block_h=TH, block_w=TW, groups=groups,
+        split_n=-(-every // groups), thread_n=2 if two.K <= 3 and two.stride == 1 and TW % 2 == 0 else 1,
+    )  # fmt: skip
+    down = [replace(made, thread_m=height) for height in range(TH, 0, -1) if TH % height == 0]
+    return next((one for one in down if strips(one) >= one.threads), down[-1])
 
-    @property
-    def T(self):
-        """Columns of a strip."""
-        return 2 if self.K <= 3 and self.S == 1 and self.TW % 2 == 0 else 1
 
-    @property
-    def footprint(self):
-        """(height, width) of the pixels that the tile reads."""
-        return (self.TH - 1) * self.S + self.K, (self.TW - 1) * self.S + self.K
+def footprint(layer, TH, TW):
+    """(height, width) of the pixels that a tile of outputs reads."""
+    return (TH - 1) * layer.stride + layer.K, (TW - 1) * layer.stride + layer.K
 
-    @property
-    def pitch(self):
-        """Words between pixels of what is between the layers: lanes of neighbouring strips read other banks."""
-        words = self.stream.BN // 4
-        strips = np.arange(max(1, 32 // words))[:, None]  # of a warp, T * S pixels apart
-        for pitch in range(words, words + 32, 4):
-            if len(np.unique((strips * self.T * self.S * pitch + np.arange(words)) % 32)) == 32:
-                return pitch
-        return words
 
-    @property
-    def shared_bytes(self):
-        """Of a block."""
-        return 4 * (self.stream.x_words + self.stream.rows * self.pitch + self.stream.w_words)
+def strips(config):
+    """Of a block and group of filters."""
+    return config.block_n // 4 * (config.block_w // config.thread_n) * (config.block_h // config.thread_m)
 
-    @property
-    def rows(self):
-        """Of a strip: the whole tile's if that leaves work for all threads, else fewer."""
-        down = [rows for rows in range(self.TH, 0, -1) if self.TH % rows == 0]
-        return next((rows for rows in down if self.strips(rows) >= self.stream.threads), down[-1])
 
-    def strips(self, rows):
-        """Of a block and group of filters, if they have so many rows."""
-        return self.stream.BN // 4 * (self.TW // self.T) * (self.TH // rows)
+def pitch_of(layer, config):
+    """Words between pixels of what is between the layers: lanes of neighbouring strips read other banks."""
+    words = config.block_n // 4
+    apart = np.arange(max(1, 32 // words))[:, None] * config.thread_n * layer.stride  # pixels, of a warp's strips
+    for pitch in range(words, words + 32, 4):
+        if len(np.unique((apart * pitch + np.arange(words)) % 32)) == 32:
+            return pitch
+    return words
+
+
+def stream_of(problem, config):
+    """The products of a block and group of filters."""
+    return whole.Stream(problem.first, config, 1)
+
+
+@functools.lru_cache(1 << 12)
+def resources(problem, config):
+    stream = stream_of(problem, config)
+    words = stream.x_words + stream.rows * pitch_of(problem.second, config) + stream.w_words
+    return Resources(config.threads, REGISTERS, 4 * words)
 
 
 @by_shape
-def kernel(problem, images):
-    plan, two = choose(problem, images), problem.second
+def kernel(problem, config):
+    stream, two = stream_of(problem, config), problem.second
     H, W, P, Q, S, PAD, C, F = two.H, two.W, two.P, two.Q, two.stride, two.padding, problem.first.C // 4, two.C // 4
-    (XH, XW), TH, TW, T, ROWS, GROUPS = plan.footprint, plan.TH, plan.TW, plan.T, plan.rows, plan.groups
-    ACROSS, DOWN, COLUMNS, STRIPS = -(-Q // TW), -(-P // TH), TW // T, plan.strips(plan.rows)
+    TH, TW, T, ROWS, GROUPS = config.block_h, config.block_w, config.thread_n, config.thread_m, config.groups
+    (XH, XW), ACROSS, DOWN, COLUMNS, STRIPS = footprint(two, TH, TW), -(-Q // TW), -(-P // TH), TW // T, strips(config)
     EACH = blocks.piece(C)
     PIECES, (copy, zeros) = C // EACH, blocks.copies(EACH)
-    stream, PITCH, MID = plan.stream, plan.stream.pitch, plan.pitch
+    PITCH, MID = stream.pitch, pitch_of(two, config)
     PIXELS, THREADS, BN, REST = stream.rows, stream.threads, stream.BN, stream.rest
-    BETWEEN, W_AT = stream.x_words, stream.x_words + stream.rows * plan.pitch
+    BETWEEN, W_AT = stream.x_words, stream.x_words + stream.rows * MID
     OUTSIDE = (two.zero_x % 256 * ONES + 2**31) % 2**32 - 2**31
     tile_layer = replace(two, N=1, H=XH, W=XW, padding=0)
     slide = strip(tile_layer, T, put, MID, F, Q * F)
@@ -106,7 +110,7 @@ def kernel(problem, images):
         at = uint32(uint32(BETWEEN) + i * uint32(MID) + n % uint32(BN) // uint32(4))
         ptx.store4_shared(pool, at, v0, v1, v2, v3)
 
-    begin, go = stream.functions(keep, parts=plan.parts * GROUPS)
+    begin, go = stream.functions(keep, parts=config.split_n * GROUPS)
 
     @cuda.jit
     def kernel(x, w1, b1, m1, w2, b2, m2, r, y):
@@ -143,49 +147,41 @@ def kernel(problem, images):
     return kernel
 
 
-def candidates(problem):
-    """Plans that fit a problem."""
-    one, two, found = problem.first, problem.second, []
+def configs(problem, images, gpu):
+    """Those worth a look."""
     for TH, TW in SHAPES:
-        pixels = ((TH - 1) * two.stride + two.K) * ((TW - 1) * two.stride + two.K)
         for BN, WM, WN in PRODUCTS:
-            stream = whole.Stream(one, -(-pixels // WM) * WM, 1, BN, WM, WN)
-            every = -(-one.F // BN)
+            every = -(-problem.first.F // BN)
             for groups in sorted({-(-every // parts) for parts in (1, 2, 3, 4, 6, 8, 12, 16)}):
-                plan = Plan(TH, TW, -(-every // groups), stream, groups, two.K, two.stride)
-                if plan.shared_bytes <= SHARED and 64 <= stream.threads <= 512:
-                    found.append(plan)
-    return found
+                config = config_of(problem, TH, TW, BN, WM, WN, -(-every // groups))
+                if 64 <= config.threads <= 512:
+                    yield config
 
 
-@functools.cache
-def choose(problem, images):
-    """The plan of the least time, roughly: products and depthwise outputs, or the chunks of filters on their way."""
-    one, two = problem.first, problem.second
-
-    def cost(plan):
-        stream, strips = plan.stream, plan.strips(plan.rows)
-        number = images * -(-two.P // plan.TH) * -(-two.Q // plan.TW) * plan.parts
-        fit = SHARED // (plan.shared_bytes + 1024), REGISTERS // (stream.threads * 110)
-        here, turns = -(-number // MULTIPROCESSORS), -(-number // (MULTIPROCESSORS * max(1, min(fit))))
-        instructions = plan.T * (40 * two.K + plan.rows * 14) + (plan.rows * two.stride + two.K) * (10 + 10 * two.K)
-        depthwise = plan.groups * strips * instructions / 32 / STARTED
-        alone = plan.groups * -(-strips // stream.threads) * instructions * stream.threads / 32 / STARTED
-        outputs = stream.rows * stream.BN * plan.groups
-        product = 2 * outputs * one.C / whole.PER_NS + outputs / whole.WRITTEN
-        steps = plan.groups * stream.chunks * whole.LATER
-        return max(here * (depthwise + product), turns * (START + alone + max(steps, product)))
-
-    return min(candidates(problem), key=cost)
+def cost(problem, images, config, gpu):
+    """In ns: products and depthwise outputs, or the chunks of filters on their way."""
+    one, two, stream, each = problem.first, problem.second, stream_of(problem, config), strips(config)
+    number = images * -(-two.P // config.block_h) * -(-two.Q // config.block_w) * config.split_n
+    here, turns = share(number, gpu), waves(number, gpu.blocks_per_sm(resources(problem, config)), gpu)
+    rows, groups = config.thread_m, config.groups
+    instructions = config.thread_n * (40 * two.K + rows * 14) + (rows * two.stride + two.K) * (10 + 10 * two.K)
+    depthwise = groups * each * instructions / 32 / STARTED
+    alone = groups * -(-each // config.threads) * instructions * config.threads / 32 / STARTED
+    outputs = stream.rows * stream.BN * groups
+    product = 2 * outputs * one.C / whole.PER_NS + outputs / whole.WRITTEN
+    steps = groups * stream.chunks * whole.LATER
+    latency = turns * (START + alone + max(steps, product))
+    return Cost({}, {"throughput": here * (depthwise + product), "latency": latency})
 
 
-def traffic(problem):
-    plan, one, two = choose(problem.kernel_key, problem.N), problem.first, problem.second
-    stream, (XH, XW), H, W, S, C = plan.stream, plan.footprint, two.H, two.W, two.stride, one.C // 4
-    across, down, F, P, Q = -(-two.Q // plan.TW), -(-two.P // plan.TH), two.C // 4, two.P, two.Q
+def traffic(problem, config):
+    one, two, stream = problem.first, problem.second, stream_of(problem, config)
+    (XH, XW), H, W, S, C = footprint(two, config.block_h, config.block_w), two.H, two.W, two.stride, one.C // 4
+    TH, TW, T, rows = config.block_h, config.block_w, config.thread_n, config.thread_m
+    across, down, F, P, Q = -(-two.Q // TW), -(-two.P // TH), two.C // 4, two.P, two.Q
     tiles = problem.N * across * down
     tile = np.arange(tiles)[:, None]
-    n, p0, q0 = tile // (across * down), tile // across % down * plan.TH, tile % across * plan.TW
+    n, p0, q0 = tile // (across * down), tile // across % down * TH, tile % across * TW
 
     def turns(count):
         i = np.arange(-(-count // stream.threads) * stream.threads)
@@ -196,33 +192,36 @@ def traffic(problem):
     pixel, c = i // (C // each), i % (C // each)
     h, v = p0 * S + pixel // XW - two.padding, q0 * S + pixel % XW - two.padding
     inside = (i >= 0) & (pixel < XH * XW) & (0 <= h) & (h < H) & (0 <= v) & (v < W)
-    load = plan.parts * warp_traffic(np.where(inside, ((n * H + h) * W + v) * (C // each) + c, -1), 8 // each)
-    load += replace(stream, groups=plan.parts * plan.groups).read(tiles)
+    load = config.split_n * warp_traffic(np.where(inside, ((n * H + h) * W + v) * (C // each) + c, -1), 8 // each)
+    load += replace(stream, groups=config.split_n * config.groups).read(tiles)
     # Strips: w2, b2 and m2, no x from global memory
     words, store = as_words(two), np.zeros(2, np.int64)
-    columns, i = plan.TW // plan.T, turns(plan.strips(plan.rows))
-    for group in range(plan.parts * plan.groups):
+    columns, i = TW // T, turns(strips(config))
+    for group in range(config.split_n * config.groups):
         c, place = group * (stream.BN // 4) + i % (stream.BN // 4), i // (stream.BN // 4)
-        row, column = place // columns * plan.rows, place % columns * plan.T
+        row, column = place // columns * rows, place % columns * T
         p, q = p0 + row, q0 + column
         busy = (i >= 0) & (c < F) & (p < P) & (q < Q)
-        load += loads(words, plan.T, plan.rows, n, np.where(busy, c, -1), p, p, q, of_x=False)
-        for e in range(plan.rows):
-            for f in range(plan.T):
-                there = busy & (p + e < P) & (q + f < Q) & (column + f < plan.TW)
+        load += loads(words, T, rows, n, np.where(busy, c, -1), p, p, q, of_x=False)
+        for e in range(rows):
+            for f in range(T):
+                there = busy & (p + e < P) & (q + f < Q) & (column + f < TW)
                 store += warp_traffic(np.where(there, ((n * P + p + e) * Q + q + f) * F + c, -1))
     return Traffic(*(load + two.residual * store), *store)
 
 
 def supports(problem):
     one, two = problem.first, problem.second
-    if problem.layout != "NHWC" or one.C % 4 or one.F % 4 or two.K > 7 or two.stride > 7 or not candidates(problem):
+    if problem.layout != "NHWC" or one.C % 4 or one.F % 4 or two.K > 7 or two.stride > 7:
         return False
     return problem.N * max(one.C * one.H * one.W, two.C * two.H * two.W) < 2**31
 
 
-@register(kernel=kernel, traffic=traffic, supports=supports, dtypes=("int8",), view="words", aligned=16)
-def launch(problem):
-    plan, two = choose(problem.kernel_key, problem.N), problem.second
-    tiles = problem.N * -(-two.P // plan.TH) * -(-two.Q // plan.TW)
-    return Launch((tiles, plan.parts), (plan.stream.threads,), shared_bytes=plan.shared_bytes)
+@register(
+    kernel=kernel, traffic=traffic, supports=supports, dtypes=("int8",), view="words", aligned=16,
+    needs=("copy4_async", "mma_s8"), tiles=Tiles(configs, resources, cost),
+)  # fmt: skip
+def launch(problem, config):
+    two, shared_bytes = problem.second, resources(problem.kernel_key, config).shared_bytes
+    tiles = problem.N * -(-two.P // config.block_h) * -(-two.Q // config.block_w)
+    return Launch((tiles, config.split_n), (config.threads,), shared_bytes=shared_bytes)

@@ -1,14 +1,14 @@
 """How the blocks of a fused pointwise and depthwise kernel share the work out, and what one thread of them does.
 
-A block computes `rows` rows of outputs, over the map's whole width, of some filters of one image. The rows of x that
-they come from lie next to each other in memory, as one run of pixels. The block multiplies this run with its filters,
-`depth` channels at a time: these are on their way to one of `stages` places in shared memory (asynchronous copies of 16
-bytes) while the products of those before are summed up in the warps' registers (pointwise/tiles.py). Then the sums,
-with bias and activation, take the place of x in shared memory, and each thread computes outputs of the depthwise layer
-there, `run` of a column.
+A block computes block_h rows of outputs, over the map's whole width, of block_n filters of one image. The rows of x
+that they come from lie next to each other in memory, as one run of block_m pixels at most. The block multiplies this
+run with its filters, block_k words of channels at a time: these are on their way to one of pipeline_stages places in
+shared memory (asynchronous copies of 16 bytes) while the products of those before are summed up in the warps' registers
+(parts/tiles.py). Then the sums, with bias and activation, take the place of x in shared memory, and each thread
+computes outputs of the depthwise layer there, thread_m of a column.
 
-A warp has `pixels` x `filters` sums, a block warps_p x warps_f such tiles, and of each `slices` warps that share the
-channels among them. Words are 4 bytes: one float32 or two float16 in neighbouring channels.
+A warp has warp_m x warp_n sums, a block warps_m x warps_n such tiles, and of each warps_k warps that share the channels
+among them. Words are 4 bytes: one float32 or two float16 in neighbouring channels.
 """
 
 from __future__ import annotations
@@ -23,27 +23,18 @@ from dwlab.gpu.target import cuda
 from dwlab.kernels.parts import epilogue, ptx
 from dwlab.kernels.parts import tiles as products
 from dwlab.kernels.parts.unroll import in_turn
-from dwlab.kernels.tiling import tuned_for
+from dwlab.kernels.tiling.config import Resources, TileConfig
 
-SHARED_WORDS = tuned_for.SHARED // 4  # most that a block gets
-SMS = tuned_for.MULTIPROCESSORS  # that small problems are spread over
 WARPS = 16  # most of a block: their registers, 128 a thread, are all that a multiprocessor has
+REGISTERS = 65536  # of a multiprocessor, and most of a block, of every compute capability
+LEAST = 96  # registers of a thread, about: the depthwise layer takes as many
 
 
 @dataclass(frozen=True)
-class Plan:
-    """A way to share out, and what follows from it: see above. Sizes in shared memory are in words."""
+class Layout:
+    """What lies where in a block's shared memory, in words, for a tile. chunks: of channels. rows_in: of x, at most."""
 
-    rows: int
-    pixels: int
-    filters: int
-    warps_p: int
-    warps_f: int
-    slices: int
-    depth: int
-    run: int
     chunks: int
-    stages: int
     rows_in: int
     x_pitch: int
     w_pitch: int
@@ -55,37 +46,22 @@ class Plan:
     bias2_at: int
     words: int
 
-    @property
-    def threads(self) -> int:
-        """Of a block."""
-        return 32 * self.warps_p * self.warps_f * self.slices
 
-    @property
-    def block_pixels(self) -> int:
-        """That a block multiplies: its run, and some more that fill its warps' tiles."""
-        return self.pixels * self.warps_p
-
-    @property
-    def block_filters(self) -> int:
-        """Of a block."""
-        return self.filters * self.warps_f
-
-    def why_not(self, pair: Any) -> str:
-        """What keeps this plan from a pair of layers, or ""."""
-        if self.pixels % 16 or self.filters % 16:
-            return f"{self.pixels} pixels or {self.filters} filters of a warp are no multiple of 16"
-        if self.block_pixels < self.rows_in * pair.second.W:
-            need = self.rows_in * pair.second.W
-            return f"{self.rows_in} rows of x, {need} pixels, are more than {self.pixels} x {self.warps_p}"
-        if self.depth % (8 * self.slices):
-            return f"{self.depth} words of channels a stage are no multiple of 8 x {self.slices} slices"
-        if self.slices > 1 and pair.dtype != "float32":
-            return f"{self.slices} slices add up float32, not {pair.dtype}"
-        if self.threads > WARPS * 32:
-            return f"{self.threads} threads are more than {WARPS * 32}"
-        if self.words > SHARED_WORDS:
-            return f"{4 * self.words:,} bytes of shared memory are more than {4 * SHARED_WORDS:,}"
-        return ""
+def why_not(pair: Any, config: TileConfig) -> str:
+    """What keeps a tile from a pair of layers, or ""; whether a GPU has room for it is not asked."""
+    rows_in = layout_of(pair, config).rows_in
+    if config.warp_m % 16 or config.warp_n % 16:
+        return f"{config.warp_m} pixels or {config.warp_n} filters of a warp are no multiple of 16"
+    if config.block_m < rows_in * pair.second.W:
+        need = rows_in * pair.second.W
+        return f"{rows_in} rows of x, {need} pixels, are more than {config.warp_m} x {config.warps_m}"
+    if config.block_k % (8 * config.warps_k):
+        return f"{config.block_k} words of channels a stage are no multiple of 8 x {config.warps_k} slices"
+    if config.warps_k > 1 and pair.dtype != "float32":
+        return f"{config.warps_k} slices add up float32, not {pair.dtype}"
+    if config.threads > WARPS * 32:
+        return f"{config.threads} threads are more than {WARPS * 32}"
+    return ""
 
 
 def spread(dtype: str) -> int:
@@ -95,58 +71,73 @@ def spread(dtype: str) -> int:
 
 def register_limit(threads: int) -> int:
     """Registers of a thread, more than which a block of so many threads does not start with."""
-    return min(255, tuned_for.REGISTERS // (-(-threads // 128) * 128) // 8 * 8)
+    return min(255, REGISTERS // (-(-threads // 128) * 128) // 8 * 8)
 
 
-def registers(plan: Plan) -> int:
+def registers(config: TileConfig) -> int:
     """That a thread takes if it reads operands ahead, about: its sums, two steps' operands, and addresses."""
-    return plan.pixels * plan.filters // 32 + (plan.pixels + plan.filters) // 2 + 36
+    return config.warp_m * config.warp_n // 32 + (config.warp_m + config.warp_n) // 2 + 36
 
 
-def plan_of(
+@functools.lru_cache(1 << 12)
+def resources(pair: Any, config: TileConfig) -> Resources:
+    """What a block takes."""
+    taken = min(register_limit(config.threads), max(LEAST, registers(config)))
+    return Resources(config.threads, taken, 4 * layout_of(pair, config).words)
+
+
+def config_of(
     pair: Any, rows: int, warp: tuple[int, int], warps: tuple[int, int, int], depth: int, run: int, stages: int = 2
-) -> Plan:
-    """The plan with these rows, (pixels, filters) of a warp, (warps_p, warps_f, slices), words of channels a stage.
+) -> TileConfig:
+    """The tile with these rows, pixels and filters of a warp, warps_m, warps_n and warps_k, words of channels a stage.
 
     run: outputs of a column that a thread computes; stages: that shared memory holds at a time, if there are as many.
     """
-    each, dw = spread(pair.dtype), pair.second
-    rows_in = min(dw.H, (rows - 1) * dw.stride + dw.K)
-    (pixels, filters), (warps_p, warps_f, slices) = warp, warps
-    P, F = pixels * warps_p, filters * warps_f
-    # Slices begin within a row, where its pieces may not have changed places (products.place).
-    w_pitch = depth if slices == 1 else products.pitch(depth, "k", pair.dtype)
-    chunks = -(-pair.first.C // (depth * each))
-    stage = P * w_pitch + F * w_pitch
-    pitch = F // each + 4  # of the pixels between the layers: it spreads a warp's stores over the banks
-    inner = P * pitch
-    stages = min(stages, chunks)
-    taps_at = max(stages * stage, slices * inner if slices > 1 else inner)
-    bias_at = taps_at + F // each * dw.K**2
-    bias2_at = bias_at + F // each
-    return Plan(
-        rows, pixels, filters, warps_p, warps_f, slices, depth, run, chunks, stages, rows_in,
-        w_pitch, w_pitch, pitch, stage, inner, taps_at, bias_at, bias2_at, bias2_at + F // each,
+    chunks = -(-pair.first.C // (depth * spread(pair.dtype)))
+    return TileConfig(
+        warp[0] * warps[0], warp[1] * warps[1], depth, *warps, pipeline_stages=min(stages, chunks), block_h=rows,
+        thread_m=run,
     )  # fmt: skip
 
 
-def product(pair: Any, plan: Plan) -> Any:
+@functools.lru_cache(1 << 12)
+def layout_of(pair: Any, config: TileConfig) -> Layout:
+    """Where things lie for a tile."""
+    each, dw, depth, slices = spread(pair.dtype), pair.second, config.block_k, config.warps_k
+    rows_in = min(dw.H, (config.block_h - 1) * dw.stride + dw.K)
+    P, F = config.block_m, config.block_n
+    # Slices begin within a row, where its pieces may not have changed places (products.place).
+    w_pitch = depth if slices == 1 else products.pitch(depth, "k", pair.dtype)
+    stage = P * w_pitch + F * w_pitch
+    pitch = F // each + 4  # of the pixels between the layers: it spreads a warp's stores over the banks
+    inner = P * pitch
+    taps_at = max(config.pipeline_stages * stage, slices * inner if slices > 1 else inner)
+    bias_at = taps_at + F // each * dw.K**2
+    bias2_at = bias_at + F // each
+    chunks = -(-pair.first.C // (depth * each))
+    return Layout(
+        chunks, rows_in, w_pitch, w_pitch, pitch, stage, inner, taps_at, bias_at, bias2_at, bias2_at + F // each
+    )
+
+
+def product(pair: Any, config: TileConfig) -> Any:
     """The warps' matrix product: rows are pixels, columns filters."""
-    depth = plan.depth * spread(pair.dtype) // plan.slices
-    sizes = (plan.pixels, plan.filters, depth, plan.x_pitch, plan.w_pitch)
-    return products.tensor(pair.dtype, *sizes, ahead=registers(plan) <= register_limit(plan.threads))
+    depth, layout = config.block_k * spread(pair.dtype) // config.warps_k, layout_of(pair, config)
+    sizes = (config.warp_m, config.warp_n, depth, layout.x_pitch, layout.w_pitch)
+    return products.tensor(pair.dtype, *sizes, ahead=registers(config) <= register_limit(config.threads))
 
 
-def bring(pair: Any, plan: Plan) -> tuple[Any, Any]:
+def bring(pair: Any, config: TileConfig) -> tuple[Any, Any]:
     """(bring_x(shared, to, x, first, pixels, c0), bring_w(shared, to, w, f0, c0)): one stage's x, and its filters.
 
     Each on its way to word `to` of shared. x, w: words in global memory. first: word of x of the run's first pixel in
     channel 0; pixels: of the run; f0: the block's first filter; c0: the stage's first channel, in words. What is
     outside of all these becomes 0.
     """
-    C, F = pair.first.C // spread(pair.dtype), pair.first.F
-    bring_x = bring_pixels(aligned(pair), C, plan.block_pixels, plan.depth, plan.x_pitch, plan.threads)
-    bring_w = bring_filters(C, F, plan.block_filters, plan.depth, plan.w_pitch, plan.threads)
+    C, F, layout = pair.first.C // spread(pair.dtype), pair.first.F, layout_of(pair, config)
+    depth, T = config.block_k, config.threads
+    bring_x = bring_pixels(aligned(pair), C, config.block_m, depth, layout.x_pitch, T)
+    bring_w = bring_filters(C, F, config.block_n, depth, layout.w_pitch, T)
     return bring_x, bring_w
 
 
@@ -271,14 +262,15 @@ def aligned(pair: Any) -> bool:
 
 
 @functools.cache
-def put(pair: Any, plan: Plan) -> Any:
+def put(pair: Any, config: TileConfig) -> Any:
     """each(acc, lane, shared, shared, shared, m0, n0): a warp's sums to shared memory, where the depthwise layer reads.
 
     m0, n0: of the warp's tile, as rows and columns of the product; with slices, m0 lies further on by the slice times
     the rows of the block. One slice: with bias and activation.
     """
-    PITCH, BIAS_AT = plan.pitch, plan.bias_at
-    act, alone, bias = epilogue.activate(pair.first.activation), plan.slices == 1, pair.first.bias
+    layout = layout_of(pair, config)
+    PITCH, BIAS_AT = layout.pitch, layout.bias_at
+    act, alone, bias = epilogue.activate(pair.first.activation), config.warps_k == 1, pair.first.bias
 
     if pair.dtype != "float32":
 
@@ -309,19 +301,19 @@ def put(pair: Any, plan: Plan) -> Any:
             shared[at] = act(v0 + u0)
             shared[uint32(at + uint32(1))] = act(v1 + u1)
 
-    return products.each(product(pair, plan), store)
+    return products.each(product(pair, config), store)
 
 
 @functools.cache
-def column(pair: Any, plan: Plan) -> Any:
-    """column(sums, w, shared, at, h, v, rows): plan.run outputs of a column; two channels' in 16 bits.
+def column(pair: Any, config: TileConfig) -> Any:
+    """column(sums, w, shared, at, h, v, rows): thread_m outputs of a column; two channels' in 16 bits.
 
     sums: (run,) or (run, 2) float32, flat; w: the taps, (K*K,) or (K*K, 2). at: word of the first tap's pixel, h and v
     its row in the tile and its column (beyond the left or upper edge they, too, have wrapped); rows: of the tile.
     """
     dw = pair.second
-    K, S, W, RUN = dw.K, dw.stride, dw.W, plan.run
-    STEP = plan.pitch  # from pixel to pixel
+    K, S, W, RUN = dw.K, dw.stride, dw.W, config.thread_m
+    STEP = layout_of(pair, config).pitch  # from pixel to pixel
     LINE = STEP * W
 
     def line(i: int) -> Any:

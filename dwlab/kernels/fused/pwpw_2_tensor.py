@@ -22,25 +22,26 @@ from numba import float32, uint32
 from dwlab.gpu.target import cuda
 from dwlab.kernels.fused import pwdw_tiles, pwpw_plan
 from dwlab.kernels.parts import ptx, tiles
-from dwlab.kernels.registry import Launch, register
+from dwlab.kernels.registry import Launch, by_shape, register
+from dwlab.kernels.tiling.config import Tiles
 from dwlab.kernels.traffic import Traffic, warp_traffic
 
 
-@pwpw_plan.ByPlan
-def kernel(pair, plan):
-    each = pwdw_tiles.spread(pair.dtype)
+@by_shape
+def kernel(pair, config):
+    each, layout = pwdw_tiles.spread(pair.dtype), pwpw_plan.layout_of(pair, config)
     C, F, G = pair.first.C // each, pair.first.F, pair.second.F
-    STAGE, DEPTH1, DEPTH2, WARPS_P = plan.stage_words, plan.depth1, plan.depth2, plan.warps_p
-    PASSES, CHUNKS1, CHUNKS2, SPAN = plan.passes, plan.chunks1, plan.chunks2, plan.span
-    PIXELS, WARP_P, WARP_1, WARP_2 = plan.block_pixels, plan.pixels, plan.filters1, plan.filters2
-    GROUP1, GROUP2, T, X_WORDS = plan.group1, plan.group2, plan.threads, plan.x_words
-    X_PITCH, W1_PITCH, W2_PITCH, PITCH = plan.x_pitch, plan.w1_pitch, plan.w2_pitch, plan.pitch
-    INNER_AT, BIAS_AT, BIAS, FW = plan.inner_at, plan.bias_at, pair.first.bias, F // each
-    first, second = pwpw_plan.products_of(pair, plan)
+    STAGE, DEPTH1, DEPTH2, WARPS_P = layout.stage_words, config.inner_k, config.block_k, config.warps_m
+    PASSES, CHUNKS1, CHUNKS2, SPAN = layout.passes, layout.chunks1, layout.chunks2, config.groups
+    PIXELS, WARP_P, WARP_1, WARP_2 = config.block_m, config.warp_m, config.inner_n // config.warps_n, config.warp_n
+    GROUP1, GROUP2, T, X_WORDS = config.inner_n, config.block_n, config.threads, layout.x_words
+    X_PITCH, W1_PITCH, W2_PITCH, PITCH = layout.x_pitch, layout.w1_pitch, layout.w2_pitch, layout.pitch
+    INNER_AT, BIAS_AT, BIAS, FW = layout.inner_at, layout.bias_at, pair.first.bias, F // each
+    first, second = pwpw_plan.products_of(pair, config)
     SIZE1, zero1, add1, SIZE2, zero2, add2 = first.size, first.zero, first.add, second.size, second.zero, second.add
-    bring_x, bring_w1, bring_w2 = pwpw_plan.bring(pair, plan)
-    put1, store2 = tiles.each(first, pwpw_plan.lay_down(pair, plan)), pwpw_plan.store(pair, plan)
-    MOST = min(255, 65536 // (-(-T // 128) * 128) // 8 * 8)  # registers of a thread, with which a block starts
+    bring_x, bring_w1, bring_w2 = pwpw_plan.bring(pair, config)
+    put1, store2 = tiles.each(first, pwpw_plan.lay_down(pair, config)), pwpw_plan.store(pair, config)
+    MOST = pwdw_tiles.register_limit(T)
 
     @cuda.jit(max_registers=MOST)
     def kernel(x, w1, b1, m1, w2, b2, m2, r, y):
@@ -112,19 +113,14 @@ def kernel(pair, plan):
     return kernel
 
 
-def traffic(pair):
-    return traffic_of(pair, pwpw_plan.choose(pair))
-
-
-def traffic_of(pair, plan):
-    """The traffic with a given plan."""
-    each = pwdw_tiles.spread(pair.dtype)
+def traffic(pair, config):
+    each, layout = pwdw_tiles.spread(pair.dtype), pwpw_plan.layout_of(pair, config)
     C, F, G = pair.first.C // each, pair.first.F, pair.second.F
     load, store = np.zeros(2, np.int64), np.zeros(2, np.int64)
-    blocks_f, blocks_p, _ = launch_grid(pair, plan)
+    blocks_f, blocks_p, _ = launch_grid(pair, config)
 
     def turns(items):
-        i = np.arange(-(-items // plan.threads) * plan.threads).reshape(-1, plan.threads)
+        i = np.arange(-(-items // config.threads) * config.threads).reshape(-1, config.threads)
         return i, i < items
 
     def filters(first, group, depth, channels, most):
@@ -138,26 +134,26 @@ def traffic_of(pair, plan):
         return found
 
     every = np.zeros(2, np.int64)
-    for turn in range(plan.passes):
-        every += filters(turn * plan.group1, plan.group1, plan.depth1, C, F)
-    i, on = turns(plan.passes * plan.group1 // each)
+    for turn in range(layout.passes):
+        every += filters(turn * config.inner_n, config.inner_n, config.inner_k, C, F)
+    i, on = turns(layout.passes * config.inner_n // each)
     every += pair.first.bias * warp_traffic(np.where(on & (i < F // each), i, -1))
     load += every * blocks_f * blocks_p
-    for f0 in range(0, blocks_f * plan.span * plan.group2, plan.group2):
-        load += filters(f0, plan.group2, plan.depth2, F // each, G) * blocks_p
+    for f0 in range(0, blocks_f * config.groups * config.block_n, config.block_n):
+        load += filters(f0, config.block_n, config.block_k, F // each, G) * blocks_p
     piece = 4 if pwpw_plan.aligned(pair) else 1
-    across = plan.depth1 // piece
-    i, on = turns(across * plan.block_pixels)
+    across = config.inner_k // piece
+    i, on = turns(across * config.block_m)
     c, m = piece * (i % across), i // across
     total = pair.N * pair.first.H * pair.first.W
-    for p0, alike in runs(total, plan.block_pixels):
+    for p0, alike in runs(total, config.block_m):
         found = np.zeros(2, np.int64)
-        for c0 in range(0, C, plan.depth1):
+        for c0 in range(0, C, config.inner_k):
             k, p = c0 + c, p0 + m
             found += warp_traffic(np.where(on & (p < total) & (k < C), (p * C + k) // piece, -1), 8 // piece)
-        load += alike * found * plan.passes * blocks_f
+        load += alike * found * layout.passes * blocks_f
     # The second layer's sums, as the warps' lanes have them: `width` neighbouring ones of each row are stored at once
-    second = pwpw_plan.products_of(pair, plan)[1]
+    second = pwpw_plan.products_of(pair, config)[1]
     width = 4 if pwpw_plan.fours(pair) else 1
     lane, sums = np.arange(32), np.arange(0, second.size, 2)[:, None]
     if width == 4:  # each second tile of 8 columns has the other two of four
@@ -165,14 +161,14 @@ def traffic_of(pair, plan):
     row, column = second.place(lane, sums)
     column = column + lane % 4 * (2 * (width == 4))
     per = 8 * each // width  # such pieces in a sector
-    for f0 in range(0, blocks_f * plan.span * plan.group2, plan.filters2):
+    for f0 in range(0, blocks_f * config.groups * config.block_n, config.warp_n):
         if pair.second.bias:
             bias = np.zeros(2, np.int64)
             size = 4 if width == 4 else 1
-            for f in bias_of_warp(f0, plan.filters2, lane, width):
+            for f in bias_of_warp(f0, config.warp_n, lane, width):
                 bias += warp_traffic(np.where(f < G, f // size, -1), 8 * each // size)
-            load += blocks_p * plan.warps_p * bias
-        for p0, alike in runs(total, plan.pixels):
+            load += blocks_p * config.warps_m * bias
+        for p0, alike in runs(total, config.warp_m):
             p = p0 + row
             for step in range(2 if width == 1 else 1):
                 f = f0 + column + step
@@ -198,24 +194,23 @@ def bias_of_warp(f0, filters, lane, width):
     return [f0 + first + 2 * (lane % 4) + e for first in range(0, filters, 8) for e in range(2)]
 
 
-def launch_grid(pair, plan):
+def launch_grid(pair, config):
     """Blocks in x (groups of the second layer's filters), y (pixels of all images) and z (one)."""
     pixels = pair.N * pair.first.H * pair.first.W
-    return -(-pair.second.F // (plan.span * plan.group2)), -(-pixels // plan.block_pixels), 1
+    return -(-pair.second.F // (config.groups * config.block_n)), -(-pixels // config.block_m), 1
 
 
 def supports(pair):
     one, two = pair.first, pair.second
     if pair.layout != "NHWC" or pair.dtype != "float32" and (one.C % 8 or one.F % 8 or two.F % 8):
         return False
-    return pwpw_plan.choose(pair) is not None and max(np.prod(pair.shapes()[name]) for name in "xy") < 2**31
+    return max(np.prod(pair.shapes()[name]) for name in "xy") < 2**31
 
 
-@register(kernel=kernel, traffic=traffic, supports=supports, view="words", dtypes=("float32", "float16"), aligned=16)
-def launch(pair):
-    return launch_of(pair, pwpw_plan.choose(pair))
-
-
-def launch_of(pair, plan):
-    """The launch with a given plan."""
-    return Launch(launch_grid(pair, plan), (plan.threads,), shared_bytes=4 * plan.words)
+@register(
+    kernel=kernel, traffic=traffic, supports=supports, view="words", dtypes=("float32", "float16"), aligned=16,
+    needs=("copy4_async", "mma_f16"), tiles=Tiles(pwpw_plan.configs, pwpw_plan.resources, pwpw_plan.cost),
+)  # fmt: skip
+def launch(pair, config):
+    shared_bytes = pwpw_plan.resources(pair.kernel_key, config).shared_bytes
+    return Launch(launch_grid(pair, config), (config.threads,), shared_bytes=shared_bytes)

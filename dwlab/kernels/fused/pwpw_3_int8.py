@@ -12,7 +12,6 @@ Traffic: x, w1 and w2 for each block, w2 in parts, b and m with them; y once.
 """
 
 import functools
-from dataclasses import dataclass
 
 import numpy as np
 from numba import float32, uint32
@@ -20,7 +19,8 @@ from numba import float32, uint32
 from dwlab.gpu.target import cuda
 from dwlab.kernels.parts import blocks, ptx, whole
 from dwlab.kernels.registry import Launch, by_shape, register
-from dwlab.kernels.tiling.tuned_for import MULTIPROCESSORS, REGISTERS, SHARED
+from dwlab.kernels.tiling.config import Resources, TileConfig, Tiles
+from dwlab.kernels.tiling.cost import Cost, share, waves
 from dwlab.kernels.traffic import Traffic
 from dwlab.problems.layers import small_indices
 
@@ -31,24 +31,28 @@ SHAPES = (  # pixels of a block, filters of a product, and rows and columns of a
 )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Plan:
-    """A block's two streams, and the parts that the second layer's filters come in."""
+def config_of(problem, rows, BN, WM, WN, parts=1):
+    """The tile of blocks of `rows` pixels, warps of WM x WN, and `parts` parts of the second layer's filters."""
+    groups = -(-problem.second.F // (BN * parts))
+    return TileConfig(rows, BN, 0, rows // WM, BN // WN, pipeline_stages=3, groups=groups, split_n=parts)
 
-    one: whole.Stream
-    two: whole.Stream
-    parts: int
 
-    @property
-    def shared_bytes(self):
-        """Of a block."""
-        return 4 * (self.one.x_words + self.two.x_words + max(self.one.w_words, self.two.w_words))
+def streams(problem, config):
+    """Both layers' products of a block."""
+    one, two = problem.first, problem.second
+    return whole.Stream(one, config, -(-one.F // config.block_n)), whole.Stream(two, config, config.groups)
+
+
+@functools.lru_cache(1 << 12)
+def resources(problem, config):
+    one, two = streams(problem, config)
+    registers = min(255, config.warp_m * config.warp_n // 32 + 70)
+    return Resources(config.threads, registers, 4 * (one.x_words + two.x_words + max(one.w_words, two.w_words)))
 
 
 @by_shape
-def kernel(problem, images):
-    plan, M = choose(problem, images), images * problem.first.H * problem.first.W
-    one, two = plan.one, plan.two
+def kernel(problem, images, config):
+    (one, two), M = streams(problem, config), images * problem.first.H * problem.first.W
     ROWS, THREADS, C, F, REST1, REST2 = one.rows, one.threads, one.words, two.words, one.rest, two.rest
     Y_AT, W_AT, FILTERS = one.x_words, one.x_words + two.x_words, two.groups * two.BN
     PITCH1, PITCH2 = one.pitch, two.pitch
@@ -63,7 +67,7 @@ def kernel(problem, images):
             ptx.store4_shared(pool, uint32(uint32(Y_AT) + m * uint32(PITCH2) + c), v0, v1, v2, v3)
 
     begin1, go1 = one.functions(keep)
-    begin2, go2 = two.functions(*whole.rows_of(M, two.layer.F), parts=plan.parts)
+    begin2, go2 = two.functions(*whole.rows_of(M, two.layer.F), parts=config.split_n)
 
     @cuda.jit
     def kernel(x, w1, b1, m1, w2, b2, m2, r, y):
@@ -85,43 +89,32 @@ def kernel(problem, images):
     return kernel
 
 
-def candidates(problem):
-    """Plans that fit a problem."""
-    one, two, found = problem.first, problem.second, []
+def configs(problem, images, gpu):
+    """Those worth a look."""
     for rows, BN, WM, WN in SHAPES:
         for parts in (1, 2, 3, 4, 6, 8):
-            first = whole.Stream(one, rows, -(-one.F // BN), BN, WM, WN)
-            plan = Plan(first, whole.Stream(two, rows, -(-two.F // (BN * parts)), BN, WM, WN), parts)
-            if plan.shared_bytes <= SHARED and (parts == 1 or BN * parts < two.F + BN):
-                found.append(plan)
-    return found
+            if parts == 1 or BN * parts < problem.second.F + BN:
+                yield config_of(problem, rows, BN, WM, WN, parts)
 
 
-@functools.cache
-def choose(problem, images):
-    """The plan of the least time, roughly: products, or the chunks of filters on their way."""
-
-    def cost(plan):
-        number = -(-images * problem.first.H * problem.first.W // plan.one.rows) * plan.parts
-        threads = plan.one.threads
-        fit = SHARED // (plan.shared_bytes + 1024), REGISTERS // (threads * (plan.one.WM * plan.one.WN // 32 + 70))
-        here, turns = -(-number // MULTIPROCESSORS), -(-number // (MULTIPROCESSORS * max(1, min(fit))))
-        product = steps = 0
-        for stream in (plan.one, plan.two):
-            outputs = stream.rows * stream.BN * stream.groups
-            product += 2 * outputs * stream.layer.C / whole.PER_NS + outputs / whole.WRITTEN
-            steps += stream.groups * stream.chunks * whole.LATER
-        return max(here * product, turns * (START + max(steps, product)))
-
-    return min(candidates(problem), key=cost)
+def cost(problem, images, config, gpu):
+    """In ns: products, or the chunks of filters on their way."""
+    number = -(-images * problem.first.H * problem.first.W // config.block_m) * config.split_n
+    here, turns = share(number, gpu), waves(number, gpu.blocks_per_sm(resources(problem, config)), gpu)
+    product = steps = 0
+    for stream in streams(problem, config):
+        outputs = stream.rows * stream.BN * stream.groups
+        product += 2 * outputs * stream.layer.C / whole.PER_NS + outputs / whole.WRITTEN
+        steps += stream.groups * stream.chunks * whole.LATER
+    return Cost({}, {"tensor cores": here * product, "latency": turns * (START + max(steps, product))})
 
 
-def traffic(problem):
-    plan, M = choose(problem.kernel_key, problem.N), problem.N * problem.first.H * problem.first.W
-    one, two, number = plan.one, plan.two, -(-M // plan.one.rows)
+def traffic(problem, config):
+    (one, two), M = streams(problem, config), problem.N * problem.first.H * problem.first.W
+    number = -(-M // one.rows)
     load = blocks.brought(one.rows, one.words, one.threads, M, one.words, one.words)
-    load = plan.parts * (load + one.read(number)) + two.read(number)
-    row, n = two.puts(plan.parts)
+    load = config.split_n * (load + one.read(number)) + two.read(number)
+    row, n = two.puts(config.split_n)
     m = np.arange(number)[:, None, None] * one.rows + row
     store = whole.stored(two.layer.F, np.where(m < M, m, -1), n)
     return Traffic(*(load + two.layer.residual * store), *store)
@@ -129,12 +122,15 @@ def traffic(problem):
 
 def supports(problem):
     one, two = problem.first, problem.second
-    if problem.layout != "NHWC" or one.C % 4 or one.F % 4 or two.F % 4 or not candidates(problem):
+    if problem.layout != "NHWC" or one.C % 4 or one.F % 4 or two.F % 4:
         return False
     return small_indices(one) and small_indices(two)
 
 
-@register(kernel=kernel, traffic=traffic, supports=supports, dtypes=("int8",), view="words", aligned=16)
-def launch(problem):
-    plan, M = choose(problem.kernel_key, problem.N), problem.N * problem.first.H * problem.first.W
-    return Launch((-(-M // plan.one.rows), plan.parts), (plan.one.threads,), shared_bytes=plan.shared_bytes)
+@register(
+    kernel=kernel, traffic=traffic, supports=supports, dtypes=("int8",), view="words", aligned=16,
+    needs=("copy4_async", "mma_s8"), tiles=Tiles(configs, resources, cost),
+)  # fmt: skip
+def launch(problem, config):
+    M, shared_bytes = problem.N * problem.first.H * problem.first.W, resources(problem.kernel_key, config).shared_bytes
+    return Launch((-(-M // config.block_m), config.split_n), (config.threads,), shared_bytes=shared_bytes)

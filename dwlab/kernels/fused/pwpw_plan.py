@@ -1,6 +1,7 @@
-"""How the blocks of a fused kernel of two pointwise layers share the work out: plans, and which one a shape gets.
+"""How the blocks of a fused kernel of two pointwise layers share the work out, and which tile a shape gets.
 
-See pwpw_2_tensor.py for what a block does. Estimates as in pwdw_plan.py.
+See pwpw_2_tensor.py for what a block does. Costs as in pwdw_plan.py. block_n, block_k: of the second layer, in `groups`
+groups that a block computes; inner_n, inner_k: of the first.
 """
 
 from __future__ import annotations
@@ -14,30 +15,23 @@ from typing import Any
 from numba import float32, uint32, uint64
 
 from dwlab.gpu.target import cuda
-from dwlab.kernels.fused.pwdw_plan import ARRIVAL, MMA_CYCLES, REGISTERS, SM_BYTES
-from dwlab.kernels.fused.pwdw_tiles import SHARED_WORDS, SMS, WARPS, bring_filters, bring_pixels, spread
+from dwlab.kernels.fused.pwdw_plan import ARRIVAL, MMA_CYCLES, SM_BYTES
+from dwlab.kernels.fused.pwdw_tiles import WARPS, bring_filters, bring_pixels, register_limit, spread
 from dwlab.kernels.parts import epilogue, ptx, tiles
 from dwlab.kernels.parts.unroll import in_turn
-from dwlab.kernels.registry import ByShape
+from dwlab.kernels.tiling.config import Resources, TileConfig
+from dwlab.kernels.tiling.cost import Cost, share
+from dwlab.kernels.tiling.gpu import Gpu
 
 
 @dataclass(frozen=True)
-class Plan:
-    """pixels: of a warp; filters1, filters2: of a warp, in either layer; depth1, depth2: words of channels of a stage.
+class Layout:
+    """What lies where in a block's shared memory, in words, for a tile.
 
-    span: groups of the second layer's filters that a block computes; passes: groups of the first's. The other sizes
-    follow, in words: pitches of rows in shared memory, where the numbers between the layers and the bias begin there,
-    and how much of it there is.
+    passes: groups of the first layer's filters. chunks1, chunks2: of either layer's channels. The pitches are of rows
+    in shared memory, `pitch` of the numbers between the layers.
     """
 
-    pixels: int
-    filters1: int
-    filters2: int
-    warps_p: int
-    warps_f: int
-    depth1: int
-    depth2: int
-    span: int
     passes: int
     chunks1: int
     chunks2: int
@@ -51,58 +45,61 @@ class Plan:
     bias_at: int
     words: int
 
-    @property
-    def threads(self) -> int:
-        """Of a block."""
-        return 32 * self.warps_p * self.warps_f
 
-    @property
-    def block_pixels(self) -> int:
-        """Of a block."""
-        return self.pixels * self.warps_p
-
-    @property
-    def group1(self) -> int:
-        """Filters of the first layer that a block computes at a time."""
-        return self.filters1 * self.warps_f
-
-    @property
-    def group2(self) -> int:
-        """Filters of the second layer that a block computes at a time."""
-        return self.filters2 * self.warps_f
-
-    @property
-    def why_not(self) -> str:
-        """What keeps any pair of layers from this plan, or ""."""
-        if self.pixels % 16 or self.filters1 % 16 or self.filters2 % 16:
-            sizes = f"{self.pixels} pixels, {self.filters1} or {self.filters2} filters"
-            return f"{sizes} of a warp are no multiple of 16"
-        if self.depth1 % 8 or self.depth2 % 8:
-            return f"{self.depth1} or {self.depth2} words of channels a stage are no multiple of 8"
-        if self.threads > 32 * WARPS:
-            return f"{self.threads} threads are more than {32 * WARPS}"
-        if self.words > SHARED_WORDS:
-            return f"{4 * self.words:,} bytes of shared memory are more than {4 * SHARED_WORDS:,}"
-        return ""
+def why_not(config: TileConfig) -> str:
+    """What keeps any pair of layers from a tile, or ""; whether a GPU has room for it is not asked."""
+    filters = config.inner_n // config.warps_n, config.warp_n
+    if config.warp_m % 16 or filters[0] % 16 or filters[1] % 16:
+        return f"{config.warp_m} pixels, {filters[0]} or {filters[1]} filters of a warp are no multiple of 16"
+    if config.inner_k % 8 or config.block_k % 8:
+        return f"{config.inner_k} or {config.block_k} words of channels a stage are no multiple of 8"
+    if config.threads > 32 * WARPS:
+        return f"{config.threads} threads are more than {32 * WARPS}"
+    return ""
 
 
-def plan_of(pair: Any, warp: tuple[int, int, int], warps: tuple[int, int], depths: tuple[int, int], span: int) -> Plan:
-    """The plan with these (pixels, filters1, filters2) of a warp, (warps_p, warps_f), (depth1, depth2), and span."""
+def config_of(
+    pair: Any, warp: tuple[int, int, int], warps: tuple[int, int], depths: tuple[int, int], span: int
+) -> TileConfig:
+    """The tile with these pixels and filters of either layer of a warp, (warps_m, warps_n), words of channels, groups.
+
+    Shared memory holds two stages if there are two.
+    """
     (pixels, filters1, filters2), (warps_p, warps_f), (depth1, depth2) = warp, warps, depths
-    each, F = spread(pair.dtype), pair.first.F
-    P, group1, group2 = pixels * warps_p, filters1 * warps_f, filters2 * warps_f
-    chunks1, chunks2 = -(-pair.first.C // (depth1 * each)), -(-F // (depth2 * each))
-    passes = -(-max(F, chunks2 * depth2 * each) // group1)  # channels that fill the last stage are 0, not nothing
-    x_pitch, w1_pitch, w2_pitch = depth1, depth1, depth2
-    pitch = tiles.pitch(passes * group1 // each, "k", pair.dtype)
-    x_words = P * x_pitch
-    stage = max(x_words + group1 * w1_pitch, group2 * w2_pitch)
-    inner_at = stage * (2 if max(chunks1, chunks2) > 1 else 1)
-    bias_at = inner_at + P * pitch
-    return Plan(
-        pixels, filters1, filters2, warps_p, warps_f, depth1, depth2, span, passes, chunks1, chunks2,
-        x_pitch, w1_pitch, w2_pitch, pitch, x_words, stage, inner_at, bias_at, bias_at + passes * group1 // each,
+    more = max(_chunks(pair, depth1, depth2)) > 1
+    return TileConfig(
+        pixels * warps_p, filters2 * warps_f, depth2, warps_p, warps_f, pipeline_stages=2 if more else 1, groups=span,
+        inner_n=filters1 * warps_f, inner_k=depth1,
     )  # fmt: skip
+
+
+def _chunks(pair: Any, depth1: int, depth2: int) -> tuple[int, int]:
+    each = spread(pair.dtype)
+    return -(-pair.first.C // (depth1 * each)), -(-pair.first.F // (depth2 * each))
+
+
+@functools.lru_cache(1 << 12)
+def layout_of(pair: Any, config: TileConfig) -> Layout:
+    """Where things lie for a tile."""
+    each, F, depth1, depth2 = spread(pair.dtype), pair.first.F, config.inner_k, config.block_k
+    P, group1, group2 = config.block_m, config.inner_n, config.block_n
+    chunks1, chunks2 = _chunks(pair, depth1, depth2)
+    passes = -(-max(F, chunks2 * depth2 * each) // group1)  # channels that fill the last stage are 0, not nothing
+    pitch = tiles.pitch(passes * group1 // each, "k", pair.dtype)
+    x_words = P * depth1
+    stage = max(x_words + group1 * depth1, group2 * depth2)
+    inner_at = stage * config.pipeline_stages
+    bias_at = inner_at + P * pitch
+    return Layout(
+        passes, chunks1, chunks2, depth1, depth1, depth2, pitch, x_words, stage, inner_at, bias_at,
+        bias_at + passes * group1 // each,
+    )  # fmt: skip
+
+
+@functools.lru_cache(1 << 12)
+def resources(pair: Any, config: TileConfig) -> Resources:
+    """What a block takes: registers as many as it starts with."""
+    return Resources(config.threads, register_limit(config.threads), 4 * layout_of(pair, config).words)
 
 
 def aligned(pair: Any) -> bool:
@@ -111,33 +108,34 @@ def aligned(pair: Any) -> bool:
 
 
 @functools.cache
-def products_of(pair: Any, plan: Plan) -> tuple[Any, Any]:
+def products_of(pair: Any, config: TileConfig) -> tuple[Any, Any]:
     """Both layers' products of a warp: rows are pixels, columns filters."""
-    each, found = spread(pair.dtype), []
+    each, layout, found = spread(pair.dtype), layout_of(pair, config), []
     for filters, depth, w_pitch, pitch in (
-        (plan.filters1, plan.depth1, plan.w1_pitch, plan.x_pitch),
-        (plan.filters2, plan.depth2, plan.w2_pitch, plan.pitch),
+        (config.inner_n // config.warps_n, config.inner_k, layout.w1_pitch, layout.x_pitch),
+        (config.warp_n, config.block_k, layout.w2_pitch, layout.pitch),
     ):
-        found.append(tiles.tensor(pair.dtype, plan.pixels, filters, depth * each, pitch, w_pitch))
+        found.append(tiles.tensor(pair.dtype, config.warp_m, filters, depth * each, pitch, w_pitch))
     return found[0], found[1]
 
 
 @functools.cache
-def bring(pair: Any, plan: Plan) -> tuple[Any, Any, Any]:
+def bring(pair: Any, config: TileConfig) -> tuple[Any, Any, Any]:
     """The device functions that bring a stage of x, of the first and of the second layer's filters (pwdw_tiles.py)."""
-    each, T = spread(pair.dtype), plan.threads
+    each, T, layout = spread(pair.dtype), config.threads, layout_of(pair, config)
     C, F = pair.first.C // each, pair.first.F
     return (
-        bring_pixels(aligned(pair), C, plan.block_pixels, plan.depth1, plan.x_pitch, T),
-        bring_filters(C, F, plan.group1, plan.depth1, plan.w1_pitch, T),
-        bring_filters(F // each, pair.second.F, plan.group2, plan.depth2, plan.w2_pitch, T, fours(pair)),
+        bring_pixels(aligned(pair), C, config.block_m, config.inner_k, layout.x_pitch, T),
+        bring_filters(C, F, config.inner_n, config.inner_k, layout.w1_pitch, T),
+        bring_filters(F // each, pair.second.F, config.block_n, config.block_k, layout.w2_pitch, T, fours(pair)),
     )
 
 
 @functools.cache
-def lay_down(pair: Any, plan: Plan) -> Any:
+def lay_down(pair: Any, config: TileConfig) -> Any:
     """put(shared, b, r, m, n, v0, v1) for the first layer's sums: bias, activation, and to where the second reads."""
-    PITCH, INNER_AT, BIAS_AT, bias = plan.pitch, plan.inner_at, plan.bias_at, pair.first.bias
+    layout, bias = layout_of(pair, config), pair.first.bias
+    PITCH, INNER_AT, BIAS_AT = layout.pitch, layout.inner_at, layout.bias_at
     act = epilogue.activate(pair.first.activation)
 
     if pair.dtype != "float32":
@@ -174,12 +172,12 @@ def fours(pair: Any) -> bool:
 
 
 @functools.cache
-def store(pair: Any, plan: Plan) -> Any:
+def store(pair: Any, config: TileConfig) -> Any:
     """store(acc, lane, y, b, r, m0, n0): a warp's sums of the second layer, finished, to y; their bias is read once.
 
     m0, n0: of the warp's tile, pixel of all images and filter.
     """
-    second = products_of(pair, plan)[1]
+    second = products_of(pair, config)[1]
     down, across = second.M // 16, second.N // 8
     if fours(pair):
         parts = [_store_fours(pair, j, down, across) for j in range(across // 2)]
@@ -256,21 +254,7 @@ def _store_column(pair: Any, j: int, down: int, across: int) -> Any:
     return part
 
 
-class ByPlan(ByShape):
-    """A kernel that is made for each shape and plan, and then kept; which plan depends on the batch, too."""
-
-    def for_problem(self, problem: Any) -> Any:
-        """The kernel for a problem."""
-        return self.make(problem.kernel_key, choose(problem))
-
-
-@functools.cache
-def choose(pair: Any) -> Plan | None:
-    """The plan with the least estimated time; None if shared memory holds none."""
-    return min(plans(pair), key=lambda plan: estimate(pair, plan), default=None)
-
-
-def plans(pair: Any) -> Iterator[Plan]:
+def configs(pair: Any, images: int, gpu: Gpu) -> Iterator[TileConfig]:
     """Those worth a look."""
     each, G, F = spread(pair.dtype), pair.second.F, pair.first.F
 
@@ -294,40 +278,39 @@ def plans(pair: Any) -> Iterator[Plan]:
                             for depth1 in depths(pair.first.C)[-2:]:
                                 for depth2 in depths(F)[-2:]:
                                     sizes = (pixels, filters1, filters2), (warps_p, warps_f), (depth1, depth2)
-                                    plan = plan_of(pair, *sizes, span)
-                                    if not plan.why_not:
-                                        yield plan
+                                    config = config_of(pair, *sizes, span)
+                                    if not why_not(config):
+                                        yield config
 
 
-def blocks(pair: Any, plan: Plan) -> int:
+def blocks(pair: Any, images: int, config: TileConfig) -> int:
     """Of a launch."""
-    pixels = -(-pair.first.H * pair.first.W * pair.N // plan.block_pixels)
-    return -(-pair.second.F // (plan.span * plan.group2)) * pixels
+    pixels = -(-pair.first.H * pair.first.W * images // config.block_m)
+    return -(-pair.second.F // (config.groups * config.block_n)) * pixels
 
 
-def estimate(pair: Any, plan: Plan) -> float:
-    """Cycles of a launch, about."""
-    wide, warps = pair.dtype == "float32", plan.warps_p * plan.warps_f
+def cost(pair: Any, images: int, config: TileConfig, gpu: Gpu) -> Cost:
+    """In cycles, as if a multiprocessor had one block at a time: so the constants were fitted."""
+    wide, warps, pixels, layout = pair.dtype == "float32", config.warps, config.warp_m, layout_of(pair, config)
     serial = tensor = shared = 0.0
     for filters, steps in (
-        (plan.filters1, plan.passes * plan.chunks1 * plan.depth1 // 8),
-        (plan.filters2, plan.span * plan.chunks2 * plan.depth2 // 8),
+        (config.inner_n // config.warps_n, layout.passes * layout.chunks1 * config.inner_k // 8),
+        (config.warp_n, config.groups * layout.chunks2 * config.block_k // 8),
     ):
-        mma = plan.pixels // 16 * (filters // 8) * (3 if wide else 1)
-        operands = (plan.pixels + filters) // 16
+        mma = pixels // 16 * (filters // 8) * (3 if wide else 1)
+        operands = (pixels + filters) // 16
         serial += steps * (mma + operands * (16 if wide else 1))
         tensor += steps * mma
         shared += steps * operands * 4
-    x, w1, w2 = plan.x_words, plan.group1 * plan.w1_pitch, plan.group2 * plan.w2_pitch
-    stages = plan.passes * plan.chunks1, plan.span * plan.chunks2
+    x, w1, w2 = layout.x_words, config.inner_n * layout.w1_pitch, config.block_n * layout.w2_pitch
+    stages = layout.passes * layout.chunks1, config.groups * layout.chunks2
     brought = stages[0] * (x + w1) + stages[1] * w2
-    out = plan.block_pixels * plan.span * plan.group2
-    serial += brought / 4 / plan.threads * 14
-    serial += (plan.passes * plan.group1 * plan.block_pixels * 5 + out * 8) / plan.threads
+    out = config.block_m * config.groups * config.block_n
+    serial += brought / 4 / config.threads * 14
+    serial += (layout.passes * config.inner_n * config.block_m * 5 + out * 8) / config.threads
     shared = (shared + brought / 128) * warps
     busy = max(serial * warps / 4 * 1.1, shared, tensor * warps * MMA_CYCLES * 1.1)
     busy = max(busy, (4 * out / spread(pair.dtype) + 4 * brought / 3) / SM_BYTES)
     wait = ARRIVAL * (1 + 0.4 * (sum(stages) - 1)) + 2.5 * serial + tensor * 4 + 300
-    resident = max(1, min(SHARED_WORDS // plan.words, 2048 // plan.threads, 65536 // (REGISTERS * plan.threads), 32))
-    share = math.ceil(blocks(pair, plan) / SMS)
-    return max(share * busy + wait / 2, math.ceil(share / resident) * wait, wait) + 0.2 * share * wait / resident
+    here = share(blocks(pair, images, config), gpu)
+    return Cost({"waves": 0.2 * here * wait}, {"throughput": here * busy + wait / 2, "latency": here * wait})

@@ -1,135 +1,92 @@
 """How the blocks of a fused depthwise and pointwise kernel share the work out where threads slide down the map.
 
-A block computes `height` x `width` pixels of `filters` filters, `channels` channels at a time: first their depthwise
-outputs, to shared memory, then their products with the filters, a warp's own. Words are of 4 bytes, one float32 or two
-elements of 16 bits; a piece is 4 words.
+A block computes block_h x block_w pixels of block_n filters, block_k words of channels at a time: first their depthwise
+outputs, to shared memory, thread_n neighbouring ones of a row a thread, then their products with the filters, a warp's
+own, of `unroll` groups of 16 words at a time; warps_k share the channels. helper_warps take part in the depthwise layer
+only. Words are of 4 bytes, one float32 or two elements of 16 bits; a piece is 4 words.
 """
 
 from __future__ import annotations
 
 import functools
 import itertools
-import math
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
 from typing import Any
 
 from dwlab.kernels.fused import outputs, sliding
-from dwlab.kernels.tiling import tuned_for
-from dwlab.kernels.tiling.tuned_for import MULTIPROCESSORS, REGISTERS
+from dwlab.kernels.tiling.config import Resources, TileConfig
+from dwlab.kernels.tiling.cost import Cost, share
+from dwlab.kernels.tiling.gpu import Gpu
 
-SHARED = tuned_for.SHARED // 4  # words that a block may ask for
 GROUP = 16  # words of channels that a warp multiplies at a time
 
 
-@dataclass(frozen=True)
-class Tiles:
-    """A way to share out: see above. Warps: warps_p x warps_f x warps_k, the last share the channels.
-
-    words: of channels at a time, a multiple of 16 x warps_k. run: neighbouring pixels of a row that one thread slides
-    down. more: warps that take part in the depthwise layer only. groups: of 16 words that a warp asks for at a time.
-    """
-
-    height: int
-    width: int
-    filters: int
-    words: int
-    warps_p: int = 1
-    warps_f: int = 1
-    warps_k: int = 1
-    run: int = 2
-    more: int = 0
-    groups: int = 1
-
-    @property
-    def warps(self) -> int:
-        """That multiply."""
-        return self.warps_p * self.warps_f * self.warps_k
-
-    @property
-    def threads(self) -> int:
-        """Of a block."""
-        return 32 * (self.warps + self.more)
-
-    @property
-    def rows(self) -> int:
-        """Pixels that the products have room for: those of the tile, or a few more."""
-        unit = 16 * self.warps_p
-        return -(-self.height * self.width // unit) * unit
-
-    @property
-    def pixels(self) -> int:
-        """Of a warp's product."""
-        return self.rows // self.warps_p
-
-    @property
-    def columns(self) -> int:
-        """Filters of a warp's product."""
-        return self.filters // self.warps_f
-
-    @property
-    def pitch(self) -> int:
-        """Words between pixels of the depthwise outputs: 16 more than a multiple of 32, for their reads in pieces."""
-        return -(-(self.words - 16) // 32) * 32 + 16
-
-    @property
-    def out_pitch(self) -> int:
-        """Words between pixels of the outputs in shared memory."""
-        return self.filters + outputs.SPARE
-
-    @property
-    def shared(self) -> int:
-        """Words of shared memory of a block: the outputs come where the depthwise outputs have been."""
-        return max(self.rows * self.pitch, self.warps_k * self.rows * self.out_pitch)
-
-    @property
-    def sums(self) -> int:
-        """Sums of a thread's products."""
-        return self.pixels * self.columns // 32
-
-    def items(self, dtype: str) -> int:
-        """Threads' pieces of work in the depthwise layer: pieces of channels times runs of columns."""
-        return self.words // sliding.words(dtype) * (self.width // self.run)
-
-    def why_not(self) -> str:
-        """What is wrong with these tiles, or ""."""
-        if self.filters % (8 * self.warps_f):
-            return f"{self.filters} filters in {self.warps_f} parts are no multiples of 8"
-        if self.width % self.run:
-            return f"a row of {self.width} pixels is no multiple of runs of {self.run}"
-        if self.words % (GROUP * self.warps_k * self.groups):
-            return f"{self.words} words of channels are no multiple of {GROUP} x {self.warps_k} x {self.groups}"
-        if self.shared > SHARED:
-            return f"{4 * self.shared:,} bytes of shared memory are more than {4 * SHARED:,}"
-        if self.sums > 112:
-            return f"{self.sums} sums are too many for a thread's registers: at most 112"
-        if self.threads > 512:
-            return f"{self.threads} threads are more than 512"
-        return ""
+def config_of(
+    height: int, width: int, filters: int, words: int, warps: tuple[int, int, int] = (1, 1, 1), run: int = 2,
+    more: int = 0, groups: int = 1,
+) -> TileConfig:  # fmt: skip
+    """The tile of so many pixels, filters and words of channels, by warps_m x warps_n x warps_k warps."""
+    unit = 16 * warps[0]  # pixels that the products have room for: those of the tile, or a few more
+    return TileConfig(
+        -(-height * width // unit) * unit, filters, words, *warps, unroll=groups, block_h=height, block_w=width,
+        thread_n=run, helper_warps=more,
+    )  # fmt: skip
 
 
-def registers(layers: Any, tiles: Tiles) -> int:
+def pitch(config: TileConfig) -> int:
+    """Words between pixels of the depthwise outputs: 16 more than a multiple of 32, for their reads in pieces."""
+    return -(-(config.block_k - 16) // 32) * 32 + 16
+
+
+def shared_words(config: TileConfig) -> int:
+    """Words of shared memory of a block: the outputs come where the depthwise outputs have been."""
+    rows = config.block_m
+    return max(rows * pitch(config), config.warps_k * rows * outputs.out_pitch(config))
+
+
+def sums(config: TileConfig) -> int:
+    """Sums of a thread's products."""
+    return config.warp_m * config.warp_n // 32
+
+
+def items(config: TileConfig, dtype: str) -> int:
+    """Threads' pieces of work in the depthwise layer: pieces of channels times runs of columns."""
+    return config.block_k // sliding.words(dtype) * (config.block_w // config.thread_n)
+
+
+def why_not(config: TileConfig) -> str:
+    """What is wrong with a tile, or ""; whether a GPU has room for it is not asked."""
+    if config.block_n % (8 * config.warps_n):
+        return f"{config.block_n} filters in {config.warps_n} parts are no multiples of 8"
+    if config.block_w % config.thread_n:
+        return f"a row of {config.block_w} pixels is no multiple of runs of {config.thread_n}"
+    if config.block_k % (GROUP * config.warps_k * config.unroll):
+        return f"{config.block_k} words of channels are no multiple of {GROUP} x {config.warps_k} x {config.unroll}"
+    if sums(config) > 112:
+        return f"{sums(config)} sums are too many for a thread's registers: at most 112"
+    if config.threads > 512:
+        return f"{config.threads} threads are more than 512"
+    return ""
+
+
+def registers(layers: Any, config: TileConfig) -> int:
     """The most registers that a thread is given: for the depthwise layer, or for the products, whichever needs more."""
-    one = layers.first
+    one, height, run = layers.first, config.block_h, config.thread_n
     K, S, word = one.K, one.stride, sliding.words(one.dtype)
-    columns, taps = (tiles.run - 1) * S + K, K * K if K <= sliding.KEPT else K
-    ahead = min(sliding.ahead(one, tiles.height, tiles.run) + 1, len(sliding.rows_of(one, tiles.height)))
-    slide = 4 * (taps + 1 + -(-K // S) * tiles.run + columns) + ahead * columns * word + (8 if word == 4 else 20)
-    filters = tiles.columns // 8 * 4
-    product = tiles.sums + filters * (2 * tiles.groups + (2 if word == 4 else 1)) + 4 * word
-    product += 24 if word == 4 else 8 if tiles.groups == 1 else 32
+    columns, taps = (run - 1) * S + K, K * K if K <= sliding.KEPT else K
+    ahead = min(sliding.ahead(one, height, run) + 1, len(sliding.rows_of(one, height)))
+    slide = 4 * (taps + 1 + -(-K // S) * run + columns) + ahead * columns * word + (8 if word == 4 else 20)
+    filters = config.warp_n // 8 * 4
+    product = sums(config) + filters * (2 * config.unroll + (2 if word == 4 else 1)) + 4 * word
+    product += 24 if word == 4 else 8 if config.unroll == 1 else 32
     need = max(slide, product)  # both with some for indices: what compiled without spills, or of a few words
     return next(count for count in (64, 80, 96, 112, 128, 168, 232) if need <= count or count == 232)
 
 
-@functools.cache
-def why_not(layers: Any, tiles: Tiles) -> str:
-    """What keeps these tiles from a pair of layers, or ""."""
-    if said := tiles.why_not():
-        return said
-    count = registers(layers, tiles)
-    if count * tiles.threads > REGISTERS:
-        return f"{tiles.threads} threads of {count} registers are too many: {REGISTERS:,} in all"
-    return ""
+@functools.lru_cache(1 << 12)
+def resources(layers: Any, config: TileConfig) -> Resources:
+    """What a block takes."""
+    return Resources(config.threads, registers(layers, config), 4 * shared_words(config))
 
 
 # How long a launch takes, in clocks: what a block does, round by round, and what the hardware does for all of them. The
@@ -148,55 +105,58 @@ CONSTANTS = {
     "tensor": 0.875,  # of a part of a tensor core's time
     "memory": 0.057,  # of a byte that must move, for each multiprocessor
 }
-ADDED = list(CONSTANTS).index("issue")  # so many times are added up, with the length of those from there on
 
 
-def parts(layers: Any, images: int, tiles: Tiles, count: int | None = None) -> tuple[float, ...]:
-    """What a launch has of each of CONSTANTS, for a Fused of one image and so many images.
-
-    count: registers of a thread, if not those of `registers`.
-    """
+def amounts(layers: Any, images: int, config: TileConfig, gpu: Gpu) -> tuple[float, ...]:
+    """What a launch has of each of CONSTANTS, for a Fused of one image and so many images."""
     one, two = layers.first, layers.second
+    height, width, run = config.block_h, config.block_w, config.thread_n
     K, S, wide, E = one.K, one.stride, one.dtype == "float32", 4 // one.itemsize
-    word, rows, columns = sliding.words(one.dtype), len(sliding.rows_of(one, tiles.height)), (tiles.run - 1) * S + K
-    blocks = images * -(-two.P // tiles.height) * -(-two.Q // tiles.width) * -(-two.F // tiles.filters)
-    share = -(-blocks // MULTIPROCESSORS)
-    count = count or registers(layers, tiles)
-    fit = min(SHARED // (tiles.shared + 256), REGISTERS // (count * tiles.threads), 32)
-    rounds = -(-share // min(max(fit, 1), share))
-    segments = -(-one.C // E // tiles.words)
-    items = tiles.items(one.dtype) * segments
-    turns = -(-tiles.items(one.dtype) // tiles.threads) * segments
-    chain = 2 if sliding.ahead(one, tiles.height, tiles.run) == rows else rows + 1
-    slide = rows * columns * (5 if wide else 7) + tiles.height * tiles.run * (4 * K * K + 12) + 2 * K * K + 30
-    groups = segments * tiles.words // GROUP // tiles.warps_k
-    across, down = tiles.columns // 8, tiles.pixels // 16
+    word, rows, columns = sliding.words(one.dtype), len(sliding.rows_of(one, height)), (run - 1) * S + K
+    here = share(images * -(-two.P // height) * -(-two.Q // width) * -(-two.F // config.block_n), gpu)
+    fit = gpu.blocks_per_sm(resources(layers, config))
+    rounds = -(-here // min(max(fit, 1), here))
+    segments = -(-one.C // E // config.block_k)
+    pieces = items(config, one.dtype) * segments
+    turns = -(-items(config, one.dtype) // config.threads) * segments
+    chain = 2 if sliding.ahead(one, height, run) == rows else rows + 1
+    slide = rows * columns * (5 if wide else 7) + height * run * (4 * K * K + 12) + 2 * K * K + 30
+    groups = segments * config.block_k // GROUP // config.warps_k
+    across, down = config.warp_n // 8, config.warp_m // 16
     product = groups * (across * (18 if wide else 6) + down * (28 if wide else 4))
     mma = groups * 2 * across * down * (3 if wide else 1)
-    outputs = tiles.height * tiles.width * tiles.filters
-    end = 2 * tiles.sums + outputs / (4 * E) / tiles.threads * (30 + 12 * E + 4 * tiles.warps_k)
-    issue = items / 32 * slide + end * tiles.threads / 32 + (product + mma) * tiles.warps
-    access = items / 32 * (rows * columns + K * K + tiles.height * tiles.run) * word
-    access += tiles.warps * groups * 8 * (across + down) + tiles.rows * tiles.out_pitch * tiles.warps_k / 16
+    stored = height * width * config.block_n
+    end = 2 * sums(config) + stored / (4 * E) / config.threads * (30 + 12 * E + 4 * config.warps_k)
+    issue = pieces / 32 * slide + end * config.threads / 32 + (product + mma) * config.warps
+    access = pieces / 32 * (rows * columns + K * K + height * run) * word
+    access += config.warps * groups * 8 * (across + down)
+    access += config.block_m * outputs.out_pitch(config) * config.warps_k / 16
     return (
-        1, rounds, rounds * turns * chain, rounds * groups / tiles.groups,
-        rounds * (turns * slide + product + mma + end), share * (segments - 1), share * issue / 4, share * access,
-        share * mma * tiles.warps * 2, layers.compulsory_bytes("dwpw") * images / MULTIPROCESSORS,
+        1, rounds, rounds * turns * chain, rounds * groups / config.unroll,
+        rounds * (turns * slide + product + mma + end), here * (segments - 1), here * issue / 4, here * access,
+        here * mma * config.warps * 2, layers.compulsory_bytes("dwpw") * images / gpu.sms,
     )  # fmt: skip
 
 
-def clocks(layers: Any, images: int, tiles: Tiles) -> float:
-    """Clocks of a launch for a Fused of one image and so many images: enough to order tiles by."""
-    times = [part * cost for part, cost in zip(parts(layers, images, tiles), CONSTANTS.values(), strict=True)]
-    return sum(times[:ADDED]) + math.hypot(*times[ADDED:])
+def cost(layers: Any, images: int, config: TileConfig, gpu: Gpu) -> Cost:
+    """In clocks, of a launch for a Fused of one image and so many images."""
+    parts = amounts(layers, images, config, gpu)
+    start, rounds, chain, read, own, segment, issue, access, tensor, memory = (
+        part * each for part, each in zip(parts, CONSTANTS.values(), strict=True)
+    )
+    return Cost(
+        {"launch": start, "waves": rounds, "latency": chain + read + own, "barriers": segment},
+        {"issue": issue, "shared memory": access, "tensor cores": tensor, "device memory": memory},
+        norm=2,
+    )
 
 
-def candidates(layers: Any) -> list[Tiles]:
-    """Tiles that fit a pair of layers."""
+def configs(layers: Any, images: int, gpu: Gpu) -> Iterator[TileConfig]:
+    """Tiles of a pair of layers."""
     one, two = layers.first, layers.second
     words = -(-one.C * one.itemsize // 4 // GROUP) * GROUP
-    found = []
-    for (height, width, run), (warps_p, warps_f, warps_k) in itertools.product(_maps(two.P, two.Q, one.K), WARPS):
+    for (height, width, run), warps in itertools.product(_maps(two.P, two.Q, one.K), WARPS):
+        warps_p, warps_f, warps_k = warps
         if height * width <= 16 * (warps_p - 1):
             continue
         unit = GROUP * warps_k
@@ -207,12 +167,11 @@ def candidates(layers: Any) -> list[Tiles]:
                 if filters >= two.F + 8 * warps_f:
                     continue
                 groups = next(n for n in (4, 3, 2, 1) if turns % n == 0 and (n * count <= 4 or n == 1))
-                tiles = Tiles(height, width, filters, segment, warps_p, warps_f, warps_k, run, 0, groups)
-                more = -(-min(tiles.items(one.dtype), 512) // 32) - tiles.warps
-                tiles = replace(tiles, more=max(0, more))
-                if not why_not(layers, tiles):
-                    found.append(tiles)
-    return found
+                alone = config_of(height, width, filters, segment, warps, run, 0, groups)
+                more = -(-min(items(alone, one.dtype), 512) // 32) - alone.warps
+                config = config_of(height, width, filters, segment, warps, run, max(0, more), groups)
+                if not why_not(config):
+                    yield config
 
 
 WHOLE = 65536  # bytes of depthwise outputs that are not worth to be shared out over several rounds
@@ -236,9 +195,3 @@ def _maps(P: int, Q: int, K: int) -> list[tuple[int, int, int]]:
         for run in ((1, 2) if K <= 5 else (1,))
         if width % run == 0
     ]
-
-
-@functools.cache
-def choose(layers: Any, images: int) -> Tiles | None:
-    """The tiles of least predicted time; None where none fit."""
-    return min(candidates(layers), key=lambda tiles: clocks(layers, images, tiles), default=None)

@@ -20,6 +20,7 @@ from numba import float32, uint32
 from dwlab.gpu.target import cuda
 from dwlab.kernels.parts import epilogue, ptx, tiles
 from dwlab.kernels.parts.unroll import in_turn
+from dwlab.kernels.tiling.config import TileConfig
 from dwlab.kernels.traffic import Traffic, warp_traffic
 from dwlab.problems.layers import Pointwise
 
@@ -213,37 +214,29 @@ WAITS = (_wait_0, _wait_1, _wait_2, _wait_3)
 
 
 @dataclass(frozen=True)
-class Plan:
-    """How blocks of BM x BN outputs go through a layer's sums, `chunk` words of C at a time, `depth` chunks on chip.
+class Layout:
+    """How blocks of block_m x block_n outputs go through a layer's sums, block_k words of C at a time (config).
 
     across, down: blocks along a product's columns and rows; those along columns come first, then rows, then images.
     In shared memory a chunk is A's part, a_words, then B's, whose lines are spread if spread is not 0 (tiles.ffma).
     """
 
     one: Product
+    config: TileConfig
     tile: tiles.WarpTile
-    BM: int
-    BN: int
-    chunk: int
-    depth: int
     a_pitch: int
     b_pitch: int
     spread: int = 0
 
     @property
-    def threads(self) -> int:
-        """Of a block: a warp for each of its warp tiles."""
-        return 32 * (self.BM // self.tile.M) * (self.BN // self.tile.N)
-
-    @property
     def across(self) -> int:
         """Blocks along the columns."""
-        return -(-self.one.N // self.BN)
+        return -(-self.one.N // self.config.block_n)
 
     @property
     def down(self) -> int:
         """Blocks along the rows."""
-        return -(-self.one.M // self.BM)
+        return -(-self.one.M // self.config.block_m)
 
     @property
     def blocks(self) -> int:
@@ -253,22 +246,22 @@ class Plan:
     @property
     def chunks(self) -> int:
         """Chunks of C."""
-        return -(-self.one.words // self.chunk)
+        return -(-self.one.words // self.config.block_k)
 
     @property
     def terms(self) -> int:
         """Terms of a sum in a chunk."""
-        return self.chunk * self.one.each
+        return self.config.block_k * self.one.each
 
     @property
     def a_words(self) -> int:
         """Words of a chunk's part of A."""
-        return self.BM * self.a_pitch
+        return self.config.block_m * self.a_pitch
 
     @property
     def b_words(self) -> int:
         """Words of a chunk's part of B."""
-        return (self.terms if self.one.nchw else self.BN) * self.b_pitch
+        return (self.terms if self.one.nchw else self.config.block_n) * self.b_pitch
 
     @property
     def a_warp(self) -> int:
@@ -285,7 +278,7 @@ class Plan:
     @property
     def shared_bytes(self) -> int:
         """Of a block."""
-        return 4 * self.depth * (self.a_words + self.b_words)
+        return 4 * self.config.pipeline_stages * (self.a_words + self.b_words)
 
     @property
     def wide(self) -> bool:
@@ -293,9 +286,9 @@ class Plan:
         return not self.one.nchw or self.one.N % (4 * self.one.each) == 0
 
 
-def load(plan: Plan) -> Any:
+def load(layout: Layout) -> Any:
     """load(shared, s0, x, w, image, down, across, chunk, thread): starts the copies of one chunk of a block."""
-    load_x, load_w = loads(plan)
+    load_x, load_w = loads(layout)
 
     @cuda.jit(device=True, forceinline=True)
     def load(shared, s0, x, w, image, down, across, chunk, thread):
@@ -305,14 +298,14 @@ def load(plan: Plan) -> Any:
     return load
 
 
-def loads(plan: Plan) -> tuple[Any, Any]:
+def loads(layout: Layout) -> tuple[Any, Any]:
     """`load` in two: load_x(shared, s0, x, image, down, across, chunk, thread) and the same of w, without the image."""
-    one = plan.one
-    bring_a = bring(plan.BM, plan.chunk, plan.a_pitch, plan.threads, one.M, one.words, one.words)
-    BM, CHUNK, A_WORDS, IMAGE = plan.BM, plan.chunk, plan.a_words, one.C * one.N // one.each
+    one, config, threads = layout.one, layout.config, layout.config.threads
+    bring_a = bring(config.block_m, config.block_k, layout.a_pitch, threads, one.M, one.words, one.words)
+    BM, CHUNK, A_WORDS, IMAGE = config.block_m, config.block_k, layout.a_words, one.C * one.N // one.each
     if not one.nchw:
-        BN = plan.BN
-        bring_b = bring(BN, plan.chunk, plan.b_pitch, plan.threads, one.N, one.words, one.words, plan.spread)
+        BN = config.block_n
+        bring_b = bring(BN, config.block_k, layout.b_pitch, threads, one.N, one.words, one.words, layout.spread)
 
         @cuda.jit(device=True, forceinline=True)
         def load_x(shared, s0, x, image, down, across, chunk, thread):
@@ -324,9 +317,9 @@ def loads(plan: Plan) -> tuple[Any, Any]:
             bring_b(shared, s0, w, uint32(0), n0, uint32(chunk * CHUNK), thread)
 
         return load_x, load_w
-    TERMS, BN, width = plan.terms, plan.BN // one.each, one.N // one.each
-    sizes = (TERMS, BN, plan.b_pitch, plan.threads, one.C, width, width)
-    bring_b = bring(*sizes, order="mn") if plan.wide else bring_words(*sizes)
+    TERMS, BN, width = layout.terms, config.block_n // one.each, one.N // one.each
+    sizes = (TERMS, BN, layout.b_pitch, threads, one.C, width, width)
+    bring_b = bring(*sizes, order="mn") if layout.wide else bring_words(*sizes)
 
     @cuda.jit(device=True, forceinline=True)
     def load_x(shared, s0, x, image, down, across, chunk, thread):
@@ -340,18 +333,18 @@ def loads(plan: Plan) -> tuple[Any, Any]:
     return load_x, load_w
 
 
-def traffic(layer: Pointwise, plan: Plan) -> Traffic:
+def traffic(layer: Pointwise, layout: Layout) -> Traffic:
     """Of all blocks: their tiles of A and B, brought by `load`, and the epilogue, by `finisher`."""
-    one, threads = plan.one, plan.threads
-    total = one.images * plan.across * brought(plan.BM, plan.chunk, threads, one.M, one.words, one.words)
+    one, config, threads = layout.one, layout.config, layout.config.threads
+    total = one.images * layout.across * brought(config.block_m, config.block_k, threads, one.M, one.words, one.words)
     for image in range(one.images):
         if one.nchw:
             width, begin = one.N // one.each, image * one.C * one.N // one.each
-            shape = (plan.terms, plan.BN // one.each, threads, one.C, width, width, plan.wide, begin)
+            shape = (layout.terms, config.block_n // one.each, threads, one.C, width, width, layout.wide, begin)
         else:
-            shape = (plan.BN, plan.chunk, threads, one.N, one.words, one.words, True, 0, plan.spread)
-        total = total + plan.down * brought(*shape)
-    last = finished(layer, plan.tile)
+            shape = (config.block_n, config.block_k, threads, one.N, one.words, one.words, True, 0, layout.spread)
+        total = total + layout.down * brought(*shape)
+    last = finished(layer, layout.tile)
     return Traffic(
         int(total[0]) + last.load_requests, int(total[1]) + last.load_sectors, last.store_requests, last.store_sectors
     )
@@ -441,12 +434,12 @@ def _finisher(activate: Any, bias: bool, residual: bool, dtype: str, M: int, N: 
     return put
 
 
-def store(layer: Pointwise, plan: Plan) -> Any:
+def store(layer: Pointwise, layout: Layout) -> Any:
     """store(acc, lane, y, b, r, m0, n0): `finisher` on a warp's sums, m0 = (image * down + block's row) * BM + ….
 
     By fours in float32, in 16 bits by eights where these are whole (`eights`), else by runs of two.
     """
-    return store_tile(layer, plan.one, plan.tile, plan.down * plan.BM)
+    return store_tile(layer, layout.one, layout.tile, layout.down * layout.config.block_m)
 
 
 def store_tile(layer: Pointwise, one: Product, tile: tiles.WarpTile, MP: int) -> Any:

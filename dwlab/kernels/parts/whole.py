@@ -28,6 +28,7 @@ from dwlab.gpu.target import cuda
 from dwlab.kernels.parts import blocks, epilogue, ptx, tiles
 from dwlab.kernels.parts.blocks import turn
 from dwlab.kernels.parts.unroll import in_turn
+from dwlab.kernels.tiling.config import TileConfig
 from dwlab.kernels.traffic import warp_traffic
 from dwlab.problems.layers import Pointwise
 
@@ -368,31 +369,56 @@ def chunk(words: int) -> int:
 
 @dataclass(frozen=True)
 class Stream:
-    """The products of `rows` pixels, all in shared memory, with `groups` times BN filters, by warps of WM x WN.
+    """The products of block_m pixels, all in shared memory, with `groups` times block_n filters, for a tile.
 
-    layer: the pointwise layer. rows is a multiple of WM, BN of WN, WN of 32. depth: chunks of filters in shared memory
-    at a time, one to compute with and the others on their way, 2 to 5. helpers: so many warps more copy filters, and do
-    what a block does before, but have no products.
+    layer: the pointwise layer. A tile's block_m is a multiple of warp_m, block_n of warp_n, warp_n of 32; its
+    pipeline_stages are chunks of filters in shared memory at a time, one to compute with and the others on their way,
+    2 to 5; its helper_warps copy filters, and do what a block does before, but have no products.
     """
 
     layer: Pointwise
-    rows: int
+    config: TileConfig
     groups: int
-    BN: int
-    WM: int
-    WN: int
-    depth: int = 3
-    helpers: int = 0
+
+    @property
+    def rows(self) -> int:
+        """Pixels."""
+        return self.config.block_m
+
+    @property
+    def BN(self) -> int:
+        """Filters of a group."""
+        return self.config.block_n
+
+    @property
+    def WM(self) -> int:
+        """Rows of a warp's product."""
+        return self.config.warp_m
+
+    @property
+    def WN(self) -> int:
+        """Columns of a warp's product."""
+        return self.config.warp_n
+
+    @property
+    def depth(self) -> int:
+        """Chunks of filters in shared memory at a time."""
+        return self.config.pipeline_stages
+
+    @property
+    def helpers(self) -> int:
+        """Warps without products."""
+        return self.config.helper_warps
 
     @property
     def warps(self) -> int:
         """That have products."""
-        return self.rows // self.WM * (self.BN // self.WN)
+        return self.config.warps
 
     @property
     def threads(self) -> int:
         """Of a block."""
-        return 32 * (self.warps + self.helpers)
+        return self.config.threads
 
     @property
     def words(self) -> int:

@@ -20,7 +20,8 @@ from numba import float32, uint32
 from dwlab.gpu.target import cuda
 from dwlab.kernels.parts import blocks, ptx, tiles
 from dwlab.kernels.registry import Launch, by_shape, register
-from dwlab.kernels.tiling.tuned_for import MULTIPROCESSORS
+from dwlab.kernels.tiling.config import Resources, TileConfig, Tiles
+from dwlab.kernels.tiling.cost import Cost, share
 from dwlab.problems.layers import small_indices
 
 DEPTH = 3  # chunks in shared memory at a time: one to compute with, two on their way
@@ -34,17 +35,13 @@ PER_NS = 350  # FLOPs of a multiprocessor in a ns, about
 
 
 @by_shape
-def kernel(layer, images):
-    return make(layer, choose(layer, images))
-
-
-def make(layer, plan):
-    """The kernel of a layer that goes by this plan."""
-    load, tile = blocks.load(plan), plan.tile
-    SIZE, zero, add, store = tile.size, tile.zero, tile.add, blocks.store(layer, plan)
-    BM, BN, WM, WN, ACROSS, DOWN = plan.BM, plan.BN, tile.M, tile.N, plan.across, plan.down
-    WARPS, CHUNKS, A_WORDS, A_WARP, B_WARP = plan.BN // tile.N, plan.chunks, plan.a_words, plan.a_warp, plan.b_warp
-    STEP = plan.a_words + plan.b_words
+def kernel(layer, images, config):
+    layout = layout_of(layer, images, config)
+    load, tile = blocks.load(layout), layout.tile
+    SIZE, zero, add, store = tile.size, tile.zero, tile.add, blocks.store(layer, layout)
+    BM, BN, WM, WN, ACROSS, DOWN = config.block_m, config.block_n, tile.M, tile.N, layout.across, layout.down
+    WARPS, CHUNKS, A_WORDS, A_WARP, B_WARP = BN // tile.N, layout.chunks, layout.a_words, layout.a_warp, layout.b_warp
+    STEP = layout.a_words + layout.b_words
 
     @cuda.jit
     def kernel(x, w, b, unused, r, y):
@@ -76,41 +73,59 @@ def make(layer, plan):
     return kernel
 
 
-@functools.cache
-def choose(layer, images):
-    """The plan of the least time, roughly: what a multiprocessor's blocks compute or move, whichever takes longer."""
-    one = blocks.product(layer, images)
-
-    def cost(shape):
-        BM, BN = shape[:2]
-        count = one.images * -(-one.M // BM) * -(-one.N // BN)
-        products = 2 * BM * BN * one.C / PER_NS
-        moved = ((BM + BN) * one.C + BM * BN) * layer.itemsize / 40
-        return -(-count // MULTIPROCESSORS) * (max(products, moved) + 200) + 400
-
-    return planned(layer, images, *min(SHAPES, key=cost))
-
-
-def planned(layer, images, BM, BN, TM, TN):
-    """The plan of blocks of BM x BN outputs, TM x TN a thread."""
-    one = blocks.product(layer, images)
-    chunk = one.words if one.words <= 32 else 16
+@functools.lru_cache(1 << 12)
+def layout_of(layer, images, config):
+    """How blocks of block_m x block_n outputs, thread_m x thread_n a thread, lie and go through the channels."""
+    one, BN = blocks.product(layer, images), config.block_n
     order, spread = one.b_order, 0 if one.nchw else BN // 4
-    a_pitch = tiles.pitch(chunk, "k", "ffma")
+    a_pitch = tiles.pitch(config.block_k, "k", "ffma")
     b_pitch = tiles.pitch(BN, "mn", "ffma") if one.nchw else a_pitch
-    tile = tiles.ffma(TM, TN, 4, chunk, a_pitch, b_pitch, "k", order, spread)
-    return blocks.Plan(one, tile, BM, BN, chunk, DEPTH, a_pitch, b_pitch, spread)
+    tile = tiles.ffma(config.thread_m, config.thread_n, 4, config.block_k, a_pitch, b_pitch, "k", order, spread)
+    return blocks.Layout(one, config, tile, a_pitch, b_pitch, spread)
 
 
-def traffic(layer):
-    return blocks.traffic(layer, choose(layer.kernel_key, layer.N))
+def config_of(layer, BM, BN, TM, TN):
+    """The tile of blocks of BM x BN outputs, TM x TN a thread."""
+    words = blocks.product(layer).words
+    return TileConfig(BM, BN, words if words <= 32 else 16, BM // (4 * TM), BN // (8 * TN), thread_m=TM, thread_n=TN,
+                      pipeline_stages=DEPTH)  # fmt: skip
+
+
+def configs(layer, images, gpu):
+    return [config_of(layer, *shape) for shape in SHAPES]
+
+
+def resources(layer, config):
+    sums, operands = config.thread_m * config.thread_n, 2 * (config.thread_m + config.thread_n)
+    return Resources(config.threads, sums + operands + 32, layout_of(layer, 1, config).shared_bytes)
+
+
+def cost(layer, images, config, gpu):
+    """In ns: what a multiprocessor's blocks compute or move, whichever takes longer."""
+    BM, BN = config.block_m, config.block_n
+    here = share(layout_of(layer, images, config).blocks, gpu)
+    products = 2 * BM * BN * layer.C / PER_NS
+    moved = ((BM + BN) * layer.C + BM * BN) * layer.itemsize / 40
+    return Cost({"launch": 400, "waves": here * 200}, {"issue": here * products, "L2": here * moved})
+
+
+def traffic(layer, config):
+    return blocks.traffic(layer, layout_of(layer.kernel_key, layer.N, config))
 
 
 def supports(layer):
     return layer.C % 4 == 0 and small_indices(layer)
 
 
-@register(kernel=kernel, traffic=traffic, supports=supports, view="words", aligned=16)
-def launch(layer):
-    plan = choose(layer.kernel_key, layer.N)
-    return Launch((plan.blocks,), (plan.threads,), shared_bytes=plan.shared_bytes)
+@register(
+    kernel=kernel,
+    traffic=traffic,
+    supports=supports,
+    view="words",
+    aligned=16,
+    needs=("copy4_async",),
+    tiles=Tiles(configs, resources, cost),
+)
+def launch(layer, config):
+    layout = layout_of(layer.kernel_key, layer.N, config)
+    return Launch((layout.blocks,), (config.threads,), shared_bytes=layout.shared_bytes)

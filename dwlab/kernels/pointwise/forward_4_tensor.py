@@ -17,7 +17,7 @@ tensor cores work while the barrier is passed. At the end lanes trade sums, so t
 largest tiles' steps are computed in two halves, or registers would not do (tiles.in_halves).
 
 How large a block's tile is depends on the layer: large ones read less, each x once for BN filters and each w once for
-BM pixels, but blocks come in turns of 132, and multiprocessors without one are lost. `choose` weighs mma's rate, shared
+BM pixels, but blocks come in turns of 132, and multiprocessors without one are lost. `cost` weighs mma's rate, shared
 memory, what L2 gives, and turns. It predicts, for 32 images of 14 x 14 in float16: 512 channels, 132 blocks of 192 x
 128, bound by what is read; 728 channels, 132 blocks of 192 x 192, by mma and reads alike; in float32 both by mma.
 
@@ -31,8 +31,8 @@ from numba import float32, uint32
 from dwlab.gpu.target import cuda
 from dwlab.kernels.parts import blocks, ptx, tiles
 from dwlab.kernels.registry import Launch, by_shape, register
-from dwlab.kernels.tiling import tuned_for
-from dwlab.kernels.tiling.tuned_for import MULTIPROCESSORS, REGISTERS
+from dwlab.kernels.tiling.config import Resources, TileConfig, Tiles
+from dwlab.kernels.tiling.cost import Cost, share, waves
 from dwlab.problems.layers import small_indices
 
 SHAPES = (  # of a block's tile, rows and columns, of its warps' tiles, and words of C in a chunk
@@ -48,18 +48,14 @@ START, CHUNK = 1000, 250  # ns: until the first chunk has come, and from one to 
 
 
 @by_shape
-def kernel(layer, images):
-    return make(layer, choose(layer, images))
-
-
-def make(layer, plan):
-    """The kernel of a layer that goes by this plan."""
-    (load_x, load_w), tile, parts, DEPTH = blocks.loads(plan), plan.tile, plan.tile.parts, plan.depth
-    SIZE, zero, store = tile.size, tile.zero, blocks.store(layer, plan)
+def kernel(layer, images, config):
+    layout = layout_of(layer, images, config)
+    (load_x, load_w), tile, parts, DEPTH = blocks.loads(layout), layout.tile, layout.tile.parts, config.pipeline_stages
+    SIZE, zero, store = tile.size, tile.zero, blocks.store(layer, layout)
     HELD, begin, most, last = parts.words, parts.begin, parts.most, parts.last
-    BM, BN, WM, WN, ACROSS, DOWN = plan.BM, plan.BN, tile.M, tile.N, plan.across, plan.down
-    WARPS, CHUNKS, A_WORDS, A_WARP, B_WARP = plan.BN // tile.N, plan.chunks, plan.a_words, plan.a_warp, plan.b_warp
-    STEP, wait = plan.a_words + plan.b_words, blocks.WAITS[plan.depth - 2]
+    BM, BN, WM, WN, ACROSS, DOWN = config.block_m, config.block_n, tile.M, tile.N, layout.across, layout.down
+    WARPS, CHUNKS, A_WORDS, A_WARP, B_WARP = BN // tile.N, layout.chunks, layout.a_words, layout.a_warp, layout.b_warp
+    STEP, wait = layout.a_words + layout.b_words, blocks.WAITS[DEPTH - 2]
 
     @cuda.jit
     def kernel(x, w, b, unused, r, y):
@@ -103,36 +99,45 @@ def make(layer, plan):
     return kernel
 
 
-@functools.cache
-def choose(layer, images):
-    """The plan of the least time, roughly: products, shared memory or what is read, whichever takes longest."""
-
-    def cost(shape):
-        plan = planned(layer, images, *shape)
-        here = -(-plan.blocks // MULTIPROCESSORS)  # blocks of the multiprocessor that has most
-        turns = -(-plan.blocks // (MULTIPROCESSORS * resident(plan)))  # blocks one after the other
-        tile, edges = plan.tile, (plan.BM + plan.BN) * plan.chunks * plan.chunk * 4  # bytes of a block's operands
-        products = here * 2 * plan.BM * plan.BN * plan.chunks * plan.terms / PER_NS[layer.dtype]
-        again = edges * (1 + plan.threads / 32 * (tile.M + tile.N) / (plan.BM + plan.BN))  # written once, read by warps
-        read = plan.blocks * edges / (READ * MULTIPROCESSORS)
-        written = here * plan.BM * plan.BN * layer.itemsize / WRITTEN
-        return max(products, here * again / SHARED, read, turns * plan.chunks * CHUNK) + written + turns * START
-
-    return deep(layer, images, *min(SHAPES, key=cost))
+@functools.lru_cache(1 << 12)
+def layout_of(layer, images, config):
+    """How blocks of block_m x block_n, warps of warp_m x warp_n, lie and go through the channels."""
+    one, chunk = blocks.product(layer, images), config.block_k
+    b_pitch = tiles.pitch(config.block_n // one.each, "mn", layer.dtype) if one.nchw else chunk
+    sizes = config.warp_m, config.warp_n, chunk * one.each, chunk, b_pitch
+    tile = tiles.tensor(layer.dtype, *sizes, "k", one.b_order, True, registers=255)
+    return blocks.Layout(one, config, tile, chunk, b_pitch)
 
 
-def deep(layer, images, *shape):
-    """The plan with most chunks in shared memory at a time, as long as no fewer blocks are at a multiprocessor."""
-    plans = [planned(layer, images, *shape, depth) for depth in range(DEPTH, DEEPEST + 1)]
-    fit = [plan for plan in plans if plan.shared_bytes <= tuned_for.SHARED]
-    return [plan for plan in fit if resident(plan) == resident(fit[0])][-1]
+def config_of(layer, BM, BN, WM, WN, most, depth=DEPTH):
+    """The tile of blocks of BM x BN, warps of WM x WN, and chunks of so many words of C, or of all if there are few.
+
+    depth: chunks in shared memory at a time, one that is multiplied and others on their way; fewer if C has fewer.
+    """
+    words = blocks.product(layer).words
+    chunk = min(most, -(-words // 8) * 8)  # of 8 words: a product's K
+    depth = max(2, min(depth, -(-words // chunk) + 1))
+    return TileConfig(BM, BN, chunk, BM // WM, BN // WN, pipeline_stages=depth)
 
 
-def resident(plan):
+def configs(layer, images, gpu):
+    """Of each shape the one with most chunks in shared memory, as long as no fewer blocks are at a multiprocessor."""
+    for shape in SHAPES:
+        depths = [config_of(layer, *shape, depth) for depth in range(2, DEEPEST + 1)]
+        fit = [one for one in depths if gpu.blocks_per_sm(resources(layer, one))]
+        usual = [one for one in fit if one.pipeline_stages >= min(DEPTH, depths[-1].pipeline_stages)] or fit or depths
+        yield [one for one in usual if resident(layer, images, one, gpu) == resident(layer, images, usual[0], gpu)][-1]
+
+
+def resources(layer, config):
+    layout = layout_of(layer, 1, config)
+    return Resources(config.threads, registers(layout.tile), layout.shared_bytes)
+
+
+def resident(layer, images, config, gpu):
     """Blocks that are at a multiprocessor at a time: as many as fit, if there are as many."""
-    by_registers = REGISTERS // (plan.threads * registers(plan.tile))
-    by_shared = (tuned_for.SHARED + 1024) // (plan.shared_bytes + 1024)
-    return max(1, min(by_shared, by_registers, -(-plan.blocks // MULTIPROCESSORS)))
+    blocks = layout_of(layer, images, config).blocks
+    return max(1, min(gpu.blocks_per_sm(resources(layer, config)), share(blocks, gpu)))
 
 
 def registers(tile):
@@ -140,21 +145,28 @@ def registers(tile):
     return min(255, tile.size + (tile.M + tile.N) // 2 + 40)
 
 
-def planned(layer, images, BM, BN, WM, WN, most, depth=DEPTH):
-    """The plan of blocks of BM x BN, warps of WM x WN, and chunks of so many words of C, or of all if there are few.
+def cost(layer, images, config, gpu):
+    """In ns: products, shared memory or what is read, whichever takes longest; then outputs."""
+    layout = layout_of(layer, images, config)
+    here, tile, edge = share(layout.blocks, gpu), layout.tile, config.block_m + config.block_n
+    turns = waves(layout.blocks, resident(layer, images, config, gpu), gpu)
+    edges = edge * layout.chunks * config.block_k * 4  # bytes of a block's operands
+    again = edges * (1 + config.warps * (tile.M + tile.N) / edge)  # written once, read by warps
+    products = here * 2 * config.block_m * config.block_n * layout.chunks * layout.terms / PER_NS[layer.dtype]
+    written = here * config.block_m * config.block_n * layer.itemsize / WRITTEN
+    return Cost(
+        {"waves": turns * START, "epilogue": written},
+        {
+            "tensor cores": products,
+            "shared memory": here * again / SHARED,
+            "L2": layout.blocks * edges / (READ * gpu.sms),
+            "latency": turns * layout.chunks * CHUNK,
+        },
+    )
 
-    depth: chunks in shared memory at a time, one that is multiplied and others on their way; fewer if C has fewer.
-    """
-    one = blocks.product(layer, images)
-    chunk = min(most, -(-one.words // 8) * 8)  # of 8 words: a product's K
-    depth = max(2, min(depth, -(-one.words // chunk) + 1))
-    b_pitch = tiles.pitch(BN // one.each, "mn", layer.dtype) if one.nchw else chunk
-    tile = tiles.tensor(layer.dtype, WM, WN, chunk * one.each, chunk, b_pitch, "k", one.b_order, True, registers=255)
-    return blocks.Plan(one, tile, BM, BN, chunk, depth, chunk, b_pitch)
 
-
-def traffic(layer):
-    return blocks.traffic(layer, choose(layer.kernel_key, layer.N))
+def traffic(layer, config):
+    return blocks.traffic(layer, layout_of(layer.kernel_key, layer.N, config))
 
 
 def supports(layer):
@@ -167,7 +179,10 @@ def supports(layer):
 TYPES = ("float32", "float16", "bfloat16")
 
 
-@register(kernel=kernel, traffic=traffic, supports=supports, dtypes=TYPES, view="words", aligned=16)
-def launch(layer):
-    plan = choose(layer.kernel_key, layer.N)
-    return Launch((plan.blocks,), (plan.threads,), shared_bytes=plan.shared_bytes)
+@register(
+    kernel=kernel, traffic=traffic, supports=supports, dtypes=TYPES, view="words", aligned=16,
+    needs=("copy4_async", "mma_f16"), tiles=Tiles(configs, resources, cost),
+)  # fmt: skip
+def launch(layer, config):
+    layout = layout_of(layer.kernel_key, layer.N, config)
+    return Launch((layout.blocks,), (config.threads,), shared_bytes=layout.shared_bytes)

@@ -13,8 +13,6 @@ words of two instructions. All loads of several chunks are on their way before t
 Traffic: x once for each WN filters and w once for each WM pixels (in NCHW the other way round), y once.
 """
 
-import functools
-
 import numpy as np
 from numba import float32, uint32
 
@@ -22,7 +20,8 @@ from dwlab.gpu.target import cuda
 from dwlab.kernels.parts import blocks, ptx, tiles
 from dwlab.kernels.parts.unroll import in_turn
 from dwlab.kernels.registry import Launch, by_shape, register
-from dwlab.kernels.tiling.tuned_for import MULTIPROCESSORS
+from dwlab.kernels.tiling.config import Resources, TileConfig, Tiles
+from dwlab.kernels.tiling.cost import Cost, share, waves
 from dwlab.kernels.traffic import Traffic, warp_traffic
 from dwlab.problems.layers import small_indices
 
@@ -30,21 +29,17 @@ CHUNK = 16  # words of a row that a warp takes at a time, 4 a lane: 2 products
 SHAPES = ((16, 16), (16, 32), (32, 16), (32, 32))  # of a block's tile
 WARPS = (4, 8, 16)
 TYPES = ("float32", "float16", "bfloat16")
+REGISTERS = 128  # of a thread, at most: a multiprocessor has as many for 16 warps
 
 
 @by_shape
-def kernel(layer, images):
-    return make(layer, images, *choose(layer, images))
-
-
-def make(layer, images, M, N, W):
-    """The kernel with a tile of M x N and so many warps a block."""
-    one = blocks.product(layer, images)
-    BATCH, CHUNKS = batch(M, N, W, one.words), -(-one.words // CHUNK)
+def kernel(layer, images, config):
+    one, (M, N, W) = blocks.product(layer, images), (config.block_m, config.block_n, config.warps_k)
+    BATCH, CHUNKS = config.unroll, -(-one.words // CHUNK)
     DOWN, ACROSS = -(-one.M // M), -(-one.N // N)
     LEFT, RIGHT, SIZE = BATCH * M // 2, BATCH * N // 2, M * N // 32
     SHARED, PARTS = W * M * N, SIZE // 4
-    MOST = 128 if W == 16 else None  # registers of a thread: a multiprocessor has as many for 16 warps
+    MOST = REGISTERS if W == 16 else None
     ask_x, ask_w = asks(one, M, N, W, BATCH)
     compute = products(layer.dtype, M, N, BATCH)
     store = blocks.store_tile(layer, one, tiles.fragment(), DOWN * M)
@@ -194,32 +189,40 @@ def batch(M, N, W, words):
     return max(1, min(128 // (M + N), -(-words // (CHUNK * W))))
 
 
-@functools.cache
-def choose(layer, images):
-    """(M, N, warps): the tile and the shares of the least time, roughly, in ns: loads one after another, and bytes."""
+def config_of(layer, M, N, W):
+    """The tile of blocks of M x N whose channels W warps share."""
+    return TileConfig(M, N, CHUNK, warps_k=W, unroll=batch(M, N, W, blocks.product(layer).words))
+
+
+def configs(layer, images, gpu):
+    return [config_of(layer, *shape, W) for shape in SHAPES for W in WARPS if W * shape[0] * shape[1] <= 12288]
+
+
+def resources(layer, config):
+    return Resources(config.threads, REGISTERS, 4 * config.warps_k * config.block_m * config.block_n)
+
+
+def grid(layer, images, config):
+    """Blocks."""
     one = blocks.product(layer, images)
-
-    def cost(shape):
-        (M, N), W = shape
-        count = one.images * -(-one.M // M) * -(-one.N // N)
-        waves = -(-count // (MULTIPROCESSORS * (16 // W)))
-        rounds = -(-one.words // (CHUNK * W * batch(M, N, W, one.words)))
-        here = -(-count // MULTIPROCESSORS)  # blocks of a multiprocessor
-        moved = here * (M + N) * one.words * 4 / 50
-        return waves * rounds * 800 + max(moved, here * M * N * one.C / 500) + W * 20
-
-    (M, N), W = min(((shape, W) for shape in SHAPES for W in WARPS if W * shape[0] * shape[1] <= 12288), key=cost)
-    return M, N, W
+    return one.images * -(-one.M // config.block_m) * -(-one.N // config.block_n)
 
 
-def traffic(layer):
-    return traffic_of(layer, *choose(layer.kernel_key, layer.N))
+def cost(layer, images, config, gpu):
+    """In ns: loads one after another, and bytes or products."""
+    M, N, W, words = config.block_m, config.block_n, config.warps_k, blocks.product(layer).words
+    count = grid(layer, images, config)
+    rounds = -(-words // (CHUNK * W * config.unroll))
+    here = share(count, gpu)
+    return Cost(
+        {"latency": waves(count, gpu.blocks_per_sm(resources(layer, config)), gpu) * rounds * 800, "epilogue": W * 20},
+        {"L2": here * (M + N) * words * 4 / 50, "tensor cores": here * M * N * layer.C / 500},
+    )
 
 
-def traffic_of(layer, M, N, W):
-    """The traffic with a tile of M x N and so many warps a block."""
-    one = blocks.product(layer)
-    count = BATCH = batch(M, N, W, one.words)
+def traffic(layer, config):
+    one, M, N, W = blocks.product(layer), config.block_m, config.block_n, config.warps_k
+    count = BATCH = config.unroll
     chunks, lane = -(-one.words // CHUNK), np.arange(32)
     k, g = np.zeros((0, 32), np.int64), lane // 4
     for warp in range(W):
@@ -240,9 +243,7 @@ def traffic_of(layer, M, N, W):
     else:
         load = load + down * warp_traffic(((n * one.words + k) // 4).reshape(-1, 32), 2)
     last = blocks.finished(layer, tiles.fragment())
-    return Traffic(
-        load[0] + last.load_requests, load[1] + last.load_sectors, last.store_requests, last.store_sectors
-    )
+    return Traffic(load[0] + last.load_requests, load[1] + last.load_sectors, last.store_requests, last.store_sectors)
 
 
 def supports(layer):
@@ -251,7 +252,9 @@ def supports(layer):
     return layer.C >= 16 and whole and there and small_indices(layer)
 
 
-@register(kernel=kernel, traffic=traffic, supports=supports, dtypes=TYPES, view="words", aligned=16)
-def launch(layer):
-    one, (M, N, W) = blocks.product(layer), choose(layer.kernel_key, layer.N)
-    return Launch((one.images * -(-one.M // M) * -(-one.N // N),), (32, W))
+@register(
+    kernel=kernel, traffic=traffic, supports=supports, dtypes=TYPES, view="words", aligned=16, needs=("mma_f16",),
+    tiles=Tiles(configs, resources, cost),
+)  # fmt: skip
+def launch(layer, config):
+    return Launch((grid(layer, layer.N, config),), (32, config.warps_k))

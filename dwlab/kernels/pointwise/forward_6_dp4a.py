@@ -120,7 +120,10 @@ def supports(layer):
     return layer.layout == "NHWC" and layer.C % 4 == 0 and layer.F % 4 == 0 and small_indices(layer)
 
 
-@register(kernel=kernel, traffic=traffic, supports=supports, dtypes=("int8",), view="words", aligned=16)
+@register(
+    kernel=kernel, traffic=traffic, supports=supports, dtypes=("int8",), view="words", aligned=16,
+    needs=("dp4a", "pack_s8"),
+)  # fmt: skip
 def launch(layer):
     one = product(layer)
     return Launch((-(-one.M // TILE) * -(-one.N // TILE),), (SIDE, SIDE))

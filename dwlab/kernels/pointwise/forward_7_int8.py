@@ -28,8 +28,8 @@ from numba import float32, int32, uint32
 from dwlab.gpu.target import cuda
 from dwlab.kernels.parts import blocks, ptx, tiles, whole
 from dwlab.kernels.registry import Launch, by_shape, register
-from dwlab.kernels.tiling import tuned_for
-from dwlab.kernels.tiling.tuned_for import MULTIPROCESSORS, REGISTERS
+from dwlab.kernels.tiling.config import Resources, TileConfig, Tiles
+from dwlab.kernels.tiling.cost import Cost, share, waves
 from dwlab.kernels.traffic import Traffic
 from dwlab.problems.layers import small_indices
 
@@ -44,15 +44,15 @@ START, LATER = 1200, 250  # ns: until the first chunk has come, and from one to 
 
 
 @by_shape
-def kernel(layer, images):
-    plan = choose(layer, images)
-    (load_x, load_w), tile = blocks.loads(plan), plan.tile
+def kernel(layer, images, config):
+    layout = layout_of(layer, images, config)
+    (load_x, load_w), tile, BM, BN = blocks.loads(layout), layout.tile, config.block_m, config.block_n
     SIZE, zero, add = tile.size + tile.more, tile.zero, tile.add
-    finish = whole.finish(layer, tile, plan.BN, *whole.rows_of(plan.one.M, layer.F))
-    load_vectors, VECTORS = whole.vectors(layer, plan.BN, plan.threads), plan.shared_bytes // 4
-    BM, BN, WM, WN, ACROSS, WARPS = plan.BM, plan.BN, tile.M, tile.N, plan.across, plan.BN // tile.N
-    CHUNKS, A_WORDS, A_WARP, B_WARP = plan.chunks, plan.a_words, plan.a_warp, plan.b_warp
-    STEP = plan.a_words + plan.b_words
+    finish = whole.finish(layer, tile, BN, *whole.rows_of(layout.one.M, layer.F))
+    load_vectors, VECTORS = whole.vectors(layer, BN, config.threads), layout.shared_bytes // 4
+    WM, WN, ACROSS, WARPS = tile.M, tile.N, layout.across, BN // tile.N
+    CHUNKS, A_WORDS, A_WARP, B_WARP = layout.chunks, layout.a_words, layout.a_warp, layout.b_warp
+    STEP = layout.a_words + layout.b_words
 
     @cuda.jit
     def kernel(x, w, b, m, r, y):
@@ -90,48 +90,60 @@ def kernel(layer, images):
     return kernel
 
 
-@functools.cache
-def choose(layer, images):
-    """The plan of the least time, roughly: products, what is read, or chunks one after the other; then outputs."""
-
-    def cost(shape):
-        plan = planned(layer, images, *shape)
-        here = -(-plan.blocks // MULTIPROCESSORS)  # blocks of the multiprocessor that has most
-        by_registers = REGISTERS // (plan.threads * (plan.tile.size + 60))
-        fit = max(1, min(tuned_for.SHARED // (shared_bytes(layer, plan) + 1024), by_registers, 2048 // plan.threads))
-        turns = -(-plan.blocks // (MULTIPROCESSORS * fit))
-        products = here * 2 * plan.BM * plan.BN * plan.chunks * plan.terms / PER_NS
-        read = plan.blocks * (plan.BM + plan.BN) * plan.chunks * plan.terms / (READ * MULTIPROCESSORS)
-        columns = -(-layer.F // 32) * 32 / plan.across  # of a block: beyond the last filter none is requantised
-        warps = max(8, min(fit, here) * plan.threads / 32)
-        written = here * plan.BM * columns / min(WRITTEN, EACH * warps)
-        return max(products, read, turns * plan.chunks * LATER) + written + turns * START
-
-    return planned(layer, images, *min(SHAPES, key=cost))
+@functools.lru_cache(1 << 12)
+def layout_of(layer, images, config):
+    """How blocks of block_m x block_n, warps of warp_m x warp_n, lie and go through the channels."""
+    chunk, columns = config.block_k, layer.zero_x != 0
+    tile = tiles.tensor("int8", config.warp_m, config.warp_n, 4 * chunk, chunk, chunk, ahead=True, columns=columns)
+    return blocks.Layout(blocks.product(layer, images), config, tile, chunk, chunk)
 
 
-def planned(layer, images, BM, BN, WM, WN):
-    """The plan of blocks of BM x BN, warps of WM x WN."""
-    one = blocks.product(layer, images)
-    chunk = whole.chunk(one.words)
-    depth = min(DEPTH, -(-one.words // chunk))
-    tile = tiles.tensor("int8", WM, WN, 4 * chunk, chunk, chunk, ahead=True, columns=layer.zero_x != 0)
-    return blocks.Plan(one, tile, BM, BN, chunk, depth, chunk, chunk)
+def config_of(layer, BM, BN, WM, WN):
+    """The tile of blocks of BM x BN, warps of WM x WN."""
+    words = blocks.product(layer).words
+    chunk = whole.chunk(words)
+    return TileConfig(BM, BN, chunk, BM // WM, BN // WN, pipeline_stages=min(DEPTH, -(-words // chunk)))
 
 
-def shared_bytes(layer, plan):
+def configs(layer, images, gpu):
+    return [config_of(layer, *shape) for shape in SHAPES]
+
+
+def shared_bytes(layer, config):
     """Of a block: its chunks, then m and b."""
-    return plan.shared_bytes + 4 * whole.vector_words(layer, plan.BN)
+    return layout_of(layer, 1, config).shared_bytes + 4 * whole.vector_words(layer, config.block_n)
 
 
-def traffic(layer):
-    plan = choose(layer.kernel_key, layer.N)
-    one, tile = plan.one, plan.tile
-    total = plan.across * blocks.brought(plan.BM, plan.chunk, plan.threads, one.M, one.words, one.words)
-    total += plan.down * blocks.brought(plan.BN, plan.chunk, plan.threads, one.N, one.words, one.words)
-    total += plan.down * whole.vectors_brought(layer, plan.BN, plan.threads)
+def resources(layer, config):
+    sums = layout_of(layer, 1, config).tile.size
+    return Resources(config.threads, min(255, sums + 60), shared_bytes(layer, config))
+
+
+def cost(layer, images, config, gpu):
+    """In ns: products, what is read, or chunks one after the other, whichever takes longest; then outputs."""
+    layout = layout_of(layer, images, config)
+    here, fit = share(layout.blocks, gpu), gpu.blocks_per_sm(resources(layer, config))
+    turns, terms = waves(layout.blocks, fit, gpu), layout.chunks * layout.terms
+    columns = -(-layer.F // 32) * 32 / layout.across  # of a block: beyond the last filter none is requantised
+    warps = max(8, min(fit, here) * config.warps)
+    return Cost(
+        {"waves": turns * START, "epilogue": here * config.block_m * columns / min(WRITTEN, EACH * warps)},
+        {
+            "tensor cores": here * 2 * config.block_m * config.block_n * terms / PER_NS,
+            "L2": layout.blocks * (config.block_m + config.block_n) * terms / (READ * gpu.sms),
+            "latency": turns * layout.chunks * LATER,
+        },
+    )
+
+
+def traffic(layer, config):
+    layout = layout_of(layer.kernel_key, layer.N, config)
+    one, tile, BM, BN = layout.one, layout.tile, config.block_m, config.block_n
+    total = layout.across * blocks.brought(BM, config.block_k, config.threads, one.M, one.words, one.words)
+    total += layout.down * blocks.brought(BN, config.block_k, config.threads, one.N, one.words, one.words)
+    total += layout.down * whole.vectors_brought(layer, BN, config.threads)
     row, column = whole.places(tile, one.N)
-    m0, n0 = np.arange(0, plan.down * plan.BM, tile.M), np.arange(0, plan.across * plan.BN, tile.N)
+    m0, n0 = np.arange(0, layout.down * BM, tile.M), np.arange(0, layout.across * BN, tile.N)
     m, n = m0[:, None, None, None] + row, n0[:, None, None] + column
     store = whole.stored(one.N, np.where(m < one.M, m, -1), n)
     return Traffic(*(total + layer.residual * store), *store)
@@ -141,7 +153,10 @@ def supports(layer):
     return layer.layout == "NHWC" and layer.C % 4 == 0 and layer.F % 4 == 0 and small_indices(layer)
 
 
-@register(kernel=kernel, traffic=traffic, supports=supports, dtypes=("int8",), view="words", aligned=16)
-def launch(layer):
-    plan = choose(layer.kernel_key, layer.N)
-    return Launch((plan.blocks,), (plan.threads,), shared_bytes=shared_bytes(layer, plan))
+@register(
+    kernel=kernel, traffic=traffic, supports=supports, dtypes=("int8",), view="words", aligned=16,
+    needs=("copy4_async", "mma_s8"), tiles=Tiles(configs, resources, cost),
+)  # fmt: skip
+def launch(layer, config):
+    layout = layout_of(layer.kernel_key, layer.N, config)
+    return Launch((layout.blocks,), (config.threads,), shared_bytes=shared_bytes(layer, config))

@@ -1,1 +1,1 @@
-"""Tiles: which a stage may have, and which it gets for a problem and a GPU."""
+"""Tiles: how a kernel's work is divided into blocks, warps and threads, for which GPU, what it costs, the choice"""

@@ -1,0 +1,30 @@
+"""Which tile a stage has for a problem on a GPU: of those of which a block fits there, the one that costs least."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from dwlab.kernels.tiling.config import TileConfig, Tiles
+from dwlab.kernels.tiling.gpu import Gpu
+
+
+@functools.cache
+def choose(tiles: Tiles, layer: Any, images: int, gpu: Gpu) -> TileConfig | None:
+    """The configuration of least cost for so many images of a layer; None where no block fits."""
+    fits = (one for one in tiles.configs(layer, images, gpu) if gpu.blocks_per_sm(tiles.resources(layer, one)))
+    return min(fits, key=lambda one: tiles.cost(layer, images, one, gpu).time, default=None)
+
+
+@functools.cache
+def why_not(tiles: Tiles, layer: Any, images: int, gpu: Gpu) -> str:
+    """What keeps every configuration from a GPU, said of the one that needs least shared memory; "" if one fits."""
+    least, said = None, "there is no tile for its sizes"
+    for one in tiles.configs(layer, images, gpu):
+        takes = tiles.resources(layer, one)
+        why = gpu.why_not(takes)
+        if not why:
+            return ""
+        if least is None or takes.shared_bytes < least:
+            least, said = takes.shared_bytes, why
+    return said

@@ -1,0 +1,95 @@
+"""The one type of a tile: what a block, a warp and a thread compute, and what a block takes of a multiprocessor.
+
+A stage has the configurations of a problem (`Tiles.configs`), and says of each what a block of it takes
+(`Tiles.resources`) and what a launch costs (`Tiles.cost`). All else, such as pitches and places in shared memory,
+follows from the layer and the configuration, and is computed where the kernel is made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from dwlab.kernels.tiling.cost import Cost
+from dwlab.kernels.tiling.gpu import Gpu
+
+
+@dataclass(frozen=True)
+class TileConfig:
+    """How work is divided. A field that a kernel has no use for keeps its default.
+
+    block_m, block_n: rows and columns of outputs that a block computes at a time, as a matrix product has them: pixels
+    (filters in NCHW) and filters; of a depthwise layer block_n channels. block_k: words of 4 bytes of the summed
+    channels in shared memory at a time. warps_m, warps_n, warps_k: warps of a block along each; warps_k share a sum
+    (split-K). pipeline_stages: chunks of block_k, or rows of x, that are on chip at a time, the one that is computed
+    with and those on their way. vector: elements that a thread has of neighbouring channels. unroll: chunks of channels
+    that a warp loads at a time.
+    block_h, block_w: rows and columns of the map, where a block's pixels are a rectangle of it. thread_m, thread_n: the
+    same of a thread's outputs, or of a strip that a thread slides down, as rows and columns.
+    groups: of block_n, that a block computes one after the other. split_n: blocks that divide the filters of the same
+    pixels. helper_warps: that copy or compute the depthwise layer and have no part of the product.
+    inner_n, inner_k: block_n and block_k of the first of two fused products.
+    """
+
+    block_m: int = 0
+    block_n: int = 0
+    block_k: int = 0
+    warps_m: int = 1
+    warps_n: int = 1
+    warps_k: int = 1
+    pipeline_stages: int = 1
+    vector: int = 1
+    unroll: int = 1
+    block_h: int = 0
+    block_w: int = 0
+    thread_m: int = 0
+    thread_n: int = 0
+    groups: int = 1
+    split_n: int = 1
+    helper_warps: int = 0
+    inner_n: int = 0
+    inner_k: int = 0
+
+    @property
+    def warps(self) -> int:
+        """That compute the product."""
+        return self.warps_m * self.warps_n * self.warps_k
+
+    @property
+    def threads(self) -> int:
+        """Of a block of warps."""
+        return 32 * (self.warps + self.helper_warps)
+
+    @property
+    def warp_m(self) -> int:
+        """Rows of a warp's product."""
+        return self.block_m // self.warps_m
+
+    @property
+    def warp_n(self) -> int:
+        """Columns of a warp's product."""
+        return self.block_n // self.warps_n
+
+
+@dataclass(frozen=True)
+class Resources:
+    """What a block takes of a multiprocessor. registers: of a thread, about. shared_bytes: static and dynamic."""
+
+    threads: int
+    registers: int = 32
+    shared_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class Tiles:
+    """What a stage says of its tiles. layer: of one image (Problem.kernel_key); images: how many there are.
+
+    configs(layer, images, gpu): those worth a look, whether a block of them fits on the GPU or not.
+    resources(layer, config): what a block takes.
+    cost(layer, images, config, gpu): of a launch; the least time is chosen, of equal ones the first.
+    """
+
+    configs: Callable[[Any, int, Gpu], Iterable[TileConfig]]
+    resources: Callable[[Any, TileConfig], Resources]
+    cost: Callable[[Any, int, TileConfig, Gpu], Cost]
