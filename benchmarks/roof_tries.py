@@ -370,7 +370,7 @@ def wide(layout: str, last_first: bool = False) -> Any:
     at = LAYOUTS[layout]()
     PITCH, place, piece, swizzle = at.pitch, at.place, at.piece, at.swizzle
     WORDS = 32 * PITCH
-    ask_filters = rows_of.ask_filters(K)
+    ask_filters = rows_of.ask_filters(K, 0, K)
 
     def outputs_of_8(t0: int) -> Any:
         products = products_of_8(t0)
