@@ -16,7 +16,8 @@ from dwlab.kernels.registry import by_shape, register
 @by_shape
 def kernel(L, K, SHIFT, DTYPE):
     begin, count = straight_line.window(L, K, SHIFT)
-    convolve = straight_line.row_to_tile(L, count, count - 1 - (SHIFT - begin), reverse=True, dtype=DTYPE)
+    shift = count - 1 - (SHIFT - begin)
+    convolve = straight_line.row_to_tile(L, count, shift, reverse=True, dtype=DTYPE)
     return forward.rows_kernel(L, K, begin, count, DTYPE, convolve)
 
 
