@@ -156,6 +156,4 @@ def test_compiled_nothing_spills_and_nothing_is_float64(problem, bytes_of_access
     loads = [opcode for opcode in found.accesses("global") if opcode.startswith(("LDG", "STG"))]
     assert loads and all((".64" in opcode) == (bytes_of_access == ".64") for opcode in loads)
     chosen = STAGE.config(problem)
-    assert (
-        found.ffma >= chosen.thread_n * chosen.thread_m * columns.CHANNELS * problem.K**2
-    )  # all written out
+    assert found.ffma >= chosen.thread_n * chosen.thread_m * columns.CHANNELS * problem.K**2  # all written out

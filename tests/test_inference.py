@@ -101,7 +101,7 @@ def test_no_map_is_overwritten_while_it_is_needed(name, fused):
 
 def test_no_stage_is_said_and_nothing_falls_back_silently(monkeypatch):
     seven = DepthwiseConv2d(1, 32, 14, 14, 3, layout="NHWC", dtype="int8", activation="relu")
-    monkeypatch.setattr(selection, "takers", lambda problem: ())
+    monkeypatch.setattr(selection, "takers", lambda problem, gpu=None: ())
     with pytest.raises(InferenceError, match="no stage of depthwise2d/forward takes N=1 C=32"):
         selection.choose(seven)
     made = tiny()

@@ -58,7 +58,7 @@ def test_the_command_classifies_a_picture(capsys, monkeypatch, tmp_path):
     trained = shaken(MobileNetV2())
     torch.save(trained.state_dict(), tmp_path / "w.pt")
     # The kernels' part is what other tests are about: here PyTorch does it, so that a whole network is quick.
-    monkeypatch.setattr(selection, "takers", lambda problem: ())
+    monkeypatch.setattr(selection, "takers", lambda problem, gpu=None: ())
     prepare = inference.prepare
     monkeypatch.setattr(inference, "prepare", lambda *a, **k: prepare(*a, **k, fallback=True))
     monkeypatch.setattr(selection, "partition", lambda made, *a, **k: selection.apart(made))

@@ -150,7 +150,7 @@ def faulty(at, what):
 @pytest.mark.parametrize(("name", "by"), [("mobilenet_v1", 1), ("mobilenet_v2", 4), ("proxylessnas", 4)])
 def test_one_wrong_zero_point_or_factor_is_more_than_rounding(monkeypatch, name, by):
     """Kernels that compute what they are told, bit by bit, and are told the wrong thing: only the whole shows it."""
-    monkeypatch.setattr(selection, "takers", lambda problem: ())  # in whole numbers, by PyTorch
+    monkeypatch.setattr(selection, "takers", lambda problem, gpu=None: ())  # in whole numbers, by PyTorch
     table = thin(network(name, 1, "NHWC", "int8", 32), by, classes=200)
     calibration = int8.calibrate(table, None, [image_of(table, seed)[0] for seed in range(2)])
     planned = [layer for layer in table.layers if layer.planned]
@@ -169,7 +169,7 @@ def test_one_wrong_zero_point_or_factor_is_more_than_rounding(monkeypatch, name,
 def test_layers_without_a_stage_run_in_whole_numbers(monkeypatch):
     table = made()
     ours = inference.run(inference.prepare(table), image_of(table))
-    monkeypatch.setattr(selection, "takers", lambda problem: ())
+    monkeypatch.setattr(selection, "takers", lambda problem, gpu=None: ())
     with pytest.raises(InferenceError, match="no stage of .* takes .*: use another layout or dtype"):
         inference.prepare(table)
     model = inference.prepare(table, fallback=True)

@@ -73,7 +73,7 @@ def test_a_stage_at_the_end_of_the_list_that_was_never_timed_changes_no_choice(p
     listed = selection.takers(problem)
     late = replace(listed[0], name="aaa", order=99, traffic=lambda _: pytest.fail("not asked"))
     for order in ([*listed, late], [late, *listed], [late, *reversed(listed)]):
-        monkeypatch.setattr(selection, "takers", lambda _, order=order: tuple(order))
+        monkeypatch.setattr(selection, "takers", lambda _, gpu=None, order=order: tuple(order))
         assert selection.choose(problem) is before
 
 
@@ -118,7 +118,9 @@ def test_layers_share_a_kernel_where_it_was_measured_to_pay():
 def test_pairs_that_no_stage_takes_stay_apart(monkeypatch):
     made = network("mobilenet_v1", layout="NHWC")
     takers = selection.takers
-    monkeypatch.setattr(selection, "takers", lambda problem: () if isinstance(problem, Fused) else takers(problem))
+    monkeypatch.setattr(
+        selection, "takers", lambda problem, gpu=None: () if isinstance(problem, Fused) else takers(problem)
+    )
     assert selection.partition(made, rows=()) == selection.apart(made)
 
 
@@ -272,7 +274,7 @@ def recorded_networks():
 
 
 def test_every_recorded_network_runs_the_faster_of_its_two_ways(monkeypatch):
-    monkeypatch.setattr(selection, "takers", lambda pair: True)  # slow, and another test's matter
+    monkeypatch.setattr(selection, "takers", lambda pair, gpu=None: True)  # slow, and another test's matter
     recorded = recorded_networks()
     assert len(recorded) >= 30
     slower = []
