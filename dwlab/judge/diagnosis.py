@@ -904,6 +904,15 @@ def _sum_guesses(evidence: Evidence) -> Iterator[_Guess]:
                 f"each {name} has the outputs of the {name} before it added",
                 look,
             )
+    yield from _carried_guesses(evidence)
+
+
+def _carried_guesses(evidence: Evidence) -> Iterator[_Guess]:
+    """Sums that a thread keeps from one of its outputs to the next."""
+    look = "set the sum to 0 for each output, inside the loop over outputs"
+    for step in mistakes.steps(evidence.wrong):
+        text = f"a thread's outputs, which lie {step} apart, have the sums of those before them added"
+        yield _Guess("accumulator not reset", mistakes.carried(evidence.want, step), text, look)
 
 
 # ---- values of the weight gradient: what is summed, which x goes with which dy, whose sum it is
@@ -1123,6 +1132,7 @@ def _owner_guesses(evidence: Evidence) -> Iterator[_Guess]:
                 f"each {name} has the sums of the {name} before it added",
                 look,
             )
+    yield from _carried_guesses(evidence)
 
 
 def _late(evidence: Evidence) -> Iterator[Finding]:

@@ -82,6 +82,12 @@ def mistakes(problem: Any, inputs: dict[str, np.ndarray], got: np.ndarray, want:
                 with last.fed(first()):
                     value = second()
                 yield made(pattern, value, "in both layers ", text, look)
+    acts = [ACTIVATED[place.part.layer.activation] for place in parts]
+    if few and len(set(acts)) == 2:
+        with last.fed(_closed(parts[0].part, {"act": acts[1]})):
+            value = _closed(last, {"act": acts[0]})
+        look = "which of the two layers does each activation belong to?"
+        yield made("activations exchanged", value, "", "each layer has the other's activation", look)
     if few and problem.dtype != "int8":
         for one in _read_off(parts, seen):
             yield replace(one, output=_stored(one.output, problem.layout))
@@ -793,18 +799,19 @@ def _window_sums(part: _Part) -> Iterator[_Found]:
         left = np.where(kept, part.x, layer.zero_x)
         yield "border left out", partial(part.sum, x=left), f"{words} of each map of x is left out", inner
     if H != W:
-        for words, sides in (("rows", (True, False)), ("columns", (False, True))):
-            rows, cols = part.places(True), part.places(False)
-            most = W if sides[0] else H
-            grid = rows if sides[0] else cols
-            tested = np.where(grid < most, grid, -1)
-            text = f"{words} are tested against the map's {'width' if sides[0] else 'height'}"
-            yield (
-                "sides exchanged",
-                partial(seen, **({"rows": tested} if sides[0] else {"cols": tested})),
-                text,
-                outside,
-            )
+        rows, cols = part.places(True), part.places(False)
+        texts = (  # one of them alone first: of maps that are all wide or all high it says as much as both
+            "rows are tested against the map's width",
+            "columns are tested against the map's height",
+            "rows are tested against the map's width and columns against its height",
+        )
+        away = -(10**9)  # outside of all memory
+        tested = [np.where((at >= 0) & (at < most), at, away) for at, most in ((rows, W), (cols, H))]
+        for beyond in (0.0, "flat"):  # what such a test lets through beyond the map: nothing, or what lies there
+            both, *alone = _either(*tested)
+            for text, sides in zip(texts, (*alone, both), strict=True):
+                guarded = ("" if "rows" in sides else "h") + ("" if "cols" in sides else "v")
+                yield "sides exchanged", partial(seen, **sides, outside=beyond, guarded=guarded), text, outside
         flat = np.ascontiguousarray(_stored(part.x, layer.layout)).ravel()
         N, C = part.x.shape[:2]
         n, c = np.arange(N)[:, None, None, None], np.arange(C)[:, None, None]
@@ -954,6 +961,27 @@ def _run_on(part: _Part, axis: int) -> np.ndarray:
     return part.close(np.cumsum(part.total, axis=axis))
 
 
+def carried(sums: np.ndarray, step: int) -> np.ndarray:
+    """Each sum, as they lie in memory, with those `step`, 2 * step, … before it added: as a thread that computes one
+    output in `step` has them which never sets its accumulator to 0."""
+    rows = -(-sums.size // step)
+    padded = np.zeros(rows * step)
+    padded[: sums.size] = sums.ravel()
+    return np.cumsum(padded.reshape(rows, step), axis=0).ravel()[: sums.size].reshape(sums.shape)
+
+
+def steps(wrong: np.ndarray) -> tuple[int, ...]:
+    """How far a thread's outputs may lie apart whose first are right: the first wrong element's place, and whole warps
+    and blocks before it, for one that is not reset may be right by accident."""
+    first = int(np.argmax(wrong.ravel())) if wrong.any() else 0
+    return tuple(dict.fromkeys(n for n in (first, *(first // size * size for size in (32, 64, 128, 256))) if n))
+
+
+def _carried(part: _Part, step: int) -> np.ndarray:
+    layout = part.layer.layout
+    return part.close(_rows(carried(_stored(part.total, layout), step), layout))
+
+
 def _scaled_sums(part: _Part, got: np.ndarray | None) -> Iterator[_Found]:
     """Sums with a factor, or with a constant added to each."""
     layer, total = part.layer, part.total
@@ -974,6 +1002,12 @@ def _scaled_sums(part: _Part, got: np.ndarray | None) -> Iterator[_Found]:
         if total.shape[axis] > 1:
             text = f"each {name} has the sums of the {name}s before it added"
             yield "accumulator not reset", partial(_run_on, part, axis), text, look
+    if got is not None:
+        right = part.right
+        off = ~(np.abs(got - right) <= 1e-3 * np.abs(right[np.isfinite(right)]).max(initial=0.0))
+        for step in steps(_stored(off, layer.layout)):
+            text = f"a thread's outputs, which lie step = {step} apart, have the sums of those before them added"
+            yield "accumulator not reset", partial(_carried, part, step), text, look
 
 
 @dataclass(frozen=True)
