@@ -1,5 +1,6 @@
 """What a layer's kernel gives with one mistake, and the rules that tell failing problems from others."""
 
+import itertools
 from dataclasses import replace
 
 import numpy as np
@@ -91,6 +92,33 @@ def test_a_sum_kept_from_one_output_of_a_thread_to_its_next_is_named(op):
     assert (got.ravel()[:64] == want.ravel()[:64].astype(np.float32)).all()
     first = explain(diagnose(evidence))[0]
     assert first.pattern == "accumulator not reset" and "64 apart" in first.text
+
+
+@pytest.mark.parametrize("path", ["forward", "input_grad"])
+def test_taps_of_rows_that_lie_two_apart_are_named(path):
+    problem = DepthwiseConv1d(2, 3, 17, 4, 1)
+    inputs = problem.inputs(path, 3)
+    x, w, got = inputs["x" if path == "forward" else "dy"], inputs["w"], np.zeros((2, 3, 17), np.float32)
+    for t, j in itertools.product(range(17), range(4)):
+        at = t + problem.shift - 2 * j if path == "forward" else t - problem.shift + 2 * j
+        if 0 <= at < 17:
+            got[..., t] += x[..., at] * w[:, j]
+    assert named(problem, path, inputs, got) == "taps too far apart"
+
+
+def test_rows_that_are_exchanged_are_named():
+    problem = DepthwiseConv1d(3, 4, 9, 3, "same")
+    inputs = problem.inputs("forward", 3)
+    rows = inputs["x"].reshape(12, 9)
+    for order in ([h * 3 + b for b in range(3) for h in range(4)], [row % 3 * 4 + row // 3 for row in range(12)]):
+        moved = inputs | {"x": rows[order].reshape(3, 4, 9)}
+        got = reference(problem, "forward", moved)["y"].astype(np.float32)
+        assert named(problem, "forward", inputs, got) == "batch and channel exchanged"
+
+
+def named(problem, path, inputs, got):
+    (want,), (allowed,) = (of(problem, path, inputs).values() for of in (reference, allowed_error))
+    return explain(diagnose(Evidence(problem, path, inputs, got, want, allowed, np.zeros(got.shape, bool))))[0].pattern
 
 
 @pytest.mark.parametrize("H, W", [(6, 9), (9, 6)])
