@@ -1,12 +1,15 @@
 """What a layer's kernel gives with one mistake, and the rules that tell failing problems from others."""
 
+import itertools
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from dwlab.judge import contrast
-from dwlab.judge.diagnosis import Evidence, diagnose
-from dwlab.judge.mistakes import mistakes
-from dwlab.problems import decode, encode
+from dwlab.judge.diagnosis import Evidence, diagnose, explain
+from dwlab.judge.mistakes import carried, mistakes
+from dwlab.problems import DepthwiseConv1d, decode, encode
 from dwlab.problems.cases import layer_cases
 from dwlab.problems.layers import DepthwiseConv2d, Fused, Pointwise
 from dwlab.problems.references import allowed_error, reference
@@ -27,7 +30,7 @@ def layers(dtype, layout):
 
 
 def judged(problem):
-    inputs = problem.inputs(seed=3)
+    inputs = problem.inputs(problem.main_path, 3)
     given = {name: decode(array, problem.dtype_of(name)) for name, array in inputs.items()}
     want, allowed = (of(problem, problem.main_path, inputs)["y"] for of in (reference, allowed_error))
     return given, want, allowed
@@ -65,6 +68,72 @@ def test_a_stride_that_is_ignored_is_named():
     assert "the stride of columns is 1 where it should be 2" in [
         one.text for one in mistakes(problem, given, want, want)
     ]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int8"])
+@pytest.mark.parametrize("kind", ["dwpw", "pwdw", "pwpw"])
+def test_activations_of_two_layers_that_are_exchanged_are_named_first(kind, dtype):
+    pair = layers(dtype, "NHWC")[kind]
+    problem = replace(pair, second=replace(pair.second, activation="none"))
+    given, want, allowed = judged(problem)
+    (one,) = (one for one in mistakes(problem, given, want, want) if one.pattern == "activations exchanged")
+    evidence = Evidence(
+        problem, problem.main_path, given, stored(one.output, problem), want, allowed, np.zeros(want.shape, bool)
+    )
+    assert explain(diagnose(evidence))[0].pattern == one.pattern
+
+
+@pytest.mark.parametrize("op", ["depthwise1d", "pointwise"])
+def test_a_sum_kept_from_one_output_of_a_thread_to_its_next_is_named(op):
+    problem = Pointwise(2, 3, 8, 5, 7) if op == "pointwise" else DepthwiseConv1d(3, 4, 29, 5, "same")
+    given, want, allowed = judged(problem)
+    got = carried(want, 64).astype(np.float32)
+    evidence = Evidence(problem, problem.main_path, given, got, want, allowed, np.zeros(got.shape, bool))
+    assert (got.ravel()[:64] == want.ravel()[:64].astype(np.float32)).all()
+    first = explain(diagnose(evidence))[0]
+    assert first.pattern == "accumulator not reset" and "64 apart" in first.text
+
+
+@pytest.mark.parametrize("path", ["forward", "input_grad"])
+def test_taps_of_rows_that_lie_two_apart_are_named(path):
+    problem = DepthwiseConv1d(2, 3, 17, 4, 1)
+    inputs = problem.inputs(path, 3)
+    x, w, got = inputs["x" if path == "forward" else "dy"], inputs["w"], np.zeros((2, 3, 17), np.float32)
+    for t, j in itertools.product(range(17), range(4)):
+        at = t + problem.shift - 2 * j if path == "forward" else t - problem.shift + 2 * j
+        if 0 <= at < 17:
+            got[..., t] += x[..., at] * w[:, j]
+    assert named(problem, path, inputs, got) == "taps too far apart"
+
+
+def test_rows_that_are_exchanged_are_named():
+    problem = DepthwiseConv1d(3, 4, 9, 3, "same")
+    inputs = problem.inputs("forward", 3)
+    rows = inputs["x"].reshape(12, 9)
+    for order in ([h * 3 + b for b in range(3) for h in range(4)], [row % 3 * 4 + row // 3 for row in range(12)]):
+        moved = inputs | {"x": rows[order].reshape(3, 4, 9)}
+        got = reference(problem, "forward", moved)["y"].astype(np.float32)
+        assert named(problem, "forward", inputs, got) == "batch and channel exchanged"
+
+
+def named(problem, path, inputs, got):
+    (want,), (allowed,) = (of(problem, path, inputs).values() for of in (reference, allowed_error))
+    return explain(diagnose(Evidence(problem, path, inputs, got, want, allowed, np.zeros(got.shape, bool))))[0].pattern
+
+
+@pytest.mark.parametrize("H, W", [(6, 9), (9, 6)])
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+def test_sides_that_are_tested_against_each_other_are_named(H, W, layout):
+    """Of the three tests that may be wrong the one that is: over a wide and a high map together."""
+    problems = [DepthwiseConv2d(1, 3, *sides, 3, layout=layout) for sides in ((H, W), (W, H))]
+    for text in ("rows are tested against the map's width", "width and columns against its height"):
+        faults = []
+        for problem in problems:
+            given, want, allowed = judged(problem)
+            one = next(one for one in mistakes(problem, given, want, want) if one.text.endswith(text))
+            evidence = Evidence(problem, "forward", given, stored(one.output, problem), want, allowed, want != want)
+            faults += diagnose(evidence)
+        assert explain(faults)[0].text.split(";")[0].endswith(text)
 
 
 def test_the_right_output_is_no_mistake():
@@ -111,8 +180,6 @@ def test_nothing_is_said_where_all_fail_or_few_do():
 
 def test_a_bound_that_only_large_problems_exceed_is_no_rule():
     """Small problems pass and large ones fail, in whatever is large: H > 1 would be an accident of the list."""
-    from dwlab.problems import DepthwiseConv1d
-
     sizes = [(1, 1, 8, 1), (1, 1, 8, 3), (1, 1, 8, 2), *((2, 3, 8 * k, k + 2) for k in range(2, 9))]
     problems = [DepthwiseConv1d(*one) for one in sizes]
     rule = contrast.exact(problems, [p.H > 1 for p in problems])

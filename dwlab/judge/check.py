@@ -22,8 +22,10 @@ lose a NaN (the GPU's max(NaN, 0) is 0), anything is right.
 
 What is found besides. On the laptop GPU races, divergent barriers, out-of-bounds and negative indices, uninitialised
 reads and two writers of one element fail a kernel even where its output is right; `allow` names those of the last kinds
-that are meant. There kernels must be what @cuda.jit makes, and where numba-cuda is installed one that passes is
-compiled, too. A kernel that passes gets the same text in either mode.
+that are meant. A launch that takes more than 120 seconds of the processor's time there is stopped, and counts as wrong,
+for it cannot be told from an endless one: so long takes one thread that does the work of all of a large pointwise layer
+or pair; of rows and depthwise layers it may. There kernels must be what @cuda.jit makes, and where numba-cuda is
+installed one that passes is compiled, too. A kernel that passes gets the same text in either mode.
 """
 
 from __future__ import annotations
@@ -52,7 +54,8 @@ from dwlab.kernels.registry import ByShape, Launch, Stage, StageError, dtypes_of
 from dwlab.kernels.registry import stage as _stage
 from dwlab.kernels.registry import stages as _stages
 from dwlab.problems import NAN_BITS, DepthwiseConv1d, Problem, decode, encode, layers, references
-from dwlab.problems.cases import NOT_FINITE, Case, cases, drawn, layer_cases, products
+from dwlab.problems.cases import NOT_FINITE, Case, cases, drawn, layer_cases
+from dwlab.problems.cases import products as products_of_one
 
 GUARD = 1024
 """Elements before and after each array. A multiple of 128, so that arrays start 256-byte aligned."""
@@ -883,11 +886,18 @@ def _options(problem: Problem, path: str, lenient: bool) -> contextlib.AbstractC
     return simt.using(simt.Options(hazards="off" if lenient else "raise", step_limit=_steps(problem, path)))
 
 
+_STEPS = 100_000  # statements that any problem may take, the smallest one, too
+
+
 def _steps(problem: Problem, path: str) -> int:
-    """More statements than one thread needs that computes everything: ten for each product."""
+    """More statements than one thread needs that computes everything: of a product and of an output, with its indices,
+    tests and calls. What is endless ends at `_SECONDS` if not before."""
     if isinstance(problem, DepthwiseConv1d):
-        return 100_000 + 5 * problem.flops_dense * len(problem.outputs(path))
-    return 100_000 + 10 * int(np.prod(problem.shapes(path)["y"])) * products(problem)
+        products = problem.flops_dense // 2 * len(problem.outputs(path))
+    else:
+        products = int(np.prod(problem.shapes(path)["y"])) * products_of_one(problem)
+    outputs = sum(int(np.prod(problem.shapes(path)[name])) for name in problem.outputs(path))
+    return _STEPS + 40 * products + 100 * outputs
 
 
 def _hazards(error: BaseException) -> tuple[Any, ...]:

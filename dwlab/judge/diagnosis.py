@@ -657,6 +657,11 @@ def _window_guesses(evidence: Evidence) -> Iterator[_Guess]:
             f"the output is the forward pass of dy: {name}[s + shift - j] is used where {right} belongs",
             "in the gradient time runs the other way: y[t] took x[t + shift - j], so dx[s] takes dy[s - shift + j]",
         )
+    apart = np.zeros((len(w), 2 * K - 1))
+    apart[:, ::2] = w
+    ahead = shift if evidence.path == "forward" else shift + K - 1  # tap 0 stays where it is
+    text = f"the taps lie 2 apart, as in a dilated filter: {right} is right"
+    yield _Guess("taps too far apart", correlate(x, apart, ahead), text, "the factor of j in the time index")
     if evidence.problem.shift:
         yield _Guess(
             "wrong sign of shift",
@@ -874,6 +879,14 @@ def _filter_guesses(evidence: Evidence) -> Iterator[_Guess]:
             f"every channel is computed from channel 0 of {name}",
             f"the second index of {name}",
         )
+    if B > 1 and H > 1:
+        row = np.arange(B * H)
+        for rows, words in (
+            (x.reshape(H, B, -1).transpose(1, 0, 2), f"row h*B + b of {name} is taken where row b*H + h belongs"),
+            (x[row % B, row // B].reshape(x.shape), f"row b*H + h is computed from {name}[row % B, row // B]"),
+        ):
+            look = "h = row % H and b = row // H"
+            yield _Guess("batch and channel exchanged", correlate(rows, w, shift), words, look)
     if B > 1:
         yield _Guess(
             "one batch entry for all",
@@ -904,6 +917,15 @@ def _sum_guesses(evidence: Evidence) -> Iterator[_Guess]:
                 f"each {name} has the outputs of the {name} before it added",
                 look,
             )
+    yield from _carried_guesses(evidence)
+
+
+def _carried_guesses(evidence: Evidence) -> Iterator[_Guess]:
+    """Sums that a thread keeps from one of its outputs to the next."""
+    look = "set the sum to 0 for each output, inside the loop over outputs"
+    for step in mistakes.steps(evidence.wrong):
+        text = f"a thread's outputs, which lie {step} apart, have the sums of those before them added"
+        yield _Guess("accumulator not reset", mistakes.carried(evidence.want, step), text, look)
 
 
 # ---- values of the weight gradient: what is summed, which x goes with which dy, whose sum it is
@@ -1123,6 +1145,7 @@ def _owner_guesses(evidence: Evidence) -> Iterator[_Guess]:
                 f"each {name} has the sums of the {name} before it added",
                 look,
             )
+    yield from _carried_guesses(evidence)
 
 
 def _late(evidence: Evidence) -> Iterator[Finding]:

@@ -55,7 +55,7 @@ def mistakes(problem: Any, inputs: dict[str, np.ndarray], got: np.ndarray, want:
     """
     if isinstance(problem, Fused):
         one, two = _Part.of(problem, inputs, "1"), _Part.of(problem, inputs, "2")
-        two.x, one.other, two.other = one.right, two, one
+        two.x, one.other, two.other, two.before = one.right, two, one, one
         parts = [_Place(one, "in the first layer "), _Place(two, "in the second layer ")]
     else:
         parts = [_Place(_Part.of(problem, inputs, ""))]
@@ -82,6 +82,12 @@ def mistakes(problem: Any, inputs: dict[str, np.ndarray], got: np.ndarray, want:
                 with last.fed(first()):
                     value = second()
                 yield made(pattern, value, "in both layers ", text, look)
+    acts = [ACTIVATED[place.part.layer.activation] for place in parts]
+    if few and len(set(acts)) == 2:
+        with last.fed(_closed(parts[0].part, {"act": acts[1]})):
+            value = _closed(last, {"act": acts[0]})
+        look = "which of the two layers does each activation belong to?"
+        yield made("activations exchanged", value, "", "each layer has the other's activation", look)
     if few and problem.dtype != "int8":
         for one in _read_off(parts, seen):
             yield replace(one, output=_stored(one.output, problem.layout))
@@ -168,6 +174,7 @@ class _Part:
     r: np.ndarray | None
     flat_w: np.ndarray = field(repr=False)
     other: _Part | None = field(default=None, repr=False)  # of two fused layers
+    before: _Part | None = field(default=None, repr=False)  # of the second of them the first
 
     @classmethod
     def of(cls, problem: Any, inputs: dict[str, np.ndarray], number: str) -> _Part:
@@ -226,24 +233,27 @@ class _Part:
             return (w @ values.reshape(N, C, H * W)).reshape(N, len(w), H, W)
         return np.einsum("ncpqij,cij->ncpq", self.columns(values, **how), w)
 
-    def places(self, rows: bool, pad: int | None = None, step: int | None = None, ahead: int = 0) -> np.ndarray:
-        """(outputs, K): the row, or column, of x of each output and tap."""
+    def places(
+        self, rows: bool, pad: int | None = None, step: int | None = None, ahead: int = 0, apart: int = 1
+    ) -> np.ndarray:
+        """(outputs, K): the row, or column, of x of each output and tap; taps lie `apart`."""
         one = self.layer
         pad = one.padding if pad is None else pad
         step = one.stride if step is None else step
-        return np.arange(one.P if rows else one.Q)[:, None] * step - pad + ahead + np.arange(one.K)
+        return np.arange(one.P if rows else one.Q)[:, None] * step - pad + ahead + apart * np.arange(one.K)
 
     def columns(
         self,
         values: np.ndarray,
         rows: np.ndarray | None = None,
         cols: np.ndarray | None = None,
-        outside: str | float = 0.0,
+        outside: str | float | np.ndarray = 0.0,
         guarded: str = "hv",
     ) -> np.ndarray:
         """(N, C, P, Q, K, K): the x of each output and tap.
 
-        outside: the number that stands outside a map, or "clamp", "wrap", or "flat" for what lies there in memory.
+        outside: the number that stands outside a map, or one for each channel, or "clamp", "wrap", or "flat" for what
+        lies there in memory.
         guarded: the directions in which what is outside is 0 in any case ("h", "v", both or neither), for "flat".
         """
         one = self.layer
@@ -252,6 +262,9 @@ class _Part:
         H, W = values.shape[2:]
         h, v = rows[:, None, :, None], cols[None, :, None, :]
         in_h, in_v = (h >= 0) & (h < H), (v >= 0) & (v < W)
+        if isinstance(outside, np.ndarray):
+            inside = values[:, :, np.clip(h, 0, H - 1), np.clip(v, 0, W - 1)]
+            return np.where(in_h & in_v, inside, outside[:, None, None, None, None])
         if outside == "wrap":
             return values[:, :, h % H, v % W]
         clipped = values[:, :, np.clip(h, 0, H - 1), np.clip(v, 0, W - 1)]
@@ -368,6 +381,10 @@ def _bias_mistakes(part: _Part) -> Iterator[_How]:
         bare = {"b": 0.0, "act": ACTIVATED["none"]}
         yield "bias left out", bare, "bias and activation are left out", look
     yield "bias added twice", {"b": 2 * b}, "the bias is added twice", look
+    terms = layer.K**2 if part.depthwise else layer.C
+    if terms > 2:
+        words = f"the bias is added with every product of the sum, {'K*K' if part.depthwise else 'C'} = {terms} times"
+        yield "bias added in the loop", {"b": terms * b}, words, "b is added once, before the loop or after it"
     yield "wrong sign of the bias", {"b": -b}, "the bias is subtracted", look
     if len(b) > 1:
         index = "which channel does this thread's output belong to? That is the index of b"
@@ -756,6 +773,15 @@ def _window_sums(part: _Part) -> Iterator[_Found]:
         ):
             text = f"every x is taken one {words} too far {'on' if off > 0 else 'back'}"
             yield "shifted by one", partial(seen, **how), text, look
+    if K > 1:
+        apart = part.places(True, apart=2), part.places(False, apart=2)
+        for how, words in zip(_either(*apart), ("", " of rows", " of columns"), strict=True):
+            yield (
+                "taps too far apart",
+                partial(seen, **how),
+                f"the taps{words} lie 2 apart, as in a dilated filter",
+                look,
+            )
     outside = "what lies outside the map counts as 0: leave the product out; test the row and the column, on both sides"
     if pad or layer.P * S > layer.H or layer.Q * S > layer.W:
         yield "border repeated", partial(seen, outside="clamp"), "outside a map its border is repeated", outside
@@ -775,6 +801,11 @@ def _window_sums(part: _Part) -> Iterator[_Found]:
                 else "neither the row nor the column is tested: beyond the map's edge stands what lies there in memory"
             )
             yield "reads beyond the edge", partial(seen, outside="flat", guarded=guarded), text, outside
+        if part.before is not None:
+            text = "outside the map stands what the first layer makes of zeros, activation(b); it must count as 0"
+            made = part.before.close(np.zeros_like(part.before.total))[0, :, 0, 0] - layer.zero_x
+            if made.any():
+                yield "padding goes through the first layer", partial(seen, outside=made), text, outside
         if layer.zero_x:
             text = "outside a map stands the byte 0; it must be zero_x, whose product is 0"
             yield "padding is not the zero point", partial(seen, outside=float(-layer.zero_x)), text, outside
@@ -793,18 +824,19 @@ def _window_sums(part: _Part) -> Iterator[_Found]:
         left = np.where(kept, part.x, layer.zero_x)
         yield "border left out", partial(part.sum, x=left), f"{words} of each map of x is left out", inner
     if H != W:
-        for words, sides in (("rows", (True, False)), ("columns", (False, True))):
-            rows, cols = part.places(True), part.places(False)
-            most = W if sides[0] else H
-            grid = rows if sides[0] else cols
-            tested = np.where(grid < most, grid, -1)
-            text = f"{words} are tested against the map's {'width' if sides[0] else 'height'}"
-            yield (
-                "sides exchanged",
-                partial(seen, **({"rows": tested} if sides[0] else {"cols": tested})),
-                text,
-                outside,
-            )
+        rows, cols = part.places(True), part.places(False)
+        texts = (  # one of them alone first: of maps that are all wide or all high it says as much as both
+            "rows are tested against the map's width",
+            "columns are tested against the map's height",
+            "rows are tested against the map's width and columns against its height",
+        )
+        away = -(10**9)  # outside of all memory
+        tested = [np.where((at >= 0) & (at < most), at, away) for at, most in ((rows, W), (cols, H))]
+        for beyond in (0.0, "flat"):  # what such a test lets through beyond the map: nothing, or what lies there
+            both, *alone = _either(*tested)
+            for text, sides in zip(texts, (*alone, both), strict=True):
+                guarded = ("" if "rows" in sides else "h") + ("" if "cols" in sides else "v")
+                yield "sides exchanged", partial(seen, **sides, outside=beyond, guarded=guarded), text, outside
         flat = np.ascontiguousarray(_stored(part.x, layer.layout)).ravel()
         N, C = part.x.shape[:2]
         n, c = np.arange(N)[:, None, None, None], np.arange(C)[:, None, None]
@@ -912,6 +944,12 @@ def _map_mistakes(part: _Part) -> Iterator[tuple[str, np.ndarray, str, str]]:
         yield "wrong image", np.roll(x, 1, 0), "each image is computed from the image before it", index
         for words, at in (("n % 2", np.arange(N) % 2), ("N-1-n", np.arange(N)[::-1]), *_other_indices(N)):
             yield "wrong image", x[at], f"image n is computed from image {words.replace('c', 'n', 1)}", index
+        if layer.channels_out != C:
+            flat = np.ascontiguousarray(_stored(x, layer.layout)).ravel()
+            at = np.arange(x[0].size) + np.arange(N)[:, None] * layer.channels_out * H * W
+            moved = np.where(at < flat.size, flat[np.minimum(at, flat.size - 1)], np.nan)
+            text = "from one image of x to the next it is C*H*W, not F*H*W"
+            yield "wrong image", _rows(moved.reshape(_stored(x, layer.layout).shape), layer.layout), text, index
     if C > 1:
         text = "every channel is computed from channel 0 of x"
         yield "one channel for all", np.broadcast_to(x[:, :1], x.shape), text, index
@@ -954,6 +992,31 @@ def _run_on(part: _Part, axis: int) -> np.ndarray:
     return part.close(np.cumsum(part.total, axis=axis))
 
 
+def carried(sums: np.ndarray, step: int) -> np.ndarray:
+    """Each sum, as they lie in memory, with those `step`, 2 * step, … before it added: as a thread that computes one
+    output in `step` has them which never sets its accumulator to 0."""
+    rows = -(-sums.size // step)
+    padded = np.zeros(rows * step)
+    padded[: sums.size] = sums.ravel()
+    return np.cumsum(padded.reshape(rows, step), axis=0).ravel()[: sums.size].reshape(sums.shape)
+
+
+def steps(wrong: np.ndarray) -> tuple[int, ...]:
+    """How far a thread's outputs may lie apart whose first are right: the first wrong element's place, and whole warps
+    and blocks before it, for one that is not reset may be right by accident."""
+    first = int(np.argmax(wrong.ravel())) if wrong.any() else 0
+    return tuple(dict.fromkeys(n for n in (first, *(first // size * size for size in (32, 64, 128, 256))) if n))
+
+
+def _carried(part: _Part, step: int) -> np.ndarray:
+    layout = part.layer.layout
+    return part.close(_rows(carried(_stored(part.total, layout), step), layout))
+
+
+def _low16(sums: np.ndarray) -> np.ndarray:
+    return (sums + 2.0**15) % 2.0**16 - 2.0**15
+
+
 def _scaled_sums(part: _Part, got: np.ndarray | None) -> Iterator[_Found]:
     """Sums with a factor, or with a constant added to each."""
     layer, total = part.layer, part.total
@@ -968,12 +1031,22 @@ def _scaled_sums(part: _Part, got: np.ndarray | None) -> Iterator[_Found]:
                 f"every sum is {off:+d} off: what does it start from?",
                 look,
             )
+        b = part.b[:, None, None] if part.b is not None else 0.0
+        for what, lost in (("wraps around", _low16), ("ends", lambda v: np.clip(v, -(2.0**15), 2.0**15 - 1))):
+            text = f"the sum is kept in 16 bits: it {what} at -32768 and 32767"
+            yield "sum overflows", lambda lost=lost: part.close(lost(total + b) - b), text, "sum in int32"
         if got is None:
             return
     for axis, name in ((1, "channel"), (3, "column"), (2, "row"), (0, "image")):
         if total.shape[axis] > 1:
             text = f"each {name} has the sums of the {name}s before it added"
             yield "accumulator not reset", partial(_run_on, part, axis), text, look
+    if got is not None:
+        right = part.right
+        off = ~(np.abs(got - right) <= 1e-3 * np.abs(right[np.isfinite(right)]).max(initial=0.0))
+        for step in steps(_stored(off, layer.layout)):
+            text = f"a thread's outputs, which lie step = {step} apart, have the sums of those before them added"
+            yield "accumulator not reset", partial(_carried, part, step), text, look
 
 
 @dataclass(frozen=True)

@@ -1014,6 +1014,7 @@ class Execution(Accesses):
 
     def compare(self, op: ast.cmpop, left: object, right: object, node: ast.AST) -> Lanes:
         if isinstance(op, (ast.Is, ast.IsNot)):
+            left, right = (np.bool_(one) if isinstance(one, bool) else one for one in (left, right))
             same = left is right or (left is None and right is None)
             if isinstance(left, (np.ndarray, np.generic)) and isinstance(right, (np.ndarray, np.generic)):
                 equal = np.equal(left, right) if left.dtype == right.dtype else np.bool_(False)
