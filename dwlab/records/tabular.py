@@ -28,7 +28,9 @@ class Columns(str):
     """Text in columns: a notebook lets it scroll sideways and does not wrap its lines; a terminal prints it."""
 
     def _repr_html_(self) -> str:
-        return f'<pre {SCROLLS.format("table")} style="white-space:pre;overflow-x:auto;margin:0">{html.escape(self)}</pre>'
+        return (
+            f'<pre {SCROLLS.format("table")} style="white-space:pre;overflow-x:auto;margin:0">{html.escape(self)}</pre>'
+        )
 
     def __repr__(self) -> str:
         return str(self)
