@@ -1,5 +1,7 @@
 """Exercises: the unsolved fail with their message, the solutions pass, wrong answers are told what is wrong."""
 
+import dataclasses
+import html
 import importlib.util
 import json
 import os
@@ -582,7 +584,7 @@ def test_the_table_has_a_row_a_student_and_a_line_a_problem(thirty):
     assert re.search(r"^student 03: 00_1_change.py: not Python. Line 1: ", text, re.M)
     assert re.search(r"^homework.py: not an exercise. Its name holds no exercise number; there are 00_1, ", text, re.M)
     assert rows[-1] == "4 of 31 passed"
-    assert "<table>" in results._repr_html_() and "zoë" in results._repr_html_()
+    assert "<table" in results._repr_html_() and "zoë" in results._repr_html_()
 
 
 def test_the_json_is_complete(thirty):
@@ -594,7 +596,26 @@ def test_the_json_is_complete(thirty):
 
 def test_html_is_escaped():
     bad = Result("00_1", "<b>.py", "error", "<script>alert(1)</script>", student="<i>")
-    assert "<script>" not in Results((bad,))._repr_html_() and "<i>" not in Results((bad,))._repr_html_()
+    for shown in (Results((bad,))._repr_html_(), dataclasses.replace(bad, output="<u>")._repr_html_()):
+        assert not {"<script>", "<i>", "<b>.py", "<u>"} & set(re.findall(r"<[^>]*>", shown)), shown
+
+
+def test_a_notebook_shows_code_as_code_and_says_what_a_terminal_says():
+    wrong = Result(
+        "01_2",
+        "01_2_floor.py",
+        "wrong",
+        "`flops` is 1 < 2.",
+        hints=("Line 3, `x[i]`: why?", "No."),
+        output="a\n  b",
+        seed=7,
+    )
+    shown = wrong._repr_html_()
+    assert "`" not in shown and "<code>flops</code> is 1 &lt; 2." in shown and "<code>x[i]</code>" in shown
+    assert "<code>grade(&quot;01_2&quot;, hint=2)</code>" in shown and "<pre>a\n  b</pre>" in shown
+    words = html.unescape(re.sub(r"<[^>]*>", " ", shown)).split()
+    assert words == re.sub(r"[`|]", " ", wrong.text()).split()
+    assert "`" not in Results((wrong,))._repr_html_()
 
 
 # the command line

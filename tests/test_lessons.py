@@ -12,6 +12,8 @@ import nbformat
 import pytest
 from copies import needs_solutions, worked_on
 
+from dwlab.gpu import target
+
 ROOT = Path(__file__).resolve().parents[1]
 SPEC = importlib.util.spec_from_file_location("build", ROOT / "notebooks" / "build.py")
 build = importlib.util.module_from_spec(SPEC)
@@ -469,3 +471,8 @@ def test_a_number_means_the_lesson_and_not_its_exercises(workshop):
     assert [s.name for s in build.chosen(["90_1"])] == ["90_1_sum.py"]
     assert [s.name for s in build.chosen(["notebooks/90_small.ipynb"])] == ["90_small.py"]
     assert [s.name for s in build.chosen([])] == ["90_1_sum.py", "90_small.py"]
+
+
+def test_the_widest_line_that_the_build_allows_fits_a_narrow_page():
+    heights = int(re.search(r"\(100cqw - 88px\) / (\d+)", target.Banner("x")._repr_html_())[1])
+    assert 0.6 * build.WIDEST <= heights < 0.6 * build.WIDEST + 2, "a letter is 0.6 times as wide as it is high"

@@ -2,14 +2,17 @@
 
 import re
 
+import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from dwlab import check, planner, stage
+from dwlab import check, planner, stage, xray
+from dwlab.compiler import inspect
 from dwlab.model import timemodel
 from dwlab.problems import DepthwiseConv1d
 from dwlab.records import tabular
+from dwlab.simt import cuda
 
 WORDS = st.lists(st.text("abc,.0123456789-/µ", min_size=1, max_size=30), max_size=40)
 TEXT = st.lists(st.builds(lambda margin, words: " " * margin + " ".join(words), st.integers(0, 6), WORDS), max_size=4)
@@ -37,6 +40,27 @@ def test_columns_scroll_in_a_notebook_and_are_plain_text_elsewhere():
     made = tabular.columns(("a", "b"), [("x", "1"), ("yy", "22")])
     assert made == "a    b\n--  --\nx    1\nyy  22" and repr(made) == made
     assert "overflow-x:auto" in made._repr_html_() and "white-space:pre" in made._repr_html_()
+
+
+def test_what_scrolls_is_reached_by_the_keyboard_and_has_a_name():
+    @cuda.jit
+    def copy(x, y):
+        y[cuda.threadIdx.x] = x[cuda.threadIdx.x]
+
+    x = np.zeros(32, np.float32)
+    made = {
+        "table": tabular.columns(("a",), [("x",)])._repr_html_() + tabular.as_html(("a",), [("x",)]),
+        "a &lt; &quot;b&quot;": tabular.as_html(("a",), [("x",)], 'a < "b"'),
+        "copy, grid 1, block 32": xray(copy, 1, 32, x, x.copy())._repr_html_(),
+        "registers": inspect._html("registers", ("a",), [("x",)], ()),
+    }
+    for name, shown in made.items():
+        scrolling = re.findall(r"<[^>]*overflow-x:auto[^>]*>", shown)
+        assert scrolling and all(f'tabindex="0" role="group" aria-label="{name}"' in one for one in scrolling), shown
+
+
+def test_prose_shows_as_code_what_stands_between_backticks():
+    assert tabular.prose("`a<b`, don't\nuse ` alone") == "<code>a&lt;b</code>, don&#x27;t<br>use ` alone"
 
 
 CELL = st.one_of(st.just(""), st.integers(-999, 10**6).map("{:,}".format), st.text("abc <&>", max_size=12))

@@ -908,7 +908,10 @@ def _html(title: str, head: Sequence[str] | None, body: Iterable[Sequence[str]],
     top = f"<thead>{row(head, 'th')}</thead>" if head else ""
     rows = "".join(row(cells, "td") for cells in body)
     caption = html.escape(title)
-    return f'<div style="overflow-x:auto"><table><caption>{caption}</caption>{top}<tbody>{rows}</tbody></table></div>'
+    return (
+        f'<div tabindex="0" role="group" aria-label="{caption}" style="overflow-x:auto">'
+        f"<table><caption>{caption}</caption>{top}<tbody>{rows}</tbody></table></div>"
+    )
 
 
 def main(options: Any) -> int:

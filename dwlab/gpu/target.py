@@ -98,9 +98,14 @@ def cuda_simulator_on() -> bool:
     return os.environ.get("NUMBA_ENABLE_CUDASIM", "0").strip() not in ("", "0")
 
 
-# JupyterLab breaks what is printed at any character where its page ends, in the middle of a number too. With this rule,
-# which stays on the page as long as the banner's output does, lines keep whole and scroll sideways.
-_STYLE = "<style>.jp-OutputArea-output pre { white-space: pre; word-break: normal; }</style>"
+# JupyterLab breaks what is printed at any character where its page ends, in the middle of a number too. With these
+# rules, which stay on the page as long as the banner's output does, letters become smaller on a narrow page, so that a
+# line of 96 characters (each 0.6 times as wide as high) keeps whole; below 10 px it is broken, at spaces. Nothing that
+# is printed scrolls sideways: without a mouse one could not reach what is hidden. 88 px are the prompt and the margins.
+_STYLE = (
+    "<style>.jp-OutputArea { container-type: inline-size; } .jp-OutputArea .jp-OutputArea-output pre { "
+    "word-break: normal; font-size: clamp(10px, (100cqw - 88px) / 58, var(--jp-code-font-size)); }</style>"
+)
 
 
 class Banner(str):

@@ -107,19 +107,24 @@ class Result:
         if not self.passed:
             raise AssertionError(str(self))
 
-    def text(self, more: str = 'grade("{exercise}", hint={hint})') -> str:
-        """What the student reads; `more` is how to ask for the next hint."""
+    def _said(self, more: str) -> list[str]:
+        """The verdict, and what is said beside it, each in a line."""
         lines = [f"{self.exercise or self.file}: {STATUS[self.status]}. {self.message}".rstrip()]
         if self.hints:
             n = min(max(self.shown, 1), len(self.hints))
-            lines += [f"  hint {i} of {len(self.hints)}: {hint}" for i, hint in enumerate(self.hints[:n], 1)]
+            lines += [f"hint {i} of {len(self.hints)}: {hint}" for i, hint in enumerate(self.hints[:n], 1)]
             if n < len(self.hints):
-                lines.append(f"  For the next hint: {more.format(exercise=self.exercise, hint=n + 1)}")
+                lines.append(f"For the next hint: {more.format(exercise=self.exercise, hint=n + 1)}")
         if self.seed is not None and not self.passed:
-            lines.append(f"  Some sizes and values are drawn anew each time. With the seed {self.seed} they are these.")
+            lines.append(f"Some sizes and values are drawn anew each time. With the seed {self.seed} they are these.")
         if self.output.strip():
-            lines += ["  The file printed:", *(f"  | {line}" for line in self.output.rstrip().split("\n"))]
-        return "\n".join(lines)
+            lines.append("The file printed:")
+        return lines
+
+    def text(self, more: str = 'grade("{exercise}", hint={hint})') -> str:
+        """What the student reads; `more` is how to ask for the next hint."""
+        printed = [f"| {line}" for line in self.output.rstrip().split("\n")] if self.output.strip() else []
+        return "\n  ".join([*self._said(more), *printed])
 
     def __str__(self) -> str:
         return self.text()
@@ -127,7 +132,15 @@ class Result:
     def __repr__(self) -> str:
         from dwlab.records import tabular
 
-        return tabular.wrapped(self.text())  # a notebook shows this
+        return tabular.wrapped(self.text())
+
+    def _repr_html_(self) -> str:
+        from dwlab.records import tabular
+
+        verdict, *beside = map(tabular.prose, self._said('`grade("{exercise}", hint={hint})`'))
+        items = "".join(f"<li>{one}</li>" for one in beside)
+        printed = f"<pre>{html.escape(self.output.rstrip())}</pre>" if self.output.strip() else ""
+        return f"<p>{verdict}</p>" + (f"<ul>{items}</ul>" if items else "") + printed
 
 
 @dataclass(frozen=True)
@@ -183,17 +196,14 @@ class Results:
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        header, rows = self.rows()
-        head = "".join(f"<th scope='col'>{html.escape(c)}</th>" for c in header)
-        body = "".join("<tr>" + "".join(f"<td>{html.escape(c)}</td>" for c in row) + "</tr>" for row in rows)
+        from dwlab.records import tabular
+
         wrong = "".join(
-            f"<li>{html.escape(f'{r.student} {r.file}: {STATUS[r.status]}. {r.message}'.strip())}</li>"
+            f"<li>{tabular.prose(f'{r.student} {r.file}: {STATUS[r.status]}. {r.message}'.strip())}</li>"
             for r in self.results
             if r.status not in ("passed", "unsolved")
         )
-        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>" + (
-            f"<ul>{wrong}</ul>" if wrong else ""
-        )
+        return tabular.as_html(*self.rows()) + (f"<ul>{wrong}</ul>" if wrong else "")
 
 
 class GradeError(ValueError):

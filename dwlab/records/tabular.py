@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import math
+import re
 import textwrap
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
@@ -19,11 +20,17 @@ class Markdown(str):
         return str(self)
 
 
+SCROLLS = 'tabindex="0" role="group" aria-label="{}"'
+"""Attributes of an element that may scroll sideways: the keyboard reaches it, and a screen reader says its name."""
+
+
 class Columns(str):
     """Text in columns: a notebook lets it scroll sideways and does not wrap its lines; a terminal prints it."""
 
     def _repr_html_(self) -> str:
-        return f'<div style="overflow-x:auto"><pre style="white-space:pre">{html.escape(self)}</pre></div>'
+        return (
+            f'<pre {SCROLLS.format("table")} style="white-space:pre;overflow-x:auto;margin:0">{html.escape(self)}</pre>'
+        )
 
     def __repr__(self) -> str:
         return str(self)
@@ -41,6 +48,11 @@ FAILED = "FAILED"
 def alarm(text: str) -> str:
     """HTML of a word that says that something is wrong, in white on red: it is read in a light theme and in a dark."""
     return f'<b style="background:#B00020;color:white;padding:0 4px">{html.escape(text)}</b>'
+
+
+def prose(text: str) -> str:
+    """HTML of sentences: what stands between backticks is code."""
+    return re.sub(r"`([^`\n]+)`", r"<code>\1</code>", html.escape(text)).replace("\n", "<br>")
 
 
 def as_html(head: Sequence[str], body: Sequence[Sequence[str]], caption: str = "", left: Collection[int] = ()) -> str:
@@ -70,7 +82,8 @@ def as_html(head: Sequence[str], body: Sequence[Sequence[str]], caption: str = "
 
     title = f'<caption style="text-align:left;font-weight:bold;padding:2px 5px">{html.escape(caption)}</caption>'
     return (
-        '<div style="overflow-x:auto;max-width:100%;margin-bottom:10px">'
+        f"<div {SCROLLS.format(html.escape(caption or 'table'))} "
+        'style="overflow-x:auto;max-width:100%;margin-bottom:10px">'
         f'<table style="border-collapse:collapse;font-size:12px">'
         f"{title if caption else ''}<thead>{cells(head, True)}</thead>"
         f"<tbody>{''.join(cells(row, False) for row in body)}</tbody></table></div>"

@@ -332,7 +332,8 @@ class Report:
         notes = "".join(f"<li>{html.escape(s)}</li>" for s in self.summary())
         title = html.escape(f"{self.kernel}, grid {_dims(self.grid)}, block {_dims(self.block)}")
         return (
-            f'<div style="overflow-x:auto"><table><caption>{title}</caption><thead><tr>{head}</tr></thead>'
+            f'<div tabindex="0" role="group" aria-label="{title}" style="overflow-x:auto">'
+            f"<table><caption>{title}</caption><thead><tr>{head}</tr></thead>"
             f"<tbody>{''.join(body)}</tbody></table></div><ul>{notes}</ul>"
         )
 
