@@ -49,14 +49,16 @@ NAMES = ("neighbours", "every_twelfth", "four_values", "a_row_further", "padded_
 
 def judge(answer):
     """Each number is compared with what the interpreter counts."""
-    hints = (
+    rule = (
         "The bank of a word is its index modulo 32. Lanes that want the same word share it; different words of one "
-        "bank come one after the other.",
-        "For 12 * lane: lanes 0 and 8 want words 0 and 96. Both lie in bank 0. How many lanes want words of it?",
+        "bank come one after the other."
     )
+    first = "Write down the words that lanes 0 to 8 want, and their banks. Is a bank asked for two different words?"
+    twelfth = "For 12 * lane: lanes 0 and 8 want words 0 and 96. Both lie in bank 0. How many lanes want words of it?"
     said = []
     for way, name in enumerate(NAMES):
         report = xray(read, 1, 32, np.zeros(32, np.float32), way)
+        hints = (rule, twelfth if name == "every_twelfth" else first)
         said.append(predicted(answer, name, report.array("words", "load").wavefronts, "wavefronts", hints))
     return "; ".join(said) + "."
 

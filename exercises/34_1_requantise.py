@@ -34,6 +34,7 @@ def requantise(sums, b, m, zero, low, y):
     raise NotImplementedError("34_1 is not solved yet: replace this line with your code")
 
 
+LOOP, VALUE, LIMITS = range(3)
 HINTS = (
     "A loop along the filters: for f in range(cuda.threadIdx.x, y.shape[1], 32).",
     "int32(sums[i, f] + b[f]) is whole; float32(…) of it times m[f] is what ptx.rint rounds.",
@@ -63,23 +64,25 @@ def judge(answer):
         exact = np.rint((sums + b).astype(np.float32) * m).astype(np.float64) + zero
         want = np.clip(exact, low, 127).astype(np.int8)
         shape = f"{what} of shape {sums.shape}, zero point {zero}{', relu' if relu else ''}"
-        report = launched(requantise, len(sums), 32, sums, b, m, zero, low, y, hints=HINTS, what=shape)
+        report = launched(requantise, len(sums), 32, sums, b, m, zero, low, y, hints=HINTS[:1], what=shape)
         if (y != want).any() or not y.written.all():
             at = tuple(int(i) for i in np.argwhere((y != want) | ~y.written)[0])
             value = float((sums + b).astype(np.float32)[at] * m[at[1]])
             seen = f"is {y[at]}" if y.written[at] else "was never written"
+            wrong = int(((y != want) | ~y.written).sum())
+            about = LOOP if not y.written[at] else LIMITS if exact[at] != want[at] else VALUE
             raise Wrong(
                 f"{shape}: element {list(at)} {seen}; {want[at]} is right, for {value:g} before rounding. "
-                f"{int(((y != want) | ~y.written).sum())} of {y.size} elements are wrong.",
-                HINTS,
+                f"{wrong} of {y.size} element{'s are' if y.size > 1 else ' is'} wrong.",
+                HINTS[about : about + 1],
             )
         launches.append((report, sums.size))
     for report, size in launches:
         float32_only(report)
-        found.append(coalesced(report, ("sums", "y"), hints=HINTS))
+        found.append(coalesced(report, ("sums", "y"), hints=HINTS[:1]))
         loads = report.array("sums", "load").active_lanes
-        at_most(loads, size, "elements of sums are loaded", "each once", HINTS, report)
-        written_once(report, "y", size, HINTS)
+        at_most(loads, size, "elements of sums are loaded", "each once", HINTS[:1], report)
+        written_once(report, "y", size, HINTS[:1])
     return f"Right to the bit on {len(cases)} cases, ties and huge sums among them; {found[3]}."
 
 

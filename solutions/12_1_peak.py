@@ -57,11 +57,11 @@ def daily_peak(kwh, peak):
 HINTS = (
     "It is the kernel `tiled` of the lesson with a maximum in the place of the sum: stage 64 + 23 hours, wait, then "
     "look for the largest.",
-    "Hours outside the row must not win: stage float32(-math.inf) for them. syncthreads() stands between copying and "
-    "reading, where all 64 threads pass, also those without an hour.",
+    "syncthreads() stands between copying and reading, where all 64 threads pass, also those without an hour.",
     "for k in range(threadIdx.x, WINDOW, TILE): window[k] = kwh[m, t0 - 23 + k], or -inf. Thread i then looks at "
     "window[i] to window[i + 23].",
 )
+FILLED = ("Hours outside the row must not win: stage float32(-math.inf) for them.",)
 
 
 def judge(answer):
@@ -75,15 +75,16 @@ def judge(answer):
         kwh[:, : max(1, hours // 3)] -= np.float32(4 * size)  # noon, with the sun
         want = np.stack([kwh[:, max(0, t - HOURS + 1) : t + 1].max(axis=1) for t in range(hours)], axis=1)
         report = launched(daily_peak, (-(-hours // TILE), meters), TILE, kwh, peak, hints=HINTS, what=what)
-        agree(peak, want, what, tolerance=0, hints=HINTS)
+        filled = (peak == 0).any()  # no reading is
+        agree(peak, want, what, tolerance=0, hints=FILLED if filled else HINTS[::2])
         launches.append((report, meters, hours))
     for report, meters, hours in typical_first(launches, len(sizes)):
-        coalesced(report, hints=HINTS)
+        coalesced(report, hints=HINTS[::2])
         loads, tiles = report.array("kwh", "load").active_lanes, -(-hours // TILE)
         why = f"each tile of {TILE} and its halo of {HOURS - 1} once"
         enough = meters * (hours + (tiles - 1) * (HOURS - 1))
-        at_most(loads, enough, "elements of kwh are loaded", why, HINTS, report)
-        written_once(report, "peak", meters * hours, HINTS)
+        at_most(loads, enough, "elements of kwh are loaded", why, HINTS[::2], report)
+        written_once(report, "peak", meters * hours, HINTS[::2])
         if report.totals.bank_conflicts:
             worst = max(report.accesses, key=lambda a: a.bank_conflicts)
             raise Wrong(

@@ -674,7 +674,8 @@ def values(answer: Answer, *shape: int, least: float = -2.0, most: float = 3.0) 
 
 # The first hint, if that is what a kernel does: an exercise's own hints lead to its idea, not to this.
 HAZARD_HINTS = {
-    "out of bounds": "Some threads have nothing to do there. Which test must stand before that line, for which index?",
+    "out of bounds": "Is it that axis's index, or another's? If it is: some threads have nothing to do there, and a "
+    "test of it must stand before that line.",
     "negative index": "Numba counts a negative index from the end, without a word. Test for it before that line.",
     "race": "What one thread writes and another reads needs a barrier in between. Who reads it, at any size? If "
     "threads of other warps do, too, it takes cuda.syncthreads(); cuda.syncwarp() orders the lanes of one warp only.",

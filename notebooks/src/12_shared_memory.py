@@ -275,8 +275,9 @@ for one in (coalesced, shared):
 # words, and as many as the busiest bank has words to deliver if not. Wavefronts beyond the first are **bank conflicts**.
 #
 # The stage has none: 32 lanes read 32 neighbouring words of `x_tile`, and all read the same word of `w_tile`. A GPU's own
-# counter may show some all the same (the README has an H200's, few beside the wavefronts): shared memory and the first
-# cache are one unit, and other accesses pass through it. The interpreter counts what the addresses make necessary.
+# counter may show some all the same ([docs/results/counters.md](../docs/results/counters.md) has an H200's, few beside
+# the wavefronts): shared memory and the first cache are one unit, and other accesses pass through it. The interpreter
+# counts what the addresses make necessary.
 
 # %% tags=["nbval-ignore-output"]
 from dwlab.simt.picture import describe, picture

@@ -547,7 +547,7 @@ if over:
 # %% [markdown]
 # Three barriers however many channels there are, and few passes through shared memory, for more sectors. Most of these are the
 # K - 1 columns that neighbouring threads read too, which the L1 cache answers; how many it does not, the hardware's counters say
-# (README, the layers' counters). What is fewer is not always what is faster: count what the kernel waits for.
+# ([docs/results/counters.md](../docs/results/counters.md)). What is fewer is not always what is faster: count what the kernel waits for.
 #
 # So to be fused is no virtue of a kernel. It is a decision for a pair, a batch, a type and a GPU. The records measure
 # every pair, not only those that one would fuse, and show what it costs not to decide. Deciding is the matter of lesson
