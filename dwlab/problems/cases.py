@@ -164,8 +164,8 @@ _FAMILY = (
     (12, 110, 27, 3, "causal", "more rows than a block has threads"),
     (130, 1, 5, 2, "same", "four warps of batch entries and two"),
     (1, 2100, 2, 2, "same", "more than 2,048 channels"),
-    (2100, 1, 2, 2, "causal", "more than 2,048 batch entries"),
-    (1, 1, 5000, 2, "same", "a row of more than 4,096"),
+    (2050, 1, 1, 1, "causal", "more than 2,048 batch entries"),
+    (1, 1, 4100, 2, "same", "a row of more than 4,096"),
     (1, 1, 6, 1100, 0, "more than 1,024 taps, the last ones used"),
     (257, 256, 1, 1, "causal", "more than 65,535 rows: the most blocks of a grid along y and z"),
 )
@@ -325,7 +325,8 @@ def layer_cases(
     for nth, dtype in enumerate(dtypes):
         for which, layout in enumerate(LAYOUTS):
             for order, (problem, why) in enumerate(_layers(op, path, dtype, layout)):
-                once = products(problem) > _LONG and order % 2 != which
+                slow = products(problem) > _LONG or _operations(problem) > 4 * _OPERATIONS
+                once = slow and order % 2 != which
                 if (nth == 0 and not once) or (order % 2 == nth % 2 and order // 2 % 2 == which):
                     found.append(Case(problem, why, _seed(seed, order)))
     kept = found if supports is None else [case for case in found if supports(case.problem)]
@@ -461,7 +462,7 @@ def _cut_down(problem: DepthwiseConv1d) -> DepthwiseConv1d:
 
 # ---- drawn anew
 
-_LONG = 400  # products of one output, from which a layer of the fixed family is judged in one layout only
+_LONG = 400  # products of one output; a fixed layer of more, or of 4 * _OPERATIONS in all, is judged in one layout only
 _EDGES = (32, 64, 128, 256, 1024)
 _OPERATIONS = 120_000  # multiplications of one drawn problem, at most
 _ONE_AFTER_OTHER = 120  # of one output, which a simple kernel gives to one thread; with many channels one for each
@@ -487,12 +488,12 @@ def drawn(
             names = "BHLK" if op == "depthwise1d" else "NCHWFG"
             aims = itertools.cycle([None, *itertools.product(names, (*_EDGES, 2 * _EDGES[-1]))])
             asked = (_drawn(rng, op, path, kinds, next(aims)) for _ in range(_ASKED))
-            found += _pairwise(list(itertools.islice((case for case in asked if supports(case.problem)), _DRAWN)))
+            found += _pairwise(list(itertools.islice((case for case in asked if supports(case.problem)), _DRAWN)), path)
     return tuple(sorted(found, key=lambda case: case.problem.compulsory_bytes(path)))
 
 
-def _pairwise(pool: list[Case]) -> list[Case]:
-    """Of the pool again and again the case that has most pairs of properties which those before it lack."""
+def _pairwise(pool: list[Case], path: str) -> list[Case]:
+    """Of the pool again and again the case that, for its time, has most pairs of properties which those before lack."""
     numbers: dict[Any, int] = {}
     rows = []
     for case in pool:
@@ -502,7 +503,8 @@ def _pairwise(pool: list[Case]) -> list[Case]:
     has = np.zeros((len(pool), len(numbers)), bool)
     for one, row in zip(has, rows, strict=True):
         one[row] = True
-    cost = np.array([1 + 4 * _operations(case.problem) / _OPERATIONS + products(case.problem) / 30 for case in pool])
+    in_turn = [products(case.problem, path) for case in pool]
+    cost = np.array([1 + 4 * _operations(case.problem) / _OPERATIONS for case in pool]) + np.array(in_turn) / 30
     chosen: list[Case] = []
     missing = np.ones(len(numbers), bool)
     while missing.any():
@@ -573,10 +575,10 @@ def _operations(problem: Problem) -> int:
     return problem.flops // 2
 
 
-def products(problem: Problem) -> int:
+def products(problem: Problem, path: str = "forward") -> int:
     """Products that a simple kernel adds up for one output; of a fused pair all of the first layer's for each."""
     if isinstance(problem, DepthwiseConv1d):
-        return problem.K
+        return problem.B * problem.L if path in ("weight_grad", "backward") else problem.K
     return math.prod(layer.K**2 if isinstance(layer, DepthwiseConv2d) else layer.C for layer in _both(problem))
 
 
