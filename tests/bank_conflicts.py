@@ -8,7 +8,7 @@ import math
 
 import numpy as np
 
-from dwlab.kernels.depthwise1d import backward_3_strips
+from dwlab.kernels.depthwise1d import backward_3_strips, straight_line
 
 LANES = np.arange(32)
 EACH = 20  # outputs of a lane in strips
@@ -33,30 +33,46 @@ def expected(one, problem):
     return {"wide": rows, "channels": channels, "strips": of_strips}[one.name](one, problem)
 
 
-def filters(K):
-    """Each lane reads its K taps out of shared memory, a filter K words long; multiples of 4 never go there."""
-    return K * narrow_access(K) if K % 4 else 0
+def word_access(words):
+    """Conflicts of one 4-byte access: words (32,), -1 for a lane that takes no part."""
+    banks = [word % 32 for word in set(words[words >= 0].tolist())]
+    return max((banks.count(bank) for bank in banks), default=1) - 1
+
+
+def filters(problem):
+    """Each lane reads its taps out of shared memory, a filter's window long; multiples of 4 never go there."""
+    first, count = straight_line.window(problem.L, problem.K, problem.shift)
+    return 0 if problem.K % 4 == first % 4 == count % 4 == 0 else count * narrow_access(count)
 
 
 def missing(problem):
     """The last warp, if it has fewer than 32 rows, sets the others to 0: each lane its own, with no swizzle."""
-    left = problem.B * problem.H % 32
-    own = np.where(LANES >= left, LANES * (problem.L // 4), -1)
-    return problem.L // 4 * wide_access(own) if left else 0
+    left, L = problem.B * problem.H % 32, problem.L
+    if not left:
+        return 0
+    if L % 4:
+        return L * word_access(np.where(LANES >= left, LANES * L, -1))
+    return L // 4 * wide_access(np.where(LANES >= left, LANES * (L // 4), -1))
+
+
+def own_rows(problem):
+    """32 lanes that go through their own rows, of no whole pieces, word by word."""
+    return problem.L * word_access(LANES * problem.L) if problem.L % 4 else 0
 
 
 def rows(one, problem):
-    """Rows copied, read and written: never; those that the last block does not have, and the filters."""
-    return one.launch(problem).blocks * filters(problem.K) + missing(problem)
+    """Rows copied, read and written: of whole pieces never; those that the last block does not have, and the filters."""
+    return one.launch(problem).blocks * (filters(problem) + 2 * own_rows(problem)) + missing(problem)
 
 
 def channels(one, problem):
     """Two warps put their sums into shared memory, K words a lane, once; backward's first one also its filters."""
-    blocks, K = one.launch(problem).blocks, problem.K
-    total = 2 * K * narrow_access(K)
+    blocks, count = one.launch(problem).blocks, straight_line.window(problem.L, problem.K, problem.shift)[1]
+    total = 2 * count * narrow_access(count)
     if one.path == "backward":
-        total += filters(K) + -(-K // 4) * 4 * 3  # written word by word, 4 times an odd number of words apart
-    return blocks * total + 2 * missing(problem)
+        total += filters(problem) + -(-count // 4) * 4 * 3  # written word by word, 4 times an odd number of words apart
+    steps = -(-problem.B * problem.H // 32)
+    return blocks * total + 2 * missing(problem) + steps * (3 if one.path == "backward" else 2) * own_rows(problem)
 
 
 def window(problem, shift, each=EACH):

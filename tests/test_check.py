@@ -124,7 +124,7 @@ def test_right_kernels_of_other_kinds_pass(kernel, launch):
 
 def test_a_float64_leak_is_a_note_and_no_failure():
     verdict = check(taps_backwards_in_float64, launch=by_tile(TILE))
-    assert verdict.passed and len(verdict.notes) == 1
+    assert verdict.passed and sum("float64" in note for note in verdict.notes) == 1
     assert "computes in float64: acc += w[h, j] * x[b, h, s]" in str(verdict)
     assert check("depthwise1d/forward/coalesced").notes == ()
     assert "note: line" in str(check("depthwise1d/forward/naive"))
@@ -209,7 +209,8 @@ def test_the_edges_of_the_block_are_added():
         assert {23, 24, 25, 3, 4, 5} <= {getattr(problem, name) for problem in found}, name
     assert len(set(found)) == len(found)
     assert cases(block=(1,)) == cases()
-    assert max(case.problem.L for case in cases(block=(1024,))) < 1200  # long rows: 1,100 of them is in the family
+    added = {case.problem for case in cases(block=(1024,))} - {case.problem for case in cases()}
+    assert max(problem.L for problem in added) < 1200  # longer rows are in the family
     assert {1023, 1024, 1025} <= {case.problem.H for case in cases(block=(1024,))}
 
 

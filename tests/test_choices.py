@@ -82,9 +82,10 @@ def test_the_order_of_files_decides_nothing(monkeypatch):
 
 
 def test_a_problem_that_was_timed_gets_its_fastest_stage():
-    assert RUNS
-    for run in RUNS:
-        for row in run.sections["shapes"]:
+    newest = {(row["path"], *row["problem"].values()): (run, row) for run in RUNS for row in run.sections["shapes"]}
+    assert newest
+    for run, row in newest.values():
+        if row["times"]:
             problem = DepthwiseConv1d(**row["problem"], dtype=row["dtype"])
             best = min((id for id in row["times"] if "," not in id), key=row["times"].__getitem__)
             assert dispatch.best(problem, row["path"], gpu=run.gpu).id == best, problem

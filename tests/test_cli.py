@@ -404,7 +404,7 @@ def test_every_stage_takes_the_words_of_every_plan():
 
 
 def test_problems_are_taken_as_every_command_prints_them():
-    seen = {(row.op, json.dumps(dict(row.problem))): row for row in records.load_all()}
+    seen = {(row.op, json.dumps(dict(row.problem))): row for row in records.load_all() if row.op != "network"}
     for row in seen.values():
         layers.problem(recorded._short(row.op, row.problem))  # as `records` has it
     for one in (*problems.PROBLEMS.values(), *(problems.DepthwiseConv1d(2, 3, 9, 4, p, d) for p in ("same", 0, 3)

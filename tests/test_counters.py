@@ -132,10 +132,10 @@ def test_lines_of_other_programs_and_other_metrics_are_no_launches():
 
 
 def test_a_stage_that_is_not_for_a_problem_is_not_counted_there():
-    wide = registry.stage("depthwise1d/forward/wide")
+    strips = registry.stage("depthwise1d/forward/strips")
     ncu = Ncu(output(3))
-    found = counters.measure([TODO[0], wide], SHAPES, run=ncu, ncu="ncu")
-    assert [(one.stage, one.problem["L"]) for one in found] == [("naive", 48), ("wide", 48), ("naive", 31)]
+    found = counters.measure([TODO[0], strips], SHAPES, run=ncu, ncu="ncu")
+    assert [(one.stage, one.problem["L"]) for one in found] == [("naive", 48), ("strips", 48), ("naive", 31)]
 
 
 def test_the_child_launches_each_stage_on_each_problem(monkeypatch):

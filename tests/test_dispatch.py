@@ -17,7 +17,7 @@ from dwlab.problems.references import allowed_error, reference
 
 ROOT = Path(__file__).resolve().parent.parent
 ODD = DepthwiseConv1d(3, 5, 13, 7, "same")
-WIDE = DepthwiseConv1d(2, 5, 16, 8)  # 16 bytes go into its rows, and into its filters
+WIDE = DepthwiseConv1d(8, 5, 16, 8)  # 16 bytes go into its rows, and into its filters
 STAGES = registry.stages("depthwise1d")
 
 
@@ -241,7 +241,8 @@ def test_both_gradients_come_from_two_launches_where_those_are_expected_sooner(s
         assert_right(problem, call("backward", problem, host), host)
         assert started == [one.id for one in dispatch.launches(problem, "backward")]
         started.clear()
-    assert len(dispatch.launches(ODD, "backward")) == 2 and len(dispatch.launches(WIDE, "backward")) == 1
+    long = DepthwiseConv1d(3, 5, 71, 7, "same")
+    assert len(dispatch.launches(long, "backward")) == 2 and len(dispatch.launches(WIDE, "backward")) == 1
     views = dispatch.launches(WIDE, "backward", aligned=4)
     assert all(one.aligned <= 4 for one in views)  # the fused ones move 16 bytes at a time
 

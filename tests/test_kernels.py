@@ -54,8 +54,8 @@ def test_any_shape_and_padding(one, size):
 def test_shapes_that_kernels_are_made_for(step, B, H, L, K, where, seed):
     problem = DepthwiseConv1d(B, H, L * step, K * step, int(where * (K * step - 1)))
     registers, wide = STAGES[4:6]
-    assert registers.supports(problem) and wide.supports(problem) == (L * step % 4 == 0)
-    for one in (registers, wide) if step == 4 else (registers,):
+    assert registers.supports(problem) and wide.supports(problem)
+    for one in (registers, wide):
         assert run(one, problem, seed)[1] <= 1
         report = xray(one, problem)
         assert report.hazards == ()
@@ -68,13 +68,14 @@ def test_shapes_that_kernels_are_made_for(step, B, H, L, K, where, seed):
     ("problem", "kernel_of"),
     [
         (DepthwiseConv1d(2, 3, 64, 64), ("registers", "wide", "strips")),
-        (DepthwiseConv1d(2, 3, 62, 4), ("registers", "registers", "warp_tiled")),
+        (DepthwiseConv1d(2, 3, 62, 4), ("registers", "wide", "warp_tiled")),
         (DepthwiseConv1d(2, 3, 4, 63), ("registers", "wide", "strips")),
+        (DepthwiseConv1d(2, 3, 64, 130, 64), ("warp_tiled", "warp_tiled", "warp_tiled")),
         (DepthwiseConv1d(2, 3, 65, 4), ("warp_tiled", "warp_tiled", "warp_tiled")),
         (DepthwiseConv1d(2, 3, 68, 4), ("warp_tiled", "warp_tiled", "strips")),
-        (DepthwiseConv1d(2, 3, 4, 65, "same"), ("warp_tiled", "warp_tiled", "strips")),
-        (DepthwiseConv1d(2, 3, 4, 128), ("warp_tiled", "warp_tiled", "strips")),
-        (DepthwiseConv1d(2, 3, 4, 129), ("warp_tiled", "warp_tiled", "warp_tiled")),
+        (DepthwiseConv1d(2, 3, 4, 65, "same"), ("warp_tiled", "wide", "strips")),
+        (DepthwiseConv1d(2, 3, 4, 128), ("warp_tiled", "wide", "strips")),
+        (DepthwiseConv1d(2, 3, 4, 129), ("warp_tiled", "wide", "warp_tiled")),
     ],
     ids=str,
 )

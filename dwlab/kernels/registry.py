@@ -27,7 +27,6 @@ import numpy as np
 from dwlab.gpu.driver import allow_shared
 from dwlab.gpu.occupancy import LIMITS
 from dwlab.kernels import digests
-from dwlab.kernels.parts import ptx
 from dwlab.kernels.tiling import gpu as gpus
 from dwlab.kernels.tiling.choose import choose, why_not
 from dwlab.kernels.tiling.config import TileConfig, Tiles
@@ -285,7 +284,11 @@ class Stage:
     def lacks(self, dtype: str, gpu: Any = None) -> str:
         """Which instruction its kernels of a storage type have and the GPU has not, in a sentence; "" if none."""
         names = self.needs.get(dtype, ()) if isinstance(self.needs, Mapping) else self.needs
-        here = gpus.of(gpu).compute_capability if names else ()
+        if not names:
+            return ""
+        from dwlab.kernels.parts import ptx  # which imports numba: whoever looks up a stage does without
+
+        here = gpus.of(gpu).compute_capability
         return next((said for said in (ptx.lacks(name, here) for name in names) if said), "")
 
     def why_not(self, problem: Problem, gpu: Any = None) -> str:
