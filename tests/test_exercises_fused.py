@@ -118,7 +118,7 @@ WRONG = [
     ("32_2", "with a halo", numbers(shared_map="8 * 22 * 22 * 4"), r"`shared_map`: you predicted 15,488 bytes; fewer"),
     ("32_2", "elements", numbers(shared_map="3200"), r"`shared_map`: you predicted 3,200 bytes; more"),
     ("32_2", "saved once", numbers(filters_equal="64"), r"`filters_equal`: you predicted 64 filters; more"),
-    ("32_2", "once", numbers(times_depthwise="1"), r"`times_depthwise`: you predicted 1 times; more"),
+    ("32_2", "once", numbers(times_depthwise="1"), r"`times_depthwise`: you predicted 1 time; more"),
     ("32_2", "parts of tiles left out", numbers(blocks="4"), r"`blocks`: you predicted 4 blocks; more"),
 ]
 

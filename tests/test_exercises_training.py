@@ -87,7 +87,7 @@ WRONG = [
         "24_3",
         "over the file itself",
         "def save(path, state):\n    with open(path, 'wb') as file:\n        np.savez(file, **state)\n" + PLAIN_LOAD,
-        "save writes over the file itself",
+        "save writes into the old file",
     ),
     (
         "24_3",
