@@ -61,7 +61,7 @@ def own_rows(problem):
 
 
 def rows(one, problem):
-    """Rows copied, read and written: of whole pieces never; those that the last block does not have, and the filters."""
+    """Rows copied, read and written: of whole pieces never; those that the last block lacks, and the filters."""
     return one.launch(problem).blocks * (filters(problem) + 2 * own_rows(problem)) + missing(problem)
 
 

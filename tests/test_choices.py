@@ -82,13 +82,16 @@ def test_the_order_of_files_decides_nothing(monkeypatch):
 
 
 def test_a_problem_that_was_timed_gets_its_fastest_stage():
-    newest = {(row["path"], *row["problem"].values()): (run, row) for run in RUNS for row in run.sections["shapes"]}
-    assert newest
-    for run, row in newest.values():
-        if row["times"]:
+    times = {}  # of each shape and path, each stage's newest
+    for run in RUNS:
+        for row in run.sections["shapes"]:
             problem = DepthwiseConv1d(**row["problem"], dtype=row["dtype"])
-            best = min((id for id in row["times"] if "," not in id), key=row["times"].__getitem__)
-            assert dispatch.best(problem, row["path"], gpu=run.gpu).id == best, problem
+            times.setdefault((run.gpu, problem, row["path"]), {}).update(row["times"])
+    assert times
+    for (gpu, problem, path), taken in times.items():
+        single = {id: us for id, us in taken.items() if "," not in id}
+        # A time is known as so many times its run's least, which differs a little from run to run.
+        assert not single or single[dispatch.best(problem, path, gpu=gpu).id] < 1.03 * min(single.values()), problem
 
 
 def test_a_problem_that_was_not_timed_gets_a_stage_near_the_fastest():
