@@ -113,7 +113,10 @@ def test_strips_are_shared_by_any_number_of_blocks_and_warps(path, shares, monke
 def test_any_other_shape_is_handed_over_with_launch_traffic_and_kernel(one, L, K):
     problem = DepthwiseConv1d(2, 3, L, K, "same")
     if one.supports(problem):
-        assert one.name == "strips" and L % 4 == 0 and K <= (64 if one.path in ("weight_grad", "backward") else 128)
+        if one.name == "strips":
+            assert L % 4 == 0 and K <= (64 if one.path in ("weight_grad", "backward") else 128)
+        else:
+            assert L <= 64  # however many of the taps meet no element of so short a row
         return
     taken = [other for other in stages("depthwise1d", one.path) if other.kernel_for(problem) is one.kernel_for(problem)]
     by = next(other for other in taken if other.supports(problem))

@@ -350,8 +350,8 @@ def test_a_kernel_by_shape_is_made_once_a_shape_and_launched_by_its_arguments():
     assert made == [(8, 4, 0), (8, 4, 2)]
     assert some.kernel_for(problem) is some.kernel.make(8, 4, 2)
     # Shapes that the stage is not for still go to the other stage.
-    odd = DepthwiseConv1d(1, 1, 7, 3)
-    assert some.kernel_for(odd) is registry.stage("depthwise1d/forward/registers").kernel_for(odd)
+    long = DepthwiseConv1d(1, 1, 65, 3)
+    assert some.kernel_for(long) is registry.stage("depthwise1d/forward/registers").kernel_for(long)
 
 
 def test_every_stage_but_those_made_by_shape_is_for_every_problem():
@@ -394,11 +394,11 @@ def test_every_array_of_a_stage_that_moves_16_bytes_must_begin_at_16(one):
     for name in problem.outputs(one.path):
         assert np.isnan(arrays[name].copy_to_host()).all()  # nothing started
     # A shape that the stage hands over needs no alignment.
-    other = DepthwiseConv1d(2, 3, 7, 4)
+    other = DepthwiseConv1d(2, 3, 67, 4)
     arrays = {name: cuda.to_device(array) for name, array in arrays_of(other, one.path).items()}
     first = other.arrays(one.path)[0]
     long = cuda.to_device(np.concatenate([[0], host_ravel(other, one.path, first)]).astype(np.float32))
-    one.run(other, {**arrays, first: long[1:].reshape(2, 3, 7)})
+    one.run(other, {**arrays, first: long[1:].reshape(2, 3, 67)})
     judge_outputs(other, one.path, {name: arrays[name].copy_to_host() for name in other.outputs(one.path)})
 
 

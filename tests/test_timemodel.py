@@ -353,7 +353,7 @@ def test_no_stage_is_tuned_for(compared):
     """Constants fitted without a stage predict that stage: over all rows the median error is within the target."""
     grid = list(itertools.product((2.0, 2.5, 3.0, 4.0), (1.5, 2.5, 4.0), (1.0, 2.0, 3.0), (450.0, 600.0)))
     kept = ("depthwise1d", "float32")
-    runs = [run for run in records.load_runs() if any((one.op, one.dtype) == kept for one in run.measurements)]
+    runs = [run for run in records.shown_runs() if any((one.op, one.dtype) == kept for one in run.measurements)]
     gpu = gpus.find("NVIDIA H200", runs[-1:])  # with the ceilings of the run that most rows are from
     logs = np.empty((len(grid), len(compared.rows)))
     for k, row in enumerate(compared.rows):
@@ -433,7 +433,7 @@ def test_the_readmes_table_keeps_to_one_storage_type():
     whole, half = (
         next(
             run
-            for run in reversed(records.load_runs())
+            for run in reversed(records.shown_runs())
             if {(one.op, one.dtype) for one in run.measurements} == {("depthwise1d", dtype)}
         )
         for dtype in ("float32", "float16")
