@@ -41,9 +41,10 @@ def window(L: int, K: int, shift: int) -> tuple[int, int]:
 
 
 def takes(problem: DepthwiseConv1d, most: int) -> bool:
-    """Whether a row, and the taps that meet it, are at most so many, and rows.py moves such rows."""
-    taps = window(problem.L, problem.K, problem.shift)[1]
-    return problem.L <= most and taps <= most and (problem.itemsize == 4 or rows.takes(problem))
+    """Whether a row, and the taps that meet it, are at most so many; of 16 bits whole pieces, and all taps."""
+    if problem.itemsize == 4:
+        return problem.L <= most and window(problem.L, problem.K, problem.shift)[1] <= most
+    return problem.L <= most and problem.K <= most and rows.takes(problem)
 
 
 def taps_of(L: int, K: int, shift: int, s0: int) -> list[int]:
