@@ -373,7 +373,7 @@ SECOND = _rows(
     (f"{FWD}shared", F32, "w[h, uint32(j0 + n - 1 - i)]", "w[h, uint32(j0 + i)]", "filter flipped"),
     (f"{FWD}shared", F32, "        while q < n:\n", "        while q < uint32(n - 1):\n", "taps missing"),
     (f"{FWD}shared", F32, "        cuda.syncthreads()\n        j0", "        j0", "race"),
-    (f"{FWD}wide", "float16 bfloat16", "SHIFT, dtype=DTYPE", "0, dtype=DTYPE", "wrong padding"),
+    (f"{FWD}wide", "float16 bfloat16", "SHIFT - begin, dtype=DTYPE", "0, dtype=DTYPE", "wrong padding"),
     (f"{DX}naive", F32, "t = s - shift + j", "t = s + j", "wrong padding"),
     (f"{DX}naive", F32, "w[h, j] *", "w[0, j] *", "wrong filter"),
     (f"{DX}naive", F32, "dy[b, h, t]", "dy[0, h, t]", "wrong image"),
