@@ -394,7 +394,7 @@ def dw_half_precision(dy, x, dw, shift):
         dw[h, j] = acc
 
 
-@wrong_dw("wrong by value", also="727")
+@wrong_dw("all wrong")
 @cuda.jit
 def dw_whole_numbers(dy, x, dw, shift):
     j, h = cuda.grid(2)

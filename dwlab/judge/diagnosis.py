@@ -1200,6 +1200,8 @@ def _by_value(evidence: Evidence) -> Iterator[Finding]:
     n, k = len(want), int(wrong.sum())
     if not 2 <= k <= n - 2 or math.log10(math.comb(n, k)) < -math.log10(_ACCIDENT):
         return
+    if not want[~wrong].any():  # a wrong factor leaves a 0 right as well
+        return
     for what, value in measures:
         low, high = value[wrong], value[~wrong]
         side = "below" if low.max() < high.min() else "above" if low.min() > high.max() else ""

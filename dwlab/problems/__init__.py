@@ -316,7 +316,7 @@ def problem(text: str | Problem) -> Problem:
     if text in PROBLEMS:
         return PROBLEMS[text]
     printed = _PRINTED.fullmatch(text.strip())
-    parts = [part for part in printed.groups("causal")[: printed.lastindex]] if printed else text.split(",")
+    parts = printed.groups("causal")[: printed.lastindex] if printed else text.split(",")
     parts = [part.strip() for part in parts]
     if len(parts) in (4, 5, 6):
         try:
