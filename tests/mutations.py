@@ -229,7 +229,7 @@ FIRST = _rows(
     (f"{DX}coalesced", F32, "b < dy.shape[0] and s < length", "b < dy.shape[0] and s < length and row > 0",
      "not written"),
     (f"{DX}wide", ALL, "reverse=True", "reverse=False", "filter flipped"),
-    (f"{DX}wide", ALL, "K - 1 - SHIFT", "SHIFT", "wrong padding"),
+    (f"{DX}wide", ALL, "count - 1 - (SHIFT - begin)", "SHIFT - begin", "wrong padding"),
     # ---- depthwise1d weight_grad
     (f"{DY}naive", F32, "s = t + shift - j", "s = t + shift - j - 1", "shifted"),
     (f"{DY}naive", F32, "s = t + shift - j", "s = t + j - shift", "operands exchanged"),
