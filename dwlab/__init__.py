@@ -9,6 +9,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from dwlab._version import __version__ as __version__
+
 if TYPE_CHECKING:
     from dwlab.gpu.target import banner, cuda, mode
     from dwlab.judge.check import check
@@ -17,8 +19,6 @@ if TYPE_CHECKING:
     from dwlab.problems import PAPER, DepthwiseConv1d
     from dwlab.simt import xray
     from dwlab.widgets import roofline_explorer, traffic_calculator, warp_viewer
-
-__version__ = "0.1.0"
 
 __all__ = [
     "PAPER",

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from dwlab._version import __version__
 from dwlab.gpu import driver, target
 from dwlab.gpu.machine import Machine, present
 
@@ -109,8 +110,6 @@ def _bus_id() -> str | None:
 
 def _version(distribution: str) -> str | None:
     if distribution == "dwlab":
-        from dwlab import __version__
-
         return __version__
     try:
         return importlib.metadata.version(distribution)

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal
 
-from dwlab import __version__
+from dwlab._version import __version__
 from dwlab.gpu import driver as _driver
 
 Mode = Literal["gpu", "simulated"]

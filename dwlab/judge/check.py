@@ -16,9 +16,9 @@ in any order (references.tolerance); with algorithm="fast" that of algorithms wh
 Every element of an output must be written, what it held before must not matter, and inputs must stay as they are. A
 NaN or an infinity in x or dy may spoil the outputs in whose sum it stands, and no other; of dw also the channel's other
 taps, for it meets padding there, which a kernel may multiply by it (0 * NaN is NaN). Those in whose sum it stands must
-be NaN or infinite as IEEE arithmetic has it. Two exceptions: kernels that split their numbers into parts (`_SPLIT`), or
-add up inputs before they multiply (algorithm="fast"), may make NaN of an infinity, and behind an activation, which may
-lose a NaN (the GPU's max(NaN, 0) is 0), anything is right.
+be NaN or infinite as IEEE arithmetic has it. Two exceptions: kernels that split their numbers into parts
+(`Stage.splits`), or add up inputs before they multiply (algorithm="fast"), may make NaN of an infinity, and behind an
+activation, which may lose a NaN (the GPU's max(NaN, 0) is 0), anything is right.
 
 What is found besides. On the laptop GPU races, divergent barriers, out-of-bounds and negative indices, uninitialised
 reads and two writers of one element fail a kernel even where its output is right; `allow` names those of the last kinds
@@ -365,17 +365,6 @@ _LAUNCH_SECONDS = 20.0  # and a launch function; most take microseconds
 _WALL = 1200.0  # seconds that either may take by the clock: a sleep takes none of the processor's
 _LAUNCH_WALL = 60.0
 
-# Stages that compute a float32 as the sum of two or three shorter numbers: of an infinity the rest is Inf - Inf.
-_SPLIT = frozenset(
-    (
-        "pointwise/forward/tensor",
-        "pointwise/forward/split",
-        "fused/dwpw/slide",
-        "fused/pwdw/strips",
-        "fused/pwpw/tensor",
-    )
-)
-
 # What stands around each array, by its storage: none of it is what outputs hold.
 _GUARD_BITS = {"float32": 0x7FC0BEEF, "float16": 0x7FEB, "bfloat16": 0x7FEB, "int32": 0x99999999, "int8": 0x99}
 
@@ -411,7 +400,7 @@ def check(
     ProblemError for an unknown name.
     """
     judged, name = _subject(subject, path, launch)
-    rules = _Rules(tuple([allow] if isinstance(allow, str) else allow), algorithm, judged.id in _SPLIT)
+    rules = _Rules(tuple([allow] if isinstance(allow, str) else allow), algorithm, judged.splits)
     rules.check(judged)
     seed = _fresh(seed)
     if problem is not None:

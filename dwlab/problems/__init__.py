@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import difflib
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -98,14 +99,40 @@ def nearest(name: str, known: tuple[str, ...]) -> str:
     return sentence.strip() or f"None of the {len(known)} that there are is like it."
 
 
-class Problem:
-    """What every problem can do, given its arrays, outputs, shapes and how each is stored.
+class Problem(ABC):
+    """One computation of one size: its arrays, their shapes and storage, its FLOPs. Below it are frozen dataclasses.
 
-    A frozen dataclass below it has op, dtype, arrays(path), outputs(path), shapes(path), dtype_of(name), flops_of(path)
-    and _values(name, rng, path).
+    op: the folder of dwlab.kernels that computes it. dtype: how its maps or rows are stored. main_path: the path that
+    is meant where none is given.
     """
 
-    main_path = "forward"  # what is meant where no path is given
+    op: ClassVar[str]
+    main_path: ClassVar[str] = "forward"
+    dtype: str
+
+    @abstractmethod
+    def arrays(self, path: str = "forward") -> tuple[str, ...]:
+        """Names of a path's arrays, in the order of the kernel's arguments, the outputs last."""
+
+    @abstractmethod
+    def outputs(self, path: str = "forward") -> tuple[str, ...]:
+        """Names of the arrays that a path writes."""
+
+    @abstractmethod
+    def shapes(self, path: str = "forward") -> dict[str, tuple[int, ...]]:
+        """Array name -> shape."""
+
+    @abstractmethod
+    def dtype_of(self, name: str) -> str:
+        """Storage type of an array."""
+
+    @abstractmethod
+    def flops_of(self, path: str) -> int:
+        """Floating-point operations of a path, a multiply-add as two; zeros beyond an edge do not count."""
+
+    @abstractmethod
+    def _values(self, name: str, rng: np.random.Generator, path: str) -> np.ndarray:
+        """Seeded values of one input, in its storage."""
 
     @property
     def itemsize(self) -> int:

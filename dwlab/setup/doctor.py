@@ -21,7 +21,7 @@ from pathlib import Path
 from textwrap import wrap
 from typing import Any
 
-from dwlab import __version__
+from dwlab._version import __version__
 from dwlab.gpu import driver as _driver
 from dwlab.gpu import target
 from dwlab.setup.lab import PYTHONS
