@@ -1,7 +1,7 @@
 """What a lesson imports: the target, the problems, the stages, the judge and the X-ray, each loaded on first use.
 
 ``from dwlab import cuda, stage, check, xray`` needs neither a GPU nor ipywidgets nor matplotlib; importing ``dwlab``
-alone loads nothing but this file.
+alone loads nothing but this file and its version's.
 """
 
 from __future__ import annotations

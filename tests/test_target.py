@@ -151,7 +151,7 @@ def test_a_lesson_in_simulated_mode_loads_neither_numba_cuda_nor_widgets_nor_mat
     )
     done = in_a_process(code, DWLAB_TARGET="simulated")
     assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout) == [["dwlab"], "simulated", "simulated", True, [], "simulated"]
+    assert json.loads(done.stdout) == [["dwlab", "dwlab._version"], "simulated", "simulated", True, [], "simulated"]
 
 
 def test_gpu_asked_for_without_one_is_one_clear_error():
