@@ -9,25 +9,14 @@ project's own if none is given), section `copies`, and prints its table.
 
 from __future__ import annotations
 
-import argparse
-import os
 import sys
-from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
+from recording import Parser, needs_gpu, written
 
-from dwlab import records  # noqa: E402
-from dwlab.gpu import (  # noqa: E402
-    machine,  # noqa: E402
-    provenance,  # noqa: E402
-)
-from dwlab.measure import (  # noqa: E402
-    device,  # noqa: E402
-    timing,  # noqa: E402
-)
-from dwlab.records import tables, writing  # noqa: E402
+from dwlab import report
+from dwlab.gpu import machine
+from dwlab.measure import device, timing
 
 MEGABYTES = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 805)
 
@@ -51,15 +40,8 @@ def rows_of(present: machine.Machine, megabytes: tuple[float, ...] = MEGABYTES) 
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("folder", nargs="?", default=str(ROOT / "dwlab" / "records"), help="where the record goes")
-    options = parser.parse_args()
-    os.environ["DWLAB_TARGET"] = "gpu"
-    folder = Path(options.folder).resolve()
-    folder.mkdir(parents=True, exist_ok=True)
-    rows = rows_of(machine.present())
-    file = writing.write(folder, [], provenance.environment(), {}, sections={"copies": rows})
-    print(f"{file.name}\n\n{tables.copies_table([records.read_run(file)])}")
+    folder = needs_gpu(Parser(__doc__).parse_args().folder)
+    print(report.copies_table([written(folder, {"copies": rows_of(machine.present())})]))
     return 0
 
 

@@ -8,37 +8,30 @@ DWLAB_REVISION.
 
 from __future__ import annotations
 
-import argparse
 import sys
 import time
-from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+from recording import Parser
 
-from dwlab import records, report  # noqa: E402
-from dwlab.gpu import (
-    machine,  # noqa: E402
-    provenance,  # noqa: E402
-)
-from dwlab.records import epochs, writing  # noqa: E402
-from dwlab.training import epoch  # noqa: E402
+from dwlab import records, report
+from dwlab.gpu import machine, provenance
+from dwlab.records import epochs, writing
+from dwlab.training import epoch
 from dwlab.training import train as training
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("folder", nargs="?", default=str(epochs.FOLDER), help="where the record goes")
+    parser = Parser(__doc__, epochs.FOLDER)
     parser.add_argument("--steps", type=int, default=20, help="of the epoch (default: %(default)s)")
     parser.add_argument("--batch", type=int, default=16384, help="default: %(default)s, the paper's")
     parser.add_argument("--ways", help="of these only, by commas; the first is what losses are compared with")
     parser.add_argument("--no-graphs", action="store_true", help="leave the captured steps out")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
-    folder = Path(options.folder)
     chosen = options.ways.split(",") if options.ways else list(epoch.ways())
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        writing.check_writable(folder)
+        options.folder.mkdir(parents=True, exist_ok=True)
+        writing.check_writable(options.folder)
         config = training.Config(batch=options.batch, seed=options.seed, device="cuda")
         data = training.load_data(stride=1)
         start = time.monotonic()
@@ -50,12 +43,12 @@ def main() -> int:
         told("done")
         told_of = epoch.experiment(config, data, options.steps)
         environment = provenance.environment()
-        path = epochs.write(folder, environment, told_of, made, failed)
+        path = epochs.write(options.folder, environment, told_of, made, failed)
     except (training.TrainingError, records.RecordError, machine.MachineError) as error:
         print(f"epoch_time: {error}", file=sys.stderr)
         return 2
     run = epochs.read(path)
-    print(f"{path.name}\n\n{epochs.table([run])}")
+    print(f"{path.name}\n\n{report.epoch_table([run])}")
     for way, why in failed.items():
         print(f"{way} FAILED: {why}")
     for one in made:

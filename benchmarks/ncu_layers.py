@@ -25,8 +25,6 @@ examples: ncu_layers.py --seconds 120
 
 from __future__ import annotations
 
-import argparse
-import os
 import sys
 import tempfile
 import time
@@ -35,19 +33,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
-sys.path.insert(0, str(ROOT / "benchmarks"))
+from record_layers import NETWORKS, Problem, plan, variant
+from recording import Parser, above, at_least, needs_gpu, written
 
-from record_layers import NETWORKS, Problem, plan, variant  # noqa: E402
-
-from dwlab import records, report  # noqa: E402
-from dwlab.compiler import precompile as ahead  # noqa: E402
-from dwlab.gpu import provenance  # noqa: E402
-from dwlab.kernels import registry  # noqa: E402
-from dwlab.kernels.registry import Stage  # noqa: E402
-from dwlab.measure import counters  # noqa: E402
-from dwlab.records import writing  # noqa: E402
+from dwlab import records, report
+from dwlab.compiler import precompile as ahead
+from dwlab.kernels import registry
+from dwlab.kernels.registry import Stage
+from dwlab.measure import counters
 
 NETWORK = "mobilenet_v2"
 PAIRS = ("fused/dwpw", "fused/pwdw", "fused/pwpw")
@@ -168,38 +161,23 @@ def compiled(todo: Sequence[Task], seconds: float, processes: int | None, file: 
     return [task for task, payload in zip(todo, payloads, strict=True) if payload is not None]
 
 
-def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
-    """The command line. Lists that are not given are the whole ones."""
-    parser = argparse.ArgumentParser(
-        description=__doc__.split("\n")[0], epilog=__doc__.split("\n\n")[-1],
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
-    parser.add_argument("folder", nargs="?", default=str(ROOT / "dwlab" / "records"), help="where the record goes")
+def arguments(given: Sequence[str] | None = None) -> Any:
+    """The command line."""
+    parser = Parser(__doc__)
     parser.add_argument("--pairs", action="store_true", help="every pair of all networks, each by its fastest stage")
-    parser.add_argument("--op", action="append", choices=OPS, help="only these ops; may be repeated")
-    parser.add_argument(
-        "--dtype", action="append", choices=(*DTYPES, "int8"), help="storage type (default: float32 and float16)"
-    )
-    parser.add_argument("--batch", action="append", type=int, help="images (default: 1 and 32)")
-    parser.add_argument("--seconds", type=float, default=120, help="for all of it (default: %(default)s)")
-    parser.add_argument("--processes", type=int, help="that compile (default: one a CPU, at most 16)")
-    parser.add_argument("--most", type=int, help="so many launches only")
+    parser.each("--op", (), "only these ops", choices=OPS)
+    parser.each("--dtype", DTYPES, "storage type (default: float32 and float16)", choices=(*DTYPES, "int8"))
+    parser.each("--batch", BATCHES, "images (default: 1 and 32)", type=at_least(1))
+    parser.add_argument("--seconds", type=above(2 * ENDING), default=120, help="for all of it (default: %(default)s)")
+    parser.add_argument("--processes", type=at_least(1), help="that compile (default: one a CPU, at most 16)")
+    parser.add_argument("--most", type=at_least(1), help="so many launches only")
     parser.add_argument("--missing", action="store_true", help="only launches that no record has counters of")
     parser.add_argument("--list", action="store_true", help="list the launches and count nothing")
     options = parser.parse_args(given)
-    for op in options.op or () if options.pairs else ():
+    for op in options.op if options.pairs else ():
         if op not in PAIRS:
             parser.error(f"--op {op}: with --pairs only {', '.join(PAIRS)}")
     options.op = options.op or list(PAIRS if options.pairs else OPS)
-    options.dtype = options.dtype or list(DTYPES)
-    options.batch = options.batch or list(BATCHES)
-    for name in ("batch", "processes", "most"):
-        value = getattr(options, name)
-        for one in value if isinstance(value, list) else [] if value is None else [value]:
-            if one < 1:
-                parser.error(f"--{name} {one}: at least 1")
-    if options.seconds < 3 * ENDING:
-        parser.error(f"--seconds {options.seconds:g}: at least {3 * ENDING}")
     return options
 
 
@@ -214,10 +192,7 @@ def main(given: Sequence[str] | None = None) -> int:
     if not todo:
         print("there is nothing to count: a record has every launch that is asked for", file=sys.stderr)
         return 0
-    folder = Path(options.folder).resolve()
-    folder.mkdir(parents=True, exist_ok=True)
-    writing.check_writable(folder)
-    os.environ["DWLAB_TARGET"] = "gpu"
+    folder = needs_gpu(options.folder)
 
     from dwlab.gpu import target
 
@@ -242,10 +217,9 @@ def main(given: Sequence[str] | None = None) -> int:
     what = f"pairs of {', '.join(NETWORKS)}" if options.pairs else f"layers of {NETWORK}"
     what += " that no record had" if options.missing else ""
     notes = [f"layer_counters: {what}; {len(rows)} of {len(todo)} launches in {options.seconds:g} s."]
-    made = writing.write(folder, [], provenance.environment(), {}, sections={"layer_counters": rows}, notes=notes)
-    run = records.read_run(made)
-    print(f"\n{made.name}\n\n{report.counters_summary([run])}\n{report.counters_table([run])}")
-    print(*run.notes, f"{time.monotonic() - started:.0f} s", sep="\n")
+    run = written(folder, {"layer_counters": rows}, notes=notes)
+    print(report.counters_summary([run]), report.counters_table([run]), *run.notes, sep="\n")
+    print(f"{time.monotonic() - started:.0f} s")
     return 0
 
 

@@ -7,25 +7,20 @@ the shares that the others' times give. Times are those that `planner.judgement`
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
-sys.path.insert(0, str(ROOT / "benchmarks"))
+import numpy as np
+from recording import Parser
 
-import numpy as np  # noqa: E402
-
-from dwlab import planner, records, report  # noqa: E402
-from dwlab.gpu.machine import Machine  # noqa: E402
-from dwlab.planner import judgement, modules, reached  # noqa: E402
-from dwlab.planner.accesses import Conv, sizes  # noqa: E402
-from dwlab.planner.reached import IDEAL, Reached  # noqa: E402
-from dwlab.problems.layers import Fused  # noqa: E402
+from dwlab import planner, records, report
+from dwlab.gpu.machine import Machine
+from dwlab.planner import judgement, modules, reached
+from dwlab.planner.accesses import Conv, sizes
+from dwlab.planner.reached import IDEAL, Reached
+from dwlab.problems.layers import Fused
 
 GPU = "h200"
 FITTED = ("memory", "depthwise", "pointwise", "kernel_us")
@@ -123,7 +118,7 @@ def rms(values: np.ndarray) -> float:
 
 
 def main(given: Sequence[str] | None = None) -> int:
-    argparse.ArgumentParser(description=__doc__.split("\n")[0]).parse_args(given)
+    Parser(__doc__, folder=None).parse_args(given)
     gpu, every = planner.find(GPU), rows()
     if not every:
         print("no kernel of these networks is recorded", file=sys.stderr)

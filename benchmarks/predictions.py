@@ -12,7 +12,6 @@ same folder as the predictions, apart from the records that tables show.
 
 from __future__ import annotations
 
-import argparse
 import gzip
 import json
 import sys
@@ -22,20 +21,17 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
+from record_run import MODEL_SHAPES, SHAPES
+from recording import Parser
 
-from benchmarks.record_run import MODEL_SHAPES, SHAPES  # noqa: E402
-from dwlab import planner, problems, records  # noqa: E402
-from dwlab.gpu import specs as gpus  # noqa: E402
-from dwlab.kernels import registry  # noqa: E402
-from dwlab.model import timemodel  # noqa: E402
-from dwlab.problems import networks  # noqa: E402
-from dwlab.records.tables import compared  # noqa: E402
+from dwlab import planner, problems, records, report
+from dwlab.gpu import specs as gpus
+from dwlab.kernels import registry
+from dwlab.model import timemodel
+from dwlab.problems import networks
 
 BASIS = "h200"
 FOLDER = records.FOLDER / "predictions"
-NETWORKS = ("mobilenet_v1", "mobilenet_v2", "xception", "proxylessnas")
 
 
 def of_shape(shape: str, names: tuple[str, ...]) -> list[dict[str, Any]]:
@@ -67,14 +63,14 @@ def of_network(name: str, batch: int, dtype: str, names: tuple[str, ...]) -> dic
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = Parser(__doc__, folder=None)
     parser.add_argument("gpu", nargs="?", help="its short name, such as h100")
     parser.add_argument("--compare", nargs="?", const=FOLDER, type=Path, metavar="FOLDER", help="print the comparison")
     parser.add_argument("file", nargs="?", type=Path)
     parser.add_argument("--processes", type=int, default=2)
     options = parser.parse_args()
     if options.compare:
-        print(compared(options.compare))
+        print(report.compared(options.compare))
         return 0
     if not options.gpu:
         parser.error("which GPU? Give its short name, or --compare")
@@ -94,7 +90,7 @@ def main() -> int:
         "date": now.isoformat(timespec="seconds"),
         "ceilings": {found.name: asdict(found.ceilings) for found in map(gpus.find, names)},
         "stages": rows,
-        "networks": [of_network(name, batch, dtype, names) for name in NETWORKS for batch in (1, 32)
+        "networks": [of_network(name, batch, dtype, names) for name in report.JUDGED for batch in (1, 32)
                      for dtype in ("float32", "float16")],
     }  # fmt: skip
     file.parent.mkdir(parents=True, exist_ok=True)

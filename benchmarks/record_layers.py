@@ -10,21 +10,16 @@ taken, ours on fresh inputs after it too. Writes one record into FOLDER (the pro
 measurement for each stage, layout and layer, and in the section `layers` our best beside theirs.
 
 Kernels are compiled in several processes, and one at a time uses the GPU. With --compiled these processes first run
-torch.compile; a layer for which that is not done after two thirds of the time is not measured. With --only-compiled it
-alone is measured, of layers whose rows other records have: the tables take the fastest way of all records. Who
-interrupts it gets the record of what was measured until then. Exit status 1 if a result was wrong or nothing was
-measured.
+torch.compile; a layer for which that is not done after two thirds of the time is not measured. Who interrupts it gets
+the record of what was measured until then. Exit status 1 if a result was wrong or nothing was measured.
 
 examples: record_layers.py --op depthwise2d --op fused/dwpw --dtype float16 --seconds 120
           record_layers.py --missing          what no record has yet
-          record_layers.py --planned h200 --batch 32 --layout NHWC --last 1
-          record_layers.py --missing --only-compiled
           record_layers.py --list             what would be measured, in which order; needs no GPU
 """
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import itertools
 import multiprocessing
@@ -33,31 +28,24 @@ import queue
 import sys
 import time
 import traceback
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
+import numpy as np
+from recording import ENDED, Parser, at_least, heard, needs_gpu, processes, said, status, written
 
-import numpy as np  # noqa: E402
+from dwlab import records, report, study
+from dwlab.compiler import precompile as ahead
+from dwlab.gpu.machine import Ceilings
+from dwlab.kernels import registry
+from dwlab.measure import device, layer_peers, peers, timing
+from dwlab.model import roofline
+from dwlab.problems import networks
+from dwlab.problems.layers import DTYPES, LAYOUTS, DepthwiseConv2d, Fused, Pointwise
 
-from dwlab import records, report, study  # noqa: E402
-from dwlab.compiler import precompile as ahead  # noqa: E402
-from dwlab.gpu.machine import Ceilings  # noqa: E402
-from dwlab.kernels import registry  # noqa: E402
-from dwlab.measure import (  # noqa: E402
-    device,  # noqa: E402
-    layer_peers,
-    peers,
-    timing,
-)
-from dwlab.model import roofline  # noqa: E402
-from dwlab.problems.layers import DTYPES, LAYOUTS, DepthwiseConv2d, Fused, Pointwise  # noqa: E402
-from dwlab.records import writing  # noqa: E402
-
-NETWORKS = ("mobilenet_v1", "mobilenet_v2", "xception", "proxylessnas")
+NETWORKS = report.JUDGED
 OPS = ("depthwise2d", "pointwise", "fused", "fused/dwpw", "fused/pwdw", "fused/pwpw")
 TURN = ("depthwise2d", "fused", "pointwise")
 HOW = {"rounds": 5, "min_seconds": 0.02, "most_seconds": 0.2}
@@ -98,8 +86,6 @@ def wanted(problem: Problem, ops: Sequence[str]) -> bool:
 
 def of_network(name: str, dtype: str) -> list[tuple[str, Problem]]:
     """(name, problem) of every layer and of every pair that may share a kernel, for one image in NHWC."""
-    from dwlab.problems import networks
-
     network = networks.network(name, batch=1, layout="NHWC", dtype=dtype)
     found = [(one.name, one.problem) for one in network.layers if one.planned]
     for index, (one, two) in enumerate(itertools.pairwise(network.layers)):
@@ -177,10 +163,7 @@ def with_stages(groups: Sequence[Group]) -> tuple[list[Group], list[str]]:
 
 def in_networks(where: Iterable[str]) -> str:
     """The networks that have a layer, and how often: "mobilenet_v1 5×, xception"."""
-    counted: dict[str, int] = {}
-    for one in where:
-        name = one.split(" ")[0]
-        counted[name] = counted.get(name, 0) + 1
+    counted = Counter(one.split(" ")[0] for one in where)
     return ", ".join(name if n == 1 else f"{name} {n}×" for name, n in counted.items())
 
 
@@ -286,9 +269,9 @@ class Buffers:
             torch.cuda.synchronize()
             start(0)
             cuda.synchronize()
-            said = self.prepared.wrong(y, self.number)
-            if said:
-                return said
+            wrong = self.prepared.wrong(y, self.number)
+            if wrong:
+                return wrong
             if before is not None and not torch.equal(before, y):
                 return "y has elements that are not written"
             before = y.clone() if y.dtype == torch.int8 else None
@@ -297,13 +280,13 @@ class Buffers:
     def time(self, stage: Any, clock: Any) -> timing.Timing | str:
         """The stage's time, or what is wrong with its results."""
         launches = [stage.starter(self.prepared.problem, arrays) for arrays in self.arrays]
-        said = self.check(launches[0])
-        if said:
-            return said
+        wrong = self.check(launches[0])
+        if wrong:
+            return wrong
         timed = timing.time_launches(launches, cold=self.cold, clock=clock, **HOW)
         self.refresh()
-        said = self.check(launches[0])
-        return f"on fresh inputs: {said}" if said else timed
+        wrong = self.check(launches[0])
+        return f"on fresh inputs: {wrong}" if wrong else timed
 
     def time_apart(self, clock: Any) -> timing.Timing | str:
         """Our own kernels of the two layers one after the other, the map between them in memory; or what is wrong."""
@@ -322,30 +305,22 @@ class Buffers:
             launches.append(lambda stream=0, starts=starts: [start(stream) for start in starts])
         return self.check(launches[0]) or timing.time_launches(launches, cold=self.cold, clock=clock, **HOW)
 
-    def peers(self, compiled: bool, only: Sequence[str] = ()) -> list[peers.Peer]:
-        """PyTorch's times, of these kinds of ways if any are given. The problem is one that it has."""
+    def peers(self, compiled: bool) -> list[peers.Peer]:
+        """PyTorch's times. The problem is one that it has."""
         problem, number = self.prepared.problem, self.number
 
         def verify(tensors: dict[str, Any]) -> str:
             return self.prepared.wrong(tensors["y"], number, layer_peers.relative_error(problem.dtype))
 
-        return layer_peers.measure(problem, self.sets, verify, cold=self.cold, compiled=compiled, only=only, **HOW)
+        return layer_peers.measure(problem, self.sets, verify, cold=self.cold, compiled=compiled, **HOW)
 
 
 def measured(
     stage: Any, problem: Problem, timed: timing.Timing, machine: dict[str, Any], where: Sequence[str]
 ) -> records.Measurement:
     """A record's row, without its peer."""
-    nbytes, copy = problem.compulsory_bytes(problem.main_path), machine["copy_gbps"]
-    gbps = nbytes / timed.median_us / 1e3
     note = f"{timed.note}; in {in_networks(where)}" if timed.note else f"in {in_networks(where)}"
-    return records.Measurement(
-        gpu="", date="", op=stage.op, path=stage.path, stage=stage.name, problem=records.describe_problem(problem),
-        dtype=problem.dtype, time_us=timed.median_us, p10_us=timed.p10_us, p90_us=timed.p90_us, rounds=timed.rounds,
-        launches=timed.launches, method=timed.method, cold=timed.cold, compulsory_bytes=nbytes, effective_gbps=gbps,
-        copy_gbps=copy, fraction_of_copy=gbps / copy, flops=problem.flops, intensity=problem.flops / nbytes,
-        order=stage.order, kernel_sha256=stage.digest, ptx_sha256=ahead.code_digest(stage, problem), note=note,
-    )  # fmt: skip
+    return study.measurement(stage, problem, timed, machine["copy_gbps"], note=note)
 
 
 def above(row: records.Measurement, problem: Problem, machine: dict[str, Any]) -> str:
@@ -418,12 +393,12 @@ def measure(
             try:
                 buffers = Buffers(prepared, machine["l2_bytes"])
             except Exception as error:
-                tried += [(stage, prepared.problem, _said(error)) for stage in chosen]
+                tried += [(stage, prepared.problem, said(error)) for stage in chosen]
             for stage in chosen if buffers else ():
                 try:
                     timed = buffers.time(stage, clock)
                 except Exception as error:
-                    timed = _said(error)
+                    timed = said(error)
                 if isinstance(timed, timing.Timing):
                     row = measured(stage, prepared.problem, timed, machine, group.where)
                     tried.append((stage, prepared.problem, above(row, prepared.problem, machine) or row))
@@ -433,7 +408,7 @@ def measure(
                 try:
                     separate = buffers.time_apart(clock)
                 except Exception as error:
-                    separate = _said(error)
+                    separate = said(error)
             if buffers and prepared is theirs:
                 ran = buffers.peers(compiled)
             buffers = None
@@ -444,10 +419,7 @@ def measure(
         peer = peers.fastest(ran)
         for _, _, row in tried:
             if isinstance(row, records.Measurement):
-                if peer is not None:
-                    us = peer.time.median_us
-                    row = replace(row, peer=peer.name, peer_time_us=us, speedup_vs_peer=us / row.time_us)
-                made["measurements"].append(row.to_dict())
+                made["measurements"].append(study.with_peer(row, peer).to_dict())
         made["layers"].append(layer_row(group, batch, tried, ran, machine, separate))
         made["peers"] += peer_rows(theirs, ran) if theirs is not None else []
     return made
@@ -457,22 +429,6 @@ def peer_rows(theirs: Prepared, ran: Sequence[peers.Peer]) -> list[dict[str, Any
     """What a record says of PyTorch's ways for a problem."""
     shown = {"path": theirs.path, "shape": records.describe_problem(theirs.problem), "dtype": theirs.problem.dtype}
     return [one.to_dict() | shown for one in ran]
-
-
-def only_compiled(ready: Sequence[Prepared], machine: dict[str, Any]) -> dict[str, list[Any]]:
-    """torch.compile's ways for some problems, while this process has the GPU: no rows of ours."""
-    import torch
-
-    made: dict[str, list[Any]] = {"measurements": [], "layers": [], "peers": []}
-    for theirs in ready:
-        ran = Buffers(theirs, machine["l2_bytes"]).peers(True, ["compile"])
-        made["peers"] += peer_rows(theirs, ran)
-        torch.cuda.empty_cache()
-    return made
-
-
-def _said(error: Exception) -> str:
-    return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
 
 
 def prepare(group: Group, batches: Sequence[int], layouts: Sequence[str], last: int) -> list[Any]:
@@ -517,7 +473,8 @@ def work(tasks: Any, results: Any, gpu: Any, go: Any, machine: dict[str, Any], o
             if not options["compiled"]:
                 results.put(made_of(group, gpu, machine, clock, options))
                 continue
-            for problem in theirs_of(group, options["batches"]):
+            for batch in options["batches"]:
+                problem = layer_peers.peer_problem(variant(group.problem, batch, "NHWC"))
                 with contextlib.suppress(Exception):  # it fails again where it is measured, and is said there
                     layer_peers.compile_ahead(problem)
             mine.append(group)
@@ -527,7 +484,7 @@ def work(tasks: Any, results: Any, gpu: Any, go: Any, machine: dict[str, Any], o
             results.put(made_of(group, gpu, machine, clock, options))
     except Exception as error:  # this process ends, the others go on
         traceback.print_exc()
-        results.put(_said(error))
+        results.put(said(error))
 
 
 def search_alone(gpu: Any) -> None:
@@ -543,38 +500,25 @@ def search_alone(gpu: Any) -> None:
     benchmarker.benchmark_gpu = alone
 
 
-COMPILED, ENDED = "torch.compile has run", "no process is left"
-"""What a process says of a group that it will measure; what is heard where all have ended."""
+COMPILED = "torch.compile has run"
+"""What a process says of a group that it will measure."""
 
 
 def made_of(group: Group, gpu: Any, machine: dict[str, Any], clock: Any, options: dict[str, Any]) -> dict[str, Any]:
-    """What `measure` or `only_compiled` makes of a group; or what says why not: rows, of torch.compile alone a note."""
+    """What `measure` makes of a group; or rows that say why not."""
     try:
         import torch
 
-        if options["only_compiled"]:
-            theirs = [Prepared(problem) for problem in theirs_of(group, options["batches"])]
-        else:
-            ready = prepare(group, options["batches"], options["layouts"], options["last"])
+        ready = prepare(group, options["batches"], options["layouts"], options["last"])
         with gpu:
-            if options["only_compiled"]:
-                made = only_compiled(theirs, machine)
-            else:
-                made = measure(group, ready, machine, clock, options["compiled"])
+            made = measure(group, ready, machine, clock, options["compiled"])
             torch.cuda.synchronize()
     except Exception as error:
         traceback.print_exc()
-        if options["only_compiled"]:  # a row of ours that another record has is as good as before
-            return {"notes": [f"{report.layer_text(group.problem)} {group.problem.dtype} WRONG: {_said(error)}"]}
-        failed = {"failure": f"WRONG: {_said(error)}"}
+        failed = {"failure": f"WRONG: {said(error)}"}
         rows = [layer_row(group, batch, [], [], machine) | failed for batch in options["batches"]]
         made = {"measurements": [], "peers": [], "layers": rows}
     return made
-
-
-def theirs_of(group: Group, batches: Sequence[int]) -> list[Problem]:
-    """What PyTorch computes of a group: its problem at each batch, as `layer_peers.peer_problem` has it."""
-    return [layer_peers.peer_problem(variant(group.problem, batch, "NHWC")) for batch in batches]
 
 
 # ---------------------------------------------------------------------------------------------------------- command
@@ -596,19 +540,7 @@ def missing(
     ]
 
 
-def fused(groups: Sequence[Group], gpu: str, batches: Sequence[int], names: Sequence[str] = NETWORKS) -> list[Group]:
-    """The pairs that the planner puts into one kernel on a GPU, for some of these numbers of images."""
-    from dwlab import planner
-
-    found: set[tuple[Any, ...]] = set()
-    for name, dtype, batch in itertools.product(names, dict.fromkeys(g.problem.dtype for g in groups), batches):
-        found |= set(map(sizes, planner.plan(name, gpu, dtype=dtype, batch=batch, layout="NHWC").fused))
-    return [group for group in groups if sizes(group.problem) in found]
-
-
-def compiled_first(
-    count: int, tasks: Any, processes: int, receive: Callable[[], Any], left: Callable[[], float]
-) -> int:
+def compiled_first(count: int, tasks: Any, workers: int, receive: Callable[[], Any], left: Callable[[], float]) -> int:
     """Waits until torch.compile has run for so many groups, or the time is over; returns for how many it has.
 
     receive: what a process said, None if nothing, ENDED if none is left. Those who are at it when the time is over end
@@ -620,7 +552,7 @@ def compiled_first(
             with contextlib.suppress(queue.Empty):
                 while True:
                     waiting -= tasks.get(timeout=0.1) is not None
-            for _ in range(processes):
+            for _ in range(workers):
                 tasks.put(None)
         found = receive() if waiting else None
         if found == COMPILED:
@@ -631,75 +563,60 @@ def compiled_first(
 
 
 def collect(
-    groups: Sequence[Group], machine: dict[str, Any], options: argparse.Namespace, started: float
+    groups: Sequence[Group], machine: dict[str, Any], options: Any, started: float
 ) -> tuple[dict[str, list[Any]], list[str]]:
     """What the processes measured until all is done or the time is over, and notes on what is not there."""
     context = multiprocessing.get_context("spawn")
     tasks, results, gpu, go = context.Queue(), context.Queue(), context.RLock(), context.Event()
     given = {
         "batches": options.batch, "layouts": options.layout, "last": options.last, "compiled": options.compiled,
-        "only_compiled": options.only_compiled,
     }  # fmt: skip
-    workers = [
-        context.Process(target=work, args=(tasks, results, gpu, go, machine, given), daemon=True)
-        for _ in range(min(options.processes, len(groups)))
-    ]
-    for worker in workers:
-        worker.start()
-    for task in (*groups, *[None] * len(workers)):
+    count = min(options.processes, len(groups))
+    for task in (*groups, *[None] * count):
         tasks.put(task)
-    broken: list[str] = []
-
-    def receive() -> Any:
-        try:
-            found = results.get(timeout=1)
-        except queue.Empty:
-            return None if any(worker.is_alive() for worker in workers) else ENDED
-        if isinstance(found, str) and found != COMPILED:
-            broken.append(found)
-            return None
-        return found
+    notes: list[str] = []
+    made: dict[str, list[Any]] = {"measurements": [], "layers": [], "peers": []}
+    done, expected = 0, len(groups)
 
     def spent() -> float:
         return time.monotonic() - started
 
-    made: dict[str, list[Any]] = {"measurements": [], "layers": [], "peers": [], "notes": []}
-    done = 0
-    try:
-        expected = len(groups)
-        if options.compiled:
-            until = spent() + COMPILING * (options.seconds - spent())
-            expected = compiled_first(len(groups), tasks, len(workers), receive, lambda: until - spent())
-            print(f"{spent():4.0f} s: torch.compile has run for {expected} of {len(groups)} layers", flush=True)
-        go.set()
-        while done < expected and spent() < options.seconds:
-            found = receive()
-            if found == ENDED:
-                break
-            if not isinstance(found, dict):
-                continue
-            for name, rows in found.items():
-                made[name] += rows
-            done += 1
-            for text in said(found, options.only_compiled):
-                print(f"{spent():4.0f} s  {text}", flush=True)
-    except KeyboardInterrupt:
-        made["notes"].append("The run was interrupted.")
-    for worker in workers:
-        worker.terminate()
-    for worker in workers:
-        worker.join(10)
-    notes = made.pop("notes")
+    with processes(count, work, tasks, results, gpu, go, machine, given) as workers:
+
+        def receive() -> Any:
+            found = heard(results, workers)
+            if isinstance(found, str) and found not in (COMPILED, ENDED):
+                notes.append(f"A process ended early: {found}.")
+                return None
+            return found
+
+        try:
+            if options.compiled:
+                until = spent() + COMPILING * (options.seconds - spent())
+                expected = compiled_first(len(groups), tasks, count, receive, lambda: until - spent())
+                print(f"{spent():4.0f} s: torch.compile has run for {expected} of {len(groups)} layers", flush=True)
+            go.set()
+            while done < expected and spent() < options.seconds:
+                found = receive()
+                if found == ENDED:
+                    break
+                if not isinstance(found, dict):
+                    continue
+                for name, rows in found.items():
+                    made[name] += rows
+                done += 1
+                for text in lines(found["layers"]):
+                    print(f"{spent():4.0f} s  {text}", flush=True)
+        except KeyboardInterrupt:
+            notes.insert(0, "The run was interrupted.")
     if done < len(groups):
         notes.append(f"{len(groups) - done} of {len(groups)} layers were not reached in {options.seconds:g} s.")
-    notes += [f"A process ended early: {why}." for why in broken]
     return made, notes
 
 
-def said(made: dict[str, list[Any]], only_compiled: bool) -> Iterator[str]:
-    """What came of a group, for people: a line a row; of torch.compile alone one a way."""
-    yield from made.get("notes", ())
-    for row in made.get("layers", ()):
+def lines(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
+    """Rows of the section `layers` for people."""
+    for row in rows:
         text = row.get("failure") or f"{row['time_us']:.2f} µs, × {row['speedup_vs_peer']:.2f}"
         if row.get("speedup_vs_apart"):
             text += f", × {row['speedup_vs_apart']:.2f} over our own layer by layer"
@@ -707,66 +624,36 @@ def said(made: dict[str, list[Any]], only_compiled: bool) -> Iterator[str]:
             f"{row['op']}/{row['path']} {row['layer']} batch {row['batch']} {row['dtype']} {row.get('stage', '')} "
             f"{row.get('layout', '')}: {text}"
         )
-    for one in made.get("peers", ()) if only_compiled else ():
-        text = one.get("failure") or f"{one['time']['median_us']:.2f} µs"
-        yield f"{one['path']} {records.shape_text(one['shape'])} {one['dtype']} {one['way']}: {text}"
 
 
-def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
-    """The command line. Lists that are not given are the whole ones."""
-    parser = argparse.ArgumentParser(
-        description=__doc__.split("\n")[0], epilog=__doc__.split("\n\n")[-1],
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
-    parser.add_argument("folder", nargs="?", default=str(ROOT / "dwlab" / "records"), help="where the record goes")
-    parser.add_argument("--op", action="append", choices=OPS, help="only these ops; may be repeated")
-    parser.add_argument("--network", action="append", help="only these networks' layers; may be repeated")
-    parser.add_argument("--batch", action="append", type=int, help="images (default: 1 and 32)")
-    parser.add_argument("--dtype", action="append", choices=DTYPES, help="storage type (default: float32 and float16)")
-    parser.add_argument("--layout", action="append", choices=LAYOUTS, help="of our stages (default: both)")
-    parser.add_argument("--last", type=int, default=2, help="try so many of the last stages (default: %(default)s)")
+def arguments(given: Sequence[str] | None = None) -> Any:
+    """The command line."""
+    parser = Parser(__doc__)
+    parser.each("--op", (), "only these ops", choices=OPS)
+    parser.each("--network", NETWORKS, "only these networks' layers")
+    parser.each("--batch", (1, 32), "images (default: 1 and 32)", type=at_least(1))
+    parser.each("--dtype", ("float32", "float16"), "storage type (default: float32 and float16)", choices=DTYPES)
+    parser.each("--layout", ("NHWC", "NCHW"), "of our stages (default: both)", choices=LAYOUTS)
+    parser.add_argument("--last", type=at_least(0), default=2, help="so many of the last stages (default: %(default)s)")
     parser.add_argument("--all", dest="last", action="store_const", const=0, help="try all stages")
     parser.add_argument("--compiled", action="store_true", help="torch.compile too: many seconds a layer")
-    parser.add_argument("--only-compiled", action="store_true", help="that alone, for layers in records")
-    parser.add_argument("--seconds", type=float, default=170, help="stop after so long (default: %(default)s)")
-    parser.add_argument("--processes", type=int, default=max(1, min(12, (os.cpu_count() or 2) * 3 // 4)))
-    parser.add_argument("--most", type=int, help="so many layers only")
+    parser.add_argument("--most", type=at_least(1), help="so many layers only")
     parser.add_argument("--missing", action="store_true", help="only what no record has, with --compiled: so measured")
-    parser.add_argument("--planned", metavar="GPU", help="only pairs that the planner fuses on this GPU, such as h200")
     parser.add_argument("--list", action="store_true", help="list the layers and measure nothing")
-    options = parser.parse_args(given)
-    options.compiled |= options.only_compiled
-    options.op, options.network = options.op or [], options.network or list(NETWORKS)
-    options.batch, options.layout = options.batch or [1, 32], options.layout or ["NHWC", "NCHW"]
-    options.dtype = options.dtype or ["float32", "float16"]
-    for name, least in (("batch", 1), ("last", 0), ("processes", 1), ("most", 1)):
-        given = getattr(options, name)
-        for value in given if isinstance(given, list) else [] if given is None else [given]:
-            if value < least:
-                parser.error(f"--{name} {value}: at least {least}")
-    return options
+    parser.limits(170, min(12, (os.cpu_count() or 2) * 3 // 4))
+    return parser.parse_args(given)
 
 
 def main(given: Sequence[str] | None = None) -> int:
     started = time.monotonic()
     options = arguments(given)
     try:
-        ops = options.op or ["fused"] * bool(options.planned)  # two pointwise layers, too
-        groups, notes = with_stages(plan(ops, options.dtype, options.network))
+        groups, notes = with_stages(plan(options.op, options.dtype, options.network))
     except (ValueError, records.RecordError) as error:  # a network or a size that there is not
         print(f"record_layers: {error}", file=sys.stderr)
         return 2
-    if options.planned:
-        try:
-            groups = fused(groups, options.planned, options.batch, options.network)
-        except ValueError as error:  # a GPU that there is not
-            print(f"record_layers: {error}", file=sys.stderr)
-            return 2
     if options.missing:
         groups = missing(groups, options.batch, records.load_runs(), options.compiled)
-    if options.only_compiled:  # the other ways' times must be there
-        without = missing(groups, options.batch, records.load_runs())
-        groups = [group for group in groups if group not in without]
     groups = groups[: options.most]
     if options.list:
         for group in groups:
@@ -774,15 +661,7 @@ def main(given: Sequence[str] | None = None) -> int:
             print(f"{'/'.join(group.key)}  {text}  {100 * group.share:.1f} %  {in_networks(group.where)}")
         print(*notes, f"{len(groups)} layers, each at batch {' and '.join(map(str, options.batch))}", sep="\n")
         return 0
-    folder = Path(options.folder).resolve()
-    folder.mkdir(parents=True, exist_ok=True)
-    writing.check_writable(folder)
-    os.environ["DWLAB_TARGET"] = "gpu"
-    for name in ("TORCHINDUCTOR_COMPILE_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
-        os.environ.setdefault(name, "1")  # the processes here are many enough
-
-    from dwlab.gpu import provenance
-
+    folder = needs_gpu(options.folder, threads=1)
     if not peers.available():
         print("record_layers needs a GPU and PyTorch, the peer that it measures", file=sys.stderr)
         return 2
@@ -797,22 +676,15 @@ def main(given: Sequence[str] | None = None) -> int:
     made, left_out = collect(groups, known | {"fma_tflops": ceilings.fma_tflops}, options, started)
     tried = {0: "all", 1: "the last"}.get(options.last, f"the last {options.last}")
     tried = f"layers: tried in {' and '.join(options.layout)}, of the stages that take a layer: {tried}."
-    tried = "layers: torch.compile's ways alone." if options.only_compiled else tried
     notes = [tried, *notes, *left_out]
-    if not made["layers"] and not made["peers"]:
+    if not made["layers"]:
         print("nothing was measured", *notes, sep="\n", file=sys.stderr)
         return 1
-    file = writing.write(
-        folder, made["measurements"], provenance.environment(machine), ceilings.to_dict(), peers=made["peers"],
-        machine=machine.to_dict(), sections={"layers": made["layers"]}, notes=notes,
-    )  # fmt: skip
-    run = records.read_run(file)
-    print(f"\n{file.name}\n")
-    if run.sections["layers"]:
-        print(report.layers_summary([run]), report.layers_table([run]), sep="\n")
+    sections = {"layers": made["layers"]}
+    run = written(folder, sections, machine, made["measurements"], peers=made["peers"], notes=notes)
+    print(report.layers_summary([run]), report.layers_table([run]), sep="\n")
     print(*run.notes, f"{time.monotonic() - started:.0f} s", sep="\n")
-    failures = [row.get("failure") or "" for row in (*made["layers"], *made["peers"] * options.only_compiled)]
-    return 1 if any("WRONG" in one or "result is wrong" in one for one in (*failures, *notes)) else 0
+    return status(made["layers"])
 
 
 if __name__ == "__main__":

@@ -22,7 +22,6 @@ examples: record_networks.py --network mobilenet_v1 --network mobilenet_v2 --bat
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import functools
 import itertools
@@ -35,28 +34,20 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from multiprocessing import connection
-from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
+from recording import Parser, above, at_least, needs_gpu, said, status, written
 
-from dwlab import inference, planner, records, report  # noqa: E402
-from dwlab.inference import comparison, images, int8, selection, timing  # noqa: E402
-from dwlab.inference.weights import random_weights  # noqa: E402
-from dwlab.measure import (  # noqa: E402
-    device,  # noqa: E402
-    energy,
-    peers,
-)
-from dwlab.measure.timing import Timing  # noqa: E402
-from dwlab.problems import networks  # noqa: E402
-from dwlab.problems.layers import LAYOUTS, Fused  # noqa: E402
-from dwlab.problems.networks import Network  # noqa: E402
-from dwlab.records import writing  # noqa: E402
+from dwlab import inference, planner, records, report
+from dwlab.inference import comparison, images, int8, selection, timing
+from dwlab.inference.weights import random_weights
+from dwlab.measure import device, energy, peers
+from dwlab.measure.timing import Timing
+from dwlab.problems import networks
+from dwlab.problems.layers import LAYOUTS, Fused
+from dwlab.problems.networks import Network
 
-NETWORKS = ("mobilenet_v1", "mobilenet_v2", "xception", "proxylessnas")
-DTYPES = ("float32", "float16")  # that are recorded if none are given
+NETWORKS = report.JUDGED
 HOW = {"rounds": 5, "min_seconds": 0.05}
 MOST_PEERS_AHEAD = 8  # processes in which torch.compile runs at once: each takes some GB of memory
 
@@ -96,7 +87,7 @@ def _calibrated(group: Group) -> Mapping[str, Any]:
     return int8.calibrate(group.network(1))
 
 
-def plan(options: argparse.Namespace, known: Sequence[tuple[Any, ...]] = ()) -> list[Group]:
+def plan(options: Any, known: Sequence[tuple[Any, ...]] = ()) -> list[Group]:
     """The groups in order: MobileNets first, float32 before float16. known: (name, batch, dtype, layout) to leave out.
 
     Raises NetworkError for an unknown name, with the nearest.
@@ -129,9 +120,9 @@ def measure(group: Group, batch: int, options: Mapping[str, Any], send: Send) ->
     }  # fmt: skip
     try:
         models = prepare(group.ready(batch), options["gpu"], options["last"], send, group.calibration())
-        said = [f"{what}: {wrong}" for what, model in models.items() if (wrong := wrong_before(model))]
-        if said:
-            send("row", row | {"failure": "WRONG: " + "; ".join(said)})
+        found = [f"{what}: {wrong}" for what, model in models.items() if (wrong := wrong_before(model))]
+        if found:
+            send("row", row | {"failure": "WRONG: " + "; ".join(found)})
             return
         row["checked"] = checked(network)
         timed = {what: peers.time_graph(model.graph, **HOW) for what, model in models.items()}
@@ -151,7 +142,7 @@ def measure(group: Group, batch: int, options: Mapping[str, Any], send: Send) ->
             send("row", row | energies(models[best], made.best, options["energy"]))
     except Exception as error:
         traceback.print_exc()
-        send("row", row | {"failure": _said(error)})
+        send("row", row | {"failure": said(error)})
 
 
 def prepare(
@@ -208,9 +199,9 @@ def wrong_before(model: inference.Model) -> str:
 def wrong_after(models: Mapping[str, inference.Model]) -> str:
     """What is wrong with the models' outputs for a fresh image, when they have been timed; "" if nothing."""
     for what, model in models.items():
-        said = _wrong_whole(model, images.random_image(model.network, seed=1))
-        if said:
-            return f"{what}, on a fresh image: {said}"
+        wrong = _wrong_whole(model, images.random_image(model.network, seed=1))
+        if wrong:
+            return f"{what}, on a fresh image: {wrong}"
     return ""
 
 
@@ -259,7 +250,7 @@ def energies(model: inference.Model, peer: peers.Peer | None, seconds: float) ->
             with timing.peer_graph(model, peer.name) as (graph, _):
                 made |= _energy("peer_", energy.of_graph(graph, per_launch=batch, seconds=seconds))
     except Exception as error:  # the times stay
-        made["energy_failure"] = _said(error)
+        made["energy_failure"] = said(error)
     return made
 
 
@@ -268,10 +259,6 @@ def _energy(whose: str, found: energy.Energy) -> dict[str, float]:
         f"{whose}joules": found.per_run, f"{whose}watts": found.watts, f"{whose}window_s": found.seconds,
         f"{whose}rest_watts": found.rest_watts,
     }  # fmt: skip
-
-
-def _said(error: BaseException) -> str:
-    return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
 
 
 # ------------------------------------------------------------------------------------------------------------ processes
@@ -357,7 +344,7 @@ def work(link: Any, group: Group, options: Mapping[str, Any]) -> None:
     except Exception as error:
         traceback.print_exc()
         with contextlib.suppress(OSError):
-            link.send(("note", f"{group}: its process ended early: {_said(error)}."))
+            link.send(("note", f"{group}: its process ended early: {said(error)}."))
     finally:
         link.close()
 
@@ -504,39 +491,21 @@ def known(runs: Sequence[records.Record]) -> set[tuple[Any, ...]]:
 # ------------------------------------------------------------------------------------------------------------- command
 
 
-def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
-    """The command line. Lists that are not given are the whole ones."""
-    parser = argparse.ArgumentParser(
-        description=__doc__.split("\n")[0], epilog=__doc__.split("\n\n")[-1],
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
-    parser.add_argument("folder", nargs="?", default=str(ROOT / "dwlab" / "records"), help="where the record goes")
-    parser.add_argument("--network", action="append", help=f"only this, may be repeated ({', '.join(NETWORKS)})")
-    parser.add_argument("--dtype", action="append", choices=inference.DTYPES, help="storage type (default: the floats)")
-    parser.add_argument("--batch", action="append", type=int, help="images (default: 1 and 32)")
-    parser.add_argument("--layout", action="append", choices=LAYOUTS, help="of our maps (default: NHWC)")
-    parser.add_argument("--last", type=int, default=2, help="try so many of the last stages (default: %(default)s)")
+def arguments(given: Sequence[str] | None = None) -> Any:
+    """The command line."""
+    parser = Parser(__doc__)
+    parser.each("--network", NETWORKS, f"only this ({', '.join(NETWORKS)})")
+    parser.each("--dtype", ("float32", "float16"), "storage type (default: the floats)", choices=inference.DTYPES)
+    parser.each("--batch", (1, 32), "images (default: 1 and 32)", type=at_least(1))
+    parser.each("--layout", ("NHWC",), "of our maps (default: NHWC)", choices=LAYOUTS)
+    parser.add_argument("--last", type=at_least(1), default=2, help="so many of the last stages (default: %(default)s)")
     parser.add_argument("--compiled", action="store_true", help="torch.compile too: a minute and more a network")
     parser.add_argument("--energy", action="store_true", help="J an image too, ours and PyTorch's best")
-    parser.add_argument("--window", type=float, default=2.0, help="seconds of energy's window (default: %(default)s)")
-    parser.add_argument("--seconds", type=float, default=500, help="stop after so long (default: %(default)s)")
-    parser.add_argument("--processes", type=int, default=max(1, min(16, (os.cpu_count() or 3) - 2)))
+    parser.add_argument("--window", type=above(0), default=2.0, help="seconds of energy's window (%(default)s)")
     parser.add_argument("--missing", action="store_true", help="only what no record has")
     parser.add_argument("--list", action="store_true", help="list the networks and measure nothing")
-    options = parser.parse_args(given)
-    options.network, options.dtype = options.network or list(NETWORKS), options.dtype or list(DTYPES)
-    options.batch, options.layout = options.batch or [1, 32], options.layout or ["NHWC"]
-    for name, least in (("batch", 1), ("last", 1), ("processes", 1)):
-        values = getattr(options, name)
-        for value in values if isinstance(values, list) else [values]:
-            if value < least:
-                parser.error(f"--{name} {value}: at least {least}")
-    for name in ("seconds", "window"):
-        if not 0 < getattr(options, name) < float("inf"):
-            parser.error(f"--{name} {getattr(options, name)}: a positive number of seconds")
-    for name in ("network", "dtype", "batch", "layout"):
-        setattr(options, name, list(dict.fromkeys(getattr(options, name))))
-    return options
+    parser.limits(500, min(16, (os.cpu_count() or 3) - 2))
+    return parser.parse_args(given)
 
 
 def main(given: Sequence[str] | None = None) -> int:
@@ -553,15 +522,7 @@ def main(given: Sequence[str] | None = None) -> int:
             if batch in group.batches:
                 print(group.network(batch).summary())
         return 0
-    folder = Path(options.folder).resolve()
-    folder.mkdir(parents=True, exist_ok=True)
-    writing.check_writable(folder)
-    os.environ["DWLAB_TARGET"] = "gpu"
-    for name in ("TORCHINDUCTOR_COMPILE_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
-        os.environ.setdefault(name, "2")  # the processes here are many enough
-
-    from dwlab.gpu import provenance
-
+    folder = needs_gpu(options.folder, threads=2)
     if not peers.available():
         print("record_networks needs a GPU and PyTorch, which runs what our kernels do not, and is the peer",
               file=sys.stderr)  # fmt: skip
@@ -570,7 +531,6 @@ def main(given: Sequence[str] | None = None) -> int:
         print("there is nothing to measure: every network asked for is in a record", file=sys.stderr)
         return 0
     machine = device.measure(quick=True)
-    ceilings = machine.ceilings
 
     def say(text: str) -> None:
         print(f"{time.monotonic() - began:4.0f} s  {text}", flush=True)
@@ -587,16 +547,14 @@ def main(given: Sequence[str] | None = None) -> int:
         return 1
     rows = list(found.rows.values())
     how = "torch.compile was tried too" if options.compiled else "torch.compile was not tried"
-    file = writing.write(
-        folder, [one for row in rows for one in measurements(row, ceilings.copy_gbps)], provenance.environment(machine),
-        ceilings.to_dict(), peers=found.peers, machine=machine.to_dict(),
-        sections={"networks": rows, "network_kernels": [one for some in found.kernels.values() for one in some]},
+    sections = {"networks": rows, "network_kernels": [one for some in found.kernels.values() for one in some]}
+    run = written(
+        folder, sections, machine,
+        [one for row in rows for one in measurements(row, machine.ceilings.copy_gbps)], peers=found.peers,
         notes=[f"networks: the last {options.last} stages that take a layer or pair were timed; {how}.", *found.notes],
     )  # fmt: skip
-    run = records.read_run(file)
-    print(f"\n{file.name}\n\n{report.networks_summary([run])}")
-    print(*run.notes, f"{time.monotonic() - began:.0f} s", sep="\n")
-    return 1 if any("WRONG" in (row.get("failure") or "") for row in rows) else 0
+    print(report.networks_summary([run]), *run.notes, f"{time.monotonic() - began:.0f} s", sep="\n")
+    return status(rows)
 
 
 def _interrupted(signal: int, frame: Any) -> None:

@@ -9,7 +9,6 @@ tests said of interpreter and GPU, and prints its tables last. Exit status 1 if 
 
 from __future__ import annotations
 
-import argparse
 import functools
 import itertools
 import os
@@ -24,8 +23,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
+from recording import ROOT, Parser, above, needs_gpu
+
+from dwlab import problems, records, report, study
+from dwlab.judge.check import check
+from dwlab.kernels import registry
 
 # The paper's shape, padding on both sides, a short filter on long rows, odd sizes: all near 805 MB, above any L2.
 SHAPES = (
@@ -112,9 +114,30 @@ def chosen(todo: Sequence[Any], shape: Any, main: bool) -> list[Any]:
     return [stage for stage in here if stage.order > LAST_OF_THE_PAPER or last[stage.path] is stage]
 
 
+class _Passed:
+    passed = True
+
+
+def judge(passed: set[str], shapes: Sequence[Any]) -> Callable[..., Any]:
+    """A judge that asks no stage again that the tests have passed in float32.
+
+    A kernel made for each shape would be compiled some 30 times: it is judged on the first shape that it is for. The
+    tests judge it on all shapes, interpreted.
+    """
+
+    def judged(stage: Any, dtype: str = "float32") -> Any:
+        if stage.id in passed and dtype == "float32":
+            return _Passed()
+        if not isinstance(stage.kernel, registry.ByShape):
+            return check(stage)
+        return check(stage, next(shape for shape in shapes if shape.dtype == dtype and stage.supports(shape)))
+
+    return judged
+
+
 def measure(
     shapes: Sequence[Any],
-    paths: Sequence[str],
+    todo: Sequence[Any],
     passed: set[str],
     seconds: float,
     quick: bool,
@@ -125,32 +148,17 @@ def measure(
 
     quick: few rounds, no peers. alone: all rounds, but neither peers nor counters.
     """
-    from dwlab import study
-    from dwlab.judge.check import check
-    from dwlab.kernels import registry
-
     started = time.monotonic()
-    todo = [stage for path in paths for stage in registry.stages("depthwise1d", path=path)]
-    plan = [(shape, chosen(todo, shape, i == 0)) for i, shape in enumerate(shapes)]
-
-    def judge(stage: Any, dtype: str = "float32") -> Any:
-        if stage.id in passed and dtype == "float32":
-            return _Passed()
-        first = next(shape for shape in shapes if shape.dtype == dtype)
-        # A kernel made for each shape would be compiled some 30 times; the tests judge it on all shapes, interpreted.
-        return check(stage, first) if isinstance(stage.kernel, registry.ByShape) else check(stage)
-
     bench = study.GpuBench(quick=quick)
     told(f"ceilings: {time.monotonic() - started:.0f} s")
     made, left_out = None, []
-    for i, (shape, here) in enumerate(plan):
+    for i, shape in enumerate(shapes):
         if made and time.monotonic() - started > seconds:
             left_out.append(str(shape))
             continue
-        one = study.study(
-            problem=shape, quick=quick or alone, bench=bench, mode="gpu", judge=judge, chosen=here,
-            hardware=i == 0, runs=[],
-        )  # fmt: skip
+        here = chosen(todo, shape, i == 0)
+        checks = study.Checks(judge(passed, shapes), hardware=i == 0)
+        one = study.study(problem=shape, quick=quick or alone, stages=here, bench=bench, checks=checks, runs=[])
         made = one if made is None else replace(made, rows=made.rows + one.rows, peers=made.peers + one.peers)
         told(f"{shape}: {len(here)} stages, {time.monotonic() - started:.0f} s in all")
     date = made.environment["date"]  # one record has one date
@@ -166,88 +174,53 @@ def measure(
     return replace(made, rows=tuple(rows)), notes
 
 
-def every_stage(shapes: Sequence[Any], paths: Sequence[str], told: Callable[[str], None]) -> Any:
-    """The study of all stages at all of these shapes, compiled side by side; neither peers nor counters."""
-    from dwlab import study
-    from dwlab.judge.check import check
-    from dwlab.kernels import registry
-
-    todo = [stage for path in paths for stage in registry.stages("depthwise1d", path=path)]
-
-    def judge(stage: Any, dtype: str = "float32") -> Any:
-        return check(stage, next(shape for shape in shapes if stage.supports(shape)))
-
-    return study.study(
-        problem=shapes, quick=True, mode="gpu", judge=judge, chosen=todo, hardware=False, runs=[], progress=told
-    )
-
-
-class _Passed:
-    passed = True
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("folder", nargs="?", default=str(ROOT / "dwlab" / "records"), help="where the record goes")
+def main(given: Sequence[str] | None = None) -> int:
+    parser = Parser(__doc__)
     parser.add_argument("--quick", action="store_true", help="one small shape, few rounds, no peers: to try it out")
     parser.add_argument("--sixteen", action="store_true", help="only the paper's shape with rows of 16 bits, no peers")
     parser.add_argument("--model", action="store_true", help="all stages at the time model's twelve shapes, no peers")
     parser.add_argument("--no-tests", action="store_true", help="leave out the doctor and the tests on the GPU")
-    parser.add_argument("--path", action="append", help="only this path; may be repeated (all if not given)")
-    parser.add_argument("--seconds", type=float, default=300, help="no new shape after so long (default: %(default)s)")
-    options = parser.parse_args()
-    folder = Path(options.folder).resolve()
-    folder.mkdir(parents=True, exist_ok=True)
-    os.environ["DWLAB_TARGET"] = "gpu"
-
-    from dwlab import problems, records, report, study
-    from dwlab.records import tables
-
+    parser.each("--path", problems.PATHS, "only this path", choices=problems.PATHS)
+    parser.add_argument("--seconds", type=above(0), default=300, help="no new shape after so long (%(default)s)")
+    options = parser.parse_args(given)
+    folder = needs_gpu(options.folder)
     steps, tests = [], []
     if not options.no_tests:
         with tempfile.TemporaryDirectory() as temporary:
             junit = Path(temporary) / "tests.xml"
             steps.append(step("doctor", "-m", "dwlab", "doctor"))
-            command = [
-                "-m",
-                "pytest",
-                "-q",
-                "-ra",
-                "-p",
-                "no:cacheprovider",
-                f"--junitxml={junit}",
-                "tests/test_gpu.py",
-            ]
-            steps.append(step("tests on the GPU", *command))
+            how = ("-q", "-ra", "-p", "no:cacheprovider", f"--junitxml={junit}")
+            steps.append(step("tests on the GPU", "-m", "pytest", *how, "tests/test_gpu.py"))
             tests = outcomes(junit)
 
     print("\n=== study", flush=True)
     started = time.monotonic()
-    shapes = [study.QUICK_PROBLEM] if options.quick else [problems.problem(shape) for shape in SHAPES]
-    if options.sixteen:
-        shapes = [replace(problems.PAPER, dtype=dtype) for dtype in ("float16", "bfloat16")]
-    paths = options.path or list(problems.PATHS)
+    todo = [stage for path in options.path for stage in registry.stages("depthwise1d", path=path)]
     told = functools.partial(print, flush=True)
     if options.model:
         shapes = [problems.problem(shape) for shape in MODEL_SHAPES]
-        made, notes = every_stage(shapes, paths, told), ["Few rounds. Each stage was judged at the first shape only."]
+        checks = study.Checks(judge(set(), shapes), hardware=False)
+        made = study.study(problem=shapes, quick=True, stages=todo, checks=checks, runs=[], progress=told)
+        notes = ["Few rounds. Stages whose kernel is made for each shape were judged at the first shape only."]
     else:
-        made, notes = measure(
-            shapes, paths, judged(tests), options.seconds, options.quick, told, alone=options.sixteen
-        )  # fmt: skip
+        shapes = [study.QUICK_PROBLEM] if options.quick else [problems.problem(shape) for shape in SHAPES]
+        if options.sixteen:
+            shapes = [replace(problems.PAPER, dtype=dtype) for dtype in ("float16", "bfloat16")]
+        passed = judged(tests)
+        made, notes = measure(shapes, todo, passed, options.seconds, options.quick, told, alone=options.sixteen)
     print(made.table())
     file = made.write(folder, sections={"comparisons": comparisons(tests)} if tests else {}, notes=notes)
     steps.append(("study", 0 if made.passed else 1, time.monotonic() - started))
 
     print("\n=== what was recorded")
     run = records.read_run(file)
-    print(f"{file.name}\n\n{tables.ceilings_table([run])}\n{report.totals_table(runs=[run])}")
-    for path, dtype in itertools.product(paths, dict.fromkeys(shape.dtype for shape in shapes)):
+    print(f"{file.name}\n\n{report.ceilings_table([run])}\n{report.totals_table(runs=[run])}")
+    for path, dtype in itertools.product(options.path, dict.fromkeys(shape.dtype for shape in shapes)):
         one = {"path": path, "dtype": dtype, "runs": [run]}
-        print(f"{path}, {dtype}\n\n{tables.table(**one)}\n{tables.traffic_table(**one)}")
-        print(tables.shapes_table(**one))
+        print(f"{path}, {dtype}\n\n{report.table(**one)}\n{report.traffic_table(**one)}")
+        print(report.shapes_table(**one))
     if tests:
-        print(tables.comparisons_table([run]))
+        print(report.comparisons_table([run]))
     for title, status, seconds in steps:
         print(f"{title}: {'passed' if status == 0 else f'FAILED (status {status})'}, {seconds:.0f} s")
     return 0 if all(status == 0 for _, status, _ in steps) else 1

@@ -1,21 +1,19 @@
-"""Which kernels the records of earlier digests timed: ``python benchmarks/recorded_kernels.py``. Needs git, no GPU.
+"""Which recorded kernels are still today's: ``python benchmarks/recorded_kernels.py``. Needs git, a compiler, no GPU.
 
-Until 2026-11-23 a record had, of a kernel, a digest of the stage's own file. For each such record the package's tree is
-looked for in git: that whose source_sha256 the record has, else that of the commit which brought it; a stage counts
-where the tree has the digest that the record has. dwlab.kernels.digests then says of that tree what it says of today's,
-and `dwlab/records/kernels.csv` keeps it: file, stage, digest, how the tree was found, its commit.
+Of the rows that a table shows (the newest of a stage, problem and storage type) whose stage has changed since, two
+trees compile the kernel, the record's and today's, for the recorded GPU, and say how they launch it. Where both are the
+same `dwlab/records/kernels.csv` gives the row today's digest, "shown" by its PTX. The others stay rows of an earlier
+kernel: they are printed. --share N/M does the N-th of M parts into --to FILE, to be joined by --join FILES.
 
-``--compare`` goes on from that table: of the rows that a table shows (the newest of a stage, problem and storage type)
-whose stage has changed since, both trees compile the kernel, for the recorded GPU, and say how they launch it. Where
-both are the same the row gets today's digest, "shown" by its PTX. The others stay rows of an earlier kernel: they are
-printed. --share N/M does the N-th of M parts, to be joined by --join FILES.
+The table has file, stage, problem, digest, how it was shown, and the commit of the record's tree. Its first rows, "its
+source" and "its commit", are of records until 2026-11-23, which had, of a kernel, a digest of the stage's own file: the
+tree was found by the record's source_sha256, else by the commit that brought the record.
 """
 
 from __future__ import annotations
 
 import argparse
 import csv
-import hashlib
 import importlib.util
 import io
 import json
@@ -25,16 +23,15 @@ import subprocess
 import sys
 import tarfile
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
+from recording import ROOT, Parser, at_least
 
-from dwlab import records  # noqa: E402
-from dwlab.kernels import digests, registry  # noqa: E402
+from dwlab import records
+from dwlab.kernels import registry
 
 RECORDS = ROOT / "dwlab" / "records"
 CC = "9.0"  # of the GPU of all these records
@@ -49,30 +46,11 @@ def git(*arguments: str) -> bytes:
     return done.stdout
 
 
-def commits() -> list[str]:
-    """Every commit of this branch, the oldest first."""
-    return git("rev-list", "--reverse", "HEAD").decode().split()
-
-
-def brought_by() -> dict[str, str]:
-    """Record file -> the commit that brought it."""
-    found, commit = {}, ""
-    for line in (
-        git("log", "--diff-filter=A", "--name-only", "--format=commit %H", "--", "dwlab/records").decode().split("\n")
-    ):
-        if line.startswith("commit "):
-            commit = line.split()[1]
-        elif line.endswith(".json"):
-            found[Path(line).name] = commit
-    return found
-
-
 class Trees:
     """The package as commits have it, without the records, in a folder that is removed at the end."""
 
     def __init__(self) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="dwlab-"))
-        self.sources: dict[str, str] = {}
 
     def __enter__(self) -> Trees:
         return self
@@ -89,73 +67,18 @@ class Trees:
                 archive.extractall(place, members, filter="data")
         return place
 
-    def source(self, commit: str) -> str:
-        """source_sha256 of a commit's package, as dwlab.gpu.provenance.revision makes it."""
-        if commit not in self.sources:
-            package = self.at(commit) / "dwlab"
-            digest = hashlib.sha256()
-            for file in sorted(package.rglob("*.py")):
-                digest.update(file.relative_to(package).as_posix().encode() + b"\0" + file.read_bytes() + b"\0")
-            self.sources[commit] = digest.hexdigest()
-        return self.sources[commit]
-
-
-def timed(run: records.Record) -> dict[str, set[str]]:
-    """Stage's id -> the digests that a record has of its kernel."""
-    found: dict[str, set[str]] = {}
-    for row in run.measurements:
-        if row.kernel_sha256:
-            found.setdefault(row.id, set()).add(row.kernel_sha256)
-    for one in run.sections.get("sanitizer", ()):
-        if one.get("kernel_sha256"):
-            found.setdefault(one["stage"], set()).add(one["kernel_sha256"])
-    return found
-
-
-def file_of(tree: Path, id: str) -> str:
-    """A stage's file in a tree: its number may have been another."""
-    op, path, name = id.split("/")
-    below = tree / "dwlab" / "kernels"
-    (found,) = ((below if below.exists() else tree / "dwlab") / op).glob(f"{path}_*_{name}.py")
-    return found.relative_to(tree).as_posix()
-
-
-def rows(trees: Trees) -> Iterator[dict[str, str]]:
-    """What kernels.csv has: a row of each record and stage whose tree was found."""
-    order, brought = commits(), brought_by()
-    for run in records.load_runs():
-        kernels = timed(run)
-        if not kernels or run.file not in brought:
-            continue
-        last = order.index(brought[run.file])
-        begun = run.environment.get("git_revision")
-        first = order.index(begun) if begun in order else max(0, last - 20)
-        wanted = run.environment.get("source_sha256")
-        near = [one for one in reversed(order[min(first, last) : last + 1]) if wanted and trees.source(one) == wanted]
-        commit, how = (near[0], "its source") if near else (brought[run.file], "its commit")
-        tree = trees.at(commit)
-        for id, known in sorted(kernels.items()):
-            try:
-                file = file_of(tree, id)
-                text = (tree / file).read_text(encoding="utf-8")
-                if known != {hashlib.sha256(registry._source(text).encode()).hexdigest()}:
-                    raise ValueError("the stage's file is another")
-                digest = digests.of_stage(file, tree / "dwlab")
-            except (ValueError, StopIteration, IndexError) as error:
-                print(f"{run.file} {id}: {error}", file=sys.stderr)
-                continue
-            yield {"file": run.file, "stage": id, "problem": "", "digest": digest, "shown": how, "commit": commit[:12]}
-
 
 FIELDS = ("file", "stage", "problem", "digest", "shown", "commit")
 
 
-def write(found: Sequence[Mapping[str, str]], path: Path) -> None:
-    """kernels.csv, in the order of its fields."""
+def add(found: Iterable[Mapping[str, str]], path: Path) -> None:
+    """Adds rows to a table, in the order of its fields; those of the same file, stage and problem are replaced."""
+    known = read(path) if path.exists() else []
+    rows = {tuple(row[name] for name in FIELDS[:3]): row for row in (*known, *found)}
     with path.open("w", encoding="utf-8", newline="") as stream:
         table = csv.DictWriter(stream, FIELDS, lineterminator="\n")
         table.writeheader()
-        table.writerows(sorted(found, key=lambda row: tuple(row[name] for name in FIELDS)))
+        table.writerows(sorted(rows.values(), key=lambda row: tuple(row[name] for name in FIELDS)))
 
 
 def read(path: Path) -> list[dict[str, str]]:
@@ -211,7 +134,7 @@ def child(root: str) -> int:
 def compiled(root: Path, jobs: Sequence[Mapping[str, Any]]) -> list[str]:
     """What `child` says of each by the package below `root`."""
     environment = os.environ | {"PYTHONPATH": str(root), "DWLAB_TARGET": "simulated"}
-    command = [sys.executable, "-P", str(Path(__file__).resolve()), "--child", str(root)]
+    command = [sys.executable, str(Path(__file__).resolve()), "--child", str(root)]
     done = subprocess.run(command, input=json.dumps(jobs), env=environment, cwd=root, capture_output=True, text=True)
     found = [json.loads(line) for line in done.stdout.splitlines()]
     return found + [f"none: {(done.stderr.strip().splitlines() or ['no word'])[-1]}"] * (len(jobs) - len(found))
@@ -244,10 +167,9 @@ def compare(trees: Trees, todo: Sequence[tuple[str, records.Measurement]], proce
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--compare", action="store_true", help="compile and compare what has changed")
+    parser = Parser(__doc__, folder=None)
     parser.add_argument("--share", default="1/1", help="N/M: the N-th of M parts (default: %(default)s)")
-    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1, help="at once (default: %(default)s)")
+    parser.add_argument("--processes", type=at_least(1), default=os.cpu_count() or 1, help="at once")
     parser.add_argument("--join", type=Path, nargs="*", default=[], help="tables of shares, to be added to the table")
     parser.add_argument("--child", help=argparse.SUPPRESS)
     parser.add_argument("--to", type=Path, default=RECORDS / "kernels.csv", help="the table (default: %(default)s)")
@@ -255,24 +177,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.child:
         return child(options.child)
     if options.join:
-        table = {tuple(row[name] for name in FIELDS[:3]): row for file in options.join for row in read(file)}
-        write(
-            list(({tuple(row[name] for name in FIELDS[:3]): row for row in read(options.to)} | table).values()),
-            options.to,
-        )
+        add((row for file in options.join for row in read(file)), options.to)
         return 0
+    which, of = map(int, options.share.split("/"))
+    todo = changed(read(RECORDS / "kernels.csv"))[which - 1 :: of]
     with Trees() as trees:
-        if options.compare:
-            which, of = map(int, options.share.split("/"))
-            todo = changed(read(RECORDS / "kernels.csv"))[which - 1 :: of]
-            found = list(compare(trees, todo, options.processes))
-            print(f"{len(found)} of {len(todo)} rows are of today's machine code and launch")
-        else:
-            found = list(rows(trees))
-            now = {one.id: one.digest for one in registry.stages()}
-            same = sum(now.get(row["stage"]) == row["digest"] for row in found)
-            print(f"{len(found)} records of a stage; {same} of kernels as they are today")
-        write(found, options.to)
+        found = list(compare(trees, todo, options.processes))
+    print(f"{len(found)} of {len(todo)} rows are of today's machine code and launch")
+    add(found, options.to)
     return 0
 
 

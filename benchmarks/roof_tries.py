@@ -10,7 +10,6 @@ Exit status 1 if a result was wrong or nothing was measured.
 
 from __future__ import annotations
 
-import argparse
 import functools
 import math
 import os
@@ -18,19 +17,16 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
+import numpy as np
+from numba import float32, uint32
+from recording import Parser, above, needs_gpu, said, status, written
+
 if __name__ == "__main__":
     os.environ["DWLAB_TARGET"] = "gpu"
 
-import numpy as np  # noqa: E402
-from numba import float32, uint32  # noqa: E402
-
-from dwlab import problems, records  # noqa: E402
-from dwlab.gpu import provenance  # noqa: E402
+from dwlab import problems, report  # noqa: E402
 from dwlab.gpu.target import cuda  # noqa: E402
 from dwlab.kernels import registry  # noqa: E402
 from dwlab.kernels.depthwise1d import backward_2_channels, straight_line, weight_grad_5_channels  # noqa: E402
@@ -38,7 +34,6 @@ from dwlab.kernels.depthwise1d import rows as rows_of  # noqa: E402
 from dwlab.kernels.parts import ptx  # noqa: E402
 from dwlab.measure import timing  # noqa: E402
 from dwlab.problems import DepthwiseConv1d, references  # noqa: E402
-from dwlab.records import tables, writing  # noqa: E402
 
 L = K = 48
 QUADS = L // 4  # pieces of 16 bytes of a row
@@ -516,43 +511,28 @@ def tries(problem: DepthwiseConv1d, processors: int) -> list[Try]:
     return found
 
 
-def row(one: Try, time_of: timing.Timing | None = None, registers: int | None = None, failure: str = "") -> dict:
-    """A row of the record."""
-    made: dict[str, Any] = {"group": one.group, "name": one.name, "bytes": one.bytes, "note": one.note}
-    if time_of is not None:
-        made |= {"time_us": time_of.median_us, "p10_us": time_of.p10_us, "p90_us": time_of.p90_us}
-        made |= {"gbps": one.bytes / time_of.median_us / 1e3}
-    if registers is not None:
-        made["registers"] = registers
-    return made | ({"failure": failure} if failure else {})
-
-
 def measure(one: Try, on: Data, clock: timing.Clock) -> dict[str, Any]:
-    """Its row: checked, then timed; without a time if it is wrong or cannot run."""
+    """Its row of the record: checked, then timed; without a time if it is wrong or cannot run."""
+    row: dict[str, Any] = {"group": one.group, "name": one.name, "bytes": one.bytes, "note": one.note}
     try:
         start, wrong, kernel = one.prepare(on)
-        said = wrong()
-        if said:
-            return row(one, failure=f"WRONG: {said}")
-        registers = max(kernel.get_regs_per_thread().values()) if hasattr(kernel, "get_regs_per_thread") else None
-        return row(one, timing.time_launches(start, clock=clock, **QUICK), registers)
+        if differs := wrong():
+            return row | {"failure": f"WRONG: {differs}"}
+        if hasattr(kernel, "get_regs_per_thread"):
+            row["registers"] = max(kernel.get_regs_per_thread().values())
+        timed = timing.time_launches(start, clock=clock, **QUICK)
     except Exception as error:  # one that this GPU cannot run keeps none of the others from their time
-        return row(one, failure=f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"[:200])
+        return row | {"failure": said(error)}
+    us = timed.median_us
+    return row | {"time_us": us, "p10_us": timed.p10_us, "p90_us": timed.p90_us, "gbps": one.bytes / us / 1e3}
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("folder", nargs="?", default=str(ROOT / "dwlab" / "records"), help="where the record goes")
-    parser.add_argument("--seconds", type=float, default=60, help="start no try after so long (default: %(default)s)")
+    parser = Parser(__doc__)
+    parser.add_argument("--seconds", type=above(0), default=60, help="start no try after so long (%(default)s)")
     options = parser.parse_args()
-    folder = Path(options.folder).resolve()
-    folder.mkdir(parents=True, exist_ok=True)
-
-    from dwlab.gpu import machine
-
-    started = time.monotonic()
-    here = machine.present()
-    clock = timing.DeviceClock()
+    folder = needs_gpu(options.folder)
+    started, clock = time.monotonic(), timing.DeviceClock()
     processors = cuda.get_current_device().MULTIPROCESSOR_COUNT
     on = data(problems.PAPER, 128, processors)
     rows, notes = [], []
@@ -562,15 +542,14 @@ def main() -> int:
             notes.append(f"{len(todo) - i} of {len(todo)} tries were not reached in {options.seconds:g} s.")
             break
         rows.append(measure(one, on, clock))
-        said = rows[-1].get("failure") or f"{rows[-1]['time_us']:,.1f} µs"
-        print(f"{time.monotonic() - started:5.1f} s  {one.group}: {one.name} ({one.note}): {said}", flush=True)
+        text = rows[-1].get("failure") or f"{rows[-1]['time_us']:,.1f} µs"
+        print(f"{time.monotonic() - started:5.1f} s  {one.group}: {one.name} ({one.note}): {text}", flush=True)
     if not any(one.get("time_us") for one in rows):
         print("nothing was measured", file=sys.stderr)
         return 1
-    file = writing.write(folder, [], provenance.environment(here), {}, sections={"tries": rows}, notes=notes)
-    print(f"{file.name}\n\n{tables.tries_table([records.read_run(file)])}")
+    print(report.tries_table([written(folder, {"tries": rows}, notes=notes)]))
     print(f"{time.monotonic() - started:.0f} s")
-    return 1 if any((one.get("failure") or "").startswith("WRONG") for one in rows) else 0
+    return status(rows)
 
 
 if __name__ == "__main__":

@@ -23,13 +23,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from recording import ROOT, Parser, needs_gpu, written
+
 if TYPE_CHECKING:
     from dwlab.kernels.registry import Stage
     from dwlab.problems import Problem
-
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
-sys.path.insert(0, str(ROOT / "benchmarks"))
 
 TOOLS = ("memcheck", "racecheck", "initcheck")
 ERRORS = 97  # compute-sanitizer's exit status for errors found
@@ -144,13 +142,11 @@ def version_of(sanitizer: str) -> str:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("folder", nargs="?", default=str(ROOT / "dwlab" / "records"), help="where the record goes")
-    parser.add_argument("--op", action="append", help="only this op; may be repeated (all if not given)")
-    parser.add_argument("--path", action="append", help="only this path; may be repeated (all if not given)")
-    parser.add_argument("--tool", action="append", choices=TOOLS, help="only this tool; may be repeated")
-    parser.add_argument("--processes", type=int, default=max(2, (os.cpu_count() or 2) - 2), help="at once")
-    parser.add_argument("--seconds", type=float, default=3600.0, help="stop after so long (default: 3600)")
+    parser = Parser(__doc__)
+    parser.each("--op", (), "only this op (all if not given)")
+    parser.each("--path", (), "only this path (all if not given)")
+    parser.each("--tool", TOOLS, "only this tool", choices=TOOLS)
+    parser.limits(3600, max(2, (os.cpu_count() or 2) - 2))
     parser.add_argument("--child", help=argparse.SUPPRESS)
     options = parser.parse_args()
     os.environ["DWLAB_TARGET"] = "gpu"
@@ -160,13 +156,10 @@ def main() -> int:
     if sanitizer is None:
         print("compute-sanitizer is not on the PATH: it comes with the CUDA toolkit", file=sys.stderr)
         return 2
-    folder = Path(options.folder).resolve()
-    folder.mkdir(parents=True, exist_ok=True)
+    folder = needs_gpu(options.folder)
 
-    from dwlab import records
-    from dwlab.gpu import provenance
+    from dwlab import report
     from dwlab.kernels import registry
-    from dwlab.records import tables, writing
 
     started = time.monotonic()
     version = version_of(sanitizer)
@@ -178,8 +171,8 @@ def main() -> int:
     if not asked:
         parser.error("no stage has that op and path")
     # What no record has of a kernel comes first.
-    known = {(row["tool"], row["stage"], row.get("kernel_sha256")) for row in tables.sanitizer_rows()[0]}
-    tasks = [(tool, stage) for tool in options.tool or TOOLS for stage in asked]
+    known = {(row["tool"], row["stage"], row.get("kernel_sha256")) for row in report.sanitizer_rows()[0]}
+    tasks = [(tool, stage) for tool in options.tool for stage in asked]
     tasks.sort(key=lambda task: (task[0], task[1].id, task[1].digest) in known)
 
     def row(task: tuple[str, Stage]) -> dict[str, Any] | None:
@@ -190,14 +183,14 @@ def main() -> int:
         # A run that the time cut off says nothing of its stage.
         return found if time.monotonic() - started < options.seconds else None
 
-    with ThreadPoolExecutor(max(1, options.processes)) as pool:
+    with ThreadPoolExecutor(options.processes) as pool:
         rows = [found for found in pool.map(row, tasks) if found]
     if len(rows) < len(tasks):
         print(f"{len(tasks) - len(rows)} of {len(tasks)} runs were not reached in {options.seconds:.0f} s.")
     if not rows:
         return 1
-    file = writing.write(folder, [], provenance.environment(), {}, sections={"sanitizer": rows})
-    print(f"{file.name}\n\n{tables.sanitizer_table([records.read_run(file)], {one.id: one.digest for one in asked})}")
+    run = written(folder, {"sanitizer": rows})
+    print(report.sanitizer_table([run], {one.id: one.digest for one in asked}))
     print(f"{time.monotonic() - started:.0f} s")
     return 0 if all(row["clean"] for row in rows) else 1
 

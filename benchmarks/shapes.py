@@ -1,55 +1,62 @@
-"""Every stage that takes a shape, on drawn shapes: ``python benchmarks/shapes.py [FOLDER] [--shapes 200 --seed 1]``.
+"""Our stages against PyTorch on many shapes of depthwise1d: ``python benchmarks/shapes.py [FOLDER] [--grid]``.
 
-Shapes that nobody chose: B, H, L and K from 1 on, most L odd, one channel, one batch entry, few long rows, many short
-ones, more taps than times, any padding. On each path every stage that takes the shape, and every way of PyTorch, is
-held against float64 and then timed, in CUDA graphs where it is short. Writes one record into FOLDER (the project's own
-if none is given), by which kernels.dispatch chooses from then on (kernels.choices); prints a table last: dispatch's
-choice against the fastest stage and against PyTorch's best, and where PyTorch wins.
+Every stage that takes a shape, on drawn shapes: shapes that nobody chose, B, H, L and K from 1 on, most L odd, one
+channel, one batch entry, few long rows, many short ones, more taps than times, any padding. kernels.dispatch chooses by
+these times from then on (kernels.choices). The table shows its choice against the fastest stage and PyTorch's best.
 
-Kernels are compiled in several processes, and one at a time uses the GPU. Exit status 1 if a result was wrong or
-nothing was measured.
+With --grid what dispatch chooses, on a grid: L from 48 to 16,384, K from 3 to 63, B*H*L near 1e5, 1e7 and 2e8. At 1e7
+every pair of L and K is there, at 1e5 three K for each L, at 2e8 one; padding is causal and same in turn. --full takes
+every K, size and padding, about seven times as long. The table has fractions of the copy bandwidth and the FMA rate
+that this run measured.
+
+Every result is checked against float64, of large shapes in some channels and entries, and a wrong one has no time.
+PyTorch runs its convolutions in either layout, its FFT and, on drawn shapes, matrix products. Kernels are compiled in
+several processes, and one at a time uses the GPU. Data below half the L2 is timed warm; `cold` says so. Writes one
+record into FOLDER (the project's own if none is given). Exit status 1 if a result was wrong or nothing was measured.
 """
 
 from __future__ import annotations
 
-import argparse
 import contextlib
+import dataclasses
 import math
-import multiprocessing
 import os
 import queue
 import random
 import sys
 import time
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
+import numpy as np
+from recording import Parser, at_least, needs_gpu, said, shared, status, written
 
-import shape_grid  # noqa: E402
+from dwlab import problems, records, report
+from dwlab.compiler import precompile as ahead
+from dwlab.kernels import dispatch, registry
+from dwlab.measure import device, peers, timing
+from dwlab.problems import DepthwiseConv1d, references
+from dwlab.report import drawn as drawn_report
 
-from dwlab import problems, records  # noqa: E402
-from dwlab.compiler import precompile as ahead  # noqa: E402
-from dwlab.kernels import registry  # noqa: E402
-from dwlab.measure import (  # noqa: E402
-    device,  # noqa: E402
-    peers,
-    timing,
-)
-from dwlab.problems import DepthwiseConv1d, references  # noqa: E402
-from dwlab.records import writing  # noqa: E402
-from dwlab.report import drawn as drawn_report  # noqa: E402
-
-ELEMENTS = 1 << 24  # most of x
-PRODUCTS = 1 << 31  # most of a problem: B*H*L*K, those outside a row counted too
-HOW = {"rounds": 3, "min_seconds": 0.003, "most_seconds": 0.06}
+ELEMENTS = 1 << 24  # most of x of a drawn shape; of more only a part is checked
+PRODUCTS = 1 << 31  # most of a drawn shape: B*H*L*K, those outside a row counted too
+DRAWN = {"rounds": 3, "min_seconds": 0.003, "most_seconds": 0.06}
+OF_GRID = {"rounds": 5, "min_seconds": 0.02, "most_seconds": 0.2}
 SLOW = 100  # times the fastest: of what takes longer one launch is timed, by the host's clock
 PAIR = ("input_grad", "weight_grad")  # what two launches need for both gradients
 KINDS = ("any", "odd row", "one channel", "one entry", "few long rows", "many short rows", "more taps than times",
          "many taps", "whole pieces")  # fmt: skip
+LENGTHS = (48, 64, 96, 128, 256, 512, 1000, 1024, 4096, 16384)
+TAPS = (3, 4, 7, 15, 31, 48, 63)
+SIZES = (100_000, 10_000_000, 200_000_000)  # B*H*L, near to it
+CHANNELS = 128
+FEW_TAPS = (4, 15, 48)  # at the least size
+FFT = "FFT: rfft, product, irfft"
+
+
+# ---------------------------------------------------------------------------------------------------------- the shapes
 
 
 def drawn(count: int, seed: int) -> list[DepthwiseConv1d]:
@@ -86,6 +93,29 @@ def drawn(count: int, seed: int) -> list[DepthwiseConv1d]:
     return list(found)
 
 
+def shape(L: int, K: int, size: int, padding: str) -> DepthwiseConv1d:
+    """The problem of about this size: 128 channels where there are as many rows."""
+    rows = max(1, size // L)
+    H = min(CHANNELS, rows)
+    return DepthwiseConv1d(max(1, round(rows / H)), H, L, K, padding)
+
+
+def grid(full: bool = False) -> list[list[DepthwiseConv1d]]:
+    """The shapes in groups of one L, K and padding, whose kernels are made once.
+
+    Their order is by chance and always the same, so that what a time limit leaves out is spread evenly.
+    """
+    groups = []
+    for i, L in enumerate(LENGTHS):
+        for j, K in enumerate(TAPS):
+            sizes = [SIZES[1], *[SIZES[0]] * (K in FEW_TAPS), *[SIZES[2]] * (K == FEW_TAPS[2 * (i % 2)])]
+            padding = ("causal", "same")[(i + j) % 2]
+            for how in ("causal", "same") if full else (padding,):
+                groups.append([shape(L, K, size, how) for size in (SIZES if full else sizes)])
+    random.Random(2026).shuffle(groups)
+    return groups
+
+
 def takers(problem: DepthwiseConv1d, path: str) -> list[Any]:
     """The stages of a path that take a problem themselves, and not by another's kernel."""
     found = []
@@ -110,34 +140,120 @@ def missing(todo: Sequence[DepthwiseConv1d], paths: Sequence[str]) -> list[Depth
     return sorted((one for one in todo if lacks[one]), key=lacks.__getitem__)
 
 
-def exact(problem: DepthwiseConv1d, path: str, arrays: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """Output -> (value, allowed error), float64, of tensors on the GPU: PyTorch's FFT in float64, whose own error is
+# ----------------------------------------------------------------------------------------------------------- measuring
+
+
+def sets_of(problem: DepthwiseConv1d, path: str, machine: Mapping[str, Any]) -> int:
+    """Sets of buffers: one where all fits half the L2, as it does for a user too; else more than the L2 holds."""
+    size, l2 = problem.compulsory_bytes(path), machine["l2_bytes"] or 0
+    return 1 if size < l2 / 2 else timing.sets_for(size, l2)
+
+
+def checked(problem: DepthwiseConv1d, alone: str) -> tuple[np.ndarray, np.ndarray]:
+    """(channels, entries) that are checked, of large problems the first, the last and others."""
+    channels, entries = np.arange(problem.H), np.arange(problem.B)
+    if problem.B * problem.H * problem.L > ELEMENTS:
+        channels = np.unique([0, problem.H // 2, problem.H - 1])
+        if alone != "weight_grad":  # which sums over all entries
+            entries = np.unique(np.linspace(0, problem.B - 1, 8).astype(int))
+    return channels, entries
+
+
+def exact(problem: DepthwiseConv1d, path: str, inputs: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """Output -> (value, allowed error), float64, for tensors on the GPU: PyTorch's FFT in float64, whose own error is
     some 2**-50 of the greatest sum."""
-    inputs = {name: array.double() for name, array in arrays.items() if name not in problem.outputs(path)}
+    inputs = {name: array.double() for name, array in inputs.items()}
     call, outputs = peers.ways(problem, path)[FFT](**inputs)
     value = outputs(call())
     call, outputs = peers.ways(problem, path)[FFT](**{name: array.abs() for name, array in inputs.items()})
     sums = outputs(call())
     return {
-        name: (value[name], references.tolerance(problem, problem.alone(name)) * size + 2.0**-44 * size.max() + 1e-37)
+        name: (value[name], references.tolerance(problem, path) * size + 2.0**-44 * size.max() + 1e-37)
         for name, size in sums.items()
     }
 
 
-FFT = "FFT: rfft, product, irfft"
+class Buffers:
+    """Sets of tensors of a problem on the GPU, and what its outputs must be. The GPU is this process's alone.
+
+    cold: the state of the cache when they are timed in turn.
+    """
+
+    def __init__(self, problem: DepthwiseConv1d, path: str, machine: Mapping[str, Any]) -> None:
+        import torch
+
+        self.problem, self.path = problem, path
+        number = sets_of(problem, path, machine)
+        self.cold = timing.cache_state(problem.compulsory_bytes(path), machine["l2_bytes"] or 0, number)
+        torch.manual_seed(problem.L + problem.K)
+        shapes = problem.shapes(path)
+        self.sets = [
+            {name: torch.rand(sizes, device="cuda") * 3 - 1 for name, sizes in shapes.items()} for _ in range(number)
+        ]
+        self.wanted: dict[str, tuple[Callable[[Any], Any], Any, Any]] = {}
+        for name in problem.outputs(path):
+            alone = problem.alone(name)
+            channels, entries = checked(problem, alone)
+
+            def cut(array: Any, key: str = name, channels: Any = channels, entries: Any = entries) -> Any:
+                return array[channels] if "w" in key else array[:, channels][entries]
+
+            small = dataclasses.replace(problem, B=len(entries), H=len(channels))
+            inputs = {key: cut(self.sets[0][key], key) for key in problem.arrays(alone) if key != name}
+            self.wanted[name] = (cut, *exact(small, alone, inputs)[name])
+
+    def differs(self, got: Mapping[str, Any], factor: float = 1.0) -> str:
+        """What is wrong with outputs; "" if nothing. factor: of the allowed error, for libraries that sum otherwise."""
+        import torch
+
+        for name, array in got.items():
+            if not bool(torch.isfinite(array).all()):
+                return f"{name} has elements that are not written or not finite"
+            cut, value, allowed = self.wanted[name]
+            over = ((cut(array).double() - value).abs() / allowed).max().item()
+            if not over <= factor:
+                return f"{name} is off by {over:.3g} times what is allowed"
+        return ""
+
+    def launches(self, way: Sequence[Any]) -> list[Callable[[Any], None]]:
+        """What launches these stages, one after the other, on each set."""
+        from dwlab.gpu.target import cuda
+
+        arrays = [{key: cuda.as_cuda_array(tensor) for key, tensor in tensors.items()} for tensors in self.sets]
+        return [starter(way, self.problem, one) for one in arrays]
+
+    def wrong(self, launch: Callable[[Any], None]) -> str:
+        """What is wrong with the outputs of one launch on poisoned ones."""
+        import torch
+
+        from dwlab.gpu.target import cuda
+
+        outputs = {name: self.sets[0][name] for name in self.wanted}
+        for tensor in outputs.values():
+            tensor.fill_(float("nan"))
+        torch.cuda.synchronize()
+        launch(0)
+        cuda.synchronize()
+        return self.differs(outputs)
+
+    def peers(self, how: Mapping[str, Any], only: Sequence[str] = ()) -> list[peers.Peer]:
+        """PyTorch's ways, FFT and TF32-free cuDNN right in their own precision."""
+        verify = lambda values: self.differs(values, 1e4)  # noqa: E731
+        return peers.measure(self.problem, self.path, self.sets, verify, cold=self.cold, only=only, **how)
 
 
-def differs(got: Mapping[str, Any], wanted: Mapping[str, tuple[Any, Any]], factor: float = 1.0) -> str:
-    """What is wrong with an output; "" if nothing. factor: of the allowed error, for libraries that sum otherwise."""
-    for name, array in got.items():
-        value, allowed = wanted[name]
-        over = ((array.double() - value).abs() / allowed).max().item()
-        if not over <= factor:  # NaN too
-            return f"{name} is off by {over:.3g} times what is allowed"
-    return ""
+def starter(way: Sequence[Any], problem: DepthwiseConv1d, arrays: Mapping[str, Any]) -> Callable[[Any], None]:
+    """A function of the stream that launches all stages of a way. arrays: name -> device array, of the whole path."""
+    starts = [stage.starter(problem, {name: arrays[name] for name in problem.arrays(stage.path)}) for stage in way]
+
+    def start(stream: Any = 0) -> None:
+        for one in starts:
+            one(stream)
+
+    return start
 
 
-def alone_us(launch: Any) -> float:
+def alone_us(launch: Callable[[Any], None]) -> float:
     """The time of one launch by the host's clock, the least of three, for the host may be busy: above the GPU's own."""
     from dwlab.gpu.target import cuda
 
@@ -150,201 +266,202 @@ def alone_us(launch: Any) -> float:
     return 1e6 * min(took)
 
 
-def measure(
+def named(problem: DepthwiseConv1d, path: str) -> dict[str, Any]:
+    """What a row of either section begins with."""
+    return {"op": problem.op, "path": path, "problem": records.describe_problem(problem), "dtype": problem.dtype}
+
+
+def with_peer(row: dict[str, Any], tried: Sequence[peers.Peer]) -> dict[str, Any]:
+    """A row with PyTorch's fastest way."""
+    best = peers.fastest(tried)
+    return row if best is None else row | {"peer": best.name, "peer_time_us": best.time.median_us}
+
+
+def drawn_row(
     problem: DepthwiseConv1d, path: str, machine: Mapping[str, Any], clock: Any, fastest: dict[str, Any]
 ) -> dict[str, Any]:
-    """A row: times of every stage and of PyTorch's best. fastest: path -> the fastest stage; adds its own."""
-    import torch
-
-    from dwlab.gpu.target import cuda
-
-    size, l2 = problem.compulsory_bytes(path), machine["l2_bytes"] or 0
-    number = shape_grid.sets_of(problem, path, machine)
-    row: dict[str, Any] = {
-        "op": problem.op, "path": path, "problem": records.describe_problem(problem), "dtype": problem.dtype,
-        "cold": timing.cache_state(size, l2, number), "times": {}, "kernels": {},
-    }  # fmt: skip
-    torch.manual_seed(problem.L + problem.K)
-    sets = []
-    for _ in range(number):
-        arrays = {name: torch.rand(sizes, device="cuda") * 3 - 1 for name, sizes in problem.shapes(path).items()}
-        sets.append(arrays)
-    wanted, outputs, wrong = exact(problem, path, sets[0]), problem.outputs(path), []
+    """Times of every stage and of PyTorch's best. fastest: path -> the fastest stage; adds its own."""
+    on, wrong = Buffers(problem, path, machine), []
+    row: dict[str, Any] = named(problem, path) | {"cold": on.cold, "times": {}, "kernels": {}}
     ways = [(one,) for one in reversed(takers(problem, path))]  # those that take long are the first on the list
     if path == "backward" and all(name in fastest for name in PAIR):
         ways.insert(0, tuple(fastest[name] for name in PAIR))
     for way in ways:
         name = ", ".join(one.id for one in way)
         try:
-            for key in outputs:
-                sets[0][key].fill_(float("nan"))
-            torch.cuda.synchronize()
-            launches = [
-                shape_grid.starter(way, problem, {key: cuda.as_cuda_array(value) for key, value in arrays.items()})
-                for arrays in sets
-            ]
-            launches[0](0)
-            cuda.synchronize()
-            said = differs({key: sets[0][key] for key in outputs}, wanted)
-            if said:
-                wrong.append(f"{name}: {said}")
+            launches = on.launches(way)
+            differs = on.wrong(launches[0])
+            if differs:
+                wrong.append(f"{name}: {differs}")
                 continue
             took = alone_us(launches[0])
-            if took > SLOW * min(row["times"].values(), default=math.inf):
-                row["times"][name] = round(took, 3)
-                continue
-            row["times"][name] = round(
-                timing.time_launches(launches, cold=row["cold"], clock=clock, **HOW).median_us, 3
-            )
-            for one in way:
-                code = ahead.code_digest(one, problem)
-                row["kernels"] |= {one.id: code[:16]} if code else {}
+            if took <= SLOW * min(row["times"].values(), default=math.inf):
+                took = timing.time_launches(launches, cold=on.cold, clock=clock, **DRAWN).median_us
+                for one in way:
+                    code = ahead.code_digest(one, problem)
+                    row["kernels"] |= {one.id: code[:16]} if code else {}
+            row["times"][name] = round(took, 3)
         except Exception as error:
-            wrong.append(f"{name}: {type(error).__name__}: {' '.join(str(error).split())[:160]}")
-    if row["times"]:
-        best = min(row["times"], key=row["times"].__getitem__)
-        if "," not in best:
-            fastest[path] = registry.stage(best)
-    tried = peers.measure(
-        problem, path, sets, lambda values: differs(values, wanted, 1e4), cold=row["cold"], **HOW
-    )  # FFT and TF32-free cuDNN: right, in their own precision
-    found = peers.fastest(tried)
-    if found is not None:
-        row |= {"peer": found.name, "peer_time_us": found.time.median_us}
+            wrong.append(f"{name}: {said(error)}")
+    best = min(row["times"], key=row["times"].__getitem__, default=",")
+    if "," not in best:
+        fastest[path] = registry.stage(best)
+    return with_peer(row, on.peers(DRAWN)) | ({"failure": "WRONG: " + "; ".join(wrong)} if wrong else {})
+
+
+def bounds(problem: DepthwiseConv1d, path: str, way: Sequence[Any], machine: Mapping[str, Any]) -> dict[str, Any]:
+    """A row of the grid without its times."""
+    size, fma = problem.compulsory_bytes(path), machine["fma_tflops"]
+    return named(problem, path) | {
+        "stage": way[0].name if len(way) == 1 else ", ".join(f"{one.path}/{one.name}" for one in way),
+        "cold": timing.cache_state(size, machine["l2_bytes"] or 0, sets_of(problem, path, machine)),
+        "copy_bound_us": size / machine["copy_gbps"] / 1e3,
+        "fma_bound_us": problem.flops_of(path) / fma / 1e6 if fma else None,
+    }
+
+
+def grid_row(problem: DepthwiseConv1d, path: str, machine: Mapping[str, Any], clock: Any) -> dict[str, Any]:
+    """The time of what dispatch chooses, its least times, and PyTorch's best of LIBRARY_WAYS."""
+    way = dispatch.launches(problem, path)
+    row, on = bounds(problem, path, way, machine), Buffers(problem, path, machine)
+    launches = on.launches(way)
+    wrong = on.wrong(launches[0])
     if wrong:
-        row["failure"] = "WRONG: " + "; ".join(wrong)
-    return row
+        return row | {"failure": f"WRONG: {wrong}"}
+    timed = timing.time_launches(launches, cold=on.cold, clock=clock, **OF_GRID)
+    row |= {"time_us": timed.median_us, "p10_us": timed.p10_us, "p90_us": timed.p90_us}
+    row["fraction_of_copy"] = row["copy_bound_us"] / timed.median_us
+    tried = on.peers(OF_GRID, peers.LIBRARY_WAYS)
+    row = with_peer(row, tried)
+    if "peer" in row:
+        return row | {"speedup_vs_peer": row["peer_time_us"] / timed.median_us}
+    return row | {"failure": "; ".join(f"{one.name}: {one.failure}" for one in tried) or "PyTorch was not tried"}
 
 
-def work(tasks: Any, results: Any, gpu: Any, machine: dict[str, Any], paths: tuple[str, ...]) -> None:
-    """A process: takes shapes, compiles, and measures while it holds the GPU."""
+def work(tasks: Any, results: Any, gpu: Any, machine: Mapping[str, Any], paths: Sequence[str], of_grid: bool) -> None:
+    """A process: takes groups of shapes, compiles, and measures while it holds the GPU."""
     try:
         import torch
 
         clock = timing.DeviceClock()
         while True:
             try:
-                problem = tasks.get(timeout=2)
+                group = tasks.get(timeout=2)
             except queue.Empty:
                 return
-            for path in paths:
-                for one in takers(problem, path):
+            for problem, path in ((problem, path) for problem in group for path in paths):
+                for stage in dispatch.launches(problem, path) if of_grid else takers(problem, path):
                     with contextlib.suppress(Exception):  # what does not compile says so when it is launched
-                        shape_grid.compile_ahead(one, problem)
-            rows, fastest = [], {}
+                        stage.kernel_for(problem).compile(ahead.types_of(stage, problem))
+            rows: list[dict[str, Any]] = []
             with gpu:
-                for path in paths:
-                    try:
-                        rows.append(measure(problem, path, machine, clock, fastest))
-                    except Exception as error:
-                        said = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
-                        rows.append({"op": problem.op, "path": path, "problem": records.describe_problem(problem),
-                                     "dtype": problem.dtype, "times": {}, "failure": said})  # fmt: skip
-                torch.cuda.empty_cache()
+                for problem in group:
+                    fastest: dict[str, Any] = {}
+                    for path in paths:
+                        row = named(problem, path) | {"times": {}}
+                        if of_grid:
+                            row = bounds(problem, path, dispatch.launches(problem, path), machine)
+                        try:
+                            if of_grid:
+                                row = grid_row(problem, path, machine, clock)
+                            else:
+                                row = drawn_row(problem, path, machine, clock, fastest)
+                        except Exception as error:
+                            row |= {"failure": f"WRONG: {said(error)}"}
+                        rows.append(row)
+                torch.cuda.empty_cache()  # other processes want the memory
             results.put(rows)
     except Exception as error:  # this process ends, the others go on
         traceback.print_exc()
-        results.put(f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}")
+        results.put(said(error))
+
+
+# ------------------------------------------------------------------------------------------------------------- command
 
 
 def table(run: records.Record) -> str:
-    """A record's tables, by what it and the project's records say."""
+    """A record's tables; of drawn shapes by what it and the project's records say."""
+    if "grid" in run.sections:
+        return f"{report.grid_table([run])}\n{report.grid_summary([run])}"
     return "\n".join(drawn_report.tables([*records.load_runs(), run]))
 
 
-def collected(results: Any, workers: Sequence[Any], number: int, until: float) -> Iterator[Any]:
-    """What the processes send, until all is there, the time is up, or none is left."""
-    done = 0
-    while done < number and time.monotonic() < until:
-        try:
-            found = results.get(timeout=1)
-        except queue.Empty:
-            if not any(worker.is_alive() for worker in workers):
-                return
-            continue
-        done += not isinstance(found, str)
-        yield found
+def planned(options: Any, paths: Sequence[str]) -> tuple[list[list[DepthwiseConv1d]], str]:
+    """The groups of shapes that are asked for, and a note on which these are."""
+    if not options.grid:
+        found = drawn(options.shapes, options.seed)
+        found = missing(found, paths) if options.missing else found
+        what = f"Shapes of benchmarks/shapes.py, seed {options.seed}: every stage that takes them."
+        return [[one] for one in found], what
+    groups = grid(options.full)
+    known = [one["problem"] for one in records.grid_rows()[0]] if options.missing else ()
+    kept = [
+        [
+            one for one in group
+            if (not options.large or one.B * one.H * one.L > SIZES[-1] / 2)
+            and records.describe_problem(one) not in known
+        ]
+        for group in groups
+    ]  # fmt: skip
+    what = (
+        f"The grid: L {LENGTHS[0]} to {LENGTHS[-1]:,}, K {TAPS[0]} to {TAPS[-1]}, B*H*L near 1e5, 1e7 and 2e8, causal "
+        "and same"
+    )
+    thin = "at 1e7 every L and K, at 1e5 three K for each L, at 2e8 one, paddings in turn"
+    return [group for group in kept if group], f"{what}." if options.full else f"{what}: {thin}."
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("folder", nargs="?", default=str(ROOT / "dwlab" / "records"), help="where the record goes")
-    parser.add_argument("--shapes", type=int, default=200, help="how many (default: %(default)s)")
+def main(given: Sequence[str] | None = None) -> int:
+    parser = Parser(__doc__)
+    parser.add_argument("--grid", action="store_true", help="what dispatch chooses, on a grid of shapes")
+    parser.add_argument("--full", action="store_true", help="of the grid every K, size and padding")
+    parser.add_argument("--large", action="store_true", help="of the grid only the largest size, B*H*L near 2e8")
+    parser.add_argument("--shapes", type=at_least(1), default=200, help="how many are drawn (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=1, help="of the drawing (default: %(default)s)")
-    parser.add_argument("--path", action="append", help="only this path; may be repeated (all if not given)")
-    parser.add_argument("--missing", action="store_true", help="only shapes of which no record has every stage")
-    parser.add_argument("--again", type=Path, help="print the table of a record that is there: needs no GPU")
-    parser.add_argument("--seconds", type=float, default=440, help="stop after so long (default: %(default)s)")
-    parser.add_argument("--processes", type=int, default=max(1, min(14, (os.cpu_count() or 2) - 1)))
-    options = parser.parse_args()
+    parser.each("--path", problems.PATHS, "only this path", choices=problems.PATHS)
+    parser.add_argument("--missing", action="store_true", help="only shapes that no record has, drawn ones every stage")
+    parser.add_argument("--again", type=Path, help="print the tables of a record that is there: needs no GPU")
+    parser.add_argument("--most", type=at_least(1), help="so many groups of shapes only: to try it out")
+    parser.limits(440, min(14, (os.cpu_count() or 2) - 1))
+    options = parser.parse_args(given)
     if options.again:
-        run = records.read_run(options.again)
-        print(table(run))
+        print(table(records.read_run(options.again)))
         return 0
-    folder = Path(options.folder).resolve()
-    folder.mkdir(parents=True, exist_ok=True)
-    os.environ["DWLAB_TARGET"] = "gpu"
-
-    from dwlab.gpu import provenance
-
+    folder = needs_gpu(options.folder)
     if not peers.available():
         print("shapes needs a GPU and PyTorch, the peer that it measures", file=sys.stderr)
         return 2
     started = time.monotonic()
     machine = device.measure()
     print(f"ceilings: {time.monotonic() - started:.0f} s", flush=True)
-    paths = tuple(path for path in options.path or problems.PATHS)
-    todo = drawn(options.shapes, options.seed)
-    if options.missing:
-        todo = missing(todo, paths)
-    context = multiprocessing.get_context("spawn")
-    tasks, results, gpu = context.Queue(), context.Queue(), context.Lock()
-    for problem in todo:
-        tasks.put(problem)
-    given = {"l2_bytes": machine.l2_bytes}
-    workers = [
-        context.Process(target=work, args=(tasks, results, gpu, given, paths), daemon=True)
-        for _ in range(options.processes)
-    ]
-    for worker in workers:
-        worker.start()
+    groups, what = planned(options, options.path)
+    groups = groups[: options.most]
+    known = {"l2_bytes": machine.l2_bytes, "copy_gbps": machine.ceilings.copy_gbps}
+    known["fma_tflops"] = machine.ceilings.fma_tflops
     rows: list[dict[str, Any]] = []
-    broken, done = [], 0
-    for found in collected(results, workers, len(todo), started + options.seconds):
+    notes, done = [what], 0
+    left = options.seconds - (time.monotonic() - started)
+    for found in shared(work, groups, (known, tuple(options.path), options.grid), options.processes, left):
         if isinstance(found, str):
-            broken.append(found)
+            notes.append(f"A process ended early: {found}.")
             continue
         rows += found
         done += 1
         if done % 10 == 0:
-            print(f"{done} of {len(todo)} shapes, {time.monotonic() - started:.0f} s", flush=True)
-    for worker in workers:
-        worker.terminate()
-    for worker in workers:
-        worker.join(10)
-    notes = [f"{done} shapes of benchmarks/shapes.py, seed {options.seed}: every stage that takes them."]
-    if done < len(todo):
-        notes.append(f"{len(todo) - done} of the {len(todo)} shapes were not reached in {options.seconds:g} s.")
-    notes += [f"A process ended early: {said}." for said in broken]
+            print(f"{done} of {len(groups)} groups of shapes, {time.monotonic() - started:.0f} s", flush=True)
+    if done < len(groups):
+        left_out = f"{len(groups) - done} of {len(groups)}"
+        notes.append(f"{left_out} groups of shapes were not reached in {options.seconds:g} s.")
     if not rows:
         print("nothing was measured", *notes, sep="\n", file=sys.stderr)
         return 1
-    order = {describe(problem): i for i, problem in enumerate(todo)}
-    rows.sort(key=lambda row: (order[tuple(row["problem"].values())], problems.PATHS.index(row["path"])))
-    file = writing.write(
-        folder, [], provenance.environment(machine), machine.ceilings.to_dict(), machine=machine.to_dict(),
-        sections={"shapes": rows}, notes=notes,
-    )  # fmt: skip
-    print(*notes, sep="\n")
-    failed = [row for row in rows if row.get("failure")]
-    for row in failed:
-        print(row["path"], row["problem"], row["failure"])
-    print(f"{file.name}\n\n{table(records.read_run(file))}{time.monotonic() - started:.0f} s")
-    return 1 if failed else 0
-
-
-def describe(problem: DepthwiseConv1d) -> tuple[Any, ...]:
-    return tuple(records.describe_problem(problem).values())
+    rows.sort(key=lambda row: (problems.PATHS.index(row["path"]), *(row["problem"][name] for name in "LKBH")))
+    run = written(folder, {"grid" if options.grid else "shapes": rows}, machine, notes=notes)
+    print(table(run), *notes, f"{time.monotonic() - started:.0f} s", sep="\n")
+    for row in rows:
+        if "failure" in row:
+            print(row["path"], row["problem"], row["failure"])
+    return status(rows)
 
 
 if __name__ == "__main__":

@@ -12,24 +12,19 @@ examples: spills.py --op pointwise --dtype float32 --batch 32 --last 2
 
 from __future__ import annotations
 
-import argparse
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
-sys.path.insert(0, str(ROOT / "benchmarks"))
+from record_layers import NETWORKS, OPS, Problem, candidates, plan, variant
+from recording import Parser, above, at_least
 
-from record_layers import NETWORKS, OPS, Problem, candidates, plan, variant  # noqa: E402
-
-from dwlab import report  # noqa: E402
-from dwlab.compiler import inspect  # noqa: E402
-from dwlab.compiler.inspect import Compiled, InspectError  # noqa: E402
-from dwlab.kernels.registry import Stage  # noqa: E402
-from dwlab.problems.layers import DTYPES, LAYOUTS  # noqa: E402
+from dwlab import report
+from dwlab.compiler import inspect
+from dwlab.compiler.inspect import Compiled, InspectError
+from dwlab.kernels.registry import Stage
+from dwlab.problems.layers import DTYPES, LAYOUTS
 
 
 def kernels(
@@ -68,28 +63,21 @@ def row(found: Compiled) -> str:
 
 
 def main(given: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__.split("\n")[0], epilog=__doc__.split("\n\n")[-1],
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
-    parser.add_argument("--op", action="append", choices=OPS, help="only these ops; may be repeated")
-    parser.add_argument("--network", action="append", help="only these networks' layers; may be repeated")
-    parser.add_argument("--batch", action="append", type=int, help="images (default: 32 and 1)")
-    parser.add_argument("--dtype", action="append", choices=DTYPES, help="storage type (default: float32 and float16)")
+    parser = Parser(__doc__, folder=None)
+    parser.each("--op", (), "only these ops", choices=OPS)
+    parser.each("--network", NETWORKS, "only these networks' layers")
+    parser.each("--batch", (32, 1), "images (default: 32 and 1)", type=at_least(1))
+    parser.each("--dtype", ("float32", "float16"), "storage type (default: float32 and float16)", choices=DTYPES)
     parser.add_argument("--layout", default="NHWC", choices=LAYOUTS, help="of the stages (default: %(default)s)")
-    parser.add_argument("--last", type=int, default=1, help="so many of the last stages (default: %(default)s)")
+    parser.add_argument("--last", type=at_least(0), default=1, help="so many of the last stages (default: %(default)s)")
     parser.add_argument("--cc", default="9.0", help="compute capability (default: %(default)s)")
-    parser.add_argument("--seconds", type=float, default=1800, help="stop after so long (default: %(default)s)")
+    parser.add_argument("--seconds", type=above(0), default=1800, help="stop after so long (default: %(default)s)")
     parser.add_argument("--list", action="store_true", help="list the kernels and compile nothing")
     options = parser.parse_args(given)
     started, spilled, done = time.monotonic(), [], 0
     try:
-        found = list(
-            kernels(
-                options.op or [], options.dtype or ["float32", "float16"], options.network or NETWORKS,
-                options.batch or [32, 1], options.layout, options.last,
-            )
-        )  # fmt: skip
+        asked = options.op, options.dtype, options.network, options.batch, options.layout, options.last
+        found = list(kernels(*asked))
         for stage, problem in found:
             if time.monotonic() - started > options.seconds:
                 break

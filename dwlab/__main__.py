@@ -459,7 +459,7 @@ def _run(options: argparse.Namespace) -> int:
 
         options.problem = _problem(registry.stage(options.stage), options.problem, "paper")
     elif options.command == "study":
-        from dwlab import study as room
+        from dwlab.study import command as room
     elif options.command == "predict":
         from dwlab.model import timemodel as room
     elif options.command == "plan":

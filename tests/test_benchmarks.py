@@ -1,7 +1,8 @@
 """The scripts that record a GPU: what they plan, how they read others' answers, what they write. No GPU needed."""
 
+import argparse
 import dataclasses
-import importlib.util
+import json
 import pathlib
 import subprocess
 import sys
@@ -9,33 +10,24 @@ import sys
 import numpy as np
 import pytest
 from compiler import needs_compiler
-from test_records import CEILINGS, ENVIRONMENT
+from fakes import BENCHMARKS, CEILINGS, ENVIRONMENT, measured, on, recorded, script
 
 from dwlab import problems, records, report
 from dwlab.gpu import provenance, target
 from dwlab.gpu import specs as gpus
 from dwlab.kernels import dispatch, registry
-from dwlab.measure import device
+from dwlab.measure import device, peers
 from dwlab.measure.timing import Timing
 from dwlab.problems import PAPER, DepthwiseConv1d, references
-from dwlab.records import RecordError, tables, writing
+from dwlab.records import RecordError, writing
 from dwlab.report import recorded as command
 
-FOLDER = pathlib.Path(__file__).parent.parent / "benchmarks"
 on_interpreter = pytest.mark.skipif(target.mode == "gpu", reason="runs on the interpreter; a GPU has the script itself")
-
-
-def script(name):
-    spec = importlib.util.spec_from_file_location(f"benchmarks_{name}", FOLDER / f"{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-record_run, shape_grid, shapes, sanitize, roof_tries, recorded_kernels = map(
-    script, ("record_run", "shape_grid", "shapes", "sanitize", "roof_tries", "recorded_kernels")
-)
+record_run, shapes, sanitize, roof_tries, recorded_kernels, record_layers, record_networks, ncu_layers = map(
+    script,
+    ("record_run", "shapes", "sanitize", "roof_tries", "recorded_kernels", "record_layers", "record_networks",
+     "ncu_layers"),
+)  # fmt: skip
 
 
 def test_every_stage_is_timed_at_the_papers_shape_and_those_for_the_roof_elsewhere():
@@ -63,8 +55,8 @@ def test_what_the_tests_said_is_recorded_and_stands_for_the_judge(tmp_path):
     assert record_run.judged(tests) == {"depthwise1d/forward/naive"}
     rows = record_run.comparisons(tests)
     assert [(row["passed"], row["failed"], row["skipped"]) for row in rows] == [(1, 1, 0), (1, 0, 1)]
-    run = records.read_run(writing.write(tmp_path, [], ENVIRONMENT, {}, sections={"comparisons": rows}))
-    assert "| integer kernels, GPU and interpreter, bit for bit | 1 | 0 | 1 |" in tables.comparisons_table([run])
+    run = recorded(tmp_path, ceilings={}, sections={"comparisons": rows})
+    assert "| integer kernels, GPU and interpreter, bit for bit | 1 | 0 | 1 |" in report.comparisons_table([run])
 
 
 def test_tests_that_ended_without_a_word_stand_for_nothing(tmp_path):
@@ -75,7 +67,7 @@ def test_tests_that_ended_without_a_word_stand_for_nothing(tmp_path):
 
 
 def test_the_tests_that_are_recorded_exist():
-    text = (FOLDER.parent / "tests" / "test_gpu.py").read_text()
+    text = (BENCHMARKS.parent / "tests" / "test_gpu.py").read_text()
     for name in record_run.COMPARED:
         assert f"def {name}(" in text
 
@@ -84,21 +76,33 @@ def test_the_tests_that_are_recorded_exist():
 
 
 def test_the_grid_has_every_length_and_filter_and_every_size():
-    shapes = [shape for group in shape_grid.grid() for shape in group]
-    assert {(one.L, one.K) for one in shapes} == {(L, K) for L in shape_grid.LENGTHS for K in shape_grid.TAPS}
-    assert len(set(shapes)) == len(shapes)
-    for size in shape_grid.SIZES:
-        near = [one for one in shapes if 0.7 < one.B * one.H * one.L / size < 1.4]
-        assert {one.L for one in near} == set(shape_grid.LENGTHS)
+    found = [shape for group in shapes.grid() for shape in group]
+    assert {(one.L, one.K) for one in found} == {(L, K) for L in shapes.LENGTHS for K in shapes.TAPS}
+    assert len(set(found)) == len(found)
+    for size in shapes.SIZES:
+        near = [one for one in found if 0.7 < one.B * one.H * one.L / size < 1.4]
+        assert {one.L for one in near} == set(shapes.LENGTHS)
         assert {one.padding for one in near} == {"causal", "same"}
-    full = [shape for group in shape_grid.grid(full=True) for shape in group]
-    assert len(set(full)) == 2 * 10 * 7 * 3 and set(shapes) < set(full)
+    full = [shape for group in shapes.grid(full=True) for shape in group]
+    assert len(set(full)) == 2 * 10 * 7 * 3 and set(found) < set(full)
+    assert shapes.grid() == shapes.grid(), "in the same order each time"
+    for group in shapes.grid(full=True):
+        assert len({(one.L, one.K, one.shift) for one in group}) == 1, "kernels are shared"
 
 
-def test_the_grid_is_in_the_same_order_each_time_and_shares_kernels():
-    assert shape_grid.grid() == shape_grid.grid()
-    for group in shape_grid.grid(full=True):
-        assert len({(one.L, one.K, one.shift) for one in group}) == 1
+def test_what_is_planned_is_what_is_asked_for_and_not_recorded(monkeypatch):
+    def planned(**given):
+        options = {"grid": True, "full": False, "large": False, "missing": False, "shapes": 9, "seed": 1}
+        return shapes.planned(argparse.Namespace(**options | given), problems.PATHS)
+
+    groups, what = planned()
+    assert groups == shapes.grid() and "three K for each L" in what and "three K" not in planned(full=True)[1]
+    large, _ = planned(large=True)
+    assert len(large) == 10 and all(one.B * one.H * one.L > 1e8 for group in large for one in group)
+    known = [{"problem": records.describe_problem(one)} for one in groups[0]]
+    monkeypatch.setattr(records, "grid_rows", lambda: (known, []))
+    assert planned(missing=True)[0] == groups[1:]
+    assert planned(grid=False)[0] == [[one] for one in shapes.drawn(9, 1)]
 
 
 MACHINE = {"l2_bytes": 60_000_000, "copy_gbps": 4000.0, "fma_tflops": 60.0}
@@ -106,43 +110,58 @@ MACHINE = {"l2_bytes": 60_000_000, "copy_gbps": 4000.0, "fma_tflops": 60.0}
 
 def test_a_row_knows_the_least_time_that_copy_and_arithmetic_allow():
     stage = registry.stage("depthwise1d/forward/naive")
-    row = shape_grid.planned([stage], PAPER, "forward", MACHINE)
+    row = shapes.bounds(PAPER, "forward", [stage], MACHINE)
     assert row["copy_bound_us"] == pytest.approx(201.3, abs=0.1) and row["fma_bound_us"] == pytest.approx(82.2, abs=0.1)
     assert row["stage"] == "naive" and row["cold"].startswith("cold")
-    both = shape_grid.planned([stage, stage], PAPER, "backward", MACHINE)
+    both = shapes.bounds(PAPER, "backward", [stage, stage], MACHINE)
     assert both["fma_bound_us"] == pytest.approx(2 * row["fma_bound_us"])
     assert both["stage"] == "forward/naive, forward/naive"
-    small = shape_grid.planned([stage], DepthwiseConv1d(16, 128, 48, 4), "forward", MACHINE)
-    assert small["cold"].startswith("warm") and shape_grid.sets_of(PAPER, "forward", MACHINE) == 1
-    assert shape_grid.sets_of(DepthwiseConv1d(1627, 128, 48, 4), "forward", MACHINE) == 3
+    small = shapes.bounds(DepthwiseConv1d(16, 128, 48, 4), "forward", [stage], MACHINE)
+    assert small["cold"].startswith("warm") and shapes.sets_of(PAPER, "forward", MACHINE) == 1
+    assert shapes.sets_of(DepthwiseConv1d(1627, 128, 48, 4), "forward", MACHINE) == 3
 
 
-@pytest.mark.parametrize("path", problems.PATHS)
-def test_what_is_looked_at_on_the_gpu_shows_a_wrong_element(path):
-    torch = pytest.importorskip("torch", reason="PyTorch is not installed: the grid needs it")
-    problem = DepthwiseConv1d(9, 7, 31, 5, "same")
-    inputs = problem.inputs(path, seed=1)
-    outputs = references.reference(problem, path, inputs)
-    arrays = {name: torch.from_numpy(np.asarray(v, np.float32)) for name, v in {**inputs, **outputs}.items()}
-    assert shape_grid.wrong(shape_grid.looked_at(problem, path, arrays)) == ""
-    for name in problem.outputs(path):
-        arrays[name][-1] += 1
-        assert shape_grid.wrong(shape_grid.looked_at(problem, path, arrays)).startswith(name)
-        arrays[name][-1] -= 1
+@pytest.fixture
+def on_host(monkeypatch):
+    """PyTorch's tensors on the host, kernels on the interpreter; what is timed is not, PyTorch's ways neither."""
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed: the script needs it")
+    rand, times = torch.rand, iter(range(1, 1000))
+    monkeypatch.setattr(torch, "rand", lambda *sizes, device=None: rand(*sizes))
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    monkeypatch.setattr(target.cuda, "as_cuda_array", lambda tensor: tensor.numpy(), raising=False)
+    monkeypatch.setattr(shapes.peers, "measure", lambda *_, **__: [])
+    monkeypatch.setattr(shapes.timing, "time_launches", lambda *_, **__: Timing(next(times), 1, 1, 3, 1, "graph", ""))
+    monkeypatch.setattr(shapes, "alone_us", lambda _: 1.0)
 
 
 @on_interpreter
+@pytest.mark.parametrize("elements", [1, shapes.ELEMENTS], ids=["a part", "all"])
 @pytest.mark.parametrize("path", problems.PATHS)
-def test_the_chosen_stages_write_every_output(path):
-    problem = DepthwiseConv1d(3, 2, 8, 4)
-    inputs = problem.inputs(path, seed=2)
-    arrays = dict(inputs)
+def test_a_wrong_or_unwritten_element_is_seen(path, elements, on_host, monkeypatch):
+    """Of large shapes in the channels and entries that are looked at, the first and the last among them."""
+    monkeypatch.setattr(shapes, "ELEMENTS", elements)
+    problem = DepthwiseConv1d(9, 7, 31, 5, "same")
+    buffers = shapes.Buffers(problem, path, MACHINE)
+    assert buffers.wrong(shapes.starter(dispatch.launches(problem, path), problem, {
+        name: tensor.numpy() for name, tensor in buffers.sets[0].items()
+    })) == ""  # fmt: skip
+    assert "not written" in buffers.wrong(lambda stream: None)
+    right = {name: tensor.clone() for name, tensor in buffers.sets[0].items() if name in buffers.wanted}
+    buffers.launches(dispatch.launches(problem, path))[0](0)
     for name in problem.outputs(path):
-        arrays[name] = np.full(problem.shapes(path)[name], np.nan, np.float32)
-    shape_grid.starter(dispatch.launches(problem, path), problem, arrays)(0)
-    wanted, allowed = (f(problem, path, inputs) for f in (references.reference, references.allowed_error))
-    for name, values in wanted.items():
-        assert (np.abs(arrays[name] - values) <= allowed[name]).all()
+        buffers.sets[0][name][-1] += 1
+        assert buffers.differs({name: buffers.sets[0][name]}).startswith(f"{name} is off by"), right
+
+
+@on_interpreter
+def test_a_row_of_the_grid_has_the_time_of_what_dispatch_chooses(on_host, monkeypatch):
+    problem = DepthwiseConv1d(3, 2, 8, 4)
+    row = shapes.grid_row(problem, "forward", MACHINE, None)
+    assert row["time_us"] > 0 and row["fraction_of_copy"] == row["copy_bound_us"] / row["time_us"]
+    assert row["failure"] == "PyTorch was not tried" and row["stage"] == dispatch.best(problem, "forward").name
+    monkeypatch.setattr(shapes.Buffers, "wrong", lambda self, launch: "y is off")
+    row = shapes.grid_row(problem, "forward", MACHINE, None)
+    assert row["failure"] == "WRONG: y is off" and "time_us" not in row
 
 
 def grid_row(path="forward", time_us=300.0, peer_us=600.0, **more):
@@ -162,16 +181,15 @@ WRONG = {
 
 def grid_run(tmp_path, rows):
     rows = [{**row, "problem": {**row["problem"], "B": 16384 + i}} for i, row in enumerate(rows)]  # a shape each
-    written = writing.write(tmp_path, [], ENVIRONMENT, CEILINGS, sections={"grid": rows}, notes=["A thinned grid."])
-    return records.read_run(written)
+    return recorded(tmp_path, sections={"grid": rows}, notes=["A thinned grid."])
 
 
 def test_the_grid_shows_every_shape_the_losses_and_the_wrong_ones_too(tmp_path):
     run = grid_run(tmp_path, [grid_row(), grid_row(peer_us=150.0), WRONG, grid_row("weight_grad", 220.0)])
-    text = tables.grid_table([run])
+    text = report.grid_table([run])
     assert text.count("| won |") == 2 and text.count("| LOST |") == 1 and "WRONG: y[0, 0, 0]" in text
     assert "66.7 %" in text and "26.7 %" in text and "A thinned grid." in text
-    summary = tables.grid_summary([run])
+    summary = report.grid_summary([run])
     forward = next(line for line in summary.splitlines() if line.startswith("| forward |"))
     # Three shapes: one faster, one slower, one without a time; least, middle and greatest ratio; none at 85 % of copy.
     assert forward.startswith("| forward | 3 | 1 | 1 | 1 | 0.50 | 2.00 | 2.00 |") and forward.endswith("| 0 of 2 |  |")
@@ -181,7 +199,7 @@ def test_the_grid_shows_every_shape_the_losses_and_the_wrong_ones_too(tmp_path):
 
 def test_shapes_whose_arithmetic_takes_longer_than_a_copy_are_not_held_against_it(tmp_path):
     run = grid_run(tmp_path, [grid_row(fma_bound_us=400.0, time_us=500.0)])
-    assert tables.grid_summary([run]).splitlines()[2].endswith("| 80.0 % | 0 of 0 |  |")
+    assert report.grid_summary([run]).splitlines()[2].endswith("| 80.0 % | 0 of 0 |  |")
 
 
 def copies_run(folder, *times):
@@ -191,24 +209,24 @@ def copies_run(folder, *times):
          "way": "the driver's copy", "cold": "cold"}
         for i, us in enumerate(times)
     ]  # fmt: skip
-    return records.read_run(writing.write(folder, [], ENVIRONMENT, {}, sections={"copies": rows}))
+    return recorded(folder, ceilings={}, sections={"copies": rows})
 
 
 def test_a_copy_of_as_many_bytes_lies_between_those_that_were_measured(tmp_path):
     run = copies_run(tmp_path, 3.0, 4.0, 4.5)
     found = [records.copy_us(size * 10**6, run) for size in (4, 5, 8, 10, 12, 24)]
     assert found == pytest.approx([3.0, 3.25, 4.0, 4.25, 4.5, 9.0]) and records.copy_us(3_999_999, run) is None
-    table = tables.copies_table([run])
+    table = report.copies_table([run])
     assert "| 4.0 | 3.000 | 3.000 to 3.000 | 1,333 | 50.0 % | the driver's copy |" in table and "NVIDIA H200" in table
     assert report.tables([run])["copies"]() == table
-    assert records.copies([run], "NVIDIA A100") is None and "copy_sizes.py" in tables.copies_table([])
+    assert records.copies([run], "NVIDIA A100") is None and "copy_sizes.py" in report.copies_table([])
 
 
 def test_launches_of_the_grid_are_held_against_a_copy_as_large_too(tmp_path):
     # 200 µs at 4,130 GB/s are 826 MB; 8 MB are copied in 2.2 µs, so that many in 227 µs.
     (tmp_path / "copies").mkdir()
     copied, timed = copies_run(tmp_path / "copies", 2.0, 2.2), [grid_row(time_us=us) for us in (260.0, 280.0)]
-    assert tables.grid_summary([copied, grid_run(tmp_path, timed)]).splitlines()[2].endswith("| 0 of 2 | 1 of 2 |")
+    assert report.grid_summary([copied, grid_run(tmp_path, timed)]).splitlines()[2].endswith("| 0 of 2 | 1 of 2 |")
 
 
 def test_each_size_is_copied_and_the_fastest_way_kept(monkeypatch, tmp_path):
@@ -228,9 +246,6 @@ def test_each_size_is_copied_and_the_fastest_way_kept(monkeypatch, tmp_path):
 
 
 def test_the_command_shows_the_grid(tmp_path, capsys):
-    import argparse
-    import json
-
     grid_run(tmp_path, [grid_row()])
     assert command.main(argparse.Namespace(folder=tmp_path, json=False, grid=True)) == 0
     shown = capsys.readouterr().out
@@ -339,14 +354,14 @@ def test_the_sanitizer_begins_with_what_no_record_has_and_says_what_it_left(tmp_
     monkeypatch.setattr(sanitize, "version_of", lambda sanitizer: "compute-sanitizer 1")
     monkeypatch.setattr(sanitize, "_run", run)
     monkeypatch.setattr(provenance, "environment", lambda: ENVIRONMENT)
-    monkeypatch.setattr(tables, "sanitizer_rows", lambda runs=None: (known, list(runs or [])))
+    monkeypatch.setattr(report, "sanitizer_rows", lambda runs=None: (known, list(runs or [])))
     asked = [str(tmp_path), "--op", "depthwise1d", "--path", "forward", "--tool", "memcheck", "--processes", "1"]
     monkeypatch.setattr(sys, "argv", ["sanitize.py", *asked])
     assert sanitize.main() == 0 and "not reached" not in capsys.readouterr().out
     assert sorted(ran) == sorted(one.id for one in registry.stages("depthwise1d", "forward"))
     assert set(ran[-2:]) == set(paths)
     assert len(list(tmp_path.glob("*.json"))) == 1
-    monkeypatch.setattr(sys, "argv", ["sanitize.py", *asked, "--seconds", "0"])
+    monkeypatch.setattr(sys, "argv", ["sanitize.py", *asked, "--seconds", "1e-9"])
     assert sanitize.main() == 1 and f"{len(ran)} of {len(ran)} runs were not reached" in capsys.readouterr().out
     assert len(list(tmp_path.glob("*.json"))) == 1, "a record of nothing"
 
@@ -358,8 +373,8 @@ def test_the_sanitizers_table_has_a_column_a_tool(tmp_path):
         for stage in "ab"
     ]
     rows[3]["message"] = "Race reported between two writes"
-    run = records.read_run(writing.write(tmp_path, [], ENVIRONMENT, {}, sections={"sanitizer": rows}))
-    text = tables.sanitizer_table([run])
+    run = recorded(tmp_path, ceilings={}, sections={"sanitizer": rows})
+    text = report.sanitizer_table([run])
     assert "| stage | memcheck | racecheck | initcheck |" in text and "| a | clean | clean | clean |" in text
     assert "| b | clean | Race reported between two writes | clean |" in text and "v1. Run on NVIDIA H200" in text
 
@@ -367,14 +382,13 @@ def test_the_sanitizers_table_has_a_column_a_tool(tmp_path):
 def test_a_stage_that_the_sanitizer_did_not_see_again_keeps_what_was_said(tmp_path):
     def run(day, stages, clean):
         rows = [{"tool": "memcheck", "stage": stage, "clean": clean, "version": "v1"} for stage in stages]
-        date = {"date": f"2026-11-{day}T10:11:12+00:00"}
-        return records.read_run(writing.write(tmp_path, [], ENVIRONMENT | date, {}, sections={"sanitizer": rows}))
+        return recorded(tmp_path, day=day, ceilings={}, sections={"sanitizer": rows})
 
-    old, new = run(21, "ab", False), run(22, "b", True)
-    text = tables.sanitizer_table([old, new])
+    old, new = run("21", "ab", False), run("22", "b", True)
+    text = report.sanitizer_table([old, new])
     assert "has changed since" not in text  # of neither is anything known
     assert "| a | errors |\n| b | clean |" in text and "2026-11-21" in text and "2026-11-22" in text
-    assert "No run of compute-sanitizer" in tables.sanitizer_table([])
+    assert "No run of compute-sanitizer" in report.sanitizer_table([])
 
 
 def test_the_sanitizers_table_tells_a_kernel_that_has_changed_since(tmp_path):
@@ -383,8 +397,8 @@ def test_the_sanitizers_table_tells_a_kernel_that_has_changed_since(tmp_path):
         {"tool": "memcheck", "stage": one.id, "clean": True, "kernel_sha256": digest}
         for one, digest in ((naive, naive.digest), (wide, "0" * 64))
     ]
-    run = records.read_run(writing.write(tmp_path, [], ENVIRONMENT, {}, sections={"sanitizer": rows}))
-    text = tables.sanitizer_table([run], {naive.id: naive.digest, wide.id: wide.digest})
+    run = recorded(tmp_path, ceilings={}, sections={"sanitizer": rows})
+    text = report.sanitizer_table([run], {naive.id: naive.digest, wide.id: wide.digest})
     assert f"which has changed since: {wide.id}.  \n" in text
 
 
@@ -418,7 +432,7 @@ def each_kernel(on):
 
 def test_every_try_computes_what_it_says_and_a_wrong_element_is_seen(small_data):
     todo = each_kernel(small_data)
-    assert tuple(dict.fromkeys(one.group for one in todo)) == tables.TRIES[:-3]
+    assert tuple(dict.fromkeys(one.group for one in todo)) == report.TRIES[:-3]
     judges = [(one, one.prepare(small_data)[1]) for one in todo]
     assert {one.name: said for one, wrong in judges if (said := wrong())} == {}
     kept = small_data.x[:1].copy_to_host()
@@ -438,7 +452,7 @@ def test_a_try_that_fails_has_a_reason_and_no_time(small_data):
 
     one = roof_tries.Try("read", "a", 8, prepare)
     assert roof_tries.measure(one, small_data, None) == {
-        "group": "read", "name": "a", "bytes": 8, "note": "", "failure": "ValueError: no such shape",
+        "group": "read", "name": "a", "bytes": 8, "note": "", "failure": "ValueError: no such shape more",
     }  # fmt: skip
     one = roof_tries.Try("read", "a", 8, lambda on: (None, lambda: "the sum is 1.0, not 2.0", None))
     assert roof_tries.measure(one, small_data, None)["failure"] == "WRONG: the sum is 1.0, not 2.0"
@@ -451,23 +465,19 @@ def test_a_batch_that_is_no_repetition_is_refused():
 
 def test_the_tables_of_tries_hold_each_against_the_fastest_of_its_group(tmp_path):
     notes = ["3 of 6 tries were not reached in 38 s.", "Another run's words."]
-    written = writing.write(tmp_path, [], ENVIRONMENT, {}, sections={"tries": TRIES}, notes=notes)
-    runs = [records.read_run(written)]
-    whole, copy = tables.tries_table(runs), tables.tries_table(runs, "copy")
+    runs = [recorded(tmp_path, ceilings={}, sections={"tries": TRIES}, notes=notes)]
+    whole, copy = report.tries_table(runs), report.tries_table(runs, "copy")
     assert "| copy | 8 × 16 bytes |  | 250.0 | 249.0 to 251.0 | 3,200 | 80.0 % |  |" in whole
     assert "| read | in bulk |  | needs compute capability 9.0 |" in whole and "not reached" in whole
     assert "| 1 × 16 bytes | blocks of 256 threads | 200.0 | 199.0 to 201.0 | 4,000 | 100.0 % | 16 |" in copy
     assert "in bulk" not in copy and "Another run" not in whole
     assert report.tables(runs)["tries"]() == whole
     with pytest.raises(RecordError, match="no group of tries is called 'cpoy': there are copy, read"):
-        tables.tries_table(runs, "cpoy")
-    assert "No recorded tries have any of 'outputs a lane'" in tables.tries_table(runs, "outputs a lane")
-    newer = writing.write(
-        tmp_path, [], ENVIRONMENT | {"date": "2026-11-23T00:00:00+00:00"}, {}, sections={"tries": TRIES[2:]}
-    )
-    runs.append(records.read_run(newer))
-    assert tables.tries_table(runs, "copy") == copy, "of the newest run that has the group"
-    assert "No tries are recorded. On a GPU: `python benchmarks/roof_tries.py`." in tables.tries_table([])
+        report.tries_table(runs, "cpoy")
+    assert "No recorded tries have any of 'outputs a lane'" in report.tries_table(runs, "outputs a lane")
+    runs.append(recorded(tmp_path, day="23", ceilings={}, sections={"tries": TRIES[2:]}))
+    assert report.tries_table(runs, "copy") == copy, "of the newest run that has the group"
+    assert "No tries are recorded. On a GPU: `python benchmarks/roof_tries.py`." in report.tries_table([])
 
 
 # ---------------------------------------------------------------------------------------------------- their records
@@ -477,70 +487,36 @@ def test_a_grid_of_several_runs_has_each_shape_once_the_newest(tmp_path):
     first, other = grid_row(), grid_row()
     other["problem"] = {**first["problem"], "L": 2 * first["problem"]["L"]}
     again = {**first, "time_us": first["time_us"] / 2}
-    for minute, rows in enumerate(([first], [other], [again])):
-        date = {**ENVIRONMENT, "date": f"2026-11-22T00:0{minute}:00+00:00"}
-        writing.write(tmp_path, [], date, CEILINGS, sections={"grid": rows}, notes=[f"Run {minute}."])
-    runs = records.load_runs(tmp_path)
+    runs = [
+        recorded(tmp_path, day=f"22T0{hour}", sections={"grid": rows}, notes=[f"Run {hour}."])
+        for hour, rows in enumerate(([first], [other], [again]))
+    ]
     rows, used = records.grid_rows(runs)
     assert [row["problem"]["L"] for row in rows] == [first["problem"]["L"], other["problem"]["L"]]
     assert rows[0]["time_us"] == again["time_us"]
     assert used == runs[1:]
-    assert "2 shapes, from 2 runs" in tables.grid_summary(runs)
-    assert "Run 2." in tables.grid_table(runs[2:])
+    assert "2 shapes, from 2 runs" in report.grid_summary(runs)
+    assert "Run 2." in report.grid_table(runs[2:])
 
 
 def test_a_grid_is_of_one_gpu_the_newest(tmp_path):
     old, new = grid_row(), grid_row()
     old["problem"] = {**new["problem"], "L": 2 * new["problem"]["L"]}
-    writing.write(tmp_path, [], {**ENVIRONMENT, "gpu": "NVIDIA T4"}, CEILINGS, sections={"grid": [old]})
-    later = {**ENVIRONMENT, "date": "2026-11-23T00:00:00+00:00"}
-    writing.write(tmp_path, [], later, CEILINGS, sections={"grid": [new]})
-    rows, used = records.grid_rows(records.load_runs(tmp_path))
+    runs = [on(recorded(tmp_path, sections={"grid": [old]}), "NVIDIA T4")]
+    runs.append(recorded(tmp_path, day="23", sections={"grid": [new]}))
+    rows, used = records.grid_rows(runs)
     assert [row["problem"] for row in rows] == [new["problem"]] and [run.gpu for run in used] == [ENVIRONMENT["gpu"]]
 
 
 def test_a_run_without_measurements_needs_no_ceilings_but_hides_none(tmp_path):
-    old = writing.write(tmp_path, [], ENVIRONMENT, CEILINGS, sections={"grid": [grid_row()]})
     rows = [{"name": "a", "passed": 1, "failed": 0, "skipped": 0}]
-    later = {**ENVIRONMENT, "date": "2026-11-22T00:00:00+00:00"}
-    writing.write(tmp_path, [], later, {}, sections={"comparisons": rows})
-    runs = records.load_runs(tmp_path)
+    runs = [recorded(tmp_path, sections={"grid": [grid_row()]})]
+    runs.append(recorded(tmp_path, day="22", ceilings={}, sections={"comparisons": rows}))
     assert [bool(run.ceilings) for run in runs] == [True, False]
-    assert "4,130" in tables.ceilings_table(runs)
-    assert records.read_run(old).sections["grid"][0]["stage"] == "wide"
+    assert "4,130" in report.ceilings_table(runs)
+    assert runs[0].sections["grid"][0]["stage"] == "wide"
     for make in report.tables(runs).values():
         assert make()
-
-
-@pytest.mark.parametrize(
-    "section, change, message",
-    [
-        ("grid", {"problem": "paper"}, "problem is 'paper'"),
-        ("grid", {"time_us": -1.0}, "grid 0: time_us is -1.0"),
-        ("grid", {"peer": 3}, "grid 0: peer is 3, not a text"),
-        ("comparisons", {"passed": -1}, "passed is -1, not a count"),
-        ("comparisons", {"name": None}, "name is None"),
-        ("sanitizer", {"clean": "yes"}, "clean is 'yes', not true or false"),
-        ("reduction_error", {"error": -1.0}, "error is -1.0, not a number from 0 up"),
-        ("reduction_error", {"terms": 0}, "terms is 0"),
-        ("tries", {"bytes": None}, "tries 0: bytes is None, not a positive number"),
-        ("tries", {"gbps": 0}, "tries 0: gbps is 0"),
-    ],
-)
-def test_a_damaged_row_is_named(tmp_path, section, change, message):
-    whole = {
-        "grid": grid_row(),
-        "comparisons": {"name": "a", "passed": 1, "failed": 0, "skipped": 0},
-        "tries": TRIES[0],
-        "sanitizer": {"tool": "memcheck", "stage": "a", "clean": True},
-        "reduction_error": {
-            "op": "depthwise1d", "path": "weight_grad", "stage": "a", "problem": {}, "terms": 48, "error": 0.0,
-            "norm_error": 0.0, "allowed": 1e-5, "runs": 5, "repeatable": True,
-        },
-    }[section]  # fmt: skip
-    writing.write(tmp_path, [], ENVIRONMENT, CEILINGS, sections={section: [whole]})
-    with pytest.raises(RuntimeError, match=message):
-        writing.write(tmp_path, [], ENVIRONMENT, CEILINGS, sections={section: [whole | change]})
 
 
 def test_parts_that_are_not_known_are_refused(tmp_path):
@@ -550,21 +526,15 @@ def test_parts_that_are_not_known_are_refused(tmp_path):
 
 # -------------------------------------------------------------------------------- kernels of records of earlier digests
 
-ROW = {
-    "file": "old.json",
-    "stage": "depthwise1d/forward/naive",
-    "problem": "",
-    "digest": "",
-    "shown": "",
-    "commit": "c",
-}
+ROW = {name: "" for name in recorded_kernels.FIELDS}
+ROW |= {"file": "old.json", "stage": "depthwise1d/forward/naive", "commit": "c"}
 
 
 def rows_of(monkeypatch, digest):
     """What has changed of two rows of a record, whose stage had this digest then."""
     problem = DepthwiseConv1d(2, 2, 8, 3)
     made = [
-        dataclasses.replace(measured_row(one, "naive"), file=file, kernel_sha256="0" * 64)
+        dataclasses.replace(measured(problem=one), file=file, kernel_sha256="0" * 64)
         for one, file in (
             (problem, "old.json"),
             (dataclasses.replace(problem, L=16), "old.json"),
@@ -573,15 +543,6 @@ def rows_of(monkeypatch, digest):
     ]
     monkeypatch.setattr(recorded_kernels.records, "load_all", lambda: made[:2])
     return recorded_kernels.changed([ROW | {"digest": digest}])
-
-
-def measured_row(problem, stage):
-    return records.Measurement(
-        gpu="H", date="2026-01-01T00:00:00+00:00", op=problem.op, path="forward", stage=stage,
-        problem=records.describe_problem(problem), dtype=problem.dtype, time_us=1.0, p10_us=1.0, p90_us=1.0, rounds=3,
-        launches=1, method="graph", cold="", compulsory_bytes=1, effective_gbps=1.0, copy_gbps=1.0,
-        fraction_of_copy=1.0, flops=1, intensity=1.0,
-    )  # fmt: skip
 
 
 def test_rows_whose_stage_has_changed_are_compared_and_get_todays_digest_where_the_code_is_the_same(
@@ -623,7 +584,7 @@ def test_what_is_known_of_a_records_kernels_stands_in_place_of_its_digests(tmp_p
     naive = registry.stage("depthwise1d/forward/naive")
     problem = DepthwiseConv1d(2, 2, 8, 3)
     rows = [
-        dataclasses.replace(measured_row(one, "naive"), kernel_sha256="0" * 64)
+        dataclasses.replace(measured(problem=one), kernel_sha256="0" * 64)
         for one in (problem, dataclasses.replace(problem, L=16))
     ]
     file = writing.write(tmp_path, rows, ENVIRONMENT, CEILINGS)
@@ -642,10 +603,16 @@ def test_the_table_of_kernels_is_of_records_that_are_there():
         assert row["file"] in there and len(row["digest"]) == 64
 
 
-def test_without_git_nothing_is_said_of_any_record(monkeypatch, tmp_path):
+def test_rows_are_added_to_the_table_and_no_other_is_lost(tmp_path, monkeypatch):
+    table = tmp_path / "kernels.csv"
+    recorded_kernels.add([ROW, ROW | {"stage": "b"}], table)
+    recorded_kernels.add([ROW | {"digest": "d"}], table)
+    assert recorded_kernels.read(table) == [ROW | {"stage": "b"}, ROW | {"digest": "d"}]
+    recorded_kernels.main(["--join", str(table), "--to", str(tmp_path / "all.csv")])
+    assert recorded_kernels.read(tmp_path / "all.csv") == recorded_kernels.read(table)
     monkeypatch.setattr(recorded_kernels, "ROOT", tmp_path)
     with pytest.raises(RuntimeError, match="(?i)git"):
-        recorded_kernels.brought_by()
+        recorded_kernels.git("log")
 
 
 # ---------------------------------------------------------------------------------------------------- drawn shapes
@@ -668,23 +635,13 @@ def test_the_drawn_shapes_are_of_every_kind_and_always_the_same():
     "problem", [DepthwiseConv1d(2, 3, 21, 6, 2), DepthwiseConv1d(2, 2, 16, 5), DepthwiseConv1d(1, 2, 3, 9)], ids=str
 )
 @on_interpreter
-def test_every_stage_is_held_against_float64_and_a_wrong_one_has_no_time(problem, monkeypatch):
-    """On tensors of the CPU and the interpreter; what is timed is not."""
-    torch = pytest.importorskip("torch")
-    rand = torch.rand
-    monkeypatch.setattr(torch, "rand", lambda *sizes, device=None: rand(*sizes))
-    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
-    monkeypatch.setattr(target.cuda, "as_cuda_array", lambda tensor: tensor.numpy(), raising=False)
-    monkeypatch.setattr(shapes.peers, "measure", lambda *_, **__: [])
-    times = iter(range(1, 100))
-    monkeypatch.setattr(shapes.timing, "time_launches", lambda *_, **__: Timing(next(times), 1, 1, 3, 1, "graph", ""))
-    monkeypatch.setattr(shapes, "alone_us", lambda _: 1.0)
+def test_every_stage_is_held_against_float64_and_a_wrong_one_has_no_time(problem, on_host, monkeypatch):
     fastest = {}
     for path in problems.PATHS:
-        row = shapes.measure(problem, path, {"l2_bytes": 50 << 20}, None, fastest)
+        row = shapes.drawn_row(problem, path, {"l2_bytes": 50 << 20}, None, fastest)
         ids = {one.id for one in shapes.takers(problem, path)}
-        pair = {fastest[one].id for one in shapes.PAIR} if path == "backward" else set()
-        assert set(row["times"]) == ids | ({", ".join(fastest[one].id for one in shapes.PAIR)} if pair else set())
+        pair = {", ".join(fastest[one].id for one in shapes.PAIR)} if path == "backward" else set()
+        assert set(row["times"]) == ids | pair
         assert "failure" not in row
         assert dispatch.best(problem, path).id in ids
     naive = registry.stage("depthwise1d/forward/naive")
@@ -692,7 +649,7 @@ def test_every_stage_is_held_against_float64_and_a_wrong_one_has_no_time(problem
         naive, launch=lambda problem: dataclasses.replace(naive.launch(problem), scalars=(problem.shift + 1,))
     )
     monkeypatch.setattr(shapes, "takers", lambda *_: [doubled])
-    row = shapes.measure(problem, "forward", {"l2_bytes": 50 << 20}, None, {})
+    row = shapes.drawn_row(problem, "forward", {"l2_bytes": 50 << 20}, None, {})
     assert row["times"] == {} and "naive: y is off by" in row["failure"]
 
 
@@ -706,16 +663,62 @@ def test_the_table_says_where_pytorch_is_faster_and_why():
         assert "({B}, {H}, {L}, {K}) {padding}".format(**row["problem"]) in text
 
 
-def test_the_project_describes_its_scripts():
-    for module in (record_run, shape_grid, shapes, sanitize, roof_tries):
+# ---------------------------------------------------------------------------------------------------- command lines
+
+RECORDING = [record_layers, record_networks, shapes]
+
+
+def test_scripts_that_write_a_record_say_where():
+    for module in (*RECORDING, record_run, sanitize, roof_tries, ncu_layers):
         assert "[FOLDER]" in module.__doc__
+
+
+@on_interpreter
+@pytest.mark.parametrize("module", RECORDING, ids=lambda one: one.__name__)
+def test_without_a_gpu_and_pytorch_a_script_says_so(module, capsys, tmp_path, monkeypatch):
+    monkeypatch.setattr(peers, "available", lambda: False)
+    monkeypatch.setenv("DWLAB_TARGET", "simulated")
+    assert module.main([str(tmp_path)]) == 2
+    assert "needs a GPU and PyTorch" in capsys.readouterr().err and list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "module, given, words",
+    [
+        (record_layers, "--op conv", "invalid choice"),
+        (record_layers, "--dtype float8", "invalid choice"),
+        (record_layers, "--layout NHCW", "invalid choice"),
+        (record_layers, "--batch 0", "--batch: 0: at least 1"),
+        (record_layers, "--last -1", "--last: -1: at least 0"),
+        (record_layers, "--processes 0", "--processes: 0: at least 1"),
+        (record_layers, "--most 0", "--most: 0: at least 1"),
+        (record_networks, "--last 0", "--last: 0: at least 1"),
+        (record_networks, "--seconds nan", "--seconds: nan: a number above 0"),
+        (record_networks, "--window 0", "--window: 0: a number above 0"),
+        (record_networks, "--dtype bfloat16", "invalid choice"),
+        (ncu_layers, "--seconds 5", "--seconds: 5: a number above 20"),
+        (ncu_layers, "--op pointwise --pairs", "--op pointwise: with --pairs only"),
+        (ncu_layers, "--dtype bfloat16", "invalid choice"),
+        (shapes, "--path sideways", "invalid choice"),
+        (shapes, "--shapes 0", "--shapes: 0: at least 1"),
+    ],
+    ids=lambda one: one if isinstance(one, str) else one.__name__,
+)
+def test_options_that_cannot_be_are_refused(module, given, words, capsys):
+    with pytest.raises(SystemExit):
+        module.main(given.split())
+    assert words in capsys.readouterr().err
+
+
+def test_an_option_that_is_repeated_replaces_its_default():
+    options = record_layers.arguments(["--batch", "8", "--batch", "4", "--batch", "8", "--op", "pointwise"])
+    assert (options.batch, options.op, options.layout) == ([8, 4], ["pointwise"], ["NHWC", "NCHW"])
+    assert record_layers.arguments([]).batch == [1, 32]
 
 
 def test_predictions_for_a_gpu_are_held_against_what_it_measured():
     # Where memory binds the model foresees the change from one GPU to the other, which carrying times over does not.
-    import predictions
-
-    rows = [line.split("|") for line in predictions.compared(predictions.FOLDER).splitlines()]
+    rows = [line.split("|") for line in report.compared().splitlines()]
     memory = next(cells for cells in rows if len(cells) > 1 and cells[1].strip() == "device memory")
     count, within, carried = (int(memory[k]) for k in (2, 5, 7))
     assert within >= 0.75 * count > carried

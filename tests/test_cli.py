@@ -117,10 +117,10 @@ def test_a_stage_with_hazards_fails(run, monkeypatch):
 
 
 def test_records_and_study_and_grade_and_doctor_are_their_rooms(run, monkeypatch):
-    from dwlab import study
     from dwlab.judge import exercises
     from dwlab.report import recorded as command
     from dwlab.setup import doctor
+    from dwlab.study import command as study
 
     seen = {}
     for name, room in {"doctor": doctor, "records": command, "study": study, "grade": exercises}.items():

@@ -10,7 +10,6 @@ from dwlab import records, report
 from dwlab.kernels import choices
 from dwlab.kernels.depthwise1d import rows, straight_line
 from dwlab.problems import PATHS
-from dwlab.records import tables
 from dwlab.report import drawn
 
 
@@ -96,7 +95,7 @@ def test_another_gpus_tables_have_its_name_and_change_no_other():
 
 
 def test_networks_of_two_gpus_are_compared_with_what_was_predicted():
-    text = tables.compared_networks()
+    text = report.compared_networks()
     assert "| mobilenet_v2 | float32 | 1 |" in text and "Median error" in text
     only = [run for run in records.load_runs() if run.gpu == records.SHOWN]
-    assert tables.compared_networks(only) == "No network was timed on both GPUs.\n"
+    assert report.compared_networks(only) == "No network was timed on both GPUs.\n"

@@ -12,6 +12,7 @@ from dwlab import report
 from dwlab.gpu import target
 from dwlab.records import RecordError, epochs
 from dwlab.records.epochs import Way
+from dwlab.report import epoch
 from dwlab.training import train as training
 from dwlab.training.train import Config, Data
 
@@ -71,7 +72,7 @@ def test_a_record_is_read_back_as_it_was_written(tmp_path):
 
 def test_the_table_says_what_was_measured_and_what_follows(tmp_path):
     run = epochs.read(epochs.write(tmp_path, ENVIRONMENT, EXPERIMENT, WAYS, {"fft": "out of memory"}))
-    lines = epochs.table([run]).splitlines()
+    lines = report.epoch_table([run]).splitlines()
     assert [line.split(" | ")[0].strip("| ") for line in lines[2:5]] == [
         "naive",
         "PyTorch: torch",
@@ -94,10 +95,10 @@ def test_the_table_says_what_was_measured_and_what_follows(tmp_path):
 
 
 def test_without_a_record_the_table_says_so(monkeypatch, tmp_path):
-    assert "No epoch is recorded yet" in epochs.table([]) and "benchmarks/epoch_time.py" in epochs.table([])
+    assert "No epoch is recorded yet" in report.epoch_table([]) and "benchmarks/epoch_time.py" in report.epoch_table([])
     monkeypatch.setattr(epochs, "FOLDER", tmp_path / "none")
     text = "<!-- begin:epoch -->\nold\n<!-- end:epoch -->"
-    assert report.fill(text) == f"<!-- begin:epoch -->\n{epochs.NOTHING.strip()}\n<!-- end:epoch -->"
+    assert report.fill(text) == f"<!-- begin:epoch -->\n{epoch.NOTHING.strip()}\n<!-- end:epoch -->"
 
 
 def test_the_newest_run_is_shown(tmp_path):
@@ -105,7 +106,7 @@ def test_the_newest_run_is_shown(tmp_path):
         environment = ENVIRONMENT | {"date": f"2026-11-21T{hour:02}:00:00+00:00", "gpu": f"GPU {hour}"}
         epochs.write(tmp_path, environment, EXPERIMENT, [dataclasses.replace(NAIVE, losses=losses)])
     assert [run.environment["gpu"] for run in epochs.load_all(tmp_path)] == ["GPU 9", "GPU 11"]
-    assert "GPU 11" in epochs.table(epochs.load_all(tmp_path))
+    assert "GPU 11" in report.epoch_table(epochs.load_all(tmp_path))
 
 
 def test_the_projects_own_records_can_be_read():

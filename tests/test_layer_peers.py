@@ -2,11 +2,11 @@
 
 import dataclasses
 import json
+from unittest import mock
 
 import numpy as np
 import pytest
-from test_study import CEILINGS, MACHINE, Clock, FakeBench, right, run, timed
-from test_timing import FakeGpu
+from fakes import MACHINE, Clock, FakeBench, FakeGpu, Meddling, accepts, timed
 
 from dwlab import problems, records, report, study
 from dwlab.gpu import target
@@ -14,8 +14,8 @@ from dwlab.kernels import registry, traffic
 from dwlab.measure import layer_peers, peers, timing
 from dwlab.problems import ProblemError, layers, references
 from dwlab.problems.layers import DepthwiseConv2d, Fused, Pointwise
-from dwlab.records import tables
-from dwlab.study import StudyError, WrongResult
+from dwlab.study import StudyError, WrongResult, sizes
+from dwlab.study import run as running
 
 on_interpreter = pytest.mark.skipif(target.mode == "gpu", reason="runs the bench on the interpreter")
 NO_TORCH = "PyTorch is not installed: its ways are not checked here"
@@ -266,7 +266,7 @@ def test_the_counted_layers_are_small_and_do_the_same(problem):
     layers = (small.first, small.second) if isinstance(small, Fused) else (small,)
     was = (problem.first, problem.second) if isinstance(problem, Fused) else (problem,)
     for one, before in zip(layers, was, strict=True):
-        assert one.N * one.P * one.Q * one.channels_out <= study.COUNTED_OUTPUTS
+        assert one.N * one.P * one.Q * one.channels_out <= sizes.COUNTED_OUTPUTS
         kept = ("layout", "dtype", "bias", "activation", "residual") + ("K", "stride", "padding") * hasattr(one, "K")
         assert all(getattr(one, name) == getattr(before, name) for name in kept)
     assert small.op == problem.op and small.main_path == problem.main_path
@@ -281,12 +281,12 @@ def test_the_counted_layer_is_one_that_the_stage_takes():
 
 def test_halves_of_layers_chain():
     for problem in (pair("dwpw"), pair("pwdw"), pair("pwpw"), *SOME[:5]):
-        for size in study.SIZES:
-            less = study.halved(problem, size)
+        for size in sizes.SIZES:
+            less = sizes.halved(problem, size)
             assert less is None or less.compulsory_bytes() < problem.compulsory_bytes()
-    assert study.halved(pair("dwpw"), "between") is None and study.halved(pair("pwpw"), "between").first.F == 4
-    assert study.halved(pair("pwdw"), "out").second.C == 4
-    assert study.halved(DepthwiseConv2d(1, 1, 1, 1, 1), "map") is None
+    assert sizes.halved(pair("dwpw"), "between") is None and sizes.halved(pair("pwpw"), "between").first.F == 4
+    assert sizes.halved(pair("pwdw"), "out").second.C == 4
+    assert sizes.halved(DepthwiseConv2d(1, 1, 1, 1, 1), "map") is None
 
 
 def test_too_large_a_layer_names_one_that_fits():
@@ -304,11 +304,11 @@ def test_too_large_a_layer_names_one_that_fits():
 # ------------------------------------------------------------------------------------------------------- the study
 
 
-def make(todo, problem=None, mode="gpu", **more):
-    bench = (more.pop("bench", None) or FakeBench({"naive": 900.0})) if mode == "gpu" else None
-    options = {"judge": lambda stage, dtype=None: right(stage), "counter": lambda s, p: (0, ""), "runs": []}
-    options["bench"] = bench
-    return study.study(problem=problem, mode=mode, chosen=todo, **options | more)
+def make(todo, problem=None, mode="gpu", runs=(), bench=None, **more):
+    checks = study.Checks(accepts, lambda stage, problem: (0, ""))
+    bench = (bench or FakeBench({"naive": 900.0})) if mode == "gpu" else None
+    with mock.patch.object(target, "mode", mode, create=True):
+        return study.study(problem=problem, stages=todo, bench=bench, checks=checks, runs=runs, **more)
 
 
 def test_a_layer_is_timed_against_its_compulsory_bytes_and_peer(tmp_path):
@@ -322,7 +322,7 @@ def test_a_layer_is_timed_against_its_compulsory_bytes_and_peer(tmp_path):
     assert made.uncounted == "they are read for depthwise1d only" and "depthwise1d only" in made.table()
     run_ = records.read_run(made.write(tmp_path))
     assert run_.measurements[0].problem["layout"] == "NHWC" and run_.measurements[0].op == "depthwise2d"
-    assert "| naive |" in tables.table("depthwise2d", "forward", layer, runs=[run_])
+    assert "| naive |" in report.table("depthwise2d", "forward", layer, runs=[run_])
     again = make([NAIVE], layer, "simulated", runs=[run_])
     assert again.rows[0].source.startswith("recorded on NVIDIA H200")
 
@@ -334,7 +334,7 @@ def test_without_a_problem_each_op_has_its_own(monkeypatch):
     assert study.main_problems(todo) == (study.PROBLEM, *study.LAYERS["depthwise2d", "forward"])
     small = tuple(dataclasses.replace(TINY, layout=layout) for layout in ("NHWC", "NCHW"))
     monkeypatch.setitem(study.LAYERS, ("depthwise2d", "forward"), small)
-    monkeypatch.setattr(study, "PROBLEM", problems.SMALL)
+    monkeypatch.setattr(running, "PROBLEM", problems.SMALL)
     assert [row.problem["layout"] for row in make([NAIVE]).rows] == ["NHWC", "NCHW"]
     for shapes in (None, small[:1]):
         for mode in ("gpu", "simulated"):
@@ -350,8 +350,8 @@ def test_a_problem_that_no_stage_is_for_is_refused():
 
 
 def test_a_matrix_product_may_exceed_the_rate_of_float32_arithmetic(tmp_path):
-    assert report.roof_of("pointwise", CEILINGS).fma_tflops is None
-    assert report.roof_of("depthwise2d", CEILINGS).fma_tflops == CEILINGS.fma_tflops
+    assert report.roof_of("pointwise", MACHINE.ceilings).fma_tflops is None
+    assert report.roof_of("depthwise2d", MACHINE.ceilings) is MACHINE.ceilings
     # 2 * 64 * 1024**3 FLOP in 900 µs are 153 TFLOP/s, above 60; the bytes are far below what a copy moves.
     layer = Pointwise(64, 1024, 1024, 32, 32, layout="NHWC", dtype="float16")
     stage = dataclasses.replace(
@@ -374,23 +374,6 @@ TINY = DepthwiseConv2d(2, 3, 4, 5, 3, bias=True, activation="relu6", residual=Tr
 TINY8 = DepthwiseConv2d(1, 4, 3, 5, 3, layout="NHWC", dtype="int8", bias=True, zero_x=3, zero_y=-2)
 
 
-class Meddling:
-    """A stage's kernel, and after ``honest`` launches something else with the output."""
-
-    def __init__(self, kernel, honest, meddle):
-        self.kernel, self.honest, self.meddle, self.launches = kernel, honest, meddle, 0
-
-    def __getitem__(self, how):
-        def launch(*args):
-            self.launches += 1
-            if self.meddle != "skip":
-                self.kernel[how](*args)
-                if self.launches > self.honest:
-                    self.meddle(args[-1])
-
-        return launch
-
-
 def bench_run(problem, kernel=None, stage=NAIVE):
     bench = study.GpuBench(quick=True, clock=Clock(500.0), machine=dataclasses.replace(MACHINE, l2_bytes=1000))
     with bench.prepare(problem, problem.main_path) as prepared:
@@ -409,11 +392,12 @@ def off(y):
 
 @on_interpreter
 @pytest.mark.parametrize(
-    "honest, meddle", [(0, off), (1, off), (0, "skip")], ids=["at once", "later", "writes nothing"]
-)
-def test_a_layer_that_is_wrong_has_no_time(honest, meddle):
+    "kernel", [Meddling(NAIVE.kernel_for(TINY), 0, off), Meddling(NAIVE.kernel_for(TINY), 1, off), Meddling(None)],
+    ids=["at once", "later", "writes nothing"],
+)  # fmt: skip
+def test_a_layer_that_is_wrong_has_no_time(kernel):
     with pytest.raises(WrongResult, match="depthwise2d/forward/naive at N=2 C=3"):
-        bench_run(TINY, Meddling(NAIVE.kernel_for(TINY), honest, meddle))
+        bench_run(TINY, kernel)
 
 
 @on_interpreter
@@ -466,17 +450,17 @@ def test_a_layer_is_read_back_from_how_it_prints_itself(problem):
         ("N=1 C=2 H=3 W=4 K=3 -> -> ", "3 layers: one, or two"),
     ],
 )
-def test_what_is_no_layer_is_one_clear_error(capsys, text, message):
-    status, out, err = run(capsys, "--problem", text)
+def test_what_is_no_layer_is_one_clear_error(run, text, message):
+    status, out, err = run("study", "--problem", text)
     assert status == 2 and out == "" and err.count("\n") == 1 and message in err
     with pytest.raises(ProblemError):
         layers.problem(text)
 
 
 @on_interpreter
-def test_the_command_studies_layers_in_simulated_mode(capsys, monkeypatch):
+def test_the_command_studies_layers_in_simulated_mode(run, monkeypatch):
     monkeypatch.setattr(registry, "stages", lambda op=None, path=None: (NAIVE,))  # all of them take long
-    status, out, err = run(capsys, "--problem", "N=1 C=8 H=7 W=7 K=3 NHWC bias relu6", "--json")
+    status, out, err = run("study", "--problem", "N=1 C=8 H=7 W=7 K=3 NHWC bias relu6", "--json")
     made = json.loads(out)
     assert status == 0 and made["passed"] and {row["op"] for row in made["rows"]} == {"depthwise2d"}
     for row in made["rows"]:

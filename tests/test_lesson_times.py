@@ -24,7 +24,7 @@ from rerun import rerun
 from dwlab import mode, records, report
 from dwlab.kernels.registry import ids
 from dwlab.problems import PAPER
-from dwlab.records import epochs, tables
+from dwlab.records import epochs
 from dwlab.report import PUBLISHED
 
 NOTEBOOKS = Path(__file__).resolve().parents[1] / "notebooks"
@@ -403,7 +403,7 @@ def test_a_table_shows_the_times_of_its_text():
 def test_what_lessons_print_of_tables_of_the_records_is_what_the_records_say():
     shown = [cell for lesson, place in WITH_GPU if FROM_TABLES.fullmatch((cell := cells(lesson)[place]).source)]
     for cell in shown:
-        assert str(eval(cell.source, {"tables": tables})).strip() in printed(cell), f"build anew: {cell.source}"
+        assert str(eval(cell.source, {"tables": report})).strip() in printed(cell), f"build anew: {cell.source}"
     assert shown
 
 

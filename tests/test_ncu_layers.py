@@ -3,12 +3,10 @@
 import dataclasses
 import functools
 import json
-import sys
 
 import pytest
+from fakes import ENVIRONMENT, recorded, script
 from test_counters import Ncu, output
-from test_records import ENVIRONMENT
-from test_setup import ROOT
 
 from dwlab import records, report
 from dwlab.gpu import provenance
@@ -16,10 +14,9 @@ from dwlab.judge import formulas
 from dwlab.kernels import registry
 from dwlab.measure import counters
 from dwlab.problems.layers import Fused
-from dwlab.records import writing
+from dwlab.report import counters as layer_counters
 
-sys.path.insert(0, str(ROOT / "benchmarks"))
-import ncu_layers  # noqa: E402
+ncu_layers = script("ncu_layers")
 
 IDS = ("fused/dwpw/slide", "depthwise2d/forward/wide", "pointwise/forward/naive")
 tasks = functools.cache(ncu_layers.tasks)  # seconds of looking for plans: when a test asks, not when it is found
@@ -43,10 +40,8 @@ def counted_of(task, **more):
     return counters.Counters(task.stage.op, task.stage.path, task.stage.name, problem, predicted, **counts)
 
 
-def run_of(tmp_path, rows, **more):
-    return records.read_run(
-        writing.write(tmp_path, [], ENVIRONMENT | more, {}, sections={"layer_counters": rows}, notes=["All."])
-    )
+def run_of(tmp_path, rows, day=""):
+    return recorded(tmp_path, day=day, ceilings={}, sections={"layer_counters": rows}, notes=["All."])
 
 
 def test_each_stage_of_layers_is_launched_the_last_ones_at_both_batches():
@@ -118,11 +113,11 @@ def test_a_pair_is_launched_by_the_stage_that_was_recorded_as_the_fastest_or_by_
 
 def test_the_projects_records_say_what_is_the_fastest():
     rows = [row for row in report.layers()[0] if row.get("layout") == "NHWC" and row["dtype"] == "float16"]
-    recorded = {(row["path"], row["layer"], row["batch"]): row["stage"] for row in rows}
+    fastest = {(row["path"], row["layer"], row["batch"]): row["stage"] for row in rows}
     tasks = ncu_layers.pairs(["fused/dwpw"], ["float16"])
     found = [((task.stage.path, text_of(task), task.problem.N), task.stage.name) for task in tasks]
-    known = [(one, name) for one, name in found if one in recorded]
-    assert len(known) > 50 and all(recorded[one] == name for one, name in known)
+    known = [(one, name) for one, name in found if one in fastest]
+    assert len(known) > 50 and all(fastest[one] == name for one, name in known)
 
 
 def of_small_maps(dtype):
@@ -166,7 +161,7 @@ def test_what_is_recorded_is_not_missing(tmp_path):
     assert ncu_layers.missing(few(), []) == few()
     others = {"layer": "PW 1→1@1", "stage": "naive", "layout": "NCHW", "batch": 2, "dtype": "float16", "path": "pwdw"}
     for number, (name, value) in enumerate(others.items(), 1):
-        other = run_of(tmp_path, [row | {name: value}], date=f"2026-11-22T10:00:0{number}+00:00")
+        other = run_of(tmp_path, [row | {name: value}], day=f"22T0{number}")
         assert ncu_layers.missing(few(), [other]) == few(), name
 
 
@@ -175,24 +170,6 @@ def test_a_row_is_written_and_read_back(tmp_path):
     assert rows[0]["layer"].startswith("DW 3×3") and rows[2]["exact"]
     run = run_of(tmp_path, rows)
     assert [dict(row) for row in run.sections["layer_counters"]] == json.loads(json.dumps(rows))
-
-
-@pytest.mark.parametrize(
-    "damage, message",
-    [
-        ({"load_sectors": -1}, "layer_counters 0: load_sectors is -1, not a count"),
-        ({"predicted_load_sectors": None}, "predicted_load_sectors is None, not a count"),
-        ({"planned_bytes": 0}, "planned_bytes is 0, not a positive number"),
-        ({"planned_asked_bytes": -1}, "planned_asked_bytes is -1, not a positive number"),
-        ({"exact": 1}, "exact is 1, not true or false"),
-        ({"problem": "PW"}, "problem is 'PW', not an object"),
-        ({"layer": 3}, "layer is 3, not a text"),
-    ],
-)
-def test_a_damaged_row_is_named(tmp_path, damage, message):
-    row = ncu_layers.row_of(few()[0], counted_of(few()[0])) | damage
-    with pytest.raises(records.RecordError, match=message):
-        run_of(tmp_path, [row])
 
 
 def lines_of(table):
@@ -261,23 +238,17 @@ def test_of_a_launch_without_planned_sectors_the_accesses_say_how_far_the_planne
 
 def test_the_planner_counts_as_right_up_to_a_tenth():
     for ratio, right in ((0.91, True), (1.09, True), (0.89, False), (1.11, False)):
-        assert report._near(ratio) is right
+        assert layer_counters._near(ratio) is right
 
 
 def test_of_a_launch_counted_twice_the_newest_counts(tmp_path):
     rows = [ncu_layers.row_of(task, counted_of(task)) for task in few()]
     old = run_of(tmp_path, rows)
-    new = run_of(tmp_path, [rows[0] | {"load_sectors": 5}], date="2026-11-22T10:00:00+00:00")
+    new = run_of(tmp_path, [rows[0] | {"load_sectors": 5}], day="22")
     found, used = report.layer_counters([old, new])
     assert len(found) == 3 and [row["load_sectors"] for row in found if row["stage"] == "slide"] == [5]
     assert used == [old, new]
     assert report.layer_counters([old, new], gpu="another") == ([], [])
-
-
-def test_where_nothing_is_recorded_the_tables_say_so_and_how():
-    for name in ("layers/counters", "layers/counters/each"):
-        text = report.tables([])[name]()
-        assert text.startswith("No hardware counters of layers") and "benchmarks/ncu_layers.py" in text
 
 
 def test_the_script_counts_what_could_be_compiled_and_records_it(tmp_path, monkeypatch, capsys):
@@ -374,23 +345,6 @@ def test_the_notes_of_pairs_name_all_networks(tmp_path, monkeypatch):
     assert note == (
         "layer_counters: pairs of mobilenet_v1, mobilenet_v2, xception, proxylessnas; 1 of 1 launches in 120 s."
     )
-
-
-@pytest.mark.parametrize(
-    "given",
-    [
-        ["--batch", "0"],
-        ["--most", "0"],
-        ["--seconds", "5"],
-        ["--op", "conv"],
-        ["--op", "pointwise", "--pairs"],
-        ["--dtype", "bfloat16"],
-    ],
-)
-def test_bad_options_are_refused(given, capsys):
-    with pytest.raises(SystemExit):
-        ncu_layers.arguments(given)
-    assert given[0] in capsys.readouterr().err
 
 
 def test_fused_tasks_are_pairs():

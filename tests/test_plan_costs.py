@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from test_benchmarks import script
+from fakes import script
 
 from dwlab.gpu import specs as gpus
 from dwlab.planner import modules

@@ -8,9 +8,9 @@ import math
 from types import SimpleNamespace
 
 import pytest
+from fakes import CEILINGS, ENVIRONMENT
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_records import CEILINGS, ENVIRONMENT
 
 from dwlab import planner, records, report
 from dwlab.gpu import machine, occupancy
@@ -717,7 +717,7 @@ def test_int8_pairs_that_are_fused_stand_beside_our_own_two_kernels_too():
         if step.fused
     }
     own = [rows[layer]["speedup_vs_apart"] for layer in fused]
-    at = names.index("× apart, geometric mean")
+    at = names.index("× unfused, geometric mean")
     assert int(cells[3]) == len(fused) == len(own)
     assert cells[at] == f"{math.exp(sum(map(math.log, own)) / len(own)):.2f}"
     assert cells[at + 1 :] == [f"{min(own):.2f}", f"{sum(one < 1 for one in own)}"]

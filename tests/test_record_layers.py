@@ -8,12 +8,10 @@ import types
 
 import numpy as np
 import pytest
-from test_benchmarks import script
-from test_records import CEILINGS, ENVIRONMENT
-from test_study import Clock, timed
-from test_timing import FakeGpu
+from fakes import Clock, Meddling, on, script, timed
+from fakes import recorded as written
 
-from dwlab import planner, problems, records, report
+from dwlab import problems, records, report
 from dwlab.gpu import target
 from dwlab.kernels import registry
 from dwlab.measure import layer_peers, peers, timing
@@ -21,7 +19,6 @@ from dwlab.measure.peers import Peer
 from dwlab.model import timemodel
 from dwlab.problems import networks, references
 from dwlab.problems.layers import DepthwiseConv2d, Fused, Pointwise
-from dwlab.records import RecordError, tables, writing
 
 record_layers = script("record_layers")
 on_interpreter = pytest.mark.skipif(target.mode == "gpu", reason="runs on the interpreter; a GPU has the script itself")
@@ -37,9 +34,8 @@ def test_every_depthwise_and_pointwise_layer_of_the_networks_is_planned_once():
     for name in record_layers.NETWORKS:
         for one in networks.network(name, layout="NHWC").layers:
             if one.planned:
-                same = [
-                    group for group in groups if record_layers.sizes(group.problem) == record_layers.sizes(one.problem)
-                ]
+                sizes = record_layers.sizes(one.problem)
+                same = [group for group in groups if record_layers.sizes(group.problem) == sizes]
                 assert len(same) == 1 and f"{name} {one.name}" in same[0].where
     assert {group.key[:2] for group in groups} == {
         ("depthwise2d", "forward"), ("pointwise", "forward"), ("fused", "dwpw"), ("fused", "pwdw"),
@@ -85,12 +81,8 @@ def test_ops_are_filtered(ops, kept):
 def test_variants_keep_what_the_layers_do():
     group = record_layers.plan(["fused/dwpw"], ["int8"], ["mobilenet_v1"])[0]
     made = record_layers.variant(group.problem, 32, "NCHW")
-    assert (made.N, made.layout, made.dtype, made.first.activation) == (
-        32,
-        "NCHW",
-        "int8",
-        group.problem.first.activation,
-    )
+    assert (made.N, made.layout, made.dtype) == (32, "NCHW", "int8")
+    assert made.first.activation == group.problem.first.activation
     assert record_layers.variant(made, 1, "NHWC") == group.problem
 
 
@@ -118,10 +110,8 @@ def no_gpu(monkeypatch):
     """PyTorch's tensors on the host, kernels on the interpreter, clocks whose times are known."""
     torch = pytest.importorskip("torch", reason="PyTorch is not installed: the script needs it")
 
-    class Peers(FakeGpu):
-        def launch(self, fn):
-            fn(None)
-            self.enqueue()
+    class Peers(Clock):
+        argument = None
 
     monkeypatch.setattr(torch.Tensor, "cuda", lambda self: self)
     for name in ("synchronize", "empty_cache"):
@@ -195,34 +185,9 @@ def test_a_layer_is_measured_in_both_layouts_beside_its_peer(no_gpu, tmp_path, m
         assert row["stage"] == "naive" and row["layout"] in ("NHWC", "NCHW")
         assert row["speedup_vs_peer"] == pytest.approx(2) and row["networks"] == "mobilenet_v1, xception"
     assert {one["way"] for one in made["peers"]} == {"conv2d: NCHW", "conv2d: channels last"}
-    run = records.read_run(
-        writing.write(
-            tmp_path,
-            made["measurements"],
-            ENVIRONMENT,
-            CEILINGS,
-            peers=made["peers"],
-            sections={"layers": made["layers"]},
-        )
-    )
+    run = written(tmp_path, made["measurements"], peers=made["peers"], sections={"layers": made["layers"]})
     assert "| depthwise2d | " in report.layers_summary([run]) and len(run.measurements) == 4
     assert "LAYER" not in report.layers_table([run])
-
-
-class Kernel:
-    """A stage's kernel, and after ``honest`` launches one element less."""
-
-    def __init__(self, kernel, honest, spoil):
-        self.kernel, self.honest, self.spoil, self.launches = kernel, honest, spoil, 0
-
-    def __getitem__(self, how):
-        def launch(*args):
-            self.launches += 1
-            self.kernel[how](*args)
-            if self.launches > self.honest:
-                args[-1][-1] = self.spoil
-
-        return launch
 
 
 @on_interpreter
@@ -230,42 +195,16 @@ class Kernel:
     "honest, spoil, said", [(0, 99.0, "is 99, not"), (0, np.nan, "not written"), (1, 99.0, "fresh")]
 )
 def test_a_wrong_stage_has_no_time_and_says_why(no_gpu, monkeypatch, honest, spoil, said):
-    wrong = NAIVE.with_kernel(Kernel(NAIVE.kernel_for(LAYER), honest, spoil))
+    def meddle(y):
+        y[-1] = spoil
+
+    wrong = NAIVE.with_kernel(Meddling(NAIVE.kernel_for(LAYER), honest, meddle))
     monkeypatch.setattr(record_layers, "candidates", lambda problem, last: [wrong] * (problem.layout == "NHWC"))
     made = run_group(LAYER, no_gpu)
     (row,) = made["layers"]
     assert row["failure"].startswith("WRONG: naive, NHWC: ") and said in row["failure"]
     assert made["measurements"] == [] and "time_us" not in row and "speedup_vs_peer" not in row
     assert row["peer"].startswith("PyTorch")
-
-
-@on_interpreter
-def test_torch_compile_alone_makes_no_row_of_ours(no_gpu, monkeypatch):
-    """Only its ways are run, on what PyTorch computes of a layer, and what is wrong with them is said."""
-    torch = pytest.importorskip("torch", reason="PyTorch is not installed: the script needs it")
-
-    def spoiled(**given):
-        return lambda: torch.zeros(1, 5, 6, 4).permute(0, 3, 1, 2), lambda y: {"y": y.permute(0, 2, 3, 1)}
-
-    eager = layer_peers.ways(LAYER)["conv2d: channels last"]
-    found = {"compile: right, NCHW": eager, "compile: wrong, NCHW": spoiled}
-    monkeypatch.setattr(layer_peers, "compiled_ways", lambda problem: found)
-    options = {"only_compiled": True, "batches": [1]}
-    made = record_layers.made_of(group_of(LAYER), threading.Lock(), MACHINE, no_gpu, options)
-    right, wrong = made["peers"]
-    assert made["layers"] == made["measurements"] == []
-    assert right["time"]["median_us"] == pytest.approx(1000) and not right["failure"]
-    assert wrong["time"] is None and "its result is wrong" in wrong["failure"]
-    lines = list(record_layers.said(made, True))
-    assert len(lines) == 2 and "right" in lines[0] and "1000.00 µs" in lines[0] and "is wrong" in lines[1]
-
-    def broken(problem):
-        raise RuntimeError("no buffers\nleft")
-
-    monkeypatch.setattr(record_layers, "Prepared", broken)
-    made = record_layers.made_of(group_of(LAYER), threading.Lock(), MACHINE, no_gpu, options)
-    assert made == {"notes": ["DW 3×3 4@5×6 float32 WRONG: RuntimeError: no buffers left"]}
-    assert list(record_layers.said(made, True)) == made["notes"]
 
 
 @on_interpreter
@@ -315,8 +254,7 @@ def test_fused_int8_stands_beside_our_own_two_kernels(no_gpu, few_launches, tmp_
     assert row["apart"] == "depthwise2d/forward/int8 then pointwise/forward/int8"
     assert row["apart_time_us"] == pytest.approx(500) and row["speedup_vs_apart"] == pytest.approx(1)
     assert row["speedup_vs_peer"] == pytest.approx(2) and {one["dtype"] for one in made["peers"]} == {"float16"}
-    kept = {"peers": made["peers"], "sections": {"layers": made["layers"]}}
-    run = records.read_run(writing.write(tmp_path, made["measurements"], ENVIRONMENT, CEILINGS, **kept))
+    run = written(tmp_path, made["measurements"], peers=made["peers"], sections={"layers": made["layers"]})
     assert run.sections["layers"][0]["speedup_vs_apart"] == pytest.approx(1)
     for layers in (PAIR8.first, dataclasses.replace(PAIR8.first, dtype="float32", zero_x=0, zero_y=0)):
         assert record_layers.apart(layers) == []
@@ -330,7 +268,7 @@ def test_our_own_two_kernels_are_checked_too(no_gpu, few_launches, monkeypatch):
     def candidates(problem, last):
         if problem.op != "pointwise":
             return real(problem, last)
-        return [naive.with_kernel(Kernel(naive.kernel_for(problem), 0, 99))]
+        return [naive.with_kernel(Meddling(naive.kernel_for(problem), 0, lambda y: y.__setitem__(-1, 99)))]
 
     monkeypatch.setattr(record_layers, "candidates", candidates)
     (row,) = run_group(PAIR8, no_gpu)["layers"]
@@ -485,11 +423,8 @@ FAILED = {
 FAILED = {k: v for k, v in FAILED.items() if k != "fraction_of_copy"} | {"failure": "no stage takes it"}
 
 
-def recorded(folder, rows, date="2026-11-21T10:11:12+00:00", **more):
-    folder.mkdir(exist_ok=True)
-    return records.read_run(
-        writing.write(folder, [], ENVIRONMENT | {"date": date}, CEILINGS, sections={"layers": rows}, **more)
-    )
+def recorded(folder, rows, day="", **more):
+    return written(folder, day=day, sections={"layers": rows}, **more)
 
 
 def test_of_many_layers_a_lesson_shows_the_worst_and_the_best(tmp_path):
@@ -557,18 +492,17 @@ def test_beside_ours_stands_the_fastest_way_of_any_record(tmp_path):
     here = {"N": 32, "layout": "NHWC"}
     new = recorded(tmp_path, [row(problem=here), row(layer="a", problem={"N": 1})])
     old = recorded(
-        tmp_path / "old", [row(layer="b", problem={"N": 2})], "2026-11-20T10:00:00+00:00",
+        tmp_path / "old", [row(layer="b", problem={"N": 2})], "20",
         peers=[way(25.0), way(75.0, "conv2d: NCHW")],
     )  # fmt: skip
     (_, found, other), used = report.layers([old, new])
     assert (found["peer"], found["peer_time_us"], found["speedup_vs_peer"]) == (way()["name"], 25.0, 0.5)
     assert found["compiled"] and not other["compiled"] and other["peer_time_us"] == 100.0
     assert found["file"] == new.file and used == [old, new]
-    slower = recorded(tmp_path / "slower", [], "2026-11-20T11:00:00+00:00", peers=[way(101.0)])
+    slower = recorded(tmp_path / "slower", [], "20T11", peers=[way(101.0)])
     kept = report.layers([slower, new])[0][0]
     assert (kept["peer_time_us"], kept["speedup_vs_peer"]) == (100.0, 2.0)
-    elsewhere = dataclasses.replace(old, environment=dict(old.environment) | {"gpu": "NVIDIA T4"})
-    assert report.layers([elsewhere, new])[0][0]["peer_time_us"] == 100.0
+    assert report.layers([on(old, "NVIDIA T4"), new])[0][0]["peer_time_us"] == 100.0
     layer = DepthwiseConv2d(32, 8, 9, 9, 3, layout="NHWC", dtype="int8", zero_x=3, residual=True, m_r=0.5)
     first = DepthwiseConv2d(32, 8, 9, 9, 3, layout="NHWC", dtype="int8", zero_x=3, zero_y=4)
     pair = Fused(first, Pointwise(32, 8, 16, 9, 9, layout="NHWC", dtype="int8", zero_x=4))
@@ -585,9 +519,9 @@ def test_beside_ours_stands_the_fastest_way_of_any_record(tmp_path):
 def test_large_layers_are_held_against_a_copy_as_large_too(tmp_path):
     times = {"time_us": 42.5, "p10_us": 42.0, "p90_us": 43.0, "gbps": 3765.0}
     copied = {"bytes": 160_000_000, "way": "the driver's copy", "cold": "cold"} | times
-    sized = writing.write(tmp_path, [], ENVIRONMENT, {}, sections={"copies": [copied]})
+    sized = written(tmp_path, ceilings={}, sections={"copies": [copied]})
     run = recorded(tmp_path / "layers", [row(), row(layer="a", us=85.0, peer=40.0), row(layer="b", us=45.0, peer=90.0)])
-    line = report.layers_summary([records.read_run(sized), run]).splitlines()[2]
+    line = report.layers_summary([sized, run]).splitlines()[2]
     assert line.endswith("| 47.1 % | 80.0 % | 1 of 3 | 50.0 % | 85.0 % | 2 of 3 |"), line
 
 
@@ -612,34 +546,34 @@ def test_pairs_beside_our_own_layer_by_layer(tmp_path):
     run = recorded(tmp_path, [row(), *beside])
     text, table = report.layers_summary([run]), report.layers_table([run])
     head, line, *rows = [one.split(" | ") for one in text.splitlines() if one.startswith("|")]
-    assert head[-3:] == ["× apart, geometric mean", "least", "slower |"] and len(line) == len(head)
+    assert head[-3:] == ["× unfused, geometric mean", "least", "slower |"] and len(line) == len(head)
     mean = math.sqrt(1.5 * 0.6)
     assert [one[-3:] for one in rows] == [["", "", " |"], [f"{mean:.2f}", "0.60", "1 of 2 |"]]
     assert "Slower than our own layer by layer, 1 of 2: b (fused/dwpw, int8, batch 32) 0.60." in text
-    assert "Slower than the peer" not in text and "× apart: our own kernels of a pair" in text
+    assert "Slower than the peer" not in text and "× unfused: our own kernels of a pair" in text
     head, line, *rows = [one.split(" | ") for one in table.splitlines() if one.startswith("|")]
-    assert head[-4:-1] == ["× peer", "apart (µs)", "× apart"]
+    assert head[-4:-1] == ["× peer", "unfused (µs)", "× unfused"]
     assert {len(one) for one in (line, *rows)} == {len(head)}
     assert [one[12:14] for one in rows] == [["", ""], ["30.00", "1.50"], ["30.00", "0.60"], ["", ""]]
     without = recorded(tmp_path / "without", [row(), row(layer="c")])
     for made in (report.layers_summary([without]), report.layers_table([without])):
-        assert "apart" not in made  # no column of nothing
+        assert "unfused" not in made  # no column of nothing
 
 
 def test_the_newest_row_of_each_layer_counts_and_runs_add_up(tmp_path):
-    old = recorded(tmp_path, [row(peer=75.0), row(layer="b")], "2026-11-20T10:00:00+00:00", notes=["old"])
+    old = recorded(tmp_path, [row(peer=75.0), row(layer="b")], "20", notes=["old"])
     new = recorded(tmp_path, [row(), row(layer="c")], notes=["new"])
     rows, used = report.layers([old, new])
     assert {one["layer"]: one["speedup_vs_peer"] for one in rows} == {"DW 3×3 32@112": 2.0, "b": 2.0, "c": 2.0}
     assert used == [old, new]
-    other = dataclasses.replace(new, environment=dict(new.environment) | {"gpu": "NVIDIA T4"})
+    other = on(new, "NVIDIA T4")
     assert report.layers([old, new, other])[1] == [old, new]  # of the GPU that tables show
     assert report.layers([old, new, other], "NVIDIA T4")[1] == [other]
     assert "3" in report.layers_summary([old, new]).split("| 32 |")[1][:4]
 
 
 def test_a_row_whose_rounds_scattered_does_not_take_the_place_of_a_calm_one(tmp_path):
-    days = [f"2026-11-2{day}T10:00:00+00:00" for day in range(3)]
+    days = [f"2{day}" for day in range(3)]
     calm, wild, later = ({"p10_us": low, "p90_us": 30.6} for low in (30.0, 20.0, 30.1))
     runs = [
         recorded(tmp_path, [row(us=30.0, **calm), row(layer="b", us=30.0, **wild)], days[0]),
@@ -662,7 +596,7 @@ def test_the_layers_that_are_missing_are_those_that_the_script_plans(tmp_path, d
     rows = [row(layer=report.layer_text(one), dtype=dtype) for one in layers[:2]]
     rows.append(row("pointwise", layer=report.layer_text(planned["pointwise", "forward"][0]), dtype=dtype))
     rows.append(row("pointwise", layer="PW 1→1@1", dtype=dtype))  # of another network
-    old = recorded(tmp_path, rows, "2026-11-20T10:00:00+00:00", notes=["9 of 11 layers were not reached in 5 s."])
+    old = recorded(tmp_path, rows, "20", notes=["9 of 11 layers were not reached in 5 s."])
     new = recorded(tmp_path, [rows[0]], notes=["10 of 11 layers were not reached in 5 s."])
     text = report.layers_summary([old, new])
     for said in ("not reached", "batch 1"):
@@ -692,44 +626,29 @@ def test_how_many_stages_were_timed_for_a_row_and_in_which_layouts(tmp_path):
         where = {"op": problem.op, "path": problem.main_path, "problem": records.describe_problem(problem)}
         return dataclasses.replace(one, stage=stage, **where)
 
-    def run_of(date, rows, *made):
-        environment = ENVIRONMENT | {"date": f"2026-11-{date}T10:00:00+00:00"}
-        return records.read_run(writing.write(tmp_path, made, environment, CEILINGS, sections={"layers": rows}))
+    def run_of(day, rows, *made):
+        return written(tmp_path, made, day=day, sections={"layers": rows})
 
     other = Fused(*(dataclasses.replace(one, layout="NCHW") for one in (pair.first, pair.second)))
     old = run_of(
-        20, [of(small, "a"), of(large, "a"), of(pair, "b")], timed_by("naive", small), timed_by("wide", small),
+        "20", [of(small, "a"), of(large, "a"), of(pair, "b")], timed_by("naive", small), timed_by("wide", small),
         timed_by("naive", large), timed_by("naive", dataclasses.replace(large, layout="NCHW")),
         timed_by("naive", pair), timed_by("tensor", other),
     )  # fmt: skip
     start = "A row has the fastest of our stages that were timed for it: "
     for table in (report.layers_summary, report.layers_table):
         assert f"{start}2 in NHWC (1 row), 1 in NCHW and NHWC (1 row), 2 in NCHW and NHWC (1 row).  " in table([old])
-    new = run_of(21, [of(small, "a")], timed_by("wide", small))
+    new = run_of("21", [of(small, "a")], timed_by("wide", small))
     again = report.layers_summary([old, new])  # what the old run timed for "a" at batch 1 is no longer shown
     assert f"{start}1 in NCHW and NHWC (1 row), 2 in NCHW and NHWC (1 row), 1 in NHWC (1 row).  " in again
-    assert start not in report.layers_summary([run_of(22, [of(small, "a")])])
-
-
-def test_without_records_a_sentence_says_what_to_do(tmp_path):
-    for table in (report.layers_summary, report.layers_table):
-        assert (
-            table([]) == "No layers of image networks are recorded. On a GPU: `python benchmarks/record_layers.py`.\n"
-        )
-
-
-def test_a_row_that_is_no_layer_is_refused(tmp_path):
-    for bad in ({"batch": 0}, {"layer": None}, {"time_us": -1.0}, {"problem": "x"}):
-        with pytest.raises(RecordError, match="layers 0"):
-            recorded(tmp_path, [row() | bad])
+    assert start not in report.layers_summary([run_of("22", [of(small, "a")])])
 
 
 def test_layers_do_not_hide_the_other_tables(tmp_path, monkeypatch):
     problem = dataclasses.replace(LAYER, N=32, C=128, H=56, W=56)
     one = record_layers.measured(NAIVE, problem, timed(900.0), MACHINE, ["mobilenet_v1 x"])
-    written = writing.write(tmp_path, [one], ENVIRONMENT, CEILINGS, sections={"layers": [row()]})
-    alone = records.read_run(written)
-    assert "| naive |" in tables.table("depthwise2d", "forward", runs=[alone])
+    alone = written(tmp_path, [one], sections={"layers": [row()]})
+    assert "| naive |" in report.table("depthwise2d", "forward", runs=[alone])
     # The newest run has no row of depthwise1d: what is predicted stays that of the run before.
     paper = problems.PAPER
     older = dataclasses.replace(one, op="depthwise1d", problem=records.describe_problem(paper))
@@ -776,40 +695,6 @@ def test_only_missing_layers_are_asked_for(tmp_path):
     assert record_layers.missing(groups, [1], [failed]) == groups
 
 
-def test_of_pytorch_only_torch_compile_where_its_other_ways_are_recorded(tmp_path, monkeypatch, capsys):
-    """A layer of which no record has them is not measured like that: torch.compile would pass for PyTorch's best."""
-    groups = record_layers.plan(["depthwise2d"], ["float32"])
-    texts = [report.layer_text(group.problem) for group in groups[:2]]
-    runs = [recorded(tmp_path, [row(layer=text, batch=batch) for text in texts for batch in (1, 32)])]
-    monkeypatch.setattr(record_layers.records, "load_runs", lambda *given: runs)
-    asked = ["--op", "depthwise2d", "--dtype", "float32", "--list", "--only-compiled"]
-    assert record_layers.main(asked) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert [line.split("  ")[1] for line in lines[:-1]] == texts and lines[-1].startswith("2 layers")
-    assert record_layers.main([*asked, "--missing"]) == 0
-    assert capsys.readouterr().out.startswith(lines[0])
-    assert record_layers.arguments(asked).compiled and not record_layers.arguments([]).compiled
-
-
-def test_only_pairs_that_the_planner_fuses_are_asked_for():
-    groups = record_layers.plan(["fused/dwpw", "fused/pwdw"], ["float32"], ["mobilenet_v2"])
-    found = record_layers.fused(groups, "h200", [32], ["mobilenet_v2"])
-    steps = planner.plan("mobilenet_v2", "h200", batch=32, layout="NHWC").steps
-    wanted = {tuple(networks.summary(one.layers[0]) for one in step.apart) for step in steps if step.fused}
-    assert {(networks.summary(one.problem.first), networks.summary(one.problem.second)) for one in found} == wanted
-    assert 0 < len(found) < len(groups)
-    assert record_layers.fused(record_layers.plan(["depthwise2d"], ["float32"]), "h200", [1]) == []
-
-
-def test_the_planners_pairs_may_be_two_pointwise_layers(capsys):
-    """These are left out otherwise, where they are not asked for by name."""
-    assert record_layers.main(["--list", "--planned", "h200", "--dtype", "float32", "--batch", "1"]) == 0
-    kinds = {line.split("  ")[0] for line in capsys.readouterr().out.splitlines()[:-1]}
-    wanted = {f"fused/{one.kind}/float32" for name in record_layers.NETWORKS
-              for one in planner.plan(name, "h200", layout="NHWC").fused}  # fmt: skip
-    assert kinds == wanted and "fused/pwpw/float32" in kinds
-
-
 def test_what_would_be_measured_is_listed_without_a_gpu(capsys):
     assert record_layers.main(["--list", "--op", "depthwise2d", "--dtype", "float32", "--most", "3"]) == 0
     lines = capsys.readouterr().out.splitlines()
@@ -817,33 +702,9 @@ def test_what_would_be_measured_is_listed_without_a_gpu(capsys):
     assert lines[-1] == "3 layers, each at batch 1 and 32"
 
 
-@pytest.mark.skipif(target.mode == "gpu", reason="a GPU would measure")
-def test_without_a_gpu_it_says_so(capsys, tmp_path, monkeypatch):
-    monkeypatch.setattr(peers, "available", lambda: False)
-    monkeypatch.setenv("DWLAB_TARGET", "simulated")
-    assert record_layers.main([str(tmp_path)]) == 2
-    assert "needs a GPU and PyTorch" in capsys.readouterr().err and list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize("given", [["--op", "conv"], ["--dtype", "float8"], ["--layout", "NHCW"]])
-def test_unknown_names_are_refused(given, capsys):
-    with pytest.raises(SystemExit):
-        record_layers.arguments(given)
-    assert "invalid choice" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("given", [["--batch", "0"], ["--last", "-1"], ["--processes", "0"], ["--most", "0"]])
-def test_sizes_that_cannot_be_are_refused(given, capsys):
-    with pytest.raises(SystemExit):
-        record_layers.arguments(given)
-    assert f"{given[0]} {given[1]}: at least" in capsys.readouterr().err
-
-
 def test_an_unknown_network_is_named(capsys):
     assert record_layers.main(["--network", "mobilenet_v9", "--list"]) == 2
     assert "mobilenet_v" in capsys.readouterr().err
-    assert record_layers.main(["--planned", "h20", "--list"]) == 2
-    assert "The nearest is 'h200'" in capsys.readouterr().err
 
 
 def test_ops_without_a_stage_are_left_out_and_said(monkeypatch):

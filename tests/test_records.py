@@ -15,6 +15,8 @@ import threading
 import time
 
 import pytest
+from fakes import CEILINGS, ENVIRONMENT, recorded
+from fakes import measured as row
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -22,36 +24,10 @@ from dwlab import records, report
 from dwlab.gpu import machine
 from dwlab.model import roofline
 from dwlab.problems import PAPER, PATHS, DepthwiseConv1d, layers, networks
-from dwlab.records import Measurement, RecordError, RecordWarning, packing, tables, tabular, writing
+from dwlab.records import RecordError, RecordWarning, packing, tabular, writing
 from dwlab.report.recorded import main
 
 pytestmark = pytest.mark.quick
-
-ENVIRONMENT = {
-    "gpu": "NVIDIA H200",
-    "compute_capability": [9, 0],
-    "driver": "580.159",
-    "cuda": "13.0",
-    "numba_cuda": "0.30.4",
-    "torch": "2.11.0",
-    "git_revision": "abc",
-    "date": "2026-11-21T10:11:12+00:00",
-    "clocks": {"sm_mhz": 1980.0},
-}
-CEILINGS = {"copy_gbps": 4130.0, "l2_gbps": 6500.0, "fma_tflops": 60.0, "launch_us": 19.0}
-
-
-def row(stage="naive", time_us=8884.0, problem=PAPER, naive_us=8884.0, order=1, **more):
-    size = problem.compulsory_bytes("forward")
-    gbps = size / time_us / 1e3
-    return Measurement(
-        gpu="NVIDIA H200", date=ENVIRONMENT["date"], op="depthwise1d", path="forward", stage=stage,
-        problem=records.describe_problem(problem), dtype="float32", time_us=time_us, p10_us=0.99 * time_us,
-        p90_us=1.02 * time_us, rounds=15, launches=3, method="events", cold="cold: 805.3 MB, 13.4 times the L2",
-        compulsory_bytes=size, effective_gbps=gbps, copy_gbps=4130.0, fraction_of_copy=gbps / 4130,
-        flops=problem.flops, intensity=problem.flops / size, speedup_vs_naive=naive_us / time_us, order=order, **more,
-    )  # fmt: skip
-
 
 ROWS = (
     row(),
@@ -289,6 +265,46 @@ def test_a_record_with_a_damaged_part_says_which(tmp_path, change, message):
     assert path.read_text() == text
 
 
+@pytest.mark.parametrize(
+    "section, change, message",
+    [
+        ("grid", {"problem": "paper"}, "problem is 'paper'"),
+        ("grid", {"time_us": -1.0}, "grid 0: time_us is -1.0"),
+        ("grid", {"peer": 3}, "grid 0: peer is 3, not a text"),
+        ("comparisons", {"passed": -1}, "passed is -1, not a count"),
+        ("comparisons", {"name": None}, "name is None"),
+        ("sanitizer", {"clean": "yes"}, "clean is 'yes', not true or false"),
+        ("reduction_error", {"error": -1.0}, "error is -1.0, not a number from 0 up"),
+        ("reduction_error", {"terms": 0}, "terms is 0"),
+        ("tries", {"bytes": None}, "tries 0: bytes is None, not a positive number"),
+        ("tries", {"gbps": 0}, "tries 0: gbps is 0"),
+        ("layers", {"batch": 0}, "layers 0: batch is 0"),
+        ("layers", {"layer": None}, "layers 0: layer is None"),
+        ("layers", {"problem": "x"}, "layers 0: problem is 'x'"),
+        ("networks", {"batch": 0}, "networks 0: batch is 0"),
+        ("networks", {"network": None}, "networks 0: network is None"),
+        ("networks", {"apart_us": -1.0}, "networks 0: apart_us is -1.0"),
+        ("networks", {"joules": "x"}, "networks 0: joules is 'x'"),
+        ("networks", {"pairs": -1}, "networks 0: pairs is -1"),
+        ("networks", {"failure": 3}, "networks 0: failure is 3, not a text"),
+        ("network_kernels", {"time_us": 0.0}, "network_kernels 0: time_us is 0.0"),
+        ("network_kernels", {"layers": 4}, "network_kernels 0: layers is 4, not a text"),
+        ("layer_counters", {"load_sectors": -1}, "layer_counters 0: load_sectors is -1, not a count"),
+        ("layer_counters", {"predicted_load_sectors": None}, "predicted_load_sectors is None, not a count"),
+        ("layer_counters", {"planned_bytes": 0}, "planned_bytes is 0, not a positive number"),
+        ("layer_counters", {"planned_asked_bytes": -1}, "planned_asked_bytes is -1, not a positive number"),
+        ("layer_counters", {"exact": 1}, "exact is 1, not true or false"),
+        ("layer_counters", {"layer": 3}, "layer is 3, not a text"),
+    ],
+)
+def test_a_damaged_row_of_a_section_is_named(tmp_path, section, change, message):
+    """Each a row that the project recorded, with one field changed."""
+    whole = next(run.sections[section][0] for run in records.load_runs() if run.sections.get(section))
+    recorded(tmp_path, sections={section: [whole]})
+    with pytest.raises(RecordError, match=message):
+        recorded(tmp_path, sections={section: [dict(whole) | change]})
+
+
 def places(value, place=()):
     """Every place in JSON data, the first of each list standing for all."""
     yield place
@@ -416,7 +432,7 @@ def runs(tmp_path):
 def test_a_table_says_device_versions_date_and_who_loses(tmp_path):
     slow = row("slow", 5542.0, order=2, peer="PyTorch 2.11.0 conv1d", peer_time_us=2771.0, speedup_vs_peer=0.5)
     write(tmp_path, [*ROWS, slow])
-    text = tables.table(runs=records.load_runs(tmp_path))
+    text = report.table(runs=records.load_runs(tmp_path))
     lines = text.splitlines()
     firsts = [line.split(" | ")[0] for line in lines[2:6]]
     assert firsts == ["| naive", "| slow", "| shared", "| peer: PyTorch 2.11.0 conv1d"]
@@ -428,7 +444,7 @@ def test_a_table_says_device_versions_date_and_who_loses(tmp_path):
 
 
 def test_a_table_of_nothing_is_a_sentence():
-    for text in (tables.table(runs=[]), tables.shapes_table(runs=[]), tables.ceilings_table(runs=[])):
+    for text in (report.table(runs=[]), report.shapes_table(runs=[]), report.ceilings_table(runs=[])):
         assert text.startswith("Nothing is recorded") and "python -m dwlab study" in text
 
 

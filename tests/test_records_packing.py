@@ -13,13 +13,15 @@ import time
 from pathlib import Path
 
 import pytest
+from fakes import CEILINGS, ENVIRONMENT
+from fakes import measured as row
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from test_records import CEILINGS, ENVIRONMENT, row, write
+from test_records import write
 
-from dwlab import records
+from dwlab import records, report
 from dwlab.problems import DepthwiseConv1d
-from dwlab.records import RecordError, packing, schema, tables, writing
+from dwlab.records import RecordError, packing, schema, writing
 from dwlab.report import recorded
 
 GPUS = ("NVIDIA H200", "NVIDIA A10")
@@ -146,12 +148,12 @@ def test_without_the_history_the_newest_the_calmest_and_the_fastest_are_there(tm
 def test_the_projects_tables_need_no_history():
     everything, shown = records.load_runs(), records.load_runs(history=False)
     assert sum(len(run.measurements) for run in shown) < 0.7 * sum(len(run.measurements) for run in everything)
-    made = [tables.ceilings_table, tables.copies_table, tables.tries_table, tables.reduction_error_table]
-    made += [tables.comparisons_table, tables.grid_table, tables.grid_summary, tables.sanitizer_table]
+    made = [report.ceilings_table, report.copies_table, report.tries_table]
+    made += [report.comparisons_table, report.grid_table, report.grid_summary, report.sanitizer_table]
     made += [
         functools.partial(make, op, path)
         for op, path in sorted({(one.op, one.path) for run in everything for one in run.measurements})
-        for make in (tables.table, tables.shapes_table, tables.traffic_table)
+        for make in (report.table, report.shapes_table, report.traffic_table)
     ]
     for make in made:
         # Some list what they show in the order in which it first came.

@@ -5,13 +5,15 @@ import dataclasses
 import re
 
 import pytest
-from test_records import CEILINGS, ENVIRONMENT, row
+from fakes import cells, recorded
+from fakes import measured as row
 
-from dwlab import problems, records, report, study
+from dwlab import problems, records, report
 from dwlab.gpu import target
 from dwlab.kernels import registry
 from dwlab.problems import PAPER, DepthwiseConv1d
-from dwlab.records import tables, writing
+from dwlab.study import StudyError, command
+from dwlab.study import run as running
 
 TIMES = {
     "forward": {"naive": 8000.0, "shared": 1200.0, "wide": 250.0},
@@ -28,14 +30,8 @@ PEERS = {
 }
 
 
-def measured(path, stage, us, order, problem=PAPER):
-    size, flops = problem.compulsory_bytes(path), problem.flops_of(path)
-    gbps = size / us / 1e3
-    return dataclasses.replace(
-        row(stage, us, problem, order=order), path=path, compulsory_bytes=size, flops=flops, intensity=flops / size,
-        effective_gbps=gbps, fraction_of_copy=gbps / 4130, speedup_vs_naive=TIMES[path]["naive"] / us,
-        dtype=problem.dtype,
-    )  # fmt: skip
+def measured(path, stage, us, order, problem=PAPER, **more):
+    return row(stage, us, problem, TIMES[path]["naive"], path, order=order, **more)
 
 
 def tried(problem=PAPER, paths=PEERS):
@@ -50,7 +46,7 @@ def run_of(tmp_path, paths=TIMES, problem=PAPER, **more):
     rows = [
         measured(path, stage, us, i + 1, problem) for path in paths for i, (stage, us) in enumerate(TIMES[path].items())
     ]
-    return records.read_run(writing.write(tmp_path, rows, ENVIRONMENT, CEILINGS, peers=tried(problem, paths), **more))
+    return recorded(tmp_path, rows, peers=tried(problem, paths), **more)
 
 
 def test_totals_add_up_the_three_paths_and_best_takes_the_fastest_stage_of_each(tmp_path):
@@ -72,8 +68,7 @@ def test_peers_of_another_shape_and_those_that_failed_are_no_denominator(tmp_pat
     others = tried(DepthwiseConv1d(1, 2, 3, 4))
     failed = [one | {"time": None, "failure": "out of GPU memory"} for one in tried()]
     rows = [measured("forward", "naive", 8000.0, 1)]
-    path = writing.write(tmp_path, rows, ENVIRONMENT, CEILINGS, peers=[*others, *failed])
-    assert set(report.totals(records.read_run(path))) == {"best"}
+    assert set(report.totals(recorded(tmp_path, rows, peers=[*others, *failed]))) == {"best"}
 
 
 def test_the_table_has_the_papers_figures_and_says_what_is_divided_by_what(tmp_path):
@@ -103,9 +98,9 @@ def test_the_papers_own_ratio_follows_from_its_figures():
 
 def test_the_table_of_a_path_names_stages_whose_kernel_has_changed(tmp_path):
     kernel = registry.stage("depthwise1d/forward/naive").digest
-    rows = [dataclasses.replace(measured("forward", "naive", 8000.0, 1), kernel_sha256=kernel)]
-    rows.append(dataclasses.replace(measured("forward", "shared", 1200.0, 3), kernel_sha256="0" * 64))
-    run = records.read_run(writing.write(tmp_path, rows, ENVIRONMENT, CEILINGS))
+    rows = [measured("forward", "naive", 8000.0, 1, kernel_sha256=kernel)]
+    rows.append(measured("forward", "shared", 1200.0, 3, kernel_sha256="0" * 64))
+    run = recorded(tmp_path, rows)
     shown = report.tables([run])["depthwise1d/forward"]()
     assert shown.endswith("Of an earlier kernel, which has changed since: shared.\n")
     run = dataclasses.replace(run, measurements=run.measurements[:1])
@@ -168,7 +163,7 @@ def test_a_run_of_two_storage_types_keeps_them_apart(tmp_path):
     ]
     tries = [one | {"time": {"median_us": 5e5}} for one in tried(PAPER)] + tried(HALF)
     counters = [counted(PAPER, 32), counted(HALF, 16)]
-    run = records.read_run(writing.write(tmp_path, rows, ENVIRONMENT, CEILINGS, peers=tries, counters=counters))
+    run = recorded(tmp_path, rows, peers=tries, counters=counters)
     for problem in (PAPER, records.describe_problem(PAPER)):
         made = report.totals(run, problem)
         assert made["naive"]["forward"] == 24000.0 and made["PyTorch, any way"]["forward"] == 5e5
@@ -176,12 +171,12 @@ def test_a_run_of_two_storage_types_keeps_them_apart(tmp_path):
     made = report.totals(run, HALF)
     assert made["naive"]["forward"] == 8000.0 and made["PyTorch, any way"]["forward"] == 450.0
     for dtype, problem in (("float32", PAPER), ("float16", HALF)):
-        assert f", {dtype}. Effective" in tables.table(problem=problem, runs=[run])
-        text = tables.traffic_table(dtype=dtype, runs=[run])
+        assert f", {dtype}. Effective" in report.table(problem=problem, runs=[run])
+        text = report.traffic_table(dtype=dtype, runs=[run])
         assert text.count("| naive |") == 1 and ("| 32 |" in text) == (dtype == "float32")
-        assert tables.shapes_table(dtype=dtype, runs=[run]).count("| naive |") == 1
+        assert report.shapes_table(dtype=dtype, runs=[run]).count("| naive |") == 1
         for path in TIMES:
-            assert tables.table(path=path, dtype=dtype, runs=[run]) in report.markdown(run)
+            assert report.table(path=path, dtype=dtype, runs=[run]) in report.markdown(run)
 
 
 def test_every_stage_has_its_bandwidth_beside_the_papers(tmp_path):
@@ -225,13 +220,13 @@ def made(monkeypatch):
     from test_study import make
 
     one = make()
-    monkeypatch.setattr(study, "study", lambda *a, **k: one)
+    monkeypatch.setattr(running, "study", lambda *a, **k: one)
     monkeypatch.setattr(target, "mode", "gpu", raising=False)
     return one
 
 
 def test_a_record_gets_its_report_beside_it(made, tmp_path, capsys):
-    assert study.main(arguments(record=str(tmp_path))) == 0
+    assert command.main(arguments(record=str(tmp_path))) == 0
     assert sorted(path.suffix for path in tmp_path.iterdir()) == [".json", ".md", ".png"]
     assert "recorded: 2026" in capsys.readouterr().err
 
@@ -240,23 +235,23 @@ def test_the_projects_records_get_a_report_only_where_one_is_asked_for(made, tmp
     folder = tmp_path / "records"
     folder.mkdir()
     monkeypatch.setattr(records, "FOLDER", folder)
-    assert study.main(arguments(record=str(folder))) == 0
+    assert command.main(arguments(record=str(folder))) == 0
     assert [path.suffix for path in folder.iterdir()] == [".json"]
-    assert study.main(arguments(record=str(folder), report=str(tmp_path / "report"))) == 0
+    assert command.main(arguments(record=str(folder), report=str(tmp_path / "report"))) == 0
     assert sorted(path.suffix for path in (tmp_path / "report").iterdir()) == [".md", ".png"]
     assert {path.suffix for path in folder.iterdir()} == {".json"}
     # Without a new record, of the newest one.
-    assert study.main(arguments(report=str(tmp_path / "later"))) == 0
+    assert command.main(arguments(report=str(tmp_path / "later"))) == 0
     assert sorted(path.suffix for path in (tmp_path / "later").iterdir()) == [".md", ".png"]
 
 
 def test_a_report_of_nothing_and_a_folder_that_cannot_be_are_errors(made, tmp_path, monkeypatch):
     monkeypatch.setattr(records, "FOLDER", tmp_path)
-    with pytest.raises(study.StudyError, match="--report writes what a record holds"):
-        study.main(arguments(report=str(tmp_path / "report")))
+    with pytest.raises(StudyError, match="--report writes what a record holds"):
+        command.main(arguments(report=str(tmp_path / "report")))
     (tmp_path / "file").write_text("")
-    with pytest.raises(study.StudyError, match="no folder can be there"):
-        study.main(arguments(report=str(tmp_path / "file")))
+    with pytest.raises(StudyError, match="no folder can be there"):
+        command.main(arguments(report=str(tmp_path / "file")))
 
 
 # ------------------------------------------------------------------------------------- what kernels and fusion bring
@@ -292,7 +287,6 @@ def test_what_fusion_brings_stands_beside_what_the_kernels_bring():
     assert "| 3.75 | 0.80 (slower) | 0 of 1 | 3.00 |" in text and "It loses, however it is measured, in 1: DWPW" in text
     text = report.fusion_pairs([a_run(layers=of_pair(10.0, 6.0))])
     assert "| DWPW | float32 | 1 | 0 of 1 |  |  |  |  |" in text  # one of the two was not timed
-    assert "No layers of image networks are recorded" in report.fusion_pairs([])
 
 
 def test_means_are_geometric_and_groups_stay_apart():
@@ -342,9 +336,8 @@ def test_what_the_readme_says_of_fusion_is_what_is_recorded():
     found, _ = report.brought_to_networks()
     judged = [one for one in found if one.name in report.JUDGED]
     assert len(judged) >= 24 and all(one.kernels > (one.fusion or 1.0) for one in judged)
-    won, lost = (
-        int(re.search(says, report.fusion_pairs())[1]) for says in (r"in (\d+) of \d+ rows", r"measured, in (\d+):")
-    )
+    text = report.fusion_pairs()
+    won, lost = (int(re.search(says, text)[1]) for says in (r"in (\d+) of \d+ rows", r"measured, in (\d+):"))
     assert 0 < won < lost
     pairs, _ = report.brought_to_pairs()
     rows = [here for here in report.layers()[0] if here["op"] == "fused"]
@@ -352,6 +345,25 @@ def test_what_the_readme_says_of_fusion_is_what_is_recorded():
     for one, here in zip(pairs, rows, strict=True):  # the product is what a comparison with PyTorch alone shows
         if one.kernels and one.fusion:
             assert one.kernels * one.fusion == pytest.approx(here["speedup_vs_peer"], rel=1e-6), one.name
+
+
+@pytest.mark.parametrize(
+    "name, script",
+    [
+        ("ceilings", "study --record"), ("grid", "shapes.py --grid"), ("grid/summary", "shapes.py --grid"),
+        ("layers", "record_layers.py"), ("layers/summary", "record_layers.py"), ("fusion/pairs", "record_layers.py"),
+        ("layers/counters", "ncu_layers.py"), ("layers/counters/each", "ncu_layers.py"),
+        ("networks/summary", "record_networks.py"), ("fusion/networks", "record_networks.py"),
+        ("headline", "record_networks.py"), ("losses", "record_layers.py"), ("planner/judged", "record_networks.py"),
+        ("planner/chosen", "record_layers.py"), ("sanitizer", "sanitize.py"), ("copies", "copy_sizes.py"),
+        ("comparisons", "record_run.py"), ("tries", "roof_tries.py"), ("depthwise1d/total", "study --record"),
+        ("depthwise1d/bandwidth", "study --record"), ("drawn", "shapes.py"), ("networks/energy", ""),
+    ],
+)  # fmt: skip
+def test_where_nothing_is_recorded_a_sentence_says_what_to_do(name, script):
+    text = report.tables([])[name]()
+    assert re.match("(No |Nothing )", text) and "ecorded" in text or "timed" in text or "measured" in text
+    assert (f"`python benchmarks/{script}`" in text or f"`python -m dwlab {script}" in text) == bool(script)
 
 
 def test_without_predictions_there_is_a_sentence(tmp_path):
@@ -377,7 +389,7 @@ def test_what_lesson_35_says_of_fusions_energy_is_what_is_recorded():
 
 
 def test_the_headlines_factors_are_those_of_its_times():
-    rows = [[cell.strip() for cell in row.strip().strip("|").split("|")] for row in report.headline().splitlines()[2:7]]
+    rows = cells(report.headline())
     assert len(rows) == 5
     for name, baseline, unfused, fused, kernels, fusion, both in rows:
         us = [float(cell.replace(",", "")) for cell in (baseline, unfused, fused) if cell]
@@ -395,7 +407,3 @@ def test_the_losses_are_as_many_as_the_tables_have():
     networks = report.brought_to_networks()[0]
     behind = [one for one in networks if one.baseline_us < min(one.unfused_us, one.fused_us or one.unfused_us)]
     assert f"{len(behind)} of {len(networks)} networks" in said and all(one.name in said for one in behind)
-
-
-def test_without_records_headline_and_losses_say_so():
-    assert "No networks are recorded" in report.headline([]) and "recorded" in report.losses([])

@@ -22,6 +22,7 @@ from dwlab.kernels.parts import ptx
 from dwlab.kernels.registry import Launch, StageError, by_shape, check_arrays, stage, stages
 from dwlab.problems import DTYPES, NAN_BITS, SMALL, DepthwiseConv1d, decode, encode, problem, references, storage
 from dwlab.problems.references import allowed_error, reference
+from dwlab.study import bench as benches
 
 SIXTEEN = ("float16", "bfloat16")
 TAKERS = [one for one in stages("depthwise1d") if "float16" in one.dtypes]
@@ -488,7 +489,7 @@ def test_the_study_counts_judges_and_spot_checks_them(dtype):
         asked.append((one.name, dtype))
         return SimpleNamespace(passed=True)
 
-    made = study.study(path="forward", problem=p, mode="simulated", judge=judge, runs=[])
+    made = study.study(path="forward", problem=p, checks=study.Checks(judge), runs=[])
     assert asked == [("wide", dtype), ("strips", dtype)]
     assert [row.stage for row in made.rows] == ["wide", "strips"]
     row = made.rows[0]
@@ -496,12 +497,12 @@ def test_the_study_counts_judges_and_spot_checks_them(dtype):
     bench = SimpleNamespace(machine=SimpleNamespace(l2_bytes=0))
     for one in TAKERS:
         small = replace(p, B=8)
-        prepared = study._OnGpu(bench, small, one.path, 1)
+        prepared = benches._OnGpu(bench, small, one.path, 1)
         prepared.check(one)  # poisoned, run, held against the reference
         name = p.outputs(one.path)[0]
         values = prepared.host[name]
         assert study.spot_check(small, one.path, prepared.inputs, name, values) == ""
-        study._poison(prepared.sets[0][name])
+        benches._poison(prepared.sets[0][name])
         poisoned = prepared.sets[0][name].copy_to_host()
         assert np.isnan(decode(poisoned, p.dtype_of(name))).all()
         text = study.spot_check(small, one.path, prepared.inputs, name, poisoned)

@@ -2,7 +2,7 @@
 
 import pytest
 from compiler import needs_compiler
-from test_benchmarks import script
+from fakes import script
 
 from dwlab.compiler import inspect
 from dwlab.kernels.parts import tiles

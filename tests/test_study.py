@@ -1,88 +1,25 @@
 """The study: what is timed, what is refused, what is said, with a fake device whose times are known."""
 
-import contextlib
 import dataclasses
 import json
 import re
-import types
+from unittest import mock
 
 import numpy as np
 import pytest
-from test_timing import FakeGpu
+from fakes import ENVIRONMENT, FORWARD, MACHINE, NAIVE, TIMES, Clock, FakeBench, Meddling, timed
+from fakes import accepts as right
 
 from dwlab import problems, records, report, simt, study
 from dwlab.gpu import target
-from dwlab.gpu.machine import Ceilings, known
 from dwlab.kernels import registry
 from dwlab.measure import peers, timing
-from dwlab.measure.counters import Counters, CountersError
 from dwlab.measure.peers import Peer
-from dwlab.measure.timing import Timing
 from dwlab.problems import PAPER, DepthwiseConv1d, references
 from dwlab.problems.layers import DepthwiseConv2d
-from dwlab.records import packing, tables
-from dwlab.study import Study, StudyError, WrongResult
-
-NAIVE = registry.stage("depthwise1d/forward/naive")
-CEILINGS = Ceilings(4000.0, 6500.0, 60.0, 19.0, True, "measured; a fake")
-MACHINE = dataclasses.replace(known()["NVIDIA H200"], l2_bytes=60 * 1024**2, ceilings=CEILINGS)
-FORWARD = registry.stages("depthwise1d", "forward")
-# The first four, and as many later stages as there are, none of them faster than a copy.
-TIMES = {one.name: us for one, us in zip(FORWARD, (8000.0, 4000.0, 800.0, 400.0, *range(380, 210, -10)), strict=False)}
-ENVIRONMENT = {"gpu": MACHINE.name, "compute_capability": [9, 0], "date": "2026-11-21T10:11:12+00:00"}
-
-
-def timed(us):
-    return Timing(us, 0.99 * us, 1.01 * us, 15, 10, "events", "cold: 805.3 MB, 12.8 times the L2")
-
-
-def counted(stage, shape):
-    said = stage.traffic(shape).to_dict()
-    sums = {key: said[key] for key in ("load_requests", "load_sectors", "store_requests", "store_sectors")}
-    return Counters(
-        stage.op, stage.path, stage.name, records.describe_problem(shape), said, **sums,
-        atomic_requests=said["atomic_requests"], atomic_sectors=said["atomic_sectors"], l2_write_sectors=11,
-        l2_read_sectors=12, dram_read_bytes=400_000_000, dram_write_bytes=390_000_000, shared_bank_conflicts=7,
-    )  # fmt: skip
-
-
-class FakeBench:
-    """A device with known times; remembers what it was asked to do."""
-
-    machine = MACHINE
-
-    def __init__(self, times=TIMES, wrong=(), peer_us=2800.0, ncu=""):
-        self.times, self.wrong, self.peer_us, self.ncu, self.log = times, wrong, peer_us, ncu, []
-
-    @contextlib.contextmanager
-    def prepare(self, problem, path):
-        self.log.append(("prepare", str(problem), path))
-        yield self
-        self.log.append(("close", str(problem), path))
-
-    def time(self, stage):
-        self.log.append(("time", stage.name))
-        if stage.name in self.wrong:
-            raise WrongResult(f"{stage.id}: y[0, 0, 0] is 1, not 2")
-        return timed(self.times[stage.name])
-
-    def peers(self):
-        self.log.append(("peers",))
-        ways = [Peer("PyTorch 2.11.0 FFT", "FFT", timed(4000.0)), Peer("PyTorch 2.11.0 bmm", "bmm", failure="out of")]
-        return ways + [Peer("PyTorch 2.11.0 conv1d", "conv1d", timed(self.peer_us))]
-
-    def environment(self):
-        return dict(ENVIRONMENT)
-
-    def counters(self, todo, shapes):
-        self.log.append(("counters",))
-        if self.ncu:
-            raise CountersError(self.ncu)
-        return [counted(stage, shape) for shape in shapes for stage in todo]
-
-
-def right(stage):
-    return types.SimpleNamespace(passed=True)
+from dwlab.records import packing
+from dwlab.study import Study, StudyError, WrongResult, sizes
+from dwlab.study import run as running
 
 
 def rejecting(name, text="race on y at line 3\nmore"):
@@ -95,9 +32,15 @@ def rejecting(name, text="race on y at line 3\nmore"):
     return lambda stage: Wrong() if stage.name == name else right(stage)
 
 
-def make(bench=None, **more):
-    options = {"bench": bench or FakeBench(), "mode": "gpu", "judge": right, "counter": lambda s, p: (0, "")} | more
-    return study.study("depthwise1d", "forward", **options)
+def checks(judge=right, counter=lambda stage, problem: (0, "")):
+    return study.Checks(judge, counter)
+
+
+CHECKS = checks()
+
+
+def make(bench=None, checks=CHECKS, **more):
+    return study.study("depthwise1d", "forward", bench=bench or FakeBench(), checks=checks, **more)
 
 
 def by_name(made):
@@ -137,7 +80,7 @@ def test_the_peer_is_the_fastest_that_ran_and_all_are_kept():
 def test_a_stage_that_loses_to_its_peer_says_so(tmp_path):
     made = make(FakeBench(peer_us=300.0))
     made.write(tmp_path / "run.json")
-    assert "0.75 (slower)" in tables.table(runs=records.load_runs(tmp_path))
+    assert "0.75 (slower)" in report.table(runs=records.load_runs(tmp_path))
 
 
 def test_quick_measures_no_peers():
@@ -150,7 +93,7 @@ def test_quick_measures_no_peers():
 
 def test_a_kernel_that_the_judge_rejects_is_not_timed():
     bench = FakeBench()
-    made = make(bench, judge=rejecting("shared"))
+    made = make(bench, checks(rejecting("shared")))
     assert ("time", "shared") not in bench.log and ("time", "warp_tiled") in bench.log
     row = by_name(made)["shared"]
     assert not made.passed and not row.passed and row.measured is None
@@ -169,7 +112,7 @@ def test_a_count_that_differs_from_an_exact_formula_fails():
     def counter(stage, problem):
         return 64, "load sectors 5 counted, 4 predicted" if stage.name == "coalesced" else ""
 
-    row = by_name(make(counter=counter))["coalesced"]
+    row = by_name(make(checks=checks(counter=counter)))["coalesced"]
     assert not row.passed and "load sectors 5 counted, 4 predicted" in row.verdict and row.measured is None
 
 
@@ -220,7 +163,7 @@ def test_the_hardwares_counters_are_kept_shown_and_recorded(tmp_path):
     assert "counted by the hardware" in made.table()
     run = records.read_run(made.write(tmp_path / "run.json"))
     assert [dict(one) for one in run.counters] == json.loads(json.dumps(made.counters))
-    text = tables.traffic_table(runs=[run])
+    text = report.traffic_table(runs=[run])
     naive = next(line for line in text.splitlines() if "| naive |" in line)
     sectors = f"{NAIVE.traffic(PAPER).load_sectors:,}"
     assert naive.count(sectors) == 2 and "400.0" in naive and "Nsight Compute" in text
@@ -232,22 +175,22 @@ def test_where_counters_cannot_be_read_the_study_says_why_and_goes_on(tmp_path):
     assert made.passed and made.counters == ()
     assert "No hardware counters: this user may not read" in made.table()
     run = records.read_run(made.write(tmp_path / "run.json"))
-    assert tables.traffic_table(runs=[run]).startswith("No hardware counters are recorded")
+    assert report.traffic_table(runs=[run]).startswith("No hardware counters are recorded")
 
 
 def test_a_kernel_that_is_wrong_or_not_registered_is_not_given_to_the_profiler():
     made = make(FakeBench(wrong=("shared",)))
     assert "shared" not in {one["stage"] for one in made.counters}
     other = [NAIVE.with_kernel(object())]
-    assert make(chosen=other).counters == ()
+    assert make(stages=other).counters == ()
 
 
 # ---------------------------------------------------------------------------------------------------- simulated
 
 
 def simulated(runs=(), **more):
-    options = {"mode": "simulated", "judge": right, "runs": runs, "counter": lambda s, p: (0, "")} | more
-    return study.study("depthwise1d", "forward", **options)
+    with mock.patch.object(target, "mode", "simulated", create=True):
+        return study.study("depthwise1d", "forward", runs=runs, checks=CHECKS, **more)
 
 
 def test_in_simulated_mode_nothing_is_timed_and_empty_cells_say_so():
@@ -315,7 +258,7 @@ def test_the_counted_problem_is_small_and_keeps_what_matters():
         DepthwiseConv1d(2, 3, 4096, 4),
     ):
         small = study.counted_problem(problem)
-        assert small.B * small.H * small.L <= study.COUNTED_OUTPUTS
+        assert small.B * small.H * small.L <= sizes.COUNTED_OUTPUTS
         assert (small.K, small.padding) == (problem.K, problem.padding)
         assert small.B <= problem.B and small.H <= problem.H and small.L <= problem.L
 
@@ -328,50 +271,23 @@ def test_rows_too_long_to_predict_are_refused_at_once(sizes):
 
 def test_the_counted_problem_has_few_taps_and_a_padding_that_fits():
     small = study.counted_problem(DepthwiseConv1d(1, 1, 48, 10**6, 9000))
-    assert (small.L, small.K, small.padding) == (48, study.COUNTED_TAPS, study.COUNTED_TAPS - 1)
+    assert (small.L, small.K, small.padding) == (48, sizes.COUNTED_TAPS, sizes.COUNTED_TAPS - 1)
 
 
 def test_progress_is_told_as_often_as_it_said():
     for shapes in (None, [PAPER, problems.SMALL]):
-        told = []
-        todo = registry.stages("depthwise1d", "forward")
-        make(problem=shapes, progress=told.append)
-        # The bench was given, so its ceilings were not measured.
-        assert len(told) == study.steps(todo, len(shapes or [1]), "gpu") - 1
-        told = []
-        make(problem=shapes, progress=told.append, quick=True)
-        assert len(told) == study.steps(todo, len(shapes or [1]), "gpu", quick=True) - 1
+        for quick in (False, True):
+            told = []
+            make(problem=shapes, progress=told.append, quick=quick)
+            # The bench was given, so its ceilings were not measured.
+            assert len(told) == study.steps(FORWARD, shapes or [PAPER], "gpu", quick) - 1
         told = []
         simulated(problem=shapes, progress=told.append)
-        assert len(told) == study.steps(todo, len(shapes or [1]), "simulated")
+        assert len(told) == study.steps(FORWARD, shapes or [PAPER], "simulated")
 
 
 # ---------------------------------------------------------------------------------------------------- the GPU's bench
 # Its buffers and checks on the interpreter, with a clock of known times.
-
-
-class Clock(FakeGpu):
-    """Really launches what it is given, and takes 500 µs for it."""
-
-    def launch(self, fn):
-        fn(0)
-        self.enqueue()
-
-
-class Meddling:
-    """The naive kernel, and after ``honest`` launches something else: what a kernel that cheats a timer would do."""
-
-    def __init__(self, honest, meddle):
-        self.kernel, self.honest, self.meddle, self.launches = NAIVE.kernel, honest, meddle, 0
-
-    def __getitem__(self, how):
-        def launch(*args):
-            self.launches += 1
-            self.kernel[how](*args)
-            if self.launches > self.honest:
-                self.meddle(args[2])
-
-        return launch
 
 
 TINY = DepthwiseConv1d(2, 3, 8, 5)
@@ -419,24 +335,20 @@ FIRST = references.reference(TINY, "forward", TINY.inputs(seed=1))["y"].astype(n
 )
 def test_a_kernel_that_is_right_only_while_it_is_watched_is_caught(honest, meddle):
     with pytest.raises(WrongResult, match="depthwise1d/forward/naive at B=2 H=3 L=8 K=5"):
-        bench_run(Meddling(honest, meddle))
+        bench_run(Meddling(NAIVE.kernel, honest, meddle))
 
 
 @on_interpreter
 def test_a_kernel_that_writes_nothing_is_caught():
-    class Nothing:
-        def __getitem__(self, how):
-            return lambda *args: None
-
     with pytest.raises(WrongResult, match="48 of 48 elements of y were not written"):
-        bench_run(Nothing())
+        bench_run(Meddling(None))
 
 
 @on_interpreter
 def test_a_whole_study_on_the_bench():
     bench = study.GpuBench(quick=True, clock=Clock(500.0), machine=dataclasses.replace(MACHINE, l2_bytes=1000))
     # What is timed is really launched, again and again: the stages that are quick to interpret.
-    made = make(bench, problem=problems.SMALL, chosen=registry.stages("depthwise1d", "forward")[:4])
+    made = make(bench, problem=problems.SMALL, stages=registry.stages("depthwise1d", "forward")[:4])
     assert made.passed and len(made.rows) == 4
     for row in made.rows:
         assert row.measured.time_us == pytest.approx(500) and row.measured.method == "events"
@@ -485,7 +397,7 @@ def test_one_long_row_is_shortened_at_last():
     ],
 )
 def test_out_of_memory_is_told_from_other_errors(error, is_one):
-    assert study.is_out_of_memory(error) is is_one
+    assert sizes.is_out_of_memory(error) is is_one
 
 
 # ---------------------------------------------------------------------------------------------------- spot check
@@ -613,13 +525,6 @@ def test_the_fastest_of_some_kinds():
 # ---------------------------------------------------------------------------------------------------- command
 
 
-def run(capsys, *arguments):
-    from dwlab.__main__ import main
-
-    status = main(["study", *map(str, arguments)])
-    return status, *capsys.readouterr()
-
-
 @pytest.mark.parametrize(
     "arguments, message",
     [
@@ -631,8 +536,8 @@ def run(capsys, *arguments):
         (["--problem", "4,16,48,8,-1"], "padding must lie in 0..K-1"),
     ],
 )
-def test_names_and_sizes_that_do_not_exist_are_one_clear_error(capsys, arguments, message):
-    status, out, err = run(capsys, *arguments)
+def test_names_and_sizes_that_do_not_exist_are_one_clear_error(run, arguments, message):
+    status, out, err = run("study", *arguments)
     assert status == 2 and out == "" and err.count("\n") == 1
     assert message in err and "Traceback" not in err
 
@@ -644,15 +549,16 @@ def test_what_is_no_problem_is_refused(given):
 
 
 @pytest.mark.skipif(target.mode == "gpu", reason="what simulated mode answers")
-def test_a_record_without_a_gpu_is_refused_before_any_work(capsys, tmp_path):
-    status, out, err = run(capsys, "--record", tmp_path / "x.json")
+def test_a_record_without_a_gpu_is_refused_before_any_work(run, tmp_path):
+    status, out, err = run("study", "--record", str(tmp_path / "x.json"))
     assert status == 2 and "--record needs a GPU" in err and "python -m dwlab records" in err
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.skipif(target.mode == "gpu", reason="takes a GPU's time: tests/test_gpu.py")
-def test_the_command_in_simulated_mode(capsys):
-    status, out, err = run(capsys, "--problem", "small", "--json")
+def test_the_command_in_simulated_mode(run, monkeypatch):
+    monkeypatch.setattr(running, "_judge", right)  # whose verdicts on all stages are tests/test_check.py's
+    status, out, err = run("study", "--problem", "small", "--json")
     made = json.loads(out)
     assert status == 0 and made["passed"] is True and made["mode"] == "simulated" and made["ceilings"] is None
     assert [row["stage"] for row in made["rows"]] == [one.name for one in registry.stages("depthwise1d")]
@@ -662,21 +568,21 @@ def test_the_command_in_simulated_mode(capsys):
 
 
 @pytest.mark.skipif(target.mode == "gpu", reason="a study on a GPU reads no records")
-def test_a_record_that_cannot_be_read_is_named_and_the_others_are_shown(capsys, monkeypatch, tmp_path):
+def test_a_record_that_cannot_be_read_is_named_and_the_others_are_shown(run, monkeypatch, tmp_path):
     whole = packing.unpacked(records.load_runs()[0].file).decode()
     (tmp_path / "whole.json").write_text(whole)
     (tmp_path / "cut.json").write_text(whole[:2000])
     monkeypatch.setattr(records, "FOLDER", tmp_path)
-    status, out, err = run(capsys, "--problem", "paper")
+    status, out, err = run("study", "--problem", "paper")
     assert status == 0 and "recorded on NVIDIA H200" in out
     assert err.startswith("dwlab: cut.json is truncated") and err.count("\n") == 1
     assert (tmp_path / "cut.json").read_text() == whole[:2000]
 
 
-def test_a_failed_check_is_exit_status_1(capsys, monkeypatch):
-    failed = make(judge=rejecting("naive"))
-    monkeypatch.setattr(study, "study", lambda *a, **k: failed)
-    status, out, err = run(capsys)
+def test_a_failed_check_is_exit_status_1(run, monkeypatch):
+    failed = make(checks=checks(rejecting("naive")))
+    monkeypatch.setattr(running, "study", lambda *a, **k: failed)
+    status, out, err = run("study")
     assert status == 1 and "WRONG" in out
 
 
@@ -695,7 +601,8 @@ def test_the_real_judge_rejects_a_kernel_and_the_study_says_why():
             y[b, h, t] = acc
 
     wrong = registry.stage("depthwise1d/forward/naive").with_kernel(reversed_filter)
-    made = study.study(problem=problems.SMALL, mode="simulated", chosen=[wrong], runs=[])
+    with mock.patch.object(target, "mode", "simulated", create=True):
+        made = study.study(problem=problems.SMALL, stages=[wrong], runs=[])
     assert not made.passed and not made.rows[0].passed
     assert "depthwise1d/forward/naive: FAILED" in made.table() and "; " in made.rows[0].verdict
 
@@ -713,26 +620,26 @@ def test_a_kernel_that_cannot_be_counted_says_why():
     assert counted == 0 and differs.startswith("it cannot be counted: ")
 
 
-def test_what_cannot_be_recorded_is_not_lost(capsys, monkeypatch, tmp_path):
+def test_what_cannot_be_recorded_is_not_lost(run, monkeypatch, tmp_path):
     made = make()
     monkeypatch.setattr(target, "mode", "gpu", raising=False)
-    monkeypatch.setattr(study, "study", lambda *a, **k: made)
+    monkeypatch.setattr(running, "study", lambda *a, **k: made)
 
     def full(*_, **__):
         raise records.RecordError("the record 'run.json' cannot be written: no space left on device")
 
     monkeypatch.setattr(Study, "write", full)
-    status, out, err = run(capsys, "--record", tmp_path / "run.json")
+    status, out, err = run("study", "--record", str(tmp_path / "run.json"))
     assert status == 2 and "no space left" in err
     saved = json.loads(err[err.index("{") :])
     assert saved["rows"][0]["time_us"] == 8000.0
 
 
-def test_an_existing_record_is_refused_before_any_work(capsys, monkeypatch, tmp_path):
+def test_an_existing_record_is_refused_before_any_work(run, monkeypatch, tmp_path):
     (tmp_path / "run.json").write_text("precious")
     monkeypatch.setattr(target, "mode", "gpu", raising=False)
-    monkeypatch.setattr(study, "study", lambda *a, **k: pytest.fail("it measured first"))
-    status, out, err = run(capsys, "--record", tmp_path / "run.json")
+    monkeypatch.setattr(running, "study", lambda *a, **k: pytest.fail("it measured first"))
+    status, out, err = run("study", "--record", str(tmp_path / "run.json"))
     assert status == 2 and "never overwritten" in err
 
 
@@ -764,22 +671,22 @@ def test_the_projects_own_judge_has_its_problems_compiled_too(compiled):
     wide = registry.stage("depthwise1d/forward/wide")
     layer = DepthwiseConv2d(1, 8, 6, 6, 3, layout="NHWC")
     planes = registry.stage("depthwise2d/forward/planes")
-    study._compile_ahead([wide, planes], [PAPER, layer], True)
+    running._compile_ahead([wide, planes], [PAPER, layer], True)
     (wanted,) = compiled
     assert (wide, PAPER) in wanted and (planes, layer) not in wanted  # planes is for NCHW
-    few = study.JUDGED_ON  # of kernels that are made for each shape
+    few = running.JUDGED_ON  # of kernels that are made for each shape
     assert {problem for one, problem in wanted if one is planes} == set(judged_on(planes, most=few))
     assert {problem for one, problem in wanted if one is wide} == {PAPER, *judged_on(wide, most=few)}
     assert len(judged_on(wide)) > 3 * len(judged_on(wide, most=few)) == 3 * few
-    assert [result.case.problem for result in study._judge(wide).results] == list(judged_on(wide, most=few))
+    assert [result.case.problem for result in running._judge(wide).results] == list(judged_on(wide, most=few))
     naive = registry.stage("depthwise1d/forward/naive")
-    assert [result.case.problem for result in study._judge(naive).results] == list(judged_on(naive))
+    assert [result.case.problem for result in running._judge(naive).results] == list(judged_on(naive))
 
 
 def test_a_kernel_that_is_not_its_stages_own_is_left_to_its_launch(compiled):
     wide = registry.stage("depthwise1d/forward/wide")
     other = wide.with_kernel(registry.stage("depthwise1d/forward/naive").kernel)
-    study._compile_ahead([other], [PAPER], True)
+    running._compile_ahead([other], [PAPER], True)
     assert compiled == [[]]
 
 
@@ -787,4 +694,4 @@ def test_without_a_gpu_nothing_is_compiled(monkeypatch):
     from dwlab.compiler import precompile as ahead
 
     monkeypatch.setattr(ahead, "compile_for", lambda wanted: pytest.fail("compiled"))
-    study._compile_ahead(registry.stages("depthwise1d", "forward"), [PAPER], True)
+    running._compile_ahead(registry.stages("depthwise1d", "forward"), [PAPER], True)

@@ -4,68 +4,11 @@ import itertools
 import math
 
 import pytest
+from fakes import FakeGpu
 
 from dwlab.gpu import target
 from dwlab.measure import timing
-from dwlab.measure.timing import GraphUnavailable, TimingError, time_launches
-
-
-class FakeGpu:
-    """A host that needs launch_us to enqueue a kernel, and a device that runs what is enqueued in order.
-
-    A kernel starts once it is enqueued and the one before it has ended. An event has the time at which the device
-    reaches it. A replayed graph costs the host one replay_us for all its kernels. A kernel's time is ``kernel_us``, or
-    what that function says of its how-manieth run it is.
-    """
-
-    def __init__(self, kernel_us, launch_us=20.0, replay_us=8.0, graphs=True, gap_us=0.0):
-        self.kernel_us = kernel_us if callable(kernel_us) else lambda _: kernel_us
-        self.launch_us, self.replay_us, self.graphs, self.gap_us = launch_us, replay_us, graphs, gap_us
-        self.host = self.device = 0.0
-        self.runs = 0
-        self.capturing = None
-        self.launched = []
-
-    def launch(self, fn):
-        fn(self)
-
-    def enqueue(self, name="kernel"):
-        """What a launch function calls: one kernel."""
-        if self.capturing is not None:
-            self.capturing.append(name)
-            return
-        self.host += self.launch_us
-        self._run(name)
-
-    def _run(self, name):
-        self.launched.append(name)
-        self.device = max(self.device, self.host) + self.kernel_us(self.runs) + self.gap_us
-        self.runs += 1
-
-    def elapsed_us(self, before, body):
-        before()
-        start = max(self.device, self.host)
-        body()
-        stop = max(self.device, self.host)
-        self.host = stop
-        return stop - start
-
-    def graph(self, body):
-        if not self.graphs:
-            raise GraphUnavailable("this fake has none")
-        self.capturing = []
-        body()
-        nodes, self.capturing = self.capturing, None
-
-        def replay():
-            self.host += self.replay_us
-            for name in nodes:
-                self._run(name)
-
-        return replay
-
-    def synchronize(self):
-        self.host = self.device = max(self.host, self.device)
+from dwlab.measure.timing import TimingError, time_launches
 
 
 def launch(gpu):

@@ -128,45 +128,8 @@ def measure(
         if compiled and (not only or "compile" in only):
             todo |= compiled_ways(problem)
         for way, prepare in todo.items():
-            found.append(_timed(way, prepare, given, verify, clock, cold, how))
+            found.append(peers.timed(way, way.replace(":", ",", 1), prepare, given, verify, clock, cold, how))
     return found
-
-
-def _timed(
-    way: str,
-    prepare: Prepare,
-    given: Sequence[Mapping[str, Any]],
-    verify: Callable[[dict[str, Any]], str],
-    clock: timing.Clock,
-    cold: str,
-    how: Mapping[str, Any],
-) -> Peer:
-    import torch
-
-    name = f"PyTorch {torch.__version__.split('+')[0]} {way.replace(':', ',', 1)}"
-    if "conv" in way:
-        name += f" (cuDNN {peers._cudnn_version(torch.backends.cudnn.version())})"
-    made = call = outputs = launches = None
-    # What torch.compile and the compilers behind it raise is of many kinds.
-    expected: type[Exception] = Exception if peers.kind(way) == "compile" else RuntimeError
-    try:
-        made = [prepare(**tensors) for tensors in given]
-        call, outputs = made[0]
-        wrong = verify(outputs(call()))
-        if wrong:
-            return Peer(name, way, failure=f"its result is wrong: {wrong}")
-        launches = [lambda stream, call=call: call() for call, _ in made]
-        return Peer(name, way, timing.time_launches(launches, cold=cold, clock=clock, **how))
-    except torch.OutOfMemoryError:
-        return Peer(name, way, failure="out of GPU memory")
-    except expected as error:
-        text = str(error).strip() or type(error).__name__
-        return Peer(name, way, failure=f"it does not run: {text.splitlines()[0][:200]}")
-    finally:
-        made = call = outputs = launches = None
-        if torch.cuda.is_available():
-            torch.cuda.synchronize()
-            torch.cuda.empty_cache()
 
 
 def shortlist(problem: Fused, given: Sequence[Mapping[str, Any]], clock: timing.Clock) -> tuple[str, ...]:

@@ -84,32 +84,52 @@ def measure(
 
     clock = TorchClock()
     names = [name for name in problem.arrays(path) if name not in problem.outputs(path)]
-    found = []
     with _full_precision(), torch.inference_mode():
-        for way, prepare in ways(problem, path).items():
-            if only and kind(way) not in only:
-                continue
-            name = f"PyTorch {torch.__version__.split('+')[0]} {way.split(':')[0]}"
-            if "conv" in kind(way):
-                name += f" (cuDNN {_cudnn_version(torch.backends.cudnn.version())})"
-            try:
-                made = [prepare(**{key: _tensor(problem, key, s[key]) for key in names}) for s in sets]
-                call, outputs = made[0]
-                wrong = verify(outputs(call()))
-                if wrong:
-                    found.append(Peer(name, way, failure=f"its result is wrong: {wrong}"))
-                    continue
-                launches = [lambda stream, call=call: call() for call, _ in made]
-                found.append(Peer(name, way, timing.time_launches(launches, cold=cold, clock=clock, **how)))
-            except torch.OutOfMemoryError:
-                found.append(Peer(name, way, failure="out of GPU memory"))
-            except RuntimeError as error:
-                found.append(Peer(name, way, failure=f"it does not run: {str(error).splitlines()[0]}"))
-            finally:
-                made = call = outputs = launches = None
-                torch.cuda.synchronize()
-                torch.cuda.empty_cache()
-    return found
+        given = [{key: _tensor(problem, key, s[key]) for key in names} for s in sets]
+        return [
+            timed(way, way.split(":")[0], prepare, given, verify, clock, cold, how)
+            for way, prepare in ways(problem, path).items()
+            if not only or kind(way) in only
+        ]
+
+
+def timed(
+    way: str,
+    called: str,
+    prepare: Prepare,
+    given: Sequence[Mapping[str, Any]],
+    verify: Callable[[dict[str, Any]], str],
+    clock: timing.Clock,
+    cold: str,
+    how: Mapping[str, Any],
+) -> Peer:
+    """One way of PyTorch's, checked on the first set of tensors and timed on all in turn. called: what names it."""
+    import torch
+
+    name = f"PyTorch {torch.__version__.split('+')[0]} {called}"
+    if "conv" in way:
+        name += f" (cuDNN {_cudnn_version(torch.backends.cudnn.version())})"
+    made = call = outputs = launches = None
+    # What torch.compile and the compilers behind it raise is of many kinds.
+    expected: type[Exception] = Exception if kind(way) == "compile" else RuntimeError
+    try:
+        made = [prepare(**tensors) for tensors in given]
+        call, outputs = made[0]
+        wrong = verify(outputs(call()))
+        if wrong:
+            return Peer(name, way, failure=f"its result is wrong: {wrong}")
+        launches = [lambda stream, call=call: call() for call, _ in made]
+        return Peer(name, way, timing.time_launches(launches, cold=cold, clock=clock, **how))
+    except torch.OutOfMemoryError:
+        return Peer(name, way, failure="out of GPU memory")
+    except expected as error:
+        text = str(error).strip() or type(error).__name__
+        return Peer(name, way, failure=f"it does not run: {text.splitlines()[0][:200]}")
+    finally:
+        made = call = outputs = launches = None
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()
+            torch.cuda.empty_cache()
 
 
 def _tensor(problem: DepthwiseConv1d, name: str, array: Any) -> Any:

@@ -7,10 +7,7 @@ speedups and Amdahl's prediction are computed from these when a table is made.
 
 from __future__ import annotations
 
-import contextlib
-import json
 import os
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,15 +17,13 @@ import msgspec
 from msgspec import Meta
 
 from dwlab import records
-from dwlab.records import ReadOnly, RecordError, schema, tabular, writing
+from dwlab.records import ReadOnly, RecordError, schema, writing
 from dwlab.records.schema import Environment, Positive
-from dwlab.records.tabular import Markdown
 
 FOLDER = records.FOLDER / "training"
 KIND = "epoch"
 NAIVE = "naive"
 COMMAND = "python benchmarks/epoch_time.py"
-NOTHING = f"No epoch is recorded yet. On a GPU with PyTorch: `{COMMAND}`.\n"
 
 
 @dataclass(frozen=True)
@@ -119,30 +114,9 @@ def write(
         "failed": dict(failed or {}),
         "ways": [vars(one) | {"losses": list(one.losses), "kernels": dict(one.kernels)} for one in ways],
     }
-    try:
-        text = json.dumps(writing.scrubbed(content), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
-    except (TypeError, ValueError) as error:
-        raise RecordError(f"the epoch cannot be written as JSON: {error}. Nothing was written") from error
-    path = Path(path)
-    target = path / f"{writing.file_name(environment).removesuffix('.json')}-epoch.json" if path.is_dir() else path
-    writing.check_writable(target)
-    handle, temporary = tempfile.mkstemp(prefix=".record-", suffix=".tmp", dir=target.parent)
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as stream:
-            stream.write(text)
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.chmod(temporary, 0o644)
-        read(temporary)
-        writing.give_name(temporary, target)
-    except FileExistsError:
-        raise RecordError(f"{target.name} exists, and a record is never overwritten: name a new file") from None
-    except OSError as error:
-        raise RecordError(f"the record {target.name!r} cannot be written: {error.strerror}") from error
-    finally:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(temporary)
-    return target
+    return writing.new_file(
+        path, content, lambda n: f"{writing.file_name(environment, n).removesuffix('.json')}-epoch.json", read
+    )
 
 
 class _File(msgspec.Struct):
@@ -179,38 +153,6 @@ def load_all(folder: str | os.PathLike[str] | None = None) -> list[EpochRun]:
     folder = Path(folder) if folder is not None else FOLDER
     runs = [read(path) for path in sorted(folder.glob("*.json"))]
     return sorted(runs, key=lambda run: (records.instant(run.environment["date"]), run.file))
-
-
-def table(runs: Sequence[EpochRun] | None = None) -> Markdown:
-    """The newest recorded epoch, a row a way, slowest first: time, Amdahl's prediction, loss curves."""
-    runs = load_all() if runs is None else list(runs)
-    if not runs:
-        return Markdown(NOTHING)
-    run, naive = runs[-1], runs[-1].naive
-    head = ["convolution", "epoch (s)", "step (ms)", "in a graph (ms)", "convolution (ms)", "its share", "× naive"]
-    head += ["Amdahl's × naive", "loss curve differs by"]
-    lines = tabular.heading(head)
-    for one in sorted(run.ways, key=lambda one: -one.epoch_s):
-        cells = [label(one), *(tabular.rounded(x) for x in (one.epoch_s, one.step_ms, one.graph_ms))]
-        cells += [tabular.rounded(one.convolution_ms), f"{100 * one.share:.0f} %"]
-        if naive:
-            cells += [f"{naive.epoch_s / one.epoch_s:.2f}", f"{naive.step_ms / one.predicted_ms(naive):.2f}"]
-            cells.append("" if one is naive else f"{one.loss_difference(naive):.1e}")
-        else:
-            cells += ["", "", ""]
-        lines.append(tabular.line(cells))
-    made = run.experiment
-    lines += ["", *(f"{way} was not measured: {why}." for way, why in run.failed.items())]
-    lines += [
-        f"An epoch here is {made['steps']} steps of {made['batch']:,} windows, drawn from {made['windows']:,}; "
-        f"{made['blocks']} blocks of {made['channels']} channels, {made['hours']} hours, {made['taps']} taps; "
-        f"{made['precision']}; seed {made['seed']}. Steps run eagerly; beside them, replayed from a CUDA graph. The "
-        "convolution's time is that of the operator and its two gradients alone, times the blocks. Amdahl's law takes "
-        "the naive step and exchanges its convolution.",
-        f"Measured on {run.where()}.",
-        "",
-    ]
-    return Markdown("\n".join(lines))
 
 
 def label(one: Way) -> str:

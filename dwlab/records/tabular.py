@@ -6,7 +6,8 @@ import html
 import math
 import re
 import textwrap
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 
@@ -109,6 +110,34 @@ def heading(names: Sequence[str], left: Iterable[int] = (0,)) -> list[str]:
 def markdown(names: Sequence[str], body: Iterable[Sequence[str]], left: Iterable[int] = (0,)) -> str:
     """A Markdown table, as `heading` begins it."""
     return "\n".join([*heading(names, left), *map(line, body)])
+
+
+@dataclass(frozen=True)
+class Col:
+    """A column of a table. of: a field of the row, or what makes the value of it; None shows as "".
+
+    show: the value as text. left: whether it is text, which is set to the left.
+    """
+
+    head: str
+    of: str | Callable[[Any], Any]
+    show: Callable[[Any], str] = str
+    left: bool = False
+
+    def cell(self, row: Any) -> str:
+        """What the row shows."""
+        if callable(self.of):
+            value = self.of(row)
+        else:
+            value = row.get(self.of) if isinstance(row, Mapping) else getattr(row, self.of)
+        return "" if value is None else self.show(value)
+
+
+def of_rows(columns: Sequence[Col], rows: Iterable[Any], notes: Iterable[str] = ()) -> Markdown:
+    """A Markdown table, a line a row; below it the notes."""
+    left = [i for i, one in enumerate(columns) if one.left]
+    body = ([one.cell(row) for one in columns] for row in rows)
+    return Markdown("\n".join([markdown([one.head for one in columns], body, left), "", *notes, ""]))
 
 
 def mb(size: float | None) -> str:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import getpass
+import itertools
 import json
 import os
 import platform
 import re
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -60,8 +61,6 @@ def write(
     lock. What names the user, the host or an absolute path is taken out. Raises RecordError if the file exists, cannot
     be written, or would not be read back.
     """
-    path = Path(path)
-    shared = SHARED
     unknown = [name for name in sections or {} if name not in SECTIONS]
     if unknown:
         raise RecordError(f"a record has no part {unknown[0]!r}: there are {', '.join(SECTIONS)}")
@@ -73,7 +72,7 @@ def write(
         "peers": [dict(peer) for peer in peers],
         "counters": [dict(one) for one in counters],
         "measurements": [
-            {k: v for k, v in (row.to_dict() if isinstance(row, Measurement) else row).items() if k not in shared}
+            {k: v for k, v in (row.to_dict() if isinstance(row, Measurement) else row).items() if k not in SHARED}
             for row in rows
         ],
         **{name: [dict(one) for one in found] for name, found in (sections or {}).items()},
@@ -85,10 +84,21 @@ def write(
         more = [field for row in rows for field in row if field not in known] if known else []
         if more:
             raise RecordError(f"{name} of a record has no field {more[0]!r}: name it in dwlab/records/schema.py first")
+    return new_file(path, content, lambda attempt: file_name(environment, attempt), read_run)
+
+
+def new_file(
+    path: str | os.PathLike[str], content: Mapping[str, Any], named: Callable[[int], str], read: Callable[[str], Any]
+) -> Path:
+    """Writes content as a new JSON file, whole or not at all, and returns its path.
+
+    named: the name in a folder, at the how-manieth attempt. read: reads the file back. Raises RecordError as `write`.
+    """
     try:
         text = json.dumps(scrubbed(content), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
     except (TypeError, ValueError) as error:
         raise RecordError(f"the run cannot be written as JSON: {error}. Nothing was written") from error
+    path = Path(path)
     is_folder = os.path.isdir(path)
     folder = path if is_folder else path.parent
     try:
@@ -104,10 +114,9 @@ def write(
         umask = os.umask(0)
         os.umask(umask)
         os.chmod(temporary, 0o666 & ~umask)
-        read_run(temporary)
-        attempt = 0
-        while True:
-            target = folder / file_name(environment, attempt) if is_folder else path
+        read(temporary)
+        for attempt in itertools.count():
+            target = folder / named(attempt) if is_folder else path
             try:
                 give_name(temporary, target)
                 return target
@@ -116,7 +125,6 @@ def write(
                     raise RecordError(
                         f"{path.name} exists, and a record is never overwritten: name a new file, or a folder"
                     ) from None
-                attempt += 1
     except OSError as error:
         raise RecordError(_cannot_write(path, error)) from error
     finally:

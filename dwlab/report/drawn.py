@@ -10,8 +10,8 @@ from typing import Any
 from dwlab import records
 from dwlab.kernels import choices, registry
 from dwlab.problems import PATHS, DepthwiseConv1d
-from dwlab.records import Record, tabular
-from dwlab.records.tabular import Markdown
+from dwlab.records import Record
+from dwlab.records.tabular import Col, Markdown, of_rows
 
 LATENCY_US = 5
 """A way of PyTorch that takes less is a launch and one or two waits for memory."""
@@ -73,10 +73,7 @@ def tables(runs: Sequence[Record]) -> tuple[Markdown, Markdown]:
         empty = Markdown("No drawn shape was timed: `python benchmarks/shapes.py`.\n")
         return empty, empty
     samples = choices.samples(records.shown_runs(runs))
-    head = ["path", "shapes", "choice over the fastest stage, mean", "most"]
-    head += ["had the shape not been timed, mean", "most", "PyTorch's best over the choice, mean", "least"]
-    head += ["slower than PyTorch", "by 0.5 µs and 5 % or more"]
-    summary, lost = tabular.heading(head), []
+    summary, lost = [], []
     for path in PATHS:
         over, unseen, against, by = [], [], [], 0
         for run, row in rows:
@@ -95,21 +92,33 @@ def tables(runs: Sequence[Record]) -> tuple[Markdown, Markdown]:
                     lost.append((against[-1], row, name, least))
                     by += against[-1] < 0.95 and time_us - row["peer_time_us"] >= 0.5
         if over and against:
-            cells = [text for way in (over, unseen) for text in (f"{geometric_mean(way):.3f}", f"{max(way):.2f}")]
-            cells += [f"{geometric_mean(against):.2f}", f"{min(against):.2f}"]
-            cells += [f"{sum(one < 1 for one in against)}", f"{by}"]
-            summary.append(tabular.line([path, f"{len(over)}", *cells]))
+            summary.append((path, over, unseen, against, by))
+    columns = [
+        Col("path", lambda one: one[0], left=True),
+        Col("shapes", lambda one: len(one[1])),
+        Col("choice over the fastest stage, mean", lambda one: geometric_mean(one[1]), "{:.3f}".format),
+        Col("most", lambda one: max(one[1]), "{:.2f}".format),
+        Col("had the shape not been timed, mean", lambda one: geometric_mean(one[2]), "{:.3f}".format),
+        Col("most", lambda one: max(one[2]), "{:.2f}".format),
+        Col("PyTorch's best over the choice, mean", lambda one: geometric_mean(one[3]), "{:.2f}".format),
+        Col("least", lambda one: min(one[3]), "{:.2f}".format),
+        Col("slower than PyTorch", lambda one: sum(ratio < 1 for ratio in one[3])),
+        Col("by 0.5 µs and 5 % or more", lambda one: one[4]),
+    ]
     where = f"Measured on {'; '.join(run.where() for run in used)}."
-    summary += ["", "Shapes that nobody chose: every size from 1 on, odd rows, one channel, more taps than times, any "
-                "padding. A choice is dwlab.kernels.choices', by the records; PyTorch's best is the fastest of its "
-                "convolutions, FFT and matrix products.  ", where, ""]  # fmt: skip
-    text = tabular.heading(["slower than PyTorch", "path", "stage", "µs", "PyTorch", "µs", "why"], left=(0, 1, 2, 4, 6))
-    for _, row, name, least in sorted(lost, key=lambda one: one[0]):
-        shape = "({B}, {H}, {L}, {K}) {padding}".format(**row["problem"])
-        text.append(
-            tabular.line([
-                shape, row["path"], name.replace(row["op"] + "/", ""), f"{row['times'][name]:.2f}",
-                row["peer"].split(" ", 2)[2], f"{row['peer_time_us']:.2f}", why(row, name, least),
-            ])
-        )  # fmt: skip
-    return Markdown("\n".join(summary)), Markdown("\n".join([*text, "", "(B, H, L, K) and padding. " + where, ""]))
+    whole = of_rows(columns, summary, [
+        "Shapes that nobody chose: every size from 1 on, odd rows, one channel, more taps than times, any padding. A "
+        "choice is dwlab.kernels.choices', by the records; PyTorch's best is the fastest of its convolutions, FFT and "
+        "matrix products.  ",
+        where,
+    ])  # fmt: skip
+    columns = [
+        Col("slower than PyTorch", lambda one: "({B}, {H}, {L}, {K}) {padding}".format(**one[1]["problem"]), left=True),
+        Col("path", lambda one: one[1]["path"], left=True),
+        Col("stage", lambda one: one[2].replace(one[1]["op"] + "/", ""), left=True),
+        Col("µs", lambda one: one[1]["times"][one[2]], "{:.2f}".format),
+        Col("PyTorch", lambda one: one[1]["peer"].split(" ", 2)[2], left=True),
+        Col("µs", lambda one: one[1]["peer_time_us"], "{:.2f}".format),
+        Col("why", lambda one: why(*one[1:]), left=True),
+    ]
+    return whole, of_rows(columns, sorted(lost, key=lambda one: one[0]), ["(B, H, L, K) and padding. " + where])

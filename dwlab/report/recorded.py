@@ -22,7 +22,8 @@ from dwlab.records import (
     shape_text,
     terminal,
 )
-from dwlab.records.tabular import rounded, times
+from dwlab.records.tabular import Col, percent, rounded, times
+from dwlab.report.shared import over
 
 
 def main(args: argparse.Namespace) -> int:
@@ -48,11 +49,11 @@ def main(args: argparse.Namespace) -> int:
     if wanted["gpu"]:
         runs = [run for run in runs if run.gpu == _gpu(wanted["gpu"], runs)]
     if getattr(args, "networks", False):
-        rows, head, cells = _networks(_last(runs, wanted["last"], lambda run: run.sections.get("networks")))
+        rows, columns = _networks(_last(runs, wanted["last"], lambda run: run.sections.get("networks"))), NETWORKS
     elif getattr(args, "grid", False):
-        rows, head, cells = _grid(_last(runs, wanted["last"], lambda run: run.sections.get("grid")), wanted)
+        rows, columns = _grid(_last(runs, wanted["last"], lambda run: run.sections.get("grid")), wanted), GRID
     else:
-        rows, head, cells = _measurements(runs, wanted)
+        rows, columns = _measurements(runs, wanted), MEASUREMENTS
     if getattr(args, "json", False):
         print(json.dumps(rows, indent=1, ensure_ascii=False))
     elif not rows:
@@ -60,10 +61,12 @@ def main(args: argparse.Namespace) -> int:
         print(f"No record has rows of {given}." if given and runs else _NOTHING)
     else:
         # What a narrow terminal goes without comes last in a row; the problem is what is cut.
-        texts, cut = [name for name in _TEXTS if name in head], head.index("problem") if "problem" in head else 0
+        head = [one.head for one in columns]
         print(
             terminal.table(
-                head, cells, [head.index(name) for name in texts], columns=terminal.width(), cut=cut, least=20,
+                head, [[one.cell(row) for one in columns] for row in rows],
+                [i for i, one in enumerate(columns) if one.left], columns=terminal.width(),
+                cut=head.index("problem") if "problem" in head else 0, least=20,
                 spare=[head.index(name) for name in _SPARE if name in head],
             )
         )  # fmt: skip
@@ -73,7 +76,6 @@ def main(args: argparse.Namespace) -> int:
 
 
 _NOTHING = "Nothing is recorded yet. On a GPU: python -m dwlab study --record FILE"
-_TEXTS = ("gpu", "date", "path", "stage", "problem", "dtype", "network", "layout", "peer")
 _SPARE = ("peer", "eff. GB/s", "× naive", "of bound", "of FMA rate", "gpu", "date", "layout")
 
 
@@ -107,22 +109,12 @@ def _last(runs: Sequence[Record], count: int | None, has: Any) -> list[Record]:
     return having if count is None else having[-count:]
 
 
-def _measurements(runs: Sequence[Record], wanted: Mapping[str, Any]) -> tuple[list[Any], list[str], list[list[str]]]:
+def _measurements(runs: Sequence[Record], wanted: Mapping[str, Any]) -> list[dict[str, Any]]:
     def fits(row: Measurement) -> bool:
         return wanted["op"] in (None, row.op) and wanted["path"] in (None, row.path)
 
     having = _last(runs, wanted["last"], lambda run: any(map(fits, run.measurements)))
-    rows = [row for run in having for row in run.measurements if fits(row)]
-    head = ["gpu", "date", "stage", "problem", "dtype", "time µs", "eff. GB/s", "of copy", "× naive", "× peer", "peer"]
-    body = [
-        [
-            row.gpu, row.date[:10], row.id, _short(row.op, row.problem), row.dtype, rounded(row.time_us),
-            rounded(row.effective_gbps), f"{100 * row.fraction_of_copy:.1f} %", times(row.speedup_vs_naive),
-            times(row.speedup_vs_peer), row.peer or "",
-        ]
-        for row in rows
-    ]  # fmt: skip
-    return [row.to_dict() for row in rows], head, body
+    return [row.to_dict() for run in having for row in run.measurements if fits(row)]
 
 
 def _short(op: str, problem: Mapping[str, Any]) -> str:
@@ -141,23 +133,15 @@ def _short(op: str, problem: Mapping[str, Any]) -> str:
     return f"{text} N={found[0].N} {found[0].layout}"
 
 
-def _grid(runs: Sequence[Record], wanted: Mapping[str, Any]) -> tuple[list[Any], list[str], list[list[str]]]:
-    rows = [
-        row for row in grid_rows(runs)[0] if wanted["op"] in (None, row["op"]) and wanted["path"] in (None, row["path"])
+def _grid(runs: Sequence[Record], wanted: Mapping[str, Any]) -> list[dict[str, Any]]:
+    return [
+        dict(row)
+        for row in grid_rows(runs)[0]
+        if wanted["op"] in (None, row["op"]) and wanted["path"] in (None, row["path"])
     ]
-    head = ["path", "stage", "problem", "dtype", "time µs", "of copy", "× peer", "peer µs", "peer"]
-    body = []
-    for row in rows:
-        time_us = row.get("time_us")
-        copied = f"{100 * row['copy_bound_us'] / time_us:.1f} %" if time_us else row.get("failure") or ""
-        body.append(
-            [row["path"], row["stage"], shape_text(row["problem"]), row["dtype"], rounded(time_us), copied,
-             times(row.get("speedup_vs_peer"), slower=True), rounded(row.get("peer_time_us")), row.get("peer") or ""]
-        )  # fmt: skip
-    return [dict(row) for row in rows], head, body
 
 
-def _networks(runs: Sequence[Record]) -> tuple[list[Any], list[str], list[list[str]]]:
+def _networks(runs: Sequence[Record]) -> list[dict[str, Any]]:
     """The newest row of each network, batch, storage type and layout on each GPU."""
     names = ("network", "batch", "dtype", "layout")
     found = []
@@ -165,14 +149,51 @@ def _networks(runs: Sequence[Record]) -> tuple[list[Any], list[str], list[list[s
         rows, used = newest_rows("networks", lambda row: tuple(row[name] for name in names), runs, gpu)
         dates = {id(row): run.date[:10] for run in used for row in run.sections["networks"]}
         found += [{"gpu": gpu, "date": dates[id(row)], **row} for row in rows]
-    found.sort(key=lambda row: (row["gpu"], row["network"], -len(row["dtype"]), row["dtype"], row["batch"]))
-    head = ["network", "dtype", "batch", "apart µs", "fused µs", "peer µs", "× peer", "gpu", "date", "layout", "peer"]
-    body = [
-        [
-            row["network"], row["dtype"], str(row["batch"]), rounded(row.get("apart_us")), rounded(row.get("fused_us")),
-            rounded(row.get("peer_time_us")), times(row.get("speedup_vs_peer"), slower=True), row["gpu"], row["date"],
-            row["layout"], row.get("peer") or row.get("failure") or "",
-        ]
-        for row in found
-    ]  # fmt: skip
-    return found, head, body
+    return sorted(found, key=lambda row: (row["gpu"], row["network"], -len(row["dtype"]), row["dtype"], row["batch"]))
+
+
+def _slower(ratio: float) -> str:
+    return times(ratio, slower=True)
+
+
+def _date(date: str) -> str:
+    return date[:10]
+
+
+MEASUREMENTS = (
+    Col("gpu", "gpu", left=True),
+    Col("date", "date", _date, left=True),
+    Col("stage", "{op}/{path}/{stage}".format_map, left=True),
+    Col("problem", lambda row: _short(row["op"], row["problem"]), left=True),
+    Col("dtype", "dtype", left=True),
+    Col("time µs", "time_us", rounded),
+    Col("eff. GB/s", "effective_gbps", rounded),
+    Col("of copy", "fraction_of_copy", percent),
+    Col("× naive", "speedup_vs_naive", times),
+    Col("× peer", "speedup_vs_peer", times),
+    Col("peer", "peer", left=True),
+)
+GRID = (
+    Col("path", "path", left=True),
+    Col("stage", "stage", left=True),
+    Col("problem", lambda row: shape_text(row["problem"]), left=True),
+    Col("dtype", "dtype", left=True),
+    Col("time µs", "time_us", rounded),
+    Col("of copy", lambda row: percent(over(row["copy_bound_us"], row.get("time_us"))) or row.get("failure")),
+    Col("× peer", "speedup_vs_peer", _slower),
+    Col("peer µs", "peer_time_us", rounded),
+    Col("peer", "peer", left=True),
+)
+NETWORKS = (
+    Col("network", "network", left=True),
+    Col("dtype", "dtype", left=True),
+    Col("batch", "batch"),
+    Col("unfused µs", "apart_us", rounded),
+    Col("fused µs", "fused_us", rounded),
+    Col("peer µs", "peer_time_us", rounded),
+    Col("× peer", "speedup_vs_peer", _slower),
+    Col("gpu", "gpu", left=True),
+    Col("date", "date", _date, left=True),
+    Col("layout", "layout", left=True),
+    Col("peer", lambda row: row.get("peer") or row.get("failure"), left=True),
+)

@@ -25,7 +25,8 @@ banner()
 
 # %% tags=["nbval-ignore-output"]
 from dwlab import PAPER, DepthwiseConv1d, check, cuda, mode, records, stage, stages, study, xray
-from dwlab.records import tables, tabular
+from dwlab import report as tables
+from dwlab.records import tabular
 
 PATHS = ("forward", "input_grad", "weight_grad", "backward")
 if mode == "gpu":
@@ -554,7 +555,7 @@ for K, (_, name, row) in sorted(long.items()):
     reached = max(row["copy_bound_us"], fma) / row["time_us"]
     print(f"K = {K:3}  {name:28}{reached:7.1%} of {'copy speed' if row['copy_bound_us'] >= fma else 'the FMA rate'}")
 if not long:
-    print("No grid is recorded yet. On a GPU: python benchmarks/shape_grid.py")
+    print("No grid is recorded yet. On a GPU: python benchmarks/shapes.py --grid")
 
 # %% [markdown]
 # The floors are the least. A kernel needs other instructions, too, so it leaves the copy speed earlier. How many

@@ -601,7 +601,7 @@ print(f"apart by a factor of {factors[len(factors) // 2]:.1f} in the middle, {fa
 # told. **3. Rounding stays within what the length of a sum allows**, against float64.
 
 # %% tags=["nbval-ignore-output"]
-from dwlab.records import tables
+from dwlab.report import sanitizer_rows
 
 
 def newest(section):
@@ -610,7 +610,7 @@ def newest(section):
 
 
 digests = {one.id: one.digest for one in stages()}
-rows, used = tables.sanitizer_rows()
+rows, used = sanitizer_rows()
 if rows:
     print(tabular.wrapped(f"compute-sanitizer, {'; '.join(dict.fromkeys(run.where() for run in used))}"))
     for tool in dict.fromkeys(row["tool"] for row in rows):

@@ -1,0 +1,174 @@
+"""What the scripts that record a GPU share: their command lines, their processes, and what is written of a run."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import multiprocessing
+import os
+import queue
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
+
+from dwlab import records  # noqa: E402
+from dwlab.records import writing  # noqa: E402
+
+ENDED = "no process is left"
+"""What `heard` gives where all processes have ended."""
+
+
+# ------------------------------------------------------------------------------------------------------- command line
+
+
+class _Each(argparse.Action):
+    """An option that may be repeated; its default is a list, which the first one replaces."""
+
+    def __call__(self, parser: Any, namespace: Any, values: Any, option: Any = None) -> None:
+        given = getattr(namespace, self.dest)
+        setattr(namespace, self.dest, [values] if given is self.default else [*dict.fromkeys([*given, values])])
+
+
+class Parser(argparse.ArgumentParser):
+    """A script's options: it shows the first line of its docstring, and its last paragraph if that has examples."""
+
+    def __init__(self, text: str, folder: Path | None = records.FOLDER) -> None:
+        last = text.split("\n\n")[-1]
+        super().__init__(
+            description=text.split("\n")[0], epilog=last if last.startswith("examples") else None,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )  # fmt: skip
+        if folder is not None:
+            self.add_argument("folder", nargs="?", type=Path, default=folder, help="where the record goes")
+
+    def each(self, name: str, default: Sequence[Any], text: str, **more: Any) -> None:
+        """An option that may be repeated."""
+        self.add_argument(name, action=_Each, default=list(default), help=f"{text}; may be repeated", **more)
+
+    def limits(self, seconds: float, processes: int) -> None:
+        """--seconds and --processes."""
+        self.add_argument("--seconds", type=above(0), default=seconds, help="stop after so long (default: %(default)s)")
+        self.add_argument("--processes", type=at_least(1), default=max(1, processes), help="at once")
+
+
+def at_least(least: int) -> Callable[[str], int]:
+    """The type of an option: a whole number that is not smaller."""
+
+    def number(text: str) -> int:
+        value = int(text)
+        if value < least:
+            raise argparse.ArgumentTypeError(f"{text}: at least {least}")
+        return value
+
+    return number
+
+
+def above(least: float) -> Callable[[str], float]:
+    """The type of an option: a number that is larger, and finite."""
+
+    def number(text: str) -> float:
+        value = float(text)
+        if not least < value < float("inf"):
+            raise argparse.ArgumentTypeError(f"{text}: a number above {least:g}")
+        return value
+
+    return number
+
+
+def needs_gpu(folder: Path, threads: int | None = None) -> Path:
+    """Chooses gpu mode, before anything asks for it; makes the folder, which a record must be able to go into.
+
+    threads: of each process, where there are many. Raises RecordError.
+    """
+    folder = folder.resolve()
+    folder.mkdir(parents=True, exist_ok=True)
+    writing.check_writable(folder)
+    os.environ["DWLAB_TARGET"] = "gpu"
+    for name in ("TORCHINDUCTOR_COMPILE_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS") if threads else ():
+        os.environ.setdefault(name, f"{threads}")
+    return folder
+
+
+# ---------------------------------------------------------------------------------------------------------- processes
+
+
+@contextlib.contextmanager
+def processes(count: int, work: Callable[..., None], *args: Any) -> Iterator[list[Any]]:
+    """So many processes that do `work`; they are ended at the end."""
+    context = multiprocessing.get_context("spawn")
+    workers = [context.Process(target=work, args=args, daemon=True) for _ in range(count)]
+    for worker in workers:
+        worker.start()
+    try:
+        yield workers
+    finally:
+        for worker in workers:
+            worker.terminate()
+        for worker in workers:
+            worker.join(10)
+
+
+def heard(results: Any, workers: Sequence[Any]) -> Any:
+    """What a process put into the queue; None if nothing within a second, ENDED if none is left."""
+    try:
+        return results.get(timeout=1)
+    except queue.Empty:
+        return None if any(worker.is_alive() for worker in workers) else ENDED
+
+
+def shared(
+    work: Callable[..., None], tasks: Sequence[Any], args: Sequence[Any], count: int, seconds: float
+) -> Iterator[Any]:
+    """What processes make of tasks, one by one, until all are done, the seconds are over, or no process is left.
+
+    work(tasks, results, gpu, *args): takes tasks until there is none, and holds the lock `gpu` while it uses the GPU.
+    """
+    context = multiprocessing.get_context("spawn")
+    todo, results, gpu = context.Queue(), context.Queue(), context.Lock()
+    for task in tasks:
+        todo.put(task)
+    until, done = time.monotonic() + seconds, 0
+    with processes(min(count, len(tasks)), work, todo, results, gpu, *args) as workers:
+        while done < len(tasks) and time.monotonic() < until:
+            found = heard(results, workers)
+            if found == ENDED:
+                return
+            if found is not None:
+                done += not isinstance(found, str)  # a text says why a process ended
+                yield found
+
+
+def said(error: BaseException) -> str:
+    """An error in a line."""
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+
+
+# -------------------------------------------------------------------------------------------------------------- record
+
+
+def written(
+    folder: Path, sections: Mapping[str, Any], machine: Any = None, rows: Sequence[Any] = (), **more: Any
+) -> records.Record:
+    """Writes a run as a new file of a folder, prints its name, and reads it back.
+
+    machine: with measured ceilings, of runs that measured them. more: what records.writing.write takes.
+    """
+    from dwlab.gpu import provenance
+
+    if machine is None:
+        file = writing.write(folder, rows, provenance.environment(), {}, sections=sections, **more)
+    else:
+        environment, ceilings = provenance.environment(machine), machine.ceilings.to_dict()
+        file = writing.write(folder, rows, environment, ceilings, machine=machine.to_dict(), sections=sections, **more)
+    print(f"\n{file.name}\n")
+    return records.read_run(file)
+
+
+def status(rows: Sequence[Mapping[str, Any]]) -> int:
+    """1 if a row says that a result was wrong."""
+    return int(any("WRONG" in (row.get("failure") or "") for row in rows))

@@ -1,0 +1,249 @@
+"""What times stages: a problem's buffers on the GPU, checked before and after. `GpuBench`."""
+
+from __future__ import annotations
+
+import functools
+import math
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+import numpy as np
+
+from dwlab import problems
+from dwlab.gpu import provenance
+from dwlab.gpu.machine import Machine
+from dwlab.kernels.registry import Stage
+from dwlab.measure import counters, device, layer_peers, peers, timing
+from dwlab.measure.counters import Counters
+from dwlab.measure.peers import Peer
+from dwlab.measure.timing import Timing
+from dwlab.problems import DepthwiseConv1d, Problem
+from dwlab.study.sizes import OutOfMemory, check_memory, is_out_of_memory, memory_message
+from dwlab.study.spot_check import spot_check
+
+TIMING = {"rounds": 15, "min_seconds": 0.2, "most_seconds": 1.5}
+QUICK_TIMING = {"rounds": 5, "min_seconds": 0.05, "most_seconds": 0.5}
+MOVED_ON = 2**26  # bytes of a problem from which fresh inputs are the last ones moved on
+
+
+class WrongResult(RuntimeError):
+    """A kernel whose output at the measured shape is wrong."""
+
+
+class Prepared(Protocol):
+    """A problem with its buffers on the device."""
+
+    def time(self, stage: Stage) -> Timing:
+        """Check, time, check again on fresh inputs. Raises WrongResult."""
+
+    def peers(self) -> list[Peer]:
+        """The libraries' times for the same."""
+
+
+class Bench(Protocol):
+    """What a study needs to time stages; GpuBench is the GPU's."""
+
+    machine: Machine
+
+    def prepare(self, problem: Problem, path: str) -> Any:
+        """A context manager around a Prepared. Raises OutOfMemory."""
+
+    def environment(self) -> dict[str, Any]:
+        """Where this is, for a record."""
+
+    def counters(self, todo: Sequence[Stage], shapes: Sequence[Problem]) -> list[Counters]:
+        """What the hardware counts. Raises CountersError where it cannot be asked."""
+
+
+class GpuBench:
+    """The present GPU with its measured ceilings. Raises TimingError in simulated mode.
+
+    clock, machine: another clock, and a machine whose ceilings are known, in place of the GPU's own.
+    """
+
+    def __init__(
+        self, *, quick: bool = False, clock: timing.Clock | None = None, machine: Machine | None = None
+    ) -> None:
+        self.clock = clock or timing.DeviceClock()
+        self.machine = machine or device.measure(quick=quick, clock=self.clock)
+        self.how = QUICK_TIMING if quick else TIMING
+
+    def environment(self) -> dict[str, Any]:
+        return provenance.environment(self.machine)
+
+    def counters(self, todo: Sequence[Stage], shapes: Sequence[Problem]) -> list[Counters]:
+        return counters.measure(todo, shapes)
+
+    @contextmanager
+    def prepare(self, problem: Problem, path: str) -> Iterator[Prepared]:
+        from dwlab.gpu.target import cuda
+
+        size = problem.compulsory_bytes(path)
+        sets = timing.sets_for(size, self.machine.l2_bytes or 0)
+        free = cuda.current_context().get_memory_info()[0]
+        check_memory(problem, path, sets, free)
+        try:
+            prepared = _OnGpu(self, problem, path, sets)
+        except Exception as error:
+            if is_out_of_memory(error):
+                raise OutOfMemory(memory_message(problem, path, sets, free)) from error
+            raise
+        try:
+            yield prepared
+        finally:
+            prepared.close()
+
+
+class _OnGpu:
+    """A problem's buffers on the GPU: several sets where one would fit the L2."""
+
+    def __init__(self, bench: GpuBench, problem: Problem, path: str, sets: int) -> None:
+        from dwlab.gpu.target import cuda
+
+        self.bench, self.problem, self.path, self.seed = bench, problem, path, 0
+        self.cold = timing.cache_state(problem.compulsory_bytes(path), bench.machine.l2_bytes or 0, sets)
+        self.sets: list[dict[str, Any]] = []
+        self.inputs: dict[str, np.ndarray] = {}
+        shapes = problem.shapes(path)
+        # Pages of the host that are touched once serve for every check.
+        self.host = {name: problem.nans(name, path) for name in problem.outputs(path)}
+        kinds = {name: problem.storage_of(name) for name in problem.arrays(path)}
+        for _ in range(sets):
+            self.sets.append({name: cuda.device_array(shapes[name], kinds[name]) for name in kinds})
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Fresh inputs in every set; the first set's stay on the host, for the check."""
+        from dwlab.gpu.target import cuda
+
+        for i, arrays in enumerate(self.sets):
+            self.seed += 1
+            made = self._fresh()
+            for name, values in made.items():
+                arrays[name].copy_to_device(values)
+            if i == 0:
+                self.inputs = made
+        # The stream that is timed does not wait for the default one.
+        cuda.synchronize()
+
+    def _fresh(self) -> dict[str, np.ndarray]:
+        """Inputs that differ from the last ones everywhere. Large ones are the last, each moved on by chance: random
+        numbers take longer to make than everything else here.
+        """
+        if not self.inputs or self.problem.compulsory_bytes(self.path) < MOVED_ON:
+            return self.problem.inputs(self.path, seed=self.seed)
+        rng = np.random.default_rng(self.seed)
+        return {
+            name: np.roll(values.reshape(-1), int(rng.integers(1, max(2, values.size)))).reshape(values.shape)
+            for name, values in self.inputs.items()
+        }
+
+    def check(self, stage: Stage) -> None:
+        """Runs the stage once on poisoned outputs. Raises WrongResult."""
+        from dwlab.gpu.target import cuda
+
+        arrays = self.sets[0]
+        first: dict[str, np.ndarray] = {}
+        # Whole numbers have no NaN: they are written if they come out the same, whatever was there before.
+        twice = any(values.dtype.kind == "i" for values in self.host.values())
+        for poison in POISONS[: 1 + twice]:
+            for name in self.host:
+                _poison(arrays[name], poison)
+            stage.run(self.problem, arrays)
+            cuda.synchronize()
+            for name, values in self.host.items():
+                arrays[name].copy_to_host(values)
+                wrong = spot_check(self.problem, self.path, self.inputs, name, values)
+                differ = np.count_nonzero(first.get(name, values) != values) if twice else 0
+                if differ:
+                    wrong = f"{differ:,} of {values.size:,} elements of {name} were not written, or differ between runs"
+                if wrong:
+                    raise WrongResult(f"{stage.id} at {self.problem}: {wrong}")
+                if twice:
+                    first[name] = values.copy()
+
+    def time(self, stage: Stage) -> Timing:
+        self.check(stage)
+        launches: list[timing.Launch] = []
+        for arrays in self.sets:
+            launches.append(stage.starter(self.problem, arrays))
+        timed = timing.time_launches(launches, cold=self.cold, clock=self.bench.clock, **self.bench.how)
+        self.refresh()
+        self.check(stage)
+        return timed
+
+    def peers(self) -> list[Peer]:
+        if not isinstance(self.problem, DepthwiseConv1d):
+            return self._layer_peers()
+
+        def verify(tensors: dict[str, Any]) -> str:
+            for name, tensor in tensors.items():
+                values = tensor.contiguous().float().cpu().numpy()
+                # Sums over the batch are long, and a library may take them in any order. In 16 bits it rounds the
+                # filters and every result, dw too.
+                relative = {"float16": 2.0**-9, "bfloat16": 2.0**-6}.get(self.problem.dtype)
+                if relative is None:
+                    relative = 1e-4 if name == "dw" else 1e-5
+                wrong = spot_check(self.problem, self.path, self.inputs, name, values, relative)
+                if wrong:
+                    return wrong
+            return ""
+
+        return peers.measure(self.problem, self.path, self.sets, verify, cold=self.cold, **self.bench.how)
+
+    def _layer_peers(self) -> list[Peer]:
+        theirs = layer_peers.peer_problem(self.problem)
+        if theirs != self.problem:  # stored otherwise: in buffers of their own
+            if not peers.available():
+                return []
+            with self.bench.prepare(theirs, self.path) as prepared:
+                return prepared.peers()
+
+        def verify(tensors: dict[str, Any]) -> str:
+            values = tensors["y"].contiguous().float().cpu().numpy()
+            allowed = layer_peers.relative_error(self.problem.dtype)
+            return spot_check(self.problem, self.path, self.inputs, "y", values, allowed)
+
+        return layer_peers.measure(self.problem, self.sets, verify, cold=self.cold, compiled=True, **self.bench.how)
+
+    def close(self) -> None:
+        """Gives the buffers back."""
+        from dwlab.gpu.target import cuda
+
+        self.sets.clear()
+        cuda.synchronize()
+        pending = getattr(cuda.current_context(), "deallocations", None)
+        if pending is not None:  # Numba frees late, and PyTorch cannot make it
+            pending.clear()
+
+
+@functools.cache
+def _poison_kernel() -> Any:
+    from dwlab.gpu.target import cuda
+
+    @cuda.jit
+    def poison(array, value):
+        i = cuda.grid(1)
+        if i < array.size:
+            array[i] = value
+
+    return poison
+
+
+POISONS = (np.int8(-86), np.int8(85))
+"""What int8 outputs hold before a kernel runs, one after the other."""
+
+
+def _poison(array: Any, whole: np.int8 = POISONS[0]) -> None:
+    """Fills a C-contiguous device array of float32, or of float16's or bfloat16's bits, with NaN; of int8 with
+    ``whole``."""
+    flat, value = array.reshape(math.prod(array.shape)), np.float32(np.nan)
+    if array.dtype.itemsize == 1:
+        value = whole
+    elif array.dtype.itemsize == 2:
+        flat, value = flat.view(np.uint16), problems.NAN_BITS
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Grid size .* low occupancy")  # Numba's word on small arrays
+        _poison_kernel()[-(-flat.size // 256), 256](flat, value)
