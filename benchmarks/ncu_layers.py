@@ -10,7 +10,7 @@ ProxylessNAS-GPU, in NHWC, each by one stage: that which was the fastest when th
 (benchmarks/record_layers.py), where none was the last that takes it.
 
 Writes one record into FOLDER (the project's own if none is given), with these rows in its section `layer_counters`, and
-prints its tables.
+prints its table.
 
 Kernels are compiled in several processes first, in two fifths of the time; then one process launches those that are
 ready until the time is over: the last stages first, of pairs those with the largest share of their networks' bytes.
@@ -218,7 +218,7 @@ def main(given: Sequence[str] | None = None) -> int:
     what += " that no record had" if options.missing else ""
     notes = [f"layer_counters: {what}; {len(rows)} of {len(todo)} launches in {options.seconds:g} s."]
     run = written(folder, {"layer_counters": rows}, notes=notes)
-    print(report.counters_summary([run]), report.counters_table([run]), *run.notes, sep="\n")
+    print(report.counters_summary([run]), *run.notes, sep="\n")
     print(f"{time.monotonic() - started:.0f} s")
     return 0
 

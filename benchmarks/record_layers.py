@@ -682,8 +682,7 @@ def main(given: Sequence[str] | None = None) -> int:
         return 1
     sections = {"layers": made["layers"]}
     run = written(folder, sections, machine, made["measurements"], peers=made["peers"], notes=notes)
-    print(report.layers_summary([run]), report.layers_table([run]), sep="\n")
-    print(*run.notes, f"{time.monotonic() - started:.0f} s", sep="\n")
+    print(report.layers_summary([run]), *run.notes, f"{time.monotonic() - started:.0f} s", sep="\n")
     return status(made["layers"])
 
 

@@ -382,7 +382,7 @@ def work(tasks: Any, results: Any, gpu: Any, machine: Mapping[str, Any], paths: 
 def table(run: records.Record) -> str:
     """A record's tables; of drawn shapes by what it and the project's records say."""
     if "grid" in run.sections:
-        return f"{report.grid_table([run])}\n{report.grid_summary([run])}"
+        return report.grid_summary([run])
     return "\n".join(drawn_report.tables([*records.load_runs(), run]))
 
 

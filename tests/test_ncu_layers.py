@@ -199,9 +199,6 @@ def test_the_summary_says_where_formula_and_planner_are_right(tmp_path):
     assert f"{said}in 1 of 2. Beyond, of what was asked for: fused/dwpw/slide on DW" in summary
     assert f"(float32, NHWC, batch 32) {half}" in summary and "All." not in summary
     assert "Measured on NVIDIA H200" in summary
-    each = lines_of(report.counters_table([run]))
-    assert len(each) == 2 + 3
-    assert f"{moved / 1e6:,.2f}" in each[3] or f"{moved / 1e6:,.2f}" in each[4]
 
 
 def test_the_tables_say_what_is_counted_and_which_stages_are_not(tmp_path):
@@ -209,11 +206,10 @@ def test_the_tables_say_what_is_counted_and_which_stages_are_not(tmp_path):
     wide, naive = few()[1:]
     others = [f"depthwise2d/{one.name}" for one in registry.stages("depthwise2d", "forward") if one != wide.stage]
     others += [f"pointwise/{one.name}" for one in registry.stages("pointwise", "forward") if one != naive.stage]
-    for table in (report.counters_summary, report.counters_table):
-        (line,) = (line for line in table([run]).splitlines() if line.startswith("2 launches"))
-        what, without = line.split("; none of ")
-        assert what == "2 launches, on 2 layers and pairs of mobilenet_v2"
-        assert set(without.rstrip(". ").split(", ")) == set(others)
+    (line,) = (line for line in report.counters_summary([run]).splitlines() if line.startswith("2 launches"))
+    what, without = line.split("; none of ")
+    assert what == "2 launches, on 2 layers and pairs of mobilenet_v2"
+    assert set(without.rstrip(". ").split(", ")) == set(others)
     everywhere = {"layer": "PW 1→1@1"}
     run = run_of(tmp_path, [ncu_layers.row_of(naive, counted_of(naive)) | everywhere])
     assert "\n1 launch; none of pointwise/" in report.counters_summary([run])

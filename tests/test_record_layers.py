@@ -187,7 +187,6 @@ def test_a_layer_is_measured_in_both_layouts_beside_its_peer(no_gpu, tmp_path, m
     assert {one["way"] for one in made["peers"]} == {"conv2d: NCHW", "conv2d: channels last"}
     run = written(tmp_path, made["measurements"], peers=made["peers"], sections={"layers": made["layers"]})
     assert "| depthwise2d | " in report.layers_summary([run]) and len(run.measurements) == 4
-    assert "LAYER" not in report.layers_table([run])
 
 
 @on_interpreter
@@ -483,8 +482,7 @@ def test_it_says_for_how_many_rows_torch_compile_was_tried(tmp_path):
         ({"name": "PyTorch other"}, "none of 2"), ({"dtype": "float16"}, "none of 2"),
     ]):  # fmt: skip
         run = recorded(tmp_path / str(number), rows, peers=[way(**change)])
-        for text in (report.layers_summary([run]), report.layers_table([run])):
-            assert f"torch.compile is among PyTorch's ways for {said} rows." in text, change
+        assert f"torch.compile is among PyTorch's ways for {said} rows." in report.layers_summary([run]), change
 
 
 def test_beside_ours_stands_the_fastest_way_of_any_record(tmp_path):
@@ -525,16 +523,6 @@ def test_large_layers_are_held_against_a_copy_as_large_too(tmp_path):
     assert line.endswith("| 47.1 % | 80.0 % | 1 of 3 | 50.0 % | 85.0 % | 2 of 3 |"), line
 
 
-def test_every_layer_is_in_the_table_and_both_are_named_for_files(tmp_path):
-    run = recorded(tmp_path, [row(), row(layer="a", us=80.0, peer=40.0), FAILED])
-    text = report.layers_table([run])
-    assert text.count("| won |") == 1 and text.count("| LOST |") == 1 and "no stage takes it" in text
-    made = report.tables([run])
-    assert made["layers"]() == text and made["layers/summary"]() == report.layers_summary([run])
-    filled = report.fill("<!-- begin:layers/summary -->\nold\n<!-- end:layers/summary -->", made)
-    assert "geometric mean" in filled and "old" not in filled
-
-
 def test_pairs_beside_our_own_layer_by_layer(tmp_path):
     beside = [
         row("fused", "dwpw", layer="a", dtype="int8", us=20.0, apart="naive then int8", apart_time_us=30.0,
@@ -544,20 +532,15 @@ def test_pairs_beside_our_own_layer_by_layer(tmp_path):
         row("fused", "dwpw", layer="c", dtype="int8", us=25.0),
     ]  # fmt: skip
     run = recorded(tmp_path, [row(), *beside])
-    text, table = report.layers_summary([run]), report.layers_table([run])
+    text = report.layers_summary([run])
     head, line, *rows = [one.split(" | ") for one in text.splitlines() if one.startswith("|")]
     assert head[-3:] == ["× unfused, geometric mean", "least", "slower |"] and len(line) == len(head)
     mean = math.sqrt(1.5 * 0.6)
     assert [one[-3:] for one in rows] == [["", "", " |"], [f"{mean:.2f}", "0.60", "1 of 2 |"]]
     assert "Slower than our own layer by layer, 1 of 2: b (fused/dwpw, int8, batch 32) 0.60." in text
     assert "Slower than the peer" not in text and "× unfused: our own kernels of a pair" in text
-    head, line, *rows = [one.split(" | ") for one in table.splitlines() if one.startswith("|")]
-    assert head[-4:-1] == ["× peer", "unfused (µs)", "× unfused"]
-    assert {len(one) for one in (line, *rows)} == {len(head)}
-    assert [one[12:14] for one in rows] == [["", ""], ["30.00", "1.50"], ["30.00", "0.60"], ["", ""]]
     without = recorded(tmp_path / "without", [row(), row(layer="c")])
-    for made in (report.layers_summary([without]), report.layers_table([without])):
-        assert "unfused" not in made  # no column of nothing
+    assert "unfused" not in report.layers_summary([without])  # no column of nothing
 
 
 def test_the_newest_row_of_each_layer_counts_and_runs_add_up(tmp_path):
@@ -600,7 +583,7 @@ def test_the_layers_that_are_missing_are_those_that_the_script_plans(tmp_path, d
     new = recorded(tmp_path, [rows[0]], notes=["10 of 11 layers were not reached in 5 s."])
     text = report.layers_summary([old, new])
     for said in ("not reached", "batch 1"):
-        assert said not in text and said not in report.layers_table([old, new])
+        assert said not in text
     assert f"| depthwise2d | {dtype} | 32 | 2 | {len(others)} |" in text
     assert f"| pointwise | {dtype} | 32 | 2 | {len(planned['pointwise', 'forward']) - 1} |" in text
     none = {f"fused/{path}, {len(planned['fused', path])} ({dtype} batch 32)" for path in ("dwpw", "pwdw", "pwpw")}
@@ -636,8 +619,8 @@ def test_how_many_stages_were_timed_for_a_row_and_in_which_layouts(tmp_path):
         timed_by("naive", pair), timed_by("tensor", other),
     )  # fmt: skip
     start = "A row has the fastest of our stages that were timed for it: "
-    for table in (report.layers_summary, report.layers_table):
-        assert f"{start}2 in NHWC (1 row), 1 in NCHW and NHWC (1 row), 2 in NCHW and NHWC (1 row).  " in table([old])
+    said = f"{start}2 in NHWC (1 row), 1 in NCHW and NHWC (1 row), 2 in NCHW and NHWC (1 row).  "
+    assert said in report.layers_summary([old])
     new = run_of("21", [of(small, "a")], timed_by("wide", small))
     again = report.layers_summary([old, new])  # what the old run timed for "a" at batch 1 is no longer shown
     assert f"{start}1 in NCHW and NHWC (1 row), 2 in NCHW and NHWC (1 row), 1 in NHWC (1 row).  " in again

@@ -573,6 +573,7 @@ def test_a_record_that_cannot_be_read_is_named_and_the_others_are_shown(run, mon
     (tmp_path / "whole.json").write_text(whole)
     (tmp_path / "cut.json").write_text(whole[:2000])
     monkeypatch.setattr(records, "FOLDER", tmp_path)
+    monkeypatch.setattr(running, "_judge", right)
     status, out, err = run("study", "--problem", "paper")
     assert status == 0 and "recorded on NVIDIA H200" in out
     assert err.startswith("dwlab: cut.json is truncated") and err.count("\n") == 1

@@ -1,6 +1,7 @@
 """Tables and sentences for a page: nothing is broken inside a word, text is set to the left, failures stand out."""
 
 import re
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -124,3 +125,16 @@ def test_a_markdown_table_sets_text_left_and_all_else_right(body, left):
     assert [head, rule] == tabular.heading(list("wxyz"), left) and head == "| w | x | y | z |"
     assert [cell == "---" for cell in rule.strip("| ").split(" | ")] == [i in left or i - 4 in left for i in range(4)]
     assert rows == [tabular.line(row) for row in body]
+
+
+def test_columns_take_fields_or_make_them_and_what_is_none_is_empty():
+    columns = [
+        tabular.Col("name", "name", left=True),
+        tabular.Col("µs", "us", tabular.rounded),
+        tabular.Col("twice", lambda row: 2 * row["us"] if row.get("us") else None, "{:.1f}".format),
+    ]
+    rows = [{"name": "a", "us": 1234.5}, {"name": "b"}]
+    lines = tabular.of_rows(columns, rows, ["A note."]).split("\n")
+    assert lines[2:] == ["| a | 1,234 | 2469.0 |", "| b |  |  |", "", "A note.", ""]
+    assert lines[:2] == tabular.heading(["name", "µs", "twice"])
+    assert columns[0].cell(SimpleNamespace(name="c")) == "c"

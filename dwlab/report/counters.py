@@ -9,7 +9,7 @@ from dwlab import records
 from dwlab.kernels import registry
 from dwlab.problems.layers import DTYPES
 from dwlab.records import Record
-from dwlab.records.tabular import Col, Markdown, mb, of_rows, times
+from dwlab.records.tabular import Col, Markdown, of_rows
 from dwlab.report.layer import layers_of
 from dwlab.report.shared import JUDGED, Row, Runs, grouped, measured_on, op_of, order_of, over, share
 
@@ -176,38 +176,6 @@ def counters_summary(runs: Runs = None, gpu: str | None = None) -> Markdown:
         far = [f"{_launch(row)} {ratio:.2f}" for row, ratio in best if not _near(ratio)] if op == "fused" else []
         notes.append(f"{text} Beyond, of what was asked for: {'; '.join(far)}.  " if far else f"{text}  ")
     return of_rows(columns, groups.items(), [*notes, *_notes(rows, used)])
-
-
-def counters_table(runs: Runs = None, gpu: str | None = None) -> Markdown:
-    """Every launch that the hardware counted: requests and sectors beside the formula, bytes beside the planner's."""
-    rows, used = layer_counters(runs, gpu)
-    if not rows:
-        return Markdown(_NO_COUNTERS)
-    columns = [
-        Col("stage", lambda row: f"{op_of(row)}/{row['stage']}", left=True),
-        *(Col(name, name, left=True) for name in ("layer", "layout", "dtype")),
-        Col("batch", "batch"),
-    ]
-    for kind in ("load_requests", "load_sectors", "store_requests", "store_sectors"):
-        columns += [
-            Col(f"{kind.replace('_', ' ')}, formula", f"predicted_{kind}", "{:,}".format),
-            Col("hardware", kind, "{:,}".format),
-        ]
-    columns += [
-        Col("compulsory MB", "compulsory_bytes", mb),
-        Col("accesses MB", "planned_bytes", mb),
-        Col("planner MB", "planned_asked_bytes", mb),
-        Col("asked for MB", asked_bytes, mb),
-        Col("accesses / asked for", lambda row: over(row.get("planned_bytes"), asked_bytes(row)), times),
-        Col("planner / asked for", lambda row: over(row.get("planned_asked_bytes"), asked_bytes(row)), times),
-        Col("L2 MB", l2_bytes, mb),
-        Col("accesses / L2", lambda row: over(row.get("planned_bytes"), l2_bytes(row)), times),
-        Col("all L2 MB", lambda row: _sectors(row, "l2_read_sectors", "l2_write_sectors"), mb),
-        Col("DRAM MB read", "dram_read_bytes", mb),
-        Col("written", "dram_write_bytes", mb),
-        Col("shared bank conflicts", "shared_bank_conflicts", "{:,}".format),
-    ]
-    return of_rows(columns, rows, _notes(rows, used))
 
 
 def _launch(row: Row) -> str:

@@ -14,7 +14,7 @@ from dwlab.measure import peers
 from dwlab.problems.layers import DTYPES, LAYOUTS, Fused
 from dwlab.problems.networks import network
 from dwlab.records import Record
-from dwlab.records.tabular import Col, Markdown, of_rows, percent, result, rounded, times
+from dwlab.records.tabular import Col, Markdown, of_rows, percent
 from dwlab.report.shared import (
     JUDGED,
     NO_LAYERS,
@@ -196,30 +196,6 @@ def layers_summary(runs: Runs = None, gpu: str | None = None) -> Markdown:
         notes.append(f"None is measured of {'; '.join(said)}.  ")
     notes.append(f"not measured: of the distinct layers and pairs of {', '.join(JUDGED)}, those without a row.  ")
     return of_rows(columns, groups, [*notes, *_notes(rows, used, beside)])
-
-
-def layers_table(runs: Runs = None, gpu: str | None = None) -> Markdown:
-    """Every layer recorded: our fastest stage and layout beside the fastest peer, and our own two kernels of a pair."""
-    rows, used = layers(runs, gpu)
-    if not rows:
-        return Markdown(NO_LAYERS)
-    beside = any(row.get("apart_time_us") for row in rows)
-    columns = [
-        Col("layers of", op_of, left=True),
-        *(Col(name, name, left=True) for name in ("layer", "dtype", "batch", "networks", "stage", "layout")),
-        Col("time (µs)", "time_us", rounded),
-        Col("of copy", "fraction_of_copy", percent),
-        Col("peer", "peer", left=True),
-        Col("peer (µs)", "peer_time_us", rounded),
-        Col("× peer", "speedup_vs_peer", times),
-        *(
-            [Col("unfused (µs)", "apart_time_us", rounded), Col("× unfused", "speedup_vs_apart", times)]
-            if beside
-            else []
-        ),
-        Col("", lambda row: row.get("failure") or result(row), left=True),
-    ]
-    return of_rows(columns, rows, _notes(rows, used, beside))
 
 
 def layers_text(rows: Sequence[Row], shown: int = 6) -> str:

@@ -8,8 +8,8 @@ from typing import Any
 from dwlab import records
 from dwlab.kernels import registry
 from dwlab.records import Measurement, Record, shape_text
-from dwlab.records.tabular import Col, Markdown, of_rows, percent, result, rounded, times
-from dwlab.report.shared import Row, Runs, all_of, grouped, measured_on, over
+from dwlab.records.tabular import Col, Markdown, of_rows, percent, rounded, times
+from dwlab.report.shared import Row, Runs, all_of, grouped, measured_on
 
 GRID_LARGE_US = 20.0
 """From this time at copy bandwidth on, a launch of the grid counts as large: its start and end are a small part."""
@@ -121,31 +121,6 @@ def _grid_notes(rows: Sequence[Row], used: Sequence[Record]) -> list[str]:
 def _bound_us(one: Row) -> float:
     """The least time of a row of the grid: that of its bytes or that of its products."""
     return max(one["copy_bound_us"], one.get("fma_bound_us") or 0)
-
-
-def grid_table(runs: Runs = None) -> Markdown:
-    """Every path of every shape of the grid: the chosen stage beside PyTorch's best, the losses too."""
-    rows, used = records.grid_rows(runs)
-    if not used:
-        return Markdown(_NO_GRID)
-    columns = [
-        Col("path", "path", left=True),
-        Col("problem", lambda one: shape_text(one["problem"]), left=True),
-        Col("stage", "stage", left=True),
-        Col("time (µs)", "time_us", rounded),
-        Col("of copy", lambda one: over(one["copy_bound_us"], one.get("time_us")), percent),
-        Col("of FMA rate", lambda one: over(one.get("fma_bound_us") or None, one.get("time_us")), percent),
-        Col("of bound", lambda one: over(_bound_us(one), one.get("time_us")), percent),
-        Col("peer", "peer", left=True),
-        Col("peer (µs)", "peer_time_us", rounded),
-        Col("× peer", "speedup_vs_peer", times),
-        Col("", lambda one: one.get("failure") or result(one), left=True),
-    ]
-    return of_rows(columns, rows, [
-        *_grid_notes(rows, used),
-        "of copy: compulsory bytes at the measured copy bandwidth, over the time. of FMA rate: taps inside the signal "
-        f"at the measured rate, over the time. of bound: the larger of the two. {measured_on(used)}",
-    ])  # fmt: skip
 
 
 def grid_summary(runs: Runs = None) -> Markdown:
