@@ -12,7 +12,7 @@ from dwlab import report
 from dwlab.gpu import target
 from dwlab.records import RecordError, epochs
 from dwlab.records.epochs import Way
-from dwlab.report import epoch
+from dwlab.report.epoch import NOTHING
 from dwlab.training import train as training
 from dwlab.training.train import Config, Data
 
@@ -98,7 +98,7 @@ def test_without_a_record_the_table_says_so(monkeypatch, tmp_path):
     assert "No epoch is recorded yet" in report.epoch_table([]) and "benchmarks/epoch_time.py" in report.epoch_table([])
     monkeypatch.setattr(epochs, "FOLDER", tmp_path / "none")
     text = "<!-- begin:epoch -->\nold\n<!-- end:epoch -->"
-    assert report.fill(text) == f"<!-- begin:epoch -->\n{epoch.NOTHING.strip()}\n<!-- end:epoch -->"
+    assert report.fill(text) == f"<!-- begin:epoch -->\n{NOTHING.strip()}\n<!-- end:epoch -->"
 
 
 def test_the_newest_run_is_shown(tmp_path):
