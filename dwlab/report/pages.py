@@ -37,8 +37,6 @@ OF_RUNS: Mapping[str, Callable[..., str]] = {
     "predicted/another": lambda runs: model.compared(),
     "predicted/another/networks": model.compared_networks,
     "epoch": lambda runs: epoch_table(),
-    "drawn": lambda runs: drawn.tables(runs)[0],
-    "drawn/lost": lambda runs: drawn.tables(runs)[1],
 }
 """Name -> the table that is made of runs."""
 
@@ -50,8 +48,9 @@ def tables(runs: Runs = None) -> dict[str, Callable[[], str]]:
     """
     runs = all_of(runs)
     made: dict[str, Callable[[], str]] = {name: functools.partial(make, runs) for name, make in OF_RUNS.items()}
-    digests = {one.id: one.digest for one in registry.stages()}
-    made["sanitizer"] = lambda: machine.sanitizer_table(runs, digests)
+    made["sanitizer"] = lambda: machine.sanitizer_table(runs, {one.id: one.digest for one in registry.stages()})
+    both = functools.cache(lambda: drawn.tables(runs))
+    made["drawn"], made["drawn/lost"] = lambda: both()[0], lambda: both()[1]
     kinds = sorted({(row.op, row.path, row.dtype) for run in runs for row in run.measurements})
     for op, path, dtype in kinds:
         if dtype != "float32":
