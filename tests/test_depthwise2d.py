@@ -15,11 +15,11 @@ from dwlab.judge import formulas
 from dwlab.judge.check import check
 from dwlab.kernels import registry
 from dwlab.kernels.depthwise2d import (
+    bands,
     forward_1_naive,
     forward_2_shared,
     forward_3_registers,
     forward_4_wide,
-    forward_5_planes,
 )
 from dwlab.kernels.depthwise2d import forward_6_int8 as int8
 from dwlab.kernels.registry import StageError
@@ -84,15 +84,16 @@ def test_wide_in_several_blocks_of_channels_and_of_columns():
     ids=str,
 )
 def test_planes_with_many_strips_a_block(monkeypatch, problem):
-    before = forward_5_planes.each(problem)
-    monkeypatch.setattr(forward_5_planes, "WANTED", 1)
-    assert forward_5_planes.each(problem) > before
-    right("planes", problem)
+    before, _ = bands.block(stage("planes").config(problem))
+    monkeypatch.setattr(bands, "WANTED", 1)
+    with gpu.using(Gpu((9, 0), 1)):  # one block is enough for a GPU of one multiprocessor
+        assert bands.block(stage("planes").config(problem))[0] > before
+        right("planes", problem)
 
 
 def test_planes_of_long_rows():
     problem = layer(1, 1, 9, 260, layout="NCHW")
-    assert forward_5_planes.strips(problem)[1] == 130
+    assert bands.strips(problem).across == 130
     right("planes", problem)
 
 
