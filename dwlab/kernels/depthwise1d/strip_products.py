@@ -70,9 +70,9 @@ def load_window(one: Block, base: int, left: int, dtype: str, words: int = 0) ->
     @cuda.jit(device=True, forceinline=True)
     def load(x, tile, own, t0):
         for m in range(vectors):
+            inside = uint32(t0 + uint32((word + 4 * m) % 2**32)) < words  # left of the row: wraps to a huge number
             a, b, c, d = ptx.load4_shared(tile, uint32(own + uint32(left + word + 4 * m)))
             if MASKED:
-                inside = uint32(t0 + uint32((word + 4 * m) % 2**32)) < words  # left of the row: wraps to a huge number
                 a, b = a if inside else float32(0), b if inside else float32(0)
                 c, d = c if inside else float32(0), d if inside else float32(0)
             unpack(x, top + V * m, a, b, c, d)

@@ -43,44 +43,6 @@ def kernel_of(L: int, K: int, SHIFT: int, DTYPE: str, reverse: bool = False) -> 
     LOADS, W_LOADS, STORES = -(-WORDS // 128), -(-W_WORDS // 32), -(-32 * STEP // 128)  # of a lane
     convolve, put = strip_products.forward(EACH, L, K, SHIFT, LEFT, DTYPE), store_shared(DTYPE)
 
-    @cuda.jit(device=True, forceinline=True)
-    def load_async(tile, x, begin, end, total, lane):
-        """The strips and their halos, words begin - LEFT to end + RIGHT of x; zeros before the array and after it."""
-        source = begin - LEFT + np.int64(lane * uint32(4))
-        for p in range(LOADS):
-            i = uint32(lane * uint32(4) + uint32(128 * p))
-            if i < WORDS:
-                if source + 128 * p >= 0 and source + 128 * p < min(end + RIGHT, total):
-                    ptx.copy4_async(tile, i, x, source + 128 * p)
-                else:
-                    ptx.store4_shared(tile, i, float32(0), float32(0), float32(0), float32(0))
-
-    @cuda.jit(device=True, forceinline=True)
-    def load_filters(w_tile, w, row0, rows, H, lane):
-        """The filters of the block's rows, from row0 on; zeros behind each and for rows beyond the last."""
-        h0 = uint32(row0 % H)
-        for p in range(W_LOADS):
-            i = uint32(lane + uint32(32 * p))
-            r = uint32(i // uint32(W_PITCH))
-            j = uint32(i - r * uint32(W_PITCH))
-            h = uint32(h0 + r)
-            if h >= H:  # rarely, and a division by H takes its time
-                h = uint32(h % H)
-            if i < W_WORDS:
-                f = float32(0)
-                if j < K and row0 + r < rows:
-                    f = w[h, uint32(K - 1) - j] if reverse else w[h, j]
-                w_tile[i] = f
-
-    @cuda.jit(device=True, forceinline=True)
-    def store(tile, y, begin, end, lane):
-        """The strips, words begin to end of y."""
-        target = begin + np.int64(lane * uint32(4))
-        for p in range(STORES):
-            if target + 128 * p < end:
-                a, b, c, d = ptx.load4_shared(tile, uint32(lane * uint32(4) + uint32(128 * p)))
-                ptx.store4(y, target + 128 * p, a, b, c, d)
-
     @cuda.jit
     def kernel(x, w, y, shift):
         tile = cuda.shared.array(WORDS, float32, 16)
@@ -95,11 +57,31 @@ def kernel_of(L: int, K: int, SHIFT: int, DTYPE: str, reverse: bool = False) -> 
         begin = np.int64(row0) * N + np.int64(start)
         beyond = uint32(uint32(strip + uint32(32)) // uint32(STRIPS))
         stop = uint32(uint32(strip + uint32(32) - beyond * uint32(STRIPS)) * uint32(STEP))
+        end = np.int64(beyond) * N + np.int64(stop)
         total = np.int64(rows) * N
-        end = min(np.int64(beyond) * N + np.int64(stop), total)
-        load_async(tile, x, begin, end, total, lane)
+        end = min(end, total)
+        source = begin - LEFT + np.int64(lane * uint32(4))
+        for p in range(LOADS):
+            i = uint32(lane * uint32(4) + uint32(128 * p))
+            if i < WORDS:
+                if source + 128 * p >= 0 and source + 128 * p < min(end + RIGHT, total):
+                    ptx.copy4_async(tile, i, x, source + 128 * p)
+                else:
+                    ptx.store4_shared(tile, i, float32(0), float32(0), float32(0), float32(0))
         ptx.commit()
-        load_filters(w_tile, w, row0, rows, H, lane)
+        h0 = uint32(row0 % H)
+        for p in range(W_LOADS):
+            i = uint32(lane + uint32(32 * p))
+            r = uint32(i // uint32(W_PITCH))
+            j = uint32(i - r * uint32(W_PITCH))
+            h = uint32(h0 + r)
+            if h >= H:  # rarely, and a division by H takes its time
+                h = uint32(h % H)
+            if i < W_WORDS:
+                f = float32(0)
+                if j < K and row0 + r < rows:
+                    f = w[h, uint32(K - 1) - j] if reverse else w[h, j]
+                w_tile[i] = f
         own_row = uint32(uint32(strip + lane) // uint32(STRIPS))
         r = uint32(own_row - row0)
         t0 = uint32(uint32(strip + lane - own_row * uint32(STRIPS)) * uint32(STEP))
@@ -117,7 +99,11 @@ def kernel_of(L: int, K: int, SHIFT: int, DTYPE: str, reverse: bool = False) -> 
             if kept and t0 + 4 * m < N:
                 put(tile, uint32(own + uint32(4 * m)), sums, m)
         cuda.syncwarp()
-        store(tile, y, begin, end, lane)
+        target = begin + np.int64(lane * uint32(4))
+        for p in range(STORES):
+            if target + 128 * p < end:
+                a, b, c, d = ptx.load4_shared(tile, uint32(lane * uint32(4) + uint32(128 * p)))
+                ptx.store4(y, target + 128 * p, a, b, c, d)
 
     return kernel
 

@@ -7,8 +7,7 @@ rows (vector_window.py). Each row of x adds to the sums of all the outputs that 
 needs it: for K = 3 and T = 2 four vectors for two of outputs, and neighbours' halves of these come from the L1 cache.
 The next row is on its way before this one is computed with. All places are the first plus constants.
 
-The bands are as high as leaves enough threads to fill the GPU; the K-1 rows between two bands are loaded by both, and
-come from the L2 cache the second time.
+Bands are as high as leaves enough threads to fill the GPU; the K-1 rows between two come from the L2 cache again.
 
 Predicted: for K = 3 some 60 instructions for a vector of outputs of float32 and some 120 for one of float16, where a
 multiprocessor could start 230 while memory brings one vector and takes one: bound by memory, about 90 % of a copy.
@@ -80,8 +79,9 @@ def kernel(layer):
         ahead = cuda.local.array(WORDS, float32)
         values = cuda.local.array(VALUES, float32)
         lane = uint32(cuda.threadIdx.x)
+        group = uint32(uint32(cuda.blockIdx.y) // uint32(QBLOCKS))
         tile = uint32(uint32(uint32(cuda.blockIdx.y) % uint32(QBLOCKS)) * uint32(TILES) + uint32(cuda.threadIdx.y))
-        c = uint32(uint32(uint32(cuda.blockIdx.y) // uint32(QBLOCKS)) * uint32(G) + lane)
+        c = uint32(group * uint32(G) + lane)
         p = int32(cuda.blockIdx.x * rows)
         stop = min(int32(p + rows), int32(P))
         h = int32(p * S - PAD)
@@ -110,7 +110,7 @@ def kernel(layer):
                 unpack(values, n * V, x_words[k], x_words[k + 1], x_words[k + 2], x_words[k + 3])
             multiply_add(sums, values, taps, w_tile, lane)
             if p >= first:
-                store_row(y, r, out, uint32(tile * uint32(T)), sums, bias)
+                store_row(y, r, out, tile * uint32(T), sums, bias)
             for k in range((DEEP - 1) * T * V):
                 sums[SUMS - 1 - k] = sums[SUMS - 1 - k - T * V]
             for k in range(T * V):
