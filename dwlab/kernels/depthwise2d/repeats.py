@@ -8,11 +8,8 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Any
 
-import numpy as np
-
-from dwlab.kernels.traffic import SECTOR_BYTES, SECTOR_ELEMENTS, WARP, sectors_by_place
+from dwlab.kernels.traffic import SECTOR_BYTES, WARP
 from dwlab.problems.layers import DepthwiseConv2d
 
 
@@ -40,15 +37,3 @@ def repeats(layer: DepthwiseConv2d, threads: int) -> list[tuple[DepthwiseConv2d,
 def _until(step: int, whole: int) -> int:
     """The fewest steps that are a multiple of `whole`."""
     return whole // math.gcd(step, whole)
-
-
-def rows_by_place(images: int, height: int, rows: Any, pitch: int) -> np.ndarray:
-    """How many of these rows, of so many maps of `height` rows, begin at each of the 8 places in a sector; of words."""
-    first = (np.arange(images)[:, None] * height + rows).ravel() * pitch
-    return np.bincount(first % SECTOR_ELEMENTS, minlength=SECTOR_ELEMENTS)
-
-
-def traffic_by_place(places: np.ndarray, words: Any) -> np.ndarray:
-    """[requests, sectors] of a block's access in so many rows at each place: a word of each thread, -1 if none."""
-    warps = np.pad(words >= 0, (0, -len(words) % WARP)).reshape(-1, WARP).any(axis=1).sum()
-    return np.array([warps * places.sum(), (sectors_by_place(words) * places).sum()])

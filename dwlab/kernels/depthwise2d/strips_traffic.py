@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
-from dwlab.kernels.depthwise2d.repeats import rows_by_place, traffic_by_place
 from dwlab.kernels.parts import pieces
-from dwlab.kernels.traffic import Traffic
+from dwlab.kernels.traffic import SECTOR_ELEMENTS, WARP, Traffic, sectors_by_place
 from dwlab.problems.layers import DepthwiseConv2d
 
 
@@ -56,3 +56,15 @@ def traffic(
                 store += one
                 load += one * layer.residual
     return Traffic(*load, *store)
+
+
+def rows_by_place(images: int, height: int, rows: Any, pitch: int) -> np.ndarray:
+    """How many of these rows, of so many maps of `height` rows, begin at each of the 8 places in a sector; of words."""
+    first = (np.arange(images)[:, None] * height + rows).ravel() * pitch
+    return np.bincount(first % SECTOR_ELEMENTS, minlength=SECTOR_ELEMENTS)
+
+
+def traffic_by_place(places: np.ndarray, words: Any) -> np.ndarray:
+    """[requests, sectors] of a block's access in so many rows at each place: a word of each thread, -1 if none."""
+    warps = np.pad(words >= 0, (0, -len(words) % WARP)).reshape(-1, WARP).any(axis=1).sum()
+    return np.array([warps * places.sum(), (sectors_by_place(words) * places).sum()])
