@@ -132,11 +132,19 @@ def load_shared(dtype: str) -> Any:
 @functools.cache
 def store_shared(dtype: str) -> Any:
     """store(tile, at, x, m): the m-th vector of the local array x, each element rounded, to word `at` of a tile."""
-    pack, size = pack_vector(dtype), elements(dtype)
+    pack = PACK.get(dtype)
+    if pack is None:
 
-    @cuda.jit(device=True, forceinline=True)
-    def store(tile, at, x, m):
-        a, b, c, d = pack(x, size * m)
-        ptx.store4_shared(tile, at, a, b, c, d)
+        @cuda.jit(device=True, forceinline=True)
+        def store(tile, at, x, m):
+            ptx.store4_shared(tile, at, x[4 * m], x[4 * m + 1], x[4 * m + 2], x[4 * m + 3])
+
+    else:
+
+        @cuda.jit(device=True, forceinline=True)
+        def store(tile, at, x, m):  # not by pack_vector: the order of the instructions would be another
+            a, b = pack(x[8 * m], x[8 * m + 1]), pack(x[8 * m + 2], x[8 * m + 3])
+            c, d = pack(x[8 * m + 4], x[8 * m + 5]), pack(x[8 * m + 6], x[8 * m + 7])
+            ptx.store4_shared(tile, at, a, b, c, d)
 
     return store
