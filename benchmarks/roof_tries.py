@@ -29,7 +29,7 @@ if __name__ == "__main__":
 from dwlab import problems, report  # noqa: E402
 from dwlab.gpu.target import cuda  # noqa: E402
 from dwlab.kernels import registry  # noqa: E402
-from dwlab.kernels.depthwise1d import backward_2_channels, straight_line, weight_grad_5_channels  # noqa: E402
+from dwlab.kernels.depthwise1d import channel_parts, straight_line  # noqa: E402
 from dwlab.kernels.depthwise1d import rows as rows_of  # noqa: E402
 from dwlab.kernels.parts import ptx  # noqa: E402
 from dwlab.measure import timing  # noqa: E402
@@ -165,7 +165,7 @@ def apart(gap: int) -> Layout:
 @functools.cache
 def swizzled() -> Layout:
     """As the stages have it: the swizzle of most pieces follows from an earlier one's."""
-    return Layout(L, rows_of.place(L), rows_of.piece(L), rows_of.swizzle(L))
+    return Layout(L, rows_of.place(L), rows_of.vector(L), rows_of.swizzle(L))
 
 
 @functools.cache
@@ -365,7 +365,7 @@ def wide(layout: str, last_first: bool = False) -> Any:
     at = LAYOUTS[layout]()
     PITCH, place, piece, swizzle = at.pitch, at.place, at.piece, at.swizzle
     WORDS = 32 * PITCH
-    ask_filters = rows_of.ask_filters(K, 0, K)
+    load_filters = rows_of.load_filters(K, 0, K)
 
     def outputs_of_8(t0: int) -> Any:
         products = products_of_8(t0)
@@ -394,7 +394,7 @@ def wide(layout: str, last_first: bool = False) -> Any:
         first = uint32(uint32(cuda.blockIdx.x) * uint32(32))
         own, s = uint32(lane * uint32(PITCH)), swizzle(lane)
         start = np.int64(first) * L + 4 * lane
-        ask_filters(taps, w, first, lane)  # 48 taps are aligned to 16 bytes: nothing is left to turn
+        load_filters(taps, w, first, lane)  # 48 taps are aligned to 16 bytes: nothing is left to transpose
         for p in range(QUADS):
             ptx.copy4_async(tile, place(lane, p), x, start + 128 * p)
         ptx.commit()
@@ -435,21 +435,21 @@ def convolving(make: Callable[[], Any]) -> Callable[[Data], Any]:
 # ------------------------------------------------------------------------------------- how many blocks share the batch
 
 
-def sharing(module: Any, path: str, blocks: int) -> Callable[[Data], Any]:
+def sharing(path: str, blocks: int) -> Callable[[Data], Any]:
     """prepare() of a path's `channels` with so many blocks."""
 
     def prepare(on: Data) -> Any:
         p = on.problem
         stage = registry.stage(f"depthwise1d/{path}/channels")
         kernel = stage.kernel_for(p)
-        n = weight_grad_5_channels.blocks_of(p, blocks)
-        parts = cuda.device_array((weight_grad_5_channels.parts_of(p, blocks), p.H, p.K), np.float32)
+        n = channel_parts.blocks_of(p, blocks)
+        parts = cuda.device_array((channel_parts.parts_of(p, blocks), p.H, p.K), np.float32)
         dw = cuda.device_array((p.H, p.K), np.float32)
         x, dy, dx = on.shaped(p.B, p.H, p.L)
         arrays = (dy, x, parts) if path == "weight_grad" else (dy, x, on.w, dx, parts)
 
         def start(stream: Any) -> None:
-            kernel[n, (32, module.WARPS), stream](*arrays, p.shift)
+            kernel[n, stage.launch(p).block, stream](*arrays, p.shift)
             registry.add_parts(parts, dw, stream)
 
         def wrong() -> str:
@@ -501,12 +501,13 @@ def tries(problem: DepthwiseConv1d, processors: int) -> list[Try]:
         make = functools.partial(wide, "no gap, swizzled", last)
         add("order of outputs", name, nbytes, convolving(make), "forward/wide, 8 outputs at a time")
 
-    for path, module in (("weight_grad", weight_grad_5_channels), ("backward", backward_2_channels)):
+    for path in ("weight_grad", "backward"):
+        warps_of_block = registry.stage(f"depthwise1d/{path}/channels").launch(problem).block[1]
         for per in (2, 3, 4, 5, 6, 7, 8, 12, 16):
             blocks = per * processors
-            warps = blocks * module.WARPS / (4 * processors)
-            note = f"{module.WARPS} warps a block; {warps:g} a scheduler, if all are there at once"
-            prepare = sharing(module, path, blocks)
+            warps = blocks * warps_of_block / (4 * processors)
+            note = f"{warps_of_block} warps a block; {warps:g} a scheduler, if all are there at once"
+            prepare = sharing(path, blocks)
             add(f"blocks of {path}", f"{blocks} blocks", problem.compulsory_bytes(path), prepare, note)
     return found
 

@@ -5,10 +5,11 @@ and leave the same remainder by 8. 4-byte accesses of the lanes l at words l * p
 """
 
 import math
+import sys
 
 import numpy as np
 
-from dwlab.kernels.depthwise1d import backward_3_strips, straight_line
+from dwlab.kernels.depthwise1d import straight_line
 
 LANES = np.arange(32)
 EACH = 20  # outputs of a lane in strips
@@ -109,7 +110,7 @@ def channel_strips(one, problem):
     L, K = problem.L, problem.K
     backward = one.path == "backward"
     shift = K - 1 - problem.shift if backward else problem.shift
-    each = backward_3_strips.each(K, problem.dtype) if backward else EACH
+    each = sys.modules[one.launch.__module__].each(K, problem.dtype) if backward else EACH
     of_row, total = -(-L // each), problem.B * -(-L // each)
     pitch = of_row * each // 4 + -(-(K - 1 - shift) // 4) + -(-shift // 4)
     found = 0

@@ -408,7 +408,7 @@ SECOND = _rows(
      "cuda.atomic.add(dw, (h, w.shape[1] - 1 - j), f * value)", "filter flipped"),
     (f"{BOTH}naive", F32, "            if t < L:\n", "            if t < L and j > 0:\n", "taps missing"),
     (f"{BOTH}naive", F32, "dx[b, h, s] = g", "dx[b, h, s] += g", "sum not reset"),
-    (f"{BOTH}channels", ALL, "            cuda.syncwarp()\n            take", "            take", "race"),
+    (f"{BOTH}channels", ALL, "            cuda.syncwarp()\n            store", "            store", "race"),
     (f"{BOTH}channels", "float16", "        for j in range(count):\n            sums[j] = float32(0)\n        while",
      "        while", "sum not reset"),
 )  # fmt: skip

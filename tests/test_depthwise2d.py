@@ -3,6 +3,7 @@
 There maps are small, so that each band, strip or block is a short one: here they are as long as in large layers.
 """
 
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -14,14 +15,7 @@ from dwlab.gpu.target import cuda
 from dwlab.judge import formulas
 from dwlab.judge.check import check
 from dwlab.kernels import registry
-from dwlab.kernels.depthwise2d import (
-    forward_1_naive,
-    forward_2_shared,
-    forward_3_registers,
-    forward_4_wide,
-    forward_5_planes,
-)
-from dwlab.kernels.depthwise2d import forward_6_int8 as int8
+from dwlab.kernels.depthwise2d import bands
 from dwlab.kernels.registry import StageError
 from dwlab.kernels.tiling import gpu
 from dwlab.kernels.tiling.gpu import Gpu
@@ -31,6 +25,11 @@ from dwlab.problems.layers import DepthwiseConv2d
 
 def stage(name):
     return registry.stage(f"depthwise2d/forward/{name}")
+
+
+def module(name):
+    """The stage's file, whatever its number."""
+    return sys.modules[stage(name).launch.__module__]
 
 
 def layer(N, C, H, W, K=3, stride=1, layout="NHWC", dtype="float32", **more):
@@ -54,18 +53,18 @@ def right(name, problem):
     ids=str,
 )
 def test_wide_in_bands_of_several_rows(monkeypatch, problem, bands):
-    groups, mine, T, tiles = forward_4_wide.shape(problem)
+    groups, mine, T, tiles = module("wide").shape(problem)
     V = 4 if problem.dtype == "float32" else 8
     rows = -(-problem.P // min(problem.P, bands))
     with gpu.using(Gpu((9, 0), bands)):  # as many multiprocessors as leave so many bands
-        monkeypatch.setattr(forward_4_wide, "WANTED", problem.N * tiles * (problem.C // V))
+        monkeypatch.setattr(module("wide"), "WANTED", problem.N * tiles * (problem.C // V))
         assert stage("wide").config(problem).thread_m == rows and stage("wide").launch(problem).scalars == (rows,)
         right("wide", problem)
 
 
 def test_wide_in_several_blocks_of_channels_and_of_columns():
     problem = layer(1, 284, 2, 35)  # 71 pieces of channels and 18 pairs of columns: neither is a whole number of blocks
-    groups, mine, _, tiles = forward_4_wide.shape(problem)
+    groups, mine, _, tiles = module("wide").shape(problem)
     assert 71 > groups and 71 % groups and tiles == 18 > mine and stage("wide").launch(problem).grid[1] > 4
     right("wide", problem)
 
@@ -84,15 +83,16 @@ def test_wide_in_several_blocks_of_channels_and_of_columns():
     ids=str,
 )
 def test_planes_with_many_strips_a_block(monkeypatch, problem):
-    before = forward_5_planes.each(problem)
-    monkeypatch.setattr(forward_5_planes, "WANTED", 1)
-    assert forward_5_planes.each(problem) > before
-    right("planes", problem)
+    before, _ = bands.block(stage("planes").config(problem))
+    monkeypatch.setattr(bands, "WANTED", 1)
+    with gpu.using(Gpu((9, 0), 1)):  # one block is enough for a GPU of one multiprocessor
+        assert bands.block(stage("planes").config(problem))[0] > before
+        right("planes", problem)
 
 
 def test_planes_of_long_rows():
     problem = layer(1, 1, 9, 260, layout="NCHW")
-    assert forward_5_planes.strips(problem)[1] == 130
+    assert bands.strips(problem).across == 130
     right("planes", problem)
 
 
@@ -117,7 +117,7 @@ def test_int8_strips_of_any_rows(rows, sizes):
     problem = layer(*sizes, dtype="int8", bias=True, activation="relu", residual=True, zero_x=-7, zero_y=3)
     height = -(-problem.P // -(-problem.P // rows))
     one = stage("int8").with_config(replace(stage("int8").config(problem), thread_m=height))
-    assert int8.shape(problem, one.config(problem))[1] == -(-problem.P // height)
+    assert module("int8").shape(problem, one.config(problem))[1] == -(-problem.P // height)
     check(one, problem).raise_if_wrong()
     formulas.compare(one, problem).raise_if_different()
 
@@ -200,20 +200,12 @@ def test_views_at_odd_addresses_are_refused(name):
             stage(name).run(problem, on)
 
 
-MODULES = {
-    "naive": forward_1_naive,
-    "shared": forward_2_shared,
-    "registers": forward_3_registers,
-    "int8": int8,
-}
-
-
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
-@pytest.mark.parametrize("name", MODULES)
+@pytest.mark.parametrize("name", ["naive", "shared", "registers", "int8"])
 @pytest.mark.parametrize("sizes", [(9, 40, 5, 7), (5, 64, 7, 6, 3, 2), (3, 128, 8, 8), (33, 3, 5, 5), (7, 24, 4, 4)])
 def test_formulas_that_count_what_repeats_once_count_it_all(name, layout, sizes):
     """Against the same formula that looks at every thread, on batches too large for the interpreter."""
-    one, module = stage(name), MODULES[name]
+    one = stage(name)
     for dtype in one.dtypes:
         problem = layer(*sizes, layout=layout, dtype=dtype, bias=True)
         if not one.supports(problem):
@@ -225,13 +217,13 @@ def test_formulas_that_count_what_repeats_once_count_it_all(name, layout, sizes)
             counted, how = replace(problem, C=problem.C // 4, dtype="float32"), (config.thread_n, config.thread_m)
         found = one.traffic(problem)
         found = [found.load_requests, found.load_sectors, found.store_requests, found.store_sectors]
-        assert found == module.counts(counted, *how).tolist()
+        assert found == module(name).counts(counted, *how).tolist()
 
 
 def test_a_formula_looks_at_few_of_a_large_batchs_threads(monkeypatch):
     seen = []
-    counts = forward_3_registers.counts
-    monkeypatch.setattr(forward_3_registers, "counts", lambda one: seen.append(one) or counts(one))
+    counts = module("registers").counts
+    monkeypatch.setattr(module("registers"), "counts", lambda one: seen.append(one) or counts(one))
     one, many = (layer(N, 32, 112, 112, layout="NCHW") for N in (1, 32))
     assert stage("registers").traffic(many).sectors == 32 * stage("registers").traffic(one).sectors
     assert [(few.N, few.C) for few in seen] == [(1, 8), (1, 8)]

@@ -1,5 +1,7 @@
 """depthwise2d's columns: its tiles, strips and blocks that small problems do not reach, and what the compiler makes."""
 
+import re
+import sys
 from dataclasses import replace
 
 import pytest
@@ -10,14 +12,14 @@ from dwlab.judge import formulas
 from dwlab.judge.check import check
 from dwlab.kernels import registry
 from dwlab.kernels.depthwise2d import columns
-from dwlab.kernels.depthwise2d import forward_7_columns as stage_columns
-from dwlab.kernels.depthwise2d.forward_7_columns import tile_of
 from dwlab.kernels.registry import StageError
 from dwlab.kernels.tiling.gpu import H200
 from dwlab.problems import networks
 from dwlab.problems.layers import DepthwiseConv2d
 
 STAGE = registry.stage("depthwise2d/forward/columns")
+stage_columns = sys.modules[STAGE.launch.__module__]  # its file, whatever its number
+tile_of = stage_columns.tile_of
 
 
 def layer(N, C, H, W, K=3, stride=1, dtype="float32", **more):
@@ -67,6 +69,13 @@ def test_rows_and_columns_between_the_filters_are_not_read():
     assert columns.rows_of(layer(1, 2, 20, 20, 2, 3, padding=0), 3) == [0, 1, 3, 4, 6, 7]
     assert columns.columns_of(layer(1, 2, 20, 20, 2, 3, padding=0), 2) == [0, 1, 3, 4]
     assert columns.rows_of(layer(1, 2, 4, 4), 4) == [1, 2, 3, 4]  # those above and below the map, nobody's
+
+
+def test_the_schedule_is_what_the_modules_docstring_shows():
+    steps = list(map(str, columns.schedule(layer(1, 64, 28, 28), run=2, rows=2, ahead=2)))
+    shown = re.findall(r"^    (\w+\(.*\))$", columns.__doc__, re.M)
+    assert len(shown) == 6 and steps[:6] == shown
+    assert [step.partition("(")[0] for step in steps[6:]] == ["Load", "Accumulate", "Accumulate", "Accumulate"]
 
 
 @pytest.mark.parametrize(

@@ -65,11 +65,11 @@ EDITS = [
     ("dwlab.kernels.depthwise1d.forward_2_coalesced", "ROWS = 8", "ROWS = 4", {"depthwise1d/forward/coalesced"}, set()),
     ("dwlab.kernels.depthwise1d.forward_3_shared", "min(WIDTH, max(LEAST, problem.L))", "min(WIDTH, problem.L)",
      {"depthwise1d/forward/shared"}, set()),
-    ("dwlab.kernels.depthwise1d.forward_7_strips", 'OUTPUTS = {"float32": 20', 'OUTPUTS = {"float32": 12',
+    ("dwlab.kernels.depthwise1d.strip_products", 'OUTPUTS = {"float32": 20', 'OUTPUTS = {"float32": 12',
      FLOAT_STRIPS | ids("depthwise1d/weight_grad/strips", "depthwise1d/backward/strips"), set()),
-    ("dwlab.kernels.depthwise1d.forward_8_tiles", "CHUNK = 32", "CHUNK = 16",
+    ("dwlab.kernels.depthwise1d.row_tiles", "CHUNK = 32", "CHUNK = 16",
      {"depthwise1d/forward/tiles", "depthwise1d/input_grad/tiles"}, set()),
-    ("dwlab.kernels.depthwise1d.weight_grad_7_tiles", "min(items, -(-BLOCKS // blocks))", "min(items, 7)",
+    ("dwlab.kernels.depthwise1d.tap_tiles", "min(items, -(-BLOCKS // blocks))", "min(items, 7)",
      {"depthwise1d/weight_grad/tiles"}, set()),
     ("dwlab.kernels.fused.sliding", "CHANNELS = 4", "CHANNELS = 2", SLIDE, ids("fused/dwpw/*")),
     ("dwlab.kernels.fused.slide_tiles", '"start": 2120', '"start": 2121', SLIDE, set()),
@@ -98,16 +98,14 @@ def test_a_change_of_what_is_launched_is_seen_by_the_stages_that_use_it_alone(ch
 
 
 def test_doubling_the_products_of_a_helper_changes_all_that_unroll_it(changed):
-    """straight_line makes the text of every kernel that holds a row or a strip in registers."""
-    text = text_of("dwlab.kernels.depthwise1d.straight_line")
-    products = [
-        node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult)
-    ]
+    """straight_line and strip_products make the text of every kernel that holds a row or a strip in registers."""
     seen = set()
-    for node in products:
-        found = ast.get_source_segment(text, node)
-        if found and text.count(found) and not found.startswith(("8", "4")):
-            seen |= changed("dwlab.kernels.depthwise1d.straight_line", found, f"2 * {found}")
+    for module in ("dwlab.kernels.depthwise1d.straight_line", "dwlab.kernels.depthwise1d.strip_products"):
+        text = text_of(module)
+        for node in ast.walk(ast.parse(text)):
+            found = ast.get_source_segment(text, node)
+            if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult) and not found.startswith(("8", "4")):
+                seen |= changed(module, found, f"2 * {found}")
     assert ids("depthwise1d/*/wide", "depthwise1d/*/strips", "depthwise1d/*/channels") <= seen
     assert not seen & ids("*/*/naive", "depthwise1d/*/coalesced", "depthwise1d/*/tiles", "fused/pwdw/int8")
 
@@ -120,8 +118,8 @@ def test_doubling_the_products_of_a_helper_changes_all_that_unroll_it(changed):
         ("dwlab.kernels.depthwise1d.forward_2_coalesced", "load_requests=2 * busy", "load_requests=3 * busy"),
         ("dwlab.kernels.depthwise1d.straight_line", "import annotations", "import annotations\n\n"),
         ("dwlab.kernels.depthwise1d.channel_strips", "do not fit the kernel's 32-bit indices", "are too many"),
-        ("dwlab.kernels.depthwise1d.forward_7_strips", "return problem.K <= MOST and", "return problem.K < MOST and"),
-        ("dwlab.kernels.depthwise1d.rows", "def bring(n: int) -> Any:", "def bring(n) -> object:"),
+        ("dwlab.kernels.depthwise1d.forward_7_strips", "takes(problem, MOST)", "takes(problem, MOST + 1)"),
+        ("dwlab.kernels.depthwise1d.rows", "def load_async(n: int) -> Any:", "def load_async(n) -> object:"),
         ("dwlab.kernels.registry", "has no array", "lacks an array"),
         ("dwlab.problems", "def left(self)", "def left_(self)"),
         ("dwlab.gpu.occupancy", "KIB = 1024", "KIB = 1000"),

@@ -9,7 +9,6 @@ from dwlab import simt
 from dwlab.compiler import inspect
 from dwlab.gpu import target
 from dwlab.judge.formulas import compare
-from dwlab.kernels.depthwise1d import straight_line
 from dwlab.kernels.registry import stages
 from dwlab.problems import SMALL, DepthwiseConv1d
 from dwlab.problems.references import allowed_error, reference
@@ -222,9 +221,3 @@ def test_on_the_gpu_nothing_is_in_local_memory(one):
     kernel = one.kernel_for(SMALL)
     assert set(kernel.get_local_mem_per_thread().values()) == {0}
     assert max(kernel.get_regs_per_thread().values()) <= (64 if one.order < 5 else 128)
-
-
-def test_calls_in_turn_have_three_to_eight_arguments():
-    for count in (2, 9):
-        with pytest.raises(ValueError, match=f"calls in turn have 3 to 8 arguments, not {count}"):
-            straight_line.in_turn([print, print], count)

@@ -1,3 +1,4 @@
+import ast
 import json
 import re
 import types
@@ -10,7 +11,7 @@ from dwlab.gpu.driver import allow_shared
 from dwlab.gpu.target import cuda
 from dwlab.kernels import registry
 from dwlab.kernels.registry import Launch, StageError, add_parts, check_arrays, limits, register, stage
-from dwlab.problems import PAPER, PATHS, SMALL, DepthwiseConv1d
+from dwlab.problems import KINDS, PAPER, PATHS, SMALL, DepthwiseConv1d
 from dwlab.problems.references import allowed_error, reference
 
 FORWARD = ["naive", "coalesced", "shared", "warp_tiled"]
@@ -100,15 +101,15 @@ def test_source_is_the_constants_and_the_kernel():
     for one in registry.stages("depthwise1d"):
         text = one.source()
         compile(text, one.file, "exec")
-        # A stage made by shape, or for both directions of the filter, has its kernel inside the function that makes it.
-        indent = "    " if isinstance(one.kernel, registry.ByShape) or "_kernel(REVERSE)" in text else ""
+        # A stage made by shape has its kernel inside the function that makes it.
+        indent = "    " if isinstance(one.kernel, registry.ByShape) else ""
         takes = list(PAPER.arrays(one.path))
         if one.launch(PAPER).parts:  # what such a launch writes are the parts
             takes[-1] = "parts"
         kernel = rf"^{indent}@cuda\.jit\n{indent}def kernel\({', '.join(takes)}, shift(, \w+)*\):"
-        if re.search(r"(return|kernel =) forward\.\w+_kernel\(", text):  # forward's kernel, with another filter
-            assert one.path == "input_grad" and f"forward_{one.order + 1}_{one.name}" in read(one.file)
-            assert "@cuda.jit" not in text and f"def {one.name}" not in text
+        if re.search(r"(return|kernel =) \w+\.kernel_of\(", text):  # of both directions of the filter
+            assert one.name in ("strips", "tiles") and one.path in ("forward", "input_grad")
+            assert "@cuda.jit" not in text
         else:
             assert len(re.findall(kernel, text, re.M)) == 1, one.id
         by_shape = re.search(r"^@by_shape\ndef kernel\(", text, re.M)
@@ -117,6 +118,19 @@ def test_source_is_the_constants_and_the_kernel():
             assert not_shown not in text, (one.id, not_shown)
         assert not re.search('^"""', text, re.M), one.id  # the file's docstring; a function may have its own
     assert stage("depthwise1d/forward/coalesced").source().startswith("TILE = 32")
+
+
+NUMBERED = re.compile(rf"\b({'|'.join(PATHS + KINDS)})_\d+_\w+")
+
+
+def test_no_kernel_imports_a_stage_by_its_number():
+    """What two stages share is a module of its own: then a stage in the middle renames nothing."""
+    for folder in ("depthwise1d", "depthwise2d", "parts"):
+        for file in (Path(registry.__file__).parent / folder).glob("*.py"):
+            for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+                if isinstance(node, (ast.Import, ast.ImportFrom)):
+                    named = [getattr(node, "module", None) or "", *(one.name for one in node.names)]
+                    assert not any(map(NUMBERED.search, named)), (file.name, ast.unparse(node))
 
 
 @pytest.mark.parametrize("name", FORWARD)

@@ -81,7 +81,7 @@ import math
 import numpy as np
 from numba import float32, uint32
 
-from dwlab.kernels.depthwise1d import rows, straight_line
+from dwlab.kernels.depthwise1d import row_products, rows, straight_line
 from dwlab.kernels.parts import ptx
 from dwlab.kernels.registry import by_shape
 
@@ -293,13 +293,13 @@ for n in (44, 48, 64):
 #
 # ### The stage
 #
-# All of it together. `rows.bring`, `read` and `take` are the three ways of the pieces; each is a loop over 12 pieces of what
-# you have just seen.
+# All of it together. `rows.load_async`, `read` and `store` are the three ways of the vectors; each is a loop over 12 vectors of
+# 16 bytes, as you have just seen. `row_products.row_to_tile` makes the products, 8 outputs at a time.
 
 # %% tags=["stage:depthwise1d/forward/wide"]
 
 # %% [markdown]
-# `rows_kernel` is made for a shape, and `with_kernel` puts the cell's kernel into the stage.
+# `kernel` is made for a shape, and `with_kernel` puts the cell's kernel into the stage.
 
 # %%
 wide = stage("depthwise1d/forward/wide").with_kernel(kernel)
@@ -313,7 +313,7 @@ print(f"{how.blocks:,} blocks of {how.threads} threads, a row for each lane")
 # ### The input gradient, for free
 #
 # Lesson 20: the input gradient is forward with the filter reversed and the zeros on the other side. In straight-line code
-# reversing costs nothing, as the places are constants. This is all of `input_grad/wide`:
+# reversing costs nothing, as the places are constants. In `input_grad/wide` only `convolve` is made otherwise:
 
 # %%
 print(stage("depthwise1d/input_grad/wide").source())

@@ -18,13 +18,13 @@ import numpy as np
 from numba import float32, uint32
 
 from dwlab.gpu.target import cuda
-from dwlab.kernels.depthwise1d import rows, straight_line
-from dwlab.kernels.depthwise1d import weight_grad_5_channels as weight_grad
+from dwlab.kernels.depthwise1d import channel_parts, row_products, rows, straight_line
 from dwlab.kernels.parts import ptx
 from dwlab.kernels.registry import Launch, by_shape, fits_uint32, register
 from dwlab.kernels.traffic import Traffic
 
 ROWS = 32  # rows of a warp, one a lane
+MOST = 64  # longest row, and most taps that meet it: both are held in registers
 WARPS = 2  # of a block, with the same channels
 BLOCKS = 792  # that share the batch, if it has so many rows: 6 for each multiprocessor of an H200
 
@@ -34,14 +34,14 @@ def kernel(L, K, SHIFT, DTYPE):
     begin, count = straight_line.window(L, K, SHIFT)
     N = rows.words(L, DTYPE)  # of a row: rows of 16 bits have two elements in each
     W_ROUND = -(-count // 4) * 4
-    W_PITCH = 4 * (W_ROUND // 4 | 1)  # an odd number of pieces: 8 filters' same pieces lie in different banks
+    W_PITCH = 4 * (W_ROUND // 4 | 1)  # an odd number of vectors: 8 filters' same vectors lie in different banks
     X_WORDS = ROWS * N  # of a warp
     DY_WORDS = ROWS * max(N, count)  # filters come, and the sums go, through dy's tile
     ALL_X, ALL_DY, ALL_W = WARPS * X_WORDS, WARPS * DY_WORDS, ROWS * W_PITCH
-    bring, read, take = rows.bring(N), rows.read(L, DTYPE), rows.take(N)
-    ask_filters, turn_filters = rows.ask_filters(K, begin, count), rows.turn_filters(K, begin, count)
-    put_parts = rows.put_parts(K, begin, count, WARPS)
-    both_gradients, swizzle = straight_line.row_backward(L, count, SHIFT - begin, DTYPE), rows.swizzle(N)
+    load_async, read, store = rows.load_async(N), rows.read(L, DTYPE), rows.store(N)
+    load_filters, transpose_filters = rows.load_filters(K, begin, count), rows.transpose_filters(K, begin, count)
+    store_parts = rows.store_parts(K, begin, count, WARPS)
+    both_gradients, swizzle = row_products.row_backward(L, count, SHIFT - begin, DTYPE), rows.swizzle(N)
 
     @cuda.jit
     def kernel(dy, x, w, dx, parts, shift):
@@ -59,8 +59,8 @@ def kernel(L, K, SHIFT, DTYPE):
         mine = uint32(uint32(cuda.blockIdx.x) * uint32(ROWS))  # the block's first row of parts, and of dy and x
         first = uint32(mine + warp * step)
         if warp == 0:
-            ask_filters(sums, w, mine, lane)
-            turn_filters(sums, lane, dy_tile)
+            load_filters(sums, w, mine, lane)
+            transpose_filters(sums, lane, dy_tile)
             for j in range(count):
                 w_tile[uint32(own_w + uint32(j))] = sums[j]
             for j in range(count, W_ROUND):
@@ -70,18 +70,18 @@ def kernel(L, K, SHIFT, DTYPE):
             sums[j] = float32(0)
         while first < total:
             n = min(uint32(ROWS), uint32(total - first))
-            bring(dy_tile, dy0, dy, np.int64(first) * N, lane, n)
-            bring(x_tile, x0, x, np.int64(first) * N, lane, n)
+            load_async(dy_tile, dy0, dy, np.int64(first) * N, lane, n)
+            load_async(x_tile, x0, x, np.int64(first) * N, lane, n)
             ptx.commit()
             ptx.wait(0)
             cuda.syncwarp()
             read(back, dy_tile, uint32(dy0 + own), s)
             both_gradients(sums, back, x_tile, uint32(x0 + own), s, w_tile, own_w)
             cuda.syncwarp()
-            take(x_tile, x0, dx, np.int64(first) * N, lane, n)
+            store(x_tile, x0, dx, np.int64(first) * N, lane, n)
             cuda.syncwarp()
             first = uint32(first + uint32(WARPS) * step)
-        put_parts(sums, parts, mine, dy_tile, uint32(0), uint32(DY_WORDS))
+        store_parts(sums, parts, mine, dy_tile, uint32(0), uint32(DY_WORDS))
 
     return kernel
 
@@ -89,9 +89,9 @@ def kernel(L, K, SHIFT, DTYPE):
 def traffic(problem):
     n, H, K = problem.B * problem.H, problem.H, problem.K  # n rows
     requests, sectors = rows.traffic(n, rows.words(problem.L, problem.dtype))
-    alone = weight_grad.traffic(problem, BLOCKS)
+    alone = channel_parts.traffic(problem, BLOCKS)  # the weight gradient
     window = straight_line.window(problem.L, K, problem.shift)
-    first = ROWS * np.arange(weight_grad.blocks_of(problem, BLOCKS))
+    first = ROWS * np.arange(channel_parts.blocks_of(problem, BLOCKS))
     w_requests, w_sectors = rows.filters_traffic(H, K, *window, first)
     return Traffic(
         load_requests=alone.load_requests + w_requests,
@@ -101,15 +101,15 @@ def traffic(problem):
     )
 
 
+def supports(problem):
+    return row_products.held(problem, MOST)
+
+
 @register(
-    kernel=kernel,
-    traffic=traffic,
-    supports=weight_grad.supports,
-    otherwise="depthwise1d/backward/naive",
-    aligned=16,
+    kernel=kernel, traffic=traffic, supports=supports, otherwise="depthwise1d/backward/naive", aligned=16,
     needs=("copy4_async",),
-)
+)  # fmt: skip
 def launch(problem):
     fits_uint32(problem)
-    blocks, parts = weight_grad.blocks_of(problem, BLOCKS), weight_grad.parts_of(problem, BLOCKS)
+    blocks, parts = channel_parts.blocks_of(problem, BLOCKS), channel_parts.parts_of(problem, BLOCKS)
     return Launch((blocks,), (ROWS, WARPS), (problem.shift,), parts=parts)

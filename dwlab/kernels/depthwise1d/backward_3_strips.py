@@ -20,10 +20,9 @@ from numba import float32, uint32
 
 from dwlab.gpu.target import cuda
 from dwlab.kernels.depthwise1d import channel_strips as strips
-from dwlab.kernels.depthwise1d import straight_line
-from dwlab.kernels.depthwise1d.forward_7_strips import OUTPUTS, halo
-from dwlab.kernels.depthwise1d.rows import store_piece, takes, words
+from dwlab.kernels.depthwise1d.strip_products import OUTPUTS, backward, halo, takes
 from dwlab.kernels.parts import pieces, ptx
+from dwlab.kernels.parts.pieces import words
 from dwlab.kernels.registry import Launch, by_shape, register
 from dwlab.kernels.traffic import Traffic, rows_sectors
 
@@ -34,26 +33,24 @@ MANY, FEWER = 32, 12  # beyond so many taps a lane has so few float32: more warp
 @by_shape
 def kernel(L, K, SHIFT, DTYPE):
     EACH = each(K, DTYPE)
-    N, STRIPS = words(L, DTYPE), strips.per_row(L, EACH)
+    N, STEP, STRIPS, W_WORDS = words(L, DTYPE), words(EACH, DTYPE), strips.per_row(L, EACH), -(-K // 4) * 4
     LEFT, RIGHT = halo(K, K - 1 - SHIFT, DTYPE)
-    STEP, PIECE = words(EACH, DTYPE), pieces.elements(DTYPE)
     X_WORDS, DY_WORDS = strips.tile_words(L, EACH, DTYPE), strips.tile_words(L, EACH, DTYPE, LEFT, RIGHT)
-    W_WORDS = -(-K // 4) * 4
     X, DY, ALL = W_WORDS, W_WORDS + 2 * X_WORDS, W_WORDS + 2 * X_WORDS + 2 * DY_WORDS  # of a warp: where they begin
-    place, bring_dy = strips.place(L, EACH, DTYPE, LEFT, RIGHT), strips.bring(L, EACH, DTYPE, LEFT, RIGHT)
-    bring_x, take = strips.bring(L, EACH, DTYPE), strips.take(L, EACH, DTYPE)
-    both_gradients = straight_line.strip_backward(EACH, K, K - 1 - SHIFT, LEFT, DTYPE)
-    spread, put, add_warps = pieces.spread(DTYPE), store_piece(DTYPE), strips.add_warps(K, ALL, reverse=True)
+    place, load_dy = strips.place(L, EACH, DTYPE, LEFT, RIGHT), strips.load_async(L, EACH, DTYPE, LEFT, RIGHT)
+    load_x, store = strips.load_async(L, EACH, DTYPE), strips.store(L, EACH, DTYPE)
+    both_gradients, add_warps = backward(EACH, K, K - 1 - SHIFT, LEFT, DTYPE), strips.add_warps(K, ALL, reverse=True)
+    get, put = pieces.load_shared(DTYPE), pieces.store_shared(DTYPE)
 
     @cuda.jit(device=True, forceinline=True)
-    def bring(pool, base, buffer, dy, x, strip, total, h, pitch, lane):
+    def load_async(pool, base, buffer, dy, x, strip, total, h, pitch, lane):
         b = uint32(strip // uint32(STRIPS))
         start, rows = uint32(strip - b * uint32(STRIPS)), uint32(uint32(x.shape[0]) - b)
         row = (np.int64(b) * np.int64(x.shape[1]) + np.int64(h)) * N
         _, end = place(lane, start, uint32(total - strip))
         dy0, x0 = uint32(base + DY + buffer * uint32(DY_WORDS)), uint32(base + X + buffer * uint32(X_WORDS))
-        bring_dy(pool, dy0, dy, row, pitch, rows, start, end, lane)
-        bring_x(pool, x0, x, row, pitch, rows, start, uint32(X_WORDS), lane)
+        load_dy(pool, dy0, dy, row, pitch, rows, start, end, lane)
+        load_x(pool, x0, x, row, pitch, rows, start, uint32(X_WORDS), lane)
 
     @cuda.jit
     def kernel(dy, x, w, dx, parts, shift):
@@ -71,7 +68,7 @@ def kernel(L, K, SHIFT, DTYPE):
         step = uint32(uint32(32) * warps * uint32(parts.shape[0]))
         base, buffer = uint32(warp * uint32(ALL)), uint32(0)
         if strip < total:
-            bring(pool, base, buffer, dy, x, strip, total, h, pitch, lane)
+            load_async(pool, base, buffer, dy, x, strip, total, h, pitch, lane)
         ptx.commit()
         for j in range(K):
             sums[j] = float32(0)
@@ -79,7 +76,7 @@ def kernel(L, K, SHIFT, DTYPE):
             pool[uint32(base + uint32(j))] = w[h, uint32(K - 1) - j] if j < K else float32(0)
         while strip < total:
             if strip + step < total:
-                bring(pool, base, uint32(buffer ^ 1), dy, x, uint32(strip + step), total, h, pitch, lane)
+                load_async(pool, base, uint32(buffer ^ 1), dy, x, uint32(strip + step), total, h, pitch, lane)
             ptx.commit()
             ptx.wait(1)
             cuda.syncwarp()
@@ -90,8 +87,7 @@ def kernel(L, K, SHIFT, DTYPE):
             x0 = uint32(base + X + buffer * uint32(X_WORDS))
             own = uint32(x0 + lane * uint32(STEP))
             for m in range(STEP // 4):
-                p, q, s, u = ptx.load4_shared(pool, uint32(own + uint32(4 * m)))
-                spread(values, PIECE * m, p, q, s, u)
+                get(values, m, pool, uint32(own + uint32(4 * m)))
             for i in range(EACH):
                 gradient[i] = float32(0)
             both_gradients(sums, gradient, values, pool, own_dy, base)
@@ -99,10 +95,9 @@ def kernel(L, K, SHIFT, DTYPE):
                 put(pool, uint32(own + uint32(4 * m)), gradient, m)
             cuda.syncwarp()
             row = (np.int64(b) * np.int64(H) + np.int64(h)) * N
-            take(pool, x0, dx, row, pitch, rows, start, lane)
+            store(pool, x0, dx, row, pitch, rows, start, lane)
             cuda.syncwarp()
-            strip = uint32(strip + step)
-            buffer = uint32(buffer ^ 1)
+            strip, buffer = uint32(strip + step), uint32(buffer ^ 1)
         ptx.wait(0)
         add_warps(sums, pool, parts, split, h, lane, warp, warps)
 
@@ -114,23 +109,23 @@ def each(K, dtype):
     return FEWER if dtype == "float32" and K > MANY else OUTPUTS[dtype]
 
 
+def tiles_of(problem):
+    """Times of a lane; the halos of its x, none, and of its dy."""
+    return each(problem.K, problem.dtype), ((), halo(problem.K, problem.left, problem.dtype))
+
+
 def shares(problem):
     """(blocks for a channel, warps of a block, words of shared memory of a warp)."""
-    L, K, dtype, times = problem.L, problem.K, problem.dtype, each(problem.K, problem.dtype)
-    tiles = strips.tile_words(L, times, dtype) + strips.tile_words(
-        L, times, dtype, *halo(K, K - 1 - problem.shift, dtype)
-    )
-    words_of_warp = -(-K // 4) * 4 + 2 * tiles
+    times, halos = tiles_of(problem)
+    tiles = sum(strips.tile_words(problem.L, times, problem.dtype, *sides) for sides in halos)
+    words_of_warp = -(-problem.K // 4) * 4 + 2 * tiles
     return *strips.shares(problem, times, words_of_warp), words_of_warp
 
 
 def traffic(problem):
-    H, K, times = problem.H, problem.K, each(problem.K, problem.dtype)
+    H, K, (times, halos) = problem.H, problem.K, tiles_of(problem)
     blocks, warps, _ = shares(problem)
-    x, dy = (
-        strips.traffic(problem, times),
-        strips.traffic(problem, times, *halo(K, K - 1 - problem.shift, problem.dtype)),
-    )
+    x, dy = (strips.traffic(problem, times, *sides) for sides in halos)
     j = 32 * np.arange(-(-K // 32))
     first, count = np.maximum(0, K - 32 - j), np.minimum(32, K - j)  # the filter and its sums, from the last tap on
     return Traffic(
@@ -142,7 +137,7 @@ def traffic(problem):
 
 
 def supports(problem):
-    return problem.K <= MOST and takes(problem)
+    return takes(problem, MOST)
 
 
 @register(
@@ -151,5 +146,5 @@ def supports(problem):
 )  # fmt: skip
 def launch(problem):
     blocks, warps, words_of_warp = shares(problem)
-    shared = 4 * warps * words_of_warp
-    return Launch((problem.H * blocks,), (32, warps), (problem.shift,), shared_bytes=shared, parts=blocks)
+    grid, block = (problem.H * blocks,), (32, warps)
+    return Launch(grid, block, (problem.shift,), shared_bytes=4 * warps * words_of_warp, parts=blocks)

@@ -3,7 +3,7 @@
 A strip is the neighbouring times of a row that a lane has, `each` of them. The strips of one channel, through all rows
 of the batch, are numbered in one line; a warp takes 32 that follow each other, so no lane is idle but in a channel's
 last ones, whatever a row's length. Rows of one channel lie H rows apart in memory, and where a
-warp's strips cross from a row to the next, each row brings its own halo: a row's line is `left` words, its strips,
+warp's strips cross from a row to the next, each row has its own halo: a row's line is `left` words, its strips,
 `right` words, and a tile holds a piece of such lines one after the other. Word i of a tile is word (offset + i) of the
 line of the warp's first row, or of one of the rows after it.
 """
@@ -17,15 +17,16 @@ import numpy as np
 from numba import float32, uint32
 
 from dwlab.gpu.target import cuda
-from dwlab.kernels.depthwise1d import straight_line
-from dwlab.kernels.depthwise1d.rows import words
 from dwlab.kernels.parts import ptx
+from dwlab.kernels.parts.pieces import words
+from dwlab.kernels.parts.unroll import in_turn
 from dwlab.kernels.registry import StageError, fits_uint32
 from dwlab.kernels.tiling.gpu import MULTIPROCESSORS
 from dwlab.kernels.traffic import warp_traffic
 from dwlab.problems import DepthwiseConv1d
 
 LANES = 32
+TAPS = 8  # of which one function adds up the sums
 WARPS = 8  # of a block that has all of a channel: they find their pieces in turn, and add up in shared memory
 SHARED = 99 * 1024  # bytes of a block, which every GPU gives from compute capability 8.0 on
 WORTH = 10  # pieces of work that multiprocessors may wait for others, rather than a second kernel adds up parts;
@@ -108,8 +109,8 @@ def place(L: int, each: int, dtype: str, left: int = 0, right: int = 0) -> Any:
 
 
 @functools.cache
-def bring(L: int, each: int, dtype: str, left: int = 0, right: int = 0) -> Any:
-    """bring(tile, base, source, row, pitch, rows, start, end, lane): starts the copies of the warp's strips and halos.
+def load_async(L: int, each: int, dtype: str, left: int = 0, right: int = 0) -> Any:
+    """load_async(tile, base, source, row, pitch, rows, start, end, lane): starts to copy the warp's strips.
 
     base: word of the tile where they go. row: number of the first word of the warp's first row; pitch: words from a row
     to the channel's next; rows: from the first to the channel's last. start: as in `place`; end: its second result.
@@ -119,7 +120,7 @@ def bring(L: int, each: int, dtype: str, left: int = 0, right: int = 0) -> Any:
     turns = -(-tile_words(L, each, dtype, left, right) // 128)
 
     @cuda.jit(device=True, forceinline=True)
-    def bring(tile, base, source, row, pitch, rows, start, end, lane):
+    def load_async(tile, base, source, row, pitch, rows, start, end, lane):
         first = uint32(start * uint32(step) + lane * uint32(4))
         for m in range(turns):
             i = uint32(lane * uint32(4) + uint32(128 * m))
@@ -131,17 +132,17 @@ def bring(L: int, each: int, dtype: str, left: int = 0, right: int = 0) -> Any:
                 else:
                     ptx.store4_shared(tile, uint32(base + i), float32(0), float32(0), float32(0), float32(0))
 
-    return bring
+    return load_async
 
 
 @functools.cache
-def take(L: int, each: int, dtype: str) -> Any:
-    """take(tile, base, target, row, pitch, rows, start, lane): stores the warp's strips, without halos, to `target`."""
+def store(L: int, each: int, dtype: str) -> Any:
+    """store(tile, base, target, row, pitch, rows, start, lane): stores the warp's strips without halos."""
     n, step, span = words(L, dtype), words(each, dtype), line(L, each, dtype)
     turns = LANES * step // 128
 
     @cuda.jit(device=True, forceinline=True)
-    def take(tile, base, target, row, pitch, rows, start, lane):
+    def store(tile, base, target, row, pitch, rows, start, lane):
         first = uint32(start * uint32(step) + lane * uint32(4))
         for m in range(turns):
             r = uint32(uint32(first + uint32(128 * m)) // uint32(span))
@@ -150,7 +151,33 @@ def take(L: int, each: int, dtype: str) -> Any:
                 a, b, c, d = ptx.load4_shared(tile, uint32(base + lane * uint32(4) + uint32(128 * m)))
                 ptx.store4(target, row + np.int64(uint32(r * pitch + t)), a, b, c, d)
 
-    return take
+    return store
+
+
+@functools.cache
+def warp_sums(K: int) -> Any:
+    """The device function add(sums, lane, out): out[m] of lane l becomes the warp's sum of sums[32*m + l].
+
+    sums and out are local arrays of K and 2 float32. A tree: each tap takes 5 shuffles, after which all lanes have it.
+    """
+
+    def block(j0: int) -> Any:
+        @cuda.jit(device=True, forceinline=True)
+        def add(sums, lane, out):
+            for j in range(TAPS):
+                if j0 + j < K:
+                    total = sums[j0 + j]
+                    total += cuda.shfl_xor_sync(0xFFFFFFFF, total, 16)
+                    total += cuda.shfl_xor_sync(0xFFFFFFFF, total, 8)
+                    total += cuda.shfl_xor_sync(0xFFFFFFFF, total, 4)
+                    total += cuda.shfl_xor_sync(0xFFFFFFFF, total, 2)
+                    total += cuda.shfl_xor_sync(0xFFFFFFFF, total, 1)
+                    if lane == (j0 + j) % 32:
+                        out[(j0 + j) // 32] = total
+
+        return add
+
+    return in_turn([block(j0) for j0 in range(0, K, TAPS)])
 
 
 @functools.cache
@@ -160,7 +187,7 @@ def add_warps(K: int, pitch: int, reverse: bool = False) -> Any:
     First over the warp, in a tree; then over the warps, through shared memory, of which warp i has `pitch` words from
     i * pitch on. reverse: sums[j] is of the tap K-1-j. parts (n, H, K).
     """
-    add_lanes = straight_line.warp_sums(K)
+    add_lanes = warp_sums(K)
 
     @cuda.jit(device=True, forceinline=True)
     def add_warps(sums, pool, parts, split, h, lane, warp, warps):
@@ -186,7 +213,7 @@ def add_warps(K: int, pitch: int, reverse: bool = False) -> Any:
 
 
 def traffic(problem: DepthwiseConv1d, each: int, left: int = 0, right: int = 0) -> np.ndarray:
-    """[requests, sectors] of all `bring` with these halos; without, of all `take` as well."""
+    """[requests, sectors] of all `load_async` with these halos; without, of all `store` as well."""
     B, H, L, dtype = problem.B, problem.H, problem.L, problem.dtype
     n, strips, step, span = words(L, dtype), per_row(L, each), words(each, dtype), line(L, each, dtype, left, right)
     strip = LANES * np.arange(items(problem, each))

@@ -6,8 +6,8 @@ the 48 x of its own row in registers, and a product reads nothing: for 32 rows o
 built into the kernel's text and the loops are unrolled (straight_line.py): one kernel is compiled for each (L, K).
 
 A lane alone would touch one sector of each of 32 rows. So a warp still loads its rows one after the other, neighbouring
-lanes neighbouring elements, and turns them in shared memory: written along the row, read along the rows. The rows lie
-an odd number of words apart, so that the 32 lanes read 32 different banks.
+lanes neighbouring elements, and transposes them in shared memory: written along the row, read along the rows. The rows
+lie an odd number of words apart, so that the 32 lanes read 32 different banks.
 
 Predicted: a row costs shared memory (2 L + K) / 32 wavefronts out of it, and 2 for each 32 elements in or out; a row
 of 48 by 48 taps about 16 in place of warp_tiled's 60. With the wavefronts gone the kernel should wait for instructions

@@ -3,15 +3,15 @@
 The stage before moves 4 bytes a lane with each instruction, row by row: in and out of shared memory and of global
 memory, some 700 instructions for a warp's 32 rows of 48. Here a lane moves 4 neighbouring elements at a time, and rows
 follow each other without a gap, so 84 instructions do (rows.py). The rows of x go to shared memory asynchronously, past
-the registers: the warp asks for its filters, starts all its copies at once, and waits once. In shared memory, too, rows
-follow each other without a gap, as asynchronous copies like it; so that the 8 lanes that it serves together find their
-rows in different banks, the pieces of a row change places among themselves. 8 outputs are summed up in registers at a
-time and take the place of x.
+the registers: the warp starts to load its filters, starts all its copies at once, and waits once. In shared memory,
+too, rows follow each other without a gap, as asynchronous copies like it; so that the 8 lanes that it serves together
+find their rows in different banks, the 16-byte vectors of a row change places among themselves. 8 outputs are summed
+up in registers at a time and take the place of x (row_products.py).
 
 One warp a block, and a block for every 32 rows: no block waits for another warp, and the multiprocessors always have
 blocks to start, whose loads overlap the arithmetic of others. Traffic: x and y once. Each lane loads its own filter,
 16 bytes from each of 32 filters at a time: two requests share each sector (the L1 cache has it). Filters whose length
-is no multiple of 4 are loaded by neighbouring lanes and turned in shared memory.
+is no multiple of 4 are loaded by neighbouring lanes and transposed in shared memory.
 
 Rows of float16 or bfloat16 are moved as words of two elements, by the same instructions, half as many. A lane makes
 float32 of its row when it reads it and rounds its sums when it writes them; in between nothing differs.
@@ -24,10 +24,9 @@ import numpy as np
 from numba import float32, uint32
 
 from dwlab.gpu.target import cuda
-from dwlab.kernels.depthwise1d import rows, straight_line
+from dwlab.kernels.depthwise1d import row_products, rows, straight_line
 from dwlab.kernels.parts import ptx
 from dwlab.kernels.registry import Launch, by_shape, fits_uint32, register
-from dwlab.kernels.traffic import Traffic
 
 ROWS = 32  # rows of a block, one a lane
 MOST = 64  # longest row, and most taps that meet it: both are held in registers
@@ -36,15 +35,11 @@ MOST = 64  # longest row, and most taps that meet it: both are held in registers
 @by_shape
 def kernel(L, K, SHIFT, DTYPE):
     begin, count = straight_line.window(L, K, SHIFT)
-    return rows_kernel(L, K, begin, count, DTYPE, straight_line.row_to_tile(L, count, SHIFT - begin, dtype=DTYPE))
-
-
-def rows_kernel(L, K, begin, count, DTYPE, convolve):
-    N = rows.words(L, DTYPE)  # of a row
-    WORDS = ROWS * N
+    N, WORDS = rows.words(L, DTYPE), ROWS * rows.words(L, DTYPE)  # of a row, of all
     W_WORDS = rows.filter_words(K, begin, count)
-    bring, read, take, swizzle = rows.bring(N), rows.read(L, DTYPE), rows.take(N), rows.swizzle(N)
-    ask_filters, turn_filters = rows.ask_filters(K, begin, count), rows.turn_filters(K, begin, count)
+    load_async, read, store, swizzle = rows.load_async(N), rows.read(L, DTYPE), rows.store(N), rows.swizzle(N)
+    load_filters, transpose_filters = rows.load_filters(K, begin, count), rows.transpose_filters(K, begin, count)
+    convolve = row_products.row_to_tile(L, count, SHIFT - begin, dtype=DTYPE)
 
     @cuda.jit
     def kernel(x, w, y, shift):
@@ -56,38 +51,26 @@ def rows_kernel(L, K, begin, count, DTYPE, convolve):
         first = uint32(uint32(cuda.blockIdx.x) * uint32(ROWS))  # the block's first row, of all B*H
         mine = min(uint32(ROWS), uint32(uint32(x.shape[0] * x.shape[1]) - first))  # rows of this block
         own, s = uint32(lane * uint32(N)), swizzle(lane)  # the lane's own row in shared memory
-        ask_filters(taps, w, first, lane)
-        bring(tile, uint32(0), x, np.int64(first) * N, lane, mine)
+        load_filters(taps, w, first, lane)
+        load_async(tile, uint32(0), x, np.int64(first) * N, lane, mine)
         ptx.commit()
-        turn_filters(taps, lane, w_tile)
+        transpose_filters(taps, lane, w_tile)
         ptx.wait(0)
         cuda.syncwarp()
         read(inputs, tile, own, s)
         convolve(tile, own, s, taps, inputs)
         cuda.syncwarp()
-        take(tile, uint32(0), y, np.int64(first) * N, lane, mine)
+        store(tile, uint32(0), y, np.int64(first) * N, lane, mine)
 
     return kernel
 
 
 def traffic(problem):
-    n, H, K = problem.B * problem.H, problem.H, problem.K  # n rows
-    requests, sectors = rows.traffic(n, rows.words(problem.L, problem.dtype))
-    blocks = -(-n // ROWS)
-    window = straight_line.window(problem.L, K, problem.shift)
-    w_requests, w_sectors = rows.filters_traffic(
-        H, K, *window, ROWS * np.arange(blocks)
-    )  # lanes beyond the last row ask too
-    return Traffic(
-        load_requests=requests + w_requests,
-        load_sectors=sectors + w_sectors,
-        store_requests=requests,
-        store_sectors=sectors,
-    )
+    return rows.convolution_traffic(problem, *straight_line.window(problem.L, problem.K, problem.shift))
 
 
 def supports(problem):
-    return straight_line.takes(problem, MOST)
+    return row_products.held(problem, MOST)
 
 
 @register(

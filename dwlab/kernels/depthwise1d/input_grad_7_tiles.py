@@ -6,17 +6,16 @@ staged by its taps' numbers. Deterministic.
 Predicted: forward's bytes and instructions, so forward's time.
 """
 
-from dwlab.kernels.depthwise1d import forward_8_tiles as forward
-from dwlab.kernels.registry import Launch, register
+from dwlab.kernels.depthwise1d import row_tiles
+from dwlab.kernels.registry import register
 
-kernel = forward.tiles_kernel(True)
+kernel = row_tiles.kernel_of(reverse=True)
 
 
 def traffic(problem):
-    return forward.traffic(problem, reverse=True)
+    return row_tiles.traffic(problem, problem.left, reverse=True)
 
 
 @register(kernel=kernel, traffic=traffic)
 def launch(problem):
-    how = forward.launch(problem)
-    return Launch(grid=how.grid, block=how.block, scalars=(problem.left,))
+    return row_tiles.launch(problem, problem.left)

@@ -1,16 +1,17 @@
 """A warp's 32 rows between global and shared memory, 16 bytes an instruction, for rows of a fixed length n.
 
 The rows follow each other without a gap, in global memory and in shared memory, so neighbouring lanes move neighbouring
-pieces of 16 bytes. But then a lane reads its own row, and shared memory serves 8 lanes together: the 8 pieces with the
-same number in 8 rows lie in different banks only if a row has an odd number of pieces. With an even number the pieces
-of a row change places within groups of 2, 4 or 8: piece p of row r lies where p ^ s(r) would (`swizzle`). A gap between
-rows would do as well, but asynchronous copies into rows with gaps are slower (benchmarks/roof_tries.py has both).
+16-byte vectors. But then a lane reads its own row, and shared memory serves 8 lanes together: the 8 vectors with the
+same number in 8 rows lie in different banks only if a row has an odd number of vectors. With an even number the vectors
+of a row change places within groups of 2, 4 or 8: vector p of row r lies where p ^ s(r) would (`swizzle`). A gap
+between rows would do as well, but asynchronous copies into rows with gaps are slower (benchmarks/roof_tries.py has
+both).
 
 Rows are moved as float32 words, whatever they hold: n words. With elements of 16 bits a word has two of them (`words`),
-and a piece 8; only reading and writing elements (`read`, `write`) asks what they are.
+and a vector 8; only reading and writing elements (`read`, `write`) asks what they are.
 
-Where n is no multiple of 4 (float32 alone) rows begin anywhere in a piece, and 32 rows are still 8 n pieces: they move
-as before, nothing changes places, and a lane reads and writes its own row word by word. An odd n has 32 different
+Where n is no multiple of 4 (float32 alone) rows begin anywhere in a vector, and 32 rows are still 8 n vectors: they
+move as before, nothing changes places, and a lane reads and writes its own row word by word. An odd n has 32 different
 banks for the same word of 32 rows; with n = 2, 6, 10 … two lanes share a bank.
 
 Each function here makes a device function for n words, or for rows of L elements of a storage type.
@@ -27,23 +28,18 @@ from numba import float32, uint32
 
 from dwlab.gpu.target import cuda
 from dwlab.kernels.parts import ptx
-from dwlab.kernels.parts.pieces import PACK, elements, spread, words
-from dwlab.kernels.traffic import warp_traffic
+from dwlab.kernels.parts.pieces import elements, load_shared, store_shared, words
+from dwlab.kernels.traffic import Traffic, warp_traffic
 from dwlab.problems import DepthwiseConv1d
 
 ROWS = 32  # one a lane
 
 
-def takes(problem: DepthwiseConv1d) -> bool:
-    """Whether the problem's rows are whole pieces of 16 bytes."""
-    return problem.L * problem.itemsize % 16 == 0
-
-
 @functools.cache
 def swizzle(n: int) -> Any:
-    """swizzle(row): what a piece's number is combined with (^), so that the same piece of 8 rows lies in 8 places.
+    """swizzle(row): what a vector's number is combined with (^), so that the same vector of 8 rows lies in 8 places.
 
-    Below the largest power of two, up to 8, that divides the pieces of a row, so it never leaves the row.
+    Below the largest power of two, up to 8, that divides the vectors of a row, so it never leaves the row.
     """
     group = math.gcd(n // 4, 8) if n % 4 == 0 else 1
     shift = (8 // group).bit_length() - 1  # rows that the length itself puts in different places: no need to tell apart
@@ -56,26 +52,26 @@ def swizzle(n: int) -> Any:
 
 
 @functools.cache
-def piece(n: int) -> Any:
-    """piece(own, s, m): the word at which piece m of a row begins; own, s: of the row, where it begins and its swizzle.
+def vector(n: int) -> Any:
+    """vector(own, s, m): the word at which vector m of a row begins; own: where the row begins, s: its swizzle.
 
     Only the lowest bits of m are combined with s: with m a constant, few different sums are left, and a constant added.
     """
     group = math.gcd(n // 4, 8)
 
     @cuda.jit(device=True, forceinline=True)
-    def piece(own, s, m):
+    def vector(own, s, m):
         return uint32(uint32(own + uint32((uint32(m % group) ^ s) * uint32(4))) + uint32(4 * (m - m % group)))
 
-    return piece
+    return vector
 
 
 @functools.cache
 def place(n: int) -> Any:
-    """place(lane, p): the word at which a lane's p-th piece of 32 rows begins: piece lane + 32 * p of all.
+    """place(lane, p): the word at which a lane's p-th vector of 32 rows begins: vector lane + 32 * p of all.
 
-    After `turn` pieces a lane is at the same place of a row some rows further down. If these are a multiple of 8, the
-    swizzle is the same again, and nothing but a constant is added.
+    After `period` vectors a lane is at the same place of a row some rows further down. If these are a multiple of 8,
+    the swizzle is the same again, and nothing but a constant is added.
     """
     if n % 4:
 
@@ -86,33 +82,33 @@ def place(n: int) -> Any:
         return place_as_it_is
 
     quads, swizzled = n // 4, swizzle(n)
-    turn = quads // math.gcd(quads, 32)
-    if 32 * turn // quads % 8:
-        turn = quads
+    period = quads // math.gcd(quads, 32)
+    if 32 * period // quads % 8:
+        period = quads
 
     @cuda.jit(device=True, forceinline=True)
     def place_of(lane, p):
-        i = uint32(lane + uint32(32 * (p % turn)))
-        return uint32((i ^ swizzled(uint32(i // uint32(quads)))) * uint32(4) + uint32(128 * (p - p % turn)))
+        i = uint32(lane + uint32(32 * (p % period)))
+        return uint32((i ^ swizzled(uint32(i // uint32(quads)))) * uint32(4) + uint32(128 * (p - p % period)))
 
     return place_of
 
 
 @functools.cache
-def bring(n: int) -> Any:
-    """bring(tile, base, source, start, lane, rows): starts the copies of `rows` rows, 1 to 32; the others become 0.
+def load_async(n: int) -> Any:
+    """load_async(tile, base, source, start, lane, rows): starts to copy `rows` rows, 1 to 32; the others become 0.
 
     base: word of the tile where the first row goes. start: number of the first element in `source`. The copies are not
     waited for.
     """
     if n % 4:
-        return _bring_loose(n)
+        return _load_loose(n)
     quads, place_of = n // 4, place(n)
 
     @cuda.jit(device=True, forceinline=True)
-    def bring(tile, base, source, start, lane, rows):
+    def load_async(tile, base, source, start, lane, rows):
         zero = float32(0)
-        if rows == ROWS:  # nearly always: no piece is asked for
+        if rows == ROWS:  # nearly always: no vector needs a condition
             for p in range(quads):
                 ptx.copy4_async(tile, uint32(base + place_of(lane, p)), source, start + 4 * lane + 128 * p)
         else:
@@ -123,37 +119,37 @@ def bring(n: int) -> Any:
                 for m in range(quads):
                     ptx.store4_shared(tile, uint32(base + lane * uint32(n) + uint32(4 * m)), zero, zero, zero, zero)
 
-    return bring
+    return load_async
 
 
-def _bring_loose(n: int) -> Any:
+def _load_loose(n: int) -> Any:
     steps, place_of = -(-n // 4), place(n)
 
     @cuda.jit(device=True, forceinline=True)
-    def bring(tile, base, source, start, lane, rows):
+    def load_async(tile, base, source, start, lane, rows):
         words = uint32(rows * uint32(n))
         for p in range(steps):
             if 4 * lane + 128 * p + 3 < words:
                 ptx.copy4_async(tile, uint32(base + place_of(lane, p)), source, start + 4 * lane + 128 * p)
-        rest = uint32(words & uint32(0xFFFFFFFC))  # the words of the last rows that fill no piece
+        rest = uint32(words & uint32(0xFFFFFFFC))  # the words of the last rows that fill no vector
         if rest + lane < words:
             ptx.copy1_async(tile, uint32(base + rest + lane), source, start + rest + lane)
         if lane >= rows:
             for m in range(n):
                 tile[uint32(base + lane * uint32(n) + uint32(m))] = float32(0)
 
-    return bring
+    return load_async
 
 
 @functools.cache
-def take(n: int) -> Any:
-    """take(tile, base, target, start, lane, rows): stores `rows` rows, 1 to 32, from element `start` of `target` on."""
+def store(n: int) -> Any:
+    """store(tile, base, target, start, lane, rows): stores `rows` rows, 1 to 32, to `target` from element `start`."""
     if n % 4:
-        return _take_loose(n)
+        return _store_loose(n)
     quads, place_of = n // 4, place(n)
 
     @cuda.jit(device=True, forceinline=True)
-    def take(tile, base, target, start, lane, rows):
+    def store(tile, base, target, start, lane, rows):
         if rows == ROWS:
             for p in range(quads):
                 a, b, c, d = ptx.load4_shared(tile, uint32(base + place_of(lane, p)))
@@ -164,14 +160,14 @@ def take(n: int) -> Any:
                     a, b, c, d = ptx.load4_shared(tile, uint32(base + place_of(lane, p)))
                     ptx.store4(target, start + 4 * lane + 128 * p, a, b, c, d)
 
-    return take
+    return store
 
 
-def _take_loose(n: int) -> Any:
+def _store_loose(n: int) -> Any:
     steps, place_of = -(-n // 4), place(n)
 
     @cuda.jit(device=True, forceinline=True)
-    def take(tile, base, target, start, lane, rows):
+    def store(tile, base, target, start, lane, rows):
         words = uint32(rows * uint32(n))
         for p in range(steps):
             if 4 * lane + 128 * p + 3 < words:
@@ -182,20 +178,20 @@ def _take_loose(n: int) -> Any:
             i, H = start + rest + lane, target.shape[1]
             target[i // (H * n), i // n % H, i % n] = tile[uint32(base + rest + lane)]
 
-    return take
+    return store
 
 
 def traffic(count: int, n: int) -> tuple[int, int]:
-    """Requests and sectors of `bring`, or of `take`, for so many rows of n words, 32 a warp."""
+    """Requests and sectors of `load_async`, or of `store`, for so many rows of n words, 32 a warp."""
     full, left = divmod(count, ROWS)
-    pieces, rest = divmod(left * n, 4)
-    requests = full * -(-n // 4) + -(-pieces // 32) + (rest > 0)
-    return requests, full * 4 * n + -(-pieces // 2) + (rest > 0)
+    vectors, rest = divmod(left * n, 4)
+    requests = full * -(-n // 4) + -(-vectors // 32) + (rest > 0)
+    return requests, full * 4 * n + -(-vectors // 2) + (rest > 0)
 
 
 @functools.cache
 def read(L: int, dtype: str = "float32", first: int = 0, most: int = 0) -> Any:
-    """read(values, tile, own, s): a lane's own row into the local array `values`; own, s: as in `piece`.
+    """read(values, tile, own, s): a lane's own row into the local array `values`; own, s: as in `vector`.
 
     first, most: only the elements from the first-th on, a multiple of 8, and at most so many of them, if not 0.
     """
@@ -210,14 +206,13 @@ def read(L: int, dtype: str = "float32", first: int = 0, most: int = 0) -> Any:
         return read_words
 
     each = elements(dtype)
-    begin, pieces = first // each, min(most or L, L - first) // each
-    at, spread_out = piece(words(L, dtype)), spread(dtype)
+    begin, vectors = first // each, min(most or L, L - first) // each
+    at, get = vector(words(L, dtype)), load_shared(dtype)
 
     @cuda.jit(device=True, forceinline=True)
     def read(values, tile, own, s):
-        for m in range(pieces):
-            a, b, c, d = ptx.load4_shared(tile, at(own, s, begin + m))
-            spread_out(values, each * m, a, b, c, d)
+        for m in range(vectors):
+            get(values, m, tile, at(own, s, begin + m))
 
     return read
 
@@ -236,49 +231,28 @@ def write(L: int, dtype: str, first: int, most: int) -> Any:
         return write_words
 
     each = elements(dtype)
-    begin, pieces = first // each, min(most, L - first) // each
-    at, store = piece(words(L, dtype)), store_piece(dtype)
+    begin, vectors = first // each, min(most, L - first) // each
+    at, put = vector(words(L, dtype)), store_shared(dtype)
 
     @cuda.jit(device=True, forceinline=True)
     def write(values, tile, own, s):
-        for m in range(pieces):
-            store(tile, at(own, s, begin + m), values, m)
+        for m in range(vectors):
+            put(tile, at(own, s, begin + m), values, m)
 
     return write
 
 
 @functools.cache
-def store_piece(dtype: str) -> Any:
-    """store(tile, at, y, m): the m-th 4 elements of the local array y, or 8 of 16 bits, to word `at` of the tile."""
-    pack = PACK.get(dtype)
-    if pack is None:
+def load_filters(K: int, begin: int, count: int) -> Any:
+    """load_filters(taps, w, first, lane): loads of 32 rows' filters, from row `first` on, `count` taps from `begin` on.
 
-        @cuda.jit(device=True, forceinline=True)
-        def store(tile, at, y, m):
-            ptx.store4_shared(tile, at, y[4 * m], y[4 * m + 1], y[4 * m + 2], y[4 * m + 3])
-
-    else:
-
-        @cuda.jit(device=True, forceinline=True)
-        def store(tile, at, y, m):
-            a, b = pack(y[8 * m], y[8 * m + 1]), pack(y[8 * m + 2], y[8 * m + 3])
-            c, d = pack(y[8 * m + 4], y[8 * m + 5]), pack(y[8 * m + 6], y[8 * m + 7])
-            ptx.store4_shared(tile, at, a, b, c, d)
-
-    return store
-
-
-@functools.cache
-def ask_filters(K: int, begin: int, count: int) -> Any:
-    """ask_filters(taps, w, first, lane): loads of 32 rows' filters, from row `first` on, `count` taps from `begin` on.
-
-    w (H, K). Whole pieces of 16 bytes: each lane loads its own row's. Else these would not be aligned, and lanes load
-    neighbouring elements of all 32; `turn_filters` gives each lane its own.
+    w (H, K). Whole 16-byte vectors: each lane loads its own row's. Else these would not be aligned, and lanes load
+    neighbouring elements of all 32; `transpose_filters` gives each lane its own.
     """
     if _whole(K, begin, count):
 
         @cuda.jit(device=True, forceinline=True)
-        def ask_filters(taps, w, first, lane):
+        def load_filters(taps, w, first, lane):
             start = np.int64(uint32(first + lane) % uint32(w.shape[0])) * K + begin
             for m in range(count // 4):
                 taps[4 * m], taps[4 * m + 1], taps[4 * m + 2], taps[4 * m + 3] = ptx.load4(w, start + 4 * m)
@@ -286,10 +260,10 @@ def ask_filters(K: int, begin: int, count: int) -> Any:
     else:
 
         @cuda.jit(device=True, forceinline=True)
-        def ask_filters(taps, w, first, lane):
+        def load_filters(taps, w, first, lane):
             H = uint32(w.shape[0])
             h0 = uint32(first % H)
-            if h0 + 32 <= H:  # neighbouring channels: no division by H, which would take its time
+            if h0 + 32 <= H:  # neighbouring channels: no division by H, which takes time
                 for m in range(count):
                     i = uint32(lane + uint32(32 * m))
                     taps[m] = w[uint32(h0 + i // uint32(count)), uint32(i % uint32(count) + uint32(begin))]
@@ -298,7 +272,7 @@ def ask_filters(K: int, begin: int, count: int) -> Any:
                     i = uint32(lane + uint32(32 * m))
                     taps[m] = w[uint32(uint32(h0 + i // uint32(count)) % H), uint32(i % uint32(count) + uint32(begin))]
 
-    return ask_filters
+    return load_filters
 
 
 def _whole(K: int, begin: int, count: int) -> bool:
@@ -306,47 +280,56 @@ def _whole(K: int, begin: int, count: int) -> bool:
 
 
 @functools.cache
-def turn_filters(K: int, begin: int, count: int) -> Any:
-    """turn_filters(taps, lane, tile): after it, each lane has its own row's taps; tile: `filter_words` of a warp."""
+def transpose_filters(K: int, begin: int, count: int) -> Any:
+    """transpose_filters(taps, lane, tile): gives each lane its own row's taps; tile: `filter_words` of a warp."""
     if _whole(K, begin, count):
 
         @cuda.jit(device=True, forceinline=True)
-        def turn_filters(taps, lane, tile):
+        def transpose_filters(taps, lane, tile):
             pass
 
     else:
 
         @cuda.jit(device=True, forceinline=True)
-        def turn_filters(taps, lane, tile):
+        def transpose_filters(taps, lane, tile):
             for m in range(count):
                 tile[uint32(lane + uint32(32 * m))] = taps[m]
             cuda.syncwarp()
             for j in range(count):
                 taps[j] = tile[uint32(lane * uint32(count) + uint32(j))]
 
-    return turn_filters
+    return transpose_filters
 
 
 def filter_words(K: int, begin: int, count: int) -> int:
-    """Words of shared memory that `turn_filters` needs."""
+    """Words of shared memory that `transpose_filters` needs."""
     return 4 if _whole(K, begin, count) else 32 * count
 
 
 def filters_traffic(H: int, K: int, begin: int, count: int, first: Any) -> tuple[int, int]:
-    """Requests and sectors of `ask_filters` in warps whose first rows are `first`."""
+    """Requests and sectors of `load_filters` in warps whose first rows are `first`."""
     channels, times = np.unique(np.asarray(first) % H, return_counts=True)
     if _whole(K, begin, count):
-        lane, piece = np.arange(ROWS), begin + 4 * np.arange(count // 4)[:, None]
-        sectors = [warp_traffic((h + lane) % H * K + piece)[1] for h in channels]
+        lane, vector = np.arange(ROWS), begin + 4 * np.arange(count // 4)[:, None]
+        sectors = [warp_traffic((h + lane) % H * K + vector)[1] for h in channels]
         return int(times.sum()) * (count // 4), int(times @ sectors)
     i = np.arange(ROWS * count).reshape(count, ROWS)
     sectors = [warp_traffic((h + i // count) % H * K + begin + i % count)[1] for h in channels]
     return int(times.sum()) * count, int(times @ sectors)
 
 
+def convolution_traffic(problem: DepthwiseConv1d, begin: int, count: int) -> Traffic:
+    """Of a kernel whose warps load 32 rows and their filters, `count` taps from `begin` on, and store 32 rows."""
+    n = problem.B * problem.H
+    requests, sectors = traffic(n, words(problem.L, problem.dtype))
+    first = ROWS * np.arange(-(-n // ROWS))  # lanes beyond the last row load a filter too
+    w_requests, w_sectors = filters_traffic(problem.H, problem.K, begin, count, first)
+    return Traffic(requests + w_requests, sectors + w_sectors, requests, sectors)
+
+
 @functools.cache
-def put_parts(K: int, begin: int, count: int, warps: int) -> Any:
-    """put_parts(sums, parts, first, tile, base, pitch): each lane's sums, added over the warps, to parts.
+def store_parts(K: int, begin: int, count: int, warps: int) -> Any:
+    """store_parts(sums, parts, first, tile, base, pitch): each lane's sums, added over the warps, to parts.
 
     parts (n, H, K); lane l of every warp has sums for its row first + l, of `count` taps from `begin` on, and the other
     taps become 0; rows beyond the last stay away. They pass through shared memory, 32 * count words from `base` on for
@@ -355,7 +338,7 @@ def put_parts(K: int, begin: int, count: int, warps: int) -> Any:
     whole = count == K
 
     @cuda.jit(device=True, forceinline=True)
-    def put_parts(sums, parts, first, tile, base, pitch):
+    def store_parts(sums, parts, first, tile, base, pitch):
         lane, warp = uint32(cuda.threadIdx.x & 31), uint32(cuda.threadIdx.y)
         for j in range(count):
             tile[uint32(base + warp * pitch + lane * uint32(count) + uint32(j))] = sums[j]
@@ -376,4 +359,4 @@ def put_parts(K: int, begin: int, count: int, warps: int) -> Any:
             if part < parts.shape[0]:
                 parts[part, h, uint32(i % uint32(K))] = total
 
-    return put_parts
+    return store_parts

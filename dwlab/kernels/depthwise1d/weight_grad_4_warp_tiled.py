@@ -28,8 +28,7 @@ TAPS = 48  # taps of a warp: 16 lanes * EACH
 CHUNK = 48  # times staged at a time
 HALF = 24  # times of a half-warp
 SPAN = 96  # words of x that a warp stages: CHUNK + TAPS
-X_WORDS = WARPS * SPAN
-DY_WORDS = WARPS * CHUNK
+X_WORDS, DY_WORDS = WARPS * SPAN, WARPS * CHUNK
 SHARES = 8192  # warps enough to fill any GPU, each adding to dw once
 
 
@@ -128,14 +127,13 @@ def traffic(problem):
     x_first = np.maximum(0, x_first)
     x_count = np.maximum(0, x_stop - x_first)
     dw_count = np.clip(np.minimum(TAPS, K - j0) - m, 0, 32)
-    splits = splits_of(problem)
     return Traffic(
         load_requests=rows * (len(j0) * np.count_nonzero(dy_count) + np.count_nonzero(x_count)),
         load_sectors=len(j0) * rows_sectors(rows, L, t0 + m, dy_count) + rows_sectors(rows, L, x_first, x_count),
         store_requests=0,
         store_sectors=0,
-        atomic_requests=H * splits * np.count_nonzero(dw_count),
-        atomic_sectors=splits * rows_sectors(H, K, j0 + m, dw_count),
+        atomic_requests=H * splits_of(problem) * np.count_nonzero(dw_count),
+        atomic_sectors=splits_of(problem) * rows_sectors(H, K, j0 + m, dw_count),
     )
 
 

@@ -16,16 +16,13 @@ Predicted: dy and x once, and the parts, 0.4 % of that at the paper's shape; the
 waits for memory, and only reads: at least as fast as a copy of as many bytes.
 """
 
-import math
-
 import numpy as np
 from numba import float32, uint32
 
 from dwlab.gpu.target import cuda
-from dwlab.kernels.depthwise1d import rows, straight_line
+from dwlab.kernels.depthwise1d import channel_parts, row_products, rows, straight_line
 from dwlab.kernels.parts import ptx
 from dwlab.kernels.registry import Launch, by_shape, fits_uint32, register
-from dwlab.kernels.traffic import Traffic
 
 ROWS = 32  # rows of a warp, one a lane
 MOST = 64  # longest row, and most taps that meet it: both are held in registers
@@ -40,8 +37,8 @@ def kernel(L, K, SHIFT, DTYPE):
     X_WORDS = ROWS * N  # of a warp
     DY_WORDS = ROWS * max(N, count)  # the sums pass through dy's tile
     ALL_X, ALL_DY = WARPS * X_WORDS, WARPS * DY_WORDS
-    bring, read, put_parts = rows.bring(N), rows.read(L, DTYPE), rows.put_parts(K, begin, count, WARPS)
-    accumulate, swizzle = straight_line.row_taps(L, count, SHIFT - begin, DTYPE), rows.swizzle(N)
+    load_async, read, store_parts = rows.load_async(N), rows.read(L, DTYPE), rows.store_parts(K, begin, count, WARPS)
+    accumulate, swizzle = row_products.row_taps(L, count, SHIFT - begin, DTYPE), rows.swizzle(N)
 
     @cuda.jit
     def kernel(dy, x, parts, shift):
@@ -60,8 +57,8 @@ def kernel(L, K, SHIFT, DTYPE):
             sums[j] = float32(0)
         while first < total:
             n = min(uint32(ROWS), uint32(total - first))
-            bring(dy_tile, dy0, dy, np.int64(first) * N, lane, n)
-            bring(x_tile, x0, x, np.int64(first) * N, lane, n)
+            load_async(dy_tile, dy0, dy, np.int64(first) * N, lane, n)
+            load_async(x_tile, x0, x, np.int64(first) * N, lane, n)
             ptx.commit()
             ptx.wait(0)
             cuda.syncwarp()
@@ -69,46 +66,24 @@ def kernel(L, K, SHIFT, DTYPE):
             accumulate(sums, back, x_tile, uint32(x0 + own), s)
             cuda.syncwarp()
             first = uint32(first + uint32(WARPS) * step)
-        put_parts(sums, parts, mine, dy_tile, uint32(0), uint32(DY_WORDS))
+        store_parts(sums, parts, mine, dy_tile, uint32(0), uint32(DY_WORDS))
 
     return kernel
 
 
-def blocks_of(problem, blocks=BLOCKS):
-    """Blocks of the grid: 32 rows of each are a whole number of times H, or there is one for each 32 rows."""
-    step = problem.H // math.gcd(problem.H, ROWS)
-    return min(max(blocks // step, 1) * step, -(-problem.B * problem.H // ROWS))
-
-
-def parts_of(problem, blocks=BLOCKS):
-    """Partial sums of each element of dw."""
-    return min(problem.B, ROWS * blocks_of(problem, blocks) // problem.H)
-
-
-def traffic(problem, blocks=BLOCKS):
-    n, K = problem.B * problem.H, problem.K  # n rows
-    requests, sectors = rows.traffic(n, rows.words(problem.L, problem.dtype))
-    parts = parts_of(problem, blocks) * problem.H
-    return Traffic(
-        load_requests=2 * requests,
-        load_sectors=2 * sectors,
-        store_requests=parts // ROWS * K + -(-(parts % ROWS) * K // 32),
-        store_sectors=-(-parts * K // 8),
-    )
+def traffic(problem):
+    return channel_parts.traffic(problem, BLOCKS)
 
 
 def supports(problem):
-    return straight_line.takes(problem, MOST)
+    return row_products.held(problem, MOST)
 
 
 @register(
-    kernel=kernel,
-    traffic=traffic,
-    supports=supports,
-    otherwise="depthwise1d/weight_grad/warp_tiled",
-    aligned=16,
+    kernel=kernel, traffic=traffic, supports=supports, otherwise="depthwise1d/weight_grad/warp_tiled", aligned=16,
     needs=("copy4_async",),
-)
+)  # fmt: skip
 def launch(problem):
     fits_uint32(problem)
-    return Launch((blocks_of(problem),), (ROWS, WARPS), (problem.shift,), parts=parts_of(problem))
+    blocks, parts = channel_parts.blocks_of(problem, BLOCKS), channel_parts.parts_of(problem, BLOCKS)
+    return Launch((blocks,), (ROWS, WARPS), (problem.shift,), parts=parts)

@@ -20,10 +20,10 @@ from numba import float32, uint32
 
 from dwlab.gpu.target import cuda
 from dwlab.kernels.depthwise1d import channel_strips as strips
-from dwlab.kernels.depthwise1d import straight_line
-from dwlab.kernels.depthwise1d.forward_7_strips import OUTPUTS, halo
-from dwlab.kernels.depthwise1d.rows import takes, words
+from dwlab.kernels.depthwise1d import strip_products
+from dwlab.kernels.depthwise1d.strip_products import OUTPUTS, halo, takes
 from dwlab.kernels.parts import pieces, ptx
+from dwlab.kernels.parts.pieces import words
 from dwlab.kernels.registry import Launch, by_shape, register
 from dwlab.kernels.traffic import Traffic, rows_sectors
 
@@ -34,22 +34,22 @@ MOST = 64  # taps, all held in registers
 def kernel(L, K, SHIFT, DTYPE):
     EACH, N, STRIPS = OUTPUTS[DTYPE], words(L, DTYPE), strips.per_row(L, OUTPUTS[DTYPE])
     LEFT, RIGHT = halo(K, SHIFT, DTYPE)
-    STEP, PIECE = words(EACH, DTYPE), pieces.elements(DTYPE)
+    STEP = words(EACH, DTYPE)
     DY_WORDS, X_WORDS = strips.tile_words(L, EACH, DTYPE), strips.tile_words(L, EACH, DTYPE, LEFT, RIGHT)
     X, ALL = 2 * DY_WORDS, 2 * DY_WORDS + 2 * X_WORDS  # of a warp: where they begin, and all
-    place, bring_x = strips.place(L, EACH, DTYPE, LEFT, RIGHT), strips.bring(L, EACH, DTYPE, LEFT, RIGHT)
-    bring_dy, spread = strips.bring(L, EACH, DTYPE), pieces.spread(DTYPE)
-    accumulate, add_warps = straight_line.strip_taps(EACH, K, SHIFT, LEFT, DTYPE), strips.add_warps(K, ALL)
+    place, load_x = strips.place(L, EACH, DTYPE, LEFT, RIGHT), strips.load_async(L, EACH, DTYPE, LEFT, RIGHT)
+    load_dy, get = strips.load_async(L, EACH, DTYPE), pieces.load_shared(DTYPE)
+    accumulate, add_warps = strip_products.weight_grad(EACH, K, SHIFT, LEFT, DTYPE), strips.add_warps(K, ALL)
 
     @cuda.jit(device=True, forceinline=True)
-    def bring(pool, base, buffer, dy, x, strip, total, h, pitch, lane):
+    def load_async(pool, base, buffer, dy, x, strip, total, h, pitch, lane):
         b = uint32(strip // uint32(STRIPS))
         start, rows = uint32(strip - b * uint32(STRIPS)), uint32(uint32(x.shape[0]) - b)
         row = (np.int64(b) * np.int64(x.shape[1]) + np.int64(h)) * N
         _, end = place(lane, start, uint32(total - strip))
         dy0, x0 = uint32(base + buffer * uint32(DY_WORDS)), uint32(base + X + buffer * uint32(X_WORDS))
-        bring_dy(pool, dy0, dy, row, pitch, rows, start, uint32(DY_WORDS), lane)
-        bring_x(pool, x0, x, row, pitch, rows, start, end, lane)
+        load_dy(pool, dy0, dy, row, pitch, rows, start, uint32(DY_WORDS), lane)
+        load_x(pool, x0, x, row, pitch, rows, start, end, lane)
 
     @cuda.jit
     def kernel(dy, x, parts, shift):
@@ -66,13 +66,13 @@ def kernel(L, K, SHIFT, DTYPE):
         step = uint32(uint32(32) * warps * uint32(parts.shape[0]))
         base, buffer = uint32(warp * uint32(ALL)), uint32(0)
         if strip < total:
-            bring(pool, base, buffer, dy, x, strip, total, h, pitch, lane)
+            load_async(pool, base, buffer, dy, x, strip, total, h, pitch, lane)
         ptx.commit()
         for j in range(K):
             sums[j] = float32(0)
         while strip < total:
             if strip + step < total:
-                bring(pool, base, uint32(buffer ^ 1), dy, x, uint32(strip + step), total, h, pitch, lane)
+                load_async(pool, base, uint32(buffer ^ 1), dy, x, uint32(strip + step), total, h, pitch, lane)
             ptx.commit()
             ptx.wait(1)
             cuda.syncwarp()
@@ -80,8 +80,7 @@ def kernel(L, K, SHIFT, DTYPE):
             own, _ = place(lane, start, uint32(total - strip))
             for m in range(STEP // 4):
                 at = uint32(base + buffer * uint32(DY_WORDS) + lane * uint32(STEP) + uint32(4 * m))
-                p, q, s, u = ptx.load4_shared(pool, at)
-                spread(back, PIECE * m, p, q, s, u)
+                get(back, m, pool, at)
             accumulate(sums, back, pool, uint32(base + X + buffer * uint32(X_WORDS) + own))
             cuda.syncwarp()
             strip = uint32(strip + step)
@@ -95,9 +94,8 @@ def kernel(L, K, SHIFT, DTYPE):
 def shares(problem):
     """(blocks for a channel, warps of a block, words of shared memory of a warp)."""
     L, dtype, times = problem.L, problem.dtype, OUTPUTS[problem.dtype]
-    tiles = strips.tile_words(L, times, dtype) + strips.tile_words(
-        L, times, dtype, *halo(problem.K, problem.shift, dtype)
-    )
+    halos = (), halo(problem.K, problem.shift, dtype)
+    tiles = sum(strips.tile_words(L, times, dtype, *sides) for sides in halos)
     return *strips.shares(problem, times, 2 * tiles), 2 * tiles
 
 
@@ -115,17 +113,13 @@ def traffic(problem):
 
 
 def supports(problem):
-    return problem.K <= MOST and takes(problem)
+    return takes(problem, MOST)
 
 
 @register(
-    kernel=kernel,
-    traffic=traffic,
-    supports=supports,
-    otherwise="depthwise1d/weight_grad/warp_tiled",
-    aligned=16,
+    kernel=kernel, traffic=traffic, supports=supports, otherwise="depthwise1d/weight_grad/warp_tiled", aligned=16,
     needs=("copy4_async",),
-)
+)  # fmt: skip
 def launch(problem):
     blocks, warps, words_of_warp = shares(problem)
     shared = 4 * warps * words_of_warp

@@ -1,14 +1,24 @@
 """Depthwise outputs of a thread: two channels of a few columns, down the rows of a strip of the map, in registers.
 
-Written out row by row when the kernel is made: which sums a row of x is part of, which of its columns and rows can lie
-outside of the map, where in a ring of registers a row waits. So no sum moves, no product is computed that no output
-needs, and of conditions those are left that some thread needs.
+A strip is written out when the kernel is made: `schedule` lists its steps, to be printed and read, and `sliding` emits
+them one after the other. A step's numbers are constants: which sums a row of x is part of, whether the row can lie
+outside of the map, where in a ring of registers it waits. So no sum moves, no product is computed that no output needs,
+and of conditions those are left that some thread needs. Two rows of outputs, K = 3, float32, two rows of x ahead:
+
+    Load(i=0, to=12, always=0)
+    Load(i=1, to=20, always=1)
+    Accumulate(values=12, tap=0, p=0, sums=0, first=1, last=0)
+    Load(i=2, to=12, always=1)
+    Accumulate(values=20, tap=1, p=0, sums=0, first=0, last=0)
+    Accumulate(values=20, tap=0, p=1, sums=4, first=1, last=0)
+    ...
 """
 
 from __future__ import annotations
 
 import functools
-from typing import Any
+import itertools
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import float32, uint32, uint64
@@ -67,38 +77,100 @@ def columns_of(layer: DepthwiseConv2d, run: int) -> list[int]:
     return [j for j in range(a, d) if j % S < K]
 
 
+class Registers(NamedTuple):
+    """Where everything lies in a thread's one array of registers, and how many there are of each row."""
+
+    row: int  # words of a row of x that waits
+    ahead: int  # rows that can wait
+    values: int  # a row as float32, where it waits as something else; the sums of -(-K // S) rows of outputs come first
+    waiting: int
+    taps: int
+    bias: int
+    spare: int  # for what is on its way elsewhere
+    size: int
+
+
+def registers(layer: DepthwiseConv2d, run: int, rows: int, ahead: int) -> Registers:
+    """For threads of `run` columns and `rows` rows of outputs, which load up to `ahead` rows of x in advance."""
+    K, S, V, width = layer.K, layer.stride, CHANNELS, pieces.words(CHANNELS, layer.dtype)
+    across, ahead = (run - 1) * S + K, min(ahead, len(rows_of(layer, rows)))
+    values = -(-K // S) * run * V
+    waiting = values + (0 if layer.dtype == "float32" else across * V)
+    taps = waiting + ahead * across * width
+    bias = taps + K * K * V
+    return Registers(across * width, ahead, values, waiting, taps, bias, bias + V, bias + 2 * V + width)
+
+
+class Load(NamedTuple):
+    """Row i of x, counted from the strip's first, to registers; always: it lies inside of the map for all threads."""
+
+    i: int
+    to: int
+    always: int
+
+
+class Unpack(NamedTuple):
+    """A row that waits becomes float32."""
+
+    of: int
+
+
+class Accumulate(NamedTuple):
+    """A row of x times row `tap` of the filter, to the sums of row p of the outputs; first, last: of its rows of x."""
+
+    values: int
+    tap: int
+    p: int
+    sums: int
+    first: int
+    last: int
+
+
+def schedule(layer: DepthwiseConv2d, run: int, rows: int, ahead: int) -> list[Load | Unpack | Accumulate]:
+    """The steps of a strip. Another row of x is loaded as soon as there is room for it."""
+    K, S, V, wide = layer.K, layer.stride, CHANNELS, layer.dtype == "float32"
+    needed, at = rows_of(layer, rows), registers(layer, run, rows, ahead)
+    _, inside, beyond, _ = sides(layer.H, -layer.padding, rows * S, -(-layer.P // rows), (rows - 1) * S + K)
+
+    def slot(n: int) -> int:
+        return at.waiting + n % at.ahead * at.row
+
+    def load(n: int) -> Load:
+        return Load(needed[n], slot(n), int(inside <= needed[n] < beyond))
+
+    def accumulate(n: int, p: int) -> Accumulate:
+        mine = [i for i in needed if 0 <= i - p * S < K]
+        sums, values = p % -(-K // S) * run * V, slot(n) if wide else at.values
+        return Accumulate(values, needed[n] - p * S, p, sums, int(needed[n] == mine[0]), int(needed[n] == mine[-1]))
+
+    steps: list[Load | Unpack | Accumulate] = [load(n) for n in range(at.ahead)]
+    for n, i in enumerate(needed):
+        more = [load(n + at.ahead)] if n + at.ahead < len(needed) else []
+        products = [accumulate(n, p) for p in range(rows) if 0 <= i - p * S < K]
+        steps += [*products, *more] if wide else [Unpack(slot(n)), *more, *products]
+    return steps
+
+
 @functools.cache
 def sliding(layer: DepthwiseConv2d, run: int, rows: int, ahead: int) -> Any:
     """slide(x, w, b, r, y, xat, yat, c, h, v, p, q): a thread's outputs, `rows` rows of `run` columns.
 
-    ahead: rows of x that a thread has asked for and not computed with. Arrays of words. xat, yat: words of the first x
+    ahead: rows of x that a thread has loaded and not computed with. Arrays of words. xat, yat: words of the first x
     that the outputs need (at row h, column v) and of the first output (row p, column q); c: the channels' word within a
     pixel. What lies outside of the map counts as 0.
     """
     H, W, K, S, PAD, P, Q = layer.H, layer.W, layer.K, layer.stride, layer.padding, layer.P, layer.Q
-    V, T, R, WIDTH = CHANNELS, run, rows, pieces.words(CHANNELS, layer.dtype)
-    PIXEL, COLUMNS, DEEP = pieces.words(layer.C, layer.dtype), (T - 1) * S + K, -(-K // S)
-    ROWS, WIDE, BIAS, RESIDUAL = rows_of(layer, R), layer.dtype == "float32", layer.bias, layer.residual
-    V0, V1, V2, V3 = sides(W, -PAD, T * S, -(-Q // T), COLUMNS)
-    _, H1, H2, _ = sides(H, -PAD, R * S, -(-P // R), (R - 1) * S + K)
-    AHEAD, ROW = min(ahead, len(ROWS)), COLUMNS * WIDTH
-    # One array of registers: sums of DEEP rows; a row as float32, where it waits as something else; rows that wait;
-    # the filter; the bias; words on their way.
-    VALUES = DEEP * T * V
-    WAIT = VALUES + (0 if WIDE else COLUMNS * V)
-    TAPS = WAIT + AHEAD * ROW
-    START = TAPS + K * K * V
-    SPARE = START + V
-    SIZE = SPARE + WIDTH + V
-    WHOLE, EVEN = P % R == 0, Q % T == 0
-    get, spread, put = pieces.read(WIDTH), pieces.unpack(V, layer.dtype), store(layer.dtype)
+    V, T, WIDTH, PIXEL = CHANNELS, run, pieces.words(CHANNELS, layer.dtype), pieces.words(layer.C, layer.dtype)
+    BIAS, RESIDUAL, WHOLE, EVEN = layer.bias, layer.residual, P % rows == 0, Q % T == 0
+    V0, V1, V2, V3 = sides(W, -PAD, T * S, -(-Q // T), (T - 1) * S + K)
+    _, _, VALUES, _, TAPS, START, SPARE, SIZE = registers(layer, run, rows, ahead)
+    read, unpack, put = pieces.read(WIDTH), pieces.unpack(V, layer.dtype), store(layer.dtype)
     activate = epilogue.activate(layer.activation)
     TOP, LEFT, DOWN, ACROSS = range(4)  # of the numbers in `where`
 
     @cuda.jit(device=True, forceinline=True)
-    def ask(f, x, where, xat, row):
-        """A row of x is asked for: which, to where, whether it lies inside of the map for all threads."""
-        i, first, always = row
+    def load_row(step, f, x, y, r, where, xat, yat):
+        i, first, always = step
         if not always:
             for k in range(V0 * WIDTH, V3 * WIDTH):
                 f[first + k] = float32(0)
@@ -106,18 +178,18 @@ def sliding(layer: DepthwiseConv2d, run: int, rows: int, ahead: int) -> Any:
             for j in range(V0, V3):
                 if j % S < K:
                     if V1 <= j and j < V2:
-                        get(f, first + j * WIDTH, x, xat + (i * W + j) * PIXEL)
+                        read(f, first + j * WIDTH, x, xat + (i * W + j) * PIXEL)
                     else:
                         for k in range(WIDTH):
                             f[first + j * WIDTH + k] = float32(0)
                         if uint32(where[LEFT] + uint32(j)) < uint32(W):
-                            get(f, first + j * WIDTH, x, xat + (i * W + j) * PIXEL)
+                            read(f, first + j * WIDTH, x, xat + (i * W + j) * PIXEL)
 
     @cuda.jit(device=True, forceinline=True)
-    def take(f, first):
+    def unpack_row(step, f, x, y, r, where, xat, yat):
         for j in range(V0, V3):
             if j % S < K:
-                spread(f, VALUES + j * V, first + j * WIDTH)
+                unpack(f, VALUES + j * V, step[0] + j * WIDTH)
 
     def products(j0: int, j1: int) -> Any:
         @cuda.jit(device=True, forceinline=True)
@@ -131,11 +203,10 @@ def sliding(layer: DepthwiseConv2d, run: int, rows: int, ahead: int) -> Any:
         return products
 
     each = max(1, UNROLLED // (T * V))
-    add = in_turn([products(j, min(K, j + each)) for j in range(0, K, each)], arguments=4)
+    multiply_add = in_turn([products(j, min(K, j + each)) for j in range(0, K, each)])
 
     @cuda.jit(device=True, forceinline=True)
-    def end(f, y, r, where, yat, p, sums):
-        """Row p of the outputs is stored."""
+    def store_row(f, y, r, where, yat, p, sums):
         if WHOLE or uint32(where[DOWN] + uint32(p)) < uint32(P):
             for e in range(T):
                 if EVEN or uint32(where[ACROSS] + uint32(e)) < uint32(Q):
@@ -143,90 +214,31 @@ def sliding(layer: DepthwiseConv2d, run: int, rows: int, ahead: int) -> Any:
                     for k in range(V):
                         f[at + k] = activate(f[at + k])
                     if RESIDUAL:
-                        get(f, SPARE, r, to)
-                        spread(f, SPARE + WIDTH, SPARE)
+                        read(f, SPARE, r, to)
+                        unpack(f, SPARE + WIDTH, SPARE)
                         for k in range(V):
                             f[at + k] += f[SPARE + WIDTH + k]
                     put(y, to, f, at)
 
     @cuda.jit(device=True, forceinline=True)
-    def meet(f, y, r, where, yat, pair):
-        """A row of x meets row i of the filter, for row p of the outputs."""
-        values, i, p, sums, starts, ends = pair
-        if starts:
+    def accumulate_row(step, f, x, y, r, where, xat, yat):
+        values, tap, p, sums, first, last = step
+        if first:
             for e in range(T):
                 for k in range(V):
                     f[sums + e * V + k] = f[START + k] if BIAS else float32(0)
-        add(f, sums, TAPS + i * (K * V), values)
-        if ends:
-            end(f, y, r, where, yat, p, sums)
+        multiply_add(f, sums, TAPS + tap * (K * V), values)
+        if last:
+            store_row(f, y, r, where, yat, p, sums)
 
-    # Numba's time goes with the functions that it compiles: so a few calls share one, and their constants are NumPy's
-    # numbers, as it would compile `ask` and `meet` once for each value of Python's.
-
-    def numbers(*values: int) -> tuple[np.int64, ...]:
-        return tuple(np.int64(value) for value in values)
-
-    def asked(n: int) -> tuple[np.int64, ...]:
-        return numbers(ROWS[n], WAIT + n % AHEAD * ROW, H1 <= ROWS[n] < H2)
-
-    def asking(ns: list[int]) -> Any:
-        COUNT = len(ns)
-        A0, A1, A2, A3 = [asked(n) for n in (ns + 3 * ns[:1])[:4]]
-
-        @cuda.jit(device=True, forceinline=True)
-        def asking(f, x, y, r, where, xat, yat):
-            ask(f, x, where, xat, A0)
-            if COUNT > 1:
-                ask(f, x, where, xat, A1)
-            if COUNT > 2:
-                ask(f, x, where, xat, A2)
-            if COUNT > 3:
-                ask(f, x, where, xat, A3)
-
-        return asking
-
-    def met(n: int, p: int) -> tuple[np.int64, ...]:
-        mine = [i for i in ROWS if 0 <= i - p * S < K]
-        values = WAIT + n % AHEAD * ROW if WIDE else VALUES
-        return numbers(values, ROWS[n] - p * S, p, p % DEEP * T * V, ROWS[n] == mine[0], ROWS[n] == mine[-1])
-
-    def meeting(n: int, ps: list[int], begins: bool, ends: bool) -> Any:
-        """Row n of x for some rows of outputs; another row is asked for as soon as there is room."""
-        COUNT, ROOM = len(ps), n + AHEAD < len(ROWS)
-        M0, M1, M2, M3 = [met(n, p) for p in (ps + 3 * ps[:1])[:4]]
-        NEXT, SLOT, TAKES = asked(n + AHEAD if ROOM else n), asked(n)[1], begins and not WIDE
-        ASKS, ASKS_LAST = ROOM and TAKES, ROOM and ends and WIDE
-
-        @cuda.jit(device=True, forceinline=True)
-        def meeting(f, x, y, r, where, xat, yat):
-            if TAKES:
-                take(f, SLOT)
-            if ASKS:
-                ask(f, x, where, xat, NEXT)
-            meet(f, y, r, where, yat, M0)
-            if COUNT > 1:
-                meet(f, y, r, where, yat, M1)
-            if COUNT > 2:
-                meet(f, y, r, where, yat, M2)
-            if COUNT > 3:
-                meet(f, y, r, where, yat, M3)
-            if ASKS_LAST:
-                ask(f, x, where, xat, NEXT)
-
-        return meeting
-
-    order = []
-    for n, i in enumerate(ROWS):
-        ps = [p for p in range(R) if 0 <= i - p * S < K]
-        order += [meeting(n, ps[k : k + 4], k == 0, k + 4 >= len(ps)) for k in range(0, len(ps), 4)]
-    first = in_turn([asking(list(range(n, min(n + 4, AHEAD)))) for n in range(0, AHEAD, 4)], arguments=7)
-    steps = in_turn(order, arguments=7)
+    emitted = {Load: load_row, Unpack: unpack_row, Accumulate: accumulate_row}
+    alike = [(emitted[kind], list(them)) for kind, them in itertools.groupby(schedule(layer, run, rows, ahead), type)]
+    steps = in_turn([emit(one, them[k : k + 4]) for one, them in alike for k in range(0, len(them), 4)])
 
     @cuda.jit(device=True, forceinline=True)
     def fetch(f, to, array, at):
-        get(f, SPARE, array, at)
-        spread(f, to, SPARE)
+        read(f, SPARE, array, at)
+        unpack(f, to, SPARE)
 
     @cuda.jit(device=True, forceinline=True)
     def slide(x, w, b, r, y, xat, yat, c, h, v, p, q):
@@ -238,7 +250,28 @@ def sliding(layer: DepthwiseConv2d, run: int, rows: int, ahead: int) -> Any:
         if BIAS:
             fetch(f, START, b, c)
         ptx.grid_dependency_wait()  # filters may come before the map is there
-        first(f, x, y, r, where, xat, yat)
         steps(f, x, y, r, where, xat, yat)
 
     return slide
+
+
+def emit(function: Any, steps: list[tuple[int, ...]]) -> Any:
+    """The device function that calls `function` with each of up to 4 steps as its first argument.
+
+    Numba's time goes with the functions that it compiles: so a few calls share one, and a step's constants are NumPy's
+    numbers, as it would compile `function` once for each value of Python's.
+    """
+    COUNT = len(steps)
+    A, B, C, D = (tuple(map(np.int64, step)) for step in (steps + 3 * steps[:1])[:4])
+
+    @cuda.jit(device=True, forceinline=True)
+    def emitted(*given):
+        function(A, *given)
+        if COUNT > 1:
+            function(B, *given)
+        if COUNT > 2:
+            function(C, *given)
+        if COUNT > 3:
+            function(D, *given)
+
+    return emitted

@@ -102,8 +102,7 @@ def kernel(layer):
 
 
 def supports(layer):
-    small = layer.N * layer.C * max(layer.H * layer.W, layer.P * layer.Q) < 2**31
-    return small and layer.K <= 7 and layer.stride <= 7
+    return layer.N * layer.C * max(layer.H * layer.W, layer.P * layer.Q) < 2**31 and layer.K <= 7 and layer.stride <= 7
 
 
 def traffic(layer):

@@ -3,12 +3,13 @@
 `wide` gives a thread 16 bytes of channels. In 16 bits these are 8 channels with sums and filters of their own: so many
 registers a thread that few threads are there to hide from each other how long memory takes. Here a thread has two
 channels of T neighbouring columns. A warp's accesses are of whole sectors all the same, as neighbouring threads have
-neighbouring channels. With the registers that this leaves a thread asks for rows of x before it computes with any.
+neighbouring channels. With the registers that this leaves a thread loads rows of x before it computes with any.
 
-It slides down a strip of R rows of outputs, which columns.py writes out: no loop, no sum that moves on, no condition
-where no thread needs one. Neighbours' columns of x come from the L1 cache, neighbouring strips' rows from the L2 cache.
+It slides down a strip of R rows of outputs, which columns.py writes out, step by step: no loop, no sum that moves on,
+no condition where no thread needs one. Neighbours' columns of x come from the L1 cache, neighbouring strips' rows from
+the L2 cache.
 
-Where maps or batches are small there are not threads enough to fill the GPU: they then get smaller strips and ask for
+Where maps or batches are small there are not threads enough to fill the GPU: they then get smaller strips and load
 all of a strip's rows at once, so that a launch waits for memory once and not row by row.
 
 Predicted: for K = 3 and stride 1 some 30 instructions for a pair of outputs, of which a multiprocessor could start 57
@@ -19,13 +20,12 @@ import numpy as np
 from numba import int32, uint32
 
 from dwlab.gpu.target import cuda
-from dwlab.kernels.depthwise2d import columns
+from dwlab.kernels.depthwise2d import columns, strips_traffic
 from dwlab.kernels.depthwise2d.columns import CHANNELS
 from dwlab.kernels.parts import pieces
 from dwlab.kernels.registry import Launch, by_shape, register
 from dwlab.kernels.tiling.config import Resources, TileConfig, Tiles
 from dwlab.kernels.tiling.cost import Cost
-from dwlab.kernels.traffic import Traffic, sectors_by_place
 
 ENOUGH = 192  # threads of a multiprocessor that are worth larger strips
 SMALL = 16  # rows of outputs: maps of so few are one strip or two
@@ -36,7 +36,7 @@ WAITING = 160  # registers for rows of x that wait, and the filter
 
 
 def config_of(layer, run, rows, ahead=None, threads=THREADS):
-    """The tile of threads with about so many columns and rows of outputs, and rows of x that they ask for ahead.
+    """The tile of threads with about so many columns and rows of outputs, and rows of x that they load ahead.
 
     ahead None: all that registers are there for. A block has vectors of channels side by side, as many columns' threads
     as the block's threads leave.
@@ -104,20 +104,20 @@ def kernel(layer, config):
     H, W, S, PAD, P, Q = layer.H, layer.W, layer.stride, layer.padding, layer.P, layer.Q
     WIDTH, PIXEL = pieces.words(CHANNELS, layer.dtype), pieces.words(layer.C, layer.dtype)
     (G, TILES), T, R = block(config), config.thread_n, config.thread_m
-    PIECES, ALL = layer.C // CHANNELS, -(-Q // T)
-    GROUPS, ACROSS = -(-PIECES // G), -(-ALL // TILES)
+    VECTORS, ALL = layer.C // CHANNELS, -(-Q // T)
+    GROUPS, ACROSS = -(-VECTORS // G), -(-ALL // TILES)
     slide = columns.sliding(layer, T, R, config.pipeline_stages)
 
     @cuda.jit
     def kernel(x, w, b, m, r, y):
         block, n = uint32(cuda.blockIdx.x), np.int64(cuda.blockIdx.y)
-        piece = uint32(uint32(block % uint32(GROUPS)) * uint32(G) + uint32(cuda.threadIdx.x))
+        vector = uint32(uint32(block % uint32(GROUPS)) * uint32(G) + uint32(cuda.threadIdx.x))
         block = uint32(block // uint32(GROUPS))
         tile = uint32(uint32(block % uint32(ACROSS)) * uint32(TILES) + uint32(cuda.threadIdx.y))
-        if piece >= uint32(PIECES) or tile >= uint32(ALL):
+        if vector >= uint32(VECTORS) or tile >= uint32(ALL):
             return
         p, q = uint32(uint32(block // uint32(ACROSS)) * uint32(R)), uint32(tile * uint32(T))
-        h, v, c = int32(p * uint32(S)) - int32(PAD), int32(q * uint32(S)) - int32(PAD), uint32(piece * uint32(WIDTH))
+        h, v, c = int32(p * uint32(S)) - int32(PAD), int32(q * uint32(S)) - int32(PAD), uint32(vector * uint32(WIDTH))
         xat = ((n * H + h) * W + v) * PIXEL + c
         yat = ((n * P + p) * Q + q) * PIXEL + c
         slide(x, w, b, r, y, xat, yat, c, uint32(h), uint32(v), p, q)
@@ -132,43 +132,10 @@ def supports(layer):
 
 
 def traffic(layer, config):
-    H, W, K, S, PAD, P, Q = layer.H, layer.W, layer.K, layer.stride, layer.padding, layer.P, layer.Q
-    (G, TILES), T, R = block(config), config.thread_n, config.thread_m
-    width, pixel = pieces.words(CHANNELS, layer.dtype), pieces.words(layer.C, layer.dtype)
-    count, tiles, strips = layer.C // CHANNELS, -(-Q // T), -(-P // R)
-    top = np.concatenate([n * R * S - PAD + np.array(columns.rows_of(layer, R)) for n in range(strips)])
-    loaded = _places(layer.N, H, top[(0 <= top) & (top < H)], W * pixel)
-    stored = _places(layer.N, P, np.arange(P), Q * pixel)
-    same = _places(layer.N * strips, 1, np.zeros(1, int), 0)
-    load, store = np.zeros(2, np.int64), np.zeros(2, np.int64)
-    thread = np.arange(G * TILES)
-    for group in range(0, count, G):
-        piece = group + thread % G
-        for first in range(0, tiles, TILES):
-            tile = first + thread // G
-            there, c = (piece < count) & (tile < tiles), piece * width
-            for tap in range(K * K + layer.bias):
-                load += _times(same, np.where(there, c + tap % (K * K) * pixel, -1))
-            for j in columns.columns_of(layer, T):
-                v = tile * T * S - PAD + j
-                load += _times(loaded, np.where(there & (0 <= v) & (v < W), v * pixel + c, -1))
-            for e in range(T):
-                q = tile * T + e
-                one = _times(stored, np.where(there & (q < Q), q * pixel + c, -1))
-                store += one
-                load += one * layer.residual
-    return Traffic(*load, *store)
-
-
-def _places(images, height, rows, pitch):
-    """How many of the rows of so many images begin at each of the 8 places in a sector; a map has `height` rows."""
-    return np.bincount((np.arange(images)[:, None] * height + rows).ravel() * pitch % 8, minlength=8)
-
-
-def _times(places, words):
-    """[requests, sectors] of an access of a block, in so many rows at each place: a word of each thread, or -1."""
-    warps = np.pad(words >= 0, (0, -len(words) % 32)).reshape(-1, 32).any(axis=1).sum()
-    return np.array([warps * places.sum(), (sectors_by_place(words) * places).sum()])
+    R, S = config.thread_m, layer.stride
+    rows = [p * S - layer.padding + np.array(columns.rows_of(layer, R)) for p in range(0, layer.P, R)]
+    across = columns.columns_of(layer, config.thread_n)
+    return strips_traffic.traffic(layer, block(config), CHANNELS, config.thread_n, rows, across)
 
 
 @register(

@@ -39,7 +39,7 @@ def get(kind: str) -> Any:
                 to[4 + k] = float32(epilogue.byte(high, k))
 
     else:
-        spread = pieces.spread(kind)
+        spread = pieces.unpack_vector(kind)
 
         @cuda.jit(device=True, forceinline=True)
         def get(to, array, group):
@@ -79,7 +79,7 @@ def put(kind: str) -> Any:
             ptx.store2(array, uint32(group * uint32(2)), low, high)
 
     else:
-        gather = pieces.gather(kind)
+        gather = pieces.pack_vector(kind)
 
         @cuda.jit(device=True, forceinline=True)
         def put(array, group, values, first, scale, zero):

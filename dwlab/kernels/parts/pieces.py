@@ -1,7 +1,7 @@
-"""Pieces of 16 bytes: four float32 words that hold 4 elements, or 8 of 16 bits, and what is in them as float32.
+"""16-byte vectors: four float32 words that hold 4 elements, or 8 of 16 bits, and what is in them as float32.
 
-Kernels move pieces whatever they hold; only these functions, each of which makes a device function for a storage type,
-ask what that is.
+Kernels move vectors whatever they hold; only these functions, each of which makes a device function for a storage type,
+know what that is.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ PACK = {"float16": ptx.join_halves, "bfloat16": ptx.join_bfloats}
 
 
 def elements(dtype: str) -> int:
-    """Elements of a piece: 4 or 8."""
+    """Elements of a 16-byte vector: 4 or 8."""
     return 4 if dtype == "float32" else 8
 
 
@@ -74,43 +74,77 @@ def unpack(count: int, dtype: str) -> Any:
 
 
 @functools.cache
-def spread(dtype: str) -> Any:
-    """spread(x, first, a, b, c, d): the elements in the four words of a piece, into x[first …] as float32."""
+def unpack_vector(dtype: str) -> Any:
+    """unpack_vector(x, first, a, b, c, d): the elements in the four words of a vector, into x[first …] as float32."""
     unpack = UNPACK.get(dtype)
     if unpack is None:
 
         @cuda.jit(device=True, forceinline=True)
-        def spread(x, first, a, b, c, d):
+        def unpack_vector(x, first, a, b, c, d):
             x[first], x[first + 1], x[first + 2], x[first + 3] = a, b, c, d
 
     else:
 
         @cuda.jit(device=True, forceinline=True)
-        def spread(x, first, a, b, c, d):
+        def unpack_vector(x, first, a, b, c, d):
             x[first], x[first + 1] = unpack(a)
             x[first + 2], x[first + 3] = unpack(b)
             x[first + 4], x[first + 5] = unpack(c)
             x[first + 6], x[first + 7] = unpack(d)
 
-    return spread
+    return unpack_vector
 
 
 @functools.cache
-def gather(dtype: str) -> Any:
-    """gather(x, first) -> a, b, c, d: and back, each element rounded."""
+def pack_vector(dtype: str) -> Any:
+    """pack_vector(x, first) -> a, b, c, d: and back, each element rounded."""
     pack = PACK.get(dtype)
     if pack is None:
 
         @cuda.jit(device=True, forceinline=True)
-        def gather(x, first):
+        def pack_vector(x, first):
             return x[first], x[first + 1], x[first + 2], x[first + 3]
 
     else:
 
         @cuda.jit(device=True, forceinline=True)
-        def gather(x, first):
+        def pack_vector(x, first):
             a, b = pack(x[first], x[first + 1]), pack(x[first + 2], x[first + 3])
             c, d = pack(x[first + 4], x[first + 5]), pack(x[first + 6], x[first + 7])
             return a, b, c, d
 
-    return gather
+    return pack_vector
+
+
+@functools.cache
+def load_shared(dtype: str) -> Any:
+    """load(x, m, tile, at): the vector at word `at` of a tile, as float32, becomes the m-th of the local array x."""
+    unpack, size = unpack_vector(dtype), elements(dtype)
+
+    @cuda.jit(device=True, forceinline=True)
+    def load(x, m, tile, at):
+        a, b, c, d = ptx.load4_shared(tile, at)
+        unpack(x, size * m, a, b, c, d)
+
+    return load
+
+
+@functools.cache
+def store_shared(dtype: str) -> Any:
+    """store(tile, at, x, m): the m-th vector of the local array x, each element rounded, to word `at` of a tile."""
+    pack = PACK.get(dtype)
+    if pack is None:
+
+        @cuda.jit(device=True, forceinline=True)
+        def store(tile, at, x, m):
+            ptx.store4_shared(tile, at, x[4 * m], x[4 * m + 1], x[4 * m + 2], x[4 * m + 3])
+
+    else:
+
+        @cuda.jit(device=True, forceinline=True)
+        def store(tile, at, x, m):  # not by pack_vector: the order of the instructions would be another
+            a, b = pack(x[8 * m], x[8 * m + 1]), pack(x[8 * m + 2], x[8 * m + 3])
+            c, d = pack(x[8 * m + 4], x[8 * m + 5]), pack(x[8 * m + 6], x[8 * m + 7])
+            ptx.store4_shared(tile, at, a, b, c, d)
+
+    return store

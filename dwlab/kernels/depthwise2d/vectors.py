@@ -1,4 +1,4 @@
-"""What the kernels here do with pieces of 16 bytes (kernels.parts.pieces): load and store them, finish their sums.
+"""What the kernels here do with 16-byte vectors (kernels.parts.pieces): load and store them, finish their sums.
 
 Arrays come as rows of float32 words whatever they hold (view "words"). Each function here makes device functions for a
 storage type; sums and what they are made of are float32.
@@ -14,7 +14,7 @@ from numba import float32, uint32
 
 from dwlab.gpu.target import cuda
 from dwlab.kernels.parts import epilogue, ptx
-from dwlab.kernels.parts.pieces import UNPACK, elements, gather, spread
+from dwlab.kernels.parts.pieces import UNPACK, elements, pack_vector, unpack_vector
 from dwlab.problems.layers import DepthwiseConv2d
 
 DTYPES = ("float32", "float16", "bfloat16")
@@ -22,13 +22,13 @@ DTYPES = ("float32", "float16", "bfloat16")
 
 @functools.cache
 def load(dtype: str) -> Any:
-    """load(values, at, array, index): a piece of a global array, from word `index` on, as float32."""
-    spreads = spread(dtype)
+    """load(values, at, array, index): a vector of a global array, from word `index` on, as float32."""
+    unpack = unpack_vector(dtype)
 
     @cuda.jit(device=True, forceinline=True)
     def load(values, at, array, index):
         a, b, c, d = ptx.load4(array, index)
-        spreads(values, at, a, b, c, d)
+        unpack(values, at, a, b, c, d)
 
     return load
 
@@ -36,11 +36,11 @@ def load(dtype: str) -> Any:
 @functools.cache
 def store(dtype: str) -> Any:
     """store(array, index, values, at): and back, each element rounded."""
-    gathered = gather(dtype)
+    pack = pack_vector(dtype)
 
     @cuda.jit(device=True, forceinline=True)
     def store(array, index, values, at):
-        a, b, c, d = gathered(values, at)
+        a, b, c, d = pack(values, at)
         ptx.store4(array, index, a, b, c, d)
 
     return store
@@ -79,7 +79,7 @@ def activated(layer: DepthwiseConv2d) -> Any:
 
 @functools.cache
 def add_residual(residual: bool, dtype: str) -> Any:
-    """add(values, at, r, index): values[at : …] += the piece of r from word `index` on; nothing without a residual."""
+    """add(values, at, r, index): values[at : …] += the vector of r from word `index` on; nothing without a residual."""
     if not residual:
 
         @cuda.jit(device=True, forceinline=True)
@@ -87,12 +87,12 @@ def add_residual(residual: bool, dtype: str) -> Any:
             pass
 
     else:
-        ask, size = load(dtype), elements(dtype)
+        get, size = load(dtype), elements(dtype)
 
         @cuda.jit(device=True, forceinline=True)
         def add(values, at, r, index):
             more = cuda.local.array(size, float32)
-            ask(more, 0, r, index)
+            get(more, 0, r, index)
             for k in range(size):
                 values[at + k] += more[k]
 
