@@ -15,7 +15,7 @@ import numpy as np
 from numba import uint32
 
 from dwlab.gpu.target import cuda
-from dwlab.kernels.fused.pwdw_1_map import moved
+from dwlab.kernels.fused.shifted import shifted
 from dwlab.kernels.parts import epilogue
 from dwlab.kernels.registry import Launch, by_shape, register
 from dwlab.kernels.traffic import Traffic, warp_traffic
@@ -104,8 +104,8 @@ def traffic(pair):
     i, g, m = _places(TH * TW, nchw)
     f, h, v = f0 + g, p0 * S + m // TW - dw.padding, q0 * S + m % TW - dw.padding
     on = (i < FILTERS * TH * TW) & (f < F) & (0 <= h) & (h < H) & (0 <= v) & (v < W)
-    of_w = moved(f * C + 0 * h, on, sector)
-    of_x = moved((n * C * H + h) * W + v if nchw else ((n * H + h) * W + v) * C, on, sector)
+    of_w = shifted(f * C + 0 * h, on, sector)
+    of_x = shifted((n * C * H + h) * W + v if nchw else ((n * H + h) * W + v) * C, on, sector)
     for c in range(C):
         load += of_w(c) + of_x(c * H * W if nchw else c)
     load += vectors1 * count(f, on, per_vector)

@@ -9,11 +9,14 @@ from __future__ import annotations
 import functools
 from typing import Any
 
+import numpy as np
 from numba import float32, uint32
 
 from dwlab.gpu.target import cuda
 from dwlab.kernels.parts import epilogue, pieces, ptx
 from dwlab.kernels.parts.unroll import in_turn
+from dwlab.kernels.tiling.config import TileConfig
+from dwlab.kernels.traffic import warp_traffic
 from dwlab.problems.layers import DepthwiseConv2d
 
 CHANNELS = 4  # of a thread: 16 bytes of float32, 8 of 16-bit elements
@@ -46,6 +49,30 @@ def filter_reads(layer: DepthwiseConv2d, height: int, i: int) -> int:
     if layer.K <= KEPT:
         return 1
     return sum(row - p * layer.stride == i for row in rows_of(layer, height) for p in range(height))
+
+
+def traffic(layer: DepthwiseConv2d, config: TileConfig, items: int, n: int, p0: int, q0: int) -> np.ndarray:
+    """[requests, sectors] of a block's x, taps and biases, all its channels; items: of all threads, block_k channels.
+
+    n: the image; p0, q0: the block's first row and column of outputs.
+    """
+    C, H, W, K, S = pieces.words(layer.C, layer.dtype), layer.H, layer.W, layer.K, layer.stride
+    threads, size, run, total = config.threads, words(layer.dtype), config.thread_n, np.zeros(2, np.int64)
+    item = np.arange(-(-items // threads) * threads).reshape(-1, threads)
+    item = np.where(item < items, item, -1)
+    column, c = item // (config.block_k // size) * run, item % (config.block_k // size) * size
+    c = c + np.arange(0, C, config.block_k)[:, None, None]
+    there = (item >= 0) & (c < C)
+    for i in range(K * K):
+        often = filter_reads(layer, config.block_h, i // K)
+        total += often * warp_traffic(np.where(there, c + i * C, -1).reshape(-1, threads))
+    total += layer.bias * warp_traffic(np.where(there, c, -1).reshape(-1, threads))
+    for h in (p0 * S - layer.padding + i for i in rows_of(layer, config.block_h)):
+        for j in range((run - 1) * S + K):
+            v = (q0 + column) * S - layer.padding + j
+            inside = there & (0 <= h < H) & (0 <= v) & (v < W)
+            total += warp_traffic(np.where(inside, ((n * H + h) * W + v) * C + c, -1).reshape(-1, threads))
+    return total
 
 
 @functools.cache
