@@ -75,7 +75,7 @@ def requantise_tile(layer: Pointwise, tile: WarpTile, BN: int, put: Any, get: An
     lanes come. halves: 8 columns at a time, put(y, row, column, w0, w1) and get(r, row, column) -> w0, w1.
     """
     ZERO, BIAS, F, NJ, SIZE = layer.zero_x, layer.bias, layer.F, tile.N // 8, tile.size
-    requantise = epilogue.requantise_added(replace(layer, bias=True), packed=True)  # of what a sum begins with
+    requantise = epilogue.requantise(replace(layer, bias=True), packed=True)  # of what a sum begins with
     store_lane, residual = _by_eights(put, get) if halves else _by_sixteens(put, get)
     if not layer.residual:
         residual = _nothing

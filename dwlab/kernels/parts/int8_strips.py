@@ -39,7 +39,7 @@ def strip(layer, T, put, pitch, across, down, single=False):
     GROUPS, SUMS, OUTSIDE = -(-COLUMNS // 4), DEEP * T * 4, (layer.zero_x % 256 * ONES + 2**31) % 2**32 - 2**31
     ROW = T * GROUPS * 4  # words of a filter's row: for each output, group of columns and channel
     TAPS, GROUPED, WORDS = K * ROW, 4 * GROUPS, K * GROUPS * 4
-    requantise, ADDED = epilogue.requantise_added(layer, packed=True), layer.residual
+    requantise, ADDED = epilogue.requantise(layer, packed=True), layer.residual
 
     def filter_row(i):
         @cuda.jit(device=True, forceinline=True)

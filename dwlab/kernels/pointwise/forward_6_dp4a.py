@@ -32,7 +32,7 @@ ONES = 0x01010101  # four int8
 
 @by_shape
 def kernel(layer, images):
-    one, requantise, ADDED = product(layer, images), epilogue.requantise_added(layer, packed=True), layer.residual
+    one, requantise, ADDED = product(layer, images), epilogue.requantise(layer, packed=True), layer.residual
     M, N, WORDS, ZERO, BIAS = one.M, one.N, one.words, layer.zero_x, layer.bias
     ACROSS = -(-N // TILE)
 

@@ -25,7 +25,6 @@ from numba import float32, int32, uint32
 
 from dwlab.gpu.target import cuda
 from dwlab.kernels.parts import gemm, int8_epilogue, ptx
-from dwlab.kernels.parts.pipeline import pipeline
 from dwlab.kernels.pointwise.int8_tiles import DEPTH, configs, cost, layout_of, resources, shared_bytes
 from dwlab.kernels.registry import Launch, by_shape, register
 from dwlab.kernels.tiling.config import Tiles
@@ -42,19 +41,6 @@ def kernel(layer, images, config):
     load_factors, FACTORS = int8_epilogue.load_factors(layer, BN, config.threads), layout.shared_bytes // 4
     ACROSS, WARPS, CHUNKS, STEP = layout.across, config.warps_n, layout.chunks, layout.stage_words
     A_WORDS, A_WARP, B_WARP = layout.a_words, layout.a_warp, layout.b_warp
-
-    @cuda.jit(device=True, forceinline=True)
-    def load(shared, at, chunk, block):
-        x, w, down, across, thread, _, _, _ = block
-        load_x(shared, at, x, uint32(0), down, across, chunk, thread)
-        load_w(shared, at, w, down, across, chunk, thread)
-
-    @cuda.jit(device=True, forceinline=True)
-    def mma(acc, shared, at, chunk, block):
-        _, _, _, _, _, lane, a0, b0 = block
-        add(acc, shared, uint32(at + a0), shared, uint32(at + b0), lane)
-
-    run = pipeline(DEPTH, STEP, CHUNKS, load, mma)
 
     @cuda.jit
     def kernel(x, w, b, m, r, y):
@@ -74,8 +60,18 @@ def kernel(layer, images, config):
             if chunk < CHUNKS:
                 load_x(shared, uint32(chunk * STEP), x, uint32(0), down, across, uint32(chunk), thread)
             ptx.commit()
-        a0, b0 = uint32(warp_m * A_WARP), uint32(A_WORDS + warp_n * B_WARP)
-        run(acc, shared, (x, w, down, across, thread, lane, a0, b0))
+        here, there = uint32(0), uint32((DEPTH - 1) * STEP)
+        for chunk in range(CHUNKS):  # by hand: parts/pipeline.py makes other machine code of it
+            ptx.wait(1)  # DEPTH - 2
+            cuda.syncthreads()  # this chunk has come for all threads, and all are done with the one before
+            if chunk + (DEPTH - 1) < CHUNKS:
+                load_x(shared, there, x, uint32(0), down, across, uint32(chunk + (DEPTH - 1)), thread)
+                load_w(shared, there, w, down, across, uint32(chunk + (DEPTH - 1)), thread)
+            ptx.commit()
+            a0, b0 = uint32(here + warp_m * A_WARP), uint32(here + A_WORDS + warp_n * B_WARP)
+            add(acc, shared, a0, shared, b0, lane)
+            there = here
+            here = uint32(0) if here == (DEPTH - 1) * STEP else uint32(here + STEP)
         at, n0 = uint32(FACTORS + warp_n * WN), uint32(across * BN + warp_n * WN)
         finish(acc, lane, y, shared, at, r, uint32(down * BM + warp_m * WM), n0)
 
