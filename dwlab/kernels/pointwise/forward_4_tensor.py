@@ -1,20 +1,20 @@
 """Tensor cores: one instruction of a warp does 1,024 multiply-adds and more, in float32 too, by three products of tf32.
 
 The blocks, and the way of their tiles to shared memory, are those of the stage before; a warp's share of a chunk's
-products is now mma.sync on 16 x 8 sums, its operands read by ldmatrix, four 8 x 8 matrices at a time (tiles.py). In 16
-bits one product does; of float32 each number is split in two tf32, and the three larger of the four products are
+products is now mma.sync on 16 x 8 sums, its operands read by ldmatrix, four 8 x 8 matrices at a time (mma_ss.py).
+In 16 bits one product does; of float32 each number is split in two tf32, and the three larger of the four products are
 summed up, which leaves float32's accuracy. C is at least 16: in shorter sums float32's own rounding is smaller.
 
-The operands of a warp come in 16-byte pieces that must lie in different banks. In the stage before rows had 4 words to
-spare for that, so most 128 bytes of memory were copied to two places, and the hardware asked for their sectors twice.
-Here rows have none; the pieces of each change places instead (tiles.place). What that leaves of shared memory goes to
-chunks on their way: three where the tiles are large, else two.
+The operands of a warp come in vectors of 16 bytes that must lie in different banks. In the stage before rows had 4
+words of padding for that, so most 128 bytes of memory were copied to two places, and the hardware requested their
+sectors twice. Here rows have none; the vectors of each change places instead (swizzle.place). What that leaves of
+shared memory goes to chunks on their way: three where the tiles are large, else two.
 
 In 16 bits mma is so fast that shared memory is the next to run out: a warp's tile of 64 x 32 reads 6 KiB for 32
 products, one of 48 x 96 9 KiB for 72. So warps' tiles are large, few warps fit, and each reads a step's operands before
-the products of the step before (`ahead`) instead of waiting, the next chunk's before the last products of this one:
+the products of the step before (`prefetch`) instead of waiting, the next chunk's before the last products of this one:
 tensor cores work while the barrier is passed. At the end lanes trade sums, so that each stores 16 bytes. In float32 the
-largest tiles' steps are computed in two halves, or registers would not do (tiles.in_halves).
+largest tiles' steps are computed in two halves, or registers would not do (mma_tf32.in_halves).
 
 How large a block's tile is depends on the layer: large ones read less, each x once for BN filters and each w once for
 BM pixels, but blocks come in turns of 132, and multiprocessors without one are lost. `cost` weighs mma's rate, shared
