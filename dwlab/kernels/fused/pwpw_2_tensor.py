@@ -19,7 +19,6 @@ from numba import float32, uint32
 from dwlab.gpu.target import cuda
 from dwlab.kernels.fused import pwdw_tiles, pwpw_epilogue, pwpw_plan, row_loads
 from dwlab.kernels.parts import ptx, warp_tile
-from dwlab.kernels.parts.pipeline import double_buffer
 from dwlab.kernels.registry import Launch, by_shape, register
 from dwlab.kernels.tiling.config import Tiles
 from dwlab.kernels.traffic import Traffic, warp_traffic
@@ -40,30 +39,6 @@ def kernel(pair, config):
     load_x, load_w1, load_w2 = pwpw_plan.loads(pair, config)
     store1 = warp_tile.each(first, pwpw_epilogue.store_between(pair, config))
     store2, MOST = pwpw_epilogue.store(pair, config), pwdw_tiles.register_limit(T)
-
-    @cuda.jit(device=True, forceinline=True)
-    def load_first(shared, at, chunk, block):
-        x, w1, start, pixels, f0, _, _, _ = block
-        c0 = uint32(chunk * uint32(DEPTH1))
-        load_x(shared, at, x, start, pixels, c0)
-        load_w1(shared, uint32(at + uint32(X_WORDS)), w1, f0, c0)
-
-    @cuda.jit(device=True, forceinline=True)
-    def mma_first(acc, shared, at, chunk, block):
-        _, _, _, _, _, own_x, own_w1, lane = block
-        add1(acc, shared, uint32(at + own_x), shared, uint32(at + own_w1), lane)
-
-    @cuda.jit(device=True, forceinline=True)
-    def load_second(shared, at, chunk, block):
-        load_w2(shared, at, block[0], block[1], uint32(chunk * uint32(DEPTH2)))
-
-    @cuda.jit(device=True, forceinline=True)
-    def mma_second(acc, shared, at, chunk, block):
-        _, _, own_inner, own_w2, lane = block
-        add2(acc, shared, uint32(own_inner + chunk * uint32(DEPTH2)), shared, uint32(at + own_w2), lane)
-
-    multiply_first = double_buffer(STAGE, CHUNKS1, load_first, mma_first)
-    multiply_second = double_buffer(STAGE, CHUNKS2, load_second, mma_second)
 
     @cuda.jit(max_registers=MOST)
     def kernel(x, w1, b1, m1, w2, b2, m2, r, y):
@@ -95,7 +70,18 @@ def kernel(pair, config):
             load_x(shared, uint32(0), x, start, pixels, uint32(0))
             ptx.commit()
             zero1(acc1)
-            multiply_first(acc1, shared, (x, w1, start, pixels, f0, own_x, own_w1, lane))
+            for chunk in range(CHUNKS1):  # two places, by hand: as a part of its own the loop took a register more
+                here = uint32(uint32(chunk % 2) * uint32(STAGE))
+                if chunk + 1 < CHUNKS1:
+                    there = uint32(uint32((chunk + 1) % 2) * uint32(STAGE))
+                    c0 = uint32(uint32(chunk + 1) * uint32(DEPTH1))
+                    load_x(shared, there, x, start, pixels, c0)
+                    load_w1(shared, uint32(there + uint32(X_WORDS)), w1, f0, c0)
+                ptx.commit()
+                ptx.wait(1)
+                cuda.syncthreads()
+                add1(acc1, shared, uint32(here + own_x), shared, uint32(here + own_w1), lane)
+                cuda.syncthreads()
             store1(acc1, lane, shared, shared, shared, pw, uint32(f0 + fw * uint32(WARP_1)))
         own_inner = uint32(uint32(INNER_AT) + pw * uint32(PITCH))
         own_w2 = uint32(fw * uint32(WARP_2 * W2_PITCH))
@@ -104,7 +90,17 @@ def kernel(pair, config):
             load_w2(shared, uint32(0), w2, f0, uint32(0))
             ptx.commit()
             zero2(acc2)
-            multiply_second(acc2, shared, (w2, f0, own_inner, own_w2, lane))
+            for chunk in range(CHUNKS2):
+                here = uint32(uint32(chunk % 2) * uint32(STAGE))
+                c0 = uint32(uint32(chunk) * uint32(DEPTH2))
+                if chunk + 1 < CHUNKS2:
+                    there = uint32(uint32((chunk + 1) % 2) * uint32(STAGE))
+                    load_w2(shared, there, w2, f0, uint32(c0 + uint32(DEPTH2)))
+                ptx.commit()
+                ptx.wait(1)
+                cuda.syncthreads()
+                add2(acc2, shared, uint32(own_inner + c0), shared, uint32(here + own_w2), lane)
+                cuda.syncthreads()
             store2(acc2, lane, y, b2, r, uint32(p0 + pw), uint32(f0 + fw * uint32(WARP_2)))
 
     return kernel

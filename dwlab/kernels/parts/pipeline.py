@@ -73,27 +73,6 @@ def pipeline(stages: int, stage_words: int, chunks: int, load: Any, mma: Any) ->
     return run
 
 
-def double_buffer(stage_words: int, chunks: int, load: Any, mma: Any) -> Any:
-    """As `pipeline` of two stages, but the next chunk's copies start before this one's are waited for.
-
-    So they are in flight earlier; a second barrier a chunk keeps them from words that are still read.
-    """
-
-    @cuda.jit(device=True, forceinline=True)
-    def run(acc, shared, tile):
-        for chunk in range(chunks):
-            if chunk + 1 < chunks:
-                there = uint32(uint32((chunk + 1) % 2) * uint32(stage_words))
-                load(shared, there, uint32(chunk + 1), tile)
-            ptx.commit()
-            ptx.wait(1)
-            cuda.syncthreads()
-            mma(acc, shared, uint32(uint32(chunk % 2) * uint32(stage_words)), uint32(chunk), tile)
-            cuda.syncthreads()
-
-    return run
-
-
 def prefetching_pipeline(stages: int, stage_words: int, chunks: int, load: Any, phases: Any) -> Any:
     """As `pipeline`; products are a warp's own: the next chunk's first operands are read before this one's last mma.
 
