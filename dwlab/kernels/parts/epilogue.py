@@ -14,7 +14,7 @@ import numpy as np
 from numba import float32, int8, int32
 
 from dwlab.gpu.target import cuda
-from dwlab.kernels.parts.ptx_numbers import add_rn, rint
+from dwlab.kernels.parts.ptx_int8 import add_rn, rint
 from dwlab.problems.layers import DepthwiseConv2d, Pointwise
 
 
