@@ -14,8 +14,8 @@ While some warps of a multiprocessor wait for x, others of other blocks multiply
 Predicted: half the passes through shared memory, four barriers in place of two for each few channels. What is left for
 K = 3 are some 50 instructions for 4 channels of a pixel and, in float32, the mma of three products.
 
-NHWC with whole pieces of 16 bytes. Traffic: x with the halos of the tiles, and K-1 columns for each run, for each group
-of filters (the columns from the L1 cache); filters for each tile.
+NHWC with whole vectors of 16 bytes. Traffic: x with the halos of the tiles, and K-1 columns for each run, for each
+group of filters (the columns from the L1 cache); filters for each tile.
 """
 
 import itertools

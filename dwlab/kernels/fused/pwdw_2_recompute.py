@@ -3,7 +3,7 @@
 Any map: it is cut into tiles of outputs, and a block computes what its tile reads between the layers, 16 x 16 pixels of
 a few filters, into shared memory. For 3 x 3 at stride 1 these give 14 x 14 outputs, at stride 2 7 x 7. Pixels outside
 the map become zeros there (in int8 the zero point), after bias and activation: the second layer pads what is between
-the layers, not x. The depthwise layer then reads shared memory only and asks no more where the map ends.
+the layers, not x. The depthwise layer then reads shared memory only and tests no more where the map ends.
 
 What it costs: neighbouring tiles overlap by K - stride pixels, (16/14)**2 = 1.31 times the first layer's work where the
 map is large. What it saves beyond the stage before: blocks for any map, and the zeros once instead of at each tap.

@@ -45,7 +45,7 @@ class Layout:
 
 
 def why_not(pair: Any, config: TileConfig) -> str:
-    """What keeps a tile from a pair of layers, or ""; whether a GPU has room for it is not asked."""
+    """What keeps a tile from a pair of layers, or ""; not whether a GPU has room for it."""
     rows_in = layout_of(pair, config).rows_in
     if config.warp_m % 16 or config.warp_n % 16:
         return f"{config.warp_m} pixels or {config.warp_n} filters of a warp are no multiple of 16"
@@ -139,5 +139,5 @@ def loads(pair: Any, config: TileConfig) -> tuple[Any, Any]:
 
 
 def aligned(pair: Any) -> bool:
-    """Whether a pixel of x has whole pieces of 16 bytes."""
+    """Whether a pixel of x has whole vectors of 16 bytes."""
     return pair.first.C % (4 * per_word(pair.dtype)) == 0

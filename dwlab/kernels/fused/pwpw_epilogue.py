@@ -161,7 +161,7 @@ def traffic(pair: Any, config: TileConfig, blocks_f: int, blocks_p: int) -> tupl
 
 
 def runs(total, size):
-    """(first, how many alike) of the runs that cover `total` pixels: all whole ones ask for the same, the last less.
+    """(first, how many alike) of the runs that cover `total` pixels: all whole ones request the same, the last less.
 
     A run is a multiple of 16 pixels, whose words are whole sectors.
     """

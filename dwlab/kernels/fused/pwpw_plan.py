@@ -45,7 +45,7 @@ class Layout:
 
 
 def why_not(config: TileConfig) -> str:
-    """What keeps any pair of layers from a tile, or ""; whether a GPU has room for it is not asked."""
+    """What keeps any pair of layers from a tile, or ""; not whether a GPU has room for it."""
     filters = config.inner_n // config.warps_n, config.warp_n
     if config.warp_m % 16 or filters[0] % 16 or filters[1] % 16:
         return f"{config.warp_m} pixels, {filters[0]} or {filters[1]} filters of a warp are no multiple of 16"
@@ -101,7 +101,7 @@ def resources(pair: Any, config: TileConfig) -> Resources:
 
 
 def aligned(pair: Any) -> bool:
-    """Whether pixels of x are whole pieces of 16 bytes."""
+    """Whether pixels of x are whole vectors of 16 bytes."""
     return pair.first.C // per_word(pair.dtype) % 4 == 0
 
 

@@ -22,10 +22,10 @@ from dwlab.problems.layers import Pointwise
 
 
 def finisher(layer: Pointwise, one: Product, MP: int) -> Any:
-    """put(y, b, r, m, n, v0, v1, v2, v3): bias, activation, residual and store of four neighbouring sums.
+    """store(y, b, r, m, n, v0, v1, v2, v3): bias, activation, residual and store of four neighbouring sums.
 
     m counts rows through the images, MP rows for each, MP >= M; what lies outside Y is left out. Of 16-bit elements N
-    is even, and put takes two sums: put(y, b, r, m, n, v0, v1).
+    is even, and store takes two sums: store(y, b, r, m, n, v0, v1).
     """
     activate, bias, residual = epilogue.activate(layer.activation), layer.bias, layer.residual
     M, N, nchw, WIDE = one.M, one.N, one.nchw, one.N % 4 == 0
@@ -42,7 +42,7 @@ def finisher(layer: Pointwise, one: Product, MP: int) -> Any:
             y[at] = value
 
         @cuda.jit(device=True, forceinline=True)
-        def put(y, b, r, m, n, v0, v1, v2, v3):
+        def store(y, b, r, m, n, v0, v1, v2, v3):
             first = uint32(0)
             if nchw:
                 first = uint32(m // uint32(MP) * uint32(M))
@@ -71,12 +71,12 @@ def finisher(layer: Pointwise, one: Product, MP: int) -> Any:
                 if uint32(n + uint32(3)) < uint32(N):
                     single(y, b, r, m, uint32(n + uint32(3)), uint32(at + uint32(3)), v3)
 
-        return put
+        return store
 
     unpack, pack = UNPACK[layer.dtype], PACK[layer.dtype]
 
     @cuda.jit(device=True, forceinline=True)
-    def put(y, b, r, m, n, v0, v1):
+    def store(y, b, r, m, n, v0, v1):
         if m < uint32(M) and n < uint32(N):
             at = uint32((m * uint32(N) + n) // uint32(2))
             if bias:
@@ -88,15 +88,15 @@ def finisher(layer: Pointwise, one: Product, MP: int) -> Any:
                 v0, v1 = v0 + r0, v1 + r1
             y[at] = pack(v0, v1)
 
-    return put
+    return store
 
 
 def store_tile(layer: Pointwise, one: Product, tile: WarpTile, MP: int) -> Any:
     """store(acc, lane, y, b, r, m0, n0): `finisher` on a warp's sums, m0 counting MP rows for each image."""
     if by_eights(layer, one, tile):
         return eights(layer, one, tile)
-    put = finisher(layer, one, MP)
-    return warp_tile.fours(tile, put) if layer.dtype == "float32" else warp_tile.each(tile, put)
+    store = finisher(layer, one, MP)
+    return warp_tile.fours(tile, store) if layer.dtype == "float32" else warp_tile.each(tile, store)
 
 
 def by_eights(layer: Pointwise, one: Product, tile: WarpTile) -> bool:

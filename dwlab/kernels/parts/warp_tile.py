@@ -7,7 +7,7 @@
     zero(acc)                                    all sums 0
     add(acc, a, a0, b, b0, lane)                 acc(m, n) += sum over k < K of A(m, k) B(k, n)
     row(lane, i), column(lane, i)                which sum acc[i] is: its m and n
-    each(acc, lane, y, b, r, m0, n0)             each = warp_tile.each(tile, put): hands all sums to put, see there
+    each(acc, lane, y, b, r, m0, n0)             each = warp_tile.each(tile, store): hands all sums to store, see there
 
 a and b are shared arrays of float32 words, aligned to 16 bytes; a0 and b0 the words at which this warp's A and B begin,
 multiples of 4; pitches in words, multiples of 4. Each row of A, and each column of B, has its k next to each other,
@@ -84,11 +84,11 @@ def zeros(size: int, kind: Any = float32) -> Any:
     return zero
 
 
-def each(tile: WarpTile, put: Any) -> Any:
-    """The device function each(acc, lane, y, b, r, m0, n0), which calls `put` for each run of sums, in straight line.
+def each(tile: WarpTile, store: Any) -> Any:
+    """The device function each(acc, lane, y, b, r, m0, n0), which calls `store` for each run of sums, in straight line.
 
-    put(y, b, r, m, n, v0, v1) where tile.run is 2, put(y, b, r, m, n, v0, v1, v2, v3) where it is 4: v0 is the sum of
-    row m - m0 and column n - n0 of the tile, the others those of the columns after it. y, b, r may be any arrays.
+    store(y, b, r, m, n, v0, v1) where tile.run is 2, store(y, b, r, m, n, v0, v1, v2, v3) where it is 4: v0 is the sum
+    of row m - m0 and column n - n0 of the tile, the others those of the columns after it. y, b, r may be any arrays.
     """
     row, column = tile.row, tile.column
 
@@ -97,28 +97,28 @@ def each(tile: WarpTile, put: Any) -> Any:
 
             @cuda.jit(device=True, forceinline=True)
             def one(acc, lane, y, b, r, m0, n0):
-                put(y, b, r, uint32(m0 + row(lane, i)), uint32(n0 + column(lane, i)), acc[i], acc[i + 1])
+                store(y, b, r, uint32(m0 + row(lane, i)), uint32(n0 + column(lane, i)), acc[i], acc[i + 1])
 
         else:
 
             @cuda.jit(device=True, forceinline=True)
             def one(acc, lane, y, b, r, m0, n0):
                 m, n = uint32(m0 + row(lane, i)), uint32(n0 + column(lane, i))
-                put(y, b, r, m, n, acc[i], acc[i + 1], acc[i + 2], acc[i + 3])
+                store(y, b, r, m, n, acc[i], acc[i + 1], acc[i + 2], acc[i + 3])
 
         return one
 
     return in_turn([one(i) for i in range(0, tile.size, tile.run)], arguments=7)
 
 
-def fours(tile: WarpTile, put: Any) -> Any:
-    """As `each`, but put always gets four neighbouring columns, the first one's a multiple of 4.
+def fours(tile: WarpTile, store: Any) -> Any:
+    """As `each`, but store always gets four neighbouring columns, the first one's a multiple of 4.
 
     Sums from tensor cores change lanes for this, two shuffles for four of them: of lanes t and t + 1, t even, the
     first takes both's sums of row g, the other those of row g + 8. All 32 lanes come together.
     """
     if tile.run == 4:
-        return each(tile, put)
+        return each(tile, store)
     row, column = tile.row, tile.column
 
     def one(i: int) -> Any:
@@ -134,7 +134,7 @@ def fours(tile: WarpTile, put: Any) -> Any:
             if odd:
                 v0, v1, v2, v3 = p, q, acc[i + 2], acc[i + 3]
                 m, n = uint32(m + uint32(8)), uint32(n - uint32(2))
-            put(y, b, r, m, n, v0, v1, v2, v3)
+            store(y, b, r, m, n, v0, v1, v2, v3)
 
         return one
 

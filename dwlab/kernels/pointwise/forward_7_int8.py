@@ -11,7 +11,7 @@ words of w that it holds for mma anyway, two dp4a for each 8 columns and 32 chan
 int32 becomes int8 again: bias, factor of the filter, rounding, zero_y, limits (`epilogue.requantise`); then four lanes
 trade bytes, so that each stores 16 of them (`int8_epilogue`).
 
-Rows of 24 or 728 channels are no whole pieces of 16 bytes: a copy takes 8 then, or 4, and a store 8 bytes of a row.
+Rows of 24 or 728 channels are no whole vectors of 16 bytes: a copy takes 8 then, or 4, and a store 8 bytes of a row.
 What a chunk has beyond the last channel is 0, in x and in w, and so adds nothing to any of the sums.
 
 Predicted: a quarter of float32's bytes, and mma of twice float16's rate. Most layers of the networks then wait for
