@@ -163,7 +163,8 @@ EARLY = {
     "pointwise/forward/int8", "fused/dwpw/int8", "fused/pwdw/strips", "fused/pwpw/tensor", "depthwise2d/forward/int8",
 }  # fmt: skip
 """Stages that ask for filters before they wait; others do so first of all."""
-GIVEN = {one for how in (("NCHW", "float32"), ("NHWC", "int8"), ("NHWC", "float16")) for one in stages_of(*how)}
+HOW = ("NCHW", "float32"), ("NHWC", "float32"), ("NHWC", "int8"), ("NHWC", "float16")
+GIVEN = {one for how in HOW for one in stages_of(*how)}
 COMPILED = sorted((one for one in GIVEN if one[0] in EARLY), key=str)
 FIRST = re.compile(r"\n +def kernel\(x, [^)]*\):\n +ptx.grid_dependency_wait\(\)\n")
 WAITING = EARLY | {name for name, _ in GIVEN if FIRST.search(registry.stage(name).source())}

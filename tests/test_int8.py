@@ -12,9 +12,9 @@ from dwlab.compiler import inspect
 from dwlab.judge import formulas
 from dwlab.judge.check import check
 from dwlab.kernels import registry
-from dwlab.kernels.fused import dwpw_5_int8, pwdw_4_int8, pwpw_3_int8
-from dwlab.kernels.parts import tiles, whole
-from dwlab.kernels.pointwise import forward_7_int8
+from dwlab.kernels.fused import dwpw_int8_tiles, pwdw_int8_tiles, pwpw_3_int8
+from dwlab.kernels.parts import int8_epilogue, mma_ss
+from dwlab.kernels.pointwise import int8_tiles
 from dwlab.kernels.registry import StageError, by_shape, stage
 from dwlab.kernels.tiling.choose import choose
 from dwlab.kernels.tiling.config import Resources
@@ -25,9 +25,9 @@ from dwlab.problems.quantisation import Scale
 
 STAGES = [one for one in registry.stages() if "int8" in one.dtypes]
 TENSOR = {
-    "pointwise/forward/int8": forward_7_int8,
-    "fused/dwpw/int8": dwpw_5_int8,
-    "fused/pwdw/int8": pwdw_4_int8,
+    "pointwise/forward/int8": int8_tiles,
+    "fused/dwpw/int8": dwpw_int8_tiles,
+    "fused/pwdw/int8": pwdw_int8_tiles,
     "fused/pwpw/int8": pwpw_3_int8,
 }
 
@@ -380,7 +380,7 @@ def test_filters_on_their_way_and_warps_that_help_change_no_output(depth, helper
         "N=1 C=24 H=5 W=9 K=3 zero_y=5 -> N=1 C=24 F=40 H=5 W=9 relu zero_x=5",
     ):
         problem = problem_of(sizes)
-        config = replace(dwpw_5_int8.config_of(problem, 4, 8, 64, 16, 32, 1, depth), helper_warps=helpers)
+        config = replace(dwpw_int8_tiles.config_of(problem, 4, 8, 64, 16, 32, 1, depth), helper_warps=helpers)
         assert config.threads == 32 * (4 + helpers)
         one = stage("fused/dwpw/int8").with_config(config)
         ran(one, problem, problem.inputs(one.path, seed=7))
@@ -392,8 +392,8 @@ def test_few_blocks_that_wait_get_helpers_and_more_on_their_way():
     chosen = stage("fused/dwpw/int8").config(few)
     assert chosen.helper_warps > 0 and chosen.pipeline_stages > 3
     short = problem_of("N=1 C=64 H=8 W=8 K=3 -> N=1 C=64 F=64 H=8 W=8").kernel_key
-    streams = [dwpw_5_int8.stream_of(short, one) for one in dwpw_5_int8.configs(short, 1, H200)]
-    assert all(one.depth == 3 or one.groups * one.chunks > 3 for one in streams)
+    streams = [dwpw_int8_tiles.stream_of(short, one) for one in dwpw_int8_tiles.configs(short, 1, H200)]
+    assert all(one.config.pipeline_stages == 3 or one.groups * one.chunks > 3 for one in streams)
 
 
 @pytest.mark.parametrize(
@@ -436,8 +436,8 @@ def test_pairs_whose_channels_are_no_whole_words_are_refused(id, sizes):
 )
 def test_chunks_are_whole_products_and_no_more_than_there_must_be(words, chunk):
     """As many chunks as the longest would be, and of those the shortest: what is beyond the last channel is least."""
-    assert whole.chunk(words) == chunk and chunk % 8 == 0
-    assert -(-words // chunk) == -(-words // whole.CHUNK)
+    assert int8_epilogue.k_tile(words) == chunk and chunk % 8 == 0
+    assert -(-words // chunk) == -(-words // int8_epilogue.K_TILE)
 
 
 @pytest.mark.parametrize(("channels", "size"), [(32, 16), (40, 8), (44, 4)])
@@ -458,7 +458,7 @@ def test_strips_of_a_warp_read_other_banks(stride, BN):
     problem = problem_of(
         f"N=1 C=24 F=64 H={side} W={side} zero_y=3 -> N=1 C=64 H={side} W={side} K=3 stride {stride} zero_x=3"
     )
-    one = stage("fused/pwdw/int8").with_config(pwdw_4_int8.config_of(problem, 4, 8, BN, 16, 32, 64 // BN))
+    one = stage("fused/pwdw/int8").with_config(pwdw_int8_tiles.config_of(problem, 4, 8, BN, 16, 32, 64 // BN))
     how = one.launch(problem)
     seen = simt.xray(
         one.kernel_for(problem), how.grid, how.block, *one.example(problem), shared_bytes=how.shared_bytes
@@ -467,11 +467,9 @@ def test_strips_of_a_warp_read_other_banks(stride, BN):
     assert reads and all(read.requests > 0 and read.bank_conflicts == 0 for read in reads)
 
 
-def test_no_load_transposes_bytes():
-    with pytest.raises(ValueError, match="int8 operands are in order 'k', not 'k' and 'mn'"):
-        tiles.tensor("int8", 32, 32, 64, 20, 36, "k", "mn")
+def test_a_product_of_half_a_step_is_refused():
     with pytest.raises(ValueError, match="K=16 of 32"):
-        tiles.tensor("int8", 32, 32, 16, 20, 20)
+        mma_ss.mma_ss("int8", 32, 32, 16, 20, 20)
 
 
 @needs_compiler

@@ -5,8 +5,8 @@ from compiler import needs_compiler
 from fakes import script
 
 from dwlab.compiler import inspect
-from dwlab.kernels.parts import tiles
-from dwlab.kernels.pointwise import forward_4_tensor
+from dwlab.kernels.parts import mma_tf32
+from dwlab.kernels.pointwise import tensor_tiles
 from dwlab.kernels.registry import stage
 from dwlab.problems.layers import Pointwise
 
@@ -34,10 +34,10 @@ def test_layers_of_networks_that_few_registers_are_left_for_spill_nothing(name, 
 
 def test_a_step_is_computed_in_halves_where_its_products_would_not_find_registers():
     key = pointwise(728, 728, 14).kernel_key
-    tried = [forward_4_tensor.config_of(key, *shape) for shape in forward_4_tensor.SHAPES]
+    tried = [tensor_tiles.config_of(key, *shape) for shape in tensor_tiles.SHAPES]
     sizes = {(config.warp_m, config.warp_n) for config in tried}
-    assert {size for size in sizes if tiles.in_halves(*size, 255)} == {(48, 96), (64, 64)}
-    assert not tiles.in_halves(64, 64, 320)
+    assert {size for size in sizes if mma_tf32.in_halves(*size, 255)} == {(48, 96), (64, 64)}
+    assert not mma_tf32.in_halves(64, 64, 320)
 
 
 def test_the_census_lists_each_kernel_once_and_names_those_that_spill(monkeypatch, capsys):

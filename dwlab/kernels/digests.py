@@ -44,7 +44,10 @@ CONSTANTS_ONLY = (
 )
 """Modules of which functions and classes are not followed: the registry, and what a problem is."""
 
-LEFT_OUT = {("dwlab.kernels.parts.ptx", "available"), ("dwlab.gpu.occupancy", "LIMITS")}
+INTRINSICS = "dwlab.gpu.inline_ptx"
+"""Where instructions of dwlab.kernels.parts.ptx are made."""
+
+LEFT_OUT = {("dwlab.kernels.parts.ptx", "available"), (INTRINSICS, "available"), ("dwlab.gpu.occupancy", "LIMITS")}
 """What decides whether a kernel is started, not which; and what a GPU has, which is not ours to change."""
 
 NOT_LAUNCHED = ("traffic", "supports", "needs")
@@ -167,10 +170,11 @@ def _resolved(
 ) -> list[tuple[Scope, ast.AST]]:
     if (_today(module), name) in LEFT_OUT:
         return []
-    if _today(module) == "dwlab.kernels.parts.ptx":
-        made = _instruction(package, module, name)
-        if made is not None:
-            return [((module, "intrinsics"), made)]
+    if _today(module).startswith("dwlab.kernels.parts.ptx"):
+        for place in (module, INTRINSICS):  # the first in earlier trees
+            made = _instruction(package, place, name)
+            if made is not None:
+                return [((place, "intrinsics"), made)]
     found: list[tuple[Scope, ast.AST]] = []
     for node in _bindings(package, module, "").get(name, ()):
         if isinstance(node, ast.ImportFrom):

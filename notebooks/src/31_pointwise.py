@@ -106,7 +106,7 @@ from numba import float32, uint32
 
 from dwlab import cuda, stage, xray
 from dwlab.kernels.parts import epilogue
-from dwlab.kernels.parts.blocks import product
+from dwlab.kernels.parts.matrix_product import product
 from dwlab.kernels.registry import Launch, by_shape
 
 # %% tags=["stage:pointwise/forward/naive"]

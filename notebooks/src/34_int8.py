@@ -182,7 +182,7 @@ from numba import float32, int32, uint32
 
 from dwlab import cuda, xray
 from dwlab.kernels.parts import epilogue, ptx
-from dwlab.kernels.parts.blocks import product
+from dwlab.kernels.parts.matrix_product import product
 from dwlab.kernels.registry import by_shape
 
 # %% tags=["stage:pointwise/forward/dp4a"]

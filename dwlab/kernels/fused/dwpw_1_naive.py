@@ -96,7 +96,7 @@ def traffic(problem):
 
     (vectors1, per_vector), (vectors2, _) = epilogue.vectors(one), epilogue.vectors(two)
 
-    def asked(elements, there, each=each):
+    def moved(elements, there, each=each):
         return warp_traffic(np.where(there, elements, -1), each)
 
     c, c_pixel = turns(C)
@@ -108,15 +108,15 @@ def traffic(problem):
         for i, j in np.ndindex(K, K):
             h, v = p * S + i - PAD, q * S + j - PAD
             inside = there & (0 <= h) & (h < H) & (0 <= v) & (v < W)
-            load += often * asked((c * K + i) * K + j if nchw else (i * K + j) * C + c, inside)
-            load += often * asked(((n * C + c) * H + h) * W + v if nchw else ((n * H + h) * W + v) * C + c, inside)
-        load += often * asked(c, there, per_vector) * vectors1
+            load += often * moved((c * K + i) * K + j if nchw else (i * K + j) * C + c, inside)
+            load += often * moved(((n * C + c) * H + h) * W + v if nchw else ((n * H + h) * W + v) * C + c, inside)
+        load += often * moved(c, there, per_vector) * vectors1
         p, q = p0 + f_pixel // side, q0 + f_pixel % side
         there = (f >= 0) & (p < P) & (q < Q)
         for channel in range(C):
-            load += often * asked(f * C + channel, there)
-        load += often * asked(f, there, per_vector) * vectors2
-        outputs = often * asked(((n * F + f) * P + p) * Q + q if nchw else ((n * P + p) * Q + q) * F + f, there)
+            load += often * moved(f * C + channel, there)
+        load += often * moved(f, there, per_vector) * vectors2
+        outputs = often * moved(((n * F + f) * P + p) * Q + q if nchw else ((n * P + p) * Q + q) * F + f, there)
         load += outputs * two.residual
         store += outputs
     return Traffic(*load, *store)

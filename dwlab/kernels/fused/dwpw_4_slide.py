@@ -14,8 +14,8 @@ While some warps of a multiprocessor wait for x, others of other blocks multiply
 Predicted: half the passes through shared memory, four barriers in place of two for each few channels. What is left for
 K = 3 are some 50 instructions for 4 channels of a pixel and, in float32, the mma of three products.
 
-NHWC with whole pieces of 16 bytes. Traffic: x with the halos of the tiles, and K-1 columns for each run, for each group
-of filters (the columns from the L1 cache); filters for each tile.
+NHWC with whole vectors of 16 bytes. Traffic: x with the halos of the tiles, and K-1 columns for each run, for each
+group of filters (the columns from the L1 cache); filters for each tile.
 """
 
 import itertools
@@ -24,12 +24,12 @@ import numpy as np
 from numba import float32, int32, uint32
 
 from dwlab.gpu.target import cuda
-from dwlab.kernels.fused import outputs, slide_tiles, sliding
+from dwlab.kernels.fused import filters, outputs, slide_tiles, sliding
 from dwlab.kernels.parts import ptx
-from dwlab.kernels.parts import tiles as products
+from dwlab.kernels.parts.mma_rs import mma_rs
 from dwlab.kernels.registry import Launch, by_shape, register
 from dwlab.kernels.tiling.config import Tiles
-from dwlab.kernels.traffic import Traffic, alike, warp_traffic
+from dwlab.kernels.traffic import Traffic, alike
 
 
 @by_shape
@@ -46,21 +46,10 @@ def kernel(problem, config):
     TURNS = WORDS // slide_tiles.GROUP // WK // AT_ONCE  # of groups of channels that a warp multiplies
     SPARE = (ROWS - TH * TW) * PITCH
     slide = sliding.sliding(one, TH, RUN, PITCH, TW * PITCH)
-    product = products.beside(dtype, M, N, PITCH)
-    SUMS, zero, add, NJ, B_WORDS = product.size, product.zero, product.add, N // 8, N // 2
-    AHEAD = AT_ONCE * B_WORDS
-    put_sums, write = outputs.put_sums(product, outputs.out_pitch(config)), outputs.write(two, config)
-
-    @cuda.jit(device=True, forceinline=True)
-    def ask_filters(words, w, f, k):
-        """This lane's words of B from word k of the channels on, of filters f, f + 8, …, for some groups."""
-        for g in range(AT_ONCE):
-            for j in range(NJ):
-                row = min(uint32(f + 8 * j), uint32(F - 1))  # beyond the last filter: any number does
-                at, i = uint32(k + 16 * g), (g * NJ + j) * 4
-                words[i] = words[i + 1] = words[i + 2] = words[i + 3] = float32(0)
-                if WHOLE or at < C:
-                    words[i], words[i + 1], words[i + 2], words[i + 3] = ptx.load4(w, uint32(row * C + at))
+    product = mma_rs(dtype, M, N, PITCH)
+    SUMS, zero, add, B_WORDS = product.size, product.zero, product.add, N // 2
+    AHEAD, load_filters = AT_ONCE * B_WORDS, filters.load(one, F, config)
+    store_sums, write = outputs.store_sums(product, outputs.out_pitch(config)), outputs.write(two, config)
 
     @cuda.jit(max_registers=slide_tiles.registers(problem, config))
     def kernel(x, w1, b1, m1, w2, b2, m2, r, y):
@@ -103,14 +92,14 @@ def kernel(problem, config):
                                 pool[uint32(at + word)] = float32(0)
             k, at = uint32(c0 + k0), a_at
             if ALL or warp < MULTIPLY:
-                ask_filters(ahead, w2, f, k)
+                load_filters(ahead, w2, f, k)
             cuda.syncthreads()
             for turn in range(TURNS if ALL or warp < MULTIPLY else 0):
                 for e in range(AHEAD):
                     here[e] = ahead[e]
                 if turn + 1 < TURNS:
                     k = uint32(k + uint32(16 * AT_ONCE))
-                    ask_filters(ahead, w2, f, k)
+                    load_filters(ahead, w2, f, k)
                 for g in range(AT_ONCE):
                     for e in range(B_WORDS):
                         words[e] = here[g * B_WORDS + e]
@@ -118,7 +107,7 @@ def kernel(problem, config):
                     at = uint32(at + uint32(16))
         cuda.syncthreads()  # the last product is done: shared memory is free
         if ALL or warp < MULTIPLY:
-            put_sums(pool, sums, lane, uint32(share * ROWS + pixel0), filter0)
+            store_sums(pool, sums, lane, uint32(share * ROWS + pixel0), filter0)
         cuda.syncthreads()
         ptx.grid_dependency_wait()  # threads that no column was left for come to it here
         write(pool, b2, r, y, n, p0, q0, f0, t)
@@ -128,44 +117,16 @@ def kernel(problem, config):
 
 def traffic(problem, config):
     """In words."""
-    one, two, E = problem.first, problem.second, 4 // problem.first.itemsize
-    C, H, W, K, S, P, Q = one.C // E, one.H, one.W, one.K, one.stride, one.P, one.Q
-    threads, words, run = config.threads, config.block_k, config.thread_n
-    thread = np.arange(threads)
-
-    def turns(count):
-        item = np.arange(-(-count // threads))[:, None] * threads + thread
-        return np.where(item < count, item, -1)
-
-    piece = sliding.words(one.dtype)
-    item = turns(slide_tiles.items(config, one.dtype))
-    column, c = item // (words // piece) * run, item % (words // piece) * piece + np.arange(0, C, words)[:, None, None]
-    there = (item >= 0) & (c < C)
-    taps = [warp_traffic(np.where(there, c + i * C, -1).reshape(-1, threads)) for i in range(K * K)]
-    often = [sliding.filter_reads(one, config.block_h, i) for i in range(K)]
-    filters_load = sum(taps[i] * often[i // K] for i in range(K * K))
-    filters_load += warp_traffic(np.where(there, c, -1).reshape(-1, threads)) * one.bias
-    lane, warp = thread % 32, thread // 32
-    groups, multiply = words // 16 // config.warps_k, warp < config.warps
-    k = warp // (config.warps_m * config.warps_n) * (groups * 16) + lane % 4 * 4
-    k = k + (np.arange(groups) * 16)[:, None] + np.arange(0, C, words)[:, None, None]
-    filter0 = warp // config.warps_m % config.warps_n * config.warp_n + lane // 4
-    load, store = np.zeros(2, np.int64), np.zeros(2, np.int64)
-    images = alike(problem.N, H * W * C, P * Q * two.F // E)
-    for (n, often), p0, q0 in itertools.product(images, range(0, P, config.block_h), range(0, Q, config.block_w)):
-        x_load = np.zeros(2, np.int64)
-        for h in (p0 * S - one.padding + i for i in sliding.rows_of(one, config.block_h)):
-            for j in range((run - 1) * S + K):
-                v = (q0 + column) * S - one.padding + j
-                inside = there & (0 <= h < H) & (0 <= v) & (v < W)
-                x_load += warp_traffic(np.where(inside, ((n * H + h) * W + v) * C + c, -1).reshape(-1, threads))
+    one, two, load, store = problem.first, problem.second, np.zeros(2, np.int64), np.zeros(2, np.int64)
+    E, of_w2 = 4 // one.itemsize, filters.traffic(one, two.F, config)
+    images = alike(problem.N, one.H * one.W * one.C // E, two.P * two.Q * two.F // E)
+    for (n, often), p0, q0 in itertools.product(
+        images, range(0, two.P, config.block_h), range(0, two.Q, config.block_w)
+    ):
+        of_x = sliding.traffic(one, config, slide_tiles.items(config, one.dtype), n, p0, q0)
         for f0 in range(0, two.F, config.block_n):
-            load += often * (x_load + filters_load)
-            for j in range(config.warp_n // 8):
-                row = np.minimum(f0 + filter0 + 8 * j, two.F - 1)
-                load += often * warp_traffic(np.where(multiply & (k < C), row * C + k, -1).reshape(-1, threads))
             more, stored = outputs.written(two, config, n, p0, q0, f0)
-            load, store = load + often * more, store + often * stored
+            load, store = load + often * (of_x + of_w2[f0] + more), store + often * stored
     return Traffic(*load, *store)
 
 

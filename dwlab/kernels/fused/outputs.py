@@ -1,4 +1,4 @@
-"""The end of a fused kernel whose sums come from tensor cores: through shared memory, to pieces of 16 bytes of y.
+"""The end of a fused kernel whose sums come from tensor cores: through shared memory, to vectors of 16 bytes of y.
 
 A block has block_h x block_w pixels of block_n filters, products of block_m rows, and warps_k that share the channels.
 """
@@ -13,7 +13,7 @@ from numba import float32, uint32
 
 from dwlab.gpu.target import cuda
 from dwlab.kernels.parts import epilogue, pieces, ptx
-from dwlab.kernels.parts.tiles import WarpTile
+from dwlab.kernels.parts.warp_tile import WarpTile
 from dwlab.kernels.tiling.config import TileConfig
 from dwlab.kernels.traffic import warp_traffic
 from dwlab.problems.layers import Pointwise
@@ -27,18 +27,18 @@ def out_pitch(config: TileConfig) -> int:
 
 
 @functools.cache
-def put_sums(product: WarpTile, pitch: int) -> Any:
-    """put(pool, sums, lane, m0, n0): a warp's sums, row m and column n of them to word (m0 + m) * pitch + n0 + n."""
+def store_sums(product: WarpTile, pitch: int) -> Any:
+    """store(pool, sums, lane, m0, n0): a warp's sums, row m and column n of them to word (m0 + m) * pitch + n0 + n."""
     row_of, column_of, fours = product.row, product.column, product.size // 4
 
     @cuda.jit(device=True, forceinline=True)
-    def put(pool, sums, lane, m0, n0):
+    def store(pool, sums, lane, m0, n0):
         for i in range(fours):  # four by four, of two rows and two columns
             at = uint32((m0 + row_of(lane, 4 * i)) * pitch + n0 + column_of(lane, 4 * i))
             pool[at], pool[uint32(at + 1)] = sums[4 * i], sums[4 * i + 1]
             pool[uint32(at + 8 * pitch)], pool[uint32(at + 8 * pitch + 1)] = sums[4 * i + 2], sums[4 * i + 3]
 
-    return put
+    return store
 
 
 @functools.cache

@@ -11,12 +11,11 @@ the block's filters reads the whole x again, one load for a multiplication and a
 Traffic: C loads of x and of w1 for each pixel and filter between the layers; K x K loads of w2 for each output.
 """
 
-import functools
-
 import numpy as np
 from numba import uint32
 
 from dwlab.gpu.target import cuda
+from dwlab.kernels.fused.shifted import shifted
 from dwlab.kernels.parts import epilogue
 from dwlab.kernels.registry import Launch, by_shape, register
 from dwlab.kernels.traffic import Traffic, warp_traffic
@@ -84,7 +83,7 @@ def traffic(pair):
     for f0 in range(0, F, filters(pair)):
         mine = min(filters(pair), F - f0)
         f, m, on = _places(mine, HW, f0, nchw)
-        of_w, of_x = moved(f * C, on, sector), moved(m if nchw else m * C, on, sector)
+        of_w, of_x = shifted(f * C, on, sector), shifted(m if nchw else m * C, on, sector)
         for c in range(C):
             load += pair.N * of_w(c)
             for n in range(pair.N):
@@ -102,16 +101,6 @@ def traffic(pair):
             out = warp_traffic(np.where(on, (n * F + f) * PQ + o if nchw else (n * PQ + o) * F + f, -1), sector)
             load, store = load + dw.residual * out, store + out
     return Traffic(*load, *store)
-
-
-def moved(elements, on, sector):
-    """The function that gives the traffic of accesses at `elements`, all moved on by a number, where `on`."""
-
-    @functools.cache
-    def at_place(by):
-        return warp_traffic(np.where(on, elements + by, -1).reshape(-1, THREADS), sector)
-
-    return lambda by: at_place(by % sector)
 
 
 def _places(mine, size, f0, nchw):

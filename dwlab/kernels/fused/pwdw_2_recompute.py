@@ -3,7 +3,7 @@
 Any map: it is cut into tiles of outputs, and a block computes what its tile reads between the layers, 16 x 16 pixels of
 a few filters, into shared memory. For 3 x 3 at stride 1 these give 14 x 14 outputs, at stride 2 7 x 7. Pixels outside
 the map become zeros there (in int8 the zero point), after bias and activation: the second layer pads what is between
-the layers, not x. The depthwise layer then reads shared memory only and asks no more where the map ends.
+the layers, not x. The depthwise layer then reads shared memory only and tests no more where the map ends.
 
 What it costs: neighbouring tiles overlap by K - stride pixels, (16/14)**2 = 1.31 times the first layer's work where the
 map is large. What it saves beyond the stage before: blocks for any map, and the zeros once instead of at each tap.
@@ -15,7 +15,7 @@ import numpy as np
 from numba import uint32
 
 from dwlab.gpu.target import cuda
-from dwlab.kernels.fused.pwdw_1_map import moved
+from dwlab.kernels.fused.shifted import shifted
 from dwlab.kernels.parts import epilogue
 from dwlab.kernels.registry import Launch, by_shape, register
 from dwlab.kernels.traffic import Traffic, warp_traffic
@@ -104,8 +104,8 @@ def traffic(pair):
     i, g, m = _places(TH * TW, nchw)
     f, h, v = f0 + g, p0 * S + m // TW - dw.padding, q0 * S + m % TW - dw.padding
     on = (i < FILTERS * TH * TW) & (f < F) & (0 <= h) & (h < H) & (0 <= v) & (v < W)
-    of_w = moved(f * C + 0 * h, on, sector)
-    of_x = moved((n * C * H + h) * W + v if nchw else ((n * H + h) * W + v) * C, on, sector)
+    of_w = shifted(f * C + 0 * h, on, sector)
+    of_x = shifted((n * C * H + h) * W + v if nchw else ((n * H + h) * W + v) * C, on, sector)
     for c in range(C):
         load += of_w(c) + of_x(c * H * W if nchw else c)
     load += vectors1 * count(f, on, per_vector)

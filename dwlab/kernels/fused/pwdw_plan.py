@@ -18,9 +18,9 @@ from typing import Any
 from dwlab.kernels.fused.pwdw_tiles import (
     config_of,
     layout_of,
+    per_word,
     register_limit,
     resources,
-    spread,
     why_not,
 )
 from dwlab.kernels.tiling.config import TileConfig
@@ -44,7 +44,7 @@ TIGHT = {("float16", 32, 96, 32), ("float16", 32, 64, 64)}
 
 def configs(pair: Any, images: int, gpu: Gpu) -> Iterator[TileConfig]:
     """Those worth a look."""
-    dw, each = pair.second, spread(pair.dtype)
+    dw, each = pair.second, per_word(pair.dtype)
     words = -(-pair.first.C // each)
     depths = sorted({min(-(-words // 8) * 8, depth) for depth in (16, 24, 32, 40, 48, 64)})
     for rows in sorted({r for r in (1, 2, 3, 4, 5, 6, 7, 8, 10, 14, 16, 28) if r < dw.P} | {dw.P}):
@@ -90,9 +90,9 @@ def cost(pair: Any, images: int, config: TileConfig, gpu: Gpu) -> Cost:
     operands = (pixels + filters) // 16  # reads of 4 words a lane, or 4 reads of one
     step = mma * (7 / 3 if wide else 1) + operands * (12 if wide else 1)  # instructions of a warp
     lines = (config.thread_m - 1) * dw.stride + dw.K
-    items = -(-config.block_h // config.thread_m) * dw.Q * config.block_n / spread(pair.dtype)
+    items = -(-config.block_h // config.thread_m) * dw.Q * config.block_n / per_word(pair.dtype)
     turns = -(-items // config.threads)
-    item = 30 + dw.K**2 + 3 * lines * dw.K + config.thread_m * (dw.K**2 + 8) * spread(pair.dtype)
+    item = 30 + dw.K**2 + 3 * lines * dw.K + config.thread_m * (dw.K**2 + 8) * per_word(pair.dtype)
     pieces = layout.chunks * layout.stage_words / 4 / config.threads
     sums = pixels * filters / 32
     serial = steps * step + pieces * 14 + sums * 6 * slices**0.5 + turns * item  # instructions of a warp, in all

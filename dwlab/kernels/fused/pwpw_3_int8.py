@@ -2,7 +2,7 @@
 
 As in `tensor` a block has some pixels, and what is between the layers stays in its shared memory. In int8 a pixel of
 1,536 channels is 1.5 KiB, so x and what is between the layers are both there whole: x is copied once, then the first
-layer's filters stream past it (`whole.Stream`), its outputs are requantised and stored as 16 bytes of one pixel, and
+layer's filters stream past it (`int8_stream`), its outputs are requantised and stored as 16 bytes of one pixel, and
 the second layer's filters stream past those. Each layer subtracts its own zero point by the sums of its filters.
 
 If there are few pixels, several blocks take the same ones, each for some of the second layer's filters; each of them
@@ -17,7 +17,9 @@ import numpy as np
 from numba import float32, uint32
 
 from dwlab.gpu.target import cuda
-from dwlab.kernels.parts import blocks, ptx, whole
+from dwlab.kernels.parts import int8_epilogue, int8_stream, ptx
+from dwlab.kernels.parts.int8_stream import Stream
+from dwlab.kernels.parts.load_async import load_tile, tile_traffic
 from dwlab.kernels.registry import Launch, by_shape, register
 from dwlab.kernels.tiling.config import Resources, TileConfig, Tiles
 from dwlab.kernels.tiling.cost import Cost, share, waves
@@ -40,7 +42,7 @@ def config_of(problem, rows, BN, WM, WN, parts=1):
 def streams(problem, config):
     """Both layers' products of a block."""
     one, two = problem.first, problem.second
-    return whole.Stream(one, config, -(-one.F // config.block_n)), whole.Stream(two, config, config.groups)
+    return Stream(one, config, -(-one.F // config.block_n)), Stream(two, config, config.groups)
 
 
 @functools.lru_cache(1 << 12)
@@ -53,10 +55,10 @@ def resources(problem, config):
 @by_shape
 def kernel(problem, images, config):
     (one, two), M = streams(problem, config), images * problem.first.H * problem.first.W
-    ROWS, THREADS, C, F, REST1, REST2 = one.rows, one.threads, one.words, two.words, one.rest, two.rest
-    Y_AT, W_AT, FILTERS = one.x_words, one.x_words + two.x_words, two.groups * two.BN
+    ROWS, THREADS, C, F, REST1, REST2 = config.block_m, config.threads, one.words, two.words, one.rest, two.rest
+    Y_AT, W_AT, FILTERS = one.x_words, one.x_words + two.x_words, two.groups * config.block_n
     PITCH1, PITCH2 = one.pitch, two.pitch
-    bring = blocks.bring(ROWS, C, PITCH1, THREADS, M, C, C)
+    load = load_tile(ROWS, C, PITCH1, THREADS, M, C, C)
 
     @cuda.jit(device=True, forceinline=True)
     def keep(pool, m, n, w0, w1, w2, w3):
@@ -67,7 +69,7 @@ def kernel(problem, images, config):
             ptx.store4_shared(pool, uint32(uint32(Y_AT) + m * uint32(PITCH2) + c), v0, v1, v2, v3)
 
     begin1, go1 = one.functions(keep)
-    begin2, go2 = two.functions(*whole.rows_of(M, two.layer.F), parts=config.split_n)
+    begin2, go2 = two.functions(*int8_epilogue.rows_of(M, two.layer.F), parts=config.split_n)
 
     @cuda.jit
     def kernel(x, w1, b1, m1, w2, b2, m2, r, y):
@@ -75,7 +77,7 @@ def kernel(problem, images, config):
         pool = cuda.shared.array(0, float32, 16)  # x, what is between the layers, chunks of filters
         t, m0 = uint32(cuda.threadIdx.x), uint32(uint32(cuda.blockIdx.x) * ROWS)
         f0 = uint32(uint32(cuda.blockIdx.y) * FILTERS)
-        bring(pool, uint32(0), x, uint32(0), m0, uint32(0), t)
+        load(pool, uint32(0), x, uint32(0), m0, uint32(0), t)
         begin1(pool, uint32(W_AT), w1, b1, m1, uint32(0), t)  # on their way while words are cleared
         for i in range(t, ROWS * REST1, THREADS):  # words beyond the last channel
             pool[uint32(uint32(i) // REST1 * PITCH1 + C + uint32(i) % REST1)] = float32(0)
@@ -103,20 +105,20 @@ def cost(problem, images, config, gpu):
     here, turns = share(number, gpu), waves(number, gpu.blocks_per_sm(resources(problem, config)), gpu)
     product = steps = 0
     for stream in streams(problem, config):
-        outputs = stream.rows * stream.BN * stream.groups
-        product += 2 * outputs * stream.layer.C / whole.PER_NS + outputs / whole.WRITTEN
-        steps += stream.groups * stream.chunks * whole.LATER
+        outputs = config.block_m * config.block_n * stream.groups
+        product += 2 * outputs * stream.layer.C / int8_stream.PER_NS + outputs / int8_stream.WRITTEN
+        steps += stream.groups * stream.chunks * int8_stream.LATER
     return Cost({}, {"tensor cores": here * product, "latency": turns * (START + max(steps, product))})
 
 
 def traffic(problem, config):
     (one, two), M = streams(problem, config), problem.N * problem.first.H * problem.first.W
-    number = -(-M // one.rows)
-    load = blocks.brought(one.rows, one.words, one.threads, M, one.words, one.words)
-    load = config.split_n * (load + one.read(number)) + two.read(number)
-    row, n = two.puts(config.split_n)
-    m = np.arange(number)[:, None, None] * one.rows + row
-    store = whole.stored(two.layer.F, np.where(m < M, m, -1), n)
+    number = -(-M // config.block_m)
+    load = tile_traffic(config.block_m, one.words, config.threads, M, one.words, one.words)
+    load = config.split_n * (load + one.loaded(number)) + two.loaded(number)
+    row, n = two.stored(config.split_n)
+    m = np.arange(number)[:, None, None] * config.block_m + row
+    store = int8_epilogue.store_traffic(two.layer.F, np.where(m < M, m, -1), n)
     return Traffic(*(load + two.layer.residual * store), *store)
 
 

@@ -55,7 +55,7 @@ def items(config: TileConfig, dtype: str) -> int:
 
 
 def why_not(config: TileConfig) -> str:
-    """What is wrong with a tile, or ""; whether a GPU has room for it is not asked."""
+    """What is wrong with a tile, or ""; not whether a GPU has room for it."""
     if config.block_n % (8 * config.warps_n):
         return f"{config.block_n} filters in {config.warps_n} parts are no multiples of 8"
     if config.block_w % config.thread_n:

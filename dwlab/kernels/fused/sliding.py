@@ -9,16 +9,19 @@ from __future__ import annotations
 import functools
 from typing import Any
 
+import numpy as np
 from numba import float32, uint32
 
 from dwlab.gpu.target import cuda
 from dwlab.kernels.parts import epilogue, pieces, ptx
 from dwlab.kernels.parts.unroll import in_turn
+from dwlab.kernels.tiling.config import TileConfig
+from dwlab.kernels.traffic import warp_traffic
 from dwlab.problems.layers import DepthwiseConv2d
 
 CHANNELS = 4  # of a thread: 16 bytes of float32, 8 of 16-bit elements
 KEPT = 3  # K of filters that stay in registers; larger ones come from the L1 cache row by row
-AT_ONCE = 64  # words of x that a thread asks for before it computes, where all of it is no more
+AT_ONCE = 64  # words of x that a thread loads before it computes, where all of it is no more
 
 
 def words(dtype: str) -> int:
@@ -32,7 +35,7 @@ def rows_of(layer: DepthwiseConv2d, height: int) -> list[int]:
 
 
 def ahead(layer: DepthwiseConv2d, height: int, run: int) -> int:
-    """How many rows of x a thread asks for before it computes with the first.
+    """How many rows of x a thread loads before it computes with the first.
 
     Two or three where it is one were tried on an H200, 43 pairs of layers at 32 images, cold buffers: 1 to 4 % slower
     in the geometric mean.
@@ -46,6 +49,30 @@ def filter_reads(layer: DepthwiseConv2d, height: int, i: int) -> int:
     if layer.K <= KEPT:
         return 1
     return sum(row - p * layer.stride == i for row in rows_of(layer, height) for p in range(height))
+
+
+def traffic(layer: DepthwiseConv2d, config: TileConfig, items: int, n: int, p0: int, q0: int) -> np.ndarray:
+    """[requests, sectors] of a block's x, taps and biases, all its channels; items: of all threads, block_k channels.
+
+    n: the image; p0, q0: the block's first row and column of outputs.
+    """
+    C, H, W, K, S = pieces.words(layer.C, layer.dtype), layer.H, layer.W, layer.K, layer.stride
+    threads, size, run, total = config.threads, words(layer.dtype), config.thread_n, np.zeros(2, np.int64)
+    item = np.arange(-(-items // threads) * threads).reshape(-1, threads)
+    item = np.where(item < items, item, -1)
+    column, c = item // (config.block_k // size) * run, item % (config.block_k // size) * size
+    c = c + np.arange(0, C, config.block_k)[:, None, None]
+    there = (item >= 0) & (c < C)
+    for i in range(K * K):
+        often = filter_reads(layer, config.block_h, i // K)
+        total += often * warp_traffic(np.where(there, c + i * C, -1).reshape(-1, threads))
+    total += layer.bias * warp_traffic(np.where(there, c, -1).reshape(-1, threads))
+    for h in (p0 * S - layer.padding + i for i in rows_of(layer, config.block_h)):
+        for j in range((run - 1) * S + K):
+            v = (q0 + column) * S - layer.padding + j
+            inside = there & (0 <= h < H) & (0 <= v) & (v < W)
+            total += warp_traffic(np.where(inside, ((n * H + h) * W + v) * C + c, -1).reshape(-1, threads))
+    return total
 
 
 @functools.cache
@@ -77,39 +104,39 @@ def sliding(layer: DepthwiseConv2d, height: int, run: int, pitch: int, down: int
     AHEAD = ahead(layer, height, run)
     SLOTS, ROW, TAP = min(AHEAD + 1, len(ROWS)), COLUMNS * V, (K * K if KEEP else K) * V
     SUMS, VALUES, TAPS = DEEP * FRESH, ROW + SLOTS * COLUMNS * WORDS, TAP + V + WORDS
-    get, spread, put = pieces.read(WORDS), pieces.unpack(CHANNELS, layer.dtype), store(layer.dtype)
+    get, unpack, store_four = pieces.read(WORDS), pieces.unpack(CHANNELS, layer.dtype), store(layer.dtype)
     activate = epilogue.activate(layer.activation)
     AT, BASE, ROW0, COLUMN0, CHANNEL = range(5)  # of the numbers in `where`
 
-    def ask(n: int) -> Any:
-        """Row n of x is asked for."""
+    def load_row(n: int) -> Any:
+        """Row n of x is loaded."""
         i, first = ROWS[n], ROW + n % SLOTS * COLUMNS * WORDS
 
         @cuda.jit(device=True, forceinline=True)
-        def ask(pool, sums, values, taps, x, w, where):
+        def load_row(pool, sums, values, taps, x, w, where):
             for j in range(COLUMNS):
                 for k in range(WORDS):
                     values[first + j * WORDS + k] = float32(0)
                 if uint32(where[ROW0] + i) < uint32(H) and uint32(where[COLUMN0] + j) < uint32(W):
                     get(values, first + j * WORDS, x, uint32(where[BASE] + (i * W + j) * C))
 
-        return ask
+        return load_row
 
-    def take(n: int) -> Any:
+    def unpack_row(n: int) -> Any:
         """Row n of x has come."""
         first = ROW + n % SLOTS * COLUMNS * WORDS
 
         @cuda.jit(device=True, forceinline=True)
-        def take(pool, sums, values, taps, x, w, where):
+        def unpack_row(pool, sums, values, taps, x, w, where):
             for j in range(COLUMNS):
-                spread(values, j * V, first + j * WORDS)
+                unpack(values, j * V, first + j * WORDS)
 
-        return take
+        return unpack_row
 
     @cuda.jit(device=True, forceinline=True)
     def tap(taps, to, w, at):
         get(taps, TAP + V, w, at)
-        spread(taps, to, TAP + V)
+        unpack(taps, to, TAP + V)
 
     def add(n: int, p: int) -> Any:
         """Row n of x is added to the sums of row p of outputs, which are stored if that was the last."""
@@ -133,14 +160,14 @@ def sliding(layer: DepthwiseConv2d, height: int, run: int, pitch: int, down: int
                     k = first + e * V
                     a, b = activate(sums[k]), activate(sums[k + 1])
                     g, d = activate(sums[k + 2]), activate(sums[k + 3])
-                    put(pool, uint32(where[AT] + (p * down + e * pitch)), a, b, g, d)
+                    store_four(pool, uint32(where[AT] + (p * down + e * pitch)), a, b, g, d)
 
         return add
 
-    order = [ask(n) for n in range(min(AHEAD, len(ROWS)))]
+    order = [load_row(n) for n in range(min(AHEAD, len(ROWS)))]
     for n, i in enumerate(ROWS):
-        order += [ask(n + AHEAD)] if n + AHEAD < len(ROWS) else []
-        order += [take(n)]
+        order += [load_row(n + AHEAD)] if n + AHEAD < len(ROWS) else []
+        order += [unpack_row(n)]
         order += [add(n, p) for p in range(height) if 0 <= i - p * S < K]
     steps = in_turn(order, arguments=7)
 

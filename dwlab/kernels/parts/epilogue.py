@@ -14,7 +14,7 @@ import numpy as np
 from numba import float32, int8, int32
 
 from dwlab.gpu.target import cuda
-from dwlab.kernels.parts import ptx
+from dwlab.kernels.parts.ptx_int8 import add_rn, rint
 from dwlab.problems.layers import DepthwiseConv2d, Pointwise
 
 
@@ -57,51 +57,47 @@ def finish(layer: DepthwiseConv2d | Pointwise) -> Any:
 @functools.cache
 def _finish(bias: bool, activation: str, residual: bool) -> Any:
     activated = activate(activation)
-    if bias and residual:
 
-        @cuda.jit(device=True, forceinline=True)
-        def finish(total, b, r, c, at):
-            return activated(total + float32(b[c])) + float32(r[at])
-
-    elif bias:
-
-        @cuda.jit(device=True, forceinline=True)
-        def finish(total, b, r, c, at):
-            return activated(total + float32(b[c]))
-
-    elif residual:
-
-        @cuda.jit(device=True, forceinline=True)
-        def finish(total, b, r, c, at):
-            return activated(total) + float32(r[at])
-
-    else:
-
-        @cuda.jit(device=True, forceinline=True)
-        def finish(total, b, r, c, at):
-            return activated(total)
+    @cuda.jit(device=True, forceinline=True)
+    def finish(total, b, r, c, at):
+        if bias:
+            total += float32(b[c])
+        total = activated(total)
+        if residual:
+            total += float32(r[at])
+        return total
 
     return finish
 
 
-def requantise(layer: DepthwiseConv2d | Pointwise) -> Any:
-    """requantise(total, b, m, c): clamp(rint(float32(total + b[c]) * m[c]) + zero_y, low, 127), an int32.
+def requantise(layer: DepthwiseConv2d | Pointwise, packed: bool = False) -> Any:
+    """requantise(total, b, m, c, r): clamp(rint(float32(total + b[c]) * m[c]) + zero_y, low, 127), an int32.
 
-    total: int32, the sum of (x - zero_x) * w. b int32 and m float32 (channels,). Of a layer without a residual.
-    """
-    return _requantise(layer.bias, layer.activation == "relu", layer.zero_y, False)
-
-
-def requantise_added(layer: DepthwiseConv2d | Pointwise, packed: bool = False) -> Any:
-    """requantise_added(total, b, m, c, r): as `requantise`, and r, an int32, is added where the layer has a residual.
-
-    clamp(rint(t + float32(r - zero_r) * m_r) + zero_y, -128, 127), t = float32(total + b[c]) * m[c], after its relu.
+    total: int32, the sum of (x - zero_x) * w. b int32 and m float32 (channels,). r: an int32, added if the layer has a
+    residual: clamp(rint(t + float32(r - zero_r) * m_r) + zero_y, -128, 127), t = float32(total + b[c]) * m[c], after
+    its relu.
     packed: what comes out is for ptx.pack_s8, which limits to -128 and 127; limits that it makes needless are left out.
     """
-    relu = layer.activation == "relu"
-    if not layer.residual:
-        return _without(_requantise(layer.bias, relu, layer.zero_y, packed))
-    return _added(layer.bias, relu, layer.zero_y, layer.zero_r, layer.m_r, packed)
+    zero_r, m_r = (layer.zero_r, layer.m_r) if layer.residual else (0, 0.0)
+    return _requantise(layer.bias, layer.activation == "relu", layer.zero_y, layer.residual, zero_r, m_r, packed)
+
+
+@functools.cache
+def _requantise(bias: bool, relu: bool, zero: int, residual: bool, zero_r: int, m_r: float, packed: bool) -> Any:
+    rounded = _rounded(relu and not residual, zero, packed)
+
+    @cuda.jit(device=True, forceinline=True)
+    def requantise(total, b, m, c, r):
+        if bias:
+            total = int32(total + b[c])
+        value = float32(total) * m[c]
+        if residual:
+            if relu:
+                value = max(value, float32(0))
+            value = add_rn(value, float32(int32(r) - int32(zero_r)) * float32(m_r))
+        return rounded(value)
+
+    return requantise
 
 
 @cuda.jit(device=True, forceinline=True)
@@ -113,7 +109,7 @@ def byte(word, k):
 @cuda.jit(device=True, forceinline=True)
 def in_steps(value, scale, zero):
     """clamp(rint(value / scale) + zero, -128, 127) of a float32, an int32."""
-    return int32(min(max(ptx.rint(value / scale), int32(-128 - zero)), int32(127 - zero)) + zero)
+    return int32(min(max(rint(value / scale), int32(-128 - zero)), int32(127 - zero)) + zero)
 
 
 @functools.cache
@@ -129,7 +125,7 @@ def _rounded(relu: bool, zero: int, packed: bool) -> Any:
     def rounded(value):
         if relu:
             value = max(value, float32(0))
-        whole = ptx.rint(value)
+        whole = rint(value)
         if LEAST:
             whole = max(whole, int32(-128 - zero))
         if MOST:
@@ -137,54 +133,6 @@ def _rounded(relu: bool, zero: int, packed: bool) -> Any:
         return int32(whole + int32(zero))
 
     return rounded
-
-
-@functools.cache
-def _without(requantised: Any) -> Any:
-    @cuda.jit(device=True, forceinline=True)
-    def requantise(total, b, m, c, r):
-        return requantised(total, b, m, c)
-
-    return requantise
-
-
-@functools.cache
-def _added(bias: bool, relu: bool, zero: int, zero_r: int, m_r: float, packed: bool) -> Any:
-    rounded = _rounded(False, zero, packed)
-
-    @cuda.jit(device=True, forceinline=True)
-    def requantise(total, b, m, c, r):
-        if bias:
-            total = int32(total + b[c])
-        value = float32(total) * m[c]
-        if relu:
-            value = max(value, float32(0))
-        return rounded(ptx.add_rn(value, float32(int32(r) - int32(zero_r)) * float32(m_r)))
-
-    return requantise
-
-
-@functools.cache
-def _requantise(bias: bool, relu: bool, zero: int, packed: bool) -> Any:
-    rounded = _rounded(relu, zero, packed)
-
-    @cuda.jit(device=True, forceinline=True)
-    def scaled(total, m, c):
-        return rounded(float32(total) * m[c])
-
-    if not bias:
-
-        @cuda.jit(device=True, forceinline=True)
-        def requantise(total, b, m, c):
-            return scaled(total, m, c)
-
-    else:
-
-        @cuda.jit(device=True, forceinline=True)
-        def requantise(total, b, m, c):
-            return scaled(int32(total + b[c]), m, c)
-
-    return requantise
 
 
 def sums(layer: DepthwiseConv2d | Pointwise) -> tuple[Any, Any, Any]:
@@ -215,9 +163,9 @@ def _sums(whole: bool, zero: int) -> tuple[Any, Any, Any]:
 
 def closing(layer: DepthwiseConv2d | Pointwise) -> Any:
     """closing(total, b, m, r, c, at): what is stored of a sum of `sums`, by `finish` or, in int8, by `requantise`."""
-    if layer.dtype != "int8":
-        return _closing(finish(layer))
-    return _closing_added(requantise_added(layer)) if layer.residual else _closing_int8(requantise(layer))
+    if layer.dtype == "int8":
+        return _closing_int8(requantise(layer), layer.residual)
+    return _closing(finish(layer))
 
 
 @functools.cache
@@ -230,19 +178,10 @@ def _closing(finish: Any) -> Any:
 
 
 @functools.cache
-def _closing_int8(requantised: Any) -> Any:
+def _closing_int8(requantised: Any, residual: bool) -> Any:
     @cuda.jit(device=True, forceinline=True)
     def closing(total, b, m, r, c, at):
-        return int8(requantised(total, b, m, c))
-
-    return closing
-
-
-@functools.cache
-def _closing_added(requantised: Any) -> Any:
-    @cuda.jit(device=True, forceinline=True)
-    def closing(total, b, m, r, c, at):
-        return int8(requantised(total, b, m, c, r[at]))
+        return int8(requantised(total, b, m, c, r[at] if residual else int8(0)))
 
     return closing
 

@@ -32,14 +32,14 @@ def strip(layer, T, put, pitch, across, down, single=False):
     x0, and in each c is the word of the channels, which are word `channels` in w, b and m. What lies outside the map of
     H x W is zero_x. put(out, at, word) gets the outputs of 4 channels, the first at `to`, neighbours `across` and rows
     `down` words apart; what a residual adds has the same place in r. single: stop is p + 1; after the filter, which
-    does not wait for the kernel before, all of x is asked for before any of it is used.
+    does not wait for the kernel before, all of x is loaded before any of it is used.
     """
     H, W, K, S, PAD = layer.H, layer.W, layer.K, layer.stride, layer.padding
     C, DEEP, COLUMNS, ZERO, BIAS = layer.C // 4, -(-K // S), (T - 1) * S + K, layer.zero_x, layer.bias
     GROUPS, SUMS, OUTSIDE = -(-COLUMNS // 4), DEEP * T * 4, (layer.zero_x % 256 * ONES + 2**31) % 2**32 - 2**31
     ROW = T * GROUPS * 4  # words of a filter's row: for each output, group of columns and channel
     TAPS, GROUPED, WORDS = K * ROW, 4 * GROUPS, K * GROUPS * 4
-    requantise, ADDED = epilogue.requantise_added(layer, packed=True), layer.residual
+    requantise, ADDED = epilogue.requantise(layer, packed=True), layer.residual
 
     def filter_row(i):
         @cuda.jit(device=True, forceinline=True)
@@ -59,11 +59,11 @@ def strip(layer, T, put, pitch, across, down, single=False):
 
         return filter_row
 
-    def ask(s, first):
+    def load(s, first):
         """Words of the s-th of the rows of x that a step has, to words[first …]."""
 
         @cuda.jit(device=True, forceinline=True)
-        def ask(words, x, at, v, h, bottom):
+        def load(words, x, at, v, h, bottom):
             for j in range(GROUPED):
                 words[first + j] = int32(OUTSIDE)
             if uint32(h + s) < uint32(bottom):
@@ -71,7 +71,7 @@ def strip(layer, T, put, pitch, across, down, single=False):
                     if uint32(v + j) < uint32(W):
                         words[first + j] = ptx.word_of_float(x[uint32(at + uint32((s * W + j) * pitch))])
 
-        return ask
+        return load
 
     def add(s, first, deeps):
         """The products of that row's words, from words[first] on, for the outputs of these rows."""
@@ -91,19 +91,19 @@ def strip(layer, T, put, pitch, across, down, single=False):
         return add
 
     def row(s):
-        ask_row, add_row = ask(s, 0), add(s, 0, DEEP)
+        load_row, add_row = load(s, 0), add(s, 0, DEEP)
 
         @cuda.jit(device=True, forceinline=True)
         def row(sums, taps, x, at, v, h, bottom):
             words = cuda.local.array(GROUPED, int32)
-            ask_row(words, x, at, v, h, bottom)
+            load_row(words, x, at, v, h, bottom)
             add_row(sums, taps, words)
 
         return row
 
     get_filter = in_turn([filter_row(i) for i in range(K)], arguments=3)
     add_rows = in_turn([row(s) for s in range(min(K, S))], arguments=7)
-    ask_all = in_turn([ask(i, i * GROUPED) for i in range(K)], arguments=6)
+    load_all = in_turn([load(i, i * GROUPED) for i in range(K)], arguments=6)
     add_all = in_turn([add(i, i * GROUPED, 1) for i in range(K)], arguments=3)
 
     @cuda.jit(device=True, forceinline=True)
@@ -124,7 +124,7 @@ def strip(layer, T, put, pitch, across, down, single=False):
         factor[0], factor[1], factor[2], factor[3] = ptx.load4(m, uint32(channels * uint32(4)))
 
     @cuda.jit(device=True, forceinline=True)
-    def give(out, r, sums, first, bias, factor, q, limit, to):
+    def store_row(out, r, sums, first, bias, factor, q, limit, to):
         """A row of outputs, of the sums from the first on."""
         for e in range(T):
             if q + uint32(e) < uint32(limit):
@@ -149,11 +149,11 @@ def strip(layer, T, put, pitch, across, down, single=False):
         begin(taps, begins, bias, factor, w, b, m, channels)
         ptx.grid_dependency_wait()
         h, v = int32(p * S - PAD), int32(q * uint32(S)) - int32(PAD)
-        ask_all(words, x, uint32(x0 + (uint32(h) * W + uint32(v)) * pitch + c), v, h, int32(H))
+        load_all(words, x, uint32(x0 + (uint32(h) * W + uint32(v)) * pitch + c), v, h, int32(H))
         for k in range(T * 4):
             sums[k] = begins[k % 4]
         add_all(sums, taps, words)
-        give(out, r, sums, 0, bias, factor, q, limit, to)
+        store_row(out, r, sums, 0, bias, factor, q, limit, to)
 
     @cuda.jit(device=True, forceinline=True)
     def slide(x, w, b, m, r, out, x0, c, channels, p, stop, q, limit, to):
@@ -173,7 +173,7 @@ def strip(layer, T, put, pitch, across, down, single=False):
         while p < stop:
             add_rows(sums, taps, x, at, v, h, bottom)
             if p >= own:
-                give(out, r, sums, (DEEP - 1) * T * 4, bias, factor, q, limit, to)
+                store_row(out, r, sums, (DEEP - 1) * T * 4, bias, factor, q, limit, to)
                 to = uint32(to + uint32(down))
             for k in range((DEEP - 1) * T * 4):
                 sums[SUMS - 1 - k] = sums[SUMS - 1 - k - T * 4]

@@ -17,7 +17,7 @@ from numba import float32, uint32
 
 from dwlab.gpu.target import cuda
 from dwlab.kernels.parts import epilogue
-from dwlab.kernels.parts.blocks import product
+from dwlab.kernels.parts.matrix_product import product
 from dwlab.kernels.registry import Launch, by_shape, register
 from dwlab.kernels.traffic import Traffic, warp_traffic
 from dwlab.problems.layers import small_indices

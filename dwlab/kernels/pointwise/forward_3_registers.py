@@ -8,7 +8,7 @@ multiply-adds, and the multiply-adds are what this stage waits for. Smaller tile
 The tiles come to shared memory asynchronously, past the registers, three chunks of channels at a time: while the block
 computes with one, two are on their way, and one barrier a chunk is enough. Rows are 4 words longer than they need to
 be, so that neighbouring rows' 16 bytes lie in different banks. In NHWC a lane's outputs are four neighbouring filters,
-to be stored at once; for these to be neighbouring rows in shared memory, filters change places there (tiles.ffma).
+to be stored at once; for these to be neighbouring rows in shared memory, filters are interleaved there (parts/ffma.py).
 
 Traffic: in NHWC x once for each BN filters and w once for each BM pixels; y once.
 """
@@ -18,7 +18,12 @@ import functools
 from numba import float32, uint32
 
 from dwlab.gpu.target import cuda
-from dwlab.kernels.parts import blocks, ptx, tiles
+from dwlab.kernels.parts import gemm, ptx
+from dwlab.kernels.parts.ffma import ffma
+from dwlab.kernels.parts.gemm_epilogue import store_tile
+from dwlab.kernels.parts.matrix_product import product
+from dwlab.kernels.parts.pipeline import pipeline
+from dwlab.kernels.parts.swizzle import padded
 from dwlab.kernels.registry import Launch, by_shape, register
 from dwlab.kernels.tiling.config import Resources, TileConfig, Tiles
 from dwlab.kernels.tiling.cost import Cost, share
@@ -37,11 +42,25 @@ PER_NS = 350  # FLOPs of a multiprocessor in a ns, about
 @by_shape
 def kernel(layer, images, config):
     layout = layout_of(layer, images, config)
-    load, tile = blocks.load(layout), layout.tile
-    SIZE, zero, add, store = tile.size, tile.zero, tile.add, blocks.store(layer, layout)
+    (load_x, load_w), tile = gemm.loads(layout), layout.tile
     BM, BN, WM, WN, ACROSS, DOWN = config.block_m, config.block_n, tile.M, tile.N, layout.across, layout.down
+    SIZE, zero, add, store = tile.size, tile.zero, tile.add, store_tile(layer, layout.one, tile, DOWN * BM)
     WARPS, CHUNKS, A_WORDS, A_WARP, B_WARP = BN // tile.N, layout.chunks, layout.a_words, layout.a_warp, layout.b_warp
-    STEP = layout.a_words + layout.b_words
+    STEP = layout.stage_words
+
+    @cuda.jit(device=True, forceinline=True)
+    def load(shared, at, chunk, block):
+        x, w, image, down, across, thread, _, _ = block
+        load_x(shared, at, x, image, down, across, chunk, thread)
+        load_w(shared, at, w, down, across, chunk, thread)
+
+    @cuda.jit(device=True, forceinline=True)
+    def multiply(acc, shared, at, chunk, block):
+        _, _, _, _, _, thread, warp_m, warp_n = block
+        a0, b0 = uint32(at + warp_m * A_WARP), uint32(at + A_WORDS + warp_n * B_WARP)
+        add(acc, shared, a0, shared, b0, uint32(thread % 32))
+
+    run = pipeline(DEPTH, STEP, CHUNKS, load, multiply)
 
     @cuda.jit
     def kernel(x, w, b, unused, r, y):
@@ -50,24 +69,14 @@ def kernel(layer, images, config):
         thread, block = uint32(cuda.threadIdx.x), uint32(cuda.blockIdx.x)
         lane, warp = uint32(thread % 32), uint32(thread // 32)
         image, down, across = uint32(block // (ACROSS * DOWN)), uint32(block // ACROSS % DOWN), uint32(block % ACROSS)
-        warp_m, warp_n = uint32(warp // WARPS), uint32(warp % WARPS)
+        here = (x, w, image, down, across, thread, uint32(warp // WARPS), uint32(warp % WARPS))
         zero(acc)
         for chunk in range(DEPTH - 1):
             if chunk < CHUNKS:
-                load(shared, uint32(chunk * STEP), x, w, image, down, across, uint32(chunk), thread)
+                load(shared, uint32(chunk * STEP), uint32(chunk), here)
             ptx.commit()
-        here, there = uint32(0), uint32((DEPTH - 1) * STEP)
-        for chunk in range(CHUNKS):
-            ptx.wait(1)  # DEPTH - 2
-            cuda.syncthreads()  # this chunk has come for all threads, and all are done with the one before
-            if chunk + (DEPTH - 1) < CHUNKS:
-                load(shared, there, x, w, image, down, across, uint32(chunk + (DEPTH - 1)), thread)
-            ptx.commit()
-            a0, b0 = uint32(here + warp_m * A_WARP), uint32(here + A_WORDS + warp_n * B_WARP)
-            add(acc, shared, a0, shared, b0, lane)
-            there = here
-            here = uint32(0) if here == (DEPTH - 1) * STEP else uint32(here + STEP)
-        m0, n0 = uint32((image * DOWN + down) * BM + warp_m * WM), uint32(across * BN + warp_n * WN)
+        run(acc, shared, here)
+        m0, n0 = uint32((image * DOWN + down) * BM + warp // WARPS * WM), uint32(across * BN + warp % WARPS * WN)
         store(acc, lane, y, b, r, m0, n0)
 
     return kernel
@@ -76,17 +85,15 @@ def kernel(layer, images, config):
 @functools.lru_cache(1 << 12)
 def layout_of(layer, images, config):
     """How blocks of block_m x block_n outputs, thread_m x thread_n a thread, lie and go through the channels."""
-    one, BN = blocks.product(layer, images), config.block_n
-    order, spread = one.b_order, 0 if one.nchw else BN // 4
-    a_pitch = tiles.pitch(config.block_k, "k", "ffma")
-    b_pitch = tiles.pitch(BN, "mn", "ffma") if one.nchw else a_pitch
-    tile = tiles.ffma(config.thread_m, config.thread_n, 4, config.block_k, a_pitch, b_pitch, "k", order, spread)
-    return blocks.Layout(one, config, tile, a_pitch, b_pitch, spread)
+    one, BN, a_pitch = product(layer, images), config.block_n, padded(config.block_k)
+    b_pitch, interleave = (BN, 0) if one.nchw else (a_pitch, BN // 4)
+    tile = ffma(config.thread_m, config.thread_n, 4, config.block_k, a_pitch, b_pitch, interleave)
+    return gemm.Layout(one, config, tile, a_pitch, b_pitch, interleave)
 
 
 def config_of(layer, BM, BN, TM, TN):
     """The tile of blocks of BM x BN outputs, TM x TN a thread."""
-    words = blocks.product(layer).words
+    words = product(layer).words
     return TileConfig(BM, BN, words if words <= 32 else 16, BM // (4 * TM), BN // (8 * TN), thread_m=TM, thread_n=TN,
                       pipeline_stages=DEPTH)  # fmt: skip
 
@@ -110,7 +117,7 @@ def cost(layer, images, config, gpu):
 
 
 def traffic(layer, config):
-    return blocks.traffic(layer, layout_of(layer.kernel_key, layer.N, config))
+    return gemm.traffic(layer, layout_of(layer.kernel_key, layer.N, config))
 
 
 def supports(layer):

@@ -20,7 +20,7 @@ from numba import float32, int32, uint32
 
 from dwlab.gpu.target import cuda
 from dwlab.kernels.parts import epilogue, ptx
-from dwlab.kernels.parts.blocks import product
+from dwlab.kernels.parts.matrix_product import product
 from dwlab.kernels.registry import Launch, by_shape, register
 from dwlab.kernels.traffic import Traffic, warp_traffic
 from dwlab.problems.layers import small_indices
@@ -32,7 +32,7 @@ ONES = 0x01010101  # four int8
 
 @by_shape
 def kernel(layer, images):
-    one, requantise, ADDED = product(layer, images), epilogue.requantise_added(layer, packed=True), layer.residual
+    one, requantise, ADDED = product(layer, images), epilogue.requantise(layer, packed=True), layer.residual
     M, N, WORDS, ZERO, BIAS = one.M, one.N, one.words, layer.zero_x, layer.bias
     ACROSS = -(-N // TILE)
 

@@ -1,0 +1,350 @@
+"""Instructions that Numba has no name for, as Numba-CUDA intrinsics around inline PTX, and which GPU has them.
+
+dwlab.kernels.parts.ptx says what each does and how a kernel calls it. Source: PTX ISA 8.7.
+"""
+
+from __future__ import annotations
+
+import functools
+from types import SimpleNamespace
+from typing import Any, NoReturn
+
+NAMES = ("load4", "store4", "load4_shared", "store4_shared", "load2", "store2", "store2_shared")
+NAMES += ("copy4_async", "copy2_async", "copy1_async", "commit", "wait")
+NAMES += ("halves", "join_halves", "bfloats", "join_bfloats")
+NAMES += ("tf32", "mma_tf32", "mma_f16", "mma_bf16", "mma_s8", "ldmatrix_x4", "ldmatrix_x4_trans")
+NAMES += ("dp4a", "rint", "add_rn", "pack_s8", "prmt", "word_of_float", "float_of_word")
+NAMES += ("grid_dependency_wait",)
+
+WAITS_FROM = (9, 0)
+"""The least compute capability that has griddepcontrol: below it grid_dependency_wait() is no instruction."""
+
+_AMPERE = ("copy4_async", "copy2_async", "copy1_async", "commit", "wait", "join_bfloats", "tf32")
+_AMPERE += ("mma_tf32", "mma_f16", "mma_bf16", "mma_s8")
+_NEEDS = dict.fromkeys(_AMPERE, (8, 0)) | dict.fromkeys(("ldmatrix_x4", "ldmatrix_x4_trans"), (7, 5))
+_NEEDS |= {"pack_s8": (7, 2), "dp4a": (6, 1)}
+
+
+def needs(name: str) -> tuple[int, int]:
+    """The least compute capability that has an instruction of NAMES. Raises ValueError for another name."""
+    if name not in NAMES:
+        raise ValueError(f"there is no ptx.{name}; there are {', '.join(NAMES)}")
+    return _NEEDS.get(name, (5, 0))
+
+
+def lacks(name: str, compute_capability: tuple[int, ...]) -> str:
+    """What to say of an instruction that a GPU does not have; "" if it has it."""
+    least, here = needs(name), tuple(compute_capability[:2])
+    if here >= least:
+        return ""
+    return f"ptx.{name} needs compute capability {least[0]}.{least[1]}; this GPU has {here[0]}.{here[1]}"
+
+
+def outside(name: str) -> NoReturn:
+    """Raises TypeError: what a function that stands for an instruction does where no kernel calls it."""
+    raise TypeError(f"ptx.{name} is an instruction: call it in a kernel")
+
+
+@functools.cache
+def intrinsics() -> SimpleNamespace:
+    """The functions above as Numba-CUDA intrinsics. Needs numba-cuda, and no GPU."""
+    from llvmlite import ir
+    from numba.core import cgutils, errors, types
+    from numba.core.targetconfig import ConfigStack
+    from numba.cuda.extending import intrinsic
+
+    f32, i32, i64, void = ir.FloatType(), ir.IntType(32), ir.IntType(64), ir.VoidType()
+    four = types.UniTuple(types.float32, 4)
+
+    def checked(name: str, array: Any, index: Any) -> None:
+        good = isinstance(array, types.Array) and array.dtype == types.float32 and array.layout == "C"
+        if not good:
+            raise errors.TypingError(f"ptx.{name} takes a C-contiguous float32 array, not {array}")
+        if not isinstance(index, types.Integer):
+            raise errors.TypingError(f"ptx.{name} takes an integer index, not {index}")
+
+    def available(name: str) -> None:
+        flags = ConfigStack.top_or_none()
+        why = lacks(name, getattr(flags, "compute_capability", None) or needs(name))
+        if why:
+            raise errors.TypingError(why)
+
+    def address(context: Any, builder: Any, kind: Any, array: Any, index_type: Any, index: Any, shared: bool) -> Any:
+        """Byte address of an element: 32 bits within shared memory, 64 in global memory."""
+        start = context.make_array(kind)(context, builder, array).data
+        size = i32 if shared else i64
+        if index.type.width > size.width:
+            index = builder.trunc(index, size)
+        elif index.type.width < size.width:
+            index = builder.sext(index, size) if index_type.signed else builder.zext(index, size)
+        if not shared:
+            return builder.ptrtoint(builder.gep(start, [index], source_etype=f32), size)
+        start = builder.ptrtoint(builder.addrspacecast(start, ir.PointerType(f32, addrspace=3)), size)
+        return builder.add(start, builder.shl(index, ir.Constant(size, 2)))
+
+    def line(builder: Any, returns: Any, text: str, constraints: str, *operands: Any) -> Any:
+        shape = ir.FunctionType(returns, [one.type for one in operands])
+        ordered = f"{constraints},~{{memory}}".lstrip(",")  # no other access moves across it
+        return builder.call(ir.InlineAsm(shape, text, ordered, side_effect=True), list(operands))
+
+    def loads(name: str, space: str, width: int = 4) -> Any:
+        shared = space == "shared"
+        text = f"ld.{space}.v{width}.f32 {{{', '.join(f'${k}' for k in range(width))}}}, [${width}];"
+
+        @intrinsic
+        def load(typing: Any, array: Any, index: Any) -> Any:
+            checked(name, array, index)
+
+            def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+                at = address(context, builder, array, args[0], index, args[1], shared)
+                found = line(builder, ir.LiteralStructType([f32] * width), text, "=f," * width + "lr"[shared], at)
+                return cgutils.pack_array(builder, [builder.extract_value(found, k) for k in range(width)])
+
+            return types.UniTuple(types.float32, width)(array, index), generate
+
+        return load
+
+    def stores(name: str, space: str) -> Any:
+        shared = space == "shared"
+        text = f"st.{space}.v4.f32 [$0], {{$1, $2, $3, $4}};"
+
+        @intrinsic
+        def store(typing: Any, array: Any, index: Any, a: Any, b: Any, c: Any, d: Any) -> Any:
+            checked(name, array, index)
+
+            def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+                at = address(context, builder, array, args[0], index, args[1], shared)
+                line(builder, void, text, f"{'lr'[shared]},f,f,f,f", at, *args[2:])
+                return context.get_dummy_value()
+
+            return types.void(array, index, *[types.float32] * 4), generate
+
+        return store
+
+    def stores_two(name: str, space: str) -> Any:
+        shared = space == "shared"
+        text = f"st.{space}.v2.f32 [$0], {{$1, $2}};"
+
+        @intrinsic
+        def store(typing: Any, array: Any, index: Any, a: Any, b: Any) -> Any:
+            checked(name, array, index)
+
+            def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+                at = address(context, builder, array, args[0], index, args[1], shared)
+                line(builder, void, text, f"{'lr'[shared]},f,f", at, *args[2:])
+                return context.get_dummy_value()
+
+            return types.void(array, index, types.float32, types.float32), generate
+
+        return store
+
+    def copies(name: str, width: int) -> Any:
+        text = f"cp.async.{'cg' if width == 4 else 'ca'}.shared.global [$0], [$1], {4 * width};"
+
+        @intrinsic
+        def copy(typing: Any, shared: Any, i: Any, source: Any, j: Any) -> Any:
+            available(name)
+            checked(name, shared, i)
+            checked(name, source, j)
+
+            def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+                to = address(context, builder, shared, args[0], i, args[1], True)
+                where = address(context, builder, source, args[2], j, args[3], False)
+                line(builder, void, text, "r,l", to, where)
+                return context.get_dummy_value()
+
+            return types.void(shared, i, source, j), generate
+
+        return copy
+
+    @intrinsic
+    def commit_group(typing: Any) -> Any:
+        available("commit")
+
+        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            line(builder, void, "cp.async.commit_group;", "")
+            return context.get_dummy_value()
+
+        return types.void(), generate
+
+    @intrinsic
+    def wait_group(typing: Any, groups: Any) -> Any:
+        available("wait")
+        if not isinstance(groups, types.IntegerLiteral):  # Numba asks again with the literal's value
+            raise errors.RequireLiteralValue("ptx.wait takes a literal number of groups")
+        if groups.literal_value < 0:
+            raise errors.TypingError(f"ptx.wait takes 0 groups or more, not {groups.literal_value}")
+
+        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            line(builder, void, f"cp.async.wait_group {groups.literal_value};", "")
+            return context.get_dummy_value()
+
+        return types.void(groups), generate
+
+    @intrinsic
+    def wait_for_grids(typing: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            if tuple(ConfigStack().top().compute_capability[:2]) >= WAITS_FROM:
+                line(builder, void, "griddepcontrol.wait;", "")
+            return context.get_dummy_value()
+
+        return types.void(), generate
+
+    two = types.UniTuple(types.float32, 2)
+
+    def numbers(name: str, *given: Any, kind: Any = types.float32) -> None:
+        for one in given:
+            if one != kind:
+                raise errors.TypingError(f"ptx.{name} takes {kind}, not {one}: {kind}(…) converts")
+
+    def convert(builder: Any, returns: Any, text: str, constraints: str, *operands: Any, attrs: tuple = ()) -> Any:
+        shape = ir.FunctionType(returns, [one.type for one in operands])
+        asm = ir.InlineAsm(shape, text, constraints, side_effect=False)
+        return builder.call(asm, list(operands), attrs=("readnone", *attrs))
+
+    def split(name: str) -> Any:
+        @intrinsic
+        def halves(typing: Any, word: Any) -> Any:
+            numbers(name, word)
+
+            def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+                bits = builder.bitcast(args[0], i32)
+                if name == "halves":
+                    text = "{ .reg .b16 l, h; mov.b32 {l, h}, $2; cvt.f32.f16 $0, l; cvt.f32.f16 $1, h; }"
+                    found = convert(builder, ir.LiteralStructType([f32] * 2), text, "=f,=f,r", bits)
+                    return cgutils.pack_array(builder, [builder.extract_value(found, k) for k in range(2)])
+                low = builder.shl(bits, ir.Constant(i32, 16))
+                high = builder.and_(bits, ir.Constant(i32, 0xFFFF0000))
+                return cgutils.pack_array(builder, [builder.bitcast(one, f32) for one in (low, high)])
+
+            return two(word), generate
+
+        return halves
+
+    def join(name: str, kind: str) -> Any:
+        @intrinsic
+        def joined(typing: Any, low: Any, high: Any) -> Any:
+            available(name)
+            numbers(name, low, high)
+
+            def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+                text = f"cvt.rn.{kind}x2.f32 $0, $1, $2;"  # the first operand goes to the upper half
+                if tuple(ConfigStack().top().compute_capability[:2]) < (8, 0):  # float16: each by itself
+                    text = "{ .reg .b16 l, h; cvt.rn.f16.f32 h, $1; cvt.rn.f16.f32 l, $2; mov.b32 $0, {l, h}; }"
+                return builder.bitcast(convert(builder, i32, text, "=r,f,f", args[1], args[0]), f32)
+
+            return types.float32(low, high), generate
+
+        return joined
+
+    def plain(name: str, text: str, returns: Any, *takes: Any) -> Any:
+        """An instruction on numbers alone; in `text` the result is $0. Numba asks how many arguments it has."""
+        letter = {types.float32: "f", types.int32: "r"}
+        constraints = ",".join([f"={letter[returns]}", *(letter[one] for one in takes)])
+        wanted = {types.float32: f32, types.int32: i32}[returns]
+
+        def typed(given: tuple) -> Any:
+            available(name)
+            for one, kind in zip(given, takes, strict=True):
+                numbers(name, one, kind=kind)
+
+            def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+                if not text:
+                    return builder.bitcast(args[0], wanted)
+                return convert(builder, wanted, text, constraints, *args)
+
+            return returns(*takes), generate
+
+        def one(typing: Any, a: Any) -> Any:
+            return typed((a,))
+
+        def two(typing: Any, a: Any, b: Any) -> Any:
+            return typed((a, b))
+
+        def three(typing: Any, a: Any, b: Any, c: Any) -> Any:
+            return typed((a, b, c))
+
+        def four_of(typing: Any, a: Any, b: Any, c: Any, d: Any) -> Any:
+            return typed((a, b, c, d))
+
+        made = {1: one, 2: two, 3: three, 4: four_of}[len(takes)]
+        made.__name__ = name  # for Numba's messages
+        return intrinsic(made)
+
+    def product(name: str, shape: str) -> Any:
+        kind, number, letter = (types.int32, i32, "r") if name == "mma_s8" else (types.float32, f32, "f")
+        places = "{$0, $1, $2, $3}, {$8, $9, $10, $11}, {$12, $13}, {$4, $5, $6, $7};"
+        constraints = ",".join([f"={letter}"] * 4 + [letter] * 4 + ["r"] * 6)
+
+        @intrinsic
+        def mma(
+            typing: Any, c0: Any, c1: Any, c2: Any, c3: Any, a0: Any, a1: Any, a2: Any, a3: Any, b0: Any, b1: Any
+        ) -> Any:
+            available(name)
+            numbers(name, c0, c1, c2, c3, a0, a1, a2, a3, b0, b1, kind=kind)
+
+            def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+                words = [builder.bitcast(one, i32) for one in args[4:]]
+                text, returns = f"mma.sync.aligned.{shape} {places}", ir.LiteralStructType([number] * 4)
+                found = convert(builder, returns, text, constraints, *args[:4], *words, attrs=("convergent",))
+                return cgutils.pack_array(builder, [builder.extract_value(found, k) for k in range(4)])
+
+            return types.UniTuple(kind, 4)(*[kind] * 10), generate
+
+        return mma
+
+    def matrices(name: str, how: str) -> Any:
+        text = f"ldmatrix.sync.aligned.m8n8.x4{how}.shared.b16 {{$0, $1, $2, $3}}, [$4];"
+
+        @intrinsic
+        def load(typing: Any, array: Any, index: Any) -> Any:
+            available(name)
+            checked(name, array, index)
+
+            def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+                at = address(context, builder, array, args[0], index, args[1], True)
+                found = line(builder, ir.LiteralStructType([i32] * 4), text, "=r,=r,=r,=r,r", at)
+                words = [builder.bitcast(builder.extract_value(found, k), f32) for k in range(4)]
+                return cgutils.pack_array(builder, words)
+
+            return four(array, index), generate
+
+        return load
+
+    whole, real = types.int32, types.float32
+    packed = "{ .reg .b32 w; cvt.pack.sat.s8.s32.b32 w, $4, $3, 0; cvt.pack.sat.s8.s32.b32 $0, $2, $1, w; }"
+    rounded = "{ .reg .b32 w; cvt.rna.tf32.f32 w, $1; mov.b32 $0, w; }"
+
+    return SimpleNamespace(
+        tf32=plain("tf32", rounded, real, real),
+        mma_tf32=product("mma_tf32", "m16n8k8.row.col.f32.tf32.tf32.f32"),
+        mma_f16=product("mma_f16", "m16n8k16.row.col.f32.f16.f16.f32"),
+        mma_bf16=product("mma_bf16", "m16n8k16.row.col.f32.bf16.bf16.f32"),
+        mma_s8=product("mma_s8", "m16n8k32.row.col.s32.s8.s8.s32"),
+        ldmatrix_x4=matrices("ldmatrix_x4", ""),
+        ldmatrix_x4_trans=matrices("ldmatrix_x4_trans", ".trans"),
+        dp4a=plain("dp4a", "dp4a.s32.s32 $0, $1, $2, $3;", whole, whole, whole, whole),
+        rint=plain("rint", "cvt.rni.s32.f32 $0, $1;", whole, real),
+        add_rn=plain("add_rn", "add.rn.f32 $0, $1, $2;", real, real, real),
+        pack_s8=plain("pack_s8", packed, whole, whole, whole, whole, whole),
+        prmt=plain("prmt", "prmt.b32 $0, $1, $2, $3;", whole, whole, whole, whole),
+        word_of_float=plain("word_of_float", "", whole, real),
+        float_of_word=plain("float_of_word", "", real, whole),
+        halves=split("halves"),
+        join_halves=join("join_halves", "f16"),
+        bfloats=split("bfloats"),
+        join_bfloats=join("join_bfloats", "bf16"),
+        load4=loads("load4", "global"),
+        store4=stores("store4", "global"),
+        load4_shared=loads("load4_shared", "shared"),
+        store4_shared=stores("store4_shared", "shared"),
+        load2=loads("load2", "global", 2),
+        store2=stores_two("store2", "global"),
+        store2_shared=stores_two("store2_shared", "shared"),
+        copy4_async=copies("copy4_async", 4),
+        copy2_async=copies("copy2_async", 2),
+        copy1_async=copies("copy1_async", 1),
+        commit=commit_group,
+        wait=wait_group,
+        grid_dependency_wait=wait_for_grids,
+    )

@@ -1,0 +1,165 @@
+"""A pointwise layer within a fused int8 kernel: its x stays in shared memory, the filters stream past, on tensor cores.
+
+x, all channels of some pixels, is in shared memory already; the filters come there a chunk at a time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numba import int32, uint32
+
+from dwlab.gpu.target import cuda
+from dwlab.kernels.parts import int8_epilogue, ptx, swizzle
+from dwlab.kernels.parts.load_async import load_tile, tile_traffic
+from dwlab.kernels.parts.mma_ss import mma_ss
+from dwlab.kernels.parts.pipeline import pipeline
+from dwlab.kernels.parts.warp_tile import WarpTile
+from dwlab.kernels.tiling.config import TileConfig
+from dwlab.problems.layers import Pointwise
+
+# What the choice of a plan goes by, guessed: operations that a multiprocessor does and bytes that it writes in a ns,
+# and ns from one chunk of filters to the next at least.
+PER_NS, WRITTEN, LATER = 5000, 20, 250
+
+
+@dataclass(frozen=True)
+class Stream:
+    """The products of block_m pixels, all in shared memory, with `groups` times block_n filters, for a tile.
+
+    layer: the pointwise layer. A tile's block_m is a multiple of warp_m, block_n of warp_n, warp_n of 32; its
+    pipeline_stages are chunks of filters in shared memory at a time, one to compute with and the others on their way,
+    2 to 5; its helper_warps copy filters, and do what a block does before, but have no products.
+    """
+
+    layer: Pointwise
+    config: TileConfig
+    groups: int
+
+    @property
+    def words(self) -> int:
+        """Of a pixel's, or a filter's, channels."""
+        return self.layer.C // 4
+
+    @property
+    def chunk(self) -> int:
+        """Words of channels at a time."""
+        return int8_epilogue.k_tile(self.words)
+
+    @property
+    def chunks(self) -> int:
+        """Of all channels."""
+        return -(-self.words // self.chunk)
+
+    @property
+    def rest(self) -> int:
+        """Words of the last chunk that are beyond the last channel: any numbers, but there must be some."""
+        return self.chunks * self.chunk - self.words
+
+    @property
+    def pitch(self) -> int:
+        """Words between pixels in shared memory."""
+        return swizzle.padded(self.chunks * self.chunk)
+
+    @property
+    def x_words(self) -> int:
+        """Of shared memory for the pixels."""
+        return self.config.block_m * self.pitch
+
+    @property
+    def step(self) -> int:
+        """Words of shared memory for a chunk of filters, and m and b with the last of a group."""
+        return self.config.block_n * self.chunk + int8_epilogue.factor_words(self.layer, self.config.block_n)
+
+    @property
+    def w_words(self) -> int:
+        """Of shared memory for chunks of filters."""
+        return self.config.pipeline_stages * self.step
+
+    @property
+    def tile(self) -> WarpTile:
+        """A warp's products of a chunk."""
+        columns = self.layer.zero_x != 0
+        return mma_ss(
+            "int8", self.config.warp_m, self.config.warp_n, 4 * self.chunk, self.pitch, self.chunk, True, columns
+        )
+
+    def functions(self, put: Any, get: Any = None, halves: bool = False, parts: int = 1) -> tuple[Any, Any]:
+        """(begin, go), device functions that a block calls in turn.
+
+        begin(pool, w_at, w, b, m, f0, t) starts the copies of the first chunks of filters, from f0 on, to word w_at of
+        the shared array `pool`; t: the thread. What it has started copying before, and not committed, comes with the
+        first.
+        go(pool, x_at, w_at, w, b, m, r, y, f0, m0, t) computes all groups, pixels at word x_at, and hands outputs to
+        `put` as rows m0 + pixel (put, get and halves: see `requantise_tile`). A barrier before copies to the same words
+        start again is the caller's.
+        parts: so many blocks, or calls of a block, share the filters; of the last ones' groups there may be none.
+        """
+        config, layer, product = self.config, self.layer, self.tile
+        CHUNK, CHUNKS, STEP, STEPS, PITCH = self.chunk, self.chunks, self.step, self.groups * self.chunks, self.pitch
+        BN, WM, WN, WARPS, DEPTH = config.block_n, config.warp_m, config.warp_n, config.warps_n, config.pipeline_stages
+        SIZE, zero, add, W_WORDS = product.size + product.more, product.zero, product.add, config.block_n * self.chunk
+        ALL, MINE, beyond = config.helper_warps == 0, config.warps, (parts * self.groups - 1) * BN >= layer.F
+        finish = int8_epilogue.requantise_tile(layer, product, BN, put, get, halves)
+        load_filters = load_tile(BN, CHUNK, CHUNK, config.threads, layer.F, self.words, self.words, beyond=beyond)
+        load_factors = int8_epilogue.load_factors(layer, BN, config.threads, beyond)
+
+        @cuda.jit(device=True, forceinline=True)
+        def load_chunk(pool, at, w, b, m, f, chunk, t):
+            load_filters(pool, at, w, uint32(0), f, uint32(chunk * uint32(CHUNK)), t)
+            if chunk == uint32(CHUNKS - 1):
+                load_factors(pool, uint32(at + uint32(W_WORDS)), b, m, f, t)
+
+        @cuda.jit(device=True, forceinline=True)
+        def begin(pool, w_at, w, b, m, f0, t):
+            for step in range(DEPTH - 1):
+                if step < STEPS:
+                    f = uint32(f0 + uint32(step // CHUNKS * BN))
+                    load_chunk(pool, uint32(w_at + uint32(step * STEP)), w, b, m, f, uint32(step % CHUNKS), t)
+                ptx.commit()
+
+        @cuda.jit(device=True, forceinline=True)
+        def load(pool, there, step, tile):
+            (w_at, w, b, m, f0, t), _ = tile
+            f, chunk = uint32(f0 + step // uint32(CHUNKS) * uint32(BN)), uint32(step % uint32(CHUNKS))
+            load_chunk(pool, uint32(w_at + there), w, b, m, f, chunk, t)
+
+        @cuda.jit(device=True, forceinline=True)
+        def mma(acc, pool, here, step, tile):
+            (w_at, w, b, m, f0, t), (x_at, r, y, m0) = tile
+            lane, warp = uint32(t % uint32(32)), uint32(t // uint32(32))
+            row, column = uint32(warp // uint32(WARPS) * uint32(WM)), uint32(warp % uint32(WARPS) * uint32(WN))
+            a0, b0 = uint32(x_at + row * uint32(PITCH)), uint32(w_at + column * uint32(CHUNK))
+            group, chunk = uint32(step // uint32(CHUNKS)), uint32(step % uint32(CHUNKS))
+            if ALL or warp < uint32(MINE):
+                add(acc, pool, uint32(a0 + chunk * uint32(CHUNK)), pool, uint32(b0 + here), lane)
+                if chunk == uint32(CHUNKS - 1):
+                    at, f = uint32(w_at + here + uint32(W_WORDS) + column), uint32(f0 + group * uint32(BN) + column)
+                    finish(acc, lane, y, pool, at, r, uint32(m0 + row), f)
+                    zero(acc)
+
+        run = pipeline(DEPTH, STEP, STEPS, load, mma)
+
+        @cuda.jit(device=True, forceinline=True)
+        def go(pool, x_at, w_at, w, b, m, r, y, f0, m0, t):
+            acc = cuda.local.array(SIZE, int32)
+            zero(acc)
+            run(acc, pool, ((w_at, w, b, m, f0, t), (x_at, r, y, m0)))
+
+        return begin, go
+
+    def loaded(self, blocks: int) -> np.ndarray:
+        """[requests, sectors] of so many blocks that each go through all filters: w, b and m."""
+        words, config = self.words, self.config
+        filters = tile_traffic(config.block_n, self.chunk, config.threads, self.layer.F, words, words)
+        return blocks * (filters + int8_epilogue.factor_traffic(self.layer, config.block_n, config.threads))
+
+    def stored(self, parts: int = 1) -> tuple[np.ndarray, np.ndarray]:
+        """(row, filter) of each call of put in a block and warp, or in all blocks of `parts` that share the filters."""
+        row, column = int8_epilogue.places(self.tile, self.layer.F)
+        m = np.arange(0, self.config.block_m, self.config.warp_m)[:, None, None, None] + row
+        n = np.arange(0, parts * self.groups * self.config.block_n, self.config.warp_n)[:, None, None] + column
+        m, n = np.broadcast_arrays(m, n)
+        return m.reshape(-1, 32), n.reshape(-1, 32)

@@ -1,0 +1,67 @@
+"""What the instructions of dwlab.kernels.parts.ptx mean to the interpreter; in gpu mode they become intrinsics."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+from dwlab.gpu import inline_ptx, target
+from dwlab.simt import narrow, tensor, wide
+from dwlab.simt.intrinsics import register_meaning
+
+_MEANINGS = SimpleNamespace(
+    load4=wide.load("ptx.load4", "global"),
+    store4=wide.store("ptx.store4", "global"),
+    load4_shared=wide.load("ptx.load4_shared", "shared"),
+    store4_shared=wide.store("ptx.store4_shared", "shared"),
+    load2=wide.load("ptx.load2", "global", 2),
+    store2=wide.store("ptx.store2", "global", 2),
+    store2_shared=wide.store("ptx.store2_shared", "shared", 2),
+    copy4_async=wide.copy_async("ptx.copy4_async", 4),
+    copy2_async=wide.copy_async("ptx.copy2_async", 2),
+    copy1_async=wide.copy_async("ptx.copy1_async", 1),
+    commit=wide.commit,
+    wait=wide.wait,
+    halves=narrow.halves,
+    join_halves=narrow.join_halves,
+    bfloats=narrow.bfloats,
+    join_bfloats=narrow.join_bfloats,
+    tf32=narrow.tf32,
+    mma_tf32=tensor.product("ptx.mma_tf32", "tf32"),
+    mma_f16=tensor.product("ptx.mma_f16", "float16"),
+    mma_bf16=tensor.product("ptx.mma_bf16", "bfloat16"),
+    mma_s8=tensor.product("ptx.mma_s8", "int8"),
+    ldmatrix_x4=tensor.matrices("ptx.ldmatrix_x4", transposed=False),
+    ldmatrix_x4_trans=tensor.matrices("ptx.ldmatrix_x4_trans", transposed=True),
+    dp4a=narrow.dp4a,
+    rint=narrow.rint,
+    add_rn=narrow.add_rn,
+    pack_s8=narrow.pack_s8,
+    prmt=narrow.prmt,
+    word_of_float=narrow.word_of_float,
+    float_of_word=narrow.float_of_word,
+    grid_dependency_wait=wide.grid_dependency_wait,
+)
+
+
+def publish(namespace: dict[str, Any], names: tuple[str, ...]) -> None:
+    """Makes the functions `names` of a module, its globals(), instructions."""
+    if target.mode == "gpu":
+        namespace.update({name: getattr(inline_ptx.intrinsics(), name) for name in names})
+    for name in names:
+        register_meaning(namespace[name], _where_it_exists(name, getattr(_MEANINGS, name)))
+
+
+def _where_it_exists(name: str, meaning: Callable) -> Callable:
+    """The meaning, and the refusal where the GPU that simt stands for does not have the instruction."""
+
+    @functools.wraps(meaning)
+    def checked(run: Any, node: Any, *arguments: object) -> object:
+        why = inline_ptx.lacks(name, run.options.compute_capability)
+        if why:
+            raise run.refuse(node, why)
+        return meaning(run, node, *arguments)
+
+    return checked if inline_ptx.needs(name) > (5, 0) else meaning
