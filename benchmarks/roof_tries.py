@@ -383,7 +383,7 @@ def wide(layout: str, last_first: bool = False) -> Any:
         return store
 
     order = sorted(range(0, L, 8), reverse=last_first)
-    convolve = straight_line.in_turn([outputs_of_8(t0) for t0 in order], arguments=5)
+    convolve = straight_line.in_turn([outputs_of_8(t0) for t0 in order])
 
     @cuda.jit
     def kernel(x, w, y):

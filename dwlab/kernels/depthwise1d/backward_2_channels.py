@@ -19,7 +19,7 @@ from numba import float32, uint32
 
 from dwlab.gpu.target import cuda
 from dwlab.kernels.depthwise1d import channel_parts, row_products, rows, straight_line
-from dwlab.kernels.parts import ptx
+from dwlab.kernels.parts import ptx_memory as ptx
 from dwlab.kernels.registry import Launch, by_shape, fits_uint32, register
 from dwlab.kernels.traffic import Traffic
 

@@ -21,7 +21,8 @@ from numba import float32, uint32
 from dwlab.gpu.target import cuda
 from dwlab.kernels.depthwise1d import channel_strips as strips
 from dwlab.kernels.depthwise1d.strip_products import OUTPUTS, backward, halo, takes
-from dwlab.kernels.parts import pieces, ptx
+from dwlab.kernels.parts import pieces
+from dwlab.kernels.parts import ptx_memory as ptx
 from dwlab.kernels.parts.pieces import words
 from dwlab.kernels.registry import Launch, by_shape, register
 from dwlab.kernels.traffic import Traffic, rows_sectors

@@ -17,7 +17,7 @@ import numpy as np
 from numba import float32, uint32
 
 from dwlab.gpu.target import cuda
-from dwlab.kernels.parts import ptx
+from dwlab.kernels.parts import ptx_memory as ptx
 from dwlab.kernels.parts.pieces import words
 from dwlab.kernels.parts.unroll import in_turn
 from dwlab.kernels.registry import StageError, fits_uint32

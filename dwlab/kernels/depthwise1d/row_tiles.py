@@ -13,7 +13,7 @@ import numpy as np
 from numba import float32, uint32
 
 from dwlab.gpu.target import cuda
-from dwlab.kernels.parts import ptx
+from dwlab.kernels.parts import ptx_memory as ptx
 from dwlab.kernels.registry import Launch, fits_uint32
 from dwlab.kernels.traffic import Traffic, pieces, warp_traffic
 from dwlab.problems import DepthwiseConv1d

@@ -27,7 +27,7 @@ import numpy as np
 from numba import float32, uint32
 
 from dwlab.gpu.target import cuda
-from dwlab.kernels.parts import ptx
+from dwlab.kernels.parts import ptx_memory as ptx
 from dwlab.kernels.parts.pieces import elements, load_shared, store_shared, words
 from dwlab.kernels.traffic import Traffic, warp_traffic
 from dwlab.problems import DepthwiseConv1d

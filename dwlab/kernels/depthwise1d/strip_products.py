@@ -16,7 +16,8 @@ from numba import float32, uint32
 
 from dwlab.gpu.target import cuda
 from dwlab.kernels.depthwise1d.straight_line import BLOCK
-from dwlab.kernels.parts import pieces, ptx
+from dwlab.kernels.parts import pieces
+from dwlab.kernels.parts import ptx_memory as ptx
 from dwlab.kernels.parts.unroll import in_turn
 from dwlab.problems import DepthwiseConv1d
 

@@ -15,7 +15,7 @@ from numba import float32, uint32
 from dwlab.gpu.target import cuda
 from dwlab.kernels.depthwise1d import strip_products
 from dwlab.kernels.depthwise1d.strip_products import OUTPUTS, halo
-from dwlab.kernels.parts import ptx
+from dwlab.kernels.parts import ptx_memory as ptx
 from dwlab.kernels.parts.pieces import store_shared, words
 from dwlab.kernels.registry import Launch, StageError, fits_uint32
 from dwlab.kernels.traffic import Traffic, run_sectors, warp_traffic

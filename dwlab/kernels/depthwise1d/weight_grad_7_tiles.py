@@ -19,7 +19,7 @@ from numba import float32, uint32
 from dwlab.gpu.target import cuda
 from dwlab.kernels.depthwise1d import tap_tiles
 from dwlab.kernels.depthwise1d.tap_tiles import GROUP, SUMS, WARPS, X_WORDS, shares
-from dwlab.kernels.parts import ptx
+from dwlab.kernels.parts import ptx_memory as ptx
 from dwlab.kernels.registry import Launch, fits_uint32, register
 
 

@@ -24,7 +24,8 @@ import numpy as np
 from numba import float32, uint32, uint64
 
 from dwlab.gpu.target import cuda
-from dwlab.kernels.parts import epilogue, pieces, ptx
+from dwlab.kernels.parts import epilogue, pieces
+from dwlab.kernels.parts import ptx_memory as ptx
 from dwlab.kernels.parts.unroll import in_turn
 from dwlab.problems.layers import DepthwiseConv2d
 

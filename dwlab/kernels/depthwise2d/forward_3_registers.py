@@ -55,7 +55,7 @@ def kernel(layer):
 
         return row
 
-    add_rows = in_turn([row(s) for s in range(min(K, S))], arguments=7)
+    add_rows = in_turn([row(s) for s in range(min(K, S))])
 
     @cuda.jit
     def kernel(x, w, b, m, r, y, threads):

@@ -19,7 +19,8 @@ from numba import float32, int32, uint32
 
 from dwlab.gpu.target import cuda
 from dwlab.kernels.depthwise2d import strips_traffic, vector_window, vectors
-from dwlab.kernels.parts import pieces, ptx
+from dwlab.kernels.parts import pieces
+from dwlab.kernels.parts import ptx_memory as ptx
 from dwlab.kernels.registry import Launch, by_shape, register
 from dwlab.kernels.tiling.config import Resources, TileConfig, Tiles
 from dwlab.kernels.tiling.cost import Cost

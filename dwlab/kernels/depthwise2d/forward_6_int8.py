@@ -27,7 +27,7 @@ from numba import int32, uint32
 
 from dwlab.gpu.target import cuda
 from dwlab.kernels.depthwise2d.repeats import repeats
-from dwlab.kernels.parts import ptx
+from dwlab.kernels.parts import ptx_memory as ptx
 from dwlab.kernels.parts.int8_strips import as_words, loads, put, strip
 from dwlab.kernels.registry import Launch, by_shape, register
 from dwlab.kernels.tiling.config import Resources, TileConfig, Tiles

@@ -14,7 +14,8 @@ from numba import float32, uint32
 
 from dwlab.gpu.target import cuda
 from dwlab.kernels.depthwise2d import vectors
-from dwlab.kernels.parts import pieces, ptx
+from dwlab.kernels.parts import pieces
+from dwlab.kernels.parts import ptx_memory as ptx
 from dwlab.kernels.traffic import run_sectors
 from dwlab.problems.layers import DepthwiseConv2d
 

@@ -12,7 +12,8 @@ import numpy as np
 from numba import float32, uint32
 
 from dwlab.gpu.target import cuda
-from dwlab.kernels.parts import epilogue, pieces, ptx
+from dwlab.kernels.parts import epilogue, pieces
+from dwlab.kernels.parts import ptx_memory as ptx
 from dwlab.kernels.parts.warp_tile import WarpTile
 from dwlab.kernels.tiling.config import TileConfig
 from dwlab.kernels.traffic import warp_traffic

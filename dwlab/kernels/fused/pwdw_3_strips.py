@@ -22,7 +22,7 @@ from numba import float32, uint32
 
 from dwlab.gpu.target import cuda
 from dwlab.kernels.fused import pwdw_depthwise, pwdw_plan, pwdw_tiles, row_loads
-from dwlab.kernels.parts import ptx
+from dwlab.kernels.parts import ptx_memory as ptx
 from dwlab.kernels.parts.pipeline import pipeline
 from dwlab.kernels.registry import Launch, by_shape, register
 from dwlab.kernels.tiling.config import Tiles

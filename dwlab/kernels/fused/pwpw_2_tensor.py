@@ -18,7 +18,8 @@ from numba import float32, uint32
 
 from dwlab.gpu.target import cuda
 from dwlab.kernels.fused import pwdw_tiles, pwpw_epilogue, pwpw_plan, row_loads
-from dwlab.kernels.parts import ptx, warp_tile
+from dwlab.kernels.parts import ptx_memory as ptx
+from dwlab.kernels.parts import warp_tile
 from dwlab.kernels.registry import Launch, by_shape, register
 from dwlab.kernels.tiling.config import Tiles
 from dwlab.kernels.traffic import Traffic, warp_traffic

@@ -65,7 +65,7 @@ def store(pair: Any, config: TileConfig) -> Any:
         parts = [_store_fours(pair, j, down, across) for j in range(across // 2)]
     else:
         parts = [_store_column(pair, j, down, across) for j in range(across)]
-    return in_turn(parts, arguments=7)
+    return in_turn(parts)
 
 
 def _store_fours(pair: Any, j: int, down: int, across: int) -> Any:

@@ -15,7 +15,8 @@ from typing import Any
 from numba import float32, int8, int32, uint32
 
 from dwlab.gpu.target import cuda
-from dwlab.kernels.parts import epilogue, ptx
+from dwlab.kernels.parts import epilogue
+from dwlab.kernels.parts import ptx_memory as ptx
 
 PIXELS, WARPS, LANES = 8, 8, 32
 ACROSS, DOWN = 2, 4  # of the warps in a tile

@@ -14,7 +14,7 @@ from numba import float32, uint32
 
 from dwlab.gpu.target import cuda
 from dwlab.kernels.operations import groups
-from dwlab.kernels.parts import ptx
+from dwlab.kernels.parts import ptx_memory as ptx
 
 WARPS = 8
 THREADS = 32 * WARPS

@@ -14,7 +14,8 @@ from numba import float32, uint32
 
 from dwlab.gpu.target import cuda
 from dwlab.kernels.operations import groups
-from dwlab.kernels.parts import epilogue, ptx
+from dwlab.kernels.parts import epilogue
+from dwlab.kernels.parts import ptx_memory as ptx
 
 THREADS = 256
 

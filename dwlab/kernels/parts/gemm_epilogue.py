@@ -12,7 +12,8 @@ import numpy as np
 from numba import float32, uint32
 
 from dwlab.gpu.target import cuda
-from dwlab.kernels.parts import epilogue, ptx, warp_tile
+from dwlab.kernels.parts import epilogue, warp_tile
+from dwlab.kernels.parts import ptx_memory as ptx
 from dwlab.kernels.parts.matrix_product import Product, product
 from dwlab.kernels.parts.pieces import PACK, UNPACK
 from dwlab.kernels.parts.unroll import in_turn
@@ -150,7 +151,7 @@ def eights(layer: Pointwise, one: Product, tile: WarpTile) -> Any:
         return rows
 
     def columns(q: int) -> Any:  # 32 columns, their bias read once
-        every = in_turn([rows(q, i, h) for i in range(tile.M // 16) for h in range(2)], arguments=7)
+        every = in_turn([rows(q, i, h) for i in range(tile.M // 16) for h in range(2)])
 
         @cuda.jit(device=True, forceinline=True)
         def columns(acc, lane, y, b, r, m0, n0):
@@ -167,7 +168,7 @@ def eights(layer: Pointwise, one: Product, tile: WarpTile) -> Any:
 
         return columns
 
-    return in_turn([columns(q) for q in range(0, NJ, 4)], arguments=7)
+    return in_turn([columns(q) for q in range(0, NJ, 4)])
 
 
 def _stored_by_eights(layer: Pointwise, one: Product, tile: WarpTile) -> Traffic:

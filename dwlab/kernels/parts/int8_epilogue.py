@@ -109,7 +109,7 @@ def requantise_tile(layer: Pointwise, tile: WarpTile, BN: int, put: Any, get: An
         return rows
 
     def columns(q: int) -> Any:  # 32 columns: what their sums begin with, and their factors
-        every = in_turn([rows(i, q) for i in range(tile.M // 16)], arguments=8)
+        every = in_turn([rows(i, q) for i in range(tile.M // 16)])
 
         @cuda.jit(device=True, forceinline=True)
         def inside(acc, lane, y, pool, at, r, m0, n0):
@@ -143,7 +143,7 @@ def requantise_tile(layer: Pointwise, tile: WarpTile, BN: int, put: Any, get: An
 
         return columns
 
-    return in_turn([columns(q) for q in range(0, NJ, 4)], arguments=8)
+    return in_turn([columns(q) for q in range(0, NJ, 4)])
 
 
 def _by_sixteens(put: Any, get: Any) -> tuple[Any, Any]:

@@ -12,7 +12,8 @@ import numpy as np
 from numba import int32, uint32
 
 from dwlab.gpu.target import cuda
-from dwlab.kernels.parts import int8_epilogue, ptx, swizzle
+from dwlab.kernels.parts import int8_epilogue, swizzle
+from dwlab.kernels.parts import ptx_memory as ptx
 from dwlab.kernels.parts.load_async import load_tile, tile_traffic
 from dwlab.kernels.parts.mma_ss import mma_ss
 from dwlab.kernels.parts.pipeline import pipeline

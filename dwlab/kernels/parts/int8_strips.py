@@ -101,10 +101,10 @@ def strip(layer, T, put, pitch, across, down, single=False):
 
         return row
 
-    get_filter = in_turn([filter_row(i) for i in range(K)], arguments=3)
-    add_rows = in_turn([row(s) for s in range(min(K, S))], arguments=7)
-    load_all = in_turn([load(i, i * GROUPED) for i in range(K)], arguments=6)
-    add_all = in_turn([add(i, i * GROUPED, 1) for i in range(K)], arguments=3)
+    get_filter = in_turn([filter_row(i) for i in range(K)])
+    add_rows = in_turn([row(s) for s in range(min(K, S))])
+    load_all = in_turn([load(i, i * GROUPED) for i in range(K)])
+    add_all = in_turn([add(i, i * GROUPED, 1) for i in range(K)])
 
     @cuda.jit(device=True, forceinline=True)
     def begin(taps, begins, bias, factor, w, b, m, channels):

@@ -150,7 +150,7 @@ def _prefetched(MI: int, NJ: int, steps: int, load_a: Any, load_b: Any, product:
     most, last = [], [products(steps - 1, i) for i in range(MI)]
     for s in range(steps - 1):
         most += [reads(s + 1)] + [products(s, i) for i in range(MI)]
-    every = in_turn([reads(0), *most, *last], arguments=7)
+    every = in_turn([reads(0), *most, *last])
     WORDS = EACH * min(2, steps)
 
     @cuda.jit(device=True, forceinline=True)
@@ -160,7 +160,7 @@ def _prefetched(MI: int, NJ: int, steps: int, load_a: Any, load_b: Any, product:
 
     if steps % 2:
         return add, None
-    return add, Phases(WORDS, reads(0), in_turn(most, arguments=7), in_turn(last, arguments=7))
+    return add, Phases(WORDS, reads(0), in_turn(most), in_turn(last))
 
 
 def _as_one_phase(add: Any) -> Phases:

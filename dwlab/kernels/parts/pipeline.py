@@ -20,7 +20,7 @@ from typing import Any
 from numba import uint32
 
 from dwlab.gpu.target import cuda
-from dwlab.kernels.parts import ptx
+from dwlab.kernels.parts import ptx_memory as ptx
 
 
 @cuda.jit(device=True, forceinline=True)

@@ -8,11 +8,11 @@ from typing import Any
 from dwlab.gpu.target import cuda
 
 
-def in_turn(calls: list[Callable[..., None]], arguments: int = 0) -> Any:
+def in_turn(calls: list[Callable[..., None]]) -> Any:
     """The device function that makes all these calls, one after the other, with the same arguments.
 
     Halves of halves, not a chain: Numba compiles a function where another first calls it, and so each level is a level
-    of Python's recursion. arguments: how many there are, a note for the reader.
+    of Python's recursion.
     """
     if not calls:
         return _nothing

@@ -18,7 +18,8 @@ import functools
 from numba import float32, uint32
 
 from dwlab.gpu.target import cuda
-from dwlab.kernels.parts import gemm, ptx
+from dwlab.kernels.parts import gemm
+from dwlab.kernels.parts import ptx_memory as ptx
 from dwlab.kernels.parts.ffma import ffma
 from dwlab.kernels.parts.gemm_epilogue import store_tile
 from dwlab.kernels.parts.matrix_product import product

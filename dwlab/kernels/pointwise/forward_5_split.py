@@ -17,7 +17,8 @@ import numpy as np
 from numba import float32, uint32
 
 from dwlab.gpu.target import cuda
-from dwlab.kernels.parts import gemm_epilogue, ptx
+from dwlab.kernels.parts import gemm_epilogue
+from dwlab.kernels.parts import ptx_memory as ptx
 from dwlab.kernels.parts.fragments import fragment
 from dwlab.kernels.parts.matrix_product import product
 from dwlab.kernels.pointwise.split_k import CHUNK, REGISTERS, configs, cost, grid, loads, products, resources

@@ -24,7 +24,8 @@ import numpy as np
 from numba import float32, int32, uint32
 
 from dwlab.gpu.target import cuda
-from dwlab.kernels.parts import gemm, int8_epilogue, ptx
+from dwlab.kernels.parts import gemm, int8_epilogue
+from dwlab.kernels.parts import ptx_memory as ptx
 from dwlab.kernels.pointwise.int8_tiles import DEPTH, configs, cost, layout_of, resources, shared_bytes
 from dwlab.kernels.registry import Launch, by_shape, register
 from dwlab.kernels.tiling.config import Tiles

@@ -6,7 +6,7 @@ And its tiles: which are worth a look for a layer, what a block takes, what a la
 from numba import float32, uint32
 
 from dwlab.gpu.target import cuda
-from dwlab.kernels.parts import ptx
+from dwlab.kernels.parts import ptx_memory as ptx
 from dwlab.kernels.parts.fragments import MMA
 from dwlab.kernels.parts.matrix_product import product
 from dwlab.kernels.parts.mma_tf32 import upper
