@@ -28,7 +28,7 @@ from dwlab.gpu import target
 from dwlab.gpu.target import cuda
 from dwlab.inference.weights import Weights, as_tensors, check_weights, random_weights
 from dwlab.inference.with_torch import forward, pytorch, same_precision
-from dwlab.kernels.parts import epilogue, ptx
+from dwlab.kernels.parts import int8_words, ptx
 from dwlab.problems import ProblemError, networks, quantisation
 from dwlab.problems.layers import DepthwiseConv2d
 from dwlab.problems.networks import INPUT, InferenceError, Network
@@ -187,7 +187,7 @@ def _kernel(relu: bool) -> Any:
         value = float32(z[i])
         if relu:
             value = max(value, float32(0))
-        y[i] = int8(epilogue.in_steps(value, scale, zero))
+        y[i] = int8(int8_words.in_steps(value, scale, zero))
 
     return store
 

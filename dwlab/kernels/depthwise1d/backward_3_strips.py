@@ -21,9 +21,8 @@ from numba import float32, uint32
 from dwlab.gpu.target import cuda
 from dwlab.kernels.depthwise1d import channel_strips as strips
 from dwlab.kernels.depthwise1d.strip_products import OUTPUTS, backward, halo, takes
-from dwlab.kernels.parts import pieces
 from dwlab.kernels.parts import ptx_memory as ptx
-from dwlab.kernels.parts.pieces import words
+from dwlab.kernels.parts.pieces import load_shared, store_shared, words
 from dwlab.kernels.registry import Launch, by_shape, register
 from dwlab.kernels.traffic import Traffic, rows_sectors
 
@@ -41,7 +40,7 @@ def kernel(L, K, SHIFT, DTYPE):
     place, load_dy = strips.place(L, EACH, DTYPE, LEFT, RIGHT), strips.load_async(L, EACH, DTYPE, LEFT, RIGHT)
     load_x, store = strips.load_async(L, EACH, DTYPE), strips.store(L, EACH, DTYPE)
     both_gradients, add_warps = backward(EACH, K, K - 1 - SHIFT, LEFT, DTYPE), strips.add_warps(K, ALL, reverse=True)
-    get, put = pieces.load_shared(DTYPE), pieces.store_shared(DTYPE)
+    get, put = load_shared(DTYPE), store_shared(DTYPE)
 
     @cuda.jit(device=True, forceinline=True)
     def load_async(pool, base, buffer, dy, x, strip, total, h, pitch, lane):

@@ -16,7 +16,7 @@ from numba import uint32
 
 from dwlab.gpu.target import cuda
 from dwlab.kernels.depthwise2d.repeats import repeats
-from dwlab.kernels.parts import epilogue
+from dwlab.kernels.parts import storage
 from dwlab.kernels.registry import Launch, by_shape, register
 from dwlab.kernels.traffic import Traffic, warp_traffic
 
@@ -26,8 +26,8 @@ THREADS = 256
 @by_shape
 def kernel(layer):
     C, H, W, K, S, PAD, P, Q = layer.C, layer.H, layer.W, layer.K, layer.stride, layer.padding, layer.P, layer.Q
-    NCHW, closing = layer.layout == "NCHW", epilogue.closing(layer)
-    ZERO, add, _ = epilogue.sums(layer)
+    NCHW, closing = layer.layout == "NCHW", storage.closing(layer)
+    ZERO, add, _ = storage.sums(layer)
 
     @cuda.jit
     def kernel(x, w, b, m, r, y):
@@ -69,7 +69,7 @@ def counts(layer):
     """Requests and sectors of loads, then of stores; each thread looked at."""
     C, H, W, K, S, PAD, P, Q = layer.C, layer.H, layer.W, layer.K, layer.stride, layer.padding, layer.P, layer.Q
     nchw, outputs, per_sector = layer.layout == "NCHW", layer.N * C * P * Q, 32 // layer.itemsize
-    vectors, per_vector = epilogue.vectors(layer)
+    vectors, per_vector = storage.vectors(layer)
     load = np.zeros(2, np.int64)
     store = np.zeros(2, np.int64)
     for first in range(0, outputs, 1 << 18):

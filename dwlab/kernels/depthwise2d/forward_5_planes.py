@@ -4,7 +4,6 @@ Rows of 7 or 14 elements are no whole 16-byte vectors, but the maps of an image 
 small maps, or a band of rows of a large one, are one run of elements (bands.py). A block copies its run to shared
 memory, for float32 past the registers; elements of 16 bits become float32 on the way. Its outputs are one run as well:
 they are put together in shared memory, and leave it in vectors (runs.py).
-
 In between a thread has T neighbouring columns of a strip of up to 14 rows of outputs, and its filter in registers. It
 slides down: each row of x, T + K - 1 reads from shared memory for stride 1, adds to the sums of all outputs that it is
 part of. Nothing in the tile is padded; columns outside a map are left out, by conditions that never change.

@@ -19,7 +19,7 @@ import numpy as np
 from numba import uint32
 
 from dwlab.gpu.target import cuda
-from dwlab.kernels.parts import epilogue
+from dwlab.kernels.parts import storage
 from dwlab.kernels.registry import Launch, by_shape, register
 from dwlab.kernels.traffic import Traffic, alike, warp_traffic
 
@@ -39,8 +39,8 @@ def kernel(problem):
     F, NCHW, SIDE = two.F, problem.layout == "NCHW", side_of(one.C)
     PIXELS, ACROSS = SIDE * SIDE, -(-Q // SIDE)
     MIDDLE, OUTPUTS, SHARED = C * PIXELS, F * PIXELS, C * PIXELS
-    first, second = epilogue.closing(one), epilogue.closing(two)
-    (ZERO, add, KIND), (_, multiply, _) = epilogue.sums(one), epilogue.sums(two)
+    first, second = storage.closing(one), storage.closing(two)
+    (ZERO, add, KIND), (_, multiply, _) = storage.sums(one), storage.sums(two)
 
     @cuda.jit
     def kernel(x, w1, b1, m1, w2, b2, m2, r, y):
@@ -94,7 +94,7 @@ def traffic(problem):
         c, pixel = (i // side**2, i % side**2) if nchw else (i % channels, i // channels)
         return np.where(i < 0, -1, c), pixel
 
-    (vectors1, per_vector), (vectors2, _) = epilogue.vectors(one), epilogue.vectors(two)
+    (vectors1, per_vector), (vectors2, _) = storage.vectors(one), storage.vectors(two)
 
     def moved(elements, there, each=each):
         return warp_traffic(np.where(there, elements, -1), each)

@@ -16,7 +16,7 @@ from numba import uint32
 
 from dwlab.gpu.target import cuda
 from dwlab.kernels.fused.shifted import shifted
-from dwlab.kernels.parts import epilogue
+from dwlab.kernels.parts import storage
 from dwlab.kernels.registry import Launch, by_shape, register
 from dwlab.kernels.traffic import Traffic, warp_traffic
 
@@ -35,8 +35,8 @@ def kernel(pair):
     H, W, K, S, PAD = pair.second.H, pair.second.W, pair.second.K, pair.second.stride, pair.second.padding
     Q, PQ, FILTERS = pair.second.Q, pair.second.P * pair.second.Q, filters(pair)
     TILE = FILTERS * HW
-    NCHW, between, finish = pair.layout == "NCHW", epilogue.closing(pair.first), epilogue.closing(pair.second)
-    (ZERO, multiply, KIND), (_, add, _) = epilogue.sums(pair.first), epilogue.sums(pair.second)
+    NCHW, between, finish = pair.layout == "NCHW", storage.closing(pair.first), storage.closing(pair.second)
+    (ZERO, multiply, KIND), (_, add, _) = storage.sums(pair.first), storage.sums(pair.second)
 
     @cuda.jit
     def kernel(x, w1, b1, m1, w2, b2, m2, r, y):
@@ -78,7 +78,7 @@ def traffic(pair):
     C, F, HW, nchw = pair.first.C, pair.first.F, pair.first.H * pair.first.W, pair.layout == "NCHW"
     dw = pair.second
     PQ, sector = dw.P * dw.Q, 32 // pair.itemsize
-    (vectors1, per_vector), (vectors2, _) = epilogue.vectors(pair.first), epilogue.vectors(dw)
+    (vectors1, per_vector), (vectors2, _) = storage.vectors(pair.first), storage.vectors(dw)
     load, store = np.zeros(2, np.int64), np.zeros(2, np.int64)
     for f0 in range(0, F, filters(pair)):
         mine = min(filters(pair), F - f0)

@@ -16,7 +16,7 @@ from numba import uint32
 
 from dwlab.gpu.target import cuda
 from dwlab.kernels.fused.shifted import shifted
-from dwlab.kernels.parts import epilogue
+from dwlab.kernels.parts import storage
 from dwlab.kernels.registry import Launch, by_shape, register
 from dwlab.kernels.traffic import Traffic, warp_traffic
 
@@ -37,8 +37,8 @@ def kernel(pair):
     K, S, PAD, P, Q = pair.second.K, pair.second.stride, pair.second.padding, pair.second.P, pair.second.Q
     (TP, TH), (TQ, TW) = tile(P, K, S), tile(Q, K, S)
     SIZE, ACROSS = FILTERS * TH * TW, -(-Q // TQ)  # elements between the layers; tiles in a row of tiles
-    NCHW, between, finish = pair.layout == "NCHW", epilogue.closing(pair.first), epilogue.closing(pair.second)
-    (ZERO, multiply, KIND), (_, add, _) = epilogue.sums(pair.first), epilogue.sums(pair.second)
+    NCHW, between, finish = pair.layout == "NCHW", storage.closing(pair.first), storage.closing(pair.second)
+    (ZERO, multiply, KIND), (_, add, _) = storage.sums(pair.first), storage.sums(pair.second)
     OUTSIDE = pair.second.zero_x
 
     @cuda.jit
@@ -96,7 +96,7 @@ def traffic(pair):
         )
     )
 
-    (vectors1, per_vector), (vectors2, _) = epilogue.vectors(pair.first), epilogue.vectors(dw)
+    (vectors1, per_vector), (vectors2, _) = storage.vectors(pair.first), storage.vectors(dw)
 
     def count(elements, on, sector=sector):
         return warp_traffic(np.where(on, elements, -1).reshape(-1, THREADS), sector)

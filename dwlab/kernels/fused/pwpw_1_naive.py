@@ -14,7 +14,7 @@ import numpy as np
 from numba import uint32
 
 from dwlab.gpu.target import cuda
-from dwlab.kernels.parts import epilogue
+from dwlab.kernels.parts import storage
 from dwlab.kernels.registry import Launch, by_shape, register
 from dwlab.kernels.traffic import Traffic, warp_traffic
 
@@ -31,8 +31,8 @@ def pixels(pair):
 def kernel(pair):
     C, F, G, HW, PIXELS = pair.first.C, pair.first.F, pair.second.F, pair.first.H * pair.first.W, pixels(pair)
     TILE = PIXELS * F
-    NCHW, between, finish = pair.layout == "NCHW", epilogue.closing(pair.first), epilogue.closing(pair.second)
-    (ZERO, add, KIND), (_, multiply, _) = epilogue.sums(pair.first), epilogue.sums(pair.second)
+    NCHW, between, finish = pair.layout == "NCHW", storage.closing(pair.first), storage.closing(pair.second)
+    (ZERO, add, KIND), (_, multiply, _) = storage.sums(pair.first), storage.sums(pair.second)
 
     @cuda.jit
     def kernel(x, w1, b1, m1, w2, b2, m2, r, y):
@@ -70,7 +70,7 @@ def traffic(pair):
     load, store = np.zeros(2, np.int64), np.zeros(2, np.int64)
     n, p0 = (axis.reshape(-1, 1, 1) for axis in np.meshgrid(np.arange(pair.N), np.arange(0, HW, P), indexing="ij"))
 
-    (vectors1, per_vector), (vectors2, _) = epilogue.vectors(pair.first), epilogue.vectors(pair.second)
+    (vectors1, per_vector), (vectors2, _) = storage.vectors(pair.first), storage.vectors(pair.second)
 
     def count(elements, on, sector=sector):
         return warp_traffic(np.where(on, elements, -1).reshape(-1, THREADS), sector)

@@ -15,7 +15,7 @@ from typing import Any
 from numba import float32, int8, int32, uint32
 
 from dwlab.gpu.target import cuda
-from dwlab.kernels.parts import epilogue
+from dwlab.kernels.parts import epilogue, int8_words
 from dwlab.kernels.parts import ptx_memory as ptx
 
 PIXELS, WARPS, LANES = 8, 8, 32
@@ -97,7 +97,7 @@ def kernel(C: int, K: int, S: int, PAD: int, F: int, activation: str, of_y: str,
                 if f < uint32(F) and p < uint32(P) and q + uint32(e) < uint32(Q):
                     value = activate(sums[e])
                     if WHOLE:
-                        y[uint32(at + uint32(e * F))] = int8(epilogue.in_steps(value, scale, zero))
+                        y[uint32(at + uint32(e * F))] = int8(int8_words.in_steps(value, scale, zero))
                     else:
                         y[uint32(at + uint32(e * F))] = value
             p = uint32(p + uint32(DOWN))

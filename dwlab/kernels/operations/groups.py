@@ -12,7 +12,7 @@ from typing import Any
 from numba import float32, uint32
 
 from dwlab.gpu.target import cuda
-from dwlab.kernels.parts import epilogue, pieces, ptx
+from dwlab.kernels.parts import int8_words, pieces, ptx
 
 GROUP = 8
 
@@ -35,8 +35,8 @@ def get(kind: str) -> Any:
             a, b = ptx.load2(array, uint32(group * uint32(2)))
             low, high = ptx.word_of_float(a), ptx.word_of_float(b)
             for k in range(4):
-                to[k] = float32(epilogue.byte(low, k))
-                to[4 + k] = float32(epilogue.byte(high, k))
+                to[k] = float32(int8_words.byte(low, k))
+                to[4 + k] = float32(int8_words.byte(high, k))
 
     else:
         spread = pieces.unpack_vector(kind)
@@ -53,7 +53,7 @@ def get(kind: str) -> Any:
 def put(kind: str) -> Any:
     """put(array, group, values, first, scale, zero): values[first …] as that group of the map.
 
-    scale, zero: of int8, as epilogue.in_steps takes them.
+    scale, zero: of int8, as int8_words.in_steps takes them.
     """
     if kind == "float32":
 
@@ -65,7 +65,7 @@ def put(kind: str) -> Any:
             ptx.store4(array, at, values[first + 4], values[first + 5], values[first + 6], values[first + 7])
 
     elif kind == "int8":
-        steps = epilogue.in_steps
+        steps = int8_words.in_steps
 
         @cuda.jit(device=True, forceinline=True)
         def word(values, first, scale, zero):

@@ -22,7 +22,7 @@ import numpy as np
 from numba import float32, int32, uint32
 
 from dwlab.gpu.target import cuda
-from dwlab.kernels.parts import epilogue, ptx
+from dwlab.kernels.parts import int8_words, ptx, storage
 from dwlab.kernels.parts.load_async import load_tile, tile_traffic, vector_words
 from dwlab.kernels.parts.unroll import in_turn
 from dwlab.kernels.parts.warp_tile import WarpTile, transpose4
@@ -75,7 +75,7 @@ def requantise_tile(layer: Pointwise, tile: WarpTile, BN: int, put: Any, get: An
     lanes come. halves: 8 columns at a time, put(y, row, column, w0, w1) and get(r, row, column) -> w0, w1.
     """
     ZERO, BIAS, F, NJ, SIZE = layer.zero_x, layer.bias, layer.F, tile.N // 8, tile.size
-    requantise = epilogue.requantise(replace(layer, bias=True), packed=True)  # of what a sum begins with
+    requantise = storage.requantise(replace(layer, bias=True), packed=True)  # of what a sum begins with
     store_lane, residual = _by_eights(put, get) if halves else _by_sixteens(put, get)
     if not layer.residual:
         residual = _nothing
@@ -96,10 +96,10 @@ def requantise_tile(layer: Pointwise, tile: WarpTile, BN: int, put: Any, get: An
                 c, other = FIRST + (4 * e if halves else e % 2 * 8 + e // 2 * 2), 0 if halves else 2
                 d = c + (2 if halves else 4)
                 own = added[e]
-                v0 = requantise(acc[c], begin, factor, k, epilogue.byte(own, 0))
-                v1 = requantise(acc[c + 1], begin, factor, k + 1, epilogue.byte(own, 1))
-                v2 = requantise(acc[d], begin, factor, k + other, epilogue.byte(own, 2))
-                v3 = requantise(acc[d + 1], begin, factor, k + other + 1, epilogue.byte(own, 3))
+                v0 = requantise(acc[c], begin, factor, k, int8_words.byte(own, 0))
+                v1 = requantise(acc[c + 1], begin, factor, k + 1, int8_words.byte(own, 1))
+                v2 = requantise(acc[d], begin, factor, k + other, int8_words.byte(own, 2))
+                v3 = requantise(acc[d + 1], begin, factor, k + other + 1, int8_words.byte(own, 3))
                 words[e] = ptx.pack_s8(v0, v1, v2, v3)
             w0, w1, w2, w3 = transpose4(lane, words[0], words[1], words[2], words[3])
             low, high = int32(LOW), int32(HIGH)  # a word has two bytes of 8 outputs, then two of the next 8

@@ -9,7 +9,7 @@ import numpy as np
 from numba import float32, int32, uint32
 
 from dwlab.gpu.target import cuda
-from dwlab.kernels.parts import epilogue, ptx
+from dwlab.kernels.parts import int8_words, ptx, storage
 from dwlab.kernels.parts.unroll import in_turn
 from dwlab.kernels.traffic import warp_traffic
 
@@ -39,7 +39,7 @@ def strip(layer, T, put, pitch, across, down, single=False):
     GROUPS, SUMS, OUTSIDE = -(-COLUMNS // 4), DEEP * T * 4, (layer.zero_x % 256 * ONES + 2**31) % 2**32 - 2**31
     ROW = T * GROUPS * 4  # words of a filter's row: for each output, group of columns and channel
     TAPS, GROUPED, WORDS = K * ROW, 4 * GROUPS, K * GROUPS * 4
-    requantise, ADDED = epilogue.requantise(layer, packed=True), layer.residual
+    requantise, ADDED = storage.requantise(layer, packed=True), layer.residual
 
     def filter_row(i):
         @cuda.jit(device=True, forceinline=True)
@@ -132,10 +132,10 @@ def strip(layer, T, put, pitch, across, down, single=False):
                 added = int32(0)
                 if ADDED:
                     added = ptx.word_of_float(r[at_y])
-                y0 = requantise(sums[done], bias, factor, 0, epilogue.byte(added, 0))
-                y1 = requantise(sums[done + 1], bias, factor, 1, epilogue.byte(added, 1))
-                y2 = requantise(sums[done + 2], bias, factor, 2, epilogue.byte(added, 2))
-                y3 = requantise(sums[done + 3], bias, factor, 3, epilogue.byte(added, 3))
+                y0 = requantise(sums[done], bias, factor, 0, int8_words.byte(added, 0))
+                y1 = requantise(sums[done + 1], bias, factor, 1, int8_words.byte(added, 1))
+                y2 = requantise(sums[done + 2], bias, factor, 2, int8_words.byte(added, 2))
+                y3 = requantise(sums[done + 3], bias, factor, 3, int8_words.byte(added, 3))
                 put(out, at_y, ptx.float_of_word(ptx.pack_s8(y0, y1, y2, y3)))
 
     @cuda.jit(device=True, forceinline=True)

@@ -70,14 +70,14 @@ In gpu mode these are Numba intrinsics around inline PTX (dwlab.gpu.inline_ptx);
 what they mean, counts it and finds what is wrong (dwlab.simt.instructions). Source: PTX ISA 8.7, "ld", "st",
 "cp.async", "cvt", "mma", "add", "ldmatrix", "dp4a", "prmt", "cvt.pack", "griddepcontrol". Where another instruction is
 missing on a GPU (`needs`), compiling says so. A kernel's file may import the family it needs alone: ptx_memory,
-ptx_halves, ptx_int8, ptx_mma.
+ptx_halves, ptx_int8, ptx_mma, ptx_rounding.
 """
 
 # ruff: noqa: F401
 
 from dwlab.gpu.inline_ptx import NAMES, WAITS_FROM, intrinsics, lacks, needs
 from dwlab.kernels.parts.ptx_halves import bfloats, halves, join_bfloats, join_halves, tf32
-from dwlab.kernels.parts.ptx_int8 import add_rn, dp4a, float_of_word, pack_s8, prmt, rint, word_of_float
+from dwlab.kernels.parts.ptx_int8 import dp4a, float_of_word, pack_s8, prmt, word_of_float
 from dwlab.kernels.parts.ptx_memory import (
     commit,
     copy1_async,
@@ -101,3 +101,4 @@ from dwlab.kernels.parts.ptx_mma import (
     mma_s8,
     mma_tf32,
 )  # fmt: skip
+from dwlab.kernels.parts.ptx_rounding import add_rn, rint

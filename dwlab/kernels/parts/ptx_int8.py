@@ -1,4 +1,4 @@
-"""Instructions on int8, four in a word, and what int8 layers round and pack with (parts/ptx.py)."""
+"""Instructions on int8, four in a word (parts/ptx.py)."""
 
 from dwlab.gpu.inline_ptx import outside
 from dwlab.simt.instructions import publish
@@ -7,16 +7,6 @@ from dwlab.simt.instructions import publish
 def dp4a(a: int, b: int, c: int) -> int:
     """c + a[0] b[0] + a[1] b[1] + a[2] b[2] + a[3] b[3], a and b words of four int8, all int32; the sum wraps."""
     outside("dp4a")
-
-
-def rint(x: float) -> int:
-    """The int32 nearest to a float32, of two as near the even one; beyond int32 its end, of a NaN 0."""
-    outside("rint")
-
-
-def add_rn(a: float, b: float) -> float:
-    """a + b of float32, rounded: a product among them is rounded before, where + may make one fma of both."""
-    outside("add_rn")
 
 
 def pack_s8(a: int, b: int, c: int, d: int) -> int:
@@ -42,5 +32,5 @@ def float_of_word(word: int) -> float:
     outside("float_of_word")
 
 
-NAMES = ("dp4a", "rint", "add_rn", "pack_s8", "prmt", "word_of_float", "float_of_word")
+NAMES = ("dp4a", "pack_s8", "prmt", "word_of_float", "float_of_word")
 publish(globals(), NAMES)

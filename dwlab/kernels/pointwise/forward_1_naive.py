@@ -14,7 +14,7 @@ import numpy as np
 from numba import uint32
 
 from dwlab.gpu.target import cuda
-from dwlab.kernels.parts import epilogue
+from dwlab.kernels.parts import storage
 from dwlab.kernels.registry import Launch, by_shape, register
 from dwlab.kernels.traffic import Traffic, warp_traffic
 from dwlab.problems.layers import small_indices
@@ -25,8 +25,8 @@ THREADS = 256
 @by_shape
 def kernel(layer):
     C, F, HW = layer.C, layer.F, layer.H * layer.W
-    NCHW, closing = layer.layout == "NCHW", epilogue.closing(layer)
-    ZERO, add, _ = epilogue.sums(layer)
+    NCHW, closing = layer.layout == "NCHW", storage.closing(layer)
+    ZERO, add, _ = storage.sums(layer)
 
     @cuda.jit
     def kernel(x, w, b, m, r, y):
@@ -53,7 +53,7 @@ def kernel(layer):
 def traffic(layer):
     C, F, HW = layer.C, layer.F, layer.H * layer.W
     nchw, outputs, per_sector = layer.layout == "NCHW", layer.N * F * HW, 32 // layer.itemsize
-    vectors, per_vector = epilogue.vectors(layer)
+    vectors, per_vector = storage.vectors(layer)
     load, store = np.zeros(2, np.int64), np.zeros(2, np.int64)
     for first in range(0, outputs, 1 << 20):
         at = np.arange(first, min(first + (1 << 20), outputs))

@@ -9,7 +9,7 @@ words and does 16 dp4a, 64 multiply-adds.
     sum (x - zero_x) w = sum x w - zero_x sum w
 
 so the products are of the bytes as they are, and a dp4a with four ones adds up the filter. In the end each sum becomes
-int8 again: bias, factor of its filter, rounding, zero_y, limits (`epilogue.requantise`). A thread's filters are
+int8 again: bias, factor of its filter, rounding, zero_y, limits (`storage.requantise`). A thread's filters are
 neighbours: their four bytes are stored as a word.
 
 Traffic: x once for each 64 filters, w once for each 64 pixels.
@@ -19,7 +19,7 @@ import numpy as np
 from numba import float32, int32, uint32
 
 from dwlab.gpu.target import cuda
-from dwlab.kernels.parts import epilogue, ptx
+from dwlab.kernels.parts import int8_words, ptx, storage
 from dwlab.kernels.parts.matrix_product import product
 from dwlab.kernels.registry import Launch, by_shape, register
 from dwlab.kernels.traffic import Traffic, warp_traffic
@@ -32,7 +32,7 @@ ONES = 0x01010101  # four int8
 
 @by_shape
 def kernel(layer, images):
-    one, requantise, ADDED = product(layer, images), epilogue.requantise(layer, packed=True), layer.residual
+    one, requantise, ADDED = product(layer, images), storage.requantise(layer, packed=True), layer.residual
     M, N, WORDS, ZERO, BIAS = one.M, one.N, one.words, layer.zero_x, layer.bias
     ACROSS = -(-N // TILE)
 
@@ -88,10 +88,10 @@ def kernel(layer, images):
                         added = ptx.word_of_float(r[at])
                     for k in range(4):
                         total[k] = int32(sums[4 * e + k] - int32(ZERO) * of_w[k])
-                    y0 = requantise(total[0], bias, factor, 0, epilogue.byte(added, 0))
-                    y1 = requantise(total[1], bias, factor, 1, epilogue.byte(added, 1))
-                    y2 = requantise(total[2], bias, factor, 2, epilogue.byte(added, 2))
-                    y3 = requantise(total[3], bias, factor, 3, epilogue.byte(added, 3))
+                    y0 = requantise(total[0], bias, factor, 0, int8_words.byte(added, 0))
+                    y1 = requantise(total[1], bias, factor, 1, int8_words.byte(added, 1))
+                    y2 = requantise(total[2], bias, factor, 2, int8_words.byte(added, 2))
+                    y3 = requantise(total[3], bias, factor, 3, int8_words.byte(added, 3))
                     y[at] = ptx.float_of_word(ptx.pack_s8(y0, y1, y2, y3))
 
     return kernel
