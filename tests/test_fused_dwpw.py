@@ -15,6 +15,8 @@ from dwlab.kernels.tiling.gpu import H200
 from dwlab.problems import networks
 from dwlab.problems.layers import DepthwiseConv2d, Fused, Pointwise
 
+pytestmark = pytest.mark.family(0.05)  # tests/parts.py
+
 
 def pair(
     N, C, H, W, K, stride, F, between="relu6", after="none", residual=False, dtype="float32", bias=True, layout="NHWC"

@@ -19,6 +19,8 @@ from dwlab.kernels.tiling.gpu import H200
 from dwlab.problems import networks
 from dwlab.problems.layers import DepthwiseConv2d, Fused, Pointwise
 
+pytestmark = pytest.mark.family(0.05)  # tests/parts.py
+
 
 def pwdw(N, C, F, H, W, K=3, stride=1, between="relu6", after="none", residual=False, bias=True, padding=-1, **how):
     how = {"layout": "NHWC", "bias": bias} | how
