@@ -53,8 +53,9 @@ def most(count):
 
 def said(left_out):
     """The line at the end of a run."""
-    files = collections.Counter()
+    out, of = collections.Counter(), collections.Counter()
     for (name, members), count in left_out.items():
-        files[name.partition(":")[0]] += count * 1j + members
-    told = ", ".join(f"{of.imag:.0f} of {of.real:.0f} in {name}" for name, of in sorted(files.items()) if of.imag)
+        out[name.partition(":")[0]] += count
+        of[name.partition(":")[0]] += members
+    told = ", ".join(f"{out[name]} of {of[name]} in {name}" for name in sorted(of) if out[name])
     return f"left out of large families, with seed {os.environ.get(SEED)}: {told}; --whole runs all" if told else ""
