@@ -1,6 +1,8 @@
 """For the project's own tests and lessons: the judge draws from one seed, so that they say the same again."""
 
 import os
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -8,6 +10,9 @@ from dwlab.gpu import target
 from dwlab.problems.cases import OWN_SEED
 
 os.environ.setdefault("DWLAB_SEED", str(OWN_SEED))
+
+sys.path.append(str(Path(__file__).parent / "tests"))
+import parts  # noqa: E402
 
 MOST_WORKERS = 8
 """Of `pytest -n auto`. Each takes up to 1.5 GiB, and the longest tests end no sooner with more."""
@@ -22,12 +27,59 @@ def pytest_xdist_auto_num_workers(config):
     return min(allowed, MOST_WORKERS)
 
 
+def pytest_addoption(parser):
+    parser.addoption("--whole", action="store_true", help="all members of large families of tests: hours of one core")
+
+
+def pytest_configure(config):
+    parts.begin(config.getoption("--whole"))
+
+
+def pytest_sessionfinish(session):
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["left out"] = [[*family, count] for family, count in parts.LEFT_OUT.items()]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node, error):
+    for name, members, count in getattr(node, "workeroutput", {}).get("left out", ()):
+        parts.LEFT_OUT[name, members] = count
+
+
+def pytest_terminal_summary(terminalreporter):
+    if told := parts.said(parts.LEFT_OUT):
+        terminalreporter.write_line(told)
+
+
 def pytest_make_parametrize_id(val, argname):
     """Bytes name no test: compressed ones hold the time at which they were made."""
     return argname if isinstance(val, bytes) else None
 
 
-def pytest_collection_modifyitems(items):
+@pytest.hookimpl(trylast=True)  # of what -k and -m have left
+def pytest_collection_modifyitems(config, items):
+    _all_named(items)
+    families = {}
+    for item in items:
+        if (mark := item.get_closest_marker("family")) and hasattr(item, "callspec"):
+            families.setdefault((item.path.stem, item.parent.nodeid, item.originalname), (mark, []))[1].append(item)
+    out = set()
+    for (name, _, function), (mark, members) in families.items():
+        taken = parts.part(
+            f"{name}: {function}", members, lambda one, mark=mark: _values(one, **mark.kwargs), *mark.args
+        )
+        out |= set(members) - set(taken)
+    if out:
+        config.hook.pytest_deselected(items=sorted(out, key=items.index))
+        items[:] = [item for item in items if item not in out]
+
+
+def _values(item, by=()):
+    """What a member of a family has of its own: the value of each parameter; by: of these alone."""
+    return [(name, str(value)) for name, value in item.callspec.params.items() if not by or name in by]
+
+
+def _all_named(items):
     """A test's name must be the same in each process: workers compare them, and a rerun names a test by it."""
     for item in items:
         given = item.callspec.params.values() if hasattr(item, "callspec") else ()

@@ -136,9 +136,21 @@ _LOOKED_INTO = 8
 def judged(mutant, dtype):
     """What the judge says of a mutant, from few of its problems where these show that it is wrong."""
     few = _few(mutant.id, dtype)
-    with patch.multiple(judge, _chosen=lambda *_: few, _DIAGNOSED=_LOOKED_INTO):
+    with patch.multiple(judge, _chosen=lambda *_: few, _DIAGNOSED=_LOOKED_INTO, _right=_right):
         verdict = judge.check(mutant, dtype=dtype, seed=SEED)
     return judge.check(mutant, dtype=dtype, seed=SEED) if verdict.passed else verdict
+
+
+_right_of_judge = judge._right
+_known = {}
+
+
+def _right(case, path, inputs, rules):
+    """What is right, of which a mutant more of the stage asks again; a case has its inputs."""
+    key = case, path, rules
+    if key not in _known:
+        _known[key] = _right_of_judge(case, path, inputs, rules)
+    return _known[key]
 
 
 @functools.cache

@@ -310,7 +310,7 @@ def test_a_second_launch_must_give_the_same(kept):
         counters[problem] = made
         return Launch((2,), (32,), (problem.shift, made))
 
-    verdict = check(rows_by_ticket, launch=launch)
+    verdict = check(rows_by_ticket, launch=launch, most=16)  # a loop that may wait takes long to interpret
     assert verdict.passed is not kept
     assert not kept or verdict.patterns[0] == "runs differ", verdict
 

@@ -22,6 +22,8 @@ from dwlab.kernels.tiling.gpu import Gpu
 from dwlab.problems import networks
 from dwlab.problems.layers import DepthwiseConv2d
 
+pytestmark = pytest.mark.family(0.05)  # tests/parts.py
+
 
 def stage(name):
     return registry.stage(f"depthwise2d/forward/{name}")

@@ -17,6 +17,8 @@ from dwlab.kernels.tiling.gpu import H200
 from dwlab.problems import networks
 from dwlab.problems.layers import DepthwiseConv2d
 
+pytestmark = pytest.mark.family(0.05)  # tests/parts.py
+
 STAGE = registry.stage("depthwise2d/forward/columns")
 stage_columns = sys.modules[STAGE.launch.__module__]  # its file, whatever its number
 tile_of = stage_columns.tile_of

@@ -15,7 +15,7 @@ from test_exercises import IDS, ROOT, SOLUTIONS, answered
 
 from dwlab.judge import answer, exercises
 
-pytestmark = needs_solutions
+pytestmark = [needs_solutions, pytest.mark.family(0.15, by=("kind", "what"))]
 
 TEXTS = {i: s.read_text(encoding="utf-8") for i, s in zip(IDS, SOLUTIONS, strict=True)}
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from launched import launched
 from left_out import LEFT_OUT
+from parts import part
 
 from dwlab.judge import formulas
 from dwlab.judge.check import check
@@ -14,6 +15,8 @@ from dwlab.kernels.fused import dwpw_4_slide, slide_tiles, sliding
 from dwlab.kernels.tiling.gpu import H200
 from dwlab.problems import networks
 from dwlab.problems.layers import DepthwiseConv2d, Fused, Pointwise
+
+pytestmark = pytest.mark.family(0.05)  # tests/parts.py
 
 
 def pair(
@@ -124,7 +127,7 @@ PAIRS_OF_NETWORKS = sorted(
 
 def test_there_are_tiles_for_every_pair_of_the_mobilenets():
     assert len(PAIRS_OF_NETWORKS) >= 3 * 20
-    for problem in PAIRS_OF_NETWORKS:
+    for problem in part("test_fused_dwpw: pairs of networks", PAIRS_OF_NETWORKS):
         config = STAGE.config(problem)
         assert config is not None and slide_tiles.why_not(config) == "", problem
         assert not registry.limits(STAGE.launch(problem))

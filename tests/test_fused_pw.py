@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from launched import launched
 from numba import float32, uint32
+from parts import part
 
 from dwlab import simt
 from dwlab.gpu.target import cuda
@@ -18,6 +19,8 @@ from dwlab.kernels.registry import words
 from dwlab.kernels.tiling.gpu import H200
 from dwlab.problems import networks
 from dwlab.problems.layers import DepthwiseConv2d, Fused, Pointwise
+
+pytestmark = pytest.mark.family(0.05)  # tests/parts.py
 
 
 def pwdw(N, C, F, H, W, K=3, stride=1, between="relu6", after="none", residual=False, bias=True, padding=-1, **how):
@@ -105,7 +108,7 @@ def pairs_of_networks(second):
 def test_there_is_a_tile_for_every_pair_of_the_mobilenets():
     pairs = pairs_of_networks(DepthwiseConv2d)
     assert len(pairs) >= 3 * 14
-    for pair in pairs:
+    for pair in part("test_fused_pw: pairs of networks", pairs):
         config = STRIPS.config(pair)
         assert config is not None and pwdw_tiles.why_not(pair, config) == "", pair
         assert STRIPS.supports(pair)
@@ -115,7 +118,7 @@ def test_there_is_a_tile_for_every_pair_of_the_mobilenets():
 def test_there_is_a_tile_for_every_two_pointwise_layers_of_the_mobilenets():
     pairs = pairs_of_networks(Pointwise)
     assert pairs
-    for pair in pairs:
+    for pair in part("test_fused_pw: two pointwise layers of networks", pairs):
         config = TENSOR.config(pair)
         assert config is not None and pwpw_plan.why_not(config) == "", pair
         assert not registry.limits(TENSOR.launch(pair))

@@ -7,6 +7,7 @@ import pytest
 from bank_conflicts import expected
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from parts import most, part
 from test_traffic import CASES
 from wrong_gradients import GRADIENTS
 
@@ -20,6 +21,8 @@ from dwlab.judge.formulas import compare
 from dwlab.kernels.registry import StageError, fill_zero, limits, stage, stages
 from dwlab.problems import PAPER, SMALL, DepthwiseConv1d
 from dwlab.problems.references import allowed_error, reference, tap_sums
+
+pytestmark = pytest.mark.family(0.05)  # tests/parts.py
 
 STAGES = [one for path in ("input_grad", "weight_grad", "backward") for one in stages("depthwise1d", path)]
 IDS = [f"{one.path}-{one.name}" for one in STAGES]
@@ -50,7 +53,7 @@ def xray(one, problem):
 
 
 @each_stage
-@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=most(2), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     size=st.tuples(st.integers(1, 12), st.integers(1, 20), st.integers(1, 130), st.integers(1, 130)),
     where=st.floats(0, 1),
@@ -244,7 +247,7 @@ def test_predicted_is_counted(one, problem):
 
 
 @each_stage
-@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=most(2), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(B=st.integers(1, 40), H=st.integers(1, 20), L=st.integers(1, 140), K=st.integers(1, 110), where=st.floats(0, 1))
 def test_predicted_is_counted_for_any_shape(one, B, H, L, K, where):
     most = 400 if one.name == "naive" and one.path != "input_grad" else 2_000_000 // (H * K)
@@ -323,7 +326,7 @@ def test_fill_zero_keeps_to_its_array():
 
 @each_stage
 def test_every_stage_passes_the_judge(one):
-    verdict = check(one)
+    verdict = check(one, most=most(30))
     assert verdict.passed, verdict
     assert len(verdict.notes) == (one.name == "naive" and one.path != "backward")
 
@@ -333,7 +336,9 @@ def test_every_stage_passes_on_the_papers_problem(one):
     assert check(one, PAPER).passed
 
 
-@pytest.mark.parametrize("wrong", GRADIENTS, ids=lambda wrong: wrong.name)
+@pytest.mark.parametrize(
+    "wrong", part("wrong gradients", GRADIENTS, lambda one: [one.path, one.pattern]), ids=lambda one: one.name
+)
 def test_every_wrong_kernel_is_rejected_for_the_right_reason(wrong):
     if target.mode == "gpu" and not wrong.harmless:
         pytest.skip("a GPU must not run it")

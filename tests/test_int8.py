@@ -23,6 +23,8 @@ from dwlab.problems import ProblemError, layers, quantisation, references
 from dwlab.problems.layers import DepthwiseConv2d, Fused, Pointwise
 from dwlab.problems.quantisation import Scale
 
+pytestmark = pytest.mark.family(0.05)  # tests/parts.py
+
 STAGES = [one for one in registry.stages() if "int8" in one.dtypes]
 TENSOR = {
     "pointwise/forward/int8": int8_tiles,

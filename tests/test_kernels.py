@@ -4,6 +4,7 @@ from bank_conflicts import expected
 from compiler import needs_compiler
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from parts import most
 
 from dwlab import simt
 from dwlab.compiler import inspect
@@ -12,6 +13,8 @@ from dwlab.judge.formulas import compare
 from dwlab.kernels.registry import stages
 from dwlab.problems import SMALL, DepthwiseConv1d
 from dwlab.problems.references import allowed_error, reference
+
+pytestmark = pytest.mark.family(0.05)  # tests/parts.py
 
 STAGES = stages("depthwise1d", "forward")
 IDS = [one.name for one in STAGES]
@@ -36,7 +39,7 @@ sizes = st.tuples(
 
 
 @pytest.mark.parametrize("one", STAGES, ids=IDS)
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=most(6), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(size=sizes)
 def test_any_shape_and_padding(one, size):
     B, H, L, K, where, seed = size
@@ -45,7 +48,7 @@ def test_any_shape_and_padding(one, size):
 
 
 @pytest.mark.parametrize("step", [1, 4])
-@settings(max_examples=10 if target.mode == "simulated" else 4, deadline=None)
+@settings(max_examples=most(3) if target.mode == "simulated" else 4, deadline=None)
 @given(
     B=st.integers(1, 20), H=st.integers(1, 70), L=st.integers(1, 16), K=st.integers(1, 16),
     where=st.floats(0, 1), seed=st.integers(0, 3),

@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from numba import float32
+from parts import most, part
 
 from dwlab import PAPER
 from dwlab.gpu.target import cuda
@@ -163,6 +164,9 @@ def test_impossible_layers_say_what_is_wrong(make, said):
 LISTED = [one for one in registry.stages() if one.op != "depthwise1d"]
 
 
+WHOLE = part("naive stages on all problems", [one.id for one in LISTED if one.order == 1], share=0.2)
+
+
 def judged_on(one):
     listed = cases.layer_cases(one.op, one.path, one.dtypes)
     return [case.problem for case in listed if one.supports(case.problem)]
@@ -170,17 +174,17 @@ def judged_on(one):
 
 @pytest.mark.parametrize("one", LISTED, ids=lambda one: one.id)
 def test_each_stage_of_layers_passes_the_judge(one):
-    naive = one.order == 1
+    whole = one.id in WHOLE
     before = time.process_time()
-    verdict = check(one, most=None if naive else 60).raise_if_wrong()  # both families, spread: others take long
-    assert not naive or time.process_time() - before < 24  # 3 to 7 where nothing else runs
+    verdict = check(one, most=None if whole else most(30)).raise_if_wrong()  # both families, spread: others take long
+    assert not whole or time.process_time() - before < 24  # 3 to 7 where nothing else runs
     assert len(verdict.results) >= 25  # a stage that takes hardly any problem is judged on hardly any
     assert {result.case.drawn for result in verdict.results} == {True, False}
 
 
 @pytest.mark.parametrize("one", LISTED, ids=lambda one: one.id)
 def test_each_formula_of_layers_equals_the_count(one):
-    for problem in judged_on(one):
+    for problem in part(f"formulas: {one.id}", judged_on(one), lambda problem: [problem.dtype, problem.layout]):
         found = formulas.compare(one, problem).raise_if_different()
         assert found.predicted.exact
 

@@ -14,6 +14,8 @@ from dwlab.problems.cases import layer_cases
 from dwlab.problems.layers import DepthwiseConv2d, Fused, Pointwise
 from dwlab.problems.references import allowed_error, reference
 
+pytestmark = pytest.mark.family(0.1)  # tests/parts.py
+
 
 def layers(dtype, layout):
     """One layer of each kind, with all that it can have."""

@@ -17,6 +17,8 @@ from dwlab.kernels.tiling.gpu import H200
 from dwlab.problems import networks, references
 from dwlab.problems.layers import Pointwise
 
+pytestmark = pytest.mark.family(0.05)  # tests/parts.py
+
 counts = pytest.mark.skipif(target.mode != "simulated", reason="counts instructions: simulated mode only")
 
 

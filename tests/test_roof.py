@@ -13,6 +13,8 @@ from dwlab.kernels.registry import stage, stages
 from dwlab.problems import DepthwiseConv1d
 from dwlab.problems.references import allowed_error, reference
 
+pytestmark = pytest.mark.family(0.1)  # tests/parts.py
+
 ROOF = [one for one in stages("depthwise1d") if one.aligned == 16]
 ROWS = [one for one in ROOF if one.name in ("wide", "channels")]
 STRIPS = [one for one in ROOF if one.name == "strips"]

@@ -18,6 +18,8 @@ from dwlab.kernels.tiling.gpu import H200, Gpu
 from dwlab.planner import judgement
 from dwlab.problems import DTYPES, DepthwiseConv1d, layers, networks
 
+pytestmark = pytest.mark.family(0.05)  # tests/parts.py
+
 GPUS = {}  # KiB of shared memory that a block may have -> the short name of a GPU of the data sheets
 for name, one in machine.by_short_name().items():
     GPUS.setdefault(one.shared_per_block // 1024, name)

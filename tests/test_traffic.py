@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from parts import most
 
 from dwlab.judge.formulas import Comparison, compare
 from dwlab.kernels import traffic
@@ -21,6 +22,8 @@ from dwlab.kernels.traffic import (
 )
 from dwlab.problems import PAPER, SMALL, DepthwiseConv1d
 from dwlab.problems.layers import DepthwiseConv2d, Fused, Pointwise
+
+pytestmark = pytest.mark.family(0.05)  # tests/parts.py
 
 STAGES = stages("depthwise1d", "forward")
 IDS = [one.name for one in STAGES]
@@ -124,7 +127,7 @@ def test_predicted_is_counted(one, problem):
 
 
 @pytest.mark.parametrize("one", STAGES, ids=IDS)
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=most(5), deadline=None)
 @given(B=st.integers(1, 40), H=st.integers(1, 20), L=st.integers(1, 140), K=st.integers(1, 110), where=st.floats(0, 1))
 def test_predicted_is_counted_for_any_shape(one, B, H, L, K, where):
     if B * H * L * K > 2_000_000:

@@ -1,10 +1,11 @@
 """Kernels that are wrong, each in one way, and the pattern that the judge must name.
 
-A growing family: a mistake that the judge was once seen to pass, or to explain badly, comes here. All take
-(x, w, y, shift) and compute the forward path or fail to. Most give each output one thread: threadIdx.x along t, and a
-row of the grid's y for each row (b, h).
+Most are a right kernel with an edit or two of its text. A growing family: a mistake that the judge was once seen to
+pass, or to explain badly, comes here. All take (x, w, y, shift) and compute the forward path or fail to. Most give each
+output one thread: threadIdx.x along t, and a row of the grid's y for each row (b, h).
 """
 
+import linecache
 from dataclasses import dataclass
 from typing import Any
 
@@ -78,12 +79,20 @@ def wrong(pattern, launch=None, also=""):
     return add
 
 
-# ---- what is computed
+def edited(base, name, *texts):
+    """The kernel of a base with another text in each place: what is there, once, and what takes its place."""
+    for old, new in zip(texts[::2], texts[1::2], strict=True):
+        assert base.count(old) == 1, f"{name}: {old!r} is there {base.count(old)} times"
+        base = base.replace(old, new)
+    text, file = base.strip().replace("def kernel(", f"def {name}(") + "\n", f"<{name}>"
+    linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
+    made = dict(cuda=cuda, float16=float16, float32=float32, int32=int32, TILE=TILE, WIDE=WIDE, LANES=TILE)
+    exec(compile(text, file, "exec"), made)
+    return cuda.jit(made[name])
 
 
-@wrong("weights reversed")
-@cuda.jit
-def weights_reversed(x, w, y, shift):
+ROW = """
+def kernel(x, w, y, shift):
     t, row = cuda.grid(2)
     b, h = row // y.shape[1], row % y.shape[1]
     if t < y.shape[2]:
@@ -91,50 +100,37 @@ def weights_reversed(x, w, y, shift):
         for j in range(w.shape[1]):
             s = t + shift - j
             if s >= 0 and s < x.shape[2]:
-                acc += w[h, w.shape[1] - 1 - j] * x[b, h, s]
+                acc += w[h, j] * x[b, h, s]
         y[b, h, t] = acc
+"""
 
-
-@wrong("time runs the wrong way")
-@cuda.jit
-def time_reversed(x, w, y, shift):
+STAGED = """
+def kernel(x, w, y, shift):
+    tile = cuda.shared.array(TILE, float32)
     t, row = cuda.grid(2)
     b, h = row // y.shape[1], row % y.shape[1]
+    tile[cuda.threadIdx.x] = x[b, h, t] if t < x.shape[2] else float32(0)
     if t < y.shape[2]:
         acc = float32(0)
         for j in range(w.shape[1]):
-            s = t + shift + j
+            i = cuda.threadIdx.x + shift - j
+            s = t + shift - j
             if s >= 0 and s < x.shape[2]:
-                acc += w[h, j] * x[b, h, s]
+                acc += w[h, j] * (tile[i] if 0 <= i < TILE else x[b, h, s])
         y[b, h, t] = acc
+"""
 
 
-@wrong("shifted by one")
-@cuda.jit
-def off_by_one(x, w, y, shift):
-    t, row = cuda.grid(2)
-    b, h = row // y.shape[1], row % y.shape[1]
-    if t < y.shape[2]:
-        acc = float32(0)
-        for j in range(w.shape[1]):
-            s = t + shift - j + 1
-            if s >= 0 and s < x.shape[2]:
-                acc += w[h, j] * x[b, h, s]
-        y[b, h, t] = acc
+# ---- what is computed
 
-
-@wrong("wrong padding", also="shift > 0")
-@cuda.jit
-def shift_forgotten(x, w, y, shift):
-    t, row = cuda.grid(2)
-    b, h = row // y.shape[1], row % y.shape[1]
-    if t < y.shape[2]:
-        acc = float32(0)
-        for j in range(w.shape[1]):
-            s = t - j
-            if s >= 0:
-                acc += w[h, j] * x[b, h, s]
-        y[b, h, t] = acc
+wrong("weights reversed")(
+    edited(ROW, "weights_reversed", "acc += w[h, j] * x[b, h, s]", "acc += w[h, w.shape[1] - 1 - j] * x[b, h, s]")
+)
+wrong("time runs the wrong way")(edited(ROW, "time_reversed", "s = t + shift - j", "s = t + shift + j"))
+wrong("shifted by one")(edited(ROW, "off_by_one", "s = t + shift - j", "s = t + shift - j + 1"))
+wrong("wrong padding", also="shift > 0")(
+    edited(ROW, "shift_forgotten", "s = t + shift - j", "s = t - j", "if s >= 0 and s < x.shape[2]:", "if s >= 0:")
+)
 
 
 @wrong("border repeated")
@@ -162,60 +158,18 @@ def index_modulo(x, w, y, shift):
         y[b, h, t] = acc
 
 
-@wrong("last tap missing")
-@cuda.jit
-def last_tap(x, w, y, shift):
-    t, row = cuda.grid(2)
-    b, h = row // y.shape[1], row % y.shape[1]
-    if t < y.shape[2]:
-        acc = float32(0)
-        for j in range(max(1, w.shape[1] - 1)):
-            s = t + shift - j
-            if s >= 0 and s < x.shape[2]:
-                acc += w[h, j] * x[b, h, s]
-        y[b, h, t] = acc
-
-
-@wrong("first tap missing")
-@cuda.jit
-def first_tap(x, w, y, shift):
-    t, row = cuda.grid(2)
-    b, h = row // y.shape[1], row % y.shape[1]
-    if t < y.shape[2]:
-        acc = float32(0)
-        for j in range(min(1, w.shape[1] - 1), w.shape[1]):
-            s = t + shift - j
-            if s >= 0 and s < x.shape[2]:
-                acc += w[h, j] * x[b, h, s]
-        y[b, h, t] = acc
-
-
-@wrong("last taps missing", also="in steps of 4")
-@cuda.jit
-def taps_by_four(x, w, y, shift):
-    t, row = cuda.grid(2)
-    b, h = row // y.shape[1], row % y.shape[1]
-    if t < y.shape[2]:
-        acc = float32(0)
-        for j in range(w.shape[1] // 4 * 4):
-            s = t + shift - j
-            if s >= 0 and s < x.shape[2]:
-                acc += w[h, j] * x[b, h, s]
-        y[b, h, t] = acc
-
-
-@wrong("first chunk only")
-@cuda.jit
-def one_chunk(x, w, y, shift):
-    t, row = cuda.grid(2)
-    b, h = row // y.shape[1], row % y.shape[1]
-    if t < y.shape[2]:
-        acc = float32(0)
-        for j in range(min(w.shape[1], 32)):
-            s = t + shift - j
-            if s >= 0 and s < x.shape[2]:
-                acc += w[h, j] * x[b, h, s]
-        y[b, h, t] = acc
+wrong("last tap missing")(
+    edited(ROW, "last_tap", "for j in range(w.shape[1]):", "for j in range(max(1, w.shape[1] - 1)):")
+)
+wrong("first tap missing")(
+    edited(ROW, "first_tap", "for j in range(w.shape[1]):", "for j in range(min(1, w.shape[1] - 1), w.shape[1]):")
+)
+wrong("last taps missing", also="in steps of 4")(
+    edited(ROW, "taps_by_four", "for j in range(w.shape[1]):", "for j in range(w.shape[1] // 4 * 4):")
+)
+wrong("first chunk only")(
+    edited(ROW, "one_chunk", "for j in range(w.shape[1]):", "for j in range(min(w.shape[1], 32)):")
+)
 
 
 @wrong("sum reset at each chunk")
@@ -234,46 +188,15 @@ def reset_in_chunks(x, w, y, shift):
         y[b, h, t] = acc
 
 
-@wrong("one filter for all channels", also="H > 1")
-@cuda.jit
-def first_filter(x, w, y, shift):
-    t, row = cuda.grid(2)
-    b, h = row // y.shape[1], row % y.shape[1]
-    if t < y.shape[2]:
-        acc = float32(0)
-        for j in range(w.shape[1]):
-            s = t + shift - j
-            if s >= 0 and s < x.shape[2]:
-                acc += w[0, j] * x[b, h, s]
-        y[b, h, t] = acc
-
-
-@wrong("wrong filter")
-@cuda.jit
-def filter_of_batch(x, w, y, shift):
-    t, row = cuda.grid(2)
-    b, h = row // y.shape[1], row % y.shape[1]
-    if t < y.shape[2]:
-        acc = float32(0)
-        for j in range(w.shape[1]):
-            s = t + shift - j
-            if s >= 0 and s < x.shape[2]:
-                acc += w[b % y.shape[1], j] * x[b, h, s]
-        y[b, h, t] = acc
-
-
-@wrong("one batch entry for all", also="B > 1")
-@cuda.jit
-def first_entry(x, w, y, shift):
-    t, row = cuda.grid(2)
-    b, h = row // y.shape[1], row % y.shape[1]
-    if t < y.shape[2]:
-        acc = float32(0)
-        for j in range(w.shape[1]):
-            s = t + shift - j
-            if s >= 0 and s < x.shape[2]:
-                acc += w[h, j] * x[0, h, s]
-        y[b, h, t] = acc
+wrong("one filter for all channels", also="H > 1")(
+    edited(ROW, "first_filter", "acc += w[h, j] * x[b, h, s]", "acc += w[0, j] * x[b, h, s]")
+)
+wrong("wrong filter")(
+    edited(ROW, "filter_of_batch", "acc += w[h, j] * x[b, h, s]", "acc += w[b % y.shape[1], j] * x[b, h, s]")
+)
+wrong("one batch entry for all", also="B > 1")(
+    edited(ROW, "first_entry", "acc += w[h, j] * x[b, h, s]", "acc += w[h, j] * x[0, h, s]")
+)
 
 
 @wrong("accumulator not reset", by_row(), also="L > ")
@@ -305,33 +228,15 @@ def sum_kept_over_entries(x, w, y, shift):
             y[b, h, t] = acc
 
 
-@wrong("adds to the output")
-@cuda.jit
-def adds_to_output(x, w, y, shift):
-    t, row = cuda.grid(2)
-    b, h = row // y.shape[1], row % y.shape[1]
-    if t < y.shape[2]:
-        acc = float32(0)
-        for j in range(w.shape[1]):
-            s = t + shift - j
-            if s >= 0 and s < x.shape[2]:
-                acc += w[h, j] * x[b, h, s]
-        y[b, h, t] += acc
-
-
-@wrong("wrong factor")
-@cuda.jit
-def products_twice(x, w, y, shift):
-    t, row = cuda.grid(2)
-    b, h = row // y.shape[1], row % y.shape[1]
-    if t < y.shape[2]:
-        acc = float32(0)
-        for j in range(w.shape[1]):
-            s = t + shift - j
-            if s >= 0 and s < x.shape[2]:
-                acc += w[h, j] * x[b, h, s]
-                acc += w[h, j] * x[b, h, s]
-        y[b, h, t] = acc
+wrong("adds to the output")(edited(ROW, "adds_to_output", "y[b, h, t] = acc", "y[b, h, t] += acc"))
+wrong("wrong factor")(
+    edited(
+        ROW,
+        "products_twice",
+        "acc += w[h, j] * x[b, h, s]",
+        "acc += w[h, j] * x[b, h, s]\n                acc += w[h, j] * x[b, h, s]",
+    )
+)
 
 
 @wrong("all zero")
@@ -343,46 +248,27 @@ def stores_zero(x, w, y, shift):
         y[b, h, t] = float32(0)
 
 
-@wrong("inexact")
-@cuda.jit
-def half_precision(x, w, y, shift):
-    t, row = cuda.grid(2)
-    b, h = row // y.shape[1], row % y.shape[1]
-    if t < y.shape[2]:
-        acc = float32(0)
-        for j in range(w.shape[1]):
-            s = t + shift - j
-            if s >= 0 and s < x.shape[2]:
-                acc += float32(float16(w[h, j])) * float32(float16(x[b, h, s]))
-        y[b, h, t] = acc
-
-
-@wrong("all wrong")
-@cuda.jit
-def whole_numbers(x, w, y, shift):
-    t, row = cuda.grid(2)
-    b, h = row // y.shape[1], row % y.shape[1]
-    if t < y.shape[2]:
-        acc = int32(0)
-        for j in range(w.shape[1]):
-            s = t + shift - j
-            if s >= 0 and s < x.shape[2]:
-                acc += int32(w[h, j] * x[b, h, s] * 100)
-        y[b, h, t] = acc
-
-
-@wrong("right values in wrong places")
-@cuda.jit
-def stored_backwards(x, w, y, shift):
-    t, row = cuda.grid(2)
-    b, h = row // y.shape[1], row % y.shape[1]
-    if t < y.shape[2]:
-        acc = float32(0)
-        for j in range(w.shape[1]):
-            s = t + shift - j
-            if s >= 0 and s < x.shape[2]:
-                acc += w[h, j] * x[b, h, s]
-        y[b, h, y.shape[2] - 1 - t] = acc
+wrong("inexact")(
+    edited(
+        ROW,
+        "half_precision",
+        "acc += w[h, j] * x[b, h, s]",
+        "acc += float32(float16(w[h, j])) * float32(float16(x[b, h, s]))",
+    )
+)
+wrong("all wrong")(
+    edited(
+        ROW,
+        "whole_numbers",
+        "acc = float32(0)",
+        "acc = int32(0)",
+        "acc += w[h, j] * x[b, h, s]",
+        "acc += int32(w[h, j] * x[b, h, s] * 100)",
+    )
+)
+wrong("right values in wrong places")(
+    edited(ROW, "stored_backwards", "y[b, h, t] = acc", "y[b, h, y.shape[2] - 1 - t] = acc")
+)
 
 
 @wrong("left border wrong", also="left > 0")
@@ -431,18 +317,7 @@ def _floor(problem):
     return Launch((max(1, problem.L // TILE), problem.B * problem.H), (TILE, 1), (problem.shift,))
 
 
-@wrong("tail not written", _floor, also="L > 32 and not a multiple of it")
-@cuda.jit
-def grid_rounded_down(x, w, y, shift):
-    t, row = cuda.grid(2)
-    b, h = row // y.shape[1], row % y.shape[1]
-    if t < y.shape[2]:
-        acc = float32(0)
-        for j in range(w.shape[1]):
-            s = t + shift - j
-            if s >= 0 and s < x.shape[2]:
-                acc += w[h, j] * x[b, h, s]
-        y[b, h, t] = acc
+wrong("tail not written", _floor, also="L > 32 and not a multiple of it")(edited(ROW, "grid_rounded_down"))
 
 
 @wrong("tail not written", lambda p: Launch((-(-p.L // 32), p.H, max(1, p.B // 4 * 4)), (32,), (p.shift,)))
@@ -459,61 +334,28 @@ def entries_rounded_down(x, w, y, shift):
         y[b, h, t] = acc
 
 
-@wrong("tail not written")
-@cuda.jit
-def guard_one_short(x, w, y, shift):
-    t, row = cuda.grid(2)
-    b, h = row // y.shape[1], row % y.shape[1]
-    if t < max(1, y.shape[2] - 1):
-        acc = float32(0)
-        for j in range(w.shape[1]):
-            s = t + shift - j
-            if s >= 0 and s < x.shape[2]:
-                acc += w[h, j] * x[b, h, s]
-        y[b, h, t] = acc
-
-
-@wrong("every second tile not written", also="every second tile of 32")
-@cuda.jit
-def tiles_too_far_apart(x, w, y, shift):
-    t = cuda.blockIdx.x * 2 * TILE + cuda.threadIdx.x
-    row = cuda.blockIdx.y
-    b, h = row // y.shape[1], row % y.shape[1]
-    if t < y.shape[2]:
-        acc = float32(0)
-        for j in range(w.shape[1]):
-            s = t + shift - j
-            if s >= 0 and s < x.shape[2]:
-                acc += w[h, j] * x[b, h, s]
-        y[b, h, t] = acc
-
-
-@wrong("part of each tile not written", also="the last element of each tile of 32")
-@cuda.jit
-def last_lane_idle(x, w, y, shift):
-    t, row = cuda.grid(2)
-    b, h = row // y.shape[1], row % y.shape[1]
-    if t < y.shape[2] and cuda.threadIdx.x < 31:
-        acc = float32(0)
-        for j in range(w.shape[1]):
-            s = t + shift - j
-            if s >= 0 and s < x.shape[2]:
-                acc += w[h, j] * x[b, h, s]
-        y[b, h, t] = acc
-
-
-@wrong("head not written")
-@cuda.jit
-def stored_one_right(x, w, y, shift):
-    t, row = cuda.grid(2)
-    b, h = row // y.shape[1], row % y.shape[1]
-    if t + 1 < y.shape[2]:
-        acc = float32(0)
-        for j in range(w.shape[1]):
-            s = t + shift - j
-            if s >= 0 and s < x.shape[2]:
-                acc += w[h, j] * x[b, h, s]
-        y[b, h, t + 1] = acc
+wrong("tail not written")(edited(ROW, "guard_one_short", "if t < y.shape[2]:", "if t < max(1, y.shape[2] - 1):"))
+wrong("every second tile not written", also="every second tile of 32")(
+    edited(
+        ROW,
+        "tiles_too_far_apart",
+        "t, row = cuda.grid(2)",
+        "t = cuda.blockIdx.x * 2 * TILE + cuda.threadIdx.x\n    row = cuda.blockIdx.y",
+    )
+)
+wrong("part of each tile not written", also="the last element of each tile of 32")(
+    edited(ROW, "last_lane_idle", "if t < y.shape[2]:", "if t < y.shape[2] and cuda.threadIdx.x < 31:")
+)
+wrong("head not written")(
+    edited(
+        ROW,
+        "stored_one_right",
+        "if t < y.shape[2]:",
+        "if t + 1 < y.shape[2]:",
+        "y[b, h, t] = acc",
+        "y[b, h, t + 1] = acc",
+    )
+)
 
 
 @wrong("wrote outside its output", by_row(512), also="in the input x")
@@ -578,21 +420,16 @@ def no_right_halo(x, w, y, shift):
         y[b, h, t] = acc
 
 
-@wrong("race", by_tile(WIDE))
-@cuda.jit
-def no_barrier_after_staging(x, w, y, shift):
-    tile = cuda.shared.array(WIDE, float32)
-    t, row = cuda.grid(2)
-    b, h = row // y.shape[1], row % y.shape[1]
-    tile[cuda.threadIdx.x] = x[b, h, t] if t < x.shape[2] else float32(0)
-    if t < y.shape[2]:
-        acc = float32(0)
-        for j in range(w.shape[1]):
-            i = cuda.threadIdx.x + shift - j
-            s = t + shift - j
-            if s >= 0 and s < x.shape[2]:
-                acc += w[h, j] * (tile[i] if 0 <= i < WIDE else x[b, h, s])
-        y[b, h, t] = acc
+wrong("race", by_tile(WIDE))(
+    edited(
+        STAGED,
+        "no_barrier_after_staging",
+        "tile = cuda.shared.array(TILE, float32)",
+        "tile = cuda.shared.array(WIDE, float32)",
+        "acc += w[h, j] * (tile[i] if 0 <= i < TILE else x[b, h, s])",
+        "acc += w[h, j] * (tile[i] if 0 <= i < WIDE else x[b, h, s])",
+    )
+)
 
 
 @wrong("race", by_row(WIDE))
@@ -615,21 +452,7 @@ def no_barrier_before_restaging(x, w, y, shift):
             y[b, h, t] = acc
 
 
-@wrong("race")
-@cuda.jit
-def no_syncwarp(x, w, y, shift):
-    tile = cuda.shared.array(TILE, float32)
-    t, row = cuda.grid(2)
-    b, h = row // y.shape[1], row % y.shape[1]
-    tile[cuda.threadIdx.x] = x[b, h, t] if t < x.shape[2] else float32(0)
-    if t < y.shape[2]:
-        acc = float32(0)
-        for j in range(w.shape[1]):
-            i = cuda.threadIdx.x + shift - j
-            s = t + shift - j
-            if s >= 0 and s < x.shape[2]:
-                acc += w[h, j] * (tile[i] if 0 <= i < TILE else x[b, h, s])
-        y[b, h, t] = acc
+wrong("race")(edited(STAGED, "no_syncwarp"))
 
 
 @wrong("divergent barrier")
@@ -702,60 +525,10 @@ def no_guard(x, w, y, shift):
     y[b, h, t] = acc
 
 
-@wrong("out of bounds", also="shift > 0")
-@cuda.jit
-def no_upper_test(x, w, y, shift):
-    t, row = cuda.grid(2)
-    b, h = row // y.shape[1], row % y.shape[1]
-    if t < y.shape[2]:
-        acc = float32(0)
-        for j in range(w.shape[1]):
-            s = t + shift - j
-            if s >= 0:
-                acc += w[h, j] * x[b, h, s]
-        y[b, h, t] = acc
-
-
-@wrong("negative index")
-@cuda.jit
-def no_lower_test(x, w, y, shift):
-    t, row = cuda.grid(2)
-    b, h = row // y.shape[1], row % y.shape[1]
-    if t < y.shape[2]:
-        acc = float32(0)
-        for j in range(w.shape[1]):
-            s = t + shift - j
-            if s < x.shape[2]:
-                acc += w[h, j] * x[b, h, s]
-        y[b, h, t] = acc
-
-
-@wrong("out of bounds", by_tile(TILE, block_y=4))
-@cuda.jit
-def rows_not_guarded(x, w, y, shift):
-    t, row = cuda.grid(2)
-    b, h = row // y.shape[1], row % y.shape[1]
-    if t < y.shape[2]:
-        acc = float32(0)
-        for j in range(w.shape[1]):
-            s = t + shift - j
-            if s >= 0 and s < x.shape[2]:
-                acc += w[h, j] * x[b, h, s]
-        y[b, h, t] = acc
-
-
-@wrong("two writers")
-@cuda.jit
-def one_row_for_all(x, w, y, shift):
-    t, row = cuda.grid(2)
-    b, h = row // y.shape[1], row % y.shape[1]
-    if t < y.shape[2]:
-        acc = float32(0)
-        for j in range(w.shape[1]):
-            s = t + shift - j
-            if s >= 0 and s < x.shape[2]:
-                acc += w[h, j] * x[b, h, s]
-        y[0, h, t] = acc
+wrong("out of bounds", also="shift > 0")(edited(ROW, "no_upper_test", "if s >= 0 and s < x.shape[2]:", "if s >= 0:"))
+wrong("negative index")(edited(ROW, "no_lower_test", "if s >= 0 and s < x.shape[2]:", "if s < x.shape[2]:"))
+wrong("out of bounds", by_tile(TILE, block_y=4))(edited(ROW, "rows_not_guarded"))
+wrong("two writers")(edited(ROW, "one_row_for_all", "y[b, h, t] = acc", "y[0, h, t] = acc"))
 
 
 # ---- launches, and kernels that do not end well

@@ -7,6 +7,7 @@ wrong only where two such things come together, or only for sizes and numbers th
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 import random
@@ -481,15 +482,30 @@ def drawn(
     one or two are large. The smallest comes first.
     """
     found: list[Case] = []
-    floats = [dtype for dtype in dtypes if dtype != "int8"]
-    for kinds in (floats, [dtype for dtype in dtypes if dtype == "int8"]):
+    floats = tuple(dtype for dtype in dtypes if dtype != "int8")
+    for kinds in (floats, tuple(dtype for dtype in dtypes if dtype == "int8")):
         if kinds:
-            rng = random.Random(f"{seed} {op} {path} {' '.join(kinds)}")
-            names = "BHLK" if op == "depthwise1d" else "NCHWFG"
-            aims = itertools.cycle([None, *itertools.product(names, (*_EDGES, 2 * _EDGES[-1]))])
-            asked = (_drawn(rng, op, path, kinds, next(aims)) for _ in range(_ASKED))
-            found += _pairwise(list(itertools.islice((case for case in asked if supports(case.problem)), _DRAWN)), path)
+            asked = _replayed(*_asked(op, path, kinds, seed))
+            pool = list(itertools.islice((case for case in asked if supports(case.problem)), _DRAWN))
+            found += _pairwise(pool, path)
     return tuple(sorted(found, key=lambda case: case.problem.compulsory_bytes(path)))
+
+
+@functools.lru_cache(maxsize=32)
+def _asked(op: str, path: str, dtypes: tuple[str, ...], seed: int) -> tuple[list[Case], Iterator[Case]]:
+    """Of a seed the problems that were drawn already, and those that come after them."""
+    rng = random.Random(f"{seed} {op} {path} {' '.join(dtypes)}")
+    names = "BHLK" if op == "depthwise1d" else "NCHWFG"
+    aims = itertools.cycle([None, *itertools.product(names, (*_EDGES, 2 * _EDGES[-1]))])
+    return [], (_drawn(rng, op, path, dtypes, next(aims)) for _ in range(_ASKED))
+
+
+def _replayed(known: list[Case], rest: Iterator[Case]) -> Iterator[Case]:
+    """The known ones, and then the rest, which become known."""
+    yield from known
+    for case in rest:
+        known.append(case)
+        yield case
 
 
 def _pairwise(pool: list[Case], path: str) -> list[Case]:
@@ -660,27 +676,32 @@ def _drawn_layer(rng: random.Random, op: str, path: str, dtype: str, aim: tuple[
         return made
 
     one, two = zeros[:2], zeros[1:3]
+    single = op in ("depthwise2d", "pointwise")
+    given = [how(*one)] if single else [how(*one, last=False), how(*two)]
+    # A simple kernel of a fused pair computes what is between once for each output that needs it.
+    P, Q = ((side + 2 * padding - K) // stride + 1 for side in (H, W))
+    terms, outputs, channels = {
+        "depthwise2d": (K * K, C * P * Q, C),
+        "pointwise": (C, F * H * W, C),
+        "dwpw": (K * K * C, F * P * Q, C),
+        "pwdw": (F * K * K, C * P * Q, max(F, C)),
+        "pwpw": (C * G, F * H * W, max(C, G)),
+    }[op if single else path]
+    if terms > max(_ONE_AFTER_OTHER, channels) or terms * N * outputs > 4 * _OPERATIONS:
+        return None
     problem: Problem
     if op == "depthwise2d":
-        problem = DepthwiseConv2d(N, C, H, W, K, stride, padding, **how(*one))
+        problem = DepthwiseConv2d(N, C, H, W, K, stride, padding, **given[0])
     elif op == "pointwise":
-        problem = Pointwise(N, C, F, H, W, **how(*one))
+        problem = Pointwise(N, C, F, H, W, **given[0])
     elif path == "dwpw":
-        first = DepthwiseConv2d(N, C, H, W, K, stride, padding, **how(*one, last=False))
-        problem = Fused(first, Pointwise(N, C, F, first.P, first.Q, **how(*two)))
+        problem = Fused(
+            DepthwiseConv2d(N, C, H, W, K, stride, padding, **given[0]), Pointwise(N, C, F, P, Q, **given[1])
+        )
     elif path == "pwdw":
-        first = Pointwise(N, F, C, H, W, **how(*one, last=False))
-        problem = Fused(first, DepthwiseConv2d(N, C, H, W, K, stride, padding, **how(*two)))
+        problem = Fused(
+            Pointwise(N, F, C, H, W, **given[0]), DepthwiseConv2d(N, C, H, W, K, stride, padding, **given[1])
+        )
     else:
-        first = Pointwise(N, C, G, H, W, **how(*one, last=False))
-        problem = Fused(first, Pointwise(N, G, F, H, W, **how(*two)))
-    terms = products(problem)
-    # A simple kernel of a fused pair computes what is between once for each output that needs it.
-    outputs = int(np.prod(problem.shapes(problem.main_path)["y"]))
-    if (
-        terms > max([_ONE_AFTER_OTHER, *(layer.C for layer in _both(problem))])
-        or terms * outputs > 4 * _OPERATIONS
-        or _operations(problem) > _OPERATIONS
-    ):
-        return None
-    return problem
+        problem = Fused(Pointwise(N, C, G, H, W, **given[0]), Pointwise(N, G, F, H, W, **given[1]))
+    return None if _operations(problem) > _OPERATIONS else problem

@@ -16,6 +16,7 @@ Integer-Arithmetic-Only Inference", CVPR 2018.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -105,6 +106,8 @@ def factors(x: float, w: Any, y: float) -> np.ndarray:
 
 def check_positive(name: str, values: Any) -> None:
     """Raises ProblemError unless every number is finite and above 0; the message has the first that is not."""
+    if type(values) is float and 0 < values < math.inf:  # most are one number
+        return
     if not np.issubdtype(np.asarray(values).dtype, np.number) or np.iscomplexobj(values):
         raise ProblemError(f"{name} must be a number above 0, not {values!r}")
     given = np.atleast_1d(np.asarray(values, np.float64))

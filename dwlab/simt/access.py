@@ -35,6 +35,8 @@ class Accesses(State):
 
     def locate(self, array: AnyArray, indices: tuple, node: ast.AST) -> tuple[object, Mask | None]:
         """(element numbers, lanes in bounds), or (a view, mask) for slices or fewer indices than dimensions."""
+        if len(indices) == len(array.shape) == 1 and isinstance(indices[0], NUMBERS) and not array.shape[0].ndim:
+            return self.locate_one(array, indices[0], node)
         if Ellipsis in [i for i in indices if not isinstance(i, NUMBERS)]:
             at = next(k for k, i in enumerate(indices) if i is Ellipsis)
             fill = len(array.shape) - len(indices) + 1
@@ -87,6 +89,24 @@ class Accesses(State):
             return Array(array.root, array.name, array.dtype, tuple(shape), tuple(strides), element), mask
         base = array if isinstance(array, LocalArray) else array.base
         return LocalView(base, tuple(shape), tuple(strides), element), mask
+
+    def locate_one(self, array: AnyArray, index: Lanes, node: ast.AST) -> tuple[Lanes, Mask | None]:
+        """`locate` of one number in an array of one dimension, the most frequent of all."""
+        if index.dtype.kind not in "iu":
+            raise self.refuse(node, f"an index must be an integer, not {index.dtype}", "int32(…) converts")
+        extent, stride, mask = array.shape[0], array.strides[0], self.mask
+        if type(index) is np.ndarray:
+            if index.dtype != types.INT64:
+                index = index.astype(np.int64)
+            outside = np.maximum.reduce(index.view(np.uint64), axis=None) >= extent
+        else:
+            index = np.int64(index)
+            outside = not 0 <= index < extent
+        if outside:
+            index, mask = self.out_of_range(array, 0, index, extent, mask, node)
+            if mask is None:
+                return array.offset, None
+        return array.offset + (index if stride == 1 else index * np.int64(stride)), mask
 
     def slice_bounds(self, index: slice, extent: Lanes, node: ast.AST) -> tuple[Lanes, Lanes, np.int64]:
         """(first element, number of elements, step) of a slice of an axis, by Python's rules."""

@@ -48,6 +48,7 @@ _NAMED_OPERATORS = {
 }
 _OPERATORS = {*_BINARY.values(), *_COMPARE.values(), *_UNARY.values(), *_IN_PLACE, *_NAMED_OPERATORS, operator.not_}
 
+_UNSET = object()  # no variable's value
 _PYTHON_ERRORS = (TypeError, ValueError, IndexError, AttributeError, NameError, OverflowError)
 # NumPy's functions that Numba-CUDA has.
 _CUDA_UFUNCS = frozenset(
@@ -643,8 +644,12 @@ class Execution(Accesses):
         if new is old or mask.array is None:
             return new
         if isinstance(new, (np.generic, np.ndarray)) and isinstance(old, (np.generic, np.ndarray)):
-            dtype = types.unify(new.dtype, old.dtype)
-            return np.where(mask.array, types.cast(new, dtype), types.cast(old, dtype))
+            dtype = new.dtype if new.dtype is old.dtype else types.unify(new.dtype, old.dtype)
+            return np.where(
+                mask.array,
+                new if new.dtype is dtype else types.cast(new, dtype),
+                old if old.dtype is dtype else types.cast(old, dtype),
+            )
         if isinstance(new, tuple) and isinstance(old, tuple) and len(new) == len(old) and type(new) is type(old):
             return _tuple_like(new, [self.merge(mask, a, b, name) for a, b in zip(new, old, strict=True)])
         if isinstance(new, Vector) and isinstance(old, Vector) and kind(new) == kind(old):
@@ -707,11 +712,11 @@ class Execution(Accesses):
         return types.truth(result)
 
     def on_Constant(self, node: ast.Constant) -> object:
+        known = self.literals.get(node)
+        if known is not None:
+            return known
         value = node.value
         if isinstance(value, (bool, int, float, complex)):
-            known = self.literals.get(node)
-            if known is not None:
-                return known
             try:
                 made = types.literal(value)
             except UnsupportedError as error:
@@ -735,17 +740,19 @@ class Execution(Accesses):
 
     def on_Name(self, node: ast.Name) -> object:
         frame = self.frame
-        names = frame.names
-        if node.id in names:
+        value = frame.names.get(node.id, _UNSET)
+        if value is not _UNSET:
             seen = frame.partial.get(node.id)
             if seen is not None and seen is not self.mask and self.hunting:
-                missing = self.mask.without(seen.full)
-                if missing is not None:
-                    self.hazard(
-                        "uninitialised", node.lineno, node.id,
-                        f"{node.id!r} was never set in {self.first_name(missing)}", self.first_name(missing),
-                    )  # fmt: skip
-            value = names[node.id]
+                if frame.covered.get(node.id) != (seen, self.mask):
+                    missing = self.mask.without(seen.full)
+                    if missing is not None:
+                        self.hazard(
+                            "uninitialised", node.lineno, node.id,
+                            f"{node.id!r} was never set in {self.first_name(missing)}", self.first_name(missing),
+                        )  # fmt: skip
+                    else:
+                        frame.covered[node.id] = (seen, self.mask)
             wanted = frame.types.get(id(node))
             if wanted is not None and wanted != value.dtype:
                 narrow, value = value, types.cast(value, wanted)
@@ -755,8 +762,9 @@ class Execution(Accesses):
         if node.id in frame.source.local_names:
             raise self.refuse(node, f"variable {node.id!r} is used before it is set")
         key = (frame.source.function, node.id)
-        if key in self.outer:
-            return self.outer[key]
+        value = self.outer.get(key, _UNSET)
+        if value is not _UNSET:
+            return value
         outer = self.outer_value(node.id, node)
         device = None if key in self.looked_at else _device_name(outer)
         self.looked_at.add(key)
@@ -1271,6 +1279,11 @@ class Execution(Accesses):
 
     def on_Call(self, node: ast.Call) -> object:
         function = self.eval(node.func)
+        dtype = types.as_dtype(function)
+        if dtype is not None and len(node.args) == 1 and not node.keywords and type(node.args[0]) is not ast.Starred:
+            value = self.eval(node.args[0])
+            self.node = node
+            return self.converted(self.number(value, node), dtype, node)
         if node.keywords and any(k.arg is None for k in node.keywords):
             raise self.refuse(node, "** in a call is not available in a kernel", "name the arguments")
         if isinstance(function, DeviceName):
@@ -1283,7 +1296,6 @@ class Execution(Accesses):
         arguments = self.spread(node.args)
         keywords = {k.arg: self.eval(k.value) for k in node.keywords}
         self.node = node
-        dtype = types.as_dtype(function)
         if dtype is not None:
             if len(arguments) != 1 or keywords:
                 raise self.refuse(node, f"{dtype}() takes one number")

@@ -121,7 +121,9 @@ def _written(syntax: Syntax, parameters: tuple[str, ...], lookup: Callable[[str]
         target = static_value(node.func, lookup)
         if isinstance(target, FunctionType) or hasattr(target, "py_func") or hasattr(target, "_defn"):
             # a function, one that went through cuda.jit, or a Numba intrinsic (inline PTX, say)
-            names.update(_base_name(a) for a in [*node.args, *(k.value for k in node.keywords)])
+            # An element is a number; that of a row is stored to shows when it runs (state.Shown).
+            given = (a for a in [*node.args, *(k.value for k in node.keywords)] if not isinstance(a, ast.Subscript))
+            names.update(_base_name(a) for a in given)
         elif "atomic" in text and node.args:
             names.add(_base_name(node.args[0]))
         elif target is None:  # not known before it runs: take it that it writes

@@ -71,10 +71,11 @@ class Frame:
 
     literals: variables that hold a constant, as Numba tells those from other values.  known: those whose number the
     compiler works out (dwlab.simt.float64).  types: of names and expressions,
-    by their nodes' ids, where all paths are looked at (dwlab.simt.typed).
+    by their nodes' ids, where all paths are looked at (dwlab.simt.typed).  covered: variable -> the lanes of `partial`,
+    and a mask that was last found to lie within them.
     """
 
-    __slots__ = ("source", "names", "partial", "entry", "returns", "loops", "literals", "known", "types")
+    __slots__ = ("source", "names", "partial", "entry", "returns", "loops", "literals", "known", "types", "covered")
 
     def __init__(self, src: source.Source, names: dict[str, object], entry: Mask):
         self.source = src
@@ -86,6 +87,7 @@ class Frame:
         self.literals: set[str] = set()
         self.known: set[str] = set()
         self.types: dict[int, np.dtype] = {}
+        self.covered: dict[str, tuple[Mask, Mask]] = {}
 
 
 @dataclass(eq=False)

@@ -110,7 +110,7 @@ def cast(value: Value, dtype: np.dtype) -> Value:
         value = value.real
     if value.dtype.kind == "f" and dtype.kind in "iu":
         return _saturated(value, dtype)
-    return value.astype(dtype)
+    return value.astype(dtype) if type(value) is np.ndarray else dtype.type(value)  # of a scalar much the quicker
 
 
 def _saturated(value: Value, dtype: np.dtype) -> Value:
@@ -177,6 +177,23 @@ def _binary_rule(op: Callable, left: np.dtype, right: np.dtype) -> tuple[np.ufun
     return _UFUNCS[op], a, b, result
 
 
+@functools.cache
+def _binary_plan(
+    op: Callable, left: np.dtype, right: np.dtype
+) -> tuple[Callable, np.dtype | None, np.dtype | None, np.dtype | None]:
+    """(what computes it, the types that both sides and the result are converted to, None where they have them)."""
+    ufunc, a, b, result = _binary_rule(op, left, right)
+    with np.errstate(all="ignore"):
+        if op is operator.pow and result == FLOAT32 and b == INT64:
+            compute = _float_power
+        elif result.kind in "iu" and op in (operator.pow, operator.floordiv, operator.mod):
+            compute = _integer_power if op is operator.pow else functools.partial(_integer_division, op)
+        else:  # the operator: of two scalars it is much quicker than the ufunc that it stands for
+            compute = ufunc if op is operator.pow else op
+        made = compute(a.type(1), b.type(1)).dtype
+    return compute, None if a == left else a, None if b == right else b, None if made == result else result
+
+
 def _integer_power(base: Value, exponent: Value) -> Value:
     """base ** exponent of one integer type, as Numba-CUDA compiles it: a product that wraps around, rounded to float64.
 
@@ -212,7 +229,7 @@ def _float_power(base: Value, exponent: Value) -> Value:
 
 def _integer_division(op: Callable, left: Value, right: Value) -> Value:
     """`//` or `%` of one integer type. The least integer by -1 gives 0, which Numba-CUDA tests for in 64 bits."""
-    out = _UFUNCS[op](left, right)
+    out = op(left, right)
     if left.dtype == INT64 and (right == -1 if right.ndim == 0 else (right == -1).any()):
         out = np.where((right == -1) & (left == np.iinfo(np.int64).min), np.int64(0), out)[()]
     return out
@@ -220,14 +237,9 @@ def _integer_division(op: Callable, left: Value, right: Value) -> Value:
 
 def binary(op: Callable, left: Value, right: Value) -> Value:
     """`left op right` with Numba's types; integers wrap around."""
-    ufunc, a, b, result = _binary_rule(op, left.dtype, right.dtype)
-    left, right = left if left.dtype == a else cast(left, a), right if right.dtype == b else cast(right, b)
-    if op is operator.pow and result == FLOAT32 and b == INT64:
-        return _float_power(left, right)
-    if result.kind in "iu" and op in (operator.pow, operator.floordiv, operator.mod):
-        return (_integer_power if op is operator.pow else functools.partial(_integer_division, op))(left, right)
-    out = ufunc(left, right)
-    return out if out.dtype == result else out.astype(result)
+    compute, a, b, result = _binary_plan(op, left.dtype, right.dtype)
+    out = compute(left if a is None else cast(left, a), right if b is None else cast(right, b))
+    return out if result is None else out.astype(result)
 
 
 def unary(op: Callable, value: Value) -> Value:

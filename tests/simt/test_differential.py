@@ -15,6 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numba_simulator import Simulator
+from parts import most
 
 from dwlab import simt
 from dwlab.simt import cuda
@@ -22,7 +23,7 @@ from dwlab.simt import cuda
 # The same examples in every run; DWLAB_FUZZ=2000 tries that many new ones.
 FUZZ = int(os.environ.get("DWLAB_FUZZ", 0))
 SETTINGS = settings(
-    max_examples=FUZZ or 40,
+    max_examples=FUZZ or most(12),
     deadline=None,
     derandomize=not FUZZ,
     database=None,

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numba import int32
+from parts import most
 
 from dwlab import simt
 from dwlab.simt import cuda
@@ -15,7 +16,7 @@ from dwlab.simt import cuda
 pytestmark = pytest.mark.quick
 
 SETTINGS = settings(
-    max_examples=40, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)
+    max_examples=most(12), deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)
 )
 _number = itertools.count()
 

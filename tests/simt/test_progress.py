@@ -9,12 +9,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numba import int32
+from parts import most
 
 from dwlab import simt
 from dwlab.simt import cuda
 
 SETTINGS = settings(
-    max_examples=25, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)
+    max_examples=most(8), deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)
 )
 _number = itertools.count()
 
@@ -291,9 +292,9 @@ def test_a_long_loop_that_reads_the_same_is_no_wait():
         while going:
             total += x[0]
             k += 1
-            going = k < 3000
+            going = k < 600
         y[t] = total
 
     y = np.zeros(64, np.int64)
     kernel[1, 64](np.ones(1, np.int64), y)
-    assert y.tolist() == [3000] * 20 + [0] * 44
+    assert y.tolist() == [600] * 20 + [0] * 44

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from parts import most
 
 from dwlab import simt
 from dwlab.simt import cuda
@@ -22,7 +23,7 @@ pytestmark = pytest.mark.quick
 # The same examples in every run; DWLAB_FUZZ=2000 tries that many new ones.
 FUZZ = int(os.environ.get("DWLAB_FUZZ", 0))
 SETTINGS = settings(
-    max_examples=FUZZ or 300,
+    max_examples=FUZZ or most(80),
     deadline=None,
     derandomize=not FUZZ,
     database=None,

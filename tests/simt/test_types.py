@@ -16,6 +16,8 @@ from numba.types import float16
 from dwlab import simt
 from dwlab.simt import cuda
 
+pytestmark = pytest.mark.family(0.05)  # tests/parts.py
+
 NAMES = ["bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float32", "float64"]
 ALL_PAIRS = list(itertools.product(NAMES, NAMES))
 # Compiling takes time: numba.njit itself is asked for every combination in one order or the other, without int16 and
