@@ -22,7 +22,8 @@ every version of NumPy and matplotlib: text on stdout, whole or rounded numbers,
 
 Text cells may hold regions that the build writes, between `<!-- begin:NAME -->` and `<!-- end:NAME -->`; in the source
 nothing stands between the two. NAME is a table of dwlab.report (`ceilings`, `depthwise1d/forward`, ...:
-`report.tables()`), or `exercise:01_2`: title, task and file of an exercise, from its solution's docstring.
+`report.tables()`); `exercise:01_2`: title, task and file of an exercise, from its solution's docstring; or the text of
+a function, to be read and not run: `kernel:OP/PATH/NAME`, a stage's, and `function:MODULE:NAME`, any other.
 
 The moves, each a heading that starts with its word: a table with **Time** (about 20 minutes), **Before** and
 **Afterwards you can**; Question; Predict (the student writes numbers into names `predicted_...`; what is stored is a
@@ -137,14 +138,32 @@ def stage_source(name: str, where: str) -> str:
 
 
 def fill_regions(text: str, where: str) -> str:
-    """Write the tables of dwlab.report and the exercises that a text cell marks."""
+    """Write the tables of dwlab.report, the exercises and the kernels that a text cell marks."""
     from dwlab import records, report
 
-    tasks = {f"exercise:{exercise_id(s)}": functools.partial(task, s) for s in SOLUTIONS.glob("*.py")}
+    made = {f"exercise:{exercise_id(s)}": functools.partial(task, s) for s in SOLUTIONS.glob("*.py")}
+    for name, kind, what in re.findall(r"<!-- begin:((kernel|function):(\S+)) -->", text):
+        made[name] = functools.partial(function_text, kind, what, where)
     try:
-        return report.fill(text, {**report.tables(), **tasks}) if "<!-- " in text else text
+        return report.fill(text, {**report.tables(), **made}) if "<!-- " in text else text
     except records.RecordError as error:
         raise BuildError(f"{where}: {error}") from None
+
+
+def function_text(kind: str, what: str, where: str) -> str:
+    """A function, as Markdown: `kernel` of a stage's file (OP/PATH/NAME), or another (MODULE:NAME)."""
+    if kind == "kernel":
+        text, name = stage_source(what, where), "kernel"
+    else:
+        module, _, name = what.partition(":")
+        base = ROOT.joinpath(*module.split("."))
+        file = base / "__init__.py" if base.is_dir() else base.with_suffix(".py")
+        text = file.read_text(encoding="utf-8") if file.exists() else ""
+    for one in ast.parse(text).body:
+        if isinstance(one, ast.FunctionDef) and one.name == name:
+            first = min([one.lineno, *(decorator.lineno for decorator in one.decorator_list)])
+            return "\n".join(["```python", *text.split("\n")[first - 1 : one.end_lineno], "```"])
+    raise BuildError(f"{where}: {what} names no function of a file of this repository")
 
 
 def exercise_id(solution: Path) -> str:

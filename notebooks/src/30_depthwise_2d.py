@@ -545,6 +545,24 @@ for side, images in ((112, 32), (14, 32), (112, 1), (14, 1)):
     print(f"{f'{side} × {side}, N={images}':20}{text:>32}{threads:12,}{over:13.2f}×")
 
 # %% [markdown]
+# ### The kernel that wins in NHWC
+#
+# This is `columns`, as it stands in its file, to be read and not run: a thread with two channels, which goes down a strip of
+# outputs. Read it in this order:
+#
+# 1. **Constants.** What is in capitals is fixed when the kernel is made for a layer and a tile (`config`). The compiler sees
+#    numbers, so divisions become multiplications and conditions that always hold go away.
+# 2. **Which thread.** `threadIdx.x` runs over channels, so that a warp's loads are whole sectors; `threadIdx.y` runs over columns
+#    of outputs; the block's number says which channels, which columns and which strip of rows.
+# 3. **Guard.** Threads beyond the last channel or column return. They may: no barrier follows.
+# 4. **Addresses.** One 64-bit address for x and one for y; what follows adds constants to them. The naive kernel computes an
+#    address for each of its nine taps.
+# 5. **The strip.** The last call is all of the loop, written out row by row: it loads rows of x ahead into registers, adds a
+#    row to the up to K sums that it is part of, and finishes and stores a row of outputs after its last tap. A thread loads
+#    each x once, not once per tap; nothing passes through shared memory; and the loads in flight hide the latency.
+#
+# <!-- begin:kernel:depthwise2d/forward/columns -->
+# <!-- end:kernel:depthwise2d/forward/columns -->
 # What a strip asks for more than once lies next to what another asks for at about the same time: most of it comes from the
 # caches. What these choices are worth in time, for each layer that was measured: `python -m dwlab records`.
 #

@@ -423,6 +423,24 @@ print(f"you predicted {predicted_error_tf32:.0e} for one tf32")
 #
 # On hardware the order of a sum and its last roundings are its own: compare with a tolerance, never with ==.
 #
+# ### The kernel that wins with many pixels
+#
+# `tensor` is this product with everything around it: a block has a tile of y, in *chunks* of channels, copied to shared memory
+# some chunks ahead. This is the text of its file, to be read and not run. The parts with names of their own load a chunk,
+# multiply one, and store the sums.
+#
+# 1. **Prologue.** Each block finds its tile, each warp its part of it. The first chunks of w are requested before
+#    `grid_dependency_wait`: the kernel before this one writes x, but not w, so they need not wait for it.
+# 2. **Pipeline.** Copies are asynchronous (`cp.async`), and each `commit` closes a group of them. So many chunks are in flight
+#    while one is multiplied: that hides the latency of memory, which a block of few warps cannot hide otherwise.
+# 3. **K loop.** One barrier per chunk serves both sides: this chunk has arrived for all threads, and all are done with the one
+#    whose place the next copy takes.
+# 4. **Inside a chunk**, operands of the next step are loaded from shared memory while the tensor cores multiply this one. The
+#    sums stay in registers through all chunks.
+# 5. **Epilogue.** Bias, activation and residual are applied to the sums in registers, then stored: the map is written once.
+#
+# <!-- begin:kernel:pointwise/forward/tensor -->
+# <!-- end:kernel:pointwise/forward/tensor -->
 # ## Check
 #
 # Odd sizes, more and fewer filters than a tile, with bias, activation and residual. The register tiles know NHWC only.
@@ -529,6 +547,21 @@ for batch in (1, 32):
 # Small tiles ask for more bytes: that is the price. For one image the whole layer is a few hundred kilobytes of filters, which
 # the L2 answers; for 32 images the large tiles are better. So again there is no best kernel but one for each size.
 #
+# ### The kernel that wins with few
+#
+# `split`, from its file. It is *split-K* inside a block, and there is no shared memory before the end:
+#
+# 1. **Prologue.** A tile is 16 or 32 pixels by as many filters; every warp of the block has the *same* tile and other channels.
+# 2. **K loop.** A warp loads 16 bytes per lane straight into the registers that mma reads. Which channel stands at which
+#    place of a sum does not matter, as long as both operands agree: so no transposition and no shared memory is needed.
+# 3. **No barrier in the loop.** Warps share no operands, so none waits for another; several chunks of loads are in flight.
+#    The filters of the next chunks are requested before this chunk's x.
+# 4. **Reduction.** Each warp writes its partial sums to shared memory; after the one barrier the warps divide the tile and
+#    add up W parts, always in the same order, so that each run gives the same bits.
+# 5. **Epilogue** as above. The price: each block reads its own operands, and small tiles read them more often.
+#
+# <!-- begin:kernel:pointwise/forward/split -->
+# <!-- end:kernel:pointwise/forward/split -->
 # ## Measure
 #
 # In `gpu` mode the next cell times the stages on one of MobileNetV1's layers, 512 → 512 on 14 × 14, in float16. In `simulated`

@@ -549,6 +549,38 @@ if over:
 # K - 1 columns that neighbouring threads read too, which the L1 cache answers; how many it does not, the hardware's counters say
 # ([docs/results/counters.md](../docs/results/counters.md)). What is fewer is not always what is faster: count what the kernel waits for.
 #
+# ### The kernels that win
+#
+# This is `slide`, the fastest DWPW in float32 and 16 bits, from its file, to be read and not run:
+#
+# 1. **Prologue.** A block has a tile of pixels and a group of filters; the sums of the product start at zero, in registers.
+# 2. **Depthwise phase.** Each item is a few channels of neighbouring columns: a thread goes down the tile's rows with x in
+#    registers, and writes finished depthwise outputs (bias and activation too) to shared memory. This is the map between the
+#    layers, and the only place where it exists. It saves one write and one read of that map.
+# 3. **Filters.** A lane loads its words of w2 directly into registers, 16 bytes at a time, before the barrier. Each warp has
+#    its own filters, so shared memory would add a copy and save no load.
+# 4. **K loop.** One barrier, then products without any: the next filters are loaded while the tensor cores multiply these.
+#    If the channels do not all fit, both phases repeat for the next ones, and the sums stay where they are.
+# 5. **Epilogue.** Sums pass through shared memory once more, so that neighbouring lanes store neighbouring filters, in whole
+#    sectors; where warps divided the channels, their parts are added here.
+#
+# <!-- begin:kernel:fused/dwpw/slide -->
+# <!-- end:kernel:fused/dwpw/slide -->
+#
+# And `strips`, the fastest PWDW. The order of the layers is the other one: first a product as in lesson 31's `tensor`, then a
+# depthwise layer that reads it.
+#
+# 1. **Prologue.** A block has a band of whole rows and some filters. The depthwise taps and the biases go to shared memory; the
+#    first chunks of w1 are requested before `grid_dependency_wait`, those of x behind it.
+# 2. **K loop.** Chunks of x and w1 arrive by `cp.async`, some ahead; one barrier per chunk; the products stay in registers.
+# 3. **Between the layers.** The sums go to shared memory, with bias and activation. Whole rows need no halo on the left and on
+#    the right; the K - 1 rows that two bands share are computed by both. That is the price.
+# 4. **Depthwise phase.** A thread computes a run of outputs below each other from shared memory: for each column of the filter
+#    it reads a value once for all outputs of the run that use it.
+# 5. **Epilogue.** The second activation, the residual, and a store with neighbouring filters in neighbouring lanes.
+#
+# <!-- begin:kernel:fused/pwdw/strips -->
+# <!-- end:kernel:fused/pwdw/strips -->
 # So to be fused is no virtue of a kernel. It is a decision for a pair, a batch, a type and a GPU. The records measure
 # every pair, not only those that one would fuse, and show what it costs not to decide. Deciding is the matter of lesson
 # [33 · FusePlanner](33_fuseplanner.ipynb).

@@ -418,6 +418,11 @@ for name, pieces in (("the largest gain first", by_gain(4, costs)), ("best of al
 #
 # $$\text{best}(j) = \min_{i<j}\; \text{best}(i) + \text{cost}(i, j)$$
 #
+# That is all of the planner's decision, here as it stands in `dwlab.planner`. `least[j]` holds the cost of the best plan of the
+# first j layers, and where its last kernel starts; the loop at the end follows these starts back to the first layer.
+#
+# <!-- begin:function:dwlab.planner:partition -->
+# <!-- end:function:dwlab.planner:partition -->
 # Is it really the best? Against all partitions, with random costs:
 
 # %%

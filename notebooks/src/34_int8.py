@@ -266,6 +266,31 @@ else:
 # side. The fused stages `int8` keep a byte for each number between the layers: requantised by the first layer, and with
 # the second one's zero point where the map has ended.
 #
+# ### The kernels that win
+#
+# `int8` of pointwise, from its file, to be read and not run. Beside lesson 31's `tensor` it is nearly the same text:
+#
+# 1. **Prologue.** Sums are int32. Filters are requested first, then the vectors of the epilogue, bias and factors, which wait in
+#    shared memory until they are used.
+# 2. **K loop.** A word holds four channels, so as many words are four times as many terms of the sum: a quarter of the copies
+#    and of the mma for the same product. If x has a zero point, the sums of the filters are accumulated on the side.
+# 3. **Epilogue.** This is where int8 pays: for each sum a correction for the zero point, a conversion to float32, one
+#    multiplication, rounding and limits; four results are packed into a word, and lanes exchange words so that each
+#    stores 16 bytes.
+#
+# <!-- begin:kernel:pointwise/forward/int8 -->
+# <!-- end:kernel:pointwise/forward/int8 -->
+#
+# And `int8` of DWPW, which is shorter, as its K loop is shared with the other fused kernels of int8:
+#
+# 1. **Prologue.** The first chunks of filters are requested; words beyond the last channel are set to zero.
+# 2. **Depthwise phase.** A thread goes down a strip of rows with `dp4a` and requantises its outputs: the map between the layers
+#    has one byte per number, so all channels of a tile fit into shared memory.
+# 3. **K loop.** The last call streams groups of filters past these pixels, chunk after chunk, with requantisation at the end of
+#    each group. x is read once for all filters of the block.
+#
+# <!-- begin:kernel:fused/dwpw/int8 -->
+# <!-- end:kernel:fused/dwpw/int8 -->
 # ## Check
 #
 # The judge knows that int8 is exact: one wrong byte is too many. Its inputs are random bytes of the whole range, with zero
