@@ -4,9 +4,9 @@ A name is a lesson (`01`, `01_the_operator`) or an exercise (`01_2`, `01_2_floor
 A lesson is executed as it is built, in the mode of this machine (DWLAB_TARGET decides, as always). `--check` builds and
 executes nothing: it says what differs from its source and ends with status 1 if anything does. `--keep` is for a text
 that changes where a lesson's outputs are a GPU's and there is none here: of a code cell that is as it was the stored
-outputs stay, with their label. A lesson whose text alone changed is not executed at all; otherwise all of it is, for the
-cells that changed and for those that nbval compares. A measured cell that stays and needs what a changed one makes is
-the author's to look at. What is written here is held by tests/test_lessons.py and tests/test_exercises.py.
+outputs stay, with their label. A lesson whose text alone changed is not executed at all; otherwise all of it is, for
+the cells that changed and for those that nbval compares. A measured cell that stays and needs what a changed one makes
+is the author's to look at. What is written here is held by tests/test_lessons.py and tests/test_exercises.py.
 
 **A lesson** is written in notebooks/src/NN_topic.py, in jupytext's percent format: `# %%` starts a code cell,
 `# %% [markdown]` a text cell (its lines are comments), and tags stand behind: `# %% tags=["nbval-ignore-output"]`.
@@ -39,10 +39,12 @@ in a table that is printed beside it, and takes its colours and line styles from
 **An exercise** is written once, in solutions/NN_k_topic.py, and generated into exercises/NN_k_topic.py:
 - between `### BEGIN SOLUTION` and `### END SOLUTION` stands the answer; the exercise has a stub there, by default one
   line that raises NotImplementedError and says what to do;
-- after `### BEGIN STUB`, as the last part of that region and commented out, may stand another stub, such as `# a = None`
+- after `### BEGIN STUB`, as the last part of that region and commented out, may stand another stub, such as `# a =
+None`
   for a number to predict;
 - the docstring is the task: its first line the title, then the text that the lesson shows;
-- `judge(answer)` is the check. It gets the answer (dwlab.judge.answer), returns a sentence saying what was found right, or raises
+- `judge(answer)` is the check. It gets the answer (dwlab.judge.answer), returns a sentence saying what was found right,
+or raises
   `Wrong` with hints in steps; dwlab.judge.exercises has the tools, which raise it themselves;
 - the last lines make the file runnable: `if __name__ == "__main__": run(__file__)`.
 """
@@ -302,7 +304,8 @@ def this_machine() -> str:
 
 
 def stored_outputs(notebook: nbformat.NotebookNode, target: Path) -> dict[int, list[nbformat.NotebookNode]]:
-    """What `target` holds of the code cells of `notebook` that are as they were: place -> outputs. {} without a file."""
+    """What `target` holds of the code cells of `notebook` that are as they were: place -> outputs. {} without a
+    file."""
     have = nbformat.read(target, as_version=4).cells if target.exists() else []
     stored: dict[tuple[str, ...], list[list[nbformat.NotebookNode]]] = {}
     for cell in have:

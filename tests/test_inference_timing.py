@@ -77,6 +77,6 @@ def test_of_both_ways_timed_here_the_faster_is_run(monkeypatch, together, alone,
     ways = [inference.Model(made, {}, (), {}, (), graph) for graph in took]
     found, model, other = timing.faster(by_kernels, *ways)
     assert (model, other) == (ways[0], ways[1]) if fused else (ways[1], None)
-    assert found.pieces == (by_kernels.pieces if fused else selection.apart(made))
-    assert (found.by, found.apart_us, found.fused_us) == ("network", alone, together)
+    assert found.pieces == (by_kernels.pieces if fused else selection.layer_by_layer(made))
+    assert (found.by, found.unfused_us, found.fused_us) == ("network", alone, together)
     assert f"timed here, {alone:.1f} µs layer by layer, {together:.1f} µs with" in found.why

@@ -243,7 +243,12 @@ WITH_GPU = tuple(
 TIME = re.compile(r"\d (?:µs|ms)\b")
 FROM_TABLES = re.compile(r"tables\.\w+\(.*\)")  # a cell that is one table of the records
 # cells that a GPU printed, of the records alone; of a machine without a GPU all are such
-FROM_RECORDS = (("22", "B·H·L near"), ("32", "report.layers_text"), ("35", "by_operations"), ("35", "judgement.judged"))
+FROM_RECORDS = (
+    ("22", "B·H·L near"),
+    ("32", "report.layers_text"),
+    ("35", "by_operations"),
+    ("35", "validation.validate("),
+)
 
 
 @dataclass(frozen=True)

@@ -795,7 +795,7 @@ def test_only_pairs_that_the_planner_fuses_are_asked_for():
     groups = record_layers.plan(["fused/dwpw", "fused/pwdw"], ["float32"], ["mobilenet_v2"])
     found = record_layers.fused(groups, "h200", [32], ["mobilenet_v2"])
     steps = planner.plan("mobilenet_v2", "h200", batch=32, layout="NHWC").steps
-    wanted = {tuple(networks.summary(one.layers[0]) for one in step.apart) for step in steps if step.fused}
+    wanted = {tuple(networks.summary(one.layers[0]) for one in step.unfused) for step in steps if step.fused}
     assert {(networks.summary(one.problem.first), networks.summary(one.problem.second)) for one in found} == wanted
     assert 0 < len(found) < len(groups)
     assert record_layers.fused(record_layers.plan(["depthwise2d"], ["float32"]), "h200", [1]) == []

@@ -1,4 +1,4 @@
-"""Times of networks: a model beside PyTorch's ways for the same, and single kernels, by which stages are chosen.
+"""Times networks, a model and PyTorch's ways for the same, and single kernels, by which stages are chosen.
 
 `measure` times whole networks, each as one CUDA graph; `tune` each layer and pair by the stages that may run it.
 """
@@ -28,19 +28,19 @@ from dwlab.problems.networks import INPUT, Network
 from dwlab.records import tabular
 
 LAUNCHES = 50
-"""Of a kernel in a graph of which `joules` measures the energy: the host is not what is waited for."""
+"""Of a kernel in a graph of which `joules` measures the energy: so that the host is not the bottleneck."""
 
 
 @dataclass(frozen=True)
 class Measured:
-    """A model's time and PyTorch's ways for the same, all as CUDA graphs of the whole network, inputs in the cache.
+    """Times of a model and of PyTorch's ways for the same, as CUDA graphs of the whole network, inputs in the cache.
 
-    Of an int8 network PyTorch's are in float16. apart: our own network with each layer alone, if it was asked for.
+    Of an int8 network PyTorch's are in float16. unfused: our own network layer by layer, if it was requested.
     """
 
     ours: Timing
     peers: tuple[peers.Peer, ...]
-    apart: Timing | None = None
+    unfused: Timing | None = None
 
     @property
     def best(self) -> peers.Peer | None:
@@ -57,11 +57,11 @@ class Measured:
         return {
             "ours_us": self.ours.median_us, "p10_us": self.ours.p10_us, "p90_us": self.ours.p90_us,
             "peers": [one.to_dict() for one in self.peers], "speedup": self.speedup,
-        } | ({} if self.apart is None else {"apart_us": self.apart.median_us})  # fmt: skip
+        } | ({} if self.unfused is None else {"unfused_us": self.unfused.median_us})  # fmt: skip
 
     def __str__(self) -> str:
         rows = [["dwlab", f"{self.ours.median_us:,.1f}", f"{self.ours.p10_us:,.1f}", f"{self.ours.p90_us:,.1f}", ""]]
-        ours = () if self.apart is None else (peers.Peer("dwlab, each layer alone", "apart", self.apart),)
+        ours = () if self.unfused is None else (peers.Peer("dwlab, layer by layer", "unfused", self.unfused),)
         for one in (*ours, *self.peers):
             if one.time is None:
                 rows.append([one.name, "", "", "", one.failure])
@@ -72,12 +72,12 @@ class Measured:
         return tabular.columns(["one inference, µs", "median", "p10", "p90", ""], rows, (0, 4))
 
 
-def measure(model: Model, compiled: bool = True, apart: Model | None = None, **how: Any) -> Measured:
+def measure(model: Model, compiled: bool = True, unfused: Model | None = None, **how: Any) -> Measured:
     """Times a model and PyTorch's ways for the same network and weights, each as one CUDA graph that is replayed.
 
-    compiled: also through torch.compile, which compiles for a minute or more. apart: another model of ours, timed too.
-    how: what timing.time_launches takes. Each of PyTorch's outputs is held against ours before its time counts; int8 is
-    timed against PyTorch's float16. Raises TimingError in simulated mode.
+    compiled: also through torch.compile, which compiles for a minute or more. unfused: another model of ours, timed
+    too. how: what timing.time_launches takes. Each of PyTorch's outputs is checked against ours before its time counts;
+    int8 is compared with PyTorch's float16. Raises TimingError in simulated mode.
     """
     if model.graph is None:
         raise timing.TimingError(timing.SIMULATED)
@@ -86,7 +86,7 @@ def measure(model: Model, compiled: bool = True, apart: Model | None = None, **h
     inference.launch(model)
     y = inference.output(model).float()
     ours = peers.time_graph(model.graph, **how)
-    beside = None if apart is None else peers.time_graph(apart.graph, **how)
+    alone = None if unfused is None else peers.time_graph(unfused.graph, **how)
     found = []
     for name in ways(_peer(model.network), model.weights, compiled):
         try:
@@ -104,22 +104,22 @@ def measure(model: Model, compiled: bool = True, apart: Model | None = None, **h
             found.append(peers.Peer(name, name, failure=f"it does not run: {type(error).__name__}: {first}"))
         finally:
             graph = theirs = None
-    return Measured(ours, tuple(found), beside)
+    return Measured(ours, tuple(found), alone)
 
 
-def faster(decided: Decision, fused: Model, apart: Model, **how: Any) -> tuple[Decision, Model, Model | None]:
+def faster(decided: Decision, fused: Model, unfused: Model, **how: Any) -> tuple[Decision, Model, Model | None]:
     """(decision, model, the other way if layers share kernels) by the times of both whole networks here.
 
     decided: for the fused plan, by times of kernels alone, which in one graph need not be the network's. how: what
     timing.time_launches takes.
     """
-    together, alone = (peers.time_graph(model.graph, **how).median_us for model in (fused, apart))
+    together, alone = (peers.time_graph(model.graph, **how).median_us for model in (fused, unfused))
     pairs = f"{decided.pairs} pair{'s' * (decided.pairs != 1)} of layers in one kernel each"
     times = f"timed here, {alone:,.1f} µs layer by layer, {together:,.1f} µs with {pairs}."
-    found = replace(decided, by="network", apart_us=alone, fused_us=together)
+    found = replace(decided, by="network", unfused_us=alone, fused_us=together)
     if together < alone:
-        return replace(found, why=f"With layers in one kernel: {times}"), fused, apart
-    return replace(found, why=f"Layer by layer: {times}", pieces=selection.apart(fused.network)), apart, None
+        return replace(found, why=f"With layers in one kernel: {times}"), fused, unfused
+    return replace(found, why=f"Layer by layer: {times}", pieces=selection.layer_by_layer(fused.network)), unfused, None
 
 
 def _peer(network: Network) -> Network:
@@ -147,8 +147,8 @@ def graph_of(call: Callable[[], Any]) -> tuple[Any, list[Any]]:
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        held = [call()]
-    return graph, held
+        outputs = [call()]
+    return graph, outputs
 
 
 @contextlib.contextmanager
@@ -158,14 +158,14 @@ def peer_graph(model: Model, name: str) -> Iterator[tuple[Any, Any]]:
     Both live as long as the context.
     """
     torch = pytorch()
-    call = graph = held = None
+    call = graph = outputs = None
     try:
         with same_precision(), torch.inference_mode():
             call = ways(_peer(model.network), model.weights, True)[name]()
-            graph, held = graph_of(call)
-        yield graph, held[0]
+            graph, outputs = graph_of(call)
+        yield graph, outputs[0]
     finally:
-        call = graph = held = None
+        call = graph = outputs = None
         torch.cuda.synchronize()
         torch.cuda.empty_cache()
 
@@ -299,9 +299,9 @@ def tune(network: Network, last: int = 2, cost: Callable[[Callable[[Any], None]]
     compile_candidates(network, last)
     for stage, problem in candidates(network, last):
         try:
-            tensors = _random_arrays(problem)  # held until then
+            tensors = _random_arrays(problem)  # kept until then
             start = stage.starter(problem, {name: inference.kernel_array(one) for name, one in tensors.items()})
             found.setdefault(problem, {})[stage.id] = cost(start)
-        except Exception as error:  # a kernel that does not compile or start is said, and the others still timed
+        except Exception as error:  # a kernel that does not compile or start is reported, and the others still timed
             failures[f"{stage.id} on {problem}"] = (str(error).splitlines() or [type(error).__name__])[0]
     return Tuned(found, failures)

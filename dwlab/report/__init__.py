@@ -26,7 +26,7 @@ from dwlab.kernels import registry
 from dwlab.kernels.parts import dependent_launch
 from dwlab.measure import peers
 from dwlab.model import roofline, timemodel
-from dwlab.planner import judgement
+from dwlab.planner import validation
 from dwlab.problems import PAPER, PATHS
 from dwlab.problems.layers import DTYPES, LAYOUTS, Fused
 from dwlab.problems.networks import network
@@ -952,7 +952,7 @@ def brought_in_networks(
     for name, dtype, batch, layout in sorted(asked):
         if name not in JUDGED:
             continue
-        timed, run = judgement.timed_kernels(network(name, batch, layout, dtype), runs[-1].gpu, runs)
+        timed, run = validation.timed_kernels(network(name, batch, layout, dtype), runs[-1].gpu, runs)
         times = {problem: us for _, problem, us in timed}
         used += [run] if run is not None else []
         for pair, us in times.items():
@@ -1297,7 +1297,7 @@ def _saved(row: Mapping[str, Any]) -> float | None:
     return row["peer_joules"] / row["joules"] if row.get("joules") and row.get("peer_joules") else None
 
 
-def judgements(runs: Sequence[Record] | None = None, gpu: str | None = None) -> list[judgement.Judgement]:
+def judgements(runs: Sequence[Record] | None = None, gpu: str | None = None) -> list[validation.Validation]:
     """The planner beside recorded times: of each network, storage type and batch of which a pair was measured.
 
     gpu: as its driver names it; as `records.shown_runs` takes it. Maps are NHWC.
@@ -1320,7 +1320,7 @@ def judgements(runs: Sequence[Record] | None = None, gpu: str | None = None) -> 
             plan = planner.plan(name, having[-1].gpu, dtype=dtype, batch=batch, layout="NHWC")
         except (ValueError, LookupError):  # a network, type or GPU that is no longer known
             continue
-        found = judgement.judged(plan, having)
+        found = validation.validate(plan, runs=having)
         made += [found] if found.rows else []
     return made
 
@@ -1359,7 +1359,7 @@ def judged_summary(runs: Sequence[Record] | None = None, gpu: str | None = None)
         *(f"Times: {source}.  " for source in dict.fromkeys(one.source for one in made)),
         f"Planned for {made[0].plan.gpu.name} by predicted times, whose constants were fitted to these measurements; "
         "`benchmarks/plan_costs.py` says how far off they are for a network that the fit does not see. Each pair: "
-        "`python -m dwlab plan NETWORK --judged`.",
+        "`python -m dwlab plan NETWORK --validate`.",
         "",
     ]
     return Markdown("\n".join(lines))
@@ -1376,7 +1376,7 @@ def chosen_summary(runs: Sequence[Record] | None = None, gpu: str | None = None)
     measured = [row for row in measured if row["op"] == "fused" and row.get("speedup_vs_peer")]
     if not measured:
         return Markdown(_NO_LAYERS)
-    found = {(row["dtype"], records.shape_text(judgement.bare(row["problem"]))): row for row in measured}
+    found = {(row["dtype"], records.shape_text(validation.bare(row["problem"]))): row for row in measured}
     beside = any(row["dtype"] == "int8" for row in measured)
     head = ["dtype", "batch", "pairs that the planner fuses", "measured", "× peer, geometric mean", "least", "greatest"]
     head += ["slower", *(["× apart, geometric mean", "least", "slower"] if beside else [])]
@@ -1386,7 +1386,7 @@ def chosen_summary(runs: Sequence[Record] | None = None, gpu: str | None = None)
         pairs: dict[str, None] = {}
         for name in JUDGED:
             plan = planner.plan(name, used[-1].gpu, dtype=dtype, batch=batch, layout="NHWC")
-            pairs |= {records.shape_text(judgement.bare(records.describe_problem(one))): None for one in plan.fused}
+            pairs |= {records.shape_text(validation.bare(records.describe_problem(one))): None for one in plan.fused}
         here = [found[dtype, pair] for pair in pairs if (dtype, pair) in found]
         chosen += here
         ratios = sorted(row["speedup_vs_peer"] for row in here)

@@ -208,7 +208,7 @@ def outside(requirements: Iterable[str]) -> Iterator[str]:
     """Installed distributions, also of extras, whose version a requirement excludes: "numpy 2.5.0 (needs <2.5)"."""
     try:
         from packaging.requirements import Requirement
-    except ImportError:  # then pytest and JupyterLab are missing too, which is said
+    except ImportError:  # then pytest and JupyterLab are missing too, which is reported
         return
     for wanted in dict.fromkeys(map(str, map(Requirement, requirements))):
         one = Requirement(wanted)
@@ -240,7 +240,7 @@ def _ask(*arguments: str) -> dict[str, Any]:
     except subprocess.TimeoutExpired:
         return {"message": f"no answer within {PROBE_SECONDS} s"}
     except (ValueError, IndexError):
-        last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
+        last = (done.stderr.strip().splitlines() or ["no message"])[-1]
         return {"message": f"the process ended with status {done.returncode}: {last}"}
 
 

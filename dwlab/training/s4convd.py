@@ -45,7 +45,7 @@ Convolution = Callable[[Any, Any], Any]
 
 
 class ModelError(ValueError):
-    """A model that cannot be built as asked, or an input that it cannot take; the message says what to do."""
+    """A model that cannot be built as requested, or an input that it cannot take; the message says what to do."""
 
 
 # ----------------------------------------------------------------------------------------------- the convolution's ways
@@ -207,7 +207,7 @@ class S4ConvD(nn.Module):
 
 @contextmanager
 def full_precision() -> Iterator[None]:
-    """Float32 throughout while the block lasts: no TF32, in which PyTorch lets cuDNN convolve unless told not to.
+    """Float32 throughout while the block lasts: no TF32, in which PyTorch lets cuDNN convolve unless it is disabled.
 
     cuDNN's search for the fastest algorithm is on.
     """

@@ -27,7 +27,7 @@ banner()
 # ## The input: real meter windows
 #
 # Three household meters in the United Kingdom, with the outdoor temperature beside them. A window is 48 hours of four
-# features. Real data is never clean: the loader tells what it mended, and which windows it left out.
+# features. Real data is never clean: the loader tells what it repaired, and which windows it left out.
 
 # %%
 from dwlab.records import tabular
@@ -36,8 +36,8 @@ from dwlab.training.meters import FEATURES, load_windows
 windows = load_windows()
 print(f"{len(windows)} windows, features {windows.features.shape}: {', '.join(FEATURES)}")
 print("left out:", windows.left_out)
-for note in windows.mended:
-    print(tabular.wrapped(f"mended: {note}"))
+for note in windows.repaired:
+    print(tabular.wrapped(f"repaired: {note}"))
 
 # %% [markdown]
 # One of them, from January:

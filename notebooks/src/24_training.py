@@ -460,7 +460,7 @@ else:
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "run.pt")
         try:
-            training.train(config, data, steps=20, checkpoint=file, save_every=4, told=stop)
+            training.train(config, data, steps=20, checkpoint=file, save_every=4, progress=stop)
         except KeyboardInterrupt:
             print(f"stopped after step {training.load(file)['step']} of 20, {file.stat().st_size:,} bytes saved")
         resumed = training.train(config, data, steps=20, checkpoint=file, resume=True)

@@ -621,10 +621,10 @@ picture.draw(planner.plan("mobilenet_v1", "t4"))
 # plans use it unless ideal kernels are asked for:
 
 # %%
-from dwlab.planner import reached
+from dwlab.planner import efficiency
 
 print(f"{'share reached of':28}{'memory':>8}{'depthwise':>11}{'pointwise':>11}{'µs a kernel':>13}")
-for (kind, dtype), one in reached.TABLE.items():
+for (kind, dtype), one in efficiency.TABLE.items():
     shares = one.depthwise if "dw" in kind else None, None if kind == "dw" else one.pointwise
     cells = "".join(f"{'' if share is None else f'{share:.0%}':>11}" for share in shares)
     print(f"{kind + ', ' + dtype:28}{one.memory:8.0%}{cells}{one.kernel_us:13.1f}")

@@ -336,7 +336,7 @@ with_alt(
 
 # %% tags=["nbval-ignore-output"]
 from dwlab import planner, report
-from dwlab.planner import judgement
+from dwlab.planner import validation
 
 rows, runs = report.networks()
 recorded = {}
@@ -344,7 +344,7 @@ for row in rows:
     if not row.get("apart_us"):
         continue
     made = networks.network(row["network"], row["batch"], row["layout"], row["dtype"])
-    times = judgement.network_times(planner.plan(made, runs[-1].gpu), runs)
+    times = validation.network_times(planner.plan(made, runs[-1].gpu), runs)
     part = Tally()
     for layer in made.layers:
         part[KINDS[type(layer.problem).__name__]] += times.get(layer.problem, 0.0)
@@ -425,7 +425,7 @@ else:
 rows = []
 for name, dtype, batch in recorded:
     made = planner.plan(name, runs[-1].gpu, dtype=dtype, batch=batch, layout="NHWC")
-    found = judgement.judged(made, runs)
+    found = validation.validate(made, runs)
     if found.regret is None:
         continue
     right = sum(row.right for row in found.rows)
