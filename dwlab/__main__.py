@@ -107,7 +107,7 @@ def _parsers() -> tuple[_Parser, dict[str, _Parser]]:
 
     command(
         "doctor",
-        "what this machine runs lessons on, and what to mend",
+        "what this machine runs lessons on, and what to repair",
         "Shows mode, GPU, driver, toolkit and versions, runs a small kernel in each mode that can run,\n"
         "and names a fix for each problem found. Status 1 if a problem stops work.",
     )

@@ -155,8 +155,8 @@ def _decision() -> Target:
     if _decided is None:
         requested = os.environ.get(VARIABLE)
         # A request for the simulated GPU is answered without touching the driver.
-        asks_simulated = (requested or "").strip().lower() == "simulated"
-        _decided = decide(requested, "" if asks_simulated else gpu_problem())
+        wants_simulated = (requested or "").strip().lower() == "simulated"
+        _decided = decide(requested, "" if wants_simulated else gpu_problem())
         _decided_for = requested or ""
     return _decided
 

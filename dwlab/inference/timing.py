@@ -39,13 +39,13 @@ class Measured:
     """
 
     ours: Timing
-    peers: tuple[peers.Peer, ...]
+    baselines: tuple[peers.Peer, ...]
     unfused: Timing | None = None
 
     @property
     def best(self) -> peers.Peer | None:
         """PyTorch's fastest way."""
-        return peers.fastest(self.peers)
+        return peers.fastest(self.baselines)
 
     @property
     def speedup(self) -> float | None:
@@ -56,13 +56,13 @@ class Measured:
         """Plain values for JSON."""
         return {
             "ours_us": self.ours.median_us, "p10_us": self.ours.p10_us, "p90_us": self.ours.p90_us,
-            "peers": [one.to_dict() for one in self.peers], "speedup": self.speedup,
+            "peers": [one.to_dict() for one in self.baselines], "speedup": self.speedup,
         } | ({} if self.unfused is None else {"unfused_us": self.unfused.median_us})  # fmt: skip
 
     def __str__(self) -> str:
         rows = [["dwlab", f"{self.ours.median_us:,.1f}", f"{self.ours.p10_us:,.1f}", f"{self.ours.p90_us:,.1f}", ""]]
         ours = () if self.unfused is None else (peers.Peer("dwlab, layer by layer", "unfused", self.unfused),)
-        for one in (*ours, *self.peers):
+        for one in (*ours, *self.baselines):
             if one.time is None:
                 rows.append([one.name, "", "", "", one.failure])
             else:
@@ -88,9 +88,9 @@ def measure(model: Model, compiled: bool = True, unfused: Model | None = None, *
     ours = peers.time_graph(model.graph, **how)
     alone = None if unfused is None else peers.time_graph(unfused.graph, **how)
     found = []
-    for name in ways(_peer(model.network), model.weights, compiled):
+    for name in ways(_baseline(model.network), model.weights, compiled):
         try:
-            with peer_graph(model, name) as (graph, theirs):
+            with baseline_graph(model, name) as (graph, theirs):
                 graph.replay()
                 off, allowed = _off(model, y, theirs.float())  # a check that both compute the same
                 if not off <= allowed:
@@ -122,7 +122,7 @@ def faster(decided: Decision, fused: Model, unfused: Model, **how: Any) -> tuple
     return replace(found, why=f"Layer by layer: {times}", pieces=selection.layer_by_layer(fused.network)), unfused, None
 
 
-def _peer(network: Network) -> Network:
+def _baseline(network: Network) -> Network:
     """What PyTorch runs in its place: an int8 network in float16."""
     return networks.in_float(network, "float16") if network.dtype == "int8" else network
 
@@ -152,7 +152,7 @@ def graph_of(call: Callable[[], Any]) -> tuple[Any, list[Any]]:
 
 
 @contextlib.contextmanager
-def peer_graph(model: Model, name: str) -> Iterator[tuple[Any, Any]]:
+def baseline_graph(model: Model, name: str) -> Iterator[tuple[Any, Any]]:
     """A way of PyTorch's, by the name that `measure` gives it, as a CUDA graph on `random_image`, and its output.
 
     Both live as long as the context.
@@ -161,7 +161,7 @@ def peer_graph(model: Model, name: str) -> Iterator[tuple[Any, Any]]:
     call = graph = outputs = None
     try:
         with same_precision(), torch.inference_mode():
-            call = ways(_peer(model.network), model.weights, True)[name]()
+            call = ways(_baseline(model.network), model.weights, True)[name]()
             graph, outputs = graph_of(call)
         yield graph, outputs[0]
     finally:
@@ -170,11 +170,11 @@ def peer_graph(model: Model, name: str) -> Iterator[tuple[Any, Any]]:
         torch.cuda.empty_cache()
 
 
-def compile_peers(network: Network, weights: Weights | None = None) -> list[str]:
+def compile_baselines(network: Network, weights: Weights | None = None) -> list[str]:
     """Runs PyTorch's ways through torch.compile once, so that their code is in its cache; returns those that failed."""
     torch, failed = pytorch(), []
     weights = random_weights(network) if weights is None else weights
-    for name, prepare_call in ways(_peer(network), weights, True).items():
+    for name, prepare_call in ways(_baseline(network), weights, True).items():
         if " torch.compile, " in name:
             try:
                 with same_precision(), torch.inference_mode():

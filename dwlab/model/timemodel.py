@@ -386,8 +386,8 @@ def of_counts(
 def together(resources: Mapping[str, float], overlap: float | None = None) -> float:
     """The time that resources need together, µs.
 
-    Two pairs are one leg each, of which the slower counts: what comes from device memory passes through the L2 on its
-    way, as it did when a copy's speed was measured; and a multiply-add that is being issued is being computed.
+    Two pairs are one leg each, of which the slower counts: what comes from device memory passes through the L2, as
+    it did when a copy's speed was measured; and a multiply-add that is being issued is being computed.
     """
     left = dict(resources)
     memory = max(left.pop("dram"), left.pop("l2"))

@@ -504,8 +504,8 @@ def _pairwise(pool: list[Case], path: str) -> list[Case]:
     has = np.zeros((len(pool), len(numbers)), bool)
     for one, row in zip(has, rows, strict=True):
         one[row] = True
-    in_turn = [products(case.problem, path) for case in pool]
-    cost = np.array([1 + 4 * _operations(case.problem) / _OPERATIONS for case in pool]) + np.array(in_turn) / 30
+    each = [products(case.problem, path) for case in pool]
+    cost = np.array([1 + 4 * _operations(case.problem) / _OPERATIONS for case in pool]) + np.array(each) / 30
     chosen: list[Case] = []
     missing = np.ones(len(numbers), bool)
     while missing.any():

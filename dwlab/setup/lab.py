@@ -35,7 +35,7 @@ DISK_GB = 1.5  # with a GPU extra, rounded up; without one, 1
 
 
 class Stop(Exception):
-    """Something that the person at the keyboard must decide or mend; its text says what."""
+    """Something that the person at the keyboard must decide or repair; its text says what."""
 
 
 def _say(text: str) -> None:

@@ -27,7 +27,7 @@ from dwlab.training.train import Config, Data, TrainingError
 WARM_UP = 3  # steps, and launches of the convolution alone
 GRAPH_STEPS = 8
 ROUNDS = 7  # of the convolution alone
-# Curves may drift apart by rounding, which every step carries on; a wrong gradient is out by far more.
+# Curves may diverge by rounding, which every step carries on; a wrong gradient is out by far more.
 COINCIDE = 1e-3
 
 
