@@ -221,9 +221,9 @@ def test_repeated_rows_count_once_and_contradictions_are_gaps():
 
 
 def test_steps_that_do_not_fit_the_hour_are_refused():
-    with pytest.raises(MeterError, match="7 minutes apart"):
+    with pytest.raises(MeterError, match="every 7 minutes"):
         hourly(series("2020-01-01T00:00", np.ones(20), minutes=7), "sum")
-    with pytest.raises(MeterError, match="1440 minutes apart"):
+    with pytest.raises(MeterError, match="every 1440 minutes"):
         hourly(series("2020-01-01T00:00", np.ones(20), minutes=1440), "sum")
     crooked = series("2020-01-01T00:00", np.ones(20))
     times = crooked.times.copy()

@@ -665,7 +665,7 @@ def test_a_plan_as_text_markdown_html_and_json():
     above, text, below = str(made).split("\n\n")
     before, after = made.total("time_us", unfused=True), made.total("time_us")
     assert above.startswith(
-        f"mobilenet_v2 on GeForce GTX 1660, batch 1, NCHW, float32: {before:,.0f} µs apart, {after:,.0f} µs as planned"
+        f"mobilenet_v2 on GeForce GTX 1660, batch 1, NCHW, float32: {before:,.0f} µs unfused, {after:,.0f} µs as planned"
     )
     assert "51 layers in" in above and "not measured" in above and max(map(len, above.splitlines())) <= 100
     lines = text.splitlines()
@@ -864,4 +864,4 @@ def test_a_plan_says_which_way_of_the_recorded_network_is_run(together, says):
     found = {"gpu": "NVIDIA H200", "date": "2026-01-01", "apart_us": 100.0, "fused_us": together, "pairs": 12}
     assert says in command._sentence(found)
     none = command._sentence(found | {"fused_us": None, "pairs": 0})
-    assert "100 µs apart, and no pair of layers faster in one kernel;" in none
+    assert "100 µs unfused, and no pair of layers faster in one kernel;" in none

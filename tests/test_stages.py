@@ -107,7 +107,7 @@ def test_source_is_the_constants_and_the_kernel():
             takes[-1] = "parts"
         kernel = rf"^{indent}@cuda\.jit\n{indent}def kernel\({', '.join(takes)}, shift(, \w+)*\):"
         if re.search(r"(return|kernel =) forward\.\w+_kernel\(", text):  # forward's kernel, with another filter
-            assert one.path == "input_grad" and f"forward_{one.order + 1}_{one.name}" in read(one.file)
+            assert one.path == "input_grad" and re.search(rf"forward_\d+_{one.name}\b", read(one.file))
             assert "@cuda.jit" not in text and f"def {one.name}" not in text
         else:
             assert len(re.findall(kernel, text, re.M)) == 1, one.id

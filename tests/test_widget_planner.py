@@ -38,7 +38,7 @@ def test_with_the_planners_tile_it_has_the_planners_numbers(name, gpu):
 def test_parts_add_up_and_only_the_fused_kernel_has_nothing_between(name):
     one = widget.weigh(widget.pair(name), "t4", Tile(32, 4, 8))
     found = widget.parts(one)
-    assert sum(apart for apart, _ in found.values()) == one.apart_bytes
+    assert sum(apart for apart, _ in found.values()) == one.unfused_bytes
     assert sum(fused for _, fused in found.values()) == one.fused.gma_bytes
     between = sizes(one.layers[:1])["y"][0]
     assert found["between"][0] >= 2 * between and found["between"][1] == 0
@@ -142,7 +142,7 @@ def test_the_face_follows_its_controls():
     face.controls["filters"].value = 128
     assert decisions(face.panel)[0] == "fuse" and "Tesla T4" in face.panel.title
     face.controls["shared_kib"].value = 1
-    assert "apart, as a limit is exceeded" in face.panel.title and "Not possible" in face.output.value
+    assert "unfused, as a limit is exceeded" in face.panel.title and "Not possible" in face.output.value
     for name in widget.GPUS:
         face.controls["gpu"].value = name
         assert gpus.find(name).name in face.panel.title
