@@ -665,7 +665,8 @@ def test_a_plan_as_text_markdown_html_and_json():
     above, text, below = str(made).split("\n\n")
     before, after = made.total("time_us", unfused=True), made.total("time_us")
     assert above.startswith(
-        f"mobilenet_v2 on GeForce GTX 1660, batch 1, NCHW, float32: {before:,.0f} µs unfused, {after:,.0f} µs as planned"
+        "mobilenet_v2 on GeForce GTX 1660, batch 1, NCHW, float32: "
+        f"{before:,.0f} µs unfused, {after:,.0f} µs as planned"
     )
     assert "51 layers in" in above and "not measured" in above and max(map(len, above.splitlines())) <= 100
     lines = text.splitlines()
