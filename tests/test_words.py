@@ -19,6 +19,7 @@ CLEAN = (  # held now; a folder moves up from OTHERS by one line
     "notebooks/src",
     "dwlab/__init__.py",
     "dwlab/__main__.py",
+    "dwlab/_version.py",
     "dwlab/compiler",
     "dwlab/gpu",
     "dwlab/inference",

@@ -426,7 +426,7 @@ else:
 rows = []
 for name, dtype, batch in recorded:
     made = planner.plan(name, runs[-1].gpu, dtype=dtype, batch=batch, layout="NHWC")
-    found = validation.validate(made, runs)
+    found = validation.validate(made, runs=runs)
     if found.regret is None:
         continue
     right = sum(row.right for row in found.rows)
