@@ -32,7 +32,7 @@ Exercises, each with its region and a cell `grade("NN_k")`, which is not compare
 What is printed fits a page: the build stops at a line of more than 96 characters. Sentences are wrapped
 (`tabular.wrapped`), tables are shown and scroll (`tabular.columns`, `tabular.Columns`). To the outputs of cells tagged
 `nbval-ignore-output` the build adds a line that says of which machine they are.
-The naive way fails first, where it can be seen. A judgement is a call that raises: `check(...).raise_if_wrong()`,
+The naive way fails first, where it can be seen. A check is a call that raises: `check(...).raise_if_wrong()`,
 `report.raise_hazards()`, `assert`. A figure goes through `dwlab.simt.picture.with_alt(figure, text)`, has its numbers
 in a table that is printed beside it, and takes its colours and line styles from dwlab.simt.picture.
 

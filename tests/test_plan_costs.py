@@ -47,7 +47,7 @@ def test_rows_are_layers_and_pairs_with_their_recorded_times_once():
 
 
 def test_the_table_is_what_the_records_say_or_near_it():
-    """After new records: python benchmarks/plan_costs.py, and its lines into dwlab/planner/reached.py."""
+    """After new records: python benchmarks/plan_costs.py, and its lines into dwlab/planner/efficiency.py."""
     every = plan_costs.rows()
     for key in {one.key for one in every}:
         here = [one for one in every if one.key == key]
