@@ -39,7 +39,7 @@ def main() -> int:
         def told(way: str) -> None:
             print(f"{time.monotonic() - start:6.1f} s  {way}", file=sys.stderr, flush=True)
 
-        made, failed = epoch.study(config, data, chosen, options.steps, graphs=not options.no_graphs, told=told)
+        made, failed = epoch.study(config, data, chosen, options.steps, graphs=not options.no_graphs, progress=told)
         told("done")
         told_of = epoch.experiment(config, data, options.steps)
         environment = provenance.environment()

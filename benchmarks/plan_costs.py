@@ -1,8 +1,8 @@
 """What kernels of layers reach of the ceilings, fitted to records: ``python benchmarks/plan_costs.py``.
 
-Prints the table of `planner.reached` by least squares of predicted over measured times, for each kind of kernel in
+Prints the table of `planner.efficiency` by least squares of predicted over measured times, for each kind of kernel in
 float32, in 16 bits and in int8, with the root mean square of what remains: of all networks, and of each network with
-the shares that the others' times give. Times are those that `planner.judgement` uses, on an H200. Needs no GPU.
+the shares that the others' times give. Times are those that `planner.validation` uses, on an H200. Needs no GPU.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from recording import Parser
 
 from dwlab import planner, records, report
 from dwlab.gpu.machine import Machine
-from dwlab.planner import judgement, modules, reached
+from dwlab.planner import efficiency, modules, validation
 from dwlab.planner.accesses import Conv, sizes
-from dwlab.planner.reached import IDEAL, Reached
+from dwlab.planner.efficiency import IDEAL, Efficiency
 from dwlab.problems.layers import Fused
 
 GPU = "h200"
@@ -38,9 +38,9 @@ class Row:
 
     @property
     def key(self) -> tuple[str, str]:
-        return reached.key(self.module.accesses.kind, self.module.layers[0].dtype)
+        return efficiency.key(self.module.accesses.kind, self.module.layers[0].dtype)
 
-    def predicted(self, gpu: Machine, how: Reached) -> float:
+    def predicted(self, gpu: Machine, how: Efficiency) -> float:
         one = self.module
         dtype = one.layers[0].dtype
         return modules.time_us(one.accesses, one.gma_bytes, self.dram, one.shared_bytes, gpu, dtype, how)
@@ -52,14 +52,14 @@ def rows(runs: Sequence[records.Record] | None = None) -> list[Row]:
     gpu, found = planner.find(GPU), {}
     for network, dtype, batch in itertools.product(report.JUDGED, ("float32", "float16", "int8"), (1, 32)):
         made = planner.plan(network, gpu, dtype=dtype, batch=batch, layout="NHWC")
-        judged = judgement.judged(made, runs)
-        for problem, time_us in judged.times.items():
+        validated = validation.validate(made, runs=runs)
+        for problem, time_us in validated.times.items():
             layers: tuple[Conv, ...] = (problem.first, problem.second) if isinstance(problem, Fused) else (problem,)
             module = module_for(layers, gpu)
             if module is None:
                 continue
             # Arrays of single layers were out of the L2 before each launch.
-            cold = judged.source != judgement.IN_THE_L2
+            cold = validated.source != validation.IN_THE_L2
             dram = sum(size for size, _ in sizes(layers).values()) if cold else 0
             found.setdefault((layers, time_us), Row(network, module, max(dram, module.dram_bytes), time_us))
     return list(found.values())
@@ -72,11 +72,11 @@ def module_for(layers: tuple[Conv, ...], gpu: Machine) -> modules.Module | None:
     return min((one for one in made if not isinstance(one, str)), key=lambda one: one.time_us, default=None)
 
 
-def shares(logs: np.ndarray) -> Reached:
+def shares(logs: np.ndarray) -> Efficiency:
     return replace(IDEAL, waits=0.0, **dict(zip(FITTED, np.exp(logs).tolist(), strict=True)))
 
 
-def off(found: Sequence[Row], gpu: Machine, how: Reached) -> np.ndarray:
+def off(found: Sequence[Row], gpu: Machine, how: Efficiency) -> np.ndarray:
     """Logarithms of predicted over measured times."""
     return np.log([row.predicted(gpu, how) / row.time_us for row in found])
 
@@ -100,7 +100,7 @@ def least_squares(off: Callable[[np.ndarray], np.ndarray], start: np.ndarray, tu
     return np.exp(logs)
 
 
-def fit(found: Sequence[Row], gpu: Machine) -> Reached:
+def fit(found: Sequence[Row], gpu: Machine) -> Efficiency:
     """The shares that predict these rows' times best."""
     start = np.array([getattr(IDEAL, name) for name in FITTED])
 
@@ -132,8 +132,8 @@ def main(given: Sequence[str] | None = None) -> int:
             if len(others) >= 2 * len(FITTED):
                 unseen.append(off([row for row in here if row.network == network], gpu, fit(others, gpu)))
         values = ", ".join(f"{one.name}={getattr(made, one.name):.3g}" for one in fields(made))
-        print(f"    {key}: Reached({values}),")
-        far = {"ideal": IDEAL, "now": reached.TABLE.get(key, IDEAL), "fitted": made}
+        print(f"    {key}: Efficiency({values}),")
+        far = {"ideal": IDEAL, "now": efficiency.TABLE.get(key, IDEAL), "fitted": made}
         text = ", ".join(f"{name} {rms(off(here, gpu, how)):.1%}" for name, how in far.items())
         said.append(f"{'/'.join(key)}: {len(here)} times; off by {text}" + (
             f", of networks that were left out {rms(np.concatenate(unseen)):.1%}" if unseen else ""))  # fmt: skip

@@ -58,7 +58,8 @@ def of_network(name: str, batch: int, dtype: str, names: tuple[str, ...]) -> dic
     row: dict[str, Any] = {"network": name, "batch": batch, "dtype": dtype, "gpus": {}}
     for gpu in names:
         plan = planner.plan(made, gpu)
-        row["gpus"][plan.gpu.name] = {"fused_us": plan.total("time_us"), "apart_us": plan.total("time_us", apart=True)}
+        us = {"fused_us": plan.total("time_us"), "apart_us": plan.total("time_us", unfused=True)}
+        row["gpus"][plan.gpu.name] = us
     return row
 
 

@@ -134,10 +134,12 @@ def measure(group: Group, batch: int, options: Mapping[str, Any], send: Send) ->
         if wrong:
             send("row", row | {"failure": f"WRONG: {wrong}"})
             return
-        row |= times(models, timed, made.peers, plain) | ({"peer_dtype": "float16"} if group.dtype == "int8" else {})
+        row |= times(models, timed, made.baselines, plain) | (
+            {"peer_dtype": "float16"} if group.dtype == "int8" else {}
+        )
         send("row", row)
         shown = {"path": "forward", "dtype": group.dtype, "shape": problem_of(row)}
-        send("peers", [one.to_dict() | shown for one in made.peers])
+        send("peers", [one.to_dict() | shown for one in made.baselines])
         if options["energy"]:
             send("row", row | energies(models[best], made.best, options["energy"]))
     except Exception as error:
@@ -247,7 +249,7 @@ def energies(model: inference.Model, peer: peers.Peer | None, seconds: float) ->
     try:
         made |= _energy("", energy.of_graph(model.graph, per_launch=batch, seconds=seconds))
         if peer is not None:
-            with timing.peer_graph(model, peer.name) as (graph, _):
+            with timing.baseline_graph(model, peer.name) as (graph, _):
                 made |= _energy("peer_", energy.of_graph(graph, per_launch=batch, seconds=seconds))
     except Exception as error:  # the times stay
         made["energy_failure"] = said(error)
@@ -327,7 +329,7 @@ def work(link: Any, group: Group, options: Mapping[str, Any]) -> None:
         if options["compiled"]:
             with turn("ahead", group.batches[0]):
                 for batch in group.batches:
-                    timing.compile_peers(group.network(batch), weights)
+                    timing.compile_baselines(group.network(batch), weights)
                     torch.cuda.empty_cache()
         for batch in group.batches:
             with turn("kernels", batch):

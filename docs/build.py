@@ -79,7 +79,7 @@ def tree(folder: Path) -> Iterator[tuple[int, str, str]]:
         if path.is_dir() and any(path.glob("*.py")):
             opened = path / "__init__.py"
             yield 0, f"{path.name}/", summary(opened) if opened.exists() else ""
-            yield from ((depth + 1, name, said) for depth, name, said in tree(path))
+            yield from ((depth + 1, name, text) for depth, name, text in tree(path))
         elif path.suffix == ".py" and path.name != "__init__.py":
             yield 0, path.name, summary(path)
 
@@ -87,24 +87,24 @@ def tree(folder: Path) -> Iterator[tuple[int, str, str]]:
 def architecture() -> str:
     """Every package and module of dwlab as a nested list."""
     plain = re.compile(r"`[^`]*`|[\[\]*<_]")  # what Markdown would read in a summary, outside of code
-    said = {
+    shown = {
         text: plain.sub(lambda one: one[0] if one[0][0] == "`" else f"\\{one[0]}", text)
         for _, _, text in tree(ROOT / "dwlab")
     }
     return "\n".join(
-        f"{'  ' * depth}- `{name}`{f': {said[text]}' if text else ''}" for depth, name, text in tree(ROOT / "dwlab")
+        f"{'  ' * depth}- `{name}`{f': {shown[text]}' if text else ''}" for depth, name, text in tree(ROOT / "dwlab")
     )
 
 
 def rooms() -> str:
     """The rooms of dwlab and what each is, up to the first colon of its summary, as one paragraph."""
     found = [
-        (name, said)
-        for depth, name, said in tree(ROOT / "dwlab")
+        (name, text)
+        for depth, name, text in tree(ROOT / "dwlab")
         if depth == 0 and name.split(".")[0].strip("/") in ROOMS
     ]
-    said = "; ".join(f"`{name}` {said.partition(':')[0]}".rstrip() for name, said in found)
-    return textwrap.fill(f"{said}.", 120, break_on_hyphens=False)
+    listed = "; ".join(f"`{name}` {text.partition(':')[0]}".rstrip() for name, text in found)
+    return textwrap.fill(f"{listed}.", 120, break_on_hyphens=False)
 
 
 # -------------------------------------------------------------------------------------------------- X-ray and picture
@@ -138,7 +138,7 @@ def first_loads() -> Figure:
         patterns[name] = replace(loads, line=0)  # which its words then leave out
     figure = beside(patterns)
     for drawn in (drawn for axes in figure.axes for drawn in axes.collections):
-        drawn.set_hatch(None)  # which would be most of the file; the lines' styles tell the colours apart
+        drawn.set_hatch(None)  # which would be most of the file; the lines' styles distinguish them too
     return figure
 
 

@@ -1,6 +1,6 @@
 """``python -m dwlab``: doctor, stages, xray, inspect, predict, plan, infer, study, records, train, grade.
 
-The parser is here, the work in the rooms. Exit status: 0 if all is well, 1 if something that was judged is not (a
+The parser is here, the work in the rooms. Exit status: 0 if all is well, 1 if something that was checked is not (a
 problem that stops work, a check that fails, an exercise not solved), 2 for a command that cannot be carried out as
 given: one line on stderr says why and what to do. 130 after Ctrl-C, 141 if the reader of a pipe went away.
 """
@@ -107,7 +107,7 @@ def _parsers() -> tuple[_Parser, dict[str, _Parser]]:
 
     command(
         "doctor",
-        "what this machine runs lessons on, and what to mend",
+        "what this machine runs lessons on, and what to repair",
         "Shows mode, GPU, driver, toolkit and versions, runs a small kernel in each mode that can run,\n"
         "and names a fix for each problem found. Status 1 if a problem stops work.",
     )
@@ -162,7 +162,7 @@ def _parsers() -> tuple[_Parser, dict[str, _Parser]]:
     one.add_argument("stage", metavar="OP/PATH/STAGE", nargs="?", help=f"of depthwise1d, {STAGE}")
     one.add_argument("--problem", default="paper", metavar="P", help="a name, or B,H,L,K[,PADDING] (default: paper)")
     one.add_argument("--gpu", default="h200", metavar="NAME", help="such as t4, a100, rtx4090 (default: h200)")
-    one.add_argument("--compare", action="store_true", help="what was recorded beside what is predicted")
+    one.add_argument("--compare", action="store_true", help="recorded times and predicted ones")
     one.add_argument("--gpus", action="store_true", help="the GPUs that there are, and their ceilings")
 
     one = command(
@@ -173,7 +173,7 @@ def _parsers() -> tuple[_Parser, dict[str, _Parser]]:
         "multiply-adds done twice. Nothing is timed.",
         "examples: python -m dwlab plan mobilenet_v2 --gpu t4 --batch 32\n"
         "          python -m dwlab plan xception --gpu orin --dtype float16 --picture xception.png\n"
-        "          python -m dwlab plan mobilenet_v1 --judged",
+        "          python -m dwlab plan mobilenet_v1 --validate",
     )
     one.add_argument("network", metavar="NETWORK", help=NETWORKS)
     one.add_argument(
@@ -195,14 +195,14 @@ def _parsers() -> tuple[_Parser, dict[str, _Parser]]:
         "--kernels",
         default="ours",
         metavar="WHOSE",
-        help="whose times: ours, or ideal ones, at the GPU's ceilings; each has tiles of its own, apart too",
+        help="whose times: ours, or ideal ones, at the GPU's ceilings; each has tiles of its own, unfused too",
     )
     one.add_argument("--picture", metavar="PNG", help="draw the chain of layers")
-    one.add_argument("--judged", action="store_true", help="each pair's decision beside recorded times")
+    one.add_argument("--validate", action="store_true", help="compare each pair's decision with recorded times")
 
     one = command(
         "infer",
-        "a network run by the kernels, checked, and on a GPU timed beside PyTorch",
+        "a network run by the kernels, checked, and on a GPU timed, as is PyTorch",
         "Runs an image network through the stages, in one CUDA graph, and holds each kernel and the whole\n"
         "against PyTorch with the same weights (needs PyTorch). Random weights, or a state dict's: then it\n"
         "classifies the image that is given. In simulated mode, where nothing is timed, give few pixels.\n"
@@ -270,7 +270,7 @@ def _parsers() -> tuple[_Parser, dict[str, _Parser]]:
         help="only of the newest run with such rows, or N of them",
     )  # fmt: skip
     one.add_argument("--grid", action="store_true", help="the newest grid of shapes, a row a shape and path")
-    one.add_argument("--networks", action="store_true", help="whole networks beside PyTorch, the newest row of each")
+    one.add_argument("--networks", action="store_true", help="whole networks and PyTorch's, the newest row of each")
     one.add_argument("--pack", action="store_true", help="put new files of dwlab/records/ into the packed ones")
 
     one = command(
@@ -532,14 +532,14 @@ def _attended(options: argparse.Namespace) -> AbstractContextManager[None]:
 
 def _warner() -> Callable[..., None]:
     """What shows warnings: those of records as a line of ours, each once; others as Python does."""
-    told: set[str] = set()
+    shown: set[str] = set()
     usual = warnings.showwarning
 
     def show(message: Any, category: type, *where: Any, **more: Any) -> None:
         if category.__name__ != "RecordWarning":
             usual(message, category, *where, **more)
-        elif str(message) not in told:
-            told.add(str(message))
+        elif str(message) not in shown:
+            shown.add(str(message))
             print(f"dwlab: {message}", file=sys.stderr)
 
     return show

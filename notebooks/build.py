@@ -4,9 +4,9 @@ A name is a lesson (`01`, `01_the_operator`) or an exercise (`01_2`, `01_2_floor
 A lesson is executed as it is built, in the mode of this machine (DWLAB_TARGET decides, as always). `--check` builds and
 executes nothing: it says what differs from its source and ends with status 1 if anything does. `--keep` is for a text
 that changes where a lesson's outputs are a GPU's and there is none here: of a code cell that is as it was the stored
-outputs stay, with their label. A lesson whose text alone changed is not executed at all; otherwise all of it is, for the
-cells that changed and for those that nbval compares. A measured cell that stays and needs what a changed one makes is
-the author's to look at. What is written here is held by tests/test_lessons.py and tests/test_exercises.py.
+outputs stay, with their label. A lesson whose text alone changed is not executed at all; otherwise all of it is, for
+the cells that changed and for those that nbval compares. A measured cell that stays and needs what a changed one makes
+is the author's to look at. What is written here is held by tests/test_lessons.py and tests/test_exercises.py.
 
 **A lesson** is written in notebooks/src/NN_topic.py, in jupytext's percent format: `# %%` starts a code cell,
 `# %% [markdown]` a text cell (its lines are comments), and tags stand behind: `# %% tags=["nbval-ignore-output"]`.
@@ -22,7 +22,8 @@ every version of NumPy and matplotlib: text on stdout, whole or rounded numbers,
 
 Text cells may hold regions that the build writes, between `<!-- begin:NAME -->` and `<!-- end:NAME -->`; in the source
 nothing stands between the two. NAME is a table of dwlab.report (`ceilings`, `depthwise1d/forward`, ...:
-`report.tables()`), or `exercise:01_2`: title, task and file of an exercise, from its solution's docstring.
+`report.tables()`); `exercise:01_2`: title, task and file of an exercise, from its solution's docstring; or the text of
+a function, to be read and not run: `kernel:OP/PATH/NAME`, a stage's, and `function:MODULE:NAME`, any other.
 
 The moves, each a heading that starts with its word: a table with **Time** (about 20 minutes), **Before** and
 **Afterwards you can**; Question; Predict (the student writes numbers into names `predicted_...`; what is stored is a
@@ -31,17 +32,19 @@ Exercises, each with its region and a cell `grade("NN_k")`, which is not compare
 What is printed fits a page: the build stops at a line of more than 96 characters. Sentences are wrapped
 (`tabular.wrapped`), tables are shown and scroll (`tabular.columns`, `tabular.Columns`). To the outputs of cells tagged
 `nbval-ignore-output` the build adds a line that says of which machine they are.
-The naive way fails first, where it can be seen. A judgement is a call that raises: `check(...).raise_if_wrong()`,
+The naive way fails first, where it can be seen. A check is a call that raises: `check(...).raise_if_wrong()`,
 `report.raise_hazards()`, `assert`. A figure goes through `dwlab.simt.picture.with_alt(figure, text)`, has its numbers
 in a table that is printed beside it, and takes its colours and line styles from dwlab.simt.picture.
 
 **An exercise** is written once, in solutions/NN_k_topic.py, and generated into exercises/NN_k_topic.py:
 - between `### BEGIN SOLUTION` and `### END SOLUTION` stands the answer; the exercise has a stub there, by default one
   line that raises NotImplementedError and says what to do;
-- after `### BEGIN STUB`, as the last part of that region and commented out, may stand another stub, such as `# a = None`
+- after `### BEGIN STUB`, as the last part of that region and commented out, may stand another stub, such as `# a =
+None`
   for a number to predict;
 - the docstring is the task: its first line the title, then the text that the lesson shows;
-- `judge(answer)` is the check. It gets the answer (dwlab.judge.answer), returns a sentence saying what was found right, or raises
+- `judge(answer)` is the check. It gets the answer (dwlab.judge.answer), returns a sentence saying what was found right,
+or raises
   `Wrong` with hints in steps; dwlab.judge.exercises has the tools, which raise it themselves;
 - the last lines make the file runnable: `if __name__ == "__main__": run(__file__)`.
 """
@@ -137,14 +140,32 @@ def stage_source(name: str, where: str) -> str:
 
 
 def fill_regions(text: str, where: str) -> str:
-    """Write the tables of dwlab.report and the exercises that a text cell marks."""
+    """Write the tables of dwlab.report, the exercises and the kernels that a text cell marks."""
     from dwlab import records, report
 
-    tasks = {f"exercise:{exercise_id(s)}": functools.partial(task, s) for s in SOLUTIONS.glob("*.py")}
+    made = {f"exercise:{exercise_id(s)}": functools.partial(task, s) for s in SOLUTIONS.glob("*.py")}
+    for name, kind, what in re.findall(r"<!-- begin:((kernel|function):(\S+)) -->", text):
+        made[name] = functools.partial(function_text, kind, what, where)
     try:
-        return report.fill(text, {**report.tables(), **tasks}) if "<!-- " in text else text
+        return report.fill(text, {**report.tables(), **made}) if "<!-- " in text else text
     except records.RecordError as error:
         raise BuildError(f"{where}: {error}") from None
+
+
+def function_text(kind: str, what: str, where: str) -> str:
+    """A function, as Markdown: `kernel` of a stage's file (OP/PATH/NAME), or another (MODULE:NAME)."""
+    if kind == "kernel":
+        text, name = stage_source(what, where), "kernel"
+    else:
+        module, _, name = what.partition(":")
+        base = ROOT.joinpath(*module.split("."))
+        file = base / "__init__.py" if base.is_dir() else base.with_suffix(".py")
+        text = file.read_text(encoding="utf-8") if file.exists() else ""
+    for one in ast.parse(text).body:
+        if isinstance(one, ast.FunctionDef) and one.name == name:
+            first = min([one.lineno, *(decorator.lineno for decorator in one.decorator_list)])
+            return "\n".join(["```python", *text.split("\n")[first - 1 : one.end_lineno], "```"])
+    raise BuildError(f"{where}: {what} names no function of a file of this repository")
 
 
 def exercise_id(solution: Path) -> str:
@@ -283,7 +304,8 @@ def this_machine() -> str:
 
 
 def stored_outputs(notebook: nbformat.NotebookNode, target: Path) -> dict[int, list[nbformat.NotebookNode]]:
-    """What `target` holds of the code cells of `notebook` that are as they were: place -> outputs. {} without a file."""
+    """What `target` holds of the code cells of `notebook` that are as they were: place -> outputs. {} without a
+    file."""
     have = nbformat.read(target, as_version=4).cells if target.exists() else []
     stored: dict[tuple[str, ...], list[list[nbformat.NotebookNode]]] = {}
     for cell in have:

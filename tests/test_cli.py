@@ -471,7 +471,7 @@ def test_a_table_fits_the_width_that_there_is(columns, body, cut):
 USUAL = [
     ("doctor",), ("stages",), ("xray", "depthwise1d/forward/coalesced"), ("xray", "depthwise2d/forward/wide"),
     ("predict", NAIVE), ("predict", "--gpus"), ("plan", "mobilenet_v2"), ("plan", "mobilenet_v1", "--gpu", "t4"),
-    ("plan", "mobilenet_v1", "--judged"), ("records", "--networks"), ("records", "--last", "5"),
+    ("plan", "mobilenet_v1", "--validate"), ("records", "--networks"), ("records", "--last", "5"),
     ("records", "--grid", "--last"), ("grade", "10_1"), ("grade", "00_1", "10_1"),
 ]  # fmt: skip
 """Commands as they are given, each in a second or two."""

@@ -155,7 +155,7 @@ def test_the_exit_status_is_1_if_a_problem_stops_work(monkeypatch, capsys, as_js
     "code, message",
     [
         ("import os, sys; print('x', file=sys.stderr, flush=True); os._exit(7)", "the process ended with status 7: x"),
-        ("pass", "the process ended with status 0: it said nothing"),
+        ("pass", "the process ended with status 0: no message"),
         ("import time; time.sleep(60)", "no answer within 2 s"),
     ],
 )

@@ -234,7 +234,7 @@ def test_a_step_that_cannot_be_captured_says_why(small):
 
     one = epoch.measure(*small, "torch", 3, clock=NoGraphs())
     assert one.graph_ms is None and one.note == "the step could not be captured: operation not permitted"
-    assert epoch.measure(*small, "torch", 3, graphs=False, clock=StandIn()).note == "no graph was asked for"
+    assert epoch.measure(*small, "torch", 3, graphs=False, clock=StandIn()).note == "no graph was requested"
 
 
 @needs_torch

@@ -61,7 +61,7 @@ def test_the_command_classifies_a_picture(capsys, monkeypatch, tmp_path):
     monkeypatch.setattr(selection, "takers", lambda problem, gpu=None: ())
     prepare = inference.prepare
     monkeypatch.setattr(inference, "prepare", lambda *a, **k: prepare(*a, **k, fallback=True))
-    monkeypatch.setattr(selection, "partition", lambda made, *a, **k: selection.apart(made))
+    monkeypatch.setattr(selection, "partition", lambda made, *a, **k: selection.layer_by_layer(made))
     files = ("--weights", str(tmp_path / "w.pt"), "--image", str(tmp_path / "a.png"))
     status, out, _ = command(capsys, "mobilenet_v2", *files, "--resolution", "32", "--json")
     with torch.inference_mode():
@@ -118,7 +118,7 @@ def test_on_a_gpu_the_faster_way_is_run_and_timed_beside_the_other(
 
     def decide(network, gpu, times, fuse):
         assert (gpu, fuse) == ("present", {"--fused": True, "--no-fused": False}.get("".join(arguments)))
-        return selection.Decision(selection.apart(made) if fuse is False else pieces, "because.", by)
+        return selection.Decision(selection.layer_by_layer(made) if fuse is False else pieces, "because.", by)
 
     def prepare(network, weights, given=None, **how):
         fused = given is not None and any(len(piece) > 1 for piece in given)

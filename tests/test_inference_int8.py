@@ -379,7 +379,7 @@ def test_an_int8_graph_on_a_gpu():
         found = comparison.compare(model, image_of(table))
         assert model.graph is not None and found.ok, str(found)
     np.testing.assert_array_equal(inference.run(pair, image_of(table)), inference.run(alone, image_of(table)))
-    measured = timing.measure(pair, compiled=False, apart=alone, rounds=3, min_seconds=0.01)
-    assert measured.apart is not None and measured.best is not None, str(measured)
+    measured = timing.measure(pair, compiled=False, unfused=alone, rounds=3, min_seconds=0.01)
+    assert measured.unfused is not None and measured.best is not None, str(measured)
     tuned = timing.tune(cut(table, "2.project"))
     assert tuned.times and not tuned.failures

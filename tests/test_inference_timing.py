@@ -36,8 +36,8 @@ def test_pytorchs_compiled_ways_are_compiled_once_each_and_never_given_up(monkey
     for resolution in (16, 32, 48, 64):
         made = cut(thin(network("mobilenet_v1", 1, "NHWC", "float32", resolution)), "2.pointwise")
         before = counters["stats"]["unique_graphs"]
-        assert timing.compile_peers(made) == [] and counters["stats"]["unique_graphs"] == before + 3
-        assert timing.compile_peers(made) == [] and counters["stats"]["unique_graphs"] == before + 3
+        assert timing.compile_baselines(made) == [] and counters["stats"]["unique_graphs"] == before + 3
+        assert timing.compile_baselines(made) == [] and counters["stats"]["unique_graphs"] == before + 3
     assert not counters["graph_break"]
     torch.compiler.reset()
 
@@ -77,6 +77,6 @@ def test_of_both_ways_timed_here_the_faster_is_run(monkeypatch, together, alone,
     ways = [inference.Model(made, {}, (), {}, (), graph) for graph in took]
     found, model, other = timing.faster(by_kernels, *ways)
     assert (model, other) == (ways[0], ways[1]) if fused else (ways[1], None)
-    assert found.pieces == (by_kernels.pieces if fused else selection.apart(made))
-    assert (found.by, found.apart_us, found.fused_us) == ("network", alone, together)
+    assert found.pieces == (by_kernels.pieces if fused else selection.layer_by_layer(made))
+    assert (found.by, found.unfused_us, found.fused_us) == ("network", alone, together)
     assert f"timed here, {alone:.1f} µs layer by layer, {together:.1f} µs with" in found.why

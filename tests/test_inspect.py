@@ -233,7 +233,7 @@ def test_a_result_from_what_the_tools_say(canned):
     (job, cc), = canned  # fmt: skip
     assert (job.stage, job.problem, job.pickled, cc) == (WIDE, PAPER, b"", (8, 0))
     assert job.arguments[:3] == (("float32", 3, "C"), ("float32", 2, "C"), ("float32", 3, "C"))
-    assert (found.name, found.problem, found.cc, found.cc_from) == (WIDE, str(PAPER), (8, 0), "asked for")
+    assert (found.name, found.problem, found.cc, found.cc_from) == (WIDE, str(PAPER), (8, 0), "requested")
     assert (found.registers, found.spill_stores, found.spill_loads, found.local_bytes) == (40, 20, 24, 48)
     assert (found.shared_bytes, found.dynamic_shared_bytes, found.threads) == (4608, 0, 32)
     assert found.occupancy == occupancy.occupancy(32, 40, 4608, "8.0")
@@ -252,7 +252,7 @@ def test_a_result_as_text_html_and_json(canned):
     found = inspect.compile(WIDE, problem="small", cc=(8, 0))
     text = str(found)
     for words in (
-        f"{WIDE} on {SMALL}, compiled for 8.0 (asked for) by a compiler",
+        f"{WIDE} on {SMALL}, compiled for 8.0 (requested) by a compiler",
         "40 a thread",
         "20 bytes stored, 24 bytes loaded",
         "4,608 bytes a block\n",
@@ -315,7 +315,7 @@ def test_a_table_has_a_row_a_stage_and_the_reason_for_each_that_has_none(canned,
     assert [one.name for one in found.rows] == [one.id for one in forward if one.id != WIDE]
     assert found.refused == {WIDE: "it is too new"}
     text = str(found).splitlines()
-    assert text[0] == f"{ODD}, compiled for 7.5 (asked for) by a compiler"
+    assert text[0] == f"{ODD}, compiled for 7.5 (requested) by a compiler"
     assert text[1].split()[:2] == ["stage", "registers"] and len(text) >= 3 + len(forward)
     assert f"{WIDE} does not compile: it is too new" in text
     assert f"<li>{WIDE} does not compile: it is too new</li>" in found._repr_html_()
@@ -435,7 +435,7 @@ def test_without_numba_cuda_it_says_what_to_install(monkeypatch):
             SimpleNamespace(returncode=-11, stdout=b"", stderr=b"a\nSegmentation fault\n"),
             "status -11: Segmentation fault",
         ),
-        (SimpleNamespace(returncode=1, stdout=b"", stderr=b""), "status 1: it said nothing"),
+        (SimpleNamespace(returncode=1, stdout=b"", stderr=b""), "status 1: no message"),
         (SimpleNamespace(returncode=0, stdout=pickle.dumps(NoCompilerError("no NVVM")), stderr=b""), "no NVVM"),
         (subprocess.TimeoutExpired("python", 300), "no answer within 300 s"),
     ],

@@ -243,7 +243,12 @@ WITH_GPU = tuple(
 TIME = re.compile(r"\d (?:µs|ms)\b")
 FROM_TABLES = re.compile(r"tables\.\w+\(.*\)")  # a cell that is one table of the records
 # cells that a GPU printed, of the records alone; of a machine without a GPU all are such
-FROM_RECORDS = (("22", "B·H·L near"), ("32", "report.layers_text"), ("35", "by_operations"), ("35", "judgement.judged"))
+FROM_RECORDS = (
+    ("22", "B·H·L near"),
+    ("32", "report.layers_text"),
+    ("35", "by_operations"),
+    ("35", "validation.validate("),
+)
 
 
 @dataclass(frozen=True)
@@ -498,7 +503,7 @@ def moved(stage: str, path: str = "forward") -> float:
 
 
 def asked_11() -> dict[str, tuple[float, float, float]]:
-    """Of each kernel of lesson 11: µs, asked GB/s, MB asked for."""
+    """Of each kernel of lesson 11: µs, requested GB/s, MB requested."""
     found = table("11", "by the mapping alone", r"(naive|by block|coalesced) +(?=\d)")
     return {name: (us, rate, us * rate / 1e3) for name, (us, _, rate) in found.items()}
 
@@ -603,7 +608,7 @@ CLAIMS: tuple[tuple[str, str, Callable[[], bool]], ...] = (
     ),
     (
         "10",
-        "With its compulsory bytes the kernel lies far below the roof. With the bytes that it asks for it would lie "
+        "With its compulsory bytes the kernel lies far below the roof. With the bytes that it requests it would lie "
         "*above*",
         lambda: (
             us("10", "forward/naive") > 10 * 1e3 * COMPULSORY / min(ceilings("copy_gbps"))
@@ -627,7 +632,7 @@ CLAIMS: tuple[tuple[str, str, Callable[[], bool]], ...] = (
             [
                 round(row[-1], n)
                 for row, n in (
-                    (table("10", "bill_of_reads", "(asked) of L1 ")["asked"], 0),
+                    (table("10", "bill_of_reads", "(requested) ")["requested"], 0),
                     (table("10", "by the counters", "(L2 to L1), by")["L2 to L1"], 0),
                     (table("10", "by the counters", "(memory) to L2, by")["memory"], 1),
                 )
@@ -638,7 +643,7 @@ CLAIMS: tuple[tuple[str, str, Callable[[], bool]], ...] = (
     ),
     (
         "11",
-        "It asks for a fifth of the bytes, and is nowhere near five times as fast.",
+        "It requests a fifth of the bytes, and is nowhere near five times as fast.",
         lambda: (
             round(asked_11()["naive"][2] / asked_11()["coalesced"][2]) == 5
             and us("11", "forward/naive") / us("11", "forward/coalesced") < 5 / 2
@@ -646,7 +651,7 @@ CLAIMS: tuple[tuple[str, str, Callable[[], bool]], ...] = (
     ),
     (
         "11",
-        "the naive kernel got more bytes a second out of the same caches than this one asks for",
+        "the naive kernel got more bytes a second out of the same caches than this one requests",
         lambda: asked_11()["naive"][1] > asked_11()["coalesced"][1],
     ),
     (
@@ -659,12 +664,12 @@ CLAIMS: tuple[tuple[str, str, Callable[[], bool]], ...] = (
     ),
     (
         "11",
-        "On an H200, packing as first written is an optimisation that loses",
+        "On an H200 the first packed version is slower",
         lambda: table("11", "packed_times", "(packed) +(?=[0-9])")["packed"][1] < 1,
     ),
     (
         "11",
-        "With the rows taken out it wins",
+        "With the rows taken out it is faster",
         lambda: table("11", "packed_times", "(packed, rows out)").popitem()[1][1] > 1,
     ),
     (
@@ -703,7 +708,7 @@ CLAIMS: tuple[tuple[str, str, Callable[[], bool]], ...] = (
     ),
     (
         "12",
-        "leave half a warp idle in each block, which does. An optimisation of what is not the bottleneck can lose",
+        "leave half a warp idle in each block, which does. Optimising what is not the bottleneck can make",
         lambda: sweep_12()["48 × 5"][0] > sweep_12()["48 × 4"][0],
     ),
     (
@@ -745,7 +750,7 @@ CLAIMS: tuple[tuple[str, str, Callable[[], bool]], ...] = (
     ),
     (
         "21",
-        "the stages take 64, which leaves 3 % of an H200's places empty",
+        "the stages take 64, which fills 97 % of an H200's warp slots",
         lambda: table("21", "costs at most 1 % up to", " +(64) ")["64"][0] >= 97,
     ),
     (

@@ -84,6 +84,25 @@ def test_kernel_cells_are_the_text_of_their_stage_files(source):
         assert cell.source and cell.source in file.read_text(encoding="utf-8")
 
 
+WINNERS = {  # the kernels that win for a lesson's operator: their text is in the lesson
+    "30_depthwise_2d": ("depthwise2d/forward/columns",),
+    "31_pointwise": ("pointwise/forward/tensor", "pointwise/forward/split"),
+    "32_fused": ("fused/dwpw/slide", "fused/pwdw/strips"),
+    "34_int8": ("pointwise/forward/int8", "fused/dwpw/int8"),
+}
+
+
+@pytest.mark.parametrize("name", WINNERS)
+def test_a_lesson_shows_the_kernels_that_win(name):
+    cells = built(ROOT / f"notebooks/src/{name}.py").cells
+    for stage in WINNERS[name]:
+        op, path, last = stage.split("/")
+        (file,) = (ROOT / "dwlab" / "kernels" / op).glob(f"{path}_*_{last}.py")
+        kernel = file.read_text(encoding="utf-8").split("@by_shape\n")[1].split("\n\n\n")[0]
+        assert "\n    def kernel(" in kernel
+        assert any(kernel in cell.source for cell in cells), f"{stage} is not shown"
+
+
 def test_a_notebook_is_valid_and_small(lesson):
     nbformat.validate(lesson)
     assert len(nbformat.writes(lesson)) < 1_500_000
@@ -429,6 +448,9 @@ def test_a_cell_that_is_meant_to_raise_may(workshop):
         (("%%\n    a = 6", '%% tags=["stage:depthwise1d/forward/naif"]'), "cell 2: there is no stage .*naive"),
         (("# # A lesson", "# <!-- begin:no/such/table -->\n    # <!-- end:no/such/table -->"), "no table is named"),
         (("# # A lesson", "# <!-- begin:ceilings -->"), "has no <!-- end:ceilings -->"),
+        (("# # A lesson", "# <!-- begin:kernel:depthwise1d/forward/naif -->"), "there is no stage .*naive"),
+        (("# # A lesson", "# <!-- begin:function:dwlab.planner:partitions -->"), "names no function"),
+        (("# # A lesson", "# <!-- begin:function:dwlab.plan:partition -->"), "names no function"),
     ],
 )
 def test_sources_that_cannot_be_built_are_refused(workshop, capsys, change, says):
@@ -445,6 +467,17 @@ def test_stage_text_and_tables_are_filled_in(workshop):
     assert "@cuda.jit" in notebook.cells[1].source
     shown = notebook.cells[0].source
     assert shown.startswith("<!-- begin:ceilings -->\n") and len(shown.splitlines()) > 2
+
+
+@pytest.mark.parametrize(
+    ("name", "first"),
+    [("kernel:depthwise1d/forward/wide", "@by_shape"), ("function:dwlab.planner:partition", "def partition(")],
+)
+def test_functions_are_filled_in(workshop, monkeypatch, name, first):
+    monkeypatch.setattr(build, "ROOT", ROOT)
+    text = LESSON.replace("# # A lesson", f"# <!-- begin:{name} -->\n    # <!-- end:{name} -->")
+    shown = build.lesson(write(build.SOURCES, "90_small.py", text)).cells[0].source.split("\n")
+    assert shown[1] == "```python" and shown[2].startswith(first) and shown[-2] == "```"
 
 
 def test_paths_are_taken_out_of_ignored_cells_and_refused_in_compared_ones(workshop, capsys):

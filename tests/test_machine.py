@@ -63,7 +63,7 @@ def test_without_ceilings_nothing_is_attainable():
 
 @pytest.mark.skipif(target.mode == "gpu", reason="what simulated mode answers")
 def test_in_simulated_mode_there_is_no_present_gpu_and_nothing_is_measured():
-    with pytest.raises(MachineError, match=r"no GPU to ask.*recorded\(\).*known\(\)"):
+    with pytest.raises(MachineError, match=r"there is no GPU.*recorded\(\).*known\(\)"):
         machine.present()
     with pytest.raises(timing.TimingError, match="python -m dwlab records"):
         device.measure()

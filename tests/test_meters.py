@@ -12,8 +12,8 @@ from dwlab.training.meters import (
     MeterError,
     Series,
     hourly,
-    mend_exchanged_days,
     read_series,
+    repair_exchanged_days,
     windows,
     without_leading_zeros,
 )
@@ -80,13 +80,13 @@ def test_the_notes_beside_the_data_are_true():
     first = [read_series(meters.DATA / m[0], name=f"meter {i}") for i, m in enumerate(meters.METERS)]
     assert [len(s.times) for s in first] == [23508, 22536, 35468]
     assert meters._breaks(first[2].times) == 23 and meters._breaks(first[0].times) == 0
-    mended = mend_exchanged_days(first[2])
-    assert (str(mended.times[0]), str(mended.times[-1])) == ("2012-02-20T13:00", "2014-02-28T00:00")
-    assert meters._breaks(mended.times) == 0
+    repaired = repair_exchanged_days(first[2])
+    assert (str(repaired.times[0]), str(repaired.times[-1])) == ("2012-02-20T13:00", "2014-02-28T00:00")
+    assert meters._breaks(repaired.times) == 0
     assert [len(s.times) - len(np.unique(s.times)) for s in first] == [0, 15, 24]
-    assert int((np.diff(mended.times) == np.timedelta64(60, "m")).sum()) == 3
+    assert int((np.diff(repaired.times) == np.timedelta64(60, "m")).sum()) == 3
     for sound in first[:2]:
-        assert mend_exchanged_days(sound) is sound
+        assert repair_exchanged_days(sound) is sound
     notice = (meters.DATA / "README.md").read_text(encoding="utf-8")
     assert (
         "23 breaks" in notice and "Apache License 2.0" in notice and (meters.DATA / "LICENSE-Apache-2.0.txt").exists()
@@ -98,7 +98,7 @@ def test_the_notes_beside_the_data_are_true():
 def test_what_was_mended_and_left_out_is_told(shipped):
     assert shipped.left_out["no temperature"] > 200  # meter 2 starts eight months before its temperatures
     assert shipped.left_out["gap in the load"] > 0
-    told = " ".join(shipped.mended)
+    told = " ".join(shipped.repaired)
     assert "21 zeros" in told and "15 repeated" in told and "24 repeated" in told and "exchanged" in told
 
 
@@ -213,17 +213,17 @@ def test_repeated_rows_count_once_and_contradictions_are_gaps():
     )
     got = hourly(Series("m", times, np.array([1.0, 1, 2, 3, 4])), "sum")
     assert got.values[:2].tolist() == [1, 2] and np.isnan(got.values[2])
-    assert any("2 repeated rows" in n for n in got.mended) and any(
-        "1 stamps with two different values" in n for n in got.mended
+    assert any("2 repeated rows" in n for n in got.repaired) and any(
+        "1 stamps with two different values" in n for n in got.repaired
     )
     twice_nothing = hourly(Series("m", times[:3], np.array([np.nan, np.nan, 2])), "sum")
-    assert not any("different" in n for n in twice_nothing.mended)
+    assert not any("different" in n for n in twice_nothing.repaired)
 
 
 def test_steps_that_do_not_fit_the_hour_are_refused():
-    with pytest.raises(MeterError, match="7 minutes apart"):
+    with pytest.raises(MeterError, match="every 7 minutes"):
         hourly(series("2020-01-01T00:00", np.ones(20), minutes=7), "sum")
-    with pytest.raises(MeterError, match="1440 minutes apart"):
+    with pytest.raises(MeterError, match="every 1440 minutes"):
         hourly(series("2020-01-01T00:00", np.ones(20), minutes=1440), "sum")
     crooked = series("2020-01-01T00:00", np.ones(20))
     times = crooked.times.copy()
@@ -251,11 +251,11 @@ def test_exchanged_days_are_mended_only_when_that_closes_gaps():
     wrong = np.array([d.replace(day=d.month, month=d.day) if d.day <= 12 else d for d in days], "datetime64[D]")
     times = wrong + (true.times - true.times.astype("datetime64[D]"))
     order = np.argsort(times, kind="stable")
-    mended = mend_exchanged_days(Series("m", times[order], true.values[order]))
-    assert np.array_equal(mended.times, true.times) and np.array_equal(mended.values, true.values)
-    assert mend_exchanged_days(true) is true
+    repaired = repair_exchanged_days(Series("m", times[order], true.values[order]))
+    assert np.array_equal(repaired.times, true.times) and np.array_equal(repaired.values, true.values)
+    assert repair_exchanged_days(true) is true
     one = series("2013-05-04T00:00", [1.0])
-    assert mend_exchanged_days(one) is one
+    assert repair_exchanged_days(one) is one
 
 
 # windows --------------------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from fakes import script
 
 from dwlab.gpu import specs as gpus
 from dwlab.planner import modules
-from dwlab.planner.reached import Reached
+from dwlab.planner.efficiency import Efficiency
 from dwlab.problems.layers import DepthwiseConv2d, Pointwise
 
 plan_costs = script("plan_costs")
@@ -22,7 +22,7 @@ def row(problem, dtype="float32", network="one"):
 
 
 def test_a_fit_finds_the_shares_that_times_were_made_with():
-    true = Reached(memory=0.4, depthwise=1.0, pointwise=0.25, kernel_us=2.5, waits=0.0)
+    true = Efficiency(memory=0.4, depthwise=1.0, pointwise=0.25, kernel_us=2.5, waits=0.0)
     layers = [
         Pointwise(N, C, F, side, side, layout="NHWC")
         for N in (1, 32)
@@ -47,11 +47,11 @@ def test_rows_are_layers_and_pairs_with_their_recorded_times_once():
 
 
 def test_the_table_is_what_the_records_say_or_near_it():
-    """After new records: python benchmarks/plan_costs.py, and its lines into dwlab/planner/reached.py."""
+    """After new records: python benchmarks/plan_costs.py, and its lines into dwlab/planner/efficiency.py."""
     every = plan_costs.rows()
     for key in {one.key for one in every}:
         here = [one for one in every if one.key == key]
-        both = plan_costs.fit(here, GPU), plan_costs.reached.TABLE[key]
+        both = plan_costs.fit(here, GPU), plan_costs.efficiency.TABLE[key]
         fitted, now = (plan_costs.rms(plan_costs.off(here, GPU, how)) for how in both)
         assert now < 1.2 * fitted + 0.02, key
 
@@ -62,7 +62,7 @@ def test_the_fit_is_printed_with_what_it_does_not_explain(capsys, monkeypatch):
     monkeypatch.setattr(plan_costs, "rows", lambda: made)
     assert plan_costs.main([]) == 0
     said = capsys.readouterr().out
-    assert "('dw', 'float32'): Reached(memory=" in said and "dw/float32: 12 times; off by ideal" in said
+    assert "('dw', 'float32'): Efficiency(memory=" in said and "dw/float32: 12 times; off by ideal" in said
     assert re.search(r"fitted 0\.\d%, of networks that were left out 0\.\d%", said)
     monkeypatch.setattr(plan_costs, "rows", list)
     assert plan_costs.main([]) == 1 and "no kernel of these networks is recorded" in capsys.readouterr().err

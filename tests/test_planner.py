@@ -16,10 +16,10 @@ from dwlab import planner, records, report
 from dwlab.gpu import machine, occupancy
 from dwlab.gpu import specs as gpus
 from dwlab.measure import device
-from dwlab.planner import accesses, judgement, modules, picture, plan
+from dwlab.planner import accesses, modules, picture, plan, validation
 from dwlab.planner.accesses import Tile
+from dwlab.planner.efficiency import TABLE, Efficiency
 from dwlab.planner.modules import FUSED, KINDS, Module, PlanError, Rules, best
-from dwlab.planner.reached import TABLE, Reached
 from dwlab.problems import networks
 from dwlab.problems.layers import DepthwiseConv2d, Fused, Pointwise
 from dwlab.records import describe_problem, writing
@@ -226,7 +226,7 @@ def test_no_chosen_tile_breaks_a_limit(name):
     for objective in modules.OBJECTIVES:
         made = plan("mobilenet_v1", name, dtype="float16", rules=Rules(objective, redundant=0.3))
         for step in made.steps:
-            assert fits(step.module, gpu) and all(fits(one, gpu) for one in step.apart)
+            assert fits(step.module, gpu) and all(fits(one, gpu) for one in step.unfused)
             assert not step.fused or step.module.redundant <= 0.3
             if objective == "gma" and step.fused:
                 assert step.module.accesses.blocks >= gpu.sms
@@ -318,11 +318,11 @@ def test_on_a_large_l2_fusion_saves_no_device_memory_traffic_and_the_plan_says_s
     assert "would stay" not in " ".join(cell for row in made.rows() for cell in row), "said once, as it is true of all"
     assert "DRAM MB" not in str(made), "no kernel of the plan changes it"
     for step in fused:
-        apart = sum(one.dram_bytes for one in step.apart)
+        apart = sum(one.dram_bytes for one in step.unfused)
         assert step.module.dram_bytes == apart  # the filters alone
     early = plan("mobilenet_v2", "gtx1660").steps
     large = next(step for step in early if step.fused)
-    assert not large.in_l2 and large.module.dram_bytes < sum(one.dram_bytes for one in large.apart)
+    assert not large.in_l2 and large.module.dram_bytes < sum(one.dram_bytes for one in large.unfused)
 
 
 def test_a_gpu_whose_l2_is_unknown_keeps_nothing_and_says_so():
@@ -338,7 +338,7 @@ def test_time_grows_by_waves_of_blocks_and_with_each_resource():
     assert one_wave.blocks == gpu.sms
 
     def time(made=one_wave, gma=10**6, dram=0, dtype="float32", **how):
-        return modules.time_us(made, gma, dram, 1024, gpu, dtype, Reached(**{"kernel_us": 0.0} | how))
+        return modules.time_us(made, gma, dram, 1024, gpu, dtype, Efficiency(**{"kernel_us": 0.0} | how))
 
     more = dataclasses.replace(one_wave, blocks=41)
     assert time(more) > 1.5 * time() and time(kernel_us=3.0) == pytest.approx(time() + 3)
@@ -365,7 +365,7 @@ def test_the_times_are_those_of_kernels_as_they_are_unless_ideal_ones_are_asked_
     for one in TABLE.values():
         assert 0 < min(one.memory, one.depthwise, one.pointwise) and max(one.memory, one.depthwise, one.pointwise) <= 1
     plans = (plan("mobilenet_v1", layout="NHWC", rules=Rules(kernels=one)) for one in modules.KERNELS)
-    ours, ideal = map(judgement.judged, plans)
+    ours, ideal = map(validation.validate, plans)
     assert ours.plan_us <= ideal.plan_us and sum(row.right for row in ours.rows) >= sum(row.right for row in ideal.rows)
 
 
@@ -492,10 +492,10 @@ def test_a_plan_has_every_layer_once_and_crosses_no_shortcut(name):
     order = [layer.name for layer in network.layers]
     for step in made.steps:
         assert step.module.layers == tuple(network.layer(one).problem for one in step.layers)
-        assert [one.layers[0] for one in step.apart] == list(step.module.layers)
+        assert [one.layers[0] for one in step.unfused] == list(step.module.layers)
         for first, second in itertools.pairwise(step.layers):
             assert order.index(second) == order.index(first) + 1 and not network.joint(order.index(first))
-    assert made.cost <= sum(made.rules.cost(one) for step in made.steps for one in step.apart)
+    assert made.cost <= sum(made.rules.cost(one) for step in made.steps for one in step.unfused)
     assert {pair.layers for pair in made.pairs if pair.chosen} == {step.layers for step in made.steps if step.fused}
     joints = [i for i in range(len(order) - 1) if not network.joint(i)]
     assert [pair.layers for pair in made.pairs] == [tuple(order[i : i + 2]) for i in joints]
@@ -506,7 +506,7 @@ def test_redundant_work_is_shown_and_bounded():
     bound = plan("mobilenet_v2", "h200", rules=Rules(redundant=0.25))
     assert max(step.module.redundant for step in free.steps) > 0.25 >= max(s.module.redundant for s in bound.steps)
     assert 0 < bound.redundant < free.redundant
-    assert free.total("macs") == pytest.approx((1 + free.redundant) * free.total("macs", apart=True))
+    assert free.total("macs") == pytest.approx((1 + free.redundant) * free.total("macs", unfused=True))
     nothing = plan("mobilenet_v2", "h200", rules=Rules(modules=()))
     assert not any(step.fused for step in nothing.steps) and nothing.redundant == 0
     assert {pair.limit for pair in nothing.pairs} == {"no module of the two is allowed"}
@@ -514,9 +514,9 @@ def test_redundant_work_is_shown_and_bounded():
 
 def test_larger_batches_and_smaller_types_change_the_plan():
     one, many = (plan("mobilenet_v1", "a4000", batch=n) for n in (1, 16))
-    assert many.total("gma_bytes", apart=True) > 8 * one.total("gma_bytes", apart=True)
+    assert many.total("gma_bytes", unfused=True) > 8 * one.total("gma_bytes", unfused=True)
     one, half = (plan("mobilenet_v1", "a4000", dtype=name, rules=Rules("gma")) for name in ("float32", "float16"))
-    assert half.total("gma_bytes", apart=True) < 0.6 * one.total("gma_bytes", apart=True)
+    assert half.total("gma_bytes", unfused=True) < 0.6 * one.total("gma_bytes", unfused=True)
 
 
 # ---------------------------------------------------------------------------------------------- predicted and measured
@@ -533,19 +533,19 @@ def test_decisions_are_judged_by_measured_times():
     early, late = made.pairs
     assert early.fuse and early.chosen and not late.chosen
     measured = {first: 30.0, second: 25.0, third: 10.0, Fused(first, second): 60.0, Fused(second, third): 20.0}
-    judged = judgement.judge(made, measured)
-    wrong, other = judged.rows
+    validated = validation.validate(made, measured)
+    wrong, other = validated.rows
     # Apart 55 µs, fused 60: fusing was wrong, and costs 5 of 55.
-    assert (wrong.apart_us, wrong.fused_us, wrong.right) == (55.0, 60.0, False)
+    assert (wrong.unfused_us, wrong.fused_us, wrong.right) == (55.0, 60.0, False)
     assert wrong.regret == pytest.approx(5 / 55)
-    assert (other.apart_us, other.fused_us) == (35.0, 20.0) and other.right == late.fuse
+    assert (other.unfused_us, other.fused_us) == (35.0, 20.0) and other.right == late.fuse
     assert other.regret == (0 if late.fuse else pytest.approx(15 / 20))
-    assert judged.plan_us == 70.0 and judged.best_us == 50.0  # 1, then 2 and 3 as one
-    assert judged.regret == pytest.approx(20 / 50)
-    assert "the plan takes 70.0 µs, the best partition 50.0 µs: 40 % more" in " ".join(str(judged).split())
-    assert f"{int(late.fuse)} of 2 decisions are right" in str(judged)
-    assert str(judged.table()).count("\n| ") == 2 + 1
-    data = json.loads(json.dumps(judged.to_dict(), allow_nan=False))
+    assert validated.plan_us == 70.0 and validated.best_us == 50.0  # 1, then 2 and 3 as one
+    assert validated.regret == pytest.approx(20 / 50)
+    assert "the plan takes 70.0 µs, the best partition 50.0 µs: 40 % more" in " ".join(str(validated).split())
+    assert f"{int(late.fuse)} of 2 decisions are right" in str(validated)
+    assert str(validated.table()).count("\n| ") == 2 + 1
+    data = json.loads(json.dumps(validated.to_dict(), allow_nan=False))
     assert data["rows"][0]["right"] is False and data["plan_us"] == 70.0
 
 
@@ -564,8 +564,8 @@ def test_measured_times_are_found_in_records():
         row(layers[1], 0.5, dtype="float16"), row(fused, 6.0, path="pwdw"),
         row(dataclasses.replace(layers[1], stride=1), 0.1),
     ]  # fmt: skip
-    assert judgement.measured_times(made, rows) == {layers[0]: 4.0, layers[1]: 3.0, fused: 6.0}
-    assert judgement.judge(made, judgement.measured_times(made, rows)).plan_us in (6.0, 7.0)
+    assert validation.measured_times(made, rows) == {layers[0]: 4.0, layers[1]: 3.0, fused: 6.0}
+    assert validation.validate(made, validation.measured_times(made, rows)).plan_us in (6.0, 7.0)
 
 
 def recorded(tmp_path, kernels=(), rows=(), date="2026-11-21T10:11:12+00:00", gpu="NVIDIA H200"):
@@ -591,9 +591,9 @@ def test_decisions_are_judged_by_a_recorded_run_of_the_network(tmp_path):
     old = recorded(tmp_path, kernels_of(made, lambda name: 99.0), date="2026-11-20T10:00:00+00:00")
     run = recorded(tmp_path, [*kernels, *kernels_of(made, lambda name: 1.0, batch=2)])
     other = recorded(tmp_path, kernels_of(made, lambda name: 5.0), gpu="Tesla T4", date="2026-11-22T10:00:00+00:00")
-    found = judgement.judged(made, [old, run, other])
+    found = validation.validate(made, runs=[old, run, other])
     assert found.unmeasured == 0 and found.missing == () and "of the network's kernels" in found.source
-    times = {tuple(row.pair.layers): (row.apart_us, row.fused_us) for row in found.rows}
+    times = {tuple(row.pair.layers): (row.unfused_us, row.fused_us) for row in found.rows}
     assert times.pop(made.pairs[0].layers) == (20.0, 21.0) and set(times.values()) == {(20.0, 17.0)}
     planned = sum(layer.planned for layer in made.network.layers)
     assert found.best_us == 17 * (planned // 2) or found.best_us == 10 * 2 + 17 * (planned // 2 - 1)
@@ -602,7 +602,7 @@ def test_decisions_are_judged_by_a_recorded_run_of_the_network(tmp_path):
     )
     # A row of a layer that the table does not have is left out; what is missing then is counted.
     strange = [row | {"layers": row["layers"].replace("13.", "99.")} for row in kernels]
-    found = judgement.judged(made, [recorded(tmp_path, strange)])
+    found = validation.validate(made, runs=[recorded(tmp_path, strange)])
     assert found.unmeasured == 2 and found.plan_us is None and "2 pairs have no measurement" in found.summary()
 
 
@@ -619,9 +619,9 @@ def test_pairs_that_differ_only_in_their_epilogue_share_a_recorded_time(tmp_path
 
     rows = [row(dataclasses.replace(one, bias=False, activation="none")) for one in layers]
     rows.append(row(Fused(*(dataclasses.replace(one, activation="relu") for one in layers))))
-    assert judgement.measured_times(made, rows) == {layers[0]: 4.0, layers[1]: 4.0, Fused(*layers): 4.0}
+    assert validation.measured_times(made, rows) == {layers[0]: 4.0, layers[1]: 4.0, Fused(*layers): 4.0}
     larger = row(dataclasses.replace(layers[0], N=2))
-    assert judgement.measured_times(made, [larger]) == {}
+    assert validation.measured_times(made, [larger]) == {}
 
 
 def test_the_judged_table_counts_right_and_wrong_and_what_is_missing(tmp_path):
@@ -638,7 +638,7 @@ def test_the_judged_table_counts_right_and_wrong_and_what_is_missing(tmp_path):
     text = report.judged_summary([run])
     count = len(found.rows)
     assert f"| mobilenet_v1 | float32 | 1 | {count} | 0 | {count - wrong} | {wrong} | 0 |" in text
-    assert f"In all {count - wrong} of {count} decisions are right" in text and "--judged" in text
+    assert f"In all {count - wrong} of {count} decisions are right" in text and "--validate" in text
     assert "No pair is measured of mobilenet_v1 (float32 batch 32, float16 batch 1, float16 batch 32); mob" in text
     assert report.tables([run])["planner/judged"]() == text
     assert report.chosen_summary([]).startswith("No layers of image networks are recorded.")
@@ -649,12 +649,12 @@ def test_the_judged_table_counts_right_and_wrong_and_what_is_missing(tmp_path):
 def test_what_was_not_measured_is_named_and_judged_by_nothing():
     layers = [Pointwise(1, 16, 96, 112, 112), DepthwiseConv2d(1, 96, 112, 112, 3, 2)]
     made = plan(layers, "gtx1660")
-    judged = judgement.judge(made, {layers[0]: 30.0, layers[1]: 25.0})
-    assert judged.rows == () and judged.plan_us is None and judged.regret is None
-    assert judged.missing == ("1 and 2 in one kernel",)
-    assert "not measured: 1 and 2 in one kernel" in str(judged)
+    validated = validation.validate(made, {layers[0]: 30.0, layers[1]: 25.0})
+    assert validated.rows == () and validated.plan_us is None and validated.regret is None
+    assert validated.missing == ("1 and 2 in one kernel",)
+    assert "not measured: 1 and 2 in one kernel" in str(validated)
     with pytest.raises(PlanError, match="the time of .* is 0.0; it must be a positive number"):
-        judgement.judge(made, dict.fromkeys(layers, 0.0))
+        validation.validate(made, dict.fromkeys(layers, 0.0))
 
 
 # ------------------------------------------------------------------------------------------- texts, picture, command
@@ -663,9 +663,10 @@ def test_what_was_not_measured_is_named_and_judged_by_nothing():
 def test_a_plan_as_text_markdown_html_and_json():
     made = plan("mobilenet_v2", "gtx1660")
     above, text, below = str(made).split("\n\n")
-    before, after = made.total("time_us", apart=True), made.total("time_us")
+    before, after = made.total("time_us", unfused=True), made.total("time_us")
     assert above.startswith(
-        f"mobilenet_v2 on GeForce GTX 1660, batch 1, NCHW, float32: {before:,.0f} µs apart, {after:,.0f} µs as planned"
+        "mobilenet_v2 on GeForce GTX 1660, batch 1, NCHW, float32: "
+        f"{before:,.0f} µs unfused, {after:,.0f} µs as planned"
     )
     assert "51 layers in" in above and "not measured" in above and max(map(len, above.splitlines())) <= 100
     lines = text.splitlines()
@@ -676,7 +677,7 @@ def test_a_plan_as_text_markdown_html_and_json():
     data = json.loads(json.dumps(made.to_dict(), allow_nan=False))
     assert data["gpu"]["name"] == "GeForce GTX 1660" and len(data["steps"]) == len(made.steps)
     assert data["totals"]["gma_bytes"] == {
-        "apart": made.total("gma_bytes", apart=True), "plan": made.total("gma_bytes"),
+        "unfused": made.total("gma_bytes", unfused=True), "plan": made.total("gma_bytes"),
     }  # fmt: skip
     pair = next(pair for pair in data["pairs"] if pair["chosen"])
     assert pair["predicted_gain_us"] > 0 and pair["module"]["kind"] in FUSED
@@ -692,7 +693,7 @@ def test_the_pairs_that_are_fused_are_summed_up():
     assert [line.split(" | ")[:2] for line in rows] == wanted
     pairs, measured = (int(cell) for cell in rows[0].split(" | ")[2:4])
     chosen = {
-        tuple(dataclasses.replace(one.layers[0], bias=False, activation="none", residual=False) for one in step.apart)
+        tuple(dataclasses.replace(one.layers[0], bias=False, activation="none", residual=False) for one in step.unfused)
         for name in report.JUDGED
         for step in plan(name, run.gpu, layout="NHWC").steps
         if step.fused
@@ -711,7 +712,7 @@ def test_int8_pairs_that_are_fused_stand_beside_our_own_two_kernels_too():
     (line,) = [line for line in lines if line.startswith("| int8 | 1 |")]
     cells = [cell.strip() for cell in line.strip("|").split("|")]
     fused = {
-        report.layer_text(Fused(*(one.layers[0] for one in step.apart)))
+        report.layer_text(Fused(*(one.layers[0] for one in step.unfused)))
         for name in report.JUDGED
         for step in plan(name, "h200", dtype="int8", layout="NHWC").steps
         if step.fused
@@ -779,16 +780,16 @@ def test_the_command_takes_type_batch_layout_and_objective(run, tmp_path):
 def test_the_command_judges_by_recorded_times(run, tmp_path, monkeypatch):
     made = plan("mobilenet_v1", "h200", layout="NHWC")
     monkeypatch.setattr(records, "load_runs", lambda: [])
-    status, out, _ = run("mobilenet_v1", "--judged")
+    status, out, _ = run("mobilenet_v1", "--validate")
     assert status == 0 and "has measured times of both ways in float32, batch 1, NHWC" in out
     assert "Not measured: 51 kernels" in out and len(out.splitlines()) == 3, "one line, not one for each"
     here = [recorded(tmp_path, kernels_of(made, lambda name: 15.0 if " + " in name else 10.0))]
     monkeypatch.setattr(records, "load_runs", lambda: here)
-    status, out, _ = run("mobilenet_v1", "--judged")
+    status, out, _ = run("mobilenet_v1", "--validate")
     assert status == 0 and "decisions are right" in out and out.count("DW 3×3") >= 10 and "Times: of the" in out
-    status, out, _ = run("mobilenet_v1", "--judged", "--json")
+    status, out, _ = run("mobilenet_v1", "--validate", "--json")
     data = json.loads(out)
-    assert status == 0 and data["unmeasured"] == 0 and data["rows"][0]["apart_us"] == 20.0
+    assert status == 0 and data["unmeasured"] == 0 and data["rows"][0]["unfused_us"] == 20.0
 
 
 @pytest.mark.parametrize(
@@ -864,4 +865,4 @@ def test_a_plan_says_which_way_of_the_recorded_network_is_run(together, says):
     found = {"gpu": "NVIDIA H200", "date": "2026-01-01", "apart_us": 100.0, "fused_us": together, "pairs": 12}
     assert says in command._sentence(found)
     none = command._sentence(found | {"fused_us": None, "pairs": 0})
-    assert "100 µs apart, and no pair of layers faster in one kernel;" in none
+    assert "100 µs unfused, and no pair of layers faster in one kernel;" in none

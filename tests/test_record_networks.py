@@ -121,7 +121,7 @@ def made(monkeypatch):
     ran = (Peer("PyTorch eager", "eager", timing_of(120.0)), Peer("PyTorch other", "other", failure="no memory"))
     monkeypatch.setattr(timing, "measure", lambda model, compiled, **how: Measured(timing_of(40.0), ran))
     monkeypatch.setattr(energy, "of_graph", lambda graph, per_launch, seconds: energy_of(graph, per_launch, seconds))
-    monkeypatch.setattr(timing, "peer_graph", lambda model, name: contextlib.nullcontext((name, None)))
+    monkeypatch.setattr(timing, "baseline_graph", lambda model, name: contextlib.nullcontext((name, None)))
     monkeypatch.setattr(timing, "compile_candidates", lambda *given: 0)
     for name in ("init", "synchronize", "empty_cache"):
         monkeypatch.setattr(torch.cuda, name, lambda: None)
@@ -301,7 +301,7 @@ def in_threads(work):
 @pytest.mark.parametrize("compiled", [False, True])
 def test_processes_take_turns_until_all_is_measured(made, monkeypatch, compiled):
     ahead = []
-    monkeypatch.setattr(timing, "compile_peers", lambda network, weights: ahead.append(network.batch))
+    monkeypatch.setattr(timing, "compile_baselines", lambda network, weights: ahead.append(network.batch))
     said = []
     found = record_networks.collect(
         [GROUP], OPTIONS | {"compiled": compiled}, lambda: 100.0, said.append, in_threads(record_networks.work)

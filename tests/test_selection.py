@@ -105,7 +105,7 @@ def times_of(made, alone=1.0, pair=1.0):
 def test_layers_share_a_kernel_where_it_was_measured_to_pay():
     made = network("mobilenet_v2", layout="NHWC")
     cheap, dear = (selection.partition(made, times=times_of(made, 1.0, us)) for us in (1.5, 2.5))
-    assert dear == selection.apart(made)
+    assert dear == selection.layer_by_layer(made)
     assert sum(len(piece) == 2 for piece in cheap) > 15
     assert sorted(itertools.chain(*cheap)) == sorted(itertools.chain(*dear))
     one = Fused(made.layer("5.depthwise").problem, made.layer("5.project").problem)
@@ -121,7 +121,7 @@ def test_pairs_that_no_stage_takes_stay_apart(monkeypatch):
     monkeypatch.setattr(
         selection, "takers", lambda problem, gpu=None: () if isinstance(problem, Fused) else takers(problem)
     )
-    assert selection.partition(made, rows=()) == selection.apart(made)
+    assert selection.partition(made, rows=()) == selection.layer_by_layer(made)
 
 
 def test_records_decide_only_where_every_layer_has_one():
@@ -129,7 +129,7 @@ def test_records_decide_only_where_every_layer_has_one():
     gpu = planner.find("h200").name
     planned = [layer.problem for layer in made.layers if layer.planned]
     rows = [row(one, selection.takers(one)[-1].name, 10.0, gpu=gpu) for one in planned]
-    assert selection.partition(made, rows=rows) == selection.apart(made)  # no pair has a row
+    assert selection.partition(made, rows=rows) == selection.layer_by_layer(made)  # no pair has a row
     pair = Fused(*planned[:2])
     rows.append(row(pair, selection.takers(pair)[-1].name, 12.0, gpu=gpu))
     assert selection.partition(made, rows=rows) == (
@@ -193,14 +193,14 @@ def test_a_network_runs_the_way_that_was_faster_as_a_whole(name, dtype, alone, t
     fused = selection.partition(made, times=times_of(made, 1.0, 1.5))
     run = whole(made, alone, together, 13 if together else 0, kernels=kernels_of(made))
     found = selection.decide(made, runs=[run])
-    assert found.by == "network" and (found.apart_us, found.fused_us) == (alone, together)
-    assert found.pieces == (fused if by == "fused" else selection.apart(made))
+    assert found.by == "network" and (found.unfused_us, found.fused_us) == (alone, together)
+    assert found.pieces == (fused if by == "fused" else selection.layer_by_layer(made))
     assert all(word in found.why for word in ("NVIDIA H200", "2026-02-01", f"{alone:.1f} µs"))
     assert together is None or f"{together:.1f} µs" in found.why
     assert found.why.startswith("With layers in one kernel" if by == "fused" else "Layer by layer")
-    for fuse, pieces in ((True, fused), (False, selection.apart(made))):
+    for fuse, pieces in ((True, fused), (False, selection.layer_by_layer(made))):
         asked = selection.decide(made, runs=[run], fuse=fuse)
-        assert (asked.by, asked.pieces) == ("request", pieces) and ("asked for" in asked.why) == (
+        assert (asked.by, asked.pieces) == ("request", pieces) and ("requested" in asked.why) == (
             pieces != found.pieces or not fuse
         )
 
@@ -229,7 +229,7 @@ def test_a_record_of_something_else_decides_nothing(other):
     made = network("mobilenet_v1", layout="NHWC")
     predicted = selection.decide(made, runs=[])
     assert predicted.by == "prediction" and predicted.pairs and predicted.pieces == selection.partition(made, rows=())
-    assert predicted.fused_us < predicted.apart_us
+    assert predicted.fused_us < predicted.unfused_us
     assert selection.decide(made, runs=[other(made)]) == predicted
 
 
@@ -237,9 +237,9 @@ def test_without_a_record_of_the_whole_kernels_times_decide():
     made = network("mobilenet_v1", layout="NHWC")
     kernels = replace(whole(made, None, kernels=kernels_of(made)))
     found = selection.decide(made, runs=[kernels])
-    assert (found.by, found.pairs, found.fused_us, found.apart_us) == ("kernels", 13, 19.5, 26.0)
+    assert (found.by, found.pairs, found.fused_us, found.unfused_us) == ("kernels", 13, 19.5, 26.0)
     dear = selection.decide(made, runs=[whole(made, None, kernels=kernels_of(made, 1.0, 2.5))])
-    assert (dear.by, dear.pieces, dear.fused_us) == ("kernels", selection.apart(made), None)
+    assert (dear.by, dear.pieces, dear.fused_us) == ("kernels", selection.layer_by_layer(made), None)
     # What was measured here comes before a record.
     slower = whole(made, 100.0, 110.0, 13, kernels=kernels_of(made))
     assert selection.decide(made, runs=[slower], times=times_of(made, 1.0, 1.5)).pairs == 13
@@ -281,7 +281,7 @@ def test_every_recorded_network_runs_the_faster_of_its_two_ways(monkeypatch):
     for key, (one, has_kernels) in recorded.items():
         found = selection.decide(network(*key))
         alone, together = one["apart_us"], one.get("fused_us")
-        assert (found.by, found.apart_us, found.fused_us) == ("network", alone, together), key
+        assert (found.by, found.unfused_us, found.fused_us) == ("network", alone, together), key
         fused = together is not None and together < alone
         slower += [key] if together is not None and not fused else []
         assert bool(found.pairs) == fused, key

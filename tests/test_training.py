@@ -185,7 +185,7 @@ def test_ctrl_c_saves_and_a_resume_is_bit_for_bit_the_same(tmp_path, through, st
 
     handler = signal.getsignal(signal.SIGINT)
     with pytest.raises(KeyboardInterrupt):
-        training.train(TINY, DATA, steps=12, checkpoint=file, told=interrupt)
+        training.train(TINY, DATA, steps=12, checkpoint=file, progress=interrupt)
     assert signal.getsignal(signal.SIGINT) is handler
     saved = training.load(file)
     assert (saved["step"], saved["epoch"], saved["place"]) == (stop, *divmod(stop, 5))
@@ -199,7 +199,7 @@ def test_ctrl_c_saves_and_a_resume_is_bit_for_bit_the_same(tmp_path, through, st
 def test_a_scheduler_that_ends_the_training_is_answered(tmp_path, through):
     file = tmp_path / "run.pt"
     with pytest.raises(SystemExit) as end:
-        training.train(TINY, DATA, steps=12, checkpoint=file, told=lambda *_: os.kill(os.getpid(), signal.SIGTERM))
+        training.train(TINY, DATA, steps=12, checkpoint=file, progress=lambda *_: os.kill(os.getpid(), signal.SIGTERM))
     assert end.value.code == 143 and training.load(file)["step"] == 1
     assert training.train(TINY, DATA, steps=12, checkpoint=file, resume=True).losses == through
 
@@ -288,7 +288,7 @@ def test_a_training_that_diverges_says_at_which_step(tmp_path):
     losses = []
     with pytest.raises(NotFinite) as error:
         training.train(
-            wild, DATA, steps=50, checkpoint=tmp_path / "run.pt", told=lambda step, total, loss: losses.append(loss)
+            wild, DATA, steps=50, checkpoint=tmp_path / "run.pt", progress=lambda step, total, loss: losses.append(loss)
         )
     assert f"at step {len(losses) + 1} " in str(error.value) and "no checkpoint had been saved yet" in str(error.value)
     assert np.isfinite(losses).all() and not (tmp_path / "run.pt").exists()
@@ -305,7 +305,7 @@ def test_a_gradient_that_is_infinite_stops_before_the_parameters(monkeypatch):
         return loss
 
     monkeypatch.setattr(training, "backward", poisoned)
-    with pytest.raises(NotFinite, match="the norm of the gradient is inf at step 3 .*no checkpoint was asked for"):
+    with pytest.raises(NotFinite, match="the norm of the gradient is inf at step 3 .*no checkpoint was requested"):
         training.train(TINY, DATA, steps=5)
 
 

@@ -31,14 +31,14 @@ def test_with_the_planners_tile_it_has_the_planners_numbers(name, gpu):
         weighed = widget.weigh(layers, gpu, module.tile)
         assert weighed.fused == module
         assert not weighed.exceeded
-        assert weighed.fuse_by_time == (module.time_us < weighed.apart_us)
+        assert weighed.fuse_by_time == (module.time_us < weighed.unfused_us)
 
 
 @pytest.mark.parametrize("name", widget.PAIRS)
 def test_parts_add_up_and_only_the_fused_kernel_has_nothing_between(name):
     one = widget.weigh(widget.pair(name), "t4", Tile(32, 4, 8))
     found = widget.parts(one)
-    assert sum(apart for apart, _ in found.values()) == one.apart_bytes
+    assert sum(apart for apart, _ in found.values()) == one.unfused_bytes
     assert sum(fused for _, fused in found.values()) == one.fused.gma_bytes
     between = sizes(one.layers[:1])["y"][0]
     assert found["between"][0] >= 2 * between and found["between"][1] == 0
@@ -57,14 +57,14 @@ def test_two_pointwise_layers_are_a_pair_too():
 
 def test_the_decision_flips_with_the_tile_the_gpu_and_the_shared_memory():
     name = "mobilenet_v1 3.depthwise"
-    assert decisions(widget.view(name, "t4", 64, 8, 8))[0] == "apart"
+    assert decisions(widget.view(name, "t4", 64, 8, 8))[0] == "unfused"
     assert decisions(widget.view(name, "t4", 128, 8, 8))[0] == "fuse"
-    assert decisions(widget.view(name, "h200", 128, 8, 8))[0] == "apart", "fewer blocks than multiprocessors"
+    assert decisions(widget.view(name, "h200", 128, 8, 8))[0] == "unfused", "fewer blocks than multiprocessors"
     needed = widget.weigh(widget.pair(name), "t4", Tile(128, 8, 8)).fused.shared_bytes
     kib = -(-needed // 1024)
     assert decisions(widget.view(name, "t4", 128, 8, 8, shared_kib=kib))[0] == "fuse"
     panel = widget.view(name, "t4", 128, 8, 8, shared_kib=kib - 1)
-    assert decisions(panel) == ("apart", "apart")
+    assert decisions(panel) == ("unfused", "unfused")
     assert panel.problems == (f"Shared memory: a block needs {needed:,} bytes, {(kib - 1) * 1024:,} are allowed.",)
 
 
@@ -137,12 +137,12 @@ def test_a_panel_has_picture_words_and_numbers(arguments):
 def test_the_face_follows_its_controls():
     pytest.importorskip("ipywidgets")
     face = widget.fuse_planner(batch=4)
-    assert decisions(face.panel)[0] == "apart" and face.controls["batch"].value == 4
+    assert decisions(face.panel)[0] == "unfused" and face.controls["batch"].value == 4
     face.controls["batch"].value = 1
     face.controls["filters"].value = 128
     assert decisions(face.panel)[0] == "fuse" and "Tesla T4" in face.panel.title
     face.controls["shared_kib"].value = 1
-    assert "apart, as a limit is exceeded" in face.panel.title and "Not possible" in face.output.value
+    assert "unfused, as a limit is exceeded" in face.panel.title and "Not possible" in face.output.value
     for name in widget.GPUS:
         face.controls["gpu"].value = name
         assert gpus.find(name).name in face.panel.title

@@ -361,7 +361,7 @@ def test_the_tiles_traffic_is_counted_exactly(B, H, L, K, tile, rows, padding):
     assert counted == brute_force(p, tile, rows)
     assert t.blocks == H * -(-B // rows) * -(-L // tile)
     assert 0 <= t.redundant < 1 and t.halo_bytes == t.x_bytes - p.nbytes()["x"]
-    assert t.bytes_asked <= t.bytes_moved and t.y_bytes == p.nbytes()["y"]
+    assert t.bytes_requested <= t.bytes_moved and t.y_bytes == p.nbytes()["y"]
 
 
 def test_a_tile_as_long_as_the_row_loads_nothing_twice():
@@ -545,7 +545,7 @@ def test_the_least_ceiling_is_the_prediction():
     greedy, thrifty, tile = e.points
     assert greedy.limited_by == "L2" and greedy.gflops == pytest.approx(8000 * intensity / 20)
     assert thrifty.limited_by == "DRAM" and thrifty.gflops == pytest.approx(4000 * intensity)
-    assert tile.name == "tile 16 × 4" and tile.bytes_asked == calculator.tiling(PAPER, 16, 4).bytes_moved
+    assert tile.name == "tile 16 × 4" and tile.bytes_requested == calculator.tiling(PAPER, 16, 4).bytes_moved
     assert e.compulsory == pytest.approx(intensity) and e.roof == pytest.approx(4000 * intensity)
     wide = DepthwiseConv1d(64, 64, 4096, 256)
     assert [p.limited_by for p in roofline.explore(GPU, wide, 512, 1, STAGES[1:], ()).points] == ["FMA", "FMA"]
@@ -570,7 +570,7 @@ def test_no_prediction_is_above_its_roofs(B, H, L, K, tile, machine):
         assert p.gflops <= 1e3 * c.fma_tflops * 1.000001
         assert p.gflops <= (c.l2_gbps or c.copy_gbps) * p.intensity * 1.000001
         assert p.gflops <= e.roof * 1.000001
-        assert p.bytes_asked >= 0.99 * e.problem.compulsory_bytes() - 64 or p.name == "thrifty"
+        assert p.bytes_requested >= 0.99 * e.problem.compulsory_bytes() - 64 or p.name == "thrifty"
 
 
 def test_recorded_points_are_of_this_gpu_and_these_sizes():

@@ -50,11 +50,11 @@ from dwlab.kernels.tiling import gpu as gpus
 from dwlab.problems import DepthwiseConv1d, Problem
 from dwlab.problems.layers import problem as problem_named
 
-DEFAULT_CC = (9, 0)  # where there is no GPU to ask: the H200 that the records come from
+DEFAULT_CC = (9, 0)  # where there is no GPU: the H200 that the records come from
 SECONDS = 300  # that the compiler may take, for one kernel; some 60 times what the largest stage takes
 KEPT = 128  # results kept in memory
 
-# Opcodes by the memory that they reach; what stands before the first full stop. LDGSTS copies from global to shared.
+# Opcodes by the memory that they access; what stands before the first full stop. LDGSTS copies from global to shared.
 SPACES = {
     "global": ("LDG", "LDGSTS", "STG", "ATOMG", "RED", "REDG", "UBLKCP"),
     "shared": ("LDS", "LDSM", "STS", "STSM", "ATOMS"),
@@ -104,11 +104,11 @@ class Compiled:
     sass_missing: str
     opcodes: dict[str, int] = field(repr=False)
     compiler: str
-    cc_from: str = "asked for"
+    cc_from: str = "requested"
     notes: tuple[str, ...] = ()
 
     def accesses(self, space: str) -> dict[str, int]:
-        """Of opcodes those that reach a memory: "global", "shared", "local" or "generic" (one of them, found out late).
+        """Opcodes that access a memory: "global", "shared", "local" or "generic" (one of them, known when it runs).
 
         Raises InspectError for another name.
         """
@@ -136,9 +136,9 @@ class Compiled:
             return [*found, ("SASS", self.sass_missing)]
         found.append(("FFMA", _count(self.ffma or 0, "instruction")))
         for space in SPACES:
-            reached = self.accesses(space)
-            if reached or space in ("global", "shared"):
-                found.append((f"{space} access", _opcodes(reached)))
+            found_here = self.accesses(space)
+            if found_here or space in ("global", "shared"):
+                found.append((f"{space} access", _opcodes(found_here)))
         return found
 
     def _title(self) -> str:
@@ -224,7 +224,7 @@ class Table:
         return {"problem": asdict(self.problem), "cc": _dotted(self.cc), "rows": rows, "refused": self.refused}
 
 
-# --- what is asked for ------------------------------------------------------------------------------------------------
+# --- what is requested ------------------------------------------------------------------------------------------------
 
 
 def compile(  # the builtin of this name is not used here
@@ -279,7 +279,7 @@ def table(
 
 def _capability(cc: tuple[int, int] | str | None) -> tuple[tuple[int, int], str]:
     """(compute capability, who chose it). Raises InspectError for one that the table of occupancy.py does not have."""
-    origin = "asked for"
+    origin = "requested"
     if cc is None and target.mode == "gpu":
         cc, origin = tuple(target.cuda.get_current_device().compute_capability)[:2], "this GPU's"
     elif cc is None:
@@ -316,7 +316,7 @@ def _job(kernel: Any, problem: Any, signature: Any, block: Any, shared_bytes: in
     name = getattr(kernel, "__name__", type(kernel).__name__)
     if isinstance(kernel, stage_list.ByShape):
         if problem is None:
-            raise InspectError(f"{name} is made for a shape: give problem=… beside the signature")
+            raise InspectError(f"{name} is made for a shape: give problem=… besides the signature")
         kernel = kernel.for_problem(problem_named(problem))
     elif problem is not None:
         raise InspectError(f"{name} is no stage: give signature=…; or stage(…).with_kernel(kernel), and the problem")
@@ -393,7 +393,7 @@ def _argument(value: Any) -> Any:
 
 
 def _options(kernel: Any) -> dict[str, Any]:
-    """What cuda.jit was told: of a simulated kernel, of one of numba.cuda, {} of a plain function."""
+    """The options of cuda.jit: of a simulated kernel, of one of numba.cuda, {} of a plain function."""
     options = getattr(kernel, "targetoptions", None)
     if options is None:
         options = getattr(kernel, "options", {}) | {"device": getattr(kernel, "device", False)}
@@ -524,8 +524,8 @@ def _ask(jobs: Sequence[_Job], cc: tuple[int, int]) -> list[dict[str, Any]]:
     except subprocess.TimeoutExpired:
         raise InspectError(f"the compiler gave no answer within {seconds} s: is the kernel very long?") from None
     if done.returncode:
-        said = done.stderr.decode("utf-8", "replace").strip().splitlines() or ["it said nothing"]
-        raise InspectError(f"the compiler's process ended with status {done.returncode}: {said[-1]}")
+        message = done.stderr.decode("utf-8", "replace").strip().splitlines() or ["no message"]
+        raise InspectError(f"the compiler's process ended with status {done.returncode}: {message[-1]}")
     answer = pickle.loads(done.stdout)
     if isinstance(answer, InspectError):
         raise answer
@@ -550,7 +550,7 @@ def _answers(cc: tuple[int, int], jobs: Sequence[_Job]) -> list[dict[str, Any]] 
     except InspectError as error:
         return error
     except Exception as error:  # what a broken or half installed numba-cuda raises
-        first = (str(error).strip().splitlines() or ["it said nothing"])[0].rstrip(".")
+        first = (str(error).strip().splitlines() or ["no message"])[0].rstrip(".")
         return NoCompilerError(f"the CUDA compiler does not start: {type(error).__name__}: {first}. {_install()}")
     answers: list[dict[str, Any]] = []
     built: dict[Any, dict[str, Any]] = {}
@@ -565,7 +565,7 @@ def _answers(cc: tuple[int, int], jobs: Sequence[_Job]) -> list[dict[str, Any]] 
 def _stand_in(cc: tuple[int, int]) -> str:
     """Puts this process into gpu mode with a stand-in for a device; returns the compiler's name and version.
 
-    Numba asks the current device for its compute capability only, until a kernel is loaded, which never happens here.
+    Numba reads of the current device its compute capability only, until a kernel is loaded, which never happens here.
     """
     from numba import cuda
     from numba.cuda import dispatcher
@@ -574,7 +574,7 @@ def _stand_in(cc: tuple[int, int]) -> str:
 
     nvvm.NVVM()
     if not cuda_driver._have_nvjitlink():
-        raise NoCompilerError(f"nvJitLink, which turns PTX into a GPU's own code, is not installed. {_install()}")
+        raise NoCompilerError(f"nvJitLink, which makes SASS from PTX, is not installed. {_install()}")
     from cuda.bindings import nvjitlink
 
     version = _dotted(nvjitlink.version())
@@ -651,10 +651,10 @@ def explain(error: str, cc: tuple[int, int]) -> str:
         return f"{ours[0]} or higher, not {_dotted(cc)}"
     shared = re.search(r"uses too much shared data \((0x[0-9a-f]+) bytes, (0x[0-9a-f]+) max\)", error)
     if shared:
-        asked, most = (int(number, 16) for number in shared.groups())
+        requested, most = (int(number, 16) for number in shared.groups())
         return (
-            f"its shared arrays take {asked:,} bytes a block, and {most:,} is the most that may be static: make them "
-            "smaller, or use dynamic shared memory"
+            f"its shared arrays take {requested:,} bytes a block, and {most:,} is the most that may be static: make "
+            "them smaller, or use dynamic shared memory"
         )
     text = error.strip()
     return text if len(text) <= 2000 else text[:2000] + " …"
@@ -829,8 +829,8 @@ def _disassembled(cubin: bytes) -> tuple[str | None, str]:
         except (OSError, subprocess.TimeoutExpired) as error:
             return None, f"{tool} does not run: {error}"
     if done.returncode:
-        said = " ".join((done.stderr or done.stdout).replace(str(file), "the file").split())
-        return None, f"{tool} cannot read this code: {said}"
+        message = " ".join((done.stderr or done.stdout).replace(str(file), "the file").split())
+        return None, f"{tool} cannot read this code: {message}"
     return clean_sass(done.stdout), ""
 
 

@@ -1,6 +1,6 @@
-"""What this machine's CUDA driver says of itself, asked through ctypes: works before any package is installed.
+"""This machine's CUDA driver, through ctypes: works before any package is installed.
 
-And the one thing that a kernel must ask of it before it starts: `allow_shared`, through numba-cuda.
+And the one permission that a kernel may need before it starts: `allow_shared`, through numba-cuda.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ def query() -> Driver:
 
 
 SHARED_UNASKED = 48 * 1024
-"""Bytes of shared memory that a block gets without asking (CUDA C++ Programming Guide, "Shared Memory")."""
+"""Bytes of shared memory that a block gets by default (CUDA C++ Programming Guide, "Shared Memory")."""
 
 # kernel -> (argument types, device) -> bytes of dynamic shared memory that it may be started with
 _allowed: weakref.WeakKeyDictionary[Any, dict[tuple, int]] = weakref.WeakKeyDictionary()
@@ -136,7 +136,7 @@ def allow_shared(kernel: Any, args: Sequence[Any], nbytes: int) -> None:
     """Lets a kernel start with `nbytes` of dynamic shared memory, also where that is more than 48 KiB a block.
 
     kernel: of numba.cuda.jit, or of dwlab.simt, which holds launches to the same limits. args: what it is to be started
-    with; it is compiled for them if it is not yet. The driver is asked once for each compiled form and device, and
+    with; it is compiled for them if it is not yet. The driver is called once for each compiled form and device, and
     again only for more. Raises ValueError if the GPU does not give a block so much.
     """
     if hasattr(kernel, "allow_shared"):  # dwlab.simt's

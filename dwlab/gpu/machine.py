@@ -1,8 +1,8 @@
-"""A GPU: what the device says of itself, and what the records and its datasheet say that it can do.
+"""A GPU: its own description, and its ceilings by the records and its datasheet.
 
-``present()`` asks the GPU in this machine, ``recorded()`` gives the GPUs of the records with their measured ceilings,
-``known()`` a table of common GPUs with datasheet numbers; dwlab.measure.device measures. A ceiling says whether it was
-measured and where it comes from: a datasheet's bandwidth is what the memory's pins could do, and no kernel reaches it.
+``present()`` is the GPU in this machine, ``recorded()`` gives the GPUs of the records with their measured ceilings,
+``known()`` a table of common GPUs with datasheet numbers; dwlab.measure.device measures. A ceiling has its
+source, and whether it was measured: a datasheet's bandwidth is that of the memory's pins, above any kernel's.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dwlab.gpu import occupancy, target
 
 
 class MachineError(RuntimeError):
-    """No GPU to ask, or an answer that cannot be right; the message says what to do."""
+    """No GPU, or a value that cannot be right; the message says what to do."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ def attainable(intensity: float, ceilings: Ceilings, memory: str = "dram") -> fl
     """The roofline: min(peak, bandwidth × intensity), in GFLOP/s.
 
     intensity: FLOP a byte, above 0. memory: "dram" (the copy bandwidth) or "l2". Without an FMA ceiling the roof is
-    the bandwidth's slope alone. Raises MachineError where the asked bandwidth is not known.
+    the bandwidth's slope alone. Raises MachineError where that bandwidth is not known.
     """
     if not intensity > 0 or not math.isfinite(intensity):
         raise MachineError(f"intensity {intensity!r} FLOP/B: it must be a positive number")
@@ -178,7 +178,7 @@ def present() -> Machine:
     """The GPU that kernels run on, as it describes itself; no ceilings. Raises MachineError in simulated mode."""
     if target.mode != "gpu":
         raise MachineError(
-            f"there is no GPU to ask ({target.reason}). dwlab.gpu.machine.recorded() has the GPUs that were measured, "
+            f"there is no GPU ({target.reason}). dwlab.gpu.machine.recorded() has the GPUs that were measured, "
             "dwlab.gpu.machine.known() common ones from their datasheets"
         )
     cuda = target.cuda
@@ -194,7 +194,7 @@ def from_attributes(
 ) -> Machine:
     """A machine from the driver's attributes: ``attribute("L2_CACHE_SIZE")`` for CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE.
 
-    Clocks are asked in kHz and kept in MHz; newer drivers may leave them out, and then they are None.
+    Clocks come in kHz and are kept in MHz; newer drivers may leave them out, and then they are None.
     """
 
     def optional(key: str) -> int | None:

@@ -1,6 +1,6 @@
-"""How many blocks of a kernel live on one SM at the same time, from what each block asks for.
+"""Occupancy: how many blocks of a kernel are resident on one SM, from the resources of a block.
 
-A pure function over a table; no GPU is asked. The rules:
+A pure function over a table, without a GPU. The rules:
 
 - warps: a block of `threads` threads takes ceil(threads / 32) warp slots.
 - registers: each warp takes registers × 32, rounded up to 256; an SM has 4 partitions (2 on 6.0), each with its share
@@ -40,7 +40,7 @@ class Limits:
     shared_reserved: int  # bytes the driver adds to each block
     shared_granularity: int  # bytes
     partitions: int  # of the SM; each has its own part of the register file
-    shared_per_block: int = 48 * KIB  # bytes, static, or dynamic without asking for more
+    shared_per_block: int = 48 * KIB  # bytes, static, or dynamic without opt-in
     threads_per_block: int = 1024
     registers_per_sm: int = 64 * KIB
     registers_per_block: int = 64 * KIB
@@ -49,7 +49,7 @@ class Limits:
     block_dims: tuple[int, int, int] = (1024, 1024, 64)
     float32_lanes: int = 128  # results a clock and SM of float32 additions, products and fused multiply-adds
     float64_lanes: int = 2  # the same in float64
-    l1_kib: int = 128  # on-chip memory that L1 and shared memory divide; where they are apart (6.0, 6.1), their sum
+    l1_kib: int = 128  # on-chip memory that L1 and shared memory divide; where they are separate (6.0, 6.1), their sum
     tensor_fmas: int = 0  # multiply-adds a clock and SM on tensor cores, 16-bit factors, float32 sums; 0: not listed
     example: tuple[str, int, float] = (
         "",
@@ -115,7 +115,7 @@ class Occupancy:
     blocks_per_sm: resident blocks on one SM; 0 when the block does not fit at all.
     by: resident blocks that each resource alone would allow ("threads", "registers", "shared memory", "block slots").
     limited_by: the resources that allow no more than blocks_per_sm; empty when something is exceeded.
-    exceeded: for each limit that the block breaks, one sentence with the number asked and the number allowed.
+    exceeded: for each limit that the block breaks, one sentence with the number requested and the number allowed.
     notes: what is allowed but needs care.
     """
 
@@ -199,8 +199,8 @@ def occupancy(
         exceeded.append(f"{threads:,} threads a block: the hardware allows {lim.threads_per_block:,}.")
     if registers > lim.registers_per_thread:
         exceeded.append(f"{registers:,} registers a thread: the hardware allows {lim.registers_per_thread}.")
-    # The launch check reserves registers as if every partition held the same number of warps; 6.0 is held to the
-    # 4 partitions of its family, so that what runs on it runs on 6.1.
+    # The launch check reserves registers as if every partition held the same number of warps; 6.0 is treated as if it
+    # had the 4 partitions of its family, so that what runs on it runs on 6.1.
     registers_checked = registers_per_warp * _up(warps, 4)
     if registers_checked > lim.registers_per_block:
         exceeded.append(

@@ -1,7 +1,7 @@
 """Common GPUs by short names, with what a time model needs of them: `find("t4")`, and a table of all.
 
 A GPU that was recorded has its measured ceilings. The others have their datasheet's (machine.known(), which names the
-source of each row), lowered by what the recorded GPUs reached of their own datasheets: no kernel runs at the pins'
+source of each row), lowered by the efficiency that was recorded on other GPUs: no kernel runs at the pins'
 speed. L2 bandwidth is in no datasheet: bytes a clock and multiprocessor are taken over from the recorded GPUs.
 """
 
@@ -32,7 +32,7 @@ class GpuError(ValueError):
 
 @dataclass(frozen=True)
 class Efficiency:
-    """What recorded GPUs reached of their datasheets: fractions; l2: bytes a clock and multiprocessor. From: which."""
+    """Measured over datasheet, of recorded GPUs: fractions; l2: bytes a clock and multiprocessor. From: which."""
 
     copy: float
     fma: float
@@ -132,25 +132,25 @@ def _checked(gpu: Machine) -> Machine:
 
 
 def _expected(gpu: Machine, runs: Sequence[records.Record] | None) -> Machine:
-    """A GPU by its datasheet, lowered by what recorded ones reach; what is there stays."""
+    """A GPU by its datasheet, lowered by the efficiency of recorded ones; measured ceilings stay."""
     known = gpu.ceilings or getattr(machine.datasheet(gpu.name), "ceilings", None)
     if known is None:
         raise GpuError(f"no ceilings are known for {gpu.name}: measure them (dwlab.measure.device.measure())")
     if known.source.startswith(EXPECTED):
         return gpu  # found before: not to be lowered twice
-    reached = efficiency(runs)
+    fractions = efficiency(runs)
     gpu = replace(gpu, ceilings=known, sm_mhz=boost_mhz(replace(gpu, ceilings=known)))
-    if reached is None or known.measured:
+    if fractions is None or known.measured:
         return gpu
     ceilings = Ceilings(
-        copy_gbps=reached.copy * known.copy_gbps,
-        l2_gbps=known.l2_gbps or reached.l2_bytes * gpu.sms * gpu.sm_mhz / 1e3,
-        fma_tflops=None if known.fma_tflops is None else reached.fma * known.fma_tflops,
-        launch_us=known.launch_us or reached.launch_us,
+        copy_gbps=fractions.copy * known.copy_gbps,
+        l2_gbps=known.l2_gbps or fractions.l2_bytes * gpu.sms * gpu.sm_mhz / 1e3,
+        fma_tflops=None if known.fma_tflops is None else fractions.fma * known.fma_tflops,
+        launch_us=known.launch_us or fractions.launch_us,
         source=(
             f"{EXPECTED}: {known.source.removeprefix('datasheet, not measured: ')}; "
-            f"{100 * reached.copy:.0f} % of its copy and {100 * reached.fma:.0f} % of its FMA peak, "
-            f"and {reached.l2_bytes:.0f} L2 bytes a clock and SM, as measured on {reached.source}"
+            f"{100 * fractions.copy:.0f} % of its copy and {100 * fractions.fma:.0f} % of its FMA peak, "
+            f"and {fractions.l2_bytes:.0f} L2 bytes a clock and SM, as measured on {fractions.source}"
         ),
     )
     return replace(gpu, ceilings=ceilings)

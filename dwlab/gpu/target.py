@@ -2,7 +2,7 @@
 
 ``mode`` is "gpu" or "simulated"; ``cuda`` is the module that a kernel imports: ``from dwlab.gpu.target import cuda``.
 ``DWLAB_TARGET=gpu`` or ``DWLAB_TARGET=simulated`` decides by hand; unset, a usable GPU is used. The decision is made
-when ``mode``, ``reason``, ``cuda`` or ``banner()`` is first asked for, and holds for the life of the process.
+when ``mode``, ``reason``, ``cuda`` or ``banner()`` is first used, and holds for the life of the process.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ MODES: tuple[Mode, ...] = ("gpu", "simulated")
 
 
 class TargetError(RuntimeError):
-    """The asked-for mode does not exist, or cannot be had on this machine."""
+    """The requested mode does not exist, or cannot be had on this machine."""
 
 
 @dataclass(frozen=True)
@@ -56,9 +56,9 @@ def decide(requested: str | None, gpu_problem: str) -> Target:
     if wanted and wanted not in MODES:
         raise TargetError(f"{VARIABLE}={requested!r} is not a mode: set it to 'gpu' or 'simulated', or unset it")
     if wanted == "simulated":
-        return Target("simulated", f"{VARIABLE} asks for it")
+        return Target("simulated", f"{VARIABLE} requests it")
     if not gpu_problem:
-        return Target("gpu", f"{VARIABLE} asks for it" if wanted else "a usable GPU is here")
+        return Target("gpu", f"{VARIABLE} requests it" if wanted else "a usable GPU is here")
     if wanted == "gpu":
         raise TargetError(
             f"{VARIABLE}=gpu, but no GPU can be used: {gpu_problem}. "
@@ -155,8 +155,8 @@ def _decision() -> Target:
     if _decided is None:
         requested = os.environ.get(VARIABLE)
         # A request for the simulated GPU is answered without touching the driver.
-        asks_simulated = (requested or "").strip().lower() == "simulated"
-        _decided = decide(requested, "" if asks_simulated else gpu_problem())
+        wants_simulated = (requested or "").strip().lower() == "simulated"
+        _decided = decide(requested, "" if wants_simulated else gpu_problem())
         _decided_for = requested or ""
     return _decided
 

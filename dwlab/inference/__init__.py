@@ -5,12 +5,12 @@
     y = run(model, image)                      # (N, 1000) of an image (N, 3, 224, 224)
     print(comparison.compare(model, image))    # each kernel, and the whole, against PyTorch with the same weights
 
-Depthwise and pointwise layers run as stages of `stages`, which `selection` picks: alone or, where the partition says
-so, two in one kernel. What else a network does (stem, pools, mean, classifier) kernels of `operations` do, and PyTorch
-what these do not take, on the same memory: no map is copied between the two. Maps that nobody reads any more give their
-memory to later ones. On a GPU all of it is captured in a CUDA graph of PyTorch's, and `run` replays that. From compute
+Depthwise and pointwise layers run as stages that `selection` picks: alone or, as the partition has it, two in one
+kernel. Other operations (stem, pools, mean, classifier) run as kernels of `operations`, or by PyTorch where these do
+not take them, on the same memory: no map is copied between the two. Maps that nobody reads any more give their memory
+to later ones. On a GPU all of it is captured in a CUDA graph of PyTorch's, and `run` replays that. From compute
 capability 9.0 on our kernels may start in it while the one before runs (dwlab.kernels.parts.dependent_launch): where
-replays say that this is faster, they do. In simulated mode the kernels run on dwlab.simt and the rest on the CPU, right
+replays measure that as faster, they do. In simulated mode the kernels run on dwlab.simt and the rest on the CPU, right
 but only for small resolutions.
 
 `weights` are rounded to the network's storage type once, when a model is prepared. In int8 a calibration pass finds the
@@ -30,7 +30,7 @@ from typing import Any
 import numpy as np
 
 from dwlab import planner
-from dwlab.compiler import precompile as ahead
+from dwlab.compiler import precompile
 from dwlab.gpu import target
 from dwlab.inference import int8, selection
 from dwlab.inference.images import random_image
@@ -63,12 +63,12 @@ from dwlab.records import tabular
 DTYPES = ("float32", "float16", "int8")
 """How a runnable network may be stored."""
 
-TURNS, TRIED = 3, {"rounds": 3, "min_seconds": 0.006}
-"""How graphs of a model are tried when the fastest is kept: so often in turn, and timing.time_launches' rounds."""
+ROUNDS, TRIED = 3, {"rounds": 3, "min_seconds": 0.006}
+"""How graphs of a model are tried when the fastest is kept: so many rounds, and timing.time_launches' rounds."""
 
 
-Told = Callable[[str], None] | None
-"""What progress is told to, in a few words, if to anybody."""
+Progress = Callable[[str], None] | None
+"""Called with each step's layers in a few words, if not None."""
 
 
 @dataclass(frozen=True)
@@ -223,12 +223,12 @@ def prepare(
 ) -> Model:
     """A model: a stage for each step, weights and maps on the device, every launch prepared, captured on a GPU.
 
-    weights: random ones of seed 0 if None. given: which layers share a kernel; all apart if None. keep: every map keeps
-    memory of its own, to be looked at afterwards. fallback: layers that no stage takes are run by PyTorch, and their
-    step says so; else they are an InferenceError, as are weights, partitions and dtypes that cannot be used. times: as
-    selection.choose takes them. calibration: the ranges of an int8 network's maps, what int8.calibrate finds if None.
-    overlap: graphs in which kernels start while the one before runs are tried too, where the GPU can do that, and the
-    fastest is kept; else they start one after the other.
+    weights: random ones of seed 0 if None. given: which layers share a kernel; None: layer by layer. keep: every map
+    keeps memory of its own, to be looked at afterwards. fallback: layers that no stage takes are run by PyTorch, and
+    their step says so; else they are an InferenceError, as are weights, partitions and dtypes that cannot be used.
+    times: as selection.choose takes them. calibration: the ranges of an int8 network's maps, what int8.calibrate finds
+    if None. overlap: graphs in which kernels start while the one before runs are tried too, where the GPU can do that,
+    and the fastest is kept; else they start one after the other.
     """
     if network.dtype not in DTYPES:
         raise InferenceError(f"a network of {network.dtype} is not run: use {', '.join(DTYPES[:-1])} or {DTYPES[-1]}")
@@ -284,7 +284,7 @@ def compile_kernels(wanted: Iterable[tuple[Stage, Planned, Mapping[str, Any]]], 
                 if not stage.launch(problem).parts:
                     yield stage, problem, stage.args(problem, {name: kernel_array(one) for name, one in arrays.items()})
 
-    return ahead.compile_all(each(), processes)
+    return precompile.compile_all(each(), processes)
 
 
 def _maps(
@@ -354,8 +354,8 @@ def _kernel_of(step: Step, arrays: Mapping[str, Any]) -> Callable[[Any], None]:
     return functools.partial(_started, start, tuple(arrays.values()))
 
 
-def _started(start: Callable[[Any], None], held: tuple[Any, ...], stream: Any) -> None:
-    """`start`, holding the tensors whose memory the kernel's arrays are."""
+def _started(start: Callable[[Any], None], kept: tuple[Any, ...], stream: Any) -> None:
+    """`start`; it keeps the tensors whose memory the kernel's arrays are."""
     start(stream)
 
 
@@ -373,13 +373,13 @@ def _external(handle: int) -> Any:
     return target.cuda.external_stream(handle)
 
 
-def enqueue(model: Model, told: Told = None) -> None:
-    """Starts every step on torch's current stream, without the graph. told: gets each step's layers before."""
+def enqueue(model: Model, progress: Progress = None) -> None:
+    """Starts every step on torch's current stream, without the graph. progress: gets each step's layers before."""
     torch, stream = pytorch(), current_stream()
     with torch.inference_mode():
         for step, start in zip(model.steps, model.starters, strict=True):
-            if told is not None:
-                told(" + ".join(step.layers))
+            if progress is not None:
+                progress(" + ".join(step.layers))
             start(stream)
 
 
@@ -417,9 +417,9 @@ def _captured(model: Model, ports: Sequence[str] = ()) -> Model:
 
 
 def _tried(graphs: Mapping[str, Any]) -> dict[str, float]:
-    """µs of one replay of each graph: the least of turns, in which the GPU's clock is about the same for all."""
+    """µs of one replay of each graph: the least of rounds, in which the GPU's clock is about the same for all."""
     found = dict.fromkeys(graphs, math.inf)
-    for _ in range(TURNS):
+    for _ in range(ROUNDS):
         for port, graph in graphs.items():
             found[port] = min(found[port], peers.time_graph(graph, **TRIED).median_us)
     return found
@@ -446,25 +446,25 @@ def overlapping(model: Model, port: str) -> tuple[Any, int]:
     return graph, early
 
 
-def launch(model: Model, told: Told = None) -> None:
+def launch(model: Model, progress: Progress = None) -> None:
     """Runs the network on what lies in its input: replays the graph, or starts every step in simulated mode.
 
-    told: as `enqueue` has it, in simulated mode, where a step takes seconds.
+    progress: as `enqueue` has it, in simulated mode, where a step takes seconds.
     """
     if model.graph is not None:
         model.graph.replay()
     else:
-        enqueue(model, told)
+        enqueue(model, progress)
 
 
-def run(model: Model, image: Any, told: Told = None) -> np.ndarray:
+def run(model: Model, image: Any, progress: Progress = None) -> np.ndarray:
     """The network's output, float32: (N, classes) of a classifier, else a map (N, C, H, W).
 
     image: array or tensor (N, C, H, W), or (C, H, W) for one image; any floating-point type. Raises InferenceError for
-    other shapes, and for numbers that are not finite. told: as `launch` has it.
+    other shapes, and for numbers that are not finite. progress: as `launch` has it.
     """
     give(model, image)
-    launch(model, told)
+    launch(model, progress)
     return output(model).float().cpu().numpy()
 
 
@@ -588,7 +588,7 @@ def _operation_in_int8(
     computed = torch.float32 if wide or not own else own["w"].dtype
     # A relu is in what is stored: no int8 below the zero point, and none beyond 6 of a relu6, whose range ends there.
     relu = sy is not None and r is None and activation_of(last) in ("relu", "relu6")
-    held = maps[step.y].view(-1)
+    stored = maps[step.y].view(-1)
 
     def start(stream: Any) -> None:
         z = _computed(last, real(x, sx).to(computed), own)
@@ -600,7 +600,7 @@ def _operation_in_int8(
             y.copy_(z)
             return
         z = (z if network.layout == "NCHW" else z.permute(0, 2, 3, 1)).contiguous().view(-1)
-        int8.storer(kernel_array(z), kernel_array(held), sy, relu, stream)
+        int8.storer(kernel_array(z), kernel_array(stored), sy, relu, stream)
 
     def mean(stream: Any) -> None:  # of the int8, which is exact, and then of what they stand for
         torch.add(offset, x.mean((2, 3), keepdim=True, dtype=torch.float32), alpha=sx.scale, out=y)

@@ -48,19 +48,19 @@ def main(options: Namespace) -> int:
     decided = selection.decide(network, here, times=times, fuse=options.fused)
     how = {"times": times, "calibration": calibration, "overlap": options.overlap}
     model = inference.prepare(network, weights, decided.pieces, **how)
-    apart = None
+    unfused = None
     if on_gpu and decided.pairs:
-        apart = inference.prepare(network, weights, **how)
+        unfused = inference.prepare(network, weights, **how)
         if decided.by in ("kernels", "prediction"):  # nobody has timed the whole both ways on this GPU
-            decided, model, apart = timing.faster(decided, model, apart)
+            decided, model, unfused = timing.faster(decided, model, unfused)
     passes = 2 + bool(options.image)
-    with terminal.progress(passes * len(model.steps), "step") as told:
-        compared = comparison.compare(model, image, told)
-        classes = images.classes(inference.run(model, image, told)[:1])[0] if options.image else None
+    with terminal.progress(passes * len(model.steps), "step") as progress:
+        compared = comparison.compare(model, image, progress)
+        classes = images.classes(inference.run(model, image, progress)[:1])[0] if options.image else None
     found: dict[str, Any] = {
         "network": network.name, "batch": network.batch, "layout": network.layout, "dtype": network.dtype,
         "resolution": resolution, "mode": target.mode,
-        "decided": {"by": decided.by, "why": decided.why, "apart_us": decided.apart_us, "fused_us": decided.fused_us},
+        "decided": {name: getattr(decided, name) for name in ("by", "why", "unfused_us", "fused_us")},
         "steps": [{"layers": list(step.layers), "run_by": step.runner} for step in model.steps],
         "launches": None if model.graph is None else model.order, "tried_us": dict(model.tried),
         "check": compared.to_dict(),
@@ -73,7 +73,7 @@ def main(options: Namespace) -> int:
         found["not_timed"] = dict(tuned.failures)
     energy = None
     if on_gpu:
-        measured = timing.measure(model, compiled=options.compile, apart=apart)
+        measured = timing.measure(model, compiled=options.compile, unfused=unfused)
         found["times"] = measured.to_dict()
         if options.energy:
             from dwlab.measure import energy as room

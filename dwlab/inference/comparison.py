@@ -1,8 +1,8 @@
-"""Networks run by the kernels beside PyTorch with the same weights: each step on its own input, and the whole.
+"""Compares networks with PyTorch, with the same weights: each step on its own input, and the whole.
 
-A step may be off by what rounding explains, the bound of dwlab.problems.references; kernels of int8 are held against
-integers bit by bit. The whole is held against float64: it may be off by some times what PyTorch is in the same storage
-type, in int8 by some times what PyTorch is in floating point with filters and maps rounded to the same steps.
+A step may be off by what rounding explains, the bound of dwlab.problems.references; kernels of int8 are checked against
+integers bit by bit. The whole is checked against float64: it may be off by some times what PyTorch is in the same
+storage type, in int8 by some times what PyTorch is in floating point with filters and maps rounded to the same steps.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ _HALF_UNIT, _HALF_LEAST = 2.0**-11, 2.0**-25  # float16's: relative, and half of
 
 @dataclass(frozen=True)
 class Compared:
-    """One step's output beside PyTorch's in float64 from the same input. error: the greatest difference.
+    """One step's output and PyTorch's in float64 from the same input. error: the greatest difference.
 
     of_allowed: the greatest fraction of what rounding explains (the bound of dwlab.problems.references); above 1 it is
     wrong. Of kernels of int8 nothing is allowed: the error is in steps, of_allowed 0 or infinite.
@@ -81,14 +81,14 @@ class Compared:
 
 @dataclass(frozen=True)
 class Comparison:
-    """A model beside PyTorch with the same weights. steps: each on its own input.
+    """A model and PyTorch with the same weights. steps: each on its own input.
 
     error, torch_error: |y - float64's| / |float64's| (2-norms) of the whole network's output, ours and PyTorch's in the
     same storage type. reused: whether the output with shared memory is the same, bit by bit, as with none. same_class:
     of a classifier, for how many of the `images` ours and float64's have the same greatest class. int8: kernels are
-    held to integers bit by bit, float64's is the network that is not quantised, error the root mean square over the
-    standard deviation of an image's outputs, and torch_error that of PyTorch in floating point, with filters and maps
-    rounded to the same steps.
+    checked against integers bit by bit, float64's is the network that is not quantised, error the root mean square over
+    the standard deviation of an image's outputs, and torch_error that of PyTorch in floating point, with filters and
+    maps rounded to the same steps.
     """
 
     network: str
@@ -158,16 +158,16 @@ class Comparison:
         return f"{self.summary()}\n\n{tabular.columns(head, rows, (0, 1))}"
 
 
-def compare(model: Model, image: Any, told: inference.Told = None) -> Comparison:
-    """The model beside PyTorch with the same weights, step by step and as a whole; see Comparison.
+def compare(model: Model, image: Any, progress: inference.Progress = None) -> Comparison:
+    """Compares the model with PyTorch, with the same weights, step by step and as a whole; see Comparison.
 
-    Runs the model once more with memory of its own for every map. image, told: as `run` takes them.
+    Runs the model once more with memory of its own for every map. image, progress: as `run` takes them.
     """
     network = model.network
-    shared = inference.run(model, image, told)
+    shared = inference.run(model, image, progress)
     ports = (model.port,) if model.port else ()
     twin = model if model.kept else inference.built(network, model.weights, model.steps, True, model.quantised, ports)
-    alone = inference.run(twin, image, told)
+    alone = inference.run(twin, image, progress)
     torch = pytorch()
     exact = _exact(twin)
     compared = _compared if model.quantised is None else _compared_in_int8
@@ -180,7 +180,7 @@ def compare(model: Model, image: Any, told: inference.Told = None) -> Comparison
 
 
 def whole(model: Model, image: Any) -> tuple[float, float, int | None]:
-    """The model's output beside PyTorch's in float64: (error, torch_error, same_class), as a Comparison has them."""
+    """The model's output and PyTorch's in float64: (error, torch_error, same_class), as a Comparison has them."""
     return _whole(model, inference.run(model, image), image)
 
 
@@ -270,7 +270,7 @@ def _exact(model: Model) -> dict[str, dict[str, Any]]:
 
 
 def _compared(model: Model, step: Step, exact: Mapping[str, Mapping[str, Any]]) -> Compared:
-    """One step's output beside what PyTorch makes in float64 of the same input."""
+    """One step's output and what PyTorch computes in float64 from the same input."""
     torch, network = pytorch(), model.network
     x, y = (nchw(network, model.maps[name]).double() for name in (step.x, step.y))
     r = nchw(network, model.maps[step.r]).double() if step.r else None

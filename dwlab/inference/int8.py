@@ -106,9 +106,9 @@ def quantised(
 
 def _layer(problem: Any, given: Mapping[str, np.ndarray], layer: Any, scales: Mapping[str, Scale | None]) -> Any:
     last = isinstance(problem, DepthwiseConv2d) and problem.layout == "NHWC"  # its filters' channels come last
-    turned = {name: one.transpose(1, 2, 0) if name == "w" and last else one for name, one in given.items()}
+    layouts = {name: one.transpose(1, 2, 0) if name == "w" and last else one for name, one in given.items()}
     r = scales[layer.residual] if layer.residual else None
-    made, arrays = quantisation.layer_of(problem, turned, scales[layer.input], scales[layer.name], r)
+    made, arrays = quantisation.layer_of(problem, layouts, scales[layer.input], scales[layer.name], r)
     arrays["w"] = np.ascontiguousarray(arrays["w"].transpose(2, 0, 1) if last else arrays["w"])
     return made, arrays
 

@@ -16,7 +16,7 @@ from dwlab import planner, records
 from dwlab.gpu import machine
 from dwlab.kernels import choices, registry
 from dwlab.kernels.registry import Stage
-from dwlab.planner import judgement
+from dwlab.planner import validation
 from dwlab.problems.layers import DepthwiseConv2d, Fused, Pointwise
 from dwlab.problems.networks import InferenceError, Network
 
@@ -89,8 +89,8 @@ def recorded(
     exact = records.best(problem=wanted, gpu=gpu, rows=here)
     if exact is not None:
         return exact
-    alike = [replace(row, problem=judgement.bare(row.problem)) for row in here]
-    return records.best(problem=judgement.bare(wanted), gpu=gpu, rows=alike)
+    alike = [replace(row, problem=validation.bare(row.problem)) for row in here]
+    return records.best(problem=validation.bare(wanted), gpu=gpu, rows=alike)
 
 
 @functools.cache
@@ -113,8 +113,8 @@ Partition = tuple[tuple[str, ...], ...]
 """The names of each kernel's layers, in order; layers that no kernel of ours runs may be left out."""
 
 
-def apart(network: Network) -> Partition:
-    """Each layer alone."""
+def layer_by_layer(network: Network) -> Partition:
+    """The partition into single layers."""
     return tuple((layer.name,) for layer in network.layers if layer.planned)
 
 
@@ -143,13 +143,13 @@ class Decision:
     """How a network is run. why: a sentence with the times that decided, and where they are from.
 
     by: "request", "network" (recorded times of both ways), "kernels" (times of each kernel, added up) or "prediction".
-    apart_us, fused_us: those times, of each layer alone and of the fused plan; None where there is none.
+    unfused_us, fused_us: those times, of each layer alone and of the fused plan; None where there is none.
     """
 
     pieces: Partition
     why: str
     by: str
-    apart_us: float | None = None
+    unfused_us: float | None = None
     fused_us: float | None = None
 
     @property
@@ -169,19 +169,19 @@ def decide(
 
     By the newest record of the whole network on that GPU, in which both ways were timed; else by `partition`: times of
     each layer and pair, measured or recorded, or else predicted. times: what timing.tune measured here, which comes
-    before any record. gpu: as planner.find takes it. runs: where to look (dwlab's records if None). fuse: what was
-    asked for, True the fused plan although it may be slower, False each layer alone. Raises GpuError and PlanError as
+    before any record. gpu: as planner.find takes it. runs: where to look (dwlab's records if None). fuse: what the
+    user wants, True the fused plan although it may be slower, False each layer alone. Raises GpuError and PlanError as
     the planner does.
     """
     if fuse is False:
-        return Decision(apart(network), "Layer by layer, as asked for.", "request")
+        return Decision(layer_by_layer(network), "Layer by layer, as requested.", "request")
     name = planner.find(gpu).name
     known = _measured(network, times) if times is not None else {}
-    found = judgement.recorded_run(network, name, runs) if times is None else None
+    found = validation.recorded_run(network, name, runs) if times is None else None
     if found is not None:
-        known = judgement.kernel_times(network, name, found[1:])  # so that what runs is what was timed
+        known = validation.kernel_times(network, name, found[1:])  # so that what runs is what was timed
     if not _complete(network, known):
-        known = judgement.kernel_times(network, name, records.shown_runs(runs, name))
+        known = validation.kernel_times(network, name, records.shown_runs(runs, name))
     if not _complete(network, known):
         known = _recorded(network, name, None if runs is None else [row for run in runs for row in run.measurements])
     if found is None:
@@ -196,14 +196,14 @@ def decide(
     else:
         both += f", {together:,.1f} µs with {pairs} pair{'s' * (pairs != 1)} of layers in one kernel each."
     if fuse or faster:
-        how = "With layers in one kernel" + ("" if faster else ", as asked for")
+        how = "With layers in one kernel" + ("" if faster else ", as requested")
         plan = _cheapest(network, gpu, known)
         if together is not None and plan.pairs != pairs:  # the run has no times of its kernels, or a stage is gone
             both += f" It runs with {plan.pairs}, by other times of its kernels: those of that record are not known."
         return replace(
-            plan, why=f"{how}: {both}", by="request" if fuse else "network", apart_us=alone, fused_us=together
+            plan, why=f"{how}: {both}", by="request" if fuse else "network", unfused_us=alone, fused_us=together
         )
-    return Decision(apart(network), f"Layer by layer: {both}", "network", alone, together)
+    return Decision(layer_by_layer(network), f"Layer by layer: {both}", "network", alone, together)
 
 
 Costs = Mapping[tuple[str, ...], float]
@@ -214,7 +214,7 @@ def _of_problems(network: Network, cost: Callable[[Planned], float | None]) -> C
     """The cost of each layer and of each two that may share a kernel, of those that have one."""
     problems: dict[tuple[str, ...], Planned] = {(one.name,): one.problem for one in network.layers if one.planned}
     problems |= {
-        (network.layers[n].name, network.layers[n + 1].name): pair for n, pair in judgement.joints(network).items()
+        (network.layers[n].name, network.layers[n + 1].name): pair for n, pair in validation.joints(network).items()
     }
     made = {names: cost(problem) for names, problem in problems.items()}
     return {names: us for names, us in made.items() if us is not None}
@@ -254,12 +254,14 @@ def _cheapest(network: Network, gpu: str, known: Costs) -> Decision:
     measured, others = _complete(network, known), 0.0
     if not measured:
         made = planner.plan(network, gpu)
-        known = {(name,): one.time_us for pair in made.pairs for name, one in zip(pair.layers, pair.apart, strict=True)}
-        others = made.total("time_us", apart=True) - sum(known.values())  # layers that no pair has
+        known = {
+            (name,): one.time_us for pair in made.pairs for name, one in zip(pair.layers, pair.unfused, strict=True)
+        }
+        others = made.total("time_us", unfused=True) - sum(known.values())  # layers that no pair has
         known |= {pair.layers: pair.module.time_us for pair in made.pairs if pair.module is not None}
     names = [layer.name for layer in network.layers]
     costs = {(n, n + 1): known.get((name,), 0.0) for n, name in enumerate(names)}
-    pairs = {(n, n + 2): pair for n, pair in judgement.joints(network).items()}
+    pairs = {(n, n + 2): pair for n, pair in validation.joints(network).items()}
     costs |= {(a, b): known[names[a], names[a + 1]] for a, b in pairs if (names[a], names[a + 1]) in known}
     cuts = planner.partition(len(names), costs)
     while none := [one for one in cuts if one in pairs and not _runs(pairs[one], measured, gpu)]:
@@ -280,8 +282,8 @@ def _cheapest(network: Network, gpu: str, known: Costs) -> Decision:
 def pieces_of(network: Network, given: Partition | planner.Plan | None) -> Partition:
     """A partition that was checked, of every layer in order, those that no kernel of ours runs too.
 
-    given: a Partition, a Plan of this network, or None for layers apart. Raises InferenceError for layers that are not
-    there or there twice, and for layers that cannot share a kernel.
+    given: a Partition, a Plan of this network, or None: layer by layer. Raises InferenceError for layers that are
+    not there or there twice, and for layers that cannot share a kernel.
     """
     if isinstance(given, planner.Plan):
         if given.network != network:

@@ -1,4 +1,4 @@
-"""Times of networks: a model beside PyTorch's ways for the same, and single kernels, by which stages are chosen.
+"""Times networks, a model and PyTorch's ways for the same, and single kernels, by which stages are chosen.
 
 `measure` times whole networks, each as one CUDA graph; `tune` each layer and pair by the stages that may run it.
 """
@@ -28,24 +28,24 @@ from dwlab.problems.networks import INPUT, Network
 from dwlab.records import tabular
 
 LAUNCHES = 50
-"""Of a kernel in a graph of which `joules` measures the energy: the host is not what is waited for."""
+"""Of a kernel in a graph of which `joules` measures the energy: so that the host is not the bottleneck."""
 
 
 @dataclass(frozen=True)
 class Measured:
-    """A model's time and PyTorch's ways for the same, all as CUDA graphs of the whole network, inputs in the cache.
+    """Times of a model and of PyTorch's ways for the same, as CUDA graphs of the whole network, inputs in the cache.
 
-    Of an int8 network PyTorch's are in float16. apart: our own network with each layer alone, if it was asked for.
+    Of an int8 network PyTorch's are in float16. unfused: our own network layer by layer, if it was requested.
     """
 
     ours: Timing
-    peers: tuple[peers.Peer, ...]
-    apart: Timing | None = None
+    baselines: tuple[peers.Peer, ...]
+    unfused: Timing | None = None
 
     @property
     def best(self) -> peers.Peer | None:
         """PyTorch's fastest way."""
-        return peers.fastest(self.peers)
+        return peers.fastest(self.baselines)
 
     @property
     def speedup(self) -> float | None:
@@ -56,13 +56,13 @@ class Measured:
         """Plain values for JSON."""
         return {
             "ours_us": self.ours.median_us, "p10_us": self.ours.p10_us, "p90_us": self.ours.p90_us,
-            "peers": [one.to_dict() for one in self.peers], "speedup": self.speedup,
-        } | ({} if self.apart is None else {"apart_us": self.apart.median_us})  # fmt: skip
+            "peers": [one.to_dict() for one in self.baselines], "speedup": self.speedup,
+        } | ({} if self.unfused is None else {"unfused_us": self.unfused.median_us})  # fmt: skip
 
     def __str__(self) -> str:
         rows = [["dwlab", f"{self.ours.median_us:,.1f}", f"{self.ours.p10_us:,.1f}", f"{self.ours.p90_us:,.1f}", ""]]
-        ours = () if self.apart is None else (peers.Peer("dwlab, each layer alone", "apart", self.apart),)
-        for one in (*ours, *self.peers):
+        ours = () if self.unfused is None else (peers.Peer("dwlab, layer by layer", "unfused", self.unfused),)
+        for one in (*ours, *self.baselines):
             if one.time is None:
                 rows.append([one.name, "", "", "", one.failure])
             else:
@@ -72,12 +72,12 @@ class Measured:
         return tabular.columns(["one inference, µs", "median", "p10", "p90", ""], rows, (0, 4))
 
 
-def measure(model: Model, compiled: bool = True, apart: Model | None = None, **how: Any) -> Measured:
+def measure(model: Model, compiled: bool = True, unfused: Model | None = None, **how: Any) -> Measured:
     """Times a model and PyTorch's ways for the same network and weights, each as one CUDA graph that is replayed.
 
-    compiled: also through torch.compile, which compiles for a minute or more. apart: another model of ours, timed too.
-    how: what timing.time_launches takes. Each of PyTorch's outputs is held against ours before its time counts; int8 is
-    timed against PyTorch's float16. Raises TimingError in simulated mode.
+    compiled: also through torch.compile, which compiles for a minute or more. unfused: another model of ours, timed
+    too. how: what timing.time_launches takes. Each of PyTorch's outputs is checked against ours before its time counts;
+    int8 is compared with PyTorch's float16. Raises TimingError in simulated mode.
     """
     if model.graph is None:
         raise timing.TimingError(timing.SIMULATED)
@@ -86,11 +86,11 @@ def measure(model: Model, compiled: bool = True, apart: Model | None = None, **h
     inference.launch(model)
     y = inference.output(model).float()
     ours = peers.time_graph(model.graph, **how)
-    beside = None if apart is None else peers.time_graph(apart.graph, **how)
+    alone = None if unfused is None else peers.time_graph(unfused.graph, **how)
     found = []
-    for name in ways(_peer(model.network), model.weights, compiled):
+    for name in ways(_baseline(model.network), model.weights, compiled):
         try:
-            with peer_graph(model, name) as (graph, theirs):
+            with baseline_graph(model, name) as (graph, theirs):
                 graph.replay()
                 off, allowed = _off(model, y, theirs.float())  # a check that both compute the same
                 if not off <= allowed:
@@ -104,25 +104,25 @@ def measure(model: Model, compiled: bool = True, apart: Model | None = None, **h
             found.append(peers.Peer(name, name, failure=f"it does not run: {type(error).__name__}: {first}"))
         finally:
             graph = theirs = None
-    return Measured(ours, tuple(found), beside)
+    return Measured(ours, tuple(found), alone)
 
 
-def faster(decided: Decision, fused: Model, apart: Model, **how: Any) -> tuple[Decision, Model, Model | None]:
+def faster(decided: Decision, fused: Model, unfused: Model, **how: Any) -> tuple[Decision, Model, Model | None]:
     """(decision, model, the other way if layers share kernels) by the times of both whole networks here.
 
     decided: for the fused plan, by times of kernels alone, which in one graph need not be the network's. how: what
     timing.time_launches takes.
     """
-    together, alone = (peers.time_graph(model.graph, **how).median_us for model in (fused, apart))
+    together, alone = (peers.time_graph(model.graph, **how).median_us for model in (fused, unfused))
     pairs = f"{decided.pairs} pair{'s' * (decided.pairs != 1)} of layers in one kernel each"
     times = f"timed here, {alone:,.1f} µs layer by layer, {together:,.1f} µs with {pairs}."
-    found = replace(decided, by="network", apart_us=alone, fused_us=together)
+    found = replace(decided, by="network", unfused_us=alone, fused_us=together)
     if together < alone:
-        return replace(found, why=f"With layers in one kernel: {times}"), fused, apart
-    return replace(found, why=f"Layer by layer: {times}", pieces=selection.apart(fused.network)), apart, None
+        return replace(found, why=f"With layers in one kernel: {times}"), fused, unfused
+    return replace(found, why=f"Layer by layer: {times}", pieces=selection.layer_by_layer(fused.network)), unfused, None
 
 
-def _peer(network: Network) -> Network:
+def _baseline(network: Network) -> Network:
     """What PyTorch runs in its place: an int8 network in float16."""
     return networks.in_float(network, "float16") if network.dtype == "int8" else network
 
@@ -147,34 +147,34 @@ def graph_of(call: Callable[[], Any]) -> tuple[Any, list[Any]]:
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        held = [call()]
-    return graph, held
+        outputs = [call()]
+    return graph, outputs
 
 
 @contextlib.contextmanager
-def peer_graph(model: Model, name: str) -> Iterator[tuple[Any, Any]]:
+def baseline_graph(model: Model, name: str) -> Iterator[tuple[Any, Any]]:
     """A way of PyTorch's, by the name that `measure` gives it, as a CUDA graph on `random_image`, and its output.
 
     Both live as long as the context.
     """
     torch = pytorch()
-    call = graph = held = None
+    call = graph = outputs = None
     try:
         with same_precision(), torch.inference_mode():
-            call = ways(_peer(model.network), model.weights, True)[name]()
-            graph, held = graph_of(call)
-        yield graph, held[0]
+            call = ways(_baseline(model.network), model.weights, True)[name]()
+            graph, outputs = graph_of(call)
+        yield graph, outputs[0]
     finally:
-        call = graph = held = None
+        call = graph = outputs = None
         torch.cuda.synchronize()
         torch.cuda.empty_cache()
 
 
-def compile_peers(network: Network, weights: Weights | None = None) -> list[str]:
+def compile_baselines(network: Network, weights: Weights | None = None) -> list[str]:
     """Runs PyTorch's ways through torch.compile once, so that their code is in its cache; returns those that failed."""
     torch, failed = pytorch(), []
     weights = random_weights(network) if weights is None else weights
-    for name, prepare_call in ways(_peer(network), weights, True).items():
+    for name, prepare_call in ways(_baseline(network), weights, True).items():
         if " torch.compile, " in name:
             try:
                 with same_precision(), torch.inference_mode():
@@ -299,9 +299,9 @@ def tune(network: Network, last: int = 2, cost: Callable[[Callable[[Any], None]]
     compile_candidates(network, last)
     for stage, problem in candidates(network, last):
         try:
-            tensors = _random_arrays(problem)  # held until then
+            tensors = _random_arrays(problem)  # kept until then
             start = stage.starter(problem, {name: inference.kernel_array(one) for name, one in tensors.items()})
             found.setdefault(problem, {})[stage.id] = cost(start)
-        except Exception as error:  # a kernel that does not compile or start is said, and the others still timed
+        except Exception as error:  # a kernel that does not compile or start is reported, and the others still timed
             failures[f"{stage.id} on {problem}"] = (str(error).splitlines() or [type(error).__name__])[0]
     return Tuned(found, failures)

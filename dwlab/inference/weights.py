@@ -149,7 +149,7 @@ def load_weights(network: Network, path: str | Path) -> dict[str, dict[str, np.n
     """`weights_from_torch` of a file that torch.save wrote; nothing in it but tensors is loaded."""
     torch = pytorch()
     try:
-        held = torch.load(path, map_location="cpu", weights_only=True)
+        loaded = torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError:
         raise InferenceError(f"there is no file {path}: give what torch.save(model.state_dict(), …) wrote") from None
     except pickle.UnpicklingError:  # torch's own text is of how to run what the file holds
@@ -159,7 +159,7 @@ def load_weights(network: Network, path: str | Path) -> dict[str, dict[str, np.n
     except Exception as error:  # whatever zipfile and torch raise for other files
         first = plain((str(error).splitlines() or [type(error).__name__])[0])
         raise InferenceError(f"{path} is no file of weights: {first.rstrip('.')}. Save model.state_dict()") from None
-    return weights_from_torch(network, held)
+    return weights_from_torch(network, loaded)
 
 
 def _sources(network: Network, tensors: Mapping[str, Any]) -> dict[str, tuple[str, str]]:

@@ -1,4 +1,4 @@
-"""Networks of `networks` by PyTorch alone: what kernels are held against, and what the scales of int8 follow from.
+"""Networks of `networks` by PyTorch alone: what kernels are checked against, and what the scales of int8 follow from.
 
 Maps are tensors (N, C, H, W); parameters are layer -> {"w": …, "b": …}, in the shapes of `weights`.
 """
@@ -160,7 +160,7 @@ def real(tensor: Any, scale: Scale | None) -> Any:
 
 def in_integers(problem: networks.Problem, x: Any, own: Mapping[str, Any], r: Any = None) -> Any:
     """An int8 layer's output, exactly, by PyTorch: tensors (N, C, H, W) of int8, own with w, b and m as Quantised has
-    them. Sums are whole numbers in float64; then float32, rounded as dwlab.problems.layers says.
+    them. Sums are integers in float64; then float32, rounded as dwlab.problems.layers says.
     """
     torch = pytorch()
     b = own["b"].double() if problem.bias else None

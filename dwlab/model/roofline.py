@@ -33,7 +33,7 @@ __all__ = [
 TOLERANCE = 0.03
 """How far above a measured ceiling a point may lie: two medians of one run differ by about this much."""
 
-# Okabe and Ito's palette, told apart with any colour vision; the markers differ too, for print in grey.
+# Okabe and Ito's palette, distinct with any colour vision; the markers differ too, for print in grey.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 
@@ -49,7 +49,7 @@ class RooflineError(ValueError):
 
 @dataclass(frozen=True)
 class Point:
-    """One kernel on the plot. intensity: FLOP for each compulsory byte; gflops: reached; roof: attainable GFLOP/s."""
+    """One kernel on the plot. intensity: FLOP for each compulsory byte; gflops: achieved; roof: attainable GFLOP/s."""
 
     label: str
     intensity: float
@@ -59,7 +59,7 @@ class Point:
 
     @property
     def fraction(self) -> float:
-        """How much of the roof is reached."""
+        """Efficiency: achieved over attainable."""
         return self.gflops / self.roof
 
     @property
@@ -106,7 +106,7 @@ def point(
 
 
 def points(rows: Iterable[Measurement], ceilings: Ceilings, *, tolerance: float = TOLERANCE) -> tuple[Point, ...]:
-    """The points of measurements, in their order. A row timed with a warm cache is held against the L2, if known.
+    """The points of measurements, in their order. The ceiling of a row timed with a warm cache is the L2, if known.
 
     Raises RooflineError for a point above its ceiling.
     """

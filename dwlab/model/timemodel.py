@@ -1,53 +1,39 @@
-"""How long a stage should take: from its counts and a GPU's ceilings, with no clock at hand.
+"""Time model: how long a stage should take, from its counts and a GPU's ceilings, without a clock.
 
-`predict("depthwise1d/forward/naive", "paper", "t4")` answers with the time that each resource alone would need, so that
-one sees what binds. Nothing in it knows a stage by name.
+`predict("depthwise1d/forward/naive", "paper", "t4")` gives the time that each resource alone would need, and so the
+bottleneck. Nothing in it depends on a stage's name.
 
-**Counts** (dwlab.simt.cost) are made on a cut-down problem and scaled up: rows are alike. Requests and sectors scale as
-the formula beside the kernel says. Passes, instructions and waits scale with the blocks, which are alike; where their
-number does not grow with the problem, as each walks through a share of it, with the share, and what a block does once
-is counted once.
+**Counts** (dwlab.simt.cost) are made on a cut-down problem and scaled up, as rows are alike. Requests and sectors scale
+by the stage's traffic formula. Passes, instructions and waits scale with the number of blocks; where that does not grow
+with the problem, as each block loops over a part of it, they scale with the part, and a block's fixed work counts once.
 
 **Resources**, each with its time in µs:
-- dram: the sectors that must come from or go to device memory over the copy bandwidth. Each array once; and those that
-  another block reads again so late that more than the L2 holds was read between the two (reuse distance).
-- l2: sectors that blocks fetch (each once a block: the L1 keeps what a block has read), atomics, and stores, which go
-  through, over the L2's bandwidth. A request to store takes the room of each 128-byte line that it touches, however
-  little of it is written: an assumption, which the naive stages with few taps bear out.
-- l1: passes through the banks that L1 and shared memory share, one a clock and multiprocessor, or as many as were
-  measured (Ceilings.shared_gbps); a global request takes at least a clock for every LINES_PER_CLOCK 128-byte lines.
-- issue: instructions, 4 warps a clock and multiprocessor (2 on 6.0). fp32: multiply-adds at their measured rate, or the
-  expected one. fp64: its units.
-- atomics: lanes of a request that add to the same address are served one by one (hardware counted a sector for each
-  in backward/naive), ATOMIC_CYCLES clocks each. Where the time goes, in the multiprocessor or the L2, one
-  measurement cannot say; for other shapes and GPUs it is a guess.
-- latency: a warp's life, its waits and its instructions one after the other, over the warps that are resident. Blocks
-  that run side by side and read the same wait for device memory together.
-- launch: the host's time for a plain launch, and for those that zero an output or add up parts of it; it runs beside
-  the kernels before.
+- dram: the sectors that must come from or go to device memory, over the copy bandwidth. Each array once; and again
+  what another block reads after more than the L2 holds was read in between (reuse distance).
+- l2: sectors that blocks fetch (each once per block: the L1 keeps what a block has read), atomics, and stores, which
+  are written through, over the L2's bandwidth. A store request counts each 128-byte line that it touches in full: an
+  assumption, which agrees with the naive stages with few taps.
+- l1: wavefronts of L1 and shared memory, one per clock and multiprocessor, or as many as were measured
+  (Ceilings.shared_gbps); a global request takes at least a clock per LINES_PER_CLOCK 128-byte lines.
+- issue: instructions, 4 warps per clock and multiprocessor (2 on 6.0). fp32: multiply-adds at their measured rate, or
+  the expected one. fp64: its units.
+- atomics: lanes of a request that add to the same address are served one by one, ATOMIC_CYCLES clocks each. One
+  measurement cannot say whether in the multiprocessor or the L2; for other shapes and GPUs the constant is a guess.
+- latency: a warp's waits and instructions in series, over the resident warps. Resident blocks that read the same
+  sectors wait for device memory together.
+- launch: the host's time for a launch, and for those that zero an output or add up parts; it overlaps with the kernels
+  before.
 
-**Time**: resources work at the same time, but not all of the time. A sum would deny any overlap, the largest alone
-would claim all of it; in between lies (Σ tᵖ)^(1/p), at least the largest and at most the sum, one p for all. Two groups
-are one leg each, of which the slowest counts: dram and l2, as a copy's sectors pass through both while its bandwidth
-is measured; issue, fp32 and fp64, as a multiply-add that is issued is computed.
+**Time**: resources overlap in part. Their sum denies any overlap, the largest alone claims a perfect one; in between is
+(Σ tᵖ)^(1/p), with one p for all. Two groups count as one each, by their slowest: dram and l2, as a copy's sectors pass
+through both while its bandwidth is measured; issue, fp32 and fp64, as a multiply-add that is issued is computed.
 
-Constants: OVERLAP, LINES_PER_CLOCK, STEP_CYCLES and DRAM_NS were fitted, on a grid, by the mean error of forward stages
-1 to 4 at the nine shapes of the H200's record of 2026-11-21 10:41 (DRAM_NS, which it hardly decides, with a few timings
-of the gradient stages in view), and have not been changed since. ATOMIC_CYCLES is from one time, backward/naive's, of
-the record of 14:35: of that stage this is no prediction, and its time in the record of 16:42 is far shorter. How many
-instructions a statement becomes was read from
-compiled code (ADDRESS, RANGE, PREDICATED in dwlab.simt.cost).
-
-Rules: most were found by looking at where the first record's times were missed. The record of 14:35 was predicted
-before it was made, less well than now. With it in view, these
-rules were changed, for all stages, each for a reason outside of the times: stores to shared memory no longer stop a
-warp in straight-line code and asynchronous copies are no longer waited for by stores (compiled code of forward/strips);
-registers are counted by what is still needed, not by all that is declared (the compiler's 73, not 136); lanes that add
-to one address are served singly (hardware counters); the legs above. So that record, too, is no independent test.
-A test refits the first four constants without each stage in turn, and predicts that stage: the median error over all
-rows is within the target, but three stages of 21 are missed by more than a third (the test names them). STEP_CYCLES is
-what the refits do not agree on: the records do not decide it well.
-What is still missed, and by how much: `python -m dwlab predict --compare`.
+**Constants**: OVERLAP, LINES_PER_CLOCK, STEP_CYCLES and DRAM_NS are fitted, on a grid, to forward stages 1 to 4 at nine
+shapes on an H200. ATOMIC_CYCLES is from one time, that of backward/naive, which is therefore no prediction. The
+instructions per statement were read from compiled code (ADDRESS, RANGE, PREDICATED in dwlab.simt.cost). The rules above
+were found by looking at recorded times, so those records are no independent test. A test refits the first four
+constants without each stage in turn and predicts that stage; it names the stages that are missed by more than a third.
+The errors now: `python -m dwlab predict --compare`.
 """
 
 from __future__ import annotations
@@ -86,11 +72,11 @@ STEP_CYCLES = 2.0
 """Clocks from one instruction of a warp to its next: 4 where each needs the one before, 1 where none does. Fitted."""
 
 DRAM_NS = 600.0
-"""Time from asking for a sector of device memory to having it, while others ask too. Fitted."""
+"""Latency of a sector of device memory under load. Fitted."""
 
 ATOMIC_CYCLES = 9.1
 """Clocks of a multiprocessor for each further lane of a request that adds to the address of another lane. From one
-time, that of backward/naive in the record of 14:35: this stage is therefore no test of it."""
+time, that of backward/naive: this stage is therefore no test of it."""
 
 L2_CYCLES = 200
 """The same for a sector in the L2: doi 10.1016/j.ultsonch.2023.106546, table 3, for V100, A100 and H100."""
@@ -99,7 +85,7 @@ L1_CYCLES = 30
 """The same for a sector in the L1. An assumption: shared memory takes 20 (as above), the L1 has tags to compare too."""
 
 BASE_REGISTERS = 32
-"""Registers of a thread beside its local arrays, which live in registers too: the compiled stages 1 to 3 have 24 to 32.
+"""Registers of a thread besides its local arrays, which are in registers too: the compiled stages 1 to 3 have 24 to 32.
 The compiler's own count, where known, is better: predict(registers=…)."""
 
 LINE_BYTES = 128
@@ -136,7 +122,7 @@ class Fetch:
     gap: float = 0.0
 
     def at_once(self, resident: int) -> float:
-        """Fetches that wait for device memory if it is read once: the first, and those of blocks running beside it."""
+        """Fetches that wait for device memory if it is read once: the first, and those of concurrent blocks."""
         sharers = max(1.0, resident / self.gap) if self.gap else 1.0
         return min(self.fetched, self.distinct * sharers)
 
@@ -233,10 +219,10 @@ def walked(
     least: int = 0,
     blocks: int = 0,
 ) -> dict[str, float] | None:
-    """WORK on `problem` for a stage whose blocks walk through shares of the batch; None if its blocks do not.
+    """WORK on `problem` for a stage whose blocks loop over parts of the batch; None if its blocks do not.
 
-    A block's work is a part that it does once and one in proportion to its share. Both come from some blocks of two
-    batches: with equally many blocks, and shares twice and four times as large as the least. found: the cost on `few`,
+    A block's work is a fixed part and one in proportion to its part of the batch. Both come from some blocks of two
+    batches: with equally many blocks, and parts twice and four times as large as the least. found: the cost on `few`,
     if it is known: where `few` is the first of the two, it is not interpreted again. least: elements of a channel in
     the smaller batch. blocks: of the problem's launch, if `stage` has another.
     """
@@ -253,12 +239,12 @@ def walked(
     only = SAMPLE if two.flops_dense // 2 > SAMPLE_FROM else 0
     first = found if found is not None and one == few else count(stage, one, only)[0]
     second = count(stage, two, only)[0]
-    share = [p.B * p.H * p.L / blocks for p in (one, two)]
+    part = [p.B * p.H * p.L / blocks for p in (one, two)]
     wanted = problem.B * problem.H * problem.L / made
     work = {}
     for name in WORK:
         low, high = (getattr(one, name) / one.blocks for one in (first, second))
-        each = low + (high - low) * (wanted - share[0]) / (share[1] - share[0])
+        each = low + (high - low) * (wanted - part[0]) / (part[1] - part[0])
         work[name] = made * max(0.0, each)
     return work
 
@@ -288,13 +274,13 @@ def scaled(stage: Stage, few: DepthwiseConv1d, problem: DepthwiseConv1d, found: 
 
     loads, stores, atomics = as_formula("load"), as_formula("store"), as_formula("atomic")
     repeats = atomics * found.atomic_repeats
-    apart = max(1.0, blocks / longer)  # blocks between two that share sectors, against the cut-down problem
+    farther = max(1.0, blocks / longer)  # blocks between two that read the same sectors, over the cut-down problem's
     sizes = problem.nbytes(stage.path)
     arrays = []
     for name, one in found.reuse.items():
         distinct, again = sizes.get(name, 0) / SECTOR_BYTES, elements * one.again
-        # Those who fetch a sector in turn cannot lie further apart than all blocks have room for.
-        gap = apart * one.gap
+        # The blocks that fetch a sector one after the other are at most as far from each other as all blocks allow.
+        gap = farther * one.gap
         if again and distinct:
             gap = min(gap, how.blocks * distinct / again)
         arrays.append(Fetch(elements * one.fetched, distinct, again, gap))
@@ -400,8 +386,8 @@ def of_counts(
 def together(resources: Mapping[str, float], overlap: float | None = None) -> float:
     """The time that resources need together, µs.
 
-    Two pairs are one leg each, of which the slower counts: what comes from device memory passes through the L2 on its
-    way, as it did when a copy's speed was measured; and a multiply-add that is being issued is being computed.
+    Two pairs are one leg each, of which the slower counts: what comes from device memory passes through the L2, as
+    it did when a copy's speed was measured; and a multiply-add that is being issued is being computed.
     """
     left = dict(resources)
     memory = max(left.pop("dram"), left.pop("l2"))
@@ -514,7 +500,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Predictions beside measurements. left_out: what could not be predicted, and why."""
+    """Predictions and measurements. left_out: what could not be predicted, and why."""
 
     rows: tuple[Row, ...]
     left_out: tuple[str, ...] = ()
@@ -598,7 +584,7 @@ def compare(
     *,
     keep: Callable[[records.Measurement], bool] = lambda row: True,
 ) -> Comparison:
-    """Every recorded measurement that `keep` says yes to beside its prediction; the newest of each stage, problem, GPU.
+    """Every recorded measurement that `keep` accepts, and its prediction; the newest of each stage, problem, GPU.
 
     runs: all records if None. Rows of an earlier kernel are left out. Predicted for the GPU that it was measured on,
     with that run's ceilings. Stages of depthwise1d: what the model says of tensor cores and of layers has been compared
@@ -622,7 +608,7 @@ def compare(
                 left_out[f"left out: {error}"] = None
                 continue
             rows[one.id, problem, run.gpu] = Row(one.id, problem, run.gpu, one.time_us, prediction)
-    left_out |= {said: None for key, said in earlier.items() if key not in rows}
+    left_out |= {note: None for key, note in earlier.items() if key not in rows}
     return Comparison(tuple(rows.values()), tuple(left_out))
 
 
@@ -635,7 +621,7 @@ def _problem(row: records.Measurement) -> DepthwiseConv1d:
 
 
 def table(runs: Sequence[records.Record] | None = None) -> tabular.Markdown:
-    """Predicted beside measured at the newest run's main problem on the GPU that is shown, as Markdown for README."""
+    """Predicted and measured times at the newest run's main problem on the GPU that is shown, as Markdown."""
     runs = records.shown_runs(runs)
     rows = {id(run): [row for row in run.measurements if row.op == "depthwise1d"] for run in runs}
     if not any(rows.values()):
@@ -667,21 +653,21 @@ def _us(value: float) -> str:
 def _gpus_text() -> str:
     """`gpus.table` for a terminal: where ceilings come from in a word, and below what the words stand for."""
     head, _, *rows = [[cell.strip() for cell in one.strip("| ").split(" | ")] for one in gpus.table().splitlines()]
-    reached = gpus.efficiency()
+    found = gpus.efficiency()
     for row in rows:
         row[-1] = "expected" if row[-1].startswith(gpus.EXPECTED) else row[-1].partition(" ")[0]
     text = terminal.table(head, rows, (0, 1, 2, len(head) - 1), columns=terminal.width(), cut=1, spare=(8, 4, 9, 7, 3))
-    said = "measured: in a record; datasheet: not measured."
-    if reached:
-        said += (
-            f" expected, not measured: the datasheet's, lowered to what {reached.source} reached of its own, "
-            f"{100 * reached.copy:.0f} % of the copy and {100 * reached.fma:.0f} % of the FMA peak."
+    note = "measured: in a record; datasheet: not measured."
+    if found:
+        note += (
+            f" expected, not measured: the datasheet's, lowered to the efficiency of {found.source}, "
+            f"{100 * found.copy:.0f} % of the copy and {100 * found.fma:.0f} % of the FMA peak."
         )
-    return f"{text}\n\n{terminal.wrapped(said, terminal.width())}"
+    return f"{text}\n\n{terminal.wrapped(note, terminal.width())}"
 
 
 def main(options: Namespace) -> int:
-    """``python -m dwlab predict``: one stage; with --compare, what was recorded beside what is predicted."""
+    """``python -m dwlab predict``: one stage; with --compare, recorded times and predicted ones."""
     if options.gpus:
         print(json.dumps([gpus.find(name).to_dict() | {"short": name} | asdict(gpus.find(name).ceilings)
                           for name in gpus.NAMES], indent=1) if options.json else _gpus_text())  # fmt: skip

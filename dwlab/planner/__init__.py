@@ -1,12 +1,12 @@
 """FusePlanner: which layers of a network to put into one kernel, and with which tiles.
 
 `plan("mobilenet_v2", "t4")` decides for each depthwise and pointwise layer whether it is a kernel of its own or shares
-one with its neighbour, so that the map between the two never reaches global memory. What a kernel costs with its best
-tile, `modules` says: accesses, limits, what stays in the L2, and time. What the decisions are worth, `judgement` says
-from measured times; `picture` draws them.
+one with its neighbour, so that the map between the two is never in global memory. `modules` has the cost of a kernel
+with its best tile: accesses, limits, what stays in the L2, and time. `validation` compares the decisions with measured
+times; `picture` draws them.
 
-**The plan**: layers are a path, modules are pieces of it, costs add up; so dynamic programming over the path finds the
-best of all partitions exactly, and no layer can lie in two modules (the paper judges pairs alone, where it can).
+**The plan**: layers are a path, modules are segments of it, costs add up. So dynamic programming over the path finds
+the best of all partitions exactly, and no layer is in two modules (the paper decides each pair alone, where it can be).
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from dwlab.records.tabular import mb
 
 @dataclass(frozen=True)
 class Step:
-    """One kernel of a plan. layers: names. apart: the same layers as kernels of their own, each at its best.
+    """One kernel of a plan. layers: names. unfused: the same layers as kernels of their own, each at its best.
 
     in_l2: whether the maps between would have stayed in the L2 anyway. note: why a layer is not fused with the next.
     """
 
     layers: tuple[str, ...]
     module: Module
-    apart: tuple[Module, ...]
+    unfused: tuple[Module, ...]
     in_l2: bool = False
     note: str = ""
 
@@ -50,8 +50,8 @@ class Step:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
-        apart = [one.to_dict() for one in self.apart]
-        return {"layers": list(self.layers), "module": self.module.to_dict(), "apart": apart, "in_l2": self.in_l2,
+        unfused = [one.to_dict() for one in self.unfused]
+        return {"layers": list(self.layers), "module": self.module.to_dict(), "unfused": unfused, "in_l2": self.in_l2,
                 "note": self.note}  # fmt: skip
 
 
@@ -59,13 +59,13 @@ class Step:
 class Pair:
     """Two neighbours that may be fused: their best module, or which limit is in the way.
 
-    fuse: whether the module costs less than the two apart. chosen: whether it is in the plan, where a layer has only
-    one kernel and pairs that share one exclude each other.
+    fuse: whether the module costs less than the two layers unfused. chosen: whether it is in the plan, where a layer
+    has only one kernel and pairs that share one exclude each other.
     """
 
     layers: tuple[str, str]
     module: Module | None
-    apart: tuple[Module, Module]
+    unfused: tuple[Module, Module]
     chosen: bool
     limit: str = ""
 
@@ -74,12 +74,12 @@ class Pair:
     @property
     def gain_us(self) -> float | None:
         """Predicted time that fusing the two saves."""
-        return None if self.module is None else sum(one.time_us for one in self.apart) - self.module.time_us
+        return None if self.module is None else sum(one.time_us for one in self.unfused) - self.module.time_us
 
     @property
     def saved_bytes(self) -> int | None:
         """Accesses that fusing the two saves, bytes."""
-        return None if self.module is None else sum(one.gma_bytes for one in self.apart) - self.module.gma_bytes
+        return None if self.module is None else sum(one.gma_bytes for one in self.unfused) - self.module.gma_bytes
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
@@ -96,7 +96,7 @@ class Pair:
 
 @dataclass(frozen=True)
 class Plan:
-    """Which layers of a network share a kernel on a GPU, with tiles; what it should bring.
+    """Which layers of a network share a kernel on a GPU, with tiles, and the predicted gain.
 
     pairs: all neighbours that may be fused, whether they are or not.
     """
@@ -114,24 +114,25 @@ class Plan:
 
     @property
     def cost(self) -> float:
-        """What was made least: µs or bytes."""
+        """What was minimised: µs or bytes."""
         return sum(self.rules.cost(step.module) for step in self.steps)
 
-    def total(self, what: str, apart: bool = False) -> float:
-        """Sum over the plan's kernels, or over the layers apart, of "gma_bytes", "dram_bytes", "time_us" or "macs"."""
-        modules = [one for step in self.steps for one in (step.apart if apart else (step.module,))]
+    def total(self, what: str, unfused: bool = False) -> float:
+        """Sum over the plan's kernels, or over the unfused layers, of "gma_bytes", "dram_bytes", "time_us" or
+        "macs"."""
+        modules = [one for step in self.steps for one in (step.unfused if unfused else (step.module,))]
         return sum(one.accesses.macs if what == "macs" else getattr(one, what) for one in modules)
 
     @property
     def redundant(self) -> float:
-        """Multiply-adds more than the layers apart, as a fraction of theirs."""
-        return self.total("macs") / self.total("macs", apart=True) - 1
+        """Multiply-adds more than the unfused layers', as a fraction of theirs."""
+        return self.total("macs") / self.total("macs", unfused=True) - 1
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
         made = self.network
         totals = {
-            name: {"apart": self.total(field, apart=True), "plan": self.total(field)}
+            name: {"unfused": self.total(field, unfused=True), "plan": self.total(field)}
             for name, field in (("gma_bytes",) * 2, ("dram_bytes",) * 2, ("predicted_us", "time_us"), ("macs",) * 2)
         }
         return {
@@ -150,7 +151,7 @@ class Plan:
         }
 
     def summary(self) -> str:
-        """What the plan is and what it should bring, in sentences."""
+        """The plan and its predicted gain, in sentences."""
         made, fused = self.network, sum(step.fused for step in self.steps)
         layers = sum(len(step.layers) for step in self.steps)
         least = {"time": "least predicted time", "gma": "fewest bytes accessed"}[self.rules.objective]
@@ -168,18 +169,18 @@ class Plan:
         return text
 
     def times(self) -> str:
-        """Predicted µs of the layers apart and of the plan."""
-        before, after = self.total("time_us", apart=True), self.total("time_us")
-        return f"{before:,.0f} µs apart, {after:,.0f} µs as planned ({_percent(after / before - 1)})"
+        """Predicted µs layer by layer and of the plan."""
+        before, after = self.total("time_us", unfused=True), self.total("time_us")
+        return f"{before:,.0f} µs unfused, {after:,.0f} µs as planned ({_percent(after / before - 1)})"
 
     def change(self, what: str) -> str:
-        before, after = self.total(what, apart=True), self.total(what)
+        before, after = self.total(what, unfused=True), self.total(what)
         return f"{mb(before)} MB → {mb(after)} MB" + (f" ({_percent(after / before - 1)})" if before else "")
 
-    HEAD = ("layer", "what", "kernel", "tile", "blocks", "MB apart", "MB", "DRAM MB apart", "DRAM MB", "MAC",
-            "µs apart", "µs", "note")  # fmt: skip
+    HEAD = ("layer", "what", "kernel", "tile", "blocks", "MB unfused", "MB", "DRAM MB unfused", "DRAM MB", "MAC",
+            "µs unfused", "µs", "note")  # fmt: skip
 
-    SPARE = ("DRAM MB apart", "DRAM MB", "blocks", "MAC", "MB apart", "tile", "note", "MB")
+    SPARE = ("DRAM MB unfused", "DRAM MB", "blocks", "MAC", "MB unfused", "tile", "note", "MB")
     """Columns that a narrow terminal goes without, the first of them first."""
 
     def rows(self) -> list[list[str]]:
@@ -187,17 +188,17 @@ class Plan:
         rows = []
         for step in self.steps:
             module = step.module
-            for number, (name, apart) in enumerate(zip(step.layers, step.apart, strict=True)):
+            for number, (name, unfused) in enumerate(zip(step.layers, step.unfused, strict=True)):
                 first = number == 0
                 own = [
-                    str(module.tile), f"{module.accesses.blocks:,}", mb(apart.gma_bytes), mb(module.gma_bytes),
-                    mb(apart.dram_bytes), mb(module.dram_bytes), _percent(module.redundant) if step.fused else "",
-                    f"{apart.time_us:,.1f}", f"{module.time_us:,.1f}",
+                    str(module.tile), f"{module.accesses.blocks:,}", mb(unfused.gma_bytes), mb(module.gma_bytes),
+                    mb(unfused.dram_bytes), mb(module.dram_bytes), _percent(module.redundant) if step.fused else "",
+                    f"{unfused.time_us:,.1f}", f"{module.time_us:,.1f}",
                 ]  # fmt: skip
                 if not first:
                     own = [cell if place in (2, 4, 7) else "" for place, cell in enumerate(own)]
                 kernel = NAMES[module.kind] if first else "└ " + NAMES[module.kind]
-                rows.append([name, summary(apart.layers[0]), kernel, *own, self._note(step) if first else ""])
+                rows.append([name, summary(unfused.layers[0]), kernel, *own, self._note(step) if first else ""])
         return rows
 
     def _note(self, step: Step) -> str:
@@ -213,11 +214,11 @@ class Plan:
     def _all_in_l2(self) -> bool:
         return all(step.in_l2 for step in self.steps if step.fused)
 
-    OF_DRAM = "DRAM MB: of it, what reaches device memory. "
+    OF_DRAM = "DRAM MB: the part of it that goes to device memory. "
     TEXT = (0, 1, 2, 3, 12)  # columns of HEAD
     LEGEND = (
         f"MB: all that blocks read and write, by the model of accesses. {OF_DRAM}"
-        "MAC: multiply-adds that are done more. Tile: channels×rows×columns of a block's output."
+        "MAC: redundant multiply-adds. Tile: channels×rows×columns of a block's output."
     )
 
     def table(self) -> tabular.Markdown:
@@ -232,12 +233,12 @@ class Plan:
         """
         totals = dict.fromkeys(self.HEAD, "") | {
             "layer": "all", "blocks": f"{sum(step.module.accesses.blocks for step in self.steps):,}",
-            "MB apart": mb(self.total("gma_bytes", apart=True)), "MB": mb(self.total("gma_bytes")),
-            "DRAM MB apart": mb(self.total("dram_bytes", apart=True)), "DRAM MB": mb(self.total("dram_bytes")),
-            "MAC": _percent(self.redundant), "µs apart": f"{self.total('time_us', apart=True):,.1f}",
+            "MB unfused": mb(self.total("gma_bytes", unfused=True)), "MB": mb(self.total("gma_bytes")),
+            "DRAM MB unfused": mb(self.total("dram_bytes", unfused=True)), "DRAM MB": mb(self.total("dram_bytes")),
+            "MAC": _percent(self.redundant), "µs unfused": f"{self.total('time_us', unfused=True):,.1f}",
             "µs": f"{self.total('time_us'):,.1f}",
         }  # fmt: skip
-        same = all(sum(one.dram_bytes for one in step.apart) == step.module.dram_bytes for step in self.steps)
+        same = all(sum(one.dram_bytes for one in step.unfused) == step.module.dram_bytes for step in self.steps)
         kept = [name for name in self.HEAD if not (same and name.startswith("DRAM"))]
         rows = [dict(zip(self.HEAD, row, strict=True)) for row in self.rows()]
         place = {name: number for number, name in enumerate(kept)}
@@ -346,8 +347,8 @@ def plan(
     Raises NetworkError and GpuError for unknown names, and PlanError, with the limit, for a layer that no tile fits.
     """
     rules = rules or Rules()
-    asked = {"dtype": dtype, "batch": batch, "layout": layout}
-    given = {name: value for name, value in asked.items() if value is not None}
+    options = {"dtype": dtype, "batch": batch, "layout": layout}
+    given = {name: value for name, value in options.items() if value is not None}
     if isinstance(layers, str):
         made = networks.network(layers, **given)
     elif given:
@@ -355,26 +356,26 @@ def plan(
     else:
         made = layers if isinstance(layers, Network) else chain(layers)
     gpu = find(gpu)
-    apart = [_alone(layer, gpu, rules) for layer in made.layers]
-    kernels: dict[tuple[int, int], Module | None] = {(i, i + 1): one for i, one in enumerate(apart)}
+    unfused = [_alone(layer, gpu, rules) for layer in made.layers]
+    kernels: dict[tuple[int, int], Module | None] = {(i, i + 1): one for i, one in enumerate(unfused)}
     for length in {len(KINDS[kind].takes) for kind in rules.modules}:
-        for start in range(len(apart) - length + 1):
+        for start in range(len(unfused) - length + 1):
             module = _fused(made, start, length, gpu, rules)[0]
             if module is not None:
                 kernels[start, start + length] = module
     costs = {piece: rules.cost(module) if module else 0.0 for piece, module in kernels.items()}
-    pieces = [piece for piece in partition(len(apart), costs) if kernels[piece] is not None]
+    pieces = [piece for piece in partition(len(unfused), costs) if kernels[piece] is not None]
     pairs = {
-        start: _pair(made, start, apart, (start, start + 2) in pieces, gpu, rules)
-        for start in range(len(apart) - 1)
+        start: _pair(made, start, unfused, (start, start + 2) in pieces, gpu, rules)
+        for start in range(len(unfused) - 1)
         if not made.joint(start)
     }
     steps = []
     for start, end in pieces:
         names = tuple(layer.name for layer in made.layers[start:end])
         note = _why(made, start, pairs, pieces) if end - start == 1 else ""
-        inside = end - start > 1 and all(stays(one.layers, gpu.l2_bytes or 0) for one in apart[start:end])
-        steps.append(Step(names, kernels[start, end], tuple(apart[start:end]), inside, note))
+        inside = end - start > 1 and all(stays(one.layers, gpu.l2_bytes or 0) for one in unfused[start:end])
+        steps.append(Step(names, kernels[start, end], tuple(unfused[start:end]), inside, note))
     return Plan(made, gpu, rules, tuple(steps), tuple(pairs.values()))
 
 
@@ -404,12 +405,12 @@ def _fused(made: Network, start: int, length: int, gpu: Machine, rules: Rules) -
     return None, "; ".join(f"{NAMES[kind]}: {limit}" for kind, limit in found.items())
 
 
-def _pair(made: Network, start: int, apart: Sequence[Module], chosen: bool, gpu: Machine, rules: Rules) -> Pair:
+def _pair(made: Network, start: int, unfused: Sequence[Module], chosen: bool, gpu: Machine, rules: Rules) -> Pair:
     module, limit = _fused(made, start, 2, gpu, rules)
     names = tuple(layer.name for layer in made.layers[start : start + 2])
     if module is None and not limit:
         limit = "no module of the two is allowed"
-    two = tuple(apart[start : start + 2])
+    two = tuple(unfused[start : start + 2])
     fuse = module is not None and rules.cost(module) < sum(map(rules.cost, two))
     return Pair(names, module, two, chosen, limit, fuse)
 

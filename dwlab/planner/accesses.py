@@ -1,8 +1,8 @@
 """Accesses to global memory (GMA) of depthwise, pointwise and fused kernels, as functions of the tile of a block.
 
 `dw`, `pw`, `dwpw`, `pwdw` (PWDW and PWDW_R) and `pwpw` say how many elements of each array all blocks of a kernel read
-or write. Derived term by term beside each function; tests/test_planner.py counts every element of every block and finds
-the same numbers. A block asks for an element once and keeps it; another block asks for it again. Stride, padding that
+or write. Derived term by term in each function; tests/test_planner.py counts every element of every block and finds
+the same numbers. A block requests an element once and keeps it; another block requests it again. Stride, padding that
 is not read, halos and their corners, tiles at the end that are a part of one, are all in. Whether an access ends in the
 L2 or in device memory is not decided here (`modules.dram_bytes`).
 

@@ -1,4 +1,4 @@
-"""``python -m dwlab plan``: a network's plan as a table, as JSON, as a picture, or beside measured times."""
+"""``python -m dwlab plan``: a network's plan as a table, as JSON, as a picture, or compared with measured times."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import Any
 from dwlab.gpu import specs as gpus
 from dwlab.gpu import target
 from dwlab.planner import plan
-from dwlab.planner.judgement import judged, recorded
 from dwlab.planner.modules import PlanError, Rules
 from dwlab.planner.picture import describe, draw
+from dwlab.planner.validation import recorded, validate
 from dwlab.records import terminal
 
 
@@ -30,8 +30,8 @@ def main(options: Namespace) -> int:
     made = plan(
         options.network, options.gpu, dtype=options.dtype, batch=options.batch, rules=rules, layout=options.layout
     )
-    if options.judged:
-        found = judged(made)
+    if options.validate:
+        found = validate(made)
         print(
             json.dumps(found.to_dict(), indent=1, ensure_ascii=False) if options.json else found.text(terminal.width())
         )
@@ -63,8 +63,8 @@ def _check_picture(path: Path) -> None:
 
 
 def _sentence(measured: dict[str, Any]) -> str:
-    """The recorded times of the whole network, beside the predicted ones."""
-    text = f"Recorded on {measured['gpu']}, {measured['date']}: {measured['apart_us']:,.0f} µs apart"
+    """The recorded times of the whole network, next to the predicted ones."""
+    text = f"Recorded on {measured['gpu']}, {measured['date']}: {measured['apart_us']:,.0f} µs unfused"
     if measured["fused_us"]:
         text += f", {measured['fused_us']:,.0f} µs with {measured['pairs']} fused pairs, chosen by measured times"
         text += ", so it runs layer by layer" if measured["fused_us"] >= measured["apart_us"] else ""

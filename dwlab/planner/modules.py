@@ -1,27 +1,23 @@
 """Kernels of a layer or of two neighbours, "modules": what they cost on a GPU with a tile, and their best tile.
 
 **Accesses** (GMA, global memory accesses): what the blocks of a kernel read and write with a given tile, from
-`accesses`. Whether such an access ends in the L2 or in device memory is the third of these. What our own kernels ask
-for beyond them, in sectors, their traffic formulas say; decisions are between kernels yet to be chosen, and know only
-the accesses.
+`accesses`. The sectors that our own kernels request are in their traffic formulas; a plan decides between kernels that
+are yet to be chosen, and knows only the accesses.
 
-**Limits**, from the GPU in bytes of the layer's dtype: what a block stages in shared memory against what a block may
-have; that and its accumulators against the multiprocessor's L1; multiply-adds that a fused kernel does more than the
-layers apart, against a bound. With objective "gma" also at least as many blocks as multiprocessors, as the paper has
-it; with "time" too few blocks cost time instead.
+**Limits** of a GPU, in bytes of the layer's dtype: shared memory of a block; shared memory and accumulators together,
+by the multiprocessor's L1; and redundant multiply-adds of a fused kernel, by a bound. With objective "gma" also at
+least as many blocks as multiprocessors, as in the paper; with "time" too few blocks cost time instead.
 
-**L2**. Where the maps that a kernel reads and writes fit into the L2 together, they stay there from the kernel that
-writes them to the one that reads them, fused or not: then fusion saves accesses to the L2 and a launch, but hardly any
-device memory traffic. `Module.dram_bytes` counts by this rule, and a plan says of each map between fused layers whether
-it would have stayed.
+**L2**. Maps that a kernel reads and writes stay in the L2 if they fit into it together. Then fusion saves accesses to
+the L2 and a launch, but hardly any device memory traffic. `Module.dram_bytes` counts by this rule, and a plan reports
+of each map between fused layers whether it would have stayed.
 
 **Time**: memory (the slower of device memory at the copy's bandwidth and the accesses at the L2's), multiply-adds at
-their ceiling and the waits of a block's stages, smoothed as in `timemodel`, and what each kernel costs beside its work;
-all of it for the shares of the ceilings that kernels of a kind reach (`reached`). Bytes alone call every fusion a gain
-that saves some, also one that leaves most multiprocessors idle, computes a map twice or goes through a hundred stages
-one after the other; and none that saves only a launch. Time weighs all of it in one unit. So "time" is the objective,
-unless "gma", the paper's, is asked for. The shares were fitted to recorded kernels of these layers, unless
-Rules.kernels is "ideal".
+their ceiling and the latency of a block's stages, smoothed as in `timemodel`, and a constant per kernel, all divided by
+the `efficiency` of kernels of the kind (1 if Rules.kernels is "ideal"). Bytes alone favour any fusion that saves some,
+even one that leaves most multiprocessors idle, computes a map twice or goes through a hundred stages in series; and
+they see no gain in one launch less. Time weighs all of it in one unit, so "time" is the default objective; "gma" is the
+paper's.
 
 Modules and the search (tile sides and filters double) follow Qararyah, Azhar, Maleki and Trancoso, "Fusing Depthwise
 and Pointwise Convolutions for Efficient Inference on GPUs", arXiv 2404.19331; models, limits and choice are our own.
@@ -39,9 +35,9 @@ from dwlab.gpu import occupancy
 from dwlab.gpu import specs as gpus
 from dwlab.gpu.machine import Machine
 from dwlab.model import timemodel
-from dwlab.planner import reached
+from dwlab.planner import efficiency
 from dwlab.planner.accesses import Accesses, Conv, Tile, dw, dwpw, line, pw, pwdw, pwpw, sizes, tiles
-from dwlab.planner.reached import IDEAL, Reached
+from dwlab.planner.efficiency import IDEAL, Efficiency
 from dwlab.problems import nearest
 from dwlab.problems.layers import DepthwiseConv2d, Pointwise
 from dwlab.problems.networks import macs
@@ -141,8 +137,8 @@ class Module:
     """A kernel for one or more neighbouring layers, with its tile, on a GPU.
 
     gma_bytes: all accesses, which at least the L2 serves. dram_bytes: those that go to device memory. shared_bytes: of
-    a block. time_us: predicted. redundant: multiply-adds more than the layers apart, as a fraction. between_bytes: of
-    the maps that are never stored.
+    a block. time_us: predicted. redundant: multiply-adds more than the unfused layers', as a fraction. between_bytes:
+    of the maps that are never stored.
     """
 
     layers: tuple[Conv, ...]
@@ -189,7 +185,7 @@ def stays(layers: tuple[Conv, ...], l2_bytes: int) -> bool:
 def dram_bytes(layers: tuple[Conv, ...], accesses: Accesses, l2_bytes: int) -> int:
     """Bytes that go to or come from device memory; the other accesses end in the L2.
 
-    Maps: none if they stay in the L2, where the layer before left them; else each element that is asked for once,
+    Maps: none if they stay in the L2, where the layer before left them; else each element that is requested once,
     since blocks that share a halo or a run of pixels run at about the same time. Filters: once, if those of an array
     fit; else as often as they are read.
     """
@@ -219,10 +215,10 @@ def pointwise_rate(gpu: Machine, dtype: str) -> float:
 
 
 def time_us(
-    accesses: Accesses, gma: int, dram: int, shared: int, gpu: Machine, dtype: str, how: Reached = IDEAL
+    accesses: Accesses, gma: int, dram: int, shared: int, gpu: Machine, dtype: str, how: Efficiency = IDEAL
 ) -> float:
     """Predicted time of a kernel in a CUDA graph. gma, dram: bytes; shared: bytes of a block. gpu: with ceilings
-    (`gpus.find`). how: what share of these such a kernel reaches.
+    (`gpus.find`). how: the efficiency of such a kernel.
 
     Blocks go over the multiprocessors in waves; in the last, or only one, some have none: what a multiprocessor does,
     accesses and multiply-adds, takes longer by full waves over blocks. Device memory is kept busy by fewer. Blocks that
@@ -253,8 +249,8 @@ def l1_bytes(gpu: Machine) -> int:
 class Rules:
     """How a plan is made. objective: "time" or "gma". redundant: most multiply-adds more in a fused kernel, a fraction.
 
-    modules: kinds of fused kernels that may be used, none for layers apart. kernels: those whose time is predicted,
-    "ours", with what this workbook's reach of the ceilings (`reached`), or "ideal".
+    modules: kinds of fused kernels that may be used; none: layer by layer. kernels: those whose time is predicted,
+    "ours", with the `efficiency` of this workbook's, or "ideal".
     Raises PlanError for what these cannot be.
     """
 
@@ -276,9 +272,9 @@ class Rules:
             if name not in FUSED:
                 raise PlanError(f"there is no module {name!r}. {nearest(str(name), FUSED)}")
 
-    def reached(self, kind: str, dtype: str) -> Reached:
-        """What the kernels of a kind reach."""
-        return IDEAL if self.kernels == "ideal" else reached.of(kind, dtype)
+    def efficiency(self, kind: str, dtype: str) -> Efficiency:
+        """The efficiency of kernels of a kind."""
+        return IDEAL if self.kernels == "ideal" else efficiency.of(kind, dtype)
 
     def cost(self, module: Module) -> float:
         """What a plan adds up: predicted µs, or bytes of accesses."""
@@ -351,7 +347,7 @@ def module_of(accesses: Accesses, layers: tuple[Conv, ...], gpu: Machine, rules:
         gma_bytes=gma,
         dram_bytes=dram,
         shared_bytes=shared,
-        time_us=time_us(accesses, gma, dram, shared, gpu, dtype, rules.reached(accesses.kind, dtype)),
+        time_us=time_us(accesses, gma, dram, shared, gpu, dtype, rules.efficiency(accesses.kind, dtype)),
         redundant=accesses.macs / sum(map(macs, layers)) - 1,
         between_bytes=sum(sizes((layer,))["y"][0] for layer in layers[:-1]),
     )

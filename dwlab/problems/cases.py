@@ -1,4 +1,4 @@
-"""The problems that kernels are judged on: sizes chosen to break them, the smallest first, and others drawn anew.
+"""The problems that kernels are checked on: sizes chosen to break them, the smallest first, and others drawn anew.
 
 The fixed family is the same at each call. The drawn one is made from a seed so that every two things that a problem
 can vary meet: a size of 1 and a stride, a residual and an activation, a padding and an even filter, … Kernels that are
@@ -88,7 +88,7 @@ def _spoiled(case: Case, name: str, array: np.ndarray, rng: np.random.Generator)
 
 
 def _scaled(case: Case, name: str, array: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """All but filters, so that a bias and a residual still count beside the sums."""
+    """All but filters, so that a bias and a residual are not lost in the sums."""
     if name.startswith("w"):
         return array
     scale = _SCALES[case.values].get(case.problem.dtype, {"large": 1e9, "small": 1e-9}[case.values])
@@ -173,7 +173,7 @@ _FAMILY = (
 
 # For rows of 16 bits, which only stages at the roof take: whole pieces of 8, at most 64.
 _FAMILY_16 = (
-    (1, 1, 8, 1, "causal", "one piece of 16 bytes, one tap"),
+    (1, 1, 8, 1, "causal", "one 16-byte vector, one tap"),
     (1, 1, 8, 3, "same", "one piece"),
     (2, 3, 16, 4, 1, "padding between causal and same"),
     (2, 3, 24, 4, 0, "no padding to the left"),
@@ -316,8 +316,8 @@ def layer_cases(
     seed: int | None = None,
     supports: Callable[[Problem], bool] | None = None,
 ) -> tuple[Case, ...]:
-    """The layers that a stage of an op and path is judged on: in the first storage type all, and those that are quickly
-    interpreted in both layouts; in each of the others half of them, in this layout or that.
+    """The layers that a stage of an op and path is checked on: in the first storage type all, and those that are
+    quickly interpreted in both layouts; in each of the others half of them, in this layout or that.
 
     In int8 activations that it has not become a relu, and zero points and a residual's factor are set. supports: of
     these only. seed: of all inputs; None for those of seed 0. The smallest problem comes first, without the drawn ones.
@@ -387,13 +387,13 @@ def cases(
     dtype: str = "float32",
     seed: int | None = None,
 ) -> tuple[Case, ...]:
-    """The problems a kernel is judged on, the smallest first; without the drawn ones.
+    """The problems a kernel is checked on, the smallest first; without the drawn ones.
 
     Without a problem: sizes 1, odd and prime; around 32, 64, 96 and 128 in time; around 32, 48, 64 and 96 taps; K > L;
     several blocks in each direction; causal, same and other paddings; sizes around the edges of `block`, in time up to
     512, in the others up to 1024; and for weight_grad a batch through which a block must go more than once. With one:
     its K and padding on one row, on few rows, on these with fresh inputs, with a NaN, with infinities, and
-    on all its channels with short rows; rows beyond 2048 are shortened. A layer is judged as it is, with fresh inputs,
+    on all its channels with short rows; rows beyond 2048 are shortened. A layer is checked as it is, with fresh inputs,
     and, if it is not too large, with those of NaN and infinities, in int8 with many at -128 and 127. seed: of all
     inputs; None for those of seed 0 and, where a problem is given, 1.
     """
@@ -411,7 +411,7 @@ def cases(
 
 
 def _beside(block: tuple[int, ...], chosen: Sequence[Case]) -> Iterator[Case]:
-    """Sizes beside the block's, of those that are not chosen already: lengths, taps, channels and batch entries."""
+    """Sizes next to the block's, of those that are not chosen already: lengths, taps, channels and batch entries."""
     makes = (
         ("L", 512, lambda size: DepthwiseConv1d(1, 2, size, 5, "same")),
         ("K", 1024, lambda size: DepthwiseConv1d(2, 1, 5, size, "same")),
@@ -443,7 +443,7 @@ def _of_one(problem: Problem) -> list[Case]:
     return chosen
 
 
-_MOST = 2_000_000  # multiplications of a layer that is judged with inputs of every kind
+_MOST = 2_000_000  # multiplications of a layer that is checked with inputs of every kind
 
 
 def _beyond(problem: Problem) -> list[Case]:
@@ -463,13 +463,13 @@ def _cut_down(problem: DepthwiseConv1d) -> DepthwiseConv1d:
 
 # ---- drawn anew
 
-_LONG = 400  # products of one output; a fixed layer of more, or of 4 * _OPERATIONS in all, is judged in one layout only
+_LONG = 400  # products of one output; a layer of more, or of 4 * _OPERATIONS in all, is checked in one layout only
 _EDGES = (32, 64, 128, 256, 1024)
 _OPERATIONS = 120_000  # multiplications of one drawn problem, at most
 _ONE_AFTER_OTHER = 120  # of one output, which a simple kernel gives to one thread; with many channels one for each
 _ROW = 6_000  # and of one row, or of one element of dw
-_TRIES = 100  # random problems until one meets an aim
-_DRAWN, _ASKED = 220, 600  # problems that a family is chosen from, and of how many a stage is asked whether it fits
+_ATTEMPTS = 100  # random problems until one meets an aim
+_DRAWN, _OFFERED = 220, 600  # problems that a family is chosen from, and how many a stage may refuse or take
 
 
 def drawn(
@@ -477,7 +477,7 @@ def drawn(
 ) -> tuple[Case, ...]:
     """Problems of an op and path in these storage types, drawn from a seed, of those that `supports` is true for.
 
-    As few as hold every pair of properties, and every size beside and beyond 32, 64, 128, 256 and 1024, that a few
+    As few as hold every pair of properties, and every size next to and beyond 32, 64, 128, 256 and 1024, that a few
     hundred random ones have; int8 has a family of its own. All are small enough to be interpreted: of a problem's sizes
     one or two are large. The smallest comes first.
     """
@@ -485,19 +485,19 @@ def drawn(
     floats = tuple(dtype for dtype in dtypes if dtype != "int8")
     for kinds in (floats, tuple(dtype for dtype in dtypes if dtype == "int8")):
         if kinds:
-            asked = _replayed(*_asked(op, path, kinds, seed))
-            pool = list(itertools.islice((case for case in asked if supports(case.problem)), _DRAWN))
+            offered = _replayed(*_offers(op, path, kinds, seed))
+            pool = list(itertools.islice((case for case in offered if supports(case.problem)), _DRAWN))
             found += _pairwise(pool, path)
     return tuple(sorted(found, key=lambda case: case.problem.compulsory_bytes(path)))
 
 
 @functools.lru_cache(maxsize=32)
-def _asked(op: str, path: str, dtypes: tuple[str, ...], seed: int) -> tuple[list[Case], Iterator[Case]]:
+def _offers(op: str, path: str, dtypes: tuple[str, ...], seed: int) -> tuple[list[Case], Iterator[Case]]:
     """Of a seed the problems that were drawn already, and those that come after them."""
     rng = random.Random(f"{seed} {op} {path} {' '.join(dtypes)}")
     names = "BHLK" if op == "depthwise1d" else "NCHWFG"
     aims = itertools.cycle([None, *itertools.product(names, (*_EDGES, 2 * _EDGES[-1]))])
-    return [], (_drawn(rng, op, path, dtypes, next(aims)) for _ in range(_ASKED))
+    return [], (_drawn(rng, op, path, dtypes, next(aims)) for _ in range(_OFFERED))
 
 
 def _replayed(known: list[Case], rest: Iterator[Case]) -> Iterator[Case]:
@@ -519,8 +519,8 @@ def _pairwise(pool: list[Case], path: str) -> list[Case]:
     has = np.zeros((len(pool), len(numbers)), bool)
     for one, row in zip(has, rows, strict=True):
         one[row] = True
-    in_turn = [products(case.problem, path) for case in pool]
-    cost = np.array([1 + 4 * _operations(case.problem) / _OPERATIONS for case in pool]) + np.array(in_turn) / 30
+    each = [products(case.problem, path) for case in pool]
+    cost = np.array([1 + 4 * _operations(case.problem) / _OPERATIONS for case in pool]) + np.array(each) / 30
     chosen: list[Case] = []
     missing = np.ones(len(numbers), bool)
     while missing.any():
@@ -573,7 +573,7 @@ def _class(size: int) -> str:
 
 
 def _edge(size: int) -> int | None:
-    """Which of the edges this size lies beside, one less or one more at most; beyond the last one its double."""
+    """Which of the edges this size lies next to, one less or one more at most; beyond the last one its double."""
     beyond = 2 * _EDGES[-1] if size > _EDGES[-1] + 1 else None
     return next((edge for edge in _EDGES if abs(size - edge) <= 1), beyond)
 
@@ -599,19 +599,19 @@ def products(problem: Problem, path: str = "forward") -> int:
 
 
 def _drawn(rng: random.Random, op: str, path: str, dtypes: Sequence[str], aim: tuple[str, int] | None) -> Case:
-    """One random problem that is small enough; aim: (a size's name, the edge beside or beyond which it shall lie)."""
+    """One random problem that is small enough; aim: (a size's name, the edge next to or beyond which it shall lie)."""
     make = _drawn_row if op == "depthwise1d" else _drawn_layer
-    for tries in itertools.count():
+    for attempt in itertools.count():
         dtype = rng.choice(dtypes)
         values = rng.choice(_WHOLE if dtype == "int8" else _FLOATS)
-        problem = make(rng, op, path, dtype, aim if tries < _TRIES else None)  # some are met by none that is small
+        problem = make(rng, op, path, dtype, aim if attempt < _ATTEMPTS else None)  # some are met by none that is small
         if problem is not None:
             why = f"drawn: {VALUES[values]}" if VALUES[values] else "drawn"
             return Case(problem, why, rng.randrange(2**31), values, drawn=True)
 
 
 def _some(rng: random.Random, large: float, step: int = 1) -> int:
-    """A size: 1, a few, or with probability `large` beside or beyond an edge; a multiple of step."""
+    """A size: 1, a few, or with probability `large` next to or beyond an edge; a multiple of step."""
     if rng.random() >= large:
         most = max(1, rng.choice((6, 12, 30)) // step)
         return step * rng.randint(1, most) if step > 1 or rng.random() < 0.8 else 1
@@ -619,7 +619,7 @@ def _some(rng: random.Random, large: float, step: int = 1) -> int:
 
 
 def _at(rng: random.Random, edge: int, step: int = 1) -> int:
-    """A size beside an edge, or beyond: of all beyond the last one where the edge is its double."""
+    """A size next to an edge, or beyond: of all beyond the last one where the edge is its double."""
     if edge > _EDGES[-1]:
         return _EDGES[-1] + step * rng.randint(2, max(2, 300 // step))
     if step > 1:

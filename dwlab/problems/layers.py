@@ -480,10 +480,10 @@ def _layer_in_short(text: str, whole: str) -> DepthwiseConv2d | Pointwise:
     words += [f"K={found['K']}", f"stride={found['stride'] or 1}"] if found["K"] else [f"F={found['F']}"]
     more = _SHARED.sub(" ", found["more"] or "")
     made = _layer_of(" ".join([*words, "N=1", "NHWC", *_SHARED.findall(whole), more]))  # networks are run in NHWC
-    said = found["P"] and (int(found["P"]), int(found["Q"] or found["P"]))
-    if said and said != (made.P, made.Q):
+    given = found["P"] and (int(found["P"]), int(found["Q"] or found["P"]))
+    if given and given != (made.P, made.Q):
         raise ProblemError(
-            f"problem {text.strip()!r}: its output is {made.P}×{made.Q}, not {said[0]}×{said[1]}; leave that out, or "
+            f"problem {text.strip()!r}: its output is {made.P}×{made.Q}, not {given[0]}×{given[1]}; leave that out, or "
             "add a padding"
         )
     return made

@@ -48,7 +48,7 @@ class InferenceError(ValueError):
 
 @dataclass(frozen=True)
 class Operation:
-    """What a network does beside depthwise and pointwise layers: (N, C, H, W) to (N, F, P, Q).
+    """What a network does besides depthwise and pointwise layers: (N, C, H, W) to (N, F, P, Q).
 
     op: "conv2d" (K×K over all channels), "max_pool" (what is padded never wins), "relu", "gelu", "subsample" (every
     stride-th pixel of every stride-th row), "mean" (over the map: P = Q = 1), "linear" (H = W = 1).

@@ -98,7 +98,7 @@ def factors(x: float, w: Any, y: float) -> np.ndarray:
     check_positive("the scale of x", x)
     check_positive("the scale of w", w)
     check_positive("the scale of y", y)
-    with np.errstate(over="ignore"):  # infinite, which is said below
+    with np.errstate(over="ignore"):  # infinite, which is reported below
         m = (float(x) * np.asarray(w, np.float64) / float(y)).astype(np.float32)
     check_positive("m", m)
     return m
@@ -144,5 +144,5 @@ def layer_of(
     found = {"w": w, "m": factors(x.scale, scales, y.scale)}
     if layer.bias:
         b = np.rint(np.asarray(given["b"], np.float64) / (x.scale * scales))
-        found["b"] = np.clip(b, -(2**30), 2**30).astype(np.int32)  # sums have room beside it
+        found["b"] = np.clip(b, -(2**30), 2**30).astype(np.int32)  # leaves room for sums
     return made, found

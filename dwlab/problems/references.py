@@ -35,7 +35,7 @@ def reference(problem: Problem, path: str, inputs: dict[str, np.ndarray]) -> dic
         if name == "y":
             found[name] = correlate(given["x"], given["w"], problem.shift)
         elif name == "dx":
-            # dx[s] = sum_j w[j] dy[s - shift + j]: the forward sum with the filter reversed and (K-1) - shift ahead.
+            # dx[s] = sum_j w[j] dy[s - shift + j]: the forward sum with the filter reversed and shift (K-1) - shift.
             found[name] = correlate(given["dy"], given["w"][:, ::-1], problem.K - 1 - problem.shift)
         else:
             found[name] = tap_sums(given["dy"], given["x"], problem.K, problem.shift)
@@ -52,9 +52,9 @@ def correlate(x: np.ndarray, w: np.ndarray, shift: int) -> np.ndarray:
     y = np.zeros(x.shape)
     length = x.shape[2]
     for j in range(w.shape[1]):
-        start, stop, ahead = _span(length, shift - j)
+        start, stop, offset = _span(length, shift - j)
         if start < stop:
-            y[:, :, start:stop] += w[:, j, None].astype(np.float64) * x[:, :, start + ahead : stop + ahead]
+            y[:, :, start:stop] += w[:, j, None].astype(np.float64) * x[:, :, start + offset : stop + offset]
     return y
 
 
@@ -63,15 +63,15 @@ def tap_sums(dy: np.ndarray, x: np.ndarray, taps: int, shift: int) -> np.ndarray
     dy, x = np.asarray(dy, np.float64), np.asarray(x, np.float64)
     dw = np.zeros((dy.shape[1], taps))
     for j in range(taps):
-        start, stop, ahead = _span(dy.shape[2], shift - j)
+        start, stop, offset = _span(dy.shape[2], shift - j)
         if start < stop:
-            dw[:, j] = np.einsum("bht,bht->h", dy[:, :, start:stop], x[:, :, start + ahead : stop + ahead])
+            dw[:, j] = np.einsum("bht,bht->h", dy[:, :, start:stop], x[:, :, start + offset : stop + offset])
     return dw
 
 
-def _span(length: int, ahead: int) -> tuple[int, int, int]:
-    """The outputs t in [start, stop) for which t + ahead lies in [0, length)."""
-    return max(0, -ahead), min(length, length - ahead), ahead
+def _span(length: int, offset: int) -> tuple[int, int, int]:
+    """The outputs t in [start, stop) for which t + offset lies in [0, length)."""
+    return max(0, -offset), min(length, length - offset), offset
 
 
 def _checked(problem: Problem, path: str, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dwlab import records
-from dwlab.planner import judgement
+from dwlab.planner import validation
 from dwlab.problems import PAPER
 from dwlab.problems.layers import DTYPES, Fused
 from dwlab.problems.networks import network
@@ -105,7 +105,7 @@ def brought_in_networks(runs: Runs = None, gpu: str | None = None) -> tuple[list
     for name, batch, dtype, layout in sorted(asked, key=lambda one: (one[0], one[2], one[1], one[3])):
         if name not in JUDGED:
             continue
-        timed, run = judgement.timed_kernels(network(name, batch, layout, dtype), runs[-1].gpu, runs)
+        timed, run = validation.timed_kernels(network(name, batch, layout, dtype), runs[-1].gpu, runs)
         times = {problem: us for _, problem, us in timed}
         used += [run] if run is not None else []
         for pair, us in times.items():

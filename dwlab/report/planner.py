@@ -7,13 +7,13 @@ from collections.abc import Callable
 from typing import Any
 
 from dwlab import planner, records
-from dwlab.planner import judgement
+from dwlab.planner import validation
 from dwlab.records.tabular import Col, Markdown, of_rows, percent
 from dwlab.report.layer import layers, with_compile
 from dwlab.report.shared import JUDGED, NO_LAYERS, Row, Runs, all_of, measured_on, ratio_columns
 
 
-def judgements(runs: Runs = None, gpu: str | None = None) -> list[judgement.Judgement]:
+def judgements(runs: Runs = None, gpu: str | None = None) -> list[validation.Validation]:
     """The planner beside recorded times: of each network, storage type and batch of which a pair was measured.
 
     gpu: as its driver names it; as `records.shown_runs` takes it. Maps are NHWC.
@@ -34,7 +34,7 @@ def judgements(runs: Runs = None, gpu: str | None = None) -> list[judgement.Judg
             plan = planner.plan(name, having[-1].gpu, dtype=dtype, batch=batch, layout="NHWC")
         except (ValueError, LookupError):  # a network, type or GPU that is no longer known
             continue
-        found = judgement.judged(plan, having)
+        found = validation.validate(plan, runs=having)
         made += [found] if found.rows else []
     return made
 
@@ -47,7 +47,7 @@ def judged_summary(runs: Runs = None, gpu: str | None = None) -> Markdown:
             "No pair of layers has measured times of both ways. On a GPU: `python benchmarks/record_networks.py`.\n"
         )
 
-    def wrong(one: judgement.Judgement, fuse: bool) -> int:
+    def wrong(one: validation.Validation, fuse: bool) -> int:
         return sum(not row.right and row.pair.fuse is fuse for row in one.rows)
 
     columns = [
@@ -93,14 +93,14 @@ def chosen_summary(runs: Runs = None, gpu: str | None = None) -> Markdown:
     measured = [row for row in measured if row["op"] == "fused" and row.get("speedup_vs_peer")]
     if not measured:
         return Markdown(NO_LAYERS)
-    found = {(row["dtype"], records.shape_text(judgement.bare(row["problem"]))): row for row in measured}
+    found = {(row["dtype"], records.shape_text(validation.bare(row["problem"]))): row for row in measured}
     beside = any(row["dtype"] == "int8" for row in measured)
     groups: list[tuple[str, int, int, list[Row]]] = []
     for dtype, batch in itertools.product(("float32", "float16", *["int8"] * beside), (1, 32)):
         pairs: dict[str, None] = {}
         for name in JUDGED:
             plan = planner.plan(name, used[-1].gpu, dtype=dtype, batch=batch, layout="NHWC")
-            pairs |= {records.shape_text(judgement.bare(records.describe_problem(one))): None for one in plan.fused}
+            pairs |= {records.shape_text(validation.bare(records.describe_problem(one))): None for one in plan.fused}
         rows = [found[dtype, pair] for pair in pairs if (dtype, pair) in found]
         groups.append((dtype, batch, len(pairs), rows))
 

@@ -1,7 +1,7 @@
 """How ``make lab`` reads and saves notebooks: a lesson that is only read stays as it is on disk.
 
 JupyterLab replaces a notebook's ``language_info`` by the kernel's as soon as it opens it. Where that names another
-version of Python than the file, the notebook counts as changed: JupyterLab asks on closing whether to save, and saves
+version of Python than the file, the notebook counts as changed: JupyterLab offers on closing to save, and saves
 it after two minutes. Git then has local changes in lessons that nobody changed.
 """
 

@@ -1,4 +1,4 @@
-"""What keeps this machine from running the lessons, and how to mend it: ``python -m dwlab doctor [--json]``.
+"""What keeps this machine from running the lessons, and how to repair it: ``python -m dwlab doctor [--json]``.
 
 ``collect`` gathers facts, ``problems``, a pure function of them, names what is wrong and a fix for each. A small kernel
 is run on the simulated GPU and, where one can be used, on the real one, each in a process of its own, so that a driver
@@ -113,7 +113,7 @@ def _environment(facts: Facts) -> Iterator[tuple[str, str, str, bool]]:
         what = f"Versions that dwlab was not made for: {'; '.join(facts.outside)}."
         yield "wrong versions", what, _install(facts, _extra(facts)), False
     if facts.target_error:
-        fix = f"Unset {target.VARIABLE}, so that the machine decides; or mend what keeps the GPU from use."
+        fix = f"Unset {target.VARIABLE}, so that the machine decides; or repair what keeps the GPU from use."
         yield "no mode", f"{facts.target_error}.", fix, True
     if facts.decided_for not in (None, facts.requested):
         what = f"{target.VARIABLE} is {facts.requested!r} now, but was {facts.decided_for!r} when the mode was chosen."
@@ -136,7 +136,7 @@ def _gpu(facts: Facts) -> Iterator[tuple[str, str, str, bool]]:
         fix = "Runtime > Change runtime type > a GPU, then run the first cell again. Without it lessons run simulated."
         yield "colab without gpu", f"This Colab session has no GPU: {driver.problem}.", fix, False
     elif driver.found and not driver.usable:
-        fix = "If nvidia-smi fails too, mend the driver first. Without a GPU all is well: lessons run simulated."
+        fix = "If nvidia-smi fails too, repair the driver first. Without a GPU all is well: lessons run simulated."
         yield "driver does not start", f"A driver is installed, but {driver.problem}.", fix, False
     if not driver.usable or kernel.right:
         return  # a compiler newer than the driver may work within one CUDA generation
@@ -208,7 +208,7 @@ def outside(requirements: Iterable[str]) -> Iterator[str]:
     """Installed distributions, also of extras, whose version a requirement excludes: "numpy 2.5.0 (needs <2.5)"."""
     try:
         from packaging.requirements import Requirement
-    except ImportError:  # then pytest and JupyterLab are missing too, which is said
+    except ImportError:  # then pytest and JupyterLab are missing too, which is reported
         return
     for wanted in dict.fromkeys(map(str, map(Requirement, requirements))):
         one = Requirement(wanted)
@@ -240,7 +240,7 @@ def _ask(*arguments: str) -> dict[str, Any]:
     except subprocess.TimeoutExpired:
         return {"message": f"no answer within {PROBE_SECONDS} s"}
     except (ValueError, IndexError):
-        last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
+        last = (done.stderr.strip().splitlines() or ["no message"])[-1]
         return {"message": f"the process ended with status {done.returncode}: {last}"}
 
 
@@ -342,7 +342,7 @@ class Examination:
         ]
         for one in self.problems:
             kind = "STOPS WORK" if one.stops else "note"
-            lines += ["", f"{kind}: {one.name}", f"  {one.what}", f"  To mend it: {one.fix}"]
+            lines += ["", f"{kind}: {one.name}", f"  {one.what}", f"  To repair it: {one.fix}"]
         if self.healthy:
             lines += ["", "Nothing here stops work." if self.problems else "No problem found."]
         return "\n".join(lines)

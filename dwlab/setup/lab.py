@@ -35,7 +35,7 @@ DISK_GB = 1.5  # with a GPU extra, rounded up; without one, 1
 
 
 class Stop(Exception):
-    """Something that the person at the keyboard must decide or mend; its text says what."""
+    """Something that the person at the keyboard must decide or repair; its text says what."""
 
 
 def _say(text: str) -> None:
@@ -126,7 +126,7 @@ def _make(folder: Path, uv: str | None) -> None:
     if uv and _status(uv, "venv", "--quiet", "--seed", "--clear", "--python", sys.executable, folder) == 0:
         return
     try:
-        import ensurepip  # noqa: F401  (Debian and Ubuntu package it apart)
+        import ensurepip  # noqa: F401  (Debian and Ubuntu package it separately)
     except ImportError:
         raise Stop(
             f"{sys.executable} cannot make virtual environments: its ensurepip module is missing.\n"
@@ -182,7 +182,7 @@ def _advice(folder: Path) -> str:
     )
 
 
-# JupyterLab asks at its first start whether it may fetch news. A course room starts on the lesson, and asks no server.
+# JupyterLab offers news at its first start. A course room starts on the lesson, and contacts no server.
 _OVERRIDES = {"@jupyterlab/apputils-extension:notification": {"checkForUpdates": False, "fetchNews": "false"}}
 
 
@@ -197,7 +197,7 @@ def ensure(folder: Path, needed: frozenset[str], exact: bool, bounds: Sequence[s
     def current() -> tuple[str | None, bool]:
         version = _answer(python, "import sys, pip; print('%d.%d' % sys.version_info[:2])")
         if exact and version != THIS_PYTHON:
-            version = None  # another Python was asked for: make it anew
+            version = None  # another Python is wanted: make it anew
         inputs, extras = _installed(folder)
         return version, version is not None and inputs == _inputs(version) and needed <= extras
 
@@ -210,7 +210,7 @@ def ensure(folder: Path, needed: frozenset[str], exact: bool, bounds: Sequence[s
         if version not in (None, *PYTHONS):
             raise Stop(f"{folder} has Python {version}, dwlab needs {', '.join(PYTHONS)}: remove it, or set VENV=")
         try:
-            if not os.access(ROOT, os.W_OK):  # an editable install writes its metadata beside the package
+            if not os.access(ROOT, os.W_OK):  # an editable install writes its metadata next to the package
                 raise Stop(f"{ROOT} is read-only: copy the workbook to a place of your own, and make it there")
             kept, uv = _installed(folder)[1], find_uv()
             if version is None:

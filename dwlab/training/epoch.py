@@ -1,4 +1,4 @@
-"""How long an epoch of S4ConvD takes with each convolution, everything else held fixed. Needs a GPU and PyTorch.
+"""How long an epoch of S4ConvD takes with each convolution, everything else fixed. Needs a GPU and PyTorch.
 
 For each way: a fresh model from the same seed; a few steps that nobody times (compilers, cuDNN's search for algorithms,
 PyTorch's memory); the model from the same seed again; then the epoch, the same batches and the same dropout in the same
@@ -27,12 +27,12 @@ from dwlab.training.train import Config, Data, TrainingError
 WARM_UP = 3  # steps, and launches of the convolution alone
 GRAPH_STEPS = 8
 ROUNDS = 7  # of the convolution alone
-# Curves may drift apart by rounding, which every step carries on; a wrong gradient is out by far more.
+# Curves may diverge by rounding, which every step carries on; a wrong gradient is out by far more.
 COINCIDE = 1e-3
 
 
 class EpochError(TrainingError):
-    """An experiment that cannot be made as asked; the message says what to do."""
+    """An experiment that cannot be made as requested; the message says what to do."""
 
 
 class Clock(Protocol):
@@ -45,7 +45,7 @@ class Clock(Protocol):
         """The work that one() enqueues, in a graph: a function that replays it."""
 
     def peak_gb(self) -> float | None:
-        """The most memory held since the last call, in 1e9 bytes."""
+        """The most memory used since the last call, in 1e9 bytes."""
 
 
 class GpuClock:
@@ -70,7 +70,7 @@ class GpuClock:
 
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):  # PyTorch asks for some runs on a side stream before a capture
+        with torch.cuda.stream(side):  # PyTorch requires some runs on a side stream before a capture
             for _ in range(2):
                 one()
         torch.cuda.current_stream().wait_stream(side)
@@ -88,7 +88,7 @@ class GpuClock:
 
 
 def ways() -> tuple[str, ...]:
-    """What is compared if nothing else is asked: naive first, then the other stages, the best, PyTorch's own."""
+    """What is compared by default: naive first, then the other stages, the best, PyTorch's own."""
     from dwlab.training import s4convd
 
     return (*s4convd.stage_names(), "best", *s4convd.LIBRARY)
@@ -138,7 +138,7 @@ def measure(
             steps_well = int(np.isfinite(curve).argmin())
             raise EpochError(f"{way}: the loss is not finite after {steps_well} steps: use a smaller learning rate")
         peak = clock.peak_gb()
-        graph_ms, note = _graph_ms(state, advance, drawn, clock) if graphs else (None, "no graph was asked for")
+        graph_ms, note = _graph_ms(state, advance, drawn, clock) if graphs else (None, "no graph was requested")
         del state
         _free(config)
         forward_ms, backward_ms = _convolution_ms(config, data.load.shape[1], clock)
@@ -256,7 +256,7 @@ def study(
     *,
     graphs: bool = True,
     clock: Clock | None = None,
-    told: Callable[[str], None] = lambda text: None,
+    progress: Callable[[str], None] = lambda text: None,
 ) -> tuple[list[Way], dict[str, str]]:
     """Every chosen way measured, and why those that could not be were not.
 
@@ -270,16 +270,16 @@ def study(
     made: list[Way] = []
     failed: dict[str, str] = {}
     for way in chosen:
-        told(way)
+        progress(way)
         try:
             one = measure(config, data, way, steps, graphs=graphs, clock=clock)
-            apart = one.loss_difference(made[0]) if made else 0.0
-            if apart > COINCIDE:
-                raise EpochError(f"its losses are up to {apart:.1e} from those of {made[0].way}: one of them is wrong")
+            difference = one.loss_difference(made[0]) if made else 0.0
+            if difference > COINCIDE:
+                raise EpochError(f"its losses are up to {difference:.1e} from {made[0].way}'s: one of them is wrong")
             made.append(one)
-            told(f"{way}: {one.epoch_s:.3f} s, step {one.step_ms:.2f} ms, convolution {one.convolution_ms:.1f} ms")
+            progress(f"{way}: {one.epoch_s:.3f} s, step {one.step_ms:.2f} ms, convolution {one.convolution_ms:.1f} ms")
         except (RuntimeError, ValueError) as error:  # the rooms' own errors are one or the other
             failed[way] = " ".join(str(error).split())[:200] or type(error).__name__
-            told(f"{way} failed: {failed[way]}")
+            progress(f"{way} failed: {failed[way]}")
             _free(config)
     return made, failed

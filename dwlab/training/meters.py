@@ -3,7 +3,7 @@
 A window is 48 hours of four features, one row each: hour of day, day of week, outdoor temperature, and past load (the
 load of the hour before). `load_windows()` gives them for the three meters in `dwlab/training/data`; `read_series`,
 `hourly` and `windows` are the steps behind it and take files of your own. Odd data never passes in silence: what can be
-mended is mended and counted, what cannot becomes a gap, and a window with a gap in it is left out and counted.
+repaired is repaired and counted, what cannot becomes a gap, and a window with a gap in it is left out and counted.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ class Series:
     """Readings as they stand in a file, sorted by time.
 
     `times` (n,) datetime64[m] in UTC, the start of each interval; `values` (n,) float64, NaN where the file has none;
-    `mended` says in words what was put right on the way.
+    `repaired` lists the repairs in words.
     """
 
     name: str
     times: np.ndarray
     values: np.ndarray
-    mended: tuple[str, ...] = ()
+    repaired: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Hourly:
     name: str
     start: np.datetime64
     values: np.ndarray
-    mended: tuple[str, ...] = ()
+    repaired: tuple[str, ...] = ()
 
     @property
     def times(self) -> np.ndarray:
@@ -77,7 +77,7 @@ class Windows:
 
     `features` (B, 4, hours) float32 in the order of FEATURES, in their own units (hour 0..23, Monday 0..6, °C, kWh);
     `load` (B, hours) float32, kWh in each hour, what S4ConvD predicts; `start` (B,) datetime64[h] in UTC;
-    `meter` (B,) int, an index into `names`; `left_out` counts windows that were not made, by reason; `mended` as in
+    `meter` (B,) int, an index into `names`; `left_out` counts windows that were not made, by reason; `repaired` as in
     Series.
     """
 
@@ -87,7 +87,7 @@ class Windows:
     meter: np.ndarray
     names: tuple[str, ...]
     left_out: dict[str, int] = field(default_factory=dict)
-    mended: tuple[str, ...] = ()
+    repaired: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.load)
@@ -130,7 +130,7 @@ def load_windows(
     for m in meters:
         load_file, temperature_file = METERS[m]
         load = hourly(
-            without_leading_zeros(mend_exchanged_days(read_series(DATA / load_file, name=f"meter {m}"))), "sum"
+            without_leading_zeros(repair_exchanged_days(read_series(DATA / load_file, name=f"meter {m}"))), "sum"
         )
         temperature = hourly(read_series(DATA / temperature_file, time="dt", value="tempC"), "mean")
         parts.append(windows(load, temperature, hours=hours, stride=stride, zone=zone))
@@ -142,7 +142,7 @@ def load_windows(
         meter=np.concatenate([np.full(len(p), i) for i, p in enumerate(parts)]),
         names=tuple(p.names[0] for p in parts),
         left_out={reason: sum(p.left_out.get(reason, 0) for p in parts) for reason in reasons},
-        mended=tuple(text for p in parts for text in p.mended),
+        repaired=tuple(text for p in parts for text in p.repaired),
     )
 
 
@@ -220,7 +220,7 @@ def _opened(path: Path) -> Iterator[TextIO]:
         raise MeterError(f"{path.name} cannot be read: {(error.strerror or str(error)).lower()}") from None
 
 
-def mend_exchanged_days(series: Series) -> Series:
+def repair_exchanged_days(series: Series) -> Series:
     """Undo a reader that took 12/02 for 2 December: exchange day and month of every stamp whose day is 12 or less.
 
     Done only if it closes gaps: if the stamps then have fewer breaks longer than a day than before. A sound series
@@ -232,16 +232,16 @@ def mend_exchanged_days(series: Series) -> Series:
     month = months.astype(int) % 12
     january = months - month.astype("timedelta64[M]")
     exchanged = (january + day.astype("timedelta64[M]")).astype("datetime64[D]") + month.astype("timedelta64[D]")
-    mended = np.where(day < 12, exchanged + (series.times - days), series.times)
-    order = np.argsort(mended, kind="stable")
-    before, after = _breaks(series.times), _breaks(mended[order])
+    repaired = np.where(day < 12, exchanged + (series.times - days), series.times)
+    order = np.argsort(repaired, kind="stable")
+    before, after = _breaks(series.times), _breaks(repaired[order])
     if after >= before:
         return series
     note = (
         f"{series.name}: day and month exchanged back where the day is 12 or less; "
         f"breaks of over a day: {before} before, {after} after"
     )
-    return Series(series.name, mended[order], series.values[order], (*series.mended, note))
+    return Series(series.name, repaired[order], series.values[order], (*series.repaired, note))
 
 
 def without_leading_zeros(series: Series) -> Series:
@@ -254,7 +254,7 @@ def without_leading_zeros(series: Series) -> Series:
     values = series.values.copy()
     values[:first] = np.nan
     return Series(
-        series.name, series.times, values, (*series.mended, f"{series.name}: {zeros} zeros before the first reading")
+        series.name, series.times, values, (*series.repaired, f"{series.name}: {zeros} zeros before the first reading")
     )
 
 
@@ -268,13 +268,13 @@ def hourly(series: Series, how: str) -> Hourly:
     if how not in ("sum", "mean"):
         raise ValueError(f'how must be "sum" or "mean", not {how!r}')
     times, values = series.times, series.values
-    notes = list(series.mended)
+    notes = list(series.repaired)
     steps = np.diff(times)
     steps = (steps[steps > np.timedelta64(0, "m")] // _MINUTE).astype(int)
     step = int(np.bincount(steps).argmax()) if len(steps) else 60
     if step > 60 or 60 % step:
         raise MeterError(
-            f"{series.name}: readings are {step} minutes apart; the interval must divide the hour (60, 30, 20, 15, ...)"
+            f"{series.name}: a reading every {step} minutes; the interval must divide the hour (60, 30, 20, 15, ...)"
         )
     start = times[0].astype("datetime64[h]")
     minutes = ((times - start.astype("datetime64[m]")) // _MINUTE).astype(int)
@@ -333,7 +333,7 @@ def windows(load: Hourly, temperature: Hourly, hours: int = HOURS, stride: int =
             "gap in the load": int(np.count_nonzero(lacks_load & ~lacks_warm)),
             "both": int(np.count_nonzero(lacks_load & lacks_warm)),
         },
-        mended=(*load.mended, *temperature.mended),
+        repaired=(*load.repaired, *temperature.repaired),
     )
 
 

@@ -45,7 +45,7 @@ Convolution = Callable[[Any, Any], Any]
 
 
 class ModelError(ValueError):
-    """A model that cannot be built as asked, or an input that it cannot take; the message says what to do."""
+    """A model that cannot be built as requested, or an input that it cannot take; the message says what to do."""
 
 
 # ----------------------------------------------------------------------------------------------- the convolution's ways
@@ -89,7 +89,7 @@ class _Toeplitz(torch.autograd.Function):
 
 
 def toeplitz(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
-    """As one matrix product for each channel, PyTorch's fastest way for short rows (`peers`)."""
+    """As one matrix product for each channel, PyTorch's fastest way for short rows."""
     return _Toeplitz.apply(x, w)
 
 
@@ -101,7 +101,7 @@ LIBRARY: dict[str, Convolution] = {
 }
 """PyTorch's own ways: conv1d on rows padded before it, conv1d with its own padding, FFT, one matrix a channel.
 
-conv2d in channels-last, of `dwlab.measure.peers` the slowest on an H200, would have the whole model laid out for it.
+conv2d in channels-last, the slowest of the baselines on an H200, would have the whole model laid out for it.
 """
 
 
@@ -207,7 +207,7 @@ class S4ConvD(nn.Module):
 
 @contextmanager
 def full_precision() -> Iterator[None]:
-    """Float32 throughout while the block lasts: no TF32, in which PyTorch lets cuDNN convolve unless told not to.
+    """Float32 throughout while the block lasts: no TF32, in which PyTorch lets cuDNN convolve unless it is disabled.
 
     cuDNN's search for the fastest algorithm is on.
     """

@@ -36,12 +36,12 @@ if TYPE_CHECKING:
 
 FORMAT = "dwlab checkpoint 1"
 SAVE_EVERY = 50  # steps
-# Products of one step that the interpreter is asked for at most: about ten seconds.
+# Products of one step on the interpreter at most: about ten seconds.
 MOST_SIMULATED = 1 << 27
 
 
 class TrainingError(RuntimeError):
-    """A training that cannot start or go on as asked; the message says why and what to do."""
+    """A training that cannot start or go on as requested; the message says why and what to do."""
 
 
 class CheckpointError(TrainingError):
@@ -60,7 +60,7 @@ class Data:
     """Windows as a training takes them.
 
     features: (n, 4, hours) float32, standardised; load: (n, hours) float32, kWh, all 0 or more; digest: of both, by
-    which a checkpoint knows its data; about: what was mended and left out, in words.
+    which a checkpoint knows its data; about: what was repaired and left out, in words.
     """
 
     features: np.ndarray
@@ -91,7 +91,7 @@ def data_of(windows: meters.Windows) -> Data:
     features = np.ascontiguousarray(windows.standardised())
     load = np.ascontiguousarray(windows.load)
     digest = hashlib.sha256(features.tobytes() + load.tobytes()).hexdigest()[:16]
-    about = (*windows.mended, *([f"windows left out: {left}"] if left else []))
+    about = (*windows.repaired, *([f"windows left out: {left}"] if left else []))
     return Data(features, load, digest, about)
 
 
@@ -108,7 +108,7 @@ def load_data(
     if len(files) != 2:
         raise TrainingError(f"data takes two files, load and temperature, not {len(files)}")
     load, temperature = (meters.read_series(file, *meters.columns_of(file), zone=zone) for file in files)
-    load = meters.hourly(meters.without_leading_zeros(meters.mend_exchanged_days(load)), "sum")
+    load = meters.hourly(meters.without_leading_zeros(meters.repair_exchanged_days(load)), "sum")
     warm = meters.hourly(temperature, "mean")
     return data_of(meters.windows(load, warm, hours=hours, stride=stride, zone=zone))
 
@@ -289,14 +289,14 @@ def train(
     checkpoint: str | Path | None = None,
     resume: bool = False,
     save_every: int = SAVE_EVERY,
-    told: Callable[[int, int, float], None] | None = None,
+    progress: Callable[[int, int, float], None] | None = None,
 ) -> Trained:
     """Trains until `steps` steps are done, those before a resume counted; without it, until `epochs` epochs are.
 
-    checkpoint: a file that is written every `save_every` steps, at the end, and where Ctrl-C or SIGTERM asks to stop:
-    the step in progress is finished first, then KeyboardInterrupt or SystemExit(143) is raised. resume: go on from it.
-    told: called after each step with steps done, steps in all, and the loss. Float32 throughout. PyTorch's random state
-    is the caller's again afterwards. Raises TrainingError; NotFinite at a loss or gradient that is not finite, with the
+    checkpoint: a file that is written every `save_every` steps, at the end, and where Ctrl-C or SIGTERM comes: the step
+    in progress is finished first, then KeyboardInterrupt or SystemExit(143) is raised. resume: go on from it. progress:
+    called after each step with steps done, steps in all, and the loss. Float32 throughout. PyTorch's random state is
+    the caller's again afterwards. Raises TrainingError; NotFinite at a loss or gradient that is not finite, with the
     checkpoint as it was last saved.
     """
     import torch
@@ -318,7 +318,7 @@ def train(
         if path.exists() and not resume:
             raise CheckpointError(f"{path.name} exists: go on from it with resume, or name another file")
     devices = [torch.cuda.current_device()] if config.device == "cuda" else []
-    with torch.random.fork_rng(devices=devices), full_precision(), _stoppable() as asked:
+    with torch.random.fork_rng(devices=devices), full_precision(), _stoppable() as stopped:
         state = start(config)
         if resume:
             restore(path, state, config, of_epoch)
@@ -326,7 +326,7 @@ def train(
         state.model.train()
         features, load = (torch.from_numpy(part).to(config.device) for part in (data.features, data.load))
         drawn, epoch = None, -1
-        while state.step < total and not asked:
+        while state.step < total and not stopped:
             now, place = divmod(state.step, of_epoch)
             if now != epoch:
                 drawn, epoch = torch.from_numpy(order(config, len(data), now)).to(config.device), now
@@ -339,20 +339,20 @@ def train(
             state.losses.append(value)
             if path is not None and state.step % save_every == 0:
                 save(path, state, config, of_epoch)
-            if told is not None:
-                told(state.step, total, value)
+            if progress is not None:
+                progress(state.step, total, value)
         if path is not None and state.step > before and state.step % save_every:
             save(path, state, config, of_epoch)
-    if asked and state.step < total:
-        if asked[0] == signal.SIGINT:
+    if stopped and state.step < total:
+        if stopped[0] == signal.SIGINT:
             raise KeyboardInterrupt
-        raise SystemExit(128 + asked[0])
+        raise SystemExit(128 + stopped[0])
     return Trained(config, tuple(state.losses), of_epoch, before)
 
 
 def _not_finite(loss: float, norm: float, done: int, epoch: int, place: int, of_epoch: int, path: Path | None) -> str:
     what = f"the loss is {loss}" if not math.isfinite(loss) else f"the norm of the gradient is {norm}"
-    left = "no checkpoint was asked for"
+    left = "no checkpoint was requested"
     if path is not None:
         left = f"{path.name} holds the last good state" if path.exists() else "no checkpoint had been saved yet"
     return (
@@ -365,20 +365,20 @@ def _not_finite(loss: float, norm: float, done: int, epoch: int, place: int, of_
 def _stoppable() -> Iterator[list[int]]:
     """A list that Ctrl-C or SIGTERM puts its number into, so that a step is never cut in two; the second Ctrl-C is
     Python's own. Outside the main thread, where Python has no say over signals, nothing changes."""
-    asked: list[int] = []
+    stopped: list[int] = []
     if threading.current_thread() is not threading.main_thread():
-        yield asked
+        yield stopped
         return
 
-    def ask(number: int, frame: Any) -> None:
-        asked.append(number)
+    def stop(number: int, frame: Any) -> None:
+        stopped.append(number)
         signal.signal(number, before[number])
 
     # None: a handler that was not set from Python, which could not be put back.
     numbers = [n for n in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(n) is not None]
-    before = {number: signal.signal(number, ask) for number in numbers}
+    before = {number: signal.signal(number, stop) for number in numbers}
     try:
-        yield asked
+        yield stopped
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
@@ -388,7 +388,7 @@ def _stoppable() -> Iterator[list[int]]:
 
 
 def check_writable(path: Path) -> None:
-    """Raises CheckpointError if a checkpoint could not be written there: asked before hours of training."""
+    """Raises CheckpointError if a checkpoint could not be written there: before hours of training."""
     if path.is_dir():
         raise CheckpointError(f"the checkpoint {path.name!r} is a folder: name a file in it")
     part = _part(path)
@@ -413,7 +413,7 @@ def _cannot_write(path: Path, error: OSError) -> str:
 
 
 def save(path: Path, state: State, config: Config, of_epoch: int) -> None:
-    """Writes a checkpoint whole or not at all: to a file beside it, which then takes its name in one step.
+    """Writes a checkpoint whole or not at all: to a file next to it, which then takes its name in one step.
 
     A line with the format's name and the SHA-256 of the rest, then what torch.save makes of the state.
 
@@ -480,8 +480,8 @@ def load(path: str | Path) -> dict[str, Any]:
         raise CheckpointError(f"the checkpoint {path.name!r} cannot be read: {error.strerror.lower()}") from None
     kind, _, digest = head.decode("ascii", "replace").rpartition(" ")
     if kind != FORMAT:
-        said = f"it starts with {head[:30]!r}, not with {FORMAT!r}" if head else "it is empty"
-        raise CheckpointError(f"{path.name} is no checkpoint of this dwlab, or damaged: {said}. {_AGAIN}")
+        found = f"it starts with {head[:30]!r}, not with {FORMAT!r}" if head else "it is empty"
+        raise CheckpointError(f"{path.name} is no checkpoint of this dwlab, or damaged: {found}. {_AGAIN}")
     if hashlib.sha256(body).hexdigest() != digest:
         raise CheckpointError(f"{path.name} is cut short or damaged: its content does not fit its checksum. {_AGAIN}")
     try:
@@ -535,8 +535,8 @@ def restore(path: Path, state: State, config: Config, of_epoch: int) -> None:
         if config.device == "cuda":
             torch.cuda.set_rng_state(content["random_cuda"])
     except (RuntimeError, ValueError, TypeError, KeyError, AttributeError) as error:
-        said = " ".join(str(error).split())
-        raise CheckpointError(f"{path.name} is damaged ({said[:200]}). {_AGAIN}") from None
+        text = " ".join(str(error).split())
+        raise CheckpointError(f"{path.name} is damaged ({text[:200]}). {_AGAIN}") from None
     state.losses[:] = losses
 
 
@@ -589,10 +589,10 @@ def main(args: argparse.Namespace) -> int:
             f"channels; convolution: {stage}, on {device}; seed {config.seed}",
             flush=True,
         )
-    with _bar() as told:
+    with _bar() as progress:
         done = train(
             config, data, epochs=args.epochs, steps=args.steps, checkpoint=args.checkpoint, resume=args.resume,
-            save_every=args.save_every, told=told,
+            save_every=args.save_every, progress=progress,
         )  # fmt: skip
     if args.plot:
         plot(done.losses, Path(args.plot), f"S4ConvD, convolution: {stage}")
@@ -606,7 +606,7 @@ def main(args: argparse.Namespace) -> int:
     if done.resumed_at:
         print(f"resumed after step {done.resumed_at:,}")
     if len(done.losses) == done.resumed_at:
-        print(f"nothing was left to do: all {done.resumed_at:,} steps are done; ask for more --epochs or --steps")
+        print(f"nothing was left to do: all {done.resumed_at:,} steps are done; give more --epochs or --steps")
     return 0
 
 
@@ -627,10 +627,10 @@ def _bar() -> Iterator[Callable[[int, int, float], None]]:
 
     with tqdm(disable=None, file=sys.stderr, leave=False, unit="step") as bar:
 
-        def told(step: int, total: int, loss: float) -> None:
+        def progress(step: int, total: int, loss: float) -> None:
             if bar.total is None:
                 bar.total, bar.initial, bar.n = total, step - 1, step - 1
             bar.set_postfix_str(f"loss {loss:.4f}", refresh=False)
             bar.update(step - bar.n)
 
-        yield told
+        yield progress

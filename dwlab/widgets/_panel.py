@@ -67,7 +67,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Panel:
-    """A figure with its alt text, its tables, and what must be said in words.
+    """A figure with its alt text, its tables, and notes.
 
     problems: what is wrong with the values chosen, one sentence each. notes: how to read the numbers.
     draw: makes the figure; render: its PNG, where there is a faster way than drawing it afresh. `figure()` is None for

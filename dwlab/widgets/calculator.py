@@ -32,12 +32,12 @@ MOST_WORK = 1 << 22  # requests of one row: what is counted in a moment
 
 @dataclass(frozen=True)
 class Tiling:
-    """What a tiled kernel moves and holds. Bytes and counts of the whole launch, unless said.
+    """Traffic and storage of a tiled kernel. Bytes and counts of the whole launch, unless noted.
 
     tiles: along one row. blocks: of the grid. loaded: elements of x that the tiles of one row load, halos counted each
-    time. x_bytes, halo_bytes, w_bytes, y_bytes: asked of global memory; halo_bytes is the part of x's bytes that was
-    loaded before by another tile. load_requests, load_sectors, store_requests, store_sectors: as the X-ray counts
-    them. unstaged_bytes: what one load for each factor of each product would ask. shared_bytes: of one block.
+    time. x_bytes, halo_bytes, w_bytes, y_bytes: requested from global memory; halo_bytes is the part of x's bytes that
+    was loaded before by another tile. load_requests, load_sectors, store_requests, store_sectors: as the X-ray counts
+    them. unstaged_bytes: what one load for each factor of each product would request. shared_bytes: of one block.
     """
 
     problem: DepthwiseConv1d
@@ -58,8 +58,8 @@ class Tiling:
     shared_bytes: int
 
     @property
-    def bytes_asked(self) -> int:
-        """Bytes that the lanes ask for: x with its halos, w and y."""
+    def bytes_requested(self) -> int:
+        """Bytes that the lanes request: x with its halos, w and y."""
         return self.x_bytes + self.w_bytes + self.y_bytes
 
     @property
@@ -170,8 +170,8 @@ def _describe(t: Tiling, o: Occupancy, threads: int, registers: int, cc: str) ->
     text = (
         f"Three charts. A row of {p.L:,} elements is cut into {t.tiles:,} tile{'s' if t.tiles > 1 else ''} of "
         f"{t.tile:,} outputs; with halos of {p.K - 1:,} the tiles load {t.loaded:,} elements, "
-        f"{100 * t.redundant:.0f} % of them for the second time or more. Bytes asked: {amount(t.bytes_asked)}, against "
-        f"{amount(p.compulsory_bytes())} compulsory. "
+        f"{100 * t.redundant:.0f} % of them for the second time or more. Bytes requested: "
+        f"{amount(t.bytes_requested)}, against {amount(p.compulsory_bytes())} compulsory. "
     )
     if o.exceeded:
         return text + f"On compute capability {cc} this block does not run."
@@ -198,7 +198,7 @@ def _tables(t: Tiling, o: Occupancy, threads: int) -> tuple[Table, ...]:
             row("x, halos again", t.halo_bytes),
             row("w, for every block", t.w_bytes),
             row("y", t.y_bytes),
-            row("tiled kernel asks", t.bytes_asked),
+            row("tiled kernel requests", t.bytes_requested),
             row("moved, in 32-byte sectors", t.bytes_moved),
             row("without shared memory", t.unstaged_bytes),
         ),
@@ -249,9 +249,9 @@ def _draw(t: Tiling, o: Occupancy, cc: str, alt: str) -> Figure:
     blue, orange, green, olive = COLOURS[:4]
     figure = Figure(figsize=(5.6, 6.0), dpi=100)
     FigureCanvasAgg(figure)
-    cut, moved, held = (figure.add_axes(box) for box in ((0.1, 0.69, 0.87, 0.225), (0.2, 0.335, 0.74, 0.19),
+    cut, moved, kept = (figure.add_axes(box) for box in ((0.1, 0.69, 0.87, 0.225), (0.2, 0.335, 0.74, 0.19),
                                                          (0.2, 0.05, 0.77, 0.17)))  # fmt: skip
-    for axes in (cut, moved, held):
+    for axes in (cut, moved, kept):
         axes.tick_params(labelsize=8, length=2)
         for side in ("top", "right"):
             axes.spines[side].set_visible(False)
@@ -295,13 +295,13 @@ def _draw(t: Tiling, o: Occupancy, cc: str, alt: str) -> Figure:
     moved.set_xticks([0, end / 2, end], ["0", amount(end / 2), amount(end)])
     for place, total in enumerate(left):
         moved.text(total + left.max() * 0.015, place, amount(total), fontsize=8, va="center")
-    figure.text(0.01, 0.605, "Bytes asked of global memory", fontsize=10, fontweight="bold", va="top")
+    figure.text(0.01, 0.605, "Bytes requested from global memory", fontsize=10, fontweight="bold", va="top")
     _key(figure, 0.565, tuple(part[:3] for part in parts))
 
     names = list(o.by)
     counts = [o.by[name] for name in names]
     tightest = [not o.exceeded and name in o.limited_by for name in names]
-    held.barh(
+    kept.barh(
         range(4),
         counts,
         color=[orange if tight else "#BBBBBB" for tight in tightest],
@@ -312,12 +312,12 @@ def _draw(t: Tiling, o: Occupancy, cc: str, alt: str) -> Figure:
     most = max(counts)
     for place, (count, tight) in enumerate(zip(counts, tightest, strict=True)):
         label = f"{count} ← the limit" if tight else f"{count}"
-        held.text(count + most * 0.015, place, label, fontsize=8, va="center", fontweight="bold" if tight else "normal")
-    held.set_ylim(3.5, -0.5)
-    held.set_yticks(range(4), names)
-    held.set_xlim(0, max(most * 1.25, 1))
-    held.set_xticks([])
-    held.spines["bottom"].set_visible(False)
+        kept.text(count + most * 0.015, place, label, fontsize=8, va="center", fontweight="bold" if tight else "normal")
+    kept.set_ylim(3.5, -0.5)
+    kept.set_yticks(range(4), names)
+    kept.set_xlim(0, max(most * 1.25, 1))
+    kept.set_xticks([])
+    kept.spines["bottom"].set_visible(False)
     title = f"Blocks on one SM that each resource allows (cc {cc})"
     if o.exceeded:
         title = f"This block does not run (cc {cc}): a limit is exceeded"

@@ -2,8 +2,8 @@
 
     view("mobilenet_v1 3.depthwise", "t4", filters=64, rows=8, columns=8).text()
 
-Bytes, limits and predicted times are `dwlab.planner`'s; only the tile is the reader's. The kernels apart have the tiles
-that the planner gives them, by the same measure: fewest bytes beside bytes, least time beside time.
+Bytes, limits and predicted times are `dwlab.planner`'s; only the tile is the reader's. The unfused kernels have the
+tiles that the planner gives them, by the same measure: fewest bytes, or least time.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ GPUS = ("gtx1660", "t4", "a4000", "orin", "a100", "h100", "h200")
 
 @dataclass(frozen=True)
 class Weighed:
-    """Two layers as one kernel and as two. fused: with the reader's tile. by_bytes, by_time: the two apart, each at its
-    tile of fewest bytes, or of least predicted time. shared_limit: bytes that a block may have. exceeded: limits that
-    the fused kernel breaks, in sentences."""
+    """Two layers as one kernel and as two. fused: with the reader's tile. by_bytes, by_time: the two unfused, each at
+    its tile of fewest bytes, or of least predicted time. shared_limit: bytes that a block may have. exceeded: limits
+    that the fused kernel breaks, in sentences."""
 
     gpu: Machine
     fused: Module
@@ -66,25 +66,25 @@ class Weighed:
         return self.fused.layers
 
     @property
-    def apart_bytes(self) -> int:
-        """Accesses of the two apart, in bytes."""
+    def unfused_bytes(self) -> int:
+        """Accesses of the two unfused, in bytes."""
         return sum(one.gma_bytes for one in self.by_bytes)
 
     @property
-    def apart_us(self) -> float:
-        """Predicted time of the two apart, µs."""
+    def unfused_us(self) -> float:
+        """Predicted time of the two unfused, µs."""
         return sum(one.time_us for one in self.by_time)
 
     @property
     def fuse_by_bytes(self) -> bool:
         """Whether the fused kernel fits, gives every multiprocessor a block, and accesses fewer bytes."""
         enough = self.fused.accesses.blocks >= self.gpu.sms
-        return not self.exceeded and enough and self.fused.gma_bytes < self.apart_bytes
+        return not self.exceeded and enough and self.fused.gma_bytes < self.unfused_bytes
 
     @property
     def fuse_by_time(self) -> bool:
         """Whether the fused kernel fits and is predicted to take less time."""
-        return not self.exceeded and self.fused.time_us < self.apart_us
+        return not self.exceeded and self.fused.time_us < self.unfused_us
 
     @property
     def on_chip(self) -> int:
@@ -109,7 +109,7 @@ def pair(name: str, batch: int = 1, dtype: str = "float32", layout: str = "NCHW"
 
 
 def weigh(layers: tuple[Conv, Conv], gpu: str | Machine, tile: Tile, shared_limit: int | None = None) -> Weighed:
-    """The two layers on a GPU, fused with this tile and apart.
+    """The two layers on a GPU, fused with this tile and unfused.
 
     tile: of the second layer's output; between pointwise layers its pixels stand in a line. shared_limit: bytes that a
     block may have, None for what the GPU gives at most. Raises GpuError for an unknown GPU, PlanError for sizes below 1
@@ -132,12 +132,12 @@ def weigh(layers: tuple[Conv, Conv], gpu: str | Machine, tile: Tile, shared_limi
     accesses = KINDS[kinds[0]].accesses(*layers, tile)  # of PWDW and PWDW_R it finds by the tile which one it is
     fused = module_of(accesses, layers, made)
     shared = fused.shared_bytes
-    apart = {}
+    unfused = {}
     for objective in ("gma", "time"):
         two = [best(kind, (layer,), made, Rules(objective)) for kind, layer in zip(takes, layers, strict=True)]
         if isinstance(found := next((one for one in two if isinstance(one, str)), None), str):
             raise PlanError(f"a layer alone fits no tile: {found}")
-        apart[objective] = tuple(two)
+        unfused[objective] = tuple(two)
     exceeded = []
     if shared > limit:
         exceeded.append(f"Shared memory: a block needs {shared:,} bytes, {limit:,} are allowed.")
@@ -148,19 +148,19 @@ def weigh(layers: tuple[Conv, Conv], gpu: str | Machine, tile: Tile, shared_limi
         )
     if fused.redundant > REDUNDANT:
         exceeded.append(
-            f"Work: {100 * fused.redundant:,.0f} % more multiply-adds than apart, {100 * REDUNDANT:.0f} % are allowed."
+            f"Work: {100 * fused.redundant:,.0f} % redundant multiply-adds, {100 * REDUNDANT:.0f} % are allowed."
         )
-    return Weighed(made, fused, apart["gma"], apart["time"], limit, tuple(exceeded))
+    return Weighed(made, fused, unfused["gma"], unfused["time"], limit, tuple(exceeded))
 
 
-LETTER = 0.042  # width of a letter beside a bar of the limits, in parts of the limit
+LETTER = 0.042  # width of a letter at a bar of the limits, in parts of the limit
 
 PARTS = ("x", "between", "w1", "w2", "y")
 """What bytes go to, in the order in which they are drawn; between: the map, written and read."""
 
 
 def parts(one: Weighed) -> dict[str, tuple[int, int]]:
-    """Part -> (bytes apart, bytes fused); b and m count with their w, r with y."""
+    """Part -> (bytes unfused, bytes fused); b and m count with their w, r with y."""
     first, second = one.by_bytes
     found = {name: [0, 0] for name in PARTS}
     for place, modules in enumerate(((first, second), (one.fused,))):
@@ -173,7 +173,7 @@ def parts(one: Weighed) -> dict[str, tuple[int, int]]:
                 else:
                     part = "w" + (name[-1] if name[-1] in "12" else str(number))
                 found[part][place] += count * each[name]
-    return {name: (apart, fused) for name, (apart, fused) in found.items()}
+    return {name: (unfused, fused) for name, (unfused, fused) in found.items()}
 
 
 def _mb(count: float) -> str:
@@ -182,18 +182,18 @@ def _mb(count: float) -> str:
 
 def _verdict(one: Weighed) -> str:
     if one.exceeded:
-        return "apart, as a limit is exceeded"
-    words = {True: "fuse", False: "apart"}
+        return "unfused, as a limit is exceeded"
+    words = {True: "fuse", False: "unfused"}
     return f"by bytes {words[one.fuse_by_bytes]}, by predicted time {words[one.fuse_by_time]}"
 
 
 def _describe(one: Weighed, title: str) -> str:
     fused, blocks = one.fused, one.fused.accesses.blocks
     text = (
-        f"Two charts for {title}. Bytes accessed: {_mb(one.apart_bytes)} apart, {_mb(fused.gma_bytes)} fused. Limits: "
-        f"shared memory {fused.shared_bytes:,} of {one.shared_limit:,} bytes a block, on chip {one.on_chip:,} of "
-        f"{l1_bytes(one.gpu):,}, multiply-adds {100 * fused.redundant:+.0f} % of {100 * REDUNDANT:+.0f} %, "
-        f"{blocks:,} block{'s' if blocks != 1 else ''} for {one.gpu.sms} multiprocessors. "
+        f"Two charts for {title}. Bytes accessed: {_mb(one.unfused_bytes)} unfused, {_mb(fused.gma_bytes)} fused. "
+        f"Limits: shared memory {fused.shared_bytes:,} of {one.shared_limit:,} bytes a block, on chip "
+        f"{one.on_chip:,} of {l1_bytes(one.gpu):,}, multiply-adds {100 * fused.redundant:+.0f} % of "
+        f"{100 * REDUNDANT:+.0f} %, {blocks:,} block{'s' if blocks != 1 else ''} for {one.gpu.sms} multiprocessors. "
     )
     return text + f"Decision: {_verdict(one)}."
 
@@ -204,10 +204,10 @@ def _tables(one: Weighed) -> tuple[Table, ...]:
     for name, (size, _) in sizes(one.layers).items():
         once[{"x": "x", "y": "y", "r": "y"}.get(name, "w" + name[-1])] += size
     rows = []
-    for name, (apart, together) in parts(one).items():
+    for name, (unfused, together) in parts(one).items():
         times = f"{together / once[name]:.2f}" if once[name] else "0"
-        rows.append((name, _mb(apart), _mb(together), times))
-    rows.append(("all", _mb(one.apart_bytes), _mb(fused.gma_bytes), ""))
+        rows.append((name, _mb(unfused), _mb(together), times))
+    rows.append(("all", _mb(one.unfused_bytes), _mb(fused.gma_bytes), ""))
     marks = {True: "yes", False: "no"}
     limits = (
         ("shared memory, bytes a block", f"{fused.shared_bytes:,}", f"{one.shared_limit:,}",
@@ -217,18 +217,18 @@ def _tables(one: Weighed) -> tuple[Table, ...]:
          marks[fused.redundant <= REDUNDANT]),
         ("blocks, at least (by bytes)", f"{blocks:,}", f"{gpu.sms}", marks[blocks >= gpu.sms]),
     )  # fmt: skip
-    saved = 100 * (1 - fused.gma_bytes / one.apart_bytes)
-    gained = 100 * (1 - fused.time_us / one.apart_us)
-    words = {True: "fuse", False: "apart"}
+    saved = 100 * (1 - fused.gma_bytes / one.unfused_bytes)
+    gained = 100 * (1 - fused.time_us / one.unfused_us)
+    words = {True: "fuse", False: "unfused"}
     return (
-        Table("Bytes accessed in global memory", ("part", "apart", "fused", "times read or written"), tuple(rows)),
+        Table("Bytes accessed in global memory", ("part", "unfused", "fused", "times read or written"), tuple(rows)),
         Table("Limits", ("what", "this tile", "limit", "kept"), limits),
         Table(
             "Decision",
-            ("by", "apart", "fused", "saved", "decision"),
+            ("by", "unfused", "fused", "saved", "decision"),
             (
-                ("bytes", _mb(one.apart_bytes), _mb(fused.gma_bytes), f"{saved:.0f} %", words[one.fuse_by_bytes]),
-                ("predicted time", f"{one.apart_us:,.1f} µs", f"{fused.time_us:,.1f} µs", f"{gained:.0f} %",
+                ("bytes", _mb(one.unfused_bytes), _mb(fused.gma_bytes), f"{saved:.0f} %", words[one.fuse_by_bytes]),
+                ("predicted time", f"{one.unfused_us:,.1f} µs", f"{fused.time_us:,.1f} µs", f"{gained:.0f} %",
                  words[one.fuse_by_time]),
             ),
         ),
@@ -282,7 +282,7 @@ def _draw(one: Weighed, alt: str) -> Figure:
         totals = [total + width for total, width in zip(totals, widths, strict=True)]
     for place, total in enumerate(totals):
         moved.text(total + max(totals) * 0.015, place, _mb(total), fontsize=8, va="center")
-    moved.set(ylim=(1.5, -0.5), xlim=(0, max(totals) * 1.2), xticks=[], yticks=[0, 1], yticklabels=["apart", "fused"])
+    moved.set(ylim=(1.5, -0.5), xlim=(0, max(totals) * 1.2), xticks=[], yticks=[0, 1], yticklabels=["unfused", "fused"])
     moved.spines["bottom"].set_visible(False)
     figure.text(0.01, 0.985, "Bytes accessed in global memory", fontsize=10, fontweight="bold", va="top")
     labels = {"between": "between, written and read"}

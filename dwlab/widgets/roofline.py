@@ -5,14 +5,13 @@
 What the memories allow is made of two numbers of a stage's own formula and of the machine's ceilings, nothing else.
 Where the L2 bandwidth was measured, the least of three limits holds:
 
-- the bytes that the warps ask for, 32 for each sector, come from L2 if L1 catches nothing: l2_gbps × FLOP per byte
-  asked;
+- the requested bytes, 32 per sector, come from L2 if L1 catches nothing: l2_gbps × FLOP per requested byte;
 - the compulsory bytes come from DRAM: copy_gbps × FLOP per compulsory byte;
 - the FMA peak.
 
-A datasheet has no L2 bandwidth. Then no cache is assumed at all: copy_gbps × FLOP per byte asked, and the FMA peak. No
-time is made up: recorded points come from the records of that GPU and exactly these sizes. They may lie far below what
-is allowed: a kernel waits for wavefronts of shared memory, for instructions and for latency too
+A datasheet has no L2 bandwidth. Then no cache is assumed at all: copy_gbps × FLOP per requested byte, and the FMA peak.
+No time is made up: recorded points come from the records of that GPU and exactly these sizes. They may lie far below
+what is allowed: a kernel waits for wavefronts of shared memory, for instructions and for latency too
 (dwlab.model.timemodel).
 """
 
@@ -49,13 +48,13 @@ NEAR = 0.05  # decades: markers that lie nearer than this would cover each other
 class Prediction:
     """One stage on one GPU at one size.
 
-    bytes_asked: 32 bytes for each sector of each request. intensity: FLOP for each of them. gflops: what the memories
-    and the FMA peak allow, the least of the limits; limited_by: which one. recorded_gflops: what was measured on this
-    GPU at this size, or None. problem: why the stage cannot run these sizes, or "" (then the numbers are 0).
+    bytes_requested: 32 bytes for each sector of each request. intensity: FLOP for each of them. gflops: what the
+    memories and the FMA peak allow, the least of the limits; limited_by: which one. recorded_gflops: what was measured
+    on this GPU at this size, or None. problem: why the stage cannot run these sizes, or "" (then the numbers are 0).
     """
 
     name: str
-    bytes_asked: int
+    bytes_requested: int
     intensity: float
     gflops: float
     limited_by: str
@@ -83,16 +82,16 @@ DRAM = "DRAM"
 UNCACHED = "DRAM, no cache"
 
 
-def predict(machine: Machine, problem: DepthwiseConv1d, bytes_asked: int) -> tuple[float, str]:
-    """(GFLOP/s, what limits) of a kernel that asks for this many bytes. Raises MachineError without ceilings."""
+def predict(machine: Machine, problem: DepthwiseConv1d, bytes_requested: int) -> tuple[float, str]:
+    """(GFLOP/s, what limits) of a kernel that requests this many bytes. Raises MachineError without ceilings."""
     ceilings = machine.ceilings
     if ceilings is None:
         raise machines.MachineError(f"no ceilings are known for {machine.name}: measure them (device.measure())")
-    asked, compulsory = problem.flops / bytes_asked, problem.flops / problem.compulsory_bytes()
+    requested, compulsory = problem.flops / bytes_requested, problem.flops / problem.compulsory_bytes()
     if ceilings.l2_gbps:
-        limits = [(ceilings.copy_gbps * compulsory, DRAM), (ceilings.l2_gbps * asked, "L2")]
+        limits = [(ceilings.copy_gbps * compulsory, DRAM), (ceilings.l2_gbps * requested, "L2")]
     else:
-        limits = [(ceilings.copy_gbps * asked, UNCACHED)]
+        limits = [(ceilings.copy_gbps * requested, UNCACHED)]
     if ceilings.fma_tflops:
         limits.append((1e3 * ceilings.fma_tflops, "FMA"))
     return min(limits)
@@ -123,15 +122,15 @@ def explore(
     wanted = records.describe_problem(problem)
     here = [row for row in measured if dict(row.problem) == wanted]
 
-    def point(name: str, bytes_asked: Callable[[], int]) -> Prediction:
+    def point(name: str, bytes_requested: Callable[[], int]) -> Prediction:
         try:
-            asked = bytes_asked()
+            requested = bytes_requested()
         except ValueError as error:  # a stage that these sizes do not suit
             return Prediction(name, 0, 0.0, 0.0, "", problem=sentence(error))
-        gflops, limit = predict(machine, problem, asked)
+        gflops, limit = predict(machine, problem, requested)
         found = records.best(stage=name, rows=here)
-        reached = found.flops / found.time_us / 1e3 if found else None
-        return Prediction(name, asked, problem.flops / asked, gflops, limit, reached)
+        measured = found.flops / found.time_us / 1e3 if found else None
+        return Prediction(name, requested, problem.flops / requested, gflops, limit, measured)
 
     points = [point(one.name, lambda one=one: one.traffic(problem).bytes_moved) for one in stages]
     points.append(point(f"tile {tile} × {rows}", lambda: tiling(problem, tile, rows).bytes_moved))
@@ -182,12 +181,13 @@ def _table(e: Exploration) -> Table:
             rows.append((p.name, "-", "-", "cannot run", "-", "-"))
             continue
         recorded = f"{p.recorded_gflops:,.0f}" if p.recorded_gflops else "-"
-        rows.append((p.name, recorded, f"{p.gflops:,.0f}", p.limited_by, f"{p.intensity:.3g}", amount(p.bytes_asked)))
+        requested = amount(p.bytes_requested)
+        rows.append((p.name, recorded, f"{p.gflops:,.0f}", p.limited_by, f"{p.intensity:.3g}", requested))
     least = e.problem.compulsory_bytes()
     rows.append(("compulsory bytes only", "-", f"{e.roof:,.0f}", "the roof", f"{e.compulsory:.3g}", amount(least)))
     return Table(
         "GFLOP/s: recorded, and allowed by memory",
-        ("stage", "recorded", "allowed by memory", "limit", "FLOP/B", "bytes asked"),
+        ("stage", "recorded", "allowed by memory", "limit", "FLOP/B", "bytes requested"),
         tuple(rows),
     )
 
@@ -302,7 +302,7 @@ class _Drawing:
             x, y = inside(p.intensity), max(p.gflops, self.bottom * 1.1)
             self.predicted[i].set_data([x], [y])
             self.predicted[i].set_visible(shown)
-            # From the bytes asked of L2 to the compulsory bytes of DRAM: one height, two roofs.
+            # From the bytes requested from L2 to the compulsory bytes of DRAM: one height, two roofs.
             self.tails[i].set_data([x, inside(e.compulsory)], [y, y])
             self.tails[i].set_visible(shown and e.machine.ceilings.l2_gbps is not None)
             self.recorded[i].set_visible(shown and measured)
@@ -367,14 +367,14 @@ def _notes(e: Exploration) -> tuple[str, ...]:
     notes = []
     if c.l2_gbps:
         notes.append(
-            "Each stage is a line at one height: its marker stands at the FLOP for each byte that its warps ask for, "
-            "and may not rise above the L2 roof; its other end stands at the FLOP for each compulsory byte, and may "
+            "Each stage is a line at one height: its marker stands at the FLOP per requested byte, "
+            "and may not rise above the L2 roof; its other end stands at the FLOP per compulsory byte, and may "
             "not rise above the roof of DRAM. L1 is taken to catch nothing: a recorded point above what is "
             "allowed has L1 to thank."
         )
     else:
         notes.append(
-            "A stage stands at the FLOP for each byte that its warps ask for, and each of these bytes is taken to "
+            "A stage stands at the FLOP per requested byte, and each of these bytes is taken to "
             "come from DRAM: the L2 bandwidth of this GPU is not known. Caches catch some of the bytes, so a "
             "kernel can be faster than this, up to the roof above the dotted line."
         )

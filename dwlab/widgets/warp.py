@@ -280,7 +280,7 @@ def numbers(one: Pattern) -> Table:
     rows = [
         ("requests", f"{count.requests}", "warps' accesses with an active lane"),
         ("active lanes", f"{count.active_lanes}", "of 32"),
-        ("bytes used", f"{count.bytes_used:,}", "distinct bytes that lanes ask for"),
+        ("bytes used", f"{count.bytes_used:,}", "distinct bytes that lanes request"),
     ]
     if one.space == "shared":
         rows += [

@@ -167,8 +167,8 @@ report.raise_hazards()
 print(f"{len(report.hazards)} hazards")
 
 # %% [markdown]
-# Now launch it: `kernel[blocks, threads](arguments)`. Arrays are brought to the GPU first and back afterwards; without
-# a GPU, to the interpreter's own memory. A judgement is a call that raises an error if something is wrong, like this
+# Now launch it: `kernel[blocks, threads](arguments)`. Arrays are copied to the GPU first and back afterwards; without
+# a GPU, to the interpreter's own memory. A check is a call that raises an error if something is wrong, like this
 # one of NumPy.
 
 # %%
@@ -190,7 +190,7 @@ print("the first six in W:", *(f"{power:.0f}" for power in watts[:6]))
 # - `FLOPs`: additions and multiplications of all threads together.
 # - `sectors|waves`: the sectors that the requests moved. (In shared memory these are wavefronts, which lesson 12 explains.)
 # - `per request`: sectors of one request, and in brackets how many could have held its bytes.
-# - `bytes`: how much of what was moved the warps had asked for.
+# - `bytes`: how much of what was moved the warps had requested.
 #
 # Below stand the sums. The `footprint` is what was touched at all, each sector counted once. A branch is *divergent* if
 # some threads of a warp take it and others do not.
@@ -296,7 +296,7 @@ if launch_us:
 #
 # - One sector for each thread is the natural guess, and the worst case. Where neighbours in the warp are neighbours in
 #   memory, 32 threads share 4 sectors.
-# - What counts is which addresses a *warp* asks for at one moment, not how much each thread reads.
+# - What counts is which addresses a *warp* requests at one moment, not how much each thread reads.
 # - Our 960 readings are far too few: starting the kernel takes longer than all that it does. A GPU needs millions of
 #   numbers to be worth it. The next lesson has a hundred million.
 #

@@ -27,7 +27,7 @@ banner()
 # ## The input: real meter windows
 #
 # Three household meters in the United Kingdom, with the outdoor temperature beside them. A window is 48 hours of four
-# features. Real data is never clean: the loader tells what it mended, and which windows it left out.
+# features. Real data is never clean: the loader reports what it repaired, and which windows it left out.
 
 # %%
 from dwlab.records import tabular
@@ -36,8 +36,8 @@ from dwlab.training.meters import FEATURES, load_windows
 windows = load_windows()
 print(f"{len(windows)} windows, features {windows.features.shape}: {', '.join(FEATURES)}")
 print("left out:", windows.left_out)
-for note in windows.mended:
-    print(tabular.wrapped(f"mended: {note}"))
+for note in windows.repaired:
+    print(tabular.wrapped(f"repaired: {note}"))
 
 # %% [markdown]
 # One of them, from January:
@@ -225,7 +225,7 @@ for name, yours, ours in (
 # %% [markdown]
 # ## Check
 #
-# A problem knows the same numbers; formulas that were derived twice must agree. The judgement raises if they do not.
+# A problem knows the same numbers; formulas that were derived twice must agree. The check raises if they do not.
 
 # %%
 assert PAPER.flops_dense == flops_dense
@@ -263,7 +263,7 @@ for small in (
     assert 0 <= totals.footprint_bytes - small.compulsory_bytes("forward") < 3 * 32
 
 # %% [markdown]
-# The last column is what this kernel's warps ask for: the same bytes many times over. Caches may catch some of that; the
+# The last column is what this kernel's warps request: the same bytes many times over. Caches may catch some of that; the
 # lessons that follow take it away.
 #
 # ## The roofline
@@ -353,7 +353,7 @@ else:
 # † from secondary digests of arXiv 2604.25422, not its own text. The best of them takes nine to ten times the floor: there
 # was room. Lessons 10 to 13 walk this road.
 #
-# ## Where does it turn?
+# ## Where is the crossover?
 #
 # With longer filters there is more arithmetic for the same bytes. In a long window (L = 4096), at how many taps
 # does arithmetic begin to bind on an H200, whose data sheet puts the ridge at 14 FLOP/B? Predict, then run.

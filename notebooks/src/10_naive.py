@@ -5,7 +5,7 @@
 # | --- | --- |
 # | **Time** | about 20 minutes, then the exercises |
 # | **Before** | [01 · The operator](01_the_operator.ipynb) |
-# | **Afterwards you can** | say which threads make up a warp, and which addresses they ask for · read an x-ray line by line · predict a kernel's requests and bytes by a formula · find float64 where none was meant, and say what it costs · tell bytes that warps ask for from bytes that memory delivers |
+# | **Afterwards you can** | say which threads make up a warp, and which addresses they request · read an x-ray line by line · predict a kernel's requests and bytes by a formula · find float64 where none was meant, and say what it costs · tell bytes that warps request from bytes that memory delivers |
 
 # %% tags=["nbval-ignore-output"]
 from dwlab import banner
@@ -46,7 +46,7 @@ print("x", x.shape, "w", w.shape, "y", y.shape)
 #
 # - how many different rows (b, h) there are among the 32 threads of a warp;
 # - how many sectors of 32 bytes one request of a warp moves, for x and for w;
-# - how many times its compulsory bytes the whole kernel asks for, if caches are left aside;
+# - how many times its compulsory bytes the whole kernel requests, if caches are left aside;
 # - which part of its FLOPs is done in float64, from 0 to 1;
 # - how many times its floor the kernel takes.
 
@@ -162,14 +162,14 @@ for array in ("x", "w"):
     print(tabular.wrapped(describe(report.pattern(line, array))))
 
 # %% [markdown]
-# ### The bill, by a formula
+# ### The traffic, by a formula
 #
 # Windows come in eights and channels in fours, so there are B·H/32 warps for each of the L hours. A warp whose hour has n
 # taps inside the row makes 2n requests of 4 and 32 sectors, and one store of 32 sectors. Over a row's hours the n add up
 # to the number of taps that lesson 01 counted:
 
 # %%
-def bill(p):
+def expected(p):
     """Requests and sectors of the naive kernel: causal, B a multiple of 8, H of 4, 8 <= K <= L."""
     warps = p.B * p.H // 32
     taps = p.L * p.K - p.K * (p.K - 1) // 2
@@ -177,7 +177,7 @@ def bill(p):
 
 
 totals = report.totals
-requests, sectors = bill(problem)
+requests, sectors = expected(problem)
 print(f"{'':18}{'formula':>12}{'counted':>12}")
 print(f"{'requests':18}{requests:12,}{totals.requests:12,}")
 print(f"{'sectors':18}{sectors:12,}{totals.sectors:12,}")
@@ -192,13 +192,13 @@ assert (requests, sectors) == (totals.requests, totals.sectors)
 from dwlab import PAPER
 
 asked = naive.traffic(PAPER)
-assert (asked.requests, asked.sectors) == bill(PAPER)
+assert (asked.requests, asked.sectors) == expected(PAPER)
 compulsory = PAPER.compulsory_bytes("forward")
 print(PAPER)
 print(f"{asked.requests:,} requests, {asked.sectors_per_request:.1f} sectors in each")
-for name, size in (("asked for", asked.bytes_moved), ("compulsory", compulsory)):
+for name, size in (("requested", asked.bytes_moved), ("compulsory", compulsory)):
     print(f"{name:10} {size / 1e9:7.3f} GB, {PAPER.flops / size:.3f} FLOP for each byte")
-print(f"{asked.bytes_moved / compulsory:.0f} times as many bytes asked for as compulsory")
+print(f"{asked.bytes_moved / compulsory:.0f} times as many bytes requested as compulsory")
 
 # %% tags=["nbval-ignore-output"]
 loads = {a.array: a for a in report.accesses if a.kind == "load"}
@@ -213,8 +213,8 @@ for name, yours, counted in (
     print(f"{name:34}{yours:10,.4g}{counted:10,.4g}")
 
 # %% [markdown]
-# These are the bytes that warps *ask* for: what passes between the threads and the first cache. A GPU has counters for
-# that, too. What they said when the records were made stands beside the formula:
+# These are the bytes that warps *request*: what passes between the threads and the first cache. A GPU has counters for
+# that, too. What they counted when the records were made stands next to the formula:
 
 # %% tags=["nbval-ignore-output"]
 from dwlab import records
@@ -330,8 +330,8 @@ if not times:
 # %% [markdown]
 # ## Explain
 #
-# Two bills are on the table: all bytes asked for, and the compulsory ones. Each, at copy speed, is a time. Where does the
-# measured one lie? And how much of what the warps asked for can the memory have delivered at most?
+# Two amounts are on the table: all requested bytes, and the compulsory ones. Each, at copy speed, is a time. Where does the
+# measured one lie? And how much of what the warps requested can the memory have delivered at most?
 
 # %% tags=["nbval-ignore-output"]
 copy_gbps, l2_gbps, us = gpu.ceilings.copy_gbps, gpu.ceilings.l2_gbps, times.get("naive")
@@ -352,7 +352,7 @@ if us:
     print(f", so {in_turn / asked.sectors_per_request:.2f} ns for a sector")
 
 # %% [markdown]
-# The same in the roofline. With its compulsory bytes the kernel lies far below the roof. With the bytes that it asks for it
+# The same in the roofline. With its compulsory bytes the kernel lies far below the roof. With the bytes that it requests it
 # would lie *above*, and the roofline refuses: memory cannot have delivered them.
 
 # %% tags=["nbval-ignore-output"]
@@ -381,7 +381,7 @@ roofline.for_machine(gpu, (point,) if us else ())
 groups = (PAPER.B // 8) * (PAPER.H // 8)  # of 8 windows by 8 channels
 passes = range(1, PAPER.L // 8 + 1)
 bill_of_reads = {
-    "asked of L1": 32 * asked.load_sectors,
+    "requested": 32 * asked.load_sectors,
     "L2 to L1": 32 * groups * (64 + 8) * sum(passes),
     "memory to L2, each pass anew": 32 * PAPER.B * PAPER.H * sum(passes),
     "the same, in pairs": 64 * PAPER.B * PAPER.H * sum(-(-k // 2) for k in passes),
@@ -402,10 +402,10 @@ else:
 # On an H200 the counters confirm the passes and the pairs. L2 delivers more than the formula says: L1 does not keep every
 # sector for as long as a block runs.
 #
-# - The kernel asks for a hundred times its compulsory bytes. Caches hide most of that: of 89 GB loaded, about two come from
+# - The kernel requests a hundred times its compulsory bytes. Caches hide most of that: of 89 GB loaded, about two come from
 #   the L2 and 1.6 from memory. Even those are four times what must be read.
-# - What no cache hides is the asking. Each request of a warp must find 32 sectors in 32 places, where 4 in a row would hold
-#   as much.
+# - What no cache hides is the number of requests. Each request of a warp must find 32 sectors in 32 places,
+#   where 4 in a row would hold as much.
 # - Half of its FLOPs are float64. Whether that shows depends on the GPU, and on what else the kernel waits for.
 # - None of this is visible in the arithmetic, or in the answer. It follows from which thread computes what: 32 lanes, 32
 #   rows. The next lesson gives a warp one row, and its lanes neighbours in it.

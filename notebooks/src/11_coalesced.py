@@ -5,7 +5,7 @@
 # | --- | --- |
 # | **Time** | about 20 minutes, then the exercises |
 # | **Before** | [10 · Naive](10_naive.ipynb) |
-# | **Afterwards you can** | map threads to an array so that a warp reads a run · count requests as well as bytes, and say how many lanes work in each · tell effective bandwidth from bytes asked for · find out that a kernel does not wait for memory any more · compare two mappings by counts, and know what counts leave out |
+# | **Afterwards you can** | map threads to an array so that a warp reads a run · count requests as well as bytes, and say how many lanes work in each · tell effective bandwidth from requested bytes · find out that a kernel does not wait for memory any more · compare two mappings by counts, and know what counts leave out |
 
 # %% tags=["nbval-ignore-output"]
 from dwlab import banner
@@ -51,7 +51,7 @@ print(f"naive: {before.totals.requests:,} requests, {before.totals.sectors_per_r
 #
 # - sectors of a request, on average over all loads and stores (naive: 18.3);
 # - requests of this kernel for each one of the naive kernel;
-# - bytes that the naive kernel asks for, for each one of this kernel;
+# - bytes that the naive kernel requests, for each one of this kernel;
 # - lanes that work in a request for x, on average (naive: 32);
 # - how many times faster it is;
 # - how many times faster it would be if the mapping alone changed, and no type.
@@ -191,7 +191,7 @@ assert asked["coalesced"].load_requests == 2 * rows * pairs_coalesced
 print(f"\n{PAPER}")
 for name, traffic in asked.items():
     print(f"{name:12}{traffic.requests:13,} requests {traffic.sectors:15,} sectors", end="")
-    print(f"{traffic.bytes_moved / 1e9:7.1f} GB asked for")
+    print(f"{traffic.bytes_moved / 1e9:7.1f} GB requested")
 
 # %% tags=["nbval-ignore-output"]
 one, two = asked["naive"], asked["coalesced"]
@@ -208,7 +208,7 @@ for name, yours, counted in (
 # %% [markdown]
 # ## Measure
 #
-# Two things changed: the mapping, and the types of sum and indices. Exercise 10_2 showed how to tell them apart, since the
+# Two things changed: the mapping, and the types of sum and indices. Exercise 10_2 showed how to distinguish them, since the
 # block alone decides which threads share a warp. With blocks of (1, 1, 64) the lanes of the *naive* kernel run over t:
 
 # %%
@@ -228,7 +228,7 @@ print("naive kernel, blocks of (1, 1, 64): requests, sectors and lanes as in the
 
 # %% [markdown]
 # In `gpu` mode all three are timed on this GPU at the study's shape; in `simulated` mode the times are the recorded ones.
-# Effective bandwidth is *compulsory* bytes over time: it says how much of the task is done in a second. Bytes asked for
+# Effective bandwidth is *compulsory* bytes over time: it says how much of the task is done in a second. Requested bytes
 # over time say how busy the way from the caches to the threads is.
 
 # %% tags=["nbval-ignore-output"]
@@ -266,13 +266,13 @@ else:
 # %% [markdown]
 # ## Explain
 #
-# It asks for a fifth of the bytes, and is nowhere near five times as fast. Look at the last column: the naive kernel got
-# more bytes a second out of the same caches than this one asks for. So bytes are not what it waits for.
+# It requests a fifth of the bytes, and is nowhere near five times as fast. Look at the last column: the naive kernel got
+# more bytes a second out of the same caches than this one requests. So the kernel is not bandwidth-bound.
 #
 # The line `by block`, which only `gpu` mode has, is the mapping alone. On an H200 it loses: a fifth of the bytes, and more
 # time than the naive kernel. Only together with float32 and uint32 does the mapping pay.
 #
-# Split the time differently: time = requests × time for each. A multiprocessor has its share of the requests; how many
+# Split the time differently: time = requests × time for each. A multiprocessor has its part of the requests; how many
 # clocks does it take for one? The clock follows from the FMA ceiling: FMA lanes × 2 FLOPs × clock × multiprocessors.
 
 # %% tags=["nbval-ignore-output"]
@@ -289,7 +289,7 @@ if times:
     print(f"{cheaper / more:.2f} times faster")
 
 # %% [markdown]
-# What are those clocks spent on? A multiprocessor starts at most four instructions of warps in a clock, whatever they are.
+# What are those clocks spent on? A multiprocessor has four warp schedulers; each issues at most one instruction of a warp per clock.
 # A product of one warp is one FMA. Around it stand two loads, the two comparisons, two counters, the jump, and the
 # arithmetic that makes an address of b, h and s. How many instructions could have started in the measured time, for each
 # step of the loop?
@@ -315,7 +315,7 @@ if times:
     print(f"the arithmetic alone, with all lanes at work: {fma_us:,.0f} µs of {times['coalesced']:,.0f} µs")
 
 # %% [markdown]
-# - Effective bandwidth rose because the kernel became faster. The bytes that it asks for each second fell. The two need not
+# - Effective bandwidth rose because the kernel became faster. The bytes that it requests each second fell. The two need not
 #   move together; only the first says how good a kernel is, only the second whether the caches are at their limit.
 # - Coalescing made each request cheap. What is left is their number: two for each FMA, with fewer than half of the lanes at
 #   work, and around them the instructions that count, compare and make addresses. The kernel waits for its own
@@ -324,7 +324,7 @@ if times:
 # - So the next saving must come from making fewer steps and fewer requests: read x and w once, keep them close, use them
 #   many times.
 #
-# ## Where does it turn?
+# ## Where is the crossover?
 #
 # Idle lanes look like waste that is easily removed: number all outputs through, and give lane i of the grid output i. Rows
 # then lie packed across warps, and all lanes work. The price: a warp may hold the end of one row and the start of the next,
@@ -385,11 +385,11 @@ for L, ((_, aligned_sectors, _), (_, packed_sectors, _)) in counts.items():
 # %% [markdown]
 # - Where L is a multiple of 32 both do the same.
 # - Requests fall wherever it is not, most where the last tile was nearly empty.
-# - Sectors hardly fall, and at 24 and 56 they rise. An idle lane asks for nothing, so it costs no sector. But a row that
+# - Sectors hardly fall, and at 24 and 56 they rise. An idle lane requests nothing, so it costs no sector. But a row that
 #   a warp's edge cuts in two needs its element of w in both warps, and the runs of x on both sides share a sector.
 #
-# With rows of 48 there is less to ask for and no more to move: packing should win. In `gpu` mode the next cells ask the
-# clock. They time a third kernel, too: the packed one with its rows taken out before the loop, so that the indices in the
+# With rows of 48 there is less to request and no more to move: packing should win. In `gpu` mode the next cells
+# measure it. They time a third kernel, too: the packed one with its rows taken out before the loop, so that the indices in the
 # loop have one axis. For the interpreter the two are the same.
 
 # %%
@@ -438,8 +438,8 @@ else:
     print("The packed kernels exist in this notebook only: timed in gpu mode, with no record.")
 
 # %% [markdown]
-# On an H200, packing as first written is an optimisation that loses: the compiler makes the whole address of
-# `x[b, h, s]` anew in each step. With the rows taken out it wins, at the same counts. So count first, since counts need
+# On an H200 the first packed version is slower: the compiler computes the full address of `x[b, h, s]` in every
+# iteration. With the rows taken out it is faster, at the same counts. So count first, since counts need
 # no GPU and explain much. Then measure, because a count of memory knows nothing of the instructions around it.
 #
 # ## Exercises

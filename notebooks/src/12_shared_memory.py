@@ -16,8 +16,8 @@ banner()
 # %% [markdown]
 # ## Question
 #
-# The coalesced kernel wastes nothing in a request, and makes far too many of them: it asks for each x again for every tap.
-# The cache answers, but each request takes its turn. **What remains of the traffic if a block fetches its part of x once,
+# The coalesced kernel wastes nothing in a request, and makes far too many of them: it requests each x again for every tap.
+# The cache answers, but requests are served one after the other. **What remains of the traffic if a block fetches its part of x once,
 # and what does the kernel wait for then?**
 #
 # A tile is easier to see in a long row, so the windows here have a week of 168 hours and the filters 24 taps.
@@ -47,9 +47,9 @@ print(f"{loads.requests / rows:.0f} requests for x in each row; an element is lo
 # %% [markdown]
 # ## Predict
 #
-# Beside each multiprocessor's first cache lies **shared memory**: a few tens of KB for a block, which its threads fill and
-# read as they like. A block of 64 threads will compute 64 neighbouring outputs, a **tile**. For that it needs the 64 times
-# of the tile and the 23 before it, the **halo**. It copies these 87 to shared memory and reads all taps there. Write down:
+# In each multiprocessor, next to its first cache, is **shared memory**: a few tens of KB for a block, which its threads fill and
+# read as they like. A block of 64 threads will compute 64 neighbouring outputs, a **tile**. It needs the tile's 64
+# hours and the 23 before them, the **halo**. It copies these 87 to shared memory and reads all taps there. Write down:
 #
 # - how many times the tiled kernel loads an element of x from global memory, on average;
 # - how many times faster than the coalesced kernel such a kernel is, at the study's shape of 48 hours and 48 taps.
@@ -142,8 +142,8 @@ traffic_calculator(problem, tile=64, rows=1, threads=64)
 #
 # - A filter of any length comes in **chunks** of up to 64 taps; the sums stay in a register from chunk to chunk. Hence the
 #   second barrier: nobody may overwrite a window that somebody still reads.
-# - The block is two-dimensional: `blockDim.x` times of `blockDim.y` windows, all of one channel. Short rows then fill a
-#   block, and the filter, staged too, serves all of them.
+# - The block is two-dimensional: `threadIdx.x` runs over hours, `threadIdx.y` over windows, all of one channel. Short rows
+#   then fill a block, and the filter, staged too, serves all of them.
 # - The filter is staged in reverse, so both indices go up together.
 
 # %% tags=["stage:depthwise1d/forward/shared"]
@@ -203,7 +203,7 @@ for warp_only in (False, True):
 #
 # ### A halo off by one
 #
-# The second mistake: the halo copied apart from the tile, and its start wrong by one. Nothing races and nothing is out of
+# The second mistake: the halo copied separately from the tile, and its start wrong by one. Nothing races and nothing is out of
 # bounds; it is just wrong. The judge looks at *which* outputs are wrong.
 
 # %%
@@ -256,7 +256,7 @@ print(f"global: {totals.bytes_moved:,} bytes moved; {totals.footprint_bytes:,} b
 print(f"{totals.barriers} barriers, {report.shared_bytes:,} bytes of shared memory for a block")
 
 # %% [markdown]
-# Global memory is asked for almost nothing twice: only the filter comes again, once for each block. At the study's shape,
+# Global memory is requested almost nothing twice: only the filter comes again, once for each block. At the study's shape,
 # by the formulas in the stage files:
 
 # %%
@@ -265,17 +265,17 @@ from dwlab import PAPER
 compulsory = PAPER.compulsory_bytes("forward")
 for one in (coalesced, shared):
     moved = one.traffic(PAPER).bytes_moved
-    print(f"{one.name:10} {moved / 1e9:6.2f} GB asked for, {moved / compulsory:5.2f} times the compulsory bytes")
+    print(f"{one.name:10} {moved / 1e9:6.2f} GB requested, {moved / compulsory:5.2f} times the compulsory bytes")
 
 # %% [markdown]
 # ### Wavefronts and banks
 #
 # Shared memory has 32 **banks**, each 4 bytes wide; word n lies in bank n modulo 32. In one pass, a **wavefront**, every
-# bank delivers one word, to all lanes that want it. So a request takes one wavefront if no bank is asked for two different
+# bank delivers one word, to all lanes that want it. So a request takes one wavefront if no bank must serve two different
 # words, and as many as the busiest bank has words to deliver if not. Wavefronts beyond the first are **bank conflicts**.
 #
 # The stage has none: 32 lanes read 32 neighbouring words of `x_tile`, and all read the same word of `w_tile`. A GPU's own
-# counter may show some all the same ([docs/results/counters.md](../docs/results/counters.md) has an H200's, few beside
+# counter may show some all the same ([docs/results/counters.md](../docs/results/counters.md) has an H200's, few compared with
 # the wavefronts): shared memory and the first cache are one unit, and other accesses pass through it. The interpreter
 # counts what the addresses make necessary.
 
@@ -290,8 +290,8 @@ for array in ("x_tile", "w_tile"):
     print(tabular.wrapped(describe(report.pattern(read.line, array, "load"))))
 
 # %% [markdown]
-# Conflicts come with columns. A logger sends the readings of all channels hour by hour, and the convolution wants them
-# channel by channel. A block turns a tile of 32 × 32: it copies rows in and takes columns out, so that both arrays are
+# Bank conflicts appear when a warp reads a column. A logger sends the readings of all channels hour by hour, and the convolution wants them
+# channel by channel. A block transposes a tile of 32 × 32: it copies rows in and takes columns out, so that both arrays are
 # accessed along memory. The `pitch` is the distance from one row of the tile to the next, 32 words or 33.
 #
 # How many wavefronts does a warp need to read a column of a tile with 32 words a row?
@@ -302,7 +302,7 @@ predicted_column_wavefronts = 1
 # %%
 def turner(pitch):
     @cuda.jit
-    def turned(hourly, x):
+    def transposed(hourly, x):
         tile = cuda.shared.array((32, pitch), float32)
         column = cuda.threadIdx.x
         row = cuda.threadIdx.y
@@ -314,19 +314,19 @@ def turner(pitch):
         if h0 + row < x.shape[0] and t0 + column < x.shape[1]:
             x[h0 + row, t0 + column] = tile[column, row]
 
-    return turned
+    return transposed
 
 
 hourly = np.ascontiguousarray(project(load_windows(meters=(0,), hours=96).standardised()[:1], channels=64)[0].T)
 columns = {}
 for pitch in (32, 33):
     by_channel = np.full(hourly.shape[::-1], np.nan, np.float32)
-    turn = xray(turner(pitch), (2, 3), (32, 32), hourly, by_channel)
-    turn.raise_hazards()
-    for a in (one for one in turn.accesses if one.array == "tile"):
+    seen = xray(turner(pitch), (2, 3), (32, 32), hourly, by_channel)
+    seen.raise_hazards()
+    for a in (one for one in seen.accesses if one.array == "tile"):
         print(f"pitch {pitch}: {a.requests} {a.kind:5} requests", end=": ")
         print(f"{a.wavefronts:5,} wavefronts, {a.bank_conflicts:5,} conflicts")
-        columns[pitch] = turn.pattern(a.line, "tile"), a.wavefronts // a.requests  # the load, after the store
+        columns[pitch] = seen.pattern(a.line, "tile"), a.wavefronts // a.requests  # the load, after the store
 
 # %% tags=["nbval-ignore-output"]
 print(f"a column with pitch 32: {columns[32][1]} wavefronts; you predicted {predicted_column_wavefronts}")
@@ -375,15 +375,15 @@ elif not times:
     print("No time is recorded yet. On a GPU: python -m dwlab study --record FILE")
 
 # %% [markdown]
-# The records, all stages. The **peer** is the fastest library routine that was found to compute the same, here a product of
-# matrices by PyTorch; *× peer* is its time over the stage's, so a stage below 1 is slower than the library.
+# The records, all stages. The **peer**, or baseline, is the fastest library routine that was found to compute the same, here
+# a product of matrices by PyTorch; *× peer* is its time over the stage's, so a stage below 1 is slower than the library.
 #
 # <!-- begin:depthwise1d/forward -->
 # <!-- end:depthwise1d/forward -->
 #
 # ## Explain
 #
-# Nearly all that is asked for is compulsory now, and yet on an H200 the kernel is far from copy speed: the traffic fell by
+# Nearly all that is requested is compulsory now, and yet on an H200 the kernel is far from copy speed: the traffic fell by
 # much more than the time. Something else has become the **bottleneck**. Count what the inner loop does: each product of a lane
 # reads shared memory twice, once for the weight and once for x. A row of 48 outputs is a warp and a half; 48 taps; two
 # reads: 1.5 · 48 · 2 = 144 wavefronts at least, plus what the staging writes. What was counted:
@@ -482,7 +482,7 @@ else:
 # - A tile of 8 needs about as few wavefronts as one of 48, but twice the sectors: most of what it loads is halo. On a GPU it
 #   loses by more than its wavefronts say, because it spends its instructions on copying.
 # - Five windows of 48 together save a little of the filter's traffic, which no longer matters, and leave half a warp idle
-#   in each block, which does. An optimisation of what is not the bottleneck can lose.
+#   in each block, which does. Optimising what is not the bottleneck can make a kernel slower.
 #
 # What is next follows from the count. Sectors are as few as can be; wavefronts are what is left: two for every 32 products.
 # Fewer of them means that a value, once read from shared memory, must serve more than one product.

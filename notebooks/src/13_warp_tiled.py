@@ -142,8 +142,8 @@ print(f"read for a row: {now:g} wavefronts; you predicted {predicted_reads}")
 #
 # ### Why three?
 #
-# More outputs a lane would be more products a wavefront. But lanes that are `each` outputs apart read words that are `each`
-# apart, and shared memory has 32 banks. How many wavefronts does one read of the window take with **four** outputs a lane?
+# More outputs a lane would be more products a wavefront. But lanes with `each` outputs read words at a stride of `each`,
+# and shared memory has 32 banks. How many wavefronts does one read of the window take with **four** outputs a lane?
 
 # %%
 predicted_wavefronts_of_four = 1
@@ -223,7 +223,7 @@ print(check(three_each, problem, launch=by_warp, seed=1).raise_if_wrong())
 print(check(warp_tiled, seed=1).raise_if_wrong())
 
 # %% [markdown]
-# Two ways to get the waiting wrong. First nothing where `syncwarp` should be; then the barrier of the block in its place, out
+# Two ways to get synchronisation wrong. First nothing where `syncwarp` should be; then the barrier of the block in its place, out
 # of caution, inside the guard. Six rows here, so the second block has two warps without one.
 
 # %%
@@ -390,8 +390,8 @@ print(f"{(adds + accesses) / 4:.0f} clocks if four start in each")
 # That does not fill the time either. The rest is what a formula does not show: the addresses, the tests for the ends of
 # the row and of the filter, the loops; and waiting. A warp loads, waits for memory, computes, and stores, one after the
 # other, and only other warps fill the gaps. So there is room left up to the copy speed, and it does not lie in traffic any
-# more. Ways to take it: several rows for one copy of a filter, accesses of 16 bytes, more outputs in registers, and loads
-# that are on their way while the arithmetic runs.
+# more. Ways to take it: several rows for one copy of a filter, 16-byte accesses, more outputs in registers, and loads
+# that are in flight while the arithmetic runs.
 #
 # ## Where does it lose?
 #
@@ -435,7 +435,7 @@ print(f"48 taps: warp_tiled needs fewer wavefronts from L = {crossover['L']} on;
 # short rows side by side. A row of 64 needs two tiles, the second a third full.
 #
 # Does the time follow? In `gpu` mode the next cell measures some shapes; in `simulated` mode it shows those that are
-# recorded. Beside the time stand the clocks that a multiprocessor had for a row, and the wavefronts as counted.
+# recorded. Next to the time stand the clocks that a multiprocessor had for a row, and the wavefronts as counted.
 
 # %% tags=["nbval-ignore-output"]
 pairs = {}
@@ -496,4 +496,4 @@ grade("13_3")
 # %% [markdown]
 # This was the last of the study's four ways.
 #
-# **Next:** [20 · Input gradient](20_input_gradient.ipynb): the way back through the same convolution.
+# **Next:** [20 · Input gradient](20_input_gradient.ipynb)the backward pass through the same convolution.

@@ -16,9 +16,9 @@ banner()
 # %% [markdown]
 # ## Question
 #
-# A model that learns runs every layer twice. Forward, x becomes y. Backward, the layer is told how the loss would change
+# A model that learns runs every layer twice. Forward, x becomes y. Backward, the layer is given how the loss would change
 # with each of its outputs, dy = ∂loss/∂y, and has to say how it would change with each of its inputs, dx = ∂loss/∂x.
-# Four lessons went into the forward kernel. **What of it can be used again, and does the way back take as long?**
+# Four lessons went into the forward kernel. **What of it can be used again, and is the backward pass as fast?**
 #
 # The loss here is the squared distance of the filtered windows from eight other windows; then dy is their difference.
 
@@ -44,7 +44,7 @@ print("x", x.shape, "w", w.shape, "dy", dy.shape)
 #
 # - how many outputs y the first hour x[b, h, 0] takes part in, and how many the last one does;
 # - compulsory bytes of the input gradient, for each one of forward;
-# - the time of each of the four kernels on the way back, for each µs that it takes forward. Each keeps its mapping: the
+# - the time of each of the four kernels backward, for each µs that it takes forward. Each keeps its mapping: the
 #   same blocks, the same tiles, the same staging.
 
 # %%
@@ -80,7 +80,8 @@ for shift in (0, 1):
         print(f"  {one}      {other}")
 
 # %% [markdown]
-# By the chain rule, x[s] counts as much as every output that it reaches says it does, each times the weight on the way:
+# By the chain rule, the gradient of x[s] is the sum over all outputs that use x[s]: the gradient of the output, times the
+# weight that connects the two:
 #
 # $$\frac{\partial\,\text{loss}}{\partial x[s]} = \sum_t \frac{\partial\,\text{loss}}{\partial y[t]}\,
 # \frac{\partial y[t]}{\partial x[s]} = \sum_t M[t, s]\; dy[t], \qquad\text{so } dx = M^T dy.$$
@@ -104,8 +105,8 @@ print(f"compulsory bytes, input gradient over forward: {bytes_ratio:g}; you pred
 # %% [markdown]
 # ### Scatter
 #
-# The plain way to write this down is forward's loop with the arrows turned round: where forward *takes* x[s] for y[t], the
-# way back *adds* to dx[s] what y[t] gives. Here with a thread for each output:
+# The plain way to write this down is forward's loop with the arrows reversed: where forward *reads* x[s] for y[t],
+# backward *adds* to dx[s] what y[t] gives. Here with a thread for each output:
 
 # %%
 from dwlab import cuda
@@ -156,7 +157,7 @@ print(check(scatter(atomic=True), problem, path="input_grad", launch=a_thread_an
 #
 # The formula for dx[s] says it the other way round: give each *input* a thread, and let it collect. Nobody else writes its
 # element, so nothing is atomic, dx need not be zero before, and every sum has a fixed order. It is forward's kernel of
-# lesson 10 again, with the sign of j turned round:
+# lesson 10 again, with the sign of j reversed:
 
 # %% tags=["stage:depthwise1d/input_grad/naive"]
 
@@ -262,7 +263,7 @@ for power in range(0, 9, 2):
 
 # %% [markdown]
 # A difference of two float32 losses has few digits left. Only large steps are any good there, and these only because this
-# loss is a square. That is why a float32 kernel is never judged by its own differences, but against a sum in float64 that
+# loss is a square. That is why a float32 kernel is never checked by its own differences, but against a sum in float64 that
 # differences have confirmed.
 #
 # The judge, on the kernel above:
@@ -389,7 +390,7 @@ for name, (forth, back) in ways.items():
     print()
 
 # %% [markdown]
-# Three are equal to the last sector. `coalesced` makes a fifth fewer requests on the way back. Its tiles have 32 hours, so a
+# Three are equal to the last sector. `coalesced` makes a fifth fewer requests backward. Its tiles have 32 hours, so a
 # row of 48 has a full one and a half one, and a warp makes its requests for a tap as soon as one lane has it inside:
 
 # %%
@@ -478,7 +479,7 @@ if not later:
 # ## Explain
 #
 # Lesson 11 found that the coalesced kernel waits for its own instructions. If these went with its requests, a fifth fewer
-# requests would be a fifth less time, in this kernel alone. The next cell holds that against the measurement, and beside it
+# requests would be a fifth less time, in this kernel alone. The next cell compares that with the measurement, and next to it
 # counts the instructions themselves: the interpreter's, as the time model of lesson 23 takes them.
 
 # %% tags=["nbval-ignore-output"]
@@ -498,11 +499,11 @@ if not both:
 # - So a count predicts a time only if it counts what the kernel waits for. Lesson 23 asks that of every stage.
 # - The study found no difference in its coalesced kernel either†. How that cuts a row into tiles is not known.
 #
-# ## Where does it turn?
+# ## Where is the crossover?
 #
 # Rows are seldom 48 hours long. Where L is a multiple of 32 no tile is short, and both ways must be alike. In between: **from
-# which to which length does the gradient ask for fewer requests, if a causal filter has 16 taps?** Lengths from 32 to 64;
-# write down the first and the last one that differ. And is the gradient ever the one that asks for more?
+# which to which length does the gradient request fewer requests, if a causal filter has 16 taps?** Lengths from 32 to 64;
+# write down the first and the last one that differ. And is the gradient ever the one that requests more?
 
 # %%
 predicted_first_length = 33
@@ -525,7 +526,7 @@ more = [length for length, (forth, back) in found.items() if back > forth]
 same = {length: requests_of(length, 16, "same") for length in range(32, 65)}
 other = [length for length, (forth, back) in same.items() if back > forth]
 print(f"causal: different from L = {different[0]} to {different[-1]}, the gradient never more")
-print(f"same: the gradient asks for more at {len(other)} of {len(same)} lengths, by {same[other[0]][1] - same[other[0]][0]}")
+print(f"same: the gradient requests more at {len(other)} of {len(same)} lengths, by {same[other[0]][1] - same[other[0]][0]}")
 assert not more and different == list(range(different[0], different[-1] + 1))
 
 # %% tags=["nbval-ignore-output"]
@@ -534,7 +535,7 @@ print(f"you predicted {predicted_first_length} to {predicted_last_length}, and {
 # %% [markdown]
 # Once the short tile has as many hours as the filter has taps, all taps are busy in both tiles on both ways. With "same"
 # padding the ends are nearly alike. With an even number of taps one side has a zero more, and mirroring moves it to the
-# other side: so at some lengths the way back loses by one tap, a request for w and one for dy.
+# other side: so at some lengths backward loses by one tap, a request for w and one for dy.
 #
 # Nothing here is special to gradients. Forward could have the saving, too, if its tiles began at the row's *end*: exercise
 # 20_3.

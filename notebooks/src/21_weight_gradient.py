@@ -180,7 +180,7 @@ for hazard in xray(lost_updates, (2, 4), 48, data["dy"], data["x"], np.zeros((2,
 # %% [markdown]
 # ## X-ray
 #
-# The four kernels at the study's shape: what is started, and what is asked for, by the formulas in the stage files. The
+# The four kernels at the study's shape: what is started, and what is requested, by the formulas in the stage files. The
 # last column sets the bytes against the compulsory ones.
 
 # %%
@@ -199,7 +199,7 @@ for name, one in four.items():
 # - `coalesced` nearly fills the GPU, and still reads each row 48 times.
 # - `shared` and `warp_tiled` read each row once. Their atomics are few: each block or warp adds its taps once, at its end.
 #
-# The formulas are held against the interpreter, at shapes that it can run:
+# The formulas are checked against the interpreter, at shapes that it can run:
 
 # %%
 def look(one, p, how):
@@ -243,7 +243,7 @@ print(f"(1 + 1e8) - 1e8 = {(a + b) + c:g}")
 print(f"1 + (1e8 - 1e8) = {a + (b + c):g}")
 
 # %% [markdown]
-# And the longer a sum, the larger it is beside its next term. The four kernels add in different orders. Here they are in
+# And the longer a sum, the larger it is compared with its next term. The four kernels add in different orders. Here they are in
 # NumPy, term by term in float32: eight outputs of up to 786,432 terms each, and the greatest error of the eight.
 
 # %%
@@ -367,7 +367,7 @@ partial = np.stack([one_by_one(part) for part in np.split(terms, 64)])[:, :1]
 shuffled = np.random.default_rng(0).random((1000, 64)).argsort(axis=1)
 results = [float(one_by_one(partial[order])[0]) for order in shuffled]
 spread = (max(results) - min(results)) / abs(np.mean(results))
-print(f"{len(set(results))} different results, at most {spread:.0e} apart")
+print(f"{len(set(results))} different results, they differ by {spread:.0e} at most")
 assert len(set(results)) > 1
 
 # %% tags=["nbval-ignore-output"]
@@ -487,13 +487,13 @@ print(f"{PAPER}: from {windows_of[PAPER][0]}, up to {windows_of[PAPER][1]};", en
 print(f"you predicted {predicted_least} and {predicted_greatest}")
 
 # %% [markdown]
-# The share of the parts is P · K / (B · L), whatever H. At the study's shape one power of two does both; the stages take 64,
-# which leaves 3 % of an H200's places empty. With 256 windows there is none: the sums are short. With eight channels
+# The fraction of the parts is P · K / (B · L), whatever H. At the study's shape one power of two does both; the stages take 64,
+# which fills 97 % of an H200's warp slots. With 256 windows there is none: the sums are short. With eight channels
 # there is none either: sixteen times as many parts are needed, at the same cost for each. Two ways out: more warps inside
-# a block, whose sums meet in shared memory before they leave it, or fewer warps with more loads on their way at once.
+# a block, whose sums meet in shared memory before they leave it, or fewer warps with more loads in flight at once.
 #
 # Atomics need no second kernel and no place for the parts, but additions to one element follow each other. In `gpu` mode
-# the next cell lets `warp_tiled` share each channel among P warps, and asks the clock:
+# the next cell lets `warp_tiled` divide each channel among P warps, and measures:
 
 # %% tags=["nbval-ignore-output"]
 from dataclasses import replace
@@ -610,7 +610,7 @@ for name, of_row in waves.items():
 # %% [markdown]
 # - A step of the naive kernel is one multiply-add. What it takes beyond a few ns is waiting for its own loads, on a
 #   GPU that is nearly empty: nothing else runs meanwhile. It lacks threads before it lacks anything else.
-# - `coalesced` has the threads, and asks for everything once for each tap. It has about as many requests as forward's,
+# - `coalesced` has the threads, and requests everything once for each tap. It has about as many requests as forward's,
 #   and two rows to read where forward has a row and a weight.
 # - In `shared` each product reads shared memory twice, in `warp_tiled` three products do. The atomics are a few thousand
 #   requests among millions.

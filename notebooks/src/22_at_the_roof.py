@@ -21,7 +21,7 @@ banner()
 # two floors is the roof, and how near to it can a kernel come?**
 #
 # Both floors of the four paths, from the ceilings that were measured together with the records (in `gpu` mode: on
-# your GPU, now). The copy speed is not quite the limit of a kernel that only reads; the tries at the end show that.
+# your GPU, now). The copy speed is not quite the limit of a kernel that only reads; the ablations at the end show that.
 
 # %% tags=["nbval-ignore-output"]
 from dwlab import PAPER, DepthwiseConv1d, check, cuda, mode, records, stage, stages, study, xray
@@ -95,7 +95,7 @@ print(f"{PAPER.taps:,} of a row's triangle")
 # The condition holds constants only, so the compiler drops products outside of the row: none is computed and thrown away.
 # The price: a kernel for each length and each filter, and 96 registers for x and w alone.
 #
-# The stage `registers` does this. But it still loads its rows 4 bytes a lane, one row after the other, and turns them in
+# The stage `registers` does this. But it still loads its rows 4 bytes per lane, row by row, and transposes them in
 # shared memory. Let us count.
 
 # %%
@@ -129,28 +129,28 @@ show(seen, small.B * small.H)
 # %% [markdown]
 # Wavefronts are nearly gone, and so are the products beyond the triangle. What is left to save are the requests.
 #
-# ### 16 bytes a lane
+# ### 16 bytes per lane
 #
-# One instruction can move four neighbouring elements: `ptx.load4` and `store4` in global memory, `load4_shared` and
-# `store4_shared` in shared memory. And `ptx.copy4_async` starts a copy of 16 bytes from global to shared memory past the
+# One instruction can move four neighbouring elements, a **vector access**: `ptx.load4` and `store4` in global memory, `load4_shared` and
+# `store4_shared` in shared memory. And `ptx.copy4_async` starts a 16-byte copy from global to shared memory past the
 # registers, without waiting. `ptx.commit()` ends a group of such copies, and `ptx.wait(0)` waits for it. After that a
 # thread sees *its own* copies; for those of the other lanes it takes a `syncwarp` more.
 #
-# A warp's 32 rows are 32 · 48 neighbouring elements, 12 pieces of 16 bytes for each lane. They come along the rows; then a
-# lane wants its own row. So again they are turned in shared memory, and banks matter.
+# A warp's 32 rows are 32 · 48 neighbouring elements, 12 16-byte vectors per lane. They come along the rows; then a
+# lane wants its own row. So again they are transposed in shared memory, and banks matter.
 #
 # ### Which banks?
 #
 # 16 bytes are four banks, so 8 lanes fill all 32, and shared memory serves 8 lanes at a time. Think of 8 groups of four
-# banks: the piece that begins at word a lies in group a // 4 mod 8. Lanes 0 to 7 read piece m of rows 0 to 7. Three ways to lay
+# banks: the vector that begins at word a lies in group a // 4 mod 8. Lanes 0 to 7 read vector m of rows 0 to 7. Three ways to lay
 # the rows:
 #
 # - **neither**: one after the other, row r begins at word 48 r;
 # - **gap**: 4 words between rows;
-# - **swizzle**: no gap, but the pieces of a row change places: piece m of row r lies where piece m ^ s(r) would.
+# - **swizzle**: no gap, but the vectors of a row change places: vector m of row r lies where vector m ^ s(r) would.
 #
-# With 16 pieces a row, s(r) = r mod 8 will do: m ^ r is another number for each of 8 rows. For other lengths, s is what exercise
-# 22_1 asks for; here it is asked of the stages' own function. **Change `LENGTH` and look.**
+# With 16 vectors per row, s(r) = r mod 8 will do: m ^ r is another number for each of 8 rows. For other lengths, s is what exercise
+# 22_1 wants; here the stages' own function gives it. **Change `LENGTH` and look.**
 
 # %%
 LENGTH = 48  # a multiple of 4
@@ -231,7 +231,7 @@ with_alt(
 )
 
 # %% [markdown]
-# - An odd number of pieces needs nothing: rows are an odd distance apart already. There a gap does harm.
+# - An odd number of vectors needs nothing: their stride is odd already. There a gap does harm.
 # - An even number needs a gap or a swizzle. Both give four wavefronts, the least.
 #
 # Then why a swizzle, which has to be computed? The copies write to shared memory, too, and along the rows. The interpreter counts
@@ -289,12 +289,12 @@ for n in (44, 48, 64):
 
 # %% [markdown]
 # With a gap, 8 lanes that copy the end of one row and the beginning of the next meet in a bank now and then. The swizzle moves
-# pieces within a row only, so that 8 lanes still fill 8 groups. The tries below say what that is worth on a GPU.
+# vectors within a row only, so that 8 lanes still fill 8 groups. The ablations below say what that is worth on a GPU.
 #
 # ### The stage
 #
-# All of it together. `rows.load_async`, `read` and `store` are the three ways of the vectors; each is a loop over 12 vectors of
-# 16 bytes, as you have just seen. `row_products.row_to_tile` makes the products, 8 outputs at a time.
+# All of it together. `rows.load_async`, `read` and `store` are the three ways of these vectors; each is a loop over 12 of what
+# you have just seen. `row_products.row_to_tile` makes the products, 8 outputs at a time.
 
 # %% tags=["stage:depthwise1d/forward/wide"]
 
@@ -307,7 +307,7 @@ how = wide.launch(PAPER)
 print(f"{how.blocks:,} blocks of {how.threads} threads, a row for each lane")
 
 # %% [markdown]
-# One warp is a block, so no block waits for another warp; a multiprocessor always has other blocks whose loads are on their way
+# One warp is a block, so no block waits for another warp; a multiprocessor always has other blocks whose loads are in flight
 # while this one computes.
 #
 # ### The input gradient, for free
@@ -324,7 +324,7 @@ print(stage("depthwise1d/input_grad/wide").source())
 # Lesson 21 ended with a thread that walks through many rows of one channel, its taps' sums in registers. A lane of `wide` is such
 # a thread, if its warp goes on by a multiple of H rows each time:
 #
-# 1. **registers**: a lane's 48 sums, through its share of the batch;
+# 1. **registers**: a lane's 48 sums, through its part of the batch;
 # 2. **block**: two warps with the same channels; their sums meet in shared memory, once;
 # 3. **parts**: each block writes its sums to a place of their own, and a second kernel adds the parts in their order.
 
@@ -349,16 +349,16 @@ print(f"{2 * written / PAPER.compulsory_bytes('weight_grad'):.1%} of the compuls
 predicted_saving = 0.5
 
 # %%
-apart = PAPER.compulsory_bytes("input_grad") + PAPER.compulsory_bytes("weight_grad")
+unfused = PAPER.compulsory_bytes("input_grad") + PAPER.compulsory_bytes("weight_grad")
 fused = PAPER.compulsory_bytes("backward")
-print(f"apart {apart / 1e6:,.1f} MB, fused {fused / 1e6:,.1f} MB: {1 - fused / apart:.1%} less")
+print(f"unfused {unfused / 1e6:,.1f} MB, fused {fused / 1e6:,.1f} MB: {1 - fused / unfused:.1%} less")
 formulas = {name: stage(f"depthwise1d/{name}").traffic(PAPER).bytes_moved for name in ("input_grad/wide", "weight_grad/channels", "backward/channels")}
 for name, moved in formulas.items():
-    print(f"  {name:22}{moved / 1e6:10,.1f} MB asked for, by its formula")
+    print(f"  {name:22}{moved / 1e6:10,.1f} MB requested, by its formula")
 print(f"arithmetic: {PAPER.flops_of('backward') / PAPER.flops_of('forward'):.0f} times that of forward")
 
 # %% tags=["nbval-ignore-output"]
-print(f"saved: {1 - fused / apart:.1%}; you predicted {predicted_saving:.1%}")
+print(f"saved: {1 - fused / unfused:.1%}; you predicted {predicted_saving:.1%}")
 if fma_tflops:
     print(f"{gpu.name}: {fused / copy_gbps / 1e3:,.0f} µs at copy speed,", end=" ")
     print(f"{PAPER.flops_of('backward') / fma_tflops / 1e6:,.0f} µs at the FMA rate")
@@ -428,7 +428,7 @@ requests = (seen["wide"].totals.requests + seen["wide"].totals.shared_requests) 
 print(f"requests for a row: {requests:.2f}; you predicted {predicted_requests:g}")
 
 # %% [markdown]
-# 84 instructions move a warp's 32 rows, where 1,176 multiply and add. x and y are asked for once. The filters are asked for
+# For its 32 rows a warp executes 84 memory instructions and 1,176 FMAs. x and y are requested once. The filters are requested
 # twice: each lane reads its own, 16 bytes at a time, so two requests share a sector. All filters together are 24 kB: the L1
 # cache has them, and DRAM hardly sees them.
 #
@@ -474,7 +474,7 @@ for id, one in compiled.items():
 # - In the text all x are read, then all products made, 8 outputs at a time, and each 8 stored. In the code some reads come after the
 #   first multiply-adds, and stores stand among the multiply-adds of later outputs. What is needed late is read late. So
 #   multiply-adds of the same warp fill the time that shared memory takes, and some registers are held for a shorter time.
-# - `weight_grad/channels` has twice as many multiply-adds as a row has products. Look for BRA.DIV: at a `syncwarp` the code asks
+# - `weight_grad/channels` has twice as many multiply-adds as a row has products. Look for BRA.DIV: at a `syncwarp` the code tests
 #   whether the warp's lanes are together. If so, as always here, they go on at once. If not, they go to a second copy of what
 #   follows, behind a WARPSYNC, far below. Twice the code; a warp executes one of the two.
 #
@@ -521,7 +521,7 @@ if wide.id not in times:
 #
 # ## Long rows: where does the other floor begin?
 #
-# Rows beyond 64 do not fit a lane. The stage `strips` gives a lane 20 neighbouring outputs of a row, and copies a warp's 640
+# Rows beyond 64 do not fit a lane. The stage `strips` gives a lane a **row segment** of 20 outputs, and copies a warp's 640
 # elements with their halo of K - 1. A long row's output has K multiply-adds, 2 K FLOPs, for 8 bytes (an x and a y). **From which K on
 # does the arithmetic take longer than the copy?** Write it down.
 
@@ -558,9 +558,9 @@ if not long:
     print("No grid is recorded yet. On a GPU: python benchmarks/shapes.py --grid")
 
 # %% [markdown]
-# The floors are the least. A kernel needs other instructions, too, so it leaves the copy speed earlier. How many
-# outputs should a lane have? At 8 taps a lane reads 8 new x, two pieces, for 8 products with each output. Lanes that are
-# `each` apart read pieces `each` / 4 apart:
+# The floors are lower bounds. A kernel needs other instructions, too, so it leaves the copy speed earlier. How many
+# outputs should a lane have? At 8 taps a lane reads 8 new x, two vectors, for 8 products with each output. Lanes that are
+# `each` outputs further on read vectors at a stride of `each` / 4:
 
 # %%
 print(f"{'outputs':>8}{'wavefronts':>12}{'products':>10}{'products a':>12}{'x kept in':>11}")
@@ -571,8 +571,8 @@ for each in range(4, 33, 4):
     print(f"{each:8}{waves:12}{32 * 8 * each:10,}{32 * 8 * each / waves:12,.0f}{each + 7:11}")
 
 # %% [markdown]
-# 4, 12, 20 and 28 are odd numbers of pieces. More outputs give more products to a wavefront, and take more registers: fewer warps,
-# fewer loads on their way. Which of them wins only the clock says; it is among the tries.
+# 4, 12, 20 and 28 are odd numbers of vectors. More outputs give more products to a wavefront, and take more registers: fewer warps,
+# fewer loads in flight. Which of them wins only the clock says; it is among the ablations.
 #
 # ## Both gradients of long rows
 #
@@ -603,7 +603,7 @@ for row in sorted(grid, key=lambda row: (row["problem"]["K"], row["problem"]["B"
         print(f"{row['copy_bound_us'] / row['time_us']:9.0%}{fma}")
 
 # %% [markdown]
-# Three ideas are in this stage beside the fusion. The first is about lanes. A row of 1,024 has 52 strips, and a warp 32 lanes. If a
+# Three ideas are in this stage besides the fusion. The first is about lanes. A row of 1,024 has 52 strips, and a warp 32 lanes. If a
 # warp takes a part of one row at a time, or whole short rows, some lanes have nothing. So all strips of a channel, through the whole
 # batch, are numbered in one line, and a warp takes 32 that follow each other:
 
@@ -621,9 +621,9 @@ for length in (96, 128, 256, 512, 1000, 1024, 4096, 16384):
     print(f"{length:6}{busy(length)[0]:15.0%}{busy(length)[1]:13.0%}")
 
 # %% [markdown]
-# The second: the next 32 strips are on their way while these are computed; each warp has two tiles of dy and two of x. The third is
+# The second: the next 32 strips are in flight while these are computed; each warp has two tiles of dy and two of x. The third is
 # the end. A warp's sums are a part of dw, and parts need a second kernel. Where a block for each channel keeps the GPU busy,
-# its warps add up in shared memory, and there is one launch. How many warps share a channel, the tries below compare.
+# its warps add up in shared memory, and there is one launch. How many warps share a channel, the ablations below compare.
 #
 # ## A small launch has a roof of its own
 #
@@ -656,9 +656,9 @@ else:
 tables.copies_table()
 
 # %% [markdown]
-# Each size but the largest takes its bytes' time and one to two microseconds more. The first loads are on their way before the
+# Each size but the largest takes its bytes' time and one to two microseconds more. The first loads are in flight before the
 # first store can be, and the last stores still are when nothing is left to load; blocks start late or end late. No kernel of
-# one launch is free of that, so a short launch is better held against a copy of as many bytes. What it lacks there is its own.
+# one launch is free of that, so a short launch is better compared with a copy of as many bytes. What it lacks there is its own.
 #
 # ## What was tried, and what lost
 #
@@ -680,14 +680,14 @@ else:
     print("No tries are recorded yet. On a GPU: python benchmarks/roof_tries.py")
 
 # %% [markdown]
-# **Copies.** A thread that copies more than one piece has more loads on its way; a grid of few blocks that goes on in steps
-# starts no block late. Both sound better than the plain copy.
+# **Copies.** A thread that copies more than one vector has more loads in flight; with a grid-stride loop a grid has only as many
+# blocks as fit, and none starts late. Both sound better than the plain copy.
 
 # %% tags=["nbval-ignore-output"]
 tables.tries_table(group="copy")
 
 # %% [markdown]
-# **Reads.** Both arrays of a weight gradient, added up and not written. One-shot kernels have a thread for each piece; the
+# **Reads.** Both arrays of a weight gradient, added up and not written. Some kernels have a thread per vector; the
 # others are what `channels` has to do: rows to shared memory, then a row a lane.
 
 # %% tags=["nbval-ignore-output"]
@@ -724,7 +724,7 @@ tables.tries_table(group="blocks of backward")
 tables.tries_table(group="outputs a lane")
 
 # %% [markdown]
-# **Who shares a channel's strips.** One block is one launch, and one multiprocessor has all of the channel's work. More blocks
+# **Split-K: who has a channel's strips.** One block is one launch, and one multiprocessor has all of the channel's work. More blocks
 # leave parts, and even the work out.
 
 # %% tags=["nbval-ignore-output"]

@@ -5,7 +5,7 @@
 # | --- | --- |
 # | **Time** | about 20 minutes, then the exercises |
 # | **Before** | [22 · At the roof](22_at_the_roof.ipynb) |
-# | **Afterwards you can** | say which numbers of a kernel can be had without hardware counters, and which cannot · hold formula, interpreter and counters against each other · read a published table of times, and say which bytes a bandwidth counts · predict a time from counts and ceilings, name what binds, and ask it of a GPU that you do not have · say when to believe a measurement |
+# | **Afterwards you can** | say which numbers of a kernel can be had without hardware counters, and which cannot · compare formula, interpreter and counters · read a published table of times, and say which bytes a bandwidth counts · predict a time from counts and ceilings, name what binds, and ask it of a GPU that you do not have · say when to believe a measurement |
 
 # %% tags=["nbval-ignore-output"]
 from dwlab import banner
@@ -17,8 +17,8 @@ banner()
 # %% [markdown]
 # ## Question
 #
-# A GPU counts what its memories do. But who rents one often may not read its counters: the driver keeps them for
-# administrators. The study that this workbook repeats was made without them†: with times, arithmetic, and a table. So its
+# A GPU counts what its memories do. But who rents one often lacks the permission to read its counters: the driver
+# keeps them for administrators. The study that this workbook repeats was made without them†: with times, arithmetic, and a table. So its
 # numbers come from different places, and not all can be had everywhere:
 #
 # | number | follows from | needs |
@@ -55,7 +55,7 @@ predicted_t4_times = 15.0
 # ### A bandwidth from a time
 #
 # The study gives an *effective bandwidth* for each kernel: bytes over time. A time is easy to measure, but which bytes?
-# Forward's times on the P100†, with three answers: what the warps of our kernels of these names ask for; three arrays of the
+# Forward's times on the P100†, with three answers: what the warps of our kernels of these names request; three arrays of the
 # size of x; and the compulsory bytes, x and w read once and y written once.
 
 # %%
@@ -68,7 +68,7 @@ p100 = machine.known()["Tesla P100 PCIe 16GB"]
 names = tuple(PUBLISHED["ms"])
 elements = PAPER.B * PAPER.H * PAPER.L
 print(PAPER)
-print(f"{'P100, forward':14}{'time†':>9}{'asked for':>12}{'three arrays':>14}{'compulsory':>12}{'printed†':>10}")
+print(f"{'P100, forward':14}{'time†':>9}{'requested':>12}{'three arrays':>14}{'compulsory':>12}{'printed†':>10}")
 for name in names:
     ms = PUBLISHED["ms"][name]["forward"]
     asked = stage(f"depthwise1d/forward/{name}").traffic(PAPER).bytes_moved
@@ -80,8 +80,8 @@ print(f"peak of its memory: {p100.ceilings.copy_gbps:,} GB/s")
 assert stage("depthwise1d/forward/warp_tiled").traffic(PAPER).bytes_moved == 3 * 4 * elements
 
 # %% [markdown]
-# The printed figures fit three arrays: probably x, y, and a copy of w for each row, which is just what our `warp_tiled` asks
-# for. That is a choice, and the same times have three bandwidths. Only one column cannot be right: the naive kernel would
+# The printed figures fit three arrays: probably x, y, and a copy of w for each row, which is just what our `warp_tiled`
+# requests. That is a choice, and the same times have three bandwidths. Only one column cannot be right: the naive kernel would
 # draw four times what the memory can deliver. The roofline does not let such a point pass:
 
 # %%
@@ -95,18 +95,18 @@ except roofline.RooflineError as error:
     print(tabular.wrapped(error))
 
 # %% [markdown]
-# The bytes asked for are not wrong. They are what passes between warps and the first cache, and no memory bandwidth
-# follows from them. This workbook divides compulsory bytes by the time: a kernel that asks for more never looks faster.
+# The requested bytes are not wrong. They are what passes between warps and the first cache, and no memory bandwidth
+# follows from them. This workbook divides compulsory bytes by the time: a kernel that requests more never looks faster.
 #
 # ### Three numbers
 #
-# So what warps ask for is a number of its own, and it must be right before anything is made of it. Here it comes three
+# So what warps request is a number of its own, and it must be right before anything is made of it. Here it comes three
 # times, from places that share no code: a **formula** in each stage's file, put together from shapes and alignment; the
 # **interpreter**, which runs the kernel lane by lane and counts; and the **hardware**, where somebody may read its counters.
 #
 # ## Check
 #
-# The first two, for every stage of every path. The formula must be *equal* to the count, or the cell fails. Beside the
+# The first two, for every stage of every path. The formula must be *equal* to the count, or the cell fails. Next to the
 # shape shown stands an awkward one, with rows of 37 hours and 7 taps.
 
 # %%
@@ -118,7 +118,7 @@ held, conflicts = 0, {}
 
 
 def both_numbers(one, p):
-    """Formula beside count, and the x-ray; AssertionError where a formula that claims to be exact is not."""
+    """Formula and count, and the x-ray; AssertionError where a formula that claims to be exact is not."""
     how = one.launch(p)
     report = xray(one.kernel_for(p), how.grid, how.block, *one.example(p), shared_bytes=how.shared_bytes)
     report.raise_hazards()
@@ -149,7 +149,7 @@ print(f"{held} formulas claim to be exact, and are equal to the count in every n
 
 # %% [markdown]
 # A check that cannot fail says nothing. A colleague loads the weight of forward's `coalesced` *before* the test for the end
-# of the row, so that it is on its way early. The results stay right. Does the check see it?
+# of the row, so that it is in flight early. The results stay right. Does the check see it?
 
 # %%
 from numba import float32
@@ -279,16 +279,16 @@ if counted and not differ:
 # %% [markdown]
 # ### What only counters know
 #
-# What becomes of a request after the first cache, no mapping says. But there are bounds: at least the compulsory bytes come
-# from device memory, at most all that was asked for. And there is an estimate in between. An array is read from memory
+# The mapping alone cannot tell what happens to a request beyond the first cache. But there are bounds: at least the compulsory bytes come
+# from device memory, at most all that was requested. And there is an estimate in between. An array is read from memory
 # once, and a sector once more if so much passed by since its last use that the L2 has lost it. That needs the launch's
 # order and one number of the GPU, the size of its L2.
 #
-# **In which stages does memory deliver far less than the warps ask for?** Where warps ask for each element many times and
-# soon again. Formula: bytes asked for over compulsory bytes.
+# **In which stages does memory deliver far less than the warps request?** Where warps request each element many times and
+# soon again. Formula: requested bytes over compulsory bytes.
 
 # %%
-print(f"{'asked for over compulsory':26}" + "".join(f"{path:>13}" for path in THREE))
+print(f"{'requested over compulsory':26}" + "".join(f"{path:>13}" for path in THREE))
 for name in names:
     found = [stage(f"depthwise1d/{path}/{name}") for path in THREE]
     ratios = [one.traffic(PAPER).bytes_moved / PAPER.compulsory_bytes(one.path) for one in found]
@@ -338,9 +338,9 @@ if not counted:
 # %% [markdown]
 # - What is written last may still lie in the L2 when the kernel ends, so that memory can move a little *less* than the
 #   compulsory bytes.
-# - In a stage that asks for little more than the compulsory bytes, no cache has anything to hide. There the formula alone
+# - In a stage that requests little more than the compulsory bytes, no cache has anything to hide. There the formula alone
 #   tells the traffic of the memory.
-# - In a stage that asks for many times as much, the first cache answers most requests: neighbouring taps read the same
+# - In a stage that requests many times as much, the first cache answers most requests: neighbouring taps read the same
 #   sectors. There a formula tells what the *warps* do, and nothing about the memory beyond its two bounds.
 #
 # This is the answer to the first half of the question. Without counters one may believe what follows from problem and
@@ -348,7 +348,7 @@ if not counted:
 #
 # ## Measure
 #
-# Now the study's own table†, beside this workbook's. In `gpu` mode the next cell times the twelve kernels on your GPU; in
+# Now the study's own table†, next to this workbook's. In `gpu` mode the next cell times the twelve kernels on your GPU; in
 # `simulated` mode it shows the newest record.
 
 # %% tags=["nbval-ignore-output"]
@@ -544,8 +544,8 @@ for row in sorted(both.rows, key=lambda row: abs(row.error), reverse=True)[:3]:
 #
 # ### What would this do on a T4?
 #
-# A model may be asked about GPUs that nobody here has measured. Their ceilings are those of the **data sheets**, lowered by
-# what the recorded GPU reaches of its own. No prediction for these has been checked. Forward, with what binds:
+# A model may be used for GPUs that nobody here has measured. Their ceilings are those of the **data sheets**, lowered by
+# the efficiency of the recorded GPU. No prediction for these has been checked. Forward, with what binds:
 
 # %% tags=["nbval-ignore-output"]
 shorts = ("p100", "t4", "a100", "l4", "h200")
@@ -597,8 +597,8 @@ print(f"apart by a factor of {factors[len(factors) // 2]:.1f} in the middle, {fa
 #
 # **1. The results are right**, before and after timing, on fresh inputs (`check`). **2. The kernel breaks no rule** that a
 # right result may hide. compute-sanitizer ran over every stage on the GPU itself, on small odd shapes; the interpreter
-# looks for the same on any machine. A row keeps its kernel's digest, so that one of a kernel which has changed since is
-# told. **3. Rounding stays within what the length of a sum allows**, against float64.
+# looks for the same on any machine. A row keeps its kernel's digest, so that a row of an earlier kernel is
+# recognised. **3. Rounding stays within what the length of a sum allows**, against float64.
 
 # %% tags=["nbval-ignore-output"]
 from dwlab.report import sanitizer_rows
@@ -672,11 +672,11 @@ if fastest:
 #
 # checks, counts and times every stage of every path, at the study's shape and others, measures the ceilings in the same run,
 # reads the counters if it may, and writes a record and a report: this table, bandwidths and rooflines, as JSON, Markdown
-# and PNG. `--quick` takes a smaller problem. `python -m dwlab predict --compare` sets every recorded time beside its
+# and PNG. `--quick` takes a smaller problem. `python -m dwlab predict --compare` compares every recorded time with its
 # prediction. A record that is put into `dwlab/records` is what the lessons show from then on.
 #
 # The study's answer on its P100 was a table of twelve times†. What makes such a table useful to others: which bytes its
-# bandwidths count, what each kernel asks for and that it was counted, what binds, and the ceilings of the same day.
+# bandwidths count, what each kernel requests and that it was counted, what binds, and the ceilings of the same day.
 #
 # ## Exercises
 #

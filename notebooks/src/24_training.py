@@ -190,13 +190,13 @@ for name, curve in losses.items():
     print(f"{name:10}" + "".join(f"{loss:8.3f}" for loss in curve[::3]))
 
 
-def apart(one, other):
+def difference(one, other):
     """The greatest difference of two curves, relative to the first."""
     return max(abs(a - b) / a for a, b in zip(losses[one], losses[other], strict=True))
 
 
-assert apart("naive", "best") < 1e-4
-assert apart("naive", "hurried") > 1e-3
+assert difference("naive", "best") < 1e-4
+assert difference("naive", "hurried") > 1e-3
 print("naive and best coincide, hurried does not")
 
 # %% tags=["nbval-ignore-output"]
@@ -219,7 +219,7 @@ with_alt(
 
 # %% [markdown]
 # The wrong gradient even ends a little lower. So the test of a kernel in training is: **the same seed, the same data,
-# and the curve of every variant beside the naive one's.** `dwlab.kernels.torch_ops.depthwise_conv1d` is the same three kernels
+# and the curve of every variant compared with the naive one's.** `dwlab.kernels.torch_ops.depthwise_conv1d` is the same three kernels
 # for PyTorch, an `autograd.Function`:
 #
 # ```python
@@ -460,7 +460,7 @@ else:
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "run.pt")
         try:
-            training.train(config, data, steps=20, checkpoint=file, save_every=4, told=stop)
+            training.train(config, data, steps=20, checkpoint=file, save_every=4, progress=stop)
         except KeyboardInterrupt:
             print(f"stopped after step {training.load(file)['step']} of 20, {file.stat().st_size:,} bytes saved")
         resumed = training.train(config, data, steps=20, checkpoint=file, resume=True)

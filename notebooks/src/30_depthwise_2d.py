@@ -121,8 +121,8 @@ along = seen.array("x", "load").sectors / seen.array("x", "load").requests
 print(f"along a row in NHWC: {along:.1f} sectors a request; you predicted {predicted_sectors_along_a_row}")
 
 # %% [markdown]
-# In NHWC a row's next pixel is 32 channels away, 128 bytes: every lane asks for a sector of its own and uses 4 bytes of it.
-# That is the naive way that fails. And it is easy to mend: let lanes follow the *outputs as they lie in memory*. In NHWC
+# In NHWC a row's next pixel is 32 channels away, 128 bytes: every lane requests a sector of its own and uses 4 bytes of it.
+# That is the naive way that fails. And it is easy to repair: let lanes follow the *outputs as they lie in memory*. In NHWC
 # that makes neighbours of the channels.
 #
 # ### The stage
@@ -162,7 +162,7 @@ print(f"stride 2: each x is loaded {times[2]:.2f} times; you predicted {predicte
 # - **NCHW, stride 1.** With padding K // 2 a map has as many outputs as inputs. So for a tap (i, j) the x of output number
 #   `at` has number `at + (i - padding) W + (j - padding)`: a constant further. 32 neighbouring outputs, 32 neighbouring x,
 #   even where the warp goes over the end of a row. The constant is rarely a multiple of 8 elements, so that
-#   128 bytes lie in 5 sectors as often as not. All lanes of a map ask for the same w: one sector.
+#   128 bytes lie in 5 sectors as often as not. All lanes of a map request the same w: one sector.
 # - **NCHW, stride 2.** Neighbouring outputs have x two apart: half of each sector is not used. The other half is what
 #   the next tap wants, in a request of its own.
 # - **NHWC.** Lanes are channels: 32 neighbouring x for any tap and *any stride*, and 32 neighbouring w. With a
@@ -446,8 +446,8 @@ print(f"fewest sectors in NCHW: {fewest['NCHW'][2]} columns; you predicted {pred
 #   and bytes are elements. So the fewest channels that fill a sector leave the most room for pixels. With 4 channels
 #   half of every sector is thrown away, with one channel seven eighths.
 #
-# Sectors count what is *asked for*. What a cache still holds from a neighbour's request costs no access to device memory,
-# so that a halo costs less than this on a GPU. But every sector that is asked for takes its turn.
+# Sectors count what is *requested*. What a cache still holds from a neighbour's request costs no access to device memory,
+# so that a halo costs less than this on a GPU. But every requested sector is served.
 #
 # ## Measure
 #
@@ -486,11 +486,11 @@ if not shown:
 # %% [markdown]
 # ## Explain
 #
-# What is left between these kernels and the floor, the compulsory bytes at copy speed? Count what the warps ask for.
+# What is left between these kernels and the floor, the compulsory bytes at copy speed? Count what the warps request.
 
 # %%
-print(f"{'':28}{'compulsory':>12}{'asked of':>12}{'requests for':>14}{'wavefronts for':>16}")
-print(f"{'32 channels of 56 × 56':28}{'MB':>12}{'memory, MB':>12}{'32 outputs':>14}{'32 outputs':>16}")
+print(f"{'':28}{'compulsory':>12}{'requested':>12}{'requests for':>14}{'wavefronts for':>16}")
+print(f"{'32 channels of 56 × 56':28}{'MB':>12}{'MB':>12}{'32 outputs':>14}{'32 outputs':>16}")
 for layout, tile in (("NCHW", (1, 8, 32)), ("NHWC", (8, 4, 8))):
     layer = DepthwiseConv2d(1, 32, 56, 56, 3, layout=layout)
     outputs = 32 * layer.P * layer.Q
@@ -500,16 +500,16 @@ for layout, tile in (("NCHW", (1, 8, 32)), ("NHWC", (8, 4, 8))):
         print(f"{32 * totals.requests / outputs:14.2f}{32 * totals.shared_wavefronts / outputs:16.2f}")
 
 # %% [markdown]
-# - **The naive kernel** asks for an x and a w for every product: 18 requests for the nine products of 32 outputs, and a
-#   store. The caches answer most of them, so far fewer bytes may reach device memory. But each request takes its turn, and
-#   before it stands index arithmetic: some ten instructions for a multiplication and an addition.
+# - **The naive kernel** requests an x and a w for every product: 18 requests for the nine products of 32 outputs, and a
+#   store. The caches answer most of them, so far fewer bytes may reach device memory. But requests are served one after
+#   the other, and before each stands index arithmetic: some ten instructions for a multiplication and an addition.
 # - **The tile** puts reads of shared memory in the place of most requests for x, one for each product. The requests for w
 #   stay. That is lesson 12's finding again: shared memory moves the bottleneck, it does not remove it.
 # - What helps is what helped in lesson 13: **registers**. A thread that computes outputs one below the other has most of
 #   its x already: for R rows it needs R + K - 1 rows of x, not R · K, and each w once. Exercise 30_3 builds it. And in
 #   NHWC a lane may take four channels in 16 bytes, for a quarter of the requests.
 #
-# The workbook's own stages go that way. What each asks for, by the formula in its file, for one image of the layer above:
+# The workbook's own stages go that way. What each requests, by the formula in its file, for one image of the layer above:
 
 # %% tags=["nbval-ignore-output"]
 print(f"{'':26}{'requests for':>14}{'bytes asked over':>18}")
@@ -524,18 +524,18 @@ for layout in ("NCHW", "NHWC"):
             print(f"{traffic.bytes_moved / layer.compulsory_bytes():18.2f}")
 
 # %% [markdown]
-# ### Bytes on their way
+# ### Bytes in flight
 #
 # Few requests are not all. `wide` takes 16 bytes of channels a thread. In 16 bits these are eight channels, with sums and
-# filters of their own: many registers, so few threads, so little on its way from memory at a time. `columns` takes two
+# filters of their own: many registers, so few threads, so little in flight from memory at a time. `columns` takes two
 # channels. A warp's accesses are whole sectors all the same, as its lanes have neighbouring channels, and the registers
-# that this leaves hold rows of x that were asked for and are not needed yet. Large strips read fewer rows twice but leave
-# fewer threads. With few images the strips get small, and a thread asks for all its rows at once: it waits for memory once.
+# that this leaves hold rows of x that were requested and are not needed yet. Large strips read fewer rows twice but leave
+# fewer threads. With few images the strips get small, and a thread requests all its rows at once: it waits for memory once.
 
 # %%
 columns = registry.stage("depthwise2d/forward/columns")
 
-print(f"{'128 channels of':20}{'plan of a thread':>32}{'threads':>12}{'asked over x':>14}")
+print(f"{'128 channels of':20}{'plan of a thread':>32}{'threads':>12}{'requested / x':>14}")
 for side, images in ((112, 32), (14, 32), (112, 1), (14, 1)):
     layer = DepthwiseConv2d(images, 128, side, side, 3, layout="NHWC", dtype="float16")
     tile = columns.config(layer)
@@ -545,8 +545,28 @@ for side, images in ((112, 32), (14, 32), (112, 1), (14, 1)):
     print(f"{f'{side} × {side}, N={images}':20}{text:>32}{threads:12,}{over:13.2f}×")
 
 # %% [markdown]
-# What a strip asks for more than once lies next to what another asks for at about the same time: most of it comes from the
+# What a strip requests more than once lies next to what another requests at about the same time: most of it comes from the
 # caches. What these choices are worth in time, for each layer that was measured: `python -m dwlab records`.
+#
+# ### The kernel that wins in NHWC
+#
+# This is `columns`, as it stands in its file, to be read and not run: a thread with two channels, which goes down a strip of
+# outputs. Read it in this order:
+#
+# 1. **Constants.** What is in capitals is fixed when the kernel is made for a layer and a tile (`config`). The compiler sees
+#    numbers, so divisions become multiplications and conditions that always hold go away.
+# 2. **Which thread.** `threadIdx.x` runs over channels, so that a warp's loads are whole sectors; `threadIdx.y` runs over columns
+#    of outputs; the block's number says which channels, which columns and which strip of rows.
+# 3. **Guard.** Threads beyond the last channel or column return. They may: no barrier follows.
+# 4. **Addresses.** One 64-bit address for x and one for y; what follows adds constants to them. The naive kernel computes an
+#    address for each of its nine taps.
+# 5. **The strip.** The last call is all of the loop, with **unrolling** row by row. It is a **register sliding window**: it
+#    loads rows of x ahead into registers, adds a row to the up to K sums that it is part of, and finishes and stores a row of
+#    outputs after its last tap. A thread loads each x once, not once per tap; nothing passes through shared memory; and the
+#    loads in flight hide the latency.
+#
+# <!-- begin:kernel:depthwise2d/forward/columns -->
+# <!-- end:kernel:depthwise2d/forward/columns -->
 #
 # ## Where does it lose?
 #

@@ -60,7 +60,7 @@ for one, many in zip(pointwise_layers(1), pointwise_layers(32)):
 
 # %% [markdown]
 # A depthwise layer has one or two operations for each byte. Here there are tens and, with many images, hundreds. The next cell
-# sets them beside a GPU's ceilings, this one's or the recorded one's.
+# compares them with a GPU's ceilings, this one's or the recorded one's.
 
 # %% tags=["nbval-ignore-output"]
 from dwlab.records import tabular
@@ -121,7 +121,7 @@ def look(one, layer):
     return xray(one.kernel_for(layer), how.grid, how.block, *one.example(layer), shared_bytes=how.shared_bytes)
 
 
-print(f"{'64 → 64 channels, 7 × 7':26}{'requests for 32':>16}{'sectors a request':>24}{'bytes asked over':>18}")
+print(f"{'64 → 64 channels, 7 × 7':26}{'requests for 32':>16}{'sectors a request':>24}{'requested over':>18}")
 print(f"{'':26}{'multiply-adds':>16}{'x':>16}{'w':>8}{'compulsory':>18}")
 for layout in ("NCHW", "NHWC"):
     layer = Pointwise(1, 64, 64, 7, 7, layout=layout)
@@ -137,7 +137,7 @@ print(f"w in NHWC: {sectors_w:.0f} sectors a request; you predicted {predicted_s
 
 # %% [markdown]
 # Two requests serve one multiply-add, and in NHWC neighbouring filters lie C elements apart: a sector for each lane. It
-# cannot be mended by another order of lanes alone. Each x is needed F times, each w M times, and here they are asked for so often.
+# cannot be repaired by another order of lanes alone. Each x is needed F times, each w M times, and here they are requested so often.
 #
 # ### Shared tiles
 #
@@ -149,7 +149,7 @@ print(f"w in NHWC: {sectors_w:.0f} sectors a request; you predicted {predicted_s
 # %%
 shared = stage("pointwise/forward/shared").with_kernel(kernel)
 
-print(f"{'64 → 64 channels, 7 × 7':26}{'requests for 32':>16}{'reads of shared memory':>24}{'bytes asked over':>18}")
+print(f"{'64 → 64 channels, 7 × 7':26}{'requests for 32':>16}{'reads of shared memory':>24}{'requested over':>18}")
 print(f"{'':26}{'multiply-adds':>16}{'for a multiply-add':>24}{'compulsory':>18}")
 for name, one in (("naive", naive), ("shared", shared)):
     layer = Pointwise(1, 64, 64, 7, 7, layout="NHWC")
@@ -226,7 +226,7 @@ def tiled(R):
 
 
 layer = Pointwise(1, 16, 128, 8, 16, layout="NHWC")
-print(f"{'':8}{'reads for a':>14}{'cycles for 128 multiply-adds':>32}{'bytes asked':>14}")
+print(f"{'':8}{'reads for a':>14}{'cycles for 128 multiply-adds':>32}{'requested':>14}")
 print(f"{'tile':8}{'multiply-add':>14}{'reads':>20}{'arithmetic':>12}{'for each':>14}")
 reads = {}
 for R in (1, 2, 4, 8):
@@ -423,6 +423,25 @@ print(f"you predicted {predicted_error_tf32:.0e} for one tf32")
 #
 # On hardware the order of a sum and its last roundings are its own: compare with a tolerance, never with ==.
 #
+# ### The kernel that wins with many pixels
+#
+# `tensor` is this product with everything around it: a block has a tile of y, in *chunks* of channels, copied to shared memory
+# some chunks ahead. This is the text of its file, to be read and not run. The parts with names of their own load a chunk,
+# multiply one, and store the sums.
+#
+# 1. **Prologue.** Each block finds its tile, each warp its part of it. The first chunks of w are requested before
+#    `grid_dependency_wait`: the kernel before this one writes x, but not w, so they need not wait for it.
+# 2. **Pipeline.** Copies are asynchronous (`cp.async`), and each `commit` closes a group of them. The chunks that are
+#    in flight while one is multiplied are the **pipeline stages**: that hides the latency of memory, which a block of few warps cannot hide otherwise.
+# 3. **K loop.** One barrier per chunk serves both sides: this chunk has arrived for all threads, and all are done with the one
+#    whose place the next copy takes.
+# 4. **Inside a chunk**, operands of the next step are loaded from shared memory while the tensor cores multiply this one. The
+#    sums stay in registers through all chunks.
+# 5. **Epilogue.** Bias, activation and residual are applied to the sums in registers, then stored: the map is written once.
+#
+# <!-- begin:kernel:pointwise/forward/tensor -->
+# <!-- end:kernel:pointwise/forward/tensor -->
+#
 # ## Check
 #
 # Odd sizes, more and fewer filters than a tile, with bias, activation and residual. The register tiles know NHWC only.
@@ -475,7 +494,7 @@ print("found:", ", ".join(kinds))
 from dwlab.planner.accesses import Tile, pw
 
 layer = Pointwise(1, 32, 96, 14, 14, layout="NHWC")
-print(f"{'32 → 96 channels, 14 × 14':28}{'x is loaded':>12}{'w is loaded':>12}{'FLOP a byte asked':>19}")
+print(f"{'32 → 96 channels, 14 × 14':28}{'x is loaded':>12}{'w is loaded':>12}{'FLOP per byte':>19}")
 for R in (1, 2, 4):
     seen = look(tiled(R), layer)
     model = pw(layer, Tile(16 * R, 1, 16 * R)).elements
@@ -511,7 +530,7 @@ print(f"64 × 64, one image: {blocks[1, 64]} blocks; you predicted {predicted_bl
 
 # %% [markdown]
 # With tiles of 64 × 64 a few multiprocessors work and all others wait, each block through a sum of 960. With 16 × 16 there are
-# more, and still not one for each. What is left to divide is the *sum*: warps take a share of the channels each, and add up at
+# more, and still not one for each. What is left to divide is the *sum*: each warp takes a part of the channels, and add up at
 # the end. That is the stage `split`. Here is what it and the stage `tensor` choose for this layer and 1 and 32 images:
 
 # %% tags=["nbval-ignore-output"]
@@ -526,8 +545,24 @@ for batch in (1, 32):
         print(f"{traffic.bytes_moved / layer.compulsory_bytes():5.1f} times the compulsory bytes are asked for")
 
 # %% [markdown]
-# Small tiles ask for more bytes: that is the price. For one image the whole layer is a few hundred kilobytes of filters, which
+# Small tiles request more bytes: that is the price. For one image the whole layer is a few hundred kilobytes of filters, which
 # the L2 answers; for 32 images the large tiles are better. So again there is no best kernel but one for each size.
+#
+# ### The kernel that wins with few
+#
+# `split`, from its file. It is *split-K* inside a block, and there is no shared memory before the end:
+#
+# 1. **Prologue.** A tile is 16 or 32 pixels by as many filters; every warp of the block has the *same* tile and other channels.
+# 2. **K loop.** A warp loads 16 bytes per lane straight into the registers that mma reads. Which channel stands at which
+#    place of a sum does not matter, as long as both operands agree: so no transposition and no shared memory is needed.
+# 3. **No barrier in the loop.** Warps share no operands, so none waits for another; several chunks of loads are in flight.
+#    The filters of the next chunks are requested before this chunk's x.
+# 4. **Reduction.** Each warp writes its partial sums to shared memory; after the one barrier the warps divide the tile and
+#    add up W parts, always in the same order, so that each run gives the same bits.
+# 5. **Epilogue** as above. The price: each block reads its own operands, and small tiles read them more often.
+#
+# <!-- begin:kernel:pointwise/forward/split -->
+# <!-- end:kernel:pointwise/forward/split -->
 #
 # ## Measure
 #

@@ -251,7 +251,7 @@ display(verdict)
 #
 # ### What is saved, and what is done twice
 #
-# Each module on a small pair, beside the naive kernels of its two layers. A multiply-add of the first layer loads a w1, one
+# Each module on a small pair, compared with the naive kernels of its two layers. A multiply-add of the first layer loads a w1, one
 # of the second a w2, so the loads count the work.
 
 # %%
@@ -266,9 +266,9 @@ dw_pw = Fused(DepthwiseConv2d(1, 16, 16, 16, 3), Pointwise(1, 16, 24, 16, 16))
 pw_dw = Fused(Pointwise(1, 6, 16, 28, 28), DepthwiseConv2d(1, 16, 28, 28, 3))
 pw_pw = Fused(Pointwise(1, 16, 24, 16, 16), Pointwise(1, 24, 16, 16, 16))
 seen = {}
-lines = [f"{'':18}{'floor, KB':>14}{'asked of memory, KB':>21}{'requests':>15}{'first layer':>13}{'on chip':>13}"]
+lines = [f"{'':18}{'floor, KB':>14}{'requested, KB':>21}{'requests':>15}{'first layer':>13}{'on chip':>13}"]
 lines.append(
-    f"{'':18}{'apart':>7}{'fused':>7}{'apart':>13}{'fused':>8}{'apart':>8}{'fused':>7}"
+    f"{'':18}{'unfused':>7}{'fused':>7}{'unfused':>13}{'fused':>8}{'unfused':>8}{'fused':>7}"
     f"{'is computed':>13}{'a block, KB':>13}{'blocks':>8}"
 )
 for name, one, pair in (("DWPW, naive", dwpw, dw_pw), ("DWPW, stationary", stationary(4), dw_pw),
@@ -294,16 +294,16 @@ print(f"PWDW_R: the pointwise layer is done {times_recomputed:.2f} times; you pr
 
 # %% [markdown]
 # - **The floor falls** by the map between, twice. That is the most that fusing can save of device memory.
-# - **What the warps ask for** is many times the floor, apart and fused. A third to a half of it is gone, because the second
-#   layer finds its inputs in shared memory. But each product still asks for its weight, and those of the first layer for
+# - **What the warps request** is many times the floor, unfused and fused. A third to a half of it is gone, because the second
+#   layer finds its inputs in shared memory. But each product still requests its weight, and those of the first layer for
 #   x as well. Fusing removes a map; it makes no kernel good.
-# - **Stationary sums** ask least often and for most bytes. A weight serves 16 pixels, but lanes are filters here, whose
-#   weights lie a row of `w2` apart: each lane asks for a sector of its own. Its other 7 elements are wanted in the same
+# - **Stationary sums** make fewest requests, for most bytes. A weight serves 16 pixels, but lanes are filters here, whose
+#   weights have a stride of a row of `w2`: each lane requests a sector of its own. Its other 7 elements are wanted in the same
 #   step.
 # - **PWDW_R** does part of its first layer again. By the formula that is (16 / 14)² = 1.31 times for tiles without end.
 #   Here it is less: pixels outside the map are set to zero, not computed, and a 28 × 28 map has only four tiles.
 #   **PWDW** computes nothing twice, as long as whole maps fit.
-# - **DWPW** in these kernels computes nothing twice, since a block has all filters. Where filters are shared out to
+# - **DWPW** in these kernels computes nothing twice, since a block has all filters. Where filters are divided among
 #   several blocks, each of them computes the depthwise layer anew.
 #
 # ### What all channels on chip cost
@@ -378,13 +378,13 @@ with_alt(
 
 # %% [markdown]
 # The last layers of the networks have 512, 728 or 1024 filters. A block would need hundreds of pixels with all filters:
-# more sums than registers hold. So a fused kernel there has to share out pixels or filters, and pays either with
+# more sums than registers hold. So a fused kernel there has to divide pixels or filters among blocks, and pays either with
 # weights or with the depthwise layer done again. A pointwise kernel alone has to choose as well, but it has all of the
 # multiprocessor's room for that, and nothing to do again.
 #
 # ## Measure
 #
-# The recorded pairs: the workbook's fastest fused stage beside PyTorch's fastest way, each in its best layout. What is
+# The recorded pairs: the workbook's fastest fused stage and PyTorch's fastest way, each in its best layout. What is
 # below 1 is lost. This says which of the two to run. It does not say *why* it is faster: kernels that are better one by one,
 # or that there is one kernel in place of two. That comes after it. In `gpu` mode one pair is timed here as well.
 #
@@ -393,7 +393,7 @@ with_alt(
 # matrix product, or one pass over the map with all that is done to each element. It does not put a depthwise layer and
 # a pointwise one into one kernel: the map between them still goes out and comes back. A comparison with eager mode
 # alone counts those passes as if fusing the two layers had saved them. **Where `torch.compile` was tried, for what
-# share of pairs is it the faster way?**
+# fraction of pairs is it the faster way?**
 
 # %%
 predicted_share_of_compile = 0.5
@@ -466,7 +466,7 @@ else:
 # %% [markdown]
 # ## Explain
 #
-# By the floor every one of these pairs should win. Three things stand against it, beside the filters. All can be said
+# By the floor every one of these pairs should win. Three things stand against it, besides the filters. All can be shown
 # without a clock.
 
 # %%
@@ -510,14 +510,14 @@ if ceilings.fma_tflops:
 #   A fused one has to produce one of its operands itself, in steps, with barriers between, and with less room. In
 #   float16 tensor cores make a library's product faster, and the same loss of a fused kernel weighs more.
 # - **Blocks too few.** One image of 7 × 7 has four squares of 4 × 4. To have a block for each multiprocessor, filters
-#   must be shared out, and each share computes the depthwise layer again. Or the channels are shared out, and sums meet
+#   must be divided among blocks, and each of them computes the depthwise layer again. Or the channels are divided (split-K), and sums meet
 #   at the end. PyTorch's product has the same problem, but not the depthwise layer in every block.
 # - **Where fusion wins:** one image, where the start of a second kernel is a large part of the time; maps so large that
 #   the L2 does not keep them; few filters. Look at your rows above: which of them are that?
 #
 # ### What a faster one gave up
 #
-# The workbook's first stage on tensor cores, `tensor`, kept what the textbook asks for: x copied ahead to shared memory, a
+# The workbook's first stage on tensor cores, `tensor`, did what the textbook recommends: x copied ahead to shared memory, a
 # few channels a step, with two barriers each. `slide` gave that up. A thread slides down the map with x in registers, and only
 # the depthwise outputs go to shared memory, once; the filters go straight to the tensor cores. It won every pair, so `tensor`
 # is gone, but for its times in the records. What did it trade for what?
@@ -529,7 +529,7 @@ seen = look(slide, pair)
 passes = sum(access.wavefronts for access in seen.accesses if access.space == "shared")
 sectors = sum(access.sectors for access in seen.accesses if access.space == "global")
 print(f"{passes:,} passes of shared memory, {seen.totals.barriers // slide.launch(pair).blocks} barriers a block;")
-print(f"sectors of {32 * sectors / 1e3:,.0f} KB asked for, the floor is {pair.compulsory_bytes() / 1e3:,.0f} KB")
+print(f"sectors of {32 * sectors / 1e3:,.0f} KB requested, the floor is {pair.compulsory_bytes() / 1e3:,.0f} KB")
 
 # %% tags=["nbval-ignore-output"]
 from dwlab import records
@@ -548,6 +548,39 @@ if over:
 # Three barriers however many channels there are, and few passes through shared memory, for more sectors. Most of these are the
 # K - 1 columns that neighbouring threads read too, which the L1 cache answers; how many it does not, the hardware's counters say
 # ([docs/results/counters.md](../docs/results/counters.md)). What is fewer is not always what is faster: count what the kernel waits for.
+#
+# ### The kernels that win
+#
+# This is `slide`, the fastest DWPW in float32 and 16 bits, from its file, to be read and not run:
+#
+# 1. **Prologue.** A block has a tile of pixels and a group of filters; the sums of the product start at zero, in registers.
+# 2. **Depthwise phase.** Each item is a few channels of neighbouring columns: a thread goes down the tile's rows with x in
+#    registers, and writes finished depthwise outputs (bias and activation too) to shared memory. This is the map between the
+#    layers, and the only place where it exists. It saves one write and one read of that map.
+# 3. **Filters.** A lane loads its words of w2 directly into registers, 16 bytes at a time, before the barrier. Each warp has
+#    its own filters, so shared memory would add a copy and save no load.
+# 4. **K loop.** One barrier, then products without any: the next filters are loaded while the tensor cores multiply these.
+#    If the channels do not all fit, both phases repeat for the next ones, and the sums stay where they are.
+# 5. **Epilogue.** Sums pass through shared memory once more, so that neighbouring lanes store neighbouring filters, in whole
+#    sectors; where warps divided the channels, their parts are added here.
+#
+# <!-- begin:kernel:fused/dwpw/slide -->
+# <!-- end:kernel:fused/dwpw/slide -->
+#
+# And `strips`, the fastest PWDW. The order of the layers is the other one: first a product as in lesson 31's `tensor`, then a
+# depthwise layer that reads it.
+#
+# 1. **Prologue.** A block has a band of whole rows and some filters. The depthwise taps and the biases go to shared memory; the
+#    first chunks of w1 are requested before `grid_dependency_wait`, those of x behind it.
+# 2. **K loop.** Chunks of x and w1 arrive by `cp.async`, some ahead; one barrier per chunk; the products stay in registers.
+# 3. **Between the layers.** The sums go to shared memory, with bias and activation. Whole rows need no halo on the left and on
+#    the right; the K - 1 rows that two bands share are computed by both. That is the price.
+# 4. **Depthwise phase.** A thread computes a run of outputs below each other from shared memory: for each column of the filter
+#    it reads a value once for all outputs of the run that use it.
+# 5. **Epilogue.** The second activation, the residual, and a store with neighbouring filters in neighbouring lanes.
+#
+# <!-- begin:kernel:fused/pwdw/strips -->
+# <!-- end:kernel:fused/pwdw/strips -->
 #
 # So to be fused is no virtue of a kernel. It is a decision for a pair, a batch, a type and a GPU. The records measure
 # every pair, not only those that one would fuse, and show what it costs not to decide. Deciding is the matter of lesson

@@ -5,7 +5,7 @@
 # | --- | --- |
 # | **Time** | about 20 minutes, then the exercises |
 # | **Before** | [32 · Fused](32_fused.ipynb) |
-# | **Afterwards you can** | say what two layers access apart and in one kernel, term by term, for any tile · find the limit that forbids a tile · say what fusion is still good for where an L2 would have kept the map · explain why pairs cannot be decided one by one, and find the best plan of a network · read a plan, and say what it does not know |
+# | **Afterwards you can** | say what two layers access layer by layer and in one kernel, term by term, for any tile · find the limit that forbids a tile · say what fusion is still good for where an L2 would have kept the map · explain why pairs cannot be decided one by one, and find the best plan of a network · read a plan, and say what it does not know |
 
 # %% tags=["nbval-ignore-output"]
 from dwlab import banner
@@ -188,7 +188,7 @@ for first, second, tile in small:
 #
 # ### Tiles
 #
-# The pair of the prediction, with the tile that was asked for and with others.
+# The pair of the prediction, with that tile and with others.
 
 # %%
 from dwlab import planner
@@ -201,12 +201,12 @@ first, second = pairs[3]
 t4 = gpus.find("t4")
 
 
-def apart(layers, gpu, rules):
+def unfused(layers, gpu, rules):
     """Each layer as a kernel of its own, with its best tile."""
     return [best("dw" if one.op == "depthwise2d" else "pw", (one,), gpu, rules) for one in layers]
 
 
-alone = sum(one.gma_bytes for one in apart((first, second), t4, Rules("gma")))
+alone = sum(one.gma_bytes for one in unfused((first, second), t4, Rules("gma")))
 once = {name: size / 4 for name, (size, _) in sizes((first, second)).items()}
 tried = {}
 print(f"two kernels, each at its tile of fewest bytes on a {t4.name}: {alone / 1e6:.2f} MB\n")
@@ -278,10 +278,10 @@ BY_BYTES = Rules("gma")
 
 
 def decided(number, name, batch=1):
-    """(bytes apart, the best DWPW or the limit in its way) of a pair of MobileNetV1, both by bytes."""
+    """(bytes unfused, the best DWPW or the limit in its way) of a pair of MobileNetV1, both by bytes."""
     two = tuple(replace(layer, N=batch) for layer in pairs[number])
     gpu = gpus.find(name)
-    return sum(one.gma_bytes for one in apart(two, gpu, BY_BYTES)), best("dwpw", two, gpu, BY_BYTES)
+    return sum(one.gma_bytes for one in unfused(two, gpu, BY_BYTES)), best("dwpw", two, gpu, BY_BYTES)
 
 
 rows = []
@@ -289,15 +289,15 @@ for name in ("orin", "gtx1660", "t4", "a4000", "a100", "h200"):
     gpu, (two, fused) = gpus.find(name), decided(3, name)
     limits = f"{gpu.sms}", f"{gpu.shared_per_block // 1024}", f"{modules.l1_bytes(gpu) // 1024}"
     moved = f"{fused.accesses.blocks:,}", f"{two / 1e6:.2f}", f"{fused.gma_bytes / 1e6:.2f}"
-    rows.append((gpu.name, *limits, str(fused.tile), *moved, "fuse" if fused.gma_bytes < two else "apart"))
-head = ("GPU", "SMs", "shared KB a block", "on chip KB", "best tile", "blocks", "MB apart", "fused", "decision")
+    rows.append((gpu.name, *limits, str(fused.tile), *moved, "fuse" if fused.gma_bytes < two else "unfused"))
+head = ("GPU", "SMs", "shared KB a block", "on chip KB", "best tile", "blocks", "MB unfused", "fused", "decision")
 tabular.columns(head, rows, left=(0, 4, 8))
 
 # %% [markdown]
-# The same two layers: fused where 40 blocks are enough, apart where it must be 132. More multiprocessors need more
+# The same two layers: fused where 40 blocks are enough, unfused where it must be 132. More multiprocessors need more
 # blocks, more blocks are smaller tiles, and smaller tiles read everything more often. It is not that the newer GPU is
 # worse at it. It has so many multiprocessors that one image of 56 × 56 is little work, and a rule that counts bytes
-# alone has to be told so by a limit.
+# alone needs a limit for that.
 #
 # Drag the tile and the shared memory, choose a pair and a GPU, and watch which limit you meet and when the decision
 # flips:
@@ -313,8 +313,8 @@ fuse_planner("mobilenet_v1 3.depthwise", "t4", filters=64, rows=8, columns=8)
 # MobileNetV1's thirteen pairs on a T4, for one image and for 32. Where does fusion lose?
 
 # %%
-print(f"{'':46}{'one image':>22}{'32 images':>24}")
-print(f"{'':46}{'MB apart':>10}{'fused':>9}{'':>3}{'MB apart':>15}{'fused':>9}")
+print(f"{'':46}{'one image, MB':>22}{'32 images, MB':>24}")
+print(f"{'':46}{'unfused':>10}{'fused':>9}{'':>3}{'unfused':>15}{'fused':>9}")
 seen_before = set()
 for number, (first, second) in pairs.items():
     name = f"{networks.summary(first)} → {networks.summary(second)}"
@@ -355,10 +355,10 @@ for name in ("gtx1660", "t4", "a100", "h200"):
         two = [[made.network.layer(f"{k}.{what}").problem for what in ("depthwise", "pointwise")] for k in pairs]
         stay = sum(all(modules.stays((one,), l2) for one in layers) for layers in two)
         kinds = ("gma_bytes", "dram_bytes")
-        cells = [f"{made.total(kind, apart=True) / 1e6:,.0f} → {made.total(kind) / 1e6:,.0f}" for kind in kinds]
+        cells = [f"{made.total(kind, unfused=True) / 1e6:,.0f} → {made.total(kind) / 1e6:,.0f}" for kind in kinds]
         fused = sum(step.fused for step in made.steps)
         rows.append((f"{made.gpu.name}, {l2 / 2**20:g} MiB", f"{batch}", f"{stay} / 13", f"{fused}", *cells))
-head = ("GPU, L2", "batch", "maps that stay", "pairs fused", "accesses, MB apart → plan", "device memory, MB apart → plan")
+head = ("GPU, L2", "batch", "maps that stay", "pairs fused", "accesses, MB unfused → plan", "device memory, MB unfused → plan")
 tabular.columns(head, rows)
 
 # %% tags=["nbval-ignore-output"]
@@ -418,6 +418,12 @@ for name, pieces in (("the largest gain first", by_gain(4, costs)), ("best of al
 #
 # $$\text{best}(j) = \min_{i<j}\; \text{best}(i) + \text{cost}(i, j)$$
 #
+# That is all of the planner's decision, here as it stands in `dwlab.planner`. `least[j]` holds the cost of the best plan of the
+# first j layers, and where its last kernel starts; the loop at the end follows these starts back to the first layer.
+#
+# <!-- begin:function:dwlab.planner:partition -->
+# <!-- end:function:dwlab.planner:partition -->
+#
 # Is it really the best? Against all partitions, with random costs:
 
 # %%
@@ -452,7 +458,7 @@ print(f"partitions of 10 layers: {len(all_partitions(10))}")
 # %%
 def costs_of(made):
     """(start, end) -> bytes, of a plan's layers alone and of the pairs that may be fused."""
-    alone = [one for step in made.steps for one in step.apart]
+    alone = [one for step in made.steps for one in step.unfused]
     index = {name: k for k, name in enumerate(name for step in made.steps for name in step.layers)}
     found = {(k, k + 1): one.gma_bytes for k, one in enumerate(alone)}
     for pair in made.pairs:
@@ -477,25 +483,25 @@ for (_, batch), made in plans.items():
 #
 # ## Measure
 #
-# A plan is a prediction. What it is worth is said by times of the kernels that it chooses between. The next cell sets
-# each decision beside recorded times, if there are any for both sides: of a plan by predicted times of this workbook's
+# A plan is a prediction. What it is worth is shown by times of the kernels that it chooses between. The next cell sets
+# each decision next to recorded times, if there are any for both sides: of a plan by predicted times of this workbook's
 # kernels, and of ideal ones (what that means, below).
 
 # %% tags=["nbval-ignore-output"]
-from dwlab.planner import judgement
+from dwlab.planner import validation
 
 gpu = device.shown()
 for kernels in modules.KERNELS:
     made = planner.plan("mobilenet_v1", gpus.find(gpu), layout="NHWC", rules=Rules(kernels=kernels))
-    judged = judgement.judged(made)
+    found = validation.validate(made)
     missing = "no pair has recorded times of both ways: whether its decisions are right is not known"
-    print(tabular.wrapped(f"{kernels}: {judged.summary() if judged.rows else missing}\n"))
+    print(tabular.wrapped(f"{kernels}: {found.summary() if found.rows else missing}\n"))
 
 # %% [markdown]
 # ### And its bytes?
 #
-# Accesses count each element that a block needs, once. A kernel asks for sectors of 32 bytes. **At the same tile, how many times
-# the accesses' bytes does it ask for, at most?** Beside both stands what a GPU's counters said, where they are recorded.
+# Accesses count each element that a block needs, once. A kernel requests sectors of 32 bytes. **At the same tile, how many times
+# the accesses' bytes does it request, at most?** Next to both stands what a GPU's counters counted, where they are recorded.
 
 # %%
 predicted_asked_over_accesses = 1.0
@@ -524,15 +530,15 @@ else:
     print("No counters are recorded. On a GPU with Nsight Compute: python benchmarks/ncu_layers.py")
 
 # %% [markdown]
-# Between the first two columns lie whole sectors where a pixel's channels end with half of one, copies that arrive 16 bytes askew,
-# biases that each warp reads for itself, and what neighbouring runs both have in registers. The second column adds them up,
-# array by array, as the records have it. Between the second and the third nothing should lie: the kernel asks for what it was said
-# to. What the L2 then delivers is less where the L1 has a sector already. That no column foresees.
+# Between the first two columns lie whole sectors where a pixel's channels end with half of one, copies that are
+# misaligned by 16 bytes, biases that each warp reads for itself, and what neighbouring runs both have in registers. The second column adds them up,
+# array by array, as the records have it. Between the second and the third nothing should lie: the kernel requests what was
+# predicted. What the L2 then delivers is less where the L1 has a sector already. That no column foresees.
 #
 # ### What fused kernels save
 #
 # The question began with bytes. Expanding MobileNetV2's second block and its depthwise layer, in one kernel, would save 82.8 % of
-# them, if each array were moved once and nothing twice. What do this workbook's kernels save? Sectors that warps ask for, of the
+# them, if each array were moved once and nothing twice. What do this workbook's kernels save? Sectors that warps request, of the
 # stages that were recorded to be fastest, in two kernels and in one, by formulas that equal what a GPU counts; 32 images, float32.
 
 # %% tags=["nbval-ignore-output"]
@@ -563,8 +569,8 @@ for number, (first, second) in enumerate(itertools.pairwise(table.layers)):
 # %% [markdown]
 # Where the map between is the large one, as behind an expansion, `strips` comes near the ideal. What is missing are rows and
 # columns that neighbouring strips both read, and filters that each block reads again. Before a projection `slide` is farther
-# from it: it asks again for the halos of its tiles, on all sides, for two columns more for each run of outputs, most of which the
-# L1 has, and for the product's filters once for each tile. Asked for is not brought: that pays in time, as lesson 32 measures.
+# from it: it requests again the halos of its tiles, on all sides, for two columns more for each run of outputs, most of which the
+# L1 has, and for the product's filters once for each tile. A request that a cache serves is not yet traffic of memory: it pays in time, as lesson 32 measures.
 #
 # ## Explain
 #
@@ -587,15 +593,15 @@ for number in (1, 3, 8, 13):
     name = networks.summary(pairs[number][1])
     for short in ("gtx1660", "t4", "h200"):
         two, fused = decided(number, short)
-        words = "fuse" if fused.gma_bytes < two else "apart"
-        by_time = apart(pairs[number], gpus.find(short), Rules(kernels="ideal"))
+        words = "fuse" if fused.gma_bytes < two else "unfused"
+        by_time = unfused(pairs[number], gpus.find(short), Rules(kernels="ideal"))
         quick = best("dwpw", pairs[number], gpus.find(short), Rules(kernels="ideal"))
         us = sum(one.time_us for one in by_time)
-        decision = "fuse" if quick.time_us < us else "apart"
+        decision = "fuse" if quick.time_us < us else "unfused"
         times = f"{us:.1f}", f"{quick.time_us:.1f}"
         rows.append((name, short, str(fused.tile), words, str(quick.tile), *times, decision))
         name = ""
-head = ("", "GPU", "by bytes: tile", "", "by predicted time: tile", "µs apart", "fused", "")
+head = ("", "GPU", "by bytes: tile", "", "by predicted time: tile", "µs unfused", "fused", "")
 tabular.columns(head, rows, left=(0, 1, 3, 7))
 
 # %% [markdown]
@@ -611,22 +617,22 @@ picture.draw(planner.plan("mobilenet_v1", "t4"))
 # %% [markdown]
 # Kernels that reach the ceilings are not those that a plan chooses between. A fused kernel with more to do in a block
 # has fewer blocks on a multiprocessor and keeps memory and tensor cores less busy than two simple ones, and a model that
-# takes both sides to be equally good fuses too much: the ideal plan above, beside measured times. What this workbook's
-# kernels reach of the ceilings was fitted to recorded times, four numbers for each kind of kernel and storage type, and
-# plans use it unless ideal kernels are asked for:
+# takes both sides to be equally good fuses too much: the ideal plan above, compared with measured times. The **efficiency** of this
+# workbook's kernels, the fraction of a ceiling that they get, was fitted to recorded times, four numbers for each kind of
+# kernel and storage type; plans use it unless ideal kernels are chosen:
 
 # %%
-from dwlab.planner import reached
+from dwlab.planner import efficiency
 
-print(f"{'share reached of':28}{'memory':>8}{'depthwise':>11}{'pointwise':>11}{'µs a kernel':>13}")
-for (kind, dtype), one in reached.TABLE.items():
-    shares = one.depthwise if "dw" in kind else None, None if kind == "dw" else one.pointwise
-    cells = "".join(f"{'' if share is None else f'{share:.0%}':>11}" for share in shares)
+print(f"{'efficiency':28}{'memory':>8}{'depthwise':>11}{'pointwise':>11}{'µs a kernel':>13}")
+for (kind, dtype), one in efficiency.TABLE.items():
+    parts = one.depthwise if "dw" in kind else None, None if kind == "dw" else one.pointwise
+    cells = "".join(f"{'' if share is None else f'{share:.0%}':>11}" for share in parts)
     print(f"{kind + ', ' + dtype:28}{one.memory:8.0%}{cells}{one.kernel_us:13.1f}")
 
 # %% [markdown]
-# All were measured on one GPU. That kernels reach the same shares on another one is a guess, and what another author's
-# kernels reach these numbers do not say: where a library's pointwise kernel is nearer to its ceiling than a fused one
+# All were measured on one GPU. That the efficiency is the same on another one is a guess, and what another author's
+# kernels reach, these numbers do not say: where a library's pointwise kernel is nearer to its ceiling than a fused one
 # of ours, a plan that fuses is wrong. `python benchmarks/plan_costs.py` fits them to records of your own.
 #
 # ## Exercises

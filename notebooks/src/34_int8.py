@@ -5,7 +5,7 @@
 # | --- | --- |
 # | **Time** | about 20 minutes, then the exercises |
 # | **Before** | [31 · A matrix product in disguise](31_pointwise.ipynb), [32 · Fused](32_fused.ipynb) |
-# | **Afterwards you can** | choose a scale and a zero point for a map · write a layer in whole numbers, with one factor for each channel · say why sums are int32 and why halves are rounded to even · use dp4a and mma on int8, and get zero points out of the products · judge such a kernel without any tolerance · say what int8 costs in accuracy, and where the error comes from |
+# | **Afterwards you can** | choose a scale and a zero point for a map · write a layer in integers, with one factor for each channel · say why sums are int32 and why halves are rounded to even · use dp4a and mma on int8, and get zero points out of the products · judge such a kernel without any tolerance · say what int8 costs in accuracy, and where the error comes from |
 
 # %% tags=["nbval-ignore-output"]
 from dwlab import banner
@@ -16,7 +16,7 @@ banner()
 # ## Question
 #
 # Most layers of these networks wait for bytes. So store fewer: one byte for a number in place of four. Here are the bytes that
-# one pair of MobileNetV1 *must* move, and those that its fused kernels ask for, by the formulas beside them:
+# one pair of MobileNetV1 *must* move, and those that its fused kernels request, by the formulas beside them:
 
 # %%
 from dataclasses import replace
@@ -106,13 +106,13 @@ print(f"0 to 6: off by {worst[0.0, 6.0]:.4f} at most, half a step; you predicted
 # Zero must be exact, for two reasons. A relu cuts at it. And a depthwise layer **pads** with it: what lies outside the map
 # is no longer the byte 0 but the byte z.
 #
-# ### A layer in whole numbers
+# ### A layer in integers
 #
 # Put it into the sum. With filters of zero point 0, and a scale for each output channel,
 #
 # $$\sum_c s_x (x_c - z_x)\, s_w w_c + b = s_x s_w \Big(\sum_c (x_c - z_x)\, w_c + b'\Big), \qquad b' = \frac{b}{s_x s_w}$$
 #
-# In the brackets everything is whole. What is stored is this number in steps of $s_y$. So for each channel there is one
+# In the brackets all numbers are integers. What is stored is this number in steps of $s_y$. So for each channel there is one
 # factor $m = s_x s_w / s_y$, and
 #
 # $$y = \mathrm{clamp}\big(\mathrm{rint}(m \cdot \mathrm{sum}) + z_y,\; \mathrm{low},\; 127\big)$$
@@ -124,7 +124,7 @@ from dwlab.problems.references import reference
 
 
 def pointwise(x, w, b, m, zero_x, zero_y, low=-128):
-    """A pointwise layer in whole numbers: x (pixels, C) and w (F, C) int8, b (F,) int32, m (F,) float32."""
+    """A pointwise layer in integers: x (pixels, C) and w (F, C) int8, b (F,) int32, m (F,) float32."""
     sums = (x.astype(np.int32) - zero_x) @ w.astype(np.int32).T + b
     return np.clip(np.rint(sums.astype(np.float32) * m).astype(int) + zero_y, low, 127).astype(np.int8)
 
@@ -138,8 +138,8 @@ print("arrays:", ", ".join(f"{name} {array.dtype} {array.shape}" for name, array
 print(f"bytes that differ from the reference: {int((y != want).sum())} of {y.size}; at the lower end: {int((y == -20).sum())}")
 
 # %% [markdown]
-# **No byte differs.** Whole numbers have no order of summation: every right kernel gives the same bytes, and a tolerance
-# would only hide mistakes. The one rounding is the last, so it has to be said how halves go: to the *even* neighbour. All of
+# **No byte differs.** The order of an integer sum does not matter: every right kernel gives the same bytes, and a tolerance
+# would only hide mistakes. The one rounding is the last, so it must be defined how halves go: to the *even* neighbour. All of
 # them upwards would move every map a little, always in the same direction:
 
 # %%
@@ -198,7 +198,7 @@ def look(one, layer):
 
 
 layer = Pointwise(1, 64, 64, 8, 8, layout="NHWC", dtype="int8", bias=True, zero_x=3)
-print(f"{'64 → 64 channels, 8 × 8':26}{'requests for 32':>16}{'reads of shared memory':>24}{'bytes asked over':>18}")
+print(f"{'64 → 64 channels, 8 × 8':26}{'requests for 32':>16}{'reads of shared memory':>24}{'requested over':>18}")
 print(f"{'':26}{'multiply-adds':>16}{'for a multiply-add':>24}{'compulsory':>18}")
 for name, one in (("naive, a byte at a time", naive), ("dp4a", dp4a)):
     seen = look(one, layer)
@@ -260,11 +260,37 @@ else:
 
 # %% [markdown]
 # `F2IP` rounds two floats, limits them to a byte and packs them, in one instruction. A zero point is added to the rounded
-# number, so it comes between, and `F2I` and `I2IP` are apart.
+# number, so it comes between, and `F2I` and `I2IP` are separate instructions.
 #
 # The stage `int8` of pointwise does with mma what `tensor` does in float16, in the same blocks, and sums up the filters on the
 # side. The fused stages `int8` keep a byte for each number between the layers: requantised by the first layer, and with
 # the second one's zero point where the map has ended.
+#
+# ### The kernels that win
+#
+# `int8` of pointwise, from its file, to be read and not run. Compared with lesson 31's `tensor` it is nearly the same text:
+#
+# 1. **Prologue.** Sums are int32. Filters are requested first, then the vectors of the epilogue, bias and factors, which wait in
+#    shared memory until they are used.
+# 2. **K loop.** A word holds four channels, so as many words are four times as many terms of the sum: a quarter of the copies
+#    and of the mma for the same product. If x has a zero point, the sums of the filters are accumulated on the side.
+# 3. **Epilogue.** This is where int8 pays: for each sum a correction for the zero point, a conversion to float32, one
+#    multiplication, rounding and limits; four results are packed into a word, and lanes exchange words so that each
+#    stores 16 bytes.
+#
+# <!-- begin:kernel:pointwise/forward/int8 -->
+# <!-- end:kernel:pointwise/forward/int8 -->
+#
+# And `int8` of DWPW, which is shorter, as its K loop is shared with the other fused kernels of int8:
+#
+# 1. **Prologue.** The first chunks of filters are requested; words beyond the last channel are set to zero.
+# 2. **Depthwise phase.** A thread goes down a strip of rows with `dp4a` and requantises its outputs: the map between the layers
+#    has one byte per number, so all channels of a tile fit into shared memory.
+# 3. **K loop.** The last call streams groups of filters past these pixels, chunk after chunk, with requantisation at the end of
+#    each group. x is read once for all filters of the block.
+#
+# <!-- begin:kernel:fused/dwpw/int8 -->
+# <!-- end:kernel:fused/dwpw/int8 -->
 #
 # ## Check
 #
@@ -274,8 +300,8 @@ else:
 # %%
 from dwlab import check
 
-judged = ("depthwise2d/forward/int8", "pointwise/forward/dp4a", "pointwise/forward/int8", "fused/dwpw/int8")
-for id in judged:
+checked = ("depthwise2d/forward/int8", "pointwise/forward/dp4a", "pointwise/forward/int8", "fused/dwpw/int8")
+for id in checked:
     verdict = check(id, most=12, seed=1).raise_if_wrong()
     print(f"{id:26} right to the bit on {len(verdict.results)} problems")
 
@@ -329,7 +355,7 @@ for what, attempt in {
 #
 # Bytes are predictable; errors have to be measured. Eight layers, depthwise and pointwise in turn, with random weights, each
 # channel normalised as a batch norm does it, and relu: in float32 on the one side, on the other with every map and filter
-# in int8. Ranges come from the float32 maps. An error is given as a share of the map, root mean square over root mean square.
+# in int8. Ranges come from the float32 maps. An error is given as a fraction of the map, root mean square over root mean square.
 
 # %%
 from dwlab.problems import quantisation
@@ -359,7 +385,7 @@ def on_kernels(layer, arrays, name="naive"):
 
 
 def off(got, map):
-    """Error as a share of a map."""
+    """Error as a fraction of a map."""
     return float(np.sqrt(np.mean((got - map) ** 2) / np.mean(map**2)))
 
 
@@ -420,7 +446,7 @@ with_alt(
 # MobileNetV2's blocks add what came in. That map is int8 too, in steps of its own, and so it has a factor of its own,
 # $m_r = s_r / s_y$, and is added *before* the rounding, of which there is still one:
 # $\mathrm{rint}(m \cdot \mathrm{sum} + m_r (r - z_r)) + z_y$. Here is such a block, and what it costs to forget the factor. A whole
-# network in whole numbers, calibrated and held against floating point, is `python -m dwlab infer mobilenet_v2 --dtype int8`.
+# network in integers, calibrated and checked against floating point, is `python -m dwlab infer mobilenet_v2 --dtype int8`.
 
 # %%
 wide = ({"layout": "NHWC", "bias": True, "activation": "relu"}, {"layout": "NHWC", "bias": True, "residual": True})
@@ -453,7 +479,7 @@ for forgotten in (False, True):
 # %% [markdown]
 # ## Measure
 #
-# What is recorded for int8: our fastest stage, and PyTorch's fastest way in float16 beside it, as it has no int8
+# What is recorded for int8: our fastest stage, and PyTorch's fastest way in float16 next to it, as it has no int8
 # convolution on a GPU. Of each operator and batch the three that come out worst and best. Of pairs also how the fused kernel
 # compares with our own kernels of its two layers, one after the other.
 
@@ -468,14 +494,14 @@ print(reports.layers_text(rows) or none)
 # ## Explain
 #
 # - A *depthwise* layer in int8 moves a fourth of the bytes and does the same products, with more instructions around them: its
-#   four bytes of a word are four channels, and must be turned over before dp4a can use them. It ends up bound by instructions.
+#   four bytes of a word are four channels, and must be transposed before dp4a can use them. It ends up bound by instructions.
 # - A *pointwise* layer gets all of it: a fourth of the bytes, words that are ready for mma, and mma at twice float16's rate. What
-#   remains is the way back to bytes: for each output a conversion, a product, a rounding, two limits and a place in a word.
+#   remains is the conversion to bytes: for each output a conversion, a product, a rounding, two limits and a place in a word.
 # - *Fused*, four times as many numbers fit between the layers. A block holds all channels of its pixels, and filters
-#   stream past them. Its depthwise part asks for x where strips overlap, and for each part of the filters anew. The table at
+#   stream past them. Its depthwise part requests x where strips overlap, and for each part of the filters anew. The table at
 #   the top counts all of that; the caches answer most of it, and formulas of requests do not know them. What is done
 #   anew costs time, and the bytes between the layers, which fusing saves, are a fourth of float32's: many fused kernels are
-#   slower than the two that they replace, most of all for 32 images. The planner leaves nearly all of those apart.
+#   slower than the two that they replace, most of all for 32 images. The planner leaves nearly all of those unfused.
 #
 # ## Exercises
 #

@@ -303,30 +303,41 @@ with_alt(
 #
 # Short, but not nothing, where kernels take a few microseconds. A kernel of a graph starts when the one before is done: its
 # last block has ended, and what it wrote can be seen. Only then are blocks of the next handed out, which compute addresses
-# and ask for their first bytes. From compute capability 9.0 on an edge of a graph may be *programmatic*
+# and request their first bytes. From compute capability 9.0 on an edge of a graph may be *programmatic*
 # (`dwlab.kernels.parts.dependent_launch`): blocks of the next kernel come as soon as those of the one before are at their end, or have
 # all begun, and wait in the kernel itself, at one instruction, `ptx.grid_dependency_wait()`, until the one before is done.
 #
-# What a kernel does ahead of its wait costs no time of its own. It may ask for **filters**: no kernel of the network writes
-# them. It may not ask for its **map**, which is not there yet. And it may not *write* ahead of the wait, although
+# What a kernel does ahead of its wait costs no time of its own. It may request **filters**: no kernel of the network writes
+# them. It may not request its **map**, which is not there yet. And it may not *write* ahead of the wait, although
 # nobody waits for what it writes: maps share memory, and where its outputs go, the kernel before may still be reading.
 # Write after read is a dependency, too. Blocks that wait take room from those that work, so an early start does not always
 # pay: `inference.prepare` tries all three ways and keeps the fastest, and the text under the table of whole networks says
 # what that saves, where it was recorded.
+#
+# The classifier at the end of a network, for a few images, does it like this. A warp has one class. It loads that class's
+# weights into registers (MobileNetV2: 1,280, so 40 per lane), and only then waits for what they are multiplied with:
+#
+# 1. **Before the wait**, the weights: they are most of the bytes of this layer for one image, and no kernel writes them.
+# 2. **`grid_dependency_wait`** stands outside the `if`: every thread comes to it, also those that have no class.
+# 3. **After the wait**, for each image a scalar product: its terms per lane, then five shuffles add up the 32 lanes.
+# 4. **Epilogue.** One lane stores the sum with its bias. There is no shared memory and no barrier.
+#
+# <!-- begin:function:dwlab.kernels.operations.ends:linear -->
+# <!-- end:function:dwlab.kernels.operations.ends:linear -->
 #
 # ## Measure
 #
 # ### Where the time goes
 #
 # The recorded times of a network whose kernels run one after the other, and of its kernels, each alone, by kind. *Other* is
-# what the network takes beside them: first convolution, mean, classifier, and from one kernel to the next. *Overlapped* is
+# what the network takes besides them: first convolution, mean, classifier, and from one kernel to the next. *Overlapped* is
 # the same network where kernels may start while the one before runs, which is what the table of whole networks below has: it
 # can be less than its kernels' times together. The last two columns are Amdahl's law (lesson 24): how many times as fast the
 # network would be, one kernel after the other, at the very most, by better kernels of that kind alone.
 
 # %% tags=["nbval-ignore-output"]
 from dwlab import planner, report
-from dwlab.planner import judgement
+from dwlab.planner import validation
 
 rows, runs = report.networks()
 recorded = {}
@@ -334,7 +345,7 @@ for row in rows:
     if not row.get("apart_us"):
         continue
     made = networks.network(row["network"], row["batch"], row["layout"], row["dtype"])
-    times = judgement.network_times(planner.plan(made, runs[-1].gpu), runs)
+    times = validation.network_times(planner.plan(made, runs[-1].gpu), runs)
     part = Tally()
     for layer in made.layers:
         part[KINDS[type(layer.problem).__name__]] += times.get(layer.problem, 0.0)
@@ -415,7 +426,7 @@ else:
 rows = []
 for name, dtype, batch in recorded:
     made = planner.plan(name, runs[-1].gpu, dtype=dtype, batch=batch, layout="NHWC")
-    found = judgement.judged(made, runs)
+    found = validation.validate(made, runs=runs)
     if found.regret is None:
         continue
     right = sum(row.right for row in found.rows)
@@ -434,8 +445,8 @@ tabular.columns(head, rows, left=(0, 1))
 #
 # ### What fusion brings to the whole
 #
-# In that table a network fused stands beside PyTorch, and two things are in the ratio: what our kernels bring layer by layer,
-# and what fusing brings beside. Apart from each other:
+# In that table a fused network is compared with PyTorch, and two things are in the ratio: what our kernels bring layer by layer,
+# and what fusing brings besides. Each by itself:
 #
 # <!-- begin:fusion/networks -->
 # <!-- end:fusion/networks -->
@@ -448,7 +459,7 @@ tabular.columns(head, rows, left=(0, 1))
 # of single kernels decide, or else the planner's prediction, and on a GPU `python -m dwlab infer` then times both ways itself.
 # `--fused` and `--no-fused` insist.
 #
-# In `gpu` mode with PyTorch, the next cell runs MobileNetV1 here, layer by layer: compiled, checked, and timed beside PyTorch.
+# In `gpu` mode with PyTorch, the next cell runs MobileNetV1 here, layer by layer: compiled, checked, and timed, as is PyTorch.
 
 # %% tags=["nbval-ignore-output"]
 import importlib.util
@@ -590,7 +601,7 @@ elif not any(row.get("joules") for row, _ in recorded.values()):
 # - **Energy follows time only in part.** J = W × s. Who takes half the time at the same power takes half the energy. But
 #   faster kernels keep more of the GPU busy, so the power rises, and the energy falls by less than the time. What is drawn at
 #   rest is saved in proportion to the time. What is above it is not: what is computed twice is paid twice, and fused networks
-#   take more of it than the same networks layer by layer. Decide which of the two is asked for, and let the plan be made by
+#   take more of it than the same networks layer by layer. Decide which of the two you want, and let the plan be made by
 #   that.
 # - **Compared with what?** The other side runs in a graph as well, in its better layout, in the same precision, with the
 #   search for algorithms on. Against PyTorch started from Python one by one, nearly anything wins at batch 1.

@@ -1,4 +1,4 @@
-"""A plan beside measured times: which of its decisions are right, and what the wrong ones cost."""
+"""Validates a plan by measured times: which of its decisions are right, and what the wrong ones cost."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ IN_THE_L2 = "of the network's kernels, arrays in the L2 as far as they fit"
 
 
 @dataclass(frozen=True)
-class Judged:
-    """A pair's decision, each pair by itself, beside measured times. regret: time lost by it, as a fraction of the
+class ValidatedPair:
+    """A pair's decision, each pair by itself, and its measured times. regret: time lost by it, as a fraction of the
     better of the two."""
 
     pair: Pair
-    apart_us: float
+    unfused_us: float
     fused_us: float
 
     @property
@@ -38,20 +38,20 @@ class Judged:
     @property
     def regret(self) -> float:
         """0 for a right decision."""
-        taken = self.fused_us if self.pair.fuse else self.apart_us
-        return taken / min(self.fused_us, self.apart_us) - 1
+        taken = self.fused_us if self.pair.fuse else self.unfused_us
+        return taken / min(self.fused_us, self.unfused_us) - 1
 
 
 @dataclass(frozen=True)
-class Judgement:
-    """A plan beside measured times. rows: a pair each, alike ones once. missing: kernels that no time was given for.
+class Validation:
+    """A plan and its measured times. rows: a pair each, alike ones once. missing: kernels that no time was given for.
 
     plan_us: all kernels of the plan. best_us: the best partition, had the times been known. None where one is missing.
     source: where the times are from, if it is known. times: all of them, µs.
     """
 
     plan: Plan
-    rows: tuple[Judged, ...]
+    rows: tuple[ValidatedPair, ...]
     missing: tuple[str, ...] = ()
     plan_us: float | None = None
     best_us: float | None = None
@@ -61,7 +61,7 @@ class Judgement:
     @property
     def unmeasured(self) -> int:
         """How many pairs, alike ones once, have no measurement."""
-        alike = {tuple(one.layers for one in pair.apart) for pair in self.plan.pairs}
+        alike = {tuple(one.layers for one in pair.unfused) for pair in self.plan.pairs}
         return len(alike) - len(self.rows)
 
     @property
@@ -99,16 +99,16 @@ class Judgement:
             )
         return f"{text}." + (f" Times: {self.source}." if self.source else "")
 
-    HEAD = ("pair", "what", "decision", "measured apart µs", "fused µs", "decision is", "regret")
+    HEAD = ("pair", "what", "decision", "measured unfused µs", "fused µs", "decision is", "regret")
 
     def cells(self) -> list[list[str]]:
         """The table's rows as text."""
         return [
             [
                 " + ".join(row.pair.layers),
-                " + ".join(summary(one.layers[0]) for one in row.pair.apart),
-                NAMES[row.pair.module.kind] if row.pair.fuse else "apart",
-                f"{row.apart_us:,.1f}",
+                " + ".join(summary(one.layers[0]) for one in row.pair.unfused),
+                NAMES[row.pair.module.kind] if row.pair.fuse else "unfused",
+                f"{row.unfused_us:,.1f}",
                 f"{row.fused_us:,.1f}",
                 "right" if row.right else "wrong",
                 f"{100 * row.regret:.1f} %",
@@ -124,7 +124,7 @@ class Judgement:
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
         rows = [
-            row.pair.to_dict() | {"apart_us": row.apart_us, "fused_us": row.fused_us, "right": row.right,
+            row.pair.to_dict() | {"unfused_us": row.unfused_us, "fused_us": row.fused_us, "right": row.right,
                                   "regret": row.regret}
             for row in self.rows
         ]  # fmt: skip
@@ -177,7 +177,7 @@ def measured_times(made: Plan, rows: Iterable[records.Measurement]) -> dict[Conv
     A row that differs only in bias, activation and residual counts, as networks share layers.
     """
     problems = {layer.problem for layer in made.network.layers if layer.planned}
-    problems |= {Fused(*(one.layers[0] for one in pair.apart)) for pair in made.pairs}
+    problems |= {Fused(*(one.layers[0] for one in pair.unfused)) for pair in made.pairs}
 
     def key(op: str, problem: Any, dtype: str) -> tuple[str, str, str]:
         return op, records.shape_text(bare(records.describe_problem(problem))), dtype
@@ -229,13 +229,13 @@ def timed_kernels(
     Of each kernel the names of its layers, the problem and µs, all of this run and in the network's state of the L2.
     """
     known = {planned[0] for planned in set(_planned(network)) & set(_planned(_named(network)))}
-    asked = (network.name, network.batch, network.dtype, network.layout)
+    wanted = (network.name, network.batch, network.dtype, network.layout)
     problems = {layer.name: layer.problem for layer in network.layers}
     for run in reversed(list(runs)):
         found = []
         for row in run.sections.get("network_kernels", ()) if run.gpu == gpu else ():
             names = tuple(row["layers"].split(" + "))
-            if (row["network"], row["batch"], row["dtype"], row["layout"]) == asked and known.issuperset(names):
+            if (row["network"], row["batch"], row["dtype"], row["layout"]) == wanted and known.issuperset(names):
                 layers = [problems[name] for name in names]
                 found.append((names, layers[0] if len(layers) == 1 else Fused(*layers), row["time_us"]))
         if found:
@@ -243,34 +243,22 @@ def timed_kernels(
     return [], None
 
 
-def judged(made: Plan, runs: Sequence[records.Record] | None = None) -> Judgement:
-    """`judge` by what is recorded: times of a run of this very network if there is one (`network_times`), with arrays
-    in the L2 as far as they fit; or else of single layers and pairs (`measured_times`), with arrays out of it.
-    """
-    runs = records.shown_runs(runs, made.gpu.name)
-    times, source = network_times(made, runs), IN_THE_L2
-    if not times:
-        times = measured_times(made, [row for run in runs for row in run.measurements])
-        source = "of single layers and pairs, arrays out of the L2 as far as that can be"
-    return replace(judge(made, times), source=source)
-
-
 def recorded_run(
     network: Network, gpu: str, runs: Sequence[records.Record] | None = None
 ) -> tuple[Mapping[str, Any], records.Record] | None:
     """(row, run): the newest row of the section `networks` with times of a network on a GPU, and its run; None if none.
 
-    The whole network, with the layers that are not planned, in one CUDA graph: apart_us of each layer alone, fused_us
+    The whole network, with the layers that are not planned, in one CUDA graph: unfused_us of each layer alone, fused_us
     with two layers in one kernel where kernels timed alone said so, which is missing where none did. gpu: as its driver
     names it. A network that only has the name of the recorded one, and other layers, has none.
     """
-    asked = (network.name, network.batch, network.dtype, network.layout, network.resolution)
+    wanted = (network.name, network.batch, network.dtype, network.layout, network.resolution)
     if _planned(network) != _planned(_named(network)):
         return None
     for run in reversed(records.shown_runs(runs, gpu)):
         for row in run.sections.get("networks", ()):
             names = ("network", "batch", "dtype", "layout", "resolution")
-            if row.get("apart_us") and tuple(row[name] for name in names) == asked:
+            if row.get("apart_us") and tuple(row[name] for name in names) == wanted:
                 return row, run
     return None
 
@@ -293,7 +281,7 @@ def _planned(network: Network) -> list[tuple[str, ...]]:
 
 
 def recorded(made: Plan, runs: Sequence[records.Record] | None = None) -> dict[str, Any] | None:
-    """What the plan's whole network took on its GPU: date, apart_us, fused_us, pairs, kernels; None if not recorded.
+    """What the plan's whole network took on its GPU: date, unfused_us, fused_us, pairs, kernels; None if not recorded.
 
     As `recorded_run` finds it; its pairs were chosen by measured times.
     """
@@ -305,15 +293,26 @@ def recorded(made: Plan, runs: Sequence[records.Record] | None = None) -> dict[s
     return {"gpu": run.gpu, "date": run.date[:10], **{name: row.get(name) for name in names}}
 
 
-def judge(made: Plan, times: Mapping[Conv | Fused, float]) -> Judgement:
-    """A plan's decisions beside measured times. times: layer, or two as a Fused -> µs of its fastest kernel.
+def validate(
+    made: Plan, times: Mapping[Conv | Fused, float] | None = None, runs: Sequence[records.Record] | None = None
+) -> Validation:
+    """Compares a plan's decisions with measured times. times: layer, or two as a Fused -> µs of its fastest kernel.
 
+    Without times, by what is recorded: times of a run of this very network if there is one (`network_times`), with
+    arrays in the L2 as far as they fit; else of single layers and pairs (`measured_times`), with arrays out of it.
     Raises PlanError for a time that is no positive number.
     """
+    source = ""
+    if times is None:
+        runs = records.shown_runs(runs, made.gpu.name)
+        times, source = network_times(made, runs), IN_THE_L2
+        if not times:
+            times = measured_times(made, [row for run in runs for row in run.measurements])
+            source = "of single layers and pairs, arrays out of the L2 as far as that can be"
     for problem, value in times.items():
         if not math.isfinite(value) or value <= 0:
             raise PlanError(f"the time of {problem} is {value!r}; it must be a positive number of µs")
-    rows: dict[Fused, Judged] = {}
+    rows: dict[Fused, ValidatedPair] = {}
     missing: dict[str, None] = {}
     index = {layer.name: number for number, layer in enumerate(made.network.layers)}
     costs: dict[tuple[int, int], float] = {}
@@ -323,17 +322,17 @@ def judge(made: Plan, times: Mapping[Conv | Fused, float]) -> Judgement:
         else:
             costs[number, number + 1] = times[layer.problem] if layer.planned else 0.0
     for pair in made.pairs:
-        first, second = (one.layers[0] for one in pair.apart)
+        first, second = (one.layers[0] for one in pair.unfused)
         fused, start = Fused(first, second), index[pair.layers[0]]
         if fused not in times:
             missing[f"{' and '.join(pair.layers)} in one kernel"] = None
             continue
         costs[start, start + 2] = times[fused]
         if first in times and second in times:
-            rows.setdefault(fused, Judged(pair, times[first] + times[second], times[fused]))
+            rows.setdefault(fused, ValidatedPair(pair, times[first] + times[second], times[fused]))
     pieces = [(index[step.layers[0]], index[step.layers[-1]] + 1) for step in made.steps]
     if any(piece not in costs for piece in pieces) or any((n, n + 1) not in costs for n in range(len(index))):
-        return Judgement(made, tuple(rows.values()), tuple(missing), times=times)
+        return Validation(made, tuple(rows.values()), tuple(missing), source=source, times=times)
     taken = sum(costs[piece] for piece in pieces)
     least = sum(costs[piece] for piece in partition(len(index), costs))
-    return Judgement(made, tuple(rows.values()), tuple(missing), taken, least, times=times)
+    return Validation(made, tuple(rows.values()), tuple(missing), taken, least, source, times)
