@@ -79,7 +79,7 @@ def judged_summary(runs: Runs = None, gpu: str | None = None) -> Markdown:
         *(f"Times: {source}.  " for source in dict.fromkeys(one.source for one in made)),
         f"Planned for {made[0].plan.gpu.name} by predicted times, whose constants were fitted to these measurements; "
         "`benchmarks/plan_costs.py` says how far off they are for a network that the fit does not see. Each pair: "
-        "`python -m dwlab plan NETWORK --judged`.",
+        "`python -m dwlab plan NETWORK --validate`.",
     ])  # fmt: skip
 
 
