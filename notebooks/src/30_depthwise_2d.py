@@ -71,7 +71,7 @@ predicted_times_tile = 1.0
 from numba import float32, uint32
 
 from dwlab import cuda, stage, xray
-from dwlab.kernels.parts import epilogue
+from dwlab.kernels.parts import epilogue, storage
 from dwlab.kernels.registry import Launch, by_shape
 from dwlab.problems.layers import DepthwiseConv2d
 

@@ -105,7 +105,7 @@ predicted_blocks = 132
 from numba import float32, uint32
 
 from dwlab import cuda, stage, xray
-from dwlab.kernels.parts import epilogue
+from dwlab.kernels.parts import epilogue, storage
 from dwlab.kernels.parts.matrix_product import product
 from dwlab.kernels.registry import Launch, by_shape
 

@@ -59,7 +59,7 @@ import numpy as np
 from numba import float32, uint32
 
 from dwlab import check, cuda, stage, xray
-from dwlab.kernels.parts import epilogue
+from dwlab.kernels.parts import epilogue, storage
 from dwlab.kernels.registry import Launch, by_shape
 from dwlab.problems.layers import DepthwiseConv2d, Fused, Pointwise
 from dwlab.records import tabular

@@ -181,7 +181,7 @@ print(f"you predicted {predicted_products_int16:,} for int16 and {predicted_prod
 from numba import float32, int32, uint32
 
 from dwlab import cuda, xray
-from dwlab.kernels.parts import epilogue, ptx
+from dwlab.kernels.parts import int8_words, ptx, storage
 from dwlab.kernels.parts.matrix_product import product
 from dwlab.kernels.registry import by_shape
 

@@ -25,8 +25,10 @@ def kernel(L, K, SHIFT, DTYPE):
     begin, count = straight_line.window(L, K, SHIFT)
     N, WORDS = rows.words(L, DTYPE), ROWS * rows.words(L, DTYPE)  # of a row, of all
     W_WORDS = rows.filter_words(K, begin, count)
-    load_async, read, store, swizzle = rows.load_async(N), rows.read(L, DTYPE), rows.store(N), rows.swizzle(N)
-    load_filters, transpose_filters = rows.load_filters(K, begin, count), rows.transpose_filters(K, begin, count)
+    load_async, read = rows.load_async(N), rows.read(L, DTYPE)
+    store, swizzle = rows.store(N), rows.swizzle(N)
+    load_filters = rows.load_filters(K, begin, count)
+    transpose_filters = rows.transpose_filters(K, begin, count)
     shift = count - 1 - (SHIFT - begin)
     convolve = row_products.row_to_tile(L, count, shift, reverse=True, dtype=DTYPE)
 
@@ -37,8 +39,8 @@ def kernel(L, K, SHIFT, DTYPE):
         taps = cuda.local.array(count, float32)
         back = cuda.local.array(L, float32)
         lane = uint32(cuda.threadIdx.x & 31)  # the compiler may know that it is below 32
-        first = uint32(uint32(cuda.blockIdx.x) * uint32(ROWS))  # the block's first row, of all B*H
-        mine = min(uint32(ROWS), uint32(uint32(dy.shape[0] * dy.shape[1]) - first))  # rows of this block
+        first = uint32(uint32(cuda.blockIdx.x) * uint32(ROWS))  # the block's first row
+        mine = min(uint32(ROWS), uint32(uint32(dy.shape[0] * dy.shape[1]) - first))  # its rows
         own, s = uint32(lane * uint32(N)), swizzle(lane)  # the lane's own row in shared memory
         load_filters(taps, w, first, lane)
         load_async(tile, uint32(0), dy, np.int64(first) * N, lane, mine)
