@@ -38,7 +38,7 @@ OTHERS = (  # not yet; docs/results is written from report
     "dwlab/records",
     "dwlab/report",
     "dwlab/simt",
-    "dwlab/study.py",
+    "dwlab/study",
 )
 
 

@@ -293,8 +293,8 @@ for n in (44, 48, 64):
 #
 # ### The stage
 #
-# All of it together. `rows.load_async`, `read` and `store` are the three ways of these vectors; each is a loop over 12 of what
-# you have just seen. `row_products.row_to_tile` makes the products, 8 outputs at a time.
+# All of it together. `rows.load_async`, `read` and `store` are the three ways of the vectors; each is a loop over 12 of
+# them, as you have just seen. `row_products.row_to_tile` makes the products, 8 outputs at a time.
 
 # %% tags=["stage:depthwise1d/forward/wide"]
 
@@ -314,11 +314,10 @@ print(f"{how.blocks:,} blocks of {how.threads} threads, a row for each lane")
 #
 # Lesson 20: the input gradient is forward with the filter reversed and the zeros on the other side. In straight-line code
 # reversing costs nothing, as the places are constants. In `input_grad/wide` only `convolve` is made otherwise:
-
-# %%
-print(stage("depthwise1d/input_grad/wide").source())
-
-# %% [markdown]
+#
+# <!-- begin:kernel:depthwise1d/input_grad/wide -->
+# <!-- end:kernel:depthwise1d/input_grad/wide -->
+#
 # ### The weight gradient: registers, blocks, parts
 #
 # Lesson 21 ended with a thread that walks through many rows of one channel, its taps' sums in registers. A lane of `wide` is such

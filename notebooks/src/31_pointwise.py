@@ -442,6 +442,11 @@ print(f"you predicted {predicted_error_tf32:.0e} for one tf32")
 # <!-- begin:kernel:pointwise/forward/tensor -->
 # <!-- end:kernel:pointwise/forward/tensor -->
 #
+# The K loop, items 2 to 4, is `run`, which is written once for all kernels that prefetch:
+#
+# <!-- begin:function:dwlab.kernels.parts.pipeline:prefetching_pipeline -->
+# <!-- end:function:dwlab.kernels.parts.pipeline:prefetching_pipeline -->
+#
 # ## Check
 #
 # Odd sizes, more and fewer filters than a tile, with bias, activation and residual. The register tiles know NHWC only.

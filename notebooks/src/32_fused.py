@@ -572,10 +572,10 @@ if over:
 #
 # 1. **Prologue.** A block has a band of whole rows and some filters. The depthwise taps and the biases go to shared memory; the
 #    first chunks of w1 are requested before `grid_dependency_wait`, those of x behind it.
-# 2. **K loop.** Chunks of x and w1 arrive by `cp.async`, some ahead; one barrier per chunk; the products stay in registers.
+# 2. **K loop.** It is `multiply`, a pipeline like that of lesson 31. Chunks of x and w1 arrive by `cp.async`, some ahead; one barrier per chunk; the products stay in registers.
 # 3. **Between the layers.** The sums go to shared memory, with bias and activation. Whole rows need no halo on the left and on
 #    the right; the K - 1 rows that two bands share are computed by both. That is the price.
-# 4. **Depthwise phase.** A thread computes a run of outputs below each other from shared memory: for each column of the filter
+# 4. **Depthwise phase**, `depthwise`. A thread computes a run of outputs below each other from shared memory: for each column of the filter
 #    it reads a value once for all outputs of the run that use it.
 # 5. **Epilogue.** The second activation, the residual, and a store with neighbouring filters in neighbouring lanes.
 #
