@@ -114,7 +114,7 @@ def test_the_version_is_written_once():
     import dwlab
 
     assert PROJECT["project"]["dynamic"] == ["version"]
-    assert PROJECT["tool"]["setuptools"]["dynamic"]["version"] == {"attr": "dwlab.__version__"}
+    assert PROJECT["tool"]["setuptools"]["dynamic"]["version"] == {"attr": "dwlab._version.__version__"}
     assert re.fullmatch(r"\d+\.\d+\.\d+", dwlab.__version__)
 
 
