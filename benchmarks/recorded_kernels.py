@@ -13,6 +13,7 @@ tree was found by the record's source_sha256, else by the commit that brought th
 from __future__ import annotations
 
 import argparse
+import contextlib
 import csv
 import importlib.util
 import io
@@ -31,7 +32,7 @@ from typing import Any
 from recording import ROOT, Parser, at_least
 
 from dwlab import records
-from dwlab.kernels import registry
+from dwlab.kernels import digests, registry
 
 RECORDS = ROOT / "dwlab" / "records"
 CC = "9.0"  # of the GPU of all these records
@@ -67,6 +68,21 @@ class Trees:
                 archive.extractall(place, members, filter="data")
         return place
 
+    def having(self, wanted: set[tuple[str, str]]) -> dict[tuple[str, str], str]:
+        """(stage's id, digest) -> the newest commit in which the stage has it, as far as there is one."""
+        found: dict[tuple[str, str], str] = {}
+        for commit in git("rev-list", "HEAD", "--", "dwlab").decode().split():
+            if not wanted - set(found):
+                break
+            package = self.at(commit) / "dwlab"
+            for id, digest in wanted - set(found):
+                op, path, name = id.split("/")
+                for file in (package / "kernels" / op).glob(f"{path}_*_{name}.py"):
+                    with contextlib.suppress(ValueError, SyntaxError):  # a tree in the middle of a change
+                        if digests.of_stage(file.relative_to(package.parent).as_posix(), package) == digest:
+                            found[id, digest] = commit
+        return found
+
 
 FIELDS = ("file", "stage", "problem", "digest", "shown", "commit")
 
@@ -86,16 +102,22 @@ def read(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(stream))
 
 
-def changed(known: Sequence[Mapping[str, str]]) -> list[tuple[str, records.Measurement]]:
-    """(commit, row) of the newest row of each stage, problem and type whose stage has changed; known: kernels.csv."""
+def changed(known: Sequence[Mapping[str, str]], trees: Trees) -> list[tuple[str, records.Measurement]]:
+    """(commit, row) of the newest row of each stage, problem, type and GPU whose stage has changed; known: kernels.csv.
+
+    The tree is the one in which the stage has the row's digest; of records without such digests, the table's.
+    """
     now = {one.id: one.digest for one in registry.stages()}
-    table = {(row["file"], row["stage"]): row for row in known if not row["problem"]}
+    table = {(row["file"], row["stage"]): row["commit"] for row in known if not row["problem"]}
     newest = {}
     for row in records.load_all():
         if row.kernel_sha256 and row.id in now:  # of a stage that is gone there is nothing to compare
-            newest[row.id, row.dtype, records.shape_text(row.problem)] = row
-    found = [(table.get((row.file, row.id)), row) for row in newest.values()]
-    return [(had["commit"], row) for had, row in found if had and had["digest"] != now[row.id]]
+            newest[row.id, row.dtype, records.shape_text(row.problem), row.gpu] = row
+    stale = [row for row in newest.values() if row.kernel_sha256 != now[row.id]]
+    wanted = {(row.id, row.kernel_sha256) for row in stale if (row.file, row.id) not in table}
+    found = trees.having(wanted) if wanted else {}
+    at = [(table.get((row.file, row.id)) or found.get((row.id, row.kernel_sha256)), row) for row in stale]
+    return [(commit, row) for commit, row in at if commit]
 
 
 def child(root: str) -> int:
@@ -180,8 +202,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         add((row for file in options.join for row in read(file)), options.to)
         return 0
     which, of = map(int, options.share.split("/"))
-    todo = changed(read(RECORDS / "kernels.csv"))[which - 1 :: of]
     with Trees() as trees:
+        todo = changed(read(RECORDS / "kernels.csv"), trees)[which - 1 :: of]
         found = list(compare(trees, todo, options.processes))
     print(f"{len(found)} of {len(todo)} rows are of today's machine code and launch")
     add(found, options.to)

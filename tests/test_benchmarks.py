@@ -527,11 +527,11 @@ ROW = {name: "" for name in recorded_kernels.FIELDS}
 ROW |= {"file": "old.json", "stage": "depthwise1d/forward/naive", "commit": "c"}
 
 
-def rows_of(monkeypatch, digest):
+def rows_of(monkeypatch, digest, with_commit=True):
     """What has changed of two rows of a record, whose stage had this digest then."""
     problem = DepthwiseConv1d(2, 2, 8, 3)
     made = [
-        dataclasses.replace(measured(problem=one), file=file, kernel_sha256="0" * 64)
+        dataclasses.replace(measured(problem=one), file=file, kernel_sha256=digest)
         for one, file in (
             (problem, "old.json"),
             (dataclasses.replace(problem, L=16), "old.json"),
@@ -539,7 +539,17 @@ def rows_of(monkeypatch, digest):
         )
     ]
     monkeypatch.setattr(recorded_kernels.records, "load_all", lambda: made[:2])
-    return recorded_kernels.changed([ROW | {"digest": digest}])
+    return recorded_kernels.changed([ROW] * with_commit, Trees())
+
+
+class Trees:
+    """In whose commit "d" every stage has every digest."""
+
+    def at(self, commit):
+        return pathlib.Path(commit)
+
+    def having(self, wanted):
+        return dict.fromkeys(wanted, "d")
 
 
 def test_rows_whose_stage_has_changed_are_compared_and_get_todays_digest_where_the_code_is_the_same(
@@ -549,10 +559,7 @@ def test_rows_whose_stage_has_changed_are_compared_and_get_todays_digest_where_t
     assert rows_of(monkeypatch, now) == []
     todo = rows_of(monkeypatch, "1" * 64)
     assert [commit for commit, _ in todo] == ["c", "c"]
-
-    class Trees:
-        def at(self, commit):
-            return pathlib.Path(commit)
+    assert [commit for commit, _ in rows_of(monkeypatch, "1" * 64, with_commit=False)] == ["d", "d"]
 
     def compiled(root, jobs):
         old = root != recorded_kernels.ROOT
@@ -562,6 +569,16 @@ def test_rows_whose_stage_has_changed_are_compared_and_get_todays_digest_where_t
     (found,) = recorded_kernels.compare(Trees(), todo, 2)
     assert found["digest"] == now and found["problem"] == "B=2 H=2 L=8 K=3 padding=causal float32"
     assert "L=16 K=3 padding=causal float32: other; now same" in capsys.readouterr().out
+
+
+def test_a_tree_is_found_by_the_digest_that_a_stage_has_in_it():
+    naive = registry.stage("depthwise1d/forward/naive")
+    with recorded_kernels.Trees() as trees:
+        found = trees.having({(naive.id, naive.digest)})
+    if not found:
+        pytest.skip("the checkout has no history, or the stage is not committed as it is")
+    commit = recorded_kernels.git("rev-list", "-1", "HEAD", "--", naive.file).decode().strip()
+    assert recorded_kernels.git("merge-base", commit, found[naive.id, naive.digest]).decode().strip() == commit
 
 
 @needs_compiler
