@@ -10,13 +10,16 @@ from dwlab import simt
 from dwlab.compiler import inspect
 from dwlab.gpu import target
 from dwlab.judge.formulas import compare
-from dwlab.kernels.registry import stages
+from dwlab.kernels.registry import stage, stages
 from dwlab.problems import SMALL, DepthwiseConv1d
 from dwlab.problems.references import allowed_error, reference
 
 pytestmark = pytest.mark.family(0.05)  # tests/parts.py
 
 STAGES = stages("depthwise1d", "forward")
+NAIVE, COALESCED, SHARED, WARP, REGISTERS, WIDE = (
+    stage(f"depthwise1d/forward/{name}") for name in ("naive", "coalesced", "shared", "warp_tiled", "registers", "wide")
+)
 IDS = [one.name for one in STAGES]
 FORWARD = "depthwise1d/forward/"
 
@@ -55,9 +58,8 @@ def test_any_shape_and_padding(one, size):
 )  # fmt: skip
 def test_shapes_that_kernels_are_made_for(step, B, H, L, K, where, seed):
     problem = DepthwiseConv1d(B, H, L * step, K * step, int(where * (K * step - 1)))
-    registers, wide = STAGES[4:6]
-    assert registers.supports(problem) and wide.supports(problem)
-    for one in (registers, wide):
+    assert REGISTERS.supports(problem) and WIDE.supports(problem)
+    for one in (REGISTERS, WIDE):
         assert run(one, problem, seed)[1] <= 1
         report = xray(one, problem)
         assert report.hazards == ()
@@ -152,19 +154,19 @@ def test_no_hazard_no_bank_conflict_and_no_float64_but_naives(one, problem):
 
 def test_a_rest_of_two_taps_costs_warp_tiled_two_conflicts_a_tile():
     # The half-warps then start one or two words apart: the first two reads of x meet in the banks.
-    assert xray(STAGES[3], DepthwiseConv1d(1, 1, 193, 98)).totals.bank_conflicts == 2 * 5
+    assert xray(WARP, DepthwiseConv1d(1, 1, 193, 98)).totals.bank_conflicts == 2 * 5
 
 
 def test_each_stage_keeps_its_promise():
     """What the docstrings say of one stage against the one before, counted on the paper's rows."""
-    naive, coalesced, shared, warp = (xray(one, SMALL) for one in STAGES[:4])
+    naive, coalesced, shared, warp = (xray(one, SMALL) for one in (NAIVE, COALESCED, SHARED, WARP))
 
     def per_request(report, array):
         lines = [a for a in report.accesses if a.array == array and a.space == "global"]
         return sum(a.sectors for a in lines) / sum(a.requests for a in lines)
 
     assert per_request(naive, "y") == 16.0  # B = 4: half of the 8 batch entries that a warp spans
-    assert per_request(xray(STAGES[0], DepthwiseConv1d(8, 8, 16, 3)), "y") == 32.0
+    assert per_request(xray(NAIVE, DepthwiseConv1d(8, 8, 16, 3)), "y") == 32.0
     assert per_request(coalesced, "w") == 1.0 and per_request(coalesced, "x") <= 5.0
     assert shared.totals.global_load_sectors < coalesced.totals.global_load_sectors / 20
     assert shared.totals.barriers > 0 and warp.totals.shared_wavefronts < shared.totals.shared_wavefronts
@@ -173,7 +175,7 @@ def test_each_stage_keeps_its_promise():
 
 def test_rows_in_registers_keep_their_promises():
     """What the docstrings of registers and wide say, counted on the paper's rows: 64 rows, 2 warps."""
-    warp, registers, wide = (xray(one, SMALL) for one in STAGES[3:6])
+    warp, registers, wide = (xray(one, SMALL) for one in (WARP, REGISTERS, WIDE))
     rows = SMALL.B * SMALL.H
 
     def shared_reads(report):
@@ -185,14 +187,16 @@ def test_rows_in_registers_keep_their_promises():
     # 16 bytes a lane: a quarter of the requests, as many bytes.
     assert wide.totals.global_store_requests == 2 * 12 and registers.totals.global_store_requests == rows * 2
     assert wide.totals.global_store_sectors == registers.totals.global_store_sectors == rows * 6
-    requests = {one.id: sum(a.requests for a in xray(one, SMALL).accesses if a.space != "local") for one in STAGES[4:6]}
+    requests = {
+        one.id: sum(a.requests for a in xray(one, SMALL).accesses if a.space != "local") for one in (REGISTERS, WIDE)
+    }
     assert requests["depthwise1d/forward/wide"] == 2 * 12 * 7 < requests["depthwise1d/forward/registers"] / 4
     assert [a.array for a in wide.accesses if a.space == "global" and a.bytes_moved > a.bytes_used] == ["w"]
 
 
 def test_a_shared_window_is_loaded_once():
     # 48 taps and 48 times: each x and each y once, and the filter once a block (shared) or once a row (warp_tiled).
-    shared, warp = (one.traffic(SMALL) for one in STAGES[2:4])
+    shared, warp = (one.traffic(SMALL) for one in (SHARED, WARP))
     rows = SMALL.B * SMALL.H
     assert shared.store_sectors == warp.store_sectors == rows * 48 // 8
     assert shared.load_sectors == rows * 6 + SMALL.H * 6

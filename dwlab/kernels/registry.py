@@ -3,7 +3,8 @@
     @register(kernel=kernel, traffic=traffic)
     def launch(problem): ...
 
-Op, path, order and name are read from the file's place; the summary is the first line of its docstring. Tests, studies,
+Op, path, order and name are read from the file's place (ORDER 2_5 stands between 2 and 3); the summary is the first
+line of its docstring. Tests, studies,
 plots and lessons iterate `stages()`.
 """
 
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from dwlab.kernels.traffic import Traffic
 
 _FOLDER = Path(__file__).parent
-_FILE = re.compile(rf"^({'|'.join(PATHS + KINDS)})_(\d+)_(\w+)\.py$")
+_FILE = re.compile(rf"^({'|'.join(PATHS + KINDS)})_(\d+(?:_\d+)?)_([a-z]\w*)\.py$")
 
 # The same for every GPU that Numba supports (CUDA C++ Programming Guide, table "Technical Specifications per Compute
 # Capability"): most blocks of a grid and most threads of a block in x, y and z, most threads of a block.
@@ -236,7 +237,7 @@ class Stage:
 
     op: str
     path: str
-    order: int
+    order: float
     name: str
     file: str
     kernel: Any
@@ -594,6 +595,11 @@ def _source(text: str) -> str:
     return "\n".join(lines[imports[-1].end_lineno : formula.lineno - 1]).strip() + "\n"
 
 
+def _order(number: str) -> float:
+    """A stage's place from its file's name: "2" -> 2; "2_5" -> 2.5, between 2 and 3."""
+    return float(number.replace("_", ".")) if "_" in number else int(number)
+
+
 _registry: dict[str, Stage] = {}
 
 
@@ -675,7 +681,7 @@ def register(
         made = Stage(
             op=file.parent.name,
             path=match[1],
-            order=int(match[2]),
+            order=_order(match[2]),
             name=match[3],
             file=file.relative_to(_FOLDER.parents[1]).as_posix(),
             kernel=kernel,
@@ -712,7 +718,7 @@ def ids() -> tuple[str, ...]:
     for file in _FOLDER.glob("*/*.py"):
         name = _FILE.match(file.name)
         if name:
-            place = file.parent.name, (PATHS + KINDS).index(name[1]), int(name[2])
+            place = file.parent.name, (PATHS + KINDS).index(name[1]), _order(name[2])
             found.setdefault(f"{file.parent.name}/{name[1]}/{name[3]}", place)
     return tuple(sorted(found, key=lambda id: found[id]))
 
