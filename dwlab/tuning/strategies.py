@@ -7,7 +7,7 @@ failed. It never proposes a place twice, and place 0, the shipped default, alway
 from __future__ import annotations
 
 import random as _random
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 
 from dwlab.tuning.space import Space
 
@@ -15,18 +15,23 @@ Proposals = Generator[int, float | None, None]
 Strategy = Callable[[Space], Proposals]
 
 
+def _each(places: Iterable[int]) -> Proposals:
+    for place in places:  # a plain iterator cannot be sent anything
+        yield place  # noqa: UP028
+
+
 def ordered(places: Sequence[int]) -> Strategy:
     """The places in this order: what a model of times predicts, the best first (`space.model_order`)."""
 
     def propose(space: Space) -> Proposals:
-        yield from dict.fromkeys((0, *places))
+        yield from _each(dict.fromkeys((0, *places)))
 
     return propose
 
 
 def exhaustive(space: Space) -> Proposals:
     """All, in the space's order."""
-    yield from range(len(space))
+    yield from _each(range(len(space)))
 
 
 def random(seed: int) -> Strategy:
@@ -35,7 +40,7 @@ def random(seed: int) -> Strategy:
     def propose(space: Space) -> Proposals:
         rest = list(range(1, len(space)))
         _random.Random(seed).shuffle(rest)
-        yield from (0, *rest)
+        yield from _each((0, *rest))
 
     return propose
 
