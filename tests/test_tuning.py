@@ -11,15 +11,16 @@ import statistics
 import sys
 from dataclasses import asdict, replace
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tuning_benches import Plain, broken
 
-from dwlab import stage
+from dwlab import cuda, stage
 from dwlab.kernels.tiling import gpu as gpus
 from dwlab.problems.layers import Pointwise
-from dwlab.tuning import race, replay, search, space, strategies, t4
+from dwlab.tuning import bench, race, replay, search, space, strategies, t4
 from dwlab.tuning.journal import Journal, JournalError, Key, Tried
 from dwlab.tuning.worker import Worker
 
@@ -336,6 +337,83 @@ def test_what_one_gpus_best_costs_on_another():
         for a, b in ((1.0, 2.0), (3.0, 2.0))
     )
     assert replay.moved(one, other) == 0.5 and replay.moved(one, one) == 0
+
+
+# --- anybody's kernel -------------------------------------------------------------------------------------------------
+
+
+def scaled(candidate):
+    """y = 2 x by threads of `vector` elements, which lie beside each other or a block apart; `bug` leaves some out."""
+    vector, apart, bug = candidate["vector"], candidate["apart"], candidate.get("bug", 0)
+
+    @cuda.jit
+    def kernel(x, y):
+        if apart:
+            first, step = cuda.blockIdx.x * 64 * vector + cuda.threadIdx.x, 64
+        else:
+            first, step = cuda.grid(1) * vector, 1
+        for j in range(vector - bug):
+            if first + j * step < x.size:
+                y[first + j * step] = 2 * x[first + j * step]
+
+    return kernel, -(-1000 // (64 * vector)), 64
+
+
+def doubled(x, y):
+    y[:] = 2 * x
+
+
+def arguments():
+    return np.arange(1, 1001, dtype=np.float32), np.zeros(1000, np.float32)
+
+
+def test_a_kernel_of_ones_own_is_tuned_by_what_is_counted():
+    made = space.space({"vector": (4, 1, 2), "apart": (False, True)})
+    found = search.search(made, bench.KernelBench(scaled, doubled, arguments()), strategies.exhaustive)
+    assert found.candidate["vector"] == 1 or found.candidate["apart"]
+    slow = next(one for one in found.tried.values() if one.candidate == {"vector": 4, "apart": False})
+    assert slow.times_us[0] > found.time_us and all(len(one.times_us) == 1 for one in found.tried.values())
+
+
+def test_a_wrong_candidate_is_told_by_poisoned_outputs():
+    made = space.space({"vector": (2,), "apart": (False,), "bug": (0, 1)})
+    found = search.search(made, bench.KernelBench(scaled, doubled, arguments()), strategies.exhaustive)
+    assert found.candidate["bug"] == 0
+    assert found.tried[1].state == "incorrect" and found.tried[1].reason == "argument 1 at [1] is nan, 4.0 is right"
+
+
+def test_an_output_that_is_read_is_not_poisoned_and_an_input_must_stay():
+    def make(candidate):
+        spoil = candidate["spoil"]
+
+        @cuda.jit
+        def kernel(x, y):
+            i = cuda.grid(1)
+            if i < x.size:
+                y[i] += x[i]
+                if spoil:
+                    x[i] = 0
+
+        return kernel, 16, 64
+
+    def added(x, y):
+        y += x
+
+    made = space.space({"spoil": (False, True)})
+    found = search.search(made, bench.KernelBench(make, added, arguments()), strategies.exhaustive)
+    assert found.winner == 0 and found.tried[1].reason.endswith("it is an input")
+
+
+@pytest.mark.parametrize(
+    "reference, says",
+    [
+        (lambda x, y: x[2000], "the reference raises IndexError"),
+        (lambda x, y: 2 * x, "the reference changes none of the arrays"),
+    ],
+)
+def test_a_reference_that_cannot_be_one_is_one_error(reference, says):
+    with pytest.raises(bench.BenchError, match=says):
+        bench.KernelBench(scaled, reference, arguments())
 
 
 # --- workers ----------------------------------------------------------------------------------------------------------

@@ -30,7 +30,10 @@ class SearchError(RuntimeError):
 
 
 class Bench(Protocol):
-    """What makes candidates run. Each call may raise `race.Out`, with a state of the journal and a reason."""
+    """What makes candidates run. Each call may raise `race.Out`, with a state of the journal and a reason.
+
+    exact: one round says all, as where a time is counted and not measured; False if it is not said.
+    """
 
     def judge(self, candidate: Candidate) -> None:
         """Whether its outputs, which held something else before, are right: Out("incorrect", …) if not."""
@@ -92,6 +95,7 @@ def search(
     known = journal.results(key) if journal is not None and key is not None else {}
     found = Found(space, -1)
     most = len(space) if most is None else max(1, most)
+    exact = getattr(bench, "exact", False)
     proposals, sent = strategy(space), None
     best = math.inf
     while len(found.tried) < most and (not found.tried or time.monotonic() < until):
@@ -101,7 +105,7 @@ def search(
             break
         tried = known.get(text(space.candidates[place]))
         if tried is None:
-            tried = _first(space.candidates[place], bench, best, alone=len(space) == 1)
+            tried = _first(space.candidates[place], bench, best, 0 if len(space) == 1 else 1 if exact else FIRST)
             found.timed += 1
             if journal is not None and key is not None:
                 journal.append(key, tried)
@@ -118,12 +122,12 @@ def search(
     return found
 
 
-def _first(candidate: Candidate, bench: Bench, best: float, alone: bool) -> Tried:
+def _first(candidate: Candidate, bench: Bench, best: float, rounds: int) -> Tried:
     """A candidate judged, timed in a few rounds, and judged again; a slow one has one round."""
     times: list[float] = []
     try:
         bench.judge(candidate)
-        while not alone and len(times) < FIRST and not (times and times[0] > BAIL * best):
+        while len(times) < rounds and not (times and times[0] > BAIL * best):
             times.append(bench.time_us(candidate))
         if times:
             bench.judge(candidate)
@@ -152,7 +156,7 @@ def _race(
         settled = all(
             len(known.get(text(found.space.candidates[one]), Tried({})).times_us) > FIRST for one in finalists
         )
-        if len(finalists) == 1 or settled:  # nothing to compare, or an earlier race has
+        if len(finalists) == 1 or settled or getattr(bench, "exact", False):  # nothing to compare, or it is compared
             found.winner, found.tied = min(finalists, key=lambda one: (medians[one], one)), (finalists[0],)
             return
         result = race(

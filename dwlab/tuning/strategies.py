@@ -16,8 +16,8 @@ Strategy = Callable[[Space], Proposals]
 
 
 def _each(places: Iterable[int]) -> Proposals:
-    for place in places:  # a plain iterator cannot be sent anything
-        yield place  # noqa: UP028
+    for place in places:  # noqa: UP028 (a plain iterator cannot be sent anything)
+        yield place
 
 
 def ordered(places: Sequence[int]) -> Strategy:
