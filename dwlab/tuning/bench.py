@@ -22,7 +22,7 @@ from dwlab.tuning.race import Out
 from dwlab.tuning.space import Candidate
 
 POISONS = (0xFF, 0x55)
-"""Bytes that outputs hold before a launch that is judged, one after the other: what is not written shows."""
+"""Bytes that outputs hold before a launch that is checked, one after the other: what is not written shows."""
 
 LAUNCH_US = 1.5
 """Of a kernel in a CUDA graph, beside its work; about."""
@@ -85,8 +85,8 @@ class KernelBench:
             right = found == wanted
         if not right.all():
             at = tuple(int(i) for i in np.argwhere(~right)[0])
-            said = f"argument {place} at {list(at)} is {found[at]}, {wanted[at]} is right"
-            raise Out("incorrect", said if place in self.wanted else f"{said}: it is an input")
+            message = f"argument {place} at {list(at)} is {found[at]}, {wanted[at]} is right"
+            raise Out("incorrect", message if place in self.wanted else f"{message}: it is an input")
 
     def time_us(self, candidate: Candidate) -> float:
         """One round: µs on a GPU; without one, of what was counted."""

@@ -20,7 +20,7 @@ from typing import Any
 from dwlab.tuning.space import Candidate, text
 
 STATES = ("correct", "incorrect", "timeout", "crashed", "compile", "memory")
-"""How a candidate ended. "correct": judged before and after it was timed."""
+"""How a candidate ended. "correct": checked before and after it was timed."""
 
 
 class JournalError(RuntimeError):

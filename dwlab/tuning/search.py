@@ -1,4 +1,4 @@
-"""A search: candidates as a strategy proposes them, each judged and timed once, then a race of the best.
+"""A search: candidates as a strategy proposes them, each checked and timed once, then a race of the best.
 
 `search(space, bench, strategy, most=…)` asks a bench for each candidate's rounds. What comes of each is a `Tried`; a
 journal, where there is one, gets each as soon as it is known, and what it knows already is not measured again.
@@ -87,7 +87,7 @@ def search(
     rounds: int = ROUNDS,
     progress: Callable[[int, float], None] = lambda place, best: None,
 ) -> Found:
-    """The fastest candidate of at most `most`, in about so many seconds. One candidate alone is judged, not timed.
+    """The fastest candidate of at most `most`, in about so many seconds. One candidate alone is checked, not timed.
 
     Raises SearchError where every candidate failed.
     """
@@ -123,7 +123,7 @@ def search(
 
 
 def _first(candidate: Candidate, bench: Bench, best: float, rounds: int) -> Tried:
-    """A candidate judged, timed in a few rounds, and judged again; a slow one has one round."""
+    """A candidate checked, timed in a few rounds, and checked again; a slow one has one round."""
     times: list[float] = []
     try:
         bench.judge(candidate)

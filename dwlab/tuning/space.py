@@ -62,7 +62,7 @@ def space(
 ) -> Space:
     """All combinations of the parameters' values that meet every constraint.
 
-    constraints: what is said of a candidate that is refused -> whether it is valid. default: the shipped candidate;
+    constraints: name -> whether a candidate is valid. default: the shipped candidate;
     the first valid one if None. Raises SpaceError for a parameter without values or with one twice, a default that is
     not valid, and where nothing is left.
     """

@@ -48,8 +48,8 @@ def random(seed: int) -> Strategy:
 def optuna(seed: int, first: Sequence[int] = ()) -> Strategy:
     """Optuna's TPE sampler by ask and tell, over the parameters' values. first: places that it is to try at the start.
 
-    What it proposes outside of the space, or again, costs nothing here: it is told the known result, or that this was
-    pruned. Raises ImportError without Optuna (the extra "search").
+    What it proposes outside of the space, or again, costs nothing here: the sampler then gets the known result, or that
+    the trial failed. Raises ImportError without Optuna (the extra "search").
     """
 
     def propose(space: Space) -> Proposals:
@@ -72,8 +72,8 @@ def optuna(seed: int, first: Sequence[int] = ()) -> Strategy:
             place = place_of.get(tuple(trial.params[name] for name in names))
             if place is None or place in known:
                 idle += 1
-                told = known.get(place) if place is not None else None
-                _tell(library, study, trial, told)
+                known_us = known.get(place) if place is not None else None
+                _tell(library, study, trial, known_us)
                 if idle <= len(space):
                     continue
                 # It proposes nothing new any more: the rest at random, so that every search ends.

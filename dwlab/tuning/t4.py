@@ -102,7 +102,7 @@ def decoded(data: bytes) -> tuple[Tried, ...]:
         found = msgspec.json.decode(data, type=Results)
     except (msgspec.ValidationError, msgspec.DecodeError) as error:
         raise T4Error(f"this is no T4 file: {error}") from None
-    states = {said: state for state, said in reversed(INVALIDITY.items())} | {"runtime": "crashed"}
+    states = {name: state for state, name in reversed(INVALIDITY.items())} | {"runtime": "crashed"}
     tried: dict[str, Tried] = {}
     for one in found.results:
         if one.invalidity == "constraints":

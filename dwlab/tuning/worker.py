@@ -77,16 +77,16 @@ class Worker:
                 self.losses += 1
                 self._end()
                 raise Out("timeout", f"no answer in {seconds:g} s")
-            kind, *said = self._pipe.recv()
+            kind, *answer = self._pipe.recv()
         except (EOFError, OSError):
             self._lost()
         if kind == "out":
-            state, reason, over = said
+            state, reason, over = answer
             if over:
                 self.losses += 1
                 self._end()
             raise Out(state, reason)
-        return said[0]
+        return answer[0]
 
     def _lost(self) -> None:
         self.losses += 1
@@ -112,7 +112,7 @@ def _serve(pipe: Any, make: Callable[[], Bench], environment: dict[str, str]) ->
     try:
         bench = make()
     except Exception as error:
-        pipe.send(("out", "crashed", f"the bench cannot be made: {_said(error)}", True))
+        pipe.send(("out", "crashed", f"the bench cannot be made: {_message(error)}", True))
         return
     pipe.send(("ok", None))
     while True:
@@ -126,10 +126,10 @@ def _serve(pipe: Any, make: Callable[[], Bench], environment: dict[str, str]) ->
         except Out as why:
             answer = ("out", why.state, why.reason, False)
         except MemoryError as error:
-            answer = ("out", "memory", _said(error), False)
+            answer = ("out", "memory", _message(error), False)
         except Exception as error:
             state, over = state_of(error)
-            answer = ("out", state, _said(error), over)
+            answer = ("out", state, _message(error), over)
         try:
             pipe.send(answer)
         except OSError:
@@ -140,17 +140,17 @@ def _serve(pipe: Any, make: Callable[[], Bench], environment: dict[str, str]) ->
 
 def state_of(error: BaseException) -> tuple[str, bool]:
     """How a candidate ended that raised this, and whether the GPU's context is lost with it."""
-    name, said = type(error).__name__, str(error)
-    if "OUT_OF_MEMORY" in said or isinstance(error, MemoryError):
+    name, text = type(error).__name__, str(error)
+    if "OUT_OF_MEMORY" in text or isinstance(error, MemoryError):
         return "memory", False
     if name in ("CudaAPIError", "CUDAError"):
-        return "crashed", "LAUNCH_OUT_OF_RESOURCES" not in said and "INVALID_VALUE" not in said
+        return "crashed", "LAUNCH_OUT_OF_RESOURCES" not in text and "INVALID_VALUE" not in text
     if name in ("LinkerError", "NvvmError", "TypingError", "LoweringError", "UnsupportedError", "CompilationError"):
         return "compile", False
     return "crashed", False
 
 
-def _said(error: BaseException) -> str:
+def _message(error: BaseException) -> str:
     """An error's first line, after its type."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return f"{type(error).__name__}: {lines[0][:200]}" if lines else type(error).__name__
